@@ -1,0 +1,51 @@
+# Everything that a contributor or a CI runs. `make` alone lists the targets.
+
+FUZZTIME ?= 5s
+RACECOUNT ?= 3
+
+# The race detector needs a C compiler. Where there is none the tests run without it, and say so.
+RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check test race fuzz bench exact steady redis
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## eight limiters share one limit, in this process and without Redis: six seconds
+	go run ./examples/fleet
+
+check: ## formatting, go vet and the short tests: before each commit, under two minutes
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }
+	go vet ./...
+	go test -short ./...
+
+# Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it, one
+# package at a time.
+test: redis ## all tests, against real redis-server processes: what CI runs
+	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
+	go test $(RACE) -short -timeout 10m ./...
+	go test -p 1 -timeout 10m ./...
+
+race: redis ## the short tests, RACECOUNT times on 1, 2 and 4 processors: a hunt for races
+	go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...
+
+fuzz: ## every fuzz target for FUZZTIME (5s)
+	@list=$$(go test -list '^Fuzz' ./...) || { echo "$$list"; exit 1; }; \
+	echo "$$list" | awk '/^Fuzz/ {f[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, f[i]; n = 0}' | \
+	while read -r package target; do \
+		echo "go test -run '^$$' -fuzz '^$$target\$$' -fuzztime $(FUZZTIME) $$package"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
+	done
+
+bench: ## time and allocations of a decision
+	go test -bench . -benchmem -run '^$$' ./tiered ./local
+
+exact: redis ## the bound: many processes, one limit, never more than burst + rate * time
+	go test -count=1 -v -run 'TestExact' .
+
+steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load
+	go test -count=1 -v -run 'TestSteady' .
+
+redis: # makes sure that there is a redis-server to start
+	@sh scripts/install-redis.sh
