@@ -1,0 +1,64 @@
+// Package lua holds the scripts that Redis runs, and the contract of each.
+//
+// A script works on one key, in one atomic step, by Redis' own clock (TIME). Its header states KEYS, ARGV, reply and
+// errors; this is the short form for readers of Go.
+//
+// # TokenBucket
+//
+// One call leases tokens to a process, or takes some directly, and settles what the process did since its last call. It
+// states absolute facts (what it holds, which reply it last accepted, what it gives back), so that lost, repeated,
+// reordered and late messages do no harm. At every moment level + escrow ≤ cap; hence any interval of length t admits at
+// most cap + rate·t, whatever the number of processes.
+//
+//	KEYS[1]  the bucket: a hash that only this script writes
+//	ARGV     cap tokens period want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet
+//	reply    code grant level retry active ttl_left now epoch flags overflow
+//	codes    0 granted, 1 denied, 2 replay, 3 stale, 4 never, 5 late
+//	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE
+//
+// Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰ and ttl 2⁵⁰, so that sums of them
+// stay exact. An error writes nothing and repeats no text of the caller. A denied direct take and a peek (want 0 without
+// a lease id) write nothing either; every other call sets a time to live long enough that an expired bucket would have
+// been full and free of leases.
+//
+// # Presence
+//
+// One call says "this process is here" and counts the processes that said so within the last ttl.
+//
+//	KEYS[1]  a sorted set of process ids by the time they were last here
+//	ARGV     id ttl now        (ttl 0: leave)
+//	reply    processes now
+//	errors   RLARG argument n, WRONGTYPE
+//
+// The scripts run on Redis ≥ 6.2 and Valkey ≥ 7.2, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
+// EXISTS, PEXPIRE, ZADD, ZREM, ZREMRANGEBYSCORE and ZCARD on the key passed.
+package lua
+
+import (
+	"crypto/sha1" //nolint:gosec // Redis names scripts by SHA-1; nothing here relies on its strength.
+	_ "embed"
+	"encoding/hex"
+)
+
+//go:embed token_bucket.lua
+var tokenBucket string
+
+//go:embed presence.lua
+var presence string
+
+// Script is the text of a script and the name by which EVALSHA knows it.
+type Script struct {
+	Source string
+	SHA    string // SHA-1 of Source, 40 hex digits
+}
+
+// The scripts. They never change while a program runs.
+var (
+	TokenBucket = newScript(tokenBucket)
+	Presence    = newScript(presence)
+)
+
+func newScript(source string) Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
+	return Script{Source: source, SHA: hex.EncodeToString(sum[:])}
+}

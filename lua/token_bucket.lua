@@ -1,0 +1,251 @@
+--[[ token_bucket: one token bucket that lends its tokens.
+
+A process leases tokens, spends them without asking, and settles with its next call. What is lent is in escrow: debited
+from the level, not yet known to be spent. At every moment level + escrow <= cap, so all that can be spent anywhere never
+exceeds one full bucket, and any interval of length t admits at most cap + rate * t, whatever the number of processes.
+
+KEYS[1]  a hash that only this script writes
+  v  format mark 'tb1'                          l  level, a double, may be negative (debt)
+  t  time of the level                          c  epoch: when the bucket was created
+  s  overflow, a double: tokens that the refill lost because the bucket was full; starts at 2^40, stops at 2^52
+  z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age
+  and once a lease was given:
+  o  escrow, tokens        w  sum of the leases' wants     a  leases that hold or want tokens
+  g  next sweep, 0 none    e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt, kept to its end
+
+ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
+   1 cap       burst, 1 .. 2^40                              2 tokens    refilled per period
+   3 period    >= 1                                          4 want      asked for, clamped to cap
+   5 min       grant no fewer, <= want (0 counts as 1)       6 ttl       of a lease, 1 .. 2^50 (35 years)
+   7 lease id  random, one per process start; '' takes directly: no record, so 10-13 must be 0
+   8 seq       higher with every call of a lease id          9 ack       highest seq whose reply was accepted, < seq
+  10 hold      unspent tokens the caller keeps, <= 2^40     11 ret       leased tokens given back; needs hold = 0
+  12 refund    admitted, then not used; credited only under a deadline <= now + ttl
+  13 debt      admitted without the bucket                  14 deadline  from this server time on do nothing; 0 none
+  15 epoch     as last seen, 0 unknown                      16 now       0 reads TIME; anything else is for tests
+  17 maxback   longest step back that is waited out         18 owed      part of the debt charged in any case, <= debt
+  19 seen      overflow when the debt was last 0            20 fleet     processes that share the bucket, >= 1
+
+Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}
+  code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
+  retry  until min tokens may be there, -1 never         active  leases that hold or want tokens
+  flags  added up: 1 there was no bucket   2 a step back of the clock was believed   4 the caller held more than was recorded
+         8 the caller knew another epoch
+Errors  nothing is written, and no text of the caller is repeated
+  RLARG argument n      not a whole number in range, or against its rule
+  RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
+  RLCORRUPT field|lease ours, but damaged
+
+A direct take that is denied writes nothing, and want = 0 without a lease id (a peek) never does. Every other call writes
+all it answered, and sets the key's time to live so that the key outlives everything that an absent (full) bucket would forget.
+]]
+
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local FORMAT = 'tb1'
+local WHOLE = 2 ^ 53           -- from here on doubles skip whole numbers
+local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
+local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds: what is stored are sums of these, and they must stay below 2^53
+local LONGEST_TTL_MS = 2 ^ 43  -- 279 years is for ever; Go clients and miniredis count it in 63 bits of nanoseconds
+local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH = 1, 2, 4, 8
+
+local function whole(x) return x and x >= 0 and x < WHOLE and x % 1 == 0 end -- false for NaN and Inf
+local function tokens(x) return floor(x + 1e-9) end -- 0.9999999999 is a rounding error of the refill, not a missing token
+
+-- 1. Arguments: all are checked before anything is read.
+local arg = {}
+for i = 1, 20 do
+  local n = i == 7 and 0 or tonumber(ARGV[i])
+  if not whole(n) then return redis.error_reply('RLARG argument ' .. i) end
+  arg[i] = n
+end
+local key, id = KEYS[1], ARGV[7]
+local cap, refill, period, want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet =
+  unpack(arg)
+local leased = id ~= ''
+
+local function broken_rule()
+  if cap < 1 or cap > MOST then return 1 end
+  if period < 1 then return 3 end
+  if least > want then return 5 end
+  if ttl < 1 or ttl > LONGEST then return 6 end
+  if leased and seq < 1 then return 8 end
+  if leased and ack >= seq then return 9 end
+  if hold > (leased and MOST or 0) then return 10 end
+  -- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
+  if ret > 0 and (hold > 0 or not leased) then return 11 end
+  if not leased and refund > 0 then return 12 end
+  if not leased and debt > 0 then return 13 end
+  if owed > debt then return 18 end
+  if fleet < 1 then return 20 end
+end
+local broken = broken_rule()
+if broken then return redis.error_reply('RLARG argument ' .. broken) end
+
+-- 2. Too late, or never.
+if server == 0 then
+  local t = redis.call('TIME')
+  server = t[1] * 1000000 + t[2]
+end
+if deadline > 0 and server >= deadline then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0} end
+if least > cap then return {NEVER, 0, 0, -1, 0, 0, server, 0, 0, 0} end
+want, least = min(want, cap), max(least, 1)
+local peek = not leased and want == 0
+
+-- 3. Load, or start full. A bucket without leases lacks the fields o w a g e.
+local own = 'p' .. id
+local stored = redis.call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'w', 'a', 'g', 'e', own)
+local exists, lends = stored[1] == FORMAT, stored[7] and true or false
+local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
+local escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
+local flags = 0
+if exists then
+  for i = 2, 11 do
+    local x = tonumber(i > 6 and not lends and not stored[i] and 0 or stored[i])
+    -- The level may be negative and, like the overflow, fractional; nothing may be NaN, infinite or out of range.
+    local ok = whole(x) or i <= 3 and x and x < WHOLE and x > (i == 2 and -WHOLE or 0)
+    if not ok or i > 7 and not lends and x > 0 then return redis.error_reply('RLCORRUPT field') end
+    stored[i] = x
+  end
+  level, overflow, last, born, behind, escrow, wants, active, sweep, latest = unpack(stored, 2, 11)
+elseif stored[1] or redis.call('EXISTS', key) == 1 then
+  return redis.error_reply('RLFOREIGN key')
+else
+  flags = CREATED
+end
+if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+local now = server + behind
+
+local function parse(record)
+  local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
+  return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)
+end
+
+local function retry_after()
+  if refill == 0 then return -1 end
+  local us = max(1, ceil((least - level) * period / refill))
+  if least > cap - escrow then us = max(us, sweep - now) end -- no room before a lease is over
+  return min(us, WHOLE)
+end
+
+-- 4. The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
+local r_seq, r_grant, r_out, r_want, r_end, r_debt
+if leased and stored[12] then
+  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[12])
+  if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
+  if seq <= r_seq then
+    now = max(now, last) -- after a step back: never answer more time than was written
+    local left = r_end - now
+    level = min(level + (now - last) * refill / period, cap - escrow)
+    if seq < r_seq or left <= 0 then
+      return {STALE, 0, tokens(level), 0, active, 0, server, born, flags, floor(overflow)}
+    end
+    local after = r_grant == 0 and want > 0 and retry_after() or 0
+    return {REPLAY, r_grant, tokens(level), after, active, left, server, born, flags, floor(overflow)}
+  end
+end
+
+-- 5. Clock: a small step back is waited out, a large one is believed and z makes up for it.
+local stepped = last - now > maxback
+if stepped then behind, flags = behind + last - now, flags + STEPPED_BACK end
+local unguarded = server + behind
+now = max(unguarded, last)
+
+-- 6. Sweep: tokens of ended leases are burned, their room is free. All records are parsed before any is deleted.
+local escrow_before, last_ended = escrow, 0
+local swept = sweep > 0 and now >= sweep
+local ended = {}
+if swept then
+  escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
+  local all = redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if #all[i] > 1 then -- the bucket's own fields have one letter
+      local _, _, out, wanted, stop, charged = parse(all[i + 1])
+      if not charged then return redis.error_reply('RLCORRUPT lease') end
+      if stop > now then
+        escrow, wants, latest = escrow + out, wants + wanted, max(latest, stop)
+        if out + wanted > 0 then active = active + 1 end
+      else
+        ended[#ended + 1], last_ended = all[i], max(last_ended, stop)
+        if all[i] == own then r_seq = nil end
+      end
+    end
+  end
+  if latest > 0 then sweep = now + ceil(ttl / 2) end
+end
+
+-- 7. Refill. Room that an ended lease took fills only from the last such end on. The stored escrow tells, not this sweep:
+-- a run that broke off after its deletions left it too high, and that errs on the safe side.
+local elapsed = now - last
+local refilled = min(level, cap - escrow_before) + elapsed * refill / period -- a lowered cap is no overflow
+level = refilled
+if escrow < escrow_before then
+  local since = last_ended > 0 and last_ended or now
+  level = min(level, cap - escrow_before + (now - max(since, last)) * refill / period)
+end
+level = min(level, cap - escrow)
+overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it
+
+-- 8. Settle. A grant or a debt whose reply was not accepted is undone; what the caller holds no more was spent; what it
+-- holds beyond its record (bucket lost, lease over) is charged.
+if r_seq then
+  escrow, wants = escrow - r_out, wants - r_want
+  if r_out + r_want > 0 then active = active - 1 end
+  if ack < r_seq then level, r_out = level + r_grant + r_debt, r_out - r_grant end
+  ret = min(ret, r_out)
+  level, r_out = level + ret, r_out - ret
+else
+  r_out = 0
+end
+if hold > r_out then level, flags = level - (hold - r_out), flags + ADOPTED end
+
+-- 9. Escrow counts the hold. Refill that was lost while the caller could not reach the bucket pays its part of the debt;
+-- the floor at -cap forgives the rest: a full bucket is never further away than 2 cap / rate.
+escrow = escrow + hold
+local room = cap - escrow
+level = max(min(level, room), -cap)
+if epoch ~= born then seen = 0 end
+debt = max(owed, debt - floor(max(0, overflow - seen) / fleet))
+debt = min(debt, floor(level + cap))
+level = level - debt
+-- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
+if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end
+
+-- 10. Grant all, or the caller's part when the leases want more than there is.
+local code, grant, after = GRANTED, 0, 0
+local avail, wanted = tokens(level), wants + want
+if want > 0 and avail >= least then
+  grant = avail >= wanted and want or min(max(floor(avail * want / wanted), least), want, avail)
+end
+level = level - grant
+if want > 0 and grant == 0 then code, after = DENIED, retry_after() end
+
+-- 11. Write: deletions, then one HSET, then PEXPIRE. A run that breaks off leaves the escrow too high, never too low.
+local left, record = 0, nil
+if leased then
+  left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
+  if hold + grant + want > 0 then active = active + 1 end
+  if sweep == 0 then sweep = now + ttl end
+  record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, debt)
+end
+if leased or not peek and (grant > 0 or swept or stepped) then
+  for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
+  local lending = {} -- a direct take changes none of this, unless it sweeps
+  if leased then
+    lending = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest, own, record}
+  elseif swept then
+    lending = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest}
+  end
+  redis.call('HSET', key, 'v', FORMAT, 'l', string.format('%.17g', level), 's', string.format('%.17g', overflow),
+    't', now, 'c', born, 'z', behind, unpack(lending))
+  -- The key may vanish when its bucket would be full and its leases over (never, without a rate). Redis counts the time
+  -- on its own clock, which is behind the bucket's during a small step back; 1 s is margin.
+  local ms = LONGEST_TTL_MS
+  if refill > 0 then
+    ms = ceil((cap - level) * period / refill / 1000) + ceil((max(now, latest) - unguarded) / 1000) + 1000
+  end
+  redis.call('PEXPIRE', key, string.format('%d', min(ms, LONGEST_TTL_MS)))
+elseif not exists then
+  born = 0 -- nothing was written, so there is no bucket of this epoch
+end
+return {code, grant, tokens(level), after, active, left, server, born, flags, floor(overflow)}
