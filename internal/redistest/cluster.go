@@ -1,0 +1,115 @@
+package redistest
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Cluster is a Redis Cluster of primaries without replicas.
+type Cluster struct {
+	Servers []*Server
+
+	t       testing.TB
+	ids     []string // of Servers, by which the nodes know each other
+	clients []*redis.Client
+}
+
+// clusterSlots is the number of hash slots.
+const clusterSlots = 16384
+
+// StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers, and returns when every
+// one serves and knows all others: after some 2.5 s, most of which Redis insists on. It is killed at the end of the test.
+func StartCluster(t testing.TB, n int) *Cluster {
+	t.Helper()
+	ctx := context.Background()
+	c := &Cluster{t: t}
+	for range n {
+		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+		client := s.Client()
+		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
+	}
+	for i, client := range c.clients {
+		id, err := client.Do(ctx, "cluster", "myid").Text()
+		c.must(err)
+		c.ids = append(c.ids, id)
+		// Different epochs from the start: nodes of the same one would first have to settle whose is whose.
+		c.must(client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		c.must(client.ClusterAddSlotsRange(ctx, i*clusterSlots/n, (i+1)*clusterSlots/n-1).Err())
+		for _, other := range c.Servers[:i] {
+			c.must(client.Do(ctx, "cluster", "meet", "127.0.0.1", other.Port).Err())
+		}
+	}
+	waitFor(t, "the cluster is not ready", func() bool { return c.ready(ctx) })
+	return c
+}
+
+// ready reports whether every node serves and sees every range with its owner.
+func (c *Cluster) ready(ctx context.Context) bool {
+	for _, client := range c.clients {
+		info, err := client.ClusterInfo(ctx).Result()
+		if err != nil || !strings.Contains(info, "cluster_state:ok") {
+			return false
+		}
+		ranges, err := client.ClusterSlots(ctx).Result()
+		if err != nil || len(ranges) != len(c.clients) {
+			return false
+		}
+	}
+	return true
+}
+
+// Addrs are the addresses of all nodes.
+func (c *Cluster) Addrs() []string {
+	var addrs []string
+	for _, s := range c.Servers {
+		addrs = append(addrs, s.Addr)
+	}
+	return addrs
+}
+
+// Owner is the index of the node that had a slot at the start.
+func (c *Cluster) Owner(slot int) int {
+	n := len(c.Servers)
+	for i := range n {
+		if slot < (i+1)*clusterSlots/n {
+			return i
+		}
+	}
+	return n - 1
+}
+
+// Client is a client of one node, at go-redis' defaults.
+func (c *Cluster) Client(node int) *redis.Client { return c.clients[node] }
+
+// Migrate starts to move a slot: its owner answers ASK for keys that it does not have.
+func (c *Cluster) Migrate(slot, from, to int) {
+	c.t.Helper()
+	c.setSlot(to, slot, "importing", c.ids[from])
+	c.setSlot(from, slot, "migrating", c.ids[to])
+}
+
+// Assign gives a slot to a node: all others answer MOVED. The former owner must have no keys in it.
+func (c *Cluster) Assign(slot, to int) {
+	c.t.Helper()
+	c.setSlot(to, slot, "node", c.ids[to]) // the new owner first, or nobody would have it
+	for i := range c.Servers {
+		if i != to {
+			c.setSlot(i, slot, "node", c.ids[to])
+		}
+	}
+}
+
+func (c *Cluster) setSlot(node, slot int, state, id string) {
+	c.t.Helper()
+	c.must(c.clients[node].Do(context.Background(), "cluster", "setslot", slot, state, id).Err())
+}
+
+func (c *Cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}

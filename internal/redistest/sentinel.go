@@ -1,0 +1,68 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Sentinel is a primary and a replica, watched by one sentinel that decides alone.
+type Sentinel struct {
+	Name     string // by which the sentinel knows the primary
+	Sentinel *Server
+	Primary  *Server // at the start
+	Replica  *Server
+}
+
+// StartSentinel runs the three processes and returns when the replica follows the primary and the sentinel knows both.
+// A primary that is silent for half a second is replaced. All are killed at the end of the test.
+func StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	ctx := context.Background()
+	// Without the delay a first synchronisation waits five seconds for more replicas to come.
+	s := &Sentinel{Name: "primary", Primary: Start(t, "--repl-diskless-sync-delay", "0")}
+	s.Replica = Start(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(s.Primary.Port), "--repl-diskless-sync-delay", "0")
+	replica := s.Replica.Client()
+	waitFor(t, "the replica does not follow its primary", func() bool {
+		info, err := replica.Info(ctx, "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+
+	s.Sentinel = prepare(t)
+	config := filepath.Join(s.Sentinel.dir, "sentinel.conf")
+	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile redis.log\n"+
+		"sentinel monitor %[3]s 127.0.0.1 %[4]d 1\n"+
+		"sentinel down-after-milliseconds %[3]s 500\n"+
+		"sentinel failover-timeout %[3]s 5000\n",
+		s.Sentinel.Port, s.Sentinel.dir, s.Name, s.Primary.Port)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Sentinel.args = []string{config, "--sentinel"}
+	s.Sentinel.Restart()
+	t.Cleanup(s.Sentinel.Kill)
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
+	t.Cleanup(func() { _ = sentinel.Close() })
+	waitFor(t, "the sentinel does not find the replica", func() bool {
+		replicas, err := sentinel.Replicas(ctx, s.Name).Result()
+		return err == nil && len(replicas) == 1
+	})
+	return s
+}
+
+// waitFor polls real processes: there is nothing else to wait on.
+func waitFor(t testing.TB, failure string, ready func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(failure + " within 15 s")
+		}
+	}
+}
