@@ -1,0 +1,257 @@
+package remote
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// keyOn makes a key whose bucket is on a node; different i give different keys and slots.
+func keyOn(c *redistest.Cluster, s Store, node, i int) string {
+	for n := 0; ; n++ {
+		key := fmt.Sprintf("%d-%d", i, n)
+		if c.Owner(slotOf(s.Key("test", key))) == node {
+			return key
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	addr := func(node int) Node { return Node(c.Servers[node].Addr) }
+	defaults := func(t *testing.T, cut *cutter) *Redis {
+		o := &redis.ClusterOptions{Addrs: c.Addrs()}
+		if cut != nil {
+			o.Dialer = cut.dial
+		}
+		client := redis.NewClusterClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		return NewRedis(client, nil)
+	}
+	slotOfKey := func(s Store, key string) int { return slotOf(s.Key("test", key)) }
+
+	t.Run("calls go to the nodes of their keys", func(t *testing.T) {
+		for _, s := range []*Redis{openStore(t, "cluster://"+c.Servers[0].Addr+"?addr="+c.Servers[1].Addr), defaults(t, nil)} {
+			all := keys(60)
+			for _, key := range all {
+				if n := s.Node(s.Key("test", key)); n != "" {
+					t.Errorf("%q is on %s before the first call", key, n)
+				}
+			}
+			takeAllFrom(t, s, all, chargedEach(t, defaults(t, nil), all))
+			nodes := map[Node]int{}
+			for _, key := range all {
+				name := s.Key("test", key)
+				n := s.Node(name)
+				nodes[n]++
+				if want := addr(c.Owner(slotOf(name))); n != want {
+					t.Errorf("%q is on %q, want %q", key, n, want)
+				}
+			}
+			if len(nodes) != 3 {
+				t.Errorf("nodes: %v", nodes)
+			}
+		}
+	})
+
+	t.Run("one pipeline per node", func(t *testing.T) {
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: c.Addrs(), ContextTimeoutEnabled: true, ReadTimeout: patience,
+		})
+		defer client.Close()
+		var count pipelines
+		client.OnNewNode(func(node *redis.Client) { node.AddHook(&count) })
+		s := NewRedis(client, nil)
+		calls, results := make([]Call, 30), make([]Result, 30)
+		for i := range calls {
+			calls[i] = takeOne(s, keyOn(c, s, i%3, i))
+		}
+		s.Run(t.Context(), patience, calls, results) // may meet NOSCRIPT
+		count.sent.Store(0)
+		s.Run(t.Context(), patience, calls, results)
+		if n := count.sent.Load(); n != 3 {
+			t.Errorf("%d pipelines", n)
+		}
+	})
+
+	t.Run("presence is per node", func(t *testing.T) {
+		a, b := openStore(t, "cluster://"+c.Servers[2].Addr), defaults(t, nil)
+		for node := range c.Servers {
+			for i, s := range []*Redis{a, b} {
+				census, err := s.Presence(t.Context(), patience, addr(node), fmt.Sprint("process ", i), time.Minute)
+				if err != nil || census.Processes != int64(i+1) {
+					t.Errorf("node %d: process %d: %+v, %v", node, i, census, err)
+				}
+			}
+			n, err := c.Client(node).Keys(t.Context(), "tl:{~*").Result()
+			if err != nil || len(n) != 1 {
+				t.Errorf("node %d has the presence sets %q, %v", node, n, err)
+			}
+		}
+		if _, err := a.Presence(t.Context(), patience, "nowhere:1", "x", time.Minute); err == nil {
+			t.Error("an unknown node has presence")
+		}
+	})
+
+	t.Run("a slot that is moving", func(t *testing.T) {
+		s := defaults(t, nil)
+		moving, stays := keyOn(c, s, 0, 100), keyOn(c, s, 0, 101)
+		slot := slotOfKey(s, moving)
+		takeAllFrom(t, s, []string{stays, keyOn(c, s, 1, 102)}, []int64{0, 0}) // the map is loaded
+		c.Migrate(slot, 0, 1)
+		// Its owner has no such bucket: ASK.
+		takeAllFrom(t, s, []string{moving, stays}, []int64{0, 1})
+		takeAllFrom(t, s, []string{moving}, []int64{1})
+
+		// Now it has moved, and the client's map is old: MOVED.
+		c.Assign(slot, 1)
+		takeAllFrom(t, s, []string{moving, stays}, []int64{2, 2})
+		for deadline := time.Now().Add(patience); s.Node(s.Key("test", moving)) != addr(1); {
+			if time.Now().After(deadline) {
+				t.Fatalf("the slot is still on %s", s.Node(s.Key("test", moving)))
+			}
+			charged(t, s, moving)
+		}
+	})
+
+	t.Run("a slot that moved, to a node without the script", func(t *testing.T) {
+		s := defaults(t, nil)
+		key := keyOn(c, s, 0, 200)
+		takeAllFrom(t, s, []string{keyOn(c, s, 0, 201)}, []int64{0})
+		c.Assign(slotOfKey(s, key), 2)
+		if err := c.Client(2).ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		takeAllFrom(t, s, []string{key}, []int64{0})
+	})
+
+	t.Run("a cut reply charges once", func(t *testing.T) {
+		cut := &cutter{word: []byte("evalsha")}
+		s := defaults(t, cut)
+		all := []string{keyOn(c, s, 0, 300), keyOn(c, s, 1, 301), keyOn(c, s, 2, 302)}
+		takeAllFrom(t, s, all, []int64{0, 0, 0})
+		cut.on.Store(true)
+		calls, results := make([]Call, 3), make([]Result, 3)
+		for i, key := range all {
+			calls[i] = takeOne(s, key)
+		}
+		s.Run(t.Context(), patience, calls, results)
+		cut.on.Store(false)
+		for i, key := range all {
+			if n := charged(t, s, key); n != 2 || results[i].Err == nil {
+				t.Errorf("%s: charged %d, %+v", key, n, results[i])
+			}
+		}
+		if n := cut.cuts.Load(); n != 3 {
+			t.Errorf("%d cuts", n)
+		}
+	})
+
+	for _, state := range []string{"moving", "moved"} {
+		t.Run("a cut reply after a redirection charges once: "+state, func(t *testing.T) {
+			cut := &cutter{word: []byte("\r\neval\r\n"), addr: c.Servers[1].Addr} // the redirected call has the text
+			s := defaults(t, cut)
+			n := map[string]int{"moving": 400, "moved": 500}[state]
+			key := keyOn(c, s, 0, n)
+			takeAllFrom(t, s, []string{keyOn(c, s, 0, n+1)}, []int64{0})
+			if state == "moving" {
+				c.Migrate(slotOfKey(s, key), 0, 1)
+				defer c.Assign(slotOfKey(s, key), 1)
+			} else {
+				c.Assign(slotOfKey(s, key), 1)
+			}
+			cut.on.Store(true)
+			r := run(t, s, takeOne(s, key))
+			cut.on.Store(false)
+			if r.Err == nil || cut.cuts.Load() != 1 {
+				t.Errorf("%+v after %d cuts", r, cut.cuts.Load())
+			}
+			if n := charged(t, s, key); n != 1 {
+				t.Errorf("charged %d times", n)
+			}
+		})
+	}
+
+	t.Run("presence while its slot moves", func(t *testing.T) {
+		s := defaults(t, nil)
+		first := 0
+		for c.Owner(slotOf(s.names.presence(first))) != 2 {
+			first++
+		}
+		if err := c.Client(2).Del(t.Context(), s.names.presence(first)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		slot := slotOf(s.names.presence(first))
+		c.Migrate(slot, 2, 1)
+		defer c.Assign(slot, 1)
+		census, err := s.Presence(t.Context(), patience, addr(2), "x", time.Minute)
+		if err != nil || census.Processes != 1 {
+			t.Errorf("%+v, %v", census, err)
+		}
+		if n, err := c.Client(2).Keys(t.Context(), "tl:{~*").Result(); err != nil || len(n) != 1 || n[0] == s.names.presence(first) {
+			t.Errorf("presence sets %q, %v", n, err)
+		}
+	})
+
+	t.Run("concurrently", func(t *testing.T) {
+		s := defaults(t, nil)
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				calls, results := make([]Call, 9), make([]Result, 9)
+				for j := range calls {
+					calls[j] = takeOne(s, keyOn(c, s, j%3, 600+j))
+				}
+				for range 5 {
+					s.Run(t.Context(), patience, calls, results)
+					for j, r := range results {
+						if r.Err != nil {
+							t.Errorf("caller %d, call %d: %v", i, j, r.Err)
+						}
+						_ = s.Node(calls[j].Bucket)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if n := charged(t, s, keyOn(c, s, 0, 600)); n != 30 {
+			t.Errorf("charged %d", n)
+		}
+	})
+
+	t.Run("a frozen node", func(t *testing.T) {
+		s := defaults(t, nil)
+		calls, results := make([]Call, 3), make([]Result, 3)
+		for i := range calls {
+			calls[i] = takeOne(s, keyOn(c, s, i, 700+i))
+		}
+		s.Run(t.Context(), patience, calls, results)
+		c.Servers[1].Pause()
+		defer c.Servers[1].Resume()
+		begun := time.Now()
+		s.Run(t.Context(), 50*time.Millisecond, calls, results)
+		if took := time.Since(begun); took > 180*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		for i, r := range results {
+			if (r.Err == nil) == (i == 1) {
+				t.Errorf("node %d: %+v", i, r)
+			}
+		}
+	})
+}
+
+func chargedEach(t *testing.T, s Store, keys []string) []int64 {
+	t.Helper()
+	n := make([]int64, len(keys))
+	for i, key := range keys {
+		n[i] = charged(t, s, key)
+	}
+	return n
+}

@@ -1,0 +1,98 @@
+package remote
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// once is a command that go-redis sends a single time. At its defaults go-redis repeats a command whose reply was lost,
+// up to three times, each executed and each charged; it asks the command first, in Client, Pipeline, ClusterClient and
+// Ring alike, and a pipeline with one such command in it is not repeated at all.
+type once struct{ *redis.Cmd }
+
+// NoRetry forbids repetition.
+func (once) NoRetry() bool { return true }
+
+// Places in the arguments of a script's command: EVALSHA sha 1 key argument…
+const (
+	argName   = 0
+	argScript = 1
+	argKey    = 3
+	argFirst  = 4
+)
+
+// order is one execution of a script on its way: the command and what came of it.
+type order struct {
+	script *lua.Script
+	args   []any
+	cmd    *redis.Cmd
+}
+
+// newOrder prepares EVALSHA; arguments are whole numbers and strings, as go-redis writes them.
+func newOrder(script *lua.Script, key string, arguments ...any) order {
+	args := make([]any, argFirst, argFirst+len(arguments))
+	args[argName], args[argScript], args[2], args[argKey] = "evalsha", script.SHA, 1, key
+	return order{script: script, args: append(args, arguments...)}
+}
+
+// callOrder prepares a call of the token bucket; the order of the arguments is the script's contract.
+func callOrder(c *Call) order {
+	return newOrder(&lua.TokenBucket, c.Bucket,
+		c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt,
+		c.Deadline, c.Epoch, c.Now, MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet)
+}
+
+// prepare makes a fresh command of the order: EVAL with the script's text, or EVALSHA. An order whose command was
+// executed, or may have been, must not be prepared again.
+func (o *order) prepare(ctx context.Context, withText bool) once {
+	if withText {
+		o.args[argName], o.args[argScript] = "eval", o.script.Source
+	} else {
+		o.args[argName], o.args[argScript] = "evalsha", o.script.SHA
+	}
+	o.cmd = redis.NewCmd(ctx, o.args...)
+	return once{o.cmd}
+}
+
+// errShape is the error of a reply that is not what the script returns: another program writes to the connection, or a
+// proxy in between rewrites replies. The call was executed.
+var errShape = errors.New("remote: wrong reply shape")
+
+// decodeReply reads the reply of the token bucket: exactly ten whole numbers, the first of them a known code.
+func decodeReply(val any) (Reply, error) {
+	var n [10]int64
+	if !decodeNumbers(val, n[:]) || n[0] < int64(Granted) || n[0] > int64(Late) {
+		return Reply{}, errShape
+	}
+	return Reply{
+		Code: Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4],
+		TTLLeft: n[5], Now: n[6], Epoch: n[7], Flags: Flags(n[8]), Overflow: n[9],
+	}, nil
+}
+
+// decodeCensus reads the reply of the presence script: exactly two whole numbers.
+func decodeCensus(val any) (Census, error) {
+	var n [2]int64
+	if !decodeNumbers(val, n[:]) {
+		return Census{}, errShape
+	}
+	return Census{Processes: n[0], Now: n[1]}, nil
+}
+
+// decodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports whether it is one.
+func decodeNumbers(val any, numbers []int64) bool {
+	list, ok := val.([]any)
+	if !ok || len(list) != len(numbers) {
+		return false
+	}
+	for i, x := range list {
+		if numbers[i], ok = x.(int64); !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+package remote
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverError is an error of Redis whose text had to be changed. As a redis.Error it is recognised by redis.IsOOMError,
+// redis.HasErrorPrefix and the like.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+// RedisError marks it as a reply of Redis.
+func (serverError) RedisError() {}
+
+var _ redis.Error = serverError("")
+
+// reportable turns what a script raised into a *[ScriptError] and takes a caller's text out of the few errors of Redis
+// that repeat it. All others are returned as they are, for errors.Is, errors.As and go-redis' own tests.
+func reportable(err error) error {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return err
+	}
+	text := reply.Error()
+	// "unknown command" repeats the arguments: keys, or the password when it is the handshake that is not known.
+	if i := strings.Index(text, ", with args beginning with"); i >= 0 {
+		return serverError(text[:i])
+	}
+	inner, raised := raisedText(text)
+	switch code, _, _ := strings.Cut(inner, " "); {
+	case code == "RLARG", code == "RLFOREIGN", code == "RLCORRUPT", code == "WRONGTYPE":
+		return &ScriptError{Text: inner}
+	case !raised:
+		return err
+	case strings.Contains(inner, "The user executing the script can't run"):
+		return serverError("NOPERM " + strings.TrimPrefix(inner, "ERR ")) // an ACL: the node, not this bucket
+	case code == "ERR", code != strings.ToUpper(code):
+		return &ScriptError{Text: inner} // a fault of the script itself
+	case strings.HasPrefix(text, inner):
+		return err
+	default:
+		return serverError(inner)
+	}
+	// The last two are what any write would have met: OOM, READONLY, MISCONF, …
+}
+
+// isNodeError reports whether an error concerns more than one bucket.
+func isNodeError(err error) bool {
+	var e *ScriptError
+	return !errors.As(reportable(err), &e)
+}
+
+// raisedText reports what an error says without what Redis adds when a script raises it, and whether one did. Redis 7
+// appends the place:
+//
+//	WRONGTYPE Operation … value script: 60d…, on @user_script:84.
+//
+// Redis 6.2 wraps the error into another:
+//
+//	ERR Error running script (call to f_60d…): @user_script:84: WRONGTYPE Operation … value
+func raisedText(text string) (inner string, raised bool) {
+	const place = "@user_script:"
+	if strings.HasPrefix(text, "ERR Error running script") {
+		if i := strings.LastIndex(text, place); i >= 0 {
+			text = strings.TrimLeft(text[i+len(place):], "0123456789: ")
+			return strings.TrimPrefix(text, "-"), true
+		}
+		return text, true
+	}
+	if i := strings.Index(text, " script: "); i >= 0 && strings.Contains(text[i:], place) {
+		return text[:i], true
+	}
+	return text, strings.Contains(text, "user_script")
+}

@@ -1,0 +1,74 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+)
+
+// The name of a bucket is
+//
+//	prefix{policy/key}tb1     the key as the user gave it, any bytes
+//	prefix{policy/hash}tb1h   its SHA-256 in hex, for long keys and where HashKeys is set
+//
+// No two pairs of policy and key share a name: a prefix has no brace and a policy no slash, so the first of each ends
+// them; the mark at the end tells a hash from a key that looks like one. The braces make a hash tag of all that tells
+// buckets apart and of nothing else, so whatever is kept for a policy and key, under any mark, lives in one slot. A key
+// may hold braces: Redis takes the tag up to the first closing one, the same for all names of that key.
+//
+// The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
+// ones, while a deploy rolls on.
+const (
+	bucketMark       = "}tb1"
+	bucketMarkHashed = "}tb1h"
+
+	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
+	// policy can take these names.
+	presenceMark = "}pr1"
+
+	// longestKey is the most bytes of a user's key that go into a name unhashed; with prefix and policy a name then
+	// stays under 350 bytes.
+	longestKey = 200
+
+	defaultPrefix = "tl:"
+	longestPrefix = 64
+)
+
+// naming gives buckets and presence sets their names. Its zero value has no prefix and hashes long keys only.
+type naming struct {
+	prefix string
+	hash   bool // every key, not only long ones
+}
+
+// bucket reports the name for a user's key under a policy, whose name must be [A-Za-z0-9_.-]{1,64}.
+func (n naming) bucket(policy, key string) string {
+	mark := bucketMark
+	if n.hash || len(key) > longestKey {
+		sum := sha256.Sum256([]byte(key))
+		key, mark = hex.EncodeToString(sum[:]), bucketMarkHashed
+	}
+	return n.prefix + "{" + policy + "/" + key + mark
+}
+
+// presence reports the name of the i-th presence set. Several exist so that every node of a cluster can have one: each
+// has a slot of its own.
+func (n naming) presence(i int) string { return n.prefix + "{~" + strconv.Itoa(i) + presenceMark }
+
+// checkPrefix reports why a prefix is refused, or nil. It does not repeat it: a secret may have gone astray.
+func checkPrefix(prefix string) error {
+	for i := range len(prefix) {
+		switch c := prefix[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '_', c == '.', c == ':', c == '-':
+		default:
+			return errPrefix
+		}
+	}
+	if len(prefix) > longestPrefix {
+		return errPrefix
+	}
+	return nil
+}
+
+var errPrefix = errors.New("remote: RedisOptions.Prefix has a character outside [A-Za-z0-9_.:-], or more than 64 of them")

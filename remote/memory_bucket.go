@@ -1,0 +1,358 @@
+package remote
+
+import (
+	"math"
+	"strconv"
+)
+
+// This file is lua/token_bucket.lua in Go, step by step and in the same order; the reasons stand there. The two must give
+// the same doubles to the last bit, which they do when the same operations run in the same order: Lua has nothing but
+// doubles, and here whatever can be fractional is float64 and the rest int64, which agree while whole numbers stay below
+// 2⁵³. A Go compiler may fuse x*y + z into one rounding (arm64, s390x; never amd64). No product below is an addend: each
+// is divided first. Keep it so, or write float64(x*y) + z, which forbids it.
+
+const (
+	whole         = int64(1) << 53 // from here on doubles skip whole numbers
+	mostTokens    = int64(1) << 40 // sums over thousands of leases stay below whole
+	longestTTL    = int64(1) << 50 // µs, 35 years: a lease's end stays below whole
+	longestKeep   = 1 << 43        // ms, 279 years: a key without a rate; a time.Duration can hold it
+	overflowStart = 1 << 40        // tokens
+	overflowEnd   = 1 << 52        // tokens
+	roundingError = 1e-9           // tokens; 0.9999999999 is a rounding error of the refill, not a missing token
+)
+
+// memoryBucket is what the hash of one bucket holds; times in µs of the bucket's clock.
+type memoryBucket struct {
+	level    float64 // tokens, may be negative (debt)
+	overflow float64 // tokens that the refill ever lost because the bucket was full
+	last     int64   // time of the level
+	born     int64   // epoch: when the bucket was created
+	behind   int64   // how far the server's clock was set back
+
+	lends  bool  // a lease was given once: the hash has the fields below
+	escrow int64 // tokens
+	wants  int64 // sum of the leases' wants
+	active int64 // leases that hold or want tokens
+	sweep  int64 // next sweep, 0 none
+	latest int64 // end of the latest lease
+	leases map[string]memoryLease
+
+	name    string
+	place   int   // in Memory.ring
+	expires int64 // ms of the store's own clock: the last in which the bucket is there, as after PEXPIRE
+}
+
+// memoryLease is a record, kept to its end.
+type memoryLease struct {
+	seq, grant, out, want, end, debt int64
+}
+
+// expired reports whether the bucket is gone at a time in µs of the store's clock. Redis compares whole milliseconds, and
+// a key is still there in the one in which it expires.
+func (b *memoryBucket) expired(clock int64) bool { return clock/1000 > b.expires }
+
+func argumentError(n int) error { return &ScriptError{Text: "RLARG argument " + strconv.Itoa(n)} }
+
+// brokenArgument reports the first argument that is out of range or against its rule, by its number in the script's
+// contract, or 0. Two Redis arguments have no field: 7 is any text, 17 is MaxBack.
+func brokenArgument(c *Call) int {
+	for i, x := range [...]int64{
+		1: c.Cap, 2: c.Tokens, 3: c.Period, 4: c.Want, 5: c.Min, 6: c.TTL, 8: c.Seq, 9: c.Ack, 10: c.Hold, 11: c.Ret,
+		12: c.Refund, 13: c.Debt, 14: c.Deadline, 15: c.Epoch, 16: c.Now, 18: c.Owed, 19: c.Seen, 20: c.Fleet,
+	} {
+		if x < 0 || x >= whole {
+			return i
+		}
+	}
+	leased := c.Lease != ""
+	switch {
+	case c.Cap < 1 || c.Cap > mostTokens:
+		return 1
+	case c.Period < 1:
+		return 3
+	case c.Min > c.Want:
+		return 5
+	case c.TTL < 1 || c.TTL > longestTTL:
+		return 6
+	case leased && c.Seq < 1:
+		return 8
+	case leased && c.Ack >= c.Seq:
+		return 9
+	case c.Hold > 0 && !leased, c.Hold > mostTokens:
+		return 10
+	case c.Ret > 0 && (c.Hold > 0 || !leased):
+		return 11
+	case c.Refund > 0 && !leased:
+		return 12
+	case c.Debt > 0 && !leased:
+		return 13
+	case c.Owed > c.Debt:
+		return 18
+	case c.Fleet < 1:
+		return 20
+	}
+	return 0
+}
+
+// memoryStep is one execution of the script: a call, a copy of its bucket, and what comes of them.
+type memoryStep struct {
+	Call
+	bucket memoryBucket
+	server int64 // the server's time
+
+	own        memoryLease // the caller's record, if owned
+	owned      bool
+	now        int64 // the bucket's time: the server's plus behind, never before bucket.last
+	unguarded  int64 // the same without the guard
+	stepped    bool  // a large step back was believed
+	swept      bool
+	ended      []string // leases whose time is over; they leave the map when the step is written
+	lastEnded  int64    // the latest end among them
+	escrowThen int64    // escrow before the sweep
+	flags      Flags
+
+	reply   Reply
+	written bool  // bucket is to be stored
+	keep    int64 // and for so many ms
+}
+
+// run executes the step. The caller has checked the arguments, and stores bucket if written is set.
+func (s *memoryStep) run(exists bool) {
+	// 2. Too late, or never.
+	if s.Deadline > 0 && s.server >= s.Deadline {
+		s.reply = Reply{Code: Late, Now: s.server}
+		return
+	}
+	if s.Min > s.Cap {
+		s.reply = Reply{Code: Never, Retry: -1, Now: s.server}
+		return
+	}
+	s.Want, s.Min = min(s.Want, s.Cap), max(s.Min, 1)
+
+	// 3. Load, or start full.
+	b := &s.bucket
+	if !exists {
+		*b = memoryBucket{level: float64(s.Cap), overflow: overflowStart, last: s.server, born: s.server}
+		s.flags = Created
+	}
+	if s.Epoch > 0 && s.Epoch != b.born {
+		s.flags += OtherEpoch
+	}
+	s.now = s.server + b.behind
+
+	// 4. Replays and stale calls.
+	if s.Lease != "" {
+		s.own, s.owned = b.leases[s.Lease]
+		if s.owned && s.Seq <= s.own.seq {
+			s.repeat()
+			return
+		}
+	}
+
+	s.guard()
+	s.sweepEnded()
+	s.refill()
+	s.settle()
+	s.charge()
+	s.grantAndStore(exists)
+}
+
+// repeat answers a call that was executed before, or is older than one that was. Nothing is written.
+func (s *memoryStep) repeat() {
+	b := &s.bucket
+	s.now = max(s.now, b.last)
+	left := s.own.end - s.now
+	level := min(b.level+s.refilled(s.now-b.last), float64(s.Cap-b.escrow))
+	s.reply = Reply{
+		Code: Stale, Level: wholeTokens(level), Active: b.active,
+		Now: s.server, Epoch: b.born, Flags: s.flags, Overflow: int64(math.Floor(b.overflow)),
+	}
+	if s.Seq < s.own.seq || left <= 0 {
+		return
+	}
+	s.reply.Code, s.reply.Grant, s.reply.TTLLeft = Replay, s.own.grant, left
+	if s.own.grant == 0 && s.Want > 0 {
+		s.reply.Retry = s.retryAfter(level)
+	}
+}
+
+// guard is step 5: a small step back of the clock is waited out, a large one is believed and behind makes up for it.
+func (s *memoryStep) guard() {
+	b := &s.bucket
+	if s.stepped = b.last-s.now > MaxBack.Microseconds(); s.stepped {
+		b.behind += b.last - s.now
+		s.flags += SteppedBack
+	}
+	s.unguarded = s.server + b.behind
+	s.now = max(s.unguarded, b.last)
+}
+
+// sweepEnded is step 6: the tokens of ended leases are burned, their room is free.
+func (s *memoryStep) sweepEnded() {
+	b := &s.bucket
+	s.escrowThen = b.escrow
+	if s.swept = b.sweep > 0 && s.now >= b.sweep; !s.swept {
+		return
+	}
+	b.escrow, b.wants, b.active, b.sweep, b.latest = 0, 0, 0, 0, 0
+	for id, l := range b.leases { // sums and maxima of whole numbers: any order will do
+		if l.end > s.now {
+			b.escrow, b.wants, b.latest = b.escrow+l.out, b.wants+l.want, max(b.latest, l.end)
+			if l.out+l.want > 0 {
+				b.active++
+			}
+			continue
+		}
+		s.ended, s.lastEnded = append(s.ended, id), max(s.lastEnded, l.end)
+		if id == s.Lease {
+			s.owned = false
+		}
+	}
+	if b.latest > 0 {
+		b.sweep = s.now + (s.TTL+1)/2
+	}
+}
+
+// refill is step 7: up to cap − escrow, and into the room of ended leases only what came after the last such end.
+func (s *memoryStep) refill() {
+	b := &s.bucket
+	roomThen := float64(s.Cap - s.escrowThen)
+	refilled := min(b.level, roomThen) + s.refilled(s.now-b.last) // a lowered cap is no overflow
+	b.level = refilled
+	if b.escrow < s.escrowThen {
+		since := s.now // a broken-off run deleted the records before
+		if s.lastEnded > 0 {
+			since = s.lastEnded
+		}
+		b.level = min(b.level, roomThen+s.refilled(s.now-max(since, b.last)))
+	}
+	b.level = min(b.level, float64(s.Cap-b.escrow))
+	b.overflow = min(b.overflow+(refilled-b.level), overflowEnd)
+}
+
+// settle is step 8: a grant or debt whose reply was not accepted is undone, what is given back is credited, what the
+// caller holds no more was spent, and what it holds beyond its record is charged. From here on escrow counts the hold.
+func (s *memoryStep) settle() {
+	b := &s.bucket
+	var out int64
+	if s.owned {
+		out = s.own.out
+		b.escrow, b.wants = b.escrow-out, b.wants-s.own.want
+		if out+s.own.want > 0 {
+			b.active--
+		}
+		if s.Ack < s.own.seq {
+			b.level = b.level + float64(s.own.grant) + float64(s.own.debt)
+			out -= s.own.grant
+		}
+		ret := min(s.Ret, out)
+		b.level += float64(ret)
+		out -= ret
+	}
+	if s.Hold > out {
+		b.level -= float64(s.Hold - out)
+		s.flags += Adopted
+	}
+	b.escrow += s.Hold
+}
+
+// charge is step 9: the debt, less what was lost to overflow meanwhile, and the refund. Debt becomes what was charged.
+func (s *memoryStep) charge() {
+	b := &s.bucket
+	room, capacity := float64(s.Cap-b.escrow), float64(s.Cap)
+	b.level = max(min(b.level, room), -capacity)
+	if s.Epoch != b.born {
+		s.Seen = 0
+	}
+	paid := math.Floor(max(0, b.overflow-float64(s.Seen)) / float64(s.Fleet))
+	debt := max(float64(s.Owed), float64(s.Debt)-paid)
+	debt = min(debt, math.Floor(b.level+capacity))
+	b.level -= debt
+	s.Debt = int64(debt)
+	if s.Deadline > 0 && s.Deadline <= s.server+s.TTL {
+		b.level = max(b.level, min(room, b.level+float64(s.Refund)))
+	}
+}
+
+// grantAndStore is steps 10 and 11.
+func (s *memoryStep) grantAndStore(exists bool) {
+	b := &s.bucket
+	leased := s.Lease != ""
+	avail, wanted := wholeTokens(b.level), b.wants+s.Want
+	var grant int64
+	if s.Want > 0 && avail >= s.Min {
+		if grant = s.Want; avail < wanted {
+			share := int64(math.Floor(float64(avail) * float64(s.Want) / float64(wanted)))
+			grant = min(max(share, s.Min), s.Want, avail)
+		}
+	}
+	b.level -= float64(grant)
+	s.reply = Reply{Code: Granted, Grant: grant, Level: wholeTokens(b.level)}
+	if s.Want > 0 && grant == 0 {
+		s.reply.Code, s.reply.Retry = Denied, s.retryAfter(b.level)
+	}
+
+	end := s.now + s.TTL
+	if leased {
+		s.reply.TTLLeft = s.TTL
+		b.latest, b.escrow, b.wants, b.lends = max(b.latest, end), b.escrow+grant, wanted, true
+		if s.Hold+grant+s.Want > 0 {
+			b.active++
+		}
+		if b.sweep == 0 {
+			b.sweep = end
+		}
+	}
+	peek := !leased && s.Want == 0
+	s.written = leased || !peek && (grant > 0 || s.swept || s.stepped)
+	s.reply.Active, s.reply.Now, s.reply.Epoch = b.active, s.server, b.born
+	s.reply.Flags, s.reply.Overflow = s.flags, int64(math.Floor(b.overflow))
+	if !s.written {
+		if !exists {
+			s.reply.Epoch = 0
+		}
+		return
+	}
+	for _, id := range s.ended {
+		delete(b.leases, id)
+	}
+	if leased {
+		if b.leases == nil {
+			b.leases = make(map[string]memoryLease)
+		}
+		b.leases[s.Lease] = memoryLease{s.Seq, grant, s.Hold + grant, s.Want, end, s.Debt}
+	}
+	b.last = s.now
+	s.keep = s.keepFor()
+}
+
+// keepFor reports how long the key must live, in ms: until its bucket would be full and its leases over.
+func (s *memoryStep) keepFor() int64 {
+	if s.Tokens == 0 {
+		return longestKeep
+	}
+	b := &s.bucket
+	ms := math.Ceil((float64(s.Cap)-b.level)*float64(s.Period)/float64(s.Tokens)/1000) +
+		math.Ceil(float64(max(s.now, b.latest)-s.unguarded)/1000) + 1000
+	return int64(min(ms, longestKeep))
+}
+
+// retryAfter reports after how many µs min tokens may be there, -1 never.
+func (s *memoryStep) retryAfter(level float64) int64 {
+	if s.Tokens == 0 {
+		return -1
+	}
+	b := &s.bucket
+	us := max(1, math.Ceil((float64(s.Min)-level)*float64(s.Period)/float64(s.Tokens)))
+	if s.Min > s.Cap-b.escrow { // no room before a lease is over
+		us = max(us, float64(b.sweep-s.now))
+	}
+	return int64(min(us, float64(whole)))
+}
+
+// refilled reports the tokens that come in elapsed µs.
+func (s *memoryStep) refilled(elapsed int64) float64 {
+	return float64(elapsed) * float64(s.Tokens) / float64(s.Period)
+}
+
+func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }

@@ -1,0 +1,131 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// cutter dials connections that break when a script's reply arrives: it is executed, and nobody hears of it.
+type cutter struct {
+	word []byte // of requests whose reply is cut
+	addr string // of the server whose replies are cut; empty: any
+	on   atomic.Bool
+	cuts atomic.Int64 // requests written, to be cut
+}
+
+func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if c.addr != "" && c.addr != addr {
+		return conn, nil
+	}
+	return &cutConn{Conn: conn, by: c}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	by    *cutter
+	armed atomic.Bool
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if c.by.on.Load() && bytes.Contains(p, c.by.word) {
+		c.armed.Store(true)
+		c.by.cuts.Add(1)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	if !c.armed.Load() {
+		return c.Conn.Read(p)
+	}
+	// The reply is waited for, so that the request was executed for certain.
+	_, _ = c.Conn.Read(make([]byte, 1))
+	_ = c.Close()
+	return 0, io.EOF
+}
+
+func TestCutReplyChargesOnce(t *testing.T) {
+	server, second := redistest.Start(t), redistest.Start(t)
+	for name, client := range map[string]func(*cutter) redis.UniversalClient{
+		"client": func(c *cutter) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: c.dial})
+		},
+		"foreign": func(c *cutter) redis.UniversalClient {
+			return foreign{redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: c.dial})}
+		},
+		"ring": func(c *cutter) redis.UniversalClient {
+			return redis.NewRing(&redis.RingOptions{
+				Addrs: map[string]string{"a": server.Addr, "b": second.Addr}, Dialer: c.dial,
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cut := &cutter{word: []byte("evalsha")}
+			c := client(cut) // at go-redis' defaults, but for the dialer
+			defer c.Close()
+			s := NewRedis(c, &RedisOptions{Prefix: name + ":"})
+			// Before the script is known there would be a NOSCRIPT to cut.
+			for _, server := range []*redistest.Server{server, second} {
+				if err := server.Client().ScriptLoad(t.Context(), lua.TokenBucket.Source).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			cut.on.Store(true)
+			calls, results := []Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, make([]Result, 3)
+			s.Run(t.Context(), patience, calls, results)
+			cut.on.Store(false)
+			for i, r := range results {
+				if r.Err == nil {
+					t.Errorf("call %d: %+v", i, r)
+				}
+			}
+			if cut.cuts.Load() == 0 {
+				t.Error("nothing was cut")
+			}
+			for _, key := range []string{"a", "b", "c"} {
+				if n := charged(t, s, key); n != 1 {
+					t.Errorf("%s was charged %d times", key, n)
+				}
+			}
+
+			// The same through the same client, but not by the store: this test can fail.
+			cut.on.Store(true)
+			o := callOrder(&Call{Bucket: s.Key("test", "plain"), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1})
+			err := c.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{s.Key("test", "plain")}, o.args[argFirst:]...).Err()
+			cut.on.Store(false)
+			if n := charged(t, s, "plain"); err == nil || n < 2 {
+				t.Errorf("a plain EvalSha: charged %d times, %v", n, err)
+			} else {
+				t.Logf("a plain EvalSha charged %d times", n)
+			}
+		})
+	}
+}
+
+func TestCutPresence(t *testing.T) {
+	server := redistest.Start(t)
+	cut := &cutter{word: []byte("eval")}
+	s := NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, Dialer: cut.dial}), nil)
+	cut.on.Store(true)
+	if _, err := s.Presence(t.Context(), patience, s.Node(""), "me", time.Minute); err == nil {
+		t.Error("answered")
+	}
+	if n := cut.cuts.Load(); n != 1 {
+		t.Errorf("sent %d times", n)
+	}
+}

@@ -1,0 +1,275 @@
+package remote
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Settings of the clients that Open makes, where the URL does not say otherwise. How long a call reads and writes is the
+// caller's timeout in any case.
+const (
+	// dialTimeout and controlTimeout bound what go-redis does on its own behalf: connecting, reading the slot map,
+	// asking sentinels. They are well above a round trip within a region, and short enough that a frozen node
+	// holds up the search for its successor only briefly.
+	dialTimeout    = 200 * time.Millisecond
+	controlTimeout = 200 * time.Millisecond
+
+	// poolTimeout is how long a call waits for a free connection: half of the usual timeout of a call, so that there is
+	// time left to use it.
+	poolTimeout = 25 * time.Millisecond
+
+	// slotsInterval is how often a cluster's slot map is read anew while calls are made. go-redis' own 60 s would be
+	// what a failover takes to be noticed by those who get no redirection.
+	slotsInterval = 2 * time.Second
+
+	// redirects is how many times a call whose slot moved is sent on: to the new owner, and from a slot that is moving
+	// there to where it goes.
+	redirects = 2
+)
+
+// mostOf bounds numbers of connections and of bytes in a URL. go-redis panics beyond 2³¹ connections.
+const mostOf = 1 << 20
+
+// Open returns a store over a client of its own, set up for the purpose; [Redis.Close] closes it. No connection is made
+// before the first call. The URL is one of
+//
+//	redis://user:password@host:port/db             one server; rediss with TLS
+//	unix://user:password@/path/to.sock?db=1        one server, over a unix socket
+//	sentinel://user:password@host:port/db?master_name=primary&addr=host2:port2&username=u&password=p
+//	                                               the primary that Sentinel names; user and password before the @ are
+//	                                               the sentinels', those in the query the primary's
+//	cluster://user:password@host:port?addr=host2:port2
+//	                                               a Cluster, found through any of the addresses
+//
+// sentinel and cluster are short for redis+sentinel and redis+cluster; with TLS they are rediss+sentinel and
+// rediss+cluster. addr may be given several times. Further parameters are go-redis' (dial_timeout, pool_size, protocol,
+// skip_verify, …; see redis.ParseURL, ParseFailoverURL and ParseClusterURL) and win over the settings made here, which
+// are: no retries, 200 ms to connect, one attempt, 25 ms to wait for a free connection, no maintenance notifications. How
+// long a call reads and writes is decided by whoever makes the call. Parameters that send calls to replicas are refused.
+//
+// NOTE: whatever is neither letter nor digit in a user or password must be percent-encoded: / is %2F, @ is %40.
+//
+// Errors say which part of the URL breaks which rule and repeat nothing of it, as a mistake may put the password anywhere.
+func Open(rawURL string, o *RedisOptions) (*Redis, error) {
+	client, err := open(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	s := NewRedis(client, o)
+	s.own = client.Close
+	if err := s.check(); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return s, nil
+}
+
+// schemes tells what a URL's scheme stands for.
+var schemes = map[string]struct {
+	parse func(*url.URL) (redis.UniversalClient, error)
+	plain string // the scheme as go-redis knows it
+}{
+	"redis":           {openSingle, "redis"},
+	"rediss":          {openSingle, "rediss"},
+	"unix":            {openSingle, "unix"},
+	"sentinel":        {openSentinel, "redis"},
+	"redis+sentinel":  {openSentinel, "redis"},
+	"rediss+sentinel": {openSentinel, "rediss"},
+	"cluster":         {openCluster, "redis"},
+	"redis+cluster":   {openCluster, "redis"},
+	"rediss+cluster":  {openCluster, "rediss"},
+}
+
+func open(rawURL string) (redis.UniversalClient, error) {
+	if strings.Contains(rawURL, "#") {
+		return nil, errURL("it has a fragment; a # in user or password must be written %23")
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errURL("it cannot be parsed; special characters in user and password must be percent-encoded")
+	}
+	scheme, ok := schemes[u.Scheme]
+	if !ok {
+		return nil, errURL("its scheme is none of redis, rediss, unix, sentinel, rediss+sentinel, cluster, rediss+cluster")
+	}
+	if err := checkURL(u); err != nil {
+		return nil, err
+	}
+	u.Scheme = scheme.plain
+	return scheme.parse(u)
+}
+
+// errURL says what is wrong with a URL. It is never given a part of one.
+func errURL(problem string) error { return errors.New("remote: the Redis URL: " + problem) }
+
+// checkURL refuses what would have the client connect to a piece of a password, and show it in the errors of that.
+func checkURL(u *url.URL) error {
+	switch {
+	case u.Opaque != "":
+		return errURL("two slashes must follow the scheme")
+	case strings.Contains(u.Host, "@"):
+		return errURL("its host has an @")
+	case strings.HasSuffix(u.Scheme, "sentinel") && u.Host == "", strings.HasSuffix(u.Scheme, "cluster") && u.Host == "":
+		return errURL("it needs a host")
+	case u.Scheme == "unix" && u.Host != "":
+		return errURL("a unix URL has no host; its path begins with the third slash, and a / in user or password must " +
+			"be written %2F")
+	case strings.Contains(u.EscapedPath(), "@"):
+		return errURL("its path has an @; a / in user or password must be written %2F, and an @ in a path %40")
+	case u.Port() != "" && !isPort(u.Port()):
+		return errURL("its port is not a number from 1 to 65535")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errURL("its query cannot be parsed; a ? in user or password must be written %3F")
+	}
+	for _, addr := range query["addr"] {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil || host == "" || strings.Contains(host, "@") || !isPort(port) {
+			return errURL("an addr parameter is not host:port")
+		}
+	}
+	for _, name := range []string{"route_by_latency", "route_randomly", "replica_only", "read_only"} {
+		for _, on := range query[name] {
+			if on != "" && on != "false" && on != "0" {
+				return errURL(name + " sends calls to replicas, but all calls write")
+			}
+		}
+	}
+	for name, least := range numbers {
+		for _, text := range query[name] {
+			if n, err := strconv.Atoi(text); text != "" && (err != nil || n < least || n > mostOf) {
+				return errURL(name + " is not a whole number up to 1048576")
+			}
+		}
+	}
+	return nil
+}
+
+// numbers are the parameters that are counts, and the least of each: go-redis has no errors for these, it panics.
+var numbers = map[string]int{
+	"pool_size": 0, "min_idle_conns": 0, "max_idle_conns": 0, "max_active_conns": 0, "max_concurrent_dials": 0,
+	"pipeline_pool_size": -1, "pipeline_read_buffer_size": 0, "pipeline_write_buffer_size": 0,
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+func openSingle(u *url.URL) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(u.String())
+	if err != nil {
+		return nil, errParse(err)
+	}
+	settings{
+		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
+		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
+	}.fill()
+	o.MaintNotificationsConfig = noMaintNotifications()
+	return redis.NewClient(o), nil
+}
+
+func openSentinel(u *url.URL) (redis.UniversalClient, error) {
+	o, err := redis.ParseFailoverURL(u.String())
+	if err != nil {
+		return nil, errParse(err)
+	}
+	if o.MasterName == "" {
+		return nil, errURL("a sentinel URL needs the parameter master_name")
+	}
+	settings{
+		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
+		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
+	}.fill() // a failover client has no maintenance notifications
+	return redis.NewFailoverClient(o), nil
+}
+
+func openCluster(u *url.URL) (redis.UniversalClient, error) {
+	if strings.Trim(u.Path, "/") != "" {
+		return nil, errURL("a cluster has no numbered databases, so its URL has no path; a / in user or password must " +
+			"be written %2F")
+	}
+	o, err := redis.ParseClusterURL(u.String())
+	if err != nil {
+		return nil, errParse(err)
+	}
+	settings{
+		&o.MaxRetries, &o.DialTimeout, &o.DialerRetries, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout,
+		&o.PipelinePoolSize, &o.ContextTimeoutEnabled,
+	}.fill()
+	o.MaintNotificationsConfig = noMaintNotifications()
+	o.ClusterStateReloadInterval = slotsInterval
+	if o.MaxRedirects == 0 {
+		o.MaxRedirects = redirects
+	}
+	if o.MinRetryBackoff == 0 {
+		o.MinRetryBackoff = -1 // it would delay redirections, 10–30 ms each, which have nothing to wait for
+	}
+	return redis.NewClusterClient(o), nil
+}
+
+// settings are those that the three kinds of options have in common.
+type settings struct {
+	maxRetries                *int
+	dialTimeout               *time.Duration
+	dialerRetries             *int
+	readTimeout, writeTimeout *time.Duration
+	poolTimeout               *time.Duration
+	pipelinePoolSize          *int
+	contextTimeoutEnabled     *bool
+}
+
+// fill sets what the URL left open. go-redis reads a timeout ≤ 0 as none at all; here it means the one of ours.
+func (s settings) fill() {
+	for _, t := range []struct {
+		timeout *time.Duration
+		ours    time.Duration
+	}{
+		{s.dialTimeout, dialTimeout}, {s.readTimeout, controlTimeout}, {s.writeTimeout, controlTimeout},
+		{s.poolTimeout, poolTimeout},
+	} {
+		if *t.timeout <= 0 {
+			*t.timeout = t.ours
+		}
+	}
+	if *s.maxRetries == 0 {
+		*s.maxRetries = -1
+	}
+	if *s.dialerRetries == 0 {
+		*s.dialerRetries = 1
+	}
+	if *s.pipelinePoolSize == 0 {
+		*s.pipelinePoolSize = -1 // all that is sent are pipelines: one pool is enough
+	}
+	*s.contextTimeoutEnabled = true
+}
+
+// noMaintNotifications switches off a handshake that only some hosted Redis understand, and that looks up host names.
+func noMaintNotifications() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// errParse says in our own words what go-redis could not parse: its errors quote the URL.
+func errParse(err error) error {
+	text := err.Error()
+	switch {
+	case strings.HasPrefix(text, "redis: unexpected option"):
+		return errURL("its query has a parameter that is unknown for this scheme; a ? or & in user or password must be " +
+			"percent-encoded")
+	case strings.HasPrefix(text, "redis: invalid database number"), strings.HasPrefix(text, "redis: invalid URL path"):
+		return errURL("its path or its parameter db is not the number of a database")
+	case strings.HasPrefix(text, "redis: empty unix socket path"):
+		return errURL("a unix URL needs the path of a socket")
+	case strings.HasPrefix(text, "redis: invalid"):
+		return errURL("a parameter in its query has an invalid value: durations are like 100ms, switches true or false")
+	default:
+		return errURL("it is not understood")
+	}
+}

@@ -1,0 +1,215 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Every way in which we could think of putting a password into the wrong place. Some of these URLs are legal; then the
+// error of the first call must be silent too.
+func TestOpenShowsNoPassword(t *testing.T) {
+	const secret = "s3cr3t"
+	for _, u := range []string{
+		secret, ":" + secret, secret + "@host", ":" + secret + "@127.0.0.1:1", "user:" + secret + "@127.0.0.1:1",
+		"127.0.0.1:1/" + secret, "redis:" + secret, "redis:user:" + secret + "@127.0.0.1:1", "redis:/" + secret + "@127.0.0.1:1",
+		"redis:///" + secret, "redis:///:" + secret + "@127.0.0.1:1/0", "http://user:" + secret + "@127.0.0.1:1",
+		secret + "://127.0.0.1:1", "redis-" + secret + "://127.0.0.1:1",
+
+		"redis://user:" + secret + "@127.0.0.1:1", "redis://:" + secret + "@127.0.0.1:1", "redis://" + secret + "@127.0.0.1:1",
+		"redis://user:" + secret + "@127.0.0.1:port", "redis://user:" + secret + "@127.0.0.1:1:1",
+		"redis://user:" + secret + "@127.0.0.1:99999", "redis://user:" + secret + "@127.0.0.1:0",
+		"redis://user:" + secret + "@[::1", "redis://user:" + secret + "@ho st", "redis://user:" + secret + "@%zz",
+		"redis://user:" + secret + "\x00@127.0.0.1:1", "redis://user:" + secret + "\n@127.0.0.1:1", " redis://:" + secret + "@h",
+		"redis://user:" + secret + "%@127.0.0.1:1", "redis://user:%" + secret + "@127.0.0.1:1",
+		"redis://user:" + secret + "[@127.0.0.1:1", "redis://user:" + secret + "\\@127.0.0.1:1",
+		"redis://user:" + secret + "@x@127.0.0.1:1", "redis://user:x@" + secret + "@127.0.0.1:1",
+
+		"redis://user:" + secret + "/x@127.0.0.1:1", "redis://user:x/" + secret + "@127.0.0.1:1",
+		"redis://user:1/" + secret + "@127.0.0.1:1", "redis://user:1/2/" + secret, "redis://" + secret + "/x@127.0.0.1:1",
+		"redis://user:" + secret + "?x@127.0.0.1:1", "redis://user:x?" + secret + "@127.0.0.1:1",
+		"redis://user:1?" + secret + "@127.0.0.1:1", "redis://user:1?" + secret, "redis://" + secret + "?x@127.0.0.1:1",
+		"redis://user:" + secret + "#x@127.0.0.1:1", "redis://user:1#" + secret + "@127.0.0.1:1",
+		"redis://" + secret + "#x@127.0.0.1:1", "redis://user:1?db=" + secret, "redis://user:1?db=1&" + secret + "=1",
+		"redis://user:1?db=" + secret + "@127.0.0.1:1", "redis://127.0.0.1:1/" + secret, "redis://127.0.0.1:1/" + secret + "/1",
+		"redis://127.0.0.1:1?password=" + secret, "redis://127.0.0.1:1?" + secret + "=1", "redis://127.0.0.1:1?" + secret,
+		"redis://127.0.0.1:1?dial_timeout=" + secret, "redis://127.0.0.1:1?pool_size=" + secret,
+		"redis://127.0.0.1:1?pool_fifo=" + secret, "redis://127.0.0.1:1?protocol=" + secret, "redis://127.0.0.1:1?a=%" + secret,
+		"redis://127.0.0.1:1?a=1;" + secret, "redis://127.0.0.1:1?addr=" + secret, "redis://h?max_retries=" + secret,
+
+		"rediss://user:" + secret + "/@127.0.0.1:1", "rediss://user:" + secret + "@127.0.0.1:1",
+		"unix://" + secret, "unix://user:" + secret + "@", "unix://user:" + secret + "/x@/nowhere/sock",
+		"unix://" + secret + "/x@/nowhere/sock", "unix://user:" + secret + "@/nowhere/sock",
+		"unix:///:" + secret + "@/nowhere/sock", "unix:///user:" + secret + "@/nowhere/sock", "unix:/:" + secret + "@/nowhere/sock",
+		"unix:///nowhere/sock?db=" + secret, "unix:///nowhere/sock?" + secret, "unix:" + secret,
+
+		"sentinel://user:" + secret + "@127.0.0.1:1", "sentinel://user:" + secret + "@127.0.0.1:1?master_name=m",
+		"sentinel://127.0.0.1:1?master_name=m&password=" + secret, "sentinel://127.0.0.1:1?master_name=m&password=%" + secret,
+		"sentinel://127.0.0.1:1?master_name=m&password=x&" + secret, "sentinel://127.0.0.1:1?master_name=m&addr=" + secret,
+		"sentinel://127.0.0.1:1?master_name=m&addr=" + secret + "@h:1",
+		"sentinel://127.0.0.1:1?master_name=m&addr=user:" + secret + "@h:1",
+		"sentinel://127.0.0.1:1?master_name=m&addr=h:" + secret, "sentinel://127.0.0.1:1/" + secret + "?master_name=m",
+		"sentinel://127.0.0.1:1?master_name=m&db=" + secret, "rediss+sentinel://user:" + secret + "?@127.0.0.1:1?master_name=m",
+
+		"cluster://user:" + secret + "@127.0.0.1:1", "cluster://user:" + secret + "/@127.0.0.1:1",
+		"cluster://user:1/" + secret + "@127.0.0.1:1", "cluster://user:1/" + secret, "cluster://127.0.0.1:1?addr=" + secret + "@h:1",
+		"cluster://127.0.0.1:1?" + secret + "=1", "rediss+cluster://user:" + secret + "?@127.0.0.1:1",
+	} {
+		s, err := Open(u, nil)
+		if err == nil {
+			var r [1]Result
+			s.Run(t.Context(), 20*time.Millisecond, []Call{takeOne(s, "key")}, r[:])
+			err = errors.Join(r[0].Err, s.Close())
+			if err == nil {
+				t.Errorf("%q: somebody answers", u)
+				continue
+			}
+		}
+		if text := err.Error(); strings.Contains(text, secret) {
+			t.Errorf("%q: %s", u, text)
+		}
+	}
+	_, err := Open("redis://127.0.0.1:1", &RedisOptions{Prefix: "{" + secret})
+	if err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("an illegal prefix: %v", err)
+	}
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	for u, want := range map[string]string{
+		"":                            "scheme",
+		"localhost:6379":              "scheme",
+		"redis:localhost":             "two slashes",
+		"redis://h:x":                 "cannot be parsed",
+		"redis://h:0":                 "port",
+		"redis://h/a@b":               "path has an @",
+		"redis://h/one":               "number of a database",
+		"redis://h/1/2":               "number of a database",
+		"redis://h#1":                 "fragment",
+		"redis://h?dial_timeout=fast": "invalid value",
+		"redis://h?dial_timeuot=1s":   "unknown for this scheme",
+		"redis://h?pool_size=many":    "pool_size",
+		// go-redis would panic.
+		"redis://h?pool_size=1&pool_size=99999999999":                  "pool_size",
+		"redis://h?pipeline_pool_size=99999999999":                     "pipeline_pool_size",
+		"sentinel://h?master_name=m&route_randomly=true":               "route_randomly",
+		"sentinel://h?master_name=m&route_by_latency=0&replica_only=1": "replica_only",
+		"sentinel://h":                              "master_name",
+		"sentinel://?master_name=m&addr=h:1":        "needs a host",
+		"sentinel://h?master_name=m&addr=h":         "addr",
+		"sentinel://h?master_name=m&username=u&x=1": "unknown for this scheme",
+		"cluster://h/1":                             "no numbered databases",
+		"cluster://h?read_only=true":                "read_only",
+		"unix://":                                   "path of a socket",
+		"unix://h/path":                             "no host",
+	} {
+		_, err := Open(u, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "remote: the Redis URL: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want something on %q", u, err, want)
+		}
+	}
+}
+
+func TestOpenSettings(t *testing.T) {
+	for u, check := range map[string]func(*redis.Options) bool{
+		"redis://h": func(o *redis.Options) bool {
+			return o.Addr == "h:6379" && o.MaxRetries == 0 && o.ContextTimeoutEnabled && o.DialTimeout == dialTimeout &&
+				o.DialerRetries == 1 && o.PoolTimeout == poolTimeout && o.ReadTimeout == controlTimeout &&
+				o.PipelinePoolSize == -1 && o.MaintNotificationsConfig.Mode == "disabled" && o.TLSConfig == nil
+		},
+		"redis://u:p%2F%40%23@h:1/2?dial_timeout=1s&pool_timeout=1s&max_retries=2&pipeline_pool_size=3&read_timeout=-1": func(o *redis.Options) bool {
+			return o.Username == "u" && o.Password == "p/@#" && o.DB == 2 && o.DialTimeout == time.Second &&
+				o.PoolTimeout == time.Second && o.MaxRetries == 2 && o.PipelinePoolSize == 3 && o.ReadTimeout == controlTimeout
+		},
+		"rediss://h:1?skip_verify=true": func(o *redis.Options) bool {
+			return o.TLSConfig != nil && o.TLSConfig.ServerName == "h" && o.TLSConfig.InsecureSkipVerify
+		},
+		"redis://[::1]:7": func(o *redis.Options) bool { return o.Addr == "[::1]:7" },
+		"unix://u:p@/a/b.sock?db=3": func(o *redis.Options) bool {
+			return o.Network == "unix" && o.Addr == "/a/b.sock" && o.DB == 3 && o.Password == "p"
+		},
+		"sentinel://s:sp@h:1/2?master_name=m&username=u&password=p": func(o *redis.Options) bool {
+			return o.Username == "u" && o.Password == "p" && o.DB == 2 && o.ContextTimeoutEnabled && o.TLSConfig == nil
+		},
+		"rediss+sentinel://h:1?master_name=m": func(o *redis.Options) bool { return o.TLSConfig != nil },
+	} {
+		s, err := Open(u, nil)
+		if err != nil {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		if o := s.nodes.(single).client.Options(); !check(o) {
+			t.Errorf("%s: %+v", u, o)
+		}
+		if err := errors.Join(s.Close(), s.Close()); err != nil {
+			t.Errorf("%s: closed: %v", u, err)
+		}
+	}
+	for u, check := range map[string]func(*redis.ClusterOptions) bool{
+		"cluster://u:p@h:1?addr=i:2&addr=j:3": func(o *redis.ClusterOptions) bool {
+			return strings.Join(o.Addrs, " ") == "h:1 i:2 j:3" && o.Password == "p" && o.MaxRedirects == redirects &&
+				o.ClusterStateReloadInterval == slotsInterval && o.ContextTimeoutEnabled && o.TLSConfig == nil &&
+				o.DialerRetries == 1 && o.MaintNotificationsConfig.Mode == "disabled"
+		},
+		"redis+cluster://h/":              func(o *redis.ClusterOptions) bool { return o.TLSConfig == nil },
+		"rediss+cluster://h:1":            func(o *redis.ClusterOptions) bool { return o.TLSConfig != nil },
+		"cluster://h:1?max_redirects=5":   func(o *redis.ClusterOptions) bool { return o.MaxRedirects == 5 },
+		"cluster://h:1?read_only=false&a": nil,
+	} {
+		s, err := Open(u, nil)
+		if check == nil {
+			if err == nil {
+				t.Errorf("%s: opened", u)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		if o := s.nodes.(*cluster).client.Options(); !check(o) {
+			t.Errorf("%s: %+v", u, o)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: closed: %v", u, err)
+		}
+	}
+}
+
+// FuzzOpen: no URL makes Open panic, nor shows itself in the error.
+func FuzzOpen(f *testing.F) {
+	f.Add("redis", "user", "pass/word", "host:1", "/0", "db=1")
+	f.Add("unix", "", "p@ss", "", "/a", "")
+	f.Add("sentinel", "u", "p%", "h", "", "master_name=m&addr=x:1")
+	f.Add("cluster", "u", "p?", "h", "/", "pool_size=-1")
+	f.Fuzz(func(t *testing.T, scheme, user, password, host, path, query string) {
+		password = "S3CR3T" + password
+		s, err := Open(scheme+"://"+user+":"+password+"@"+host+path+"?"+query, nil)
+		if err == nil {
+			_ = s.Close()
+		} else if strings.Contains(err.Error(), "S3CR3T") {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestOpenIsLazy(t *testing.T) {
+	s, err := Open("unix:///nowhere/nobody.sock", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if n := s.Node("x"); n != "/nowhere/nobody.sock" {
+		t.Errorf("node %q", n)
+	}
+	var r [1]Result
+	s.Run(context.Background(), time.Second, []Call{takeOne(s, "k")}, r[:])
+	if !errors.Is(r[0].Err, os.ErrNotExist) {
+		t.Errorf("dialling nobody: %v", r[0].Err)
+	}
+}

@@ -1,0 +1,52 @@
+package remote
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+func TestRing(t *testing.T) {
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
+	open := func() *redis.Ring {
+		client := redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"one": servers[0].Addr, "two": servers[1].Addr},
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	client := open()
+	s, other := NewRedis(client, nil), NewRedis(open(), nil)
+	all := keys(40)
+	nodes := map[Node]int{}
+	for _, key := range all {
+		name := s.Key("test", key)
+		nodes[s.Node(name)]++ // before any call
+		if s.Node(name) != other.Node(name) {
+			t.Errorf("%q is on %s and %s", key, s.Node(name), other.Node(name))
+		}
+	}
+	takeAll(t, s, all)
+	for i, server := range servers {
+		stored, err := server.Client().DBSize(t.Context()).Result()
+		if err != nil || stored == 0 || int(stored) != nodes[Node(server.Addr)] {
+			t.Errorf("server %d has %d buckets, expected %v, %v", i, stored, nodes, err)
+		}
+		for j, s := range []*Redis{s, other} {
+			census, err := s.Presence(t.Context(), patience, Node(server.Addr), fmt.Sprint(j), time.Minute)
+			if err != nil || census.Processes != int64(j+1) {
+				t.Errorf("server %d, process %d: %+v, %v", i, j, census, err)
+			}
+		}
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, s, takeOne(s, "x")); r.Err == nil || s.Node(s.Key("test", "x")) != "" {
+		t.Errorf("a closed Ring: %+v on %q", r, s.Node(s.Key("test", "x")))
+	}
+}

@@ -1,0 +1,146 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// batch is what goes to one node together.
+type batch struct {
+	client *redis.Client // see topology.pick
+	calls  []int         // index of each order's call
+	orders []order
+}
+
+// runAll executes calls node by node, all nodes at once, and waits for the slowest. ctx ends after timeout.
+func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []Call, results []Result) {
+	batches := s.divide(ctx, calls, results)
+	if len(batches) == 0 {
+		return
+	}
+	var others sync.WaitGroup
+	for i := range batches[1:] {
+		others.Go(func() { s.runBatch(ctx, timeout, &batches[1+i], results) })
+	}
+	s.runBatch(ctx, timeout, &batches[0], results)
+	others.Wait()
+}
+
+// divide gathers the calls by the node that answers for each. A call whose node cannot be found gets its error now.
+func (s *Redis) divide(ctx context.Context, calls []Call, results []Result) []batch {
+	var batches []batch
+next:
+	for i := range calls {
+		results[i] = Result{}
+		client, err := s.nodes.pick(ctx, calls[i].Bucket)
+		if err != nil {
+			results[i].Err = s.failure(err)
+			continue
+		}
+		for j := range batches { // as many as nodes, so a map would be slower
+			if b := &batches[j]; b.client == client {
+				b.calls, b.orders = append(b.calls, i), append(b.orders, callOrder(&calls[i]))
+				continue next
+			}
+		}
+		b := batch{client: client, calls: make([]int, 1, len(calls)), orders: make([]order, 1, len(calls))}
+		b.calls[0], b.orders[0] = i, callOrder(&calls[i])
+		batches = append(batches, b)
+	}
+	return batches
+}
+
+// runBatch executes the calls of one node and writes their results. Batches share results, but no element of it.
+func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, results []Result) {
+	s.execute(ctx, timeout, b.client, b.orders)
+	for i := range b.orders {
+		r, cmd := &results[b.calls[i]], b.orders[i].cmd
+		if err := cmd.Err(); err != nil {
+			r.Err = s.failure(err)
+		} else {
+			r.Reply, r.Err = decodeReply(cmd.Val())
+		}
+	}
+}
+
+// execute runs orders on the node that should have their buckets, each at most once, and returns when each has its value
+// or its error. Those that the node sends elsewhere, unexecuted, go out again through the client that follows slots: with
+// the text of the script, for the other node may not know it.
+func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redis.Client, orders []order) {
+	all := make([]*order, len(orders))
+	for i := range orders {
+		all[i] = &orders[i]
+	}
+	s.executeOn(ctx, timeout, client, all)
+	router := s.nodes.router()
+	if router == nil {
+		return
+	}
+	if moved := those(all, isMoved); len(moved) > 0 {
+		send(ctx, router.Pipeline(), moved, func(int) bool { return true })
+	}
+}
+
+// executeOn runs orders on one node, each at most once: in one pipeline by their digests. If the node does not know the
+// script (it was restarted, or told SCRIPT FLUSH) it has executed none of those; they go out again, the first with the
+// text and the others by the digest that it leaves behind.
+func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *redis.Client, orders []*order) {
+	send(ctx, s.pipeline(client, timeout), orders, func(int) bool { return false })
+	if unknown := those(orders, isNoScript); len(unknown) > 0 {
+		send(ctx, s.pipeline(client, timeout), unknown, func(i int) bool { return i == 0 })
+	}
+	if len(those(orders, isNodeError)) > 0 {
+		s.nodes.stale(ctx)
+	}
+}
+
+// send puts orders into a pipeline and executes it.
+func send(ctx context.Context, pipe redis.Pipeliner, orders []*order, withText func(i int) bool) {
+	for i, o := range orders {
+		_ = pipe.Process(ctx, o.prepare(ctx, withText(i))) // it only queues
+	}
+	_, err := pipe.Exec(ctx)
+	if err == nil {
+		return
+	}
+	// An error of Redis during the handshake of a new connection (WRONGPASS, LOADING) is reported by Exec alone: go-redis
+	// takes it for the reply of a command, and no command has it. Nothing was sent then.
+	for _, o := range orders {
+		if o.cmd.Err() == nil && o.cmd.Val() == nil {
+			o.cmd.SetErr(err)
+		}
+	}
+}
+
+// those returns the orders whose error is of a kind.
+func those(orders []*order, kind func(error) bool) []*order {
+	var some []*order
+	for _, o := range orders {
+		if err := o.cmd.Err(); err != nil && kind(err) {
+			some = append(some, o)
+		}
+	}
+	return some
+}
+
+// isNoScript reports whether Redis did not execute a script because it does not know it.
+func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// isMoved reports whether a cluster node did not execute a command because another has its slot.
+func isMoved(err error) bool {
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask
+}
+
+// failure turns an error of go-redis into one of ours where that says more; see reportable.
+func (s *Redis) failure(err error) error {
+	if s.closed.Load() && errors.Is(err, redis.ErrClosed) {
+		return ErrClosed
+	}
+	return reportable(err)
+}

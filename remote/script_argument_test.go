@@ -1,0 +1,233 @@
+package remote_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// secret is in every key of these tests, and must be in no error: keys are user names, tokens, addresses.
+const secret = "s3cret@example.com"
+
+// argumentCall is a valid call in which every argument may be spoiled alone.
+func argumentCall(bucket string) remote.Call {
+	return remote.Call{
+		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, Want: 2, Min: 1, TTL: 1e6, Lease: "A", Seq: 5, Ack: 4, Hold: 1,
+		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart, Now: scriptStart + 1e6,
+	}
+}
+
+// TestBadArgumentText sends what no Go program should: text, fractions, infinities in place of every argument. One NaN
+// let in would damage the bucket for everybody, for x < 0 is false of it.
+func TestBadArgumentText(t *testing.T) {
+	bad := []string{
+		"", " ", "x", "1x", "nan", "NaN", "-nan", "inf", "-inf", "Infinity", "1e400", "-1", "-0.5", "0.5", "1e-9",
+		"9007199254740992", "9007199254740993", "1e16", strings.Repeat("9", 400), "\x00", "0x",
+	}
+	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
+		c := argumentCall("{" + secret + "}tb1")
+		first := c
+		first.Seq, first.Ack, first.Now, first.Epoch = 1, 0, scriptStart, 0
+		e.call(t, first)
+		before, writes := e.look(t, c.Bucket), e.writes(t)
+		for n := 1; n <= 20; n++ {
+			if n == 7 { // the lease id is any text
+				continue
+			}
+			for _, text := range bad {
+				args := callArgs(c)
+				args[n-1] = text
+				got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...))
+				if want := fmt.Sprintf("RLARG argument %d", n); got.err != want {
+					t.Errorf("%s, %.20q: %v, want %s", e.name, text, got, want)
+				}
+			}
+		}
+		args := callArgs(c)[:19]
+		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...)); got.err !=
+			"RLARG argument 20" {
+			t.Errorf("%s, 19 arguments: %v", e.name, got)
+		}
+		if d := differs(before, e.look(t, c.Bucket), 2000); d != "" || e.writes(t) != writes {
+			t.Errorf("%s was written: %s", e.name, d)
+		}
+		// Whole numbers all the same.
+		args = callArgs(c)
+		args[0], args[2] = "0xA", "1000000.000"
+		got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...))
+		if got.err != "" || got.reply.Grant != 2 {
+			t.Errorf("%s: %v", e.name, got)
+		}
+	}
+}
+
+// TestBadArguments breaks the rules one by one, and several at once, on all engines.
+func TestBadArguments(t *testing.T) {
+	const tooMuch = 1 << 53
+	type rule struct {
+		name     string
+		argument int // 0: no error
+		spoil    func(c *remote.Call)
+	}
+	direct := func(c *remote.Call) {
+		c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed = "", 0, 0, 0, 0, 0, 0, 0
+	}
+	rules := []rule{
+		{"none", 0, func(*remote.Call) {}},
+		{"cap 0", 1, func(c *remote.Call) { c.Cap = 0 }},
+		{"cap of 2^40", 0, func(c *remote.Call) { c.Cap = 1 << 40 }},
+		{"cap above 2^40", 1, func(c *remote.Call) { c.Cap = 1<<40 + 1 }},
+		{"no rate", 0, func(c *remote.Call) { c.Tokens = 0 }},
+		{"period 0", 3, func(c *remote.Call) { c.Period = 0 }},
+		{"min above want", 5, func(c *remote.Call) { c.Min = 3 }},
+		{"ttl 0", 6, func(c *remote.Call) { c.TTL = 0 }},
+		{"ttl above 2^50", 6, func(c *remote.Call) { c.TTL = 1<<50 + 1 }},
+		{"seq 0", 8, func(c *remote.Call) { c.Seq, c.Ack = 0, 0 }},
+		{"ack of this call", 9, func(c *remote.Call) { c.Ack = c.Seq }},
+		{"hold above 2^40", 10, func(c *remote.Call) { c.Hold = 1<<40 + 1 }},
+		{"hold of a direct take", 10, func(c *remote.Call) { direct(c); c.Hold = 1 }},
+		{"ret beside a hold", 11, func(c *remote.Call) { c.Ret = 1 }},
+		{"ret of a direct take", 11, func(c *remote.Call) { direct(c); c.Ret = 1 }},
+		{"refund of a direct take", 12, func(c *remote.Call) { direct(c); c.Refund = 1 }},
+		{"debt of a direct take", 13, func(c *remote.Call) { direct(c); c.Debt = 1 }},
+		{"owed above debt", 18, func(c *remote.Call) { c.Owed = 3 }},
+		{"fleet 0", 20, func(c *remote.Call) { c.Fleet = 0 }},
+		{"a direct take with seq and ack", 0, func(c *remote.Call) { direct(c); c.Seq, c.Ack = 3, 9 }},
+		{"two rules: the lower number", 6, func(c *remote.Call) { c.Fleet, c.TTL, c.Owed = 0, 0, 3 }},
+		{"ranges before rules", 20, func(c *remote.Call) { c.Fleet, c.Cap = -1, 0 }},
+		{"rules before late and never", 5, func(c *remote.Call) { c.Min, c.Deadline = 99, 1 }},
+	}
+	fields := map[int]func(c *remote.Call) *int64{
+		1: func(c *remote.Call) *int64 { return &c.Cap }, 2: func(c *remote.Call) *int64 { return &c.Tokens },
+		3: func(c *remote.Call) *int64 { return &c.Period }, 4: func(c *remote.Call) *int64 { return &c.Want },
+		5: func(c *remote.Call) *int64 { return &c.Min }, 6: func(c *remote.Call) *int64 { return &c.TTL },
+		8: func(c *remote.Call) *int64 { return &c.Seq }, 9: func(c *remote.Call) *int64 { return &c.Ack },
+		10: func(c *remote.Call) *int64 { return &c.Hold }, 11: func(c *remote.Call) *int64 { return &c.Ret },
+		12: func(c *remote.Call) *int64 { return &c.Refund }, 13: func(c *remote.Call) *int64 { return &c.Debt },
+		14: func(c *remote.Call) *int64 { return &c.Deadline }, 15: func(c *remote.Call) *int64 { return &c.Epoch },
+		16: func(c *remote.Call) *int64 { return &c.Now }, 18: func(c *remote.Call) *int64 { return &c.Owed },
+		19: func(c *remote.Call) *int64 { return &c.Seen }, 20: func(c *remote.Call) *int64 { return &c.Fleet },
+	}
+	for n, field := range fields {
+		rules = append(rules,
+			rule{fmt.Sprintf("argument %d negative", n), n, func(c *remote.Call) { *field(c) = -1 }},
+			rule{fmt.Sprintf("argument %d 2^53", n), n, func(c *remote.Call) { *field(c) = tooMuch }})
+	}
+	all := engines(t)
+	for i, r := range rules {
+		bucket := fmt.Sprintf("{%s/%d}tb1", secret, i)
+		c := argumentCall(bucket)
+		r.spoil(&c)
+		for _, e := range all {
+			first := argumentCall(bucket)
+			first.Seq, first.Ack, first.Now = 1, 0, scriptStart
+			e.call(t, first)
+			before, writes := e.look(t, bucket), e.writes(t)
+			got := e.call(t, c)
+			if r.argument == 0 {
+				if got.err != "" {
+					t.Errorf("%s on %s: %v", r.name, e.name, got)
+				}
+				continue
+			}
+			if want := fmt.Sprintf("RLARG argument %d", r.argument); got.err != want {
+				t.Errorf("%s on %s: %v, want %s", r.name, e.name, got, want)
+			}
+			if d := differs(before, e.look(t, bucket), 1000); d != "" || e.writes(t) != writes {
+				t.Errorf("%s on %s was written: %s", r.name, e.name, d)
+			}
+		}
+	}
+}
+
+// TestDamagedBucket spoils what is stored: the script must say so and leave it for somebody to look at.
+func TestDamagedBucket(t *testing.T) {
+	const bucket = "{" + secret + "}tb1"
+	numbers := []string{"", "x", "nan", "-nan", "inf", "-inf", "1e300", "-1e300"}
+	type damage struct {
+		field, value string // value "-" removes the field
+		want         string
+	}
+	damages := []damage{
+		{"v", "tb2", "RLFOREIGN key"}, {"v", "", "RLFOREIGN key"}, {"v", "-", "RLFOREIGN key"},
+		{"s", "-1", "RLCORRUPT field"},
+		{"pA", "x", "RLCORRUPT lease"}, {"pA", "", "RLCORRUPT lease"}, {"pA", "1|2|2|2|5", "RLCORRUPT lease"},
+		{"pA", "1|2|2|2|5|0|0", "RLCORRUPT lease"}, {"pA", "1|2|2|2|-5|0", "RLCORRUPT lease"},
+		{"pA", "1|2|2|2|nan|0", "RLCORRUPT lease"}, {"pA", "1|1.5|2|2|5|0", "RLCORRUPT lease"},
+		{"pA", "1|2|1|2|5|0", "RLCORRUPT lease"},  // granted more than is out
+		{"pA", "1|2|99|2|5|0", "RLCORRUPT lease"}, // out more than the escrow
+		{"pA", "1|2|2|99|5|0", "RLCORRUPT lease"}, // wants more than the sum
+		{"pB", "x", "RLCORRUPT lease"},            // found by the sweep
+	}
+	for _, field := range []string{"l", "s", "t", "c", "z", "o", "w", "a", "g", "e"} {
+		damages = append(damages, damage{field, "-", "RLCORRUPT field"})
+		for _, x := range numbers {
+			damages = append(damages, damage{field, x, "RLCORRUPT field"})
+		}
+		if field != "l" && field != "s" { // whole and not negative
+			damages = append(damages, damage{field, "-1", "RLCORRUPT field"}, damage{field, "0.5", "RLCORRUPT field"})
+		}
+	}
+	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
+		for _, d := range damages {
+			e.del(t, bucket)
+			c := remote.Call{
+				Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Lease: "A", Seq: 1, Want: 2, Now: scriptStart,
+			}
+			e.call(t, c)
+			c.Lease = "B"
+			e.call(t, c)
+			if d.value == "-" {
+				e.hdel(t, bucket, d.field)
+			} else if err := e.client.HSet(t.Context(), bucket, d.field, d.value).Err(); err != nil {
+				t.Fatal(err)
+			}
+			before, writes := e.look(t, bucket), e.writes(t)
+			c.Lease, c.Seq, c.Now = "A", 2, c.Now+5e6 // sweeps
+			if got := e.call(t, c); got.err != d.want {
+				t.Errorf("%s, %s = %q: %v, want %s", e.name, d.field, d.value, got, d.want)
+			}
+			if x := differs(before, e.look(t, bucket), 1000); x != "" || e.writes(t) != writes {
+				t.Errorf("%s, %s = %q was written: %s", e.name, d.field, d.value, x)
+			}
+		}
+	}
+}
+
+// TestForeignKey puts something else where the bucket should be.
+func TestForeignKey(t *testing.T) {
+	const key = "{" + secret + "}tb1"
+	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
+		for _, f := range []struct{ command, want string }{
+			{"HSET " + key + " name value", "RLFOREIGN key"},
+			{"HSET " + key + " l 3", "RLFOREIGN key"},
+			{"SET " + key + " value", "WRONGTYPE "},
+			{"RPUSH " + key + " value", "WRONGTYPE "},
+			{"ZADD " + key + " 1 value", "WRONGTYPE "},
+		} {
+			e.del(t, key)
+			var words []any
+			for _, w := range strings.Fields(f.command) {
+				words = append(words, w)
+			}
+			if err := e.client.Do(t.Context(), words...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			writes := e.writes(t)
+			c := remote.Call{Bucket: key, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1}
+			for _, lease := range []string{"", "A"} {
+				c.Lease, c.Seq = lease, 1
+				got := e.call(t, c)
+				if !e.refuses(got.err, f.want) || strings.Contains(got.err, secret) {
+					t.Errorf("%s, %s: %v, want %s…", e.name, f.command, got, f.want)
+				}
+			}
+			if e.writes(t) != writes {
+				t.Errorf("%s, %s was written", e.name, f.command)
+			}
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// The tests of the scripts run every call on three engines: Memory, the Lua in miniredis (gopher-lua), the Lua in a real
+// redis-server. Memory is the model; the real server is the reference where the two Luas differ (printing of numbers).
+
+// scriptStart is the time 0 of all tests that inject the time, µs since 1970. 16 digits, as in production: whoever lets
+// Lua print such a number with its default 14 loses hours.
+const scriptStart = int64(1_763_640_000_123_456)
+
+// engine executes calls on one of the three.
+type engine struct {
+	name   string
+	memory *remote.Memory // or
+	client *redis.Client
+	server *redistest.Server // the real one
+}
+
+// engines starts all three; the first is Memory.
+func engines(t testing.TB) []*engine {
+	t.Helper()
+	return []*engine{{name: "memory", memory: remote.NewMemory()}, miniEngine(t), realEngine(t)}
+}
+
+func miniEngine(t testing.TB) *engine {
+	t.Helper()
+	m := miniredis.NewMiniRedis()
+	if err := m.StartAddr("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return redisEngine(t, "miniredis", &redis.Options{Addr: m.Addr()})
+}
+
+func realEngine(t testing.TB) *engine {
+	t.Helper()
+	s := redistest.Start(t)
+	e := redisEngine(t, "redis", &redis.Options{Network: "unix", Addr: s.Socket})
+	e.server = s
+	return e
+}
+
+func redisEngine(t testing.TB, name string, o *redis.Options) *engine {
+	t.Helper()
+	o.MaxRetries = -1
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	for _, s := range []lua.Script{lua.TokenBucket, lua.Presence} {
+		sha, err := c.ScriptLoad(context.Background(), s.Source).Result()
+		if err != nil {
+			t.Fatalf("%s does not load the script: %v", name, err)
+		}
+		if sha != s.SHA {
+			t.Fatalf("%s calls the script %s, we call it %s", name, sha, s.SHA)
+		}
+	}
+	return &engine{name: name, client: c}
+}
+
+// answer is what a call came to, comparable.
+type answer struct {
+	reply remote.Reply
+	err   string // the script's error, "" none
+}
+
+func (a answer) String() string {
+	if a.err != "" {
+		return a.err
+	}
+	return fmt.Sprintf("%+v", a.reply)
+}
+
+// stored is what a key holds after a call.
+type stored struct {
+	fields map[string]string // nil: there is no key
+	pttl   int64             // ms, -2 no key
+}
+
+// callArgs are ARGV 1–20 of a call.
+func callArgs(c remote.Call) []any {
+	return []any{
+		c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline,
+		c.Epoch, c.Now, remote.MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet,
+	}
+}
+
+// call executes a call.
+func (e *engine) call(t testing.TB, c remote.Call) answer {
+	t.Helper()
+	if e.memory != nil {
+		var r [1]remote.Result
+		e.memory.Run(t.Context(), time.Second, []remote.Call{c}, r[:])
+		return answerOf(t, r[0].Reply, r[0].Err)
+	}
+	return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, callArgs(c)...))
+}
+
+func answerOfCmd(t fataler, cmd *redis.Cmd) answer {
+	t.Helper()
+	n, err := cmd.Int64Slice()
+	if err != nil {
+		return answerOf(t, remote.Reply{}, err)
+	}
+	if len(n) != 10 {
+		t.Fatalf("a reply of %d numbers: %v", len(n), n)
+	}
+	return answer{reply: remote.Reply{
+		Code: remote.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6], Epoch: n[7],
+		Flags: remote.Flags(n[8]), Overflow: n[9],
+	}}
+}
+
+func answerOf(t fataler, r remote.Reply, err error) answer {
+	t.Helper()
+	if err == nil {
+		return answer{reply: r}
+	}
+	var refusal *remote.ScriptError
+	var reply redis.Error
+	switch {
+	case errors.As(err, &refusal):
+		return answer{err: refusal.Text}
+	case errors.As(err, &reply):
+		return answer{err: reply.Error()}
+	}
+	t.Fatalf("not an answer of the script: %v", err)
+	return answer{}
+}
+
+// refuses reports whether an error that the script did not make itself begins as it should. miniredis wraps those.
+func (e *engine) refuses(text, start string) bool {
+	return strings.HasPrefix(text, start) || e.server == nil && strings.Contains(text, ": "+start)
+}
+
+// look reads a bucket.
+func (e *engine) look(t testing.TB, bucket string) stored {
+	t.Helper()
+	if e.memory != nil {
+		return stored{e.memory.Fields(bucket), e.memory.PTTL(bucket)}
+	}
+	p := e.client.Pipeline()
+	fields, pttl := p.HGetAll(t.Context(), bucket), p.Do(t.Context(), "PTTL", bucket)
+	if _, err := p.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return storedOf(t, fields, pttl)
+}
+
+// storedOf reads PTTL as a number: as a time.Duration it may overflow.
+func storedOf(t fataler, fields *redis.MapStringStringCmd, pttl *redis.Cmd) stored {
+	t.Helper()
+	ms, err := pttl.Int64()
+	if err != nil || fields.Err() != nil {
+		t.Fatalf("no look at the bucket: %v, %v", err, fields.Err())
+	}
+	if len(fields.Val()) == 0 {
+		return stored{nil, ms}
+	}
+	return stored{fields.Val(), ms}
+}
+
+// fataler is a *testing.T or a *rapid.T.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+var noContext = context.Background()
+
+// del removes a bucket, as an eviction or an expiry would.
+func (e *engine) del(t testing.TB, bucket string) {
+	t.Helper()
+	if e.memory != nil {
+		e.memory.Del(bucket)
+	} else if err := e.client.Del(t.Context(), bucket).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hdel removes a record, as a run does that breaks off after its deletions.
+func (e *engine) hdel(t testing.TB, bucket, field string) {
+	t.Helper()
+	if e.memory != nil {
+		e.memory.HDel(bucket, field)
+	} else if n, err := e.client.HDel(t.Context(), bucket, field).Result(); err != nil || n != 1 {
+		t.Fatalf("HDEL %s: %d, %v", field, n, err)
+	}
+}
+
+// writes counts what the real server has written since its start; 0 elsewhere. It rises with every write that would be
+// replicated, and, unlike the replication offset, without a replica too.
+func (e *engine) writes(t testing.TB) int64 {
+	t.Helper()
+	if e.server == nil {
+		return 0
+	}
+	info, err := e.client.Info(t.Context(), "persistence").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(info, "\r\n") {
+		if n, ok := strings.CutPrefix(line, "rdb_changes_since_last_save:"); ok {
+			x, err := strconv.ParseInt(n, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+	}
+	t.Fatal("INFO has no rdb_changes_since_last_save")
+	return 0
+}
+
+// differs tells two states apart, "" if they are one. Whole numbers and doubles must be the same text; slack is by how many
+// ms the times to live may differ, being read a little after they were written.
+func differs(want, got stored, slack int64) string {
+	if !maps.Equal(want.fields, got.fields) {
+		return fmt.Sprintf("fields\n\t%v, want\n\t%v", got.fields, want.fields)
+	}
+	if max(got.pttl-want.pttl, want.pttl-got.pttl) > slack {
+		return fmt.Sprintf("PTTL %d ms, want %d (± %d)", got.pttl, want.pttl, slack)
+	}
+	return ""
+}
+
+// damaged reports what must never be stored, "" if all is well.
+func damaged(s stored) string {
+	for f, v := range s.fields {
+		if f == "v" || f[0] == 'p' {
+			continue
+		}
+		if x, err := strconv.ParseFloat(v, 64); err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			return "field " + f + " is " + v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,132 @@
+package remote_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// seenAt says that process id is here at an injected time; on Redis under the key.
+func (e *engine) seenAt(t *testing.T, key string, now int64, id string, ttl int64) (processes, at int64, refusal string) {
+	t.Helper()
+	if e.memory != nil {
+		c, err := e.memory.PresenceAt(now, id, ttl)
+		if err != nil {
+			return 0, 0, answerOf(t, remote.Reply{}, err).err
+		}
+		return c.Processes, c.Now, ""
+	}
+	n, err := e.client.EvalSha(t.Context(), lua.Presence.SHA, []string{key}, id, ttl, now).Int64Slice()
+	if err != nil {
+		return 0, 0, answerOf(t, remote.Reply{}, err).err
+	}
+	return n[0], n[1], ""
+}
+
+// TestPresence is a table of calls with their answers, on all engines.
+func TestPresence(t *testing.T) {
+	const ttl, never = int64(10e6), int64(-1)
+	steps := []struct {
+		at      int64 // µs after the start
+		id      string
+		ttl     int64
+		want    int64 // processes
+		refusal string
+		pttl    int64 // ms afterwards; 0 not looked at, never: no key
+		members string
+	}{
+		{at: 0, id: "a", ttl: 0, want: 0, pttl: never}, // leaving where nobody is
+		{at: 0, id: "a", ttl: ttl, want: 1, pttl: 20_000, members: "a"},
+		{at: 1e6, id: "b", ttl: ttl, want: 2, pttl: 20_000, members: "a b"},
+		{at: 2e6, id: "a", ttl: ttl, want: 2, members: "b a"},
+		{at: 3e6, id: "c", ttl: ttl, want: 3, members: "b a c"},
+		{at: 11e6 - 1, id: "c", ttl: ttl, want: 3, members: "b a c"}, // b is here for less than ttl
+		{at: 11e6, id: "c", ttl: ttl, want: 2, members: "a c"},       // and now it is not
+		{at: 12e6, id: "b", ttl: ttl, want: 2, members: "c b"},
+		{at: 12e6, id: "c", ttl: 0, want: 1, members: "b"},
+		{at: 12e6, id: "c", ttl: 0, want: 1, members: "b"},
+		{at: 12e6, id: "", ttl: ttl, refusal: "RLARG argument 1", members: "b"},
+		{at: 12e6, id: "d", ttl: -1, refusal: "RLARG argument 2", members: "b"},
+		{at: 12e6, id: "d", ttl: 1 << 53, refusal: "RLARG argument 2", members: "b"},
+		{at: 1e6, id: "d", ttl: ttl, want: 1, members: "d"},      // 11 s back: b is from the future
+		{at: 0, id: "e", ttl: ttl, want: 2, members: "e d"},      // 1 s back: d may stay
+		{at: -9e6, id: "f", ttl: ttl, want: 3, members: "f e d"}, // exactly one ttl ahead: d may stay
+		{at: -9e6 - 1, id: "f", ttl: ttl, want: 2, members: "f e"},
+		{at: 100, id: "a\x00{b}\xff", ttl: 1, want: 1, pttl: 1, members: "a\x00{b}\xff"}, // 2 µs are 1 ms
+	}
+	const key = "{" + secret + "}presence"
+	for _, e := range engines(t) {
+		for i, s := range steps {
+			n, now, refusal := e.seenAt(t, key, scriptStart+s.at, s.id, s.ttl)
+			name := fmt.Sprintf("%s, step %d (%+v)", e.name, i, s)
+			if refusal != s.refusal || n != s.want || refusal == "" && now != scriptStart+s.at {
+				t.Errorf("%s: %d processes at %+d, %q", name, n, now-scriptStart, refusal)
+			}
+			if e.memory != nil {
+				continue
+			}
+			p := e.client.Pipeline()
+			pttl, members := p.Do(t.Context(), "PTTL", key), p.ZRange(t.Context(), key, 0, -1)
+			if _, err := p.Exec(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ms, _ := pttl.Int64()
+			switch {
+			case s.pttl == never && ms != -2, s.pttl == 1 && ms > 1, s.pttl > 1 && (ms > s.pttl || ms < s.pttl-300):
+				t.Errorf("%s: PTTL %d ms", name, ms)
+			}
+			if got := strings.Join(members.Val(), " "); s.pttl != 1 && got != s.members {
+				t.Errorf("%s: members %q", name, got)
+			}
+		}
+	}
+}
+
+// TestPresenceBadText is about arguments that only a client of Redis can send, and keys that are something else.
+func TestPresenceBadText(t *testing.T) {
+	const key = "{" + secret + "}presence"
+	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
+		eval := func(args ...any) string {
+			err := e.client.EvalSha(t.Context(), lua.Presence.SHA, []string{key}, args...).Err()
+			if err == nil {
+				return ""
+			}
+			return answerOf(t, remote.Reply{}, err).err
+		}
+		for _, text := range []string{"", "x", "nan", "inf", "-inf", "-1", "0.5", "9007199254740992", strings.Repeat("9", 400)} {
+			if got := eval("a", text, 0); got != "RLARG argument 2" {
+				t.Errorf("%s, ttl %.20q: %q", e.name, text, got)
+			}
+			if got := eval("a", 1, text); got != "RLARG argument 3" {
+				t.Errorf("%s, now %.20q: %q", e.name, text, got)
+			}
+		}
+		if got := eval("a", 1); got != "RLARG argument 3" {
+			t.Errorf("%s, two arguments: %q", e.name, got)
+		}
+		if n := e.client.Exists(t.Context(), key).Val(); n != 0 {
+			t.Errorf("%s wrote", e.name)
+		}
+		e.client.Set(t.Context(), key, "x", 0)
+		for _, ttl := range []int{0, 1000} {
+			if got := eval("a", ttl, 0); !e.refuses(got, "WRONGTYPE ") || strings.Contains(got, secret) {
+				t.Errorf("%s, another type: %q", e.name, got)
+			}
+		}
+	}
+}
+
+// TestPresenceServerTime reads the engine's own clock.
+func TestPresenceServerTime(t *testing.T) {
+	for _, e := range engines(t) {
+		before := time.Now().UnixMicro()
+		_, now, refusal := e.seenAt(t, "{p}presence", 0, "a", 10e6)
+		if after := time.Now().UnixMicro(); refusal != "" || now < before-1000 || now > after+1000 {
+			t.Errorf("%s: %d, %s; it is %d", e.name, now, refusal, after)
+		}
+	}
+}

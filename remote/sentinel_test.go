@@ -1,0 +1,44 @@
+package remote
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartSentinel(t)
+	s := openStore(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)
+	takeAll(t, s, keys(10))
+	if n := s.Node(s.Key("test", "x")); n == "" || n != s.Node(s.Key("test", "y")) {
+		t.Errorf("node %q", n)
+	}
+	if n, err := c.Primary.Client().DBSize(t.Context()).Result(); err != nil || n != 10 {
+		t.Errorf("the primary has %d buckets, %v", n, err)
+	}
+	census, err := s.Presence(t.Context(), patience, s.Node(""), "me", time.Minute)
+	if err != nil || census.Processes != 1 {
+		t.Errorf("%+v, %v", census, err)
+	}
+
+	c.Primary.Kill()
+	begun := time.Now()
+	for results := make([]Result, 1); ; time.Sleep(20 * time.Millisecond) { // a real election
+		s.Run(t.Context(), 50*time.Millisecond, []Call{takeOne(s, "after")}, results)
+		if results[0].Err == nil {
+			break
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal(results[0].Err)
+		}
+	}
+	t.Logf("calls failed for %v", time.Since(begun))
+	if n := charged(t, s, "after"); n != 1 {
+		t.Errorf("charged %d", n)
+	}
+	if role, err := c.Replica.Client().Do(t.Context(), "role").Slice(); err != nil || role[0] != "master" {
+		t.Errorf("the replica is %v, %v", role, err)
+	}
+}

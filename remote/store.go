@@ -1,0 +1,141 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Store is the shared tier: where the buckets live and the script's semantics hold. [Redis] and [Memory] are the only
+// implementations; the interface is sealed, so that the lease protocol can grow without breaking anybody. Embed one of
+// them to observe or disturb it. All methods may be called concurrently.
+type Store interface {
+	// Key reports the store's name for the bucket of a user's key under a policy. No two pairs share a name, and a name
+	// never changes: see [RedisOptions] for prefix and hashing.
+	Key(policy, key string) string
+
+	// Node reports which node answers for a bucket, or "" while that is unknown. It does no I/O: it may run on a
+	// caller's goroutine. The answer may change when the nodes share out their keys anew.
+	Node(bucket string) Node
+
+	// Run executes calls, each at most once, in as few round trips as there are nodes concerned, and writes the result
+	// of calls[i] to results[i] (len(results) ≥ len(calls)). It blocks: on Redis for the wait for a connection and for
+	// dialling (both bounded by ctx), and up to timeout each for writing and reading. A call whose Result has an
+	// error that is not a *[ScriptError] may or may not have been executed.
+	Run(ctx context.Context, timeout time.Duration, calls []Call, results []Result)
+
+	// Presence says that process id is here and counts the processes of this node that said so within the last ttl
+	// (≥ 1 µs; 0 leaves). It reports the node's clock too. One round trip, bounded like Run.
+	Presence(ctx context.Context, timeout time.Duration, node Node, id string, ttl time.Duration) (Census, error)
+
+	// Close releases what the store opened itself; a borrowed client stays open. Later calls fail.
+	Close() error
+
+	// check reports why the store cannot be used (a nil client, a nil pointer), or nil.
+	check() error
+}
+
+// Check reports why a store cannot be used: it is nil, a nil pointer, or was built over a nil client.
+func Check(s Store) error {
+	if s == nil {
+		return errors.New("remote: the store is nil: use remote.Open, remote.NewRedis or remote.NewMemory")
+	}
+	return s.check()
+}
+
+// Node names the server that answers for a bucket: what fails together. Comparable; "" means not known yet.
+type Node string
+
+// Census is the answer to [Store].Presence.
+type Census struct {
+	Processes int64 // here within the last ttl, this one included
+	Now       int64 // the node's clock, µs since 1970
+}
+
+// Call is one call of the token-bucket script: see package lua for the contract. Amounts are tokens, 0 … 2⁴⁰ for Cap
+// and costs; times are µs of the node's clock.
+type Call struct {
+	Bucket string // from Store.Key
+
+	Cap    int64 // burst, 1 … 2⁴⁰
+	Tokens int64 // refilled per Period
+	Period int64 // µs, ≥ 1
+
+	Want int64 // tokens asked for; 0 settles only, and is a peek without Lease
+	Min  int64 // grant no fewer; ≤ Want
+	TTL  int64 // µs a lease lasts, 1 … 2⁵⁰
+
+	Lease    string // id of the process; "" takes directly, and then Hold, Ret, Refund and Debt are 0
+	Seq      int64  // higher with every call of a Lease
+	Ack      int64  // highest Seq whose reply was accepted
+	Hold     int64  // unspent tokens kept, 0 … 2⁴⁰
+	Ret      int64  // leased tokens given back; needs Hold = 0
+	Refund   int64  // tokens admitted, then not used; needs a Deadline ≤ the node's now + TTL
+	Debt     int64  // tokens admitted without the bucket
+	Owed     int64  // the part of Debt charged in any case
+	Seen     int64  // overflow when Debt was last 0
+	Fleet    int64  // processes that share the bucket, ≥ 1
+	Deadline int64  // from this time on the node does nothing; 0 none
+	Epoch    int64  // as last seen; 0 unknown
+
+	Now int64 // 0 reads the node's clock; anything else is for tests and simulation
+}
+
+// Reply is the script's answer to a [Call].
+type Reply struct {
+	Code     Code
+	Grant    int64 // tokens granted
+	Level    int64 // whole tokens left in the bucket; negative is debt
+	Retry    int64 // µs until Min tokens may be there; -1 never
+	Active   int64 // leases that hold or want tokens
+	TTLLeft  int64 // µs the lease lasts from its execution on
+	Now      int64 // the node's clock, µs since 1970
+	Epoch    int64 // when the bucket was created, µs; 0 there is none
+	Flags    Flags
+	Overflow int64 // tokens that the refill ever lost because the bucket was full
+}
+
+// Result is a Reply or the error that stands in its place.
+type Result struct {
+	Reply Reply
+	Err   error
+}
+
+// Code says what a call came to.
+type Code int64
+
+// The codes. Only Granted, Denied and Replay accept what the call stated; after Stale, Never and Late nothing changed.
+const (
+	Granted Code = 0
+	Denied  Code = 1
+	Replay  Code = 2 // this Seq was executed before; the same grant again
+	Stale   Code = 3 // a newer Seq was executed, or the record is over: ignore
+	Never   Code = 4 // Min > Cap
+	Late    Code = 5 // Deadline ≤ now: nothing was done
+)
+
+// Flags are what else a call found.
+type Flags int64
+
+// The flags, added up.
+const (
+	Created     Flags = 1 // there was no bucket
+	SteppedBack Flags = 2 // a step back of the node's clock was believed
+	Adopted     Flags = 4 // the caller held more than was recorded
+	OtherEpoch  Flags = 8 // the bucket is not the one of Call.Epoch
+)
+
+// MaxBack is the longest step back of a node's clock that a bucket waits out; a longer one is believed at once, without
+// credit. One second is above what NTP slews and below what an operator would notice as a limiter standing still.
+const MaxBack = time.Second
+
+// ScriptError is a refusal by the script or by Redis' own type check: the bucket is not ours, is damaged, or the call
+// breaks a rule. Nothing was executed, the node is well, and only this bucket is concerned.
+type ScriptError struct {
+	Text string // as Redis sent it; it never contains a user's key
+}
+
+func (e *ScriptError) Error() string { return "remote: " + e.Text }
+
+// ErrClosed is the error of every call after Close.
+var ErrClosed = errors.New("remote: the store is closed")

@@ -1,0 +1,61 @@
+package remote
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// topology knows which node answers for a bucket. All methods may be called concurrently.
+type topology interface {
+	// node reports the node of a bucket without I/O, "" if that is not known.
+	node(bucket string) Node
+
+	// pick returns the client of the node of a bucket, nil if that is the store's foreign client. It may do I/O, bounded
+	// by ctx, to find out where buckets live.
+	pick(ctx context.Context, bucket string) (*redis.Client, error)
+
+	// router returns the client that follows a slot to another node, or nil where slots do not move.
+	router() redis.UniversalClient
+
+	// stale says that a call failed or was sent to the wrong node: what is known of the nodes may be out of date.
+	stale(ctx context.Context)
+}
+
+// nodeOf names the node behind a client: by its address, which is unique among the nodes of a store.
+func nodeOf(client *redis.Client) Node {
+	if client == nil {
+		return "redis"
+	}
+	return Node(client.Options().Addr)
+}
+
+// single is one node: a server, the primary behind Sentinel, or a foreign client (nil).
+type single struct{ client *redis.Client }
+
+func (t single) node(string) Node { return nodeOf(t.client) }
+
+func (t single) pick(context.Context, string) (*redis.Client, error) { return t.client, nil }
+
+func (single) router() redis.UniversalClient { return nil }
+
+func (single) stale(context.Context) {}
+
+// ring asks the Ring, which hashes names over its shards that are up. That takes a read lock and no I/O.
+type ring struct{ client *redis.Ring }
+
+func (t ring) node(bucket string) Node {
+	client, err := t.client.GetShardClientForKey(bucket)
+	if err != nil {
+		return "" // no shard is up, or the Ring is closed
+	}
+	return nodeOf(client)
+}
+
+func (t ring) pick(_ context.Context, bucket string) (*redis.Client, error) {
+	return t.client.GetShardClientForKey(bucket)
+}
+
+func (ring) router() redis.UniversalClient { return nil }
+
+func (ring) stale(context.Context) {} // the Ring watches its shards itself
