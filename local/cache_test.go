@@ -1,0 +1,205 @@
+package local
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// owned is the least an owner keeps: the bucket and its name.
+type owned struct {
+	Bucket
+	id ID
+}
+
+type cacheRig struct {
+	*Cache[*owned]
+	mu      sync.Mutex
+	evicted map[*owned]Effect
+	gone    []*owned
+}
+
+func newCacheRig(keys int, p *Policy) *cacheRig {
+	r := &cacheRig{evicted: make(map[*owned]Effect)}
+	r.Cache = NewCache(keys, Owner[*owned]{
+		Fresh: func(id ID) *owned {
+			b := &owned{id: id}
+			b.Init(p)
+			return b
+		},
+		Evict: func(b *owned, e Effect) { r.mu.Lock(); r.evicted[b] = e; r.mu.Unlock() },
+		Gone:  func(b *owned) { r.mu.Lock(); r.gone = append(r.gone, b); r.mu.Unlock() },
+	})
+	return r
+}
+
+var cachePolicy = &Policy{
+	Cap: 100, Tokens: 100, Per: time.Second, Period: 250 * ms, Timeout: 50 * ms, Uniform: func() float64 { return 0.5 },
+}
+
+// lend gives b a lease of ten tokens.
+func lend(b *Bucket, seq int64) {
+	b.Ask(0, 1, time.Second, NewWaiter())
+	b.Ask(0, 1, time.Second, NewWaiter())
+	c, _ := b.Begin(0, Conditions{Seq: seq, Clock: true, Trip: ms, Fleet: 1})
+	b.Accept(0, c.Seq, Reply{Grant: 12, TTLLeft: time.Second})
+}
+
+func TestCacheFindsByPolicyAndKey(t *testing.T) {
+	c := newCacheRig(10, cachePolicy)
+	a := c.Get(0, ID{1, "k"})
+	if c.Get(0, ID{1, "k"}) != a || c.Get(0, ID{2, "k"}) == a || c.Get(0, ID{1, "l"}) == a {
+		t.Fatal("policy and key do not name a bucket")
+	}
+	if b, ok := c.Find(ID{1, "k"}); !ok || b != a {
+		t.Fatal("Find does not find")
+	}
+	if _, ok := c.Find(ID{3, "k"}); ok {
+		t.Fatal("Find makes")
+	}
+}
+
+func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
+	c := newCacheRig(3, cachePolicy)
+	for _, k := range []string{"a", "b", "c", "a", "d"} { // b is the oldest
+		c.Get(0, ID{0, k})
+	}
+	if _, ok := c.Find(ID{0, "b"}); ok {
+		t.Fatal("b is still there")
+	}
+	if keys, leaving, evictions := c.Counts(); keys != 3 || leaving != 0 || evictions != 1 {
+		t.Fatalf("%d keys, %d leaving, %d evictions", keys, leaving, evictions)
+	}
+	if len(c.gone) != 1 || c.gone[0].id.Key != "b" {
+		t.Fatalf("gone: %v", c.gone)
+	}
+}
+
+func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
+	c := newCacheRig(1, cachePolicy)
+	a := c.Get(0, ID{0, "a"})
+	lend(&a.Bucket, 1)
+	c.Get(0, ID{0, "b"})
+	if e := c.evicted[a]; !e.Send {
+		t.Fatalf("%+v, want the return to be sent", e)
+	}
+	c.Forget(0, a.id, a)
+	if b, ok := c.Find(a.id); !ok || b != a {
+		t.Fatal("forgotten before the return was settled")
+	}
+	call, _ := a.Begin(0, Conditions{Seq: 2, Clock: true, Trip: ms, Fleet: 1})
+	if call.Ret != 10 {
+		t.Fatalf("%+v, want ret 10", call)
+	}
+	if e, _ := a.Accept(0, 2, Reply{TTLLeft: time.Second}); !e.Done {
+		t.Fatalf("%+v, want done", e)
+	}
+	c.Forget(0, a.id, a)
+	if _, ok := c.Find(a.id); ok || len(c.gone) != 1 {
+		t.Fatal("settled, and not forgotten")
+	}
+	if v, _ := a.Ask(0, 1, ms, NewWaiter()); v.Outcome != Gone {
+		t.Fatalf("outcome %d of a forgotten bucket, want Gone", v.Outcome)
+	}
+}
+
+func TestKeyThatComesBackOnItsWayOutIsTheSameBucket(t *testing.T) {
+	c := newCacheRig(1, cachePolicy)
+	a := c.Get(0, ID{0, "a"})
+	lend(&a.Bucket, 1)
+	c.Get(0, ID{0, "b"})
+	if c.Get(0, ID{0, "a"}) != a || a.retired {
+		t.Fatal("the key came back as another bucket, or as a retired one")
+	}
+	c.Forget(0, a.id, a) // a leftover of the eviction: the bucket is in use
+	if c.Get(0, ID{0, "a"}) != a {
+		t.Fatal("a bucket in use was forgotten")
+	}
+}
+
+func TestLeaversAreBounded(t *testing.T) {
+	c := newCacheRig(1, cachePolicy)
+	for i := range 100 {
+		lend(&c.Get(0, ID{0, strconv.Itoa(i)}).Bucket, int64(i+1))
+	}
+	keys, leaving, _ := c.Counts()
+	if keys != 1 || leaving != 16 || len(c.gone) != 83 {
+		t.Fatalf("%d keys, %d leaving, %d gone, want 1, 16, 83", keys, leaving, len(c.gone))
+	}
+	for _, b := range c.gone {
+		if s := b.Stats(); s.Held != 0 || s.Burnt != 10 {
+			t.Fatalf("%+v, want what had no room to be burnt", s)
+		}
+	}
+	c.Empty(0)
+	if keys, leaving, _ := c.Counts(); keys != 0 || leaving != 17 {
+		t.Fatalf("emptied: %d keys, %d leaving", keys, leaving)
+	}
+	n := 0
+	c.All(func(*owned) { n++ })
+	if n != 17 {
+		t.Fatalf("All saw %d", n)
+	}
+}
+
+func TestCacheHoldsWhatItWasToldTo(t *testing.T) {
+	for _, keys := range []int{1, 2, 255, 256, 511, 512, 1000, 100_000} {
+		c := newCacheRig(keys, cachePolicy)
+		sum := 0
+		for i := range c.shards {
+			sum += c.shards[i].size
+		}
+		if sum != keys {
+			t.Errorf("%d keys: room for %d", keys, sum)
+		}
+		if keys > 1000 {
+			continue
+		}
+		for i := range 3 * keys {
+			c.Get(0, ID{0, strconv.Itoa(i)})
+		}
+		if n, _, _ := c.Counts(); n > keys || len(c.shards) == 1 && n != keys {
+			t.Errorf("%d keys: holds %d", keys, n)
+		}
+	}
+}
+
+// The cache keeps a key of its own: the caller may use its memory again.
+func TestCacheClonesTheKey(t *testing.T) {
+	c := newCacheRig(10, cachePolicy)
+	buffer := []byte("abc")
+	b := c.Get(0, ID{0, string(buffer)})
+	if b.id.Key != "abc" {
+		t.Fatal(b.id.Key)
+	}
+	long := fmt.Sprintf("%0100d", 7)
+	part := long[90:]
+	if got := c.Get(0, ID{0, part}).id.Key; got != part {
+		t.Fatal(got)
+	}
+}
+
+func TestCacheUnderConcurrency(t *testing.T) {
+	c := newCacheRig(8, cachePolicy)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for j := range 5000 {
+				id := ID{0, strconv.Itoa((i*7 + j) % 20)}
+				b := c.Get(time.Duration(j), id)
+				if b.id != id {
+					t.Errorf("asked for %v, got %v", id, b.id)
+				}
+				if j%3 == 0 {
+					c.Forget(time.Duration(j), id, b)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if keys, leaving, _ := c.Counts(); keys > 8 || leaving != 0 {
+		t.Fatalf("%d keys, %d leaving", keys, leaving)
+	}
+}

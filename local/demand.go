@@ -1,0 +1,50 @@
+package local
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// Time constants of the estimate. It follows a rise within a few renewals, because tokens that are missing make
+	// requests wait, and forgets slowly, because tokens that are left over go back.
+	riseTime = 300 * time.Millisecond
+	fallTime = time.Second
+
+	// minSample is the shortest interval over which a rate means anything.
+	minSample = time.Millisecond
+)
+
+// demand estimates how many tokens per second this process is asked for, refused ones included. The zero value has seen
+// nothing.
+type demand struct {
+	rate   float64 // tokens/s
+	at     time.Duration
+	seen   bool
+	offers int64 // offered in total when rate was last brought up to date
+}
+
+// sample brings the estimate up to date, given the tokens offered in total since ever. A sample counts at most cap
+// tokens: more could not be granted anyway, and one flood must not size the next lease.
+//
+// It is an exponential average in continuous time: rate += (1 − e^(−Δ/θ))·(x − rate) for the rate x over the last Δ.
+func (d *demand) sample(now time.Duration, offers, cap int64) {
+	if !d.seen {
+		d.seen, d.at, d.offers = true, now, offers
+		return
+	}
+	delta := now - d.at
+	if delta < minSample {
+		return
+	}
+	x := float64(min(offers-d.offers, cap)) / delta.Seconds()
+	theta := fallTime
+	if x > d.rate {
+		theta = riseTime
+	}
+	d.rate += -math.Expm1(-float64(delta)/float64(theta)) * (x - d.rate)
+	d.at, d.offers = now, offers
+}
+
+// over reports the tokens expected in t.
+func (d *demand) over(t time.Duration) float64 { return d.rate * t.Seconds() }

@@ -1,0 +1,132 @@
+package local
+
+import "time"
+
+// next says when the bucket wants to be looked at again.
+func (b *Bucket) next(now time.Duration) Effect {
+	switch {
+	case b.queued || b.call.Seq != 0:
+		return Effect{} // the end of the call will tell
+	case b.closed:
+		return Effect{}
+	case b.settled(now):
+		return Effect{Done: b.retired}
+	case b.line.n > 0:
+		return Effect{Check: now + minIdle} // their time is over and they are about to leave
+	case b.retired || b.home || b.extend:
+		if now >= b.backOff {
+			return b.send()
+		}
+		return Effect{Check: b.backOff}
+	case b.ledger.refund > 0:
+		return Effect{Check: max(now+refundDelay, b.backOff)}
+	case b.ledger.ret > 0:
+		return Effect{Check: max(now+minIdle, b.backOff)}
+	}
+	check := b.usedAt + idle(b.policy.period(0))
+	if b.pot.Load() > 0 {
+		check = min(check, b.ending())
+	}
+	return Effect{Check: max(check, now+minIdle)}
+}
+
+// ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt.
+func (b *Bucket) ending() time.Duration {
+	return time.Duration(b.deadline.Load()) - ttl(b.policy.period(0))/4
+}
+
+// settled reports that nothing is owed, in either direction.
+func (b *Bucket) settled(now time.Duration) bool {
+	return b.line.n == 0 && len(b.resets) == 0 && !b.queued && b.call.Seq == 0 &&
+		b.ledger.refund == 0 && now >= b.outUntil
+}
+
+// Check looks whether something is due that no decision asks for: a lease that lies idle goes back, and so does what is
+// still to be returned or refunded.
+func (b *Bucket) Check(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.queued || b.call.Seq != 0 || b.settled(now) {
+		return b.next(now)
+	}
+	if b.retired || b.ledger.ret > 0 || b.ledger.refund > 0 {
+		if now >= b.backOff {
+			return b.send()
+		}
+		return Effect{Check: b.backOff}
+	}
+	if spent := b.spent(); spent != b.usedSpent {
+		b.usedAt, b.usedSpent = now, spent
+	}
+	b.account(now)
+	period := b.policy.period(0)
+	need := b.demand.over(period)
+	b.home = now-b.usedAt >= idle(period) || need < 1
+	if now >= b.ending() && b.live(now) > 0 {
+		// Used too slowly to be renewed: keep what the next periods need, else give it back.
+		b.home = b.home || float64(b.live(now)) > 4*need
+		b.extend = !b.home
+	}
+	return b.next(now)
+}
+
+// Expire ends the lease at once, and gives up the call under way: the clock that its deadline is measured by stood still
+// (a suspended machine).
+func (b *Bucket) Expire(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deadline.Store(0)
+	if b.call.Seq != 0 {
+		return b.fail(now)
+	}
+	return Effect{}
+}
+
+// Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who have
+// it in hand. When it owes nothing any more, an Effect says Done.
+func (b *Bucket) Retire(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retired = true
+	return b.next(now)
+}
+
+// Revive takes Retire back: the key was asked for again before the end.
+func (b *Bucket) Revive() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retired = false
+}
+
+// Close closes a retired bucket that is settled, and reports whether it did. A closed bucket answers Gone. A state that
+// were forgotten earlier would lose what it returns: the first call of the next state would overtake the return.
+func (b *Bucket) Close(now time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.retired && !b.closed && b.settled(now) {
+		b.burn()
+		b.ledger.burnt += b.ledger.ret
+		b.ledger.ret = 0
+		b.closed = true
+	}
+	return b.closed
+}
+
+// Burn closes the bucket whatever it holds: tokens end unspent, and are never minted.
+func (b *Bucket) Burn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.call = Call{} // its reply, if it comes, is ignored
+	b.burn()
+	b.ledger.burnt += b.ledger.ret + b.ledger.refund
+	b.ledger.ret, b.ledger.refund = 0, 0
+	gone := Verdict{Outcome: Gone}
+	b.end(gone)
+	b.endResets(gone)
+}
+
+// Look reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
+func (b *Bucket) Look(now time.Duration) (held, level int64) {
+	return b.live(now), min(b.level.Load(), b.policy.Cap)
+}

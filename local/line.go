@@ -1,0 +1,77 @@
+package local
+
+import "time"
+
+// Outcome is what a request came to, as far as the bucket can say.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Admitted Outcome = iota + 1
+	Refused          // the limit says no
+	Failed           // Redis was asked and did not answer: the fail mode decides
+	Waiting          // the verdict comes through Waiter.C
+	Gone             // this bucket is closed: look the key up again
+)
+
+// Verdict is the answer to one request.
+type Verdict struct {
+	Outcome Outcome
+	Left    int64         // tokens held here and believed to be in Redis, after this request
+	Retry   time.Duration // Refused: when it may be admitted, > 0
+}
+
+// Waiter is a request that waits in a bucket's line. It may be used again once it has left the line and C is empty.
+type Waiter struct {
+	C chan Verdict // capacity 1: a verdict never blocks the bucket
+
+	cost       int64
+	until      time.Duration // not wanted from here on
+	asked      bool          // the call under way is for it
+	prev, next *Waiter
+	in         *line
+}
+
+// NewWaiter returns a waiter.
+func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
+
+// line is a first-in-first-out list of waiters, with O(1) removal from the middle. The zero value is empty.
+type line struct {
+	first, last *Waiter
+	n           int
+	cost        int64 // of all together
+}
+
+func (l *line) join(w *Waiter) {
+	w.in, w.prev, w.next = l, l.last, nil
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+	l.n++
+	l.cost += w.cost
+}
+
+func (l *line) leave(w *Waiter) {
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	l.n--
+	l.cost -= w.cost
+	w.in, w.prev, w.next, w.asked = nil, nil, nil, false
+}
+
+// end gives w its verdict and takes it out of line.
+func (l *line) end(w *Waiter, v Verdict) {
+	l.leave(w)
+	w.C <- v
+}

@@ -1,0 +1,75 @@
+package local
+
+import (
+	"math"
+	"time"
+)
+
+// Policy is what the buckets of one policy have in common. It never changes while a bucket uses it.
+type Policy struct {
+	Cap    int64         // burst, tokens, 1 … 2⁴⁰
+	Tokens int64         // refilled per Per, 1 … 2⁴⁰
+	Per    time.Duration // ≥ 1 µs
+
+	Size    int64         // tokens of a lease; 0 follows demand
+	Period  time.Duration // how long a lease should last at present demand
+	NoLease bool          // every token is taken directly
+
+	Timeout time.Duration  // how long a call is wanted, from its sending
+	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
+}
+
+const (
+	// minTTL is the shortest life of a lease: long against any pause of a healthy process, so that tokens do not end
+	// unspent; the price is how long a crash parks its pot (1.5 ttl at most).
+	minTTL = time.Second
+
+	// drift is the part of a lease's life that is given away so that the clocks of process and Redis may run at rates
+	// that differ by it: 1 %, a hundred times what quartz does.
+	drift = 0.01
+
+	// minIdle is the shortest idle time after which a lease goes back: below it the calls cost more than parked tokens.
+	minIdle = 10 * time.Millisecond
+
+	// maxBackoff is the longest a key waits before it asks again after a failure: how soon an outage's end is noticed.
+	maxBackoff = time.Second
+)
+
+// refill reports the tokens that d brings.
+func (p *Policy) refill(d time.Duration) float64 {
+	return float64(d) * float64(p.Tokens) / float64(p.Per)
+}
+
+// wait reports how long the refill takes to bring x tokens, rounded up; 0 when x ≤ 0.
+func (p *Policy) wait(x float64) time.Duration {
+	d := math.Ceil(x * float64(p.Per) / float64(p.Tokens))
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(max(d, 0))
+}
+
+// quarter is the most that one call leases, unless a single request costs more: it bounds what a crash burns.
+func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
+
+// period reports how long a lease should last when 99 of 100 calls take at most trip: Period, doubled up to twice while
+// calls eat more than a quarter of it, but no longer than the refill takes for a quarter of the burst. Beyond that, what
+// waits in Redis while a process holds off would overflow (utilisation falls from 0.99 to 0.87 at C/2r).
+func (p *Policy) period(trip time.Duration) time.Duration {
+	t := p.Period
+	for t < 4*p.Period && trip > t/4 {
+		t *= 2
+	}
+	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
+}
+
+// ttl reports how long a lease lives.
+func ttl(period time.Duration) time.Duration { return max(4*period, minTTL) }
+
+// idle reports how long a lease may lie unused before it goes back.
+func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
+
+// between returns a random duration in [lo·d, hi·d).
+func (p *Policy) between(lo, hi float64, d time.Duration) time.Duration {
+	return time.Duration((lo + (hi-lo)*p.Uniform()) * float64(d))
+}

@@ -1,0 +1,51 @@
+package local
+
+import (
+	"math"
+	"time"
+)
+
+// sizing is one answer to "how much, and whether at all", for a demand and a node as they are now.
+type sizing struct {
+	period time.Duration // T: how long a lease should last
+	need   float64       // tokens expected in one period
+	low    int64         // low-water mark: a pot at or under it is renewed
+}
+
+// size works out a sizing. trip is the 99th percentile of the node's round trips, cost the largest cost of late, grant
+// the last lease's.
+//
+// The low-water mark covers what a round trip uses, with three standard deviations of a Poisson stream to spare, the
+// largest single cost, and a quarter of the last grant: with the first two alone 8 to 152 of 208 000 decisions waited at
+// 0.8 of the limit, with the quarter none. It stays within a quarter of the burst, so that one dear request does not make
+// a process hoard.
+func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
+	t := p.period(trip)
+	flight := d.over(trip)
+	low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))
+	if cost > 1 {
+		low = max(low, cost)
+	}
+	low = min(max(low, grant/4), p.quarter())
+	return sizing{period: t, need: d.over(t), low: low}
+}
+
+// pays reports whether leasing is worth its calls: it begins when a period needs two tokens, and ends when it needs less
+// than one.
+func (s sizing) pays(leasing bool) bool {
+	if leasing {
+		return s.need >= 1
+	}
+	return s.need >= 2
+}
+
+// want reports the tokens to ask for when the pot holds pot, those in line need line, and the call makes no sense with
+// fewer than least.
+func (s sizing) want(p *Policy, pot, line, least int64) int64 {
+	lease := p.Size
+	if lease == 0 {
+		lease = int64(math.Ceil(min(s.need, float64(p.Cap))))
+	}
+	want := max(lease+s.low-pot, line-pot)
+	return max(least, min(want, p.quarter()))
+}
