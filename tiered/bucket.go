@@ -1,0 +1,83 @@
+package tiered
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// bucket is a local.Bucket with what the Group needs to send its calls.
+type bucket struct {
+	local.Bucket
+	limiter *Limiter
+	key     string        // as local.ID has it
+	checkAt time.Duration // in the agenda for then; 0 for not. Guarded by the agenda's mutex
+}
+
+func (b *bucket) id() local.ID { return local.ID{Policy: b.limiter.number, Key: b.key} }
+
+// name is what the store calls the bucket. Computed per call, not kept: a name costs as much memory as a key.
+func (b *bucket) name() string {
+	return b.limiter.group.store.Key(b.limiter.policy.Name, b.key)
+}
+
+// apply carries out what a step of the bucket asks for.
+func (b *bucket) apply(now time.Duration, e local.Effect) {
+	g := b.limiter.group
+	if e.Send {
+		g.node(g.store.Node(b.name())).push(b)
+	}
+	if e.Check > 0 {
+		g.agenda.plan(b, e.Check)
+	}
+	if e.Done {
+		g.cache.Forget(now, b.id(), b)
+	}
+}
+
+// begin implements job.
+func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
+	g := b.limiter.group
+	seq := g.seq.Add(1)
+	server, known := n.clock.at(now)
+	c, effect := b.Begin(now, local.Conditions{
+		Seq: seq, Clock: known, Trip: n.clock.trip(), Fleet: n.fleet.size(),
+	})
+	if c.Seq == 0 {
+		b.apply(now, effect)
+		return remote.Call{}, false
+	}
+	call := b.limiter.call(b.name())
+	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
+	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
+	if !c.Direct {
+		call.Lease, call.Ack, call.Hold, call.Ret, call.Refund = g.lease, c.Ack, c.Hold, c.Ret, c.Refund
+	}
+	if known {
+		call.Deadline = server + (c.Deadline - now).Microseconds()
+	}
+	return call, true
+}
+
+// end implements job.
+func (b *bucket) end(_ *node, now time.Duration, seq int64, r remote.Result) {
+	var e local.Effect
+	switch code := r.Reply.Code; {
+	case r.Err != nil:
+		b.limiter.refused(r.Err)
+		e = b.Fail(now, seq)
+	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
+		e, _ = b.Accept(now, seq, local.Reply{
+			Grant: r.Reply.Grant, Level: r.Reply.Level,
+			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
+			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
+			Epoch:   r.Reply.Epoch,
+		})
+	case code == remote.Late:
+		e = b.Late(now, seq)
+	default:
+		e = b.Fail(now, seq)
+	}
+	b.apply(now, e)
+}

@@ -1,0 +1,118 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Decision is the answer to one request. The zero Decision is a refusal.
+type Decision struct {
+	Allowed bool
+	Reason  Reason
+	Tier    Tier
+	Policy  string // name of the policy that decided
+	Key     string // as it was asked for
+
+	Limit      int64         // the policy's burst, in tokens
+	Remaining  int64         // tokens held here and last seen in Redis: an estimate in 0 … Limit
+	RetryAfter time.Duration // when refused by the limit: the earliest time at which asking again makes sense, > 0; else 0
+	ResetAfter time.Duration // when the bucket would be full again, if nobody asked: an estimate from Remaining
+}
+
+// Reason says why a Decision is what it is.
+type Reason uint8
+
+// The reasons. Those up to Granted allow; the others refuse.
+const (
+	Unknown      Reason = iota // nothing was decided: the zero Decision
+	Granted                    // within the limit
+	Limited                    // over the limit: ask again after RetryAfter (HTTP 429)
+	Unavailable                // Redis did not answer within Budget, or the limiter is closed (503)
+	ExceedsBurst               // costs more than the burst: never granted
+	InvalidKey                 // the key is empty or longer than MaxKeyLength
+	InvalidCost                // the cost is not positive
+	Canceled                   // the caller's context ended while it waited
+)
+
+var reasons = [...]string{
+	Unknown: "unknown", Granted: "granted", Limited: "limited", Unavailable: "unavailable", ExceedsBurst: "exceeds burst",
+	InvalidKey: "invalid key", InvalidCost: "invalid cost", Canceled: "canceled",
+}
+
+// String returns a word or two in lower case: a label for logs and metrics.
+func (r Reason) String() string {
+	if int(r) < len(reasons) {
+		return reasons[r]
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+// Tier says where a Decision was made.
+type Tier uint8
+
+// The tiers.
+const (
+	None   Tier = iota // nowhere: the request could not be decided
+	Local              // in this process: from a lease, or from what is known to be denied
+	Remote             // by Redis, asked for this request
+)
+
+var tiers = [...]string{None: "none", Local: "local", Remote: "remote"}
+
+// String returns a word in lower case.
+func (t Tier) String() string {
+	if int(t) < len(tiers) {
+		return tiers[t]
+	}
+	return fmt.Sprintf("tier %d", uint8(t))
+}
+
+// The errors that a refusal is, by errors.Is. The HTTP status that suits each is in parentheses.
+var (
+	ErrLimited      = errors.New("tiered: over the limit")                   // (429)
+	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
+	ErrExceedsBurst = errors.New("tiered: costs more than the burst")        // (429 without Retry-After)
+	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400)
+)
+
+// Err returns nil for a Decision that allows, else a *[LimitedError].
+func (d Decision) Err() error {
+	if d.Allowed {
+		return nil
+	}
+	return &LimitedError{Decision: d}
+}
+
+// LimitedError is a refusal as an error. errors.Is finds [ErrLimited], [ErrUnavailable], [ErrExceedsBurst], [ErrInvalid]
+// or context.Canceled in it.
+type LimitedError struct {
+	Decision Decision
+}
+
+// Error says which policy refused and why. It does not repeat the key, which may be a secret.
+func (e *LimitedError) Error() string {
+	d := &e.Decision
+	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
+	if d.RetryAfter > 0 {
+		s += fmt.Sprintf(" (retry after %v)", d.RetryAfter)
+	}
+	return s
+}
+
+// Unwrap returns the sentinel that stands for the Decision's reason.
+func (e *LimitedError) Unwrap() error {
+	switch e.Decision.Reason {
+	case Limited:
+		return ErrLimited
+	case ExceedsBurst:
+		return ErrExceedsBurst
+	case InvalidKey, InvalidCost:
+		return ErrInvalid
+	case Canceled:
+		return context.Canceled
+	default:
+		return ErrUnavailable
+	}
+}

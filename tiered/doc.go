@@ -1,0 +1,38 @@
+// Package tiered is a rate limiter for services that run as many processes: a global limit at the price of a local one.
+//
+// Each process takes tokens in batches from a bucket in Redis and decides from them without asking. For any number of
+// processes and any interval of length t, a key is admitted at most
+//
+//	burst + rate·t
+//
+// tokens, as by one ideal token bucket: what a process has leased counts against the burst until it is spent, returned or
+// burnt.
+//
+//	store, err := remote.Open("redis://127.0.0.1:6379", nil)
+//	limiter, err := tiered.New(store, tiered.Policy{
+//		Name:  "per-user",
+//		Limit: tiered.PerSecond(100).WithBurst(200),
+//	}, nil)
+//	…
+//	if d := limiter.Allow(ctx, userID); !d.Allowed {
+//		// d.Reason says why, d.RetryAfter when to come back
+//	}
+//	…
+//	limiter.Close(ctx) // gives back what is leased
+//
+// # What a decision costs
+//
+// A hot key is decided in the process, without allocation or round trip; its lease is renewed in the background. A key
+// that is asked for rarely is taken directly: one round trip, shared with others that are due. A key that is known to be
+// over its limit is refused in the process. No decision waits longer than [Options].Budget.
+//
+// # When Redis does not answer
+//
+// A lease is spent to its deadline; then decisions are refused with Reason [Unavailable]. The limiter starts while Redis is
+// down, and goes on by itself when it is back.
+//
+// # One Group, many policies
+//
+// [New] is for one policy. [NewGroup] and [Group.Limiter] let any number of them share one cache of keys, one set of calls
+// to Redis and one set of goroutines.
+package tiered

@@ -1,0 +1,226 @@
+package tiered
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Group is any number of policies over one store: they share one cache of keys, one set of connections and one set of
+// goroutines. All methods may be called concurrently.
+type Group struct {
+	store   remote.Store
+	options options
+	lease   string // this process' id: 64 random bits, never host and pid, which come back after a restart
+	base    time.Time
+	seq     atomic.Int64 // of all calls of all keys: a key that is forgotten and comes back must not begin at 1
+	wall    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
+
+	patients sync.Pool // of *patient
+	cache    *local.Cache[*bucket]
+	agenda   *agenda
+	limiters limiters
+
+	nodeMu  sync.RWMutex
+	nodes   map[remote.Node]*node
+	newNode chan struct{} // capacity 1
+
+	closed atomic.Bool
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup // every goroutine
+	empty  chan struct{}  // capacity 1: a bucket was forgotten
+}
+
+// NewGroup returns a Group over a store. It does not wait for Redis, which may be down. A nil o means the defaults.
+//
+// Errors name each field that breaks its rule, all at once.
+func NewGroup(s remote.Store, o *Options) (*Group, error) {
+	filled, err := o.fill()
+	if err := errors.Join(remote.Check(s), err); err != nil {
+		return nil, err
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	g := &Group{
+		store: s, options: filled, lease: hex.EncodeToString(id[:]), base: time.Now(),
+		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
+	}
+	g.patients.New = newPatient
+	g.limiters.byName = make(map[string]*Limiter)
+	g.agenda = newAgenda(g)
+	g.cache = local.NewCache(filled.MaxKeys, local.Owner[*bucket]{
+		Fresh: g.fresh,
+		Evict: func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
+		Gone:  g.gone,
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	if id := s.Node(s.Key("", "")); id != "" {
+		g.node(id) // there is one node: learn its clock before the first request
+	}
+	g.tasks.Go(func() { g.agenda.run(ctx) })
+	g.tasks.Go(func() { g.attend(ctx) })
+	return g, nil
+}
+
+// limiters are a Group's, by number and by name.
+type limiters struct {
+	mu     sync.RWMutex
+	all    []*Limiter
+	byName map[string]*Limiter
+}
+
+// Limiter adds a policy to the Group. A name can be used once per Group.
+func (g *Group) Limiter(p Policy) (*Limiter, error) {
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	if g.closed.Load() {
+		return nil, errors.New("tiered: the Group is closed")
+	}
+	ls := &g.limiters
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.byName[p.Name] != nil {
+		return nil, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
+	}
+	l := newLimiter(g, len(ls.all), p)
+	ls.all = append(ls.all, l)
+	ls.byName[p.Name] = l
+	return l, nil
+}
+
+func (g *Group) limiter(number int) *Limiter {
+	g.limiters.mu.RLock()
+	defer g.limiters.mu.RUnlock()
+	return g.limiters.all[number]
+}
+
+// now is the time since the Group's base, monotonic: one reading per decision.
+func (g *Group) now() time.Duration { return time.Since(g.base) }
+
+// fresh makes a bucket for the cache.
+func (g *Group) fresh(id local.ID) *bucket {
+	b := &bucket{limiter: g.limiter(id.Policy), key: id.Key}
+	b.Init(&b.limiter.terms)
+	return b
+}
+
+// gone keeps the figures of a bucket that was forgotten.
+func (g *Group) gone(b *bucket) {
+	b.limiter.keep(b.Stats())
+	select {
+	case g.empty <- struct{}{}:
+	default:
+	}
+}
+
+// node returns the node of a name, a new one at its first use.
+func (g *Group) node(id remote.Node) *node {
+	g.nodeMu.RLock()
+	n := g.nodes[id]
+	g.nodeMu.RUnlock()
+	if n != nil {
+		return n
+	}
+	g.nodeMu.Lock()
+	defer g.nodeMu.Unlock()
+	if n = g.nodes[id]; n != nil {
+		return n
+	}
+	n = &node{group: g, id: id}
+	n.fleet.least = int64(g.options.Processes)
+	g.nodes[id] = n
+	select {
+	case g.newNode <- struct{}{}:
+	default:
+	}
+	return n
+}
+
+func (g *Group) allNodes() []*node {
+	g.nodeMu.RLock()
+	defer g.nodeMu.RUnlock()
+	all := make([]*node, 0, len(g.nodes))
+	for _, n := range g.nodes {
+		all = append(all, n)
+	}
+	return all
+}
+
+// standstill is the least gap between wall and monotonic clock that is taken for a machine that was suspended: the
+// monotonic clock stood still, and leases may have ended unnoticed. Slewing makes gaps of 0.5 ms a second at most.
+const standstill = 50 * time.Millisecond
+
+// watchClock ends all leases when the wall clock has run ahead of the monotonic one since the last look.
+func (g *Group) watchClock(now time.Duration) {
+	ahead := time.Now().UnixNano() - g.base.UnixNano() - int64(now)
+	before := g.wall.Swap(ahead)
+	if ahead-before < int64(standstill) {
+		return
+	}
+	var all []*bucket
+	g.cache.All(func(b *bucket) { all = append(all, b) })
+	for _, b := range all {
+		b.apply(now, b.Expire(now))
+	}
+	g.options.Logger.Warn("the clock jumped: all leases were given up", "by", time.Duration(ahead-before))
+}
+
+// Close gives all leases back, takes leave from Redis and ends all goroutines, then closes nothing of the store: who
+// opened it closes it. It waits for that until ctx ends, and then reports ctx.Err(): what was not given back is burnt
+// when its lease ends, and what still runs ends within three Timeouts. Later decisions are refused as Unavailable.
+// Closing again waits again.
+func (g *Group) Close(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	g.closed.Store(true)
+	err := g.emptied(ctx)
+	g.stop()
+	if err == nil {
+		var all sync.WaitGroup
+		for _, n := range g.allNodes() {
+			all.Go(func() { n.present(ctx, 0) })
+		}
+		all.Wait()
+	}
+	ended := make(chan struct{})
+	go func() { g.tasks.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("tiered: not all leases were given back: %w", err)
+	}
+	return nil
+}
+
+// emptied retires all buckets and waits until they are settled and forgotten.
+func (g *Group) emptied(ctx context.Context) error {
+	// A decision that was under way may have made another bucket: look again after the time it can take.
+	again := time.NewTicker(g.options.Budget)
+	defer again.Stop()
+	for {
+		g.cache.Empty(g.now())
+		if keys, leaving, _ := g.cache.Counts(); keys+leaving == 0 {
+			return nil
+		}
+		select {
+		case <-g.empty:
+		case <-again.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

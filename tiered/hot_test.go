@@ -1,0 +1,101 @@
+package tiered
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// hot returns a Limiter that holds a lease of key, big enough for a benchmark.
+func hot(tb testing.TB, key string) *Limiter {
+	tb.Helper()
+	l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerSecond(1 << 36)}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = l.Close(context.Background()) })
+	for deadline := time.Now().Add(10 * time.Second); l.Allow(context.Background(), key).Tier != Local; {
+		if time.Now().After(deadline) {
+			tb.Fatal("no lease within 10 s")
+		}
+	}
+	return l
+}
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	ctx := context.Background()
+	l := hot(t, "k")
+	time.Sleep(300 * ms) // a real clock: the estimate has followed by now, and leases are long
+	for range 100_000 {
+		l.Allow(ctx, "k")
+	}
+	calls := l.group.Stats().Nodes["memory"].Calls
+	if n := testing.AllocsPerRun(10_000, func() {
+		if !l.Allow(ctx, "k").Allowed {
+			t.Fatal("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per decision from a lease (and %d calls meanwhile)", n, l.group.Stats().Nodes["memory"].Calls-calls)
+	}
+
+	d, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerDay(1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(ctx)
+	d.Allow(ctx, "k")
+	d.Allow(ctx, "k")
+	if n := testing.AllocsPerRun(10_000, func() {
+		if d.Allow(ctx, "k").Reason != Limited {
+			t.Fatal("not refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per decision that is known to be refused", n)
+	}
+}
+
+func BenchmarkAllow(b *testing.B) {
+	ctx := context.Background()
+	l := hot(b, "k")
+	b.ReportAllocs()
+	waited := 0
+	for b.Loop() {
+		if d := l.Allow(ctx, "k"); d.Tier != Local {
+			waited++
+		}
+	}
+	b.ReportMetric(float64(waited)/float64(b.N), "waited/op")
+}
+
+func BenchmarkAllowParallel(b *testing.B) {
+	ctx := context.Background()
+	l := hot(b, "k")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			l.Allow(ctx, "k")
+		}
+	})
+}
+
+func BenchmarkRefused(b *testing.B) {
+	ctx := context.Background()
+	l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000}}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close(ctx)
+	l.Allow(ctx, "k")
+	b.ReportAllocs()
+	for b.Loop() {
+		if l.Allow(ctx, "k").Allowed {
+			b.Fatal("admitted")
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// glance is a job that looks at a bucket and takes nothing.
+type glance struct {
+	call  remote.Call
+	reply chan remote.Result // capacity 1
+}
+
+func (p *glance) begin(n *node, _ time.Duration) (remote.Call, bool) {
+	p.call.Seq = n.group.seq.Add(1)
+	return p.call, true
+}
+
+func (p *glance) end(_ *node, _ time.Duration, _ int64, r remote.Result) { p.reply <- r }
+
+// look asks Redis for a bucket's state, for at most Options.Budget.
+func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
+	g := l.group
+	if g.closed.Load() {
+		return remote.Reply{}, errClosed
+	}
+	p := &glance{call: l.call(g.store.Key(l.policy.Name, id.Key)), reply: make(chan remote.Result, 1)}
+	g.node(g.store.Node(p.call.Bucket)).push(p)
+	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
+	defer cancel()
+	select {
+	case r := <-p.reply:
+		return r.Reply, r.Err
+	case <-ctx.Done():
+		return remote.Reply{}, ctx.Err()
+	}
+}
+
+var errClosed = errors.New("tiered: the Group is closed")
+
+// Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
+// fails, the answer is what this process knows.
+func (l *Limiter) Peek(ctx context.Context, key string) Decision {
+	if r := l.valid(key, 1); r != Granted {
+		return l.decide(key, Decision{Reason: r})
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	g := l.group
+	id := l.id(key)
+	d := Decision{Tier: Remote}
+	var held, level int64
+	if r, err := l.look(ctx, id); err == nil {
+		level = r.Level
+		if b, ok := g.cache.Find(id); ok {
+			held, _ = b.Look(g.now())
+		}
+	} else if ctx.Err() != nil {
+		return l.decide(key, Decision{Reason: Canceled})
+	} else if b, ok := g.cache.Find(id); ok && !g.closed.Load() {
+		d.Tier = Local
+		held, level = b.Look(g.now())
+	} else {
+		return l.decide(key, Decision{Reason: Unavailable})
+	}
+	left := held + max(level, 0)
+	d.Allowed, d.Reason, d.Remaining = true, Granted, min(left, l.burst)
+	if left < 1 {
+		d.Allowed, d.Reason = false, Limited
+		d.RetryAfter = max(resetAfter(1-level, l.nanos), time.Microsecond)
+	}
+	return l.decide(key, d)
+}
+
+// Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be denied
+// is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. An error means that it is not
+// known whether the bucket was reset.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	if r := l.valid(key, 1); r != Granted {
+		return l.decide(key, Decision{Reason: r}).Err()
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	g := l.group
+	id := l.id(key)
+	// A refund needs a deadline, and that the node's clock: a look teaches it, and tells a Redis that is down.
+	if _, err := l.look(ctx, id); err != nil {
+		return l.resetError(ctx, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
+	defer cancel()
+	w := local.NewWaiter()
+	for {
+		now := g.now()
+		b := g.cache.Get(now, id)
+		v, effect := b.Reset(w)
+		b.apply(now, effect)
+		if v.Outcome == local.Waiting {
+			select {
+			case v = <-w.C:
+			case <-ctx.Done(): // the answer goes to w, which nobody reads any more
+				return l.resetError(ctx, ctx.Err())
+			}
+		}
+		switch v.Outcome {
+		case local.Admitted:
+			return nil
+		case local.Failed:
+			return l.resetError(ctx, nil)
+		}
+	}
+}
+
+func (l *Limiter) resetError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = context.Canceled
+	}
+	if err == nil {
+		return fmt.Errorf("%w: no answer to the reset of a key of policy %q", ErrUnavailable, l.policy.Name)
+	}
+	return fmt.Errorf("%w: no answer to the reset of a key of policy %q: %w", ErrUnavailable, l.policy.Name, err)
+}

@@ -1,0 +1,238 @@
+package tiered
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Limiter decides by one policy. All methods may be called concurrently.
+type Limiter struct {
+	group  *Group
+	number int
+	policy Policy
+	terms  local.Policy
+	burst  int64
+	nanos  float64 // per token
+	owns   bool    // made by New: its Close closes the Group
+
+	mu   sync.Mutex
+	past local.Stats // of buckets that were forgotten
+	poor int64       // calls that the store refused for their bucket alone
+}
+
+func newLimiter(g *Group, number int, p Policy) *Limiter {
+	period := p.Lease.Period
+	if period == 0 {
+		period = DefaultPeriod
+	}
+	return &Limiter{
+		group: g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
+		terms: local.Policy{
+			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
+			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,
+			Timeout: g.options.Timeout, Uniform: g.options.uniform,
+		},
+	}
+}
+
+// New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.Limiter].
+func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
+	if err := p.validate(); err != nil {
+		_, optionsErr := o.fill()
+		return nil, errors.Join(err, optionsErr, remote.Check(s))
+	}
+	g, err := NewGroup(s, o)
+	if err != nil {
+		return nil, err
+	}
+	l, err := g.Limiter(p)
+	if err != nil {
+		return nil, err
+	}
+	l.owns = true
+	return l, nil
+}
+
+// Close closes the Group of a Limiter made by [New], as [Group.Close] does. For one made by [Group.Limiter] it does
+// nothing: close the Group.
+func (l *Limiter) Close(ctx context.Context) error {
+	if !l.owns {
+		return nil
+	}
+	return l.group.Close(ctx)
+}
+
+// Policy returns the policy.
+func (l *Limiter) Policy() Policy { return l.policy }
+
+// MaxKeyLength is the longest key, in bytes. Any bytes are legal.
+const MaxKeyLength = 64 << 10
+
+// digestAbove is the length in bytes above which the process keeps a key's SHA-256 instead of the key, so that long keys
+// cannot fill its memory.
+const digestAbove = 200
+
+// digestPad makes a digest one byte longer than any key that is kept as it is: so no key can pass for another's digest.
+var digestPad = strings.Repeat("\x00", digestAbove+1-sha256.Size)
+
+// id is the name of a key in the cache and, for the store, of its bucket.
+func (l *Limiter) id(key string) local.ID {
+	if len(key) > digestAbove {
+		sum := sha256.Sum256([]byte(key))
+		key = digestPad + string(sum[:])
+	}
+	return local.ID{Policy: l.number, Key: key}
+}
+
+// Allow is AllowN for one token.
+func (l *Limiter) Allow(ctx context.Context, key string) Decision { return l.AllowN(ctx, key, 1) }
+
+// AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
+//
+// It answers at once when the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks Redis
+// and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. There is no error to
+// handle: what went wrong is the Decision's Reason.
+//
+// The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) Decision {
+	g := l.group
+	if r := l.valid(key, n); r != Granted {
+		return l.decide(key, Decision{Reason: r})
+	}
+	now := g.now()
+	id := l.id(key)
+	if g.closed.Load() {
+		return l.decide(key, Decision{Reason: Unavailable})
+	}
+	b := g.cache.Get(now, id)
+	if left, ok, renew := b.Take(now, n); ok {
+		if renew {
+			b.apply(now, b.Renew(now))
+		}
+		return l.decide(key, Decision{Allowed: true, Reason: Granted, Tier: Local, Remaining: left})
+	}
+	return l.ask(ctx, now, b, key, n)
+}
+
+func (l *Limiter) valid(key string, n int64) Reason {
+	switch {
+	case key == "" || len(key) > MaxKeyLength:
+		return InvalidKey
+	case n <= 0:
+		return InvalidCost
+	case n > l.burst:
+		return ExceedsBurst
+	}
+	return Granted
+}
+
+// decide fills in what every Decision has.
+func (l *Limiter) decide(key string, d Decision) Decision {
+	d.Policy, d.Key, d.Limit = l.policy.Name, key, l.burst
+	d.ResetAfter = resetAfter(l.burst-d.Remaining, l.nanos)
+	return d
+}
+
+// ask is AllowN when the bucket does not hold n tokens.
+func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64) Decision {
+	g := l.group
+	p := g.patients.Get().(*patient)
+	defer g.patients.Put(p)
+	until := now + g.options.Budget
+	for {
+		v, effect := b.Ask(now, n, until, p.Waiter)
+		b.apply(now, effect)
+		if v.Outcome == local.Gone { // evicted and forgotten since we looked it up
+			b = g.cache.Get(now, b.id())
+			continue
+		}
+		d := Decision{Tier: Local}
+		if v.Outcome == local.Waiting {
+			d.Tier = Remote
+			var reason Reason
+			if v, reason = p.wait(ctx, until-g.now(), b); reason != Granted {
+				return l.decide(key, Decision{Reason: reason})
+			}
+			if now = g.now(); v.Outcome == local.Gone && now < until {
+				b = g.cache.Get(now, b.id())
+				continue
+			}
+		}
+		d.Remaining = v.Left
+		switch v.Outcome {
+		case local.Admitted:
+			d.Allowed, d.Reason = true, Granted
+		case local.Refused:
+			d.Reason, d.RetryAfter = Limited, v.Retry
+		default:
+			d.Reason, d.Tier = Unavailable, None
+		}
+		return l.decide(key, d)
+	}
+}
+
+// patient is what a caller waits with: pooled per Group (not globally: a synctest bubble's timers stay in it), because each
+// has a channel and a timer.
+type patient struct {
+	*local.Waiter
+	timer *time.Timer
+}
+
+func newPatient() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &patient{local.NewWaiter(), t}
+}
+
+// wait waits for the verdict, at most d and no longer than ctx. The reason is Granted when there is a verdict.
+func (p *patient) wait(ctx context.Context, d time.Duration, b *bucket) (local.Verdict, Reason) {
+	var canceled <-chan struct{}
+	if ctx != nil {
+		canceled = ctx.Done()
+	}
+	p.timer.Reset(d)
+	defer p.timer.Stop()
+	reason := Unavailable
+	select {
+	case v := <-p.C:
+		return v, Granted
+	case <-p.timer.C:
+	case <-canceled:
+		reason = Canceled
+	}
+	if b.Leave(p.Waiter) {
+		return local.Verdict{}, reason
+	}
+	return <-p.C, Granted // the verdict was faster
+}
+
+// call is a call of the script for the bucket name, with the policy's numbers.
+func (l *Limiter) call(name string) remote.Call {
+	return remote.Call{
+		Bucket: name, Cap: l.burst, Tokens: l.policy.Limit.Tokens, Period: l.policy.Limit.Per.Microseconds(),
+		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
+	}
+}
+
+// keep adds the figures of a forgotten bucket.
+func (l *Limiter) keep(s local.Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.past.Add(s)
+}
+
+// refused counts the calls that the store refused because of their bucket: a key of another type, a damaged bucket.
+func (l *Limiter) refused(err error) {
+	if isScriptError(err) {
+		l.mu.Lock()
+		l.poor++
+		l.mu.Unlock()
+	}
+}

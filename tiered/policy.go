@@ -1,0 +1,134 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"time"
+)
+
+// Policy is one rule: how much each key may have, and how.
+type Policy struct {
+	// Name tells policies apart in Redis, in Stats and in Decisions: 1 to 64 of A–Z a–z 0–9 _ . -
+	Name string
+
+	// Limit is what each key may have. Required.
+	Limit Limit
+
+	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
+	Lease Lease
+}
+
+// Limit is Tokens per Per, with bursts of up to Burst: in any interval of length t a key is admitted at most
+// Burst + Tokens·t/Per tokens, over all processes together. The zero Limit is an error.
+type Limit struct {
+	Tokens int64         // 1 … 2⁴⁰
+	Per    time.Duration // 1 µs … 100 years, a whole number of µs
+	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens
+}
+
+// PerSecond is n tokens per second, with bursts of n.
+func PerSecond(n int64) Limit { return Limit{Tokens: n, Per: time.Second} }
+
+// PerMinute is n tokens per minute, with bursts of n.
+func PerMinute(n int64) Limit { return Limit{Tokens: n, Per: time.Minute} }
+
+// PerHour is n tokens per hour, with bursts of n.
+func PerHour(n int64) Limit { return Limit{Tokens: n, Per: time.Hour} }
+
+// PerDay is n tokens per 24 hours, with bursts of n.
+func PerDay(n int64) Limit { return Limit{Tokens: n, Per: 24 * time.Hour} }
+
+// WithBurst is l with bursts of up to n tokens, 1 … 2⁴⁰.
+func (l Limit) WithBurst(n int64) Limit {
+	l.Burst = n
+	if n == 0 {
+		l.Burst = -1 // "no burst at all" admits nothing: an error, not the default
+	}
+	return l
+}
+
+func (l Limit) burst() int64 {
+	if l.Burst == 0 {
+		return l.Tokens
+	}
+	return l.Burst
+}
+
+// NoLease, as Lease.Size, takes every token directly from Redis: one round trip for each request that is not known to be
+// denied, and nothing parked in any process.
+const NoLease = -1
+
+// Lease tunes how many tokens a process takes from Redis at once. A lease's life, its low-water mark and its hold-off
+// follow from these two.
+type Lease struct {
+	// Size is the number of tokens of a lease: 0 follows demand, NoLease never leases. At most a quarter of the burst
+	// (rounded up), which bounds what a crash burns. A key is leased only while its demand pays for it.
+	Size int64
+
+	// Period is how long a lease should last at present demand: 5 ms … 1 min, 0 means 250 ms. Redis sees about one call
+	// per period, process and hot key. Where the refill brings a quarter of the burst sooner, that is the period.
+	Period time.Duration
+}
+
+const (
+	maxTokens = 1 << 40 // levels are doubles; beyond this, small refills would be lost in them
+	maxPer    = 100 * 365 * 24 * time.Hour
+
+	// DefaultPeriod is what Lease.Period is when it is 0: four calls per second, process and hot key.
+	DefaultPeriod = 250 * time.Millisecond
+
+	minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute
+)
+
+var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// validate reports all that is wrong with p, each problem with field, value and rule.
+func (p Policy) validate() error {
+	var all []error
+	bad := func(field string, value any, rule string) {
+		all = append(all, fmt.Errorf("tiered: Policy.%s is %v: %s", field, value, rule))
+	}
+	if !policyName.MatchString(p.Name) {
+		name := p.Name
+		if len(name) > 80 {
+			name = name[:80] + "…"
+		}
+		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
+	}
+	l := p.Limit
+	if l == (Limit{}) {
+		bad("Limit", "zero", "must be set, as in tiered.PerSecond(100)")
+	} else {
+		if l.Tokens < 1 || l.Tokens > maxTokens {
+			bad("Limit.Tokens", l.Tokens, "must be 1 to 2^40")
+		}
+		if l.Per < time.Microsecond || l.Per > maxPer || l.Per%time.Microsecond != 0 {
+			bad("Limit.Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
+		}
+		if l.Burst < 0 || l.Burst > maxTokens {
+			bad("Limit.Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
+		}
+	}
+	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || p.Lease.Size > max(quarter, 0) && len(all) == 0 {
+		bad("Lease.Size", p.Lease.Size,
+			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
+	}
+	if d := p.Lease.Period; d != 0 && (d < minPeriod || d > maxPeriod) {
+		bad("Lease.Period", d, "must be 5ms to 1m, or 0 for 250ms")
+	}
+	return errors.Join(all...)
+}
+
+// nanosPerToken is the refill interval.
+func (l Limit) nanosPerToken() float64 { return float64(l.Per) / float64(l.Tokens) }
+
+// resetAfter reports how long a bucket with remaining tokens takes to be full.
+func resetAfter(missing int64, nanosPerToken float64) time.Duration {
+	d := float64(missing) * nanosPerToken
+	if d >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(d)
+}

@@ -1,0 +1,145 @@
+package tiered
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+func TestPolicyIsValidated(t *testing.T) {
+	good := Policy{Name: "a.B-9_", Limit: Limit{Tokens: 1 << 40, Per: time.Microsecond, Burst: 1 << 40}}
+	for _, p := range []Policy{
+		good,
+		{Name: strings.Repeat("x", 64), Limit: PerDay(1)},
+		{Name: "x", Limit: PerSecond(1).WithBurst(1 << 40)},
+		{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: 25, Period: 5 * ms}},
+		{Name: "x", Limit: PerSecond(1), Lease: Lease{Size: 1}},
+		{Name: "x", Limit: PerMinute(3), Lease: Lease{Size: NoLease, Period: time.Minute}},
+		{Name: "x", Limit: Limit{Tokens: 1, Per: maxPer}},
+	} {
+		if err := p.validate(); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	for _, c := range []struct {
+		p    Policy
+		want []string // in the error: field and value
+	}{
+		{Policy{}, []string{`Policy.Name is ""`, "Policy.Limit is zero"}},
+		{Policy{Name: "a/b", Limit: PerSecond(1)}, []string{`"a/b"`}},
+		{Policy{Name: "a b", Limit: PerSecond(1)}, []string{"Policy.Name"}},
+		{Policy{Name: "ü", Limit: PerSecond(1)}, []string{"Policy.Name"}},
+		{Policy{Name: "a\n", Limit: PerSecond(1)}, []string{"Policy.Name"}},
+		{Policy{Name: strings.Repeat("x", 65), Limit: PerSecond(1)}, []string{"Policy.Name"}},
+		{Policy{Name: "x", Limit: PerSecond(0)}, []string{"Limit.Tokens is 0"}},
+		{Policy{Name: "x", Limit: PerSecond(-1)}, []string{"Limit.Tokens is -1"}},
+		{Policy{Name: "x", Limit: PerSecond(1<<40 + 1)}, []string{"Limit.Tokens is 1099511627777"}},
+		{Policy{Name: "x", Limit: PerSecond(math.MaxInt64)}, []string{"Limit.Tokens"}},
+		{Policy{Name: "x", Limit: Limit{Tokens: 5}}, []string{"Limit.Per is 0s"}},
+		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: -time.Second}}, []string{"Limit.Per is -1s"}},
+		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: 1500 * time.Nanosecond}}, []string{"Limit.Per is 1.5µs"}},
+		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: 999}}, []string{"Limit.Per is 999ns"}},
+		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: math.MaxInt64}}, []string{"Limit.Per"}},
+		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(-3)}, []string{"Limit.Burst is -3"}},
+		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(0)}, []string{"Limit.Burst"}},
+		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(math.MaxInt64)}, []string{"Limit.Burst is 9223372036854775807"}},
+		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: 26}}, []string{"Lease.Size is 26", "here 25"}},
+		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: -2}}, []string{"Lease.Size is -2"}},
+		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: ms}}, []string{"Lease.Period is 1ms"}},
+		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: -ms}}, []string{"Lease.Period is -1ms"}},
+		{Policy{Name: "!", Limit: Limit{Tokens: -1, Per: -1}, Lease: Lease{Period: 1}},
+			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"}},
+	} {
+		err := c.p.validate()
+		for _, part := range c.want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%+v: error %v does not say %q", c.p, err, part)
+			}
+		}
+		if l, newErr := New(remote.NewMemory(), c.p, nil); newErr == nil || l != nil {
+			t.Errorf("%+v: New took it", c.p)
+		}
+	}
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	for _, c := range []struct {
+		o    *Options
+		want []string
+	}{
+		{nil, nil},
+		{&Options{}, nil},
+		{&Options{Budget: 100 * ms}, nil}, // Timeout follows
+		{&Options{Budget: ms, Timeout: ms, Processes: 1 << 20, MaxKeys: 1, MaxInFlight: 1}, nil},
+		{&Options{Budget: -1}, []string{"Options.Budget is -1ns"}},
+		{&Options{Budget: time.Microsecond}, []string{"Options.Budget is 1µs"}},
+		{&Options{Budget: time.Hour}, []string{"Options.Budget is 1h"}},
+		{&Options{Budget: 30 * ms, Timeout: 20 * ms}, []string{"Options.Timeout is 20ms"}},
+		{&Options{Timeout: 10 * ms}, []string{"Options.Timeout is 10ms"}}, // below the default Budget
+		{&Options{Processes: -1, MaxKeys: -1, MaxInFlight: -1}, []string{"Processes is -1", "MaxKeys is -1", "MaxInFlight is -1"}},
+		{&Options{MaxKeys: math.MaxInt}, []string{"MaxKeys"}},
+	} {
+		f, err := c.o.fill()
+		if len(c.want) == 0 {
+			if err != nil {
+				t.Errorf("%+v: %v", c.o, err)
+			}
+			if f.Budget <= 0 || f.Timeout < f.Budget || f.MaxKeys < 1 || f.MaxInFlight < 1 || f.Logger == nil {
+				t.Errorf("%+v: filled in as %+v", c.o, f)
+			}
+			continue
+		}
+		for _, part := range c.want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%+v: error %v does not say %q", c.o, err, part)
+			}
+		}
+	}
+}
+
+func TestGroupRefusesWhatItCannotUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var memory *remote.Memory
+		var redis *remote.Redis
+		for _, s := range []remote.Store{nil, memory, redis, remote.NewRedis(nil, nil)} {
+			if g, err := NewGroup(s, &Options{Budget: -1}); err == nil || g != nil ||
+				!strings.Contains(err.Error(), "Budget") || !strings.Contains(err.Error(), "remote:") {
+				t.Errorf("%T: %v, want both problems named", s, err)
+			}
+		}
+		l := limiter(t, remote.NewMemory(), Policy{Name: "a", Limit: PerSecond(1)}, nil)
+		if _, err := l.group.Limiter(Policy{Name: "a", Limit: PerSecond(2)}); err == nil || !strings.Contains(err.Error(), `"a"`) {
+			t.Errorf("two policies of one name: %v", err)
+		}
+		b, err := l.group.Limiter(Policy{Name: "b", Limit: PerSecond(2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want(t, b.Allow(t.Context(), "k"), Granted) // closing it closed nothing: the Group goes on
+		want(t, l.Allow(t.Context(), "k"), Granted) // and the same key under another policy is another bucket
+		if b.Policy().Name != "b" {
+			t.Error("Policy is not the one that was given")
+		}
+	})
+}
+
+func TestReasonsAndTiersHaveNames(t *testing.T) {
+	for r := Unknown; r <= Canceled; r++ {
+		if s := r.String(); s == "" || strings.HasPrefix(s, "reason") {
+			t.Errorf("Reason %d: %q", uint8(r), s)
+		}
+		if err := (Decision{Reason: r}).Err(); err == nil || !strings.Contains(err.Error(), r.String()) {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+	if Reason(200).String() != "reason 200" || Tier(200).String() != "tier 200" || Remote.String() != "remote" {
+		t.Error("names of unknown values")
+	}
+}

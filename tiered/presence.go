@@ -1,0 +1,96 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// presencePeriod is how often a process says that it is here. It gives the clock of a node that is not used
+	// otherwise, and the number of processes.
+	presencePeriod = 3 * time.Second
+
+	// presenceTTL is how long a silent process counts: three periods, and a second for the slowest.
+	presenceTTL = 10 * time.Second
+
+	// fleetMemory is how long the largest number seen counts: too small a number is the dangerous side, for it divides
+	// what a process may admit alone.
+	fleetMemory = time.Minute
+)
+
+// fleet is the number of processes that share a node's limits: the most seen in the last minute of answered refreshes,
+// and at least Options.Processes. It rises at once, falls after a minute, and stays while nobody answers.
+type fleet struct {
+	mu    sync.Mutex
+	least int64
+	seen  []census // oldest first, falling: an entry goes when a later one is at least as large
+}
+
+type census struct {
+	at        time.Duration
+	processes int64
+}
+
+// learn notes an answered refresh.
+func (f *fleet) learn(now time.Duration, processes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.seen) > 0 && f.seen[len(f.seen)-1].processes <= processes {
+		f.seen = f.seen[:len(f.seen)-1]
+	}
+	f.seen = append(f.seen, census{now, processes})
+	for now-f.seen[0].at > fleetMemory {
+		f.seen = f.seen[1:]
+	}
+}
+
+// size reports the number, ≥ 1.
+func (f *fleet) size() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := max(f.least, 1)
+	if len(f.seen) > 0 {
+		n = max(n, f.seen[0].processes)
+	}
+	return n
+}
+
+// attend says every period, to every node in use, that this process is here.
+func (g *Group) attend(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.newNode: // a new node's clock is wanted at once
+		case <-timer.C:
+		}
+		var all sync.WaitGroup
+		for _, n := range g.allNodes() {
+			all.Go(func() { n.present(ctx, presenceTTL) })
+		}
+		all.Wait()
+		// A tenth of jitter, so that processes started together do not stay in step.
+		timer.Reset(presencePeriod - time.Duration(g.options.uniform()*float64(presencePeriod)/10))
+	}
+}
+
+// present tells one node; a ttl of 0 takes leave. What does not arrive is said again a period later.
+func (n *node) present(ctx context.Context, ttl time.Duration) {
+	if n.id == "" {
+		return
+	}
+	g := n.group
+	ctx, cancel := context.WithTimeout(ctx, 2*g.options.Timeout)
+	defer cancel()
+	sent := g.now()
+	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, g.lease, ttl)
+	if err != nil || ttl == 0 {
+		return
+	}
+	now := g.now()
+	n.clock.learn(sent, now, c.Now)
+	n.fleet.learn(now, c.Processes)
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package tiered
+
+// underRace: the race detector makes sync.Pool forget at random, so allocations cannot be counted.
+const underRace = true

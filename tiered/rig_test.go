@@ -1,0 +1,99 @@
+package tiered
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+const ms = time.Millisecond
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// distant is a Memory at the end of a wire: each call takes a round trip, and the wire can be disturbed.
+type distant struct {
+	*remote.Memory
+	trip time.Duration
+
+	runs, calls  atomic.Int64
+	loseRequests atomic.Bool
+	loseReplies  atomic.Bool
+	twice        atomic.Bool // every request arrives twice
+}
+
+func newDistant(trip time.Duration) *distant { return &distant{Memory: remote.NewMemory(), trip: trip} }
+
+func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	d.runs.Add(1)
+	d.calls.Add(int64(len(calls)))
+	time.Sleep(d.trip / 2)
+	lost := d.loseRequests.Load()
+	if !lost {
+		d.Memory.Run(ctx, timeout, calls, results)
+		if d.twice.Load() {
+			d.Memory.Run(ctx, timeout, calls, make([]remote.Result, len(calls)))
+		}
+	}
+	if lost || d.loseReplies.Load() {
+		time.Sleep(timeout)
+		for i := range calls {
+			results[i] = remote.Result{Err: context.DeadlineExceeded}
+		}
+		return
+	}
+	time.Sleep(d.trip / 2)
+}
+
+func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+	time.Sleep(d.trip / 2)
+	if d.loseRequests.Load() || d.loseReplies.Load() {
+		time.Sleep(timeout)
+		return remote.Census{}, context.DeadlineExceeded
+	}
+	c, err := d.Memory.Presence(ctx, timeout, n, id, ttl)
+	time.Sleep(d.trip / 2)
+	return c, err
+}
+
+// limiter returns a Limiter that is closed at the end of the test.
+func limiter(t *testing.T, s remote.Store, p Policy, o *Options) *Limiter {
+	t.Helper()
+	l, err := New(s, p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeIn(t, l, 5*time.Second) })
+	return l
+}
+
+func closeIn(t *testing.T, l *Limiter, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	if err := l.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// want checks a decision.
+func want(t *testing.T, d Decision, r Reason) {
+	t.Helper()
+	if d.Reason != r || d.Allowed != (r == Granted) {
+		t.Fatalf("got %+v, want %v", d, r)
+	}
+}
+
+// books checks a policy's equation in Stats.
+func books(t *testing.T, g *Group) {
+	t.Helper()
+	for name, s := range g.Stats().Policies {
+		if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held {
+			t.Errorf("policy %s: granted ≠ spent + returned + burnt + held: %+v", name, s)
+		}
+	}
+}
