@@ -1,0 +1,105 @@
+// Quickstart is an HTTP server with one rate limit per user.
+//
+//	go run ./examples/quickstart                                  # one process, no Redis
+//	go run ./examples/quickstart -redis redis://127.0.0.1:6379    # any number of processes share the limit
+//
+//	curl -i -H 'X-User: ann' localhost:8080
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		slog.Error("quickstart", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out *os.File) error {
+	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	addr := flags.String("addr", "localhost:8080", "where to listen")
+	url := flags.String("redis", "", "URL of the Redis that processes share; without it, this process limits alone")
+	rate := flags.Int64("rate", 10, "requests per second and user")
+	burst := flags.Int64("burst", 20, "requests at once and user")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+
+	var store remote.Store = remote.NewMemory()
+	if *url != "" {
+		var err error
+		if store, err = remote.Open(*url, nil); err != nil { // dials later: the service starts while Redis is down
+			return err
+		}
+	}
+	defer store.Close()
+
+	limiter, err := tiered.New(store, tiered.Policy{
+		Name:  "per-user",
+		Limit: tiered.PerSecond(*rate).WithBurst(*burst),
+	}, &tiered.Options{Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "listening on http://%s\n", listener.Addr())
+	server := &http.Server{Handler: limited(limiter, http.HandlerFunc(hello)), ReadHeaderTimeout: time.Second}
+	go func() {
+		<-ctx.Done()
+		_ = server.Shutdown(context.Background())
+	}()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return limiter.Close(closing) // gives back what this process had leased
+}
+
+// limited lets a request through if its user is within the limit.
+func limited(l *tiered.Limiter, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user := r.Header.Get("X-User") // in your service: whom you authenticated
+		if user == "" {
+			user = "anonymous"
+		}
+		d := l.Allow(r.Context(), user)
+		w.Header().Set("X-Ratelimit-Limit", strconv.FormatInt(d.Limit, 10))
+		w.Header().Set("X-Ratelimit-Remaining", strconv.FormatInt(d.Remaining, 10))
+		switch {
+		case d.Allowed:
+			next.ServeHTTP(w, r)
+		case d.Reason == tiered.Unavailable: // not the user's fault
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "try again in a moment", http.StatusServiceUnavailable)
+		default:
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
+			http.Error(w, d.Reason.String(), http.StatusTooManyRequests)
+		}
+	})
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }
