@@ -1,8 +1,10 @@
 package remote
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -245,6 +247,56 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A ClusterClient at its defaults looks for the successor of a dead node once a minute; the store has it look at once, but
+// not at every failure.
+func TestClusterFindsSuccessor(t *testing.T) {
+	old, successor := redistest.Start(t), redistest.Start(t)
+	var loads atomic.Int64
+	var primary atomic.Pointer[string]
+	primary.Store(&old.Addr)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			loads.Add(1)
+			return []redis.ClusterSlot{{Start: 0, End: slots - 1, Nodes: []redis.ClusterNode{{Addr: *primary.Load()}}}}, nil
+		},
+	})
+	defer client.Close()
+	s := NewRedis(client, nil)
+	bucket := s.Key("test", "x")
+	takeAll(t, s, []string{"x"})
+	// A map from a function has no origin, and go-redis then cuts the host off a loopback address.
+	is := func(n Node, server *redistest.Server) bool { return string(n) == fmt.Sprint(":", server.Port) }
+	if n := s.Node(bucket); !is(n, old) || loads.Load() != 1 {
+		t.Fatalf("node %q after %d loads", n, loads.Load())
+	}
+
+	old.Kill()
+	fail := func() error {
+		var r [1]Result
+		s.Run(t.Context(), 50*time.Millisecond, []Call{takeOne(s, "x")}, r[:])
+		return r[0].Err
+	}
+	begun := time.Now()
+	for range 5 {
+		if fail() == nil {
+			t.Fatal("a dead server answers")
+		}
+	}
+	if n, most := loads.Load(), int64(2+time.Since(begun)/reloadEvery); n > most {
+		t.Errorf("%d loads, at most %d were due", n, most)
+	}
+	primary.Store(&successor.Addr)
+	for fail() != nil {
+		if time.Since(begun) > patience {
+			t.Fatal("the successor is not found")
+		}
+	}
+	t.Logf("found after %v and %d loads", time.Since(begun), loads.Load())
+	if n := s.Node(bucket); !is(n, successor) {
+		t.Errorf("node %q", n)
+	}
 }
 
 func chargedEach(t *testing.T, s Store, keys []string) []int64 {

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -49,6 +50,9 @@ func callOrder(c *Call) order {
 // prepare makes a fresh command of the order: EVAL with the script's text, or EVALSHA. An order whose command was
 // executed, or may have been, must not be prepared again.
 func (o *order) prepare(ctx context.Context, withText bool) once {
+	if o.cmd != nil {
+		o.args = slices.Clone(o.args) // a hook may still be reading those of the command before
+	}
 	if withText {
 		o.args[argName], o.args[argScript] = "eval", o.script.Source
 	} else {

@@ -74,6 +74,9 @@ func TestOpenShowsNoPassword(t *testing.T) {
 			t.Errorf("%q: %s", u, text)
 		}
 	}
+	if text := errParse(errors.New("a new error of go-redis: " + secret)).Error(); strings.Contains(text, secret) {
+		t.Error(text)
+	}
 	_, err := Open("redis://127.0.0.1:1", &RedisOptions{Prefix: "{" + secret})
 	if err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("an illegal prefix: %v", err)

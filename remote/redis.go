@@ -55,10 +55,10 @@ type RedisOptions struct {
 // Without it go-redis pays no attention to a deadline, and the only way to bound a call is a clone that has no hooks. On
 // a ClusterClient and a Ring add hooks to the nodes, in OnNewNode.
 //
-// Two things are bounded by the client's own settings only: a connection that is being dialled outlives the call that
-// wanted it by up to DialTimeout, and a ClusterClient without a map of its slots reads that first, in up to ReadTimeout
-// (5 s by default) when a node is frozen at that moment. When a node of a Ring is down its keys move to others, where
-// their buckets start full.
+// Some things are bounded by the client's own settings, whatever the caller's timeout. A connection that is being dialled
+// outlives the call that wanted it by up to DialTimeout. A ClusterClient without ContextTimeoutEnabled takes up to its
+// ReadTimeout (5 s by default) when a node is frozen while it reads its first map of the slots, or just when it sends on
+// a call whose slot has moved. When a node of a Ring is down its keys move to others, where their buckets start full.
 func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	s := &Redis{names: naming{prefix: defaultPrefix}}
 	if o != nil {

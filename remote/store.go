@@ -137,5 +137,8 @@ type ScriptError struct {
 
 func (e *ScriptError) Error() string { return "remote: " + e.Text }
 
+// OneBucket reports true: the node is well, and a breaker should count a success.
+func (e *ScriptError) OneBucket() bool { return true }
+
 // ErrClosed is the error of every call after Close.
 var ErrClosed = errors.New("remote: the store is closed")

@@ -1,0 +1,36 @@
+package remote_test
+
+import (
+	"log"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+func ExampleOpen() {
+	store, err := remote.Open("redis://:p%40ss@127.0.0.1:6379/1", &remote.RedisOptions{Prefix: "checkout:"})
+	if err != nil {
+		log.Fatal(err) // nothing of the URL is in it
+	}
+	defer store.Close()
+}
+
+func ExampleOpen_sentinel() {
+	store, err := remote.Open("sentinel://10.0.0.1:26379?addr=10.0.0.2:26379&addr=10.0.0.3:26379&master_name=primary", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+}
+
+func ExampleNewRedis() {
+	client := redis.NewClient(&redis.Options{
+		Addr:                  "127.0.0.1:6379",
+		ContextTimeoutEnabled: true, // hooks see the store's calls too
+	})
+	defer client.Close()
+
+	store := remote.NewRedis(client, nil)
+	defer store.Close() // leaves the client open
+}

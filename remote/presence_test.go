@@ -1,0 +1,49 @@
+package remote
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+func TestRedisPresence(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := openStore(t, server.URL()), NewRedis(server.Client(), nil)
+	elsewhere := NewRedis(server.Client(), &RedisOptions{Prefix: "elsewhere:"})
+	node := s.Node("")
+	here := func(s *Redis, id string, ttl time.Duration, want int64) Census {
+		t.Helper()
+		c, err := s.Presence(t.Context(), patience, node, id, ttl)
+		if err != nil || c.Processes != want {
+			t.Errorf("%s: %+v, %v, want %d", id, c, err, want)
+		}
+		return c
+	}
+	c := here(s, "a", time.Minute, 1)
+	if d := time.Since(time.UnixMicro(c.Now)).Abs(); d > time.Second {
+		t.Errorf("the server's clock is off by %v", d)
+	}
+	here(other, "b", time.Minute, 2)
+	here(s, "a", time.Minute, 2)
+	here(elsewhere, "a", time.Minute, 1)
+	here(other, "b", 0, 1)
+	here(s, "c", time.Minute, 2)
+	for deadline := time.Now().Add(patience); ; {
+		c, err := s.Presence(t.Context(), patience, node, "a", time.Millisecond) // the others are silent for that long
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		if c.Processes == 1 {
+			break
+		}
+	}
+	var e *ScriptError
+	if _, err := s.Presence(t.Context(), patience, node, "", time.Second); !errors.As(err, &e) {
+		t.Errorf("no id: %v", err)
+	}
+	if _, err := s.Presence(t.Context(), patience, "nowhere:1", "a", time.Second); !errors.Is(err, errNoName) {
+		t.Errorf("an unknown node: %v", err)
+	}
+}

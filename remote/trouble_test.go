@@ -1,0 +1,197 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+func TestCancelled(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	s := NewRedis(client, nil)
+	warm(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	results := make([]Result, 2)
+	s.Run(ctx, patience, []Call{takeOne(s, "a"), takeOne(s, "b")}, results)
+	for i, r := range results {
+		if !errors.Is(r.Err, context.Canceled) {
+			t.Errorf("call %d: %+v", i, r)
+		}
+	}
+	if _, err := s.Presence(ctx, patience, s.Node(""), "me", time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("presence: %v", err)
+	}
+	s.Run(t.Context(), 0, []Call{takeOne(s, "a")}, results)
+	if !errors.Is(results[0].Err, context.DeadlineExceeded) {
+		t.Errorf("no time at all: %+v", results[0])
+	}
+	for _, key := range []string{"a", "b"} {
+		if n := charged(t, s, key); n != 0 {
+			t.Errorf("%s was charged %d", key, n)
+		}
+	}
+}
+
+// A frozen server holds nobody up, not even with a client that would wait for minutes.
+func TestFrozen(t *testing.T) {
+	server := redistest.Start(t)
+	const timeout = 50 * time.Millisecond
+	const slack = 30 * time.Millisecond // two cores, a race detector
+	for name, s := range map[string]*Redis{
+		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL()+"?read_timeout=20ms"), "warm": NewRedis(server.Client(), nil), "cold": NewRedis(server.Client(), nil),
+		"no retries": NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, MaxRetries: -1}), nil),
+		"foreign but bounded": NewRedis(foreign{serverClient(t, &redis.Options{
+			Addr: server.Addr, ContextTimeoutEnabled: true, MaxRetries: -1,
+		})}, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name != "cold" {
+				warm(t, s)
+			}
+			server.Pause()
+			defer server.Resume()
+			for range 2 {
+				results := make([]Result, 3)
+				begun := time.Now()
+				s.Run(t.Context(), timeout, []Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, results)
+				took := time.Since(begun)
+				t.Logf("%v: %v", took, results[0].Err)
+				if took > 3*timeout+slack {
+					t.Errorf("took %v", took)
+				}
+				for i, r := range results {
+					var timedOut net.Error
+					if !errors.As(r.Err, &timedOut) || !timedOut.Timeout() {
+						t.Errorf("call %d: %+v", i, r)
+					}
+				}
+				begun = time.Now()
+				if _, err := s.Presence(t.Context(), timeout, s.Node(""), "me", time.Second); err == nil {
+					t.Error("presence answered")
+				}
+				if took := time.Since(begun); took > 3*timeout+slack {
+					t.Errorf("presence took %v", took)
+				}
+			}
+		})
+	}
+}
+
+func TestDead(t *testing.T) {
+	server := redistest.Start(t)
+	s := openStore(t, server.URL())
+	warm(t, s)
+	server.Kill()
+	for range 3 {
+		begun := time.Now()
+		var r [1]Result
+		s.Run(t.Context(), 50*time.Millisecond, []Call{takeOne(s, "a")}, r[:])
+		if r[0].Err == nil || time.Since(begun) > 100*time.Millisecond {
+			t.Errorf("%v: %+v", time.Since(begun), r[0])
+		}
+	}
+	server.Restart()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the pool's own pause
+		if r := run(t, s, takeOne(s, "a")); r.Err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(r.Err)
+		}
+	}
+}
+
+func TestServerErrors(t *testing.T) {
+	server := redistest.Start(t, "--rename-command", "EVALSHA_RO", "")
+	admin := server.Client()
+	s := openStore(t, server.URL())
+	warm(t, s)
+	must := func(cmd redis.Cmder) {
+		t.Helper()
+		if err := cmd.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+
+	must(admin.Set(ctx, s.Key("test", "s3cr3t"), "x", 0))
+	must(admin.HSet(ctx, s.Key("test", "foreign s3cr3t"), "a", "b"))
+	illegal := takeOne(s, "s3cr3t too")
+	illegal.Cap = 0
+	results := make([]Result, 4)
+	s.Run(ctx, patience, []Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")}, results)
+	for i, want := range []string{"WRONGTYPE ", "RLFOREIGN key", "RLARG argument 1"} {
+		var e *ScriptError
+		if !errors.As(results[i].Err, &e) || !strings.HasPrefix(e.Text, want) || strings.Contains(e.Text, "script:") ||
+			strings.Contains(e.Error(), "s3cr3t") {
+			t.Errorf("%s: %+v", want, results[i])
+		}
+	}
+	if results[3].Err != nil {
+		t.Errorf("the good one among bad ones: %v", results[3].Err)
+	}
+
+	for name, test := range map[string]struct {
+		breakIt, mendIt []any
+		is              func(error) bool
+	}{
+		"OOM": {[]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}, redis.IsOOMError},
+		"READONLY": {
+			[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"},
+			func(err error) bool { return redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) },
+		},
+		"NOREPLICAS": {
+			[]any{"config", "set", "min-replicas-to-write", "1"}, []any{"config", "set", "min-replicas-to-write", "0"},
+			redis.IsNoReplicasError,
+		},
+		"ACL in the script": {
+			[]any{"acl", "setuser", "default", "-pexpire"}, []any{"acl", "setuser", "default", "+pexpire"},
+			redis.IsPermissionError,
+		},
+		"ACL": {
+			[]any{"acl", "setuser", "default", "-evalsha"}, []any{"acl", "setuser", "default", "+evalsha"},
+			redis.IsPermissionError,
+		},
+	} {
+		must(admin.Do(ctx, test.breakIt...))
+		r := run(t, s, takeOne(s, "s3cr3t key"))
+		must(admin.Do(ctx, test.mendIt...))
+		var e *ScriptError
+		if !test.is(r.Err) || errors.As(r.Err, &e) || strings.Contains(r.Err.Error(), "s3cr3t") {
+			t.Errorf("%s: %T %v", name, r.Err, r.Err)
+		}
+	}
+
+	renamed := redistest.Start(t, "--rename-command", "EVALSHA", "")
+	r := run(t, openStore(t, renamed.URL()), takeOne(s, "s3cr3t key"))
+	if !redis.HasErrorPrefix(r.Err, "unknown command") || strings.Contains(r.Err.Error(), "s3cr3t") {
+		t.Errorf("renamed EVALSHA: %v", r.Err)
+	}
+}
+
+// A client whose own timeouts are shorter than the caller's does not shorten them.
+func TestOwnTimeoutsDoNotCount(t *testing.T) {
+	server := redistest.Start(t)
+	for _, heeds := range []bool{false, true} {
+		s := NewRedis(serverClient(t, &redis.Options{
+			Addr: server.Addr, ContextTimeoutEnabled: heeds, ReadTimeout: time.Nanosecond, WriteTimeout: time.Nanosecond,
+		}), nil)
+		takeAll(t, s, keys(3))
+	}
+	for _, test := range []struct {
+		own  time.Duration
+		want bool
+	}{{0, true}, {-1, false}, {time.Second, true}, {time.Second - 1, false}, {time.Minute, true}} {
+		if got := leaves(test.own, time.Second); got != test.want {
+			t.Errorf("leaves(%v, 1s) = %v", test.own, got)
+		}
+	}
+}
