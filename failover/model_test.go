@@ -1,0 +1,152 @@
+package failover
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// model is the breaker as one would describe it, without gobreaker.
+type model struct {
+	state    State
+	row      int           // failures in a row
+	until    time.Duration // open so long
+	round    int           // changes of the state so far; a result of an earlier round counts for nothing
+	attempts []modelAttempt
+}
+
+type modelAttempt struct {
+	real    *Attempt
+	round   int
+	expires time.Duration
+	ended   bool
+}
+
+func (m *model) begin(now time.Duration) bool {
+	switch {
+	case m.state == Closed:
+	case m.state == Open && now >= m.until:
+		m.state = Probing
+		m.round++
+	default:
+		return false
+	}
+	return true
+}
+
+func (m *model) end(now, open time.Duration, round int, letter byte) (drew bool) {
+	if round != m.round {
+		return false
+	}
+	good := letter == 's' || letter == 'k'
+	switch {
+	case letter == 'c':
+		if m.state == Probing {
+			m.state = Open
+			m.round++
+		}
+	case letter == 'p' && m.state == Probing:
+		m.state = Open
+		m.round++
+	case m.state == Probing && good:
+		m.state, m.row = Closed, 0
+		m.round++
+	case good:
+		m.row = 0
+	default:
+		m.row++
+		if m.state == Probing || letter == 'm' || m.row >= 3 {
+			m.state, m.until, m.row = Open, now+open, 0
+			m.round++
+			return true
+		}
+	}
+	return false
+}
+
+// TestModel walks at random beside the model.
+func TestModel(t *testing.T) {
+	changes := map[string]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		timeout := rapid.SampledFrom([]time.Duration{20 * ms, 50 * ms, 700 * ms, 3 * time.Second}).Draw(rt, "timeout")
+		steps := rapid.SliceOfN(rapid.Uint16(), 100, 400).Draw(rt, "steps")
+		var problem string
+		synctest.Test(t, func(t *testing.T) { problem = walk(timeout, steps, changes) })
+		if problem != "" {
+			rt.Fatal(problem)
+		}
+	})
+	for _, change := range []string{"closed open", "open probing", "probing open", "probing closed"} {
+		if changes[change] < 10 { // else the walks say nothing
+			t.Errorf("%q happened %d times", change, changes[change])
+		}
+	}
+}
+
+// walk reports what differs, and counts the changes of the state.
+func walk(timeout time.Duration, steps []uint16, changes map[string]int) string {
+	var m model
+	open := func(draw int) float64 { return float64(draw*7%10) / 10 }
+	drawn := 0
+	g := New(Options{Timeout: timeout, Uniform: func() float64 { drawn++; return open(drawn) }})
+	start := time.Now()
+	draw := 0 // as the model counts
+	end := func(round int, letter byte, now time.Duration) {
+		if m.end(now, 500*ms+time.Duration(open(draw+1)*float64(500*ms)), round, letter) {
+			draw++
+		}
+	}
+	for _, step := range steps {
+		kind, rest, before := step%8, int(step/8), g.State()
+		switch {
+		case kind < 3: // begin
+			now := time.Since(start)
+			a, ok := g.Begin(nil)
+			if want := m.begin(now); ok != want {
+				return "begin differs"
+			}
+			if ok {
+				m.attempts = append(m.attempts, modelAttempt{real: a, round: m.round, expires: now + timeout})
+			}
+		case kind < 7: // end any of the last ones, also twice
+			if len(m.attempts) == 0 {
+				continue
+			}
+			a := &m.attempts[max(0, len(m.attempts)-1-rest%4)]
+			letter := "skflpcmfff"[rest/4%10]
+			if ok := a.real.End(outcomes[letter]); ok == a.ended {
+				return "end differs"
+			}
+			if !a.ended {
+				a.ended = true
+				end(a.round, letter, time.Since(start))
+			}
+		default: // time passes
+			wake := time.Since(start) + []time.Duration{ms, 19 * ms, 100 * ms, 499 * ms, time.Second}[rest%5]
+			for i := range m.attempts { // they expire in the order in which they began
+				if a := &m.attempts[i]; !a.ended && a.expires <= wake {
+					a.ended = true
+					end(a.round, 'f', a.expires)
+				}
+			}
+			time.Sleep(wake - time.Since(start))
+			synctest.Wait()
+		}
+		now := time.Since(start)
+		if g.State() != before {
+			changes[before.String()+" "+g.State().String()]++
+		}
+		if g.State() != m.state {
+			return "state " + g.State().String() + ", want " + m.state.String()
+		}
+		if g.Ready() != (m.state == Closed || m.state == Open && now >= m.until) {
+			return "ready differs"
+		}
+	}
+	if drawn != draw {
+		return "drew too often or too rarely"
+	}
+	return ""
+}
