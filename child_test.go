@@ -22,13 +22,14 @@ import (
 
 // childJob is what a child process of a test does: offer requests for one key, and record each.
 type childJob struct {
-	URL    string
-	Limit  tiered.Limit
-	Offer  float64 // requests per second, on average
-	Surges bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
-	Size   int64   // of a lease; 0 follows demand
-	Seed   uint64
-	Record string // file of records, one per request
+	URL      string
+	Limit    tiered.Limit
+	Offer    float64 // requests per second, on average
+	Surges   bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
+	Size     int64   // of a lease; 0 follows demand
+	Seed     uint64
+	FailMode tiered.FailMode
+	Record   string // file of records, one per request
 }
 
 // record is one request, as a child writes it: 17 bytes, unbuffered, so that it survives the child's death.
@@ -63,7 +64,7 @@ func runChild(text string) error {
 	}
 	defer store.Close()
 	l, err := tiered.New(store, tiered.Policy{
-		Name: "api", Limit: job.Limit, Lease: tiered.Lease{Size: job.Size},
+		Name: "api", Limit: job.Limit, Lease: tiered.Lease{Size: job.Size}, FailMode: job.FailMode,
 	}, nil)
 	if err != nil {
 		return err

@@ -79,6 +79,7 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 			const burst, processes = 6000, 4
 			policy := tiered.Policy{
 				Name: "api", Limit: tiered.PerDay(1000).WithBurst(burst), Lease: tiered.Lease{Period: 20 * time.Millisecond},
+				FailMode: tiered.FailClosed,
 			}
 			var admitted [processes]int64
 			var all sync.WaitGroup
@@ -162,7 +163,7 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10)})
+	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for name, n := range g.Stats().Nodes {
-		if !n.Answers {
+		if n.Breaker != "closed" {
 			t.Errorf("node %s counts as gone", name)
 		}
 	}

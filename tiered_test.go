@@ -46,7 +46,7 @@ func TestExactAcrossProcesses(t *testing.T) {
 			server := redistest.Start(t)
 			job := childJob{
 				URL: server.URL(), Limit: c.limit, Offer: 3 * float64(c.limit.Tokens) / float64(c.processes),
-				Surges: c.surges, Size: c.size,
+				Surges: c.surges, Size: c.size, FailMode: tiered.FailClosed,
 			}
 			start := func(seed int) *child {
 				job.Seed = uint64(seed)

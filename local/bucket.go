@@ -22,6 +22,7 @@ type Bucket struct {
 	askAt    atomic.Int64 // ns since the base: no renewal before; never while a call is under way or queued
 	level    atomic.Int64 // last seen in Redis
 	cost     atomic.Int64 // the largest single cost of late, if above 1
+	gen      atomic.Int64 // of the pot: rises whenever something has left for Redis or the pot was emptied
 	inLine   atomic.Bool  // somebody waits: nobody overtakes
 
 	mu      sync.Mutex
@@ -32,6 +33,7 @@ type Bucket struct {
 	home    bool // idle: the lease is to go back
 	extend  bool // in use, but about to end: the lease is to live on
 	retired bool // evicted: everything is to go back, then the bucket closes
+	probe   bool // a call is wanted that finds out whether Redis answers
 	closed  bool
 	late    bool // the call was late once and is made once more
 	call    Call // under way; Seq 0 for none
@@ -39,7 +41,6 @@ type Bucket struct {
 	known    bool          // to Redis: a lease call was sent
 	ack      int64         // highest seq of a lease call whose reply was accepted
 	outUntil time.Duration // until then Redis may count tokens as out to this process
-	epoch    int64         // of the bucket in Redis, as last seen
 	grant    int64         // the last lease's
 
 	denial   denial
@@ -49,6 +50,7 @@ type Bucket struct {
 
 	demand    demand
 	share     share
+	debt      debt
 	usedAt    time.Duration // when spent was first seen at usedSpent
 	usedSpent int64
 	ledger    ledger
@@ -156,7 +158,6 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		return b.refusal(now, need), Effect{}
 	}
 	if now < b.backOff {
-		b.ledger.failed += n
 		return Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}, Effect{}
 	}
 	w.cost, w.until = n, until
@@ -181,7 +182,6 @@ func (b *Bucket) Leave(w *Waiter) bool {
 	if w.in != &b.line {
 		return false
 	}
-	b.ledger.failed += w.cost
 	b.line.leave(w)
 	b.inLine.Store(b.line.n > 0)
 	return true
@@ -208,9 +208,6 @@ func (b *Bucket) serve(now time.Duration, refuse bool) {
 // end gives everybody in line the same verdict.
 func (b *Bucket) end(v Verdict) {
 	for b.line.first != nil {
-		if v.Outcome == Failed {
-			b.ledger.failed += b.line.first.cost
-		}
 		b.line.end(b.line.first, v)
 	}
 	b.inLine.Store(false)

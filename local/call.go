@@ -13,29 +13,32 @@ type Conditions struct {
 // Call is what to send. All its statements are absolute, so a copy of it does no harm.
 type Call struct {
 	Seq    int64
-	Direct bool // tokens for those in line, without a lease: then Ack, Hold, Ret and Refund are 0
+	Direct bool // tokens for those in line, without a lease: then Ack, Hold, Ret, Refund and Debt are 0
 
 	Want, Min   int64
 	Ack, Hold   int64
 	Ret, Refund int64
+	Debt, Owed  int64 // admitted alone; the part that is owed in any case
+	Seen, Epoch int64 // the bucket's overflow when nothing was owed, and of which bucket
 	TTL         time.Duration
 	Deadline    time.Duration // from here on the node should do nothing
-	Epoch       int64
 	Fleet       int64
 
 	sent   time.Duration
 	trip   time.Duration
 	period time.Duration
-	resets int // how many of the bucket's resets it carries out
+	sure   int64 // part of Debt that no refill pays
+	resets int   // how many of the bucket's resets it carries out
 }
 
 // Reply is Redis' answer to a call that it accepted.
 type Reply struct {
-	Grant   int64
-	Level   int64
-	Retry   time.Duration // until Min tokens may be there; negative for never
-	TTLLeft time.Duration
-	Epoch   int64
+	Grant    int64
+	Level    int64
+	Retry    time.Duration // until Min tokens may be there; negative for never
+	TTLLeft  time.Duration
+	Epoch    int64
+	Overflow int64
 }
 
 // refundDelay is how long refunded tokens wait for another call of their key to ride on; with a call's own time they are
@@ -66,18 +69,29 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	if !ok {
 		b.endResets(Verdict{Outcome: Failed})                             // without the node's clock there is no refund
 		b.askAt.Store(int64(now + max(b.policy.period(c.Trip), minIdle))) // do not look again at each decision
-		return Call{}, b.next(now)
+		b.forgive()
+		effect := b.next(now)
+		if effect.Send { // what cannot be sent now (the node's clock is unknown) would spin
+			b.queued = false
+			effect = Effect{Check: now + max(b.policy.period(c.Trip), minIdle)}
+		}
+		return Call{}, effect
 	}
-	call.Seq, call.Epoch, call.Fleet, call.sent, call.trip = c.Seq, b.epoch, c.Fleet, now, c.Trip
+	call.Seq, call.Fleet, call.sent, call.trip = c.Seq, c.Fleet, now, c.Trip
+	call.Epoch, call.Seen = b.debt.epoch, b.debt.seen
 	if !call.Direct {
 		if !b.known {
 			b.known, b.ack = true, c.Seq-1 // whatever an earlier state of this key was granted counts as spent
 		}
 		call.Ack = b.ack
+		call.Debt = b.debt.admitted
+		call.sure = b.debt.sure
+		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
 		// The call may be executed until its deadline, and its record then lives for one ttl.
 		b.outUntil = max(b.outUntil, now+b.policy.Timeout+call.TTL)
 	}
 	b.call = call
+	b.gen.Add(1)
 	b.askAt.Store(never)
 	return call, Effect{}
 }
@@ -96,7 +110,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		return call, true
 	}
 
-	owes := now < b.outUntil || b.ledger.refund > 0
+	owes := now < b.outUntil || b.ledger.refund > 0 || b.debt.admitted > 0
 	if first, cost, n, last := b.asking(now); n > 0 {
 		call.Min, call.Want = first, cost
 		if !c.Clock || p.NoLease || n == 1 && !b.leasing && !owes {
@@ -115,6 +129,8 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		return Call{}, false // no lease, and no refund, without a deadline
 	}
 
+	probe := b.probe
+	b.probe = false
 	home := b.retired || b.home && b.spent() == b.usedSpent // not when it was used since it was found idle
 	extend := b.extend && hold > 0
 	b.home, b.extend = false, false
@@ -124,7 +140,14 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		call.Ret, call.Refund = b.ledger.ret, b.ledger.refund
 	case extend:
 		call.Hold = hold
-	case b.ledger.ret > 0 || b.ledger.refund > 0:
+	case probe && (b.leasing || owes):
+		call.Hold = hold
+		if b.leasing {
+			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
+		}
+	case probe:
+		call.Direct = true // a look: it takes nothing and leaves no record
+	case b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0:
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
 	case b.leasing && hold <= b.low.Load():
 		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
@@ -163,10 +186,15 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	}
 	b.call, b.late, b.failures, b.backOff = Call{}, false, 0, 0
 	b.level.Store(r.Level)
-	if r.Epoch != 0 {
-		b.epoch = r.Epoch
-	}
 	b.ledger.granted += r.Grant
+	b.debt.admitted -= c.Debt
+	b.debt.sure -= c.sure
+	b.ledger.settled += c.Debt
+	// Read while something is owed, the overflow would hide what the bucket threw away since. What was admitted while
+	// this call carried the rest was admitted about now.
+	if (b.debt.admitted == 0 || c.Debt > 0) && r.Epoch != 0 {
+		b.debt.seen, b.debt.epoch = r.Overflow, r.Epoch
+	}
 
 	// What is refused from now on, before anybody is told.
 	short := r.Grant < c.Want
@@ -280,6 +308,7 @@ func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 func (b *Bucket) fail(now time.Duration) Effect {
 	c := b.call
 	b.lose()
+	b.forgive()
 	b.call, b.late = Call{}, false
 	b.failures++
 	longest := min(c.period<<min(b.failures, 20), maxBackoff)
@@ -303,5 +332,13 @@ func (b *Bucket) lose() {
 	if b.call.resets == 0 {
 		b.ledger.refund -= b.call.Refund
 		b.ledger.burnt += b.call.Refund
+	}
+}
+
+// forgive drops the debt of a retired bucket that could not be sent with its return: one try is what it is worth, or an
+// outage would keep every evicted key, and a poisoned key for ever.
+func (b *Bucket) forgive() {
+	if b.retired {
+		b.debt = debt{}
 	}
 }

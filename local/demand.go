@@ -37,7 +37,7 @@ func (d *demand) sample(now time.Duration, offers, cap int64) {
 	if delta < minSample {
 		return
 	}
-	x := float64(min(offers-d.offers, cap)) / delta.Seconds()
+	x := float64(max(min(offers-d.offers, cap), 0)) / delta.Seconds() // what was put back may outweigh what was offered
 	theta := fallTime
 	if x > d.rate {
 		theta = riseTime

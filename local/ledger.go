@@ -17,7 +17,15 @@ type ledger struct {
 	debited  int64 // part of spent that the share was charged with
 
 	refused int64 // asked for and refused by the limit
-	failed  int64 // asked for while Redis did not answer
+	failed  int64 // asked for while Redis did not answer, and not admitted
+	shared  int64 // admitted by the share
+	opened  int64 // admitted by fail-open
+	settled int64 // of those two, charged to the bucket or forgiven by it
+}
+
+// offered reports all that was ever asked for.
+func (l *ledger) offered(spent int64) int64 {
+	return spent + l.refused + l.failed + l.shared + l.opened
 }
 
 // Stats is what one bucket, or several together, went through, in tokens. Granted = Spent + Returned + Burnt + Held.
@@ -28,7 +36,10 @@ type Stats struct {
 	Burnt    int64 // ended unspent, or lost on the way back
 	Held     int64 // in hand: unspent, or on the way back
 	Refused  int64 // asked for and refused by the limit
-	Failed   int64 // asked for while Redis did not answer
+	Failed   int64 // asked for while Redis did not answer, and not admitted
+	Shared   int64 // admitted by the share, while Redis did not answer
+	Opened   int64 // admitted by fail-open, while Redis did not answer
+	Settled  int64 // of Shared and Opened, reported to Redis afterwards
 }
 
 // Add adds t to s.
@@ -40,6 +51,9 @@ func (s *Stats) Add(t Stats) {
 	s.Held += t.Held
 	s.Refused += t.Refused
 	s.Failed += t.Failed
+	s.Shared += t.Shared
+	s.Opened += t.Opened
+	s.Settled += t.Settled
 }
 
 // Stats reports the bucket's.
@@ -51,7 +65,7 @@ func (b *Bucket) Stats() Stats {
 	return Stats{
 		Granted: l.granted, Returned: l.returned + l.refunded, Burnt: l.burnt, Held: held,
 		Spent:   l.granted - l.returned - l.refunded - l.burnt - held,
-		Refused: l.refused, Failed: l.failed,
+		Refused: l.refused, Failed: l.failed, Shared: l.shared, Opened: l.opened, Settled: l.settled,
 	}
 }
 
@@ -66,11 +80,17 @@ func (b *Bucket) account(now time.Duration) {
 	spent := b.spent()
 	b.share.debit(now, spent-b.ledger.debited)
 	b.ledger.debited = spent
-	b.demand.sample(now, spent+b.ledger.refused+b.ledger.failed, b.policy.Cap)
+	b.demand.sample(now, b.ledger.offered(spent), b.policy.Cap)
 }
 
 // drain empties the pot into what is to be given back.
-func (b *Bucket) drain() { b.ledger.ret += b.pot.Swap(0) }
+func (b *Bucket) drain() {
+	b.ledger.ret += b.pot.Swap(0)
+	b.gen.Add(1)
+}
 
 // burn empties the pot for nothing.
-func (b *Bucket) burn() { b.ledger.burnt += b.pot.Swap(0) }
+func (b *Bucket) burn() {
+	b.ledger.burnt += b.pot.Swap(0)
+	b.gen.Add(1)
+}

@@ -18,7 +18,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 			return b.send()
 		}
 		return Effect{Check: b.backOff}
-	case b.ledger.refund > 0:
+	case b.ledger.refund > 0 || b.debt.sure > 0:
 		return Effect{Check: max(now+refundDelay, b.backOff)}
 	case b.ledger.ret > 0:
 		return Effect{Check: max(now+minIdle, b.backOff)}
@@ -35,10 +35,11 @@ func (b *Bucket) ending() time.Duration {
 	return time.Duration(b.deadline.Load()) - ttl(b.policy.period(0))/4
 }
 
-// settled reports that nothing is owed, in either direction.
+// settled reports that nothing is owed, in either direction; but for a debt, which waits for the next call (what is
+// refilled meanwhile pays it), unless there will be none.
 func (b *Bucket) settled(now time.Duration) bool {
 	return b.line.n == 0 && len(b.resets) == 0 && !b.queued && b.call.Seq == 0 &&
-		b.ledger.refund == 0 && now >= b.outUntil
+		b.ledger.refund == 0 && b.debt.sure == 0 && now >= b.outUntil && (!b.retired || b.debt.admitted == 0)
 }
 
 // Check looks whether something is due that no decision asks for: a lease that lies idle goes back, and so does what is
@@ -49,7 +50,7 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	if b.closed || b.queued || b.call.Seq != 0 || b.settled(now) {
 		return b.next(now)
 	}
-	if b.retired || b.ledger.ret > 0 || b.ledger.refund > 0 {
+	if b.retired || b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0 {
 		if now >= b.backOff {
 			return b.send()
 		}

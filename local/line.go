@@ -7,18 +7,21 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Admitted Outcome = iota + 1
-	Refused          // the limit says no
-	Failed           // Redis was asked and did not answer: the fail mode decides
-	Waiting          // the verdict comes through Waiter.C
-	Gone             // this bucket is closed: look the key up again
+	Admitted   Outcome = iota + 1
+	Refused            // the limit says no
+	Failed             // Redis did not answer: Bucket.Alone decides by the fail mode; or it has, and admits nothing
+	Waiting            // the verdict comes through Waiter.C
+	Gone               // this bucket is closed: look the key up again
+	Shared             // admitted by the share
+	ShareSpent         // refused by the share
+	Opened             // admitted by fail-open
 )
 
 // Verdict is the answer to one request.
 type Verdict struct {
 	Outcome Outcome
 	Left    int64         // tokens held here and believed to be in Redis, after this request
-	Retry   time.Duration // Refused: when it may be admitted, > 0
+	Retry   time.Duration // Refused, ShareSpent: when it may be admitted, > 0
 }
 
 // Waiter is a request that waits in a bucket's line. It may be used again once it has left the line and C is empty.

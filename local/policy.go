@@ -15,9 +15,21 @@ type Policy struct {
 	Period  time.Duration // how long a lease should last at present demand
 	NoLease bool          // every token is taken directly
 
+	FailMode FailMode // what decides when Redis does not
+
 	Timeout time.Duration  // how long a call is wanted, from its sending
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 }
+
+// FailMode is what decides when Redis does not answer and the lease is used up.
+type FailMode uint8
+
+// The fail modes.
+const (
+	FailLocal  FailMode = iota // the share: this process' part of the limit
+	FailOpen                   // everything is admitted, and counted
+	FailClosed                 // nothing is
+)
 
 const (
 	// minTTL is the shortest life of a lease: long against any pause of a healthy process, so that tokens do not end

@@ -52,6 +52,28 @@ func (s *share) debit(now time.Duration, n int64) {
 	}
 }
 
+// take takes n tokens if the share has them; else it reports when it may, or never when n exceeds the share's burst.
+func (s *share) take(now time.Duration, n int64) (ok bool, retry time.Duration) {
+	if n > int64(s.limiter.Burst()) {
+		return false, never
+	}
+	at := s.time(now)
+	if s.limiter.AllowN(at, int(n)) {
+		return true, 0
+	}
+	missing := float64(n) - s.limiter.TokensAt(at)
+	return false, max(time.Duration(math.Ceil(missing/float64(s.limiter.Limit())*float64(time.Second))), time.Microsecond)
+}
+
+// missing reports the tokens that refill has not brought back yet, rounded up: what is certainly still owed of what was
+// admitted alone.
+func (s *share) missing(now time.Duration) int64 {
+	if s.limiter == nil {
+		return 0
+	}
+	return max(int64(math.Ceil(float64(s.limiter.Burst())-s.tokens(now))), 0)
+}
+
 // tokens reports what the share would admit now.
 func (s *share) tokens(now time.Duration) float64 {
 	if s.limiter == nil {

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -11,8 +12,9 @@ import (
 type bucket struct {
 	local.Bucket
 	limiter *Limiter
-	key     string        // as local.ID has it
-	checkAt time.Duration // in the agenda for then; 0 for not. Guarded by the agenda's mutex
+	key     string               // as local.ID has it
+	node    atomic.Pointer[node] // that it was last sent to
+	checkAt time.Duration        // in the agenda for then; 0 for not. Guarded by the agenda's mutex
 }
 
 func (b *bucket) id() local.ID { return local.ID{Policy: b.limiter.number, Key: b.key} }
@@ -26,7 +28,11 @@ func (b *bucket) name() string {
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter.group
 	if e.Send {
-		g.node(g.store.Node(b.name())).push(b)
+		n := g.node(g.store.Node(b.name()))
+		if b.node.Load() != n {
+			b.node.Store(n)
+		}
+		n.push(b)
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -53,6 +59,7 @@ func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {
 		call.Lease, call.Ack, call.Hold, call.Ret, call.Refund = g.lease, c.Ack, c.Hold, c.Ret, c.Refund
+		call.Debt, call.Owed, call.Seen = c.Debt, c.Owed, c.Seen
 	}
 	if known {
 		call.Deadline = server + (c.Deadline - now).Microseconds()
@@ -61,18 +68,25 @@ func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
 }
 
 // end implements job.
-func (b *bucket) end(_ *node, now time.Duration, seq int64, r remote.Result) {
+func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Duration, r remote.Result) {
 	var e local.Effect
+	seq := call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
 		b.limiter.refused(r.Err)
+		b.limiter.group.trace.failure(ErrorEvent{Node: string(n.id), Policy: b.limiter.policy.Name, Key: b.key, Err: r.Err})
 		e = b.Fail(now, seq)
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
+		b.limiter.group.trace.lease(LeaseEvent{
+			Node: string(n.id), Policy: b.limiter.policy.Name, Key: b.key,
+			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
+			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
+		})
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
-			Epoch:   r.Reply.Epoch,
+			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
 		})
 	case code == remote.Late:
 		e = b.Late(now, seq)
@@ -81,3 +95,6 @@ func (b *bucket) end(_ *node, now time.Duration, seq int64, r remote.Result) {
 	}
 	b.apply(now, e)
 }
+
+// drop implements job.
+func (b *bucket) drop(_ *node, now time.Duration) { b.apply(now, b.Drop(now)) }

@@ -24,12 +24,15 @@ type Decision struct {
 // Reason says why a Decision is what it is.
 type Reason uint8
 
-// The reasons. Those up to Granted allow; the others refuse.
+// The reasons. Granted, Shared and Open allow; the others refuse.
 const (
 	Unknown      Reason = iota // nothing was decided: the zero Decision
 	Granted                    // within the limit
+	Shared                     // Redis does not answer, and this process' share of the limit admits it (FailLocal)
+	Open                       // Redis does not answer, and everything is admitted (FailOpen)
 	Limited                    // over the limit: ask again after RetryAfter (HTTP 429)
-	Unavailable                // Redis did not answer within Budget, or the limiter is closed (503)
+	ShareSpent                 // Redis does not answer, and this process' share is used up: RetryAfter tells (429)
+	Unavailable                // Redis does not answer, and nothing is admitted (FailClosed; 503)
 	ExceedsBurst               // costs more than the burst: never granted
 	InvalidKey                 // the key is empty or longer than MaxKeyLength
 	InvalidCost                // the cost is not positive
@@ -37,8 +40,9 @@ const (
 )
 
 var reasons = [...]string{
-	Unknown: "unknown", Granted: "granted", Limited: "limited", Unavailable: "unavailable", ExceedsBurst: "exceeds burst",
-	InvalidKey: "invalid key", InvalidCost: "invalid cost", Canceled: "canceled",
+	Unknown: "unknown", Granted: "granted", Shared: "shared", Open: "open", Limited: "limited", ShareSpent: "share spent",
+	Unavailable: "unavailable", ExceedsBurst: "exceeds burst", InvalidKey: "invalid key", InvalidCost: "invalid cost",
+	Canceled: "canceled",
 }
 
 // String returns a word or two in lower case: a label for logs and metrics.
@@ -54,12 +58,13 @@ type Tier uint8
 
 // The tiers.
 const (
-	None   Tier = iota // nowhere: the request could not be decided
-	Local              // in this process: from a lease, or from what is known to be denied
-	Remote             // by Redis, asked for this request
+	None     Tier = iota // nowhere: the request could not be decided
+	Local                // in this process: from a lease, or from what is known to be denied
+	Remote               // by Redis, asked for this request
+	Failover             // by the fail mode, because Redis does not answer
 )
 
-var tiers = [...]string{None: "none", Local: "local", Remote: "remote"}
+var tiers = [...]string{None: "none", Local: "local", Remote: "remote", Failover: "failover"}
 
 // String returns a word in lower case.
 func (t Tier) String() string {
@@ -71,7 +76,7 @@ func (t Tier) String() string {
 
 // The errors that a refusal is, by errors.Is. The HTTP status that suits each is in parentheses.
 var (
-	ErrLimited      = errors.New("tiered: over the limit")                   // (429)
+	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and ShareSpent (429)
 	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
 	ErrExceedsBurst = errors.New("tiered: costs more than the burst")        // (429 without Retry-After)
 	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400)
@@ -104,7 +109,7 @@ func (e *LimitedError) Error() string {
 // Unwrap returns the sentinel that stands for the Decision's reason.
 func (e *LimitedError) Unwrap() error {
 	switch e.Decision.Reason {
-	case Limited:
+	case Limited, ShareSpent:
 		return ErrLimited
 	case ExceedsBurst:
 		return ErrExceedsBurst

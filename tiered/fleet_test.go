@@ -36,7 +36,7 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		policy := Policy{Name: "api", Limit: f.limit}
+		policy := Policy{Name: "api", Limit: f.limit, FailMode: FailClosed}
 		if f.noLease {
 			policy.Lease.Size = NoLease
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -26,8 +27,11 @@ type Group struct {
 
 	patients sync.Pool // of *patient
 	cache    *local.Cache[*bucket]
+	after    *local.Cache[*bucket] // of decisions after Close
 	agenda   *agenda
 	limiters limiters
+	turns    turns
+	trace    *tracer
 
 	nodeMu  sync.RWMutex
 	nodes   map[remote.Node]*node
@@ -54,12 +58,16 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 	}
 	g.patients.New = newPatient
+	g.trace = newTracer(filled.Trace)
 	g.limiters.byName = make(map[string]*Limiter)
 	g.agenda = newAgenda(g)
 	g.cache = local.NewCache(filled.MaxKeys, local.Owner[*bucket]{
 		Fresh: g.fresh,
 		Evict: func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
 		Gone:  g.gone,
+	})
+	g.after = local.NewCache(filled.MaxKeys, local.Owner[*bucket]{
+		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {},
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
@@ -68,6 +76,11 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g.tasks.Go(func() { g.agenda.run(ctx) })
 	g.tasks.Go(func() { g.attend(ctx) })
+	if g.trace != nil {
+		g.tasks.Go(func() {
+			g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
+		})
+	}
 	return g, nil
 }
 
@@ -138,12 +151,29 @@ func (g *Group) node(id remote.Node) *node {
 	}
 	n = &node{group: g, id: id}
 	n.fleet.least = int64(g.options.Processes)
+	n.guard = failover.New(failover.Options{Timeout: g.options.Timeout, Uniform: g.options.uniform, OnChange: n.changed})
 	g.nodes[id] = n
 	select {
 	case g.newNode <- struct{}{}:
 	default:
 	}
 	return n
+}
+
+// find returns the bucket of id: after Close, one that never asks Redis.
+func (g *Group) find(now time.Duration, id local.ID) *bucket {
+	if g.closed.Load() {
+		return g.after.Get(now, id)
+	}
+	return g.cache.Get(now, id)
+}
+
+// fleetOf reports how many processes share b's limit, as far as is known.
+func (g *Group) fleetOf(b *bucket) int64 {
+	if n := b.node.Load(); n != nil {
+		return n.fleet.size()
+	}
+	return max(int64(g.options.Processes), 1)
 }
 
 func (g *Group) allNodes() []*node {
@@ -177,7 +207,7 @@ func (g *Group) watchClock(now time.Duration) {
 
 // Close gives all leases back, takes leave from Redis and ends all goroutines, then closes nothing of the store: who
 // opened it closes it. It waits for that until ctx ends, and then reports ctx.Err(): what was not given back is burnt
-// when its lease ends, and what still runs ends within three Timeouts. Later decisions are refused as Unavailable.
+// when its lease ends, and what still runs ends within three Timeouts. Later decisions follow the fail mode.
 // Closing again waits again.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {

@@ -21,7 +21,11 @@ func (p *glance) begin(n *node, _ time.Duration) (remote.Call, bool) {
 	return p.call, true
 }
 
-func (p *glance) end(_ *node, _ time.Duration, _ int64, r remote.Result) { p.reply <- r }
+func (p *glance) drop(*node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
+
+func (p *glance) end(_ *node, _ time.Duration, _ *remote.Call, _ time.Duration, r remote.Result) {
+	p.reply <- r
+}
 
 // look asks Redis for a bucket's state, for at most Options.Budget.
 func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
@@ -41,7 +45,10 @@ func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
 	}
 }
 
-var errClosed = errors.New("tiered: the Group is closed")
+var (
+	errClosed = errors.New("tiered: the Group is closed")
+	errOpen   = errors.New("tiered: the breaker is open")
+)
 
 // Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
 // fails, the answer is what this process knows.
@@ -63,7 +70,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision {
 		}
 	} else if ctx.Err() != nil {
 		return l.decide(key, Decision{Reason: Canceled})
-	} else if b, ok := g.cache.Find(id); ok && !g.closed.Load() {
+	} else if b, ok := g.cache.Find(id); ok {
 		d.Tier = Local
 		held, level = b.Look(g.now())
 	} else {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -37,7 +38,7 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 		terms: local.Policy{
 			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
 			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,
-			Timeout: g.options.Timeout, Uniform: g.options.uniform,
+			FailMode: local.FailMode(p.FailMode), Timeout: g.options.Timeout, Uniform: g.options.uniform,
 		},
 	}
 }
@@ -102,23 +103,25 @@ func (l *Limiter) Allow(ctx context.Context, key string) Decision { return l.All
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) Decision {
-	g := l.group
+	return l.take(ctx, key, n, nil)
+}
+
+// take is AllowN; t, if not nil, learns how to give the tokens back.
+func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) Decision {
 	if r := l.valid(key, n); r != Granted {
 		return l.decide(key, Decision{Reason: r})
 	}
+	g := l.group
 	now := g.now()
-	id := l.id(key)
-	if g.closed.Load() {
-		return l.decide(key, Decision{Reason: Unavailable})
-	}
-	b := g.cache.Get(now, id)
+	b := g.find(now, l.id(key))
+	t.from(b, local.FromLease)
 	if left, ok, renew := b.Take(now, n); ok {
 		if renew {
 			b.apply(now, b.Renew(now))
 		}
 		return l.decide(key, Decision{Allowed: true, Reason: Granted, Tier: Local, Remaining: left})
 	}
-	return l.ask(ctx, now, b, key, n)
+	return l.ask(ctx, now, b, key, n, t)
 }
 
 func (l *Limiter) valid(key string, n int64) Reason {
@@ -137,42 +140,81 @@ func (l *Limiter) valid(key string, n int64) Reason {
 func (l *Limiter) decide(key string, d Decision) Decision {
 	d.Policy, d.Key, d.Limit = l.policy.Name, key, l.burst
 	d.ResetAfter = resetAfter(l.burst-d.Remaining, l.nanos)
+	if l.group.trace != nil {
+		l.group.trace.decision(d)
+	}
 	return d
 }
 
-// ask is AllowN when the bucket does not hold n tokens.
-func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64) Decision {
+// ask is take when the bucket does not hold n tokens.
+func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking) Decision {
 	g := l.group
+	if g.closed.Load() {
+		return l.alone(now, b, key, n, t)
+	}
+	until := now + g.options.Budget
 	p := g.patients.Get().(*patient)
 	defer g.patients.Put(p)
-	until := now + g.options.Budget
 	for {
+		// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
+		if node := b.node.Load(); node != nil && node.guard.State() != failover.Closed {
+			if node.guard.Ready() {
+				b.apply(now, b.Probe())
+			}
+			return l.alone(now, b, key, n, t)
+		}
 		v, effect := b.Ask(now, n, until, p.Waiter)
 		b.apply(now, effect)
-		if v.Outcome == local.Gone { // evicted and forgotten since we looked it up
-			b = g.cache.Get(now, b.id())
-			continue
-		}
-		d := Decision{Tier: Local}
+		tier := Local
 		if v.Outcome == local.Waiting {
-			d.Tier = Remote
+			tier = Remote
+			t.from(b, local.FromRedis)
 			var reason Reason
-			if v, reason = p.wait(ctx, until-g.now(), b); reason != Granted {
-				return l.decide(key, Decision{Reason: reason})
-			}
-			if now = g.now(); v.Outcome == local.Gone && now < until {
-				b = g.cache.Get(now, b.id())
-				continue
+			v, reason = p.wait(ctx, until-g.now(), b)
+			now = g.now()
+			switch reason {
+			case Canceled:
+				return l.decide(key, Decision{Reason: Canceled})
+			case Unavailable:
+				return l.alone(now, b, key, n, t)
 			}
 		}
-		d.Remaining = v.Left
 		switch v.Outcome {
 		case local.Admitted:
-			d.Allowed, d.Reason = true, Granted
+			return l.decide(key, Decision{Allowed: true, Reason: Granted, Tier: tier, Remaining: v.Left})
 		case local.Refused:
-			d.Reason, d.RetryAfter = Limited, v.Retry
+			return l.decide(key, Decision{Reason: Limited, Tier: tier, Remaining: v.Left, RetryAfter: v.Retry})
+		case local.Failed:
+			return l.alone(now, b, key, n, t)
+		case local.Gone: // evicted and forgotten since we looked it up
+			b = g.find(now, b.id())
+			t.from(b, local.FromLease)
+		}
+	}
+}
+
+// alone decides by the fail mode.
+func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *taking) Decision {
+	g := l.group
+	for {
+		t.from(b, local.FromShare)
+		v := b.Alone(now, n, g.fleetOf(b))
+		d := Decision{Tier: Failover, Remaining: v.Left}
+		switch v.Outcome {
+		case local.Admitted: // of the lease
+			t.from(b, local.FromRedis)
+			d.Allowed, d.Reason, d.Tier = true, Granted, Local
+		case local.Shared:
+			d.Allowed, d.Reason = true, Shared
+		case local.Opened:
+			d.Allowed, d.Reason = true, Open
+		case local.ShareSpent:
+			d.Reason, d.RetryAfter = ShareSpent, v.Retry
+		case local.Gone:
+			b = g.find(now, b.id())
+			continue
 		default:
-			d.Reason, d.Tier = Unavailable, None
+			d.Reason = Unavailable
 		}
 		return l.decide(key, d)
 	}

@@ -94,10 +94,10 @@ func TestRedisDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.Fail(io.EOF)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil) // starts while Redis is down
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil) // starts while Redis is down
 		d := l.Allow(context.Background(), "k")
 		want(t, d, Unavailable)
-		if d.Tier != None || !errors.Is(d.Err(), ErrUnavailable) {
+		if d.Tier != Failover || !errors.Is(d.Err(), ErrUnavailable) {
 			t.Fatalf("%+v", d)
 		}
 		want(t, l.Allow(context.Background(), "k"), Unavailable)
@@ -111,7 +111,7 @@ func TestRedisSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.loseRequests.Store(true)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
 		start := time.Now()
 		want(t, l.Allow(context.Background(), "k"), Unavailable)
 		if d := time.Since(start); d != DefaultBudget {
@@ -202,7 +202,7 @@ func TestDuplicatedRequestsChargeOnce(t *testing.T) {
 func TestCloseReturnsLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l, err := New(store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		l, err := New(store, Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -405,11 +405,11 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 func TestPoisonedBucketConcernsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
 		want(t, l.Allow(context.Background(), "bad"), Unavailable)
 		want(t, l.Allow(context.Background(), "good"), Granted)
 		s := l.group.Stats()
-		if s.Policies["api"].Poisoned != 1 || !s.Nodes["memory"].Answers {
+		if s.Policies["api"].Poisoned != 1 || s.Nodes["memory"].Breaker != "closed" {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -24,8 +25,10 @@ const (
 type job interface {
 	// begin says what to send as of now, or false when nothing is to be sent any more.
 	begin(n *node, now time.Duration) (remote.Call, bool)
-	// end tells what came of the call, once; err wraps errGivenUp when the call took longer than Timeout.
-	end(n *node, now time.Duration, seq int64, r remote.Result)
+	// end tells what came of the call, once; the error is errGivenUp when it took longer than Timeout.
+	end(n *node, now time.Duration, call *remote.Call, sent time.Duration, r remote.Result)
+	// drop says that nothing can be sent, in place of begin: the breaker is open.
+	drop(n *node, now time.Duration)
 }
 
 // errGivenUp is the result of a call that took longer than Timeout. It may yet be executed.
@@ -38,13 +41,14 @@ type node struct {
 	id    remote.Node
 	clock clock
 	fleet fleet
+	guard *failover.Guard // asked when a batch is about to leave, and nowhere else
 
 	mu       sync.Mutex
 	queue    []job
-	sending  int // senders at work, but for those whose batch was given up
-	inFlight int // calls sent and not returned, given up or not
+	sending  int           // senders at work, but for those whose batch was given up
+	inFlight int           // calls sent and not returned, given up or not
+	closedAt time.Duration // when the breaker closed again
 
-	trouble atomic.Bool // the last batch failed
 	calls, failures, lateReplies,
 	staleReplies, lateCalls, stateLosses atomic.Int64
 }
@@ -65,12 +69,26 @@ func (n *node) start() {
 	}
 }
 
+const (
+	// gentle is the most calls under way to a node that has just come back, for as long as gentleTime: what piled up
+	// during the outage must not be the next one.
+	gentle     = 16
+	gentleTime = time.Second
+)
+
 // next takes what is due off the queue; none when the sender should end.
 func (n *node) next() []job {
+	now := n.group.now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	room := n.group.options.MaxInFlight - n.inFlight
-	count := min(len(n.queue), maxBatch, room)
+	room := n.group.options.MaxInFlight
+	if n.closedAt > 0 && now < n.closedAt+gentleTime {
+		room = min(room, gentle)
+	}
+	count := min(len(n.queue), maxBatch, room-n.inFlight)
+	if n.guard.State() != failover.Closed {
+		count = min(count, 1) // a probe is one call
+	}
 	if count <= 0 {
 		n.sending--
 		return nil
@@ -105,8 +123,7 @@ type batch struct {
 	calls []remote.Call
 	sent  time.Duration
 
-	mu    sync.Mutex
-	ended bool
+	mu sync.Mutex // jobs, while giveUp may read them
 }
 
 // run sends the batch and hands out the results. It reports false when the batch was given up meanwhile.
@@ -114,28 +131,55 @@ func (b *batch) run() bool {
 	n, g := b.node, b.node.group
 	b.sent = g.now()
 	g.watchClock(b.sent)
-	asked := b.jobs[:0]
+	taken := len(b.jobs)
+	b.mu.Lock() // giveUp, should it come that soon, waits until it is known who was asked
+	attempt, ok := n.guard.Begin(b.giveUp)
+	if !ok {
+		b.mu.Unlock()
+		for _, j := range b.jobs {
+			j.drop(n, b.sent)
+		}
+		n.returned(taken, false)
+		return true
+	}
+	defer attempt.Abort() // a panic or Goexit on the way is a failure too
+	asked := make([]job, 0, len(b.jobs))
 	for _, j := range b.jobs {
 		if call, ok := j.begin(n, b.sent); ok {
 			asked = append(asked, j)
 			b.calls = append(b.calls, call)
 		}
 	}
-	dropped := len(b.jobs) - len(asked)
 	b.jobs = asked
+	b.mu.Unlock()
 	if len(asked) == 0 {
-		n.returned(dropped, false)
-		return true
+		inTime := attempt.End(context.Canceled) // nothing was sent: that counts for nothing
+		n.returned(taken, !inTime)
+		return inTime
 	}
 
 	n.calls.Add(int64(len(asked)))
 	results := make([]remote.Result, len(asked))
-	watch := time.AfterFunc(g.options.Timeout, b.giveUp)
 	g.store.Run(context.Background(), g.options.Timeout, b.calls, results)
-	watch.Stop()
-	givenUp := !b.finish(results)
-	n.returned(dropped+len(asked), givenUp)
-	return !givenUp
+	inTime := attempt.End(outcome(results))
+	if inTime {
+		b.finish(results)
+	} else {
+		n.lateReplies.Add(int64(len(results)))
+	}
+	n.returned(taken, !inTime)
+	return inTime
+}
+
+// outcome is what a batch says about the node: nothing bad when any call was answered, else the last error.
+func outcome(results []remote.Result) (err error) {
+	for _, r := range results {
+		if r.Err == nil {
+			return nil
+		}
+		err = r.Err
+	}
+	return err
 }
 
 // returned notes that calls are no longer under way.
@@ -150,38 +194,28 @@ func (n *node) returned(calls int, givenUp bool) {
 
 // giveUp ends a batch that takes longer than Timeout: those who wait get an answer now, and the sender's place is free.
 func (b *batch) giveUp() {
+	b.mu.Lock()
 	results := make([]remote.Result, len(b.jobs))
+	b.mu.Unlock()
 	for i := range results {
 		results[i].Err = errGivenUp
 	}
-	if b.finish(results) {
-		n := b.node
-		n.mu.Lock()
-		n.sending--
-		n.start()
-		n.mu.Unlock()
-	}
+	b.finish(results)
+	n := b.node
+	n.mu.Lock()
+	n.sending--
+	n.start()
+	n.mu.Unlock()
 }
 
-// finish hands out the results, unless that has been done.
-func (b *batch) finish(results []remote.Result) bool {
-	b.mu.Lock()
-	ended := b.ended
-	b.ended = true
-	b.mu.Unlock()
+// finish hands out the results: once, as the breaker's attempt ends once.
+func (b *batch) finish(results []remote.Result) {
 	n, now := b.node, b.node.group.now()
-	if ended {
-		n.lateReplies.Add(int64(len(results)))
-		return false
-	}
-	failed := 0
-	var last error
 	for i, j := range b.jobs {
 		r := results[i]
 		switch {
 		case r.Err != nil && !isScriptError(r.Err):
-			failed++
-			last = r.Err
+			n.failures.Add(1)
 		case r.Err != nil:
 		case r.Reply.Code == remote.Late:
 			n.lateCalls.Add(1)
@@ -192,11 +226,8 @@ func (b *batch) finish(results []remote.Result) bool {
 				n.clock.learn(b.sent, now, r.Reply.Now)
 			}
 		}
-		j.end(n, now, b.calls[i].Seq, r)
+		j.end(n, now, &b.calls[i], b.sent, r)
 	}
-	n.failures.Add(int64(failed))
-	n.state(failed == len(results), last)
-	return true
 }
 
 // note counts what a reply tells about the node.
@@ -209,18 +240,23 @@ func (n *node) note(c *remote.Call, r remote.Reply) {
 	}
 }
 
-// state logs the node's going and coming back, one line each.
-func (n *node) state(trouble bool, err error) {
-	if n.trouble.Swap(trouble) == trouble {
-		return
-	}
-	level, text := slog.LevelInfo, "redis answers again"
+// changed logs the breaker's opening and closing, one line each; probes that fail are not worth one.
+func (n *node) changed(e failover.Event) {
+	n.group.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
 	attrs := []slog.Attr{slog.String("node", string(n.id))}
-	if trouble {
-		level, text = slog.LevelWarn, "redis does not answer"
-		attrs = append(attrs, slog.String("error", err.Error()))
+	switch {
+	case e.To == failover.Closed:
+		n.mu.Lock()
+		n.closedAt = n.group.now()
+		n.mu.Unlock()
+		n.group.options.Logger.LogAttrs(context.Background(), slog.LevelInfo, "redis answers again", attrs...)
+	case e.To == failover.Open && e.From == failover.Closed:
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("error", e.Err.Error()))
+		}
+		n.group.options.Logger.LogAttrs(context.Background(), slog.LevelWarn,
+			"redis does not answer: fail modes decide", attrs...)
 	}
-	n.group.options.Logger.LogAttrs(context.Background(), level, text, attrs...)
 }
 
 func isScriptError(err error) bool {

@@ -30,6 +30,9 @@ type Options struct {
 	// than Budget.
 	MaxInFlight int
 
+	// Trace is told what happens, event by event. Nil tells nobody.
+	Trace *Trace
+
 	// Logger receives state changes, one line each, and nothing per request. Nil logs nothing.
 	Logger *slog.Logger
 }

@@ -16,8 +16,37 @@ type Policy struct {
 	// Limit is what each key may have. Required.
 	Limit Limit
 
+	// FailMode decides when Redis does not answer and this process' lease is used up. The zero value is FailLocal.
+	FailMode FailMode
+
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
+}
+
+// FailMode is what decides when Redis does not answer. Leases are spent to their deadline first, in every mode.
+type FailMode uint8
+
+const (
+	// FailLocal goes on alone: the process admits its share of the limit, rate/N and burst/N (1 at least) for N
+	// processes, as far as it has not used it already. A request that costs more than the share's burst is refused. What
+	// is admitted so is charged to the bucket afterwards, as far as Redis did not lose as much refill meanwhile.
+	FailLocal FailMode = iota
+
+	// FailOpen admits everything, and counts it. Afterwards it is charged like FailLocal's.
+	FailOpen
+
+	// FailClosed refuses everything, with Reason Unavailable (HTTP 503).
+	FailClosed
+)
+
+var failModes = [...]string{FailLocal: "fail-local", FailOpen: "fail-open", FailClosed: "fail-closed"}
+
+// String returns "fail-local", "fail-open" or "fail-closed".
+func (m FailMode) String() string {
+	if int(m) < len(failModes) {
+		return failModes[m]
+	}
+	return fmt.Sprintf("fail mode %d", uint8(m))
 }
 
 // Limit is Tokens per Per, with bursts of up to Burst: in any interval of length t a key is admitted at most
@@ -114,6 +143,9 @@ func (p Policy) validate() error {
 	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || p.Lease.Size > max(quarter, 0) && len(all) == 0 {
 		bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
+	}
+	if p.FailMode > FailClosed {
+		bad("FailMode", p.FailMode, "must be FailLocal, FailOpen or FailClosed")
 	}
 	if d := p.Lease.Period; d != 0 && (d < minPeriod || d > maxPeriod) {
 		bad("Lease.Period", d, "must be 5ms to 1m, or 0 for 250ms")

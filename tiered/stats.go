@@ -12,6 +12,8 @@ type Stats struct {
 	Leaving   int    // evicted, but still giving back what they hold
 	Evictions uint64 // keys that MaxKeys pushed out
 
+	TraceDropped int64 // events that the hooks did not keep up with
+
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
 }
@@ -24,7 +26,10 @@ type PolicyStats struct {
 	Burnt       int64 // ended unspent, or lost on the way back
 	Held        int64 // in hand now
 	Limited     int64 // asked for and refused by the limit
-	Unavailable int64 // asked for while Redis did not answer
+	Unavailable int64 // asked for while Redis did not answer, and refused
+	Shared      int64 // admitted by this process' share, while Redis did not answer
+	Open        int64 // admitted by fail-open, while Redis did not answer
+	Settled     int64 // of Shared and Open, reported to Redis since
 	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
 }
 
@@ -38,13 +43,16 @@ type NodeStats struct {
 	StateLosses  int64         // replies that showed that Redis had lost a bucket
 	RoundTrip    time.Duration // 99th percentile of late; 2 ms before there are 16
 	Processes    int64         // that share the limits
-	Answers      bool          // the last call was answered
+	Breaker      string        // "closed", "open" or "probing"
 }
 
 // Stats reports the Group's figures. It walks all keys: call it every few seconds, not per request.
 func (g *Group) Stats() Stats {
 	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
+	if g.trace != nil {
+		s.TraceDropped = g.trace.dropped.Load()
+	}
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)
@@ -56,23 +64,26 @@ func (g *Group) Stats() Stats {
 		sums[i], poor[i] = l.past, l.poor
 		l.mu.Unlock()
 	}
-	g.cache.All(func(b *bucket) {
+	count := func(b *bucket) {
 		if n := b.limiter.number; n < len(sums) {
 			sums[n].Add(b.Stats())
 		}
-	})
+	}
+	g.cache.All(count)
+	g.after.All(count)
 	for i, l := range all {
 		t := sums[i]
 		s.Policies[l.policy.Name] = PolicyStats{
 			Granted: t.Granted, Spent: t.Spent, Returned: t.Returned, Burnt: t.Burnt, Held: t.Held,
-			Limited: t.Refused, Unavailable: t.Failed, Poisoned: poor[i],
+			Limited: t.Refused, Unavailable: t.Failed, Shared: t.Shared, Open: t.Opened, Settled: t.Settled,
+			Poisoned: poor[i],
 		}
 	}
 	for _, n := range g.allNodes() {
 		s.Nodes[string(n.id)] = NodeStats{
 			Calls: n.calls.Load(), Failures: n.failures.Load(), LateReplies: n.lateReplies.Load(),
 			LateCalls: n.lateCalls.Load(), StaleReplies: n.staleReplies.Load(), StateLosses: n.stateLosses.Load(),
-			RoundTrip: n.clock.trip(), Processes: n.fleet.size(), Answers: !n.trouble.Load(),
+			RoundTrip: n.clock.trip(), Processes: n.fleet.size(), Breaker: n.guard.State().String(),
 		}
 	}
 	return s

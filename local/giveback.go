@@ -1,0 +1,50 @@
+package local
+
+import "time"
+
+// Source says where admitted tokens came from, and so where they go when they are given back.
+type Source uint8
+
+// The sources.
+const (
+	FromLease Source = iota // the pot
+	FromRedis               // a direct take, or a lease that a reply brought
+	FromShare               // nowhere: the process was alone
+)
+
+// Generation is to be read before tokens are taken that may be given back.
+func (b *Bucket) Generation() int64 { return b.gen.Load() }
+
+// GiveBack gives n tokens back that were admitted and then not used. Into the pot they go only if nothing has left for
+// Redis since gen was read: a call that left reported them as spent, and others may be using their place. Otherwise they
+// go back to Redis, within 50 ms and once: what is lost on the way is burnt.
+func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case from == FromShare:
+		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure)
+		return Effect{}
+	case b.closed:
+		b.ledger.burnt += n
+		return Effect{}
+	case from == FromLease && gen == b.gen.Load() && int64(now) < b.deadline.Load():
+		b.pot.Add(n)
+		return Effect{}
+	}
+	b.ledger.refund += n
+	return b.next(now)
+}
+
+// Owe charges n more tokens, at most one burst, for a request that turned out to cost more: the bucket may go below zero.
+func (b *Bucket) Owe(now time.Duration, n int64) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return Effect{}
+	}
+	n = min(n, b.policy.Cap)
+	b.debt.admitted += n
+	b.debt.sure += n
+	return b.next(now)
+}

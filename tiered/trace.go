@@ -1,0 +1,116 @@
+package tiered
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Trace is told what happens, event by event. Each hook may be nil. They are called one after the other on a goroutine of
+// the Group, so they may be slow: what they do not keep up with is dropped, and counted in Stats.TraceDropped; no decision
+// waits for them. A hook that panics is logged and the event lost.
+type Trace struct {
+	Decision func(Decision)   // every decision: a cost of about 0.3 µs each
+	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
+	State    func(StateEvent) // a breaker's opening, probing and closing
+	Error    func(ErrorEvent) // every call that was not answered
+}
+
+// LeaseEvent is a call that Redis accepted.
+type LeaseEvent struct {
+	Node, Policy, Key string
+	Direct            bool  // tokens for requests that waited, without a lease
+	Asked, Granted    int64 // tokens
+	Held              int64 // in hand when it was sent
+	Returned          int64 // given back unspent, or refunded
+	Settled           int64 // of what was admitted without Redis, reported to it
+	RoundTrip         time.Duration
+}
+
+// StateEvent is a change of a node's breaker: "closed", "open", "probing".
+type StateEvent struct {
+	Node, From, To string
+	Err            error // what opened it; nil otherwise
+}
+
+// ErrorEvent is a call that was not answered, or was refused for its bucket alone.
+type ErrorEvent struct {
+	Node, Policy, Key string
+	Err               error
+}
+
+// traceQueue is how many events may wait for the hooks: some milliseconds of a busy process, some 100 kB.
+const traceQueue = 1024
+
+// tracer hands events to the hooks. A nil tracer does nothing.
+type tracer struct {
+	hooks   Trace
+	events  chan func()
+	dropped atomic.Int64
+}
+
+func newTracer(t *Trace) *tracer {
+	if t == nil {
+		return nil
+	}
+	return &tracer{hooks: *t, events: make(chan func(), traceQueue)}
+}
+
+func (t *tracer) put(event func()) {
+	select {
+	case t.events <- event:
+	default:
+		t.dropped.Add(1)
+	}
+}
+
+func (t *tracer) decision(d Decision) {
+	if t != nil && t.hooks.Decision != nil {
+		t.put(func() { t.hooks.Decision(d) })
+	}
+}
+
+func (t *tracer) lease(e LeaseEvent) {
+	if t != nil && t.hooks.Lease != nil {
+		t.put(func() { t.hooks.Lease(e) })
+	}
+}
+
+func (t *tracer) state(e StateEvent) {
+	if t != nil && t.hooks.State != nil {
+		t.put(func() { t.hooks.State(e) })
+	}
+}
+
+func (t *tracer) failure(e ErrorEvent) {
+	if t != nil && t.hooks.Error != nil {
+		t.put(func() { t.hooks.Error(e) })
+	}
+}
+
+// run calls the hooks until ctx ends, and then for what has happened by then.
+func (t *tracer) run(ctx context.Context, panicked func(any)) {
+	call := func(event func()) {
+		defer func() {
+			if v := recover(); v != nil {
+				panicked(v)
+			}
+		}()
+		event()
+	}
+	for {
+		select {
+		case event := <-t.events:
+			call(event)
+		case <-ctx.Done():
+			for {
+				select {
+				case event := <-t.events:
+					call(event)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
