@@ -12,8 +12,8 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## eight limiters share one limit, in this process and without Redis: six seconds
-	go run ./examples/fleet
+demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
+	go run ./cmd/tiersim run outage
 
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }

@@ -160,6 +160,36 @@ func TestEventsBroken(t *testing.T) {
 	}
 }
 
+// TestEventsBrokenInARow: a change that was waiting behind an OnChange that panics is told by whoever comes next.
+func TestEventsBrokenInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got list[State]
+		g := New(Options{Uniform: draws(0), OnChange: func(e Event) {
+			if got.add(e.To) == 1 {
+				time.Sleep(time.Second)
+				panic("OnChange")
+			}
+		}})
+		go func() {
+			defer func() { _ = recover() }()
+			a, _ := g.Begin(nil)
+			a.End(outcomes['m'])
+		}()
+		time.Sleep(700 * ms)
+		run(t, g, "l") // a probe; its two changes have to wait
+		time.Sleep(400 * ms)
+		synctest.Wait()
+		if told := got.get(); len(told) != 1 {
+			t.Fatalf("told %v, by nobody", told[1:])
+		}
+		time.Sleep(time.Second)
+		run(t, g, "s")
+		if want := []State{Open, Probing, Open, Probing, Closed}; !slices.Equal(got.get(), want) {
+			t.Errorf("got %v, want %v", got.get(), want)
+		}
+	})
+}
+
 // TestExpiredComesFirst: those who wait for an attempt hear of its end before OnChange may take its time.
 func TestExpiredComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,7 @@ type offer struct {
 	at      time.Duration // when it was made
 	done    time.Duration // when it was decided
 	allowed bool
+	reason  Reason
 }
 
 // fleetRun is a fleet under load on one key, in virtual time.
@@ -29,6 +31,11 @@ type fleetRun struct {
 	length      time.Duration
 	trip        time.Duration
 	loseReplies float64 // part of the time, in stretches of 60 ms
+	mode        FailMode
+	known       int                                      // Options.Processes
+	down        func(at time.Duration, process int) bool // who is cut off when
+	lossy       float64                                  // part of the replies that are lost
+	keys        int                                      // keys that share the demand; 0 for one
 }
 
 // run returns what was offered, by time, and the calls made.
@@ -36,7 +43,7 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		policy := Policy{Name: "api", Limit: f.limit, FailMode: FailClosed}
+		policy := Policy{Name: "api", Limit: f.limit, FailMode: f.mode}
 		if f.noLease {
 			policy.Lease.Size = NoLease
 		}
@@ -45,8 +52,24 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		limiters := make([]*Limiter, f.processes)
+		wires := make([]*distant, f.processes)
 		for i := range limiters {
-			limiters[i] = limiter(t, store, policy, nil)
+			wire := store
+			if f.down != nil || f.lossy > 0 {
+				wire = &distant{Memory: store.Memory, trip: f.trip}
+				if f.down != nil {
+					wire.down = func() bool { return f.down(time.Since(start), i) }
+				}
+				random := rand.New(rand.NewPCG(seed, uint64(2000+i)))
+				var mu sync.Mutex
+				wire.lossy = func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return random.Float64() < f.lossy
+				}
+			}
+			wires[i] = wire
+			limiters[i] = limiter(t, wire, policy, &Options{Processes: f.known})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if f.loseReplies > 0 {
@@ -60,11 +83,10 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 				}
 			})
 		}
-		request := func(l *Limiter, random *rand.Rand) {
-			// A nanosecond jitter keeps two processes from waking at one instant: runs then repeat exactly.
+		request := func(l *Limiter, key string) {
 			at := time.Since(start)
-			d := l.Allow(context.Background(), "hot")
-			o := offer{at, time.Since(start), d.Allowed}
+			d := l.Allow(context.Background(), key)
+			o := offer{at, time.Since(start), d.Allowed, d.Reason}
 			mu.Lock()
 			offers = append(offers, o)
 			mu.Unlock()
@@ -87,7 +109,11 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 						time.Sleep(500*ms - now%(500*ms))
 						continue
 					}
-					loads.Go(func() { request(l, random) }) // open loop: who waits holds nobody up
+					key := "hot"
+					if f.keys > 0 {
+						key = strconv.Itoa(random.IntN(f.keys))
+					}
+					loads.Go(func() { request(l, key) }) // open loop: who waits holds nobody up
 				}
 			})
 		}
@@ -95,6 +121,11 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 		cancel()
 		all.Wait()
 		calls = store.calls.Load()
+		for _, w := range wires {
+			if w != store {
+				calls += w.calls.Load()
+			}
+		}
 	})
 	slices.SortFunc(offers, func(a, b offer) int { return int(a.at - b.at) })
 	return offers, calls
@@ -140,6 +171,7 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := c.run
+			f.mode = FailClosed
 			f.trip = 600 * time.Microsecond
 			if f.length == 0 {
 				f.length = 12 * time.Second
@@ -167,4 +199,28 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// worst judges the admissions of a part of a run.
+func worst(offers []offer, l Limit, from, to time.Duration) ideal.Excess {
+	var admissions []ideal.Admission
+	for _, o := range offers {
+		if o.allowed && o.at >= from && o.at < to {
+			admissions = append(admissions, ideal.Admission{Before: int64(o.at), After: int64(o.done), Tokens: 1})
+		}
+	}
+	return ideal.Worst(admissions, l.Tokens, l.Per, l.burst())
+}
+
+// denied counts the refusals of a part of a run.
+func denied(offers []offer, from, to time.Duration) (n, of int) {
+	for _, o := range offers {
+		if o.at >= from && o.at < to {
+			of++
+			if !o.allowed {
+				n++
+			}
+		}
+	}
+	return n, of
 }

@@ -24,6 +24,9 @@ type distant struct {
 	loseRequests atomic.Bool
 	loseReplies  atomic.Bool
 	twice        atomic.Bool // every request arrives twice
+
+	down  func() bool // if not nil: nothing gets through now
+	lossy func() bool // if not nil: this reply is lost
 }
 
 func newDistant(trip time.Duration) *distant { return &distant{Memory: remote.NewMemory(), trip: trip} }
@@ -32,14 +35,14 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []remote
 	d.runs.Add(1)
 	d.calls.Add(int64(len(calls)))
 	time.Sleep(d.trip / 2)
-	lost := d.loseRequests.Load()
+	lost := d.loseRequests.Load() || d.down != nil && d.down()
 	if !lost {
 		d.Memory.Run(ctx, timeout, calls, results)
 		if d.twice.Load() {
 			d.Memory.Run(ctx, timeout, calls, make([]remote.Result, len(calls)))
 		}
 	}
-	if lost || d.loseReplies.Load() {
+	if lost || d.loseReplies.Load() || d.lossy != nil && d.lossy() {
 		time.Sleep(timeout)
 		for i := range calls {
 			results[i] = remote.Result{Err: context.DeadlineExceeded}
@@ -51,7 +54,7 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []remote
 
 func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
 	time.Sleep(d.trip / 2)
-	if d.loseRequests.Load() || d.loseReplies.Load() {
+	if d.loseRequests.Load() || d.loseReplies.Load() || d.down != nil && d.down() {
 		time.Sleep(timeout)
 		return remote.Census{}, context.DeadlineExceeded
 	}

@@ -1,0 +1,133 @@
+package tiered
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// during is an outage for the whole fleet.
+func during(from, to time.Duration) func(time.Duration, int) bool {
+	return func(at time.Duration, _ int) bool { return at >= from && at < to }
+}
+
+var thousand = PerSecond(1000).WithBurst(200)
+
+const second = time.Second
+
+func TestOutageOfFifteenSeconds(t *testing.T) {
+	for _, demand := range []float64{1.5, 3} {
+		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+			f := fleetRun{
+				processes: 10, known: 10, limit: thousand, demand: demand, mode: mode, trip: 600 * time.Microsecond,
+				length: 45 * second, down: during(10*second, 25*second),
+			}
+			for seed := range uint64(2) {
+				offers, _ := f.run(t, seed)
+				before := worst(offers, f.limit, 0, 10*second)
+				after := worst(offers, f.limit, 10*second, 35*second)
+				heal := worst(offers, f.limit, 26*second, 45*second)
+				refused, of := denied(offers, 11*second, 25*second)
+				t.Logf("%v at %.1f r, seed %d: over before %.0f, from the outage to 10 s after it %.0f, after it %.0f; %d of %d refused meanwhile",
+					mode, demand, seed, before.Over, after.Over, heal.Over, refused, of)
+				if before.Over > tolerance(f.limit) {
+					t.Errorf("%v: before the outage: %v", mode, before)
+				}
+				var longest time.Duration
+				for _, o := range offers {
+					longest = max(longest, o.done-o.at)
+				}
+				if longest > DefaultBudget+ms {
+					t.Errorf("%v: a decision took %v", mode, longest)
+				}
+				switch mode {
+				case FailLocal:
+					if after.Over > 1.5*200 {
+						t.Errorf("over-admission %v, want less than 1.5 bursts", after)
+					}
+					if admitted := float64(of - refused); admitted < 0.9*14*1000 {
+						t.Errorf("%.0f admitted in 14 s of outage, want the limit, about", admitted)
+					}
+				case FailOpen:
+					if refused > 0 {
+						t.Errorf("%d of %d refused while everything is admitted", refused, of)
+					}
+				case FailClosed:
+					if after.Over > tolerance(f.limit) {
+						t.Errorf("over-admission %v, want none", after)
+					}
+				}
+				// Back within 3 s: the limit is used again, in every mode (an open mode's debt is 2C/r at most).
+				if n, of := denied(offers, 28*second, 45*second); float64(of-n) < 0.95*17*1000 {
+					t.Errorf("%v: %d admitted in the 17 s from 3 s after the outage on", mode, of-n)
+				}
+			}
+		}
+	}
+}
+
+func TestFlappingRedis(t *testing.T) {
+	flap := func(at time.Duration, _ int) bool { return at > 5*second && at/second%2 == 1 }
+	for _, c := range []struct {
+		demand float64
+		length time.Duration
+	}{{1.5, 65 * second}, {0.5, 65 * second}} {
+		f := fleetRun{
+			processes: 10, known: 10, limit: thousand, demand: c.demand, trip: 600 * time.Microsecond,
+			length: c.length, down: flap,
+		}
+		offers, _ := f.run(t, 1)
+		all := worst(offers, f.limit, 0, c.length)
+		n, of := denied(offers, 0, c.length)
+		t.Logf("%.1f r, flapping for 60 s: over %.0f, %d of %d refused", c.demand, all.Over, n, of)
+		if all.Over > 2*200 {
+			t.Errorf("over-admission %v, want less than 2 bursts", all)
+		}
+		if c.demand < 1 && n > 0 {
+			t.Errorf("%d of %d refused at half the limit", n, of)
+		}
+	}
+}
+
+func TestLostRepliesUnderOverload(t *testing.T) {
+	f := fleetRun{
+		processes: 10, known: 10, limit: thousand, demand: 3, trip: 600 * time.Microsecond, length: 30 * second, lossy: 0.05,
+	}
+	offers, _ := f.run(t, 1)
+	all := worst(offers, f.limit, 0, f.length)
+	t.Logf("5 %% of replies lost at 3 r: over %.0f", all.Over)
+	if all.Over > 200 {
+		t.Errorf("over-admission %v, want less than one burst", all)
+	}
+}
+
+func TestHalfOfTheFleetCutOff(t *testing.T) {
+	f := fleetRun{
+		processes: 10, known: 10, limit: thousand, demand: 1.5, trip: 600 * time.Microsecond, length: 45 * second,
+		down: func(at time.Duration, i int) bool { return i < 5 && at >= 10*second && at < 25*second },
+	}
+	offers, _ := f.run(t, 1)
+	all := worst(offers, f.limit, 10*second, 35*second)
+	bound := 5 * (20 + 100*15.0) // Σ (b + r/N̂ · time cut off)
+	t.Logf("half of the fleet cut off for 15 s: over %.0f, the formula says %.0f", all.Over, bound)
+	if all.Over > bound {
+		t.Errorf("over-admission %v, want %.0f at most", all, bound)
+	}
+}
+
+func TestUsersWithinTheirLimitAreNotHurt(t *testing.T) {
+	// 200 keys at 30 % of 100 per minute, over 5 processes, 30 s without Redis.
+	f := fleetRun{
+		processes: 5, known: 5, limit: PerMinute(100), demand: 0.3 * 200, keys: 200, trip: 600 * time.Microsecond,
+		length: 90 * second, down: during(30*second, 60*second),
+	}
+	offers, _ := f.run(t, 1)
+	n, of := denied(offers, 0, f.length)
+	t.Logf("%d of %d requests of users within their limit refused (%.2f %%)", n, of, 100*float64(n)/float64(of))
+	if float64(n) > 0.01*float64(of) {
+		t.Errorf("%d of %d refused, want 1 %% at most", n, of)
+	}
+	if math.Abs(float64(of)-9000) > 600 {
+		t.Errorf("%d offered: this is not the load that was meant", of)
+	}
+}
