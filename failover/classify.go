@@ -13,13 +13,22 @@ type Class uint8
 
 // The classes, and what each is to the breaker.
 const (
-	Fine          Class = iota // the node answered: success
-	Unreachable                // no answer (dialling, connection lost, timeout), or an unknown error: failure; the call may have been executed
-	Saturated                  // no connection free in this process' own pool: failure, but for a probe, which never left: excluded
-	CannotServe                // the node answers, and cannot do it (LOADING, READONLY, OOM, …): failure
-	Misconfigured              // the node refuses this user (NOAUTH, WRONGPASS, NOPERM): failure that opens at once, as it does not heal by itself
-	KeyFault                   // a refusal that concerns one bucket: success, or one poisoned key would be an outage for all
-	Canceled                   // the caller gave up: excluded
+	// Fine: the node answered. Success.
+	Fine Class = iota
+	// Unreachable: no answer (dialing, a lost connection, a timeout), or an unknown error. Failure. Unless it was
+	// dialing, the call may have been executed.
+	Unreachable
+	// Saturated: no connection is free in this process' own pool. Failure; but excluded as a probe, which never left.
+	Saturated
+	// CannotServe: the node answers, and cannot do it (LOADING, READONLY, OOM, …). Failure.
+	CannotServe
+	// Misconfigured: the node refuses this user (NOAUTH, WRONGPASS, NOPERM). Failure, and one is enough to open: it does
+	// not heal by itself.
+	Misconfigured
+	// KeyFault: a refusal that concerns one bucket. Success, or one poisoned key would be an outage for all.
+	KeyFault
+	// Canceled: the caller gave up. Excluded: neither success nor failure.
+	Canceled
 )
 
 // String reports the class in lower case.

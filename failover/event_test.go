@@ -224,7 +224,7 @@ func TestTogether(t *testing.T) {
 		for i := range 50 {
 			random := rand.New(rand.NewPCG(2, uint64(i)))
 			all.Go(func() {
-				for range 300 {
+				for range 1000 {
 					time.Sleep(time.Duration(random.IntN(int(50 * ms))))
 					if !g.Ready() {
 						continue
