@@ -1,0 +1,62 @@
+package sim
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// named returns a source of random numbers that depends on nothing but the seed and its own name.
+func named(seed uint64, name string) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, hash(name)))
+}
+
+func hash(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return h.Sum64()
+}
+
+// dice are random numbers for those who draw concurrently. What is drawn depends on the instant and on how many were
+// drawn at it before, not on all that was drawn since the start: two goroutines that run at one instant may swap what they
+// get, and the rest of the run is the same.
+type dice struct {
+	seed uint64
+	base time.Time
+
+	mu   sync.Mutex
+	last time.Duration
+	n    uint64
+}
+
+func newDice(seed uint64, name string, base time.Time) *dice {
+	return &dice{seed: mix(seed ^ hash(name)), base: base}
+}
+
+// uniform draws from [0,1).
+func (d *dice) uniform() float64 {
+	now := time.Since(d.base)
+	d.mu.Lock()
+	if now != d.last {
+		d.last, d.n = now, 0
+	}
+	d.n++
+	n := d.n
+	d.mu.Unlock()
+	return float64(mix(mix(d.seed^uint64(now))+n)>>11) / (1 << 53)
+}
+
+// exponential draws a duration whose mean is given.
+func (d *dice) exponential(mean time.Duration) time.Duration {
+	return time.Duration(-math.Log(1-d.uniform()) * float64(mean))
+}
+
+// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014): each bit of x moves about half of the result's.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
