@@ -80,7 +80,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	b.backOff = now + b.policy.between(0.5, 1, pause)
 	b.askAt.Store(int64(b.backOff))
 	v := Verdict{Outcome: Failed}
-	b.end(v)
+	b.end(now, v)
 	b.endResets(v)
 	return b.next(now)
 }

@@ -51,6 +51,7 @@ type Bucket struct {
 	demand    demand
 	share     share
 	debt      debt
+	seenAt    time.Duration // when the call left that told the level
 	usedAt    time.Duration // when spent was first seen at usedSpent
 	usedSpent int64
 	ledger    ledger
@@ -170,7 +171,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 func (b *Bucket) refusal(now time.Duration, need int64) Verdict {
 	return Verdict{
 		Outcome: Refused,
-		Left:    b.live(now),
+		Left:    b.remaining(b.live(now)),
 		Retry:   max(b.denial.retry(b.policy, now, need), b.holdOff-now),
 	}
 }
@@ -187,17 +188,20 @@ func (b *Bucket) Leave(w *Waiter) bool {
 	return true
 }
 
-// serve gives tokens of the pot to those in line, first come, first served. When refuse is set, nobody is left in line:
-// who gets nothing now is refused.
-func (b *Bucket) serve(now time.Duration, refuse bool) {
+// plenty, as serve's level, refuses nobody.
+const plenty = math.MaxInt64
+
+// serve gives tokens of the pot to those in line, first come, first served, and refuses those who need more than the
+// level that Redis is known to have. The others stay in line.
+func (b *Bucket) serve(now time.Duration, level int64) {
 	for w := b.line.first; w != nil; {
 		next := w.next
 		if pot, ok := b.take(now, w.cost); ok {
 			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(pot)})
-		} else if refuse {
+		} else if need := w.cost - b.live(now); need > level {
 			b.ledger.refused += w.cost
-			b.line.end(w, b.refusal(now, w.cost-b.live(now)))
-		} else {
+			b.line.end(w, b.refusal(now, need))
+		} else if level == plenty {
 			break
 		}
 		w = next
@@ -205,10 +209,14 @@ func (b *Bucket) serve(now time.Duration, refuse bool) {
 	b.inLine.Store(b.line.n > 0)
 }
 
-// end gives everybody in line the same verdict.
-func (b *Bucket) end(v Verdict) {
-	for b.line.first != nil {
-		b.line.end(b.line.first, v)
+// end gives everybody in line whom the pot cannot serve the same verdict.
+func (b *Bucket) end(now time.Duration, v Verdict) {
+	for w := b.line.first; w != nil; w = b.line.first {
+		if pot, ok := b.take(now, w.cost); ok {
+			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(pot)})
+		} else {
+			b.line.end(w, v)
+		}
 	}
 	b.inLine.Store(false)
 }

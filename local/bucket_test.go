@@ -24,7 +24,7 @@ func newRig(t *testing.T, p Policy) *rig {
 	if p.Per == 0 {
 		p.Per = time.Second
 	}
-	p.Timeout = 50 * ms
+	p.Budget, p.Timeout = 20*ms, 50*ms
 	p.Uniform = func() float64 { return 0.5 }
 	r := &rig{T: t, b: new(Bucket), p: &p, now: time.Second}
 	r.b.Init(r.p)
@@ -602,8 +602,8 @@ func TestBurnNeverMints(t *testing.T) {
 	r.lease(10)
 	w, _, _ := r.ask(20)
 	c := r.begin()
-	r.b.Burn()
-	r.expect(w, Gone)
+	r.b.Burn(r.now)
+	r.expect(w, Failed)
 	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 10, TTLLeft: time.Second}); ok {
 		t.Fatal("a closed bucket accepted a grant")
 	}
@@ -627,5 +627,46 @@ func TestExpireEndsTheLeaseAndGivesTheCallUp(t *testing.T) {
 	}
 	if _, ok, _ := r.b.Take(r.now, 1); ok {
 		t.Fatal("the lease lives on")
+	}
+}
+
+func TestFailureLeavesTheHeldTokensToThoseTheySuffice(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	dear, _, _ := r.ask(50)
+	cheap, _, _ := r.ask(1)
+	c := r.begin()
+	r.b.Fail(r.now, c.Seq)
+	r.expect(dear, Failed)
+	r.expect(cheap, Admitted)
+}
+
+func TestLateResetDoesNotSendALiveLeaseHome(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	w := NewWaiter()
+	r.b.Reset(w)
+	c := r.begin()
+	r.b.Late(r.now, c.Seq)
+	c = r.begin()
+	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
+	r.expect(w, Admitted)
+	if c = r.begin(); c.Ret > 0 {
+		t.Errorf("%+v: the lease of a key in use went home", c)
+	}
+}
+
+func TestLatenessIsForgottenWithItsCall(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	w, _, _ := r.ask(1)
+	c := r.begin()
+	r.b.Late(r.now, c.Seq)
+	r.b.Leave(w)
+	r.begin() // nobody wants it any more
+	r.now += time.Minute
+	r.ask(1)
+	c = r.begin()
+	if e := r.b.Late(r.now, c.Seq); !e.Send {
+		t.Error("the first lateness of another call counts as its second")
 	}
 }

@@ -34,7 +34,7 @@ type Cached interface {
 	Retire(now time.Duration) Effect
 	Revive()
 	Close(now time.Duration) bool
-	Burn()
+	Burn(now time.Duration)
 }
 
 // Cache finds buckets by name and bounds their number: the least recently used one is evicted. An evicted bucket gives
@@ -140,7 +140,7 @@ func (s *shard[B]) retireOldest(now time.Duration, gone func(B)) (B, Effect) {
 	switch {
 	case effect.Done && b.Close(now):
 	case len(s.leaving) >= s.room:
-		b.Burn()
+		b.Burn(now)
 	default:
 		s.leaving[id] = b
 		return b, effect

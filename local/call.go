@@ -29,6 +29,7 @@ type Call struct {
 	period time.Duration
 	sure   int64 // part of Debt that no refill pays
 	resets int   // how many of the bucket's resets it carries out
+	home   bool  // gives everything back
 }
 
 // Reply is Redis' answer to a call that it accepted.
@@ -67,6 +68,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	cost := b.cost.Load()
 	b.cost.Store(cost - (cost+7)/8) // old costs fade
 	if !ok {
+		b.late = false
 		b.endResets(Verdict{Outcome: Failed})                             // without the node's clock there is no refund
 		b.askAt.Store(int64(now + max(b.policy.period(c.Trip), minIdle))) // do not look again at each decision
 		b.forgive()
@@ -84,6 +86,11 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 			b.known, b.ack = true, c.Seq-1 // whatever an earlier state of this key was granted counts as spent
 		}
 		call.Ack = b.ack
+		// The record will end one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl
+		// was accepted: from here on the pot lives no longer than that.
+		if end := int64(now + life(call.TTL)); call.Hold > 0 && b.deadline.Load() > end {
+			b.deadline.Store(end)
+		}
 		call.Debt = b.debt.admitted
 		call.sure = b.debt.sure
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
@@ -101,7 +108,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	p := b.policy
 	s := size(p, &b.demand, c.Trip, b.cost.Load(), b.grant)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
-	call := Call{TTL: ttl(s.period), Deadline: now + p.Timeout, period: s.period}
+	call := Call{TTL: p.ttl(s.period), Deadline: now + p.Timeout, period: s.period}
 	hold := b.live(now)
 
 	if n := len(b.resets); n > 0 && c.Clock {
@@ -111,7 +118,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	}
 
 	owes := now < b.outUntil || b.ledger.refund > 0 || b.debt.admitted > 0
-	if first, cost, n, last := b.asking(now); n > 0 {
+	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
 		call.Min, call.Want = first, cost
 		if !c.Clock || p.NoLease || n == 1 && !b.leasing && !owes {
 			call.Direct, call.Deadline = true, last
@@ -137,6 +144,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	switch {
 	case home && owes:
 		b.drain()
+		call.home = true
 		call.Ret, call.Refund = b.ledger.ret, b.ledger.refund
 	case extend:
 		call.Hold = hold
@@ -149,7 +157,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		call.Direct = true // a look: it takes nothing and leaves no record
 	case b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0:
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
-	case b.leasing && hold <= b.low.Load():
+	case b.leasing && !home && hold <= b.low.Load():
 		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
 	default:
 		return Call{}, false
@@ -157,12 +165,12 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	return call, true
 }
 
-// asking marks those in line who still want an answer and reports the cost of the first of them, of all of them (at most
+// asking marks those in line who wait until soonest, when an answer may be there, or longer, and reports the cost of the first of them, of all of them (at most
 // one burst), their number, and when the last of them gives up.
-func (b *Bucket) asking(now time.Duration) (first, cost int64, n int, last time.Duration) {
+func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last time.Duration) {
 	for w := b.line.first; w != nil; w = w.next {
 		w.asked = false
-		if w.until <= now || cost+w.cost > b.policy.Cap {
+		if w.until <= soonest || cost+w.cost > b.policy.Cap {
 			continue
 		}
 		if n == 0 {
@@ -186,6 +194,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	}
 	b.call, b.late, b.failures, b.backOff = Call{}, false, 0, 0
 	b.level.Store(r.Level)
+	b.seenAt = c.sent
 	b.ledger.granted += r.Grant
 	b.debt.admitted -= c.Debt
 	b.debt.sure -= c.sure
@@ -206,7 +215,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	case c.Want > 0 || c.resets > 0:
 		b.denial, b.holdOff = denial{}, 0
 	}
-	if short && !c.Direct {
+	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
 		b.holdOff = c.sent + b.policy.between(0.75, 1.25, c.period)
 	}
 	b.askAt.Store(int64(b.holdOff))
@@ -216,7 +225,14 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	} else {
 		b.acceptLease(now, c, r)
 	}
-	b.serve(now, short)
+	left := int64(plenty)
+	if short {
+		left = 0
+		if r.Grant == 0 {
+			left = max(r.Level, 0)
+		}
+	}
+	b.serve(now, left)
 	b.account(now)
 	if b.line.n > 0 || len(b.resets) > 0 {
 		return b.send(), true
@@ -238,8 +254,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 		b.burn()
 	}
 	b.pot.Add(r.Grant)
-	life := time.Duration(float64(min(c.TTL, r.TTLLeft)) * (1 - drift))
-	b.deadline.Store(int64(c.sent + life)) // from the sending on: Redis counts from later
+	b.deadline.Store(int64(c.sent + life(min(c.TTL, r.TTLLeft)))) // from the sending on: Redis counts from later
 
 	b.outUntil = now + c.TTL
 	if c.Hold+r.Grant == 0 {
@@ -256,6 +271,9 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	b.resets = b.resets[c.resets:]
 }
 
+// life is how long a process may use a lease that Redis keeps for ttl.
+func life(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) * (1 - drift)) }
+
 // acceptDirect hands a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it,
 // so it never enters the pot.
 func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
@@ -266,9 +284,6 @@ func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
 		case w.cost <= grant:
 			grant -= w.cost
 			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(0)})
-		default:
-			b.ledger.refused += w.cost
-			b.line.end(w, b.refusal(now, w.cost))
 		}
 		w = next
 	}
@@ -284,12 +299,19 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	if seq != b.call.Seq || seq == 0 {
 		return Effect{}
 	}
+	c := b.call
+	if b.late && c.Direct { // its time was too short, and nothing is wrong with the node
+		b.call, b.late = Call{}, false
+		b.askAt.Store(int64(now))
+		b.end(now, Verdict{Outcome: Failed})
+		return b.next(now)
+	}
 	if b.late {
 		return b.fail(now)
 	}
 	b.late = true
 	b.lose()
-	b.home = !b.call.Direct && b.call.Want == 0
+	b.home = c.home
 	b.call = Call{}
 	return b.send()
 }
@@ -315,7 +337,7 @@ func (b *Bucket) fail(now time.Duration) Effect {
 	b.backOff = now + b.policy.between(0.5, 1, max(longest, minIdle))
 	b.askAt.Store(int64(b.backOff))
 	v := Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}
-	b.end(v)
+	b.end(now, v)
 	b.endResets(v)
 	return b.next(now)
 }
@@ -335,10 +357,12 @@ func (b *Bucket) lose() {
 	}
 }
 
-// forgive drops the debt of a retired bucket that could not be sent with its return: one try is what it is worth, or an
-// outage would keep every evicted key, and a poisoned key for ever.
+// forgive drops debt and refund of a retired bucket that could not be sent with its return: one try is what they are
+// worth, or an outage would keep every evicted key, and a poisoned key for ever.
 func (b *Bucket) forgive() {
 	if b.retired {
 		b.debt = debt{}
+		b.ledger.burnt += b.ledger.refund
+		b.ledger.refund = 0
 	}
 }

@@ -32,7 +32,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 
 // ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt.
 func (b *Bucket) ending() time.Duration {
-	return time.Duration(b.deadline.Load()) - ttl(b.policy.period(0))/4
+	return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/4
 }
 
 // settled reports that nothing is owed, in either direction; but for a debt, which waits for the next call (what is
@@ -113,8 +113,8 @@ func (b *Bucket) Close(now time.Duration) bool {
 	return b.closed
 }
 
-// Burn closes the bucket whatever it holds: tokens end unspent, and are never minted.
-func (b *Bucket) Burn() {
+// Burn closes the bucket whatever it holds: tokens end unspent, and are never minted. Those in line are Failed.
+func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -122,12 +122,16 @@ func (b *Bucket) Burn() {
 	b.burn()
 	b.ledger.burnt += b.ledger.ret + b.ledger.refund
 	b.ledger.ret, b.ledger.refund = 0, 0
-	gone := Verdict{Outcome: Gone}
-	b.end(gone)
-	b.endResets(gone)
+	// Not Gone: looked up again, they would push out others who wait, and so on for ever.
+	failed := Verdict{Outcome: Failed}
+	b.end(now, failed)
+	b.endResets(failed)
 }
 
 // Look reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
 func (b *Bucket) Look(now time.Duration) (held, level int64) {
-	return b.live(now), min(b.level.Load(), b.policy.Cap)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	refilled := float64(b.level.Load()) + b.policy.refill(now-b.seenAt)
+	return b.live(now), int64(min(refilled, float64(b.policy.Cap)))
 }

@@ -42,7 +42,6 @@ func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
 type line struct {
 	first, last *Waiter
 	n           int
-	cost        int64 // of all together
 }
 
 func (l *line) join(w *Waiter) {
@@ -54,7 +53,6 @@ func (l *line) join(w *Waiter) {
 	}
 	l.last = w
 	l.n++
-	l.cost += w.cost
 }
 
 func (l *line) leave(w *Waiter) {
@@ -69,7 +67,6 @@ func (l *line) leave(w *Waiter) {
 		w.next.prev = w.prev
 	}
 	l.n--
-	l.cost -= w.cost
 	w.in, w.prev, w.next, w.asked = nil, nil, nil, false
 }
 

@@ -17,6 +17,7 @@ type Policy struct {
 
 	FailMode FailMode // what decides when Redis does not
 
+	Budget  time.Duration  // how long a request waits
 	Timeout time.Duration  // how long a call is wanted, from its sending
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 }
@@ -75,8 +76,9 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
 }
 
-// ttl reports how long a lease lives.
-func ttl(period time.Duration) time.Duration { return max(4*period, minTTL) }
+// ttl reports how long a lease lives: longer than any call for it can be under way, so that every copy of a call meets
+// the record that knows it.
+func (p *Policy) ttl(period time.Duration) time.Duration { return max(4*period, minTTL, 2*p.Timeout) }
 
 // idle reports how long a lease may lie unused before it goes back.
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }

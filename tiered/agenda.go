@@ -16,11 +16,6 @@ type agenda struct {
 	wake  chan struct{} // capacity 1: the earliest time has changed
 }
 
-type entry struct {
-	at time.Duration
-	b  *bucket
-}
-
 func newAgenda(g *Group) *agenda { return &agenda{group: g, wake: make(chan struct{}, 1)} }
 
 // plan sees to it that b is checked at a time, or earlier. A bucket is in the agenda at most once; an earlier check
@@ -28,12 +23,17 @@ func newAgenda(g *Group) *agenda { return &agenda{group: g, wake: make(chan stru
 func (a *agenda) plan(b *bucket, at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if b.checkAt != 0 && b.checkAt <= at {
+	switch {
+	case b.checkAt == 0:
+		b.checkAt = at
+		heap.Push(&a.due, b)
+	case at < b.checkAt:
+		b.checkAt = at
+		heap.Fix(&a.due, b.place)
+	default:
 		return
 	}
-	b.checkAt = at
-	heap.Push(&a.due, entry{at, b})
-	if a.due[0].b == b {
+	if a.due[0] == b {
 		select {
 		case a.wake <- struct{}{}:
 		default:
@@ -66,12 +66,10 @@ func (a *agenda) take(now time.Duration) []*bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*bucket
-	for len(a.due) > 0 && a.due[0].at <= now {
-		e := heap.Pop(&a.due).(entry)
-		if e.b.checkAt == e.at { // else it was planned again, for an earlier time
-			e.b.checkAt = 0
-			due = append(due, e.b)
-		}
+	for len(a.due) > 0 && a.due[0].checkAt <= now {
+		b := heap.Pop(&a.due).(*bucket)
+		b.checkAt = 0
+		due = append(due, b)
 	}
 	return due
 }
@@ -83,21 +81,30 @@ func (a *agenda) pause() time.Duration {
 	if len(a.due) == 0 {
 		return time.Hour
 	}
-	return max(a.due[0].at-a.group.now(), 0)
+	return max(a.due[0].checkAt-a.group.now(), 0)
 }
 
 // dueHeap is a min-heap by time, for container/heap.
-type dueHeap []entry
+type dueHeap []*bucket
 
 func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(entry)) }
+func (h dueHeap) Less(i, j int) bool { return h[i].checkAt < h[j].checkAt }
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *dueHeap) Push(x any) {
+	b := x.(*bucket)
+	b.place = len(*h)
+	*h = append(*h, b)
+}
+
 func (h *dueHeap) Pop() any {
 	old := *h
 	last := len(old) - 1
-	e := old[last]
-	old[last] = entry{}
+	b := old[last]
+	old[last] = nil
 	*h = old[:last]
-	return e
+	return b
 }

@@ -14,7 +14,8 @@ type bucket struct {
 	limiter *Limiter
 	key     string               // as local.ID has it
 	node    atomic.Pointer[node] // that it was last sent to
-	checkAt time.Duration        // in the agenda for then; 0 for not. Guarded by the agenda's mutex
+	checkAt time.Duration        // in the agenda for then; 0 for not. Guarded by the agenda's mutex, as place is
+	place   int                  // in the agenda's heap
 }
 
 func (b *bucket) id() local.ID { return local.ID{Policy: b.limiter.number, Key: b.key} }

@@ -37,7 +37,8 @@ type Group struct {
 	nodes   map[remote.Node]*node
 	newNode chan struct{} // capacity 1
 
-	closed atomic.Bool
+	closed atomic.Bool // decisions follow the fail modes, leases go back
+	ended  atomic.Bool // nothing is sent any more
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup // every goroutine
 	empty  chan struct{}  // capacity 1: a bucket was forgotten
@@ -76,11 +77,9 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g.tasks.Go(func() { g.agenda.run(ctx) })
 	g.tasks.Go(func() { g.attend(ctx) })
-	if g.trace != nil {
-		g.tasks.Go(func() {
-			g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
-		})
-	}
+	g.tasks.Go(func() {
+		g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
+	})
 	return g, nil
 }
 
@@ -192,7 +191,8 @@ const standstill = 50 * time.Millisecond
 
 // watchClock ends all leases when the wall clock has run ahead of the monotonic one since the last look.
 func (g *Group) watchClock(now time.Duration) {
-	ahead := time.Now().UnixNano() - g.base.UnixNano() - int64(now)
+	t := time.Now() // one reading for both clocks: between two the goroutine may sleep
+	ahead := t.UnixNano() - g.base.UnixNano() - int64(t.Sub(g.base))
 	before := g.wall.Swap(ahead)
 	if ahead-before < int64(standstill) {
 		return
@@ -202,7 +202,9 @@ func (g *Group) watchClock(now time.Duration) {
 	for _, b := range all {
 		b.apply(now, b.Expire(now))
 	}
-	g.options.Logger.Warn("the clock jumped: all leases were given up", "by", time.Duration(ahead-before))
+	g.trace.put(func() {
+		g.options.Logger.Warn("the clock jumped: all leases were given up", "by", time.Duration(ahead-before))
+	})
 }
 
 // Close gives all leases back, takes leave from Redis and ends all goroutines, then closes nothing of the store: who
@@ -215,6 +217,10 @@ func (g *Group) Close(ctx context.Context) error {
 	}
 	g.closed.Store(true)
 	err := g.emptied(ctx)
+	g.ended.Store(true)
+	for _, n := range g.allNodes() {
+		n.stop()
+	}
 	g.stop()
 	if err == nil {
 		var all sync.WaitGroup

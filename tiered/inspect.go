@@ -13,10 +13,14 @@ import (
 // glance is a job that looks at a bucket and takes nothing.
 type glance struct {
 	call  remote.Call
+	until time.Duration      // nobody waits from here on
 	reply chan remote.Result // capacity 1
 }
 
-func (p *glance) begin(n *node, _ time.Duration) (remote.Call, bool) {
+func (p *glance) begin(n *node, now time.Duration) (remote.Call, bool) {
+	if now >= p.until {
+		return remote.Call{}, false
+	}
 	p.call.Seq = n.group.seq.Add(1)
 	return p.call, true
 }
@@ -33,7 +37,10 @@ func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
 	if g.closed.Load() {
 		return remote.Reply{}, errClosed
 	}
-	p := &glance{call: l.call(g.store.Key(l.policy.Name, id.Key)), reply: make(chan remote.Result, 1)}
+	p := &glance{
+		call: l.call(g.store.Key(l.policy.Name, id.Key)), until: g.now() + g.options.Budget,
+		reply: make(chan remote.Result, 1),
+	}
 	g.node(g.store.Node(p.call.Bucket)).push(p)
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()

@@ -38,7 +38,7 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 		terms: local.Policy{
 			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
 			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,
-			FailMode: local.FailMode(p.FailMode), Timeout: g.options.Timeout, Uniform: g.options.uniform,
+			FailMode: local.FailMode(p.FailMode), Budget: g.options.Budget, Timeout: g.options.Timeout, Uniform: g.options.uniform,
 		},
 	}
 }
@@ -139,10 +139,11 @@ func (l *Limiter) valid(key string, n int64) Reason {
 // decide fills in what every Decision has.
 func (l *Limiter) decide(key string, d Decision) Decision {
 	d.Policy, d.Key, d.Limit = l.policy.Name, key, l.burst
-	d.ResetAfter = resetAfter(l.burst-d.Remaining, l.nanos)
-	if l.group.trace != nil {
-		l.group.trace.decision(d)
+	switch d.Reason {
+	case Granted, Limited, Shared, Open, ShareSpent: // else Remaining is not known
+		d.ResetAfter = resetAfter(l.burst-d.Remaining, l.nanos)
 	}
+	l.group.trace.decision(d)
 	return d
 }
 

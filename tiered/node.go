@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +44,7 @@ type node struct {
 
 	mu       sync.Mutex
 	queue    []job
+	head     int           // of queue: what lies before it was taken
 	sending  int           // senders at work, but for those whose batch was given up
 	inFlight int           // calls sent and not returned, given up or not
 	closedAt time.Duration // when the breaker closed again
@@ -53,17 +53,27 @@ type node struct {
 	staleReplies, lateCalls, stateLosses atomic.Int64
 }
 
-// push puts a job into the queue, and sees to it that a sender takes it.
+// push puts a job into the queue, and sees to it that a sender takes it. After the end of the Group it does nothing.
 func (n *node) push(j job) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.group.ended.Load() {
+		return
+	}
 	n.queue = append(n.queue, j)
 	n.start()
-	n.mu.Unlock()
+}
+
+// stop empties the queue, for good once the Group has ended.
+func (n *node) stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue, n.head = nil, 0
 }
 
 // start starts a sender if there is something to send and room to send it.
 func (n *node) start() {
-	if len(n.queue) > 0 && n.sending < senders && n.inFlight < n.group.options.MaxInFlight {
+	if n.head < len(n.queue) && n.sending < senders && n.room() > 0 {
 		n.sending++
 		n.group.tasks.Go(n.send)
 	}
@@ -76,27 +86,28 @@ const (
 	gentleTime = time.Second
 )
 
-// next takes what is due off the queue; none when the sender should end.
-func (n *node) next() []job {
-	now := n.group.now()
+// room is how many more calls may be under way.
+func (n *node) room() int {
+	most := n.group.options.MaxInFlight
+	if n.closedAt > 0 && n.group.now() < n.closedAt+gentleTime {
+		most = min(most, gentle)
+	}
+	return most - n.inFlight
+}
+
+// take takes up to most jobs off the queue, as far as there is room for their calls.
+func (n *node) take(most int) []job {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	room := n.group.options.MaxInFlight
-	if n.closedAt > 0 && now < n.closedAt+gentleTime {
-		room = min(room, gentle)
+	count := max(min(len(n.queue)-n.head, most, n.room()), 0)
+	jobs := append([]job(nil), n.queue[n.head:n.head+count]...)
+	clear(n.queue[n.head : n.head+count])
+	n.head += count
+	if n.head == len(n.queue) {
+		n.queue, n.head = n.queue[:0], 0
+	} else if n.head > len(n.queue)/2 { // so each job is moved once, on average
+		n.queue, n.head = append(n.queue[:0], n.queue[n.head:]...), 0
 	}
-	count := min(len(n.queue), maxBatch, room-n.inFlight)
-	if n.guard.State() != failover.Closed {
-		count = min(count, 1) // a probe is one call
-	}
-	if count <= 0 {
-		n.sending--
-		return nil
-	}
-	jobs := append([]job(nil), n.queue[:count]...)
-	rest := copy(n.queue, n.queue[count:])
-	clear(n.queue[rest:])
-	n.queue = n.queue[:rest]
 	n.inFlight += count
 	return jobs
 }
@@ -105,16 +116,29 @@ func (n *node) next() []job {
 // then another sender has its place.
 func (n *node) send() {
 	for {
-		jobs := n.next()
-		if jobs == nil {
+		b := batch{node: n}
+		switch b.run() {
+		case sent:
+		case idle:
+			n.mu.Lock()
+			n.sending--
+			n.start() // for what came in since
+			n.mu.Unlock()
 			return
-		}
-		b := batch{node: n, jobs: jobs}
-		if !b.run() {
+		case givenUp:
 			return
 		}
 	}
 }
+
+// result is what became of a batch.
+type result int
+
+const (
+	sent result = iota
+	idle
+	givenUp
+)
 
 // batch is one pipeline under way.
 type batch struct {
@@ -126,60 +150,65 @@ type batch struct {
 	mu sync.Mutex // jobs, while giveUp may read them
 }
 
-// run sends the batch and hands out the results. It reports false when the batch was given up meanwhile.
-func (b *batch) run() bool {
+// run sends what is due in one pipeline and hands out the results.
+func (b *batch) run() result {
 	n, g := b.node, b.node.group
+	due := n.take(1)
+	if len(due) == 0 {
+		return idle
+	}
 	b.sent = g.now()
 	g.watchClock(b.sent)
-	taken := len(b.jobs)
 	b.mu.Lock() // giveUp, should it come that soon, waits until it is known who was asked
 	attempt, ok := n.guard.Begin(b.giveUp)
 	if !ok {
 		b.mu.Unlock()
-		for _, j := range b.jobs {
+		due = append(due, n.take(maxBatch)...)
+		for _, j := range due {
 			j.drop(n, b.sent)
 		}
-		n.returned(taken, false)
-		return true
+		n.returned(len(due), false)
+		return sent
 	}
 	defer attempt.Abort() // a panic or Goexit on the way is a failure too
-	asked := make([]job, 0, len(b.jobs))
-	for _, j := range b.jobs {
-		if call, ok := j.begin(n, b.sent); ok {
-			asked = append(asked, j)
-			b.calls = append(b.calls, call)
-		}
+	most := maxBatch
+	if n.guard.State() != failover.Closed {
+		most = 1 // a probe is one call
 	}
-	b.jobs = asked
+	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
+	for ; len(due) > 0; due = n.take(most - len(b.calls)) {
+		before := len(b.calls)
+		for _, j := range due {
+			if call, ok := j.begin(n, b.sent); ok {
+				b.jobs = append(b.jobs, j)
+				b.calls = append(b.calls, call)
+			}
+		}
+		n.returned(len(due)-(len(b.calls)-before), false)
+	}
 	b.mu.Unlock()
-	if len(asked) == 0 {
-		inTime := attempt.End(context.Canceled) // nothing was sent: that counts for nothing
-		n.returned(taken, !inTime)
-		return inTime
+	end := func(err error) result {
+		inTime := attempt.End(err)
+		n.returned(len(b.calls), !inTime)
+		if !inTime {
+			return givenUp
+		}
+		return sent
+	}
+	if len(b.calls) == 0 {
+		return end(context.Canceled) // nothing was sent: that counts for nothing
 	}
 
-	n.calls.Add(int64(len(asked)))
-	results := make([]remote.Result, len(asked))
+	n.calls.Add(int64(len(b.calls)))
+	results := make([]remote.Result, len(b.calls))
 	g.store.Run(context.Background(), g.options.Timeout, b.calls, results)
-	inTime := attempt.End(outcome(results))
-	if inTime {
+	r := end(outcome(results))
+	if r == sent {
 		b.finish(results)
 	} else {
 		n.lateReplies.Add(int64(len(results)))
 	}
-	n.returned(taken, !inTime)
-	return inTime
-}
-
-// outcome is what a batch says about the node: nothing bad when any call was answered, else the last error.
-func outcome(results []remote.Result) (err error) {
-	for _, r := range results {
-		if r.Err == nil {
-			return nil
-		}
-		err = r.Err
-	}
-	return err
+	return r
 }
 
 // returned notes that calls are no longer under way.
@@ -190,6 +219,24 @@ func (n *node) returned(calls int, givenUp bool) {
 	if givenUp {
 		n.start() // MaxInFlight may have held others up
 	}
+}
+
+// outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
+// misconfiguration says most.
+func outcome(results []remote.Result) (err error) {
+	for _, r := range results {
+		switch failover.Classify(r.Err) {
+		case failover.Fine, failover.KeyFault:
+			return nil
+		case failover.Misconfigured:
+			err = r.Err
+		default:
+			if err == nil {
+				err = r.Err
+			}
+		}
+	}
+	return err
 }
 
 // giveUp ends a batch that takes longer than Timeout: those who wait get an answer now, and the sender's place is free.
@@ -222,12 +269,19 @@ func (b *batch) finish(results []remote.Result) {
 			n.clock.correct(b.sent, now, r.Reply.Now)
 		default:
 			n.note(&b.calls[i], r.Reply)
-			if n.id != "" { // else the replies are of several servers
-				n.clock.learn(b.sent, now, r.Reply.Now)
-			}
+			b.answering(i).clock.learn(b.sent, now, r.Reply.Now)
 		}
 		j.end(n, now, &b.calls[i], b.sent, r)
 	}
+}
+
+// answering is the node that answered a call: known by now, even if it was not when the call was queued.
+func (b *batch) answering(call int) *node {
+	g := b.node.group
+	if b.node.id == "" {
+		return g.node(g.store.Node(b.calls[call].Bucket))
+	}
+	return b.node
 }
 
 // note counts what a reply tells about the node.
@@ -240,22 +294,21 @@ func (n *node) note(c *remote.Call, r remote.Reply) {
 	}
 }
 
-// changed logs the breaker's opening and closing, one line each; probes that fail are not worth one.
+// changed tells of the breaker's changes, and logs its opening and closing, one line each; probes that fail are not worth
+// one.
 func (n *node) changed(e failover.Event) {
-	n.group.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
-	attrs := []slog.Attr{slog.String("node", string(n.id))}
+	g := n.group
+	g.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
 	switch {
 	case e.To == failover.Closed:
 		n.mu.Lock()
-		n.closedAt = n.group.now()
+		n.closedAt = g.now()
 		n.mu.Unlock()
-		n.group.options.Logger.LogAttrs(context.Background(), slog.LevelInfo, "redis answers again", attrs...)
+		g.trace.put(func() { g.options.Logger.Info("redis answers again", "node", string(n.id)) })
 	case e.To == failover.Open && e.From == failover.Closed:
-		if e.Err != nil {
-			attrs = append(attrs, slog.String("error", e.Err.Error()))
-		}
-		n.group.options.Logger.LogAttrs(context.Background(), slog.LevelWarn,
-			"redis does not answer: fail modes decide", attrs...)
+		g.trace.put(func() {
+			g.options.Logger.Warn("redis does not answer: the fail modes decide", "node", string(n.id), "error", e.Err)
+		})
 	}
 }
 

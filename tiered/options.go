@@ -30,6 +30,10 @@ type Options struct {
 	// than Budget.
 	MaxInFlight int
 
+	// Random is where every jitter comes from: numbers in [0, 1), called concurrently. Nil means math/rand/v2. Give it a
+	// seed to make a simulation repeat exactly.
+	Random func() float64
+
 	// Trace is told what happens, event by event. Nil tells nobody.
 	Trace *Trace
 
@@ -56,6 +60,9 @@ func (o *Options) fill() (options, error) {
 	f := options{uniform: rand.Float64}
 	if o != nil {
 		f.Options = *o
+	}
+	if f.Random != nil {
+		f.uniform = f.Random
 	}
 	var all []error
 	check := func(field string, value any, ok bool, rule string) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
 )
 
 const (
@@ -58,7 +60,7 @@ func (f *fleet) size() int64 {
 
 // attend says every period, to every node in use, that this process is here.
 func (g *Group) attend(ctx context.Context) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(presencePeriod)
 	defer timer.Stop()
 	for {
 		select {
@@ -86,7 +88,18 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 2*g.options.Timeout)
 	defer cancel()
 	sent := g.now()
+	var attempt *failover.Attempt
+	if n.guard.State() != failover.Closed { // a probe, which a process that is idle makes nowhere else
+		var ok bool
+		if attempt, ok = n.guard.Begin(func() {}); !ok {
+			return
+		}
+		defer attempt.Abort()
+	}
 	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, g.lease, ttl)
+	if attempt != nil {
+		attempt.End(err)
+	}
 	if err != nil || ttl == 0 {
 		return
 	}

@@ -50,9 +50,7 @@ type NodeStats struct {
 func (g *Group) Stats() Stats {
 	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
-	if g.trace != nil {
-		s.TraceDropped = g.trace.dropped.Load()
-	}
+	s.TraceDropped = g.trace.dropped.Load()
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)

@@ -42,18 +42,19 @@ type ErrorEvent struct {
 // traceQueue is how many events may wait for the hooks: some milliseconds of a busy process, some 100 kB.
 const traceQueue = 1024
 
-// tracer hands events to the hooks. A nil tracer does nothing.
+// tracer hands events to the hooks, and lines to the logger: both may be slow, and neither is to hold up a decision.
 type tracer struct {
 	hooks   Trace
 	events  chan func()
 	dropped atomic.Int64
 }
 
-func newTracer(t *Trace) *tracer {
-	if t == nil {
-		return nil
+func newTracer(hooks *Trace) *tracer {
+	t := &tracer{events: make(chan func(), traceQueue)}
+	if hooks != nil {
+		t.hooks = *hooks
 	}
-	return &tracer{hooks: *t, events: make(chan func(), traceQueue)}
+	return t
 }
 
 func (t *tracer) put(event func()) {
@@ -65,25 +66,25 @@ func (t *tracer) put(event func()) {
 }
 
 func (t *tracer) decision(d Decision) {
-	if t != nil && t.hooks.Decision != nil {
+	if t.hooks.Decision != nil {
 		t.put(func() { t.hooks.Decision(d) })
 	}
 }
 
 func (t *tracer) lease(e LeaseEvent) {
-	if t != nil && t.hooks.Lease != nil {
+	if t.hooks.Lease != nil {
 		t.put(func() { t.hooks.Lease(e) })
 	}
 }
 
 func (t *tracer) state(e StateEvent) {
-	if t != nil && t.hooks.State != nil {
+	if t.hooks.State != nil {
 		t.put(func() { t.hooks.State(e) })
 	}
 }
 
 func (t *tracer) failure(e ErrorEvent) {
-	if t != nil && t.hooks.Error != nil {
+	if t.hooks.Error != nil {
 		t.put(func() { t.hooks.Error(e) })
 	}
 }

@@ -1,0 +1,249 @@
+package tiered
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// These are bugs that were found once, each with the course of events that showed it.
+
+// A lease's ttl follows the round trips. When they became short, a renewal carried a shorter ttl than the pot's deadline;
+// its reply was lost, and the process went on spending what the record no longer covered.
+func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		far, near := &distant{Memory: memory, trip: 140 * ms}, &distant{Memory: memory, trip: ms}
+		options := &Options{Budget: 200 * ms, Timeout: 200 * ms}
+		policy := Policy{Name: "api", Limit: PerSecond(100).WithBurst(400), FailMode: FailClosed}
+		a, b := limiter(t, far, policy, options), limiter(t, near, policy, options)
+		ctx := context.Background()
+		for range 300 {
+			a.Allow(ctx, "k")
+			time.Sleep(20 * ms)
+		}
+		far.trip = ms
+		for i := range 300 {
+			a.Allow(ctx, "cold"+strconv.Itoa(i))
+		}
+		far.loseReplies.Store(true)
+		for n := far.calls.Load(); far.calls.Load() == n; time.Sleep(5 * ms) {
+			a.Allow(ctx, "k")
+		}
+		far.loseRequests.Store(true)
+		time.Sleep(2 * time.Second)
+
+		// In one instant, b takes what Redis has and a what it believes to hold.
+		start := time.Now()
+		total := int64(0)
+		for n := int64(400); n > 0; n-- {
+			if b.AllowN(ctx, "k", n).Allowed {
+				total += n
+				break
+			}
+		}
+		for a.Allow(ctx, "k").Allowed {
+			total++
+		}
+		if bound := 400 + 100*time.Since(start).Seconds(); float64(total) > bound+1e-3 {
+			t.Errorf("%d admitted at once, bound %.1f", total, bound)
+		}
+		far.loseReplies.Store(false)
+		far.loseRequests.Store(false)
+	})
+}
+
+// A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset reported nil and did nothing.
+func TestResetWithALongTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(10)}, &Options{Timeout: 10 * time.Second})
+		ctx := context.Background()
+		want(t, l.AllowN(ctx, "k", 10), Granted)
+		if err := l.Reset(ctx, "k"); err != nil {
+			t.Fatal(err)
+		}
+		want(t, l.Allow(ctx, "k"), Granted)
+	})
+}
+
+// More keys waiting at once than the cache holds pushed each other out and looked themselves up again, for ever.
+func TestMoreKeysWaitingThanTheCacheHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, &Options{MaxKeys: 10})
+		time.Sleep(10 * ms)
+		var all sync.WaitGroup
+		var allowed atomic.Int64
+		for i := range 200 {
+			all.Go(func() {
+				if l.Allow(context.Background(), strconv.Itoa(i)).Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if allowed.Load() != 200 || store.calls.Load() > 250 {
+			t.Errorf("%d of 200 allowed, %d calls", allowed.Load(), store.calls.Load())
+		}
+	})
+}
+
+// Just above what a node can answer, requests whose time was nearly over took the places of others: of 70 000 per second
+// that 64 000 could be answered of, 21 000 were.
+func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
+	for _, c := range []struct {
+		trip time.Duration
+		load int // per ms
+	}{{ms, 70}, {ms, 100}, {2 * ms, 40}, {10 * ms, 8}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, newDistant(c.trip), Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}, nil)
+			time.Sleep(50 * ms)
+			var all sync.WaitGroup
+			var granted atomic.Int64
+			key := 0
+			for range 500 {
+				for range c.load {
+					key++
+					name := strconv.Itoa(key)
+					all.Go(func() {
+						if l.Allow(context.Background(), name).Allowed {
+							granted.Add(1)
+						}
+					})
+				}
+				time.Sleep(ms)
+			}
+			all.Wait()
+			capacity := float64(DefaultMaxInFlight) / c.trip.Seconds()
+			rate := float64(granted.Load()) / 0.5
+			t.Logf("round trip %v, %d/s offered: %.0f/s answered of %.0f/s", c.trip, c.load*1000, rate, capacity)
+			if rate < 0.6*capacity {
+				t.Errorf("round trip %v: %.0f/s, want 60 %% of %.0f/s at least", c.trip, rate, capacity)
+			}
+		})
+	}
+}
+
+// A request for more than there is refused, in one breath, a cheap one that there were tokens for.
+func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(10)}, nil)
+		ctx := context.Background()
+		want(t, l.AllowN(ctx, "k", 5), Granted)
+		var all sync.WaitGroup
+		all.Go(func() {
+			if d := l.AllowN(ctx, "k", 8); d.Reason != Limited || d.Remaining != 5 {
+				t.Errorf("%+v", d)
+			}
+		})
+		time.Sleep(100 * time.Microsecond)
+		want(t, l.Allow(ctx, "k"), Granted)
+		all.Wait()
+	})
+}
+
+// Looks whose callers had gone stayed in the queue, in front of decisions.
+func TestLooksDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(40 * ms) // slow, but alive
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		var all sync.WaitGroup
+		for range 5000 {
+			all.Go(func() { l.Peek(context.Background(), "k") })
+			time.Sleep(100 * time.Microsecond)
+		}
+		all.Wait()
+		n := l.group.allNodes()[0]
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if queued := len(n.queue) - n.head; queued > 1000 {
+			t.Errorf("%d in the queue", queued)
+		}
+	})
+}
+
+// learning is a store that learns from calls which node answers, as a Cluster does.
+type learning struct {
+	*distant
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func (s *learning) Node(bucket string) remote.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[bucket] {
+		return s.distant.Node(bucket)
+	}
+	return ""
+}
+
+func (s *learning) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	s.mu.Lock()
+	for _, c := range calls {
+		s.known[c.Bucket] = true
+	}
+	s.mu.Unlock()
+	s.distant.Run(ctx, timeout, calls, results)
+}
+
+func TestFirstResetWhileTheNodeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &learning{distant: newDistant(ms), known: make(map[string]bool)}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+		if err := l.Reset(context.Background(), "k"); err != nil {
+			t.Errorf("a store that is well: %v", err)
+		}
+	})
+}
+
+func TestPeekKnowsTheRefill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		want(t, l.AllowN(context.Background(), "k", 10), Granted)
+		store.loseRequests.Store(true)
+		time.Sleep(500 * ms)
+		if d := l.Peek(context.Background(), "k"); d.Remaining != 5 || d.Tier != Local {
+			t.Errorf("%+v, want the 5 tokens that came since", d)
+		}
+		store.loseRequests.Store(false)
+	})
+}
+
+// What was queued went on being sent long after a Close that could not wait for it.
+func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(10 * ms)
+		l, err := New(store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		for range 4 {
+			var all sync.WaitGroup
+			for i := range 2000 {
+				all.Go(func() { l.Allow(ctx, strconv.Itoa(i)) })
+				if i%20 == 19 {
+					time.Sleep(5 * ms)
+				}
+			}
+			all.Wait()
+		}
+		soon, cancel := context.WithTimeout(ctx, 10*ms)
+		defer cancel()
+		_ = l.Close(soon)
+		time.Sleep(3 * DefaultTimeout)
+		n := store.calls.Load()
+		time.Sleep(time.Second)
+		if late := store.calls.Load() - n; late > 0 {
+			t.Errorf("%d calls later than three Timeouts after Close", late)
+		}
+	})
+}
