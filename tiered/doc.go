@@ -28,8 +28,15 @@
 //
 // # When Redis does not answer
 //
-// A lease is spent to its deadline; then decisions are refused with Reason [Unavailable]. The limiter starts while Redis is
-// down, and goes on by itself when it is back.
+// A lease is spent to its deadline; then the policy's [FailMode] decides, at once: by this process' share of the limit
+// ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker per Redis node finds
+// out within a second that it is back, and what was admitted without Redis is then charged, as far as Redis lost no refill
+// meanwhile. The limiter starts while Redis is down. Set [Options].Processes to the number of processes that you run at least.
+//
+// # Waiting, reserving, watching
+//
+// [Limiter.Wait] waits its turn, [Limiter.Reserve] takes tokens that can be given back or corrected, [Limiter.Do] counts only
+// successes, [Limiter.Peek] looks and takes nothing. [Group.Stats] counts, [Trace] tells each event.
 //
 // # One Group, many policies
 //

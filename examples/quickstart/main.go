@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -33,7 +34,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, out *os.File) error {
+func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	addr := flags.String("addr", "localhost:8080", "where to listen")
 	url := flags.String("redis", "", "URL of the Redis that processes share; without it, this process limits alone")
