@@ -37,6 +37,9 @@ type Group struct {
 	nodes   map[remote.Node]*node
 	newNode chan struct{} // capacity 1
 
+	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
+	uncounted sync.Once   // says that it is not
+
 	closed atomic.Bool // decisions follow the fail modes, leases go back
 	ended  atomic.Bool // nothing is sent any more
 	stop   context.CancelFunc
@@ -59,6 +62,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 	}
 	g.patients.New = newPatient
+	g.counted.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
 	g.limiters.byName = make(map[string]*Limiter)
 	g.agenda = newAgenda(g)
@@ -167,8 +171,17 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 	return g.cache.Get(now, id)
 }
 
-// fleetOf reports how many processes share b's limit, as far as is known.
+// fleetOf reports how many processes share b's limit, as far as is known; 1, with a warning, when it is not: the
+// dangerous side, for each of them then admits the whole limit alone.
 func (g *Group) fleetOf(b *bucket) int64 {
+	if !g.counted.Load() {
+		g.uncounted.Do(func() {
+			g.trace.put(func() {
+				g.options.Logger.Warn("redis never answered, so the number of processes is not known: " +
+					"each admits the whole limit alone; set Options.Processes")
+			})
+		})
+	}
 	if n := b.node.Load(); n != nil {
 		return n.fleet.size()
 	}

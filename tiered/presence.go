@@ -106,4 +106,5 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	now := g.now()
 	n.clock.learn(sent, now, c.Now)
 	n.fleet.learn(now, c.Processes)
+	g.counted.Store(true)
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -123,6 +124,9 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 			capacity := float64(DefaultMaxInFlight) / c.trip.Seconds()
 			rate := float64(granted.Load()) / 0.5
 			t.Logf("round trip %v, %d/s offered: %.0f/s answered of %.0f/s", c.trip, c.load*1000, rate, capacity)
+			if b := l.group.allNodes()[0].guard.State(); b != failover.Closed {
+				t.Errorf("round trip %v: a flood of keys opened the breaker", c.trip)
+			}
 			if rate < 0.6*capacity {
 				t.Errorf("round trip %v: %.0f/s, want 60 %% of %.0f/s at least", c.trip, rate, capacity)
 			}
@@ -244,6 +248,40 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 		time.Sleep(time.Second)
 		if late := store.calls.Load() - n; late > 0 {
 			t.Errorf("%d calls later than three Timeouts after Close", late)
+		}
+	})
+}
+
+// A flood of unknown keys, more than the node can be asked about, is answered by the fail mode; others are not.
+func TestFloodConcernsOnlyItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10_000), FailMode: FailOpen}, &Options{MaxInFlight: 8})
+		ctx := context.Background()
+		warm(t, l, "hot", 1500)
+		var all sync.WaitGroup
+		var opened, hotElsewhere atomic.Int64
+		for i := range 20_000 {
+			key := strconv.Itoa(i)
+			all.Go(func() {
+				if l.Allow(ctx, key).Reason == Open {
+					opened.Add(1)
+				}
+			})
+			if i%40 == 0 {
+				if d := l.Allow(ctx, "hot"); d.Reason != Granted || d.Tier != Local {
+					hotElsewhere.Add(1)
+				}
+				time.Sleep(ms)
+			}
+		}
+		all.Wait()
+		n := l.group.allNodes()[0]
+		t.Logf("%d of 20000 answered by the fail mode, %d of 500 decisions of the hot key not by its lease", opened.Load(), hotElsewhere.Load())
+		if opened.Load() == 0 {
+			t.Error("the flood was no flood: this shows nothing")
+		}
+		if n.guard.State() != failover.Closed || hotElsewhere.Load() > 0 {
+			t.Errorf("breaker %v, %d decisions of the hot key not by its lease", n.guard.State(), hotElsewhere.Load())
 		}
 	})
 }
