@@ -1,0 +1,188 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// send empties the queue, batch by batch. It ends when nothing is due, or when a batch took so long that it was given up:
+// then another sender has its place.
+func (n *node) send() {
+	for {
+		b := batch{node: n}
+		switch b.run() {
+		case sent:
+		case idle:
+			n.mu.Lock()
+			n.sending--
+			n.start() // for what came in since
+			n.mu.Unlock()
+			return
+		case givenUp:
+			return
+		}
+	}
+}
+
+// result is what became of a batch.
+type result int
+
+const (
+	sent result = iota
+	idle
+	givenUp
+)
+
+// batch is one pipeline under way.
+type batch struct {
+	node  *node
+	jobs  []job
+	calls []remote.Call
+	sent  time.Duration
+
+	mu sync.Mutex // jobs, while giveUp may read them
+}
+
+// run sends what is due in one pipeline and hands out the results.
+func (b *batch) run() result {
+	n, g := b.node, b.node.group
+	due := n.take(1)
+	if len(due) == 0 {
+		return idle
+	}
+	b.sent = g.now()
+	g.watchClock(b.sent)
+	b.mu.Lock() // giveUp, should it come that soon, waits until it is known who was asked
+	attempt, ok := n.guard.Begin(b.giveUp)
+	if !ok {
+		b.mu.Unlock()
+		due = append(due, n.take(maxBatch)...)
+		for _, j := range due {
+			j.drop(n, b.sent)
+		}
+		n.returned(len(due), false)
+		return sent
+	}
+	defer attempt.Abort() // a panic or Goexit on the way is a failure too
+	most := maxBatch
+	if n.guard.State() != failover.Closed {
+		most = 1 // a probe is one call
+	}
+	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
+	for ; len(due) > 0; due = n.take(most - len(b.calls)) {
+		before := len(b.calls)
+		for _, j := range due {
+			if call, ok := j.begin(n, b.sent); ok {
+				b.jobs = append(b.jobs, j)
+				b.calls = append(b.calls, call)
+			}
+		}
+		n.returned(len(due)-(len(b.calls)-before), false)
+	}
+	b.mu.Unlock()
+	end := func(err error) result {
+		inTime := attempt.End(err)
+		n.returned(len(b.calls), !inTime)
+		if !inTime {
+			return givenUp
+		}
+		return sent
+	}
+	if len(b.calls) == 0 {
+		return end(context.Canceled) // nothing was sent: that counts for nothing
+	}
+
+	n.calls.Add(int64(len(b.calls)))
+	results := make([]remote.Result, len(b.calls))
+	g.store.Run(context.Background(), g.options.Timeout, b.calls, results)
+	r := end(outcome(results))
+	if r == sent {
+		b.finish(results)
+	} else {
+		n.lateReplies.Add(int64(len(results)))
+	}
+	return r
+}
+
+// returned notes that calls are no longer under way.
+func (n *node) returned(calls int, givenUp bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inFlight -= calls
+	if givenUp {
+		n.start() // MaxInFlight may have held others up
+	}
+}
+
+// outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
+// misconfiguration says most.
+func outcome(results []remote.Result) (err error) {
+	for _, r := range results {
+		switch failover.Classify(r.Err) {
+		case failover.Fine, failover.KeyFault:
+			return nil
+		case failover.Misconfigured:
+			err = r.Err
+		default:
+			if err == nil {
+				err = r.Err
+			}
+		}
+	}
+	return err
+}
+
+// giveUp ends a batch that takes longer than Timeout: those who wait get an answer now, and the sender's place is free.
+func (b *batch) giveUp() {
+	b.mu.Lock()
+	results := make([]remote.Result, len(b.jobs))
+	b.mu.Unlock()
+	for i := range results {
+		results[i].Err = errGivenUp
+	}
+	b.finish(results)
+	n := b.node
+	n.mu.Lock()
+	n.sending--
+	n.start()
+	n.mu.Unlock()
+}
+
+// finish hands out the results: once, as the breaker's attempt ends once.
+func (b *batch) finish(results []remote.Result) {
+	n, now := b.node, b.node.group.now()
+	for i, j := range b.jobs {
+		r := results[i]
+		switch {
+		case r.Err != nil && !isScriptError(r.Err):
+			n.failures.Add(1)
+		case r.Err != nil:
+		case r.Reply.Code == remote.Late:
+			n.lateCalls.Add(1)
+			n.clock.correct(b.sent, now, r.Reply.Now)
+		default:
+			n.note(&b.calls[i], r.Reply)
+			b.answering(i).clock.learn(b.sent, now, r.Reply.Now)
+		}
+		j.end(n, now, &b.calls[i], b.sent, r)
+	}
+}
+
+// answering is the node that answered a call: known by now, even if it was not when the call was queued.
+func (b *batch) answering(call int) *node {
+	g := b.node.group
+	if b.node.id == "" {
+		return g.node(g.store.Node(b.calls[call].Bucket))
+	}
+	return b.node
+}
+
+func isScriptError(err error) bool {
+	var e *remote.ScriptError
+	return errors.As(err, &e)
+}
