@@ -122,12 +122,13 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
 		return call, true
 	}
-	if !c.Clock {
-		return Call{}, false // no lease, and no refund, without a deadline
-	}
-
 	probe := b.probe
 	b.probe = false
+	if !c.Clock { // no lease, and no refund, without a deadline; but a look, which teaches the clock
+		call.Direct = probe
+		return call, probe
+	}
+
 	home := b.retired || b.home && b.spent() == b.usedSpent // not when it was used since it was found idle
 	extend := b.extend && hold > 0
 	b.home, b.extend = false, false
@@ -139,7 +140,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	case extend:
 		call.Hold = hold
 	case probe && (b.leasing || owes):
-		call.Hold = hold
+		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
 		if b.leasing {
 			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
 		}
@@ -155,8 +156,8 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	return call, true
 }
 
-// asking marks those in line who wait until soonest, when an answer may be there, or longer, and reports the cost of the first of them, of all of them (at most
-// one burst), their number, and when the last of them gives up.
+// asking marks those in line who wait until soonest, when an answer may be there, or longer. It reports the cost of the
+// first of them, of all of them (at most one burst), their number, and when the last of them gives up.
 func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last time.Duration) {
 	for w := b.line.first; w != nil; w = w.next {
 		w.asked = false

@@ -1,8 +1,10 @@
 package tiered
 
 import (
+	"context"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -130,4 +132,32 @@ func TestUsersWithinTheirLimitAreNotHurt(t *testing.T) {
 	if math.Abs(float64(of)-9000) > 600 {
 		t.Errorf("%d offered: this is not the load that was meant", of)
 	}
+}
+
+// A Redis that was never there is probed although its clock is not known, so it is found soon after it comes, and while it
+// is away nothing but probes goes out.
+func TestRedisThatComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		store.loseRequests.Store(true)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailOpen}, &Options{Processes: 1})
+		ask := func(d time.Duration) (reasons map[Reason]int) {
+			reasons = make(map[Reason]int)
+			for end := l.group.now() + d; l.group.now() < end; time.Sleep(10 * ms) {
+				reasons[l.Allow(context.Background(), "k").Reason]++
+			}
+			return reasons
+		}
+		ask(2 * second)
+		calls := store.calls.Load()
+		ask(10 * second)
+		if n := store.calls.Load() - calls; n < 10 || n > 21 {
+			t.Errorf("%d calls in 10 s without Redis, want a probe each 0.5 to 1 s", n)
+		}
+		store.loseRequests.Store(false)
+		ask(1500 * ms)
+		if r := ask(second); r[Open] > 0 || r[Granted] == 0 {
+			t.Errorf("from 1.5 s after Redis came: %v", r)
+		}
+	})
 }
