@@ -1,0 +1,292 @@
+package local
+
+import (
+	"testing"
+	"time"
+)
+
+func TestFirstTouchIsDirect(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	w, v, e := r.ask(3)
+	if v.Outcome != Waiting || !e.Send {
+		t.Fatalf("the first request got %+v %+v, want to wait and to be sent", v, e)
+	}
+	c := r.begin()
+	if !c.Direct || c.Want != 3 || c.Min != 3 || c.Deadline != r.now+20*ms {
+		t.Fatalf("first call %+v, want a direct take of 3 until the caller's budget ends", c)
+	}
+	if c.Ack+c.Hold+c.Ret+c.Refund != 0 {
+		t.Fatalf("a direct take states a lease: %+v", c)
+	}
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, Level: 7})
+	if v := r.expect(w, Admitted); v.Left != 7 {
+		t.Errorf("left %d, want 7", v.Left)
+	}
+	r.pot(0)
+	if s := r.balance(); s.Spent != 3 {
+		t.Errorf("spent %d, want 3", s.Spent)
+	}
+}
+
+func TestOnlyOneCallUnderWay(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	_, _, first := r.ask(1)
+	_, _, queued := r.ask(1)
+	if !first.Send || queued.Send {
+		t.Fatalf("sends %v and %v, want one entry in the queue", first.Send, queued.Send)
+	}
+	c := r.begin()
+	if _, _, e := r.ask(1); e.Send {
+		t.Fatal("a request was queued while a call was under way")
+	}
+	if again := r.begin(); again.Seq != 0 {
+		t.Fatalf("a second call began: %+v", again)
+	}
+	if e, _ := r.b.Accept(r.now, c.Seq, Reply{Grant: 2, TTLLeft: time.Second}); !e.Send {
+		t.Fatal("one still waits in line: another call is due")
+	}
+}
+
+func TestNoLeaseBeforeTheClockIsKnown(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	a, _, _ := r.ask(1)
+	b, _, _ := r.ask(2)
+	c := r.beginWith(false)
+	if !c.Direct || c.Want != 3 || c.Min != 1 {
+		t.Fatalf("%+v, want one direct take of 3 for both", c)
+	}
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 3})
+	r.expect(a, Admitted)
+	r.expect(b, Admitted)
+}
+
+func TestNoLeasePolicyTakesDirectly(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
+	a, _, _ := r.ask(4)
+	b, _, _ := r.ask(4)
+	c := r.begin()
+	if !c.Direct || c.Want != 8 || c.Min != 4 {
+		t.Fatalf("%+v, want a direct take of 8, 4 at least", c)
+	}
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 5, Level: 0})
+	r.expect(a, Admitted)
+	r.expect(b, Refused)
+	if e := r.b.Check(r.now + refundDelay); !e.Send {
+		t.Fatal("the token that nobody took is not given back")
+	}
+	if c = r.begin(); c.Direct || c.Refund != 1 || c.Want != 0 {
+		t.Fatalf("%+v, want a refund of 1", c)
+	}
+}
+
+func TestDeadlineCountsFromTheSendingAndTheShorterLife(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.ask(1)
+	r.ask(1)
+	sent := r.now
+	c := r.begin()
+	r.now += 40 * ms
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 10, TTLLeft: 500 * ms})
+	if got, want := time.Duration(r.b.deadline.Load()), sent+495*ms; got != want {
+		t.Fatalf("deadline %v, want %v: 99%% of what Redis left, from the sending on", got, want)
+	}
+	if _, ok, _ := r.b.Take(sent+495*ms, 1); ok {
+		t.Fatal("a token was taken at the deadline")
+	}
+	if _, ok, _ := r.b.Take(sent+495*ms-1, 1); !ok {
+		t.Fatal("no token just before the deadline")
+	}
+}
+
+func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	r.now = time.Duration(r.b.deadline.Load())
+	w, _, _ := r.ask(1)
+	c := r.begin()
+	if c.Hold != 0 || c.Ret != 10 {
+		t.Fatalf("%+v, want the dead pot as ret 10, hold 0", c)
+	}
+	// The return is repeated until it is accepted.
+	r.b.Fail(r.now, c.Seq)
+	r.expect(w, Failed)
+	r.now = r.b.backOff
+	r.ask(1)
+	c = r.begin()
+	if c.Ret != 10 || c.Ack == c.Seq-1 {
+		t.Fatalf("%+v, want ret 10 again, and the ack of the last accepted call", c)
+	}
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, TTLLeft: time.Second})
+	if s := r.balance(); s.Returned != 10 {
+		t.Errorf("returned %d, want 10", s.Returned)
+	}
+}
+
+func TestWhatEndsUnderWayIsDropped(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	end := time.Duration(r.b.deadline.Load())
+	r.now = end - 5*ms
+	r.b.demand.rate = 1000
+	r.b.low.Store(10)
+	r.b.askAt.Store(0)
+	r.b.Renew(r.now)
+	c := r.begin()
+	if c.Hold != 10 {
+		t.Fatalf("%+v, want hold 10", c)
+	}
+	r.now = end + ms
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, TTLLeft: time.Second})
+	r.pot(3)
+	if s := r.balance(); s.Burnt != 10 {
+		t.Errorf("burnt %d, want 10", s.Burnt)
+	}
+}
+
+func TestGivenUpCallIsIgnored(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.ask(1)
+	r.ask(1)
+	c := r.begin()
+	r.b.Fail(r.now, c.Seq)
+	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 5, TTLLeft: time.Second}); ok {
+		t.Fatal("the reply of a call that was given up was accepted")
+	}
+	r.pot(0)
+	if _, v, _ := r.ask(1); v.Outcome != Failed {
+		t.Fatalf("outcome %d right after a failure, want Failed without asking", v.Outcome)
+	}
+	r.now = r.b.backOff
+	r.ask(1)
+	next := r.begin()
+	if next.Ack >= c.Seq {
+		t.Fatalf("ack %d covers seq %d, which was never accepted", next.Ack, c.Seq)
+	}
+}
+
+func TestFreshStateAcknowledgesEverythingBefore(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.seq = 41
+	r.ask(1)
+	r.ask(1)
+	c := r.begin()
+	if c.Seq != 42 || c.Ack != 41 || c.Hold != 0 {
+		t.Fatalf("%+v, want ack = seq − 1 and hold 0", c)
+	}
+	r.b.Fail(r.now, 42)
+	r.now = r.b.backOff
+	r.ask(1)
+	if c = r.begin(); c.Ack != 41 {
+		t.Fatalf("%+v, want ack 41 still: 42 was not accepted", c)
+	}
+}
+
+func TestDirectGrantThatNobodyWaitsForGoesBackAndNotIntoThePot(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	w, _, _ := r.ask(4)
+	c := r.begin()
+	if !c.Direct || !r.b.Leave(w) {
+		t.Fatalf("%+v", c)
+	}
+	e, _ := r.b.Accept(r.now, c.Seq, Reply{Grant: 4, Level: 96})
+	r.pot(0)
+	if e.Check == 0 || e.Check > r.now+50*ms {
+		t.Fatalf("refund looked at in %v, want within 50ms", e.Check-r.now)
+	}
+	r.now = e.Check
+	if e := r.b.Check(r.now); !e.Send {
+		t.Fatal("the refund is not sent")
+	}
+	c = r.begin()
+	if c.Direct || c.Refund != 4 || c.Want != 0 || c.Deadline == 0 {
+		t.Fatalf("%+v, want a call with refund 4 and a deadline", c)
+	}
+	r.b.Fail(r.now, c.Seq)
+	if s := r.balance(); s.Burnt != 4 || s.Held != 0 {
+		t.Errorf("%+v, want the refund burnt: it is not sent twice", s)
+	}
+}
+
+func TestLateIsMadeOnceMore(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	w, _, _ := r.ask(1)
+	c := r.begin()
+	if e := r.b.Late(r.now, c.Seq); !e.Send {
+		t.Fatal("not made once more")
+	}
+	c = r.begin()
+	if !c.Direct || c.Want != 1 {
+		t.Fatalf("%+v, want the same again", c)
+	}
+	if e := r.b.Late(r.now, c.Seq); e.Send {
+		t.Fatal("made a third time")
+	}
+	r.expect(w, Failed)
+}
+
+func TestResetFillsByARefund(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	r.b.denial = denial{until: r.now + time.Second}
+	w := NewWaiter()
+	if _, e := r.b.Reset(w); !e.Send {
+		t.Fatal("not sent")
+	}
+	c := r.begin()
+	if c.Want != 0 || c.Refund != 200 || c.Hold != 10 || c.Direct {
+		t.Fatalf("%+v, want want 0, refund 2C, hold 10", c)
+	}
+	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
+	r.expect(w, Admitted)
+	if r.b.denial.until != 0 {
+		t.Error("the denial outlived the reset")
+	}
+	r.pot(10)
+	r.balance()
+	r.b.Reset(w)
+	if c = r.beginWith(false); c.Seq != 0 {
+		t.Fatalf("%+v without a clock", c)
+	}
+	r.expect(w, Failed)
+}
+
+func TestFailureLeavesTheHeldTokensToThoseTheySuffice(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	dear, _, _ := r.ask(50)
+	cheap, _, _ := r.ask(1)
+	c := r.begin()
+	r.b.Fail(r.now, c.Seq)
+	r.expect(dear, Failed)
+	r.expect(cheap, Admitted)
+}
+
+func TestLateResetDoesNotSendALiveLeaseHome(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.lease(10)
+	w := NewWaiter()
+	r.b.Reset(w)
+	c := r.begin()
+	r.b.Late(r.now, c.Seq)
+	c = r.begin()
+	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
+	r.expect(w, Admitted)
+	if c = r.begin(); c.Ret > 0 {
+		t.Errorf("%+v: the lease of a key in use went home", c)
+	}
+}
+
+func TestLatenessIsForgottenWithItsCall(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10})
+	w, _, _ := r.ask(1)
+	c := r.begin()
+	r.b.Late(r.now, c.Seq)
+	r.b.Leave(w)
+	r.begin() // nobody wants it any more
+	r.now += time.Minute
+	r.ask(1)
+	c = r.begin()
+	if e := r.b.Late(r.now, c.Seq); !e.Send {
+		t.Error("the first lateness of another call counts as its second")
+	}
+}

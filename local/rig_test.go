@@ -1,0 +1,102 @@
+package local
+
+import (
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// rig drives one bucket by hand: it is the owner and Redis at once.
+type rig struct {
+	*testing.T
+	b   *Bucket
+	p   *Policy
+	now time.Duration
+	seq int64
+}
+
+func newRig(t *testing.T, p Policy) *rig {
+	t.Helper()
+	if p.Period == 0 {
+		p.Period = 250 * ms
+	}
+	if p.Per == 0 {
+		p.Per = time.Second
+	}
+	p.Budget, p.Timeout = 20*ms, 50*ms
+	p.Uniform = func() float64 { return 0.5 }
+	r := &rig{T: t, b: new(Bucket), p: &p, now: time.Second}
+	r.b.Init(r.p)
+	return r
+}
+
+func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }
+
+func (r *rig) beginWith(clock bool) Call {
+	r.Helper()
+	r.seq++
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: clock, Trip: ms, Fleet: 1})
+	return c
+}
+
+// ask puts a request of n tokens to the bucket.
+
+func (r *rig) ask(n int64) (*Waiter, Verdict, Effect) {
+	w := NewWaiter()
+	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
+	return w, v, e
+}
+
+// lease gives the bucket a lease of n tokens for a second, by a line of two.
+
+func (r *rig) lease(n int64) {
+	r.Helper()
+	a, _, _ := r.ask(1)
+	b, _, _ := r.ask(1)
+	c := r.begin()
+	if c.Direct || c.Want < 2 {
+		r.Fatalf("two in line led to %+v, want a lease of at least 2", c)
+	}
+	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: n + 2, Level: 50, TTLLeft: time.Second}); !ok {
+		r.Fatal("the reply was not accepted")
+	}
+	r.expect(a, Admitted)
+	r.expect(b, Admitted)
+}
+
+func (r *rig) expect(w *Waiter, o Outcome) Verdict {
+	r.Helper()
+	select {
+	case v := <-w.C:
+		if v.Outcome != o {
+			r.Fatalf("outcome %d, want %d", v.Outcome, o)
+		}
+		return v
+	default:
+		r.Fatalf("no verdict, want outcome %d", o)
+		return Verdict{}
+	}
+}
+
+func (r *rig) pot(want int64) {
+	r.Helper()
+	if got := r.b.pot.Load(); got != want {
+		r.Fatalf("the pot holds %d, want %d", got, want)
+	}
+}
+
+// balance checks the ledger's equation.
+
+func (r *rig) balance() Stats {
+	r.Helper()
+	s := r.b.Stats()
+	if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held {
+		r.Fatalf("granted %d ≠ spent %d + returned %d + burnt %d + held %d", s.Granted, s.Spent, s.Returned, s.Burnt, s.Held)
+	}
+	return s
+}
+
+// A lease that is used, but too slowly to be renewed, lives on instead of ending with tokens in it; one that is far too
+
+// large for its use goes back.
