@@ -45,8 +45,11 @@ func TestExactAcrossProcesses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t)
 			job := childJob{
-				URL: server.URL(), Limit: c.limit, Offer: 3 * float64(c.limit.Tokens) / float64(c.processes),
-				Surges: c.surges, Size: c.size, FailMode: tiered.FailClosed,
+				URL: server.URL(),
+				Loads: []load{{
+					Policy: "api", FailMode: tiered.FailClosed, Limit: c.limit, Size: c.size,
+					Offer: 3 * float64(c.limit.Tokens) / float64(c.processes), Surges: c.surges,
+				}},
 			}
 			start := func(seed int) *child {
 				job.Seed = uint64(seed)
@@ -80,7 +83,7 @@ func TestExactAcrossProcesses(t *testing.T) {
 
 			var all []record
 			for _, ch := range children {
-				all = append(all, ch.records()...)
+				all = append(all, ch.records("api")...)
 			}
 			v := judge(all, c.limit)
 			t.Logf("%d requests of %d processes in %.1f s: %d admitted, an ideal bucket %d (%.2f %%); bucket looked at %d times",
@@ -145,7 +148,9 @@ func TestTheCheckerCanFail(t *testing.T) {
 	bucket := ideal.NewBucket(limit.Tokens, limit.Per, limit.Burst)
 	for at := int64(0); at < 5e9; at += int64(random.ExpFloat64() * 1e9 / 6000) {
 		// The decision falls somewhere within the call.
-		legal = append(legal, record{at - random.Int64N(1e6), at + random.Int64N(1e6), bucket.Take(at, 1)})
+		legal = append(legal, record{
+			before: at - random.Int64N(1e6), after: at + random.Int64N(1e6), allowed: bucket.Take(at, 1),
+		})
 	}
 	if v := judge(slices.Clone(legal), limit); v.worst.Over > v.tolerance {
 		t.Fatalf("an ideal bucket stands accused: %v", v.worst)
@@ -154,7 +159,7 @@ func TestTheCheckerCanFail(t *testing.T) {
 	var edge []record
 	for i := range int64(3000) {
 		at := max(0, i-499) * 500_000
-		edge = append(edge, record{at, at, true})
+		edge = append(edge, record{before: at, after: at, allowed: true})
 	}
 	if v := judge(slices.Clone(edge), limit); v.worst.Over > v.tolerance || v.worst.Over < -0.5 {
 		t.Fatalf("a stream at the edge: %v", v.worst)

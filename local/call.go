@@ -102,8 +102,9 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	hold := b.live(now)
 
 	if n := len(b.resets); n > 0 && c.Clock {
-		// A refund of two bursts lifts the level to its room from wherever it is: it is never below −Cap.
-		call.Hold, call.Ret, call.Refund, call.resets = hold, b.ledger.ret, 2*p.Cap, n
+		// This lifts the level to its room from wherever it is: never further below zero than a burst and a second's refill.
+		all := 2*p.Cap + int64(min(p.refill(time.Second), maxTokens)) + 1
+		call.Hold, call.Ret, call.Refund, call.resets = hold, b.ledger.ret, all, n
 		return call, true
 	}
 

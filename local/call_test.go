@@ -233,8 +233,8 @@ func TestResetFillsByARefund(t *testing.T) {
 		t.Fatal("not sent")
 	}
 	c := r.begin()
-	if c.Want != 0 || c.Refund != 200 || c.Hold != 10 || c.Direct {
-		t.Fatalf("%+v, want want 0, refund 2C, hold 10", c)
+	if c.Want != 0 || c.Refund != 301 || c.Hold != 10 || c.Direct {
+		t.Fatalf("%+v, want want 0, a refund of 2C, a second and one more, hold 10", c)
 	}
 	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
 	r.expect(w, Admitted)

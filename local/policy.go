@@ -44,6 +44,9 @@ const (
 	// minIdle is the shortest idle time after which a lease goes back: below it the calls cost more than parked tokens.
 	minIdle = 10 * time.Millisecond
 
+	// maxTokens is the most that any amount can be.
+	maxTokens = 1 << 40
+
 	// maxBackoff is the longest a key waits before it asks again after a failure: how soon an outage's end is noticed.
 	maxBackoff = time.Second
 )

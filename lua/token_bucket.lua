@@ -46,6 +46,7 @@ local WHOLE = 2 ^ 53           -- from here on doubles skip whole numbers
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
 local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds: what is stored are sums of these, and they must stay below 2^53
 local LONGEST_TTL_MS = 2 ^ 43  -- 279 years is for ever; Go clients and miniredis count it in 63 bits of nanoseconds
+local SECOND = 1000000
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH = 1, 2, 4, 8
 
@@ -199,14 +200,16 @@ else
 end
 if hold > r_out then level, flags = level - (hold - r_out), flags + ADOPTED end
 
--- 9. Escrow counts the hold. Refill that was lost while the caller could not reach the bucket pays its part of the debt;
--- the floor at -cap forgives the rest: a full bucket is never further away than 2 cap / rate.
+-- 9. Escrow counts the hold. Refill that was lost while the caller could not reach the bucket pays its part of the debt.
+-- The floor forgives the rest, so that a full bucket is never further away than 2 cap / rate + 1 s. It lies one second of
+-- refill below -cap, because so much may be admitted beside the bucket each time that it comes back: a breaker closes
+-- within a second. A floor at -cap would forgive that again and again while the server flaps.
 escrow = escrow + hold
-local room = cap - escrow
-level = max(min(level, room), -cap)
+local room, lowest = cap - escrow, -cap - min(floor(refill * SECOND / period), MOST)
+level = max(min(level, room), lowest)
 if epoch ~= born then seen = 0 end
 debt = max(owed, debt - floor(max(0, overflow - seen) / fleet))
-debt = min(debt, floor(level + cap))
+debt = min(debt, floor(level - lowest))
 level = level - debt
 -- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
 if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end

@@ -259,19 +259,25 @@ func (s *memoryStep) settle() {
 // charge is step 9: the debt, less what was lost to overflow meanwhile, and the refund. Debt becomes what was charged.
 func (s *memoryStep) charge() {
 	b := &s.bucket
-	room, capacity := float64(s.Cap-b.escrow), float64(s.Cap)
-	b.level = max(min(b.level, room), -capacity)
+	room, lowest := float64(s.Cap-b.escrow), s.lowest()
+	b.level = max(min(b.level, room), lowest)
 	if s.Epoch != b.born {
 		s.Seen = 0
 	}
 	paid := math.Floor(max(0, b.overflow-float64(s.Seen)) / float64(s.Fleet))
 	debt := max(float64(s.Owed), float64(s.Debt)-paid)
-	debt = min(debt, math.Floor(b.level+capacity))
+	debt = min(debt, math.Floor(b.level-lowest))
 	b.level -= debt
 	s.Debt = int64(debt)
 	if s.Deadline > 0 && s.Deadline <= s.server+s.TTL {
 		b.level = max(b.level, min(room, b.level+float64(s.Refund)))
 	}
+}
+
+// lowest is the floor of the level: below it, what is owed is forgiven.
+func (s *memoryStep) lowest() float64 {
+	perSecond := math.Floor(float64(s.Tokens) * 1e6 / float64(s.Period))
+	return -float64(s.Cap) - min(perSecond, float64(mostTokens))
 }
 
 // grantAndStore is steps 10 and 11.

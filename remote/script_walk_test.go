@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -309,10 +310,11 @@ func (w *walk) broken() string {
 	f := func(name string) float64 { x, _ := strconv.ParseFloat(s.fields[name], 64); return x }
 	level, capacity := f("l"), float64(e.call.Cap)
 	wrote := s.fields["t"] != "" && w.wrote()
-	if limit := max(capacity-f("o"), -capacity); wrote && level > limit+1e-6 {
+	lowest := -capacity - math.Floor(float64(e.call.Tokens)*1e6/float64(e.call.Period)) // a second of refill below −cap
+	if limit := max(capacity-f("o"), lowest); wrote && level > limit+1e-6 {
 		return fmt.Sprintf("level %v beside escrow %v, cap %v", level, f("o"), capacity)
 	}
-	if wrote && level < -capacity-1e-6 {
+	if wrote && level < lowest-1e-6 {
 		return fmt.Sprintf("level %v under cap %v", level, capacity)
 	}
 	var out, want, active, latest float64

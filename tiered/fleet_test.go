@@ -60,16 +60,12 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 				if f.down != nil {
 					wire.down = func() bool { return f.down(time.Since(start), i) }
 				}
-				random := rand.New(rand.NewPCG(seed, uint64(2000+i)))
-				var mu sync.Mutex
-				wire.lossy = func() bool {
-					mu.Lock()
-					defer mu.Unlock()
-					return random.Float64() < f.lossy
-				}
+				lost := dice(seed, uint64(2000+i))
+				wire.lossy = func() bool { return lost() < f.lossy }
 			}
 			wires[i] = wire
-			limiters[i] = limiter(t, wire, policy, &Options{Processes: f.known})
+			// Jitter with a seed, and arrivals that fall on no common nanosecond: a run repeats exactly.
+			limiters[i] = limiter(t, wire, policy, &Options{Processes: f.known, Random: dice(seed, uint64(3000+i))})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if f.loseReplies > 0 {
@@ -129,6 +125,17 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 	})
 	slices.SortFunc(offers, func(a, b offer) int { return int(a.at - b.at) })
 	return offers, calls
+}
+
+// dice returns random numbers in [0, 1) that repeat with their seed.
+func dice(seed, stream uint64) func() float64 {
+	random := rand.New(rand.NewPCG(seed, stream))
+	var mu sync.Mutex
+	return func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.Float64()
+	}
 }
 
 // judge compares a run with the ideal central bucket.

@@ -247,7 +247,7 @@ func (g *Group) Close(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		err = errors.Join(err, ctx.Err())
+		err = ctx.Err()
 	}
 	if err != nil {
 		return fmt.Errorf("tiered: not all leases were given back: %w", err)

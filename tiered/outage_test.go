@@ -91,6 +91,26 @@ func TestFlappingRedis(t *testing.T) {
 	}
 }
 
+// Few processes have large shares: what each admits in the second until its breaker closes is more than a burst, and must
+// not be forgiven by the floor of the bucket each time that Redis comes back.
+func TestFlappingRedisWithFewProcesses(t *testing.T) {
+	for _, processes := range []int{2, 4} {
+		f := fleetRun{
+			processes: processes, known: processes, limit: thousand, demand: 1.5, trip: 600 * time.Microsecond,
+			length: 100 * second,
+			down:   func(at time.Duration, _ int) bool { return at > 2*second && at/second%2 == 0 },
+		}
+		for seed := range uint64(3) {
+			offers, _ := f.run(t, seed)
+			all := worst(offers, f.limit, 0, f.length)
+			t.Logf("%d processes, flapping for 98 s: over %.0f", processes, all.Over)
+			if all.Over > 2*200 {
+				t.Errorf("%d processes: over-admission %v, want less than 2 bursts", processes, all)
+			}
+		}
+	}
+}
+
 func TestLostRepliesUnderOverload(t *testing.T) {
 	f := fleetRun{
 		processes: 10, known: 10, limit: thousand, demand: 3, trip: 600 * time.Microsecond, length: 30 * second, lossy: 0.05,
