@@ -23,7 +23,8 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Ef
 	defer b.mu.Unlock()
 	switch {
 	case from == FromShare:
-		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure)
+		// A call under way may have charged its part of the debt already: that is not given back.
+		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure-(b.call.Debt-b.call.sure))
 		return Effect{}
 	case b.closed:
 		b.ledger.burnt += n
@@ -37,14 +38,15 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Ef
 }
 
 // Owe charges n more tokens, at most one burst, for a request that turned out to cost more: the bucket may go below zero.
-func (b *Bucket) Owe(now time.Duration, n int64) Effect {
+// It reports false, and charges nothing, when this bucket is closed: look the key up again.
+func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return Effect{}
+		return Effect{}, false
 	}
 	n = min(n, b.policy.Cap)
 	b.debt.admitted += n
 	b.debt.sure += n
-	return b.next(now)
+	return b.next(now), true
 }

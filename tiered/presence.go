@@ -24,9 +24,10 @@ const (
 // fleet is the number of processes that share a node's limits: the most seen in the last minute of answered refreshes,
 // and at least Options.Processes. It rises at once, falls after a minute, and stays while nobody answers.
 type fleet struct {
-	mu    sync.Mutex
-	least int64
-	seen  []census // oldest first, falling: an entry goes when a later one is at least as large
+	mu      sync.Mutex
+	least   int64
+	seen    []census      // oldest first, falling: an entry goes when a later one is at least as large
+	learned time.Duration // the last answered refresh
 }
 
 type census struct {
@@ -38,6 +39,14 @@ type census struct {
 func (f *fleet) learn(now time.Duration, processes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Who is first to come back after a long outage sees nobody else. What was seen before counts on, as if there had been
+	// no silence, until the others are back.
+	if silence := now - f.learned; silence > fleetMemory-2*presencePeriod {
+		for i := range f.seen {
+			f.seen[i].at += silence
+		}
+	}
+	f.learned = now
 	for len(f.seen) > 0 && f.seen[len(f.seen)-1].processes <= processes {
 		f.seen = f.seen[:len(f.seen)-1]
 	}

@@ -59,7 +59,12 @@ func (r Reservation) Settle(actual int64) {
 	case excess > 0:
 		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen))
 	case excess < 0:
-		t.bucket.apply(now, t.bucket.Owe(now, -excess))
+		b := t.bucket
+		e, ok := b.Owe(now, -excess)
+		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
+			b = g.find(now, b.id())
+		}
+		b.apply(now, e)
 	}
 }
 

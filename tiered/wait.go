@@ -1,12 +1,22 @@
 package tiered
 
 import (
+	"container/list"
 	"context"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+const (
+	// lookAgain is the longest that a waiter sleeps: longer than a denial is believed (5 s and a sixteenth), so that Redis
+	// is asked again.
+	lookAgain = 5500 * time.Millisecond
+
+	// lookAgainAlone is the same while Redis does not answer: no call, unless a probe is due; it may be back, and full.
+	lookAgainAlone = time.Second
 )
 
 // Wait is WaitN for one token.
@@ -17,7 +27,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // when waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, alone, the share's), or Redis
 // does not answer and the policy fails closed.
 //
-// Nothing polls: a waiter sleeps until the reply to a call or until tokens can be there.
+// Nothing polls: a waiter sleeps until the reply to a call or until tokens can be there. But what others give back, a
+// Reset and the end of an outage announce themselves to nobody: the first in turn looks again after 5.5 s, alone after 1 s.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -40,7 +51,11 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		case d.Reason != Limited && d.Reason != ShareSpent, d.RetryAfter == math.MaxInt64:
 			return d.Err()
 		}
-		timer := time.NewTimer(d.RetryAfter)
+		pause := min(d.RetryAfter, lookAgain)
+		if d.Reason == ShareSpent {
+			pause = min(pause, lookAgainAlone)
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -53,7 +68,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 // turns lets those who wait for a key go one after the other: only the first asks.
 type turns struct {
 	mu   sync.Mutex
-	keys map[local.ID][]chan struct{} // those behind the first
+	keys map[local.ID]*list.List // of chan struct{}: those behind the first; nil while there was none
 }
 
 // enter waits for the turn, or for the end of ctx.
@@ -63,7 +78,7 @@ func (t *turns) enter(ctx context.Context, id local.ID) error {
 	}
 	t.mu.Lock()
 	if t.keys == nil {
-		t.keys = make(map[local.ID][]chan struct{})
+		t.keys = make(map[local.ID]*list.List)
 	}
 	behind, busy := t.keys[id]
 	if !busy {
@@ -71,8 +86,12 @@ func (t *turns) enter(ctx context.Context, id local.ID) error {
 		t.mu.Unlock()
 		return nil
 	}
+	if behind == nil {
+		behind = list.New()
+		t.keys[id] = behind
+	}
 	turn := make(chan struct{})
-	t.keys[id] = append(behind, turn)
+	place := behind.PushBack(turn)
 	t.mu.Unlock()
 	select {
 	case <-turn:
@@ -80,15 +99,14 @@ func (t *turns) enter(ctx context.Context, id local.ID) error {
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	for i, other := range t.keys[id] {
-		if other == turn {
-			t.keys[id] = append(t.keys[id][:i:i], t.keys[id][i+1:]...)
-			t.mu.Unlock()
-			return ctx.Err()
-		}
+	select {
+	case <-turn: // it came at the same moment: it passes on
+		t.mu.Unlock()
+		t.leave(id)
+	default:
+		behind.Remove(place) // thousands may leave at once, and all keys wait for this lock
+		t.mu.Unlock()
 	}
-	t.mu.Unlock()
-	t.leave(id) // the turn came at the same moment: it passes on
 	return ctx.Err()
 }
 
@@ -97,10 +115,9 @@ func (t *turns) leave(id local.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	behind := t.keys[id]
-	if len(behind) == 0 {
+	if behind == nil || behind.Len() == 0 {
 		delete(t.keys, id)
 		return
 	}
-	close(behind[0])
-	t.keys[id] = behind[1:]
+	close(behind.Remove(behind.Front()).(chan struct{}))
 }

@@ -1,0 +1,230 @@
+package tiered
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// vanishing is a process' way to the store that it can lose from one moment to the next, as by kill -9: its goroutines
+// live on here, but nobody hears of them.
+type vanishing struct {
+	*remote.Memory
+	gone *atomic.Bool
+}
+
+func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	if v.gone.Load() {
+		for i := range calls {
+			results[i] = remote.Result{Err: io.EOF}
+		}
+		return
+	}
+	v.Memory.Run(ctx, timeout, calls, results)
+}
+
+func (v vanishing) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+	if v.gone.Load() {
+		return remote.Census{}, io.EOF
+	}
+	return v.Memory.Presence(ctx, timeout, n, id, ttl)
+}
+
+// process is one of a fleet.
+type process struct {
+	*Limiter
+	gone *atomic.Bool
+}
+
+func startProcess(t *testing.T, m *remote.Memory) process {
+	t.Helper()
+	p := process{gone: new(atomic.Bool)}
+	l, err := New(vanishing{m, p.gone}, Policy{Name: "api", Limit: PerSecond(100)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Limiter = l
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return p
+}
+
+// size is the number that the process divides limits by.
+func (p process) size() int64 { return p.group.Stats().Nodes["memory"].Processes }
+
+// present counts the processes that a store knows, with a visitor that leaves again.
+func present(t *testing.T, m *remote.Memory) int64 {
+	t.Helper()
+	c, err := m.Presence(context.Background(), 0, m.Node(""), "visitor", presenceTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Presence(context.Background(), 0, m.Node(""), "visitor", 0); err != nil {
+		t.Fatal(err)
+	}
+	return c.Processes - 1
+}
+
+func TestFleetIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		var fleet []process
+		for range 50 {
+			fleet = append(fleet, startProcess(t, memory))
+			time.Sleep(37 * ms)
+		}
+		if n := present(t, memory); n != 50 {
+			t.Errorf("%d present, want 50 at once: none waits for its first period", n)
+		}
+		time.Sleep(2 * presencePeriod)
+		for i, p := range fleet {
+			if n := p.size(); n != 50 {
+				t.Errorf("process %d counts %d two periods after the last arrival, want 50", i, n)
+			}
+		}
+
+		// Twenty leave in peace, and are gone at once; but those who stay divide by fewer only when a minute is over.
+		for _, p := range fleet[:20] {
+			closeIn(t, p.Limiter, time.Second)
+		}
+		if n := present(t, memory); n != 30 {
+			t.Errorf("%d present after 20 of 50 left, want 30", n)
+		}
+		fleet = fleet[20:]
+		left := time.Now()
+		sizes := func(want int64) {
+			t.Helper()
+			for i, p := range fleet {
+				if n := p.size(); n != want {
+					t.Errorf("%v later: process %d counts %d, want %d", time.Since(left), i, n, want)
+				}
+			}
+		}
+		time.Sleep(50 * time.Second)
+		sizes(50)
+		time.Sleep(10*time.Second + 2*presencePeriod)
+		sizes(30)
+
+		// Ten are killed: they count until their entries are over, and no longer.
+		var dead []process
+		dead, fleet = fleet[:10], fleet[10:]
+		for _, p := range dead {
+			p.gone.Store(true)
+		}
+		left = time.Now()
+		time.Sleep(presenceTTL - presencePeriod - 10*ms)
+		if n := present(t, memory); n != 30 {
+			t.Errorf("%d present %v after the end of 10 of 30: a slow process would be counted out", n, time.Since(left))
+		}
+		time.Sleep(presencePeriod + 20*ms)
+		if n := present(t, memory); n != 20 {
+			t.Errorf("%d present %v after the end of 10 of 30, want 20", n, time.Since(left))
+		}
+		sizes(30)
+		time.Sleep(time.Minute + presencePeriod)
+		sizes(20)
+
+		// One more: it counts for all others within a period.
+		late := startProcess(t, memory)
+		left = time.Now()
+		time.Sleep(presencePeriod)
+		fleet = append(fleet, late)
+		sizes(21)
+		for _, p := range append(fleet, dead...) {
+			closeIn(t, p.Limiter, 30*time.Second)
+		}
+		if n := present(t, memory); n != 0 {
+			t.Errorf("%d present when all have left", n)
+		}
+	})
+}
+
+// While nobody answers the last number counts, however long that takes: a smaller one would let each admit more alone.
+func TestFleetStaysWhilePresenceCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		var fleet []process
+		for range 8 {
+			fleet = append(fleet, startProcess(t, memory))
+		}
+		time.Sleep(2 * presencePeriod)
+		memory.Fail(io.EOF)
+		time.Sleep(10 * time.Minute)
+		alone := 0
+		for _, p := range fleet {
+			if n := p.size(); n != 8 {
+				t.Errorf("%d processes after ten minutes of silence, want 8", n)
+			}
+			for p.Allow(t.Context(), "k").Allowed {
+				alone++
+			}
+		}
+		if alone != 8*12 { // ⌊100/8⌋ each
+			t.Errorf("%d admitted alone, want 96", alone)
+		}
+		// Back again: all entries are over, and the first to come sees itself only. Once it took itself for the only one.
+		memory.Fail(nil)
+		for range 90 {
+			time.Sleep(time.Second)
+			for _, p := range fleet {
+				if n := p.size(); n != 8 {
+					t.Fatalf("%d processes after the outage, want 8", n)
+				}
+			}
+		}
+		for _, p := range fleet {
+			closeIn(t, p.Limiter, 5*time.Second)
+		}
+	})
+}
+
+func TestProcessesIsTheFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)}, &Options{Processes: 5})
+		p := process{Limiter: l}
+		for range 10 {
+			if n := p.size(); n != 5 {
+				t.Fatalf("%d, want 5", n)
+			}
+			time.Sleep(presencePeriod)
+		}
+		var others []process
+		for range 6 {
+			others = append(others, startProcess(t, store.Memory))
+		}
+		time.Sleep(2 * presencePeriod)
+		if n := p.size(); n != 7 {
+			t.Errorf("%d, want 7", n)
+		}
+		for _, o := range others {
+			closeIn(t, o.Limiter, time.Second)
+		}
+	})
+}
+
+// An idle process finds out that Redis is back by its presence alone, and that costs one call a period.
+func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		silence(t, store, l)
+		store.loseRequests.Store(false)
+		calls := store.calls.Load()
+		time.Sleep(2 * presencePeriod)
+		if s := l.group.Stats().Nodes["memory"]; s.Breaker != "closed" {
+			t.Errorf("%+v two periods after Redis came back", s)
+		}
+		if n := store.calls.Load() - calls; n > 2 {
+			t.Errorf("%d calls of an idle process", n)
+		}
+	})
+}

@@ -1,0 +1,363 @@
+package tiered
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// diary writes down what the hooks are told. They come one after the other: it needs no lock, and the race detector
+// would tell.
+type diary struct {
+	lines  []string
+	states []StateEvent
+	leases []LeaseEvent
+	errors []ErrorEvent
+}
+
+func (d *diary) trace() *Trace {
+	return &Trace{
+		Decision: func(x Decision) { d.lines = append(d.lines, x.Reason.String()) },
+		Lease: func(x LeaseEvent) {
+			d.lines = append(d.lines, "lease")
+			d.leases = append(d.leases, x)
+		},
+		State: func(x StateEvent) {
+			d.lines = append(d.lines, x.From+"→"+x.To)
+			d.states = append(d.states, x)
+		},
+		Error: func(x ErrorEvent) {
+			d.lines = append(d.lines, "error")
+			d.errors = append(d.errors, x)
+		},
+	}
+}
+
+// logged is a Logger that writes into a buffer.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(l.text.String(), "\n"), "\n")
+}
+
+func (l *logged) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func TestTraceTellsWhatHappensInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(3), FailMode: FailClosed}, &Options{Trace: d.trace()})
+		time.Sleep(10 * ms)
+		for range 4 {
+			l.Allow(t.Context(), "k")
+		}
+		l.AllowN(t.Context(), "k", 9)
+		l.Allow(t.Context(), "")
+		store.Fail(io.EOF)
+		l.Allow(t.Context(), "other")
+		time.Sleep(100 * ms)
+		synctest.Wait()
+		got := strings.Join(d.lines, ", ")
+		if want := "lease, granted, lease, granted, lease, granted, lease, limited, exceeds burst, invalid key, error, unavailable"; got != want {
+			t.Errorf("have %s\nwant %s", got, want)
+		}
+		first, last := d.leases[0], d.leases[3]
+		if first != (LeaseEvent{Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1, RoundTrip: ms}) {
+			t.Errorf("%+v", first)
+		}
+		if last.Granted != 0 || last.Asked != 1 {
+			t.Errorf("%+v", last)
+		}
+		if e := d.errors[0]; e.Node != "memory" || e.Policy != "api" || e.Key != "other" || !errors.Is(e.Err, io.EOF) {
+			t.Errorf("%+v", e)
+		}
+		store.Fail(nil)
+	})
+}
+
+func TestTraceTellsOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, &Options{Trace: &Trace{Lease: d.trace().Lease}})
+		leased(t, l)
+		time.Sleep(2 * time.Second) // it goes home
+		synctest.Wait()
+		var granted, returned, held int64
+		for _, e := range d.leases {
+			granted += e.Granted
+			returned += e.Returned
+			held = max(held, e.Held)
+		}
+		s := l.group.Stats().Policies["api"]
+		if granted != s.Granted || returned != s.Returned || returned == 0 || held == 0 {
+			t.Errorf("granted %d, returned %d, held up to %d: %+v", granted, returned, held, s)
+		}
+		silence(t, store, l)
+		l.AllowN(t.Context(), "k", 7)
+		store.loseRequests.Store(false)
+		time.Sleep(5 * time.Second)
+		l.Allow(t.Context(), "k")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !slices.ContainsFunc(d.leases, func(e LeaseEvent) bool { return e.Key == "k" && e.Settled == 7 && !e.Direct }) {
+			t.Errorf("no event tells of the 7 that were admitted alone: %+v", d.leases[len(d.leases)-3:])
+		}
+	})
+}
+
+func TestTraceAndLogOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		var log logged
+		const secret = "user@example.com"
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Trace: d.trace(), Logger: log.logger()})
+		ask := func(d time.Duration) {
+			for range d / (50 * ms) {
+				l.Allow(t.Context(), secret)
+				l.Peek(t.Context(), secret)
+				time.Sleep(30 * ms)
+			}
+		}
+		ask(time.Second)
+		store.loseRequests.Store(true)
+		ask(5 * time.Second)
+		store.loseRequests.Store(false)
+		ask(3 * time.Second)
+		synctest.Wait()
+		states := d.states
+		if len(states) < 4 || states[0].From != "closed" || states[0].To != "open" || states[0].Err == nil {
+			t.Fatalf("%+v", states)
+		}
+		for i, e := range states[1:] {
+			if e.From != states[i].To || e.Node != "memory" {
+				t.Errorf("%+v follows %+v", e, states[i])
+			}
+			switch e.From + "→" + e.To {
+			case "open→probing", "probing→closed":
+				if e.Err != nil {
+					t.Errorf("%+v: nothing opened", e)
+				}
+			case "probing→open":
+				if e.Err == nil {
+					t.Errorf("%+v: what opened it?", e)
+				}
+			default:
+				t.Errorf("%+v", e)
+			}
+		}
+		if last := states[len(states)-1]; last.From != "probing" || last.To != "closed" {
+			t.Errorf("%+v is the last", last)
+		}
+		if len(d.errors) == 0 {
+			t.Error("no call failed")
+		}
+		lines := log.lines()
+		if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[1], "level=INFO") {
+			t.Errorf("want a line at the opening and one at the closing:\n%s", strings.Join(lines, "\n"))
+		}
+		for _, line := range lines {
+			if strings.Contains(line, secret) || strings.Contains(line, "example") {
+				t.Errorf("a line with the key: %s", line)
+			}
+		}
+	})
+}
+
+// Refusals, by the limit and by the store, are for the hooks and the figures.
+func TestNoLinePerRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, &Options{Logger: log.logger()})
+		time.Sleep(10 * ms)
+		for range 100 {
+			l.Allow(t.Context(), "bad")
+			l.Allow(t.Context(), "good")
+			l.AllowN(t.Context(), "good", 100)
+			time.Sleep(time.Second)
+		}
+		if lines := log.lines(); len(lines) != 1 || lines[0] != "" {
+			t.Errorf("%q", lines)
+		}
+	})
+}
+
+// A hook that blocks costs decisions no time: what it does not keep up with is dropped, and counted.
+func TestSlowHookHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		told := 0
+		store := newDistant(ms)
+		var log logged
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1_000_000)}, &Options{
+			Logger: log.logger(),
+			Trace:  &Trace{Decision: func(Decision) { <-release; told++ }},
+		})
+		leased(t, l)
+		synctest.Wait()
+		start := time.Now()
+		for range 5 * traceQueue {
+			l.Allow(t.Context(), "k")
+			l.AllowN(t.Context(), "k", 0)
+		}
+		if d := time.Since(start); d > 100*ms { // some of them asked Redis
+			t.Errorf("%v for decisions of a lease", d)
+		}
+		start = time.Now()
+		for range 100 {
+			l.AllowN(t.Context(), "k", 0)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("waited %v for a hook", d)
+		}
+		// The breaker's changes and the log have the same queue: they hold nobody up either.
+		store.loseRequests.Store(true)
+		for range 10 {
+			start = time.Now()
+			l.Allow(t.Context(), "other")
+			if d := time.Since(start); d > DefaultBudget {
+				t.Errorf("waited %v", d)
+			}
+			time.Sleep(100 * ms)
+		}
+		store.loseRequests.Store(false)
+		dropped := l.group.Stats().TraceDropped
+		if dropped < 9*traceQueue {
+			t.Errorf("%d dropped", dropped)
+		}
+		close(release)
+		synctest.Wait()
+		if told != traceQueue+1 { // those in the queue, and the one that was being told
+			t.Errorf("%d told, want %d", told, traceQueue+1)
+		}
+		before := told
+		l.AllowN(t.Context(), "k", 0)
+		synctest.Wait()
+		if told != before+1 || l.group.Stats().TraceDropped != dropped {
+			t.Errorf("%d told, %d dropped", told-before, l.group.Stats().TraceDropped-dropped)
+		}
+	})
+}
+
+func TestHookThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		var told []int64
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerDay(10)}, &Options{
+			Logger: log.logger(),
+			Trace: &Trace{
+				Decision: func(d Decision) {
+					if d.Remaining == 8 {
+						panic(fmt.Sprint("at ", d.Remaining))
+					}
+					told = append(told, d.Remaining)
+				},
+				Lease: func(LeaseEvent) { panic(io.EOF) },
+			},
+		})
+		for range 4 {
+			l.Allow(t.Context(), "k")
+			synctest.Wait()
+		}
+		if !slices.Equal(told, []int64{9, 7, 6}) {
+			t.Errorf("%v", told)
+		}
+		lines := log.lines()
+		if len(lines) != 5 { // one decision, four calls
+			t.Fatalf("%q", lines)
+		}
+		for _, line := range lines {
+			if !strings.Contains(line, "level=ERROR") || !strings.Contains(line, "at 8") && !strings.Contains(line, "EOF") {
+				t.Errorf("%s", line)
+			}
+		}
+	})
+}
+
+func TestNoHooks(t *testing.T) {
+	for _, trace := range []*Trace{nil, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Trace: trace})
+			l.Allow(t.Context(), "k")
+			silence(t, store, l)
+			store.loseRequests.Store(false)
+			time.Sleep(3 * time.Second)
+			want(t, l.Allow(t.Context(), "k"), Granted)
+			if n := l.group.Stats().TraceDropped; n != 0 {
+				t.Errorf("%d dropped", n)
+			}
+		})
+	}
+}
+
+// What happened before Close is told, and after it decisions go on, without hooks.
+func TestTraceEndsWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		l, err := New(newDistant(ms), Policy{Name: "api", Limit: PerHour(1_000_000)}, &Options{
+			Trace: &Trace{Decision: func(Decision) { time.Sleep(ms); told++ }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		for range 500 {
+			l.AllowN(context.Background(), "k", 0)
+		}
+		closeIn(t, l, time.Second)
+		if told != 500 {
+			t.Errorf("%d told, want 500", told)
+		}
+		for range 3 * traceQueue {
+			l.Allow(context.Background(), "k")
+		}
+		time.Sleep(time.Second)
+		if told != 500 {
+			t.Errorf("%d told after Close", told-500)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // a hook that does not come back: Close says so, and goes on
+		release := make(chan struct{})
+		l, err := New(newDistant(ms), Policy{Name: "api", Limit: PerSecond(10)}, &Options{
+			Trace: &Trace{Decision: func(Decision) { <-release }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Allow(context.Background(), "k")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := l.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		close(release)
+	})
+}

@@ -1,0 +1,516 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// queue is those who wait for a key, in the order of their arrival.
+type queue struct {
+	t    *testing.T
+	l    *Limiter
+	all  sync.WaitGroup
+	mu   sync.Mutex
+	done []waited
+}
+
+// waited is how a wait ended.
+type waited struct {
+	who int
+	at  time.Duration // since the bubble began
+	err error
+}
+
+// join lets one more wait for n tokens, behind all that wait already.
+func (q *queue) join(ctx context.Context, who int, key string, n int64) {
+	q.all.Go(func() {
+		err := q.l.WaitN(ctx, key, n)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.done = append(q.done, waited{who, q.l.group.now(), err})
+	})
+	synctest.Wait()
+}
+
+// ended returns those who do not wait any more.
+func (q *queue) ended() []waited {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.done)
+}
+
+// granted checks that all of them were, in order.
+func (q *queue) granted() {
+	q.t.Helper()
+	for i, w := range q.ended() {
+		if w.err != nil || w.who != i {
+			q.t.Fatalf("number %d to end was number %d to come, at %v: %v", i, w.who, w.at, w.err)
+		}
+	}
+}
+
+// noTurns checks that nothing is left of those who waited.
+func noTurns(t *testing.T, g *Group) {
+	t.Helper()
+	g.turns.mu.Lock()
+	defer g.turns.mu.Unlock()
+	if n := len(g.turns.keys); n > 0 {
+		t.Errorf("%d keys are waited for, and nobody waits", n)
+	}
+}
+
+// level reports what a store has of a key, and takes nothing.
+func level(t *testing.T, m *remote.Memory, l *Limiter, key string) int64 {
+	t.Helper()
+	var r [1]remote.Result
+	m.Run(context.Background(), 0, []remote.Call{l.call(m.Key(l.policy.Name, l.id(key).Key))}, r[:])
+	if r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	return r[0].Reply.Level
+}
+
+func TestWaitEndsWhenTheTokenComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10).WithBurst(1)}, nil)
+		q := &queue{t: t, l: l}
+		for i := range 20 {
+			q.join(t.Context(), i, "k", 1)
+		}
+		q.all.Wait()
+		q.granted()
+		for _, w := range q.ended() {
+			// The first takes a round trip, each later one comes 100 ms after the one before, and asks for it.
+			if late := w.at - time.Duration(w.who)*100*ms; late < 0 || late > 3*ms {
+				t.Errorf("number %d went at %v", w.who, w.at)
+			}
+		}
+		noTurns(t, l.group)
+	})
+}
+
+func TestWaitersOfAKeyGoInTurn(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit Limit
+		n     int
+		cost  func(*rand.Rand) int64
+	}{
+		{"by direct takes", PerSecond(10).WithBurst(10), 30, func(r *rand.Rand) int64 { return 1 + r.Int64N(10) }},
+		{"by leases", PerSecond(1000).WithBurst(200), 400, func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }},
+		{"dear and cheap", PerSecond(100).WithBurst(100), 40, func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: c.limit}, nil)
+				random := rand.New(rand.NewPCG(1, 2))
+				q := &queue{t: t, l: l}
+				var total int64
+				for i := range c.n {
+					n := c.cost(random)
+					total += n
+					q.join(t.Context(), i, "k", n)
+				}
+				q.all.Wait()
+				q.granted()
+				last := q.ended()[c.n-1].at
+				best := time.Duration(float64(total-c.limit.burst()) * c.limit.nanosPerToken())
+				t.Logf("%d tokens in %v, an ideal bucket has them in %v", total, last, best)
+				if last < best || last > best+best/20+100*ms {
+					t.Errorf("%d tokens took %v, an ideal bucket has them in %v", total, last, best)
+				}
+				noTurns(t, l.group)
+			})
+		})
+	}
+}
+
+// A wait that is called off has taken nothing, at whatever stage it was, and those behind it do not notice.
+func TestCanceledWaitTakesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before int64         // taken before
+		n      int64         // waited for by the one who gives up
+		second bool          // who stands behind somebody else
+		after  time.Duration // before it gives up
+		left   int64
+	}{
+		{"before", 0, 4, false, 0, 10},
+		{"in the queue", 10, 1, true, 300 * ms, 0},
+		{"asleep until tokens come", 8, 4, false, 300 * ms, 2},
+		{"while the call is on its way", 0, 4, false, 3 * ms, 10},
+		{"while the reply is on its way", 0, 4, false, 7 * ms, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newDistant(10 * ms)
+				l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+				time.Sleep(20 * ms)
+				if c.before > 0 {
+					want(t, l.AllowN(t.Context(), "k", c.before), Granted)
+				}
+				others, leave := context.WithCancel(t.Context())
+				q := &queue{t: t, l: l}
+				if c.second {
+					q.join(others, 1, "k", 1)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				if c.after == 0 {
+					cancel()
+				}
+				q.join(ctx, 2, "k", c.n)
+				q.join(others, 3, "k", 10)
+				time.Sleep(c.after)
+				if !c.second && c.after > 0 && len(q.ended()) > 0 {
+					t.Fatalf("%v: this is not the stage that was meant", q.ended())
+				}
+				given := l.group.now()
+				cancel()
+				synctest.Wait()
+				if done := q.ended(); len(done) != 1 || done[0].who != 2 || done[0].err != context.Canceled || c.after > 0 && done[0].at != given { //nolint:errorlint // that very value
+					t.Fatalf("%+v, want number 2 to end at %v with ctx.Err()", done, given)
+				}
+				leave()
+				q.all.Wait()
+				time.Sleep(DefaultTimeout + 20*ms) // what was granted to nobody is back by then
+				if got := level(t, store.Memory, l, "k"); got != c.left {
+					t.Errorf("%d tokens left, want %d", got, c.left)
+				}
+				if s := l.group.Stats().Policies["api"]; s.Spent != c.before {
+					t.Errorf("%d spent, want %d", s.Spent, c.before)
+				}
+				noTurns(t, l.group)
+				books(t, l.group)
+			})
+		})
+	}
+}
+
+// The turn comes at the very moment at which its owner gives up: it passes on.
+func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000).WithBurst(1000)}, nil)
+		for range 200 {
+			first, leaveFirst := context.WithCancel(t.Context())
+			second, leaveSecond := context.WithCancel(t.Context())
+			l.group.turns.enter(first, l.id("k")) //nolint:errcheck // nobody is there
+			q := &queue{t: t, l: l}
+			q.join(second, 0, "k", 1)
+			q.join(t.Context(), 1, "k", 1)
+			go leaveSecond()
+			l.group.turns.leave(l.id("k"))
+			q.all.Wait()
+			leaveFirst()
+			if done := q.ended(); len(done) != 2 {
+				t.Fatal(done)
+			}
+		}
+		noTurns(t, l.group)
+	})
+}
+
+func TestWaitEndsWithItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(1)}, nil)
+		want(t, l.Allow(t.Context(), "k"), Granted)
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := l.Wait(ctx, "k"); err != context.DeadlineExceeded || time.Since(start) != 7*time.Second { //nolint:errorlint // that very value
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		//lint:ignore SA1012 a nil context is bad input, and gets an answer
+		if err := l.Wait(nil, "other"); err != nil { //nolint:staticcheck // see above
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
+		time.Sleep(10 * ms)
+		start := time.Now()
+		for _, c := range []struct {
+			key    string
+			n      int64
+			reason Reason
+			is     error
+		}{
+			{"", 1, InvalidKey, ErrInvalid},
+			{strings.Repeat("k", MaxKeyLength+1), 1, InvalidKey, ErrInvalid},
+			{"k", 0, InvalidCost, ErrInvalid},
+			{"k", -1, InvalidCost, ErrInvalid},
+			{"k", math.MinInt64, InvalidCost, ErrInvalid},
+			{"k", 11, ExceedsBurst, ErrExceedsBurst},
+			{"k", math.MaxInt64, ExceedsBurst, ErrExceedsBurst},
+		} {
+			var limited *LimitedError
+			if err := l.WaitN(t.Context(), c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) || limited.Decision.Reason != c.reason {
+				t.Errorf("key of %d bytes, cost %d: %v", len(c.key), c.n, err)
+			}
+		}
+		if time.Since(start) != 0 || store.calls.Load() != 0 {
+			t.Errorf("%v and %d calls", time.Since(start), store.calls.Load())
+		}
+		noTurns(t, l.group)
+	})
+}
+
+// silence cuts Redis off until the breaker is open, at the cost of requests of a key of their own.
+func silence(t *testing.T, store *distant, l *Limiter) {
+	t.Helper()
+	store.loseRequests.Store(true)
+	for i := 0; l.group.Stats().Nodes["memory"].Breaker != "open"; i++ {
+		if i > 100 {
+			t.Fatal("the breaker stays closed")
+		}
+		l.Allow(context.Background(), "silence")
+		time.Sleep(100 * ms)
+	}
+}
+
+func TestWaitDuringAnOutage(t *testing.T) {
+	wait := func(t *testing.T, l *Limiter, key string, n int64) (time.Duration, error) {
+		start := time.Now()
+		err := l.WaitN(t.Context(), key, n)
+		return time.Since(start), err
+	}
+	t.Run("fail-closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
+			store.loseRequests.Store(true)
+			if d, err := wait(t, l, "k", 1); d > DefaultBudget || !errors.Is(err, ErrUnavailable) {
+				t.Errorf("nobody knows yet: %v after %v, want the budget at most", err, d)
+			}
+			silence(t, store, l)
+			var limited *LimitedError
+			if d, err := wait(t, l, "k", 1); d != 0 || !errors.As(err, &limited) || limited.Decision.Reason != Unavailable {
+				t.Errorf("%v after %v, want to be refused at once", err, d)
+			}
+			store.loseRequests.Store(false)
+			noTurns(t, l.group)
+		})
+	})
+	t.Run("fail-local", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Processes: 2})
+			silence(t, store, l)
+			q := &queue{t: t, l: l} // the share is 5, and 5 per second
+			start := l.group.now()
+			for i := range 15 {
+				q.join(t.Context(), i, "k", 1)
+			}
+			q.all.Wait()
+			q.granted()
+			for i, w := range q.ended() {
+				if d := w.at - start - time.Duration(max(i-4, 0))*200*ms; d < 0 || d > ms {
+					t.Errorf("number %d went after %v", i, w.at-start)
+				}
+			}
+			if s := l.group.Stats().Policies["api"]; s.Shared < 15 {
+				t.Errorf("%+v: this shows nothing", s)
+			}
+			var limited *LimitedError
+			if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) || limited.Decision.Reason != ShareSpent {
+				t.Errorf("more than the share's burst: %v after %v, want to be refused at once", err, d)
+			}
+			store.loseRequests.Store(false)
+		})
+	})
+	t.Run("fail-open", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailOpen}, nil)
+			silence(t, store, l)
+			for range 50 {
+				if d, err := wait(t, l, "k", 10); d != 0 || err != nil {
+					t.Fatalf("%v after %v", err, d)
+				}
+			}
+			store.loseRequests.Store(false)
+		})
+	})
+}
+
+// A waiter whose share brings a token in 100 s slept through the end of the outage, and so did all behind it.
+func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(6)}, &Options{Processes: 10})
+		silence(t, store, l)
+		if d := l.Allow(t.Context(), "k"); d.Reason != Shared {
+			t.Fatalf("%+v", d)
+		}
+		q := &queue{t: t, l: l}
+		for i := range 3 {
+			q.join(t.Context(), i, "k", 1)
+		}
+		time.Sleep(5 * time.Second)
+		if done := q.ended(); len(done) > 0 {
+			t.Fatalf("%v: this shows nothing", done)
+		}
+		store.loseRequests.Store(false)
+		start := time.Now()
+		q.all.Wait()
+		q.granted()
+		// A probe that just failed, an open time of 1 s at most, a look that is the probe, and the look after it.
+		if d := time.Since(start); d > 3*time.Second+100*ms {
+			t.Errorf("waited %v after the end of the outage for tokens that were there", d)
+		}
+	})
+}
+
+// What another process gives back, and a Reset, are noticed within some 5 s, by those who wait as by those who ask.
+func TestWaitNoticesTokensThatCameBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		a := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+		b := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+		r := a.Reserve(t.Context(), "k", 10)
+		want(t, r.Decision, Granted)
+		q := &queue{t: t, l: b}
+		for i := range 3 {
+			q.join(t.Context(), i, "k", 1)
+		}
+		time.Sleep(10 * time.Second)
+		if len(q.ended()) > 0 {
+			t.Fatal(q.ended())
+		}
+		start := time.Now()
+		r.Cancel()
+		q.all.Wait()
+		q.granted()
+		if d := time.Since(start); d > lookAgain+10*ms {
+			t.Errorf("waited %v for tokens that were there", d)
+		}
+	})
+}
+
+func TestWaitersDoNotPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		q := &queue{t: t, l: l}
+		for i := range 50 {
+			q.join(ctx, i, "k", 1)
+		}
+		time.Sleep(10*time.Second + 500*ms)
+		q.granted()
+		if n := len(q.ended()); n != 11 {
+			t.Errorf("%d went, want 11", n)
+		}
+		// Each token is asked for twice: once too early, to learn when, and once when it is there.
+		if n := store.calls.Load(); n > 2*11+2 {
+			t.Errorf("%d calls for 11 tokens: somebody polls", n)
+		}
+		cancel()
+		q.all.Wait()
+		for _, w := range q.ended()[11:] {
+			if w.err != context.Canceled { //nolint:errorlint // that very value
+				t.Fatal(w)
+			}
+		}
+		noTurns(t, l.group)
+	})
+}
+
+func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		g, err := NewGroup(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		day, err := g.Limiter(Policy{Name: "day", Limit: PerDay(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hour, err := g.Limiter(Policy{Name: "hour", Limit: PerHour(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		q := &queue{t: t, l: day}
+		for i := range 5 {
+			q.join(ctx, i, "k", 1)
+		}
+		time.Sleep(100 * ms)
+		for _, c := range []struct {
+			l   *Limiter
+			key string
+		}{{day, "other"}, {hour, "k"}} {
+			start := time.Now()
+			if err := c.l.Wait(ctx, c.key); err != nil || time.Since(start) > 2*ms {
+				t.Errorf("key %s of policy %s: %v after %v", c.key, c.l.policy.Name, err, time.Since(start))
+			}
+		}
+		cancel()
+		q.all.Wait()
+		noTurns(t, g)
+		if err := g.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Waiters come and give up at random: who stays goes in turn, who left took nothing, and nobody is forgotten.
+func TestWaitersComeAndGo(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(2 * ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100).WithBurst(20)}, nil)
+			random := rand.New(rand.NewPCG(seed, 7))
+			q := &queue{t: t, l: l}
+			costs := make([]int64, 300)
+			for i := range costs {
+				costs[i] = 1 + random.Int64N(5)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(2*time.Second))))
+				defer cancel()
+				q.join(ctx, i, "k", costs[i])
+				time.Sleep(time.Duration(random.Int64N(int64(20 * ms))))
+			}
+			q.all.Wait()
+			taken, last, went := int64(0), -1, 0
+			var end time.Duration
+			for _, w := range q.ended() {
+				switch {
+				case w.err == nil:
+					if w.who < last {
+						t.Fatalf("seed %d: number %d went after number %d", seed, w.who, last)
+					}
+					last, end = w.who, w.at
+					taken += costs[w.who]
+					went++
+				case w.err != context.DeadlineExceeded: //nolint:errorlint // that very value
+					t.Fatalf("seed %d: %+v", seed, w)
+				}
+			}
+			if went < 50 || went > 250 {
+				t.Fatalf("seed %d: %d of 300 went: this shows nothing", seed, went)
+			}
+			if bound := 20 + 100*end.Seconds() + 1e-3; float64(taken) > bound || float64(taken) < 0.9*bound {
+				t.Errorf("seed %d: %d taken, an ideal bucket has %.0f", seed, taken, bound)
+			}
+			if s := l.group.Stats().Policies["api"]; s.Spent != taken {
+				t.Errorf("seed %d: %d spent by the books, %d taken", seed, s.Spent, taken)
+			}
+			noTurns(t, l.group)
+			books(t, l.group)
+		})
+	}
+}
