@@ -7,7 +7,7 @@ RACECOUNT ?= 3
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench exact steady redis
+.PHONY: help demo check test race fuzz bench exact steady outage redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ exact: redis ## the bound: many processes, one limit, never more than burst + ra
 
 steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load
 	go test -count=1 -v -run 'TestSteady' .
+
+outage: redis ## real outages: Redis frozen, killed, never there, flapping; the three fail modes
+	go test -count=1 -v -run 'TestOutageOnRedis|TestFlappingOnRedis' .
 
 redis: # makes sure that there is a redis-server to start
 	@sh scripts/install-redis.sh

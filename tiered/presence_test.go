@@ -84,7 +84,7 @@ func TestFleetIsCounted(t *testing.T) {
 		if n := present(t, memory); n != 50 {
 			t.Errorf("%d present, want 50 at once: none waits for its first period", n)
 		}
-		time.Sleep(2 * presencePeriod)
+		time.Sleep(6 * time.Second)
 		for i, p := range fleet {
 			if n := p.size(); n != 50 {
 				t.Errorf("process %d counts %d two periods after the last arrival, want 50", i, n)
@@ -110,7 +110,7 @@ func TestFleetIsCounted(t *testing.T) {
 		}
 		time.Sleep(50 * time.Second)
 		sizes(50)
-		time.Sleep(10*time.Second + 2*presencePeriod)
+		time.Sleep(10*time.Second + 6*time.Second)
 		sizes(30)
 
 		// Ten are killed: they count until their entries are over, and no longer.
@@ -120,22 +120,22 @@ func TestFleetIsCounted(t *testing.T) {
 			p.gone.Store(true)
 		}
 		left = time.Now()
-		time.Sleep(presenceTTL - presencePeriod - 10*ms)
+		time.Sleep(6900 * ms)
 		if n := present(t, memory); n != 30 {
 			t.Errorf("%d present %v after the end of 10 of 30: a slow process would be counted out", n, time.Since(left))
 		}
-		time.Sleep(presencePeriod + 20*ms)
+		time.Sleep(3120 * ms)
 		if n := present(t, memory); n != 20 {
 			t.Errorf("%d present %v after the end of 10 of 30, want 20", n, time.Since(left))
 		}
 		sizes(30)
-		time.Sleep(time.Minute + presencePeriod)
+		time.Sleep(time.Minute + 3*time.Second)
 		sizes(20)
 
 		// One more: it counts for all others within a period.
 		late := startProcess(t, memory)
 		left = time.Now()
-		time.Sleep(presencePeriod)
+		time.Sleep(3 * time.Second)
 		fleet = append(fleet, late)
 		sizes(21)
 		for _, p := range append(fleet, dead...) {
@@ -155,7 +155,7 @@ func TestFleetStaysWhilePresenceCannotBeRead(t *testing.T) {
 		for range 8 {
 			fleet = append(fleet, startProcess(t, memory))
 		}
-		time.Sleep(2 * presencePeriod)
+		time.Sleep(6 * time.Second)
 		memory.Fail(io.EOF)
 		time.Sleep(10 * time.Minute)
 		alone := 0
@@ -201,7 +201,7 @@ func TestProcessesIsTheFloor(t *testing.T) {
 		for range 6 {
 			others = append(others, startProcess(t, store.Memory))
 		}
-		time.Sleep(2 * presencePeriod)
+		time.Sleep(6 * time.Second)
 		if n := p.size(); n != 7 {
 			t.Errorf("%d, want 7", n)
 		}
@@ -219,7 +219,7 @@ func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 		silence(t, store, l)
 		store.loseRequests.Store(false)
 		calls := store.calls.Load()
-		time.Sleep(2 * presencePeriod)
+		time.Sleep(6 * time.Second)
 		if s := l.group.Stats().Nodes["memory"]; s.Breaker != "closed" {
 			t.Errorf("%+v two periods after Redis came back", s)
 		}

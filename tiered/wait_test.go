@@ -241,6 +241,11 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
+		if err := l.group.turns.enter(t.Context(), l.id("k")); err != nil { // somebody waits already
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		start := time.Now()
 		for _, c := range []struct {
 			key    string
@@ -257,13 +262,14 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 			{"k", math.MaxInt64, ExceedsBurst, ErrExceedsBurst},
 		} {
 			var limited *LimitedError
-			if err := l.WaitN(t.Context(), c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) || limited.Decision.Reason != c.reason {
+			if err := l.WaitN(ctx, c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) || limited.Decision.Reason != c.reason {
 				t.Errorf("key of %d bytes, cost %d: %v", len(c.key), c.n, err)
 			}
 		}
 		if time.Since(start) != 0 || store.calls.Load() != 0 {
 			t.Errorf("%v and %d calls", time.Since(start), store.calls.Load())
 		}
+		l.group.turns.leave(l.id("k"))
 		noTurns(t, l.group)
 	})
 }
@@ -403,7 +409,8 @@ func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 func TestWaitersDoNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)}, nil)
+		looks := 0
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)}, &Options{Trace: &Trace{Decision: func(Decision) { looks++ }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &queue{t: t, l: l}
 		for i := range 50 {
@@ -417,6 +424,9 @@ func TestWaitersDoNotPoll(t *testing.T) {
 		// Each token is asked for twice: once too early, to learn when, and once when it is there.
 		if n := store.calls.Load(); n > 2*11+2 {
 			t.Errorf("%d calls for 11 tokens: somebody polls", n)
+		}
+		if looks > 2*11+2 {
+			t.Errorf("%d looks for 11 tokens: somebody polls", looks)
 		}
 		cancel()
 		q.all.Wait()
