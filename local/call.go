@@ -84,8 +84,11 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		call.Debt = b.debt.admitted
 		call.sure = b.debt.sure
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
-		// The call may be executed until its deadline, and its record then lives for one ttl.
-		b.outUntil = max(b.outUntil, now+b.policy.Timeout+call.TTL)
+		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
+		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
+		if call.Hold+call.Want > 0 {
+			b.outUntil = max(b.outUntil, now+b.policy.Timeout+call.TTL)
+		}
 	}
 	b.call = call
 	b.gen.Add(1)
@@ -111,7 +114,8 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	owes := now < b.outUntil || b.ledger.refund > 0 || b.debt.admitted > 0
 	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
 		call.Min, call.Want = first, cost
-		if !c.Clock || p.NoLease || n == 1 && !b.leasing && !owes {
+		settles := b.ledger.refund > 0 || b.debt.admitted > 0 // only a call with a lease id can
+		if !c.Clock || p.NoLease && !settles || n == 1 && !b.leasing && !owes {
 			call.Direct, call.Deadline = true, last
 			return call, true
 		}

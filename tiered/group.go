@@ -171,21 +171,26 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 	return g.cache.Get(now, id)
 }
 
-// fleetOf reports how many processes share b's limit, as far as is known; 1, with a warning, when it is not: the
-// dangerous side, for each of them then admits the whole limit alone.
+// fleetOf reports how many processes share b's limit, as far as is known; 1 when it is not.
 func (g *Group) fleetOf(b *bucket) int64 {
-	if !g.counted.Load() {
-		g.uncounted.Do(func() {
-			g.trace.put(func() {
-				g.options.Logger.Warn("redis never answered, so the number of processes is not known: " +
-					"each admits the whole limit alone; set Options.Processes")
-			})
-		})
-	}
 	if n := b.node.Load(); n != nil {
 		return n.fleet.size()
 	}
 	return max(int64(g.options.Processes), 1)
+}
+
+// sharedAlone warns, once, when a share decides while the number of processes is not known: the dangerous side, for each
+// of them then admits the whole limit alone.
+func (g *Group) sharedAlone() {
+	if g.counted.Load() {
+		return
+	}
+	g.uncounted.Do(func() {
+		g.trace.put(func() {
+			g.options.Logger.Warn("the number of processes is not known, so each admits the whole limit alone " +
+				"while redis does not answer: set Options.Processes")
+		})
+	})
 }
 
 func (g *Group) allNodes() []*node {

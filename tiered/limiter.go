@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -207,10 +208,14 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 			d.Allowed, d.Reason, d.Tier = true, Granted, Local
 		case local.Shared:
 			d.Allowed, d.Reason = true, Shared
+			g.sharedAlone()
 		case local.Opened:
 			d.Allowed, d.Reason = true, Open
 		case local.ShareSpent:
-			d.Reason, d.RetryAfter = ShareSpent, v.Retry
+			d.Reason = ShareSpent
+			if v.Retry < math.MaxInt64 { // else never, while this process is alone
+				d.RetryAfter = v.Retry
+			}
 		case local.Gone:
 			b = g.find(now, b.id())
 			continue

@@ -285,3 +285,73 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 		}
 	})
 }
+
+// A key without leases took everything directly, as long as somebody waited: what it owed, and what was given back, never
+// left.
+func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}}, &Options{Processes: 1})
+		ctx, stop := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					l.Allow(context.Background(), "k")
+					time.Sleep(7 * ms)
+				}
+			})
+		}
+		time.Sleep(100 * ms)
+		store.loseRequests.Store(true)
+		time.Sleep(3 * time.Second)
+		store.loseRequests.Store(false)
+		time.Sleep(3 * time.Second)
+		if s := l.group.Stats().Policies["api"]; s.Shared == 0 || s.Settled != s.Shared {
+			t.Errorf("%d admitted alone, %d settled", s.Shared, s.Settled)
+		}
+		var r Reservation
+		for range 1000 {
+			if r = l.Reserve(context.Background(), "k", 1); r.Allowed {
+				break
+			}
+			time.Sleep(ms)
+		}
+		if !r.Allowed {
+			t.Fatalf("%+v after a second of tries", r.Decision)
+		}
+		before := l.group.Stats().Policies["api"].Returned
+		r.Cancel()
+		time.Sleep(50 * ms)
+		if l.group.Stats().Policies["api"].Returned == before {
+			t.Error("the refund has not left within 50 ms")
+		}
+		stop()
+		all.Wait()
+	})
+}
+
+// A poisoned key that has made a lease call was sent for ever, and Close waited for it.
+func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
+		l, err := New(store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailClosed}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		for range 20 {
+			var all sync.WaitGroup
+			for range 3 { // more than one in line: a lease
+				all.Go(func() { l.Allow(context.Background(), "bad") })
+			}
+			all.Wait()
+			time.Sleep(100 * ms)
+		}
+		start := time.Now()
+		closeIn(t, l, time.Minute)
+		if d := time.Since(start); d > 3*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+	})
+}

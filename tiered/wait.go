@@ -3,7 +3,6 @@ package tiered
 import (
 	"container/list"
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -48,7 +47,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case d.Reason != Limited && d.Reason != ShareSpent, d.RetryAfter == math.MaxInt64:
+		case d.Reason != Limited && d.Reason != ShareSpent, d.RetryAfter == 0:
 			return d.Err()
 		}
 		pause := min(d.RetryAfter, lookAgain)

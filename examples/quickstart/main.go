@@ -97,7 +97,7 @@ func limited(l *tiered.Limiter, next http.Handler) http.Handler {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "try again in a moment", http.StatusServiceUnavailable)
 		default:
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.RetryAfter.Seconds()))))
+			w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.RetryAfter.Seconds())))))
 			http.Error(w, d.Reason.String(), http.StatusTooManyRequests)
 		}
 	})
