@@ -59,6 +59,9 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 		}
 	})
 	t.Log(codes)
+	if testing.Short() { // a fifth of the checks: chance alone may leave one out
+		return
+	}
 	for code := Granted; code <= Late; code++ {
 		if codes[code] == 0 {
 			t.Errorf("code %d did not come up", code)

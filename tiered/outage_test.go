@@ -13,6 +13,14 @@ func during(from, to time.Duration) func(time.Duration, int) bool {
 	return func(at time.Duration, _ int) bool { return at >= from && at < to }
 }
 
+// seeds is how many runs of a scenario a test makes: one in the short tests, which the race detector slows down.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return n
+}
+
 var thousand = PerSecond(1000).WithBurst(200)
 
 const second = time.Second
@@ -24,7 +32,7 @@ func TestOutageOfFifteenSeconds(t *testing.T) {
 				processes: 10, known: 10, limit: thousand, demand: demand, mode: mode, trip: 600 * time.Microsecond,
 				length: 45 * second, down: during(10*second, 25*second),
 			}
-			for seed := range uint64(2) {
+			for seed := range seeds(2) {
 				offers, _ := f.run(t, seed)
 				before := worst(offers, f.limit, 0, 10*second)
 				after := worst(offers, f.limit, 10*second, 35*second)
@@ -100,7 +108,7 @@ func TestFlappingRedisWithFewProcesses(t *testing.T) {
 			length: 100 * second,
 			down:   func(at time.Duration, _ int) bool { return at > 2*second && at/second%2 == 0 },
 		}
-		for seed := range uint64(3) {
+		for seed := range seeds(3) {
 			offers, _ := f.run(t, seed)
 			all := worst(offers, f.limit, 0, f.length)
 			t.Logf("%d processes, flapping for 98 s: over %.0f", processes, all.Over)

@@ -21,6 +21,7 @@ type distant struct {
 	trip time.Duration
 
 	runs, calls  atomic.Int64
+	near         atomic.Bool // the round trip is a millisecond now
 	loseRequests atomic.Bool
 	loseReplies  atomic.Bool
 	twice        atomic.Bool // every request arrives twice
@@ -29,12 +30,19 @@ type distant struct {
 	lossy func() bool // if not nil: this reply is lost
 }
 
+func (d *distant) half() time.Duration {
+	if d.near.Load() {
+		return ms / 2
+	}
+	return d.trip / 2
+}
+
 func newDistant(trip time.Duration) *distant { return &distant{Memory: remote.NewMemory(), trip: trip} }
 
 func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
 	d.runs.Add(1)
 	d.calls.Add(int64(len(calls)))
-	time.Sleep(d.trip / 2)
+	time.Sleep(d.half())
 	lost := d.loseRequests.Load() || d.down != nil && d.down()
 	if !lost {
 		d.Memory.Run(ctx, timeout, calls, results)
@@ -49,17 +57,17 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []remote
 		}
 		return
 	}
-	time.Sleep(d.trip / 2)
+	time.Sleep(d.half())
 }
 
 func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
-	time.Sleep(d.trip / 2)
+	time.Sleep(d.half())
 	if d.loseRequests.Load() || d.loseReplies.Load() || d.down != nil && d.down() {
 		time.Sleep(timeout)
 		return remote.Census{}, context.DeadlineExceeded
 	}
 	c, err := d.Memory.Presence(ctx, timeout, n, id, ttl)
-	time.Sleep(d.trip / 2)
+	time.Sleep(d.half())
 	return c, err
 }
 

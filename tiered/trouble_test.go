@@ -29,7 +29,7 @@ func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
 			a.Allow(ctx, "k")
 			time.Sleep(20 * ms)
 		}
-		far.trip = ms
+		far.near.Store(true)
 		for i := range 300 {
 			a.Allow(ctx, "cold"+strconv.Itoa(i))
 		}

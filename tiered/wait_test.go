@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -409,8 +410,8 @@ func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 func TestWaitersDoNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		looks := 0
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)}, &Options{Trace: &Trace{Decision: func(Decision) { looks++ }}})
+		var looks atomic.Int64
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)}, &Options{Trace: &Trace{Decision: func(Decision) { looks.Add(1) }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &queue{t: t, l: l}
 		for i := range 50 {
@@ -425,8 +426,8 @@ func TestWaitersDoNotPoll(t *testing.T) {
 		if n := store.calls.Load(); n > 2*11+2 {
 			t.Errorf("%d calls for 11 tokens: somebody polls", n)
 		}
-		if looks > 2*11+2 {
-			t.Errorf("%d looks for 11 tokens: somebody polls", looks)
+		if n := looks.Load(); n > 2*11+2 {
+			t.Errorf("%d looks for 11 tokens: somebody polls", n)
 		}
 		cancel()
 		q.all.Wait()
