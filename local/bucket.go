@@ -79,7 +79,12 @@ func (b *Bucket) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	if !ok {
 		return 0, false, false
 	}
-	return b.remaining(pot), true, pot <= b.low.Load() && int64(now) >= b.askAt.Load()
+	return b.remaining(pot), true, b.renewable(now, pot)
+}
+
+// renewable reports that a pot is at its low-water mark, and that nothing speaks against asking for more.
+func (b *Bucket) renewable(now time.Duration, pot int64) bool {
+	return pot <= b.low.Load() && int64(now) >= b.askAt.Load()
 }
 
 func (b *Bucket) take(now time.Duration, n int64) (pot int64, ok bool) {
@@ -147,7 +152,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 	if b.line.n == 0 {
 		if pot, ok := b.take(now, n); ok {
 			effect := Effect{}
-			if pot <= b.low.Load() && int64(now) >= b.askAt.Load() {
+			if b.renewable(now, pot) {
 				effect = b.send()
 			}
 			return Verdict{Outcome: Admitted, Left: b.remaining(pot)}, effect

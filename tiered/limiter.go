@@ -99,8 +99,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) Decision { return l.All
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
 //
 // It answers at once when the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks Redis
-// and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. There is no error to
-// handle: what went wrong is the Decision's Reason.
+// and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. When Redis does not answer,
+// the policy's FailMode decides. There is no error to handle: what went wrong is the Decision's Reason.
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) Decision {
