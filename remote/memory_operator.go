@@ -1,0 +1,54 @@
+package remote
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// This file is what an operator of Redis does with its command line: look into a bucket, and lose one. Bucket names are
+// those of [Memory.Key].
+
+// Fields reports what HGETALL would of the bucket's hash, nil when there is none: package lua's script says what each
+// field means.
+func (m *Memory) Fields(bucket string) map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.buckets[bucket]
+	if b == nil || b.expired(m.now()) {
+		return nil
+	}
+	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) } // %.17g
+	whole := func(x int64) string { return strconv.FormatInt(x, 10) }
+	f := map[string]string{
+		"v": "tb1", "l": double(b.level), "s": double(b.overflow),
+		"t": whole(b.last), "c": whole(b.born), "z": whole(b.behind),
+	}
+	if b.lends {
+		f["o"], f["w"], f["a"] = whole(b.escrow), whole(b.wants), whole(b.active)
+		f["g"], f["e"] = whole(b.sweep), whole(b.latest)
+	}
+	for id, l := range b.leases {
+		f["p"+id] = fmt.Sprintf("%d|%d|%d|%d|%d|%d", l.seq, l.grant, l.out, l.want, l.end, l.debt)
+	}
+	return f
+}
+
+// PTTL reports the ms that a bucket has left, -2 when there is none, as Redis does.
+func (m *Memory) PTTL(bucket string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, clock := m.buckets[bucket], m.now()
+	if b == nil || b.expired(clock) {
+		return -2
+	}
+	return b.expires - clock/1000
+}
+
+// Del forgets a bucket, as DEL does, an eviction, or a failover that loses it: the next call finds a full one.
+func (m *Memory) Del(bucket string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.buckets[bucket]; b != nil {
+		m.drop(b)
+	}
+}
