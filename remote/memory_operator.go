@@ -2,6 +2,7 @@ package remote
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 )
 
@@ -51,4 +52,23 @@ func (m *Memory) Del(bucket string) {
 	if b := m.buckets[bucket]; b != nil {
 		m.drop(b)
 	}
+}
+
+// Clone returns a copy of the store as it is now, presence included: what a replica holds that has caught up. Calls to the
+// one are not seen by the other.
+func (m *Memory) Clone() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := &Memory{
+		base: m.base, wall: m.wall, closed: m.closed, failure: m.failure, hand: m.hand,
+		buckets: make(map[string]*memoryBucket, len(m.buckets)), ring: make([]*memoryBucket, len(m.ring)),
+		presence: memoryPresence{seen: maps.Clone(m.presence.seen), expires: m.presence.expires},
+	}
+	for i, b := range m.ring {
+		twin := *b
+		twin.leases = maps.Clone(b.leases)
+		c.ring[i] = &twin
+		c.buckets[twin.name] = &twin
+	}
+	return c
 }

@@ -290,3 +290,32 @@ func BenchmarkMemory(b *testing.B) {
 		})
 	}
 }
+
+// A replica that is promoted knows what was written before it was copied, and nothing of what came after.
+func TestCloneIsAReplica(t *testing.T) {
+	m := remote.NewMemory()
+	take := func(s *remote.Memory, n int64) remote.Reply {
+		var r [1]remote.Result
+		s.Run(t.Context(), time.Second, []remote.Call{{
+			Bucket: "b", Cap: 10, Tokens: 1, Period: 3600e6, Want: n, Min: n, TTL: 1e6, Lease: "A", Seq: n, Ack: n - 1, Fleet: 1,
+		}}, r[:])
+		if r[0].Err != nil {
+			t.Fatal(r[0].Err)
+		}
+		return r[0].Reply
+	}
+	take(m, 1)
+	c := m.Clone()
+	if got := take(m, 2); got.Level != 7 {
+		t.Errorf("the store itself: %+v", got)
+	}
+	if got := take(c, 3); got.Level != 6 || got.Flags != 0 {
+		t.Errorf("the replica: %+v", got)
+	}
+	if before, after := m.Fields("b")["pA"], c.Fields("b")["pA"]; before == after {
+		t.Errorf("both hold the record %s", before)
+	}
+	if m.Len() != 1 || c.Len() != 1 {
+		t.Error("a bucket is missing")
+	}
+}

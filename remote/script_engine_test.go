@@ -31,7 +31,8 @@ type engine struct {
 	name   string
 	memory *remote.Memory // or
 	client *redis.Client
-	server *redistest.Server // the real one
+	server *redistest.Server    // the real one
+	mini   *miniredis.Miniredis // the other
 }
 
 // engines starts all three; the first is Memory.
@@ -47,7 +48,9 @@ func miniEngine(t testing.TB) *engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	return redisEngine(t, "miniredis", &redis.Options{Addr: m.Addr()})
+	e := redisEngine(t, "miniredis", &redis.Options{Addr: m.Addr()})
+	e.mini = m
+	return e
 }
 
 func realEngine(t testing.TB) *engine {
@@ -60,7 +63,7 @@ func realEngine(t testing.TB) *engine {
 
 func redisEngine(t testing.TB, name string, o *redis.Options) *engine {
 	t.Helper()
-	o.MaxRetries = -1
+	o.MaxRetries, o.ReadTimeout = -1, time.Minute // nothing is sent twice, and a slow machine is no reason to fail
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	for _, s := range []lua.Script{lua.TokenBucket, lua.Presence} {
@@ -103,7 +106,7 @@ func callArgs(c remote.Call) []any {
 }
 
 // call executes a call.
-func (e *engine) call(t testing.TB, c remote.Call) answer {
+func (e *engine) call(t tester, c remote.Call) answer {
 	t.Helper()
 	if e.memory != nil {
 		var r [1]remote.Result
@@ -113,7 +116,7 @@ func (e *engine) call(t testing.TB, c remote.Call) answer {
 	return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, callArgs(c)...))
 }
 
-func answerOfCmd(t fataler, cmd *redis.Cmd) answer {
+func answerOfCmd(t tester, cmd *redis.Cmd) answer {
 	t.Helper()
 	n, err := cmd.Int64Slice()
 	if err != nil {
@@ -128,7 +131,7 @@ func answerOfCmd(t fataler, cmd *redis.Cmd) answer {
 	}}
 }
 
-func answerOf(t fataler, r remote.Reply, err error) answer {
+func answerOf(t tester, r remote.Reply, err error) answer {
 	t.Helper()
 	if err == nil {
 		return answer{reply: r}
@@ -151,21 +154,19 @@ func (e *engine) refuses(text, start string) bool {
 }
 
 // look reads a bucket.
-func (e *engine) look(t testing.TB, bucket string) stored {
+func (e *engine) look(t tester, bucket string) stored {
 	t.Helper()
 	if e.memory != nil {
 		return stored{e.memory.Fields(bucket), e.memory.PTTL(bucket)}
 	}
 	p := e.client.Pipeline()
 	fields, pttl := p.HGetAll(t.Context(), bucket), p.Do(t.Context(), "PTTL", bucket)
-	if _, err := p.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, _ = p.Exec(t.Context()) // each command's own error is looked at
 	return storedOf(t, fields, pttl)
 }
 
 // storedOf reads PTTL as a number: as a time.Duration it may overflow.
-func storedOf(t fataler, fields *redis.MapStringStringCmd, pttl *redis.Cmd) stored {
+func storedOf(t tester, fields *redis.MapStringStringCmd, pttl *redis.Cmd) stored {
 	t.Helper()
 	ms, err := pttl.Int64()
 	if err != nil || fields.Err() != nil {
@@ -177,9 +178,10 @@ func storedOf(t fataler, fields *redis.MapStringStringCmd, pttl *redis.Cmd) stor
 	return stored{fields.Val(), ms}
 }
 
-// fataler is a *testing.T or a *rapid.T.
-type fataler interface {
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
 	Helper()
+	Context() context.Context
 	Fatalf(format string, args ...any)
 }
 

@@ -1,50 +1,95 @@
 package remote_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// TestServerTime lets three processes lease by the engine's own clock, as in production: the only test here in real time.
+// TestServerTime lets fleets of well-behaved processes live by the engines' own clocks, as in production. What they are
+// answered depends on the µs, so no two engines agree; what must hold of every answer is checked instead. The round trips
+// are what time passes by: leases of a few ms end between two calls, and a thousand tokens per second are one per step.
 func TestServerTime(t *testing.T) {
-	for _, e := range engines(t) {
-		t.Run(e.name, func(t *testing.T) {
-			calls := 3000
-			if e.name == "miniredis" { // gopher-lua: ten times as long per call
-				calls = 600
-			}
-			const capacity, rate = 100, 1000
-			var seq, admitted, late int64
-			start := time.Now()
-			for i := range calls {
-				seq++
-				before := time.Now().UnixMicro()
-				a := e.call(t, remote.Call{
-					Bucket: "{time/k}tb1", Cap: capacity, Tokens: rate, Period: 1e6, TTL: 30e6, Fleet: 1, Want: 5,
-					Lease: string(rune('A' + i%3)), Seq: seq, Ack: seq - 1, // all that was granted is spent
-				})
-				after := time.Now().UnixMicro()
-				switch {
-				case a.err != "" || a.reply.Code > remote.Denied:
-					t.Fatal(a)
-				case a.reply.Flags&(remote.Adopted|remote.SteppedBack) != 0:
-					t.Fatalf("flags of %v", a)
-				case a.reply.Flags&remote.Created != 0 && i > 0:
-					t.Fatalf("the key is gone after %d calls: %v", i, a)
-				case a.reply.Now < before-1000 || a.reply.Now > after+1000:
-					late++ // the wall clock may be set while we look; not all the time
+	began, all := time.Now(), engines(t)
+	all[1].mini.ClockTTL(true)
+	seen := make([]census, len(all))
+	for i := range seen {
+		seen[i] = make(census)
+	}
+	fleets := 0
+	check := func(t *rapid.T) {
+		fleets++
+		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
+		limit := remote.Call{Bucket: fmt.Sprintf("{time/%d}tb1", fleets), Period: 1e6, Fleet: 1}
+		limit.Cap = []int64{5, 20, 1, 100}[draw(4)]
+		limit.Tokens = []int64{1000, 20_000, 100}[draw(3)]
+		limit.TTL = []int64{3000, 30_000, 1000, 10e6}[draw(4)]
+		greedy, live := draw(3) == 2, make([]*liveFleet, len(all))
+		for i, e := range all {
+			live[i] = newLiveFleet(e, began, limit, greedy, seen[i])
+		}
+		t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
+			what, who, amount, chance := draw(12), draw(liveProcesses), int64(draw(1<<20)), draw(4)
+			for _, f := range live { // the same draws for all, whatever they answer
+				if f.step(t, what, who, amount, chance); f.fault != "" {
+					t.Fatalf("%s: %s after\n%s", f.engine.name, f.fault, f.log)
 				}
-				admitted += a.reply.Grant
 			}
-			bound := capacity + rate*time.Since(start).Seconds() + 1 // the wall clock may be slewed by 500 ppm
-			t.Logf("%d admitted, bound %.2f", admitted, bound)
-			if float64(admitted) > bound || admitted < capacity {
-				t.Errorf("%d admitted, bound %.2f", admitted, bound)
+		}})
+	}
+	for fleets < atFull(100) {
+		rapid.Check(t, check)
+	}
+	for i, e := range all {
+		t.Logf("%s, %d fleets: %v", e.name, fleets, seen[i])
+		if testing.Short() { // a tenth of the steps: chance alone may leave something out
+			continue
+		}
+		for _, kind := range liveKinds {
+			if seen[i][kind] < few {
+				t.Errorf("%s, %s: %d times in %d steps, want %d", e.name, kind, seen[i][kind], seen[i][anything], few)
 			}
-			if late > int64(calls)/10 {
-				t.Errorf("%d of %d replies tell another time", late, calls)
+		}
+	}
+}
+
+// TestServerForgets lets a key's time to live run out by the engine's own clock: the bucket is there as long as was
+// promised, and then a new one is, full and of another epoch. It takes the second of margin that a key is given.
+func TestServerForgets(t *testing.T) {
+	all := engines(t)
+	all[1].mini.ClockTTL(true)
+	for _, e := range all {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			c := remote.Call{
+				Bucket: "{time/end}tb1", Cap: 10, Tokens: 1, Period: 1000, TTL: 1000, Fleet: 1,
+				Lease: "A", Seq: 1, Want: 10,
+			}
+			a := e.call(t, c)
+			if a.reply.Grant != 10 || a.reply.Flags != remote.Created {
+				t.Fatal(a)
+			}
+			began := time.Now()
+			until := began.UnixMilli() + e.look(t, c.Bucket).pttl
+			for e.look(t, c.Bucket).fields != nil {
+				if time.Since(began) > 30*time.Second {
+					t.Fatalf("the key is still there, its end was %d ms ago", time.Now().UnixMilli()-until)
+				}
+				time.Sleep(time.Millisecond) // a real clock: there is nothing else to wait on
+			}
+			// 1 ms, as Memory counts whole ms of a clock of its own.
+			if early := until - time.Now().UnixMilli(); early > 1 {
+				t.Errorf("the key is gone %d ms before its end", early)
+			}
+			c.Seq, c.Ack, c.Epoch = 2, 1, a.reply.Epoch
+			a = e.call(t, c)
+			r := a.reply
+			if r.Grant != 10 || r.Flags != remote.Created|remote.OtherEpoch || r.Epoch != r.Now || r.Now <= c.Epoch {
+				t.Errorf("after the end: %v", a)
 			}
 		})
 	}

@@ -1,112 +1,91 @@
 package remote_test
 
 import (
+	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
-
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// walkSteps is how long a random history is: the longest of the shortest histories that show a mistake of the script has
-// 16 steps, most have 5 to 12.
-const walkSteps = 14
-
-// TestRandomHistories plays random histories on the three engines and compares every reply, every stored field and the
-// time to live. The histories come from rapid, so a difference is shown in its shortest form.
-func TestRandomHistories(t *testing.T) {
-	mini, server := miniEngine(t), realEngine(t)
-	histories := 0
-	check := func(t *rapid.T) {
-		histories++
-		w := newWalk(fmt.Sprintf("{walk/%d}tb1", histories), func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") })
-		for range walkSteps {
-			w.step()
-		}
-		w.replay(t, server)
-		if histories%8 == 0 { // gopher-lua takes ten times as long, and has its own test in every scenario
-			w.replay(t, mini)
-		}
-	}
-	for range 8 { // rapid makes 100 histories per Check
-		rapid.Check(t, check)
-	}
-}
-
-// TestManyHistories plays many more on Memory alone and checks what must hold after every call.
-func TestManyHistories(t *testing.T) {
-	histories := 5000
-	if testing.Short() {
-		histories = 1000
-	}
-	for i := range histories {
-		r := rand.New(rand.NewPCG(uint64(i), 1))
-		w := newWalk("{walk/0}tb1", r.IntN)
-		for range walkSteps {
-			w.step()
-			if d := w.broken(); d != "" {
-				t.Fatalf("history %d: %s after\n%s", i, d, w)
-			}
-		}
-	}
-}
-
-// walk makes up a history as it goes: two processes with ideas of their own about cap, whose calls are delayed, repeated
-// and now and then wrong. Memory answers, and what it answers goes into the calls that follow.
+// walk makes up a history as it goes: two processes with ideas of their own about the limit, whose calls are delayed,
+// repeated and now and then wrong, and a server whose clock is set and which loses keys. Memory answers, and what it
+// answers goes into the calls that follow. Its clock stands still at the time that the calls are told, so that keys live
+// and die by that time too.
 type walk struct {
 	draw   func(n int) int // 0 … n-1
 	memory *remote.Memory
 	bucket string
-	now    int64
-	rate   remote.Call // Tokens, Period, TTL
+	now    int64 // the server's clock, µs
+	until  int64 // the last ms in which the key is there
 	procs  [2]walkProcess
-	torn   bool // a record was removed by hand
-	began  time.Time
-
-	events  []event
-	answers []answer
-	states  []stored
+	events []event
 }
 
 type walkProcess struct {
 	id              string
-	cap             int64
+	limit           remote.Call // Cap, Tokens, Period, TTL
 	seq, ack, pot   int64
-	epoch, overflow int64
+	epoch, overflow int64       // as last seen
+	applied         remote.Call // the last with which it settled in this bucket, zero if none
 }
 
-// event is a call, or else something that happens to the key.
+// event is a call, or else something that happens to the key; and what came of it.
 type event struct {
-	call  remote.Call
-	flush bool
-	hdel  string
+	call remote.Call // if by is set
+	by   *walkProcess
+	loss loss
+	hdel string
+
+	at           int64       // the server's clock
+	mine, others remote.Call // what was last applied to this bucket by the caller, and by the other process
+	answer       answer
+	state        stored // pttl is the time to live that this event set, -1 if it set none, -2 if there is no key
+	torn         bool   // a record was removed from this bucket by hand
 }
+
+// loss is how a key vanishes.
+type loss string
+
+const (
+	byExpiry loss = "the key expires"
+	byDel    loss = "del" // or an eviction
+	byFlush  loss = "flushdb"
+)
+
+// walkEnd is the last µs at which something happens: ends of leases must stay below 2^53, which is the year 2255.
+const walkEnd = scriptStart + 1<<51
 
 func newWalk(bucket string, draw func(int) int) *walk {
-	w := &walk{draw: draw, memory: remote.NewMemory(), bucket: bucket, now: scriptStart, began: time.Now()}
-	rates := []remote.Call{
-		{Tokens: 1, Period: 1e6}, {Tokens: 7, Period: 1e6}, {Tokens: 1000, Period: 1e6}, {Tokens: 3, Period: 7},
-		{Tokens: 1, Period: 86400e6}, {Tokens: 0, Period: 1},
-	}
-	w.rate = pick(w, rates...)
-	w.rate.TTL = pick(w, int64(2e6), 1e6, 250e3, 7)
+	w := &walk{draw: draw, memory: remote.NewMemory(), bucket: bucket, now: scriptStart}
+	w.memory.StopClock(w.now)
 	for i := range w.procs {
-		w.procs[i] = walkProcess{id: string(rune('A' + i)), cap: pick(w, int64(10), 2, 4, 100, 1)}
+		w.procs[i] = walkProcess{id: string(rune('A' + i)), limit: w.limit()}
 	}
 	if w.draw(3) > 0 {
-		w.procs[1].cap = w.procs[0].cap
+		w.procs[1].limit = w.procs[0].limit
 	}
 	return w
 }
+
+// limit draws what a process may believe in: often a bucket of a few tokens, where every rule is soon at its limit, now and
+// then the largest numbers that the contract allows.
+func (w *walk) limit() remote.Call {
+	c := pick(w, remote.Call{Tokens: 7, Period: 1e6}, remote.Call{Tokens: 1, Period: 1e6},
+		remote.Call{Tokens: 1000, Period: 1e6}, remote.Call{Tokens: 3, Period: 7}, remote.Call{Tokens: 1, Period: 86400e6},
+		remote.Call{Tokens: 0, Period: 1})
+	c.TTL = pick(w, int64(2e6), 1e6, 250e3, 7)
+	if c.Cap = w.burst(); w.draw(16) == 15 {
+		c.Tokens, c.Period = pick(w, c.Tokens, 1<<53-1), pick(w, c.Period, 1<<53-1)
+		c.TTL = pick(w, c.TTL, 1<<50, 1)
+	}
+	return c
+}
+
+func (w *walk) burst() int64 { return pick(w, int64(10), 4, 100, 2, 20, 1, 1<<40) }
 
 func pick[T any](w *walk, of ...T) T { return of[w.draw(len(of))] }
 
@@ -123,29 +102,85 @@ func (w *walk) upTo(n int64) int64 {
 
 // step lets some time pass and makes one event happen.
 func (w *walk) step() {
-	if w.draw(2) > 0 {
-		w.now += pick(w, w.rate.TTL, w.rate.TTL/2, w.rate.TTL-1, 1, 137, 100e3, 333_333, 1e6, 5e6, 3600e6,
-			-1, -300e3, -1e6, -1e6-1, -3e6, -3600e6)
-	}
 	p := &w.procs[w.draw(2)]
+	w.pass(p)
+	w.memory.StopClock(w.now)
+	if w.state().fields != nil && w.now/1000 > w.until {
+		w.happen(event{loss: byExpiry})
+		w.lease(p) // at once: Memory drops what has ended when it is next asked, and the clock may be set back before
+		return
+	}
 	switch w.draw(16) {
 	case 0, 1, 2:
 		w.take(p)
-	case 3:
+	case 3, 4:
 		w.again()
-	case 4:
+	case 5:
 		w.accident(p)
+	case 6:
+		w.change(p)
 	default:
 		w.lease(p)
 	}
 }
 
+// pass lets time pass, or sets the server's clock: by lengths that matter, or to an instant that does.
+func (w *walk) pass(p *walkProcess) {
+	now := w.now
+	switch w.draw(8) {
+	case 2, 3:
+		now += pick(w, 1, 137, p.limit.TTL/2, 100e3, 333_333, 1e6, p.limit.TTL-1, p.limit.TTL, 5e6)
+	case 4, 5:
+		now = pick(w, w.instants()...) + pick(w, int64(0), -1, 1)
+	case 6:
+		now += pick(w, int64(-1), -300e3, -1e6, -1e6-1, -3e6, -3600e6)
+	case 7:
+		now += pick(w, 1e6, int64(3600e6), 7*86400e6)
+	}
+	if now > scriptStart-86400e6 && now < walkEnd {
+		w.now = now
+	}
+}
+
+// instants are those at which something is about to be over, by the server's clock.
+func (w *walk) instants() []int64 {
+	all := []int64{w.now}
+	b, _ := parse(w.state().fields)
+	if !b.exists {
+		return all
+	}
+	all = append(all, b.last-b.behind, b.sweep-b.behind, b.latest-b.behind, (w.until+1)*1000)
+	for _, id := range slices.Sorted(maps.Keys(b.records)) {
+		all = append(all, b.records[id].end-b.behind)
+	}
+	for i := range w.events {
+		e := &w.events[len(w.events)-1-i]
+		if r := e.answer.reply; r.Retry > 0 {
+			return append(all, e.at+r.Retry) // when the tokens last asked for may be there
+		}
+	}
+	return all
+}
+
 // take is a direct take or a peek.
 func (w *walk) take(p *walkProcess) {
 	c := w.call(p)
-	c.Want = w.upTo(p.cap + 1)
+	c.Want = w.want(c.Cap)
 	c.Min = min(c.Want, pick(w, c.Want, 1, 0))
-	w.run(c, nil)
+	w.run(p, c)
+}
+
+// want draws what somebody asks for.
+func (w *walk) want(burst int64) int64 {
+	switch w.draw(8) {
+	case 0, 1, 2:
+		return 1 + int64(w.draw(3))
+	case 3:
+		return 0
+	case 4:
+		return burst + int64(w.draw(2))
+	}
+	return w.upTo((burst + 1) / 2)
 }
 
 // lease is a call with a record: renewal, return, settlement of an outage, a late or a foolish one.
@@ -153,42 +188,48 @@ func (w *walk) lease(p *walkProcess) {
 	p.seq++
 	c := w.call(p)
 	c.Lease, c.Seq = p.id, p.seq
-	c.Ack = pick(w, p.ack, p.ack, p.seq-1, p.seq-1, 0)
-	c.Want = w.upTo(p.cap + 1)
+	c.Ack = pick(w, p.ack, p.ack, p.seq-1, p.ack, 0)
+	c.Want = w.want(c.Cap)
 	c.Min = min(c.Want, pick(w, 0, 1, c.Want))
-	p.pot -= w.upTo(p.pot) // spent
-	switch w.draw(8) {
-	case 0:
-		c.Hold = w.upTo(p.cap)
-	case 1:
-		c.Hold = p.pot + 1
-	case 2, 3:
-		c.Ret, p.pot = p.pot, 0
-	case 4:
-		c.Ret, p.pot = w.upTo(p.cap), 0
+	if w.draw(2) > 0 {
+		p.pot -= w.upTo(p.pot) // spent
+	}
+	switch w.draw(12) {
 	default:
 		c.Hold = p.pot
+	case 7, 8:
+		c.Ret, p.pot = p.pot, 0
+	case 9:
+		c.Ret, p.pot = w.upTo(c.Cap), 0
+	case 10:
+		c.Hold = min(p.pot+1, 1<<40)
+	case 11:
+		c.Hold = w.upTo(c.Cap)
 	}
-	if w.draw(4) == 0 {
-		c.Refund = w.upTo(2 * p.cap)
-		c.Deadline = c.Now + pick(w, w.rate.TTL, w.rate.TTL+1, 1, 0)
+	if w.draw(6) == 5 {
+		c.Refund = w.upTo(c.Cap)
+		c.Deadline = pick(w, c.Now+c.TTL, c.Now+1, c.Now+c.TTL+1, c.Now, 0)
 	}
-	if w.draw(4) == 0 {
-		c.Debt = w.upTo(3 * p.cap)
+	if w.draw(6) == 5 {
+		c.Debt = pick(w, w.upTo(c.Cap), w.upTo(3*c.Cap), 1<<53-1)
 		c.Owed = w.upTo(c.Debt)
 		c.Seen = pick(w, p.overflow, p.overflow, 0, 1<<40)
 		c.Fleet = 1 + int64(w.draw(3))
 	}
-	w.run(c, p)
+	a := w.run(p, c)
+	if a.err == "" && a.reply.Code <= remote.Replay && w.draw(5) < 4 { // else the reply is lost
+		p.ack, p.pot = c.Seq, c.Hold+a.reply.Grant
+		p.epoch, p.overflow = a.reply.Epoch, a.reply.Overflow
+	}
 }
 
 // call is what all calls have.
 func (w *walk) call(p *walkProcess) remote.Call {
-	c := w.rate
-	c.Bucket, c.Now, c.Cap, c.Fleet = w.bucket, w.now, p.cap, 1
-	c.Epoch = pick(w, p.epoch, p.epoch, 0, p.epoch+1)
-	if w.draw(8) == 0 {
-		c.Deadline = c.Now + pick(w, w.rate.TTL, 1, 0, -1)
+	c := p.limit
+	c.Bucket, c.Now, c.Fleet = w.bucket, w.now, 1
+	c.Epoch = pick(w, p.epoch, p.epoch, p.epoch, p.epoch, 0, p.epoch+1)
+	if w.draw(8) == 7 {
+		c.Deadline = c.Now + pick(w, c.TTL, 1, 0, -1)
 	}
 	return c
 }
@@ -199,184 +240,129 @@ func (w *walk) again() {
 		return
 	}
 	e := w.events[len(w.events)-1-w.draw(len(w.events))]
-	if e.call.Cap == 0 {
+	if e.by == nil {
 		return
 	}
 	e.call.Now = w.now
-	w.run(e.call, nil)
+	w.run(e.by, e.call)
 }
 
-// accident loses the key, lets it expire, breaks off a run, or changes a limit.
+// accident loses the key, breaks off a run, or sends nonsense.
 func (w *walk) accident(p *walkProcess) {
-	fields := w.memory.Fields(w.bucket)
-	switch w.draw(5) {
+	fields := w.state().fields
+	switch w.draw(4) {
 	case 0:
-		w.happen(event{flush: true})
+		w.happen(event{loss: byDel})
 	case 1:
-		if fields != nil {
-			// The clock of the key is the machine's, that of the calls is not: expire it by hand when its time has come.
-			w.now += w.memory.PTTL(w.bucket) * 1000
-			w.happen(event{flush: true})
-		}
+		w.happen(event{loss: byFlush})
 	case 2:
 		if _, ok := fields["p"+p.id]; ok {
-			w.torn = true
 			w.happen(event{hdel: "p" + p.id})
 		}
 	case 3:
-		p.cap = pick(w, int64(10), 2, 4, 100, 1)
-	case 4:
 		c := w.call(p)
 		*pick(w, &c.Cap, &c.Period, &c.Want, &c.TTL, &c.Seen, &c.Epoch) = pick(w, int64(-1), 1<<53)
-		w.run(c, nil)
+		w.run(p, c)
 	}
 }
 
+// change raises or lowers a limit: its burst, or all of it. The other process learns of it later, or never.
+func (w *walk) change(p *walkProcess) {
+	switch w.draw(4) {
+	case 0:
+		p.limit = w.limit()
+	case 1:
+		p.limit = w.procs[w.draw(2)].limit
+	default:
+		p.limit.Cap = w.burst()
+	}
+	w.lease(p)
+}
+
+// state is what is stored now.
+func (w *walk) state() stored {
+	if len(w.events) == 0 {
+		return stored{nil, -2}
+	}
+	return w.events[len(w.events)-1].state
+}
+
+// run executes a call on Memory.
+func (w *walk) run(p *walkProcess, c remote.Call) answer {
+	e := event{call: c, by: p, mine: p.applied, others: w.procs[0].applied}
+	if p == &w.procs[0] {
+		e.others = w.procs[1].applied
+	}
+	var results [1]remote.Result
+	w.memory.Run(noContext, time.Second, []remote.Call{c}, results[:])
+	e.answer.reply = results[0].Reply
+	if refusal := (*remote.ScriptError)(nil); errors.As(results[0].Err, &refusal) {
+		e.answer.err = refusal.Text
+	} else if results[0].Err != nil {
+		panic(results[0].Err) // of a Memory that is open and does not fail
+	}
+	if e.answer.err == "" && e.answer.reply.Code <= remote.Denied {
+		p.applied = c
+	}
+	w.happen(e)
+	return e.answer
+}
+
+// happen makes an event happen to Memory, unless it is a call, which did, or an expiry, which Memory must notice itself,
+// and notes what it left.
 func (w *walk) happen(e event) {
-	if e.flush {
-		w.memory.Del(w.bucket)
-		w.torn = false
-	} else if e.hdel != "" {
-		w.memory.HDel(w.bucket, e.hdel)
-	}
-	w.events, w.answers = append(w.events, e), append(w.answers, answer{})
-	w.states = append(w.states, stored{w.memory.Fields(w.bucket), w.memory.PTTL(w.bucket)})
-}
-
-// run executes a call on Memory; its process, if any, may learn the reply.
-func (w *walk) run(c remote.Call, p *walkProcess) {
-	results := make([]remote.Result, 1)
-	w.memory.Run(noContext, time.Second, []remote.Call{c}, results)
-	w.happen(event{call: c})
-	a := &w.answers[len(w.answers)-1]
-	a.reply = results[0].Reply
-	if err := results[0].Err; err != nil {
-		a.err = err.(*remote.ScriptError).Text //nolint:errorlint,forcetypeassert // anything else is a bug here
-		return
-	}
-	if p != nil && a.reply.Code <= remote.Replay && w.draw(4) > 0 { // else the reply is lost
-		p.ack, p.pot = c.Seq, c.Hold+a.reply.Grant
-		p.epoch, p.overflow = a.reply.Epoch, a.reply.Overflow
-	}
-}
-
-// replay plays the history on another engine in one round trip, and compares.
-func (w *walk) replay(t *rapid.T, e *engine) {
-	pipe := e.client.Pipeline()
-	type look struct {
-		call   *redis.Cmd
-		fields *redis.MapStringStringCmd
-		pttl   *redis.Cmd
-	}
-	looks := make([]look, len(w.events))
-	for i, ev := range w.events {
-		switch {
-		case ev.flush:
-			pipe.Del(noContext, w.bucket)
-		case ev.hdel != "":
-			pipe.HDel(noContext, w.bucket, ev.hdel)
-		default:
-			looks[i].call = pipe.EvalSha(noContext, lua.TokenBucket.SHA, []string{w.bucket}, callArgs(ev.call)...)
-		}
-		looks[i].fields, looks[i].pttl = pipe.HGetAll(noContext, w.bucket), pipe.Do(noContext, "PTTL", w.bucket)
-	}
-	pipe.Del(noContext, w.bucket)
-	_, _ = pipe.Exec(noContext) // a refusal is an error too; each command's own is looked at below
-	took := time.Since(w.began) // times to live are of real clocks, here and in Memory
-	if took > 500*time.Millisecond {
-		return // the machine was elsewhere, and keys live for a second at least: this says nothing
-	}
-	for i, l := range looks {
-		if l.call != nil {
-			if got := answerOfCmd(t, l.call); got != w.answers[i] {
-				t.Fatalf("%s answers\n\t%v, memory\n\t%v\nto the last of\n%s", e.name, got, w.answers[i], w.upToEvent(i))
-			}
-		}
-		if d := differs(w.states[i], storedOf(t, l.fields, l.pttl), 2+took.Milliseconds()); d != "" {
-			t.Fatalf("%s holds %s\nafter\n%s", e.name, d, w.upToEvent(i))
-		}
-	}
-}
-
-// broken reports what does not hold of the bucket after the last event, "" if all does.
-func (w *walk) broken() string {
-	if len(w.states) == 0 {
-		return ""
-	}
-	s, e := w.states[len(w.states)-1], w.events[len(w.events)-1]
-	if d := damaged(s); d != "" || s.fields == nil {
-		return d
-	}
-	f := func(name string) float64 { x, _ := strconv.ParseFloat(s.fields[name], 64); return x }
-	level, capacity := f("l"), float64(e.call.Cap)
-	wrote := s.fields["t"] != "" && w.wrote()
-	lowest := -capacity - math.Floor(float64(e.call.Tokens)*1e6/float64(e.call.Period)) // a second of refill below −cap
-	if limit := max(capacity-f("o"), lowest); wrote && level > limit+1e-6 {
-		return fmt.Sprintf("level %v beside escrow %v, cap %v", level, f("o"), capacity)
-	}
-	if wrote && level < lowest-1e-6 {
-		return fmt.Sprintf("level %v under cap %v", level, capacity)
-	}
-	var out, want, active, latest float64
-	for name, v := range s.fields {
-		if name[0] == 'p' {
-			r := strings.Split(v, "|")
-			n := make([]float64, len(r))
-			for i := range r {
-				n[i], _ = strconv.ParseFloat(r[i], 64)
-			}
-			out, want, latest = out+n[2], want+n[3], max(latest, n[4])
-			if n[2]+n[3] > 0 {
-				active++
-			}
-			if n[1] > n[2] {
-				return "a lease of more than is out: " + v
-			}
-		}
+	before := w.state().fields
+	if len(w.events) > 0 {
+		e.torn = w.events[len(w.events)-1].torn
 	}
 	switch {
-	case w.torn && (out > f("o") || want > f("w")),
-		!w.torn && (out != f("o") || want != f("w") || active != f("a")):
-		return fmt.Sprintf("out %v, wants %v, active %v in the records, else in %v", out, want, active, s.fields)
-	case latest > f("e") || latest > 0 && f("g") == 0:
-		return fmt.Sprintf("a lease ends at %.0f, but %v", latest, s.fields)
-	case f("s") < 1<<40 || f("s") > 1<<52:
-		return "overflow " + s.fields["s"]
+	case e.loss == byDel, e.loss == byFlush:
+		w.memory.Del(w.bucket)
+	case e.hdel != "":
+		w.memory.HDel(w.bucket, e.hdel)
+		e.torn = true
 	}
-	return ""
+	e.at, e.state = w.now, stored{nil, -2}
+	if e.loss == "" {
+		e.state.fields = w.memory.Fields(w.bucket)
+	}
+	switch {
+	case e.state.fields == nil:
+		w.procs[0].applied, w.procs[1].applied, e.torn = remote.Call{}, remote.Call{}, false
+	case e.by != nil && !maps.Equal(before, e.state.fields): // no write leaves all as it was
+		e.state.pttl = w.memory.PTTL(w.bucket)
+		w.until = w.now/1000 + e.state.pttl
+	default:
+		e.state.pttl = -1
+	}
+	w.events = append(w.events, e)
 }
 
-// wrote reports whether the last event was a call that changed the bucket.
-func (w *walk) wrote() bool {
-	n := len(w.states)
-	if w.events[n-1].call.Cap < 1 || w.answers[n-1].err != "" {
-		return false
-	}
-	return n == 1 || differs(w.states[n-2], w.states[n-1], 1<<60) != ""
-}
+// wrote reports whether an event is a call that wrote.
+func (e *event) wrote() bool { return e.by != nil && e.state.pttl >= 0 }
 
 func (w *walk) String() string { return w.upToEvent(len(w.events) - 1) }
 
 // upToEvent prints a history, times from its start.
 func (w *walk) upToEvent(last int) string {
 	var b strings.Builder
-	for i, e := range w.events[:last+1] {
-		c := e.call
-		switch {
-		case e.flush:
-			b.WriteString("flush\n")
+	for i := range w.events[:last+1] {
+		e := &w.events[i]
+		fmt.Fprintf(&b, "%+dµs ", e.at-scriptStart)
+		switch c := e.call; {
+		case e.loss != "":
+			b.WriteString(string(e.loss) + "\n")
 		case e.hdel != "":
 			b.WriteString("hdel " + e.hdel + "\n")
 		default:
 			c.Bucket = ""
-			fmt.Fprintf(&b, "%+dµs %+v\n\t-> %v\n", c.Now-scriptStart, c, w.answers[i])
+			fmt.Fprintf(&b, "%+v\n\t-> %v\n", c, e.answer)
 		}
-		names := make([]string, 0, len(w.states[i].fields))
-		for name, v := range w.states[i].fields {
-			names = append(names, name+"="+v)
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(e.state.fields)) {
+			fields = append(fields, name+"="+e.state.fields[name])
 		}
-		slices.Sort(names)
-		fmt.Fprintf(&b, "\t   %v %d ms\n", names, w.states[i].pttl)
+		fmt.Fprintf(&b, "\t   %v, to live %d ms\n", fields, e.state.pttl)
 	}
 	return b.String()
 }

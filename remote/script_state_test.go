@@ -1,0 +1,147 @@
+package remote_test
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// parsed is what the fields of a bucket's hash say, for those who judge it. The script's header names the fields.
+type parsed struct {
+	exists                                bool
+	level, overflow                       float64
+	last, born, behind                    int64
+	escrow, wants, active, sweep, latest  int64
+	records                               map[string]parsedLease // by lease id
+	outSum, wantSum, activeSum, latestEnd int64                  // the same as escrow … latest, counted from the records
+}
+
+type parsedLease struct{ seq, grant, out, want, end, debt int64 }
+
+// parse reads the fields of a hash, or says what is wrong with them.
+func parse(fields map[string]string) (b parsed, fault string) {
+	if fields == nil {
+		return b, ""
+	}
+	b.exists, b.records = true, make(map[string]parsedLease)
+	count := 0
+	for _, f := range []struct {
+		name string
+		to   *int64
+	}{
+		{"t", &b.last},
+		{"c", &b.born},
+		{"z", &b.behind},
+		{"o", &b.escrow},
+		{"w", &b.wants},
+		{"a", &b.active},
+		{"g", &b.sweep},
+		{"e", &b.latest},
+	} {
+		text, ok := fields[f.name]
+		if !ok && count >= 3 && fields["o"] == "" {
+			continue // no lease was ever given
+		}
+		x, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || x < 0 || x >= 1<<53 {
+			return b, "field " + f.name + " is " + strconv.Quote(text)
+		}
+		*f.to = x
+		count++
+	}
+	for name, to := range map[string]*float64{"l": &b.level, "s": &b.overflow} {
+		x, err := strconv.ParseFloat(fields[name], 64)
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			return b, "field " + name + " is " + strconv.Quote(fields[name])
+		}
+		*to = x
+	}
+	for name, text := range fields {
+		if name[0] != 'p' {
+			continue
+		}
+		l, ok := parseLease(text)
+		if !ok {
+			return b, "record " + name + " is " + strconv.Quote(text)
+		}
+		b.records[name[1:]] = l
+		b.outSum, b.wantSum, b.latestEnd = b.outSum+l.out, b.wantSum+l.want, max(b.latestEnd, l.end)
+		b.activeSum += min(l.out+l.want, 1)
+		count++
+	}
+	if known := count + 3; known != len(fields) { // v, l and s
+		return b, fmt.Sprintf("%d fields in %v", len(fields), fields)
+	}
+	return b, ""
+}
+
+func parseLease(text string) (l parsedLease, ok bool) {
+	parts := strings.Split(text, "|")
+	to := []*int64{&l.seq, &l.grant, &l.out, &l.want, &l.end, &l.debt}
+	if len(parts) != len(to) {
+		return l, false
+	}
+	for i, part := range parts {
+		x, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || x < 0 {
+			return l, false
+		}
+		*to[i] = x
+	}
+	return l, true
+}
+
+// lowest is the floor of a level: a second of refill below −cap.
+func lowest(c remote.Call) float64 {
+	return -float64(c.Cap) - min(math.Floor(float64(c.Tokens)*1e6/float64(c.Period)), 1<<40)
+}
+
+// unsound reports what is wrong with a bucket just written by a call, "" if nothing is. torn says that a record was
+// removed by hand, so that escrow may be too high, as after a run that broke off.
+func (b parsed) unsound(c remote.Call, torn bool) string {
+	// A grant is ⌊level + 10⁻⁹⌋, and a double near 2⁴⁰ has steps of 2·10⁻⁴.
+	rounding := 1e-8 + math.Abs(b.level)*1e-15
+	switch room := max(float64(c.Cap-b.escrow), lowest(c)); {
+	case b.level > room+rounding:
+		return fmt.Sprintf("level %v beside escrow %d, cap %d", b.level, b.escrow, c.Cap)
+	case b.level < lowest(c)-rounding:
+		return fmt.Sprintf("level %v below the floor %v", b.level, lowest(c))
+	case torn && (b.outSum > b.escrow || b.wantSum > b.wants),
+		!torn && (b.outSum != b.escrow || b.wantSum != b.wants || b.activeSum != b.active):
+		return fmt.Sprintf("out %d, wants %d, active %d in the records of %+v", b.outSum, b.wantSum, b.activeSum, b)
+	case b.latestEnd > b.latest, b.latestEnd > 0 && b.sweep == 0:
+		return fmt.Sprintf("a lease ends at %d: %+v", b.latestEnd, b)
+	case b.overflow < 1<<40 || b.overflow > 1<<52:
+		return fmt.Sprintf("overflow %v", b.overflow)
+	}
+	for id, l := range b.records {
+		if l.grant > l.out {
+			return fmt.Sprintf("lease %s was granted more than is out: %+v", id, l)
+		}
+	}
+	return ""
+}
+
+// needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until its leases are over
+// and it would be full. An absent bucket is taken for a full one without leases, so who forgets it sooner mints tokens.
+func (b parsed) needs(c remote.Call, server int64) float64 {
+	refill := (float64(c.Cap) - b.level) * float64(c.Period) / float64(c.Tokens)
+	return (refill + float64(max(b.last, b.latest)-(server+b.behind))) / 1000
+}
+
+// unkept reports what is wrong with the ms to live that a call gave a bucket at a time of the server's clock, "" if
+// nothing is: it needs what it needs and a second of margin, in whole ms, and not more than 2 of them for rounding.
+func (b parsed) unkept(c remote.Call, server, pttl int64) string {
+	const longest = 1 << 43
+	least := longest - 1.0 // never, without a rate
+	if c.Tokens > 0 {
+		least = min(b.needs(c, server)+1000, longest) * (1 - 1e-15)
+	}
+	if life := float64(pttl); life < least-1e-6 || life > min(least*(1+2e-15)+2, longest) {
+		return fmt.Sprintf("%d ms to live, needed are %.3f", pttl, least)
+	}
+	return ""
+}
