@@ -59,7 +59,7 @@ func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {
-		call.Lease, call.Ack, call.Hold, call.Ret, call.Refund = g.lease, c.Ack, c.Hold, c.Ret, c.Refund
+		call.Lease, call.Ack, call.Hold, call.Ret, call.Refund = *g.lease.Load(), c.Ack, c.Hold, c.Ret, c.Refund
 		call.Debt, call.Owed, call.Seen = c.Debt, c.Owed, c.Seen
 	}
 	if known {

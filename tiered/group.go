@@ -20,10 +20,11 @@ import (
 type Group struct {
 	store   remote.Store
 	options options
-	lease   string // this process' id: 64 random bits, never host and pid, which come back after a restart
+	lease   atomic.Pointer[string] // this process' id: see newLease
 	base    time.Time
 	seq     atomic.Int64 // of all calls of all keys: a key that is forgotten and comes back must not begin at 1
 	wall    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
+	awake   sync.Mutex   // one awakening at a time
 
 	patients sync.Pool // of *patient
 	cache    *local.Cache[*bucket]
@@ -55,12 +56,11 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	if err := errors.Join(remote.Check(s), err); err != nil {
 		return nil, err
 	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails
 	g := &Group{
-		store: s, options: filled, lease: hex.EncodeToString(id[:]), base: time.Now(),
+		store: s, options: filled, base: time.Now(),
 		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 	}
+	g.newLease()
 	g.patients.New = newPatient
 	g.counted.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
@@ -207,14 +207,32 @@ func (g *Group) allNodes() []*node {
 // monotonic clock stood still, and leases may have ended unnoticed. Slewing makes gaps of 0.5 ms a second at most.
 const standstill = 50 * time.Millisecond
 
-// watchClock ends all leases when the wall clock has run ahead of the monotonic one since the last look.
+// newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
+func (g *Group) newLease() {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	text := hex.EncodeToString(id[:])
+	g.lease.Store(&text)
+}
+
+// watchClock ends all leases when the wall clock has run ahead of the monotonic one since the last look, and takes a new
+// lease id: the machine may be a copy of one that runs on with the old one, and Redis would grant each of them what it
+// granted the other.
 func (g *Group) watchClock(now time.Duration) {
 	t := time.Now() // one reading for both clocks: between two the goroutine may sleep
 	ahead := t.UnixNano() - g.base.UnixNano() - int64(t.Sub(g.base))
-	before := g.wall.Swap(ahead)
+	if ahead-g.wall.Load() < int64(standstill) {
+		g.wall.Store(ahead)
+		return
+	}
+	g.awake.Lock() // nobody sends by the old id meanwhile
+	defer g.awake.Unlock()
+	before := g.wall.Load()
 	if ahead-before < int64(standstill) {
 		return
 	}
+	g.newLease()
+	defer g.wall.Store(ahead)
 	var all []*bucket
 	g.cache.All(func(b *bucket) { all = append(all, b) })
 	for _, b := range all {

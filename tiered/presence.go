@@ -105,7 +105,7 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 		}
 		defer attempt.Abort()
 	}
-	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, g.lease, ttl)
+	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, *g.lease.Load(), ttl)
 	if attempt != nil {
 		attempt.End(err)
 	}

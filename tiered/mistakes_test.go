@@ -1,0 +1,290 @@
+package tiered
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Mistakes that a process could make with the protocol, and what each would cost. internal/mutants makes them.
+
+// meddling is a store that does something else with a lease's call than execute it and answer.
+type meddling struct {
+	*remote.Memory
+	mu     sync.Mutex
+	leased int // calls that want a lease
+	meddle func(n int) meddle
+}
+
+// meddle is what becomes of the n-th call that wants a lease.
+type meddle int
+
+const (
+	leaveAlone meddle = iota
+	loseReply         // it is executed, and breaks
+	answerLate        // it is not executed, and answered
+	answerStale
+)
+
+func newMeddling(f func(n int) meddle) *meddling {
+	return &meddling{Memory: remote.NewMemory(), meddle: f}
+}
+
+func (s *meddling) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	time.Sleep(ms / 2)
+	for i := range calls {
+		one := func() { s.Memory.Run(ctx, timeout, calls[i:i+1], results[i:i+1]) }
+		switch s.fate(calls[i]) {
+		case leaveAlone:
+			one()
+		case loseReply:
+			one()
+			results[i] = remote.Result{Err: io.ErrUnexpectedEOF}
+		case answerLate:
+			results[i] = remote.Result{Reply: remote.Reply{Code: remote.Late, Now: time.Now().UnixMicro()}}
+		case answerStale:
+			results[i] = remote.Result{Reply: remote.Reply{Code: remote.Stale, Now: time.Now().UnixMicro()}}
+		}
+	}
+	time.Sleep(ms / 2)
+}
+
+func (s *meddling) fate(c remote.Call) meddle {
+	if c.Lease == "" {
+		return leaveAlone
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leased++
+	return s.meddle(s.leased)
+}
+
+// spend asks for one token of "k" each millisecond for as long, and counts those admitted.
+func spend(l *Limiter, length time.Duration) (admitted int64) {
+	for end := l.group.now() + length; l.group.now() < end; time.Sleep(ms) {
+		if l.Allow(context.Background(), "k").Allowed {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+// hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
+var hourly = Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}
+
+// Two processes that do the same at the same time are two all the same: one's grant is not the other's.
+func TestTwoProcessesAreTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		var admitted [2]int64
+		var all sync.WaitGroup
+		for i := range admitted {
+			l := limiter(t, store, hourly, nil)
+			all.Go(func() { admitted[i] = spend(l, 2*time.Second) })
+		}
+		all.Wait()
+		if sum := admitted[0] + admitted[1]; sum > 1001 || sum < 990 {
+			t.Errorf("%v admitted of 1000", admitted)
+		}
+	})
+}
+
+// A key that was evicted, settled and forgotten comes back while Redis still remembers its last call.
+func TestKeyThatWasForgottenComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), hourly, &Options{MaxKeys: 1})
+		warm(t, l, "k", 300)
+		want(t, l.Allow(context.Background(), "other"), Granted)
+		time.Sleep(20 * ms)
+		if s := l.group.Stats(); s.Leaving != 0 || s.Evictions != 1 {
+			t.Fatalf("%+v: not forgotten, this shows nothing", s)
+		}
+		warm(t, l, "k", 300)
+		s := l.group.Stats()
+		if n := s.Nodes["memory"].StaleReplies; n != 0 {
+			t.Errorf("%d calls were older than Redis remembers", n)
+		}
+		if s.Policies["api"].Held == 0 {
+			t.Error("nothing is leased")
+		}
+	})
+}
+
+// Replies are lost. What comes of it is told by the next call, under its own seq: who sends the same again under another
+// takes twice.
+func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMeddling(func(n int) meddle {
+			if n%3 == 0 {
+				return loseReply
+			}
+			return leaveAlone
+		})
+		l := limiter(t, store, hourly, nil)
+		if n := spend(l, time.Minute); n > 1017 || n < 950 {
+			t.Errorf("%d admitted of 1000 and the 17 that came", n)
+		}
+		books(t, l.group)
+	})
+}
+
+// A grant is lost on its way, and the next call is answered without having been executed: that is no acceptance, or the
+// lost grant would count as spent.
+func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer meddle
+	}{{"stale", answerStale}, {"late", answerLate}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newMeddling(func(n int) meddle {
+					switch n % 4 {
+					case 2:
+						return loseReply
+					case 3:
+						return c.answer
+					}
+					return leaveAlone
+				})
+				policy := hourly
+				policy.Lease.Period = 50 * ms // the pauses after two failures are shorter than a record's life
+				l := limiter(t, store, policy, nil)
+				if n := spend(l, time.Minute); n > 1017 || n < 950 {
+					t.Errorf("%d admitted of 1000 and the 17 that came", n)
+				}
+				books(t, l.group)
+			})
+		})
+	}
+}
+
+// Every call is answered "late" from some moment on: nothing is written any more, so the lease ends when its record does,
+// and others may have its room.
+func TestRefusalExtendsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := false
+		store := newMeddling(func(int) meddle {
+			if refuse {
+				return answerLate
+			}
+			return leaveAlone
+		})
+		policy := Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: 250}, FailMode: FailClosed}
+		a, b := limiter(t, store, policy, nil), limiter(t, &distant{Memory: store.Memory, trip: ms}, policy, nil)
+		ctx := context.Background()
+		warm(t, a, "k", 300)
+		held := func() int64 {
+			bucket, _ := a.group.cache.Find(a.id("k"))
+			n, _ := bucket.Look(a.group.now())
+			return n
+		}
+		for range 3000 {
+			a.Allow(ctx, "k")
+			if time.Sleep(4 * ms); held() > 200 {
+				break
+			}
+		}
+		store.mu.Lock()
+		refuse = true
+		store.mu.Unlock()
+		if held() <= 200 {
+			t.Fatal("no lease: this shows nothing")
+		}
+		for range 80 { // it goes on being used, for 1.6 s
+			a.Allow(ctx, "k")
+			time.Sleep(20 * ms)
+		}
+		// In one instant, b takes what Redis has and a what it believes to hold.
+		start := time.Now()
+		total := int64(0)
+		for n := int64(1000); n > 0; n -= 10 {
+			if b.AllowN(ctx, "k", n).Allowed {
+				total += n
+				break
+			}
+		}
+		if total < 900 {
+			t.Fatalf("b got %d: this shows nothing", total)
+		}
+		for a.Allow(ctx, "k").Tier == Local {
+			total++
+		}
+		if bound := 1000 + 1000*time.Since(start).Seconds(); float64(total) > bound+1e-3 {
+			t.Errorf("%d admitted at once, bound %.1f", total, bound)
+		}
+		store.mu.Lock()
+		refuse = false
+		store.mu.Unlock()
+	})
+}
+
+// A process that is asked for nothing any more gives its lease back and is silent. If replies asked for renewals, it would
+// lease, return and lease again for as long as it remembers the demand.
+func TestOnlyDecisionsAskForRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(2000)}, nil)
+		warm(t, l, "k", 2000)
+		before := store.calls.Load()
+		time.Sleep(20 * time.Second)
+		if n := store.calls.Load() - before; n < 1 || n > 2 {
+			t.Errorf("%d calls for a key that nobody asks for, want its return, after a renewal that was under way", n)
+		}
+		if held := l.group.Stats().Policies["api"].Held; held != 0 {
+			t.Errorf("%d tokens still held", held)
+		}
+	})
+}
+
+// A lease is renewed for a shorter life than it had, because round trips became short, and the reply is lost: it ends when
+// its record does, not when it would have.
+func TestLostReplyOfAShorterLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		far, near := &distant{Memory: memory, trip: 140 * ms}, &distant{Memory: memory, trip: ms}
+		options := &Options{Budget: 200 * ms, Timeout: 200 * ms, Random: func() float64 { return 0.5 }}
+		policy := Policy{Name: "api", Limit: PerSecond(100).WithBurst(400), FailMode: FailClosed}
+		a, b := limiter(t, far, policy, options), limiter(t, near, policy, options)
+		ctx := context.Background()
+		for range 300 { // a lease of four seconds
+			a.Allow(ctx, "k")
+			time.Sleep(20 * ms)
+		}
+		far.near.Store(true)
+		for i := range 300 { // and now of one
+			a.Allow(ctx, strconv.Itoa(i))
+		}
+		far.loseReplies.Store(true)
+		for n := far.calls.Load(); far.calls.Load() == n; time.Sleep(5 * ms) {
+			a.Allow(ctx, "k")
+		}
+		far.loseRequests.Store(true)
+		lost := a.group.now()
+		bucket, _ := a.group.cache.Find(a.id("k"))
+		for range 9 { // used, so that it does not go home, but slowly; until its room has filled, were it over
+			if held, _ := bucket.Look(a.group.now()); held == 0 && a.group.now() < lost+900*ms {
+				t.Fatal("nothing is held: this shows nothing")
+			}
+			time.Sleep(200 * ms)
+			a.Allow(ctx, "k")
+		}
+		// In one instant, b takes what Redis has and a what it believes to hold.
+		start := time.Now()
+		want(t, b.AllowN(ctx, "k", 400), Granted)
+		total := int64(400)
+		for a.Allow(ctx, "k").Allowed {
+			total++
+		}
+		if bound := 400 + 100*time.Since(start).Seconds(); float64(total) > bound+1e-3 {
+			t.Errorf("%d admitted at once, bound %.1f", total, bound)
+		}
+		far.loseReplies.Store(false)
+		far.loseRequests.Store(false)
+	})
+}
