@@ -2,12 +2,13 @@
 
 FUZZTIME ?= 5s
 RACECOUNT ?= 3
+SOAK ?= 10m
 
 # The race detector needs a C compiler. Where there is none the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench exact steady outage redis
+.PHONY: help demo check test race fuzz bench exact steady soak outage redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,9 @@ exact: redis ## the bound: many processes, one limit, never more than burst + ra
 
 steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load
 	go test -count=1 -v -run 'TestSteady' .
+
+soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
+	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
 
 outage: redis ## real outages: Redis frozen, killed, never there, flapping; the three fail modes
 	go test -count=1 -v -run 'TestOutageOnRedis|TestFlappingOnRedis' .

@@ -378,3 +378,35 @@ func BenchmarkPolicer(b *testing.B) {
 		p.Admit(at, 1)
 	}
 }
+
+// TestPolicerRefunds gives tokens back, as to a bucket that they were taken from too early.
+func TestPolicerRefunds(t *testing.T) {
+	const s = int64(time.Second)
+	for _, c := range []struct {
+		name   string
+		events [][2]int64 // at (s), tokens; negative are refunds
+		over   float64    // of the worst interval
+		depth  float64    // at the end
+	}{
+		{"all back, and again", [][2]int64{{0, 5}, {0, -5}, {0, 5}}, 0, 5},
+		{"one more than came back", [][2]int64{{0, 5}, {0, -4}, {0, 5}}, 1, 6},
+		{"what overfills is lost", [][2]int64{{0, 2}, {0, -4}, {0, 5}}, 0, 5},
+		{"time and a refund", [][2]int64{{0, 5}, {2, -1}, {2, 3}}, 0, 5},
+		{"a refund before anything", [][2]int64{{0, -3}, {1, 5}}, 0, 5},
+		{"too late for what was", [][2]int64{{0, 6}, {0, -6}}, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := ideal.NewPolicer(1, time.Second, 5)
+			for _, e := range c.events {
+				if e[1] < 0 {
+					p.Refund(e[0]*s, -e[1])
+				} else {
+					p.Admit(e[0]*s, e[1])
+				}
+			}
+			if over, depth := p.Worst().Over, p.Depth(); over != c.over || depth != c.depth {
+				t.Errorf("over %v, depth %v; want %v, %v", over, depth, c.over, c.depth)
+			}
+		})
+	}
+}

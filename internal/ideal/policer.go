@@ -40,5 +40,23 @@ func (p *Policer) Admit(at, n int64) {
 	}
 }
 
+// Refund records that n tokens admitted earlier were given back at a time (ns), as to a central bucket: they count from
+// their admission to now. What would overfill the bucket is lost.
+func (p *Policer) Refund(at, n int64) {
+	if p.started {
+		p.depth = p.depth.minus(p.limit.refill(p.last, at))
+	}
+	p.last, p.started = at, true
+	p.depth = p.depth.minus(p.limit.cost(n))
+	p.tokens -= n
+	if !(wide{}).less(p.depth) {
+		p.depth, p.from, p.tokens = wide{}, at, 0
+	}
+}
+
+// Depth reports how many tokens the bucket that leaks holds, as of the last event: how far below full an ideal token
+// bucket would be.
+func (p *Policer) Depth() float64 { return p.depth.float() / float64(p.limit.period) }
+
 // Worst reports the worst interval so far. Before the first token that is an empty one: Over is −burst.
 func (p *Policer) Worst() Excess { return p.interval }

@@ -1,0 +1,160 @@
+package adversary_test
+
+import (
+	"flag"
+	"fmt"
+	"regexp"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+var (
+	schedules = flag.Int("schedules", 100_000, "random schedules on Memory; 1/50 as many on Redis, 1/200 on miniredis")
+	from      = flag.Uint64("from", 1, "the seed of the first random schedule")
+	scope     = flag.String("scope", "", "only scopes whose name matches this regular expression")
+	soak      = flag.Duration("soak", 0, "how long TestSoak plays")
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop"))
+}
+
+// steps is how long a random schedule is at most. The shortest ones that show a known mistake have 2 to 18 steps; what is
+// longer finds them sooner, for chance needs detours.
+const steps = 120
+
+// scopes are those that are asked for.
+func scopes(t testing.TB) []*adversary.Scope {
+	pattern, err := regexp.Compile(*scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chosen []*adversary.Scope
+	for _, s := range adversary.Scopes() {
+		if pattern.MatchString(s.Name) {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 {
+		t.Fatalf("no scope is called %s", *scope)
+	}
+	return chosen
+}
+
+// play plays the schedules of count seeds, with workers at once, each in a bank of its own or one that they share.
+func play(t *testing.T, first uint64, count int, bank func() *adversary.Bank) {
+	all := scopes(t)
+	var next, played atomic.Int64
+	var workers sync.WaitGroup
+	for worker := range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			b := bank()
+			for !t.Failed() {
+				n := next.Add(1) - 1
+				if n >= int64(count) {
+					return
+				}
+				s := adversary.Random(all, first+uint64(n), steps)
+				bucket := fmt.Sprintf("{adversary/%d}tb1", worker)
+				fault := s.Play(b, bucket)
+				played.Add(1)
+				if fault == "" {
+					continue
+				}
+				short := adversary.Shrink(s, func(s adversary.Schedule) bool { return s.Play(b, bucket) != "" })
+				t.Errorf("after %d schedules: %s\nshrunk: %s", played.Load(), fault, short.Tell(b, bucket))
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// inBubble plays on Memory, whose clock stands still in a bubble: a bucket's time to live is counted by it, and is compared
+// with the world's.
+func inBubble(t *testing.T, first uint64, count int) {
+	synctest.Test(t, func(t *testing.T) { play(t, first, count, adversary.OnMemory) })
+}
+
+func TestSchedulesOnMemory(t *testing.T) {
+	count := *schedules
+	if testing.Short() {
+		count /= 25
+	}
+	inBubble(t, *from, count)
+}
+
+func TestSchedulesOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	count := *schedules / 50
+	if testing.Short() {
+		count /= 10
+	}
+	play(t, *from, count, func() *adversary.Bank {
+		c := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket})
+		t.Cleanup(func() { _ = c.Close() })
+		return adversary.OnRedis(c)
+	})
+}
+
+func TestSchedulesOnMiniredis(t *testing.T) {
+	count := *schedules / 200
+	if testing.Short() {
+		count /= 10
+	}
+	play(t, *from, count, func() *adversary.Bank {
+		m := miniredis.RunT(t)
+		c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+		t.Cleanup(func() { _ = c.Close() })
+		return adversary.OnRedis(c)
+	})
+}
+
+// TestSoak plays for as long as it is told, and nothing without.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("no -soak")
+	}
+	const batch = 50_000
+	first := *from
+	if first == 1 {
+		first = uint64(time.Now().UnixNano()) // other schedules each time
+	}
+	begin := time.Now()
+	played := 0
+	for ; time.Since(begin) < *soak && !t.Failed(); played += batch {
+		inBubble(t, first+uint64(played), batch)
+	}
+	t.Logf("%d schedules from seed %d on, %v", played, first, time.Since(begin).Round(time.Second))
+}
+
+// FuzzSchedule lets the fuzzer choose: the first byte the scope, each further one a step.
+func FuzzSchedule(f *testing.F) {
+	all := adversary.Scopes()
+	for i := range all {
+		f.Add(append([]byte{byte(i)}, "a lease is tokens with a deadline"...))
+	}
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		if len(choices) == 0 || len(choices) > 4*steps {
+			return
+		}
+		s := adversary.Schedule{Scope: all[int(choices[0])%len(all)], Seed: 1}
+		for _, c := range choices[1:] {
+			// Spread over all actions, however many there are.
+			s.Choices = append(s.Choices, uint16(int(c)*len(s.Scope.Actions)/256))
+		}
+		if fault := s.Play(adversary.OnMemory(), "b"); fault != "" {
+			t.Fatalf("%s\n%s", fault, s.Tell(adversary.OnMemory(), "b"))
+		}
+	})
+}

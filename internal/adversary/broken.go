@@ -1,0 +1,123 @@
+package adversary
+
+import (
+	"reflect"
+	"time"
+)
+
+// This file breaks what the proof of the bound assumes, so that the price can be seen: each accident concedes, in tokens,
+// what docs/proof.md says that it costs.
+
+// now reads a process' clock: monotonic, but not quite of the right rate, and it stands still while the machine sleeps.
+func (p *process) now() time.Duration {
+	d := p.world.now - p.asleep
+	switch drift := p.world.scope.Drift; {
+	case drift == 0:
+		return d
+	case p.number%2 == 0:
+		return time.Duration(float64(d) * (1 - drift))
+	default:
+		return time.Duration(float64(d) * (1 + drift))
+	}
+}
+
+// until reports how much real time passes before a process' clock shows t.
+func (p *process) until(t time.Duration) time.Duration {
+	return time.Duration(float64(t-p.now())*(1+2*p.world.scope.Drift)) + time.Microsecond
+}
+
+// freeze suspends the process' machine. Its pot outlives its lease, and so does what it is granted by a call under way.
+func (p *process) freeze(d time.Duration) {
+	w := p.world
+	w.concede(p.holds())
+	p.asleep += d
+	p.guess -= d // what it knows of the server's clock is as of before
+	w.pass(d)
+}
+
+// holds reports what a process can spend, or may yet be granted.
+func (p *process) holds() (tokens int64) {
+	for _, b := range p.buckets {
+		live, _ := b.Bucket.Look(p.now())
+		tokens += live
+		if b.call != nil && !b.call.direct {
+			tokens += max(b.call.granted, b.call.call.Want)
+		}
+	}
+	return tokens
+}
+
+// clone replaces the last process by a copy of this one, leases and all. It is possible while nothing is under way, as
+// only the state of a bucket can be copied and not what others know of it. The copy notices that its machine stood still
+// before it sends anything (see awake); until then it spends what its twin spends too.
+func (p *process) clone() bool {
+	w := p.world
+	last := len(w.processes) - 1
+	if p.number == last {
+		return false
+	}
+	for _, b := range p.buckets {
+		if b.call != nil || b.queued || len(b.line) > 0 || b.resetting != nil || b.evicted {
+			return false
+		}
+	}
+	w.concede(p.holds())
+	for _, b := range w.processes[last].buckets {
+		b.failed()
+	}
+	w.processes[last].world = nil
+	q := w.start(last)
+	w.processes[last] = q
+	q.twin, q.seq, q.known, q.guess, q.asleep, q.trip = true, p.seq, p.known, p.guess, p.asleep, p.trip
+	for _, b := range p.buckets {
+		c := q.current()
+		reflect.ValueOf(&c.Bucket).Elem().Set(reflect.ValueOf(&b.Bucket).Elem())
+		c.checkAt, c.granted, c.spent, c.refunding, c.owes = b.checkAt, b.granted, b.spent, b.refunding, b.owes
+	}
+	return true
+}
+
+// awake is what a process does before it sends when its clock has jumped: it takes a new lease id, for the old one may be
+// in use by a twin, and gives up its leases.
+func (p *process) awake() {
+	if !p.twin {
+		return
+	}
+	p.twin = false
+	for _, b := range p.buckets {
+		b.apply(b.Expire(p.now()))
+	}
+}
+
+// copyBucket lets a replica catch up.
+func (w *World) copyBucket() bool {
+	if w.bank.copy == nil {
+		return false
+	}
+	w.replica = w.bank.copy()
+	return true
+}
+
+// promote makes the replica the server: what was written since is lost.
+func (w *World) promote() bool {
+	if w.replica == nil {
+		return false
+	}
+	w.bank, w.replica = w.replica, nil
+	w.concede(w.scope.burst())
+	w.reload()
+	return true
+}
+
+// reload looks at the bucket, after another server took over.
+func (w *World) reload() {
+	s, err := w.bank.state(w.bucket)
+	if err != nil {
+		w.failf("the bucket is damaged: %v", err)
+	}
+	w.state = s
+	w.keyEnd = 0
+	if s.exists {
+		w.keyEnd = w.server()/1000 + s.pttl
+	}
+}

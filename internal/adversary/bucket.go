@@ -1,0 +1,225 @@
+package adversary
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// bucket is a local.Bucket, and what its owner and its auditor know of it.
+type bucket struct {
+	local.Bucket
+	process *process
+	id      local.ID
+	closed  bool // and forgotten by the cache
+
+	queued    bool
+	checkAt   time.Duration
+	call      *request // under way
+	line      []*waiting
+	resetting *local.Waiter
+	takings   []*taking
+
+	granted   int64 // by the replies that it accepted
+	spent     int64 // admitted from Redis' tokens, less what was given back
+	refunding int64 // cancelled, and on its way back to Redis with the next call
+	owes      int64 // admitted alone, or at a higher cost than was thought
+	owesLess  int64 // of that, given back: as far as it was not reported yet
+	evicted   bool  // by the cache, and not asked for since
+	forgiven  bool  // a call failed after that: one try is what a debt is worth then
+	shared    *ideal.Policer
+}
+
+// waiting is a request in line.
+type waiting struct {
+	waiter *local.Waiter
+	n      int64
+	gen    int64
+	since  int64 // the last seq when it joined: calls after that may be for it
+}
+
+// taking is what a request took.
+type taking struct {
+	bucket *bucket
+	n      int64
+	from   local.Source
+	gen    int64
+	event  int // of the admissions; -1 none
+}
+
+// maxTakings is how many requests can still be cancelled.
+const maxTakings = 4
+
+// apply carries out what a step of the bucket asked for.
+func (b *bucket) apply(e local.Effect) {
+	p := b.process
+	if e.Send {
+		if b.queued {
+			p.world.failf("%s: a bucket is to be queued twice", p.id)
+		}
+		b.queued = true
+	}
+	if e.Check > 0 && (b.checkAt == 0 || e.Check < b.checkAt) {
+		b.checkAt = e.Check
+	}
+	if e.Done {
+		p.cache.Forget(p.now(), b.id, b)
+	}
+}
+
+// admit notes that n tokens were admitted, at an event or, with -1, now.
+func (b *bucket) admit(n int64, from local.Source, gen int64, event int) {
+	a := &b.process.world.admissions
+	if event < 0 {
+		event = a.open(b.process.world.now)
+	}
+	a.events[event].tokens += n
+	b.spent += n
+	b.remember(&taking{bucket: b, n: n, from: from, gen: gen, event: event})
+}
+
+func (b *bucket) remember(t *taking) {
+	b.takings = append(b.takings, t)
+	if len(b.takings) > maxTakings {
+		b.takings = b.takings[1:]
+	}
+}
+
+// alone decides by the fail mode.
+func (b *bucket) alone(n int64) {
+	p := b.process
+	w := p.world
+	gen := b.Generation()
+	switch v := b.Bucket.Alone(p.now(), n, w.scope.fleet()); v.Outcome {
+	case local.Admitted:
+		b.admit(n, local.FromRedis, gen, -1)
+	case local.Shared:
+		b.share(n)
+		b.owes += n
+		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
+	case local.Opened:
+		b.owes += n
+		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
+	case local.ShareSpent, local.Failed:
+	case local.Gone: // evicted and forgotten meanwhile: another bucket has its place
+		p.current().alone(n)
+	default:
+		w.failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Outcome)
+	}
+}
+
+// share checks that what a bucket admits alone fits into this process' part of the limit.
+func (b *bucket) share(n int64) {
+	p, fleet := b.process, b.process.world.scope.fleet()
+	if b.shared == nil {
+		b.shared = ideal.NewPolicer(p.policy.Tokens, p.policy.Per*time.Duration(fleet), max(p.policy.Cap/fleet, 1))
+	}
+	b.shared.Admit(int64(p.now()), n)
+	if worst := b.shared.Worst(); worst.Over > rounding {
+		p.world.failf("%s admitted alone: %v", p.id, worst)
+	}
+}
+
+// giveBack gives n tokens of a taking back.
+func (b *bucket) giveBack(t *taking, n int64) {
+	w, now := b.process.world, b.process.now()
+	t.n -= n
+	if t.n == 0 {
+		for i := range b.takings {
+			if b.takings[i] == t {
+				b.takings = append(b.takings[:i:i], b.takings[i+1:]...)
+				break
+			}
+		}
+	}
+	before, _ := b.Bucket.Look(now)
+	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen))
+	if t.from == local.FromShare {
+		b.owesLess += n
+		return
+	}
+	b.spent -= n
+	if after, _ := b.Bucket.Look(now); after > before {
+		// Put back where nothing has left since: as if it had never been taken.
+		w.admissions.events[t.event].tokens -= n
+	} else {
+		b.refunding += n
+	}
+}
+
+// send lets the call that is due leave.
+func (b *bucket) send() {
+	p := b.process
+	w := p.world
+	p.awake()
+	b.queued = false
+	p.seq++
+	c, effect := b.Begin(p.now(), local.Conditions{Seq: p.seq, Clock: p.known, Trip: p.trip, Fleet: w.scope.fleet()})
+	if c.Seq == 0 {
+		b.apply(effect)
+		b.collect(nil)
+		return
+	}
+	if b.call != nil {
+		w.failf("%s: two calls under way", p.id)
+	}
+	b.call = w.request(b, c)
+}
+
+// failed notes that the call under way, if any, is given up.
+func (b *bucket) failed() {
+	if b.call != nil {
+		b.call.givenUp, b.call = true, nil
+	}
+	b.forgiven = b.forgiven || b.evicted
+}
+
+// giveUp ends the call under way without an answer.
+func (b *bucket) giveUp() {
+	seq := b.call.call.Seq
+	b.failed()
+	b.apply(b.Bucket.Fail(b.process.now(), seq))
+	b.collect(nil)
+}
+
+// collect takes the verdicts of those who waited. reply is the one that brought them, if any.
+func (b *bucket) collect(reply *reply) {
+	line := b.line
+	b.line = nil
+	for _, wait := range line {
+		select {
+		case v := <-wait.waiter.C:
+			b.verdict(wait, v, reply)
+		default:
+			b.line = append(b.line, wait)
+		}
+	}
+	if b.resetting != nil && len(b.resetting.C) > 0 {
+		<-b.resetting.C
+		b.resetting = nil
+	}
+}
+
+func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
+	switch v.Outcome {
+	case local.Admitted:
+		event := -1
+		if reply != nil && reply.to.direct && wait.since < reply.to.call.Seq {
+			event = reply.event // a direct take counts when it is executed: the one who asked was waiting then
+		}
+		b.admit(wait.n, local.FromRedis, wait.gen, event)
+	case local.Failed:
+		b.alone(wait.n)
+	case local.Refused:
+	default:
+		b.process.world.failf("%s: waited for %d, outcome %d", b.process.id, wait.n, v.Outcome)
+	}
+}
+
+// describe says what a bucket is at.
+func (b *bucket) describe() string {
+	return fmt.Sprintf("queued %t, check at %v, under way %t, %d in line, ledger %+v",
+		b.queued, b.checkAt, b.call != nil, len(b.line), b.Stats())
+}

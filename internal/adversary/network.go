@@ -1,0 +1,242 @@
+package adversary
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// request is a call on its way to the server.
+type request struct {
+	process *process
+	bucket  *bucket
+	call    local.Call
+	wire    remote.Call
+	direct  bool
+
+	repeated int
+	givenUp  bool          // by its process: its reply is not wanted
+	lost     bool          // it arrives for nothing
+	granted  int64         // to its lease, by an execution: may still be accepted
+	until    time.Duration // from here on what it is granted is dead on arrival
+	refunds  int64         // cancelled tokens among those that it gives back
+	credited bool
+}
+
+// reply is an answer on its way back.
+type reply struct {
+	to       *request
+	answer   remote.Reply
+	event    int // of the admissions: when it was executed
+	repeated int
+}
+
+// request puts a call into the network.
+func (w *World) request(b *bucket, c local.Call) *request {
+	p := b.process
+	r := &request{process: p, bucket: b, call: c, direct: c.Direct, until: p.now() + c.TTL - c.TTL/100}
+	r.wire = w.wire(p.policy)
+	r.wire.Want, r.wire.Min, r.wire.TTL = c.Want, c.Min, c.TTL.Microseconds()
+	r.wire.Epoch, r.wire.Fleet = c.Epoch, c.Fleet
+	if !c.Direct {
+		r.wire.Lease, r.wire.Seq, r.wire.Ack, r.wire.Hold, r.wire.Ret = p.id, c.Seq, c.Ack, c.Hold, c.Ret
+		r.wire.Refund, r.wire.Debt, r.wire.Owed, r.wire.Seen = c.Refund, c.Debt, c.Owed, c.Seen
+	}
+	if p.known {
+		r.wire.Deadline = w.server() + (p.guess + c.Deadline - p.now()).Microseconds()
+	}
+	if c.Refund > 0 && !r.resets() {
+		r.refunds, b.refunding = min(b.refunding, c.Refund), 0
+	}
+	w.requests = append(w.requests, r)
+	if len(w.requests) > maxMessages {
+		w.requests = w.requests[1:]
+	}
+	w.tellf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t ttl %v, wanted for %v",
+		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.TTL, c.Deadline-p.now())
+	return r
+}
+
+// maxMessages bounds what is under way in each direction; beyond it the oldest is lost.
+const maxMessages = 6
+
+// resets reports whether the call fills the bucket: it refunds more than there can be.
+func (r *request) resets() bool { return r.call.Refund > 2*r.wire.Cap }
+
+// wire is what all calls of a policy have.
+func (w *World) wire(p *local.Policy) remote.Call {
+	return remote.Call{
+		Bucket: w.bucket, Cap: p.Cap, Tokens: p.Tokens, Period: p.Per.Microseconds(),
+		TTL: w.scope.longestLease().Microseconds(), Fleet: 1,
+	}
+}
+
+// ask has the server execute a call, now by its clock.
+func (w *World) ask(c remote.Call) remote.Reply {
+	c.Now = w.server()
+	if w.keyEnd > 0 && c.Now/1000 > w.keyEnd {
+		w.lose() // it expired
+	}
+	answer, err := w.bank.run(c)
+	if err != nil {
+		w.failf("the script refuses %+v: %v", c, err)
+		return answer
+	}
+	s, err := w.bank.state(w.bucket)
+	if err != nil {
+		w.failf("the bucket is damaged: %v", err)
+	}
+	if s.exists && (s.level != w.state.level || s.last != w.state.last || s.pttl > w.state.pttl || !w.state.exists) {
+		w.keyEnd = c.Now/1000 + s.pttl
+	}
+	w.state = s
+	return answer
+}
+
+// execute lets a request arrive.
+func (w *World) execute(r *request) {
+	if r.lost {
+		return
+	}
+	answer := w.ask(r.wire)
+	w.tellf("%s %d executed: %+v, level %v escrow %d", r.process.id, r.call.Seq, answer, w.state.level, w.state.escrow)
+	done := answer.Code == remote.Granted || answer.Code == remote.Denied
+	if done && answer.Flags&remote.Adopted != 0 && w.scope.Books {
+		w.failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
+	}
+	if done && !r.direct {
+		r.process.charge(r)
+	}
+	if done && r.wire.Refund > 0 && r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL && !r.credited {
+		r.credited = true
+		if r.resets() {
+			w.admissions.refund(w.now, 4*w.scope.burst())
+		} else {
+			w.admissions.refund(w.now, r.refunds) // now, as in a central bucket that gets the same refunds
+			w.credited += r.wire.Refund
+		}
+	}
+	if answer.Code == remote.Granted || answer.Code == remote.Replay {
+		if r.direct {
+			w.vain += answer.Grant
+		} else {
+			r.granted = max(r.granted, answer.Grant)
+		}
+	}
+	w.replies = append(w.replies, &reply{to: r, answer: answer, event: w.admissions.open(w.now)})
+	if len(w.replies) > maxMessages {
+		w.replies = w.replies[1:]
+	}
+}
+
+// flow lets everything that is due be sent, arrive in order, and be answered.
+func (w *World) flow() {
+	for _, p := range w.processes {
+		for _, b := range append([]*bucket(nil), p.buckets...) {
+			if b.queued {
+				b.send()
+			}
+		}
+	}
+	for ; len(w.requests) > 0; w.requests = w.requests[1:] {
+		w.execute(w.requests[0])
+	}
+	for ; len(w.replies) > 0; w.replies = w.replies[1:] {
+		w.replies[0].to.process.deliver(w.replies[0])
+	}
+}
+
+// outsider takes n tokens directly, or none; with 0 all there are.
+func (w *World) outsider(n int64) {
+	c := w.wire(w.policies[0])
+	c.Want, c.Min = n, n
+	switch {
+	case n == 0:
+		c.Want, c.Min = c.Cap, 1
+	case n > c.Cap:
+		return
+	}
+	answer := w.ask(c)
+	w.tellf("an outsider asked for %d: %+v, level %v escrow %d", n, answer, w.state.level, w.state.escrow)
+	w.admissions.events[w.admissions.open(w.now)].tokens += answer.Grant
+	w.outside += answer.Grant
+}
+
+// deliver lets a reply arrive. The bucket has to know by itself whether it still wants it.
+func (p *process) deliver(r *reply) {
+	w, b := p.world, r.to.bucket
+	if w == nil {
+		return // the process is dead
+	}
+	p.known = true
+	wanted := b.call == r.to && !r.to.givenUp
+	seq, a := r.to.call.Seq, r.answer
+	switch a.Code {
+	case remote.Granted, remote.Denied, remote.Replay:
+		effect, accepted := b.Accept(p.now(), seq, local.Reply{
+			Grant: a.Grant, Level: a.Level, Retry: time.Duration(a.Retry) * time.Microsecond,
+			TTLLeft: time.Duration(a.TTLLeft) * time.Microsecond, Epoch: a.Epoch, Overflow: a.Overflow,
+		})
+		if accepted != wanted {
+			w.failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)
+		}
+		if accepted {
+			p.accepted(b, r)
+		}
+		b.collect(r)
+		if accepted && r.to.direct {
+			b.leftOver(r)
+		}
+		b.apply(effect)
+	case remote.Late:
+		if wanted {
+			p.guess = 0 // its clock is corrected
+			b.failed()  // the first time it is sent again
+		}
+		b.apply(b.Late(p.now(), seq))
+	default:
+		if wanted {
+			b.failed()
+		}
+		b.apply(b.Fail(p.now(), seq))
+	}
+	b.collect(nil)
+	w.tellf("%s hears of %d, wanted %t", p.id, seq, wanted)
+}
+
+// leftOver deals with what a direct take brought for somebody who has left: it is given back, and counts, like every
+// token that is given back, as admitted until then.
+func (b *bucket) leftOver(r *reply) {
+	e := &b.process.world.admissions.events[r.event]
+	n := r.answer.Grant - e.tokens
+	e.tokens += n
+	b.refunding += n
+}
+
+// charge notes that a call was executed, with the debt that it reports. What the last one charged without being heard is
+// undone now, unless a bucket that knows nothing of it counts it as heard.
+func (p *process) charge(r *request) {
+	if last := p.charged; last != nil && r.wire.Ack >= last.wire.Seq {
+		p.forgotten += last.wire.Debt
+	}
+	p.charged = r
+}
+
+// accepted notes an accepted reply.
+func (p *process) accepted(b *bucket, r *reply) {
+	w := p.world
+	b.call = nil
+	b.granted += r.answer.Grant
+	if r.to.direct {
+		w.vain -= r.answer.Grant
+	} else if p.charged == r.to {
+		p.charged = nil
+	}
+	if r.to.credited && !r.to.resets() {
+		w.credited -= r.to.wire.Refund
+	}
+	if p.stale != nil && !r.to.direct {
+		p.stale.event = max(p.stale.event, r.event) // these tokens were out from then on
+	}
+}

@@ -1,0 +1,217 @@
+package adversary
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// process is one process of the fleet: the shipped cache and the buckets that it ever held, until they close. It owns
+// them as package tiered does, but that it acts only when told to.
+type process struct {
+	world  *World
+	number int    // its place in the fleet
+	id     string // its lease id: a new one at each start
+	policy *local.Policy
+	cache  *local.Cache[*bucket]
+
+	seq       int64         // of all its calls
+	known     bool          // the server's clock
+	twin      bool          // a copy that does not know it yet
+	asleep    time.Duration // how long its clock stood still
+	trip      time.Duration // what its round trips take
+	guess     time.Duration // by how much its idea of that is wrong
+	buckets   []*bucket     // not closed
+	released  local.Stats   // of those that are
+	charged   *request      // the last lease call that was executed, until its reply is accepted
+	forgotten int64         // charged by calls whose bucket gave them up, debt and all
+	stale     *stale        // a request that read the clock, and sleeps
+}
+
+// stale is a request that read the clock a while ago.
+type stale struct {
+	now   time.Duration
+	event int // when what it takes counts as admitted, should the lease have ended meanwhile
+}
+
+// id is the key that all is about; other makes its cache, which has room for one, evict it.
+var (
+	id    = local.ID{Key: "k"}
+	other = local.ID{Key: "other"}
+)
+
+func (w *World) start(number int) *process {
+	w.born++
+	p := &process{world: w, number: number, id: strconv.Itoa(w.born), known: true, trip: trip, policy: w.policies[number]}
+	p.cache = local.NewCache(1, local.Owner[*bucket]{
+		Fresh: p.fresh,
+		Evict: func(b *bucket, e local.Effect) { b.apply(e) },
+		Gone:  p.gone,
+	})
+	return p
+}
+
+func (p *process) fresh(of local.ID) *bucket {
+	b := &bucket{process: p, id: of}
+	b.Init(p.policy)
+	if of == id {
+		p.buckets = append(p.buckets, b)
+	}
+	return b
+}
+
+// gone is called with a lock of the cache held, in the middle of a step.
+func (p *process) gone(b *bucket) { b.closed = true }
+
+// forget drops the buckets that closed.
+func (p *process) forget() {
+	open := p.buckets[:0]
+	for _, b := range p.buckets {
+		if b.closed {
+			b.paid()
+			p.released.Add(b.Stats())
+		} else {
+			open = append(open, b)
+		}
+	}
+	p.buckets = open
+}
+
+// current is the bucket that a request meets.
+func (p *process) current() *bucket {
+	b := p.cache.Get(p.now(), id)
+	b.evicted = false
+	return b
+}
+
+// maxLine bounds how many wait.
+const maxLine = 3
+
+// ask is a request for n tokens that read the clock at now; late says that it slept since.
+func (p *process) ask(now time.Duration, n int64, late bool) bool {
+	b := p.current()
+	if n > p.policy.Cap || len(b.line) >= maxLine {
+		return false
+	}
+	event := -1 // now
+	if live, _ := b.Bucket.Look(p.now()); late && live < n {
+		event = p.stale.event // it may find what has ended meanwhile: then it counts as of when that lived
+	}
+	if late {
+		p.stale = nil
+	}
+	gen := b.Generation()
+	if _, ok, renew := b.Take(now, n); ok {
+		b.admit(n, local.FromLease, gen, event)
+		if renew {
+			b.apply(b.Renew(now))
+		}
+		return true
+	}
+	wait := &waiting{waiter: local.NewWaiter(), n: n, gen: gen, since: p.seq}
+	v, effect := b.Bucket.Ask(now, n, now+p.policy.Budget, wait.waiter)
+	b.apply(effect)
+	switch v.Outcome {
+	case local.Waiting:
+		b.line = append(b.line, wait)
+	case local.Admitted:
+		b.admit(n, local.FromLease, gen, event)
+	case local.Failed:
+		b.alone(n)
+	case local.Refused:
+	default:
+		p.world.failf("%s: asked for %d, outcome %d", p.id, n, v.Outcome)
+	}
+	return true
+}
+
+// leave lets the one who waits longest give up.
+func (p *process) leave() bool {
+	for _, b := range p.buckets {
+		if len(b.line) == 0 {
+			continue
+		}
+		first := b.line[0]
+		b.line = b.line[1:]
+		if !b.Bucket.Leave(first.waiter) {
+			p.world.failf("%s: a waiter without a verdict is not in line", p.id)
+		}
+		return true
+	}
+	return false
+}
+
+// giveBack gives back up to most tokens of a request that was admitted, n-th oldest or newest.
+func (p *process) giveBack(n int, most int64) bool {
+	var all []*taking
+	for _, b := range p.buckets {
+		all = append(all, b.takings...)
+	}
+	i, ok := which(len(all), n)
+	if !ok {
+		return false
+	}
+	all[i].bucket.giveBack(all[i], min(most, all[i].n))
+	return true
+}
+
+func (p *process) owe(n int64) bool {
+	b := p.current()
+	if p.world.scope.Books && p.world.owed+n > p.policy.Cap/4 {
+		return false // beyond the floor debt is forgiven, and the books would not balance
+	}
+	p.world.owed += n
+	b.owes += n
+	e, ok := b.Owe(p.now(), n)
+	if !ok {
+		p.world.failf("%s: the bucket in use is closed", p.id)
+	}
+	b.apply(e)
+	return true
+}
+
+func (p *process) reset() bool {
+	b := p.current()
+	if b.resetting != nil || p.world.scope.Books {
+		return false
+	}
+	b.resetting = local.NewWaiter()
+	_, e := b.Bucket.Reset(b.resetting)
+	b.apply(e)
+	return true
+}
+
+// evict makes the cache forget the key; burn lets there be no room for those on their way out.
+func (p *process) evict(burn bool) bool {
+	b, ok := p.cache.Find(id)
+	if !ok {
+		return false
+	}
+	now := p.now()
+	b.evicted = true
+	p.cache.Get(now, other)
+	if left, ok := p.cache.Find(id); burn && ok && left == b {
+		b.Bucket.Burn(now)
+		b.failed()
+		b.queued, b.checkAt = false, 0
+		p.cache.Forget(now, id, b)
+		b.collect(nil)
+	}
+	return true
+}
+
+// crash ends the process, with all it holds, and starts another in its place.
+func (p *process) crash() {
+	w := p.world
+	for _, b := range p.buckets {
+		if b.call != nil {
+			b.call.givenUp = true
+		}
+	}
+	p.buckets, p.world = nil, nil
+	w.processes[p.number] = w.start(p.number)
+	if w.scope.Warm {
+		w.processes[p.number].warm()
+	}
+}

@@ -1,0 +1,93 @@
+package adversary
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Schedule is one history of a world, to be played as often as one likes.
+type Schedule struct {
+	Scope   *Scope
+	Seed    uint64   // of the processes' jitter
+	Choices []uint16 // each an action of the scope; one that is not possible when its turn comes is left out
+}
+
+// Random returns a schedule that follows from its seed alone: one of the scopes, and up to steps steps.
+func Random(scopes []*Scope, seed uint64, steps int) Schedule {
+	r := rand.New(rand.NewPCG(seed, 2))
+	s := Schedule{Scope: scopes[r.IntN(len(scopes))], Seed: seed, Choices: make([]uint16, steps/2+r.IntN(steps/2))}
+	for i := range s.Choices {
+		s.Choices[i] = uint16(r.IntN(len(s.Scope.Actions)))
+	}
+	return s
+}
+
+// action is what a choice stands for.
+func (s *Scope) action(choice uint16) Action { return s.Actions[int(choice)%len(s.Actions)] }
+
+// Play plays a schedule in a bank, sends everybody home, and reports what broke, "" if nothing did.
+func (s Schedule) Play(bank *Bank, bucket string) string {
+	w := New(s.Scope, bank, bucket, s.Seed)
+	s.play(w)
+	return w.fault
+}
+
+// Tell plays a schedule and describes every step.
+func (s Schedule) Tell(bank *Bank, bucket string) string {
+	w := New(s.Scope, bank, bucket, s.Seed)
+	w.story = new(strings.Builder)
+	s.play(w)
+	return fmt.Sprintf("scope %s, seed %d, choices %x\n%s", s.Scope.Name, s.Seed, s.Choices, w.story)
+}
+
+func (s Schedule) play(w *World) {
+	s.steps(w)
+	if w.fault == "" {
+		w.tellf("all go home")
+		w.goHome(s.Seed%2 == 0)
+	}
+	if w.fault != "" {
+		w.tellf("BROKEN: %s", w.fault)
+	}
+	w.lose() // a server is used by many
+}
+
+// steps plays the prelude and the choices, and reports whether the last of them was possible.
+func (s Schedule) steps(w *World) (possible bool) {
+	for _, a := range s.Scope.Prelude {
+		w.stepf(0, a)
+		w.Do(a)
+	}
+	for i, choice := range s.Choices {
+		a := s.Scope.action(choice)
+		w.stepf(i, a)
+		if possible = w.Do(a); !possible {
+			w.stepf(i, nil)
+		}
+		if w.fault != "" {
+			return possible
+		}
+	}
+	return possible
+}
+
+// Shrink returns the shortest schedule it finds that still breaks something. broken plays one.
+func Shrink(s Schedule, broken func(Schedule) bool) Schedule {
+	for size := len(s.Choices) / 2; size > 0; {
+		smaller := false
+		for at := 0; at+size <= len(s.Choices); {
+			without := s
+			without.Choices = append(append([]uint16(nil), s.Choices[:at]...), s.Choices[at+size:]...)
+			if broken(without) {
+				s, smaller = without, true
+			} else {
+				at += size
+			}
+		}
+		if !smaller || size > len(s.Choices)/2 {
+			size /= 2
+		}
+	}
+	return s
+}

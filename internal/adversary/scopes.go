@@ -1,0 +1,147 @@
+package adversary
+
+import (
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+const second = time.Second
+
+// Scopes are the worlds that random schedules are played in. They differ in what could hide a mistake: how large the
+// burst is beside a lease, who else is there, whether tokens come back, who decides when nobody answers.
+func Scopes() []*Scope {
+	scopes := []*Scope{
+		{Name: "one process", Bursts: []int64{2}, Tokens: 1, Per: second},
+		{Name: "two processes, cold", Bursts: []int64{4, 4}, Tokens: 2, Per: second},
+		{Name: "two processes", Bursts: []int64{9, 9}, Tokens: 2, Per: second, Warm: true},
+		{Name: "three processes", Bursts: []int64{21, 21, 21}, Tokens: 5, Per: 2 * second, Warm: true},
+		{Name: "odd rate, clocks 0.9 % off", Bursts: []int64{16, 16}, Tokens: 7, Per: 3 * second, Warm: true, Drift: 0.009},
+		{Name: "two limits", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
+		{Name: "leases of three", Bursts: []int64{12, 12}, Tokens: 1, Per: second, Size: 3, Warm: true},
+		{Name: "direct only", Bursts: []int64{3, 3}, Tokens: 1, Per: second, NoLease: true},
+		{Name: "ends", Bursts: []int64{16}, Tokens: 9, Per: second, Warm: true},
+		{Name: "ends, two", Bursts: []int64{24, 24}, Tokens: 11, Per: second, Warm: true, Drift: 0.009},
+		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
+	}
+	for _, s := range scopes {
+		s.FailMode = local.FailClosed
+		s.Actions = everything(len(s.Bursts), s.burst())
+		for p := range s.Bursts {
+			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
+		}
+		if strings.HasPrefix(s.Name, "ends") {
+			s.Prelude, s.Actions = lateRenewal(len(s.Bursts)), ends(len(s.Bursts))
+		}
+	}
+	alone := []*Scope{
+		{Name: "alone", Bursts: []int64{6, 6, 6}, Tokens: 2, Per: second, FailMode: local.FailLocal},
+		{Name: "alone, one", Bursts: []int64{4}, Tokens: 1, Per: second, FailMode: local.FailLocal},
+		{Name: "open", Bursts: []int64{4, 4}, Tokens: 1, Per: second, FailMode: local.FailOpen},
+	}
+	for _, s := range alone {
+		s.Actions = append(everything(len(s.Bursts), s.burst()), outages(len(s.Bursts))...)
+	}
+	books := []*Scope{
+		{Name: "books", Bursts: []int64{8, 8}},
+		{Name: "books, one", Bursts: []int64{5}},
+		{Name: "books, alone", Bursts: []int64{24, 24}, FailMode: local.FailLocal, Fleet: 16},
+	}
+	for _, s := range books {
+		if s.FailMode == 0 && s.Name != "books, alone" {
+			s.FailMode, s.Warm = local.FailClosed, true
+		}
+		// No refill to speak of, and leases that outlive everything.
+		s.Books, s.Tokens, s.Per, s.Period, s.Timeout = true, 1, 1e6*time.Hour, 1000*second, 500*second
+		s.Actions = lossless(len(s.Bursts), s.burst())
+	}
+	scopes = append(append(scopes, alone...), books...)
+	for _, s := range scopes {
+		if s.Period == 0 {
+			s.Period = 250 * time.Millisecond
+		}
+		if s.Timeout == 0 {
+			s.Timeout = 600 * time.Millisecond
+		}
+	}
+	return scopes
+}
+
+// times repeats an action: so much more likely it is.
+func times(n int, as ...Action) (all []Action) {
+	for range n {
+		all = append(all, as...)
+	}
+	return all
+}
+
+// work is what happens every day, in each process and on the wire.
+func work(processes int, burst int64) (all []Action) {
+	for p := range processes {
+		all = append(all, times(6, Action{Ask, p, 1}, Action{Send, p, 0})...)
+		all = append(all, times(2, Action{Ask, p, 2}, Action{Look, p, 0}, Action{Cancel, p, -1})...)
+		all = append(all,
+			Action{Ask, p, int(burst)}, Action{Leave, p, 0}, Action{Cancel, p, 0}, Action{Trim, p, -1},
+			Action{Send, p, -1}, Action{Probe, p, 0}, Action{Evict, p, 0}, Action{GiveUp, p, 0})
+	}
+	all = append(all, times(4*processes, Action{Flow, 0, 0}, Action{Execute, 0, 0}, Action{Deliver, 0, 0})...)
+	return append(all,
+		Action{Execute, 0, -1}, Action{Execute, 0, 1}, Action{Repeat, 0, 0}, Action{Repeat, 0, -1}, Action{Lose, 0, 0},
+		Action{Deliver, 0, -1}, Action{Deliver, 0, 1}, Action{Echo, 0, 0}, Action{Echo, 0, -1}, Action{Cut, 0, 0},
+		Action{Outsider, 0, 1}, Action{Outsider, 0, 0})
+}
+
+// everything is work and all that may befall it.
+func everything(processes int, burst int64) []Action {
+	all := times(3, work(processes, burst)...)
+	for p := range processes {
+		all = append(all, times(3, Action{ReadClock, p, 0}, Action{AskStale, p, 1}, Action{Owe, p, 1})...)
+		all = append(all, Action{Drop, p, 0}, Action{Suspend, p, 0}, Action{Guess, p, -1}, Action{Guess, p, 1},
+			Action{Lag, p, 10}, Action{Lag, p, 800})
+	}
+	all = append(all, times(4, Action{Wait, 0, 1}, Action{Wait, 0, 3}, Action{Wait, 0, 10}, Action{Edge, 0, 0})...)
+	return append(all,
+		Action{Wait, 0, 25}, Action{Wait, 0, 60}, Action{Edge, 0, -1},
+		Action{Burn, processes - 1, 0}, Action{Crash, 0, 0}, Action{Crash, processes - 1, 0},
+		Action{Reset, 0, 0}, Action{Back, 0, 400}, Action{Back, 0, 3000}, Action{Forward, 0, 700}, Action{Vanish, 0, 0})
+}
+
+// ends is little else than calls that meet the end of a lease.
+func ends(processes int) (all []Action) {
+	for p := range processes {
+		all = append(all, times(2, Action{Ask, p, 1}, Action{Probe, p, 0}, Action{Send, p, 0}, Action{Rush, p, 0})...)
+		all = append(all, Action{Evict, p, 0}, Action{GiveUp, p, 0}, Action{Lag, p, 800})
+	}
+	return append(all, times(processes, Action{Flow, 0, 0}, Action{Execute, 0, 0}, Action{Execute, 0, 0},
+		Action{Deliver, 0, 0}, Action{Deliver, 0, 0}, Action{Edge, 0, 0}, Action{Wait, 0, 3}, Action{Wait, 0, 10},
+		Action{Outsider, 0, 0})...)
+}
+
+// lateRenewal is a lease most of whose time is over, and a renewal on its way.
+func lateRenewal(processes int) []Action {
+	all := []Action{{Flow, 0, 0}, {Wait, 0, 20}}
+	for p := range processes {
+		all = append(all, Action{Rush, p, 0}, Action{Probe, p, 0}, Action{Send, p, 0})
+	}
+	return all
+}
+
+// outages are what makes processes decide alone.
+func outages(processes int) (all []Action) {
+	for p := range processes {
+		all = append(all, times(6, Action{Ask, p, 1})...)
+		all = append(all, times(4, Action{Drop, p, 0}, Action{GiveUp, p, 0})...)
+		all = append(all, times(2, Action{Probe, p, 0})...)
+	}
+	return all
+}
+
+// lossless is what may happen while no token may be missing in the end: no lease ends, nobody dies.
+func lossless(processes int, burst int64) []Action {
+	all := work(processes, burst)
+	for p := range processes {
+		all = append(all, Action{Owe, p, 1}, Action{Drop, p, 0}, Action{Evict, p, 0}, Action{Guess, p, -1}, Action{Guess, p, 0})
+	}
+	return append(all, Action{Wait, 0, 0})
+}
