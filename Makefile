@@ -8,10 +8,10 @@ SOAK ?= 10m
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench exact steady soak outage redis
+.PHONY: help demo check test race fuzz bench exact steady proof mutants soak outage redis
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
 	go run ./cmd/tiersim run outage
@@ -47,6 +47,12 @@ exact: redis ## the bound: many processes, one limit, never more than burst + ra
 
 steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load
 	go test -count=1 -v -run 'TestSteady' .
+
+proof: redis ## the bound under an adversary who owns every message, and what each broken assumption costs
+	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary
+
+mutants: redis ## put known mistakes into the code, one at a time, and see each of them caught: about ten minutes
+	go run ./internal/mutants
 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)

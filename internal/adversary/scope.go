@@ -13,6 +13,7 @@ type Scope struct {
 	Bursts   []int64 // that the processes believe in, one each; the bound is that of the largest
 	Tokens   int64   // refilled per Per
 	Per      time.Duration
+	Slower   bool          // every other process believes in half of that
 	Size     int64         // of a lease; 0 follows demand
 	NoLease  bool          // direct takes only
 	Period   time.Duration // how long a lease should last
@@ -49,8 +50,12 @@ func (s *Scope) fleet() int64 {
 
 // policy is process i's.
 func (s *Scope) policy(i int, uniform func() float64) *local.Policy {
+	per := s.Per
+	if s.Slower && i%2 == 0 {
+		per *= 2
+	}
 	return &local.Policy{
-		Cap: s.Bursts[i], Tokens: s.Tokens, Per: s.Per,
+		Cap: s.Bursts[i], Tokens: s.Tokens, Per: per,
 		Size: s.Size, Period: s.Period, NoLease: s.NoLease, FailMode: s.FailMode,
 		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,
@@ -64,6 +69,6 @@ func (s *Scope) longestLease() time.Duration {
 
 // untilFull is how long a bucket takes from the deepest debt to full.
 func (s *Scope) untilFull() time.Duration {
-	d := float64(2*s.burst()+1)*float64(s.Per)/float64(s.Tokens) + float64(2*time.Second)
+	d := float64(2*s.burst()+1)*float64(2*s.Per)/float64(s.Tokens) + float64(2*time.Second)
 	return time.Duration(min(d, float64(time.Hour*24*365)))
 }

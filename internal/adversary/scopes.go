@@ -19,6 +19,7 @@ func Scopes() []*Scope {
 		{Name: "three processes", Bursts: []int64{21, 21, 21}, Tokens: 5, Per: 2 * second, Warm: true},
 		{Name: "odd rate, clocks 0.9 % off", Bursts: []int64{16, 16}, Tokens: 7, Per: 3 * second, Warm: true, Drift: 0.009},
 		{Name: "two limits", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
+		{Name: "two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
 		{Name: "leases of three", Bursts: []int64{12, 12}, Tokens: 1, Per: second, Size: 3, Warm: true},
 		{Name: "direct only", Bursts: []int64{3, 3}, Tokens: 1, Per: second, NoLease: true},
 		{Name: "ends", Bursts: []int64{16}, Tokens: 9, Per: second, Warm: true},
