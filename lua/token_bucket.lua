@@ -11,7 +11,7 @@ KEYS[1]  a hash that only this script writes
   z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age
   and once a lease was given:
   o  escrow, tokens        w  sum of the leases' wants     a  leases that hold or want tokens
-  g  next sweep, 0 none    e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt, kept to its end
+  g  next sweep, 0 none    e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
 ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
    1 cap       burst, 1 .. 2^40                              2 tokens    refilled per period
@@ -187,12 +187,15 @@ end
 level = min(level, cap - escrow)
 overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it
 
--- 8. Settle. A grant or a debt whose reply was not accepted is undone; what the caller holds no more was spent; what it
--- holds beyond its record (bucket lost, lease over) is charged.
+-- 8. Settle. A grant whose reply was not accepted is undone; what the caller holds no more was spent; what it holds beyond
+-- its record (bucket lost, lease over) is charged. A debt whose reply was not accepted is reported again, and counts as
+-- charged. It is never undone: unlike a grant it kept no room free, the refill since may have paid it and been taken by
+-- others, and then it would come back on top.
+local charged = 0
 if r_seq then
   escrow, wants = escrow - r_out, wants - r_want
   if r_out + r_want > 0 then active = active - 1 end
-  if ack < r_seq then level, r_out = level + r_grant + r_debt, r_out - r_grant end
+  if ack < r_seq then level, r_out, charged = level + r_grant, r_out - r_grant, r_debt end
   ret = min(ret, r_out)
   level, r_out = level + ret, r_out - ret
 else
@@ -209,8 +212,8 @@ local room, lowest = cap - escrow, -cap - min(floor(refill * SECOND / period), M
 level = max(min(level, room), lowest)
 if epoch ~= born then seen = 0 end
 debt = max(owed, debt - floor(max(0, overflow - seen) / fleet))
-debt = min(debt, floor(level - lowest))
-level = level - debt
+local charge = min(max(0, debt - charged), floor(level - lowest))
+level, charged = level - charge, charged + charge
 -- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
 if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end
 
@@ -229,7 +232,7 @@ if leased then
   left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
   if hold + grant + want > 0 then active = active + 1 end
   if sweep == 0 then sweep = now + ttl end
-  record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, debt)
+  record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged)
 end
 if leased or not peek and (grant > 0 or swept or stepped) then
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end

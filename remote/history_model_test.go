@@ -71,15 +71,17 @@ func (b historyBucket) run(c historyCall) (historyBucket, historyReply) {
 	// What the process was told of is settled by what it states; what it never heard of did not happen. All that it
 	// neither holds nor gives back, it spent.
 	if c.Ack < lease.seq {
-		b.level += lease.grant + lease.debt
+		b.level += lease.grant
 		lease.out -= lease.grant
+	} else {
+		lease.debt = 0 // what was reported is done with; else it is reported again, and not charged again
 	}
 	b.level += min(c.Ret, lease.out)
-	*lease = historyLease{seq: c.Seq, out: c.Hold}
+	*lease = historyLease{seq: c.Seq, out: c.Hold, debt: lease.debt}
 	room := c.Cap - b.sum(historyLease.held)
-	b.level = min(b.level, room)            // more than room: a debt undone that a reset had filled up already
-	lease.debt = min(c.Debt, b.level+c.Cap) // the level ends at −cap
-	b.level = min(b.level-lease.debt+c.Refund, room)
+	charge := min(max(c.Debt-lease.debt, 0), b.level+c.Cap) // the level ends at −cap
+	lease.debt += charge
+	b.level = min(b.level-charge+c.Refund, room)
 
 	want, least := min(c.Want, c.Cap), max(c.Min, 1)
 	wanted := want + b.sum(historyLease.wanted)

@@ -109,6 +109,7 @@ type memoryStep struct {
 	ended      []string // leases whose time is over; they leave the map when the step is written
 	lastEnded  int64    // the latest end among them
 	escrowThen int64    // escrow before the sweep
+	charged    int64    // debt, by this call and by those whose reply was not accepted
 	flags      Flags
 
 	reply   Reply
@@ -230,8 +231,9 @@ func (s *memoryStep) refill() {
 	b.overflow = min(b.overflow+(refilled-b.level), overflowEnd)
 }
 
-// settle is step 8: a grant or debt whose reply was not accepted is undone, what is given back is credited, what the
-// caller holds no more was spent, and what it holds beyond its record is charged. From here on escrow counts the hold.
+// settle is step 8: a grant whose reply was not accepted is undone, what is given back is credited, what the caller holds
+// no more was spent, and what it holds beyond its record is charged. A debt whose reply was not accepted counts as charged.
+// From here on escrow counts the hold.
 func (s *memoryStep) settle() {
 	b := &s.bucket
 	var out int64
@@ -242,8 +244,9 @@ func (s *memoryStep) settle() {
 			b.active--
 		}
 		if s.Ack < s.own.seq {
-			b.level = b.level + float64(s.own.grant) + float64(s.own.debt)
+			b.level += float64(s.own.grant)
 			out -= s.own.grant
+			s.charged = s.own.debt
 		}
 		ret := min(s.Ret, out)
 		b.level += float64(ret)
@@ -256,7 +259,7 @@ func (s *memoryStep) settle() {
 	b.escrow += s.Hold
 }
 
-// charge is step 9: the debt, less what was lost to overflow meanwhile, and the refund. Debt becomes what was charged.
+// charge is step 9: the debt, less what was lost to overflow meanwhile and what was charged before, and the refund.
 func (s *memoryStep) charge() {
 	b := &s.bucket
 	room, lowest := float64(s.Cap-b.escrow), s.lowest()
@@ -266,9 +269,9 @@ func (s *memoryStep) charge() {
 	}
 	paid := math.Floor(max(0, b.overflow-float64(s.Seen)) / float64(s.Fleet))
 	debt := max(float64(s.Owed), float64(s.Debt)-paid)
-	debt = min(debt, math.Floor(b.level-lowest))
-	b.level -= debt
-	s.Debt = int64(debt)
+	charge := min(max(0, debt-float64(s.charged)), math.Floor(b.level-lowest))
+	b.level -= charge
+	s.charged += int64(charge)
 	if s.Deadline > 0 && s.Deadline <= s.server+s.TTL {
 		b.level = max(b.level, min(room, b.level+float64(s.Refund)))
 	}
@@ -326,7 +329,7 @@ func (s *memoryStep) grantAndStore(exists bool) {
 		if b.leases == nil {
 			b.leases = make(map[string]memoryLease)
 		}
-		b.leases[s.Lease] = memoryLease{s.Seq, grant, s.Hold + grant, s.Want, end, s.Debt}
+		b.leases[s.Lease] = memoryLease{s.Seq, grant, s.Hold + grant, s.Want, end, s.charged}
 	}
 	b.last = s.now
 	s.keep = s.keepFor()

@@ -65,6 +65,7 @@ type moment struct {
 	live    bool  // and it was not swept
 	paid    int64 // by how much overflow lowers the caller's debt
 	due     int64 // what is left of it
+	charged int64 // of that, by calls before this one whose reply was not accepted
 }
 
 func (w *walk) moment(i int) *moment {
@@ -94,6 +95,9 @@ func (w *walk) moment(i int) *moment {
 		m.paid = int64(max(0, m.is.overflow-float64(known))) / m.c.Fleet
 		m.due = max(m.c.Owed, m.c.Debt-m.paid)
 	}
+	if m.live && m.c.Ack < m.own.seq {
+		m.charged = m.own.debt
+	}
 	return m
 }
 
@@ -112,9 +116,9 @@ var eventKinds = []struct {
 	{"refund", func(m *moment) bool { return m.refund(0, m.c.TTL) }},
 	{"refund without a deadline", func(m *moment) bool { return m.settled && m.c.Refund > 0 && m.c.Deadline == 0 }},
 	{"refund, deadline too far", func(m *moment) bool { return m.refund(m.c.TTL, walkEnd) }},
-	{"debt charged", func(m *moment) bool { return m.settled && m.new.debt > 0 }},
-	{"debt paid by overflow", func(m *moment) bool { return m.due < m.c.Debt && m.new.debt == m.due }},
-	{"debt owed in any case", func(m *moment) bool { return m.c.Debt-m.paid < m.due && m.new.debt == m.due }},
+	{"debt charged", func(m *moment) bool { return m.settled && m.new.debt > m.charged }},
+	{"debt paid by overflow", func(m *moment) bool { return m.due < m.c.Debt && m.new.debt == max(m.due, m.charged) }},
+	{"debt owed in any case", func(m *moment) bool { return m.c.Debt-m.paid < m.due && m.new.debt == m.due && m.due > m.charged }},
 	{"debt forgiven at the floor", func(m *moment) bool { return m.settled && m.new.debt < m.due }},
 	{"direct take", func(m *moment) bool { return m.direct() && m.r.Grant == m.c.Want && m.c.Want > 0 }},
 	{"direct take of what is there", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.short() }},
@@ -156,7 +160,8 @@ var eventKinds = []struct {
 	{"stale", func(m *moment) bool { return m.r.Code == remote.Stale && m.c.Seq < m.own.seq }},
 	{"late", func(m *moment) bool { return m.r.Code == remote.Late }},
 	{"grant undone", func(m *moment) bool { return m.live && m.c.Ack < m.own.seq && m.own.grant > 0 }},
-	{"debt undone", func(m *moment) bool { return m.live && m.c.Ack < m.own.seq && m.own.debt > 0 }},
+	{"debt reported again", func(m *moment) bool { return m.charged > 0 && m.c.Debt > 0 }},
+	{"debt reported no more", func(m *moment) bool { return m.charged > 0 && m.c.Debt == 0 }},
 
 	// All that a reply can say.
 	{"never", func(m *moment) bool { return m.r.Code == remote.Never }},

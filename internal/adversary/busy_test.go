@@ -63,7 +63,11 @@ func TestWorldsAreBusy(t *testing.T) {
 		"returned", "burnt", "shared", "opened", "settled", "refused",
 	}
 	for v := range Verb(len(verbNames)) {
-		wanted = append(wanted, v.String())
+		switch v {
+		case Freeze, Clone, Copy, Promote: // break what is assumed, and have a test of their own
+		default:
+			wanted = append(wanted, v.String())
+		}
 	}
 	for _, what := range wanted {
 		if seen[what] < 3 {

@@ -80,8 +80,8 @@ func (w *World) settled() {
 			w.failf("%s closed with %d tokens in hand", p.id, s.Held)
 		}
 		total += s.Spent + s.Settled + s.Burnt + p.forgotten
-		if p.charged != nil {
-			total += p.charged.wire.Debt
+		if p.unheard != nil {
+			total += p.unheard.charged
 		}
 	}
 	if w.scope.Books {

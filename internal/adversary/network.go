@@ -22,6 +22,7 @@ type request struct {
 	until    time.Duration // from here on what it is granted is dead on arrival
 	refunds  int64         // cancelled tokens among those that it gives back
 	credited bool
+	charged  int64 // debt, with the calls before it that nobody heard of
 }
 
 // reply is an answer on its way back.
@@ -214,13 +215,17 @@ func (b *bucket) leftOver(r *reply) {
 	b.refunding += n
 }
 
-// charge notes that a call was executed, with the debt that it reports. What the last one charged without being heard is
-// undone now, unless a bucket that knows nothing of it counts it as heard.
+// charge notes that a call was executed, with the debt that it reports. What calls before it reported without being heard
+// counts towards that; what is reported no more, because its bucket gave it up, stays charged.
 func (p *process) charge(r *request) {
-	if last := p.charged; last != nil && r.wire.Ack >= last.wire.Seq {
-		p.forgotten += last.wire.Debt
+	charged := int64(0)
+	if last := p.unheard; last != nil && r.wire.Ack < last.wire.Seq {
+		charged = last.charged
+	} else if last != nil {
+		p.forgotten += last.charged
 	}
-	p.charged = r
+	r.charged = max(charged, r.wire.Debt)
+	p.unheard = r
 }
 
 // accepted notes an accepted reply.
@@ -230,8 +235,9 @@ func (p *process) accepted(b *bucket, r *reply) {
 	b.granted += r.answer.Grant
 	if r.to.direct {
 		w.vain -= r.answer.Grant
-	} else if p.charged == r.to {
-		p.charged = nil
+	} else if p.unheard == r.to {
+		p.forgotten += r.to.charged - r.to.wire.Debt
+		p.unheard = nil
 	}
 	if r.to.credited && !r.to.resets() {
 		w.credited -= r.to.wire.Refund

@@ -24,8 +24,8 @@ type process struct {
 	guess     time.Duration // by how much its idea of that is wrong
 	buckets   []*bucket     // not closed
 	released  local.Stats   // of those that are
-	charged   *request      // the last lease call that was executed, until its reply is accepted
-	forgotten int64         // charged by calls whose bucket gave them up, debt and all
+	unheard   *request      // the last lease call that was executed, until its reply is accepted
+	forgotten int64         // debt that was charged and is reported no more, for its bucket gave it up
 	stale     *stale        // a request that read the clock, and sleeps
 }
 
