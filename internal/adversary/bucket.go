@@ -206,7 +206,7 @@ func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
 	switch v.Outcome {
 	case local.Admitted:
 		event := -1
-		if reply != nil && reply.to.direct && wait.since < reply.to.call.Seq {
+		if reply != nil && reply.pays(wait.n) && wait.since < reply.to.call.Seq {
 			event = reply.event // a direct take counts when it is executed: the one who asked was waiting then
 		}
 		b.admit(wait.n, local.FromRedis, wait.gen, event)

@@ -33,6 +33,11 @@ type reply struct {
 	repeated int
 }
 
+// pays reports whether a direct take brought n tokens that nobody has yet: those in line beyond it are served by the pot.
+func (r *reply) pays(n int64) bool {
+	return r.to.direct && r.to.process.world.admissions.events[r.event].tokens+n <= r.answer.Grant
+}
+
 // request puts a call into the network.
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
