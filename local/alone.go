@@ -42,13 +42,13 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 		ok, retry := b.share.take(now, n)
 		if !ok {
 			b.ledger.refused += n
-			return Verdict{Outcome: ShareSpent, Retry: retry, Left: min(int64(b.share.tokens(now)), b.policy.Cap)}
+			return Verdict{Outcome: ShareSpent, Retry: retry, Left: min(b.share.left(now), b.policy.Cap)}
 		}
 		v.Outcome = Shared
 		b.ledger.shared += n
 	}
 	b.debt.admitted += n
-	v.Left = min(int64(b.share.tokens(now)), b.policy.Cap)
+	v.Left = min(b.share.left(now), b.policy.Cap)
 	return v
 }
 

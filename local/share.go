@@ -62,7 +62,11 @@ func (s *share) take(now time.Duration, n int64) (ok bool, retry time.Duration) 
 		return true, 0
 	}
 	missing := float64(n) - s.limiter.TokensAt(at)
-	return false, max(time.Duration(math.Ceil(missing/float64(s.limiter.Limit())*float64(time.Second))), time.Microsecond)
+	wait := math.Ceil(missing / float64(s.limiter.Limit()) * float64(time.Second))
+	if wait >= never { // 292 years are beyond a time.Duration
+		return false, never
+	}
+	return false, max(time.Duration(wait), time.Microsecond)
 }
 
 // missing reports the tokens that refill has not brought back yet, rounded up: what is certainly still owed of what was
@@ -81,6 +85,10 @@ func (s *share) tokens(now time.Duration) float64 {
 	}
 	return s.limiter.TokensAt(s.time(now))
 }
+
+// left reports the whole tokens that the share would admit now. At more than a token per ns a share may be below zero:
+// x/time/rate takes a wait of under 1 ns for none.
+func (s *share) left(now time.Duration) int64 { return int64(max(s.tokens(now), 0)) }
 
 func (s *share) time(now time.Duration) time.Time {
 	s.last = max(s.last, now)
