@@ -78,10 +78,19 @@ func decodeReply(val any) (Reply, error) {
 	}, nil
 }
 
-// decodeCensus reads the reply of the presence script: exactly two whole numbers.
+// answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of more than was asked
+// for would be spent, and a clock out of range would go into every later call and make it illegal.
+func (r *Reply) answers(c *Call) bool {
+	within := func(x, least, most int64) bool { return x >= least && x <= most }
+	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
+		within(r.Level, -whole, c.Cap) && within(r.Retry, -1, whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
+		within(r.Now, 0, whole-1) && within(r.Epoch, 0, whole-1) && r.Flags >= 0 && within(r.Overflow, 0, overflowEnd)
+}
+
+// decodeCensus reads the reply of the presence script: exactly two whole numbers, as the script takes them.
 func decodeCensus(val any) (Census, error) {
 	var n [2]int64
-	if !decodeNumbers(val, n[:]) {
+	if !decodeNumbers(val, n[:]) || min(n[0], n[1]) < 0 || max(n[0], n[1]) >= whole {
 		return Census{}, errShape
 	}
 	return Census{Processes: n[0], Now: n[1]}, nil

@@ -2,8 +2,11 @@ package remote
 
 import (
 	"errors"
+	"math"
+	"math/big"
+	"math/bits"
+	"slices"
 	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -43,34 +46,85 @@ func TestDecodeReply(t *testing.T) {
 	}
 }
 
-// FuzzDecodeReply: whatever a server or a proxy sends is a reply with those numbers or an error, never a panic.
+// FuzzDecodeReply: whatever go-redis makes of what a server or a proxy sends is a reply with those very numbers, or an
+// error; never a panic. shape says of what types the list is, one letter each; see valueOf.
 func FuzzDecodeReply(f *testing.F) {
-	f.Add("0 1 2 3 4 5 6 7 8 9")
-	f.Add("0 1 2 3 4 5 6 7 8 nine")
-	f.Add("5 0 0 0 0 0 0 0 0 0 0")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, words string) {
-		var list []any
-		whole := true
-		for word := range strings.FieldsSeq(words) {
-			n, err := strconv.ParseInt(word, 10, 64)
-			switch {
-			case err == nil:
-				list = append(list, n)
-			case len(word)%3 == 0:
-				list, whole = append(list, word), false
-			case len(word)%3 == 1:
-				list, whole = append(list, nil), false
-			default:
-				list, whole = append(list, []any{word}), false
-			}
+	f.Add("iiiiiiiiii", int64(0))
+	f.Add("iiiiiiiiii", int64(5))
+	f.Add("iiiiiiiiii", int64(6))
+	f.Add("iiiiiiiiii", int64(-1))
+	f.Add("ii", int64(3))
+	for _, letter := range valueLetters {
+		f.Add("iiiii"+string(letter)+"iiii", int64(1))
+		f.Add(string(letter)+"i", int64(1))
+	}
+	f.Add("iiiiiiiii", int64(0))
+	f.Add("iiiiiiiiiii", int64(0))
+	f.Add("", int64(0))
+	f.Fuzz(func(t *testing.T, shape string, first int64) {
+		list, numbers, ints := make([]any, 0, len(shape)), make([]int64, 0, len(shape)), true
+		for i, letter := range []byte(shape) {
+			n := bits.RotateLeft64(uint64(first), 7*i) + uint64(i) // whatever; the first as it is, for it is the code
+			x := valueOf(letter, int64(n))
+			_, number := x.(int64)
+			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
 		r, err := decodeReply(list)
-		if good := whole && len(list) == 10 && list[0].(int64) >= 0 && list[0].(int64) <= 5; good != (err == nil) {
+		if good := ints && len(list) == 10 && first >= 0 && first <= 5; good != (err == nil) {
 			t.Fatalf("decodeReply(%v) = %+v, %v", list, r, err)
 		}
-		if err == nil && (int64(r.Code) != list[0] || r.Grant != list[1] || r.Overflow != list[9]) {
-			t.Fatalf("decodeReply(%v) = %+v", list, r)
+		if err != nil && (!errors.Is(err, errShape) || r != (Reply{})) {
+			t.Fatalf("decodeReply(%v) = %+v, %v", list, r, err)
+		}
+		if err == nil {
+			got := []int64{
+				int64(r.Code), r.Grant, r.Level, r.Retry, r.Active, r.TTLLeft, r.Now, r.Epoch, int64(r.Flags), r.Overflow,
+			}
+			if !slices.Equal(got, numbers) {
+				t.Fatalf("decodeReply(%v) = %+v", list, r)
+			}
+		}
+		c, err := decodeCensus(list)
+		switch {
+		case err != nil && (!errors.Is(err, errShape) || c != (Census{})),
+			err == nil && (!ints || len(list) != 2 || c.Processes != numbers[0] || c.Now != numbers[1]),
+			err != nil && ints && len(list) == 2 && min(numbers[0], numbers[1]) >= 0 && max(numbers[0], numbers[1]) < whole:
+			t.Fatalf("decodeCensus(%v) = %+v, %v", list, c, err)
 		}
 	})
+}
+
+// valueLetters are the types of [valueOf].
+const valueLetters = "isdnfFbgelmju"
+
+// valueOf makes a value of n, of the type that a letter stands for: all that go-redis decodes, and some that it does not.
+func valueOf(letter byte, n int64) any {
+	switch letter {
+	case 's':
+		return "three"
+	case 'd':
+		return strconv.FormatInt(n, 10)
+	case 'n':
+		return nil
+	case 'f':
+		return float64(n)
+	case 'F':
+		return math.NaN()
+	case 'b':
+		return n > 0
+	case 'g':
+		return big.NewInt(n)
+	case 'e':
+		return replyError("ERR in a list")
+	case 'l':
+		return []any{n}
+	case 'm':
+		return map[any]any{n: n}
+	case 'j':
+		return int(n)
+	case 'u':
+		return uint64(n)
+	default:
+		return n
+	}
 }

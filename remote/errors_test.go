@@ -77,16 +77,36 @@ func TestReportable(t *testing.T) {
 	}
 }
 
-// FuzzReportable: no text makes it panic, and no argument of a command comes through.
+// FuzzReportable: no text makes it panic; what comes out is an error of Redis or of the script, the same however a hook
+// wrapped it, and no argument of a command comes through.
 func FuzzReportable(f *testing.F) {
-	f.Add("ERR Error running script (call to f_1): @user_script:84: -OOM no")
-	f.Add("WRONGTYPE x script: 1, on @user_script:84.")
-	f.Add("ERR Error running script")
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Add("ERR Error running script (call to f_1): @user_script:84: -OOM no", "")
+	f.Add("ERR Error running script (call to f_1): @user_script:84: RLARG argument 3", "")
+	f.Add("WRONGTYPE x script: 1, on @user_script:84.", "")
+	f.Add("ERR Error running script", "")
+	f.Add("ERR unknown command 'evalsha'", "'abc' '1' 'key'")
+	f.Add("ERR Error running script: ERR unknown command", "'abc'")
+	f.Add("", "")
+	f.Fuzz(func(t *testing.T, text, arguments string) {
+		const marker = ", with args beginning with: "
+		if arguments != "" {
+			text += marker + "S3CR3T" + arguments
+		}
 		err := reportable(replyError(text))
-		if err == nil || strings.Contains(err.Error(), ", with args beginning with") {
+		if err == nil || strings.Contains(err.Error(), marker) || arguments != "" && strings.Contains(err.Error(), "S3CR3T") {
 			t.Fatalf("%q became %v", text, err)
 		}
-		_ = isNodeError(replyError(text))
+		var script *ScriptError
+		var reply redis.Error
+		if errors.As(err, &script) == errors.As(err, &reply) {
+			t.Fatalf("%q became a %T", text, err)
+		}
+		if isNodeError(replyError(text)) == (script != nil) {
+			t.Fatalf("%q became %v, of a node: %v", text, err, script == nil)
+		}
+		wrapped := reportable(fmt.Errorf("a hook's: %w", replyError(text)))
+		if again := (*ScriptError)(nil); errors.As(wrapped, &again) != (script != nil) || script != nil && again.Text != script.Text {
+			t.Fatalf("%q became %v, wrapped %v", text, err, wrapped)
+		}
 	})
 }

@@ -1,8 +1,11 @@
 package remote
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
@@ -49,50 +52,136 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// legalPolicy makes any text a policy name, injectively enough for a fuzzer.
-func legalPolicy(s string) string {
-	legal := func(r rune) rune {
-		if strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-", r) {
+// legal makes any text a policy's name or a prefix, by putting an underscore for what may not be in one.
+func legal(s string, more string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("_.-"+more, r) {
 			return r
 		}
 		return '_'
-	}
-	s = strings.Map(legal, s)
-	return ("p" + s)[:min(len(s)+1, 64)]
+	}, s)
+	return s[:min(len(s), most)]
 }
 
-// FuzzBucketNames: different pairs have different names, a name ends neither like a presence set's, and all names of a
-// pair are in one slot.
+// FuzzBucketNames: of any two buckets, by any two stores, the names are the same exactly if prefix, policy and key are and
+// both hash the key or neither does; and each name keeps the rules that a name has.
 func FuzzBucketNames(f *testing.F) {
-	f.Add("api", "alice", "api", "bob", false)
-	f.Add("a", "b/c", "a.b", "c", false)
-	f.Add("a", "}tb1", "a", "", false)
-	f.Add("a", "x}tb1h", "a", "x", true)
-	f.Add("a", "{}", "a", "}", false)
-	f.Add("a", "\x00", "a", "\xff{", false)
-	f.Add("a", strings.Repeat("k", 201), "a", strings.Repeat("k", 200), false)
-	f.Fuzz(func(t *testing.T, policy, key, otherPolicy, otherKey string, hash bool) {
-		policy, otherPolicy = legalPolicy(policy), legalPolicy(otherPolicy)
-		names := naming{prefix: "tl:", hash: hash}
-		name, other := names.bucket(policy, key), names.bucket(otherPolicy, otherKey)
-		if same := policy == otherPolicy && key == otherKey; same != (name == other) {
-			t.Fatalf("%q %q → %q; %q %q → %q", policy, key, name, otherPolicy, otherKey, other)
+	long := strings.Repeat("k", longestKey+1)
+	digest := hex.EncodeToString(sha256.New().Sum(nil))
+	f.Add("api", "alice", "", false, "api", "bob", "", false)
+	f.Add("api", "alice", "tl:", true, "api", "alice", "", true)
+	f.Add("a", "b/c", "x", false, "a/b", "c", "x", false) // in a policy's name there is no slash, so here they differ
+	f.Add("a.b", "c", "", false, "a", "b.c", "", false)
+	f.Add("a", "c", "p", false, "pa", "c", "", false)
+	f.Add("a", "c", "p{a/c}tb1", false, "a", "c", "p", false)
+	f.Add("a", "}tb1", "", false, "a", "", "", false)
+	f.Add("a", "x}tb1", "", false, "a", "x", "", false)
+	f.Add("a", "x}tb1h", "", false, "a", "x", "", true)
+	f.Add("a", "x", "", true, "a", "x", "", false)
+	f.Add("a", "{}", "", false, "a", "}", "", false)
+	f.Add("a", "x}{a/y", "", false, "a", "x", "", false)
+	f.Add("a", "", "", true, "a", digest, "", false) // the text of a hash is a key as good as any
+	f.Add("a", "\x00", "", false, "a", "\xff{", "", false)
+	f.Add("a", "a\u0301", "", false, "a", "\u00e1", "", false) // the same letter in other bytes
+	f.Add("a", long, "", false, "a", long[1:], "", false)
+	f.Add("a", long, "", false, "a", long, "", true)
+	f.Add("a", long+"1", "", false, "a", long+"2", "", false)
+	f.Add(strings.Repeat("p", 64), long[1:], strings.Repeat("x:", 32), false, "~0", "}pr1", "", false)
+	f.Fuzz(func(t *testing.T, policy, key, prefix string, hash bool, policy2, key2, prefix2 string, hash2 bool) {
+		one := newNamed(t, policy, key, prefix, hash)
+		two := newNamed(t, policy2, key2, prefix2, hash2)
+		if (one == two) != (one.name == two.name) {
+			t.Fatalf("%+v and %+v", one, two)
 		}
-		if (naming{prefix: "tl:", hash: !hash}).bucket(policy, key) == other && (policy != otherPolicy || key != otherKey) {
-			t.Fatalf("%q %q hashed is %q %q unhashed", policy, key, otherPolicy, otherKey)
+		if again := newNamed(t, policy, key, prefix, hash); again != one {
+			t.Fatalf("%+v, then %+v", one, again)
 		}
-		slot := slotOf(name)
-		if slot < 0 || slot >= slots {
-			t.Fatalf("slot %d", slot)
-		}
-		anyMark := strings.TrimSuffix(strings.TrimSuffix(name, "h"), "tb1") + "other"
-		if slotOf(anyMark) != slot || slotOf("another:"+strings.TrimPrefix(name, "tl:")) != slot {
-			t.Fatalf("the slot of %q depends on its mark or prefix", name)
-		}
-		if strings.HasPrefix(name, "tl:{~") {
-			t.Fatalf("%q is a presence set's", name)
+		// Slots of any text at all, with and without braces.
+		for _, s := range []string{policy, key, prefix + key2, policy2 + "{" + key + "}" + key2} {
+			if got, want := slotOf(s), slotByTheBook(s); got != want {
+				t.Fatalf("slotOf(%q) = %d, want %d", s, got, want)
+			}
 		}
 	})
+}
+
+// named is a bucket's name, and all that should decide about it.
+type named struct {
+	prefix, policy, key string
+	hashed              bool
+	name                string
+}
+
+// newNamed names a bucket, with policy and prefix made legal, and checks the name by itself.
+func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
+	t.Helper()
+	n := named{prefix: legal(prefix, ":", longestPrefix), policy: legal(policy, "", 64), key: key, hashed: hash || len(key) > longestKey}
+	if n.policy == "" {
+		n.policy = "p"
+	}
+	if err := checkPrefix(n.prefix); err != nil {
+		t.Fatalf("%q: %v", n.prefix, err)
+	}
+	n.name = NewRedis(nil, &RedisOptions{Prefix: n.prefix, HashKeys: hash}).Key(n.policy, key)
+	if n.prefix == "" {
+		n.prefix = defaultPrefix
+		if plain := NewMemory().Key(n.policy, key); !hash && n.name != defaultPrefix+plain {
+			t.Fatalf("%q in Redis, %q in Memory", n.name, plain)
+		}
+	}
+
+	rest, ok := strings.CutPrefix(n.name, n.prefix+"{"+n.policy+"/")
+	if !ok || len(n.name) > 350 {
+		t.Fatalf("%+v: %d bytes", n, len(n.name))
+	}
+	if n.hashed {
+		digest, mark := rest[:min(64, len(rest))], rest[min(64, len(rest)):]
+		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != bucketMarkHashed {
+			t.Fatalf("%+v", n)
+		}
+	} else if rest != key+bucketMark {
+		t.Fatalf("%+v", n)
+	}
+
+	// Whatever else is kept for this policy and key, under other marks and prefixes, is in the same slot.
+	slot := slotOf(n.name)
+	tagged := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(n.name, n.prefix), "h"), "tb1")
+	for _, sibling := range []string{tagged, tagged + "win1", "other:" + tagged + "}{x}"} {
+		if got := slotOf(sibling); got != slot || got < 0 || got >= slots {
+			t.Fatalf("%q is in slot %d, %q in %d", n.name, slot, sibling, got)
+		}
+	}
+	if want := slotByTheBook(n.name); slot != want {
+		t.Fatalf("%q is in slot %d, want %d", n.name, slot, want)
+	}
+	for i := range 3 { // presence sets have names that no policy can take
+		if n.name == (naming{prefix: n.prefix}).presence(i) {
+			t.Fatalf("%q is a presence set's", n.name)
+		}
+	}
+	return n
+}
+
+// slotByTheBook is CLUSTER KEYSLOT as the Redis Cluster Specification words it ("Hash tags", and appendix A for the CRC),
+// bit by bit and without a table.
+func slotByTheBook(key string) int {
+	tag := key
+	if _, after, found := strings.Cut(key, "{"); found {
+		if inside, _, closed := strings.Cut(after, "}"); closed && inside != "" {
+			tag = inside
+		}
+	}
+	crc := 0
+	for _, b := range []byte(tag) {
+		for bit := 7; bit >= 0; bit-- {
+			in := int(b)>>bit&1 ^ crc>>15
+			crc = crc << 1 & 0xffff
+			if in == 1 {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc % 16384
 }
 
 func TestSlotsAreThoseOfRedis(t *testing.T) {
@@ -112,6 +201,9 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 		}
 		if got := slotOf(key); int64(got) != want {
 			t.Errorf("slotOf(%q) = %d, Redis says %d", key, got, want)
+		}
+		if got := slotByTheBook(key); int64(got) != want {
+			t.Errorf("slotByTheBook(%q) = %d, Redis says %d", key, got, want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ const (
 const mostOf = 1 << 20
 
 // Open returns a store over a client of its own, set up for the purpose; [Redis.Close] closes it. No connection is made
-// before the first call. The URL is one of
+// before the first call, but for those that a min_idle_conns in the URL asks for. The URL is one of
 //
 //	redis://user:password@host:port/db             one server; rediss with TLS
 //	unix://user:password@/path/to.sock?db=1        one server, over a unix socket

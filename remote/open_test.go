@@ -3,7 +3,11 @@ package remote
 import (
 	"context"
 	"errors"
+	"math"
+	"net/url"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,21 +188,121 @@ func TestOpenSettings(t *testing.T) {
 	}
 }
 
-// FuzzOpen: no URL makes Open panic, nor shows itself in the error.
+// FuzzOpen: no URL makes Open panic, dial, or show a piece of it in an error. What it opens waits for nothing without a
+// limit, and can be closed.
 func FuzzOpen(f *testing.F) {
-	f.Add("redis", "user", "pass/word", "host:1", "/0", "db=1")
-	f.Add("unix", "", "p@ss", "", "/a", "")
-	f.Add("sentinel", "u", "p%", "h", "", "master_name=m&addr=x:1")
-	f.Add("cluster", "u", "p?", "h", "/", "pool_size=-1")
-	f.Fuzz(func(t *testing.T, scheme, user, password, host, path, query string) {
-		password = "S3CR3T" + password
-		s, err := Open(scheme+"://"+user+":"+password+"@"+host+path+"?"+query, nil)
-		if err == nil {
-			_ = s.Close()
-		} else if strings.Contains(err.Error(), "S3CR3T") {
-			t.Fatal(err)
+	f.Add("redis", "user", "pass/word", "host:1", "/0", "db=1", "")
+	f.Add("redis", "", "", "[::1]:7", "", "dial_timeout=0&read_timeout=-1&pool_timeout=-2&write_timeout=0", "")
+	f.Add("rediss", "u", "p", "h", "/7", "skip_verify=true&max_retries=-1&protocol=2", "my:")
+	f.Add("redis", "u", "p", "h", "/", "pool_size=1048576&max_active_conns=1&pipeline_pool_size=5", "")
+	f.Add("redis", "u", "p", "h", "/0", "pool_size=99999999999", "")
+	f.Add("redis", "u", "p", "h", "/x", "context_timeout_enabled=false&client_name=a", "{")
+	f.Add("redis", "u#", "p?", "h@i", "//", "=&&;", "")
+	f.Add("redis", "u", "p", "h", "", "max_concurrent_dials=0&conn_max_lifetime=1ns&pool_fifo=1&dialer_retries=-3", "")
+	f.Add("unix", "", "p@ss", "", "/a", "", "")
+	f.Add("unix", "", "", "", "/a", "db=3", "x")
+	f.Add("sentinel", "u", "p%", "h", "", "master_name=m&addr=x:1", "")
+	f.Add("sentinel", "u", "p", "h", "/2", "master_name=m&addr=x:1&username=a&password=b&replica_only=1", "")
+	f.Add("rediss+sentinel", "u", "p", "h:1", "", "master_name=m&addr=x:1&db=1", "")
+	f.Add("cluster", "u", "p?", "h", "/", "pool_size=-1", "")
+	f.Add("cluster", "u", "p", "h:1", "", "addr=x:1&addr=[::1]:2&max_redirects=-1&route_randomly=0", "")
+	f.Add("rediss+cluster", "u", "p", "", "", "", "")
+	// Pieces that are long enough to be known again in an error.
+	f.Add("redis", "somebody-of-our-users", "%zz", "a-host-of-our-network", "/a-path-that-is-wrong", "a-parameter-nobody-knows=1", "")
+	f.Add("redis", "u", "p", "h", "/a-path-that-is-wrong", "", "")
+	f.Add("redis", "u", "p", "h", "", "a-parameter-nobody-knows=1", "")
+	f.Add("redis", "u", "p", "h", "", "dial_timeout=a-value-that-is-wrong", "")
+	f.Add("redis", "u", "p", "h:a-port-that-is-wrong", "", "", "")
+	f.Add("a-scheme-that-is-wrong", "u", "p", "h", "", "", "")
+	f.Add("redis", "u", "p", "h", "", "", "a prefix that is wrong {")
+	f.Fuzz(func(t *testing.T, scheme, user, password, host, path, query, prefix string) {
+		const secret = "S3CR3T"
+		raw := scheme + "://" + user + ":" + secret + password + "@" + host + path + "?" + query
+		if asksToDial(raw) {
+			t.Skip("a pool that is to be filled is dialled at once, wherever that may be")
+		}
+		s, err := Open(raw, &RedisOptions{Prefix: prefix})
+		if err != nil {
+			separator := func(r rune) bool { return strings.ContainsRune(":/@?&=", r) }
+			for _, piece := range append(strings.FieldsFunc(raw, separator), prefix) {
+				// Nothing that long is a word of ours.
+				if strings.Contains(err.Error(), secret) || len(piece) > 16 && strings.Contains(err.Error(), piece) {
+					t.Fatalf("%q: %q", raw, err)
+				}
+			}
+			if s != nil || !strings.HasPrefix(err.Error(), "remote: ") {
+				t.Fatalf("%v beside %v", s, err)
+			}
+			return
+		}
+		if n := goroutinesOf(raw); n > 0 {
+			t.Errorf("%q: %d goroutines, and no call yet", raw, n)
+		}
+		if err := Check(s); err != nil || checkPrefix(prefix) != nil {
+			t.Errorf("%q opens a store that is no good: %v, %q", raw, err, prefix)
+		}
+		client := checkPatience(t, s)
+		if err := errors.Join(s.Close(), s.Close()); err != nil {
+			t.Errorf("%q opens and does not close: %v", raw, err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel() // so that nobody is asked in any case
+		if err := client.Ping(gone).Err(); !errors.Is(err, redis.ErrClosed) {
+			t.Errorf("%q: the client is left open: %v", raw, err)
+		}
+		var r [1]Result
+		if s.Run(t.Context(), time.Second, []Call{takeOne(s, "k")}, r[:]); !errors.Is(r[0].Err, ErrClosed) {
+			t.Errorf("%q, closed: %v", raw, r[0].Err)
 		}
 	})
+}
+
+// asksToDial reports whether a URL has connections made in advance. That is the one thing that dials without a call.
+func asksToDial(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && slices.ContainsFunc(u.Query()["min_idle_conns"], func(n string) bool { return strings.Trim(n, "0") != "" })
+}
+
+// goroutinesOf reports how many goroutines Open starts: those that dial. Of three tries, as others may start meanwhile.
+func goroutinesOf(raw string) int {
+	least := math.MaxInt
+	for range 3 {
+		before := runtime.NumGoroutine()
+		s, err := Open(raw, nil)
+		least = min(least, runtime.NumGoroutine()-before)
+		if err == nil {
+			_ = s.Close()
+		}
+		if least <= 0 {
+			return 0
+		}
+	}
+	return least
+}
+
+// checkPatience wants a bound for everything that a store's client waits for, whatever its URL says: go-redis takes some
+// values of a timeout for none at all. It returns the client.
+func checkPatience(t *testing.T, s *Redis) (client redis.UniversalClient) {
+	t.Helper()
+	var waits []time.Duration
+	var heeds bool
+	var dials int
+	switch nodes := s.nodes.(type) {
+	case single:
+		o := nodes.client.Options()
+		waits = []time.Duration{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout}
+		heeds, dials, client = o.ContextTimeoutEnabled, o.DialerRetries, nodes.client
+	case *cluster:
+		o := nodes.client.Options()
+		waits = []time.Duration{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout}
+		heeds, dials, client = o.ContextTimeoutEnabled, o.DialerRetries, nodes.client
+	default:
+		t.Fatalf("a store over a %T", nodes)
+	}
+	if slices.Min(waits) <= 0 || !heeds || dials < 1 {
+		t.Errorf("timeouts of %v, heeds the context: %v, dials %d times", waits, heeds, dials)
+	}
+	return client
 }
 
 func TestOpenIsLazy(t *testing.T) {

@@ -47,12 +47,18 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 			c.Bucket = s.Key("test", fmt.Sprint(check))
 			s.Run(t.Context(), patience, []Call{c}, got[:])
 			memory.Run(t.Context(), patience, []Call{c}, want[:])
+			if want[0].Err == nil && !want[0].Reply.answers(&c) { // this seq was executed with other numbers: no process does that
+				want[0] = Result{Err: errShape}
+			}
 			var a, b *ScriptError
 			if errors.As(got[0].Err, &a) && errors.As(want[0].Err, &b) && a.Text == b.Text {
 				continue
 			}
 			if got != want {
 				t.Fatalf("%+v:\nredis  %+v\nmemory %+v", c, got[0], want[0])
+			}
+			if got[0].Err != nil {
+				continue
 			}
 			codes[got[0].Reply.Code]++
 			epoch = got[0].Reply.Epoch

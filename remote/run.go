@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -24,9 +25,9 @@ func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []Call,
 	}
 	var others sync.WaitGroup
 	for i := range batches[1:] {
-		others.Go(func() { s.runBatch(ctx, timeout, &batches[1+i], results) })
+		others.Go(func() { s.runBatch(ctx, timeout, &batches[1+i], calls, results) })
 	}
-	s.runBatch(ctx, timeout, &batches[0], results)
+	s.runBatch(ctx, timeout, &batches[0], calls, results)
 	others.Wait()
 }
 
@@ -55,14 +56,14 @@ next:
 }
 
 // runBatch executes the calls of one node and writes their results. Batches share results, but no element of it.
-func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, results []Result) {
+func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, calls []Call, results []Result) {
 	s.execute(ctx, timeout, b.client, b.orders)
 	for i := range b.orders {
 		r, cmd := &results[b.calls[i]], b.orders[i].cmd
 		if err := cmd.Err(); err != nil {
 			r.Err = s.failure(err)
-		} else {
-			r.Reply, r.Err = decodeReply(cmd.Val())
+		} else if r.Reply, r.Err = decodeReply(cmd.Val()); r.Err == nil && !r.Reply.answers(&calls[b.calls[i]]) {
+			*r = Result{Err: errShape}
 		}
 	}
 }
@@ -103,7 +104,7 @@ func send(ctx context.Context, pipe redis.Pipeliner, orders []*order, withText f
 	for i, o := range orders {
 		_ = pipe.Process(ctx, o.prepare(ctx, withText(i))) // it only queues
 	}
-	_, err := pipe.Exec(ctx)
+	err := exec(ctx, pipe)
 	if err == nil {
 		return
 	}
@@ -114,6 +115,18 @@ func send(ctx context.Context, pipe redis.Pipeliner, orders []*order, withText f
 			o.cmd.SetErr(err)
 		}
 	}
+}
+
+// exec executes a pipeline. A server that announces more than memory can ever hold makes go-redis panic, with the
+// connection closed and nothing else amiss; the type of what a hook may have panicked with tells enough.
+func exec(ctx context.Context, pipe redis.Pipeliner) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("remote: the Redis client panicked with a %T", p)
+		}
+	}()
+	_, err = pipe.Exec(ctx)
+	return err
 }
 
 // those returns the orders whose error is of a kind.
