@@ -113,9 +113,9 @@ func FuzzOptions(f *testing.F) {
 		wrong := problems{}
 		wrong.find("Budget", o.Budget, budget == 0 || budget >= ms && budget <= 60_000*ms)
 		wrong.find("Timeout", o.Timeout, timeout == 0 || timeout >= least && timeout <= 60_000*ms)
-		wrong.find("Processes", processes, processes >= 0 && processes <= 1<<20)
-		wrong.find("MaxKeys", maxKeys, maxKeys >= 0 && maxKeys <= 1<<30)
-		wrong.find("MaxInFlight", maxInFlight, maxInFlight >= 0 && maxInFlight <= 1<<16)
+		wrong.find("Processes", o.Processes, o.Processes >= 0 && o.Processes <= 1<<20)
+		wrong.find("MaxKeys", o.MaxKeys, o.MaxKeys >= 0 && o.MaxKeys <= 1<<30)
+		wrong.find("MaxInFlight", o.MaxInFlight, o.MaxInFlight >= 0 && o.MaxInFlight <= 1<<16)
 
 		synctest.Test(t, func(t *testing.T) {
 			l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(100)}, o)

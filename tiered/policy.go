@@ -126,7 +126,7 @@ func (p Policy) validate() error {
 		}
 		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
-	l := p.Limit
+	l, others := p.Limit, len(all)
 	if l == (Limit{}) {
 		bad("Limit", "zero", "must be set, as in tiered.PerSecond(100)")
 	} else {
@@ -140,7 +140,8 @@ func (p Policy) validate() error {
 			bad("Limit.Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
 		}
 	}
-	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || p.Lease.Size > max(quarter, 0) && len(all) == 0 {
+	limited := len(all) == others // a quarter of a limit that makes no sense is none
+	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || limited && p.Lease.Size > quarter {
 		bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
 	}
