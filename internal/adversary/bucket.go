@@ -69,13 +69,18 @@ func (b *bucket) apply(e local.Effect) {
 	}
 }
 
+// elsewhere, for an event, says that the admission is noted by somebody else.
+const elsewhere = -2
+
 // admit notes that n tokens were admitted, at an event or, with -1, now.
 func (b *bucket) admit(n int64, from local.Source, gen int64, event int) {
 	a := &b.process.world.admissions
-	if event < 0 {
+	if event == -1 {
 		event = a.open(b.process.world.now)
 	}
-	a.events[event].tokens += n
+	if event >= 0 {
+		a.events[event].tokens += n
+	}
 	b.spent += n
 	b.remember(&taking{bucket: b, n: n, from: from, gen: gen, event: event})
 }
@@ -206,8 +211,8 @@ func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
 	switch v.Outcome {
 	case local.Admitted:
 		event := -1
-		if reply != nil && reply.pays(wait.n) && wait.since < reply.to.call.Seq {
-			event = reply.event // a direct take counts when it is executed: the one who asked was waiting then
+		if reply != nil && reply.to.direct {
+			event = elsewhere // see direct
 		}
 		b.admit(wait.n, local.FromRedis, wait.gen, event)
 	case local.Failed:

@@ -33,11 +33,6 @@ type reply struct {
 	repeated int
 }
 
-// pays reports whether a direct take brought n tokens that nobody has yet: those in line beyond it are served by the pot.
-func (r *reply) pays(n int64) bool {
-	return r.to.direct && r.to.process.world.admissions.events[r.event].tokens+n <= r.answer.Grant
-}
-
 // request puts a call into the network.
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
@@ -177,6 +172,7 @@ func (p *process) deliver(r *reply) {
 	}
 	p.known = true
 	wanted := b.call == r.to && !r.to.givenUp
+	pot, _ := b.Bucket.Look(p.now())
 	seq, a := r.to.call.Seq, r.answer
 	switch a.Code {
 	case remote.Granted, remote.Denied, remote.Replay:
@@ -190,9 +186,11 @@ func (p *process) deliver(r *reply) {
 		if accepted {
 			p.accepted(b, r)
 		}
+		spent := b.spent
 		b.collect(r)
 		if accepted && r.to.direct {
-			b.leftOver(r)
+			left, _ := b.Bucket.Look(p.now())
+			b.direct(r, b.spent-spent, pot-left)
 		}
 		b.apply(effect)
 	case remote.Late:
@@ -211,13 +209,14 @@ func (p *process) deliver(r *reply) {
 	w.tellf("%s hears of %d, wanted %t", p.id, seq, wanted)
 }
 
-// leftOver deals with what a direct take brought for somebody who has left: it is given back, and counts, like every
-// token that is given back, as admitted until then.
-func (b *bucket) leftOver(r *reply) {
-	e := &b.process.world.admissions.events[r.event]
-	n := r.answer.Grant - e.tokens
-	e.tokens += n
-	b.refunding += n
+// direct says when the tokens count that those in line got with a direct take's reply: what it brought, when it was
+// executed; what the pot had, now. What it brought for somebody who has left is given back, and counts, like every token
+// that is given back, as admitted until then.
+func (b *bucket) direct(r *reply, admitted, ofPot int64) {
+	w := b.process.world
+	w.admissions.events[r.event].tokens += r.answer.Grant
+	b.refunding += r.answer.Grant - (admitted - ofPot)
+	w.admissions.events[w.admissions.open(w.now)].tokens += ofPot
 }
 
 // charge notes that a call was executed, with the debt that it reports. What calls before it reported without being heard
