@@ -22,11 +22,12 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	go test -short ./...
 
 # Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it, one
-# package at a time.
+# package at a time. Then five seconds of each fuzz target.
 test: redis ## all tests, against real redis-server processes: what CI runs
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m ./...
 	go test -p 1 -timeout 10m ./...
+	$(MAKE) --no-print-directory fuzz FUZZTIME=5s
 
 race: redis ## the short tests, RACECOUNT times on 1, 2 and 4 processors: a hunt for races
 	go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...
