@@ -71,7 +71,6 @@ func (w *World) audit() {
 	if out > s.escrow {
 		w.failf("%d tokens are out by the records, %d are in escrow", out, s.escrow)
 	}
-	clock := max(w.server()+s.behind, s.last)
 	for _, p := range w.processes {
 		spendable := int64(0)
 		for _, b := range p.buckets {
@@ -86,11 +85,7 @@ func (w *World) audit() {
 		if p.twin {
 			continue
 		}
-		r, cover := s.records[p.id], int64(0)
-		if clock < r.end {
-			cover = r.out
-		}
-		if spendable > cover && w.conceded == 0 {
+		if cover := w.cover(p); spendable > cover && w.conceded == 0 {
 			w.failf("%s can spend %d tokens, and its record covers %d", p.id, spendable, cover)
 		}
 	}
@@ -109,6 +104,15 @@ func (b *bucket) audit() {
 	if s.Spent != b.spent {
 		w.failf("%s admitted %d tokens, its ledger says %d", b.process.id, b.spent, s.Spent)
 	}
+}
+
+// cover is how much of what a process holds the bucket knows to be out.
+func (w *World) cover(p *process) int64 {
+	r := w.state.records[p.id]
+	if clock := max(w.server()+w.state.behind, w.state.last); clock >= r.end {
+		return 0
+	}
+	return r.out
 }
 
 // paid checks that what was admitted without Redis was reported to it before the bucket was forgotten: once.

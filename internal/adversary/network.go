@@ -112,6 +112,7 @@ func (w *World) execute(r *request) {
 	if done && r.wire.Refund > 0 && r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL && !r.credited {
 		r.credited = true
 		if r.resets() {
+			w.uncovered()
 			w.admissions.refund(w.now, 4*w.scope.burst())
 		} else {
 			w.admissions.refund(w.now, r.refunds) // now, as in a central bucket that gets the same refunds

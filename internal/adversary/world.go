@@ -127,6 +127,19 @@ func (w *World) jump(d time.Duration) {
 	w.concede(min(w.scope.burst(), int64(float64(d)*float64(w.scope.Tokens)/float64(w.scope.Per))+1))
 }
 
+// uncovered concedes what a jump of the clock leaves to processes whose leases ended early at the server: the refill of
+// the jump pays for it, but a Reset fills their room at once.
+func (w *World) uncovered() {
+	if w.conceded == 0 {
+		return
+	}
+	for _, p := range w.processes {
+		if extra := p.holds() - w.cover(p); extra > 0 {
+			w.concede(extra)
+		}
+	}
+}
+
 // vanish loses the bucket: the next call finds a full one.
 func (w *World) vanish() bool {
 	if !w.state.exists {
