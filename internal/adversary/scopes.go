@@ -24,6 +24,8 @@ func Scopes() []*Scope {
 		{Name: "direct only", Bursts: []int64{3, 3}, Tokens: 1, Per: second, NoLease: true},
 		{Name: "ends", Bursts: []int64{16}, Tokens: 9, Per: second, Warm: true},
 		{Name: "ends, two", Bursts: []int64{24, 24}, Tokens: 11, Per: second, Warm: true, Drift: 0.009},
+		{Name: "accidents", Bursts: []int64{9, 9}, Tokens: 2, Per: second, Warm: true},
+		{Name: "accidents, cold", Bursts: []int64{4, 4, 4}, Tokens: 2, Per: second},
 		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
 	}
 	for _, s := range scopes {
@@ -31,6 +33,9 @@ func Scopes() []*Scope {
 		s.Actions = everything(len(s.Bursts), s.burst())
 		for p := range s.Bursts {
 			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
+		}
+		if strings.HasPrefix(s.Name, "accidents") {
+			s.Actions = append(s.Actions, Action{Forward, 0, 700}, Action{Vanish, 0, 0})
 		}
 		if strings.HasPrefix(s.Name, "ends") {
 			s.Prelude, s.Actions = lateRenewal(len(s.Bursts)), ends(len(s.Bursts))
@@ -87,13 +92,15 @@ func work(processes int, burst int64) (all []Action) {
 			Action{Send, p, -1}, Action{Probe, p, 0}, Action{Evict, p, 0}, Action{GiveUp, p, 0})
 	}
 	all = append(all, times(4*processes, Action{Flow, 0, 0}, Action{Execute, 0, 0}, Action{Deliver, 0, 0})...)
+	all = append(all, times(2*processes, Action{Execute, 0, -1}, Action{GiveUp, 0, 0})...) // the last one overtakes
 	return append(all,
-		Action{Execute, 0, -1}, Action{Execute, 0, 1}, Action{Repeat, 0, 0}, Action{Repeat, 0, -1}, Action{Lose, 0, 0},
+		Action{Execute, 0, 1}, Action{Repeat, 0, 0}, Action{Repeat, 0, -1}, Action{Lose, 0, 0},
 		Action{Deliver, 0, -1}, Action{Deliver, 0, 1}, Action{Echo, 0, 0}, Action{Echo, 0, -1}, Action{Cut, 0, 0},
 		Action{Outsider, 0, 1}, Action{Outsider, 0, 0})
 }
 
-// everything is work and all that may befall it.
+// everything is work and all that may befall it at no price. Accidents have a price (see concede), and where one may
+// happen less can be asked of the rest: they have scopes of their own.
 func everything(processes int, burst int64) []Action {
 	all := times(3, work(processes, burst)...)
 	for p := range processes {
@@ -105,7 +112,7 @@ func everything(processes int, burst int64) []Action {
 	return append(all,
 		Action{Wait, 0, 25}, Action{Wait, 0, 60}, Action{Edge, 0, -1},
 		Action{Burn, processes - 1, 0}, Action{Crash, 0, 0}, Action{Crash, processes - 1, 0},
-		Action{Reset, 0, 0}, Action{Back, 0, 400}, Action{Back, 0, 3000}, Action{Forward, 0, 700}, Action{Vanish, 0, 0})
+		Action{Reset, 0, 0}, Action{Back, 0, 400}, Action{Back, 0, 3000})
 }
 
 // ends is little else than calls that meet the end of a lease.
