@@ -39,6 +39,7 @@ type Bucket struct {
 	call    Call // under way; Seq 0 for none
 
 	known    bool          // to Redis: a lease call was sent
+	era      int64         // the pot's generation since when the lease id is the present one
 	ack      int64         // highest seq of a lease call whose reply was accepted
 	outUntil time.Duration // until then Redis may count tokens as out to this process
 	grant    int64         // the last lease's

@@ -26,7 +26,7 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Ef
 		// A call under way may have charged its part of the debt already: that is not given back.
 		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure-(b.call.Debt-b.call.sure))
 		return Effect{}
-	case b.closed:
+	case b.closed, gen < b.era: // a twin of this process may give the same tokens back: see Expire
 		b.ledger.burnt += n
 		return Effect{}
 	case from == FromLease && gen == b.gen.Load() && int64(now) < b.deadline.Load():

@@ -71,16 +71,23 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	return b.next(now)
 }
 
-// Expire ends the lease at once, and gives up the call under way: the clock that its deadline is measured by stood still
-// (a suspended machine).
+// Expire lets go of everything that Redis knows of this bucket: the clock that the lease's deadline is measured by stood
+// still (a suspended machine), and the process goes on under another lease id, for it may be a copy of one that runs on. What
+// was to go back is burnt: if there is a twin, it gives it back too.
 func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.deadline.Store(0)
+	b.burn()
+	b.lose()
+	b.call.Refund = 0
+	b.ledger.burnt += b.ledger.ret + b.ledger.refund
+	b.ledger.ret, b.ledger.refund = 0, 0
+	b.known, b.outUntil, b.era = false, 0, b.gen.Load()
 	if b.call.Seq != 0 {
 		return b.fail(now)
 	}
-	return Effect{}
+	return b.next(now)
 }
 
 // Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who have

@@ -65,7 +65,8 @@ func (p *Policy) wait(x float64) time.Duration {
 	return time.Duration(max(d, 0))
 }
 
-// quarter is the most that one call leases, unless a single request costs more: it bounds what a crash burns.
+// quarter is the most that one call leases, unless a single request costs more, and the highest low-water mark: so a crash
+// burns half of the burst at most.
 func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
 
 // period reports how long a lease should last when 99 of 100 calls take at most trip: Period, doubled up to twice while

@@ -156,6 +156,7 @@ func (b *batch) giveUp() {
 // finish hands out the results: once, as the breaker's attempt ends once.
 func (b *batch) finish(results []remote.Result) {
 	n, now := b.node, b.node.group.now()
+	n.group.watchClock(now) // the machine may have stood still since the batch left
 	for i, j := range b.jobs {
 		r := results[i]
 		switch {

@@ -11,7 +11,7 @@ import (
 // Options are a Group's. A nil *Options, and each zero field, means the default.
 type Options struct {
 	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min, 0 means 20 ms. It waits only for a key of
-	// which this process holds nothing.
+	// which this process holds too little.
 	Budget time.Duration
 
 	// Timeout is the longest that a call to Redis is waited for, Budget … 1 min; 0 means 50 ms, or Budget where that is

@@ -93,7 +93,7 @@ const NoLease = -1
 // follow from these two.
 type Lease struct {
 	// Size is the number of tokens of a lease: 0 follows demand, NoLease never leases. At most a quarter of the burst
-	// (rounded up), which bounds what a crash burns. A key is leased only while its demand pays for it.
+	// (rounded up): a crash burns twice that at most. A key is leased only while its demand pays for it.
 	Size int64
 
 	// Period is how long a lease should last at present demand: 5 ms … 1 min, 0 means 250 ms. Redis sees about one call

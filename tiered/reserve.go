@@ -43,7 +43,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) Reservation 
 }
 
 // Cancel gives all tokens back: to the lease if nothing was sent to Redis since, else to Redis, within 50 ms. It neither
-// blocks nor fails; what is lost on the way is burnt.
+// blocks nor fails; what is lost on the way is burnt. Of what the share admitted while Redis did not answer, only the debt is
+// taken back: the share has paid.
 func (r Reservation) Cancel() { r.Settle(0) }
 
 // Settle corrects the cost to what it turned out to be. What was too much goes back as by Cancel. What was too little is
@@ -68,8 +69,8 @@ func (r Reservation) Settle(actual int64) {
 	}
 }
 
-// Do calls fn if the limit admits one token for key, and gives the token back if fn fails or panics: only successes
-// count. It returns fn's error, or a *[LimitedError] without calling fn.
+// Do calls fn if the limit admits one token for key, and gives the token back as [Reservation.Cancel] does if fn fails or
+// panics: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	r := l.Reserve(ctx, key, 1)
 	if !r.Allowed {

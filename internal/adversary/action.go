@@ -27,7 +27,7 @@ const (
 	Look    // Who's timer goes off
 	Evict   // Who's cache needs the room
 	Burn    // and it has none for those who leave
-	Suspend // Who's machine was suspended, and it notices
+	Suspend // Who notices that its machine was suspended, or believes it
 	Freeze  // Who's machine is suspended for N percent of a lease, its clock too, and nobody notices
 	Clone   // Who's machine is copied, and the copy runs on beside it, in place of another process
 	Crash   // Who dies, and another process takes its place
@@ -200,13 +200,7 @@ func (p *process) do(a Action) bool {
 		s.apply(s.Probe())
 		return true
 	case Suspend:
-		for _, s := range p.buckets {
-			if s.call != nil {
-				s.failed()
-			}
-			s.apply(s.Expire(now))
-			s.collect(nil)
-		}
+		p.awake()
 		return true
 	}
 	var able []*bucket

@@ -2,7 +2,10 @@ package adversary
 
 import (
 	"reflect"
+	"strconv"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
 // This file breaks what the proof of the bound assumes, so that the price can be seen: each accident concedes, in tokens,
@@ -35,11 +38,16 @@ func (p *process) freeze(d time.Duration) {
 	w.pass(d)
 }
 
-// holds reports what a process can spend, or may yet be granted.
+// holds reports what a process can spend, may yet be granted, or may put back into its pot.
 func (p *process) holds() (tokens int64) {
 	for _, b := range p.buckets {
 		live, _ := b.Bucket.Look(p.now())
 		tokens += live
+		for _, t := range b.takings {
+			if t.from == local.FromLease {
+				tokens += t.n
+			}
+		}
 		if b.call != nil && !b.call.direct {
 			tokens += max(b.call.granted, b.call.call.Want)
 		}
@@ -72,20 +80,23 @@ func (p *process) clone() bool {
 	for _, b := range p.buckets {
 		c := q.current()
 		reflect.ValueOf(&c.Bucket).Elem().Set(reflect.ValueOf(&b.Bucket).Elem())
-		c.checkAt, c.granted, c.spent, c.refunding, c.owes = b.checkAt, b.granted, b.spent, b.refunding, b.owes
+		c.checkAt, c.granted, c.spent, c.owes = b.checkAt, b.granted, b.spent, b.owes
 	}
 	return true
 }
 
-// awake is what a process does before it sends when its clock has jumped: it takes a new lease id, for the old one may be
-// in use by a twin, and gives up its leases.
+// awake is what a process does when it finds that its clock stood still: it takes a new lease id, for the old one may be in
+// use by a twin, and lets go of all that it had by that.
 func (p *process) awake() {
-	if !p.twin {
-		return
-	}
-	p.twin = false
-	for _, b := range p.buckets {
+	p.world.born++
+	p.twin, p.id, p.unheard = false, strconv.Itoa(p.world.born), nil
+	for _, b := range append([]*bucket(nil), p.buckets...) {
+		if b.call != nil {
+			b.failed()
+		}
+		b.refunding = 0
 		b.apply(b.Expire(p.now()))
+		b.collect(nil)
 	}
 }
 

@@ -140,13 +140,16 @@ func (b *bucket) giveBack(t *taking, n int64) {
 		}
 	}
 	before, _ := b.Bucket.Look(now)
+	burnt := b.Stats().Burnt
 	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen))
 	if t.from == local.FromShare {
 		b.owesLess += n
 		return
 	}
 	b.spent -= n
-	if after, _ := b.Bucket.Look(now); after > before {
+	if after, _ := b.Bucket.Look(now); b.Stats().Burnt > burnt {
+		return
+	} else if after > before {
 		// Put back where nothing has left since: as if it had never been taken.
 		w.admissions.events[t.event].tokens -= n
 	} else {
@@ -158,7 +161,9 @@ func (b *bucket) giveBack(t *taking, n int64) {
 func (b *bucket) send() {
 	p := b.process
 	w := p.world
-	p.awake()
+	if p.twin {
+		p.awake()
+	}
 	b.queued = false
 	p.seq++
 	c, effect := b.Begin(p.now(), local.Conditions{Seq: p.seq, Clock: p.known, Trip: p.trip, Fleet: w.scope.fleet()})

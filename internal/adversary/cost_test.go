@@ -27,12 +27,12 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 		{name: "the server's clock is set back by 0.4 s", actions: []Action{{Back, 0, 400}}, free: true},
 		{name: "the server's clock is set back by an hour", actions: []Action{{Back, 0, 3600e3}}, free: true},
 		{name: "a process dies with its leases", actions: []Action{{Crash, 0, 0}, {Crash, 1, 0}}, free: true},
-		{name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s) each time", actions: []Action{{Forward, 0, 2000}}},
-		{name: "the bucket is lost", price: "one burst each time", actions: []Action{{Vanish, 0, 0}}},
-		{name: "a replica is promoted that missed the last writes", price: "one burst each time",
+		{name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s)", actions: []Action{{Forward, 0, 2000}}},
+		{name: "the bucket is lost", price: "one burst", actions: []Action{{Vanish, 0, 0}}},
+		{name: "a replica is promoted that missed the last writes", price: "one burst",
 			actions: []Action{{Copy, 0, 0}, {Promote, 0, 0}}},
-		{name: "a process' machine sleeps for twice a lease", price: "its pot, each time", actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}}},
-		{name: "a process is cloned, and its twin notices before it asks", price: "its pot, each time", actions: []Action{{Clone, 0, 0}}},
+		{name: "a process' machine sleeps for twice a lease", price: "what it has, puts back or is being granted", actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}}},
+		{name: "a process is cloned, and its twin notices before it asks", price: "what it has, puts back or is being granted", actions: []Action{{Clone, 0, 0}}},
 	}
 	schedules := 6000
 	if testing.Short() {
@@ -45,7 +45,7 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 				s.Name, s.Drift = a.name, a.drift
 				for p := range s.Bursts {
 					s.Actions = append(s.Actions, times(6, Action{Ask, p, 1}, Action{Rush, p, 0})...)
-					s.Actions = append(s.Actions, Action{Ask, p, 2}, Action{Send, p, 0}, Action{Look, p, 0})
+					s.Actions = append(s.Actions, Action{Ask, p, 2}, Action{Send, p, 0}, Action{Look, p, 0}, Action{Cancel, p, -1})
 				}
 				s.Actions = append(s.Actions, times(9, Action{Flow, 0, 0})...)
 				s.Actions = append(s.Actions, Action{Wait, 0, 1}, Action{Wait, 0, 3}, Action{Wait, 0, 10}, Action{Edge, 0, 0},
@@ -53,9 +53,9 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 				s.Actions = append(s.Actions, times(2, a.actions...)...)
 				worst, conceded, happened := 0.0, int64(0), 0
 				for seed := range uint64(schedules) {
-					r := Random([]*Scope{&s}, seed+uint64(i)<<32, 80)
+					r := Random([]*Scope{&s}, seed+uint64(i)<<32, 120)
 					w := New(&s, OnMemory(), "b", r.Seed)
-					r.play(w)
+					once(r, w)
 					if w.fault != "" {
 						t.Fatalf("%s\n%s", w.fault, r.Tell(OnMemory(), "b"))
 					}
@@ -68,7 +68,7 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 				}
 				verdict := "nothing, and nothing was seen"
 				if !a.free {
-					verdict = fmt.Sprintf("%s; worst seen %.1f tokens where %d were conceded", a.price, worst, conceded)
+					verdict = fmt.Sprintf("%s; worst seen %.1f tokens of %d", a.price, worst, conceded)
 					if worst == 0 || happened < schedules/4 {
 						t.Errorf("it cost nothing: this shows nothing")
 					}
@@ -79,4 +79,19 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// once plays a schedule in which an accident happens once.
+func once(s Schedule, w *World) {
+	for _, choice := range s.Choices {
+		a := s.Scope.action(choice)
+		switch a.Verb {
+		case Forward, Vanish, Promote, Freeze, Clone:
+			if w.conceded > 0 {
+				continue
+			}
+		}
+		w.Do(a)
+	}
+	w.goHome(s.Seed%2 == 0)
 }
