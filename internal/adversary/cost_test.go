@@ -36,7 +36,7 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 	}
 	schedules := 6000
 	if testing.Short() {
-		schedules = 300
+		schedules = 2000
 	}
 	for i, a := range accidents {
 		t.Run(a.name, func(t *testing.T) {
