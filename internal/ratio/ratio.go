@@ -1,0 +1,44 @@
+// Package ratio is the lines of `make ratios`: what this project claims about its speed, each measured against something
+// in the same run and held to a bound.
+package ratio
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Line is one claim: its Value must not lie beyond its Bound.
+type Line struct {
+	Name  string
+	Value float64
+	Least bool // the bound is the least that will do, not the most
+	Bound float64
+}
+
+// Holds reports whether the claim is true.
+func (l Line) Holds() bool {
+	if l.Least {
+		return l.Value >= l.Bound
+	}
+	return l.Value <= l.Bound
+}
+
+// String is the line: name, value, bound and verdict (ok or MISS), separated by tabs.
+func (l Line) String() string {
+	sign, verdict := "<= ", "MISS"
+	if l.Least {
+		sign = ">= "
+	}
+	if l.Holds() {
+		verdict = "ok"
+	}
+	return fmt.Sprintf("%s\t%s\t%s%s\t%s", l.Name, short(l.Value), sign, short(l.Bound), verdict)
+}
+
+// short has four digits, which is more than any timing deserves.
+func short(x float64) string {
+	if x >= 1000 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}

@@ -1,0 +1,27 @@
+package ratio
+
+import (
+	"math"
+	"testing"
+)
+
+func TestLine(t *testing.T) {
+	for _, c := range []struct {
+		line Line
+		want string
+	}{
+		{Line{Name: "a ÷ b", Value: 0.5, Bound: 0.7}, "a ÷ b\t0.5\t<= 0.7\tok"},
+		{Line{Name: "at the bound", Value: 0.7, Bound: 0.7}, "at the bound\t0.7\t<= 0.7\tok"},
+		{Line{Name: "above", Value: 0.71, Bound: 0.7}, "above\t0.71\t<= 0.7\tMISS"},
+		{Line{Name: "enough", Value: 1.5, Least: true, Bound: 1.25}, "enough\t1.5\t>= 1.25\tok"},
+		{Line{Name: "too little", Value: 1.2, Least: true, Bound: 1.25}, "too little\t1.2\t>= 1.25\tMISS"},
+		{Line{Name: "rounded", Value: 1.23456, Bound: 2}, "rounded\t1.235\t<= 2\tok"},
+		{Line{Name: "large", Value: 123456.7, Bound: 2e6}, "large\t123457\t<= 2000000\tok"},
+		{Line{Name: "not measured", Value: math.NaN(), Bound: 1}, "not measured\tNaN\t<= 1\tMISS"},
+		{Line{Name: "not measured", Value: math.NaN(), Least: true, Bound: 1}, "not measured\tNaN\t>= 1\tMISS"},
+	} {
+		if got := c.line.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
