@@ -8,7 +8,7 @@ SOAK ?= 10m
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench exact steady proof mutants soak outage redis
+.PHONY: help demo check test race fuzz bench ratios exact steady proof mutants soak outage redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 
 bench: ## time and allocations of a decision
 	go test -bench . -benchmem -run '^$$' ./tiered ./local
+
+ratios: redis ## every claim about speed, measured against something in the same run: under five minutes
+	cd benchmarks && go run ./cmd/ratios
 
 exact: redis ## the bound: many processes, one limit, never more than burst + rate * time
 	go test -count=1 -v -run 'TestExact' .

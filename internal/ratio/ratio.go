@@ -4,7 +4,9 @@ package ratio
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 )
 
 // Line is one claim: its Value must not lie beyond its Bound.
@@ -33,6 +35,34 @@ func (l Line) String() string {
 		verdict = "ok"
 	}
 	return fmt.Sprintf("%s\t%s\t%s%s\t%s", l.Name, short(l.Value), sign, short(l.Bound), verdict)
+}
+
+// Parse reads a line as String writes it. What holds is judged again, by the value and bound that it shows; a line whose
+// verdict contradicts them (a value rounded onto its bound) is no less of a MISS.
+func Parse(text string) (l Line, ok bool) {
+	fields := strings.Split(text, "\t")
+	if len(fields) != 4 || fields[0] == "" {
+		return Line{}, false
+	}
+	sign, bound, ok := strings.Cut(fields[2], " ")
+	value, err := strconv.ParseFloat(fields[1], 64)
+	if !ok || err != nil || sign != "<=" && sign != ">=" {
+		return Line{}, false
+	}
+	l = Line{Name: fields[0], Value: value, Least: sign == ">="}
+	if l.Bound, err = strconv.ParseFloat(bound, 64); err != nil {
+		return Line{}, false
+	}
+	switch fields[3] {
+	case "ok":
+	case "MISS":
+		if l.Holds() {
+			l.Value = math.NaN()
+		}
+	default:
+		return Line{}, false
+	}
+	return l, true
 }
 
 // short has four digits, which is more than any timing deserves.

@@ -25,3 +25,31 @@ func TestLine(t *testing.T) {
 		}
 	}
 }
+
+func TestParse(t *testing.T) {
+	for _, l := range []Line{
+		{Name: "a ÷ b", Value: 0.5, Bound: 0.7},
+		{Name: "a ÷ b", Value: 0.8, Bound: 0.7},
+		{Name: "enough", Value: 1.5, Least: true, Bound: 1.25},
+	} {
+		if got, ok := Parse(l.String()); !ok || got != l {
+			t.Errorf("%q is read as %v, %t", l, got, ok)
+		}
+	}
+	for _, l := range []Line{
+		{Name: "rounded onto its bound", Value: 0.70001, Bound: 0.7},
+		{Name: "not measured", Value: math.NaN(), Bound: 1},
+	} {
+		if got, ok := Parse(l.String()); !ok || got.Holds() {
+			t.Errorf("%q is read as %v, %t", l, got, ok)
+		}
+	}
+	for _, text := range []string{
+		"", "ok", "--- FAIL: TestRatios (1.00s)", "a\t1\t<= 2", "a\t1\t<= 2\tyes", "a\tx\t<= 2\tok", "a\t1\t= 2\tok", "\t1\t<= 2\tok",
+		"ok  \tgithub.com/tiered-limiter/tiered-limiter/tiered\t0.1s\t[no tests to run]", "a\t1\t<=2\tok", "a\t1\t<= x\tok",
+	} {
+		if got, ok := Parse(text); ok {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package benchmarks
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// strays is how many decisions of n may be of another kind than the load's: a lease that was late, a denial that was
+// looked up again, a call that probed. When a contestant's turn comes its lease may have gone back, and then all wait.
+func strays(n int) int64 { return 2*mostGoroutines + int64(n)/1000 }
+
+// Check fails the run unless u was the work that the load describes.
+func (s *Subject) Check(tb testing.TB, u Usage) {
+	tb.Helper()
+	if err := errors.Join(s.check(u), s.checkKeys(tb)); err != nil {
+		tb.Fatalf("%s, %s, %d goroutines: this was not the work that was to be measured: %v",
+			s.Contestant.Name, s.Load.Name, u.Goroutines, err)
+	}
+}
+
+// check looks at the answers and at the commands that brought them.
+func (s *Subject) check(u Usage) error {
+	n, c, e := int64(u.N), s.Contestant, s.Load.Expect
+	admitted, asked := u.Tally.With(Admitted), u.Tally.With(Asked)
+	var problems []error
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+
+	if failed := u.Tally.With(Failed); failed > 0 {
+		problem("%d of %d decisions failed", failed, n)
+	}
+	switch {
+	case e.Refused:
+		if most := s.refilled(); admitted > most {
+			problem("%d admitted, of a key that was used up; %d can have been refilled", admitted, most)
+		}
+	case e.Down && c.Name == FailClosed:
+		if admitted > 0 {
+			problem("%d of %d admitted by fail-closed", admitted, n)
+		}
+	case n-admitted > s.unreasonable(u):
+		problem("%d of %d refused", n-admitted, n)
+	}
+	switch {
+	case !c.Ours:
+	case e.Asking || c.Asks:
+		if asked < n-n/20 {
+			problem("only %d of %d decisions waited for Redis", asked, n)
+		}
+	case asked > strays(u.N):
+		problem("%d of %d waited for Redis", asked, n)
+	}
+	// A batch that was fetched before may serve the first decisions.
+	if least := int64(c.Commands*float64(admitted)) - 1; u.Wall > 0 && !e.Refused && u.Commands < least {
+		problem("%d commands for %d admitted: it has fallen back on itself", u.Commands, admitted)
+	}
+	return errors.Join(problems...)
+}
+
+// unreasonable is the most decisions that may be refused far below the limit: none, but for a contestant's known fault.
+func (s *Subject) unreasonable(u Usage) int64 {
+	if s.Load.Name != Hot.Name || u.Goroutines < 2 {
+		return 0
+	}
+	return int64(s.Contestant.Refuses * float64(u.N))
+}
+
+// refilled is the most tokens that a used-up key can have got since.
+func (s *Subject) refilled() int64 {
+	return 1 + int64(time.Since(s.usedUp).Seconds()*s.Load.Limit.perSecond())
+}
+
+// checkKeys compares the keys in Redis with those that were asked for: cold keys leave a bucket each.
+func (s *Subject) checkKeys(tb testing.TB) error {
+	if s.Server == nil || s.Load.Name != Cold.Name {
+		return nil
+	}
+	want, got := int64(distinct(s.walks, s.Load.Keys)), s.Server.Keys(tb)-s.keysThere
+	if got < want-want/50 || got > want+want/50+2 { // a key of the operator's own may have come or gone
+		return fmt.Errorf("%d different keys were asked for, and Redis has %d", want, got)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package benchmarks
+
+import "time"
+
+// Limit is what every contestant is given: so many tokens per time, with bursts of as many.
+type Limit struct {
+	Tokens int64
+	Per    time.Duration
+}
+
+// perSecond is the rate in tokens per second.
+func (l Limit) perSecond() float64 { return float64(l.Tokens) / l.Per.Seconds() }
+
+// Load is a kind of work: who asks for what, and what the answer has to be.
+type Load struct {
+	Name       string
+	Keys       int // asked for at random
+	Limit      Limit
+	Goroutines []int  // side by side, one measurement for each
+	Expect     Expect // of every answer
+}
+
+// Expect is what must be true of a load's answers, or they were not the work that was to be measured.
+type Expect struct {
+	Refused bool // by the limit; else admitted
+	Asking  bool // most decisions wait for Redis; else ours and the in-process ones decide at home
+	Down    bool // Redis is gone, and the fail mode decides
+}
+
+var (
+	// plenty is a limit that nobody reaches: some fifty times what one process can decide.
+	plenty = Limit{1e9, time.Second}
+
+	// stock is one that nobody reaches either, and whose rate is so low that a lease may last.
+	stock = Limit{1e9, 24 * time.Hour}
+)
+
+// The loads.
+var (
+	// Hot is one key that is asked for all the time and never refused.
+	Hot = Load{Name: "hot", Keys: 1, Limit: plenty, Goroutines: []int{1, 2, 16}}
+
+	// Denied is one key that is asked for all the time and was used up long ago.
+	Denied = Load{Name: "denied", Keys: 1, Limit: Limit{100, time.Hour}, Goroutines: []int{1, 16}, Expect: Expect{Refused: true}}
+
+	// Cold is keys that are each asked for about once a second: what a limiter per user sees. The limit is one whose
+	// buckets live long enough in Redis to be counted afterwards.
+	Cold = Load{Name: "cold", Keys: 100_000, Limit: Limit{1000, 24 * time.Hour}, Goroutines: []int{1, 16}, Expect: Expect{Asking: true}}
+
+	// Warm is as many keys, all of which the process can decide about without asking: it measures the look-up.
+	Warm = Load{Name: "warm", Keys: 100_000, Limit: stock, Goroutines: []int{1, 2}}
+
+	// Down is one key while Redis is gone and the breaker is open.
+	Down = Load{Name: "down", Keys: 1, Limit: plenty, Goroutines: []int{1, 2}, Expect: Expect{Down: true}}
+)
+
+// Loads are all of them.
+var Loads = []Load{Hot, Denied, Cold, Warm, Down}

@@ -1,0 +1,93 @@
+package benchmarks
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Names of ours that ratios are about.
+const (
+	Ours       = "ours"        // as it comes
+	OursDirect = "ours-direct" // asks Redis for each request
+	OursHeld   = "ours-leased" // holds a lease of every key
+	FailLocal  = "ours-fail-local"
+	FailOpen   = "ours-fail-open"
+	FailClosed = "ours-fail-closed"
+)
+
+// maxKeys is the room that a cache of keys has: nothing is evicted by what is measured here.
+const maxKeys = 2 * 100_000
+
+// patient is for a machine that has other work to do: what is measured is what a decision costs, and the fail mode would
+// decide in its place whenever the server does not get the processor for 20 ms.
+var patient = tiered.Options{Budget: time.Second, Timeout: time.Second}
+
+// ours are this project's limiter in each gear.
+var ours = []Contestant{
+	ourselves(Ours, tiered.Policy{}, Hot, Denied, Cold),
+	ourselves(OursDirect, tiered.Policy{Lease: tiered.Lease{Size: tiered.NoLease}}, Hot, Cold),
+	// Renewing 100 000 leases four times a second would be a benchmark of renewals, so these last.
+	ourselves(OursHeld, tiered.Policy{Lease: tiered.Lease{Size: 1 << 16, Period: time.Minute}}, Warm),
+	ourselves(FailLocal, tiered.Policy{FailMode: tiered.FailLocal}, Down),
+	ourselves(FailOpen, tiered.Policy{FailMode: tiered.FailOpen}, Down),
+	ourselves(FailClosed, tiered.Policy{FailMode: tiered.FailClosed}, Down),
+}
+
+func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
+	c := Contestant{Name: name, Redis: true, Ours: true, Asks: p.Lease.Size == tiered.NoLease}
+	down := false
+	for _, l := range loads {
+		c.Loads = append(c.Loads, l.Name)
+		down = down || l.Expect.Down
+	}
+	c.Make = func(tb testing.TB, s *Server, l Limit) Decide {
+		if down {
+			s.Kill()
+			return decideBy(s.limiter(tb, p, l, tiered.Options{}), down)
+		}
+		return decideBy(s.limiter(tb, p, l, patient), down)
+	}
+	return c
+}
+
+// limiter is one process' limiter on the server.
+func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Options) *tiered.Limiter {
+	tb.Helper()
+	o.MaxKeys = maxKeys
+	p.Name, p.Limit = "bench", tiered.Limit{Tokens: l.Tokens, Per: l.Per}
+	limiter, err := tiered.New(remote.NewRedis(s.ownClient(tb), nil), p, &o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = limiter.Close(ctx) // what it does not give back goes with the server
+	})
+	return limiter
+}
+
+// decideBy is a limiter as a contestant. Without Redis the fail mode must decide, and with it never.
+func decideBy(l *tiered.Limiter, down bool) Decide {
+	right := map[bool][]tiered.Tier{false: {tiered.Local, tiered.Remote}, true: {tiered.Failover}}[down]
+	var byTier [8]Answer
+	for i := range byTier {
+		byTier[i] = Failed
+	}
+	for _, t := range right {
+		byTier[t] = 0
+	}
+	byTier[tiered.Remote] |= Asked
+	return func(ctx context.Context, key string) Answer {
+		d := l.Allow(ctx, key)
+		a := byTier[d.Tier&7]
+		if d.Allowed {
+			a |= Admitted
+		}
+		return a
+	}
+}

@@ -1,0 +1,47 @@
+package benchmarks
+
+import (
+	"testing"
+	"time"
+)
+
+// crowd is as many goroutines as keep Redis busy.
+const crowd = 16
+
+// TestRatiosCost compares the processor time of a hot key with that of who asks Redis each time, and with that of the
+// only peer that leases.
+func TestRatiosCost(t *testing.T) {
+	forRatios(t)
+	turn := Turn{Rounds: 7, Slice: 300 * time.Millisecond, Goroutines: crowd}
+	ours := Start(t, Ours, Hot)
+	atLeast(t, "client CPU per decision, hot key: redis_rate ÷ ours",
+		Quotient(turn.Against(t, Start(t, RedisRate, Hot), ours), ClientCPU), 150)
+	atLeast(t, "client CPU per decision, hot key: vearne batch 100 ÷ ours",
+		Quotient(turn.Against(t, Start(t, Vearne, Hot), ours), ClientCPU), 5)
+}
+
+// TestRatiosCommands has one process ask for a hot key as fast as it can.
+func TestRatiosCommands(t *testing.T) {
+	forRatios(t)
+	ours := Start(t, Ours, Hot)
+	var perDecision []float64
+	for range 5 {
+		// A second has some four renewals in it, and presence every third.
+		n := Turn{Slice: time.Second, Goroutines: crowd}.sliceOf(t, ours)
+		u := ours.Measure(t, crowd, n)
+		ours.Check(t, u)
+		perDecision = append(perDecision, Per(u, u.Commands))
+	}
+	atMost(t, "Redis commands per allowed decision, hot key, one process at full speed", Median(perDecision), 0.0005)
+}
+
+func TestRatiosColdKeys(t *testing.T) {
+	forRatios(t)
+	ours, peer := Start(t, Ours, Cold), Start(t, RedisRate, Cold)
+	pairs := Turn{Rounds: 9, Slice: 500 * time.Millisecond, Goroutines: crowd}.Against(t, ours, peer)
+	atLeast(t, "cold random keys, 16 goroutines, decisions/s: ours ÷ redis_rate", 1/Quotient(pairs, Wall), 1.25)
+	atMost(t, "cold random keys, 16 goroutines, server CPU per decision: ours ÷ redis_rate", Quotient(pairs, ServerCPU), 1.2)
+
+	pairs = Turn{Rounds: 25, Slice: 100 * time.Millisecond, Goroutines: 1}.Against(t, ours, peer)
+	atMost(t, "one cold key, 1 goroutine, latency: ours ÷ redis_rate", Quotient(pairs, Wall), 1.25)
+}

@@ -1,0 +1,85 @@
+package benchmarks
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+)
+
+// cores is the number of processors that the bounds are meant for.
+const cores = 2
+
+// forRatios begins a test whose lines are claims. They take minutes, so the short tests leave them out.
+func forRatios(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("measures for some seconds")
+	}
+	before := runtime.GOMAXPROCS(cores)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+// atMost prints a line and fails the test when its claim is not true.
+func atMost(t *testing.T, name string, value, bound float64) {
+	t.Helper()
+	claim(t, ratio.Line{Name: name, Value: value, Bound: bound})
+}
+
+// atLeast is atMost for what should be large.
+func atLeast(t *testing.T, name string, value, bound float64) {
+	t.Helper()
+	claim(t, ratio.Line{Name: name, Value: value, Least: true, Bound: bound})
+}
+
+func claim(t *testing.T, l ratio.Line) {
+	t.Helper()
+	fmt.Println(l)
+	if !l.Holds() {
+		t.Errorf("%s is %v, which misses its bound", l.Name, l.Value)
+	}
+}
+
+// brief is for decisions in the process: many short turns, of which the median is steady.
+func brief(goroutines int) Turn {
+	return Turn{Rounds: 25, Slice: 40 * time.Millisecond, Goroutines: goroutines}
+}
+
+func TestRatiosHotKey(t *testing.T) {
+	forRatios(t)
+	ours, bare := Start(t, Ours, Hot), Start(t, Bare, Hot)
+	atMost(t, "hot key, 1 goroutine: ours ÷ bare rate.Limiter.Allow", Quotient(brief(1).Against(t, ours, bare), Wall), 0.7)
+	atMost(t, "hot key, parallel, 2 cores: ours ÷ bare rate.Limiter.Allow", Quotient(brief(2).Against(t, ours, bare), Wall), 0.65)
+	atMost(t, "hot key: allocations per decision", testing.AllocsPerRun(200_000, func() { ours.Drive(1, 1) }), 0)
+}
+
+func TestRatiosDeniedKey(t *testing.T) {
+	forRatios(t)
+	pairs := brief(1).Against(t, Start(t, Ours, Denied), Start(t, Bare, Hot))
+	atMost(t, "denied hot key ÷ bare rate.Limiter.Allow", Quotient(pairs, Wall), 0.7)
+}
+
+func TestRatiosManyKeys(t *testing.T) {
+	forRatios(t)
+	pairs := Turn{Rounds: 15, Slice: 150 * time.Millisecond, Goroutines: 2}.Against(t, Start(t, OursHeld, Warm), Start(t, BareLRU, Warm))
+	atMost(t, "100 000 keys leased, random, parallel: ours ÷ (x/time/rate + golang-lru)", Quotient(pairs, Wall), 0.8)
+}
+
+// TestRatiosDown has a claim for each fail mode, once the breaker is open.
+func TestRatiosDown(t *testing.T) {
+	forRatios(t)
+	bare := Start(t, Bare, Down)
+	for _, mode := range []struct {
+		contestant, name string
+		bound            float64
+	}{
+		{FailOpen, "FailOpen", 0.7},
+		{FailClosed, "FailClosed", 0.7},
+		{FailLocal, "FailLocal", 1.5},
+	} {
+		pairs := brief(1).Against(t, Start(t, mode.contestant, Down), bare)
+		atMost(t, mode.name+" with the breaker open ÷ bare rate.Limiter.Allow", Quotient(pairs, Wall), mode.bound)
+	}
+}

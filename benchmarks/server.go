@@ -1,0 +1,102 @@
+package benchmarks
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// Server is a redis-server of one contestant, and a meter on all that it is sent.
+type Server struct {
+	*redistest.Server
+	Meter Meter
+
+	operator *redis.Client // not metered
+}
+
+// StartServer starts one that ends with the test or benchmark.
+func StartServer(tb testing.TB) *Server {
+	tb.Helper()
+	s := &Server{Server: redistest.Start(tb)}
+	s.operator = s.Server.Client()
+	return s
+}
+
+// peerClient is a client at go-redis' defaults, metered: what a peer's user has.
+func (s *Server) peerClient(tb testing.TB) *redis.Client {
+	return s.dial(tb, &redis.Options{})
+}
+
+// ownClient is a client set up as remote.Open does it, but as patient as the limiter, and metered.
+func (s *Server) ownClient(tb testing.TB) *redis.Client {
+	return s.dial(tb, &redis.Options{
+		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second,
+		ReadTimeout: time.Second, WriteTimeout: time.Second, PoolTimeout: time.Second,
+	})
+}
+
+func (s *Server) dial(tb testing.TB, o *redis.Options) *redis.Client {
+	o.Addr, o.Dialer = s.Addr, s.Meter.Dial
+	c := redis.NewClient(o)
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Keys is the number of keys in the server.
+func (s *Server) Keys(tb testing.TB) int64 {
+	tb.Helper()
+	n, err := s.operator.DBSize(context.Background()).Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+// Info is one figure of INFO.
+func (s *Server) Info(tb testing.TB, section, name string) float64 {
+	tb.Helper()
+	text, err := s.operator.Info(context.Background(), section).Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	x, err := infoField(text, name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return x
+}
+
+// CPU is the processor time that the server's process has used, in user and system mode.
+func (s *Server) CPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	text, err := s.operator.Info(context.Background(), "cpu").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var sum float64
+	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
+		x, err := infoField(text, name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		sum += x
+	}
+	return time.Duration(sum * float64(time.Second))
+}
+
+// infoField finds a number in the text of INFO.
+func infoField(text, name string) (float64, error) {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("INFO has no %s", name)
+}
