@@ -3,6 +3,7 @@
 FUZZTIME ?= 5s
 RACECOUNT ?= 3
 SOAK ?= 10m
+ROUNDS ?= 5
 
 # The race detector needs a C compiler. Where there is none the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -40,8 +41,9 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
 	done
 
-bench: ## time and allocations of a decision
-	go test -bench . -benchmem -run '^$$' ./tiered ./local
+# ROUNDS times all of the benchmarks, one round after the other.
+bench: redis ## beside the peers: docs/bench, and from it docs/performance.md and the README: ten minutes
+	cd benchmarks && go run ./cmd/bench -rounds $(ROUNDS)
 
 ratios: redis ## every claim about speed, measured against something in the same run: under five minutes
 	cd benchmarks && go run ./cmd/ratios

@@ -33,6 +33,7 @@ func decisions(b *testing.B, s *Subject) {
 			b.StopTimer()
 			u := done(Usage{N: b.N, Goroutines: goroutines, Tally: tally, Wall: b.Elapsed()})
 			s.Check(b, u)
+			s.CheckKeys(b)
 			b.ReportMetric(Per(u, u.Client), "client-ns/op")
 			if s.Contestant.Refuses > 0 && !s.Load.Expect.Refused {
 				b.ReportMetric(1-Per(u, u.Tally.With(Admitted)), "refused/op")

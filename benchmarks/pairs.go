@@ -14,6 +14,7 @@ type Turn struct {
 	Rounds     int           // at least 5
 	Slice      time.Duration // of each, about
 	Goroutines int
+	WallOnly   bool // only Wall is read: asking Redis for its figures would take as long as a short slice
 }
 
 // Against lets two subjects work in turns and reports each round. Which of them begins alternates too.
@@ -23,32 +24,43 @@ func (t Turn) Against(tb testing.TB, a, b *Subject) []Pair {
 	pairs := make([]Pair, t.Rounds)
 	for i := range pairs {
 		if i%2 == 0 {
-			pairs[i].A = a.Measure(tb, t.Goroutines, na)
-			pairs[i].B = b.Measure(tb, t.Goroutines, nb)
+			pairs[i].A = t.measure(tb, a, na)
+			pairs[i].B = t.measure(tb, b, nb)
 		} else {
-			pairs[i].B = b.Measure(tb, t.Goroutines, nb)
-			pairs[i].A = a.Measure(tb, t.Goroutines, na)
+			pairs[i].B = t.measure(tb, b, nb)
+			pairs[i].A = t.measure(tb, a, na)
 		}
 	}
 	for _, p := range pairs {
 		a.Check(tb, p.A)
 		b.Check(tb, p.B)
 	}
+	a.CheckKeys(tb)
+	b.CheckKeys(tb)
 	return pairs
 }
 
-// sliceOf is the number of decisions that take a slice's time.
+func (t Turn) measure(tb testing.TB, s *Subject, n int) Usage {
+	tb.Helper()
+	if t.WallOnly {
+		return s.Time(t.Goroutines, n)
+	}
+	return s.Measure(tb, t.Goroutines, n)
+}
+
+// sliceOf is the number of decisions that take a slice's time, by the fastest of five tries.
 func (t Turn) sliceOf(tb testing.TB, s *Subject) int {
 	tb.Helper()
-	for n := 100 * t.Goroutines; ; {
-		u := s.Measure(tb, t.Goroutines, n)
-		s.Check(tb, u)
-		next := int(float64(n) * float64(t.Slice) / float64(u.Wall))
+	n := 10 * t.Goroutines
+	for tries := 0; tries < 5; {
+		u := s.Time(t.Goroutines, n)
+		fits := int(float64(n) * float64(t.Slice) / float64(u.Wall))
 		if u.Wall >= t.Slice/4 {
-			return max(next, n/4, t.Goroutines)
+			tries++
 		}
-		n = min(next, 20*n)
+		n = max(n, min(fits, 10*n))
 	}
+	return n
 }
 
 // Wall is a usage's time per decision; the other figures likewise.

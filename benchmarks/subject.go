@@ -134,7 +134,7 @@ func (s *Subject) settle() error {
 func (s *Subject) untilSteady() error {
 	begin := time.Now()
 	for {
-		err := s.check(Usage{N: 1000, Tally: s.Drive(1, 1000)})
+		err := s.check(s.Time(1, 1000))
 		switch took := time.Since(begin); {
 		case err == nil && took > 500*time.Millisecond:
 			return nil

@@ -25,9 +25,14 @@ func Per[T ~int64](u Usage, x T) float64 { return float64(x) / float64(u.N) }
 func (s *Subject) Measure(tb testing.TB, goroutines, n int) Usage {
 	tb.Helper()
 	done := s.begin(tb)
+	return done(s.Time(goroutines, n))
+}
+
+// Time is Measure with no figure but the time it took.
+func (s *Subject) Time(goroutines, n int) Usage {
 	start := time.Now()
 	tally := s.Drive(goroutines, n)
-	return done(Usage{N: n, Goroutines: goroutines, Tally: tally, Wall: time.Since(start)})
+	return Usage{N: n, Goroutines: goroutines, Tally: tally, Wall: time.Since(start)}
 }
 
 // begin reads the meters and clocks, and returns what reads them again and fills in the difference. Asking the server

@@ -1,0 +1,57 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// figure names one median.
+type figure struct {
+	load, limiter string
+	goroutines    int
+	unit          string
+}
+
+// Claims renders the lines that the README has about speed. Each is a quotient that `make ratios` measures too, with more
+// care and against a bound. It is an error when the run lacks one of the figures.
+func (r *Results) Claims() (string, error) {
+	var missing []string
+	get := func(f figure) float64 {
+		x, ok := r.Median(f.load, f.limiter, f.goroutines, f.unit)
+		if !ok {
+			missing = append(missing, fmt.Sprintf("%s of %s under %s with %d", f.unit, f.limiter, f.load, f.goroutines))
+		}
+		return x
+	}
+	hot := func(limiter string, goroutines int, unit string) float64 {
+		return get(figure{"hot", limiter, goroutines, unit})
+	}
+	cold := func(limiter string, unit string) float64 { return get(figure{"cold", limiter, 16, unit}) }
+	const ours, bare, peer, leasing = "ours", "x-time-rate", "redis_rate", "vearne-batch-100"
+
+	text := strings.Join([]string{
+		fmt.Sprintf("- A hot key: %s and %s allocations per decision, %s of what a bare x/time/rate limiter takes, %s with two "+
+			"goroutines on two cores.",
+			duration(hot(ours, 1, wall)), number(hot(ours, 1, allocs)), times(hot(ours, 1, wall)/hot(bare, 1, wall)),
+			times(hot(ours, 2, wall)/hot(bare, 2, wall))),
+		fmt.Sprintf("- The same at full speed: %s Redis commands per decision. redis_rate uses %s as much processor time of the "+
+			"client, vearne/ratelimit with batches of 100 %s.",
+			number(hot(ours, 16, commands)), times(hot(peer, 16, client)/hot(ours, 16, client)),
+			times(hot(leasing, 16, client)/hot(ours, 16, client))),
+		fmt.Sprintf("- Cold keys at random, 16 goroutines: %s the decisions per second of redis_rate, for %s its processor time in "+
+			"Redis.",
+			times(cold(peer, wall)/cold(ours, wall)), times(cold(ours, server)/cold(peer, server))),
+	}, "\n") + "\n"
+	if missing != nil {
+		return "", fmt.Errorf("the run lacks %s", strings.Join(missing, ", "))
+	}
+	return text, nil
+}
+
+// times writes a quotient: two digits after the point are more than a busy machine knows.
+func times(x float64) string {
+	if x < 10 {
+		return fmt.Sprintf("%.2f ×", x)
+	}
+	return fmt.Sprintf("%.0f ×", x)
+}

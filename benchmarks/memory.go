@@ -1,0 +1,66 @@
+package benchmarks
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// growth is how much memory the server uses in addition, per key, after fill has made so many.
+func (s *Server) growth(tb testing.TB, keys int64, fill func()) float64 {
+	tb.Helper()
+	there, before := s.Keys(tb), s.settledMemory(tb)
+	fill()
+	if made := s.Keys(tb) - there; made < keys-1 || made > keys+1 { // one of another kind may come or go
+		tb.Fatalf("%d keys came, to be %d", made, keys)
+	}
+	return (s.settledMemory(tb) - before) / float64(keys)
+}
+
+// settledMemory is used_memory once it has not moved for half a second: a table of keys that has just grown is there twice
+// until Redis has found the time to move them over, and buffers of clients shrink.
+func (s *Server) settledMemory(tb testing.TB) float64 {
+	tb.Helper()
+	const still = 4096 // bytes: what asking takes
+	ticks := time.NewTicker(50 * time.Millisecond)
+	defer ticks.Stop()
+	last, since := s.Info(tb, "memory", "used_memory"), time.Now()
+	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); {
+		<-ticks.C
+		switch now := s.Info(tb, "memory", "used_memory"); {
+		case math.Abs(now-last) > still:
+			last, since = now, time.Now()
+		case time.Since(since) > 500*time.Millisecond:
+			return now
+		}
+	}
+	tb.Fatal("the server's memory does not settle")
+	return 0
+}
+
+// mustLease fails the test unless so many buckets have a lease of each process.
+func (s *Server) mustLease(tb testing.TB, keys, processes int) {
+	tb.Helper()
+	ctx := context.Background()
+	full := 0
+	for each := s.operator.Scan(ctx, 0, "*tb1", 1000).Iterator(); each.Next(ctx); {
+		fields, err := s.operator.HKeys(ctx, each.Val()).Result()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		leases := 0
+		for _, f := range fields {
+			if strings.HasPrefix(f, "p") {
+				leases++
+			}
+		}
+		if leases == processes {
+			full++
+		}
+	}
+	if full < keys {
+		tb.Fatalf("%d buckets are leased by %d processes, to be %d", full, processes, keys)
+	}
+}
