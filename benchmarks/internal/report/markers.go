@@ -9,7 +9,7 @@ import (
 func Replace(text, body string) (string, error) {
 	before, rest, begins := strings.Cut(text, begin)
 	_, after, ends := strings.Cut(rest, end)
-	if !begins || !ends || strings.Contains(after, begin) || strings.Contains(after, end) || strings.Contains(before, end) {
+	if !begins || !ends || strings.Contains(rest, begin) || strings.Contains(after, end) || strings.Contains(before, end) {
 		return "", fmt.Errorf("there must be one %s, and one %s after it", begin, end)
 	}
 	return before + begin + "\n" + body + end + after, nil
