@@ -72,3 +72,5 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 )
+
+tool golang.org/x/perf/cmd/benchstat

@@ -19,17 +19,23 @@ func (s *Server) growth(tb testing.TB, keys int64, fill func()) float64 {
 	return (s.settledMemory(tb) - before) / float64(keys)
 }
 
-// settledMemory is used_memory once it has not moved for half a second: a table of keys that has just grown is there twice
-// until Redis has found the time to move them over, and buffers of clients shrink.
+// memory is what the server uses for all but its clients' connections: how many there are has nothing to do with keys.
+func (s *Server) memory(tb testing.TB) float64 {
+	tb.Helper()
+	return s.info(tb, "memory", "used_memory") - s.info(tb, "memory", "mem_clients_normal")
+}
+
+// settledMemory is memory once it has not moved for half a second: a table of keys that has just grown is there twice
+// until Redis has found the time to move them over.
 func (s *Server) settledMemory(tb testing.TB) float64 {
 	tb.Helper()
 	const still = 4096 // bytes: what asking takes
 	ticks := time.NewTicker(50 * time.Millisecond)
 	defer ticks.Stop()
-	last, since := s.Info(tb, "memory", "used_memory"), time.Now()
+	last, since := s.memory(tb), time.Now()
 	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); {
 		<-ticks.C
-		switch now := s.Info(tb, "memory", "used_memory"); {
+		switch now := s.memory(tb); {
 		case math.Abs(now-last) > still:
 			last, since = now, time.Now()
 		case time.Since(since) > 500*time.Millisecond:

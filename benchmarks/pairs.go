@@ -48,12 +48,13 @@ func (t Turn) measure(tb testing.TB, s *Subject, n int) Usage {
 	return s.Measure(tb, t.Goroutines, n)
 }
 
-// sliceOf is the number of decisions that take a slice's time, by the fastest of five tries.
+// sliceOf is the number of decisions that take a slice's time, by the fastest of five tries; of fewer if they are long.
 func (t Turn) sliceOf(tb testing.TB, s *Subject) int {
 	tb.Helper()
 	n := 10 * t.Goroutines
-	for tries := 0; tries < 5; {
+	for tries, spent := 0, time.Duration(0); tries < 5 && spent < t.Slice+50*time.Millisecond; {
 		u := s.Time(t.Goroutines, n)
+		spent += u.Wall
 		fits := int(float64(n) * float64(t.Slice) / float64(u.Wall))
 		if u.Wall >= t.Slice/4 {
 			tries++

@@ -12,7 +12,7 @@ const crowd = 16
 // only peer that leases.
 func TestRatiosCost(t *testing.T) {
 	forRatios(t)
-	turn := Turn{Rounds: 7, Slice: 300 * time.Millisecond, Goroutines: crowd}
+	turn := Turn{Rounds: 15, Slice: 150 * time.Millisecond, Goroutines: crowd}
 	ours := Start(t, Ours, Hot)
 	atLeast(t, "client CPU per decision, hot key: redis_rate ÷ ours",
 		Quotient(turn.Against(t, Start(t, RedisRate, Hot), ours), ClientCPU), 150)
@@ -24,10 +24,10 @@ func TestRatiosCost(t *testing.T) {
 func TestRatiosCommands(t *testing.T) {
 	forRatios(t)
 	ours := Start(t, Ours, Hot)
+	n := Turn{Slice: time.Second, Goroutines: crowd}.sliceOf(t, ours)
 	var perDecision []float64
 	for range 5 {
 		// A second has some four renewals in it, and presence every third.
-		n := Turn{Slice: time.Second, Goroutines: crowd}.sliceOf(t, ours)
 		u := ours.Measure(t, crowd, n)
 		ours.Check(t, u)
 		perDecision = append(perDecision, Per(u, u.Commands))
@@ -38,7 +38,7 @@ func TestRatiosCommands(t *testing.T) {
 func TestRatiosColdKeys(t *testing.T) {
 	forRatios(t)
 	ours, peer := Start(t, Ours, Cold), Start(t, RedisRate, Cold)
-	pairs := Turn{Rounds: 9, Slice: 500 * time.Millisecond, Goroutines: crowd}.Against(t, ours, peer)
+	pairs := Turn{Rounds: 31, Slice: 150 * time.Millisecond, Goroutines: crowd}.Against(t, ours, peer)
 	atLeast(t, "cold random keys, 16 goroutines, decisions/s: ours ÷ redis_rate", 1/Quotient(pairs, Wall), 1.25)
 	atMost(t, "cold random keys, 16 goroutines, server CPU per decision: ours ÷ redis_rate", Quotient(pairs, ServerCPU), 1.2)
 

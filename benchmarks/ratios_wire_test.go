@@ -53,7 +53,8 @@ func (s *Subject) pace(rate int, length time.Duration) Usage {
 }
 
 // TestRatiosRedisMemory fills Redis with buckets and divides what they take. A bucket's name is part of it: 16 bytes of
-// key, and what the policy and the prefix add.
+// key, and what the policy and the prefix add. The bounds are 5 % above what the format of the day took: the digits of a
+// level vary by less, and a field more takes more.
 func TestRatiosRedisMemory(t *testing.T) {
 	forRatios(t)
 	t.Run("direct", func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestRatiosRedisMemory(t *testing.T) {
 		atMost(t, "bytes in Redis per direct bucket, keys of 16 bytes", perKey, 240)
 	})
 	t.Run("leased", func(t *testing.T) {
-		const keys, processes = 2_000, 10
+		const keys, processes = 4_000, 10
 		server := StartServer(t)
 		policy := tiered.Policy{Lease: tiered.Lease{Size: 1 << 10, Period: time.Minute}}
 		var all []*Subject
@@ -86,6 +87,6 @@ func TestRatiosRedisMemory(t *testing.T) {
 			}
 		})
 		server.mustLease(t, keys, processes)
-		atMost(t, "bytes in Redis per bucket leased by 10 processes, keys of 16 bytes", perKey, 1200)
+		atMost(t, "bytes in Redis per bucket leased by 10 processes, keys of 16 bytes", perKey, 945)
 	})
 }

@@ -59,36 +59,27 @@ func (s *Server) Keys(tb testing.TB) int64 {
 	return n
 }
 
-// Info is one figure of INFO.
-func (s *Server) Info(tb testing.TB, section, name string) float64 {
+// info is the sum of figures of a section of INFO.
+func (s *Server) info(tb testing.TB, section string, names ...string) (sum float64) {
 	tb.Helper()
 	text, err := s.operator.Info(context.Background(), section).Result()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	x, err := infoField(text, name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return x
-}
-
-// CPU is the processor time that the server's process has used, in user and system mode.
-func (s *Server) CPU(tb testing.TB) time.Duration {
-	tb.Helper()
-	text, err := s.operator.Info(context.Background(), "cpu").Result()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var sum float64
-	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
+	for _, name := range names {
 		x, err := infoField(text, name)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		sum += x
 	}
-	return time.Duration(sum * float64(time.Second))
+	return sum
+}
+
+// CPU is the processor time that the server's process has used, in user and system mode.
+func (s *Server) CPU(tb testing.TB) time.Duration {
+	tb.Helper()
+	return time.Duration(s.info(tb, "cpu", "used_cpu_sys", "used_cpu_user") * float64(time.Second))
 }
 
 // infoField finds a number in the text of INFO.
