@@ -4,53 +4,48 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 )
 
-// counts is what was seen in the output of tests.
-type counts struct {
-	lines    int
-	misses   int
-	failures int // messages of tests that failed
-}
-
-// filter passes on the lines that are claims, as soon as they are whole.
+// filter tells the lines that are claims from the rest of what tests print.
 type filter struct {
-	lines io.Writer
-	rest  []byte // of a line that is not whole yet
-	counts
+	lines io.Writer    // gets the claims, as soon as each is whole
+	rest  bytes.Buffer // keeps everything else
+
+	found, misses int
+	part          []byte // of a line that is not whole yet
 }
 
 func (f *filter) Write(b []byte) (int, error) {
-	f.rest = append(f.rest, b...)
+	f.part = append(f.part, b...)
 	for {
-		line, rest, whole := bytes.Cut(f.rest, []byte("\n"))
+		line, after, whole := bytes.Cut(f.part, []byte("\n"))
 		if !whole {
 			return len(b), nil
 		}
 		f.take(string(line))
-		f.rest = rest
+		f.part = after
 	}
 }
 
 // flush takes the last line, if nothing ended it.
 func (f *filter) flush() {
-	f.take(string(f.rest))
-	f.rest = nil
+	if len(f.part) > 0 {
+		f.take(string(f.part))
+		f.part = nil
+	}
 }
 
 func (f *filter) take(text string) {
 	l, ok := ratio.Parse(text)
-	switch {
-	case ok:
-		f.counts.lines++
-		if !l.Holds() {
-			f.misses++
-		}
-		fmt.Fprintln(f.lines, text)
-	case strings.Contains(text, "_test.go:"):
-		f.failures++
+	if !ok {
+		fmt.Fprintln(&f.rest, text)
+		return
+	}
+	fmt.Fprintln(f.lines, text)
+	f.found++
+	if !l.Holds() {
+		f.misses++
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
@@ -25,8 +26,11 @@ func TestFilter(t *testing.T) {
 			rest = rest[n:]
 		}
 		f.flush()
-		if out.String() != want || f.counts != (counts{lines: 3, misses: 1, failures: 1}) {
-			t.Errorf("in pieces of %d: %q and %+v", piece, out.String(), f.counts)
+		if out.String() != want || f.found != 3 || f.misses != 1 {
+			t.Errorf("in pieces of %d: %d found, %d missed, %q", piece, f.found, f.misses, out.String())
+		}
+		if rest := f.rest.String(); !strings.Contains(rest, "--- FAIL") || !strings.Contains(rest, "misses its bound") {
+			t.Errorf("in pieces of %d the rest is %q", piece, rest)
 		}
 	}
 }

@@ -2,14 +2,12 @@
 // bound and verdict (ok or MISS), separated by tabs.
 //
 // It is run in the directory of the benchmarks module. Lines go to the standard output as they come, and nothing else does;
-// what the tests say besides goes to the standard error when one fails for another reason. It ends with 1 on a MISS, on a
+// what the tests of a module say besides goes to the standard error when one of them fails. It ends with 1 on a MISS, on a
 // test that fails, and when a module has no line.
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 )
@@ -20,33 +18,26 @@ var modules = []string{".", ".."}
 func main() {
 	failed := false
 	for _, dir := range modules {
-		var said bytes.Buffer
-		count, err := measure(dir, os.Stdout, &said)
-		misses := count.misses > 0
-		switch {
-		case err != nil && !misses:
-			fmt.Fprintf(os.Stderr, "%sratios: the tests in %s: %v\n", said.Bytes(), dir, err)
-		case count.lines == 0:
+		f := &filter{lines: os.Stdout}
+		err := measure(dir, f)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "\n%sratios: the tests in %s: %v\n", f.rest.Bytes(), dir, err)
+		}
+		if f.found == 0 {
 			fmt.Fprintf(os.Stderr, "ratios: no line comes from the tests in %s\n", dir)
 		}
-		// A test that fails beside one that misses is told by its own words.
-		if misses && count.failures > count.misses {
-			_, _ = os.Stderr.Write(said.Bytes())
-		}
-		failed = failed || err != nil || misses || count.lines == 0
+		failed = failed || err != nil || f.misses > 0 || f.found == 0
 	}
 	if failed {
 		os.Exit(1)
 	}
 }
 
-// measure runs the tests of a module, writes their lines to out as they come and everything to said.
-func measure(dir string, out, said io.Writer) (counts, error) {
+// measure runs the tests of a module.
+func measure(dir string, f *filter) error {
 	cmd := exec.Command("go", "test", "-count=1", "-p=1", "-timeout=10m", "-v", "-run=^TestRatios", "./...")
-	cmd.Dir = dir
-	f := &filter{lines: out}
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(said, f), said
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f // one writer, so that what they say stays in order
 	err := cmd.Run()
 	f.flush()
-	return f.counts, err
+	return err
 }
