@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,9 +48,9 @@ func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
 	c.Make = func(tb testing.TB, s *Server, l Limit) Decide {
 		if down {
 			s.Kill()
-			return decideBy(s.limiter(tb, p, l, tiered.Options{}), down)
+			return decideBy(tb, s.limiter(tb, p, l, tiered.Options{}), down)
 		}
-		return decideBy(s.limiter(tb, p, l, patient), down)
+		return decideBy(tb, s.limiter(tb, p, l, patient), down)
 	}
 	return c
 }
@@ -72,7 +73,7 @@ func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Optio
 }
 
 // decideBy is a limiter as a contestant. Without Redis the fail mode must decide, and with it never.
-func decideBy(l *tiered.Limiter, down bool) Decide {
+func decideBy(tb testing.TB, l *tiered.Limiter, down bool) Decide {
 	right := map[bool][]tiered.Tier{false: {tiered.Local, tiered.Remote}, true: {tiered.Failover}}[down]
 	var byTier [8]Answer
 	for i := range byTier {
@@ -82,9 +83,13 @@ func decideBy(l *tiered.Limiter, down bool) Decide {
 		byTier[t] = 0
 	}
 	byTier[tiered.Remote] |= Asked
+	var wrong sync.Once
 	return func(ctx context.Context, key string) Answer {
 		d := l.Allow(ctx, key)
 		a := byTier[d.Tier&7]
+		if a&Failed != 0 && !down {
+			wrong.Do(func() { tb.Logf("the first decision that failed: tier %v, reason %v", d.Tier, d.Reason) })
+		}
 		if d.Allowed {
 			a |= Admitted
 		}
