@@ -40,11 +40,26 @@ func newOrder(script *lua.Script, key string, arguments ...any) order {
 	return order{script: script, args: append(args, arguments...)}
 }
 
-// callOrder prepares a call of the token bucket; the order of the arguments is the script's contract.
+// callOrder prepares a call of the token bucket; the order of the arguments is the script's contract. Whatever says more
+// than the short form can goes in the long one, so that a call that breaks a rule is refused and not made legal.
 func callOrder(c *Call) order {
+	if c.isShort() {
+		if c.Now == 0 {
+			return newOrder(&lua.TokenBucket, c.Bucket,
+				c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Deadline, c.Epoch)
+		}
+		return newOrder(&lua.TokenBucket, c.Bucket,
+			c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Deadline, c.Epoch, c.Now)
+	}
 	return newOrder(&lua.TokenBucket, c.Bucket,
 		c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt,
 		c.Deadline, c.Epoch, c.Now, MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet)
+}
+
+// isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
+func (c *Call) isShort() bool {
+	return c.Lease == "" && c.Hold|c.Ret|c.Refund|c.Debt|c.Owed == 0 && c.Fleet >= 1 &&
+		min(c.Seq, c.Ack, c.Seen) >= 0 && max(c.Seq, c.Ack, c.Seen, c.Fleet) < whole
 }
 
 // prepare makes a fresh command of the order: EVAL with the script's text, or EVALSHA. An order whose command was
