@@ -17,4 +17,4 @@ func (m *Memory) StopClock(now int64) {
 }
 
 // CallArgs are the arguments of a call as Redis gets them.
-func CallArgs(c Call) []any { return callOrder(&c).args[argFirst:] }
+func CallArgs(c Call) []any { return callOrder(&c, nil).args[argFirst:] }
