@@ -17,7 +17,8 @@ const (
 	// loopback a decision took 32, 33, 36, 38 µs of CPU, of the process and of Redis together.
 	senders = 2
 
-	// maxBatch is the most calls in one pipeline: some 100 µs of Redis' time, so that a batch holds nobody up for long.
+	// maxBatch is the most calls in one pipeline: at 12 µs each some 0.8 ms of Redis' time, so that a batch holds nobody up
+	// for long. Redis' CPU per call falls by a tenth from 16 to 32 calls, and not by more than the noise from there to 64.
 	maxBatch = 64
 )
 
