@@ -11,7 +11,8 @@
 // most cap + rate·t, whatever the number of processes.
 //
 //	KEYS[1]  the bucket: a hash that only this script writes
-//	ARGV     cap tokens period want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet
+//	ARGV     cap tokens period want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet,
+//	         or of a direct take: cap tokens period want min ttl deadline epoch [now]
 //	reply    code grant level retry active ttl_left now epoch flags overflow
 //	codes    0 granted, 1 denied, 2 replay, 3 stale, 4 never, 5 late
 //	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE

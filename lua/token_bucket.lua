@@ -25,6 +25,8 @@ ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
   15 epoch     as last seen, 0 unknown                      16 now       0 reads TIME; anything else is for tests
   17 maxback   longest step back that is waited out         18 owed      part of the debt charged in any case, <= debt
   19 seen      overflow when the debt was last 0            20 fleet     processes that share the bucket, >= 1
+A direct take has a short form of 8 or 9: 1-6, then deadline, epoch, now (0 when left out). In the long form that is 7 '',
+17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
 
 Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}
   code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
@@ -41,26 +43,90 @@ all it answered, and sets the key's time to live so that the key outlives everyt
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local call, format, tonumber = redis.call, string.format, tonumber
 local FORMAT = 'tb1'
 local WHOLE = 2 ^ 53           -- from here on doubles skip whole numbers
 local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
+local OVERFLOW_START_TEXT = '1099511627776'
 local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds: what is stored are sums of these, and they must stay below 2^53
 local LONGEST_TTL_MS = 2 ^ 43  -- 279 years is for ever; Go clients and miniredis count it in 63 bits of nanoseconds
 local SECOND = 1000000
+local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local SHORT = 9                -- the most arguments of the short form
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH = 1, 2, 4, 8
 
+-- 0. The short way, for a direct take in the short form that is granted in full by a bucket which never lent: the steps
+-- below without what is 0 then, in 12 us instead of 20. It refuses nothing: whatever else it meets it leaves to the long way
+-- (break), with nothing written. No function is made before or called in it that is not Redis' own: that is 1 us of the 12.
+local key, argv = KEYS[1], ARGV
+if #ARGV <= SHORT then
+  repeat
+    local cap, refill, period, want = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+    local least, ttl, deadline, epoch = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+    local server = tonumber(ARGV[9] or 0)
+    if not (cap and refill and period and want and least and ttl and deadline and epoch and server) then break end
+    if cap % 1 + refill % 1 + period % 1 + want % 1 + least % 1 + ttl % 1 + deadline % 1 + epoch % 1 + server % 1 ~= 0 then break end
+    if min(refill, least, deadline, epoch, server) < 0 or max(refill, period, deadline, epoch, server) >= WHOLE then break end
+    if cap > MOST or period < 1 or want < 1 or want > cap or least > want or ttl < 1 or ttl > LONGEST then break end
+    if server == 0 then
+      local time = call('TIME')
+      server = time[1] * SECOND + time[2]
+    end
+    if deadline > 0 and server >= deadline then break end
+
+    local stored = call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o')
+    local exists, lends = stored[1] == FORMAT, stored[7]
+    local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
+    if exists then
+      level, overflow = tonumber(stored[2]), tonumber(stored[3])
+      last, born, behind = tonumber(stored[4]), tonumber(stored[5]), tonumber(stored[6])
+      if lends or not (level and overflow and last and born and behind) then break end
+      if not (level > -WHOLE and level < WHOLE and overflow >= 0 and overflow < WHOLE) then break end
+      if last % 1 + born % 1 + behind % 1 ~= 0 or min(last, born, behind) < 0 or max(last, born, behind) >= WHOLE then break end
+    elseif stored[1] or call('EXISTS', key) == 1 then break end
+    local unguarded = server + behind
+    if last - unguarded > SECOND then break end
+    local now = max(unguarded, last)
+
+    local refilled = min(level, cap) + (now - last) * refill / period
+    level = min(refilled, cap)
+    local lost = refilled - level
+    if level + ROUNDING < want then break end
+    level = level - want
+    if not exists then
+      local instant = format('%d', now)
+      call('HSET', key, 'v', FORMAT, 'l', level, 's', OVERFLOW_START_TEXT, 't', instant, 'c', instant, 'z', '0')
+    elseif lost > 0 then
+      overflow = min(overflow + lost, OVERFLOW_END)
+      call('HSET', key, 'l', format('%.17g', level), 't', format('%d', now), 's', format('%.17g', overflow))
+    else
+      call('HSET', key, 'l', format('%.17g', level), 't', format('%d', now))
+    end
+    local keep = LONGEST_TTL_MS
+    if refill > 0 then
+      keep = min(ceil((cap - level) * period / refill / 1000) + ceil((now - unguarded) / 1000) + 1000, LONGEST_TTL_MS)
+    end
+    call('PEXPIRE', key, keep)
+    local flags = (exists and 0 or CREATED) + (epoch > 0 and epoch ~= born and OTHER_EPOCH or 0)
+    do return {GRANTED, want, floor(level + ROUNDING), 0, 0, 0, server, born, flags, floor(overflow)} end
+  until true
+  argv = { -- the long form
+    ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], '', 0, 0, 0, 0, 0, 0, ARGV[7], ARGV[8], ARGV[9] or 0, SECOND, 0, 0, 1,
+  }
+end
+
 local function whole(x) return x and x >= 0 and x < WHOLE and x % 1 == 0 end -- false for NaN and Inf
-local function tokens(x) return floor(x + 1e-9) end -- 0.9999999999 is a rounding error of the refill, not a missing token
+local function tokens(x) return floor(x + ROUNDING) end
 
 -- 1. Arguments: all are checked before anything is read.
 local arg = {}
 for i = 1, 20 do
-  local n = i == 7 and 0 or tonumber(ARGV[i])
+  local n = i == 7 and 0 or tonumber(argv[i])
   if not whole(n) then return redis.error_reply('RLARG argument ' .. i) end
   arg[i] = n
 end
-local key, id = KEYS[1], ARGV[7]
+local id = argv[7]
 local cap, refill, period, want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet =
   unpack(arg)
 local leased = id ~= ''
@@ -85,8 +151,8 @@ if broken then return redis.error_reply('RLARG argument ' .. broken) end
 
 -- 2. Too late, or never.
 if server == 0 then
-  local t = redis.call('TIME')
-  server = t[1] * 1000000 + t[2]
+  local time = call('TIME')
+  server = time[1] * SECOND + time[2]
 end
 if deadline > 0 and server >= deadline then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0} end
 if least > cap then return {NEVER, 0, 0, -1, 0, 0, server, 0, 0, 0} end

@@ -26,25 +26,62 @@ const (
 	argFirst  = 4
 )
 
+// script is what goes into commands of a script, as go-redis takes arguments: made once, for a string that becomes an any
+// is an allocation.
+type script struct{ source, sha any }
+
+var (
+	tokenBucket = script{lua.TokenBucket.Source, lua.TokenBucket.SHA}
+	presence    = script{lua.Presence.Source, lua.Presence.SHA}
+)
+
 // order is one execution of a script on its way: the command and what came of it.
 type order struct {
-	script *lua.Script
+	script *script
 	args   []any
 	cmd    *redis.Cmd
 }
 
 // newOrder prepares EVALSHA; arguments are whole numbers and strings, as go-redis writes them.
-func newOrder(script *lua.Script, key string, arguments ...any) order {
+func newOrder(s *script, key string, arguments ...any) order {
 	args := make([]any, argFirst, argFirst+len(arguments))
-	args[argName], args[argScript], args[2], args[argKey] = "evalsha", script.SHA, 1, key
-	return order{script: script, args: append(args, arguments...)}
+	args[argName], args[argScript], args[2], args[argKey] = "evalsha", s.sha, 1, key
+	return order{script: s, args: append(args, arguments...)}
 }
 
-// callOrder prepares a call of the token bucket; the order of the arguments is the script's contract.
-func callOrder(c *Call) order {
-	return newOrder(&lua.TokenBucket, c.Bucket,
-		c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt,
-		c.Deadline, c.Epoch, c.Now, MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet)
+// callOrder prepares a call of the token bucket; the order of the arguments is the script's contract. Whatever says more
+// than the short form can goes in the long one, so that a call that breaks a rule is refused and not made legal.
+//
+// like are the arguments of another call, or nil: what is the same number there is not allocated again. Most of it is,
+// among the calls of a policy.
+func callOrder(c *Call, like []any) order {
+	if !c.isShort() {
+		return newOrder(&tokenBucket, c.Bucket,
+			c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt,
+			c.Deadline, c.Epoch, c.Now, MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet)
+	}
+	o := newOrder(&tokenBucket, c.Bucket, make([]any, shortForm)...)
+	for i, x := range [shortForm]int64{c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Deadline, c.Epoch, c.Now} {
+		at := argFirst + i
+		if at < len(like) && like[at] == any(x) {
+			o.args[at] = like[at]
+		} else {
+			o.args[at] = x
+		}
+	}
+	if c.Now == 0 {
+		o.args = o.args[:len(o.args)-1]
+	}
+	return o
+}
+
+// shortForm is the number of arguments of a direct take with a time of its own, which is the last.
+const shortForm = 9
+
+// isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
+func (c *Call) isShort() bool {
+	return c.Lease == "" && c.Hold|c.Ret|c.Refund|c.Debt|c.Owed == 0 && c.Fleet >= 1 &&
+		min(c.Seq, c.Ack, c.Seen) >= 0 && max(c.Seq, c.Ack, c.Seen, c.Fleet) < whole
 }
 
 // prepare makes a fresh command of the order: EVAL with the script's text, or EVALSHA. An order whose command was
@@ -54,9 +91,9 @@ func (o *order) prepare(ctx context.Context, withText bool) once {
 		o.args = slices.Clone(o.args) // a hook may still be reading those of the command before
 	}
 	if withText {
-		o.args[argName], o.args[argScript] = "eval", o.script.Source
+		o.args[argName], o.args[argScript] = "eval", o.script.source
 	} else {
-		o.args[argName], o.args[argScript] = "evalsha", o.script.SHA
+		o.args[argName], o.args[argScript] = "evalsha", o.script.sha
 	}
 	o.cmd = redis.NewCmd(ctx, o.args...)
 	return once{o.cmd}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 const (
@@ -43,7 +41,7 @@ func (s *Redis) Presence(
 			continue
 		}
 		tries++
-		o := newOrder(&lua.Presence, name, id, ttl.Microseconds(), 0)
+		o := newOrder(&presence, name, id, ttl.Microseconds(), 0)
 		s.executeOn(ctx, timeout, client, []*order{&o})
 		if err = o.cmd.Err(); err == nil {
 			return decodeCensus(o.cmd.Val())

@@ -44,12 +44,12 @@ next:
 		}
 		for j := range batches { // as many as nodes, so a map would be slower
 			if b := &batches[j]; b.client == client {
-				b.calls, b.orders = append(b.calls, i), append(b.orders, callOrder(&calls[i]))
+				b.calls, b.orders = append(b.calls, i), append(b.orders, callOrder(&calls[i], b.orders[len(b.orders)-1].args))
 				continue next
 			}
 		}
 		b := batch{client: client, calls: make([]int, 1, len(calls)), orders: make([]order, 1, len(calls))}
-		b.calls[0], b.orders[0] = i, callOrder(&calls[i])
+		b.calls[0], b.orders[0] = i, callOrder(&calls[i], nil)
 		batches = append(batches, b)
 	}
 	return batches

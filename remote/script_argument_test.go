@@ -38,7 +38,7 @@ func TestBadArgumentText(t *testing.T) {
 				continue
 			}
 			for _, text := range bad {
-				args := callArgs(c)
+				args := longArgs(c)
 				args[n-1] = text
 				got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...))
 				if want := fmt.Sprintf("RLARG argument %d", n); got.err != want {
@@ -46,7 +46,7 @@ func TestBadArgumentText(t *testing.T) {
 				}
 			}
 		}
-		args := callArgs(c)[:19]
+		args := longArgs(c)[:19]
 		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...)); got.err !=
 			"RLARG argument 20" {
 			t.Errorf("%s, 19 arguments: %v", e.name, got)
@@ -55,7 +55,7 @@ func TestBadArgumentText(t *testing.T) {
 			t.Errorf("%s was written: %s", e.name, d)
 		}
 		// Whole numbers all the same.
-		args = callArgs(c)
+		args = longArgs(c)
 		args[0], args[2] = "0xA", "1000000.000"
 		got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...))
 		if got.err != "" || got.reply.Grant != 2 {

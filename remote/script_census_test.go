@@ -59,6 +59,7 @@ type moment struct {
 	passed  int64 // µs since the event before
 	now     int64 // the bucket's time, guarded
 	back    int64 // by how much the server's clock lay before the bucket's
+	lent    bool  // a lease was given once
 	settled bool  // a call that was executed: code 0 or 1
 	swept   bool
 	owned   bool  // the caller had a record
@@ -74,6 +75,7 @@ func (w *walk) moment(i int) *moment {
 	m.is, _ = parse(e.state.fields)
 	if i > 0 {
 		m.was, _ = parse(w.events[i-1].state.fields)
+		_, m.lent = w.events[i-1].state.fields["o"]
 		m.passed = e.at - w.events[i-1].at
 	}
 	m.settled = e.by != nil && e.answer.err == "" && m.r.Code <= remote.Denied
@@ -124,6 +126,15 @@ var eventKinds = []struct {
 	{"direct take of what is there", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.short() }},
 	{"direct take denied", func(m *moment) bool { return m.direct() && m.r.Code == remote.Denied && m.r.Retry > 0 }},
 	{"peek", func(m *moment) bool { return m.direct() && m.c.Want == 0 }},
+	{"short way, new bucket", func(m *moment) bool { return m.shortWay() && !m.was.exists }},
+	{"short way, known bucket", func(m *moment) bool { return m.shortWay() && m.was.exists && m.is.overflow == m.was.overflow }},
+	{"short way, overflow", func(m *moment) bool { return m.shortWay() && m.was.exists && m.is.overflow > m.was.overflow }},
+	{"short way, clock back", func(m *moment) bool { return m.shortWay() && m.back > 0 }},
+	{"short way, clock believed before", func(m *moment) bool { return m.shortWay() && m.was.behind > 0 }},
+	{"short way, limit lowered", func(m *moment) bool { return m.shortWay() && m.was.level > float64(m.c.Cap) }},
+	{"short way left, the bucket lends", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.lent }},
+	{"short way left, clock believed", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && !m.lent && m.back > 1e6 }},
+	{"short way left, late", func(m *moment) bool { return m.c.Lease == "" && !m.lent && m.r.Code == remote.Late }},
 	{"settlement alone", func(m *moment) bool { return m.live && m.c.Want == 0 }},
 
 	// What two processes do to each other.
@@ -178,7 +189,13 @@ var eventKinds = []struct {
 
 func (m *moment) flag(f remote.Flags) bool { return m.r.Flags&f != 0 }
 
-func (m *moment) direct() bool  { return m.settled && m.c.Lease == "" }
+func (m *moment) direct() bool { return m.settled && m.c.Lease == "" }
+
+// shortWay reports whether the script takes it: see there.
+func (m *moment) shortWay() bool {
+	return m.direct() && m.c.Want > 0 && m.r.Grant == m.c.Want && !m.lent && m.back <= 1e6
+}
+
 func (m *moment) short() bool   { return m.r.Grant < min(m.c.Want, m.c.Cap) }
 func (m *moment) granted() bool { return m.settled && m.c.Lease != "" && m.r.Grant > 0 }
 

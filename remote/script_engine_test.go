@@ -33,6 +33,7 @@ type engine struct {
 	client *redis.Client
 	server *redistest.Server    // the real one
 	mini   *miniredis.Miniredis // the other
+	long   bool                 // direct takes go in the long form too
 }
 
 // engines starts all three; the first is Memory.
@@ -97,8 +98,16 @@ type stored struct {
 	pttl   int64             // ms, -2 no key
 }
 
-// callArgs are ARGV 1–20 of a call.
-func callArgs(c remote.Call) []any {
+// args are the arguments of a call as this engine is sent them.
+func (e *engine) args(c remote.Call) []any {
+	if e.long {
+		return longArgs(c)
+	}
+	return remote.CallArgs(c)
+}
+
+// longArgs are ARGV 1–20 of a call.
+func longArgs(c remote.Call) []any {
 	return []any{
 		c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline,
 		c.Epoch, c.Now, remote.MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet,
@@ -113,7 +122,7 @@ func (e *engine) call(t tester, c remote.Call) answer {
 		e.memory.Run(t.Context(), time.Second, []remote.Call{c}, r[:])
 		return answerOf(t, r[0].Reply, r[0].Err)
 	}
-	return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, callArgs(c)...))
+	return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, e.args(c)...))
 }
 
 func answerOfCmd(t tester, cmd *redis.Cmd) answer {

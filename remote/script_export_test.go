@@ -15,3 +15,6 @@ func (m *Memory) StopClock(now int64) {
 	defer m.mu.Unlock()
 	m.base, m.wall = longAgo, now-time.Duration(math.MaxInt64).Microseconds()
 }
+
+// CallArgs are the arguments of a call as Redis gets them.
+func CallArgs(c Call) []any { return callOrder(&c, nil).args[argFirst:] }

@@ -21,6 +21,11 @@ func TestRandomHistories(t *testing.T) {
 		randomHistories(t, realEngine(t), atFull(6000), seen)
 		seen.require(t)
 	})
+	t.Run("redis, long form", func(t *testing.T) {
+		e := realEngine(t)
+		e.long = true
+		randomHistories(t, e, atFull(1000), make(census))
+	})
 	t.Run("miniredis", func(t *testing.T) { // gopher-lua takes ten times as long
 		randomHistories(t, miniEngine(t), atFull(1000), make(census))
 	})
@@ -112,7 +117,7 @@ func (w *walk) replay(t *rapid.T, e *engine, seen census) {
 		case ev.hdel != "":
 			pipe.HDel(noContext, w.bucket, ev.hdel)
 		default:
-			l.call = pipe.EvalSha(noContext, lua.TokenBucket.SHA, []string{w.bucket}, callArgs(ev.call)...)
+			l.call = pipe.EvalSha(noContext, lua.TokenBucket.SHA, []string{w.bucket}, e.args(ev.call)...)
 		}
 		l.pttl = pipe.Do(noContext, "PTTL", w.bucket)
 		l.clock = pipe.Time(noContext)

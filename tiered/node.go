@@ -12,10 +12,13 @@ import (
 
 const (
 	// senders is how many pipelines may be under way to a node at once. One would make a call that comes a moment too
-	// late wait for a whole round trip of others'; with two the second leaves at once, and under load both fill up.
+	// late wait for a whole round trip of others'; with two the second leaves at once, and under load both fill up. Each
+	// more makes the pipelines shorter and the decisions dearer: with 1, 2, 3, 4 senders and 16 callers of cold keys on
+	// loopback a decision took 32, 33, 36, 38 µs of CPU, of the process and of Redis together.
 	senders = 2
 
-	// maxBatch is the most calls in one pipeline: some 100 µs of Redis' time, so that a batch holds nobody up for long.
+	// maxBatch is the most calls in one pipeline: at 12 µs each some 0.8 ms of Redis' time, so that a batch holds nobody up
+	// for long. In pipelines of 1, 4, 8, 16, 32, 128 calls each call costs Redis 29, 17, 14, 12.3, 11.8, 11.1 µs of CPU.
 	maxBatch = 64
 )
 

@@ -1,0 +1,124 @@
+package remote_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// The script has a short way for most direct takes, which must come to the same as the long one. That it does is seen by
+// all tests that compare engines, for they send direct takes as production does; here, that it is taken when it should be.
+
+// directTake is a call in the short form, on a bucket of 10 that gets a token per second.
+func directTake(bucket string, after, want int64) remote.Call {
+	return remote.Call{
+		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: want, Min: want, Now: scriptStart + after,
+		Deadline: scriptStart + 1e9,
+	}
+}
+
+// TestShortWay tells the ways apart by what they write: the server counts fields. The long way writes all six each time,
+// and five more when the bucket lends; the time to live is one more.
+func TestShortWay(t *testing.T) {
+	e := realEngine(t)
+	const long, nothing = 6 + 1, 0
+	for _, c := range []struct {
+		name   string
+		before []remote.Call
+		call   remote.Call
+		writes int64
+		want   remote.Code
+	}{
+		{"a new bucket: all fields", nil, directTake("", 0, 1), 6 + 1, remote.Granted},
+		{"one that is there: level and time", []remote.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1, remote.Granted},
+		{"one that is full: the overflow too", []remote.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1, remote.Granted},
+		{"the clock a second back", []remote.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, remote.Granted},
+		{"the clock further back", []remote.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), long, remote.Granted},
+		{"not enough", []remote.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, remote.Denied},
+		{"all that is there", []remote.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, remote.Granted},
+		{"more than the burst", nil, min1(directTake("", 0, 11)), long, remote.Granted},
+		{"a look", []remote.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, remote.Granted},
+		{"too late", nil, directTake("", 1e9, 1), nothing, remote.Late},
+		{"a bucket that lends", []remote.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, remote.Granted},
+		{"a bucket whose leases are over", []remote.Call{leaseOf(directTake("", 0, 2))}, directTake("", 5e6, 1), 1 + 6 + 5 + 1, remote.Granted},
+	} {
+		bucket := fmt.Sprintf("{short/%s}tb1", c.name)
+		for _, b := range c.before {
+			b.Bucket = bucket
+			if a := e.call(t, b); a.err != "" || a.reply.Grant != b.Want {
+				t.Fatalf("%s: %v before", c.name, a)
+			}
+		}
+		before := e.writes(t)
+		c.call.Bucket = bucket
+		a := e.call(t, c.call)
+		if n := e.writes(t) - before; n != c.writes || a.err != "" || a.reply.Code != c.want {
+			t.Errorf("%s: %d writes and %v, want %d and code %d", c.name, n, a, c.writes, c.want)
+		}
+	}
+}
+
+func min1(c remote.Call) remote.Call { c.Min = 1; return c }
+
+func leaseOf(c remote.Call) remote.Call { c.Lease, c.Seq = "A", 1; return c }
+
+// TestShortForm sends direct takes in both forms, with text in place of each argument and over each damage to a bucket: all
+// that differs is their length.
+func TestShortForm(t *testing.T) {
+	const bucket = "{" + secret + "}tb1"
+	numbers := map[int]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 14, 8: 15, 9: 16} // of the arguments in the long form
+	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
+	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
+		send := func(args []any) answer {
+			return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{bucket}, args...))
+		}
+		for short, n := range numbers {
+			for _, text := range bad {
+				args := remote.CallArgs(directTake(bucket, 0, 1))
+				args[short-1] = text
+				if got, want := send(args), fmt.Sprintf("RLARG argument %d", n); got.err != want {
+					t.Errorf("%s, %q for argument %d: %v, want %s", e.name, text, short, got, want)
+				}
+			}
+		}
+		args := remote.CallArgs(directTake(bucket, 0, 1))
+		if got := send(args[:7]); len(args) != 9 || got.err != "RLARG argument 15" {
+			t.Errorf("%s, 7 arguments of %d: %v", e.name, len(args), got)
+		}
+		if got := send(append(args, 0)); got.err != "RLARG argument 11" {
+			t.Errorf("%s, 10 arguments: %v", e.name, got)
+		}
+		if e.look(t, bucket).fields != nil {
+			t.Fatalf("%s wrote", e.name)
+		}
+		for _, field := range []string{"v", "l", "s", "t", "c", "z", "-v", "-l", "-s", "-t", "-c", "-z"} {
+			for _, text := range append(bad, "-1e300", "1e300", "0", "7") {
+				e.del(t, bucket)
+				e.call(t, directTake(bucket, 0, 2))
+				if field[0] == '-' {
+					e.hdel(t, bucket, field[1:])
+				} else if err := e.client.HSet(t.Context(), bucket, field, text).Err(); err != nil {
+					t.Fatal(err)
+				}
+				var results [2]string
+				for i, args := range [][]any{remote.CallArgs(directTake(bucket, 0, 1)), longArgs(directTake(bucket, 0, 1))} {
+					dump, err := e.client.HGetAll(t.Context(), bucket).Result()
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := send(args)
+					results[i] = fmt.Sprintf("%v, %v", got, e.look(t, bucket).fields)
+					e.del(t, bucket)
+					if err := e.client.HSet(t.Context(), bucket, dump).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if results[0] != results[1] {
+					t.Errorf("%s, field %s %q: short\n\t%s, long\n\t%s", e.name, field, text, results[0], results[1])
+				}
+			}
+		}
+	}
+}
