@@ -1,0 +1,73 @@
+package tiered
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+)
+
+// roundTrip is that of the fleets that figures are published of: a Redis in the same data centre.
+const roundTrip = 600 * time.Microsecond
+
+// The limits of those fleets: one whose leases last for the default period, and one whose burst makes them short (burst/4r
+// is 50 ms), which is where hold-offs and calls are dear.
+var (
+	roomy    = PerSecond(20_000).WithBurst(20_000)
+	thousand = PerSecond(1000).WithBurst(200)
+)
+
+// TestRatios has the lines of `make ratios` that are about several processes which share a limit: a fleet on Memory at the
+// end of a wire, in virtual time, so they repeat exactly on any machine. A line is the median of the seeds, but for what
+// must never happen: that is the worst seed's; and what waited is that of all seeds, for the median of rare events is 0 too
+// soon.
+func TestRatios(t *testing.T) {
+	waited := func(m figures) float64 { return m.waited }
+	perToken := func(m figures) float64 { return m.perToken }
+	utilisation := func(m figures) float64 { return m.utilisation }
+	over := func(m figures) float64 { return m.over }
+	type line struct {
+		ratio.Line
+		of func(figures) float64
+		by func([]figures, func(figures) float64) float64
+	}
+	for _, c := range []struct {
+		name  string
+		run   fleetRun
+		seeds uint64
+		lines []line
+	}{
+		{"10 processes at 0.8 of 20000/s", fleetRun{limit: roomy, demand: 0.8}, 5, []line{
+			{ratio.Line{Name: "Redis commands per allowed decision", Bound: 0.01}, perToken, median},
+			{ratio.Line{Name: "decisions that waited on Redis after 2 s, per million", Bound: 10}, waited, mean},
+		}},
+		{"10 processes at 3 times 1000/s", fleetRun{limit: thousand, demand: 3}, 8, []line{
+			{ratio.Line{Name: "Redis commands per admitted token", Bound: 0.3}, perToken, median},
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.985}, utilisation, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, over, most},
+		}},
+		{"the hot one of 10 processes changes, 1.2 times 1000/s", fleetRun{limit: thousand, demand: 1.2, hot: true}, 5, []line{
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.98}, utilisation, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, over, most},
+		}},
+		{"the hot one of 10 processes changes, 0.8 of 1000/s", fleetRun{limit: thousand, demand: 0.8, hot: true}, 5, []line{
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.999}, utilisation, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, over, most},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := c.run
+			f.processes, f.mode, f.trip, f.length = 10, FailClosed, roundTrip, 12*time.Second
+			all := f.runs(t, seeds(c.seeds))
+			for _, l := range c.lines {
+				l.Name = c.name + ": " + l.Name
+				l.Value = l.by(all, l.of)
+				fmt.Println(l.Line)
+				if !l.Holds() {
+					t.Errorf("%s: %v misses %v", l.Name, l.Value, l.Bound) // no tabs: it is one line
+				}
+			}
+		})
+	}
+}
