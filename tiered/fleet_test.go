@@ -233,6 +233,14 @@ func (m figures) String() string {
 		m.offered, m.admitted, m.utilisation, m.perToken, m.perDecision, m.waited, m.worst)
 }
 
+// The figures of a run that lines and tables are made of.
+func (m figures) use() float64    { return m.utilisation }
+func (m figures) excess() float64 { return m.over }
+func (m figures) calls() float64  { return m.perDecision }
+func (m figures) price() float64  { return m.perToken }
+func (m figures) load() float64   { return m.perSecond }
+func (m figures) waits() float64  { return m.waited }
+
 // runs measures a run with some seeds.
 func (f fleetRun) runs(t *testing.T, seeds uint64) (all []figures) {
 	t.Helper()

@@ -23,10 +23,6 @@ var (
 // must never happen: that is the worst seed's; and what waited is that of all seeds, for the median of rare events is 0 too
 // soon.
 func TestRatios(t *testing.T) {
-	waited := func(m figures) float64 { return m.waited }
-	perToken := func(m figures) float64 { return m.perToken }
-	utilisation := func(m figures) float64 { return m.utilisation }
-	over := func(m figures) float64 { return m.over }
 	type line struct {
 		ratio.Line
 		of func(figures) float64
@@ -39,21 +35,21 @@ func TestRatios(t *testing.T) {
 		lines []line
 	}{
 		{"10 processes at 0.8 of 20000/s", fleetRun{limit: roomy, demand: 0.8}, 5, []line{
-			{ratio.Line{Name: "Redis commands per allowed decision", Bound: 0.01}, perToken, median},
-			{ratio.Line{Name: "decisions that waited on Redis after 2 s, per million", Bound: 10}, waited, mean},
+			{ratio.Line{Name: "Redis commands per allowed decision", Bound: 0.01}, figures.price, median},
+			{ratio.Line{Name: "decisions that waited on Redis after 2 s, per million", Bound: 10}, figures.waits, mean},
 		}},
 		{"10 processes at 3 times 1000/s", fleetRun{limit: thousand, demand: 3, length: 30 * second}, 8, []line{
-			{ratio.Line{Name: "Redis commands per admitted token", Bound: 0.3}, perToken, median},
-			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.985}, utilisation, median},
-			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, over, most},
+			{ratio.Line{Name: "Redis commands per admitted token", Bound: 0.3}, figures.price, median},
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.985}, figures.use, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
 		}},
 		{"the hot one of 10 processes changes, 1.2 times 1000/s", fleetRun{limit: thousand, demand: 1.2, hot: true}, 5, []line{
-			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.98}, utilisation, median},
-			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, over, most},
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.98}, figures.use, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
 		}},
 		{"the hot one of 10 processes changes, 0.8 of 1000/s", fleetRun{limit: thousand, demand: 0.8, hot: true}, 5, []line{
-			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.999}, utilisation, median},
-			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, over, most},
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.999}, figures.use, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
 		}},
 	} {
 		// What leases and bucket hold when a run ends is missing in its utilisation: 60 tokens at a burst of 200, whatever its
