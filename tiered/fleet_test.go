@@ -36,6 +36,7 @@ type fleetRun struct {
 	length      time.Duration
 	trip        time.Duration // of a call, there and back
 	tail        bool          // half of the time on the wire is exponentially distributed
+	watch       bool          // see what the processes hold, and what they burn
 	loseReplies float64       // part of the time, in stretches of 60 ms
 	mode        FailMode
 	known       int                                      // Options.Processes
@@ -58,8 +59,21 @@ func (f fleetRun) now(at time.Duration) float64 {
 	return 1
 }
 
+// holdings is what a watched fleet had in hand.
+type holdings struct {
+	most           int64 // in one process at once
+	granted, burnt int64
+}
+
 // run returns what was offered, by time, and the calls made.
 func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
+	t.Helper()
+	offers, calls, _ = f.see(t, seed)
+	return offers, calls
+}
+
+// see is run, and what the fleet had in hand if it is watched.
+func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h holdings) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
@@ -99,6 +113,15 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 					time.Sleep(60 * ms)
 					store.loseReplies.Store(false)
 					time.Sleep(time.Duration((0.5 + random.Float64()) * 60 / f.loseReplies * float64(ms)))
+				}
+			})
+		}
+		if f.watch {
+			all.Go(func() {
+				for ; ctx.Err() == nil; time.Sleep(20 * ms) {
+					for _, l := range limiters {
+						h.most = max(h.most, l.group.Stats().Policies["api"].Held)
+					}
 				}
 			})
 		}
@@ -142,6 +165,10 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 		loads.Wait()
 		cancel()
 		all.Wait()
+		for _, l := range limiters {
+			s := l.group.Stats().Policies["api"]
+			h.granted, h.burnt = h.granted+s.Granted, h.burnt+s.Burnt
+		}
 		calls = store.calls.Load()
 		for _, w := range wires {
 			if w != store {
@@ -150,7 +177,7 @@ func (f fleetRun) run(t *testing.T, seed uint64) (offers []offer, calls int64) {
 		}
 	})
 	slices.SortFunc(offers, func(a, b offer) int { return int(a.at - b.at) })
-	return offers, calls
+	return offers, calls, h
 }
 
 // dice returns random numbers in [0, 1) that repeat with their seed.
@@ -181,6 +208,8 @@ type figures struct {
 	perToken          float64      // calls per admitted token
 	perSecond         float64      // calls
 	waited            float64      // of a million decisions made after warmUp, those that waited
+	parked            float64      // the most that one process had in hand, as a part of the burst (if watched)
+	burnt             float64      // of a million tokens granted
 }
 
 // warmUp is how long a fleet may take to know its demand, where a figure is about the time after it.
@@ -189,8 +218,10 @@ const warmUp = 2 * time.Second
 // measure runs the fleet and judges the run.
 func (f fleetRun) measure(t *testing.T, seed uint64) figures {
 	t.Helper()
-	offers, calls := f.run(t, seed)
+	offers, calls, h := f.see(t, seed)
 	m := figures{offered: len(offers)}
+	m.parked = float64(h.most) / float64(f.limit.burst())
+	m.burnt = 1e6 * float64(h.burnt) / float64(h.granted)
 	byKey := map[int][]offer{}
 	for _, o := range offers {
 		byKey[o.key] = append(byKey[o.key], o)

@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"

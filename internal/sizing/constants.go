@@ -1,0 +1,133 @@
+package main
+
+// constant is one number behind the knobs Size and Period, and how it is judged.
+type constant struct {
+	name string
+	why  string // what the table shows
+	file string
+	line string // that has it, without the white space around it
+	// values that it is tried at; one of them is the shipped one.
+	values []value
+	see    []string // "load|figure" of TestSizing
+}
+
+// value is a constant's value; line is the line that has it, empty for the shipped one.
+type value struct{ label, line string }
+
+// Loads and figures, as TestSizing prints them.
+const (
+	big, plain, tight     = "0.8 of 20000/s", "0.8 of 1000/s", "0.95 of 1000/s, burst 200"
+	over, slow            = "3 times 1000/s, burst 200", "3 times 10/s"
+	moving12, moving08    = "1.2 times 1000/s, burst 200, moving", "0.8 of 1000/s, burst 200, moving"
+	surges200, surges1000 = "surges, burst 200", "surges, burst 1000"
+	lukewarm, far, tiny   = "6/s per key and process", "far away, short period", "tiny burst"
+
+	use, calls, price = "|utilisation %", "|calls per 1000 decisions", "|calls per 1000 tokens"
+	waited, burnt     = "|waited per million", "|burnt per million tokens"
+	parked            = "|most parked in one process, % of the burst"
+)
+
+var constants = []constant{
+	{
+		name: "`Period`, 250 ms", file: "tiered/policy.go", line: "DefaultPeriod = 250 * time.Millisecond",
+		values: []value{{"125 ms", "DefaultPeriod = 125 * time.Millisecond"}, {"**250 ms**", ""}, {"500 ms", "DefaultPeriod = 500 * time.Millisecond"}},
+		see:    []string{big + calls, big + parked, plain + calls, plain + waited, slow + price, surges1000 + use},
+	},
+	{
+		name: "period: at most so much of burst/rate", file: "local/policy.go",
+		line:   "return max(min(t, p.wait(float64(p.Cap)/4)), 1)",
+		values: []value{{"1/8", "return max(min(t, p.wait(float64(p.Cap)/8)), 1)"}, {"**1/4**", ""}, {"1/2", "return max(min(t, p.wait(float64(p.Cap)/2)), 1)"}, {"1", "return max(min(t, p.wait(float64(p.Cap))), 1)"}},
+		see:    []string{over + use, over + price, tight + use, moving12 + use, moving12 + price, surges200 + use},
+	},
+	{
+		name: "period: doubled up to, while trips are long", file: "local/policy.go", line: "for t < 4*p.Period && trip > t/4 {",
+		values: []value{{"1×", "for t < 1*p.Period && trip > t/4 {"}, {"2×", "for t < 2*p.Period && trip > t/4 {"}, {"**4×**", ""}, {"8×", "for t < 8*p.Period && trip > t/4 {"}},
+		see:    []string{far + calls, far + waited, far + use},
+	},
+	{
+		name: "period: doubled when a trip is more than", file: "local/policy.go", line: "for t < 4*p.Period && trip > t/4 {",
+		values: []value{{"T/8", "for t < 4*p.Period && trip > t/8 {"}, {"**T/4**", ""}, {"T/2", "for t < 4*p.Period && trip > t/2 {"}},
+		see:    []string{far + calls, far + waited, far + use},
+	},
+	{
+		name: "demand: time constant of a rise", file: "local/demand.go", line: "riseTime = 300 * time.Millisecond",
+		values: []value{{"0.15 s", "riseTime = 150 * time.Millisecond"}, {"**0.3 s**", ""}, {"0.6 s", "riseTime = 600 * time.Millisecond"}},
+		see:    []string{tight + use, moving12 + use, moving08 + calls, moving08 + waited, surges200 + use, surges200 + price},
+	},
+	{
+		name: "demand: time constant of a fall", file: "local/demand.go", line: "fallTime = time.Second",
+		values: []value{{"0.3 s, as a rise", "fallTime = 300 * time.Millisecond"}, {"0.5 s", "fallTime = 500 * time.Millisecond"}, {"**1 s**", ""}, {"2 s", "fallTime = 2 * time.Second"}},
+		see:    []string{tight + calls, tight + waited, moving12 + use, moving08 + waited, surges200 + use, surges200 + price, surges1000 + burnt},
+	},
+	{
+		name: "leasing begins at tokens per period", file: "local/size.go", line: "return s.need >= 2",
+		values: []value{{"1", "return s.need >= 1.0"}, {"**2**", ""}, {"4", "return s.need >= 4"}},
+		see:    []string{lukewarm + calls, lukewarm + waited, moving08 + waited, slow + price, tight + calls},
+	},
+	{
+		name: "leasing ends below", file: "local/size.go", line: "return s.need >= 1",
+		values: []value{{"0.5", "return s.need >= 0.5"}, {"**1**", ""}, {"2, as it begins", "return s.need >= 2.0"}},
+		see:    []string{lukewarm + calls, lukewarm + waited, lukewarm + burnt, moving08 + calls, slow + price},
+	},
+	{
+		name: "a lease and the low-water mark: at most so much of the burst", file: "local/policy.go",
+		line:   "func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }",
+		values: []value{{"1/16", "func (p *Policy) quarter() int64 { return (p.Cap + 15) / 16 }"}, {"1/8", "func (p *Policy) quarter() int64 { return (p.Cap + 7) / 8 }"}, {"**1/4**", ""}, {"1/2", "func (p *Policy) quarter() int64 { return (p.Cap + 1) / 2 }"}},
+		see:    []string{moving08 + calls, moving08 + waited, moving12 + use, moving12 + price, tiny + use, tiny + calls},
+	},
+	{
+		name: "low-water mark: standard deviations of what a round trip uses", file: "local/size.go",
+		line:   "low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))",
+		values: []value{{"1.5", "low := int64(math.Ceil(flight + 1.5*math.Sqrt(flight)))"}, {"**3**", ""}, {"6", "low := int64(math.Ceil(flight + 6*math.Sqrt(flight)))"}},
+		see:    []string{plain + calls, plain + waited, tight + calls, tight + waited, far + waited},
+	},
+	{
+		name: "low-water mark: so much of the grant at least", file: "local/size.go",
+		line:   "low = min(max(low, grant/4), p.quarter())",
+		values: []value{{"0: the formula alone", "low = min(low, p.quarter())"}, {"1/8", "low = min(max(low, grant/8), p.quarter())"}, {"**1/4**", ""}, {"1/2", "low = min(max(low, grant/2), p.quarter())"}},
+		see:    []string{big + calls, big + waited, plain + calls, plain + waited, tight + use, tight + calls, tight + waited},
+	},
+	{
+		name: "hold-off after a short grant, periods", file: "local/reply.go",
+		line:   "b.holdOff = c.sent + b.policy.between(0.75, 1.25, c.period)",
+		values: []value{{"none", "b.holdOff = 0"}, {"0.375 to 0.625", "b.holdOff = c.sent + b.policy.between(0.375, 0.625, c.period)"}, {"1, no jitter", "b.holdOff = c.sent + b.policy.between(1, 1, c.period)"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "b.holdOff = c.sent + b.policy.between(1.5, 2.5, c.period)"}},
+		see:    []string{over + use, over + price, moving12 + use, moving12 + price, surges200 + use, surges200 + price, tight + use},
+	},
+	{
+		name: "longest denial", file: "local/denial.go", line: "const longestDenial = 5 * time.Second",
+		values: []value{{"2.5 s", "const longestDenial = 2500 * time.Millisecond"}, {"**5 s**", ""}, {"10 s", "const longestDenial = 10 * time.Second"}},
+		see:    []string{"a denied key|calls per s"},
+	},
+	{
+		name: "idle: a lease goes back after periods", file: "local/policy.go",
+		line:   "func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }",
+		values: []value{{"1", "func idle(period time.Duration) time.Duration { return max(period, minIdle) }"}, {"**2**", ""}, {"4", "func idle(period time.Duration) time.Duration { return max(4*period, minIdle) }"}, {"never", "func idle(time.Duration) time.Duration { return time.Hour }"}},
+		see:    []string{moving12 + use, moving12 + price, moving08 + use, moving08 + calls, lukewarm + calls},
+	},
+	{
+		name: "idle: never sooner than", file: "local/policy.go", line: "minIdle = 10 * time.Millisecond",
+		values: []value{{"5 ms", "minIdle = 5 * time.Millisecond"}, {"**10 ms**", ""}, {"20 ms", "minIdle = 20 * time.Millisecond"}},
+		see:    []string{tiny + use, tiny + calls, moving08 + calls},
+	},
+	{
+		name: "life of a lease: at least", file: "local/policy.go", line: "minTTL = time.Second",
+		values: []value{{"0.5 s", "minTTL = time.Second / 2"}, {"**1 s**", ""}, {"2 s", "minTTL = 2 * time.Second"}},
+		see:    []string{surges1000 + burnt, surges1000 + use, lukewarm + calls, lukewarm + burnt, moving08 + calls},
+	},
+	{
+		name: "a lease in use is seen to before its end: so much of its life", file: "local/life.go",
+		line:   "return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/4",
+		values: []value{{"0: at its end", "return time.Duration(b.deadline.Load())"}, {"1/8", "return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/8"}, {"**1/4**", ""}, {"1/2", "return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/2"}},
+		see:    []string{surges1000 + burnt, surges1000 + price, lukewarm + burnt, lukewarm + calls},
+	},
+	{
+		name: "a refund waits for a call to ride on", file: "local/call.go", line: "const refundDelay = 25 * time.Millisecond",
+		values: []value{{"12.5 ms", "const refundDelay = 12500 * time.Microsecond"}, {"**25 ms**", ""}, {"50 ms", "const refundDelay = 50 * time.Millisecond"}},
+		see:    []string{"canceled reservations|calls per reservation", "canceled reservations|ms until the token is back"},
+	},
+	{
+		name: "round trips that the 99th percentile is of", file: "tiered/clock.go", line: "tripSamples = 128",
+		values: []value{{"32", "tripSamples = 32"}, {"64", "tripSamples = 64"}, {"**128**", ""}, {"256", "tripSamples = 256"}},
+		see:    []string{big + waited, tight + waited, far + calls, far + waited},
+	},
+}
