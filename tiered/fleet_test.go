@@ -36,6 +36,7 @@ type fleetRun struct {
 	length      time.Duration
 	trip        time.Duration // of a call, there and back
 	tail        bool          // half of the time on the wire is exponentially distributed
+	stalls      bool          // besides, one call in 200 takes 10 ms more
 	watch       bool          // see what the processes hold, and what they burn
 	loseReplies float64       // part of the time, in stretches of 60 ms
 	mode        FailMode
@@ -77,8 +78,8 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		if f.tail {
-			store.tail = tail(seed)
+		if f.tail || f.stalls {
+			store.tail = f.ways(seed)
 		}
 		policy := Policy{Name: "api", Limit: f.limit, FailMode: f.mode, Lease: f.lease}
 		rate := f.demand / f.limit.nanosPerToken() // per ns, all together
@@ -191,11 +192,16 @@ func dice(seed, stream uint64) func() float64 {
 	}
 }
 
-// tail returns half of the time on the wire as it is in a network: never less than half of the average, sometimes several
-// times as much.
-func tail(seed uint64) func() float64 {
+// ways returns what a way over the wire takes, in times the average: half of it is as in a network, never less than half of
+// the average and sometimes several times as much; a stall is a slow command before ours, a fork, a pause of either side.
+func (f fleetRun) ways(seed uint64) func() float64 {
 	uniform := dice(seed, 4000)
-	return func() float64 { return 0.5 - 0.5*math.Log1p(-uniform()) }
+	return func() float64 {
+		if f.stalls && uniform() < 1./400 {
+			return float64(10*ms) / float64(f.trip/2)
+		}
+		return 0.5 - 0.5*math.Log1p(-uniform())
+	}
 }
 
 // figures are what a run came to.

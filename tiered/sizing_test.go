@@ -36,17 +36,21 @@ func TestSizing(t *testing.T) {
 		run     fleetRun
 		figures []figure
 	}{
-		{"0.8 of 20000/s", fleetRun{limit: roomy, demand: 0.8, tail: true}, []figure{calls, waited, parked}},
-		{"0.8 of 1000/s", fleetRun{limit: PerSecond(1000), demand: 0.8, tail: true}, []figure{calls, waited}},
-		{"0.95 of 1000/s, burst 200", fleetRun{limit: thousand, demand: 0.95}, []figure{use, calls, waited}},
-		{"3 times 1000/s, burst 200", fleetRun{limit: thousand, demand: 3, length: 30 * second}, []figure{use, price, parked}},
-		{"3 times 10/s", fleetRun{limit: PerSecond(10), demand: 3, length: 60 * second}, []figure{use, price}},
-		{"1.2 times 1000/s, burst 200, moving", fleetRun{limit: thousand, demand: 1.2, hot: true}, []figure{use, price}},
-		{"0.8 of 1000/s, burst 200, moving", fleetRun{limit: thousand, demand: 0.8, hot: true}, []figure{use, calls, waited}},
+		{"0.8 of 20000 per s", fleetRun{limit: roomy, demand: 0.8, tail: true}, []figure{calls, waited, parked}},
+		{"0.8 of 20000 per s, stalls", fleetRun{limit: roomy, demand: 0.8, stalls: true}, []figure{waited}},
+		{"0.8 of 20000 per s, burst 4000, stalls", fleetRun{
+			limit: PerSecond(20_000).WithBurst(4000), demand: 0.8, stalls: true,
+		}, []figure{calls, waited}},
+		{"0.8 of 1000 per s", fleetRun{limit: PerSecond(1000), demand: 0.8, tail: true}, []figure{calls, waited}},
+		{"0.95 of 1000 per s, burst 200", fleetRun{limit: thousand, demand: 0.95}, []figure{use, calls, waited}},
+		{"3 times 1000 per s, burst 200", fleetRun{limit: thousand, demand: 3, length: 30 * second}, []figure{use, price, parked}},
+		{"3 times 10 per s", fleetRun{limit: PerSecond(10), demand: 3, length: 60 * second}, []figure{use, price}},
+		{"1.2 times 1000 per s, burst 200, moving", fleetRun{limit: thousand, demand: 1.2, hot: true}, []figure{use, price}},
+		{"0.8 of 1000 per s, burst 200, moving", fleetRun{limit: thousand, demand: 0.8, hot: true}, []figure{use, calls, waited}},
 		{"surges, burst 200", fleetRun{limit: thousand, demand: 3, surges: true, length: 30 * second}, []figure{use, price}},
 		{"surges, burst 1000", fleetRun{limit: PerSecond(1000), demand: 3, surges: true, length: 30 * second}, []figure{use, price, burnt}},
 		// 6 requests/s and key in each process: 1.5 in a period of 250 ms.
-		{"6/s per key and process", fleetRun{limit: pageful, demand: 0.6 * 20, keys: 20, length: 30 * second}, []figure{calls, waited, burnt}},
+		{"6 per s, key and process", fleetRun{limit: pageful, demand: 0.6 * 20, keys: 20, length: 30 * second}, []figure{calls, waited, burnt}},
 		{"far away, short period", fleetRun{
 			limit: roomy, demand: 0.8, trip: 15 * ms, tail: true, lease: Lease{Period: 20 * ms},
 		}, []figure{calls, waited, use}},

@@ -16,11 +16,12 @@ type value struct{ label, line string }
 
 // Loads and figures, as TestSizing prints them.
 const (
-	big, plain, tight     = "0.8 of 20000/s", "0.8 of 1000/s", "0.95 of 1000/s, burst 200"
-	over, slow            = "3 times 1000/s, burst 200", "3 times 10/s"
-	moving12, moving08    = "1.2 times 1000/s, burst 200, moving", "0.8 of 1000/s, burst 200, moving"
+	big, plain, tight     = "0.8 of 20000 per s", "0.8 of 1000 per s", "0.95 of 1000 per s, burst 200"
+	stalls, stalls4000    = "0.8 of 20000 per s, stalls", "0.8 of 20000 per s, burst 4000, stalls"
+	over, slow            = "3 times 1000 per s, burst 200", "3 times 10 per s"
+	moving12, moving08    = "1.2 times 1000 per s, burst 200, moving", "0.8 of 1000 per s, burst 200, moving"
 	surges200, surges1000 = "surges, burst 200", "surges, burst 1000"
-	lukewarm, far, tiny   = "6/s per key and process", "far away, short period", "tiny burst"
+	lukewarm, far, tiny   = "6 per s, key and process", "far away, short period", "tiny burst"
 
 	use, calls, price = "|utilisation %", "|calls per 1000 decisions", "|calls per 1000 tokens"
 	waited, burnt     = "|waited per million", "|burnt per million tokens"
@@ -79,13 +80,13 @@ var constants = []constant{
 		name: "low-water mark: standard deviations of what a round trip uses", file: "local/size.go",
 		line:   "low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))",
 		values: []value{{"1.5", "low := int64(math.Ceil(flight + 1.5*math.Sqrt(flight)))"}, {"**3**", ""}, {"6", "low := int64(math.Ceil(flight + 6*math.Sqrt(flight)))"}},
-		see:    []string{plain + calls, plain + waited, tight + calls, tight + waited, far + waited},
+		see:    []string{plain + calls, plain + waited, stalls4000 + waited, tight + calls, tight + waited, far + waited},
 	},
 	{
 		name: "low-water mark: so much of the grant at least", file: "local/size.go",
 		line:   "low = min(max(low, grant/4), p.quarter())",
 		values: []value{{"0: the formula alone", "low = min(low, p.quarter())"}, {"1/8", "low = min(max(low, grant/8), p.quarter())"}, {"**1/4**", ""}, {"1/2", "low = min(max(low, grant/2), p.quarter())"}},
-		see:    []string{big + calls, big + waited, plain + calls, plain + waited, tight + use, tight + calls, tight + waited},
+		see:    []string{big + calls, big + waited, stalls + waited, stalls4000 + calls, stalls4000 + waited, tight + calls, tight + waited},
 	},
 	{
 		name: "hold-off after a short grant, periods", file: "local/reply.go",
@@ -128,6 +129,6 @@ var constants = []constant{
 	{
 		name: "round trips that the 99th percentile is of", file: "tiered/clock.go", line: "tripSamples = 128",
 		values: []value{{"32", "tripSamples = 32"}, {"64", "tripSamples = 64"}, {"**128**", ""}, {"256", "tripSamples = 256"}},
-		see:    []string{big + waited, tight + waited, far + calls, far + waited},
+		see:    []string{big + waited, stalls4000 + calls, stalls4000 + waited, far + calls, far + waited},
 	},
 }

@@ -113,17 +113,30 @@ func (c *constant) loads() string {
 			names = append(names, regexp.QuoteMeta(strings.ReplaceAll(load, " ", "_")))
 		}
 	}
-	return "^TestSizing$/^(" + strings.ReplaceAll(strings.Join(names, "|"), "/", ".") + ")"
+	return "^TestSizing$/^(" + strings.Join(names, "|") + ")$"
 }
 
 func (c *constant) edit(v value) overlay.Edit {
 	return overlay.Edit{File: c.file, At: c.name, Old: []string{c.line}, New: []string{v.line}}
 }
 
+// row is the line of c's table for a value.
+func (c *constant) row(v value, got readings, err error) ([]string, error) {
+	row := []string{v.label}
+	for _, s := range c.see {
+		x, ok := got[s]
+		if !ok && err == nil {
+			err = fmt.Errorf("%s %s: no load printed %q", c.name, v.label, s)
+		}
+		row = append(row, short(x))
+	}
+	return row, err
+}
+
 // tables tries all values of some constants, so many at once, and makes a table of each constant.
 func tables(ctx context.Context, r *runner, some []constant, jobs int) (string, error) {
 	type slot struct {
-		got readings
+		row []string
 		err error
 	}
 	results := make([][]slot, len(some))
@@ -136,8 +149,9 @@ func tables(ctx context.Context, r *runner, some []constant, jobs int) (string, 
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				got, err := r.try(ctx, c, v)
-				results[i][j] = slot{got, err}
-				fmt.Fprintln(os.Stderr, c.name+":", v.label)
+				row, err := c.row(v, got, err)
+				results[i][j] = slot{row, err}
+				fmt.Fprintln(os.Stderr, c.name+":", row, err)
 			})
 		}
 	}
@@ -149,19 +163,11 @@ func tables(ctx context.Context, r *runner, some []constant, jobs int) (string, 
 			head = append(head, strings.Replace(s, "|", ": ", 1))
 		}
 		rows := [][]string{head}
-		for j, v := range c.values {
+		for j := range c.values {
 			if err := results[i][j].err; err != nil {
 				return "", err
 			}
-			row := []string{v.label}
-			for _, s := range c.see {
-				x, ok := results[i][j].got[s]
-				if !ok {
-					return "", fmt.Errorf("%s %s: no load printed %q", c.name, v.label, s)
-				}
-				row = append(row, short(x))
-			}
-			rows = append(rows, row)
+			rows = append(rows, results[i][j].row)
 		}
 		fmt.Fprintf(&b, "%s\n%s\n", section.Table(rows), c.why+"\n")
 	}
