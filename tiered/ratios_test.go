@@ -21,7 +21,8 @@ var (
 // TestRatios has the lines of `make ratios` that are about several processes which share a limit: a fleet on Memory at the
 // end of a wire, in virtual time, so they repeat exactly on any machine. A line is the median of the seeds, but for what
 // must never happen: that is the worst seed's; and what waited is that of all seeds, for the median of rare events is 0 too
-// soon.
+// soon. The wire of that line stalls now and then: on an even one nothing would wait by the formula of the low-water mark
+// alone, on this one 69 of a million do, and with the quarter of the grant none.
 func TestRatios(t *testing.T) {
 	type line struct {
 		ratio.Line
@@ -34,7 +35,7 @@ func TestRatios(t *testing.T) {
 		seeds uint64
 		lines []line
 	}{
-		{"10 processes at 0.8 of 20000/s", fleetRun{limit: roomy, demand: 0.8}, 5, []line{
+		{"10 processes at 0.8 of 20000/s", fleetRun{limit: roomy, demand: 0.8, stalls: true}, 5, []line{
 			{ratio.Line{Name: "Redis commands per allowed decision", Bound: 0.01}, figures.price, median},
 			{ratio.Line{Name: "decisions that waited on Redis after 2 s, per million", Bound: 10}, figures.waits, mean},
 		}},
