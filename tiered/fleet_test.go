@@ -78,9 +78,6 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		if f.tail || f.stalls {
-			store.tail = f.ways(seed)
-		}
 		policy := Policy{Name: "api", Limit: f.limit, FailMode: f.mode, Lease: f.lease}
 		rate := f.demand / f.limit.nanosPerToken() // per ns, all together
 		if f.surges {
@@ -93,8 +90,11 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		wires := make([]*distant, f.processes)
 		for i := range limiters {
 			wire := store
-			if f.down != nil || f.lossy > 0 {
-				wire = &distant{Memory: store.Memory, trip: f.trip, tail: store.tail}
+			if f.down != nil || f.lossy > 0 || f.tail || f.stalls {
+				wire = &distant{Memory: store.Memory, trip: f.trip}
+				if f.tail || f.stalls {
+					wire.tail = f.ways(seed, uint64(i))
+				}
 				if f.down != nil {
 					wire.down = func() bool { return f.down(time.Since(start), i) }
 				}
@@ -194,8 +194,8 @@ func dice(seed, stream uint64) func() float64 {
 
 // ways returns what a way over the wire takes, in times the average: half of it is as in a network, never less than half of
 // the average and sometimes several times as much; a stall is a slow command before ours, a fork, a pause of either side.
-func (f fleetRun) ways(seed uint64) func() float64 {
-	uniform := dice(seed, 4000)
+func (f fleetRun) ways(seed, process uint64) func() float64 {
+	uniform := dice(seed, 4000+process)
 	return func() float64 {
 		if f.stalls && uniform() < 1./400 {
 			return float64(10*ms) / float64(f.trip/2)

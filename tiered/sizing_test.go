@@ -37,6 +37,7 @@ func TestSizing(t *testing.T) {
 		figures []figure
 	}{
 		{"0.8 of 20000 per s", fleetRun{limit: roomy, demand: 0.8, tail: true}, []figure{calls, waited, parked}},
+		{"0.8 of 20000 per s, burst 80000", fleetRun{limit: PerSecond(20_000).WithBurst(80_000), demand: 0.8}, []figure{calls, waited, parked}},
 		{"0.8 of 20000 per s, stalls", fleetRun{limit: roomy, demand: 0.8, stalls: true}, []figure{waited}},
 		{"0.8 of 20000 per s, burst 4000, stalls", fleetRun{
 			limit: PerSecond(20_000).WithBurst(4000), demand: 0.8, stalls: true,

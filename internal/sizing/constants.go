@@ -18,6 +18,7 @@ type value struct{ label, line string }
 const (
 	big, plain, tight     = "0.8 of 20000 per s", "0.8 of 1000 per s", "0.95 of 1000 per s, burst 200"
 	stalls, stalls4000    = "0.8 of 20000 per s, stalls", "0.8 of 20000 per s, burst 4000, stalls"
+	broad                 = "0.8 of 20000 per s, burst 80000"
 	over, slow            = "3 times 1000 per s, burst 200", "3 times 10 per s"
 	moving12, moving08    = "1.2 times 1000 per s, burst 200, moving", "0.8 of 1000 per s, burst 200, moving"
 	surges200, surges1000 = "surges, burst 200", "surges, burst 1000"
@@ -32,7 +33,7 @@ var constants = []constant{
 	{
 		name: "`Period`, 250 ms", file: "tiered/policy.go", line: "DefaultPeriod = 250 * time.Millisecond",
 		values: []value{{"125 ms", "DefaultPeriod = 125 * time.Millisecond"}, {"**250 ms**", ""}, {"500 ms", "DefaultPeriod = 500 * time.Millisecond"}},
-		see:    []string{big + calls, big + parked, plain + calls, plain + waited, slow + price, surges1000 + use},
+		see:    []string{broad + calls, broad + waited, broad + parked, plain + calls, plain + waited, slow + price, surges1000 + use},
 	},
 	{
 		name: "period: at most so much of burst/rate", file: "local/policy.go",
