@@ -22,7 +22,7 @@ var (
 // end of a wire, in virtual time, so they repeat exactly on any machine. A line is the median of the seeds, but for what
 // must never happen: that is the worst seed's; and what waited is that of all seeds, for the median of rare events is 0 too
 // soon. The wire of that line stalls now and then: on an even one nothing would wait by the formula of the low-water mark
-// alone, on this one 69 of a million do, and with the quarter of the grant none.
+// alone, on this one 87 of a million do, and with the quarter of the grant none.
 func TestRatios(t *testing.T) {
 	type line struct {
 		ratio.Line

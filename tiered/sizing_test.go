@@ -46,6 +46,8 @@ func TestSizing(t *testing.T) {
 		{"0.95 of 1000 per s, burst 200", fleetRun{limit: thousand, demand: 0.95}, []figure{use, calls, waited}},
 		{"3 times 1000 per s, burst 200", fleetRun{limit: thousand, demand: 3, length: 30 * second}, []figure{use, price, parked}},
 		{"3 times 10 per s", fleetRun{limit: PerSecond(10), demand: 3, length: 60 * second}, []figure{use, price}},
+		{"0.9 of 40 per s", fleetRun{limit: PerSecond(40), demand: 0.9, length: 60 * second}, []figure{use, calls, waited}},
+		{"1.2 times 10 per s, moving", fleetRun{limit: PerSecond(10), demand: 1.2, hot: true, length: 60 * second}, []figure{use}},
 		{"1.2 times 1000 per s, burst 200, moving", fleetRun{limit: thousand, demand: 1.2, hot: true}, []figure{use, price}},
 		{"0.8 of 1000 per s, burst 200, moving", fleetRun{limit: thousand, demand: 0.8, hot: true}, []figure{use, calls, waited}},
 		{"surges, burst 200", fleetRun{limit: thousand, demand: 3, surges: true, length: 30 * second}, []figure{use, price}},
