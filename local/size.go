@@ -33,7 +33,7 @@ func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 
 // pays reports whether leasing is worth its calls: it begins when a period needs two tokens, and ends when it needs less
 // than one. Sooner, a small burst lies in processes that do not need it: at 0.9 of 40/s over 10 processes 7 of 100 requests
-// are refused that an ideal bucket admits if leasing begins at one, instead of 2 (make sizing).
+// are refused that an ideal bucket admits if leasing begins at one, instead of 1 (make sizing).
 func (s sizing) pays(leasing bool) bool {
 	if leasing {
 		return s.need >= 1
