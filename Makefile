@@ -9,7 +9,7 @@ ROUNDS ?= 5
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench ratios exact steady proof mutants soak outage redis
+.PHONY: help demo check test race fuzz bench ratios growth sizing exact steady proof mutants soak outage redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ bench: redis ## beside the peers: docs/bench, and from it docs/performance.md an
 
 ratios: redis ## every claim about speed, measured against something in the same run: under five minutes
 	cd benchmarks && go run ./cmd/ratios
+
+growth: ## how the cost grows with processes, keys and lease size: writes docs/performance.md, under four minutes
+	go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/performance.md
+
+sizing: ## what each constant of the sizing is worth, halved and doubled: writes docs/performance.md
+	go run ./internal/sizing -write docs/performance.md
 
 exact: redis ## the bound: many processes, one limit, never more than burst + rate * time
 	go test -count=1 -v -run 'TestExact' .

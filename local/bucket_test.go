@@ -119,6 +119,102 @@ func TestShortGrantHoldsOff(t *testing.T) {
 	}
 }
 
+// Any grant that is short holds off: one that leaves something in Redis for others' part too, and one that nobody waited
+// for. The time is spread over half a period, so that processes refused together do not come back together.
+func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		renewal bool
+		grant   int64
+		level   int64
+		uniform float64
+		want    time.Duration // after the sending; 0 for no hold-off
+	}{
+		{name: "nothing left", grant: 3, uniform: 0.5, want: 50 * ms},
+		{name: "early", grant: 3, uniform: 0, want: 37500 * time.Microsecond},
+		{name: "late", grant: 3, uniform: 1, want: 62500 * time.Microsecond},
+		{name: "something left", grant: 3, level: 40, uniform: 0.5, want: 50 * ms},
+		{name: "nothing granted, nothing left", uniform: 0.5, want: 50 * ms},
+		{name: "nothing granted, something left for cheaper requests", level: 2, uniform: 0.5},
+		{name: "all granted", grant: 6, uniform: 0.5},
+		{name: "a renewal", renewal: true, grant: 1, level: 40, uniform: 0.5, want: 50 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Policy{Cap: 200, Tokens: 1000}) // T = 50 ms
+			r.p.Uniform = func() float64 { return c.uniform }
+			if c.renewal {
+				r.lease(10)
+				r.now += 10 * ms
+				r.b.demand.rate = 1000
+				r.b.low.Store(10)
+				if _, ok, renew := r.b.Take(r.now, 1); !ok || !renew {
+					t.Fatal("no renewal at the mark")
+				}
+				r.b.Renew(r.now)
+			} else {
+				r.ask(4)
+				r.ask(2)
+			}
+			call := r.begin()
+			sent := r.now
+			r.now += ms
+			if call.Want <= c.grant && c.want > 0 {
+				t.Fatalf("%+v: a grant of %d is not short", call, c.grant)
+			}
+			r.b.Accept(r.now, call.Seq, Reply{Grant: c.grant, Level: c.level, TTLLeft: time.Second})
+			until := sent + c.want
+			if c.want == 0 {
+				until = 0
+			}
+			if r.b.holdOff != until {
+				t.Fatalf("hold-off until %v after the sending, want %v", r.b.holdOff-sent, c.want)
+			}
+			if _, _, renew := r.b.Take(r.now, 1); renew && c.want > 0 {
+				t.Error("a renewal during the hold-off")
+			}
+		})
+	}
+}
+
+// Whoever finds a call under way waits for its answer, and one answer serves all: nobody is refused for it, and nobody asks
+// on his own.
+func TestRequestsWaitForTheCallUnderWay(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	first, _, _ := r.ask(1)
+	second, _, _ := r.ask(1)
+	call := r.begin()
+	late, v, e := r.ask(1)
+	if v.Outcome != Waiting || e.Send || e.Check != 0 {
+		t.Fatalf("%+v %+v while a call is under way, want to wait for it and nothing else", v, e)
+	}
+	if e, _ := r.b.Accept(r.now, call.Seq, Reply{Grant: 3, Level: 50, TTLLeft: time.Second}); e.Send {
+		t.Fatal("all are served, and another call is due")
+	}
+	for _, w := range []*Waiter{first, second, late} {
+		r.expect(w, Admitted)
+	}
+}
+
+// What is refused counts as demand, or a process that is refused most would ask for least.
+func TestRefusedRequestsAreDemand(t *testing.T) {
+	r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
+	r.b.account(r.now)
+	r.ask(1)
+	r.ask(1)
+	call := r.begin()
+	r.b.Accept(r.now, call.Seq, Reply{Grant: 1, TTLLeft: time.Second})
+	for range 99 {
+		r.now += ms
+		if _, v, _ := r.ask(1); v.Outcome != Refused {
+			t.Fatalf("%+v during the hold-off, want refused", v)
+		}
+	}
+	r.b.account(r.now)
+	if got := r.b.demand.rate; got < 250 {
+		t.Errorf("%.0f/s after 0.1 s of 1000/s refused, want 1 − e^(−1/3) of it", got)
+	}
+}
+
 func TestLineIsFirstComeFirstServed(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(3)

@@ -3,7 +3,7 @@ package local
 import "time"
 
 // longestDenial bounds how long a denial is believed, with jitter below it: returned tokens, refunds, a Reset and a
-// raised limit must become visible.
+// raised limit must become visible. It costs a call in 4.4 s for a key that is asked for and refused all the time.
 const longestDenial = 5 * time.Second
 
 // denial is what the last refusal taught: the level that the bucket had, and until when that is to be believed. It knows

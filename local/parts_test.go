@@ -109,6 +109,27 @@ func TestSizeWantsADemandAndAQuarterAtMost(t *testing.T) {
 	}
 }
 
+func TestLowWaterMarkCoversARoundTrip(t *testing.T) {
+	p := &Policy{Cap: 20000, Tokens: 20000, Per: time.Second, Period: 250 * ms}
+	for _, c := range []struct {
+		rate        float64
+		trip        time.Duration
+		cost, grant int64
+		want        int64
+	}{
+		{1000, 100 * ms, 1, 0, 130}, // 100 in flight, and three times its root
+		{1000, 100 * ms, 1, 400, 130},
+		{1000, 100 * ms, 1, 800, 200}, // a quarter of the grant
+		{1000, 100 * ms, 500, 800, 500},
+		{1e6, 100 * ms, 1, 0, 5000}, // a quarter of the burst at most
+		{0, 100 * ms, 1, 0, 0},
+	} {
+		if got := size(p, &demand{rate: c.rate}, c.trip, c.cost, c.grant).low; got != c.want {
+			t.Errorf("%+v: low-water mark %d", c, got)
+		}
+	}
+}
+
 func TestLeasePaysWithHysteresis(t *testing.T) {
 	for _, c := range []struct {
 		need    float64

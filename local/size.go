@@ -16,9 +16,10 @@ type sizing struct {
 // the last lease's.
 //
 // The low-water mark covers what a round trip uses, with three standard deviations of a Poisson stream to spare, the
-// largest single cost, and a quarter of the last grant: with the first two alone 8 to 152 of 208 000 decisions waited at
-// 0.8 of the limit, with the quarter none. It stays within a quarter of the burst, so that one dear request does not make
-// a process hoard.
+// largest single cost, and a quarter of the last grant, for the calls that take longer than 99 of 100 do. At 0.8 of 20000/s
+// over 10 processes, where one call in 200 takes 10 ms more, with the first two alone 87 of a million decisions waited, and
+// 300 at a burst of 4000; with an eighth of the grant 0 and 188, with the quarter 0 and 12 (make sizing). It stays within a
+// quarter of the burst, so that one dear request does not make a process hoard.
 func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	t := p.period(trip)
 	flight := d.over(trip)
@@ -31,7 +32,8 @@ func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 }
 
 // pays reports whether leasing is worth its calls: it begins when a period needs two tokens, and ends when it needs less
-// than one.
+// than one. Sooner, a small burst lies in processes that do not need it: at 0.9 of 40/s over 10 processes 7 of 100 requests
+// are refused that an ideal bucket admits if leasing begins at one, instead of 1 (make sizing).
 func (s sizing) pays(leasing bool) bool {
 	if leasing {
 		return s.need >= 1

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,55 +36,6 @@ func TestAllowUpToTheBurstThenAtTheRate(t *testing.T) {
 		time.Sleep(d.RetryAfter + 10*ms)
 		want(t, l.Allow(ctx, "k"), Granted)
 		want(t, l.Allow(ctx, "other"), Granted)
-	})
-}
-
-// The promise of the steady state, on a store that is 1 ms away: a hot key below its limit never waits.
-func TestNothingWaitsInSteadyState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newDistant(ms)
-		const processes, rate, warmUp, length = 10, 20_000, 2 * time.Second, 8 * time.Second
-		var decisions, waited, refused, before atomic.Int64
-		start := time.Now()
-		var all sync.WaitGroup
-		for i := range processes {
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(rate)}, nil)
-			random := rand.New(rand.NewPCG(1, uint64(i)))
-			all.Go(func() {
-				for {
-					time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / (0.8 * rate / processes)))
-					now := time.Since(start)
-					if now > warmUp+length {
-						return
-					}
-					d := l.Allow(context.Background(), "hot")
-					if now < warmUp {
-						before.Store(store.calls.Load())
-						continue
-					}
-					decisions.Add(1)
-					if !d.Allowed {
-						refused.Add(1)
-					}
-					if d.Tier != Local {
-						waited.Add(1)
-					}
-				}
-			})
-		}
-		all.Wait()
-		perDecision := float64(store.calls.Load()-before.Load()) / float64(decisions.Load())
-		t.Logf("%d decisions, %d waited, %d refused, %.4f calls per decision",
-			decisions.Load(), waited.Load(), refused.Load(), perDecision)
-		if decisions.Load() < 100_000 {
-			t.Errorf("only %d decisions: this shows nothing", decisions.Load())
-		}
-		if waited.Load() != 0 || refused.Load() != 0 {
-			t.Errorf("%d waited and %d were refused, want none", waited.Load(), refused.Load())
-		}
-		if perDecision > 0.01 {
-			t.Errorf("%.4f calls per decision, want 0.01 at most", perDecision)
-		}
 	})
 }
 

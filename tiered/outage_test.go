@@ -21,8 +21,6 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
-var thousand = PerSecond(1000).WithBurst(200)
-
 const second = time.Second
 
 func TestOutageOfFifteenSeconds(t *testing.T) {

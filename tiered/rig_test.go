@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type distant struct {
 	*remote.Memory
 	trip time.Duration
+	tail func() float64 // if not nil: what a way takes, in times the average
 
 	runs, calls  atomic.Int64
 	near         atomic.Bool // the round trip is a millisecond now
@@ -33,6 +34,9 @@ type distant struct {
 func (d *distant) half() time.Duration {
 	if d.near.Load() {
 		return ms / 2
+	}
+	if d.tail != nil {
+		return time.Duration(d.tail() * float64(d.trip) / 2)
 	}
 	return d.trip / 2
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/overlay"
 )
 
 // mutant is one mistake, and who should notice it.
@@ -16,16 +18,9 @@ type mutant struct {
 	theme  string // the file that has it, without .txt
 	at     string // file:line
 	rules  []string
-	edits  []edit
+	edits  []overlay.Edit
 	tests  []test
 	counts []way // ways to fail that count as noticing it, besides an assertion
-}
-
-// edit replaces lines of one file. Lines are compared without the white space around them.
-type edit struct {
-	file     string // from the root of the module, with slashes
-	at       string
-	old, new []string
 }
 
 // test is one run of a package's tests.
@@ -195,7 +190,7 @@ func (p *parser) change(m *mutant, mark byte, text string) error {
 		return errors.New("a change before its file")
 	}
 	if !p.changing {
-		m.edits = append(m.edits, edit{file: p.file, at: p.at})
+		m.edits = append(m.edits, overlay.Edit{File: p.file, At: p.at})
 		p.changing = true
 	}
 	e := &m.edits[len(m.edits)-1]
@@ -203,10 +198,10 @@ func (p *parser) change(m *mutant, mark byte, text string) error {
 		if text == "" {
 			return errors.New("a blank line says not where")
 		}
-		e.old = append(e.old, text)
+		e.Old = append(e.Old, text)
 	}
 	if mark != '-' {
-		e.new = append(e.new, text)
+		e.New = append(e.New, text)
 	}
 	return nil
 }
@@ -222,11 +217,11 @@ func (p *parser) end() error {
 		return fmt.Errorf("%q (%s) lacks what it bends, its tests or its changes", m.name, m.at)
 	}
 	for _, e := range m.edits {
-		if len(e.old) == 0 {
-			return fmt.Errorf("%s: does not say where", e.at)
+		if len(e.Old) == 0 {
+			return fmt.Errorf("%s: does not say where", e.At)
 		}
-		if slices.Equal(e.old, e.new) {
-			return fmt.Errorf("%s: changes nothing", e.at)
+		if slices.Equal(e.Old, e.New) {
+			return fmt.Errorf("%s: changes nothing", e.At)
 		}
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/overlay"
 )
 
 // fewest is how many mistakes there are at least.
@@ -28,7 +30,7 @@ func TestTableIsTrue(t *testing.T) {
 	}
 	tests := map[string][]string{} // of a package
 	for _, m := range all {
-		if _, err := m.apply(module.read); err != nil {
+		if _, err := overlay.Apply(m.edits, module.read); err != nil {
 			t.Error(err)
 		}
 		for _, x := range m.tests {
@@ -102,8 +104,8 @@ func TestParse(t *testing.T) {
 	if len(m.tests) != 1 || m.tests[0].String() != "local TestA|TestB -race -count=3" || !m.tests[0].race() || !slices.Equal(m.counts, []way{panics}) {
 		t.Errorf("%+v", m.tests)
 	}
-	if len(m.edits) != 2 || !slices.Equal(m.edits[0].old, []string{"here", "this"}) ||
-		!slices.Equal(m.edits[0].new, []string{"here", "that"}) || len(m.edits[1].new) != 0 {
+	if len(m.edits) != 2 || !slices.Equal(m.edits[0].Old, []string{"here", "this"}) ||
+		!slices.Equal(m.edits[0].New, []string{"here", "that"}) || len(m.edits[1].New) != 0 {
 		t.Errorf("%+v", m.edits)
 	}
 }
@@ -151,7 +153,7 @@ func TestApply(t *testing.T) {
 		{"here\nthis\ngone()\n", "", "no such lines any more: gone"},
 		{"", "", "missing"},
 	} {
-		changed, err := all[0].apply(func(file string) (string, error) {
+		changed, err := overlay.Apply(all[0].edits, func(file string) (string, error) {
 			if c.text == "" {
 				return "", missing
 			}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/overlay"
 )
 
 const (
@@ -94,7 +96,7 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 
 // verdicts runs the mutant's tests, up to the first that says nothing.
 func (r *runner) verdicts(ctx context.Context, m mutant) (all []verdict, err error) {
-	changed, err := m.apply(r.read)
+	changed, err := overlay.Apply(m.edits, r.read)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func (r *runner) verdicts(ctx context.Context, m mutant) (all []verdict, err err
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	list, copies, err := overlay(r.root, dir, changed)
+	list, copies, err := overlay.Write(r.root, dir, changed)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,75 @@
+package tiered
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+)
+
+// roundTrip is that of the fleets that figures are published of: a Redis in the same data centre.
+const roundTrip = 600 * time.Microsecond
+
+// The limits of those fleets: one whose leases last for the default period, and one whose burst makes them short (burst/4r
+// is 50 ms), which is where hold-offs and calls are dear.
+var (
+	roomy    = PerSecond(20_000).WithBurst(20_000)
+	thousand = PerSecond(1000).WithBurst(200)
+)
+
+// TestRatios has the lines of `make ratios` that are about several processes which share a limit: a fleet on Memory at the
+// end of a wire, in virtual time, so they repeat exactly on any machine. A line is the median of the seeds, but for what
+// must never happen: that is the worst seed's; and what waited is that of all seeds, for the median of rare events is 0 too
+// soon. The wire of that line stalls now and then: on an even one nothing would wait by the formula of the low-water mark
+// alone, on this one 87 of a million do, and with the quarter of the grant none.
+func TestRatios(t *testing.T) {
+	type line struct {
+		ratio.Line
+		of func(figures) float64
+		by func([]figures, func(figures) float64) float64
+	}
+	for _, c := range []struct {
+		name  string
+		run   fleetRun
+		seeds uint64
+		lines []line
+	}{
+		{"10 processes at 0.8 of 20000/s", fleetRun{limit: roomy, demand: 0.8, stalls: true}, 5, []line{
+			{ratio.Line{Name: "Redis commands per allowed decision", Bound: 0.01}, figures.price, median},
+			{ratio.Line{Name: "decisions that waited on Redis after 2 s, per million", Bound: 10}, figures.waits, mean},
+		}},
+		{"10 processes at 3 times 1000/s", fleetRun{limit: thousand, demand: 3, length: 30 * second}, 8, []line{
+			{ratio.Line{Name: "Redis commands per admitted token", Bound: 0.3}, figures.price, median},
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.985}, figures.use, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
+		}},
+		{"the hot one of 10 processes changes, 1.2 times 1000/s", fleetRun{limit: thousand, demand: 1.2, hot: true}, 5, []line{
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.98}, figures.use, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
+		}},
+		{"the hot one of 10 processes changes, 0.8 of 1000/s", fleetRun{limit: thousand, demand: 0.8, hot: true}, 5, []line{
+			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.999}, figures.use, median},
+			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
+		}},
+	} {
+		// What leases and bucket hold when a run ends is missing in its utilisation: 60 tokens at a burst of 200, whatever its
+		// length. So where it is below 1 the run is long.
+		t.Run(c.name, func(t *testing.T) {
+			f := c.run
+			f.processes, f.mode, f.trip = 10, FailClosed, roundTrip
+			if f.length == 0 {
+				f.length = 12 * second
+			}
+			all := f.runs(t, seeds(c.seeds))
+			for _, l := range c.lines {
+				l.Name = c.name + ": " + l.Name
+				l.Value = l.by(all, l.of)
+				fmt.Println(l.Line)
+				if !l.Holds() {
+					t.Errorf("%s: %v misses %v", l.Name, l.Value, l.Bound) // no tabs: it is one line
+				}
+			}
+		})
+	}
+}
