@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -47,7 +48,10 @@ func (q *queue) join(ctx context.Context, who int, key string, n int64) {
 func (q *queue) ended() []waited {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(q.done)
+	done := slices.Clone(q.done)
+	// Those who go at the same instant may come to say so in any order.
+	slices.SortStableFunc(done, func(a, b waited) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.who, b.who)) })
+	return done
 }
 
 // granted checks that all of them were, in order.
