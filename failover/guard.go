@@ -63,6 +63,9 @@ type Options struct {
 	// more than compute. Guards that share a source of random numbers must guard it. nil is rand.Float64.
 	Uniform func() float64
 
+	// Base is what [Guard.ReadyAt] counts from; zero is when the Guard is made.
+	Base time.Time
+
 	// OnChange is told each change of the state, in order, one at a time and under no lock: it may call the Guard. It
 	// runs on a goroutine that calls Begin, End or Abort, or the timer's, and that one does not go on before OnChange
 	// returns: it should be quick. All others do not wait; their changes are handed over by the one that does, so a
@@ -82,7 +85,7 @@ type Guard struct {
 	timeout  time.Duration
 	uniform  func() float64
 	onChange func(Event)
-	base     time.Time // when it was made; times are monotonic since then
+	base     time.Time // times are monotonic since then
 
 	state   atomic.Uint32 // a State
 	probeAt atomic.Int64  // ns since base: when the open time is over; written before the state becomes Open
@@ -98,7 +101,10 @@ type Guard struct {
 
 // New returns a closed Guard.
 func New(o Options) *Guard {
-	g := &Guard{timeout: o.Timeout, uniform: o.Uniform, onChange: o.OnChange, base: time.Now()}
+	g := &Guard{timeout: o.Timeout, uniform: o.Uniform, onChange: o.OnChange, base: o.Base}
+	if g.base.IsZero() {
+		g.base = time.Now()
+	}
 	if g.timeout <= 0 {
 		g.timeout = defaultTimeout
 	}
@@ -124,18 +130,21 @@ func (g *Guard) State() State { return State(g.state.Load()) }
 
 // Ready reports whether an attempt would be let through: the Guard is closed, or its open time is over and nobody probes
 // yet. It takes no lock; by the time of Begin it may be different.
-func (g *Guard) Ready() bool {
+func (g *Guard) Ready() bool { return g.ReadyAt(g.now()) }
+
+// ReadyAt is Ready at a time since Options.Base, for a caller who has read the clock: that is most of its cost.
+func (g *Guard) ReadyAt(now time.Duration) bool {
 	switch g.State() {
 	case Closed:
 		return true
 	case Open:
-		return g.now() >= g.probeAt.Load()
+		return int64(now) >= g.probeAt.Load()
 	default:
 		return false
 	}
 }
 
-func (g *Guard) now() int64 { return int64(time.Since(g.base)) }
+func (g *Guard) now() time.Duration { return time.Since(g.base) }
 
 // Begin starts an attempt, or reports false when the node is not to be asked now. If the attempt has not ended after
 // Options.Timeout, the Guard ends it as a failure and calls expired (unless nil) on a goroutine of the timer: once, under
@@ -181,7 +190,7 @@ func (g *Guard) changed(_ string, _, to gobreaker.State) {
 	case gobreaker.StateClosed:
 		g.become(Closed, nil)
 	case gobreaker.StateOpen:
-		g.probeAt.Store(g.now() + int64(g.openTime()))
+		g.probeAt.Store(int64(g.now() + g.openTime()))
 		g.become(Open, g.err)
 	}
 }

@@ -305,7 +305,7 @@ func TestSpread(t *testing.T) {
 			run(t, g, "fff")
 			all.Go(func() {
 				for round := range rounds {
-					time.Sleep(time.Duration(g.probeAt.Load() - g.now()))
+					time.Sleep(time.Duration(g.probeAt.Load()) - g.now())
 					a, ok := g.Begin(nil)
 					if !ok {
 						t.Error("refused after the open time")
