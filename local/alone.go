@@ -10,46 +10,63 @@ import "time"
 type debt struct {
 	admitted int64 // alone, since seen was read
 	sure     int64 // part of it that is owed whatever was thrown away: costs that turned out higher
-	seen     int64 // the bucket's overflow, read when nothing was owed
-	epoch    int64 // of the bucket in which it was read; 0 never
 }
 
 // Alone decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer; fleet is the number of
 // processes that share the limit. A lease is spent first, in every mode.
 func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
+	if v, ok := b.aloneAtOnce(now, n); ok {
+		return v
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return Verdict{Outcome: Gone}
 	}
-	if b.line.n == 0 {
+	if b.waiting() == 0 {
 		if pot, ok := b.take(now, n); ok {
 			return Verdict{Outcome: Admitted, Left: b.remaining(pot)}
 		}
 	}
+	b.needStake()
 	if b.policy.FailMode == FailClosed {
-		b.ledger.failed += n
+		b.ledger.alone.Add(n)
 		return Verdict{Outcome: Failed, Left: b.live(now)}
 	}
-	// The share is debited with what was admitted from Redis' tokens before it decides: an outage refills nothing.
-	b.share.tell(b.policy, now, fleet)
-	b.account(now)
-	v := Verdict{Outcome: Opened}
+	b.tell(now, fleet)
 	if b.policy.FailMode == FailOpen {
-		b.share.debit(now, n)
-		b.ledger.opened += n
-	} else {
-		ok, retry := b.share.take(now, n)
-		if !ok {
-			b.ledger.refused += n
-			return Verdict{Outcome: ShareSpent, Retry: retry, Left: min(b.share.left(now), b.policy.Cap)}
-		}
-		v.Outcome = Shared
-		b.ledger.shared += n
+		b.ledger.alone.Add(n)
+		b.account(now)
+		return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}
 	}
+	// The share is debited with what was admitted from Redis' tokens before it decides: an outage refills nothing.
+	b.account(now)
+	left, retry := b.share.take(now, n)
+	v := Verdict{Outcome: Shared, Left: min(left, b.policy.Cap), Retry: retry}
+	if retry > 0 {
+		b.refused.Add(n)
+		v.Outcome = ShareSpent
+		return v
+	}
+	b.ledger.alone.Add(n)
 	b.debt.admitted += n
-	v.Left = min(b.share.left(now), b.policy.Cap)
 	return v
+}
+
+// aloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock.
+func (b *Bucket) aloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
+	mode := b.policy.FailMode
+	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
+		return Verdict{}, false
+	}
+	if pot, ok := b.take(now, n); ok {
+		return Verdict{Outcome: Admitted, Left: b.remaining(pot)}, true
+	}
+	b.ledger.alone.Add(n)
+	if mode == FailClosed {
+		return Verdict{Outcome: Failed, Left: b.live(now)}, true
+	}
+	return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}, true
 }
 
 // Probe asks for a call that finds out whether Redis answers again: nobody waits for it, and it settles the debt.
@@ -72,13 +89,15 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		return Effect{}
 	}
 	b.queued, b.probe = false, false
+	if b.errand != nil {
+		b.late = false
+	}
 	b.forgive()
 	pause := max(b.policy.period(0), minIdle)
 	if b.retired {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
-	b.backOff = now + b.policy.between(0.5, 1, pause)
-	b.askAt.Store(int64(b.backOff))
+	b.pause(now + b.policy.between(0.5, 1, pause))
 	v := Verdict{Outcome: Failed}
 	b.end(now, v)
 	b.endResets(v)

@@ -29,7 +29,9 @@ func (r *rig) admitAlone(n int64) {
 // askAndBegin puts one request of one token, and returns the call that is made for it.
 func (r *rig) askAndBegin() Call {
 	r.Helper()
-	r.now = max(r.now, r.b.backOff)
+	if r.b.stake != nil {
+		r.now = max(r.now, r.b.backOff)
+	}
 	if _, v, e := r.ask(1); v.Outcome != Waiting || !e.Send {
 		r.Fatalf("%+v %+v, want to wait for a call", v, e)
 	}
@@ -92,7 +94,7 @@ func TestFlappingRefillsNoShare(t *testing.T) {
 		r.ask(1)
 		c := r.beginFor(2)
 		r.b.Accept(r.now, c.Seq, Reply{Epoch: 1, TTLLeft: time.Second, Retry: time.Second})
-		r.b.denial, r.b.holdOff = denial{}, 0
+		r.b.denied.Store(nil)
 	}
 	if alone != 10 {
 		t.Errorf("%d admitted alone by a share of 10", alone)
@@ -151,7 +153,7 @@ func TestOverflowIsReadWhenNothingIsOwed(t *testing.T) {
 	r.ask(1)
 	c = r.begin()
 	r.b.Accept(r.now, c.Seq, Reply{Epoch: 0, Overflow: 99}) // a bucket that is not there: no epoch, no overflow
-	r.b.denial, r.b.holdOff = denial{}, 0
+	r.b.denied.Store(nil)
 	r.admitAlone(5)
 
 	// Without the node's clock a request is served directly, and the debt has to wait.
@@ -204,13 +206,17 @@ func TestFailModes(t *testing.T) {
 func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
+		mode FailMode
 		end  func(r *rig) Effect // of the retired bucket's first try
 	}{
-		{"no answer", func(r *rig) Effect { return r.b.Fail(r.now, r.begin().Seq) }},
-		{"the breaker is open", func(r *rig) Effect { return r.b.Drop(r.now) }},
+		{"no answer", FailLocal, func(r *rig) Effect { return r.b.Fail(r.now, r.begin().Seq) }},
+		{"the breaker is open", FailLocal, func(r *rig) Effect { return r.b.Drop(r.now) }},
+		{"no answer, fail-open", FailOpen, func(r *rig) Effect { return r.b.Fail(r.now, r.begin().Seq) }},
+		{"the breaker is open, fail-open", FailOpen, func(r *rig) Effect { return r.b.Drop(r.now) }},
 	} {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100})
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: c.mode})
 		r.admitAlone(5)
+		r.admitAlone(3) // by fail-open: only counted yet
 		if e := r.b.Retire(r.now); !e.Send || r.b.Close(r.now) {
 			t.Fatalf("%s: %+v, want the debt to be told first", c.name, e)
 		}
@@ -305,7 +311,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ledger.refund, r.b.ledger.burnt, c.refund, c.burnt)
 			}
 			r.balance()
-			if c.refund == 0 || r.b.call.Seq > 0 || r.b.backOff > r.now { // then another event sends it
+			if c.refund == 0 || r.b.calling() || r.b.backOff > r.now { // then another event sends it
 				return
 			}
 			if e.Check == 0 || e.Check > r.now+refundDelay {
@@ -417,6 +423,14 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 }
 
 // Whatever the sequence of steps, alone or not, given back or owed: the books balance, no debt is negative or lost, and
+// owed is what b owes, what fail-open has only counted yet included.
+func owed(b *Bucket) debt {
+	if b.stake == nil {
+		return debt{}
+	}
+	return debt{b.owing(), b.debt.sure}
+}
+
 // the pot never holds more than what Redis was told.
 func TestAloneKeepsItsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -428,7 +442,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 			Uniform:  func() float64 { return 0.5 },
 		}
 		b := new(Bucket)
-		b.Init(&p)
+		b.Init(&p, "k")
 		type taken struct {
 			n      int64
 			source Source
@@ -467,7 +481,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			now += time.Duration(rapid.SampledFrom([]int{0, 0, 1, 5, 30, 300, 3000}).Draw(t, "ms")) * ms
-			before := b.debt
+			before := owed(b)
 			switch rapid.SampledFrom(steps).Draw(t, "step") {
 			case "take":
 				x := taken{n(), FromLease, b.Generation()}
@@ -510,7 +524,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				b.GiveBack(now, x.n, x.source, x.gen)
 				if x.source != FromShare {
 					admitted -= x.n
-				} else if less := before.admitted - b.debt.admitted; less < 0 || less > x.n {
+				} else if less := before.admitted - owed(b).admitted; less < 0 || less > x.n {
 					t.Fatalf("%d given back, the debt fell by %d", x.n, less)
 				} else {
 					alone -= less
@@ -536,8 +550,8 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 					}
 				default:
 					cover = call.Hold
-					if call.Debt != b.debt.admitted || call.Owed < b.debt.sure || call.Owed > call.Debt {
-						t.Fatalf("%+v with a debt of %+v", call, b.debt)
+					if call.Debt != owed(b).admitted || call.Owed < owed(b).sure || call.Owed > call.Debt {
+						t.Fatalf("%+v with a debt of %+v", call, owed(b))
 					}
 				}
 				if call.Ret > 0 && call.Hold > 0 || call.Min > call.Want || call.Refund < 0 {
@@ -586,7 +600,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				b.Revive()
 			}
 			collect()
-			if b.retired && b.debt == (debt{}) { // forgiven
+			if b.retired && owed(b) == (debt{}) { // forgiven
 				alone = settled
 			}
 			s := b.Stats()
@@ -596,7 +610,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 			if s.Spent != admitted {
 				t.Fatalf("spent %d by the books, %d admitted and not given back", s.Spent, admitted)
 			}
-			if d := b.debt; d.admitted < 0 || d.sure < 0 || d.sure > d.admitted || d.admitted != alone-settled || s.Settled != settled {
+			if d := owed(b); d.admitted < 0 || d.sure < 0 || d.sure > d.admitted || d.admitted != alone-settled || s.Settled != settled {
 				t.Fatalf("debt %+v, want %d − %d", d, alone, settled)
 			}
 			if pot := b.live(now); pot < 0 || pot > cover {
@@ -604,4 +618,111 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// For a millisecond fail-open only counts, without a lock. All of that becomes debt, once, whatever comes first: the next
+// request, the reply to a call, its own cancelation, the clock's standing still, or the end of the bucket.
+func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
+	open := func(t *testing.T) *rig {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: FailOpen})
+		c := r.askAndBegin()
+		r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 40})
+		r.admitAlone(4)
+		before := r.b.ledger.booked
+		r.admitAlone(6)
+		if r.b.ledger.booked != before {
+			t.Fatal("it was booked at once: this shows nothing")
+		}
+		return r
+	}
+	for _, c := range []struct {
+		name      string
+		meanwhile func(r *rig)
+		debt      int64
+		owed      int64
+	}{
+		{"nothing", func(*rig) {}, 10, 10},
+		{"more of the same", func(r *rig) { r.admitAlone(2); r.now += ms; r.admitAlone(3); r.admitAlone(1) }, 16, 16},
+		{"a part is given back", func(r *rig) { r.b.GiveBack(r.now, 6, FromShare, 0) }, 4, 4},
+		{"all is given back", func(r *rig) { r.b.GiveBack(r.now, 10, FromShare, 0) }, 0, 0},
+		{"a request that turns out dearer", func(r *rig) { r.b.Owe(r.now, 5) }, 15, 15},
+		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq); r.admitAlone(1) }, 11, 11},
+		{"a call is refused by the breaker", func(r *rig) { r.b.Probe(); r.b.Drop(r.now) }, 10, 10},
+		{"the lease id is given up", func(r *rig) { r.b.Expire(r.now) }, 10, 10},
+		{"evicted and asked for again", func(r *rig) { r.b.Retire(r.now); r.b.Revive() }, 10, 10},
+		{"looked at", func(r *rig) { r.b.Check(r.now); r.b.Stats() }, 10, 10},
+	} {
+		r := open(t)
+		c.meanwhile(r)
+		call := r.begin() // of what is in the queue, if anything is
+		if call.Seq == 0 {
+			if r.b.stake != nil {
+				r.now = max(r.now, r.b.backOff)
+			}
+			r.ask(1)
+			call = r.begin()
+		}
+		if call.Direct || call.Debt != c.debt || c.debt > 0 && (call.Seen != 40 || call.Epoch != 7) {
+			if c.debt > 0 || call.Debt != 0 {
+				t.Errorf("%s: %+v, want debt %d since overflow 40 of epoch 7", c.name, call, c.debt)
+			}
+		}
+		r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, Epoch: 7, Overflow: 50, TTLLeft: time.Second})
+		r.now += time.Millisecond
+		r.b.account(r.now)
+		if r.b.debt.admitted != 0 || r.b.owing() != 0 {
+			t.Errorf("%s: %+v is owed when all was settled", c.name, r.b.debt)
+		}
+		if s := r.balance(); s.Settled != c.debt {
+			t.Errorf("%s: %d settled, want %d", c.name, s.Settled, c.debt)
+		}
+	}
+
+	// Its overflow is not read while it is owed, though nobody has booked it yet.
+	r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: FailOpen})
+	r.b.needStake()
+	w, _, _ := r.ask(1)
+	c := r.beginWith(false)
+	r.b.Leave(w)
+	r.admitAlone(6) // while a direct take is under way, which cannot carry it
+	if r.b.debt.admitted != 0 {
+		t.Fatal("it was booked at once: this shows nothing")
+	}
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 70})
+	if c = r.askAndBegin(); c.Debt != 6 || c.Epoch != 0 {
+		t.Errorf("%+v, want debt 6, and no overflow that was read while it was owed", c)
+	}
+
+	// A bucket that is evicted with it tells it first.
+	r = open(t)
+	c = r.askAndBegin()
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 50, TTLLeft: time.Second})
+	r.now = r.b.outUntil
+	r.b.account(r.now)
+	r.admitAlone(2)
+	if r.b.debt.admitted != 0 {
+		t.Fatal("it was booked at once: this shows nothing")
+	}
+	if e := r.b.Retire(r.now); !e.Send || r.b.Close(r.now) {
+		t.Fatalf("%+v, want the debt to be told first", e)
+	}
+	if c = r.begin(); c.Debt != 2 {
+		t.Errorf("%+v, want debt 2", c)
+	}
+}
+
+// A fleet that grows and shrinks gives nobody a share anew.
+func TestFleetThatChangesFillsNoShare(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	alone := 0
+	for _, fleet := range []int64{2, 1, 4, 2, 1, 50, 1, 2} {
+		for r.b.Alone(r.now, 1, fleet).Outcome == Shared {
+			alone++
+		}
+		r.seq++
+		r.b.Begin(r.now, Conditions{Seq: r.seq, Fleet: fleet + 1})
+	}
+	if alone != 50 {
+		t.Errorf("%d admitted alone by a share of 50", alone)
+	}
 }

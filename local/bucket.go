@@ -12,57 +12,54 @@ const never = math.MaxInt64
 
 // Bucket is the process' side of one bucket: its lease, and all it knows of the rest. Make it with [Bucket.Init]. All
 // methods may be called concurrently.
+//
+// It is small, because a process may keep a million. What only some of them need comes with the need: a [stake] with the
+// first lease or debt, an [errand] while somebody waits or a call is under way, a [denial] with a refusal.
 type Bucket struct {
 	policy *Policy
+	key    string
 
-	// What the hot path reads. Only takers shrink the pot without the mutex; everything else here changes under it.
-	pot      atomic.Int64 // tokens of the lease that nobody took
-	deadline atomic.Int64 // ns since the base: from here on the pot is dead
-	low      atomic.Int64 // low-water mark
-	askAt    atomic.Int64 // ns since the base: no renewal before; never while a call is under way or queued
-	level    atomic.Int64 // last seen in Redis
-	cost     atomic.Int64 // the largest single cost of late, if above 1
-	gen      atomic.Int64 // of the pot: rises whenever something has left for Redis or the pot was emptied
-	inLine   atomic.Bool  // somebody waits: nobody overtakes
+	// What the hot path reads: together, and on a cache line that only slower paths write.
+	*stake              // nil before it is needed, then the same for ever
+	level  atomic.Int64 // last seen in Redis
+	ready  atomic.Bool  // there is a stake, and nobody waits in line: takers may look at the pot
 
-	mu      sync.Mutex
-	line    line
-	resets  []*Waiter
-	queued  bool // in the owner's queue
-	leasing bool // demand pays for a lease
-	home    bool // idle: the lease is to go back
-	extend  bool // in use, but about to end: the lease is to live on
-	retired bool // evicted: everything is to go back, then the bucket closes
-	probe   bool // a call is wanted that finds out whether Redis answers
-	closed  bool
-	late    bool // the call was late once and is made once more
-	call    Call // under way; Seq 0 for none
+	queued   bool  // in the owner's queue
+	leasing  bool  // demand pays for a lease
+	home     bool  // idle: the lease is to go back
+	extend   bool  // in use, but about to end: the lease is to live on
+	retired  bool  // evicted: everything is to go back, then the bucket closes
+	probe    bool  // a call is wanted that finds out whether Redis answers
+	closed   bool  //
+	failures uint8 // in a row
+	fleet    int32 // processes that the share is a part for; 0 before it is known
 
-	known    bool          // to Redis: a lease call was sent
-	era      int64         // the pot's generation since when the lease id is the present one
-	ack      int64         // highest seq of a lease call whose reply was accepted
-	outUntil time.Duration // until then Redis may count tokens as out to this process
-	grant    int64         // the last lease's
+	mu sync.Mutex // guards what is not atomic
+	*errand
+	denied atomic.Pointer[denial] // nil for none
 
-	denial   denial
-	holdOff  time.Duration // after a short grant: denied until then
-	backOff  time.Duration // after a failure: not asked until then
-	failures int           // in a row
+	seenAt time.Duration // when the call left that told the level
+	seen   int64         // the bucket's overflow, read when nothing was owed
+	epoch  int64         // of the bucket in which it was read; 0 never
 
-	demand    demand
-	share     share
-	debt      debt
-	seenAt    time.Duration // when the call left that told the level
-	usedAt    time.Duration // when spent was first seen at usedSpent
-	usedSpent int64
-	ledger    ledger
+	demand  demand
+	share   share
+	granted int64        // tokens by Redis, to the pot or directly
+	refused atomic.Int64 // asked for and refused by the limit
+	debited int64        // part of what was spent that the share was charged with
 }
 
-// Init makes b a new bucket of a policy.
-func (b *Bucket) Init(p *Policy) {
-	b.policy = p
+// Init makes b the new bucket of a key of a policy. It keeps the key.
+func (b *Bucket) Init(p *Policy, key string) {
+	b.policy, b.key = p, key
 	b.level.Store(p.Cap) // an absent bucket is full
 }
+
+// ID is the bucket's name.
+func (b *Bucket) ID() ID { return ID{b.policy.Number, b.key} }
+
+// Policy is the bucket's.
+func (b *Bucket) Policy() *Policy { return b.policy }
 
 // Take takes n ≥ 1 tokens from the pot, if it lives, holds them and nobody waits in line. left is what remains, here and
 // by the last look at Redis; renew says that the owner should call [Bucket.Renew].
@@ -70,11 +67,11 @@ func (b *Bucket) Init(p *Policy) {
 // now was read before: a token taken by a goroutine that slept in between counts as admitted at now, before the lease's
 // end. The swap is a compare-and-swap because a dip made by Add and undone would be seen by a renewal.
 func (b *Bucket) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
+	if !b.ready.Load() {
+		return 0, false, false
+	}
 	if n > 1 && n > b.cost.Load() {
 		b.cost.Store(n) // racing stores lose at most a little of the low-water mark
-	}
-	if b.inLine.Load() {
-		return 0, false, false
 	}
 	pot, ok := b.take(now, n)
 	if !ok {
@@ -88,29 +85,33 @@ func (b *Bucket) renewable(now time.Duration, pot int64) bool {
 	return pot <= b.low.Load() && int64(now) >= b.askAt.Load()
 }
 
-func (b *Bucket) take(now time.Duration, n int64) (pot int64, ok bool) {
-	for {
-		v := b.pot.Load()
-		if v < n || int64(now) >= b.deadline.Load() {
-			return v, false
-		}
-		if b.pot.CompareAndSwap(v, v-n) {
-			return v - n, true
-		}
-	}
-}
-
 // remaining adds what Redis was last seen to have to what is held here; an estimate in 0 … Cap.
 func (b *Bucket) remaining(pot int64) int64 {
 	return min(pot+max(b.level.Load(), 0), b.policy.Cap)
 }
 
-// live reports the tokens of the pot that may still be spent.
-func (b *Bucket) live(now time.Duration) int64 {
-	if int64(now) >= b.deadline.Load() {
-		return 0
+// Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it has no lock: a key
+// over its limit is often the one that is asked for most.
+func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
+	d := b.denied.Load()
+	if d == nil {
+		return Verdict{}, false
 	}
-	return b.pot.Load()
+	held := int64(0)
+	if b.ready.Load() {
+		held = b.live(now)
+	}
+	retry, refused := d.refuses(now, n-held)
+	if !refused || n <= held {
+		return Verdict{}, false
+	}
+	return b.refuse(n, held, retry), true
+}
+
+// refuse counts and refuses a request of cost tokens.
+func (b *Bucket) refuse(cost, held int64, retry time.Duration) Verdict {
+	b.refused.Add(cost)
+	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}
 }
 
 // Effect is what the owner has to do after a step.
@@ -125,7 +126,7 @@ type Effect struct {
 func (b *Bucket) Renew(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || int64(now) < b.askAt.Load() {
+	if b.closed || b.stake == nil || int64(now) < b.askAt.Load() {
 		return Effect{}
 	}
 	return b.send()
@@ -133,15 +134,15 @@ func (b *Bucket) Renew(now time.Duration) Effect {
 
 // send puts the bucket into the queue, unless it is there or a call is under way.
 func (b *Bucket) send() Effect {
-	if b.queued || b.call.Seq != 0 {
+	if b.queued || b.calling() {
 		return Effect{}
 	}
 	b.queued = true
-	b.askAt.Store(never)
+	b.askFrom(never)
 	return Effect{Send: true}
 }
 
-// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take did not. Outcome Waiting puts w into line, until its verdict comes
+// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting puts w into line, until its verdict comes
 // through w.C or [Bucket.Leave] takes it out; until is when the caller stops waiting.
 func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
@@ -150,7 +151,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		return Verdict{Outcome: Gone}, Effect{}
 	}
 	need := n // from Redis
-	if b.line.n == 0 {
+	if b.waiting() == 0 {
 		if pot, ok := b.take(now, n); ok {
 			effect := Effect{}
 			if b.renewable(now, pot) {
@@ -160,37 +161,27 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		}
 		need -= b.live(now)
 	}
-	if now < b.holdOff || b.denial.holds(b.policy, now, need) {
-		b.ledger.refused += n
-		return b.refusal(now, need), Effect{}
+	if retry, refused := b.denied.Load().refuses(now, need); refused {
+		return b.refuse(n, b.live(now), retry), Effect{}
 	}
-	if now < b.backOff {
+	if b.stake != nil && now < b.backOff {
 		return Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}, Effect{}
 	}
 	w.cost, w.until = n, until
-	b.line.join(w)
-	b.inLine.Store(true)
+	b.run().line.join(w)
+	b.ready.Store(false)
 	return Verdict{Outcome: Waiting}, b.send()
-}
-
-// refusal is the verdict on a request that needs need more tokens than are held.
-func (b *Bucket) refusal(now time.Duration, need int64) Verdict {
-	return Verdict{
-		Outcome: Refused,
-		Left:    b.remaining(b.live(now)),
-		Retry:   max(b.denial.retry(b.policy, now, need), b.holdOff-now),
-	}
 }
 
 // Leave takes w out of line because its caller gives up. It reports false when the verdict is in w.C already.
 func (b *Bucket) Leave(w *Waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.in != &b.line {
+	if b.errand == nil || w.in != &b.line {
 		return false
 	}
 	b.line.leave(w)
-	b.inLine.Store(b.line.n > 0)
+	b.settleDown()
 	return true
 }
 
@@ -200,23 +191,29 @@ const plenty = math.MaxInt64
 // serve gives tokens of the pot to those in line, first come, first served, and refuses those who need more than the
 // level that Redis is known to have. The others stay in line.
 func (b *Bucket) serve(now time.Duration, level int64) {
+	if b.errand == nil {
+		return
+	}
 	for w := b.line.first; w != nil; {
 		next := w.next
 		if pot, ok := b.take(now, w.cost); ok {
 			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(pot)})
 		} else if need := w.cost - b.live(now); need > level {
-			b.ledger.refused += w.cost
-			b.line.end(w, b.refusal(now, need))
+			retry, _ := b.denied.Load().refuses(now, need)
+			b.line.end(w, b.refuse(w.cost, b.live(now), retry))
 		} else if level == plenty {
 			break
 		}
 		w = next
 	}
-	b.inLine.Store(b.line.n > 0)
+	b.settleDown()
 }
 
 // end gives everybody in line whom the pot cannot serve the same verdict.
 func (b *Bucket) end(now time.Duration, v Verdict) {
+	if b.errand == nil {
+		return
+	}
 	for w := b.line.first; w != nil; w = b.line.first {
 		if pot, ok := b.take(now, w.cost); ok {
 			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(pot)})
@@ -224,7 +221,7 @@ func (b *Bucket) end(now time.Duration, v Verdict) {
 			b.line.end(w, v)
 		}
 	}
-	b.inLine.Store(false)
+	b.settleDown()
 }
 
 // Reset asks for the bucket to be filled to its room; the verdict (Admitted: done, Failed, Gone) comes through w.C.
@@ -234,6 +231,7 @@ func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) {
 	if b.closed {
 		return Verdict{Outcome: Gone}, Effect{}
 	}
-	b.resets = append(b.resets, w)
+	e := b.run()
+	e.resets = append(e.resets, w)
 	return Verdict{Outcome: Waiting}, b.send()
 }

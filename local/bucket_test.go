@@ -61,7 +61,7 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 	} {
 		r := *r
 		r.b = new(Bucket)
-		r.b.Init(r.p)
+		r.b.Init(r.p, "k")
 		w, _, _ := r.ask(5)
 		c := r.begin()
 		r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 2, Retry: 300 * ms})
@@ -104,8 +104,8 @@ func TestShortGrantHoldsOff(t *testing.T) {
 	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, Level: 0, TTLLeft: time.Second})
 	r.expect(a, Admitted)
 	r.expect(b, Refused) // a short grant fails those whom it leaves without
-	if r.b.holdOff != sent+50*ms {
-		t.Fatalf("hold-off until %v after the sending, want 50ms (U = 0.5: exactly T)", r.b.holdOff-sent)
+	if off := r.b.denied.Load().holdOff; off != sent+50*ms {
+		t.Fatalf("hold-off until %v after the sending, want 50ms (U = 0.5: exactly T)", off-sent)
 	}
 	if _, v, _ := r.ask(3); v.Outcome != Refused || v.Retry != 49*ms {
 		t.Fatalf("%+v during the hold-off, want refused for 49ms", v)
@@ -166,8 +166,12 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 			if c.want == 0 {
 				until = 0
 			}
-			if r.b.holdOff != until {
-				t.Fatalf("hold-off until %v after the sending, want %v", r.b.holdOff-sent, c.want)
+			var holdOff time.Duration
+			if d := r.b.denied.Load(); d != nil {
+				holdOff = d.holdOff
+			}
+			if holdOff != until {
+				t.Fatalf("hold-off until %v after the sending, want %v", holdOff-sent, c.want)
 			}
 			if _, _, renew := r.b.Take(r.now, 1); renew && c.want > 0 {
 				t.Error("a renewal during the hold-off")
@@ -236,7 +240,7 @@ func TestLineIsFirstComeFirstServed(t *testing.T) {
 	r.b.Accept(r.now, c.Seq, Reply{Grant: c.Want, TTLLeft: time.Second})
 	r.expect(dear, Admitted)
 	r.expect(cheap, Admitted)
-	if r.b.inLine.Load() {
+	if !r.b.ready.Load() {
 		t.Fatal("the line is empty, and the hot path still closed")
 	}
 }
@@ -256,4 +260,119 @@ func TestLeaving(t *testing.T) {
 	}
 	r.pot(2) // of a lease: the next one takes them
 	r.balance()
+}
+
+// Whatever happens to some of those in line, nobody overtakes the others: not by the pot, and not alone.
+func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then func(r *rig, first *Waiter)
+	}{
+		{"nothing", func(*rig, *Waiter) {}},
+		{"the first leaves", func(r *rig, first *Waiter) { r.b.Leave(first) }},
+		{"the first leaves while a call is under way", func(r *rig, first *Waiter) { r.begin(); r.b.Leave(first) }},
+		{"the first is served", func(r *rig, first *Waiter) {
+			call := r.begin()
+			call.Want = 60 // for the first: the second came later
+			r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, Level: 10, TTLLeft: time.Second})
+			r.expect(first, Admitted)
+		}},
+		{"a reset fails", func(r *rig, _ *Waiter) { r.b.Reset(NewWaiter()); r.beginWith(false) }},
+		{"the call is late", func(r *rig, _ *Waiter) { r.b.Late(r.now, r.begin().Seq) }},
+	} {
+		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+			r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: mode})
+			r.lease(30)
+			first, _, _ := r.ask(60)
+			second, _, _ := r.ask(90)
+			c.then(r, first)
+			if r.b.waiting() == 0 || second.in == nil {
+				t.Fatalf("%s, mode %d: nobody waits any more: this shows nothing", c.name, mode)
+			}
+			held := r.b.live(r.now)
+			if held == 0 {
+				t.Fatalf("%s, mode %d: there is nothing to take: this shows nothing", c.name, mode)
+			}
+			if _, ok, _ := r.b.Take(r.now, 1); ok {
+				t.Errorf("%s, mode %d: a token was taken from who waits", c.name, mode)
+			}
+			if v := r.alone(1); v.Outcome == Admitted || r.b.live(r.now) != held {
+				t.Errorf("%s, mode %d: %+v: a token was taken from who waits, alone", c.name, mode, v)
+			}
+		}
+	}
+}
+
+// Who is refused has asked: it counts as refused, and as demand, whoever refuses it.
+func TestWhatIsRefusedCounts(t *testing.T) {
+	refuse := func(r *rig) { // so that the level of 2 is known
+		w, _, _ := r.ask(5)
+		r.b.Accept(r.now, r.begin().Seq, Reply{Level: 2, Retry: time.Minute})
+		r.expect(w, Refused)
+	}
+	for _, c := range []struct {
+		name    string
+		run     func(r *rig)
+		refused int64
+	}{
+		{"by Redis", refuse, 5},
+		{"without a lock", func(r *rig) {
+			refuse(r)
+			if v, ok := r.b.Refuse(r.now, 7); !ok || v.Outcome != Refused || v.Retry <= 0 {
+				r.Errorf("%+v, want to be refused", v)
+			}
+		}, 12},
+		{"with the lock", func(r *rig) {
+			refuse(r)
+			if _, v, _ := r.ask(7); v.Outcome != Refused {
+				r.Errorf("%+v, want to be refused", v)
+			}
+		}, 12},
+		{"by the share", func(r *rig) {
+			if v := r.b.Alone(r.now, 40, 5); v.Outcome != ShareSpent {
+				r.Errorf("%+v, want to be refused by a share of 20", v)
+			}
+		}, 40},
+	} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100})
+		r.b.demand.at = r.now - 100*ms
+		c.run(r)
+		if s := r.balance(); s.Refused != c.refused {
+			t.Errorf("%s: %d count as refused, want %d", c.name, s.Refused, c.refused)
+		}
+		r.b.account(r.now + 100*ms)
+		if r.b.demand.offers != c.refused || r.b.demand.rate == 0 {
+			t.Errorf("%s: %d count as demand, want %d", c.name, r.b.demand.offers, c.refused)
+		}
+	}
+}
+
+// A denial is read without a lock: what a later reply teaches is another one. And it outlasts what says nothing about it.
+func TestDenialNeverChanges(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	refuse := func(level int64) *denial {
+		w, _, _ := r.ask(50)
+		r.b.Accept(r.now, r.begin().Seq, Reply{Level: level, Retry: time.Minute})
+		r.expect(w, Refused)
+		return r.b.denied.Load()
+	}
+	first := refuse(2)
+	was := *first
+	r.now += 480 * ms // 50 may be there by what was learned
+	second := refuse(1)
+	if *first != was || second == first || second.level == first.level {
+		t.Errorf("%+v and then %+v: who read the first while the second came saw neither", was, *first)
+	}
+	was = *second
+	r.b.Owe(r.now, 1) // a call that asks for nothing
+	r.now += refundDelay
+	r.b.Check(r.now)
+	c := r.begin()
+	r.b.Accept(r.now, c.Seq, Reply{Level: 1, Epoch: 1, TTLLeft: time.Second})
+	if c.Want != 0 || c.Debt != 1 || r.b.denied.Load() != second || *second != was {
+		t.Errorf("%+v: the denial is %+v, was %+v", c, r.b.denied.Load(), was)
+	}
+	if _, ok := r.b.Refuse(r.now, 50); !ok {
+		t.Error("what is known to be refused is asked again")
+	}
 }

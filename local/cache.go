@@ -28,9 +28,10 @@ type ID struct {
 	Key    string
 }
 
-// Cached is what a [Cache] holds: a bucket and what its owner keeps with it.
-type Cached interface {
-	comparable
+// Cached is what a [Cache] holds: a pointer to a bucket and what its owner keeps with it.
+type Cached[T any] interface {
+	*T
+	ID() ID
 	Retire(now time.Duration) Effect
 	Revive()
 	Close(now time.Duration) bool
@@ -39,23 +40,29 @@ type Cached interface {
 
 // Cache finds buckets by name and bounds their number: the least recently used one is evicted. An evicted bucket gives
 // back what it holds before it is forgotten, and is found again until then. All methods may be called concurrently.
-type Cache[B Cached] struct {
+//
+// A bucket that is asked for often is found through the front table, without a lock and without counting as used: whoever
+// sends something for a bucket says [Cache.Touch], and that is often enough.
+type Cache[T any, B Cached[T]] struct {
 	seed   maphash.Seed
-	shards []shard[B]
-	owner  Owner[B]
+	shards []shard[T, B]
+	owner  Owner[T, B]
+	front  front[T]
 }
 
 // Owner is what a cache needs from whoever uses it. Fresh and Gone are called with a lock held: they must be quick and
 // must not call the cache.
-type Owner[B Cached] struct {
+type Owner[T any, B Cached[T]] struct {
 	Fresh func(ID) B          // makes a bucket
 	Evict func(b B, e Effect) // carries out what Retire asked for
 	Gone  func(b B)           // notes that b was closed and forgotten
 }
 
-type shard[B Cached] struct {
+// shard is a part of a cache. Its keys are hashes, which take half of the memory that names would; two names of the same
+// hash, once in 2⁶⁴ pairs, take turns: each evicts the other.
+type shard[T any, B Cached[T]] struct {
 	mu      sync.Mutex
-	lru     *simplelru.LRU[ID, B]
+	lru     *simplelru.LRU[uint64, B]
 	size    int // of lru
 	leaving map[ID]B
 	room    int // of leaving
@@ -64,39 +71,58 @@ type shard[B Cached] struct {
 }
 
 // NewCache returns a cache of at most keys buckets (≥ 1), and an eighth as many on their way out.
-func NewCache[B Cached](keys int, owner Owner[B]) *Cache[B] {
+func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 	n := max(1, min(maxShards, keys/minShard))
-	c := &Cache[B]{seed: maphash.MakeSeed(), shards: make([]shard[B], n), owner: owner}
+	c := &Cache[T, B]{seed: maphash.MakeSeed(), shards: make([]shard[T, B], n), owner: owner}
+	c.front.grow(1)
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.size = keys / n
 		if i < keys%n {
 			s.size++
 		}
-		s.lru, _ = simplelru.NewLRU[ID, B](s.size, nil) // its only error is a size under 1
+		s.lru, _ = simplelru.NewLRU[uint64, B](s.size, nil) // its only error is a size under 1
 		s.leaving = make(map[ID]B)
 		s.room = max(s.size/leavers, 16)
 	}
 	return c
 }
 
-func (c *Cache[B]) shard(id ID) *shard[B] {
-	if len(c.shards) == 1 {
-		return &c.shards[0]
-	}
-	h := maphash.String(c.seed, id.Key) + uint64(id.Policy)
-	return &c.shards[h%uint64(len(c.shards))]
+// hash is the name's: its low bits choose a place in the front table, its high bits a shard.
+func (c *Cache[T, B]) hash(id ID) uint64 {
+	return maphash.String(c.seed, id.Key) ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 }
 
-// Get returns the bucket of id, a new one if there is none, and makes it the most recently used. It holds one lock,
-// briefly, and allocates only for a new bucket.
-func (c *Cache[B]) Get(now time.Duration, id ID) B {
-	s := c.shard(id)
+func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {
+	return &c.shards[(hash>>32)*uint64(len(c.shards))>>32]
+}
+
+// Get returns the bucket of id, a new one if there is none. Most often it takes no lock; else one, briefly. It allocates
+// only for a new bucket.
+func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
+	h := c.hash(id)
+	p := c.front.places(h)
+	for i := range p.tags {
+		if p.tags[i].Load() == tag(h) {
+			if b := B(p.buckets[i].Load()); b != nil && b.ID() == id {
+				return b
+			}
+		}
+	}
+	return c.get(now, h, id)
+}
+
+// get is Get with the shard's lock. It makes the bucket the most recently used.
+func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
+	s := c.shard(h)
 	s.mu.Lock()
-	if b, ok := s.lru.Get(id); ok {
+	b, ok := s.lru.Get(h)
+	if ok && b.ID() == id {
+		c.front.put(h, b)
 		s.mu.Unlock()
 		return b
 	}
+	old, evict := b, ok // another name of the same hash
 	b, leaving := s.leaving[id]
 	if leaving {
 		delete(s.leaving, id)
@@ -106,13 +132,17 @@ func (c *Cache[B]) Get(now time.Duration, id ID) B {
 		id.Key = strings.Clone(id.Key)
 		b = c.owner.Fresh(id)
 	}
-	var old B
+	if !evict && s.lru.Len() == s.size {
+		_, old, evict = s.lru.GetOldest()
+	}
 	var effect Effect
-	if s.lru.Len() == s.size {
-		old, effect = s.retireOldest(now, c.owner.Gone)
+	if evict {
+		effect = c.retire(now, s, old)
 		s.evicted++
 	}
-	s.lru.Add(id, b)
+	s.lru.Add(h, b)
+	c.front.put(h, b)
+	c.front.grow(s.lru.Len() * len(c.shards))
 	s.mu.Unlock()
 	if effect != (Effect{}) {
 		c.owner.Evict(old, effect)
@@ -120,38 +150,51 @@ func (c *Cache[B]) Get(now time.Duration, id ID) B {
 	return b
 }
 
+// Touch makes b the most recently used, if it is in use.
+func (c *Cache[T, B]) Touch(b B) {
+	h := c.hash(b.ID())
+	s := c.shard(h)
+	s.mu.Lock()
+	s.lru.Get(h)
+	s.mu.Unlock()
+}
+
 // Find returns the bucket of id if there is one, and does not count as a use.
-func (c *Cache[B]) Find(id ID) (B, bool) {
-	s := c.shard(id)
+func (c *Cache[T, B]) Find(id ID) (B, bool) {
+	h := c.hash(id)
+	s := c.shard(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b, ok := s.lru.Peek(id); ok {
+	if b, ok := s.lru.Peek(h); ok && b.ID() == id {
 		return b, true
 	}
 	b, ok := s.leaving[id]
 	return b, ok
 }
 
-// retireOldest takes the least recently used bucket out of use. If it owes nothing it is gone at once, else it joins
-// those on their way out; where there is no room for it, it burns.
-func (s *shard[B]) retireOldest(now time.Duration, gone func(B)) (B, Effect) {
-	id, b, _ := s.lru.RemoveOldest()
+// retire takes b out of use. If it owes nothing it is gone at once, else it joins those on their way out; where there is
+// no room for it, it burns.
+func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
+	h := c.hash(b.ID())
+	s.lru.Remove(h)
+	c.front.drop(h, b)
 	effect := b.Retire(now)
 	switch {
 	case effect.Done && b.Close(now):
 	case len(s.leaving) >= s.room:
 		b.Burn(now)
 	default:
-		s.leaving[id] = b
-		return b, effect
+		s.leaving[b.ID()] = b
+		return effect
 	}
-	gone(b)
-	return b, Effect{}
+	c.owner.Gone(b)
+	return Effect{}
 }
 
 // Forget closes the bucket of id and drops it, if it is on its way out and owes nothing.
-func (c *Cache[B]) Forget(now time.Duration, id ID, b B) {
-	s := c.shard(id)
+func (c *Cache[T, B]) Forget(now time.Duration, b B) {
+	id := b.ID()
+	s := c.shard(c.hash(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving[id] == b && b.Close(now) {
@@ -161,7 +204,7 @@ func (c *Cache[B]) Forget(now time.Duration, id ID, b B) {
 }
 
 // Empty retires every bucket, with room for all of them on their way out.
-func (c *Cache[B]) Empty(now time.Duration) {
+func (c *Cache[T, B]) Empty(now time.Duration) {
 	type step struct {
 		b B
 		e Effect
@@ -172,7 +215,8 @@ func (c *Cache[B]) Empty(now time.Duration) {
 		s.mu.Lock()
 		s.room = max(s.room, len(s.leaving)+s.size)
 		for s.lru.Len() > 0 {
-			if b, e := s.retireOldest(now, c.owner.Gone); e != (Effect{}) {
+			_, b, _ := s.lru.GetOldest()
+			if e := c.retire(now, s, b); e != (Effect{}) {
 				steps = append(steps, step{b, e})
 			}
 		}
@@ -185,7 +229,7 @@ func (c *Cache[B]) Empty(now time.Duration) {
 
 // All calls f for every bucket, those on their way out included, shard by shard, with that shard locked: f must be quick
 // and must not call the cache.
-func (c *Cache[B]) All(f func(B)) {
+func (c *Cache[T, B]) All(f func(B)) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
@@ -200,7 +244,7 @@ func (c *Cache[B]) All(f func(B)) {
 }
 
 // Counts reports the buckets in use, those on their way out, and the evictions since ever.
-func (c *Cache[B]) Counts() (keys, leaving int, evictions uint64) {
+func (c *Cache[T, B]) Counts() (keys, leaving int, evictions uint64) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()

@@ -42,26 +42,27 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queued = false
-	if b.closed || b.call.Seq != 0 {
+	if b.closed || b.calling() {
 		return Call{}, Effect{}
 	}
-	if b.pot.Load() > 0 && int64(now) >= b.deadline.Load() {
-		b.drain() // dead here; Redis credits it while the record lives
+	if b.stake != nil {
+		b.endOld(now)
 	}
-	if now >= b.outUntil {
-		b.ledger.burnt += b.ledger.ret // the record is over: nothing is out any more
-		b.ledger.ret = 0
-	}
-	b.share.tell(b.policy, now, c.Fleet)
+	b.tell(now, c.Fleet)
 	b.account(now)
 	call, ok := b.compose(now, c)
-	cost := b.cost.Load()
-	b.cost.Store(cost - (cost+7)/8) // old costs fade
+	if b.stake != nil {
+		cost := b.cost.Load()
+		b.cost.Store(cost - (cost+7)/8) // old costs fade
+	}
 	if !ok {
-		b.late = false
-		b.endResets(Verdict{Outcome: Failed})                             // without the node's clock there is no refund
-		b.askAt.Store(int64(now + max(b.policy.period(c.Trip), minIdle))) // do not look again at each decision
+		b.endResets(Verdict{Outcome: Failed})                  // without the node's clock there is no refund
+		b.askFrom(now + max(b.policy.period(c.Trip), minIdle)) // do not look again at each decision
 		b.forgive()
+		if b.errand != nil {
+			b.late = false
+			b.settleDown()
+		}
 		effect := b.next(now)
 		if effect.Send { // what cannot be sent now (the node's clock is unknown) would spin
 			b.queued = false
@@ -70,10 +71,11 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		return Call{}, effect
 	}
 	call.Seq, call.Fleet, call.sent, call.trip = c.Seq, c.Fleet, now, c.Trip
-	call.Epoch, call.Seen = b.debt.epoch, b.debt.seen
+	call.Epoch, call.Seen = b.epoch, b.seen
 	if !call.Direct {
-		if !b.known {
-			b.known, b.ack = true, c.Seq-1 // whatever an earlier state of this key was granted counts as spent
+		b.needStake()
+		if b.ack == unknown {
+			b.ack = c.Seq - 1 // whatever an earlier state of this key was granted counts as spent
 		}
 		call.Ack = b.ack
 		// The record will end one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl
@@ -90,31 +92,44 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 			b.outUntil = max(b.outUntil, now+b.policy.Timeout+call.TTL)
 		}
 	}
-	b.call = call
-	b.gen.Add(1)
-	b.askAt.Store(never)
+	b.run().call = call
+	if b.stake != nil {
+		b.gen.Add(1)
+		b.askAt.Store(never)
+	}
 	return call, Effect{}
+}
+
+// endOld takes what is dead out of the pot, and lets go of what a record no longer keeps.
+func (b *Bucket) endOld(now time.Duration) {
+	if b.pot.Load() > 0 && int64(now) >= b.deadline.Load() {
+		b.drain() // dead here; Redis credits it while the record lives
+	}
+	if now >= b.outUntil {
+		b.ledger.burnt += b.ledger.ret // the record is over: nothing is out any more
+		b.ledger.ret = 0
+	}
 }
 
 // compose chooses what the next call is for: a reset, those in line, a renewal, or giving back.
 func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	p := b.policy
-	s := size(p, &b.demand, c.Trip, b.cost.Load(), b.grant)
+	s := b.size(c.Trip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{TTL: p.ttl(s.period), Deadline: now + p.Timeout, period: s.period}
 	hold := b.live(now)
 
-	if n := len(b.resets); n > 0 && c.Clock {
+	if b.errand != nil && len(b.resets) > 0 && c.Clock {
 		// This lifts the level to its room from wherever it is: never further below zero than a burst and a second's refill.
 		all := 2*p.Cap + int64(min(p.refill(time.Second), maxTokens)) + 1
-		call.Hold, call.Ret, call.Refund, call.resets = hold, b.ledger.ret, all, n
+		call.Hold, call.Ret, call.Refund, call.resets = hold, b.toReturn(), all, len(b.resets)
 		return call, true
 	}
 
-	owes := now < b.outUntil || b.ledger.refund > 0 || b.debt.admitted > 0
+	settles := b.settles() // only a call with a lease id can
+	owes := settles || b.stake != nil && now < b.outUntil
 	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
 		call.Min, call.Want = first, cost
-		settles := b.ledger.refund > 0 || b.debt.admitted > 0 // only a call with a lease id can
 		if !c.Clock || p.NoLease && !settles || n == 1 && !b.leasing && !owes {
 			call.Direct, call.Deadline = true, last
 			return call, true
@@ -124,7 +139,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		if b.leasing {
 			call.Want = s.want(p, hold, cost, call.Min)
 		}
-		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
+		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
 		return call, true
 	}
 	probe := b.probe
@@ -145,15 +160,15 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	case extend:
 		call.Hold = hold
 	case probe && (b.leasing || owes):
-		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
+		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
 		if b.leasing {
 			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
 		}
 	case probe:
 		call.Direct = true // a look: it takes nothing and leaves no record
-	case b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0:
+	case b.hasNews():
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
-	case b.leasing && !home && hold <= b.low.Load():
+	case b.leasing && !home && (b.stake == nil || hold <= b.low.Load()):
 		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
 	default:
 		return Call{}, false
@@ -164,7 +179,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 // asking marks those in line who wait until soonest, when an answer may be there, or longer. It reports the cost of the
 // first of them, of all of them (at most one burst), their number, and when the last of them gives up.
 func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last time.Duration) {
-	for w := b.line.first; w != nil; w = w.next {
+	for w := range b.queue() {
 		w.asked = false
 		if w.until <= soonest || cost+w.cost > b.policy.Cap {
 			continue
@@ -178,4 +193,30 @@ func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last t
 		last = max(last, w.until)
 	}
 	return first, cost, n, last
+}
+
+// settles reports whether there is a refund or a debt to settle.
+func (b *Bucket) settles() bool {
+	return b.stake != nil && (b.ledger.refund > 0 || b.debt.admitted > 0)
+}
+
+// hasNews reports whether there is something to tell Redis that should not wait for a request.
+func (b *Bucket) hasNews() bool {
+	return b.stake != nil && (b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0)
+}
+
+// toReturn reports the leased tokens that are to go back.
+func (b *Bucket) toReturn() int64 {
+	if b.stake == nil {
+		return 0
+	}
+	return b.ledger.ret
+}
+
+// toRefund reports the admitted tokens that are to go back.
+func (b *Bucket) toRefund() int64 {
+	if b.stake == nil {
+		return 0
+	}
+	return b.ledger.refund
 }

@@ -162,6 +162,9 @@ func TestGivenUpCallIsIgnored(t *testing.T) {
 	if next.Ack >= c.Seq {
 		t.Fatalf("ack %d covers seq %d, which was never accepted", next.Ack, c.Seq)
 	}
+	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 5, TTLLeft: time.Second}); ok || !r.b.calling() {
+		t.Fatal("the reply of a call that was given up was accepted as that of the next")
+	}
 }
 
 func TestFreshStateAcknowledgesEverythingBefore(t *testing.T) {
@@ -227,7 +230,7 @@ func TestLateIsMadeOnceMore(t *testing.T) {
 func TestResetFillsByARefund(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	r.b.denial = denial{until: r.now + time.Second}
+	r.b.denied.Store(&denial{until: r.now + time.Second})
 	w := NewWaiter()
 	if _, e := r.b.Reset(w); !e.Send {
 		t.Fatal("not sent")
@@ -238,7 +241,7 @@ func TestResetFillsByARefund(t *testing.T) {
 	}
 	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
 	r.expect(w, Admitted)
-	if r.b.denial.until != 0 {
+	if r.b.denied.Load() != nil {
 		t.Error("the denial outlived the reset")
 	}
 	r.pot(10)
@@ -289,4 +292,19 @@ func TestLatenessIsForgottenWithItsCall(t *testing.T) {
 	if e := r.b.Late(r.now, c.Seq); !e.Send {
 		t.Error("the first lateness of another call counts as its second")
 	}
+}
+
+// Who asked for a reset gets an answer, though all others left meanwhile.
+func TestResetOutlastsTheLine(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	w, _, _ := r.ask(1)
+	reset := NewWaiter()
+	r.b.Reset(reset)
+	r.b.Leave(w)
+	c := r.begin()
+	if c.resets != 1 {
+		t.Fatalf("%+v, want a reset", c)
+	}
+	r.b.Accept(r.now, c.Seq, Reply{TTLLeft: time.Second})
+	r.expect(reset, Admitted)
 }

@@ -20,10 +20,9 @@ const (
 // demand estimates how many tokens per second this process is asked for, refused ones included. The zero value has seen
 // nothing.
 type demand struct {
-	rate   float64 // tokens/s
-	at     time.Duration
-	seen   bool
-	offers int64 // offered in total when rate was last brought up to date
+	rate   float64       // tokens/s
+	at     time.Duration // when it was last brought up to date; 0 never
+	offers int64         // offered in total by then
 }
 
 // sample brings the estimate up to date, given the tokens offered in total since ever. A sample counts at most cap
@@ -31,8 +30,8 @@ type demand struct {
 //
 // It is an exponential average in continuous time: rate += (1 − e^(−Δ/θ))·(x − rate) for the rate x over the last Δ.
 func (d *demand) sample(now time.Duration, offers, cap int64) {
-	if !d.seen {
-		d.seen, d.at, d.offers = true, now, offers
+	if d.at == 0 {
+		d.at, d.offers = now, offers
 		return
 	}
 	delta := now - d.at

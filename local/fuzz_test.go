@@ -133,7 +133,7 @@ func newShareRun(t *testing.T, limit []byte) *shareRun {
 		Cap: next(1, maxTokens), Tokens: next(1, maxTokens), Per: time.Duration(next(int64(time.Microsecond), int64(maxPerOfAPolicy))),
 		Period: 250 * ms, Budget: 20 * ms, Timeout: 50 * ms, Uniform: func() float64 { return 0.5 },
 	}
-	r.b.Init(&r.p)
+	r.b.Init(&r.p, "k")
 	return r
 }
 
@@ -155,7 +155,7 @@ func (r *shareRun) step(steps []byte) []byte {
 	case alone:
 		r.alone(tokens)
 	case take:
-		alive := int64(r.now) < r.b.deadline.Load()
+		alive := r.alive()
 		if _, ok, _ := r.b.Take(r.now, tokens); ok {
 			r.spend(tokens, alive)
 		}
@@ -175,7 +175,7 @@ func (r *shareRun) step(steps []byte) []byte {
 
 // alone decides n tokens without Redis and looks at the answer.
 func (r *shareRun) alone(n int64) {
-	alive := int64(r.now) < r.b.deadline.Load()
+	alive := r.alive()
 	v := r.b.Alone(r.now, n, r.fleet)
 	if v.Left < 0 || v.Left > r.p.Cap {
 		r.Fatalf("%d tokens alone: %+v of %d", n, v, r.p.Cap)
@@ -206,6 +206,9 @@ func (r *shareRun) alone(n int64) {
 	}
 }
 
+// alive reports whether the lease is.
+func (r *shareRun) alive() bool { return r.b.stake != nil && int64(r.now) < r.b.deadline.Load() }
+
 // pass lets the ideal share's time pass, and tells it the fleet.
 func (r *shareRun) pass() {
 	if r.told {
@@ -232,7 +235,7 @@ func (r *shareRun) lease(n int64) {
 	var line []*Waiter
 	for range 2 {
 		w := NewWaiter()
-		alive := int64(r.now) < r.b.deadline.Load()
+		alive := r.alive()
 		switch v, _ := r.b.Ask(r.now, 1, r.now+r.p.Budget, w); v.Outcome {
 		case Admitted:
 			r.spend(1, alive)

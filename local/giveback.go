@@ -13,7 +13,17 @@ const (
 )
 
 // Generation is to be read before tokens are taken that may be given back.
-func (b *Bucket) Generation() int64 { return b.gen.Load() }
+func (b *Bucket) Generation() int64 {
+	if b.ready.Load() {
+		return b.gen.Load()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stake == nil {
+		return 0
+	}
+	return b.gen.Load()
+}
 
 // GiveBack gives n tokens back that were admitted and then not used. Into the pot they go only if nothing has left for
 // Redis since gen was read: a call that left reported them as spent, and others may be using their place. Otherwise they
@@ -21,12 +31,14 @@ func (b *Bucket) Generation() int64 { return b.gen.Load() }
 func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.needStake()
 	switch {
 	case from == FromShare:
+		b.account(now)
 		// A call under way may have charged its part of the debt already: that is not given back.
-		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure-(b.call.Debt-b.call.sure))
+		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure-b.reporting())
 		return Effect{}
-	case b.closed, gen < b.era: // a twin of this process may give the same tokens back: see Expire
+	case b.closed, gen>>eraBits != b.gen.Load()>>eraBits: // a twin of this process may give the same tokens back: see Expire
 		b.ledger.burnt += n
 		return Effect{}
 	case from == FromLease && gen == b.gen.Load() && int64(now) < b.deadline.Load():
@@ -37,6 +49,14 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Ef
 	return b.next(now)
 }
 
+// reporting is the debt that the call under way reports and that refill may pay.
+func (b *Bucket) reporting() int64 {
+	if b.errand == nil {
+		return 0
+	}
+	return b.call.Debt - b.call.sure
+}
+
 // Owe charges n more tokens, at most one burst, for a request that turned out to cost more: the bucket may go below zero.
 // It reports false, and charges nothing, when this bucket is closed: look the key up again.
 func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
@@ -45,6 +65,7 @@ func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
 	if b.closed {
 		return Effect{}, false
 	}
+	b.needStake()
 	n = min(n, b.policy.Cap)
 	b.debt.admitted += n
 	b.debt.sure += n

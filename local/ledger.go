@@ -1,32 +1,29 @@
 package local
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // ledger counts tokens, since the bucket was made. At any time
 //
-//	granted = spent + pot + ret + refund + returned + refunded + burnt
+//	granted = spent + pot + ret + refund + returned + burnt
 //
-// of which spent is what that equation leaves: the hot path counts nothing.
+// of which granted is kept by the bucket, and spent is what that equation leaves: the hot path counts nothing.
 type ledger struct {
-	granted  int64 // by Redis, to the pot or directly
 	ret      int64 // of the lease, to be given back: repeated until accepted
 	refund   int64 // admitted or granted, then not used: to be given back once
-	returned int64
-	refunded int64
+	returned int64 // either of them, accepted
 	burnt    int64 // ended unspent, or lost on the way back
-	debited  int64 // part of spent that the share was charged with
 
-	refused int64 // asked for and refused by the limit
-	failed  int64 // asked for while Redis did not answer, and not admitted
-	shared  int64 // admitted by the share
-	opened  int64 // admitted by fail-open
-	settled int64 // of those two, charged to the bucket or forgiven by it
+	alone   atomic.Int64 // asked for while Redis did not answer: admitted by the share or fail-open, refused by fail-closed
+	booked  int64        // of alone, what share and debt know
+	settled int64        // of those admitted, charged to the bucket or forgiven by it
 }
 
-// offered reports all that was ever asked for.
-func (l *ledger) offered(spent int64) int64 {
-	return spent + l.refused + l.failed + l.shared + l.opened
-}
+// bookAfter is how long what fail-open admits may go unbooked, so that most decisions need no lock: shorter than anything
+// that a share or a debt is compared with.
+const bookAfter = time.Millisecond
 
 // Stats is what one bucket, or several together, went through, in tokens. Granted = Spent + Returned + Burnt + Held.
 type Stats struct {
@@ -60,37 +57,61 @@ func (s *Stats) Add(t Stats) {
 func (b *Bucket) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := &b.ledger
-	held := b.pot.Load() + l.ret + l.refund
-	return Stats{
-		Granted: l.granted, Returned: l.returned + l.refunded, Burnt: l.burnt, Held: held,
-		Spent:   l.granted - l.returned - l.refunded - l.burnt - held,
-		Refused: l.refused, Failed: l.failed, Shared: l.shared, Opened: l.opened, Settled: l.settled,
+	s := Stats{Granted: b.granted, Refused: b.refused.Load()}
+	if b.stake != nil {
+		l := &b.ledger
+		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
+		s.Held = b.pot.Load() + l.ret + l.refund
+		switch b.policy.FailMode { // one mode answers for all that was asked for alone
+		case FailLocal:
+			s.Shared = l.alone.Load()
+		case FailOpen:
+			s.Opened = l.alone.Load()
+		case FailClosed:
+			s.Failed = l.alone.Load()
+		}
 	}
+	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
+	return s
 }
 
 // spent reports the tokens admitted so far, but for what takers take meanwhile.
 func (b *Bucket) spent() int64 {
+	if b.stake == nil {
+		return b.granted
+	}
 	l := &b.ledger
-	return l.granted - b.pot.Load() - l.ret - l.refund - l.returned - l.refunded - l.burnt
+	return b.granted - b.pot.Load() - l.ret - l.refund - l.returned - l.burnt
 }
 
 // account brings share and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	spent := b.spent()
-	b.share.debit(now, spent-b.ledger.debited)
-	b.ledger.debited = spent
-	b.demand.sample(now, b.ledger.offered(spent), b.policy.Cap)
+	b.share.debit(now, spent-b.debited)
+	b.debited = spent
+	offered := spent + b.refused.Load()
+	if b.stake != nil {
+		offered += b.book(now)
+	}
+	b.demand.sample(now, offered, b.policy.Cap)
 }
 
-// drain empties the pot into what is to be given back.
-func (b *Bucket) drain() {
-	b.ledger.ret += b.pot.Swap(0)
-	b.gen.Add(1)
+// book brings share and debt up to date with what fail-open admitted. It reports what was asked for alone.
+func (b *Bucket) book(now time.Duration) int64 {
+	alone := b.ledger.alone.Load()
+	if opened := alone - b.ledger.booked; b.policy.FailMode == FailOpen {
+		b.share.debit(now, opened)
+		b.debt.admitted += opened
+		b.bookAt.Store(int64(now + bookAfter))
+	}
+	b.ledger.booked = alone
+	return alone
 }
 
-// burn empties the pot for nothing.
-func (b *Bucket) burn() {
-	b.ledger.burnt += b.pot.Swap(0)
-	b.gen.Add(1)
+// owing reports what was admitted alone and is not settled.
+func (b *Bucket) owing() int64 {
+	if b.policy.FailMode != FailOpen {
+		return b.debt.admitted
+	}
+	return b.debt.admitted + b.ledger.alone.Load() - b.ledger.booked
 }

@@ -5,19 +5,18 @@ import "time"
 // next says when the bucket wants to be looked at again.
 func (b *Bucket) next(now time.Duration) Effect {
 	switch {
-	case b.queued || b.call.Seq != 0:
+	case b.queued || b.calling():
 		return Effect{} // the end of the call will tell
 	case b.closed:
 		return Effect{}
 	case b.settled(now):
 		return Effect{Done: b.retired}
-	case b.line.n > 0:
+	case b.waiting() > 0:
 		return Effect{Check: now + minIdle} // their time is over and they are about to leave
+	case b.stake == nil: // a Reset waits
+		return b.send()
 	case b.retired || b.home || b.extend:
-		if now >= b.backOff {
-			return b.send()
-		}
-		return Effect{Check: b.backOff}
+		return b.sendFrom(now)
 	case b.ledger.refund > 0 || b.debt.sure > 0:
 		return Effect{Check: max(now+refundDelay, b.backOff)}
 	case b.ledger.ret > 0:
@@ -30,6 +29,14 @@ func (b *Bucket) next(now time.Duration) Effect {
 	return Effect{Check: max(check, now+minIdle)}
 }
 
+// sendFrom sends as soon as the back-off allows.
+func (b *Bucket) sendFrom(now time.Duration) Effect {
+	if now >= b.backOff {
+		return b.send()
+	}
+	return Effect{Check: b.backOff}
+}
+
 // ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt.
 func (b *Bucket) ending() time.Duration {
 	return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/4
@@ -38,8 +45,11 @@ func (b *Bucket) ending() time.Duration {
 // settled reports that nothing is owed, in either direction; but for a debt, which waits for the next call (what is
 // refilled meanwhile pays it), unless there will be none.
 func (b *Bucket) settled(now time.Duration) bool {
-	return b.line.n == 0 && len(b.resets) == 0 && !b.queued && b.call.Seq == 0 &&
-		b.ledger.refund == 0 && b.debt.sure == 0 && now >= b.outUntil && (!b.retired || b.debt.admitted == 0)
+	if b.queued || b.errand != nil {
+		return false
+	}
+	return b.stake == nil ||
+		b.ledger.refund == 0 && b.debt.sure == 0 && now >= b.outUntil && (!b.retired || b.owing() == 0)
 }
 
 // Check looks whether something is due that no decision asks for: a lease that lies idle goes back, and so does what is
@@ -47,14 +57,11 @@ func (b *Bucket) settled(now time.Duration) bool {
 func (b *Bucket) Check(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.queued || b.call.Seq != 0 || b.settled(now) {
+	if b.closed || b.queued || b.calling() || b.settled(now) || b.stake == nil {
 		return b.next(now)
 	}
-	if b.retired || b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0 {
-		if now >= b.backOff {
-			return b.send()
-		}
-		return Effect{Check: b.backOff}
+	if b.retired || b.hasNews() {
+		return b.sendFrom(now)
 	}
 	if spent := b.spent(); spent != b.usedSpent {
 		b.usedAt, b.usedSpent = now, spent
@@ -77,17 +84,25 @@ func (b *Bucket) Check(now time.Duration) Effect {
 func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.needStake() // which knows what is of the old id
 	b.deadline.Store(0)
 	b.burn()
-	b.lose()
-	b.call.Refund = 0
+	b.burnReturns()
+	b.ack, b.outUntil = unknown, 0
+	b.gen.Store((b.gen.Load()>>eraBits + 1) << eraBits)
+	if !b.calling() {
+		return b.next(now)
+	}
+	c := b.call
+	b.call = Call{}
+	c.Refund = 0 // burnt
+	return b.fail(now, c)
+}
+
+// burnReturns gives up what was to go back.
+func (b *Bucket) burnReturns() {
 	b.ledger.burnt += b.ledger.ret + b.ledger.refund
 	b.ledger.ret, b.ledger.refund = 0, 0
-	b.known, b.outUntil, b.era = false, 0, b.gen.Load()
-	if b.call.Seq != 0 {
-		return b.fail(now)
-	}
-	return b.next(now)
 }
 
 // Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who have
@@ -112,10 +127,7 @@ func (b *Bucket) Close(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.retired && !b.closed && b.settled(now) {
-		b.burn()
-		b.ledger.burnt += b.ledger.ret
-		b.ledger.ret = 0
-		b.closed = true
+		b.close()
 	}
 	return b.closed
 }
@@ -124,15 +136,26 @@ func (b *Bucket) Close(now time.Duration) bool {
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
-	b.call = Call{} // its reply, if it comes, is ignored
-	b.burn()
-	b.ledger.burnt += b.ledger.ret + b.ledger.refund
-	b.ledger.ret, b.ledger.refund = 0, 0
+	b.close()
+	if b.errand != nil {
+		b.call, b.late = Call{}, false // its reply, if it comes, is ignored
+	}
 	// Not Gone: looked up again, they would push out others who wait, and so on for ever.
 	failed := Verdict{Outcome: Failed}
 	b.end(now, failed)
 	b.endResets(failed)
+	b.settleDown()
+}
+
+// close makes the bucket answer Gone from now on. What it still holds is burnt.
+func (b *Bucket) close() {
+	b.closed = true
+	b.ready.Store(false)
+	b.denied.Store(nil) // or it would go on to refuse
+	if b.stake != nil {
+		b.burn()
+		b.burnReturns()
+	}
 }
 
 // Look reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.

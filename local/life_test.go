@@ -136,3 +136,173 @@ func TestExpireEndsTheLeaseAndGivesTheCallUp(t *testing.T) {
 		t.Fatal("the lease lives on")
 	}
 }
+
+// A closed bucket answers nobody, by no way: who has it in hand looks the key up again. With ways that need no lock and look
+// at more than one thing, each of them has to be shut.
+func TestClosedBucketAnswersNobody(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		close func(r *rig)
+	}{
+		{"one that had nothing", func(*rig) {}},
+		{"one that was refused", func(r *rig) {
+			w, _, _ := r.ask(5)
+			r.b.Accept(r.now, r.begin().Seq, Reply{Level: 2, Retry: time.Minute})
+			r.expect(w, Refused)
+		}},
+		{"one that gave its lease back", func(r *rig) {
+			r.lease(10)
+			r.b.Retire(r.now)
+			r.b.Accept(r.now, r.begin().Seq, Reply{TTLLeft: time.Second})
+		}},
+		{"one that was burnt", func(r *rig) { r.lease(10) }},
+		{"one that was burnt with somebody in line", func(r *rig) {
+			r.lease(10)
+			w, _, _ := r.ask(20)
+			r.begin()
+			r.b.Burn(r.now)
+			r.expect(w, Failed)
+		}},
+		{"one that somebody gave tokens back to", func(r *rig) {
+			r.b.Burn(r.now)
+			r.b.GiveBack(r.now, 1, FromRedis, 0)
+		}},
+	} {
+		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+			r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: mode})
+			c.close(r)
+			if r.b.Retire(r.now); !r.b.Close(r.now) {
+				r.b.Burn(r.now)
+			}
+			if _, ok, renew := r.b.Take(r.now, 1); ok || renew {
+				t.Errorf("%s, mode %d: Take took %v, wants a renewal %v", c.name, mode, ok, renew)
+			}
+			if v, ok := r.b.Refuse(r.now, 5); ok {
+				t.Errorf("%s, mode %d: Refuse says %+v", c.name, mode, v)
+			}
+			if _, v, e := r.ask(5); v.Outcome != Gone || e != (Effect{}) {
+				t.Errorf("%s, mode %d: Ask says %+v %+v", c.name, mode, v, e)
+			}
+			if v := r.alone(5); v.Outcome != Gone {
+				t.Errorf("%s, mode %d: Alone says %+v", c.name, mode, v)
+			}
+			if e, ok := r.b.Owe(r.now, 5); ok || e != (Effect{}) {
+				t.Errorf("%s, mode %d: Owe says %+v", c.name, mode, e)
+			}
+			if v, e := r.b.Reset(NewWaiter()); v.Outcome != Gone || e != (Effect{}) {
+				t.Errorf("%s, mode %d: Reset says %+v %+v", c.name, mode, v, e)
+			}
+			if e := r.b.Probe(); e != (Effect{}) || r.b.Renew(r.now) != e || r.b.Check(r.now) != e || r.begin().Seq != 0 {
+				t.Errorf("%s, mode %d: it sends", c.name, mode)
+			}
+			if s := r.balance(); s.Held != 0 || s.Refused+s.Opened+s.Failed+s.Shared > 5 {
+				t.Errorf("%s, mode %d: %+v", c.name, mode, s)
+			}
+		}
+	}
+}
+
+// However an errand ends, the bucket is settled after it, and takers are let in: one that never ended would keep an evicted
+// key for ever.
+func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		run  func(r *rig, w *Waiter, ask func())
+	}{
+		{"who waits leaves before the call", func(r *rig, w *Waiter, ask func()) { ask(); r.b.Leave(w); r.begin() }},
+		{"who waits leaves during the call", func(r *rig, w *Waiter, ask func()) {
+			ask()
+			call := r.begin()
+			r.b.Leave(w)
+			if r.b.errand == nil {
+				r.Error("the call is under way, and the errand over")
+			}
+			r.b.Fail(r.now, call.Seq)
+		}},
+		{"the call is answered", func(r *rig, _ *Waiter, ask func()) {
+			ask()
+			call := r.begin()
+			r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, Level: 1, TTLLeft: time.Second})
+		}},
+		{"the call is refused", func(r *rig, _ *Waiter, ask func()) {
+			ask()
+			r.b.Accept(r.now, r.begin().Seq, Reply{Retry: time.Second, TTLLeft: time.Second})
+		}},
+		{"the call fails", func(r *rig, _ *Waiter, ask func()) { ask(); r.b.Fail(r.now, r.begin().Seq) }},
+		{"the call is late twice", func(r *rig, _ *Waiter, ask func()) {
+			ask()
+			r.b.Late(r.now, r.begin().Seq)
+			r.b.Late(r.now, r.begin().Seq)
+		}},
+		{"the call is late, and nobody wants it any more", func(r *rig, w *Waiter, ask func()) {
+			ask()
+			r.b.Late(r.now, r.begin().Seq)
+			r.b.Leave(w)
+			r.begin()
+		}},
+		{"the call is late, and the breaker opens", func(r *rig, _ *Waiter, ask func()) {
+			ask()
+			r.b.Late(r.now, r.begin().Seq)
+			r.b.Drop(r.now)
+		}},
+		{"the breaker is open", func(r *rig, _ *Waiter, ask func()) { ask(); r.b.Drop(r.now) }},
+		{"the lease id is given up", func(r *rig, _ *Waiter, ask func()) { ask(); r.begin(); r.b.Expire(r.now) }},
+		{"a reset", func(r *rig, w *Waiter, _ func()) {
+			r.b.Reset(w)
+			r.b.Accept(r.now, r.begin().Seq, Reply{TTLLeft: time.Second})
+		}},
+		{"a reset without a clock", func(r *rig, w *Waiter, _ func()) { r.b.Reset(w); r.beginWith(false) }},
+		{"a look", func(r *rig, _ *Waiter, _ func()) {
+			r.b.Probe()
+			r.b.Accept(r.now, r.begin().Seq, Reply{Level: 1, TTLLeft: time.Second})
+		}},
+	} {
+		for _, leased := range []bool{false, true} {
+			r := newRig(t, Policy{Cap: 100, Tokens: 100})
+			if leased {
+				r.lease(10)
+			}
+			w := NewWaiter()
+			c.run(r, w, func() {
+				if v, _ := r.b.Ask(r.now, 20, r.now+20*ms, w); v.Outcome != Waiting {
+					r.Fatalf("%s: %+v, want to wait", c.name, v)
+				}
+			})
+			if r.b.errand != nil {
+				t.Errorf("%s, leased %v: the errand goes on: %+v", c.name, leased, *r.b.errand)
+			}
+			if r.b.ready.Load() != (r.b.stake != nil) {
+				t.Errorf("%s, leased %v: nobody waits, and takers are not let in", c.name, leased)
+			}
+			r.balance()
+			e := r.b.Retire(r.now)
+			for i := 0; !e.Done && i < 10; i++ {
+				if r.now = max(r.now, e.Check); e.Check > 0 {
+					e = r.b.Check(r.now)
+				}
+				if call := r.begin(); call.Seq != 0 {
+					e, _ = r.b.Accept(r.now, call.Seq, Reply{TTLLeft: time.Second})
+				}
+			}
+			if !e.Done || !r.b.Close(r.now) {
+				t.Errorf("%s, leased %v: it is never settled", c.name, leased)
+			}
+		}
+	}
+}
+
+// What was taken before there was anything at stake, directly, is of the old lease id too when a new one is taken.
+func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	w, _, _ := r.ask(3)
+	gen := r.b.Generation()
+	r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 3, Level: 97})
+	r.expect(w, Admitted)
+	r.b.Expire(r.now)
+	if e := r.b.GiveBack(r.now, 3, FromRedis, gen); e != (Effect{}) {
+		t.Errorf("%+v: a twin of this process gives the same tokens back", e)
+	}
+	if s := r.balance(); s.Burnt != 3 || s.Held != 0 {
+		t.Errorf("%+v, want 3 burnt", s)
+	}
+}

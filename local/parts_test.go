@@ -145,7 +145,7 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 func TestShareIsDebitedAndNeverRefilledByTelling(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 10, Per: time.Second}
 	var s share
-	s.tell(p, 0, 4)
+	s.resize(p, 0, 4, true)
 	if s.tokens(0) != 25 {
 		t.Fatalf("a new share has %v, want 25", s.tokens(0))
 	}
@@ -154,14 +154,14 @@ func TestShareIsDebitedAndNeverRefilledByTelling(t *testing.T) {
 	if s.tokens(0) != 0 {
 		t.Fatalf("%v left, want 0", s.tokens(0))
 	}
-	s.tell(p, 0, 2)
+	s.resize(p, 0, 2, false)
 	if s.tokens(0) != 0 {
 		t.Fatalf("a smaller fleet refilled the share to %v", s.tokens(0))
 	}
 	if got := s.tokens(time.Second); math.Abs(got-5) > 1e-6 {
 		t.Fatalf("%v after 1 s, want r/N = 5", got)
 	}
-	s.tell(p, time.Second, 1000)
+	s.resize(p, time.Second, 1000, false)
 	if s.limiter.Burst() != 1 {
 		t.Errorf("burst %d, want at least 1", s.limiter.Burst())
 	}
@@ -171,7 +171,7 @@ func TestShareIsDebitedAndNeverRefilledByTelling(t *testing.T) {
 func TestShareDoesNotMintWhenNowGoesBack(t *testing.T) {
 	p := &Policy{Cap: 100, Tokens: 100, Per: time.Second}
 	var s share
-	s.tell(p, 0, 1)
+	s.resize(p, 0, 1, true)
 	bare := rate.NewLimiter(100, 100)
 	var ours, bares int64
 	for i := range 1000 {
@@ -204,7 +204,7 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			Uniform: func() float64 { return 0.5 },
 		}
 		b := new(Bucket)
-		b.Init(&p)
+		b.Init(&p, "k")
 		now, seq := time.Duration(0), int64(0)
 		var call Call
 		var line []*Waiter
@@ -296,8 +296,8 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			if s.Spent != admitted {
 				t.Fatalf("spent %d by the books, %d admitted", s.Spent, admitted)
 			}
-			if b.pot.Load() < 0 {
-				t.Fatalf("pot %d", b.pot.Load())
+			if staked(b).pot.Load() < 0 {
+				t.Fatalf("pot %d", staked(b).pot.Load())
 			}
 		}
 	})

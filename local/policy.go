@@ -7,6 +7,9 @@ import (
 
 // Policy is what the buckets of one policy have in common. It never changes while a bucket uses it.
 type Policy struct {
+	Number int // tells it from the other policies of a Cache
+	Owner  any // the caller's: not looked at here
+
 	Cap    int64         // burst, tokens, 1 … 2⁴⁰
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰
 	Per    time.Duration // ≥ 1 µs

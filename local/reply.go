@@ -16,43 +16,33 @@ type Reply struct {
 func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.call
-	if seq != c.Seq || seq == 0 {
+	c, ok := b.ended(seq)
+	if !ok {
 		return Effect{}, false
 	}
-	b.call, b.late, b.failures, b.backOff = Call{}, false, 0, 0
+	b.late, b.failures = false, 0
 	b.level.Store(r.Level)
 	b.seenAt = c.sent
-	b.ledger.granted += r.Grant
-	b.debt.admitted -= c.Debt
-	b.debt.sure -= c.sure
-	b.ledger.settled += c.Debt
+	b.granted += r.Grant
+	if b.stake != nil {
+		b.backOff = 0
+		b.debt.admitted -= c.Debt
+		b.debt.sure -= c.sure
+		b.ledger.settled += c.Debt
+	}
 	// Read while something is owed, the overflow would hide what the bucket threw away since. What was admitted while
 	// this call carried the rest was admitted about now.
-	if (b.debt.admitted == 0 || c.Debt > 0) && r.Epoch != 0 {
-		b.debt.seen, b.debt.epoch = r.Overflow, r.Epoch
+	if (b.stake == nil || b.owing() == 0 || c.Debt > 0) && r.Epoch != 0 {
+		b.seen, b.epoch = r.Overflow, r.Epoch
 	}
-
-	// What is refused from now on, before anybody is told.
-	short := r.Grant < c.Want
-	switch {
-	case short && r.Grant == 0:
-		b.denial.learn(b.policy, c.Min, r.Level, c.sent, now, r.Retry)
-	case short:
-		b.denial = denial{level: float64(r.Level), at: c.sent} // for the retry time; the hold-off denies
-	case c.Want > 0 || c.resets > 0:
-		b.denial, b.holdOff = denial{}, 0
-	}
-	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
-		b.holdOff = c.sent + b.policy.between(0.75, 1.25, c.period)
-	}
-	b.askAt.Store(int64(b.holdOff))
+	b.askFrom(b.learn(now, c, r)) // before anybody is told
 
 	if c.Direct {
 		b.acceptDirect(now, r.Grant)
 	} else {
 		b.acceptLease(now, c, r)
 	}
+	short := r.Grant < c.Want
 	left := int64(plenty)
 	if short {
 		left = 0
@@ -62,10 +52,49 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	}
 	b.serve(now, left)
 	b.account(now)
-	if b.line.n > 0 || len(b.resets) > 0 {
+	b.settleDown()
+	if b.errand != nil { // more have come
 		return b.send(), true
 	}
 	return b.next(now), true
+}
+
+// ended takes the call seq off the bucket, if it is under way.
+func (b *Bucket) ended(seq int64) (Call, bool) {
+	if !b.calling() || seq != b.call.Seq {
+		return Call{}, false
+	}
+	c := b.call
+	b.call = Call{}
+	return c, true
+}
+
+// learn notes what a reply says about what is refused from now on, and reports until when everything is.
+func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duration) {
+	var d denial
+	old := b.denied.Load()
+	if old != nil {
+		d = *old
+	}
+	short := r.Grant < c.Want
+	switch {
+	case short && r.Grant == 0:
+		d.refused(b.policy, c.Min, r.Level, c.sent, now, r.Retry)
+	case short:
+		d.learn(b.policy, float64(r.Level), c.sent) // for the retry time; the hold-off denies
+	case c.Want > 0 || c.resets > 0:
+		d = denial{}
+	}
+	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
+		d.holdOff = c.sent + b.policy.between(0.75, 1.25, c.period)
+	}
+	switch {
+	case d == denial{}:
+		b.denied.Store(nil)
+	case old == nil || d != *old:
+		b.denied.Store(&d)
+	}
+	return d.holdOff
 }
 
 // acceptLease adds a grant to the pot. The order matters: what ended while the call was under way must not live again
@@ -76,7 +105,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	b.ledger.returned += c.Ret
 	if c.resets == 0 {
 		b.ledger.refund -= c.Refund
-		b.ledger.refunded += c.Refund
+		b.ledger.returned += c.Refund
 	}
 	if int64(now) >= b.deadline.Load() {
 		b.burn()
@@ -91,7 +120,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	if c.Want > 0 {
 		b.grant = r.Grant
 	}
-	b.low.Store(size(b.policy, &b.demand, c.trip, b.cost.Load(), b.grant).low)
+	b.low.Store(b.size(c.trip).low)
 	b.usedAt, b.usedSpent = now, b.spent()
 	for _, w := range b.resets[:c.resets] {
 		w.C <- Verdict{Outcome: Admitted, Left: b.remaining(b.live(now))}
@@ -105,18 +134,16 @@ func life(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) *
 // acceptDirect hands a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it,
 // so it never enters the pot.
 func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
-	for w := b.line.first; w != nil; {
-		next := w.next
-		switch {
-		case !w.asked:
-		case w.cost <= grant:
+	for w := range b.queue() {
+		if w.asked && w.cost <= grant {
 			grant -= w.cost
 			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(0)})
 		}
-		w = next
 	}
-	b.ledger.refund += grant
-	b.inLine.Store(b.line.n > 0)
+	if grant > 0 {
+		b.needStake()
+		b.ledger.refund += grant
+	}
 }
 
 // Late ends the call seq, which reached the node after its deadline: nothing was done, and the node's clock is known
@@ -124,23 +151,23 @@ func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
 func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if seq != b.call.Seq || seq == 0 {
+	late := b.errand != nil && b.late
+	c, ok := b.ended(seq)
+	if !ok {
 		return Effect{}
 	}
-	c := b.call
-	if b.late && c.Direct { // its time was too short, and nothing is wrong with the node
-		b.call, b.late = Call{}, false
-		b.askAt.Store(int64(now))
+	if late && c.Direct { // its time was too short, and nothing is wrong with the node
+		b.late = false
+		b.askFrom(now)
 		b.end(now, Verdict{Outcome: Failed})
 		return b.next(now)
 	}
-	if b.late {
-		return b.fail(now)
+	if late {
+		return b.fail(now, c)
 	}
 	b.late = true
-	b.lose()
+	b.lose(c)
 	b.home = c.home
-	b.call = Call{}
 	return b.send()
 }
 
@@ -149,47 +176,57 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if seq != b.call.Seq || seq == 0 {
+	c, ok := b.ended(seq)
+	if !ok {
 		return Effect{}
 	}
-	return b.fail(now)
+	return b.fail(now, c)
 }
 
-func (b *Bucket) fail(now time.Duration) Effect {
-	c := b.call
-	b.lose()
+func (b *Bucket) fail(now time.Duration, c Call) Effect {
+	b.lose(c)
 	b.forgive()
-	b.call, b.late = Call{}, false
-	b.failures++
-	longest := min(c.period<<min(b.failures, 20), maxBackoff)
-	b.backOff = now + b.policy.between(0.5, 1, max(longest, minIdle))
-	b.askAt.Store(int64(b.backOff))
+	b.late = false
+	b.failures = min(b.failures+1, 20)
+	longest := min(c.period<<b.failures, maxBackoff)
+	b.pause(now + b.policy.between(0.5, 1, max(longest, minIdle)))
 	v := Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}
 	b.end(now, v)
 	b.endResets(v)
 	return b.next(now)
 }
 
+// pause asks no more until a time.
+func (b *Bucket) pause(until time.Duration) {
+	b.needStake()
+	b.backOff = until
+	b.askAt.Store(int64(until))
+}
+
 func (b *Bucket) endResets(v Verdict) {
+	if b.errand == nil {
+		return
+	}
 	for _, w := range b.resets {
 		w.C <- v
 	}
 	b.resets = nil
+	b.settleDown()
 }
 
-// lose gives up the refund of the call under way: it counts at most once, so it is not sent again.
-func (b *Bucket) lose() {
-	if b.call.resets == 0 {
-		b.ledger.refund -= b.call.Refund
-		b.ledger.burnt += b.call.Refund
+// lose gives up the refund of a call: it counts at most once, so it is not sent again.
+func (b *Bucket) lose(c Call) {
+	if c.resets == 0 && c.Refund > 0 {
+		b.ledger.refund -= c.Refund
+		b.ledger.burnt += c.Refund
 	}
 }
 
 // forgive drops debt and refund of a retired bucket that could not be sent with its return: one try is what they are
 // worth, or an outage would keep every evicted key, and a poisoned key for ever.
 func (b *Bucket) forgive() {
-	if b.retired {
-		b.debt = debt{}
+	if b.retired && b.stake != nil {
+		b.debt, b.ledger.booked = debt{}, b.ledger.alone.Load()
 		b.ledger.burnt += b.ledger.refund
 		b.ledger.refund = 0
 	}

@@ -27,8 +27,16 @@ func newRig(t *testing.T, p Policy) *rig {
 	p.Budget, p.Timeout = 20*ms, 50*ms
 	p.Uniform = func() float64 { return 0.5 }
 	r := &rig{T: t, b: new(Bucket), p: &p, now: time.Second}
-	r.b.Init(r.p)
+	r.b.Init(r.p, "k")
 	return r
+}
+
+// staked is what b has at stake, which may be nothing.
+func staked(b *Bucket) *stake {
+	if b.stake == nil {
+		return new(stake)
+	}
+	return b.stake
 }
 
 func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }
@@ -81,7 +89,7 @@ func (r *rig) expect(w *Waiter, o Outcome) Verdict {
 
 func (r *rig) pot(want int64) {
 	r.Helper()
-	if got := r.b.pot.Load(); got != want {
+	if got := staked(r.b).pot.Load(); got != want {
 		r.Fatalf("the pot holds %d, want %d", got, want)
 	}
 }

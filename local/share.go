@@ -13,37 +13,41 @@ import (
 //
 // It lives under the bucket's mutex, and its clock never goes back: called with an earlier now, an x/time/rate limiter
 // rewinds and mints tokens (golang/go#65508, golang/go#71360).
+//
+// The zero value holds nothing.
 type share struct {
-	limiter *rate.Limiter
+	limiter rate.Limiter
 	last    time.Duration
-	fleet   int64
 }
 
-// base is what now is added to, because x/time/rate wants a time.Time: any fixed instant will do.
-var base = time.Unix(0, 0)
+// base is what now is added to, because x/time/rate wants a time.Time: any fixed instant will do. One that was read from
+// the clock has a monotonic part, and package time computes twice as fast with that.
+var base = time.Now()
 
-// tell sets the size of the fleet, ≥ 1. A new share is full: nothing of its fair part was used.
-func (s *share) tell(p *Policy, now time.Duration, fleet int64) {
-	fleet = max(fleet, 1)
-	if s.fleet == fleet {
-		return
+// tell says how many processes the limit is shared by, ≥ 1.
+func (b *Bucket) tell(now time.Duration, fleet int64) {
+	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
+		b.share.resize(b.policy, now, int64(n), b.fleet == 0)
+		b.fleet = n
 	}
-	perSecond := rate.Limit(float64(p.Tokens) / p.Per.Seconds() / float64(fleet))
+}
+
+// resize makes the share one part in fleet. A new share is full: nothing of its fair part was used.
+func (s *share) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
+	at := s.time(now)
 	// At least 1: a share of less than one token would never admit.
 	burst := int(min(max(p.Cap/fleet, 1), math.MaxInt))
-	if s.limiter == nil {
-		s.limiter = rate.NewLimiter(perSecond, burst)
-	} else {
-		at := s.time(now)
-		s.limiter.SetLimitAt(at, perSecond)
-		s.limiter.SetBurstAt(at, burst)
+	if fill { // a moment at an endless rate: a rate.Limiter begins empty
+		s.limiter.SetBurstAt(at.Add(-1), burst)
+		s.limiter.SetLimitAt(at.Add(-1), rate.Inf)
 	}
-	s.fleet = fleet
+	s.limiter.SetLimitAt(at, rate.Limit(float64(p.Tokens)/p.Per.Seconds()/float64(fleet)))
+	s.limiter.SetBurstAt(at, burst)
 }
 
 // debit charges n tokens that were admitted, as far as the share has whole tokens.
 func (s *share) debit(now time.Duration, n int64) {
-	if s.limiter == nil || n <= 0 {
+	if n <= 0 {
 		return
 	}
 	at := s.time(now)
@@ -52,43 +56,36 @@ func (s *share) debit(now time.Duration, n int64) {
 	}
 }
 
-// take takes n tokens if the share has them; else it reports when it may, or never when n exceeds the share's burst.
-func (s *share) take(now time.Duration, n int64) (ok bool, retry time.Duration) {
-	if n > int64(s.limiter.Burst()) {
-		return false, never
-	}
+// take takes n tokens if the share has them, and reports what is left; else retry tells when it may have them, or never
+// when n exceeds the share's burst.
+func (s *share) take(now time.Duration, n int64) (left int64, retry time.Duration) {
 	at := s.time(now)
-	if s.limiter.AllowN(at, int(n)) {
-		return true, 0
+	tokens := s.limiter.TokensAt(at)
+	// Not AllowN alone, which takes a wait of under 1 ns for none: at more than a token per ns there is always one.
+	if tokens >= float64(n) && s.limiter.AllowN(at, int(n)) {
+		return int64(tokens) - n, 0
 	}
-	missing := float64(n) - s.limiter.TokensAt(at)
-	wait := math.Ceil(missing / float64(s.limiter.Limit()) * float64(time.Second))
+	left = int64(max(tokens, 0))
+	if n > int64(s.limiter.Burst()) {
+		return left, never
+	}
+	wait := math.Ceil((float64(n) - tokens) / float64(s.limiter.Limit()) * float64(time.Second))
 	if wait >= never { // 292 years are beyond a time.Duration
-		return false, never
+		return left, never
 	}
-	return false, max(time.Duration(wait), time.Microsecond)
+	return left, max(time.Duration(wait), time.Microsecond)
 }
 
 // missing reports the tokens that refill has not brought back yet, rounded up: what is certainly still owed of what was
 // admitted alone.
 func (s *share) missing(now time.Duration) int64 {
-	if s.limiter == nil {
-		return 0
-	}
 	return max(int64(math.Ceil(float64(s.limiter.Burst())-s.tokens(now))), 0)
 }
 
 // tokens reports what the share would admit now.
 func (s *share) tokens(now time.Duration) float64 {
-	if s.limiter == nil {
-		return 0
-	}
 	return s.limiter.TokensAt(s.time(now))
 }
-
-// left reports the whole tokens that the share would admit now. At more than a token per ns a share may be below zero:
-// x/time/rate takes a wait of under 1 ns for none.
-func (s *share) left(now time.Duration) int64 { return int64(max(s.tokens(now), 0)) }
 
 func (s *share) time(now time.Duration) time.Time {
 	s.last = max(s.last, now)

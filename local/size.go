@@ -31,6 +31,15 @@ func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	return sizing{period: t, need: d.over(t), low: low}
 }
 
+// size works out the bucket's sizing now.
+func (b *Bucket) size(trip time.Duration) sizing {
+	cost, grant := int64(0), int64(0)
+	if b.stake != nil {
+		cost, grant = b.cost.Load(), b.grant
+	}
+	return size(b.policy, &b.demand, trip, cost, grant)
+}
+
 // pays reports whether leasing is worth its calls: it begins when a period needs two tokens, and ends when it needs less
 // than one. Sooner, a small burst lies in processes that do not need it: at 0.9 of 40/s over 10 processes 7 of 100 requests
 // are refused that an ideal bucket admits if leasing begins at one, instead of 1 (make sizing).

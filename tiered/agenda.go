@@ -18,22 +18,16 @@ type agenda struct {
 
 func newAgenda(g *Group) *agenda { return &agenda{group: g, wake: make(chan struct{}, 1)} }
 
-// plan sees to it that b is checked at a time, or earlier. A bucket is in the agenda at most once; an earlier check
-// plans the next one itself.
+// plan sees to it that b is checked at a time, or earlier. An earlier check plans the next one itself.
 func (a *agenda) plan(b *bucket, at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case b.checkAt == 0:
-		b.checkAt = at
-		heap.Push(&a.due, b)
-	case at < b.checkAt:
-		b.checkAt = at
-		heap.Fix(&a.due, b.place)
-	default:
+	if b.checkAt != 0 && b.checkAt <= at {
 		return
 	}
-	if a.due[0] == b {
+	b.checkAt = at // an entry for a later time is void now
+	heap.Push(&a.due, appointment{at, b})
+	if a.due[0].bucket == b {
 		select {
 		case a.wake <- struct{}{}:
 		default:
@@ -66,10 +60,11 @@ func (a *agenda) take(now time.Duration) []*bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*bucket
-	for len(a.due) > 0 && a.due[0].checkAt <= now {
-		b := heap.Pop(&a.due).(*bucket)
-		b.checkAt = 0
-		due = append(due, b)
+	for len(a.due) > 0 && a.due[0].at <= now {
+		if p := heap.Pop(&a.due).(appointment); p.bucket.checkAt == p.at {
+			p.bucket.checkAt = 0
+			due = append(due, p.bucket)
+		}
 	}
 	return due
 }
@@ -81,30 +76,28 @@ func (a *agenda) pause() time.Duration {
 	if len(a.due) == 0 {
 		return time.Hour
 	}
-	return max(a.due[0].checkAt-a.group.now(), 0)
+	return max(a.due[0].at-a.group.now(), 0)
+}
+
+// appointment is an entry of the agenda: void if the bucket is planned for another time.
+type appointment struct {
+	at     time.Duration
+	bucket *bucket
 }
 
 // dueHeap is a min-heap by time, for container/heap.
-type dueHeap []*bucket
+type dueHeap []appointment
 
 func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].checkAt < h[j].checkAt }
-func (h dueHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-func (h *dueHeap) Push(x any) {
-	b := x.(*bucket)
-	b.place = len(*h)
-	*h = append(*h, b)
-}
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(appointment)) }
 
 func (h *dueHeap) Pop() any {
 	old := *h
 	last := len(old) - 1
-	b := old[last]
-	old[last] = nil
+	p := old[last]
+	old[last] = appointment{}
 	*h = old[:last]
-	return b
+	return p
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// send empties the queue, batch by batch. It ends when nothing is due, or when a batch took so long that it was given up:
-// then another sender has its place.
+// send empties the queue, batch by batch, and rests when nothing is due. It ends with the Group, or when a batch took so long
+// that it was given up: then another sender has its place.
 func (n *node) send() {
 	for {
 		b := batch{node: n}
@@ -24,11 +24,9 @@ func (n *node) send() {
 			// when nothing else can run it is back at once.
 			runtime.Gosched()
 		case idle:
-			n.mu.Lock()
-			n.sending--
-			n.start() // for what came in since
-			n.mu.Unlock()
-			return
+			if !n.rest() {
+				return
+			}
 		case givenUp:
 			return
 		}

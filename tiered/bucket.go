@@ -11,24 +11,27 @@ import (
 // bucket is a local.Bucket with what the Group needs to send its calls.
 type bucket struct {
 	local.Bucket
-	limiter *Limiter
-	key     string               // as local.ID has it
 	node    atomic.Pointer[node] // that it was last sent to
-	checkAt time.Duration        // in the agenda for then; 0 for not. Guarded by the agenda's mutex, as place is
-	place   int                  // in the agenda's heap
+	checkAt time.Duration        // in the agenda for then; 0 for not. Guarded by the agenda's mutex
 }
 
-func (b *bucket) id() local.ID { return local.ID{Policy: b.limiter.number, Key: b.key} }
+// limiter is whose bucket it is.
+func (b *bucket) limiter() *Limiter { return b.Policy().Owner.(*Limiter) }
+
+// key is the user's, or its digest.
+func (b *bucket) key() string { return b.ID().Key }
 
 // name is what the store calls the bucket. Computed per call, not kept: a name costs as much memory as a key.
 func (b *bucket) name() string {
-	return b.limiter.group.store.Key(b.limiter.policy.Name, b.key)
+	l := b.limiter()
+	return l.group.store.Key(l.policy.Name, b.key())
 }
 
 // apply carries out what a step of the bucket asks for.
 func (b *bucket) apply(now time.Duration, e local.Effect) {
-	g := b.limiter.group
+	g := b.limiter().group
 	if e.Send {
+		g.cache.Touch(b)
 		n := g.node(g.store.Node(b.name()))
 		if b.node.Load() != n {
 			b.node.Store(n)
@@ -39,13 +42,14 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 		g.agenda.plan(b, e.Check)
 	}
 	if e.Done {
-		g.cache.Forget(now, b.id(), b)
+		g.cache.Forget(now, b)
 	}
 }
 
 // begin implements job.
 func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
-	g := b.limiter.group
+	l := b.limiter()
+	g := l.group
 	seq := g.seq.Add(1)
 	server, known := n.clock.at(now)
 	c, effect := b.Begin(now, local.Conditions{
@@ -55,7 +59,7 @@ func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
 		b.apply(now, effect)
 		return remote.Call{}, false
 	}
-	call := b.limiter.call(b.name())
+	call := l.call(b.name())
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {
@@ -71,15 +75,15 @@ func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
 // end implements job.
 func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Duration, r remote.Result) {
 	var e local.Effect
-	seq := call.Seq
+	l, seq := b.limiter(), call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
-		b.limiter.refused(r.Err)
-		b.limiter.group.trace.failure(ErrorEvent{Node: string(n.id), Policy: b.limiter.policy.Name, Key: b.key, Err: r.Err})
+		l.refused(r.Err)
+		l.group.trace.failure(ErrorEvent{Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: r.Err})
 		e = b.Fail(now, seq)
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
-		b.limiter.group.trace.lease(LeaseEvent{
-			Node: string(n.id), Policy: b.limiter.policy.Name, Key: b.key,
+		l.group.trace.lease(LeaseEvent{
+			Node: string(n.id), Policy: l.policy.Name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
 		})

@@ -27,8 +27,8 @@ type Group struct {
 	awake   sync.Mutex   // one awakening at a time
 
 	patients sync.Pool // of *patient
-	cache    *local.Cache[*bucket]
-	after    *local.Cache[*bucket] // of decisions after Close
+	cache    *local.Cache[bucket, *bucket]
+	after    *local.Cache[bucket, *bucket] // of decisions after Close
 	agenda   *agenda
 	limiters limiters
 	turns    turns
@@ -44,8 +44,9 @@ type Group struct {
 	closed atomic.Bool // decisions follow the fail modes, leases go back
 	ended  atomic.Bool // nothing is sent any more
 	stop   context.CancelFunc
-	tasks  sync.WaitGroup // every goroutine
-	empty  chan struct{}  // capacity 1: a bucket was forgotten
+	done   <-chan struct{} // closed by stop
+	tasks  sync.WaitGroup  // every goroutine
+	empty  chan struct{}   // capacity 1: a bucket was forgotten
 }
 
 // NewGroup returns a Group over a store. It does not wait for Redis, which may be down. A nil o means the defaults.
@@ -66,16 +67,16 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.trace = newTracer(filled.Trace)
 	g.limiters.byName = make(map[string]*Limiter)
 	g.agenda = newAgenda(g)
-	g.cache = local.NewCache(filled.MaxKeys, local.Owner[*bucket]{
+	g.cache = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
 		Fresh: g.fresh,
 		Evict: func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
 		Gone:  g.gone,
 	})
-	g.after = local.NewCache(filled.MaxKeys, local.Owner[*bucket]{
+	g.after = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
 		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {},
 	})
 	ctx, stop := context.WithCancel(context.Background())
-	g.stop = stop
+	g.stop, g.done = stop, ctx.Done()
 	if id := s.Node(s.Key("", "")); id != "" {
 		g.node(id) // there is one node: learn its clock before the first request
 	}
@@ -125,14 +126,14 @@ func (g *Group) now() time.Duration { return time.Since(g.base) }
 
 // fresh makes a bucket for the cache.
 func (g *Group) fresh(id local.ID) *bucket {
-	b := &bucket{limiter: g.limiter(id.Policy), key: id.Key}
-	b.Init(&b.limiter.terms)
+	b := new(bucket)
+	b.Init(&g.limiter(id.Policy).terms, id.Key)
 	return b
 }
 
 // gone keeps the figures of a bucket that was forgotten.
 func (g *Group) gone(b *bucket) {
-	b.limiter.keep(b.Stats())
+	b.limiter().keep(b.Stats())
 	select {
 	case g.empty <- struct{}{}:
 	default:
@@ -152,9 +153,9 @@ func (g *Group) node(id remote.Node) *node {
 	if n = g.nodes[id]; n != nil {
 		return n
 	}
-	n = &node{group: g, id: id}
+	n = &node{group: g, id: id, work: make(chan struct{})}
 	n.fleet.least = int64(g.options.Processes)
-	n.guard = failover.New(failover.Options{Timeout: g.options.Timeout, Uniform: g.options.uniform, OnChange: n.changed})
+	n.guard = failover.New(failover.Options{Timeout: g.options.Timeout, Uniform: g.options.uniform, Base: g.base, OnChange: n.changed})
 	g.nodes[id] = n
 	select {
 	case g.newNode <- struct{}{}:

@@ -2,9 +2,12 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -97,5 +100,45 @@ func BenchmarkRefused(b *testing.B) {
 		if l.Allow(ctx, "k").Allowed {
 			b.Fatal("admitted")
 		}
+	}
+}
+
+func BenchmarkBare(b *testing.B) {
+	l := rate.NewLimiter(1e9, 1<<30)
+	for b.Loop() {
+		l.Allow()
+	}
+}
+
+func BenchmarkBareParallel(b *testing.B) {
+	l := rate.NewLimiter(1e9, 1<<30)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			l.Allow()
+		}
+	})
+}
+
+func BenchmarkAlone(b *testing.B) {
+	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+		b.Run(mode.String(), func(b *testing.B) {
+			ctx := context.Background()
+			store := remote.NewMemory()
+			l, err := New(store, Policy{Name: "api", Limit: PerSecond(1 << 36), FailMode: mode}, &Options{Processes: 1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = l.Close(ctx) })
+			store.Fail(errors.New("down"))
+			for l.Allow(ctx, "k").Tier != Failover || l.group.Stats().Nodes["memory"].Breaker != "open" {
+				time.Sleep(10 * ms)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := l.Allow(ctx, "k"); d.Tier != Failover {
+					b.Fatalf("%+v", d)
+				}
+			}
+		})
 	}
 }

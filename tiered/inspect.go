@@ -59,16 +59,16 @@ var (
 
 // Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
 // fails, the answer is what this process knows.
-func (l *Limiter) Peek(ctx context.Context, key string) Decision {
+func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	if r := l.valid(key, 1); r != Granted {
-		return l.decide(key, Decision{Reason: r})
+		return l.refusal(key, r)
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	g := l.group
 	id := l.id(key)
-	d := Decision{Tier: Remote}
+	tier := Remote
 	var held, level int64
 	if r, err := l.look(ctx, id); err == nil {
 		level = r.Level
@@ -76,20 +76,19 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision {
 			held, _ = b.Look(g.now())
 		}
 	} else if ctx.Err() != nil {
-		return l.decide(key, Decision{Reason: Canceled})
+		return l.refusal(key, Canceled)
 	} else if b, ok := g.cache.Find(id); ok {
-		d.Tier = Local
+		tier = Local
 		held, level = b.Look(g.now())
 	} else {
-		return l.decide(key, Decision{Reason: Unavailable})
+		return l.refusal(key, Unavailable)
 	}
-	left := held + max(level, 0)
-	d.Allowed, d.Reason, d.Remaining = true, Granted, min(left, l.burst)
-	if left < 1 {
-		d.Allowed, d.Reason = false, Limited
-		d.RetryAfter = max(resetAfter(1-level, l.nanos), time.Microsecond)
+	if left := min(held+max(level, 0), l.burst); left > 0 {
+		l.decide(&d, key, Granted, tier, left, 0)
+	} else {
+		l.decide(&d, key, Limited, tier, 0, max(resetAfter(1-level, l.nanos), time.Microsecond))
 	}
-	return l.decide(key, d)
+	return d
 }
 
 // Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be denied
@@ -97,7 +96,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision {
 // known whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
-		return l.decide(key, Decision{Reason: r}).Err()
+		return l.refusal(key, r).Err()
 	}
 	if ctx == nil {
 		ctx = context.Background()

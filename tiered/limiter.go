@@ -34,7 +34,7 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 	if period == 0 {
 		period = DefaultPeriod
 	}
-	return &Limiter{
+	l := &Limiter{
 		group: g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
 		terms: local.Policy{
 			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
@@ -42,6 +42,8 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 			FailMode: local.FailMode(p.FailMode), Budget: g.options.Budget, Timeout: g.options.Timeout, Uniform: g.options.uniform,
 		},
 	}
+	l.terms.Number, l.terms.Owner = number, l
+	return l
 }
 
 // New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.Limiter].
@@ -94,7 +96,10 @@ func (l *Limiter) id(key string) local.ID {
 }
 
 // Allow is AllowN for one token.
-func (l *Limiter) Allow(ctx context.Context, key string) Decision { return l.AllowN(ctx, key, 1) }
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
+	l.take(ctx, key, 1, nil, &d)
+	return d
+}
 
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
 //
@@ -103,26 +108,31 @@ func (l *Limiter) Allow(ctx context.Context, key string) Decision { return l.All
 // the policy's FailMode decides. There is no error to handle: what went wrong is the Decision's Reason.
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) Decision {
-	return l.take(ctx, key, n, nil)
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
+	l.take(ctx, key, n, nil, &d)
+	return d
 }
 
-// take is AllowN; t, if not nil, learns how to give the tokens back.
-func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking) Decision {
+// take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies of it
+// were a quarter of what a decision cost.
+func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	if r := l.valid(key, n); r != Granted {
-		return l.decide(key, Decision{Reason: r})
+		l.decide(d, key, r, None, 0, 0)
+		return
 	}
 	g := l.group
 	now := g.now()
 	b := g.find(now, l.id(key))
 	t.from(b, local.FromLease)
-	if left, ok, renew := b.Take(now, n); ok {
-		if renew {
-			b.apply(now, b.Renew(now))
-		}
-		return l.decide(key, Decision{Allowed: true, Reason: Granted, Tier: Local, Remaining: left})
+	left, ok, renew := b.Take(now, n)
+	if !ok {
+		l.ask(ctx, now, b, key, n, t, d)
+		return
 	}
-	return l.ask(ctx, now, b, key, n, t)
+	if renew {
+		b.apply(now, b.Renew(now))
+	}
+	l.decide(d, key, Granted, Local, left, 0)
 }
 
 func (l *Limiter) valid(key string, n int64) Reason {
@@ -137,34 +147,53 @@ func (l *Limiter) valid(key string, n int64) Reason {
 	return Granted
 }
 
-// decide fills in what every Decision has.
-func (l *Limiter) decide(key string, d Decision) Decision {
-	d.Policy, d.Key, d.Limit = l.policy.Name, key, l.burst
-	switch d.Reason {
-	case Granted, Limited, Shared, Open, ShareSpent: // else Remaining is not known
-		d.ResetAfter = resetAfter(l.burst-d.Remaining, l.nanos)
+// decide writes a Decision. left counts for the reasons that know what is left.
+func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int64, retry time.Duration) {
+	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
+	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.policy.Name, key, l.burst, left, retry
+	if Granted <= r && r <= ShareSpent {
+		d.ResetAfter = resetAfter(l.burst-left, l.nanos)
 	}
-	l.group.trace.decision(d)
+	if l.group.trace.hooks.Decision != nil {
+		l.group.trace.decision(*d)
+	}
+}
+
+// refusal is the Decision on a request that is not valid.
+func (l *Limiter) refusal(key string, r Reason) (d Decision) {
+	l.decide(&d, key, r, None, 0, 0)
 	return d
 }
 
-// ask is take when the bucket does not hold n tokens.
-func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking) Decision {
+// ask is take when the pot does not hold n tokens.
+func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
 	g := l.group
 	if g.closed.Load() {
-		return l.alone(now, b, key, n, t)
+		l.alone(now, b, key, n, t, d)
+		return
 	}
+	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
+	if node := b.node.Load(); node != nil && node.guard.State() != failover.Closed {
+		if node.guard.ReadyAt(now) {
+			b.apply(now, b.Probe())
+		}
+		l.alone(now, b, key, n, t, d)
+		return
+	}
+	if v, ok := b.Refuse(now, n); ok {
+		l.decide(d, key, Limited, Local, v.Left, v.Retry)
+		return
+	}
+	l.wait(ctx, now, b, key, n, t, d)
+}
+
+// wait is ask when only Redis can tell.
+func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
+	g := l.group
 	until := now + g.options.Budget
 	p := g.patients.Get().(*patient)
 	defer g.patients.Put(p)
 	for {
-		// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
-		if node := b.node.Load(); node != nil && node.guard.State() != failover.Closed {
-			if node.guard.Ready() {
-				b.apply(now, b.Probe())
-			}
-			return l.alone(now, b, key, n, t)
-		}
 		v, effect := b.Ask(now, n, until, p.Waiter)
 		b.apply(now, effect)
 		tier := Local
@@ -176,53 +205,57 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 			now = g.now()
 			switch reason {
 			case Canceled:
-				return l.decide(key, Decision{Reason: Canceled})
+				l.decide(d, key, Canceled, None, 0, 0)
+				return
 			case Unavailable:
-				return l.alone(now, b, key, n, t)
+				l.alone(now, b, key, n, t, d)
+				return
 			}
 		}
 		switch v.Outcome {
 		case local.Admitted:
-			return l.decide(key, Decision{Allowed: true, Reason: Granted, Tier: tier, Remaining: v.Left})
+			l.decide(d, key, Granted, tier, v.Left, 0)
+			return
 		case local.Refused:
-			return l.decide(key, Decision{Reason: Limited, Tier: tier, Remaining: v.Left, RetryAfter: v.Retry})
+			l.decide(d, key, Limited, tier, v.Left, v.Retry)
+			return
 		case local.Failed:
-			return l.alone(now, b, key, n, t)
+			l.alone(now, b, key, n, t, d)
+			return
 		case local.Gone: // evicted and forgotten since we looked it up
-			b = g.find(now, b.id())
+			b = g.find(now, b.ID())
 			t.from(b, local.FromLease)
 		}
 	}
 }
 
 // alone decides by the fail mode.
-func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *taking) Decision {
+func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
 	g := l.group
 	for {
 		t.from(b, local.FromShare)
 		v := b.Alone(now, n, g.fleetOf(b))
-		d := Decision{Tier: Failover, Remaining: v.Left}
 		switch v.Outcome {
 		case local.Admitted: // of the lease
 			t.from(b, local.FromRedis)
-			d.Allowed, d.Reason, d.Tier = true, Granted, Local
+			l.decide(d, key, Granted, Local, v.Left, 0)
 		case local.Shared:
-			d.Allowed, d.Reason = true, Shared
 			g.sharedAlone()
+			l.decide(d, key, Shared, Failover, v.Left, 0)
 		case local.Opened:
-			d.Allowed, d.Reason = true, Open
+			l.decide(d, key, Open, Failover, v.Left, 0)
 		case local.ShareSpent:
-			d.Reason = ShareSpent
-			if v.Retry < math.MaxInt64 { // else never, while this process is alone
-				d.RetryAfter = v.Retry
+			if v.Retry == math.MaxInt64 { // never, while this process is alone
+				v.Retry = 0
 			}
+			l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
 		case local.Gone:
-			b = g.find(now, b.id())
+			b = g.find(now, b.ID())
 			continue
 		default:
-			d.Reason = Unavailable
+			l.decide(d, key, Unavailable, Failover, v.Left, 0)
 		}
-		return l.decide(key, d)
+		return
 	}
 }
 

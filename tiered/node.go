@@ -48,6 +48,8 @@ type node struct {
 	queue    []job
 	head     int           // of queue: what lies before it was taken
 	sending  int           // senders at work, but for those whose batch was given up
+	resting  int           // senders that wait for work
+	work     chan struct{} // to one of them
 	inFlight int           // calls sent and not returned, given up or not
 	closedAt time.Duration // when the breaker closed again
 
@@ -73,11 +75,42 @@ func (n *node) stop() {
 	n.queue, n.head = nil, 0
 }
 
-// start starts a sender if there is something to send and room to send it.
+// start puts a sender to work if there is something to send and room to send it: one that rests, or a new one.
 func (n *node) start() {
 	if n.head < len(n.queue) && n.sending < senders && n.room() > 0 {
 		n.sending++
-		n.group.tasks.Go(n.send)
+		select {
+		case n.work <- struct{}{}:
+		default:
+			n.group.tasks.Go(n.send)
+		}
+	}
+}
+
+// rest waits for work, and reports whether there is any: a goroutine that has grown its stack once is cheaper than a new
+// one for each call of a key that is asked for now and then. There are no more of them than can be at work.
+func (n *node) rest() bool {
+	n.mu.Lock()
+	n.sending--
+	n.start() // for what came in since
+	crowded := n.resting == senders
+	if !crowded {
+		n.resting++
+	}
+	n.mu.Unlock()
+	if crowded {
+		return false
+	}
+	defer func() {
+		n.mu.Lock()
+		n.resting--
+		n.mu.Unlock()
+	}()
+	select {
+	case <-n.work:
+		return true
+	case <-n.group.done:
+		return false
 	}
 }
 

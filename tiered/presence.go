@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -26,6 +27,7 @@ const (
 type fleet struct {
 	mu      sync.Mutex
 	least   int64
+	most    atomic.Int64  // of seen, for those who do not lock
 	seen    []census      // oldest first, falling: an entry goes when a later one is at least as large
 	learned time.Duration // the last answered refresh
 }
@@ -54,18 +56,11 @@ func (f *fleet) learn(now time.Duration, processes int64) {
 	for now-f.seen[0].at > fleetMemory {
 		f.seen = f.seen[1:]
 	}
+	f.most.Store(f.seen[0].processes)
 }
 
 // size reports the number, ≥ 1.
-func (f *fleet) size() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := max(f.least, 1)
-	if len(f.seen) > 0 {
-		n = max(n, f.seen[0].processes)
-	}
-	return n
-}
+func (f *fleet) size() int64 { return max(f.most.Load(), f.least, 1) }
 
 // attend says every period, to every node in use, that this process is here.
 func (g *Group) attend(ctx context.Context) {

@@ -38,8 +38,9 @@ func (t *taking) from(b *bucket, s local.Source) {
 // not used, or correct the cost with Settle when it is known.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) Reservation {
 	t := new(taking)
-	d := l.take(ctx, key, n, t)
-	return Reservation{Decision: d, limiter: l, cost: n, taking: t}
+	r := Reservation{limiter: l, cost: n, taking: t}
+	l.take(ctx, key, n, t, &r.Decision)
+	return r
 }
 
 // Cancel gives all tokens back: to the lease if nothing was sent to Redis since, else to Redis, within 50 ms. It neither
@@ -63,7 +64,7 @@ func (r Reservation) Settle(actual int64) {
 		b := t.bucket
 		e, ok := b.Owe(now, -excess)
 		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
-			b = g.find(now, b.id())
+			b = g.find(now, b.ID())
 		}
 		b.apply(now, e)
 	}

@@ -63,7 +63,7 @@ func (g *Group) Stats() Stats {
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
-		if n := b.limiter.number; n < len(sums) {
+		if n := b.ID().Policy; n < len(sums) {
 			sums[n].Add(b.Stats())
 		}
 	}

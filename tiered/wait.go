@@ -33,7 +33,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		ctx = context.Background()
 	}
 	if r := l.valid(key, n); r != Granted {
-		return l.decide(key, Decision{Reason: r}).Err()
+		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)
 	if err := l.group.turns.enter(ctx, id); err != nil {

@@ -79,10 +79,25 @@ func (p *process) clone() bool {
 	q.twin, q.seq, q.known, q.guess, q.asleep, q.trip = true, p.seq, p.known, p.guess, p.asleep, p.trip
 	for _, b := range p.buckets {
 		c := q.current()
-		reflect.ValueOf(&c.Bucket).Elem().Set(reflect.ValueOf(&b.Bucket).Elem())
+		copyState(&c.Bucket, &b.Bucket)
 		c.checkAt, c.granted, c.spent, c.owes = b.checkAt, b.granted, b.spent, b.owes
 	}
 	return true
+}
+
+// copyState makes to a copy of a bucket at rest, what its fields point to included: but for its policy and its denial, which
+// never change.
+func copyState(to, from *local.Bucket) {
+	target := reflect.ValueOf(to).Elem()
+	target.Set(reflect.ValueOf(from).Elem())
+	stake := target.FieldByName("stake")
+	if stake.IsNil() {
+		return
+	}
+	stake = reflect.NewAt(stake.Type(), stake.Addr().UnsafePointer()).Elem() // which may be set, unlike the field
+	own := reflect.New(stake.Type().Elem())
+	own.Elem().Set(stake.Elem())
+	stake.Set(own)
 }
 
 // awake is what a process does when it finds that its clock stood still: it takes a new lease id, for the old one may be in

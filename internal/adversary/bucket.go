@@ -12,7 +12,6 @@ import (
 type bucket struct {
 	local.Bucket
 	process *process
-	id      local.ID
 	closed  bool // and forgotten by the cache
 
 	queued    bool
@@ -65,7 +64,7 @@ func (b *bucket) apply(e local.Effect) {
 		b.checkAt = e.Check
 	}
 	if e.Done {
-		p.cache.Forget(p.now(), b.id, b)
+		p.cache.Forget(p.now(), b)
 	}
 }
 

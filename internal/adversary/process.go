@@ -14,7 +14,7 @@ type process struct {
 	number int    // its place in the fleet
 	id     string // its lease id: a new one at each start
 	policy *local.Policy
-	cache  *local.Cache[*bucket]
+	cache  *local.Cache[bucket, *bucket]
 
 	seq       int64         // of all its calls
 	known     bool          // the server's clock
@@ -44,7 +44,7 @@ var (
 func (w *World) start(number int) *process {
 	w.born++
 	p := &process{world: w, number: number, id: strconv.Itoa(w.born), known: true, trip: trip, policy: w.policies[number]}
-	p.cache = local.NewCache(1, local.Owner[*bucket]{
+	p.cache = local.NewCache(1, local.Owner[bucket, *bucket]{
 		Fresh: p.fresh,
 		Evict: func(b *bucket, e local.Effect) { b.apply(e) },
 		Gone:  p.gone,
@@ -53,8 +53,8 @@ func (w *World) start(number int) *process {
 }
 
 func (p *process) fresh(of local.ID) *bucket {
-	b := &bucket{process: p, id: of}
-	b.Init(p.policy)
+	b := &bucket{process: p}
+	b.Init(p.policy, of.Key)
 	if of == id {
 		p.buckets = append(p.buckets, b)
 	}
@@ -195,7 +195,7 @@ func (p *process) evict(burn bool) bool {
 		b.Bucket.Burn(now)
 		b.failed()
 		b.queued, b.checkAt = false, 0
-		p.cache.Forget(now, id, b)
+		p.cache.Forget(now, b)
 		b.collect(nil)
 	}
 	return true

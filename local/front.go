@@ -1,0 +1,71 @@
+package local
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// ways is how many places a name may have. With one place for each key, 9 of 10 keys have theirs; with two ways it would
+// be 8.
+const ways = 4
+
+// front is a table before the shards of a cache: whoever finds a bucket here takes no lock, and writes to nothing that
+// other cores read. What has no place is found the slower way.
+//
+// A bucket is put in and taken out under its shard's lock: in while it is in use, out when it is retired. So what is found
+// here was in use a moment ago, like what was just found under the lock.
+type front[T any] struct {
+	table atomic.Pointer[[]places[T]] // a power of two of them
+}
+
+// places are those of some names. The tag, a part of the hash, spares a look at buckets of other names; it is only a hint,
+// for it changes a moment after the bucket. 12 bytes for each.
+type places[T any] struct {
+	tags    [ways]atomic.Uint32
+	buckets [ways]atomic.Pointer[T]
+}
+
+// tag is the part of a hash that does not choose the places.
+func tag(hash uint64) uint32 { return uint32(hash >> 32) }
+
+// places returns those of a name.
+func (f *front[T]) places(hash uint64) *places[T] {
+	t := *f.table.Load()
+	return &t[hash&uint64(len(t)-1)]
+}
+
+// put makes room for b in one of its places: a free one, or any.
+func (f *front[T]) put(hash uint64, b *T) {
+	p := f.places(hash)
+	to := int(hash >> 30 % ways) // bits that choose neither the places nor the shard
+	for i := range p.buckets {
+		switch p.buckets[i].Load() {
+		case b:
+			p.tags[i].Store(tag(hash))
+			return
+		case nil:
+			to = i
+		}
+	}
+	p.buckets[to].Store(b)
+	p.tags[to].Store(tag(hash))
+}
+
+// drop takes b out.
+func (f *front[T]) drop(hash uint64, b *T) {
+	p := f.places(hash)
+	for i := range p.buckets {
+		p.buckets[i].CompareAndSwap(b, nil)
+	}
+}
+
+// grow sees to it that there is a place for each of so many names. A new table begins empty: each name comes back when it
+// is asked for. What is put into the old one meanwhile is forgotten with it.
+func (f *front[T]) grow(names int) {
+	old := f.table.Load()
+	if old != nil && ways*len(*old) >= names {
+		return
+	}
+	t := make([]places[T], 1<<bits.Len(uint(names-1)/ways))
+	f.table.CompareAndSwap(old, &t)
+}

@@ -1,0 +1,181 @@
+package local
+
+import (
+	"hash/maphash"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// strays checks that whatever the front table holds is in use under its own name, and in one of that name's places. It
+// wants a cache that nobody uses meanwhile.
+func strays(t rapid.TB, c *cacheRig) {
+	table := *c.front.table.Load()
+	for i := range ways * len(table) {
+		b := table[i/ways].buckets[i%ways].Load()
+		if b == nil {
+			continue
+		}
+		h := c.hash(b.id)
+		if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
+			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.id, b.closed)
+		}
+		if c.front.places(h) != &table[i/ways] {
+			t.Fatalf("%v is where nobody looks for it", b.id)
+		}
+	}
+}
+
+// Whatever is asked for, evicted and forgotten: what is found without a lock is in use, and is what was asked for.
+func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCacheRig(rapid.IntRange(1, 9).Draw(t, "keys"), cachePolicy)
+		seq := int64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			id := ID{rapid.IntRange(0, 1).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
+			switch rapid.SampledFrom([]string{"get", "get", "get", "lend", "touch", "settle", "empty"}).Draw(t, "step") {
+			case "get":
+				known, there := c.Find(id)
+				if b := c.Get(0, id); b.id != id || there && b != known || b.closed || b.retired {
+					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.id, b == known, b.closed, b.retired)
+				}
+			case "lend":
+				seq++
+				lend(&c.Get(0, id).Bucket, seq)
+			case "touch":
+				if b, ok := c.Find(id); ok {
+					c.Touch(b)
+				}
+			case "settle": // the return of one on its way out, so that it is forgotten
+				if b, ok := c.Find(id); ok && b.queued {
+					seq++
+					call, _ := b.Begin(0, Conditions{Seq: seq, Clock: true, Trip: ms, Fleet: 1})
+					b.Accept(0, call.Seq, Reply{TTLLeft: time.Second})
+					c.Forget(0, b)
+				}
+			case "empty":
+				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
+					c.Empty(0)
+				}
+			}
+			strays(t, c)
+		}
+	})
+}
+
+// The same while goroutines race: a bucket that one of them finds may be evicted by another before it is put in.
+func TestFrontTableUnderRaces(t *testing.T) {
+	schedules := 300
+	if testing.Short() {
+		schedules = 100
+	}
+	for i := range schedules {
+		c := newCacheRig(2, cachePolicy)
+		var all sync.WaitGroup
+		for j := range 4 {
+			pause := yields(uint64(i), uint64(j))
+			all.Go(func() {
+				for k := range 30 {
+					id := ID{0, strconv.Itoa((j + k*k) % 5)}
+					if b := c.Get(0, id); b.id != id {
+						t.Errorf("asked for %v, got %v", id, b.id)
+					}
+					pause()
+				}
+			})
+		}
+		all.Wait()
+		strays(t, c)
+	}
+}
+
+// Most often a bucket is found where it was put: else the table would be of no use.
+func TestFrontTableFindsMost(t *testing.T) {
+	const keys = 1000
+	c := newCacheRig(keys, cachePolicy)
+	for range 3 {
+		for i := range keys * 9 / 10 { // so that hardly a shard evicts
+			c.Get(0, ID{0, strconv.Itoa(i)})
+		}
+	}
+	found := 0
+	for i := range keys * 9 / 10 {
+		h := c.hash(ID{0, strconv.Itoa(i)})
+		p := c.front.places(h)
+		for j := range ways {
+			if p.tags[j].Load() == tag(h) && p.buckets[j].Load() != nil {
+				found++
+			}
+		}
+	}
+	t.Logf("%d found", found)
+	if found < keys*8/10*9/10 {
+		t.Errorf("%d of %d are found without a lock", found, keys*9/10)
+	}
+}
+
+// namesOfOneHash returns two names that a cache cannot tell apart by their hash: chance gives them to nobody.
+func namesOfOneHash(c *cacheRig) (a, b ID) {
+	const golden = uint64(0x9e3779b97f4a7c15) // as in Cache.hash
+	inverse := golden                         // modulo 2⁶⁴, by Newton's method: each step doubles the bits that are right
+	for range 6 {
+		inverse *= 2 - golden*inverse
+	}
+	differ := maphash.String(c.seed, "a") ^ maphash.String(c.seed, "b")
+	return ID{0, "a"}, ID{int(differ * inverse), "b"}
+}
+
+// Two names of one hash take turns, each with a bucket of its own: who comes evicts the other, whose lease goes back.
+func TestTwoNamesOfOneHash(t *testing.T) {
+	c := newCacheRig(10, cachePolicy)
+	x, y := namesOfOneHash(c)
+	if c.hash(x) != c.hash(y) {
+		t.Fatalf("%v and %v have different hashes: this shows nothing", x, y)
+	}
+	a := c.Get(0, x)
+	lend(&a.Bucket, 1)
+	if _, ok := c.Find(y); ok {
+		t.Fatal("one name found the other's bucket")
+	}
+	b := c.Get(0, y)
+	if a == b || a.id != x || b.id != y {
+		t.Fatalf("%v and %v for %v and %v", a.id, b.id, x, y)
+	}
+	strays(t, c)
+	if !a.retired || !c.evicted[a].Send {
+		t.Fatalf("retired: %v, %+v, want the lease to be given back", a.retired, c.evicted[a])
+	}
+	if got, ok := c.Find(x); !ok || got != a {
+		t.Fatal("not found on its way out")
+	}
+	if c.Get(0, x) != a || a.retired {
+		t.Fatal("back, and another bucket or a retired one")
+	}
+	if keys, leaving, evictions := c.Counts(); keys != 1 || leaving != 0 || evictions != 2 {
+		t.Fatalf("%d keys, %d leaving, %d evictions, want 1, 0, 2", keys, leaving, evictions)
+	}
+	strays(t, c)
+}
+
+// Who is found without a lock does not count as used; who says so by Touch does.
+func TestTouchKeepsWhatIsInUse(t *testing.T) {
+	c := newCacheRig(3, cachePolicy)
+	hot := c.Get(0, ID{0, "hot"})
+	for i := range 100 {
+		c.Get(0, ID{0, strconv.Itoa(i)})
+		c.Touch(hot)
+	}
+	if len(c.evicted) != 0 || hot.closed || c.Get(0, ID{0, "hot"}) != hot {
+		t.Fatal("the one that was touched all the time was evicted as the least recently used")
+	}
+	c.Get(0, ID{0, "more"})
+	c.Get(0, ID{0, "still more"})
+	c.Get(0, ID{0, "too many"})
+	c.Touch(hot) // one that is gone: this brings nothing back
+	if _, ok := c.Find(hot.id); ok || !hot.closed {
+		t.Fatal("the least recently used one is still there")
+	}
+}

@@ -1,0 +1,80 @@
+package tiered
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever is planned, in whatever order: each bucket is looked at once when the earliest time that was wanted for it has
+// come, and who plans an earlier look than all others wakes the agenda.
+func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := newAgenda(nil)
+		buckets := make([]bucket, 5)
+		due := map[*bucket]time.Duration{}
+		earliest := func() (at time.Duration) {
+			for _, d := range due {
+				if at == 0 || d < at {
+					at = d
+				}
+			}
+			return at
+		}
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "plan") {
+				b := &buckets[rapid.IntRange(0, len(buckets)-1).Draw(t, "bucket")]
+				at := now + time.Duration(rapid.IntRange(1, 20).Draw(t, "in"))
+				first := len(a.due) == 0 || at < a.due[0].at // it sleeps until then, even if that is void by now
+				a.plan(b, at)
+				if d, planned := due[b]; !planned || at < d {
+					due[b] = at
+				}
+				if first && len(a.wake) == 0 {
+					t.Fatalf("planned for %d, before all others, and it sleeps on", at)
+				}
+				continue
+			}
+			select {
+			case <-a.wake:
+			default:
+			}
+			now += time.Duration(rapid.IntRange(0, 10).Draw(t, "pass"))
+			for _, b := range a.take(now) {
+				if at, planned := due[b]; !planned || at > now {
+					t.Fatalf("looked at at %d, want %d (0: not at all)", now, at)
+				}
+				delete(due, b)
+			}
+			if at := earliest(); at != 0 && at <= now {
+				t.Fatalf("it is %d, and what was planned for %d was not looked at", now, at)
+			}
+		}
+	})
+}
+
+// A key that is asked for all the time, and found without a lock, stays while others come and go.
+func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, others = 4, 40
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(2000)}, &Options{MaxKeys: keys})
+		ctx := context.Background()
+		warm(t, l, "busy", 300)
+		for i := range others {
+			want(t, l.Allow(ctx, strconv.Itoa(i)), Granted)
+			for range 500 {
+				want(t, l.Allow(ctx, "busy"), Granted)
+				time.Sleep(ms)
+			}
+		}
+		if n := l.group.Stats().Evictions; n != others+1-keys {
+			t.Errorf("%d evictions for %d others that came, want %d: the busy key was among them", n, others, others+1-keys)
+		}
+		books(t, l.group)
+	})
+}

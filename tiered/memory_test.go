@@ -1,0 +1,92 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// generous is a store that grants everything and remembers nothing: what is left is the process' side.
+type generous struct{ *remote.Memory }
+
+func (generous) Run(_ context.Context, _ time.Duration, calls []remote.Call, results []remote.Result) {
+	for i := range calls {
+		c := &calls[i]
+		results[i] = remote.Result{Reply: remote.Reply{
+			Grant: c.Want, Level: c.Cap - c.Want, TTLLeft: c.TTL, Now: time.Now().UnixMicro(), Epoch: 1,
+		}}
+	}
+}
+
+// heapInUse reports the bytes in use after a collection.
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC() // what a finalizer or a pool held is gone the second time
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestRatiosMemory measures what a key costs in the process, at a million keys of 16 bytes. The key itself is 16 of them.
+func TestRatiosMemory(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector has its own memory")
+	}
+	keys := 1_000_000
+	if testing.Short() {
+		keys = 100_000
+	}
+	for _, c := range []struct {
+		name  string
+		bytes float64
+		asks  int // per key: demand is known after the second, and the third leases
+		lease bool
+	}{
+		{"bytes per direct key in the process", 420, 1, false},
+		{"bytes per leased key in the process", 600, 3, true},
+	} {
+		ctx := context.Background()
+		before := heapInUse()
+		l, err := New(generous{remote.NewMemory()}, Policy{Name: "api", Limit: Limit{Tokens: 1000, Per: 24 * time.Hour}, Lease: Lease{Period: time.Minute}},
+			&Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range c.asks {
+			for i := range keys {
+				if d := l.Allow(ctx, fmt.Sprintf("%016d", i)); !d.Allowed {
+					t.Fatalf("%+v", d)
+				}
+			}
+		}
+		after := heapInUse()
+		leased := 0
+		l.group.cache.All(func(b *bucket) {
+			if held, _ := b.Look(l.group.now()); held > 0 {
+				leased++
+			}
+		})
+		if s := l.group.Stats(); s.Keys != keys || c.lease && leased != keys || !c.lease && leased > 0 {
+			t.Fatalf("%d keys, %d of them leased, want %d", s.Keys, leased, keys)
+		}
+		line := ratio.Line{Name: c.name, Value: float64(after-before) / float64(keys), Bound: c.bytes}
+		fmt.Println(line)
+		if !line.Holds() {
+			t.Error(line)
+		}
+		_ = l.Close(ctx)
+	}
+}
+
+// A million buckets lie side by side, so their size is one of those that the allocator has: a word more costs 32 bytes.
+func TestBucketFitsItsSizeClass(t *testing.T) {
+	if n := unsafe.Sizeof(bucket{}); n > 256 {
+		t.Errorf("%d bytes, want 256 at most", n)
+	}
+}
