@@ -13,7 +13,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 		return Effect{Done: b.retired}
 	case b.waiting() > 0:
 		return Effect{Check: now + minIdle} // their time is over and they are about to leave
-	case b.stake == nil: // a Reset waits
+	case b.errand != nil: // a Reset waits
 		return b.send()
 	case b.retired || b.home || b.extend:
 		return b.sendFrom(now)

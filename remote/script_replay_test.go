@@ -19,7 +19,9 @@ func TestRandomHistories(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		seen := make(census)
 		randomHistories(t, realEngine(t), atFull(6000), seen)
-		seen.require(t)
+		if !testing.Short() { // what happens once in 200 histories may be missing in 600
+			seen.require(t)
+		}
 	})
 	t.Run("redis, long form", func(t *testing.T) {
 		e := realEngine(t)

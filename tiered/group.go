@@ -220,8 +220,10 @@ func (g *Group) newLease() {
 // lease id: the machine may be a copy of one that runs on with the old one, and Redis would grant each of them what it
 // granted the other.
 func (g *Group) watchClock(now time.Duration) {
-	t := time.Now() // one reading for both clocks: between two the goroutine may sleep
-	ahead := t.UnixNano() - g.base.UnixNano() - int64(t.Sub(g.base))
+	ahead, ok := g.ahead()
+	if !ok {
+		return // the next look is soon
+	}
 	if ahead-g.wall.Load() < int64(standstill) {
 		g.wall.Store(ahead)
 		return
@@ -242,6 +244,21 @@ func (g *Group) watchClock(now time.Duration) {
 	g.trace.put(func() {
 		g.options.Logger.Warn("the clock jumped: all leases were given up", "by", time.Duration(ahead-before))
 	})
+}
+
+// ahead reports by how much the wall clock has run ahead of the monotonic one since the base, in ns. One time.Now for both is
+// not enough: it reads one after the other, and on a busy machine the thread may lose the processor in between, which looked
+// like a standstill once in some 10⁵ calls. Where that cannot be ruled out three times in a row ok is false.
+func (g *Group) ahead() (ns int64, ok bool) {
+	const heldUp = time.Millisecond // far below a standstill, far above what three readings take
+	for range 3 {
+		before := g.now()
+		t := time.Now()
+		if g.now()-before < heldUp {
+			return t.UnixNano() - g.base.UnixNano() - int64(t.Sub(g.base)), true
+		}
+	}
+	return 0, false
 }
 
 // Close gives all leases back, takes leave from Redis and ends all goroutines, then closes nothing of the store: who
