@@ -58,6 +58,9 @@ func (b *Bucket) Init(p *Policy, key string) {
 // ID is the bucket's name.
 func (b *Bucket) ID() ID { return ID{b.policy.Number, b.key} }
 
+// Is reports whether id is the bucket's name.
+func (b *Bucket) Is(id ID) bool { return b.key == id.Key && b.policy.Number == id.Policy }
+
 // Policy is the bucket's.
 func (b *Bucket) Policy() *Policy { return b.policy }
 

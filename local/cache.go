@@ -32,6 +32,7 @@ type ID struct {
 type Cached[T any] interface {
 	*T
 	ID() ID
+	Is(ID) bool
 	Retire(now time.Duration) Effect
 	Revive()
 	Close(now time.Duration) bool
@@ -104,7 +105,7 @@ func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
 	p := c.front.places(h)
 	for i := range p.tags {
 		if p.tags[i].Load() == tag(h) {
-			if b := B(p.buckets[i].Load()); b != nil && b.ID() == id {
+			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) {
 				return b
 			}
 		}
@@ -117,7 +118,7 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	s := c.shard(h)
 	s.mu.Lock()
 	b, ok := s.lru.Get(h)
-	if ok && b.ID() == id {
+	if ok && b.Is(id) {
 		c.front.put(h, b)
 		s.mu.Unlock()
 		return b
@@ -165,7 +166,7 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 	s := c.shard(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b, ok := s.lru.Peek(h); ok && b.ID() == id {
+	if b, ok := s.lru.Peek(h); ok && b.Is(id) {
 		return b, true
 	}
 	b, ok := s.leaving[id]

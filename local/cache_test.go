@@ -14,7 +14,8 @@ type owned struct {
 	id ID
 }
 
-func (b *owned) ID() ID { return b.id }
+func (b *owned) ID() ID        { return b.id }
+func (b *owned) Is(id ID) bool { return b.id == id }
 
 type cacheRig struct {
 	*Cache[owned, *owned]

@@ -23,6 +23,7 @@ type Limiter struct {
 	burst  int64
 	nanos  float64 // per token
 	owns   bool    // made by New: its Close closes the Group
+	traced bool    // somebody wants to be told of decisions
 
 	mu   sync.Mutex
 	past local.Stats // of buckets that were forgotten
@@ -35,7 +36,8 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 		period = DefaultPeriod
 	}
 	l := &Limiter{
-		group: g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
+		traced: g.trace.hooks.Decision != nil,
+		group:  g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
 		terms: local.Policy{
 			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
 			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,
@@ -116,8 +118,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) 
 // take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies of it
 // were a quarter of what a decision cost.
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
-	if r := l.valid(key, n); r != Granted {
-		l.decide(d, key, r, None, 0, 0)
+	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= uint64(l.burst) {
+		l.decide(d, key, l.valid(key, n), None, 0, 0)
 		return
 	}
 	g := l.group
@@ -154,7 +156,7 @@ func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int6
 	if Granted <= r && r <= ShareSpent {
 		d.ResetAfter = resetAfter(l.burst-left, l.nanos)
 	}
-	if l.group.trace.hooks.Decision != nil {
+	if l.traced {
 		l.group.trace.decision(*d)
 	}
 }
