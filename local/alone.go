@@ -15,7 +15,7 @@ type debt struct {
 // Alone decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer; fleet is the number of
 // processes that share the limit. A lease is spent first, in every mode.
 func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
-	if v, ok := b.aloneAtOnce(now, n); ok {
+	if v, ok := b.AloneAtOnce(now, n); ok {
 		return v
 	}
 	b.mu.Lock()
@@ -41,32 +41,32 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	}
 	// The share is debited with what was admitted from Redis' tokens before it decides: an outage refills nothing.
 	b.account(now)
-	left, retry := b.share.take(now, n)
-	v := Verdict{Outcome: Shared, Left: min(left, b.policy.Cap), Retry: retry}
-	if retry > 0 {
+	ok, left, retry := b.share.take(now, n)
+	if !ok {
 		b.refused.Add(n)
-		v.Outcome = ShareSpent
-		return v
+		return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
 	}
 	b.ledger.alone.Add(n)
 	b.debt.admitted += n
-	return v
+	return Verdict{Outcome: Shared, Left: b.remaining(b.live(now))}
 }
 
-// aloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock.
-func (b *Bucket) aloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
+// AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone
+// is needed.
+func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	mode := b.policy.FailMode
 	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
 		return Verdict{}, false
 	}
-	if pot, ok := b.take(now, n); ok {
-		return Verdict{Outcome: Admitted, Left: b.remaining(pot)}, true
+	held := b.live(now)
+	if held >= n { // a lease is spent first
+		return Verdict{}, false
 	}
 	b.ledger.alone.Add(n)
 	if mode == FailClosed {
-		return Verdict{Outcome: Failed, Left: b.live(now)}, true
+		return Verdict{Outcome: Failed, Left: held}, true
 	}
-	return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}, true
+	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
 }
 
 // Probe asks for a call that finds out whether Redis answers again: nobody waits for it, and it settles the debt.

@@ -101,7 +101,7 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	held := int64(0)
-	if b.ready.Load() {
+	if n > 1 && b.ready.Load() { // else Take would have had it
 		held = b.live(now)
 	}
 	retry, refused := d.refuses(now, n-held)

@@ -56,24 +56,24 @@ func (s *share) debit(now time.Duration, n int64) {
 	}
 }
 
-// take takes n tokens if the share has them, and reports what is left; else retry tells when it may have them, or never
-// when n exceeds the share's burst.
-func (s *share) take(now time.Duration, n int64) (left int64, retry time.Duration) {
+// take takes n tokens if the share has them; else it reports what is left, and when it may have them, or never when n exceeds
+// the share's burst.
+func (s *share) take(now time.Duration, n int64) (ok bool, left int64, retry time.Duration) {
 	at := s.time(now)
-	tokens := s.limiter.TokensAt(at)
-	// Not AllowN alone, which takes a wait of under 1 ns for none: at more than a token per ns there is always one.
-	if tokens >= float64(n) && s.limiter.AllowN(at, int(n)) {
-		return int64(tokens) - n, 0
+	if s.limiter.AllowN(at, int(n)) {
+		return true, 0, 0
 	}
+	// At more than a token per ns a share may be below zero: x/time/rate takes a wait of under 1 ns for none.
+	tokens := s.limiter.TokensAt(at)
 	left = int64(max(tokens, 0))
 	if n > int64(s.limiter.Burst()) {
-		return left, never
+		return false, left, never
 	}
 	wait := math.Ceil((float64(n) - tokens) / float64(s.limiter.Limit()) * float64(time.Second))
 	if wait >= never { // 292 years are beyond a time.Duration
-		return left, never
+		return false, left, never
 	}
-	return left, max(time.Duration(wait), time.Microsecond)
+	return false, left, max(time.Duration(wait), time.Microsecond)
 }
 
 // missing reports the tokens that refill has not brought back yet, rounded up: what is certainly still owed of what was
