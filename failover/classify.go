@@ -68,10 +68,14 @@ type oneBucket interface {
 //
 // An error with a method OneBucket() bool that reports true is a KeyFault. Any reply of Redis that is not known to be
 // something else is CannotServe; any other error that is not known is Unreachable.
-func Classify(err error) (class Class) {
+func Classify(err error) Class {
 	if err == nil {
-		return Fine
+		return Fine // most often, and without what the rest allocates
 	}
+	return classify(err)
+}
+
+func classify(err error) (class Class) {
 	// A hook of the client may return anything, a nil pointer in an error too.
 	defer func() {
 		if recover() != nil {

@@ -92,7 +92,8 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	case d == denial{}:
 		b.denied.Store(nil)
 	case old == nil || d != *old:
-		b.denied.Store(&d)
+		kept := d // so that only what is kept is allocated
+		b.denied.Store(&kept)
 	}
 	return d.holdOff
 }

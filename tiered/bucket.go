@@ -32,11 +32,12 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
 		g.cache.Touch(b)
-		n := g.node(g.store.Node(b.name()))
+		name := b.name()
+		n := g.node(g.store.Node(name))
 		if b.node.Load() != n {
 			b.node.Store(n)
 		}
-		n.push(b)
+		n.push(b, name)
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -47,7 +48,7 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 }
 
 // begin implements job.
-func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
+func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bool) {
 	l := b.limiter()
 	g := l.group
 	seq := g.seq.Add(1)
@@ -59,7 +60,7 @@ func (b *bucket) begin(n *node, now time.Duration) (remote.Call, bool) {
 		b.apply(now, effect)
 		return remote.Call{}, false
 	}
-	call := l.call(b.name())
+	call := l.call(name)
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {

@@ -17,7 +17,7 @@ type glance struct {
 	reply chan remote.Result // capacity 1
 }
 
-func (p *glance) begin(n *node, now time.Duration) (remote.Call, bool) {
+func (p *glance) begin(n *node, now time.Duration, _ string) (remote.Call, bool) {
 	if now >= p.until {
 		return remote.Call{}, false
 	}
@@ -41,7 +41,7 @@ func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
 		call: l.call(g.store.Key(l.policy.Name, id.Key)), until: g.now() + g.options.Budget,
 		reply: make(chan remote.Result, 1),
 	}
-	g.node(g.store.Node(p.call.Bucket)).push(p)
+	g.node(g.store.Node(p.call.Bucket)).push(p, p.call.Bucket)
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
 	select {

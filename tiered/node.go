@@ -24,12 +24,18 @@ const (
 
 // job is something that wants to send one call to a node. Its methods are called on a sender's goroutine.
 type job interface {
-	// begin says what to send as of now, or false when nothing is to be sent any more.
-	begin(n *node, now time.Duration) (remote.Call, bool)
+	// begin says what to send as of now for a bucket of that name, or false when nothing is to be sent any more.
+	begin(n *node, now time.Duration, bucket string) (remote.Call, bool)
 	// end tells what came of the call, once; the error is errGivenUp when it took longer than Timeout.
 	end(n *node, now time.Duration, call *remote.Call, sent time.Duration, r remote.Result)
 	// drop says that nothing can be sent, in place of begin: the breaker is open.
 	drop(n *node, now time.Duration)
+}
+
+// due is a job in the queue, and the name of its bucket.
+type due struct {
+	job    job
+	bucket string
 }
 
 // errGivenUp is the result of a call that took longer than Timeout. It may yet be executed.
@@ -45,7 +51,7 @@ type node struct {
 	guard *failover.Guard // asked when a batch is about to leave, and nowhere else
 
 	mu       sync.Mutex
-	queue    []job
+	queue    []due
 	head     int           // of queue: what lies before it was taken
 	sending  int           // senders at work, but for those whose batch was given up
 	resting  int           // senders that wait for work
@@ -58,13 +64,13 @@ type node struct {
 }
 
 // push puts a job into the queue, and sees to it that a sender takes it. After the end of the Group it does nothing.
-func (n *node) push(j job) {
+func (n *node) push(j job, bucket string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.group.ended.Load() {
 		return
 	}
-	n.queue = append(n.queue, j)
+	n.queue = append(n.queue, due{j, bucket})
 	n.start()
 }
 
@@ -130,12 +136,12 @@ func (n *node) room() int {
 	return most - n.inFlight
 }
 
-// take takes up to most jobs off the queue, as far as there is room for their calls.
-func (n *node) take(most int) []job {
+// take takes up to most jobs off the queue, as far as there is room for their calls, into a list that is used again.
+func (n *node) take(most int, into []due) []due {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	count := max(min(len(n.queue)-n.head, most, n.room()), 0)
-	jobs := append([]job(nil), n.queue[n.head:n.head+count]...)
+	jobs := append(into[:0], n.queue[n.head:n.head+count]...)
 	clear(n.queue[n.head : n.head+count])
 	n.head += count
 	if n.head == len(n.queue) {
