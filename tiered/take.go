@@ -1,0 +1,236 @@
+package tiered
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// Allow is AllowN for one token.
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
+	l.take(ctx, key, 1, nil, &d)
+	return d
+}
+
+// AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
+//
+// It answers at once when the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks Redis
+// and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. When Redis does not answer,
+// the policy's FailMode decides. There is no error to handle: what went wrong is the Decision's Reason.
+//
+// The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
+	l.take(ctx, key, n, nil, &d)
+	return d
+}
+
+// take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies of it
+// were a quarter of what a decision cost.
+func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= uint64(l.burst) {
+		l.decide(d, key, l.valid(key, n), None, 0, 0)
+		return
+	}
+	g := l.group
+	now := g.now()
+	b := g.find(now, l.id(key))
+	t.from(b, local.FromLease)
+	left, ok, renew := b.Take(now, n)
+	if !ok {
+		if !l.atOnce(now, b, key, n, t, d) {
+			l.ask(ctx, now, b, key, n, t, d)
+		}
+		return
+	}
+	if renew {
+		b.apply(now, b.Renew(now))
+	}
+	l.decide(d, key, Granted, Local, left, 0)
+}
+
+// atOnce decides without a lock about what the pot does not hold: what is known to be refused, or what an outage admits or
+// refuses without looking at the share. It reports whether it did.
+func (l *Limiter) atOnce(now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) bool {
+	if l.group.closed.Load() {
+		return false
+	}
+	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
+	if node := b.node.Load(); node == nil || node.guard.State() == failover.Closed {
+		v, ok := b.Refuse(now, n)
+		if ok {
+			l.decide(d, key, Limited, Local, v.Left, v.Retry)
+		}
+		return ok
+	} else if node.guard.ReadyAt(now) {
+		return false
+	}
+	v, ok := b.AloneAtOnce(now, n)
+	if !ok {
+		return false
+	}
+	t.from(b, local.FromShare)
+	if v.Outcome == local.Opened {
+		l.decide(d, key, Open, Failover, v.Left, 0)
+	} else {
+		l.decide(d, key, Unavailable, Failover, v.Left, 0)
+	}
+	return true
+}
+
+func (l *Limiter) valid(key string, n int64) Reason {
+	switch {
+	case key == "" || len(key) > MaxKeyLength:
+		return InvalidKey
+	case n <= 0:
+		return InvalidCost
+	case n > l.burst:
+		return ExceedsBurst
+	}
+	return Granted
+}
+
+// decide writes a Decision. left counts for the reasons that know what is left.
+func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int64, retry time.Duration) {
+	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
+	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.policy.Name, key, l.burst, left, retry
+	if Granted <= r && r <= ShareSpent {
+		d.ResetAfter = resetAfter(l.burst-left, l.nanos)
+	}
+	if l.traced {
+		l.group.trace.decision(*d)
+	}
+}
+
+// refusal is the Decision on a request that is not valid.
+func (l *Limiter) refusal(key string, r Reason) (d Decision) {
+	l.decide(&d, key, r, None, 0, 0)
+	return d
+}
+
+// ask is take when the pot does not hold n tokens.
+func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
+	g := l.group
+	if g.closed.Load() {
+		l.alone(now, b, key, n, t, d)
+		return
+	}
+	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
+	if node := b.node.Load(); node != nil && node.guard.State() != failover.Closed {
+		if node.guard.ReadyAt(now) {
+			b.apply(now, b.Probe())
+		}
+		l.alone(now, b, key, n, t, d)
+		return
+	}
+	l.wait(ctx, now, b, key, n, t, d)
+}
+
+// wait is ask when only Redis can tell.
+func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
+	g := l.group
+	until := now + g.options.Budget
+	p := g.patients.Get().(*patient)
+	defer g.patients.Put(p)
+	for {
+		v, effect := b.Ask(now, n, until, p.Waiter)
+		b.apply(now, effect)
+		tier := Local
+		if v.Outcome == local.Waiting {
+			tier = Remote
+			t.from(b, local.FromRedis)
+			var reason Reason
+			v, reason = p.wait(ctx, until-g.now(), b)
+			now = g.now()
+			switch reason {
+			case Canceled:
+				l.decide(d, key, Canceled, None, 0, 0)
+				return
+			case Unavailable:
+				l.alone(now, b, key, n, t, d)
+				return
+			}
+		}
+		switch v.Outcome {
+		case local.Admitted:
+			l.decide(d, key, Granted, tier, v.Left, 0)
+			return
+		case local.Refused:
+			l.decide(d, key, Limited, tier, v.Left, v.Retry)
+			return
+		case local.Failed:
+			l.alone(now, b, key, n, t, d)
+			return
+		case local.Gone: // evicted and forgotten since we looked it up
+			b = g.find(now, b.ID())
+			t.from(b, local.FromLease)
+		}
+	}
+}
+
+// alone decides by the fail mode.
+func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
+	g := l.group
+	for {
+		t.from(b, local.FromShare)
+		v := b.Alone(now, n, g.fleetOf(b))
+		switch v.Outcome {
+		case local.Admitted: // of the lease
+			t.from(b, local.FromRedis)
+			l.decide(d, key, Granted, Local, v.Left, 0)
+		case local.Shared:
+			g.sharedAlone()
+			l.decide(d, key, Shared, Failover, v.Left, 0)
+		case local.Opened:
+			l.decide(d, key, Open, Failover, v.Left, 0)
+		case local.ShareSpent:
+			if v.Retry == math.MaxInt64 { // never, while this process is alone
+				v.Retry = 0
+			}
+			l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
+		case local.Gone:
+			b = g.find(now, b.ID())
+			continue
+		default:
+			l.decide(d, key, Unavailable, Failover, v.Left, 0)
+		}
+		return
+	}
+}
+
+// patient is what a caller waits with: pooled per Group (not globally: a synctest bubble's timers stay in it), because each
+// has a channel and a timer.
+type patient struct {
+	*local.Waiter
+	timer *time.Timer
+}
+
+func newPatient() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &patient{local.NewWaiter(), t}
+}
+
+// wait waits for the verdict, at most d and no longer than ctx. The reason is Granted when there is a verdict.
+func (p *patient) wait(ctx context.Context, d time.Duration, b *bucket) (local.Verdict, Reason) {
+	var canceled <-chan struct{}
+	if ctx != nil {
+		canceled = ctx.Done()
+	}
+	p.timer.Reset(d)
+	defer p.timer.Stop()
+	reason := Unavailable
+	select {
+	case v := <-p.C:
+		return v, Granted
+	case <-p.timer.C:
+	case <-canceled:
+		reason = Canceled
+	}
+	if b.Leave(p.Waiter) {
+		return local.Verdict{}, reason
+	}
+	return <-p.C, Granted // the verdict was faster
+}
