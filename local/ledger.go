@@ -87,6 +87,9 @@ func (b *Bucket) spent() int64 {
 // account brings share and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	spent := b.spent()
+	if spent == b.debited && now-b.demand.at < minSample && b.policy.FailMode != FailOpen {
+		return // nothing is new, and what was asked for is sampled later
+	}
 	b.share.debit(now, spent-b.debited)
 	b.debited = spent
 	offered := spent + b.refused.Load()
