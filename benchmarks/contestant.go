@@ -34,6 +34,9 @@ type Contestant struct {
 	// what was measured would be something else. 0 for who need not ask.
 	Commands float64
 
+	// Falters leaves Redis alone for a while after a start, though it is well, and has to be waited for.
+	Falters bool
+
 	Loads []string // that it takes part in
 
 	// Alone leaves out the hot key with more than one goroutine, where it answers with errors.

@@ -34,7 +34,7 @@ var overRedis = []Contestant{
 		Name: "throttled", Make: throttledGCRA, Redis: true, Commands: 3, Loads: []string{Hot.Name, Denied.Name, Cold.Name},
 		Alone: true, // it gives up after ten lost races for the key
 	},
-	{Name: "go-zero", Make: goZero, Redis: true, Commands: 1, Loads: []string{Hot.Name}},
+	{Name: "go-zero", Make: goZero, Redis: true, Commands: 1, Falters: true, Loads: []string{Hot.Name}},
 	{Name: "httprate-redis", Make: httprateRedis, Redis: true, Commands: 5, Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
 	{
 		Name: Vearne, Make: vearne, Redis: true, Commands: 0.01, Loads: []string{Hot.Name, Denied.Name},
