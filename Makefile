@@ -43,10 +43,10 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 	done
 
 # ROUNDS times all of the benchmarks, one round after the other.
-bench: redis ## beside the peers: docs/bench, and from it docs/performance.md and the README: ten minutes
+bench: redis ## beside the peers: docs/bench, and from it docs/performance.md and the README: five minutes
 	cd benchmarks && go run ./cmd/bench -rounds $(ROUNDS)
 
-ratios: redis ## every claim about speed, measured against something in the same run: under five minutes
+ratios: redis ## every claim about speed, measured against something in the same run: under three minutes
 	cd benchmarks && go run ./cmd/ratios
 
 growth: ## how the cost grows with processes, keys and lease size: writes docs/performance.md, under four minutes
