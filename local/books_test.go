@@ -1,0 +1,206 @@
+package local
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever the sequence of steps, alone or not, given back or owed: the books balance, no debt is negative or lost, and
+// owed is what b owes, what fail-open has only counted yet included.
+func owed(b *Bucket) debt {
+	if b.stake == nil {
+		return debt{}
+	}
+	return debt{b.owing(), b.debt.sure}
+}
+
+// the pot never holds more than what Redis was told.
+func TestAloneKeepsItsBooks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{
+			Cap: rapid.Int64Range(1, 200).Draw(t, "cap"), Tokens: rapid.Int64Range(1, 1000).Draw(t, "tokens"),
+			Per: time.Second, Period: 250 * ms, Budget: 20 * ms, Timeout: 50 * ms,
+			NoLease:  rapid.IntRange(0, 3).Draw(t, "no lease") == 3,
+			FailMode: FailMode(rapid.IntRange(0, 2).Draw(t, "fail mode")),
+			Uniform:  func() float64 { return 0.5 },
+		}
+		b := new(Bucket)
+		b.Init(&p, "k")
+		type taken struct {
+			n      int64
+			source Source
+			gen    int64
+		}
+		var (
+			now, seq = time.Duration(0), int64(0)
+			call     Call
+			line     []*Waiter
+			waiting  = map[*Waiter]taken{}
+			held     []taken // reservations
+			admitted int64   // by Redis, less what was given back
+			alone    int64
+			settled  int64
+			cover    int64 // what a record of Redis covers
+		)
+		n := func() int64 { return rapid.Int64Range(1, min(p.Cap, 10)).Draw(t, "n") }
+		collect := func() {
+			for i := 0; i < len(line); {
+				select {
+				case v := <-line[i].C:
+					if v.Outcome == Admitted {
+						admitted += waiting[line[i]].n
+						held = append(held, waiting[line[i]])
+					}
+					line = append(line[:i], line[i+1:]...)
+				default:
+					i++
+				}
+			}
+		}
+		steps := []string{
+			"take", "take", "take", "ask", "ask", "ask", "alone", "alone", "give back", "give back", "give back", "owe",
+			"begin", "begin", "begin", "accept", "accept", "accept", "fail", "late", "drop", "check", "probe", "leave", "expire",
+			"retire", "revive",
+		}
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			now += time.Duration(rapid.SampledFrom([]int{0, 0, 1, 5, 30, 300, 3000}).Draw(t, "ms")) * ms
+			before := owed(b)
+			switch rapid.SampledFrom(steps).Draw(t, "step") {
+			case "take":
+				x := taken{n(), FromLease, b.Generation()}
+				if _, ok, renew := b.Take(now, x.n); ok {
+					admitted += x.n
+					held = append(held, x)
+					if renew {
+						b.Renew(now)
+					}
+				}
+			case "ask":
+				w, x := NewWaiter(), taken{n(), FromLease, b.Generation()}
+				switch v, _ := b.Ask(now, x.n, now+20*ms, w); v.Outcome {
+				case Admitted:
+					admitted += x.n
+					held = append(held, x)
+				case Waiting:
+					x.source = FromRedis
+					waiting[w] = x
+					line = append(line, w)
+				}
+			case "alone":
+				x := taken{n(), FromShare, b.Generation()}
+				switch v := b.Alone(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Outcome {
+				case Admitted:
+					x.source = FromRedis
+					admitted += x.n
+					held = append(held, x)
+				case Shared, Opened:
+					alone += x.n
+					held = append(held, x)
+				}
+			case "give back":
+				if len(held) == 0 {
+					break
+				}
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+				x := held[i]
+				held = append(held[:i], held[i+1:]...)
+				b.GiveBack(now, x.n, x.source, x.gen)
+				if x.source != FromShare {
+					admitted -= x.n
+				} else if less := before.admitted - owed(b).admitted; less < 0 || less > x.n {
+					t.Fatalf("%d given back, the debt fell by %d", x.n, less)
+				} else {
+					alone -= less
+				}
+			case "owe":
+				x := rapid.Int64Range(1, 2*p.Cap).Draw(t, "owe")
+				b.Owe(now, x)
+				alone += min(x, p.Cap)
+			case "begin":
+				if call.Seq != 0 {
+					break
+				}
+				seq++
+				if rapid.Bool().Draw(t, "busy") {
+					b.demand.rate = 1000 // so that it leases more than what is in line
+				}
+				call, _ = b.Begin(now, Conditions{Seq: seq, Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
+				switch {
+				case call.Seq == 0:
+				case call.Direct:
+					if call.Ack+call.Hold+call.Ret+call.Refund+call.Debt+call.Owed > 0 {
+						t.Fatalf("a direct take states a lease: %+v", call)
+					}
+				default:
+					cover = call.Hold
+					if call.Debt != owed(b).admitted || call.Owed < owed(b).sure || call.Owed > call.Debt {
+						t.Fatalf("%+v with a debt of %+v", call, owed(b))
+					}
+				}
+				if call.Ret > 0 && call.Hold > 0 || call.Min > call.Want || call.Refund < 0 {
+					t.Fatalf("%+v", call)
+				}
+			case "accept":
+				if call.Seq == 0 {
+					break
+				}
+				grant := rapid.Int64Range(0, call.Want).Draw(t, "grant")
+				if grant < call.Min {
+					grant = 0
+				}
+				r := Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"), Retry: 100 * ms,
+					TTLLeft: call.TTL, Epoch: 1}
+				if _, ok := b.Accept(now, call.Seq, r); ok {
+					settled += call.Debt
+					if !call.Direct {
+						cover += grant
+					}
+				}
+				b.Accept(now, call.Seq, r) // a copy changes nothing
+				call = Call{}
+			case "fail":
+				b.Fail(now, call.Seq)
+				call = Call{}
+			case "late":
+				b.Late(now, call.Seq)
+				call = Call{}
+			case "drop":
+				b.Drop(now)
+			case "check":
+				b.Check(now)
+			case "probe":
+				b.Probe()
+			case "leave":
+				if len(line) > 0 && b.Leave(line[0]) {
+					line = line[1:]
+				}
+			case "expire":
+				b.Expire(now)
+				call = Call{}
+			case "retire":
+				b.Retire(now)
+			case "revive":
+				b.Revive()
+			}
+			collect()
+			if b.retired && owed(b) == (debt{}) { // forgiven
+				alone = settled
+			}
+			s := b.Stats()
+			if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held || s.Held < 0 || s.Burnt < 0 || s.Returned < 0 {
+				t.Fatalf("books: %+v", s)
+			}
+			if s.Spent != admitted {
+				t.Fatalf("spent %d by the books, %d admitted and not given back", s.Spent, admitted)
+			}
+			if d := owed(b); d.admitted < 0 || d.sure < 0 || d.sure > d.admitted || d.admitted != alone-settled || s.Settled != settled {
+				t.Fatalf("debt %+v, want %d − %d", d, alone, settled)
+			}
+			if pot := b.live(now); pot < 0 || pot > cover {
+				t.Fatalf("pot %d, and Redis knows of %d", pot, cover)
+			}
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"testing"
+	"time"
+)
+
+func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		source    Source
+		meanwhile func(r *rig)
+		pot       int64 // more than before
+		refund    int64
+		burnt     int64
+	}{
+		{"at once", FromLease, func(*rig) {}, 3, 0, 0},
+		{"others took meanwhile", FromLease, func(r *rig) { r.b.Take(r.now, 2) }, 1, 0, 0},
+		{"a direct take", FromRedis, func(*rig) {}, 0, 3, 0},
+		{"a renewal left", FromLease, func(r *rig) { r.ask(20); r.begin() }, 0, 3, 0},
+		{"a renewal left and failed", FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq) }, 0, 3, 0},
+		{"the lease went home", FromLease, func(r *rig) {
+			r.b.usedAt, r.b.usedSpent = r.now, r.b.spent()
+			r.now += 600 * ms
+			r.b.Check(r.now)
+			r.begin()
+		}, -7, 3, 0},
+		{"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.deadline.Load()) }, 0, 3, 0},
+		{"the lease was given up", FromLease, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
+		{"its lease id was given up", FromRedis, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
+		{"burnt under way", FromLease, func(r *rig) {
+			r.now += 100 * ms
+			r.ask(20)
+			call := r.begin()
+			r.now = time.Duration(r.b.deadline.Load())
+			r.b.Accept(r.now, call.Seq, Reply{Grant: 20, TTLLeft: 2 * time.Second}) // and all 20 went to the line
+		}, -7, 3, 7},
+		{"burnt after it was taken under way", FromLease, nil, -7, 3, 7},
+		{"evicted and gone", FromLease, func(r *rig) { r.b.Burn(r.now) }, -7, 0, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
+			r.lease(10)
+			var call Call
+			if c.meanwhile == nil { // the call leaves, they are taken, the lease ends, and the reply brings another
+				r.now += 100 * ms
+				r.b.demand.rate = 1000
+				r.b.Probe()
+				call = r.begin()
+			}
+			gen := r.b.Generation()
+			if _, ok, _ := r.b.Take(r.now, 3); !ok {
+				t.Fatal("nothing to take")
+			}
+			if c.meanwhile != nil {
+				c.meanwhile(r)
+			} else {
+				r.now = time.Duration(r.b.deadline.Load())
+				r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, TTLLeft: 2 * time.Second})
+				r.b.Take(r.now, call.Want)
+			}
+			e := r.b.GiveBack(r.now, 3, c.source, gen)
+			r.pot(7 + c.pot)
+			if r.b.ledger.refund != c.refund || r.b.ledger.burnt != c.burnt {
+				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ledger.refund, r.b.ledger.burnt, c.refund, c.burnt)
+			}
+			r.balance()
+			if c.refund == 0 || r.b.calling() || r.b.backOff > r.now { // then another event sends it
+				return
+			}
+			if e.Check == 0 || e.Check > r.now+refundDelay {
+				t.Fatalf("%+v, want to be looked at within %v", e, refundDelay)
+			}
+			r.now = e.Check
+			if e = r.b.Check(r.now); !e.Send {
+				t.Fatalf("%+v, want to be sent", e)
+			}
+			if call := r.begin(); call.Direct || call.Refund != 3 || call.Want != 0 {
+				t.Fatalf("%+v, want a refund of 3", call)
+			}
+		})
+	}
+}
+
+// What a taker took of a lease that the call under way already reported as held, it may put back: the record covers it.
+func TestGiveBackOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
+	r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
+	r.lease(10)
+	w, _, _ := r.ask(20)
+	call := r.begin()
+	r.b.Leave(w)
+	gen := r.b.Generation()
+	r.b.Take(r.now, 3)
+	r.b.GiveBack(r.now, 3, FromLease, gen)
+	r.pot(call.Hold)
+}
+
+func TestGiveBackOfTheShareLowersTheDebt(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.admitAlone(10)
+	r.admitAlone(5)
+	if e := r.b.GiveBack(r.now, 10, FromShare, 0); e != (Effect{}) {
+		t.Errorf("%+v, want nothing to be done", e)
+	}
+	c := r.askAndBegin()
+	r.owes(c, 5, 5, 0, 0)
+	if v := r.alone(86); v.Outcome != ShareSpent { // what was given back is not admitted again: 85 are left
+		t.Errorf("%+v", v)
+	}
+	r.balance()
+}
+
+// A debt that is on its way to Redis is charged there: what is given back of it meanwhile is lost. Once it was taken off
+// the debt, and the debt became negative: Redis refused every call for the key.
+func TestGiveBackOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.admitAlone(10)
+	c := r.askAndBegin()
+	r.owes(c, 10, 10, 0, 0)
+	r.admitAlone(4)
+	r.b.Owe(r.now, 1)
+	r.b.GiveBack(r.now, 10, FromShare, 0)
+	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 1, TTLLeft: time.Second})
+	c = r.askAndBegin()
+	if c.Debt != 1 || c.Owed != 1 {
+		t.Fatalf("%+v, want a debt of 1: the four were given back", c)
+	}
+	// The call fails, so that nothing was charged: then the debt stands.
+	r = newRig(t, Policy{Cap: 100, Tokens: 100})
+	r.admitAlone(10)
+	c = r.askAndBegin()
+	r.b.GiveBack(r.now, 10, FromShare, 0)
+	r.b.Fail(r.now, c.Seq)
+	if c = r.askAndBegin(); c.Debt != 10 {
+		t.Fatalf("%+v, want a debt of 10", c)
+	}
+}
