@@ -40,44 +40,13 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	t.from(b, local.FromLease)
 	left, ok, renew := b.Take(now, n)
 	if !ok {
-		if !l.atOnce(now, b, key, n, t, d) {
-			l.ask(ctx, now, b, key, n, t, d)
-		}
+		l.ask(ctx, now, b, key, n, t, d)
 		return
 	}
 	if renew {
 		b.apply(now, b.Renew(now))
 	}
 	l.decide(d, key, Granted, Local, left, 0)
-}
-
-// atOnce decides without a lock about what the pot does not hold: what is known to be refused, or what an outage admits or
-// refuses without looking at the share. It reports whether it did.
-func (l *Limiter) atOnce(now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) bool {
-	if l.group.closed.Load() {
-		return false
-	}
-	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
-	if node := b.node.Load(); node == nil || node.guard.State() == failover.Closed {
-		v, ok := b.Refuse(now, n)
-		if ok {
-			l.decide(d, key, Limited, Local, v.Left, v.Retry)
-		}
-		return ok
-	} else if node.guard.ReadyAt(now) {
-		return false
-	}
-	v, ok := b.AloneAtOnce(now, n)
-	if !ok {
-		return false
-	}
-	t.from(b, local.FromShare)
-	if v.Outcome == local.Opened {
-		l.decide(d, key, Open, Failover, v.Left, 0)
-	} else {
-		l.decide(d, key, Unavailable, Failover, v.Left, 0)
-	}
-	return true
 }
 
 func (l *Limiter) valid(key string, n int64) Reason {
@@ -110,22 +79,33 @@ func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 	return d
 }
 
-// ask is take when the pot does not hold n tokens.
+// ask is take when the pot does not hold n tokens. What is known to be refused, and what an outage decides without looking
+// at the share, it decides without a lock.
 func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
-	g := l.group
-	if g.closed.Load() {
+	if l.group.closed.Load() {
 		l.alone(now, b, key, n, t, d)
 		return
 	}
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
-	if node := b.node.Load(); node != nil && node.guard.State() != failover.Closed {
-		if node.guard.ReadyAt(now) {
-			b.apply(now, b.Probe())
+	if node := b.node.Load(); node == nil || node.guard.State() == failover.Closed {
+		if v, ok := b.Refuse(now, n); ok {
+			l.decide(d, key, Limited, Local, v.Left, v.Retry)
+			return
 		}
-		l.alone(now, b, key, n, t, d)
+		l.wait(ctx, now, b, key, n, t, d)
+		return
+	} else if node.guard.ReadyAt(now) {
+		b.apply(now, b.Probe())
+	} else if v, ok := b.AloneAtOnce(now, n); ok {
+		r := Open
+		if v.Outcome == local.Failed {
+			r = Unavailable
+		}
+		t.from(b, local.FromShare)
+		l.decide(d, key, r, Failover, v.Left, 0)
 		return
 	}
-	l.wait(ctx, now, b, key, n, t, d)
+	l.alone(now, b, key, n, t, d)
 }
 
 // wait is ask when only Redis can tell.
