@@ -199,6 +199,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add("redis", "u", "p", "h", "/x", "context_timeout_enabled=false&client_name=a", "{")
 	f.Add("redis", "u#", "p?", "h@i", "//", "=&&;", "")
 	f.Add("redis", "u", "p", "h", "", "max_concurrent_dials=0&conn_max_lifetime=1ns&pool_fifo=1&dialer_retries=-3", "")
+	f.Add("redis", "u", "p", "h", "", "max_concurrent_dials=many", "")
 	f.Add("unix", "", "p@ss", "", "/a", "", "")
 	f.Add("unix", "", "", "", "/a", "db=3", "x")
 	f.Add("sentinel", "u", "p%", "h", "", "master_name=m&addr=x:1", "")
@@ -225,8 +226,9 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			separator := func(r rune) bool { return strings.ContainsRune(":/@?&=", r) }
 			for _, piece := range append(strings.FieldsFunc(raw, separator), prefix) {
-				// Nothing that long is a word of ours.
-				if strings.Contains(err.Error(), secret) || len(piece) > 16 && strings.Contains(err.Error(), piece) {
+				// Nothing that long is a word of ours, but for names of parameters.
+				_, ours := numbers[piece]
+				if strings.Contains(err.Error(), secret) || len(piece) > 16 && !ours && strings.Contains(err.Error(), piece) {
 					t.Fatalf("%q: %q", raw, err)
 				}
 			}
