@@ -2,7 +2,9 @@ package failover
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -15,17 +17,18 @@ type Class uint8
 const (
 	// Fine: the node answered. Success.
 	Fine Class = iota
-	// Unreachable: no answer (dialing, a lost connection, a timeout), or an unknown error. Failure. Unless it was
+	// Unreachable: no answer (dialing, DNS, a lost connection, a timeout), or an unknown error. Failure. Unless it was
 	// dialing, the call may have been executed.
 	Unreachable
 	// Saturated: no connection is free in this process' own pool. Failure; but excluded as a probe, which never left.
 	Saturated
 	// CannotServe: the node answers, and cannot do it (LOADING, READONLY, OOM, …). Failure.
 	CannotServe
-	// Misconfigured: the node refuses this user (NOAUTH, WRONGPASS, NOPERM). Failure, and one is enough to open: it does
-	// not heal by itself.
+	// Misconfigured: the node refuses this user (NOAUTH, WRONGPASS, NOPERM), or one side refuses the other's certificate or
+	// speaks no TLS. Failure, and one is enough to open: it does not heal before somebody changes a setting.
 	Misconfigured
-	// KeyFault: a refusal that concerns one bucket. Success, or one poisoned key would be an outage for all.
+	// KeyFault: a refusal that concerns one bucket, or a reply that makes no sense. Success, or one poisoned key would be an
+	// outage for all.
 	KeyFault
 	// Canceled: the caller gave up. Excluded: neither success nor failure.
 	Canceled
@@ -68,6 +71,9 @@ type oneBucket interface {
 //
 // An error with a method OneBucket() bool that reports true is a KeyFault. Any reply of Redis that is not known to be
 // something else is CannotServe; any other error that is not known is Unreachable.
+//
+// A deadline does not say whose it was, and context.DeadlineExceeded is Unreachable. Whoever lets a caller's context reach
+// the node has to end the attempt with context.Canceled when that context has ended: an impatient caller proves nothing.
 func Classify(err error) Class {
 	if err == nil {
 		return Fine // most often, and without what the rest allocates
@@ -93,9 +99,22 @@ func classify(err error) (class Class) {
 		return Saturated
 	case errors.As(err, &reply):
 		return classifyReply(reply)
+	case refusesTLS(err):
+		return Misconfigured
 	default:
 		return Unreachable
 	}
+}
+
+// refusesTLS reports whether a handshake ended because the two sides do not accept each other. Certificates expire and are
+// issued for other names or by other authorities until somebody acts, so this is as bad as a wrong password. A connection
+// that is lost or silent during its handshake is not meant.
+func refusesTLS(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError // the server answered, but not in TLS
+	var alert *net.OpError
+	return errors.As(err, &certificate) || errors.As(err, &plain) ||
+		errors.As(err, &alert) && alert != nil && alert.Op == "remote error" // crypto/tls: the server sent an alert
 }
 
 // classifyReply reports the class of an error that Redis sent.
@@ -107,8 +126,8 @@ func classifyReply(reply redis.Error) Class {
 		return KeyFault
 	case redis.IsAuthError(reply), redis.IsPermissionError(reply):
 		return Misconfigured
-	// An ACL without one of the script's commands: Redis 7 gives it no code but ERR, so it is no PermissionError.
-	case strings.Contains(reply.Error(), "The user executing the script can't run"):
+	// An ACL without one of the script's commands or keys: Redis 7 gives it no code but ERR, so it is no PermissionError.
+	case strings.Contains(reply.Error(), "The user executing the script can't"):
 		return Misconfigured
 	default: // LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, MISCONF, OOM, BUSY, max clients, MOVED, …
 		return CannotServe

@@ -3,6 +3,9 @@ package failover
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -106,4 +109,45 @@ func (l *list[T]) get() []T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all)
+}
+
+// quiet is for servers that complain about the clients they are tested with.
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// speaks listens on a loopback port and says the same to everybody.
+func speaks(t *testing.T, text string) (addr string) {
+	return answers(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1024))
+		_, _ = io.WriteString(c, text)
+	})
+}
+
+// resets listens on a loopback port and resets each connection that says something.
+func resets(t *testing.T) (addr string) {
+	return answers(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+}
+
+// answers serves the connections to a loopback port one after the other.
+func answers(t *testing.T, serve func(net.Conn)) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(c)
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String()
 }

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -101,7 +100,14 @@ func (o *order) prepare(ctx context.Context, withText bool) once {
 
 // errShape is the error of a reply that is not what the script returns: another program writes to the connection, or a
 // proxy in between rewrites replies. The call was executed.
-var errShape = errors.New("remote: wrong reply shape")
+var errShape error = shapeError{}
+
+type shapeError struct{}
+
+func (shapeError) Error() string { return "remote: wrong reply shape" }
+
+// OneBucket reports true: something answered, and a breaker that opened would not make the next reply a better one.
+func (shapeError) OneBucket() bool { return true }
 
 // decodeReply reads the reply of the token bucket: exactly ten whole numbers, the first of them a known code.
 func decodeReply(val any) (Reply, error) {

@@ -36,7 +36,7 @@ func reportable(err error) error {
 		return &ScriptError{Text: inner}
 	case !raised:
 		return err
-	case strings.Contains(inner, "The user executing the script can't run"):
+	case strings.Contains(inner, "The user executing the script can't"):
 		return serverError("NOPERM " + strings.TrimPrefix(inner, "ERR ")) // an ACL: the node, not this bucket
 	case code == "ERR", code != strings.ToUpper(code):
 		return &ScriptError{Text: inner} // a fault of the script itself

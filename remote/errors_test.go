@@ -42,6 +42,7 @@ func TestReportable(t *testing.T) {
 		{at6 + "-READONLY You can't write against a read only replica.", false, "READONLY You can't write against a read only replica."},
 		{"ERR The user executing the script can't run this command or subcommand" + at7, false, "NOPERM The user executing the script can't run this command or subcommand"},
 		{at6 + "The user executing the script can't run this command or subcommand", false, "NOPERM The user executing the script can't run this command or subcommand"},
+		{"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + at7, false, "NOPERM The user executing the script can't access at least one of the keys mentioned in the command arguments"},
 		{"ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 's3cr3t' ", false, "ERR unknown command 'evalsha'"},
 		{"LOADING Redis is loading the dataset in memory", false, "LOADING Redis is loading the dataset in memory"},
 		{"ERR max number of clients reached", false, "ERR max number of clients reached"},

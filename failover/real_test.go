@@ -1,0 +1,228 @@
+package failover
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// classified checks the class of an error that something real gave, and that it is the error which was meant.
+func classified(t *testing.T, name string, err error, text string, wants ...Class) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: the error is %v, want one with %q", name, err, text)
+		return
+	}
+	got := Classify(err)
+	for _, want := range wants {
+		if got == want {
+			t.Logf("%-32s %T %v: %v", name, err, err, got)
+			return
+		}
+	}
+	t.Errorf("%s: %v, want %v: %T %v", name, got, wants, err, err)
+}
+
+const writes = "return redis.call('HSET', KEYS[1], 'a', 1)"
+
+// TestClassifyRareReplies: what a redis-server says in states that take some effort to bring about.
+func TestClassifyRareReplies(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redistest.Start(t, "--enable-debug-command", "yes", "--enable-protected-configs", "yes")
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, MaxRetries: -1, ReadTimeout: 20 * time.Second})
+	defer admin.Close()
+	do := func(args ...any) {
+		t.Helper()
+		if err := admin.Do(ctx, args...).Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+	}
+	as := func(change func(*redis.Options)) error {
+		c := newClient(t, server.Addr, func(o *redis.Options) { o.ReadTimeout = time.Second; change(o) })
+		defer c.Close()
+		return c.Eval(ctx, writes, []string{"k"}).Err()
+	}
+	user := func(name, password string, protocol int) error {
+		return as(func(o *redis.Options) { o.Username, o.Password, o.Protocol = name, password, protocol })
+	}
+
+	do("ACL", "SETUSER", "elsewhere", "on", ">x", "~other:*", "+@all")
+	do("ACL", "SETUSER", "reader", "on", ">x", "%R~*", "+@all")
+	do("ACL", "SETUSER", "sub", "on", ">x", "~*", "+eval", "+hset", "-@admin")
+	do("ACL", "SETUSER", "asleep", "off", ">x", "~*", "+@all")
+	classified(t, "a key that it may not", user("elsewhere", "x", 3), "NOPERM", Misconfigured)
+	classified(t, "a key that it may only read", user("reader", "x", 3), "NOPERM", Misconfigured)
+	classified(t, "a user that is off", user("asleep", "x", 3), "WRONGPASS", Misconfigured)
+	classified(t, "a wrong password over RESP2", user("sub", "y", 2), "WRONGPASS", Misconfigured)
+	blocked := newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "sub", "x" })
+	if err := blocked.Eval(ctx, writes, []string{"k"}).Err(); err != nil {
+		t.Errorf("the user with the least rights: %v", err)
+	}
+	classified(t, "a command inside of the script",
+		blocked.Eval(ctx, "return redis.call('PEXPIRE', KEYS[1], 1)", []string{"k"}).Err(), "can't run", Misconfigured)
+	classified(t, "a key inside of the script",
+		newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "elsewhere", "x" }).
+			Eval(ctx, "return redis.call('HSET', 'undeclared', 'a', 1)", nil).Err(), "can't access", Misconfigured)
+
+	dir := t.TempDir()
+	t.Run("saving failed", func(t *testing.T) {
+		gone := filepath.Join(t.TempDir(), "gone")
+		if err := os.Mkdir(gone, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		do("CONFIG", "SET", "dir", gone)
+		if err := os.Remove(gone); err != nil {
+			t.Fatal(err)
+		}
+		do("CONFIG", "SET", "save", "3600 1000000")
+		do("BGSAVE")
+		until(t, "the save does not fail", func() bool {
+			info, err := admin.Info(ctx, "persistence").Result()
+			return err == nil && strings.Contains(info, "rdb_last_bgsave_status:err")
+		})
+		classified(t, "saving failed", as(func(*redis.Options) {}), "MISCONF", CannotServe)
+		do("CONFIG", "SET", "save", "")
+		do("CONFIG", "SET", "dir", dir)
+	})
+
+	t.Run("loading", func(t *testing.T) {
+		const load = "for i = 1, 3000 do redis.call('SET', 'big' .. i, string.rep('x', 1000)) end return 1"
+		if err := admin.Eval(ctx, load, nil).Err(); err != nil {
+			t.Fatal(err)
+		}
+		do("CONFIG", "SET", "loading-process-events-interval-bytes", 1024)
+		do("CONFIG", "SET", "rdbcompression", "no")
+		do("CONFIG", "SET", "key-load-delay", 500) // µs each
+		ended := make(chan error, 1)
+		go func() { ended <- admin.Do(ctx, "DEBUG", "RELOAD").Err() }()
+		// Of a connection that was open, and of one whose handshake is refused.
+		var inHandshake, later error
+		until(t, "it never loads", func() bool {
+			later = blocked.Eval(ctx, writes, []string{"k"}).Err()
+			if !redis.IsLoadingError(later) {
+				return false
+			}
+			inHandshake = user("sub", "x", 3)
+			return true
+		})
+		classified(t, "loading", later, "LOADING", CannotServe)
+		if inHandshake != nil { // HELLO is answered while it loads
+			classified(t, "loading, a new connection", inHandshake, "LOADING", CannotServe)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("too many clients", func(t *testing.T) {
+		do("CONFIG", "SET", "maxclients", 1)
+		defer do("CONFIG", "SET", "maxclients", 100)
+		seen := map[string]int{}
+		for range 20 { // the reply is often lost: Redis closes while the handshake is being written
+			err := as(func(*redis.Options) {})
+			class := Classify(err)
+			if err == nil || class.success() || class.excluded(true) || class == Misconfigured {
+				t.Fatalf("%v: %v", err, class)
+			}
+			seen[class.String()]++
+		}
+		t.Logf("too many clients: %v", seen)
+	})
+}
+
+// TestClassifyClusterReplies: what the nodes of a Cluster say to a client that does not follow their redirections.
+func TestClassifyClusterReplies(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	lonely := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
+	client := newClient(t, lonely.Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	classified(t, "a slot of nobody", client.Eval(ctx, writes, []string{"k"}).Err(), "CLUSTERDOWN", CannotServe)
+	if err := client.ClusterAddSlotsRange(ctx, 0, 16382).Err(); err != nil {
+		t.Fatal(err)
+	}
+	classified(t, "a part of the slots", client.Eval(ctx, writes, []string{"k"}).Err(), "CLUSTERDOWN", CannotServe)
+	classified(t, "keys of two slots", client.Eval(ctx, writes, []string{"a", "b"}).Err(), "CROSSSLOT", KeyFault)
+
+	c := redistest.StartCluster(t, 2)
+	const slotOfFoo = 12182
+	first := newClient(t, c.Servers[0].Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	second := newClient(t, c.Servers[1].Addr, func(o *redis.Options) { o.ReadTimeout = time.Second })
+	classified(t, "a slot of another", first.Eval(ctx, writes, []string{"foo"}).Err(), "MOVED", CannotServe)
+	c.Migrate(slotOfFoo, 1, 0)
+	classified(t, "a slot that is moving", second.Eval(ctx, writes, []string{"foo"}).Err(), "ASK", CannotServe)
+	if err := second.MSet(ctx, "{foo}1", 1, "{foo}2", 1).Err(); !redis.IsTryAgainError(err) && !redis.HasErrorPrefix(err, "ASK") {
+		t.Errorf("several keys of a slot that is moving: %v", err)
+	} else if Classify(err) != CannotServe {
+		t.Errorf("%v: %v", err, Classify(err))
+	}
+}
+
+// TestClassifyHandshakes: what keeps a connection from being made at all.
+func TestClassifyHandshakes(t *testing.T) {
+	t.Parallel()
+	plain := redistest.Start(t)
+	secure := httptest.NewTLSServer(nil)
+	defer secure.Close()
+	picky := httptest.NewUnstartedServer(nil)
+	picky.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	picky.Config.ErrorLog = quiet()
+	secure.Config.ErrorLog = quiet()
+	picky.StartTLS()
+	defer picky.Close()
+	trusts := func(s *httptest.Server) *x509.CertPool {
+		pool := x509.NewCertPool()
+		pool.AddCert(s.Certificate())
+		return pool
+	}
+	get := func(addr string, change func(*redis.Options)) error {
+		c := newClient(t, addr, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, 300*ms; change(o) })
+		return c.Get(t.Context(), "k").Err()
+	}
+	with := func(config *tls.Config) func(*redis.Options) { return func(o *redis.Options) { o.TLSConfig = config } }
+
+	addr := secure.Listener.Addr().String()
+	classified(t, "an unknown authority", get(addr, with(&tls.Config{})), "unknown authority", Misconfigured)
+	classified(t, "a certificate of another name",
+		get(addr, with(&tls.Config{RootCAs: trusts(secure), ServerName: "redis.invalid"})), "redis.invalid", Misconfigured)
+	classified(t, "no certificate of ours",
+		get(picky.Listener.Addr().String(), with(&tls.Config{RootCAs: trusts(picky)})), "remote error", Misconfigured)
+	classified(t, "TLS that is too old",
+		get(addr, with(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10})), "", Misconfigured)
+	// A redis-server without TLS reads the handshake as a command without an end, or one that it does not know.
+	classified(t, "TLS to a plain server", get(plain.Addr, with(&tls.Config{InsecureSkipVerify: true})), "", Unreachable, Misconfigured)
+	classified(t, "TLS to a server that speaks", get(speaks(t, "-ERR unknown command\r\n"), with(&tls.Config{InsecureSkipVerify: true})),
+		"does not look like a TLS", Misconfigured)
+	classified(t, "plain to a TLS server", get(addr, func(*redis.Options) {}), "", Unreachable)
+
+	nowhere := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no name server")
+	}}}
+	classified(t, "no name server", get("redis.invalid:6379", func(o *redis.Options) {
+		o.Dialer = nowhere.DialContext
+	}), "lookup", Unreachable)
+	classified(t, "a reset", get(resets(t), func(*redis.Options) {}), "", Unreachable)
+}
+
+// until polls a real process: there is nothing else to wait on.
+func until(t *testing.T, failure string, ready func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ready(); time.Sleep(ms) {
+		if time.Now().After(deadline) {
+			t.Fatal(fmt.Sprint(failure, " within 15 s"))
+		}
+	}
+}
