@@ -12,14 +12,11 @@ import (
 // call to it fails and asks; a reload is one CLUSTER SLOTS, and a new primary is elected within seconds.
 const reloadEvery = time.Second
 
-// cluster asks the ClusterClient, whose map of slots may have to be loaded first, and remembers the answers for those
-// who may not wait: 128 KiB of pointers.
-//
-// The memory follows the client: a slot that moved is corrected by the next call to it that finds the client's map
-// reloaded. Until then node names the former owner, which costs nothing but that the call is counted there.
+// cluster asks the ClusterClient. Its map of slots is asked for once, by the first pick; from then on the client answers from
+// memory, and what it has learned of nodes that went and came counts at once.
 type cluster struct {
 	client *redis.ClusterClient
-	owner  [slots]atomic.Pointer[Node]
+	loaded atomic.Bool // the client has a map; it keeps one for ever
 
 	base   time.Time
 	reload atomic.Int64 // ns since base from which on the map may be reloaded again
@@ -30,10 +27,14 @@ func newCluster(client *redis.ClusterClient) *cluster {
 }
 
 func (t *cluster) node(bucket string) Node {
-	if n := t.owner[slotOf(bucket)].Load(); n != nil {
-		return *n
+	if !t.loaded.Load() {
+		return ""
 	}
-	return ""
+	client, err := t.client.MasterForKey(context.Background(), bucket)
+	if err != nil {
+		return "" // the client is closed
+	}
+	return nodeOf(client)
 }
 
 func (t *cluster) pick(ctx context.Context, bucket string) (*redis.Client, error) {
@@ -42,11 +43,7 @@ func (t *cluster) pick(ctx context.Context, bucket string) (*redis.Client, error
 		t.stale(ctx)
 		return nil, err
 	}
-	owner := &t.owner[slotOf(bucket)]
-	if known := owner.Load(); known == nil || *known != nodeOf(client) {
-		n := nodeOf(client)
-		owner.Store(&n)
-	}
+	t.loaded.Store(true)
 	return client, nil
 }
 

@@ -55,6 +55,9 @@ func (m *Memory) Key(policy, key string) string { return naming{}.bucket(policy,
 // Node reports the same node for every bucket.
 func (m *Memory) Node(string) Node { return memoryNode }
 
+// Locate is Node: it never fails.
+func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNode, nil }
+
 // Run executes the calls in order, each in one atomic step. It never blocks, so timeout has no use here; a ctx that is
 // done already fails every call, and so does Fail or Close.
 func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []Call, results []Result) {

@@ -15,9 +15,9 @@ const (
 	presenceTries = 3
 )
 
-// errNoName says that a node has no presence: no name was found that lives there. It has next to no slots, or is no
-// node of this store, or not any more.
-var errNoName = errors.New("remote: no presence set can live on this node")
+// ErrNoPresence says that nothing was sent to a node, because no presence set can live there. It has next to no slots, or
+// is no node of this store, or not any more.
+var ErrNoPresence = errors.New("remote: no presence set can live on this node")
 
 // Presence says that a process is here; see [Store]. The set is the first of a fixed sequence of names that lives on the
 // node, so all processes that see the same nodes share it. While slots move they may disagree for a moment, and count
@@ -30,7 +30,7 @@ func (s *Redis) Presence(
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := errNoName
+	err := ErrNoPresence
 	for i, tries := 0, 0; i < presenceNames && tries < presenceTries; i++ {
 		name := s.names.presence(i)
 		client, pickErr := s.nodes.pick(ctx, name)

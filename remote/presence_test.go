@@ -43,7 +43,7 @@ func TestRedisPresence(t *testing.T) {
 	if _, err := s.Presence(t.Context(), patience, node, "", time.Second); !errors.As(err, &e) {
 		t.Errorf("no id: %v", err)
 	}
-	if _, err := s.Presence(t.Context(), patience, "nowhere:1", "a", time.Second); !errors.Is(err, errNoName) {
+	if _, err := s.Presence(t.Context(), patience, "nowhere:1", "a", time.Second); !errors.Is(err, ErrNoPresence) {
 		t.Errorf("an unknown node: %v", err)
 	}
 }

@@ -99,13 +99,25 @@ func isNil(c redis.UniversalClient) bool {
 // Key reports the name of a bucket; see [RedisOptions] for prefix and hashing.
 func (s *Redis) Key(policy, key string) string { return s.names.bucket(policy, key) }
 
-// Node reports the address of the node that answers for a bucket; see [Store]. On a Cluster it is what the last call to
-// the bucket's slot found, and "" before the first one. A primary behind Sentinel is one node, whoever it is.
+// Node reports the address of the node that answers for a bucket; see [Store]. On a Cluster it is what the client knows of
+// the slots, and "" before the first call. A primary behind Sentinel is one node, whoever it is.
 func (s *Redis) Node(bucket string) Node {
 	if s.nodes == nil {
 		return ""
 	}
 	return s.nodes.node(bucket)
+}
+
+// Locate reports the node of a bucket, and loads the map of a Cluster's slots if there is none yet; see [Store].
+func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
+	if err := s.usable(ctx); err != nil {
+		return "", err
+	}
+	client, err := s.nodes.pick(ctx, bucket)
+	if err != nil {
+		return "", s.failure(err)
+	}
+	return nodeOf(client), nil
 }
 
 // Run executes the calls; see [Store]. It returns within timeout if the client heeds a context's deadline, as those of

@@ -18,6 +18,10 @@ type Store interface {
 	// caller's goroutine. The answer may change when the nodes share out their keys anew.
 	Node(bucket string) Node
 
+	// Locate reports which node answers for a bucket and, unlike Node, finds out if that is unknown: it may block, on Redis,
+	// within ctx and the client's own timeouts. On a Cluster one answer teaches Node all buckets.
+	Locate(ctx context.Context, bucket string) (Node, error)
+
 	// Run executes calls, each at most once, in as few round trips as there are nodes concerned, and writes the result
 	// of calls[i] to results[i] (len(results) ≥ len(calls)). It blocks: on Redis for the wait for a connection and for
 	// dialling (both bounded by ctx), and up to timeout each for writing and reading. A call whose Result has an

@@ -17,8 +17,7 @@ import (
 func (n *node) send() {
 	var room [maxBatch]due
 	for {
-		b := batch{node: n, room: room[:]}
-		r := b.run()
+		r := n.sendSome(room[:])
 		clear(room[:])
 		switch r {
 		case sent:
@@ -34,6 +33,15 @@ func (n *node) send() {
 			return
 		}
 	}
+}
+
+// sendSome sends what is due, or finds out where to.
+func (n *node) sendSome(room []due) result {
+	if n.id == "" {
+		return n.locate(room)
+	}
+	b := batch{node: n, room: room}
+	return b.run()
 }
 
 // result is what became of a batch.
@@ -155,11 +163,7 @@ func (b *batch) giveUp() {
 		results[i].Err = errGivenUp
 	}
 	b.finish(results)
-	n := b.node
-	n.mu.Lock()
-	n.sending--
-	n.start()
-	n.mu.Unlock()
+	b.node.replace()
 }
 
 // finish hands out the results: once, as the breaker's attempt ends once.
@@ -177,19 +181,10 @@ func (b *batch) finish(results []remote.Result) {
 			n.clock.correct(b.sent, now, r.Reply.Now)
 		default:
 			n.note(&b.calls[i], r.Reply)
-			b.answering(i).clock.learn(b.sent, now, r.Reply.Now)
+			n.clock.learn(b.sent, now, r.Reply.Now)
 		}
 		j.end(n, now, &b.calls[i], b.sent, r)
 	}
-}
-
-// answering is the node that answered a call: known by now, even if it was not when the call was queued.
-func (b *batch) answering(call int) *node {
-	g := b.node.group
-	if b.node.id == "" {
-		return g.node(g.store.Node(b.calls[call].Bucket))
-	}
-	return b.node
 }
 
 func isScriptError(err error) bool {

@@ -34,9 +34,7 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 		g.cache.Touch(b)
 		name := b.name()
 		n := g.node(g.store.Node(name))
-		if b.node.Load() != n {
-			b.node.Store(n)
-		}
+		b.at(n)
 		n.push(b, name)
 	}
 	if e.Check > 0 {
@@ -47,8 +45,16 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 	}
 }
 
+// at notes the node that the bucket is sent to. It is read at every decision, so it is written only when it changes.
+func (b *bucket) at(n *node) {
+	if b.node.Load() != n {
+		b.node.Store(n)
+	}
+}
+
 // begin implements job.
 func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bool) {
+	b.at(n) // its node may have been found since it was put into a queue
 	l := b.limiter()
 	g := l.group
 	seq := g.seq.Add(1)
@@ -103,4 +109,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 }
 
 // drop implements job.
-func (b *bucket) drop(_ *node, now time.Duration) { b.apply(now, b.Drop(now)) }
+func (b *bucket) drop(n *node, now time.Duration) {
+	b.at(n)
+	b.apply(now, b.Drop(now))
+}

@@ -58,6 +58,7 @@ type node struct {
 	work     chan struct{} // to one of them
 	inFlight int           // calls sent and not returned, given up or not
 	closedAt time.Duration // when the breaker closed again
+	blamed   bool          // a misconfiguration was told since then; only of changed
 
 	calls, failures, lateReplies,
 	staleReplies, lateCalls, stateLosses atomic.Int64
@@ -120,6 +121,14 @@ func (n *node) rest() bool {
 	}
 }
 
+// replace frees the place of a sender whose work was given up.
+func (n *node) replace() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sending--
+	n.start()
+}
+
 const (
 	// gentle is the most calls under way to a node that has just come back, for as long as gentleTime: what piled up
 	// during the outage must not be the next one.
@@ -164,7 +173,8 @@ func (n *node) note(c *remote.Call, r remote.Reply) {
 }
 
 // changed tells of the breaker's changes, and logs its opening and closing, one line each; probes that fail are not worth
-// one.
+// one. A misconfiguration is told as an error, also when it comes to light only in an outage: a server that comes back
+// with another password.
 func (n *node) changed(e failover.Event) {
 	g := n.group
 	g.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
@@ -173,10 +183,24 @@ func (n *node) changed(e failover.Event) {
 		n.mu.Lock()
 		n.closedAt = g.now()
 		n.mu.Unlock()
+		n.blamed = false
 		g.trace.put(func() { g.options.Logger.Info("redis answers again", "node", string(n.id)) })
+	case e.To == failover.Open && failover.Classify(e.Err) == failover.Misconfigured:
+		if n.blamed {
+			return
+		}
+		n.blamed = true
+		g.trace.put(func() {
+			g.options.Logger.Error("redis refuses this process: the fail modes decide until that is mended",
+				"node", string(n.id), "error", e.Err, "remedy", misconfigured)
+		})
 	case e.To == failover.Open && e.From == failover.Closed:
 		g.trace.put(func() {
 			g.options.Logger.Warn("redis does not answer: the fail modes decide", "node", string(n.id), "error", e.Err)
 		})
 	}
 }
+
+// misconfigured is what to do about it.
+const misconfigured = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; " +
+	"once they fit, probes find out within a second and nothing has to be restarted"

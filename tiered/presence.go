@@ -2,11 +2,13 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 const (
@@ -88,7 +90,7 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	if n.id == "" {
 		return
 	}
-	g := n.group
+	g, asker := n.group, ctx
 	ctx, cancel := context.WithTimeout(ctx, 2*g.options.Timeout)
 	defer cancel()
 	sent := g.now()
@@ -102,7 +104,12 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	}
 	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, *g.lease.Load(), ttl)
 	if attempt != nil {
-		attempt.End(err)
+		verdict := err
+		// Who closes the Group may be in a hurry, and a node that left its Cluster was not asked at all: nothing was learned.
+		if err != nil && asker.Err() != nil || errors.Is(err, remote.ErrNoPresence) {
+			verdict = context.Canceled
+		}
+		attempt.End(verdict)
 	}
 	if err != nil || ttl == 0 {
 		return

@@ -1,0 +1,269 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// open opens a store that is closed at the end of the test, after its limiters.
+func open(t *testing.T, url string) *remote.Redis {
+	t.Helper()
+	s, err := remote.Open(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// must executes a command of an operator.
+func must(t *testing.T, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(context.Background(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// soon polls what real processes do, as long as they may take: there is nothing else to wait on.
+func soon(t *testing.T, what string, within time.Duration, is func() bool) (took time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	for ; !is(); time.Sleep(2 * ms) {
+		if time.Since(begun) > within {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+	return time.Since(begun)
+}
+
+// Keys that Redis refuses, in every way it can, do not concern the others: hundreds of them, thousands of decisions.
+func TestPoisonedKeysConcernThemselves(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	var mu sync.Mutex
+	var changes []StateEvent
+	policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
+	l := limiter(t, store, policy, &Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		changes = append(changes, e)
+	}}})
+	admin := server.Client()
+	bad := func(i int) string { return fmt.Sprint("bad ", i) }
+	const poisoned = 300
+	for i := range poisoned {
+		switch name := store.Key("api", bad(i)); i % 3 {
+		case 0:
+			must(t, admin, "SET", name, "x") // WRONGTYPE
+		case 1:
+			must(t, admin, "HSET", name, "a", "b") // RLFOREIGN
+		case 2:
+			must(t, admin, "HSET", name, "v", "tb1", "l", "nonsense") // RLCORRUPT
+		}
+	}
+	ctx := context.Background()
+	// Alone first: there is no good reply that would speak for the node.
+	for range 5 {
+		for i := range poisoned {
+			if d := l.Allow(ctx, bad(i)); d.Reason != Unavailable {
+				t.Fatalf("%+v", d)
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for c := range 4 {
+		all.Go(func() {
+			for i := range 1500 {
+				l.Allow(ctx, bad((i+c)%poisoned))
+				if d := l.Allow(ctx, fmt.Sprint("good ", i%50)); d.Reason != Granted || d.Tier != Remote {
+					t.Errorf("a good key: %+v", d)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s := l.group.Stats()
+	node := s.Nodes[server.Addr]
+	t.Logf("%d calls refused for their key, %d calls in all, %d failures", s.Policies["api"].Poisoned, node.Calls, node.Failures)
+	if s.Policies["api"].Poisoned < poisoned || node.Failures > 0 || node.Breaker != "closed" {
+		t.Errorf("%d poisoned, node %+v", s.Policies["api"].Poisoned, node)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(changes) > 0 {
+		t.Errorf("the breaker changed: %v", changes)
+	}
+}
+
+// A password that is changed while the process runs: nothing happens until Redis is connected to anew, then the breaker
+// opens at the first refusal, says so once, and closes by itself when the password fits again.
+func TestPasswordChanged(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		breaks      []any
+		mends       []any
+		reconnect   bool
+		code        string
+		unreachable bool // Redis is away first
+	}{
+		{"password", []any{"ACL", "SETUSER", "app", "resetpass", ">new"}, []any{"ACL", "SETUSER", "app", ">old"}, true, "WRONGPASS", false},
+		{"password in an outage", []any{"ACL", "SETUSER", "app", "resetpass", ">new"}, []any{"ACL", "SETUSER", "app", ">old"}, true, "WRONGPASS", true},
+		{"EVALSHA", []any{"ACL", "SETUSER", "app", "-evalsha"}, []any{"ACL", "SETUSER", "app", "+evalsha"}, false, "NOPERM", false},
+		{"command in the script", []any{"ACL", "SETUSER", "app", "-pexpire"}, []any{"ACL", "SETUSER", "app", "+pexpire"}, false, "NOPERM", false},
+		{"keys", []any{"ACL", "SETUSER", "app", "resetkeys"}, []any{"ACL", "SETUSER", "app", "~tl:*"}, false, "NOPERM", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // it waits for real probes
+			server := redistest.Start(t)
+			admin := server.Client()
+			must(t, admin, "ACL", "SETUSER", "app", "on", ">old", "~tl:*", "+@all")
+			var log logged
+			store := open(t, "redis://app:old@"+server.Addr)
+			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
+			l := limiter(t, store, policy, &Options{Budget: second, Timeout: second, Logger: log.logger()})
+			ctx := context.Background()
+			want(t, l.Allow(ctx, "k"), Granted)
+			guard := l.group.allNodes()[0].guard
+
+			must(t, admin, c.breaks...)
+			if c.unreachable {
+				server.Pause()
+				for i := 0; guard.State() == failover.Closed; i++ {
+					l.Allow(ctx, fmt.Sprint(i))
+				}
+				server.Resume()
+			} else if c.reconnect {
+				want(t, l.Allow(ctx, "k"), Granted) // who is connected stays it
+			}
+			if c.reconnect {
+				must(t, admin, "CLIENT", "KILL", "USER", "app")
+			}
+			failures := l.group.Stats().Nodes[server.Addr].Failures
+			for i := range 10 { // not one key: each keeps quiet for a while after a failure
+				l.Allow(ctx, fmt.Sprint("k", i))
+			}
+			// A connection that was killed may be noticed by a failure of its own.
+			if n := l.group.Stats().Nodes[server.Addr]; !c.unreachable && (n.Breaker == "closed" || n.Failures-failures > 2) {
+				t.Errorf("after ten decisions: %+v", n)
+			}
+			soon(t, "an error in the log", 5*second, func() bool {
+				l.Allow(ctx, "k")
+				return strings.Contains(strings.Join(log.lines(), "\n"), "level=ERROR")
+			})
+			time.Sleep(1200 * ms) // real probes fail
+			l.Allow(ctx, "k")
+			text := strings.Join(log.lines(), "\n")
+			if n := strings.Count(text, "level=ERROR"); n != 1 || !strings.Contains(text, c.code) || !strings.Contains(text, "remedy=") {
+				t.Errorf("%d errors, want one with %s:\n%s", n, c.code, text)
+			}
+			if strings.Contains(text, "old") || strings.Contains(text, "=new") {
+				t.Errorf("a password in the log:\n%s", text)
+			}
+
+			must(t, admin, c.mends...)
+			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == Granted })
+			t.Logf("healed after %v", took)
+			soon(t, "it says so", second, func() bool { return strings.Contains(strings.Join(log.lines(), "\n"), "redis answers again") })
+		})
+	}
+}
+
+// Callers who give up count for nothing, however many.
+func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(10 * ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}, FailMode: FailClosed}, nil)
+		var all sync.WaitGroup
+		reasons := make(map[Reason]int)
+		var mu sync.Mutex
+		for i := range 2000 {
+			ctx, cancel := context.WithCancel(t.Context())
+			if i%2 == 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), ms) // a deadline far below ours
+			} else if i%4 == 1 {
+				time.AfterFunc(ms, cancel)
+			}
+			all.Go(func() {
+				defer cancel()
+				d := l.Allow(ctx, fmt.Sprint(i))
+				mu.Lock()
+				defer mu.Unlock()
+				reasons[d.Reason]++
+			})
+			time.Sleep(ms)
+		}
+		all.Wait()
+		n := l.group.Stats().Nodes[string(store.Node(""))]
+		t.Logf("%v; %+v", reasons, n)
+		if reasons[Canceled] != 1500 || reasons[Granted] != 500 {
+			t.Errorf("%v, want 3 of 4 canceled", reasons)
+		}
+		if n.Failures > 0 || n.Breaker != "closed" {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// silent is a store whose presence is never answered, but which heeds its context as a real client does.
+type silent struct{ *distant }
+
+func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ string, _ time.Duration) (remote.Census, error) {
+	<-ctx.Done()
+	return remote.Census{}, ctx.Err()
+}
+
+// Who closes a Group in a hurry, while a probe is due, says nothing about Redis.
+func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := silent{newDistant(10 * ms)}
+		var mu sync.Mutex
+		var failed []error
+		l, err := New(store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, &Options{Trace: &Trace{State: func(e StateEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.From == "probing" && e.To == "open" {
+				failed = append(failed, e.Err)
+			}
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.loseRequests.Store(true)
+		guard := l.group.node(store.Node("")).guard
+		for i := 0; guard.State() == failover.Closed; i++ {
+			l.Allow(t.Context(), fmt.Sprint(i))
+		}
+		for !guard.Ready() {
+			time.Sleep(ms)
+		}
+		synctest.Wait()
+		mu.Lock()
+		failed = nil
+		mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*ms)
+		defer cancel()
+		l.group.allNodes()[0].present(ctx, 0)
+		synctest.Wait()
+		mu.Lock()
+		if len(failed) != 1 || failed[0] != context.Canceled { //nolint:errorlint // the very same
+			t.Errorf("the probe ended with %v", failed)
+		}
+		mu.Unlock()
+		if !guard.Ready() {
+			t.Error("the next probe has to wait")
+		}
+		store.loseRequests.Store(false)
+		closeIn(t, l, second)
+	})
+}
