@@ -69,6 +69,15 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
 }
 
+// probe says whether a call is wanted that finds out if Redis answers: now, or when the back-off is over.
+type probe uint8
+
+const (
+	probeNot probe = iota
+	probeLater
+	probeNow
+)
+
 // Probe asks for a call that finds out whether Redis answers again: nobody waits for it, and it settles the debt.
 func (b *Bucket) Probe() Effect {
 	b.mu.Lock()
@@ -76,7 +85,7 @@ func (b *Bucket) Probe() Effect {
 	if b.closed {
 		return Effect{}
 	}
-	b.probe = true
+	b.probe = probeNow
 	return b.send()
 }
 
@@ -88,7 +97,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	if !b.queued {
 		return Effect{}
 	}
-	b.queued, b.probe = false, false
+	b.queued, b.probe = false, probeNot
 	if b.errand != nil {
 		b.late = false
 	}

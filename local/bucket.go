@@ -29,8 +29,8 @@ type Bucket struct {
 	home     bool  // idle: the lease is to go back
 	extend   bool  // in use, but about to end: the lease is to live on
 	retired  bool  // evicted: everything is to go back, then the bucket closes
-	probe    bool  // a call is wanted that finds out whether Redis answers
 	closed   bool  //
+	probe    probe // whether a call is wanted that finds out if Redis answers
 	failures uint8 // in a row
 	fleet    int32 // processes that the share is a part for; 0 before it is known
 

@@ -42,6 +42,9 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queued = false
+	if b.probe == probeLater { // this call is as good
+		b.probe = probeNot
+	}
 	if b.closed || b.calling() {
 		return Call{}, Effect{}
 	}
@@ -142,8 +145,8 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
 		return call, true
 	}
-	probe := b.probe
-	b.probe = false
+	probe := b.probe == probeNow
+	b.probe = probeNot
 	if !c.Clock { // no lease, and no refund, without a deadline; but a look, which teaches the clock
 		call.Direct = probe
 		return call, probe

@@ -9,6 +9,8 @@ func (b *Bucket) next(now time.Duration) Effect {
 		return Effect{} // the end of the call will tell
 	case b.closed:
 		return Effect{}
+	case b.probe == probeLater:
+		return Effect{Check: b.backOff}
 	case b.settled(now):
 		return Effect{Done: b.retired}
 	case b.waiting() > 0:
@@ -57,6 +59,10 @@ func (b *Bucket) settled(now time.Duration) bool {
 func (b *Bucket) Check(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.probe == probeLater && now >= b.backOff && !b.closed && !b.queued && !b.calling() {
+		b.probe = probeNow
+		return b.send()
+	}
 	if b.closed || b.queued || b.calling() || b.settled(now) || b.stake == nil {
 		return b.next(now)
 	}
@@ -110,7 +116,7 @@ func (b *Bucket) burnReturns() {
 func (b *Bucket) Retire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.retired = true
+	b.retired, b.probe = true, probeNot
 	return b.next(now)
 }
 

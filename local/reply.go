@@ -59,6 +59,15 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	return b.next(now), true
 }
 
+// Lost reports whether a reply to the call seq from a bucket that does not know this process' record, or an older state of
+// it, means that Redis lost writes: the record was to live on. Else the bucket was idle, full and over, or this process
+// began anew.
+func (b *Bucket) Lost(now time.Duration, seq int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stake != nil && b.calling() && b.call.Seq == seq && int64(now) < b.deadline.Load()
+}
+
 // ended takes the call seq off the bucket, if it is under way.
 func (b *Bucket) ended(seq int64) (Call, bool) {
 	if !b.calling() || seq != b.call.Seq {
@@ -172,8 +181,8 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	return b.send()
 }
 
-// Fail ends the call seq without an answer: it timed out, broke, or was refused. What it asked for may have been done;
-// the next call's statements settle that. Everybody in line gets Failed, and the key asks no more for a while.
+// Fail ends the call seq without an answer: it timed out or broke, or the bucket was refused. What it asked for may have
+// been done; the next call's statements settle that. Everybody in line gets Failed, and the key asks no more for a while.
 func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,6 +191,22 @@ func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 		return Effect{}
 	}
 	return b.fail(now, c)
+}
+
+// retries is how many failed calls in a row are followed by another that no request asks for: as many as open a breaker.
+// Then it has opened, or the node answers others and this key can wait until somebody wants it.
+const retries = 3
+
+// Retry has a call that just failed made again as soon as the key asks again at all, which is within a second. Leases make
+// calls rare: if each waited for the next request, three rare requests would have to find out that Redis is gone, and a
+// lease could end before anybody knew that it was not renewed.
+func (b *Bucket) Retry(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if 0 < b.failures && b.failures < retries && !b.retired && b.probe == probeNot {
+		b.probe = probeLater
+	}
+	return b.next(now)
 }
 
 func (b *Bucket) fail(now time.Duration, c Call) Effect {

@@ -248,6 +248,9 @@ func (s *memoryStep) settle() {
 			out -= s.own.grant
 			s.charged = s.own.debt
 		}
+		if s.Ack > s.own.seq {
+			s.flags += Rewound
+		}
 		ret := min(s.Ret, out)
 		b.level += float64(ret)
 		out -= ret

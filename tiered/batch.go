@@ -180,7 +180,9 @@ func (b *batch) finish(results []remote.Result) {
 			n.lateCalls.Add(1)
 			n.clock.correct(b.sent, now, r.Reply.Now)
 		default:
-			n.note(&b.calls[i], r.Reply)
+			if r.Reply.Code == remote.Stale {
+				n.staleReplies.Add(1)
+			}
 			n.clock.learn(b.sent, now, r.Reply.Now)
 		}
 		j.end(n, now, &b.calls[i], b.sent, r)

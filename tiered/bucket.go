@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -88,12 +89,18 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		l.refused(r.Err)
 		l.group.trace.failure(ErrorEvent{Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: r.Err})
 		e = b.Fail(now, seq)
+		if failover.Classify(r.Err) != failover.KeyFault {
+			e.Check = b.Retry(now).Check
+		}
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
 		l.group.trace.lease(LeaseEvent{
 			Node: string(n.id), Policy: l.policy.Name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
 		})
+		if r.Reply.Flags&remote.Losses != 0 && b.Lost(now, seq) {
+			n.stateLosses.Add(1)
+		}
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,

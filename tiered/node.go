@@ -162,16 +162,6 @@ func (n *node) take(most int, into []due) []due {
 	return jobs
 }
 
-// note counts what a reply tells about the node.
-func (n *node) note(c *remote.Call, r remote.Reply) {
-	if r.Code == remote.Stale {
-		n.staleReplies.Add(1)
-	}
-	if r.Flags&remote.OtherEpoch != 0 || c.Hold > 0 && r.Flags&remote.Created != 0 {
-		n.stateLosses.Add(1)
-	}
-}
-
 // changed tells of the breaker's changes, and logs its opening and closing, one line each; probes that fail are not worth
 // one. A misconfiguration is told as an error, also when it comes to light only in an outage: a server that comes back
 // with another password.

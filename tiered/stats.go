@@ -40,7 +40,7 @@ type NodeStats struct {
 	LateReplies  int64         // answers that came after Timeout
 	LateCalls    int64         // calls that reached Redis after their deadline, and did nothing
 	StaleReplies int64         // calls that a newer one had overtaken
-	StateLosses  int64         // replies that showed that Redis had lost a bucket
+	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
 	RoundTrip    time.Duration // 99th percentile of late; 2 ms before there are 16
 	Processes    int64         // that share the limits
 	Breaker      string        // "closed", "open" or "probing"
