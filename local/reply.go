@@ -59,9 +59,8 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	return b.next(now), true
 }
 
-// Lost reports whether a reply to the call seq from a bucket that does not know this process' record, or an older state of
-// it, means that Redis lost writes: the record was to live on. Else the bucket was idle, full and over, or this process
-// began anew.
+// Lost reports whether a reply to the call seq which says that the one before is not on record means that Redis lost
+// writes: that record was to live on. Else it is over, as it should be, or this process began anew.
 func (b *Bucket) Lost(now time.Duration, seq int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

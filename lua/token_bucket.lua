@@ -32,8 +32,8 @@ Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, f
   code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
   retry  until min tokens may be there, -1 never         active  leases that hold or want tokens
   flags  added up: 1 there was no bucket   2 a step back of the clock was believed   4 the caller held more than was recorded
-         8 the caller knew another epoch   16 the caller accepted a reply that is not recorded: writes were lost (or it
-         knows nothing of its record, and says so by ack = seq - 1)
+         8 the caller knew another epoch   16 ack is not on record: writes were lost, the lease is over or the
+         caller began anew (then its ack is seq - 1)
 Errors  nothing is written, and no text of the caller is repeated
   RLARG argument n      not a whole number in range, or against its rule
   RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
@@ -55,7 +55,7 @@ local SECOND = 1000000
 local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local SHORT = 9                -- the most arguments of the short form
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
-local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, REWOUND = 1, 2, 4, 8, 16
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED = 1, 2, 4, 8, 16
 
 -- 0. The short way, for a direct take in the short form that is granted in full by a bucket which never lent: the steps
 -- below without what is 0 then, in 12 us instead of 20. It refuses nothing: whatever else it meets it leaves to the long way
@@ -263,13 +263,13 @@ if r_seq then
   escrow, wants = escrow - r_out, wants - r_want
   if r_out + r_want > 0 then active = active - 1 end
   if ack < r_seq then level, r_out, charged = level + r_grant, r_out - r_grant, r_debt end
-  if ack > r_seq then flags = flags + REWOUND end
   ret = min(ret, r_out)
   level, r_out = level + ret, r_out - ret
 else
   r_out = 0
 end
 if hold > r_out then level, flags = level - (hold - r_out), flags + ADOPTED end
+if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 
 -- 9. Escrow counts the hold. Refill that was lost while the caller could not reach the bucket pays its part of the debt.
 -- The floor forgives the rest, so that a full bucket is never further away than 2 cap / rate + 1 s. It lies one second of

@@ -68,8 +68,8 @@ func (b historyBucket) run(c historyCall) (historyBucket, historyReply) {
 		return before, b.reply(remote.Replay, lease.grant, flags)
 	}
 
-	if lease.seq > 0 && c.Ack > lease.seq {
-		flags += remote.Rewound // what it was told is not on record
+	if c.Ack > lease.seq {
+		flags += remote.Unrecorded // what it was told is not on record
 	}
 	// What the process was told of is settled by what it states; what it never heard of did not happen. All that it
 	// neither holds nor gives back, it spent.

@@ -248,9 +248,6 @@ func (s *memoryStep) settle() {
 			out -= s.own.grant
 			s.charged = s.own.debt
 		}
-		if s.Ack > s.own.seq {
-			s.flags += Rewound
-		}
 		ret := min(s.Ret, out)
 		b.level += float64(ret)
 		out -= ret
@@ -258,6 +255,9 @@ func (s *memoryStep) settle() {
 	if s.Hold > out {
 		b.level -= float64(s.Hold - out)
 		s.flags += Adopted
+	}
+	if !s.owned && s.Ack > 0 || s.owned && s.Ack > s.own.seq {
+		s.flags += Unrecorded
 	}
 	b.escrow += s.Hold
 }

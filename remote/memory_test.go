@@ -309,7 +309,7 @@ func TestCloneIsAReplica(t *testing.T) {
 	if got := take(m, 2); got.Level != 7 {
 		t.Errorf("the store itself: %+v", got)
 	}
-	if got := take(c, 3); got.Level != 6 || got.Flags != remote.Rewound {
+	if got := take(c, 3); got.Level != 6 || got.Flags != remote.Unrecorded {
 		t.Errorf("the replica: %+v", got)
 	}
 	if before, after := m.Fields("b")["pA"], c.Fields("b")["pA"]; before == after {

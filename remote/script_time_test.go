@@ -88,7 +88,7 @@ func TestServerForgets(t *testing.T) {
 			c.Seq, c.Ack, c.Epoch = 2, 1, a.reply.Epoch
 			a = e.call(t, c)
 			r := a.reply
-			if r.Grant != 10 || r.Flags != remote.Created|remote.OtherEpoch || r.Epoch != r.Now || r.Now <= c.Epoch {
+			if r.Grant != 10 || r.Flags != remote.Created|remote.OtherEpoch|remote.Unrecorded || r.Epoch != r.Now || r.Now <= c.Epoch {
 				t.Errorf("after the end: %v", a)
 			}
 		})

@@ -121,17 +121,13 @@ const (
 // Flags are what else a call found.
 type Flags int64
 
-// Losses are the flags of a bucket that is not the one of the last reply, or an older state of it: writes were lost, unless
-// everything that was known of the caller has ended since, or the caller has forgotten it.
-const Losses = Created | Adopted | OtherEpoch | Rewound
-
 // The flags, added up.
 const (
 	Created     Flags = 1  // there was no bucket
 	SteppedBack Flags = 2  // a step back of the node's clock was believed
 	Adopted     Flags = 4  // the caller held more than was recorded
 	OtherEpoch  Flags = 8  // the bucket is not the one of Call.Epoch
-	Rewound     Flags = 16 // Call.Ack is of a reply that is not recorded any more
+	Unrecorded  Flags = 16 // the reply of Call.Ack is not on record: lost, over, or the caller began anew
 )
 
 // MaxBack is the longest step back of a node's clock that a bucket waits out; a longer one is believed at once, without

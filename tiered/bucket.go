@@ -98,7 +98,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
 		})
-		if r.Reply.Flags&remote.Losses != 0 && b.Lost(now, seq) {
+		if r.Reply.Flags&remote.Unrecorded != 0 && b.Lost(now, seq) {
 			n.stateLosses.Add(1)
 		}
 		e, _ = b.Accept(now, seq, local.Reply{

@@ -1,0 +1,148 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// losing is a store that answers some calls for buckets with an error, and the others well.
+type losing struct {
+	*distant
+	err  error
+	next atomic.Int64 // so many of the next calls
+	seen atomic.Int64 // calls that got the error
+}
+
+func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	if s.next.Add(-1) < 0 {
+		s.distant.Run(ctx, timeout, calls, results)
+		return
+	}
+	s.seen.Add(int64(len(calls)))
+	time.Sleep(ms)
+	for i := range results {
+		results[i] = remote.Result{Err: s.err}
+	}
+}
+
+// One request in a long time meets a Redis that is gone: no other is needed to find out, and none more is made than that
+// takes.
+func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
+	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
+			l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10), FailMode: mode}, nil)
+			want(t, l.Allow(t.Context(), "k"), Granted)
+			time.Sleep(10 * time.Minute)
+			store.next.Store(1e9)
+			begun := time.Now()
+			l.Allow(t.Context(), "k")
+			guard := l.group.allNodes()[0].guard
+			for guard.State() == failover.Closed {
+				if time.Since(begun) > 3*second {
+					t.Fatalf("%v: after 3 s the breaker is closed", mode)
+				}
+				time.Sleep(ms)
+			}
+			t.Logf("%v: the breaker opened after %v, %d calls and one request", mode, time.Since(begun), store.seen.Load())
+			time.Sleep(time.Minute) // presence goes on, calls for this key do not
+			if n := store.seen.Load(); n != 3 {
+				t.Errorf("%v: %d calls failed in a minute, want the 3 that open the breaker", mode, n)
+			}
+			store.next.Store(0)
+		})
+	}
+}
+
+// One lost call is made up for once, within a second. An error that concerns the key alone is not.
+func TestOneLostCallIsRepeatedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		again int64
+	}{
+		{"lost", context.DeadlineExceeded, 1},
+		{"poisoned", &remote.ScriptError{Text: "RLFOREIGN key"}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &losing{distant: newDistant(ms), err: c.err}
+			l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+			want(t, l.Allow(t.Context(), "k"), Granted)
+			store.next.Store(1)
+			l.Allow(t.Context(), "k")
+			calls := store.calls.Load()
+			time.Sleep(maxBackoff)
+			if n := store.calls.Load() - calls; n != c.again {
+				t.Errorf("%s: %d calls in the second after it, want %d", c.name, n, c.again)
+			}
+			time.Sleep(10 * time.Minute)
+			if n := store.calls.Load() - calls; n != c.again {
+				t.Errorf("%s: %d calls in ten minutes, want %d", c.name, n, c.again)
+			}
+		})
+	}
+}
+
+// maxBackoff is the longest that a failed call waits to be made again; it is package local's.
+const maxBackoff = time.Second
+
+// A renewal that failed is made again although nobody asks for the key any more, and the tokens it brings go back when the
+// lease lies idle.
+func TestFailedRenewalIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000)}, nil)
+		for range 2000 {
+			l.Allow(t.Context(), "k")
+			time.Sleep(2 * ms)
+		}
+		store.next.Store(1)
+		for store.seen.Load() == 0 {
+			l.Allow(t.Context(), "k")
+			time.Sleep(2 * ms)
+		}
+		calls := store.calls.Load()
+		begun := time.Now()
+		for store.calls.Load() == calls {
+			if time.Since(begun) > maxBackoff {
+				t.Fatal("the renewal was not made again within a second")
+			}
+			time.Sleep(ms)
+		}
+		t.Logf("made again after %v", time.Since(begun))
+		time.Sleep(5 * second)
+		if p := l.group.Stats().Policies["api"]; p.Held > 0 {
+			t.Errorf("5 s later %d tokens are held", p.Held)
+		}
+		books(t, l.group)
+	})
+}
+
+// A thousand keys that fail at once do not become a storm of repetitions.
+func TestManyFailedCallsAreNoStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+		want(t, l.Allow(t.Context(), "k"), Granted)
+		store.next.Store(1e9)
+		for i := range 1000 {
+			go l.Allow(context.Background(), fmt.Sprint(i))
+		}
+		time.Sleep(100 * ms)
+		failed := store.seen.Load()
+		time.Sleep(30 * second)
+		n := store.seen.Load() - failed
+		t.Logf("%d calls failed at once, %d in the 30 s after", failed, n)
+		if n > 60 { // a probe each 0.5 to 1 s
+			t.Errorf("%d calls in 30 s after %d that failed", n, failed)
+		}
+		store.next.Store(0)
+	})
+}
