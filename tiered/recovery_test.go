@@ -1,0 +1,118 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// openTime is how long a breaker stays open at most, once Redis is back: the longest wait for its next probe.
+const openTime = second
+
+// TestTenSecondsAfterAnOutage prints what is admitted beyond the limit in the 10 s after an outage of 15 s, by fail mode,
+// beside what may be: until its breaker closes, at most openTime and a Timeout after the end, a process goes on alone, while
+// Redis lends its whole rate to those that are back.
+func TestTenSecondsAfterAnOutage(t *testing.T) {
+	const rate, burst, down, up = 1000., 200., 10 * second, 25 * second
+	alone := (openTime + DefaultTimeout).Seconds()
+	var table strings.Builder
+	fmt.Fprintf(&table, "\n%-12s %8s   %-52s %6s %10s %10s\n", "fail mode", "demand", "formula", "=", "measured", "admitted")
+	for _, c := range []struct {
+		mode    FailMode
+		formula string
+		of      func(demand float64) float64
+	}{
+		{FailClosed, "0", func(float64) float64 { return 0 }},
+		{FailLocal, "max(C, N) + r·(open time + Timeout)", func(float64) float64 { return burst + rate*alone }},
+		{FailOpen, "C + demand·(open time + Timeout)", func(demand float64) float64 { return burst + demand*rate*alone }},
+	} {
+		for _, demand := range []float64{1.5, 3} {
+			f := fleetRun{
+				processes: 10, known: 10, limit: thousand, demand: demand, mode: c.mode, trip: 600 * time.Microsecond,
+				length: up + 10*second, down: during(down, up),
+			}
+			for seed := range seeds(4) {
+				offers, _ := f.run(t, seed)
+				after := worst(offers, f.limit, up, up+10*second)
+				refused, of := denied(offers, up, up+10*second)
+				bound := c.of(demand)
+				fmt.Fprintf(&table, "%-12v %6.1f r   %-52s %6.0f %10.0f %10d\n", c.mode, demand, c.formula, bound, max(after.Over, 0), of-refused)
+				if after.Over > bound+tolerance(f.limit) {
+					t.Errorf("%v at %.1f r, seed %d: over-admission %v, the formula says %.0f", c.mode, demand, seed, after, bound)
+				}
+				if n := of - refused; float64(n) < 0.7*10*rate {
+					t.Errorf("%v at %.1f r, seed %d: only %d admitted in the 10 s", c.mode, demand, seed, n)
+				}
+			}
+		}
+	}
+	t.Log(table.String())
+}
+
+// Two hundred processes that lose Redis together do not come back together: what they send to find out whether it is there,
+// in any 100 ms of the outage and after it, stays far below one call each. It is about when they send, so it runs in virtual
+// time, where a machine that is busy cannot spread them.
+func TestTwoHundredProcessesProbeApart(t *testing.T) {
+	const processes, most = 200, 80
+	const down, up, end, slot = 5 * second, 20 * second, 25 * second, 100 * ms
+	synctest.Test(t, func(t *testing.T) {
+		shared := newDistant(ms)
+		start := time.Now()
+		var mu sync.Mutex
+		probes, closed := make([]int, end/slot+1), make([]int, end/slot+1)
+		count := func(in []int) {
+			mu.Lock()
+			defer mu.Unlock()
+			in[min(int(time.Since(start)/slot), len(in)-1)]++
+		}
+		limiters := make([]*Limiter, processes)
+		var loads sync.WaitGroup
+		for i := range limiters {
+			wire := &distant{Memory: shared.Memory, trip: ms}
+			wire.down = func() bool { at := time.Since(start); return at >= down && at < up }
+			random := dice(1, uint64(i))
+			limiters[i] = limiter(t, wire, Policy{Name: "api", Limit: PerSecond(20_000)}, &Options{
+				Processes: processes, Random: random, Trace: &Trace{State: func(e StateEvent) {
+					switch e.To {
+					case "probing":
+						count(probes)
+					case "closed":
+						count(closed)
+					}
+				}},
+			})
+			loads.Go(func() { // 40 decisions per s each, of one hot key and of rare ones
+				for n := 0; time.Since(start) < end; n++ {
+					key := "hot"
+					if n%4 == 0 {
+						key = fmt.Sprint(i, n)
+					}
+					limiters[i].Allow(context.Background(), key)
+					time.Sleep(time.Duration((0.5 + random()) * float64(25*ms)))
+				}
+			})
+		}
+		loads.Wait()
+		worstOf := func(n []int, from, to time.Duration) int { return slices.Max(n[from/slot : to/slot]) }
+		back := time.Duration(0)
+		total := 0
+		for i, n := range closed {
+			if total += n; total == processes && back == 0 {
+				back = time.Duration(i+1)*slot - up
+			}
+		}
+		t.Logf("%d processes: at most %d probes in 100 ms of the outage, %d after it; %d closed their breakers, all within %v",
+			processes, worstOf(probes, down, up), worstOf(probes, up, end), total, back)
+		if n := worstOf(probes, down, end); n > most {
+			t.Errorf("%d probes in 100 ms, want %d at most", n, most)
+		}
+		if total != processes || back > openTime+2*slot {
+			t.Errorf("%d of %d are back after %v", total, processes, back)
+		}
+	})
+}
