@@ -162,13 +162,11 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		call.Ret, call.Refund = b.ledger.ret, b.ledger.refund
 	case extend:
 		call.Hold = hold
-	case probe && (b.leasing || owes):
+	case probe: // never a look, which writes nothing: a replica and a full server would answer that
 		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
 		if b.leasing {
 			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
 		}
-	case probe:
-		call.Direct = true // a look: it takes nothing and leaves no record
 	case b.hasNews():
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
 	case b.leasing && !home && (b.stake == nil || hold <= b.low.Load()):

@@ -3,8 +3,12 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -105,4 +109,121 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 		return victims[Open] == 0 && victims[Granted] > 0
 	})
 	t.Logf("back after %v; %s", back, states(l))
+}
+
+// pair is a store of two nodes, of which one is dead, and which have to be found first.
+type pair struct {
+	*distant
+	found atomic.Bool
+}
+
+const alive, deceased = remote.Node("alive"), remote.Node("deceased")
+
+func (s *pair) of(bucket string) remote.Node {
+	if strings.Contains(bucket, "dead") {
+		return deceased
+	}
+	return alive
+}
+
+func (s *pair) Node(bucket string) remote.Node {
+	if s.found.Load() {
+		return s.of(bucket)
+	}
+	return ""
+}
+
+func (s *pair) Locate(_ context.Context, bucket string) (remote.Node, error) {
+	if !s.found.Load() {
+		time.Sleep(s.trip)
+		s.found.Store(true)
+	}
+	return s.of(bucket), nil
+}
+
+func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	for _, c := range calls {
+		if s.of(c.Bucket) == deceased {
+			time.Sleep(2 * timeout) // the slowest node is waited for
+			for i := range results {
+				results[i] = remote.Result{Err: context.DeadlineExceeded}
+			}
+			return
+		}
+	}
+	s.distant.Run(ctx, timeout, calls, results)
+}
+
+// What is asked for before it is known which node has it waits for the finding out, and not for the slowest node.
+func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &pair{distant: newDistant(ms)}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(100), FailMode: FailOpen}, nil)
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				dead := i%2 == 0
+				begun := time.Now()
+				d := l.Allow(t.Context(), map[bool]string{true: "dead ", false: "well "}[dead]+fmt.Sprint(i))
+				took := time.Since(begun)
+				if dead != (d.Reason == Open) || !dead && took > 10*ms {
+					t.Errorf("%q: %v after %v", d.Key, d.Reason, took)
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(100 * ms)
+		nodes := l.group.Stats().Nodes
+		if nodes[""].Breaker != "closed" || nodes[""].Calls > 0 || nodes[string(alive)].Breaker != "closed" || nodes[string(deceased)].Failures == 0 {
+			t.Errorf("%+v", nodes)
+		}
+		store.found.Store(true)
+	})
+}
+
+// Nodes that cannot be found are an outage like others: the breaker of the finding out opens, and it is tried again.
+func TestNodesThatCannotBeFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lost{distant: newDistant(ms)}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000), FailMode: FailOpen}, nil)
+		for _, slow := range []bool{false, true} {
+			store.slow.Store(slow)
+			store.gone.Store(true)
+			for i := range 1000 {
+				if d := l.Allow(t.Context(), fmt.Sprint(slow, i)); d.Reason != Open {
+					t.Fatalf("%+v", d)
+				}
+				time.Sleep(5 * ms)
+			}
+			if n := store.tries.Swap(0); n < 5 || n > 20 {
+				t.Errorf("tried %d times in 5 s, want the 3 that open the breaker and a probe each 0.5 to 1 s", n)
+			}
+			store.gone.Store(false)
+			time.Sleep(1100 * ms)
+			l.Allow(t.Context(), "probes")
+			time.Sleep(50 * ms)
+			want(t, l.Allow(t.Context(), fmt.Sprint("found", slow)), Granted)
+			store.tries.Store(0)
+		}
+	})
+}
+
+// lost is a store whose one node has to be found each time, and at times cannot be.
+type lost struct {
+	*distant
+	gone, slow atomic.Bool
+	tries      atomic.Int64
+}
+
+func (s *lost) Node(string) remote.Node { return "" }
+
+func (s *lost) Locate(context.Context, string) (remote.Node, error) {
+	s.tries.Add(1)
+	if s.gone.Load() {
+		if s.slow.Load() {
+			time.Sleep(2 * DefaultTimeout)
+		}
+		return "", io.EOF
+	}
+	return alive, nil
 }

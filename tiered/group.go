@@ -34,9 +34,10 @@ type Group struct {
 	turns    turns
 	trace    *tracer
 
-	nodeMu  sync.RWMutex
-	nodes   map[remote.Node]*node
-	newNode chan struct{} // capacity 1
+	nodeMu   sync.RWMutex
+	nodes    map[remote.Node]*node
+	newNode  chan struct{} // capacity 1
+	troubled atomic.Int64  // nodes whose breaker is not closed
 
 	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
 	uncounted sync.Once   // says that it is not

@@ -169,6 +169,12 @@ func (n *node) changed(e failover.Event) {
 	g := n.group
 	g.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
 	switch {
+	case e.From == failover.Closed:
+		g.troubled.Add(1)
+	case e.To == failover.Closed:
+		g.troubled.Add(-1)
+	}
+	switch {
 	case e.To == failover.Closed:
 		n.mu.Lock()
 		n.closedAt = g.now()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,7 +132,14 @@ func TestPasswordChanged(t *testing.T) {
 			var log logged
 			store := open(t, "redis://app:old@"+server.Addr)
 			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
-			l := limiter(t, store, policy, &Options{Budget: second, Timeout: second, Logger: log.logger()})
+			var failed atomic.Int64 // probes
+			l := limiter(t, store, policy, &Options{Budget: second, Timeout: second, Logger: log.logger(), Trace: &Trace{
+				State: func(e StateEvent) {
+					if e.From == "probing" && e.To == "open" {
+						failed.Add(1)
+					}
+				},
+			}})
 			ctx := context.Background()
 			want(t, l.Allow(ctx, "k"), Granted)
 			guard := l.group.allNodes()[0].guard
@@ -161,8 +169,11 @@ func TestPasswordChanged(t *testing.T) {
 				l.Allow(ctx, "k")
 				return strings.Contains(strings.Join(log.lines(), "\n"), "level=ERROR")
 			})
-			time.Sleep(1200 * ms) // real probes fail
-			l.Allow(ctx, "k")
+			before := failed.Load()
+			soon(t, "two more probes fail", 8*second, func() bool {
+				l.Allow(ctx, "k")
+				return failed.Load() >= before+2
+			})
 			text := strings.Join(log.lines(), "\n")
 			if n := strings.Count(text, "level=ERROR"); n != 1 || !strings.Contains(text, c.code) || !strings.Contains(text, "remedy=") {
 				t.Errorf("%d errors, want one with %s:\n%s", n, c.code, text)

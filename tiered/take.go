@@ -82,12 +82,18 @@ func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 // ask is take when the pot does not hold n tokens. What is known to be refused, and what an outage decides without looking
 // at the share, it decides without a lock.
 func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
-	if l.group.closed.Load() {
+	g := l.group
+	if g.closed.Load() {
 		l.alone(now, b, key, n, t, d)
 		return
 	}
+	node := b.node.Load()
+	if node == nil && g.troubled.Load() > 0 { // it would wait for a sender, to be told that its node is not asked
+		node = g.node(g.store.Node(b.name()))
+		b.at(node)
+	}
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
-	if node := b.node.Load(); node == nil || node.guard.State() == failover.Closed {
+	if node == nil || node.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(now, n); ok {
 			l.decide(d, key, Limited, Local, v.Left, v.Retry)
 			return
