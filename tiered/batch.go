@@ -117,7 +117,7 @@ func (b *batch) run() result {
 	n.calls.Add(int64(len(b.calls)))
 	results := make([]remote.Result, len(b.calls))
 	g.store.Run(context.Background(), g.options.Timeout, b.calls, results)
-	r := end(outcome(results))
+	r := end(outcome(b.calls, results))
 	if r == sent {
 		b.finish(results)
 	} else {
@@ -137,12 +137,17 @@ func (n *node) returned(calls int, givenUp bool) {
 }
 
 // outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
-// misconfiguration says most.
-func outcome(results []remote.Result) (err error) {
-	for _, r := range results {
+// misconfiguration says most. That a look was answered says nothing: it does not write, so a replica or a server that is
+// full answers it too.
+func outcome(calls []remote.Call, results []remote.Result) (err error) {
+	looked := false
+	for i, r := range results {
 		switch failover.Classify(r.Err) {
 		case failover.Fine, failover.KeyFault:
-			return nil
+			if calls[i].Want > 0 || calls[i].Lease != "" {
+				return nil
+			}
+			looked = true
 		case failover.Misconfigured:
 			err = r.Err
 		default:
@@ -150,6 +155,9 @@ func outcome(results []remote.Result) (err error) {
 				err = r.Err
 			}
 		}
+	}
+	if err == nil && looked {
+		return context.Canceled // counts for nothing
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -41,7 +42,11 @@ func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
 		call: l.call(g.store.Key(l.policy.Name, id.Key)), until: g.now() + g.options.Budget,
 		reply: make(chan remote.Result, 1),
 	}
-	g.node(g.store.Node(p.call.Bucket)).push(p, p.call.Bucket)
+	n := g.node(g.store.Node(p.call.Bucket))
+	if n.guard.State() != failover.Closed { // a look is no probe: it writes nothing
+		return remote.Reply{}, errOpen
+	}
+	n.push(p, p.call.Bucket)
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
 	select {

@@ -278,3 +278,51 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		closeIn(t, l, second)
 	})
 }
+
+// A Redis that reads and cannot write opens the breaker once, and no probe closes it before it can.
+func TestRedisThatCannotWrite(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		breaks, mends []any
+	}{
+		{"full", []any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"}},
+		{"a replica", []any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"}},
+		{"without replicas", []any{"CONFIG", "SET", "min-replicas-to-write", "1"}, []any{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // it waits for real probes
+			server := redistest.Start(t)
+			admin := server.Client()
+			var opens, failed, closes atomic.Int64
+			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailOpen}
+			l := limiter(t, open(t, server.URL()), policy, &Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
+				switch {
+				case e.From == "closed":
+					opens.Add(1)
+				case e.To == "closed":
+					closes.Add(1)
+				case e.To == "open":
+					failed.Add(1)
+				}
+			}}})
+			ctx := context.Background()
+			want(t, l.Allow(ctx, "k"), Granted)
+			must(t, admin, c.breaks...)
+			i := 0
+			soon(t, "three probes fail", 10*second, func() bool {
+				i++
+				l.Allow(ctx, fmt.Sprint("k", i%100))
+				if d := l.Peek(ctx, "k"); i > 100 && d.Tier == Remote {
+					t.Fatalf("the breaker is open, and it was looked: %+v", d)
+				}
+				return failed.Load() >= 3
+			})
+			if opens.Load() != 1 || closes.Load() > 0 {
+				t.Errorf("opened %d times, closed %d times", opens.Load(), closes.Load())
+			}
+			must(t, admin, c.mends...)
+			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == Granted })
+			t.Logf("%d decisions, healed after %v", i, took)
+		})
+	}
+}
