@@ -169,3 +169,34 @@ func TestManyFailedCallsAreNoStorm(t *testing.T) {
 		store.next.Store(0)
 	})
 }
+
+// Keys that are only ever asked for directly find out as well that Redis is back, within the time of one probe: theirs
+// write something, or they would prove nothing.
+func TestDirectKeysProbe(t *testing.T) {
+	for _, lease := range []Lease{{}, {Size: NoLease}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := silent{newDistant(ms)} // no presence helps
+			l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10), Lease: lease, FailMode: FailClosed}, nil)
+			for range 3 {
+				want(t, l.Allow(t.Context(), "first"), Granted)
+				time.Sleep(10 * time.Minute)
+			}
+			guard := l.group.allNodes()[0].guard
+			store.loseRequests.Store(true)
+			for i := 0; guard.State() == failover.Closed; i++ {
+				l.Allow(t.Context(), fmt.Sprint(i))
+			}
+			time.Sleep(10 * second)
+			store.loseRequests.Store(false)
+			back := time.Now()
+			for guard.State() != failover.Closed {
+				if time.Since(back) > openTime+DefaultTimeout {
+					t.Fatal("no probe closed the breaker")
+				}
+				l.Allow(t.Context(), "k")
+				time.Sleep(5 * ms)
+			}
+			want(t, l.Allow(t.Context(), "other"), Granted)
+		})
+	}
+}
