@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -226,4 +227,56 @@ func (s *lost) Locate(context.Context, string) (remote.Node, error) {
 		return "", io.EOF
 	}
 	return alive, nil
+}
+
+// moved is a store whose keys move from one node, which dies, to another.
+type moved struct {
+	*distant
+	now atomic.Pointer[remote.Node]
+}
+
+func (s *moved) Node(string) remote.Node { return *s.now.Load() }
+
+func (s *moved) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+	if n != s.Node("") {
+		return remote.Census{}, remote.ErrNoPresence
+	}
+	return s.distant.Presence(ctx, timeout, s.Memory.Node(""), id, ttl)
+}
+
+// A dead node whose keys are another's by now is forgotten, with its breaker and its senders; decisions go on.
+func TestNodeThatLeftIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := alive, deceased
+		store := &moved{distant: newDistant(ms)}
+		store.now.Store(&first)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailOpen}, nil)
+		ask := func(d time.Duration) (reasons map[Reason]int) {
+			reasons = make(map[Reason]int)
+			for end := l.group.now() + d; l.group.now() < end; time.Sleep(20 * ms) {
+				reasons[l.Allow(t.Context(), "k").Reason]++
+			}
+			return reasons
+		}
+		ask(2 * time.Second)
+		goroutines := runtime.NumGoroutine()
+		store.loseRequests.Store(true)
+		ask(3 * time.Second)
+		if n := l.group.troubled.Load(); n != 1 {
+			t.Errorf("%d nodes in trouble", n)
+		}
+		store.now.Store(&second) // a replica was promoted
+		store.loseRequests.Store(false)
+		ask(1500 * ms)
+		if r := ask(10 * time.Second); r[Open] > 0 || r[Granted] == 0 {
+			t.Errorf("from 1.5 s after the promotion: %v", r)
+		}
+		nodes := l.group.Stats().Nodes
+		if len(nodes) != 1 || nodes[string(second)].Breaker != "closed" || l.group.troubled.Load() != 0 {
+			t.Errorf("%d in trouble, %+v", l.group.troubled.Load(), nodes)
+		}
+		if n := runtime.NumGoroutine(); n > goroutines+1 {
+			t.Errorf("%d goroutines, %d before", n, goroutines)
+		}
+	})
 }

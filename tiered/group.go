@@ -154,7 +154,7 @@ func (g *Group) node(id remote.Node) *node {
 	if n = g.nodes[id]; n != nil {
 		return n
 	}
-	n = &node{group: g, id: id, work: make(chan struct{})}
+	n = &node{group: g, id: id, work: make(chan struct{}), gone: make(chan struct{})}
 	n.fleet.least = int64(g.options.Processes)
 	n.guard = failover.New(failover.Options{Timeout: g.options.Timeout, Uniform: g.options.uniform, Base: g.base, OnChange: n.changed})
 	g.nodes[id] = n

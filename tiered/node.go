@@ -59,6 +59,8 @@ type node struct {
 	inFlight int           // calls sent and not returned, given up or not
 	closedAt time.Duration // when the breaker closed again
 	blamed   bool          // a misconfiguration was told since then; only of changed
+	troubled bool          // counted in Group.troubled
+	gone     chan struct{} // closed when the Group has forgotten the node
 
 	calls, failures, lateReplies,
 	staleReplies, lateCalls, stateLosses atomic.Int64
@@ -116,6 +118,8 @@ func (n *node) rest() bool {
 	select {
 	case <-n.work:
 		return true
+	case <-n.gone:
+		return false
 	case <-n.group.done:
 		return false
 	}
@@ -162,18 +166,45 @@ func (n *node) take(most int, into []due) []due {
 	return jobs
 }
 
+// trouble counts a node whose breaker is not closed, but none that is forgotten.
+func (n *node) trouble(is bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-n.gone:
+		is = false
+	default:
+	}
+	if is != n.troubled {
+		n.troubled = is
+		n.group.troubled.Add(map[bool]int64{true: 1, false: -1}[is])
+	}
+}
+
+// forget lets go of a node that left its Cluster, unless something is under way to it. Its breaker would stay open for
+// ever: nothing is sent to it any more.
+func (g *Group) forget(n *node) {
+	g.nodeMu.Lock()
+	n.mu.Lock()
+	forgotten := g.nodes[n.id] == n && n.head == len(n.queue) && n.inFlight == 0
+	if forgotten {
+		delete(g.nodes, n.id)
+		close(n.gone)
+	}
+	n.mu.Unlock()
+	g.nodeMu.Unlock()
+	if forgotten {
+		n.trouble(false)
+	}
+}
+
 // changed tells of the breaker's changes, and logs its opening and closing, one line each; probes that fail are not worth
 // one. A misconfiguration is told as an error, also when it comes to light only in an outage: a server that comes back
 // with another password.
 func (n *node) changed(e failover.Event) {
 	g := n.group
 	g.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
-	switch {
-	case e.From == failover.Closed:
-		g.troubled.Add(1)
-	case e.To == failover.Closed:
-		g.troubled.Add(-1)
-	}
+	n.trouble(e.To != failover.Closed)
 	switch {
 	case e.To == failover.Closed:
 		n.mu.Lock()

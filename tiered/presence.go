@@ -111,6 +111,9 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 		}
 		attempt.End(verdict)
 	}
+	if errors.Is(err, remote.ErrNoPresence) && n.guard.State() != failover.Closed {
+		n.group.forget(n)
+	}
 	if err != nil || ttl == 0 {
 		return
 	}
