@@ -6,12 +6,13 @@ FUZZTIME ?= 30000x
 RACECOUNT ?= 3
 SOAK ?= 10m
 ROUNDS ?= 5
+FAULTS ?= .
 
 # The race detector needs a C compiler. Where there is none the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench ratios growth sizing exact steady proof mutants soak outage redis
+.PHONY: help demo check test race fuzz bench ratios growth sizing exact steady proof mutants soak faults redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,8 +73,9 @@ mutants: redis ## put known mistakes into the code, one at a time, and see each 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
 
-outage: redis ## real outages: Redis frozen, killed, never there, flapping; the three fail modes
-	go test -count=1 -v -run 'TestOutageOnRedis|TestFlappingOnRedis' .
+# FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
+faults: redis ## everything that can happen to Redis, the network, the processes and the callers, for real: nine minutes
+	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/faults -args -faults '$(FAULTS)'
 
 redis: # makes sure that there is a redis-server to start
 	@sh scripts/install-redis.sh

@@ -31,6 +31,7 @@ type Server struct {
 
 	t    testing.TB
 	args []string // all of the command line
+	env  []string // besides this process' own
 	dir  string
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -40,10 +41,17 @@ type Server struct {
 // the end of the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return StartEnv(t, nil, args...)
+}
+
+// StartEnv is Start with variables in the environment of the process, besides this one's.
+func StartEnv(t testing.TB, env []string, args ...string) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal(Missing)
 	}
 	s := prepare(t)
+	s.env = env
 	s.args = append([]string{
 		"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--unixsocket", s.Socket,
 		"--dir", s.dir, "--save", "", "--appendonly", "no", "--logfile", "redis.log", "--daemonize", "no",
@@ -72,6 +80,7 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	cmd := exec.Command("redis-server", s.args...)
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
 		s.t.Fatalf("redis-server does not start: %v", err)
