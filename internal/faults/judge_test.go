@@ -246,7 +246,7 @@ func (s *stage) usualLag() time.Duration {
 	var all []int64
 	for p, r := range s.reports {
 		for _, l := range r.Lags {
-			if p != s.paused && l.At >= s.down && l.At < s.back {
+			if !slices.Contains(s.paused, p) && l.At >= s.down && l.At < s.back {
 				all = append(all, l.Over)
 			}
 		}
@@ -269,8 +269,8 @@ func (s *stage) strays() float64 {
 // concerns reports whether a breaker's change is of the subject's node.
 func (j subject) concerns(e fleet.State) bool { return j.node == "" || e.Node == j.node }
 
-// mixedTime is for how long some processes decided alone and others did not: from the first breaker that opened to the last
-// one, and from the first that closed for good to the last.
+// mixedTime is for how long some processes decided alone while others did not: the time that each was open before the last one
+// was, and after the first one closed for good, on average over the fleet.
 func (s *stage) mixedTime(j subject) time.Duration {
 	var opened, closed []int64
 	for _, r := range s.reports {
@@ -291,7 +291,11 @@ func (s *stage) mixedTime(j subject) time.Duration {
 	if len(opened) == 0 {
 		return 0
 	}
-	return time.Duration(slices.Max(opened) - slices.Min(opened) + slices.Max(closed) - slices.Min(closed))
+	var sum int64
+	for i := range opened {
+		sum += slices.Max(opened) - opened[i] + closed[i] - slices.Min(closed)
+	}
+	return time.Duration(sum / int64(len(opened)))
 }
 
 // judgeReturn: after the fault nobody decides alone any more, and the limit is used.

@@ -50,13 +50,24 @@ var fleetRows = []row{
 		begin: func(s *stage) { s.fleet[0].Kill() },
 	},
 	{
-		// Longer than its leases last. What it holds then is no longer its own.
-		name: "process paused past its leases", breakers: may,
-		begin: func(s *stage) {
-			s.paused = s.fleet[0]
-			s.paused.Pause()
+		// Longer than their leases last. What they hold then is no longer their own; large leases, or it would hardly show.
+		name: "processes paused past their leases", breakers: may,
+		job: func(s *stage, job *fleet.Job) {
+			for i := range job.Loads {
+				job.Loads[i].Size = burst / 4
+			}
 		},
-		end: func(s *stage) { s.paused.Resume() },
+		begin: func(s *stage) {
+			s.paused = s.fleet[:processes/2]
+			for _, p := range s.paused {
+				p.Pause()
+			}
+		},
+		end: func(s *stage) {
+			for _, p := range s.paused {
+				p.Resume()
+			}
+		},
 	},
 	{
 		name: "flood of unknown keys", length: 30 * time.Second,

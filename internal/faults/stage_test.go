@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ type stage struct {
 	note      string // what the row has to say for itself
 	clockFile string // of withClock
 
-	paused *fleet.Process
+	paused fleet.Fleet   // processes that were stopped for a while
 	lag    time.Duration // of the machine: by how much the processes overslept at most, but for the paused one
 
 	started, down, up, back, ended int64
@@ -155,7 +156,7 @@ func (s *stage) play() {
 		if r.Closing != "" || r.Goroutines > 0 {
 			s.Errorf("a process leaves %d goroutines behind, and Close says %q", r.Goroutines, r.Closing)
 		}
-		if p != s.paused {
+		if !slices.Contains(s.paused, p) {
 			s.lag = max(s.lag, r.LongestLag())
 		}
 	}
