@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,11 +105,19 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	if attempt != nil {
 		attempt.End(err)
 	}
-	if err != nil || ttl == 0 {
+	if ttl == 0 {
+		return
+	}
+	n.presence(err, attempt == nil)
+	if err != nil {
 		return
 	}
 	now := g.now()
-	n.clock.learn(sent, now, c.Now)
+	n.stepped(n.clock.learn(sent, now, c.Now))
+	before := n.fleet.size()
 	n.fleet.learn(now, c.Processes)
+	if after := n.fleet.size(); after != before {
+		g.journal.line(slog.LevelDebug, "another number of processes shares the limits", "node", string(n.id), "from", before, "to", after)
+	}
 	g.counted.Store(true)
 }
