@@ -17,17 +17,24 @@ import (
 // afflicted is a distant store that can have every fault there is.
 type afflicted struct {
 	*distant
-	shift   atomic.Int64          // µs that its clock was set by
-	broken  atomic.Pointer[error] // of every call
-	absence atomic.Pointer[error] // of every refresh of presence
-	code    atomic.Int64          // answers so, and does nothing, if not 0
+	shift   atomic.Int64            // µs that its clock was set by
+	broken  atomic.Pointer[error]   // of every call
+	absence atomic.Pointer[error]   // of every refresh of presence
+	code    atomic.Int64            // answers so, and does nothing, if not 0
+	delay   atomic.Int64            // ns that a call takes longer
+	replica atomic.Pointer[distant] // that took over, if not nil
 }
 
 func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
 	for i := range calls {
 		calls[i].Now = time.Now().UnixMicro() + s.shift.Load()
 	}
-	s.distant.Run(ctx, timeout, calls, results)
+	time.Sleep(time.Duration(s.delay.Load()))
+	store := s.distant
+	if r := s.replica.Load(); r != nil {
+		store = r
+	}
+	store.Run(ctx, timeout, calls, results)
 	for i := range results[:len(calls)] {
 		if code := remote.Code(s.code.Load()); code != 0 {
 			results[i] = remote.Result{Reply: remote.Reply{Code: code, Now: calls[i].Now}}
@@ -175,9 +182,9 @@ var told = []struct {
 			"probing→closed, error unreachable, error cannot serve, error misconfigured",
 	}, {
 		name: "slower than Budget", fault: func(p patientOf) {
-			p.store.trip = 30 * ms
+			p.store.delay.Store(int64(30 * ms))
 			p.ask(20 * time.Second)
-			p.store.trip = ms
+			p.store.delay.Store(0)
 			p.ask(20 * time.Second)
 		},
 		lines: []string{"WARN redis answers later than Budget: the fail modes decide for keys without a lease",
@@ -185,18 +192,18 @@ var told = []struct {
 		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
 	}, {
 		name: "slower than Timeout", fault: func(p patientOf) {
-			p.store.trip = 80 * ms
+			p.store.delay.Store(int64(80 * ms))
 			p.ask(5 * time.Second)
-			p.store.trip = ms
+			p.store.delay.Store(0)
 		},
 		lines:   []string{gone, back, settled},
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
 		name: "one hiccup", fault: func(p patientOf) {
-			p.store.trip = 30 * ms
+			p.store.delay.Store(int64(30 * ms))
 			p.l.Allow(p.t.Context(), "hiccup")
-			p.store.trip = ms
+			p.store.delay.Store(0)
 			p.ask(3 * time.Second)
 		},
 		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
@@ -223,9 +230,9 @@ var told = []struct {
 		},
 	}, {
 		name: "a failover loses the last writes", limit: PerDay(1 << 20), fault: func(p patientOf) {
-			replica := p.store.Memory.Clone()
+			replica := &distant{Memory: p.store.Memory.Clone(), trip: ms}
 			p.ask(time.Second)
-			p.store.Memory = replica
+			p.store.replica.Store(replica)
 			p.ask(2 * time.Second)
 		},
 		lines: []string{lossy}, figures: "node.StateLosses", events: "state loss",

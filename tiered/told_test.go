@@ -190,11 +190,12 @@ func TestLoggerThatBlocksOrPanics(t *testing.T) {
 				l.group.journal.line(slog.LevelInfo, "line")
 				l.group.journal.tally(strconv.Itoa(i), 1, slog.LevelInfo, "tally")
 			}
-			if n := len(l.group.journal.entries); n > journalRoom {
-				t.Errorf("%d lines wait", n)
-			}
-			if n := len(l.group.journal.tallies); n > journalRoom {
-				t.Errorf("%d tallies are kept", n)
+			j := l.group.journal
+			j.mu.Lock()
+			lines, tallies := len(j.entries), len(j.tallies)
+			j.mu.Unlock()
+			if lines > journalRoom || tallies > journalRoom {
+				t.Errorf("%d lines wait, %d tallies are kept", lines, tallies)
 			}
 			start := time.Now()
 			want(t, l.Allow(t.Context(), "k"), Granted)
