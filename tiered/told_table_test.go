@@ -30,17 +30,20 @@ func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []remo
 		calls[i].Now = time.Now().UnixMicro() + s.shift.Load()
 	}
 	time.Sleep(time.Duration(s.delay.Load()))
+	if err := s.broken.Load(); err != nil {
+		for i := range calls {
+			results[i] = remote.Result{Err: *err}
+		}
+		return
+	}
 	store := s.distant
 	if r := s.replica.Load(); r != nil {
 		store = r
 	}
 	store.Run(ctx, timeout, calls, results)
-	for i := range results[:len(calls)] {
-		if code := remote.Code(s.code.Load()); code != 0 {
+	if code := remote.Code(s.code.Load()); code != 0 {
+		for i := range calls {
 			results[i] = remote.Result{Reply: remote.Reply{Code: code, Now: calls[i].Now}}
-		}
-		if err := s.broken.Load(); err != nil {
-			results[i] = remote.Result{Err: *err}
 		}
 	}
 }
