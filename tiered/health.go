@@ -54,6 +54,13 @@ func (n *node) outage() (out time.Duration, cause string) {
 	return out, n.cause.String()
 }
 
+// lastCause reports what opened the breaker last, or left it open.
+func (n *node) lastCause() failover.Class {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cause
+}
+
 // openings are the lines of a breaker that opens, by what opened it.
 var openings = map[failover.Class]string{
 	failover.Unreachable:   "redis does not answer: the fail modes decide",

@@ -103,7 +103,12 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	}
 	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, *g.lease.Load(), ttl)
 	if attempt != nil {
-		attempt.End(err)
+		end := err
+		if err == nil && n.lastCause() == failover.Misconfigured {
+			// Being counted needs other rights than a bucket: only a bucket's call shows that somebody has mended that.
+			end = context.Canceled
+		}
+		attempt.End(end)
 	}
 	if ttl == 0 {
 		return

@@ -172,6 +172,23 @@ var told = []struct {
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
 	}, {
+		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
+			p.store.broken.Store(new(error(replied("ERR The user executing the script can't run this command or subcommand"))))
+			for range 20 { // presence is the next probe
+				p.l.Allow(p.t.Context(), "rare")
+				time.Sleep(5 * time.Second)
+			}
+			p.store.broken.Store(nil)
+			for range 3 {
+				p.l.Allow(p.t.Context(), "rare")
+				time.Sleep(time.Second)
+			}
+		},
+		lines:   []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
+			"error misconfigured",
+	}, {
 		name: "it died, loaded, and came back with another password",
 		fault: func(p patientOf) {
 			p.fails(5*time.Second, io.EOF)
