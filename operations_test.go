@@ -227,4 +227,14 @@ func TestOperationsRedisSettings(t *testing.T) {
 	if admitted == 100 && grants("k") {
 		t.Error("a used-up bucket has tokens again")
 	}
+
+	// And one that an operator deletes is counted: of a key that has no lease, which is what frequent ones get.
+	until("a key is asked for", func() bool { return grants("rare") })
+	if err := client.Del(ctx, store.Key("api", "rare")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	until("its bucket was deleted, and it is asked for again", func() bool { return grants("rare") })
+	if n := node().StateLosses; n != 1 {
+		t.Errorf("%d buckets were lost, want the one that was deleted", n)
+	}
 }

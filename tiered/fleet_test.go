@@ -172,6 +172,10 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		for _, l := range limiters {
 			s := l.group.Stats().Policies["api"]
 			h.granted, h.burnt = h.granted+s.Granted, h.burnt+s.Burnt
+			// Nothing of that happens in any run: who reported it would cry wolf.
+			if n := l.group.Stats().Nodes["memory"]; n.StateLosses+n.ClockSteps+n.ClockBack+n.Misconfigured > 0 {
+				t.Errorf("a fault that there was not: %+v", n)
+			}
 		}
 		calls = store.calls.Load()
 		for _, w := range wires {
