@@ -7,6 +7,9 @@ import (
 	"strconv"
 )
 
+// Format is the format of what is stored for a bucket: the end of the name of its key, and the field v in it.
+const Format = "tb1"
+
 // The name of a bucket is
 //
 //	prefix{policy/key}tb1     the key as the user gave it, any bytes
@@ -20,8 +23,8 @@ import (
 // The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
 // ones, while a deploy rolls on.
 const (
-	bucketMark       = "}tb1"
-	bucketMarkHashed = "}tb1h"
+	bucketMark       = "}" + Format
+	bucketMarkHashed = "}" + Format + "h"
 
 	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
 	// policy can take these names.

@@ -1,9 +1,12 @@
 package tiered
 
 import (
+	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -79,10 +82,14 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 	l, seq := b.limiter(), call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
-		l.refused(r.Err)
-		l.group.trace.failure(ErrorEvent{Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: r.Err})
+		l.failed(call, r.Err)
+		b.tell(n, call, r.Err, failover.Classify(r.Err).String())
 		e = b.Fail(now, seq)
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
+		n.settled(call.Debt)
+		if b.wasLost(now, r.Reply) {
+			b.lost(n)
+		}
 		l.group.trace.lease(LeaseEvent{
 			Node: string(n.id), Policy: l.policy.Name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
@@ -95,12 +102,49 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
 		})
 	case code == remote.Late:
+		b.tell(n, call, errLate, "late")
 		e = b.Late(now, seq)
 	default:
+		b.tell(n, call, errStale, "stale")
 		e = b.Fail(now, seq)
 	}
 	b.apply(now, e)
 }
+
+// tell tells the hooks of a call that came to nothing.
+func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
+	l := b.limiter()
+	l.group.trace.failure(ErrorEvent{
+		Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
+	})
+}
+
+// wasLost reports whether a reply, not yet accepted, shows that Redis had lost the bucket, or what it last wrote of it. A
+// bucket that could be full again may be another one for a better reason: it had expired.
+func (b *bucket) wasLost(now time.Duration, r remote.Reply) bool {
+	if r.Flags&remote.OtherEpoch != 0 {
+		_, level := b.Look(now)
+		if level < b.Policy().Cap {
+			return true
+		}
+	}
+	return r.Flags&remote.Adopted != 0
+}
+
+// lost tells that Redis had lost the bucket. Those of a flushed Redis come in a crowd: they make one line.
+func (b *bucket) lost(n *node) {
+	l := b.limiter()
+	n.stateLosses.Add(1)
+	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.policy.Name, Key: b.key()})
+	l.group.journal.tally("state loss "+string(n.id), 1, slog.LevelWarn,
+		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.id))
+}
+
+// What a call came to that did nothing.
+var (
+	errLate  = errors.New("tiered: the call reached Redis after its deadline, and did nothing")
+	errStale = errors.New("tiered: a newer call had overtaken this one, and it did nothing")
+)
 
 // drop implements job.
 func (b *bucket) drop(_ *node, now time.Duration) { b.apply(now, b.Drop(now)) }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -26,6 +28,9 @@ type Limiter struct {
 	mu   sync.Mutex
 	past local.Stats // of buckets that were forgotten
 	poor int64       // calls that the store refused for their bucket alone
+	lost int64       // tokens asked for by calls without an answer
+
+	shareSpent atomic.Int64 // tokens refused by shares that were used up
 }
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {
@@ -110,11 +115,20 @@ func (l *Limiter) keep(s local.Stats) {
 	l.past.Add(s)
 }
 
-// refused counts the calls that the store refused because of their bucket: a key of another type, a damaged bucket.
-func (l *Limiter) refused(err error) {
-	if isScriptError(err) {
-		l.mu.Lock()
+// failed counts a call that was not answered, or that the store refused because of its bucket: a key of another type, a
+// damaged bucket. The latter make a line, once per bucket; no line says which, for a key is nobody else's business.
+func (l *Limiter) failed(call *remote.Call, err error) {
+	poor := isScriptError(err)
+	l.mu.Lock()
+	if poor {
 		l.poor++
-		l.mu.Unlock()
+	} else {
+		l.lost += call.Want
+	}
+	l.mu.Unlock()
+	if j := l.group.journal; poor && j.once(call.Bucket) {
+		j.tally("refused "+l.policy.Name, 1, slog.LevelError,
+			"redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys",
+			"policy", l.policy.Name, "error", err)
 	}
 }

@@ -59,8 +59,9 @@ type node struct {
 	inFlight int           // calls sent and not returned, given up or not
 	closedAt time.Duration // when the breaker closed again
 
-	calls, failures, lateReplies,
-	staleReplies, lateCalls, stateLosses atomic.Int64
+	calls, lateReplies, staleReplies, lateCalls, stateLosses atomic.Int64
+
+	health
 }
 
 // push puts a job into the queue, and sees to it that a sender takes it. After the end of the Group it does nothing.
@@ -154,29 +155,11 @@ func (n *node) take(most int, into []due) []due {
 }
 
 // note counts what a reply tells about the node.
-func (n *node) note(c *remote.Call, r remote.Reply) {
+func (n *node) note(r remote.Reply) {
 	if r.Code == remote.Stale {
 		n.staleReplies.Add(1)
 	}
-	if r.Flags&remote.OtherEpoch != 0 || c.Hold > 0 && r.Flags&remote.Created != 0 {
-		n.stateLosses.Add(1)
-	}
-}
-
-// changed tells of the breaker's changes, and logs its opening and closing, one line each; probes that fail are not worth
-// one.
-func (n *node) changed(e failover.Event) {
-	g := n.group
-	g.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
-	switch {
-	case e.To == failover.Closed:
-		n.mu.Lock()
-		n.closedAt = g.now()
-		n.mu.Unlock()
-		g.trace.put(func() { g.options.Logger.Info("redis answers again", "node", string(n.id)) })
-	case e.To == failover.Open && e.From == failover.Closed:
-		g.trace.put(func() {
-			g.options.Logger.Warn("redis does not answer: the fail modes decide", "node", string(n.id), "error", e.Err)
-		})
+	if r.Flags&remote.SteppedBack != 0 {
+		n.believed.Add(1)
 	}
 }

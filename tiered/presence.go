@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,13 +103,26 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	}
 	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, *g.lease.Load(), ttl)
 	if attempt != nil {
-		attempt.End(err)
+		end := err
+		if err == nil && n.lastCause() == failover.Misconfigured {
+			// Being counted needs other rights than a bucket: only a bucket's call shows that somebody has mended that.
+			end = context.Canceled
+		}
+		attempt.End(end)
 	}
-	if err != nil || ttl == 0 {
+	if ttl == 0 {
+		return
+	}
+	n.presence(err, attempt == nil)
+	if err != nil {
 		return
 	}
 	now := g.now()
-	n.clock.learn(sent, now, c.Now)
+	n.stepped(n.clock.learn(sent, now, c.Now))
+	before := n.fleet.size()
 	n.fleet.learn(now, c.Processes)
+	if after := n.fleet.size(); after != before {
+		g.journal.line(slog.LevelDebug, "another number of processes shares the limits", "node", string(n.id), "from", before, "to", after)
+	}
 	g.counted.Store(true)
 }
