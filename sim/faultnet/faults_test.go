@@ -68,7 +68,9 @@ func TestHoldDial(t *testing.T) {
 			r.Error(err)
 		}
 		r.took("the dial", start, 10*ms)
-		r.counted(Counts{Held: 3})
+		if n := r.Counts().Held; n != 3 {
+			r.Errorf("%d dials were held", n)
+		}
 	})
 }
 
