@@ -123,10 +123,10 @@ func TestDelayLifted(t *testing.T) {
 		r.say(r.far, "answer")
 		r.settle()
 		start := time.Now()
+		inOrder := r.start(func() error { r.hear(r.far, "first second"); return nil })
 		r.set(Faults{})
-		writes := r.start(func() error { _, err := r.near.Write([]byte("second")); return err })
-		r.hear(r.far, "first second")
-		r.must(<-writes)
+		r.say(r.near, "second")
+		<-inOrder
 		<-heard
 		r.took("all of it", start, 0)
 	})
@@ -221,9 +221,12 @@ func TestHoldIn(t *testing.T) {
 		}
 		r.counted(Counts{Withheld: 2})
 		r.set(Faults{HoldIn: true})
+		r.say(r.far, "last")
 		r.must(r.far.Close())
 		r.silent(r.near, 20*ms) // not even the end
 		r.set(Faults{})
+		r.settle() // nobody has read yet
+		r.hear(r.near, "last")
 		for range 2 {
 			if n, err := r.near.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 				r.Errorf("Read: %d, %v", n, err)
