@@ -92,7 +92,9 @@ func onRedis(t *testing.T, network, addr string, dial func(context.Context, stri
 		if row.faults != (Faults{}) && n.Counts() == (Counts{Dialed: n.Counts().Dialed}) {
 			t.Errorf("%s: no fault occurred", row.name)
 		}
-		// It is executed when it has arrived and the server has come to it, which nobody is told.
+		// It is executed when it has arrived and the server has come to it, which nobody is told. In a bubble all that can
+		// happen happens within the first pause.
+		time.Sleep(ms)
 		for start := time.Now(); count(key) < row.executed && time.Since(start) < 10*time.Second; {
 			time.Sleep(ms)
 		}
