@@ -295,8 +295,9 @@ func TestCutAfterSparesEarlierReplies(t *testing.T) {
 	onEach(t, func(r *rig) {
 		r.set(Faults{Delay: 10 * ms, CutAfter: 1})
 		r.say(r.far, "early")
-		time.Sleep(5 * ms)
-		r.settle()
+		for r.Counts().Late == 0 { // until it has come in
+			time.Sleep(ms)
+		}
 		r.say(r.near, "doomed")
 		r.hear(r.far, "doomed")
 		r.say(r.far, "late")
