@@ -38,6 +38,21 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
+// BenchmarkCalls is the same over a connection that costs nothing: what a wrapper adds to two calls and two deadlines, and
+// nothing of the noise of a machine.
+func BenchmarkCalls(b *testing.B) {
+	b.Run("bare", func(b *testing.B) { trip(b, nothing{}) })
+	b.Run("wrapped", func(b *testing.B) { trip(b, New(1).Conn(nothing{})) })
+}
+
+// nothing is a connection that is always ready.
+type nothing struct{ net.Conn }
+
+func (nothing) Read(p []byte) (int, error)       { return len(p), nil }
+func (nothing) Write(p []byte) (int, error)      { return len(p), nil }
+func (nothing) SetReadDeadline(time.Time) error  { return nil }
+func (nothing) SetWriteDeadline(time.Time) error { return nil }
+
 func trip(b *testing.B, c net.Conn) {
 	buf := make([]byte, 64)
 	b.ReportAllocs()
