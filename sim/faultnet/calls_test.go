@@ -83,21 +83,27 @@ func TestDeadlineOverChange(t *testing.T) {
 					r.set(f)
 					start := time.Now()
 					r.must(r.near.SetDeadline(start.Add(20 * ms)))
-					read := r.start(func() error { _, err := r.near.Read(make([]byte, 1)); return err })
-					write := r.start(func() error { _, err := r.near.Write(make([]byte, 16<<20)); return err })
+					timesOut := func(what string, call func([]byte) (int, error)) <-chan error {
+						return r.start(func() error {
+							_, err := call(make([]byte, 16<<20))
+							r.timedOut(what, err)
+							r.took(what, start, 20*ms)
+							return nil
+						})
+					}
+					read, write := timesOut("Read", r.near.Read), timesOut("Write", r.near.Write)
 					for range 3 {
 						r.set(g)
 						r.set(f)
 					}
+					r.settle() // whoever was woken finds all as before
 					r.set(g)
 					r.settle()
 					r.set(f)
 					r.settle()
 					r.set(g)
-					for _, done := range []<-chan error{read, write} {
-						r.timedOut("the call", <-done)
-						r.took("the call", start, 20*ms)
-					}
+					<-read
+					<-write
 				})
 			})
 		}
@@ -119,7 +125,7 @@ func TestClose(t *testing.T) {
 // Concurrent Writes are not split by each other, however slow the line.
 func TestConcurrentWrites(t *testing.T) {
 	onEach(t, func(r *rig) {
-		const writers, length = 5, 3 * segment
+		const writers, length = 5, window * 3 / 2 // so that each waits on the way
 		r.set(Faults{Rate: 10e6, Jitter: ms})
 		var done [writers]<-chan error
 		for i := range writers {

@@ -77,7 +77,7 @@ type Counts struct {
 	Dialed    int64 // connections made, those of [Net.Conn] included
 	Refused   int64 // dials refused
 	Held      int64 // dials left without an answer, for a while or for good
-	Late      int64 // pieces of data that a delay, jitter or rate held up, either way
+	Late      int64 // pieces of data, or ends of connections, that a delay, jitter or rate held up, either way
 	Lost      int64 // writes, or rests of them, that a black hole swallowed
 	Withheld  int64 // pieces of data, or ends of connections, that came in during HoldIn
 	CutBefore int64 // connections cut instead of a write

@@ -2,13 +2,12 @@ package faultnet
 
 import "time"
 
-// lane is one direction of a connection while bytes take time: they arrive in the order in which they were put, each
-// piece when it is due.
+// lane is one direction of a connection while bytes take time. They arrive in the order in which they were put: each piece
+// when it is due, and those before it have arrived.
 type lane struct {
 	pieces []piece
 	bytes  int       // in pieces
 	free   time.Time // from then on the line carries something else
-	last   time.Time // when what was last put is due
 }
 
 // piece is some bytes that arrive together.
@@ -52,23 +51,17 @@ func (l *lane) schedule(p *piece, now time.Time, f *Faults) time.Time {
 		sent = sent.Add(time.Duration(int64(len(p.data)) * int64(time.Second) / int64(f.Rate)))
 		l.free = sent
 	}
-	due := sent.Add(f.Delay).Add(part(f.Jitter, p.spread))
-	if due.Before(l.last) {
-		due = l.last
-	}
-	l.last = due
-	return due
+	return sent.Add(f.Delay).Add(part(f.Jitter, p.spread))
 }
 
 // hasten brings forward what would arrive sooner if it were all put now.
 func (l *lane) hasten(now time.Time, f *Faults) {
-	l.free, l.last = time.Time{}, time.Time{}
+	l.free = time.Time{}
 	for i := range l.pieces {
 		p := &l.pieces[i]
 		if due := l.schedule(p, now, f); due.Before(p.due) {
 			p.due = due
 		}
-		l.last = p.due
 	}
 }
 

@@ -75,7 +75,8 @@ func (n *Net) Counts() Counts {
 }
 
 // Dialer returns a function that dials over this network; it fits redis.Options.Dialer. It dials with the function
-// given, nil is that of a net.Dialer, once the network lets it.
+// given, nil is that of a net.Dialer, once the network lets it; an error of the network is a *net.OpError around
+// ECONNREFUSED or the context's error.
 func (n *Net) Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if dial == nil {
 		dial = new(net.Dialer).DialContext

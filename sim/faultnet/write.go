@@ -49,8 +49,8 @@ func (c *conn) Write(p []byte) (n int, err error) {
 		switch {
 		case c.outErr != nil:
 			return n, c.outErr
-		case n == len(p):
-			return n, nil
+		case len(p) == 0:
+			return 0, nil
 		case c.torn || f.HoldOut:
 			c.torn = true
 			c.net.lost.Add(1)
@@ -58,7 +58,9 @@ func (c *conn) Write(p []byte) (n int, err error) {
 		case c.out.full():
 			c.wait(c.writeDeadline)
 		default:
-			n += c.send(p[n:], spread, doomed, f)
+			if n += c.send(p[n:], spread, doomed, f); n == len(p) {
+				return n, nil
+			}
 		}
 	}
 }
@@ -119,7 +121,7 @@ func (c *conn) arm() {
 func (c *conn) carry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.carrying || c.ended {
+	if c.carrying || c.ended || !c.out.waiting() { // a timer that was reset may fire twice
 		return
 	}
 	c.carrying = true
