@@ -171,7 +171,9 @@ func (j childJob) open() (*remote.Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.NewRedis(redis.NewClient(&redis.Options{Addr: o.Addr}), nil), nil
+	return remote.NewRedis(redis.NewClient(&redis.Options{
+		Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, Protocol: o.Protocol,
+	}), nil), nil
 }
 
 type silent struct{}

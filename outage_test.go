@@ -370,7 +370,7 @@ func TestBreakerLeavesNoGoroutines(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			for mode := tiered.FailLocal; mode <= tiered.FailClosed; mode++ {
-				client := redis.NewClient(&redis.Options{Addr: server.Addr})
+				client := redis.NewClient(server.Options(redis.Options{}))
 				g, err := tiered.NewGroup(remote.NewRedis(client, nil), &tiered.Options{Processes: 3})
 				if err != nil {
 					t.Fatal(err)

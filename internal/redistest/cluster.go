@@ -27,7 +27,8 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	ctx := context.Background()
 	c := &Cluster{t: t}
 	for range n {
-		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+		args := []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000"}
+		s := start(t, args, OnCluster)
 		client := s.Client()
 		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
 	}
