@@ -25,9 +25,10 @@ const Missing = "redis-server is not in PATH: `make test` installs it where it m
 
 // Server is one redis-server process.
 type Server struct {
-	Addr   string // 127.0.0.1:port
-	Socket string // path of its unix socket
-	Port   int
+	Addr    string // 127.0.0.1:port
+	Socket  string // path of its unix socket
+	TLSAddr string // 127.0.0.1:port of StartTLS
+	Port    int
 
 	t       testing.TB
 	args    []string // all of the command line
