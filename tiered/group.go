@@ -83,7 +83,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.tasks.Go(func() { g.agenda.run(ctx) })
 	g.tasks.Go(func() { g.attend(ctx) })
 	g.tasks.Go(func() {
-		g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
+		g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", quote(v)) })
 	})
 	return g, nil
 }
