@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -44,6 +45,14 @@ func hostileKey() *rapid.Generator[string] {
 	})
 }
 
+// bucketName is what package remote promises.
+func bucketName(key string) string {
+	if len(key) > 200 {
+		return fmt.Sprintf("tl:{api/%x}tb1h", sha256.Sum256([]byte(key)))
+	}
+	return "tl:{api/" + key + "}tb1"
+}
+
 func TestHostileKeys(t *testing.T) {
 	// What go-redis logs by itself goes somewhere too.
 	var library lockedBuffer
@@ -54,17 +63,13 @@ func TestHostileKeys(t *testing.T) {
 	buckets := map[string]bool{} // by the names that package remote promises
 	for _, key := range hostileKeys {
 		checkErrors(t, key, r.abuse(key))
-		if len(key) <= 200 {
-			buckets["tl:{api/"+key+"}tb1"] = true
-		}
+		buckets[bucketName(key)] = true
 	}
 	t.Run("drawn", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			key := hostileKey().Draw(t, "key")
 			checkErrors(t, key, r.abuse(key))
-			if len(key) <= 200 {
-				buckets["tl:{api/"+key+"}tb1"] = true
-			}
+			buckets[bucketName(key)] = true
 		})
 	})
 	// Nothing of a key was a command or another key: what is in Redis are the names that the store gives, and digests.
@@ -77,8 +82,9 @@ func TestHostileKeys(t *testing.T) {
 		switch {
 		case buckets[name]:
 			delete(buckets, name)
-		case strings.HasPrefix(name, "tl:{api/") && strings.HasSuffix(name, "}tb1h") && len(name) == len("tl:{api/}tb1h")+64:
-			digests++
+			if strings.HasSuffix(name, "}tb1h") {
+				digests++
+			}
 		case !strings.HasPrefix(name, "tl:{~"):
 			t.Errorf("in Redis: %.300q", name)
 		}
@@ -95,12 +101,8 @@ func TestHostileKeys(t *testing.T) {
 	}
 
 	// Redis quotes what it finds under a name, or does not: errors of one bucket, and of the whole server.
-	poisoned := 0
 	for i, key := range hostileKeys {
-		if key = fmt.Sprint(i, key); len(key) > 200 {
-			continue
-		}
-		poisoned++
+		key = fmt.Sprint(i, key)
 		name := r.store.Key("api", key)
 		var planted error
 		switch i % 3 {
@@ -116,7 +118,7 @@ func TestHostileKeys(t *testing.T) {
 		}
 		checkErrors(t, key, r.abuse(key))
 	}
-	if s := r.group.Stats(); s.Policies["api"].Poisoned < int64(poisoned) {
+	if s := r.group.Stats(); s.Policies["api"].Poisoned < int64(len(hostileKeys)) {
 		t.Errorf("poisoned: %+v", s.Policies)
 	}
 	user := "acl setuser " + r.server.User()
