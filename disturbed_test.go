@@ -159,7 +159,9 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 	ctx := context.Background()
 	store := remote.NewRedis(server.StoreClient(), nil)
 	var log bytes.Buffer
-	g, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	g, err := tiered.NewGroup(store, &tiered.Options{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), Budget: time.Second, Timeout: time.Second, // a busy machine is no outage
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/metrics"
 	"strings"
@@ -35,6 +36,18 @@ const (
 // TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded, in the
 // process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
 func TestFloodOfKeys(t *testing.T) {
+	page, err := os.ReadFile("docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sum := range []string{
+		fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess), fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
+		fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
+	} {
+		if !strings.Contains(string(page), sum) {
+			t.Errorf("docs/operations.md does not say %q, which is tested here", sum)
+		}
+	}
 	flood := 1_000_000
 	if testing.Short() {
 		flood = 100_000
