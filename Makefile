@@ -12,7 +12,7 @@ FAULTS ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench ratios growth sizing exact steady proof mutants soak faults redis
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak faults redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,11 @@ test: redis ## all tests, against real redis-server processes: what CI runs
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m ./...
 	go test -p 1 -timeout 10m ./...
-	$(MAKE) --no-print-directory fuzz
+	$(MAKE) --no-print-directory guarded fuzz
+
+# The packages whose stores talk to a real Redis.
+guarded: redis ## the tests against Redis as the user of docs/operations.md, by unix socket and RESP2: half a minute
+	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .
 
 race: redis ## the short tests, RACECOUNT times on 1, 2 and 4 processors: a hunt for races
 	go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...

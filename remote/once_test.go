@@ -50,27 +50,26 @@ func (c *cutConn) Write(p []byte) (int, error) {
 }
 
 func TestCutReplyChargesOnce(t *testing.T) {
-	server, second := redistest.Start(t), redistest.Start(t)
+	shards := redistest.StartShards(t, 2)
+	server := shards[0]
 	for name, client := range map[string]func(*cutter) redis.UniversalClient{
 		"client": func(c *cutter) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: c.dial})
+			return redis.NewClient(server.Options(redis.Options{Dialer: c.dial}))
 		},
 		"foreign": func(c *cutter) redis.UniversalClient {
-			return foreign{redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: c.dial})}
+			return foreign{redis.NewClient(server.Options(redis.Options{Dialer: c.dial}))}
 		},
 		"ring": func(c *cutter) redis.UniversalClient {
-			return redis.NewRing(&redis.RingOptions{
-				Addrs: map[string]string{"a": server.Addr, "b": second.Addr}, Dialer: c.dial,
-			})
+			return redis.NewRing(redistest.RingOptions(shards, redis.RingOptions{Dialer: c.dial}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cut := &cutter{word: []byte("evalsha")}
 			c := client(cut) // at go-redis' defaults, but for the dialer
 			defer c.Close()
-			s := NewRedis(c, &RedisOptions{Prefix: name + ":"})
+			s := NewRedis(c, &RedisOptions{Prefix: "tl:" + name + ":"})
 			// Before the script is known there would be a NOSCRIPT to cut.
-			for _, server := range []*redistest.Server{server, second} {
+			for _, server := range shards {
 				if err := server.Client().ScriptLoad(t.Context(), lua.TokenBucket.Source).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -111,7 +110,7 @@ func TestCutReplyChargesOnce(t *testing.T) {
 func TestCutPresence(t *testing.T) {
 	server := redistest.Start(t)
 	cut := &cutter{word: []byte("eval")}
-	s := NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, Dialer: cut.dial}), nil)
+	s := NewRedis(serverClient(t, server.Options(redis.Options{Dialer: cut.dial})), nil)
 	cut.on.Store(true)
 	if _, err := s.Presence(t.Context(), patience, s.Node(""), "me", time.Minute); err == nil {
 		t.Error("answered")

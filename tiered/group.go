@@ -89,7 +89,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.tasks.Go(func() { g.attend(ctx) })
 	g.tasks.Go(func() {
 		g.trace.run(ctx, func(v any) {
-			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", v)
+			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
 		})
 	})
 	if g.journal != nil {

@@ -2,10 +2,8 @@ package tiered
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,21 +82,8 @@ func (l *Limiter) Policy() Policy { return l.policy }
 // MaxKeyLength is the longest key, in bytes. Any bytes are legal.
 const MaxKeyLength = 64 << 10
 
-// digestAbove is the length in bytes above which the process keeps a key's SHA-256 instead of the key, so that long keys
-// cannot fill its memory.
-const digestAbove = 200
-
-// digestPad makes a digest one byte longer than any key that is kept as it is: so no key can pass for another's digest.
-var digestPad = strings.Repeat("\x00", digestAbove+1-sha256.Size)
-
 // id is the name of a key in the cache and, for the store, of its bucket.
-func (l *Limiter) id(key string) local.ID {
-	if len(key) > digestAbove {
-		sum := sha256.Sum256([]byte(key))
-		key = digestPad + string(sum[:])
-	}
-	return local.ID{Policy: l.number, Key: key}
-}
+func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Key: remote.Digest(key)} }
 
 // call is a call of the script for the bucket name, with the policy's numbers.
 func (l *Limiter) call(name string) remote.Call {

@@ -2,13 +2,15 @@ package tiered
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
 
 // Trace is told what happens, event by event. Each hook may be nil. They are called one after the other on a goroutine of
 // the Group, so they may be slow: what they do not keep up with is dropped, and counted in Stats.TraceDropped; no decision
-// waits for them. A hook that panics is logged and the event lost.
+// waits for them. A hook that panics is logged, with what it panicked with in quotes and cut, and the event lost.
 type Trace struct {
 	Decision func(Decision)   // every decision: a cost of about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
@@ -113,6 +115,19 @@ func (t *tracer) fault(e FaultEvent) {
 	if t.hooks.Fault != nil {
 		t.put(func() { t.hooks.Fault(e) })
 	}
+}
+
+// longestQuote is the most bytes of a panic's text that are logged: enough for a message, and less than a key can have.
+const longestQuote = 200
+
+// quote is a value that a hook panicked with, as text that is safe in any log: there may be a key in it, and so whatever a
+// client chose to send.
+func quote(v any) string {
+	text := fmt.Sprint(v)
+	if len(text) > longestQuote {
+		return strconv.Quote(text[:longestQuote]) + "…"
+	}
+	return strconv.Quote(text)
 }
 
 // run calls the hooks until ctx ends, and then for what has happened by then.

@@ -290,7 +290,7 @@ func TestHookThatPanics(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		lines := log.lines()
-		if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], "panic=EOF count=5") {
+		if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], `panic="\"EOF\"" count=5`) {
 			t.Errorf("want one line, of one decision and four calls: %q", lines)
 		}
 		if n := l.group.Stats().TracePanics; n != 5 {

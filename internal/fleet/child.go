@@ -27,7 +27,7 @@ const reportFile = "report.json"
 
 // Main is TestMain of a package that starts fleets: it runs the tests, or the job that this process was started for.
 func Main(m *testing.M) {
-	redis.SetLogger(silent{}) // go-redis writes a line for each connection that it cannot make
+	redis.SetLogger(Silent{}) // go-redis writes a line for each connection that it cannot make
 	job := os.Getenv(jobVariable)
 	if job == "" {
 		os.Exit(m.Run())
@@ -38,9 +38,11 @@ func Main(m *testing.M) {
 	}
 }
 
-type silent struct{}
+// Silent is a logger of go-redis that says nothing.
+type Silent struct{}
 
-func (silent) Printf(context.Context, string, ...any) {}
+// Printf says nothing.
+func (Silent) Printf(context.Context, string, ...any) {}
 
 // order is a line on a process' standard input. Its end is the order to stop.
 type order struct {

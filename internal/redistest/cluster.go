@@ -31,7 +31,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	ctx := context.Background()
 	c := &Cluster{t: t}
 	for range n {
-		s := Start(t, clusterArgs...)
+		s := start(t, nil, clusterArgs, OnCluster)
 		client := s.Client()
 		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
 	}
