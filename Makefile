@@ -6,12 +6,13 @@ FUZZTIME ?= 30000x
 RACECOUNT ?= 3
 SOAK ?= 10m
 ROUNDS ?= 5
+FAULTS ?= .
 
 # The race detector needs a C compiler. Where there is none the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test race fuzz bench ratios growth sizing exact steady proof mutants soak outage redis
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak faults redis
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +32,11 @@ test: redis ## all tests, against real redis-server processes: what CI runs
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m ./...
 	go test -p 1 -timeout 10m ./...
-	$(MAKE) --no-print-directory fuzz
+	$(MAKE) --no-print-directory guarded fuzz
+
+# The packages whose stores talk to a real Redis.
+guarded: redis ## the tests against Redis as the user of docs/operations.md, by unix socket and RESP2: half a minute
+	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .
 
 race: redis ## the short tests, RACECOUNT times on 1, 2 and 4 processors: a hunt for races
 	go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...
@@ -72,8 +77,9 @@ mutants: redis ## put known mistakes into the code, one at a time, and see each 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
 
-outage: redis ## real outages: Redis frozen, killed, never there, flapping; the three fail modes
-	go test -count=1 -v -run 'TestOutageOnRedis|TestFlappingOnRedis' .
+# FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
+faults: redis ## everything that can happen to Redis, the network, the processes and the callers, for real: nine minutes
+	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/faults -args -faults '$(FAULTS)'
 
 redis: # makes sure that there is a redis-server to start
 	@sh scripts/install-redis.sh

@@ -134,7 +134,7 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 func TestScriptFlushIsNotNoticed(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
-	l, err := tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
+	l, err := tiered.New(remote.NewRedis(server.StoreClient(), nil), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,9 +157,11 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	ctx := context.Background()
-	store := remote.NewRedis(client, nil)
+	store := remote.NewRedis(server.StoreClient(), nil)
 	var log bytes.Buffer
-	g, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	g, err := tiered.NewGroup(store, &tiered.Options{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), Budget: time.Second, Timeout: time.Second, // a busy machine is no outage
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

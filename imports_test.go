@@ -41,12 +41,14 @@ var importRules = []importRule{
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "tiered", ours: []string{"local", "remote", "failover"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
+	{packages: "sim/faultnet"}, // for anybody's client: the standard library only
 	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal"}, modules: []string{anything}},
 	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import internal packages, but for the simulator, which measures with the yardsticks; and they each other.
 	// The adversary owns what lies between the tiers, so it sees them.
 	{packages: "internal/adversary", ours: []string{"local", "remote", "internal/ideal"}, modules: []string{anything}},
+	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal"}, modules: []string{anything}},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},
 	{packages: "."}, // end-to-end tests only
 }
@@ -233,6 +235,7 @@ func TestImportsBroken(t *testing.T) {
 		our("tiered/httplimit", "our/tiered"),
 		our("sim", "our/tiered", "our/remote", "our/local", "our/failover", "our/lua", "our/sim/scenario", "our/internal/ideal", miniredis),
 		our("sim/scenario"),
+		our("sim/faultnet", "fmt"),
 		our("cmd/tiersim", "our/sim", cobra),
 		our("examples/quickstart", "our/tiered", "our/tiered/httplimit", "our/remote", goRedis),
 		our("internal/ideal", "fmt"),
@@ -282,6 +285,10 @@ func TestImportsBroken(t *testing.T) {
 		{name: "a command imports tiered", changed: []goPackage{our("cmd/tiersim", "our/tiered")}, want: []string{"cmd/tiersim must not import tiered"}},
 		{name: "tiered imports internal", changed: []goPackage{our("tiered", "our/internal/ideal")}, want: []string{"tiered must not import internal/ideal"}},
 		{name: "sim imports internal", changed: []goPackage{our("sim", "our/internal/redistest")}, want: []string{"sim must not import internal/redistest"}},
+		{
+			name: "faultnet imports", changed: []goPackage{our("sim/faultnet", "our/sim/scenario", goRedis)},
+			want: []string{"sim/faultnet must not import sim/scenario", "sim/faultnet must not import " + goRedis + " of module " + goRedis},
+		},
 		{name: "internal imports tiered", changed: []goPackage{our("internal/ideal", "our/tiered")}, want: []string{"internal/ideal must not import tiered"}},
 		{name: "the top imports", changed: []goPackage{pkg(module, module, module+"/tiered")}, want: []string{". must not import tiered"}},
 		{

@@ -2,7 +2,6 @@
 package tiered_test
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -16,11 +15,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
+
+func TestMain(m *testing.M) { fleet.Main(m) }
 
 // TestExactAcrossProcesses is the promise: eight processes share one limit through a real Redis under three times its
 // load, one is killed and another one restarted on the way, and no interval admits more than burst + rate·length.
@@ -44,131 +45,56 @@ func TestExactAcrossProcesses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t)
-			job := childJob{
+			job := fleet.Job{
 				URL: server.URL(),
-				Loads: []load{{
+				Loads: []fleet.Load{{
 					Policy: "api", FailMode: tiered.FailClosed, Limit: c.limit, Size: c.size,
 					Offer: 3 * float64(c.limit.Tokens) / float64(c.processes), Surges: c.surges,
 				}},
 			}
-			start := func(seed int) *child {
+			start := func(seed int) *fleet.Process {
 				job.Seed = uint64(seed)
-				return startChild(t, job)
+				return fleet.Start(t, job)
 			}
-			var children []*child
+			var all fleet.Fleet
 			for i := range c.processes {
-				children = append(children, start(i))
+				all = append(all, start(i))
 			}
 			audit := startAudit(t, server, c.limit.Burst)
-			for _, ch := range children {
-				ch.begin()
+			for _, p := range all {
+				p.Begin()
+			}
+			join := func(seed int) {
+				all = append(all, start(seed))
+				all[len(all)-1].Begin()
 			}
 
 			time.Sleep(3 * time.Second) // real processes and real time
-			children[0].kill()
+			all[0].Kill()
 			time.Sleep(time.Second)
-			children = append(children, start(c.processes))
-			children[c.processes].begin()
+			join(c.processes)
 			time.Sleep(time.Second)
-			children[1].stop()
-			children = append(children, start(c.processes+1))
-			children[c.processes+1].begin()
+			all[1].Stop()
+			join(c.processes + 1)
 			time.Sleep(5 * time.Second)
-			for i, ch := range children {
-				if i > 1 {
-					ch.stop()
-				}
-			}
+			all.Stop()
 			looks := audit.stop()
 
-			var all []record
-			for _, ch := range children {
-				all = append(all, ch.records("api")...)
-			}
-			v := judge(all, c.limit)
+			requests := all.Records("api")
+			v := fleet.Judge(requests, c.limit)
 			t.Logf("%d requests of %d processes in %.1f s: %d admitted, an ideal bucket %d (%.2f %%); bucket looked at %d times",
-				len(all), len(children), v.length.Seconds(), v.admitted, v.ideal, 100*v.utilisation(), looks)
-			t.Logf("over-admission %.0f; tightest interval: %v", max(0, math.Ceil(v.worst.Over-v.tolerance)), v.worst)
-			if v.worst.Over > v.tolerance {
-				t.Errorf("over-admission: %v", v.worst)
+				len(requests), len(all), v.Length.Seconds(), v.Admitted, v.Ideal, 100*v.Utilisation(), looks)
+			t.Logf("over-admission %.0f; tightest interval: %v", max(0, math.Ceil(v.Over())), v.Worst)
+			if v.Over() > 0 {
+				t.Errorf("over-admission: %v", v.Worst)
 			}
-			if v.utilisation() < c.least {
-				t.Errorf("admitted %.2f %% of the ideal, want %.0f %% at least", 100*v.utilisation(), 100*c.least)
+			if v.Utilisation() < c.least {
+				t.Errorf("admitted %.2f %% of the ideal, want %.0f %% at least", 100*v.Utilisation(), 100*c.least)
 			}
-			if v.offered < 2.5 {
-				t.Errorf("only %.2f times the limit was offered: this shows little", v.offered)
+			if v.Offered < 2.5 {
+				t.Errorf("only %.2f times the limit was offered: this shows little", v.Offered)
 			}
 		})
-	}
-}
-
-// verdict is what a stream of requests came to.
-type verdict struct {
-	length          time.Duration
-	admitted, ideal int
-	offered         float64 // times the rate
-	worst           ideal.Excess
-	tolerance       float64 // tokens
-}
-
-func (v verdict) utilisation() float64 { return float64(v.admitted) / float64(v.ideal) }
-
-// judge compares requests with an ideal central bucket that is offered the same, and looks for the worst interval.
-func judge(all []record, limit tiered.Limit) verdict {
-	slices.SortFunc(all, func(a, b record) int { return cmp.Compare(a.before, b.before) })
-	bucket := ideal.NewBucket(limit.Tokens, limit.Per, limit.Burst)
-	var v verdict
-	var admissions []ideal.Admission
-	origin := all[0].before
-	for _, r := range all {
-		r.before, r.after = r.before-origin, r.after-origin
-		if bucket.Take(r.before, 1) {
-			v.ideal++
-		}
-		if r.allowed {
-			v.admitted++
-			admissions = append(admissions, ideal.Admission{Before: r.before, After: r.after, Tokens: 1})
-		}
-	}
-	v.length = time.Duration(all[len(all)-1].before - all[0].before)
-	perNano := float64(limit.Tokens) / float64(limit.Per)
-	v.offered = float64(len(all)) / (float64(v.length) * perNano)
-	v.worst = ideal.Worst(admissions, limit.Tokens, limit.Per, limit.Burst)
-	// Redis tells time in whole microseconds, so two readings may be 1 µs further apart than they were; and a grant may
-	// be 10⁻⁹ token early.
-	v.tolerance = perNano*float64(time.Microsecond) + 1e-6
-	return v
-}
-
-// The checker finds a stream that exceeds by one token, wherever that token is, and accuses no stream of an ideal bucket.
-func TestTheCheckerCanFail(t *testing.T) {
-	limit := tiered.PerSecond(2000).WithBurst(500)
-	random := rand.New(rand.NewPCG(1, 2))
-	var legal []record
-	bucket := ideal.NewBucket(limit.Tokens, limit.Per, limit.Burst)
-	for at := int64(0); at < 5e9; at += int64(random.ExpFloat64() * 1e9 / 6000) {
-		// The decision falls somewhere within the call.
-		legal = append(legal, record{
-			before: at - random.Int64N(1e6), after: at + random.Int64N(1e6), allowed: bucket.Take(at, 1),
-		})
-	}
-	if v := judge(slices.Clone(legal), limit); v.worst.Over > v.tolerance {
-		t.Fatalf("an ideal bucket stands accused: %v", v.worst)
-	}
-	// The same without the blur of the calls, at the very edge of the bound: 500 at once, then one each half millisecond.
-	var edge []record
-	for i := range int64(3000) {
-		at := max(0, i-499) * 500_000
-		edge = append(edge, record{before: at, after: at, allowed: true})
-	}
-	if v := judge(slices.Clone(edge), limit); v.worst.Over > v.tolerance || v.worst.Over < -0.5 {
-		t.Fatalf("a stream at the edge: %v", v.worst)
-	}
-	for range 20 {
-		one := edge[random.IntN(len(edge))]
-		if v := judge(append(slices.Clone(edge), one), limit); v.worst.Over < 1-1e-9 {
-			t.Fatalf("one token too many at %v goes unseen: %v", time.Duration(one.before), v.worst)
-		}
 	}
 }
 

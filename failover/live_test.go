@@ -13,7 +13,7 @@ import (
 
 // TestClassifyLive: the errors that a real redis-server gives.
 func TestClassifyLive(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.StartOpen(t)
 	admin := server.Client()
 	ctx := t.Context()
 	do := func(args ...any) {

@@ -28,7 +28,7 @@ func TestCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	addr := func(node int) Node { return Node(c.Servers[node].Addr) }
 	defaults := func(t *testing.T, cut *cutter) *Redis {
-		o := &redis.ClusterOptions{Addrs: c.Addrs()}
+		o := c.ClusterOptions(redis.ClusterOptions{})
 		if cut != nil {
 			o.Dialer = cut.dial
 		}
@@ -39,7 +39,7 @@ func TestCluster(t *testing.T) {
 	slotOfKey := func(s Store, key string) int { return slotOf(s.Key("test", key)) }
 
 	t.Run("calls go to the nodes of their keys", func(t *testing.T) {
-		for _, s := range []*Redis{openStore(t, "cluster://"+c.Servers[0].Addr+"?addr="+c.Servers[1].Addr), defaults(t, nil)} {
+		for _, s := range []*Redis{openStore(t, c.URL(0, 1)), defaults(t, nil)} {
 			all := keys(60)
 			for _, key := range all {
 				if n := s.Node(s.Key("test", key)); n != "" {
@@ -63,9 +63,9 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("one pipeline per node", func(t *testing.T) {
-		client := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: c.Addrs(), ContextTimeoutEnabled: true, ReadTimeout: patience,
-		})
+		client := redis.NewClusterClient(c.ClusterOptions(redis.ClusterOptions{
+			ContextTimeoutEnabled: true, ReadTimeout: patience,
+		}))
 		defer client.Close()
 		var count pipelines
 		client.OnNewNode(func(node *redis.Client) { node.AddHook(&count) })
@@ -83,7 +83,7 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("presence is per node", func(t *testing.T) {
-		a, b := openStore(t, "cluster://"+c.Servers[2].Addr), defaults(t, nil)
+		a, b := openStore(t, c.URL(2)), defaults(t, nil)
 		for node := range c.Servers {
 			for i, s := range []*Redis{a, b} {
 				census, err := s.Presence(t.Context(), patience, addr(node), fmt.Sprint("process ", i), time.Minute)
@@ -256,7 +256,9 @@ func TestClusterFindsSuccessor(t *testing.T) {
 	var loads atomic.Int64
 	var primary atomic.Pointer[string]
 	primary.Store(&old.Addr)
+	access := old.Options(redis.Options{})
 	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Username: access.Username, Password: access.Password, Protocol: access.Protocol,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			loads.Add(1)
 			return []redis.ClusterSlot{{Start: 0, End: slots - 1, Nodes: []redis.ClusterNode{{Addr: *primary.Load()}}}}, nil

@@ -34,6 +34,9 @@ var (
 	presence    = script{lua.Presence.Source, lua.Presence.SHA}
 )
 
+// ScriptSHA is the SHA-1 of the script that decides, in 40 hex digits: what SCRIPT EXISTS and the slow log know it by.
+func ScriptSHA() string { return lua.TokenBucket.SHA }
+
 // order is one execution of a script on its way: the command and what came of it.
 type order struct {
 	script *script

@@ -73,7 +73,7 @@ func newHistoryWorld(t *testing.T) *historyWorld {
 	for i := range w.links {
 		w.links[i] = &link{network: w.network}
 		// At go-redis' defaults, by which a command is repeated three times; and both ways to bound a call.
-		o := &redis.Options{Addr: server.Addr, Dialer: w.links[i].dial, ContextTimeoutEnabled: i%2 == 0}
+		o := server.Options(redis.Options{Dialer: w.links[i].dial, ContextTimeoutEnabled: i%2 == 0})
 		w.clients[i] = redis.NewClient(o)
 		t.Cleanup(func() { _ = w.clients[i].Close() })
 	}
@@ -84,7 +84,7 @@ func newHistoryWorld(t *testing.T) *historyWorld {
 func (w *historyWorld) play(seed uint64) *history {
 	h := &history{seed: seed, network: w.network, admin: w.admin}
 	chance := func(of int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(of))) }
-	options := &remote.RedisOptions{Prefix: fmt.Sprintf("history-%d:", seed)} // so that the buckets are new
+	options := &remote.RedisOptions{Prefix: fmt.Sprintf("tl:history-%d:", seed)} // so that the buckets are new
 	sizes := chance(-1)
 	caps := map[string]int64{"small": 3 + sizes.Int64N(6), "large": 10 + sizes.Int64N(30)}
 

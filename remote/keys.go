@@ -5,7 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 )
+
+// Format is the format of what is stored for a bucket: the end of the name of its key, and the field v in it.
+const Format = "tb1"
 
 // The name of a bucket is
 //
@@ -20,8 +24,8 @@ import (
 // The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
 // ones, while a deploy rolls on.
 const (
-	bucketMark       = "}tb1"
-	bucketMarkHashed = "}tb1h"
+	bucketMark       = "}" + Format
+	bucketMarkHashed = "}" + Format + "h"
 
 	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
 	// policy can take these names.
@@ -35,6 +39,29 @@ const (
 	longestPrefix = 64
 )
 
+// digestPad begins a digest, which is so one byte longer than any key that is kept as it is.
+var digestPad = strings.Repeat("\x00", longestKey+1-sha256.Size)
+
+// Digest returns what a process may keep in place of a key, so that long keys cannot fill its memory: a key of up to 200
+// bytes itself, and of a longer one 201 bytes with its SHA-256. [Store].Key gives both the same name. No key of up to 200
+// bytes is a digest, and the digest of one that looks like it is another.
+func Digest(key string) string {
+	if len(key) <= longestKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return digestPad + string(sum[:])
+}
+
+// sumOf is the SHA-256 of a key, which may be given as its digest.
+func sumOf(key string) (sum [sha256.Size]byte) {
+	if len(key) == longestKey+1 && strings.HasPrefix(key, digestPad) {
+		copy(sum[:], key[len(digestPad):])
+		return sum
+	}
+	return sha256.Sum256([]byte(key))
+}
+
 // naming gives buckets and presence sets their names. Its zero value has no prefix and hashes long keys only.
 type naming struct {
 	prefix string
@@ -45,7 +72,7 @@ type naming struct {
 func (n naming) bucket(policy, key string) string {
 	mark := bucketMark
 	if n.hash || len(key) > longestKey {
-		sum := sha256.Sum256([]byte(key))
+		sum := sumOf(key)
 		key, mark = hex.EncodeToString(sum[:]), bucketMarkHashed
 	}
 	return n.prefix + "{" + policy + "/" + key + mark

@@ -207,3 +207,30 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 		}
 	}
 }
+
+// A process keeps the digests of long keys, and the store gives them the names of the keys: so that who looks for a key's
+// bucket in Redis finds the one that the limiter uses. What only looks like a digest is another key.
+func TestDigest(t *testing.T) {
+	long := strings.Repeat("k", longestKey+1)
+	for _, names := range []naming{{}, {hash: true}} {
+		seen := map[string]string{}
+		for _, key := range []string{"", "a", long[1:], long, long + long, Digest(long)[1:], "\x00" + Digest(long)} {
+			kept := Digest(key)
+			if (kept == key) != (len(key) <= longestKey) || len(kept) > longestKey+1 {
+				t.Errorf("%.20q… is kept as %q", key, kept)
+			}
+			name := names.bucket("api", key)
+			if of := names.bucket("api", kept); of != name {
+				t.Errorf("%.20q…: the key's bucket is %q, its digest's %q", key, name, of)
+			}
+			if other, ok := seen[name]; ok {
+				t.Errorf("%.20q… and %.20q… share %q", key, other, name)
+			}
+			seen[name] = key
+		}
+	}
+	// What a client sends who knows somebody's long key: as a process keeps it, it is not that one's.
+	if forged := Digest(long); Digest(forged) == forged || (naming{}).bucket("api", Digest(forged)) == (naming{}).bucket("api", long) {
+		t.Error("a digest that was sent as a key passes for the key")
+	}
+}

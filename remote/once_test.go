@@ -3,7 +3,6 @@ package remote
 import (
 	"bytes"
 	"context"
-	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
 // cutter dials connections that break when a script's reply arrives: it is executed, and nobody hears of it.
@@ -24,62 +24,52 @@ type cutter struct {
 }
 
 func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
+	faults := faultnet.New(1) // of this connection alone: others are to get through their handshakes
+	conn, err := faults.Dialer(nil)(ctx, network, addr)
+	if err != nil || c.addr != "" && c.addr != addr {
+		return conn, err
 	}
-	if c.addr != "" && c.addr != addr {
-		return conn, nil
-	}
-	return &cutConn{Conn: conn, by: c}, nil
+	return &cutConn{Conn: conn, faults: faults, by: c}, nil
 }
 
+// cutConn chooses by what is written; the rest is faultnet's.
 type cutConn struct {
 	net.Conn
-	by    *cutter
-	armed atomic.Bool
+	faults *faultnet.Net
+	by     *cutter
 }
 
 func (c *cutConn) Write(p []byte) (int, error) {
 	if c.by.on.Load() && bytes.Contains(p, c.by.word) {
-		c.armed.Store(true)
 		c.by.cuts.Add(1)
+		if err := c.faults.Set(faultnet.Faults{CutAfter: 1}); err != nil {
+			return 0, err
+		}
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *cutConn) Read(p []byte) (int, error) {
-	if !c.armed.Load() {
-		return c.Conn.Read(p)
-	}
-	// The reply is waited for, so that the request was executed for certain.
-	_, _ = c.Conn.Read(make([]byte, 1))
-	_ = c.Close()
-	return 0, io.EOF
-}
-
 func TestCutReplyChargesOnce(t *testing.T) {
-	server, second := redistest.Start(t), redistest.Start(t)
+	shards := redistest.StartShards(t, 2)
+	server := shards[0]
 	for name, client := range map[string]func(*cutter) redis.UniversalClient{
 		"client": func(c *cutter) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: c.dial})
+			return redis.NewClient(server.Options(redis.Options{Dialer: c.dial}))
 		},
 		"foreign": func(c *cutter) redis.UniversalClient {
-			return foreign{redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: c.dial})}
+			return foreign{redis.NewClient(server.Options(redis.Options{Dialer: c.dial}))}
 		},
 		"ring": func(c *cutter) redis.UniversalClient {
-			return redis.NewRing(&redis.RingOptions{
-				Addrs: map[string]string{"a": server.Addr, "b": second.Addr}, Dialer: c.dial,
-			})
+			return redis.NewRing(redistest.RingOptions(shards, redis.RingOptions{Dialer: c.dial}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cut := &cutter{word: []byte("evalsha")}
 			c := client(cut) // at go-redis' defaults, but for the dialer
 			defer c.Close()
-			s := NewRedis(c, &RedisOptions{Prefix: name + ":"})
+			s := NewRedis(c, &RedisOptions{Prefix: "tl:" + name + ":"})
 			// Before the script is known there would be a NOSCRIPT to cut.
-			for _, server := range []*redistest.Server{server, second} {
+			for _, server := range shards {
 				if err := server.Client().ScriptLoad(t.Context(), lua.TokenBucket.Source).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +110,7 @@ func TestCutReplyChargesOnce(t *testing.T) {
 func TestCutPresence(t *testing.T) {
 	server := redistest.Start(t)
 	cut := &cutter{word: []byte("eval")}
-	s := NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, Dialer: cut.dial}), nil)
+	s := NewRedis(serverClient(t, server.Options(redis.Options{Dialer: cut.dial})), nil)
 	cut.on.Store(true)
 	if _, err := s.Presence(t.Context(), patience, s.Node(""), "me", time.Minute); err == nil {
 		t.Error("answered")

@@ -54,6 +54,10 @@ const mostOf = 1 << 20
 // are: no retries, 200 ms to connect, one attempt, 25 ms to wait for a free connection, no maintenance notifications. How
 // long a call reads and writes is decided by whoever makes the call. Parameters that send calls to replicas are refused.
 //
+// With TLS a server must show a certificate for the host in the URL, of an authority that the operating system trusts; on
+// Linux SSL_CERT_FILE names the file of others. No URL can name an authority or a certificate of the client's: for those
+// take [NewRedis] and a client with a TLSConfig.
+//
 // NOTE: whatever is neither letter nor digit in a user or password must be percent-encoded: / is %2F, @ is %40.
 //
 // Errors say which part of the URL breaks which rule and repeat nothing of it, as a mistake may put the password anywhere.

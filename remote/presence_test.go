@@ -10,8 +10,8 @@ import (
 
 func TestRedisPresence(t *testing.T) {
 	server := redistest.Start(t)
-	s, other := openStore(t, server.URL()), NewRedis(server.Client(), nil)
-	elsewhere := NewRedis(server.Client(), &RedisOptions{Prefix: "elsewhere:"})
+	s, other := openStore(t, server.URL()), NewRedis(server.StoreClient(), nil)
+	elsewhere := NewRedis(server.StoreClient(), &RedisOptions{Prefix: "tl:elsewhere:"})
 	node := s.Node("")
 	here := func(s *Redis, id string, ttl time.Duration, want int64) Census {
 		t.Helper()

@@ -55,6 +55,9 @@ type RedisOptions struct {
 // Without it go-redis pays no attention to a deadline, and the only way to bound a call is a clone that has no hooks. On
 // a ClusterClient and a Ring add hooks to the nodes, in OnNewNode.
 //
+// NOTE: set DialerRetries to 1. At its defaults go-redis dials five times within half a second; a call is over by then, and
+// its error is that it took too long, instead of what is wrong with the address or the certificate.
+//
 // Some things are bounded by the client's own settings, whatever the caller's timeout. A connection that is being dialled
 // outlives the call that wanted it by up to DialTimeout. A ClusterClient without ContextTimeoutEnabled takes up to its
 // ReadTimeout (5 s by default) when a node is frozen while it reads its first map of the slots, or just when it sends on

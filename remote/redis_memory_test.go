@@ -14,7 +14,7 @@ import (
 // confuse, answers the same.
 func TestRedisAnswersAsMemory(t *testing.T) {
 	server := redistest.Start(t)
-	s, memory := openStore(t, "unix://"+server.Socket), NewMemory()
+	s, memory := openStore(t, server.URL()), NewMemory()
 	warm(t, s)
 	codes, check := map[Code]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {

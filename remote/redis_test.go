@@ -17,12 +17,12 @@ func TestSingle(t *testing.T) {
 	server := redistest.Start(t)
 	for name, s := range map[string]*Redis{
 		"tcp":     openStore(t, server.URL()),
-		"unix":    openStore(t, "unix://"+server.Socket+"?db=1"),
-		"db":      openStore(t, server.URL()+"/2"),
-		"resp2":   openStore(t, server.URL()+"/3?protocol=2"),
-		"default": NewRedis(server.Client(), &RedisOptions{Prefix: "other:"}),
-		"hashed":  NewRedis(server.Client(), &RedisOptions{Prefix: "hashed:", HashKeys: true}),
-		"foreign": NewRedis(foreign{server.Client()}, &RedisOptions{Prefix: "foreign:"}),
+		"db":      openStore(t, server.URL("db=2")),
+		"resp2":   openStore(t, server.URL("db=3", "protocol=2")),
+		"unix":    openStore(t, server.UnixURL("db=1")),
+		"default": NewRedis(server.StoreClient(), &RedisOptions{Prefix: "tl:other:"}),
+		"hashed":  NewRedis(server.StoreClient(), &RedisOptions{Prefix: "tl:hashed:", HashKeys: true}),
+		"foreign": NewRedis(foreign{server.StoreClient()}, &RedisOptions{Prefix: "tl:foreign:"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := Check(s); err != nil {
@@ -35,7 +35,7 @@ func TestSingle(t *testing.T) {
 		})
 	}
 	s := openStore(t, server.URL())
-	stored, err := server.Client().Keys(t.Context(), "hashed:*").Result()
+	stored, err := server.Client().Keys(t.Context(), "tl:hashed:*").Result()
 	if err != nil || len(stored) != 21 || strings.Contains(strings.Join(stored, " "), "key-") {
 		t.Errorf("hashed names: %q, %v", stored, err)
 	}
@@ -85,7 +85,7 @@ func TestUnusable(t *testing.T) {
 
 func TestRedisClose(t *testing.T) {
 	server := redistest.Start(t)
-	client := server.Client()
+	client := server.StoreClient()
 	borrowed, owned := NewRedis(client, nil), openStore(t, server.URL())
 	for name, s := range map[string]*Redis{"borrowed": borrowed, "owned": owned} {
 		warm(t, s)
@@ -99,16 +99,16 @@ func TestRedisClose(t *testing.T) {
 			t.Errorf("%s: presence: %v", name, err)
 		}
 	}
-	if err := client.Ping(t.Context()).Err(); err != nil {
+	if err := client.Time(t.Context()).Err(); err != nil {
 		t.Errorf("the borrowed client: %v", err)
 	}
-	if err := owned.nodes.(single).client.Ping(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
+	if err := owned.nodes.(single).client.Time(t.Context()).Err(); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("the owned client: %v", err)
 	}
 }
 
 func TestPassword(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "r1ght/p@ss")
+	server := redistest.StartOpen(t, "--requirepass", "r1ght/p@ss")
 	good := openStore(t, "redis://:r1ght%2Fp%40ss@"+server.Addr)
 	takeAll(t, good, keys(2))
 	for _, user := range []string{":s3cr3t@", "user:s3cr3t@", ""} {
@@ -126,7 +126,7 @@ func TestPassword(t *testing.T) {
 
 func TestOnePipelinePerNode(t *testing.T) {
 	server := redistest.Start(t)
-	client := serverClient(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, ReadTimeout: patience})
+	client := serverClient(t, server.Options(redis.Options{ContextTimeoutEnabled: true, ReadTimeout: patience}))
 	var count pipelines
 	client.AddHook(&count)
 	s := NewRedis(client, nil)
@@ -147,7 +147,7 @@ func TestOnePipelinePerNode(t *testing.T) {
 
 func TestScriptFlush(t *testing.T) {
 	server := redistest.Start(t)
-	client := serverClient(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, ReadTimeout: patience})
+	client := serverClient(t, server.Options(redis.Options{ContextTimeoutEnabled: true, ReadTimeout: patience}))
 	other := server.Client()
 	var count pipelines
 	client.AddHook(&count)
@@ -193,7 +193,7 @@ func TestScriptFlush(t *testing.T) {
 
 func TestConcurrentCalls(t *testing.T) {
 	server := redistest.Start(t)
-	s := NewRedis(server.Client(), nil)
+	s := NewRedis(server.StoreClient(), nil)
 	const callers, rounds = 8, 20
 	var all sync.WaitGroup
 	for i := range callers {
@@ -229,7 +229,7 @@ func TestClonesAreBounded(t *testing.T) {
 
 func BenchmarkRun(b *testing.B) {
 	server := redistest.Start(b)
-	s := NewRedis(serverClient(b, &redis.Options{Network: "unix", Addr: server.Socket}), nil)
+	s := NewRedis(server.StoreClient(), nil)
 	for _, n := range []int{1, 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			calls, results := make([]Call, n), make([]Result, n)

@@ -11,11 +11,9 @@ import (
 )
 
 func TestRing(t *testing.T) {
-	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
+	servers := redistest.StartShards(t, 2)
 	open := func() *redis.Ring {
-		client := redis.NewRing(&redis.RingOptions{
-			Addrs: map[string]string{"one": servers[0].Addr, "two": servers[1].Addr},
-		})
+		client := redis.NewRing(redistest.RingOptions(servers, redis.RingOptions{}))
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	}

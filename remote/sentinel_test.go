@@ -10,7 +10,7 @@ import (
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartSentinel(t)
-	s := openStore(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)
+	s := openStore(t, c.URL())
 	takeAll(t, s, keys(10))
 	if n := s.Node(s.Key("test", "x")); n == "" || n != s.Node(s.Key("test", "y")) {
 		t.Errorf("node %q", n)

@@ -10,8 +10,8 @@ import (
 // implementations; the interface is sealed, so that the lease protocol can grow without breaking anybody. Embed one of
 // them to observe or disturb it. All methods may be called concurrently.
 type Store interface {
-	// Key reports the store's name for the bucket of a user's key under a policy. No two pairs share a name, and a name
-	// never changes: see [RedisOptions] for prefix and hashing.
+	// Key reports the store's name for the bucket of a user's key under a policy. No two pairs share a name, but for those
+	// of a long key and its [Digest]; and a name never changes: see [RedisOptions] for prefix and hashing.
 	Key(policy, key string) string
 
 	// Node reports which node answers for a bucket, or "" while that is unknown. It does no I/O: it may run on a

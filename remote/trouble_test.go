@@ -15,7 +15,7 @@ import (
 
 func TestCancelled(t *testing.T) {
 	server := redistest.Start(t)
-	client := server.Client()
+	client := server.StoreClient()
 	s := NewRedis(client, nil)
 	warm(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -47,11 +47,11 @@ func TestFrozen(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	const slack = 30 * time.Millisecond // two cores, a race detector
 	for name, s := range map[string]*Redis{
-		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL()+"?read_timeout=20ms"), "warm": NewRedis(server.Client(), nil), "cold": NewRedis(server.Client(), nil),
-		"no retries": NewRedis(serverClient(t, &redis.Options{Addr: server.Addr, MaxRetries: -1}), nil),
-		"foreign but bounded": NewRedis(foreign{serverClient(t, &redis.Options{
-			Addr: server.Addr, ContextTimeoutEnabled: true, MaxRetries: -1,
-		})}, nil),
+		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL("read_timeout=20ms")), "warm": NewRedis(server.StoreClient(), nil), "cold": NewRedis(server.StoreClient(), nil),
+		"no retries": NewRedis(serverClient(t, server.Options(redis.Options{MaxRetries: -1})), nil),
+		"foreign but bounded": NewRedis(foreign{serverClient(t, server.Options(redis.Options{
+			ContextTimeoutEnabled: true, MaxRetries: -1,
+		}))}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "cold" {
@@ -153,11 +153,11 @@ func TestServerErrors(t *testing.T) {
 			redis.IsNoReplicasError,
 		},
 		"ACL in the script": {
-			[]any{"acl", "setuser", "default", "-pexpire"}, []any{"acl", "setuser", "default", "+pexpire"},
+			[]any{"acl", "setuser", server.User(), "-pexpire"}, []any{"acl", "setuser", server.User(), "+pexpire"},
 			redis.IsPermissionError,
 		},
 		"ACL": {
-			[]any{"acl", "setuser", "default", "-evalsha"}, []any{"acl", "setuser", "default", "+evalsha"},
+			[]any{"acl", "setuser", server.User(), "-evalsha"}, []any{"acl", "setuser", server.User(), "+evalsha"},
 			redis.IsPermissionError,
 		},
 	} {
@@ -170,7 +170,7 @@ func TestServerErrors(t *testing.T) {
 		}
 	}
 
-	renamed := redistest.Start(t, "--rename-command", "EVALSHA", "")
+	renamed := redistest.StartOpen(t, "--rename-command", "EVALSHA", "")
 	r := run(t, openStore(t, renamed.URL()), takeOne(s, "s3cr3t key"))
 	if !redis.HasErrorPrefix(r.Err, "unknown command") || strings.Contains(r.Err.Error(), "s3cr3t") {
 		t.Errorf("renamed EVALSHA: %v", r.Err)
@@ -181,9 +181,9 @@ func TestServerErrors(t *testing.T) {
 func TestOwnTimeoutsDoNotCount(t *testing.T) {
 	server := redistest.Start(t)
 	for _, heeds := range []bool{false, true} {
-		s := NewRedis(serverClient(t, &redis.Options{
-			Addr: server.Addr, ContextTimeoutEnabled: heeds, ReadTimeout: time.Nanosecond, WriteTimeout: time.Nanosecond,
-		}), nil)
+		s := NewRedis(serverClient(t, server.Options(redis.Options{
+			ContextTimeoutEnabled: heeds, ReadTimeout: time.Nanosecond, WriteTimeout: time.Nanosecond,
+		})), nil)
 		takeAll(t, s, keys(3))
 	}
 	for _, test := range []struct {

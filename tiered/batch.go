@@ -182,16 +182,14 @@ func (b *batch) finish(results []remote.Result) {
 		r := results[i]
 		switch {
 		case r.Err != nil && !isScriptError(r.Err):
-			n.failures.Add(1)
+			n.failed[failover.Classify(r.Err)].Add(1)
 		case r.Err != nil:
 		case r.Reply.Code == remote.Late:
 			n.lateCalls.Add(1)
-			n.clock.correct(b.sent, now, r.Reply.Now)
+			n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))
 		default:
-			if r.Reply.Code == remote.Stale {
-				n.staleReplies.Add(1)
-			}
-			n.clock.learn(b.sent, now, r.Reply.Now)
+			n.note(r.Reply)
+			n.stepped(n.clock.learn(b.sent, now, r.Reply.Now))
 		}
 		j.end(n, now, &b.calls[i], b.sent, r)
 	}

@@ -1,6 +1,8 @@
 package tiered
 
 import (
+	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -86,21 +88,22 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 	l, seq := b.limiter(), call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
-		l.refused(r.Err)
-		l.group.trace.failure(ErrorEvent{Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: r.Err})
+		l.failed(call, r.Err)
+		b.tell(n, call, r.Err, failover.Classify(r.Err).String())
 		e = b.Fail(now, seq)
 		if failover.Classify(r.Err) != failover.KeyFault {
 			e.Check = b.Retry(now).Check
 		}
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
+		n.settled(call.Debt)
+		if b.wasLost(now, seq, r.Reply) {
+			b.lost(n)
+		}
 		l.group.trace.lease(LeaseEvent{
 			Node: string(n.id), Policy: l.policy.Name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
 		})
-		if r.Reply.Flags&remote.Unrecorded != 0 && b.Lost(now, seq) {
-			n.stateLosses.Add(1)
-		}
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
@@ -108,12 +111,52 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
 		})
 	case code == remote.Late:
+		b.tell(n, call, errLate, "late")
 		e = b.Late(now, seq)
 	default:
+		b.tell(n, call, errStale, "stale")
 		e = b.Fail(now, seq)
 	}
 	b.apply(now, e)
 }
+
+// tell tells the hooks of a call that came to nothing.
+func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
+	l := b.limiter()
+	l.group.trace.failure(ErrorEvent{
+		Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
+	})
+}
+
+// wasLost reports whether a reply, not yet accepted, shows that Redis had lost the bucket, or what it last wrote of it. Of a
+// lease the record tells, to the last write. A direct take leaves none: there, a bucket of another epoch that could not be
+// full again by what is known here was lost. (Where another process filled it meanwhile, by a Reset or by giving a lease
+// back, and it then expired, that is a false alarm.)
+func (b *bucket) wasLost(now time.Duration, seq int64, r remote.Reply) bool {
+	if r.Flags&remote.Unrecorded != 0 && b.Lost(now, seq) {
+		return true
+	}
+	if r.Flags&remote.OtherEpoch != 0 {
+		_, level := b.Look(now)
+		return level < b.Policy().Cap
+	}
+	return false
+}
+
+// lost tells that Redis had lost the bucket. Those of a flushed Redis come in a crowd: they make one line.
+func (b *bucket) lost(n *node) {
+	l := b.limiter()
+	n.stateLosses.Add(1)
+	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.policy.Name, Key: b.key()})
+	l.group.journal.tally("state loss "+string(n.id), 1, slog.LevelWarn,
+		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.id))
+}
+
+// What a call came to that did nothing.
+var (
+	errLate  = errors.New("tiered: the call reached Redis after its deadline, and did nothing")
+	errStale = errors.New("tiered: a newer call had overtaken this one, and it did nothing")
+)
 
 // drop implements job.
 func (b *bucket) drop(n *node, now time.Duration) {

@@ -24,6 +24,10 @@ type clock struct {
 	best      [2]sample // of this window and of the one before
 	windowEnd time.Duration
 
+	last   sample // for steps
+	lastAt time.Duration
+	wokeAt time.Duration
+
 	trips [tripSamples]time.Duration
 	n     int
 	p99   time.Duration
@@ -36,12 +40,14 @@ type sample struct {
 	trip   time.Duration
 }
 
-// learn notes that a call sent at sent was answered now, with the node's clock in µs.
-func (c *clock) learn(sent, now time.Duration, server int64) {
+// learn notes that a call sent at sent was answered now, with the node's clock in µs. It reports by how much that clock was
+// set since the last reply, 0 for not at all.
+func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration) {
 	trip := now - sent
 	s := sample{known: true, trip: trip, offset: server - (sent + trip/2).Microseconds()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	step = c.compare(s, sent, now)
 	c.turn(now)
 	if !c.best[0].known || trip < c.best[0].trip {
 		c.best[0] = s
@@ -54,14 +60,41 @@ func (c *clock) learn(sent, now time.Duration, server int64) {
 		slices.Sort(sorted)
 		c.p99 = sorted[len(sorted)*99/100]
 	}
+	return step
 }
 
-// correct replaces the estimate: a call was late, so it was wrong.
-func (c *clock) correct(sent, now time.Duration, server int64) {
+// correct replaces the estimate: a call was late, so it was wrong. Like learn it reports a step.
+func (c *clock) correct(sent, now time.Duration, server int64) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.best = [2]sample{{known: true, trip: now - sent, offset: server - (sent + (now-sent)/2).Microseconds()}}
 	c.windowEnd = now + clockWindow
+	return c.compare(c.best[0], sent, now)
+}
+
+// compare reports how much further apart the node's clock and the process' are than in the last sample, when neither the
+// round trips nor clocks that run at different rates explain it: those of a fleet differ by less than a hundredth.
+func (c *clock) compare(s sample, sent, now time.Duration) (step time.Duration) {
+	if sent < c.lastAt || sent < c.wokeAt {
+		return 0 // older than the last, or the process' own clock stood still on the way
+	}
+	old, drift := c.last, (now-c.lastAt)/100
+	c.last, c.lastAt = s, now
+	if !old.known {
+		return 0
+	}
+	step = time.Duration(s.offset-old.offset) * time.Microsecond
+	if step.Abs() < standstill+(s.trip+old.trip)/2+drift {
+		return 0
+	}
+	return step
+}
+
+// woke notes that the process' clock stood still until now, and so is behind the node's by more than before.
+func (c *clock) woke(now time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wokeAt, c.last = now, sample{}
 }
 
 // turn begins a new window when the old one is over.

@@ -44,6 +44,7 @@ type fleetRun struct {
 	down        func(at time.Duration, process int) bool // who is cut off when
 	lossy       float64                                  // part of the replies that are lost
 	keys        int                                      // keys with a limit each that share the demand; 0 for one
+	patience    time.Duration                            // Options.Budget and Timeout; 0 for the defaults
 }
 
 const (
@@ -103,7 +104,9 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			}
 			wires[i] = wire
 			// Jitter with a seed, and arrivals that fall on no common nanosecond: a run repeats exactly.
-			limiters[i] = limiter(t, wire, policy, &Options{Processes: f.known, Random: dice(seed, uint64(3000+i))})
+			limiters[i] = limiter(t, wire, policy, &Options{
+				Processes: f.known, Random: dice(seed, uint64(3000+i)), Budget: f.patience, Timeout: f.patience,
+			})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if f.loseReplies > 0 {
@@ -169,6 +172,10 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		for _, l := range limiters {
 			s := l.group.Stats().Policies["api"]
 			h.granted, h.burnt = h.granted+s.Granted, h.burnt+s.Burnt
+			// Nothing of that happens in any run: who reported it would cry wolf.
+			if n := l.group.Stats().Nodes["memory"]; n.StateLosses+n.ClockSteps+n.ClockBack+n.Misconfigured > 0 {
+				t.Errorf("a fault that there was not: %+v", n)
+			}
 		}
 		calls = store.calls.Load()
 		for _, w := range wires {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,8 @@ type Group struct {
 	wall    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
 	awake   sync.Mutex   // one awakening at a time
 
+	standstills atomic.Int64 // awakenings
+
 	patients sync.Pool // of *patient
 	cache    *local.Cache[bucket, *bucket]
 	after    *local.Cache[bucket, *bucket] // of decisions after Close
@@ -33,6 +36,7 @@ type Group struct {
 	limiters limiters
 	turns    turns
 	trace    *tracer
+	journal  *journal // nil without a Logger
 
 	nodeMu   sync.RWMutex
 	nodes    map[remote.Node]*node
@@ -66,6 +70,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.patients.New = newPatient
 	g.counted.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
+	g.journal = newJournal(g)
 	g.limiters.byName = make(map[string]*Limiter)
 	g.agenda = newAgenda(g)
 	g.cache = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
@@ -84,8 +89,13 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.tasks.Go(func() { g.agenda.run(ctx) })
 	g.tasks.Go(func() { g.attend(ctx) })
 	g.tasks.Go(func() {
-		g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
+		g.trace.run(ctx, func(v any) {
+			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
+		})
 	})
+	if g.journal != nil {
+		g.tasks.Go(func() { g.journal.run(ctx) })
+	}
 	return g, nil
 }
 
@@ -188,10 +198,8 @@ func (g *Group) sharedAlone() {
 		return
 	}
 	g.uncounted.Do(func() {
-		g.trace.put(func() {
-			g.options.Logger.Warn("the number of processes is not known, so each admits the whole limit alone " +
-				"while redis does not answer: set Options.Processes")
-		})
+		g.journal.line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
+			"while redis does not answer: set Options.Processes")
 	})
 }
 
@@ -242,9 +250,13 @@ func (g *Group) watchClock(now time.Duration) {
 	for _, b := range all {
 		b.apply(now, b.Expire(now))
 	}
-	g.trace.put(func() {
-		g.options.Logger.Warn("the clock jumped: all leases were given up", "by", time.Duration(ahead-before))
-	})
+	for _, n := range g.allNodes() {
+		n.clock.woke(now)
+	}
+	by := time.Duration(ahead - before)
+	g.standstills.Add(1)
+	g.trace.fault(FaultEvent{Fault: "standstill", By: by})
+	g.journal.line(slog.LevelWarn, "the clock jumped: all leases were given up", "by", by)
 }
 
 // ahead reports by how much the wall clock has run ahead of the monotonic one since the base, in ns. One time.Now for both is

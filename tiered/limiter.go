@@ -2,10 +2,10 @@ package tiered
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"strings"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -26,6 +26,9 @@ type Limiter struct {
 	mu   sync.Mutex
 	past local.Stats // of buckets that were forgotten
 	poor int64       // calls that the store refused for their bucket alone
+	lost int64       // tokens asked for by calls without an answer
+
+	shareSpent atomic.Int64 // tokens refused by shares that were used up
 }
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {
@@ -79,21 +82,8 @@ func (l *Limiter) Policy() Policy { return l.policy }
 // MaxKeyLength is the longest key, in bytes. Any bytes are legal.
 const MaxKeyLength = 64 << 10
 
-// digestAbove is the length in bytes above which the process keeps a key's SHA-256 instead of the key, so that long keys
-// cannot fill its memory.
-const digestAbove = 200
-
-// digestPad makes a digest one byte longer than any key that is kept as it is: so no key can pass for another's digest.
-var digestPad = strings.Repeat("\x00", digestAbove+1-sha256.Size)
-
 // id is the name of a key in the cache and, for the store, of its bucket.
-func (l *Limiter) id(key string) local.ID {
-	if len(key) > digestAbove {
-		sum := sha256.Sum256([]byte(key))
-		key = digestPad + string(sum[:])
-	}
-	return local.ID{Policy: l.number, Key: key}
-}
+func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Key: remote.Digest(key)} }
 
 // call is a call of the script for the bucket name, with the policy's numbers.
 func (l *Limiter) call(name string) remote.Call {
@@ -110,11 +100,20 @@ func (l *Limiter) keep(s local.Stats) {
 	l.past.Add(s)
 }
 
-// refused counts the calls that the store refused because of their bucket: a key of another type, a damaged bucket.
-func (l *Limiter) refused(err error) {
-	if isScriptError(err) {
-		l.mu.Lock()
+// failed counts a call that was not answered, or that the store refused because of its bucket: a key of another type, a
+// damaged bucket. The latter make a line, once per bucket; no line says which, for a key is nobody else's business.
+func (l *Limiter) failed(call *remote.Call, err error) {
+	poor := isScriptError(err)
+	l.mu.Lock()
+	if poor {
 		l.poor++
-		l.mu.Unlock()
+	} else {
+		l.lost += call.Want
+	}
+	l.mu.Unlock()
+	if j := l.group.journal; poor && j.once(call.Bucket) {
+		j.tally("refused "+l.policy.Name, 1, slog.LevelError,
+			"redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys",
+			"policy", l.policy.Name, "error", err)
 	}
 }

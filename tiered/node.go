@@ -58,12 +58,12 @@ type node struct {
 	work     chan struct{} // to one of them
 	inFlight int           // calls sent and not returned, given up or not
 	closedAt time.Duration // when the breaker closed again
-	blamed   bool          // a misconfiguration was told since then; only of changed
 	troubled bool          // counted in Group.troubled
 	gone     chan struct{} // closed when the Group has forgotten the node
 
-	calls, failures, lateReplies,
-	staleReplies, lateCalls, stateLosses atomic.Int64
+	calls, lateReplies, staleReplies, lateCalls, stateLosses atomic.Int64
+
+	health
 }
 
 // push puts a job into the queue, and sees to it that a sender takes it. After the end of the Group it does nothing.
@@ -198,36 +198,12 @@ func (g *Group) forget(n *node) {
 	}
 }
 
-// changed tells of the breaker's changes, and logs its opening and closing, one line each; probes that fail are not worth
-// one. A misconfiguration is told as an error, also when it comes to light only in an outage: a server that comes back
-// with another password.
-func (n *node) changed(e failover.Event) {
-	g := n.group
-	g.trace.state(StateEvent{Node: string(n.id), From: e.From.String(), To: e.To.String(), Err: e.Err})
-	n.trouble(e.To != failover.Closed)
-	switch {
-	case e.To == failover.Closed:
-		n.mu.Lock()
-		n.closedAt = g.now()
-		n.mu.Unlock()
-		n.blamed = false
-		g.trace.put(func() { g.options.Logger.Info("redis answers again", "node", string(n.id)) })
-	case e.To == failover.Open && failover.Classify(e.Err) == failover.Misconfigured:
-		if n.blamed {
-			return
-		}
-		n.blamed = true
-		g.trace.put(func() {
-			g.options.Logger.Error("redis refuses this process: the fail modes decide until that is mended",
-				"node", string(n.id), "error", e.Err, "remedy", misconfigured)
-		})
-	case e.To == failover.Open && e.From == failover.Closed:
-		g.trace.put(func() {
-			g.options.Logger.Warn("redis does not answer: the fail modes decide", "node", string(n.id), "error", e.Err)
-		})
+// note counts what a reply tells about the node.
+func (n *node) note(r remote.Reply) {
+	if r.Code == remote.Stale {
+		n.staleReplies.Add(1)
+	}
+	if r.Flags&remote.SteppedBack != 0 {
+		n.believed.Add(1)
 	}
 }
-
-// misconfigured is what to do about it.
-const misconfigured = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; " +
-	"once they fit, probes find out within a second and nothing has to be restarted"

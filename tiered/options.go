@@ -37,7 +37,8 @@ type Options struct {
 	// Trace is told what happens, event by event. Nil tells nobody.
 	Trace *Trace
 
-	// Logger receives state changes, one line each, and nothing per request. Nil logs nothing.
+	// Logger receives state changes, one line each, and nothing per request: docs/operations.md lists the lines. It is
+	// called on a goroutine of the Group. Nil logs nothing.
 	Logger *slog.Logger
 }
 

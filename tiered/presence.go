@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,20 +106,33 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, *g.lease.Load(), ttl)
 	if attempt != nil {
 		verdict := err
+		switch {
 		// Who closes the Group may be in a hurry, and a node that left its Cluster was not asked at all: nothing was learned.
-		if err != nil && asker.Err() != nil || errors.Is(err, remote.ErrNoPresence) {
+		case err != nil && asker.Err() != nil, errors.Is(err, remote.ErrNoPresence):
+			verdict = context.Canceled
+		// Being counted needs other rights than a bucket: only a bucket's call shows that somebody has mended that.
+		case err == nil && n.lastCause() == failover.Misconfigured:
 			verdict = context.Canceled
 		}
 		attempt.End(verdict)
 	}
 	if errors.Is(err, remote.ErrNoPresence) && n.guard.State() != failover.Closed {
 		n.group.forget(n)
+		return
 	}
-	if err != nil || ttl == 0 {
+	if ttl == 0 {
+		return
+	}
+	n.presence(err, attempt == nil)
+	if err != nil {
 		return
 	}
 	now := g.now()
-	n.clock.learn(sent, now, c.Now)
+	n.stepped(n.clock.learn(sent, now, c.Now))
+	before := n.fleet.size()
 	n.fleet.learn(now, c.Processes)
+	if after := n.fleet.size(); after != before {
+		g.journal.line(slog.LevelDebug, "another number of processes shares the limits", "node", string(n.id), "from", before, "to", after)
+	}
 	g.counted.Store(true)
 }

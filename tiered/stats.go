@@ -3,7 +3,9 @@ package tiered
 import (
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Stats are a Group's figures since it was made.
@@ -12,7 +14,12 @@ type Stats struct {
 	Leaving   int    // evicted, but still giving back what they hold
 	Evictions uint64 // keys that MaxKeys pushed out
 
+	Standstills  int64 // times that this machine stood still, or its clock was set forward, and all leases were given up
 	TraceDropped int64 // events that the hooks did not keep up with
+	TracePanics  int64 // events whose hook panicked
+
+	Format string // of the buckets in Redis: the end of their keys' names
+	Script string // that decides in Redis: its SHA-1, 40 hex digits
 
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
@@ -26,40 +33,59 @@ type PolicyStats struct {
 	Burnt       int64 // ended unspent, or lost on the way back
 	Held        int64 // in hand now
 	Limited     int64 // asked for and refused by the limit
-	Unavailable int64 // asked for while Redis did not answer, and refused
+	ShareSpent  int64 // asked for while Redis did not answer, and refused because the share was used up
+	Unavailable int64 // asked for while Redis did not answer, and refused by fail-closed
 	Shared      int64 // admitted by this process' share, while Redis did not answer
 	Open        int64 // admitted by fail-open, while Redis did not answer
 	Settled     int64 // of Shared and Open, reported to Redis since
+	Lost        int64 // asked for by calls without an answer: so many at most were granted to nobody
 	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
 }
 
 // NodeStats are one Redis node's.
 type NodeStats struct {
-	Calls        int64         // sent; several of them share a round trip
-	Failures     int64         // calls without an answer: they may have been executed
+	Calls    int64 // sent; several of them share a round trip
+	Failures int64 // calls without an answer: they may have been executed
+
+	Saturated     int64 // of Failures: no connection was free in this process' own pool
+	CannotServe   int64 // of Failures: Redis said that it cannot (LOADING, READONLY, OOM, …)
+	Misconfigured int64 // of Failures: Redis refused this user (NOAUTH, WRONGPASS, NOPERM): it does not heal by itself
+
+	Overruns     int64         // decisions that got no answer within Budget: the fail mode decided
 	LateReplies  int64         // answers that came after Timeout
 	LateCalls    int64         // calls that reached Redis after their deadline, and did nothing
-	StaleReplies int64         // calls that a newer one had overtaken
+	StaleReplies int64         // calls that a newer one had overtaken, and that did nothing
 	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
+	ClockSteps   int64         // times that the node's clock was set, by 50 ms or more, as seen from here
+	ClockBack    int64         // buckets that believed a step back of more than a second
 	RoundTrip    time.Duration // 99th percentile of late; 2 ms before there are 16
-	Processes    int64         // that share the limits
-	Breaker      string        // "closed", "open" or "probing"
+
+	Processes int64 // that share the limits
+	Absences  int64 // times that the node did not note that this process is here
+
+	Breaker    string        // "closed", "open" or "probing"
+	Cause      string        // of its last opening: "unreachable", "saturated", "cannot serve", "misconfigured"; "" for never
+	Outages    int64         // times that it opened
+	OutageTime time.Duration // how long it was not closed, all together
+	Settled    int64         // tokens admitted without Redis and reported to it
 }
 
 // Stats reports the Group's figures. It walks all keys: call it every few seconds, not per request.
 func (g *Group) Stats() Stats {
 	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
-	s.TraceDropped = g.trace.dropped.Load()
+	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
+	s.Format, s.Script = remote.Format, remote.ScriptSHA()
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)
 	g.limiters.mu.RUnlock()
 	sums := make([]local.Stats, len(all))
-	poor := make([]int64, len(all))
+	others := make([]PolicyStats, len(all)) // what is not counted by key
 	for i, l := range all {
 		l.mu.Lock()
-		sums[i], poor[i] = l.past, l.poor
+		sums[i] = l.past
+		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost, ShareSpent: l.shareSpent.Load()}
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
@@ -71,18 +97,31 @@ func (g *Group) Stats() Stats {
 	g.after.All(count)
 	for i, l := range all {
 		t := sums[i]
-		s.Policies[l.policy.Name] = PolicyStats{
-			Granted: t.Granted, Spent: t.Spent, Returned: t.Returned, Burnt: t.Burnt, Held: t.Held,
-			Limited: t.Refused, Unavailable: t.Failed, Shared: t.Shared, Open: t.Opened, Settled: t.Settled,
-			Poisoned: poor[i],
-		}
+		p := others[i]
+		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
+		// A bucket counts both refusals as one. Its figures were read later, so the difference is none too small; but those
+		// of decisions after Close may be forgotten.
+		p.Limited = max(t.Refused-p.ShareSpent, 0)
+		p.Unavailable, p.Shared, p.Open, p.Settled = t.Failed, t.Shared, t.Opened, t.Settled
+		s.Policies[l.policy.Name] = p
 	}
 	for _, n := range g.allNodes() {
-		s.Nodes[string(n.id)] = NodeStats{
-			Calls: n.calls.Load(), Failures: n.failures.Load(), LateReplies: n.lateReplies.Load(),
-			LateCalls: n.lateCalls.Load(), StaleReplies: n.staleReplies.Load(), StateLosses: n.stateLosses.Load(),
-			RoundTrip: n.clock.trip(), Processes: n.fleet.size(), Breaker: n.guard.State().String(),
-		}
+		s.Nodes[string(n.id)] = n.stats()
 	}
 	return s
+}
+
+func (n *node) stats() NodeStats {
+	out, cause := n.outage()
+	return NodeStats{
+		Calls: n.calls.Load(), Failures: n.failures(),
+		Saturated: n.failed[failover.Saturated].Load(), CannotServe: n.failed[failover.CannotServe].Load(),
+		Misconfigured: n.failed[failover.Misconfigured].Load(),
+		Overruns:      n.overruns.Load(), LateReplies: n.lateReplies.Load(), LateCalls: n.lateCalls.Load(),
+		StaleReplies: n.staleReplies.Load(), StateLosses: n.stateLosses.Load(),
+		ClockSteps: n.steps.Load(), ClockBack: n.believed.Load(), RoundTrip: n.clock.trip(),
+		Processes: n.fleet.size(), Absences: n.absent.Load(),
+		Breaker: n.guard.State().String(), Cause: cause, Outages: n.outages.Load(), OutageTime: out,
+		Settled: n.reported.Load(),
+	}
 }

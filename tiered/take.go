@@ -135,6 +135,9 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 				l.decide(d, key, Canceled, None, 0, 0)
 				return
 			case Unavailable:
+				if n := b.node.Load(); n != nil {
+					n.overran()
+				}
 				l.alone(now, b, key, n, t, d)
 				return
 			}
@@ -175,6 +178,7 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 			if v.Retry == math.MaxInt64 { // never, while this process is alone
 				v.Retry = 0
 			}
+			l.shareSpent.Add(n)
 			l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
 		case local.Gone:
 			b = g.find(now, b.ID())

@@ -2,18 +2,21 @@ package tiered
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
 
 // Trace is told what happens, event by event. Each hook may be nil. They are called one after the other on a goroutine of
 // the Group, so they may be slow: what they do not keep up with is dropped, and counted in Stats.TraceDropped; no decision
-// waits for them. A hook that panics is logged and the event lost.
+// waits for them. A hook that panics is logged, with what it panicked with in quotes and cut, and the event lost.
 type Trace struct {
 	Decision func(Decision)   // every decision: a cost of about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
-	Error    func(ErrorEvent) // every call that was not answered
+	Error    func(ErrorEvent) // every call that was not answered, or did nothing
+	Fault    func(FaultEvent) // what else goes wrong, of a node or of this process
 }
 
 // LeaseEvent is a call that Redis accepted.
@@ -30,23 +33,43 @@ type LeaseEvent struct {
 // StateEvent is a change of a node's breaker: "closed", "open", "probing".
 type StateEvent struct {
 	Node, From, To string
-	Err            error // what opened it; nil otherwise
+	Err            error         // what opened it; nil otherwise
+	Class          string        // of Err: see [NodeStats].Cause; "" otherwise
+	After          time.Duration // when it closes: how long it was not closed
 }
 
-// ErrorEvent is a call that was not answered, or was refused for its bucket alone.
+// ErrorEvent is a call that was not answered, was refused for its bucket alone, or did nothing.
 type ErrorEvent struct {
 	Node, Policy, Key string
+	Err               error
+	// Class is a class of errors (see [NodeStats].Cause), or "key fault" of a bucket that is of another type, not ours or
+	// damaged, "late" of a call that reached Redis after its deadline, "stale" of one that a newer call had overtaken.
+	Class string
+	Asked int64 // tokens
+}
+
+// FaultEvent is something that goes wrong and is no call's error. What does not concern it is zero.
+type FaultEvent struct {
+	// Fault is one of
+	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
+	//   "clock step"  the clock of Node was set: By so much, backwards if negative
+	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were given up
+	//   "presence"    Node does not count this process any more, for Err; when Err is nil, it does again
+	Fault             string
+	Node, Policy, Key string
+	By                time.Duration
 	Err               error
 }
 
 // traceQueue is how many events may wait for the hooks: some milliseconds of a busy process, some 100 kB.
 const traceQueue = 1024
 
-// tracer hands events to the hooks, and lines to the logger: both may be slow, and neither is to hold up a decision.
+// tracer hands events to the hooks, which may be slow and are not to hold up a decision.
 type tracer struct {
 	hooks   Trace
 	events  chan func()
 	dropped atomic.Int64
+	panics  atomic.Int64
 }
 
 func newTracer(hooks *Trace) *tracer {
@@ -88,11 +111,31 @@ func (t *tracer) failure(e ErrorEvent) {
 	}
 }
 
+func (t *tracer) fault(e FaultEvent) {
+	if t.hooks.Fault != nil {
+		t.put(func() { t.hooks.Fault(e) })
+	}
+}
+
+// longestQuote is the most bytes of a panic's text that are logged: enough for a message, and less than a key can have.
+const longestQuote = 200
+
+// quote is a value that a hook panicked with, as text that is safe in any log: there may be a key in it, and so whatever a
+// client chose to send.
+func quote(v any) string {
+	text := fmt.Sprint(v)
+	if len(text) > longestQuote {
+		return strconv.Quote(text[:longestQuote]) + "…"
+	}
+	return strconv.Quote(text)
+}
+
 // run calls the hooks until ctx ends, and then for what has happened by then.
 func (t *tracer) run(ctx context.Context, panicked func(any)) {
 	call := func(event func()) {
 		defer func() {
 			if v := recover(); v != nil {
+				t.panics.Add(1)
 				panicked(v)
 			}
 		}()

@@ -95,7 +95,7 @@ func TestSchedulesOnMemory(t *testing.T) {
 }
 
 func TestSchedulesOnRedis(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.StartOpen(t)
 	count := *schedules / 50
 	if testing.Short() {
 		count /= 10

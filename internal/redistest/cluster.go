@@ -8,9 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Cluster is a Redis Cluster of primaries without replicas.
+// Cluster is a Redis Cluster.
 type Cluster struct {
-	Servers []*Server
+	Servers  []*Server // primaries, at the start
+	Replicas []*Server // of Servers, if there are any
 
 	t       testing.TB
 	ids     []string // of Servers, by which the nodes know each other
@@ -20,6 +21,9 @@ type Cluster struct {
 // clusterSlots is the number of hash slots.
 const clusterSlots = 16384
 
+// clusterArgs make a server a node of a cluster. A node that is silent for 2 s has failed.
+var clusterArgs = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000"}
+
 // StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers, and returns when every
 // one serves and knows all others: after some 2.5 s, most of which Redis insists on. It is killed at the end of the test.
 func StartCluster(t testing.TB, n int) *Cluster {
@@ -27,7 +31,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	ctx := context.Background()
 	c := &Cluster{t: t}
 	for range n {
-		s := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000")
+		s := start(t, nil, clusterArgs, OnCluster)
 		client := s.Client()
 		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
 	}

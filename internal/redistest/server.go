@@ -25,29 +25,68 @@ const Missing = "redis-server is not in PATH: `make test` installs it where it m
 
 // Server is one redis-server process.
 type Server struct {
-	Addr   string // 127.0.0.1:port
-	Socket string // path of its unix socket
-	Port   int
+	Addr    string // 127.0.0.1:port
+	Socket  string // path of its unix socket
+	TLSAddr string // 127.0.0.1:port of StartTLS
+	Port    int
 
-	t    testing.TB
-	args []string // all of the command line
-	dir  string
-	cmd  *exec.Cmd
-	done chan struct{}
+	t       testing.TB
+	args    []string // all of the command line
+	env     []string // besides this process' own
+	dir     string
+	guarded bool // see user.go
+	cmd     *exec.Cmd
+	done    chan struct{}
 }
 
 // Start runs a redis-server with extra arguments ("--maxmemory", "10mb") and returns when it answers. It is killed at
 // the end of the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return start(t, nil, args, OnDatabase)
+}
+
+// StartOpen is Start for a test that brings users of its own, or that runs scripts by its own hand: in a guarded run too
+// there is one user, who may do everything.
+func StartOpen(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return start(t, nil, args, unguarded)
+}
+
+// StartEnv is Start with variables in the environment of the process, besides this one's.
+func StartEnv(t testing.TB, env []string, args ...string) *Server {
+	t.Helper()
+	return start(t, env, args, OnDatabase)
+}
+
+// StartShards starts n servers that may be the shards of a Ring.
+func StartShards(t testing.TB, n int) []*Server {
+	t.Helper()
+	var all []*Server
+	for range n {
+		all = append(all, start(t, nil, nil, OnRing))
+	}
+	return all
+}
+
+// unguarded stands for a part of the rights where there is no guard.
+const unguarded = ""
+
+// start runs a server, in a guarded run with the rights of a part besides those that every store needs.
+func start(t testing.TB, env, args []string, part string) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal(Missing)
 	}
 	s := prepare(t)
+	s.env = env
 	s.args = append([]string{
 		"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--unixsocket", s.Socket,
 		"--dir", s.dir, "--save", "", "--appendonly", "no", "--logfile", "redis.log", "--daemonize", "no",
 	}, args...)
+	if part != unguarded && Guarded() {
+		s.guard(part)
+	}
 	s.Restart()
 	t.Cleanup(s.Kill)
 	return s
@@ -72,6 +111,7 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	cmd := exec.Command("redis-server", s.args...)
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
 		s.t.Fatalf("redis-server does not start: %v", err)
@@ -126,10 +166,8 @@ func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 // Resume thaws the process (SIGCONT).
 func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
-// URL is the server's address as remote.Open takes it.
-func (s *Server) URL() string { return "redis://" + s.Addr }
-
-// Client returns a client at go-redis' defaults, closed at the end of the test.
+// Client returns a client at go-redis' defaults for what the test itself asks of the server, closed at its end. A store
+// takes StoreClient.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr})
 	s.t.Cleanup(func() { _ = c.Close() })

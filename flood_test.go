@@ -1,0 +1,211 @@
+package tiered_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// The sums of docs/operations.md, "Memory".
+const (
+	keyInProcess  = 420     // bytes per direct key of up to 16 bytes; make ratios holds it
+	leavingPart   = 8       // an eighth of MaxKeys more may be on their way out
+	restOfProcess = 2 << 20 // bytes: connections, queues, what the flood itself has at hand
+
+	keyInRedis    = 240 // bytes per direct bucket of a key of up to 16 bytes; make ratios holds it
+	tablesInRedis = 50  // bytes per key more, while Redis' tables grow: the old ones and those of twice the size
+	restOfRedis   = 2 << 20
+	fillTime      = time.Second // of burst / rate, of the policy below
+	keepTime      = fillTime + time.Second
+	expiryLag     = 2 * time.Second // Redis looks for what has expired ten times a second, and never for long
+)
+
+// TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded, in the
+// process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
+func TestFloodOfKeys(t *testing.T) {
+	page, err := os.ReadFile("docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sum := range []string{
+		fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess), fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
+		fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
+	} {
+		if !strings.Contains(string(page), sum) {
+			t.Errorf("docs/operations.md does not say %q, which is tested here", sum)
+		}
+	}
+	flood := 1_000_000
+	if testing.Short() {
+		flood = 100_000
+	}
+	const maxKeys, callers = 10_000, 64
+	server := redistest.Start(t)
+	watch := server.Client()
+	store, err := remote.Open(server.URL("pool_size=16"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	// Patient: a busy machine is no outage.
+	patient := 20 * time.Second
+	g, err := tiered.NewGroup(store, &tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(context.Background())
+	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := l.Allow(t.Context(), "first"); d.Reason != tiered.Granted {
+		t.Fatalf("%+v", d)
+	}
+	heap, memory, goroutines := liveHeap(), redisMemory(t, watch), runtime.NumGoroutine()
+
+	var done atomic.Int64
+	var most struct {
+		heap, memory, keys, goroutines int64
+	}
+	var looks []look
+	observe := func(heapNow int64) {
+		n, err := watch.DBSize(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		looks = append(looks, look{time.Now(), done.Load(), n})
+		most.heap = max(most.heap, heapNow-heap)
+		most.memory = max(most.memory, redisMemory(t, watch)-memory)
+		most.keys = max(most.keys, n)
+		most.goroutines = max(most.goroutines, int64(runtime.NumGoroutine()-goroutines))
+	}
+	begun := time.Now()
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for i := c; i < flood; i += callers {
+				// A key is mostly a piece of something larger, which must not stay with it.
+				request := fmt.Sprintf("%016d", i) + strings.Repeat("x", 1000)
+				if d := l.Allow(context.Background(), request[:16]); d.Reason != tiered.Granted || d.Tier != tiered.Remote {
+					t.Errorf("%+v", d)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { all.Wait(); close(over) }()
+	for ticks := time.NewTicker(100 * time.Millisecond); ; {
+		select {
+		case <-ticks.C:
+			observe(heapAtLastCollection())
+			continue
+		case <-over:
+			ticks.Stop()
+		}
+		break
+	}
+	took := time.Since(begun)
+	observe(liveHeap())
+	s := g.Stats()
+	t.Logf("%d keys in %v: at most %d kB more in the process, %d goroutines more; in Redis at most %d buckets in %d kB, %d bytes each",
+		flood, took, most.heap>>10, most.goroutines, most.keys, most.memory>>10, most.memory/max(most.keys, 1))
+
+	if s.Keys > maxKeys || s.Leaving > maxKeys/leavingPart+16*16 || s.Evictions < uint64(flood-maxKeys-maxKeys/leavingPart) {
+		t.Errorf("%d keys kept, %d leaving, %d evicted", s.Keys, s.Leaving, s.Evictions)
+	}
+	if bound := int64(maxKeys*(leavingPart+1)/leavingPart*keyInProcess + restOfProcess); most.heap > bound {
+		t.Errorf("%d bytes more in the process, to be at most %d", most.heap, bound)
+	}
+	if bound := int64(callers + tiered.DefaultMaxInFlight + 16 + 8); most.goroutines > bound {
+		t.Errorf("%d goroutines more, to be at most %d", most.goroutines, bound)
+	}
+	if bound := most.keys*(keyInRedis+tablesInRedis) + restOfRedis; most.memory > bound {
+		t.Errorf("%d bytes more in Redis for %d buckets, to be at most %d", most.memory, most.keys, bound)
+	}
+	// What is in Redis is what came within the time to live of a bucket.
+	for i, now := range looks {
+		came := now.done
+		for _, before := range looks[:i] {
+			if before.at.Before(now.at.Add(-keepTime - expiryLag)) {
+				came = now.done - before.done
+			}
+		}
+		if now.keys > came+came/4+callers+2 { // Redis lets up to a quarter lie that has expired
+			t.Errorf("%d buckets in Redis, where %d keys came within %v", now.keys, came, keepTime+expiryLag)
+		}
+	}
+	if !testing.Short() && most.keys > int64(flood)/2 {
+		t.Errorf("%d buckets of %d keys were there at once: this shows little", most.keys, flood)
+	}
+
+	// It goes as it came.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) { // Redis' own cycle
+		keys, err := watch.DBSize(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := redisMemory(t, watch) - memory
+		if keys <= 1 && left < restOfRedis {
+			t.Logf("%v later %d kB are left in Redis", time.Since(begun)-took, left>>10)
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d buckets and %d bytes are left in Redis", keys, left)
+		}
+	}
+}
+
+// look is what was there at a time.
+type look struct {
+	at   time.Time
+	done int64 // keys that came so far
+	keys int64 // in Redis
+}
+
+// liveHeap collects garbage and reports the bytes that are left.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC() // what a pool held is gone the second time
+	return heapAtLastCollection()
+}
+
+// heapAtLastCollection reports the bytes that the last collection left.
+func heapAtLastCollection() int64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+}
+
+// redisMemory is what a server uses for all but its clients' connections.
+func redisMemory(t *testing.T, c *redis.Client) int64 {
+	t.Helper()
+	info, err := c.Info(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]int64{}
+	for line := range strings.SplitSeq(info, "\r\n") {
+		var n int64
+		if name, text, ok := strings.Cut(line, ":"); ok {
+			if _, err := fmt.Sscan(text, &n); err == nil {
+				values[name] = n
+			}
+		}
+	}
+	return values["used_memory"] - values["mem_clients_normal"]
+}

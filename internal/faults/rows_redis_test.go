@@ -1,0 +1,179 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// redisRows are what happens to a server, and what its operators do to it.
+var redisRows = []row{
+	{
+		name: "killed, back empty", quick: true, breakers: opens, lost: 1,
+		begin: func(s *stage) { s.server.Kill() },
+		end:   func(s *stage) { s.server.Restart() },
+	},
+	{
+		name: "frozen", quick: true, breakers: opens,
+		begin: func(s *stage) { s.server.Pause() },
+		end:   func(s *stage) { s.server.Resume() },
+	},
+	{
+		name: "CLIENT PAUSE", breakers: opens,
+		begin: func(s *stage) { s.do("CLIENT", "PAUSE", usual.Milliseconds(), "ALL") },
+	},
+	{
+		name: "DEBUG SLEEP", breakers: opens,
+		begin: func(s *stage) {
+			sleeper := s.server.Client()
+			go sleeper.Do(context.Background(), "DEBUG", "SLEEP", usual.Seconds())
+		},
+	},
+	{
+		name: "SCRIPT FLUSH", length: time.Second,
+		begin: func(s *stage) { s.do("SCRIPT", "FLUSH") },
+	},
+	{
+		name: "FLUSHALL", length: time.Second, lost: 1,
+		begin: func(s *stage) { s.do("FLUSHALL") },
+	},
+	{
+		name: "eviction", lost: asSeen,
+		begin: evict,
+		end:   func(s *stage) { s.do("CONFIG", "SET", "maxmemory", 0) },
+		check: func(s *stage) {
+			var seen int64
+			for _, r := range s.reports {
+				for _, n := range r.Stats.Nodes {
+					seen += n.StateLosses
+				}
+			}
+			s.note = fmt.Sprintf("%d buckets were lost, the processes saw %d losses", s.judged[0].lost, seen)
+			if s.judged[0].lost == 0 || seen == 0 {
+				s.Errorf("nothing of it was seen: %s", s.note)
+			}
+		},
+	},
+	{
+		name: "out of memory", breakers: opens,
+		begin: func(s *stage) { s.do("CONFIG", "SET", "maxmemory", 1) },
+		end:   func(s *stage) { s.do("CONFIG", "SET", "maxmemory", 0) },
+	},
+	{
+		name: "READONLY", breakers: opens,
+		begin: func(s *stage) { s.do("REPLICAOF", "127.0.0.1", 1) },
+		end:   func(s *stage) { s.do("REPLICAOF", "NO", "ONE") },
+	},
+	{
+		name: "password changed", quick: true, breakers: opens,
+		start: withUser,
+		begin: func(s *stage) {
+			s.do("ACL", "SETUSER", user, "resetpass", ">another")
+			s.do("CLIENT", "KILL", "USER", user) // who is connected stays so, otherwise
+		},
+		end:   func(s *stage) { s.do("ACL", "SETUSER", user, "resetpass", ">"+password) },
+		check: atOnce,
+	},
+	{
+		name: "rights revoked", breakers: opens,
+		start: withUser,
+		begin: func(s *stage) { s.do("ACL", "SETUSER", user, "-evalsha", "-eval") },
+		end:   func(s *stage) { s.do("ACL", "SETUSER", user, "+evalsha", "+eval") },
+		check: atOnce,
+	},
+	{
+		name: "poisoned key", quick: true,
+		job: func(s *stage, job *fleet.Job) {
+			job.Loads = append(job.Loads, fleet.Load{
+				Policy: "poisoned", FailMode: tiered.FailLocal, Limit: limit, Offer: 1.5 * perSecond / processes,
+			})
+		},
+		begin: func(s *stage) {
+			name := remote.NewRedis(s.admin, nil).Key("poisoned", "shared")
+			s.do("SET", name, "another program's") // in place of the hash
+		},
+		check: func(s *stage) {
+			for _, r := range s.reports {
+				if r.Stats.Policies["poisoned"].Poisoned == 0 {
+					s.Error("a process did not count the poisoned key")
+				}
+			}
+			alone := 0
+			for _, r := range fleet.Within(s.fleet.Records("poisoned"), s.back, s.ended) {
+				if r.Reason == tiered.Shared {
+					alone++
+				}
+			}
+			if alone < perSecond {
+				s.Errorf("%d requests for the poisoned key were admitted by the shares", alone)
+			}
+		},
+	},
+	{
+		name: "clock +1 h", length: 2 * time.Second,
+		start: withClock,
+		begin: func(s *stage) { s.setClock(time.Hour) },
+		more:  func(*stage, tiered.FailMode) float64 { return burst },
+	},
+	{
+		name: "clock -1 h", length: 2 * time.Second,
+		start: withClock,
+		begin: func(s *stage) { s.setClock(-time.Hour) },
+	},
+}
+
+// The user of the limiter in the rows about rights.
+const user, password = "limiter", "secret"
+
+func withUser(s *stage) {
+	s.one()
+	s.do("ACL", "SETUSER", user, "on", ">"+password, "~*", "+@all")
+	s.client.User, s.client.Password = user, password
+}
+
+// atOnce: what does not heal by itself opens the breaker with its first error.
+func atOnce(s *stage) {
+	for _, r := range s.reports {
+		failures := 0
+		for _, e := range r.States {
+			if e.At >= s.down && e.To == "open" {
+				failures++
+			}
+		}
+		if failures == 0 {
+			s.Error("a breaker did not open")
+		}
+	}
+}
+
+// evict has Redis evict keys at random, among which are the buckets.
+func evict(s *stage) {
+	used := s.memory()
+	s.do("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+	s.do("CONFIG", "SET", "maxmemory", used+512<<10)
+	junk := strings.Repeat("x", 1000)
+	for i := range 3000 { // each evicts one of some 400 keys, once they fill the memory
+		s.do("SET", fmt.Sprint("junk", i), junk)
+	}
+}
+
+// memory reports what Redis uses, in bytes.
+func (s *stage) memory() (used int64) {
+	info, err := s.admin.Info(context.Background(), "memory").Result()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for line := range strings.SplitSeq(info, "\r\n") {
+		if n, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			if _, err := fmt.Sscan(n, &used); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}
+	return used
+}

@@ -1,0 +1,8 @@
+package faults
+
+import (
+	"slices"
+)
+
+// rows are all faults.
+var rows = slices.Concat(redisRows, networkRows, fleetRows, topologyRows)

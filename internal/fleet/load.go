@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// carrier carries a load with several workers.
+type carrier struct {
+	Load
+	limiter *tiered.Limiter
+	out     io.Writer
+	made    atomic.Int64 // requests
+}
+
+// work makes requests at a rate, one after the other, until ctx ends or all are made.
+func (w *carrier) work(ctx context.Context, perSecond float64, random *rand.Rand) {
+	next := time.Now()
+	for ctx.Err() == nil {
+		if w.Most > 0 && w.made.Add(1) > w.Most {
+			return
+		}
+		if perSecond > 0 {
+			next = next.Add(time.Duration(random.ExpFloat64() / (w.peak() * perSecond) * float64(time.Second)))
+			// A request that is due already waits for nothing: one that hung for a second is made up for.
+			if wait := time.Until(next); wait > 0 {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(wait):
+				}
+			}
+			if w.quiet(next) && random.Float64() > 0.04 {
+				continue
+			}
+		}
+		w.one(random)
+	}
+}
+
+// one makes one request and records it.
+func (w *carrier) one(random *rand.Rand) {
+	ctx := context.Background()
+	if w.Cancel > 0 && random.Float64() < w.Cancel {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Hour)
+		defer time.AfterFunc(time.Duration(random.Int64N(int64(2*time.Millisecond))), cancel).Stop()
+		defer cancel()
+	}
+	key := w.key(random)
+	before := time.Now().UnixNano()
+	d := w.limiter.Allow(ctx, key)
+	r := Record{Before: before, After: time.Now().UnixNano(), Allowed: d.Allowed, Reason: d.Reason}
+	_, _ = w.out.Write(r.bytes())
+}
+
+func (w *carrier) key(random *rand.Rand) string {
+	switch {
+	case w.Keys < 0:
+		return strconv.FormatUint(random.Uint64(), 36)
+	case w.Keys > 0:
+		return strconv.FormatInt(random.Int64N(w.Keys), 10)
+	default:
+		return w.Key
+	}
+}
+
+// peak is what is offered in a surge, in times the average.
+func (w *carrier) peak() float64 {
+	if w.Surges {
+		return 2.35
+	}
+	return 1
+}
+
+// quiet reports a time between surges. By the wall clock, so that all processes surge together.
+func (w *carrier) quiet(at time.Time) bool {
+	return w.Surges && at.UnixNano()%int64(surgePeriod) < int64(quietPart)
+}
+
+// measureLag sleeps 1 ms again and again until ctx ends.
+func measureLag(ctx context.Context) (all []Lag) {
+	for ctx.Err() == nil {
+		before := time.Now()
+		time.Sleep(time.Millisecond)
+		all = append(all, Lag{before.UnixNano(), int64(time.Since(before) - time.Millisecond)})
+	}
+	return all
+}

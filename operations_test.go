@@ -1,0 +1,240 @@
+package tiered_test
+
+import (
+	"context"
+	"expvar"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// export is the program of docs/operations.md: what is between the two marks.
+func export(group *tiered.Group) {
+	// OPERATIONS
+	expvar.Publish("limiter", expvar.Func(func() any { return group.Stats() })) // at /debug/vars, with net/http
+	// OPERATIONS
+}
+
+func operations(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// block returns the text of the page's one block in a language.
+func block(t *testing.T, page, language string) string {
+	t.Helper()
+	all := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(page, -1)
+	if len(all) != 1 {
+		t.Fatalf("the page has %d blocks of %s", len(all), language)
+	}
+	return all[0][1]
+}
+
+// The page's program is the one that compiles here, and what it exports can be read.
+func TestOperationsExport(t *testing.T) {
+	source, err := os.ReadFile("operations_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.TrimSpace(strings.Split(string(source), "\t// OPERATIONS\n")[1])
+	if got := strings.TrimSpace(block(t, operations(t), "go")); got != want {
+		t.Errorf("the page says\n%s\n\nand this file\n%s", got, want)
+	}
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	export(g)
+	text := expvar.Get("limiter").String()
+	for _, field := range []string{`"Nodes":{"memory":{`, `"Breaker":"closed"`, `"Policies":{`, `"Format":"tb1"`} {
+		if !strings.Contains(text, field) {
+			t.Errorf("%s is not in %s", field, text)
+		}
+	}
+	if err := g.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the page names exists: fields of Stats, flags of tiersim, files and headings.
+func TestOperationsNamesWhatThereIs(t *testing.T) {
+	page := operations(t)
+	has := func(of any, field string) bool {
+		_, ok := reflect.TypeOf(of).FieldByName(field)
+		return ok
+	}
+	fields := regexp.MustCompile("`([NP])\\.([A-Za-z]+)`").FindAllStringSubmatch(page, -1)
+	for _, m := range fields {
+		if m[1] == "N" && !has(tiered.NodeStats{}, m[2]) || m[1] == "P" && !has(tiered.PolicyStats{}, m[2]) {
+			t.Errorf("there is no %s.%s", m[1], m[2])
+		}
+	}
+	if len(fields) < 30 {
+		t.Errorf("only %d fields are named: the pattern is wrong", len(fields))
+	}
+	for _, name := range []string{"Keys", "Evictions", "Standstills", "TraceDropped", "TracePanics", "Script", "Format", "Nodes"} {
+		if !strings.Contains(page, "`"+name) && !strings.Contains(page, "Stats()."+name) || !has(tiered.Stats{}, name) {
+			t.Errorf("Stats.%s is not on the page, or is none", name)
+		}
+	}
+	command, err := os.ReadFile("cmd/tiersim/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range regexp.MustCompile("`go run ./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1) {
+		for _, flag := range regexp.MustCompile(`-([a-z]+)`).FindAllStringSubmatch(line[1], -1) {
+			if !strings.Contains(string(command), `"`+flag[1]+`"`) {
+				t.Errorf("tiersim has no flag -%s", flag[1])
+			}
+		}
+	}
+	links := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`).FindAllStringSubmatch(page, -1)
+	if len(links) < 20 {
+		t.Errorf("only %d links: the pattern is wrong", len(links))
+	}
+	for _, m := range links {
+		text := page
+		if m[1] != "" {
+			b, err := os.ReadFile(filepath.Join("docs", m[1]))
+			if err != nil {
+				t.Error(err)
+			}
+			text = string(b)
+		}
+		if m[2] != "" && !headings(text)[m[2]] {
+			t.Errorf("%s has no heading #%s", m[1], m[2])
+		}
+	}
+}
+
+// headings are the names by which a page's headings are linked to.
+func headings(page string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		name := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
+		all[regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(name, "")] = true
+	}
+	return all
+}
+
+// A server that has the page's settings, and the limiter on it: without a replica it is told why nothing is granted, with one
+// the limit holds, and full memory costs no bucket.
+func TestOperationsRedisSettings(t *testing.T) {
+	args, settings := []string{"--repl-diskless-sync-delay", "0"}, map[string]string{}
+	for line := range strings.Lines(block(t, operations(t), "conf")) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, _ := strings.Cut(line, " ")
+		value = strings.Trim(value, `"`)
+		settings[name] = value
+		args = append(args, "--"+name, value)
+	}
+	primary := redistest.Start(t, args...)
+	client := primary.Client()
+	ctx := context.Background()
+	for name, value := range settings {
+		if size, ok := strings.CutSuffix(value, "gb"); ok {
+			n, err := strconv.Atoi(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			value = strconv.Itoa(n << 30)
+		}
+		if has := client.ConfigGet(ctx, name).Val()[name]; has != value {
+			t.Errorf("%s is %q, and the page says %q", name, has, value)
+		}
+	}
+	if len(settings) < 12 {
+		t.Errorf("only %d settings", len(settings))
+	}
+
+	store, err := remote.Open(primary.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	g, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(ctx)
+	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) { // a real server is waited for
+			if time.Now().After(deadline) {
+				t.Fatalf("not within 20 s: %s; %+v", what, g.Stats())
+			}
+		}
+	}
+	node := func() tiered.NodeStats { return g.Stats().Nodes[string(store.Node(store.Key("api", "k")))] }
+	grants := func(key string) bool { return l.Allow(ctx, key).Reason == tiered.Granted }
+	refuses := func(key string) func() bool {
+		return func() bool {
+			if grants(key) {
+				t.Fatal("granted")
+			}
+			return node().Breaker == "open" && node().Cause == "cannot serve"
+		}
+	}
+
+	until("a primary without a replica cannot serve", refuses("early"))
+	redistest.Start(t, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port))
+	until("a replica is there", func() bool {
+		return strings.Contains(client.Info(ctx, "replication").Val(), "min_slaves_good_slaves:1")
+	})
+	until("a primary with a replica serves", func() bool { return grants("early") })
+	admitted := 0
+	for range 150 {
+		if d := l.Allow(ctx, "k"); d.Allowed {
+			admitted++
+		} else if d.Reason == tiered.Unavailable {
+			time.Sleep(time.Second) // the machine was busy elsewhere
+		}
+	}
+	if admitted < 50 || admitted > 101 {
+		t.Errorf("%d of 150 admitted at 100 per hour", admitted)
+	}
+
+	if err := client.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	until("a full server cannot serve", refuses("late"))
+	if err := client.ConfigSet(ctx, "maxmemory", "1gb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	until("it has memory again", func() bool { return grants("late") })
+	if n := node().StateLosses; n > 0 {
+		t.Errorf("%d buckets were lost", n)
+	}
+	if admitted == 100 && grants("k") {
+		t.Error("a used-up bucket has tokens again")
+	}
+
+	// And one that an operator deletes is counted: of a key that has no lease, which is what frequent ones get.
+	until("a key is asked for", func() bool { return grants("rare") })
+	if err := client.Del(ctx, store.Key("api", "rare")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	until("its bucket was deleted, and it is asked for again", func() bool { return grants("rare") })
+	if n := node().StateLosses; n != 1 {
+		t.Errorf("%d buckets were lost, want the one that was deleted", n)
+	}
+}

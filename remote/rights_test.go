@@ -1,0 +1,208 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// The tests of the rights in docs/operations.md make the user themselves, from the very words there. That they are enough
+// for all that the store and the limiter do is what a guarded run shows; here, that none of them is too many.
+
+// setUser executes ACL SETUSER with words of docs/operations.md.
+func setUser(t *testing.T, admin *redis.Client, words ...string) {
+	t.Helper()
+	args := []any{"acl", "setuser", redistest.User}
+	for _, w := range words {
+		args = append(args, w)
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setUserAnew makes the user, with these rights alone.
+func setUserAnew(t *testing.T, admin *redis.Client, rights ...string) {
+	t.Helper()
+	setUser(t, admin, append([]string{"reset", "on", ">" + redistest.Password}, rights...)...)
+}
+
+// asUser opens a store as the user.
+func asUser(t *testing.T, scheme, addr, query string, o *remote.RedisOptions) *remote.Redis {
+	t.Helper()
+	u := url.URL{Scheme: scheme, User: url.UserPassword(redistest.User, redistest.Password), Host: addr, RawQuery: query}
+	s, err := remote.Open(u.String(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// allOf does everything that a store ever does: a script that Redis does not know, a direct take, a lease, the sweep of
+// one that has ended, presence and the end of it.
+func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error {
+	t.Helper()
+	if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const second = 1_000_000
+	now := time.Now().UnixMicro()
+	direct := remote.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1, TTL: second, Fleet: 1}
+	lease, sweep := direct, direct
+	lease.Lease, lease.Seq, lease.Now = "gone", 1, now+second
+	sweep.Lease, sweep.Seq, sweep.Now = "here", 1, now+4*second
+	var all error
+	for _, c := range []remote.Call{direct, lease, sweep} {
+		var r [1]remote.Result
+		s.Run(t.Context(), time.Minute, []remote.Call{c}, r[:])
+		if r[0].Err == nil && r[0].Reply.Grant != 1 {
+			t.Errorf("%+v", r[0])
+		}
+		all = errors.Join(all, r[0].Err)
+	}
+	for _, ttl := range []time.Duration{time.Second, 0} {
+		_, err := s.Presence(t.Context(), time.Minute, s.Node(direct.Bucket), "me", ttl)
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+func TestEveryRightIsNeeded(t *testing.T) {
+	server := redistest.StartOpen(t)
+	admin := server.Client()
+	rights := redistest.Rights(t, redistest.OnServer)
+	setUserAnew(t, admin, rights...)
+	s := asUser(t, "redis", server.Addr, "", nil)
+	if err := allOf(t, s, admin, "all"); err != nil {
+		t.Fatalf("with all rights: %v", err)
+	}
+	needed := 0
+	for i, right := range rights {
+		switch {
+		case right == "resetchannels", right == "-@all": // they take
+			continue
+		case right != "~tl:*" && (right[0] != '+' || strings.ContainsAny(right, "@*")):
+			t.Errorf("%s is no right to one command, nor to the keys of the prefix", right)
+		}
+		needed++
+		setUserAnew(t, admin, slices.Delete(slices.Clone(rights), i, i+1)...)
+		if err := allOf(t, s, admin, "without "+right); !redis.IsPermissionError(err) {
+			t.Errorf("without %s: %v", right, err)
+		}
+	}
+	if needed < 10 {
+		t.Fatalf("%d rights were tried: %q", needed, rights)
+	}
+
+	setUserAnew(t, admin, rights...)
+	if err := allOf(t, asUser(t, "redis", server.Addr, "", &remote.RedisOptions{Prefix: "other:"}), admin, "x"); !isDenied(err) {
+		t.Errorf("another prefix: %v", err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.User, Password: redistest.Password})
+	defer client.Close()
+	for _, command := range []string{
+		"get tl:x", "del tl:x", "keys *", "scan 0", "flushall", "flushdb", "config get *", "acl list", "client list", "info", "monitor",
+		"script flush", "publish c m", "subscribe c", "shutdown", "replicaof no one", "ping", "dbsize", "multi",
+	} {
+		var words []any
+		for _, w := range strings.Fields(command) {
+			words = append(words, w)
+		}
+		if err := client.Do(t.Context(), words...).Err(); !redis.IsPermissionError(err) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+
+	// The database of a URL.
+	addition := redistest.Rights(t, redistest.OnDatabase)
+	other := asUser(t, "redis", server.Addr, "db=1", nil)
+	if err := allOf(t, other, admin, "db"); !isDenied(err) {
+		t.Errorf("a database without %q: %v", addition, err)
+	}
+	setUser(t, admin, addition...)
+	if err := allOf(t, other, admin, "db"); err != nil || len(addition) != 1 {
+		t.Errorf("a database with %q: %v", addition, err)
+	}
+}
+
+// isDenied reports whether Redis refused for want of a right; go-redis wraps what it meets in a handshake, and so hides
+// it from its own IsPermissionError.
+func isDenied(err error) bool { return err != nil && strings.Contains(err.Error(), "NOPERM") }
+
+func TestEveryRightIsNeededOnCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2)
+	rights := append(redistest.Rights(t, redistest.OnServer), redistest.Rights(t, redistest.OnCluster)...)
+	everywhere := func(rights []string) {
+		t.Helper()
+		for i := range c.Servers {
+			setUserAnew(t, c.Client(i), rights...)
+		}
+	}
+	moved := 0
+	// One key stays where it is; of the other its slot is moving, and the key is not there yet: the node says ASK.
+	asked := func() error {
+		s := asUser(t, "cluster", c.Addrs()[0], "", nil)
+		calls, results := make([]remote.Call, 2), make([]remote.Result, 2)
+		for i, key := range []string{"stays", fmt.Sprint("moves ", moved)} {
+			calls[i] = remote.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+		}
+		moved++
+		n, err := c.Client(0).ClusterKeySlot(t.Context(), calls[1].Bucket).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := c.Owner(int(n))
+		c.Migrate(int(n), from, 1-from)
+		defer c.Assign(int(n), from)
+		defer c.Client(1-from).Del(context.Background(), calls[1].Bucket)
+		s.Run(t.Context(), time.Minute, calls, results)
+		return errors.Join(results[0].Err, results[1].Err)
+	}
+	everywhere(rights)
+	if err := asked(); err != nil {
+		t.Fatalf("with all rights: %v", err)
+	}
+	for i := len(redistest.Rights(t, redistest.OnServer)); i < len(rights); i++ {
+		everywhere(slices.Delete(slices.Clone(rights), i, i+1))
+		err := asked() // go-redis shows the redirection that it could not follow, and not why
+		if !isDenied(err) && !strings.Contains(fmt.Sprint(err), "ASK ") {
+			t.Errorf("without %s: %v", rights[i], err)
+		}
+	}
+}
+
+func TestEveryRightIsNeededOnRing(t *testing.T) {
+	server := redistest.StartOpen(t)
+	admin := server.Client()
+	rights := redistest.Rights(t, redistest.OnServer)
+	for _, addition := range [][]string{redistest.Rights(t, redistest.OnRing), nil} {
+		setUserAnew(t, admin, append(slices.Clone(rights), addition...)...)
+		ring := redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"0": server.Addr}, Username: redistest.User, Password: redistest.Password,
+			HeartbeatFrequency: 10 * time.Millisecond,
+		})
+		s := remote.NewRedis(ring, nil)
+		up := true
+		key := 0
+		for until := time.Now().Add(500 * time.Millisecond); up && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+			key++
+			up = allOf(t, s, admin, fmt.Sprint(key, addition)) == nil // a real heartbeat: there is nothing else to wait on
+		}
+		if up != (addition != nil) {
+			t.Errorf("with %q the shard is up: %v", addition, up)
+		}
+		_ = ring.Close()
+	}
+}

@@ -1,0 +1,178 @@
+package tiered
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// journalRoom is the most lines that wait for a slow Logger. What comes on top is dropped: Stats have the figures.
+	journalRoom = 256
+
+	// tallyTime is how long what may come in crowds is counted before it makes a line: one line a second of each kind.
+	tallyTime = time.Second
+
+	// namedMost is how many refused buckets are told of. Who has more has a cause that the first ones tell.
+	namedMost = 128
+)
+
+// journal writes lines to the Logger: on a goroutine of its own, so that a slow Logger holds up neither a decision nor a
+// hook, and a hook that blocks keeps no line back. A nil journal writes nothing; all methods may be called concurrently.
+type journal struct {
+	logger *slog.Logger
+	group  *Group
+	wake   chan struct{} // capacity 1: there is something to do, or to do earlier
+
+	mu      sync.Mutex
+	entries []entry
+	tallies map[string]*tally
+	named   map[string]struct{}
+}
+
+// entry is something to do at a time.
+type entry struct {
+	at   time.Duration
+	last bool // also when the Group ends before
+	do   func()
+}
+
+// tally counts what is to make one line.
+type tally struct {
+	level slog.Level
+	text  string
+	args  []any
+	count int64
+}
+
+func newJournal(g *Group) *journal {
+	if g.options.Logger.Handler() == slog.DiscardHandler {
+		return nil
+	}
+	return &journal{
+		logger: g.options.Logger, group: g, wake: make(chan struct{}, 1),
+		tallies: make(map[string]*tally), named: make(map[string]struct{}),
+	}
+}
+
+// line writes a line soon.
+func (j *journal) line(level slog.Level, text string, args ...any) {
+	j.in(0, true, func() { j.logger.Log(context.Background(), level, text, args...) })
+}
+
+// tally writes a line in a second, with how often it was called until then under the same name. The arguments are those of
+// the first call.
+func (j *journal) tally(name string, n int64, level slog.Level, text string, args ...any) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	t := j.tallies[name]
+	if t != nil {
+		t.count += n
+		return
+	}
+	t = &tally{level: level, text: text, args: args, count: n}
+	planned := j.plan(tallyTime, true, func() {
+		j.mu.Lock()
+		delete(j.tallies, name)
+		count := t.count
+		j.mu.Unlock()
+		j.logger.Log(context.Background(), t.level, t.text, append(t.args, "count", count)...)
+	})
+	if planned {
+		j.tallies[name] = t
+	}
+}
+
+// once reports whether a bucket has yet to be told of, and notes that it is. When there were too many it reports false.
+func (j *journal) once(bucket string) bool {
+	if j == nil {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, ok := j.named[bucket]; ok || len(j.named) == namedMost {
+		return false
+	}
+	j.named[bucket] = struct{}{}
+	return true
+}
+
+// in calls do on the journal's goroutine when d is over. If the Group ends before, it is called then, or never: last.
+func (j *journal) in(d time.Duration, last bool, do func()) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.plan(d, last, do)
+}
+
+// plan is in, under the lock. It reports false when too much waits already.
+func (j *journal) plan(d time.Duration, last bool, do func()) bool {
+	if len(j.entries) >= journalRoom {
+		return false
+	}
+	j.entries = append(j.entries, entry{j.group.now() + d, last, do})
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// run works until ctx ends, and then writes what is still to be written.
+func (j *journal) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, pause := j.take(false)
+		for _, e := range due {
+			j.do(e)
+		}
+		if len(due) > 0 {
+			continue // that took time
+		}
+		timer.Reset(pause)
+		select {
+		case <-j.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			due, _ = j.take(true)
+			for _, e := range due {
+				if e.last {
+					j.do(e)
+				}
+			}
+			return
+		}
+	}
+}
+
+// do survives a Logger that panics: there is nobody to tell.
+func (j *journal) do(e entry) {
+	defer func() { _ = recover() }()
+	e.do()
+}
+
+// take removes what is due, or everything, in the order in which it came. It reports the time to the earliest of the rest.
+func (j *journal) take(all bool) (due []entry, pause time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now, rest := j.group.now(), j.entries[:0]
+	pause = time.Hour
+	for _, e := range j.entries {
+		if all || e.at <= now {
+			due = append(due, e)
+		} else {
+			rest = append(rest, e)
+			pause = min(pause, e.at-now)
+		}
+	}
+	clear(j.entries[len(rest):])
+	j.entries = rest
+	return due, pause
+}

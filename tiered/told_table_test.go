@@ -1,0 +1,346 @@
+package tiered
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// afflicted is a distant store that can have every fault there is.
+type afflicted struct {
+	*distant
+	shift   atomic.Int64            // µs that its clock was set by
+	broken  atomic.Pointer[error]   // of every call
+	absence atomic.Pointer[error]   // of every refresh of presence
+	code    atomic.Int64            // answers so, and does nothing, if not 0
+	delay   atomic.Int64            // ns that a call takes longer
+	replica atomic.Pointer[distant] // that took over, if not nil
+}
+
+func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	for i := range calls {
+		calls[i].Now = time.Now().UnixMicro() + s.shift.Load()
+	}
+	time.Sleep(time.Duration(s.delay.Load()))
+	if err := s.broken.Load(); err != nil {
+		for i := range calls {
+			results[i] = remote.Result{Err: *err}
+		}
+		return
+	}
+	store := s.distant
+	if r := s.replica.Load(); r != nil {
+		store = r
+	}
+	store.Run(ctx, timeout, calls, results)
+	if code := remote.Code(s.code.Load()); code != 0 {
+		for i := range calls {
+			results[i] = remote.Result{Reply: remote.Reply{Code: code, Now: calls[i].Now}}
+		}
+	}
+}
+
+func (s *afflicted) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+	if err := s.absence.Load(); err != nil {
+		return remote.Census{}, *err
+	}
+	c, err := s.distant.Presence(ctx, timeout, n, id, ttl)
+	c.Now += s.shift.Load()
+	return c, err
+}
+
+// replied is an error as Redis sends it.
+type replied string
+
+func (e replied) Error() string { return string(e) }
+func (replied) RedisError()     {}
+
+var _ redis.Error = replied("")
+
+// patientOf is what a fault is done to.
+type patientOf struct {
+	t     *testing.T
+	store *afflicted
+	l     *Limiter
+}
+
+// ask asks for one token of a few keys each 10 ms, for as long; each time for a key that is new, too.
+func (p patientOf) ask(d time.Duration) {
+	for i := range int(d / (10 * ms)) {
+		p.l.Allow(p.t.Context(), "hot")
+		if i%5 == 0 {
+			p.l.Allow(p.t.Context(), "cold"+strconv.Itoa(i))
+		}
+		time.Sleep(10 * ms)
+	}
+}
+
+// fails has all calls fail for as long, and then work again.
+func (p patientOf) fails(d time.Duration, err error) {
+	p.store.broken.Store(&err)
+	p.store.absence.Store(&err)
+	p.ask(d)
+	p.store.broken.Store(nil)
+	p.store.absence.Store(nil)
+}
+
+const (
+	gone    = "WARN redis does not answer: the fail modes decide"
+	back    = "INFO redis answers again"
+	settled = "INFO what was admitted without redis was reported to it"
+	lossy   = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
+)
+
+// told is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The lines are
+// all that are written; the figures are those that are zero before and are not afterwards; so are the events.
+var told = []struct {
+	name    string
+	mode    FailMode
+	limit   Limit // zero is 100 per second
+	options Options
+	fault   func(p patientOf)
+	lines   []string
+	figures string // of the Group, "policy." or "node."
+	events  string
+	attrs   string // somewhere in the lines
+}{
+	{
+		name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) },
+	}, {
+		name: "Redis is gone", fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
+		lines:   []string{gone, back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		attrs:   `node=memory class=unreachable error=EOF decide="fail-local: api"`,
+	}, {
+		name: "Redis is gone, fail-open", mode: FailOpen, fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
+		lines:   []string{gone, back, settled},
+		figures: "policy.Open policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+		attrs:   `decide="fail-open: api"`,
+	}, {
+		name: "Redis is gone, fail-closed", mode: FailClosed, fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
+		lines:   []string{gone, back},
+		figures: "policy.Unavailable policy.Lost node.Failures node.Outages",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+	}, {
+		name: "Redis is gone, and the share is used up", limit: PerSecond(10), fault: func(p patientOf) { p.fails(3*time.Second, io.EOF) },
+		options: Options{Processes: 20},
+		lines:   []string{gone, back, settled},
+		figures: "policy.Shared policy.ShareSpent policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+	}, {
+		name: "Redis is gone without a word", fault: func(p patientOf) {
+			p.store.loseRequests.Store(true)
+			p.ask(5 * time.Second)
+			p.store.loseRequests.Store(false)
+		},
+		lines:   []string{gone, back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+	}, {
+		name: "Redis comes and goes", fault: func(p patientOf) {
+			p.fails(2*time.Second, io.EOF)
+			p.ask(1500 * ms)
+			p.fails(2*time.Second, io.EOF)
+		},
+		lines:   []string{gone, back, gone, back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Outages node.Settled",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+	}, {
+		name: "out of memory", fault: func(p patientOf) { p.fails(5*time.Second, replied("OOM command not allowed")) },
+		lines:   []string{"WARN redis answers that it cannot serve: the fail modes decide", back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.CannotServe node.Outages node.Settled",
+		events:  "closed→open cannot serve, open→probing, probing→open cannot serve, probing→closed, error cannot serve",
+		attrs:   `class="cannot serve" error="OOM command not allowed"`,
+	}, {
+		name: "no connection", fault: func(p patientOf) { p.fails(5*time.Second, redis.ErrPoolTimeout) },
+		lines:   []string{"WARN no connection to redis is free: the fail modes decide", back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Saturated node.Absences node.Outages node.Settled",
+		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
+	}, {
+		name: "the password was changed", fault: func(p patientOf) { p.fails(5*time.Second, replied("WRONGPASS invalid")) },
+		lines:   []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
+	}, {
+		name: "the user may be counted, and nothing else", fault: func(p patientOf) {
+			p.store.broken.Store(new(error(replied("ERR The user executing the script can't run this command or subcommand"))))
+			for range 20 { // presence is the next probe
+				p.l.Allow(p.t.Context(), "rare")
+				time.Sleep(5 * time.Second)
+			}
+			p.store.broken.Store(nil)
+			for range 3 {
+				p.l.Allow(p.t.Context(), "rare")
+				time.Sleep(time.Second)
+			}
+		},
+		lines:   []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
+		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
+			"error misconfigured",
+	}, {
+		name: "it died, loaded, and came back with another password",
+		fault: func(p patientOf) {
+			p.fails(5*time.Second, io.EOF)
+			p.fails(5*time.Second, replied("LOADING Redis is loading the dataset in memory"))
+			p.fails(5*time.Second, replied("WRONGPASS invalid"))
+		},
+		lines: []string{gone, "WARN redis answers that it cannot serve: the fail modes decide",
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.CannotServe node.Misconfigured node.Outages node.Settled",
+		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
+			"probing→closed, error unreachable, error cannot serve, error misconfigured",
+	}, {
+		name: "slower than Budget", fault: func(p patientOf) {
+			p.store.delay.Store(int64(30 * ms))
+			p.ask(20 * time.Second)
+			p.store.delay.Store(0)
+			p.ask(20 * time.Second)
+		},
+		lines: []string{"WARN redis answers later than Budget: the fail modes decide for keys without a lease",
+			"INFO redis answers within Budget again"},
+		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
+	}, {
+		name: "slower than Timeout", fault: func(p patientOf) {
+			p.store.delay.Store(int64(80 * ms))
+			p.ask(5 * time.Second)
+			p.store.delay.Store(0)
+		},
+		lines:   []string{gone, back, settled},
+		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Overruns node.LateReplies node.Outages node.Settled",
+		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
+	}, {
+		name: "one hiccup", fault: func(p patientOf) {
+			p.store.delay.Store(int64(30 * ms))
+			p.l.Allow(p.t.Context(), "hiccup")
+			p.store.delay.Store(0)
+			p.ask(3 * time.Second)
+		},
+		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
+	}, {
+		name: "buckets are lost", fault: func(p patientOf) {
+			for range 3 {
+				for i := range 3 {
+					key := "lost" + strconv.Itoa(i)
+					p.l.AllowN(p.t.Context(), key, 1000)
+					p.store.Del(p.store.Key("api", key))
+					p.l.Allow(p.t.Context(), key)
+				}
+			}
+			p.ask(2 * time.Second)
+		},
+		limit: PerDay(1 << 20), // so that none is full again
+		lines: []string{lossy}, figures: "node.StateLosses", events: "state loss", attrs: "count=9",
+	}, {
+		name: "buckets expire", limit: PerSecond(10), fault: func(p patientOf) {
+			for range 3 {
+				time.Sleep(10 * time.Second)
+				p.ask(time.Second)
+			}
+		},
+	}, {
+		name: "a failover loses the last writes", limit: PerDay(1 << 20), fault: func(p patientOf) {
+			replica := &distant{Memory: p.store.Memory.Clone(), trip: ms}
+			p.ask(time.Second)
+			p.store.replica.Store(replica)
+			p.ask(2 * time.Second)
+		},
+		lines: []string{lossy}, figures: "node.StateLosses", events: "state loss",
+	}, {
+		name: "the clock of Redis is set forward", fault: func(p patientOf) {
+			p.store.shift.Store(time.Hour.Microseconds())
+			p.ask(5 * time.Second)
+		},
+		lines:   []string{"WARN the clock of redis was set", lossy},
+		figures: "node.LateCalls node.ClockSteps node.StateLosses",
+		events:  "clock step 1h0m0s, error late, state loss",
+		attrs:   "count=1",
+	}, {
+		name: "the clock of Redis is set back", fault: func(p patientOf) {
+			p.store.shift.Store(-time.Minute.Microseconds())
+			p.ask(5 * time.Second)
+		},
+		lines:   []string{"WARN the clock of redis was set"},
+		figures: "node.ClockSteps node.ClockBack", events: "clock step -1m0s",
+	}, {
+		name: "the machine stands still", fault: func(p patientOf) {
+			p.l.group.wall.Add(-int64(time.Minute)) // as if the wall clock had gone on without us
+			p.store.shift.Add(time.Minute.Microseconds())
+			p.ask(5 * time.Second)
+		},
+		// Until the entry of its old identity is over, it counts as two.
+		lines:   []string{"WARN the clock jumped: all leases were given up", "DEBUG another number of processes shares the limits"},
+		figures: "Standstills node.LateCalls", events: "standstill 1m0s, error late", attrs: "by=1m0s",
+	}, {
+		name: "keys of another type", mode: FailClosed, fault: func(p patientOf) {
+			p.store.broken.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
+			p.ask(5 * time.Second)
+			p.ask(5 * time.Second) // the same keys
+			p.store.broken.Store(nil)
+		},
+		lines: slices.Repeat([]string{ // a hundred keys: one line a second
+			"ERROR redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys"}, 5),
+		figures: "policy.Poisoned policy.Unavailable", events: "error key fault", attrs: "policy=api error=\"remote: WRONGTYPE\"",
+	}, {
+		name: "presence is not allowed", fault: func(p patientOf) {
+			p.store.absence.Store(new(error(replied("NOPERM this user has no permissions to run the 'zadd' command"))))
+			p.ask(10 * time.Second)
+			p.store.absence.Store(nil)
+			p.ask(5 * time.Second)
+		},
+		lines:   []string{"ERROR redis does not count this process: shares are too large while it does not answer", "INFO redis counts this process again"},
+		figures: "node.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
+	}, {
+		name: "presence is lost once", fault: func(p patientOf) {
+			p.store.absence.Store(new(error(io.EOF)))
+			p.ask(3 * time.Second)
+			p.store.absence.Store(nil)
+			p.ask(5 * time.Second)
+		},
+		figures: "node.Absences",
+	}, {
+		name: "nobody asks, and Redis is gone", fault: func(p patientOf) {
+			p.store.absence.Store(new(error(io.EOF)))
+			time.Sleep(time.Minute)
+			p.store.absence.Store(nil)
+			time.Sleep(5 * time.Second)
+		},
+		lines:   []string{"WARN redis does not count this process: shares are too large while it does not answer", "INFO redis counts this process again"},
+		figures: "node.Absences", events: "presence EOF, presence again",
+	}, {
+		name: "stale calls", fault: func(p patientOf) {
+			p.store.code.Store(int64(remote.Stale))
+			p.ask(time.Second)
+			p.store.code.Store(0)
+		},
+		figures: "policy.Shared policy.Settled node.StaleReplies node.Settled", events: "error stale",
+	}, {
+		name: "another process comes", fault: func(p patientOf) {
+			l, err := New(p.store, Policy{Name: "api", Limit: PerSecond(100)}, nil)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			closeIn(p.t, l, time.Second)
+			time.Sleep(time.Second)
+		},
+		lines: []string{"DEBUG another number of processes shares the limits"}, attrs: "from=1 to=2",
+	}, {
+		name: "a hook panics", fault: func(p patientOf) {
+			for range 3 {
+				p.l.Allow(p.t.Context(), "panic")
+			}
+		},
+		lines: []string{"ERROR a trace hook panicked"}, figures: "TracePanics", attrs: `panic="\"hook\"" count=3`,
+	},
+}

@@ -1,0 +1,238 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// unremarkable are the figures that change without a fault.
+var unremarkable = []string{
+	"Keys", "Leaving", "Evictions", "Format", "Script",
+	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
+	"node.Calls", "node.RoundTrip", "node.Processes", "node.Breaker",
+}
+
+// remarkable reports the figures of a Group that are not zero.
+func remarkable(s Stats) map[string]bool {
+	all := map[string]bool{}
+	add := func(prefix string, of any) {
+		v := reflect.ValueOf(of)
+		for i := range v.NumField() {
+			name := prefix + v.Type().Field(i).Name
+			if v.Field(i).Kind() != reflect.Map && !v.Field(i).IsZero() && !slices.Contains(unremarkable, name) {
+				all[name] = true
+			}
+		}
+	}
+	add("", s)
+	add("policy.", s.Policies["api"])
+	add("node.", s.Nodes["memory"])
+	return all
+}
+
+// words are the events that the hooks were told of, each once.
+type words []string
+
+func (w *words) add(format string, args ...any) {
+	text := strings.TrimSpace(fmt.Sprintf(format, args...))
+	if !slices.Contains(*w, text) {
+		*w = append(*w, text)
+	}
+}
+
+func (w *words) trace() *Trace {
+	return &Trace{
+		Decision: func(d Decision) {
+			if d.Key == "panic" {
+				panic("hook")
+			}
+		},
+		State: func(e StateEvent) {
+			if e.To == "closed" && e.After < 500*ms || e.To != "closed" && e.After != 0 {
+				w.add("closed after %v", e.After)
+			}
+			w.add("%s→%s %s", e.From, e.To, e.Class)
+		},
+		Error: func(e ErrorEvent) {
+			if e.Err == nil || e.Policy != "api" || e.Key == "" {
+				w.add("incomplete: %+v", e)
+			}
+			w.add("error %s", e.Class)
+		},
+		Fault: func(e FaultEvent) {
+			switch e.Fault {
+			case "presence":
+				if e.Err == nil {
+					w.add("presence again")
+				} else {
+					w.add("presence %v", e.Err)
+				}
+			case "state loss":
+				if e.Policy != "api" || e.Key == "" {
+					w.add("incomplete: %+v", e)
+				}
+				w.add("state loss")
+			default:
+				w.add("%s %v", e.Fault, e.By.Round(ms))
+			}
+		},
+	}
+}
+
+func TestWhatOperatorsAreTold(t *testing.T) {
+	for _, c := range told {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var heard words
+				var log logged
+				o := c.options
+				o.Logger, o.Trace = log.logger(), heard.trace()
+				p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
+				o.Random = func() float64 { return 0.5 }
+				limit := c.limit
+				if limit == (Limit{}) {
+					limit = PerSecond(100)
+				}
+				p.l = limiter(t, p.store, Policy{Name: "api", Limit: limit, FailMode: c.mode}, &o)
+				time.Sleep(10 * ms)
+				p.ask(4 * time.Second)
+				synctest.Wait()
+				before := remarkable(p.l.group.Stats())
+				if len(before)+len(heard) > 0 || log.lines()[0] != "" {
+					t.Fatalf("before the fault: %v, %v, %q", before, heard, log.lines())
+				}
+
+				c.fault(p)
+				p.ask(12 * time.Second)
+				synctest.Wait()
+
+				lines := log.lines()
+				var short []string
+				for _, line := range lines {
+					_, level, _ := strings.Cut(line, "level=")
+					level, text, _ := strings.Cut(level, " msg=")
+					if text, _, _ = strings.Cut(strings.Replace(text, `"`, "", 1), `"`); text != "" {
+						short = append(short, level+" "+text)
+					}
+					if strings.Contains(line, "hot") || strings.Contains(line, "cold") {
+						t.Errorf("a line with a key: %s", line)
+					}
+				}
+				if !slices.Equal(short, c.lines) {
+					t.Errorf("lines:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(c.lines, "\n"))
+				}
+				if !strings.Contains(strings.Join(lines, "\n"), c.attrs) {
+					t.Errorf("no %s in\n%s", c.attrs, strings.Join(lines, "\n"))
+				}
+				after := remarkable(p.l.group.Stats())
+				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages", "node.Outages node.OutageTime node.Cause")) {
+					if !after[name] {
+						t.Errorf("%s is zero", name)
+					}
+					delete(after, name)
+				}
+				if len(after) > 0 {
+					t.Errorf("these are not zero either: %v", after)
+				}
+				slices.Sort(heard)
+				want := strings.Split(c.events, ", ")
+				slices.Sort(want)
+				if got := strings.Join(heard, ", "); got != strings.Join(want, ", ") {
+					t.Errorf("events: %s\nwant:   %s", got, strings.Join(want, ", "))
+				}
+			})
+		})
+	}
+}
+
+// A process that never heard from Redis does not know how many share the limit, unless it is told.
+func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
+	for _, processes := range []int{0, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			var log logged
+			store := newDistant(ms)
+			store.loseRequests.Store(true)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)}, &Options{Processes: processes, Logger: log.logger()})
+			time.Sleep(10 * time.Second)
+			const text = "the number of processes is not known"
+			if lines := strings.Join(log.lines(), "\n"); strings.Contains(lines, text) {
+				t.Errorf("before a share decided: %s", lines)
+			}
+			patientOf{t: t, store: &afflicted{distant: store}, l: l}.ask(10 * time.Second)
+			lines := strings.Join(log.lines(), "\n")
+			if n := strings.Count(lines, text); n != 1 && processes == 0 || n > 0 && processes > 0 {
+				t.Errorf("%d lines say so with Options.Processes %d:\n%s", n, processes, lines)
+			}
+			store.loseRequests.Store(false)
+		})
+	}
+}
+
+// A Logger that blocks, or panics, costs no decision anything, and what waits for it is bounded.
+func TestLoggerThatBlocksOrPanics(t *testing.T) {
+	for _, write := range []func(){func() { time.Sleep(time.Hour) }, func() { panic("logger") }} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(&afflicted{distant: newDistant(ms)}, Policy{Name: "api", Limit: PerSecond(100)},
+				&Options{Logger: slog.New(slog.NewTextHandler(writer(write), nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * ms)
+			for i := range 3 * journalRoom {
+				l.group.journal.line(slog.LevelInfo, "line")
+				l.group.journal.tally(strconv.Itoa(i), 1, slog.LevelInfo, "tally")
+			}
+			j := l.group.journal
+			j.mu.Lock()
+			lines, tallies := len(j.entries), len(j.tallies)
+			j.mu.Unlock()
+			if lines > journalRoom || tallies > journalRoom {
+				t.Errorf("%d lines wait, %d tallies are kept", lines, tallies)
+			}
+			start := time.Now()
+			want(t, l.Allow(t.Context(), "k"), Granted)
+			if d := time.Since(start); d > 2*ms {
+				t.Errorf("a decision took %v", d)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_ = l.Close(ctx) // which a Logger that blocks holds up until ctx ends
+			time.Sleep(10 * journalRoom * time.Hour)
+		})
+	}
+}
+
+type writer func()
+
+func (w writer) Write(p []byte) (int, error) { w(); return len(p), nil }
+
+// What is refused is counted once, by what refused it.
+func TestRefusalsAreCountedByReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := patientOf{t: t, store: &afflicted{distant: newDistant(ms)}}
+		p.l = limiter(t, p.store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Processes: 20})
+		seen := map[Reason]int64{}
+		ask := func() {
+			for range 100 {
+				seen[p.l.AllowN(t.Context(), "k", 2).Reason] += 2
+				time.Sleep(20 * ms)
+			}
+		}
+		ask()
+		p.store.loseRequests.Store(true)
+		ask()
+		p.store.loseRequests.Store(false)
+		s := p.l.group.Stats().Policies["api"]
+		if seen[Limited] == 0 || seen[ShareSpent] == 0 || s.Limited != seen[Limited] || s.ShareSpent != seen[ShareSpent] {
+			t.Errorf("%v, and Stats have %+v", seen, s)
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package tiered_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// tlsSecret is the server's password in these tests. No error may have it.
+const tlsSecret = "s3cr3t"
+
+// overTLS is a store over a client of the user's with an authority of his own. It dials so many times; 0 is go-redis' 5.
+func overTLS(t *testing.T, addr string, roots *x509.CertPool, dials int) *remote.Redis {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, Password: tlsSecret, TLSConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DialerRetries: dials,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return remote.NewRedis(client, nil)
+}
+
+func opened(t *testing.T, url string) *remote.Redis {
+	t.Helper()
+	s, err := remote.Open(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestTLS(t *testing.T) {
+	ca := redistest.NewCA(t)
+	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
+	l, err := tiered.New(overTLS(t, server.TLSAddr, ca.Pool(), 0), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
+		&tiered.Options{Budget: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background())
+	for i := range 11 {
+		if d := l.Allow(t.Context(), "k"); d.Allowed != (i < 10) || d.Allowed && d.Reason != tiered.Granted {
+			t.Fatalf("request %d: %+v", i, d)
+		}
+	}
+}
+
+// rootsEnv makes a child of a process of TestOpenTLS.
+const rootsEnv = "TIERED_TEST_TLS_URL"
+
+// An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
+func TestOpenTLS(t *testing.T) {
+	if url := os.Getenv(rootsEnv); url != "" {
+		l, err := tiered.New(opened(t, url), tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
+			&tiered.Options{Budget: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(context.Background())
+		if d := l.Allow(t.Context(), "k"); d.Reason != tiered.Granted {
+			t.Fatalf("%+v", d)
+		}
+		return
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("SSL_CERT_FILE says on Linux which authorities are trusted")
+	}
+	ca := redistest.NewCA(t)
+	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(roots, ca.PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, trusted := range []bool{true, false} {
+		child := exec.Command(os.Args[0], "-test.run=^TestOpenTLS$", "-test.count=1")
+		child.Env = append(os.Environ(), rootsEnv+"=rediss://:"+tlsSecret+"@"+server.TLSAddr+"?dial_timeout=5s")
+		if trusted {
+			child.Env = append(child.Env, "SSL_CERT_FILE="+roots, "SSL_CERT_DIR="+t.TempDir())
+		}
+		if out, err := child.CombinedOutput(); (err == nil) != trusted {
+			t.Errorf("trusted %v: %v\n%s", trusted, err, out)
+		}
+	}
+}
+
+// Whatever is wrong with the certificate, or with who speaks TLS to whom: the error says what, the breaker opens, and nobody
+// waits.
+func TestTLSTrouble(t *testing.T) {
+	const tooLong = "deadline exceeded|longer than its timeout"
+	ca, stranger := redistest.NewCA(t), redistest.NewCA(t)
+	hour := time.Now().Add(time.Hour)
+	start := func(host string, until time.Time) *redistest.Server {
+		return redistest.StartTLS(t, ca, host, until, "--requirepass", tlsSecret)
+	}
+	good, frozen, elsewhere := start("127.0.0.1", hour), start("127.0.0.1", hour), start("redis.example", hour)
+	expired := start("127.0.0.1", time.Now().Add(-time.Minute))
+	frozen.Pause()
+	defer frozen.Resume()
+	for _, c := range []struct {
+		name  string
+		store *remote.Redis
+		want  string // what the line in the log says, a regexp
+	}{
+		{"an authority that is not known", overTLS(t, good.TLSAddr, stranger.Pool(), 1), "certificate signed by unknown authority"},
+		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"), "certificate signed by unknown authority"},
+		{"a certificate for another host", overTLS(t, elsewhere.TLSAddr, ca.Pool(), 1), "cannot validate certificate for 127.0.0.1"},
+		{"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1), "certificate has expired or is not yet valid"},
+		{"no TLS where it is spoken", opened(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
+		// Here the deadline of the call comes first, and hides what the dialling comes to.
+		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), tooLong},
+		{"TLS where none is spoken", overTLS(t, good.Addr, ca.Pool(), 1), tooLong},
+		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.Addr), tooLong},
+		{"a frozen server", overTLS(t, frozen.TLSAddr, ca.Pool(), 1), tooLong},
+		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+frozen.TLSAddr), tooLong},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log bytes.Buffer
+			o := &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			if c.want != tooLong {
+				o.Timeout = 5 * time.Second // a busy machine must not hide it
+			}
+			g, err := tiered.NewGroup(c.store, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lag := watchLag(t)
+			allClosed := func() bool {
+				for _, s := range g.Stats().Nodes {
+					if s.Breaker != "closed" {
+						return false
+					}
+				}
+				return true
+			}
+			patience := time.Now().Add(20 * time.Second)
+			for i := 0; i < 12 || allClosed(); i++ {
+				if time.Now().After(patience) {
+					t.Fatalf("the breaker is closed: %+v", g.Stats().Nodes)
+				}
+				begun := time.Now()
+				d := l.Allow(t.Context(), strconv.Itoa(i))
+				took := time.Since(begun)
+				if d.Reason != tiered.Unavailable {
+					t.Fatalf("%+v", d)
+				}
+				if most := tiered.DefaultBudget + 50*time.Millisecond; took > most+lag() {
+					t.Errorf("decided after %v, with a lag of %v", took, lag())
+				}
+				time.Sleep(20 * time.Millisecond) // a real handshake: there is nothing else to wait on
+			}
+			var r [1]remote.Result
+			begun := time.Now()
+			call := remote.Call{Bucket: c.store.Key("api", "k"), Cap: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+			c.store.Run(t.Context(), tiered.DefaultTimeout, []remote.Call{call}, r[:])
+			took := time.Since(begun)
+			if most := 3 * tiered.DefaultTimeout; took > most+lag() {
+				t.Errorf("a call took %v, with a lag of %v", took, lag())
+			}
+			if err := g.Close(t.Context()); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			all := log.String() + "\n" + r[0].Err.Error()
+			t.Logf("%v: %s", took, all)
+			if !regexp.MustCompile(c.want).MatchString(log.String()) || strings.Contains(all, tlsSecret) {
+				t.Errorf("want %q", c.want)
+			}
+		})
+	}
+}
+
+// watchLag reports the longest that this machine let a sleeper sleep too long, up to now.
+func watchLag(t *testing.T) func() time.Duration {
+	worst := make(chan time.Duration, 1)
+	worst <- 0
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	go func() {
+		for {
+			begun := time.Now()
+			select {
+			case <-done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			worst <- max(<-worst, time.Since(begun)-5*time.Millisecond)
+		}
+	}()
+	return func() time.Duration {
+		w := <-worst
+		worst <- w
+		return w
+	}
+}
