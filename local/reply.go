@@ -180,8 +180,29 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	return b.send()
 }
 
-// Fail ends the call seq without an answer: it timed out or broke, or the bucket was refused. What it asked for may have
-// been done; the next call's statements settle that. Everybody in line gets Failed, and the key asks no more for a while.
+// Deny ends the call seq, which was refused for its bucket alone: another program has written to it, or it is damaged. It is
+// Fail, but that a retired bucket gives up what was to go back: there is nowhere to go, and who closes a process would wait
+// for nothing until the lease ends. That is burnt, so nothing is minted.
+func (b *Bucket) Deny(now time.Duration, seq int64) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c, ok := b.ended(seq)
+	if !ok {
+		return Effect{}
+	}
+	e := b.fail(now, c)
+	if b.retired && b.stake != nil {
+		b.burn()
+		b.burnReturns()
+		b.deadline.Store(0)
+		b.outUntil = 0
+		e = b.next(now)
+	}
+	return e
+}
+
+// Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been done; the next call's
+// statements settle that. Everybody in line gets Failed, and the key asks no more for a while.
 func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -89,9 +89,12 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
 		l.failed(call, r.Err)
-		b.tell(n, call, r.Err, failover.Classify(r.Err).String())
-		e = b.Fail(now, seq)
-		if failover.Classify(r.Err) != failover.KeyFault {
+		class := failover.Classify(r.Err)
+		b.tell(n, call, r.Err, class.String())
+		if class == failover.KeyFault {
+			e = b.Deny(now, seq)
+		} else {
+			e = b.Fail(now, seq)
 			e.Check = b.Retry(now).Check
 		}
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:

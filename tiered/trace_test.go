@@ -299,6 +299,22 @@ func TestHookThatPanics(t *testing.T) {
 	})
 }
 
+// There may be a key in what a hook panics with. A handler that prints what it gets must not be used by who sends keys.
+func TestPanicsAreQuoted(t *testing.T) {
+	for _, c := range []struct{ value, want any }{
+		{"all is well", `"all is well"`},
+		{"a\nlevel=ERROR msg=lost", `"a\nlevel=ERROR msg=lost"`},
+		{errors.New("\x1b[2J\xff"), `"\x1b[2J\xff"`},
+		{strings.Repeat("k", longestQuote), `"` + strings.Repeat("k", longestQuote) + `"`},
+		{strings.Repeat("k", longestQuote+1), `"` + strings.Repeat("k", longestQuote) + `"…`},
+		{nil, `"<nil>"`},
+	} {
+		if got := quote(c.value); got != c.want {
+			t.Errorf("%q is quoted as %s, want %s", c.value, got, c.want)
+		}
+	}
+}
+
 func TestNoHooks(t *testing.T) {
 	for _, trace := range []*Trace{nil, {}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -347,3 +347,30 @@ func TestPoisonedLeaseDoesNotHoldUpClose(t *testing.T) {
 		}
 	})
 }
+
+// A lease of a key that was poisoned since has nowhere to go back to, and Close does not wait for its end.
+func TestLeaseOfAPoisonedKeyDoesNotHoldUpClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &poisoned{Memory: remote.NewMemory()}
+		l, err := New(store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Period: 5 * time.Second}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			l.Allow(context.Background(), "bad")
+			time.Sleep(2 * ms)
+		}
+		if held := l.group.Stats().Policies["api"].Held; held < 20 {
+			t.Errorf("only %d held: this shows nothing", held)
+		}
+		store.key = "{api/bad}tb1"
+		start := time.Now()
+		closeIn(t, l, time.Minute)
+		if d := time.Since(start); d > 100*ms {
+			t.Errorf("Close took %v", d)
+		}
+		if s := l.group.Stats().Policies["api"]; s.Held != 0 || s.Granted != s.Spent+s.Returned+s.Burnt {
+			t.Errorf("tokens are missing from the books: %+v", s)
+		}
+	})
+}

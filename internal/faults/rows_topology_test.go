@@ -18,7 +18,7 @@ import (
 // topologyRows are failovers and moving slots.
 var topologyRows = []row{
 	{
-		name: "Sentinel: primary killed", breakers: may, passes: true,
+		name: "Sentinel: primary killed", quick: true, breakers: may, passes: true,
 		start: withSentinel,
 		begin: func(s *stage) { s.sentinel.Primary.Kill() },
 		end:   promoted,
