@@ -78,7 +78,7 @@ func (a *audit) stop() {
 	close(a.done)
 	a.ended.Wait()
 	if a.looks < 50 {
-		a.s.Errorf("the buckets were seen only %d times", a.looks)
+		a.s.complain("the buckets were seen only %d times", a.looks)
 	}
 	for i := range a.s.judged {
 		j := &a.s.judged[i]
@@ -89,7 +89,7 @@ func (a *audit) stop() {
 		if j.lost == asSeen {
 			j.lost = lost
 		} else if lost > j.lost {
-			a.s.Errorf("%s: Redis lost the bucket %d times, want %d at most", j.Policy, lost, j.lost)
+			a.s.complain("%s: Redis lost the bucket %d times, want %d at most", j.Policy, lost, j.lost)
 		}
 	}
 }

@@ -29,29 +29,15 @@ func TestFaults(t *testing.T) {
 		if *which == "quick" && !r.quick || *which != "quick" && !wanted.MatchString(r.name) {
 			continue
 		}
-		t.Run(r.name, func(t *testing.T) {
-			s := &stage{T: t, row: r}
-			s.play()
-			for _, j := range s.judged {
-				f := s.judge(j)
-				table = append(table, f.line(r.name, j.Policy))
-				for _, complaint := range f.complaints {
-					t.Errorf("%s: %s", j.Policy, complaint)
-				}
-				s.judgeTheJudge(j)
-			}
-			if s.check != nil {
-				s.check(s)
-			}
-			if s.note != "" {
-				t.Log(s.note)
-			}
-			if t.Failed() { // of the row as a whole
-				for i := range s.judged {
-					table[len(table)-1-i][len(columns)-1] = "MISS"
-				}
-			}
-		})
+		lines, wrong, held := play(t, r.name, r)
+		if len(wrong) > 0 && held > busy { // perhaps the machine's doing
+			t.Logf("%s: once more, because the machine held processes up for %v: %s", r.name, held, strings.Join(wrong, "; "))
+			lines, wrong, _ = play(t, r.name+" again", r)
+		}
+		for _, w := range wrong {
+			t.Errorf("%s: %s", r.name, w)
+		}
+		table = append(table, lines...)
 	}
 	if len(table) == 0 {
 		t.Fatalf("-faults %q: there is no such fault", *which)
@@ -62,4 +48,33 @@ func TestFaults(t *testing.T) {
 	}
 	_ = w.Flush()
 	fmt.Printf("%d lines in %v\n", len(table), time.Since(began).Round(time.Second))
+}
+
+// play plays a row once, and reports its lines of the table, what is wrong, and by how much the machine held processes up.
+func play(t *testing.T, name string, r row) (lines [][]string, wrong []string, held time.Duration) {
+	t.Run(name, func(t *testing.T) {
+		s := &stage{T: t, row: r}
+		s.play()
+		var all []*figures
+		for _, j := range s.judged {
+			f := s.judge(j)
+			for _, complaint := range f.complaints {
+				wrong = append(wrong, j.Policy+": "+complaint)
+			}
+			s.judgeTheJudge(j)
+			all = append(all, f)
+		}
+		if s.check != nil {
+			s.check(s)
+		}
+		if s.note != "" {
+			t.Log(s.note)
+		}
+		wrong, held = append(wrong, s.wrong...), s.lag
+		for i, f := range all {
+			f.complaints = append(f.complaints, s.wrong...) // a row is ok as a whole
+			lines = append(lines, f.line(r.name, s.judged[i].Policy))
+		}
+	})
+	return lines, wrong, held
 }

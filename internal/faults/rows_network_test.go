@@ -34,7 +34,7 @@ var networkRows = []row{
 		check: func(s *stage) {
 			for _, r := range s.reports {
 				if r.LongestLag() < 20*time.Millisecond && len(r.States) > 0 {
-					s.Errorf("a breaker opened while Redis answered within Timeout: %+v", r.States)
+					s.complain("a breaker opened while Redis answered within Timeout: %+v", r.States)
 				}
 			}
 		},
@@ -68,7 +68,7 @@ var networkRows = []row{
 				}
 			}
 			if float64(refused) > 0.001*float64(len(all)) {
-				s.Errorf("%d of %d refused at half the limit", refused, len(all))
+				s.complain("%d of %d refused at half the limit", refused, len(all))
 			}
 		},
 	},

@@ -101,8 +101,9 @@ type stage struct {
 	fleet     fleet.Fleet
 	reports   map[*fleet.Process]fleet.Report // of those that were not killed
 	judged    []subject
-	note      string // what the row has to say for itself
-	clockFile string // of withClock
+	wrong     []string // with the row as a whole
+	note      string   // what the row has to say for itself
+	clockFile string   // of withClock
 
 	paused fleet.Fleet   // processes that were stopped for a while
 	lag    time.Duration // of the machine: by how much the processes overslept at most, but for the paused one
@@ -154,7 +155,7 @@ func (s *stage) play() {
 	s.reports = s.fleet.Stop()
 	for p, r := range s.reports {
 		if r.Closing != "" || r.Goroutines > 0 {
-			s.Errorf("a process leaves %d goroutines behind, and Close says %q", r.Goroutines, r.Closing)
+			s.complain("a process leaves %d goroutines behind, and Close says %q", r.Goroutines, r.Closing)
 		}
 		if !slices.Contains(s.paused, p) {
 			s.lag = max(s.lag, r.LongestLag())
@@ -166,6 +167,11 @@ func (s *stage) play() {
 		}
 		s.Logf("the machine held processes up for %v: breakers may open without the fault's doing", s.lag)
 	}
+}
+
+// complain says what is wrong with the row as a whole.
+func (s *stage) complain(format string, args ...any) {
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
 // one starts one server.

@@ -140,7 +140,7 @@ func (j *Job) finish(g *tiered.Group, store io.Closer, r *Report, goroutines int
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	r.Heap = m.HeapAlloc
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := g.Close(ctx); err != nil {
 		r.Closing = err.Error()
