@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -62,6 +63,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 	}
 	g.newLease()
+	var salt uint64 // of the keys' hashes; 0 is random
+	if e, ok := s.(entropy); ok {
+		salt = e.Entropy()
+	}
 	g.patients.New = newPatient
 	g.counted.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
@@ -71,9 +76,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		Fresh: g.fresh,
 		Evict: func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
 		Gone:  g.gone,
+		Salt:  salt,
 	})
 	g.after = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
-		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {},
+		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {}, Salt: salt,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop, g.done = stop, ctx.Done()
@@ -208,10 +214,20 @@ func (g *Group) allNodes() []*node {
 // monotonic clock stood still, and leases may have ended unnoticed. Slewing makes gaps of 0.5 ms a second at most.
 const standstill = 50 * time.Millisecond
 
+// entropy is what a simulator's store has besides [remote.Store]: Group takes from it what is else random for each
+// process, so that a run repeats exactly. No store of package remote has it. It may be called concurrently.
+type entropy interface {
+	Entropy() uint64
+}
+
 // newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
 func (g *Group) newLease() {
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails
+	if e, ok := g.store.(entropy); ok {
+		binary.BigEndian.PutUint64(id[:], e.Entropy())
+	} else {
+		_, _ = rand.Read(id[:]) // never fails
+	}
 	text := hex.EncodeToString(id[:])
 	g.lease.Store(&text)
 }
