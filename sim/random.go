@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"sort"
@@ -14,10 +13,13 @@ func named(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, hash(name)))
 }
 
+// hash is FNV-1a.
 func hash(name string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // never fails
-	return h.Sum64()
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 0x100000001b3
+	}
+	return h
 }
 
 // dice are random numbers for those who draw concurrently. What is drawn depends on the instant and on how many were

@@ -42,6 +42,9 @@ func (r *run) asked(process, limit int, key string, cost int64) asked {
 
 // decided notes what became of it.
 func (r *run) decided(process int, q asked, d *tiered.Decision) {
+	if r.over.Load() {
+		return
+	}
 	at := r.at()
 	r.meter.Decided(at, q.Request, *d)
 	r.trace(mix(uint64(q.at)) ^ mix(uint64(at))<<1 ^ q.hash ^ uint64(d.Reason)<<8 ^ uint64(d.Tier))

@@ -93,7 +93,7 @@ func (s *stream) open() {
 func (s *stream) after(t time.Duration) time.Duration {
 	most := s.most()
 	for {
-		t += max(time.Duration(s.random.ExpFloat64()/most*float64(time.Second)), 1)
+		t += 1 + time.Duration(min(s.random.ExpFloat64()/most*float64(time.Second), float64(s.end)))
 		if t >= s.end || s.steady() || s.random.Float64()*most < s.rate(t) {
 			return t
 		}
@@ -195,9 +195,13 @@ func (s *stream) client() {
 	}
 }
 
-// think draws how long a client thinks: its mean is Think, and it is never nothing, so that time goes on.
+// way is the mean time between an answer and the next request of a client that does not think: what its own network and the
+// service itself take. Else a client that is admitted would ask again at the same instant, for ever.
+const way = time.Millisecond
+
+// think draws how long it takes until a client asks again.
 func (s *stream) think() time.Duration {
-	return time.Microsecond + time.Duration(s.random.ExpFloat64()*float64(s.what.Think))
+	return time.Duration(s.random.ExpFloat64() * float64(way+time.Duration(s.what.Think)))
 }
 
 // pause waits, and reports whether the run goes on then.
@@ -215,6 +219,8 @@ func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Dura
 	if p.port.still.pass(); r.at()-came > patience || p.port.dead.Load() {
 		return d, false
 	}
+	r.asking.Add(1)
+	defer r.asking.Add(-1)
 	q := r.asked(p.number, limit, key, cost)
 	ctx := context.Background()
 	if leave > 0 {
