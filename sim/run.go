@@ -51,17 +51,22 @@ func (p *plan) run(t *testing.T, m meter) (report *measure.Report, err error) {
 	synctest.Test(t, func(*testing.T) {
 		r := &run{plan: p, base: time.Now(), meter: m}
 		r.fleet = &fleet{run: r}
-		if p.engine == Lua {
-			r.world = newLua(r, p.seed, p.scenario.Net)
-		} else {
-			r.world = newVirtual(r, p.seed, p.scenario.Net, p.most())
+		if r.world, err = p.open(r); err == nil {
+			report, err = r.run()
 		}
-		report, err = r.run()
 	})
 	if report != nil {
 		report.Engine, report.Seed, report.Version = p.engine, p.seed, version()
 	}
 	return report, err
+}
+
+// open makes the world of a run.
+func (p *plan) open(r *run) (world, error) {
+	if p.engine == Lua {
+		return newMiniature(r, p.seed, p.scenario.Net)
+	}
+	return newVirtual(r, p.seed, p.scenario.Net, p.most()), nil
 }
 
 // run must be called in a bubble, and leaves nothing in it.
