@@ -81,20 +81,21 @@ func (f *fleet) reach(at time.Duration) {
 	f.until = at
 }
 
-// upTo is reach but for the instant itself, which belongs to what comes next.
-func (f *fleet) upTo(at time.Duration) {
+// upTo is reach but for the instant itself, which belongs to what comes next. It reports the time, which does not go back.
+func (f *fleet) upTo(at time.Duration) time.Duration {
 	if at > f.until {
 		f.reach(at - 1)
 		f.until = at
 	}
+	return f.until
 }
 
-// process is one that has come.
-func (f *fleet) process(at time.Duration, i int) *process {
+// process is one that has come; if nobody said when, it was there from the beginning.
+func (f *fleet) process(i int) *process {
 	f.processes = grown(f.processes, i)
-	p := &f.processes[i]
-	if !p.known {
-		f.join(at, i)
+	if p := &f.processes[i]; !p.known {
+		f.join(f.until, i)
+		p.joined = 0
 	}
 	return &f.processes[i]
 }
@@ -105,7 +106,7 @@ func (f *fleet) join(at time.Duration, i int) {
 	if p.alive {
 		f.die(at, i)
 	}
-	f.upTo(at)
+	at = f.upTo(at)
 	f.joins++
 	f.alive++
 	p.known, p.alive, p.joined, p.state = true, true, at, closed
@@ -114,11 +115,11 @@ func (f *fleet) join(at time.Duration, i int) {
 }
 
 func (f *fleet) die(at time.Duration, i int) {
-	p := f.process(at, i)
+	p := f.process(i)
 	if !p.alive {
 		return
 	}
-	f.upTo(at)
+	at = f.upTo(at)
 	f.alive--
 	if p.alive = false; p.state != closed {
 		f.broken--
@@ -133,11 +134,11 @@ func (f *fleet) die(at time.Duration, i int) {
 
 // change is one of a breaker.
 func (f *fleet) change(at time.Duration, i int, state string) {
-	p := f.process(at, i)
+	p := f.process(i)
 	if p.state == state || !p.alive {
 		return
 	}
-	f.upTo(at)
+	at = f.upTo(at)
 	was := p.state
 	p.state = state
 	p.strip.add(at, state, f.series.length)
@@ -196,7 +197,9 @@ func (f *fleet) allClosed(at time.Duration) {
 	}
 }
 
+// fault notes the beginning or the end of one.
 func (f *fleet) fault(at time.Duration, i int, ended bool) {
+	at = f.upTo(at)
 	e := &f.faults[i]
 	if !e.begun {
 		e.begun, e.began, e.detect, e.heal = true, at, -1, -1

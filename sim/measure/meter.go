@@ -181,7 +181,7 @@ func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.fleet.change(at, process, state)
 }
 
-// Joined notes that a process came. A process that is told of in another way before has come with that.
+// Joined notes that a process came. One whose breaker changes before it has joined counts from then on.
 func (m *Meter) Joined(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
