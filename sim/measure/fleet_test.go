@@ -35,6 +35,9 @@ func TestDetectAndHeal(t *testing.T) {
 	two := func(x *scenario.Scenario) {
 		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(12 * s), Kind: "latency", For: scenario.Duration(2 * s)})
 	}
+	later := func(x *scenario.Scenario) {
+		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(22 * s), Kind: "latency", For: scenario.Duration(2 * s)})
+	}
 	flush := func(x *scenario.Scenario) { x.Faults[0] = scenario.Fault{At: scenario.Duration(10 * s), Kind: "flush"} }
 	joined := []event{{0, 0, "join"}, {0, 1, "join"}}
 	for _, c := range []struct {
@@ -71,6 +74,10 @@ func TestDetectAndHeal(t *testing.T) {
 			{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {12 * s, 1, "begin"}, {12*s + 300*ms, 1, "open"}, {14 * s, 1, "end"},
 			{20 * s, 0, "end"}, {20*s + 500*ms, 0, "closed"}, {20*s + 600*ms, 1, "closed"},
 		}, 2300, 600},
+		{"one heals, the other does not", later, []event{
+			{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
+			{22 * s, 1, "begin"}, {23 * s, 0, "open"}, {24 * s, 1, "end"},
+		}, 1000, -1},
 		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"}, {11 * s, 0, "closed"}}, 50, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
