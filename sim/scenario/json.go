@@ -153,11 +153,15 @@ func (r *reader) value(v reflect.Value, path string) error {
 	if rule == "" {
 		return nil
 	}
-	if token == json.Delim('{') || token == json.Delim('[') {
-		r.refuse(path, "an object or an array", rule)
+	switch token {
+	case json.Delim('{'):
+		r.refuse(path, "an object", rule)
+		return r.pass()
+	case json.Delim('['):
+		r.refuse(path, "an array", rule)
 		return r.pass()
 	}
-	r.refuse(path, show(r.raw(at)), rule)
+	r.refuse(path, showRaw(r.raw(at)), rule)
 	return nil
 }
 
@@ -203,10 +207,11 @@ func (r *reader) object(v reflect.Value, path string) error {
 			return err
 		}
 		name, _ := token.(string)
-		below := name
+		above := ""
 		if path != "" {
-			below = path + "." + name
+			above = path + "."
 		}
+		below := above + name
 		rule, value := "", unknown
 		if _, ok := fields[name]; !ok {
 			rule = "must be one of " + strings.Join(list, ", ") + meant(name, list)
@@ -220,7 +225,7 @@ func (r *reader) object(v reflect.Value, path string) error {
 			}
 			continue
 		}
-		r.errs = append(r.errs, &Error{Offset: at, Path: below, Text: says(show(below), value, rule)})
+		r.errs = append(r.errs, &Error{Offset: at, Path: below, Text: says(above+show(name), value, rule)})
 		if err := r.skip(); err != nil {
 			return err
 		}

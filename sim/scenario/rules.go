@@ -119,7 +119,7 @@ func (c *checker) text(path, text string, least, most int) {
 	if text == "" {
 		value = missing
 	}
-	c.must(isText(text, least, most), path, value, fmt.Sprintf("must be %d to %d characters that can be seen, in UTF-8", least, most))
+	c.must(isText(text, least, most), path, value, fmt.Sprintf("must be %d to %d printable characters", least, most))
 }
 
 // count checks how many there are, and returns how many of them to look at: of too many, none.
@@ -294,8 +294,9 @@ func (c *checker) run(s *Scenario) {
 		c.wrong("run", s.Length.String(), rule)
 	}
 	fieldsOf(c, "", s, runFields, nil, nil)
-	if c.sound("run") {
-		c.must(s.warmUp() < s.Length, "warmup", s.warmUp().String(), "must be shorter than the run, "+s.Length.String())
+	if c.sound("run", "warmup") {
+		c.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
+		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(), "must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
 	}
 }
 
@@ -333,13 +334,12 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 	c.must(ok, path+".metric", given(e.Metric), oneOf(e.Metric, metricNames()))
 	c.must(e.Op == "<=" || e.Op == ">=", path+".op", given(e.Op), "must be <= or >=")
 	if ok {
-		most := m.Unit.most()
 		least := 0.0
 		if m.Unit == Seconds && e.Value != 0 {
-			least = 1e-9
+			least = 1e-9 // what a duration can say
 		}
-		c.must(e.Value >= least && e.Value <= most, path+".value", show(m.Unit.format(e.Value)),
-			"must be 0 to "+m.Unit.format(most)+", in "+m.Unit.String())
+		c.must(e.Value >= least && e.Value <= m.Unit.most(), path+".value", show(m.Unit.format(e.Value)),
+			"must be "+m.Unit.span()+", in "+m.Unit.String())
 	}
 	path += "."
 	fieldsOf(c, path, e, expectFields, nil, nil)
@@ -396,13 +396,21 @@ var units = [...]struct {
 	Ratio:   {"parts of one", "5% or 0.05", 1e6},
 	Seconds: {"time", "1ms or 1.5s", float64(maxLength) / float64(time.Second)},
 	PerSec:  {"calls per second", "500/s or 500", maxRate},
-	Count:   {"a number", "80", maxValue},
+	Count:   {"plain numbers", "80", maxValue},
 }
 
-// String names the unit: tokens, parts of one, time, calls per second, a number.
+// String names the unit: tokens, parts of one, time, calls per second, plain numbers.
 func (u Unit) String() string { return units[u].name }
 
 func (u Unit) most() float64 { return units[u].most }
+
+// span says which values there are.
+func (u Unit) span() string {
+	if u == Seconds {
+		return "0s to " + Duration(maxLength).String()
+	}
+	return u.format(0) + " to " + u.format(u.most())
+}
 
 // format writes a value in the unit.
 func (u Unit) format(v float64) string {

@@ -64,16 +64,29 @@ func (s *Scenario) hasPath(path string) (rule string) {
 	if slices.Contains(all, s.canonicalPath(path)) {
 		return ""
 	}
-	short := make([]string, 0, len(all)) // what is typed most
+	// Those beside it, or of each statement the first.
+	full := s.canonicalPath(path)
+	var beside, first []string
 	for _, p := range all {
-		for _, first := range []string{s.canonicalPath("limit."), s.canonicalPath("traffic.")} {
-			if name, ok := strings.CutPrefix(p, first); ok {
-				p = first[:strings.Index(first, ".")+1] + name
-			}
+		if i, j := strings.LastIndexByte(p, '.'), strings.LastIndexByte(full, '.'); i >= 0 && j >= 0 && p[:i] == full[:j] {
+			beside = append(beside, p)
 		}
-		short = append(short, p)
+		statement, name, _ := strings.Cut(p, ".")
+		short := statement
+		if name != "" {
+			short += "." + name[strings.LastIndexByte(name, '.')+1:]
+		}
+		switch {
+		case s.canonicalPath(short) == p:
+			first = append(first, short)
+		case statement == "at":
+			first = append(first, p)
+		}
 	}
-	return "must be one of " + strings.Join(short, ", ") + meant(path, append(short, all...))
+	if len(beside) > 0 {
+		first = beside
+	}
+	return "must be one of " + strings.Join(first, ", ") + meant(path, append(all, first...))
 }
 
 // set sets what hasPath says there is.
