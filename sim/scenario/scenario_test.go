@@ -183,6 +183,11 @@ func TestTooMuch(t *testing.T) {
 		{many + "\n", "2001:1: the text is 2001 lines long: must be at most 2000"},
 		{ordinary + "# é\xffé\n# \xc3", "6:4: the line is no UTF-8 from here: must be UTF-8\n7:3: the line is no UTF-8 from here: must be UTF-8"},
 		{"\xff" + ordinary, "1:1: the line is no UTF-8 from here: must be UTF-8\n6:1: name is missing: must be 1 to 100 printable characters"},
+		{ordinary + strings.Repeat("at 9s flush\n", MaxFaults+1), "6:1: at is there 201 times: must be there at most 200 times"},
+		{
+			strings.Replace(ordinary, "burst=1000", "burst="+strings.Repeat("1", 500), 1),
+			"2:29: burst is " + strings.Repeat("1", 40) + "…: must be a whole number, as in 50 or 1_000_000",
+		},
 		{ordinary + "at 9s " + strings.Repeat("x", 5000), "6:7: kind is " + strings.Repeat("x", 40) + "…: must be one of " + strings.Join(kindNames(), ", ")},
 	} {
 		if s, err := Parse(c.text); s != nil || err == nil || err.Error() != c.want {
@@ -192,8 +197,8 @@ func TestTooMuch(t *testing.T) {
 	for _, c := range []struct{ data, want string }{
 		{strings.Repeat(" ", MaxJSON+1), "byte 0: the JSON is 524289 bytes long: must be at most 524288"},
 		{`{"name": "é` + "\xff\xff" + `"}`, "byte 12: the JSON is no UTF-8 from here: must be UTF-8"},
-		{strings.Repeat("[", 100_000), "byte 0: the JSON is"},
-		{`{"x":` + strings.Repeat("[", 100_000), "unknown"},
+		{strings.Repeat("[", 100_000), "byte 10000: the JSON is broken here: "},
+		{`{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}", "byte 1: x is unknown: "},
 		{`{"traffic":[` + strings.Repeat("{},", 100_000) + "{}]}", "traffic is there 100001 times: must be there at most 20 times"},
 		{`{"sometimes":[` + strings.Repeat(`"",`, 100_000) + `""]}`, "sometimes is there 100001 times: must be there at most 22 times"},
 	} {

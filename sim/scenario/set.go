@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,11 +111,10 @@ func (s *Scenario) set(path, value string) (rule string) {
 		return setField(&s.Traffic[nth-1], trafficFields, name, value)
 	case "at":
 		return setField(&s.Faults[nth-1], faultFields, name, value)
-	case "limit":
+	default: // limit
 		i := slices.IndexFunc(s.Limits, func(l Limit) bool { return l.Name == which })
 		return setField(&s.Limits[i], limitFields, name, value)
 	}
-	panic(fmt.Sprintf("scenario: %q is in Paths, and cannot be set", path)) // the two lists are ours
 }
 
 func setField[T any](t *T, fields []field[T], name, value string) (rule string) {
