@@ -130,6 +130,29 @@ func TestFaultsAreSorted(t *testing.T) {
 	}
 }
 
+// What is empty in JSON is not there.
+func TestEmptyArrays(t *testing.T) {
+	data, err := json.Marshal(mustParse(t, ordinary))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := strings.TrimSuffix(string(data), "}") + `, "faults": [], "expect": [], "sometimes": [], "sweep": []}`
+	s, err := ParseJSON([]byte(more))
+	if err != nil || s.Faults != nil || s.Expect != nil || s.Sometimes != nil || s.Sweep != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A warm-up that is left out takes 2 s.
+func TestDefaultWarmUp(t *testing.T) {
+	text := strings.ReplaceAll(ordinary, " warmup=5s", "")
+	mustParse(t, text+"at 2s flush\nexpect lost <= 5 after=2s\n")
+	_, err := Parse(text + "at 1.999s flush\nexpect lost <= 5 after=1.999s\n")
+	if want := "6:4: at is 1.999s: must not be before the warm-up ends, at 2s\n7:24: after is 1.999s: must be within what is measured, 2s to 1m"; err == nil || err.Error() != want {
+		t.Errorf("said\n%v\nwant\n%s", err, want)
+	}
+}
+
 // Numbers that no text can have.
 func TestValidateNumbers(t *testing.T) {
 	s := mustParse(t, ordinary+"at 10s cut procs=5% chance=5%\nexpect lost <= 5\nexpect detect <= 5s\n")
@@ -186,7 +209,7 @@ func TestTooMuch(t *testing.T) {
 		{ordinary + strings.Repeat("at 9s flush\n", MaxFaults+1), "6:1: at is there 201 times: must be there at most 200 times"},
 		{
 			strings.Replace(ordinary, "burst=1000", "burst="+strings.Repeat("1", 500), 1),
-			"2:29: burst is " + strings.Repeat("1", 40) + "…: must be a whole number, as in 50 or 1_000_000",
+			"2:31: burst is " + strings.Repeat("1", 40) + "…: must be a whole number, as in 50 or 1_000_000",
 		},
 		{ordinary + "at 9s " + strings.Repeat("x", 5000), "6:7: kind is " + strings.Repeat("x", 40) + "…: must be one of " + strings.Join(kindNames(), ", ")},
 	} {
