@@ -1,12 +1,16 @@
 package library
 
 import (
+	"flag"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/section"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -89,6 +93,37 @@ func cells(t *testing.T, s *scenario.Scenario) {
 				t.Errorf("with %s=%s: %v", a.Path, v, err)
 			}
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write what there is into docs/scenarios.md")
+
+// The reference lists all of them. After a change: go test ./sim/library -update.
+func TestDocs(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "scenarios.md")
+	rows := [][]string{{"scenario", "what it shows"}}
+	for _, name := range Names() {
+		text, err := Text(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := scenario.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, []string{"[" + name + "](../sim/library/" + name + ".sim)", s.Name + ": " + s.Learn})
+	}
+	if *update {
+		if err := section.Write(page, "library", section.Table(rows)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := section.Replace(string(text), "library", section.Table(rows)); err != nil || want != string(text) {
+		t.Errorf("docs/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
 	}
 }
 

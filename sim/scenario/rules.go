@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Bounds of a scenario. A run of [Scenario] may be as long as a day; a text may not be long, since people read it.
@@ -279,8 +278,8 @@ func given(word string) string {
 	return show(word)
 }
 
-// warmUp is when the run begins to be measured.
-func (s *Scenario) warmUp() Duration {
+// MeasuredFrom is when the run begins to be measured: WarmUp, or what holds when that is left out.
+func (s *Scenario) MeasuredFrom() Duration {
 	if s.WarmUp == 0 {
 		return DefaultWarmUp
 	}
@@ -303,7 +302,7 @@ func (c *checker) run(s *Scenario) {
 func (c *checker) fault(s *Scenario, path string, f *Fault) {
 	timed := c.sound(path+".at", "run", "warmup")
 	if timed {
-		c.must(f.At >= s.warmUp(), path+".at", f.At.String(), "must not be before the warm-up ends, at "+s.warmUp().String())
+		c.must(f.At >= s.MeasuredFrom(), path+".at", f.At.String(), "must not be before the warm-up ends, at "+s.MeasuredFrom().String())
 		c.must(f.At < s.Length, path+".at", f.At.String(), "must be before the end of the run, at "+s.Length.String())
 		timed = c.sound(path + ".at")
 	}
@@ -338,7 +337,7 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 		if m.Unit == Seconds && e.Value != 0 {
 			least = 1e-9 // what a duration can say
 		}
-		c.must(e.Value >= least && e.Value <= m.Unit.most(), path+".value", show(m.Unit.format(e.Value)),
+		c.must(e.Value >= least && e.Value <= m.Unit.most(), path+".value", show(m.Unit.Format(e.Value)),
 			"must be "+m.Unit.span()+", in "+m.Unit.String())
 	}
 	path += "."
@@ -347,7 +346,7 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 	if !c.sound("run", "warmup") {
 		return
 	}
-	from, to := s.warmUp(), s.Length
+	from, to := s.MeasuredFrom(), s.Length
 	if e.After != 0 {
 		c.must(e.After >= from && e.After < to, path+"after", e.After.String(), fmt.Sprintf("must be within what is measured, %s to %s", from, to))
 		from = e.After
@@ -385,63 +384,4 @@ func (c *checker) sweep(s *Scenario) {
 		cells = min(cells*len(a.Values), MaxCells+1)
 	}
 	c.must(cells <= MaxCells, "sweep", "more than "+strconv.Itoa(MaxCells)+" runs", "must be at most so many, with one value of each axis in each")
-}
-
-// Unit's words.
-var units = [...]struct {
-	name, form string
-	most       float64
-}{
-	Tokens:  {"tokens", "1000", maxValue},
-	Ratio:   {"parts of one", "5% or 0.05", 1e6},
-	Seconds: {"time", "1ms or 1.5s", float64(maxLength) / float64(time.Second)},
-	PerSec:  {"calls per second", "500/s or 500", maxRate},
-	Count:   {"plain numbers", "80", maxValue},
-}
-
-// String names the unit: tokens, parts of one, time, calls per second, plain numbers.
-func (u Unit) String() string { return units[u].name }
-
-func (u Unit) most() float64 { return units[u].most }
-
-// span says which values there are.
-func (u Unit) span() string {
-	if u == Seconds {
-		return "0s to " + Duration(maxLength).String()
-	}
-	return u.format(0) + " to " + u.format(u.most())
-}
-
-// format writes a value in the unit.
-func (u Unit) format(v float64) string {
-	switch u {
-	case Ratio:
-		return formatRatio(v)
-	case Seconds:
-		return formatSeconds(v)
-	case PerSec:
-		return formatRate(v)
-	}
-	return formatNumber(v, 0)
-}
-
-// parse reads a value in the unit; rule says what is wrong with it.
-func (u Unit) parse(text string) (v float64, rule string) {
-	ok := false
-	switch u {
-	case Ratio:
-		v, ok = parseRatio(text)
-	case Seconds:
-		v, ok = parseSeconds(text)
-	case PerSec:
-		if v, ok = parseNumber(text, 0); !ok {
-			v, ok = parseRate(text)
-		}
-	default:
-		v, ok = parseNumber(text, 0)
-	}
-	if !ok {
-		return 0, "must be in " + u.String() + ", as in " + units[u].form
-	}
-	return v, ""
 }
