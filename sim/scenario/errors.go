@@ -84,6 +84,14 @@ func show(text string) string {
 	return strconv.Quote(text) + cut
 }
 
+// showRaw is show of what may be in quotes already.
+func showRaw(text string) string {
+	if strings.HasPrefix(text, `"`) && len(text) <= shown && isText(text, 0, shown) {
+		return text
+	}
+	return show(text)
+}
+
 // plain reports whether text needs no quotes where a value stands: ASCII letters, digits, and what numbers are made of.
 func plain(text string) bool {
 	for i := range len(text) {
@@ -109,12 +117,13 @@ func meant(word string, list []string) string {
 	return ""
 }
 
-// nearest is the first word of the list with the least edits from word to it, at most two and fewer than either has
+// nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to four
 // letters; empty if there is none.
 func nearest(word string, list []string) (near string) {
 	best := 3
 	for _, w := range list {
-		if d := edits(strings.ToLower(word), strings.ToLower(w), best); d < best && d < len(word) && d < len(w) {
+		d := edits(strings.ToLower(word), strings.ToLower(w), best)
+		if d < best && d <= len(w)/2 && (d < 2 || len(w) > 4) {
 			near, best = w, d
 		}
 	}

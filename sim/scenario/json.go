@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strconv"
 	"strings"
@@ -14,7 +13,7 @@ import (
 
 // ParseJSON reads a scenario from the JSON that encoding/json makes of one, at most [MaxJSON] bytes. It is strict: unknown
 // and repeated names, null, and values of another type are errors. It reports all that is wrong at once, as [Errors], each
-// with its path and offset; broken JSON ends the list. It never panics. Faults may be in any order, as in [Parse].
+// with its path and offset; of broken JSON it says where only. It never panics. Faults may be in any order, as in [Parse].
 func ParseJSON(data []byte) (*Scenario, error) {
 	fail := func(offset int, field, value, rule string) error {
 		return Errors{{Offset: int64(offset), Text: says(field, value, rule)}}
@@ -26,19 +25,16 @@ func ParseJSON(data []byte) (*Scenario, error) {
 		bad := bytes.IndexByte(bytes.ToValidUTF8(data, []byte{0xff}), 0xff) // it keeps what is before
 		return nil, fail(bad, "the JSON", "no UTF-8 from here", "must be UTF-8")
 	}
+	var whole json.RawMessage
+	if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(data, &whole), &syntax) {
+		return nil, fail(int(max(0, syntax.Offset-1)), "the JSON", "broken here", "must be one object; "+syntax.Error())
+	}
 	r := &reader{data: data, dec: json.NewDecoder(bytes.NewReader(data)), at: map[string]int64{}}
 	r.dec.UseNumber()
 	r.checker = newChecker(r.wrong)
 	s := &Scenario{}
-	err := r.value(reflect.ValueOf(s).Elem(), "")
-	if err == nil {
-		if at := r.next(); at < int64(len(data)) {
-			r.errs = append(r.errs, &Error{Offset: at, Text: says("the JSON", "not over here", "must be one object")})
-		}
-		r.checker.scenario(s)
-	} else {
-		r.errs = append(r.errs, r.broken(err))
-	}
+	r.value(reflect.ValueOf(s).Elem(), "")
+	r.checker.scenario(s)
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
 	}
@@ -77,17 +73,6 @@ func (r *reader) refuse(path, value, rule string) {
 	r.checker.lost[path] = true
 }
 
-// broken is the error of what is no JSON.
-func (r *reader) broken(err error) *Error {
-	e := &Error{Offset: int64(len(r.data)), Text: says("the JSON", "not over at its end", "must be one object")}
-	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		e.Offset, e.Text = max(0, syntax.Offset-1), says("the JSON", "broken", syntax.Error())
-	} else if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		e.Offset, e.Text = r.dec.InputOffset(), says("the JSON", "broken", err.Error())
-	}
-	return e
-}
-
 // next is where the next token begins.
 func (r *reader) next() int64 {
 	at := r.dec.InputOffset()
@@ -102,14 +87,17 @@ func (r *reader) raw(from int64) string { return string(r.data[from:r.dec.InputO
 
 var durationType = reflect.TypeFor[Duration]()
 
-// value reads one value into v. What does not fit is reported and passed over; only broken JSON is an error.
-func (r *reader) value(v reflect.Value, path string) error {
+// token is the next one. There is no error: the JSON is sound.
+func (r *reader) token() json.Token {
+	t, _ := r.dec.Token()
+	return t
+}
+
+// value reads one value into v. What does not fit is reported and passed over.
+func (r *reader) value(v reflect.Value, path string) {
 	at := r.next()
 	r.at[path] = at
-	token, err := r.dec.Token()
-	if err != nil {
-		return err
-	}
+	token := r.token()
 	rule := ""
 	switch {
 	case v.Type() == durationType:
@@ -122,12 +110,14 @@ func (r *reader) value(v reflect.Value, path string) error {
 		}
 	case v.Kind() == reflect.Struct:
 		if token == json.Delim('{') {
-			return r.object(v, path)
+			r.object(v, path)
+			return
 		}
 		rule = "must be an object"
 	case v.Kind() == reflect.Slice:
 		if token == json.Delim('[') {
-			return r.array(v, path)
+			r.array(v, path)
+			return
 		}
 		rule = "must be an array"
 	case v.Kind() == reflect.String:
@@ -151,43 +141,35 @@ func (r *reader) value(v reflect.Value, path string) error {
 		}
 	}
 	if rule == "" {
-		return nil
+		return
 	}
-	if token == json.Delim('{') || token == json.Delim('[') {
-		r.refuse(path, "an object or an array", rule)
-		return r.pass()
+	value := showRaw(r.raw(at))
+	switch token {
+	case json.Delim('{'):
+		value = "an object"
+	case json.Delim('['):
+		value = "an array"
 	}
-	r.refuse(path, show(r.raw(at)), rule)
-	return nil
+	r.refuse(path, value, rule)
+	r.pass(token)
 }
 
-// skip passes over a whole value.
-func (r *reader) skip() error {
-	token, err := r.dec.Token()
-	if err == nil && (token == json.Delim('{') || token == json.Delim('[')) {
-		return r.pass()
-	}
-	return err
-}
-
-// pass reads on to the end of the object or array that has just begun.
-func (r *reader) pass() error {
-	for depth := 1; depth > 0; {
-		token, err := r.dec.Token()
-		if err != nil {
-			return err
-		}
+// pass reads on to the end of the object or array that begins with token, if it is that.
+func (r *reader) pass(token json.Token) {
+	for depth := 0; ; token = r.token() {
 		switch token {
 		case json.Delim('{'), json.Delim('['):
 			depth++
 		case json.Delim('}'), json.Delim(']'):
 			depth--
 		}
+		if depth == 0 {
+			return
+		}
 	}
-	return nil
 }
 
-func (r *reader) object(v reflect.Value, path string) error {
+func (r *reader) object(v reflect.Value, path string) {
 	fields := map[string]reflect.Value{}
 	var list []string
 	for i := range v.NumField() {
@@ -198,15 +180,12 @@ func (r *reader) object(v reflect.Value, path string) error {
 	seen := map[string]bool{}
 	for r.dec.More() {
 		at := r.next()
-		token, err := r.dec.Token()
-		if err != nil {
-			return err
-		}
-		name, _ := token.(string)
-		below := name
+		name, _ := r.token().(string)
+		above := ""
 		if path != "" {
-			below = path + "." + name
+			above = path + "."
 		}
+		below := above + name
 		rule, value := "", unknown
 		if _, ok := fields[name]; !ok {
 			rule = "must be one of " + strings.Join(list, ", ") + meant(name, list)
@@ -215,32 +194,24 @@ func (r *reader) object(v reflect.Value, path string) error {
 		}
 		if rule == "" {
 			seen[name] = true
-			if err := r.value(fields[name], below); err != nil {
-				return err
-			}
+			r.value(fields[name], below)
 			continue
 		}
-		r.errs = append(r.errs, &Error{Offset: at, Path: below, Text: says(show(below), value, rule)})
-		if err := r.skip(); err != nil {
-			return err
-		}
+		r.errs = append(r.errs, &Error{Offset: at, Path: below, Text: says(above+show(name), value, rule)})
+		r.pass(r.token())
 	}
-	_, err := r.dec.Token()
-	return err
+	r.token()
 }
 
-func (r *reader) array(v reflect.Value, path string) error {
+func (r *reader) array(v reflect.Value, path string) {
 	all := reflect.MakeSlice(v.Type(), 0, 0)
 	for i := 0; r.dec.More(); i++ {
 		element := reflect.New(v.Type().Elem()).Elem()
-		if err := r.value(element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
-			return err
-		}
+		r.value(element, fmt.Sprintf("%s[%d]", path, i))
 		all = reflect.Append(all, element)
 	}
 	if all.Len() > 0 {
 		v.Set(all)
 	}
-	_, err := r.dec.Token()
-	return err
+	r.token()
 }

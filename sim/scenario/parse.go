@@ -127,7 +127,7 @@ func (p *parser) line(text string, number int) {
 	words, rule := split(text, number)
 	if rule != "" {
 		last := words[len(words)-1]
-		p.wrong(last, "", "quoted text", show(last.text), rule)
+		p.wrong(last, "", "quoted text", showRaw(last.text), rule)
 		p.hint(words)
 		return
 	}
@@ -177,7 +177,7 @@ func (p *parser) word(s *statement, path, field string) (t token, text string, o
 	p.at[path] = t
 	text, rule := t.value()
 	if rule != "" {
-		p.refuse(t, path, field, show(t.text), rule)
+		p.refuse(t, path, field, showRaw(t.text), rule)
 		return t, "", false
 	}
 	return t, text, true
@@ -186,7 +186,7 @@ func (p *parser) word(s *statement, path, field string) (t token, text string, o
 // nothing makes sure that a statement is over.
 func (p *parser) nothing(s *statement) {
 	if len(s.rest) > 0 {
-		p.wrong(s.rest[0], "", "the rest of the line", show(s.rest[0].text), fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
+		p.wrong(s.rest[0], "", "the rest of the line", showRaw(s.rest[0].text), fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
 	}
 }
 
@@ -196,7 +196,7 @@ func (p *parser) learn(s statement) { p.quoted(s, "learn", &p.s.Learn) }
 func (p *parser) quoted(s statement, path string, to *string) {
 	t, text, ok := p.word(&s, path, path)
 	if ok && t.text[0] != '"' {
-		p.refuse(t, path, path, show(t.text), "must be in quotes")
+		p.refuse(t, path, path, showRaw(t.text), "must be in quotes")
 		return
 	}
 	*to = text
@@ -244,7 +244,7 @@ func (p *parser) fault(s statement) {
 	p.at[path] = s.token
 	if t, text, ok := p.word(&s, path+".at", "time"); ok {
 		if f.At, ok = parseDuration(text); !ok {
-			p.refuse(t, path+".at", "time", show(t.text), "must be a duration, as in 20s or 1m30s")
+			p.refuse(t, path+".at", "time", showRaw(t.text), "must be a duration, as in 20s or 1m30s")
 		}
 	}
 	if len(s.rest) == 0 && p.checker.bad[path+".at"] { // said already
@@ -264,7 +264,7 @@ func (p *parser) fault(s statement) {
 func (p *parser) run(s statement) {
 	if t, text, ok := p.word(&s, "run", "run"); ok {
 		if rule := lengthField.span.set(&p.s.Length, text); rule != "" {
-			p.refuse(t, "run", "run", show(t.text), rule)
+			p.refuse(t, "run", "run", showRaw(t.text), rule)
 		}
 	}
 	readParams(p, s, "", "run", p.s, runFields, nil)
@@ -283,7 +283,7 @@ func (p *parser) expect(s statement) {
 		if m, known := metric(e.Metric); known {
 			var rule string
 			if e.Value, rule = m.Unit.parse(text); rule != "" {
-				p.refuse(t, path+".value", "value", show(t.text), rule)
+				p.refuse(t, path+".value", "value", showRaw(t.text), rule)
 			}
 		}
 	}
@@ -313,7 +313,7 @@ func (p *parser) sweep(s statement) {
 		s.rest = s.rest[1:]
 		name, value, ok := t.parameter()
 		if !ok {
-			p.wrong(t, path, "sweep", show(t.text), fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
+			p.wrong(t, path, "sweep", showRaw(t.text), fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
 			continue
 		}
 		p.at[path], p.at[path+".path"], p.at[path+".values"] = t, t, value
@@ -323,7 +323,7 @@ func (p *parser) sweep(s statement) {
 			p.at[at] = v
 			text, rule := v.value()
 			if rule != "" {
-				p.refuse(v, at, "value", show(v.text), rule)
+				p.refuse(v, at, "value", showRaw(v.text), rule)
 			}
 			a.Values = append(a.Values, text)
 		}
@@ -365,7 +365,7 @@ func readParams[T any](p *parser, s statement, prefix, what string, t *T, fields
 			rule = f.span.set(f.at(t), text)
 		}
 		if rule != "" {
-			p.refuse(value, path, name, show(value.text), rule)
+			p.refuse(value, path, name, showRaw(value.text), rule)
 		}
 	}
 }

@@ -25,16 +25,11 @@ func (s *Scenario) String() string {
 		p.line("net", strings.TrimSpace(params(&s.Net, netFields)))
 	}
 	for i := range s.Faults {
-		p.line("at "+s.Faults[i].At.String(), word(s.Faults[i].Kind)+params(&s.Faults[i], faultFields))
+		p.line("at "+s.Faults[i].At.String(), s.Faults[i].String())
 	}
 	p.line("run", s.Length.String()+params(s, runFields))
 	for i := range s.Expect {
-		e := &s.Expect[i]
-		value := formatNumber(e.Value, 0)
-		if m, ok := metric(e.Metric); ok {
-			value = m.Unit.format(e.Value)
-		}
-		p.line("expect", word(e.Metric)+" "+word(e.Op)+" "+value+params(e, expectFields))
+		p.line("expect", s.Expect[i].String())
 	}
 	if len(s.Sometimes) > 0 {
 		p.line("sometimes", strings.Join(words(s.Sometimes), " "))
@@ -43,6 +38,18 @@ func (s *Scenario) String() string {
 		p.line("sweep", word(a.Path)+"="+strings.Join(words(a.Values), ","))
 	}
 	return p.String()
+}
+
+// String is f as text has it after at and the time: "blackhole for=15s".
+func (f *Fault) String() string { return word(f.Kind) + params(f, faultFields) }
+
+// String is e as text has it after expect: "decide_p99 <= 1ms after=20s".
+func (e *Expectation) String() string {
+	value := formatNumber(e.Value, 0)
+	if m, ok := metric(e.Metric); ok {
+		value = m.Unit.Format(e.Value)
+	}
+	return word(e.Metric) + " " + word(e.Op) + " " + value + params(e, expectFields)
 }
 
 type printer struct{ strings.Builder }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Bounds of a scenario. A run of [Scenario] may be as long as a day; a text may not be long, since people read it.
@@ -119,7 +118,7 @@ func (c *checker) text(path, text string, least, most int) {
 	if text == "" {
 		value = missing
 	}
-	c.must(isText(text, least, most), path, value, fmt.Sprintf("must be %d to %d characters that can be seen, in UTF-8", least, most))
+	c.must(isText(text, least, most), path, value, fmt.Sprintf("must be %d to %d printable characters", least, most))
 }
 
 // count checks how many there are, and returns how many of them to look at: of too many, none.
@@ -279,8 +278,8 @@ func given(word string) string {
 	return show(word)
 }
 
-// warmUp is when the run begins to be measured.
-func (s *Scenario) warmUp() Duration {
+// MeasuredFrom is when the run begins to be measured: WarmUp, or what holds when that is left out.
+func (s *Scenario) MeasuredFrom() Duration {
 	if s.WarmUp == 0 {
 		return DefaultWarmUp
 	}
@@ -294,15 +293,16 @@ func (c *checker) run(s *Scenario) {
 		c.wrong("run", s.Length.String(), rule)
 	}
 	fieldsOf(c, "", s, runFields, nil, nil)
-	if c.sound("run") {
-		c.must(s.warmUp() < s.Length, "warmup", s.warmUp().String(), "must be shorter than the run, "+s.Length.String())
+	if c.sound("run", "warmup") {
+		c.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
+		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(), "must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
 	}
 }
 
 func (c *checker) fault(s *Scenario, path string, f *Fault) {
 	timed := c.sound(path+".at", "run", "warmup")
 	if timed {
-		c.must(f.At >= s.warmUp(), path+".at", f.At.String(), "must not be before the warm-up ends, at "+s.warmUp().String())
+		c.must(f.At >= s.MeasuredFrom(), path+".at", f.At.String(), "must not be before the warm-up ends, at "+s.MeasuredFrom().String())
 		c.must(f.At < s.Length, path+".at", f.At.String(), "must be before the end of the run, at "+s.Length.String())
 		timed = c.sound(path + ".at")
 	}
@@ -333,13 +333,12 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 	c.must(ok, path+".metric", given(e.Metric), oneOf(e.Metric, metricNames()))
 	c.must(e.Op == "<=" || e.Op == ">=", path+".op", given(e.Op), "must be <= or >=")
 	if ok {
-		most := m.Unit.most()
 		least := 0.0
 		if m.Unit == Seconds && e.Value != 0 {
-			least = 1e-9
+			least = 1e-9 // what a duration can say
 		}
-		c.must(e.Value >= least && e.Value <= most, path+".value", show(m.Unit.format(e.Value)),
-			"must be 0 to "+m.Unit.format(most)+", in "+m.Unit.String())
+		c.must(e.Value >= least && e.Value <= m.Unit.most(), path+".value", show(m.Unit.Format(e.Value)),
+			"must be "+m.Unit.span()+", in "+m.Unit.String())
 	}
 	path += "."
 	fieldsOf(c, path, e, expectFields, nil, nil)
@@ -347,7 +346,7 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 	if !c.sound("run", "warmup") {
 		return
 	}
-	from, to := s.warmUp(), s.Length
+	from, to := s.MeasuredFrom(), s.Length
 	if e.After != 0 {
 		c.must(e.After >= from && e.After < to, path+"after", e.After.String(), fmt.Sprintf("must be within what is measured, %s to %s", from, to))
 		from = e.After
@@ -385,55 +384,4 @@ func (c *checker) sweep(s *Scenario) {
 		cells = min(cells*len(a.Values), MaxCells+1)
 	}
 	c.must(cells <= MaxCells, "sweep", "more than "+strconv.Itoa(MaxCells)+" runs", "must be at most so many, with one value of each axis in each")
-}
-
-// Unit's words.
-var units = [...]struct {
-	name, form string
-	most       float64
-}{
-	Tokens:  {"tokens", "1000", maxValue},
-	Ratio:   {"parts of one", "5% or 0.05", 1e6},
-	Seconds: {"time", "1ms or 1.5s", float64(maxLength) / float64(time.Second)},
-	PerSec:  {"calls per second", "500/s or 500", maxRate},
-	Count:   {"a number", "80", maxValue},
-}
-
-// String names the unit: tokens, parts of one, time, calls per second, a number.
-func (u Unit) String() string { return units[u].name }
-
-func (u Unit) most() float64 { return units[u].most }
-
-// format writes a value in the unit.
-func (u Unit) format(v float64) string {
-	switch u {
-	case Ratio:
-		return formatRatio(v)
-	case Seconds:
-		return formatSeconds(v)
-	case PerSec:
-		return formatRate(v)
-	}
-	return formatNumber(v, 0)
-}
-
-// parse reads a value in the unit; rule says what is wrong with it.
-func (u Unit) parse(text string) (v float64, rule string) {
-	ok := false
-	switch u {
-	case Ratio:
-		v, ok = parseRatio(text)
-	case Seconds:
-		v, ok = parseSeconds(text)
-	case PerSec:
-		if v, ok = parseNumber(text, 0); !ok {
-			v, ok = parseRate(text)
-		}
-	default:
-		v, ok = parseNumber(text, 0)
-	}
-	if !ok {
-		return 0, "must be in " + u.String() + ", as in " + units[u].form
-	}
-	return v, ""
 }

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,16 +63,29 @@ func (s *Scenario) hasPath(path string) (rule string) {
 	if slices.Contains(all, s.canonicalPath(path)) {
 		return ""
 	}
-	short := make([]string, 0, len(all)) // what is typed most
+	// Those beside it, or of each statement the first.
+	full := s.canonicalPath(path)
+	var beside, first []string
 	for _, p := range all {
-		for _, first := range []string{s.canonicalPath("limit."), s.canonicalPath("traffic.")} {
-			if name, ok := strings.CutPrefix(p, first); ok {
-				p = first[:strings.Index(first, ".")+1] + name
-			}
+		if i, j := strings.LastIndexByte(p, '.'), strings.LastIndexByte(full, '.'); i >= 0 && j >= 0 && p[:i] == full[:j] {
+			beside = append(beside, p)
 		}
-		short = append(short, p)
+		statement, name, _ := strings.Cut(p, ".")
+		short := statement
+		if name != "" {
+			short += "." + name[strings.LastIndexByte(name, '.')+1:]
+		}
+		switch {
+		case s.canonicalPath(short) == p:
+			first = append(first, short)
+		case statement == "at":
+			first = append(first, p)
+		}
 	}
-	return "must be one of " + strings.Join(short, ", ") + meant(path, append(short, all...))
+	if len(beside) > 0 {
+		first = beside
+	}
+	return "must be one of " + strings.Join(first, ", ") + meant(path, append(all, first...))
 }
 
 // set sets what hasPath says there is.
@@ -99,11 +111,10 @@ func (s *Scenario) set(path, value string) (rule string) {
 		return setField(&s.Traffic[nth-1], trafficFields, name, value)
 	case "at":
 		return setField(&s.Faults[nth-1], faultFields, name, value)
-	case "limit":
+	default: // limit
 		i := slices.IndexFunc(s.Limits, func(l Limit) bool { return l.Name == which })
 		return setField(&s.Limits[i], limitFields, name, value)
 	}
-	panic(fmt.Sprintf("scenario: %q is in Paths, and cannot be set", path)) // the two lists are ours
 }
 
 func setField[T any](t *T, fields []field[T], name, value string) (rule string) {

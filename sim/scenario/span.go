@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -259,9 +258,6 @@ func (sp *span) format(p any) string {
 	case *string:
 		return *p
 	case *float64:
-		if math.IsNaN(*p) {
-			return "NaN"
-		}
 		switch sp.scale {
 		case ratio:
 			return formatRatio(*p)

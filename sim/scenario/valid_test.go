@@ -131,7 +131,7 @@ func (d draw) traffic(limits []string) Traffic {
 
 func (d draw) fault() Fault {
 	k := rapid.SampledFrom(Kinds).Draw(d.T, "kind")
-	f := Fault{Kind: k.Name, At: d.time(d.s.warmUp(), d.s.Length-Duration(milli), "at")}
+	f := Fault{Kind: k.Name, At: d.time(d.s.MeasuredFrom(), d.s.Length-Duration(milli), "at")}
 	all := k.Takes
 	if k.Lasts {
 		all = append(all[:len(all):len(all)], "for")
@@ -203,7 +203,7 @@ func (d draw) expect(limits []string) Expectation {
 	if d.yes("rounded") && e.Value >= 0.001 {
 		e.Value = math.Round(e.Value*1000) / 1000
 	}
-	from := d.s.warmUp()
+	from := d.s.MeasuredFrom()
 	d.maybe("after", func() {
 		from = d.time(from, d.s.Length-Duration(milli), "after time")
 		e.After = from

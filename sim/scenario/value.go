@@ -104,7 +104,7 @@ func withoutSeparators(text string) (string, bool) {
 // formatNumber writes v times ten to the power of shift with as few digits as say exactly which float64 v is.
 func formatNumber(v float64, shift int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return strconv.FormatFloat(math.Abs(v), 'f', -1, 64)
+		return strconv.FormatFloat(v+0, 'f', -1, 64) // there is no -0
 	}
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', -1, 64), "e")
 	e, _ := strconv.Atoi(exponent)
