@@ -11,7 +11,7 @@ import (
 // Meter measures a run. Its methods may be called concurrently.
 //
 // A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and whose bucket
-// is not full again, about 500 bytes for each (so a million of them are half a gigabyte), by processes, some hundred
+// is not full again, about 450 bytes for each with one fault (so a million of them are half a gigabyte), by processes, some hundred
 // bytes for each, and by seconds, 8 bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
