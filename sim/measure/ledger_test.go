@@ -151,8 +151,9 @@ func TestKeysAndCounts(t *testing.T) {
 	sample(15, 80, 9, tiered.NodeStats{LateCalls: 2, StaleReplies: 3})
 	sample(25, 60, 9, tiered.NodeStats{LateCalls: 5, StaleReplies: 3})
 	m.Happened("clock_step")
-	m.Happened("late_call") // the meter sees that by itself, as it does this
-	m.Happened("stale_reply")
+	m.Happened("late_call")      // Stats have more of them
+	m.Happened("process_joined") // the meter sees that by itself
+	m.Happened("short_grant")
 	m.Happened("never heard of")
 	r := m.Report(30 * s)
 	want(t, "all: the warm-up is not in it", r.Metrics.Keys, 80)
@@ -165,7 +166,7 @@ func TestKeysAndCounts(t *testing.T) {
 	}
 	want(t, "happenings", len(r.Sometimes), len(scenario.Happenings)+1)
 	for _, w := range []Happening{
-		{"evicted_locally", 2, false}, {"late_call", 5, true}, {"stale_reply", 0, true}, {"state_loss", 0, false}, {"clock_step", 1, false},
+		{"evicted_locally", 2, false}, {"late_call", 5, true}, {"stale_reply", 0, true}, {"state_loss", 0, false}, {"clock_step", 1, false}, {"short_grant", 1, false}, {"process_joined", 0, false},
 		{"never heard of", 1, false},
 	} {
 		want(t, w.Name, got[w.Name], w)

@@ -206,8 +206,10 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.fleet.fault(at, i, ended)
 }
 
-// Happened counts one of scenario.Happenings that the meter cannot see by itself: clock_step, script_sent, short_grant. Of
-// those that it sees, its own count holds. Other names come at the end of Report.Sometimes, where they are seen.
+// Happened counts one of scenario.Happenings: those that the meter cannot see by itself, clock_step, script_sent and
+// short_grant, and those that Stats may miss, such as a late_call whose reply nobody waited for. Of those that it sees too
+// the greater count holds; processes that joined and died it counts alone. Other names come at the end of Report.Sometimes,
+// where they are seen.
 func (m *Meter) Happened(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

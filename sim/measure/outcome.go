@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -266,9 +267,9 @@ func (m *Meter) happenings(x *Metrics) []Happening {
 	slices.Sort(others)
 	all := make([]Happening, 0, len(names))
 	for _, name := range append(names, others...) {
-		count, sees := own[name]
-		if !sees {
-			count = m.told[name]
+		count := own[name]
+		if !strings.HasPrefix(name, "process_") { // those who only count them count the first processes too
+			count = max(count, m.told[name])
 		}
 		all = append(all, Happening{
 			Name: name, Count: count, Wanted: slices.Contains(m.scenario.Sometimes, name),
