@@ -73,12 +73,11 @@ func (t *text) head(r *Report) {
 		t.line("%s", clean(s.Learn))
 	}
 	t.line("")
-	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, span(s.Length),
-		span(scenario.Duration(warmUp(s))))
+	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, s.Length, scenario.Duration(warmUp(s)))
 	mode := cmp.Or(s.Fleet.Mode, "local")
 	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(mode))
 	for _, l := range s.Limits {
-		t.line("limit  %s: %d tokens per %s, burst %d", clean(l.Name), l.Tokens, span(l.Per), cmp.Or(l.Burst, l.Tokens))
+		t.line("limit  %s: %d tokens per %s, burst %d", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens))
 	}
 	for _, f := range r.Faults {
 		t.line("fault  %s", clean(f.Text))
