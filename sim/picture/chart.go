@@ -42,6 +42,7 @@ type shape struct {
 // key explains a line, an area or a bar.
 type key struct {
 	Class, Kind, Text string
+	Beside            bool    // a name beside the plot says the same, where there is room
 	Thick             float64 // of a bar, in a swatch of so many pixels
 }
 
@@ -115,7 +116,7 @@ func (c *chart) line(class, name string, values []float64, s scale) {
 		return
 	}
 	c.Shapes = append(c.Shapes, shape{Class: "line " + class, D: d})
-	c.Keys = append(c.Keys, key{Class: class, Kind: "line", Text: name})
+	c.Keys = append(c.Keys, key{Class: class, Kind: "line", Text: name, Beside: true})
 	last := values[len(values)-1]
 	for i := len(values) - 1; !known(last); i-- {
 		last = values[i]

@@ -172,7 +172,7 @@ func (r *run) decisions() chart {
 	}
 	s := scaleOf(true, drawn)
 	c.axis(s, func(v float64) string { return length(v / 1e6) })
-	c.area("decide", "", drawn, nil, scale{s.from, s.to, s.log})
+	c.area("decide", "", drawn, nil, s)
 	c.line("decide", "longest", drawn, s)
 	c.Ends, c.Keys = nil, nil
 	c.Say = "At most " + length(scaled(top(took), 1e-6)) + ". A decision from a lease, which waits for nothing, is drawn as 1\u202fµs."
@@ -251,6 +251,7 @@ func (r *run) stack(c chart, layers []layer) chart {
 			}
 		}
 		c.area(l.class, l.name, upper, sums[i], s)
+		c.Keys[len(c.Keys)-1].Beside = true
 		c.Ends = append(c.Ends, mark{Y: (1 - (s.at(last(sums[i]))+s.at(last(sums[i+1])))/2) * float64(c.Height), Text: l.name, Class: l.class})
 	}
 	return c
@@ -270,7 +271,7 @@ func last(values []float64) float64 {
 func (r *run) fairness() chart {
 	c := r.chart("fairness", "Fairness over the processes", "Jain’s index, 1 is even", 70)
 	jain := r.padded(r.Series.Jain)
-	s := scale{0, 1, false}
+	s := scale{from: 0, to: 1}
 	for _, v := range []float64{0, .5, 1} {
 		c.Rows = append(c.Rows, mark{Y: (1 - v) * float64(c.Height), Text: short(v)})
 	}

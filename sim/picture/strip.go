@@ -67,8 +67,8 @@ func (t *timeline) strip(strips []measure.BreakerStrip) (c chart, counts [states
 		}
 	}
 	c.Keys = []key{
-		{"closed", "bar", "closed", thickness(closed, swatch)}, {"probing", "bar", "probing", thickness(probing, swatch)},
-		{"open", "bar", "open", thickness(open, swatch)}, {"gone", "bar", "no process", thickness(open, swatch)},
+		{Class: "closed", Kind: "bar", Text: "closed", Thick: thickness(closed, swatch)}, {Class: "probing", Kind: "bar", Text: "probing", Thick: thickness(probing, swatch)},
+		{Class: "open", Kind: "bar", Text: "open", Thick: thickness(open, swatch)}, {Class: "gone", Kind: "bar", Text: "no process", Thick: thickness(open, swatch)},
 	}
 	return c, counts
 }
