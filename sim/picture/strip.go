@@ -50,7 +50,7 @@ func (t *timeline) strip(strips []measure.BreakerStrip) (c chart, counts [states
 	}
 	// The names have a line of 16 pixels each, and are at most ten.
 	for i := 0; i < len(strips); i += max((15+row)/row, (len(strips)+9)/10) {
-		c.Rows = append(c.Rows, mark{Y: (float64(i) + .5) * float64(row), Text: clip(strips[i].Process, 7)})
+		c.Rows = append(c.Rows, mark{Y: (float64(i) + .5) * float64(row), Text: clip(strips[i].Process, 6)})
 	}
 	for width := 1; ; width *= 2 {
 		c.Shapes = c.Shapes[:0]
