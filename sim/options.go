@@ -35,6 +35,10 @@ type Options struct {
 	// name. Its limit is that of the report too. nil leaves them as they are.
 	Policy func(tiered.Policy) tiered.Policy
 
+	// Policies are yours: each is run in place of that of the limit with its name; a single one also in place of that of the
+	// only limit, under the limit's name. One that would replace nothing is an error.
+	Policies []tiered.Policy
+
 	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. nil tells nobody.
 	Progress func(at, of time.Duration)
 }
@@ -80,8 +84,18 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		Budget: time.Duration(f.Budget), Timeout: time.Duration(f.Timeout),
 		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
 	}
+	own, err := o.own(p.scenario.Limits)
+	all = append(all, err)
 	for i := range p.scenario.Limits {
-		policy, err := policyOf(f, &p.scenario.Limits[i], o.Policy)
+		policy, err := policyOf(f, &p.scenario.Limits[i], func(given tiered.Policy) tiered.Policy {
+			if yours, ok := own[given.Name]; ok {
+				given = yours
+			}
+			if o.Policy != nil {
+				given = o.Policy(given)
+			}
+			return given
+		})
 		p.policies, all = append(p.policies, policy), append(all, err)
 	}
 	if err := errors.Join(all...); err != nil {
@@ -94,14 +108,31 @@ var modes = map[string]tiered.FailMode{
 	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
 }
 
+// own are Policies by the names of limits.
+func (o *Options) own(limits []scenario.Limit) (map[string]tiered.Policy, error) {
+	own := map[string]tiered.Policy{}
+	var all []error
+	for i, p := range o.Policies {
+		if len(o.Policies) == 1 && len(limits) == 1 {
+			p.Name = limits[0].Name
+		}
+		_, twice := own[p.Name]
+		switch {
+		case !slices.ContainsFunc(limits, func(l scenario.Limit) bool { return l.Name == p.Name }):
+			all = append(all, fmt.Errorf("sim: Options.Policies[%d].Name is %.80q: must be that of a limit of the scenario", i, p.Name))
+		case twice:
+			all = append(all, fmt.Errorf("sim: Options.Policies[%d].Name is %.80q: must be there once", i, p.Name))
+		}
+		own[p.Name] = p
+	}
+	return own, errors.Join(all...)
+}
+
 // policyOf is the policy of a limit; what the user makes of it is written back.
 func policyOf(f *scenario.Fleet, l *scenario.Limit, change func(tiered.Policy) tiered.Policy) (tiered.Policy, error) {
 	p := tiered.Policy{
 		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst}, FailMode: modes[f.Mode],
 		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
-	}
-	if change == nil {
-		return p, nil
 	}
 	p = change(p)
 	if p.Name != l.Name {
