@@ -115,7 +115,7 @@ func TestShortfall(t *testing.T) {
 	ask(m, 1*s+999*ms, 0, 0, "k", 9, 9) // the same second: the ideal admits 9, so it stays 4
 	ask(m, 3*s, 0, 0, "k", 10, 10)      // none
 	ask(m, 5*s, 0, 0, "k", 14, 13)      // 3 too many do not make up for another second
-	ask(m, 7*s+ms, 0, 0, "k", 10, 6)       // 4 short, but these 4, which the ideal has no tokens for, are in the same second
+	ask(m, 7*s+ms, 0, 0, "k", 10, 6)    // 4 short, but these 4, which the ideal has no tokens for, are in the same second
 	ask(m, 7*s+50*ms, 0, 0, "k", 4, 4)
 	ask(m, 15*s, 0, 0, "k", 10, 0) // 10 short, during
 	r := m.Report(30 * s)
