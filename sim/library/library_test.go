@@ -101,7 +101,7 @@ var update = flag.Bool("update", false, "write what there is into docs/scenarios
 // The reference lists all of them. After a change: go test ./sim/library -update.
 func TestDocs(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "scenarios.md")
-	rows := [][]string{{"scenario", "what it shows"}}
+	rows := [][]string{{"scenario", "what happens", "what it shows"}}
 	for _, name := range Names() {
 		text, err := Text(name)
 		if err != nil {
@@ -111,7 +111,7 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows = append(rows, []string{"[" + name + "](../sim/library/" + name + ".sim)", s.Name + ": " + s.Learn})
+		rows = append(rows, []string{"[" + name + "](../sim/library/" + name + ".sim)", s.Name, s.Learn})
 	}
 	if *update {
 		if err := section.Write(page, "library", section.Table(rows)); err != nil {
