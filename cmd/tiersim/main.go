@@ -1,11 +1,11 @@
-// Tiersim rehearses failures of Redis: it runs the shipped limiter through them in virtual time and prints what each fail
-// mode admits, refuses and promises.
+// Tiersim rehearses failures of Redis: it runs the shipped limiter through them in virtual time and reports what was
+// admitted, refused and promised.
 //
 //	tiersim list                                    # the scenarios
-//	tiersim run outage                              # one of them
-//	tiersim run outage -processes 50 -rate 5000 -seed 7 -modes local,closed
+//	tiersim run blackhole                           # one of them
+//	tiersim run blackhole -modes local,open,closed -engine lua -seed 7
 //
-// The exit status is 1 when a promise is broken, and 2 when the scenario could not be run.
+// The exit status is 1 when an expectation is broken, and 2 when the scenario could not be run.
 package main
 
 import (
@@ -19,54 +19,63 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/library"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 func main() {
-	s, err := parse(os.Args[1:], os.Stdout, os.Stderr)
+	j, err := parse(os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "tiersim:", err)
 		os.Exit(2)
-	case s == nil:
+	case j == nil:
 		return
 	}
-	sim.Main(func(t *testing.T) int { return run(t, *s, os.Stdout, os.Stderr) })
+	sim.Main(func(t *testing.T) int { return j.run(t, os.Stdout, os.Stderr) })
 }
 
-// run runs a scenario, prints its report and returns the exit status.
-func run(t *testing.T, s sim.Scenario, out, problems io.Writer) int {
-	r, err := sim.Run(t, s)
-	if err != nil {
-		fmt.Fprintln(problems, "tiersim:", err)
-		return 2
-	}
-	fmt.Fprint(out, r)
-	return verdict(r)
+// job is what to run: a scenario, several times.
+type job struct {
+	scenarios []*scenario.Scenario
+	options   sim.Options
 }
 
-// verdict is the exit status of a run.
-func verdict(r *sim.Report) int {
-	if r.Passed() {
-		return 0
+// run runs them, prints the reports and returns the exit status.
+func (j *job) run(t *testing.T, out, problems io.Writer) (status int) {
+	for _, s := range j.scenarios {
+		r, err := sim.Run(t, s, &j.options)
+		if err != nil {
+			fmt.Fprintln(problems, "tiersim:", err)
+			return 2
+		}
+		fmt.Fprintln(out, r)
+		if !r.Passed {
+			status = 1
+		}
 	}
-	return 1
+	return status
 }
 
 const usage = `usage: tiersim list
        tiersim run <scenario> [flags]     (tiersim run <scenario> -h lists them)
 `
 
-// parse reads the command line: the scenario to be run, or none when there is nothing left to do.
-func parse(args []string, out, problems io.Writer) (*sim.Scenario, error) {
+// parse reads the command line: what is to be run, or nothing when there is nothing left to do.
+func parse(args []string, out, problems io.Writer) (*job, error) {
 	if len(args) == 0 {
 		return nil, errors.New("what?\n" + strings.TrimRight(usage, "\n"))
 	}
 	switch args[0] {
 	case "list":
-		for _, s := range sim.Scenarios() {
-			fmt.Fprintf(out, "%-10s  %s\n", s.Name, s.Learn)
+		for _, name := range library.Names() {
+			s, err := load(name)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(out, "%-20s  %s\n", name, s.Name)
 		}
 		return nil, nil
 	case "run":
@@ -78,46 +87,71 @@ func parse(args []string, out, problems io.Writer) (*sim.Scenario, error) {
 	return nil, fmt.Errorf("%q is no command\n%s", args[0], strings.TrimRight(usage, "\n"))
 }
 
-func parseRun(args []string, problems io.Writer) (*sim.Scenario, error) {
+func load(name string) (*scenario.Scenario, error) {
+	text, err := library.Text(name)
+	if err != nil {
+		return nil, err
+	}
+	return scenario.Parse(text)
+}
+
+func parseRun(args []string, problems io.Writer) (*job, error) {
 	if len(args) == 0 {
 		return nil, errors.New("run which scenario? tiersim list shows them")
 	}
-	all := sim.Scenarios()
-	i := slices.IndexFunc(all, func(s sim.Scenario) bool { return s.Name == args[0] })
-	if i < 0 {
-		return nil, fmt.Errorf("%q is no scenario; tiersim list shows them", args[0])
+	s, err := load(args[0])
+	if err != nil {
+		return nil, err
 	}
-	s := &all[i]
-	flags := flag.NewFlagSet("tiersim run "+s.Name, flag.ContinueOnError)
+	j := &job{scenarios: []*scenario.Scenario{s}}
+	flags := flag.NewFlagSet("tiersim run "+args[0], flag.ContinueOnError)
 	flags.SetOutput(problems)
-	flags.Uint64Var(&s.Seed, "seed", s.Seed, "what all that is random depends on")
-	flags.IntVar(&s.Processes, "processes", s.Processes, "processes that share the limits")
-	flags.Int64Var(&s.Hot.Policy.Limit.Tokens, "rate", s.Hot.Policy.Limit.Tokens, "limit of the hot key, tokens per second")
-	flags.Int64Var(&s.Hot.Policy.Limit.Burst, "burst", s.Hot.Policy.Limit.Burst, "its burst, tokens; 0 is the rate")
-	flags.Float64Var(&s.Hot.Load, "load", s.Hot.Load, "offered for it, in times the rate")
-	flags.IntVar(&s.Cold.Keys, "users", s.Cold.Keys, "other users")
-	flags.IntVar(&s.Options.Processes, "floor", s.Options.Processes, "Options.Processes: the least size of the fleet")
-	flags.DurationVar(&s.From, "from", s.From, "when Redis goes")
-	flags.DurationVar(&s.To, "to", s.To, "when it comes back")
-	flags.DurationVar(&s.Length, "length", s.Length, "when the run ends")
-	flags.Func("modes", "fail modes to compare, of local,open,closed (default all)", func(names string) error {
-		compared := s.Modes[:0]
-		for _, m := range slices.Clone(s.Modes) {
-			if slices.Contains(strings.Split(names, ","), strings.TrimPrefix(m.String(), "fail-")) {
-				compared = append(compared, m)
-			}
+	flags.Uint64Var(&j.options.Seed, "seed", 1, "what all that is random depends on")
+	flags.StringVar(&j.options.Engine, "engine", sim.Virtual, "virtual or lua")
+	flags.Func("set", "change a field of the scenario, as in fleet.n=50 or net.rtt=2ms", func(text string) error {
+		path, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return errors.New("it takes PATH=VALUE")
 		}
-		s.Modes = compared
-		if len(compared) != len(strings.Split(names, ",")) {
-			return errors.New("it takes any of local,open,closed, once each")
-		}
-		return nil
+		return s.Set(path, value)
 	})
+	modes := flags.String("modes", "", "fail modes to compare, of local,open,closed; the scenario's own when left out")
 	if err := flags.Parse(args[1:]); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("%q is too much", flags.Arg(0))
+	}
+	if *modes != "" {
+		j.scenarios = nil
+		for m := range strings.SplitSeq(*modes, ",") {
+			other, err := inMode(s, m)
+			if err != nil {
+				return nil, err
+			}
+			j.scenarios = append(j.scenarios, other)
+		}
+	}
+	return j, nil
+}
+
+// always are the metrics whose bounds hold in every fail mode; the others are those of the scenario's own.
+var always = []string{"duplicated", "uncounted", "decide_max", "detect", "heal"}
+
+// inMode is a scenario in a fail mode.
+func inMode(s *scenario.Scenario, mode string) (*scenario.Scenario, error) {
+	s = s.Clone()
+	own := s.Fleet.Mode
+	if own == "" {
+		own = scenario.DefaultMode
+	}
+	if err := s.Set("fleet.mode", mode); err != nil {
+		return nil, err
+	}
+	s.Name += ": fail-" + mode
+	if mode != own {
+		s.Sometimes = nil
+		s.Expect = slices.DeleteFunc(s.Expect, func(e scenario.Expectation) bool { return !slices.Contains(always, e.Metric) })
 	}
 	return s, nil
 }
