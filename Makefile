@@ -18,7 +18,7 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
-	go run ./cmd/tiersim run outage
+	go run ./cmd/tiersim run blackhole -modes local,open,closed
 
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }

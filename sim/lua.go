@@ -38,7 +38,7 @@ type miniature struct {
 	lives   int           // rises when all connections are cut
 	clock   time.Duration // by how much that of Redis was moved
 	moved   bool          // ever
-	links   []*wire // by slot
+	links   []*wire       // by slot
 	replica *snapshot
 }
 

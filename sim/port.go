@@ -63,6 +63,14 @@ func (p *port) Presence(
 	return c, err
 }
 
+// Settle lets all else that happens now happen first; see Group. Who has no number gets one that depends on the instant.
+func (p *port) Settle(order uint64) {
+	if order == 0 {
+		order = uint64(p.dice.uniform() * (1 << 53))
+	}
+	time.Sleep(1 + time.Duration(mix(order)%uint64(slack)))
+}
+
 // Entropy is where a Group has from what is random besides its Options.
 func (p *port) Entropy() uint64 {
 	return mix(mix(p.run.seed^hash("entropy")) + mix(uint64(p.number)) + p.drawn.Add(1))

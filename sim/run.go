@@ -23,14 +23,14 @@ func Run(t *testing.T, s *scenario.Scenario, o *Options) (*measure.Report, error
 	if err != nil {
 		return nil, err
 	}
-	return p.run(t, measure.New(p.scenario))
+	return p.run(t)
 }
 
 // run is a scenario that is being run.
 type run struct {
 	*plan
 	base  time.Time
-	meter meter
+	meter *measure.Meter
 	world world
 	fleet *fleet
 
@@ -39,17 +39,16 @@ type run struct {
 	requests  sync.WaitGroup // those under way
 	asking    atomic.Int64   // of these, those that a process has in hand
 	over      atomic.Bool    // nothing is measured any more
-	sum       atomic.Uint64  // see trace
 
 	mu   sync.Mutex
 	errs []error
 }
 
-// run runs the scenario in a bubble, and tells a meter.
-func (p *plan) run(t *testing.T, m meter) (report *measure.Report, err error) {
+// run runs the scenario in a bubble.
+func (p *plan) run(t *testing.T) (report *measure.Report, err error) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
-		r := &run{plan: p, base: time.Now(), meter: m}
+		r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 		r.fleet = &fleet{run: r}
 		if r.world, err = p.open(r); err == nil {
 			report, err = r.run()
@@ -84,9 +83,6 @@ func (r *run) run() (*measure.Report, error) {
 	s.until(length)
 	r.finish()
 	report := r.meter.Report(length)
-	if report != nil {
-		report.Unseed = r.unseed()
-	}
 	s.lift()
 	r.traffic.Wait()
 	r.requests.Wait()
@@ -113,9 +109,6 @@ func (r *run) finish() {
 	}
 	r.over.Store(true)
 }
-
-// at is the time since the beginning.
-func (r *run) at() time.Duration { return time.Since(r.base) }
 
 func (r *run) sleepUntil(at time.Duration) { time.Sleep(time.Until(r.base.Add(at))) }
 

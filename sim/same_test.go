@@ -1,9 +1,50 @@
 package sim
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
+
+// rehearse runs a scenario and returns its report.
+func rehearse(t *testing.T, text string, o *Options) *measure.Report {
+	t.Helper()
+	s, err := scenario.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// lines are a report as JSON.
+func lines(t *testing.T, r *measure.Report) []string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(b.String(), "\n")
+}
+
+// differing are the first few lines that differ.
+func differing(a, b []string) string {
+	var text []string
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] && len(text) < 20 {
+			text = append(text, fmt.Sprintf("%d: %s | %s", i, a[i], b[i]))
+		}
+	}
+	return strings.Join(text, "\n")
+}
 
 // troubled is a scenario with something of everything that could make two runs differ.
 const troubled = `name "everything that may be in any order"
@@ -45,19 +86,19 @@ func TestSameSeedSameRun(t *testing.T) {
 			if testing.Short() {
 				times = 3
 			}
-			first := ""
+			var first *measure.Report
 			for i := range times {
 				runtime.GOMAXPROCS([]int{1, 2, 4}[i%3])
-				n, unseed := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 7})
-				if first == "" {
-					first = unseed
-					t.Logf("unseed %s: %d requests, %v, %d calls, %v, breakers %v", unseed, n.asked, n.reasons, n.calls, n.happened, n.breakers)
+				r := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 7})
+				if first == nil {
+					first = r
+					t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
 				}
-				if unseed != first {
-					t.Fatalf("run %d: unseed %s, and first %s", i, unseed, first)
+				if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
+					t.Fatalf("run %d: unseed %s, and first %s:\n%s", i, r.Unseed, first.Unseed, differing(a, b))
 				}
 			}
-			if _, unseed := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 8}); unseed == first {
+			if r := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 8}); r.Unseed == first.Unseed {
 				t.Error("the seed changes nothing")
 			}
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 // schedule is what happens when, apart from traffic: processes start, faults begin and end, figures are taken. One goroutine
-// does it all, so what is due at one instant is done in a fixed order: first what was planned first.
+// does it all; what is due at one instant is done a nanosecond apart, first what was planned first.
 type schedule struct {
 	run    *run
 	events []event // by time
@@ -81,6 +81,7 @@ func (s *schedule) until(end time.Duration) {
 		s.events = s.events[1:]
 		s.run.sleepUntil(e.at)
 		e.do()
+		time.Sleep(1) // whatever follows from it now has happened before the next begins
 	}
 	s.run.sleepUntil(end)
 }
@@ -100,7 +101,7 @@ func (s *schedule) faults() {
 // begin is the beginning of a fault, and plans its end.
 func (s *schedule) begin(f *fault) {
 	r := s.run
-	r.meter.Fault(r.at(), f.number, false)
+	r.fault(f.number, false)
 	f.slots = s.choose(f)
 	switch f.Kind {
 	case "flush":
@@ -159,12 +160,7 @@ func (s *schedule) endOf(f *fault) time.Duration {
 	return time.Duration(f.At + f.For)
 }
 
-// ended notes the end of a fault, unless the run was over before.
-func (s *schedule) ended(f *fault) {
-	if r := s.run; !r.over.Load() {
-		r.meter.Fault(r.at(), f.number, true)
-	}
-}
+func (s *schedule) ended(f *fault) { s.run.fault(f.number, true) }
 
 // end is the end of a fault that lasted.
 func (s *schedule) end(f *fault) {

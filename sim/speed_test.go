@@ -32,11 +32,11 @@ func TestSpeed(t *testing.T) {
 				t.Skip("takes up to a minute")
 			}
 			start, busy := time.Now(), cpu(t)
-			n, unseed := rehearse(t, fmt.Sprintf("name \"speed\"\nlimit api rate=1000/s\nfleet n=%d\ntraffic poisson rate=1500/s\nrun %s\n",
+			r := rehearse(t, fmt.Sprintf("name \"speed\"\nlimit api rate=1000/s\nfleet n=%d\ntraffic poisson rate=1500/s\nrun %s\n",
 				c.processes, c.length), nil)
 			wall, busy := time.Since(start), cpu(t)-busy
-			t.Logf("%.1f s, %.1f s of processors: %d requests at %.1f µs, %d calls; unseed %s",
-				wall.Seconds(), busy.Seconds(), n.asked, float64(wall.Microseconds())/float64(n.asked), n.calls, unseed)
+			t.Logf("%.1f s, %.1f s of processors: %d requests at %.1f µs, %d calls/s; unseed %s",
+				wall.Seconds(), busy.Seconds(), r.Metrics.Offered, float64(wall.Microseconds())/float64(r.Metrics.Offered), int64(r.Metrics.RedisCalls), r.Unseed)
 			if wall > 3*c.most {
 				t.Errorf("took %v, more than three times %v", wall, c.most)
 			}

@@ -232,6 +232,6 @@ func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Dura
 	if p.port.still.pass(); p.port.dead.Load() {
 		return d, false // the connection of the caller broke
 	}
-	r.decided(p.number, q, &d)
+	r.decided(q, d)
 	return d, true
 }

@@ -42,12 +42,15 @@ type Group struct {
 	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
 	uncounted sync.Once   // says that it is not
 
-	closed atomic.Bool // decisions follow the fail modes, leases go back
-	ended  atomic.Bool // nothing is sent any more
-	stop   context.CancelFunc
-	done   <-chan struct{} // closed by stop
-	tasks  sync.WaitGroup  // every goroutine
-	empty  chan struct{}   // capacity 1: a bucket was forgotten
+	closed  atomic.Bool // decisions follow the fail modes, leases go back
+	ended   atomic.Bool // nothing is sent any more
+	stop    context.CancelFunc
+	done    <-chan struct{}    // closed by stop
+	silence context.CancelFunc // ends the hooks: after all that Close does
+	tasks   sync.WaitGroup     // every goroutine
+	empty   chan struct{}      // capacity 1: a bucket was forgotten
+
+	simulated simulated // nil in a service
 }
 
 // NewGroup returns a Group over a store. It does not wait for Redis, which may be down. A nil o means the defaults.
@@ -62,10 +65,11 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		store: s, options: filled, base: time.Now(),
 		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 	}
+	g.simulated, _ = s.(simulated)
 	g.newLease()
 	var salt uint64 // of the keys' hashes; 0 is random
-	if e, ok := s.(entropy); ok {
-		salt = e.Entropy()
+	if g.simulated != nil {
+		salt = g.simulated.Entropy()
 	}
 	g.patients.New = newPatient
 	g.counted.Store(filled.Processes > 0)
@@ -88,8 +92,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g.tasks.Go(func() { g.agenda.run(ctx) })
 	g.tasks.Go(func() { g.attend(ctx) })
+	tell, silence := context.WithCancel(context.Background())
+	g.silence = silence
 	g.tasks.Go(func() {
-		g.trace.run(ctx, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
+		g.trace.run(tell, func(v any) { g.options.Logger.Error("a trace hook panicked", "panic", v) })
 	})
 	return g, nil
 }
@@ -214,17 +220,11 @@ func (g *Group) allNodes() []*node {
 // monotonic clock stood still, and leases may have ended unnoticed. Slewing makes gaps of 0.5 ms a second at most.
 const standstill = 50 * time.Millisecond
 
-// entropy is what a simulator's store has besides [remote.Store]: Group takes from it what is else random for each
-// process, so that a run repeats exactly. No store of package remote has it. It may be called concurrently.
-type entropy interface {
-	Entropy() uint64
-}
-
 // newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
 func (g *Group) newLease() {
 	var id [8]byte
-	if e, ok := g.store.(entropy); ok {
-		binary.BigEndian.PutUint64(id[:], e.Entropy())
+	if g.simulated != nil {
+		binary.BigEndian.PutUint64(id[:], g.simulated.Entropy())
 	} else {
 		_, _ = rand.Read(id[:]) // never fails
 	}
@@ -299,6 +299,7 @@ func (g *Group) Close(ctx context.Context) error {
 		}
 		all.Wait()
 	}
+	g.silence()
 	ended := make(chan struct{})
 	go func() { g.tasks.Wait(); close(ended) }()
 	select {

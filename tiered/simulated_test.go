@@ -14,6 +14,7 @@ type entropic struct {
 }
 
 func (e *entropic) Entropy() uint64 { e.next++; return e.next }
+func (*entropic) Settle(uint64)     {}
 
 // Lease ids are random, but those over a simulator's store, which repeat with its numbers.
 func TestEntropyIsTheStores(t *testing.T) {
