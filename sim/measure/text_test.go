@@ -124,6 +124,29 @@ func TestText(t *testing.T) {
 	}
 }
 
+// Several limits have columns of their own, in which what is of the fleet is not known.
+func TestTextOfLimits(t *testing.T) {
+	m := New(made(twoLimits, func(x *scenario.Scenario) { x.WarmUp = 0 }))
+	ask(m, 2*s, 0, 0, "k", 15, 12)
+	ask(m, 2*s, 0, 1, "k", 4, 3)
+	m.Called(2*s, 0, 56)
+	text := m.Report(30 * s).String()
+	for metric, cells := range map[string]string{
+		"":               "before (2s-10s) during (10s-20s) after (20s-30s) all limit api limit users",
+		"offered":        "19 0 0 19 15 4",
+		"over_admission": "2 0 0 2 2 1",
+		"redis_calls":    "7/s 0/s 0/s 2/s - -",
+	} {
+		found := false
+		for line := range strings.Lines(text) {
+			found = found || strings.Join(strings.Fields(line), " ") == strings.TrimSpace(metric+" "+cells)
+		}
+		if !found {
+			t.Errorf("no line %s %s in\n%s", metric, cells, text)
+		}
+	}
+}
+
 // Whatever a report from elsewhere says, nothing of it moves a cursor.
 func TestTextQuotes(t *testing.T) {
 	r := rehearsed()
