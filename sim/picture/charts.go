@@ -98,7 +98,7 @@ func (r *run) tell(id string, rows ...hoverRow) {
 
 // rates is the first chart: what was asked for, what was admitted, what should have been.
 func (r *run) rates() chart {
-	c := r.chart("rates", "Admitted and ideal", "tokens per second", 260)
+	c := r.chart("rates", "Offered and admitted", "tokens per second", 260)
 	c.Lanes = r.lanes
 	offered, admitted, ideal := r.padded(r.Series.Offered), r.padded(r.Series.Admitted), r.padded(r.Series.Ideal)
 	limit, alone := r.padded(r.Series.Limit), r.padded(r.Series.Alone)

@@ -24,10 +24,11 @@ const MaxBytes = 300 * 1024
 
 const (
 	maxSteps    = 600       // of a series
-	maxCells    = 600       // of a sweep
-	maxText     = 160       // characters of a text that is one line
-	maxOutcomes = 60        // expectations
-	maxListed   = 60        // faults in the list
+	maxCells    = 400       // of a sweep
+	maxTips     = 100       // cells of a sweep that has a tip for each
+	maxText     = 120       // characters of a text that is one line
+	maxOutcomes = 40        // expectations
+	maxListed   = 40        // faults in the list
 	maxScenario = 24 * 1024 // bytes of the scenario's text, when each is written as it is
 )
 
@@ -95,7 +96,7 @@ func scenarioText(s *scenario.Scenario) (text string, left int) {
 	} else if b, err := json.MarshalIndent(s, "", "  "); err == nil {
 		text = string(b)
 	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = clean(text)
 	// As HTML a quote takes five bytes: those count as well, or a page of quotes would be too long.
 	size := 0
 	for i, c := range text {
@@ -257,7 +258,7 @@ func facts(s *scenario.Scenario, engine string) (list []string) {
 	list = append(list, "fail-"+clip(mode, 20))
 	if len(s.Limits) == 1 && s.Limits[0].Per > 0 {
 		l := s.Limits[0]
-		list = append(list, amount(float64(l.Tokens))+" tokens per "+length(float64(l.Per)/1e9))
+		list = append(list, amount(float64(l.Tokens))+" tokens per "+per(float64(l.Per)/1e9))
 	} else if len(s.Limits) > 1 {
 		list = append(list, plural(len(s.Limits), "limit", "limits"))
 	}
@@ -265,6 +266,19 @@ func facts(s *scenario.Scenario, engine string) (list []string) {
 		list = append(list, length(float64(s.Length)/1e9))
 	}
 	return list
+}
+
+// per is a period in seconds, as one says it after "per".
+func per(s float64) string {
+	switch s {
+	case 1:
+		return "second"
+	case 60:
+		return "minute"
+	case 3600:
+		return "hour"
+	}
+	return length(s)
 }
 
 // when is a time from and to, in words.
