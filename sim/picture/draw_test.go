@@ -135,17 +135,16 @@ func TestLedgerStacks(t *testing.T) {
 		StepS: 1, Granted: []int64{100, 200, 400}, Spent: []int64{50, 100, 200}, Held: []int64{25, 50, 0}, Returned: []int64{0, 0, 100}, Burnt: []int64{0, 30, 60},
 	}}
 	layers := shapes(t, draw(t, r), "ledger")
-	top := func(class string) float64 {
-		least := math.Inf(1)
+	// 180 pixels for 400 tokens, 4.5 units per token. Each layer at the end of the last step, from and to.
+	for class, want := range map[string][2]float64{"spent": {0, 200}, "returned": {200, 300}, "burnt": {300, 360}, "lost": {360, 400}} {
+		from, to := 0.0, math.Inf(1)
 		for _, c := range layers["area "+class] {
-			least = min(least, c[1])
+			if c[0] == 6 {
+				from, to = max(from, c[1]), min(to, c[1])
+			}
 		}
-		return least
-	}
-	// 180 pixels for 400 tokens: 4.5 units per token.
-	for class, tokens := range map[string]float64{"spent": 200, "returned": 300, "burnt": 360, "lost": 400} {
-		if got, want := top(class), 1800-4.5*tokens; got != want {
-			t.Errorf("%s reaches up to %v, want %v", class, got, want)
+		if from != 1800-4.5*want[0] || to != 1800-4.5*want[1] {
+			t.Errorf("%s reaches from %v to %v, want %v of 400 tokens", class, from, to, want)
 		}
 	}
 }
