@@ -42,6 +42,8 @@ var importRules = []importRule{
 	{packages: "tiered", ours: []string{"local", "remote", "failover"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "sim/faultnet"}, // for anybody's client: the standard library only
+	{packages: "sim/scenario"}, // data: the standard library only
+	{packages: "sim/library"},  // texts
 	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal"}, modules: []string{anything}},
 	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
@@ -235,7 +237,8 @@ func TestImportsBroken(t *testing.T) {
 		our("tiered", "fmt", "our/local", "our/remote", "our/failover"),
 		our("tiered/httplimit", "our/tiered"),
 		our("sim", "our/tiered", "our/remote", "our/local", "our/failover", "our/lua", "our/sim/scenario", "our/internal/ideal", miniredis),
-		our("sim/scenario"),
+		our("sim/scenario", "fmt"),
+		our("sim/library", "fmt"),
 		our("sim/faultnet", "fmt"),
 		our("cmd/tiersim", "our/sim", cobra),
 		our("examples/quickstart", "our/tiered", "our/tiered/httplimit", "our/remote", goRedis),
@@ -290,6 +293,14 @@ func TestImportsBroken(t *testing.T) {
 			name: "faultnet imports", changed: []goPackage{our("sim/faultnet", "our/sim/scenario", goRedis)},
 			want: []string{"sim/faultnet must not import sim/scenario", "sim/faultnet must not import " + goRedis + " of module " + goRedis},
 		},
+		{
+			name: "the language imports what it speaks of", changed: []goPackage{our("sim/scenario", "our/sim", "our/tiered", goRedis)},
+			want: []string{
+				"sim/scenario must not import sim", "sim/scenario must not import tiered",
+				"sim/scenario must not import " + goRedis + " of module " + goRedis,
+			},
+		},
+		{name: "texts import their language", changed: []goPackage{our("sim/library", "our/sim/scenario")}, want: []string{"sim/library must not import sim/scenario"}},
 		{name: "internal imports tiered", changed: []goPackage{our("internal/ideal", "our/tiered")}, want: []string{"internal/ideal must not import tiered"}},
 		{name: "the top imports", changed: []goPackage{pkg(module, module, module+"/tiered")}, want: []string{". must not import tiered"}},
 		{

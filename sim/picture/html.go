@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -91,12 +90,7 @@ func scenarioText(s *scenario.Scenario) (text string, left int) {
 	if s == nil {
 		return "", 0
 	}
-	if t, ok := any(s).(fmt.Stringer); ok {
-		text = t.String()
-	} else if b, err := json.MarshalIndent(s, "", "  "); err == nil {
-		text = string(b)
-	}
-	text = clean(text)
+	text = clean(s.String())
 	// As HTML a quote takes five bytes: those count as well, or a page of quotes would be too long.
 	size := 0
 	for i, c := range text {
@@ -159,9 +153,13 @@ func HTML(w io.Writer, r *measure.Report) error {
 
 	var spans []span
 	for i, f := range r.Faults {
-		spans = append(spans, span{i + 1, f.Text, f.FromS, f.ToS})
+		text := f.Text
+		if rest, ok := strings.CutPrefix(text, "at "); ok {
+			_, text, _ = strings.Cut(rest, " ") // the picture says when it was
+		}
+		spans = append(spans, span{i + 1, text, f.FromS, f.ToS})
 		if i < maxListed {
-			p.Faults = append(p.Faults, fault{i + 1, clip(f.Text, maxText), when(f.FromS, f.ToS)})
+			p.Faults = append(p.Faults, fault{i + 1, clip(text, maxText), when(f.FromS, f.ToS)})
 		}
 	}
 	p.More = len(r.Faults) - len(p.Faults)
@@ -230,8 +228,10 @@ func (p *runPage) judge(r *measure.Report) {
 	switch {
 	case broken > 0:
 		p.Verdict = amount(float64(broken)) + " of " + plural(n, "expectation", "expectations") + " broken"
-	case n > 0:
-		p.Verdict = "all of " + plural(n, "expectation", "expectations") + " kept"
+	case n > 1:
+		p.Verdict = "all " + plural(n, "", "expectations") + " kept"
+	case n == 1:
+		p.Verdict = "the expectation kept"
 	default:
 		p.Verdict = "nothing was expected"
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 func draw(t rapid.TB, r *measure.Report) string {
@@ -288,11 +289,12 @@ func TestPolicy(t *testing.T) {
 // Reports with little in them are drawn as far as they go.
 func TestLittle(t *testing.T) {
 	for name, r := range map[string]*measure.Report{
-		"nothing":    {},
-		"no series":  {Passed: true, Expectations: []measure.Outcome{{Text: "shortfall <= 5%", Value: .01, Passed: true}}},
-		"one step":   {Series: measure.Series{StepS: .1, Offered: []float64{5}}},
-		"one value":  {Series: measure.Series{StepS: .1, Offered: []float64{5, 6}, Jain: []float64{1}}},
-		"only zeros": {Series: measure.Series{StepS: .1, Offered: []float64{0, 0}, MaxUs: []float64{0, 0}, Granted: []int64{0, 0}}},
+		"nothing":     {},
+		"no scenario": {Scenario: &scenario.Scenario{}},
+		"no series":   {Passed: true, Expectations: []measure.Outcome{{Text: "shortfall <= 5%", Value: .01, Passed: true}}},
+		"one step":    {Series: measure.Series{StepS: .1, Offered: []float64{5}}},
+		"one value":   {Series: measure.Series{StepS: .1, Offered: []float64{5, 6}, Jain: []float64{1}}},
+		"only zeros":  {Series: measure.Series{StepS: .1, Offered: []float64{0, 0}, MaxUs: []float64{0, 0}, Granted: []int64{0, 0}}},
 		"unknown": {Series: measure.Series{StepS: .1, Offered: []float64{-1, math.NaN()}, Held: []int64{-1}}, Breakers: []measure.BreakerStrip{{}},
 			Metrics: measure.Metrics{Jain: math.NaN(), Shortfall: math.Inf(1), RedisCalls: -1}},
 		"faults outside": {Series: measure.Series{StepS: 1, Offered: []float64{1, 2}}, Faults: []measure.FaultSpan{{FromS: 5, ToS: 9}, {FromS: -1, ToS: -1}, {FromS: 1, ToS: -1}}},

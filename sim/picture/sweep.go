@@ -160,7 +160,7 @@ type drawing struct {
 func (d *drawing) values(metric string) []float64 {
 	list := make([]float64, len(d.Cells))
 	for i := range d.Cells {
-		list[i] = value(&d.Cells[i].Metrics, metric)
+		list[i] = d.Cells[i].Metrics.Value(metric)
 	}
 	return list
 }
@@ -196,7 +196,7 @@ func (d *drawing) choose() {
 		c := choice{
 			Number: len(d.choices) + 1, cell: i, Passed: d.Cells[i].Passed, Advised: i == d.advised,
 			Calls: written("redis_calls", m.RedisCalls), Over: written("over_admission", m.OverAdmission),
-			Short: written("shortfall", m.Shortfall), P99: written("decide_p99", value(m, "decide_p99")),
+			Short: written("shortfall", m.Shortfall), P99: written("decide_p99", m.Value("decide_p99")),
 		}
 		for _, a := range d.Axes {
 			c.Values = append(c.Values, clip(d.Cells[i].Values[a.Path], 24))
