@@ -50,6 +50,7 @@ var importRules = []importRule{
 	// Only tests import internal packages, but for the simulator, which measures with the yardsticks; and they each other.
 	// The adversary owns what lies between the tiers, so it sees them.
 	{packages: "internal/adversary", ours: []string{"local", "remote", "internal/ideal"}, modules: []string{anything}},
+	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
 	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal"}, modules: []string{anything}},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},
 	{packages: "."}, // end-to-end tests only

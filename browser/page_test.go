@@ -153,6 +153,9 @@ func TestPages(t *testing.T) {
 				for _, o := range ask[[]string](t, p, overlaps) {
 					t.Error("texts overlap:", o)
 				}
+				for _, c := range ask[[]string](t, p, cut) {
+					t.Error("cut off by the edge of the screen:", c)
+				}
 				for _, c := range ask[[]string](t, p, faint) {
 					t.Error("hard to read:", c)
 				}
@@ -172,6 +175,12 @@ const overlaps = `[...document.querySelectorAll(".plot")].flatMap(plot => {
 	}));
 	return found;
 })`
+
+// cut are texts that reach beyond the screen, those aside that can be scrolled to. (Names of rows are clipped, and may be wide.)
+const cut = `[...document.querySelectorAll("main *")].filter(e => !e.closest(".scroll, pre, .tick") && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).filter(e => {
+	const box = e.getBoundingClientRect();
+	return box.width > 0 && (box.left < 0 || box.right > innerWidth + 1);
+}).map(e => e.textContent.slice(0, 40))`
 
 // faint are texts whose contrast to what is behind them is below 4.5, the limit of WCAG 2 (1.4.3) for small text.
 const faint = `(() => {

@@ -45,8 +45,8 @@ func Report(s Shape) *measure.Report {
 			Expect: []scenario.Expectation{{Metric: "over_admission", Op: "<=", Value: 1000}},
 		},
 		Faults: []measure.FaultSpan{
-			{Text: "blackhole replies for=15s", FromS: from, ToS: to},
-			{Text: "crash procs=10% restart=2s", FromS: crash, ToS: crash + s.Length/30},
+			{Text: "at 20s blackhole only=replies for=15s", FromS: from, ToS: to},
+			{Text: "at 41s crash procs=10% restart=2s", FromS: crash, ToS: crash + s.Length/30},
 		},
 		Expectations: []measure.Outcome{
 			{Text: "over_admission <= 1000", Value: 212, Passed: true}, {Text: "shortfall <= 5%", Value: .041, Passed: !s.Broken},
@@ -154,7 +154,7 @@ func series(rep *measure.Report, r *rand.Rand, s Shape, from, to, crash float64)
 // breakers fills in what each breaker did.
 func breakers(rep *measure.Report, r *rand.Rand, s Shape, from, to, crash float64) {
 	for i := range min(s.Processes, 100) {
-		b := measure.BreakerStrip{Process: fmt.Sprintf("p%d", i)}
+		b := measure.BreakerStrip{Process: fmt.Sprint(i)}
 		change := func(at float64, state string) {
 			b.Changes = append(b.Changes, measure.BreakerChange{AtS: at, State: state})
 		}

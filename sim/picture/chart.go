@@ -177,8 +177,8 @@ const (
 	// A name is laid out for a plot of 860 pixels, in letters of about 6.3: narrower plots show its number only.
 	laneWidth  = 860.0
 	letter     = 6.3
-	maxBands   = 200
-	maxNamed   = 44 // letters of a name
+	maxBands   = maxListed // what is shaded is listed
+	maxNamed   = 44        // letters of a name
 	leastShare = 0.15
 )
 

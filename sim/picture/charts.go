@@ -98,7 +98,7 @@ func (r *run) tell(id string, rows ...hoverRow) {
 
 // rates is the first chart: what was asked for, what was admitted, what should have been.
 func (r *run) rates() chart {
-	c := r.chart("rates", "Admitted and ideal", "tokens per second", 260)
+	c := r.chart("rates", "Offered and admitted", "tokens per second", 260)
 	c.Lanes = r.lanes
 	offered, admitted, ideal := r.padded(r.Series.Offered), r.padded(r.Series.Admitted), r.padded(r.Series.Ideal)
 	limit, alone := r.padded(r.Series.Limit), r.padded(r.Series.Alone)
@@ -134,8 +134,8 @@ func (r *run) breakers() chart {
 	default:
 		c.Say = "At most " + amount(most) + " of " + plural(min(len(r.Breakers), maxStrips), "breaker was open", "breakers were open") + " at one time."
 	}
-	if len(r.Breakers) > maxStrips {
-		c.Say += " The first " + strconv.Itoa(maxStrips) + " processes are shown."
+	if n := min(len(r.Breakers), maxStrips); r.Scenario != nil && n == maxStrips && r.Scenario.Fleet.N > n {
+		c.Say += " " + amount(float64(n)) + " of all processes are shown."
 	}
 	r.tell(c.ID, hoverRow{"open", "open", "count", counts[open]}, hoverRow{"probing", "probing", "count", counts[probing]},
 		hoverRow{"closed", "closed", "count", counts[closed]}, hoverRow{"no process", "gone", "count", counts[gone]})
@@ -175,7 +175,7 @@ func (r *run) decisions() chart {
 	c.area("decide", "", drawn, nil, s)
 	c.line("decide", "longest", drawn, s)
 	c.Ends, c.Keys = nil, nil
-	c.Say = "At most " + length(scaled(top(took), 1e-6)) + ". A decision from a lease, which waits for nothing, is drawn as 1\u202fµs."
+	c.Say = "At most " + length(top(took)/1e6) + ". A decision from a lease, which waits for nothing, is drawn as 1\u202fµs."
 	r.tell(c.ID, hoverRow{"longest", "decide", "time", took})
 	return c
 }

@@ -4,14 +4,18 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
 // unknown stands for what a report does not know.
 const unknown = "—"
 
+// largest is above everything that a report can mean: tokens, microseconds, anything per second.
+const largest = 1e15
+
 // known reports whether v is a value: −1 is none in a report, and neither is what is no finite number.
-func known(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
+func known(v float64) bool { return v >= 0 && v <= largest }
 
 // round returns v with three significant digits, but never fewer than its whole part has.
 func round(v float64) string {
@@ -97,13 +101,27 @@ func length(s float64) string {
 	return amount(s/3600) + "\u202fh"
 }
 
-// clip returns at most n characters of text, and an ellipsis for the others. What is no UTF-8 is replaced.
+// clip returns at most n characters of text as [clean] leaves it, and an ellipsis for the others.
 func clip(text string, n int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = clean(text[:min(len(text), 4*n+4)])
 	if utf8.RuneCountInString(text) <= n {
 		return text
 	}
 	return string([]rune(text)[:max(n-1, 0)]) + "…"
+}
+
+// clean replaces what is no UTF-8, and characters that are not seen but change how others are: control characters, for which
+// a drawing has no place, and those that turn the direction of text.
+func clean(text string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == '\n' || c == '\t':
+			return c
+		case unicode.IsControl(c), unicode.Is(unicode.Bidi_Control, c), c == '\ufeff', c >= 0xfffe && c&0xfffe == 0xfffe:
+			return utf8.RuneError
+		}
+		return c
+	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
 // plural is n and the word for it.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -24,10 +23,11 @@ const MaxBytes = 300 * 1024
 
 const (
 	maxSteps    = 600       // of a series
-	maxCells    = 600       // of a sweep
-	maxText     = 160       // characters of a text that is one line
-	maxOutcomes = 60        // expectations
-	maxListed   = 60        // faults in the list
+	maxCells    = 400       // of a sweep
+	maxTips     = 100       // cells of a sweep that has a tip for each
+	maxText     = 120       // characters of a text that is one line
+	maxOutcomes = 40        // expectations
+	maxListed   = 40        // faults in the list
 	maxScenario = 24 * 1024 // bytes of the scenario's text, when each is written as it is
 )
 
@@ -90,12 +90,7 @@ func scenarioText(s *scenario.Scenario) (text string, left int) {
 	if s == nil {
 		return "", 0
 	}
-	if t, ok := any(s).(fmt.Stringer); ok {
-		text = t.String()
-	} else if b, err := json.MarshalIndent(s, "", "  "); err == nil {
-		text = string(b)
-	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = clean(s.String())
 	// As HTML a quote takes five bytes: those count as well, or a page of quotes would be too long.
 	size := 0
 	for i, c := range text {
@@ -158,9 +153,13 @@ func HTML(w io.Writer, r *measure.Report) error {
 
 	var spans []span
 	for i, f := range r.Faults {
-		spans = append(spans, span{i + 1, f.Text, f.FromS, f.ToS})
+		text := f.Text
+		if rest, ok := strings.CutPrefix(text, "at "); ok {
+			_, text, _ = strings.Cut(rest, " ") // the picture says when it was
+		}
+		spans = append(spans, span{i + 1, text, f.FromS, f.ToS})
 		if i < maxListed {
-			p.Faults = append(p.Faults, fault{i + 1, clip(f.Text, maxText), when(f.FromS, f.ToS)})
+			p.Faults = append(p.Faults, fault{i + 1, clip(text, maxText), when(f.FromS, f.ToS)})
 		}
 	}
 	p.More = len(r.Faults) - len(p.Faults)
@@ -229,8 +228,10 @@ func (p *runPage) judge(r *measure.Report) {
 	switch {
 	case broken > 0:
 		p.Verdict = amount(float64(broken)) + " of " + plural(n, "expectation", "expectations") + " broken"
-	case n > 0:
-		p.Verdict = "all of " + plural(n, "expectation", "expectations") + " kept"
+	case n > 1:
+		p.Verdict = "all " + plural(n, "", "expectations") + " kept"
+	case n == 1:
+		p.Verdict = "the expectation kept"
 	default:
 		p.Verdict = "nothing was expected"
 	}
@@ -257,7 +258,7 @@ func facts(s *scenario.Scenario, engine string) (list []string) {
 	list = append(list, "fail-"+clip(mode, 20))
 	if len(s.Limits) == 1 && s.Limits[0].Per > 0 {
 		l := s.Limits[0]
-		list = append(list, amount(float64(l.Tokens))+" tokens per "+length(float64(l.Per)/1e9))
+		list = append(list, amount(float64(l.Tokens))+" tokens per "+per(float64(l.Per)/1e9))
 	} else if len(s.Limits) > 1 {
 		list = append(list, plural(len(s.Limits), "limit", "limits"))
 	}
@@ -265,6 +266,19 @@ func facts(s *scenario.Scenario, engine string) (list []string) {
 		list = append(list, length(float64(s.Length)/1e9))
 	}
 	return list
+}
+
+// per is a period in seconds, as one says it after "per".
+func per(s float64) string {
+	switch s {
+	case 1:
+		return "second"
+	case 60:
+		return "minute"
+	case 3600:
+		return "hour"
+	}
+	return length(s)
 }
 
 // when is a time from and to, in words.

@@ -7,67 +7,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// value is a metric by its name in package scenario, in the unit of an expectation; −1 when it is not known.
-func value(m *measure.Metrics, name string) float64 {
-	switch name {
-	case "over_admission":
-		return m.OverAdmission
-	case "shortfall":
-		return m.Shortfall
-	case "denied_within":
-		return m.DeniedWithin
-	case "utilisation":
-		return m.Utilisation
-	case "decide_p50":
-		return scaled(m.DecideP50, 1e-6)
-	case "decide_p99":
-		return scaled(m.DecideP99, 1e-6)
-	case "decide_max":
-		return scaled(m.DecideMax, 1e-6)
-	case "waited":
-		return m.Waited
-	case "redis_calls":
-		return m.RedisCalls
-	case "calls_per_token":
-		return m.CallsPerToken
-	case "lost":
-		return float64(m.Lost)
-	case "burnt":
-		return float64(m.Burnt)
-	case "duplicated":
-		return float64(m.Duplicated)
-	case "alone":
-		return float64(m.Alone)
-	case "uncounted":
-		return float64(m.Uncounted)
-	case "detect":
-		return scaled(m.Detect, 1e-3)
-	case "heal":
-		return scaled(m.Heal, 1e-3)
-	case "recovered":
-		return scaled(m.Recovered, 1e-3)
-	case "open":
-		return m.Open
-	case "breaker_changes":
-		return float64(m.BreakerChanges)
-	case "probes":
-		return float64(m.Probes)
-	case "jain":
-		return m.Jain
-	case "keys":
-		return float64(m.Keys)
-	}
-	return -1
-}
-
-// scaled is v in another unit; what is not known stays so.
-func scaled(v, by float64) float64 {
-	if !known(v) {
-		return -1
-	}
-	return v * by
-}
-
 // written is a value of a metric as people read it.
 func written(name string, v float64) string {
 	switch unitOf(name) {
@@ -122,9 +61,9 @@ func tiles(m *measure.Metrics) (list []tile) {
 		{"jain", "Fairness", "Jain’s index over the processes: 1 is even"},
 	} {
 		if t.metric == "decide_max" {
-			t.what = "half took " + length(value(m, "decide_p50")) + ", 99 of 100 at most " + length(value(m, "decide_p99"))
+			t.what = "half took " + length(m.Value("decide_p50")) + ", 99 of 100 at most " + length(m.Value("decide_p99"))
 		}
-		list = append(list, tile{t.name, written(t.metric, value(m, t.metric)), t.what})
+		list = append(list, tile{t.name, written(t.metric, m.Value(t.metric)), t.what})
 	}
 	return list
 }
@@ -174,7 +113,7 @@ func figures(r *measure.Report) (t table) {
 	row("admitted", "tokens admitted", func(m *measure.Metrics) string { return amount(float64(m.Admitted)) })
 	row("ideal", "what one ideal bucket per key admits of the same requests", func(m *measure.Metrics) string { return amount(float64(m.Ideal)) })
 	for _, metric := range scenario.Metrics {
-		row(metric.Name, metric.What, func(m *measure.Metrics) string { return written(metric.Name, value(m, metric.Name)) })
+		row(metric.Name, metric.What, func(m *measure.Metrics) string { return written(metric.Name, m.Value(metric.Name)) })
 	}
 	return t
 }

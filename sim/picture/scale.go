@@ -34,11 +34,14 @@ func scaleOf(log bool, series ...[]float64) scale {
 	return s
 }
 
+// smallest is below everything that is worth a place of its own on a scale: less is drawn as 0.
+const smallest = 1e-9
+
 // extent is the least and the largest value above 0; the largest is 0 when there is none.
 func extent(values []float64) (low, high float64) {
 	low = math.Inf(1)
 	for _, v := range values {
-		if known(v) && v > 0 {
+		if known(v) && v > smallest {
 			low, high = min(low, v), max(high, v)
 		}
 	}

@@ -82,7 +82,9 @@ func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
 		}
 		s.XTicks = append(s.XTicks, m)
 	}
-	place := func(i int) (float64, float64) { return xs.at(x[i]) * 100, (1 - ys.at(y[i])) * float64(s.Height) }
+	place := func(i int) (float64, float64) {
+		return math.Round(xs.at(x[i])*1e4) / 100, math.Round((1-ys.at(y[i]))*float64(s.Height)*10) / 10
+	}
 	for n, i := range best[:len(best)-1] {
 		// Level to the next, then down to it: no combination is known in between.
 		x1, y1 := place(i)

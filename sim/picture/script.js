@@ -30,8 +30,8 @@
   for (const figure of document.querySelectorAll("figure")) {
     const readout = figure.querySelector(".readout");
     for (const spot of figure.querySelectorAll("[data-tip]")) {
-      const show = () => { readout.textContent = spot.dataset.tip; figure.classList.add("hovering"); };
-      const hide = () => figure.classList.remove("hovering");
+      const show = () => { readout.textContent = spot.dataset.tip; figure.classList.add("telling"); };
+      const hide = () => figure.classList.remove("telling");
       spot.addEventListener("pointerenter", show);
       spot.addEventListener("focus", show);
       spot.addEventListener("pointerleave", hide);
@@ -60,8 +60,9 @@
     for (const c of charts) {
       c.cursor.setAttribute("x1", x);
       c.cursor.setAttribute("x2", x);
-      c.figure.classList.toggle("hovering", true);
-      if (!c.values) { c.figure.classList.remove("telling"); c.readout.textContent = ""; continue; }
+      c.figure.classList.add("hovering");
+      if (!c.values) continue;
+      c.figure.classList.add("telling");
       c.readout.replaceChildren(part("at", duration((at + 0.5) * data.step)));
       for (const row of c.values.data) {
         const v = row.values[at];
@@ -73,7 +74,7 @@
   };
   const hide = () => {
     at = -1;
-    for (const c of charts) c.figure.classList.remove("hovering");
+    for (const c of charts) c.figure.classList.remove("hovering", "telling");
   };
   for (const c of charts) {
     const point = (event) => {

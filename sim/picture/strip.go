@@ -88,18 +88,28 @@ func thickness(state, row int) float64 {
 // is none of ours changes nothing.
 func (t *timeline) worst(changes []measure.BreakerChange) []uint8 {
 	cells := make([]uint8, t.steps)
-	state, next := gone, 0
+	state, next := uint8(gone), 0
 	for i := range cells {
-		end := float64(i+1) * t.step
-		cells[i] = uint8(state)
+		begin, end := float64(i)*t.step, float64(i+1)*t.step
+		// What ends as the step begins is not in it.
+		for ; next < len(changes) && changes[next].AtS <= begin; next++ {
+			state = stateOf(changes[next].State, state)
+		}
+		cells[i] = state
 		for ; next < len(changes) && !(changes[next].AtS >= end); next++ {
-			if s := slices.Index(stateNames[:], changes[next].State); s >= 0 {
-				state = s
-				cells[i] = max(cells[i], uint8(s))
-			}
+			state = stateOf(changes[next].State, state)
+			cells[i] = max(cells[i], state)
 		}
 	}
 	return cells
+}
+
+// stateOf is the state of a name, or the one before when there is no such name.
+func stateOf(name string, before uint8) uint8 {
+	if s := slices.Index(stateNames[:], name); s >= 0 {
+		return uint8(s)
+	}
+	return before
 }
 
 // bars is one line per run of a state in each row, looking at so many steps at a time.

@@ -76,7 +76,7 @@ type choice struct {
 }
 
 // SweepHTML writes the page of a sweep: a heat map per metric, and what must be paid in Redis calls for less of another. A
-// sweep without cells or axes, with more than 600 cells, or with a cell that lacks an axis' value, is an error, and nothing
+// sweep without cells or axes, with more than 400 cells, or with a cell that lacks an axis' value, is an error, and nothing
 // is written.
 func SweepHTML(w io.Writer, s *measure.Sweep) error {
 	if err := checkSweep(s); err != nil {
@@ -160,7 +160,7 @@ type drawing struct {
 func (d *drawing) values(metric string) []float64 {
 	list := make([]float64, len(d.Cells))
 	for i := range d.Cells {
-		list[i] = value(&d.Cells[i].Metrics, metric)
+		list[i] = d.Cells[i].Metrics.Value(metric)
 	}
 	return list
 }
@@ -196,7 +196,7 @@ func (d *drawing) choose() {
 		c := choice{
 			Number: len(d.choices) + 1, cell: i, Passed: d.Cells[i].Passed, Advised: i == d.advised,
 			Calls: written("redis_calls", m.RedisCalls), Over: written("over_admission", m.OverAdmission),
-			Short: written("shortfall", m.Shortfall), P99: written("decide_p99", value(m, "decide_p99")),
+			Short: written("shortfall", m.Shortfall), P99: written("decide_p99", m.Value("decide_p99")),
 		}
 		for _, a := range d.Axes {
 			c.Values = append(c.Values, clip(d.Cells[i].Values[a.Path], 24))
@@ -211,8 +211,11 @@ func (d *drawing) number(cell int) int {
 	return i + 1
 }
 
-// tip is all about a cell, in a line.
+// tip is all about a cell, in a line. It is empty when there are many cells.
 func (d *drawing) tip(i int) string {
+	if len(d.Cells) > maxTips {
+		return "" // there would be no room for so many
+	}
 	c := &d.Cells[i]
 	var b strings.Builder
 	for _, a := range d.Axes {

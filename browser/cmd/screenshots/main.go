@@ -18,6 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/browser"
 	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 )
 
@@ -52,11 +53,14 @@ func main() {
 }
 
 func run(out, reportFile, sweepFile string, whole bool) error {
-	report, err := load(reportFile, rehearsal.Report(rehearsal.Usual))
+	report, err := load(reportFile, rehearsal.Report(rehearsal.Usual), measure.Read)
 	if err != nil {
 		return err
 	}
-	sweep, err := load(sweepFile, rehearsal.Sweep(3))
+	sweep, err := load(sweepFile, rehearsal.Sweep(3), func(r io.Reader) (*measure.Sweep, error) {
+		var s measure.Sweep
+		return &s, json.NewDecoder(r).Decode(&s)
+	})
 	if err != nil {
 		return err
 	}
@@ -104,17 +108,18 @@ func run(out, reportFile, sweepFile string, whole bool) error {
 	return nil
 }
 
-// load reads a value from a file of JSON, or returns the one that is taken without one.
-func load[T any](file string, without *T) (*T, error) {
+// load reads a value from a file, or returns the one that is taken without one.
+func load[T any](file string, without *T, read func(io.Reader) (*T, error)) (*T, error) {
 	if file == "" {
 		return without, nil
 	}
-	b, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	v := new(T)
-	if err := json.Unmarshal(b, v); err != nil {
+	defer f.Close()
+	v, err := read(f)
+	if err != nil {
 		return nil, fmt.Errorf("%q: %w", file, err)
 	}
 	return v, nil
