@@ -12,13 +12,13 @@ FAULTS ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak faults redis
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak faults browser screenshots redis chromium
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
-	go run ./cmd/tiersim run outage
+	go run ./cmd/tiersim run blackhole -modes local,open,closed
 
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }
@@ -80,6 +80,16 @@ soak: ## random schedules of the lease protocol's messages for SOAK (10m); a fai
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
 faults: redis ## everything that can happen to Redis, the network, the processes and the callers, for real: nine minutes
 	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/faults -args -faults '$(FAULTS)'
+
+browser: chromium ## the simulator's web pages in chromium: drawn, readable, and nothing fetched; under two minutes
+	cd browser && go vet ./... && go test -count=1 -timeout 10m ./...
+
+# REPORT and SWEEP are what tiersim wrote as JSON; without them the pictures are of made-up ones.
+screenshots: chromium ## docs/images, from REPORT=report.json and SWEEP=sweep.json
+	cd browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images -report '$(abspath $(REPORT))' -sweep '$(abspath $(SWEEP))'
+
+chromium: # makes sure that there is a chromium to start
+	@sh scripts/install-chromium.sh
 
 redis: # makes sure that there is a redis-server to start
 	@sh scripts/install-redis.sh

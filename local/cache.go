@@ -46,6 +46,7 @@ type Cached[T any] interface {
 // sends something for a bucket says [Cache.Touch], and that is often enough.
 type Cache[T any, B Cached[T]] struct {
 	seed   maphash.Seed
+	salt   uint64 // of Owner
 	shards []shard[T, B]
 	owner  Owner[T, B]
 	front  front[T]
@@ -57,6 +58,10 @@ type Owner[T any, B Cached[T]] struct {
 	Fresh func(ID) B          // makes a bucket
 	Evict func(b B, e Effect) // carries out what Retire asked for
 	Gone  func(b B)           // notes that b was closed and forgotten
+
+	// Salt, unless it is 0, has names hashed alike in every run, for a simulation that repeats exactly. Whoever knows it
+	// can choose names that share a shard: leave it 0 in a service.
+	Salt uint64
 }
 
 // shard is a part of a cache. Its keys are hashes, which take half of the memory that names would; two names of the same
@@ -74,7 +79,7 @@ type shard[T any, B Cached[T]] struct {
 // NewCache returns a cache of at most keys buckets (≥ 1), and an eighth as many on their way out.
 func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 	n := max(1, min(maxShards, keys/minShard))
-	c := &Cache[T, B]{seed: maphash.MakeSeed(), shards: make([]shard[T, B], n), owner: owner}
+	c := &Cache[T, B]{seed: maphash.MakeSeed(), salt: owner.Salt, shards: make([]shard[T, B], n), owner: owner}
 	c.front.grow(1)
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -91,7 +96,22 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 
 // hash is the name's: its low bits choose a place in the front table, its high bits a shard.
 func (c *Cache[T, B]) hash(id ID) uint64 {
+	if c.salt != 0 {
+		return salted(c.salt, id)
+	}
 	return maphash.String(c.seed, id.Key) ^ uint64(id.Policy)*0x9e3779b97f4a7c15
+}
+
+// salted is a hash that is the same in every process: FNV-1a, and the last step of SplitMix64 (Steele, Lea, Flood 2014) to
+// spread it over all bits.
+func salted(salt uint64, id ID) uint64 {
+	h := salt ^ uint64(id.Policy)*0x9e3779b97f4a7c15
+	for i := range len(id.Key) {
+		h = (h ^ uint64(id.Key[i])) * 0x100000001b3
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
 }
 
 func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {

@@ -24,7 +24,11 @@ type cacheRig struct {
 	gone    []*owned
 }
 
-func newCacheRig(keys int, p *Policy) *cacheRig {
+func newCacheRig(keys int, p *Policy) *cacheRig { return newCache(keys, p, 0) }
+
+func newSaltedRig(keys int, salt uint64) *cacheRig { return newCache(keys, cachePolicy, salt) }
+
+func newCache(keys int, p *Policy, salt uint64) *cacheRig {
 	r := &cacheRig{evicted: make(map[*owned]Effect)}
 	r.Cache = NewCache(keys, Owner[owned, *owned]{
 		Fresh: func(id ID) *owned {
@@ -34,6 +38,7 @@ func newCacheRig(keys int, p *Policy) *cacheRig {
 		},
 		Evict: func(b *owned, e Effect) { r.mu.Lock(); r.evicted[b] = e; r.mu.Unlock() },
 		Gone:  func(b *owned) { r.mu.Lock(); r.gone = append(r.gone, b); r.mu.Unlock() },
+		Salt:  salt,
 	})
 	return r
 }
@@ -207,5 +212,31 @@ func TestCacheUnderConcurrency(t *testing.T) {
 	all.Wait()
 	if keys, leaving, _ := c.Counts(); keys > 8 || leaving != 0 {
 		t.Fatalf("%d keys, %d leaving", keys, leaving)
+	}
+}
+
+// Two caches of the same salt evict the same keys, in any process: the hashes below were computed once. Without a salt they
+// do not.
+func TestSaltMakesEvictionsRepeat(t *testing.T) {
+	survivors := func(salt uint64) (names string) {
+		c := newSaltedRig(1024, salt) // four shards, of which the hash chooses
+		for i := range 4096 {
+			c.Get(0, ID{1, strconv.Itoa(i)})
+		}
+		for i := range 4096 {
+			if _, ok := c.Find(ID{1, strconv.Itoa(i)}); ok {
+				names += strconv.Itoa(i) + " "
+			}
+		}
+		return names
+	}
+	if survivors(7) != survivors(7) {
+		t.Error("the same salt, other evictions")
+	}
+	if survivors(7) == survivors(8) || survivors(0) == survivors(0) {
+		t.Error("the salt changes nothing")
+	}
+	if a, b := salted(7, ID{1, "a"}), salted(7, ID{2, "a"}); a != 0x29114b4762eb46a8 || b != 0x4b5ebbe84e1feb23 {
+		t.Errorf("hashes %#x and %#x: another process finds others", a, b)
 	}
 }

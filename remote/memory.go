@@ -17,15 +17,15 @@ import (
 // collected by the calls that follow, two looked at per call, so memory is bounded by the buckets that are alive plus
 // those that ended since the hand last came round.
 //
-// Its clock is the wall clock at its creation plus the monotonic time since: it never steps, and in a testing/synctest
-// bubble it is the bubble's.
+// Its clock is the wall clock at its creation plus the monotonic time since: it never steps but by [Memory.Step], and in a
+// testing/synctest bubble it is the bubble's.
 //
 // Use [NewMemory]; the zero value is refused by [Check].
 type Memory struct {
 	base time.Time // when wall was read; its monotonic part is what counts
-	wall int64     // µs since 1970 at base
 
 	mu       sync.Mutex
+	wall     int64 // µs since 1970 at base, and what Step added
 	closed   bool
 	failure  error
 	buckets  map[string]*memoryBucket
@@ -164,7 +164,7 @@ func (m *Memory) down() error {
 	return m.failure
 }
 
-// now reads the store's clock, µs since 1970.
+// now reads the store's clock, µs since 1970. The lock is held.
 func (m *Memory) now() int64 { return m.wall + time.Since(m.base).Microseconds() }
 
 // collect looks at the next buckets in the ring and drops those whose time is over.

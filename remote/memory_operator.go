@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 )
 
-// This file is what an operator of Redis does with its command line: look into a bucket, and lose one. Bucket names are
+// This file is what an operator of Redis does with its command line: look into a bucket, lose one, set the clock. Bucket names are
 // those of [Memory.Key].
 
 // Fields reports what HGETALL would of the bucket's hash, nil when there is none: package lua's script says what each
@@ -52,6 +53,27 @@ func (m *Memory) Del(bucket string) {
 	if b := m.buckets[bucket]; b != nil {
 		m.drop(b)
 	}
+}
+
+// Buckets lists the buckets that are there, as SCAN does: in no order, but in the same one after the same calls.
+func (m *Memory) Buckets() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clock, all := m.now(), make([]string, 0, len(m.ring))
+	for _, b := range m.ring {
+		if !b.expired(clock) {
+			all = append(all, b.name)
+		}
+	}
+	return all
+}
+
+// Step moves the store's clock ahead, or back when by is negative: what NTP does, an operator, or a failover to a host
+// whose clock is another. Whole microseconds count. As on Redis, what was to expire by then is gone after a step ahead.
+func (m *Memory) Step(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wall += by.Microseconds()
 }
 
 // Clone returns a copy of the store as it is now, presence included: what a replica holds that has caught up. Calls to the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"testing"
-	"testing/synctest"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -27,16 +26,3 @@ func Main(body func(t *testing.T) int) {
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
-
-// inBubbles runs the functions side by side, as subtests of t, each in a bubble of its own.
-func inBubbles(t *testing.T, names []string, run func(i int)) {
-	// A group, because it ends when its parallel subtests do.
-	t.Run("bubbles", func(t *testing.T) {
-		for i, name := range names {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(*testing.T) { run(i) })
-			})
-		}
-	})
-}

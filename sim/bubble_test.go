@@ -51,17 +51,3 @@ func TestMainRunsBubbles(t *testing.T) {
 		}
 	}
 }
-
-func TestBubblesRunSideBySide(t *testing.T) {
-	var slept [3]time.Duration
-	inBubbles(t, []string{"a", "b", "c"}, func(i int) {
-		start := time.Now()
-		time.Sleep(time.Duration(i+1) * time.Hour)
-		slept[i] = time.Since(start)
-	})
-	for i, d := range slept {
-		if d != time.Duration(i+1)*time.Hour {
-			t.Errorf("bubble %d slept %v", i, d)
-		}
-	}
-}

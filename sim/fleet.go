@@ -4,114 +4,162 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"sync"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// startup is the time within which the processes start, one after the other.
-const startup = time.Second
-
-// fleet is all processes and their Redis.
+// fleet is the processes of a run. Each has a slot: the place of a process in the fleet, with its part of the traffic and its
+// network. A process that is replaced leaves its slot to its successor.
 type fleet struct {
-	redis     *miniredis.Miniredis
-	processes []*process
+	run *run
+
+	mu      sync.Mutex
+	slots   []*process // nil where there is none
+	version int        // rises when slots change
+	number  int        // of the next process
+	leaving sync.WaitGroup
+	errs    []error
 }
 
-func newFleet(n int) *fleet {
-	m := miniredis.NewMiniRedis() // never started: it has no socket, only what Dial makes
-	m.ClockTTL(true)              // keys end by the bubble's clock
-	return &fleet{redis: m, processes: make([]*process, n)}
+// process is what a process of a service has: a way to Redis, a Group, and nothing in common with the others.
+type process struct {
+	number, slot int
+	port         *port
+	group        *tiered.Group
+	limiters     []*tiered.Limiter // as in Scenario.Limits
 }
 
-// each calls f for every process that has started.
-func (f *fleet) each(do func(*process)) {
-	for _, p := range f.processes {
+// leaveTime is what a process that is shut down has to give its leases back, before it is killed.
+const leaveTime = 10 * time.Second
+
+// start starts a process in a slot, in place of what is there.
+func (f *fleet) start(slot int) error {
+	r := f.run
+	f.mu.Lock()
+	number := f.number
+	f.number++
+	f.mu.Unlock()
+	store, err := r.world.open(number, slot)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("process %d", number)
+	p := &process{number: number, slot: slot}
+	p.port = &port{Store: store, run: r, number: number, dice: newDice(r.seed, name+", timeouts", r.base)}
+	options := r.options
+	options.Random = newDice(r.seed, name+", limiter", r.base).uniform
+	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(p, e.To) }}
+	if p.group, err = tiered.NewGroup(p.port, &options); err != nil {
+		return errors.Join(err, store.Close())
+	}
+	for _, policy := range r.policies {
+		l, limiterErr := p.group.Limiter(policy)
+		p.limiters, err = append(p.limiters, l), errors.Join(err, limiterErr)
+	}
+	r.joined(p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.slots) <= slot {
+		f.slots = append(f.slots, nil)
+	}
+	f.slots[slot] = p
+	f.version++
+	return err
+}
+
+// at is who is in a slot now, nil when nobody is.
+func (f *fleet) at(slot int) *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slot >= len(f.slots) {
+		return nil
+	}
+	return f.slots[slot]
+}
+
+// size is the number of slots, and live are the processes there are, by slot. version changes when any of that does.
+func (f *fleet) live() (all []*process, version int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.slots {
 		if p != nil {
-			do(p)
+			all = append(all, p)
 		}
 	}
+	return all, f.version
 }
 
-// swallow cuts all processes off at once.
-func (f *fleet) swallow(h hole) { f.each(func(p *process) { p.wire.swallow(h) }) }
-
-// heal ends that.
-func (f *fleet) heal() { f.each(func(p *process) { p.wire.heal() }) }
-
-// close ends all processes and then Redis, so that nothing is left in the bubble.
-func (f *fleet) close() error {
-	var all []error
-	f.each(func(p *process) { all = append(all, p.close()) })
-	f.redis.Close()
-	return errors.Join(all...)
+// changed reports whether the fleet is another than at a version.
+func (f *fleet) changed(version int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.version != version
 }
 
-// process is what a process of a service has: a wire, a client, a Group of its own and nothing in common with the others.
-type process struct {
-	number    int
-	wire      *wire
-	client    *redis.Client
-	group     *tiered.Group
-	hot, cold *tiered.Limiter
+// take empties a slot and returns who was there.
+func (f *fleet) take(slot int) *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slot >= len(f.slots) || f.slots[slot] == nil {
+		return nil
+	}
+	p := f.slots[slot]
+	f.slots[slot] = nil
+	f.version++
+	return p
 }
 
-// connections is more than a process ever has under way: 64 calls and its presence. go-redis' own number depends on the
-// processors, and waiting for a free connection uses timers that it keeps for all bubbles.
-const connections = 100
-
-// start starts a process.
-func (f *fleet) start(number int, s *Scenario, mode tiered.FailMode, base time.Time) error {
-	name := fmt.Sprintf("process %d", number)
-	p := &process{number: number}
-	p.wire = newWire(func() (net.Conn, error) { return f.redis.Dial() }, newDice(s.Seed, name+", network", base))
-	// As remote.Open sets a client up, but for the Dialer, which no URL can name.
-	p.client = redis.NewClient(&redis.Options{
-		Addr:                     "127.0.0.1:6379", // never dialled, and no name: looking one up leaves the bubble
-		Dialer:                   p.wire.dial,
-		MaxRetries:               -1,
-		DialTimeout:              200 * time.Millisecond,
-		DialerRetries:            1,
-		ReadTimeout:              200 * time.Millisecond,
-		WriteTimeout:             200 * time.Millisecond,
-		PoolTimeout:              25 * time.Millisecond,
-		PoolSize:                 connections,
-		PipelinePoolSize:         -1,
-		ContextTimeoutEnabled:    true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+// crash ends the process in a slot at once, with all that it holds.
+func (f *fleet) crash(slot int) {
+	p := f.take(slot)
+	if p == nil {
+		return
+	}
+	f.run.died(p)
+	p.port.dead.Store(true)
+	p.port.still.open() // a process that stands still can be killed too
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	f.leaving.Go(func() {
+		_ = p.group.Close(gone) // it cannot give anything back
+		f.closeStore(p)
 	})
-	options := s.Options
-	options.Random = newDice(s.Seed, name+", limiter", base).uniform
-	hot, cold := s.Hot.Policy, s.Cold.Policy
-	hot.FailMode, cold.FailMode = mode, mode
-	var err error
-	if p.group, err = tiered.NewGroup(remote.NewRedis(p.client, nil), &options); err != nil {
-		return errors.Join(err, p.client.Close())
-	}
-	f.processes[number] = p // from here on close closes it
-	var coldErr error
-	p.hot, err = p.group.Limiter(hot)
-	p.cold, coldErr = p.group.Limiter(cold)
-	return errors.Join(err, coldErr)
 }
 
-func (p *process) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	err := p.group.Close(ctx)
-	return errors.Join(err, p.client.Close())
+// leave shuts down the process in a slot in good order. Its successor may be there already: p is who leaves.
+func (f *fleet) leave(p *process) {
+	f.leaving.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+		defer cancel()
+		_ = p.group.Close(ctx) // without Redis it fails, as it should
+		f.run.died(p)
+		p.port.dead.Store(true)
+		f.closeStore(p)
+	})
 }
 
-// node is the Redis of p as its Stats have it: there is one.
-func (p *process) node() tiered.NodeStats {
-	for _, n := range p.group.Stats().Nodes {
-		return n
+// closeStore closes what the process' store opened, once nobody uses it.
+func (f *fleet) closeStore(p *process) {
+	for p.port.busy.Load() > 0 {
+		time.Sleep(time.Millisecond)
 	}
-	return tiered.NodeStats{}
+	if err := p.port.Store.Close(); err != nil {
+		f.mu.Lock()
+		f.errs = append(f.errs, err)
+		f.mu.Unlock()
+	}
+}
+
+// close shuts down all that are left, and waits for all that ever were.
+func (f *fleet) close() error {
+	all, _ := f.live()
+	for _, p := range all {
+		f.take(p.slot)
+		p.port.still.open()
+		f.leave(p)
+	}
+	f.leaving.Wait()
+	return errors.Join(f.errs...)
 }

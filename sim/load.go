@@ -1,54 +1,92 @@
 package sim
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"sync"
-	"time"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 
-	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/sim/library"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// hotKey is the key of the hot traffic.
-const hotKey = "hot"
+// maxFile is the most that a scenario's file may have, in bytes: a thousand times a long one.
+const maxFile = 1 << 20
 
-// load is the requests to one process: Poisson arrivals in an open loop, so that one which waits holds nobody up.
-type load struct {
-	process   *process
-	meter     *meter
-	coldKeys  []string
-	hot, cold float64 // arrivals per second
-	seed      uint64
-	end       time.Time
-}
+// Library returns the names of the scenarios that come with the simulator, sorted, as [Load] takes them.
+func Library() []string { return library.Names() }
 
-// run makes requests until the end, and waits for the answers.
-func (l *load) run() {
-	random := named(l.seed, fmt.Sprintf("process %d, arrivals", l.process.number))
-	mean := float64(time.Second) / (l.hot + l.cold)
-	var requests sync.WaitGroup
-	defer requests.Wait()
-	for next := time.Now(); ; {
-		// Intervals are whole nanoseconds and as good as never the same for two processes: nobody wakes up at one
-		// instant with another.
-		next = next.Add(time.Duration(random.ExpFloat64() * mean))
-		hot, key := random.Float64()*(l.hot+l.cold) < l.hot, random.IntN(len(l.coldKeys))
-		if !next.Before(l.end) {
-			return
+// Load returns a scenario: one of the [Library], or, when the name ends in .sim or .json or has a slash in it, that of a
+// file. A file that ends in .json is JSON, any other is text. The scenario is the caller's to change. An error names all
+// that is wrong with it.
+func Load(name string) (*scenario.Scenario, error) {
+	extension := filepath.Ext(name)
+	if extension != ".sim" && extension != ".json" && !strings.ContainsAny(name, `/\`) {
+		text, err := library.Text(name)
+		if err != nil {
+			return nil, fmt.Errorf("sim: %w; or a file NAME.sim, NAME.json or ./NAME", err)
 		}
-		time.Sleep(time.Until(next))
-		requests.Go(func() {
-			if hot {
-				l.ask(l.process.hot, hotKey, -1)
-			} else {
-				l.ask(l.process.cold, l.coldKeys[key], key)
-			}
-		})
+		return parsed(name, text, scenario.Parse)
 	}
+	text, err := read(name)
+	if err != nil {
+		return nil, fmt.Errorf("sim: scenario: %w", err)
+	}
+	if extension == ".json" {
+		return parsed(name, text, func(s string) (*scenario.Scenario, error) { return scenario.ParseJSON([]byte(s)) })
+	}
+	return parsed(name, text, scenario.Parse)
 }
 
-// ask makes one request. cold is the number of its key, -1 for the hot one.
-func (l *load) ask(limiter *tiered.Limiter, key string, cold int) {
-	r := l.meter.offer(l.process.number, cold)
-	l.meter.decided(r, limiter.Allow(context.Background(), key))
+// MustLoad is [Load], and panics where that has an error: for tests, whose scenarios are there.
+func MustLoad(name string) *scenario.Scenario {
+	s, err := Load(name)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// read is the text of a file.
+func read(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", quoted(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return "", quoted(err)
+	}
+	if len(text) > maxFile {
+		return "", fmt.Errorf("%q is longer than %d bytes: no scenario is", name, maxFile)
+	}
+	return string(text), nil
+}
+
+// quoted is err with the path in quotes: nothing in a name moves a cursor.
+func quoted(err error) error {
+	if e := (*os.PathError)(nil); errors.As(err, &e) {
+		return fmt.Errorf("%s %q: %w", e.Op, e.Path, e.Err)
+	}
+	return err
+}
+
+// parsed parses a text; each line of an error begins with whose it is.
+func parsed(name, text string, parse func(string) (*scenario.Scenario, error)) (*scenario.Scenario, error) {
+	s, err := parse(text)
+	var all scenario.Errors
+	switch {
+	case errors.As(err, &all):
+		wrong := make([]error, len(all))
+		for i, e := range all {
+			wrong[i] = fmt.Errorf("%q:%w", name, e)
+		}
+		return nil, errors.Join(wrong...)
+	case err != nil:
+		return nil, fmt.Errorf("%q: %w", name, err)
+	}
+	return s, nil
 }

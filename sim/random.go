@@ -1,9 +1,9 @@
 package sim
 
 import (
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"sort"
 	"sync"
 	"time"
 )
@@ -13,10 +13,13 @@ func named(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, hash(name)))
 }
 
+// hash is FNV-1a.
 func hash(name string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // never fails
-	return h.Sum64()
+	h := uint64(0xcbf29ce484222325)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 0x100000001b3
+	}
+	return h
 }
 
 // dice are random numbers for those who draw concurrently. What is drawn depends on the instant and on how many were
@@ -59,4 +62,33 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// zipf chooses among n things, the i-th with a weight of (i+1)^-skew: 0 is uniform. Unlike rand.Zipf it takes any skew.
+type zipf struct {
+	n   int
+	sum []float64 // of the weights up to each; nil when uniform
+}
+
+func newZipf(n int, skew float64) zipf {
+	z := zipf{n: n}
+	if skew == 0 {
+		return z
+	}
+	z.sum = make([]float64, n)
+	total := 0.0
+	for i := range z.sum {
+		total += math.Pow(float64(i+1), -skew)
+		z.sum[i] = total
+	}
+	return z
+}
+
+// draw chooses one, by one number of the source.
+func (z zipf) draw(r *rand.Rand) int {
+	if z.sum == nil {
+		return r.IntN(z.n)
+	}
+	x := r.Float64() * z.sum[z.n-1]
+	return min(sort.SearchFloat64s(z.sum, x), z.n-1)
 }

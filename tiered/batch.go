@@ -17,6 +17,7 @@ import (
 func (n *node) send() {
 	var room [maxBatch]due
 	for {
+		n.group.settle(0) // what is due now goes out together, whoever was quicker
 		r := n.sendSome(room[:])
 		clear(room[:])
 		switch r {

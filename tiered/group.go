@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -46,12 +47,15 @@ type Group struct {
 	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
 	uncounted sync.Once   // says that it is not
 
-	closed atomic.Bool // decisions follow the fail modes, leases go back
-	ended  atomic.Bool // nothing is sent any more
-	stop   context.CancelFunc
-	done   <-chan struct{} // closed by stop
-	tasks  sync.WaitGroup  // every goroutine
-	empty  chan struct{}   // capacity 1: a bucket was forgotten
+	closed  atomic.Bool // decisions follow the fail modes, leases go back
+	ended   atomic.Bool // nothing is sent any more
+	stop    context.CancelFunc
+	done    <-chan struct{}    // closed by stop
+	silence context.CancelFunc // ends the hooks: after all that Close does
+	tasks   sync.WaitGroup     // every goroutine
+	empty   chan struct{}      // capacity 1: a bucket was forgotten
+
+	simulated simulated // nil in a service
 }
 
 // NewGroup returns a Group over a store. It does not wait for Redis, which may be down. A nil o means the defaults.
@@ -66,7 +70,12 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		store: s, options: filled, base: time.Now(),
 		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 	}
+	g.simulated, _ = s.(simulated)
 	g.newLease()
+	var salt uint64 // of the keys' hashes; 0 is random
+	if g.simulated != nil {
+		salt = g.simulated.Entropy()
+	}
 	g.patients.New = newPatient
 	g.counted.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
@@ -77,9 +86,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		Fresh: g.fresh,
 		Evict: func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
 		Gone:  g.gone,
+		Salt:  salt,
 	})
 	g.after = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
-		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {},
+		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {}, Salt: salt,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop, g.done = stop, ctx.Done()
@@ -88,8 +98,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g.tasks.Go(func() { g.agenda.run(ctx) })
 	g.tasks.Go(func() { g.attend(ctx) })
+	tell, silence := context.WithCancel(context.Background())
+	g.silence = silence
 	g.tasks.Go(func() {
-		g.trace.run(ctx, func(v any) {
+		g.trace.run(tell, func(v any) {
 			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
 		})
 	})
@@ -220,7 +232,11 @@ const standstill = 50 * time.Millisecond
 // newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
 func (g *Group) newLease() {
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails
+	if g.simulated != nil {
+		binary.BigEndian.PutUint64(id[:], g.simulated.Entropy())
+	} else {
+		_, _ = rand.Read(id[:]) // never fails
+	}
 	text := hex.EncodeToString(id[:])
 	g.lease.Store(&text)
 }
@@ -296,6 +312,7 @@ func (g *Group) Close(ctx context.Context) error {
 		}
 		all.Wait()
 	}
+	g.silence()
 	ended := make(chan struct{})
 	go func() { g.tasks.Wait(); close(ended) }()
 	select {

@@ -53,7 +53,7 @@ const (
 // options are Options with the defaults filled in.
 type options struct {
 	Options
-	uniform func() float64 // every random choice but the lease id
+	uniform func() float64 // every random choice but the lease id and the seeds of hashes: see simulated
 }
 
 // fill validates o, all problems at once, and fills in the defaults.

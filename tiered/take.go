@@ -150,6 +150,7 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 			l.decide(d, key, Limited, tier, v.Left, v.Retry)
 			return
 		case local.Failed:
+			g.settle(uint64(until)) // others may have failed with it; no two of them began to wait at one instant
 			l.alone(now, b, key, n, t, d)
 			return
 		case local.Gone: // evicted and forgotten since we looked it up

@@ -1,16 +1,18 @@
-// Tiersim rehearses failures of Redis: it runs the shipped limiter through them in virtual time and prints what each fail
-// mode admits, refuses and promises.
+// Tiersim rehearses failures of Redis: it runs the shipped limiter through them in virtual time and says what was admitted,
+// refused and waited for.
 //
-//	tiersim list                                    # the scenarios
-//	tiersim run outage                              # one of them
-//	tiersim run outage -processes 50 -rate 5000 -seed 7 -modes local,closed
+//	tiersim list                                         # the scenarios
+//	tiersim run outage                                   # one of them
+//	tiersim run outage --set fleet.n=50 --html out.html  # changed, and as a picture
+//	tiersim run mine.sim                                 # your own
+//	tiersim sweep outage --axis fleet.size=0,5,20        # side by side
+//	tiersim tune --rate 1000/s --processes 20            # what to choose
 //
-// The exit status is 1 when a promise is broken, and 2 when the scenario could not be run.
+// The exit status is 0 when all expectations were met, 1 when one was not, and 2 when something could not be run.
 package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,106 +20,86 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
 	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
 func main() {
-	s, err := parse(os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "tiersim:", err)
-		os.Exit(2)
-	case s == nil:
-		return
-	}
-	sim.Main(func(t *testing.T) int { return run(t, *s, os.Stdout, os.Stderr) })
-}
-
-// run runs a scenario, prints its report and returns the exit status.
-func run(t *testing.T, s sim.Scenario, out, problems io.Writer) int {
-	r, err := sim.Run(t, s)
-	if err != nil {
-		fmt.Fprintln(problems, "tiersim:", err)
-		return 2
-	}
-	fmt.Fprint(out, r)
-	return verdict(r)
-}
-
-// verdict is the exit status of a run.
-func verdict(r *sim.Report) int {
-	if r.Passed() {
-		return 0
-	}
-	return 1
-}
-
-const usage = `usage: tiersim list
-       tiersim run <scenario> [flags]     (tiersim run <scenario> -h lists them)
-`
-
-// parse reads the command line: the scenario to be run, or none when there is nothing left to do.
-func parse(args []string, out, problems io.Writer) (*sim.Scenario, error) {
-	if len(args) == 0 {
-		return nil, errors.New("what?\n" + strings.TrimRight(usage, "\n"))
-	}
-	switch args[0] {
-	case "list":
-		for _, s := range sim.Scenarios() {
-			fmt.Fprintf(out, "%-10s  %s\n", s.Name, s.Learn)
-		}
-		return nil, nil
-	case "run":
-		return parseRun(args[1:], problems)
-	case "help", "-h", "-help", "--help":
-		fmt.Fprint(out, usage)
-		return nil, flag.ErrHelp
-	}
-	return nil, fmt.Errorf("%q is no command\n%s", args[0], strings.TrimRight(usage, "\n"))
-}
-
-func parseRun(args []string, problems io.Writer) (*sim.Scenario, error) {
-	if len(args) == 0 {
-		return nil, errors.New("run which scenario? tiersim list shows them")
-	}
-	all := sim.Scenarios()
-	i := slices.IndexFunc(all, func(s sim.Scenario) bool { return s.Name == args[0] })
-	if i < 0 {
-		return nil, fmt.Errorf("%q is no scenario; tiersim list shows them", args[0])
-	}
-	s := &all[i]
-	flags := flag.NewFlagSet("tiersim run "+s.Name, flag.ContinueOnError)
-	flags.SetOutput(problems)
-	flags.Uint64Var(&s.Seed, "seed", s.Seed, "what all that is random depends on")
-	flags.IntVar(&s.Processes, "processes", s.Processes, "processes that share the limits")
-	flags.Int64Var(&s.Hot.Policy.Limit.Tokens, "rate", s.Hot.Policy.Limit.Tokens, "limit of the hot key, tokens per second")
-	flags.Int64Var(&s.Hot.Policy.Limit.Burst, "burst", s.Hot.Policy.Limit.Burst, "its burst, tokens; 0 is the rate")
-	flags.Float64Var(&s.Hot.Load, "load", s.Hot.Load, "offered for it, in times the rate")
-	flags.IntVar(&s.Cold.Keys, "users", s.Cold.Keys, "other users")
-	flags.IntVar(&s.Options.Processes, "floor", s.Options.Processes, "Options.Processes: the least size of the fleet")
-	flags.DurationVar(&s.From, "from", s.From, "when Redis goes")
-	flags.DurationVar(&s.To, "to", s.To, "when it comes back")
-	flags.DurationVar(&s.Length, "length", s.Length, "when the run ends")
-	flags.Func("modes", "fail modes to compare, of local,open,closed (default all)", func(names string) error {
-		compared := s.Modes[:0]
-		for _, m := range slices.Clone(s.Modes) {
-			if slices.Contains(strings.Split(names, ","), strings.TrimPrefix(m.String(), "fail-")) {
-				compared = append(compared, m)
-			}
-		}
-		s.Modes = compared
-		if len(compared) != len(strings.Split(names, ",")) {
-			return errors.New("it takes any of local,open,closed, once each")
-		}
-		return nil
+	args := slices.Clone(os.Args[1:]) // sim.Main hides them
+	a := &app{out: os.Stdout, problems: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	a.text = measure.TextOptions{Color: colors(os.Getenv, term.IsTerminal(int(os.Stdout.Fd()))), ASCII: !utf8(os.Getenv)}
+	sim.Main(func(t *testing.T) int {
+		a.t = t
+		return a.execute(args)
 	})
-	if err := flags.Parse(args[1:]); err != nil {
-		return nil, err
+}
+
+// app is the program.
+type app struct {
+	t             *testing.T // where scenarios can be run
+	out, problems io.Writer
+	terminal      bool // problems go to a terminal, so a bar may move there
+	text          measure.TextOptions
+}
+
+// The exit statuses.
+const (
+	passed      = 0
+	broken      = 1
+	notRunnable = 2
+)
+
+// errBroken says that an expectation is broken, or that what should be equal is not. It has been printed.
+var errBroken = errors.New("an expectation is broken")
+
+// execute runs a command line and returns the exit status.
+func (a *app) execute(args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.problems)
+	switch err := root.Execute(); {
+	case errors.Is(err, errBroken):
+		return broken
+	case err != nil:
+		fmt.Fprintln(a.problems, "tiersim:", err)
+		return notRunnable
 	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%q is too much", flags.Arg(0))
+	return passed
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tiersim",
+		Short: "Rehearse failures of Redis with the shipped limiter, in virtual time",
+		Long: `Tiersim runs the shipped limiter, as many processes on one Redis, through a scenario in virtual time, and says what was
+admitted, refused and waited for. docs/simulator.md teaches it in ten minutes.
+
+Exit status: 0 all expectations were met, 1 one was not, 2 it could not be run.`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return errors.New("which command?\n" + strings.TrimRight(c.UsageString(), "\n"))
+		},
 	}
-	return s, nil
+	root.AddCommand(a.list(), a.run(), a.sweep(), a.replay(), a.diff(), a.check(), a.faults(), a.metrics())
+	return root
+}
+
+// colors reports whether a text may have colours: on a terminal, unless the user wants none (https://no-color.org).
+func colors(getenv func(string) string, terminal bool) bool {
+	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+}
+
+// utf8 reports whether the user's locale says so; what comes first says it, as in POSIX.
+func utf8(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToLower(getenv(name)); v != "" {
+			return strings.HasSuffix(v, "utf-8") || strings.HasSuffix(v, "utf8")
+		}
+	}
+	return false
 }

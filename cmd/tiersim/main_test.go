@@ -3,16 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
-	"io"
-	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
 // childVariable makes the test binary tiersim.
@@ -26,11 +22,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tiersim runs the program.
+// tiersim runs the program in a process of its own.
 func tiersim(t *testing.T, args ...string) (out, problems string, status int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Env = append(os.Environ(), childVariable+"=1", "LC_ALL=C")
 	var o, p bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &p
 	err := cmd.Run()
@@ -40,19 +36,44 @@ func tiersim(t *testing.T, args ...string) (out, problems string, status int) {
 	return o.String(), p.String(), cmd.ProcessState.ExitCode()
 }
 
-func TestRunOutage(t *testing.T) {
-	out, problems, status := tiersim(t, "run", "outage",
-		"--processes", "3", "--rate", "200", "--users", "10", "--from", "2s", "--to", "3s", "--length", "4s")
-	if status != 0 || problems != "" {
-		t.Errorf("status %d, stderr %q", status, problems)
+// run runs a command line in this process.
+func run(t *testing.T, args ...string) (out, problems string, status int) {
+	t.Helper()
+	var o, p bytes.Buffer
+	a := &app{t: t, out: &o, problems: &p}
+	status = a.execute(args)
+	return o.String(), p.String(), status
+}
+
+// short is a scenario that takes a moment and keeps what it promises.
+const short = `name "short"
+learn "nothing"
+limit api rate=50/s burst=50
+fleet n=3
+traffic poisson rate=75/s
+at 3s kill for=2s
+run 8s warmup=2s
+expect over_admission <= 150
+sometimes breaker_open
+sweep fleet.n=2,4
+`
+
+// file writes a text into a directory of the test.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for _, part := range []string{
-		"before: 0 s to 2 s", "during: 2 s to 3 s", "after: 3 s to 4 s", "fail-local", "fail-open", "fail-closed",
-		"PASS: every promise was kept",
-	} {
-		if !strings.Contains(out, part) {
-			t.Errorf("no %q in\n%s", part, out)
-		}
+	return path
+}
+
+// The program as a user has it: a process, its exit status, nothing but the report on a stdout that is no terminal.
+func TestProgram(t *testing.T) {
+	path := file(t, "short.sim", short)
+	out, problems, status := tiersim(t, "run", path, "--seed", "7")
+	if status != passed || problems != "" || !strings.Contains(out, "\nPASS  unseed ") || !strings.Contains(out, "seed 7") {
+		t.Errorf("status %d, stderr %q, stdout\n%s", status, problems, out)
 	}
 	for _, r := range out {
 		if r != '\n' && (r < ' ' || r > '~') {
@@ -62,56 +83,215 @@ func TestRunOutage(t *testing.T) {
 	if strings.HasSuffix(out, "PASS\n") {
 		t.Error("package testing has the last word")
 	}
+	if _, _, status := tiersim(t, "run", path, "--set", "fleet.mode=open", "--set", "traffic.rate=500/s"); status != broken {
+		t.Errorf("status %d for a broken expectation", status)
+	}
+	if _, problems, status := tiersim(t, "run", "nothing"); status != notRunnable || !strings.HasPrefix(problems, "tiersim: ") {
+		t.Errorf("status %d, stderr %q for a scenario that is not there", status, problems)
+	}
 }
 
 func TestStatus(t *testing.T) {
+	path := file(t, "short.sim", short)
+	wrong := file(t, "wrong.sim", "limit api rate=1\nfleet n=0\n")
 	for _, c := range []struct {
 		args   []string
 		status int
 		stdout string
 		stderr string
 	}{
-		{[]string{"list"}, 0, "outage", ""},
-		{[]string{"help"}, 0, "usage: tiersim", ""},
-		{[]string{"run", "outage", "-h"}, 0, "", "-processes"},
-		{nil, 2, "", "usage: tiersim"},
-		{[]string{"dance"}, 2, "", `"dance" is no command`},
-		{[]string{"run"}, 2, "", "tiersim list shows them"},
-		{[]string{"run", "nothing"}, 2, "", `"nothing" is no scenario`},
-		{[]string{"run", "outage", "more"}, 2, "", `"more" is too much`},
-		{[]string{"run", "outage", "-modes", "local,lucky"}, 2, "", "any of local,open,closed"},
-		{[]string{"run", "outage", "-processes", "0"}, 2, "", "Scenario.Processes is 0"},
-		{[]string{"run", "outage", "-rate", "-1"}, 2, "", "must be"},
+		{[]string{"list"}, passed, "\noutage ", ""},
+		{[]string{"faults"}, passed, "latency      [for=] [procs=] delay= [jitter=]", ""},
+		{[]string{"metrics"}, passed, "\nshortfall ", ""},
+		{[]string{"help"}, passed, "Usage:", ""},
+		{[]string{"run", "--help"}, passed, "--html", ""},
+		{[]string{"check", path}, passed, "at 3s     kill", ""},
+		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n=4", ""},
+		{[]string{"check", wrong}, notRunnable, "", `wrong.sim":1:`},
+		{nil, notRunnable, "", "Usage:"},
+		{[]string{"dance"}, notRunnable, "", `"dance"`},
+		{[]string{"run"}, notRunnable, "", "requires at least 1 arg"},
+		{[]string{"run", "nothing"}, notRunnable, "", `scenario is "nothing"`},
+		{[]string{"run", path, "--seed", "0"}, notRunnable, "", "--seed is 0"},
+		{[]string{"run", path, "--engine", "steam"}, notRunnable, "", `Engine is "steam"`},
+		{[]string{"run", path, "--set", "fleet.n=0"}, notRunnable, "", "must be"},
+		{[]string{"run", path, "--set", "fleet.n"}, notRunnable, "", `--set is "fleet.n": must be PATH=VALUE`},
+		{[]string{"run", path, "--set", "fleet.speed=3"}, notRunnable, "", "must be one of"},
+		{[]string{"run", path, "--json", "/nowhere/x.json"}, notRunnable, "", `"/nowhere/x.json" cannot be written`},
+		{[]string{"run", path, "--json", "-", "--html", "-"}, notRunnable, "", "must differ"},
+		{[]string{"run", path, path, "--json", "-"}, notRunnable, "", "several scenarios"},
+		{[]string{"sweep", path, "--axis", "fleet.n"}, notRunnable, "", `--axis is "fleet.n"`},
+		{[]string{"sweep", path, "--axis", "fleet.n=0,1"}, notRunnable, "", "fleet.n"},
+		{[]string{"sweep", "pause"}, notRunnable, "", "has no axis of its own"},
+		{[]string{"replay", wrong}, notRunnable, "", "wrong.sim"},
+		{[]string{"diff", wrong, "/nowhere/\x1b[31m"}, notRunnable, "", `\x1b[31m`},
 	} {
-		out, problems, status := tiersim(t, c.args...)
+		out, problems, status := run(t, c.args...)
 		if status != c.status || !strings.Contains(out, c.stdout) || !strings.Contains(problems, c.stderr) {
 			t.Errorf("tiersim %q: status %d, stdout %q, stderr %q", c.args, status, out, problems)
+		}
+		if strings.Contains(problems, "\x1b") {
+			t.Errorf("tiersim %q: stderr moves a cursor: %q", c.args, problems)
 		}
 	}
 }
 
-func TestVerdict(t *testing.T) {
-	check := func(value float64) *sim.Report {
-		return &sim.Report{Modes: []sim.ModeReport{{Checks: []sim.Check{{Value: 0, Most: math.Inf(1)}, {Value: value, Most: 1}}}}}
+// A report goes out, and comes back as the same run.
+func TestReplayAndDiff(t *testing.T) {
+	path, dir := file(t, "short.sim", short), t.TempDir()
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	for _, args := range [][]string{{"run", path, "--json", a}, {"run", path, "--seed", "2", "--set", "traffic.rate=150/s", "--json", b}} {
+		if _, problems, status := run(t, args...); status != passed {
+			t.Fatalf("%q: %s", args, problems)
+		}
 	}
-	if kept, broken := verdict(check(1)), verdict(check(2)); kept != 0 || broken != 1 {
-		t.Errorf("status %d for a kept promise, %d for a broken one", kept, broken)
+	if out, problems, status := run(t, "replay", a); status != passed || !strings.Contains(out, "the same run") {
+		t.Errorf("status %d, %q, %q", status, out, problems)
 	}
-}
-
-func TestFlags(t *testing.T) {
-	s, err := parse(strings.Fields("run outage --seed 7 -processes=9 -rate 5 -burst 6 -load 2 -users 3 -floor 4 "+
-		"-from 2s -to 3s -length 4s -modes closed,local"), io.Discard, io.Discard)
+	if out, _, status := run(t, "diff", a, a); status != passed || !strings.Contains(out, "no difference") {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if out, _, status := run(t, "diff", a, b); status != broken || !strings.Contains(out, "all: offered") {
+		t.Errorf("status %d, %q", status, out)
+	}
+	// A report of another run: as if the limiter had changed.
+	text, err := os.ReadFile(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := s.Hot.Policy.Limit
-	if s.Seed != 7 || s.Processes != 9 || l.Tokens != 5 || l.Burst != 6 || s.Hot.Load != 2 || s.Cold.Keys != 3 ||
-		s.Options.Processes != 4 || s.From != 2*time.Second || s.To != 3*time.Second || s.Length != 4*time.Second ||
-		len(s.Modes) != 2 || s.Modes[0].String() != "fail-local" || s.Modes[1].String() != "fail-closed" {
-		t.Errorf("%+v", s)
+	other := file(t, "other.json", strings.Replace(string(text), `"seed": 1,`, `"seed": 2,`, 1))
+	if out, problems, status := run(t, "replay", other); status != broken || !strings.Contains(out, "another run") {
+		t.Errorf("status %d, %q, %q", status, out, problems)
 	}
-	if _, err := parse([]string{"run", "outage", "-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
+	// A run of real processes is never the same.
+	live := file(t, "live.json", strings.Replace(string(text), `"engine": "virtual"`, `"engine": "live"`, 1))
+	if _, problems, status := run(t, "replay", live); status != notRunnable || !strings.Contains(problems, "does not repeat") {
+		t.Errorf("status %d, %q", status, problems)
+	}
+}
+
+// Stdout has the one thing that was asked for, and files have the others.
+func TestFiles(t *testing.T) {
+	path, dir := file(t, "short.sim", short), t.TempDir()
+	page := filepath.Join(dir, "page.html")
+	out, problems, status := run(t, "run", path, "--json", "-", "--html", page)
+	if status != passed || !strings.HasPrefix(out, "{\n") || !strings.HasSuffix(out, "}\n") {
+		t.Errorf("status %d, %q, stdout %.100q", status, problems, out)
+	}
+	if text, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(text, []byte("<!doctype html>")) && !bytes.HasPrefix(text, []byte("<!DOCTYPE html>")) {
+		t.Errorf("%v: %.40q", err, text)
+	}
+	// Several: a page each, and the last line says where.
+	out, problems, status = run(t, "run", path, "login", "--set", "run=8s", "--set", "warmup=2s", "--html", page)
+	if status != notRunnable { // login's fault is later than that
+		t.Errorf("status %d, %q, %q", status, out, problems)
+	}
+	other := file(t, "other.sim", strings.Replace(short, "kill", "blackhole", 1))
+	out, problems, status = run(t, "run", path, other, "--html", page)
+	last := "HTML: " + filepath.Join(dir, "page-short.html") + ", " + filepath.Join(dir, "page-other.html") + "\n"
+	if status != passed || !strings.HasSuffix(out, last) || !strings.Contains(out, "during") {
+		t.Errorf("status %d, %q, %q", status, problems, out)
+	}
+	for _, name := range []string{"page-short.html", "page-other.html"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSweep(t *testing.T) {
+	path, dir := file(t, "short.sim", short), t.TempDir()
+	page := filepath.Join(dir, "page.html")
+	out, problems, status := run(t, "sweep", path, "--html", page)
+	if status != passed || !strings.Contains(out, "PASS  2 of 2") || !strings.HasSuffix(out, "HTML: "+page+"\n") {
+		t.Errorf("status %d, %q, %s", status, problems, out)
+	}
+	if _, err := os.Stat(page); err != nil {
 		t.Error(err)
+	}
+	out, _, status = run(t, "sweep", path, "--axis", "fleet.mode=closed,open", "--axis", "traffic.rate=500/s", "--json", "-")
+	if status != broken || strings.Count(out, `"unseed"`) != 2 || strings.Count(out, `"passed": false`) != 1 {
+		t.Errorf("status %d, %s", status, out)
+	}
+}
+
+// A bar moves on a terminal, and nowhere else.
+func TestBar(t *testing.T) {
+	path := file(t, "short.sim", short)
+	if _, problems, _ := run(t, "run", path); problems != "" {
+		t.Errorf("without a terminal: %q", problems)
+	}
+	var o, p bytes.Buffer
+	a := &app{t: t, out: &o, problems: &p, terminal: true}
+	if status := a.execute([]string{"sweep", path}); status != passed || !strings.Contains(p.String(), "sweeping") {
+		t.Errorf("status %d, stderr %q", status, p.String())
+	}
+	if strings.Contains(o.String(), "sweeping") {
+		t.Error("the bar is on stdout")
+	}
+	b := a.bar("x")
+	b.done()
+	p.Reset()
+	b.progress(time.Second, time.Minute) // a late one
+	(&bar{}).progress(1, 0)
+	if p.Len() > 0 {
+		t.Errorf("a bar that is over moved: %q", p.String())
+	}
+}
+
+func TestColors(t *testing.T) {
+	for _, c := range []struct {
+		env      map[string]string
+		terminal bool
+		want     bool
+	}{
+		{nil, true, true},
+		{nil, false, false},
+		{map[string]string{"NO_COLOR": "1"}, true, false},
+		{map[string]string{"NO_COLOR": ""}, true, true},
+		{map[string]string{"TERM": "dumb"}, true, false},
+	} {
+		if got := colors(func(name string) string { return c.env[name] }, c.terminal); got != c.want {
+			t.Errorf("%v, terminal %v: colours %v", c.env, c.terminal, got)
+		}
+	}
+	for _, c := range []struct {
+		env  map[string]string
+		want bool
+	}{
+		{nil, false},
+		{map[string]string{"LANG": "de_DE.UTF-8"}, true},
+		{map[string]string{"LANG": "C.utf8"}, true},
+		{map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C"}, false},
+		{map[string]string{"LC_CTYPE": "en_GB.UTF-8", "LANG": "C"}, true},
+	} {
+		if got := utf8(func(name string) string { return c.env[name] }); got != c.want {
+			t.Errorf("%v: UTF-8 %v", c.env, got)
+		}
+	}
+	path := file(t, "short.sim", short)
+	var o bytes.Buffer
+	a := &app{t: t, out: &o, problems: &o}
+	a.text.Color = true
+	a.execute([]string{"run", path})
+	if !strings.Contains(o.String(), "\x1b[32mPASS") {
+		t.Errorf("no colours on a terminal: %q", o.String())
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct {
+		args       []string
+		has, lacks string
+	}{
+		{[]string{"run", "out"}, "outage-open\n", "blackhole"},
+		{[]string{"sweep", ""}, "blackhole\n", "\nsim"},
+		{[]string{"run", "outage", "--set", "fleet"}, "fleet.n=\n", "\nrun\n"},
+		{[]string{"run", "outage", "--engine", ""}, "lua\n", "steam"},
+	} {
+		out, _, status := run(t, append([]string{"__complete"}, c.args...)...)
+		if status != passed || !strings.Contains(out, c.has) || strings.Contains(out, c.lacks) {
+			t.Errorf("%q: status %d, %q", c.args, status, out)
+		}
 	}
 }

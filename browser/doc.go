@@ -1,0 +1,6 @@
+// Package browser looks at the pages of package picture in a real browser: that their charts are drawn, that their text can be
+// read on a screen of 360 pixels and in the dark, that the values under the pointer are right, and that nothing is fetched.
+// It is a module of its own, so that nobody else needs what drives a browser.
+//
+// `make browser` runs it and installs chromium when there is none; `make screenshots` writes the pictures of the documents.
+package browser

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// engine are the flags of what is run.
+type engine struct {
+	name string
+	seed uint64
+}
+
+func (e *engine) flags(c *cobra.Command) {
+	c.Flags().StringVar(&e.name, "engine", sim.Virtual, "virtual: Redis is a model of itself; lua: the shipped scripts through go-redis, slower")
+	c.Flags().Uint64Var(&e.seed, "seed", 1, "what all that is random depends on: from 1")
+	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{sim.Virtual, sim.Lua}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// options are those of a run, which tell a bar how far it is.
+func (e *engine) options(b *bar) (*sim.Options, error) {
+	if e.seed == 0 {
+		return nil, errors.New("--seed is 0: must be 1 or more")
+	}
+	return &sim.Options{Engine: e.name, Seed: e.seed, Progress: b.progress}, nil
+}
+
+func setFlag(c *cobra.Command, sets *[]string) {
+	c.Flags().StringArrayVar(sets, "set", nil, "PATH=VALUE: change the scenario, as in fleet.n=200; may be repeated")
+	_ = c.RegisterFlagCompletionFunc("set", completePath)
+}
+
+// completePath completes what --set and --axis take, for the scenario that is already there.
+func completePath(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	if len(args) == 0 {
+		return nil, directive
+	}
+	s, err := sim.Load(args[0])
+	if err != nil {
+		return nil, directive
+	}
+	var all []string
+	for _, p := range s.Paths() {
+		all = append(all, p+"=")
+	}
+	return all, directive
+}
+
+// load is a scenario with the changes of --set.
+func load(name string, sets []string) (*scenario.Scenario, error) {
+	s, err := sim.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range sets {
+		path, value, ok := strings.Cut(set, "=")
+		if !ok {
+			return nil, fmt.Errorf("--set is %q: must be PATH=VALUE", set)
+		}
+		if err := s.Set(path, value); err != nil {
+			return nil, fmt.Errorf("--set %q: %w", set, err)
+		}
+	}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (a *app) run() *cobra.Command {
+	var e engine
+	var f files
+	var sets []string
+	c := &cobra.Command{
+		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side", Args: cobra.MinimumNArgs(1),
+		Long: `Run runs a scenario: one of the library (tiersim list), or a file that ends in .sim (text) or .json.
+Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
+		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html
+  tiersim run outage outage-open outage-closed
+  tiersim run mine.sim --engine lua --json -`,
+		ValidArgsFunction: complete,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 && f.json != "" {
+				return fmt.Errorf("--json is %q: must be left out with several scenarios", f.json)
+			}
+			if err := f.check(); err != nil {
+				return err
+			}
+			all := make([]*scenario.Scenario, len(args))
+			for i, name := range args {
+				s, err := load(name, sets)
+				if err != nil {
+					return err
+				}
+				all[i] = s
+			}
+			b := a.bar("running")
+			o, err := e.options(b)
+			if err != nil {
+				return err
+			}
+			reports, err := sim.RunAll(a.t, all, o)
+			b.done()
+			if err != nil {
+				return err
+			}
+			return a.show(args, reports, &f)
+		},
+	}
+	e.flags(c)
+	setFlag(c, &sets)
+	f.flags(c)
+	return c
+}
+
+// show prints reports and writes their files.
+func (a *app) show(names []string, reports []*measure.Report, f *files) error {
+	if !f.stdout() {
+		var err error
+		if len(reports) == 1 {
+			err = reports[0].Text(a.out, a.text)
+		} else {
+			err = measure.SideBySide(a.out, names, reports, a.text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var written []string
+	for i, r := range reports {
+		path := f.html
+		if len(reports) > 1 && path != "" && path != "-" {
+			name := strings.TrimSuffix(filepath.Base(names[i]), filepath.Ext(names[i]))
+			extension := filepath.Ext(path)
+			path = strings.TrimSuffix(path, extension) + "-" + name + extension
+		}
+		if err := a.write(f.json, r.JSON); err != nil {
+			return err
+		}
+		if err := a.write(path, func(w io.Writer) error { return picture.HTML(w, r) }); err != nil {
+			return err
+		}
+		written = append(written, path)
+	}
+	if f.html != "" && !f.stdout() {
+		fmt.Fprintf(a.out, "HTML: %s\n", strings.Join(written, ", "))
+	}
+	if slices.ContainsFunc(reports, func(r *measure.Report) bool { return !r.Passed }) {
+		return errBroken
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+func (a *app) list() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "The scenarios that come with the simulator, and what each shows", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return a.table(func(row func(...string)) error {
+				for _, name := range sim.Library() {
+					s, err := sim.Load(name)
+					if err != nil {
+						return err
+					}
+					row(name, s.Name+": "+s.Learn)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) faults() *cobra.Command {
+	return &cobra.Command{
+		Use: "faults", Short: "What can go wrong in a scenario: what may follow `at TIME`", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return a.table(func(row func(...string)) error {
+				for _, k := range scenario.Kinds {
+					var takes []string
+					if k.Lasts {
+						takes = append(takes, "[for=]")
+					}
+					for _, p := range k.Takes {
+						p += "="
+						if !slices.Contains(k.Needs, strings.TrimSuffix(p, "=")) {
+							p = "[" + p + "]"
+						}
+						takes = append(takes, p)
+					}
+					row(k.Name, strings.Join(takes, " "), k.What)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) metrics() *cobra.Command {
+	return &cobra.Command{
+		Use: "metrics", Short: "What a scenario can expect and sweeps show: what may follow `expect`, and `sometimes`", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			err := a.table(func(row func(...string)) error {
+				for _, m := range scenario.Metrics {
+					row(m.Name, m.Unit.String(), m.What)
+				}
+				return nil
+			})
+			fmt.Fprintf(a.out, "\nsometimes: %s\n", strings.Join(scenario.Happenings, ", "))
+			return err
+		},
+	}
+}
+
+func (a *app) check() *cobra.Command {
+	var sets []string
+	c := &cobra.Command{
+		Use: "check NAME|FILE", Short: "Say what is wrong with a scenario, with line and column, or how it reads in full", Args: cobra.ExactArgs(1),
+		ValidArgsFunction: complete,
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := load(args[0], sets)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(a.out, s)
+			return err
+		},
+	}
+	setFlag(c, &sets)
+	return c
+}
+
+// table prints rows in columns.
+func (a *app) table(fill func(row func(...string)) error) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	if err := fill(func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// complete completes the name of a scenario; files are the shell's to complete.
+func complete(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, name := range sim.Library() {
+		if strings.HasPrefix(name, begun) {
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}

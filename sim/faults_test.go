@@ -1,0 +1,155 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+)
+
+// stage is what every fault is put on: ten processes that share one key, asked for half more than its limit.
+const stage = `name "a fault"
+limit     api rate=200/s burst=200
+fleet     n=10
+traffic   poisson rate=300/s
+run       12s
+`
+
+// count is how often something happened.
+func count(r *measure.Report, happening string) int64 {
+	for _, h := range r.Sometimes {
+		if h.Name == happening {
+			return h.Count
+		}
+	}
+	return 0
+}
+
+// mean is the mean of a series from a time to another, in seconds.
+func mean[T int64 | float64](r *measure.Report, series []T, from, to float64) float64 {
+	var sum float64
+	n := 0
+	for i, v := range series {
+		if at := float64(i) * r.Series.StepS; at >= from-1e-9 && at+r.Series.StepS <= to+1e-9 {
+			sum += float64(v)
+			n++
+		}
+	}
+	return sum / float64(n)
+}
+
+// processes is how many breakers' strips are still there at the end.
+func processes(r *measure.Report) (n int) {
+	for _, b := range r.Breakers {
+		if len(b.Changes) == 0 || b.Changes[len(b.Changes)-1].State != "gone" {
+			n++
+		}
+	}
+	return n
+}
+
+// Each kind of fault does what it says, on each engine, and nothing is left of it.
+func TestEachFault(t *testing.T) {
+	type check struct {
+		what string
+		ok   func(r *measure.Report) bool
+	}
+	happens := func(names ...string) (all []check) {
+		for _, n := range names {
+			all = append(all, check{n, func(r *measure.Report) bool { return count(r, n) > 0 }})
+		}
+		return all
+	}
+	never := func(names ...string) (all []check) {
+		for _, n := range names {
+			all = append(all, check{"no " + n, func(r *measure.Report) bool { return count(r, n) == 0 }})
+		}
+		return all
+	}
+	all := func(parts ...[]check) (all []check) {
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		return all
+	}
+	open := func(share, from, to float64) []check {
+		return []check{{fmt.Sprintf("%g of the breakers open", share), func(r *measure.Report) bool {
+			o := mean(r, r.Series.Open, from, to)
+			return o > share-0.05 && o < share+0.05
+		}}}
+	}
+	is := func(what string, ok func(r *measure.Report) bool) []check { return []check{{what, ok}} }
+	healed := open(0, 10, 12)
+
+	for _, c := range []struct {
+		fault  string
+		checks []check
+	}{
+		{"", all(never("breaker_open", "lease_lost", "shared", "state_loss", "clock_step", "process_died", "late_call"), open(0, 0, 12),
+			is("exact", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }),
+			is("used", func(r *measure.Report) bool { return r.Metrics.Utilisation > 0.97 }))},
+		{"at 5s kill for=3s", all(happens("breaker_open", "breaker_closed", "shared", "probe_failed", "state_loss", "script_sent"), open(1, 7, 8), healed)},
+		{"at 5s freeze for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"), open(1, 7, 8), healed)},
+		{`at 5s refuse error=LOADING for=3s`, all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"), open(1, 7, 8), healed)},
+		{`at 5s refuse error=NOAUTH for=3s`, all(happens("breaker_open", "shared"), open(1, 7, 8), healed)},
+		{`at 5s refuse error=WRONGTYPE for=3s`, all(never("breaker_open"), open(0, 0, 12))},
+		{"at 5s blackhole for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost", "late_call"), open(1, 7, 8), healed)},
+		{"at 5s blackhole for=3s only=requests", all(happens("breaker_open"), never("late_call", "lease_lost"), open(1, 7, 8), healed)},
+		{"at 5s blackhole for=3s only=replies", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
+		{"at 5s blackhole for=3s procs=3", all(happens("breaker_open"), open(0.3, 7, 8), healed)},
+		{"at 5s cut for=3s", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
+		{"at 5s lose for=3s", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
+		{"at 5s lose for=4s chance=3%", all(happens("lease_lost"), open(0, 5, 9))},
+		{"at 5s latency delay=5ms for=3s", all(never("breaker_open"), open(0, 0, 12),
+			is("slow", func(r *measure.Report) bool {
+				return mean(r, r.Series.MaxUs, 5.1, 8) > 5000 && mean(r, r.Series.MaxUs, 3, 5) < 5000
+			}))},
+		{"at 5s latency delay=80ms for=3s", all(happens("breaker_open"), open(1, 7, 8), healed)},
+		{"at 4s flap up=500ms down=1s for=4500ms", all(happens("breaker_open", "breaker_closed", "shared"), healed)},
+		{"at 5s flush", all(happens("state_loss"), never("breaker_open"))},
+		{"at 5s evict keys=1", all(happens("state_loss"), never("breaker_open"))},
+		{"at 5s scriptflush", all(never("breaker_open"), is("sent again", func(r *measure.Report) bool { return count(r, "script_sent") >= 3 }))},
+		{"at 5s failover lose=1s for=1s", all(happens("breaker_open", "shared"), healed,
+			is("what was there is there", func(r *measure.Report) bool { return count(r, "state_loss") == 0 }))},
+		{"at 5s clock by=10m", all(happens("clock_step"), is("a burst, once", func(r *measure.Report) bool {
+			more := 3 * (mean(r, r.Series.Admitted, 5, 8) - 200)
+			return more > 30 && more < 210 && mean(r, r.Series.Admitted, 8, 12) < 215
+		}))},
+		{"at 5s clock by=-10m", all(happens("clock_step"), is("no more", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 1 }),
+			is("no stall", func(r *measure.Report) bool { return mean(r, r.Series.Admitted, 7, 12) > 180 }))},
+		{"at 5s crash procs=3", all(happens("process_died"), is("seven", func(r *measure.Report) bool { return processes(r) == 7 }))},
+		{"at 5s crash procs=3 restart=1s", all(happens("process_died", "process_joined"), is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
+		{"at 5s crashloop procs=2 every=500ms for=3s", all(is("twelve died", func(r *measure.Report) bool { return count(r, "process_died") == 12 }),
+			is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
+		{"at 5s pause procs=3 for=2s", all(never("process_died"), is("less is asked of seven", func(r *measure.Report) bool {
+			return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
+		}))},
+		{"at 5s deploy every=200ms", all(is("ten died", func(r *measure.Report) bool { return count(r, "process_died") == 10 }),
+			is("nothing is lost", func(r *measure.Report) bool { return r.Ledger.Lost == 0 && r.Metrics.OverAdmission < 0.1 }))},
+		{"at 5s scale n=15", is("fifteen", func(r *measure.Report) bool { return processes(r) == 15 })},
+		{"at 5s scale n=4", is("four", func(r *measure.Report) bool { return processes(r) == 4 && count(r, "process_died") == 6 })},
+		{"at 5s flood keys=1000 for=2s", is("so many keys", func(r *measure.Report) bool {
+			more := mean(r, r.Series.Offered, 5, 7) - mean(r, r.Series.Offered, 2, 5)
+			return more > 400 && more < 600 && r.Metrics.Keys > 50
+		})},
+	} {
+		for _, engine := range engines {
+			t.Run(engine+"/"+c.fault, func(t *testing.T) {
+				if testing.Short() && engine == Lua && len(c.checks) > 0 && len(c.fault)%3 != 0 {
+					t.Skip("a part of them")
+				}
+				r := rehearse(t, stage+c.fault+"\n", &Options{Engine: engine})
+				for _, ch := range all(c.checks, is("nothing out of nothing", func(r *measure.Report) bool {
+					return r.Metrics.Duplicated == 0 && r.Metrics.Uncounted == 0
+				}), is("a fault", func(r *measure.Report) bool { return len(r.Faults) == min(len(c.fault), 1) })) {
+					if !ch.ok(r) {
+						t.Errorf("not so: %s", ch.what)
+					}
+				}
+				if t.Failed() {
+					t.Logf("\n%v", r)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package library
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/section"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// fewest is how many scenarios there are at least.
+const fewest = 25
+
+// Each scenario is valid, teaches something, promises something that could be broken, and is of a size for every day.
+func TestLibrary(t *testing.T) {
+	names := Names()
+	if len(names) < fewest {
+		t.Errorf("%d scenarios, want %d at least", len(names), fewest)
+	}
+	titles, kinds, shapes, metrics := map[string]string{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			text, err := Text(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := scenario.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Learn == "" || len(s.Expect) == 0 || len(s.Sometimes) == 0 {
+				t.Errorf("it lacks what it teaches, what it expects, or what must happen:\n%s", text)
+			}
+			if other := titles[s.Name]; other != "" {
+				t.Errorf("it is called as %s is", other)
+			}
+			titles[s.Name] = name
+			if s.Length > scenario.Duration(time.Minute) || s.Fleet.N > 50 {
+				t.Errorf("%v with %d processes: that is much for every run of the tests", s.Length, s.Fleet.N)
+			}
+			bounds := map[string]bool{}
+			for _, e := range s.Expect {
+				bounds[e.Metric], metrics[e.Metric] = true, true
+			}
+			for _, must := range []string{"duplicated", "uncounted"} {
+				if !bounds[must] {
+					t.Errorf("it does not bound %s, which must be 0 whatever happens", must)
+				}
+			}
+			if s.Fleet.Mode != "open" && !bounds["over_admission"] {
+				t.Error("it does not bound over_admission")
+			}
+			for _, f := range s.Faults {
+				kinds[f.Kind] = true
+			}
+			for _, r := range s.Traffic {
+				shapes[r.Shape] = true
+			}
+			cells(t, s)
+		})
+	}
+	for _, k := range scenario.Kinds {
+		if !kinds[k.Name] {
+			t.Errorf("no scenario has the fault %s", k.Name)
+		}
+	}
+	for _, s := range scenario.Shapes {
+		if !shapes[s.Name] {
+			t.Errorf("no scenario has traffic of the shape %s", s.Name)
+		}
+	}
+	if len(metrics) < 15 {
+		t.Errorf("only these metrics are bounded: %q", slices.Sorted(maps.Keys(metrics)))
+	}
+}
+
+// cells makes sure that every value of every axis gives a valid scenario.
+func cells(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	for _, a := range s.Sweep {
+		for _, v := range a.Values {
+			c := s.Clone()
+			c.Sweep = nil
+			if err := c.Set(a.Path, v); err != nil {
+				t.Error(err)
+			} else if err := c.Validate(); err != nil {
+				t.Errorf("with %s=%s: %v", a.Path, v, err)
+			}
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write what there is into docs/scenarios.md")
+
+// The reference lists all of them. After a change: go test ./sim/library -update.
+func TestDocs(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "scenarios.md")
+	rows := [][]string{{"scenario", "what happens", "what it shows"}}
+	for _, name := range Names() {
+		text, err := Text(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := scenario.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, []string{"[" + name + "](../sim/library/" + name + ".sim)", s.Name, s.Learn})
+	}
+	if *update {
+		if err := section.Write(page, "library", section.Table(rows)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := section.Replace(string(text), "library", section.Table(rows)); err != nil || want != string(text) {
+		t.Errorf("docs/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
+	}
+}
+
+func TestText(t *testing.T) {
+	for _, name := range []string{"", "nobody", "blackhole.sim", "../library/blackhole", strings.Repeat("x", 1000)} {
+		text, err := Text(name)
+		if text != "" || err == nil || !strings.Contains(err.Error(), "must be one of blackhole, blackhole-replies, ") || len(err.Error()) > 2000 {
+			t.Errorf("%.40q: %q, %v", name, text, err)
+		}
+	}
+}

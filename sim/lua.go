@@ -1,0 +1,240 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// miniature is the engine that runs the shipped scripts: in miniredis, through go-redis and a faultnet per slot. The jitter
+// of its network is uniform, with the mean that the scenario has.
+type miniature struct {
+	listener
+	seed  uint64
+	net   scenario.Net
+	redis *miniredis.Miniredis
+
+	frozen gate
+
+	mu      sync.Mutex
+	state   service
+	lives   int           // rises when all connections are cut
+	clock   time.Duration // by how much that of Redis was moved
+	moved   bool          // ever
+	links   []*wire       // by slot
+	replica *snapshot
+}
+
+// wire is the network of a slot.
+type wire struct {
+	*faultnet.Net
+	c conditions
+}
+
+// newMiniature returns the engine. It must be called in a bubble.
+func newMiniature(l listener, seed uint64, n scenario.Net) (*miniature, error) {
+	m := &miniature{listener: l, seed: seed, net: n, redis: miniredis.NewMiniRedis()}
+	m.redis.ClockTTL(true) // keys end by the bubble's clock
+	m.frozen.step = executing
+	first, err := m.redis.Dial() // it has no socket, only pipes; the first of them makes it start
+	if err != nil {
+		return nil, err
+	}
+	m.redis.Server().SetPreHook(m.hook)
+	return m, first.Close()
+}
+
+// connections is more than a process ever has under way: 64 calls and its presence. go-redis' own number depends on the
+// processors, and waiting for a free connection uses timers that it keeps for all bubbles.
+const connections = 100
+
+// miniatureStore is a remote.Redis with a client of its own.
+type miniatureStore struct {
+	*remote.Redis
+	client *redis.Client
+}
+
+// Close closes the client too.
+func (s *miniatureStore) Close() error { return errors.Join(s.Redis.Close(), s.client.Close()) }
+
+func (m *miniature) open(number, slot int) (remote.Store, error) {
+	dial := func(context.Context, string, string) (net.Conn, error) { return m.redis.Dial() }
+	// As remote.Open sets a client up, but for the Dialer, which no URL can name.
+	client := redis.NewClient(&redis.Options{
+		Addr:                     "127.0.0.1:6379", // never dialled, and no name: looking one up leaves the bubble
+		Dialer:                   m.link(slot).Dialer(dial),
+		ClientName:               strconv.Itoa(number), // tells Redis whose call it is
+		MaxRetries:               -1,
+		DialTimeout:              200 * time.Millisecond,
+		DialerRetries:            1,
+		ReadTimeout:              200 * time.Millisecond,
+		WriteTimeout:             200 * time.Millisecond,
+		PoolTimeout:              25 * time.Millisecond,
+		PoolSize:                 connections,
+		PipelinePoolSize:         -1,
+		ContextTimeoutEnabled:    true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	return &miniatureStore{remote.NewRedis(client, nil), client}, nil
+}
+
+func (m *miniature) link(slot int) *wire {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n := len(m.links); n <= slot; n++ {
+		w := &wire{Net: faultnet.New(mix(m.seed ^ mix(uint64(n))))}
+		m.links = append(m.links, w)
+		m.set(w)
+	}
+	return m.links[slot]
+}
+
+// set puts all that is wrong into a network; mu is held. Nothing of it can be out of range.
+func (m *miniature) set(w *wire) {
+	hole := w.c.holdOut || w.c.holdIn
+	_ = w.Set(faultnet.Faults{
+		Refuse: m.state.down && !hole, HoldDial: hole, HoldOut: w.c.holdOut, HoldIn: w.c.holdIn,
+		Delay: (time.Duration(m.net.RTT) + w.c.delay) / 2, Jitter: time.Duration(m.net.Jitter) + w.c.jitter,
+		CutBefore: w.c.cut, CutAfter: w.c.lose,
+	})
+}
+
+func (m *miniature) connect(slot int, c conditions) {
+	w := m.link(slot)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w.c = c
+	m.set(w)
+}
+
+func (m *miniature) serve(s service) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dies := s.down && !m.state.down
+	if dies {
+		m.lives++
+	}
+	m.state = s
+	for _, w := range m.links {
+		m.set(w)
+		if dies {
+			w.Cut()
+		}
+	}
+	if s.frozen {
+		m.frozen.shut()
+	} else {
+		m.frozen.open()
+	}
+}
+
+func (m *miniature) flush()        { m.redis.FlushAll() }
+func (m *miniature) flushScripts() { m.dispatch(false, "SCRIPT", "FLUSH") }
+
+func (m *miniature) evict(keys int, random *rand.Rand) {
+	var buckets []string
+	for _, k := range m.redis.Keys() {
+		if m.redis.Type(k) == "hash" {
+			buckets = append(buckets, k)
+		}
+	}
+	for _, b := range some(buckets, keys, random) {
+		m.redis.Del(b)
+	}
+}
+
+func (m *miniature) step(by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.clock, m.moved = m.clock+by, true
+}
+
+func (m *miniature) close() error {
+	for _, w := range m.links {
+		w.Cut()
+	}
+	m.redis.Close()
+	return nil
+}
+
+// hook sees every command before miniredis does, those that a script sends too; it returns true when it has answered.
+func (m *miniature) hook(c *server.Peer, cmd string, args ...string) bool {
+	script := (cmd == "EVAL" || cmd == "EVALSHA") && c.ClientName != "" // dispatch has no name
+	if !script && cmd != "HELLO" {
+		return false
+	}
+	_, before := m.now()
+	m.frozen.pass()
+	state, lives := m.now()
+	switch {
+	case lives != before:
+		c.Close() // it waited in the buffers of a Redis that died
+		return true
+	case !script:
+		return false
+	case state.refuse != "":
+		c.WriteError(refusal(state.refuse))
+		return true
+	}
+	answer := m.dispatch(c.Resp3, cmd, args...)
+	c.WriteRaw(answer)
+	if cmd == "EVAL" {
+		m.happened("script_sent")
+	}
+	if args[0] == lua.TokenBucket.SHA || args[0] == lua.TokenBucket.Source {
+		process, _ := strconv.Atoi(c.ClientName)
+		if n := grantIn(answer); n > 0 {
+			m.granted(process, n)
+		}
+	}
+	return true
+}
+
+func (m *miniature) now() (service, int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state, m.lives
+}
+
+// dispatch has a command executed, by the clock of Redis, and returns the reply as it would be sent.
+func (m *miniature) dispatch(resp3 bool, cmd string, args ...string) string {
+	m.mu.Lock()
+	if m.moved {
+		m.redis.SetTime(time.Now().Add(m.clock)) // it stands still until the next command, and nobody looks
+	}
+	m.mu.Unlock()
+	var answer bytes.Buffer
+	w := bufio.NewWriter(&answer)
+	peer := server.NewPeer(w)
+	peer.Resp3 = resp3
+	m.redis.Server().Dispatch(peer, append([]string{cmd}, args...))
+	peer.Flush()
+	return answer.String()
+}
+
+// grantIn is what a reply of the token bucket granted: an array whose first number is the code, and the second the grant.
+func grantIn(answer string) int64 {
+	parts := strings.SplitN(answer, "\r\n", 4)
+	if len(parts) < 4 || parts[1] != ":0" {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.TrimPrefix(parts[2], ":"), 10, 64)
+	return n
+}

@@ -1,0 +1,33 @@
+// Package measure turns what happened in a rehearsal into a report: it is told of every request, decision, call, change of a
+// breaker and fault, by whichever engine runs, and reckons the metrics of package scenario exactly as they are defined there.
+//
+// A [Meter] knows no clock: whoever tells it something says when that was, as time since the beginning of the run.
+//
+// # What counts where
+//
+// A request counts where it was made: tokens offered and admitted, the ideal, how long the decision took. Over-admission
+// counts where the decision fell, for it is about intervals: it is the worst interval that lies within the part. A part
+// begins at its first instant and ends before its last; what comes after the end of the run belongs to its last part.
+//
+// The ideal is one [ideal.Bucket] per key, from the beginning of the run on, the warm-up included.
+//
+//   - shortfall: in each second of a part and for each limit, all keys together, what the ideal admits beyond what was
+//     admitted, which is never more than was offered; the sum of it, by all that the ideal admits.
+//   - denied_within: a request whose caller left is not refused.
+//   - waited: Redis decided, or the decision took longer than 100 µs.
+//   - detect: of each process, its first opening from the beginning of a fault to a second after its end; a process that
+//     joined later begins when it joined. The metric is the longest.
+//   - heal: until all breakers are closed, and none opens within a second of the fault's end. A fault at whose end another
+//     one is on has none. The metric is the longest; it is −1 when a fault has not healed.
+//   - recovered: in steps of 100 ms, the first time from which on each whole second of the next two has an admitted rate
+//     within 5 % of the ideal one, or within a token.
+//   - open: breakers that are not closed, by the processes that live.
+//   - probes: counted while no fault is on and some breaker is not closed, in a window of 100 ms that slides by 1 ms.
+//   - lost, burnt, duplicated, uncounted: from samples of Stats, so that the edges of a part are those of the nearest step. A
+//     part that begins with the warm-up counts them from the beginning of the run. In the other parts what is under way at
+//     the edge counts as lost before it and as found after it. What callers saw against what Stats say is compared when a
+//     process ends.
+//
+// What cannot be told of a part is −1: a quantile of no decisions, a ratio to nothing, the healing of what never broke. An
+// expectation of such a value is not met, for a run in which it means nothing shows nothing.
+package measure

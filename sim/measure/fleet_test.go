@@ -1,0 +1,279 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// event is one of the fleet, at a time.
+type event struct {
+	at      time.Duration
+	process int
+	what    string // a state, "join", "die"; "begin" and "end" of the fault with the number of process; "calls", so many
+}
+
+func (m *Meter) tell(es []event) {
+	for _, e := range es {
+		switch e.what {
+		case "join":
+			m.Joined(e.at, e.process)
+		case "die":
+			m.Died(e.at, e.process)
+		case "begin", "end":
+			m.Fault(e.at, e.process, e.what == "end")
+		case "calls":
+			m.Called(e.at, 0, e.process)
+		default:
+			m.Breaker(e.at, e.process, e.what)
+		}
+	}
+}
+
+func TestDetectAndHeal(t *testing.T) {
+	two := func(x *scenario.Scenario) {
+		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(12 * s), Kind: "latency", For: scenario.Duration(2 * s)})
+	}
+	later := func(x *scenario.Scenario) {
+		x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(22 * s), Kind: "latency", For: scenario.Duration(2 * s)})
+	}
+	flush := func(x *scenario.Scenario) { x.Faults[0] = scenario.Fault{At: scenario.Duration(10 * s), Kind: "flush"} }
+	joined := []event{{0, 0, "join"}, {0, 1, "join"}}
+	for _, c := range []struct {
+		name         string
+		change       func(*scenario.Scenario)
+		events       []event
+		detect, heal float64 // ms
+	}{
+		{"nothing opens", nil, []event{{10 * s, 0, "begin"}, {20 * s, 0, "end"}}, -1, -1},
+		{"the last one counts", nil, []event{
+			{10 * s, 0, "begin"}, {10*s + 150*ms, 0, "open"}, {10*s + 400*ms, 1, "open"}, {11 * s, 0, "probing"}, {11*s + 50*ms, 0, "open"},
+			{20 * s, 0, "end"}, {20*s + 300*ms, 1, "probing"}, {20*s + 301*ms, 1, "closed"}, {20*s + 700*ms, 0, "closed"},
+		}, 400, 700},
+		{"the first opening of each counts", nil, []event{
+			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
+		}, 100, 1000},
+		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {20 * s, 0, "end"}}, 1000, 0},
+		{"it opens when all is over, of timeouts", nil, []event{
+			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {20*s + 50*ms, 0, "open"}, {21 * s, 0, "closed"},
+		}, 10050, 1000},
+		{"it opens long after: that is not the fault's", nil, []event{
+			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {21*s + 1, 0, "open"}, {22 * s, 0, "closed"},
+		}, -1, -1},
+		{"it closes and opens again", nil, []event{
+			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 300*ms, 0, "closed"}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
+		}, 5, 2000},
+		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "probing"}}, 1000, -1},
+		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "die"}}, 1000, 5000},
+		{"who comes later begins later", nil, []event{
+			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {15 * s, 2, "join"}, {15*s + 70*ms, 2, "open"}, {20 * s, 0, "end"},
+			{20*s + 500*ms, 2, "closed"}, {21 * s, 0, "closed"},
+		}, 100, 1000},
+		{"one fault covers the end of the other", two, []event{
+			{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {12 * s, 1, "begin"}, {12*s + 300*ms, 1, "open"}, {14 * s, 1, "end"},
+			{20 * s, 0, "end"}, {20*s + 500*ms, 0, "closed"}, {20*s + 600*ms, 1, "closed"},
+		}, 2300, 600},
+		{"one heals, the other does not", later, []event{
+			{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
+			{22 * s, 1, "begin"}, {23 * s, 0, "open"}, {24 * s, 1, "end"},
+		}, 1000, -1},
+		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"}, {11 * s, 0, "closed"}}, 50, 1000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			change := c.change
+			if change == nil {
+				change = func(*scenario.Scenario) {}
+			}
+			m := New(made(change))
+			m.tell(joined)
+			m.tell(c.events)
+			r := m.Report(30 * s)
+			near(t, "detect", r.Metrics.Detect, c.detect)
+			near(t, "heal", r.Metrics.Heal, c.heal)
+			near(t, "before, detect", phase(t, r, "before").Detect, -1)
+			near(t, "before, heal", phase(t, r, "before").Heal, -1)
+		})
+	}
+}
+
+// The beginning of a fault is in the phase during, its end in the phase after.
+func TestDetectAndHealByPhase(t *testing.T) {
+	m := New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal", "<=", 9, 0, 20*s)))
+	m.tell([]event{{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms, 0, "closed"}})
+	r := m.Report(30 * s)
+	near(t, "during, detect", phase(t, r, "during").Detect, 100)
+	near(t, "during, heal", phase(t, r, "during").Heal, -1)
+	near(t, "after, detect", phase(t, r, "after").Detect, -1)
+	near(t, "after, heal", phase(t, r, "after").Heal, 201)
+	want(t, "detect", r.Expectations[0], Outcome{"detect <= 100ms", 0.1, true})
+	want(t, "heal", r.Expectations[1], Outcome{"heal <= 200ms after=20s", 0.201, false})
+	want(t, "what cannot be told is not met", r.Expectations[2], Outcome{"heal <= 9s before=20s", -1, false})
+	want(t, "span", r.Faults[0], FaultSpan{"at 10s blackhole for=10s", 10, 20})
+}
+
+func TestOpenAndChanges(t *testing.T) {
+	m := New(made())
+	m.tell([]event{
+		{0, 0, "join"}, {0, 1, "join"}, {0, 2, "join"}, {0, 3, "join"},
+		{9 * s, 3, "open"}, {9*s + 500*ms, 3, "closed"}, // before: 1 of 4
+		{10 * s, 0, "open"}, {11 * s, 1, "open"}, {12 * s, 1, "die"}, // during: 2 of 4, then 1 of 3
+		{12 * s, 2, "probing"},                                                 // 2 of 3
+		{12*s + 1, 2, "open"}, {12*s + 2, 2, "probing"}, {13 * s, 2, "closed"}, // no more changes but the closing
+		{21 * s, 0, "closed"},
+	})
+	r := m.Report(30 * s)
+	near(t, "before", phase(t, r, "before").Open, 0.25)
+	near(t, "during", phase(t, r, "during").Open, 2.0/3)
+	near(t, "after: it begins with one of 3", phase(t, r, "after").Open, 1.0/3)
+	near(t, "all", r.Metrics.Open, 2.0/3)
+	want(t, "changes, before", phase(t, r, "before").BreakerChanges, 2)
+	want(t, "changes, during", phase(t, r, "during").BreakerChanges, 2)
+	want(t, "changes, after", phase(t, r, "after").BreakerChanges, 1)
+	want(t, "changes, all", r.Metrics.BreakerChanges, 2)
+	for step, v := range map[int]float64{0: 0, 89: 0, 90: 0.25, 94: 0.25, 95: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0} {
+		near(t, "series", r.Series.Open[step], v)
+	}
+	for _, h := range r.Sometimes {
+		if w, ok := map[string]int64{"breaker_open": 4, "breaker_closed": 3, "probe_failed": 1, "process_died": 1, "process_joined": 2}[h.Name]; ok {
+			want(t, h.Name, h.Count, w)
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	m := New(made())
+	m.tell([]event{
+		{0, 0, "join"}, {5 * s, 1000, "calls"},
+		{10 * s, 0, "begin"}, {10*s + ms, 0, "open"}, {15 * s, 500, "calls"}, {20 * s, 0, "end"},
+		{20 * s, 3, "calls"}, {20*s + 60*ms, 4, "calls"}, {20*s + 99*ms, 1, "calls"}, // 8 within 100 ms
+		{20*s + 100*ms, 2, "calls"}, // 7
+		{20*s + 500*ms, 6, "calls"},
+		{21 * s, 0, "closed"}, {21 * s, 100, "calls"},
+		{22 * s, 0, "open"}, {22 * s, 9, "calls"}, {22 * s, 0, "closed"}, // for a reason of its own: breakers close again too
+	})
+	r := m.Report(30 * s)
+	want(t, "before", phase(t, r, "before").Probes, 0)
+	want(t, "during", phase(t, r, "during").Probes, 0)
+	want(t, "after", phase(t, r, "after").Probes, 9)
+
+	m = New(made(expecting("probes", "<=", 8, 0, 22*s)))
+	m.tell([]event{
+		{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"},
+		{20*s + 10*ms, 3, "calls"}, {20*s + 60*ms, 4, "calls"}, {20*s + 99*ms, 1, "calls"}, {20*s + 109*ms, 2, "calls"},
+		{20*s + 110*ms, 2, "calls"},
+	})
+	want(t, "slides", m.Report(30*s).Metrics.Probes, 10)
+}
+
+func TestStrips(t *testing.T) {
+	m := New(made())
+	m.tell([]event{
+		{0, 1, "join"}, {10 * s, 1, "open"}, {11 * s, 1, "probing"}, {11*s + 49*ms, 1, "open"}, {12 * s, 1, "probing"}, {12*s + 51*ms, 1, "open"},
+		{20 * s, 1, "probing"}, {20*s + ms, 1, "closed"}, {25 * s, 1, "die"}, {26 * s, 1, "join"},
+	})
+	r := m.Report(30 * s)
+	want(t, "strips", len(r.Breakers), 1)
+	want(t, "process", r.Breakers[0].Process, "1")
+	got := r.Breakers[0].Changes
+	for i, w := range []BreakerChange{
+		{0, "closed"}, {10, "open"}, {12, "probing"}, {12.051, "open"}, {20, "probing"}, {20.001, "closed"}, {25, "gone"}, {26, "closed"},
+	} {
+		if i >= len(got) || got[i] != w {
+			t.Fatalf("change %d: %v, want %v", i, got, w)
+		}
+	}
+	want(t, "changes", len(got), 8)
+
+	m = New(made())
+	for i := range 1000 {
+		m.Joined(time.Duration(i), i)
+	}
+	r = m.Report(30 * s)
+	want(t, "strips", len(r.Breakers), maxStrips)
+	want(t, "evenly", r.Breakers[99].Process, "990")
+}
+
+func TestRecovered(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		admits func(at time.Duration) int // of 10 in each 100 ms, from 20 s on
+		want   float64
+	}{
+		{"at once", func(time.Duration) int { return 10 }, 0},
+		{"after 1.5 s", func(at time.Duration) int {
+			if at < 21500*ms {
+				return 5
+			}
+			return 10
+		}, 1400}, // the second from then on has one 5, and so 5 % less
+		{"5 % is within", func(at time.Duration) int {
+			if at%s < 500*ms {
+				return 9
+			}
+			return 10
+		}, 0},
+		{"6 % is not", func(at time.Duration) int {
+			if at < 23*s && at%s < 600*ms {
+				return 9
+			}
+			return 10
+		}, 2100}, // the second from then on has five of the nines, the one before six
+		{"two seconds, not one and a half", func(at time.Duration) int {
+			if at == 21900*ms {
+				return 0
+			}
+			return 10
+		}, 2000},
+		{"never", func(time.Duration) int { return 9 }, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens = 1000 })) // the ideal admits all
+			for i := range 100 {
+				at := 20*s + time.Duration(i)*100*ms
+				ask(m, at, 0, 0, "k", 10, c.admits(at))
+			}
+			r := m.Report(30 * s)
+			near(t, "recovered", r.Metrics.Recovered, c.want)
+			near(t, "after", phase(t, r, "after").Recovered, c.want)
+			near(t, "during", phase(t, r, "during").Recovered, -1)
+			near(t, "api", r.Limits["api"].Recovered, c.want)
+		})
+	}
+}
+
+// Phases are as long as the faults; without any there is one.
+func TestPhases(t *testing.T) {
+	fault := func(at time.Duration, kind string, f scenario.Fault) func(*scenario.Scenario) {
+		return func(x *scenario.Scenario) {
+			f.At, f.Kind = scenario.Duration(at), kind
+			x.Faults = append(x.Faults, f)
+		}
+	}
+	none := func(x *scenario.Scenario) { x.Faults = nil }
+	d := func(d time.Duration) scenario.Duration { return scenario.Duration(d) }
+	for _, c := range []struct {
+		name    string
+		changes []func(*scenario.Scenario)
+		want    string // names, and seconds
+	}{
+		{"none", []func(*scenario.Scenario){none}, "before 0-30"},
+		{"one", nil, "before 0-10 during 10-20 after 20-30"},
+		{"in the warm-up", []func(*scenario.Scenario){func(x *scenario.Scenario) { x.WarmUp = d(12 * s) }}, "during 12-20 after 20-30"},
+		{"without an end", []func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
+		{"at an instant", []func(*scenario.Scenario){none, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
+		{"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})}, "before 0-4 during 4-20 after 20-30"},
+		{"a deployment", []func(*scenario.Scenario){none, fault(4*s, "deploy", scenario.Fault{Every: d(3 * s)})}, "before 0-4 during 4-10 after 10-30"},
+		{"beyond the end", []func(*scenario.Scenario){fault(25*s, "freeze", scenario.Fault{For: d(time.Hour)})}, "before 0-10 during 10-30"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := ""
+			for _, p := range New(made(c.changes...)).Report(30 * s).Phases {
+				if text += " " + p.Name + " " + short(p.FromS) + "-" + short(p.ToS); p.FromS < 1e-6 && p.FromS > 0 {
+					text = text[:len(text)-len(short(p.FromS)+"-"+short(p.ToS))] + "0-" + short(p.ToS)
+				}
+			}
+			want(t, "phases", text, " "+c.want)
+		})
+	}
+}

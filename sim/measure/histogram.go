@@ -1,0 +1,65 @@
+package measure
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// subBits says how finely a histogram divides each doubling of a time: into 2⁷ = 128 parts, so that the middle of a part is
+// at most 0.4 % off.
+const subBits = 7
+
+// longest is what a histogram tells apart, 2⁴⁰ ns or 18 minutes; longer times count as that. Its memory is 35 kB.
+const longest = 1<<40 - 1
+
+// histogram counts times. The zero value is empty.
+type histogram struct {
+	n      int64
+	max    time.Duration // exact
+	counts [(41 - subBits) << subBits]int64
+}
+
+// slot is where a time counts: exactly below 2⁷ ns, from there on in 128 parts per doubling.
+func slot(d time.Duration) int {
+	v := uint64(min(max(d, 0), longest))
+	doublings := max(bits.Len64(v)-subBits-1, 0)
+	return doublings<<subBits + int(v>>doublings)
+}
+
+// middle is the time that a slot stands for.
+func middle(i int) time.Duration {
+	doublings := max(i>>subBits-1, 0)
+	low := uint64(i-doublings<<subBits) << doublings
+	return time.Duration(low + (1<<doublings-1)/2)
+}
+
+func (h *histogram) add(d time.Duration) {
+	h.n++
+	h.max = max(h.max, d)
+	h.counts[slot(d)]++
+}
+
+// merge adds all that o has counted.
+func (h *histogram) merge(o *histogram) {
+	if o.n == 0 {
+		return
+	}
+	h.n += o.n
+	h.max = max(h.max, o.max)
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+}
+
+// quantile is the least time that at least a part q of all do not exceed, −1 ns of none.
+func (h *histogram) quantile(q float64) time.Duration {
+	rank := int64(math.Ceil(q * float64(h.n)))
+	var seen int64
+	for i, n := range h.counts {
+		if seen += n; n > 0 && seen >= rank {
+			return min(middle(i), h.max)
+		}
+	}
+	return -1
+}

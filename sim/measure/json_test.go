@@ -1,0 +1,177 @@
+package measure
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+func jsonOf(t testing.TB, r *Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestReadWhatWasWritten(t *testing.T) {
+	r := rehearsed()
+	text := jsonOf(t, r)
+	got, err := Read(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, r) {
+		t.Errorf("read %+v, wrote %+v", got, r)
+	}
+	want(t, "again", jsonOf(t, got), text)
+	if _, err := Read(strings.NewReader(jsonOf(t, New(made()).Report(0)))); err != nil {
+		t.Errorf("a run of no length: %v", err)
+	}
+	want(t, "text", got.String(), r.String())
+}
+
+func TestReadRefuses(t *testing.T) {
+	good := jsonOf(t, rehearsed())
+	change := func(old, new string) string {
+		if strings.Count(good, old) == 0 {
+			t.Fatalf("no %q", old)
+		}
+		return strings.Replace(good, old, new, 1)
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"nothing", "", "unexpected end of JSON input"},
+		{"no report", "{}", "no schema"},
+		{"another schema", change(`"schema": 1`, `"schema": 2`), "schema is 2: this version reads 1 only"},
+		{"an older schema", change(`"schema": 1`, `"schema": 0`), "schema is 0"},
+		{"another schema before all else", `{"schema": 9, "series": "gone"}`, "schema is 9"},
+		{"no scenario", `{"schema": 1}`, "scenario is missing: a report has one"},
+		{"more behind it", good + "{}", "after top-level value"},
+		{"a wrong type", change(`"passed": false`, `"passed": 7`), "passed"},
+		{"engine", change(`"virtual"`, `"steam\u001b"`), `engine is "steam\x1b": virtual, lua or live`},
+		{"unseed", change(`"unseed": "`, `"unseed": "x`), "16 hexadecimal digits"},
+		{"series", change(`"held": [`, `"held": [ 5,`), "series.held is 301 long: as long as series.offered_per_s, 300"},
+		{"step", change(`"step_s": 0.1`, `"step_s": 0`), "series.step_s is 0: more than 0"},
+		{"long", strings.Replace(good, `"offered_per_s": [`, `"offered_per_s": [`+strings.Repeat("1,", 400), 1), "600 steps at most"},
+		{"breakers", change(`"breakers": [`, `"breakers": [`+strings.Repeat(`{"process":"","changes":[]},`, 100)), "100 processes at most"},
+	} {
+		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want … %s …", c.name, err, c.want)
+		}
+	}
+	if _, err := Read(strings.NewReader(change(`"schema": 1`, `"schema": 1, "new": {"x": 1}`))); err != nil {
+		t.Errorf("a field of a later version: %v", err)
+	}
+}
+
+// What Read accepts can be written, read and shown.
+func FuzzRead(f *testing.F) {
+	short := New(made(func(x *scenario.Scenario) { x.Length = scenario.Duration(s) })).Report(s)
+	var b bytes.Buffer
+	if err := short.JSON(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte(`{"schema":1,"scenario":{"name":"n","limits":[{"name":"l","tokens":1,"burst":2}],"fleet":{"n":1}},"engine":"lua",` +
+		`"metrics":{"jain":0.5},"phases":[{"name":"before","to_s":2}],"limits":{"l":{"keys":3}},"faults":[{"text":"at 1s flush","from_s":1,"to_s":1}],` +
+		`"expectations":[{"text":"jain >= 1","value":0.5}],"sometimes":[{"name":"waited","count":1,"wanted":true}],` +
+		`"series":{"step_s":1,"offered_per_s":[1],"admitted_per_s":[1],"ideal_per_s":[1],"limit_per_s":[1],"alone_per_s":[1],"calls_per_s":[1],` +
+		`"decide_max_us":[1],"open_ratio":[1],"jain":[1],"granted":[1],"spent":[1],"returned":[1],"burnt":[1],"held":[1]}}`))
+	f.Add([]byte(`{"schema":1,"scenario":{},"series":{"step_s":1e-300,"offered_per_s":[1e308]},"faults":[{"from_s":-1e308,"to_s":1e308}]}`))
+	f.Add([]byte(`{"schema":1,"scenario":{"name":"\u202e","limits":[{"name":"\n"}]},"metrics":{"decide_p50_us":1e308}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Read(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		text := r.String()
+		if strings.ContainsAny(text, "\x1b\a\b\t\r\v\u202e") {
+			t.Fatalf("not quoted: %q", text)
+		}
+		again, err := Read(strings.NewReader(jsonOf(t, r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.String() != text {
+			t.Fatalf("%s\nand again\n%s", text, again.String())
+		}
+		if d := Diff(r, again); len(d) > 0 {
+			t.Fatalf("it differs from itself: %v", d)
+		}
+	})
+}
+
+// Every metric of package scenario is in a report, in its unit, and nothing else is a reader.
+func TestReaders(t *testing.T) {
+	for _, m := range scenario.Metrics {
+		if _, ok := readers[m.Name]; !ok {
+			t.Errorf("no metric %s", m.Name)
+		}
+	}
+	want(t, "readers", len(readers), len(scenario.Metrics))
+	x := Metrics{DecideP99: 1500, Heal: 250, Lost: 7, Detect: -1}
+	near(t, "µs", x.Value("decide_p99"), 0.0015)
+	near(t, "ms", x.Value("heal"), 0.25)
+	near(t, "tokens", x.Value("lost"), 7)
+	near(t, "not known", x.Value("detect"), -1)
+	near(t, "none", x.Value("nonsense"), -1)
+	// Each reads a field of its own.
+	v := reflect.ValueOf(&x).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Float64:
+			f.SetFloat(float64(i + 1))
+		default:
+			f.SetInt(int64(i + 1))
+		}
+	}
+	seen := map[float64]string{}
+	for name, r := range readers {
+		if was := seen[r.get(&x)]; was != "" {
+			t.Errorf("%s and %s are the same field", was, name)
+		}
+		seen[r.get(&x)] = name
+	}
+}
+
+// A report holds no number that JSON cannot.
+func TestFinite(t *testing.T) {
+	for _, end := range []int64{0, 1, int64(s), int64(30 * s), int64(100 * s)} {
+		m := New(made())
+		ask(m, 1*s, 0, 0, "k", 3, 1)
+		m.Called(2*s, 0, 5)
+		var walk func(path string, v reflect.Value)
+		walk = func(path string, v reflect.Value) {
+			switch v.Kind() {
+			case reflect.Float64:
+				if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
+					t.Errorf("end %d: %s is %v", end, path, f)
+				}
+			case reflect.Struct:
+				for i := range v.NumField() {
+					walk(path+"."+v.Type().Field(i).Name, v.Field(i))
+				}
+			case reflect.Slice:
+				for i := range v.Len() {
+					walk(path, v.Index(i))
+				}
+			case reflect.Map:
+				for _, k := range v.MapKeys() {
+					walk(path, v.MapIndex(k))
+				}
+			}
+		}
+		r := m.Report(time.Duration(end))
+		walk("report", reflect.ValueOf(*r))
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	}
+}

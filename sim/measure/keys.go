@@ -1,0 +1,130 @@
+package measure
+
+import (
+	"math"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// keys are those of a limit that have been asked for and are not back at rest.
+type keys struct {
+	tokens, burst int64
+	per           time.Duration
+	rate          float64 // tokens per second
+	refill        float64 // ns per token, +Inf for a rate of 0
+	lanes         int
+	fresh         ideal.Policer
+	all           map[string]*key
+	sweepAt       int // as many keys
+}
+
+// key is what is kept of one: 96 bytes, 80 of its ideal bucket, 144 per lane, and its name in the map. With one fault and
+// no windows of expectations there are two lanes, and about 450 bytes in all.
+type key struct {
+	bucket ideal.Bucket
+	slots  []policer // by lane
+
+	id       uint64        // hash of limit and name, the same in each run
+	full     time.Duration // from when on the ideal bucket is full if nobody asks
+	drained  time.Duration // from when on all policers are empty if nothing is admitted
+	step     int           // the last in which it was asked for
+	underWay int           // requests that are not decided
+}
+
+// policer is a key's in the window of its lane; nil is in none.
+type policer struct {
+	ideal.Policer
+	of *window
+}
+
+// sweepLeast is how many keys are not worth a look for those at rest.
+const sweepLeast = 4096
+
+func newKeys(l *scenario.Limit, lanes int) *keys {
+	k := &keys{tokens: max(l.Tokens, 0), per: max(time.Duration(l.Per), 1), burst: l.Burst, lanes: lanes,
+		all: make(map[string]*key), sweepAt: sweepLeast}
+	if k.burst <= 0 {
+		k.burst = k.tokens
+	}
+	k.rate = float64(k.tokens) / k.per.Seconds()
+	k.refill = float64(k.per) / float64(k.tokens)
+	k.fresh = *ideal.NewPolicer(k.tokens, k.per, k.burst)
+	return k
+}
+
+// of returns the key of a name.
+func (k *keys) of(name string, limit int, now time.Duration, step int) *key {
+	if e := k.all[name]; e != nil {
+		return e
+	}
+	if len(k.all) >= k.sweepAt {
+		k.forget(now, step)
+	}
+	e := &key{bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), slots: make([]policer, k.lanes), step: -1,
+		id: mix(hash(name) + uint64(limit))}
+	k.all[name] = e
+	return e
+}
+
+// forget drops the keys that are at rest: their bucket is full and their policers are empty, so that they are as if they
+// had never been asked for. It costs nothing on average, for it comes when keys have doubled.
+func (k *keys) forget(now time.Duration, step int) {
+	for name, e := range k.all {
+		if e.underWay == 0 && e.full <= now && e.drained <= now && e.step != step {
+			delete(k.all, name)
+		}
+	}
+	k.sweepAt = max(sweepLeast, 2*len(k.all))
+}
+
+// after is from when on tokens taken at a time have flowed back, those before them included; rounded up.
+func (k *keys) after(was, at time.Duration, tokens int64) time.Duration {
+	wait := math.Ceil(float64(tokens)*k.refill) + 1
+	if was = max(was, at); wait >= float64(forever-was) {
+		return forever
+	}
+	return was + time.Duration(wait)
+}
+
+// take asks the ideal bucket.
+func (k *keys) take(e *key, at time.Duration, tokens int64) bool {
+	if !e.bucket.Take(int64(at), tokens) {
+		return false
+	}
+	e.full = k.after(e.full, at, tokens)
+	return true
+}
+
+// admit has the policers of the windows of a time see an admission.
+func (k *keys) admit(e *key, windows []*window, limit int, at time.Duration, tokens int64) {
+	e.drained = k.after(e.drained, at, tokens)
+	for _, w := range windows {
+		p := &e.slots[w.lane]
+		if p.of != w {
+			*p = policer{k.fresh, w}
+		}
+		p.Admit(int64(at), tokens)
+		if over := p.Worst().Over; over > w.over[limit] {
+			w.over[limit] = over
+		}
+	}
+}
+
+// hash is FNV-1a, which is the same in each run.
+func hash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// mix spreads what differs in few bits over all of them (splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,237 @@
+package measure
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Meter measures a run. Its methods may be called concurrently.
+//
+// A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and whose bucket
+// is not full again, about 450 bytes for each with one fault (so a million of them are half a gigabyte), by processes, some hundred
+// bytes for each, and by seconds, 8 bytes for each part of the run and each limit.
+type Meter struct {
+	mu sync.Mutex
+
+	scenario *scenario.Scenario
+	length   time.Duration
+	parts    *parts
+	keys     []*keys // by limit
+	series   series
+	fleet    fleet
+	ledger   ledger
+	recovery recovery
+
+	asked   time.Duration // the latest, and its segment
+	askedIn int
+	decided time.Duration
+	admitIn int
+
+	reasons [reasonsEnd]int64 // decisions of the measured part by reason
+	told    map[string]int64  // happenings that others saw
+	trace   uint64
+}
+
+// reasonsEnd is beyond the last tiered.Reason that is counted by itself.
+const reasonsEnd = tiered.Canceled + 1
+
+// waitedAfter is what no decision takes that was made in the process.
+const waitedAfter = 100 * time.Microsecond
+
+// New returns a meter for a run of s, which must be valid and stay as it is.
+func New(s *scenario.Scenario) *Meter {
+	m := &Meter{scenario: s, length: time.Duration(s.Length), parts: newParts(s), told: make(map[string]int64)}
+	m.series = newSeries(m.length)
+	m.fleet = newFleet(s, m.parts, &m.series)
+	m.ledger = newLedger(s, &m.series)
+	m.recovery = newRecovery(s)
+	for i := range s.Limits {
+		m.keys = append(m.keys, newKeys(&s.Limits[i], m.parts.lanes))
+	}
+	return m
+}
+
+// Request is one that is under way. It is a value: keeping it costs nothing.
+type Request struct {
+	at             time.Duration
+	process, limit int32
+	segment, step  int32
+	cost           int64
+	key            *key
+	within         bool // an ideal bucket of the key admits it
+}
+
+// Asked notes that a process was asked: limit is the index in Scenario.Limits. A cost that is not positive is not measured.
+//
+// Times of requests must not go back. A time that does counts as the latest before it, and so does that of a decision:
+// over-admission is then wrong by at most the rate times how far it went back.
+func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64) Request {
+	if cost <= 0 {
+		return Request{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = max(m.asked, at)
+	at = m.asked
+	m.askedIn = m.parts.forward(m.askedIn, at)
+	step := m.series.step(at)
+	ks := m.keys[limit]
+	k := ks.of(key, limit, at, step)
+	k.underWay++
+	if k.step != step {
+		k.step = step
+		m.series.limit[step] += ks.rate
+	}
+	r := Request{
+		at: at, process: int32(process), limit: int32(limit), segment: int32(m.askedIn), step: int32(step), cost: cost, key: k,
+		within: ks.take(k, at, cost),
+	}
+
+	c := m.parts.cells[m.askedIn][limit]
+	c.offered += cost
+	c.of(process).demand += cost
+	m.series.offered[step] += cost
+	m.series.share(step, process).demand += cost
+	if r.within {
+		c.ideal += cost
+		c.within++
+		m.series.ideal[step] += cost
+		for _, w := range m.parts.active[m.askedIn] {
+			w.shortAt(at, limit, cost)
+		}
+		m.recovery.ideal(at, limit, cost)
+	}
+	return r
+}
+
+// Decided notes what became of it.
+func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
+	if r.key == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.decided = max(m.decided, at, r.at)
+	at = m.decided
+	r.key.underWay--
+	limit, process, step := int(r.limit), int(r.process), int(r.step)
+	took := at - r.at
+	m.trace += mix(mix(mix(uint64(r.at))^uint64(at)) ^ mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
+
+	c := m.parts.cells[r.segment][limit]
+	c.times.add(took)
+	m.series.longest[step] = max(m.series.longest[step], took)
+	if r.segment > 0 && d.Reason < reasonsEnd {
+		m.reasons[d.Reason]++
+	}
+	if d.Tier == tiered.Remote || took > waitedAfter {
+		c.waited++
+	}
+	if !d.Allowed {
+		if r.within && d.Reason != tiered.Canceled {
+			c.denied++
+		}
+		return
+	}
+	c.admitted += r.cost
+	c.of(process).admitted += r.cost
+	m.series.admitted[step] += r.cost
+	if s := m.series.recent(step, process); s != nil {
+		s.admitted += r.cost
+	}
+	if d.Reason == tiered.Shared || d.Reason == tiered.Open {
+		c.alone += r.cost
+		m.series.alone[step] += r.cost
+	}
+	m.ledger.admitted(process, limit, r.cost, d.Reason)
+	for _, w := range m.parts.active[r.segment] {
+		w.shortAt(r.at, limit, -r.cost)
+	}
+	m.recovery.admitted(r.at, limit, r.cost)
+	m.admitIn = m.parts.forward(m.admitIn, at)
+	m.keys[limit].admit(r.key, m.parts.active[m.admitIn], limit, at, r.cost)
+}
+
+// Called notes that a process sent n calls of the script in one round trip.
+func (m *Meter) Called(at time.Duration, process, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trace += mix(mix(uint64(at)) ^ mix(uint64(process)<<32|uint64(uint32(n))) ^ tracesCalls)
+	m.series.calls[m.series.step(at)] += int64(n)
+	m.fleet.called(at, n)
+}
+
+// Granted notes that Redis granted tokens to a process, whether it hears of that or not. An engine that cannot see it never
+// calls it; what is lost is then not known.
+func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trace += mix(mix(uint64(at)) ^ mix(uint64(process)<<32^uint64(tokens)) ^ tracesGrants)
+	m.ledger.grant(m.series.step(at), process, tokens)
+}
+
+// Breaker notes a change of a process' breaker: "closed", "open", "probing". A process begins with a closed one.
+func (m *Meter) Breaker(at time.Duration, process int, state string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trace += mix(mix(uint64(at)) ^ mix(uint64(process)<<32) ^ hash(state))
+	m.fleet.change(at, process, state)
+}
+
+// Joined notes that a process came. One whose breaker changes before it has joined counts from then on.
+func (m *Meter) Joined(at time.Duration, process int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.joined(process)
+	m.fleet.join(at, process)
+}
+
+// Died notes that a process went, in whichever way; what it held by its last sample is burnt. Another may join in its place,
+// with the same number or a new one.
+func (m *Meter) Died(at time.Duration, process int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fleet.die(at, process)
+	m.ledger.died(m.series.ending(at), process)
+}
+
+// Fault notes that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
+// begins, unless a later end is told of.
+func (m *Meter) Fault(at time.Duration, i int, ended bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fleet.fault(at, i, ended)
+}
+
+// Happened counts one of scenario.Happenings: those that the meter cannot see by itself, clock_step, script_sent and
+// short_grant, and those that Stats may miss, such as a late_call whose reply nobody waited for. Of those that it sees too
+// the greater count holds; processes that joined and died it counts alone. Other names come at the end of Report.Sometimes,
+// where they are seen.
+func (m *Meter) Happened(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.told[name]++
+}
+
+// Sample notes what a process' Stats say, at the end of each step of the series and when the process or the run ends. With
+// last, s is complete and no more will come of this process: it is compared with what callers and Redis saw. A process that
+// ends without anybody knowing its Stats gets no last sample, and is compared with nothing.
+//
+// A sample counts for the step that it ends, up to an eighth of a step late.
+func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.sample(m.series.ending(at), process, s, last)
+}
+
+// Step is the length of a step of the series: 100 ms or more.
+func (m *Meter) Step() time.Duration { return m.series.length }
+
+// What the trace tells apart.
+const (
+	tracesCalls  = 0xca11
+	tracesGrants = 0x96a2
+)

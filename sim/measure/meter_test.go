@@ -1,0 +1,316 @@
+package measure
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func TestTokensByPhase(t *testing.T) {
+	m := New(made())
+	ask(m, 1, 0, 0, "k", 15, 10)
+	ask(m, 10*s-1, 0, 0, "k", 3, 3)
+	ask(m, 10*s, 1, 0, "k", 12, 9) // the ideal bucket has 7 left, and a bit
+	ask(m, 20*s, 0, 0, "k", 5, 0)
+	ask(m, 31*s, 0, 0, "k", 1, 1) // after the end: it belongs to the last phase
+	r := m.Report(30 * s)
+	type tokens struct{ offered, admitted, ideal int64 }
+	for name, w := range map[string]tokens{"before": {18, 13, 13}, "during": {12, 9, 7}, "after": {6, 1, 6}} {
+		p := phase(t, r, name)
+		want(t, name, tokens{p.Offered, p.Admitted, p.Ideal}, w)
+	}
+	want(t, "all", tokens{r.Metrics.Offered, r.Metrics.Admitted, r.Metrics.Ideal}, tokens{36, 23, 26})
+	near(t, "utilisation", r.Metrics.Utilisation, 23.0/26)
+	want(t, "phases", len(r.Phases), 3)
+	near(t, "during ends", r.Phases[1].ToS, 20)
+	near(t, "after ends", r.Phases[2].ToS, 30)
+}
+
+// What comes before the warm-up is in no part, but the buckets have seen it.
+func TestWarmUp(t *testing.T) {
+	m := New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(5 * s) }))
+	ask(m, 5*s-1, 0, 0, "k", 10, 10)
+	ask(m, 5*s, 0, 0, "k", 10, 10) // a nanosecond later the ideal bucket is empty
+	r := m.Report(30 * s)
+	want(t, "offered", r.Metrics.Offered, 10)
+	want(t, "ideal", r.Metrics.Ideal, 0)
+	want(t, "over: the burst is what an interval that begins with the warm-up may admit", r.Metrics.OverAdmission, 0)
+	near(t, "utilisation of nothing", r.Metrics.Utilisation, -1)
+	near(t, "before begins", r.Phases[0].FromS, 5)
+	near(t, "the series has all", r.Series.Offered[49], 100)
+	near(t, "the series has all", r.Series.Offered[50], 100)
+}
+
+func TestOverAdmission(t *testing.T) {
+	m := New(made(expecting("over_admission", "<=", 5, 9*s, 11*s), expecting("over_admission", "<=", 4, 9*s, 11*s),
+		expecting("over_admission", "<=", 0, 0, 10*s)))
+	ask(m, 1*s, 0, 0, "k", 10, 10) // exactly the burst
+	ask(m, 9*s, 0, 0, "k", 8, 8)
+	ask(m, 10*s, 0, 0, "k", 15, 15) // 5 beyond the burst, 3 of them because of second 9: 8 + 15 − 10 − 10 = 3 there
+	ask(m, 25*s, 0, 0, "k", 10, 10)
+	ask(m, 25*s+100*ms, 0, 0, "k", 9, 9) // 19 in 0.1 s: 8 beyond
+	r := m.Report(30 * s)
+	for name, w := range map[string]float64{"before": 0, "during": 5, "after": 8} {
+		want(t, name, phase(t, r, name).OverAdmission, w)
+	}
+	want(t, "all", r.Metrics.OverAdmission, 8)
+	for i, w := range []Outcome{
+		{"over_admission <= 5 after=9s before=11s", 5, true},
+		{"over_admission <= 4 after=9s before=11s", 5, false},
+		{"over_admission <= 0 before=10s", 0, true},
+	} {
+		want(t, "expectation", r.Expectations[i], w)
+	}
+	want(t, "passed", r.Passed, false)
+}
+
+// An interval that begins in one phase and ends in the next is in neither, but in the run.
+func TestOverAdmissionAcrossPhases(t *testing.T) {
+	m := New(made())
+	ask(m, 10*s-1, 0, 0, "k", 10, 10)
+	ask(m, 10*s, 0, 0, "k", 10, 10)
+	r := m.Report(30 * s)
+	want(t, "before", phase(t, r, "before").OverAdmission, 0)
+	want(t, "during", phase(t, r, "during").OverAdmission, 0)
+	near(t, "all", r.Metrics.OverAdmission, 10-10e-9)
+}
+
+// The worst key of the worst limit counts, and keys of one name in two limits are two.
+func TestOverAdmissionByKey(t *testing.T) {
+	m := New(made(twoLimits))
+	ask(m, 1*s, 0, 0, "a", 10, 10)
+	ask(m, 1*s, 0, 1, "a", 2, 2)
+	ask(m, 1*s, 0, 0, "b", 13, 13)
+	ask(m, 1*s, 0, 1, "c", 6, 6)
+	ask(m, 1*s, 0, 0, "d", 11, 11)
+	r := m.Report(30 * s)
+	want(t, "all", r.Metrics.OverAdmission, 4)
+	want(t, "api", r.Limits["api"].OverAdmission, 3)
+	want(t, "users", r.Limits["users"].OverAdmission, 4)
+	want(t, "of a limit: calls", r.Limits["api"].RedisCalls, -1)
+	want(t, "of a limit: open", r.Limits["api"].Open, -1)
+	want(t, "api, offered", r.Limits["api"].Offered, 34)
+}
+
+// A decision counts where it falls for over-admission, and where the request was made for all else.
+func TestLateDecision(t *testing.T) {
+	m := New(made())
+	ask(m, 1*s, 0, 0, "k", 1, 1)
+	late := m.Asked(10*s-ms, 0, 0, "k", 11)
+	m.Decided(10*s+ms, late, granted)
+	r := m.Report(30 * s)
+	want(t, "before, admitted", phase(t, r, "before").Admitted, 12)
+	want(t, "before, over", phase(t, r, "before").OverAdmission, 0)
+	want(t, "during, over", phase(t, r, "during").OverAdmission, 1)
+	want(t, "during, admitted", phase(t, r, "during").Admitted, 0)
+	near(t, "before, longest", phase(t, r, "before").DecideMax, 2000)
+	near(t, "during, longest", phase(t, r, "during").DecideMax, -1)
+}
+
+func TestShortfall(t *testing.T) {
+	m := New(made())
+	ask(m, 1*s, 0, 0, "k", 10, 6)       // 4 short
+	ask(m, 1*s+999*ms, 0, 0, "k", 9, 9) // the same second: the ideal admits 9, so it stays 4
+	ask(m, 3*s, 0, 0, "k", 10, 10)      // none
+	ask(m, 5*s, 0, 0, "k", 14, 13)      // 3 too many do not make up for another second
+	ask(m, 7*s+ms, 0, 0, "k", 10, 6)    // 4 short, but these 4, which the ideal has no tokens for, are in the same second
+	ask(m, 7*s+50*ms, 0, 0, "k", 4, 4)
+	ask(m, 15*s, 0, 0, "k", 10, 0) // 10 short, during
+	r := m.Report(30 * s)
+	near(t, "before", phase(t, r, "before").Shortfall, 4.0/49)
+	near(t, "during", phase(t, r, "during").Shortfall, 1)
+	near(t, "after: nothing was asked for", phase(t, r, "after").Shortfall, -1)
+	near(t, "all", r.Metrics.Shortfall, 14.0/59)
+}
+
+// One limit's surplus does not make up for another's shortfall.
+func TestShortfallByLimit(t *testing.T) {
+	m := New(made(twoLimits))
+	ask(m, 1*s, 0, 0, "k", 12, 12)
+	ask(m, 1*s, 0, 1, "k", 2, 0)
+	r := m.Report(30 * s)
+	near(t, "all", r.Metrics.Shortfall, 2.0/12)
+	near(t, "api", r.Limits["api"].Shortfall, 0)
+	near(t, "users", r.Limits["users"].Shortfall, 1)
+}
+
+func TestDeniedWithin(t *testing.T) {
+	m := New(made())
+	ask(m, 1*s, 0, 0, "k", 20, 7) // 10 within, 3 of them refused
+	left := m.Asked(3*s, 0, 0, "k", 1)
+	m.Decided(3*s, left, tiered.Decision{Reason: tiered.Canceled})
+	r := m.Report(30 * s)
+	near(t, "denied", r.Metrics.DeniedWithin, 3.0/11)
+	for _, h := range r.Sometimes {
+		switch h.Name {
+		case "refused":
+			want(t, h.Name, h.Count, 13)
+		case "canceled":
+			want(t, h.Name, h.Count, 1)
+		}
+	}
+}
+
+func TestWaitedAndTimes(t *testing.T) {
+	m := New(made())
+	took := func(at, d time.Duration, dec tiered.Decision) { m.Decided(at+d, m.Asked(at, 0, 0, "k", 1), dec) }
+	for i := range 97 {
+		took(time.Duration(i)*10*ms+1, 0, granted)
+	}
+	took(2*s, 300*time.Microsecond, granted)
+	took(3*s, waitedAfter, granted)
+	took(4*s, 20*ms, tiered.Decision{Reason: tiered.ShareSpent, Tier: tiered.Failover})
+	r := m.Report(30 * s)
+	near(t, "p50", r.Metrics.DecideP50, 0)
+	if p := r.Metrics.DecideP99; p < 297 || p > 303 {
+		t.Errorf("p99: %v µs, want 300 within 1 %%", p)
+	}
+	near(t, "max", r.Metrics.DecideMax, 20_000)
+	near(t, "waited", r.Metrics.Waited, 0.02)
+	took(5*s, 0, tiered.Decision{Allowed: true, Tier: tiered.Remote})
+	near(t, "waited, by Redis", m.metrics(m.parts.whole, all, 30*s).Waited, 3.0/101)
+}
+
+func TestAloneAndCalls(t *testing.T) {
+	m := New(made())
+	for range 4 {
+		m.Decided(12*s, m.Asked(12*s, 0, 0, "k", 1), shared)
+	}
+	m.Decided(13*s, m.Asked(13*s, 0, 0, "k", 3), tiered.Decision{Allowed: true, Reason: tiered.Open})
+	ask(m, 14*s, 0, 0, "k", 3, 3)
+	m.Called(10*s, 0, 2)
+	m.Called(15*s, 1, 3)
+	m.Called(20*s, 1, 7)
+	r := m.Report(30 * s)
+	p := phase(t, r, "during")
+	want(t, "alone", p.Alone, 7)
+	near(t, "calls", p.RedisCalls, 0.5)
+	near(t, "calls per token", p.CallsPerToken, 0.5)
+	near(t, "calls of all", r.Metrics.RedisCalls, 12/(30*s-1).Seconds())
+	near(t, "calls after", phase(t, r, "after").RedisCalls, 0.7)
+	near(t, "calls per token of none", phase(t, r, "after").CallsPerToken, -1)
+	near(t, "series", r.Series.Alone[120], 40)
+	near(t, "series", r.Series.Calls[200], 70)
+}
+
+func TestJain(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		shares []share
+		want   float64
+	}{
+		{"nobody", nil, -1},
+		{"nothing admitted", []share{{3, 0}, {5, 0}}, -1},
+		{"one", []share{{3, 1}}, 1},
+		{"the same part", []share{{10, 5}, {2, 1}, {0, 0}, {200, 100}}, 1},
+		{"one has all", []share{{10, 5}, {10, 0}, {10, 0}, {10, 0}}, 0.25},
+		{"2 to 1", []share{{10, 10}, {10, 5}}, 0.9},
+	} {
+		near(t, c.name, jain(c.shares), c.want)
+	}
+	m := New(made())
+	ask(m, 1*s, 0, 0, "k", 4, 4)
+	ask(m, 1*s, 1, 0, "k", 4, 2)
+	ask(m, 1*s+100*ms, 1, 0, "k", 3, 1)
+	r := m.Report(30 * s)
+	x := 3.0 / 7
+	near(t, "all", r.Metrics.Jain, (1+x)*(1+x)/(2*(1+x*x)))
+	near(t, "step 10", r.Series.Jain[10], 0.9)
+	near(t, "step 11", r.Series.Jain[11], 1)
+	near(t, "step 12", r.Series.Jain[12], -1)
+}
+
+// Times that go back count as the latest before them.
+func TestTimesThatGoBack(t *testing.T) {
+	m := New(made())
+	ask(m, 2*s, 0, 0, "k", 1, 1)
+	ask(m, 1*s, 0, 0, "k", 1, 1)
+	ask(m, -1, 0, 0, "other", 1, 1)
+	r := m.Report(30 * s)
+	near(t, "all in second 2", r.Series.Offered[20], 30)
+	m = New(made())
+	a, b := m.Asked(s, 0, 0, "k", 1), m.Asked(s, 0, 0, "k", 1)
+	m.Decided(2*s, a, granted)
+	m.Decided(s, b, granted)
+	near(t, "both took a second", m.Report(30*s).Metrics.DecideP50, 1e6)
+}
+
+// Keys at rest are forgotten, and the figures are the same.
+func TestForgetting(t *testing.T) {
+	m := New(made(func(x *scenario.Scenario) {
+		x.Limits[0] = scenario.Limit{Name: "api", Tokens: 1, Per: scenario.Duration(s), Burst: 3}
+	}))
+	for i := range 3 * sweepLeast {
+		at := time.Duration(i)*ms + 1
+		ask(m, at, 0, 0, name(i), 1, 1)
+		if i == sweepLeast {
+			ask(m, at, 0, 0, name(i), 5, 5) // 3 over, to be remembered when the key is gone
+		}
+	}
+	if n := len(m.keys[0].all); n > 2*sweepLeast {
+		t.Errorf("%d keys are kept, though a key is at rest after a second or six", n)
+	}
+	want(t, "gone", m.keys[0].all[name(sweepLeast/2)], nil)
+	r := m.Report(30 * s)
+	want(t, "over", r.Metrics.OverAdmission, 3)
+	want(t, "admitted", r.Metrics.Admitted, 3*sweepLeast+5)
+}
+
+// A key is kept while a request for it is under way, its bucket is not full, or its policer not empty.
+func TestNotForgotten(t *testing.T) {
+	k := newKeys(&scenario.Limit{Tokens: 1, Per: scenario.Duration(s), Burst: 2}, 1)
+	w := []*window{{over: make([]float64, 1)}}
+	e := k.of("k", 0, 0, 0)
+	gone := func(at time.Duration, step int) bool {
+		k.forget(at, step)
+		return k.all["k"] == nil
+	}
+	k.take(e, 0, 2)
+	k.admit(e, w, 0, 0, 1)
+	e.step = 7
+	want(t, "after 1 s the bucket is not full", gone(1*s+ms, 0), false)
+	want(t, "in the step in which it was asked for", gone(2*s+ms, 7), false)
+	e.underWay = 1
+	want(t, "with a request under way", gone(2*s+ms, 0), false)
+	e.underWay = 0
+	k.admit(e, w, 0, 1*s, 3)
+	want(t, "after 3 s the policer is not empty", gone(3*s+ms, 0), false)
+	want(t, "after 4 s it is at rest", gone(4*s+ms, 0), true)
+
+	k = newKeys(&scenario.Limit{Tokens: 0, Per: scenario.Duration(s), Burst: 2}, 1)
+	k.take(k.of("k", 0, 0, 0), 0, 1)
+	want(t, "without a rate it never is", gone(1000*time.Hour, 1), false)
+}
+
+func TestTrace(t *testing.T) {
+	run := func(change func(m *Meter)) string {
+		m := New(made())
+		ask(m, 1*s, 0, 0, "a", 1, 1)
+		m.Called(2*s, 0, 1)
+		change(m)
+		return m.Report(30 * s).Unseed
+	}
+	same := run(func(m *Meter) { ask(m, 3*s, 0, 0, "a", 1, 1); ask(m, 3*s, 1, 0, "b", 1, 0) })
+	want(t, "the order of one instant", run(func(m *Meter) { ask(m, 3*s, 1, 0, "b", 1, 0); ask(m, 3*s, 0, 0, "a", 1, 1) }), same)
+	seen := map[string]bool{same: true}
+	for what, change := range map[string]func(m *Meter){
+		"nothing": func(*Meter) {},
+		"time":    func(m *Meter) { ask(m, 3*s+1, 0, 0, "a", 1, 1) },
+		"process": func(m *Meter) { ask(m, 3*s, 1, 0, "a", 1, 1) },
+		"key":     func(m *Meter) { ask(m, 3*s, 0, 0, "c", 1, 1) },
+		"reason":  func(m *Meter) { ask(m, 3*s, 0, 0, "a", 1, 0) },
+		"cost":    func(m *Meter) { m.Decided(3*s, m.Asked(3*s, 0, 0, "a", 2), granted) },
+		"called":  func(m *Meter) { m.Called(3*s, 0, 1) },
+		"granted": func(m *Meter) { m.Granted(3*s, 0, 1) },
+		"breaker": func(m *Meter) { m.Breaker(3*s, 0, "open") },
+		"probing": func(m *Meter) { m.Breaker(3*s, 0, "probing") },
+	} {
+		u := run(change)
+		if seen[u] || len(u) != 16 {
+			t.Errorf("%s does not show in the unseed %s", what, u)
+		}
+		seen[u] = true
+	}
+}

@@ -1,0 +1,195 @@
+package measure
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// forever is the end of a part that the run ends.
+const forever = time.Duration(math.MaxInt64)
+
+// window is a part of a run that is measured: from its first instant to before its last.
+type window struct {
+	from, to time.Duration
+	lo, hi   int // its segments: lo, …, hi−1
+	lane     int // which of a key's policers is its own
+
+	over  []float64 // by limit: tokens beyond burst + rate·t in the worst interval of the worst key
+	short [][]int64 // by limit and second: tokens that the ideal admits less those that were admitted
+}
+
+// parts cuts a run at all edges of its windows into segments. What adds up is counted per segment, once, however many
+// windows there are; segment 0 is what lies before all of them.
+type parts struct {
+	windows []*window
+	edges   []time.Duration // segment i begins at edges[i−1]
+	active  [][]*window     // by segment
+	lanes   int
+	cells   [][]*cell // by segment and limit
+
+	whole  *window
+	phases []namedWindow
+	expect []*window // by expectation
+}
+
+type namedWindow struct {
+	name string
+	*window
+}
+
+// defaultWarmUp is Scenario.WarmUp when it is 0.
+const defaultWarmUp = 2 * time.Second
+
+func warmUp(s *scenario.Scenario) time.Duration {
+	return cmp.Or(time.Duration(s.WarmUp), defaultWarmUp)
+}
+
+// faultEnd is when a fault ends, as far as the scenario can tell: one that lasts without for= goes on to the end.
+func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
+	at := time.Duration(f.At)
+	switch {
+	case f.For > 0:
+		at += time.Duration(f.For)
+	case lasts(f.Kind):
+		return time.Duration(s.Length)
+	case f.Kind == "deploy":
+		at += time.Duration(f.Every) * time.Duration(s.Fleet.N)
+	default:
+		at += time.Duration(f.Restart)
+	}
+	return min(at, time.Duration(s.Length))
+}
+
+// lasts reports whether faults of a kind go on for a while.
+func lasts(kind string) bool {
+	return slices.ContainsFunc(scenario.Kinds, func(k scenario.Kind) bool { return k.Name == kind && k.Lasts })
+}
+
+// faultsSpan is from when to when there are faults; without any both are the end of the run.
+func faultsSpan(s *scenario.Scenario) (first, last time.Duration) {
+	first = time.Duration(s.Length)
+	for i := range s.Faults {
+		first = min(first, time.Duration(s.Faults[i].At))
+		last = max(last, faultEnd(s, &s.Faults[i]))
+	}
+	if len(s.Faults) == 0 {
+		last = first
+	}
+	return first, last
+}
+
+// newParts finds the windows of a run: all of it from the warm-up on, its phases, and the expectations'. Windows with the
+// same edges are one; a phase of no length is left out.
+func newParts(s *scenario.Scenario) *parts {
+	p := &parts{}
+	end, start := time.Duration(s.Length), warmUp(s)
+	p.whole = p.window(s, start, end)
+	first, last := faultsSpan(s)
+	for _, ph := range []struct {
+		name     string
+		from, to time.Duration
+	}{{"before", start, first}, {"during", max(start, first), last}, {"after", max(start, last), end}} {
+		if ph.from < ph.to {
+			p.phases = append(p.phases, namedWindow{ph.name, p.window(s, ph.from, ph.to)})
+		}
+	}
+	for i := range s.Expect {
+		e := &s.Expect[i]
+		p.expect = append(p.expect, p.window(s,
+			cmp.Or(time.Duration(e.After), start), cmp.Or(time.Duration(e.Before), end)))
+	}
+	p.cut(len(s.Limits))
+	return p
+}
+
+// window returns the window from and to, a new one if need be.
+func (p *parts) window(s *scenario.Scenario, from, to time.Duration) *window {
+	if to >= time.Duration(s.Length) {
+		to = forever
+	}
+	to = max(from, to)
+	for _, w := range p.windows {
+		if w.from == from && w.to == to {
+			return w
+		}
+	}
+	w := &window{from: from, to: to, over: make([]float64, len(s.Limits)), short: make([][]int64, len(s.Limits))}
+	p.windows = append(p.windows, w)
+	return w
+}
+
+// cut makes the segments and gives each window a lane: windows that overlap have different ones.
+func (p *parts) cut(limits int) {
+	for _, w := range p.windows {
+		p.edges = append(p.edges, w.from, w.to)
+	}
+	slices.Sort(p.edges)
+	p.edges = slices.Compact(p.edges)
+	p.edges = slices.DeleteFunc(p.edges, func(t time.Duration) bool { return t == forever })
+	p.active = make([][]*window, len(p.edges)+1)
+	p.cells = make([][]*cell, len(p.edges)+1)
+	for i := range p.cells {
+		for range limits {
+			p.cells[i] = append(p.cells[i], &cell{})
+		}
+	}
+	byStart := slices.Clone(p.windows)
+	slices.SortStableFunc(byStart, func(a, b *window) int { return cmp.Compare(a.from, b.from) })
+	var free []time.Duration // of each lane, from when on
+	for _, w := range byStart {
+		w.lo, w.hi = p.segment(w.from), len(p.edges)+1
+		if w.to != forever {
+			w.hi = p.segment(w.to)
+		}
+		for i := w.lo; i < w.hi; i++ {
+			p.active[i] = append(p.active[i], w)
+		}
+		w.lane = slices.IndexFunc(free, func(t time.Duration) bool { return t <= w.from })
+		if w.lane < 0 {
+			w.lane = len(free)
+			free = append(free, 0)
+		}
+		free[w.lane] = w.to
+	}
+	p.lanes = len(free)
+}
+
+// segment is the one of a time.
+func (p *parts) segment(at time.Duration) int {
+	i, found := slices.BinarySearch(p.edges, at)
+	if found {
+		return i + 1
+	}
+	return i
+}
+
+// forward is segment for times that do not go back: the search begins at the segment of the last one.
+func (p *parts) forward(last int, at time.Duration) int {
+	for last < len(p.edges) && at >= p.edges[last] {
+		last++
+	}
+	return last
+}
+
+// shortAt adds to the balance of the second of a window in which a request was made.
+func (w *window) shortAt(at time.Duration, limit int, tokens int64) {
+	i := int((at - w.from) / time.Second)
+	s := w.short[limit]
+	if i >= len(s) {
+		s = append(s, make([]int64, i+1-len(s))...)
+		w.short[limit] = s
+	}
+	s[i] += tokens
+}
+
+// shortfall is the tokens that were not admitted though the ideal admits them, second by second.
+func (w *window) shortfall(limit int) (tokens int64) {
+	for _, n := range w.short[limit] {
+		tokens += max(n, 0)
+	}
+	return tokens
+}

@@ -1,0 +1,186 @@
+package measure
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// TextOptions say how a report is written for a terminal.
+type TextOptions struct {
+	Color bool // with ANSI escapes; whoever sets it has looked whether it is a terminal
+	ASCII bool // nothing but ASCII, unless the scenario has it
+	Width int  // columns of the timeline, 72 when 0; 10 … 600
+}
+
+// String is the report as Text has it, in UTF-8 and without colours.
+func (r *Report) String() string {
+	var b strings.Builder
+	_ = r.Text(&b, TextOptions{})
+	return b.String()
+}
+
+// Text writes the report for a terminal: what was run, the metrics of each phase, the run over time, the expectations, what
+// happened, and in its last line whether it passed and how to run it again. What a user wrote is quoted when it is not
+// plain. No key is in it, for none is in a report.
+func (r *Report) Text(w io.Writer, o TextOptions) error {
+	t := &text{o: o}
+	if t.o.Width == 0 {
+		t.o.Width = 72
+	}
+	t.o.Width = min(max(t.o.Width, 10), maxSteps)
+	t.head(r)
+	t.phases(r)
+	t.timeline(r)
+	t.expectations(r)
+	t.sometimes(r)
+	t.last(r)
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+// text is a report in the making.
+type text struct {
+	o TextOptions
+	b strings.Builder
+}
+
+func (t *text) line(format string, args ...any) { fmt.Fprintf(&t.b, format+"\n", args...) }
+
+// clean is a user's text: as it is when all of it can be printed, else in quotes. So nothing in it moves a cursor.
+func clean(s string) string {
+	for _, c := range s {
+		if c == utf8.RuneError || !strconv.IsPrint(c) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
+
+func (t *text) head(r *Report) {
+	s := r.Scenario
+	if s == nil {
+		s = &scenario.Scenario{}
+	}
+	t.line("%s", clean(cmp.Or(s.Name, "no name")))
+	if s.Learn != "" {
+		t.line("%s", clean(s.Learn))
+	}
+	t.line("")
+	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, s.Length, scenario.Duration(warmUp(s)))
+	mode := cmp.Or(s.Fleet.Mode, "local")
+	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(mode))
+	for _, l := range s.Limits {
+		t.line("limit  %s: %d tokens per %s, burst %d", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens))
+	}
+	for _, f := range r.Faults {
+		t.line("fault  %s", clean(f.Text))
+	}
+}
+
+// mostLimits is how many limits have a column of their own: more are too wide for a terminal.
+const mostLimits = 4
+
+// phases is a table: a line per metric that is known, a column per phase, for the whole run, and per limit if there are some.
+func (t *text) phases(r *Report) {
+	columns := make([]*Metrics, 0, len(r.Phases)+1)
+	head := []string{""}
+	for i := range r.Phases {
+		p := &r.Phases[i]
+		columns = append(columns, &p.Metrics)
+		head = append(head, fmt.Sprintf("%s (%s-%s)", clean(p.Name), lasting(p.FromS), lasting(p.ToS)))
+	}
+	columns, head = append(columns, &r.Metrics), append(head, "all")
+	if s := r.Scenario; s != nil && len(s.Limits) > 1 && len(s.Limits) <= mostLimits {
+		for _, l := range s.Limits {
+			if m, ok := r.Limits[l.Name]; ok {
+				columns, head = append(columns, &m), append(head, "limit "+clean(l.Name))
+			}
+		}
+	}
+
+	t.line("")
+	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
+	row := func(name string, u scenario.Unit, get func(*Metrics) float64) {
+		known := false
+		cells := []string{name}
+		for _, m := range columns {
+			v := get(m)
+			known = known || v >= 0
+			cells = append(cells, figure(v, u))
+		}
+		if known {
+			fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
+		}
+	}
+	for _, m := range tokenMetrics {
+		row(m.name, scenario.Tokens, func(x *Metrics) float64 { return float64(m.get(x)) })
+	}
+	for _, m := range scenario.Metrics {
+		row(m.Name, m.Unit, func(x *Metrics) float64 { return x.Value(m.Name) })
+	}
+	_ = w.Flush()
+}
+
+func (t *text) expectations(r *Report) {
+	if len(r.Expectations) == 0 {
+		return
+	}
+	t.line("")
+	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
+	for _, o := range r.Expectations {
+		metric, _, _ := strings.Cut(o.Text, " ")
+		fmt.Fprintf(w, "%s\t%s\tis %s\n", t.verdict(o.Passed), clean(o.Text), figure(o.Value, unitOf(metric)))
+	}
+	_ = w.Flush()
+}
+
+// sometimes is what must have happened, each in a line, and what else did.
+func (t *text) sometimes(r *Report) {
+	var others []string
+	first := true
+	for _, h := range r.Sometimes {
+		switch {
+		case h.Wanted:
+			if first {
+				t.line("")
+				first = false
+			}
+			t.line("%s  sometimes %s: %d", t.verdict(h.Count > 0), clean(h.Name), h.Count)
+		case h.Count > 0:
+			others = append(others, fmt.Sprintf("%s %d", clean(h.Name), h.Count))
+		}
+	}
+	if len(others) > 0 {
+		t.line("\nalso happened: %s", strings.Join(others, ", "))
+	}
+}
+
+// last is the verdict and the way back.
+func (t *text) last(r *Report) {
+	engine := cmp.Or(r.Engine, "virtual")
+	again := fmt.Sprintf("again with --engine %s --seed %d, or tiersim replay of its JSON", clean(engine), r.Seed)
+	if r.Unseed != "" {
+		again = fmt.Sprintf("unseed %s; %s", clean(r.Unseed), again)
+	}
+	t.line("\n%s  %s", t.verdict(r.Passed), again)
+}
+
+// verdict is PASS in green or FAIL in red, where there are colours. The escapes of both are of one length, so that tables
+// stay straight.
+func (t *text) verdict(passed bool) string {
+	if !t.o.Color {
+		return verdict(passed)
+	}
+	if passed {
+		return "\x1b[32mPASS\x1b[0m"
+	}
+	return "\x1b[31mFAIL\x1b[0m"
+}

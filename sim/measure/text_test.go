@@ -1,0 +1,207 @@
+package measure
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// rehearsed is a run by hand of a limiter that fails open: 20 requests per second for 10, a fault from 10 s to 20 s of 30.
+func rehearsed() *Report {
+	m := New(made(
+		expecting("over_admission", "<=", 100, 0, 0), expecting("decide_p99", "<=", 0.001, 10*s, 20*s), expecting("shortfall", "<=", 0.05, 0, 10*s),
+		func(x *scenario.Scenario) {
+			x.Learn = "what fail-open costs"
+			x.Fleet.Mode, x.WarmUp = "open", scenario.Duration(2*s)
+			x.Sometimes = []string{"breaker_open", "share_spent"}
+			x.Faults = append(x.Faults, scenario.Fault{At: scenario.Duration(25 * s), Kind: "evict", Keys: 3})
+		},
+	))
+	m.tell([]event{{0, 0, "join"}, {0, 1, "join"}})
+	bucket := bucketOf(m.scenario.Limits[0])
+	var opened, spent int64
+	for i := range 600 {
+		at := time.Duration(i)*50*ms + 1
+		switch at - 1 {
+		case 10 * s:
+			m.tell([]event{{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {10*s + 300*ms, 1, "open"}})
+		case 20 * s:
+			m.tell([]event{{20 * s, 0, "end"}, {20 * s, 7, "calls"}, {20*s + 600*ms, 1, "closed"}, {20*s + 700*ms, 0, "closed"}})
+		case 25 * s:
+			m.tell([]event{{25 * s, 1, "begin"}})
+		}
+		r := m.Asked(at, i%2, 0, "\x1b]0;key\a", 1)
+		switch outage := at >= 10*s+200*ms && at < 20*s+600*ms; {
+		case outage:
+			opened++
+			m.Decided(at, r, tiered.Decision{Allowed: true, Reason: tiered.Open, Tier: tiered.Failover})
+		case at >= 10*s && at < 20*s:
+			opened++
+			m.Decided(at+50*ms, r, tiered.Decision{Allowed: true, Reason: tiered.Open, Tier: tiered.Failover})
+		default:
+			m.Called(at, i%2, 1)
+			d := limited
+			if bucket.Take(int64(at), 1) {
+				d, spent = granted, spent+1
+				m.Granted(at, 0, 1)
+			}
+			m.Decided(at+400*time.Microsecond, r, d)
+		}
+		if i%2 == 1 {
+			p := tiered.PolicyStats{Granted: spent, Spent: spent, Open: opened}
+			m.Sample(at+50*ms, 0, &tiered.Stats{Keys: 1, Policies: map[string]tiered.PolicyStats{"api": p}}, false)
+		}
+	}
+	r := m.Report(30 * s)
+	r.Engine, r.Seed, r.Version = "virtual", 7, "v1.0.0 go1.26"
+	return r
+}
+
+// golden compares text with a file of testdata; -update writes it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(text) {
+		t.Errorf("%s is\n%s\nand not as in the file; -update writes it", file, got)
+	}
+}
+
+func TestText(t *testing.T) {
+	r := rehearsed()
+	golden(t, "report.txt", r.String())
+	write := func(o TextOptions) string {
+		var b strings.Builder
+		if err := r.Text(&b, o); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	ascii := write(TextOptions{ASCII: true, Width: 40})
+	golden(t, "report-ascii.txt", ascii)
+	for i := range len(ascii) {
+		if ascii[i] >= utf8.RuneSelf {
+			t.Fatalf("%q is not ASCII", ascii[i:])
+		}
+	}
+	colored := write(TextOptions{Color: true})
+	golden(t, "report-color.txt", colored)
+	for text, escaped := range map[string]bool{r.String(): false, ascii: false, colored: true} {
+		want(t, "escapes", strings.Contains(text, "\x1b"), escaped)
+	}
+	for _, text := range []string{r.String(), ascii, colored} {
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if last := lines[len(lines)-1]; !strings.Contains(last, "FAIL") || !strings.Contains(last, r.Unseed) || !strings.Contains(last, "--seed 7") {
+			t.Errorf("last line: %s", last)
+		}
+		if strings.Contains(text, "key") && strings.Contains(text, "]0;") {
+			t.Error("a key is in the text")
+		}
+	}
+	r.Passed = true
+	if text := r.String(); !strings.Contains(text[strings.LastIndex(text[:len(text)-1], "\n"):], "PASS") {
+		t.Error("a run that passed says so last")
+	}
+}
+
+// Several limits have columns of their own, in which what is of the fleet is not known.
+func TestTextOfLimits(t *testing.T) {
+	m := New(made(twoLimits, func(x *scenario.Scenario) { x.WarmUp = 0 }))
+	ask(m, 2*s, 0, 0, "k", 15, 12)
+	ask(m, 2*s, 0, 1, "k", 4, 3)
+	m.Called(2*s, 0, 56)
+	text := m.Report(30 * s).String()
+	for metric, cells := range map[string]string{
+		"":               "before (2s-10s) during (10s-20s) after (20s-30s) all limit api limit users",
+		"offered":        "19 0 0 19 15 4",
+		"over_admission": "2 0 0 2 2 1",
+		"redis_calls":    "7/s 0/s 0/s 2/s - -",
+	} {
+		found := false
+		for line := range strings.Lines(text) {
+			found = found || strings.Join(strings.Fields(line), " ") == strings.TrimSpace(metric+" "+cells)
+		}
+		if !found {
+			t.Errorf("no line %s %s in\n%s", metric, cells, text)
+		}
+	}
+}
+
+// Whatever a report from elsewhere says, nothing of it moves a cursor.
+func TestTextQuotes(t *testing.T) {
+	r := rehearsed()
+	evil := "a\x1b[2J\tb\nPASS\u202e"
+	r.Scenario.Name, r.Scenario.Learn, r.Scenario.Fleet.Mode, r.Scenario.Limits[0].Name = evil, evil, evil, evil
+	r.Engine, r.Unseed, r.Phases[0].Name, r.Expectations[0].Text, r.Faults[0].Text = evil, evil, evil, evil, evil
+	r.Sometimes[0].Name, r.Sometimes[len(r.Sometimes)-1] = evil, Happening{Name: evil, Count: 1}
+	other := rehearsed()
+	other.Engine = evil // so that the unseeds are compared
+	text := r.String()
+	for _, d := range Diff(r, other) {
+		text += d.String() + "\n"
+	}
+	if strings.ContainsAny(text, "\x1b\t\u202e") {
+		t.Errorf("not quoted:\n%s", text)
+	}
+	if n := strings.Count(text, `\x1b[2J\tb\nPASS\u202e`); n < 11 {
+		t.Errorf("quoted %d times:\n%s", n, text)
+	}
+}
+
+// Odd reports are no trouble: none of a scenario, a run of no length, more columns than steps.
+func TestTextOfOddReports(t *testing.T) {
+	for what, r := range map[string]*Report{
+		"empty":     {},
+		"one step":  New(made(func(x *scenario.Scenario) { x.Length = 1 })).Report(1),
+		"no length": New(made()).Report(0),
+		"marks":     {Series: Series{StepS: 1e-300, Offered: []float64{1, 2}, Admitted: []float64{1, 2}, Ideal: []float64{1, 2}, Open: []float64{1, 2}, Calls: []float64{0, -1}}, Faults: []FaultSpan{{"", -1e300, 1e300}, {"", 5, 1}}},
+	} {
+		text := r.String()
+		if !strings.Contains(text, "FAIL") && !strings.Contains(text, "PASS") {
+			t.Errorf("%s: %s", what, text)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		u    scenario.Unit
+		want string
+	}{
+		{1234.5678, scenario.Tokens, "1235"},
+		{123456, scenario.Tokens, "123456"},
+		{0.07, scenario.Ratio, "7%"},
+		{0.123456, scenario.Ratio, "12.35%"},
+		{0.0015, scenario.Seconds, "1.5ms"},
+		{0, scenario.Seconds, "0s"},
+		{0.99999, scenario.Seconds, "1s"},
+		{90, scenario.Seconds, "90s"},
+		{3e-7, scenario.Seconds, "300ns"},
+		{261.25, scenario.PerSec, "261.2/s"},
+		{0.29, scenario.Count, "0.29"},
+		{-1, scenario.Tokens, "-"},
+	} {
+		want(t, "figure", figure(c.v, c.u), c.want)
+	}
+}

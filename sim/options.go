@@ -1,0 +1,181 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// The engines.
+const (
+	Virtual = "virtual" // Redis is a remote.Memory: the same answers, and quick
+	Lua     = "lua"     // the shipped scripts in miniredis, through go-redis: a hundred times slower per call
+)
+
+var engines = []string{Virtual, Lua}
+
+// Options say how a scenario is run. nil and the zero value are the defaults.
+type Options struct {
+	// Engine is Virtual (the default) or Lua.
+	Engine string
+
+	// Seed is what all that is random depends on; 0 means 1.
+	Seed uint64
+
+	// Policy is given the policy of each limit as the scenario has it, and returns the one to run: yours, under the same
+	// name. Its limit is that of the report too. nil leaves them as they are.
+	Policy func(tiered.Policy) tiered.Policy
+
+	// Policies are yours: each is run in place of that of the limit with its name; a single one also in place of that of the
+	// only limit, under the limit's name. One that would replace nothing is an error.
+	Policies []tiered.Policy
+
+	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. nil tells nobody.
+	Progress func(at, of time.Duration)
+}
+
+// plan is a scenario made ready to be run.
+type plan struct {
+	scenario *scenario.Scenario // a copy, in which no default of the network is left out
+	engine   string
+	seed     uint64
+	options  tiered.Options
+	policies []tiered.Policy // as Scenario.Limits
+	progress func(at, of time.Duration)
+}
+
+// prepare checks a scenario and its options, all problems at once, and makes it ready.
+func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
+	if s == nil {
+		return nil, errors.New("sim: the scenario is nil")
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	p := &plan{engine: o.Engine, seed: o.Seed, progress: o.Progress}
+	if p.engine == "" {
+		p.engine = Virtual
+	}
+	if p.seed == 0 {
+		p.seed = 1
+	}
+	var all []error
+	if !slices.Contains(engines, p.engine) {
+		all = append(all, fmt.Errorf("sim: Options.Engine is %q: must be one of %s", p.engine, strings.Join(engines, ", ")))
+	}
+	if err := s.Validate(); err != nil {
+		return nil, errors.Join(append(all, err)...)
+	}
+	p.scenario = s.Clone()
+	if n := &p.scenario.Net; n.RTT == 0 {
+		n.RTT = scenario.DefaultRTT
+	}
+	f := &p.scenario.Fleet
+	p.options = tiered.Options{
+		Budget: time.Duration(f.Budget), Timeout: time.Duration(f.Timeout),
+		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
+	}
+	own, err := o.own(p.scenario.Limits)
+	all = append(all, err)
+	for i := range p.scenario.Limits {
+		policy, err := policyOf(f, &p.scenario.Limits[i], func(given tiered.Policy) tiered.Policy {
+			if yours, ok := own[given.Name]; ok {
+				given = yours
+			}
+			if o.Policy != nil {
+				given = o.Policy(given)
+			}
+			return given
+		})
+		p.policies, all = append(p.policies, policy), append(all, err)
+	}
+	if err := errors.Join(all...); err != nil {
+		return nil, err
+	}
+	return p, p.tryOut()
+}
+
+var modes = map[string]tiered.FailMode{
+	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
+}
+
+// own are Policies by the names of limits.
+func (o *Options) own(limits []scenario.Limit) (map[string]tiered.Policy, error) {
+	own := map[string]tiered.Policy{}
+	var all []error
+	for i, p := range o.Policies {
+		if len(o.Policies) == 1 && len(limits) == 1 {
+			p.Name = limits[0].Name
+		}
+		_, twice := own[p.Name]
+		switch {
+		case !slices.ContainsFunc(limits, func(l scenario.Limit) bool { return l.Name == p.Name }):
+			all = append(all, fmt.Errorf("sim: Options.Policies[%d].Name is %.80q: must be that of a limit of the scenario", i, p.Name))
+		case twice:
+			all = append(all, fmt.Errorf("sim: Options.Policies[%d].Name is %.80q: must be there once", i, p.Name))
+		}
+		own[p.Name] = p
+	}
+	return own, errors.Join(all...)
+}
+
+// policyOf is the policy of a limit; what the user makes of it is written back.
+func policyOf(f *scenario.Fleet, l *scenario.Limit, change func(tiered.Policy) tiered.Policy) (tiered.Policy, error) {
+	p := tiered.Policy{
+		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst}, FailMode: modes[f.Mode],
+		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
+	}
+	p = change(p)
+	if p.Name != l.Name {
+		return p, fmt.Errorf("sim: Options.Policy returned a policy named %.80q for the limit %q: must keep the name", p.Name, l.Name)
+	}
+	l.Tokens, l.Per, l.Burst = p.Limit.Tokens, scenario.Duration(p.Limit.Per), p.Limit.Burst
+	return p, nil
+}
+
+// tryOut reports what the limiter finds wrong with options and policies: by making one, in real time and without Redis.
+func (p *plan) tryOut() error {
+	store := remote.NewMemory()
+	g, err := tiered.NewGroup(store, &p.options)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, policy := range p.policies {
+		_, err := g.Limiter(policy)
+		all = append(all, err)
+	}
+	return errors.Join(append(all, g.Close(context.Background()), store.Close())...)
+}
+
+// limitOf is the index of a limit, by its name; there is only one when it has none.
+func (p *plan) limitOf(name string) int {
+	return max(slices.IndexFunc(p.scenario.Limits, func(l scenario.Limit) bool { return l.Name == name }), 0)
+}
+
+// most is the largest number of processes there may be at one time, but for those that are leaving.
+func (p *plan) most() int {
+	most := p.scenario.Fleet.N
+	for i := range p.scenario.Faults {
+		most = max(most, p.scenario.Faults[i].N)
+	}
+	return most
+}
+
+// version is that of the project and of Go.
+func version() string {
+	project := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		project = info.Main.Version
+	}
+	return project + ", " + runtime.Version()
+}

@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// This file is what the meter is told, until the run is over: what happens afterwards is clearing up.
+
+// asked notes a request, and decided what became of it.
+func (r *run) asked(process, limit int, key string, cost int64) measure.Request {
+	return r.meter.Asked(r.at(), process, limit, key, cost)
+}
+
+func (r *run) decided(q measure.Request, d tiered.Decision) {
+	if !r.over.Load() {
+		r.meter.Decided(r.at(), q, d)
+	}
+}
+
+// breaker notes a change of a process' breaker.
+func (r *run) breaker(p *process, state string) {
+	if !r.over.Load() && !p.port.dead.Load() {
+		r.meter.Breaker(r.at(), p.number, state)
+	}
+}
+
+func (r *run) joined(p *process) { r.meter.Joined(r.at(), p.number) }
+
+// died notes that a process has ended, with its last figures.
+func (r *run) died(p *process) {
+	if !r.over.Load() {
+		r.sample(p, true)
+		r.meter.Died(r.at(), p.number)
+	}
+}
+
+func (r *run) sample(p *process, last bool) {
+	s := p.group.Stats()
+	r.meter.Sample(r.at(), p.number, &s, last)
+}
+
+// fault notes the beginning or the end of a fault.
+func (r *run) fault(i int, ended bool) {
+	if !r.over.Load() {
+		r.meter.Fault(r.at(), i, ended)
+	}
+}
+
+// called, granted and happened are told by the stores.
+func (r *run) called(process, n int) {
+	if !r.over.Load() {
+		r.meter.Called(r.at(), process, n)
+	}
+}
+
+func (r *run) granted(process int, tokens int64) {
+	if !r.over.Load() {
+		r.meter.Granted(r.at(), process, tokens)
+	}
+}
+
+func (r *run) happened(name string) {
+	if !r.over.Load() {
+		r.meter.Happened(name)
+	}
+}
+
+// at is the time since the beginning.
+func (r *run) at() time.Duration { return time.Since(r.base) }

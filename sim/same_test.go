@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// rehearse runs a scenario and returns its report.
+func rehearse(t *testing.T, text string, o *Options) *measure.Report {
+	t.Helper()
+	s, err := scenario.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t, s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// lines are a report as JSON.
+func lines(t *testing.T, r *measure.Report) []string {
+	t.Helper()
+	var b strings.Builder
+	if err := r.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(b.String(), "\n")
+}
+
+// differing are the first few lines that differ.
+func differing(a, b []string) string {
+	var text []string
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] && len(text) < 20 {
+			text = append(text, fmt.Sprintf("%d: %s | %s", i, a[i], b[i]))
+		}
+	}
+	return strings.Join(text, "\n")
+}
+
+// troubled is a scenario with something of everything that could make two runs differ.
+const troubled = `name "everything that may be in any order"
+limit     api rate=300/s burst=100
+limit     users rate=20/s burst=10
+fleet     n=12 maxkeys=40
+traffic   poisson limit=api rate=450/s
+traffic   bursts limit=users rate=200/s every=1s for=200ms keys=60 keyskew=1.1 procskew=0.5 cost=1 maxcost=4
+traffic   closed limit=users clients=20 think=20ms retry=2 keys=30 cancel=10%
+net       rtt=400us jitter=200us
+at 2s     blackhole for=1s procs=50%
+at 3s     freeze for=400ms
+at 4s     lose for=1s chance=20%
+at 4s     cut for=1s chance=10%
+at 5s     kill for=500ms
+at 6s     pause for=700ms procs=3
+at 7s     crash procs=2 restart=300ms
+at 7500ms latency delay=30ms jitter=10ms for=500ms
+at 8s     deploy every=100ms
+at 8500ms flap up=100ms down=200ms for=1s
+at 9s     clock by=-3s
+at 9s     failover lose=200ms for=100ms
+at 9500ms scale n=15
+at 9600ms scriptflush
+at 9700ms evict keys=10
+at 9800ms flood keys=200 for=200ms
+run       10s
+`
+
+// The same seed gives the same run, whatever the processors do; another seed another.
+func TestSameSeedSameRun(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, c := range []struct {
+		engine string
+		times  int
+	}{{Virtual, 20}, {Lua, 20}} {
+		t.Run(c.engine, func(t *testing.T) {
+			times := c.times
+			if testing.Short() {
+				times = 3
+			}
+			var first *measure.Report
+			for i := range times {
+				runtime.GOMAXPROCS([]int{1, 2, 4}[i%3])
+				r := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 7})
+				if first == nil {
+					first = r
+					t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
+				}
+				if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
+					t.Fatalf("run %d: unseed %s, and first %s:\n%s", i, r.Unseed, first.Unseed, differing(a, b))
+				}
+			}
+			if r := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 8}); r.Unseed == first.Unseed {
+				t.Error("the seed changes nothing")
+			}
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Error is one thing that is wrong with a scenario. Which of the places are known depends on where it came from: text has
+// Line and Column, JSON has Offset and Path, a scenario made in Go has Path.
+type Error struct {
+	Line   int    // from 1; 0 when there is no text
+	Column int    // from 1, in characters; a tab is one
+	Offset int64  // in bytes of the JSON, from 0; of the value, or of the name of an unknown field. -1 when there is no JSON
+	Path   string // of the field, as in faults[1].for; empty for what is no field: a line that says nothing, broken JSON
+	Text   string // field, value and rule: "n is 0: must be 1 to 5000"
+}
+
+// Error returns the place and the text: "3:9: n is 0: must be 1 to 5000", "byte 41: fleet.n is 0: …", "fleet.n is 0: …".
+func (e *Error) Error() string {
+	switch {
+	case e.Line > 0:
+		return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Text)
+	case e.Offset >= 0:
+		return fmt.Sprintf("byte %d: %s", e.Offset, e.Text)
+	}
+	return e.Text
+}
+
+// Errors are all that is wrong with a scenario, from its beginning to its end. It is what [Parse], [ParseJSON] and
+// [Scenario.Validate] return, never empty; errors.As finds each [*Error] in it.
+type Errors []*Error
+
+// Error returns them a line each.
+func (all Errors) Error() string {
+	lines := make([]string, len(all))
+	for i, e := range all {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap is for errors.Is and errors.As.
+func (all Errors) Unwrap() []error {
+	errs := make([]error, len(all))
+	for i, e := range all {
+		errs[i] = e
+	}
+	return errs
+}
+
+// sorted returns all in the order of the text, or nil if there are none.
+func (all Errors) sorted() error {
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Offset, b.Offset))
+	})
+	return all
+}
+
+// says is the text of an error.
+func says(field, value, rule string) string { return field + " is " + value + ": " + rule }
+
+const (
+	missing = "missing" // the value of what is not there
+	unknown = "unknown" // the value of what no list has
+	shown   = 40        // characters of a value in an error
+)
+
+// show is a value as errors have it: as it was written, if that is a plain word, else quoted; cut if it is long.
+func show(text string) string {
+	cut := ""
+	if utf8.RuneCountInString(text) > shown {
+		text, cut = string([]rune(text)[:shown]), "…"
+	}
+	if plain(text) {
+		return text + cut
+	}
+	return strconv.Quote(text) + cut
+}
+
+// showRaw is show of what may be in quotes already.
+func showRaw(text string) string {
+	if strings.HasPrefix(text, `"`) && len(text) <= shown && isText(text, 0, shown) {
+		return text
+	}
+	return show(text)
+}
+
+// plain reports whether text needs no quotes where a value stands: ASCII letters, digits, and what numbers are made of.
+func plain(text string) bool {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("_.%/+-:<>=", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return text != ""
+}
+
+// oneOf is the rule of a word that must be in a list, with the likeliest of them if word looks like a slip.
+func oneOf(word string, list []string) string {
+	return "must be one of " + strings.Join(list, ", ") + meant(word, list)
+}
+
+// meant asks back if a word of the list is at most two letters away: "; did you mean kill?"
+func meant(word string, list []string) string {
+	if near := nearest(word, list); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}
+
+// nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to four
+// letters; empty if there is none.
+func nearest(word string, list []string) (near string) {
+	best := 3
+	for _, w := range list {
+		d := edits(strings.ToLower(word), strings.ToLower(w), best)
+		if d < best && d <= len(w)/2 && (d < 2 || len(w) > 4) {
+			near, best = w, d
+		}
+	}
+	return near
+}
+
+// edits is how many bytes must be put in, taken out, changed, or changed with their neighbour to make b of a; or enough,
+// once it is known to be as many.
+func edits(a, b string, enough int) int {
+	if max(len(a)-len(b), len(b)-len(a)) >= enough {
+		return enough
+	}
+	var before, row, next []int // rows i-2, i-1 and i of the table over a (down) and b
+	row = make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		next = make([]int, len(b)+1)
+		next[0] = i + 1
+		for j := range len(b) {
+			change := row[j]
+			if a[i] != b[j] {
+				change++
+			}
+			next[j+1] = min(change, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
+		}
+		before, row = row, next
+	}
+	return min(row[len(b)], enough)
+}

@@ -1,0 +1,387 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a scenario. A run of [Scenario] may be as long as a day; a text may not be long, since people read it.
+const (
+	MaxBytes = 64 << 10  // of text, and of what String returns
+	MaxJSON  = 512 << 10 // bytes of JSON
+	MaxLines = 2000      // of text
+
+	MaxLimits  = 16
+	MaxTraffic = 20
+	MaxFaults  = 200
+	MaxExpect  = 100
+	MaxAxes    = 8
+	MaxValues  = 100    // of an axis
+	MaxCells   = 10_000 // of a sweep: the product of its axes
+
+	maxName, maxLearn = 100, 300 // characters
+)
+
+// Validate reports all that is wrong with s, as [Errors], each with its field's path, or nil. The rules are those of
+// [Parse] and [ParseJSON]; besides, faults have to be in the order of their times.
+func (s *Scenario) Validate() error {
+	var all Errors
+	c := newChecker(func(path, value, rule string) {
+		all = append(all, &Error{Offset: -1, Path: path, Text: says(path, value, rule)})
+	})
+	c.scenario(s)
+	for i := range s.Faults {
+		if i > 0 && s.Faults[i].At < s.Faults[i-1].At {
+			c.wrong(fmt.Sprintf("faults[%d].at", i), s.Faults[i].At.String(), "must not be before the fault that is listed before it, at "+s.Faults[i-1].At.String())
+		}
+	}
+	if len(all) == 0 {
+		if n := len(s.String()); n > MaxBytes {
+			return Errors{{Offset: -1, Text: says("the scenario", fmt.Sprintf("%d bytes of text", n), fmt.Sprintf("must be at most %d", MaxBytes))}}
+		}
+	}
+	return all.sorted()
+}
+
+// checker holds a scenario against the rules.
+type checker struct {
+	bad    map[string]bool // paths that something is wrong with already: one error is enough, and what follows from it is none
+	lost   map[string]bool // the same of all that is below a path
+	report func(path, value, rule string)
+}
+
+func newChecker(report func(path, value, rule string)) checker {
+	return checker{bad: map[string]bool{}, lost: map[string]bool{}, report: report}
+}
+
+func (c *checker) wrong(path, value, rule string) {
+	if c.sound(path) {
+		c.bad[path] = true
+		c.report(path, value, rule)
+	}
+}
+
+// must is wrong unless ok.
+func (c *checker) must(ok bool, path, value, rule string) {
+	if !ok {
+		c.wrong(path, value, rule)
+	}
+}
+
+// sound reports whether nothing is known to be wrong with any of these paths, so that others may be held against them.
+func (c *checker) sound(paths ...string) bool {
+	return !slices.ContainsFunc(paths, func(p string) bool {
+		if c.bad[p] {
+			return true
+		}
+		for len(c.lost) > 0 {
+			if c.lost[p] {
+				return true
+			}
+			if p == "" {
+				break
+			}
+			p = p[:max(0, strings.LastIndexAny(p, ".["))]
+		}
+		return false
+	})
+}
+
+func (c *checker) scenario(s *Scenario) {
+	c.text("name", s.Name, 1, maxName)
+	c.text("learn", s.Learn, 0, maxLearn)
+	c.limits(s)
+	c.fleet(s)
+	for i := range c.count("traffic", len(s.Traffic), 1, MaxTraffic) {
+		c.traffic(s, fmt.Sprintf("traffic[%d]", i), &s.Traffic[i])
+	}
+	fieldsOf(c, "net.", &s.Net, netFields, nil, nil)
+	c.run(s)
+	for i := range c.count("faults", len(s.Faults), 0, MaxFaults) {
+		c.fault(s, fmt.Sprintf("faults[%d]", i), &s.Faults[i])
+	}
+	for i := range c.count("expect", len(s.Expect), 0, MaxExpect) {
+		c.expect(s, fmt.Sprintf("expect[%d]", i), &s.Expect[i])
+	}
+	for i := range c.count("sometimes", len(s.Sometimes), 0, len(Happenings)) {
+		h, path := s.Sometimes[i], fmt.Sprintf("sometimes[%d]", i)
+		c.must(slices.Contains(Happenings, h), path, show(h), oneOf(h, Happenings))
+		c.must(!slices.Contains(s.Sometimes[:i], h), path, show(h), "must be there once only")
+	}
+	c.sweep(s)
+}
+
+func (c *checker) text(path, text string, least, most int) {
+	value := show(text)
+	if text == "" {
+		value = missing
+	}
+	c.must(isText(text, least, most), path, value, fmt.Sprintf("must be %d to %d printable characters", least, most))
+}
+
+// count checks how many there are, and returns how many of them to look at: of too many, none.
+func (c *checker) count(path string, n, least, most int) int {
+	switch {
+	case n == 0 && least > 0:
+		c.wrong(path, missing, fmt.Sprintf("must be there, once at least and at most %d times", most))
+	case n > most:
+		c.wrong(path, fmt.Sprintf("there %d times", n), fmt.Sprintf("must be there at most %d times", most))
+		return 0
+	}
+	return n
+}
+
+// fieldsOf checks the fields of a statement, whose paths begin with prefix. takes are the fields that may be other than
+// zero, nil for all; needs those that must be.
+func fieldsOf[T any](c *checker, prefix string, t *T, fields []field[T], takes []string, needs []string) {
+	for i := range fields {
+		f := &fields[i]
+		p, path := f.at(t), prefix+f.name
+		if rate, ok := p.(perPeriod); ok { // two fields
+			c.part(prefix+"tokens", path, &tokensSpan, rate.tokens)
+			c.part(prefix+"per", path, &perSpan, rate.per)
+			continue
+		}
+		switch {
+		case isZero(p) && slices.Contains(needs, f.name):
+			c.wrong(path, missing, f.span.rule(p))
+		case isZero(p):
+		case takes != nil && !slices.Contains(takes, f.name): // said by takes
+		default:
+			if rule := f.span.broken(p); rule != "" {
+				c.wrong(path, show(f.span.format(p)), rule)
+			}
+		}
+	}
+}
+
+// part checks one half of a rate; the other may have been given, or the whole refused already.
+func (c *checker) part(path, whole string, sp *span, p any) {
+	if !c.sound(whole) {
+		return
+	}
+	value := show(sp.format(p))
+	if isZero(p) {
+		value = missing
+	}
+	if rule := sp.broken(p); rule != "" {
+		c.wrong(path, value, rule)
+	}
+}
+
+// untaken reports fields that are set and that the statement, called what, does not take.
+func untaken[T any](c *checker, prefix, what string, t *T, fields []field[T], takes []string) {
+	for i := range fields {
+		f := &fields[i]
+		if p := f.at(t); !isZero(p) && !slices.Contains(takes, f.name) {
+			c.wrong(prefix+f.name, show(f.span.format(p)), notTaken(what, takes))
+		}
+	}
+}
+
+// notTaken is the rule that says what a statement takes.
+func notTaken(what string, takes []string) string {
+	if len(takes) == 0 {
+		return what + " takes no parameters"
+	}
+	return what + " does not take it, it takes " + strings.Join(takes, ", ")
+}
+
+func (c *checker) limits(s *Scenario) {
+	for i := range c.count("limits", len(s.Limits), 1, MaxLimits) {
+		l, path := &s.Limits[i], fmt.Sprintf("limits[%d].", i)
+		value := show(l.Name)
+		if l.Name == "" {
+			value = missing
+		}
+		c.must(isName(l.Name), path+"name", value, "must be 1 to 64 of "+nameRule)
+		fieldsOf(c, path, l, limitFields, nil, nil)
+		first := slices.IndexFunc(s.Limits, func(o Limit) bool { return o.Name == l.Name })
+		c.must(first == i, path+"name", show(l.Name), fmt.Sprintf("must be another name than that of limit %d", first+1))
+	}
+}
+
+// limitNames is nil when there is something wrong with them.
+func (c *checker) limitNames(s *Scenario) (all []string) {
+	if !c.sound("limits") {
+		return nil
+	}
+	return allNames(s.Limits, func(l Limit) string { return l.Name })
+}
+
+// known checks the name of a limit that another statement refers to.
+func (c *checker) known(s *Scenario, path, name string) {
+	if limits := c.limitNames(s); len(limits) > 0 && name != "" {
+		c.must(slices.Contains(limits, name), path, show(name), "must be a limit: "+strings.Join(limits, ", ")+meant(name, limits))
+	}
+}
+
+func (c *checker) fleet(s *Scenario) {
+	f := &s.Fleet
+	fieldsOf(c, "fleet.", f, fleetFields, nil, []string{"n"})
+	budget := f.Budget
+	if budget == 0 {
+		budget = Duration(defaultBudget)
+	}
+	if f.Timeout != 0 && c.sound("fleet.budget") {
+		c.must(f.Timeout >= budget, "fleet.timeout", f.Timeout.String(), "must not be below the budget, "+budget.String())
+	}
+	if !c.sound("limits") {
+		return
+	}
+	for i := range s.Limits {
+		l, path := &s.Limits[i], fmt.Sprintf("limits[%d].", i)
+		if !c.sound(path+"rate", path+"tokens", path+"burst") {
+			continue
+		}
+		burst := l.Burst
+		if burst == 0 {
+			burst = l.Tokens
+		}
+		quarter := (burst + 3) / 4
+		c.must(f.Size <= quarter, "fleet.size", strconv.FormatInt(f.Size, 10),
+			fmt.Sprintf("must be at most a quarter of the burst of each limit, %d of limit %s", quarter, show(l.Name)))
+	}
+}
+
+func (c *checker) traffic(s *Scenario, path string, t *Traffic) {
+	takes, needs, ok := shapeTakes(t.Shape)
+	c.must(ok, path+".shape", given(t.Shape), oneOf(t.Shape, shapeNames()))
+	if ok {
+		untaken(c, path+".", t.Shape, t, trafficFields, takes)
+	} else {
+		takes = nil
+	}
+	path += "."
+	fieldsOf(c, path, t, trafficFields, takes, needs)
+	c.known(s, path+"limit", t.Limit)
+	c.must(t.Limit != "" || len(s.Limits) <= 1, path+"limit", missing, "must be there when there are several limits")
+	if c.sound(path+"every", path+"for") {
+		c.must(t.For <= t.Every, path+"for", t.For.String(), "must not be more than every, "+t.Every.String())
+	}
+	cost := max(t.Cost, 1)
+	if t.MaxCost != 0 && c.sound(path+"cost") {
+		c.must(t.MaxCost >= cost, path+"maxcost", strconv.FormatInt(t.MaxCost, 10), fmt.Sprintf("must not be below the cost, %d", cost))
+	}
+	if c.sound(path + "keys") {
+		c.must(t.KeySkew == 0 || t.Keys > 1, path+"keyskew", formatNumber(t.KeySkew, 0), "must be left out where keys is not 2 or more: there is nothing to choose from")
+	}
+}
+
+// given is the value of a word that must be there.
+func given(word string) string {
+	if word == "" {
+		return missing
+	}
+	return show(word)
+}
+
+// MeasuredFrom is when the run begins to be measured: WarmUp, or what holds when that is left out.
+func (s *Scenario) MeasuredFrom() Duration {
+	if s.WarmUp == 0 {
+		return DefaultWarmUp
+	}
+	return s.WarmUp
+}
+
+func (c *checker) run(s *Scenario) {
+	if s.Length == 0 {
+		c.wrong("run", missing, lengthField.span.rule(&s.Length))
+	} else if rule := lengthField.span.broken(&s.Length); rule != "" {
+		c.wrong("run", s.Length.String(), rule)
+	}
+	fieldsOf(c, "", s, runFields, nil, nil)
+	if c.sound("run", "warmup") {
+		c.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
+		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(), "must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
+	}
+}
+
+func (c *checker) fault(s *Scenario, path string, f *Fault) {
+	timed := c.sound(path+".at", "run", "warmup")
+	if timed {
+		c.must(f.At >= s.MeasuredFrom(), path+".at", f.At.String(), "must not be before the warm-up ends, at "+s.MeasuredFrom().String())
+		c.must(f.At < s.Length, path+".at", f.At.String(), "must be before the end of the run, at "+s.Length.String())
+		timed = c.sound(path + ".at")
+	}
+	takes, needs, ok := kindTakes(f.Kind)
+	c.must(ok, path+".kind", given(f.Kind), oneOf(f.Kind, kindNames()))
+	if ok {
+		untaken(c, path+".", f.Kind, f, faultFields, takes)
+	} else {
+		takes = nil
+	}
+	path += "."
+	fieldsOf(c, path, f, faultFields, takes, needs)
+	if timed && c.sound(path+"for") {
+		rest := s.Length - f.At
+		c.must(f.For <= rest, path+"for", f.For.String(), "must end within the run: at most "+rest.String()+", or left out")
+	}
+	if c.sound(path+"procs", "fleet.n") {
+		most := s.Fleet.N
+		for _, o := range s.Faults {
+			most = max(most, o.N)
+		}
+		c.must(f.Procs.Count <= most, path+"procs", strconv.Itoa(f.Procs.Count), fmt.Sprintf("must be at most the whole fleet, %d", most))
+	}
+}
+
+func (c *checker) expect(s *Scenario, path string, e *Expectation) {
+	m, ok := metric(e.Metric)
+	c.must(ok, path+".metric", given(e.Metric), oneOf(e.Metric, metricNames()))
+	c.must(e.Op == "<=" || e.Op == ">=", path+".op", given(e.Op), "must be <= or >=")
+	if ok {
+		least := 0.0
+		if m.Unit == Seconds && e.Value != 0 {
+			least = 1e-9 // what a duration can say
+		}
+		c.must(e.Value >= least && e.Value <= m.Unit.most(), path+".value", show(m.Unit.Format(e.Value)),
+			"must be "+m.Unit.span()+", in "+m.Unit.String())
+	}
+	path += "."
+	fieldsOf(c, path, e, expectFields, nil, nil)
+	c.known(s, path+"limit", e.Limit)
+	if !c.sound("run", "warmup") {
+		return
+	}
+	from, to := s.MeasuredFrom(), s.Length
+	if e.After != 0 {
+		c.must(e.After >= from && e.After < to, path+"after", e.After.String(), fmt.Sprintf("must be within what is measured, %s to %s", from, to))
+		from = e.After
+	}
+	if e.Before != 0 && c.sound(path+"after") {
+		c.must(e.Before > from && e.Before <= to, path+"before", e.Before.String(), fmt.Sprintf("must be after %s, and not after the end, %s", from, to))
+	}
+}
+
+func (c *checker) sweep(s *Scenario) {
+	n, cells := c.count("sweep", len(s.Sweep), 0, MaxAxes), 1
+	if n == 0 || !c.sound("limits", "traffic", "faults") { // nothing to set anything of
+		return
+	}
+	try := s.Clone()
+	for i, a := range s.Sweep {
+		path := fmt.Sprintf("sweep[%d].", i)
+		if rule := try.hasPath(a.Path); rule != "" {
+			c.wrong(path+"path", given(a.Path), rule)
+			continue
+		}
+		same := func(o Axis) bool { return try.canonicalPath(o.Path) == try.canonicalPath(a.Path) }
+		c.must(!slices.ContainsFunc(s.Sweep[:i], same), path+"path", show(a.Path), "must be there once only")
+		if n := len(a.Values); n == 0 || n > MaxValues {
+			c.wrong(path+"values", fmt.Sprintf("of %d values", n), fmt.Sprintf("must be 1 to %d values", MaxValues))
+			continue
+		}
+		for j, v := range a.Values {
+			at := fmt.Sprintf("%svalues[%d]", path, j)
+			if rule := try.set(a.Path, v); rule != "" {
+				c.wrong(at, show(v), a.Path+" "+rule)
+			}
+			c.must(!slices.Contains(a.Values[:j], v), at, show(v), "must be there once only")
+		}
+		cells = min(cells*len(a.Values), MaxCells+1)
+	}
+	c.must(cells <= MaxCells, "sweep", "more than "+strconv.Itoa(MaxCells)+" runs", "must be at most so many, with one value of each axis in each")
+}

@@ -1,0 +1,125 @@
+package scenario
+
+import "time"
+
+// Scenario is a rehearsal. The zero value is not valid; see Validate for what must be there.
+type Scenario struct {
+	Name  string `json:"name"`            // 1 … 100 characters, in quotes
+	Learn string `json:"learn,omitempty"` // what it shows, in a line
+
+	Limits    []Limit       `json:"limits"`
+	Fleet     Fleet         `json:"fleet"`
+	Traffic   []Traffic     `json:"traffic"`
+	Net       Net           `json:"net"`
+	Faults    []Fault       `json:"faults,omitempty"` // by time
+	Length    Duration      `json:"run"`              // 1 s … 24 h
+	WarmUp    Duration      `json:"warmup,omitempty"` // from when on the run is measured: processes have found each other; 0 is 2 s
+	Expect    []Expectation `json:"expect,omitempty"`
+	Sometimes []string      `json:"sometimes,omitempty"` // what must happen at least once, or the run shows nothing: see Happenings
+	Sweep     []Axis        `json:"sweep,omitempty"`
+}
+
+// Limit is a policy's limit: `limit NAME rate=TOKENS/PERIOD burst=TOKENS`.
+type Limit struct {
+	Name   string   `json:"name"`   // of the policy
+	Tokens int64    `json:"tokens"` // per Per
+	Per    Duration `json:"per"`
+	Burst  int64    `json:"burst,omitempty"` // 0 is Tokens
+}
+
+// Fleet is the processes and how each is set up: `fleet n=50 size=20 period=250ms mode=local processes=50`. A field that is
+// 0 has the limiter's own default.
+type Fleet struct {
+	N         int      `json:"n"`                   // 1 … 5000, at the start
+	Mode      string   `json:"mode,omitempty"`      // local (default), open, closed
+	Size      int64    `json:"size,omitempty"`      // of a lease, tokens; 0 follows demand, -1 leases nothing
+	Period    Duration `json:"period,omitempty"`    // that a lease is to last
+	Processes int      `json:"processes,omitempty"` // the floor of the fleet's size: Options.Processes
+	Budget    Duration `json:"budget,omitempty"`
+	Timeout   Duration `json:"timeout,omitempty"`
+	MaxKeys   int      `json:"maxkeys,omitempty"`
+	InFlight  int      `json:"inflight,omitempty"` // Options.MaxInFlight
+}
+
+// Traffic is a stream of requests: `traffic SHAPE limit=NAME rate=PER/PERIOD …`. Requests come at random times (Poisson);
+// the shape says how the rate changes.
+//
+//	poisson  rate                        the same all the time
+//	bursts   rate every=2s for=800ms     all of a period's requests within a part of it
+//	ramp     rate to=RATE                from rate at the start to another at the end
+//	diurnal  rate to=RATE every=1h       a wave between the two
+//	closed   clients=100 think=50ms retry=3
+//	                                     clients that ask, wait for the answer, think, and ask again; one that is refused
+//	                                     asks again so many times, after RetryAfter and at least think
+type Traffic struct {
+	Shape    string   `json:"shape"`
+	Limit    string   `json:"limit,omitempty"`    // name; may be left out when there is one limit
+	Rate     float64  `json:"rate,omitempty"`     // requests per second, over all processes
+	To       float64  `json:"to,omitempty"`       // of ramp and diurnal
+	Every    Duration `json:"every,omitempty"`    // the period of bursts and diurnal
+	For      Duration `json:"for,omitempty"`      // of bursts
+	Clients  int      `json:"clients,omitempty"`  // of closed
+	Think    Duration `json:"think,omitempty"`    // of closed
+	Retry    int      `json:"retry,omitempty"`    // of closed
+	Keys     int64    `json:"keys,omitempty"`     // 1 … 10⁶, 0 is 1; -1 is a new key for each request
+	KeySkew  float64  `json:"keyskew,omitempty"`  // exponent of a Zipf distribution over the keys; 0 is uniform
+	ProcSkew float64  `json:"procskew,omitempty"` // the same over the processes
+	Cost     int64    `json:"cost,omitempty"`     // tokens per request, 0 is 1
+	MaxCost  int64    `json:"maxcost,omitempty"`  // uniform from Cost to here
+	Cancel   float64  `json:"cancel,omitempty"`   // part of the requests whose caller leaves within a millisecond
+}
+
+// Net is the way to Redis and back, without faults: `net rtt=300us jitter=200us`. Jitter is the mean of an exponential
+// distribution on top.
+type Net struct {
+	RTT    Duration `json:"rtt,omitempty"` // 0 is 400us
+	Jitter Duration `json:"jitter,omitempty"`
+}
+
+// Fault is something that goes wrong: `at TIME KIND …`. Kinds says which kinds there are and what each takes.
+type Fault struct {
+	At   Duration `json:"at"`
+	Kind string   `json:"kind"`
+	For  Duration `json:"for,omitempty"`
+
+	Procs   Part     `json:"procs,omitzero"`    // which processes: 10% or 3; none is all
+	Only    string   `json:"only,omitempty"`    // blackhole: "requests" or "replies"; empty is both
+	Chance  float64  `json:"chance,omitempty"`  // lose, cut: part of the messages
+	Delay   Duration `json:"delay,omitempty"`   // latency: more, there and back together
+	Jitter  Duration `json:"jitter,omitempty"`  // latency: the mean of what comes to it at random
+	Up      Duration `json:"up,omitempty"`      // flap
+	Down    Duration `json:"down,omitempty"`    // flap
+	By      Duration `json:"by,omitempty"`      // clock: forward, or back when negative
+	Lose    Duration `json:"lose,omitempty"`    // failover: the last writes, so many of time
+	Restart Duration `json:"restart,omitempty"` // crash, crashloop: after this a new process comes; 0 is never
+	Every   Duration `json:"every,omitempty"`   // crashloop, deploy: one process after the other
+	N       int      `json:"n,omitempty"`       // scale: the fleet's size from then on
+	Keys    int64    `json:"keys,omitempty"`    // evict, flood: how many
+	Error   string   `json:"error,omitempty"`   // refuse: what Redis says: LOADING, READONLY, OOM, …
+}
+
+// Part is some of the processes: a share of them (0 < Share ≤ 1) or a number. The zero value is all.
+type Part struct {
+	Share float64 `json:"share,omitempty"`
+	Count int     `json:"count,omitempty"`
+}
+
+// Expectation is a bound on a metric: `expect METRIC <= VALUE`, over all of the run from the warm-up on, or from After to
+// Before of it. See Metrics for names and units.
+type Expectation struct {
+	Metric string   `json:"metric"`
+	Op     string   `json:"op"`    // <=, >=
+	Value  float64  `json:"value"` // in the metric's unit: tokens, parts of one, seconds, per second
+	After  Duration `json:"after,omitempty"`
+	Before Duration `json:"before,omitempty"`
+	Limit  string   `json:"limit,omitempty"` // of which limit; empty is the first one
+}
+
+// Axis is a field that a sweep varies: `sweep fleet.size=0,5,20`. Path is as Set takes it.
+type Axis struct {
+	Path   string   `json:"path"`
+	Values []string `json:"values"`
+}
+
+// Duration is a time.Duration that JSON writes as text: "1.5s".
+type Duration time.Duration

@@ -1,0 +1,208 @@
+package scenario
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How values are written. Whatever is printed here is read back as exactly the same value: decimal points are moved in the
+// text, not by arithmetic.
+
+// MarshalText writes d as text does: 1.5s, 300us, 1m.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// String is d as Go writes it, but with us for microseconds and without parts that are zero: 300us, 1.5s, 1m, 1h30m.
+func (d Duration) String() string {
+	s := strings.Replace(time.Duration(d).String(), "µ", "u", 1)
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+func parseDuration(text string) (Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return Duration(d), err == nil
+}
+
+// String is p as procs= has it: 10%, 3, or nothing for all.
+func (p Part) String() string {
+	switch {
+	case p.Share != 0:
+		return formatRatio(p.Share)
+	case p.Count != 0:
+		return strconv.Itoa(p.Count)
+	}
+	return ""
+}
+
+func parsePart(text string) (p Part, ok bool) {
+	if strings.HasSuffix(text, "%") {
+		p.Share, ok = parseRatio(text)
+		return p, ok
+	}
+	n, ok := parseWhole(text)
+	return Part{Count: int(n)}, ok && int64(int(n)) == n
+}
+
+// maxDigits bounds a number's text: enough for every float64 and int64.
+const maxDigits = 400
+
+// parseWhole reads a whole number; _ may stand between two digits.
+func parseWhole(text string) (int64, bool) {
+	digits, ok := withoutSeparators(text)
+	if !ok || strings.HasPrefix(text, "+") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, err == nil
+}
+
+// parseNumber reads a decimal number of 0 or more, times ten to the power of shift.
+func parseNumber(text string, shift int) (float64, bool) {
+	mantissa, exponent, scientific := strings.Cut(text, "e")
+	if scientific {
+		e, err := strconv.Atoi(exponent)
+		if err != nil || e < -maxDigits || e > maxDigits {
+			return 0, false
+		}
+		shift += e
+	}
+	mantissa, ok := withoutSeparators(mantissa)
+	if !ok || strings.Trim(mantissa, "0123456789.") != "" { // no sign, no hexadecimal, no infinity
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(mantissa+"e"+strconv.Itoa(shift), 64)
+	return v, err == nil
+}
+
+func withoutSeparators(text string) (string, bool) {
+	if len(text) > maxDigits {
+		return "", false
+	}
+	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
+	for i := range len(text) {
+		if text[i] == '_' && !(digit(i-1) && digit(i+1)) {
+			return "", false
+		}
+	}
+	return strings.ReplaceAll(text, "_", ""), true
+}
+
+// formatNumber writes v times ten to the power of shift with as few digits as say exactly which float64 v is.
+func formatNumber(v float64, shift int) string {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v+0, 'f', -1, 64) // there is no -0
+	}
+	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', -1, 64), "e")
+	e, _ := strconv.Atoi(exponent)
+	e += shift
+	sign := ""
+	if mantissa[0] == '-' {
+		sign, mantissa = "-", mantissa[1:]
+	}
+	digits := strings.Replace(mantissa, ".", "", 1)
+	switch {
+	case e < -6 || e > 20:
+		return sign + mantissa + "e" + strconv.Itoa(e)
+	case e < 0:
+		return sign + "0." + strings.Repeat("0", -e-1) + digits
+	case e+1 >= len(digits):
+		return sign + digits + strings.Repeat("0", e+1-len(digits))
+	}
+	return sign + digits[:e+1] + "." + digits[e+1:]
+}
+
+// parseRatio reads 5% or 0.05.
+func parseRatio(text string) (float64, bool) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		return parseNumber(percent, -2)
+	}
+	return parseNumber(text, 0)
+}
+
+func formatRatio(v float64) string { return formatNumber(v, 2) + "%" }
+
+// periods are the words for what a rate is per.
+var periods = []struct {
+	word string
+	per  Duration
+}{{"s", Duration(time.Second)}, {"min", Duration(time.Minute)}, {"h", Duration(time.Hour)}, {"day", Duration(24 * time.Hour)}, {"ms", Duration(time.Millisecond)}}
+
+func parsePeriod(text string) (Duration, bool) {
+	for _, p := range periods {
+		if p.word == text {
+			return p.per, true
+		}
+	}
+	d, ok := parseDuration(text)
+	return d, ok && d > 0
+}
+
+func formatPeriod(d Duration) string {
+	for _, p := range periods {
+		if p.per == d {
+			return p.word
+		}
+	}
+	return d.String()
+}
+
+// parseRate reads 1000/s, 100/min, 2.5/100ms as so many per second.
+func parseRate(text string) (float64, bool) {
+	amount, period, found := strings.Cut(text, "/")
+	n, ok := parseNumber(amount, 0)
+	per, good := parsePeriod(period)
+	if !found || !ok || !good {
+		return 0, false
+	}
+	return n / time.Duration(per).Seconds(), true
+}
+
+func formatRate(v float64) string { return formatNumber(v, 0) + "/s" }
+
+// secondUnits are the units of a time that is a float64 of seconds, with their powers of ten; the longest first.
+var secondUnits = []struct {
+	name  string
+	power int
+}{{"s", 0}, {"ms", -3}, {"us", -6}, {"ns", -9}}
+
+// parseSeconds reads a duration as seconds: exactly the decimal that was written, if it has one unit.
+func parseSeconds(text string) (float64, bool) {
+	d, ok := parseDuration(text)
+	if !ok || d < 0 {
+		return 0, false
+	}
+	for i := len(secondUnits) - 1; i >= 0; i-- { // ms ends in s
+		if number, ok := strings.CutSuffix(text, secondUnits[i].name); ok {
+			if v, ok := parseNumber(number, secondUnits[i].power); ok {
+				return v, true
+			}
+		}
+	}
+	return float64(d) / 1e9, true
+}
+
+func formatSeconds(v float64) string {
+	if v == 0 {
+		return "0s"
+	}
+	for _, u := range secondUnits {
+		if v >= math.Pow10(u.power) {
+			return formatNumber(v, -u.power) + u.name
+		}
+	}
+	return formatNumber(v, 9) + "ns"
+}

@@ -1,0 +1,86 @@
+package scenario
+
+// Kind is what may go wrong, and what a statement of it takes besides at.
+type Kind struct {
+	Name  string
+	Takes []string // parameters that may be given
+	Needs []string // of these, those that must be
+	Lasts bool     // it takes for=, and ends after it; without it lasts to the end
+	What  string   // in a line
+}
+
+// Kinds are all faults, in the order in which `tiersim faults` lists them.
+var Kinds = []Kind{
+	{"kill", nil, nil, true, "Redis dies: connections are refused; with for= it comes back empty"},
+	{"freeze", nil, nil, true, "Redis stands still: requests lie in its buffers and are executed when it goes on"},
+	{"refuse", []string{"error"}, []string{"error"}, true, "Redis answers with an error: LOADING, READONLY, OOM, NOAUTH, …"},
+	{"blackhole", []string{"procs", "only"}, nil, true, "the network swallows what is sent, or one direction of it"},
+	{"cut", []string{"procs", "chance"}, nil, true, "requests are lost with their connections; chance=1 when left out"},
+	{"lose", []string{"procs", "chance"}, nil, true, "replies are lost after their requests were executed"},
+	{"latency", []string{"procs", "delay", "jitter"}, []string{"delay"}, true, "round trips take longer"},
+	{"flap", []string{"procs", "up", "down"}, []string{"up", "down"}, true, "the network is up and down in turn, down first"},
+	{"flush", nil, nil, false, "FLUSHALL: every bucket is forgotten"},
+	{"evict", []string{"keys"}, []string{"keys"}, false, "Redis forgets so many buckets at random"},
+	{"scriptflush", nil, nil, false, "SCRIPT FLUSH: the scripts have to be sent again"},
+	{"failover", []string{"lose"}, nil, true, "a replica takes over that lacks the last writes; for= is how long nobody serves"},
+	{"clock", []string{"by"}, []string{"by"}, false, "the clock of Redis jumps"},
+	{"crash", []string{"procs", "restart"}, nil, false, "processes die with what they hold"},
+	{"crashloop", []string{"procs", "every"}, []string{"every"}, true, "the same processes die and come back again and again"},
+	{"pause", []string{"procs"}, nil, true, "processes stand still (SIGSTOP, a long collection of garbage)"},
+	{"deploy", []string{"every"}, []string{"every"}, false, "one process after the other is closed and replaced by a new one"},
+	{"scale", []string{"n"}, []string{"n"}, false, "processes join, or leave in good order, until there are n"},
+	{"flood", []string{"keys"}, []string{"keys"}, true, "so many keys that nobody has seen are asked for, spread over the time"},
+}
+
+// Metric is something that an expectation may bound.
+type Metric struct {
+	Name string
+	Unit Unit
+	What string
+}
+
+// Unit says how a value of a metric is written, and what it is in an Expectation.
+type Unit int
+
+// The units.
+const (
+	Tokens  Unit = iota // 1000
+	Ratio               // 5% or 0.05
+	Seconds             // 1ms; in an Expectation seconds
+	PerSec              // 500 or 500/s
+	Count               // 80
+)
+
+// Metrics are all metrics; a report has each of them.
+var Metrics = []Metric{
+	{"over_admission", Tokens, "admitted beyond burst + rate·t, in the worst interval (exact)"},
+	{"shortfall", Ratio, "of what an ideal limiter admits of the same requests, what was not admitted: by seconds, and only where too little was"},
+	{"denied_within", Ratio, "of the requests that an ideal bucket of their key admits, those that were refused"},
+	{"utilisation", Ratio, "admitted, of what an ideal limiter admits"},
+	{"decide_p50", Seconds, "time of a decision: half are quicker"},
+	{"decide_p99", Seconds, "time of a decision: 99 of 100 are quicker"},
+	{"decide_max", Seconds, "time of the longest decision"},
+	{"waited", Ratio, "decisions that waited for Redis"},
+	{"redis_calls", PerSec, "calls of the script"},
+	{"calls_per_token", Ratio, "calls of the script per token admitted"},
+	{"lost", Tokens, "granted by Redis, and no process heard of it"},
+	{"burnt", Tokens, "leased and neither spent nor given back"},
+	{"duplicated", Tokens, "spent without having been granted: must be 0"},
+	{"alone", Tokens, "admitted without Redis"},
+	{"uncounted", Tokens, "admitted without Redis, and not in Stats: must be 0"},
+	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened"},
+	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
+	{"recovered", Seconds, "from the end of the last fault until the admitted rate stays within 5 % of the ideal for 2 s"},
+	{"open", Ratio, "processes whose breaker is open, at most at one time"},
+	{"breaker_changes", Count, "openings and closings, of the busiest process"},
+	{"probes", Count, "calls of all processes within 100 ms while breakers are closing again, at most"},
+	{"jain", Ratio, "Jain's index of fairness over the processes: admitted by demand"},
+	{"keys", Count, "kept in a process, at most"},
+}
+
+// Happenings are what `sometimes` may ask for: it happened at least once, or the run was about something else.
+var Happenings = []string{
+	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant", "late_call", "stale_reply",
+	"waited", "refused", "shared", "share_spent", "opened", "unavailable", "canceled", "debt_settled", "evicted_locally", "clock_step",
+	"process_died", "process_joined", "script_sent",
+}

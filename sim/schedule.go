@@ -1,0 +1,379 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// schedule is what happens when, apart from traffic: processes start, faults begin and end, figures are taken. One goroutine
+// does it all; what is due at one instant is done a nanosecond apart, first what was planned first.
+type schedule struct {
+	run    *run
+	events []event // by time
+	active []*fault
+}
+
+type event struct {
+	at time.Duration
+	do func()
+}
+
+// fault is one of the scenario's, while it lasts.
+type fault struct {
+	*scenario.Fault
+	number int
+	random *rand.Rand // of its own
+	slots  []int      // of the processes concerned, rising; nil is all
+	paused []*process // who stands still
+	lapsed bool       // a link that flaps is up
+}
+
+// newSchedule plans a run: the processes start one after the other, and figures are taken at the end of each step.
+func newSchedule(r *run) *schedule {
+	s := &schedule{run: r}
+	random := named(r.seed, "starts")
+	slot := min(startup/time.Duration(r.scenario.Fleet.N), mostApart)
+	for i := range r.scenario.Fleet.N {
+		// None at an instant at which another does something.
+		s.plan(slot*time.Duration(i)+time.Duration(random.Int64N(int64(slot))), func() { s.start(i) })
+	}
+	s.faults()
+	step := r.meter.Step()
+	var look func()
+	look = func() {
+		all, _ := r.fleet.live()
+		for _, p := range all {
+			r.sample(p, false)
+		}
+		if r.progress != nil {
+			r.progress(r.at(), time.Duration(r.scenario.Length))
+		}
+		s.plan(r.at()+step, look)
+	}
+	s.plan(step, look)
+	return s
+}
+
+// The processes start within this time, and no further apart.
+const (
+	startup   = time.Second
+	mostApart = 10 * time.Millisecond
+)
+
+// plan has something done at a time.
+func (s *schedule) plan(at time.Duration, do func()) {
+	i, _ := slices.BinarySearchFunc(s.events, at, func(e event, at time.Duration) int {
+		return cmp.Or(cmp.Compare(e.at, at), -1) // behind its equals
+	})
+	s.events = slices.Insert(s.events, i, event{at, do})
+}
+
+// until does what is due until the end, that included.
+func (s *schedule) until(end time.Duration) {
+	for len(s.events) > 0 && s.events[0].at <= end {
+		e := s.events[0]
+		s.events = s.events[1:]
+		s.run.sleepUntil(e.at)
+		e.do()
+		time.Sleep(1) // whatever follows from it now has happened before the next begins
+	}
+	s.run.sleepUntil(end)
+}
+
+// faults plans all faults of the scenario.
+func (s *schedule) faults() {
+	sc := s.run.scenario
+	for i := range sc.Faults {
+		f := &fault{Fault: &sc.Faults[i], number: i, random: named(s.run.seed, fmt.Sprintf("fault %d", i))}
+		if f.Kind == "failover" && f.Lose < f.At {
+			s.plan(time.Duration(f.At-f.Lose), s.run.world.remember)
+		}
+		s.plan(time.Duration(f.At), func() { s.begin(f) })
+	}
+}
+
+// begin is the beginning of a fault, and plans its end.
+func (s *schedule) begin(f *fault) {
+	r := s.run
+	r.fault(f.number, false)
+	f.slots = s.choose(f)
+	switch f.Kind {
+	case "flush":
+		r.world.flush()
+	case "evict":
+		r.world.evict(int(f.Keys), f.random)
+	case "scriptflush":
+		r.world.flushScripts()
+	case "clock":
+		r.world.step(time.Duration(f.By))
+		r.happened("clock_step")
+	case "crash":
+		s.crash(f)
+		return
+	case "crashloop":
+		s.crashLoop(f)
+	case "pause":
+		for _, slot := range f.slots {
+			if p := r.fleet.at(slot); p != nil {
+				f.paused = append(f.paused, p)
+				p.port.still.shut()
+			}
+		}
+	case "deploy":
+		s.deploy(f)
+		return
+	case "scale":
+		s.scale(f)
+	case "flood":
+		flood := r.newFlood(f.number, time.Duration(f.At), s.endOf(f))
+		r.traffic.Go(flood.open)
+	case "flap":
+		s.flap(f)
+	}
+	if !lasts(f.Kind) {
+		s.ended(f)
+		return
+	}
+	s.active = append(s.active, f)
+	s.apply()
+	if f.For > 0 {
+		s.plan(s.endOf(f), func() { s.end(f) })
+	}
+}
+
+// lasts reports whether a fault of the kind goes on for a time.
+func lasts(kind string) bool {
+	return slices.ContainsFunc(scenario.Kinds, func(k scenario.Kind) bool { return k.Name == kind && k.Lasts })
+}
+
+// endOf is when a fault ends.
+func (s *schedule) endOf(f *fault) time.Duration {
+	if f.For == 0 {
+		return time.Duration(s.run.scenario.Length)
+	}
+	return time.Duration(f.At + f.For)
+}
+
+func (s *schedule) ended(f *fault) { s.run.fault(f.number, true) }
+
+// end is the end of a fault that lasted.
+func (s *schedule) end(f *fault) {
+	s.active = slices.DeleteFunc(s.active, func(a *fault) bool { return a == f })
+	switch f.Kind {
+	case "kill":
+		s.run.world.flush()
+		s.run.world.flushScripts()
+	case "failover":
+		s.run.world.promote()
+	case "pause":
+		for _, p := range f.paused {
+			if !s.still(p) {
+				p.port.still.open()
+			}
+		}
+	}
+	s.apply()
+	s.ended(f)
+}
+
+// lift ends all faults that are left, when the run is over.
+func (s *schedule) lift() {
+	for len(s.active) > 0 {
+		s.end(s.active[0])
+	}
+}
+
+// still reports whether a process has to stand still for another fault.
+func (s *schedule) still(p *process) bool {
+	return slices.ContainsFunc(s.active, func(f *fault) bool { return slices.Contains(f.paused, p) })
+}
+
+// apply tells the world what is wrong, by all faults that are active.
+func (s *schedule) apply() {
+	var state service
+	for _, f := range s.active {
+		switch f.Kind {
+		case "kill", "failover":
+			state.down = true
+		case "freeze":
+			state.frozen = true
+		case "refuse":
+			state.refuse = f.Error
+		}
+	}
+	s.run.world.serve(state)
+	for slot := range s.run.connected {
+		s.connect(slot)
+	}
+}
+
+// connect tells the world what is wrong with the network of a slot.
+func (s *schedule) connect(slot int) {
+	var c conditions
+	for _, f := range s.active {
+		if _, concerned := slices.BinarySearch(f.slots, slot); f.lapsed || f.slots != nil && !concerned {
+			continue
+		}
+		c = c.and(f.network())
+	}
+	if c != s.run.connected[slot] {
+		s.run.connected[slot] = c
+		s.run.world.connect(slot, c)
+	}
+}
+
+// network is what a fault does to the network of those concerned.
+func (f *fault) network() (c conditions) {
+	chance := f.Chance
+	if chance == 0 {
+		chance = 1
+	}
+	switch f.Kind {
+	case "blackhole":
+		c.holdOut, c.holdIn = f.Only != "replies", f.Only != "requests"
+	case "flap":
+		c.holdOut, c.holdIn = true, true
+	case "cut":
+		c.cut = chance
+	case "lose":
+		c.lose = chance
+	case "latency":
+		c.delay, c.jitter = time.Duration(f.Delay), time.Duration(f.Jitter)
+	}
+	return c
+}
+
+// choose draws which slots a fault concerns; nil is all, those that come later too.
+func (s *schedule) choose(f *fault) []int {
+	n := len(s.run.connected)
+	var slots []int
+	for slot := range n {
+		if s.run.fleet.at(slot) != nil {
+			slots = append(slots, slot)
+		}
+	}
+	switch {
+	case f.Procs.Count > 0:
+		n = f.Procs.Count
+	case f.Procs.Share > 0:
+		n = int(math.Ceil(f.Procs.Share * float64(len(slots))))
+	case onProcesses(f.Kind):
+		return slots
+	default:
+		return nil
+	}
+	f.random.Shuffle(len(slots), func(i, j int) { slots[i], slots[j] = slots[j], slots[i] })
+	slots = append([]int{}, slots[:min(n, len(slots))]...)
+	slices.Sort(slots)
+	return slots
+}
+
+// onProcesses reports whether a fault of the kind does something to processes, and not to their network.
+func onProcesses(kind string) bool { return kind == "crash" || kind == "crashloop" || kind == "pause" }
+
+// flap lets a link that is down come up, and so on until the fault ends.
+func (s *schedule) flap(f *fault) {
+	end := s.endOf(f)
+	var turn func(at time.Duration)
+	turn = func(at time.Duration) {
+		if at >= end {
+			return
+		}
+		s.plan(at, func() {
+			f.lapsed = !f.lapsed
+			s.apply()
+			if f.lapsed {
+				turn(at + time.Duration(f.Up))
+			} else {
+				turn(at + time.Duration(f.Down))
+			}
+		})
+	}
+	turn(time.Duration(f.At + f.Down))
+}
+
+// crash ends processes, and starts others when they are to come back.
+func (s *schedule) crash(f *fault) {
+	for _, slot := range f.slots {
+		s.run.fleet.crash(slot)
+	}
+	back := time.Duration(f.At + f.Restart)
+	if f.Restart == 0 || back >= time.Duration(s.run.scenario.Length) {
+		s.ended(f)
+		return
+	}
+	s.plan(back, func() {
+		for _, slot := range f.slots {
+			if s.run.fleet.at(slot) == nil { // else somebody else was quicker
+				s.start(slot)
+			}
+		}
+		s.ended(f)
+	})
+}
+
+// crashLoop ends the same processes again and again, and each time others take their places.
+func (s *schedule) crashLoop(f *fault) {
+	end := s.endOf(f)
+	var again func(at time.Duration)
+	again = func(at time.Duration) {
+		for _, slot := range f.slots {
+			s.run.fleet.crash(slot)
+			s.start(slot)
+		}
+		if at += time.Duration(f.Every); at < end {
+			s.plan(at, func() { again(at) })
+		}
+	}
+	again(time.Duration(f.At))
+}
+
+// deploy replaces one process after the other by a new one, in the order of their slots.
+func (s *schedule) deploy(f *fault) {
+	n := len(s.run.connected)
+	var next func(slot int)
+	next = func(slot int) {
+		if slot >= n {
+			s.ended(f)
+			return
+		}
+		if p := s.run.fleet.take(slot); p != nil {
+			s.start(slot)
+			s.run.fleet.leave(p)
+		}
+		s.plan(s.run.at()+time.Duration(f.Every), func() { next(slot + 1) })
+	}
+	next(0)
+}
+
+// scale makes the fleet larger, or smaller in good order.
+func (s *schedule) scale(f *fault) {
+	for slot := range max(f.N, len(s.run.connected)) {
+		p := s.run.fleet.at(slot)
+		switch {
+		case slot < f.N && p == nil:
+			s.start(slot)
+		case slot >= f.N && p != nil:
+			s.run.fleet.take(slot)
+			s.run.fleet.leave(p)
+		}
+	}
+}
+
+// start starts a process in a slot.
+func (s *schedule) start(slot int) {
+	r := s.run
+	for len(r.connected) <= slot {
+		r.connected = append(r.connected, conditions{})
+	}
+	s.connect(slot)
+	if err := r.fleet.start(slot); err != nil {
+		r.fail(err)
+	}
+}

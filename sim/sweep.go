@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// MaxCells is how many runs a sweep has at most.
+const MaxCells = 600
+
+// Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed, as many at
+// one time as there are processors. All combinations are checked before the first is run; an error means that one could not
+// be. Options.Progress is told of all runs together, Options.Policy is called from several goroutines.
+func Sweep(t *testing.T, s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
+	t.Helper()
+	cells, scenarios, err := combine(s)
+	if err != nil {
+		return nil, err
+	}
+	reports, err := RunAll(t, scenarios, o)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range reports {
+		cells[i].Passed, cells[i].Unseed, cells[i].Metrics = r.Passed, r.Unseed, r.Metrics
+	}
+	first := reports[0]
+	return &measure.Sweep{
+		Schema: measure.Schema, Scenario: s.Clone(), Engine: first.Engine, Seed: first.Seed, Version: first.Version,
+		Axes: s.Clone().Sweep, Cells: cells,
+	}, nil
+}
+
+// combine returns a cell and a scenario for each combination of the axes' values; the last axis changes first.
+func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.Scenario, err error) {
+	if s == nil {
+		return nil, nil, errors.New("sim: the scenario is nil")
+	}
+	if len(s.Sweep) == 0 {
+		return nil, nil, errors.New("sim: the scenario has no axis: a sweep has at least one, as in `sweep fleet.size=0,5,20`")
+	}
+	n := 1
+	for i, a := range s.Sweep {
+		if len(a.Values) == 0 {
+			return nil, nil, fmt.Errorf("sim: sweep[%d] has no values: an axis has at least one", i)
+		}
+		if n *= len(a.Values); n > MaxCells {
+			return nil, nil, fmt.Errorf("sim: the sweep has more than %d combinations: must be at most so many", MaxCells)
+		}
+	}
+	var all []error
+	for i := range n {
+		c, values := s.Clone(), map[string]string{}
+		c.Sweep = nil
+		wrong := false
+		for a, rest := len(s.Sweep)-1, i; a >= 0; a-- {
+			axis := s.Sweep[a]
+			value := axis.Values[rest%len(axis.Values)]
+			rest /= len(axis.Values)
+			values[axis.Path] = value
+			if err := c.Set(axis.Path, value); err != nil {
+				wrong = true
+				all = append(all, fmt.Errorf("sim: sweep %s=%s: %w", quote(axis.Path), quote(value), err))
+			}
+		}
+		if !wrong {
+			if err := c.Validate(); err != nil {
+				all = append(all, fmt.Errorf("sim: with %q: %w", values, err))
+			}
+		}
+		cells, scenarios = append(cells, measure.Cell{Values: values}), append(scenarios, c)
+		if len(all) > 10 {
+			break // and so on
+		}
+	}
+	return cells, scenarios, errors.Join(all...)
+}
+
+// quote keeps a user's word as it is where it can be.
+func quote(word string) string {
+	if q := fmt.Sprintf("%q", word); q != `"`+word+`"` {
+		return q
+	}
+	return word
+}
+
+// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the same
+// order. At an error no further one is begun.
+func RunAll(t *testing.T, all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
+	t.Helper()
+	if o == nil {
+		o = &Options{}
+	}
+	var total time.Duration
+	for _, s := range all {
+		if s != nil {
+			total += time.Duration(s.Length)
+		}
+	}
+	var (
+		mu      sync.Mutex
+		told    = make([]time.Duration, len(all)) // how far each is
+		reports = make([]*measure.Report, len(all))
+		errs    = make([]error, len(all))
+		next    atomic.Int64
+		broken  atomic.Bool
+		workers sync.WaitGroup
+	)
+	for range min(len(all), runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(all) && !broken.Load(); i = int(next.Add(1)) - 1 {
+				own := *o
+				if o.Progress != nil {
+					own.Progress = func(at, _ time.Duration) {
+						mu.Lock()
+						defer mu.Unlock()
+						told[i] = at
+						var sum time.Duration
+						for _, d := range told {
+							sum += d
+						}
+						o.Progress(sum, total)
+					}
+				}
+				if reports[i], errs[i] = Run(t, all[i], &own); errs[i] != nil {
+					broken.Store(true)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return reports, errors.Join(errs...)
+}

@@ -1,0 +1,191 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+const small = `name "small"
+limit api rate=50/s burst=50
+fleet n=3
+traffic poisson rate=75/s
+at 3s blackhole for=2s
+run 7s warmup=2s
+expect over_admission <= 100
+`
+
+func parse(t *testing.T, text string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Each cell of a sweep is the run that Run makes of its values, whoever runs beside it.
+func TestSweepIsRuns(t *testing.T) {
+	s := parse(t, small+"sweep fleet.mode=local,open,closed\nsweep fleet.n=2,3\n")
+	var last, calls atomic.Int64
+	all, err := Sweep(t, s, &Options{Seed: 5, Progress: func(at, of time.Duration) {
+		calls.Add(1)
+		last.Store(int64(of))
+		if at > of || of != 42*time.Second {
+			t.Errorf("progress %v of %v", at, of)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all.Cells) != 6 || all.Seed != 5 || all.Engine != Virtual || calls.Load() < 6 {
+		t.Fatalf("%d cells, seed %d, engine %q, %d calls of Progress", len(all.Cells), all.Seed, all.Engine, calls.Load())
+	}
+	seen := map[string]bool{}
+	for i, c := range all.Cells {
+		one := s.Clone()
+		one.Sweep = nil
+		for path, value := range c.Values {
+			if err := one.Set(path, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := Run(t, one, &Options{Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Unseed != c.Unseed || r.Passed != c.Passed || r.Metrics != c.Metrics {
+			t.Errorf("cell %d %v: unseed %s, and alone %s", i, c.Values, c.Unseed, r.Unseed)
+		}
+		seen[c.Unseed] = true
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d different runs of 6", len(seen))
+	}
+	if want := map[string]string{"fleet.mode": "local", "fleet.n": "3"}; !maps.Equal(all.Cells[1].Values, want) {
+		t.Errorf("the second cell is %v: the last axis changes first", all.Cells[1].Values)
+	}
+}
+
+func TestSweepErrors(t *testing.T) {
+	many := strings.TrimSuffix(strings.Repeat("1,", 30), ",")
+	s := parse(t, small)
+	for _, c := range []struct {
+		axes []scenario.Axis
+		want string
+	}{
+		{nil, "has no axis"},
+		{[]scenario.Axis{{Path: "fleet.n"}}, "sweep[0] has no values"},
+		{[]scenario.Axis{{Path: "fleet.n", Values: []string{"0"}}}, "must be 1 to 5000"},
+		{[]scenario.Axis{{Path: "fleet.speed", Values: []string{"1"}}}, "fleet.speed"},
+		{[]scenario.Axis{{Path: "run", Values: []string{"3s"}}}, "must be"},
+		{[]scenario.Axis{{Path: "fleet.n", Values: strings.Split(many, ",")}, {Path: "fleet.size", Values: strings.Split(many, ",")}}, "more than 600"},
+	} {
+		one := s.Clone()
+		one.Sweep = c.axes
+		if _, err := Sweep(t, one, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
+		}
+	}
+	if _, err := Sweep(t, nil, nil); err == nil {
+		t.Error("no error for nil")
+	}
+	if _, err := RunAll(t, []*scenario.Scenario{s, nil}, nil); err == nil {
+		t.Error("no error for a scenario that is nil")
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, name := range Library() {
+		if s, err := Load(name); err != nil || s.Name == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	twin, err := json.Marshal(parse(t, small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{write("mine.sim", small), write("mine", small), write("mine.json", string(twin))} {
+		if s, err := Load(path); err != nil || s.Name != "small" {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"nothing":     `scenario is "nothing": must be one of`,
+		"":            `scenario is "": must be one of`,
+		"nothing.sim": `open "nothing.sim"`,
+		write("wrong.sim", "fleet n=0\nfleet n=x\n"):      `wrong.sim":1:9: n is 0`,
+		write("wrong.json", "{"):                          `wrong.json"`,
+		write("long.sim", strings.Repeat("#", maxFile+1)): "longer than 1048576 bytes",
+		dir:              "is a directory",
+		"./\x1b[31m.sim": `"./\x1b[31m.sim"`,
+	} {
+		s, err := Load(name)
+		if s != nil || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%.40q: %v, want %q", name, err, want)
+		}
+	}
+	if _, err := Load("./nothing.sim"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v: does not say that it is not there", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("MustLoad did not panic")
+		}
+	}()
+	MustLoad("nothing")
+}
+
+// A user's policies take the place of those of the scenario, and one that would not is no silent success.
+func TestPolicies(t *testing.T) {
+	text := strings.Replace(small, "poisson", "poisson limit=api", 1)
+	two := parse(t, strings.Replace(text, "fleet", "limit users rate=10/s\nfleet", 1)+"traffic poisson limit=users rate=1/s\n")
+	one := parse(t, small)
+	policy := tiered.Policy{Name: "mine", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}
+	r, err := Run(t, one, &Options{Policies: []tiered.Policy{policy}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := r.Scenario.Limits[0]; l.Name != "api" || l.Tokens != 10 || r.Metrics.Alone != 0 {
+		t.Errorf("limit %+v, %d tokens alone", l, r.Metrics.Alone)
+	}
+	for name, c := range map[string]struct {
+		s        *scenario.Scenario
+		policies []tiered.Policy
+		want     string
+	}{
+		"nobody's":   {two, []tiered.Policy{policy}, `Policies[0].Name is "mine"`},
+		"twice":      {two, []tiered.Policy{{Name: "api", Limit: policy.Limit}, {Name: "api", Limit: policy.Limit}}, `Policies[1].Name is "api": must be there once`},
+		"two of one": {one, []tiered.Policy{policy, {Name: "api", Limit: policy.Limit}}, `Policies[0].Name is "mine"`},
+		"no limit":   {one, []tiered.Policy{{Name: "api"}}, "Limit"},
+	} {
+		if _, err := Run(t, c.s, &Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	r, err = Run(t, two, &Options{Policies: []tiered.Policy{{Name: "users", Limit: tiered.PerSecond(7)}}})
+	if err != nil || r.Scenario.Limits[1].Tokens != 7 || r.Scenario.Limits[0].Tokens != 50 {
+		t.Errorf("%v", err)
+	}
+	if !slices.Contains(Library(), "outage") {
+		t.Error("no outage")
+	}
+}

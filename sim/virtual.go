@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// executing is what a call takes Redis: how far apart those are executed that waited while it was frozen.
+const executing = 12 * time.Microsecond
+
+// virtual is the engine whose Redis is a remote.Memory, which answers as the scripts do, bit for bit. Messages are goroutines
+// that sleep.
+type virtual struct {
+	listener
+	seed  uint64
+	base  time.Time
+	net   scenario.Net
+	lanes int64 // see virtualStore.arrival
+
+	frozen gate
+
+	mu      sync.Mutex
+	state   service
+	lives   int            // rises when all connections are cut
+	memory  *remote.Memory // the present one
+	replica *remote.Memory
+	clock   time.Duration // by how much the server's was moved
+	loaded  [scripts]bool
+	links   map[int]*link
+}
+
+// The scripts that Redis has to know.
+const (
+	tokenBucket = iota
+	presence
+	scripts
+)
+
+// newVirtual returns the engine for a fleet of up to most processes at a time. It must be called in a bubble.
+func newVirtual(l listener, seed uint64, n scenario.Net, most int) *virtual {
+	v := &virtual{
+		listener: l, seed: seed, base: time.Now(), net: n, lanes: 1, memory: remote.NewMemory(), links: make(map[int]*link),
+	}
+	for v.lanes < int64(most) {
+		v.lanes *= 2
+	}
+	v.frozen.step = executing
+	return v
+}
+
+// link is the network of a slot.
+type link struct {
+	mu      sync.Mutex
+	c       conditions
+	changed chan struct{} // closed, and replaced, when c changes
+}
+
+func (l *link) now() (conditions, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.c, l.changed
+}
+
+func (v *virtual) link(slot int) *link {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	l := v.links[slot]
+	if l == nil {
+		l = &link{changed: make(chan struct{})}
+		v.links[slot] = l
+	}
+	return l
+}
+
+func (v *virtual) connect(slot int, c conditions) {
+	l := v.link(slot)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.c = c
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (v *virtual) serve(s service) {
+	v.mu.Lock()
+	if s.down && !v.state.down {
+		v.lives++
+	}
+	v.state = s
+	v.mu.Unlock()
+	if s.frozen {
+		v.frozen.shut()
+	} else {
+		v.frozen.open()
+	}
+}
+
+func (v *virtual) flush() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.memory = v.empty()
+}
+
+// empty is a new Redis on the same host, or one whose clock is the same.
+func (v *virtual) empty() *remote.Memory {
+	m := remote.NewMemory()
+	m.Step(v.clock)
+	return m
+}
+
+func (v *virtual) flushScripts() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.loaded = [scripts]bool{}
+}
+
+func (v *virtual) evict(keys int, random *rand.Rand) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, b := range some(v.memory.Buckets(), keys, random) {
+		v.memory.Del(b)
+	}
+}
+
+// some is n of the names, at random, whatever their order is.
+func some(names []string, n int, random *rand.Rand) []string {
+	slices.Sort(names)
+	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names[:min(n, len(names))]
+}
+
+func (v *virtual) step(by time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.clock += by
+	v.memory.Step(by)
+}
+
+func (v *virtual) remember() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.replica = v.memory.Clone()
+}
+
+func (v *virtual) promote() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.memory, v.replica = v.replica, nil; v.memory == nil {
+		v.memory = v.empty()
+	}
+	v.loaded = [scripts]bool{}
+}
+
+func (v *virtual) close() error { return v.memory.Close() }
+
+// at is what Redis is to a request that arrives now.
+func (v *virtual) at(script int) (m *remote.Memory, s service, lives int, loaded bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.memory, v.state, v.lives, v.loaded[script]
+}
+
+// load notes that Redis was sent a script.
+func (v *virtual) load(script int) {
+	v.mu.Lock()
+	v.loaded[script] = true
+	v.mu.Unlock()
+	v.happened("script_sent")
+}
+
+// refused is the error of a call that Redis does not execute.
+func refused(word string) error {
+	text := refusal(word)
+	if strings.HasPrefix(text, "WRONGTYPE") { // as remote.Redis has it
+		return &remote.ScriptError{Text: text}
+	}
+	return reply(text)
+}
+
+// reply is an error that Redis sent. As a redis.Error it is classified as one.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+
+// RedisError marks it as a reply of Redis.
+func (reply) RedisError() {}
+
+// What a network does to who uses it.
+var (
+	errRefused  = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	errReset    = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	errTimedOut = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+)

@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// virtualStore is the way of one process to a virtual Redis. All but the messages is that of the Memory it embeds, which
+// holds nothing.
+type virtualStore struct {
+	*remote.Memory
+	world  *virtual
+	number int
+	link   *link
+	dice   *dice
+}
+
+func (v *virtual) open(number, slot int) (remote.Store, error) {
+	return &virtualStore{
+		Memory: remote.NewMemory(), world: v, number: number, link: v.link(slot),
+		dice: newDice(v.seed, fmt.Sprintf("process %d, network", number), v.base),
+	}, nil
+}
+
+// Run executes calls as remote.Redis does: in a round trip, and until timeout.
+func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	// The caller may be gone when it is executed, so it is not written to before that is known.
+	executed := make([]remote.Result, len(calls))
+	err := s.trip(timeout, tokenBucket, func(m *remote.Memory, refusal error) {
+		if refusal != nil {
+			fail(executed, refusal)
+			return
+		}
+		m.Run(context.Background(), timeout, calls, executed)
+		for i := range executed {
+			if r := &executed[i]; r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant > 0 {
+				s.world.granted(s.number, r.Reply.Grant)
+			}
+		}
+	})
+	if err != nil {
+		fail(results[:len(calls)], err)
+	} else {
+		copy(results, executed)
+	}
+}
+
+func fail(results []remote.Result, err error) {
+	for i := range results {
+		results[i] = remote.Result{Err: err}
+	}
+}
+
+// Presence says that a process is here; see remote.Store.
+func (s *virtualStore) Presence(
+	_ context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
+) (remote.Census, error) {
+	var c remote.Census
+	var err error
+	if lost := s.trip(timeout, presence, func(m *remote.Memory, refusal error) {
+		if err = refusal; err == nil {
+			c, err = m.Presence(context.Background(), timeout, node, id, ttl)
+		}
+	}); lost != nil {
+		return remote.Census{}, lost // and leaves c and err to who executes it late
+	}
+	return c, err
+}
+
+// trip sends a request and waits for its reply, until timeout. execute is called when the request arrives, if it does: maybe
+// after the timeout, and then nobody looks at what it did.
+func (s *virtualStore) trip(timeout time.Duration, script int, execute func(m *remote.Memory, refusal error)) error {
+	_, state, lives, _ := s.world.at(script)
+	c, _ := s.link.now()
+	// Drawn whatever the faults are, so that what happens to the next request does not depend on what they were for this.
+	cut, lost, there, back := s.dice.uniform(), s.dice.uniform(), s.way(c), s.way(c)
+	switch {
+	case c.holdOut:
+		time.Sleep(timeout)
+		return errTimedOut
+	case state.down:
+		return errRefused
+	case cut < c.cut:
+		return errReset
+	}
+	replied := make(chan error, 1)
+	go func() {
+		replied <- s.travel(there, back, lost < c.lose, lives, script, execute)
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-replied:
+		return err
+	case <-timer.C:
+		return errTimedOut
+	}
+}
+
+// travel is the way of a request, and of its reply.
+func (s *virtualStore) travel(
+	there, back time.Duration, lost bool, lives, script int, execute func(m *remote.Memory, refusal error),
+) error {
+	time.Sleep(time.Until(s.arrival(there)))
+	for {
+		s.world.frozen.pass()
+		m, state, now, loaded := s.world.at(script)
+		if state.down || now != lives {
+			return errReset // whatever waited in the buffers of Redis died with it
+		}
+		if state.refuse != "" {
+			execute(m, refused(state.refuse))
+			break
+		}
+		if !loaded { // NOSCRIPT, and then the text
+			time.Sleep(back)
+			s.world.load(script)
+			time.Sleep(time.Until(s.arrival(there)))
+			continue
+		}
+		execute(m, nil)
+		break
+	}
+	time.Sleep(back)
+	if lost {
+		return errReset
+	}
+	for {
+		c, changed := s.link.now()
+		if !c.holdIn {
+			break
+		}
+		<-changed
+		time.Sleep(back) // sent again
+	}
+	if _, _, now, _ := s.world.at(script); now != lives {
+		return errReset
+	}
+	return nil
+}
+
+// way is how long a message takes, one way.
+func (s *virtualStore) way(c conditions) time.Duration {
+	n := &s.world.net
+	d := (time.Duration(n.RTT) + c.delay) / 2
+	if jitter := time.Duration(n.Jitter) + c.jitter; jitter > 0 {
+		d += s.dice.exponential(jitter / 2)
+	}
+	return d
+}
+
+// arrival is when a request arrives that takes so long: a little later, so that no two processes reach Redis at one instant,
+// at which the processors would order them. Each has instants of its own, one in so many as there are processes.
+func (s *virtualStore) arrival(there time.Duration) time.Time {
+	v := s.world
+	at := time.Since(v.base) + there
+	at += time.Duration((int64(s.number) - int64(at)) & (v.lanes - 1))
+	return v.base.Add(at)
+}
