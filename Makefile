@@ -17,7 +17,7 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
+demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time each: some seconds
 	go run ./cmd/tiersim run blackhole -modes local,open,closed
 
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
