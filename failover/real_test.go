@@ -188,8 +188,9 @@ func TestClassifyHandshakes(t *testing.T) {
 		pool.AddCert(s.Certificate())
 		return pool
 	}
+	const patience = 10 * time.Second // handshakes take their time on a busy machine
 	get := func(addr string, change func(*redis.Options)) error {
-		c := newClient(t, addr, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, 300*ms; change(o) })
+		c := newClient(t, addr, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = patience, patience; change(o) })
 		return c.Get(t.Context(), "k").Err()
 	}
 	with := func(config *tls.Config) func(*redis.Options) { return func(o *redis.Options) { o.TLSConfig = config } }
@@ -203,7 +204,9 @@ func TestClassifyHandshakes(t *testing.T) {
 	classified(t, "TLS that is too old",
 		get(addr, with(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10})), "", Misconfigured)
 	// A redis-server without TLS reads the handshake as a command without an end, or one that it does not know.
-	classified(t, "TLS to a plain server", get(plain.Addr, with(&tls.Config{InsecureSkipVerify: true})), "", Unreachable, Misconfigured)
+	classified(t, "TLS to a plain server", get(plain.Addr, func(o *redis.Options) {
+		o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 300*ms
+	}), "", Unreachable, Misconfigured)
 	classified(t, "TLS to a server that speaks", get(speaks(t, "-ERR unknown command\r\n"), with(&tls.Config{InsecureSkipVerify: true})),
 		"does not look like a TLS", Misconfigured)
 	classified(t, "plain to a TLS server", get(addr, func(*redis.Options) {}), "", Unreachable)
