@@ -91,11 +91,11 @@ func ask[T any](t *testing.T, p *Page, script string) T {
 var screens = []Screen{
 	{Width: 1280, Height: 900}, {Width: 1280, Height: 900, Dark: true},
 	{Width: 390, Height: 844}, {Width: 390, Height: 844, Dark: true},
-	{Width: 360, Height: 740}, {Width: 1280, Height: 900, NoScript: true},
+	{Width: 360, Height: 740}, {Width: 1280, Height: 900, NoScript: true}, {Width: 794, Height: 1123, Dark: true, Media: "print"},
 }
 
 func (s Screen) String() string {
-	return fmt.Sprintf("%d,dark=%v,noscript=%v", s.Width, s.Dark, s.NoScript)
+	return fmt.Sprintf("%d,dark=%v,noscript=%v,media=%s", s.Width, s.Dark, s.NoScript, s.Media)
 }
 
 // The pages that are looked at on all screens.
@@ -171,7 +171,11 @@ func TestPages(t *testing.T) {
 				if got := ask[int](t, p, `document.scrollingElement.scrollWidth - innerWidth`); got > 0 {
 					t.Errorf("the page is %d pixels wider than the screen", got)
 				}
-				if got := ask[string](t, p, `getComputedStyle(document.querySelector("main")).maxWidth`); got != "1120px" {
+				want := "1120px"
+				if s.Media == "print" {
+					want = "none" // as wide as the paper
+				}
+				if got := ask[string](t, p, `getComputedStyle(document.querySelector("main")).maxWidth`); got != want {
 					t.Errorf("the style is not applied: max-width %s", got)
 				}
 				for _, o := range ask[[]string](t, p, overlaps) {
