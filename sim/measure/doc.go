@@ -12,7 +12,7 @@
 // The ideal is one [ideal.Bucket] per key, from the beginning of the run on, the warm-up included.
 //
 //   - shortfall: in each second of a part and for each limit, all keys together, what the ideal admits beyond what was
-//     admitted; the sum of it, by all that the ideal admits.
+//     admitted, which is never more than was offered; the sum of it, by all that the ideal admits.
 //   - denied_within: a request whose caller left is not refused.
 //   - waited: Redis decided, or the decision took longer than 100 µs.
 //   - detect: of each process, its first opening from the beginning of a fault to a second after its end; a process that

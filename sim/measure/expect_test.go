@@ -24,8 +24,8 @@ func TestExpectationOfALimit(t *testing.T) {
 		{"over_admission <= 1", 1, true},
 		{"over_admission <= 1 limit=users", 3, false},
 		{"over_admission <= 0 limit=api", 1, false},
-		{"redis_calls <= 2", 1, true},
-		{"redis_calls <= 2 limit=users", 1, true},
+		{"redis_calls <= 2/s", 1, true},
+		{"redis_calls <= 2/s limit=users", 1, true},
 		{"utilisation >= 120%", 1.1, false},
 		{"jain >= 101%", 1, false},
 	} {

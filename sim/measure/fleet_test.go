@@ -160,9 +160,10 @@ func TestProbes(t *testing.T) {
 	m = New(made(expecting("probes", "<=", 8, 0, 22*s)))
 	m.tell([]event{
 		{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"},
-		{20 * s, 3, "calls"}, {20*s + 60*ms, 4, "calls"}, {20*s + 99*ms, 1, "calls"}, {20*s + 100*ms, 2, "calls"},
+		{20*s + 10*ms, 3, "calls"}, {20*s + 60*ms, 4, "calls"}, {20*s + 99*ms, 1, "calls"}, {20*s + 109*ms, 2, "calls"},
+		{20*s + 110*ms, 2, "calls"},
 	})
-	want(t, "slides", m.Report(30*s).Metrics.Probes, 8)
+	want(t, "slides", m.Report(30*s).Metrics.Probes, 10)
 }
 
 func TestStrips(t *testing.T) {

@@ -79,6 +79,11 @@ func FuzzRead(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
+	f.Add([]byte(`{"schema":1,"scenario":{"name":"n","limits":[{"name":"l","tokens":1,"burst":2}],"fleet":{"n":1}},"engine":"lua",` +
+		`"metrics":{"jain":0.5},"phases":[{"name":"before","to_s":2}],"limits":{"l":{"keys":3}},"faults":[{"text":"at 1s flush","from_s":1,"to_s":1}],` +
+		`"expectations":[{"text":"jain >= 1","value":0.5}],"sometimes":[{"name":"waited","count":1,"wanted":true}],` +
+		`"series":{"step_s":1,"offered_per_s":[1],"admitted_per_s":[1],"ideal_per_s":[1],"limit_per_s":[1],"alone_per_s":[1],"calls_per_s":[1],` +
+		`"decide_max_us":[1],"open_ratio":[1],"jain":[1],"granted":[1],"spent":[1],"returned":[1],"burnt":[1],"held":[1]}}`))
 	f.Add([]byte(`{"schema":1,"scenario":{},"series":{"step_s":1e-300,"offered_per_s":[1e308]},"faults":[{"from_s":-1e308,"to_s":1e308}]}`))
 	f.Add([]byte(`{"schema":1,"scenario":{"name":"\u202e","limits":[{"name":"\n"}]},"metrics":{"decide_p50_us":1e308}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -21,7 +21,7 @@ type keys struct {
 }
 
 // key is what is kept of one: 96 bytes, 80 of its ideal bucket, 144 per lane, and its name in the map. With one fault and
-// no windows of expectations there are two lanes, and about 500 bytes in all.
+// no windows of expectations there are two lanes, and about 450 bytes in all.
 type key struct {
 	bucket ideal.Bucket
 	slots  []policer // by lane

@@ -52,6 +52,8 @@ type account struct {
 	seen   []seen
 	counts counts
 	redis  int64 // granted to it
+	ended  bool  // it was compared with what others saw
+	dead   bool  // what it held is burnt
 }
 
 // seen is the tokens that callers saw admitted.
@@ -138,8 +140,10 @@ func (l *ledger) sample(step, process int, s *tiered.Stats, last bool) {
 		t := tally{granted: p.Granted, spent: p.Spent, returned: p.Returned, burnt: p.Burnt, held: p.Held, settled: p.Settled}
 		t.duplicated = max(0, p.Spent+p.Returned+p.Burnt+p.Held-p.Granted)
 		heard += p.Granted
-		if last {
+		if a.dead {
 			t.burnt, t.held = t.burnt+t.held, 0
+		}
+		if last {
 			t.duplicated += max(0, a.seen[i].granted-p.Spent)
 			t.uncounted = max(0, a.seen[i].alone-p.Shared-p.Open)
 		}
@@ -152,12 +156,11 @@ func (l *ledger) sample(step, process int, s *tiered.Stats, last bool) {
 	}
 	l.now.counts.add(c.minus(a.counts))
 	a.counts = c
-	if last {
-		l.compared = true
+	if last && !a.ended {
+		a.ended, l.compared = true, true
 		if l.heardOf {
 			l.now.duplicated += max(0, heard-a.redis)
 		}
-		*a = account{}
 	}
 	l.known = true
 	l.keys[step] = max(l.keys[step], s.Keys)
@@ -170,16 +173,22 @@ func (l *ledger) forward(step int) {
 	}
 }
 
-// replaced closes the books of a process that ended without a last sample: what it held is burnt.
-func (l *ledger) replaced(process int) {
-	if process >= len(l.processes) || l.processes[process].limits == nil {
-		return
-	}
-	a := &l.processes[process]
-	for i, t := range a.limits {
+// died burns what a process held.
+func (l *ledger) died(step, process int) {
+	l.forward(step)
+	a := l.of(process)
+	a.dead = true
+	for i := range a.limits {
+		t := &a.limits[i]
 		l.now.limits[i].add(tally{burnt: t.held, held: -t.held})
+		t.burnt, t.held = t.burnt+t.held, 0
 	}
-	*a = account{}
+}
+
+// joined begins the books of a new process.
+func (l *ledger) joined(process int) {
+	l.processes = grown(l.processes, process)
+	l.processes[process] = account{}
 }
 
 // at is the books after so many steps.

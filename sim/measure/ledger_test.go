@@ -19,7 +19,7 @@ func TestLedger(t *testing.T) {
 	m.Sample(10*s, 1, stats("api", tiered.PolicyStats{Granted: 20, Held: 20}), false)
 	m.Granted(12*s, 0, 7)                                                            // lost
 	m.Sample(15*s, 1, stats("api", tiered.PolicyStats{Granted: 20, Held: 20}), true) // it crashed, with 20
-	m.Died(15*s, 1)
+	m.Died(15*s+1, 1)
 	m.Sample(20*s, 0, stats("api", tiered.PolicyStats{Granted: 30, Spent: 12, Returned: 8, Burnt: 10}), false)
 	m.Sample(30*s+ms, 0, stats("api", tiered.PolicyStats{Granted: 30, Spent: 12, Returned: 8, Burnt: 10}), true)
 	r := m.Report(30 * s)
@@ -115,8 +115,14 @@ func TestReplacedProcess(t *testing.T) {
 
 	m = New(made())
 	m.Sample(5*s, 0, stats("api", tiered.PolicyStats{Granted: 10, Held: 10}), false)
-	m.Died(6*s, 0) // and nobody comes
-	want(t, "ledger", m.Report(30*s).Ledger, Ledger{Granted: 10, Burnt: 10})
+	m.Died(6*s, 0) // and nobody comes, but its last figures
+	m.Sample(6*s, 0, stats("api", tiered.PolicyStats{Granted: 12, Held: 11, Spent: 1}), true)
+	want(t, "ledger", m.Report(30*s).Ledger, Ledger{Granted: 12, Spent: 1, Burnt: 11})
+
+	m = New(made())
+	m.Joined(0, 0)
+	m.Sample(30*s, 0, stats("api", tiered.PolicyStats{Granted: 10, Held: 10}), true)
+	want(t, "who lives at the end holds", m.Report(30*s).Ledger, Ledger{Granted: 10, Held: 10})
 }
 
 // What nobody told of is not known.
@@ -145,7 +151,9 @@ func TestKeysAndCounts(t *testing.T) {
 	sample(15, 80, 9, tiered.NodeStats{LateCalls: 2, StaleReplies: 3})
 	sample(25, 60, 9, tiered.NodeStats{LateCalls: 5, StaleReplies: 3})
 	m.Happened("clock_step")
-	m.Happened("late_call")
+	m.Happened("late_call")      // Stats have more of them
+	m.Happened("process_joined") // the meter sees that by itself
+	m.Happened("short_grant")
 	m.Happened("never heard of")
 	r := m.Report(30 * s)
 	want(t, "all: the warm-up is not in it", r.Metrics.Keys, 80)
@@ -158,7 +166,7 @@ func TestKeysAndCounts(t *testing.T) {
 	}
 	want(t, "happenings", len(r.Sometimes), len(scenario.Happenings)+1)
 	for _, w := range []Happening{
-		{"evicted_locally", 2, false}, {"late_call", 5, true}, {"stale_reply", 0, true}, {"state_loss", 0, false}, {"clock_step", 1, false},
+		{"evicted_locally", 2, false}, {"late_call", 5, true}, {"stale_reply", 0, true}, {"state_loss", 0, false}, {"clock_step", 1, false}, {"short_grant", 1, false}, {"process_joined", 0, false},
 		{"never heard of", 1, false},
 	} {
 		want(t, w.Name, got[w.Name], w)

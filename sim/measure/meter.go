@@ -11,7 +11,7 @@ import (
 // Meter measures a run. Its methods may be called concurrently.
 //
 // A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and whose bucket
-// is not full again, about 500 bytes for each (so a million of them are half a gigabyte), by processes, some hundred
+// is not full again, about 450 bytes for each with one fault (so a million of them are half a gigabyte), by processes, some hundred
 // bytes for each, and by seconds, 8 bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
@@ -185,15 +185,17 @@ func (m *Meter) Breaker(at time.Duration, process int, state string) {
 func (m *Meter) Joined(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ledger.replaced(process)
+	m.ledger.joined(process)
 	m.fleet.join(at, process)
 }
 
-// Died notes that a process went, in whichever way. Another may come in its place, with the same number or a new one.
+// Died notes that a process went, in whichever way; what it held by its last sample is burnt. Another may join in its place,
+// with the same number or a new one.
 func (m *Meter) Died(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fleet.die(at, process)
+	m.ledger.died(m.series.ending(at), process)
 }
 
 // Fault notes that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
@@ -204,17 +206,19 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.fleet.fault(at, i, ended)
 }
 
-// Happened counts one of scenario.Happenings that the meter cannot see by itself: clock_step, script_sent, short_grant. Of
-// those that it sees the greater count holds. Other names come at the end of Report.Sometimes, where they are seen.
+// Happened counts one of scenario.Happenings: those that the meter cannot see by itself, clock_step, script_sent and
+// short_grant, and those that Stats may miss, such as a late_call whose reply nobody waited for. Of those that it sees too
+// the greater count holds; processes that joined and died it counts alone. Other names come at the end of Report.Sometimes,
+// where they are seen.
 func (m *Meter) Happened(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.told[name]++
 }
 
-// Sample notes what a process' Stats say, at the end of each step of the series and when the process ends. With last, s is
-// complete and no more will come of this process: what it still holds is burnt. A process that ends without anybody
-// knowing its Stats gets no last sample; what its callers saw is then compared with nothing.
+// Sample notes what a process' Stats say, at the end of each step of the series and when the process or the run ends. With
+// last, s is complete and no more will come of this process: it is compared with what callers and Redis saw. A process that
+// ends without anybody knowing its Stats gets no last sample, and is compared with nothing.
 //
 // A sample counts for the step that it ends, up to an eighth of a step late.
 func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {

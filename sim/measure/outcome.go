@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -19,11 +20,6 @@ func (m *Meter) Report(end time.Duration) *Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fleet.reach(min(max(end, 0), m.length))
-	for i := range m.fleet.processes {
-		if p := &m.fleet.processes[i]; p.known && !p.alive {
-			m.ledger.replaced(i)
-		}
-	}
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace),
 		Metrics: m.metrics(m.parts.whole, all, end), Phases: []Phase{}, Limits: make(map[string]Metrics),
@@ -214,7 +210,7 @@ func (m *Meter) spans(end time.Duration) []FaultSpan {
 		} else if e.ended {
 			to = max(to, e.end)
 		}
-		all = append(all, FaultSpan{Text: faultText(f), FromS: seconds(min(from, end)), ToS: seconds(min(to, end))})
+		all = append(all, FaultSpan{Text: "at " + f.At.String() + " " + f.String(), FromS: seconds(min(from, end)), ToS: seconds(min(to, end))})
 	}
 	return all
 }
@@ -227,7 +223,7 @@ func (m *Meter) outcome(i int, end time.Duration) Outcome {
 		limit = all
 	}
 	x := m.metrics(m.parts.expect[i], limit, end)
-	o := Outcome{Text: expectText(e), Value: x.Value(e.Metric)}
+	o := Outcome{Text: e.String(), Value: x.Value(e.Metric)}
 	switch {
 	case o.Value < 0: // nothing to tell shows nothing
 	case e.Op == "<=":
@@ -271,8 +267,12 @@ func (m *Meter) happenings(x *Metrics) []Happening {
 	slices.Sort(others)
 	all := make([]Happening, 0, len(names))
 	for _, name := range append(names, others...) {
+		count := own[name]
+		if !strings.HasPrefix(name, "process_") { // those who only count them count the first processes too
+			count = max(count, m.told[name])
+		}
 		all = append(all, Happening{
-			Name: name, Count: max(own[name], m.told[name]), Wanted: slices.Contains(m.scenario.Sometimes, name),
+			Name: name, Count: count, Wanted: slices.Contains(m.scenario.Sometimes, name),
 		})
 	}
 	return all

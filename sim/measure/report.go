@@ -21,7 +21,7 @@ type Report struct {
 
 	Metrics      Metrics            `json:"metrics"` // from the warm-up to the end
 	Phases       []Phase            `json:"phases"`  // before, during and after the faults
-	Limits       map[string]Metrics `json:"limits"`  // of each limit, from the warm-up to the end
+	Limits       map[string]Metrics `json:"limits"`  // of each limit, from the warm-up to the end; what is of the fleet is −1
 	Expectations []Outcome          `json:"expectations"`
 	Sometimes    []Happening        `json:"sometimes"` // all of scenario.Happenings
 	Faults       []FaultSpan        `json:"faults"`    // when each was, for the shades of a picture
@@ -31,7 +31,7 @@ type Report struct {
 	Ledger   Ledger         `json:"ledger"`
 }
 
-// Phase is a part of a run.
+// Phase is a part of a run: "before" the faults, "during" them, "after". One of no length is left out.
 type Phase struct {
 	Name    string  `json:"name"`
 	FromS   float64 `json:"from_s"`
@@ -81,7 +81,7 @@ type Outcome struct {
 // Happening is something that may have happened.
 type Happening struct {
 	Name   string `json:"name"`
-	Count  int64  `json:"count"`
+	Count  int64  `json:"count"`  // from the warm-up on; tokens of lease_lost, lease_burnt, debt_settled
 	Wanted bool   `json:"wanted"` // by a `sometimes`: a run without it shows nothing, and has not passed
 }
 
@@ -101,9 +101,9 @@ type Series struct {
 	Limit    []float64 `json:"limit_per_s"` // the rates of the limits' keys that were asked for
 	Alone    []float64 `json:"alone_per_s"`
 	Calls    []float64 `json:"calls_per_s"`
-	MaxUs    []float64 `json:"decide_max_us"`
+	MaxUs    []float64 `json:"decide_max_us"` // −1 without a decision
 	Open     []float64 `json:"open_ratio"`
-	Jain     []float64 `json:"jain"`
+	Jain     []float64 `json:"jain"` // −1 where nothing was admitted
 
 	// The ledger at the end of each step, of all processes together.
 	Granted  []int64 `json:"granted"`

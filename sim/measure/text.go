@@ -73,19 +73,21 @@ func (t *text) head(r *Report) {
 		t.line("%s", clean(s.Learn))
 	}
 	t.line("")
-	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, span(s.Length),
-		span(scenario.Duration(warmUp(s))))
+	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, s.Length, scenario.Duration(warmUp(s)))
 	mode := cmp.Or(s.Fleet.Mode, "local")
 	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(mode))
 	for _, l := range s.Limits {
-		t.line("limit  %s: %d tokens per %s, burst %d", clean(l.Name), l.Tokens, span(l.Per), cmp.Or(l.Burst, l.Tokens))
+		t.line("limit  %s: %d tokens per %s, burst %d", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens))
 	}
 	for _, f := range r.Faults {
 		t.line("fault  %s", clean(f.Text))
 	}
 }
 
-// phases is a table: a line per metric that is known, a column per phase.
+// mostLimits is how many limits have a column of their own: more are too wide for a terminal.
+const mostLimits = 4
+
+// phases is a table: a line per metric that is known, a column per phase, for the whole run, and per limit if there are some.
 func (t *text) phases(r *Report) {
 	columns := make([]*Metrics, 0, len(r.Phases)+1)
 	head := []string{""}
@@ -95,6 +97,13 @@ func (t *text) phases(r *Report) {
 		head = append(head, fmt.Sprintf("%s (%s-%s)", clean(p.Name), lasting(p.FromS), lasting(p.ToS)))
 	}
 	columns, head = append(columns, &r.Metrics), append(head, "all")
+	if s := r.Scenario; s != nil && len(s.Limits) > 1 && len(s.Limits) <= mostLimits {
+		for _, l := range s.Limits {
+			if m, ok := r.Limits[l.Name]; ok {
+				columns, head = append(columns, &m), append(head, "limit "+clean(l.Name))
+			}
+		}
+	}
 
 	t.line("")
 	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)

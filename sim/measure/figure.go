@@ -1,0 +1,62 @@
+package measure
+
+import (
+	"strconv"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// figure is a value of a metric in the unit of an expectation, in at most four digits or whole: 1000, 5%, 1.5ms, 261/s.
+func figure(v float64, u scenario.Unit) string {
+	switch {
+	case v < 0:
+		return "-"
+	case u == scenario.Ratio:
+		return percent(v)
+	case u == scenario.Seconds:
+		return lasting(v)
+	case u == scenario.PerSec:
+		return short(v) + "/s"
+	}
+	return short(v)
+}
+
+// short is v in four digits, or whole.
+func short(v float64) string {
+	if v >= 1000 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(fourDigits(v), 'f', -1, 64)
+}
+
+func fourDigits(v float64) float64 {
+	x, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
+	return x
+}
+
+func percent(v float64) string { return short(v*100) + "%" }
+
+// secondsUnit is one that seconds are written in.
+type secondsUnit struct {
+	name string
+	in   float64 // s
+}
+
+// unitOfSeconds is the one that suits a number of seconds.
+func unitOfSeconds(s float64) secondsUnit {
+	for _, u := range []secondsUnit{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}} {
+		if s >= u.in*0.99995 {
+			return u
+		}
+	}
+	return secondsUnit{"ns", 1e-9}
+}
+
+// lasting is seconds in the unit that suits them.
+func lasting(s float64) string {
+	if s <= 0 {
+		return "0s"
+	}
+	u := unitOfSeconds(s)
+	return short(s/u.in) + u.name
+}
