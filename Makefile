@@ -12,7 +12,7 @@ FAULTS ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak faults browser screenshots redis chromium
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak speed faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ proof: redis ## the bound under an adversary who owns every message, and what ea
 
 mutants: redis ## put known mistakes into the code, one at a time, and see each of them caught: about ten minutes
 	go run ./internal/mutants
+
+speed: ## how fast the simulator is, and that the same seed is the same run, twenty times on each engine: five minutes
+	go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)

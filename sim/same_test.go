@@ -88,8 +88,11 @@ func TestSameSeedSameRun(t *testing.T) {
 	}{{Virtual, 20}, {Lua, 20}} {
 		t.Run(c.engine, func(t *testing.T) {
 			times := c.times
-			if testing.Short() {
+			switch {
+			case testing.Short():
 				times = 3
+			case !*long:
+				times = 6 // each number of processors twice
 			}
 			var first *measure.Report
 			for i := range times {

@@ -1,11 +1,15 @@
 package sim
 
 import (
+	"flag"
 	"fmt"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// long has the tests of speed and of determinism take the minutes that they need on all engines: make speed.
+var long = flag.Bool("long", false, "run the tests of speed and determinism in full: minutes")
 
 // cpu is the processor time that this program has taken, by now.
 func cpu(t *testing.T) time.Duration {
@@ -29,8 +33,8 @@ func TestSpeed(t *testing.T) {
 		{100, "1h", 120 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%d processes for %s", c.processes, c.length), func(t *testing.T) {
-			if testing.Short() && c.processes > 50 {
-				t.Skip("takes up to a minute")
+			if c.processes > 50 && !*long {
+				t.Skip("takes up to a minute: make speed")
 			}
 			start, busy := time.Now(), cpu(t)
 			r := rehearse(t, fmt.Sprintf("name \"speed\"\nlimit api rate=1000/s\nfleet n=%d\ntraffic poisson rate=1500/s\nrun %s\n",
