@@ -133,7 +133,7 @@ func (s *stage) judgeBreakers(f *figures, j subject) {
 			opened++
 			f.detect = max(f.detect, time.Duration(first-s.down))
 			f.heal = max(f.heal, time.Duration(max(0, healed-s.back)))
-			if healed == 0 {
+			if healed == 0 && !s.gone {
 				s.late(f, "a breaker never closed again")
 			}
 		}
@@ -270,9 +270,9 @@ func (s *stage) usualLag() time.Duration {
 // because the machine was busy.
 func (s *stage) strays() float64 {
 	if s.usualLag() > 0 {
-		return 0.02
+		return max(0.02, s.allow)
 	}
-	return 0.001
+	return max(0.001, s.allow)
 }
 
 // concerns reports whether a breaker's change is of the subject's node.
@@ -310,6 +310,13 @@ func (s *stage) mixedTime(j subject) time.Duration {
 // judgeReturn: after the fault nobody decides alone any more, and the limit is used.
 func (s *stage) judgeReturn(f *figures, j subject, all []fleet.Record) {
 	from := s.back + int64(backTime)
+	if s.gone { // no breaker tells: the last decision that was made alone does
+		for _, r := range fleet.Within(all, s.back, from) {
+			if slices.Contains(alone[j.FailMode], r.Reason) {
+				f.heal = max(f.heal, time.Duration(r.Before-s.back))
+			}
+		}
+	}
 	again := fleet.Within(all, from, s.ended)
 	strays, used := 0, 0
 	for _, r := range again {
@@ -335,7 +342,7 @@ func (s *stage) judgeReturn(f *figures, j subject, all []fleet.Record) {
 
 // judgeTheJudge: where a fail mode decides, no load passes for one of another mode.
 func (s *stage) judgeTheJudge(j subject) {
-	if j.breakers != opens {
+	if j.breakers != opens || s.lag > tiered.DefaultTimeout {
 		return
 	}
 	for mode := tiered.FailLocal; mode <= tiered.FailClosed; mode++ {

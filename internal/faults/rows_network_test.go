@@ -21,8 +21,8 @@ var networkRows = []row{
 		end:   net(faultnet.Faults{}),
 	},
 	{
-		// 14 ms there and back are within Budget.
-		name:  "latency below Budget",
+		// 14 ms there and back are within Budget. Twice that are not: some have to wait for two calls.
+		name: "latency below Budget", allow: 0.02,
 		begin: net(faultnet.Faults{Delay: 7 * time.Millisecond}),
 		end:   net(faultnet.Faults{}),
 	},

@@ -39,7 +39,7 @@ var topologyRows = []row{
 		more: func(*stage, tiered.FailMode) float64 { return 2*perSecond + burst },
 	},
 	{
-		name: "Cluster: primary killed", passes: true,
+		name: "Cluster: primary killed", passes: true, gone: true,
 		start: withCluster, subjects: inCluster(opens, may),
 		begin: func(s *stage) { s.cluster.Servers[0].Kill() },
 		end:   func(s *stage) { s.succeeded(1) },

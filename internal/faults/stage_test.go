@@ -68,6 +68,8 @@ type row struct {
 	length   time.Duration // of the fault, after begin has returned; 0 is usual
 	end      func(*stage)  // ends the fault; nil when it is one moment. It returns when Redis can serve again.
 	passes   bool          // the fault ends by itself, and end waits for it
+	gone     bool          // its node does not come back: others have its keys
+	allow    float64       // part of the decisions that may be made alone although Redis answers; 0 is next to none
 	prompt   bool          // it holds no decision up
 	breakers opening
 	spared   int                                          // processes that the fault does not touch

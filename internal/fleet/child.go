@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -58,11 +57,10 @@ func run(text string) error {
 	}
 	goroutines := runtime.NumGoroutine()
 	net := faultnet.New(job.Seed)
-	store, err := job.open(net)
+	store, closes, err := job.open(net)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
 	var report Report
 	group, err := tiered.NewGroup(store, &tiered.Options{
 		Processes: job.Processes, MaxKeys: job.MaxKeys,
@@ -109,7 +107,7 @@ func run(text string) error {
 	}
 	stop()
 	all.Wait()
-	return job.finish(group, store, &report, goroutines)
+	return job.finish(group, closes, &report, goroutines)
 }
 
 // carrier prepares to carry a load.
@@ -134,7 +132,7 @@ func (j *Job) carrier(g *tiered.Group, load Load) (*carrier, error) {
 }
 
 // finish closes the Group and writes the report.
-func (j *Job) finish(g *tiered.Group, store io.Closer, r *Report, goroutines int) error {
+func (j *Job) finish(g *tiered.Group, closes func() error, r *Report, goroutines int) error {
 	r.Stats = g.Stats()
 	var m runtime.MemStats
 	runtime.GC()
@@ -145,7 +143,9 @@ func (j *Job) finish(g *tiered.Group, store io.Closer, r *Report, goroutines int
 	if err := g.Close(ctx); err != nil {
 		r.Closing = err.Error()
 	}
-	_ = store.Close()
+	if err := closes(); err != nil {
+		return err
+	}
 	// Some end a moment later: connections that are being closed, and one that was being dialled lives for its timeout of 5 s.
 	for patience := time.Now().Add(6 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
 		if r.Goroutines = runtime.NumGoroutine() - goroutines; r.Goroutines <= 0 {

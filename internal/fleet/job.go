@@ -49,19 +49,23 @@ type Load struct {
 	Cancel  float64 // part of the requests whose context is cancelled within 2 ms
 }
 
-// open makes the store, over connections of net.
-func (j *Job) open(net *faultnet.Net) (*remote.Redis, error) {
+// open makes the store, over connections of net, and what closes it and the client that it borrows.
+func (j *Job) open(net *faultnet.Net) (store *remote.Redis, closes func() error, err error) {
 	switch {
 	case (j.URL == "") == (j.Client == nil):
-		return nil, errors.New("fleet: a Job has either a URL or a Client")
+		return nil, nil, errors.New("fleet: a Job has either a URL or a Client")
 	case j.URL != "":
-		return remote.Open(j.URL, nil)
+		if store, err = remote.Open(j.URL, nil); err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
 	}
 	c := j.Client
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: c.Addrs, MasterName: c.Primary, Username: c.User, Password: c.Password, PoolSize: c.Pool, Dialer: net.Dialer(nil),
 	})
-	return remote.NewRedis(client, nil), nil
+	store = remote.NewRedis(client, nil)
+	return store, func() error { return errors.Join(store.Close(), client.Close()) }, nil
 }
 
 // check reports a Load that cannot be carried.
