@@ -1,30 +1,54 @@
-// Package sim rehearses failures: it runs the shipped limiter, as many processes on one Redis, through an outage in virtual
-// time, and measures what was admitted, refused and waited for.
+// Package sim rehearses failures: it runs the shipped limiter, as many processes on one Redis, through whatever a scenario
+// says in virtual time, and reports what was admitted, refused and waited for.
 //
-// Nothing of the limiter is a model. Each process is a tiered.Group over a go-redis client; the scripts run in miniredis, a
-// Redis in Go; between them is a network that delays and, on command, swallows. All of it lives in a testing/synctest
-// bubble, whose clock goes on when nobody has anything left to do: a minute takes seconds, and a timeout of 50 ms is 50 ms.
-//
-// A program starts with [Main]. In a test of your own service, with your own limit:
+// In a test of your own service, with your own policy:
 //
 //	func TestOutage(t *testing.T) {
-//		s := sim.Outage()
-//		s.Hot.Policy = myPolicy
-//		r, err := sim.Run(t, s)
-//		if err != nil || !r.Passed() {
+//		s, err := scenario.Parse(outage) // text: see package scenario
+//		if err != nil {
+//			t.Fatal(err)
+//		}
+//		r, err := sim.Run(t, s, &sim.Options{Policy: func(tiered.Policy) tiered.Policy { return myPolicy }})
+//		if err != nil || !r.Passed {
 //			t.Fatalf("%v\n%v", err, r)
 //		}
 //	}
 //
+// A program of its own starts with [Main].
+//
+// # What runs
+//
+// Nothing of the limiter is a model: each process is a tiered.Group, breakers and all, in a testing/synctest bubble, whose
+// clock goes on when nobody has anything left to do. So a minute takes half a second, and a timeout of 50 ms is 50 ms. What
+// is below the Group is the engine's. On [Virtual] Redis is a remote.Memory, which answers as the scripts do, and a message
+// is a goroutine that sleeps. On [Lua] the scripts run in miniredis, a Redis in Go, and calls go through go-redis and a
+// faultnet. The two agree as well as two seeds of one do; a test holds them to that.
+//
+// # Who asks whom
+//
+// Each traffic statement is one stream of requests, spread over the processes that are there at the moment, as a load
+// balancer would: those of a process that died go to the others. A process that stands still gets its part all the same, and
+// those who have waited for it for less than a second are asked about when it goes on. Clients who wait for their answers
+// need a millisecond on average from one to the next request, besides thinking.
+//
+// # Faults
+//
+// A fault of the network belongs to a place in the fleet: who replaces a process that is cut off is cut off too. A
+// connection is lost with a request or a reply, and by a timeout; a new one takes two round trips more, and is not made
+// through a black hole. What was on its way when a process crashed still arrives. Redis that is frozen executes afterwards
+// what lay in its buffers, 12 µs apart, and a killed one has none of it.
+//
 // # The same seed, the same run
 //
-// Arrivals, delays on the network and the limiters' own jitter come from the scenario's seed. Each process has streams of
-// its own, and all times are random to the nanosecond, so that hardly ever two processes do something at one instant,
-// which the processors would put in any order. What remains random does not show: the ids under which processes lease.
-// [Report.Trace] is a sum over all decisions, equal for equal runs.
+// All that is random comes from the seed, by the name of what it is for: arrivals, keys, delays, jitter, which processes a
+// fault concerns, lease ids, the hashes of keys. No two things happen at one instant that the processors could put in
+// another order: processes have nanoseconds of their own to reach Redis in, those who were held up go on one after the other,
+// and a process looks at what is due when all that could be due is. [measure.Report].Unseed is a hash of all decisions, calls and
+// changes of breakers: the same for equal runs.
 //
 // # What it does not show
 //
-// Decisions and scripts take no virtual time, so there is no overload of processors here. miniredis neither evicts nor
-// replicates. The scripts' answers are compared with those of a real Redis elsewhere, in the tests of package remote.
+// Decisions and scripts take no virtual time, so there is no overload of processors here. Nothing is evicted for want of
+// memory, and there is one Redis: no cluster. A pause holds up a process' requests, calls and replies, not its timers, which
+// in a process that was stopped are due when it goes on.
 package sim

@@ -153,3 +153,23 @@ func TestEachFault(t *testing.T) {
 		}
 	}
 }
+
+// A network that flaps is down first, and up and down in turn until the fault ends.
+func TestFlap(t *testing.T) {
+	r := rehearse(t, stage+"at 4s flap up=1s down=500ms for=3500ms\n", nil)
+	for _, c := range []struct {
+		from, to float64
+		up       bool
+	}{{3, 4, true}, {4.1, 4.5, false}, {4.6, 5.5, true}, {5.6, 6, false}, {6.1, 7, true}, {7.1, 7.5, false}, {7.6, 12, true}} {
+		// A call that got through shows as a grant; without one everybody lives of shares in the end.
+		granted := 0.0
+		for i := 1; i < len(r.Series.Granted); i++ {
+			if at := float64(i) * r.Series.StepS; at >= c.from-1e-9 && at+r.Series.StepS <= c.to+1e-9 {
+				granted += float64(r.Series.Granted[i] - r.Series.Granted[i-1])
+			}
+		}
+		if up := granted > 0; up != c.up {
+			t.Errorf("from %g s to %g s %g tokens were granted", c.from, c.to, granted)
+		}
+	}
+}

@@ -65,6 +65,9 @@ func newMiniature(l listener, seed uint64, n scenario.Net) (*miniature, error) {
 // processors, and waiting for a free connection uses timers that it keeps for all bubbles.
 const connections = 100
 
+// dialTimeout is that of remote.Open.
+const dialTimeout = 200 * time.Millisecond
+
 // miniatureStore is a remote.Redis with a client of its own.
 type miniatureStore struct {
 	*remote.Redis
@@ -82,7 +85,7 @@ func (m *miniature) open(number, slot int) (remote.Store, error) {
 		Dialer:                   m.link(slot).Dialer(dial),
 		ClientName:               strconv.Itoa(number), // tells Redis whose call it is
 		MaxRetries:               -1,
-		DialTimeout:              200 * time.Millisecond,
+		DialTimeout:              dialTimeout,
 		DialerRetries:            1,
 		ReadTimeout:              200 * time.Millisecond,
 		WriteTimeout:             200 * time.Millisecond,
@@ -166,7 +169,9 @@ func (m *miniature) step(by time.Duration) {
 	m.clock, m.moved = m.clock+by, true
 }
 
+// close waits for connections that are being dialled, which outlive the call that wanted them, and their client.
 func (m *miniature) close() error {
+	time.Sleep(2 * dialTimeout)
 	for _, w := range m.links {
 		w.Cut()
 	}
@@ -200,8 +205,8 @@ func (m *miniature) hook(c *server.Peer, cmd string, args ...string) bool {
 	}
 	if args[0] == lua.TokenBucket.SHA || args[0] == lua.TokenBucket.Source {
 		process, _ := strconv.Atoi(c.ClientName)
-		if n := grantIn(answer); n > 0 {
-			m.granted(process, n)
+		if code, grant, ok := replyIn(answer); ok {
+			m.answered(process, code, grant)
 		}
 	}
 	return true
@@ -229,12 +234,13 @@ func (m *miniature) dispatch(resp3 bool, cmd string, args ...string) string {
 	return answer.String()
 }
 
-// grantIn is what a reply of the token bucket granted: an array whose first number is the code, and the second the grant.
-func grantIn(answer string) int64 {
+// replyIn is what a reply of the token bucket begins with: an array whose first numbers are the code and the grant.
+func replyIn(answer string) (code remote.Code, grant int64, ok bool) {
 	parts := strings.SplitN(answer, "\r\n", 4)
-	if len(parts) < 4 || parts[1] != ":0" {
-		return 0
+	if len(parts) < 4 || parts[0][0] != '*' {
+		return 0, 0, false // an error
 	}
-	n, _ := strconv.ParseInt(strings.TrimPrefix(parts[2], ":"), 10, 64)
-	return n
+	first, err := strconv.ParseInt(strings.TrimPrefix(parts[1], ":"), 10, 64)
+	grant, grantErr := strconv.ParseInt(strings.TrimPrefix(parts[2], ":"), 10, 64)
+	return remote.Code(first), grant, err == nil && grantErr == nil
 }

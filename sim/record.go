@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -49,16 +50,20 @@ func (r *run) fault(i int, ended bool) {
 	}
 }
 
-// called, granted and happened are told by the stores.
+// called, answered and happened are told by the stores.
 func (r *run) called(process, n int) {
 	if !r.over.Load() {
 		r.meter.Called(r.at(), process, n)
 	}
 }
 
-func (r *run) granted(process int, tokens int64) {
-	if !r.over.Load() {
-		r.meter.Granted(r.at(), process, tokens)
+func (r *run) answered(process int, code remote.Code, grant int64) {
+	switch {
+	case r.over.Load():
+	case code == remote.Late:
+		r.meter.Happened("late_call") // most who sent one have given it up by now
+	case code == remote.Granted && grant > 0:
+		r.meter.Granted(r.at(), process, grant)
 	}
 }
 

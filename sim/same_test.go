@@ -14,15 +14,20 @@ import (
 // rehearse runs a scenario and returns its report.
 func rehearse(t *testing.T, text string, o *Options) *measure.Report {
 	t.Helper()
-	s, err := scenario.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Run(t, s, o)
+	r, err := Run(t, parse(t, text), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func parse(t *testing.T, text string) *scenario.Scenario {
+	t.Helper()
+	s, err := scenario.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // lines are a report as JSON.

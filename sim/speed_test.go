@@ -16,7 +16,8 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// How long the virtual engine takes, printed; the bounds are for two processors that have other things to do as well.
+// How long the virtual engine takes, printed. What is held to a bound is the time of processors, which those who share the
+// machine change little: two of them are to be ready in time.
 func TestSpeed(t *testing.T) {
 	for _, c := range []struct {
 		processes int
@@ -37,8 +38,8 @@ func TestSpeed(t *testing.T) {
 			wall, busy := time.Since(start), cpu(t)-busy
 			t.Logf("%.1f s, %.1f s of processors: %d requests at %.1f µs, %d calls/s; unseed %s",
 				wall.Seconds(), busy.Seconds(), r.Metrics.Offered, float64(wall.Microseconds())/float64(r.Metrics.Offered), int64(r.Metrics.RedisCalls), r.Unseed)
-			if wall > 3*c.most {
-				t.Errorf("took %v, more than three times %v", wall, c.most)
+			if busy > 2*c.most && !underRace {
+				t.Errorf("took %v of processors: more than two have in %v", busy, c.most)
 			}
 		})
 	}

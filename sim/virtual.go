@@ -26,7 +26,8 @@ type virtual struct {
 	net   scenario.Net
 	lanes int64 // see virtualStore.arrival
 
-	frozen gate
+	frozen   gate
+	messages sync.WaitGroup // under way
 
 	mu      sync.Mutex
 	state   service
@@ -160,7 +161,11 @@ func (v *virtual) promote() {
 	v.loaded = [scripts]bool{}
 }
 
-func (v *virtual) close() error { return v.memory.Close() }
+// close waits for all that is under way: in a bubble no time goes by after the end.
+func (v *virtual) close() error {
+	v.messages.Wait()
+	return v.memory.Close()
+}
 
 // at is what Redis is to a request that arrives now.
 func (v *virtual) at(script int) (m *remote.Memory, s service, lives int, loaded bool) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -16,6 +17,10 @@ type virtualStore struct {
 	number int
 	link   *link
 	dice   *dice
+
+	mu   sync.Mutex
+	idle int // connections that are open and not in use
+	life int // of Redis, that they were made in
 }
 
 func (v *virtual) open(number, slot int) (remote.Store, error) {
@@ -36,9 +41,7 @@ func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []rem
 		}
 		m.Run(context.Background(), timeout, calls, executed)
 		for i := range executed {
-			if r := &executed[i]; r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant > 0 {
-				s.world.granted(s.number, r.Reply.Grant)
-			}
+			s.world.answered(s.number, executed[i].Reply.Code, executed[i].Reply.Grant)
 		}
 	})
 	if err != nil {
@@ -77,27 +80,48 @@ func (s *virtualStore) trip(timeout time.Duration, script int, execute func(m *r
 	c, _ := s.link.now()
 	// Drawn whatever the faults are, so that what happens to the next request does not depend on what they were for this.
 	cut, lost, there, back := s.dice.uniform(), s.dice.uniform(), s.way(c), s.way(c)
+	connected := s.connected(lives)
 	switch {
-	case c.holdOut:
+	case c.holdOut, c.holdIn && !connected: // whoever dials sends nothing before he knows that somebody listens
 		time.Sleep(timeout)
 		return errTimedOut
 	case state.down:
 		return errRefused
 	case cut < c.cut:
 		return errReset
+	case !connected:
+		there += 2 * (there + back) // to dial, and to shake hands
 	}
 	replied := make(chan error, 1)
-	go func() {
-		replied <- s.travel(there, back, lost < c.lose, lives, script, execute)
-	}()
+	s.world.messages.Go(func() { replied <- s.travel(there, back, lost < c.lose, lives, script, execute) })
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case err := <-replied:
+		if err == nil {
+			s.mu.Lock()
+			s.idle++
+			s.mu.Unlock()
+		}
 		return err
 	case <-timer.C:
 		return errTimedOut
 	}
+}
+
+// connected takes a connection that is open, and reports whether there was one. A connection is lost with a request or a
+// reply, and by a timeout: what goes on after a gap is no stream.
+func (s *virtualStore) connected(life int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life != life {
+		s.idle, s.life = 0, life
+	}
+	if s.idle == 0 {
+		return false
+	}
+	s.idle--
+	return true
 }
 
 // travel is the way of a request, and of its reply.

@@ -60,8 +60,8 @@ type service struct {
 
 // listener is told by a world what only it sees. Its methods may be called concurrently.
 type listener interface {
-	granted(process int, tokens int64) // to a process, which may never hear of it
-	happened(name string)              // one of scenario.Happenings
+	answered(process int, code remote.Code, grant int64) // a call, of a process that may never hear of it
+	happened(name string)                                // one of scenario.Happenings
 }
 
 // refusals are what Redis says for a word of a scenario; other words it says as they are.

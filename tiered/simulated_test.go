@@ -2,8 +2,12 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -38,5 +42,37 @@ func TestEntropyIsTheStores(t *testing.T) {
 	lease(s)
 	if s.next != 2 {
 		t.Errorf("%d numbers were drawn: one is the lease, one the salt of the keys' hashes", s.next)
+	}
+}
+
+// The hooks hear of what Close itself does: it takes leave, which is a probe while the breaker is open.
+func TestHooksHearOfClose(t *testing.T) {
+	for range 20 { // whether they did was once for the processors to say
+		synctest.Test(t, func(t *testing.T) {
+			s := newDistant(ms)
+			var states []string
+			g, err := NewGroup(s, &Options{Trace: &Trace{State: func(e StateEvent) { states = append(states, e.To) }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := g.Limiter(Policy{Name: "p", Limit: PerSecond(10), FailMode: FailClosed, Lease: Lease{Size: NoLease}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * ms)
+			s.loseRequests.Store(true)
+			n := g.allNodes()[0]
+			for n.guard.State() != failover.Open || !n.guard.Ready() {
+				l.Allow(t.Context(), "k")
+				time.Sleep(10 * ms)
+			}
+			s.loseRequests.Store(false)
+			synctest.Wait()
+			before := len(states)
+			closeIn(t, &Limiter{group: g, owns: true}, time.Second)
+			if told := states[before:]; !slices.Equal(told, []string{"probing", "closed"}) {
+				t.Fatalf("told of %q", told)
+			}
+		})
 	}
 }

@@ -71,6 +71,21 @@ func TestPageExample(t *testing.T) {
 	}
 }
 
+// Its scenario is the one that the example runs.
+func TestPageScenario(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenario, err := os.ReadFile("../../sim/testdata/checkout.sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "```sim\n"+string(scenario)+"```") {
+		t.Error("the page's scenario is not sim/testdata/checkout.sim")
+	}
+}
+
 // What the page links to is there.
 func TestPageLinks(t *testing.T) {
 	text, err := os.ReadFile(page)

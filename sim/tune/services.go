@@ -35,9 +35,10 @@ func Services() []Service {
 		},
 		{
 			"internal fan-out", "200 000 per second over 50 processes; Redis must hardly notice, and neither may the callers",
-			[]string{"--rate", "200000/s", "--processes", "50", "--demand", "1.2", "--over", "500%", "--shortfall", "15%", "--calls", "500/s"},
+			[]string{"--rate", "200000/s", "--processes", "50", "--demand", "1.2", "--over", "500%", "--shortfall", "15%", "--calls", "500/s", "--requests", "1500"},
 			Question{
 				Limit: scenario.Limit{Tokens: 200_000, Per: second}, Processes: 50, Demand: 1.2, Over: 1_000_000, Shortfall: 0.15, Calls: 500,
+				Requests: 1500,
 			},
 		},
 		{

@@ -34,9 +34,9 @@ func (a *Answer) Pareto() (front []Result) {
 // Advice is what to take and why, in a sentence.
 func (a *Answer) Advice() string {
 	r := &a.Advised
-	text := fmt.Sprintf("Take %v: over %d faults at most %s tokens beyond the limit, %s short of an ideal limiter, %s calls of Redis",
+	text := fmt.Sprintf("Take %v: over %d faults at most %s tokens beyond the limit, %s short of an ideal limiter, %s calls of Redis per second",
 		r.Choice, len(a.Question.Faults), measure.Figure(max(r.Over, 0), scenario.Tokens), measure.Figure(max(r.Shortfall, 0), scenario.Ratio),
-		measure.Figure(r.Calls, scenario.PerSec))
+		measure.Figure(r.Calls, scenario.Count))
 	for _, mode := range []string{"local", "closed", "open"} {
 		i := slices.IndexFunc(a.Last, func(o Result) bool { return o.mode() == mode })
 		if mode == r.mode() || i < 0 {

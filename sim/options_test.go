@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// What cannot be run is refused before it is, with all that is wrong.
+func TestRunRefuses(t *testing.T) {
+	valid := parse(t, stage)
+	rename := func(p tiered.Policy) tiered.Policy { p.Name = "other"; return p }
+	spoil := func(p tiered.Policy) tiered.Policy { p.Limit.Tokens = -1; return p }
+	for _, c := range []struct {
+		s    *scenario.Scenario
+		o    *Options
+		want []string
+	}{
+		{nil, nil, []string{"the scenario is nil"}},
+		{&scenario.Scenario{}, &Options{Engine: "steam"}, []string{`Options.Engine is "steam": must be one of virtual, lua`, "name is", "fleet.n is", "run is"}},
+		{valid, &Options{Engine: "live"}, []string{`Options.Engine is "live"`}},
+		{valid, &Options{Policy: rename}, []string{`a policy named "other" for the limit "api"`}},
+		{valid, &Options{Policy: spoil}, []string{"Policy.Limit.Tokens is -1"}},
+	} {
+		r, err := Run(t, c.s, c.o)
+		if r != nil || err == nil {
+			t.Errorf("%v: %v, %v", c.want, r, err)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("nothing of %q in %v", w, err)
+			}
+		}
+	}
+}
+
+// The user's own policy is what runs, and what the report is about; the scenario stays as it was.
+func TestOwnPolicy(t *testing.T) {
+	s := parse(t, stage)
+	var told []time.Duration
+	r, err := Run(t, s, &Options{
+		Policy: func(p tiered.Policy) tiered.Policy {
+			p.Limit, p.Lease.Size = tiered.PerSecond(50).WithBurst(10), tiered.NoLease
+			return p
+		},
+		Progress: func(at, of time.Duration) {
+			if of != 12*time.Second {
+				t.Errorf("%v of %v", at, of)
+			}
+			told = append(told, at)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rate := mean(r, r.Series.Admitted, 2, 12); rate < 45 || rate > 55 || r.Metrics.OverAdmission > 0.1 {
+		t.Errorf("%.1f tokens per second were admitted, %g too many at a time", rate, r.Metrics.OverAdmission)
+	}
+	if l := r.Scenario.Limits[0]; l.Tokens != 50 || l.Burst != 10 || s.Limits[0].Tokens != 200 {
+		t.Errorf("the report is of %+v, and the scenario has %+v now", l, s.Limits[0])
+	}
+	if r.Metrics.Burnt != 0 || r.Ledger.Returned != 0 {
+		t.Errorf("leases in a run without: %+v", r.Ledger)
+	}
+	if len(told) < 10 || len(told) > 600 || told[len(told)-1] != 12*time.Second {
+		t.Errorf("was told %d times how far it is, at last %v", len(told), told[max(len(told)-1, 0):])
+	}
+	if r.Engine != Virtual || r.Seed != 1 || len(r.Unseed) != 16 || !strings.Contains(r.Version, "go1.") {
+		t.Errorf("engine %q, seed %d, unseed %q, version %q", r.Engine, r.Seed, r.Unseed, r.Version)
+	}
+}
