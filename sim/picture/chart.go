@@ -160,10 +160,13 @@ type band struct {
 	End      bool
 }
 
+// EndX is where it ends.
+func (b band) EndX() float64 { return percentOf(b.X+b.Width, 100) }
+
 // LabelX is where the name begins, or ends.
 func (b band) LabelX() float64 {
 	if b.End {
-		return b.X + b.Width
+		return b.EndX()
 	}
 	return b.X
 }
@@ -197,7 +200,7 @@ func newBands(spans []span, total float64) (bands []band, lanes int) {
 			to = total
 		}
 		b := band{
-			X: from / total * 100, Width: (to - from) / total * 100, Moment: (to-from)/total*100 < leastShare,
+			X: percentOf(from, total), Width: percentOf(to-from, total), Moment: (to-from)/total*100 < leastShare,
 			Number: f.number, Text: clip(f.text, maxNamed), Lane: -1,
 		}
 		wide := letter*float64(utf8.RuneCountInString(b.Text)+2) + 12
@@ -246,3 +249,6 @@ func mean(values []float64) float64 {
 	}
 	return sum / float64(n)
 }
+
+// percentOf is a part of a whole in percent, to a thousandth.
+func percentOf(part, whole float64) float64 { return math.Round(part/whole*1e5) / 1e3 }

@@ -10,7 +10,6 @@ import (
 	"html/template"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -309,6 +308,3 @@ func write(w io.Writer, name string, data any) error {
 
 // sortedKeys are the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// finite reports whether v is a number to reckon with, negative ones among them.
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

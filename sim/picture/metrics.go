@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"math"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
@@ -19,8 +20,18 @@ func written(name string, v float64) string {
 		return length(v)
 	case scenario.PerSec:
 		return perSecond(v)
+	case scenario.Tokens:
+		return amount(tenths(v))
 	}
 	return amount(v)
+}
+
+// tenths is v without what is less than a tenth of a token, which is the rounding of sums.
+func tenths(v float64) float64 {
+	if !known(v) {
+		return -1
+	}
+	return math.Round(v*10) / 10
 }
 
 // unitOf is the unit of a metric, and Count of what is none.

@@ -116,7 +116,11 @@ func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
 	if !d.Cells[best[0]].Passed {
 		s.Say = "None kept all expectations. Of all, "
 	}
-	s.Say += plural(len(best), "is", "are") + " on the front: who wants less of one takes more of the other."
+	if len(best) == 1 {
+		s.Say += "one is best in both."
+	} else {
+		s.Say += strconv.Itoa(len(best)) + " are on the front: who wants less of one takes more of the other."
+	}
 	if d.advised >= 0 && known(x[d.advised]) {
 		s.Say += " The advice is number " + strconv.Itoa(d.number(d.advised)) + "."
 	}
