@@ -152,7 +152,7 @@ func TestPrice(t *testing.T) {
 		q.price(&Result{Over: 3 * q.Over}),
 		q.price(&Result{Over: 3 * q.Over, Shortfall: 0.5}),
 	}
-	if !slices.IsSorted(prices) || prices[2] != 3 || math.IsInf(prices[6], 0) {
+	if !slices.IsSorted(prices) || prices[2] != 3 || prices[3] <= prices[2] || prices[4] <= prices[3] || math.IsInf(prices[6], 0) {
 		t.Errorf("%v", prices)
 	}
 	plain := []Result{{Choice: Choice{Size: 0}, price: 1.02}, {Choice: Choice{Size: 5}, price: 1}, {Choice: Choice{Mode: "open"}, price: 50}}
