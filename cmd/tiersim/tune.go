@@ -54,7 +54,7 @@ exit status is then 1. docs/tuning.md explains it by example.`,
 				fmt.Fprintf(a.out, "\nHTML: %s\n", f.html)
 			}
 		}
-		if err == nil && len(answer.Unsatisfied()) > 0 {
+		if err == nil && len(answer.Unsatisfied())+len(answer.Broken) > 0 {
 			return errBroken
 		}
 		return err

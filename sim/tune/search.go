@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ type Answer struct {
 	Last     []Result // of the last round, the best first
 	Tried    int      // choices
 	Runs     int      // of scenarios
+	Broken   []string // what was not kept when Advised was run again with another seed: a sentence each
 }
 
 // rounds of the search: of how many faults, in which part of the outage's length, and how many choices are left after it.
@@ -75,6 +77,19 @@ func Search(t *testing.T, q Question, progress func(done, of time.Duration)) (*A
 		})
 	}
 	a.Advised = a.Last[0]
+	// A bound that is kept by a hair with one seed may be missed with another.
+	reports, err := a.Verify(t, q.Seed+1)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range reports {
+		for _, o := range r.Expectations {
+			if !o.Passed {
+				metric, _, _ := strings.Cut(o.Text, " ")
+				a.Broken = append(a.Broken, fmt.Sprintf("%s in the fault %s, where it is %s", o.Text, q.Faults[i], measure.Figure(o.Value, unit(metric))))
+			}
+		}
+	}
 	return a, nil
 }
 
@@ -185,15 +200,16 @@ type bound struct {
 	value, most float64
 	slack       float64
 	worst       string // fault
+	free        bool   // nothing is asked of it: less is better all the same
 }
 
-func (b *bound) broken() bool { return b.value > b.most+b.slack }
+func (b *bound) broken() bool { return !b.free && b.value > b.most+b.slack }
 
 func (q *Question) bounds(r *Result) []bound {
 	return []bound{
-		{"over_admission", max(r.Over, 0), q.Over, slack, r.WorstOver},
-		{"shortfall", max(r.Shortfall, 0), q.Shortfall, 0, r.WorstShortfall},
-		{"redis_calls", max(r.Calls, 0), q.allowed(), 0, r.WorstCalls},
+		{"over_admission", max(r.Over, 0), q.Over, slack, r.WorstOver, false},
+		{"shortfall", max(r.Shortfall, 0), q.Shortfall, 0, r.WorstShortfall, false},
+		{"redis_calls", max(r.Calls, 0), q.allowed(), 0, r.WorstCalls, q.Calls == 0},
 	}
 }
 

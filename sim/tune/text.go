@@ -87,6 +87,12 @@ func (a *Answer) Text(w io.Writer) error {
 	for _, line := range a.Unsatisfied() {
 		fmt.Fprintf(&b, "NOT SATISFIED: %s\n", line)
 	}
+	if len(a.Broken) == 0 {
+		fmt.Fprintf(&b, "Run again with seed %d it keeps what is accepted, in all faults.\n", q.Seed+1)
+	}
+	for _, line := range a.Broken {
+		fmt.Fprintf(&b, "NOT KEPT with seed %d: %s\n", q.Seed+1, line)
+	}
 	fmt.Fprintf(&b, "\n%s", q.Go(a.Advised.Choice))
 	_, err := io.WriteString(w, b.String())
 	return err
