@@ -12,13 +12,14 @@ FAULTS ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth sizing exact steady proof mutants soak speed faults browser screenshots redis chromium
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants soak speed faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time each: some seconds
-	go run ./cmd/tiersim run blackhole -modes local,open,closed
+demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
+	@mkdir -p build
+	go run ./cmd/tiersim run outage outage-open outage-closed --engine lua --html build/demo.html
 
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }
@@ -61,6 +62,9 @@ growth: ## how the cost grows with processes, keys and lease size: writes docs/p
 
 sizing: ## what each constant of the sizing is worth, halved and doubled: writes docs/performance.md
 	go run ./internal/sizing -write docs/performance.md
+
+tuning: ## what tiersim tune advises for five services: writes docs/tuning.md, some two minutes
+	go test -count=1 -timeout 20m -v -run '^TestServices$$' ./sim/tune -args -write $(CURDIR)/docs/tuning.md
 
 exact: redis ## the bound: many processes, one limit, never more than burst + rate * time
 	go test -count=1 -v -run 'TestExact' .

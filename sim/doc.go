@@ -4,15 +4,13 @@
 // In a test of your own service, with your own policy:
 //
 //	func TestOutage(t *testing.T) {
-//		s, err := scenario.Parse(outage) // text: see package scenario
-//		if err != nil {
-//			t.Fatal(err)
-//		}
-//		r, err := sim.Run(t, s, &sim.Options{Policy: func(tiered.Policy) tiered.Policy { return myPolicy }})
+//		r, err := sim.Run(t, sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{policy}})
 //		if err != nil || !r.Passed {
-//			t.Fatalf("%v\n%v", err, r)
+//			t.Fatal(err, r)
 //		}
 //	}
+//
+// docs/simulator.md teaches it in ten minutes. [Sweep] varies a scenario, package tune searches for a policy.
 //
 // A program of its own starts with [Main].
 //

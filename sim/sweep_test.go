@@ -16,7 +16,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-const small = `name "small"
+const brief = `name "small"
 limit api rate=50/s burst=50
 fleet n=3
 traffic poisson rate=75/s
@@ -25,18 +25,9 @@ run 7s warmup=2s
 expect over_admission <= 100
 `
 
-func parse(t *testing.T, text string) *scenario.Scenario {
-	t.Helper()
-	s, err := scenario.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // Each cell of a sweep is the run that Run makes of its values, whoever runs beside it.
 func TestSweepIsRuns(t *testing.T) {
-	s := parse(t, small+"sweep fleet.mode=local,open,closed\nsweep fleet.n=2,3\n")
+	s := parse(t, brief+"sweep fleet.mode=local,open,closed\nsweep fleet.n=2,3\n")
 	var last, calls atomic.Int64
 	all, err := Sweep(t, s, &Options{Seed: 5, Progress: func(at, of time.Duration) {
 		calls.Add(1)
@@ -79,7 +70,7 @@ func TestSweepIsRuns(t *testing.T) {
 
 func TestSweepErrors(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("1,", 30), ",")
-	s := parse(t, small)
+	s := parse(t, brief)
 	for _, c := range []struct {
 		axes []scenario.Axis
 		want string
@@ -119,11 +110,11 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	twin, err := json.Marshal(parse(t, small))
+	twin, err := json.Marshal(parse(t, brief))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{write("mine.sim", small), write("mine", small), write("mine.json", string(twin))} {
+	for _, path := range []string{write("mine.sim", brief), write("mine", brief), write("mine.json", string(twin))} {
 		if s, err := Load(path); err != nil || s.Name != "small" {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -156,9 +147,9 @@ func TestLoad(t *testing.T) {
 
 // A user's policies take the place of those of the scenario, and one that would not is no silent success.
 func TestPolicies(t *testing.T) {
-	text := strings.Replace(small, "poisson", "poisson limit=api", 1)
+	text := strings.Replace(brief, "poisson", "poisson limit=api", 1)
 	two := parse(t, strings.Replace(text, "fleet", "limit users rate=10/s\nfleet", 1)+"traffic poisson limit=users rate=1/s\n")
-	one := parse(t, small)
+	one := parse(t, brief)
 	policy := tiered.Policy{Name: "mine", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}
 	r, err := Run(t, one, &Options{Policies: []tiered.Policy{policy}})
 	if err != nil {

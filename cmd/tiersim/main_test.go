@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // childVariable makes the test binary tiersim.
@@ -19,8 +22,14 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
+	redis.SetLogger(silence{})
 	os.Exit(m.Run())
 }
+
+// silence is a logger of go-redis, as sim.Main has one: it has a line for each connection that could not be made.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // tiersim runs the program in a process of its own.
 func tiersim(t *testing.T, args ...string) (out, problems string, status int) {

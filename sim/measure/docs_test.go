@@ -26,12 +26,13 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	for _, x := range []any{
-		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, BreakerStrip{}, BreakerChange{}, Ledger{},
+		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, BreakerStrip{}, BreakerChange{}, Ledger{}, Sweep{}, Cell{},
 	} {
 		typ := reflect.TypeOf(x)
 		var fields, documented []string
 		for i := range typ.NumField() {
-			fields = append(fields, typ.Field(i).Tag.Get("json"))
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			fields = append(fields, name)
 		}
 		for _, r := range sections[typ.Name()] {
 			documented = append(documented, r.field)
