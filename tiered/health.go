@@ -232,7 +232,8 @@ func (n *node) stepped(by time.Duration) {
 	g.journal.tally("clock "+string(n.id), 1, slog.LevelWarn, "the clock of redis was set", "node", string(n.id), "by", by)
 }
 
-// missedMost is how many refreshes of presence must fail in a row before that is told: a restart of Redis costs one.
+// missedMost is how many refreshes of presence must fail in a row before that is told: a restart of Redis costs one, and so
+// does a refusal that the breaker is about to tell of.
 const missedMost = 2
 
 // presence notes what came of a refresh of presence. A process that is not counted makes everybody's share too large, and
@@ -251,12 +252,13 @@ func (n *node) presence(err error, closed bool) {
 	if !closed { // the breaker tells
 		return
 	}
+	if n.missed.Add(1) < missedMost {
+		return
+	}
 	class := failover.Classify(err)
 	level := slog.LevelWarn
 	if class == failover.Misconfigured || class == failover.KeyFault {
 		level = slog.LevelError // it does not heal by itself
-	} else if n.missed.Add(1) < missedMost {
-		return
 	}
 	if !n.uncounted.Swap(true) {
 		g.trace.fault(FaultEvent{Fault: "presence", Node: string(n.id), Err: err})
