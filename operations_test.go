@@ -2,6 +2,7 @@ package tiered_test
 
 import (
 	"context"
+	"errors"
 	"expvar"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/library"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -90,16 +93,24 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 			t.Errorf("Stats.%s is not on the page, or is none", name)
 		}
 	}
-	command, err := os.ReadFile("cmd/tiersim/main.go")
+	text, err := library.Text("outage")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range regexp.MustCompile("`go run ./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1) {
-		for _, flag := range regexp.MustCompile(`-([a-z]+)`).FindAllStringSubmatch(line[1], -1) {
-			if !strings.Contains(string(command), `"`+flag[1]+`"`) {
-				t.Errorf("tiersim has no flag -%s", flag[1])
+	runs := regexp.MustCompile("`go run ./cmd/tiersim run outage([^`]*)`").FindAllStringSubmatch(page, -1)
+	for _, run := range runs {
+		outage, err := scenario.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, set := range regexp.MustCompile(`--set\s+([a-z.]+)=(\S+)`).FindAllStringSubmatch(run[1], -1) {
+			if err := errors.Join(outage.Set(set[1], set[2]), outage.Validate()); err != nil {
+				t.Errorf("%s: %v", run[0], err)
 			}
 		}
+	}
+	if len(runs) < 2 {
+		t.Errorf("only %d runs of tiersim: the pattern is wrong", len(runs))
 	}
 	links := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`).FindAllStringSubmatch(page, -1)
 	if len(links) < 20 {
