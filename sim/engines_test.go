@@ -30,7 +30,7 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 func TestEnginesAgree(t *testing.T) {
 	for _, name := range []string{"steady", "blackhole-replies", "kill-local", "freeze", "lost-replies", "failover-lag", "eviction", "crash", "clock-forward"} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name != "steady" && name != "freeze" {
+			if testing.Short() && name != "freeze" {
 				t.Skip("some seconds each")
 			}
 			text, err := library.Text(name)

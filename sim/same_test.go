@@ -89,6 +89,8 @@ func TestSameSeedSameRun(t *testing.T) {
 		t.Run(c.engine, func(t *testing.T) {
 			times := c.times
 			switch {
+			case testing.Short() && c.engine == Lua:
+				t.Skip("half a minute under the race detector")
 			case testing.Short():
 				times = 3
 			case !*long:

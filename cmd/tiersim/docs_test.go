@@ -14,6 +14,9 @@ const page = "../../docs/simulator.md"
 // Every command of docs/simulator.md runs, in the order of the page and in one directory, and does not fail unless the page says
 // that it may.
 func TestPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a minute, and two under the race detector")
+	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -36,9 +39,6 @@ func TestPage(t *testing.T) {
 				continue
 			}
 			commands++
-			if testing.Short() && strings.HasPrefix(line, "tune ") {
-				line += " --requests 30 --outage 5s --faults blackhole,none"
-			}
 			out, problems, status := run(t, strings.Fields(line)...)
 			if status == notRunnable || status == broken && !mayFail || status == passed && mayFail {
 				t.Errorf("tiersim %s: status %d, %s\n%s", line, status, problems, out)
@@ -101,6 +101,9 @@ func TestPageLinks(t *testing.T) {
 
 // `make demo` shows the three fail modes, each with what it promises, and names the pages it wrote in its last line.
 func TestDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20 s under the race detector")
+	}
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -110,9 +113,6 @@ func TestDemo(t *testing.T) {
 		t.Fatal("the demo of the Makefile has another form")
 	}
 	command := string(m[1])
-	if testing.Short() {
-		command = strings.Replace(command, "--engine lua", "--engine virtual", 1) // a sixth of the time
-	}
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("build", 0o700); err != nil {
 		t.Fatal(err)

@@ -34,6 +34,9 @@ func TestServicesAreAsked(t *testing.T) {
 }
 
 func TestTune(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20 s under the race detector; package tune has short ones")
+	}
 	quick := strings.Fields("tune --rate 40/s --processes 4 --outage 5s --faults blackhole,none --requests 40")
 	out, problems, status := run(t, append(quick, "--over", "1000", "--shortfall", "60%")...)
 	if status != passed || !strings.Contains(out, "policy := tiered.Policy{") || strings.Contains(out, "NOT SATISFIED") {
