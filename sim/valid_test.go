@@ -11,7 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// small draws a valid scenario of a few seconds: something of everything that the language has.
+// small draws a valid scenario of a few seconds: something of everything that the language has, and no more requests than
+// miniredis can answer in seconds under the race detector.
 func small(t *rapid.T) *scenario.Scenario {
 	millis := func(least, most int, what string) string {
 		return fmt.Sprintf("%dms", rapid.IntRange(least, most).Draw(t, what))
@@ -27,7 +28,7 @@ func small(t *rapid.T) *scenario.Scenario {
 		fmt.Fprintf(&b, "traffic %s limit=%s", shape, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "limit"))
 		switch shape {
 		case "closed":
-			fmt.Fprintf(&b, " clients=%d think=%s retry=%d", rapid.IntRange(1, 20).Draw(t, "clients"), millis(0, 300, "think"), rapid.IntRange(0, 5).Draw(t, "retry"))
+			fmt.Fprintf(&b, " clients=%d think=%s retry=%d", rapid.IntRange(1, 20).Draw(t, "clients"), millis(10, 300, "think"), rapid.IntRange(0, 5).Draw(t, "retry"))
 		case "poisson":
 			fmt.Fprintf(&b, " rate=%d/s", rapid.IntRange(1, 500).Draw(t, "requests"))
 		case "bursts":
