@@ -22,7 +22,7 @@ var networkRows = []row{
 	},
 	{
 		// 14 ms there and back are within Budget. Twice that are not: some have to wait for two calls.
-		name: "latency below Budget", allow: 0.02,
+		name: "latency below Budget", allow: 0.05,
 		begin: net(faultnet.Faults{Delay: 7 * time.Millisecond}),
 		end:   net(faultnet.Faults{}),
 	},

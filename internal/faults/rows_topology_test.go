@@ -58,7 +58,8 @@ var topologyRows = []row{
 		end: func(s *stage) { s.succeeded(1) },
 	},
 	{
-		name: "Cluster: slots migrated", length: time.Second,
+		// A call that meets a slot on its way takes several round trips, now and then more than Budget.
+		name: "Cluster: slots migrated", allow: 0.01, length: time.Second,
 		start: withCluster, subjects: inCluster(stays, stays),
 		begin: migrate,
 	},
