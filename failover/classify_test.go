@@ -131,7 +131,8 @@ func (asPanics) Unwrap() error { panic("Unwrap") }
 
 // TestClassifyConnections: what a client reports when there is no answer.
 func TestClassifyConnections(t *testing.T) {
-	silent, hangup := listen(t, false), listen(t, true)
+	silent := answers(t, func(net.Conn) { <-t.Context().Done() })
+	hangup := answers(t, func(net.Conn) {})
 	closed := newClient(t, silent, nil)
 	_ = closed.Close()
 	full := newClient(t, silent, func(o *redis.Options) {
@@ -185,31 +186,6 @@ func newClient(t *testing.T, addr string, change func(*redis.Options)) *redis.Cl
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// listen accepts connections on a loopback port: to hang up at once, or never to say anything.
-func listen(t *testing.T, hangup bool) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if hangup {
-				_ = c.Close()
-			} else {
-				defer c.Close()
-			}
-		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-done })
-	return l.Addr().String()
 }
 
 // unused returns an address on which nobody listens.

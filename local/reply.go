@@ -180,10 +180,10 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	return b.send()
 }
 
-// Deny ends the call seq, which was refused for its bucket alone: another program has written to it, or it is damaged. It is
+// Poisoned ends the call seq, which was refused for its bucket alone: another program has written to it, or it is damaged. It is
 // Fail, but that a retired bucket gives up what was to go back: there is nowhere to go, and who closes a process would wait
 // for nothing until the lease ends. That is burnt, so nothing is minted.
-func (b *Bucket) Deny(now time.Duration, seq int64) Effect {
+func (b *Bucket) Poisoned(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c, ok := b.ended(seq)

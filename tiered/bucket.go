@@ -92,7 +92,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		class := failover.Classify(r.Err)
 		b.tell(n, call, r.Err, class.String())
 		if class == failover.KeyFault {
-			e = b.Deny(now, seq)
+			e = b.Poisoned(now, seq)
 		} else {
 			e = b.Fail(now, seq)
 			e.Check = b.Retry(now).Check

@@ -3,7 +3,6 @@ package faults
 import (
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -84,5 +83,5 @@ var blackHole = faultnet.Faults{HoldDial: true, HoldOut: true, HoldIn: true}
 
 // net makes the network of all processes like that.
 func net(f faultnet.Faults) func(*stage) {
-	return func(s *stage) { fleet.Fleet(s.fleet).Net(f) }
+	return func(s *stage) { s.fleet.Net(f) }
 }

@@ -136,9 +136,16 @@ func withUser(s *stage) {
 	s.client.User, s.client.Password = user, password
 }
 
-// atOnce: what does not heal by itself opens the breaker with its first error.
+// atOnce: what does not heal by itself opens the breaker, and is counted as what it is.
 func atOnce(s *stage) {
 	for _, r := range s.reports {
+		refused := int64(0)
+		for _, node := range r.Stats.Nodes {
+			refused += node.Misconfigured
+		}
+		if refused == 0 {
+			s.complain("a process counted no misconfiguration")
+		}
 		failures := 0
 		for _, e := range r.States {
 			if e.At >= s.down && e.To == "open" {

@@ -3,7 +3,6 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -78,9 +77,3 @@ func (w *Load) check() error {
 	}
 	return nil
 }
-
-// quietPart is the part of each surgePeriod in which a load with Surges offers next to nothing.
-const (
-	surgePeriod = 2 * time.Second
-	quietPart   = 1200 * time.Millisecond
-)

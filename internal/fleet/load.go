@@ -11,6 +11,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
+// quietPart is the part of each surgePeriod in which a load with Surges offers next to nothing.
+const (
+	surgePeriod = 2 * time.Second
+	quietPart   = 1200 * time.Millisecond
+)
+
 // carrier carries a load with several workers.
 type carrier struct {
 	Load
