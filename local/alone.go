@@ -16,6 +16,7 @@ type debt struct {
 // processes that share the limit. A lease is spent first, in every mode.
 func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	if v, ok := b.AloneAtOnce(now, n); ok {
+		b.CountAlone(n)
 		return v
 	}
 	b.mu.Lock()
@@ -52,7 +53,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 }
 
 // AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone
-// is needed.
+// is needed. The caller counts it afterwards, with [Bucket.CountAlone].
 func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	mode := b.policy.FailMode
 	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
@@ -62,12 +63,14 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	if held >= n { // a lease is spent first
 		return Verdict{}, false
 	}
-	b.ledger.alone.Add(n)
 	if mode == FailClosed {
 		return Verdict{Outcome: Failed, Left: held}, true
 	}
 	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
 }
+
+// CountAlone counts n tokens that AloneAtOnce decided over; see [Bucket.CountRefused] for why it is a step of its own.
+func (b *Bucket) CountAlone(n int64) { b.ledger.alone.Add(n) }
 
 // probe says whether a call is wanted that finds out if Redis answers: now, or when the back-off is over.
 type probe uint8

@@ -49,26 +49,29 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 		t.Errorf("retry %v, want 299ms: 3 tokens at 10/s, less the ms since the call left", v.Retry)
 	}
 	for _, step := range []struct {
-		at   time.Duration
-		cost int64
-		want Outcome
+		level int64
+		at    time.Duration
+		cost  int64
+		want  Outcome
 	}{
-		{0, 5, Refused}, {0, 3, Refused},
-		{0, 2, Waiting}, // a cheap request is not held back by a dear one
-		{99 * ms, 4, Refused},
-		{100 * ms, 3, Waiting},
-		{299 * ms, 5, Refused}, {300 * ms, 5, Waiting},
+		{2, 0, 5, Refused}, {2, 0, 3, Refused},
+		{2, 0, 2, Waiting}, {2, 0, 1, Waiting}, // a cheap request is not held back by a dear one
+		{2, 99 * ms, 4, Refused},
+		{2, 100 * ms, 3, Waiting},
+		{2, 299 * ms, 5, Refused}, {2, 300 * ms, 5, Waiting},
+		{0, 99 * ms, 1, Refused}, {0, 100 * ms, 1, Waiting},
+		{0, 199 * ms, 2, Refused}, {0, 200 * ms, 2, Waiting},
 	} {
 		r := *r
 		r.b = new(Bucket)
 		r.b.Init(r.p, "k")
 		w, _, _ := r.ask(5)
 		c := r.begin()
-		r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 2, Retry: 300 * ms})
+		r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: step.level, Retry: time.Duration(5-step.level) * 100 * ms})
 		<-w.C
 		r.now += step.at
 		if _, v, _ := r.ask(step.cost); v.Outcome != step.want {
-			t.Errorf("%v later, cost %d: outcome %d, want %d", step.at, step.cost, v.Outcome, step.want)
+			t.Errorf("level %d, %v later, cost %d: outcome %d, want %d", step.level, step.at, step.cost, v.Outcome, step.want)
 		}
 	}
 }
@@ -321,6 +324,7 @@ func TestWhatIsRefusedCounts(t *testing.T) {
 			if v, ok := r.b.Refuse(r.now, 7); !ok || v.Outcome != Refused || v.Retry <= 0 {
 				r.Errorf("%+v, want to be refused", v)
 			}
+			r.b.CountRefused(7)
 		}, 12},
 		{"with the lock", func(r *rig) {
 			refuse(r)

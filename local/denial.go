@@ -16,6 +16,7 @@ type denial struct {
 	level   float64
 	nanos   float64       // that the refill takes for a token
 	at      time.Duration // when the call that learned it was sent
+	one     time.Duration // when one token may be there: most requests ask for one, and this is most of what a denial costs
 	until   time.Duration
 	holdOff time.Duration // everything is denied until then
 }
@@ -23,6 +24,7 @@ type denial struct {
 // learn notes a level that was too low, as the reply to a call sent then told.
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, float64(p.Per)/float64(p.Tokens), sent, 0
+	d.one = d.ready(1)
 }
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
@@ -41,14 +43,21 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	d.until = now + retry + p.between(0, 1.0/16, retry)
 }
 
-// wait reports how long the refill takes until need tokens may be there, by the level that was learned: 0 or less when
-// they may be there now.
-func (d *denial) wait(now time.Duration, need int64) time.Duration {
-	w := math.Ceil((float64(need)-d.level)*d.nanos - float64(now-d.at))
-	if w >= math.MaxInt64 {
-		return math.MaxInt64
+// ready reports when the refill may have brought need tokens, by the level that was learned.
+func (d *denial) ready(need int64) time.Duration {
+	w := math.Ceil((float64(need) - d.level) * d.nanos)
+	if w >= float64(never-d.at) {
+		return never
 	}
-	return time.Duration(w)
+	return d.at + time.Duration(w)
+}
+
+// wait reports how long it is until need tokens may be there: 0 or less when they may be there now.
+func (d *denial) wait(now time.Duration, need int64) time.Duration {
+	if need == 1 {
+		return d.one - now
+	}
+	return d.ready(need) - now
 }
 
 // refuses reports whether a request is denied that needs need tokens, and when it may be admitted: never in less than a

@@ -96,6 +96,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 	if node == nil || node.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(now, n); ok {
 			l.decide(d, key, Limited, Local, v.Left, v.Retry)
+			b.CountRefused(n)
 			return
 		}
 		l.wait(ctx, now, b, key, n, t, d)
@@ -109,6 +110,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 		}
 		t.from(b, local.FromShare)
 		l.decide(d, key, r, Failover, v.Left, 0)
+		b.CountAlone(n)
 		return
 	}
 	l.alone(now, b, key, n, t, d)
