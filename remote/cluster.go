@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,8 @@ const reloadEvery = time.Second
 type cluster struct {
 	client *redis.ClusterClient
 	loaded atomic.Bool // the client has a map; it keeps one for ever
+
+	seen atomic.Pointer[map[string]*redis.Client] // by address, the nodes that were picked; replaced as a whole
 
 	base   time.Time
 	reload atomic.Int64 // ns since base from which on the map may be reloaded again
@@ -44,7 +47,33 @@ func (t *cluster) pick(ctx context.Context, bucket string) (*redis.Client, error
 		return nil, err
 	}
 	t.loaded.Store(true)
+	t.see(client)
 	return client, nil
+}
+
+// mostNodes bounds what is kept of nodes that came and went: as many as a Cluster may have.
+const mostNodes = 1000
+
+// see notes the client of a node. Of two that come at once one may be forgotten, until it is picked again.
+func (t *cluster) see(client *redis.Client) {
+	addr := client.Options().Addr
+	known := t.seen.Load()
+	if known != nil && (*known)[addr] == client {
+		return
+	}
+	all := make(map[string]*redis.Client)
+	if known != nil && len(*known) < mostNodes {
+		maps.Copy(all, *known)
+	}
+	all[addr] = client
+	t.seen.CompareAndSwap(known, &all)
+}
+
+func (t *cluster) at(addr string) *redis.Client {
+	if known := t.seen.Load(); known != nil {
+		return (*known)[addr]
+	}
+	return nil
 }
 
 func (t *cluster) router() redis.UniversalClient { return t.client }

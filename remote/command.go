@@ -42,6 +42,7 @@ type order struct {
 	script *script
 	args   []any
 	cmd    *redis.Cmd
+	asking bool // ASKING goes before it
 }
 
 // newOrder prepares EVALSHA; arguments are whole numbers and strings, as go-redis writes them.

@@ -69,20 +69,15 @@ func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, c
 }
 
 // execute runs orders on the node that should have their buckets, each at most once, and returns when each has its value
-// or its error. Those that the node sends elsewhere, unexecuted, go out again through the client that follows slots: with
-// the text of the script, for the other node may not know it.
+// or its error.
 func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redis.Client, orders []order) {
 	all := make([]*order, len(orders))
 	for i := range orders {
 		all[i] = &orders[i]
 	}
 	s.executeOn(ctx, timeout, client, all)
-	router := s.nodes.router()
-	if router == nil {
-		return
-	}
-	if moved := those(all, isMoved); len(moved) > 0 {
-		send(ctx, router.Pipeline(), moved, func(int) bool { return true })
+	if router := s.nodes.router(); router != nil {
+		s.redirect(ctx, timeout, router, those(all, isMoved))
 	}
 }
 
@@ -102,6 +97,9 @@ func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *re
 // send puts orders into a pipeline and executes it.
 func send(ctx context.Context, pipe redis.Pipeliner, orders []*order, withText func(i int) bool) {
 	for i, o := range orders {
+		if o.asking {
+			_ = pipe.Process(ctx, once{redis.NewCmd(ctx, "asking")})
+		}
 		_ = pipe.Process(ctx, o.prepare(ctx, withText(i))) // it only queues
 	}
 	err := exec(ctx, pipe)
@@ -142,13 +140,6 @@ func those(orders []*order, kind func(error) bool) []*order {
 
 // isNoScript reports whether Redis did not execute a script because it does not know it.
 func isNoScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
-
-// isMoved reports whether a cluster node did not execute a command because another has its slot.
-func isMoved(err error) bool {
-	_, moved := redis.IsMovedError(err)
-	_, ask := redis.IsAskError(err)
-	return moved || ask
-}
 
 // failure turns an error of go-redis into one of ours where that says more; see reportable.
 func (s *Redis) failure(err error) error {

@@ -18,6 +18,9 @@ type topology interface {
 	// router returns the client that follows a slot to another node, or nil where slots do not move.
 	router() redis.UniversalClient
 
+	// at returns the client of the node with an address, nil where slots do not move, or if none of its buckets was picked.
+	at(addr string) *redis.Client
+
 	// stale says that a call failed or was sent to the wrong node: what is known of the nodes may be out of date.
 	stale(ctx context.Context)
 }
@@ -39,6 +42,8 @@ func (t single) pick(context.Context, string) (*redis.Client, error) { return t.
 
 func (single) router() redis.UniversalClient { return nil }
 
+func (single) at(string) *redis.Client { return nil }
+
 func (single) stale(context.Context) {}
 
 // ring asks the Ring, which hashes names over its shards that are up. That takes a read lock and no I/O.
@@ -57,5 +62,7 @@ func (t ring) pick(_ context.Context, bucket string) (*redis.Client, error) {
 }
 
 func (ring) router() redis.UniversalClient { return nil }
+
+func (ring) at(string) *redis.Client { return nil }
 
 func (ring) stale(context.Context) {} // the Ring watches its shards itself

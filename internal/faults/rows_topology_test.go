@@ -58,8 +58,7 @@ var topologyRows = []row{
 		end: func(s *stage) { s.succeeded(1) },
 	},
 	{
-		// A call that meets a slot on its way takes several round trips, now and then more than Budget.
-		name: "Cluster: slots migrated", allow: 0.01, length: time.Second,
+		name: "Cluster: slots migrated", length: time.Second,
 		start: withCluster, subjects: inCluster(stays, stays),
 		begin: migrate,
 	},
