@@ -77,6 +77,8 @@ type miniatureStore struct {
 // Close closes the client too.
 func (s *miniatureStore) Close() error { return errors.Join(s.Redis.Close(), s.client.Close()) }
 
+func (m *miniature) start(p *process) (body, error) { return m.newInside(p, m.open) }
+
 func (m *miniature) open(number, slot int) (remote.Store, error) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return m.redis.Dial() }
 	// As remote.Open sets a client up, but for the Dialer, which no URL can name.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,11 +97,7 @@ func (r *run) finish() {
 	all, _ := r.fleet.live()
 	longest := max(r.options.Budget+2*r.options.Timeout, time.Second)
 	for end := r.at() + longest; r.at() < end; time.Sleep(time.Millisecond) {
-		busy := r.asking.Load()
-		for _, p := range all {
-			busy += p.port.busy.Load()
-		}
-		if busy == 0 {
+		if r.asking.Load() == 0 && !slices.ContainsFunc(all, func(p *process) bool { return p.busy() }) {
 			break
 		}
 	}

@@ -122,7 +122,8 @@ func (s *schedule) begin(f *fault) {
 		for _, slot := range f.slots {
 			if p := r.fleet.at(slot); p != nil {
 				f.paused = append(f.paused, p)
-				p.port.still.shut()
+				p.still.shut()
+				p.stop()
 			}
 		}
 	case "deploy":
@@ -174,7 +175,8 @@ func (s *schedule) end(f *fault) {
 	case "pause":
 		for _, p := range f.paused {
 			if !s.still(p) {
-				p.port.still.open()
+				p.resume()
+				p.still.open()
 			}
 		}
 	}
