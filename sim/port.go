@@ -42,11 +42,16 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 	p.run.called(p.number, len(calls))
 	p.Store.Run(ctx, timeout+p.slack(), calls, results)
 	for i := range calls {
-		if r := &results[i]; r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant < calls[i].Want {
+		if short(&calls[i], &results[i]) {
 			p.run.happened("short_grant")
 		}
 	}
 	p.still.pass()
+}
+
+// short reports whether a call was granted less than it wanted.
+func short(c *remote.Call, r *remote.Result) bool {
+	return r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant < c.Want
 }
 
 // Presence says that a process is here; see remote.Store.

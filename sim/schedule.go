@@ -49,7 +49,11 @@ func newSchedule(r *run) *schedule {
 	look = func() {
 		all, _ := r.fleet.live()
 		for _, p := range all {
-			r.sample(p, false)
+			if r.engine == Live {
+				r.requests.Go(func() { r.sample(p, false) }) // nothing else waits for a process that is slow to tell
+			} else {
+				r.sample(p, false)
+			}
 		}
 		if r.progress != nil {
 			r.progress(r.at(), time.Duration(r.scenario.Length))
