@@ -14,6 +14,7 @@ import (
 // A bubble belongs to a test, so the program becomes one: testing.Main is exported for those who imitate go test, and
 // this is the only use of it. Where a release of Go should take it away, a test that calls [Run] does the same.
 func Main(body func(t *testing.T) int) {
+	Child()
 	redis.SetLogger(silence{}) // it has a line for each connection that could not be made: that is what we came for
 	os.Args = os.Args[:1]      // package testing would read the flags
 	match := func(string, string) (bool, error) { return true, nil }

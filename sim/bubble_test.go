@@ -13,8 +13,8 @@ import (
 // childVariable makes the test binary an ordinary program.
 const childVariable = "SIM_TEST_CHILD"
 
-// child is that program: an hour in a bubble, and then the status that it was given.
-func child() {
+// hourLong is that program: an hour in a bubble, and then the status that it was given.
+func hourLong() {
 	Main(func(t *testing.T) int {
 		start := time.Now()
 		synctest.Test(t, func(*testing.T) { time.Sleep(time.Hour) })

@@ -1,10 +1,9 @@
 package sim
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -23,12 +22,36 @@ type fleet struct {
 	errs    []error
 }
 
-// process is what a process of a service has: a way to Redis, a Group, and nothing in common with the others.
+// process is one process of a service, as the driver sees it.
 type process struct {
 	number, slot int
-	port         *port
-	group        *tiered.Group
-	limiters     []*tiered.Limiter // as in Scenario.Limits
+	still        gate // shut while the process stands still
+	dead         atomic.Bool
+	body
+
+	sampling sync.Mutex // so that its figures are noted in the order in which they were true
+}
+
+// body is what an engine makes of a process. Its methods may be called concurrently, but for crash, leave and end.
+type body interface {
+	// decide has a request decided, whose caller leaves after a time, 0 for never. It reports how long the process took, and
+	// whether it lived to tell.
+	decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, took time.Duration, told bool)
+	// stats are the process' figures, nil when it does not tell.
+	stats() *tiered.Stats
+	// busy reports whether calls to Redis are under way.
+	busy() bool
+
+	// stop makes the process stand still, and resume go on. Its gate is shut all the while.
+	stop()
+	resume()
+
+	// crash ends the process at once, with all that it holds; leave in good order, and blocks. Both return its last
+	// figures, nil where nobody knows them.
+	crash() *tiered.Stats
+	leave() *tiered.Stats
+	// end clears up after either, and waits for what is left.
+	end() error
 }
 
 // leaveTime is what a process that is shut down has to give its leases back, before it is killed.
@@ -36,29 +59,15 @@ const leaveTime = 10 * time.Second
 
 // start starts a process in a slot, in place of what is there.
 func (f *fleet) start(slot int) error {
-	r := f.run
 	f.mu.Lock()
-	number := f.number
+	p := &process{number: f.number, slot: slot}
 	f.number++
 	f.mu.Unlock()
-	store, err := r.world.open(number, slot)
-	if err != nil {
+	var err error
+	if p.body, err = f.run.world.start(p); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("process %d", number)
-	p := &process{number: number, slot: slot}
-	p.port = &port{Store: store, run: r, number: number, dice: newDice(r.seed, name+", timeouts", r.base)}
-	options := r.options
-	options.Random = newDice(r.seed, name+", limiter", r.base).uniform
-	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(p, e.To) }}
-	if p.group, err = tiered.NewGroup(p.port, &options); err != nil {
-		return errors.Join(err, store.Close())
-	}
-	for _, policy := range r.policies {
-		l, limiterErr := p.group.Limiter(policy)
-		p.limiters, err = append(p.limiters, l), errors.Join(err, limiterErr)
-	}
-	r.joined(p)
+	f.run.joined(p)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.slots) <= slot {
@@ -66,7 +75,7 @@ func (f *fleet) start(slot int) error {
 	}
 	f.slots[slot] = p
 	f.version++
-	return err
+	return nil
 }
 
 // at is who is in a slot now, nil when nobody is.
@@ -117,39 +126,30 @@ func (f *fleet) crash(slot int) {
 	if p == nil {
 		return
 	}
-	f.run.died(p)
-	p.port.dead.Store(true)
-	p.port.still.open() // a process that stands still can be killed too
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	f.leaving.Go(func() {
-		_ = p.group.Close(gone) // it cannot give anything back
-		f.closeStore(p)
-	})
+	f.died(p, p.crash())
+	f.leaving.Go(func() { f.note(p.end()) })
 }
 
 // leave shuts down the process in a slot in good order. Its successor may be there already: p is who leaves.
 func (f *fleet) leave(p *process) {
 	f.leaving.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
-		defer cancel()
-		_ = p.group.Close(ctx) // without Redis it fails, as it should
-		f.run.died(p)
-		p.port.dead.Store(true)
-		f.closeStore(p)
+		f.died(p, p.leave())
+		f.note(p.end())
 	})
 }
 
-// closeStore closes what the process' store opened, once nobody uses it.
-func (f *fleet) closeStore(p *process) {
-	for p.port.busy.Load() > 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if err := p.port.Store.Close(); err != nil {
-		f.mu.Lock()
-		f.errs = append(f.errs, err)
-		f.mu.Unlock()
-	}
+// died notes that a process has ended, and with which figures.
+func (f *fleet) died(p *process, s *tiered.Stats) {
+	f.run.died(p, s)
+	p.dead.Store(true)
+	p.still.open() // a process that stands still can be killed too
+}
+
+// note notes an error.
+func (f *fleet) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
 }
 
 // close shuts down all that are left, and waits for all that ever were.
@@ -157,7 +157,7 @@ func (f *fleet) close() error {
 	all, _ := f.live()
 	for _, p := range all {
 		f.take(p.slot)
-		p.port.still.open()
+		p.still.open()
 		f.leave(p)
 	}
 	f.leaving.Wait()

@@ -77,25 +77,32 @@ type miniatureStore struct {
 // Close closes the client too.
 func (s *miniatureStore) Close() error { return errors.Join(s.Redis.Close(), s.client.Close()) }
 
+func (m *miniature) start(p *process) (body, error) { return m.newInside(p, m.open) }
+
 func (m *miniature) open(number, slot int) (remote.Store, error) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return m.redis.Dial() }
-	// As remote.Open sets a client up, but for the Dialer, which no URL can name.
-	client := redis.NewClient(&redis.Options{
+	o := clientOptions(m.link(slot).Dialer(dial))
+	o.ClientName = strconv.Itoa(number) // tells Redis whose call it is
+	o.PoolSize = connections
+	client := redis.NewClient(o)
+	return &miniatureStore{remote.NewRedis(client, nil), client}, nil
+}
+
+// clientOptions set a client up as remote.Open does, but for the dialer, which no URL can name.
+func clientOptions(dialer func(ctx context.Context, network, addr string) (net.Conn, error)) *redis.Options {
+	return &redis.Options{
 		Addr:                     "127.0.0.1:6379", // never dialled, and no name: looking one up leaves the bubble
-		Dialer:                   m.link(slot).Dialer(dial),
-		ClientName:               strconv.Itoa(number), // tells Redis whose call it is
+		Dialer:                   dialer,
 		MaxRetries:               -1,
 		DialTimeout:              dialTimeout,
 		DialerRetries:            1,
 		ReadTimeout:              200 * time.Millisecond,
 		WriteTimeout:             200 * time.Millisecond,
 		PoolTimeout:              25 * time.Millisecond,
-		PoolSize:                 connections,
 		PipelinePoolSize:         -1,
 		ContextTimeoutEnabled:    true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	return &miniatureStore{remote.NewRedis(client, nil), client}, nil
+	}
 }
 
 func (m *miniature) link(slot int) *wire {

@@ -9,9 +9,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	Child()
 	redis.SetLogger(silence{})
 	if os.Getenv(childVariable) != "" {
-		child()
+		hourLong()
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -19,13 +19,21 @@ import (
 const (
 	Virtual = "virtual" // Redis is a remote.Memory: the same answers, and quick
 	Lua     = "lua"     // the shipped scripts in miniredis, through go-redis: a hundred times slower per call
+	Live    = "live"    // a real redis-server and real processes, in real time: see [Child]
 )
 
-var engines = []string{Virtual, Lua}
+// Engines are the names of the engines.
+var Engines = []string{Virtual, Lua, Live}
+
+// What the engine Live carries on two processors, with some room: see docs/simulator.md.
+const (
+	MostLiveRate   = 5000 // requests per second
+	MostLiveStarts = 100  // processes, all those together that start in a run
+)
 
 // Options say how a scenario is run. nil and the zero value are the defaults.
 type Options struct {
-	// Engine is Virtual (the default) or Lua.
+	// Engine is Virtual (the default), Lua or Live.
 	Engine string
 
 	// Seed is what all that is random depends on; 0 means 1.
@@ -69,8 +77,8 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		p.seed = 1
 	}
 	var all []error
-	if !slices.Contains(engines, p.engine) {
-		all = append(all, fmt.Errorf("sim: Options.Engine is %q: must be one of %s", p.engine, strings.Join(engines, ", ")))
+	if !slices.Contains(Engines, p.engine) {
+		all = append(all, fmt.Errorf("sim: Options.Engine is %q: must be one of %s", p.engine, strings.Join(Engines, ", ")))
 	}
 	if err := s.Validate(); err != nil {
 		return nil, errors.Join(append(all, err)...)
@@ -100,6 +108,11 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	}
 	if err := errors.Join(all...); err != nil {
 		return nil, err
+	}
+	if p.engine == Live {
+		if err := p.playable(); err != nil {
+			return nil, err
+		}
 	}
 	return p, p.tryOut()
 }

@@ -13,13 +13,11 @@ import (
 // still with the process, and dies with it.
 type port struct {
 	remote.Store
-	run    *run
-	number int
-	still  gate // shut while the process stands still
-	dead   atomic.Bool
-	dice   *dice
-	drawn  atomic.Uint64
-	busy   atomic.Int64 // calls under way
+	*process
+	run   *run
+	dice  *dice
+	drawn atomic.Uint64
+	calls atomic.Int64 // under way
 }
 
 // errDead is what a process that died would never see.
@@ -35,8 +33,8 @@ func (p *port) slack() time.Duration {
 
 // Run executes calls; see remote.Store.
 func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
-	p.busy.Add(1)
-	defer p.busy.Add(-1)
+	p.calls.Add(1)
+	defer p.calls.Add(-1)
 	if p.still.pass(); p.dead.Load() {
 		fail(results[:len(calls)], errDead)
 		return
@@ -44,11 +42,16 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 	p.run.called(p.number, len(calls))
 	p.Store.Run(ctx, timeout+p.slack(), calls, results)
 	for i := range calls {
-		if r := &results[i]; r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant < calls[i].Want {
+		if short(&calls[i], &results[i]) {
 			p.run.happened("short_grant")
 		}
 	}
 	p.still.pass()
+}
+
+// short reports whether a call was granted less than it wanted.
+func short(c *remote.Call, r *remote.Result) bool {
+	return r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant < c.Want
 }
 
 // Presence says that a process is here; see remote.Store.

@@ -11,36 +11,42 @@ import (
 // This file is what the meter is told, until the run is over: what happens afterwards is clearing up.
 
 // asked notes a request, and decided what became of it.
-func (r *run) asked(process, limit int, key string, cost int64) measure.Request {
-	return r.meter.Asked(r.at(), process, limit, key, cost)
+func (r *run) asked(at time.Duration, process, limit int, key string, cost int64) measure.Request {
+	return r.meter.Asked(at, process, limit, key, cost)
 }
 
-func (r *run) decided(q measure.Request, d tiered.Decision) {
+func (r *run) decided(at time.Duration, q measure.Request, d tiered.Decision) {
 	if !r.over.Load() {
-		r.meter.Decided(r.at(), q, d)
+		r.meter.Decided(at, q, d)
 	}
 }
 
 // breaker notes a change of a process' breaker.
 func (r *run) breaker(p *process, state string) {
-	if !r.over.Load() && !p.port.dead.Load() {
+	if !r.over.Load() && !p.dead.Load() {
 		r.meter.Breaker(r.at(), p.number, state)
 	}
 }
 
 func (r *run) joined(p *process) { r.meter.Joined(r.at(), p.number) }
 
-// died notes that a process has ended, with its last figures.
-func (r *run) died(p *process) {
-	if !r.over.Load() {
-		r.sample(p, true)
-		r.meter.Died(r.at(), p.number)
+// died notes that a process has ended, with its last figures if they are known.
+func (r *run) died(p *process, s *tiered.Stats) {
+	if r.over.Load() {
+		return
 	}
+	if s != nil {
+		r.meter.Sample(r.at(), p.number, s, true)
+	}
+	r.meter.Died(r.at(), p.number)
 }
 
 func (r *run) sample(p *process, last bool) {
-	s := p.group.Stats()
-	r.meter.Sample(r.at(), p.number, &s, last)
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	if s := p.stats(); s != nil {
+		r.meter.Sample(r.at(), p.number, s, last)
+	}
 }
 
 // fault notes the beginning or the end of a fault.

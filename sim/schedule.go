@@ -49,7 +49,11 @@ func newSchedule(r *run) *schedule {
 	look = func() {
 		all, _ := r.fleet.live()
 		for _, p := range all {
-			r.sample(p, false)
+			if r.engine == Live {
+				r.requests.Go(func() { r.sample(p, false) }) // nothing else waits for a process that is slow to tell
+			} else {
+				r.sample(p, false)
+			}
 		}
 		if r.progress != nil {
 			r.progress(r.at(), time.Duration(r.scenario.Length))
@@ -122,7 +126,8 @@ func (s *schedule) begin(f *fault) {
 		for _, slot := range f.slots {
 			if p := r.fleet.at(slot); p != nil {
 				f.paused = append(f.paused, p)
-				p.port.still.shut()
+				p.still.shut()
+				p.stop()
 			}
 		}
 	case "deploy":
@@ -174,7 +179,8 @@ func (s *schedule) end(f *fault) {
 	case "pause":
 		for _, p := range f.paused {
 			if !s.still(p) {
-				p.port.still.open()
+				p.resume()
+				p.still.open()
 			}
 		}
 	}

@@ -16,6 +16,9 @@ import (
 // MaxCells is how many runs a sweep has at most.
 const MaxCells = 600
 
+// liveAtOnce is how many runs go on at one time on the engine Live, whose processes wait more than they work.
+const liveAtOnce = 4
+
 // Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed, as many at
 // one time as there are processors. All combinations are checked before the first is run; an error means that one could not
 // be. Options.Progress is told of all runs together, Options.Policy is called from several goroutines.
@@ -92,7 +95,7 @@ func quote(word string) string {
 	return word
 }
 
-// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the same
+// RunAll runs scenarios as [Run] does, as many at one time as there are processors (four on the engine Live), and returns their reports in the same
 // order. At an error no further one is begun.
 func RunAll(t *testing.T, all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	t.Helper()
@@ -114,7 +117,11 @@ func RunAll(t *testing.T, all []*scenario.Scenario, o *Options) ([]*measure.Repo
 		broken  atomic.Bool
 		workers sync.WaitGroup
 	)
-	for range min(len(all), runtime.GOMAXPROCS(0)) {
+	atOnce := runtime.GOMAXPROCS(0)
+	if o.Engine == Live {
+		atOnce = liveAtOnce
+	}
+	for range min(len(all), atOnce) {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all) && !broken.Load(); i = int(next.Add(1)) - 1 {
 				own := *o

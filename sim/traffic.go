@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -216,22 +215,17 @@ func (s *stream) pause(d time.Duration) bool {
 // ask makes one request, and reports what became of it, if the caller heard of that.
 func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, heard bool) {
 	came := r.at()
-	if p.port.still.pass(); r.at()-came > patience || p.port.dead.Load() {
+	if p.still.pass(); r.at()-came > patience || p.dead.Load() {
 		return d, false
 	}
 	r.asking.Add(1)
 	defer r.asking.Add(-1)
-	q := r.asked(p.number, limit, key, cost)
-	ctx := context.Background()
-	if leave > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, leave)
-		defer cancel()
-	}
-	d = p.limiters[limit].AllowN(ctx, key, cost)
-	if p.port.still.pass(); p.port.dead.Load() {
+	at := r.at()
+	q := r.asked(at, p.number, limit, key, cost)
+	d, took, told := p.decide(limit, key, cost, leave)
+	if !told || p.dead.Load() {
 		return d, false // the connection of the caller broke
 	}
-	r.decided(q, d)
+	r.decided(at+took, q, d)
 	return d, true
 }

@@ -23,6 +23,8 @@ type virtualStore struct {
 	life int // of Redis, that they were made in
 }
 
+func (v *virtual) start(p *process) (body, error) { return v.newInside(p, v.open) }
+
 func (v *virtual) open(number, slot int) (remote.Store, error) {
 	return &virtualStore{
 		Memory: remote.NewMemory(), world: v, number: number, link: v.link(slot),

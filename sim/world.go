@@ -8,13 +8,13 @@ import (
 )
 
 // world is Redis and the network to it: what an engine is, besides the driver. The driver reduces the faults of a scenario to
-// the few things that a world can do; it calls all but the stores' methods from one goroutine.
+// the few things that a world can do; it calls all of its methods from one goroutine.
 //
 // A process lives in a slot of the fleet. The network belongs to the slot: a process that is replaced while it is cut off
 // has a successor that is cut off too.
 type world interface {
-	// open returns the store of a new process. Closing it ends what it has of its own.
-	open(number, slot int) (remote.Store, error)
+	// start starts a process.
+	start(p *process) (body, error)
 
 	// connect says what is wrong with the network of a slot, from now on.
 	connect(slot int, c conditions)
@@ -28,7 +28,7 @@ type world interface {
 	remember()                         // a replica has all that is written by now, and from now on gets nothing more
 	promote()                          // that replica takes over; an empty one, if there was none
 
-	// close ends everything. All faults were lifted before, and all stores closed.
+	// close ends everything. All faults were lifted before, and all processes ended.
 	close() error
 }
 
@@ -58,10 +58,11 @@ type service struct {
 	refuse string // what it answers instead of executing a script; empty: it executes
 }
 
-// listener is told by a world what only it sees. Its methods may be called concurrently.
+// listener is the run, as a world in the bubble needs it: it is told what only the world sees. Its methods may be called concurrently.
 type listener interface {
-	answered(process int, code remote.Code, grant int64) // a call, of a process that may never hear of it
-	happened(name string)                                // one of scenario.Happenings
+	newInside(p *process, open func(number, slot int) (remote.Store, error)) (body, error) // a process in the bubble
+	answered(process int, code remote.Code, grant int64)                                   // a call, of a process that may never hear of it
+	happened(name string)                                                                  // one of scenario.Happenings
 }
 
 // refusals are what Redis says for a word of a scenario; other words it says as they are.

@@ -23,9 +23,11 @@ type engine struct {
 }
 
 func (e *engine) flags(c *cobra.Command) {
-	c.Flags().StringVar(&e.name, "engine", sim.Virtual, "virtual: Redis is a model of itself; lua: the shipped scripts through go-redis, slower")
+	c.Flags().StringVar(&e.name, "engine", sim.Virtual,
+		"virtual: Redis is a model of itself; lua: the shipped scripts through go-redis, slower; "+
+			"live: a redis-server and real processes, in real time")
 	c.Flags().Uint64Var(&e.seed, "seed", 1, "what all that is random depends on: from 1")
-	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{sim.Virtual, sim.Lua}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(sim.Engines, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // options are those of a run, which tell a bar how far it is.

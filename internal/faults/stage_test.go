@@ -99,13 +99,13 @@ type stage struct {
 	sentinel *redistest.Sentinel
 	cluster  *redistest.Cluster
 
-	client    *fleet.Client
-	fleet     fleet.Fleet
-	reports   map[*fleet.Process]fleet.Report // of those that were not killed
-	judged    []subject
-	wrong     []string // with the row as a whole
-	note      string   // what the row has to say for itself
-	clockFile string   // of withClock
+	client  *fleet.Client
+	fleet   fleet.Fleet
+	reports map[*fleet.Process]fleet.Report // of those that were not killed
+	judged  []subject
+	wrong   []string         // with the row as a whole
+	note    string           // what the row has to say for itself
+	clock   *redistest.Clock // of withClock
 
 	paused fleet.Fleet   // processes that were stopped for a while
 	lag    time.Duration // of the machine: by how much the processes overslept at most, but for the paused one

@@ -2,5 +2,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent lets the kernel end a server whose test binary was killed before its cleanups ran.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// DieWithParent lets the kernel end a process whose test binary was killed before its cleanups ran.
+func DieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent has no equivalent here: a server outlives a test binary that is killed.
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// DieWithParent has no equivalent here: a server outlives a test binary that is killed.
+func DieWithParent() *syscall.SysProcAttr { return nil }

@@ -53,6 +53,12 @@ func StartOpen(t testing.TB, args ...string) *Server {
 	return start(t, nil, args, unguarded)
 }
 
+// StartOpenEnv is StartOpen with variables in the environment of the process, besides this one's.
+func StartOpenEnv(t testing.TB, env []string, args ...string) *Server {
+	t.Helper()
+	return start(t, env, args, unguarded)
+}
+
 // StartEnv is Start with variables in the environment of the process, besides this one's.
 func StartEnv(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
@@ -112,7 +118,7 @@ func (s *Server) Restart() {
 	s.Kill()
 	cmd := exec.Command("redis-server", s.args...)
 	cmd.Env = append(os.Environ(), s.env...)
-	cmd.SysProcAttr = dieWithParent()
+	cmd.SysProcAttr = DieWithParent()
 	if err := cmd.Start(); err != nil {
 		s.t.Fatalf("redis-server does not start: %v", err)
 	}

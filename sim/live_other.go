@@ -1,0 +1,16 @@
+//go:build !unix
+
+package sim
+
+import (
+	"errors"
+	"testing"
+)
+
+// newLive says why there is no such engine here: it stops processes, and lets them go on, by signals.
+func newLive(*run, testing.TB) (world, error) {
+	return nil, errors.New("sim: engine live needs a Unix system")
+}
+
+// playable lets it fail there.
+func (p *plan) playable() error { return nil }

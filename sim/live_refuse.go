@@ -1,0 +1,123 @@
+//go:build unix
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// refuse brings the server into the state in which it says a word by itself; accept takes it back. A word without an entry
+// in refusable is no word of a server that is alone.
+func (l *live) refuse(word string) {
+	switch word {
+	case "READONLY", "MASTERDOWN":
+		// A replica of nobody: nothing listens at port 1.
+		if word == "MASTERDOWN" {
+			l.do("CONFIG", "SET", "replica-serve-stale-data", "no")
+		}
+		l.do("REPLICAOF", "127.0.0.1", 1)
+	case "NOREPLICAS":
+		l.do("CONFIG", "SET", "min-replicas-to-write", 9)
+	case "OOM":
+		l.do("CONFIG", "SET", "maxmemory", 1)
+	case "MISCONF":
+		l.do("CONFIG", "SET", "save", "3600 1000000") // it is to save now and then, and the last time it could not
+	case "BUSY":
+		c := l.client(l.server)
+		go func() {
+			_ = c.Eval(context.Background(), "while true do end", nil).Err() // until accept kills it, or the server dies
+			_ = c.Close()
+		}()
+		l.until("busy with a script", func(ctx context.Context) bool {
+			err := l.admin.Get(ctx, "a key").Err()
+			return err != nil && !errors.Is(err, redis.Nil)
+		})
+	case "NOAUTH", "WRONGPASS":
+		l.do("CONFIG", "SET", "requirepass", "another one")
+		l.do("CLIENT", "KILL", "TYPE", "normal") // who is in stays in otherwise
+	case "NOPERM":
+		l.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+	case "WRONGTYPE":
+		l.poisoned = l.keys(remote.NewRedis(l.admin, nil).Key)
+		l.each(l.poisoned, func(p redis.Pipeliner, key string) {
+			p.Do(context.Background(), "RENAME", key, aside(key))
+			p.Do(context.Background(), "SET", key, "another program's")
+		})
+	}
+}
+
+// accept takes back what refuse did.
+func (l *live) accept(word string) {
+	switch word {
+	case "READONLY", "MASTERDOWN":
+		l.do("REPLICAOF", "NO", "ONE")
+		l.do("CONFIG", "SET", "replica-serve-stale-data", "yes")
+	case "NOREPLICAS":
+		l.do("CONFIG", "SET", "min-replicas-to-write", 0)
+	case "OOM":
+		l.do("CONFIG", "SET", "maxmemory", 0)
+	case "MISCONF":
+		l.do("CONFIG", "SET", "save", "")
+	case "BUSY":
+		l.do("SCRIPT", "KILL")
+	case "NOAUTH", "WRONGPASS":
+		l.do("CONFIG", "SET", "requirepass", l.run.password())
+	case "NOPERM":
+		l.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
+	case "WRONGTYPE":
+		l.each(l.poisoned, func(p redis.Pipeliner, key string) {
+			p.Do(context.Background(), "DEL", key)
+			p.Do(context.Background(), "RENAME", aside(key), key)
+		})
+		l.poisoned = nil
+	}
+}
+
+// aside is where a bucket is while its key is poisoned.
+func aside(key string) string { return "aside " + key }
+
+// each has something done for each key, in one go. Errors are no matter: not all of the keys are there.
+func (l *live) each(keys []string, do func(p redis.Pipeliner, key string)) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTime)
+	defer cancel()
+	_, _ = l.admin.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			do(p, key)
+		}
+		return nil
+	})
+}
+
+// prepare makes a server that has just started ready for what it will have to refuse.
+func (l *live) prepare() {
+	if l.unsaved == "" {
+		return
+	}
+	_ = os.RemoveAll(l.unsaved)
+	l.do("BGSAVE")
+	l.until("unable to save", func(ctx context.Context) bool {
+		info, err := l.admin.InfoMap(ctx, "persistence").Result()
+		return err == nil && info["Persistence"]["rdb_last_bgsave_status"] == "err"
+	})
+}
+
+// until polls a real process: there is nothing else to wait on.
+func (l *live) until(what string, ready func(context.Context) bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTime)
+	defer cancel()
+	for ctx.Err() == nil {
+		if ready(ctx) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	l.run.fail(fmt.Errorf("sim: engine live: redis-server is not %s after %v", what, adminTime))
+}
