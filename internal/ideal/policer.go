@@ -54,6 +54,10 @@ func (p *Policer) Refund(at, n int64) {
 	}
 }
 
+// Forget forgets the worst interval so far, and not the level: from now on [Policer.Worst] is the worst of the intervals that
+// end at an admission yet to come, whenever they began.
+func (p *Policer) Forget() { p.deepest, p.interval = wide{}, p.limit.excess(0, 0, 0) }
+
 // Depth reports how many tokens the bucket that leaks holds, as of the last event: how far below full an ideal token
 // bucket would be.
 func (p *Policer) Depth() float64 { return p.depth.float() / float64(p.limit.period) }

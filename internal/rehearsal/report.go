@@ -72,9 +72,9 @@ func Report(s Shape) *measure.Report {
 func metrics(r *rand.Rand, badly float64) measure.Metrics {
 	m := measure.Metrics{
 		Offered: 82_310, Admitted: 53_120, Ideal: 55_000, OverAdmission: math.Floor(212 * badly), Shortfall: .002 + .039*badly*r.Float64(), DeniedWithin: .001 * badly,
-		Utilisation: .999 - .03*badly, DecideP50: 0, DecideP99: 412, DecideMax: 480 + 19_520*badly, Waited: .0021, RedisCalls: 261 - 180*badly, CallsPerToken: .0049,
+		Utilisation: .999 - .03*badly, DecideP50: 0, DecideP99: 412, DecideP999: 430, DecideMax: 480 + 19_520*badly, Waited: .0021, RedisCalls: 261 - 180*badly, CallsPerToken: .0049,
 		Lost: int64(310 * badly), Burnt: int64(120 * badly), Alone: int64(14_600 * badly), Detect: 161, Heal: 1_020, Recovered: 1_204, Open: badly,
-		BreakerChanges: int(4 * badly), Probes: int(9 * badly), Jain: .994 - .01*badly, Keys: 1,
+		BreakerChanges: int(4 * badly), Probes: int(9 * badly), Jain: .994 - .01*badly, Keys: 1, LeastProcess: .96 - .1*badly, JainKeys: 1, LeastKey: .97 - .1*badly, StarvedProcess: 60 + 900*badly, StarvedKey: 4 + 100*badly,
 	}
 	if badly == 0 {
 		m.Detect, m.Heal, m.Recovered = -1, -1, -1

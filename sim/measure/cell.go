@@ -46,6 +46,61 @@ func (c *cell) merge(o *cell) {
 	}
 }
 
+// fairness sums up the parts that some got of what they were due, in whole millionths: so the sums do not depend on the order
+// in which they are added.
+type fairness struct {
+	n, sum, squares, least int64
+}
+
+// add counts one. Nobody gets more than was due: what is too much is over-admission.
+func (f *fairness) add(s share) {
+	if s.demand <= 0 {
+		return
+	}
+	x := int64(1e6 * min(1, float64(s.admitted)/float64(s.demand)))
+	if f.n == 0 || x < f.least {
+		f.least = x
+	}
+	f.n++
+	f.sum += x
+	f.squares += x * x
+}
+
+// merge adds all that o has.
+func (f *fairness) merge(o fairness) {
+	if f.n == 0 || o.n > 0 && o.least < f.least {
+		f.least = o.least
+	}
+	f.n += o.n
+	f.sum += o.sum
+	f.squares += o.squares
+}
+
+// jain is Jain's index of them, −1 of none or when nobody got anything.
+func (f *fairness) jain() float64 {
+	if f.squares == 0 {
+		return -1
+	}
+	return float64(f.sum) / float64(f.n) * float64(f.sum) / float64(f.squares)
+}
+
+// leastPart is the least of them, −1 of none.
+func (f *fairness) leastPart() float64 {
+	if f.n == 0 {
+		return -1
+	}
+	return float64(f.least) / 1e6
+}
+
+// least is the least part of its demand that a process admitted, −1 when nobody was asked.
+func least(shares []share) float64 {
+	var f fairness
+	for _, s := range shares {
+		f.add(s)
+	}
+	return f.leastPart()
+}
+
 // jain is Jain's index of fairness of admitted by demand over the processes that were asked: 1 when all have the same part,
 // 1/n when one of n has all. It is −1 when nobody was asked or nothing was admitted.
 func jain(shares []share) float64 {

@@ -27,7 +27,7 @@ func TestDiff(t *testing.T) {
 			r.Metrics.OverAdmission += 11
 			r.Phases[1].Metrics.Detect += 20
 			r.Limits["api"] = Metrics{Offered: r.Limits["api"].Offered}
-		}, "all: offered: 560, 600\nall: over_admission: 106.5, 117.5\nduring: detect: 300ms, 320ms\nlimit api: admitted: 395, 0"},
+		}, "all: offered: 560, 600\nall: over_admission: 115, 126\nduring: detect: 300ms, 320ms\nlimit api: admitted: 395, 0"},
 		{"not known", func(r *Report) { r.Metrics.Lost = -1 }, "all: lost: 0, -"},
 		{"the verdict", func(r *Report) {
 			r.Passed = true

@@ -6,7 +6,7 @@
 // # What counts where
 //
 // A request counts where it was made: tokens offered and admitted, the ideal, how long the decision took. Over-admission
-// counts where the decision fell, for it is about intervals: it is the worst interval that lies within the part. A part
+// counts where the decision fell, for it is about intervals, and so does starvation. A part
 // begins at its first instant and ends before its last; what comes after the end of the run belongs to its last part.
 //
 // The ideal is one [ideal.Bucket] per key, from the beginning of the run on, the warm-up included.
@@ -19,8 +19,17 @@
 //     joined later begins when it joined. The metric is the longest.
 //   - heal: until all breakers are closed, and none opens within a second of the fault's end. A fault at whose end another
 //     one is on has none. The metric is the longest; it is −1 when a fault has not healed.
-//   - recovered: in steps of 100 ms, the first time from which on each whole second of the next two has an admitted rate
-//     within 5 % of the ideal one, or within a token.
+//   - over_admission: a part that begins with the warm-up has the worst of the intervals that end in it, whenever they began;
+//     another one of those that lie within it, so that what a fault cost is not charged to the recovery.
+//   - recovered: in steps of 100 ms, the first time at which the admitted rate is near the ideal one and stays so for the next
+//     second of steps. A rate is that of the next second; of a limit so small that chance alone makes 5 % of a second's tokens
+//     and more, that of as long as the ideal takes for 400 tokens, at most 10 s and half of what is left of the part. Near is
+//     within 5 %, or √n of the ideal's n tokens where that is more.
+//   - starved: from when a process, or a key, was first asked since it last admitted something, until it last refused, or to
+//     the one decision that it then made late. After a minute without a request the next one begins anew. What began before the part
+//     counts from the part's first instant.
+//   - jain_keys, least_key: over keys for which the ideal admits something, what was admitted by what the ideal admits, at most 1.
+//     With more than 4096 keys one that comes back after its bucket was full again may count as another.
 //   - open: breakers that are not closed, by the processes that live.
 //   - probes: counted while no fault is on and some breaker is not closed, in a window of 100 ms that slides by 1 ms.
 //   - lost, burnt, duplicated, uncounted: from samples of Stats, so that the edges of a part are those of the nearest step. A

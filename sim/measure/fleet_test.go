@@ -197,7 +197,7 @@ func TestStrips(t *testing.T) {
 func TestRecovered(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		admits func(at time.Duration) int // of 10 in each 100 ms, from 20 s on
+		admits func(at time.Duration) int // tens of 100 in each 100 ms, from 20 s on
 		want   float64
 	}{
 		{"at once", func(time.Duration) int { return 10 }, 0},
@@ -228,16 +228,46 @@ func TestRecovered(t *testing.T) {
 		{"never", func(time.Duration) int { return 9 }, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens = 1000 })) // the ideal admits all
+			m := New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens = 10_000 })) // the ideal admits all
 			for i := range 100 {
 				at := 20*s + time.Duration(i)*100*ms
-				ask(m, at, 0, 0, "k", 10, c.admits(at))
+				ask(m, at, 0, 0, "k", 100, 10*c.admits(at))
 			}
 			r := m.Report(30 * s)
 			near(t, "recovered", r.Metrics.Recovered, c.want)
 			near(t, "after", phase(t, r, "after").Recovered, c.want)
 			near(t, "during", phase(t, r, "during").Recovered, -1)
 			near(t, "api", r.Limits["api"].Recovered, c.want)
+		})
+	}
+}
+
+// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage, and an outage still is.
+func TestRecoveredSmall(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tokens int // asked for in each step of 500 ms from 20 s on, which the ideal admits
+		admits func(i int) int
+		length time.Duration
+		want   float64
+	}{
+		// 40 tokens per second: 400 are 10 s, of which 20 may be missing.
+		{"2.5 % less", 20, func(i int) int { return 20 - i%2 }, time.Minute, 0},
+		{"a tenth less", 20, func(int) int { return 18 }, time.Minute, -1},
+		{"a second of nothing now and then", 20, func(i int) int { return 20 * min(1, i%40) }, time.Minute, 0},
+		{"an outage of five seconds more", 20, func(i int) int { return 20 * min(1, i/10) }, time.Minute, 4100},
+		// Two per second: in 10 s, with 20 tokens, √20 may be missing.
+		{"chance", 1, func(i int) int { return min(1, i%6) }, time.Minute, 0},
+		{"half", 1, func(i int) int { return i % 2 }, time.Minute, -1},
+		// Only 5 s are left, and a rate is taken over half of them.
+		{"the end is near", 20, func(i int) int { return 20 * min(1, i/2) }, 25 * s, 600},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens, x.Length = 10_000, scenario.Duration(c.length) }))
+			for at := 20 * s; at < c.length; at += 500 * ms {
+				ask(m, at, 0, 0, "k", c.tokens, c.admits(int((at-20*s)/(500*ms))))
+			}
+			near(t, "recovered", m.Report(c.length).Metrics.Recovered, c.want)
 		})
 	}
 }

@@ -20,11 +20,12 @@ type keys struct {
 	sweepAt       int // as many keys
 }
 
-// key is what is kept of one: 96 bytes, 80 of its ideal bucket, 144 per lane, and its name in the map. With one fault and
-// no windows of expectations there are two lanes, and about 450 bytes in all.
+// key is what is kept of one: 120 bytes, 80 of its ideal bucket, 176 per lane, and its name in the map. With one fault and
+// no windows of expectations there are two lanes, and about 550 bytes in all.
 type key struct {
 	bucket ideal.Bucket
-	slots  []policer // by lane
+	slots  []track // by lane
+	thirst thirst
 
 	id       uint64        // hash of limit and name, the same in each run
 	full     time.Duration // from when on the ideal bucket is full if nobody asks
@@ -33,10 +34,14 @@ type key struct {
 	underWay int           // requests that are not decided
 }
 
-// policer is a key's in the window of its lane; nil is in none.
-type policer struct {
-	ideal.Policer
-	of *window
+// track is what a key has in the window of its lane; nil is in none.
+type track struct {
+	policer ideal.Policer
+	of      *window
+	counts  bool // the policer has seen an admission of the window, and forgotten what was before it
+
+	share share // of what the ideal admits, of the requests made in the window of
+	made  *window
 }
 
 // sweepLeast is how many keys are not worth a look for those at rest.
@@ -60,19 +65,22 @@ func (k *keys) of(name string, limit int, now time.Duration, step int) *key {
 		return e
 	}
 	if len(k.all) >= k.sweepAt {
-		k.forget(now, step)
+		k.forget(limit, now, step)
 	}
-	e := &key{bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), slots: make([]policer, k.lanes), step: -1,
+	e := &key{bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), slots: make([]track, k.lanes), step: -1,
 		id: mix(hash(name) + uint64(limit))}
 	k.all[name] = e
 	return e
 }
 
-// forget drops the keys that are at rest: their bucket is full and their policers are empty, so that they are as if they
-// had never been asked for. It costs nothing on average, for it comes when keys have doubled.
-func (k *keys) forget(now time.Duration, step int) {
+// forget drops the keys that are at rest: their bucket is full, their policers are empty and they are not starved, so that
+// they are as if they had never been asked for; only fairness takes one that comes back for another. It costs nothing on average, for it comes when keys have doubled.
+func (k *keys) forget(limit int, now time.Duration, step int) {
 	for name, e := range k.all {
-		if e.underWay == 0 && e.full <= now && e.drained <= now && e.step != step {
+		if e.underWay == 0 && e.full <= now && e.drained <= now && e.step != step && !e.thirst.on(now) {
+			for i := range e.slots {
+				e.slots[i].atRest(limit)
+			}
 			delete(k.all, name)
 		}
 	}
@@ -97,19 +105,58 @@ func (k *keys) take(e *key, at time.Duration, tokens int64) bool {
 	return true
 }
 
-// admit has the policers of the windows of a time see an admission.
+// admit has the policers of the windows of a time see an admission. One that sees what came before its window, which the
+// warm-up did, counts the intervals that end in the window.
 func (k *keys) admit(e *key, windows []*window, limit int, at time.Duration, tokens int64) {
 	e.drained = k.after(e.drained, at, tokens)
 	for _, w := range windows {
-		p := &e.slots[w.lane]
-		if p.of != w {
-			*p = policer{k.fresh, w}
+		s := &e.slots[w.lane]
+		if s.of != w {
+			s.policer, s.of, s.counts = k.fresh, w, false
 		}
-		p.Admit(int64(at), tokens)
-		if over := p.Worst().Over; over > w.over[limit] {
+		if at >= w.from && !s.counts {
+			s.policer.Forget()
+			s.counts = true
+		}
+		s.policer.Admit(int64(at), tokens)
+		if over := s.policer.Worst().Over; s.counts && over > w.over[limit] {
 			w.over[limit] = over
 		}
 	}
+}
+
+// served notes, in the windows of a request that is decided, what its key was due and what it got.
+func (k *keys) served(e *key, windows []*window, limit int, due, got int64) {
+	for _, w := range windows {
+		s := &e.slots[w.lane]
+		if s.made != w {
+			if s.made != nil && s.made.from > w.from {
+				continue // the lane has gone on to a later window: the request counts in neither
+			}
+			s.atRest(limit)
+			s.made, s.share = w, share{}
+		}
+		s.share.demand += due
+		s.share.admitted += got
+	}
+}
+
+// atRest hands over what the key had in its window.
+func (s *track) atRest(limit int) {
+	if s.made != nil {
+		s.made.parts[limit].add(s.share)
+	}
+}
+
+// fairness is that of all keys in a window: of those at rest, and of those that are kept.
+func (k *keys) fairness(w *window, limit int) fairness {
+	f := w.parts[limit]
+	for _, e := range k.all {
+		if s := &e.slots[w.lane]; s.made == w {
+			f.add(s.share)
+		}
+	}
+	return f
 }
 
 // hash is FNV-1a, which is the same in each run.

@@ -11,7 +11,7 @@ import (
 // Meter measures a run. Its methods may be called concurrently.
 //
 // A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and whose bucket
-// is not full again, about 450 bytes for each with one fault (so a million of them are half a gigabyte), by processes, some hundred
+// is not full again, or who was refused within the last minute, about 550 bytes for each with one fault (so a million of them are half a gigabyte), by processes, some hundred
 // bytes for each, and by seconds, 8 bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
@@ -19,7 +19,8 @@ type Meter struct {
 	scenario *scenario.Scenario
 	length   time.Duration
 	parts    *parts
-	keys     []*keys // by limit
+	keys     []*keys    // by limit
+	thirst   [][]thirst // by limit and process
 	series   series
 	fleet    fleet
 	ledger   ledger
@@ -50,6 +51,7 @@ func New(s *scenario.Scenario) *Meter {
 	m.recovery = newRecovery(s)
 	for i := range s.Limits {
 		m.keys = append(m.keys, newKeys(&s.Limits[i], m.parts.lanes))
+		m.thirst = append(m.thirst, nil)
 	}
 	return m
 }
@@ -130,6 +132,18 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	if d.Tier == tiered.Remote || took > waitedAfter {
 		c.waited++
 	}
+	m.admitIn = m.parts.forward(m.admitIn, at)
+	m.hungry(r, at, d.Allowed)
+	if d.Reason != tiered.Canceled { // who left was not refused
+		due, got := int64(0), int64(0)
+		if r.within {
+			due = r.cost
+		}
+		if d.Allowed {
+			got = r.cost
+		}
+		m.keys[limit].served(r.key, m.parts.active[r.segment], limit, due, got)
+	}
 	if !d.Allowed {
 		if r.within && d.Reason != tiered.Canceled {
 			c.denied++
@@ -151,8 +165,18 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 		w.shortAt(r.at, limit, -r.cost)
 	}
 	m.recovery.admitted(r.at, limit, r.cost)
-	m.admitIn = m.parts.forward(m.admitIn, at)
-	m.keys[limit].admit(r.key, m.parts.active[m.admitIn], limit, at, r.cost)
+	m.keys[limit].admit(r.key, m.parts.policed[m.admitIn], limit, at, r.cost)
+}
+
+// hungry notes for how long the process and the key of a request had admitted nothing when it was decided.
+func (m *Meter) hungry(r Request, at time.Duration, admitted bool) {
+	of := &m.thirst[r.limit]
+	*of = grown(*of, int(r.process))
+	process := (*of)[r.process].decided(r.at, at, admitted)
+	key := r.key.thirst.decided(r.at, at, admitted)
+	for _, w := range m.parts.active[m.admitIn] {
+		w.thirstAt(int(r.limit), process, key, at)
+	}
 }
 
 // Called notes that a process sent n calls of the script in one round trip.
@@ -187,6 +211,11 @@ func (m *Meter) Joined(at time.Duration, process int) {
 	defer m.mu.Unlock()
 	m.ledger.joined(process)
 	m.fleet.join(at, process)
+	for _, of := range m.thirst {
+		if process < len(of) {
+			of[process] = thirst{}
+		}
+	}
 }
 
 // Died notes that a process went, in whichever way; what it held by its last sample is burnt. Another may join in its place,

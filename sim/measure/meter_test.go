@@ -36,11 +36,16 @@ func TestWarmUp(t *testing.T) {
 	r := m.Report(30 * s)
 	want(t, "offered", r.Metrics.Offered, 10)
 	want(t, "ideal", r.Metrics.Ideal, 0)
-	want(t, "over: the burst is what an interval that begins with the warm-up may admit", r.Metrics.OverAdmission, 0)
+	near(t, "over: an interval may begin before", r.Metrics.OverAdmission, 10-10e-9)
 	near(t, "utilisation of nothing", r.Metrics.Utilisation, -1)
 	near(t, "before begins", r.Phases[0].FromS, 5)
 	near(t, "the series has all", r.Series.Offered[49], 100)
 	near(t, "the series has all", r.Series.Offered[50], 100)
+
+	m = New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(5 * s) }))
+	ask(m, 1*s, 0, 0, "k", 30, 30) // 20 beyond, before the warm-up is over
+	ask(m, 6*s, 0, 0, "k", 15, 15)
+	want(t, "over: an interval that ends before does not count", m.Report(30*s).Metrics.OverAdmission, 5)
 }
 
 func TestOverAdmission(t *testing.T) {
@@ -264,7 +269,7 @@ func TestNotForgotten(t *testing.T) {
 	w := []*window{{over: make([]float64, 1)}}
 	e := k.of("k", 0, 0, 0)
 	gone := func(at time.Duration, step int) bool {
-		k.forget(at, step)
+		k.forget(0, at, step)
 		return k.all["k"] == nil
 	}
 	k.take(e, 0, 2)
@@ -277,7 +282,9 @@ func TestNotForgotten(t *testing.T) {
 	e.underWay = 0
 	k.admit(e, w, 0, 1*s, 3)
 	want(t, "after 3 s the policer is not empty", gone(3*s+ms, 0), false)
-	want(t, "after 4 s it is at rest", gone(4*s+ms, 0), true)
+	e.thirst.decided(4*s, 4*s, false)
+	want(t, "a minute after a refusal it may be starved", gone(64*s, 0), false)
+	want(t, "later nobody asks for it", gone(64*s+1, 0), true)
 
 	k = newKeys(&scenario.Limit{Tokens: 0, Per: scenario.Duration(s), Burst: 2}, 1)
 	k.take(k.of("k", 0, 0, 0), 0, 1)

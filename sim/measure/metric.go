@@ -26,6 +26,7 @@ var readers = map[string]reader{
 	"utilisation":     {func(m *Metrics) float64 { return m.Utilisation }, 1, false},
 	"decide_p50":      {func(m *Metrics) float64 { return m.DecideP50 }, microsecond, false},
 	"decide_p99":      {func(m *Metrics) float64 { return m.DecideP99 }, microsecond, false},
+	"decide_p999":     {func(m *Metrics) float64 { return m.DecideP999 }, microsecond, false},
 	"decide_max":      {func(m *Metrics) float64 { return m.DecideMax }, microsecond, false},
 	"waited":          {func(m *Metrics) float64 { return m.Waited }, 1, false},
 	"redis_calls":     {func(m *Metrics) float64 { return m.RedisCalls }, 1, true},
@@ -42,6 +43,11 @@ var readers = map[string]reader{
 	"breaker_changes": {func(m *Metrics) float64 { return float64(m.BreakerChanges) }, 1, true},
 	"probes":          {func(m *Metrics) float64 { return float64(m.Probes) }, 1, true},
 	"jain":            {func(m *Metrics) float64 { return m.Jain }, 1, false},
+	"least_process":   {func(m *Metrics) float64 { return m.LeastProcess }, 1, false},
+	"jain_keys":       {func(m *Metrics) float64 { return m.JainKeys }, 1, false},
+	"least_key":       {func(m *Metrics) float64 { return m.LeastKey }, 1, false},
+	"starved_process": {func(m *Metrics) float64 { return m.StarvedProcess }, millisecond, false},
+	"starved_key":     {func(m *Metrics) float64 { return m.StarvedKey }, millisecond, false},
 	"keys":            {func(m *Metrics) float64 { return float64(m.Keys) }, 1, true},
 }
 

@@ -57,11 +57,15 @@ func (m *Meter) until(w *window, end time.Duration) time.Duration {
 // metrics reckons those of a part and a limit. Of one limit, those of the whole fleet cannot be told.
 func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 	sum, over, short := &cell{}, 0.0, int64(0)
+	var byKey fairness
+	starved := thirsts{}
 	for l := range m.keys {
 		if limit != all && l != limit {
 			continue
 		}
 		over = max(over, w.over[l])
+		byKey.merge(m.keys[l].fairness(w, l))
+		starved.process, starved.key = max(starved.process, w.thirst[l].process), max(starved.key, w.thirst[l].key)
 		short += w.shortfall(l)
 		for s := w.lo; s < w.hi; s++ {
 			sum.merge(m.parts.cells[s][l])
@@ -71,12 +75,15 @@ func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 		Offered: sum.offered, Admitted: sum.admitted, Ideal: sum.ideal,
 		OverAdmission: over, Shortfall: ratio(short, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
 		Utilisation: ratio(sum.admitted, sum.ideal), Alone: sum.alone, Jain: jain(sum.shares),
-		DecideP50: micros(sum.times.quantile(0.5)), DecideP99: micros(sum.times.quantile(0.99)), DecideMax: -1,
+		LeastProcess: least(sum.shares), JainKeys: byKey.jain(), LeastKey: byKey.leastPart(), StarvedProcess: -1, StarvedKey: -1,
+		DecideP50: micros(sum.times.quantile(0.5)), DecideP99: micros(sum.times.quantile(0.99)),
+		DecideP999: micros(sum.times.quantile(0.999)), DecideMax: -1,
 		Waited: ratio(sum.waited, sum.times.n), Recovered: -1,
 		RedisCalls: -1, CallsPerToken: -1, Lost: -1, Detect: -1, Heal: -1, Open: -1, BreakerChanges: -1, Probes: -1, Keys: -1,
 	}
 	if sum.times.n > 0 {
 		x.DecideMax = micros(sum.times.max)
+		x.StarvedProcess, x.StarvedKey = millis(starved.process), millis(starved.key)
 	}
 	if from := m.recovery.from; from >= w.from && from < w.to {
 		x.Recovered = millis(m.recovery.time(limit, m.until(w, end)))

@@ -15,11 +15,14 @@ const forever = time.Duration(math.MaxInt64)
 // window is a part of a run that is measured: from its first instant to before its last.
 type window struct {
 	from, to time.Duration
-	lo, hi   int // its segments: lo, …, hi−1
-	lane     int // which of a key's policers is its own
+	lo, hi   int           // its segments: lo, …, hi−1
+	lane     int           // which of a key's slots is its own
+	seen     time.Duration // from when on its policers see admissions
 
-	over  []float64 // by limit: tokens beyond burst + rate·t in the worst interval of the worst key
-	short [][]int64 // by limit and second: tokens that the ideal admits less those that were admitted
+	over   []float64  // by limit: tokens beyond burst + rate·t in the worst interval of the worst key
+	parts  []fairness // by limit: of the keys that are at rest
+	thirst []thirsts  // by limit
+	short  [][]int64  // by limit and second: tokens that the ideal admits less those that were admitted
 }
 
 // parts cuts a run at all edges of its windows into segments. What adds up is counted per segment, once, however many
@@ -28,6 +31,7 @@ type parts struct {
 	windows []*window
 	edges   []time.Duration // segment i begins at edges[i−1]
 	active  [][]*window     // by segment
+	policed [][]*window     // by segment: those that see admissions, although they may not count them
 	lanes   int
 	cells   [][]*cell // by segment and limit
 
@@ -117,7 +121,13 @@ func (p *parts) window(s *scenario.Scenario, from, to time.Duration) *window {
 			return w
 		}
 	}
-	w := &window{from: from, to: to, over: make([]float64, len(s.Limits)), short: make([][]int64, len(s.Limits))}
+	n := len(s.Limits)
+	w := &window{
+		from: from, to: to, seen: from, over: make([]float64, n), short: make([][]int64, n), parts: make([]fairness, n), thirst: make([]thirsts, n),
+	}
+	if from == warmUp(s) {
+		w.seen = 0
+	}
 	p.windows = append(p.windows, w)
 	return w
 }
@@ -131,6 +141,7 @@ func (p *parts) cut(limits int) {
 	p.edges = slices.Compact(p.edges)
 	p.edges = slices.DeleteFunc(p.edges, func(t time.Duration) bool { return t == forever })
 	p.active = make([][]*window, len(p.edges)+1)
+	p.policed = make([][]*window, len(p.edges)+1)
 	p.cells = make([][]*cell, len(p.edges)+1)
 	for i := range p.cells {
 		for range limits {
@@ -138,7 +149,7 @@ func (p *parts) cut(limits int) {
 		}
 	}
 	byStart := slices.Clone(p.windows)
-	slices.SortStableFunc(byStart, func(a, b *window) int { return cmp.Compare(a.from, b.from) })
+	slices.SortStableFunc(byStart, func(a, b *window) int { return cmp.Compare(a.seen, b.seen) })
 	var free []time.Duration // of each lane, from when on
 	for _, w := range byStart {
 		w.lo, w.hi = p.segment(w.from), len(p.edges)+1
@@ -148,7 +159,10 @@ func (p *parts) cut(limits int) {
 		for i := w.lo; i < w.hi; i++ {
 			p.active[i] = append(p.active[i], w)
 		}
-		w.lane = slices.IndexFunc(free, func(t time.Duration) bool { return t <= w.from })
+		for i := p.segment(w.seen); i < w.hi; i++ {
+			p.policed[i] = append(p.policed[i], w)
+		}
+		w.lane = slices.IndexFunc(free, func(t time.Duration) bool { return t <= w.seen })
 		if w.lane < 0 {
 			w.lane = len(free)
 			free = append(free, 0)

@@ -18,9 +18,14 @@ type bin struct{ admitted, ideal int64 }
 
 const (
 	binLength = 100 * time.Millisecond
-	rateBins  = int(time.Second / binLength)     // what a rate is taken over
-	stayBins  = int(2 * time.Second / binLength) // how long it must stay
-	staysIn   = 0.05                             // of the ideal
+	staysIn   = 0.05                         // of the ideal
+	stays     = int(time.Second / binLength) // steps in which a rate must be near, besides the first
+
+	// A rate is taken over as long as the ideal takes for enough tokens, within these bounds. Of n tokens chance alone makes
+	// some √n more or less: of 400 that is the 20 which are 5 % of them.
+	enough    = 400
+	leastBins = int(time.Second / binLength)
+	mostBins  = int(10 * time.Second / binLength)
 
 	// maxBins bounds the memory: what takes longer than an hour to recover has not.
 	maxBins = int(time.Hour / binLength)
@@ -57,6 +62,25 @@ func (r *recovery) admitted(at time.Duration, limit int, tokens int64) {
 	}
 }
 
+// width is how many bins a rate is taken over: as many as the ideal takes for enough tokens on average, and no more than leave
+// as many for it to stay.
+func width(bins []bin) int {
+	var sum int64
+	for _, b := range bins {
+		sum += b.ideal
+	}
+	wide := mostBins
+	if sum > 0 {
+		wide = int(min(float64(mostBins), math.Ceil(enough*float64(len(bins))/float64(sum))))
+	}
+	return max(leastBins, min(wide, len(bins)/2))
+}
+
+// alike reports whether so much was admitted as the ideal admits, but for 5 % of it or for chance.
+func alike(admitted, ideal int64) bool {
+	return math.Abs(float64(admitted-ideal)) <= max(1, staysIn*float64(ideal), math.Sqrt(float64(ideal)))
+}
+
 // time is how long after the last fault the admitted rate of a limit, −1 for all, came to stay near the ideal, within a part
 // that ends at to; −1 is never.
 func (r *recovery) time(limit int, to time.Duration) time.Duration {
@@ -74,19 +98,20 @@ func (r *recovery) time(limit int, to time.Duration) time.Duration {
 			bins[i].ideal += from[i].ideal
 		}
 	}
-	near := 0 // seconds in a row
-	for i := 0; i+rateBins <= n; i++ {
+	wide := width(bins)
+	row := 0 // rates that are near, one after the other
+	for i := 0; i+wide <= n; i++ {
 		var sum bin
-		for _, b := range bins[i : i+rateBins] {
+		for _, b := range bins[i : i+wide] {
 			sum.admitted += b.admitted
 			sum.ideal += b.ideal
 		}
-		if math.Abs(float64(sum.admitted-sum.ideal)) > max(1, staysIn*float64(sum.ideal)) {
-			near = 0
+		if !alike(sum.admitted, sum.ideal) {
+			row = 0
 			continue
 		}
-		if near++; near == stayBins-rateBins+1 {
-			return time.Duration(i-near+1) * binLength
+		if row++; row == stays+1 {
+			return time.Duration(i-stays) * binLength
 		}
 	}
 	return -1

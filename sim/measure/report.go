@@ -52,6 +52,7 @@ type Metrics struct {
 	Utilisation    float64 `json:"utilisation_ratio"`
 	DecideP50      float64 `json:"decide_p50_us"`
 	DecideP99      float64 `json:"decide_p99_us"`
+	DecideP999     float64 `json:"decide_p999_us"`
 	DecideMax      float64 `json:"decide_max_us"`
 	Waited         float64 `json:"waited_ratio"`
 	RedisCalls     float64 `json:"redis_calls_per_s"`
@@ -68,6 +69,11 @@ type Metrics struct {
 	BreakerChanges int     `json:"breaker_changes"`
 	Probes         int     `json:"probes_per_100ms"`
 	Jain           float64 `json:"jain"`
+	LeastProcess   float64 `json:"least_process_ratio"`
+	JainKeys       float64 `json:"jain_keys"`
+	LeastKey       float64 `json:"least_key_ratio"`
+	StarvedProcess float64 `json:"starved_process_ms"`
+	StarvedKey     float64 `json:"starved_key_ms"`
 	Keys           int     `json:"keys"`
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -83,7 +85,7 @@ func want[T comparable](t testing.TB, what string, got, want T) {
 }
 
 // near is want for floats.
-func near(t testing.TB, what string, got, want float64) {
+func near(t rapid.TB, what string, got, want float64) {
 	t.Helper()
 	if d := got - want; d > 1e-9 || d < -1e-9 {
 		t.Errorf("%s: %v, want %v", what, got, want)

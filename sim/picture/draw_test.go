@@ -225,15 +225,15 @@ func TestFaults(t *testing.T) {
 // Every metric of the scenario language has a value, the one that is meant.
 func TestEveryMetricIsShown(t *testing.T) {
 	m := measure.Metrics{
-		OverAdmission: 1001, Shortfall: .1002, DeniedWithin: .1003, Utilisation: .1004, DecideP50: 105, DecideP99: 106, DecideMax: 107, Waited: .108,
+		OverAdmission: 1001, Shortfall: .1002, DeniedWithin: .1003, Utilisation: .1004, DecideP50: 105, DecideP99: 106, DecideP999: 132, DecideMax: 107, Waited: .108,
 		RedisCalls: 109, CallsPerToken: .11, Lost: 111, Burnt: 112, Duplicated: 113, Alone: 114, Uncounted: 115, Detect: 116, Heal: 117, Recovered: 118,
-		Open: .119, BreakerChanges: 120, Probes: 121, Jain: .122, Keys: 123, Offered: 124, Admitted: 125, Ideal: 126,
+		Open: .119, BreakerChanges: 120, Probes: 121, Jain: .122, Keys: 123, LeastProcess: .127, JainKeys: .128, LeastKey: .129, StarvedProcess: 130, StarvedKey: 131, Offered: 124, Admitted: 125, Ideal: 126,
 	}
 	want := map[string]string{
-		"over_admission": "1001", "shortfall": "10 %", "denied_within": "10 %", "utilisation": "10 %", "decide_p50": "105 µs", "decide_p99": "106 µs",
+		"over_admission": "1001", "shortfall": "10 %", "denied_within": "10 %", "utilisation": "10 %", "decide_p50": "105 µs", "decide_p99": "106 µs", "decide_p999": "132 µs",
 		"decide_max": "107 µs", "waited": "10.8 %", "redis_calls": "109/s", "calls_per_token": "0.11", "lost": "111", "burnt": "112", "duplicated": "113",
 		"alone": "114", "uncounted": "115", "detect": "116 ms", "heal": "117 ms", "recovered": "118 ms", "open": "11.9 %", "breaker_changes": "120",
-		"probes": "121", "jain": "0.122", "keys": "123", "offered": "124", "admitted": "125", "ideal": "126",
+		"probes": "121", "jain": "0.122", "least_process": "12.7 %", "jain_keys": "0.128", "least_key": "12.9 %", "starved_process": "130 ms", "starved_key": "131 ms", "keys": "123", "offered": "124", "admitted": "125", "ideal": "126",
 	}
 	for _, metric := range scenario.Metrics {
 		if _, ok := want[metric.Name]; !ok {

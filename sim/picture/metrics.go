@@ -12,7 +12,7 @@ import (
 func written(name string, v float64) string {
 	switch unitOf(name) {
 	case scenario.Ratio:
-		if name == "jain" || name == "calls_per_token" {
+		if name == "jain" || name == "jain_keys" || name == "calls_per_token" {
 			return amount(v)
 		}
 		return percent(v)
@@ -70,9 +70,10 @@ func tiles(m *measure.Metrics) (list []tile) {
 		{"heal", "Healed in", "until the last breaker closed"},
 		{"recovered", "Recovered in", "until the rate was the ideal one again"},
 		{"jain", "Fairness", "Jain’s index over the processes: 1 is even"},
+		{"starved_key", "Longest starvation", "a key was asked for, and nothing was admitted"},
 	} {
 		if t.metric == "decide_max" {
-			t.what = "half took " + length(m.Value("decide_p50")) + ", 99 of 100 at most " + length(m.Value("decide_p99"))
+			t.what = "half took " + length(m.Value("decide_p50")) + ", 999 of 1000 at most " + length(m.Value("decide_p999"))
 		}
 		list = append(list, tile{t.name, written(t.metric, m.Value(t.metric)), t.what})
 	}

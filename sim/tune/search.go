@@ -163,7 +163,9 @@ func (r *Result) add(report *measure.Report, fault string, keys float64, first b
 	r.DecideMax, r.Denied = max(r.DecideMax, m.DecideMax), max(r.Denied, m.DeniedWithin)
 	w := &r.metrics
 	w.OverAdmission, w.Shortfall, w.RedisCalls, w.DecideMax, w.DeniedWithin = r.Over, r.Shortfall, r.Calls, r.DecideMax, r.Denied
-	w.DecideP50, w.DecideP99 = max(w.DecideP50, m.DecideP50), max(w.DecideP99, m.DecideP99)
+	w.DecideP50, w.DecideP99, w.DecideP999 = max(w.DecideP50, m.DecideP50), max(w.DecideP99, m.DecideP99), max(w.DecideP999, m.DecideP999)
+	w.StarvedProcess, w.StarvedKey = max(w.StarvedProcess, m.StarvedProcess), max(w.StarvedKey, m.StarvedKey)
+	w.LeastProcess, w.LeastKey, w.JainKeys = min(w.LeastProcess, m.LeastProcess), min(w.LeastKey, m.LeastKey), min(w.JainKeys, m.JainKeys)
 	w.Waited, w.CallsPerToken = max(w.Waited, m.Waited), max(w.CallsPerToken, m.CallsPerToken)
 	w.Alone, w.Burnt, w.Lost = max(w.Alone, m.Alone), max(w.Burnt, m.Burnt), max(w.Lost, m.Lost)
 	w.Detect, w.Heal, w.Recovered = max(w.Detect, m.Detect), max(w.Heal, m.Heal), max(w.Recovered, m.Recovered)
