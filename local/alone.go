@@ -44,12 +44,45 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	b.account(now)
 	ok, left, retry := b.share.take(now, n)
 	if !ok {
-		b.refused.Add(n)
-		return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
+		return b.spentShare(n, left, retry)
 	}
 	b.ledger.alone.Add(n)
 	b.debt.admitted += n
 	return Verdict{Outcome: Shared, Left: b.remaining(b.live(now))}
+}
+
+// Foresee decides like Alone, but takes nothing where that would admit. What it refuses it counts.
+func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return Verdict{Outcome: Gone}
+	}
+	held := b.live(now)
+	if b.waiting() == 0 && held >= n {
+		return Verdict{Outcome: Admitted, Left: b.remaining(held)}
+	}
+	switch b.policy.FailMode {
+	case FailOpen:
+		return Verdict{Outcome: Opened, Left: b.remaining(held)}
+	case FailClosed:
+		b.needStake()
+		b.ledger.alone.Add(n)
+		return Verdict{Outcome: Failed, Left: held}
+	}
+	b.tell(now, fleet)
+	b.account(now)
+	if b.share.tokens(now) >= float64(n) {
+		return Verdict{Outcome: Shared, Left: b.remaining(held)}
+	}
+	left, retry := b.share.lacks(now, n)
+	return b.spentShare(n, left, retry)
+}
+
+// spentShare counts and refuses a request of n tokens that the share does not have.
+func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
+	b.refused.Add(n)
+	return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
 }
 
 // AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone

@@ -83,6 +83,9 @@ func (b *Bucket) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	return b.remaining(pot), true, b.renewable(now, pot)
 }
 
+// Holds reports whether Take would find n tokens.
+func (b *Bucket) Holds(now time.Duration, n int64) bool { return b.ready.Load() && b.live(now) >= n }
+
 // renewable reports that a pot is at its low-water mark, and that nothing speaks against asking for more.
 func (b *Bucket) renewable(now time.Duration, pot int64) bool {
 	return pot <= b.low.Load() && int64(now) >= b.askAt.Load()

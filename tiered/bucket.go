@@ -34,11 +34,7 @@ func (b *bucket) name() string {
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
-		g.cache.Touch(b)
-		name := b.name()
-		n := g.node(g.store.Node(name))
-		b.at(n)
-		n.push(b, name)
+		b.route().push(due{b, b.name()})
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -46,6 +42,26 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 	if e.Done {
 		g.cache.Forget(now, b)
 	}
+}
+
+// route says which node b's next call goes to, and notes that b is in use.
+func (b *bucket) route() *node {
+	g := b.limiter().group
+	g.cache.Touch(b)
+	n := g.node(g.store.Node(b.name()))
+	b.at(n)
+	return n
+}
+
+// whereabouts is the node that b was last sent to, nil for none. While a node is in trouble a new bucket's is found out: it
+// would else wait for a sender, to be told that its node is not asked.
+func (b *bucket) whereabouts() *node {
+	n := b.node.Load()
+	if g := b.limiter().group; n == nil && g.troubled.Load() > 0 {
+		n = g.node(g.store.Node(b.name()))
+		b.at(n)
+	}
+	return n
 }
 
 // at notes the node that the bucket is sent to. It is read at every decision, so it is written only when it changes.

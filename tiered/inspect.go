@@ -46,7 +46,7 @@ func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
 	if n.guard.State() != failover.Closed { // a look is no probe: it writes nothing
 		return remote.Reply{}, errOpen
 	}
-	n.push(p, p.call.Bucket)
+	n.push(due{p, p.call.Bucket})
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
 	select {
@@ -93,6 +93,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	} else {
 		l.decide(&d, key, Limited, tier, 0, max(resetAfter(1-level, l.nanos), time.Microsecond))
 	}
+	l.told(&d)
 	return d
 }
 

@@ -16,6 +16,7 @@ import (
 type Limiter struct {
 	group  *Group
 	number int
+	name   string // of the policy
 	policy Policy
 	terms  local.Policy
 	burst  int64
@@ -38,7 +39,7 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 	}
 	l := &Limiter{
 		traced: g.trace.hooks.Decision != nil,
-		group:  g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
+		group:  g, number: number, name: p.Name, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
 		terms: local.Policy{
 			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
 			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,

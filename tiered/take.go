@@ -12,6 +12,7 @@ import (
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 	l.take(ctx, key, 1, nil, &d)
+	l.told(&d)
 	return d
 }
 
@@ -24,6 +25,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.take(ctx, key, n, nil, &d)
+	l.told(&d)
 	return d
 }
 
@@ -68,6 +70,10 @@ func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int6
 	if Granted <= r && r <= ShareSpent {
 		d.ResetAfter = resetAfter(l.burst-left, l.nanos)
 	}
+}
+
+// told tells the hook, if there is one, of a Decision.
+func (l *Limiter) told(d *Decision) {
 	if l.traced {
 		l.group.trace.decision(*d)
 	}
@@ -76,6 +82,7 @@ func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int6
 // refusal is the Decision on a request that is not valid.
 func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 	l.decide(&d, key, r, None, 0, 0)
+	l.told(&d)
 	return d
 }
 
@@ -87,11 +94,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 		l.alone(now, b, key, n, t, d)
 		return
 	}
-	node := b.node.Load()
-	if node == nil && g.troubled.Load() > 0 { // it would wait for a sender, to be told that its node is not asked
-		node = g.node(g.store.Node(b.name()))
-		b.at(node)
-	}
+	node := b.whereabouts()
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
 	if node == nil || node.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(now, n); ok {
@@ -169,27 +172,36 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 		t.from(b, local.FromShare)
 		v := b.Alone(now, n, g.fleetOf(b))
 		switch v.Outcome {
-		case local.Admitted: // of the lease
-			t.from(b, local.FromRedis)
-			l.decide(d, key, Granted, Local, v.Left, 0)
-		case local.Shared:
-			g.sharedAlone()
-			l.decide(d, key, Shared, Failover, v.Left, 0)
-		case local.Opened:
-			l.decide(d, key, Open, Failover, v.Left, 0)
-		case local.ShareSpent:
-			if v.Retry == math.MaxInt64 { // never, while this process is alone
-				v.Retry = 0
-			}
-			l.shareSpent.Add(n)
-			l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
 		case local.Gone:
 			b = g.find(now, b.ID())
 			continue
-		default:
-			l.decide(d, key, Unavailable, Failover, v.Left, 0)
+		case local.Admitted: // of the lease
+			t.from(b, local.FromRedis)
+		case local.Shared:
+			g.sharedAlone()
 		}
+		l.byItself(d, key, n, v)
 		return
+	}
+}
+
+// byItself writes the Decision that a fail mode came to, over n tokens.
+func (l *Limiter) byItself(d *Decision, key string, n int64, v local.Verdict) {
+	switch v.Outcome {
+	case local.Admitted:
+		l.decide(d, key, Granted, Local, v.Left, 0)
+	case local.Shared:
+		l.decide(d, key, Shared, Failover, v.Left, 0)
+	case local.Opened:
+		l.decide(d, key, Open, Failover, v.Left, 0)
+	case local.ShareSpent:
+		if v.Retry == math.MaxInt64 { // never, while this process is alone
+			v.Retry = 0
+		}
+		l.shareSpent.Add(n)
+		l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
+	default:
+		l.decide(d, key, Unavailable, Failover, v.Left, 0)
 	}
 }
 

@@ -109,6 +109,14 @@ func (t *turns) enter(ctx context.Context, id local.ID) error {
 	return ctx.Err()
 }
 
+// busy reports whether anybody has the turn.
+func (t *turns) busy(id local.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, busy := t.keys[id]
+	return busy
+}
+
 // leave passes the turn on.
 func (t *turns) leave(id local.ID) {
 	t.mu.Lock()
