@@ -44,6 +44,12 @@ import (
 //go:embed token_bucket.lua
 var tokenBucket string
 
+//go:embed call.lua
+var call string
+
+//go:embed sliding_log.lua
+var slidingLog string
+
 //go:embed presence.lua
 var presence string
 
@@ -56,6 +62,7 @@ type Script struct {
 // The scripts. They never change while a program runs.
 var (
 	TokenBucket = newScript(tokenBucket)
+	SlidingLog  = newScript(call + slidingLog)
 	Presence    = newScript(presence)
 )
 

@@ -31,6 +31,7 @@ type script struct{ source, sha any }
 
 var (
 	tokenBucket = script{lua.TokenBucket.Source, lua.TokenBucket.SHA}
+	slidingLog  = script{lua.SlidingLog.Source, lua.SlidingLog.SHA}
 	presence    = script{lua.Presence.Source, lua.Presence.SHA}
 )
 
@@ -52,12 +53,21 @@ func newOrder(s *script, key string, arguments ...any) order {
 	return order{script: s, args: append(args, arguments...)}
 }
 
-// callOrder prepares a call of the token bucket; the order of the arguments is the script's contract. Whatever says more
-// than the short form can goes in the long one, so that a call that breaks a rule is refused and not made legal.
+// callOrder prepares a call; the order of the arguments is the script's contract. Of a token bucket, whatever says more than
+// the short form can goes in the long one, so that a call that breaks a rule is refused and not made legal.
 //
 // like are the arguments of another call, or nil: what is the same number there is not allocated again. Most of it is,
 // among the calls of a policy.
 func callOrder(c *Call, like []any) order {
+	if c.Algorithm != TokenBucket {
+		o := newOrder(algorithms[c.Algorithm].script, c.Bucket,
+			c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now,
+			MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet, c.At, c.To, c.Since, c.Reset)
+		for _, x := range c.limits() {
+			o.args = append(o.args, x)
+		}
+		return o
+	}
 	if !c.isShort() {
 		return newOrder(&tokenBucket, c.Bucket,
 			c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt,
@@ -113,15 +123,23 @@ func (shapeError) Error() string { return "remote: wrong reply shape" }
 // OneBucket reports true: something answered, and a breaker that opened would not make the next reply a better one.
 func (shapeError) OneBucket() bool { return true }
 
-// decodeReply reads the reply of the token bucket: exactly ten whole numbers, the first of them a known code.
-func decodeReply(val any) (Reply, error) {
-	var n [10]int64
-	if !decodeNumbers(val, n[:]) || n[0] < int64(Granted) || n[0] > int64(Late) {
+// The numbers of a reply: those of lua/token_bucket.lua, and those of the scripts that begin with lua/call.lua.
+const bucketNumbers, windowNumbers = 10, 13
+
+// decodeReply reads the reply of an algorithm's script: exactly so many whole numbers, the first of them a known code.
+func decodeReply(a Algorithm, val any) (Reply, error) {
+	var room [windowNumbers]int64
+	n := room[:]
+	if a == TokenBucket {
+		n = room[:bucketNumbers]
+	}
+	if !decodeNumbers(val, n) || room[0] < int64(Granted) || room[0] > int64(Late) {
 		return Reply{}, errShape
 	}
 	return Reply{
-		Code: Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4],
-		TTLLeft: n[5], Now: n[6], Epoch: n[7], Flags: Flags(n[8]), Overflow: n[9],
+		Code: Code(room[0]), Grant: room[1], Level: room[2], Retry: room[3], Active: room[4],
+		TTLLeft: room[5], Now: room[6], Epoch: room[7], Flags: Flags(room[8]), Overflow: room[9],
+		Which: room[10], Reset: room[11], Stamp: room[12],
 	}, nil
 }
 
@@ -131,7 +149,8 @@ func (r *Reply) answers(c *Call) bool {
 	within := func(x, least, most int64) bool { return x >= least && x <= most }
 	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
 		within(r.Level, -whole, c.Cap) && within(r.Retry, -1, whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
-		within(r.Now, 0, whole-1) && within(r.Epoch, 0, whole-1) && r.Flags >= 0 && within(r.Overflow, 0, overflowEnd)
+		within(r.Now, 0, whole-1) && within(r.Epoch, 0, whole-1) && r.Flags >= 0 && within(r.Overflow, 0, overflowEnd) &&
+		within(r.Which, 0, mostLimits) && within(r.Reset, 0, whole-1) && within(r.Stamp, 0, whole-1)
 }
 
 // decodeCensus reads the reply of the presence script: exactly two whole numbers, as the script takes them.

@@ -20,7 +20,7 @@ func numbersOf(n ...int64) []any {
 }
 
 func TestDecodeReply(t *testing.T) {
-	got, err := decodeReply(numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
+	got, err := decodeReply(TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
 	want := Reply{
 		Code: Denied, Grant: 2, Level: -3, Retry: -1, Active: 5, TTLLeft: 6, Now: 7, Epoch: 8, Flags: 9, Overflow: 10,
 	}
@@ -34,7 +34,7 @@ func TestDecodeReply(t *testing.T) {
 		numbersOf(6, 0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0), map[any]any{int64(1): int64(1)},
 		errors.New("an error in a list"), []any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 	} {
-		if r, err := decodeReply(val); !errors.Is(err, errShape) || r != (Reply{}) {
+		if r, err := decodeReply(TokenBucket, val); !errors.Is(err, errShape) || r != (Reply{}) {
 			t.Errorf("decodeReply(%v) = %+v, %v", val, r, err)
 		}
 	}
@@ -69,7 +69,7 @@ func FuzzDecodeReply(f *testing.F) {
 			_, number := x.(int64)
 			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
-		r, err := decodeReply(list)
+		r, err := decodeReply(TokenBucket, list)
 		if good := ints && len(list) == 10 && first >= 0 && first <= 5; good != (err == nil) {
 			t.Fatalf("decodeReply(%v) = %+v, %v", list, r, err)
 		}

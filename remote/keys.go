@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// Format is the format of what is stored for a bucket: the end of the name of its key, and the field v in it.
+// Format is the format of what is stored for a token bucket: the end of the name of its key, and the field v in it.
 const Format = "tb1"
 
 // The name of a bucket is
 //
 //	prefix{policy/key}tb1     the key as the user gave it, any bytes
 //	prefix{policy/hash}tb1h   its SHA-256 in hex, for long keys and where HashKeys is set
+//	prefix{policy/key}lg1:60000000   other algorithms have other marks, with what else their numbers depend on: see Kind
 //
 // No two pairs of policy and key share a name: a prefix has no brace and a policy no slash, so the first of each ends
 // them; the mark at the end tells a hash from a key that looks like one. The braces make a hash tag of all that tells
@@ -24,8 +25,8 @@ const Format = "tb1"
 // The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
 // ones, while a deploy rolls on.
 const (
-	bucketMark       = "}" + Format
-	bucketMarkHashed = "}" + Format + "h"
+	// hashedMark ends the mark of a name that has a hash for the key.
+	hashedMark = "h"
 
 	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
 	// policy can take these names.
@@ -69,13 +70,13 @@ type naming struct {
 }
 
 // bucket reports the name for a user's key under a policy, whose name must be [A-Za-z0-9_.-]{1,64}.
-func (n naming) bucket(policy, key string) string {
-	mark := bucketMark
+func (n naming) bucket(k Kind, policy, key string) string {
+	mark := k.mark()
 	if n.hash || len(key) > longestKey {
 		sum := sumOf(key)
-		key, mark = hex.EncodeToString(sum[:]), bucketMarkHashed
+		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
 	}
-	return n.prefix + "{" + policy + "/" + key + mark
+	return n.prefix + "{" + policy + "/" + key + "}" + mark
 }
 
 // presence reports the name of the i-th presence set. Several exist so that every node of a cluster can have one: each

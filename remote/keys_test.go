@@ -27,11 +27,11 @@ func TestBucketNames(t *testing.T) {
 			"tl:{api/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90}tb1h",
 		},
 	} {
-		if got := test.names.bucket(test.policy, test.key); got != test.want {
+		if got := test.names.bucket(Kind{}, test.policy, test.key); got != test.want {
 			t.Errorf("%+v: bucket(%q, %q) = %q, want %q", test.names, test.policy, test.key, got, test.want)
 		}
 	}
-	plain, hashed := naming{}.bucket("p", long), naming{hash: true}.bucket("p", long)
+	plain, hashed := naming{}.bucket(Kind{}, "p", long), naming{hash: true}.bucket(Kind{}, "p", long)
 	if plain != hashed || len(plain) != len("{p/}tb1h")+64 {
 		t.Errorf("a long key is named %q, with HashKeys %q", plain, hashed)
 	}
@@ -136,10 +136,10 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	}
 	if n.hashed {
 		digest, mark := rest[:min(64, len(rest))], rest[min(64, len(rest)):]
-		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != bucketMarkHashed {
+		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != "}"+Format+hashedMark {
 			t.Fatalf("%+v", n)
 		}
-	} else if rest != key+bucketMark {
+	} else if rest != key+"}"+Format {
 		t.Fatalf("%+v", n)
 	}
 
@@ -192,7 +192,7 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 	}
 	names := naming{prefix: "tl:"}
 	for i := range 200 {
-		keys = append(keys, names.presence(i), names.bucket("p", strings.Repeat("}{/", i%7)+string(rune(i))))
+		keys = append(keys, names.presence(i), names.bucket(Kind{}, "p", strings.Repeat("}{/", i%7)+string(rune(i))))
 	}
 	for _, key := range keys {
 		want, err := client.ClusterKeySlot(t.Context(), key).Result()
@@ -219,8 +219,8 @@ func TestDigest(t *testing.T) {
 			if (kept == key) != (len(key) <= longestKey) || len(kept) > longestKey+1 {
 				t.Errorf("%.20q… is kept as %q", key, kept)
 			}
-			name := names.bucket("api", key)
-			if of := names.bucket("api", kept); of != name {
+			name := names.bucket(Kind{}, "api", key)
+			if of := names.bucket(Kind{}, "api", kept); of != name {
 				t.Errorf("%.20q…: the key's bucket is %q, its digest's %q", key, name, of)
 			}
 			if other, ok := seen[name]; ok {
@@ -230,7 +230,7 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	// What a client sends who knows somebody's long key: as a process keeps it, it is not that one's.
-	if forged := Digest(long); Digest(forged) == forged || (naming{}).bucket("api", Digest(forged)) == (naming{}).bucket("api", long) {
+	if forged := Digest(long); Digest(forged) == forged || (naming{}).bucket(Kind{}, "api", Digest(forged)) == (naming{}).bucket(Kind{}, "api", long) {
 		t.Error("a digest that was sent as a key passes for the key")
 	}
 }

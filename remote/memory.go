@@ -28,9 +28,9 @@ type Memory struct {
 	wall     int64 // µs since 1970 at base, and what Step added
 	closed   bool
 	failure  error
-	buckets  map[string]*memoryBucket
-	ring     []*memoryBucket // the same buckets in no order, for the collection
-	hand     int             // next place in ring to be looked at
+	buckets  map[string]*memoryKey
+	ring     []*memoryKey // the same buckets in no order, for the collection
+	hand     int          // next place in ring to be looked at
 	presence memoryPresence
 }
 
@@ -44,13 +44,16 @@ const collected = 2
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	now := time.Now()
-	return &Memory{base: now, wall: now.UnixMicro(), buckets: make(map[string]*memoryBucket)}
+	return &Memory{base: now, wall: now.UnixMicro(), buckets: make(map[string]*memoryKey)}
 }
 
 var _ Store = (*Memory)(nil)
 
-// Key reports the name of a bucket: the one that [Redis] would use with an empty prefix, long keys hashed.
-func (m *Memory) Key(policy, key string) string { return naming{}.bucket(policy, key) }
+// Key reports the name of a token bucket: the one that [Redis] would use with an empty prefix, long keys hashed.
+func (m *Memory) Key(policy, key string) string { return m.Name(Kind{}, policy, key) }
+
+// Name reports the name of a bucket of any kind.
+func (m *Memory) Name(k Kind, policy, key string) string { return naming{}.bucket(k, policy, key) }
 
 // Node reports the same node for every bucket.
 func (m *Memory) Node(string) Node { return memoryNode }
@@ -91,24 +94,31 @@ func (m *Memory) run(c *Call, r *Reply) error {
 	if server == 0 {
 		server = clock
 	}
-	s := memoryStep{Call: *c, server: server}
-	if b != nil {
-		s.bucket = *b
+	if early, is := tooLate(c, server); is {
+		*r = early
+		return nil
 	}
-	if s.run(b != nil); !s.written {
-		*r = s.reply
+	kind := algorithms[c.Algorithm]
+	state := kind.fresh()
+	if b != nil {
+		if stored := algorithms[b.algorithm]; kind.sorted != stored.sorted {
+			return &ScriptError{Text: "WRONGTYPE Operation against a key holding the wrong kind of value"}
+		} else if c.Algorithm != b.algorithm {
+			return &ScriptError{Text: "RLFOREIGN key"}
+		}
+		state = b.state
+	}
+	keep, written := state.run(c, server, b != nil, r)
+	if !written {
 		return nil
 	}
 	if b == nil {
-		b = &memoryBucket{name: c.Bucket, place: len(m.ring)}
+		b = &memoryKey{name: c.Bucket, algorithm: c.Algorithm, state: state, place: len(m.ring)}
 		m.buckets[b.name] = b
 		m.ring = append(m.ring, b)
 	}
-	s.bucket.name, s.bucket.place = b.name, b.place
 	// PEXPIRE: Redis adds to its own clock, whatever time the call was told.
-	s.bucket.expires = clock/1000 + s.keep
-	*b = s.bucket
-	*r = s.reply
+	b.expires = clock/1000 + keep
 	return nil
 }
 
@@ -185,7 +195,7 @@ func (m *Memory) collect(clock int64) {
 }
 
 // drop takes a bucket out of the map and the ring.
-func (m *Memory) drop(b *memoryBucket) {
+func (m *Memory) drop(b *memoryKey) {
 	last := len(m.ring) - 1
 	m.ring[last].place = b.place
 	m.ring[b.place] = m.ring[last]

@@ -1,11 +1,13 @@
 package remote
 
 import (
+	"fmt"
+	"maps"
 	"math"
 	"strconv"
 )
 
-// This file is lua/token_bucket.lua in Go, step by step and in the same order; the reasons stand there. The two must give
+// This file is lua/token_bucket.lua in Go, from its third part on, step by step and in the same order; the reasons stand there. The two must give
 // the same doubles to the last bit, which they do when the same operations run in the same order: Lua has nothing but
 // doubles, and here whatever can be fractional is float64 and the rest int64, which agree while whole numbers stay below
 // 2⁵³. A Go compiler may fuse x*y + z into one rounding (arm64, s390x; never amd64). No product below is an addend: each
@@ -36,10 +38,6 @@ type memoryBucket struct {
 	sweep  int64 // next sweep, 0 none
 	latest int64 // end of the latest lease
 	leases map[string]memoryLease
-
-	name    string
-	place   int   // in Memory.ring
-	expires int64 // ms of the store's own clock: the last in which the bucket is there, as after PEXPIRE
 }
 
 // memoryLease is a record, kept to its end.
@@ -47,51 +45,43 @@ type memoryLease struct {
 	seq, grant, out, want, end, debt int64
 }
 
-// expired reports whether the bucket is gone at a time in µs of the store's clock. Redis compares whole milliseconds, and
-// a key is still there in the one in which it expires.
-func (b *memoryBucket) expired(clock int64) bool { return clock/1000 > b.expires }
+// String is the record as Redis stores it.
+func (l memoryLease) String() string {
+	return fmt.Sprintf("%d|%d|%d|%d|%d|%d", l.seq, l.grant, l.out, l.want, l.end, l.debt)
+}
 
-func argumentError(n int) error { return &ScriptError{Text: "RLARG argument " + strconv.Itoa(n)} }
+// run implements memoryState.
+func (b *memoryBucket) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+	s := memoryStep{Call: *c, server: server, bucket: *b}
+	s.run(exists)
+	if *r = s.reply; s.written {
+		*b = s.bucket
+	}
+	return s.keep, s.written
+}
 
-// brokenArgument reports the first argument that is out of range or against its rule, by its number in the script's
-// contract, or 0. Two Redis arguments have no field: 7 is any text, 17 is MaxBack.
-func brokenArgument(c *Call) int {
-	for i, x := range [...]int64{
-		1: c.Cap, 2: c.Tokens, 3: c.Period, 4: c.Want, 5: c.Min, 6: c.TTL, 8: c.Seq, 9: c.Ack, 10: c.Hold, 11: c.Ret,
-		12: c.Refund, 13: c.Debt, 14: c.Deadline, 15: c.Epoch, 16: c.Now, 18: c.Owed, 19: c.Seen, 20: c.Fleet,
-	} {
-		if x < 0 || x >= whole {
-			return i
-		}
+// fields implements memoryState.
+func (b *memoryBucket) fields() map[string]string {
+	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) } // %.17g
+	f := map[string]string{
+		"v": Format, "l": double(b.level), "s": double(b.overflow),
+		"t": decimal(b.last), "c": decimal(b.born), "z": decimal(b.behind),
 	}
-	leased := c.Lease != ""
-	switch {
-	case c.Cap < 1 || c.Cap > mostTokens:
-		return 1
-	case c.Period < 1:
-		return 3
-	case c.Min > c.Want:
-		return 5
-	case c.TTL < 1 || c.TTL > longestTTL:
-		return 6
-	case leased && c.Seq < 1:
-		return 8
-	case leased && c.Ack >= c.Seq:
-		return 9
-	case c.Hold > 0 && !leased, c.Hold > mostTokens:
-		return 10
-	case c.Ret > 0 && (c.Hold > 0 || !leased):
-		return 11
-	case c.Refund > 0 && !leased:
-		return 12
-	case c.Debt > 0 && !leased:
-		return 13
-	case c.Owed > c.Debt:
-		return 18
-	case c.Fleet < 1:
-		return 20
+	if b.lends {
+		f["o"], f["w"], f["a"] = decimal(b.escrow), decimal(b.wants), decimal(b.active)
+		f["g"], f["e"] = decimal(b.sweep), decimal(b.latest)
 	}
-	return 0
+	for id, l := range b.leases {
+		f["p"+id] = l.String()
+	}
+	return f
+}
+
+// clone implements memoryState.
+func (b *memoryBucket) clone() memoryState {
+	twin := *b
+	twin.leases = maps.Clone(b.leases)
+	return &twin
 }
 
 // memoryStep is one execution of the script: a call, a copy of its bucket, and what comes of them.
@@ -117,17 +107,9 @@ type memoryStep struct {
 	keep    int64 // and for so many ms
 }
 
-// run executes the step. The caller has checked the arguments, and stores bucket if written is set.
+// run executes the step from its third part on: the arguments are checked, and the call is not late. The caller stores bucket
+// if written is set.
 func (s *memoryStep) run(exists bool) {
-	// 2. Too late, or never.
-	if s.Deadline > 0 && s.server >= s.Deadline {
-		s.reply = Reply{Code: Late, Now: s.server}
-		return
-	}
-	if s.Min > s.Cap {
-		s.reply = Reply{Code: Never, Retry: -1, Now: s.server}
-		return
-	}
 	s.Want, s.Min = min(s.Want, s.Cap), max(s.Min, 1)
 
 	// 3. Load, or start full.

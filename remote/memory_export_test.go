@@ -7,7 +7,7 @@ func (m *Memory) HDel(bucket, field string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if b := m.buckets[bucket]; b != nil && field[0] == 'p' {
-		delete(b.leases, field[1:])
+		delete(b.state.(*memoryBucket).leases, field[1:])
 	}
 }
 

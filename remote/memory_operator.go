@@ -1,17 +1,15 @@
 package remote
 
 import (
-	"fmt"
 	"maps"
-	"strconv"
 	"time"
 )
 
 // This file is what an operator of Redis does with its command line: look into a bucket, lose one, set the clock. Bucket names are
 // those of [Memory.Key].
 
-// Fields reports what HGETALL would of the bucket's hash, nil when there is none: package lua's script says what each
-// field means.
+// Fields reports what HGETALL would of a bucket's hash, or ZRANGE of its sorted set (members and scores), nil when there is
+// none: package lua's scripts say what each means.
 func (m *Memory) Fields(bucket string) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -19,20 +17,7 @@ func (m *Memory) Fields(bucket string) map[string]string {
 	if b == nil || b.expired(m.now()) {
 		return nil
 	}
-	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) } // %.17g
-	whole := func(x int64) string { return strconv.FormatInt(x, 10) }
-	f := map[string]string{
-		"v": "tb1", "l": double(b.level), "s": double(b.overflow),
-		"t": whole(b.last), "c": whole(b.born), "z": whole(b.behind),
-	}
-	if b.lends {
-		f["o"], f["w"], f["a"] = whole(b.escrow), whole(b.wants), whole(b.active)
-		f["g"], f["e"] = whole(b.sweep), whole(b.latest)
-	}
-	for id, l := range b.leases {
-		f["p"+id] = fmt.Sprintf("%d|%d|%d|%d|%d|%d", l.seq, l.grant, l.out, l.want, l.end, l.debt)
-	}
-	return f
+	return b.state.fields()
 }
 
 // PTTL reports the ms that a bucket has left, -2 when there is none, as Redis does.
@@ -83,12 +68,12 @@ func (m *Memory) Clone() *Memory {
 	defer m.mu.Unlock()
 	c := &Memory{
 		base: m.base, wall: m.wall, closed: m.closed, failure: m.failure, hand: m.hand,
-		buckets: make(map[string]*memoryBucket, len(m.buckets)), ring: make([]*memoryBucket, len(m.ring)),
+		buckets: make(map[string]*memoryKey, len(m.buckets)), ring: make([]*memoryKey, len(m.ring)),
 		presence: memoryPresence{seen: maps.Clone(m.presence.seen), expires: m.presence.expires},
 	}
 	for i, b := range m.ring {
 		twin := *b
-		twin.leases = maps.Clone(b.leases)
+		twin.state = b.state.clone()
 		c.ring[i] = &twin
 		c.buckets[twin.name] = &twin
 	}

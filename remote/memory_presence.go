@@ -3,7 +3,7 @@ package remote
 // memoryPresence is lua/presence.lua in Go: which processes share the buckets.
 type memoryPresence struct {
 	seen    map[string]int64 // process → µs at which it was last here
-	expires int64            // ms of the store's clock after which all are forgotten; see memoryBucket
+	expires int64            // ms of the store's clock after which all are forgotten; see memoryKey
 }
 
 // run executes one call at the time now (µs); clock is the store's own, by which the set expires.

@@ -99,8 +99,11 @@ func isNil(c redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Key reports the name of a bucket; see [RedisOptions] for prefix and hashing.
-func (s *Redis) Key(policy, key string) string { return s.names.bucket(policy, key) }
+// Key reports the name of a token bucket; see [RedisOptions] for prefix and hashing.
+func (s *Redis) Key(policy, key string) string { return s.Name(Kind{}, policy, key) }
+
+// Name reports the name of a bucket of any kind.
+func (s *Redis) Name(k Kind, policy, key string) string { return s.names.bucket(k, policy, key) }
 
 // Node reports the address of the node that answers for a bucket; see [Store]. On a Cluster it is what the client knows of
 // the slots, and "" before the first call. A primary behind Sentinel is one node, whoever it is.

@@ -62,7 +62,7 @@ func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, c
 		r, cmd := &results[b.calls[i]], b.orders[i].cmd
 		if err := cmd.Err(); err != nil {
 			r.Err = s.failure(err)
-		} else if r.Reply, r.Err = decodeReply(cmd.Val()); r.Err == nil && !r.Reply.answers(&calls[b.calls[i]]) {
+		} else if r.Reply, r.Err = decodeReply(calls[b.calls[i]].Algorithm, cmd.Val()); r.Err == nil && !r.Reply.answers(&calls[b.calls[i]]) {
 			*r = Result{Err: errShape}
 		}
 	}

@@ -67,7 +67,12 @@ func redisEngine(t testing.TB, name string, o *redis.Options) *engine {
 	o.MaxRetries, o.ReadTimeout = -1, time.Minute // nothing is sent twice, and a slow machine is no reason to fail
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	for _, s := range []lua.Script{lua.TokenBucket, lua.Presence} {
+	scripts := []lua.Script{lua.Presence}
+	for a := range remote.Algorithm(remote.Algorithms) {
+		source, sha, _ := remote.ScriptOf(a)
+		scripts = append(scripts, lua.Script{Source: source, SHA: sha})
+	}
+	for _, s := range scripts {
 		sha, err := c.ScriptLoad(context.Background(), s.Source).Result()
 		if err != nil {
 			t.Fatalf("%s does not load the script: %v", name, err)
@@ -122,7 +127,8 @@ func (e *engine) call(t tester, c remote.Call) answer {
 		e.memory.Run(t.Context(), time.Second, []remote.Call{c}, r[:])
 		return answerOf(t, r[0].Reply, r[0].Err)
 	}
-	return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, e.args(c)...))
+	_, sha, _ := remote.ScriptOf(c.Algorithm)
+	return answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{c.Bucket}, e.args(c)...))
 }
 
 func answerOfCmd(t tester, cmd *redis.Cmd) answer {
@@ -131,13 +137,17 @@ func answerOfCmd(t tester, cmd *redis.Cmd) answer {
 	if err != nil {
 		return answerOf(t, remote.Reply{}, err)
 	}
-	if len(n) != 10 {
+	if len(n) != 10 && len(n) != 13 {
 		t.Fatalf("a reply of %d numbers: %v", len(n), n)
 	}
-	return answer{reply: remote.Reply{
+	r := remote.Reply{
 		Code: remote.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6], Epoch: n[7],
 		Flags: remote.Flags(n[8]), Overflow: n[9],
-	}}
+	}
+	if len(n) == 13 {
+		r.Which, r.Reset, r.Stamp = n[10], n[11], n[12]
+	}
+	return answer{reply: r}
 }
 
 func answerOf(t tester, r remote.Reply, err error) answer {

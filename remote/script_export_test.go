@@ -16,5 +16,14 @@ func (m *Memory) StopClock(now int64) {
 	m.base, m.wall = longAgo, now-time.Duration(math.MaxInt64).Microseconds()
 }
 
+// ScriptOf is the script of an algorithm, and whether it stores a sorted set.
+func ScriptOf(a Algorithm) (source, sha string, sorted bool) {
+	s := algorithms[a]
+	return s.script.source.(string), s.script.sha.(string), s.sorted
+}
+
+// Algorithms is the number of them.
+const Algorithms = len(algorithms)
+
 // CallArgs are the arguments of a call as Redis gets them.
 func CallArgs(c Call) []any { return callOrder(&c, nil).args[argFirst:] }

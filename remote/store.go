@@ -10,8 +10,11 @@ import (
 // implementations; the interface is sealed, so that the lease protocol can grow without breaking anybody. Embed one of
 // them to observe or disturb it. All methods may be called concurrently.
 type Store interface {
-	// Key reports the store's name for the bucket of a user's key under a policy. No two pairs share a name, but for those
-	// of a long key and its [Digest]; and a name never changes: see [RedisOptions] for prefix and hashing.
+	// Name reports the store's name for the bucket of a user's key under a policy. No two share a name, but for those of a
+	// long key and its [Digest]; and a name never changes: see [RedisOptions] for prefix and hashing.
+	Name(k Kind, policy, key string) string
+
+	// Key is Name for a token bucket.
 	Key(policy, key string) string
 
 	// Node reports which node answers for a bucket, or "" while that is unknown. It does no I/O: it may run on a
@@ -56,14 +59,22 @@ type Census struct {
 	Now       int64 // the node's clock, µs since 1970
 }
 
-// Call is one call of the token-bucket script: see package lua for the contract. Amounts are tokens, 0 … 2⁴⁰ for Cap
-// and costs; times are µs of the node's clock.
-type Call struct {
-	Bucket string // from Store.Key
+// Limit is one limit of several on a bucket; see [Call].
+type Limit struct {
+	Cap, Tokens, Period, Span int64
+}
 
-	Cap    int64 // burst, 1 … 2⁴⁰
-	Tokens int64 // refilled per Period
-	Period int64 // µs, ≥ 1
+// Call is one call of an algorithm's script: see package lua for the contracts. Amounts are tokens, 0 … 2⁴⁰ for Cap
+// and costs; times are µs of the node's clock. What an algorithm has no use for is 0.
+type Call struct {
+	Bucket    string // from Store.Name, for the same algorithm
+	Algorithm Algorithm
+
+	Cap    int64   // the most at once, 1 … 2⁴⁰: a burst, or what a window holds
+	Tokens int64   // refilled per Period, of a TokenBucket
+	Period int64   // µs, ≥ 1: of the refill, or the length of a window
+	Span   int64   // of no use yet
+	Also   []Limit // further limits; at most seven, and never changed once a call was made with them
 
 	Want int64 // tokens asked for; 0 settles only, and is a peek without Lease
 	Min  int64 // grant no fewer; ≤ Want
@@ -82,6 +93,11 @@ type Call struct {
 	Deadline int64  // from this time on the node does nothing; 0 none
 	Epoch    int64  // as last seen; 0 unknown
 
+	At    int64 // stamp of the take that Refund or To is for
+	To    int64 // the cost that this take gets, of a SlidingLog
+	Since int64 // when Debt was admitted; of windows, and not 0 there if Debt is not
+	Reset int64 // forget what was counted by then; of windows, needs a Lease
+
 	Now int64 // 0 reads the node's clock; anything else is for tests and simulation
 }
 
@@ -97,6 +113,11 @@ type Reply struct {
 	Epoch    int64 // when the bucket was created, µs; 0 there is none
 	Flags    Flags
 	Overflow int64 // tokens that the refill ever lost because the bucket was full
+
+	// What follows is 0 of a TokenBucket with one limit.
+	Which int64 // the limit, from 1, that makes a refused caller wait longest, else the tightest
+	Reset int64 // µs until nothing counts any more, or longer
+	Stamp int64 // when this call was counted, on the bucket's own clock: for Call.At
 }
 
 // Result is a Reply or the error that stands in its place.

@@ -1,0 +1,94 @@
+--[[ call: how the scripts of the windows and of several buckets begin. lua.go puts this text before each of them, so that
+there is one set of arguments, one set of rules and one clock. token_bucket.lua begins by itself: its short way comes first.
+
+ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
+   1 want      asked for, clamped to the least cap           2 min       grant no fewer, <= want (0 counts as 1)
+   3 ttl       of a lease, 1 .. 2^50                         4 lease id  '' takes directly: 5-10 and 21 must be 0 then
+   5 seq       higher with every call of a lease id          6 ack       highest seq whose reply was accepted, < seq
+   7 hold      unspent tokens the caller keeps, <= 2^40      8 ret       leased tokens given back; needs hold = 0
+   9 refund    admitted, then not used; only under a deadline <= now + ttl
+  10 debt      admitted without the key                     11 deadline  from this server time on do nothing; 0 none
+  12 epoch     as last seen, 0 unknown                      13 now       0 reads TIME; anything else is for tests
+  14 maxback   longest step back that is waited out         15 owed      part of the debt charged in any case, <= debt
+  16 seen      overflow when the debt was last 0            17 fleet     processes that share the key, >= 1
+  18 at        stamp of what is refunded or settled         19 to        the cost that the entry of that stamp gets
+  20 since     server time of the admissions that debt is for, needed with it
+  21 reset     server time: forget what was counted by then (0 nothing)
+  22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^50) and one that the script names
+
+Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
+  the first ten as token_bucket.lua has them; level is that of the tightest limit
+  which  the limit, from 1, that makes a refused caller wait longest, else the tightest
+  reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
+Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothing is written, no text of the caller repeated
+]]
+
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local call, format, tonumber = redis.call, string.format, tonumber
+local WHOLE = 2 ^ 53                 -- from here on doubles skip whole numbers
+local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds
+local LONGEST_TTL_MS = 2 ^ 43
+local SECOND = 1000000
+local BEFORE_LIMITS, MOST_LIMITS = 21, 8
+local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED = 1, 2, 4, 8, 16
+
+local function refuse(n) return redis.error_reply('RLARG argument ' .. n) end
+local function whole(x) return x and x >= 0 and x < WHOLE and x % 1 == 0 end -- false for NaN and Inf
+local function text(x) return format('%.0f', x) end -- .. and tostring keep 14 digits
+
+local key, id, arg = KEYS[1], ARGV[4], {}
+local given = max(#ARGV, BEFORE_LIMITS + 3)
+given = given + -given % 3 -- 21 and every limit are threes
+for i = 1, given do
+  arg[i] = i == 4 and 0 or tonumber(ARGV[i])
+  if not whole(arg[i]) then return refuse(i) end
+end
+local want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet, at, to, since,
+  reset = unpack(arg, 1, BEFORE_LIMITS)
+local leased = id ~= ''
+local limits = (given - BEFORE_LIMITS) / 3
+local tightest_cap = WHOLE
+
+local function broken_rule()
+  if least > want then return 2 end
+  if ttl < 1 or ttl > LONGEST then return 3 end
+  if leased and seq < 1 then return 5 end
+  if leased and ack >= seq then return 6 end
+  if hold > (leased and MOST or 0) then return 7 end
+  -- ret beside a hold, sent again, would turn tokens spent meanwhile into returned ones.
+  if ret > 0 and (hold > 0 or not leased) then return 8 end
+  if not leased and refund > 0 then return 9 end
+  if not leased and debt > 0 then return 10 end
+  if owed > debt then return 15 end
+  if fleet < 1 then return 17 end
+  if debt > 0 and since < 1 then return 20 end
+  if not leased and reset > 0 then return 21 end
+  if limits > MOST_LIMITS then return BEFORE_LIMITS + 3 * MOST_LIMITS + 1 end
+  for i = BEFORE_LIMITS + 1, given, 3 do
+    if arg[i] < 1 or arg[i] > MOST then return i end
+    if arg[i + 1] < 1 or arg[i + 1] > LONGEST then return i + 1 end
+    tightest_cap = min(tightest_cap, arg[i])
+  end
+end
+local broken = broken_rule()
+if broken then return refuse(broken) end
+
+if server == 0 then
+  local time = call('TIME')
+  server = time[1] * SECOND + time[2]
+end
+-- too_late answers a call that is late, or that no limit can ever grant; nil for the others. Each script asks it after its own
+-- rules, so that whatever breaks a rule is refused.
+local function too_late()
+  if deadline > 0 and server >= deadline then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0, 0, 0, 0} end
+  if least > tightest_cap then return {NEVER, 0, 0, -1, 0, 0, server, 0, 0, 0, 0, 0, 0} end
+  want, least = min(want, tightest_cap), max(least, 1)
+end
+local peek = not leased and want == 0
+
+-- A record of a lease: seq, grant, out, want, end, debt; nil where it is damaged.
+local function parse(record)
+  local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
+  return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)
+end

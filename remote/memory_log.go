@@ -1,0 +1,204 @@
+package remote
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// memoryLog is lua/sliding_log.lua in Go.
+type memoryLog struct {
+	entries []logEntry // by score, then as Redis sorts members
+	total   int64      // tokens in all entries together
+	last    int64      // newest stamp, on the log's own clock
+	born    int64      // epoch
+	behind  int64      // how far the server's clock was set back
+}
+
+// logEntry is a member of the sorted set: a take, or the debt of a lease id.
+type logEntry struct {
+	score, cost int64
+	debtor      string // "" for a take
+}
+
+// logSpare is how many old entries a call forgets beyond those that it needs.
+const logSpare = 32
+
+// member is the entry's name in the sorted set.
+func (e *logEntry) member() string {
+	switch {
+	case e.debtor != "":
+		return "d" + e.debtor + "@" + decimal(e.score) + ":" + decimal(e.cost)
+	case e.cost != 1:
+		return decimal(e.score) + ":" + decimal(e.cost)
+	}
+	return decimal(e.score)
+}
+
+// before is the order of the sorted set.
+func (e *logEntry) before(o *logEntry) int {
+	if e.score != o.score {
+		return int(min(max(e.score-o.score, -1), 1))
+	}
+	return strings.Compare(e.member(), o.member())
+}
+
+// brokenLogArgument reports the first argument that breaks a rule of the log's.
+func brokenLogArgument(c *Call) int {
+	switch {
+	case c.Ack > 0:
+		return 6
+	case c.Hold > 0:
+		return 7
+	case c.Ret > 0:
+		return 8
+	case c.Refund > 0:
+		return 9
+	case len(c.Also) > 0:
+		return firstLimit + limitFields
+	}
+	return 0
+}
+
+// run implements memoryState.
+func (l *memoryLog) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+	next := *l // the entries are replaced, never changed
+	var flags Flags
+	if !exists {
+		next = memoryLog{born: server}
+		flags = Created
+	}
+	if c.Epoch > 0 && c.Epoch != next.born {
+		flags += OtherEpoch
+	}
+	want, least := min(c.Want, c.Cap), max(c.Min, 1)
+
+	var stepped bool
+	if next.behind, stepped = guard(next.last, server, next.behind); stepped {
+		flags += SteppedBack
+	}
+	now := max(server+next.behind, next.last+1)
+
+	cut := now - c.Period
+	if c.Reset > 0 {
+		cut = max(cut, min(c.Reset+next.behind, now))
+	}
+	if exists && next.last <= cut {
+		next.total, next.entries = 0, nil
+	} else if next.total > 0 {
+		most := want + c.Debt + logSpare + max(0, next.total-c.Cap)
+		if c.Reset > 0 {
+			most = next.total
+		}
+		next.forget(cut, most)
+	}
+
+	next.entries = slices.Clone(next.entries)
+	settled := exists && c.At > cut && c.Epoch == next.born && next.settle(c.At, c.To)
+	if due := min(c.Since+next.behind, now); c.Debt > 0 && due > cut {
+		next.charge(logEntry{due, c.Debt, c.Lease}, c.Cap)
+	}
+
+	*r = Reply{Code: Granted, Now: server, Epoch: next.born, Flags: flags, Which: 1, Stamp: now}
+	if avail := c.Cap - next.total; want > 0 && avail >= least {
+		r.Grant = min(want, avail)
+		next.total += r.Grant
+		next.put(logEntry{score: now, cost: r.Grant})
+	} else if want > 0 {
+		r.Code, r.Retry = Denied, next.retry(least-avail, cut, c.Period)-server-next.behind
+		r.Retry = max(1, r.Retry)
+	}
+	r.Level = c.Cap - next.total
+	peek := c.Lease == "" && c.Want == 0
+	written = r.Grant > 0 || settled || c.Lease != "" || stepped && !peek
+	if written {
+		next.last = now
+		*l = next
+		keep = min(int64(math.Ceil(float64(now+c.Period-server-next.behind)/1000))+1000, longestKeep)
+	} else if !exists {
+		r.Epoch = 0
+	}
+	if next.total > 0 {
+		r.Reset = max(0, next.last+c.Period-server-next.behind)
+	}
+	return keep, written
+}
+
+// forget drops the oldest entries up to a time, no more than most.
+func (l *memoryLog) forget(cut, most int64) {
+	n := 0
+	for ; n < len(l.entries) && int64(n) < most && l.entries[n].score <= cut; n++ {
+		l.total -= l.entries[n].cost
+	}
+	l.entries = l.entries[n:]
+}
+
+// settle gives the entry of a stamp its new cost, never a higher one.
+func (l *memoryLog) settle(at, to int64) bool {
+	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == at && e.debtor == "" })
+	if i < 0 || to >= l.entries[i].cost {
+		return false
+	}
+	l.total += to - l.entries[i].cost
+	l.entries[i].cost = to
+	if to == 0 {
+		l.entries = slices.Delete(l.entries, i, i+1)
+	}
+	return true
+}
+
+// charge makes a debt what it is to be, as far as the log has room; never less than it was.
+func (l *memoryLog) charge(debt logEntry, most int64) {
+	had := int64(0)
+	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == debt.score && e.debtor == debt.debtor })
+	if i >= 0 {
+		had = l.entries[i].cost
+	}
+	if debt.cost = min(debt.cost, had+max(0, most-l.total)); debt.cost <= had {
+		return
+	}
+	if i >= 0 {
+		l.entries = slices.Delete(l.entries, i, i+1)
+	}
+	l.total += debt.cost - had
+	l.put(debt)
+}
+
+// put inserts an entry in its place.
+func (l *memoryLog) put(e logEntry) {
+	i, _ := slices.BinarySearchFunc(l.entries, e, func(a, b logEntry) int { return a.before(&b) })
+	l.entries = slices.Insert(l.entries, i, e)
+}
+
+// retry reports when as many entries have left as hold the tokens that are missing.
+func (l *memoryLog) retry(over, cut, period int64) (at int64) {
+	for _, e := range l.entries {
+		if e.score <= cut {
+			continue
+		}
+		at = e.score + period
+		if over -= e.cost; over <= 0 {
+			break
+		}
+	}
+	return at
+}
+
+// fields implements memoryState: members and their scores.
+func (l *memoryLog) fields() map[string]string {
+	f := map[string]string{"#lg1": decimal(-1 - l.born), "#n": decimal(-1 - l.total), "#t": decimal(-1 - l.last)}
+	if l.behind > 0 {
+		f["#z"] = decimal(-1 - l.behind)
+	}
+	for i := range l.entries {
+		f[l.entries[i].member()] = decimal(l.entries[i].score)
+	}
+	return f
+}
+
+// clone implements memoryState.
+func (l *memoryLog) clone() memoryState {
+	twin := *l
+	twin.entries = slices.Clone(l.entries)
+	return &twin
+}

@@ -1,0 +1,269 @@
+package remote_test
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// The tests of the algorithms beside the token bucket, in the window_*_test.go files, tell every call its time. Memory's own
+// clock stands still at that time, so a key lives and dies by it there; on the other engines the test lets it die then.
+
+// windowKind is one algorithm under test.
+type windowKind struct {
+	name      string
+	algorithm remote.Algorithm
+	limit     func(d drawer) remote.Call // Cap, Period and so on
+}
+
+// drawer draws 0 … n-1.
+type drawer func(n int) int
+
+func choose[T any](d drawer, of ...T) T { return of[d(len(of))] }
+
+var windowKinds = []windowKind{
+	{"sliding log", remote.SlidingLog, func(d drawer) remote.Call {
+		return remote.Call{Cap: choose(d, int64(3), 1, 2, 5, 10), Period: choose(d, int64(1000), 1e6, 60e6, 7)}
+	}},
+}
+
+func eachKind(t *testing.T, f func(t *testing.T, k windowKind)) {
+	for _, k := range windowKinds {
+		t.Run(k.name, func(t *testing.T) { f(t, k) })
+	}
+}
+
+// call is a call of the kind, a peek as it is.
+func (k windowKind) call(d drawer, bucket string, now int64) remote.Call {
+	c := k.limit(d)
+	c.Algorithm, c.Bucket, c.Now, c.TTL, c.Fleet = k.algorithm, bucket, now, 1e6, 1
+	return c
+}
+
+// leases reports whether the kind's calls may have records.
+func (k windowKind) leases() bool { return k.algorithm != remote.SlidingLog }
+
+// lookAt reads a key of any kind.
+func (e *engine) lookAt(t tester, a remote.Algorithm, bucket string) stored {
+	t.Helper()
+	if _, _, sorted := remote.ScriptOf(a); e.memory != nil || !sorted {
+		return e.look(t, bucket)
+	}
+	p := e.client.Pipeline()
+	members, pttl := p.ZRangeWithScores(t.Context(), bucket, 0, -1), p.Do(t.Context(), "PTTL", bucket)
+	_, _ = p.Exec(t.Context())
+	ms, err := pttl.Int64()
+	if err != nil || members.Err() != nil {
+		t.Fatalf("no look at %q: %v, %v", bucket, err, members.Err())
+	}
+	if len(members.Val()) == 0 {
+		return stored{nil, ms}
+	}
+	s := stored{map[string]string{}, ms}
+	for _, m := range members.Val() {
+		s.fields[m.Member.(string)] = strconv.FormatFloat(m.Score, 'f', -1, 64)
+	}
+	return s
+}
+
+// windowHistory makes up a history as it goes: two processes whose calls are delayed, repeated and now and then wrong, and a
+// server whose clock is set. What is answered goes into the calls that follow.
+type windowHistory struct {
+	draw    drawer
+	kind    windowKind
+	bucket  string
+	now     int64
+	limit   remote.Call
+	last    remote.Call // sent before
+	seq     int64
+	acks    [2]int64
+	replies []remote.Reply // some of late
+}
+
+func newWindowHistory(k windowKind, bucket string, draw drawer) *windowHistory {
+	h := &windowHistory{draw: draw, kind: k, bucket: bucket, now: scriptStart}
+	h.limit = k.call(draw, bucket, 0)
+	return h
+}
+
+// pass lets time pass, or sets the server's clock: by lengths that matter.
+func (h *windowHistory) pass() {
+	p := h.limit.Period
+	switch h.draw(8) {
+	case 0, 1: // the same instant
+	case 2, 3:
+		h.now += choose(h.draw, int64(1), p/4, p/2, 333)
+	case 4:
+		h.now += choose(h.draw, p-1, p, p+1, 2*p, 5*p)
+	case 5:
+		h.now += choose(h.draw, int64(1e6), 100e3, 5e6)
+	case 6:
+		h.now -= choose(h.draw, int64(1), p, 300e3, 1e6, 1e6+1, 3e6)
+	case 7:
+		if n := len(h.replies); n > 0 && h.replies[n-1].Retry > 0 {
+			h.now = h.replies[n-1].Now + h.replies[n-1].Retry + choose(h.draw, int64(0), -1)
+		}
+	}
+}
+
+// amount draws from 0 … n+1, more often the ends.
+func (h *windowHistory) amount(n int64) int64 {
+	return choose(h.draw, 0, 1, n, n+1, int64(h.draw(int(n)+1)))
+}
+
+// next makes up a call.
+func (h *windowHistory) next() remote.Call {
+	if h.last.Bucket != "" && h.draw(8) == 0 { // the network repeats
+		c := h.last
+		c.Now = h.now
+		return c
+	}
+	if h.draw(24) == 0 { // another version of the policy
+		h.limit.Cap = max(1, h.limit.Cap+choose(h.draw, int64(-2), -1, 1, 2))
+	}
+	c := h.limit
+	c.Now = h.now
+	c.Want = h.amount(c.Cap)
+	c.Min = min(c.Want, choose(h.draw, c.Want, 1, 0))
+	c.TTL = choose(h.draw, int64(1e6), c.Period, c.Period/2+1)
+	if h.draw(6) == 0 {
+		c.Deadline = c.Now + choose(h.draw, c.TTL, c.TTL+1, 1, 0)
+	}
+	var seen remote.Reply
+	if n := len(h.replies); n > 0 {
+		seen = h.replies[h.draw(n)]
+		c.Epoch = choose(h.draw, seen.Epoch, seen.Epoch, 0, seen.Epoch+1)
+	}
+	if h.draw(5) == 0 {
+		c.At, c.To = seen.Stamp, h.amount(c.Cap)
+	}
+	if h.draw(3) == 0 {
+		h.lease(&c, seen)
+	}
+	return c
+}
+
+// lease makes a call one of a process.
+func (h *windowHistory) lease(c *remote.Call, seen remote.Reply) {
+	p := h.draw(2)
+	h.seq++
+	c.Lease, c.Seq = string(rune('A'+p)), h.seq
+	if h.draw(4) == 0 {
+		c.Debt = 1 + h.amount(c.Cap)
+		c.Since = max(1, choose(h.draw, c.Now, c.Now-c.Period, c.Now-c.Period+1, seen.Stamp, c.Now+5))
+	}
+	if h.draw(10) == 0 {
+		c.Reset = max(1, choose(h.draw, c.Now, seen.Now, c.Now-c.Period/2, c.Now+1e6))
+	}
+	if !h.kind.leases() {
+		return
+	}
+	c.Ack = choose(h.draw, min(h.acks[p], h.seq-1), h.seq-1, 0)
+	h.acks[p] = h.seq
+	if h.draw(3) == 0 {
+		c.Refund, c.At = h.amount(c.Cap), seen.Stamp
+		c.Deadline = c.Now + choose(h.draw, c.TTL, c.TTL+1, 1)
+	}
+	if h.draw(2) == 0 {
+		c.Hold = h.amount(c.Cap)
+	} else if h.draw(2) == 0 {
+		c.Ret = h.amount(c.Cap)
+	}
+}
+
+// learn takes note of an answer.
+func (h *windowHistory) learn(c remote.Call, a answer) {
+	h.last = c
+	if a.err == "" {
+		h.replies = append(h.replies[max(0, len(h.replies)-3):], a.reply)
+	}
+}
+
+// Every reply, all that is stored and every time to live are the same on the three engines.
+func TestWindowHistories(t *testing.T) {
+	eachKind(t, func(t *testing.T, k windowKind) {
+		others := []*engine{realEngine(t), miniEngine(t)}
+		codes, flags, played := map[remote.Code]int{}, remote.Flags(0), 0
+		histories := 600
+		if testing.Short() {
+			histories = 100
+		}
+		for played < histories {
+			rapid.Check(t, func(t *rapid.T) {
+				played++
+				h := newWindowHistory(k, fmt.Sprintf("{window/%d}%s", played, k.name),
+					func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") })
+				memory := &engine{name: "memory", memory: remote.NewMemory()}
+				t.Repeat(map[string]func(*rapid.T){"call": func(t *rapid.T) {
+					h.pass()
+					before := memory.memory.Fields(h.bucket)
+					if memory.memory.StopClock(h.now); before != nil && memory.memory.Fields(h.bucket) == nil { // its time is over
+						memory.memory.Del(h.bucket) // the clock may be set back
+						for _, e := range others {
+							e.client.Del(t.Context(), h.bucket)
+						}
+					}
+					before = memory.memory.Fields(h.bucket)
+					c := h.next()
+					want := memory.call(t, c)
+					after := memory.lookAt(t, k.algorithm, h.bucket)
+					wrote := !maps.Equal(before, after.fields)
+					if n := len(c.Lease); want.err != "" && wrote || n == 0 && want.reply.Code != remote.Granted &&
+						want.reply.Flags&remote.SteppedBack == 0 && wrote && c.To == 0 && c.At == 0 {
+						t.Fatalf("%+v -> %v has written %v", c, want, after)
+					}
+					for _, e := range others {
+						got := e.call(t, c)
+						if got != want {
+							t.Fatalf("%s: %+v\n%v, want\n%v\nbefore: %v", e.name, c, got, want, before)
+						}
+						left := e.lookAt(t, k.algorithm, h.bucket)
+						if !maps.Equal(left.fields, after.fields) {
+							t.Fatalf("%s: %+v -> %v stored\n%v, want\n%v\nbefore\n%v", e.name, c, got, left.fields, after.fields, before)
+						}
+						if slack := int64(250); e.server != nil && wrote && max(left.pttl-after.pttl, after.pttl-left.pttl) > slack {
+							t.Fatalf("%s: %+v lives %d ms, want %d", e.name, c, left.pttl, after.pttl)
+						}
+					}
+					h.learn(c, want)
+					if want.err == "" {
+						codes[want.reply.Code]++
+						flags |= want.reply.Flags
+					}
+				}})
+			})
+		}
+		t.Logf("%d histories: codes %v, flags %b", played, codes, flags)
+		for code := remote.Granted; code <= remote.Late; code++ {
+			if !testing.Short() && codes[code] == 0 && (k.leases() || code != remote.Replay && code != remote.Stale) {
+				t.Errorf("code %d did not come up", code)
+			}
+		}
+	})
+}
+
+// engineOf is a Memory whose clock stands still at the time of the calls.
+func memoryEngine() *engine { return &engine{name: "memory", memory: remote.NewMemory()} }
+
+// at executes a call at a time: it is told, and Memory's clock stands at it.
+func (e *engine) at(t tester, now int64, c remote.Call) answer {
+	t.Helper()
+	if c.Now = now; e.memory != nil {
+		e.memory.StopClock(now)
+	}
+	return e.call(t, c)
+}
+
+// take is a direct take of n tokens.
+func take(c remote.Call, n int64) remote.Call {
+	c.Want, c.Min = n, n
+	return c
+}
+
+var _ = time.Second
