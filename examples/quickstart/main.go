@@ -13,16 +13,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 func main() {
@@ -38,7 +37,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	addr := flags.String("addr", "localhost:8080", "where to listen")
 	url := flags.String("redis", "", "URL of the Redis that processes share; without it, this process limits alone")
-	rate := flags.Int64("rate", 10, "requests per second and user")
+	rate := flags.Int64("rate", 10, "requests per period and user")
+	per := flags.Duration("per", time.Second, "the period")
 	burst := flags.Int64("burst", 20, "requests at once and user")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -55,8 +55,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	limiter, err := tiered.New(store, tiered.Policy{
 		Name:  "per-user",
-		Limit: tiered.PerSecond(*rate).WithBurst(*burst),
+		Limit: tiered.Limit{Tokens: *rate, Per: *per, Burst: *burst},
 	}, &tiered.Options{Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+
+	limit, err := httplimit.New([]httplimit.Rule{{
+		Limiter: limiter,
+		Key:     httplimit.Header("X-User"), // in your service: whom you authenticated
+		Missing: httplimit.Together,         // everybody without a name is one user
+	}}, nil)
 	if err != nil {
 		return err
 	}
@@ -66,7 +75,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "listening on http://%s\n", listener.Addr())
-	server := &http.Server{Handler: limited(limiter, http.HandlerFunc(hello)), ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: limit(http.HandlerFunc(hello)), ReadHeaderTimeout: time.Second}
 	go func() {
 		<-ctx.Done()
 		_ = server.Shutdown(context.Background())
@@ -78,29 +87,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	return limiter.Close(closing) // gives back what this process had leased
-}
-
-// limited lets a request through if its user is within the limit.
-func limited(l *tiered.Limiter, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user := r.Header.Get("X-User") // in your service: whom you authenticated
-		if user == "" {
-			user = "anonymous"
-		}
-		d := l.Allow(r.Context(), user)
-		w.Header().Set("X-Ratelimit-Limit", strconv.FormatInt(d.Limit, 10))
-		w.Header().Set("X-Ratelimit-Remaining", strconv.FormatInt(d.Remaining, 10))
-		switch {
-		case d.Allowed:
-			next.ServeHTTP(w, r)
-		case d.Reason == tiered.Unavailable: // not the user's fault
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "try again in a moment", http.StatusServiceUnavailable)
-		default:
-			w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.RetryAfter.Seconds())))))
-			http.Error(w, d.Reason.String(), http.StatusTooManyRequests)
-		}
-	})
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }

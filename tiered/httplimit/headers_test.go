@@ -1,0 +1,246 @@
+package httplimit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// known are all Reasons there are.
+func known() (all []tiered.Reason) {
+	for r := tiered.Unknown; r <= tiered.Canceled; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+// Which fields an answer has, by Reason: a table of all of them.
+func TestFieldsByReason(t *testing.T) {
+	type fields struct {
+		status   int
+		retry, x bool
+	}
+	want := map[tiered.Reason]fields{
+		tiered.Granted:      {0, false, true},
+		tiered.Shared:       {0, false, true},
+		tiered.Open:         {0, false, true},
+		tiered.Limited:      {429, true, true},
+		tiered.ShareSpent:   {429, true, true},
+		tiered.ExceedsBurst: {429, false, false},
+		tiered.InvalidKey:   {400, false, false},
+		tiered.InvalidCost:  {503, true, false},
+		tiered.Unavailable:  {503, true, false},
+		tiered.Canceled:     {503, false, false},
+		tiered.Unknown:      {503, true, false},
+	}
+	l := &limit{Options: Options{Random: func() float64 { return 0 }}}
+	for _, reason := range known() {
+		d := tiered.Decision{Reason: reason, Limit: 9, Policy: "p"}
+		d.Allowed = reason == tiered.Granted || reason == tiered.Shared || reason == tiered.Open
+		h := http.Header{}
+		l.headers(h, nil, &d)
+		got := fields{0, h.Get("Retry-After") != "", h.Get("X-RateLimit-Limit") == "9"}
+		if !d.Allowed {
+			got.status = status(reason)
+		}
+		if got != want[reason] {
+			t.Errorf("%v: %+v, want %+v", reason, got, want[reason])
+		}
+	}
+}
+
+func TestResetUnix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at 2000-01-01 00:00:00 UTC
+		g, _ := group(t)
+		h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerMinute(1)))}, &Options{ResetUnix: true}, ok)
+		time.Sleep(500 * time.Millisecond)
+		if got, want := get(h, "ann").Header.Get("X-RateLimit-Reset"), strconv.Itoa(946684800+61); got != want {
+			t.Errorf("X-RateLimit-Reset is %s, want %s", got, want)
+		}
+		h = wrap(t, []Rule{perUser(limiter(t, g, "q", tiered.PerMinute(1)))}, &Options{NoXRateLimit: true}, ok)
+		if got := get(h, "ann").Header; got.Get("X-RateLimit-Reset")+got.Get("X-RateLimit-Limit")+got.Get("X-RateLimit-Remaining") != "" {
+			t.Errorf("not left out: %v", got)
+		}
+	})
+}
+
+func TestJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		next := 0.0
+		h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerMinute(1)))},
+			&Options{Jitter: 10 * time.Second, IETFDraft11: true, Random: func() float64 { return next }}, ok)
+		get(h, "ann")
+		for _, c := range []struct {
+			random float64
+			want   string
+		}{{0, "60"}, {0.5, "65"}, {0.51, "66"}, {math.Nextafter(1, 0), "70"}} {
+			next = c.random
+			r := get(h, "ann").Header
+			if r.Get("Retry-After") != c.want || r.Get("RateLimit") != `"p";r=0;t=`+c.want {
+				t.Errorf("Retry-After %s, RateLimit %s, want %s", r.Get("Retry-After"), r.Get("RateLimit"), c.want)
+			}
+		}
+	})
+}
+
+// The fields of the draft, for two policies and one middleware within another.
+func TestDraft11(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		user := limiter(t, g, "user", tiered.PerSecond(100).WithBurst(150))
+		ip := limiter(t, g, "ip", tiered.Limit{Tokens: 10, Per: time.Minute})
+		all := limiter(t, g, "all", tiered.PerSecond(1e6))
+		o := &Options{IETFDraft11: true}
+		h := wrap(t, []Rule{perUser(user), {Limiter: ip, Key: RemoteIP(), Missing: Refuse}}, o, ok)
+		h = wrap(t, []Rule{{Limiter: all, Key: Header("X-None"), Missing: Together}}, o, h)
+		for i, want := range []string{`"ip";r=9;t=54`, `"ip";r=8;t=48`, `"ip";r=7;t=42`} {
+			r := get(h, "ann").Header
+			if p := r.Values("RateLimit-Policy"); len(p) != 2 || p[0] != `"all";q=1000000;w=1` || p[1] != `"user";q=150;w=2, "ip";q=10;w=60` {
+				t.Errorf("RateLimit-Policy %q", p)
+			}
+			if l := r.Values("RateLimit"); len(l) != 2 || l[0] != fmt.Sprintf(`"all";r=%d;t=1`, 999999-i) || l[1] != want {
+				t.Errorf("RateLimit %q, want %s", l, want)
+			}
+		}
+		for range 7 {
+			get(h, "ann")
+		}
+		r := get(h, "ann")
+		if r.StatusCode != 429 || r.Header.Values("RateLimit")[1] != `"ip";r=0;t=6` || r.Header.Get("Retry-After") != "6" {
+			t.Errorf("refused: %s %v", r.Status, r.Header)
+		}
+	})
+}
+
+// FuzzHeaders writes the fields for any numbers and reads them with what is not ours: net/http, strconv and httpsfv.
+func FuzzHeaders(f *testing.F) {
+	f.Add(int64(100), int64(time.Second), int64(200), int64(57), int64(3*time.Second), int64(time.Second), uint8(tiered.Limited), 0.5, int64(time.Second))
+	f.Add(int64(1), int64(math.MaxInt64), int64(1<<40), int64(1<<40), int64(math.MaxInt64), int64(math.MaxInt64), uint8(tiered.Granted), 0.0, int64(0))
+	f.Add(int64(1<<40), int64(1000), int64(0), int64(-5), int64(-1), int64(math.MaxInt64), uint8(tiered.ShareSpent), 0.999, int64(time.Hour))
+	g, _ := group(f)
+	name := 0
+	f.Fuzz(func(t *testing.T, tokens, per, burst, remaining, reset, retry int64, reason uint8, random float64, jitter int64) {
+		p := tiered.Policy{Name: "p" + strconv.Itoa(name), Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst}}
+		name++
+		limiter, err := g.Limiter(p)
+		if err != nil || !(random >= 0 && random < 1) || jitter < 0 || time.Duration(jitter) > maxJitter || reason > uint8(tiered.Canceled) {
+			t.Skip()
+		}
+		d := tiered.Decision{
+			Reason: tiered.Reason(reason), Policy: p.Name, Limit: max(burst, 1), Remaining: remaining,
+			ResetAfter: time.Duration(reset), RetryAfter: time.Duration(max(retry, 0)),
+		}
+		d.Allowed = d.Reason == tiered.Granted || d.Reason == tiered.Shared || d.Reason == tiered.Open
+		for _, unix := range []bool{false, true} {
+			l := &limit{Options: Options{Random: func() float64 { return random }, Jitter: time.Duration(jitter), IETFDraft11: true, ResetUnix: unix}}
+			h := http.Header{}
+			l.headers(h, []use{{0, limiter, "k", 1}}, &d)
+			w := httptest.NewRecorder()
+			for k, v := range h {
+				if k != http.CanonicalHeaderKey(k) || len(v) != 1 {
+					t.Errorf("%s is not as net/http keeps it: %q", k, v)
+				}
+				w.Header()[k] = v
+			}
+			again := int64(0)
+			if v := h.Get("Retry-After"); v != "" {
+				again, err = strconv.ParseInt(v, 10, 64)
+				if err != nil || again < 1 || float64(again) < time.Duration(min(retry, math.MaxInt64-jitter)).Seconds() && d.Reason != tiered.Unavailable && counted(d.Reason) {
+					t.Errorf("Retry-After %s for %v", v, time.Duration(retry))
+				}
+			}
+			for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+				if v := h.Get(name); counted(d.Reason) != (v != "") {
+					t.Errorf("%s is %q for %v", name, v, d.Reason)
+				} else if n, err := strconv.ParseInt(v, 10, 64); v != "" && (err != nil || n < 0) {
+					t.Errorf("%s is %q", name, v)
+				}
+			}
+			if !counted(d.Reason) {
+				return
+			}
+			policy := one(t, h, "RateLimit-Policy", p.Name)
+			q, w2 := integer(t, policy, "q"), integer(t, policy, "w")
+			state := one(t, h, "RateLimit", p.Name)
+			r, s := integer(t, state, "r"), integer(t, state, "t")
+			rate := float64(tokens) / time.Duration(per).Seconds()
+			const rounding = 1 + 1e-9
+			if q < 1 || w2 < 1 || float64(q)/float64(w2) > rate*rounding && q > 1 {
+				t.Errorf("q=%d w=%d is more than %v/s", q, w2, rate)
+			}
+			if s < 1 || float64(r)/float64(s) > rate*rounding {
+				t.Errorf("r=%d t=%d is more than %v/s", r, s, rate)
+			}
+			if again > 0 && s != min(again, longestInteger) {
+				t.Errorf("t=%d and Retry-After %d", s, again)
+			}
+		}
+	})
+}
+
+// one reads a field that has one item, the policy's name.
+func one(t *testing.T, h http.Header, field, name string) *httpsfv.Params {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList(h.Values(field))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%s %q: %v", field, h.Values(field), err)
+	}
+	item, ok := list[0].(httpsfv.Item)
+	if !ok || item.Value != name {
+		t.Fatalf("%s %q is not of %q", field, h.Values(field), name)
+	}
+	return item.Params
+}
+
+func integer(t *testing.T, p *httpsfv.Params, name string) int64 {
+	t.Helper()
+	v, _ := p.Get(name)
+	n, ok := v.(int64)
+	if !ok {
+		t.Fatalf("%s is %v", name, v)
+	}
+	return n
+}
+
+// What a middleware adds to a request that is admitted from a lease.
+func BenchmarkMiddleware(b *testing.B) {
+	g, _ := group(b)
+	l := limiter(b, g, "p", tiered.PerSecond(1e9))
+	h := wrap(b, []Rule{perUser(l)}, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := request("ann")
+	w := httptest.NewRecorder()
+	for range 100 {
+		h.ServeHTTP(w, r)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
+	}
+	if d := l.Allow(context.Background(), "ann"); d.Tier != tiered.Local {
+		b.Errorf("not from a lease: %+v", d)
+	}
+}
+
+// The allocations of an admitted request are known: the Reservation and its list, and the fields.
+func TestAllocations(t *testing.T) {
+	g, _ := group(t)
+	h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerSecond(1e9)))}, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r, w := request("ann"), httptest.NewRecorder()
+	for range 100 {
+		h.ServeHTTP(w, r)
+	}
+	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n > 5 {
+		t.Errorf("%v allocations, want at most 5", n)
+	}
+}

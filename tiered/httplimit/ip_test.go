@@ -1,0 +1,167 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestRemoteIP(t *testing.T) {
+	for _, c := range []struct{ remote, want string }{
+		{"192.0.2.1:1234", "192.0.2.1"},
+		{"[::ffff:192.0.2.1]:1234", "192.0.2.1"},
+		{"[2001:db8:1:2:3:4:5:6]:1234", "2001:db8:1:2::/64"},
+		{"[2001:db8:1:2:ffff::]:1", "2001:db8:1:2::/64"},
+		{"[2001:db8:1:3::]:1", "2001:db8:1:3::/64"},
+		{"[fe80::1%eth0]:1", "fe80::/64"},
+		{"192.0.2.1", "192.0.2.1"},
+		{"@", ""}, {"", ""}, {"pipe", ""},
+	} {
+		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
+		if got, ok := RemoteIP().find(r); got != c.want || ok != (c.want != "") {
+			t.Errorf("%q: %q, %v, want %q", c.remote, got, ok, c.want)
+		}
+	}
+}
+
+// proxies are trusted in the tests: 10/8 in its two spellings, and a /48.
+var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/9"), netip.MustParsePrefix("::ffff:10.128.0.0/105"), netip.MustParsePrefix("2001:db8:f::/48")}
+
+func TestForwardedFor(t *testing.T) {
+	for _, c := range []struct {
+		name, remote string
+		lines        []string
+		want         string
+	}{
+		{"not from a proxy", "192.0.2.1:1", []string{"198.51.100.9"}, "192.0.2.1"},
+		{"one proxy", "10.0.0.1:1", []string{"198.51.100.9"}, "198.51.100.9"},
+		{"what the client wrote", "10.0.0.1:1", []string{"1.1.1.1, 198.51.100.9"}, "198.51.100.9"},
+		{"what the client wrote on its own line", "10.0.0.1:1", []string{"1.1.1.1", "198.51.100.9"}, "198.51.100.9"},
+		{"a proxy's address made up", "10.0.0.1:1", []string{"10.9.9.9, 198.51.100.9"}, "198.51.100.9"},
+		{"two proxies", "10.200.0.1:1", []string{"1.1.1.1,198.51.100.9, 10.0.0.7"}, "198.51.100.9"},
+		{"two proxies, two lines", "10.0.0.1:1", []string{"1.1.1.1,198.51.100.9", "10.0.0.7"}, "198.51.100.9"},
+		{"mapped", "[::ffff:10.0.0.1]:1", []string{"::ffff:198.51.100.9"}, "198.51.100.9"},
+		{"IPv6", "[2001:db8:f::1]:1", []string{"2001:db8:1:2:3::9"}, "2001:db8:1:2::/64"},
+		{"ports", "10.0.0.1:1", []string{"[2001:db8:1:2:3::9]:80, 10.0.0.2:443"}, "2001:db8:1:2::/64"},
+		{"brackets", "10.0.0.1:1", []string{"[2001:db8:1:2:3::9]"}, "2001:db8:1:2::/64"},
+		{"only proxies", "10.0.0.1:1", []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"no field", "10.0.0.1:1", nil, "10.0.0.1"},
+		{"an empty field", "10.0.0.1:1", []string{""}, "10.0.0.1"},
+		{"empty entries", "10.0.0.1:1", []string{"198.51.100.9, ,", " "}, "198.51.100.9"},
+		{"no address", "10.0.0.1:1", []string{"1.1.1.1, unknown"}, ""},
+		{"no address left of the client", "10.0.0.1:1", []string{"unknown, 198.51.100.9"}, "198.51.100.9"},
+		{"brackets around IPv4", "10.0.0.1:1", []string{"[198.51.100.9]"}, ""},
+		{"a unix socket", "@", []string{"198.51.100.9"}, ""},
+	} {
+		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": c.lines}}
+		if got, ok := ForwardedFor(proxies...).find(r); got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
+		}
+	}
+}
+
+func TestForwarded(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines []string
+		want  string
+	}{
+		{"plain", []string{"for=198.51.100.9"}, "198.51.100.9"},
+		{"any case, other pairs", []string{`proto=https ; For="198.51.100.9:80";by=10.0.0.1`}, "198.51.100.9"},
+		{"IPv6", []string{`for="[2001:db8:1:2:3::9]:4711"`}, "2001:db8:1:2::/64"},
+		{"several", []string{`for=1.1.1.1, for="198.51.100.9", for=10.0.0.9`}, "198.51.100.9"},
+		{"a comma in quotes", []string{`for=1.1.1.1, for=198.51.100.9;host="a,b"`}, "198.51.100.9"},
+		{"a quote left open", []string{`for="1.1.1.1, for=198.51.100.9`}, "198.51.100.9"},
+		{"a quote left open, one that closes", []string{`for="1.1.1.1, for="[2001:db8:1:2:3::9]"`}, "2001:db8:1:2::/64"},
+		{"a quote at the end", []string{`for=198.51.100.9"`}, ""},
+		{"an escape", []string{`for="198.51.100.9\""`}, ""},
+		{"unknown", []string{"for=unknown"}, ""},
+		{"hidden", []string{"for=1.1.1.1, for=_hidden"}, ""},
+		{"no for", []string{"for=1.1.1.1, proto=http"}, ""},
+		{"nothing after for", []string{"for="}, ""},
+		{"nothing", []string{" , "}, "10.0.0.1"},
+	} {
+		r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": c.lines}}
+		if got, ok := Forwarded(proxies...).find(r); got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q, %v, want %q", c.name, got, ok, c.want)
+		}
+	}
+	// A field that is not asked for counts for nothing.
+	r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
+	if got, _ := Forwarded(proxies...).find(r); got != "10.0.0.1" {
+		t.Errorf("X-Forwarded-For counts: %q", got)
+	}
+}
+
+// FuzzForwardedFor compares with the same rule in other words: join all lines, split, drop what is empty, and look from
+// the right.
+func FuzzForwardedFor(f *testing.F) {
+	f.Add("10.0.0.1:1", "1.1.1.1, 198.51.100.9", "10.0.0.7")
+	f.Add("[2001:db8:f::1]:9", "unknown", "[2001:db8::1]:80,,")
+	f.Add("192.0.2.1:1", "10.0.0.1", "x")
+	key := ForwardedFor(proxies...)
+	f.Fuzz(func(t *testing.T, remote, first, second string) {
+		r := &http.Request{RemoteAddr: remote, Header: http.Header{"X-Forwarded-For": {first, second}}}
+		got, ok := key.find(r)
+		a, known := address(remote)
+		if !known {
+			if ok {
+				t.Fatalf("without an address: %q", got)
+			}
+			return
+		}
+		want := block(a)
+		entries := strings.Split(first+","+second, ",")
+		for i := len(entries) - 1; i >= 0 && isOneOf(proxies2(), a); i-- {
+			e := strings.Trim(entries[i], " \t")
+			if e == "" {
+				continue
+			}
+			if a, known = address(e); !known {
+				want = ""
+				break
+			}
+			want = block(a)
+		}
+		if got != want || ok != (want != "") {
+			t.Errorf("from %q with %q and %q: %q, want %q", remote, first, second, got, want)
+		}
+	})
+}
+
+// proxies2 are proxies, in one spelling.
+func proxies2() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:f::/48")}
+}
+
+// FuzzForwarded: whatever a client writes before what the proxy appends, on its line or on another, the proxy's entry counts.
+func FuzzForwarded(f *testing.F) {
+	f.Add(`for="`, true)
+	f.Add(`for="10.0.0.1, \"`, false)
+	key := Forwarded(proxies...)
+	f.Fuzz(func(t *testing.T, client string, own bool) {
+		for _, entry := range []string{"for=198.51.100.9", `for="198.51.100.9:80";host="a,b"`} {
+			lines := []string{client + ", " + entry}
+			if own {
+				lines = []string{client, entry}
+			}
+			r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": lines}}
+			if got, _ := key.find(r); got != "198.51.100.9" {
+				t.Errorf("%q: %q", lines, got)
+			}
+		}
+		r := &http.Request{RemoteAddr: "10.0.0.1:1", Header: http.Header{"Forwarded": {client}}}
+		if got, ok := key.find(r); ok != (got != "") {
+			t.Errorf("%q: %q, %v", client, got, ok)
+		}
+	})
+}
+
+func TestBadProxies(t *testing.T) {
+	for _, k := range []Key{ForwardedFor(), Forwarded(), ForwardedFor(netip.Prefix{}), Header(""), PathValue(""), KeyFunc(nil), Credential("a:b")} {
+		if k.err == nil || k.of != nil {
+			t.Errorf("%+v has no error", k)
+		}
+	}
+}

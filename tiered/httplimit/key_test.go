@@ -1,0 +1,79 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+func TestKeys(t *testing.T) {
+	same := func(pairs ...string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "http://example.org/", nil)
+		for i := 0; i < len(pairs); i += 2 {
+			r.Header.Add(pairs[i], pairs[i+1])
+		}
+		return r
+	}
+	path := same()
+	path.SetPathValue("tenant", "acme/\x00")
+	odd := same()
+	odd.SetPathValue("tenant", "\x00")
+	for _, c := range []struct {
+		name string
+		key  Key
+		r    *http.Request
+		want string // "" for none
+	}{
+		{"header", Header("x-user"), same("X-User", "ann", "X-User", "bob"), "ann"},
+		{"no header", Header("X-User"), same(), ""},
+		{"empty header", Header("X-User"), same("X-User", ""), ""},
+		{"host", Header("host"), same(), "example.org"},
+		{"cookie", Cookie("session"), same("Cookie", "a=1; session=s3cr3t"), "s3cr3t"},
+		{"no cookie", Cookie("session"), same("Cookie", "a=1"), ""},
+		{"empty cookie", Cookie("session").Hashed(), same("Cookie", "session="), ""},
+		{"path", PathValue("tenant"), path, "acme/\x00"},
+		{"no path", PathValue("tenant"), same(), ""},
+		{"like those without a key", PathValue("tenant"), odd, "\x00\x00"},
+		{"function", KeyFunc(func(r *http.Request) (string, bool) { return r.Method, true }), same(), "GET"},
+		{"function without a key", KeyFunc(func(*http.Request) (string, bool) { return "x", false }), same(), ""},
+		{"no credential", Credential("Authorization"), same("Authorization", " "), ""},
+		// printf 'bearer abc' | openssl dgst -sha256 -binary | basenc --base64url
+		{"credential", Credential("Authorization"), same("Authorization", "Bearer abc"), "RuOOnOTEMsPKhGNuJ7piQmPP4OSteIhty62ZQqDz82o"},
+	} {
+		got, found := c.key.find(c.r)
+		if got != c.want || found != (c.want != "") {
+			t.Errorf("%s: %q, %v, want %q", c.name, got, found, c.want)
+		}
+	}
+}
+
+// One user has one bucket however the credential is written; two users have two.
+func TestCredentialIsOne(t *testing.T) {
+	of := func(value string) string {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", value)
+		key, _ := Credential("Authorization").find(r)
+		return key
+	}
+	for _, group := range [][]string{
+		{"Bearer abc", "bearer abc", "BEARER   abc", " Bearer abc "},
+		{"Bearer Abc"},
+		{"Basic YTpi", "basic YTpi", "Basic  YTpi"},
+		{"Basic YTpj"},
+		{"a:b"},
+		{"abc"},
+	} {
+		for _, v := range group {
+			if of(v) != of(group[0]) || len(of(v)) != 43 {
+				t.Errorf("%q is %q, %q is %q", v, of(v), group[0], of(group[0]))
+			}
+		}
+	}
+	seen := map[string]string{}
+	for _, v := range []string{"Bearer abc", "Bearer Abc", "Basic YTpi", "Basic YTpj", "a:b", "abc", "basic a:b", "basic:a:b"} {
+		if other, ok := seen[of(v)]; ok {
+			t.Errorf("%q and %q are one", v, other)
+		}
+		seen[of(v)] = v
+	}
+}

@@ -1,0 +1,120 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Refusal is why a request was not let through.
+type Refusal struct {
+	tiered.Decision // its Policy and Key are those that refused
+
+	Status int // that suits it: 429, 503, 400
+}
+
+// status is what suits a refusal. What no client can help is 503; nothing is 500.
+func status(r tiered.Reason) int {
+	switch r {
+	case tiered.Limited, tiered.ShareSpent, tiered.ExceedsBurst:
+		return http.StatusTooManyRequests
+	case tiered.InvalidKey:
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
+}
+
+// refuse answers a request that is not let through.
+func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision) {
+	refusal := Refusal{d, status(d.Reason)}
+	switch {
+	case l.Denied != nil:
+		seen := &refusalWriter{ResponseWriter: w, refused: refusal.Status}
+		l.Denied(seen, r, refusal)
+		seen.answer()
+	case l.Problem:
+		refusal.writeProblem(w)
+	default:
+		http.Error(w, refusal.detail(), refusal.Status)
+	}
+}
+
+// detail says in a sentence what was refused. It does not repeat the key, which may be a secret or another's.
+func (r Refusal) detail() string {
+	switch r.Reason {
+	case tiered.Limited, tiered.ShareSpent:
+		return fmt.Sprintf("Over the limit of policy %q.", r.Policy)
+	case tiered.ExceedsBurst:
+		return fmt.Sprintf("The request costs more than policy %q ever admits at once.", r.Policy)
+	case tiered.InvalidKey:
+		return fmt.Sprintf("The request does not say whom policy %q is to count it for.", r.Policy)
+	}
+	return "The service cannot admit the request now."
+}
+
+// problem is the body of RFC 9457. The types and violated-policies are of the draft that draft11.go names.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+const problemTypes = "https://iana.org/assignments/http-problem-types#"
+
+func (r Refusal) writeProblem(w http.ResponseWriter) {
+	p := problem{Type: "about:blank", Title: http.StatusText(r.Status), Status: r.Status, Detail: r.detail()}
+	switch r.Status {
+	case http.StatusTooManyRequests:
+		p.Type, p.Title, p.Violated = problemTypes+"quota-exceeded", "Quota exceeded", []string{r.Policy}
+	case http.StatusServiceUnavailable:
+		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Temporarily reduced capacity"
+	}
+	b, err := json.Marshal(p)
+	if err != nil { // strings and a number: it does not happen
+		http.Error(w, r.detail(), r.Status)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(r.Status)
+	_, _ = w.Write(b)
+}
+
+// refusalWriter answers with the refusal's status where a handler says none: a refused request never looks like a served one
+// by mistake.
+type refusalWriter struct {
+	http.ResponseWriter
+	refused int
+	wrote   bool
+}
+
+// Unwrap serves http.ResponseController.
+func (w *refusalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *refusalWriter) WriteHeader(status int) {
+	w.wrote = w.wrote || status >= 200
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *refusalWriter) Write(b []byte) (int, error) {
+	w.answer()
+	return w.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController prefers.
+func (w *refusalWriter) FlushError() error {
+	w.answer()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// answer writes the status if none was written.
+func (w *refusalWriter) answer() {
+	if !w.wrote {
+		w.WriteHeader(w.refused)
+	}
+}
