@@ -1,0 +1,217 @@
+package swarm
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// grace is how long after a fault a process may still decide alone: until its breaker has closed (0.5 to 1 s after its last
+// opening, then a probe) and its keys have made their next calls, spread over a period.
+const grace = 3 * time.Second
+
+// Bound is the most that any key of a limit may admit beyond burst + rate·t, in any interval of a run, in tokens: +Inf where
+// nothing is promised. It is what docs/proof.md says of the faults that the scenario has. With C the burst, R the rate:
+//
+//   - A token, since what is compared are fractions. R·late, since a request is counted when it is decided and was granted
+//     before: at most Budget, and less on a network that answers in time.
+//   - C each time that Redis may have forgotten a bucket or its last writes: kill (it comes back empty), flush, evict,
+//     failover. A failover during which the clock was set is a step of the clock as well.
+//   - min(C, R·J) for a clock that jumps forward by J; nothing for one that goes back.
+//   - For who stood still while it was decided, what a fleet can have under way at a time: at most C.
+//   - fail-closed: nothing else. fail-open: no bound as soon as there is a fault.
+//   - fail-local: the shares of all processes, which are full at best, once, and while some may be alone what these shares
+//     refill. While Redis certainly serves nobody it is that refill beyond R: what Redis does not grant pays for the shares,
+//     as debt. A process that came during the run may know of no other than Options.Processes.
+//
+// What is admitted without Redis is known after a run. Then the bound is [Granted] and that, in each fail mode.
+func Bound(s *scenario.Scenario, limit int) float64 {
+	bound := Granted(s, limit)
+	switch {
+	case s.Fleet.Mode == "closed" || len(s.Faults) == 0:
+		return bound
+	case s.Fleet.Mode == "open", s.Fleet.MaxKeys > 0: // a key that was forgotten comes back with a fresh share
+		return math.Inf(1)
+	}
+	rate, burst := rateAndBurst(&s.Limits[limit])
+	return bound + alone(s, rate, burst)
+}
+
+// Granted is the part of [Bound] that Redis grants: all but the fail mode's.
+func Granted(s *scenario.Scenario, limit int) float64 {
+	rate, burst := rateAndBurst(&s.Limits[limit])
+	bound := 1 + rate*late(s).Seconds()
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		switch f.Kind {
+		case "kill", "flush", "evict", "failover":
+			bound += burst
+		case "clock":
+			if by := time.Duration(f.By); by > 0 || acrossFailover(s, f) {
+				bound += min(burst, rate*by.Abs().Seconds())
+			}
+		case "pause":
+			bound += min(burst, underWay(s, limit))
+		}
+	}
+	return bound
+}
+
+// rateAndBurst are in tokens per second, and tokens.
+func rateAndBurst(l *scenario.Limit) (rate, burst float64) {
+	return float64(l.Tokens) / time.Duration(l.Per).Seconds(), float64(cmp.Or(l.Burst, l.Tokens))
+}
+
+// late is the longest from a grant in Redis to the decision that it belongs to.
+func late(s *scenario.Scenario) time.Duration {
+	const tail = 20 // times the mean of an exponential distribution: beyond is once in 5·10⁸
+	back := time.Duration(cmp.Or(s.Net.RTT, scenario.DefaultRTT)) + tail*time.Duration(s.Net.Jitter)
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		switch f.Kind {
+		case "latency":
+			back += time.Duration(f.Delay) + tail*time.Duration(f.Jitter)
+		case "blackhole", "flap", "pause":
+			return budget(s)
+		}
+	}
+	return min(back, budget(s))
+}
+
+func budget(s *scenario.Scenario) time.Duration {
+	return cmp.Or(time.Duration(s.Fleet.Budget), tiered.DefaultBudget)
+}
+
+// underWay is how many tokens of a limit may be asked for within a Budget: five standard deviations beyond the mean.
+func underWay(s *scenario.Scenario, limit int) float64 {
+	n, most := 0.0, 1.0
+	for i := range s.Traffic {
+		t := &s.Traffic[i]
+		if t.Limit != "" && t.Limit != s.Limits[limit].Name {
+			continue
+		}
+		rate := max(t.Rate, t.To)
+		if t.Shape == "bursts" {
+			rate *= float64(t.Every) / float64(t.For)
+		}
+		n += rate*budget(s).Seconds() + float64(t.Clients)
+		most = max(most, float64(t.Cost), float64(t.MaxCost))
+	}
+	return (n + 5*math.Sqrt(n) + 1) * most
+}
+
+// acrossFailover reports whether the clock is set while a replica lags behind that takes over later: it has the old clock.
+func acrossFailover(s *scenario.Scenario, clock *scenario.Fault) bool {
+	return slices.ContainsFunc(s.Faults, func(f scenario.Fault) bool {
+		return f.Kind == "failover" && clock.At >= f.At-f.Lose && clock.At <= f.At+f.For
+	})
+}
+
+// alone is what fail-local adds: the most that all shares of a key admit.
+func alone(s *scenario.Scenario, rate, burst float64) float64 {
+	most, joined := fleet(s)
+	known := max(float64(s.Fleet.N), float64(s.Fleet.Processes)) // what those of the beginning have counted
+	floor := max(1, float64(s.Fleet.Processes))                  // what others may be left with
+	part := func(n float64) float64 { return max(1, math.Floor(burst/n)) }
+	shares := float64(s.Fleet.N)*part(known) + float64(joined)*part(floor)
+
+	// The parts of the limit that one refills at most, and all of them.
+	one, all := 1/known, float64(s.Fleet.N)/known
+	if joined > 0 {
+		one = max(one, 1/floor)
+		all = min(all+float64(joined)/floor, float64(most)*one)
+	}
+	var edges []time.Duration
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		edges = append(edges, time.Duration(f.At), endOf(s, f), endOf(s, f)+grace)
+	}
+	slices.Sort(edges)
+	refill := 0.0
+	for i := range len(edges) - 1 {
+		from, to := edges[i], edges[i+1]
+		silent, some := false, 0.0
+		for j := range s.Faults {
+			f := &s.Faults[j]
+			if time.Duration(f.At) > from || endOf(s, f)+grace <= from {
+				continue
+			}
+			silent = silent || total(f) && from < endOf(s, f)
+			some += concerned(f, most)
+		}
+		if silent {
+			refill += rate * max(0, all-1) * (to - from).Seconds()
+		} else {
+			refill += rate * min(all, some*one) * (to - from).Seconds()
+		}
+	}
+	return shares + refill
+}
+
+// fleet is the most processes there are at one time, and how many join during the run.
+func fleet(s *scenario.Scenario) (most, joined int) {
+	most = s.Fleet.N
+	for i := range s.Faults {
+		most = max(most, s.Faults[i].N)
+	}
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		switch f.Kind {
+		case "scale", "deploy":
+			joined += most
+		case "crash":
+			joined += int(concerned(f, most))
+		case "crashloop":
+			joined += int(concerned(f, most)) * (1 + int((endOf(s, f)-time.Duration(f.At))/time.Duration(f.Every)))
+		}
+	}
+	return most, joined
+}
+
+// concerned is how many of the processes a fault concerns at most.
+func concerned(f *scenario.Fault, most int) float64 {
+	switch {
+	case f.Procs.Count > 0:
+		return float64(f.Procs.Count)
+	case f.Procs.Share > 0:
+		return math.Ceil(f.Procs.Share * float64(most))
+	}
+	return float64(most)
+}
+
+// total reports whether Redis grants nothing to anybody while a fault lasts.
+func total(f *scenario.Fault) bool {
+	switch f.Kind {
+	case "kill", "freeze", "refuse", "failover":
+		return true
+	case "blackhole":
+		return f.Procs == scenario.Part{} && f.Only != "replies"
+	case "cut":
+		return f.Procs == scenario.Part{} && (f.Chance == 0 || f.Chance == 1)
+	}
+	return false
+}
+
+// endOf is when a fault is over, and what it broke is up again.
+func endOf(s *scenario.Scenario, f *scenario.Fault) time.Duration {
+	at := time.Duration(f.At)
+	switch {
+	case f.For > 0:
+		return at + time.Duration(f.For)
+	case f.Kind == "deploy":
+		most := s.Fleet.N
+		for i := range s.Faults {
+			most = max(most, s.Faults[i].N)
+		}
+		return at + time.Duration(f.Every)*time.Duration(most)
+	case f.Kind == "crash":
+		return at + time.Duration(f.Restart)
+	case slices.ContainsFunc(scenario.Kinds, func(k scenario.Kind) bool { return k.Name == f.Kind && k.Lasts }):
+		return time.Duration(s.Length)
+	}
+	return at
+}

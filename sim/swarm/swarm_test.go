@@ -1,0 +1,160 @@
+package swarm
+
+import (
+	"flag"
+	"math"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+var seeds = flag.Int("seeds", 30, "how many seeds TestSwarm runs")
+
+// Whatever comes on top of whatever, all promises are kept, and the runs are about what they should be.
+func TestSwarm(t *testing.T) {
+	res, err := Run(t, &Options{Seeds: *seeds, Failed: func(f Failure) {
+		t.Errorf("seed %d, %s, shrunk in %d runs:\n%s", f.Seed, f.What, f.Tries, f.Text())
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d seeds, over-admission in %d, at most %.2f of its bound (seed %d); faults %v; happened %v",
+		res.Seeds, res.Over, res.Nearest, res.NearestSeed, res.Kinds, res.Happened)
+}
+
+// Between them the seeds of a thousand have faults of each kind, on each fail mode, on top of each other.
+func TestDraw(t *testing.T) {
+	kinds, modes, overlapping := map[string]bool{}, map[string]bool{}, 0
+	for seed := range uint64(1000) {
+		s := Draw(seed, nil)
+		if err := s.Validate(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		modes[s.Fleet.Mode] = true
+		for i := range s.Faults {
+			f := &s.Faults[i]
+			kinds[f.Kind] = true
+			if time.Duration(s.Length)-endOf(s, f) < settling+quiet {
+				t.Fatalf("seed %d: nothing after %v\n%v", seed, f, s)
+			}
+			if i > 0 && time.Duration(f.At) < endOf(s, &s.Faults[i-1]) {
+				overlapping++
+			}
+		}
+	}
+	if len(kinds) != len(scenario.Kinds) || len(modes) != 3 || overlapping < 500 {
+		t.Errorf("%d kinds of %d, %d modes, %d faults on top of each other", len(kinds), len(scenario.Kinds), len(modes), overlapping)
+	}
+	if a, b := Draw(7, nil).String(), Draw(7, nil).String(); a != b {
+		t.Errorf("one seed, two scenarios:\n%s%s", a, b)
+	}
+}
+
+// Of a user's scenario all is kept but the faults.
+func TestDrawOnBase(t *testing.T) {
+	base := sim.MustLoad("outage")
+	was := base.String()
+	a, b := Draw(1, base), Draw(2, base)
+	if base.String() != was {
+		t.Error("the base has changed")
+	}
+	for _, s := range []*scenario.Scenario{a, b} {
+		if err := s.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(s.Limits, base.Limits) || !reflect.DeepEqual(s.Traffic, base.Traffic) || s.Fleet != base.Fleet || s.Net != base.Net {
+			t.Errorf("not as the base:\n%v", s)
+		}
+	}
+	if reflect.DeepEqual(a.Faults, b.Faults) {
+		t.Error("two seeds, the same faults")
+	}
+}
+
+// The bound is what can be worked out by hand.
+func TestBound(t *testing.T) {
+	const inf = 1e18
+	for _, c := range []struct {
+		fleet, faults string
+		want          float64 // beyond 1 + 100/s times the 400 µs of a round trip, or 20 ms
+	}{
+		{"n=4 mode=closed", "", 1.04},
+		{"n=4 mode=local", "", 1.04},
+		{"n=4 mode=closed", "at 6s blackhole for=5s", 3},
+		{"n=4 mode=closed", "at 6s flush\nat 7s evict keys=1\nat 8s scriptflush", 101.04},
+		{"n=4 mode=closed", "at 6s kill for=1s\nat 6500ms failover for=1s lose=1s", 101.04},
+		{"n=4 mode=closed", "at 6s clock by=1h\nat 7s clock by=100ms\nat 8s clock by=-1h", 61.04},
+		{"n=4 mode=closed", "at 7s failover lose=1s for=1s\nat 7500ms clock by=-200ms", 71.04},
+		{"n=4 mode=closed", "at 6s crash restart=1s\nat 7s deploy every=1s\nat 7s scale n=9", 1.04},
+		{"n=4 mode=open", "at 6s scriptflush", inf},
+		{"n=4 mode=local maxkeys=3", "at 6s blackhole for=5s", inf},
+		// Everybody is alone for 5 s and uses up his share; then for 3 s some may still be.
+		{"n=4 mode=local", "at 6s blackhole for=5s", 3 + 4*12 + 300},
+		{"n=4 mode=local processes=8", "at 6s blackhole for=5s", 3 + 4*6 + 150},
+		{"n=4 mode=local", "at 6s blackhole for=5s procs=1", 3 + 4*12 + 8*25},
+		// Four new ones in place of the others, who know of two: half of the limit each.
+		{"n=4 mode=local processes=2", "at 6s deploy every=1s\nat 6s refuse for=5s error=OOM", 1.04 + 4*12 + 4*25 + 100*5 + 200*3},
+	} {
+		s, err := scenario.Parse("name \"b\"\nlimit a rate=100/s burst=50\nfleet " + c.fleet + "\ntraffic poisson rate=10/s\n" + c.faults + "\nrun 60s warmup=5s\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := min(Bound(s, 0), inf); math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%s, %s: %v, want %v", c.fleet, c.faults, got, c.want)
+		}
+	}
+}
+
+// Every promise can be broken, and is told by its name.
+func TestBroken(t *testing.T) {
+	s := Draw(1, nil)
+	good := func() *measure.Report {
+		r := &measure.Report{Scenario: s, Ledger: measure.Ledger{Granted: 15, Spent: 1, Returned: 2, Burnt: 3, Held: 4, Lost: 5}}
+		for i := range s.Expect {
+			r.Expectations = append(r.Expectations, measure.Outcome{Text: s.Expect[i].String(), Passed: true})
+		}
+		return r
+	}
+	if b := broken(good()); b.what != "" {
+		t.Errorf("nothing is broken, but %v", b)
+	}
+	for i := range s.Expect {
+		r := good()
+		r.Expectations[i].Passed = false
+		if b := broken(r); !strings.HasPrefix(b.what, strings.ReplaceAll(s.Expect[i].Metric, "_", "-")) {
+			t.Errorf("%v: %v", &s.Expect[i], b)
+		}
+		r.Expectations[i].Value = -1
+		if b := broken(r); b.what != "" {
+			t.Errorf("%v, of nothing: %v", &s.Expect[i], b)
+		}
+	}
+	for _, change := range []func(l *measure.Ledger){
+		func(l *measure.Ledger) { l.Granted++ }, func(l *measure.Ledger) { l.Spent++ }, func(l *measure.Ledger) { l.Lost, l.Held = -1, 10 },
+	} {
+		r := good()
+		change(&r.Ledger)
+		if b := broken(r); b.what != "ledger" {
+			t.Errorf("%+v: %v", r.Ledger, b)
+		}
+	}
+}
+
+// The failures of former swarms stay away: what is in these files is mended.
+func TestSeeds(t *testing.T) {
+	files, err := filepath.Glob("../testdata/seeds/*.sim")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, f := range files {
+		if why, err := Replay(t, f, sim.Virtual); err != nil || why != "" {
+			t.Errorf("%s: %v %s", f, err, why)
+		}
+	}
+}
