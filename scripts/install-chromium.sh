@@ -5,16 +5,12 @@
 # through a sudo that asks no password. Where that cannot be done, says how to do it by hand and exits 1.
 # CHROMIUM_INSTALL=no forbids installing.
 set -eu
+. "$(dirname "$0")/install.sh"
 
-have() { command -v "$1" >/dev/null 2>&1; }
 found() { have chromium || have chromium-browser || have google-chrome || have google-chrome-stable || have chrome; }
 
-if found; then
-	exit 0
-fi
-
-give_up() {
-	cat >&2 <<'TEXT'
+by_hand() {
+	cat <<'TEXT'
 There is no chromium in PATH, and the tests of this target start one. Install it by hand:
 
     Debian            sudo apt-get install chromium
@@ -27,40 +23,25 @@ There is no chromium in PATH, and the tests of this target start one. Install it
 
 Google Chrome does as well. Nothing is sent anywhere: it opens files of this machine only.
 TEXT
-	echo "($1)" >&2
-	exit 1
 }
-
-[ "${CHROMIUM_INSTALL:-yes}" != no ] || give_up "CHROMIUM_INSTALL=no forbids installing it"
-
-if [ "$(id -u)" -eq 0 ]; then
-	as_root() { "$@"; }
-elif have sudo && sudo -n true 2>/dev/null; then
-	as_root() { sudo -n "$@"; }
-else
-	give_up "not root, and sudo would ask for a password"
-fi
 
 # Fonts come along: without any a page has no text.
-apt_install() { as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }
-
 install() {
-	if have apt-get; then
-		# The lists of packages are empty in a fresh container, and out of date elsewhere.
-		apt_install || { as_root apt-get update && apt_install; }
-	elif have dnf; then
-		as_root dnf install -y chromium
-	elif have apk; then
-		as_root apk add --no-cache chromium font-dejavu
-	elif have pacman; then
-		as_root pacman -S --noconfirm --needed chromium
-	elif have zypper; then
-		as_root zypper --non-interactive install chromium
-	else
-		give_up "no package manager that this script knows"
-	fi
+	become_root
+	case $(package_manager) in
+	apt-get) apt_install chromium fonts-dejavu-core ;;
+	dnf) dnf_install chromium ;;
+	apk) apk_install chromium font-dejavu ;;
+	pacman) pacman_install chromium ;;
+	zypper) zypper_install chromium ;;
+	*) exit 1 ;; # it has said why
+	esac
 }
 
+if found; then
+	exit 0
+fi
+[ "${CHROMIUM_INSTALL:-yes}" != no ] || give_up "CHROMIUM_INSTALL=no forbids installing it"
 echo "There is no chromium in PATH: installing it (CHROMIUM_INSTALL=no forbids this)" >&2
 install || give_up "the package manager could not install it"
 found || give_up "a package was installed, but it brought no chromium into PATH"
