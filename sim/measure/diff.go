@@ -20,6 +20,10 @@ type Tolerance struct {
 // Noise is the Tolerance of [Diff]: what two runs with different seeds are often apart.
 var Noise = Tolerance{Relative: 0.05, Tokens: 10, Ratio: 0.01, Seconds: 2 * millisecond, PerSec: 2, Count: 1}
 
+// Apart is the Tolerance of two engines: they draw other delays, so that this is as far apart as two seeds of one are.
+// Over-admission and what is lost go by single leases.
+var Apart = Tolerance{Relative: 0.15, Tokens: 150, Ratio: 0.03, Seconds: 0.5, PerSec: 10, Count: 6}
+
 // Difference is a metric in which two reports are further apart than a Tolerance allows.
 type Difference struct {
 	Where  string // "all", a phase, "limit NAME", "expectations", "sometimes", "report"
