@@ -200,8 +200,9 @@ func TestLiveProcessIsLost(t *testing.T) {
 // What the engine cannot play is an error before anything is started, which says what, where and what to do.
 func TestLiveCannot(t *testing.T) {
 	for _, c := range []struct{ change, want string }{
-		{"traffic poisson limit=api rate=5000/s", "makes up to 6540 requests per second: must be at most 5000"},
-		{"at 1s flood keys=90000 for=9s", "makes up to 11540 requests"},
+		{"traffic poisson limit=api rate=30000/s", "makes up to 31540 requests per second: must be at most 25000"},
+		{"at 1s flood keys=270_000 for=9s", "makes up to 31540 requests"},
+		{"traffic closed limit=api clients=300 think=9ms", "makes up to 31540 requests"},
 		{"at 1s crashloop procs=2 every=100ms for=9s", "starts 186 processes: must be at most 100"},
 		{"at 1s refuse error=CLUSTERDOWN for=1s", `at.1, ` + "`at 1s refuse for=1s error=CLUSTERDOWN`" + `: a redis-server by itself never says "CLUSTERDOWN"`},
 		{"traffic poisson limit=users rate=1/s keys=-1\nat 1s refuse error=WRONGTYPE for=1s", "keys that are new each time cannot be poisoned"},
