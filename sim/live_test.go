@@ -99,16 +99,12 @@ func TestLiveAgrees(t *testing.T) {
 // liveDifferences are differences, with room for what the machine did: each time that it holds a process up that process
 // decides later, and a call that takes longer than its timeout has failed.
 func liveDifferences(a, b *measure.Report) (all []measure.Difference) {
-	lag := max(a.LagMs, b.LagMs) / 1000
-	room := measure.Apart
-	room.Tokens += lag * 1000
-	room.Seconds += lag
-	room.Ratio += lag / 10 // of ten seconds
-	for _, d := range room.Diff(a, b) {
+	lag := time.Duration(max(a.LagMs, b.LagMs) * float64(time.Millisecond))
+	for _, d := range measure.Apart.Late(lag, 1000).Diff(a, b) {
 		switch {
 		case d.Where != "all", d.Metric == "lost", strings.HasPrefix(d.Metric, "decide_"), d.Metric == "waited":
 		case d.Metric == "probes", d.Metric == "detect", d.Metric == "open":
-		case d.Metric == "breaker_changes" && lag > 0.02: // one and a half timeouts in a row, or more
+		case d.Metric == "breaker_changes" && lag > 20*time.Millisecond: // one and a half timeouts in a row, or more
 		default:
 			all = append(all, d)
 		}

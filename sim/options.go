@@ -29,7 +29,7 @@ var Engines = []string{Virtual, Lua, Live}
 // came late; four runs at one time share them.
 const (
 	MostLiveRate   = 25000 // requests per second
-	MostLiveStarts = 100  // processes, all those together that start in a run
+	MostLiveStarts = 100   // processes, all those together that start in a run
 )
 
 // Options say how a scenario is run. nil and the zero value are the defaults.
