@@ -7,12 +7,13 @@ RACECOUNT ?= 3
 SOAK ?= 10m
 ROUNDS ?= 5
 FAULTS ?= .
+ENGINES ?= .
 
 # The race detector needs a C compiler. Where there is none the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants soak speed faults browser screenshots redis chromium
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants soak speed engines faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +81,10 @@ mutants: redis ## put known mistakes into the code, one at a time, and see each 
 
 speed: ## how fast the simulator is, and that the same seed is the same run, twenty times on each engine: five minutes
 	go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
+
+# ENGINES is a regular expression: make engines ENGINES='kill|crash' prints only, and writes nothing.
+engines: redis ## the library on the three engines side by side, one with real processes: writes docs/engines.md, a quarter of an hour
+	go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./internal/engines -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)

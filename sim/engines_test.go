@@ -7,13 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// apart is how far two engines may be apart: they draw other delays, so that this is as far as two seeds of one engine are.
-// Over-admission and what is lost go by single leases.
-var apart = measure.Tolerance{Relative: 0.15, Tokens: 150, Ratio: 0.03, Seconds: 0.5, PerSec: 10, Count: 6}
-
 // differences are those of the whole run; what is not compared is how often something happened, and the hash.
 func differences(a, b *measure.Report) (all []measure.Difference) {
-	for _, d := range apart.Diff(a, b) {
+	for _, d := range measure.Apart.Diff(a, b) {
 		switch {
 		case d.Where != "all" && d.Where != "expectations":
 		case d.Metric == "decide_p99" || d.Metric == "decide_max": // by single round trips: the budget bounds them

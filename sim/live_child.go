@@ -53,6 +53,7 @@ type child struct {
 	group    *tiered.Group
 	limiters []*tiered.Limiter
 	requests sync.WaitGroup
+	lag      lag
 }
 
 // serve follows orders until the one to leave, or until nobody gives any.
@@ -100,6 +101,7 @@ func (c *child) serve(in io.Reader) error {
 
 // begin makes the Group.
 func (c *child) begin(j *job) error {
+	go c.lag.measure(context.Background())
 	c.addr.Store(&j.Addr)
 	c.net = faultnet.New(j.Seed)
 	if err := c.net.Set(j.Faults); err != nil {
@@ -131,6 +133,31 @@ func (c *child) begin(j *job) error {
 	return nil
 }
 
+// lag is by how much the machine holds a process up: nobody can do anything about it, and what is measured in real time has to
+// allow for it.
+type lag struct{ most atomic.Int64 }
+
+// often is how often it is looked at. Who is held up for less is not noticed; nor is anybody by being looked at.
+const often = 5 * time.Millisecond
+
+// measure measures until ctx ends: it sleeps, and looks how long that took.
+func (l *lag) measure(ctx context.Context) {
+	for ctx.Err() == nil {
+		before := time.Now()
+		time.Sleep(often)
+		l.note(time.Since(before) - often)
+	}
+}
+
+// note notes that somebody was held up so long.
+func (l *lag) note(d time.Duration) {
+	for most := l.most.Load(); int64(d) > most && !l.most.CompareAndSwap(most, int64(d)); most = l.most.Load() {
+	}
+}
+
+// longest is the most so far.
+func (l *lag) longest() time.Duration { return time.Duration(l.most.Load()) }
+
 // decide answers a question, with the time that it took here.
 func (c *child) decide(q *question) {
 	ctx := context.Background()
@@ -147,7 +174,7 @@ func (c *child) decide(q *question) {
 }
 
 func (c *child) tell(number uint64) {
-	_ = c.out.send(&news{Figures: &figures{Number: number, Stats: c.group.Stats(), Busy: c.store.calls.Load() > 0}})
+	_ = c.out.send(&news{Figures: &figures{Number: number, Stats: c.group.Stats(), Busy: c.store.calls.Load() > 0, Lag: c.lag.longest()}})
 }
 
 // leave gives back what it can, as a deploy would have it.

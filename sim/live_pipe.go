@@ -66,7 +66,8 @@ type answer struct {
 type figures struct {
 	Number uint64
 	Stats  tiered.Stats
-	Busy   bool // calls are under way
+	Busy   bool          // calls are under way
+	Lag    time.Duration // by how much the machine held the process up at most, so far
 }
 
 // sender writes messages to a pipe. Those that come while it writes go out together. Its methods may be called concurrently;

@@ -38,6 +38,7 @@ type outside struct {
 
 	process  atomic.Pointer[process] // that it became
 	stopped  atomic.Bool             // it stands still
+	excused  atomic.Bool             // it ever did: its lag is a fault's
 	expected atomic.Bool             // its end is
 	lost     bool                    // it ended by itself; read it when it is gone
 	ready    chan struct{}
@@ -124,8 +125,10 @@ func (o *outside) listen(out io.Reader) {
 				heard <- n.Answer
 			}
 		case n.Figures != nil && n.Figures.Number == 0:
+			o.lags(n.Figures)
 			o.farewell <- n.Figures
 		case n.Figures != nil:
+			o.lags(n.Figures)
 			select {
 			case <-o.figures: // nobody waited long enough for those
 			default:
@@ -139,6 +142,13 @@ func (o *outside) listen(out io.Reader) {
 		case n.Happened != "":
 			o.run.happened(n.Happened)
 		}
+	}
+}
+
+// lags notes by how much the machine held it up.
+func (o *outside) lags(f *figures) {
+	if !o.excused.Load() {
+		o.run.lag.note(f.Lag)
 	}
 }
 
@@ -200,6 +210,7 @@ func (o *outside) busy() bool {
 
 func (o *outside) stop() {
 	o.stopped.Store(true)
+	o.excused.Store(true)
 	o.signal(syscall.SIGSTOP)
 }
 

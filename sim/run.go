@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -41,6 +42,8 @@ type run struct {
 	asking    atomic.Int64   // of these, those that a process has in hand
 	over      atomic.Bool    // nothing is measured any more
 
+	lag lag // live: of all who take part
+
 	mu   sync.Mutex
 	errs []error
 }
@@ -63,9 +66,6 @@ func (p *plan) run(t *testing.T) (report *measure.Report, err error) {
 	}
 	if report != nil {
 		report.Engine, report.Seed, report.Version = p.engine, p.seed, version()
-		if p.engine == Live {
-			report.Unseed = "" // no two real runs are equal
-		}
 	}
 	return report, err
 }
@@ -85,6 +85,11 @@ func (p *plan) open(r *run, t *testing.T) (world, error) {
 // run leaves nothing behind: in a bubble nothing may be left.
 func (r *run) run() (*measure.Report, error) {
 	length := time.Duration(r.scenario.Length)
+	if r.engine == Live {
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		go r.lag.measure(ctx)
+	}
 	s := newSchedule(r)
 	for i := range r.scenario.Traffic {
 		stream := r.newStream(i)
@@ -96,6 +101,9 @@ func (r *run) run() (*measure.Report, error) {
 	}
 	s.until(length)
 	r.finish()
+	if r.engine == Live {
+		r.meter.Live(r.lag.longest())
+	}
 	report := r.meter.Report(length)
 	s.lift()
 	r.traffic.Wait()

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -19,6 +20,24 @@ type Tolerance struct {
 
 // Noise is the Tolerance of [Diff]: what two runs with different seeds are often apart.
 var Noise = Tolerance{Relative: 0.05, Tokens: 10, Ratio: 0.01, Seconds: 2 * millisecond, PerSec: 2, Count: 1}
+
+// Apart is the Tolerance of two engines: they draw other delays, so that this is as far apart as two seeds of one are.
+// Over-admission and what is lost go by single leases.
+var Apart = Tolerance{Relative: 0.15, Tokens: 150, Ratio: 0.03, Seconds: 0.5, PerSec: 10, Count: 6}
+
+// Late is t with room for a machine that held up who took part, at most for lag at a time (see [Report].LagMs): a process that
+// is late by so much decides on what was true then, at a rate in tokens per second, and its calls time out.
+func (t Tolerance) Late(lag time.Duration, rate float64) Tolerance {
+	t.Tokens += lag.Seconds() * rate
+	t.Ratio += lag.Seconds() / 10 // such a thing is no matter of a second, and no run is shorter than some
+	t.Seconds += lag.Seconds()
+	return t
+}
+
+// Equal reports whether two values of a unit are no further apart.
+func (t Tolerance) Equal(a, b float64, u scenario.Unit) bool {
+	return len(t.number(nil, "", "", a, b, u)) == 0
+}
 
 // Difference is a metric in which two reports are further apart than a Tolerance allows.
 type Difference struct {

@@ -21,13 +21,13 @@ func TestExpectationOfALimit(t *testing.T) {
 	m.Called(1*s, 0, 30)
 	r := m.Report(30 * s)
 	for i, w := range []Outcome{
-		{"over_admission <= 1", 1, true},
-		{"over_admission <= 1 limit=users", 3, false},
-		{"over_admission <= 0 limit=api", 1, false},
-		{"redis_calls <= 2/s", 1, true},
-		{"redis_calls <= 2/s limit=users", 1, true},
-		{"utilisation >= 120%", 1.1, false},
-		{"jain >= 101%", 1, false},
+		{Text: "over_admission <= 1", Value: 1, Passed: true},
+		{Text: "over_admission <= 1 limit=users", Value: 3, Passed: false},
+		{Text: "over_admission <= 0 limit=api", Value: 1, Passed: false},
+		{Text: "redis_calls <= 2/s", Value: 1, Passed: true},
+		{Text: "redis_calls <= 2/s limit=users", Value: 1, Passed: true},
+		{Text: "utilisation >= 120%", Value: 1.1, Passed: false},
+		{Text: "jain >= 101%", Value: 1, Passed: false},
 	} {
 		got := r.Expectations[i]
 		want(t, "text", got.Text, w.Text)

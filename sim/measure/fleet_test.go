@@ -106,9 +106,9 @@ func TestDetectAndHealByPhase(t *testing.T) {
 	near(t, "during, heal", phase(t, r, "during").Heal, -1)
 	near(t, "after, detect", phase(t, r, "after").Detect, -1)
 	near(t, "after, heal", phase(t, r, "after").Heal, 201)
-	want(t, "detect", r.Expectations[0], Outcome{"detect <= 100ms", 0.1, true})
-	want(t, "heal", r.Expectations[1], Outcome{"heal <= 200ms after=20s", 0.201, false})
-	want(t, "what cannot be told is not met", r.Expectations[2], Outcome{"heal <= 9s before=20s", -1, false})
+	want(t, "detect", r.Expectations[0], Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
+	want(t, "heal", r.Expectations[1], Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
+	want(t, "what cannot be told is not met", r.Expectations[2], Outcome{Text: "heal <= 9s before=20s", Value: -1, Passed: false})
 	want(t, "span", r.Faults[0], FaultSpan{"at 10s blackhole for=10s", 10, 20})
 }
 

@@ -111,18 +111,18 @@ func TestReplacedProcess(t *testing.T) {
 	m.Joined(7*s, 0)
 	m.Sample(8*s, 0, stats("api", tiered.PolicyStats{Granted: 4, Held: 4}), false)
 	r := m.Report(30 * s)
-	want(t, "ledger", r.Ledger, Ledger{Granted: 14, Spent: 3, Burnt: 7, Held: 4})
+	want(t, "ledger", r.Ledger, Ledger{Granted: 14, Spent: 3, Burnt: 7, Held: 4, Lost: -1})
 
 	m = New(made())
 	m.Sample(5*s, 0, stats("api", tiered.PolicyStats{Granted: 10, Held: 10}), false)
 	m.Died(6*s, 0) // and nobody comes, but its last figures
 	m.Sample(6*s, 0, stats("api", tiered.PolicyStats{Granted: 12, Held: 11, Spent: 1}), true)
-	want(t, "ledger", m.Report(30*s).Ledger, Ledger{Granted: 12, Spent: 1, Burnt: 11})
+	want(t, "ledger", m.Report(30*s).Ledger, Ledger{Granted: 12, Spent: 1, Burnt: 11, Lost: -1})
 
 	m = New(made())
 	m.Joined(0, 0)
 	m.Sample(30*s, 0, stats("api", tiered.PolicyStats{Granted: 10, Held: 10}), true)
-	want(t, "who lives at the end holds", m.Report(30*s).Ledger, Ledger{Granted: 10, Held: 10})
+	want(t, "who lives at the end holds", m.Report(30*s).Ledger, Ledger{Granted: 10, Held: 10, Lost: -1})
 }
 
 // What nobody told of is not known.
@@ -166,8 +166,9 @@ func TestKeysAndCounts(t *testing.T) {
 	}
 	want(t, "happenings", len(r.Sometimes), len(scenario.Happenings)+1)
 	for _, w := range []Happening{
-		{"evicted_locally", 2, false}, {"late_call", 5, true}, {"stale_reply", 0, true}, {"state_loss", 0, false}, {"clock_step", 1, false}, {"short_grant", 1, false}, {"process_joined", 0, false},
-		{"never heard of", 1, false},
+		{Name: "evicted_locally", Count: 2, Wanted: false}, {Name: "late_call", Count: 5, Wanted: true}, {Name: "stale_reply", Count: 0, Wanted: true}, {Name: "state_loss", Count: 0, Wanted: false},
+		{Name: "clock_step", Count: 1, Wanted: false}, {Name: "short_grant", Count: 1, Wanted: false}, {Name: "process_joined", Count: 0, Wanted: false},
+		{Name: "never heard of", Count: 1, Wanted: false},
 	} {
 		want(t, w.Name, got[w.Name], w)
 	}

@@ -34,6 +34,8 @@ type Meter struct {
 	reasons [reasonsEnd]int64 // decisions of the measured part by reason
 	told    map[string]int64  // happenings that others saw
 	trace   uint64
+	live    bool          // see Live
+	lag     time.Duration // of the machine
 }
 
 // reasonsEnd is beyond the last tiered.Reason that is counted by itself.
@@ -68,8 +70,8 @@ type Request struct {
 
 // Asked notes that a process was asked: limit is the index in Scenario.Limits. A cost that is not positive is not measured.
 //
-// Times of requests must not go back. A time that does counts as the latest before it, and so does that of a decision:
-// over-admission is then wrong by at most the rate times how far it went back.
+// Times of requests must not go back. A time that does counts as the latest before it, and so does that of a decision, but
+// not for how long it took: over-admission is then wrong by at most the rate times how far it went back.
 func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64) Request {
 	if cost <= 0 {
 		return Request{}
@@ -116,11 +118,11 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	took := max(0, at-r.at)
 	m.decided = max(m.decided, at, r.at)
 	at = m.decided
 	r.key.underWay--
 	limit, process, step := int(r.limit), int(r.process), int(r.step)
-	took := at - r.at
 	m.trace += mix(mix(mix(uint64(r.at))^uint64(at)) ^ mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
 
 	c := m.parts.cells[r.segment][limit]
@@ -254,6 +256,15 @@ func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ledger.sample(m.series.ending(at), process, s, last)
+}
+
+// Live notes that this was a run of real processes on a real machine, before it is reported. Nobody sees what Redis granted to
+// who had gone or given up: an expectation of that is not held against the run. lag is by how much the machine itself held
+// up those who take part, at most: an expectation of a time allows for so much more.
+func (m *Meter) Live(lag time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live, m.lag = true, lag
 }
 
 // Step is the length of a step of the series: 100 ms or more.

@@ -18,6 +18,7 @@ type Report struct {
 	Unseed   string             `json:"unseed"`  // 16 hexadecimal digits, the same for equal runs; empty for live
 	Version  string             `json:"version"` // of the project and of Go
 	Passed   bool               `json:"passed"`
+	LagMs    float64            `json:"lag_ms,omitempty"` // live: by how much the machine itself held up those who took part, at most
 
 	Metrics      Metrics            `json:"metrics"` // from the warm-up to the end
 	Phases       []Phase            `json:"phases"`  // before, during and after the faults
@@ -82,13 +83,15 @@ type Outcome struct {
 	Text   string  `json:"text"`  // as in the scenario
 	Value  float64 `json:"value"` // in the unit of the expectation
 	Passed bool    `json:"passed"`
+	Unseen bool    `json:"unseen,omitempty"` // the engine cannot see it: not held against the run
 }
 
 // Happening is something that may have happened.
 type Happening struct {
 	Name   string `json:"name"`
-	Count  int64  `json:"count"`  // from the warm-up on; tokens of lease_lost, lease_burnt, debt_settled
-	Wanted bool   `json:"wanted"` // by a `sometimes`: a run without it shows nothing, and has not passed
+	Count  int64  `json:"count"`            // from the warm-up on; tokens of lease_lost, lease_burnt, debt_settled
+	Wanted bool   `json:"wanted"`           // by a `sometimes`: a run without it shows nothing, and has not passed
+	Unseen bool   `json:"unseen,omitempty"` // the engine cannot see all of it, and saw none: not held against the run
 }
 
 // FaultSpan is when a fault was.
@@ -131,14 +134,15 @@ type BreakerChange struct {
 	State string  `json:"state"`
 }
 
-// Ledger is where all tokens that Redis granted are at the end: Granted = Spent + Returned + Burnt + Held + Lost.
+// Ledger is where all tokens that Redis granted are at the end: Granted = Spent + Returned + Burnt + Held + Lost. Where Lost is
+// not known, Granted is what processes heard of, and of one that was killed what it had told by then.
 type Ledger struct {
 	Granted  int64 `json:"granted"`
 	Spent    int64 `json:"spent"`
 	Returned int64 `json:"returned"`
 	Burnt    int64 `json:"burnt"`
 	Held     int64 `json:"held"`
-	Lost     int64 `json:"lost"` // granted, and no process heard of it
+	Lost     int64 `json:"lost"` // granted, and no process heard of it; −1 when nobody can tell
 }
 
 // seconds is d as JSON has it.

@@ -48,7 +48,7 @@ func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error
 		t.line("%s  %s: %s", t.verdict(r.Passed), clean(names[i]), seedOf(r))
 		t.outcomes(r, "  ")
 		for _, h := range r.Sometimes {
-			if h.Wanted && h.Count == 0 {
+			if h.Wanted && h.Count == 0 && !h.Unseen {
 				t.line("  %s  sometimes %s: never", t.verdict(false), clean(h.Name))
 			}
 		}
@@ -79,7 +79,7 @@ func (t *text) outcomes(r *Report, indent string) {
 	tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
 	for _, o := range r.Expectations {
 		metric, _, _ := strings.Cut(o.Text, " ")
-		fmt.Fprintf(tab, "%s%s\t%s\tis %s\n", indent, t.verdict(o.Passed), clean(o.Text), figure(o.Value, unitOf(metric)))
+		fmt.Fprintf(tab, "%s%s\t%s\t%s\n", indent, t.outcome(o.Passed, o.Unseen), clean(o.Text), is(&o, unitOf(metric)))
 	}
 	_ = tab.Flush()
 }

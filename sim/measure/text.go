@@ -137,7 +137,7 @@ func (t *text) expectations(r *Report) {
 	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
 	for _, o := range r.Expectations {
 		metric, _, _ := strings.Cut(o.Text, " ")
-		fmt.Fprintf(w, "%s\t%s\tis %s\n", t.verdict(o.Passed), clean(o.Text), figure(o.Value, unitOf(metric)))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", t.outcome(o.Passed, o.Unseen), clean(o.Text), is(&o, unitOf(metric)))
 	}
 	_ = w.Flush()
 }
@@ -153,7 +153,11 @@ func (t *text) sometimes(r *Report) {
 				t.line("")
 				first = false
 			}
-			t.line("%s  sometimes %s: %d", t.verdict(h.Count > 0), clean(h.Name), h.Count)
+			seen := strconv.FormatInt(h.Count, 10)
+			if h.Unseen {
+				seen = unseen
+			}
+			t.line("%s  sometimes %s: %s", t.outcome(h.Count > 0, h.Unseen), clean(h.Name), seen)
 		case h.Count > 0:
 			others = append(others, fmt.Sprintf("%s %d", clean(h.Name), h.Count))
 		}
@@ -167,10 +171,34 @@ func (t *text) sometimes(r *Report) {
 func (t *text) last(r *Report) {
 	engine := cmp.Or(r.Engine, "virtual")
 	again := fmt.Sprintf("again with --engine %s --seed %d, or tiersim replay of its JSON", clean(engine), r.Seed)
+	if r.Engine == "live" {
+		t.line("\nledger: what Redis granted to who had gone or given up nobody saw, and what a killed process did last\n"+
+			"the machine itself held processes up for up to %s: times may be longer by so much", figure(r.LagMs*millisecond, scenario.Seconds))
+		again += ": no two are equal"
+	}
 	if r.Unseed != "" {
 		again = fmt.Sprintf("unseed %s; %s", clean(r.Unseed), again)
 	}
 	t.line("\n%s  %s", t.verdict(r.Passed), again)
+}
+
+// unseen is said of what an engine cannot see.
+const unseen = "not seen by this engine"
+
+// is says what came of an expectation.
+func is(o *Outcome, u scenario.Unit) string {
+	if o.Unseen {
+		return unseen
+	}
+	return "is " + figure(o.Value, u)
+}
+
+// outcome is the verdict on one thing, if there is one.
+func (t *text) outcome(passed, unseen bool) string {
+	if unseen {
+		return "-   "
+	}
+	return t.verdict(passed)
 }
 
 // verdict is PASS in green or FAIL in red, where there are colours. The escapes of both are of one length, so that tables

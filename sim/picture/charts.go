@@ -204,7 +204,11 @@ func (r *run) ledger() chart {
 	c := r.stack(r.chart("ledger", "Token ledger", "tokens granted so far", 180), r.layers())
 	l := r.Ledger
 	c.Say = "Of " + amount(float64(l.Granted)) + " tokens granted, at the end " + amount(float64(l.Spent)) + " were spent, " + amount(float64(l.Held)) + " held, " +
-		amount(float64(l.Returned)) + " returned, " + amount(float64(l.Burnt)) + " burnt and " + amount(float64(l.Lost)) + " lost."
+		amount(float64(l.Returned)) + " returned, " + amount(float64(l.Burnt)) + " burnt"
+	if l.Lost >= 0 {
+		c.Say += " and " + amount(float64(l.Lost)) + " lost"
+	}
+	c.Say += "."
 	if len(c.Shapes) == 0 {
 		return c
 	}

@@ -199,10 +199,10 @@ func seriesSteps(s *measure.Series) (steps int, err error) {
 func (p *runPage) judge(r *measure.Report) {
 	broken := 0
 	for i, o := range r.Expectations {
-		if !o.Passed {
+		if !o.Passed && !o.Unseen {
 			broken++
 		}
-		if i < maxOutcomes {
+		if i < maxOutcomes && !o.Unseen {
 			p.Outcomes = append(p.Outcomes, outcome{clip(o.Text, maxText), written(bounded(o.Text), o.Value), o.Passed})
 		}
 	}
@@ -216,11 +216,11 @@ func (p *runPage) judge(r *measure.Report) {
 		return 1
 	})
 	for _, h := range r.Sometimes[:min(len(r.Sometimes), maxOutcomes)] {
-		if h.Wanted && h.Count == 0 {
+		if h.Wanted && h.Count == 0 && !h.Unseen {
 			p.Never = append(p.Never, clip(h.Name, maxText))
 		}
 		if h.Wanted || h.Count > 0 {
-			p.Happened = append(p.Happened, happening{clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted, h.Count == 0})
+			p.Happened = append(p.Happened, happening{clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted, h.Count == 0 && !h.Unseen})
 		}
 	}
 	n := len(r.Expectations)

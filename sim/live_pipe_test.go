@@ -1,0 +1,39 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/gob"
+	"io"
+	"reflect"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
+)
+
+// What is sent arrives: also that nothing is wrong with the network any more.
+func TestPipe(t *testing.T) {
+	var b bytes.Buffer
+	s := newSender(&b)
+	sent := []order{
+		{Faults: &faultnet.Faults{HoldOut: true}}, {Faults: &faultnet.Faults{}}, {Ask: &question{}}, {Stats: 3}, {Leave: true}, {Addr: "a"},
+	}
+	for i := range sent {
+		if err := s.send(&sent[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.flush(); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if err := s.send(&order{}); err != io.ErrClosedPipe {
+		t.Errorf("sent after the end: %v", err)
+	}
+	all := gob.NewDecoder(&b)
+	for i, want := range sent {
+		var got order
+		if err := all.Decode(&got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%d: %+v, %v, want %+v", i, got, err, want)
+		}
+	}
+}
