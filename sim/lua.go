@@ -82,7 +82,7 @@ func (m *miniature) open(number, slot int) (remote.Store, error) {
 	// As remote.Open sets a client up, but for the Dialer, which no URL can name.
 	client := redis.NewClient(&redis.Options{
 		Addr:                     "127.0.0.1:6379", // never dialled, and no name: looking one up leaves the bubble
-		Dialer:                   m.link(slot).Dialer(dial),
+		Dialer:                   quietly(m.link(slot).Dialer(dial)),
 		ClientName:               strconv.Itoa(number), // tells Redis whose call it is
 		MaxRetries:               -1,
 		DialTimeout:              dialTimeout,
