@@ -22,6 +22,10 @@
 // is a goroutine that sleeps. On [Lua] the scripts run in miniredis, a Redis in Go, and calls go through go-redis and a
 // faultnet. The two agree as well as two seeds of one do; a test holds them to that.
 //
+// go-redis has one logger for a whole program. Importing this package sets it to the usual one, less the lines about connections
+// that failed because a scenario says so. A logger that a test or TestMain sets stays; one that is set while packages are
+// initialized may not.
+//
 // # Who asks whom
 //
 // Each traffic statement is one stream of requests, spread over the processes that are there at the moment, as a load

@@ -89,10 +89,10 @@ func (m *miniature) open(number, slot int) (remote.Store, error) {
 }
 
 // clientOptions set a client up as remote.Open does, but for the dialer, which no URL can name.
-func clientOptions(dialer func(ctx context.Context, network, addr string) (net.Conn, error)) *redis.Options {
+func clientOptions(dial dialer) *redis.Options {
 	return &redis.Options{
 		Addr:                     "127.0.0.1:6379", // never dialled, and no name: looking one up leaves the bubble
-		Dialer:                   dialer,
+		Dialer:                   quietly(dial),
 		MaxRetries:               -1,
 		DialTimeout:              dialTimeout,
 		DialerRetries:            1,
