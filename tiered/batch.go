@@ -89,7 +89,7 @@ func (b *batch) run() result {
 		n.returned(len(due), false)
 		return sent
 	}
-	defer attempt.Abort() // a panic or Goexit on the way is a failure too
+	defer attempt.Abort()                               // a panic or Goexit on the way is a failure too
 	if most > 1 && n.guard.State() != failover.Closed { // it has changed meanwhile
 		for _, d := range due[1:] {
 			d.job.drop(n, b.sent)
