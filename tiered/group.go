@@ -36,7 +36,6 @@ type Group struct {
 	agenda   *agenda
 	limiters limiters
 	turns    turns
-	lines    sync.Mutex // held while one request joins several lines
 	trace    *tracer
 	journal  *journal // nil without a Logger
 

@@ -57,7 +57,6 @@ func together(ctx context.Context, legs []leg, d *Decision) *leg {
 		}
 		t.atHome()
 	}
-	gone := false
 	if !anyOf(legs, refused) {
 		for i := range legs {
 			legs[i].fromPot()
@@ -68,14 +67,7 @@ func together(ctx context.Context, legs []leg, d *Decision) *leg {
 		if !anyOf(legs, refused) && anyOf(legs, alone) {
 			goAlone(legs)
 		}
-		if gone = anyOf(legs, refused); gone {
-			giveBack(legs)
-		}
-	}
-	for i := range legs {
-		if t := &legs[i]; t.renew && !gone {
-			t.bucket.apply(t.now, t.bucket.Renew(t.now))
-		}
+		end(legs)
 	}
 	t := strictest(legs)
 	*d = t.d
@@ -172,13 +164,9 @@ func askRedis(ctx context.Context, legs []leg) {
 		legs[i].until = legs[i].now + budget
 	}
 	for anyOf(legs, undecided) {
-		// One after the other, in one order: who is first in one line is first in all of them.
-		lines := &legs[0].limiter.group.lines
-		lines.Lock()
 		for i := range legs {
 			legs[i].ask()
 		}
-		lines.Unlock()
 		send(legs)
 		failed := false
 		for i := range legs {
@@ -298,12 +286,16 @@ func goAlone(legs []leg) {
 	}
 }
 
-// giveBack gives back what was taken.
-func giveBack(legs []leg) {
+// end gives back what was taken when one refused. Renewals come last: what has left for Redis is not put back.
+func end(legs []leg) {
+	back := anyOf(legs, refused)
 	for i := range legs {
-		if t := &legs[i]; t.state == taken {
+		switch t := &legs[i]; {
+		case t.state == taken && back:
 			now := t.limiter.group.now()
 			t.bucket.apply(now, t.bucket.GiveBack(now, t.cost, t.source, t.gen))
+		case t.renew && !back:
+			t.bucket.apply(t.now, t.bucket.Renew(t.now))
 		}
 	}
 }

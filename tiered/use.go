@@ -46,7 +46,7 @@ func Strictest(uses ...Use) Uses {
 		u.more = make([]numbered, u.n-few)
 	}
 	// In one order for everybody: of two requests that want the last tokens of the same keys, the one that is first at the
-	// first key is first at all of them, so one is admitted. In opposite orders each would refuse the other.
+	// first key is most often first at all of them, so one is admitted. In opposite orders each would refuse the other.
 	for i, use := range uses {
 		j := i
 		for ; j > 0 && use.before(&u.at(j-1).Use); j-- {

@@ -192,6 +192,42 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 	})
 }
 
+// Of two processes each is nearer to another node, so that each is first at one of two keys, and refuses the other, for ever
+// if they always meet.
+func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			one, other := remote.NewMemory(), remote.NewMemory()
+			p := Policy{Name: "api", Limit: PerSecond(1), Lease: Lease{Size: NoLease}}
+			at := func(m *remote.Memory, trip time.Duration) *Limiter {
+				return several(t, &distant{Memory: m, trip: trip}, nil, p)[0]
+			}
+			a1, b1 := at(one, ms), at(other, 9*ms)
+			a2, b2 := at(one, 9*ms), at(other, ms)
+			time.Sleep(time.Second)
+			start := time.Now()
+			var all sync.WaitGroup
+			wait := func(u Uses) {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := u.Wait(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range 2 {
+				wait(Strictest(a1.For("k"), b1.For("k")))
+				wait(Strictest(a2.For("k"), b2.For("k")))
+			}
+			all.Wait()
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("four tokens of each key took %v", took)
+			}
+		})
+	}
+}
+
 // No key admits more than its limit, whatever is lost, and what is lost on its way back is burnt and counted.
 func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 	for seed := range seeds(8) {
