@@ -50,6 +50,9 @@ var call string
 //go:embed sliding_log.lua
 var slidingLog string
 
+//go:embed fixed_window.lua
+var fixedWindow string
+
 //go:embed presence.lua
 var presence string
 
@@ -63,6 +66,7 @@ type Script struct {
 var (
 	TokenBucket = newScript(tokenBucket)
 	SlidingLog  = newScript(call + slidingLog)
+	FixedWindow = newScript(call + fixedWindow)
 	Presence    = newScript(presence)
 )
 

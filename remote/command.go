@@ -32,6 +32,7 @@ type script struct{ source, sha any }
 var (
 	tokenBucket = script{lua.TokenBucket.Source, lua.TokenBucket.SHA}
 	slidingLog  = script{lua.SlidingLog.Source, lua.SlidingLog.SHA}
+	fixedWindow = script{lua.FixedWindow.Source, lua.FixedWindow.SHA}
 	presence    = script{lua.Presence.Source, lua.Presence.SHA}
 )
 

@@ -31,6 +31,11 @@ var windowKinds = []windowKind{
 	{"sliding log", remote.SlidingLog, func(d drawer) remote.Call {
 		return remote.Call{Cap: choose(d, int64(3), 1, 2, 5, 10), Period: choose(d, int64(1000), 1e6, 60e6, 7)}
 	}},
+	{"fixed window", remote.FixedWindow, func(d drawer) remote.Call {
+		c := remote.Call{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1000), 1e6, 60e6, 3e6)}
+		c.Phase = choose(d, 0, 1, c.Period/3, c.Period-1)
+		return c
+	}},
 }
 
 func eachKind(t *testing.T, f func(t *testing.T, k windowKind)) {
