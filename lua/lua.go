@@ -53,6 +53,9 @@ var slidingLog string
 //go:embed fixed_window.lua
 var fixedWindow string
 
+//go:embed sliding_window.lua
+var slidingWindow string
+
 //go:embed presence.lua
 var presence string
 
@@ -64,10 +67,11 @@ type Script struct {
 
 // The scripts. They never change while a program runs.
 var (
-	TokenBucket = newScript(tokenBucket)
-	SlidingLog  = newScript(call + slidingLog)
-	FixedWindow = newScript(call + fixedWindow)
-	Presence    = newScript(presence)
+	TokenBucket   = newScript(tokenBucket)
+	SlidingLog    = newScript(call + slidingLog)
+	FixedWindow   = newScript(call + fixedWindow)
+	SlidingWindow = newScript(call + slidingWindow)
+	Presence      = newScript(presence)
 )
 
 func newScript(source string) Script {

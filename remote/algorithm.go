@@ -7,9 +7,10 @@ type Algorithm uint8
 
 // The algorithms; docs/algorithms.md compares them.
 const (
-	TokenBucket Algorithm = iota // Cap, refilled by Tokens per Period; leased
-	SlidingLog                   // at most Cap in any Period, to the microsecond; direct takes only
-	FixedWindow                  // at most Cap in each window of Period, which begin at Phase; leased
+	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period; leased
+	SlidingLog                     // at most Cap in any Period, to the microsecond; direct takes only
+	FixedWindow                    // at most Cap in each window of Period, which begin at Phase; leased
+	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits; leased
 )
 
 // algorithms is what each of them is, in Go and in Redis. lua/token_bucket.lua has arguments and a reply of its own: broken
@@ -31,6 +32,10 @@ var algorithms = [...]struct {
 	FixedWindow: {
 		mark: "fw1", script: &fixedWindow, fresh: func() memoryState { return new(memoryWindow) },
 		broken: brokenFixedArgument, third: func(_ Limit, c *Call) int64 { return c.Phase },
+	},
+	SlidingWindow: {
+		mark: "sw1", script: &slidingWindow, fresh: func() memoryState { return new(memoryBlocks) },
+		broken: brokenBlocksArgument, third: func(l Limit, _ *Call) int64 { return l.Span },
 	},
 }
 
