@@ -50,6 +50,12 @@ var call string
 //go:embed sliding_log.lua
 var slidingLog string
 
+//go:embed fixed_window.lua
+var fixedWindow string
+
+//go:embed sliding_window.lua
+var slidingWindow string
+
 //go:embed presence.lua
 var presence string
 
@@ -61,9 +67,11 @@ type Script struct {
 
 // The scripts. They never change while a program runs.
 var (
-	TokenBucket = newScript(tokenBucket)
-	SlidingLog  = newScript(call + slidingLog)
-	Presence    = newScript(presence)
+	TokenBucket   = newScript(tokenBucket)
+	SlidingLog    = newScript(call + slidingLog)
+	FixedWindow   = newScript(call + fixedWindow)
+	SlidingWindow = newScript(call + slidingWindow)
+	Presence      = newScript(presence)
 )
 
 func newScript(source string) Script {

@@ -7,8 +7,10 @@ type Algorithm uint8
 
 // The algorithms; docs/algorithms.md compares them.
 const (
-	TokenBucket Algorithm = iota // Cap, refilled by Tokens per Period; leased
-	SlidingLog                   // at most Cap in any Period, to the microsecond; direct takes only
+	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period; leased
+	SlidingLog                     // at most Cap in any Period, to the microsecond; direct takes only
+	FixedWindow                    // at most Cap in each window of Period, which begin at Phase; leased
+	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits; leased
 )
 
 // algorithms is what each of them is, in Go and in Redis. lua/token_bucket.lua has arguments and a reply of its own: broken
@@ -27,13 +29,22 @@ var algorithms = [...]struct {
 		mark: "lg1", script: &slidingLog, sorted: true, fresh: func() memoryState { return new(memoryLog) },
 		broken: brokenLogArgument, third: func(Limit, *Call) int64 { return 0 },
 	},
+	FixedWindow: {
+		mark: "fw1", script: &fixedWindow, fresh: func() memoryState { return new(memoryWindow) },
+		broken: brokenFixedArgument, third: func(_ Limit, c *Call) int64 { return c.Phase },
+	},
+	SlidingWindow: {
+		mark: "sw1", script: &slidingWindow, fresh: func() memoryState { return new(memoryBlocks) },
+		broken: brokenBlocksArgument, third: func(l Limit, _ *Call) int64 { return l.Span },
+	},
 }
 
 // Kind is what the stored numbers of a bucket depend on besides its key, and so a part of its name: two versions of a
 // policy in one deploy would else forget each other's counts. The zero value is the token bucket.
 type Kind struct {
 	Algorithm Algorithm
-	Window    int64 // µs, of a SlidingLog; else 0
+	Window    int64 // µs, of a SlidingLog and a FixedWindow; else 0
+	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
 }
 
 // mark ends the names of the kind's buckets.
@@ -41,6 +52,9 @@ func (k Kind) mark() string {
 	mark := algorithms[k.Algorithm].mark
 	if k.Window > 0 {
 		mark += ":" + strconv.FormatInt(k.Window, 10)
+	}
+	if k.Calendar {
+		mark += ":0"
 	}
 	return mark
 }

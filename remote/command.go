@@ -30,9 +30,11 @@ const (
 type script struct{ source, sha any }
 
 var (
-	tokenBucket = script{lua.TokenBucket.Source, lua.TokenBucket.SHA}
-	slidingLog  = script{lua.SlidingLog.Source, lua.SlidingLog.SHA}
-	presence    = script{lua.Presence.Source, lua.Presence.SHA}
+	tokenBucket   = script{lua.TokenBucket.Source, lua.TokenBucket.SHA}
+	slidingLog    = script{lua.SlidingLog.Source, lua.SlidingLog.SHA}
+	fixedWindow   = script{lua.FixedWindow.Source, lua.FixedWindow.SHA}
+	slidingWindow = script{lua.SlidingWindow.Source, lua.SlidingWindow.SHA}
+	presence      = script{lua.Presence.Source, lua.Presence.SHA}
 )
 
 // ScriptSHA is the SHA-1 of the script that decides, in 40 hex digits: what SCRIPT EXISTS and the slow log know it by.

@@ -73,7 +73,8 @@ type Call struct {
 	Cap    int64   // the most at once, 1 … 2⁴⁰: a burst, or what a window holds
 	Tokens int64   // refilled per Period, of a TokenBucket
 	Period int64   // µs, ≥ 1: of the refill, or the length of a window
-	Span   int64   // of no use yet
+	Phase  int64   // of a FixedWindow: its windows begin at Phase + k·Period of the node's clock; 0 … Period−1
+	Span   int64   // of a SlidingWindow: how many blocks of Period count, 1 … 512
 	Also   []Limit // further limits; at most seven, and never changed once a call was made with them
 
 	Want int64 // tokens asked for; 0 settles only, and is a peek without Lease

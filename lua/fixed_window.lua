@@ -1,0 +1,141 @@
+--[[ fixed_window: at most cap tokens in each aligned window. Direct or leased. O(1), a window whose leases outlive it apart.
+
+Windows begin at phase + k * period of the server's clock. A lease ends with its window at the latest, so every token is used in
+the window that counted it, and what is counted never exceeds cap.
+
+KEYS[1]  a hash that only this script writes; its name has the period, for another one would mistake its count
+  v  format mark 'fw1'      c  epoch      t  newest time      n  tokens counted in the window of t
+  and once a lease was given:
+  w  sum of the leases' wants     a  leases that hold or want tokens     e  end of the latest lease
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window
+
+ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it counts in its
+own window only. debt counts in the window of since only. reset: what is counted falls to what is out in leases, under a
+deadline <= now + ttl like a refund.
+
+A window that is over is forgotten at once, leases and all (UNLINK), so a key that lost its time to live gets one with the next
+take. A refused direct take writes nothing, unless it found a large step back of the clock; nor does a peek.
+]]
+
+local FORMAT = 'fw1'
+local cap, period, phase = arg[22], arg[23], arg[24]
+if to > 0 then return refuse(19) end
+if phase >= period then return refuse(24) end
+if limits > 1 then return refuse(25) end
+local too = too_late()
+if too then return too end
+
+local function window(instant) return floor((instant - phase) / period) end
+
+-- Load, or start empty.
+local own = 'p' .. id
+local stored = call('HMGET', key, 'v', 'c', 't', 'n', 'w', 'a', 'e', own)
+local exists, lends = stored[1] == FORMAT, stored[5] and true or false
+local born, last, count, wants, active, latest, flags = server, server, 0, 0, 0, 0, 0
+if exists then
+  for i = 2, 7 do
+    stored[i] = tonumber(i > 4 and not lends and 0 or stored[i])
+    if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
+  end
+  born, last, count, wants, active, latest = unpack(stored, 2, 7)
+elseif stored[1] or call('EXISTS', key) == 1 then
+  return redis.error_reply('RLFOREIGN key')
+else
+  flags = CREATED
+end
+if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+
+-- Clock: a small step back is waited out. A larger one is believed: then the count becomes that of the clock's own window, for
+-- windows keep their alignment; and so it does of the one that comes next while leases may still be out that counted in it.
+local now, stepped = server, false
+if now < last then
+  stepped = last - now > maxback
+  if stepped then flags = flags + STEPPED_BACK else now = last end
+end
+local k = window(now)
+local edge = phase + (k + 1) * period
+local record = stored[8]
+local fresh = exists and k > window(last) and latest <= now
+if fresh then count, wants, active, latest, lends, record = 0, 0, 0, 0, false, false end
+
+-- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
+local r_seq, r_grant, r_out, r_want, r_end, r_debt
+local function clear() return count > 0 and max(0, edge - server) or 0 end
+if leased and record then
+  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(record)
+  if not r_debt or r_grant > r_out or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
+  if seq <= r_seq then
+    local left = min(r_end, edge, now + ttl) - now
+    if seq < r_seq or left <= 0 then
+      return {STALE, 0, cap - count, 0, active, 0, server, born, flags, 0, 1, clear(), now}
+    end
+    local after = r_grant == 0 and want > 0 and edge - server or 0
+    return {REPLAY, r_grant, cap - count, after, active, left, server, born, flags, 0, 1, clear(), now}
+  end
+end
+
+-- Settle. All that was granted counts until its holder says that it never came or comes back.
+local charged = 0
+if r_seq then
+  wants = wants - r_want
+  if r_out + r_want > 0 then active = active - 1 end
+  if ack < r_seq then count, r_out, charged = count - r_grant, r_out - r_grant, r_debt end
+  ret = min(ret, r_out)
+  count, r_out = count - ret, r_out - ret
+else
+  r_out = 0
+end
+if hold > r_out then count, flags = count + hold - r_out, flags + ADOPTED end
+if ack > (r_seq or 0) then flags = flags + UNRECORDED end
+
+-- A debt counts in its own window, as far as that is not full; a refund too, once. The deadline kills every copy of this call
+-- before the record that knows its seq is over, and a window that is over takes none.
+if debt > 0 and window(since) == k then
+  local charge = min(max(0, debt - charged), max(0, cap - count))
+  count, charged = count + charge, charged + charge
+end
+local once = deadline > 0 and deadline <= server + ttl
+if refund > 0 and once and exists and epoch == born and window(at) == k then count = count - refund end
+if reset > 0 and once and window(min(reset, now)) == k then
+  local out = hold
+  local all = lends and call('HGETALL', key) or {}
+  for i = 1, #all, 2 do
+    if #all[i] > 1 and all[i] ~= own then
+      local _, _, o, _, stop = parse(all[i + 1])
+      if not stop then return redis.error_reply('RLCORRUPT lease') end
+      if stop > now then out = out + o end
+    end
+  end
+  count = min(count, out)
+end
+count = max(count, hold)
+
+-- Grant all, or the caller's part when the leases want more than there is.
+local code, grant, after = GRANTED, 0, 0
+local avail, wanted = cap - count, wants + want
+if want > 0 and avail >= least then
+  grant = avail >= wanted and want or min(max(floor(avail * want / wanted), least), want, avail)
+  count = count + grant
+elseif want > 0 then
+  code, after = DENIED, max(1, edge - server)
+end
+
+-- Write: deletions, then one HSET, then PEXPIRE.
+local left = 0
+if leased or not peek and (grant > 0 or stepped) then
+  local lending = {}
+  if leased then
+    left = min(ttl, edge - now)
+    latest, wants = max(latest, now + left), wanted
+    if hold + grant + want > 0 then active = active + 1 end
+    lending = {'w', wants, 'a', active, 'e', latest, own,
+      format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + left, charged)}
+  end
+  if fresh then call('UNLINK', key) end
+  call('HSET', key, 'v', FORMAT, 'c', born, 't', now, 'n', count, unpack(lending))
+  -- Until the window is over, or the last lease: after a step back that may be later. Redis counts on its own clock.
+  call('PEXPIRE', key, text(min(ceil((max(edge, latest) - server) / 1000) + 1000, LONGEST_TTL_MS)))
+elseif not exists then
+  born = 0 -- nothing was written, so there is no count of this epoch
+end
+return {code, grant, cap - count, after, active, left, server, born, flags, 0, 1, clear(), now}

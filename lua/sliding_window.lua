@@ -1,0 +1,279 @@
+--[[ sliding_window: each limit counts its last span blocks of one period. Direct or leased; up to 8 limits on the key.
+
+A span of ceil(D / period) + 1 holds every interval of length D, so at most cap tokens are admitted in any of them; a token comes
+back D to D + 2 periods after its use. A span of one block less would admit twice as much within D. All limits are checked, then
+all count: a refusal by one changes none.
+
+Leased tokens count in the block in which the lease ends, and from the settlement on, once spent, in that of the settlement: never
+before the block of their use, and blocks to come are counted. So the bound is the same, leased or not.
+
+KEYS[1]  a hash that only this script writes
+  v  format mark 'sw1'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
+  server's plus z           x  until then something counts
+  and per limit, tag = <period>x<span>:
+  <tag>  tokens counted     <tag>o  first block counted     <tag>:<b>  tokens of block b = floor(time / period), if any
+  and once a lease was given:
+  w  sum of the leases' wants     a  leases that hold or want tokens     g  next sweep, 0 none     e  end of the latest lease
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+
+ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51, >= ttl of a lease); no two with the same
+period and span. 19 must be 0. at: the stamp of what is refunded; its block gives back no more than it holds. debt counts in the
+block of since, as far as its limit is not full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in
+leases.
+
+Bounded work: at the edge of a block those that left are read and deleted, no more than 2 * span per limit, and a refusal reads
+as many for its retry. A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
+]]
+
+local FORMAT = 'sw1'
+local LONGEST_SPAN, LONGEST_WINDOW = 512, 2 ^ 51
+local CHUNK = 1000 -- fields per command: unpack has a limit
+local LOOK = 32    -- blocks read at a time for a retry
+local m = limits
+local own = 'p' .. id
+local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', own}
+local FIXED = #names
+if to > 0 then return refuse(19) end
+for i = 1, m do
+  local first = BEFORE_LIMITS + 3 * i - 2
+  cap[i], period[i], span[i] = arg[first], arg[first + 1], arg[first + 2]
+  if span[i] < 1 or span[i] > LONGEST_SPAN or span[i] * period[i] > LONGEST_WINDOW then return refuse(first + 2) end
+  if leased and ttl > span[i] * period[i] then return refuse(3) end
+  tag[i] = format('%.0fx%.0f', period[i], span[i])
+  for j = 1, i - 1 do
+    if tag[j] == tag[i] then return refuse(first + 1) end
+  end
+  names[FIXED + 2 * i - 1], names[FIXED + 2 * i] = tag[i], tag[i] .. 'o'
+end
+local too = too_late()
+if too then return too end
+
+-- Load, or start empty.
+local stored = call('HMGET', key, unpack(names))
+local exists, lends = stored[1] == FORMAT, stored[6] and true or false
+local born, last, behind, until_, wants, active, sweep, latest, flags = server, server, 0, 0, 0, 0, 0, 0, 0
+if exists then
+  for i = 2, 9 do
+    stored[i] = tonumber(i > 5 and not lends and 0 or stored[i])
+    if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
+  end
+  born, last, behind, until_, wants, active, sweep, latest = unpack(stored, 2, 9)
+elseif stored[1] or call('EXISTS', key) == 1 then
+  return redis.error_reply('RLFOREIGN key')
+else
+  flags = CREATED
+end
+if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+
+-- Clock: a small step back is waited out, a large one is believed and z makes up for it.
+local stepped = last - server - behind > maxback
+if stepped then behind, flags = last - server, flags + STEPPED_BACK end
+local now = max(server + behind, last)
+local stop = now + ttl
+
+-- Trim: total is what counts, first the oldest block that does, gone the fields to delete.
+local total, first, gone = {}, {}, {}
+local function name(i, b) return format('%s:%.0f', tag[i], b) end
+for i = 1, m do
+  local t, f = stored[FIXED + 2 * i - 1], stored[FIXED + 2 * i]
+  t, f = tonumber(t or 0), tonumber(f or 0)
+  if not (whole(t) and whole(f)) then return redis.error_reply('RLCORRUPT field') end
+  total[i], first[i] = t, floor(now / period[i]) - span[i] + 1
+  if stored[FIXED + 2 * i] then
+    local old = {}
+    for b = f, min(first[i], f + 2 * span[i]) - 1 do old[#old + 1] = name(i, b) end -- no lease ends further ahead
+    for from = 1, #old, CHUNK do
+      local upto = min(from + CHUNK - 1, #old)
+      local held = call('HMGET', key, unpack(old, from, upto))
+      for j = 1, upto - from + 1 do
+        if held[j] then
+          local n = tonumber(held[j])
+          if not whole(n) then return redis.error_reply('RLCORRUPT field') end
+          total[i], gone[#gone + 1] = total[i] - n, old[from + j - 1]
+        end
+      end
+    end
+    total[i] = max(0, total[i])
+  end
+end
+
+-- blocks are those that this call has looked at: what they hold now, and held.
+local blocks, cleared, damaged = {}, false, false
+for i = 1, m do blocks[i] = {} end
+local function block(i, b)
+  local known = blocks[i][b]
+  if not known then
+    local held = call('HGET', key, name(i, b))
+    local n = tonumber(held or 0)
+    if not whole(n) then n, damaged = 0, true end
+    known = {cleared and 0 or n, held and true or false}
+    blocks[i][b] = known
+  end
+  return known
+end
+-- change counts k tokens more, or fewer but no fewer than none, at a time, in a limit that still counts it.
+local function change(i, time, k)
+  local b = floor(time / period[i])
+  if k == 0 or b < first[i] then return end
+  local known = block(i, b)
+  local after = max(0, known[1] + k)
+  total[i], known[1] = total[i] + after - known[1], after
+end
+local function count(time, k)
+  for i = 1, m do change(i, time, k) end
+end
+local function level()
+  local least_left, which = WHOLE, 1
+  for i = 1, m do
+    if cap[i] - total[i] < least_left then least_left, which = cap[i] - total[i], i end
+  end
+  return least_left, which
+end
+-- clear reports how long until nothing counts, or longer.
+local function clear()
+  local us = 0
+  for i = 1, m do
+    if total[i] > 0 then us = max(us, (floor(max(now, latest) / period[i]) + span[i]) * period[i] - server - behind) end
+  end
+  return us
+end
+
+-- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
+local r_seq, r_grant, r_out, r_want, r_end, r_debt
+if leased and stored[FIXED] then
+  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
+  if not r_debt or r_grant > r_out then return redis.error_reply('RLCORRUPT lease') end
+  if seq <= r_seq then
+    local left, tight, which = r_end - now, level()
+    if seq < r_seq or left <= 0 then return {STALE, 0, tight, 0, active, 0, server, born, flags, 0, which, clear(), now} end
+    return {REPLAY, r_grant, tight, r_grant == 0 and want > 0 and 1 or 0, active, left, server, born, flags, 0, which, clear(), now}
+  end
+end
+
+-- Sweep: records of ended leases go, their tokens stay where they ended.
+local swept = sweep > 0 and now >= sweep
+local others = {} -- live leases of other processes
+if swept or reset > 0 and lends then
+  local all = call('HGETALL', key)
+  if swept then wants, active, sweep, latest = 0, 0, 0, 0 end
+  for j = 1, #all, 2 do
+    if string.sub(all[j], 1, 1) == 'p' then
+      local _, _, out, wanted, ends, charged = parse(all[j + 1])
+      if not charged then return redis.error_reply('RLCORRUPT lease') end
+      if swept and ends <= now then
+        gone[#gone + 1] = all[j]
+        if all[j] == own then r_seq = nil end
+      elseif swept then
+        wants, latest = wants + wanted, max(latest, ends)
+        if out + wanted > 0 then active = active + 1 end
+      end
+      if ends > now and all[j] ~= own then others[#others + 1] = {out, ends} end
+    end
+  end
+  if latest > 0 and swept then sweep = now + ceil(ttl / 2) end
+end
+
+-- Settle. What is still held moves to the new end, what was spent to now, what never came or comes back counts no more.
+local charged = 0
+if r_seq then
+  wants = max(0, wants - r_want)
+  if r_out + r_want > 0 then active = max(0, active - 1) end
+  count(r_end, -r_out)
+  if ack < r_seq then r_out, charged = r_out - r_grant, r_debt end
+  r_out = r_out - min(ret, r_out)
+  count(min(now, r_end), max(0, r_out - hold))
+else
+  r_out = 0
+end
+if hold > r_out then flags = flags + ADOPTED end
+if ack > (r_seq or 0) then flags = flags + UNRECORDED end
+count(stop, hold)
+
+-- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
+local once = deadline > 0 and deadline <= server + ttl
+if reset > 0 and once then
+  local all = call('HGETALL', key)
+  for i = 1, m do
+    local start = tag[i] .. ':'
+    for j = 1, #all, 2 do
+      if string.sub(all[j], 1, #start) == start then gone[#gone + 1] = all[j] end
+    end
+    total[i], blocks[i] = 0, {}
+  end
+  cleared = true
+  for _, o in ipairs(others) do count(o[2], o[1]) end
+  count(stop, hold)
+end
+if refund > 0 and once and exists and epoch == born then count(min(at, now), -refund) end
+if debt > charged then
+  for i = 1, m do change(i, min(since + behind, now), min(debt - charged, max(0, cap[i] - total[i]))) end
+  charged = debt
+end
+
+-- Grant all, or the caller's part when the leases want more than there is.
+local code, grant, after = GRANTED, 0, 0
+local tight, which = level()
+local wanted = wants + want
+if want > 0 and tight >= least then
+  grant = tight >= wanted and want or min(max(floor(tight * want / wanted), least), want, tight)
+  count(leased and stop or now, grant)
+  tight, which = level()
+elseif want > 0 then
+  code, after = DENIED, 1
+  for i = 1, m do -- as many blocks must leave as hold the tokens that are missing
+    local over, b = total[i] + least - cap[i], first[i]
+    while over > 0 and b < first[i] + 2 * span[i] do
+      local some = {}
+      for j = 0, LOOK - 1 do some[j + 1] = name(i, b + j) end
+      local held = call('HMGET', key, unpack(some))
+      for j = 1, LOOK do
+        if over > 0 then
+          local known = blocks[i][b]
+          local n = known and known[1] or cleared and 0 or tonumber(held[j] or 0)
+          if not whole(n) then n, damaged = 0, true end
+          over, b = over - n, b + 1
+        end
+      end
+      local wait = (b - 1 + span[i]) * period[i] - server - behind
+      if over <= 0 and wait > after then after, which = wait, i end
+    end
+  end
+end
+if damaged then return redis.error_reply('RLCORRUPT field') end
+
+-- Write: deletions, then one HSET, then PEXPIRE.
+local left = 0
+if leased or not peek and (grant > 0 or swept or stepped) then
+  local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
+  local function put(field, x)
+    set[#set + 1] = field
+    set[#set + 1] = x
+  end
+  if leased then
+    left, latest, wants = ttl, max(latest, stop), wanted
+    if hold + grant + want > 0 then active = active + 1 end
+    if sweep == 0 then sweep = stop end
+    put(own, format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, stop, charged))
+  end
+  if leased or swept then
+    put('w', wants)
+    put('a', active)
+    put('g', sweep)
+    put('e', latest)
+  end
+  for i = 1, m do
+    put(tag[i], total[i])
+    put(tag[i] .. 'o', first[i])
+    for b, known in pairs(blocks[i]) do
+      if known[1] > 0 then put(name(i, b), known[1]) elseif known[2] then gone[#gone + 1] = name(i, b) end
+    end
+    until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
+  end
+  put('x', until_)
+  for i = 1, #gone, CHUNK do call('HDEL', key, unpack(gone, i, min(i + CHUNK - 1, #gone))) end
+  call('HSET', key, unpack(set))
+  call('PEXPIRE', key, text(min(ceil((until_ - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))
+elseif not exists then
+  born = 0 -- nothing was written, so there is no count of this epoch
+end
+return {code, grant, tight, after, active, left, server, born, flags, 0, which, clear(), now}

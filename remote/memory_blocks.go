@@ -1,0 +1,372 @@
+package remote
+
+import (
+	"maps"
+	"math"
+)
+
+// memoryBlocks is lua/sliding_window.lua in Go.
+type memoryBlocks struct {
+	born   int64 // epoch
+	last   int64 // newest time
+	behind int64 // how far the server's clock was set back
+	until  int64 // until then something counts
+
+	lends  bool
+	wants  int64 // sum of the leases' wants
+	active int64 // leases that hold or want tokens
+	sweep  int64 // next sweep, 0 none
+	latest int64 // end of the latest lease
+	leases map[string]memoryLease
+
+	counts map[memoryTag]memoryCount // per limit
+}
+
+// memoryTag tells the limits of a key apart.
+type memoryTag struct{ period, span int64 }
+
+func (t memoryTag) String() string { return decimal(t.period) + "x" + decimal(t.span) }
+
+// memoryCount is what one limit counted.
+type memoryCount struct {
+	total  int64
+	first  int64 // block
+	blocks map[int64]int64
+}
+
+const (
+	longestSpan   = 512
+	longestWindow = int64(1) << 51 // µs
+)
+
+// brokenBlocksArgument reports the first argument that breaks a rule of the sliding window's.
+func brokenBlocksArgument(c *Call) int {
+	if c.To > 0 {
+		return 19
+	}
+	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
+	for i, l := range limits {
+		at := firstLimit + limitFields*i
+		if l.Span < 1 || l.Span > longestSpan || float64(l.Span)*float64(l.Period) > float64(longestWindow) {
+			return at + 2
+		}
+		if c.Lease != "" && c.TTL > l.Span*l.Period {
+			return 3
+		}
+		for _, earlier := range limits[:i] {
+			if earlier.Period == l.Period && earlier.Span == l.Span {
+				return at + 1
+			}
+		}
+	}
+	return 0
+}
+
+// blocksStep is one execution of the script on a copy of the state.
+type blocksStep struct {
+	*Call
+	memoryBlocks
+	limits []Limit
+	tags   []memoryTag
+	counts []memoryCount
+	server int64
+	now    int64
+	stop   int64
+	flags  Flags
+}
+
+// run implements memoryState.
+func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+	s := blocksStep{Call: c, memoryBlocks: *k, server: server}
+	if !exists {
+		s.memoryBlocks = memoryBlocks{born: server, last: server}
+		s.flags = Created
+	}
+	if c.Epoch > 0 && c.Epoch != s.born {
+		s.flags += OtherEpoch
+	}
+	var stepped bool
+	if s.behind, stepped = guard(s.last, server, s.behind); stepped {
+		s.flags += SteppedBack
+	}
+	s.now = max(server+s.behind, s.last)
+	s.stop = s.now + c.TTL
+	want, least, leased := min(c.Want, c.leastCap()), max(c.Min, 1), c.Lease != ""
+	s.trim()
+
+	own, owned := s.leases[c.Lease]
+	owned = owned && leased
+	if owned && c.Seq <= own.seq {
+		left := own.end - s.now
+		if c.Seq < own.seq || left <= 0 {
+			*r = s.reply(Stale, 0, 0, 0)
+			return 0, false
+		}
+		after := int64(0)
+		if own.grant == 0 && want > 0 {
+			after = 1
+		}
+		*r = s.reply(Replay, own.grant, after, left)
+		return 0, false
+	}
+
+	s.leases = maps.Clone(s.leases)
+	swept := s.sweep > 0 && s.now >= s.sweep
+	if swept {
+		owned = s.sweepEnded(own) && owned
+	}
+	charged := s.settle(own, owned)
+	once := c.Deadline > 0 && c.Deadline <= server+c.TTL
+	if c.Reset > 0 && once {
+		s.clearAll()
+	}
+	if c.Refund > 0 && once && exists && c.Epoch == s.born {
+		s.count(min(c.At, s.now), -c.Refund)
+	}
+	if c.Debt > charged {
+		for i, l := range s.limits {
+			s.change(i, min(c.Since+s.behind, s.now), min(c.Debt-charged, max(0, l.Cap-s.counts[i].total)))
+		}
+		charged = c.Debt
+	}
+
+	code, grant, after := Granted, int64(0), int64(0)
+	tight, which := s.level()
+	wanted := s.wants + want
+	if want > 0 && tight >= least {
+		grant = part(tight, want, wanted, least)
+		at := s.now
+		if leased {
+			at = s.stop
+		}
+		s.count(at, grant)
+		_, which = s.level()
+	} else if want > 0 {
+		code = Denied
+		after, which = s.retry(least, which)
+	}
+
+	left := int64(0)
+	peek := !leased && c.Want == 0
+	written = leased || !peek && (grant > 0 || swept || stepped)
+	if written && leased {
+		left = c.TTL
+		s.latest, s.wants, s.lends = max(s.latest, s.stop), wanted, true
+		if c.Hold+grant+want > 0 {
+			s.active++
+		}
+		if s.sweep == 0 {
+			s.sweep = s.stop
+		}
+		if s.leases == nil {
+			s.leases = make(map[string]memoryLease)
+		}
+		s.leases[c.Lease] = memoryLease{c.Seq, grant, c.Hold + grant, want, s.stop, charged}
+	}
+	*r = s.reply(code, grant, after, left)
+	r.Which = which
+	if !written {
+		if !exists {
+			r.Epoch = 0
+		}
+		return 0, false
+	}
+	s.last = s.now
+	s.memoryBlocks.counts = maps.Clone(s.memoryBlocks.counts)
+	if s.memoryBlocks.counts == nil {
+		s.memoryBlocks.counts = make(map[memoryTag]memoryCount)
+	}
+	for i, tag := range s.tags {
+		s.memoryBlocks.counts[tag] = s.counts[i]
+		s.until = max(s.until, s.end(tag))
+	}
+	*k = s.memoryBlocks
+	return min(int64(math.Ceil(float64(s.until-server-s.behind)/1000))+1000, longestKeep), true
+}
+
+// blockOf is the number of the block that has an instant.
+func blockOf(instant, period int64) int64 {
+	return int64(math.Floor(float64(instant) / float64(period)))
+}
+
+// end is when a limit counts nothing any more, or later.
+func (s *blocksStep) end(tag memoryTag) int64 {
+	return (blockOf(max(s.now, s.latest), tag.period) + tag.span) * tag.period
+}
+
+// trim takes what has left off the limits of this call.
+func (s *blocksStep) trim() {
+	s.limits = append([]Limit{{s.Cap, s.Tokens, s.Period, s.Span}}, s.Also...)
+	for _, l := range s.limits {
+		tag := memoryTag{l.Period, l.Span}
+		old, known := s.memoryBlocks.counts[tag]
+		next := memoryCount{total: old.total, first: blockOf(s.now, l.Period) - l.Span + 1, blocks: maps.Clone(old.blocks)}
+		if next.blocks == nil {
+			next.blocks = make(map[int64]int64)
+		}
+		if known {
+			for b, n := range old.blocks {
+				if b >= old.first && b < min(next.first, old.first+2*l.Span) {
+					next.total -= n
+					delete(next.blocks, b)
+				}
+			}
+			next.total = max(0, next.total)
+		}
+		s.tags, s.counts = append(s.tags, tag), append(s.counts, next)
+	}
+}
+
+// change counts k tokens more, or fewer but no fewer than none, at a time, in a limit that still counts it.
+func (s *blocksStep) change(i int, at, k int64) {
+	c := &s.counts[i]
+	b := blockOf(at, s.limits[i].Period)
+	if k == 0 || b < c.first {
+		return
+	}
+	after := max(0, c.blocks[b]+k)
+	c.total += after - c.blocks[b]
+	if c.blocks[b] = after; after == 0 {
+		delete(c.blocks, b)
+	}
+}
+
+func (s *blocksStep) count(at, k int64) {
+	for i := range s.limits {
+		s.change(i, at, k)
+	}
+}
+
+// level reports what the tightest limit has left, and its number.
+func (s *blocksStep) level() (tight, which int64) {
+	tight, which = whole, 1
+	for i, l := range s.limits {
+		if left := l.Cap - s.counts[i].total; left < tight {
+			tight, which = left, int64(i)+1
+		}
+	}
+	return tight, which
+}
+
+func (s *blocksStep) reply(code Code, grant, retry, left int64) Reply {
+	tight, which := s.level()
+	clear := int64(0)
+	for i, tag := range s.tags {
+		if s.counts[i].total > 0 {
+			clear = max(clear, s.end(tag)-s.server-s.behind)
+		}
+	}
+	return Reply{
+		Code: code, Grant: grant, Level: tight, Retry: retry, Active: s.active, TTLLeft: left, Now: s.server, Epoch: s.born,
+		Flags: s.flags, Which: which, Reset: clear, Stamp: s.now,
+	}
+}
+
+// sweepEnded drops the records of ended leases: their tokens stay where they ended. It reports whether the caller's lives.
+func (s *blocksStep) sweepEnded(own memoryLease) (lives bool) {
+	s.wants, s.active, s.sweep, s.latest = 0, 0, 0, 0
+	for id, l := range s.leases {
+		if l.end <= s.now {
+			delete(s.leases, id)
+			continue
+		}
+		s.wants, s.latest = s.wants+l.want, max(s.latest, l.end)
+		if l.out+l.want > 0 {
+			s.active++
+		}
+	}
+	if s.latest > 0 {
+		s.sweep = s.now + (s.TTL+1)/2
+	}
+	return own.end > s.now
+}
+
+// settle moves what is still held to the new end, what was spent to now, and uncounts what never came or comes back.
+func (s *blocksStep) settle(own memoryLease, owned bool) (charged int64) {
+	out := int64(0)
+	if owned {
+		s.wants = max(0, s.wants-own.want)
+		if own.out+own.want > 0 {
+			s.active = max(0, s.active-1)
+		}
+		s.count(own.end, -own.out)
+		if out = own.out; s.Ack < own.seq {
+			out -= own.grant
+			charged = own.debt
+		}
+		out -= min(s.Ret, out)
+		s.count(min(s.now, own.end), max(0, out-s.Hold))
+	}
+	if s.Hold > out {
+		s.flags += Adopted
+	}
+	if !owned && s.Ack > 0 || owned && s.Ack > own.seq {
+		s.flags += Unrecorded
+	}
+	s.count(s.stop, s.Hold)
+	return charged
+}
+
+// clearAll lets the counts fall to what is out in leases.
+func (s *blocksStep) clearAll() {
+	for i := range s.counts {
+		s.counts[i].total, s.counts[i].blocks = 0, make(map[int64]int64)
+	}
+	for id, l := range s.leases {
+		if id != s.Lease && l.end > s.now {
+			s.count(l.end, l.out)
+		}
+	}
+	s.count(s.stop, s.Hold)
+}
+
+// retry reports how long until as many blocks have left as hold the tokens that are missing, in the limit that needs longest.
+func (s *blocksStep) retry(least, which int64) (after, by int64) {
+	after, by = 1, which
+	for i, l := range s.limits {
+		c := s.counts[i]
+		over, b := c.total+least-l.Cap, c.first
+		if over <= 0 {
+			continue
+		}
+		for ; over > 0 && b < c.first+2*l.Span; b++ {
+			over -= c.blocks[b]
+		}
+		if wait := (b-1+l.Span)*l.Period - s.server - s.behind; over <= 0 && wait > after {
+			after, by = wait, int64(i)+1
+		}
+	}
+	return after, by
+}
+
+// fields implements memoryState.
+func (k *memoryBlocks) fields() map[string]string {
+	f := map[string]string{
+		"v": "sw1", "c": decimal(k.born), "t": decimal(k.last), "z": decimal(k.behind), "x": decimal(k.until),
+	}
+	if k.lends {
+		f["w"], f["a"], f["g"], f["e"] = decimal(k.wants), decimal(k.active), decimal(k.sweep), decimal(k.latest)
+	}
+	for id, l := range k.leases {
+		f["p"+id] = l.String()
+	}
+	for tag, c := range k.counts {
+		f[tag.String()], f[tag.String()+"o"] = decimal(c.total), decimal(c.first)
+		for b, n := range c.blocks {
+			f[tag.String()+":"+decimal(b)] = decimal(n)
+		}
+	}
+	return f
+}
+
+// clone implements memoryState.
+func (k *memoryBlocks) clone() memoryState {
+	twin := *k
+	twin.leases = maps.Clone(k.leases)
+	twin.counts = make(map[memoryTag]memoryCount, len(k.counts))
+	for tag, c := range k.counts {
+		c.blocks = maps.Clone(c.blocks)
+		twin.counts[tag] = c
+	}
+	return &twin
+}
