@@ -44,6 +44,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	ok, left, retry := b.share.take(now, n)
 	if !ok {
 		b.refused.Add(n)
+		b.ledger.booked += n
 		return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
 	}
 	b.ledger.alone.Add(n)

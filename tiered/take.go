@@ -179,7 +179,6 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 			if v.Retry == math.MaxInt64 { // never, while this process is alone
 				v.Retry = 0
 			}
-			l.shareSpent.Add(n)
 			l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
 		case local.Gone:
 			b = g.find(now, b.ID())
