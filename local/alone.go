@@ -81,7 +81,9 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 
 // spentShare counts and refuses a request of n tokens that the share does not have.
 func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
+	b.needStake()
 	b.refused.Add(n)
+	b.ledger.booked += n
 	return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
 }
 

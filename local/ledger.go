@@ -17,7 +17,7 @@ type ledger struct {
 	burnt    int64 // ended unspent, or lost on the way back
 
 	alone   atomic.Int64 // asked for while Redis did not answer: admitted by the share or fail-open, refused by fail-closed
-	booked  int64        // of alone, what share and debt know
+	booked  int64        // with fail-open: of alone, what share and debt know. With fail-local: refused by the share
 	settled int64        // of those admitted, charged to the bucket or forgiven by it
 }
 
@@ -27,16 +27,17 @@ const bookAfter = time.Millisecond
 
 // Stats is what one bucket, or several together, went through, in tokens. Granted = Spent + Returned + Burnt + Held.
 type Stats struct {
-	Granted  int64 // by Redis
-	Spent    int64 // admitted
-	Returned int64 // given back unspent or refunded
-	Burnt    int64 // ended unspent, or lost on the way back
-	Held     int64 // in hand: unspent, or on the way back
-	Refused  int64 // asked for and refused by the limit
-	Failed   int64 // asked for while Redis did not answer, and not admitted
-	Shared   int64 // admitted by the share, while Redis did not answer
-	Opened   int64 // admitted by fail-open, while Redis did not answer
-	Settled  int64 // of Shared and Opened, reported to Redis afterwards
+	Granted    int64 // by Redis
+	Spent      int64 // admitted
+	Returned   int64 // given back unspent or refunded
+	Burnt      int64 // ended unspent, or lost on the way back
+	Held       int64 // in hand: unspent, or on the way back
+	Refused    int64 // asked for and refused by the limit
+	Failed     int64 // asked for while Redis did not answer, and not admitted
+	ShareSpent int64 // part of Refused: while Redis did not answer, by the share
+	Shared     int64 // admitted by the share, while Redis did not answer
+	Opened     int64 // admitted by fail-open, while Redis did not answer
+	Settled    int64 // of Shared and Opened, reported to Redis afterwards
 }
 
 // Add adds t to s.
@@ -48,6 +49,7 @@ func (s *Stats) Add(t Stats) {
 	s.Held += t.Held
 	s.Refused += t.Refused
 	s.Failed += t.Failed
+	s.ShareSpent += t.ShareSpent
 	s.Shared += t.Shared
 	s.Opened += t.Opened
 	s.Settled += t.Settled
@@ -64,7 +66,7 @@ func (b *Bucket) Stats() Stats {
 		s.Held = b.pot.Load() + l.ret + l.refund
 		switch b.policy.FailMode { // one mode answers for all that was asked for alone
 		case FailLocal:
-			s.Shared = l.alone.Load()
+			s.Shared, s.ShareSpent = l.alone.Load(), l.booked
 		case FailOpen:
 			s.Opened = l.alone.Load()
 		case FailClosed:
@@ -106,8 +108,8 @@ func (b *Bucket) book(now time.Duration) int64 {
 		b.share.debit(now, opened)
 		b.debt.admitted += opened
 		b.bookAt.Store(int64(now + bookAfter))
+		b.ledger.booked = alone
 	}
-	b.ledger.booked = alone
 	return alone
 }
 

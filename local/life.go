@@ -164,6 +164,12 @@ func (b *Bucket) close() {
 	}
 }
 
+// Denied reports whether a request for one token is known to be refused now, and for how long. It takes no lock.
+func (b *Bucket) Denied(now time.Duration) (retry time.Duration, denied bool) {
+	retry, denied = b.denied.Load().refuses(now, 1)
+	return retry, denied && (!b.ready.Load() || b.live(now) == 0)
+}
+
 // Look reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
 func (b *Bucket) Look(now time.Duration) (held, level int64) {
 	b.mu.Lock()

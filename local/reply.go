@@ -272,7 +272,10 @@ func (b *Bucket) lose(c Call) {
 // worth, or an outage would keep every evicted key, and a poisoned key for ever.
 func (b *Bucket) forgive() {
 	if b.retired && b.stake != nil {
-		b.debt, b.ledger.booked = debt{}, b.ledger.alone.Load()
+		b.debt = debt{}
+		if b.policy.FailMode == FailOpen {
+			b.ledger.booked = b.ledger.alone.Load()
+		}
 		b.ledger.burnt += b.ledger.refund
 		b.ledger.refund = 0
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -26,10 +25,9 @@ type Limiter struct {
 
 	mu   sync.Mutex
 	past local.Stats // of buckets that were forgotten
+	gone refusals    // of those buckets, the most refused
 	poor int64       // calls that the store refused for their bucket alone
 	lost int64       // tokens asked for by calls without an answer
-
-	shareSpent atomic.Int64 // tokens refused by shares that were used up
 }
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {
@@ -95,10 +93,11 @@ func (l *Limiter) call(name string) remote.Call {
 }
 
 // keep adds the figures of a forgotten bucket.
-func (l *Limiter) keep(s local.Stats) {
+func (l *Limiter) keep(key string, s local.Stats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.past.Add(s)
+	l.gone.add(key, refusedOf(s))
 }
 
 // failed counts a call that was not answered, or that the store refused because of its bucket: a key of another type, a

@@ -21,6 +21,8 @@ type Stats struct {
 	Format string // of the buckets in Redis: the end of their keys' names
 	Script string // that decides in Redis: its SHA-1, 40 hex digits
 
+	Recent []Event // state changes and faults: the last 64, oldest first
+
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
 }
@@ -40,6 +42,8 @@ type PolicyStats struct {
 	Settled     int64 // of Shared and Open, reported to Redis since
 	Lost        int64 // asked for by calls without an answer: so many at most were granted to nobody
 	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
+
+	Top []RefusedKey // the keys that were refused most, at most 20, the most refused first
 }
 
 // NodeStats are one Redis node's.
@@ -76,21 +80,27 @@ func (g *Group) Stats() Stats {
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
 	s.Format, s.Script = remote.Format, remote.ScriptSHA()
+	s.Recent = g.trace.recent.list()
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)
 	g.limiters.mu.RUnlock()
+	now := g.now()
 	sums := make([]local.Stats, len(all))
+	tops := make([]top, len(all))
 	others := make([]PolicyStats, len(all)) // what is not counted by key
 	for i, l := range all {
 		l.mu.Lock()
 		sums[i] = l.past
-		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost, ShareSpent: l.shareSpent.Load()}
+		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost}
+		tops[i].past = l.gone.clone()
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
 		if n := b.ID().Policy; n < len(sums) {
-			sums[n].Add(b.Stats())
+			s := b.Stats()
+			sums[n].Add(s)
+			tops[n].see(now, b, s)
 		}
 	}
 	g.cache.All(count)
@@ -99,10 +109,9 @@ func (g *Group) Stats() Stats {
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
-		// A bucket counts both refusals as one. Its figures were read later, so the difference is none too small; but those
-		// of decisions after Close may be forgotten.
-		p.Limited = max(t.Refused-p.ShareSpent, 0)
-		p.Unavailable, p.Shared, p.Open, p.Settled = t.Failed, t.Shared, t.Opened, t.Settled
+		p.Limited, p.ShareSpent, p.Unavailable = t.Refused-t.ShareSpent, t.ShareSpent, t.Failed
+		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
+		p.Top = tops[i].list()
 		s.Policies[l.policy.Name] = p
 	}
 	for _, n := range g.allNodes() {

@@ -198,7 +198,6 @@ func (l *Limiter) byItself(d *Decision, key string, n int64, v local.Verdict) {
 		if v.Retry == math.MaxInt64 { // never, while this process is alone
 			v.Retry = 0
 		}
-		l.shareSpent.Add(n)
 		l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
 	default:
 		l.decide(d, key, Unavailable, Failover, v.Left, 0)

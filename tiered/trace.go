@@ -68,6 +68,7 @@ const traceQueue = 1024
 type tracer struct {
 	hooks   Trace
 	events  chan func()
+	recent  recent // for Stats, whether there are hooks or not
 	dropped atomic.Int64
 	panics  atomic.Int64
 }
@@ -100,6 +101,7 @@ func (t *tracer) lease(e LeaseEvent) {
 }
 
 func (t *tracer) state(e StateEvent) {
+	t.recent.state(e)
 	if t.hooks.State != nil {
 		t.put(func() { t.hooks.State(e) })
 	}
@@ -112,6 +114,7 @@ func (t *tracer) failure(e ErrorEvent) {
 }
 
 func (t *tracer) fault(e FaultEvent) {
+	t.recent.fault(e)
 	if t.hooks.Fault != nil {
 		t.put(func() { t.hooks.Fault(e) })
 	}

@@ -125,8 +125,9 @@ func TestCurl(t *testing.T) {
 		h := r.Header
 		return fmt.Sprint(r.StatusCode, " ", h.Get("X-RateLimit-Limit"), " ", h.Get("X-RateLimit-Remaining"), " ", h.Get("X-RateLimit-Reset"), " ", h.Get("Retry-After"))
 	}
-	got := ""
+	got, begun := "", time.Time{}
 	for range 20 { // on a machine so slow that there is another token by then, the next one is refused
+		begun = time.Now()
 		if got = read(); got != "200 1 0 3 " {
 			break
 		}
@@ -135,7 +136,6 @@ func TestCurl(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// With --retry, Retry-After takes the place of curl's own pause, which would be a second.
-	begun := time.Now()
 	file := filepath.Join(t.TempDir(), "body")
 	status := ask("--header", "X-User: ann", "--output", file, "--write-out", "%{http_code}", "--retry", "1")
 	body, err := os.ReadFile(file)

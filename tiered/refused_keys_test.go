@@ -1,0 +1,195 @@
+package tiered
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Each refused key is named with how much of it was refused and why, the most refused first.
+func TestTopNamesWhyAndWhom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		g, err := NewGroup(store, &Options{Processes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.Background()
+		defer g.Close(ctx)
+		var limiters [3]*Limiter
+		for i := range limiters {
+			limiters[i], err = g.Limiter(Policy{Name: fmt.Sprint("p", i), Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := func(key string, times int, n int64) {
+			for _, l := range limiters {
+				for range times {
+					l.AllowN(ctx, key, n)
+				}
+			}
+		}
+		ask("ann", 2+5, 1)
+		ask("bob", 1+3, 2)
+		ask("cid", 2, 1) // is refused nothing
+		ask("dan", 2+5, 1)
+		top := func(policy string) (all []string) {
+			for _, k := range g.Stats().Policies[policy].Top {
+				all = append(all, fmt.Sprint(k.Key, " ", k.Limited, " ", k.ShareSpent, " ", k.Unavailable, " ", k.Forgotten, " ", k.RetryAfter > 0))
+			}
+			return all
+		}
+		check := func(when, policy string, want ...string) {
+			t.Helper()
+			if got := top(policy); !slices.Equal(got, want) {
+				t.Errorf("%s, %s: %q, want %q", when, policy, got, want)
+			}
+		}
+		for _, l := range limiters {
+			check("refused", l.policy.Name, "bob 6 0 0 0 true", "ann 5 0 0 0 true", "dan 5 0 0 0 true")
+		}
+		store.Fail(errors.New("down"))
+		time.Sleep(10 * time.Second) // what is known to be denied is forgotten, and a breaker opens at the third failure
+		for i := range 5 {
+			ask(fmt.Sprint("nobody ", i), 1, 1)
+		}
+		ask("ann", 4, 1)
+		check("without Redis", "p0", "ann 5 4 0 0 false", "bob 6 0 0 0 false", "dan 5 0 0 0 false")
+		check("without Redis", "p1", "bob 6 0 0 0 false", "ann 5 0 0 0 false", "dan 5 0 0 0 false")
+		closed := top("p2")
+		if len(closed) != 8 || closed[0] != "ann 5 0 4 0 false" || closed[3] != "nobody 0 0 0 1 0 false" {
+			t.Errorf("fail-closed: %q", closed)
+		}
+		// Somebody publishes Stats: keys may be secrets.
+		text, err := json.Marshal(g.Stats())
+		if err != nil || strings.Contains(string(text), "nobody") || !strings.Contains(string(text), `"Limited":5`) {
+			t.Errorf("%v: %s", err, text)
+		}
+		store.Fail(nil)
+	})
+}
+
+// However many keys are refused, those that were refused most are found.
+func TestTopIsTheTop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerDay(1)}, nil)
+		ctx := context.Background()
+		const keys = 1000
+		for i := range keys {
+			for range 2 + (i*37)%keys { // refused 1 … 1000 times, in no order
+				l.Allow(ctx, fmt.Sprint(i))
+			}
+		}
+		top := l.group.Stats().Policies["p"].Top
+		if len(top) != topKeys {
+			t.Fatalf("%d keys", len(top))
+		}
+		for i, k := range top {
+			if k.Tokens() != int64(keys-i) {
+				t.Errorf("place %d: %+v, want %d", i, k, keys-i)
+			}
+		}
+	})
+}
+
+// A key that was refused, evicted and asked for again has all of its refusals.
+func TestTopOutlivesEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerDay(1)}, &Options{MaxKeys: 1})
+		ctx := context.Background()
+		for round := range 3 {
+			for range 10 {
+				l.Allow(ctx, "ann")
+			}
+			time.Sleep(time.Second)
+			for i := range 40 {
+				l.Allow(ctx, fmt.Sprint("once ", round, i))
+				time.Sleep(time.Second)
+			}
+		}
+		s := l.group.Stats()
+		top := s.Policies["p"].Top
+		if len(top) != 1 || top[0].Key != "ann" || top[0].Tokens() != 29 || top[0].Forgotten != 0 {
+			t.Errorf("%+v, want 29 of ann", top)
+		}
+		if s.Evictions < 120 {
+			t.Errorf("%d evictions: the test sees nothing", s.Evictions)
+		}
+	})
+}
+
+// Whatever comes, in bounded memory: what a key had lies between its figure and that plus Forgotten, and whoever has more
+// than a 64th of all is there.
+func TestRefusalsBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r refusals
+		truth := map[string]int64{}
+		total := int64(0)
+		some := rapid.Custom(func(t *rapid.T) string { // some often, most once
+			return fmt.Sprint(rapid.OneOf(rapid.IntRange(0, 20), rapid.IntRange(0, 100_000)).Draw(t, "key"))
+		})
+		for range rapid.IntRange(0, 400).Draw(t, "adds") {
+			key, n := some.Draw(t, "k"), rapid.Int64Range(0, 50).Draw(t, "n")
+			truth[key] += n
+			total += n
+			r.add(key, RefusedKey{Limited: n})
+		}
+		if len(r) > goneKeys {
+			t.Fatalf("%d keys", len(r))
+		}
+		for key, had := range truth {
+			k, ok := r[key]
+			if !ok && had*goneKeys > total {
+				t.Errorf("%s had %d of %d and is not there", key, had, total)
+			}
+			if ok && (k.Key != key || k.Tokens() > had || had > k.Tokens()+k.Forgotten) {
+				t.Errorf("%+v, in truth %d", k, had)
+			}
+		}
+	})
+}
+
+func TestRecentIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recent
+		r.state(StateEvent{Node: "a", From: "closed", To: "open", Class: "unreachable"})
+		for range 200 {
+			r.state(StateEvent{Node: "a", From: "open", To: "probing"})
+			r.state(StateEvent{Node: "a", From: "probing", To: "open", Class: "unreachable"})
+		}
+		time.Sleep(time.Minute)
+		r.state(StateEvent{Node: "a", From: "probing", To: "closed", After: time.Minute})
+		for range 1000 {
+			r.fault(FaultEvent{Fault: "state loss", Node: "a", Key: "ann"})
+			time.Sleep(ms)
+		}
+		want := []string{"open a unreachable 1", "closed a  1", "state loss a  1000"}
+		var got []string
+		for _, e := range r.list() {
+			got = append(got, fmt.Sprint(e.What, " ", e.Node, " ", e.Class, " ", e.Count))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if e := r.list()[1]; e.By != time.Minute || !e.At.Equal(time.Now().Add(-time.Second)) {
+			t.Errorf("%+v", e)
+		}
+		for i := range 1000 {
+			r.fault(FaultEvent{Fault: "clock step", Node: fmt.Sprint(i)})
+		}
+		if all := r.list(); len(all) != recentEvents || all[len(all)-1].Node != "999" {
+			t.Errorf("%d events, the last of %s", len(all), all[len(all)-1].Node)
+		}
+	})
+}
