@@ -12,7 +12,7 @@
 //
 // With -scenarios, the library of the simulator is what has to show them, as far as a fault can: those in the themes of the
 // lease protocol, up to the first scenario that does, virtual first and then, where the scripts are concerned, lua. An entry
-// that none shows says why, with a line of "unseen".
+// that none can show may say why, with a line of "unseen".
 //
 // A mistake counts as caught when every test that is named with it fails, with an assertion of its own; not when the
 // changed source does not compile, a script does not load, no test ran, or a test fails without the mistake as well. Those
