@@ -18,18 +18,19 @@ func main() {
 	only := flag.String("only", "", "try only those whose name, theme or rules match this `regexp`")
 	jobs := flag.Int("jobs", 2, "try so many at once")
 	with := flag.String("with", "", "run `tests` instead of those of the entries: \"local TestX -short\"")
+	page := flag.String("scenarios", "", "look for a scenario of the simulator that shows each mistake, and write the table into `PAGE`; - writes none")
 	list := flag.Bool("list", false, "say what there is, and try nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *only, *with, *jobs, *list); err != nil {
+	if err := run(ctx, *only, *with, *page, *jobs, *list); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, only, with string, jobs int, list bool) error {
+func run(ctx context.Context, only, with, page string, jobs int, list bool) error {
 	filter, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -67,7 +68,11 @@ func run(ctx context.Context, only, with string, jobs int, list bool) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	return tryAll(ctx, &runner{root: root, tmp: tmp}, some, max(jobs, 1))
+	r := &runner{root: root, tmp: tmp}
+	if page != "" {
+		return lookAll(ctx, r, some, max(jobs, 1), page)
+	}
+	return tryAll(ctx, r, some, max(jobs, 1))
 }
 
 // describe prints mutants with the rules that they bend.
@@ -100,19 +105,31 @@ func moduleRoot(ctx context.Context) (string, error) {
 // tryAll tries mutants, so many at once, and prints the table.
 func tryAll(ctx context.Context, r *runner, mutants []mutant, jobs int) error {
 	t := newTable(os.Stdout, mutants)
-	var mu sync.Mutex // of t and stderr
+	each(mutants, jobs, func(m mutant) result { return r.try(ctx, m) }, func(i int, res result) {
+		if res.err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", mutants[i].at, res.err)
+		}
+		t.add(i, res)
+	})
+	fmt.Printf("%d/%d caught\n", t.caught, len(mutants))
+	if t.caught < len(mutants) {
+		return fmt.Errorf("%d not caught: the tests are not good enough, or the entries are wrong", len(mutants)-t.caught)
+	}
+	return nil
+}
+
+// each does something with all mutants, so many at once, and tells of what came of each, one at a time.
+func each[R any](mutants []mutant, jobs int, do func(mutant) R, done func(i int, r R)) {
+	var mu sync.Mutex
 	var workers sync.WaitGroup
 	next := make(chan int)
 	for range min(jobs, len(mutants)) {
 		workers.Go(func() {
 			for i := range next {
-				res := r.try(ctx, mutants[i])
+				r := do(mutants[i])
 				mu.Lock()
 				fmt.Fprintf(os.Stderr, "%d/%d %s\n", i+1, len(mutants), mutants[i].name)
-				if res.err != nil {
-					fmt.Fprintf(os.Stderr, "%s: %v\n", mutants[i].at, res.err)
-				}
-				t.add(i, res)
+				done(i, r)
 				mu.Unlock()
 			}
 		})
@@ -122,9 +139,4 @@ func tryAll(ctx context.Context, r *runner, mutants []mutant, jobs int) error {
 	}
 	close(next)
 	workers.Wait()
-	fmt.Printf("%d/%d caught\n", t.caught, len(mutants))
-	if t.caught < len(mutants) {
-		return fmt.Errorf("%d not caught: the tests are not good enough, or the entries are wrong", len(mutants)-t.caught)
-	}
-	return nil
 }

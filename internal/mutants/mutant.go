@@ -20,14 +20,16 @@ type mutant struct {
 	rules  []string
 	edits  []overlay.Edit
 	tests  []test
-	counts []way // ways to fail that count as noticing it, besides an assertion
+	counts []way  // ways to fail that count as noticing it, besides an assertion
+	unseen string // why no scenario of the simulator shows it
 }
 
 // test is one run of a package's tests.
 type test struct {
-	dir  string // of the package, from the root of the module
-	run  string // regexp, as after go test -run
-	args []string
+	dir   string // of the package, from the root of the module
+	run   string // regexp, as after go test -run
+	args  []string
+	extra []string // of the test's own
 }
 
 func (t test) String() string { return strings.Join(append([]string{t.dir, t.run}, t.args...), " ") }
@@ -103,6 +105,7 @@ func parseRules(file, text string) (map[string]string, error) {
 //	tests  remote TestBound
 //	tests  local 'TestA|TestB' -race -count=3
 //	counts panic
+//	unseen why no scenario of the simulator shows it
 //	file   lua/token_bucket.lua
 //	  a line of the file that says where
 //	- a line of the file that goes
@@ -173,6 +176,8 @@ func (p *parser) line(line string) error {
 			return fmt.Errorf("%q is no way to fail: %s, %s or %s", rest, panics, hangs, races)
 		}
 		m.counts = append(m.counts, w)
+	case "unseen":
+		m.unseen = rest
 	case "file":
 		if path.Clean(rest) != rest || path.IsAbs(rest) || strings.HasPrefix(rest, "..") || strings.HasSuffix(rest, "_test.go") {
 			return fmt.Errorf("%q is not a source file of the module", rest)

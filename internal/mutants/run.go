@@ -96,24 +96,11 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 
 // verdicts runs the mutant's tests, up to the first that says nothing.
 func (r *runner) verdicts(ctx context.Context, m mutant) (all []verdict, err error) {
-	changed, err := overlay.Apply(m.edits, r.read)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(r.tmp, "mutant")
+	dir, list, err := r.make(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	list, copies, err := overlay.Write(r.root, dir, changed)
-	if err != nil {
-		return nil, err
-	}
-	if copied := copies[script]; copied != "" {
-		if err := r.answers(ctx, copied); err != nil {
-			return nil, err
-		}
-	}
 	var bins once[string]
 	for _, t := range m.tests {
 		if err := r.soundWithout(ctx, t); err != nil {
@@ -130,6 +117,25 @@ func (r *runner) verdicts(ctx context.Context, m mutant) (all []verdict, err err
 		}
 	}
 	return all, nil
+}
+
+// make makes the mistake, in a directory that the caller removes: list is what go build -overlay wants to read.
+func (r *runner) make(ctx context.Context, m mutant) (dir, list string, err error) {
+	changed, err := overlay.Apply(m.edits, r.read)
+	if err != nil {
+		return "", "", err
+	}
+	if dir, err = os.MkdirTemp(r.tmp, "mutant"); err != nil {
+		return "", "", err
+	}
+	list, copies, err := overlay.Write(r.root, dir, changed)
+	if copied := copies[script]; err == nil && copied != "" {
+		err = r.answers(ctx, copied)
+	}
+	if err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, list, nil
 }
 
 func (r *runner) read(file string) (string, error) {
@@ -220,7 +226,7 @@ func (r *runner) run(ctx context.Context, bin string, t test, env ...string) (ou
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit+killTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, append(args, "-test.timeout="+limit.String())...)
+	cmd := exec.CommandContext(ctx, bin, append(append(args, "-test.timeout="+limit.String()), t.extra...)...)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(t.dir))
 	// rapid would leave what failed in the source, and make it ever shorter for half a minute.
 	cmd.Env = append(os.Environ(), append(env, "RAPID_NOFAILFILE=1", "RAPID_SHRINKTIME=1s")...)

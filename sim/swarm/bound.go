@@ -38,7 +38,7 @@ func Bound(s *scenario.Scenario, limit int) float64 {
 		return math.Inf(1)
 	}
 	rate, burst := rateAndBurst(&s.Limits[limit])
-	return bound + alone(s, rate, burst)
+	return bound + alone(s, rate, burst, 1)
 }
 
 // Granted is the part of [Bound] that Redis grants: all but the fail mode's.
@@ -111,8 +111,9 @@ func acrossFailover(s *scenario.Scenario, clock *scenario.Fault) bool {
 	})
 }
 
-// alone is what fail-local adds: the most that all shares of a key admit.
-func alone(s *scenario.Scenario, rate, burst float64) float64 {
+// alone is the most that all shares of a key admit. What Redis certainly does not grant meanwhile is taken off: spared is the
+// part of the rate that it is, 1 or, for all that is admitted alone, 0.
+func alone(s *scenario.Scenario, rate, burst, spared float64) float64 {
 	most, joined := fleet(s)
 	known := max(float64(s.Fleet.N), float64(s.Fleet.Processes)) // what those of the beginning have counted
 	floor := max(1, float64(s.Fleet.Processes))                  // what others may be left with
@@ -144,7 +145,7 @@ func alone(s *scenario.Scenario, rate, burst float64) float64 {
 			some += concerned(f, most)
 		}
 		if silent {
-			refill += rate * max(0, all-1) * (to - from).Seconds()
+			refill += rate * max(0, all-spared) * (to - from).Seconds()
 		} else {
 			refill += rate * min(all, some*one) * (to - from).Seconds()
 		}

@@ -61,7 +61,7 @@ func Expect(s *scenario.Scenario, used []float64) {
 		case s.Fleet.Mode == "closed" || len(s.Faults) == 0:
 			expect("alone", "<=", 0, 0, name)
 		case s.Fleet.Mode != "open" && s.Fleet.MaxKeys == 0 && oneKey(s, name):
-			expect("alone", "<=", math.Ceil(alone(s, rate, burst)), 0, name)
+			expect("alone", "<=", math.Ceil(alone(s, rate, burst, 0)), 0, name)
 		}
 		if used != nil && used[i] > mostLess {
 			least := used[i] - min(mostLess, less+burst/(rate*quiet.Seconds()))

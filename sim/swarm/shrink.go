@@ -7,13 +7,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// mostTries bounds how many smaller scenarios are tried: a minute at most.
-const mostTries = 400
+// mostTries bounds how many smaller scenarios are tried: ten seconds or so.
+const mostTries = 150
 
 // shrink looks for a smaller scenario that breaks the same promise: it takes the first change that does, and begins again,
 // until none is left.
-func (run runner) shrink(s *scenario.Scenario, b breach) Failure {
-	f := Failure{Seed: run.seed, What: b.what, Why: b.why, Scenario: s, Drawn: s.Clone()}
+func (run runner) shrink(f *Failure) {
 	for from := 0; ; {
 		all := smaller(f.Scenario)
 		found := false
@@ -22,7 +21,7 @@ func (run runner) shrink(s *scenario.Scenario, b breach) Failure {
 			at := (from + i) % len(all)
 			c := all[at]
 			if f.Tries == mostTries {
-				return f
+				return
 			}
 			f.Tries++
 			if _, b, err := run.try(c); err == nil && b.what == f.What {
@@ -31,7 +30,7 @@ func (run runner) shrink(s *scenario.Scenario, b breach) Failure {
 			}
 		}
 		if !found {
-			return f
+			return
 		}
 	}
 }
