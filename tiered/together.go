@@ -115,6 +115,7 @@ func (t *leg) atHome() {
 	if n == nil || n.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(t.now, t.cost); ok {
 			l.decide(&t.d, t.key, Limited, Local, v.Left, v.Retry)
+			b.CountRefused(t.cost)
 			t.state = refused
 		}
 		return
