@@ -79,7 +79,8 @@ func (a *Answer) expected() (all []measure.Expected) {
 			scenario.PerSec, calls*float64(keys), m.RedisCalls*float64(keys))
 	}
 	if k.lease > 0 {
-		add("held", true, "keys × processes × lease, and never more than the burst of each key: tokens that lie in processes",
+		follows := a.Advised.Size == 0 // then a lease is larger for a while when demand is
+		add("held", !follows, "keys × processes × lease, and never more than the burst of each key: tokens that lie in processes",
 			scenario.Tokens, simulated*min(k.processes*k.lease, k.burst), float64(a.Advised.held))
 	}
 	if m, ok := a.Advised.byFault["blackhole"]; ok && m.Detect >= 0 {
