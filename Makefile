@@ -96,9 +96,14 @@ faults: redis ## everything that can happen to Redis, the network, the processes
 browser: chromium ## the simulator's web pages in chromium: drawn, readable, and nothing fetched; under two minutes
 	cd browser && go vet ./... && go test -count=1 -timeout 10m ./...
 
-# REPORT and SWEEP are what tiersim wrote as JSON; without them the pictures are of made-up ones.
-screenshots: chromium ## docs/images, from REPORT=report.json and SWEEP=sweep.json
-	cd browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images -report '$(abspath $(REPORT))' -sweep '$(abspath $(SWEEP))'
+# What the pages of the documents say that the pictures are of.
+screenshots: chromium ## docs/images: what tiersim run, sweep and tune draw; half a minute
+	@mkdir -p build
+	go run ./cmd/tiersim run outage --json build/run.json >build/run.txt
+	go run ./cmd/tiersim sweep blackhole --json build/sweep.json >build/sweep.txt || true # some cells break an expectation
+	go run ./cmd/tiersim tune --rate 50/s --processes 10 --demand 1.2 --over 0 --shortfall 70% --calls 200/s --json build/tune.json >build/tune.txt
+	cd browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images \
+		-report $(CURDIR)/build/run.json -sweep $(CURDIR)/build/sweep.json -search $(CURDIR)/build/tune.json
 
 chromium: # makes sure that there is a chromium to start
 	@sh scripts/install-chromium.sh

@@ -86,12 +86,17 @@ func TestPageScenario(t *testing.T) {
 	}
 }
 
-// What the page links to is there.
+// What this page and docs/tuning.md link to is there, pictures too.
 func TestPageLinks(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
+	tuning, err := os.ReadFile("../../docs/tuning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, tuning...)
 	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllSubmatch(text, -1) {
 		if _, err := os.Stat(filepath.Join("../../docs", string(m[1]))); err != nil {
 			t.Error(err)

@@ -17,6 +17,10 @@ type Sweep struct {
 	// cell is better than the others, or nobody asked.
 	Advice  string            `json:"advice,omitempty"`
 	Advised map[string]string `json:"advised,omitempty"`
+
+	// Policy is that cell's, ready to use, and Expected what a sum on a napkin says of it. Both are empty when nobody asked.
+	Policy   *Policy    `json:"policy,omitempty"`
+	Expected []Expected `json:"expected,omitempty"`
 }
 
 // Cell is one run of a sweep.
@@ -25,4 +29,25 @@ type Cell struct {
 	Passed  bool              `json:"passed"`
 	Unseed  string            `json:"unseed"`
 	Metrics Metrics           `json:"metrics"`
+}
+
+// Expected is a sum on a napkin, for what was advised, beside what came of it in the runs.
+type Expected struct {
+	Name     string  `json:"name"`
+	What     string  `json:"what"`     // the formula, in words
+	AtMost   bool    `json:"at_most"`  // it is a bound, not an estimate
+	Value    float64 `json:"value"`    // in tokens, seconds or per second
+	Measured float64 `json:"measured"` // in the same
+
+	Text         string `json:"text"` // both as texts have them, with their units
+	MeasuredText string `json:"measured_text"`
+}
+
+// Policy is a policy, and the options that belong to it, for a program to read.
+type Policy struct {
+	Limit     scenario.Limit    `json:"limit"`      // its name is that of the policy
+	FailMode  string            `json:"fail_mode"`  // local, open, closed
+	LeaseSize int64             `json:"lease_size"` // tokens; 0 follows demand, −1 leases nothing
+	Period    scenario.Duration `json:"lease_period"`
+	Processes int               `json:"processes"` // Options.Processes
 }

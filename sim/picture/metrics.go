@@ -70,10 +70,12 @@ func tiles(m *measure.Metrics) (list []tile) {
 		{"heal", "Healed in", "until the last breaker closed"},
 		{"recovered", "Recovered in", "until the rate was the ideal one again"},
 		{"jain", "Fairness", "Jain’s index over the processes: 1 is even"},
-		{"starved_key", "Longest starvation", "a key was asked for, and nothing was admitted"},
 	} {
 		if t.metric == "decide_max" {
 			t.what = "half took " + length(m.Value("decide_p50")) + ", 999 of 1000 at most " + length(m.Value("decide_p999"))
+		}
+		if v := m.Value("starved_key"); t.metric == "jain" && known(v) {
+			t.what += "; no key got nothing for longer than " + length(v)
 		}
 		list = append(list, tile{t.name, written(t.metric, m.Value(t.metric)), t.what})
 	}

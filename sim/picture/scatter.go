@@ -27,6 +27,9 @@ type spot struct {
 	Tip     string
 }
 
+// Left reports whether the name of the spot is to its left: on its right there is no room on a phone.
+func (p spot) Left() bool { return p.X > 70 }
+
 // Bottom is the base line of the names of the ticks, and Name that of the axis.
 func (s *scatter) Bottom() int { return s.Height + 18 }
 

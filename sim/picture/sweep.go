@@ -36,9 +36,15 @@ type sweepPage struct {
 	Heats       []heat
 	Scatters    []scatter
 	Choices     []choice
+	Expected    []expectation
 	Axes        []string
 	Left        int // choices that are not listed
 }
+
+// expectation is a formula beside what was measured.
+type expectation struct{ Name, What, Value, Measured string }
+
+const maxExpected = 20
 
 // heat is a metric over all cells: a panel for each combination of the axes from the third on, rows are the first axis and
 // columns the second.
@@ -83,6 +89,12 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 		return err
 	}
 	p := sweepPage{frame: newFrame(s.Scenario, "sweep"), Advice: clip(s.Advice, 4*maxText)}
+	if s.Policy != nil {
+		p.Replay.Kind = "search"
+		l := &s.Policy.Limit
+		p.Title = "A policy for " + clip(l.Name, 64)
+		p.Learn = clip(fmt.Sprintf("%d tokens per %v, burst %d: each choice with the worst that came of it in all faults", l.Tokens, l.Per, l.Burst), 2*maxText)
+	}
 	p.Replay.Engine, p.Replay.Seed, p.Replay.Version = clip(s.Engine, 40), s.Seed, clip(s.Version, maxText)
 	kept := 0
 	for i := range s.Cells {
@@ -100,13 +112,17 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 	p.Facts = append(p.Facts, fmt.Sprintf("seed %d", s.Seed))
 
 	d := drawing{Sweep: s, advised: slices.IndexFunc(s.Cells, func(c measure.Cell) bool { return len(s.Advised) > 0 && maps.Equal(c.Values, s.Advised) })}
-	d.choose()
+	sparse := 2*len(s.Cells) < d.places()
+	d.choose(sparse)
 	for _, pair := range [][2]string{{"redis_calls", "over_admission"}, {"redis_calls", "shortfall"}} {
 		if sc, ok := d.scatter(pair[0], pair[1]); ok {
 			p.Scatters = append(p.Scatters, sc)
 		}
 	}
 	for _, j := range judged {
+		if sparse {
+			break // there would be more holes than figures: the table has them all
+		}
 		p.Heats = append(p.Heats, d.heat(j.metric, j.name, j.what))
 	}
 	for i, c := range d.choices {
@@ -115,6 +131,13 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 			continue
 		}
 		p.Choices = append(p.Choices, c)
+	}
+	for _, e := range s.Expected[:min(len(s.Expected), maxExpected)] {
+		about := "about "
+		if e.AtMost {
+			about = "at most "
+		}
+		p.Expected = append(p.Expected, expectation{clip(e.Name, 40), clip(e.What, 2*maxText), about + clip(e.Text, 40), clip(e.MeasuredText, 40)})
 	}
 	return write(w, "sweep", p)
 }
@@ -186,12 +209,26 @@ func (d *drawing) front(x, y []float64) (cells []int) {
 	})
 }
 
-// choose numbers the cells of both fronts and the advised one, by Redis calls.
-func (d *drawing) choose() {
+// places are how many combinations there could be.
+func (d *drawing) places() int {
+	n := 1
+	for _, a := range d.Axes {
+		n *= len(a.Values)
+	}
+	return n
+}
+
+// choose numbers the cells of both fronts and the advised one, or all, by Redis calls.
+func (d *drawing) choose(all bool) {
 	calls := d.values("redis_calls")
 	cells := slices.Concat(d.front(calls, d.values("over_admission")), d.front(calls, d.values("shortfall")))
 	if d.advised >= 0 {
 		cells = append(cells, d.advised)
+	}
+	for i := range d.Cells {
+		if all {
+			cells = append(cells, i)
+		}
 	}
 	slices.SortStableFunc(cells, func(a, b int) int { return cmp.Or(cmp.Compare(calls[a], calls[b]), cmp.Compare(a, b)) })
 	for _, i := range slices.Compact(cells) {

@@ -1,10 +1,12 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -133,6 +135,13 @@ func (q *Question) Go(c Choice) string {
 		b.WriteString("options := &tiered.Options{}\n")
 	}
 	return b.String()
+}
+
+// policy is a choice for a program to read.
+func (q *Question) policy(c Choice) *measure.Policy {
+	return &measure.Policy{
+		Limit: q.Limit, FailMode: c.mode(), LeaseSize: c.Size, Period: cmp.Or(c.Period, usualPeriod), Processes: c.Processes,
+	}
 }
 
 // goDuration is a duration as an expression of Go.

@@ -26,6 +26,8 @@ type Result struct {
 	WorstOver, WorstShortfall, WorstCalls string // in which fault
 	price                                 float64
 	metrics                               measure.Metrics
+	byFault                               map[string]measure.Metrics // of the last round
+	held                                  int64                      // tokens, at most at one time, in the runs of the last round
 }
 
 // Answer is what came of a search.
@@ -151,6 +153,11 @@ func (r *Result) add(report *measure.Report, fault string, keys float64, first b
 	m := report.Metrics
 	if first {
 		r.Over, r.Shortfall, r.Calls, r.metrics = -1, -1, -1, m
+		r.byFault, r.held = map[string]measure.Metrics{}, 0
+	}
+	r.byFault[fault] = m
+	for _, held := range report.Series.Held {
+		r.held = max(r.held, held)
 	}
 	worse := func(v *float64, by float64, where *string) {
 		if by > *v {

@@ -93,6 +93,10 @@ func (a *Answer) Text(w io.Writer) error {
 	for _, line := range a.Broken {
 		fmt.Fprintf(&b, "NOT KEPT with seed %d: %s\n", q.Seed+1, line)
 	}
+	b.WriteString("\nOn a napkin, and measured:\n\n")
+	for _, e := range a.expected() {
+		fmt.Fprintf(&b, "  %s: %s %s, measured %s\n      %s\n", e.Name, map[bool]string{true: "at most", false: "about"}[e.AtMost], e.Text, e.MeasuredText, e.What)
+	}
 	fmt.Fprintf(&b, "\n%s", q.Go(a.Advised.Choice))
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -107,16 +111,17 @@ func figure(v float64, fault string, u scenario.Unit) string {
 	return text
 }
 
-// Sweep is the last round as a sweep, for a page and for JSON: the worst of each choice over all faults. Its scenario is that
-// of the first fault.
+// Sweep is the last round as a sweep, for a page and for JSON: the worst of each choice over all faults. Its scenario is the
+// advised choice in the first fault.
 func (a *Answer) Sweep() (*measure.Sweep, error) {
 	q := &a.Question
-	s, err := q.scenario(Choice{}, q.Faults[0], time.Duration(q.Outage))
+	s, err := q.scenario(a.Advised.Choice, q.Faults[0], time.Duration(q.Outage))
 	if err != nil {
 		return nil, err
 	}
 	out := &measure.Sweep{
 		Schema: measure.Schema, Scenario: s, Engine: "virtual", Seed: q.Seed, Advice: a.Advice(), Advised: a.Advised.values(),
+		Policy: q.policy(a.Advised.Choice), Expected: a.expected(),
 	}
 	for _, path := range paths {
 		axis := scenario.Axis{Path: path}

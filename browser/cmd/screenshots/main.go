@@ -1,8 +1,8 @@
 // Screenshots writes the pictures of reports that the documents show, as small PNG files.
 //
-//	go run ./cmd/screenshots -out ../docs/images -report report.json -sweep sweep.json
+//	go run ./cmd/screenshots -out ../docs/images -report report.json -sweep sweep.json -search tune.json
 //
-// Reports and sweeps are what `tiersim --json` writes. Without them it draws made-up ones, which are good for looking at the
+// Reports, sweeps and searches are what `tiersim --json` writes. Without them it draws made-up ones, which are good for looking at the
 // pages and not for the documents' figures.
 package main
 
@@ -28,39 +28,56 @@ const maxFile = 150 * 1024
 // shots are the pictures: which page, how it is looked at, and how much of it is shown.
 var shots = []struct {
 	name   string
-	sweep  bool
+	page   int
 	screen browser.Screen
 	height float64
 }{
-	{"report.png", false, browser.Screen{Width: 1280, Height: 900}, 2150},
-	{"report-dark.png", false, browser.Screen{Width: 1280, Height: 900, Dark: true}, 2150},
-	{"report-phone.png", false, browser.Screen{Width: 390, Height: 844}, 2600},
-	{"report-phone-dark.png", false, browser.Screen{Width: 390, Height: 844, Dark: true}, 2600},
-	{"sweep.png", true, browser.Screen{Width: 1280, Height: 900}, 2500},
-	{"sweep-phone.png", true, browser.Screen{Width: 390, Height: 844}, 2600},
+	{"report.png", ofRun, browser.Screen{Width: 1280, Height: 900}, 2150},
+	{"report-dark.png", ofRun, browser.Screen{Width: 1280, Height: 900, Dark: true}, 2150},
+	{"report-phone.png", ofRun, browser.Screen{Width: 390, Height: 844}, 2600},
+	{"report-phone-dark.png", ofRun, browser.Screen{Width: 390, Height: 844, Dark: true}, 2600},
+	{"sweep.png", ofSweep, browser.Screen{Width: 1280, Height: 900}, 2500},
+	{"sweep-phone.png", ofSweep, browser.Screen{Width: 390, Height: 844}, 2600},
+	{"tune.png", ofSearch, browser.Screen{Width: 1280, Height: 900}, 2100},
+	{"tune-dark.png", ofSearch, browser.Screen{Width: 1280, Height: 900, Dark: true}, 2100},
+	{"tune-phone.png", ofSearch, browser.Screen{Width: 390, Height: 844}, 2600},
+	{"tune-phone-dark.png", ofSearch, browser.Screen{Width: 390, Height: 844, Dark: true}, 2600},
 }
+
+// The pages.
+const (
+	ofRun = iota
+	ofSweep
+	ofSearch
+)
 
 func main() {
 	out := flag.String("out", ".", "directory to write to")
 	report := flag.String("report", "", "report of a run, as JSON")
 	sweep := flag.String("sweep", "", "sweep, as JSON")
+	search := flag.String("search", "", "search of tiersim tune, as JSON")
 	whole := flag.Bool("whole", false, "show all of each page, however large")
 	flag.Parse()
-	if err := run(*out, *report, *sweep, *whole); err != nil {
+	if err := run(*out, *report, *sweep, *search, *whole); err != nil {
 		fmt.Fprintln(os.Stderr, "screenshots:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, reportFile, sweepFile string, whole bool) error {
+func run(out, reportFile, sweepFile, searchFile string, whole bool) error {
 	report, err := load(reportFile, rehearsal.Report(rehearsal.Usual), measure.Read)
 	if err != nil {
 		return err
 	}
-	sweep, err := load(sweepFile, rehearsal.Sweep(3), func(r io.Reader) (*measure.Sweep, error) {
+	readSweep := func(r io.Reader) (*measure.Sweep, error) {
 		var s measure.Sweep
 		return &s, json.NewDecoder(r).Decode(&s)
-	})
+	}
+	sweep, err := load(sweepFile, rehearsal.Sweep(3), readSweep)
+	if err != nil {
+		return err
+	}
+	search, err := load(searchFile, rehearsal.Sweep(2), readSweep)
 	if err != nil {
 		return err
 	}
@@ -77,6 +94,10 @@ func run(out, reportFile, sweepFile string, whole bool) error {
 	if err != nil {
 		return err
 	}
+	searchPage, err := page(dir, "tune.html", func(w io.Writer) error { return picture.SweepHTML(w, search) })
+	if err != nil {
+		return err
+	}
 	chrome, err := browser.Start()
 	if err != nil {
 		return err
@@ -86,10 +107,7 @@ func run(out, reportFile, sweepFile string, whole bool) error {
 		return err
 	}
 	for _, s := range shots {
-		address := runPage
-		if s.sweep {
-			address = sweepPage
-		}
+		address := []string{ofRun: runPage, ofSweep: sweepPage, ofSearch: searchPage}[s.page]
 		if whole {
 			s.height = 1e5
 		}
