@@ -6,13 +6,15 @@ FUZZTIME ?= 30000x
 RACECOUNT ?= 3
 SOAK ?= 10m
 ROUNDS ?= 5
+SEEDS ?= 1000
+SEED ?= 1
 FAULTS ?= .
 
 # The race detector needs a C compiler. Where there is none the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants soak speed faults browser screenshots redis chromium
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants soak speed faults browser screenshots redis chromium swarm scenario-mutants
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +82,13 @@ mutants: redis ## put known mistakes into the code, one at a time, and see each 
 
 speed: ## how fast the simulator is, and that the same seed is the same run, twenty times on each engine: five minutes
 	go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
+
+scenario-mutants: redis ## which scenario of the simulator shows each mistake in the lease protocol: some forty minutes
+	go run ./internal/mutants -scenarios docs/simulator-mutants.md
+
+# Another SEED than 1 is other scenarios: a nightly run takes the date.
+swarm: ## SEEDS (1000) random scenarios with random faults, from SEED (1) on: two minutes; failures go to sim/testdata/seeds
+	go run ./cmd/tiersim swarm --seeds $(SEEDS) --seed $(SEED) --write sim/testdata/seeds
 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,10 @@ func Run(t *testing.T, s *scenario.Scenario, o *Options) (*measure.Report, error
 	}
 	return p.run(t)
 }
+
+// ErrUndecided says that requests were not decided a second after the end of a run, and no fault held them up. The limiter
+// decides each within Budget, so that is a bug of ours.
+var ErrUndecided = errors.New("sim: requests that nobody decides")
 
 // run is a scenario that is being run.
 type run struct {
@@ -81,7 +86,9 @@ func (r *run) run() (*measure.Report, error) {
 		}
 	}
 	s.until(length)
-	r.finish()
+	if busy := r.finish(); busy > 0 && len(s.active) == 0 {
+		r.fail(fmt.Errorf("%w: %d", ErrUndecided, busy))
+	}
 	report := r.meter.Report(length)
 	s.lift()
 	r.traffic.Wait()
@@ -91,8 +98,8 @@ func (r *run) run() (*measure.Report, error) {
 }
 
 // finish waits until all requests are decided and all calls have returned, but for what waits for a fault to end, and takes
-// the last figures.
-func (r *run) finish() {
+// the last figures. It returns how many requests are not decided.
+func (r *run) finish() (undecided int64) {
 	all, _ := r.fleet.live()
 	longest := max(r.options.Budget+2*r.options.Timeout, time.Second)
 	for end := r.at() + longest; r.at() < end; time.Sleep(time.Millisecond) {
@@ -108,6 +115,7 @@ func (r *run) finish() {
 		r.sample(p, true)
 	}
 	r.over.Store(true)
+	return r.asking.Load()
 }
 
 func (r *run) sleepUntil(at time.Duration) { time.Sleep(time.Until(r.base.Add(at))) }

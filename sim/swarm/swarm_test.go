@@ -18,7 +18,11 @@ var seeds = flag.Int("seeds", 30, "how many seeds TestSwarm runs")
 
 // Whatever comes on top of whatever, all promises are kept, and the runs are about what they should be.
 func TestSwarm(t *testing.T) {
-	res, err := Run(t, &Options{Seeds: *seeds, Failed: func(f Failure) {
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 10) // under the race detector some seconds each
+	}
+	res, err := Run(t, &Options{Seeds: n, Failed: func(f Failure) {
 		t.Errorf("seed %d, %s, shrunk in %d runs:\n%s", f.Seed, f.What, f.Tries, f.Text())
 	}})
 	if err != nil {
