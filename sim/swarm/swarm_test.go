@@ -162,3 +162,23 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 }
+
+// What is tried in place of a failing scenario is smaller: with one fault less, whichever, and with a process less.
+func TestSmaller(t *testing.T) {
+	for seed := range uint64(50) {
+		s := Draw(seed, nil)
+		one, fewer := 0, false
+		for _, c := range smaller(s) {
+			if len(c.Faults) > len(s.Faults) || c.Fleet.N > s.Fleet.N || c.String() == s.String() {
+				t.Fatalf("not smaller:\n%v%v", s, c)
+			}
+			if len(c.Faults) == len(s.Faults)-1 {
+				one++
+			}
+			fewer = fewer || c.Fleet.N < s.Fleet.N
+		}
+		if one < len(s.Faults) || fewer != (s.Fleet.N > 1) {
+			t.Errorf("seed %d: %d of %d faults are left out, fewer processes: %v\n%v", seed, one, len(s.Faults), fewer, s)
+		}
+	}
+}
