@@ -6,6 +6,8 @@ FUZZTIME ?= 30000x
 RACECOUNT ?= 3
 SOAK ?= 10m
 ROUNDS ?= 5
+SEEDS ?= 1000
+SEED ?= 1
 FAULTS ?= .
 ENGINES ?= .
 
@@ -13,7 +15,7 @@ ENGINES ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants soak speed engines faults browser screenshots redis chromium
+.PHONY: help demo check test guarded race fuzz bench ratios growth sizing tuning exact steady proof mutants scenario-mutants swarm soak speed engines faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +87,13 @@ speed: ## how fast the simulator is, and that the same seed is the same run, twe
 # ENGINES is a regular expression: make engines ENGINES='kill|crash' prints only, and writes nothing.
 engines: redis ## the library on the three engines side by side, one with real processes: writes docs/engines.md, a quarter of an hour
 	go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./internal/engines -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
+
+scenario-mutants: redis ## which scenario of the simulator shows each mistake in the lease protocol: some forty minutes
+	go run ./internal/mutants -scenarios docs/simulator-mutants.md
+
+# Another SEED than 1 is other scenarios: a nightly run takes the date.
+swarm: ## SEEDS (1000) random scenarios with random faults, from SEED (1) on: two minutes; failures go to sim/testdata/seeds
+	go run ./cmd/tiersim swarm --seeds $(SEEDS) --seed $(SEED) --write sim/testdata/seeds
 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
 	go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,10 @@ func Run(t *testing.T, s *scenario.Scenario, o *Options) (*measure.Report, error
 	}
 	return p.run(t)
 }
+
+// ErrUndecided says that requests were not decided a second after the end of a run, and no fault held them up. The limiter
+// decides each within Budget, so that is a bug of ours.
+var ErrUndecided = errors.New("sim: requests that nobody decides")
 
 // run is a scenario that is being run.
 type run struct {
@@ -100,7 +105,9 @@ func (r *run) run() (*measure.Report, error) {
 		}
 	}
 	s.until(length)
-	r.finish()
+	if busy := r.finish(); busy > 0 && len(s.active) == 0 {
+		r.fail(fmt.Errorf("%w: %d", ErrUndecided, busy))
+	}
 	if r.engine == Live {
 		r.meter.Live(r.lag.longest())
 	}
@@ -113,8 +120,8 @@ func (r *run) run() (*measure.Report, error) {
 }
 
 // finish waits until all requests are decided and all calls have returned, but for what waits for a fault to end, and takes
-// the last figures.
-func (r *run) finish() {
+// the last figures. It returns how many requests are not decided.
+func (r *run) finish() (undecided int64) {
 	all, _ := r.fleet.live()
 	longest := max(r.options.Budget+2*r.options.Timeout, time.Second)
 	for end := r.at() + longest; r.at() < end; time.Sleep(time.Millisecond) {
@@ -126,6 +133,7 @@ func (r *run) finish() {
 		r.sample(p, true)
 	}
 	r.over.Store(true)
+	return r.asking.Load()
 }
 
 func (r *run) sleepUntil(at time.Duration) { time.Sleep(time.Until(r.base.Add(at))) }

@@ -121,7 +121,7 @@ func (r *runner) lookWith(ctx context.Context, bin string, t test, engine string
 		case m.noticed(v):
 			_, name, _ := strings.Cut(v.test, "/")
 			return found{engine: engine, scenario: name}
-		case v.way == panics || v.way == hangs: // a bubble that cannot end
+		case v.way == panics: // a bubble that cannot end
 			return found{engine: engine, scenario: fmt.Sprintf("%s (%s)", some[0], v.way)}
 		}
 		return found{err: fmt.Errorf("no assertion but %s: %s", v.way, v.why)}

@@ -1,6 +1,7 @@
 package swarm
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -60,7 +61,11 @@ func (run runner) run(s *scenario.Scenario) (r *measure.Report, b breach, err er
 			r, b, err = nil, breach{"end", fmt.Sprint(p)}, nil
 		}
 	}()
-	if r, err = sim.Run(run.t, s, &sim.Options{Engine: run.engine, Seed: run.seed}); err != nil {
+	r, err = sim.Run(run.t, s, &sim.Options{Engine: run.engine, Seed: run.seed})
+	switch {
+	case errors.Is(err, sim.ErrUndecided):
+		return nil, breach{"end", err.Error()}, nil
+	case err != nil:
 		return nil, breach{}, err
 	}
 	return r, broken(r), nil

@@ -18,7 +18,11 @@ var seeds = flag.Int("seeds", 30, "how many seeds TestSwarm runs")
 
 // Whatever comes on top of whatever, all promises are kept, and the runs are about what they should be.
 func TestSwarm(t *testing.T) {
-	res, err := Run(t, &Options{Seeds: *seeds, Failed: func(f Failure) {
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 10) // under the race detector some seconds each
+	}
+	res, err := Run(t, &Options{Seeds: n, Failed: func(f Failure) {
 		t.Errorf("seed %d, %s, shrunk in %d runs:\n%s", f.Seed, f.What, f.Tries, f.Text())
 	}})
 	if err != nil {
@@ -155,6 +159,26 @@ func TestSeeds(t *testing.T) {
 	for _, f := range files {
 		if why, err := Replay(t, f, sim.Virtual); err != nil || why != "" {
 			t.Errorf("%s: %v %s", f, err, why)
+		}
+	}
+}
+
+// What is tried in place of a failing scenario is smaller: with one fault less, whichever, and with a process less.
+func TestSmaller(t *testing.T) {
+	for seed := range uint64(50) {
+		s := Draw(seed, nil)
+		one, fewer := 0, false
+		for _, c := range smaller(s) {
+			if len(c.Faults) > len(s.Faults) || c.Fleet.N > s.Fleet.N || c.String() == s.String() {
+				t.Fatalf("not smaller:\n%v%v", s, c)
+			}
+			if len(c.Faults) == len(s.Faults)-1 {
+				one++
+			}
+			fewer = fewer || c.Fleet.N < s.Fleet.N
+		}
+		if one < len(s.Faults) || fewer != (s.Fleet.N > 1) {
+			t.Errorf("seed %d: %d of %d faults are left out, fewer processes: %v\n%v", seed, one, len(s.Faults), fewer, s)
 		}
 	}
 }

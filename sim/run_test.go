@@ -1,0 +1,35 @@
+package sim
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+)
+
+// A request that nobody decides is told of, but not while a fault holds it up.
+func TestUndecided(t *testing.T) {
+	for _, c := range []struct {
+		fault string
+		asked int64
+		want  bool
+	}{{"", 0, false}, {"", 1, true}, {"at 3s pause\n", 1, false}} {
+		p, err := prepare(parse(t, "name \"u\"\nlimit a rate=5/s\nfleet n=1\ntraffic poisson rate=5/s\nrun 4s\n"+c.fault), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(*testing.T) {
+			r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
+			r.fleet = &fleet{run: r}
+			if r.world, err = p.open(r); err == nil {
+				r.asking.Add(c.asked)
+				_, err = r.run()
+			}
+		})
+		if errors.Is(err, ErrUndecided) != c.want || err != nil && !c.want {
+			t.Errorf("%q, %d more: %v", c.fault, c.asked, err)
+		}
+	}
+}
