@@ -40,6 +40,11 @@ type PolicyStats struct {
 	Settled     int64 // of Shared and Open, reported to Redis since
 	Lost        int64 // asked for by calls without an answer: so many at most were granted to nobody
 	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
+
+	Unlimited    int64 // admitted by Unlimited: not in Granted and Spent
+	Blocked      int64 // asked for and refused by Blocked: not in Limited
+	Shadowed     int64 // of all that was refused, admitted because the policy is tried out
+	PerKeyFaults int64 // keys for which PerKey panicked or returned a limit that is not valid
 }
 
 // NodeStats are one Redis node's.
@@ -85,7 +90,9 @@ func (g *Group) Stats() Stats {
 	for i, l := range all {
 		l.mu.Lock()
 		sums[i] = l.past
-		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost, ShareSpent: l.shareSpent.Load()}
+		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost, ShareSpent: l.shareSpent.Load(),
+			Unlimited: l.free.Load(), Blocked: l.blocked.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
+		}
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
@@ -103,7 +110,7 @@ func (g *Group) Stats() Stats {
 		// of decisions after Close may be forgotten.
 		p.Limited = max(t.Refused-p.ShareSpent, 0)
 		p.Unavailable, p.Shared, p.Open, p.Settled = t.Failed, t.Shared, t.Opened, t.Settled
-		s.Policies[l.policy.Name] = p
+		s.Policies[l.name] = p
 	}
 	for _, n := range g.allNodes() {
 		s.Nodes[string(n.id)] = n.stats()
