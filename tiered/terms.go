@@ -60,7 +60,7 @@ func (l *Limiter) local(p *Policy, limit Limit) *local.Policy {
 	if lp.Rule != local.ByLimit {
 		limit = PerSecond(1) // nobody is asked, so any numbers will do
 	}
-	lp.Cap, lp.Tokens, lp.Per = limit.burst(), limit.Tokens, limit.Per
+	lp.Cap, lp.Tokens, lp.Per, lp.Nanos = limit.burst(), limit.Tokens, limit.Per, limit.nanosPerToken()
 	return lp
 }
 
