@@ -21,7 +21,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Gone}
 	}
 	if b.waiting() == 0 {
@@ -30,12 +30,12 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 		}
 	}
 	b.needStake()
-	if b.policy.FailMode == FailClosed {
+	if b.Policy().FailMode == FailClosed {
 		b.ledger.alone.Add(n)
 		return Verdict{Outcome: Failed, Left: b.live(now)}
 	}
 	b.tell(now, fleet)
-	if b.policy.FailMode == FailOpen {
+	if b.Policy().FailMode == FailOpen {
 		b.ledger.alone.Add(n)
 		b.account(now)
 		return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}
@@ -55,14 +55,14 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Gone}
 	}
 	held := b.live(now)
 	if b.waiting() == 0 && held >= n {
 		return Verdict{Outcome: Admitted, Left: b.remaining(held)}
 	}
-	switch b.policy.FailMode {
+	switch b.Policy().FailMode {
 	case FailOpen:
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
 	case FailClosed:
@@ -83,14 +83,14 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
 	b.needStake()
 	b.refused.Add(n)
-	b.ledger.booked += n
-	return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
+	b.ledger.shareSpent += n
+	return Verdict{Outcome: ShareSpent, Left: min(left, b.Policy().Cap), Retry: retry}
 }
 
 // AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone
 // is needed. The caller counts it afterwards, with [Bucket.CountAlone].
 func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
-	mode := b.policy.FailMode
+	mode := b.Policy().FailMode
 	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
 		return Verdict{}, false
 	}
@@ -140,11 +140,11 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		b.late = false
 	}
 	b.forgive()
-	pause := max(b.policy.period(0), minIdle)
+	pause := max(b.Policy().period(0), minIdle)
 	if b.retired {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
-	b.pause(now + b.policy.between(0.5, 1, pause))
+	b.pause(now + b.Policy().between(0.5, 1, pause))
 	v := Verdict{Outcome: Failed}
 	b.end(now, v)
 	b.endResets(v)

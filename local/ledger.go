@@ -17,8 +17,10 @@ type ledger struct {
 	burnt    int64 // ended unspent, or lost on the way back
 
 	alone   atomic.Int64 // asked for while Redis did not answer: admitted by the share or fail-open, refused by fail-closed
-	booked  int64        // with fail-open: of alone, what share and debt know. With fail-local: refused by the share
+	booked  int64        // of alone, what share and debt know; only fail-open's
 	settled int64        // of those admitted, charged to the bucket or forgiven by it
+
+	shareSpent int64 // refused by the share
 }
 
 // bookAfter is how long what fail-open admits may go unbooked, so that most decisions need no lock: shorter than anything
@@ -62,11 +64,11 @@ func (b *Bucket) Stats() Stats {
 	s := Stats{Granted: b.granted, Refused: b.refused.Load()}
 	if b.stake != nil {
 		l := &b.ledger
-		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
+		s.Returned, s.Burnt, s.Settled, s.ShareSpent = l.returned, l.burnt, l.settled, l.shareSpent
 		s.Held = b.pot.Load() + l.ret + l.refund
-		switch b.policy.FailMode { // one mode answers for all that was asked for alone
+		switch b.Policy().FailMode { // one mode answers for all that was asked for alone
 		case FailLocal:
-			s.Shared, s.ShareSpent = l.alone.Load(), l.booked
+			s.Shared = l.alone.Load()
 		case FailOpen:
 			s.Opened = l.alone.Load()
 		case FailClosed:
@@ -89,7 +91,7 @@ func (b *Bucket) spent() int64 {
 // account brings share and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	spent := b.spent()
-	if spent == b.debited && now-b.demand.at < minSample && b.policy.FailMode != FailOpen {
+	if spent == b.debited && now-b.demand.at < minSample && b.Policy().FailMode != FailOpen {
 		return // nothing is new, and what was asked for is sampled later
 	}
 	b.share.debit(now, spent-b.debited)
@@ -98,13 +100,13 @@ func (b *Bucket) account(now time.Duration) {
 	if b.stake != nil {
 		offered += b.book(now)
 	}
-	b.demand.sample(now, offered, b.policy.Cap)
+	b.demand.sample(now, offered, b.Policy().Cap)
 }
 
 // book brings share and debt up to date with what fail-open admitted. It reports what was asked for alone.
 func (b *Bucket) book(now time.Duration) int64 {
 	alone := b.ledger.alone.Load()
-	if opened := alone - b.ledger.booked; b.policy.FailMode == FailOpen {
+	if opened := alone - b.ledger.booked; b.Policy().FailMode == FailOpen {
 		b.share.debit(now, opened)
 		b.debt.admitted += opened
 		b.bookAt.Store(int64(now + bookAfter))
@@ -115,7 +117,7 @@ func (b *Bucket) book(now time.Duration) int64 {
 
 // owing reports what was admitted alone and is not settled.
 func (b *Bucket) owing() int64 {
-	if b.policy.FailMode != FailOpen {
+	if b.Policy().FailMode != FailOpen {
 		return b.debt.admitted
 	}
 	return b.debt.admitted + b.ledger.alone.Load() - b.ledger.booked

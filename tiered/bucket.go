@@ -27,7 +27,7 @@ func (b *bucket) key() string { return b.ID().Key }
 // name is what the store calls the bucket. Computed per call, not kept: a name costs as much memory as a key.
 func (b *bucket) name() string {
 	l := b.limiter()
-	return l.group.store.Key(l.policy.Name, b.key())
+	return l.group.store.Key(l.name, b.key())
 }
 
 // apply carries out what a step of the bucket asks for.
@@ -56,11 +56,15 @@ func (b *bucket) route() *node {
 // whereabouts is the node that b was last sent to, nil for none. While a node is in trouble a new bucket's is found out: it
 // would else wait for a sender, to be told that its node is not asked.
 func (b *bucket) whereabouts() *node {
-	n := b.node.Load()
-	if g := b.limiter().group; n == nil && g.troubled.Load() > 0 {
-		n = g.node(g.store.Node(b.name()))
-		b.at(n)
+	if n := b.node.Load(); n != nil {
+		return n
 	}
+	g := b.limiter().group
+	if g.troubled.Load() == 0 {
+		return nil
+	}
+	n := g.node(g.store.Node(b.name()))
+	b.at(n)
 	return n
 }
 
@@ -74,8 +78,7 @@ func (b *bucket) at(n *node) {
 // begin implements job.
 func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bool) {
 	b.at(n) // its node may have been found since it was put into a queue
-	l := b.limiter()
-	g := l.group
+	g := b.limiter().group
 	seq := g.seq.Add(1)
 	server, known := n.clock.at(now)
 	c, effect := b.Begin(now, local.Conditions{
@@ -85,7 +88,7 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 		b.apply(now, effect)
 		return remote.Call{}, false
 	}
-	call := l.call(name)
+	call := call(name, c.Policy)
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {
@@ -119,7 +122,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			b.lost(n)
 		}
 		l.group.trace.lease(LeaseEvent{
-			Node: string(n.id), Policy: l.policy.Name, Key: b.key(),
+			Node: string(n.id), Policy: l.name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
 		})
@@ -143,7 +146,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
 	l := b.limiter()
 	l.group.trace.failure(ErrorEvent{
-		Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
+		Node: string(n.id), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
 	})
 }
 
@@ -166,7 +169,7 @@ func (b *bucket) wasLost(now time.Duration, seq int64, r remote.Reply) bool {
 func (b *bucket) lost(n *node) {
 	l := b.limiter()
 	n.stateLosses.Add(1)
-	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.policy.Name, Key: b.key()})
+	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.name, Key: b.key()})
 	l.group.journal.tally("state loss "+string(n.id), 1, slog.LevelWarn,
 		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.id))
 }

@@ -32,8 +32,9 @@ type settling struct {
 // taking is tokens of one key, and where they were taken from.
 type taking struct {
 	limiter *Limiter
+	key     string
 	cost    int64
-	bucket  *bucket
+	bucket  *bucket // nil: nothing was taken, there was no limit or it was not in force
 	source  local.Source
 	gen     int64 // of the pot, before they were taken
 }
@@ -48,13 +49,19 @@ func (t *taking) from(b *bucket, s local.Source) {
 	t.source = s
 }
 
+// nothing says that nothing was taken.
+func (t *taking) nothing() {
+	if t != nil {
+		t.bucket = nil
+	}
+}
+
 // Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does; never a future token. Give back with Cancel what was
 // not used, or correct the cost with Settle when it is known.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
-	h := &held{one: [1]taking{{limiter: l, cost: n}}}
+	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
-	l.take(ctx, key, n, &h.one[0], &r.Decision)
-	l.told(&r.Decision)
+	l.takeBy(ctx, key, n, &h.one[0], &r.Decision)
 	r.held = h
 	return r
 }
@@ -107,6 +114,9 @@ func (r Reservation) end() bool {
 
 // settle makes of what was taken what it did cost.
 func (t *taking) settle(actual int64) {
+	if t.bucket == nil {
+		return
+	}
 	g := t.limiter.group
 	now := g.now()
 	switch excess := t.cost - actual; {
@@ -117,6 +127,7 @@ func (t *taking) settle(actual int64) {
 		e, ok := b.Owe(now, -excess)
 		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
 			b = g.find(now, b.ID())
+			t.limiter.resolve(b, t.key)
 		}
 		b.apply(now, e)
 	}

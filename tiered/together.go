@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
@@ -11,7 +12,6 @@ import (
 // leg is one of the keys that are decided together.
 type leg struct {
 	taking
-	key   string
 	state legState
 	renew bool          // its lease is at its low-water mark
 	now   time.Duration // since its Group's base
@@ -71,8 +71,8 @@ func together(ctx context.Context, legs []leg, d *Decision) *leg {
 	}
 	t := strictest(legs)
 	*d = t.d
-	if t.limiter != nil {
-		t.limiter.told(d)
+	if l := t.limiter; l != nil && l.mode.Load()&modeTraced != 0 {
+		l.group.trace.decision(*d)
 	}
 	return t
 }
@@ -86,25 +86,55 @@ func anyOf(legs []leg, s legState) bool {
 	return false
 }
 
-// decided notes what d says.
+// decided notes what d says. A policy that is only tried out refuses nobody.
 func (t *leg) decided() {
+	if !t.d.Allowed && t.shadow() {
+		t.limiter.shadowed.Add(max(t.cost, 0))
+		t.d.Allowed, t.d.Reason = true, Shadowed
+		t.nothing()
+	}
 	t.state = refused
 	if t.d.Allowed {
 		t.state = taken
 	}
 }
 
+func (t *leg) shadow() bool { return t.limiter.mode.Load()&modeShadow != 0 }
+
+// byRule decides the leg when no limit does.
+func (t *leg) byRule() bool {
+	if !t.limiter.byRule(t.bucket, t.key, t.cost, &t.taking, &t.d) {
+		return false
+	}
+	t.decided()
+	return true
+}
+
+// again looks for the leg's bucket: it was forgotten, or its policy was changed. It reports whether that decides.
+func (t *leg) again(s local.Source) bool {
+	t.from(t.limiter.group.find(t.now, t.bucket.ID()), s)
+	return t.byRule()
+}
+
 // atHome refuses the leg if this process can, and takes nothing.
 func (t *leg) atHome() {
 	l, g := t.limiter, t.limiter.group
-	if r := l.valid(t.key, t.cost); r != Granted {
-		l.decide(&t.d, t.key, r, None, 0, 0)
-		t.state = refused
+	if r := valid(t.key, t.cost); r != Granted {
+		l.decide(&t.d, l.terms.Load().fresh, t.key, r, None, 0, 0)
+		t.decided()
+		return
+	}
+	if l.mode.Load()&(modeUnlimited|modeBlocked) != 0 {
+		l.always(t.key, t.cost, &t.d)
+		t.decided()
 		return
 	}
 	b := g.find(t.now, l.id(t.key))
 	t.from(b, local.FromLease)
 	if b.Holds(t.now, t.cost) {
+		return
+	}
+	if t.byRule() {
 		return
 	}
 	if g.closed.Load() {
@@ -114,9 +144,9 @@ func (t *leg) atHome() {
 	n := b.whereabouts()
 	if n == nil || n.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(t.now, t.cost); ok {
-			l.decide(&t.d, t.key, Limited, Local, v.Left, v.Retry)
+			l.decide(&t.d, b.Policy(), t.key, Limited, Local, v.Left, v.Retry)
 			b.CountRefused(t.cost)
-			t.state = refused
+			t.decided()
 		}
 		return
 	}
@@ -133,11 +163,13 @@ func (t *leg) foresee() {
 		v := t.bucket.Foresee(t.now, t.cost, t.limiter.group.fleetOf(t.bucket))
 		switch v.Outcome {
 		case local.Gone:
-			t.from(t.limiter.group.find(t.now, t.bucket.ID()), local.FromShare)
+			if t.again(local.FromShare) {
+				return
+			}
 			continue
 		case local.ShareSpent, local.Failed:
-			t.limiter.byItself(&t.d, t.key, t.cost, v)
-			t.state = refused
+			t.limiter.byItself(&t.d, t.bucket.Policy(), t.key, t.cost, v)
+			t.decided()
 		}
 		return
 	}
@@ -149,7 +181,7 @@ func (t *leg) fromPot() {
 		return
 	}
 	if left, ok, renew := t.bucket.Take(t.now, t.cost); ok {
-		t.limiter.decide(&t.d, t.key, Granted, Local, left, 0)
+		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, Local, left, 0)
 		t.state, t.renew = taken, renew
 	}
 }
@@ -165,9 +197,13 @@ func askRedis(ctx context.Context, legs []leg) {
 		legs[i].until = legs[i].now + budget
 	}
 	for anyOf(legs, undecided) {
+		// One request after the other: who is first in one line is first in all of them.
+		lines := &legs[0].limiter.group.lines
+		lines.Lock()
 		for i := range legs {
 			legs[i].ask()
 		}
+		lines.Unlock()
 		send(legs)
 		failed := false
 		for i := range legs {
@@ -192,7 +228,10 @@ func (t *leg) ask() {
 	for {
 		v, effect := t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
 		if v.Outcome == local.Gone {
-			t.from(g.find(t.now, t.bucket.ID()), local.FromLease)
+			if t.again(local.FromLease) {
+				g.patients.Put(p)
+				return
+			}
 			continue
 		}
 		if effect.Send {
@@ -239,8 +278,8 @@ func (t *leg) wait(ctx context.Context) {
 	t.now = g.now()
 	switch reason {
 	case Canceled:
-		t.limiter.decide(&t.d, t.key, Canceled, None, 0, 0)
-		t.state = refused
+		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Canceled, None, 0, 0)
+		t.decided()
 	case Unavailable:
 		if n := t.bucket.node.Load(); n != nil {
 			n.overran()
@@ -255,15 +294,15 @@ func (t *leg) wait(ctx context.Context) {
 func (t *leg) verdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
-		t.limiter.decide(&t.d, t.key, Granted, tier, v.Left, 0)
+		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, tier, v.Left, 0)
 	case local.Refused:
-		t.limiter.decide(&t.d, t.key, Limited, tier, v.Left, v.Retry)
+		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Limited, tier, v.Left, v.Retry)
 	case local.Failed:
 		t.state = alone
 		return
-	case local.Gone: // evicted and forgotten since we looked it up
-		t.from(t.limiter.group.find(t.now, t.bucket.ID()), local.FromLease)
+	case local.Gone:
 		t.state = undecided
+		t.again(local.FromLease)
 		return
 	}
 	t.decided()
@@ -292,6 +331,7 @@ func end(legs []leg) {
 	back := anyOf(legs, refused)
 	for i := range legs {
 		switch t := &legs[i]; {
+		case t.bucket == nil: // it took nothing
 		case t.state == taken && back:
 			now := t.limiter.group.now()
 			t.bucket.apply(now, t.bucket.GiveBack(now, t.cost, t.source, t.gen))
@@ -323,7 +363,12 @@ func strictest(legs []leg) *leg {
 }
 
 // more is how many more such requests the leg would admit, as far as is known.
-func (t *leg) more() float64 { return float64(t.d.Remaining) / float64(t.cost) }
+func (t *leg) more() float64 {
+	if t.shadow() {
+		return math.Inf(1) // not in force, so not what the caller is told of
+	}
+	return float64(t.d.Remaining) / float64(t.cost)
+}
 
 // hopeless is 0 when waiting helps, and else the greater, the less does.
 func (t *leg) hopeless() int {

@@ -106,7 +106,7 @@ next:
 				continue next
 			}
 		}
-		legs = append(legs, leg{taking: taking{limiter: use.limiter, cost: use.cost}, key: use.key})
+		legs = append(legs, leg{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}})
 	}
 	return legs
 }

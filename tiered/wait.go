@@ -32,10 +32,13 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if r := l.valid(key, n); r != Granted {
+	if r := valid(key, n); r != Granted {
 		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)
+	if p := l.numbers(id, key); p.Rule != local.ByLimit || n > p.Cap { // nobody has to wait for that
+		return l.AllowN(ctx, key, n).Err()
+	}
 	if err := l.group.turns.enter(ctx, id); err != nil {
 		return err
 	}
