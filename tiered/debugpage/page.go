@@ -137,4 +137,10 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
-func ago(now, t time.Time) string { return length(max(now.Sub(t), 0).Round(time.Second)) + " ago" }
+// ago says how long ago something was.
+func ago(now, t time.Time) string {
+	if d := now.Sub(t).Round(time.Second); d > 0 {
+		return length(d) + " ago"
+	}
+	return "just now"
+}
