@@ -20,7 +20,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Gone}
 	}
 	if b.waiting() == 0 {
@@ -29,12 +29,12 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 		}
 	}
 	b.needStake()
-	if b.policy.FailMode == FailClosed {
+	if b.Policy().FailMode == FailClosed {
 		b.ledger.alone.Add(n)
 		return Verdict{Outcome: Failed, Left: b.live(now)}
 	}
 	b.tell(now, fleet)
-	if b.policy.FailMode == FailOpen {
+	if b.Policy().FailMode == FailOpen {
 		b.ledger.alone.Add(n)
 		b.account(now)
 		return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}
@@ -43,19 +43,53 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	b.account(now)
 	ok, left, retry := b.share.take(now, n)
 	if !ok {
-		b.refused.Add(n)
-		b.ledger.booked += n
-		return Verdict{Outcome: ShareSpent, Left: min(left, b.policy.Cap), Retry: retry}
+		return b.spentShare(n, left, retry)
 	}
 	b.ledger.alone.Add(n)
 	b.debt.admitted += n
 	return Verdict{Outcome: Shared, Left: b.remaining(b.live(now))}
 }
 
+// Foresee decides like Alone, but takes nothing where that would admit. What it refuses it counts.
+func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || !b.decides(n) {
+		return Verdict{Outcome: Gone}
+	}
+	held := b.live(now)
+	if b.waiting() == 0 && held >= n {
+		return Verdict{Outcome: Admitted, Left: b.remaining(held)}
+	}
+	switch b.Policy().FailMode {
+	case FailOpen:
+		return Verdict{Outcome: Opened, Left: b.remaining(held)}
+	case FailClosed:
+		b.needStake()
+		b.ledger.alone.Add(n)
+		return Verdict{Outcome: Failed, Left: held}
+	}
+	b.tell(now, fleet)
+	b.account(now)
+	if b.share.tokens(now) >= float64(n) {
+		return Verdict{Outcome: Shared, Left: b.remaining(held)}
+	}
+	left, retry := b.share.lacks(now, n)
+	return b.spentShare(n, left, retry)
+}
+
+// spentShare counts and refuses a request of n tokens that the share does not have.
+func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
+	b.needStake()
+	b.refused.Add(n)
+	b.ledger.booked += n
+	return Verdict{Outcome: ShareSpent, Left: min(left, b.Policy().Cap), Retry: retry}
+}
+
 // AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone
 // is needed.
 func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
-	mode := b.policy.FailMode
+	mode := b.Policy().FailMode
 	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
 		return Verdict{}, false
 	}
@@ -103,11 +137,11 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		b.late = false
 	}
 	b.forgive()
-	pause := max(b.policy.period(0), minIdle)
+	pause := max(b.Policy().period(0), minIdle)
 	if b.retired {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}
-	b.pause(now + b.policy.between(0.5, 1, pause))
+	b.pause(now + b.Policy().between(0.5, 1, pause))
 	v := Verdict{Outcome: Failed}
 	b.end(now, v)
 	b.endResets(v)

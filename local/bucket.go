@@ -16,8 +16,8 @@ const never = math.MaxInt64
 // It is small, because a process may keep a million. What only some of them need comes with the need: a [stake] with the
 // first lease or debt, an [errand] while somebody waits or a call is under way, a [denial] with a refusal.
 type Bucket struct {
-	policy *Policy
-	key    string
+	terms atomic.Pointer[Policy] // changed under the mutex
+	key   string
 
 	// What the hot path reads: together, and on a cache line that only slower paths write.
 	*stake              // nil before it is needed, then the same for ever
@@ -51,18 +51,19 @@ type Bucket struct {
 
 // Init makes b the new bucket of a key of a policy. It keeps the key.
 func (b *Bucket) Init(p *Policy, key string) {
-	b.policy, b.key = p, key
+	b.terms.Store(p)
+	b.key = key
 	b.level.Store(p.Cap) // an absent bucket is full
 }
 
 // ID is the bucket's name.
-func (b *Bucket) ID() ID { return ID{b.policy.Number, b.key} }
+func (b *Bucket) ID() ID { return ID{b.Policy().Number, b.key} }
 
 // Is reports whether id is the bucket's name.
-func (b *Bucket) Is(id ID) bool { return b.key == id.Key && b.policy.Number == id.Policy }
+func (b *Bucket) Is(id ID) bool { return b.key == id.Key && b.Policy().Number == id.Policy }
 
-// Policy is the bucket's.
-func (b *Bucket) Policy() *Policy { return b.policy }
+// Policy is the bucket's, at present: see [Bucket.SetPolicy].
+func (b *Bucket) Policy() *Policy { return b.terms.Load() }
 
 // Take takes n ≥ 1 tokens from the pot, if it lives, holds them and nobody waits in line. left is what remains, here and
 // by the last look at Redis; renew says that the owner should call [Bucket.Renew].
@@ -83,6 +84,9 @@ func (b *Bucket) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	return b.remaining(pot), true, b.renewable(now, pot)
 }
 
+// Holds reports whether Take would find n tokens.
+func (b *Bucket) Holds(now time.Duration, n int64) bool { return b.ready.Load() && b.live(now) >= n }
+
 // renewable reports that a pot is at its low-water mark, and that nothing speaks against asking for more.
 func (b *Bucket) renewable(now time.Duration, pot int64) bool {
 	return pot <= b.low.Load() && int64(now) >= b.askAt.Load()
@@ -90,7 +94,7 @@ func (b *Bucket) renewable(now time.Duration, pot int64) bool {
 
 // remaining adds what Redis was last seen to have to what is held here; an estimate in 0 … Cap.
 func (b *Bucket) remaining(pot int64) int64 {
-	return min(pot+max(b.level.Load(), 0), b.policy.Cap)
+	return min(pot+max(b.level.Load(), 0), b.Policy().Cap)
 }
 
 // Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it has no lock: a key
@@ -150,7 +154,7 @@ func (b *Bucket) send() Effect {
 func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Gone}, Effect{}
 	}
 	need := n // from Redis

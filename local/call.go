@@ -13,7 +13,8 @@ type Conditions struct {
 // Call is what to send. All its statements are absolute, so a copy of it does no harm.
 type Call struct {
 	Seq    int64
-	Direct bool // tokens for those in line, without a lease: then Ack, Hold, Ret, Refund and Debt are 0
+	Policy *Policy // whose numbers it is made by
+	Direct bool    // tokens for those in line, without a lease: then Ack, Hold, Ret, Refund and Debt are 0
 
 	Want, Min   int64
 	Ack, Hold   int64
@@ -59,8 +60,8 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		b.cost.Store(cost - (cost+7)/8) // old costs fade
 	}
 	if !ok {
-		b.endResets(Verdict{Outcome: Failed})                  // without the node's clock there is no refund
-		b.askFrom(now + max(b.policy.period(c.Trip), minIdle)) // do not look again at each decision
+		b.endResets(Verdict{Outcome: Failed})                    // without the node's clock there is no refund
+		b.askFrom(now + max(b.Policy().period(c.Trip), minIdle)) // do not look again at each decision
 		b.forgive()
 		if b.errand != nil {
 			b.late = false
@@ -69,11 +70,12 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		effect := b.next(now)
 		if effect.Send { // what cannot be sent now (the node's clock is unknown) would spin
 			b.queued = false
-			effect = Effect{Check: now + max(b.policy.period(c.Trip), minIdle)}
+			effect = Effect{Check: now + max(b.Policy().period(c.Trip), minIdle)}
 		}
 		return Call{}, effect
 	}
 	call.Seq, call.Fleet, call.sent, call.trip = c.Seq, c.Fleet, now, c.Trip
+	call.Policy = b.Policy()
 	call.Epoch, call.Seen = b.epoch, b.seen
 	if !call.Direct {
 		b.needStake()
@@ -92,7 +94,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
 		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
 		if call.Hold+call.Want > 0 {
-			b.outUntil = max(b.outUntil, now+b.policy.Timeout+call.TTL)
+			b.outUntil = max(b.outUntil, now+b.Policy().Timeout+call.TTL)
 		}
 	}
 	b.run().call = call
@@ -116,7 +118,7 @@ func (b *Bucket) endOld(now time.Duration) {
 
 // compose chooses what the next call is for: a reset, those in line, a renewal, or giving back.
 func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
-	p := b.policy
+	p := b.Policy()
 	s := b.size(c.Trip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{TTL: p.ttl(s.period), Deadline: now + p.Timeout, period: s.period}
@@ -182,7 +184,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last time.Duration) {
 	for w := range b.queue() {
 		w.asked = false
-		if w.until <= soonest || cost+w.cost > b.policy.Cap {
+		if w.until <= soonest || cost+w.cost > b.Policy().Cap {
 			continue
 		}
 		if n == 0 {

@@ -66,7 +66,7 @@ func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
 		return Effect{}, false
 	}
 	b.needStake()
-	n = min(n, b.policy.Cap)
+	n = min(n, b.Policy().Cap)
 	b.debt.admitted += n
 	b.debt.sure += n
 	return b.next(now), true

@@ -64,7 +64,7 @@ func (b *Bucket) Stats() Stats {
 		l := &b.ledger
 		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
 		s.Held = b.pot.Load() + l.ret + l.refund
-		switch b.policy.FailMode { // one mode answers for all that was asked for alone
+		switch b.Policy().FailMode { // one mode answers for all that was asked for alone
 		case FailLocal:
 			s.Shared, s.ShareSpent = l.alone.Load(), l.booked
 		case FailOpen:
@@ -89,7 +89,7 @@ func (b *Bucket) spent() int64 {
 // account brings share and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	spent := b.spent()
-	if spent == b.debited && now-b.demand.at < minSample && b.policy.FailMode != FailOpen {
+	if spent == b.debited && now-b.demand.at < minSample && b.Policy().FailMode != FailOpen {
 		return // nothing is new, and what was asked for is sampled later
 	}
 	b.share.debit(now, spent-b.debited)
@@ -98,13 +98,13 @@ func (b *Bucket) account(now time.Duration) {
 	if b.stake != nil {
 		offered += b.book(now)
 	}
-	b.demand.sample(now, offered, b.policy.Cap)
+	b.demand.sample(now, offered, b.Policy().Cap)
 }
 
 // book brings share and debt up to date with what fail-open admitted. It reports what was asked for alone.
 func (b *Bucket) book(now time.Duration) int64 {
 	alone := b.ledger.alone.Load()
-	if opened := alone - b.ledger.booked; b.policy.FailMode == FailOpen {
+	if opened := alone - b.ledger.booked; b.Policy().FailMode == FailOpen {
 		b.share.debit(now, opened)
 		b.debt.admitted += opened
 		b.bookAt.Store(int64(now + bookAfter))
@@ -115,7 +115,7 @@ func (b *Bucket) book(now time.Duration) int64 {
 
 // owing reports what was admitted alone and is not settled.
 func (b *Bucket) owing() int64 {
-	if b.policy.FailMode != FailOpen {
+	if b.Policy().FailMode != FailOpen {
 		return b.debt.admitted
 	}
 	return b.debt.admitted + b.ledger.alone.Load() - b.ledger.booked

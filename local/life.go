@@ -24,7 +24,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 	case b.ledger.ret > 0:
 		return Effect{Check: max(now+minIdle, b.backOff)}
 	}
-	check := b.usedAt + idle(b.policy.period(0))
+	check := b.usedAt + idle(b.Policy().period(0))
 	if b.pot.Load() > 0 {
 		check = min(check, b.ending())
 	}
@@ -41,7 +41,7 @@ func (b *Bucket) sendFrom(now time.Duration) Effect {
 
 // ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt.
 func (b *Bucket) ending() time.Duration {
-	return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/4
+	return time.Duration(b.deadline.Load()) - b.Policy().ttl(b.Policy().period(0))/4
 }
 
 // settled reports that nothing is owed, in either direction; but for a debt, which waits for the next call (what is
@@ -73,7 +73,7 @@ func (b *Bucket) Check(now time.Duration) Effect {
 		b.usedAt, b.usedSpent = now, spent
 	}
 	b.account(now)
-	period := b.policy.period(0)
+	period := b.Policy().period(0)
 	need := b.demand.over(period)
 	b.home = now-b.usedAt >= idle(period) || need < 1
 	if now >= b.ending() && b.live(now) > 0 {
@@ -174,6 +174,6 @@ func (b *Bucket) Denied(now time.Duration) (retry time.Duration, denied bool) {
 func (b *Bucket) Look(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	refilled := float64(b.level.Load()) + b.policy.refill(now-b.seenAt)
-	return b.live(now), int64(min(refilled, float64(b.policy.Cap)))
+	refilled := float64(b.level.Load()) + b.Policy().refill(now-b.seenAt)
+	return b.live(now), int64(min(refilled, float64(b.Policy().Cap)))
 }

@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// Policy is what the buckets of one policy have in common. It never changes while a bucket uses it.
+// Policy is what buckets of one policy have in common. It never changes: [Bucket.SetPolicy] gives a bucket another one.
 type Policy struct {
 	Number int // tells it from the other policies of a Cache
 	Owner  any // the caller's: not looked at here
+
+	Rule Rule // where it is not ByLimit, the numbers below are those by which what is out goes back
 
 	Cap    int64         // burst, tokens, 1 … 2⁴⁰
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰
@@ -24,6 +26,17 @@ type Policy struct {
 	Timeout time.Duration  // how long a call is wanted, from its sending
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 }
+
+// Rule says whether there is a limit to decide by.
+type Rule uint8
+
+// The rules. With all but the first the owner decides, and asks the bucket for nothing.
+const (
+	ByLimit    Rule = iota
+	Unlimited       // everything is admitted, and nobody is asked
+	Blocked         // nothing is
+	Unresolved      // the owner has to find out first
+)
 
 // FailMode is what decides when Redis does not answer and the lease is used up.
 type FailMode uint8

@@ -87,14 +87,14 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	short := r.Grant < c.Want
 	switch {
 	case short && r.Grant == 0:
-		d.refused(b.policy, c.Min, r.Level, c.sent, now, r.Retry)
+		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, r.Retry)
 	case short:
-		d.learn(b.policy, float64(r.Level), c.sent) // for the retry time; the hold-off denies
+		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
 	case c.Want > 0 || c.resets > 0:
 		d = denial{}
 	}
 	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
-		d.holdOff = c.sent + b.policy.between(0.75, 1.25, c.period)
+		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)
 	}
 	switch {
 	case d == denial{}:
@@ -235,7 +235,7 @@ func (b *Bucket) fail(now time.Duration, c Call) Effect {
 	b.late = false
 	b.failures = min(b.failures+1, 20)
 	longest := min(c.period<<b.failures, maxBackoff)
-	b.pause(now + b.policy.between(0.5, 1, max(longest, minIdle)))
+	b.pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
 	v := Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}
 	b.end(now, v)
 	b.endResets(v)
@@ -273,7 +273,7 @@ func (b *Bucket) lose(c Call) {
 func (b *Bucket) forgive() {
 	if b.retired && b.stake != nil {
 		b.debt = debt{}
-		if b.policy.FailMode == FailOpen {
+		if b.Policy().FailMode == FailOpen {
 			b.ledger.booked = b.ledger.alone.Load()
 		}
 		b.ledger.burnt += b.ledger.refund

@@ -27,7 +27,7 @@ var base = time.Now()
 // tell says how many processes the limit is shared by, ≥ 1.
 func (b *Bucket) tell(now time.Duration, fleet int64) {
 	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
-		b.share.resize(b.policy, now, int64(n), b.fleet == 0)
+		b.share.resize(b.Policy(), now, int64(n), b.fleet == 0)
 		b.fleet = n
 	}
 }
@@ -63,17 +63,23 @@ func (s *share) take(now time.Duration, n int64) (ok bool, left int64, retry tim
 	if s.limiter.AllowN(at, int(n)) {
 		return true, 0, 0
 	}
+	left, retry = s.lacks(now, n)
+	return false, left, retry
+}
+
+// lacks reports what is left when that is less than n tokens, and when there may be n of them, or never.
+func (s *share) lacks(now time.Duration, n int64) (left int64, retry time.Duration) {
 	// At more than a token per ns a share may be below zero: x/time/rate takes a wait of under 1 ns for none.
-	tokens := s.limiter.TokensAt(at)
+	tokens := s.tokens(now)
 	left = int64(max(tokens, 0))
 	if n > int64(s.limiter.Burst()) {
-		return false, left, never
+		return left, never
 	}
 	wait := math.Ceil((float64(n) - tokens) / float64(s.limiter.Limit()) * float64(time.Second))
 	if wait >= never { // 292 years are beyond a time.Duration
-		return false, left, never
+		return left, never
 	}
-	return false, left, max(time.Duration(wait), time.Microsecond)
+	return left, max(time.Duration(wait), time.Microsecond)
 }
 
 // missing reports the tokens that refill has not brought back yet, rounded up: what is certainly still owed of what was

@@ -37,7 +37,7 @@ func (b *Bucket) size(trip time.Duration) sizing {
 	if b.stake != nil {
 		cost, grant = b.cost.Load(), b.grant
 	}
-	return size(b.policy, &b.demand, trip, cost, grant)
+	return size(b.Policy(), &b.demand, trip, cost, grant)
 }
 
 // pays reports whether leasing is worth its calls: it begins when a period needs two tokens, and ends when it needs less

@@ -52,7 +52,12 @@ func (b *Bucket) needStake() {
 }
 
 // open lets decisions go on without the mutex, or not.
-func (b *Bucket) open() { b.ready.Store(b.stake != nil && b.waiting() == 0 && !b.closed) }
+func (b *Bucket) open() {
+	b.ready.Store(b.stake != nil && b.waiting() == 0 && !b.closed && b.byLimit())
+}
+
+// byLimit reports whether the limit decides at all.
+func (b *Bucket) byLimit() bool { return b.Policy().Rule == ByLimit }
 
 func (b *Bucket) take(now time.Duration, n int64) (pot int64, ok bool) {
 	if b.stake == nil {

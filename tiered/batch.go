@@ -68,7 +68,11 @@ type batch struct {
 // run sends what is due in one pipeline and hands out the results.
 func (b *batch) run() result {
 	n, g := b.node, b.node.group
-	due := n.take(1, b.room)
+	most := maxBatch
+	if n.guard.State() != failover.Closed {
+		most = 1 // a probe is one call
+	}
+	due := n.take(most, b.room) // all at once: what was pushed together stays together, when there is another sender
 	if len(due) == 0 {
 		return idle
 	}
@@ -85,10 +89,13 @@ func (b *batch) run() result {
 		n.returned(len(due), false)
 		return sent
 	}
-	defer attempt.Abort() // a panic or Goexit on the way is a failure too
-	most := maxBatch
-	if n.guard.State() != failover.Closed {
-		most = 1 // a probe is one call
+	defer attempt.Abort()                               // a panic or Goexit on the way is a failure too
+	if most > 1 && n.guard.State() != failover.Closed { // it has changed meanwhile
+		for _, d := range due[1:] {
+			d.job.drop(n, b.sent)
+		}
+		n.returned(len(due)-1, false)
+		due, most = due[:1], 1
 	}
 	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
 	for ; len(due) > 0; due = n.take(most-len(b.calls), due) {

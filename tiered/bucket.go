@@ -27,18 +27,14 @@ func (b *bucket) key() string { return b.ID().Key }
 // name is what the store calls the bucket. Computed per call, not kept: a name costs as much memory as a key.
 func (b *bucket) name() string {
 	l := b.limiter()
-	return l.group.store.Key(l.policy.Name, b.key())
+	return l.group.store.Key(l.name, b.key())
 }
 
 // apply carries out what a step of the bucket asks for.
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
-		g.cache.Touch(b)
-		name := b.name()
-		n := g.node(g.store.Node(name))
-		b.at(n)
-		n.push(b, name)
+		b.route().push(due{b, b.name()})
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -46,6 +42,26 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 	if e.Done {
 		g.cache.Forget(now, b)
 	}
+}
+
+// route says which node b's next call goes to, and notes that b is in use.
+func (b *bucket) route() *node {
+	g := b.limiter().group
+	g.cache.Touch(b)
+	n := g.node(g.store.Node(b.name()))
+	b.at(n)
+	return n
+}
+
+// whereabouts is the node that b was last sent to, nil for none. While a node is in trouble a new bucket's is found out: it
+// would else wait for a sender, to be told that its node is not asked.
+func (b *bucket) whereabouts() *node {
+	n := b.node.Load()
+	if g := b.limiter().group; n == nil && g.troubled.Load() > 0 {
+		n = g.node(g.store.Node(b.name()))
+		b.at(n)
+	}
+	return n
 }
 
 // at notes the node that the bucket is sent to. It is read at every decision, so it is written only when it changes.
@@ -58,8 +74,7 @@ func (b *bucket) at(n *node) {
 // begin implements job.
 func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bool) {
 	b.at(n) // its node may have been found since it was put into a queue
-	l := b.limiter()
-	g := l.group
+	g := b.limiter().group
 	seq := g.seq.Add(1)
 	server, known := n.clock.at(now)
 	c, effect := b.Begin(now, local.Conditions{
@@ -69,7 +84,7 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 		b.apply(now, effect)
 		return remote.Call{}, false
 	}
-	call := l.call(name)
+	call := call(name, c.Policy)
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {
@@ -103,7 +118,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			b.lost(n)
 		}
 		l.group.trace.lease(LeaseEvent{
-			Node: string(n.id), Policy: l.policy.Name, Key: b.key(),
+			Node: string(n.id), Policy: l.name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent,
 		})
@@ -127,7 +142,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
 	l := b.limiter()
 	l.group.trace.failure(ErrorEvent{
-		Node: string(n.id), Policy: l.policy.Name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
+		Node: string(n.id), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
 	})
 }
 
@@ -150,7 +165,7 @@ func (b *bucket) wasLost(now time.Duration, seq int64, r remote.Reply) bool {
 func (b *bucket) lost(n *node) {
 	l := b.limiter()
 	n.stateLosses.Add(1)
-	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.policy.Name, Key: b.key()})
+	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.name, Key: b.key()})
 	l.group.journal.tally("state loss "+string(n.id), 1, slog.LevelWarn,
 		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.id))
 }

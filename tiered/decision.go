@@ -24,23 +24,24 @@ type Decision struct {
 // Reason says why a Decision is what it is.
 type Reason uint8
 
-// The reasons. Granted, Shared and Open allow; the others refuse.
+// The reasons. Granted, Shared, Open and Shadowed allow; the others refuse.
 const (
 	Unknown      Reason = iota // nothing was decided: the zero Decision
 	Granted                    // within the limit
 	Shared                     // Redis does not answer, and this process' share of the limit admits it (FailLocal)
 	Open                       // Redis does not answer, and everything is admitted (FailOpen)
+	Shadowed                   // it would be refused, but the policy is tried out (Policy.Shadow)
 	Limited                    // over the limit: ask again after RetryAfter (HTTP 429)
 	ShareSpent                 // Redis does not answer, and this process' share is used up: RetryAfter tells (429)
 	Unavailable                // Redis does not answer, and nothing is admitted (FailClosed; 503)
-	ExceedsBurst               // costs more than the burst: never granted
+	ExceedsBurst               // costs more than the burst, which is 0 when Blocked: never granted
 	InvalidKey                 // the key is empty or longer than MaxKeyLength
 	InvalidCost                // the cost is not positive
 	Canceled                   // the caller's context ended while it waited
 )
 
 var reasons = [...]string{
-	Unknown: "unknown", Granted: "granted", Shared: "shared", Open: "open", Limited: "limited", ShareSpent: "share spent",
+	Unknown: "unknown", Granted: "granted", Shared: "shared", Open: "open", Shadowed: "shadowed", Limited: "limited", ShareSpent: "share spent",
 	Unavailable: "unavailable", ExceedsBurst: "exceeds burst", InvalidKey: "invalid key", InvalidCost: "invalid cost",
 	Canceled: "canceled",
 }

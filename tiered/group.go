@@ -36,6 +36,7 @@ type Group struct {
 	agenda   *agenda
 	limiters limiters
 	turns    turns
+	lines    sync.Mutex // held while one request joins several lines
 	trace    *tracer
 	journal  *journal // nil without a Logger
 
@@ -161,7 +162,7 @@ func (g *Group) now() time.Duration { return time.Since(g.base) }
 // fresh makes a bucket for the cache.
 func (g *Group) fresh(id local.ID) *bucket {
 	b := new(bucket)
-	b.Init(&g.limiter(id.Policy).terms, id.Key)
+	b.Init(g.limiter(id.Policy).terms.Load().fresh, id.Key)
 	return b
 }
 

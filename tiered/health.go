@@ -136,8 +136,8 @@ func (g *Group) failModes() string {
 	for m := range failModes {
 		var names []string
 		for _, l := range g.limiters.all {
-			if l.policy.FailMode == FailMode(m) {
-				names = append(names, l.policy.Name)
+			if l.Policy().FailMode == FailMode(m) {
+				names = append(names, l.name)
 			}
 		}
 		if len(names) > few {

@@ -33,24 +33,24 @@ func (p *glance) end(_ *node, _ time.Duration, _ *remote.Call, _ time.Duration, 
 }
 
 // look asks Redis for a bucket's state, for at most Options.Budget.
-func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
+func (l *Limiter) look(ctx context.Context, id local.ID, p *local.Policy) (remote.Reply, error) {
 	g := l.group
 	if g.closed.Load() {
 		return remote.Reply{}, errClosed
 	}
-	p := &glance{
-		call: l.call(g.store.Key(l.policy.Name, id.Key)), until: g.now() + g.options.Budget,
+	j := &glance{
+		call: call(g.store.Key(l.name, id.Key), p), until: g.now() + g.options.Budget,
 		reply: make(chan remote.Result, 1),
 	}
-	n := g.node(g.store.Node(p.call.Bucket))
+	n := g.node(g.store.Node(j.call.Bucket))
 	if n.guard.State() != failover.Closed { // a look is no probe: it writes nothing
 		return remote.Reply{}, errOpen
 	}
-	n.push(p, p.call.Bucket)
+	n.push(due{j, j.call.Bucket})
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
 	select {
-	case r := <-p.reply:
+	case r := <-j.reply:
 		return r.Reply, r.Err
 	case <-ctx.Done():
 		return remote.Reply{}, ctx.Err()
@@ -65,42 +65,65 @@ var (
 // Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
 // fails, the answer is what this process knows.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
-	if r := l.valid(key, 1); r != Granted {
+	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r)
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	defer func() { l.finish(&d, 0) }()
 	g := l.group
 	id := l.id(key)
+	p := l.numbers(id, key)
+	switch p.Rule {
+	case local.Unlimited:
+		l.unlimited(&d, key)
+		return d
+	case local.Blocked:
+		l.refuseBlocked(&d, key, 0)
+		return d
+	}
 	tier := Remote
 	var held, level int64
-	if r, err := l.look(ctx, id); err == nil {
+	if r, err := l.look(ctx, id, p); err == nil {
 		level = r.Level
 		if b, ok := g.cache.Find(id); ok {
 			held, _ = b.Look(g.now())
 		}
 	} else if ctx.Err() != nil {
-		return l.refusal(key, Canceled)
+		l.decide(&d, p, key, Canceled, None, 0, 0)
+		return d
 	} else if b, ok := g.cache.Find(id); ok {
 		tier = Local
 		held, level = b.Look(g.now())
 	} else {
-		return l.refusal(key, Unavailable)
+		l.decide(&d, p, key, Unavailable, None, 0, 0)
+		return d
 	}
-	if left := min(held+max(level, 0), l.burst); left > 0 {
-		l.decide(&d, key, Granted, tier, left, 0)
+	if left := min(held+max(level, 0), p.Cap); left > 0 {
+		l.decide(&d, p, key, Granted, tier, left, 0)
 	} else {
-		l.decide(&d, key, Limited, tier, 0, max(resetAfter(1-level, l.nanos), time.Microsecond))
+		l.decide(&d, p, key, Limited, tier, 0, max(resetAfter(1-level, float64(p.Per)/float64(p.Tokens)), time.Microsecond))
 	}
 	return d
+}
+
+// numbers are those that decide over a key.
+func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
+	t := l.terms.Load()
+	if t.policy.PerKey == nil {
+		return t.fresh
+	}
+	b := l.group.find(l.group.now(), id)
+	l.resolve(b, key)
+	return b.Policy()
 }
 
 // Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be denied
 // is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. An error means that it is not
 // known whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if r := l.valid(key, 1); r != Granted {
+	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()
 	}
 	if ctx == nil {
@@ -108,8 +131,12 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	}
 	g := l.group
 	id := l.id(key)
+	p := l.numbers(id, key)
+	if p.Rule != local.ByLimit { // there is no bucket
+		return nil
+	}
 	// A refund needs a deadline, and that the node's clock: a look teaches it, and tells a Redis that is down.
-	if _, err := l.look(ctx, id); err != nil {
+	if _, err := l.look(ctx, id, p); err != nil {
 		return l.resetError(ctx, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
@@ -141,7 +168,7 @@ func (l *Limiter) resetError(ctx context.Context, err error) error {
 		err = context.Canceled
 	}
 	if err == nil {
-		return fmt.Errorf("%w: no answer to the reset of a key of policy %q", ErrUnavailable, l.policy.Name)
+		return fmt.Errorf("%w: no answer to the reset of a key of policy %q", ErrUnavailable, l.name)
 	}
-	return fmt.Errorf("%w: no answer to the reset of a key of policy %q: %w", ErrUnavailable, l.policy.Name, err)
+	return fmt.Errorf("%w: no answer to the reset of a key of policy %q: %w", ErrUnavailable, l.name, err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -15,35 +16,37 @@ import (
 type Limiter struct {
 	group  *Group
 	number int
-	policy Policy
-	terms  local.Policy
-	burst  int64
-	nanos  float64 // per token
-	owns   bool    // made by New: its Close closes the Group
-	traced bool    // somebody wants to be told of decisions
+	name   string        // of the policy
+	mode   atomic.Uint32 // what is special about all its decisions: of the bits below
+	owns   bool          // made by New: its Close closes the Group
+
+	terms   atomic.Pointer[terms]
+	setting sync.Mutex // one SetPolicy at a time
+	lookUps lookUps
 
 	mu   sync.Mutex
-	past local.Stats // of buckets that were forgotten
-	gone refusals    // of those buckets, the most refused
+	past local.Stats // of buckets that were forgotten, and by fail modes that were changed
+	gone refusals    // of forgotten buckets, the most refused
 	poor int64       // calls that the store refused for their bucket alone
 	lost int64       // tokens asked for by calls without an answer
+
+	free     atomic.Int64 // tokens admitted without a limit
+	blocked  atomic.Int64 // tokens refused by Blocked
+	shadowed atomic.Int64 // tokens that were refused, and yet admitted
+	misses   atomic.Int64 // PerKey panicked or returned no limit
 }
 
+// The bits of Limiter.mode. Most decisions are made while none of them is set.
+const (
+	modeTraced    = 1 << iota // somebody wants to be told of decisions
+	modeShadow                // refusals admit
+	modeUnlimited             // nobody is asked: no PerKey, and no limit
+	modeBlocked
+)
+
 func newLimiter(g *Group, number int, p Policy) *Limiter {
-	period := p.Lease.Period
-	if period == 0 {
-		period = DefaultPeriod
-	}
-	l := &Limiter{
-		traced: g.trace.hooks.Decision != nil,
-		group:  g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
-		terms: local.Policy{
-			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
-			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,
-			FailMode: local.FailMode(p.FailMode), Budget: g.options.Budget, Timeout: g.options.Timeout, Uniform: g.options.uniform,
-		},
-	}
-	l.terms.Number, l.terms.Owner = number, l
+	l := &Limiter{group: g, number: number, name: p.Name}
+	l.set(newTerms(l, p))
 	return l
 }
 
@@ -74,19 +77,16 @@ func (l *Limiter) Close(ctx context.Context) error {
 	return l.group.Close(ctx)
 }
 
-// Policy returns the policy.
-func (l *Limiter) Policy() Policy { return l.policy }
-
 // MaxKeyLength is the longest key, in bytes. Any bytes are legal.
 const MaxKeyLength = 64 << 10
 
 // id is the name of a key in the cache and, for the store, of its bucket.
 func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Key: remote.Digest(key)} }
 
-// call is a call of the script for the bucket name, with the policy's numbers.
-func (l *Limiter) call(name string) remote.Call {
+// call is a call of the script for the bucket name, with a policy's numbers.
+func call(name string, p *local.Policy) remote.Call {
 	return remote.Call{
-		Bucket: name, Cap: l.burst, Tokens: l.policy.Limit.Tokens, Period: l.policy.Limit.Per.Microseconds(),
+		Bucket: name, Cap: p.Cap, Tokens: p.Tokens, Period: p.Per.Microseconds(),
 		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
 	}
 }
@@ -111,8 +111,8 @@ func (l *Limiter) failed(call *remote.Call, err error) {
 	}
 	l.mu.Unlock()
 	if j := l.group.journal; poor && j.once(call.Bucket) {
-		j.tally("refused "+l.policy.Name, 1, slog.LevelError,
+		j.tally("refused "+l.name, 1, slog.LevelError,
 			"redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys",
-			"policy", l.policy.Name, "error", err)
+			"policy", l.name, "error", err)
 	}
 }

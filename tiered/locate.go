@@ -54,7 +54,7 @@ func (n *node) locate(room []due) result {
 		return givenUp
 	}
 	for i, id := range found {
-		g.node(id).push(jobs[i].job, jobs[i].bucket)
+		g.node(id).push(jobs[i])
 	}
 	drop(jobs[len(found):])
 	return sent

@@ -66,14 +66,15 @@ type node struct {
 	health
 }
 
-// push puts a job into the queue, and sees to it that a sender takes it. After the end of the Group it does nothing.
-func (n *node) push(j job, bucket string) {
+// push puts jobs into the queue, and sees to it that a sender takes them: those of one push together, if there is room. After
+// the end of the Group it does nothing.
+func (n *node) push(jobs ...due) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.group.ended.Load() {
 		return
 	}
-	n.queue = append(n.queue, due{j, bucket})
+	n.queue = append(n.queue, jobs...)
 	n.start()
 }
 

@@ -6,6 +6,8 @@ import (
 	"math"
 	"regexp"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
 // Policy is one rule: how much each key may have, and how.
@@ -16,11 +18,23 @@ type Policy struct {
 	// Limit is what each key may have. Required.
 	Limit Limit
 
+	// PerKey, if not nil, is what a key may have instead: a plan, an exception. It is called at a key's first use, and the
+	// answer is kept as long as the process keeps the key: [Limiter.Refresh] has it asked again. The zero Limit means
+	// Policy.Limit; so does a Limit that is not valid, and a panic, each counted in Stats.
+	//
+	// It runs on the goroutine of the request, once at a time for each key, others of the same key wait for it, and no
+	// Budget bounds it: look into memory, not into a database. It must not use this Limiter.
+	PerKey func(key string) Limit
+
 	// FailMode decides when Redis does not answer and this process' lease is used up. The zero value is FailLocal.
 	FailMode FailMode
 
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
+
+	// Shadow tries the policy out: it decides and counts as ever, and then admits, with Reason Shadowed where it would
+	// have refused. Nothing is refused, not even what is not valid.
+	Shadow bool
 }
 
 // FailMode is what decides when Redis does not answer. Leases are spent to their deadline first, in every mode.
@@ -93,7 +107,8 @@ const NoLease = -1
 // follow from these two.
 type Lease struct {
 	// Size is the number of tokens of a lease: 0 follows demand, NoLease never leases. At most a quarter of the burst
-	// (rounded up): a crash burns twice that at most. A key is leased only while its demand pays for it.
+	// (rounded up; with PerKey more is cut to that): a crash burns twice that at most. A key is leased only while its
+	// demand pays for it.
 	Size int64
 
 	// Period is how long a lease should last at present demand: 5 ms … 1 min, 0 means 250 ms. Redis sees about one call
@@ -126,22 +141,13 @@ func (p Policy) validate() error {
 		}
 		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
-	l, others := p.Limit, len(all)
-	if l == (Limit{}) {
-		bad("Limit", "zero", "must be set, as in tiered.PerSecond(100)")
-	} else {
-		if l.Tokens < 1 || l.Tokens > maxTokens {
-			bad("Limit.Tokens", l.Tokens, "must be 1 to 2^40")
-		}
-		if l.Per < time.Microsecond || l.Per > maxPer || l.Per%time.Microsecond != 0 {
-			bad("Limit.Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
-		}
-		if l.Burst < 0 || l.Burst > maxTokens {
-			bad("Limit.Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
-		}
+	l := p.Limit
+	err := l.validate("Policy.Limit")
+	if err != nil {
+		all = append(all, err)
 	}
-	limited := len(all) == others // a quarter of a limit that makes no sense is none
-	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || limited && p.Lease.Size > quarter {
+	limited := err == nil && l.rule() == local.ByLimit // a quarter of a limit that makes no sense is none
+	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || limited && p.PerKey == nil && p.Lease.Size > quarter {
 		bad("Lease.Size", p.Lease.Size,
 			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
 	}

@@ -57,7 +57,7 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 			}
 		}
 		for _, l := range limiters {
-			check("refused", l.policy.Name, "bob 6 0 0 0 true", "ann 5 0 0 0 true", "dan 5 0 0 0 true")
+			check("refused", l.name, "bob 6 0 0 0 true", "ann 5 0 0 0 true", "dan 5 0 0 0 true")
 		}
 		store.Fail(errors.New("down"))
 		time.Sleep(10 * time.Second) // what is known to be denied is forgotten, and a breaker opens at the third failure

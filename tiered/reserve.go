@@ -11,17 +11,32 @@ import (
 // Settle. A Reservation that was refused, and the zero Reservation, hold nothing. Copies are the same Reservation.
 type Reservation struct {
 	Decision
-	limiter *Limiter
-	cost    int64
-	taking  *taking
+	held *held
 }
 
-// taking is where tokens were taken from.
+// held is what a Reservation holds.
+type held struct {
+	ended   atomic.Bool
+	takings []taking
+	uses    []settling // of [Uses]; nil means one for each taking
+
+	one [1]taking // room for takings
+}
+
+// settling is one use's part of what was taken: two uses of one key share a taking.
+type settling struct {
+	taking int
+	cost   int64
+}
+
+// taking is tokens of one key, and where they were taken from.
 type taking struct {
-	bucket *bucket
-	source local.Source
-	gen    int64 // of the pot, before they were taken
-	ended  atomic.Bool
+	limiter *Limiter
+	key     string
+	cost    int64
+	bucket  *bucket // nil: nothing was taken, there was no limit or it was not in force
+	source  local.Source
+	gen     int64 // of the pot, before they were taken
 }
 
 func (t *taking) from(b *bucket, s local.Source) {
@@ -34,30 +49,83 @@ func (t *taking) from(b *bucket, s local.Source) {
 	t.source = s
 }
 
+// nothing says that nothing was taken.
+func (t *taking) nothing() {
+	if t != nil {
+		t.bucket = nil
+	}
+}
+
 // Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does; never a future token. Give back with Cancel what was
 // not used, or correct the cost with Settle when it is known.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int64) Reservation {
-	t := new(taking)
-	r := Reservation{limiter: l, cost: n, taking: t}
-	l.take(ctx, key, n, t, &r.Decision)
+func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
+	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
+	h.takings = h.one[:]
+	l.take(ctx, key, n, &h.one[0], &r.Decision)
+	if l.mode.Load() != 0 {
+		if !r.Allowed {
+			h.one[0].nothing()
+		}
+		l.finish(&r.Decision, n)
+	}
+	r.held = h
 	return r
 }
 
 // Cancel gives all tokens back: to the lease if nothing was sent to Redis since, else to Redis, within 50 ms. It neither
 // blocks nor fails; what is lost on the way is burnt. Of what the share admitted while Redis did not answer, only the debt is
 // taken back: the share has paid.
-func (r Reservation) Cancel() { r.Settle(0) }
+func (r Reservation) Cancel() {
+	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
+		r.held.takings[i].settle(0)
+	}
+}
 
 // Settle corrects the cost to what it turned out to be. What was too much goes back as by Cancel. What was too little is
 // charged to the bucket, at most one burst of it, even below zero: the next requests wait for it. A negative actual
 // counts as 0.
-func (r Reservation) Settle(actual int64) {
-	if !r.Allowed || r.taking == nil || !r.taking.ended.CompareAndSwap(false, true) {
+//
+// Of a Reservation by [Uses.Reserve] there is one actual cost for each use, in the order that [Strictest] was given. Uses
+// without one cost what was taken; numbers without a use mean nothing.
+func (r Reservation) Settle(actual ...int64) {
+	if !r.end() {
 		return
 	}
-	t, g := r.taking, r.limiter.group
+	of := func(i int, cost int64) int64 {
+		if i >= len(actual) {
+			return cost
+		}
+		return min(max(actual[i], 0), 2*maxTokens) // more than can be charged, and far from an overflow
+	}
+	for i := range r.held.takings {
+		t := &r.held.takings[i]
+		if r.held.uses == nil {
+			t.settle(of(i, t.cost))
+			continue
+		}
+		total := int64(0)
+		for place, s := range r.held.uses {
+			if s.taking == i {
+				total += of(place, s.cost)
+			}
+		}
+		t.settle(total)
+	}
+}
+
+// end reports whether there is anything to settle, once.
+func (r Reservation) end() bool {
+	return r.Allowed && r.held != nil && r.held.ended.CompareAndSwap(false, true)
+}
+
+// settle makes of what was taken what it did cost.
+func (t *taking) settle(actual int64) {
+	if t.bucket == nil {
+		return
+	}
+	g := t.limiter.group
 	now := g.now()
-	switch excess := r.cost - max(actual, 0); {
+	switch excess := t.cost - actual; {
 	case excess > 0:
 		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen))
 	case excess < 0:
@@ -65,6 +133,7 @@ func (r Reservation) Settle(actual int64) {
 		e, ok := b.Owe(now, -excess)
 		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
 			b = g.find(now, b.ID())
+			t.limiter.resolve(b, t.key)
 		}
 		b.apply(now, e)
 	}

@@ -43,6 +43,11 @@ type PolicyStats struct {
 	Lost        int64 // asked for by calls without an answer: so many at most were granted to nobody
 	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
 
+	Unlimited    int64 // admitted by Unlimited: not in Granted and Spent
+	Blocked      int64 // asked for and refused by Blocked: not in Limited
+	Shadowed     int64 // of all that was refused, admitted because the policy is tried out
+	PerKeyFaults int64 // keys for which PerKey panicked or returned a limit that is not valid
+
 	Top []RefusedKey // the keys that were refused most, at most 20, the most refused first
 }
 
@@ -92,7 +97,9 @@ func (g *Group) Stats() Stats {
 	for i, l := range all {
 		l.mu.Lock()
 		sums[i] = l.past
-		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost}
+		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost,
+			Unlimited: l.free.Load(), Blocked: l.blocked.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
+		}
 		tops[i].past = l.gone.clone()
 		l.mu.Unlock()
 	}
@@ -112,7 +119,7 @@ func (g *Group) Stats() Stats {
 		p.Limited, p.ShareSpent, p.Unavailable = t.Refused-t.ShareSpent, t.ShareSpent, t.Failed
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		p.Top = tops[i].list()
-		s.Policies[l.policy.Name] = p
+		s.Policies[l.name] = p
 	}
 	for _, n := range g.allNodes() {
 		s.Nodes[string(n.id)] = n.stats()

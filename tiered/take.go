@@ -12,6 +12,9 @@ import (
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 	l.take(ctx, key, 1, nil, &d)
+	if l.mode.Load() != 0 {
+		l.finish(&d, 1)
+	}
 	return d
 }
 
@@ -24,14 +27,21 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.take(ctx, key, n, nil, &d)
+	if l.mode.Load() != 0 {
+		l.finish(&d, n)
+	}
 	return d
 }
 
 // take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies of it
 // were a quarter of what a decision cost.
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
-	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= uint64(l.burst) {
-		l.decide(d, key, l.valid(key, n), None, 0, 0)
+	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
+		l.decide(d, l.terms.Load().fresh, key, valid(key, n), None, 0, 0)
+		return
+	}
+	if l.mode.Load()&(modeUnlimited|modeBlocked) != 0 {
+		l.always(key, n, d)
 		return
 	}
 	g := l.group
@@ -46,56 +56,54 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	if renew {
 		b.apply(now, b.Renew(now))
 	}
-	l.decide(d, key, Granted, Local, left, 0)
+	l.decide(d, b.Policy(), key, Granted, Local, left, 0)
 }
 
-func (l *Limiter) valid(key string, n int64) Reason {
+// valid is Granted for what may be asked for at all; that a limit's burst is exceeded is found out with the key's.
+func valid(key string, n int64) Reason {
 	switch {
 	case key == "" || len(key) > MaxKeyLength:
 		return InvalidKey
 	case n <= 0:
 		return InvalidCost
-	case n > l.burst:
+	case n > maxTokens:
 		return ExceedsBurst
 	}
 	return Granted
 }
 
-// decide writes a Decision. left counts for the reasons that know what is left.
-func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int64, retry time.Duration) {
+// decide writes a Decision by the limit of p. left counts for the reasons that know what is left.
+func (l *Limiter) decide(d *Decision, p *local.Policy, key string, r Reason, tier Tier, left int64, retry time.Duration) {
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
-	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.policy.Name, key, l.burst, left, retry
+	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
 	if Granted <= r && r <= ShareSpent {
-		d.ResetAfter = resetAfter(l.burst-left, l.nanos)
-	}
-	if l.traced {
-		l.group.trace.decision(*d)
+		d.ResetAfter = resetAfter(p.Cap-left, float64(p.Per)/float64(p.Tokens))
 	}
 }
 
 // refusal is the Decision on a request that is not valid.
 func (l *Limiter) refusal(key string, r Reason) (d Decision) {
-	l.decide(&d, key, r, None, 0, 0)
+	l.decide(&d, l.terms.Load().fresh, key, r, None, 0, 0)
+	l.finish(&d, 0)
 	return d
 }
 
 // ask is take when the pot does not hold n tokens. What is known to be refused, and what an outage decides without looking
 // at the share, it decides without a lock.
 func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
+	if l.byRule(b, key, n, t, d) {
+		return
+	}
 	g := l.group
 	if g.closed.Load() {
 		l.alone(now, b, key, n, t, d)
 		return
 	}
-	node := b.node.Load()
-	if node == nil && g.troubled.Load() > 0 { // it would wait for a sender, to be told that its node is not asked
-		node = g.node(g.store.Node(b.name()))
-		b.at(node)
-	}
+	node := b.whereabouts()
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
 	if node == nil || node.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(now, n); ok {
-			l.decide(d, key, Limited, Local, v.Left, v.Retry)
+			l.decide(d, b.Policy(), key, Limited, Local, v.Left, v.Retry)
 			return
 		}
 		l.wait(ctx, now, b, key, n, t, d)
@@ -108,7 +116,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 			r = Unavailable
 		}
 		t.from(b, local.FromShare)
-		l.decide(d, key, r, Failover, v.Left, 0)
+		l.decide(d, b.Policy(), key, r, Failover, v.Left, 0)
 		return
 	}
 	l.alone(now, b, key, n, t, d)
@@ -132,7 +140,7 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 			now = g.now()
 			switch reason {
 			case Canceled:
-				l.decide(d, key, Canceled, None, 0, 0)
+				l.decide(d, b.Policy(), key, Canceled, None, 0, 0)
 				return
 			case Unavailable:
 				if n := b.node.Load(); n != nil {
@@ -144,18 +152,21 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 		}
 		switch v.Outcome {
 		case local.Admitted:
-			l.decide(d, key, Granted, tier, v.Left, 0)
+			l.decide(d, b.Policy(), key, Granted, tier, v.Left, 0)
 			return
 		case local.Refused:
-			l.decide(d, key, Limited, tier, v.Left, v.Retry)
+			l.decide(d, b.Policy(), key, Limited, tier, v.Left, v.Retry)
 			return
 		case local.Failed:
 			g.settle(uint64(until)) // others may have failed with it; no two of them began to wait at one instant
 			l.alone(now, b, key, n, t, d)
 			return
-		case local.Gone: // evicted and forgotten since we looked it up
+		case local.Gone: // evicted and forgotten since we looked it up, or its policy was changed
 			b = g.find(now, b.ID())
 			t.from(b, local.FromLease)
+			if l.byRule(b, key, n, t, d) {
+				return
+			}
 		}
 	}
 }
@@ -167,26 +178,38 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 		t.from(b, local.FromShare)
 		v := b.Alone(now, n, g.fleetOf(b))
 		switch v.Outcome {
-		case local.Admitted: // of the lease
-			t.from(b, local.FromRedis)
-			l.decide(d, key, Granted, Local, v.Left, 0)
-		case local.Shared:
-			g.sharedAlone()
-			l.decide(d, key, Shared, Failover, v.Left, 0)
-		case local.Opened:
-			l.decide(d, key, Open, Failover, v.Left, 0)
-		case local.ShareSpent:
-			if v.Retry == math.MaxInt64 { // never, while this process is alone
-				v.Retry = 0
-			}
-			l.decide(d, key, ShareSpent, Failover, v.Left, v.Retry)
 		case local.Gone:
 			b = g.find(now, b.ID())
+			if l.byRule(b, key, n, t, d) {
+				return
+			}
 			continue
-		default:
-			l.decide(d, key, Unavailable, Failover, v.Left, 0)
+		case local.Admitted: // of the lease
+			t.from(b, local.FromRedis)
+		case local.Shared:
+			g.sharedAlone()
 		}
+		l.byItself(d, b.Policy(), key, n, v)
 		return
+	}
+}
+
+// byItself writes the Decision that a fail mode came to, over n tokens.
+func (l *Limiter) byItself(d *Decision, p *local.Policy, key string, n int64, v local.Verdict) {
+	switch v.Outcome {
+	case local.Admitted:
+		l.decide(d, p, key, Granted, Local, v.Left, 0)
+	case local.Shared:
+		l.decide(d, p, key, Shared, Failover, v.Left, 0)
+	case local.Opened:
+		l.decide(d, p, key, Open, Failover, v.Left, 0)
+	case local.ShareSpent:
+		if v.Retry == math.MaxInt64 { // never, while this process is alone
+			v.Retry = 0
+		}
+		l.decide(d, p, key, ShareSpent, Failover, v.Left, v.Retry)
+	default:
+		l.decide(d, p, key, Unavailable, Failover, v.Left, 0)
 	}
 }
 

@@ -32,10 +32,13 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if r := l.valid(key, n); r != Granted {
+	if r := valid(key, n); r != Granted {
 		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)
+	if p := l.numbers(id, key); p.Rule != local.ByLimit || n > p.Cap { // nobody has to wait for that
+		return l.AllowN(ctx, key, n).Err()
+	}
 	if err := l.group.turns.enter(ctx, id); err != nil {
 		return err
 	}
@@ -107,6 +110,14 @@ func (t *turns) enter(ctx context.Context, id local.ID) error {
 		t.mu.Unlock()
 	}
 	return ctx.Err()
+}
+
+// busy reports whether anybody has the turn.
+func (t *turns) busy(id local.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, busy := t.keys[id]
+	return busy
 }
 
 // leave passes the turn on.

@@ -78,7 +78,7 @@ func noTurns(t *testing.T, g *Group) {
 func level(t *testing.T, m *remote.Memory, l *Limiter, key string) int64 {
 	t.Helper()
 	var r [1]remote.Result
-	m.Run(context.Background(), 0, []remote.Call{l.call(m.Key(l.policy.Name, l.id(key).Key))}, r[:])
+	m.Run(context.Background(), 0, []remote.Call{call(m.Key(l.name, l.id(key).Key), l.terms.Load().fresh)}, r[:])
 	if r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
@@ -471,7 +471,7 @@ func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
 		}{{day, "other"}, {hour, "k"}} {
 			start := time.Now()
 			if err := c.l.Wait(ctx, c.key); err != nil || time.Since(start) > 2*ms {
-				t.Errorf("key %s of policy %s: %v after %v", c.key, c.l.policy.Name, err, time.Since(start))
+				t.Errorf("key %s of policy %s: %v after %v", c.key, c.l.name, err, time.Since(start))
 			}
 		}
 		cancel()

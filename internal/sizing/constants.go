@@ -116,8 +116,8 @@ var constants = []constant{
 		name:   "hold-off after a short grant, periods",
 		why:    "Without it overload costs 2.5 calls per token. Half of it costs 0.36, more than the 0.3 that we promise, for two points in surges; twice as much loses a tenth of the limit. The jitter costs nothing here, and keeps processes apart that were refused together.",
 		file:   "local/reply.go",
-		line:   "d.holdOff = c.sent + b.policy.between(0.75, 1.25, c.period)",
-		values: []value{{"none", "d.holdOff = 0"}, {"0.375 to 0.625", "d.holdOff = c.sent + b.policy.between(0.375, 0.625, c.period)"}, {"1, no jitter", "d.holdOff = c.sent + b.policy.between(1, 1, c.period)"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "d.holdOff = c.sent + b.policy.between(1.5, 2.5, c.period)"}},
+		line:   "d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)",
+		values: []value{{"none", "d.holdOff = 0"}, {"0.375 to 0.625", "d.holdOff = c.sent + b.Policy().between(0.375, 0.625, c.period)"}, {"1, no jitter", "d.holdOff = c.sent + b.Policy().between(1, 1, c.period)"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "d.holdOff = c.sent + b.Policy().between(1.5, 2.5, c.period)"}},
 		see:    []string{over + use, over + price, moving12 + use, moving12 + price, surges200 + use, surges200 + price, tight + use},
 	},
 	{
@@ -153,8 +153,8 @@ var constants = []constant{
 		name:   "a lease in use is seen to before its end: so much of its life",
 		why:    "A lease that is used too slowly to be renewed would burn what is left. An eighth is 125 ms, a quarter leaves time for a call that fails and is repeated.",
 		file:   "local/life.go",
-		line:   "return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/4",
-		values: []value{{"0: at its end", "return time.Duration(b.deadline.Load())"}, {"1/8", "return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/8"}, {"**1/4**", ""}, {"1/2", "return time.Duration(b.deadline.Load()) - b.policy.ttl(b.policy.period(0))/2"}},
+		line:   "return time.Duration(b.deadline.Load()) - b.Policy().ttl(b.Policy().period(0))/4",
+		values: []value{{"0: at its end", "return time.Duration(b.deadline.Load())"}, {"1/8", "return time.Duration(b.deadline.Load()) - b.Policy().ttl(b.Policy().period(0))/8"}, {"**1/4**", ""}, {"1/2", "return time.Duration(b.deadline.Load()) - b.Policy().ttl(b.Policy().period(0))/2"}},
 		see:    []string{surges1000 + burnt, surges1000 + price, lukewarm + burnt, lukewarm + calls},
 	},
 	{

@@ -1,0 +1,78 @@
+package local
+
+import "time"
+
+// SetPolicy has the bucket go on by another policy of the same Number and Owner, and reports what the bucket had counted
+// that counts by fail mode, where p has another one: that is the owner's to keep from now on.
+//
+// Nothing is minted and nothing is taken away: the level in Redis is absolute, and clamped there by the next call when the
+// burst is smaller; a lease is spent to its end, for it was debited; the share keeps its tokens, up to its new burst. What
+// is known to be denied is forgotten, so that a raised limit shows at once. Those in line whom p will never admit, or who
+// need not ask, get Gone: look again.
+func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.Policy()
+	var folded Stats
+	if b.closed {
+		b.terms.Store(p)
+		return folded, Effect{}
+	}
+	b.account(now)
+	if p.FailMode != old.FailMode {
+		folded = b.fold(now)
+	}
+	if p.Rule != ByLimit && b.stake != nil { // what is out goes back by the numbers that it was taken by
+		kept := *old
+		kept.Rule, kept.FailMode = p.Rule, p.FailMode
+		p = &kept
+	}
+	b.terms.Store(p)
+	if b.fleet != 0 && p.Rule == ByLimit {
+		b.share.resize(p, now, int64(b.fleet), false)
+	}
+	if b.epoch == 0 && b.stake == nil { // never asked for: an absent bucket is full
+		b.level.Store(p.Cap)
+	}
+	b.denied.Store(nil)
+	if !b.queued && !b.calling() && b.stake != nil {
+		b.askFrom(max(now, b.backOff))
+	}
+	for w := range b.queue() {
+		if p.Rule != ByLimit || w.cost > p.Cap {
+			b.line.end(w, Verdict{Outcome: Gone})
+		}
+	}
+	b.settleDown()
+	return folded, b.next(now)
+}
+
+// decides reports whether the limit is what decides over n tokens. It was so when the owner looked, but it may have changed.
+func (b *Bucket) decides(n int64) bool {
+	p := b.Policy()
+	return p.Rule == ByLimit && n <= p.Cap
+}
+
+// fold takes what was counted by fail mode out of the books, so that another mode may count on.
+func (b *Bucket) fold(now time.Duration) (s Stats) {
+	if b.stake == nil {
+		return s
+	}
+	l := &b.ledger
+	n := l.alone.Swap(0) // takers add to it without the mutex
+	switch b.Policy().FailMode {
+	case FailLocal:
+		s.Shared, s.ShareSpent, s.Refused = n, l.booked, l.booked
+		b.refused.Add(-l.booked)
+		b.demand.offers -= l.booked
+	case FailOpen:
+		s.Opened = n
+		b.share.debit(now, n-l.booked)
+		b.debt.admitted += n - l.booked
+	case FailClosed:
+		s.Failed = n
+	}
+	l.booked = 0
+	b.demand.offers -= n
+	return s
+}

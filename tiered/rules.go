@@ -1,0 +1,119 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// Limits that need no Redis: for [Policy].Limit and for what [Policy].PerKey returns.
+var (
+	// Unlimited admits everything: Limit and Remaining of its Decisions are math.MaxInt64.
+	Unlimited = unlimited
+
+	// Blocked refuses everything, with Reason ExceedsBurst: its burst is 0, so no waiting helps.
+	Blocked = blocked
+)
+
+var (
+	unlimited = Limit{Tokens: math.MaxInt64, Burst: math.MaxInt64}
+	blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
+)
+
+// rule says whether the limit is one.
+func (l Limit) rule() local.Rule {
+	switch l {
+	case unlimited:
+		return local.Unlimited
+	case blocked:
+		return local.Blocked
+	}
+	return local.ByLimit
+}
+
+// validate reports all that is wrong with l, each problem with field, value and rule.
+func (l Limit) validate(name string) error {
+	if l.rule() != local.ByLimit {
+		return nil
+	}
+	if l == (Limit{}) {
+		return fmt.Errorf("tiered: %s is zero: must be set, as in tiered.PerSecond(100)", name)
+	}
+	var all []error
+	bad := func(field string, value any, rule string) {
+		all = append(all, fmt.Errorf("tiered: %s.%s is %v: %s", name, field, value, rule))
+	}
+	if l.Tokens < 1 || l.Tokens > maxTokens {
+		bad("Tokens", l.Tokens, "must be 1 to 2^40")
+	}
+	if l.Per < time.Microsecond || l.Per > maxPer || l.Per%time.Microsecond != 0 {
+		bad("Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
+	}
+	if l.Burst < 0 || l.Burst > maxTokens {
+		bad("Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
+	}
+	return errors.Join(all...)
+}
+
+// byRule decides over n tokens where no limit does, or none that could ever admit so many. It reports false when the
+// limit decides.
+func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision) bool {
+	p := b.Policy()
+	if p.Rule == local.ByLimit && n <= p.Cap {
+		return false
+	}
+	if p.Rule == local.Unresolved {
+		l.resolve(b, key)
+		return l.byRule(b, key, n, t, d)
+	}
+	t.nothing()
+	switch p.Rule {
+	case local.Unlimited:
+		l.free.Add(n)
+		l.unlimited(d, key)
+	case local.Blocked:
+		l.refuseBlocked(d, key, n)
+	default:
+		l.decide(d, p, key, ExceedsBurst, None, 0, 0)
+	}
+	return true
+}
+
+// always is take when the policy has no limit for any key.
+func (l *Limiter) always(key string, n int64, d *Decision) {
+	if l.mode.Load()&modeBlocked != 0 {
+		l.refuseBlocked(d, key, n)
+		return
+	}
+	l.free.Add(n)
+	l.unlimited(d, key)
+}
+
+// unlimited writes the Decision of Unlimited.
+func (l *Limiter) unlimited(d *Decision, key string) {
+	*d = Decision{
+		Allowed: true, Reason: Granted, Tier: Local, Policy: l.name, Key: key,
+		Limit: math.MaxInt64, Remaining: math.MaxInt64,
+	}
+}
+
+// refuseBlocked writes the Decision of Blocked, and counts it.
+func (l *Limiter) refuseBlocked(d *Decision, key string, n int64) {
+	l.blocked.Add(n)
+	*d = Decision{Reason: ExceedsBurst, Tier: Local, Policy: l.name, Key: key}
+}
+
+// finish ends a Decision over n tokens of a Limiter with a special mode.
+func (l *Limiter) finish(d *Decision, n int64) {
+	mode := l.mode.Load()
+	if mode&modeShadow != 0 && !d.Allowed {
+		l.shadowed.Add(max(n, 0))
+		d.Allowed, d.Reason = true, Shadowed
+	}
+	if mode&modeTraced != 0 {
+		l.group.trace.decision(*d)
+	}
+}

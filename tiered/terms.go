@@ -1,0 +1,264 @@
+package tiered
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// terms are what a Limiter decides by until the next SetPolicy.
+type terms struct {
+	policy Policy
+	fresh  *local.Policy // of new buckets: the policy's limit, or that PerKey is to be asked
+
+	mu    sync.Mutex
+	plans map[Limit]*local.Policy // by limit: few, most often
+}
+
+// maxPlans is how many limits of PerKey are kept for all the keys that have them. Beyond it each key has its own, of 150 bytes.
+const maxPlans = 1024
+
+func newTerms(l *Limiter, p Policy) *terms {
+	t := &terms{policy: p, plans: make(map[Limit]*local.Policy)}
+	t.fresh = l.plan(t, p.Limit)
+	if p.PerKey != nil {
+		unresolved := *t.fresh
+		unresolved.Rule = local.Unresolved
+		t.fresh = &unresolved
+	}
+	return t
+}
+
+// plan is the local policy of a limit under the terms.
+func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.plans[limit]; p != nil {
+		return p
+	}
+	p := l.local(&t.policy, limit)
+	if len(t.plans) < maxPlans {
+		t.plans[limit] = p
+	}
+	return p
+}
+
+// local converts a policy with a limit.
+func (l *Limiter) local(p *Policy, limit Limit) *local.Policy {
+	o := &l.group.options
+	lp := &local.Policy{
+		Number: l.number, Owner: l, Rule: limit.rule(),
+		Size: max(p.Lease.Size, 0), Period: p.Lease.Period, NoLease: p.Lease.Size == NoLease,
+		FailMode: local.FailMode(p.FailMode), Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
+	}
+	if lp.Period == 0 {
+		lp.Period = DefaultPeriod
+	}
+	if lp.Rule != local.ByLimit {
+		limit = PerSecond(1) // nobody is asked, so any numbers will do
+	}
+	lp.Cap, lp.Tokens, lp.Per = limit.burst(), limit.Tokens, limit.Per
+	return lp
+}
+
+// set puts terms into force for buckets to come.
+func (l *Limiter) set(t *terms) {
+	l.terms.Store(t)
+	mode := uint32(0)
+	if l.group.trace.hooks.Decision != nil {
+		mode |= modeTraced
+	}
+	if t.policy.Shadow {
+		mode |= modeShadow
+	}
+	switch t.fresh.Rule {
+	case local.Unlimited:
+		mode |= modeUnlimited
+	case local.Blocked:
+		mode |= modeBlocked
+	}
+	l.mode.Store(mode)
+}
+
+// Policy returns the policy, at present: see [Limiter.SetPolicy].
+func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
+
+// SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
+// the present one's, the Name may not. It reports what is wrong with p, and then changes nothing. It walks all keys
+// of the Group, which takes some 20 ms for 100 000 of them, and waits for nobody.
+//
+// Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. Lowering
+// takes effect at once, but for what is leased, which is spent first (for a lease's life at most, a second by default).
+// While processes have different limits, as during a deploy, a key is admitted what the largest of them allows.
+func (l *Limiter) SetPolicy(p Policy) error {
+	if err := p.validate(); err != nil {
+		return err
+	}
+	if p.Name != l.name {
+		return fmt.Errorf("tiered: Policy.Name is %q: must stay %q, for the buckets in Redis are of that name", p.Name, l.name)
+	}
+	l.setting.Lock()
+	defer l.setting.Unlock()
+	t := newTerms(l, p)
+	l.set(t)
+	g := l.group
+	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
+		var all []*bucket
+		c.All(func(b *bucket) {
+			if b.ID().Policy == l.number {
+				all = append(all, b)
+			}
+		})
+		for _, b := range all {
+			b.change(g.now(), t.fresh)
+		}
+	}
+	return nil
+}
+
+// Refresh has [Policy].PerKey asked again for key, at its next use: its plan has changed. Without PerKey, and for a key that
+// this process does not keep, it does nothing.
+func (l *Limiter) Refresh(key string) {
+	t, g := l.terms.Load(), l.group
+	if t.policy.PerKey == nil || key == "" || len(key) > MaxKeyLength {
+		return
+	}
+	id := l.id(key)
+	l.lookUps.forget(id.Key)
+	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
+		if b, ok := c.Find(id); ok {
+			again := *b.Policy()
+			again.Rule = local.Unresolved
+			b.change(g.now(), &again)
+		}
+	}
+}
+
+// change has b go on by p.
+func (b *bucket) change(now time.Duration, p *local.Policy) {
+	folded, effect := b.SetPolicy(now, p)
+	if folded != (local.Stats{}) {
+		b.limiter().keep(b.key(), folded)
+	}
+	b.apply(now, effect)
+}
+
+// lookUps are the calls of PerKey that are under way: one for each key.
+type lookUps struct {
+	mu   sync.Mutex
+	keys map[string]*lookUp
+}
+
+type lookUp struct {
+	done  chan struct{}
+	stale bool // Refresh was called meanwhile
+}
+
+// begin returns the look-up of a key that is under way, or a new one, which is the caller's to make.
+func (s *lookUps) begin(key string) (u *lookUp, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u = s.keys[key]; u != nil {
+		return u, false
+	}
+	if s.keys == nil {
+		s.keys = make(map[string]*lookUp)
+	}
+	u = &lookUp{done: make(chan struct{})}
+	s.keys[key] = u
+	return u, true
+}
+
+// again reports whether a look-up is to be made again, because Refresh was called meanwhile; else it is over.
+func (s *lookUps) again(key string, u *lookUp) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.stale {
+		u.stale = false
+		return true
+	}
+	s.over(key, u)
+	return false
+}
+
+// over lets those go on who wait for a look-up.
+func (s *lookUps) over(key string, u *lookUp) {
+	if s.keys[key] == u {
+		delete(s.keys, key)
+		close(u.done)
+	}
+}
+
+// abandon ends a look-up without an answer.
+func (s *lookUps) abandon(key string, u *lookUp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over(key, u)
+}
+
+func (s *lookUps) forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u := s.keys[key]; u != nil {
+		u.stale = true
+	}
+}
+
+// resolve finds out the limit of a bucket's key, unless it is known. Whoever comes while PerKey is under way waits for it.
+func (l *Limiter) resolve(b *bucket, key string) {
+	for b.Policy().Rule == local.Unresolved {
+		u, mine := l.lookUps.begin(b.key())
+		if !mine {
+			<-u.done
+			continue
+		}
+		l.lookUp(b, key, u)
+	}
+}
+
+// lookUp asks PerKey, again if the policy changes or somebody calls Refresh meanwhile.
+func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
+	defer l.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
+	for {
+		t := l.terms.Load()
+		limit := t.policy.Limit
+		if t.policy.PerKey != nil {
+			limit = l.limitOf(t, key)
+		}
+		b.change(l.group.now(), l.plan(t, limit))
+		if t == l.terms.Load() && !l.lookUps.again(b.key(), u) {
+			return
+		}
+	}
+}
+
+// limitOf asks PerKey. What is not a limit, and what panics, is Policy.Limit.
+func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.missed("panicked: " + quote(v))
+			limit = t.policy.Limit
+		}
+	}()
+	limit = t.policy.PerKey(key)
+	if limit == (Limit{}) {
+		return t.policy.Limit
+	}
+	if err := limit.validate("PerKey's Limit"); err != nil {
+		l.missed(err.Error())
+		return t.policy.Limit
+	}
+	return limit
+}
+
+// missed counts an answer of PerKey that is none, and logs the first.
+func (l *Limiter) missed(why string) {
+	l.misses.Add(1)
+	if j := l.group.journal; j.once("PerKey " + l.name) {
+		j.line(slog.LevelError, "PerKey gave no limit: the policy's own decides for such keys; this is the only line of it",
+			"policy", l.name, "why", why)
+	}
+}

@@ -1,0 +1,147 @@
+package tiered
+
+import (
+	"context"
+	"strings"
+)
+
+// Use is what one request needs of one key: tokens of a policy. [Limiter.For] and [Limiter.ForN] make it; the zero Use
+// is needed of nothing, and is refused.
+type Use struct {
+	limiter *Limiter
+	key     string
+	cost    int64
+}
+
+// For is ForN for one token.
+func (l *Limiter) For(key string) Use { return Use{l, key, 1} }
+
+// ForN is the use of n tokens of key, for [Strictest]. It asks nothing and takes nothing.
+func (l *Limiter) ForN(key string, n int64) Use { return Use{l, key, n} }
+
+// few is how many uses are decided without memory of their own: a user, an address, a token and a tenant.
+const few = 4
+
+// Uses are several uses that one request needs together. They hold nothing and may be used again and concurrently. The
+// zero Uses, and Strictest of nothing, are refused with Reason Unknown: a route that has lost its limits is not open.
+type Uses struct {
+	n     int
+	first [few]numbered
+	more  []numbered // those behind the first few
+}
+
+// numbered is a use and its place among those that were named.
+type numbered struct {
+	Use
+	place int
+}
+
+// Strictest joins uses of several keys, of one policy or of several: all of them are admitted, or none. Two uses of the same
+// key of the same Limiter are one of both costs.
+//
+// The Limiters may be of different Groups; then the shortest of their Budgets counts.
+func Strictest(uses ...Use) Uses {
+	u := Uses{n: len(uses)}
+	if u.n > few {
+		u.more = make([]numbered, u.n-few)
+	}
+	// In one order for everybody: of two requests that want the last tokens of the same keys, the one that is first at the
+	// first key is most often first at all of them, so one is admitted. In opposite orders each would refuse the other.
+	for i, use := range uses {
+		j := i
+		for ; j > 0 && use.before(&u.at(j-1).Use); j-- {
+			*u.at(j) = *u.at(j - 1)
+		}
+		*u.at(j) = numbered{use, i}
+	}
+	return u
+}
+
+// at is the i-th in order.
+func (u *Uses) at(i int) *numbered {
+	if i < few {
+		return &u.first[i]
+	}
+	return &u.more[i-few]
+}
+
+// before is the order in which keys are asked: by the policy's name and the key.
+func (u *Use) before(v *Use) bool {
+	if u.limiter == nil || v.limiter == nil {
+		return u.limiter == nil && v.limiter != nil
+	}
+	if c := strings.Compare(u.limiter.name, v.limiter.name); c != 0 {
+		return c < 0
+	}
+	return u.key < v.key
+}
+
+// Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or nothing. What
+// was taken when one of them refuses goes back: to the lease at once, else to Redis within 50 ms, and what is lost on the way is
+// burnt.
+//
+// What this process knows by itself is asked first, so that a key that is known to be over its limit refuses without a
+// call and without taking from the others; the rest goes to Redis in one pipeline per node. It waits for Redis no
+// longer than Options.Budget in all. When Redis does not answer, each policy decides by its own FailMode.
+//
+// A refusal is the Decision of the strictest that refused: of one that no waiting helps, else of the longest RetryAfter. An
+// admission is the Decision of the one that admits the fewest more such requests: Remaining ÷ cost.
+//
+// It allocates nothing for up to four uses that this process decides by itself.
+func (u Uses) Allow(ctx context.Context) (d Decision) {
+	var room [few]leg
+	legs := u.legs(room[:0])
+	together(ctx, legs, &d)
+	return d
+}
+
+// legs appends the uses to legs, those of one key as one, in order.
+func (u *Uses) legs(legs []leg) []leg {
+next:
+	for i := range u.n {
+		use := &u.at(i).Use
+		for j := len(legs) - 1; j >= 0 && legs[j].key == use.key; j-- {
+			if t := &legs[j]; t.limiter == use.limiter {
+				t.cost = sum(t.cost, use.cost)
+				continue next
+			}
+		}
+		legs = append(legs, leg{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}})
+	}
+	return legs
+}
+
+// sum adds two costs; one that is not valid stays so.
+func sum(a, b int64) int64 {
+	if a <= 0 || b <= 0 {
+		return min(a, b)
+	}
+	if a > maxTokens || b > maxTokens {
+		return max(a, b)
+	}
+	return a + b
+}
+
+// Reserve takes the tokens of all uses now, or none, as [Uses.Allow] does. [Reservation.Settle] takes one actual cost for
+// each use, in the order that Strictest was given.
+func (u Uses) Reserve(ctx context.Context) (r Reservation) {
+	h := new(held)
+	legs := u.legs(make([]leg, 0, u.n))
+	together(ctx, legs, &r.Decision)
+	h.takings, h.uses = make([]taking, len(legs)), make([]settling, u.n)
+	for i := range legs {
+		h.takings[i] = legs[i].taking
+	}
+	for i := range u.n {
+		use := u.at(i)
+		s := settling{cost: use.cost}
+		for j := range legs {
+			if legs[j].limiter == use.limiter && legs[j].key == use.key {
+				s.taking = j
+			}
+		}
+		h.uses[use.place] = s
+	}
+	r.held = h
+	return r
+}

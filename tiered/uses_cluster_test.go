@@ -1,0 +1,153 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// witness is a Redis whose pipelines are counted, by node.
+type witness struct {
+	*remote.Redis
+	mu    sync.Mutex
+	runs  map[remote.Node]int
+	mixed bool // a pipeline had calls for two nodes
+}
+
+func (w *witness) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	w.mu.Lock()
+	n := w.Node(calls[0].Bucket)
+	for _, c := range calls {
+		w.mixed = w.mixed || w.Node(c.Bucket) != n
+	}
+	w.runs[n]++
+	w.mu.Unlock()
+	w.Redis.Run(ctx, timeout, calls, results)
+}
+
+// In a Cluster user, address and tenant lie in different slots, on different nodes: one pipeline for each node.
+func TestStrictestInACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	w := &witness{Redis: open(t, "cluster://"+c.Servers[0].Addr), runs: make(map[remote.Node]int)}
+	slow := &Options{Budget: 2 * second, Timeout: 2 * second} // a busy machine is no outage
+	l := several(t, w, slow, direct("user", 3), direct("ip", 100), direct("tenant", 100), direct("token", 100))
+	ctx := context.Background()
+	uses := func(i int) Uses {
+		key := fmt.Sprint(i)
+		return Strictest(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key), l[2].For("b"+key))
+	}
+	for i := range 50 { // finds the nodes
+		l[1].Allow(ctx, fmt.Sprint("node", i))
+	}
+	several := 0
+	for i := range 100 {
+		w.mu.Lock()
+		w.runs, w.mixed = make(map[remote.Node]int), false
+		w.mu.Unlock()
+		want(t, uses(i).Allow(ctx), Granted)
+		w.mu.Lock()
+		if w.mixed {
+			t.Error("a pipeline had calls for two nodes")
+		}
+		for n, runs := range w.runs {
+			if runs != 1 {
+				t.Errorf("%d pipelines to %s, want one", runs, n)
+			}
+		}
+		if len(w.runs) > 1 {
+			several++
+		}
+		w.mu.Unlock()
+	}
+	if several < 90 {
+		t.Errorf("only %d of 100 requests concerned several nodes: this shows little", several)
+	}
+	for i := range 100 {
+		for range 2 {
+			want(t, uses(i).Allow(ctx), Granted)
+		}
+		d := uses(i).Allow(ctx)
+		if want(t, d, Limited); d.Policy != "user" {
+			t.Fatalf("%+v, want the user's", d)
+		}
+	}
+	// What the others gave comes back, to each node.
+	soon(t, "what was given back is there", 10*second, func() bool {
+		for i := range 100 {
+			if d := l[1].Peek(ctx, fmt.Sprint(i)); d.Remaining != 97 {
+				return false
+			}
+		}
+		return true
+	})
+	books(t, l[0].group)
+}
+
+// Several processes on a real Redis take from the same keys, in overlapping sets: none of the keys exceeds its limit.
+func TestStrictestKeepsEveryBoundOnRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	limits := []Limit{PerSecond(100).WithBurst(20), PerSecond(60).WithBurst(30), PerSecond(40).WithBurst(10)}
+	var mu sync.Mutex
+	var admissions [3][]ideal.Admission
+	refused := 0
+	var all sync.WaitGroup
+	for range 4 {
+		var policies []Policy
+		for i, limit := range limits {
+			policies = append(policies, Policy{Name: fmt.Sprint("p", i), Limit: limit, FailMode: FailClosed})
+		}
+		l := several(t, open(t, server.URL()), &Options{Budget: second, Timeout: second}, policies...)
+		for g := range 3 {
+			all.Go(func() {
+				for i, end := 0, time.Now().Add(3*second); time.Now().Before(end); i++ {
+					set := [3]bool{i%2 == 0, (i+g)%3 > 0, i%5 > 0}
+					var uses []Use
+					for i, in := range set {
+						if in {
+							uses = append(uses, l[i].For("k"))
+						}
+					}
+					before := time.Now()
+					d := Strictest(uses...).Allow(context.Background())
+					after := time.Now()
+					mu.Lock()
+					for i, in := range set {
+						if in && d.Allowed {
+							admissions[i] = append(admissions[i], ideal.Admission{Before: before.UnixNano(), After: after.UnixNano(), Tokens: 1})
+						}
+					}
+					if !d.Allowed {
+						refused++
+					}
+					mu.Unlock()
+					time.Sleep(5 * ms)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for i, as := range admissions {
+		// What was given back counted until then, 50 ms on a quick machine: its refill meanwhile is not lost. The callers' own
+		// clocks are read before and after, so a slow machine only makes the check milder.
+		late := 0.25 * 1e9 / limits[i].nanosPerToken()
+		e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, limits[i].burst())
+		t.Logf("p%d: %d admitted, worst: %v", i, len(as), e)
+		if e.Over > late {
+			t.Errorf("p%d: %v", i, e)
+		}
+		if len(as) < 50 {
+			t.Errorf("p%d: only %d admitted", i, len(as))
+		}
+	}
+	if refused < 50 {
+		t.Errorf("only %d refused: this shows little", refused)
+	}
+}

@@ -1,0 +1,196 @@
+package tiered
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+)
+
+// outage takes the store away until the breaker is open.
+func outage(t *testing.T, store *distant, l *Limiter) {
+	t.Helper()
+	store.loseRequests.Store(true)
+	n := l.group.node(l.group.store.Node(l.group.store.Key(l.name, "x")))
+	for i := 0; n.guard.State() == failover.Closed; i++ {
+		if i > 100 {
+			t.Fatal("the breaker does not open")
+		}
+		l.Allow(t.Context(), "outage")
+		time.Sleep(DefaultTimeout)
+	}
+}
+
+func TestBudgetIsForAllTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		var l []*Limiter
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			p := direct(name, 100)
+			p.FailMode = FailOpen
+			l = append(l, several(t, store, nil, p)[0])
+		}
+		time.Sleep(time.Second)
+		store.loseRequests.Store(true)
+		var uses []Use
+		for _, l := range l {
+			uses = append(uses, l.For("k"))
+		}
+		start := time.Now()
+		d := Strictest(uses...).Allow(t.Context())
+		if took := time.Since(start); took != DefaultBudget || d.Reason != Open {
+			t.Errorf("%+v after %v, want fail-open's after one Budget", d, took)
+		}
+	})
+}
+
+func TestOutageIsDecidedByEachFailMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		p := func(name string, m FailMode) Policy {
+			return Policy{Name: name, Limit: PerDay(1).WithBurst(3), Lease: Lease{Size: NoLease}, FailMode: m}
+		}
+		l := several(t, store, nil, p("local", FailLocal), p("open", FailOpen), p("closed", FailClosed))
+		local, open, closed := l[0], l[1], l[2]
+		outage(t, store, open)
+		ctx := t.Context()
+		calls := store.calls.Load()
+
+		want1 := func(d Decision, r Reason, policy string) {
+			t.Helper()
+			if d.Reason != r || d.Policy != policy || d.Allowed != (r == Shared || r == Open) {
+				t.Fatalf("%+v, want %v of %s", d, r, policy)
+			}
+		}
+		// Closed refuses, and takes nothing from the share that was asked before it.
+		for range 10 {
+			want1(Strictest(local.For("k"), open.For("k"), closed.For("k")).Allow(ctx), Unavailable, "closed")
+		}
+		// The share is whole, and is spent by what is admitted.
+		for range 3 {
+			want1(Strictest(local.For("k"), open.For("k2")).Allow(ctx), Shared, "local")
+		}
+		want1(Strictest(local.For("k"), open.For("k2")).Allow(ctx), ShareSpent, "local")
+		want1(Strictest(open.For("k"), open.For("k2")).Allow(ctx), Open, "open")
+		// A share that is used up takes nothing from another.
+		for range 10 {
+			want1(Strictest(local.For("a"), local.For("k")).Allow(ctx), ShareSpent, "local")
+		}
+		for range 3 {
+			want1(Strictest(local.For("a"), local.For("b")).Allow(ctx), Shared, "local")
+		}
+		// Unavailable is stricter than a share that comes back.
+		want1(Strictest(local.For("a"), closed.For("k")).Allow(ctx), Unavailable, "closed")
+		s := local.group.Stats().Policies
+		if s["local"].Shared != 9 || s["open"].Open < 3+1 || s["closed"].Unavailable != 11 {
+			t.Errorf("%+v", s)
+		}
+		if n := store.calls.Load() - calls; n > 1 {
+			t.Errorf("%d calls into an outage", n)
+		}
+
+		// A share that was taken when another refused would be lost: the debt is not.
+		store.loseRequests.Store(false)
+		soonInBubble(t, func() bool { return closed.Allow(ctx, "probe").Reason == Granted })
+		want(t, local.Allow(ctx, "a"), Limited)
+	})
+}
+
+// When Redis stops to answer, and no breaker is open yet, a share does not pay for what another policy refuses.
+func TestShareDoesNotPayForARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		share, closed := direct("a-share", 3), direct("closed", 3)
+		closed.FailMode = FailClosed
+		l := several(t, store, nil, share, closed)
+		time.Sleep(time.Second)
+		store.loseRequests.Store(true)
+		d := Strictest(l[0].For("k"), l[1].For("k")).Allow(t.Context())
+		if want(t, d, Unavailable); d.Policy != "closed" {
+			t.Fatalf("%+v", d)
+		}
+		for range 3 {
+			if d := l[0].Allow(t.Context(), "k"); d.Reason != Shared {
+				t.Fatalf("%+v, want the share: it is untouched", d)
+			}
+		}
+	})
+}
+
+// soonInBubble waits for what happens within ten virtual seconds.
+func soonInBubble(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * ms) {
+		if time.Now().After(end) {
+			t.Fatal("it does not happen")
+		}
+	}
+}
+
+// In an outage of one Redis the keys of another are still its own, and a refusal by a share gives them back.
+func TestOutageOfOneOfTwoStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		well, ill := newDistant(ms), newDistant(ms)
+		a := several(t, well, nil, direct("a", 100))[0]
+		b := several(t, ill, nil, direct("b", 2))[0]
+		time.Sleep(time.Second)
+		outage(t, ill, b)
+		for range 2 {
+			if d := Strictest(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != Shared {
+				t.Fatalf("%+v, want b's share: it is the tighter", d)
+			}
+		}
+		for range 10 {
+			want(t, Strictest(a.For("k"), b.For("k")).Allow(t.Context()), ShareSpent)
+		}
+		time.Sleep(100 * ms)
+		if n := level(t, well.Memory, a, "k"); n != 98 {
+			t.Errorf("%d left, want 98", n)
+		}
+	})
+}
+
+func TestStrictestAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		p := direct("closed", 5)
+		p.FailMode = FailClosed
+		l := several(t, store, nil, direct("a", 5), p)
+		if err := l[0].group.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		calls := store.calls.Load()
+		if d := Strictest(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != Shared {
+			t.Errorf("%+v", d)
+		}
+		if d := Strictest(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != Unavailable {
+			t.Errorf("%+v", d)
+		}
+		if n := store.calls.Load() - calls; n > 0 {
+			t.Errorf("%d calls after Close", n)
+		}
+	})
+}
+
+func TestCanceledStrictestTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(10 * ms)
+		l := several(t, store, nil, direct("a", 5), direct("b", 5))
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*ms)
+		defer cancel()
+		d := Strictest(l[0].For("k"), l[1].For("k")).Allow(ctx)
+		if d.Reason != Canceled || d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(200 * ms)
+		for _, l := range l {
+			if n := level(t, store.Memory, l, "k"); n != 5 {
+				t.Errorf("%s: %d left, want 5", l.name, n)
+			}
+		}
+		books(t, l[0].group)
+	})
+}

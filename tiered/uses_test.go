@@ -1,0 +1,416 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// several returns a Limiter for each policy, all of one Group that is closed at the end of the test.
+func several(t *testing.T, s remote.Store, o *Options, policies ...Policy) []*Limiter {
+	t.Helper()
+	g, err := NewGroup(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := g.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	var all []*Limiter
+	for _, p := range policies {
+		l, err := g.Limiter(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// direct is a policy of n tokens that come back in a day, and are never leased.
+func direct(name string, n int64) Policy {
+	return Policy{Name: name, Limit: PerDay(1).WithBurst(n), Lease: Lease{Size: NoLease}}
+}
+
+func TestStrictestTakesAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := several(t, store, nil, direct("user", 2), direct("tenant", 3))
+		user, tenant := l[0], l[1]
+		for i := range 2 {
+			d := Strictest(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+			want(t, d, Granted)
+			if d.Policy != "user" || d.Key != "ann" || d.Remaining != int64(1-i) || d.Tier != Remote {
+				t.Errorf("%+v, want the tighter of the two: user's %d", d, 1-i)
+			}
+		}
+		d := Strictest(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+		want(t, d, Limited)
+		if d.Policy != "user" || d.Key != "ann" || d.RetryAfter < 23*time.Hour {
+			t.Errorf("%+v, want the user's", d)
+		}
+		time.Sleep(100 * ms) // what the tenant gave is on its way back
+		if n := level(t, store.Memory, tenant, "acme"); n != 1 {
+			t.Errorf("the tenant has %d, want 1: a refused request costs nothing", n)
+		}
+		// Another user of the tenant has what is left.
+		want(t, Strictest(tenant.For("acme"), user.For("bob")).Allow(t.Context()), Granted)
+		d = Strictest(tenant.For("acme"), user.For("eve")).Allow(t.Context())
+		want(t, d, Limited)
+		if d.Policy != "tenant" {
+			t.Errorf("%+v, want the tenant's", d)
+		}
+		time.Sleep(100 * ms)
+		if n := level(t, store.Memory, user, "eve"); n != 2 {
+			t.Errorf("eve has %d, want 2", n)
+		}
+		books(t, user.group)
+	})
+}
+
+func TestStrictestNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
+		l := several(t, newDistant(ms), nil, p("second", PerSecond(1)), p("hour", PerHour(1)), p("minute", PerMinute(1)), p("tokens", PerDay(5000)))
+		ctx := t.Context()
+		for _, l := range l[:3] {
+			want(t, l.Allow(ctx, "k"), Granted)
+		}
+		for range 2 { // by Redis, and then from what is known
+			d := Strictest(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].ForN("k", 1000)).Allow(ctx)
+			want(t, d, Limited)
+			if d.Policy != "hour" || d.RetryAfter < 59*time.Minute {
+				t.Errorf("%+v, want the hour's", d)
+			}
+		}
+		// One that no waiting helps is stricter than any that it does.
+		d := Strictest(l[1].For("k"), l[3].ForN("k", 5001), l[0].For("new")).Allow(ctx)
+		if want(t, d, ExceedsBurst); d.Policy != "tokens" {
+			t.Errorf("%+v, want the tokens'", d)
+		}
+		// 4000 tokens are four requests of 1000: tighter than five of one.
+		five := several(t, newDistant(ms), nil, direct("requests", 6))[0]
+		d = Strictest(five.For("k"), l[3].ForN("j", 1000)).Allow(ctx)
+		want(t, d, Granted)
+		if d.Policy != "tokens" || d.Remaining != 4000 {
+			t.Errorf("%+v, want the tokens': four more requests, not five", d)
+		}
+	})
+}
+
+func TestStrictestIsOnePipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(2 * ms)
+		l := several(t, store, nil, direct("user", 100), direct("ip", 100), direct("tenant", 100), direct("token", 1))
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			runs, calls, start := store.runs.Load(), store.calls.Load(), time.Now()
+			uses := Strictest(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key), l[1].For("another"+key))
+			want(t, uses.Allow(t.Context()), Granted)
+			if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs != 1 || calls != 6 {
+				t.Fatalf("%d pipelines with %d calls, want one with 6", runs, calls)
+			}
+			if took := time.Since(start); took != 2*ms {
+				t.Fatalf("it took %v, want one round trip", took)
+			}
+		}
+		// What goes back is due at one instant: one pipeline too, or the two that may be under way.
+		runs, calls := store.runs.Load(), store.calls.Load()
+		want(t, Strictest(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(t.Context()), Limited)
+		time.Sleep(100 * ms)
+		if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs > 3 || calls != 4+3 {
+			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three", runs, calls)
+		}
+	})
+}
+
+// In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is first at
+// all of them.
+func TestStrictestAsksInOneOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := several(t, store, nil, direct("b", 100), direct("a", 100))
+		time.Sleep(time.Second)
+		named := []Use{l[0].For("y"), l[1].For("z"), l[0].For("x"), l[1].For("y"), l[0].For("z"), l[1].For("x")}
+		for range 20 {
+			rand.Shuffle(len(named), func(i, j int) { named[i], named[j] = named[j], named[i] })
+			start := time.Now()
+			want(t, Strictest(named...).Allow(t.Context()), Granted)
+			var order []string
+			for _, c := range store.since(start) {
+				order = append(order, c.Bucket)
+			}
+			if len(order) != 6 || !slices.IsSorted(order) {
+				t.Fatalf("asked in the order %q", order)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(2 * ms)
+		l := several(t, store, nil, direct("a-tenant", 1000), direct("user", 1))
+		want(t, l[1].Allow(t.Context(), "ann"), Granted)
+		want(t, l[1].Allow(t.Context(), "ann"), Limited)
+		calls, start := store.calls.Load(), time.Now()
+		for range 100 {
+			d := Strictest(l[0].For("acme"), l[1].For("ann")).Allow(t.Context())
+			if want(t, d, Limited); d.Tier != Local || d.Policy != "user" {
+				t.Fatalf("%+v", d)
+			}
+		}
+		if n := store.calls.Load() - calls; n != 0 || time.Since(start) != 0 {
+			t.Errorf("%d calls and %v for what is known", n, time.Since(start))
+		}
+		s := l[0].group.Stats().Policies
+		if g := s["a-tenant"]; g.Granted != 0 || s["user"].Limited != 101 {
+			t.Errorf("the tenant's: %+v, the user's: %+v", g, s["user"])
+		}
+	})
+}
+
+func TestStrictestOfPotsPutsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := several(t, store, nil, Policy{Name: "api", Limit: PerHour(10_000)}, direct("user", 1))
+		b := leased(t, l[0])
+		want(t, l[1].Allow(t.Context(), "ann"), Granted)
+		held, _ := b.Look(l[0].group.now())
+		start := time.Now()
+		d := Strictest(l[0].ForN("k", 5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
+		if want(t, d, Limited); d.Tier != Remote {
+			t.Fatalf("%+v: this shows nothing", d)
+		}
+		if now, _ := b.Look(l[0].group.now()); now != held {
+			t.Errorf("%d held, %d before", now, held)
+		}
+		time.Sleep(60 * ms)
+		if calls := store.since(start); len(calls) != 1 {
+			t.Errorf("%d calls, want the one that was refused: a pot takes back what it gave", len(calls))
+		}
+		books(t, l[0].group)
+	})
+}
+
+func TestUsesOfOneKeyAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := several(t, store, nil, direct("api", 10), direct("b", 10))
+		ctx := t.Context()
+		calls := store.calls.Load()
+		uses := Strictest(l[0].ForN("k", 2), l[1].For("k"), l[0].ForN("k", 3), l[0].ForN("other", 1))
+		r := uses.Reserve(ctx)
+		want(t, r.Decision, Granted)
+		if n := store.calls.Load() - calls; n != 3 {
+			t.Errorf("%d calls, want 3", n)
+		}
+		if n := level(t, store.Memory, l[0], "k"); n != 5 {
+			t.Errorf("%d left, want 5", n)
+		}
+		r.Settle(4, 1, 0) // 4 + 0 instead of 2 + 3; the fourth has no number and stays
+		r.Settle(0, 0, 0, 0)
+		time.Sleep(100 * ms)
+		for _, c := range []struct {
+			l    *Limiter
+			key  string
+			want int64
+		}{{l[0], "k", 6}, {l[1], "k", 9}, {l[0], "other", 9}} {
+			if n := level(t, store.Memory, c.l, c.key); n != c.want {
+				t.Errorf("%s of %s: %d left, want %d", c.key, c.l.name, n, c.want)
+			}
+		}
+		if d := Strictest(l[0].ForN("k", 6), l[0].ForN("k", 5)).Allow(ctx); d.Reason != ExceedsBurst {
+			t.Errorf("%+v: 6 + 5 of a burst of 10 can never be", d)
+		}
+		for _, n := range []int64{0, -1, maxTokens + 1, 1 << 62} {
+			if d := Strictest(l[0].ForN("k", 1), l[0].ForN("k", n)).Allow(ctx); d.Allowed || n < 1 && d.Reason != InvalidCost || n > 1 && d.Reason != ExceedsBurst {
+				t.Errorf("1 + %d: %+v", n, d)
+			}
+		}
+	})
+}
+
+func TestReservationOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := several(t, store, nil, direct("requests", 10), direct("tokens", 1000))
+		uses := Strictest(l[1].ForN("k", 300), l[0].For("k"))
+		settled := func(r Reservation, tokens, requests int64) {
+			t.Helper()
+			time.Sleep(100 * ms)
+			if n := level(t, store.Memory, l[1], "k"); n != tokens {
+				t.Errorf("%d tokens left, want %d", n, tokens)
+			}
+			if n := level(t, store.Memory, l[0], "k"); n != requests {
+				t.Errorf("%d requests left, want %d", n, requests)
+			}
+		}
+		r := uses.Reserve(t.Context())
+		r.Settle(120) // the request stays
+		settled(r, 880, 9)
+		r = uses.Reserve(t.Context())
+		r.Cancel()
+		r.Settle(5, 5)
+		settled(r, 880, 9)
+		r = uses.Reserve(t.Context())
+		r.Settle() // nothing to correct
+		r.Cancel()
+		settled(r, 580, 8)
+		r = uses.Reserve(t.Context())
+		r.Settle(700, 1, 9, 9) // numbers without a use mean nothing
+		want(t, l[1].Allow(t.Context(), "k"), Limited)
+		settled(r, -120, 7)
+		r = uses.Reserve(t.Context())
+		want(t, r.Decision, Limited)
+		r.Cancel()
+		settled(r, -120, 7)
+		books(t, l[0].group)
+	})
+}
+
+func TestUsesThatAreMistakes(t *testing.T) {
+	l := several(t, remote.NewMemory(), nil, direct("api", 10))[0]
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		uses Uses
+		want Reason
+	}{
+		"the zero Uses":    {Uses{}, Unknown},
+		"no use":           {Strictest(), Unknown},
+		"the zero Use":     {Strictest(Use{}), Unknown},
+		"a zero Use":       {Strictest(l.For("k"), Use{}), Unknown},
+		"an empty key":     {Strictest(l.For("k"), l.For("")), InvalidKey},
+		"a cost of 0":      {Strictest(l.For("k"), l.ForN("j", 0)), InvalidCost},
+		"above the burst":  {Strictest(l.For("k"), l.ForN("j", 11)), ExceedsBurst},
+		"a zero among six": {Strictest(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), Use{}), Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := c.uses.Allow(ctx); d.Allowed || d.Reason != c.want {
+				t.Errorf("Allow: %+v, want %v", d, c.want)
+			}
+			r := c.uses.Reserve(ctx)
+			if r.Cancel(); r.Allowed || r.Reason != c.want {
+				t.Errorf("Reserve: %+v, want %v", r.Decision, c.want)
+			}
+			r.Settle(1, 2, 3)
+			var e *LimitedError
+			if err := c.uses.Wait(ctx); !errors.As(err, &e) || e.Decision.Reason != c.want {
+				t.Errorf("Wait: %v, want %v", err, c.want)
+			}
+			if d := c.uses.Allow(nil); d.Allowed { //nolint:staticcheck // it must not panic
+				t.Errorf("without a context: %+v", d)
+			}
+		})
+	}
+	if s := l.group.Stats().Policies["api"]; s.Granted != 0 {
+		t.Errorf("%+v: something was taken", s)
+	}
+}
+
+func TestStrictestOverGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, other := newDistant(ms), newDistant(ms)
+		a := several(t, one, &Options{Budget: 30 * ms}, direct("api", 5))[0]
+		time.Sleep(3 * time.Second) // so that the two count time from different moments
+		b := several(t, other, &Options{Budget: 10 * ms}, direct("api", 2))[0]
+		for range 2 {
+			want(t, Strictest(a.For("k"), b.For("k")).Allow(t.Context()), Granted)
+		}
+		d := Strictest(b.For("k"), a.For("k")).Allow(t.Context())
+		if want(t, d, Limited); d.Limit != 2 {
+			t.Errorf("%+v, want b's", d)
+		}
+		time.Sleep(100 * ms)
+		if n := level(t, one.Memory, a, "k"); n != 3 {
+			t.Errorf("%d left, want 3", n)
+		}
+		one.loseRequests.Store(true)
+		start := time.Now()
+		Strictest(b.For("new"), a.For("new")).Allow(t.Context())
+		if took := time.Since(start); took != 10*ms {
+			t.Errorf("it took %v, want the shorter Budget", took)
+		}
+	})
+}
+
+func TestStrictestAllocatesNothingAtHome(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	ctx := context.Background()
+	l := hot(t, "k")
+	names := []string{"user", "ip", "tenant"}
+	all := []*Limiter{l}
+	for _, name := range names {
+		m, err := l.group.Limiter(Policy{Name: name, Limit: PerSecond(1 << 36)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+		for deadline := time.Now().Add(10 * time.Second); m.Allow(ctx, "k").Tier != Local; {
+			if time.Now().After(deadline) {
+				t.Fatal("no lease within 10 s")
+			}
+		}
+	}
+	time.Sleep(300 * ms)
+	decide := func() {
+		if d := Strictest(all[0].For("k"), all[1].For("k"), all[2].For("k"), all[3].For("k")).Allow(ctx); !d.Allowed {
+			t.Fatal("refused")
+		}
+	}
+	for range 100_000 {
+		decide()
+	}
+	if n := testing.AllocsPerRun(10_000, decide); n != 0 {
+		t.Errorf("%v allocations per decision over four leases", n)
+	}
+
+	blocked := several(t, remote.NewMemory(), nil, direct("api", 1), direct("b", 1))
+	blocked[0].Allow(ctx, "k")
+	blocked[0].Allow(ctx, "k")
+	if n := testing.AllocsPerRun(10_000, func() {
+		if d := Strictest(blocked[0].For("k"), blocked[1].For("k")).Allow(ctx); d.Reason != Limited {
+			t.Fatal("not refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per decision that is known to be refused", n)
+	}
+}
+
+func BenchmarkStrictest(b *testing.B) {
+	for _, n := range []int{1, 2, 4} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			ctx := context.Background()
+			l := hot(b, "k")
+			var uses []Use
+			for i := range n {
+				m, err := l.group.Limiter(Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 36)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for m.Allow(ctx, "k").Tier != Local {
+				}
+				uses = append(uses, m.For("k"))
+			}
+			together := Strictest(uses...)
+			b.ReportAllocs()
+			for b.Loop() {
+				together.Allow(ctx)
+			}
+		})
+	}
+}

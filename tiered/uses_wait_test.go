@@ -1,0 +1,340 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+func TestWaitForSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
+		l := several(t, store, nil, p("second", PerSecond(1)), p("three", Limit{Tokens: 1, Per: 3 * time.Second}))
+		uses := Strictest(l[0].For("k"), l[1].For("k"))
+		start := time.Now()
+		for i := range 4 {
+			if err := uses.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took, least := time.Since(start), time.Duration(3*i)*time.Second; took < least || took > least+200*ms {
+				t.Errorf("number %d after %v, want %v", i, took, least)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the context's", err)
+		}
+		time.Sleep(100 * ms)
+		if n := level(t, store.Memory, l[0], "k"); n != 1 {
+			t.Errorf("%d left, want 1: who gave up took nothing", n)
+		}
+		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v of a context that has ended", err)
+		}
+		noTurns(t, l[0].group)
+		books(t, l[0].group)
+	})
+}
+
+// Who waits for one user's limit does not hold up another user of the same tenant.
+func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("tenant", 100), Policy{Name: "user", Limit: PerMinute(1)})
+		ctx := t.Context()
+		ann, bob := Strictest(l[0].For("acme"), l[1].For("ann")), Strictest(l[0].For("acme"), l[1].For("bob"))
+		want(t, ann.Allow(ctx), Granted)
+		var all sync.WaitGroup
+		start := time.Now()
+		for range 3 {
+			all.Go(func() {
+				if err := ann.Wait(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if err := bob.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > time.Second+10*ms {
+			t.Errorf("bob went after %v", took)
+		}
+		all.Wait()
+		if took := time.Since(start); took < 3*time.Minute-time.Second || took > 3*time.Minute+2*time.Second {
+			t.Errorf("the three of ann went after %v, want three minutes", took)
+		}
+		noTurns(t, l[0].group)
+	})
+}
+
+// Those who wait at one key go in the order in which they came, whether they need others too or not.
+func TestWaitersOfSeveralStandInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, Policy{Name: "tenant", Limit: PerSecond(1)}, direct("user", 100))
+		ctx := t.Context()
+		want(t, l[0].Allow(ctx, "acme"), Granted)
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				var err error
+				if i%2 == 0 {
+					err = Strictest(l[1].For(fmt.Sprint(i)), l[0].For("acme")).Wait(ctx)
+				} else {
+					err = l[0].Wait(ctx, "acme")
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+			})
+			time.Sleep(10 * ms)
+		}
+		all.Wait()
+		for i, who := range order {
+			if who != i {
+				t.Fatalf("they went in the order %v", order)
+			}
+		}
+	})
+}
+
+// Two requests that each want the last token of the same two keys, named in opposite orders: one of them is admitted, in
+// every round, however the two meet; and none of those who wait waits for ever.
+func TestOneOfTwoIsAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := several(t, store, nil, direct("a", 1), direct("b", 1))
+		time.Sleep(time.Second)
+		for round := range 500 {
+			key := fmt.Sprint(round)
+			var all sync.WaitGroup
+			var got [2]Decision
+			all.Go(func() { got[0] = Strictest(l[0].For(key), l[1].For(key)).Allow(t.Context()) })
+			all.Go(func() { got[1] = Strictest(l[1].For(key), l[0].For(key)).Allow(t.Context()) })
+			all.Wait()
+			if got[0].Allowed == got[1].Allowed {
+				t.Fatalf("round %d: %+v and %+v", round, got[0], got[1])
+			}
+		}
+	})
+}
+
+// Waiters of several processes that need overlapping keys of little burst all come to an end, in about the time that an
+// ideal bucket takes, although each holds for a moment what another needs.
+func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		processes := rapid.IntRange(1, 3).Draw(rt, "processes")
+		keys := rapid.IntRange(2, 4).Draw(rt, "keys")
+		waiters := rapid.IntRange(2, 12).Draw(rt, "waiters")
+		type want struct{ process, first, second int }
+		var wants []want
+		for range waiters {
+			wants = append(wants, want{
+				rapid.IntRange(0, processes-1).Draw(rt, "process"),
+				rapid.IntRange(0, keys-1).Draw(rt, "first"), rapid.IntRange(0, keys-1).Draw(rt, "second"),
+			})
+		}
+		var failure string
+		synctest.Test(t, func(t *testing.T) {
+			memory := remote.NewMemory()
+			var l []*Limiter
+			for range processes {
+				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil, Policy{Name: "api", Limit: PerSecond(1).WithBurst(2)})...)
+			}
+			start := time.Now()
+			need := map[string]int{}
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			for i, w := range wants {
+				a, b := fmt.Sprint(w.first), fmt.Sprint(w.second)
+				need[a]++
+				need[b]++
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					p := l[w.process]
+					if err := Strictest(p.For(a), p.For(b)).Wait(ctx); err != nil {
+						mu.Lock()
+						failure = fmt.Sprintf("waiter %d of %+v: %v", i, wants, err)
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
+			most := 0
+			for _, n := range need {
+				most = max(most, n)
+			}
+			// Each key brings one per second. What goes back is on its way for 50 ms, and is parked in a lease for a second.
+			if took, bound := time.Since(start), time.Duration(2*most+4)*time.Second; took > bound {
+				failure = fmt.Sprintf("%+v took %v, want %v at most", wants, took, bound)
+			}
+		})
+		if failure != "" {
+			rt.Fatal(failure)
+		}
+	})
+}
+
+// Of two processes each is nearer to another node, so that each is first at one of two keys, and refuses the other, for ever
+// if they always meet.
+func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			one, other := remote.NewMemory(), remote.NewMemory()
+			p := Policy{Name: "api", Limit: PerSecond(1), Lease: Lease{Size: NoLease}}
+			at := func(m *remote.Memory, trip time.Duration) *Limiter {
+				return several(t, &distant{Memory: m, trip: trip}, nil, p)[0]
+			}
+			a1, b1 := at(one, ms), at(other, 9*ms)
+			a2, b2 := at(one, 9*ms), at(other, ms)
+			time.Sleep(time.Second)
+			start := time.Now()
+			var all sync.WaitGroup
+			wait := func(u Uses) {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := u.Wait(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range 2 {
+				wait(Strictest(a1.For("k"), b1.For("k")))
+				wait(Strictest(a2.For("k"), b2.For("k")))
+			}
+			all.Wait()
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("four tokens of each key took %v", took)
+			}
+		})
+	}
+}
+
+// No key admits more than its limit, whatever is lost, and what is lost on its way back is burnt and counted.
+func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
+	var returned, burnt int64
+	for seed := range 2 + seeds(8) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			store := newDistant(2 * ms)
+			var lossy bool
+			var mu sync.Mutex
+			store.lossy = func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return lossy && random.IntN(5) == 0
+			}
+			limits := []Limit{PerMinute(60).WithBurst(20), PerMinute(60).WithBurst(10), PerMinute(30).WithBurst(5)}
+			var l []*Limiter
+			names := []string{"a", "b", "c"}
+			var policies []Policy
+			for i, limit := range limits {
+				policies = append(policies, Policy{Name: names[i], Limit: limit, FailMode: FailClosed})
+			}
+			l = several(t, store, nil, policies...)
+			time.Sleep(time.Second)
+			lossy = true
+			var admissions [3][]ideal.Admission
+			start := time.Now()
+			var all sync.WaitGroup
+			for range 6 {
+				all.Go(func() {
+					for time.Since(start) < 30*time.Second {
+						mu.Lock()
+						pause := time.Duration(random.IntN(int(60 * ms)))
+						costs := [3]int64{int64(random.IntN(3)), int64(random.IntN(3)), int64(random.IntN(2))}
+						mu.Unlock()
+						time.Sleep(pause)
+						var uses []Use
+						for i, n := range costs {
+							if n > 0 {
+								uses = append(uses, l[i].ForN("k", n))
+							}
+						}
+						if len(uses) == 0 {
+							continue
+						}
+						before := time.Now()
+						if Strictest(uses...).Allow(t.Context()).Allowed {
+							mu.Lock()
+							for i, n := range costs {
+								if n > 0 {
+									admissions[i] = append(admissions[i], ideal.Admission{
+										Before: before.UnixNano(), After: time.Now().UnixNano(), Tokens: n,
+									})
+								}
+							}
+							mu.Unlock()
+						}
+					}
+				})
+			}
+			all.Wait()
+			mu.Lock()
+			lossy = false
+			mu.Unlock()
+			for i, as := range admissions {
+				// What goes back late counted until then: what the bucket refilled meanwhile is not lost (0.2 s of it at most).
+				late := 0.2 / (limits[i].nanosPerToken() / 1e9)
+				if e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, limits[i].burst()); e.Over > late+tolerance(limits[i]) {
+					t.Errorf("seed %d, %s: %v", seed, names[i], e)
+				}
+				if len(as) < 10 {
+					t.Errorf("seed %d, %s: only %d admitted", seed, names[i], len(as))
+				}
+			}
+			time.Sleep(5 * time.Second)
+			books(t, l[0].group)
+			s := l[0].group.Stats().Policies
+			for _, name := range names {
+				returned += s[name].Returned
+				burnt += s[name].Burnt
+				if s[name].Held != 0 {
+					t.Errorf("seed %d, %s: %d still held", seed, name, s[name].Held)
+				}
+			}
+		})
+	}
+	if returned == 0 || burnt == 0 {
+		t.Errorf("%d went back and %d were lost on the way: this shows nothing", returned, burnt)
+	}
+}
+
+// A give-back whose reply is lost is not sent again: it may have been executed.
+func TestLostGiveBackIsBurnt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := several(t, store, nil, direct("a", 10), direct("b", 1))
+		want(t, Strictest(l[0].ForN("k", 3), l[1].For("k")).Allow(t.Context()), Granted)
+		want(t, Strictest(l[0].ForN("k", 4), l[1].For("k")).Allow(t.Context()), Limited)
+		store.loseRequests.Store(true) // the four are on their way
+		time.Sleep(300 * ms)
+		store.loseRequests.Store(false)
+		time.Sleep(10 * time.Second)
+		if s := l[0].group.Stats().Policies["a"]; s.Burnt != 4 || s.Spent != 3 || s.Held != 0 || s.Returned != 0 {
+			t.Errorf("%+v, want 3 spent and 4 burnt", s)
+		}
+		if n := level(t, store.Memory, l[0], "k"); n != 3 {
+			t.Errorf("%d left, want 3", n)
+		}
+		books(t, l[0].group)
+	})
+}
