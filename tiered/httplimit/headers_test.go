@@ -125,6 +125,23 @@ func TestDraft11(t *testing.T) {
 	})
 }
 
+// Whoever was refused for a dear request is not told to spend what is left sooner than it is refilled.
+func TestDraft11KeepsToTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		rule := perUser(limiter(t, g, "p", tiered.PerMinute(10)))
+		cost := int64(5)
+		rule.Cost = func(*http.Request) int64 { return cost }
+		h := wrap(t, []Rule{rule}, &Options{IETFDraft11: true}, ok)
+		get(h, "ann")
+		cost = 8
+		r := get(h, "ann")
+		if r.StatusCode != 429 || r.Header.Get("Retry-After") != "18" || r.Header.Get("RateLimit") != `"p";r=3;t=18` || r.Header.Get("X-RateLimit-Remaining") != "5" {
+			t.Errorf("%s %v", r.Status, r.Header)
+		}
+	})
+}
+
 // What has no limit, or none in force yet, tells of none; with PerKey the key's own is told.
 func TestFieldsAtRunTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
