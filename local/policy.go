@@ -10,6 +10,8 @@ type Policy struct {
 	Number int // tells it from the other policies of a Cache
 	Owner  any // the caller's: not looked at here
 
+	Nanos float64 // that the refill takes for a token, for the owner: not looked at here
+
 	Rule Rule // where it is not ByLimit, the numbers below are those by which what is out goes back
 
 	Cap    int64         // burst, tokens, 1 … 2⁴⁰

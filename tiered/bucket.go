@@ -56,11 +56,15 @@ func (b *bucket) route() *node {
 // whereabouts is the node that b was last sent to, nil for none. While a node is in trouble a new bucket's is found out: it
 // would else wait for a sender, to be told that its node is not asked.
 func (b *bucket) whereabouts() *node {
-	n := b.node.Load()
-	if g := b.limiter().group; n == nil && g.troubled.Load() > 0 {
-		n = g.node(g.store.Node(b.name()))
-		b.at(n)
+	if n := b.node.Load(); n != nil {
+		return n
 	}
+	g := b.limiter().group
+	if g.troubled.Load() == 0 {
+		return nil
+	}
+	n := g.node(g.store.Node(b.name()))
+	b.at(n)
 	return n
 }
 

@@ -107,3 +107,85 @@ func ExampleLimiter_Wait() {
 	// <nil>
 	// true
 }
+
+func ExampleStrictest() {
+	store := remote.NewMemory()
+	defer store.Close()
+	group, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer group.Close(ctx)
+	users, err := group.Limiter(tiered.Policy{Name: "user", Limit: tiered.PerHour(1)})
+	if err != nil {
+		panic(err)
+	}
+	tenants, err := group.Limiter(tiered.Policy{Name: "tenant", Limit: tiered.PerHour(100)})
+	if err != nil {
+		panic(err)
+	}
+
+	uses := tiered.Strictest(users.For("ann"), tenants.For("acme"))
+	fmt.Println(uses.Allow(ctx).Allowed)
+	d := uses.Allow(ctx)
+	fmt.Println(d.Reason, "by", d.Policy, d.Key) // and the tenant's token is given back
+	// Output:
+	// true
+	// limited by user ann
+}
+
+func ExampleUses_Reserve() {
+	store := remote.NewMemory()
+	defer store.Close()
+	group, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer group.Close(ctx)
+	requests, err := group.Limiter(tiered.Policy{Name: "requests", Limit: tiered.PerMinute(60)})
+	if err != nil {
+		panic(err)
+	}
+	tokens, err := group.Limiter(tiered.Policy{Name: "tokens", Limit: tiered.PerMinute(10_000)})
+	if err != nil {
+		panic(err)
+	}
+
+	r := tiered.Strictest(requests.For("ann"), tokens.ForN("ann", 4000)).Reserve(ctx) // an estimate
+	if !r.Allowed {
+		panic(r.Err())
+	}
+	r.Settle(1, 350) // what the model did use: 3650 tokens go back
+	fmt.Println(r.Policy, r.Remaining)
+	// Output: tokens 6000
+}
+
+func ExampleLimiter_SetPolicy() {
+	store := remote.NewMemory()
+	defer store.Close()
+	plans := map[string]tiered.Limit{"gold": tiered.PerHour(3), "thief": tiered.Blocked}
+	limiter, err := tiered.New(store, tiered.Policy{
+		Name:   "api",
+		Limit:  tiered.PerHour(1), // who has no plan
+		PerKey: func(key string) tiered.Limit { return plans[key] },
+	}, nil)
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer limiter.Close(ctx)
+	fmt.Println(limiter.Allow(ctx, "gold").Limit, limiter.Allow(ctx, "ann").Limit, limiter.Allow(ctx, "thief").Allowed)
+
+	p := limiter.Policy()
+	p.Limit = tiered.PerHour(2)
+	if err := limiter.SetPolicy(p); err != nil {
+		panic(err)
+	}
+	d := limiter.Allow(ctx, "ann")
+	fmt.Println(d.Limit, d.Allowed) // her one token is used: a raised limit is no gift
+	// Output:
+	// 3 1 false
+	// 2 false
+}

@@ -103,7 +103,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	if left := min(held+max(level, 0), p.Cap); left > 0 {
 		l.decide(&d, p, key, Granted, tier, left, 0)
 	} else {
-		l.decide(&d, p, key, Limited, tier, 0, max(resetAfter(1-level, float64(p.Per)/float64(p.Tokens)), time.Microsecond))
+		l.decide(&d, p, key, Limited, tier, 0, max(resetAfter(1-level, p.Nanos), time.Microsecond))
 	}
 	return d
 }

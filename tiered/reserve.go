@@ -61,13 +61,7 @@ func (t *taking) nothing() {
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
-	l.take(ctx, key, n, &h.one[0], &r.Decision)
-	if l.mode.Load() != 0 {
-		if !r.Allowed {
-			h.one[0].nothing()
-		}
-		l.finish(&r.Decision, n)
-	}
+	l.takeBy(ctx, key, n, &h.one[0], &r.Decision)
 	r.held = h
 	return r
 }

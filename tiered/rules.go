@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -82,7 +83,20 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 	return true
 }
 
-// always is take when the policy has no limit for any key.
+// takeBy is take of a Limiter of any mode.
+func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+	if l.mode.Load()&(modeUnlimited|modeBlocked) == 0 || valid(key, n) != Granted {
+		l.take(ctx, key, n, t, d)
+	} else {
+		l.always(key, n, d)
+	}
+	if !d.Allowed {
+		t.nothing()
+	}
+	l.finish(d, n)
+}
+
+// always decides when the policy has no limit for any key.
 func (l *Limiter) always(key string, n int64, d *Decision) {
 	if l.mode.Load()&modeBlocked != 0 {
 		l.refuseBlocked(d, key, n)

@@ -11,9 +11,10 @@ import (
 
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
-	l.take(ctx, key, 1, nil, &d)
-	if l.mode.Load() != 0 {
-		l.finish(&d, 1)
+	if l.mode.Load() == 0 {
+		l.take(ctx, key, 1, nil, &d)
+	} else {
+		l.takeBy(ctx, key, 1, nil, &d)
 	}
 	return d
 }
@@ -26,9 +27,10 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
-	l.take(ctx, key, n, nil, &d)
-	if l.mode.Load() != 0 {
-		l.finish(&d, n)
+	if l.mode.Load() == 0 {
+		l.take(ctx, key, n, nil, &d)
+	} else {
+		l.takeBy(ctx, key, n, nil, &d)
 	}
 	return d
 }
@@ -38,10 +40,6 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) 
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
 		l.decide(d, l.terms.Load().fresh, key, valid(key, n), None, 0, 0)
-		return
-	}
-	if l.mode.Load()&(modeUnlimited|modeBlocked) != 0 {
-		l.always(key, n, d)
 		return
 	}
 	g := l.group
@@ -77,7 +75,7 @@ func (l *Limiter) decide(d *Decision, p *local.Policy, key string, r Reason, tie
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
 	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
 	if Granted <= r && r <= ShareSpent {
-		d.ResetAfter = resetAfter(p.Cap-left, float64(p.Per)/float64(p.Tokens))
+		d.ResetAfter = resetAfter(p.Cap-left, p.Nanos)
 	}
 }
 
@@ -91,7 +89,7 @@ func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 // ask is take when the pot does not hold n tokens. What is known to be refused, and what an outage decides without looking
 // at the share, it decides without a lock.
 func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
-	if l.byRule(b, key, n, t, d) {
+	if p := b.Policy(); (p.Rule != local.ByLimit || n > p.Cap) && l.byRule(b, key, n, t, d) {
 		return
 	}
 	g := l.group

@@ -60,7 +60,7 @@ func (l *Limiter) local(p *Policy, limit Limit) *local.Policy {
 	if lp.Rule != local.ByLimit {
 		limit = PerSecond(1) // nobody is asked, so any numbers will do
 	}
-	lp.Cap, lp.Tokens, lp.Per = limit.burst(), limit.Tokens, limit.Per
+	lp.Cap, lp.Tokens, lp.Per, lp.Nanos = limit.burst(), limit.Tokens, limit.Per, limit.nanosPerToken()
 	return lp
 }
 
@@ -256,9 +256,7 @@ func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
 
 // missed counts an answer of PerKey that is none, and logs the first.
 func (l *Limiter) missed(why string) {
-	l.misses.Add(1)
-	if j := l.group.journal; j.once("PerKey " + l.name) {
-		j.line(slog.LevelError, "PerKey gave no limit: the policy's own decides for such keys; this is the only line of it",
-			"policy", l.name, "why", why)
+	if l.misses.Add(1) == 1 {
+		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy", l.name, "why", why)
 	}
 }

@@ -205,6 +205,32 @@ func TestStrictestOfPotsPutsBack(t *testing.T) {
 	})
 }
 
+// A lease at its low-water mark is renewed when all have admitted: a renewal that had left would have told Redis that the
+// tokens are spent, and they could not be put back.
+func TestRenewalWaitsForTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := several(t, store, nil, Policy{Name: "api", Limit: PerHour(10_000)}, direct("user", 1))
+		b := leased(t, l[0])
+		want(t, l[1].Allow(t.Context(), "ann"), Granted)
+		time.Sleep(ms)
+		held, _ := b.Look(l[0].group.now()) // to take all of it but one is to come under any low-water mark
+		start := time.Now()
+		want(t, Strictest(l[0].ForN("k", held-1), l[1].For("ann")).Allow(t.Context()), Limited)
+		if now, _ := b.Look(l[0].group.now()); now != held {
+			t.Errorf("%d held, %d before", now, held)
+		}
+		if calls := store.since(start); len(calls) != 1 {
+			t.Errorf("%d calls, want the one that was refused", len(calls))
+		}
+		want(t, Strictest(l[0].ForN("k", held-1), l[1].For("bob")).Allow(t.Context()), Granted)
+		time.Sleep(10 * ms)
+		if calls := store.since(start); len(calls) < 3 {
+			t.Errorf("%d calls: the lease is not renewed when all have admitted", len(calls))
+		}
+	})
+}
+
 func TestUsesOfOneKeyAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -50,7 +50,7 @@ func (u Uses) Wait(ctx context.Context) error {
 		if d.Reason == ShareSpent {
 			pause = min(pause, lookAgainAlone)
 		}
-		if anyOf(legs, taken) { // by its share of another's tokens: they may have refused each other, and are not to meet again
+		if anyOf(legs, taken) { // two may have refused each other so: they are not to meet again
 			pause += time.Duration(t.limiter.group.options.uniform() * float64(mixUp))
 		}
 		timer := time.NewTimer(pause)

@@ -1,0 +1,77 @@
+package local
+
+import "testing"
+
+func TestForeseeTakesNothing(t *testing.T) {
+	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+		r := newRig(t, Policy{Cap: 10, Tokens: 1, FailMode: mode})
+		for range 5 {
+			want := map[FailMode]Outcome{FailLocal: Shared, FailOpen: Opened, FailClosed: Failed}[mode]
+			if v := r.b.Foresee(r.now, 10, 1); v.Outcome != want {
+				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
+			}
+		}
+		if s := r.b.Stats(); s.Shared+s.Opened+s.Refused != 0 || mode == FailClosed && s.Failed != 50 {
+			t.Errorf("mode %d: %+v", mode, s)
+		}
+	}
+	r := newRig(t, Policy{Cap: 10, Tokens: 1})
+	if v := r.b.Alone(r.now, 7, 1); v.Outcome != Shared {
+		t.Fatalf("%+v", v)
+	}
+	if v := r.b.Foresee(r.now, 4, 1); v.Outcome != ShareSpent || v.Left != 3 || v.Retry <= 0 {
+		t.Errorf("%+v, want to be refused", v)
+	}
+	if v := r.b.Alone(r.now, 3, 1); v.Outcome != Shared {
+		t.Errorf("%+v: what was refused took something", v)
+	}
+}
+
+func TestSetPolicyMintsNothing(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 1})
+	if v := r.b.Alone(r.now, 10, 1); v.Outcome != Shared {
+		t.Fatalf("%+v", v)
+	}
+	more := *r.p
+	more.Cap = 1000
+	r.b.SetPolicy(r.now, &more)
+	if v := r.b.Alone(r.now, 1, 1); v.Outcome != ShareSpent {
+		t.Errorf("%+v: the share was filled", v)
+	}
+	less := more
+	less.Cap = 2
+	r.b.SetPolicy(r.now, &less)
+	if v := r.b.Alone(r.now, 3, 1); v.Outcome != Gone {
+		t.Errorf("%+v: it costs more than the burst", v)
+	}
+	// A key that nobody asked for is full, by whatever limit.
+	fresh := newRig(t, *r.p)
+	fresh.b.SetPolicy(fresh.now, &more)
+	if _, level := fresh.b.Look(fresh.now); level != 1000 {
+		t.Errorf("%d, want 1000", level)
+	}
+}
+
+// What a policy without a limit finds in the pot goes back, and nobody gets it.
+func TestNoLimitClosesThePot(t *testing.T) {
+	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 1})
+		r.lease(20)
+		other := Policy{Cap: 1, Tokens: 1, Per: 1, Rule: rule, Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform, Period: r.p.Period}
+		_, effect := r.b.SetPolicy(r.now, &other)
+		if _, ok, _ := r.b.Take(r.now, 1); ok {
+			t.Errorf("rule %d: the pot gives", rule)
+		}
+		if _, v, _ := r.ask(1); v.Outcome != Gone {
+			t.Errorf("rule %d: %+v", rule, v)
+		}
+		for i := 0; effect.Send == false && effect.Check > 0 && i < 100; i++ {
+			r.now = effect.Check
+			effect = r.b.Check(r.now)
+		}
+		c := r.begin()
+		if c.Ret != 20 || c.Policy.Cap != 100 {
+			t.Errorf("rule %d: %+v, want the 20 to go back by the numbers that they were taken by", rule, c)
+		}
+	}
+}
