@@ -43,6 +43,7 @@ var importRules = []importRule{
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "tiered", ours: []string{"local", "remote", "failover"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
+	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "sim/faultnet"}, // for anybody's client: the standard library only
 	{packages: "sim/scenario"}, // data: the standard library only
 	{packages: "sim/library"},  // texts

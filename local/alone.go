@@ -83,7 +83,7 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
 	b.needStake()
 	b.refused.Add(n)
-	b.ledger.shareSpent += n
+	b.ledger.booked += n
 	return Verdict{Outcome: ShareSpent, Left: min(left, b.Policy().Cap), Retry: retry}
 }
 

@@ -17,10 +17,8 @@ type ledger struct {
 	burnt    int64 // ended unspent, or lost on the way back
 
 	alone   atomic.Int64 // asked for while Redis did not answer: admitted by the share or fail-open, refused by fail-closed
-	booked  int64        // of alone, what share and debt know; only fail-open's
+	booked  int64        // with fail-open: of alone, what share and debt know. With fail-local: refused by the share
 	settled int64        // of those admitted, charged to the bucket or forgiven by it
-
-	shareSpent int64 // refused by the share
 }
 
 // bookAfter is how long what fail-open admits may go unbooked, so that most decisions need no lock: shorter than anything
@@ -64,11 +62,11 @@ func (b *Bucket) Stats() Stats {
 	s := Stats{Granted: b.granted, Refused: b.refused.Load()}
 	if b.stake != nil {
 		l := &b.ledger
-		s.Returned, s.Burnt, s.Settled, s.ShareSpent = l.returned, l.burnt, l.settled, l.shareSpent
+		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
 		s.Held = b.pot.Load() + l.ret + l.refund
 		switch b.Policy().FailMode { // one mode answers for all that was asked for alone
 		case FailLocal:
-			s.Shared = l.alone.Load()
+			s.Shared, s.ShareSpent = l.alone.Load(), l.booked
 		case FailOpen:
 			s.Opened = l.alone.Load()
 		case FailClosed:

@@ -62,7 +62,9 @@ func (b *Bucket) fold(now time.Duration) (s Stats) {
 	n := l.alone.Swap(0) // takers add to it without the mutex
 	switch b.Policy().FailMode {
 	case FailLocal:
-		s.Shared = n
+		s.Shared, s.ShareSpent, s.Refused = n, l.booked, l.booked
+		b.refused.Add(-l.booked)
+		b.demand.offers -= l.booked
 	case FailOpen:
 		s.Opened = n
 		b.share.debit(now, n-l.booked)

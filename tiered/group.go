@@ -139,6 +139,17 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 	return l, nil
 }
 
+// Policies returns the policies, in the order in which they were added.
+func (g *Group) Policies() []Policy {
+	g.limiters.mu.RLock()
+	defer g.limiters.mu.RUnlock()
+	all := make([]Policy, len(g.limiters.all))
+	for i, l := range g.limiters.all {
+		all[i] = l.Policy()
+	}
+	return all
+}
+
 func (g *Group) limiter(number int) *Limiter {
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()

@@ -26,7 +26,7 @@ type Limiter struct {
 
 	mu   sync.Mutex
 	past local.Stats // of buckets that were forgotten, and by fail modes that were changed
-	gone refusals    // of those buckets, the most refused
+	gone refusals    // of forgotten buckets, the most refused
 	poor int64       // calls that the store refused for their bucket alone
 	lost int64       // tokens asked for by calls without an answer
 

@@ -314,6 +314,18 @@ func TestRaisingMintsNothing(t *testing.T) {
 	})
 }
 
+func TestRaisedLimitShowsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("api", 10))[0]
+		want(t, l.AllowN(t.Context(), "k", 10), Granted)
+		want(t, l.Allow(t.Context(), "k"), Limited) // and is known to be, for the next five seconds
+		set(t, l, limitTo(PerSecond(1000)))
+		want(t, l.Allow(t.Context(), "other"), Granted)
+		time.Sleep(10 * ms)
+		want(t, l.Allow(t.Context(), "k"), Granted)
+	})
+}
+
 func TestLoweringClamps(t *testing.T) {
 	stores(t, func(t *testing.T, s remote.Store) {
 		p := direct("api", 1000)

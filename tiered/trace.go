@@ -12,7 +12,7 @@ import (
 // the Group, so they may be slow: what they do not keep up with is dropped, and counted in Stats.TraceDropped; no decision
 // waits for them. A hook that panics is logged, with what it panicked with in quotes and cut, and the event lost.
 type Trace struct {
-	Decision func(Decision)   // every decision: a cost of about 0.3 µs each
+	Decision func(Decision)   // every decision, of [Strictest] the one that counts: a cost of about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
 	Error    func(ErrorEvent) // every call that was not answered, or did nothing

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -40,6 +41,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	rate := flags.Int64("rate", 10, "requests per period and user")
 	per := flags.Duration("per", time.Second, "the period")
 	burst := flags.Int64("burst", 20, "requests at once and user")
+	debug := flags.String("debug", "", "where to show who is refused, as in localhost:8081: for operators only")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -53,10 +55,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer store.Close()
 
-	limiter, err := tiered.New(store, tiered.Policy{
+	group, err := tiered.NewGroup(store, &tiered.Options{Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+	limiter, err := group.Limiter(tiered.Policy{
 		Name:  "per-user",
 		Limit: tiered.Limit{Tokens: *rate, Per: *per, Burst: *burst},
-	}, &tiered.Options{Logger: slog.Default()})
+	})
 	if err != nil {
 		return err
 	}
@@ -76,6 +82,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "listening on http://%s\n", listener.Addr())
 	server := &http.Server{Handler: limit(http.HandlerFunc(hello)), ReadHeaderTimeout: time.Second}
+	if *debug != "" {
+		if err := show(group, *debug, server, out); err != nil {
+			return err
+		}
+	}
 	go func() {
 		<-ctx.Done()
 		_ = server.Shutdown(context.Background())
@@ -86,7 +97,24 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return limiter.Close(closing) // gives back what this process had leased
+	return group.Close(closing) // gives back what this process had leased
+}
+
+// show serves the page that says who is refused, until server ends.
+func show(group *tiered.Group, addr string, server *http.Server, out io.Writer) error {
+	page, err := debugpage.New(group, nil)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "who is refused: http://%s\n", listener.Addr())
+	internal := &http.Server{Handler: page, ReadHeaderTimeout: time.Second}
+	server.RegisterOnShutdown(func() { _ = internal.Close() })
+	go func() { _ = internal.Serve(listener) }()
+	return nil
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }

@@ -32,11 +32,45 @@ func serve(t *testing.T, args ...string) string {
 			t.Error(err)
 		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
+	return told(t, bufio.NewReader(out), "listening on ")
+}
+
+// told reads a line that the program prints, and what it says after the prefix.
+func told(t *testing.T, out *bufio.Reader, prefix string) string {
+	t.Helper()
+	line, err := out.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, prefix) {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return strings.TrimSpace(strings.TrimPrefix(line, prefix))
+}
+
+func TestPageOfTheRefused(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	pipe, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"-addr", "127.0.0.1:0", "-rate", "1", "-per", "1h", "-burst", "1", "-debug", "127.0.0.1:0"}, in)
+	}()
+	out := bufio.NewReader(pipe)
+	url, page := told(t, out, "listening on "), told(t, out, "who is refused: ")
+	for range 3 {
+		get(t, url, "ann")
+	}
+	r, err := http.Get(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
+	body, err := io.ReadAll(r.Body)
+	_ = r.Body.Close()
+	if r.StatusCode != 200 || err != nil || !bytes.Contains(body, []byte("<code>49915e0d7d4b402e</code>")) || bytes.Contains(body, []byte("ann<")) {
+		t.Errorf("%s, %v: %s", r.Status, err, body)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func get(t *testing.T, url, user string) *http.Response {

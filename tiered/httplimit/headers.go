@@ -29,7 +29,7 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 			h[fieldRetry] = []string{strconv.FormatInt(retry, 10)}
 		}
 	}
-	if !counted(d.Reason) {
+	if !counted(d.Reason) || d.Limit == math.MaxInt64 || tried(uses, d) {
 		return
 	}
 	if !l.NoXRateLimit {
@@ -44,10 +44,20 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 	}
 }
 
+// tried reports whether the policy of d is only tried out: clients are not to keep to what may never come into force.
+func tried(uses []use, d *tiered.Decision) bool {
+	for i := range uses {
+		if p := uses[i].limiter.Policy(); p.Shadow && p.Name == d.Policy {
+			return true
+		}
+	}
+	return false
+}
+
 // counted reports whether a Decision with this Reason knows what is left.
 func counted(r tiered.Reason) bool {
 	switch r {
-	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.InvalidCost, tiered.Canceled, tiered.ExceedsBurst:
+	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.InvalidCost, tiered.Canceled, tiered.ExceedsBurst, tiered.Shadowed:
 		return false
 	}
 	return true

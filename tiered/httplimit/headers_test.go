@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,7 @@ func TestFieldsByReason(t *testing.T) {
 		tiered.Granted:      {0, false, true},
 		tiered.Shared:       {0, false, true},
 		tiered.Open:         {0, false, true},
+		tiered.Shadowed:     {0, false, false},
 		tiered.Limited:      {429, true, true},
 		tiered.ShareSpent:   {429, true, true},
 		tiered.ExceedsBurst: {429, false, false},
@@ -46,7 +48,7 @@ func TestFieldsByReason(t *testing.T) {
 	l := &limit{Options: Options{Random: func() float64 { return 0 }}}
 	for _, reason := range known() {
 		d := tiered.Decision{Reason: reason, Limit: 9, Policy: "p"}
-		d.Allowed = reason == tiered.Granted || reason == tiered.Shared || reason == tiered.Open
+		d.Allowed = tiered.Granted <= reason && reason <= tiered.Shadowed
 		h := http.Header{}
 		l.headers(h, nil, &d)
 		got := fields{0, h.Get("Retry-After") != "", h.Get("X-RateLimit-Limit") == "9"}
@@ -123,6 +125,64 @@ func TestDraft11(t *testing.T) {
 	})
 }
 
+// Whoever was refused for a dear request is not told to spend what is left sooner than it is refilled.
+func TestDraft11KeepsToTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		rule := perUser(limiter(t, g, "p", tiered.PerMinute(10)))
+		cost := int64(5)
+		rule.Cost = func(*http.Request) int64 { return cost }
+		h := wrap(t, []Rule{rule}, &Options{IETFDraft11: true}, ok)
+		get(h, "ann")
+		cost = 8
+		r := get(h, "ann")
+		if r.StatusCode != 429 || r.Header.Get("Retry-After") != "18" || r.Header.Get("RateLimit") != `"p";r=3;t=18` || r.Header.Get("X-RateLimit-Remaining") != "5" {
+			t.Errorf("%s %v", r.Status, r.Header)
+		}
+	})
+}
+
+// What has no limit, or none in force yet, tells of none; with PerKey the key's own is told.
+func TestFieldsAtRunTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		for i, c := range []struct {
+			policy         tiered.Policy
+			asks, status   int
+			limit          string
+			policies, left string // of the draft's
+		}{
+			{tiered.Policy{Limit: tiered.Unlimited}, 1, 200, "", "", ""},
+			{tiered.Policy{Limit: tiered.Blocked}, 1, 429, "", "", ""},
+			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 1, 200, "", "", ""},
+			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 5, 200, "", "", ""},
+			{
+				tiered.Policy{Limit: tiered.PerHour(1), PerKey: func(string) tiered.Limit { return tiered.PerMinute(60).WithBurst(30) }},
+				1, 200, "30", `"p";q=30;w=30`, `"p";r=29;t=29`,
+			},
+			{
+				tiered.Policy{Limit: tiered.PerHour(1), PerKey: func(string) tiered.Limit { return tiered.Limit{Tokens: 2, Per: time.Minute} }},
+				3, 429, "2", `"p";q=2;w=60`, `"p";r=0;t=30`,
+			},
+		} {
+			c.policy.Name = fmt.Sprint("p", i)
+			l, err := g.Limiter(c.policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := wrap(t, []Rule{perUser(l)}, &Options{IETFDraft11: true}, ok)
+			for range c.asks - 1 {
+				get(h, "ann")
+			}
+			r := get(h, "ann")
+			draft := func(name string) string { return strings.ReplaceAll(r.Header.Get(name), c.policy.Name, "p") }
+			if r.StatusCode != c.status || r.Header.Get("X-RateLimit-Limit") != c.limit || draft("RateLimit-Policy") != c.policies || draft("RateLimit") != c.left {
+				t.Errorf("%d: %s %v, want %+v", i, r.Status, r.Header, c)
+			}
+		}
+	})
+}
+
 // FuzzHeaders writes the fields for any numbers and reads them with what is not ours: net/http, strconv and httpsfv.
 func FuzzHeaders(f *testing.F) {
 	f.Add(int64(100), int64(time.Second), int64(200), int64(57), int64(3*time.Second), int64(time.Second), uint8(tiered.Limited), 0.5, int64(time.Second))
@@ -141,7 +201,7 @@ func FuzzHeaders(f *testing.F) {
 			Reason: tiered.Reason(reason), Policy: p.Name, Limit: max(burst, 1), Remaining: remaining,
 			ResetAfter: time.Duration(reset), RetryAfter: time.Duration(max(retry, 0)),
 		}
-		d.Allowed = d.Reason == tiered.Granted || d.Reason == tiered.Shared || d.Reason == tiered.Open
+		d.Allowed = tiered.Granted <= d.Reason && d.Reason <= tiered.Shadowed
 		for _, unix := range []bool{false, true} {
 			l := &limit{Options: Options{Random: func() float64 { return random }, Jitter: time.Duration(jitter), IETFDraft11: true, ResetUnix: unix}}
 			h := http.Header{}
@@ -167,7 +227,7 @@ func FuzzHeaders(f *testing.F) {
 					t.Errorf("%s is %q", name, v)
 				}
 			}
-			if !counted(d.Reason) {
+			if !counted(d.Reason) || limiter.Policy().Limit == tiered.Unlimited || limiter.Policy().Limit == tiered.Blocked {
 				return
 			}
 			policy := one(t, h, "RateLimit-Policy", p.Name)

@@ -118,30 +118,15 @@ func canceled(uses []use) tiered.Decision {
 	return tiered.Decision{Reason: tiered.Canceled, Policy: uses[0].limiter.Policy().Name, Key: uses[0].key}
 }
 
-// taken is what a request took: of all that it needs, or nothing. Its Decision is the one that refused it, else the tightest.
-type taken struct {
-	tiered.Decision
-	all []tiered.Reservation
-}
-
-func take(ctx context.Context, uses []use) taken {
-	t := taken{all: make([]tiered.Reservation, 0, len(uses))}
-	for _, u := range uses {
-		r := u.limiter.Reserve(ctx, u.key, u.cost)
-		if !r.Allowed {
-			t.Cancel()
-			return taken{Decision: r.Decision}
-		}
-		if t.all = append(t.all, r); len(t.all) == 1 || r.Remaining < t.Remaining {
-			t.Decision = r.Decision
-		}
+// take takes for all uses, or for none. One is decided without the machinery of several.
+func take(ctx context.Context, uses []use) tiered.Reservation {
+	if len(uses) == 1 {
+		u := &uses[0]
+		return u.limiter.Reserve(ctx, u.key, u.cost)
 	}
-	return t
-}
-
-// Cancel gives everything back.
-func (t taken) Cancel() {
-	for _, r := range t.all {
-		r.Cancel()
+	all := make([]tiered.Use, len(uses))
+	for i, u := range uses {
+		all[i] = u.limiter.ForN(u.key, u.cost)
 	}
+	return tiered.Strictest(all...).Reserve(ctx)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // takenKey is where a context has a *settlement.
@@ -11,13 +13,13 @@ type takenKey struct{}
 
 // settlement is what a handler may correct.
 type settlement struct {
-	taken
+	tiered.Reservation
 	rules int
-	of    []int // the rule of each Reservation
+	of    []int // the rule of each use that was reserved
 }
 
-func withTaken(ctx context.Context, t taken, rules []Rule, uses []use) context.Context {
-	s := &settlement{taken: t, rules: len(rules), of: make([]int, len(uses))}
+func withTaken(ctx context.Context, t tiered.Reservation, rules []Rule, uses []use) context.Context {
+	s := &settlement{Reservation: t, rules: len(rules), of: make([]int, len(uses))}
 	for i, u := range uses {
 		s.of[i] = u.rule
 	}
@@ -36,8 +38,10 @@ func Settle(ctx context.Context, actual ...int64) error {
 	if len(actual) != s.rules {
 		return fmt.Errorf("httplimit: %d costs: must be one for each of %d rules", len(actual), s.rules)
 	}
-	for i, r := range s.all {
-		r.Settle(actual[s.of[i]])
+	costs := make([]int64, len(s.of))
+	for i, rule := range s.of {
+		costs[i] = actual[rule]
 	}
+	s.Reservation.Settle(costs...)
 	return nil
 }

@@ -1,0 +1,146 @@
+// Package debugpage shows what a limiter is doing, as one web page without scripts: policies, the breaker of each Redis node,
+// what is leased, which keys are refused most and why, and the last events.
+//
+//	mux.Handle("/debug/limiter", page) // of a port that only operators reach
+//
+// Whoever may read the page learns names of nodes and policies, and how much is used. Mount it where strangers cannot go.
+package debugpage
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Options are a page's. Nil means the defaults.
+type Options struct {
+	// ShowKeys shows refused keys as they are. By default the page shows 16 hex digits of their SHA-256: keys are
+	// e-mail addresses, tokens, IPs. (What can be guessed can be guessed from its hash too.)
+	ShowKeys bool
+}
+
+// New returns the page of a Group. It answers GET and HEAD, under whatever path it is mounted; each request reads
+// [tiered.Group.Stats], which walks all keys. With ?every=5 the page loads itself anew every 5 s (1 … 300).
+func New(g *tiered.Group, o *Options) (http.Handler, error) {
+	if g == nil {
+		return nil, errors.New("debugpage: group is nil: must be set")
+	}
+	p := &page{group: g}
+	if o != nil {
+		p.Options = *o
+	}
+	return p, nil
+}
+
+type page struct {
+	group *tiered.Group
+	Options
+}
+
+//go:embed page.html
+var source string
+
+//go:embed page.css
+var style string
+
+// The style is in the page, and allowed by its hash; nothing else is.
+var policy = func() string {
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}()
+
+var text = template.Must(template.New("page").Funcs(template.FuncMap{
+	"style": func() template.CSS { return template.CSS(style) }, //nolint:gosec // ours, and checked against the policy
+	"count": count, "length": length, "ago": ago,
+}).Parse(source))
+
+const maxEvery = 300
+
+// ServeHTTP implements http.Handler.
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	every := 0
+	if s := r.URL.Query().Get("every"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > maxEvery {
+			http.Error(w, fmt.Sprintf("every is %.20q: must be 1 to %d", s, maxEvery), http.StatusBadRequest)
+			return
+		}
+		every = n
+	}
+	var b bytes.Buffer // so that an error is no half of a page
+	if err := text.Execute(&b, p.look(every)); err != nil {
+		http.Error(w, "the page cannot be drawn", http.StatusServiceUnavailable)
+		return
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	_, _ = w.Write(b.Bytes()) // of HEAD, net/http leaves it out
+}
+
+// hashed are the first 16 hex digits of a key's SHA-256.
+func hashed(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// count writes a number with thin spaces between thousands.
+func count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(s) - 3; i > first; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}
+
+// length writes a duration in two units at most: 1.5s, 2m5s, 3h20m.
+func length(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(time.Second / 10).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
+}
+
+// ago says how long ago something was.
+func ago(now, t time.Time) string {
+	if d := now.Sub(t).Round(time.Second); d > 0 {
+		return length(d) + " ago"
+	}
+	return "just now"
+}

@@ -1,0 +1,176 @@
+package debugpage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+const evil = `<script>alert("x")</script>` + "\x00\n"
+
+// used returns a Group to which all has happened that the page tells of.
+func used(t *testing.T) *tiered.Group {
+	t.Helper()
+	store := remote.NewMemory()
+	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	t.Cleanup(func() { store.Fail(nil); _ = g.Close(ctx) })
+	for i, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
+		l, err := g.Limiter(tiered.Policy{Name: fmt.Sprint("policy-", i), Limit: tiered.PerMinute(1000).WithBurst(3), FailMode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1234 {
+			l.Allow(ctx, "ann@example.org")
+		}
+		for range 7 {
+			l.Allow(ctx, evil)
+		}
+		defer func() { l.Allow(ctx, "ann@example.org") }()
+	}
+	time.Sleep(10 * time.Second)
+	store.Fail(errors.New("down"))
+	return g
+}
+
+func get(t *testing.T, g *tiered.Group, o *Options, method, url string) (*http.Response, string) {
+	t.Helper()
+	p, err := New(g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequest(method, url, nil))
+	b, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Result(), string(b)
+}
+
+func TestPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := used(t)
+		r, page := get(t, g, nil, http.MethodGet, "/debug")
+		if r.StatusCode != 200 || r.Header.Get("Content-Type") != "text/html; charset=utf-8" || r.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %v", r.Status, r.Header)
+		}
+		for _, want := range []string{
+			"1 of 1 Redis nodes does not answer", `<span class="state open">open</span> unreachable`, "1\u202f000 per minute, bursts of 3",
+			"fail-open", "fail-closed", "fail-local", "1\u202f231", "breaker opened", "<code>" + hashed("ann@example.org") + "</code>", hashed(evil),
+		} {
+			if !strings.Contains(page, want) {
+				t.Errorf("no %q in the page", want)
+			}
+		}
+		for _, secret := range []string{"ann", "alert", "example.org", "http-equiv"} {
+			if strings.Contains(page, secret) {
+				t.Errorf("%q is in the page", secret)
+			}
+		}
+		if len(page) > 60_000 {
+			t.Errorf("%d bytes", len(page))
+		}
+		_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
+		for _, want := range []string{"<code>ann@example.org</code>", "&lt;script&gt;alert", `\x00\n`, `http-equiv="refresh" content="7"`} {
+			if !strings.Contains(page, want) {
+				t.Errorf("no %q in the page with keys", want)
+			}
+		}
+		if strings.Contains(page, "<script") {
+			t.Error("a key is markup")
+		}
+	})
+}
+
+func TestEmptyPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := tiered.NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background())
+		_, page := get(t, g, nil, http.MethodGet, "/")
+		for _, want := range []string{"There is no policy.", "No key was refused.", "Nothing went wrong.", `<span class="state closed">`} {
+			if !strings.Contains(page, want) {
+				t.Errorf("no %q in the page", want)
+			}
+		}
+		if _, err := New(nil, nil); err == nil {
+			t.Error("a page of no group")
+		}
+	})
+}
+
+// Nothing but GET and HEAD, nothing from elsewhere, no script; the style that is there is the one that is allowed.
+func TestManners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := tiered.NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background())
+		for method, want := range map[string]int{"GET": 200, "HEAD": 200, "POST": 405, "PUT": 405, "DELETE": 405, "OPTIONS": 405, "BREW": 405} {
+			r, page := get(t, g, nil, method, "/")
+			h := r.Header
+			if r.StatusCode != want || want == 405 && h.Get("Allow") != "GET, HEAD" || want == 405 && strings.Contains(page, "<") {
+				t.Errorf("%s: %s %v", method, r.Status, h)
+			}
+			if !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-") || h.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%s: %v", method, h)
+			}
+		}
+		for every, want := range map[string]int{"1": 200, "300": 200, "0": 400, "301": 400, "-1": 400, "x": 400, "5%3Burl=https://example.org": 400} {
+			if r, _ := get(t, g, nil, http.MethodGet, "/?every="+every); r.StatusCode != want {
+				t.Errorf("every=%s: %s, want %d", every, r.Status, want)
+			}
+		}
+		_, page := get(t, g, nil, http.MethodGet, "/")
+		_, css, _ := strings.Cut(page, "<style>")
+		css, _, _ = strings.Cut(css, "</style>")
+		sum := sha256.Sum256([]byte(css))
+		if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; css == "" || !strings.Contains(policy, want) {
+			t.Errorf("the policy is %q, the style %s", policy, want)
+		}
+		if strings.Contains(page, " style=") || strings.Contains(page, "<script") || strings.Contains(page, "src=") {
+			t.Error("the page has what its policy forbids")
+		}
+	})
+}
+
+func TestWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", 1500: "2µs", 2345 * time.Microsecond: "2ms", 1520 * time.Millisecond: "1.5s", 125 * time.Second: "2m5s",
+		200 * time.Minute: "3h20m", 75 * time.Hour: "3 days", 1<<63 - 1: "106751 days",
+	} {
+		if got := length(d); got != want {
+			t.Errorf("%d ns: %s, want %s", d, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", -999: "-999", 1000: "1 000", 1234567: "1 234 567", -123456: "-123 456"} {
+		if got := strings.ReplaceAll(count(n), "\u202f", " "); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+	p := page{Options: Options{ShowKeys: true}}
+	for key, want := range map[string]string{"ann": "ann", `a"b`: `"a\"b"`, strings.Repeat("x", 100): strings.Repeat("x", 80) + "…", "é": "é", "\xff": `"\xff"`} {
+		if got := p.name(key); got != want {
+			t.Errorf("%q: %s, want %s", key, got, want)
+		}
+	}
+}
