@@ -203,6 +203,7 @@ func TestLiveCannot(t *testing.T) {
 		{"at 1s refuse error=CLUSTERDOWN for=1s", `at.1, ` + "`at 1s refuse for=1s error=CLUSTERDOWN`" + `: a redis-server by itself never says "CLUSTERDOWN"`},
 		{"traffic poisson limit=users rate=1/s keys=-1\nat 1s refuse error=WRONGTYPE for=1s", "keys that are new each time cannot be poisoned"},
 		{"at 1s refuse error=NOAUTH for=1s\nat 3s refuse error=WRONGPASS for=1s", "must have one of them"},
+		{"at 1s refuse error=LOADING for=1s\nat 3s refuse error=MISCONF for=1s", "needs a server that can save"},
 	} {
 		_, err := Run(t, parse(t, liveStage+c.change+"\nrun 10s warmup=1s\n"), &Options{Engine: Live})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
