@@ -141,21 +141,27 @@ func TestLiveFaults(t *testing.T) {
 	add("flap up=400ms down=600ms for=2s", func(r *measure.Report) bool { return count(r, "breaker_open") > 0 })
 	add("cut chance=30% for=4s", func(r *measure.Report) bool { return r.Metrics.Alone > 0 })
 	add("lose chance=30% for=4s", func(r *measure.Report) bool { return r.Metrics.Alone > 0 })
-	add("latency delay=15ms for=4s", func(r *measure.Report) bool { return count(r, "waited") > 20 })
+	add("latency delay=15ms for=4s", func(r *measure.Report) bool { return mean(r, r.Series.MaxUs, 3, 5) > 14_000 })
 	add("failover lose=1s for=200ms", func(r *measure.Report) bool { return count(r, "state_loss") > 0 })
 	add("flush", func(r *measure.Report) bool { return count(r, "state_loss") > 0 })
 	add("evict keys=41", func(r *measure.Report) bool { return count(r, "state_loss") > 0 })
-	add("scriptflush", func(r *measure.Report) bool { return count(r, "script_sent") > 0 })
+	add("scriptflush", func(r *measure.Report) bool { return count(r, "script_sent") >= 4 })
 	add("clock by=-1h", func(r *measure.Report) bool {
 		return count(r, "clock_step") == 1 && mean(r, r.Series.Admitted, 5, 9) > 800
 	})
 	add("pause procs=2 for=2s", func(r *measure.Report) bool {
-		return mean(r, r.Series.Admitted, 3, 4) > 0 && count(r, "process_died") == 0
+		return mean(r, r.Series.Offered, 3, 3.9) < 1300 && mean(r, r.Series.Offered, 5, 9) > 1400 && count(r, "process_died") == 0
 	})
 	add("crashloop procs=1 every=500ms for=3s", func(r *measure.Report) bool { return count(r, "process_died") == 6 })
 	add("deploy every=300ms", func(r *measure.Report) bool { return count(r, "process_died") == 6 && processes(r) == 6 })
 	add("scale n=9", func(r *measure.Report) bool { return processes(r) == 9 })
-	add("flood keys=500 for=2s", func(r *measure.Report) bool { return r.Metrics.Keys > 40 })
+	add("flood keys=500 for=2s", func(r *measure.Report) bool { return r.Metrics.Keys > 60 })
+	calm := rehearse(t, liveStage+"run 9s warmup=1s\n", nil)
+	for i, text := range texts {
+		if checks[i](calm) {
+			t.Errorf("what is checked is so without the fault too: %s", text)
+		}
+	}
 	for i, r := range runLive(t, texts...) {
 		if !checks[i](r) {
 			t.Errorf("not as it should be: %s\n%v", r.Faults[0].Text, r)
