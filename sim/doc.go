@@ -72,6 +72,8 @@
 //   - A round trip of less than 2 ms is the machine's own: the system's timers are no finer.
 //   - The machine has other things to do. The report has its lag (LagMs), the longest that it held up a process that was
 //     ready to run; a bound on a time allows for so much.
+//   - The meter is told when the run is over, in the order in which things were by the processes' own clock: some 200 bytes
+//     for each request until then. A request counts from when it came to its process.
 //   - Who is asked while a process starts waits for that, and a process that is killed has decided what it had in hand.
 //   - Evicted is DEL: which buckets, Redis itself would choose by other rules.
 //
