@@ -85,7 +85,7 @@ mutants: redis ## put known mistakes into the code, one at a time, and see each 
 speed: ## how fast the simulator is, and that the same seed is the same run, twenty times on each engine: five minutes
 	go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
 
-# ENGINES is a regular expression: make engines ENGINES='kill|crash' prints only, and writes nothing.
+# ENGINES is a regular expression: make engines ENGINES='kill|crash' plays only those, and leaves the rest of the table.
 engines: redis ## the library on the three engines side by side, one with real processes: writes docs/engines.md, a quarter of an hour
 	go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./internal/engines -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
 

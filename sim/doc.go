@@ -22,6 +22,8 @@
 // is a goroutine that sleeps. On [Lua] the scripts run in miniredis, a Redis in Go, and calls go through go-redis and a
 // faultnet. The two agree as well as two seeds of one do; a test holds them to that.
 //
+// On [Live] nothing is a model at all: see below.
+//
 // go-redis has one logger for a whole program. Importing this package sets it to the usual one, less the lines about connections
 // that failed because a scenario says so. A logger that a test or TestMain sets stays; one that is set while packages are
 // initialized may not.
@@ -48,9 +50,40 @@
 // and a process looks at what is due when all that could be due is. [measure.Report].Unseed is a hash of all decisions, calls and
 // changes of breakers: the same for equal runs.
 //
+// # Real processes
+//
+// [Live] plays a scenario in real time, outside of a bubble: Redis is a redis-server (it must be in PATH), and each process
+// a process, this program started again, with a go-redis client of its own and the network's faults in it. TestMain calls
+// [Child] first, so that a process knows what it is; [Main] does by itself. The same driver asks them through a pipe.
+//
+//	func TestMain(m *testing.M) {
+//		sim.Child()
+//		os.Exit(m.Run())
+//	}
+//
+// A fault is made for real. Killed is SIGKILL, and frozen and paused SIGSTOP; a failover promotes a replica that followed no
+// more; a clock is set by a library that is preloaded (cc must be in PATH); and Redis refuses because it is in the state in
+// which it does: READONLY follows nobody, OOM has no memory, LOADING restarts with its data, WRONGTYPE has other things in
+// the buckets' places. What a single redis-server never says is an error before the run, and so is more than
+// [MostLiveRate] and [MostLiveStarts].
+//
+// Some things are otherwise than in a bubble:
+//   - No two runs are equal. The seed still decides who asks when for what, and there is no Unseed.
+//   - What Redis granted to a process that had gone or given up is seen by nobody, so what is lost is not known; and what a
+//     process did since its last sample, a step of the series or less before it was killed, is not in the ledger. The
+//     report says so, and an expectation of lost is neither met nor broken. The calls and decisions of a process that was
+//     killed count as far as it had told them.
+//   - A round trip of less than 2 ms is the machine's own: the system's timers are no finer.
+//   - The machine has other things to do. The report has its lag (LagMs), the longest that it held up a process that was
+//     ready to run; a bound on a time allows for so much.
+//   - The meter is told when the run is over, in the order in which things were by the processes' own clock: some 200 bytes
+//     for each request until then. A request counts from when it came to its process.
+//   - Who is asked while a process starts waits for that, and a process that is killed has decided what it had in hand.
+//   - Evicted is DEL: which buckets, Redis itself would choose by other rules.
+//
 // # What it does not show
 //
-// Decisions and scripts take no virtual time, so there is no overload of processors here. Nothing is evicted for want of
-// memory, and there is one Redis: no cluster. A pause holds up a process' requests, calls and replies, not its timers, which
+// There is one Redis: no cluster. Nothing is evicted for want of memory. But for the engine Live, decisions and scripts take
+// no time, so there is no overload of processors; and a pause holds up a process' requests, calls and replies, not its timers, which
 // in a process that was stopped are due when it goes on.
 package sim

@@ -34,9 +34,9 @@ type process struct {
 
 // body is what an engine makes of a process. Its methods may be called concurrently, but for crash, leave and end.
 type body interface {
-	// decide has a request decided, whose caller leaves after a time, 0 for never. It reports how long the process took, and
-	// whether it lived to tell.
-	decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, took time.Duration, told bool)
+	// decide has a request decided, whose caller leaves after a time, 0 for never. It reports when the request came to the
+	// process and how long that took, and whether it lived to tell.
+	decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came, took time.Duration, told bool)
 	// stats are the process' figures, nil when it does not tell.
 	stats() *tiered.Stats
 	// busy reports whether calls to Redis are under way.

@@ -30,7 +30,7 @@ func (r *run) newInside(p *process, open func(number, slot int) (remote.Store, e
 	in.port = &port{Store: store, process: p, run: r, dice: newDice(r.seed, name+", timeouts", r.base)}
 	options := r.options
 	options.Random = newDice(r.seed, name+", limiter", r.base).uniform
-	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(p, e.To) }}
+	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(r.at(), p, e.To) }}
 	if in.group, err = tiered.NewGroup(in.port, &options); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -41,17 +41,17 @@ func (r *run) newInside(p *process, open func(number, slot int) (remote.Store, e
 	return in, err
 }
 
-func (in *inside) decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, took time.Duration, told bool) {
+func (in *inside) decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came, took time.Duration, told bool) {
 	ctx := context.Background()
 	if leave > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, leave)
 		defer cancel()
 	}
-	came := time.Now()
+	came = in.port.run.at()
 	d = in.limiters[limit].AllowN(ctx, key, cost)
 	in.still.pass()
-	return d, time.Since(came), true
+	return d, came, in.port.run.at() - came, true
 }
 
 func (in *inside) stats() *tiered.Stats {

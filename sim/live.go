@@ -33,6 +33,7 @@ type live struct {
 	clock   *redistest.Clock
 	ahead   time.Duration
 	unsaved string // a directory that is not there
+	saved   string // one for the data that the server loads when it starts
 
 	state    service
 	refusing string // as of now
@@ -99,6 +100,10 @@ func (l *live) serveRedis() {
 		case f.Kind == "refuse" && f.Error == "MISCONF" && l.unsaved == "":
 			l.unsaved = l.scope.TempDir()
 			args = append(args, "--dir", l.unsaved)
+		case f.Kind == "refuse" && f.Error == "LOADING" && l.saved == "":
+			l.saved = l.scope.TempDir()
+			args = append(args, "--dir", l.saved, "--key-load-delay", strconv.Itoa(loadDelay),
+				"--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no") // it answers after each key
 		}
 	}
 	if password := l.run.password(); password != "" {
@@ -150,7 +155,8 @@ func (l *live) follow() {
 	defer c.Close()
 	l.note(c, "REPLICAOF", "127.0.0.1", l.server.Port)
 	for end := time.Now().Add(adminTime); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if info, err := c.Info(context.Background(), "replication").Result(); err == nil && strings.Contains(info, "master_link_status:up") {
+		info, err := c.Info(context.Background(), "replication").Result()
+		if err == nil && strings.Contains(info, "master_link_status:up") {
 			return
 		}
 	}

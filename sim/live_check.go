@@ -14,9 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// refusable are the words that a redis-server can be made to say.
+// refusable are the words that a redis-server can be made to say: those of each error that it has, but for those of a Cluster.
 var refusable = []string{
-	"READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE",
+	"READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "LOADING",
 }
 
 // playable reports all that keeps the engine Live from playing a scenario, each with what can be done about it.
@@ -57,6 +57,9 @@ func (p *plan) playable() error {
 	}
 	if words["NOAUTH"] && words["WRONGPASS"] {
 		wrong("NOAUTH is what a client without a password hears, WRONGPASS one that has another: a scenario must have one of them")
+	}
+	if words["LOADING"] && words["MISCONF"] {
+		wrong("LOADING needs a server that can save, MISCONF one that cannot: a scenario must have one of them")
 	}
 	return errors.Join(all...)
 }

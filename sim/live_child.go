@@ -118,7 +118,7 @@ func (c *child) begin(j *job) error {
 	var err error
 	c.group, err = tiered.NewGroup(c.store, &tiered.Options{
 		Budget: j.Budget, Timeout: j.Timeout, Processes: j.Processes, MaxKeys: j.MaxKeys, MaxInFlight: j.MaxInFlight,
-		Trace: &tiered.Trace{State: func(e tiered.StateEvent) { _ = c.out.send(&news{Breaker: e.To}) }},
+		Trace: &tiered.Trace{State: func(e tiered.StateEvent) { _ = c.out.send(&news{At: time.Now().UnixNano(), Breaker: e.To}) }},
 	})
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (c *child) decide(q *question) {
 	came := time.Now()
 	d := c.limiters[q.Limit].AllowN(ctx, q.Key, q.Cost)
 	_ = c.out.send(&news{Answer: &answer{
-		ID: q.ID, Took: time.Since(came), Allowed: d.Allowed, Reason: d.Reason, Tier: d.Tier, RetryAfter: d.RetryAfter,
+		ID: q.ID, Came: came.UnixNano(), Took: time.Since(came), Allowed: d.Allowed, Reason: d.Reason, Tier: d.Tier, RetryAfter: d.RetryAfter,
 	}})
 }
 
@@ -197,7 +197,7 @@ type overheard struct {
 func (s *overheard) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
 	s.calls.Add(1)
 	defer s.calls.Add(-1)
-	_ = s.out.send(&news{Calls: len(calls)})
+	_ = s.out.send(&news{At: time.Now().UnixNano(), Calls: len(calls)})
 	s.Redis.Run(ctx, timeout, calls, results)
 	for i := range calls {
 		if short(&calls[i], &results[i]) {

@@ -41,11 +41,12 @@ type question struct {
 	Leave time.Duration // when the caller leaves; 0 is never
 }
 
-// news is what a child tells: one of its fields is set.
+// news is what a child tells: one of its fields is set, besides At.
 type news struct {
 	Ready    bool // it waits for its job
 	Answer   *answer
 	Figures  *figures
+	At       int64  // when it was so, of Calls and Breaker: as answer.Came
 	Calls    int    // so many were sent, in one round trip
 	Breaker  string // is in this state now
 	Happened string
@@ -55,6 +56,7 @@ type news struct {
 // answer is what became of a question.
 type answer struct {
 	ID         uint64
+	Came       int64 // when the question did, by the wall clock: ns since 1970
 	Took       time.Duration
 	Allowed    bool
 	Reason     tiered.Reason

@@ -136,9 +136,9 @@ func (o *outside) listen(out io.Reader) {
 			o.figures <- n.Figures
 		case p == nil: // nothing that it could have to tell
 		case n.Calls > 0:
-			o.run.called(p.number, n.Calls)
+			o.run.called(o.run.since(n.At), p.number, n.Calls)
 		case n.Breaker != "":
-			o.run.breaker(p, n.Breaker)
+			o.run.breaker(o.run.since(n.At), p, n.Breaker)
 		case n.Happened != "":
 			o.run.happened(n.Happened)
 		}
@@ -152,7 +152,7 @@ func (o *outside) lags(f *figures) {
 	}
 }
 
-func (o *outside) decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, took time.Duration, told bool) {
+func (o *outside) decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came, took time.Duration, told bool) {
 	heard := make(chan *answer, 1)
 	o.mu.Lock()
 	o.next++
@@ -162,9 +162,9 @@ func (o *outside) decide(limit int, key string, cost int64, leave time.Duration)
 	o.order(&order{Ask: &question{ID: id, Limit: limit, Key: key, Cost: cost, Leave: leave}})
 	select {
 	case a := <-heard:
-		return tiered.Decision{Allowed: a.Allowed, Reason: a.Reason, Tier: a.Tier, RetryAfter: a.RetryAfter}, a.Took, true
+		return tiered.Decision{Allowed: a.Allowed, Reason: a.Reason, Tier: a.Tier, RetryAfter: a.RetryAfter}, o.run.since(a.Came), a.Took, true
 	case <-o.gone:
-		return d, 0, false
+		return d, o.run.at(), 0, false
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,6 +48,11 @@ func (l *live) refuse(word string) {
 		l.do("CLIENT", "KILL", "TYPE", "normal") // who is in stays in otherwise
 	case "NOPERM":
 		l.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+	case "LOADING":
+		l.each(ballast(), func(p redis.Pipeliner, key string) { p.Set(context.Background(), key, strings.Repeat("x", 1024), 0) })
+		l.do("SAVE")
+		l.server.Kill()
+		l.restart()
 	case "WRONGTYPE":
 		l.poisoned = l.keys(remote.NewRedis(l.admin, nil).Key)
 		l.each(l.poisoned, func(p redis.Pipeliner, key string) {
@@ -72,6 +80,14 @@ func (l *live) accept(word string) {
 		l.do("CONFIG", "SET", "requirepass", l.run.password())
 	case "NOPERM":
 		l.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
+	case "LOADING":
+		l.do("CONFIG", "SET", "key-load-delay", 0) // it is soon done now
+		l.until("done with loading", func(ctx context.Context) bool { return l.info(ctx, "persistence", "\r\nloading:0") })
+		l.do("CONFIG", "SET", "key-load-delay", loadDelay)
+		l.each(ballast(), func(p redis.Pipeliner, key string) { p.Unlink(context.Background(), key) })
+		if err := os.Remove(filepath.Join(l.saved, "dump.rdb")); err != nil {
+			l.run.fail(err)
+		}
 	case "WRONGTYPE":
 		l.each(l.poisoned, func(p redis.Pipeliner, key string) {
 			p.Do(context.Background(), "DEL", key)
@@ -104,9 +120,25 @@ func (l *live) prepare() {
 	_ = os.RemoveAll(l.unsaved)
 	l.do("BGSAVE")
 	l.until("unable to save", func(ctx context.Context) bool {
-		info, err := l.admin.InfoMap(ctx, "persistence").Result()
-		return err == nil && info["Persistence"]["rdb_last_bgsave_status"] == "err"
+		return l.info(ctx, "persistence", "rdb_last_bgsave_status:err")
 	})
+}
+
+// info reports whether the server says so in a section of INFO.
+func (l *live) info(ctx context.Context, section, line string) bool {
+	text, err := l.admin.Info(ctx, section).Result()
+	return err == nil && strings.Contains(text, line)
+}
+
+// loadDelay is what a server takes to load a key that it was saved with, in microseconds. It is more often told to hurry.
+const loadDelay = 20_000
+
+// ballast are the keys that a server has to load besides the buckets: a minute of them.
+func ballast() (keys []string) {
+	for i := range int(time.Minute/time.Microsecond) / loadDelay {
+		keys = append(keys, "ballast "+strconv.Itoa(i))
+	}
+	return keys
 }
 
 // until polls a real process: there is nothing else to wait on.

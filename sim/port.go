@@ -39,7 +39,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		fail(results[:len(calls)], errDead)
 		return
 	}
-	p.run.called(p.number, len(calls))
+	p.run.called(p.run.at(), p.number, len(calls))
 	p.Store.Run(ctx, timeout+p.slack(), calls, results)
 	for i := range calls {
 		if short(&calls[i], &results[i]) {

@@ -21,45 +21,65 @@ func (r *run) decided(at time.Duration, q measure.Request, d tiered.Decision) {
 	}
 }
 
-// breaker notes a change of a process' breaker.
-func (r *run) breaker(p *process, state string) {
-	if !r.over.Load() && !p.dead.Load() {
-		r.meter.Breaker(r.at(), p.number, state)
+// recorded notes both, of a request that a real process told of, or, if it was not heard, never will.
+func (r *run) recorded(at, took time.Duration, process, limit int, key string, cost int64, d tiered.Decision, heard bool) {
+	if r.over.Load() {
+		return
+	}
+	var q measure.Request
+	r.tape.add(at, func() { q = r.meter.Asked(at, process, limit, key, cost) })
+	if heard {
+		r.tape.add(at+took, func() { r.meter.Decided(at+took, q, d) })
 	}
 }
 
-func (r *run) joined(p *process) { r.meter.Joined(r.at(), p.number) }
+// breaker notes a change of a process' breaker.
+func (r *run) breaker(at time.Duration, p *process, state string) {
+	if !r.over.Load() && !p.dead.Load() {
+		r.tape.add(at, func() { r.meter.Breaker(at, p.number, state) })
+	}
+}
+
+func (r *run) joined(p *process) {
+	at := r.at()
+	r.tape.add(at, func() { r.meter.Joined(at, p.number) })
+}
 
 // died notes that a process has ended, with its last figures if they are known.
 func (r *run) died(p *process, s *tiered.Stats) {
 	if r.over.Load() {
 		return
 	}
-	if s != nil {
-		r.meter.Sample(r.at(), p.number, s, true)
-	}
-	r.meter.Died(r.at(), p.number)
+	at := r.at()
+	r.tape.add(at, func() {
+		if s != nil {
+			r.meter.Sample(at, p.number, s, true)
+		}
+		r.meter.Died(at, p.number)
+	})
 }
 
 func (r *run) sample(p *process, last bool) {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
 	if s := p.stats(); s != nil {
-		r.meter.Sample(r.at(), p.number, s, last)
+		at := r.at()
+		r.tape.add(at, func() { r.meter.Sample(at, p.number, s, last) })
 	}
 }
 
 // fault notes the beginning or the end of a fault.
 func (r *run) fault(i int, ended bool) {
 	if !r.over.Load() {
-		r.meter.Fault(r.at(), i, ended)
+		at := r.at()
+		r.tape.add(at, func() { r.meter.Fault(at, i, ended) })
 	}
 }
 
 // called, answered and happened are told by the stores.
-func (r *run) called(process, n int) {
+func (r *run) called(at time.Duration, process, n int) {
 	if !r.over.Load() {
-		r.meter.Called(r.at(), process, n)
+		r.tape.add(at, func() { r.meter.Called(at, process, n) })
 	}
 }
 
@@ -75,7 +95,8 @@ func (r *run) answered(process int, code remote.Code, grant int64) {
 
 func (r *run) happened(name string) {
 	if !r.over.Load() {
-		r.meter.Happened(name)
+		at := r.at()
+		r.tape.add(at, func() { r.meter.Happened(name) })
 	}
 }
 

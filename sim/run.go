@@ -47,7 +47,8 @@ type run struct {
 	asking    atomic.Int64   // of these, those that a process has in hand
 	over      atomic.Bool    // nothing is measured any more
 
-	lag lag // live: of all who take part
+	lag  lag   // live: of all who take part
+	tape *tape // live: what the meter is told at the end; nil tells it at once
 
 	mu   sync.Mutex
 	errs []error
@@ -59,6 +60,9 @@ func (p *plan) run(t *testing.T) (report *measure.Report, err error) {
 	play := func(t *testing.T) {
 		r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 		r.fleet = &fleet{run: r}
+		if p.engine == Live {
+			r.tape = &tape{}
+		}
 		if r.world, err = p.open(r, t); err == nil {
 			r.base = time.Now() // real processes take some time to be ready
 			report, err = r.run()
@@ -108,6 +112,7 @@ func (r *run) run() (*measure.Report, error) {
 	if busy := r.finish(); busy > 0 && len(s.active) == 0 {
 		r.fail(fmt.Errorf("%w: %d", ErrUndecided, busy))
 	}
+	r.tape.play()
 	if r.engine == Live {
 		r.meter.Live(r.lag.longest())
 	}

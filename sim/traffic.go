@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -220,12 +221,17 @@ func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Dura
 	}
 	r.asking.Add(1)
 	defer r.asking.Add(-1)
-	at := r.at()
-	q := r.asked(at, p.number, limit, key, cost)
-	d, took, told := p.decide(limit, key, cost, leave)
-	if !told || p.dead.Load() {
-		return d, false // the connection of the caller broke
+	at, q := r.at(), measure.Request{}
+	if r.tape == nil {
+		q = r.asked(at, p.number, limit, key, cost)
 	}
-	r.decided(at+took, q, d)
-	return d, true
+	d, at, took, told := p.decide(limit, key, cost, leave)
+	heard = told && !p.dead.Load() // else the connection of the caller broke
+	switch {
+	case r.tape != nil:
+		r.recorded(at, took, p.number, limit, key, cost, d, heard)
+	case heard:
+		r.decided(at+took, q, d)
+	}
+	return d, heard
 }
