@@ -250,13 +250,19 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 // text is a log in memory.
 type text struct {
 	mu sync.Mutex
-	strings.Builder
+	b  strings.Builder
 }
 
 func (s *text) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Builder.Write(b)
+	return s.b.Write(b)
+}
+
+func (s *text) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func TestSetPolicyRefuses(t *testing.T) {
@@ -473,8 +479,13 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		store := newDistant(ms)
 		p := direct("api", 3)
 		p.Shadow = true
+		var mu sync.Mutex
 		var told []Reason
-		l := several(t, store, &Options{Trace: &Trace{Decision: func(d Decision) { told = append(told, d.Reason) }}}, p, direct("real", 5))
+		l := several(t, store, &Options{Trace: &Trace{Decision: func(d Decision) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, d.Reason)
+		}}}, p, direct("real", 5))
 		shadow, real := l[0], l[1]
 		ctx := t.Context()
 		for i := range 5 {
@@ -517,9 +528,11 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 			t.Errorf("%d left, want 4", n)
 		}
 		synctest.Wait()
+		mu.Lock()
 		if told[0] != Granted || told[3] != Shadowed {
 			t.Errorf("the hook heard %v", told)
 		}
+		mu.Unlock()
 		set(t, shadow, func(p *Policy) { p.Shadow = false })
 		want(t, shadow.Allow(ctx, "k"), Limited)
 		books(t, shadow.group)
