@@ -88,7 +88,7 @@ func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
 
 // SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
 // the present one's, the Name may not. It reports what is wrong with p, and then changes nothing. It walks all keys
-// of the Group, which takes some 20 ms for 100 000 of them, and waits for nobody.
+// of the Group, which takes some 60 ms for 100 000 of them, and waits for nobody.
 //
 // Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. Lowering
 // takes effect at once, but for what is leased, which is spent first (for a lease's life at most, a second by default).
