@@ -18,21 +18,45 @@ type denial struct {
 	at      time.Duration // when the call that learned it was sent
 	until   time.Duration
 	holdOff time.Duration // everything is denied until then
+
+	// Where no single refill tells the level, nanos is 0, and least tokens and more are denied until opens.
+	least float64
+	opens time.Duration
+
+	windows *windowed // of a bucket whose policy does not just refill: always the same, kept here for the bucket's size
 }
 
 // learn notes a level that was too low, as the reply to a call sent then told.
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
-	d.level, d.nanos, d.at, d.until = level, float64(p.Per)/float64(p.Tokens), sent, 0
+	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
+	if p.Counting == Refills {
+		d.nanos = float64(p.Per) / float64(p.Tokens)
+	}
+	d.least, d.opens = 0, 0
 }
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
 // negative for never; it tells the part of a token that the level, a whole number, leaves out.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration) {
 	level := float64(whole)
+	if p.Counting != Refills {
+		d.learn(p, level, sent)
+		d.least, d.opens = float64(least), never
+		if retry >= 0 && retry < never-now {
+			d.opens = now + retry // from the arrival on: told to users, it must not be too early
+		}
+		d.believe(p, now, retry)
+		return
+	}
 	if retry >= 0 {
 		level = max(level, min(float64(least)-p.refill(retry), level+1))
 	}
 	d.learn(p, level, sent)
+	d.believe(p, now, retry)
+}
+
+// believe sets how long a refusal is believed.
+func (d *denial) believe(p *Policy, now, retry time.Duration) {
 	longest := p.between(0.75, 1, longestDenial)
 	if retry < 0 || retry > longest {
 		retry = longest
@@ -44,6 +68,12 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 // wait reports how long the refill takes until need tokens may be there, by the level that was learned: 0 or less when
 // they may be there now.
 func (d *denial) wait(now time.Duration, need int64) time.Duration {
+	if d.nanos == 0 {
+		if float64(need) <= d.level {
+			return 0
+		}
+		return d.opens - now // of a cheaper request than was refused, an upper bound
+	}
 	w := math.Ceil((float64(need)-d.level)*d.nanos - float64(now-d.at))
 	if w >= math.MaxInt64 {
 		return math.MaxInt64
@@ -58,5 +88,6 @@ func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, re
 		return time.Microsecond, false
 	}
 	wait := d.wait(now, need)
-	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || now < d.until && wait > 0
+	known := d.nanos > 0 || float64(need) >= d.least
+	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || known && now < d.until && wait > 0
 }

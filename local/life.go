@@ -107,6 +107,7 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 
 // burnReturns gives up what was to go back.
 func (b *Bucket) burnReturns() {
+	b.windowed().forget()
 	b.ledger.burnt += b.ledger.ret + b.ledger.refund
 	b.ledger.ret, b.ledger.refund = 0, 0
 }
@@ -157,10 +158,12 @@ func (b *Bucket) Burn(now time.Duration) {
 func (b *Bucket) close() {
 	b.closed = true
 	b.ready.Store(false)
+	w := b.windowed()
 	b.denied.Store(nil) // or it would go on to refuse
 	if b.stake != nil {
 		b.burn()
 		b.burnReturns()
+		w.forget()
 	}
 }
 
@@ -168,6 +171,12 @@ func (b *Bucket) close() {
 func (b *Bucket) Look(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if w := b.windowed(); w != nil {
+		if level = b.level.Load(); now >= w.clearAt {
+			level = b.policy.Cap
+		}
+		return b.live(now), min(level, b.policy.Cap)
+	}
 	refilled := float64(b.level.Load()) + b.policy.refill(now-b.seenAt)
 	return b.live(now), int64(min(refilled, float64(b.policy.Cap)))
 }

@@ -39,9 +39,10 @@ func (l *Limiter) look(ctx context.Context, id local.ID) (remote.Reply, error) {
 		return remote.Reply{}, errClosed
 	}
 	p := &glance{
-		call: l.call(g.store.Key(l.policy.Name, id.Key)), until: g.now() + g.options.Budget,
+		call: l.call(g.store.Name(l.kind, l.policy.Name, id.Key)), until: g.now() + g.options.Budget,
 		reply: make(chan remote.Result, 1),
 	}
+	p.call.Phase = l.phase(id.Key)
 	n := g.node(g.store.Node(p.call.Bucket))
 	if n.guard.State() != failover.Closed { // a look is no probe: it writes nothing
 		return remote.Reply{}, errOpen
@@ -75,8 +76,12 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	id := l.id(key)
 	tier := Remote
 	var held, level int64
+	clear := l.clearIn(0)
 	if r, err := l.look(ctx, id); err == nil {
 		level = r.Level
+		if r.Reset > 0 {
+			clear = time.Duration(r.Reset) * time.Microsecond
+		}
 		if b, ok := g.cache.Find(id); ok {
 			held, _ = b.Look(g.now())
 		}
@@ -91,7 +96,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	if left := min(held+max(level, 0), l.burst); left > 0 {
 		l.decide(&d, key, Granted, tier, left, 0)
 	} else {
-		l.decide(&d, key, Limited, tier, 0, max(resetAfter(1-level, l.nanos), time.Microsecond))
+		retry := resetAfter(1-level, l.nanos)
+		if l.terms.Counting != local.Refills {
+			retry = clear
+		}
+		l.decide(&d, key, Limited, tier, 0, max(retry, time.Microsecond))
 	}
 	return d
 }

@@ -19,9 +19,11 @@ type Limiter struct {
 	policy Policy
 	terms  local.Policy
 	burst  int64
-	nanos  float64 // per token
-	owns   bool    // made by New: its Close closes the Group
-	traced bool    // somebody wants to be told of decisions
+	nanos  float64     // per token
+	call0  remote.Call // the policy's part of every call
+	kind   remote.Kind
+	owns   bool // made by New: its Close closes the Group
+	traced bool // somebody wants to be told of decisions
 
 	mu   sync.Mutex
 	past local.Stats // of buckets that were forgotten
@@ -36,16 +38,26 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 	if period == 0 {
 		period = DefaultPeriod
 	}
+	burst, tokens, per := p.terms()
 	l := &Limiter{
 		traced: g.trace.hooks.Decision != nil,
-		group:  g, number: number, policy: p, burst: p.Limit.burst(), nanos: p.Limit.nanosPerToken(),
+		group:  g, number: number, policy: p, burst: burst, nanos: p.Limit.nanosPerToken(), kind: p.kind(),
 		terms: local.Policy{
-			Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per,
-			Size: max(p.Lease.Size, 0), Period: period, NoLease: p.Lease.Size == NoLease,
+			Cap: burst, Tokens: tokens, Per: per, Counting: p.counting(),
+			Size: max(p.Lease.Size, 0), Period: period,
 			FailMode: local.FailMode(p.FailMode), Budget: g.options.Budget, Timeout: g.options.Timeout, Uniform: g.options.uniform,
 		},
 	}
 	l.terms.Number, l.terms.Owner = number, l
+	l.terms.NoLease = !p.leased(&l.terms)
+	first := p.Limit.stored(p.Algorithm)
+	l.call0 = remote.Call{
+		Algorithm: l.kind.Algorithm, Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
+		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
+	}
+	for _, also := range p.Also {
+		l.call0.Also = append(l.call0.Also, also.stored(p.Algorithm))
+	}
 	return l
 }
 
@@ -87,10 +99,9 @@ func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Ke
 
 // call is a call of the script for the bucket name, with the policy's numbers.
 func (l *Limiter) call(name string) remote.Call {
-	return remote.Call{
-		Bucket: name, Cap: l.burst, Tokens: l.policy.Limit.Tokens, Period: l.policy.Limit.Per.Microseconds(),
-		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
-	}
+	c := l.call0
+	c.Bucket = name
+	return c
 }
 
 // keep adds the figures of a forgotten bucket.

@@ -16,6 +16,18 @@ type Policy struct {
 	// Limit is what each key may have. Required.
 	Limit Limit
 
+	// Also are further limits on each key: a request needs all of them. Up to seven, of a TokenBucket (each with a Per of its
+	// own) and of a SlidingWindow.
+	Also []Limit
+
+	// Algorithm is how what a key has used is counted. The zero value is TokenBucket.
+	Algorithm Algorithm
+
+	// Calendar lets the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the same instant
+	// for all keys: every minute at :00, every day at midnight. Without it each key has an instant of its own, so that not all
+	// come back at once.
+	Calendar bool
+
 	// FailMode decides when Redis does not answer and this process' lease is used up. The zero value is FailLocal.
 	FailMode FailMode
 
@@ -54,7 +66,11 @@ func (m FailMode) String() string {
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs
-	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens
+	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Of a TokenBucket only
+
+	// Precision is the length of the blocks that a SlidingWindow counts by: 1 µs … Per, a whole number of µs, at most 511 of
+	// them in Per. A token comes back up to two blocks late. 0 means a sixtieth of Per from a minute on, else a tenth.
+	Precision time.Duration
 }
 
 // PerSecond is n tokens per second, with bursts of n.
@@ -126,19 +142,12 @@ func (p Policy) validate() error {
 		}
 		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
+	p.validateAlgorithm(bad)
 	l, others := p.Limit, len(all)
 	if l == (Limit{}) {
 		bad("Limit", "zero", "must be set, as in tiered.PerSecond(100)")
 	} else {
-		if l.Tokens < 1 || l.Tokens > maxTokens {
-			bad("Limit.Tokens", l.Tokens, "must be 1 to 2^40")
-		}
-		if l.Per < time.Microsecond || l.Per > maxPer || l.Per%time.Microsecond != 0 {
-			bad("Limit.Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
-		}
-		if l.Burst < 0 || l.Burst > maxTokens {
-			bad("Limit.Burst", l.Burst, "must be 1 to 2^40, or 0 for Limit.Tokens (WithBurst takes 1 to 2^40)")
-		}
+		l.validate("Limit", bad)
 	}
 	limited := len(all) == others // a quarter of a limit that makes no sense is none
 	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || limited && p.Lease.Size > quarter {
@@ -152,6 +161,19 @@ func (p Policy) validate() error {
 		bad("Lease.Period", d, "must be 5ms to 1m, or 0 for 250ms")
 	}
 	return errors.Join(all...)
+}
+
+// validate reports what is wrong with a limit of any algorithm.
+func (l Limit) validate(field string, bad func(field string, value any, rule string)) {
+	if l.Tokens < 1 || l.Tokens > maxTokens {
+		bad(field+".Tokens", l.Tokens, "must be 1 to 2^40")
+	}
+	if l.Per < time.Microsecond || l.Per > maxPer || l.Per%time.Microsecond != 0 {
+		bad(field+".Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
+	}
+	if l.Burst < 0 || l.Burst > maxTokens {
+		bad(field+".Burst", l.Burst, "must be 1 to 2^40, or 0 for "+field+".Tokens (WithBurst takes 1 to 2^40)")
+	}
 }
 
 // nanosPerToken is the refill interval.

@@ -21,6 +21,7 @@ type taking struct {
 	bucket *bucket
 	source local.Source
 	gen    int64 // of the pot, before they were taken
+	stamp  *local.Stamp
 	ended  atomic.Bool
 }
 
@@ -29,9 +30,16 @@ func (t *taking) from(b *bucket, s local.Source) {
 		return
 	}
 	if t.bucket != b {
-		t.bucket, t.gen = b, b.Generation()
+		t.bucket, t.gen, t.stamp = b, b.Generation(), b.StampOf()
 	}
 	t.source = s
+}
+
+// counted notes what tokens were counted by that a verdict admits.
+func (t *taking) counted(v local.Verdict) {
+	if t != nil {
+		t.stamp = v.Stamp
+	}
 }
 
 // Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does; never a future token. Give back with Cancel what was
@@ -59,7 +67,7 @@ func (r Reservation) Settle(actual int64) {
 	now := g.now()
 	switch excess := r.cost - max(actual, 0); {
 	case excess > 0:
-		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen))
+		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen, t.stamp))
 	case excess < 0:
 		b := t.bucket
 		e, ok := b.Owe(now, -excess)

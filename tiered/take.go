@@ -66,7 +66,7 @@ func (l *Limiter) decide(d *Decision, key string, r Reason, tier Tier, left int6
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
 	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.policy.Name, key, l.burst, left, retry
 	if Granted <= r && r <= ShareSpent {
-		d.ResetAfter = resetAfter(l.burst-left, l.nanos)
+		d.ResetAfter = l.clearIn(left)
 	}
 	if l.traced {
 		l.group.trace.decision(*d)
@@ -144,6 +144,7 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 		}
 		switch v.Outcome {
 		case local.Admitted:
+			t.counted(v)
 			l.decide(d, key, Granted, tier, v.Left, 0)
 			return
 		case local.Refused:
@@ -169,6 +170,7 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 		switch v.Outcome {
 		case local.Admitted: // of the lease
 			t.from(b, local.FromRedis)
+			t.counted(v)
 			l.decide(d, key, Granted, Local, v.Left, 0)
 		case local.Shared:
 			g.sharedAlone()

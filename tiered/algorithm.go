@@ -1,0 +1,234 @@
+package tiered
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Algorithm is how what a key has used is counted. docs/algorithms.md compares them.
+type Algorithm uint8
+
+const (
+	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless somebody else counts
+	// otherwise: it keeps the least, is leased at no price but parked burst, and its retry time is that of the next token.
+	TokenBucket Algorithm = iota
+
+	// FixedWindow admits at most Tokens in each window of length Per, and so up to twice as many in an interval of that length
+	// that meets two windows: for contracts and bills that count so. See Policy.Calendar.
+	FixedWindow
+
+	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Redis keeps every
+	// request for Per and is asked for each: for small limits such as logins and codes.
+	SlidingLog
+
+	// SlidingWindow admits at most Tokens in any interval of length Per too, for large limits and several of them: it counts
+	// by blocks (Limit.Precision), and a token comes back Per to Per and two blocks after its use.
+	SlidingWindow
+)
+
+var algorithms = [...]string{
+	TokenBucket: "token bucket", FixedWindow: "fixed window", SlidingLog: "sliding log", SlidingWindow: "sliding window",
+}
+
+// String returns the algorithm's name in words, as in "token bucket".
+func (a Algorithm) String() string {
+	if int(a) < len(algorithms) {
+		return algorithms[a]
+	}
+	return fmt.Sprintf("algorithm %d", uint8(a))
+}
+
+const (
+	maxLimits  = 8
+	maxBlocks  = 511 // in a Per: with one more, the longest span that the script takes
+	maxWindow  = 10 * 365 * 24 * time.Hour
+	maxEntries = 100_000 // of a SlidingLog
+)
+
+// validateAlgorithm reports what does not go together.
+func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)) {
+	a := p.Algorithm
+	if a > SlidingWindow {
+		bad("Algorithm", a, "must be TokenBucket, FixedWindow, SlidingLog or SlidingWindow")
+		return
+	}
+	if p.Calendar && a != FixedWindow {
+		bad("Calendar", true, "is of a FixedWindow only, and Algorithm is "+a.String())
+	}
+	if len(p.Also) > 0 && a != SlidingWindow {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "is of a SlidingWindow only, and Algorithm is "+a.String())
+	}
+	if len(p.Also) >= maxLimits {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), fmt.Sprintf("must be at most %d", maxLimits-1))
+		return
+	}
+	if a == SlidingLog {
+		if p.Lease.Size != 0 && p.Lease.Size != NoLease {
+			bad("Lease.Size", p.Lease.Size, "must be 0 or NoLease: a SlidingLog is never leased")
+		}
+		if p.Lease.Period != 0 {
+			bad("Lease.Period", p.Lease.Period, "must be 0: a SlidingLog is never leased")
+		}
+		if p.Limit.Tokens > maxEntries {
+			bad("Limit.Tokens", p.Limit.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request", maxEntries))
+		}
+	}
+	for i, l := range p.limits() {
+		field := "Limit"
+		if i > 0 {
+			field = fmt.Sprintf("Also[%d]", i-1)
+			l.validate(field, bad)
+		}
+		l.validateFor(a, field, bad)
+		for j, other := range p.limits()[:i] {
+			if l.Per == other.Per && l.precision() == other.precision() {
+				name := "Limit"
+				if j > 0 {
+					name = fmt.Sprintf("Also[%d]", j-1)
+				}
+				bad(field+".Per", l.Per, "must differ from that of "+name+", or the Precision must")
+			}
+		}
+	}
+}
+
+// validateFor reports what an algorithm has no use for, or cannot count.
+func (l Limit) validateFor(a Algorithm, field string, bad func(field string, value any, rule string)) {
+	if l.Precision != 0 && a != SlidingWindow {
+		bad(field+".Precision", l.Precision, "is of a SlidingWindow only, and Algorithm is "+a.String())
+	}
+	if a == TokenBucket {
+		return
+	}
+	if l.Burst != 0 && l.Burst != l.Tokens {
+		bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
+	}
+	if l.Per > maxWindow {
+		bad(field+".Per", l.Per, "must be at most 10 years of a "+a.String())
+	}
+	if a != SlidingWindow || l.Per < time.Microsecond {
+		return
+	}
+	if q := l.precision(); q < time.Microsecond || q > l.Per || q%time.Microsecond != 0 {
+		bad(field+".Precision", l.Precision, "must be 1µs to Per, in whole microseconds, or 0")
+	} else if n := (l.Per + q - 1) / q; n > maxBlocks {
+		bad(field+".Precision", l.Precision, fmt.Sprintf("must divide Per into at most %d blocks, here %d: their span is one longer, and at most 512",
+			maxBlocks, n))
+	}
+}
+
+// limits are all of a policy.
+func (p Policy) limits() []Limit { return append([]Limit{p.Limit}, p.Also...) }
+
+// precision is the length of a block.
+func (l Limit) precision() time.Duration {
+	if l.Precision != 0 {
+		return l.Precision
+	}
+	parts := time.Duration(10)
+	if l.Per >= time.Minute {
+		parts = 60
+	}
+	return max((l.Per / parts).Truncate(time.Microsecond), time.Microsecond)
+}
+
+// stored is a limit as the store gets it.
+func (l Limit) stored(a Algorithm) remote.Limit {
+	s := remote.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
+	if a == SlidingWindow { // one block more than D has: an interval of length D meets as many
+		q := l.precision()
+		s.Period, s.Span = q.Microseconds(), int64((l.Per+q-1)/q)+1
+	}
+	return s
+}
+
+// counting is what package local needs to know of an algorithm.
+func (p Policy) counting() local.Counting {
+	switch {
+	case p.Algorithm == SlidingLog:
+		return local.Logs
+	case p.Algorithm != TokenBucket || len(p.Also) > 0:
+		return local.Counts
+	}
+	return local.Refills
+}
+
+// kind is what the names of a policy's buckets depend on.
+func (p Policy) kind() remote.Kind {
+	switch p.Algorithm {
+	case FixedWindow:
+		return remote.Kind{Algorithm: remote.FixedWindow, Window: p.Limit.Per.Microseconds(), Calendar: p.Calendar}
+	case SlidingLog:
+		return remote.Kind{Algorithm: remote.SlidingLog, Window: p.Limit.Per.Microseconds()}
+	case SlidingWindow:
+		return remote.Kind{Algorithm: remote.SlidingWindow}
+	}
+	return remote.Kind{}
+}
+
+// leased reports whether a policy can be: a SlidingLog is not, and a lease must not outlive what a SlidingWindow counts.
+func (p Policy) leased(terms *local.Policy) bool {
+	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog {
+		return false
+	}
+	if p.Algorithm == SlidingWindow {
+		for _, l := range p.limits() {
+			if l.Per < terms.LongestTTL() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// terms are the numbers that a process goes by when it is alone: of several limits, the smallest burst and the slowest refill,
+// which is on the safe side of each.
+func (p Policy) terms() (burst, tokens int64, per time.Duration) {
+	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.Per
+	for _, l := range p.Also {
+		burst = min(burst, l.burst())
+		if l.nanosPerToken() > float64(per)/float64(tokens) {
+			tokens, per = l.Tokens, l.Per
+		}
+	}
+	return burst, tokens, per
+}
+
+// phase is where the windows of a key begin, µs: it must be the same in every process.
+func (l *Limiter) phase(key string) int64 {
+	if l.policy.Algorithm != FixedWindow || l.policy.Calendar {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	x := h.Sum64()
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the last step of SplitMix64 (Steele, Lea, Flood 2014) spreads it over all bits
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int64((x ^ x>>31) % uint64(l.policy.Limit.Per.Microseconds()))
+}
+
+// clearIn reports how long until nothing of a key counts any more, or longer.
+func (l *Limiter) clearIn(left int64) time.Duration {
+	switch {
+	case left >= l.burst:
+		return 0
+	case l.terms.Counting == local.Refills:
+		return resetAfter(l.burst-left, l.nanos)
+	}
+	longest := time.Duration(0)
+	for _, m := range l.policy.limits() {
+		d := m.Per
+		switch l.policy.Algorithm {
+		case TokenBucket:
+			d = resetAfter(m.burst(), m.nanosPerToken())
+		case SlidingWindow:
+			d += 2 * m.precision()
+		}
+		longest = max(longest, d)
+	}
+	return longest
+}
