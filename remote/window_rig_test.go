@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strconv"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -267,7 +266,7 @@ func TestWindowHistories(t *testing.T) {
 	})
 }
 
-// engineOf is a Memory whose clock stands still at the time of the calls.
+// memoryEngine is a Memory whose clock stands still at the time of the calls.
 func memoryEngine() *engine { return &engine{name: "memory", memory: remote.NewMemory()} }
 
 // at executes a call at a time: it is told, and Memory's clock stands at it.
@@ -284,5 +283,3 @@ func take(c remote.Call, n int64) remote.Call {
 	c.Want, c.Min = n, n
 	return c
 }
-
-var _ = time.Second
