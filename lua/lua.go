@@ -56,6 +56,9 @@ var fixedWindow string
 //go:embed sliding_window.lua
 var slidingWindow string
 
+//go:embed token_buckets.lua
+var tokenBuckets string
+
 //go:embed presence.lua
 var presence string
 
@@ -71,6 +74,7 @@ var (
 	SlidingLog    = newScript(call + slidingLog)
 	FixedWindow   = newScript(call + fixedWindow)
 	SlidingWindow = newScript(call + slidingWindow)
+	TokenBuckets  = newScript(call + tokenBuckets)
 	Presence      = newScript(presence)
 )
 

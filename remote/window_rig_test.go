@@ -35,6 +35,17 @@ var windowKinds = []windowKind{
 		c.Phase = choose(d, 0, 1, c.Period/3, c.Period-1)
 		return c
 	}},
+	{"token buckets", remote.TokenBuckets, func(d drawer) remote.Call {
+		limit := func(period int64) remote.Limit {
+			return remote.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period, Tokens: choose(d, int64(1), 2, 7, 1000)}
+		}
+		l := limit(choose(d, int64(1e6), 1000, 300e3))
+		c := remote.Call{Cap: l.Cap, Period: l.Period, Tokens: l.Tokens}
+		for _, period := range [][]int64{{}, {60e6}, {7e6, 3600e6}}[d(3)] {
+			c.Also = append(c.Also, limit(period))
+		}
+		return c
+	}},
 	{"sliding window", remote.SlidingWindow, func(d drawer) remote.Call {
 		limit := func() remote.Limit {
 			return remote.Limit{
@@ -160,6 +171,9 @@ func (h *windowHistory) next() remote.Call {
 	}
 	if h.draw(5) == 0 {
 		c.At, c.To = seen.Stamp, h.amount(c.Cap)
+		if h.kind.algorithm != remote.SlidingLog && h.draw(3) > 0 {
+			c.At, c.To = 0, 0 // else an error
+		}
 	}
 	if h.draw(3) == 0 {
 		h.lease(&c, seen)
@@ -185,7 +199,9 @@ func (h *windowHistory) lease(c *remote.Call, seen remote.Reply) {
 	c.Ack = choose(h.draw, min(h.acks[p], h.seq-1), h.seq-1, 0)
 	h.acks[p] = h.seq
 	if h.draw(3) == 0 {
-		c.Refund, c.At = h.amount(c.Cap), seen.Stamp
+		if c.Refund = h.amount(c.Cap); h.kind.algorithm != remote.TokenBuckets {
+			c.At = seen.Stamp
+		}
 		c.Deadline = c.Now + choose(h.draw, c.TTL, c.TTL+1, 1)
 	}
 	if h.draw(2) == 0 {

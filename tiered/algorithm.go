@@ -59,8 +59,8 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 	if p.Calendar && a != FixedWindow {
 		bad("Calendar", true, "is of a FixedWindow only, and Algorithm is "+a.String())
 	}
-	if len(p.Also) > 0 && a != SlidingWindow {
-		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "is of a SlidingWindow only, and Algorithm is "+a.String())
+	if len(p.Also) > 0 && a != SlidingWindow && a != TokenBucket {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "is of a TokenBucket or SlidingWindow only, and Algorithm is "+a.String())
 	}
 	if len(p.Also) >= maxLimits {
 		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), fmt.Sprintf("must be at most %d", maxLimits-1))
@@ -85,12 +85,16 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		}
 		l.validateFor(a, field, bad)
 		for j, other := range p.limits()[:i] {
-			if l.Per == other.Per && l.precision() == other.precision() {
+			if l.Per == other.Per && (a == TokenBucket || l.precision() == other.precision()) {
 				name := "Limit"
 				if j > 0 {
 					name = fmt.Sprintf("Also[%d]", j-1)
 				}
-				bad(field+".Per", l.Per, "must differ from that of "+name+", or the Precision must")
+				rule := "must differ from that of " + name
+				if a == SlidingWindow {
+					rule += ", or the Precision must"
+				}
+				bad(field+".Per", l.Per, rule)
 			}
 		}
 	}
@@ -166,6 +170,9 @@ func (p Policy) kind() remote.Kind {
 		return remote.Kind{Algorithm: remote.SlidingLog, Window: p.Limit.Per.Microseconds()}
 	case SlidingWindow:
 		return remote.Kind{Algorithm: remote.SlidingWindow}
+	}
+	if len(p.Also) > 0 {
+		return remote.Kind{Algorithm: remote.TokenBuckets}
 	}
 	return remote.Kind{}
 }

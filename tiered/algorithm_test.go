@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,4 +136,90 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// Several buckets on a key: the tightest decides, and what is leased or given back counts in each.
+func TestSeveralBuckets(t *testing.T) {
+	ctx := context.Background()
+	for _, size := range []int64{0, NoLease} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(remote.NewMemory(), Policy{
+				Name: "two", Limit: PerSecond(10), Also: []Limit{PerHour(100)}, Lease: Lease{Size: size},
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(ctx)
+			admitted, first := 0, 0
+			for i := range 60 * 20 { // a minute at 20 per second
+				if d := l.Allow(ctx, "k"); d.Allowed {
+					admitted++
+				}
+				if i == 19 {
+					first = admitted
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if first < 10 || first > 20 || admitted < 98 || admitted > 102 {
+				t.Errorf("size %d: %d in the first second, %d in a minute", size, first, admitted)
+			}
+			d := l.Allow(ctx, "k")
+			if d.Allowed || d.RetryAfter < time.Second || d.RetryAfter > 36*time.Second {
+				t.Errorf("%+v", d)
+			}
+			if d := l.AllowN(ctx, "k", 11); d.Reason != ExceedsBurst {
+				t.Errorf("more than the smaller burst: %+v", d)
+			}
+			if err := l.Reset(ctx, "k"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			r := l.Reserve(ctx, "k", 10)
+			if !r.Allowed {
+				t.Fatal(r.Decision)
+			}
+			r.Cancel()
+			time.Sleep(time.Second)
+			if d := l.Peek(ctx, "k"); d.Remaining != 10 {
+				t.Errorf("after the refund: %+v", d)
+			}
+		})
+	}
+}
+
+// What does not go together is an error that names field, value and rule.
+func TestAlgorithmMistakes(t *testing.T) {
+	minute := Limit{Tokens: 10, Per: time.Minute}
+	for _, c := range []struct {
+		change func(p *Policy)
+		want   string
+	}{
+		{func(p *Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
+		{func(p *Policy) { p.Calendar = true }, "Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"},
+		{func(p *Policy) { p.Limit.Precision = time.Second }, "Policy.Limit.Precision is 1s: is of a SlidingWindow only"},
+		{func(p *Policy) { p.Algorithm, p.Also = FixedWindow, []Limit{PerHour(1)} }, "Policy.Also is 1 limits: is of a TokenBucket or"},
+		{func(p *Policy) { p.Algorithm, p.Also = SlidingLog, []Limit{PerHour(1)} }, "Policy.Also is 1 limits"},
+		{func(p *Policy) { p.Also = []Limit{PerMinute(1)} }, "Policy.Also[0].Per is 1m0s: must differ from that of Limit"},
+		{func(p *Policy) { p.Also = []Limit{{}} }, "Policy.Also[0].Tokens is 0: must be 1 to 2^40"},
+		{func(p *Policy) { p.Also = make([]Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 }, "Policy.Limit.Burst is 20: must be 0: a fixed window"},
+		{func(p *Policy) { p.Algorithm, p.Lease.Size = SlidingLog, 2 }, "Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog"},
+		{func(p *Policy) { p.Algorithm, p.Lease.Period = SlidingLog, time.Second }, "Policy.Lease.Period is 1s: must be 0"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Tokens = SlidingLog, 200_000 }, "Policy.Limit.Tokens is 200000: must be at most 100000"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Per = FixedWindow, 20*365*24*time.Hour }, "must be at most 10 years"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, time.Hour }, "Policy.Limit.Precision is 1h0m0s: must be 1µs to Per"},
+		{
+			func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, 100*time.Millisecond },
+			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",
+		},
+	} {
+		p := Policy{Name: "p", Limit: minute}
+		if err := p.validate(); err != nil {
+			t.Fatal(err)
+		}
+		c.change(&p)
+		if err := p.validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)
+		}
+	}
 }
