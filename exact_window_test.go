@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ func TestExactWindows(t *testing.T) {
 		{Policy: "fixed-direct", Algorithm: tiered.FixedWindow, Calendar: true, Limit: limit(100), Size: tiered.NoLease},
 		{Policy: "sliding", Algorithm: tiered.SlidingWindow, Limit: limit(400)},
 		{Policy: "sliding-direct", Algorithm: tiered.SlidingWindow, Limit: limit(100), Size: tiered.NoLease},
+		{Policy: "buckets", Limit: limit(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}},
 		{Policy: "log", Algorithm: tiered.SlidingLog, Limit: limit(50)},
 	}
 	for i := range loads {
@@ -46,6 +48,17 @@ func TestExactWindows(t *testing.T) {
 
 	for _, load := range loads {
 		requests := all.Records(load.Policy)
+		if load.Algorithm == tiered.TokenBucket {
+			for _, l := range append([]tiered.Limit{load.Limit}, load.Also...) {
+				v := fleet.Judge(requests, l)
+				t.Logf("%s, %d per %v: %d requests, %d admitted: over-admission %.0f; tightest interval: %v",
+					load.Policy, l.Tokens, l.Per, len(requests), v.Admitted, max(0, math.Ceil(v.Over())), v.Worst)
+				if v.Over() > 0 || v.Admitted < 500 {
+					t.Errorf("%s: over-admission %v", load.Policy, v.Worst)
+				}
+			}
+			continue
+		}
 		most := fleet.FullestInterval(requests, window)
 		if load.Algorithm == tiered.FixedWindow {
 			most = fleet.FullestWindow(requests, window)
