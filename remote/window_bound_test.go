@@ -12,13 +12,13 @@ import (
 // TestWindowBound lets processes that keep to the protocol lease, spend, cancel, put back, return and crash over a network that
 // loses, delays (by more than a window), repeats and reorders, beside direct takes and steps back of the server's clock.
 // Whatever happens, no window holds more than its limit: of a fixed window each aligned one, of a sliding one every interval of
-// its length.
+// its length. Of several token buckets, what is admitted fits into an ideal bucket of each limit.
 func TestWindowBound(t *testing.T) {
 	fleets := 4000
 	if testing.Short() {
 		fleets = 400
 	}
-	for _, a := range []remote.Algorithm{remote.FixedWindow, remote.SlidingWindow} {
+	for _, a := range []remote.Algorithm{remote.FixedWindow, remote.SlidingWindow, remote.TokenBuckets} {
 		t.Run(fmt.Sprint("algorithm ", a), func(t *testing.T) {
 			admitted, refunded := int64(0), int64(0)
 			for i := range fleets {
@@ -51,6 +51,8 @@ type windowFleet struct {
 	requests, replies  []windowMessage
 	list               []*admission
 	admitted, refunded int64
+	ideal              []float64 // levels, of token buckets
+	idealAt            int64
 	tell               bool
 	log                string
 }
@@ -96,6 +98,12 @@ func newWindowFleet(a remote.Algorithm, r *rand.Rand) *windowFleet {
 		f.limit.Period, f.limit.Span = 1e6, 5 // 4 s
 		if r.IntN(2) == 0 {
 			f.limit.Also = []remote.Limit{{Cap: f.limit.Cap + 2, Period: 3e6, Span: 4}} // 9 s
+		}
+	case remote.TokenBuckets:
+		f.limit.Period, f.limit.Tokens = 1e6, 1
+		f.limit.Also = []remote.Limit{{Cap: f.limit.Cap + 2, Period: 10e6, Tokens: 7}}
+		for _, l := range limitsOf(f.limit) {
+			f.ideal = append(f.ideal, float64(l.Cap))
 		}
 	}
 	for range 1 + r.IntN(3) {
@@ -164,7 +172,10 @@ func (f *windowFleet) send(p *windowProcess) {
 	m := windowMessage{to: p, call: c}
 	if a := p.refund; a != nil { // once, and burnt when it is lost
 		m.refund, m.n, p.refund = a, 1, nil
-		m.call.Refund, m.call.At, m.call.Epoch = 1, a.stamp.Stamp, a.stamp.Epoch
+		m.call.Refund = 1
+		if f.algorithm != remote.TokenBuckets {
+			m.call.At, m.call.Epoch = a.stamp.Stamp, a.stamp.Epoch
+		}
 	}
 	p.inFlight, p.sentAt = p.seq, f.now
 	f.requests = append(f.requests, m)
@@ -187,6 +198,7 @@ func (f *windowFleet) execute() {
 	f.logf("%s %d executed: %+v", m.to.id, m.call.Seq, m.reply)
 	if m.n > 0 && m.reply.Code <= remote.Denied {
 		m.refund.n-- // counted net from now on
+		f.charge(-1)
 		f.refunded++
 	}
 	if f.r.IntN(5) > 0 {
@@ -247,6 +259,7 @@ func (f *windowFleet) cancel(p *windowProcess) {
 	if a.gen == p.gen && f.now < p.deadline {
 		a.n--
 		p.pot++
+		f.charge(-1)
 		f.logf("%s puts one back", p.id)
 	} else if p.refund == nil {
 		p.refund = a
@@ -264,7 +277,7 @@ func (f *windowFleet) upset() {
 		if f.names%2 > 0 {
 			return
 		}
-		if f.algorithm == remote.SlidingWindow {
+		if f.algorithm != remote.FixedWindow {
 			f.offset -= []int64{900e3, 3e6}[f.r.IntN(2)]
 		} else {
 			f.offset = -900e3 // a fixed window keeps its alignment after a larger one: see its script
@@ -292,11 +305,30 @@ func (f *windowFleet) admit(p *windowProcess, n int64, by string) {
 	}
 	f.list = append(f.list, a)
 	f.admitted += n
+	f.charge(n)
 	f.logf("%s admits %d", by, n)
+}
+
+// charge takes n tokens from the ideal buckets.
+func (f *windowFleet) charge(n int64) {
+	for i := range f.ideal {
+		l := limitsOf(f.limit)[i]
+		level := min(f.ideal[i]+float64(f.now-f.idealAt)*float64(l.Tokens)/float64(l.Period), float64(l.Cap))
+		f.ideal[i] = min(level-float64(n), float64(l.Cap))
+	}
+	f.idealAt = f.now
 }
 
 // broken reports a window that holds more than its limit.
 func (f *windowFleet) broken() string {
+	if f.algorithm == remote.TokenBuckets {
+		for i, level := range f.ideal {
+			if level < -1e-6 {
+				return fmt.Sprintf("ideal bucket %d would be at %v", i+1, level)
+			}
+		}
+		return ""
+	}
 	for _, l := range limitsOf(f.limit) {
 		total := int64(0)
 		for _, a := range f.list {
