@@ -12,7 +12,8 @@ KEYS[1]  a hash that only this script writes
   o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
-ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 18 and 19 must be 0.
+ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 19 must be 0, 18 says
+nothing here: what comes back raises the levels, whenever it was taken.
 Refund and reset need a deadline <= now + ttl; a reset fills each bucket to the room that leases leave.
 
 A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
@@ -24,7 +25,6 @@ local m = limits
 local own = 'p' .. id
 local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'o', 'w', 'a', 'g', 'e', own}
 local FIXED = #names
-if at > 0 then return refuse(18) end
 if to > 0 then return refuse(19) end
 for i = 1, m do
   local first = BEFORE_LIMITS + 3 * i - 2

@@ -26,10 +26,7 @@ type memoryBuckets struct {
 
 // brokenBucketsArgument reports the first argument that breaks a rule of the token buckets'.
 func brokenBucketsArgument(c *Call) int {
-	switch {
-	case c.At > 0:
-		return 18
-	case c.To > 0:
+	if c.To > 0 {
 		return 19
 	}
 	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)

@@ -172,10 +172,7 @@ func (f *windowFleet) send(p *windowProcess) {
 	m := windowMessage{to: p, call: c}
 	if a := p.refund; a != nil { // once, and burnt when it is lost
 		m.refund, m.n, p.refund = a, 1, nil
-		m.call.Refund = 1
-		if f.algorithm != remote.TokenBuckets {
-			m.call.At, m.call.Epoch = a.stamp.Stamp, a.stamp.Epoch
-		}
+		m.call.Refund, m.call.At, m.call.Epoch = 1, a.stamp.Stamp, a.stamp.Epoch
 	}
 	p.inFlight, p.sentAt = p.seq, f.now
 	f.requests = append(f.requests, m)

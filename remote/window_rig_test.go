@@ -172,7 +172,7 @@ func (h *windowHistory) next() remote.Call {
 	if h.draw(5) == 0 {
 		c.At, c.To = seen.Stamp, h.amount(c.Cap)
 		if h.kind.algorithm != remote.SlidingLog && h.draw(3) > 0 {
-			c.At, c.To = 0, 0 // else an error
+			c.To = 0 // else an error
 		}
 	}
 	if h.draw(3) == 0 {
@@ -199,9 +199,7 @@ func (h *windowHistory) lease(c *remote.Call, seen remote.Reply) {
 	c.Ack = choose(h.draw, min(h.acks[p], h.seq-1), h.seq-1, 0)
 	h.acks[p] = h.seq
 	if h.draw(3) == 0 {
-		if c.Refund = h.amount(c.Cap); h.kind.algorithm != remote.TokenBuckets {
-			c.At = seen.Stamp
-		}
+		c.Refund, c.At = h.amount(c.Cap), seen.Stamp
 		c.Deadline = c.Now + choose(h.draw, c.TTL, c.TTL+1, 1)
 	}
 	if h.draw(2) == 0 {

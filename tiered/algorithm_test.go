@@ -187,6 +187,32 @@ func TestSeveralBuckets(t *testing.T) {
 	}
 }
 
+// What is cancelled late comes back to each of several buckets.
+func TestSeveralBucketsTakeBack(t *testing.T) {
+	ctx := context.Background()
+	for _, size := range []int64{0, NoLease} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(remote.NewMemory(), Policy{
+				Name: "two", Limit: PerHour(10), Also: []Limit{PerDay(100)}, Lease: Lease{Size: size},
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(ctx)
+			r := l.Reserve(ctx, "k", 10)
+			time.Sleep(2 * time.Second)
+			if d := l.Peek(ctx, "k"); d.Allowed || !r.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			r.Settle(3)
+			time.Sleep(6 * time.Second)
+			if d := l.Peek(ctx, "k"); d.Remaining != 7 {
+				t.Errorf("size %d: %+v", size, d)
+			}
+		})
+	}
+}
+
 // What does not go together is an error that names field, value and rule.
 func TestAlgorithmMistakes(t *testing.T) {
 	minute := Limit{Tokens: 10, Per: time.Minute}
