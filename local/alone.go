@@ -26,7 +26,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	}
 	if b.waiting() == 0 {
 		if pot, ok := b.take(now, n); ok {
-			return Verdict{Outcome: Admitted, Left: b.remaining(pot)}
+			return b.admits(b.remaining(pot))
 		}
 	}
 	b.needStake()
@@ -48,6 +48,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.ledger.alone.Add(n)
 	b.debt.admitted += n
+	b.owe(now)
 	return Verdict{Outcome: Shared, Left: b.remaining(b.live(now))}
 }
 

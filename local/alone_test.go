@@ -272,7 +272,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r.now += 10 * time.Second // the share is full again: of the debt, only what is owed in any case remains so
 	c = r.begin()
 	r.owes(c, 36, 32, 40, 7)
-	r.b.GiveBack(r.now, 10, FromShare, 0) // under way: none of it
+	r.b.GiveBack(r.now, 10, FromShare, 0, nil) // under way: none of it
 	r.b.Accept(r.now, c.Seq, Reply{Epoch: 7, TTLLeft: time.Second})
 	if c = r.begin(); c.Seq != 0 {
 		t.Fatalf("%+v: it was charged twice", c)
@@ -312,8 +312,8 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	}{
 		{"nothing", func(*rig) {}, 10, 10},
 		{"more of the same", func(r *rig) { r.admitAlone(2); r.now += ms; r.admitAlone(3); r.admitAlone(1) }, 16, 16},
-		{"a part is given back", func(r *rig) { r.b.GiveBack(r.now, 6, FromShare, 0) }, 4, 4},
-		{"all is given back", func(r *rig) { r.b.GiveBack(r.now, 10, FromShare, 0) }, 0, 0},
+		{"a part is given back", func(r *rig) { r.b.GiveBack(r.now, 6, FromShare, 0, nil) }, 4, 4},
+		{"all is given back", func(r *rig) { r.b.GiveBack(r.now, 10, FromShare, 0, nil) }, 0, 0},
 		{"a request that turns out dearer", func(r *rig) { r.b.Owe(r.now, 5) }, 15, 15},
 		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq); r.admitAlone(1) }, 11, 11},
 		{"a call is refused by the breaker", func(r *rig) { r.b.Probe(); r.b.Drop(r.now) }, 10, 10},

@@ -53,6 +53,9 @@ type Bucket struct {
 func (b *Bucket) Init(p *Policy, key string) {
 	b.terms.Store(p)
 	b.key = key
+	if p.Counting != Refills {
+		b.denied.Store(&denial{windows: new(windowed)})
+	}
 	b.level.Store(p.Cap) // an absent bucket is full
 }
 
@@ -169,7 +172,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 			if b.renewable(now, pot) {
 				effect = b.send()
 			}
-			return Verdict{Outcome: Admitted, Left: b.remaining(pot)}, effect
+			return b.admits(b.remaining(pot)), effect
 		}
 		need -= b.live(now)
 	}
@@ -209,7 +212,7 @@ func (b *Bucket) serve(now time.Duration, level int64) {
 	for w := b.line.first; w != nil; {
 		next := w.next
 		if pot, ok := b.take(now, w.cost); ok {
-			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(pot)})
+			b.line.end(w, b.admits(b.remaining(pot)))
 		} else if need := w.cost - b.live(now); need > level {
 			retry, _ := b.denied.Load().refuses(now, need)
 			b.line.end(w, b.refuse(w.cost, b.live(now), retry))
@@ -228,7 +231,7 @@ func (b *Bucket) end(now time.Duration, v Verdict) {
 	}
 	for w := b.line.first; w != nil; w = b.line.first {
 		if pot, ok := b.take(now, w.cost); ok {
-			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(pot)})
+			b.line.end(w, b.admits(b.remaining(pot)))
 		} else {
 			b.line.end(w, v)
 		}

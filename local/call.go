@@ -4,17 +4,19 @@ import "time"
 
 // Conditions are a node's, at the moment of sending.
 type Conditions struct {
-	Seq   int64         // for this call: from one counter per process, ever rising
-	Clock bool          // the node's clock is known, so that it understands a deadline
-	Trip  time.Duration // 99th percentile of the node's round trips
-	Fleet int64         // processes that share the limit, ≥ 1
+	Seq    int64         // for this call: from one counter per process, ever rising
+	Clock  bool          // the node's clock is known, so that it understands a deadline
+	Server int64         // what it shows, µs since 1970, if it is known
+	Trip   time.Duration // 99th percentile of the node's round trips
+	Fleet  int64         // processes that share the limit, ≥ 1
 }
 
 // Call is what to send. All its statements are absolute, so a copy of it does no harm.
 type Call struct {
 	Seq    int64
 	Policy *Policy // whose numbers it is made by
-	Direct bool    // tokens for those in line, without a lease: then Ack, Hold, Ret, Refund and Debt are 0
+	Direct bool    // tokens for those in line, without a lease: then Ack, Hold and Ret are 0, and what follows unless Named
+	Named  bool    // the call has a lease id, Direct or not
 
 	Want, Min   int64
 	Ack, Hold   int64
@@ -25,12 +27,18 @@ type Call struct {
 	Deadline    time.Duration // from here on the node should do nothing
 	Fleet       int64
 
+	// Unless the policy just refills: the stamp that Refund is for, or of the entry that is to cost To; server time of what
+	// Debt is for; and, if not 0, that a Reset is asked for, and when.
+	At, To, Since, Reset int64
+
 	sent   time.Duration
 	trip   time.Duration
 	period time.Duration
 	sure   int64 // part of Debt that no refill pays
 	resets int   // how many of the bucket's resets it carries out
 	home   bool  // gives everything back
+
+	settles *Stamp // the entry that To is for
 }
 
 // refundDelay is how long refunded tokens wait for another call of their key to ride on; with a call's own time they are
@@ -77,7 +85,14 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	call.Seq, call.Fleet, call.sent, call.trip = c.Seq, c.Fleet, now, c.Trip
 	call.Policy = b.Policy()
 	call.Epoch, call.Seen = b.epoch, b.seen
+	if s := call.settles; s != nil {
+		call.At, call.Epoch = s.At, s.Epoch
+	} else if w := b.windowed(); w != nil && w.refund != nil && call.Refund > 0 {
+		call.At, call.Epoch = w.refund.At, w.refund.Epoch
+		w.refund = nil
+	}
 	if !call.Direct {
+		call.Named = true
 		b.needStake()
 		if b.ack == unknown {
 			b.ack = c.Seq - 1 // whatever an earlier state of this key was granted counts as spent
@@ -88,8 +103,12 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		if end := int64(now + life(call.TTL)); call.Hold > 0 && b.deadline.Load() > end {
 			b.deadline.Store(end)
 		}
-		call.Debt = b.debt.admitted
-		call.sure = b.debt.sure
+		if b.windowed() != nil {
+			call.Debt, call.sure, call.Since = b.freeze(now, c.Server)
+		} else {
+			call.Debt = b.debt.admitted
+			call.sure = b.debt.sure
+		}
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
 		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
@@ -119,6 +138,9 @@ func (b *Bucket) endOld(now time.Duration) {
 // compose chooses what the next call is for: a reset, those in line, a renewal, or giving back.
 func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	p := b.Policy()
+	if p.Counting == Logs {
+		return b.composeLog(now, c)
+	}
 	s := b.size(c.Trip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{TTL: p.ttl(s.period), Deadline: now + p.Timeout, period: s.period}
@@ -128,6 +150,9 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		// This lifts the level to its room from wherever it is: never further below zero than a burst and a second's refill.
 		all := 2*p.Cap + int64(min(p.refill(time.Second), maxTokens)) + 1
 		call.Hold, call.Ret, call.Refund, call.resets = hold, b.toReturn(), all, len(b.resets)
+		if p.Counting == Counts {
+			call.Refund, call.Reset = 0, c.Server
+		}
 		return call, true
 	}
 

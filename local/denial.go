@@ -19,11 +19,21 @@ type denial struct {
 	one     time.Duration // when one token may be there: most requests ask for one, and this is most of what a denial costs
 	until   time.Duration
 	holdOff time.Duration // everything is denied until then
+
+	// Where no single refill tells the level, nanos is 0, and least tokens and more are denied until opens.
+	least float64
+	opens time.Duration
+
+	windows *windowed // of a bucket whose policy does not just refill: always the same, kept here for the bucket's size
 }
 
 // learn notes a level that was too low, as the reply to a call sent then told.
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
-	d.level, d.nanos, d.at, d.until = level, float64(p.Per)/float64(p.Tokens), sent, 0
+	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
+	if p.Counting == Refills {
+		d.nanos = float64(p.Per) / float64(p.Tokens)
+	}
+	d.least, d.opens = 0, 0
 	d.one = d.ready(1)
 }
 
@@ -31,10 +41,25 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 // negative for never; it tells the part of a token that the level, a whole number, leaves out.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration) {
 	level := float64(whole)
+	if p.Counting != Refills {
+		d.learn(p, level, sent)
+		d.least, d.opens = float64(least), never
+		if retry >= 0 && retry < never-now {
+			d.opens = now + retry // from the arrival on: told to users, it must not be too early
+		}
+		d.one = d.ready(1)
+		d.believe(p, now, retry)
+		return
+	}
 	if retry >= 0 {
 		level = max(level, min(float64(least)-p.refill(retry), level+1))
 	}
 	d.learn(p, level, sent)
+	d.believe(p, now, retry)
+}
+
+// believe sets how long a refusal is believed.
+func (d *denial) believe(p *Policy, now, retry time.Duration) {
 	longest := p.between(0.75, 1, longestDenial)
 	if retry < 0 || retry > longest {
 		retry = longest
@@ -43,8 +68,14 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	d.until = now + retry + p.between(0, 1.0/16, retry)
 }
 
-// ready reports when the refill may have brought need tokens, by the level that was learned.
+// ready reports when need tokens may be there, by what was learned: by the refill, or when the windows open.
 func (d *denial) ready(need int64) time.Duration {
+	if d.nanos == 0 {
+		if float64(need) <= d.level {
+			return d.at
+		}
+		return d.opens // of a cheaper request than was refused, an upper bound
+	}
 	w := math.Ceil((float64(need) - d.level) * d.nanos)
 	if w >= float64(never-d.at) {
 		return never
@@ -67,5 +98,6 @@ func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, re
 		return time.Microsecond, false
 	}
 	wait := d.wait(now, need)
-	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || now < d.until && wait > 0
+	known := d.nanos > 0 || float64(need) >= d.least
+	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || known && now < d.until && wait > 0
 }

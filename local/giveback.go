@@ -27,8 +27,8 @@ func (b *Bucket) Generation() int64 {
 
 // GiveBack gives n tokens back that were admitted and then not used. Into the pot they go only if nothing has left for
 // Redis since gen was read: a call that left reported them as spent, and others may be using their place. Otherwise they
-// go back to Redis, within 50 ms and once: what is lost on the way is burnt.
-func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Effect {
+// go back to Redis, within 50 ms and once: what is lost on the way is burnt. s is what they were counted by; see [Verdict].
+func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s *Stamp) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.needStake()
@@ -45,12 +45,15 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64) Ef
 		b.pot.Add(n)
 		return Effect{}
 	}
-	b.ledger.refund += n
+	b.giveBackStamped(n, s)
 	return b.next(now)
 }
 
 // reporting is the debt that the call under way reports and that refill may pay.
 func (b *Bucket) reporting() int64 {
+	if w := b.windowed(); w != nil {
+		return w.frozen - w.sure
+	}
 	if b.errand == nil {
 		return 0
 	}
@@ -69,5 +72,6 @@ func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
 	n = min(n, b.Policy().Cap)
 	b.debt.admitted += n
 	b.debt.sure += n
+	b.owe(now)
 	return b.next(now), true
 }

@@ -59,7 +59,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, TTLLeft: 2 * time.Second})
 				r.b.Take(r.now, call.Want)
 			}
-			e := r.b.GiveBack(r.now, 3, c.source, gen)
+			e := r.b.GiveBack(r.now, 3, c.source, gen, nil)
 			r.pot(7 + c.pot)
 			if r.b.ledger.refund != c.refund || r.b.ledger.burnt != c.burnt {
 				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ledger.refund, r.b.ledger.burnt, c.refund, c.burnt)
@@ -91,7 +91,7 @@ func TestGiveBackOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
 	r.b.Leave(w)
 	gen := r.b.Generation()
 	r.b.Take(r.now, 3)
-	r.b.GiveBack(r.now, 3, FromLease, gen)
+	r.b.GiveBack(r.now, 3, FromLease, gen, nil)
 	r.pot(call.Hold)
 }
 
@@ -99,7 +99,7 @@ func TestGiveBackOfTheShareLowersTheDebt(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	r.admitAlone(5)
-	if e := r.b.GiveBack(r.now, 10, FromShare, 0); e != (Effect{}) {
+	if e := r.b.GiveBack(r.now, 10, FromShare, 0, nil); e != (Effect{}) {
 		t.Errorf("%+v, want nothing to be done", e)
 	}
 	c := r.askAndBegin()
@@ -119,7 +119,7 @@ func TestGiveBackOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r.owes(c, 10, 10, 0, 0)
 	r.admitAlone(4)
 	r.b.Owe(r.now, 1)
-	r.b.GiveBack(r.now, 10, FromShare, 0)
+	r.b.GiveBack(r.now, 10, FromShare, 0, nil)
 	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 1, TTLLeft: time.Second})
 	c = r.askAndBegin()
 	if c.Debt != 1 || c.Owed != 1 {
@@ -129,7 +129,7 @@ func TestGiveBackOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r = newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	c = r.askAndBegin()
-	r.b.GiveBack(r.now, 10, FromShare, 0)
+	r.b.GiveBack(r.now, 10, FromShare, 0, nil)
 	r.b.Fail(r.now, c.Seq)
 	if c = r.askAndBegin(); c.Debt != 10 {
 		t.Fatalf("%+v, want a debt of 10", c)

@@ -107,6 +107,9 @@ func (b *Bucket) book(now time.Duration) int64 {
 	if opened := alone - b.ledger.booked; b.Policy().FailMode == FailOpen {
 		b.share.debit(now, opened)
 		b.debt.admitted += opened
+		if opened > 0 {
+			b.owe(now)
+		}
 		b.bookAt.Store(int64(now + bookAfter))
 		b.ledger.booked = alone
 	}

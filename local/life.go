@@ -107,6 +107,7 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 
 // burnReturns gives up what was to go back.
 func (b *Bucket) burnReturns() {
+	b.windowed().forget()
 	b.ledger.burnt += b.ledger.ret + b.ledger.refund
 	b.ledger.ret, b.ledger.refund = 0, 0
 }
@@ -157,10 +158,12 @@ func (b *Bucket) Burn(now time.Duration) {
 func (b *Bucket) close() {
 	b.closed = true
 	b.ready.Store(false)
+	w := b.windowed()
 	b.denied.Store(nil) // or it would go on to refuse
 	if b.stake != nil {
 		b.burn()
 		b.burnReturns()
+		w.forget()
 	}
 }
 
@@ -174,6 +177,13 @@ func (b *Bucket) Denied(now time.Duration) (retry time.Duration, denied bool) {
 func (b *Bucket) Look(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	refilled := float64(b.level.Load()) + b.Policy().refill(now-b.seenAt)
-	return b.live(now), int64(min(refilled, float64(b.Policy().Cap)))
+	p := b.Policy()
+	if w := b.windowed(); w != nil {
+		if level = b.level.Load(); now >= w.clearAt {
+			level = p.Cap
+		}
+		return b.live(now), min(level, p.Cap)
+	}
+	refilled := float64(b.level.Load()) + p.refill(now-b.seenAt)
+	return b.live(now), int64(min(refilled, float64(p.Cap)))
 }

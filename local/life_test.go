@@ -165,7 +165,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 		}},
 		{"one that somebody gave tokens back to", func(r *rig) {
 			r.b.Burn(r.now)
-			r.b.GiveBack(r.now, 1, FromRedis, 0)
+			r.b.GiveBack(r.now, 1, FromRedis, 0, nil)
 		}},
 	} {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
@@ -299,7 +299,7 @@ func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
 	r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 3, Level: 97})
 	r.expect(w, Admitted)
 	r.b.Expire(r.now)
-	if e := r.b.GiveBack(r.now, 3, FromRedis, gen); e != (Effect{}) {
+	if e := r.b.GiveBack(r.now, 3, FromRedis, gen, nil); e != (Effect{}) {
 		t.Errorf("%+v: a twin of this process gives the same tokens back", e)
 	}
 	if s := r.balance(); s.Burnt != 3 || s.Held != 0 {

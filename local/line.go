@@ -22,6 +22,7 @@ type Verdict struct {
 	Outcome Outcome
 	Left    int64         // tokens held here and believed to be in Redis, after this request
 	Retry   time.Duration // Refused, ShareSpent: when it may be admitted, > 0
+	Stamp   *Stamp        // Admitted, unless the policy just refills: what the tokens were counted by, or earlier
 }
 
 // Waiter is a request that waits in a bucket's line. It may be used again once it has left the line and C is empty.

@@ -14,9 +14,11 @@ type Policy struct {
 
 	Rule Rule // where it is not ByLimit, the numbers below are those by which what is out goes back
 
-	Cap    int64         // burst, tokens, 1 … 2⁴⁰
-	Tokens int64         // refilled per Per, 1 … 2⁴⁰
+	Cap    int64         // burst, tokens, 1 … 2⁴⁰; of a window, what it holds
+	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
 	Per    time.Duration // ≥ 1 µs
+
+	Counting Counting // how Redis counts
 
 	Size    int64         // tokens of a lease; 0 follows demand
 	Period  time.Duration // how long a lease should last at present demand
@@ -102,6 +104,9 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 // ttl reports how long a lease lives: longer than any call for it can be under way, so that every copy of a call meets
 // the record that knows it.
 func (p *Policy) ttl(period time.Duration) time.Duration { return max(4*period, minTTL, 2*p.Timeout) }
+
+// LongestTTL reports the longest that a lease of the policy may live: calls that take long double its period twice.
+func (p *Policy) LongestTTL() time.Duration { return p.ttl(p.period(never)) }
 
 // idle reports how long a lease may lie unused before it goes back. Where all the demand moves from process to process,
 // 1.2 times the limit, 0.995 of it is used, at 4 periods 0.990, and 0.49 if nothing goes back; at one period a key that is

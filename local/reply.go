@@ -10,6 +10,9 @@ type Reply struct {
 	TTLLeft  time.Duration
 	Epoch    int64
 	Overflow int64
+
+	Stamp int64         // when it was counted; 0 for a policy that just refills
+	Reset time.Duration // until nothing counts
 }
 
 // Accept ends the call seq with Redis' answer. It reports accepted false, and does nothing, when that call was given up.
@@ -35,6 +38,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	if (b.stake == nil || b.owing() == 0 || c.Debt > 0) && r.Epoch != 0 {
 		b.seen, b.epoch = r.Overflow, r.Epoch
 	}
+	b.stamped(c, now, r)
 	b.askFrom(b.learn(now, c, r)) // before anybody is told
 
 	if c.Direct {
@@ -42,6 +46,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	} else {
 		b.acceptLease(now, c, r)
 	}
+	b.endReset(now, c)
 	short := r.Grant < c.Want
 	left := int64(plenty)
 	if short {
@@ -53,6 +58,10 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.serve(now, left)
 	b.account(now)
 	b.settleDown()
+	if b.windowed() != nil && c.Debt > 0 && b.debt.admitted > 0 { // more than was frozen, and no refill pays it
+		b.probe = probeNow
+		return b.send(), true
+	}
 	if b.errand != nil { // more have come
 		return b.send(), true
 	}
@@ -91,7 +100,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
 	case c.Want > 0 || c.resets > 0:
-		d = denial{}
+		d = denial{windows: d.windows}
 	}
 	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
 		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)
@@ -131,6 +140,13 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	}
 	b.low.Store(b.size(c.trip).low)
 	b.usedAt, b.usedSpent = now, b.spent()
+}
+
+// endReset tells those whose resets a call carried out.
+func (b *Bucket) endReset(now time.Duration, c Call) {
+	if c.resets == 0 {
+		return
+	}
 	for _, w := range b.resets[:c.resets] {
 		w.C <- Verdict{Outcome: Admitted, Left: b.remaining(b.live(now))}
 	}
@@ -146,12 +162,12 @@ func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
 	for w := range b.queue() {
 		if w.asked && w.cost <= grant {
 			grant -= w.cost
-			b.line.end(w, Verdict{Outcome: Admitted, Left: b.remaining(0)})
+			b.line.end(w, b.admits(b.remaining(0)))
 		}
 	}
 	if grant > 0 {
 		b.needStake()
-		b.ledger.refund += grant
+		b.giveBackStamped(grant, b.StampOf())
 	}
 }
 
@@ -262,7 +278,7 @@ func (b *Bucket) endResets(v Verdict) {
 
 // lose gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) lose(c Call) {
-	if c.resets == 0 && c.Refund > 0 {
+	if c.resets == 0 && c.Refund > 0 && c.settles == nil { // settling states a cost: that is repeated
 		b.ledger.refund -= c.Refund
 		b.ledger.burnt += c.Refund
 	}
@@ -275,6 +291,10 @@ func (b *Bucket) forgive() {
 		b.debt = debt{}
 		if b.Policy().FailMode == FailOpen {
 			b.ledger.booked = b.ledger.alone.Load()
+		}
+		if w := b.windowed(); w != nil {
+			w.frozen, w.sure = 0, 0
+			w.forget()
 		}
 		b.ledger.burnt += b.ledger.refund
 		b.ledger.refund = 0

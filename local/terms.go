@@ -34,7 +34,11 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	if b.epoch == 0 && b.stake == nil { // never asked for: an absent bucket is full
 		b.level.Store(p.Cap)
 	}
-	b.denied.Store(nil)
+	if w := b.windowed(); w != nil {
+		b.denied.Store(&denial{windows: w})
+	} else {
+		b.denied.Store(nil)
+	}
 	if !b.queued && !b.calling() && b.stake != nil {
 		b.askFrom(max(now, b.backOff))
 	}
@@ -69,6 +73,7 @@ func (b *Bucket) fold(now time.Duration) (s Stats) {
 		s.Opened = n
 		b.share.debit(now, n-l.booked)
 		b.debt.admitted += n - l.booked
+		b.owe(now)
 	case FailClosed:
 		s.Failed = n
 	}

@@ -22,6 +22,16 @@
 // a lease id) write nothing either; every other call sets a time to live long enough that an expired bucket would have
 // been full and free of leases.
 //
+// # The other algorithms
+//
+// FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) begin with one text, call.lua, which is put before
+// each: arguments, rules and clock are the same, and so are lease, settlement and errors.
+//
+//	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
+//	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
+//	         then 1 to 8 limits: cap period and phase, span, tokens or 0
+//	reply    the ten numbers of TokenBucket, which reset stamp
+//
 // # Presence
 //
 // One call says "this process is here" and counts the processes that said so within the last ttl.
@@ -32,7 +42,8 @@
 //	errors   RLARG argument n, WRONGTYPE
 //
 // The scripts run on Redis ≥ 6.2 and Valkey ≥ 7.2, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
-// EXISTS, PEXPIRE, ZADD, ZREM, ZREMRANGEBYSCORE and ZCARD on the key passed.
+// EXISTS, PEXPIRE, ZADD, ZREM, ZREMRANGEBYSCORE and ZCARD on the key passed; FixedWindow and SlidingLog also UNLINK, and the latter
+// ZMSCORE and ZRANGEBYSCORE.
 package lua
 
 import (
@@ -56,6 +67,9 @@ var fixedWindow string
 //go:embed sliding_window.lua
 var slidingWindow string
 
+//go:embed token_buckets.lua
+var tokenBuckets string
+
 //go:embed presence.lua
 var presence string
 
@@ -71,6 +85,7 @@ var (
 	SlidingLog    = newScript(call + slidingLog)
 	FixedWindow   = newScript(call + fixedWindow)
 	SlidingWindow = newScript(call + slidingWindow)
+	TokenBuckets  = newScript(call + tokenBuckets)
 	Presence      = newScript(presence)
 )
 

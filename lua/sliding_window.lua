@@ -103,7 +103,7 @@ for i = 1, m do blocks[i] = {} end
 local function block(i, b)
   local known = blocks[i][b]
   if not known then
-    local held = call('HGET', key, name(i, b))
+    local held = call('HMGET', key, name(i, b))[1]
     local n = tonumber(held or 0)
     if not whole(n) then n, damaged = 0, true end
     known = {cleared and 0 or n, held and true or false}

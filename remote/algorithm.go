@@ -11,6 +11,7 @@ const (
 	SlidingLog                     // at most Cap in any Period, to the microsecond; direct takes only
 	FixedWindow                    // at most Cap in each window of Period, which begin at Phase; leased
 	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits; leased
+	TokenBuckets                   // several token buckets, each token debited from all: Cap, Tokens and Period of each; leased
 )
 
 // algorithms is what each of them is, in Go and in Redis. lua/token_bucket.lua has arguments and a reply of its own: broken
@@ -36,6 +37,10 @@ var algorithms = [...]struct {
 	SlidingWindow: {
 		mark: "sw1", script: &slidingWindow, fresh: func() memoryState { return new(memoryBlocks) },
 		broken: brokenBlocksArgument, third: func(l Limit, _ *Call) int64 { return l.Span },
+	},
+	TokenBuckets: {
+		mark: "tm1", script: &tokenBuckets, fresh: func() memoryState { return new(memoryBuckets) },
+		broken: brokenBucketsArgument, third: func(l Limit, _ *Call) int64 { return l.Tokens },
 	},
 }
 

@@ -34,6 +34,7 @@ var (
 	slidingLog    = script{lua.SlidingLog.Source, lua.SlidingLog.SHA}
 	fixedWindow   = script{lua.FixedWindow.Source, lua.FixedWindow.SHA}
 	slidingWindow = script{lua.SlidingWindow.Source, lua.SlidingWindow.SHA}
+	tokenBuckets  = script{lua.TokenBuckets.Source, lua.TokenBuckets.SHA}
 	presence      = script{lua.Presence.Source, lua.Presence.SHA}
 )
 

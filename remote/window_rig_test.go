@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strconv"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -34,6 +33,17 @@ var windowKinds = []windowKind{
 	{"fixed window", remote.FixedWindow, func(d drawer) remote.Call {
 		c := remote.Call{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1000), 1e6, 60e6, 3e6)}
 		c.Phase = choose(d, 0, 1, c.Period/3, c.Period-1)
+		return c
+	}},
+	{"token buckets", remote.TokenBuckets, func(d drawer) remote.Call {
+		limit := func(period int64) remote.Limit {
+			return remote.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period, Tokens: choose(d, int64(1), 2, 7, 1000)}
+		}
+		l := limit(choose(d, int64(1e6), 1000, 300e3))
+		c := remote.Call{Cap: l.Cap, Period: l.Period, Tokens: l.Tokens}
+		for _, period := range [][]int64{{}, {60e6}, {7e6, 3600e6}}[d(3)] {
+			c.Also = append(c.Also, limit(period))
+		}
 		return c
 	}},
 	{"sliding window", remote.SlidingWindow, func(d drawer) remote.Call {
@@ -161,6 +171,9 @@ func (h *windowHistory) next() remote.Call {
 	}
 	if h.draw(5) == 0 {
 		c.At, c.To = seen.Stamp, h.amount(c.Cap)
+		if h.kind.algorithm != remote.SlidingLog && h.draw(3) > 0 {
+			c.To = 0 // else an error
+		}
 	}
 	if h.draw(3) == 0 {
 		h.lease(&c, seen)
@@ -267,7 +280,7 @@ func TestWindowHistories(t *testing.T) {
 	})
 }
 
-// engineOf is a Memory whose clock stands still at the time of the calls.
+// memoryEngine is a Memory whose clock stands still at the time of the calls.
 func memoryEngine() *engine { return &engine{name: "memory", memory: remote.NewMemory()} }
 
 // at executes a call at a time: it is told, and Memory's clock stands at it.
@@ -284,5 +297,3 @@ func take(c remote.Call, n int64) remote.Call {
 	c.Want, c.Min = n, n
 	return c
 }
-
-var _ = time.Second

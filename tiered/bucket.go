@@ -19,7 +19,7 @@ type bucket struct {
 }
 
 // limiter is whose bucket it is.
-func (b *bucket) limiter() *Limiter { return b.Policy().Owner.(*Limiter) }
+func (b *bucket) limiter() *Limiter { return b.Policy().Owner.(*plan).limiter }
 
 // key is the user's, or its digest.
 func (b *bucket) key() string { return b.ID().Key }
@@ -27,7 +27,7 @@ func (b *bucket) key() string { return b.ID().Key }
 // name is what the store calls the bucket. Computed per call, not kept: a name costs as much memory as a key.
 func (b *bucket) name() string {
 	l := b.limiter()
-	return l.group.store.Key(l.name, b.key())
+	return l.group.store.Name(l.kind, l.name, b.key())
 }
 
 // apply carries out what a step of the bucket asks for.
@@ -78,23 +78,28 @@ func (b *bucket) at(n *node) {
 // begin implements job.
 func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bool) {
 	b.at(n) // its node may have been found since it was put into a queue
-	g := b.limiter().group
+	l := b.limiter()
+	g := l.group
 	seq := g.seq.Add(1)
 	server, known := n.clock.at(now)
 	c, effect := b.Begin(now, local.Conditions{
-		Seq: seq, Clock: known, Trip: n.clock.trip(), Fleet: n.fleet.size(),
+		Seq: seq, Clock: known, Server: server, Trip: n.clock.trip(), Fleet: n.fleet.size(),
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)
 		return remote.Call{}, false
 	}
 	call := call(name, c.Policy)
+	call.Phase = l.phase(b.key())
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
 	if !c.Direct {
-		call.Lease, call.Ack, call.Hold, call.Ret, call.Refund = *g.lease.Load(), c.Ack, c.Hold, c.Ret, c.Refund
-		call.Debt, call.Owed, call.Seen = c.Debt, c.Owed, c.Seen
+		call.Ack, call.Hold, call.Ret, call.Refund = c.Ack, c.Hold, c.Ret, c.Refund
 	}
+	if c.Named {
+		call.Lease, call.Debt, call.Owed, call.Seen = *g.lease.Load(), c.Debt, c.Owed, c.Seen
+	}
+	call.At, call.To, call.Since, call.Reset = c.At, c.To, c.Since, c.Reset
 	if known {
 		call.Deadline = server + (c.Deadline - now).Microseconds()
 	}
@@ -131,6 +136,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
 			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
+			Stamp: r.Reply.Stamp, Reset: time.Duration(r.Reply.Reset) * time.Microsecond,
 		})
 	case code == remote.Late:
 		b.tell(n, call, errLate, "late")

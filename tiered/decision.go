@@ -18,7 +18,7 @@ type Decision struct {
 	Limit      int64         // the policy's burst, in tokens
 	Remaining  int64         // tokens held here and last seen in Redis: an estimate in 0 … Limit
 	RetryAfter time.Duration // when Limited or ShareSpent: when asking again makes sense; 0 for a cost above the share's burst
-	ResetAfter time.Duration // when the bucket would be full again, if nobody asked: an estimate from Remaining
+	ResetAfter time.Duration // when the bucket would be full again, if nobody asked: an estimate from Remaining; of a window, at the latest
 }
 
 // Reason says why a Decision is what it is.

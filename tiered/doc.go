@@ -26,6 +26,11 @@
 // that is asked for rarely is taken directly: one round trip, shared with others that are due. A key that is known to be
 // over its limit is refused in the process. No decision waits longer than [Options].Budget.
 //
+// # Other ways to count
+//
+// [Policy].Also puts further limits on each key, as in ten per second and a thousand per hour. [Policy].Algorithm counts in windows
+// instead: [FixedWindow], [SlidingWindow], [SlidingLog]. docs/algorithms.md compares them.
+//
 // # When Redis does not answer
 //
 // A lease is spent to its deadline; then the policy's [FailMode] decides, at once: by this process' share of the limit

@@ -39,9 +39,10 @@ func (l *Limiter) look(ctx context.Context, id local.ID, p *local.Policy) (remot
 		return remote.Reply{}, errClosed
 	}
 	j := &glance{
-		call: call(g.store.Key(l.name, id.Key), p), until: g.now() + g.options.Budget,
+		call: call(g.store.Name(l.kind, l.name, id.Key), p), until: g.now() + g.options.Budget,
 		reply: make(chan remote.Result, 1),
 	}
+	j.call.Phase = l.phase(id.Key)
 	n := g.node(g.store.Node(j.call.Bucket))
 	if n.guard.State() != failover.Closed { // a look is no probe: it writes nothing
 		return remote.Reply{}, errOpen
@@ -85,8 +86,12 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	}
 	tier := Remote
 	var held, level int64
+	clear := p.Owner.(*plan).longest
 	if r, err := l.look(ctx, id, p); err == nil {
 		level = r.Level
+		if r.Reset > 0 {
+			clear = time.Duration(r.Reset) * time.Microsecond
+		}
 		if b, ok := g.cache.Find(id); ok {
 			held, _ = b.Look(g.now())
 		}
@@ -103,7 +108,11 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	if left := min(held+max(level, 0), p.Cap); left > 0 {
 		l.decide(&d, p, key, Granted, tier, left, 0)
 	} else {
-		l.decide(&d, p, key, Limited, tier, 0, max(resetAfter(1-level, p.Nanos), time.Microsecond))
+		retry := resetAfter(1-level, p.Nanos)
+		if p.Counting != local.Refills {
+			retry = clear
+		}
+		l.decide(&d, p, key, Limited, tier, 0, max(retry, time.Microsecond))
 	}
 	return d
 }

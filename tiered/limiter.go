@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -17,6 +16,7 @@ type Limiter struct {
 	group  *Group
 	number int
 	name   string        // of the policy
+	kind   remote.Kind   // of its buckets
 	mode   atomic.Uint32 // what is special about all its decisions: of the bits below
 	owns   bool          // made by New: its Close closes the Group
 
@@ -45,7 +45,7 @@ const (
 )
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {
-	l := &Limiter{group: g, number: number, name: p.Name}
+	l := &Limiter{group: g, number: number, name: p.Name, kind: p.kind()}
 	l.set(newTerms(l, p))
 	return l
 }
@@ -85,10 +85,9 @@ func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Ke
 
 // call is a call of the script for the bucket name, with a policy's numbers.
 func call(name string, p *local.Policy) remote.Call {
-	return remote.Call{
-		Bucket: name, Cap: p.Cap, Tokens: p.Tokens, Period: p.Per.Microseconds(),
-		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
-	}
+	c := p.Owner.(*plan).call
+	c.Bucket = name
+	return c
 }
 
 // keep adds the figures of a forgotten bucket.

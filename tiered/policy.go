@@ -18,12 +18,25 @@ type Policy struct {
 	// Limit is what each key may have. Required.
 	Limit Limit
 
+	// Also are further limits on each key: a request needs all of them. Up to seven, of a TokenBucket (each with a Per of its
+	// own) and of a SlidingWindow.
+	Also []Limit
+
+	// Algorithm is how what a key has used is counted. The zero value is TokenBucket.
+	Algorithm Algorithm
+
+	// Calendar lets the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the same instant
+	// for all keys: every minute at :00, every day at midnight. Without it each key has an instant of its own, so that not all
+	// come back at once.
+	Calendar bool
+
 	// PerKey, if not nil, is what a key may have instead: a plan, an exception. It is called at a key's first use, and the
 	// answer is kept as long as the process keeps the key: [Limiter.Refresh] has it asked again. The zero Limit means
 	// Policy.Limit; so does a Limit that is not valid, and a panic, each counted in Stats.
 	//
 	// It runs on the goroutine of the request, once at a time for each key, others of the same key wait for it, and no
-	// Budget bounds it: look into memory, not into a database. It must not use this Limiter.
+	// Budget bounds it: look into memory, not into a database. It must not use this Limiter. Of a FixedWindow and a SlidingLog
+	// its limits must have the Per of Limit.
 	PerKey func(key string) Limit
 
 	// FailMode decides when Redis does not answer and this process' lease is used up. The zero value is FailLocal.
@@ -68,7 +81,11 @@ func (m FailMode) String() string {
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs
-	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens
+	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Of a TokenBucket only
+
+	// Precision is the length of the blocks that a SlidingWindow counts by: 1 µs … Per, a whole number of µs, at most 511 of
+	// them in Per. A token comes back up to two blocks late. 0 means a sixtieth of Per from a minute on, else a tenth.
+	Precision time.Duration
 }
 
 // PerSecond is n tokens per second, with bursts of n.
@@ -140,6 +157,14 @@ func (p Policy) validate() error {
 			name = name[:80] + "…"
 		}
 		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
+	}
+	p.validateAlgorithm(bad)
+	for i, l := range p.Also {
+		if l.rule() != local.ByLimit {
+			bad(fmt.Sprintf("Also[%d]", i), "Unlimited or Blocked", "must be a limit")
+		} else if err := l.validate(fmt.Sprintf("Policy.Also[%d]", i)); err != nil {
+			all = append(all, err)
+		}
 	}
 	l := p.Limit
 	err := l.validate("Policy.Limit")

@@ -36,7 +36,8 @@ type taking struct {
 	cost    int64
 	bucket  *bucket // nil: nothing was taken, there was no limit or it was not in force
 	source  local.Source
-	gen     int64 // of the pot, before they were taken
+	gen     int64        // of the pot, before they were taken
+	stamp   *local.Stamp // what they were counted by, or earlier
 }
 
 func (t *taking) from(b *bucket, s local.Source) {
@@ -44,7 +45,7 @@ func (t *taking) from(b *bucket, s local.Source) {
 		return
 	}
 	if t.bucket != b {
-		t.bucket, t.gen = b, b.Generation()
+		t.bucket, t.gen, t.stamp = b, b.Generation(), b.StampOf()
 	}
 	t.source = s
 }
@@ -53,6 +54,13 @@ func (t *taking) from(b *bucket, s local.Source) {
 func (t *taking) nothing() {
 	if t != nil {
 		t.bucket = nil
+	}
+}
+
+// counted notes what tokens were counted by that a verdict admits.
+func (t *taking) counted(v local.Verdict) {
+	if t != nil {
+		t.stamp = v.Stamp
 	}
 }
 
@@ -121,7 +129,7 @@ func (t *taking) settle(actual int64) {
 	now := g.now()
 	switch excess := t.cost - actual; {
 	case excess > 0:
-		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen))
+		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen, t.stamp))
 	case excess < 0:
 		b := t.bucket
 		e, ok := b.Owe(now, -excess)

@@ -75,7 +75,7 @@ func (l *Limiter) decide(d *Decision, p *local.Policy, key string, r Reason, tie
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
 	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
 	if Granted <= r && r <= ShareSpent {
-		d.ResetAfter = resetAfter(p.Cap-left, p.Nanos)
+		d.ResetAfter = resets(p, left)
 	}
 }
 
@@ -152,6 +152,7 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 		}
 		switch v.Outcome {
 		case local.Admitted:
+			t.counted(v)
 			l.decide(d, b.Policy(), key, Granted, tier, v.Left, 0)
 			return
 		case local.Refused:
@@ -186,6 +187,7 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 			continue
 		case local.Admitted: // of the lease
 			t.from(b, local.FromRedis)
+			t.counted(v)
 		case local.Shared:
 			g.sharedAlone()
 		}

@@ -1,12 +1,14 @@
 package tiered
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // terms are what a Limiter decides by until the next SetPolicy.
@@ -32,6 +34,13 @@ func newTerms(l *Limiter, p Policy) *terms {
 	return t
 }
 
+// plan is a limit under the terms of a Limiter, and the owner of its local policy.
+type plan struct {
+	limiter *Limiter
+	call    remote.Call   // its part of every call
+	longest time.Duration // until nothing of a key counts any more, at most
+}
+
 // plan is the local policy of a limit under the terms.
 func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
 	t.mu.Lock()
@@ -39,7 +48,7 @@ func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
 	if p := t.plans[limit]; p != nil {
 		return p
 	}
-	p := l.local(&t.policy, limit)
+	p := l.local(t.policy, limit)
 	if len(t.plans) < maxPlans {
 		t.plans[limit] = p
 	}
@@ -47,11 +56,11 @@ func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
 }
 
 // local converts a policy with a limit.
-func (l *Limiter) local(p *Policy, limit Limit) *local.Policy {
+func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Owner: l, Rule: limit.rule(),
-		Size: max(p.Lease.Size, 0), Period: p.Lease.Period, NoLease: p.Lease.Size == NoLease,
+		Number: l.number, Rule: limit.rule(), Counting: p.counting(),
+		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: local.FailMode(p.FailMode), Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}
 	if lp.Period == 0 {
@@ -60,7 +69,11 @@ func (l *Limiter) local(p *Policy, limit Limit) *local.Policy {
 	if lp.Rule != local.ByLimit {
 		limit = PerSecond(1) // nobody is asked, so any numbers will do
 	}
-	lp.Cap, lp.Tokens, lp.Per, lp.Nanos = limit.burst(), limit.Tokens, limit.Per, limit.nanosPerToken()
+	p.Limit = limit
+	lp.Cap, lp.Tokens, lp.Per = p.terms()
+	lp.Nanos = limit.nanosPerToken()
+	lp.NoLease = !p.leased(lp)
+	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest()}
 	return lp
 }
 
@@ -87,7 +100,7 @@ func (l *Limiter) set(t *terms) {
 func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
 
 // SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
-// the present one's, the Name may not. It reports what is wrong with p, and then changes nothing. It walks all keys
+// the present one's; Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow or a SlidingLog. It reports what is wrong with p, and then changes nothing. It walks all keys
 // of the Group, which takes some 60 ms for 100 000 of them, and waits for nobody.
 //
 // Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. Lowering
@@ -102,6 +115,9 @@ func (l *Limiter) SetPolicy(p Policy) error {
 	}
 	l.setting.Lock()
 	defer l.setting.Unlock()
+	if err := p.follows(l.Policy()); err != nil {
+		return err
+	}
 	t := newTerms(l, p)
 	l.set(t)
 	g := l.group
@@ -247,8 +263,13 @@ func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
 	if limit == (Limit{}) {
 		return t.policy.Limit
 	}
-	if err := limit.validate("PerKey's Limit"); err != nil {
-		l.missed(err.Error())
+	if limit.rule() != local.ByLimit {
+		return limit
+	}
+	p := t.policy
+	p.Limit = limit
+	if err := errors.Join(p.validate(), p.follows(t.policy)); err != nil {
+		l.missed("returned a limit that the policy cannot have: " + err.Error())
 		return t.policy.Limit
 	}
 	return limit

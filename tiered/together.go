@@ -294,6 +294,7 @@ func (t *leg) wait(ctx context.Context) {
 func (t *leg) verdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
+		t.counted(v)
 		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, tier, v.Left, 0)
 	case local.Refused:
 		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Limited, tier, v.Left, v.Retry)
@@ -334,7 +335,7 @@ func end(legs []leg) {
 		case t.bucket == nil: // it took nothing
 		case t.state == taken && back:
 			now := t.limiter.group.now()
-			t.bucket.apply(now, t.bucket.GiveBack(now, t.cost, t.source, t.gen))
+			t.bucket.apply(now, t.bucket.GiveBack(now, t.cost, t.source, t.gen, t.stamp))
 		case t.renew && !back:
 			t.bucket.apply(t.now, t.bucket.Renew(t.now))
 		}

@@ -140,7 +140,7 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	}
 	before, _ := b.Bucket.Look(now)
 	burnt := b.Stats().Burnt
-	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen))
+	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen, nil))
 	if t.from == local.FromShare {
 		b.owesLess += n
 		return

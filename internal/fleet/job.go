@@ -37,9 +37,14 @@ type Load struct {
 	Policy   string // its name
 	FailMode tiered.FailMode
 	Limit    tiered.Limit
-	Size     int64   // of a lease; 0 follows demand, tiered.NoLease takes directly
-	Offer    float64 // requests per second, on average; 0 is as many as there can be
-	Surges   bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
+	Also     []tiered.Limit
+
+	Algorithm tiered.Algorithm
+	Calendar  bool
+
+	Size   int64   // of a lease; 0 follows demand, tiered.NoLease takes directly
+	Offer  float64 // requests per second, on average; 0 is as many as there can be
+	Surges bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
 
 	Key     string  // of every request; "shared" when empty
 	Keys    int64   // so many keys instead, at random; -1 is a new one for each request

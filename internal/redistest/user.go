@@ -32,6 +32,7 @@ const (
 	OnCluster  = "redis-user-cluster"  // on each node of a Cluster
 	OnRing     = "redis-user-ring"     // on each shard of a Ring
 	OnDatabase = "redis-user-database" // for a database other than 0
+	OnWindows  = "redis-user-windows"  // for policies that count in windows
 )
 
 // Rights are the words of a part's ACL SETUSER line behind the user's name and password, as docs/operations.md has them.
@@ -75,7 +76,7 @@ func root(t testing.TB) string {
 func (s *Server) guard(parts ...string) {
 	s.t.Helper()
 	store := []string{"--user", User, "on", ">" + Password}
-	for _, part := range append([]string{OnServer}, parts...) {
+	for _, part := range append([]string{OnServer, OnWindows}, parts...) {
 		store = append(store, Rights(s.t, part)...)
 	}
 	s.args = append(s.args, append(store, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-eval", "-evalsha")...)

@@ -1,0 +1,155 @@
+package local
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Counting is how Redis counts for a policy, as far as it matters here.
+type Counting uint8
+
+// The ways to count.
+const (
+	Refills Counting = iota // a level that rises with time: one token bucket
+	Counts                  // windows, or several limits: what is refused stays so until Redis' retry time; a refund names its stamp
+	Logs                    // like Counts, and never leased: every direct take is an entry that can be settled
+)
+
+// Stamp is the instant at which Redis counted tokens, on the bucket's own clock: whoever gives them back names it.
+type Stamp struct {
+	At, Epoch int64
+	cost      int64 // of a log's entry, as it should be
+	owed      int64 // tokens of it that are given back and not settled
+}
+
+// windowed is what a bucket knows beside the rest when its policy does not just refill.
+type windowed struct {
+	stamp   atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
+	clearAt time.Duration         // nothing that the last reply knew of counts any more
+
+	refund *Stamp   // the oldest of what is to be refunded: too old a stamp gives back no more than is counted there
+	settle []*Stamp // entries that cost less than the log has them
+
+	admitted time.Duration // alone, the last time
+	frozen   int64         // debt that was reported and not accepted: it is repeated as it is, so that repeating does no harm
+	sure     int64         // part of it
+	since    int64         // server time of its admissions
+}
+
+// windowed is nil for a policy that just refills.
+func (b *Bucket) windowed() *windowed {
+	if d := b.denied.Load(); d != nil {
+		return d.windows
+	}
+	return nil
+}
+
+// StampOf reports what tokens that are taken now were counted by, or earlier; nil for a policy that refills. It is to be read
+// before they are taken.
+func (b *Bucket) StampOf() *Stamp {
+	if w := b.windowed(); w != nil {
+		return w.stamp.Load()
+	}
+	return nil
+}
+
+// admits is the verdict on a request that was admitted from what Redis granted.
+func (b *Bucket) admits(left int64) Verdict {
+	return Verdict{Outcome: Admitted, Left: left, Stamp: b.StampOf()}
+}
+
+// stamped notes what a reply says of when its tokens were counted, and until when.
+func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
+	w := b.windowed()
+	if w == nil {
+		return
+	}
+	w.clearAt = now + r.Reset
+	if r.Stamp > 0 {
+		w.stamp.Store(&Stamp{At: r.Stamp, Epoch: r.Epoch, cost: r.Grant})
+	}
+	if c.Debt > 0 {
+		w.frozen, w.sure = 0, 0
+	}
+	if s := c.settles; s != nil {
+		b.ledger.refund -= c.Refund
+		b.ledger.returned += c.Refund
+		if s.owed -= c.Refund; s.owed == 0 {
+			w.settle = w.settle[1:]
+		}
+	}
+}
+
+// freeze makes the debt that a call reports one that stays as it is until it is accepted.
+func (b *Bucket) freeze(now time.Duration, server int64) (debt, sure, since int64) {
+	w := b.windowed()
+	if w.frozen == 0 && b.debt.admitted > 0 {
+		w.frozen, w.sure = b.debt.admitted, b.debt.sure
+		w.since = max(server-(now-min(w.admitted, now)).Microseconds(), 1)
+	}
+	return w.frozen, w.sure, w.since
+}
+
+// owe notes when tokens were admitted that are to be charged.
+func (b *Bucket) owe(now time.Duration) {
+	if w := b.windowed(); w != nil {
+		w.admitted = max(w.admitted, now)
+	}
+}
+
+// giveBackStamped prepares a refund of n tokens that were counted at a stamp.
+func (b *Bucket) giveBackStamped(n int64, s *Stamp) {
+	w := b.windowed()
+	switch {
+	case w == nil:
+	case s == nil: // nothing tells where they count
+		b.ledger.burnt += n
+		return
+	case b.Policy().Counting == Logs:
+		if s.cost -= n; s.owed == 0 {
+			w.settle = append(w.settle, s)
+		}
+		s.owed += n
+	case w.refund == nil || s.Epoch > w.refund.Epoch || s.Epoch == w.refund.Epoch && s.At < w.refund.At:
+		w.refund = s
+	}
+	b.ledger.refund += n
+}
+
+// forget drops what was to be refunded or settled.
+func (w *windowed) forget() {
+	if w == nil {
+		return
+	}
+	for _, s := range w.settle {
+		s.owed = 0
+	}
+	w.refund, w.settle = nil, nil
+}
+
+// composeLog is compose for a log: every call is a direct take, or none, with what there is to settle.
+func (b *Bucket) composeLog(now time.Duration, c Conditions) (Call, bool) {
+	p, w := b.Policy(), b.windowed()
+	period := b.size(c.Trip).period
+	b.leasing = false
+	call := Call{Direct: true, TTL: p.ttl(period), Deadline: now + p.Timeout, period: period}
+	ok := false
+	if b.errand != nil && len(b.resets) > 0 && c.Clock {
+		call.Reset, call.resets, ok = c.Server, len(b.resets), true
+	}
+	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
+		call.Min, call.Want, call.Deadline, ok = first, cost, last, true
+	}
+	if len(w.settle) > 0 {
+		s := w.settle[0]
+		call.settles, call.To, call.Refund, ok = s, s.cost, s.owed, true
+	}
+	if c.Clock && b.stake != nil && (b.debt.sure > 0 || b.debt.admitted > 0 && (ok || b.retired || b.probe == probeNow)) {
+		call.Debt, call.sure, call.Since = b.freeze(now, c.Server)
+		ok = true
+	}
+	probe := b.probe == probeNow
+	b.probe, b.home, b.extend = probeNot, false, false
+	call.Named = c.Clock && (probe || call.Debt > 0 || call.Reset > 0)
+	return call, ok || probe
+}

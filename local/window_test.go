@@ -1,0 +1,44 @@
+package local
+
+import (
+	"testing"
+	"time"
+)
+
+func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second }
+
+// A window's debt is reported as it was, with its instant, until it is accepted: what is admitted meanwhile waits for the next call.
+func TestWindowDebtIsFrozen(t *testing.T) {
+	b := new(Bucket)
+	p := &Policy{Cap: 10, Tokens: 10, Per: 60e9, Counting: Counts, Period: 250e6, Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 }}
+	b.Init(p, "k")
+	admit := func(at int64, n int64) {
+		t.Helper()
+		if v := b.Alone(secondsAfter(at), n, 1); v.Outcome != Shared {
+			t.Fatalf("%+v", v)
+		}
+	}
+	probe := func(at, seq int64) Call {
+		t.Helper()
+		b.Probe()
+		c, _ := b.Begin(secondsAfter(at), Conditions{Seq: seq, Clock: true, Server: 1e15 + at*1e6, Fleet: 1})
+		if c.Seq != seq || !c.Named {
+			t.Fatalf("%+v", c)
+		}
+		return c
+	}
+	admit(1, 3)
+	first := probe(2, 1)
+	if first.Debt != 3 || first.Since != 1e15+1e6 {
+		t.Errorf("%+v", first)
+	}
+	b.Fail(secondsAfter(3), 1)
+	admit(4, 2)
+	if again := probe(9, 2); again.Debt != 3 || again.Since != first.Since {
+		t.Errorf("again: %+v", again)
+	}
+	b.Accept(secondsAfter(9), 2, Reply{Epoch: 1, Stamp: 1})
+	if rest := probe(11, 3); rest.Debt != 2 || rest.Since != 1e15+4e6 {
+		t.Errorf("the rest: %+v", rest)
+	}
+}

@@ -1,0 +1,226 @@
+--[[ token_buckets: several token buckets on one key, each token debited from all of them. Direct or leased; up to 8.
+
+All are checked, then all are debited: a refusal by one changes none. There is one escrow, for what is out in a lease is out of
+each bucket: at every moment level + escrow <= cap holds for each, so each limit has the bound of a single bucket. The steps, and
+the reasons for them, are those of token_bucket.lua; only its overflow is missing, so a debt is charged in full.
+
+KEYS[1]  a hash that only this script writes
+  v  format mark 'tm1'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
+  server's plus z           x  from then on the buckets are full and no lease is out
+  l<period>  level of the bucket of that period, a double, may be negative (debt)
+  and once a lease was given:
+  o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
+  g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
+
+ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 19 must be 0, 18 says
+nothing here: what comes back raises the levels, whenever it was taken.
+Refund and reset need a deadline <= now + ttl; a reset fills each bucket to the room that leases leave.
+
+A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
+]]
+
+local FORMAT = 'tm1'
+local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local m = limits
+local own = 'p' .. id
+local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'o', 'w', 'a', 'g', 'e', own}
+local FIXED = #names
+if to > 0 then return refuse(19) end
+for i = 1, m do
+  local first = BEFORE_LIMITS + 3 * i - 2
+  cap[i], period[i], refill[i] = arg[first], arg[first + 1], arg[first + 2]
+  if refill[i] < 1 or refill[i] > MOST then return refuse(first + 2) end
+  for j = 1, i - 1 do
+    if period[j] == period[i] then return refuse(first + 1) end
+  end
+  names[FIXED + i] = 'l' .. text(period[i])
+end
+local too = too_late()
+if too then return too end
+local function tokens(x) return floor(x + ROUNDING) end
+
+-- Load, or start full.
+local stored = call('HMGET', key, unpack(names))
+local exists, lends = stored[1] == FORMAT, stored[6] and true or false
+local born, last, behind, until_, escrow, wants, active, sweep, latest, flags = server, server, 0, 0, 0, 0, 0, 0, 0, 0
+if exists then
+  for i = 2, 10 do
+    stored[i] = tonumber(i > 5 and not lends and 0 or stored[i])
+    if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
+  end
+  born, last, behind, until_, escrow, wants, active, sweep, latest = unpack(stored, 2, 10)
+elseif stored[1] or call('EXISTS', key) == 1 then
+  return redis.error_reply('RLFOREIGN key')
+else
+  flags = CREATED
+end
+if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+local level = {}
+for i = 1, m do
+  local l = tonumber(stored[FIXED + i] or cap[i] - escrow) -- none: a limit that is new on this key
+  if not (l and l > -WHOLE and l < WHOLE) then return redis.error_reply('RLCORRUPT field') end
+  level[i] = l
+end
+local now = server + behind
+
+local function tight()
+  local least_level, which = level[1], 1
+  for i = 2, m do
+    if level[i] < least_level then least_level, which = level[i], i end
+  end
+  return tokens(least_level), which
+end
+local function full_in()
+  local us = 0
+  for i = 1, m do us = max(us, ceil((cap[i] - level[i]) * period[i] / refill[i])) end
+  return min(us, WHOLE - 1)
+end
+local function retry_after()
+  local us, which = 0, 1
+  for i = 1, m do
+    local wait = ceil((least - level[i]) * period[i] / refill[i])
+    if least > cap[i] - escrow then wait = max(wait, sweep - now) end -- no room before a lease is over
+    if wait > us then us, which = wait, i end
+  end
+  return min(max(1, us), WHOLE), which
+end
+
+-- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
+local r_seq, r_grant, r_out, r_want, r_end, r_debt
+if leased and stored[FIXED] then
+  r_seq, r_grant, r_out, r_want, r_end, r_debt = parse(stored[FIXED])
+  if not r_debt or r_grant > r_out or r_out > escrow or r_want > wants then return redis.error_reply('RLCORRUPT lease') end
+  if seq <= r_seq then
+    now = max(now, last) -- after a step back: never answer more time than was written
+    local left = r_end - now
+    for i = 1, m do level[i] = min(level[i] + (now - last) * refill[i] / period[i], cap[i] - escrow) end
+    local l, which = tight()
+    if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, 0, which, full_in(), now} end
+    local after = r_grant == 0 and want > 0 and retry_after() or 0
+    return {REPLAY, r_grant, l, after, active, left, server, born, flags, 0, which, full_in(), now}
+  end
+end
+
+-- Clock: a small step back is waited out, a large one is believed and z makes up for it.
+local stepped = last - now > maxback
+if stepped then behind, flags = behind + last - now, flags + STEPPED_BACK end
+now = max(server + behind, last)
+
+-- Sweep: tokens of ended leases are burned, their room is free.
+local escrow_before, last_ended, ended = escrow, 0, {}
+local swept = sweep > 0 and now >= sweep
+if swept then
+  escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
+  local all = call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 1) == 'p' then
+      local _, _, out, wanted, stop, charged = parse(all[i + 1])
+      if not charged then return redis.error_reply('RLCORRUPT lease') end
+      if stop > now then
+        escrow, wants, latest = escrow + out, wants + wanted, max(latest, stop)
+        if out + wanted > 0 then active = active + 1 end
+      else
+        ended[#ended + 1], last_ended = all[i], max(last_ended, stop)
+        if all[i] == own then r_seq = nil end
+      end
+    end
+  end
+  if latest > 0 then sweep = now + ceil(ttl / 2) end
+end
+
+-- Refill. Room that an ended lease took fills only from the last such end on.
+for i = 1, m do
+  local l = min(level[i], cap[i] - escrow_before) + (now - last) * refill[i] / period[i]
+  if escrow < escrow_before then
+    local since_end = last_ended > 0 and last_ended or now
+    l = min(l, cap[i] - escrow_before + (now - max(since_end, last)) * refill[i] / period[i])
+  end
+  level[i] = min(l, cap[i] - escrow)
+end
+local function credit(k)
+  for i = 1, m do level[i] = level[i] + k end
+end
+
+-- Settle. A grant whose reply was not accepted is undone; what the caller holds no more was spent; what it holds beyond its record
+-- is charged.
+local charged = 0
+if r_seq then
+  escrow, wants = escrow - r_out, wants - r_want
+  if r_out + r_want > 0 then active = active - 1 end
+  if ack < r_seq then
+    credit(r_grant)
+    r_out, charged = r_out - r_grant, r_debt
+  end
+  ret = min(ret, r_out)
+  credit(ret)
+  r_out = r_out - ret
+else
+  r_out = 0
+end
+if hold > r_out then
+  credit(r_out - hold)
+  flags = flags + ADOPTED
+end
+if ack > (r_seq or 0) then flags = flags + UNRECORDED end
+
+-- Escrow counts the hold. The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts
+-- twice.
+escrow = escrow + hold
+local once = deadline > 0 and deadline <= server + ttl
+local charge = max(0, debt - charged)
+for i = 1, m do
+  local room, lowest = cap[i] - escrow, -cap[i] - min(floor(refill[i] * SECOND / period[i]), MOST)
+  local l = max(min(level[i], room), lowest)
+  l = l - min(charge, floor(l - lowest))
+  if once then l = max(l, min(room, reset > 0 and room or l + refund)) end
+  level[i] = l
+end
+charged = charged + charge
+
+-- Grant all, or the caller's part when the leases want more than there is.
+local code, grant, after = GRANTED, 0, 0
+local avail, which = tight()
+local wanted = wants + want
+if want > 0 and avail >= least then
+  grant = avail >= wanted and want or min(max(floor(avail * want / wanted), least), want, avail)
+  credit(-grant)
+  avail, which = tight()
+elseif want > 0 then
+  code = DENIED
+  after, which = retry_after()
+end
+
+-- Write: deletions, then one HSET, then PEXPIRE.
+local left = 0
+if leased or not peek and (grant > 0 or swept or stepped) then
+  local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
+  local function put(field, x)
+    set[#set + 1] = field
+    set[#set + 1] = x
+  end
+  if leased then
+    left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
+    if hold + grant + want > 0 then active = active + 1 end
+    if sweep == 0 then sweep = now + ttl end
+    put(own, format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged))
+  end
+  if leased or swept then
+    put('o', escrow)
+    put('w', wants)
+    put('a', active)
+    put('g', sweep)
+    put('e', latest)
+  end
+  until_ = max(until_, latest)
+  for i = 1, m do
+    put(names[FIXED + i], format('%.17g', level[i]))
+    until_ = max(until_, min(now + ceil((cap[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
+  end
+  put('x', until_)
+  for _, field in ipairs(ended) do call('HDEL', key, field) end
+  call('HSET', key, unpack(set))
+  call('PEXPIRE', key, text(min(ceil((max(until_, now) - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))
+elseif not exists then
+  born = 0 -- nothing was written, so there are no buckets of this epoch
+end
+return {code, grant, avail, after, active, left, server, born, flags, 0, which, full_in(), now}

@@ -1,0 +1,314 @@
+package remote
+
+import (
+	"maps"
+	"math"
+	"strconv"
+)
+
+// memoryBuckets is lua/token_buckets.lua in Go. No product below is an addend: see memory_bucket.go.
+type memoryBuckets struct {
+	born   int64 // epoch
+	last   int64 // newest time
+	behind int64 // how far the server's clock was set back
+	until  int64 // from then on the buckets are full and no lease is out
+
+	lends  bool
+	escrow int64 // tokens
+	wants  int64 // sum of the leases' wants
+	active int64 // leases that hold or want tokens
+	sweep  int64 // next sweep, 0 none
+	latest int64 // end of the latest lease
+	leases map[string]memoryLease
+
+	levels map[int64]float64 // by period
+}
+
+// brokenBucketsArgument reports the first argument that breaks a rule of the token buckets'.
+func brokenBucketsArgument(c *Call) int {
+	if c.To > 0 {
+		return 19
+	}
+	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
+	for i, l := range limits {
+		at := firstLimit + limitFields*i
+		if l.Tokens < 1 || l.Tokens > mostTokens {
+			return at + 2
+		}
+		for _, earlier := range limits[:i] {
+			if earlier.Period == l.Period {
+				return at + 1
+			}
+		}
+	}
+	return 0
+}
+
+// bucketsStep is one execution of the script on a copy of the state.
+type bucketsStep struct {
+	*Call
+	memoryBuckets
+	limits []Limit
+	level  []float64
+	least  int64
+	server int64
+	now    int64
+	flags  Flags
+}
+
+// run implements memoryState.
+func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+	s := bucketsStep{Call: c, memoryBuckets: *k, server: server, least: max(c.Min, 1)}
+	if !exists {
+		s.memoryBuckets = memoryBuckets{born: server, last: server}
+		s.flags = Created
+	}
+	if c.Epoch > 0 && c.Epoch != s.born {
+		s.flags += OtherEpoch
+	}
+	s.limits = append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
+	for _, l := range s.limits {
+		level, known := s.levels[l.Period]
+		if !known {
+			level = float64(l.Cap - s.escrow)
+		}
+		s.level = append(s.level, level)
+	}
+	s.now = server + s.behind
+	want, leased := min(c.Want, c.leastCap()), c.Lease != ""
+
+	own, owned := s.leases[c.Lease]
+	owned = owned && leased
+	if owned && c.Seq <= own.seq {
+		s.now = max(s.now, s.last)
+		left := own.end - s.now
+		for i, l := range s.limits {
+			s.level[i] = min(s.level[i]+refilled(l, s.now-s.last), float64(l.Cap-s.escrow))
+		}
+		if c.Seq < own.seq || left <= 0 {
+			*r = s.reply(Stale, 0, 0, 0)
+			return 0, false
+		}
+		after := int64(0)
+		if own.grant == 0 && want > 0 {
+			after, _ = s.retry()
+		}
+		*r = s.reply(Replay, own.grant, after, left)
+		return 0, false
+	}
+
+	stepped := s.last-s.now > MaxBack.Microseconds()
+	if stepped {
+		s.behind += s.last - s.now
+		s.flags += SteppedBack
+	}
+	s.now = max(server+s.behind, s.last)
+	s.leases = maps.Clone(s.leases)
+	swept := s.sweep > 0 && s.now >= s.sweep
+	lives := s.refill(swept, own)
+	charged := s.settle(own, owned && lives)
+
+	code, grant, after := Granted, int64(0), int64(0)
+	avail, which := s.tight()
+	wanted := s.wants + want
+	if want > 0 && avail >= s.least {
+		grant = part(avail, want, wanted, s.least)
+		s.credit(-grant)
+		_, which = s.tight()
+	} else if want > 0 {
+		code = Denied
+		after, which = s.retry()
+	}
+
+	left := int64(0)
+	peek := !leased && c.Want == 0
+	written = leased || !peek && (grant > 0 || swept || stepped)
+	if written && leased {
+		left = c.TTL
+		s.latest, s.escrow, s.wants, s.lends = max(s.latest, s.now+c.TTL), s.escrow+grant, wanted, true
+		if c.Hold+grant+want > 0 {
+			s.active++
+		}
+		if s.sweep == 0 {
+			s.sweep = s.now + c.TTL
+		}
+		if s.leases == nil {
+			s.leases = make(map[string]memoryLease)
+		}
+		s.leases[c.Lease] = memoryLease{c.Seq, grant, c.Hold + grant, want, s.now + c.TTL, charged}
+	}
+	*r = s.reply(code, grant, after, left)
+	r.Which = which
+	if !written {
+		if !exists {
+			r.Epoch = 0
+		}
+		return 0, false
+	}
+	s.last, s.until = s.now, max(s.until, s.latest)
+	s.levels = maps.Clone(s.levels)
+	if s.levels == nil {
+		s.levels = make(map[int64]float64)
+	}
+	for i, l := range s.limits {
+		s.levels[l.Period] = s.level[i]
+		full := float64(s.now) + math.Ceil((float64(l.Cap)-s.level[i])*float64(l.Period)/float64(l.Tokens))
+		s.until = max(s.until, int64(min(full, float64(whole-1))))
+	}
+	*k = s.memoryBuckets
+	ms := math.Ceil(float64(max(s.until, s.now)-server-s.behind)/1000) + 1000
+	return int64(min(ms, longestKeep)), true
+}
+
+// refilled reports the tokens that a limit gets in elapsed µs.
+func refilled(l Limit, elapsed int64) float64 {
+	return float64(elapsed) * float64(l.Tokens) / float64(l.Period)
+}
+
+// tight reports what the tightest bucket has, and its number.
+func (s *bucketsStep) tight() (tokens, which int64) {
+	least, which := s.level[0], int64(1)
+	for i, l := range s.level {
+		if l < least {
+			least, which = l, int64(i)+1
+		}
+	}
+	return wholeTokens(least), which
+}
+
+func (s *bucketsStep) reply(code Code, grant, retry, left int64) Reply {
+	tight, which := s.tight()
+	full := 0.0
+	for i, l := range s.limits {
+		full = max(full, math.Ceil((float64(l.Cap)-s.level[i])*float64(l.Period)/float64(l.Tokens)))
+	}
+	return Reply{
+		Code: code, Grant: grant, Level: tight, Retry: retry, Active: s.active, TTLLeft: left, Now: s.server, Epoch: s.born,
+		Flags: s.flags, Which: which, Reset: int64(min(full, float64(whole-1))), Stamp: s.now,
+	}
+}
+
+// retry reports when the bucket that needs longest may have the tokens.
+func (s *bucketsStep) retry() (after, which int64) {
+	us, by := 0.0, int64(1)
+	for i, l := range s.limits {
+		wait := math.Ceil((float64(s.least) - s.level[i]) * float64(l.Period) / float64(l.Tokens))
+		if s.least > l.Cap-s.escrow {
+			wait = max(wait, float64(s.sweep-s.now))
+		}
+		if wait > us {
+			us, by = wait, int64(i)+1
+		}
+	}
+	return int64(min(max(1, us), float64(whole))), by
+}
+
+// refill sweeps if it is time to, and refills. It reports whether the caller's record lives.
+func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
+	escrowThen, lastEnded := s.escrow, int64(0)
+	lives = true
+	if swept {
+		s.escrow, s.wants, s.active, s.sweep, s.latest = 0, 0, 0, 0, 0
+		for id, l := range s.leases {
+			if l.end <= s.now {
+				delete(s.leases, id)
+				lastEnded = max(lastEnded, l.end)
+				continue
+			}
+			s.escrow, s.wants, s.latest = s.escrow+l.out, s.wants+l.want, max(s.latest, l.end)
+			if l.out+l.want > 0 {
+				s.active++
+			}
+		}
+		if s.latest > 0 {
+			s.sweep = s.now + (s.TTL+1)/2
+		}
+		lives = own.end > s.now
+	}
+	for i, l := range s.limits {
+		roomThen := float64(l.Cap - escrowThen)
+		level := min(s.level[i], roomThen) + refilled(l, s.now-s.last)
+		if s.escrow < escrowThen {
+			since := s.now
+			if lastEnded > 0 {
+				since = lastEnded
+			}
+			level = min(level, roomThen+refilled(l, s.now-max(since, s.last)))
+		}
+		s.level[i] = min(level, float64(l.Cap-s.escrow))
+	}
+	return lives
+}
+
+func (s *bucketsStep) credit(n int64) {
+	for i := range s.level {
+		s.level[i] += float64(n)
+	}
+}
+
+// settle settles the caller's record, its debt, refund and reset.
+func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
+	out := int64(0)
+	if owned {
+		s.escrow, s.wants = s.escrow-own.out, s.wants-own.want
+		if own.out+own.want > 0 {
+			s.active--
+		}
+		if out = own.out; s.Ack < own.seq {
+			s.credit(own.grant)
+			out -= own.grant
+			charged = own.debt
+		}
+		ret := min(s.Ret, out)
+		s.credit(ret)
+		out -= ret
+	}
+	if s.Hold > out {
+		s.credit(out - s.Hold)
+		s.flags += Adopted
+	}
+	if !owned && s.Ack > 0 || owned && s.Ack > own.seq {
+		s.flags += Unrecorded
+	}
+	s.escrow += s.Hold
+	once := s.Deadline > 0 && s.Deadline <= s.server+s.TTL
+	charge := max(0, s.Debt-charged)
+	for i, l := range s.limits {
+		room := float64(l.Cap - s.escrow)
+		lowest := -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), float64(mostTokens))
+		level := max(min(s.level[i], room), lowest)
+		level -= min(float64(charge), math.Floor(level-lowest))
+		if once && s.Reset > 0 {
+			level = max(level, room)
+		} else if once {
+			level = max(level, min(room, level+float64(s.Refund)))
+		}
+		s.level[i] = level
+	}
+	return charged + charge
+}
+
+// fields implements memoryState.
+func (k *memoryBuckets) fields() map[string]string {
+	f := map[string]string{
+		"v": "tm1", "c": decimal(k.born), "t": decimal(k.last), "z": decimal(k.behind), "x": decimal(k.until),
+	}
+	if k.lends {
+		f["o"], f["w"], f["a"] = decimal(k.escrow), decimal(k.wants), decimal(k.active)
+		f["g"], f["e"] = decimal(k.sweep), decimal(k.latest)
+	}
+	for id, l := range k.leases {
+		f["p"+id] = l.String()
+	}
+	for period, level := range k.levels {
+		f["l"+decimal(period)] = strconv.FormatFloat(level, 'g', 17, 64) // %.17g
+	}
+	return f
+}
+
+// clone implements memoryState.
+func (k *memoryBuckets) clone() memoryState {
+	twin := *k
+	twin.leases, twin.levels = maps.Clone(k.leases), maps.Clone(k.levels)
+	return &twin
+}

@@ -1,0 +1,126 @@
+package remote_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// TestBytesOfAKey holds the figures of docs/algorithms.md against a real Redis, a tenth more or less: what keys of a name of 30
+// bytes take there.
+func TestBytesOfAKey(t *testing.T) {
+	page, err := os.ReadFile("../docs/algorithms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := realEngine(t)
+	for a := remote.TokenBucket; a <= remote.TokenBuckets; a++ {
+		_, sha, _ := remote.ScriptOf(a)
+		c := of(a, "", 1000, minute, sec)
+		bytes := func(what string, takes, leases int, also ...remote.Limit) {
+			t.Helper()
+			c := c
+			c.Also = also
+			c.Bucket = fmt.Sprintf("{%d/%d/%d/%d}", a, takes, leases, len(also))
+			c.Bucket += strings.Repeat("k", 30-len(c.Bucket))
+			for i := range takes {
+				c.Now = scriptStart + int64(i)*sec // a block each
+				if a == remote.SlidingLog {
+					c.Now = scriptStart + int64(i)
+				}
+				e.call(t, take(c, 1))
+			}
+			for i := range leases {
+				l := take(c, 10)
+				l.Lease, l.Seq = fmt.Sprintf("%016x", i+1), int64(i+1)
+				e.call(t, l)
+			}
+			n, err := e.client.MemoryUsage(t.Context(), c.Bucket).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(what) + ` \| (\d+) \|$`).FindSubmatch(page)
+			if row == nil {
+				t.Fatalf("docs/algorithms.md has no row: | %s | %d |", what, n)
+			}
+			if said, _ := strconv.ParseInt(string(row[1]), 10, 64); max(said, n) > min(said, n)*11/10 {
+				t.Errorf("%s: %d bytes (%s), docs/algorithms.md says %d", what, n, sha[:7], said)
+			}
+		}
+		switch a {
+		case remote.TokenBucket:
+			bytes("token bucket", 1, 0)
+			bytes("token bucket, 10 leases", 1, 10)
+		case remote.TokenBuckets:
+			bytes("token bucket with `Also`, 3 limits", 1, 0, remote.Limit{Cap: 5, Tokens: 5, Period: sec}, remote.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})
+		case remote.FixedWindow:
+			bytes("fixed window", 1, 0)
+			bytes("fixed window, 10 leases", 1, 10)
+		case remote.SlidingWindow:
+			bytes("sliding window, 1 block in use", 1, 0)
+			bytes("sliding window, 60 blocks in use", 60, 0)
+		case remote.SlidingLog:
+			bytes("sliding log, 1 request", 1, 0)
+			bytes("sliding log, 100 requests", 100, 0)
+			bytes("sliding log, 1000 requests", 1000, 0)
+		}
+	}
+}
+
+// TestCostOfSeveralBuckets measures what decides that a single bucket has a script of its own: the processor time of Redis for
+// direct takes, the median of five rounds. A second script is worth its upkeep if the general one costs a tenth more.
+func TestCostOfSeveralBuckets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a measurement")
+	}
+	e := realEngine(t)
+	cpu := func() float64 {
+		text := e.client.Info(t.Context(), "cpu").Val()
+		total := 0.0
+		for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`).FindAllStringSubmatch(text, -1) {
+			x, _ := strconv.ParseFloat(m[1], 64)
+			total += x
+		}
+		return total
+	}
+	const calls = 20_000
+	measure := func(a remote.Algorithm) float64 {
+		_, sha, _ := remote.ScriptOf(a)
+		before := cpu()
+		for from := 0; from < calls; from += 1000 {
+			_, err := e.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for i := range 1000 {
+					c := take(of(a, fmt.Sprint("cost", a, i), 1<<30, sec, 0), 1)
+					p.EvalSha(t.Context(), sha, []string{c.Bucket}, remote.CallArgs(c)...)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return (cpu() - before) / calls * 1e6
+	}
+	var single, several []float64
+	for range 5 {
+		single, several = append(single, measure(remote.TokenBucket)), append(several, measure(remote.TokenBuckets))
+	}
+	one, many := median(single), median(several)
+	t.Logf("a direct take by lua/token_bucket.lua %.1f µs, by lua/token_buckets.lua with one limit %.1f µs: %.2f times", one, many, many/one)
+	if many < 1.1*one {
+		t.Error("one script would do: lua/token_buckets.lua costs a single bucket less than a tenth more")
+	}
+}
+
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,355 @@
+package remote_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// What made us doubt windows elsewhere, each shown on a real Redis: defects of scripts that are widely copied, and what happens
+// around them. The calls are told their time, unless what is to be shown is that Redis' own counts.
+
+const sec, minute = int64(1e6), int64(60e6)
+
+// of is a call of an algorithm with a limit of n per d µs, by blocks of q where it has any.
+func of(a remote.Algorithm, bucket string, n, d, q int64) remote.Call {
+	c := remote.Call{Algorithm: a, Bucket: bucket, Cap: n, Tokens: n, Period: d, TTL: sec, Fleet: 1}
+	if a == remote.SlidingWindow {
+		c.Period, c.Span = q, (d+q-1)/q+1
+	}
+	return c
+}
+
+// burst takes tokens one by one until one is refused, n at most.
+func (e *engine) burst(t *testing.T, now int64, c remote.Call, n int) (admitted int, refusal remote.Reply) {
+	t.Helper()
+	for ; admitted < n; admitted++ {
+		a := e.at(t, now, take(c, 1))
+		if a.err != "" {
+			t.Fatal(a)
+		}
+		if a.reply.Code != remote.Granted {
+			return admitted, a.reply
+		}
+	}
+	return admitted, remote.Reply{}
+}
+
+// TestWorkedExample computes the example of docs/algorithms.md: 100 per minute, 100 requests at sec 59 and 100 at sec 61.
+func TestWorkedExample(t *testing.T) {
+	e := realEngine(t)
+	start := (scriptStart/minute + 1) * minute
+	for _, c := range []struct {
+		name         string
+		call         remote.Call
+		at59, at61   int
+		retry, worst int64 // µs; tokens in some minute, as far as the example goes
+	}{
+		{"fixed window", of(remote.FixedWindow, "fw", 100, minute, 0), 100, 100, 0, 200},
+		{"sliding log", of(remote.SlidingLog, "lg", 100, minute, 0), 100, 0, 58 * sec, 100},
+		{"sliding window, 1 s", of(remote.SlidingWindow, "sw1", 100, minute, sec), 100, 0, 59 * sec, 100},
+		{"sliding window, 10 s", of(remote.SlidingWindow, "sw10", 100, minute, 10*sec), 100, 0, 59 * sec, 100},
+		{"token bucket, burst 100", of(remote.TokenBucket, "tb", 100, minute, 0), 100, 3, 400_000, 103},
+		{"token bucket, burst 10", func() remote.Call {
+			c := of(remote.TokenBucket, "tb10", 100, minute, 0)
+			c.Cap = 10
+			return c
+		}(), 10, 3, 400_000, 13},
+		{"token bucket, also 10 per second", func() remote.Call {
+			c := of(remote.TokenBuckets, "tm", 100, minute, 0)
+			c.Also = []remote.Limit{{Cap: 10, Tokens: 10, Period: sec}}
+			return c
+		}(), 10, 10, 100_000, 20},
+	} {
+		first, _ := e.burst(t, start+59*sec, c.call, 100)
+		then, refusal := e.burst(t, start+61*sec, c.call, 100)
+		if first != c.at59 || then != c.at61 || refusal.Retry != c.retry || int64(first+then) != c.worst {
+			t.Errorf("%s: %d and %d, retry %d; want %d and %d, retry %d", c.name, first, then, refusal.Retry, c.at59, c.at61, c.retry)
+		}
+	}
+}
+
+// Twice the limit within less than its length: sub-buckets counted over D/q blocks admit that, a span of one more does not; nor
+// does a precision that does not divide the length, or one below a second.
+func TestNoIntervalHoldsMore(t *testing.T) {
+	e := realEngine(t)
+	start := (scriptStart/minute + 1) * minute
+	for i, q := range []int64{sec, 10 * sec, 30 * sec, 45 * sec, minute, 200_000} {
+		c := of(remote.SlidingWindow, fmt.Sprint("span", i), 100, minute, q)
+		first, _ := e.burst(t, start+q-1, c, 100)
+		then, _ := e.burst(t, start+minute+q-2, c, 100) // 1 µs less than a minute later
+		if first != 100 || then != 0 {
+			t.Errorf("precision %d: %d and %d", q, first, then)
+		}
+	}
+	for i, d := range []int64{10_500_000, 500_000, 7} { // fractions of a second
+		for _, a := range []remote.Algorithm{remote.SlidingLog, remote.FixedWindow, remote.SlidingWindow} {
+			c := of(a, fmt.Sprintf("fraction%d/%d", a, i), 5, d, max(1, d/10))
+			c.TTL = 1
+			edge := (start/d + 1) * d
+			n, refusal := e.burst(t, edge, c, 10)
+			if ttl := e.lookAt(t, a, c.Bucket).pttl; n != 5 || refusal.Retry < 1 || refusal.Retry > 2*d || ttl < 1 {
+				t.Errorf("algorithm %d, %d µs: %d admitted, %+v, lives %d ms", a, d, n, refusal, ttl)
+			}
+		}
+	}
+}
+
+// Two requests in one microsecond are two members: 1000 in one are 10 of 10 and no more.
+func TestOneMicrosecond(t *testing.T) {
+	e := realEngine(t)
+	c := of(remote.SlidingLog, "same", 10, minute, 0)
+	if n, _ := e.burst(t, scriptStart, c, 1000); n != 10 {
+		t.Errorf("%d of 10", n)
+	}
+	if n := e.client.ZCount(t.Context(), c.Bucket, "0", "+inf").Val(); n != 10 {
+		t.Errorf("%d members", n)
+	}
+	if a := e.at(t, scriptStart+minute-1, take(c, 1)); a.reply.Code != remote.Denied {
+		t.Errorf("1 µs before the first leaves: %v", a)
+	}
+	if a := e.at(t, scriptStart+minute, take(c, 1)); a.reply.Code != remote.Granted {
+		t.Errorf("when it leaves: %v", a)
+	}
+}
+
+// By Redis' own clock: of concurrent first requests exactly the limit is admitted, also when the scripts are forgotten meanwhile.
+func TestFirstRequestsAtOnce(t *testing.T) {
+	server := redistest.StartOpen(t)
+	store := remote.NewRedis(server.Client(), nil)
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		admitted, epochs := 0, map[int64]bool{}
+		for i := range 60 {
+			all.Go(func() {
+				if i%20 == 10 {
+					server.Client().ScriptFlush(t.Context())
+				}
+				c := take(of(a, store.Name(remote.Kind{Algorithm: a}, "p", "k"), 10, 3600*sec, 60*sec), 1)
+				var r [1]remote.Result
+				store.Run(t.Context(), time.Minute, []remote.Call{c}, r[:])
+				mu.Lock()
+				defer mu.Unlock()
+				if r[0].Err != nil {
+					t.Error(r[0].Err)
+				} else if epochs[r[0].Reply.Epoch] = true; r[0].Reply.Grant == 1 {
+					admitted++
+				}
+			})
+		}
+		all.Wait()
+		if admitted != 10 || len(epochs) != 1 {
+			t.Errorf("algorithm %d: %d admitted of 10, epochs %v", a, admitted, epochs)
+		}
+	}
+}
+
+// A key that lost its time to live gets one with the next admission; a weight above the limit is refused for ever and leaves
+// nothing; a shorter limit on the same key takes no time from it.
+func TestTimeToLive(t *testing.T) {
+	e := realEngine(t)
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		c := of(a, fmt.Sprint("ttl", a), 3, 3600*sec, 60*sec)
+		if got := e.at(t, scriptStart, take(c, 4)); got.reply.Code != remote.Never || e.lookAt(t, a, c.Bucket).fields != nil {
+			t.Errorf("algorithm %d, a cost above the limit: %v", a, got)
+		}
+		e.at(t, scriptStart, take(c, 1))
+		e.client.Persist(t.Context(), c.Bucket)
+		if e.at(t, scriptStart+1, take(c, 1)); e.lookAt(t, a, c.Bucket).pttl < 1_000_000 {
+			t.Errorf("algorithm %d lives %d ms", a, e.lookAt(t, a, c.Bucket).pttl)
+		}
+	}
+	for _, a := range []remote.Algorithm{remote.SlidingWindow, remote.TokenBuckets} {
+		long := of(a, fmt.Sprint("short", a), 3, 3600*sec, 60*sec)
+		e.at(t, scriptStart, take(long, 3))
+		short := of(a, long.Bucket, 100, sec, 100_000)
+		e.at(t, scriptStart+1, take(short, 1))
+		if e.lookAt(t, a, long.Bucket).pttl < 1_000_000 {
+			t.Errorf("algorithm %d: a shorter limit left %d ms", a, e.lookAt(t, a, long.Bucket).pttl)
+		}
+		if got := e.at(t, scriptStart+2, take(long, 1)); got.reply.Code != remote.Denied {
+			t.Errorf("algorithm %d has forgotten: %v", a, got)
+		}
+	}
+}
+
+// A clock that is set back by more than the guard admits nothing twice, and what waits is not refused for ever.
+func TestWindowClockSetBack(t *testing.T) {
+	e := realEngine(t)
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		d := 10 * sec
+		c := of(a, fmt.Sprint("back", a), 3, d, sec)
+		now := (scriptStart/d + 1) * d
+		e.burst(t, now, c, 3)
+		back := now - 3600*sec
+		if a := e.at(t, back, take(c, 1)); a.reply.Code != remote.Denied || a.reply.Flags&remote.SteppedBack == 0 {
+			t.Errorf("set back: %v", a)
+		}
+		if a := e.at(t, back+d/2, take(c, 3)); a.reply.Code != remote.Denied {
+			t.Errorf("half its length later: %v", a)
+		}
+		if a := e.at(t, back+2*d, take(c, 3)); a.reply.Code != remote.Granted {
+			t.Errorf("twice its length later: %v", a)
+		}
+	}
+}
+
+// A hundred thousand old entries are forgotten with no slow call: a few at a time while something is live, at once else.
+func TestOldEntriesAreForgotten(t *testing.T) {
+	e := realEngine(t)
+	for _, live := range []int64{0, 1000} {
+		c := of(remote.SlidingLog, fmt.Sprint("old", live), 200_000, minute, 0)
+		now := scriptStart
+		e.at(t, now, take(c, 1))
+		pipe := e.client.Pipeline()
+		for i := int64(1); i <= 100_000; i++ {
+			at := fmt.Sprintf("%d", now+i)
+			pipe.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(now + i), Member: at})
+		}
+		pipe.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(-1 - 100_001 - live), Member: "#n"}, redis.Z{Score: float64(-1 - now - 100_000), Member: "#t"})
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		later := now + minute + 200_000
+		if live > 0 {
+			for i := range live {
+				e.client.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(later - 1000 + i), Member: fmt.Sprintf("%d", later-1000+i)})
+			}
+			e.client.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(-1 - (later - 1)), Member: "#t"})
+		}
+		before := e.client.ZCard(t.Context(), c.Bucket).Val()
+		a := e.at(t, later, take(c, 1))
+		removed := before + 1 - e.client.ZCard(t.Context(), c.Bucket).Val()
+		if a.reply.Code != remote.Granted || live > 0 && removed != 33 || live == 0 && removed != before-3 {
+			t.Errorf("%d live: %v, %d of %d removed", live, a, removed, before)
+		}
+	}
+}
+
+// The lease of a fixed window ends with it, and the tokens that a late call says to hold count in the new one.
+func TestFixedLeaseEndsWithItsWindow(t *testing.T) {
+	e := realEngine(t)
+	d := 10 * sec
+	c := of(remote.FixedWindow, "edge", 10, d, 0)
+	edge := (scriptStart/d + 1) * d
+	lease := take(c, 6)
+	lease.Lease, lease.Seq = "A", 1
+	if a := e.at(t, edge-300_000, lease); a.reply.Grant != 6 || a.reply.TTLLeft != 300_000 {
+		t.Errorf("%v", a)
+	}
+	// Sent before the edge, executed after it: its hold is charged to the new window.
+	late := take(c, 5)
+	late.Lease, late.Seq, late.Ack, late.Hold, late.Min = "A", 2, 1, 6, 1
+	if a := e.at(t, edge+1, late); a.reply.Grant != 4 || a.reply.Level != 0 || a.reply.Flags&remote.Adopted == 0 {
+		t.Errorf("%v", a)
+	}
+}
+
+// Wrong arguments, foreign and damaged keys: the right error each, on all engines, and nothing is written.
+func TestWindowArguments(t *testing.T) {
+	all := engines(t)
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		_, sha, _ := remote.ScriptOf(a)
+		c := take(of(a, "args", 5, minute, sec), 1)
+		c.Now = scriptStart
+		c.Lease, c.Seq = "A", 3
+		args := remote.CallArgs(c)
+		for _, e := range all[1:] {
+			for i := range args {
+				for _, wrong := range []any{"", "x", -1, 2.5, "nan", "inf", "-inf", 1 << 53} {
+					if i == 3 { // the lease id is any text
+						continue
+					}
+					bad := append([]any{}, args...)
+					bad[i] = wrong
+					if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"}, bad...)); got.err != fmt.Sprintf("RLARG argument %d", i+1) {
+						t.Errorf("%s, algorithm %d, argument %d is %v: %v", e.name, a, i+1, wrong, got)
+					}
+				}
+				if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"}, args[:i]...)); !strings.HasPrefix(got.err, "RLARG argument") {
+					t.Errorf("%s, algorithm %d, %d arguments: %v", e.name, a, i, got)
+				}
+			}
+		}
+		for _, broken := range []struct {
+			name   string
+			change func(c *remote.Call)
+			want   int
+		}{
+			{"min above want", func(c *remote.Call) { c.Min = 2 }, 2},
+			{"no ttl", func(c *remote.Call) { c.TTL = 0 }, 3},
+			{"ack not below seq", func(c *remote.Call) { c.Ack = 3 }, 6},
+			{"ret beside hold", func(c *remote.Call) { c.Hold, c.Ret = 1, 1 }, 8},
+			{"hold without a lease", func(c *remote.Call) { c.Lease, c.Hold = "", 1 }, 7},
+			{"refund without a lease", func(c *remote.Call) { c.Lease, c.Refund = "", 1 }, 9},
+			{"debt without a lease", func(c *remote.Call) { c.Lease, c.Debt, c.Since = "", 1, 1 }, 10},
+			{"owed above debt", func(c *remote.Call) { c.Owed = 1 }, 15},
+			{"no fleet", func(c *remote.Call) { c.Fleet = 0 }, 17},
+			{"debt of no time", func(c *remote.Call) { c.Debt = 1 }, 20},
+			{"reset without a lease", func(c *remote.Call) { c.Lease, c.Reset = "", 1 }, 21},
+			{"no cap", func(c *remote.Call) { c.Cap = 0 }, 22},
+			{"no period", func(c *remote.Call) { c.Period = 0 }, 23},
+			{"nine limits", func(c *remote.Call) { c.Also = make([]remote.Limit, 8) }, 46},
+		} {
+			bad := c
+			broken.change(&bad)
+			for _, e := range all {
+				got := e.call(t, bad)
+				want := fmt.Sprintf("RLARG argument %d", broken.want)
+				if a == remote.SlidingLog && broken.name == "ret beside hold" {
+					want = "RLARG argument 8"
+				}
+				if got.err != want {
+					t.Errorf("%s, algorithm %d, %s: %v, want %s", e.name, a, broken.name, got, want)
+				}
+			}
+		}
+		for _, e := range all {
+			if left := e.lookAt(t, a, "args"); left.fields != nil {
+				t.Errorf("%s: algorithm %d wrote %v", e.name, a, left)
+			}
+		}
+	}
+
+	// Foreign and damaged keys.
+	e := all[2]
+	ctx := t.Context()
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		_, _, sorted := remote.ScriptOf(a)
+		c := take(of(a, fmt.Sprint("mine", a), 5, minute, sec), 1)
+		e.at(t, scriptStart, c)
+		damaged := c
+		if sorted {
+			e.client.ZAdd(ctx, c.Bucket, redis.Z{Score: 5, Member: "#n"})
+		} else {
+			e.client.HSet(ctx, c.Bucket, "t", "nan")
+		}
+		before := e.lookAt(t, a, c.Bucket).fields
+		if got := e.at(t, scriptStart+1, damaged); got.err != "RLCORRUPT field" || !maps.Equal(before, e.lookAt(t, a, c.Bucket).fields) {
+			t.Errorf("algorithm %d, damaged: %v", a, got)
+		}
+		c.Bucket = fmt.Sprint("foreign", a)
+		if sorted {
+			e.client.ZAdd(ctx, c.Bucket, redis.Z{Score: 5, Member: "x"})
+		} else {
+			e.client.HSet(ctx, c.Bucket, "a", "b")
+		}
+		if got := e.at(t, scriptStart, c); got.err != "RLFOREIGN key" {
+			t.Errorf("algorithm %d, foreign: %v", a, got)
+		}
+		c.Bucket = fmt.Sprint("text", a)
+		e.client.Set(ctx, c.Bucket, "x", 0)
+		if got := e.at(t, scriptStart, c); !strings.HasPrefix(got.err, "WRONGTYPE") {
+			t.Errorf("algorithm %d, another type: %v", a, got)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package remote_test
+
+import (
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// settling is a call with a lease id that asks for nothing.
+func settling(c remote.Call, seq int64, change func(c *remote.Call)) remote.Call {
+	c.Lease, c.Seq = "A", seq
+	change(&c)
+	return c
+}
+
+// What a log is told to be, it is, however often it is told: an entry gets its cost and never a higher one, only in its epoch, and
+// never a debt of the same microsecond in its place; a debt counts once, where it was admitted, as far as there is room.
+func TestLogSettles(t *testing.T) {
+	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
+		c := of(remote.SlidingLog, "settles", 10, minute, 0)
+		now := scriptStart
+		level := func(want int64, why string) {
+			t.Helper()
+			if a := e.at(t, now, c); a.err != "" || a.reply.Level != want {
+				t.Errorf("%s, %s: level %d, want %d (%v)", e.name, why, a.reply.Level, want, a.err)
+			}
+		}
+		do := func(change func(c *remote.Call)) remote.Reply {
+			t.Helper()
+			x := c
+			change(&x)
+			a := e.at(t, now, x)
+			if a.err != "" {
+				t.Fatalf("%s: %v", e.name, a)
+			}
+			return a.reply
+		}
+		first := do(func(c *remote.Call) { c.Want, c.Min = 5, 5 })
+		now += 10 * sec
+		to := func(cost, epoch int64) { do(func(c *remote.Call) { c.At, c.To, c.Epoch = first.Stamp, cost, epoch }) }
+		to(3, first.Epoch+1)
+		level(5, "of another epoch")
+		to(3, first.Epoch)
+		to(3, first.Epoch)
+		level(7, "settled twice")
+		to(9, first.Epoch)
+		level(7, "never higher")
+
+		seq := int64(0)
+		debt := func(n, since int64) {
+			do(func(c *remote.Call) {
+				seq++
+				*c = settling(*c, seq, func(c *remote.Call) { c.Debt, c.Since = n, since })
+			})
+		}
+		debt(2, first.Stamp)
+		debt(2, first.Stamp)
+		level(5, "a debt, told twice")
+		to(0, first.Epoch)
+		level(8, "the entry and not the debt of its microsecond")
+		to(0, first.Epoch)
+		level(8, "and never the debt")
+		debt(50, now-sec)
+		level(0, "full, and not fuller")
+		debt(3, now-minute)
+		level(0, "a debt of what has left")
+		now = first.Stamp + minute
+		level(2, "the first debt has left, where it was admitted")
+		late := do(func(c *remote.Call) { c.Want, c.Min, c.Deadline = 1, 1, now })
+		if late.Code != remote.Late {
+			t.Errorf("%s: at its deadline: %+v", e.name, late)
+		}
+		level(2, "a late call")
+		do(func(c *remote.Call) {
+			seq++
+			*c = settling(*c, seq, func(c *remote.Call) { c.Reset = first.Stamp + 5*sec })
+		})
+		level(2, "reset to before the debt")
+		do(func(c *remote.Call) { seq++; *c = settling(*c, seq, func(c *remote.Call) { c.Reset = now }) })
+		level(10, "reset")
+	}
+}
+
+// Refunds and debts of windows count once, in their own window and epoch, and make nothing fuller than full or emptier than empty.
+func TestWindowsSettle(t *testing.T) {
+	for _, a := range []remote.Algorithm{remote.FixedWindow, remote.SlidingWindow} {
+		for _, e := range []*engine{memoryEngine(), realEngine(t)} {
+			c := of(a, "settles", 10, minute, sec)
+			start := (scriptStart/minute + 1) * minute
+			now := start
+			level := func(want int64, why string) {
+				t.Helper()
+				if x := e.at(t, now, c); x.err != "" || x.reply.Level != want {
+					t.Errorf("%s, algorithm %d, %s: level %d, want %d (%v)", e.name, a, why, x.reply.Level, want, x.err)
+				}
+			}
+			seq := int64(0)
+			tell := func(change func(c *remote.Call)) remote.Reply {
+				t.Helper()
+				seq++
+				x := settling(c, seq, change)
+				x.Ack = seq - 1
+				r := e.at(t, now, x)
+				if r.err != "" {
+					t.Fatalf("%s: %v", e.name, r)
+				}
+				return r.reply
+			}
+			took := e.at(t, now, take(c, 5)).reply
+			now += sec / 2
+			refund := func(n, at, epoch, deadline int64) {
+				tell(func(c *remote.Call) { c.Refund, c.At, c.Epoch, c.Deadline = n, at, epoch, deadline })
+			}
+			refund(2, took.Stamp, took.Epoch+1, now+1)
+			level(5, "a refund of another epoch")
+			refund(2, took.Stamp-minute*2, took.Epoch, now+1)
+			level(5, "a refund of a window that is over")
+			refund(2, took.Stamp, took.Epoch, now+sec+1)
+			level(5, "a refund whose copies could outlive the record")
+			refund(2, took.Stamp, took.Epoch, now+sec)
+			level(7, "a refund")
+			refund(50, took.Stamp, took.Epoch, now+sec)
+			level(10, "more than counts")
+
+			debt := func(n, since int64) { tell(func(c *remote.Call) { c.Debt, c.Since = n, since }) }
+			debt(4, now-2*minute)
+			level(10, "a debt of a window that is over")
+			debt(4, now)
+			level(6, "a debt")
+			// Its reply was lost: it is told again, and counts as charged.
+			seq++
+			again := settling(c, seq, func(c *remote.Call) { c.Debt, c.Since = 4, now })
+			again.Ack = seq - 2
+			e.at(t, now, again)
+			level(6, "a debt that is told again")
+			debt(50, now)
+			level(0, "full, and not fuller")
+
+			tell(func(c *remote.Call) { c.Reset, c.Deadline = now, now+sec })
+			level(10, "reset")
+			lease := settling(take(c, 6), 1, func(c *remote.Call) { c.Lease = "B" })
+			e.at(t, now, lease)
+			e.at(t, now, take(c, 2))
+			tell(func(c *remote.Call) { c.Reset, c.Deadline = now, now+sec })
+			level(4, "a reset leaves what is out in leases")
+		}
+	}
+}

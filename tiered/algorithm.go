@@ -1,0 +1,289 @@
+package tiered
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Algorithm is how what a key has used is counted. docs/algorithms.md compares them.
+type Algorithm uint8
+
+const (
+	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless somebody else counts
+	// otherwise: it keeps the least, is leased at no price but parked burst, and its retry time is that of the next token.
+	TokenBucket Algorithm = iota
+
+	// FixedWindow admits at most Tokens in each window of length Per, and so up to twice as many in an interval of that length
+	// that meets two windows: for contracts and bills that count so. See Policy.Calendar.
+	FixedWindow
+
+	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Redis keeps every
+	// request for Per and is asked for each: for small limits such as logins and codes.
+	SlidingLog
+
+	// SlidingWindow admits at most Tokens in any interval of length Per too, for large limits and several of them: it counts
+	// by blocks (Limit.Precision), and a token comes back Per to Per and two blocks after its use.
+	SlidingWindow
+)
+
+var algorithms = [...]string{
+	TokenBucket: "token bucket", FixedWindow: "fixed window", SlidingLog: "sliding log", SlidingWindow: "sliding window",
+}
+
+// String returns the algorithm's name in words, as in "token bucket".
+func (a Algorithm) String() string {
+	if int(a) < len(algorithms) {
+		return algorithms[a]
+	}
+	return fmt.Sprintf("algorithm %d", uint8(a))
+}
+
+const (
+	maxLimits  = 8
+	maxBlocks  = 511 // in a Per: with one more, the longest span that the script takes
+	maxWindow  = 10 * 365 * 24 * time.Hour
+	maxEntries = 100_000 // of a SlidingLog
+)
+
+// validateAlgorithm reports what does not go together.
+func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)) {
+	a := p.Algorithm
+	if a > SlidingWindow {
+		bad("Algorithm", a, "must be TokenBucket, FixedWindow, SlidingLog or SlidingWindow")
+		return
+	}
+	if p.Limit.rule() != local.ByLimit {
+		if a == FixedWindow || a == SlidingLog {
+			bad("Limit", "Unlimited or Blocked", "must be a limit, for the names of the buckets have its Per; PerKey may return these")
+		}
+		if len(p.Also) > 0 {
+			bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty where Limit is Unlimited or Blocked")
+		}
+		return
+	}
+	if p.PerKey != nil && len(p.Also) > 0 {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty with PerKey")
+	}
+	if p.Calendar && a != FixedWindow {
+		bad("Calendar", true, "is of a FixedWindow only, and Algorithm is "+a.String())
+	}
+	if len(p.Also) > 0 && a != SlidingWindow && a != TokenBucket {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "is of a TokenBucket or SlidingWindow only, and Algorithm is "+a.String())
+	}
+	if len(p.Also) >= maxLimits {
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), fmt.Sprintf("must be at most %d", maxLimits-1))
+		return
+	}
+	if a == SlidingLog {
+		if p.Lease.Size != 0 && p.Lease.Size != NoLease {
+			bad("Lease.Size", p.Lease.Size, "must be 0 or NoLease: a SlidingLog is never leased")
+		}
+		if p.Lease.Period != 0 {
+			bad("Lease.Period", p.Lease.Period, "must be 0: a SlidingLog is never leased")
+		}
+		if p.Limit.Tokens > maxEntries {
+			bad("Limit.Tokens", p.Limit.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request", maxEntries))
+		}
+	}
+	for i, l := range p.limits() {
+		field := "Limit"
+		if i > 0 {
+			field = fmt.Sprintf("Also[%d]", i-1)
+		}
+		l.validateFor(a, field, bad)
+		for j, other := range p.limits()[:i] {
+			if l.Per == other.Per && (a == TokenBucket || l.precision() == other.precision()) {
+				name := "Limit"
+				if j > 0 {
+					name = fmt.Sprintf("Also[%d]", j-1)
+				}
+				rule := "must differ from that of " + name
+				if a == SlidingWindow {
+					rule += ", or the Precision must"
+				}
+				bad(field+".Per", l.Per, rule)
+			}
+		}
+	}
+}
+
+// validateFor reports what an algorithm has no use for, or cannot count.
+func (l Limit) validateFor(a Algorithm, field string, bad func(field string, value any, rule string)) {
+	if l.Precision != 0 && a != SlidingWindow {
+		bad(field+".Precision", l.Precision, "is of a SlidingWindow only, and Algorithm is "+a.String())
+	}
+	if a == TokenBucket {
+		return
+	}
+	if l.Burst != 0 && l.Burst != l.Tokens {
+		bad(field+".Burst", l.Burst, "must be 0: a "+a.String()+" admits Tokens and no more at once")
+	}
+	if l.Per > maxWindow {
+		bad(field+".Per", l.Per, "must be at most 10 years of a "+a.String())
+	}
+	if a != SlidingWindow || l.Per < time.Microsecond {
+		return
+	}
+	if q := l.precision(); q < time.Microsecond || q > l.Per || q%time.Microsecond != 0 {
+		bad(field+".Precision", l.Precision, "must be 1µs to Per, in whole microseconds, or 0")
+	} else if n := (l.Per + q - 1) / q; n > maxBlocks {
+		bad(field+".Precision", l.Precision, fmt.Sprintf("must divide Per into at most %d blocks, here %d: their span is one longer, and at most 512",
+			maxBlocks, n))
+	}
+}
+
+// limits are all of a policy.
+func (p Policy) limits() []Limit { return append([]Limit{p.Limit}, p.Also...) }
+
+// precision is the length of a block.
+func (l Limit) precision() time.Duration {
+	if l.Precision != 0 {
+		return l.Precision
+	}
+	parts := time.Duration(10)
+	if l.Per >= time.Minute {
+		parts = 60
+	}
+	return max((l.Per / parts).Truncate(time.Microsecond), time.Microsecond)
+}
+
+// stored is a limit as the store gets it.
+func (l Limit) stored(a Algorithm) remote.Limit {
+	s := remote.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
+	if a == SlidingWindow { // one block more than D has: an interval of length D meets as many
+		q := l.precision()
+		s.Period, s.Span = q.Microseconds(), int64((l.Per+q-1)/q)+1
+	}
+	return s
+}
+
+// counting is what package local needs to know of an algorithm.
+func (p Policy) counting() local.Counting {
+	switch {
+	case p.Algorithm == SlidingLog:
+		return local.Logs
+	case p.Algorithm != TokenBucket || len(p.Also) > 0:
+		return local.Counts
+	}
+	return local.Refills
+}
+
+// kind is what the names of a policy's buckets depend on.
+func (p Policy) kind() remote.Kind {
+	switch p.Algorithm {
+	case FixedWindow:
+		return remote.Kind{Algorithm: remote.FixedWindow, Window: p.Limit.Per.Microseconds(), Calendar: p.Calendar}
+	case SlidingLog:
+		return remote.Kind{Algorithm: remote.SlidingLog, Window: p.Limit.Per.Microseconds()}
+	case SlidingWindow:
+		return remote.Kind{Algorithm: remote.SlidingWindow}
+	}
+	if len(p.Also) > 0 {
+		return remote.Kind{Algorithm: remote.TokenBuckets}
+	}
+	return remote.Kind{}
+}
+
+// leased reports whether a policy can be: a SlidingLog is not, and a lease must not outlive what a SlidingWindow counts.
+func (p Policy) leased(terms *local.Policy) bool {
+	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog {
+		return false
+	}
+	if p.Algorithm == SlidingWindow {
+		for _, l := range p.limits() {
+			if l.Per < terms.LongestTTL() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// terms are the numbers that a process goes by when it is alone: of several limits, the smallest burst and the slowest refill,
+// which is on the safe side of each.
+func (p Policy) terms() (burst, tokens int64, per time.Duration) {
+	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.Per
+	for _, l := range p.Also {
+		burst = min(burst, l.burst())
+		if l.nanosPerToken() > float64(per)/float64(tokens) {
+			tokens, per = l.Tokens, l.Per
+		}
+	}
+	return burst, tokens, per
+}
+
+// call is a policy's part of every call.
+func (p Policy) call() remote.Call {
+	first := p.Limit.stored(p.Algorithm)
+	c := remote.Call{
+		Algorithm: p.kind().Algorithm, Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
+		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
+	}
+	for _, also := range p.Also {
+		c.Also = append(c.Also, also.stored(p.Algorithm))
+	}
+	return c
+}
+
+// longest is until nothing that a key used counts any more, at most.
+func (p Policy) longest() (longest time.Duration) {
+	for _, l := range p.limits() {
+		d := l.Per
+		switch p.Algorithm {
+		case TokenBucket:
+			d = resetAfter(l.burst(), l.nanosPerToken())
+		case SlidingWindow:
+			d += 2 * l.precision()
+		}
+		longest = max(longest, d)
+	}
+	return longest
+}
+
+// follows reports what of p cannot take the place of what was, because of the buckets that there are.
+func (p Policy) follows(was Policy) error {
+	stays := func(field string, is, was any) error {
+		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, for the buckets in Redis count so", field, is, was)
+	}
+	windows := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog
+	switch {
+	case p.Algorithm != was.Algorithm:
+		return stays("Algorithm", p.Algorithm, was.Algorithm)
+	case p.Calendar != was.Calendar:
+		return stays("Calendar", p.Calendar, was.Calendar)
+	case !slices.Equal(p.Also, was.Also):
+		return stays("Also", p.Also, was.Also)
+	case windows && p.Limit.rule() == local.ByLimit && p.Limit.Per != was.Limit.Per:
+		return stays("Limit.Per", p.Limit.Per, was.Limit.Per)
+	}
+	return nil
+}
+
+// phase is where the windows of a key begin, µs: it must be the same in every process.
+func (l *Limiter) phase(key string) int64 {
+	if l.kind.Algorithm != remote.FixedWindow || l.kind.Calendar {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	x := h.Sum64()
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the last step of SplitMix64 (Steele, Lea, Flood 2014) spreads it over all bits
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int64((x ^ x>>31) % uint64(l.kind.Window))
+}
+
+// resets reports how long until nothing of a key counts any more, or longer.
+func resets(p *local.Policy, left int64) time.Duration {
+	switch {
+	case left >= p.Cap:
+		return 0
+	case p.Counting == local.Refills:
+		return resetAfter(p.Cap-left, p.Nanos)
+	}
+	return p.Owner.(*plan).longest
+}

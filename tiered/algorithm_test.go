@@ -1,0 +1,251 @@
+package tiered
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// windowPolicies are those of ten per minute.
+func windowPolicies() []Policy {
+	limit := Limit{Tokens: 10, Per: time.Minute}
+	return []Policy{
+		{Name: "log", Limit: limit, Algorithm: SlidingLog},
+		{Name: "fixed", Limit: limit, Algorithm: FixedWindow, Lease: Lease{Size: NoLease}},
+		{Name: "fixed-leased", Limit: limit, Algorithm: FixedWindow},
+		{Name: "sliding", Limit: limit, Algorithm: SlidingWindow, Lease: Lease{Size: NoLease}},
+		{Name: "sliding-leased", Limit: limit, Algorithm: SlidingWindow},
+		{Name: "sliding-two", Limit: limit, Algorithm: SlidingWindow, Also: []Limit{{Tokens: 100, Per: time.Hour}}},
+	}
+}
+
+// eachWindow runs f in a bubble with a limiter of each algorithm over a Memory.
+func eachWindow(t *testing.T, f func(t *testing.T, l *Limiter, m *remote.Memory)) {
+	for _, p := range windowPolicies() {
+		t.Run(p.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := remote.NewMemory()
+				l, err := New(m, p, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close(context.Background())
+				f(t, l, m)
+			})
+		})
+	}
+}
+
+// A window admits what it holds, refuses the next with a time at which it is admitted again, and not much before.
+func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
+	ctx := context.Background()
+	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
+		for i := range 10 {
+			if d := l.Allow(ctx, "k"); !d.Allowed {
+				t.Fatalf("request %d: %+v", i, d)
+			}
+		}
+		d := l.Allow(ctx, "k")
+		if d.Allowed || d.Reason != Limited || d.RetryAfter <= 0 || d.RetryAfter > 63*time.Second || d.ResetAfter < d.RetryAfter-2*time.Second {
+			t.Fatalf("%+v", d)
+		}
+		if d := l.Peek(ctx, "k"); d.Allowed || d.RetryAfter <= 0 {
+			t.Errorf("peek: %+v", d)
+		}
+		time.Sleep(d.RetryAfter)
+		if d := l.Allow(ctx, "k"); !d.Allowed {
+			t.Errorf("after its own retry time: %+v", d)
+		}
+	})
+}
+
+// What is given back can be taken again; what cost more is charged; a Reset forgets.
+func TestWindowsGiveBack(t *testing.T) {
+	ctx := context.Background()
+	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
+		r := l.Reserve(ctx, "k", 10)
+		if !r.Allowed {
+			t.Fatal(r.Decision)
+		}
+		time.Sleep(2 * time.Second)
+		if d := l.Allow(ctx, "k"); d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		r.Settle(4)
+		time.Sleep(6 * time.Second) // the refund is under way, and a denial is believed for 5 s
+		if d := l.Peek(ctx, "k"); d.Remaining != 6 {
+			t.Errorf("after the refund: %+v", d)
+		}
+		if d := l.AllowN(ctx, "k", 7); d.Allowed {
+			t.Errorf("more than came back: %+v", d)
+		}
+		time.Sleep(6 * time.Second)
+		r = l.Reserve(ctx, "k", 2)
+		if !r.Allowed {
+			t.Fatalf("what came back: %+v", r.Decision)
+		}
+		r.Settle(5) // 3 more
+		time.Sleep(time.Second)
+		if d := l.Peek(ctx, "k"); d.Remaining != 1 {
+			t.Errorf("after the debt: %+v", d)
+		}
+		if err := l.Reset(ctx, "k"); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Peek(ctx, "k"); d.Remaining != 10 {
+			t.Errorf("after the reset: %+v", d)
+		}
+		if d := l.AllowN(ctx, "k", 10); !d.Allowed {
+			t.Errorf("after the reset: %+v", d)
+		}
+	})
+}
+
+// What the share admitted in an outage is charged where it was admitted.
+func TestWindowsChargeAnOutage(t *testing.T) {
+	ctx := context.Background()
+	eachWindow(t, func(t *testing.T, l *Limiter, m *remote.Memory) {
+		time.Sleep(time.Second)
+		if d := l.Allow(ctx, "k"); !d.Allowed {
+			t.Fatal(d)
+		}
+		time.Sleep(3 * time.Second) // a lease is over
+		m.Fail(context.DeadlineExceeded)
+		shared := 0
+		for range 20 {
+			if d := l.Allow(ctx, "k"); d.Reason == Shared {
+				shared++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if shared != 9 {
+			t.Fatalf("the share admitted %d", shared)
+		}
+		m.Fail(nil)
+		time.Sleep(3 * time.Second)
+		l.Allow(ctx, "k") // settles
+		time.Sleep(3 * time.Second)
+		if d := l.Peek(ctx, "k"); d.Remaining > 3 { // a debt is cut where a lease, a quarter at most, is out meanwhile
+			t.Errorf("%+v", d)
+		}
+		if s := l.group.Stats().Policies[l.name]; s.Settled == 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Several buckets on a key: the tightest decides, and what is leased or given back counts in each.
+func TestSeveralBuckets(t *testing.T) {
+	ctx := context.Background()
+	for _, size := range []int64{0, NoLease} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(remote.NewMemory(), Policy{
+				Name: "two", Limit: PerSecond(10), Also: []Limit{PerHour(100)}, Lease: Lease{Size: size},
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(ctx)
+			admitted, first := 0, 0
+			for i := range 60 * 20 { // a minute at 20 per second
+				if d := l.Allow(ctx, "k"); d.Allowed {
+					admitted++
+				}
+				if i == 19 {
+					first = admitted
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if first < 10 || first > 20 || admitted < 98 || admitted > 102 {
+				t.Errorf("size %d: %d in the first second, %d in a minute", size, first, admitted)
+			}
+			d := l.Allow(ctx, "k")
+			if d.Allowed || d.RetryAfter < time.Second || d.RetryAfter > 36*time.Second {
+				t.Errorf("%+v", d)
+			}
+			if d := l.AllowN(ctx, "k", 11); d.Reason != ExceedsBurst {
+				t.Errorf("more than the smaller burst: %+v", d)
+			}
+			if err := l.Reset(ctx, "k"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			r := l.Reserve(ctx, "k", 10)
+			if !r.Allowed {
+				t.Fatal(r.Decision)
+			}
+			r.Cancel()
+			time.Sleep(time.Second)
+			if d := l.Peek(ctx, "k"); d.Remaining != 10 {
+				t.Errorf("after the refund: %+v", d)
+			}
+		})
+	}
+}
+
+// What is cancelled late comes back to each of several buckets.
+func TestSeveralBucketsTakeBack(t *testing.T) {
+	ctx := context.Background()
+	for _, size := range []int64{0, NoLease} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(remote.NewMemory(), Policy{
+				Name: "two", Limit: PerHour(10), Also: []Limit{PerDay(100)}, Lease: Lease{Size: size},
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close(ctx)
+			r := l.Reserve(ctx, "k", 10)
+			time.Sleep(2 * time.Second)
+			if d := l.Peek(ctx, "k"); d.Allowed || !r.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			r.Settle(3)
+			time.Sleep(6 * time.Second)
+			if d := l.Peek(ctx, "k"); d.Remaining != 7 {
+				t.Errorf("size %d: %+v", size, d)
+			}
+		})
+	}
+}
+
+// What does not go together is an error that names field, value and rule.
+func TestAlgorithmMistakes(t *testing.T) {
+	minute := Limit{Tokens: 10, Per: time.Minute}
+	for _, c := range []struct {
+		change func(p *Policy)
+		want   string
+	}{
+		{func(p *Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
+		{func(p *Policy) { p.Calendar = true }, "Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"},
+		{func(p *Policy) { p.Limit.Precision = time.Second }, "Policy.Limit.Precision is 1s: is of a SlidingWindow only"},
+		{func(p *Policy) { p.Algorithm, p.Also = FixedWindow, []Limit{PerHour(1)} }, "Policy.Also is 1 limits: is of a TokenBucket or"},
+		{func(p *Policy) { p.Algorithm, p.Also = SlidingLog, []Limit{PerHour(1)} }, "Policy.Also is 1 limits"},
+		{func(p *Policy) { p.Also = []Limit{PerMinute(1)} }, "Policy.Also[0].Per is 1m0s: must differ from that of Limit"},
+		{func(p *Policy) { p.Also = []Limit{{}} }, "Policy.Also[0] is zero: must be set"},
+		{func(p *Policy) { p.Also = make([]Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 }, "Policy.Limit.Burst is 20: must be 0: a fixed window"},
+		{func(p *Policy) { p.Algorithm, p.Lease.Size = SlidingLog, 2 }, "Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog"},
+		{func(p *Policy) { p.Algorithm, p.Lease.Period = SlidingLog, time.Second }, "Policy.Lease.Period is 1s: must be 0"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Tokens = SlidingLog, 200_000 }, "Policy.Limit.Tokens is 200000: must be at most 100000"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Per = FixedWindow, 20*365*24*time.Hour }, "must be at most 10 years"},
+		{func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, time.Hour }, "Policy.Limit.Precision is 1h0m0s: must be 1µs to Per"},
+		{
+			func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, 100*time.Millisecond },
+			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",
+		},
+	} {
+		p := Policy{Name: "p", Limit: minute}
+		if err := p.validate(); err != nil {
+			t.Fatal(err)
+		}
+		c.change(&p)
+		if err := p.validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)
+		}
+	}
+}

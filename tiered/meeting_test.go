@@ -1,0 +1,167 @@
+package tiered
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// windows are all that counts otherwise than one token bucket.
+var windows = []Policy{
+	{Name: "fixed", Algorithm: FixedWindow, Limit: PerMinute(10)},
+	{Name: "log", Algorithm: SlidingLog, Limit: PerMinute(10)},
+	{Name: "sliding", Algorithm: SlidingWindow, Limit: PerMinute(10)},
+	{Name: "direct", Algorithm: SlidingWindow, Limit: PerMinute(10), Lease: Lease{Size: NoLease}},
+	{Name: "buckets", Limit: PerMinute(10), Also: []Limit{PerHour(100)}},
+}
+
+// admitted asks until a request is refused, and reports how many were not.
+func admitted(t *testing.T, l *Limiter, key string) (n int) {
+	t.Helper()
+	for {
+		d := l.Allow(t.Context(), key)
+		if !d.Allowed {
+			want(t, d, Limited)
+			return n
+		}
+		n++
+	}
+}
+
+// A limit of a window is raised and lowered like any other: nothing is minted, nothing is lost.
+func TestWindowsAtRunTime(t *testing.T) {
+	for _, p := range windows {
+		t.Run(p.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := several(t, newDistant(ms), nil, p)[0]
+				time.Sleep(time.Second)
+				if n := admitted(t, l, "k"); n != 10 {
+					t.Errorf("%d of 10", n)
+				}
+				more := p
+				more.Limit.Tokens = 15
+				if err := l.SetPolicy(more); err != nil {
+					t.Fatal(err)
+				}
+				// A token bucket goes on from the level it had; a window from what it has counted.
+				raised := 5
+				if p.Algorithm == TokenBucket {
+					raised = 0
+				}
+				if n := admitted(t, l, "k"); n != raised {
+					t.Errorf("%d more at once, want %d", n, raised)
+				}
+				if n := admitted(t, l, "new"); n != 15 {
+					t.Errorf("%d of 15", n)
+				}
+				if err := l.SetPolicy(p); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Minute)
+				if n := admitted(t, l, "k"); n != 10 {
+					t.Errorf("%d of 10 afterwards", n)
+				}
+
+				for _, change := range []func(*Policy){
+					func(p *Policy) { p.Algorithm = (p.Algorithm + 1) % 4 },
+					func(p *Policy) { p.Also = append([]Limit{PerDay(1000)}, p.Also...) },
+					func(p *Policy) { p.Algorithm, p.Calendar = FixedWindow, true },
+				} {
+					q := p
+					change(&q)
+					if err := l.SetPolicy(q); err == nil {
+						t.Errorf("%+v took the place of %+v", q, p)
+					}
+				}
+				hour := p
+				hour.Limit = PerHour(10)
+				hour.Also = nil
+				err := l.SetPolicy(hour)
+				if may := p.Algorithm == SlidingWindow; may != (err == nil) || !may && !strings.Contains(err.Error(), "must stay") {
+					t.Errorf("another period: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// PerKey gives a window a limit of its own, and Blocked and Unlimited; another period where the names depend on it is no answer.
+func TestPerKeyOfWindows(t *testing.T) {
+	for _, p := range windows {
+		t.Run(p.Name, func(t *testing.T) {
+			p.PerKey = func(key string) Limit {
+				return map[string]Limit{
+					"few": PerMinute(3), "any": Unlimited, "none": Blocked, "hour": PerHour(4), "bad": {Tokens: -1},
+				}[key]
+			}
+			store := remote.NewMemory()
+			if len(p.Also) > 0 {
+				if _, err := New(store, p, nil); err == nil || !strings.Contains(err.Error(), "Policy.Also is 1 limits: must be empty with PerKey") {
+					t.Fatalf("%v", err)
+				}
+				return
+			}
+			synctest.Test(t, func(t *testing.T) {
+				l := several(t, newDistant(ms), nil, p)[0]
+				time.Sleep(time.Second)
+				hour := map[Algorithm]int{FixedWindow: 10, SlidingLog: 10, SlidingWindow: 4}[p.Algorithm]
+				for key, n := range map[string]int{"few": 3, "other": 10, "bad": 10, "hour": hour} {
+					if got := admitted(t, l, key); got != n {
+						t.Errorf("%s: %d, want %d", key, got, n)
+					}
+				}
+				for range 20 {
+					want(t, l.Allow(t.Context(), "any"), Granted)
+					want(t, l.Allow(t.Context(), "none"), ExceedsBurst)
+				}
+				faults := int64(1)
+				if hour == 10 {
+					faults = 2
+				}
+				if n := l.group.Stats().Policies[p.Name].PerKeyFaults; n != faults {
+					t.Errorf("%d faults of PerKey, want %d", n, faults)
+				}
+			})
+		})
+	}
+}
+
+// What several keys took goes back when one refuses, whichever way they count; and what a reservation of them did not cost.
+func TestStrictestOfWindows(t *testing.T) {
+	for _, p := range windows {
+		t.Run(p.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p.Name = "a-" + p.Name // asked first
+				p.Lease.Size = NoLease
+				l := several(t, newDistant(ms), nil, p, direct("z", 3))
+				time.Sleep(time.Second)
+				for range 3 {
+					want(t, Strictest(l[0].For("k"), l[1].For("k")).Allow(t.Context()), Granted)
+				}
+				for i := range 20 {
+					d := Strictest(l[0].For("k"), l[1].ForN("k", 1)).Allow(t.Context())
+					if want(t, d, Limited); d.Policy != "z" {
+						t.Fatalf("%d: %+v", i, d)
+					}
+					time.Sleep(100 * ms)
+				}
+				left := 7
+				r := Strictest(l[0].ForN("k", 4), l[1].For("other")).Reserve(t.Context())
+				want(t, r.Decision, Granted)
+				r.Settle(1, 1)
+				left--
+				time.Sleep(time.Second)
+				n := admitted(t, l[0], "k")
+				if p.Algorithm == TokenBucket && n == left+1 { // refilled meanwhile
+					n--
+				}
+				if n != left {
+					t.Errorf("%d left, want %d", n, left)
+				}
+			})
+		})
+	}
+}
