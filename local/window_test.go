@@ -42,3 +42,34 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 		t.Errorf("the rest: %+v", rest)
 	}
 }
+
+// What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs less than the
+// refused request did.
+func TestWindowDenialKnowsCostAndTime(t *testing.T) {
+	p := &Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, Period: 250e6, Uniform: func() float64 { return 0.5 }}
+	var d denial
+	d.refused(p, 5, 3, time.Second, 2*time.Second, 3*time.Second) // the reply came at 2 s: until 5 s
+	for _, c := range []struct {
+		now   time.Duration
+		need  int64
+		retry time.Duration // 0 for not refused
+	}{
+		{3 * time.Second, 2, 0},
+		{3 * time.Second, 4, 0},
+		{3 * time.Second, 5, 2 * time.Second},
+		{3 * time.Second, 9, 2 * time.Second},
+		{5 * time.Second, 9, 0},
+	} {
+		retry, refused := d.refuses(c.now, c.need)
+		if refused != (c.retry > 0) || refused && retry != c.retry {
+			t.Errorf("%v, cost %d: %v, %v", c.now, c.need, retry, refused)
+		}
+	}
+	d.refused(p, 5, 3, time.Second, 2*time.Second, time.Minute) // longer than a denial is believed
+	if _, refused := d.refuses(30*time.Second, 5); refused {
+		t.Error("believed for half a minute")
+	}
+	if _, refused := d.refuses(6*time.Second, 5); !refused {
+		t.Error("not believed for four seconds")
+	}
+}

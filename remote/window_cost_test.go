@@ -124,3 +124,33 @@ func median(all []float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2]
 }
+
+// The work at the edge of a block does not grow with the time since the last call: after a day of blocks that nobody counted in, a
+// take reads no more than twice the span, and so does a refusal.
+func TestTrimmingIsBounded(t *testing.T) {
+	e := realEngine(t)
+	c := of(remote.SlidingWindow, "day", 100, minute, sec)
+	reads := func(now, n int64, code remote.Code) (fields int64) {
+		t.Helper()
+		if err := e.client.ConfigResetStat(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if a := e.at(t, now, take(c, n)); a.reply.Code != code {
+			t.Fatal(a)
+		}
+		m := regexp.MustCompile(`cmdstat_hmget:calls=(\d+)`).FindStringSubmatch(e.client.Info(t.Context(), "commandstats").Val())
+		fields, _ = strconv.ParseInt(m[1], 10, 64)
+		return fields
+	}
+	for i := range int64(60) {
+		e.at(t, scriptStart+i*sec, take(c, 1))
+	}
+	// The state and its limit; what left, in one; the block of now. A refusal looks at 32 blocks at a time.
+	later := scriptStart + 86_400*sec
+	if n := reads(later, 100, remote.Granted); n > 3 {
+		t.Errorf("a take: %d reads", n)
+	}
+	if n := reads(later+sec, 100, remote.Denied); n > 2+2*61/32+1 {
+		t.Errorf("a refusal: %d reads", n)
+	}
+}

@@ -353,3 +353,27 @@ func TestWindowArguments(t *testing.T) {
 		}
 	}
 }
+
+// A fixed window whose clock is set back while leases are out keeps its count, in the window before and in its own that comes again:
+// what is leased may be used in either.
+func TestFixedWindowClockSetBackUnderLeases(t *testing.T) {
+	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
+		d := 10 * sec
+		c := of(remote.FixedWindow, "back under leases", 10, d, 0)
+		edge := (scriptStart/d + 1) * d
+		lease := take(c, 10)
+		lease.Lease, lease.Seq, lease.TTL = "A", 1, 4*sec
+		if a := e.at(t, edge+sec, lease); a.reply.Grant != 10 {
+			t.Fatal(a)
+		}
+		if a := e.at(t, edge-sec/2, take(c, 1)); a.reply.Code != remote.Denied || a.reply.Flags&remote.SteppedBack == 0 {
+			t.Errorf("%s, in the window before: %v", e.name, a)
+		}
+		if a := e.at(t, edge+sec/5, take(c, 1)); a.reply.Code != remote.Denied {
+			t.Errorf("%s, in its own again: %v", e.name, a)
+		}
+		if a := e.at(t, edge+d, take(c, 10)); a.reply.Code != remote.Granted {
+			t.Errorf("%s, in the next: %v", e.name, a)
+		}
+	}
+}
