@@ -3,6 +3,7 @@ package benchmarks
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,12 +48,27 @@ func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
 	}
 	c.Make = func(tb testing.TB, s *Server, l Limit) Decide {
 		if down {
-			s.Kill()
-			return decideBy(tb, s.limiter(tb, p, l, tiered.Options{}), down)
+			return s.without(tb, p, l)
 		}
 		return decideBy(tb, s.limiter(tb, p, l, patient), down)
 	}
 	return c
+}
+
+// without is a limiter that has lost its Redis and has opened its breaker. Before that it looks at each decision whether it
+// is to try again, which is not what is measured.
+func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
+	s.Kill()
+	var open atomic.Bool
+	decide := decideBy(tb, s.limiter(tb, p, l, tiered.Options{
+		Trace: &tiered.Trace{State: func(e tiered.StateEvent) { open.Store(open.Load() || e.To == "open") }},
+	}), true)
+	for end := time.Now().Add(settleTime); !open.Load(); time.Sleep(time.Millisecond) {
+		if decide(context.Background(), "stranger"); time.Now().After(end) {
+			tb.Fatalf("the breaker is not open after %v", settleTime)
+		}
+	}
+	return decide
 }
 
 // limiter is one process' limiter on the server.

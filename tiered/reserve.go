@@ -69,7 +69,7 @@ func (t *taking) counted(v local.Verdict) {
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
-	l.takeBy(ctx, key, n, &h.one[0], &r.Decision)
+	l.take(ctx, key, n, &h.one[0], &r.Decision, false)
 	r.held = h
 	return r
 }

@@ -83,10 +83,10 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 	return true
 }
 
-// takeBy is take of a Limiter of any mode.
+// takeBy is take of a Limiter with a special mode.
 func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	if l.mode.Load()&(modeUnlimited|modeBlocked) == 0 || valid(key, n) != Granted {
-		l.take(ctx, key, n, t, d)
+		l.take(ctx, key, n, t, d, true)
 	} else {
 		l.always(key, n, d)
 	}

@@ -11,11 +11,7 @@ import (
 
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
-	if l.mode.Load() == 0 {
-		l.take(ctx, key, 1, nil, &d)
-	} else {
-		l.takeBy(ctx, key, 1, nil, &d)
-	}
+	l.take(ctx, key, 1, nil, &d, false)
 	return d
 }
 
@@ -27,17 +23,17 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
-	if l.mode.Load() == 0 {
-		l.take(ctx, key, n, nil, &d)
-	} else {
-		l.takeBy(ctx, key, n, nil, &d)
-	}
+	l.take(ctx, key, n, nil, &d, false)
 	return d
 }
 
 // take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies of it
-// were a quarter of what a decision cost.
-func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+// were a quarter of what a decision cost. plain says that the Limiter's mode has been looked at.
+func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision, plain bool) {
+	if !plain && l.mode.Load() != 0 {
+		l.takeBy(ctx, key, n, t, d)
+		return
+	}
 	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
 		l.decide(d, l.terms.Load().fresh, key, valid(key, n), None, 0, 0)
 		return
@@ -45,7 +41,9 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	g := l.group
 	now := g.now()
 	b := g.find(now, l.id(key))
-	t.from(b, local.FromLease)
+	if t != nil {
+		t.from(b, local.FromLease)
+	}
 	left, ok, renew := b.Take(now, n)
 	if !ok {
 		l.ask(ctx, now, b, key, n, t, d)
