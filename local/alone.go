@@ -91,7 +91,8 @@ func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
 // AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone
 // is needed. The caller counts it afterwards, with [Bucket.CountAlone].
 func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
-	mode := b.Policy().FailMode
+	p := b.Policy()
+	mode := p.FailMode
 	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
 		return Verdict{}, false
 	}
@@ -102,7 +103,7 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	if mode == FailClosed {
 		return Verdict{Outcome: Failed, Left: held}, true
 	}
-	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
+	return Verdict{Outcome: Opened, Left: min(held+max(b.level.Load(), 0), p.Cap)}, true
 }
 
 // CountAlone counts n tokens that AloneAtOnce decided over; see [Bucket.CountRefused] for why it is a step of its own.

@@ -107,6 +107,9 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	if d == nil {
 		return Verdict{}, false
 	}
+	if n == 1 && now < d.oneUntil {
+		return Verdict{Outcome: Refused, Left: b.remaining(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
+	}
 	held := int64(0)
 	if n > 1 && b.ready.Load() { // else Take would have had it
 		held = b.live(now)

@@ -16,13 +16,15 @@ type denial struct {
 	level   float64
 	nanos   float64       // that the refill takes for a token
 	at      time.Duration // when the call that learned it was sent
-	one     time.Duration // when one token may be there: most requests ask for one, and this is most of what a denial costs
 	until   time.Duration
 	holdOff time.Duration // everything is denied until then
 
 	// Where no single refill tells the level, nanos is 0, and least tokens and more are denied until opens.
 	least float64
 	opens time.Duration
+
+	// What it comes to for one token, which is what most requests ask for: refused until, and when it may be there.
+	oneUntil, oneAt time.Duration
 
 	windows *windowed // of a bucket whose policy does not just refill: always the same, kept here for the bucket's size
 }
@@ -34,7 +36,6 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 		d.nanos = float64(p.Per) / float64(p.Tokens)
 	}
 	d.least, d.opens = 0, 0
-	d.one = d.ready(1)
 }
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
@@ -47,7 +48,6 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 		if retry >= 0 && retry < never-now {
 			d.opens = now + retry // from the arrival on: told to users, it must not be too early
 		}
-		d.one = d.ready(1)
 		d.believe(p, now, retry)
 		return
 	}
@@ -85,11 +85,20 @@ func (d *denial) ready(need int64) time.Duration {
 
 // wait reports how long it is until need tokens may be there: 0 or less when they may be there now.
 func (d *denial) wait(now time.Duration, need int64) time.Duration {
-	if need == 1 {
-		return d.one - now
-	}
 	return d.ready(need) - now
 }
+
+// seal works out what the denial comes to for one token. It is the last that happens to it.
+func (d *denial) seal() {
+	ready := d.ready(1)
+	d.oneUntil, d.oneAt = d.holdOff, max(ready, d.holdOff)
+	if d.knows(1) {
+		d.oneUntil = max(d.oneUntil, min(d.until, ready))
+	}
+}
+
+// knows reports whether what was learned says anything of need tokens.
+func (d *denial) knows(need int64) bool { return d.nanos > 0 || float64(need) >= d.least }
 
 // refuses reports whether a request is denied that needs need tokens, and when it may be admitted: never in less than a
 // microsecond.
@@ -98,6 +107,5 @@ func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, re
 		return time.Microsecond, false
 	}
 	wait := d.wait(now, need)
-	known := d.nanos > 0 || float64(need) >= d.least
-	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || known && now < d.until && wait > 0
+	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || d.knows(need) && now < d.until && wait > 0
 }

@@ -105,6 +105,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
 		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)
 	}
+	d.seal()
 	switch {
 	case d == denial{}:
 		b.denied.Store(nil)

@@ -87,7 +87,8 @@ func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 // ask is take when the pot does not hold n tokens. What is known to be refused, and what an outage decides without looking
 // at the share, it decides without a lock.
 func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
-	if p := b.Policy(); (p.Rule != local.ByLimit || n > p.Cap) && l.byRule(b, key, n, t, d) {
+	p := b.Policy()
+	if (p.Rule != local.ByLimit || n > p.Cap) && l.byRule(b, key, n, t, d) {
 		return
 	}
 	g := l.group
@@ -95,11 +96,14 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 		l.alone(now, b, key, n, t, d)
 		return
 	}
-	node := b.whereabouts()
+	node := b.node.Load()
+	if node == nil {
+		node = b.whereabouts()
+	}
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
 	if node == nil || node.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(now, n); ok {
-			l.decide(d, b.Policy(), key, Limited, Local, v.Left, v.Retry)
+			l.decide(d, p, key, Limited, Local, v.Left, v.Retry)
 			b.CountRefused(n)
 			return
 		}
@@ -112,8 +116,10 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 		if v.Outcome == local.Failed {
 			r = Unavailable
 		}
-		t.from(b, local.FromShare)
-		l.decide(d, b.Policy(), key, r, Failover, v.Left, 0)
+		if t != nil {
+			t.from(b, local.FromShare)
+		}
+		l.decide(d, p, key, r, Failover, v.Left, 0)
 		b.CountAlone(n)
 		return
 	}
