@@ -5,6 +5,12 @@ import "time"
 // thirst is for how long somebody, a process or a key, has been asked and has admitted nothing. The zero value has not been
 // asked.
 type thirst struct {
+	span        // as of the last decision
+	before span // the instant of that decision
+}
+
+// span is of nothing admitted.
+type span struct {
 	since   time.Duration // the first request since the last admission was made; means nothing unless starved
 	last    time.Duration // decision
 	starved bool
@@ -14,21 +20,28 @@ type thirst struct {
 const demandLasts = time.Minute
 
 // decided notes a decision about a request, which was made earlier, and reports since when nothing had been admitted by
-// then. Decisions come in the order of time.
+// then. Decisions come in the order of time. Those of one instant come in the order in which the processors make them, so
+// none of them sees the others: together they are an admission, if one of them is.
 func (t *thirst) decided(made, at time.Duration, admitted bool) (since time.Duration) {
-	if !t.on(made) {
-		t.since = max(made, t.last)
+	if at != t.last {
+		t.before = t.span
+		t.span = span{since: forever, last: at, starved: true}
 	}
-	since = t.since
+	anew := max(made, t.before.last)
+	since = anew
+	if t.before.on(made) {
+		since = t.before.since
+	}
+	t.since = min(t.since, since)
 	if admitted {
-		since = max(made, t.last) // that others were refused ended when the last of them was
+		t.starved = false
+		since = anew // that others were refused ended when the last of them was
 	}
-	t.last, t.starved = at, !admitted
 	return min(since, at)
 }
 
 // on reports whether it goes on at a time.
-func (t *thirst) on(now time.Duration) bool { return t.starved && now-t.last <= demandLasts }
+func (s *span) on(now time.Duration) bool { return s.starved && now-s.last <= demandLasts }
 
 // thirsts are the longest in a part of a run, −1 without a decision.
 type thirsts struct{ process, key time.Duration }
