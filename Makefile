@@ -1,8 +1,8 @@
 # Everything that a contributor or a CI runs. `make` alone lists the targets.
 
-# Inputs per fuzz target: about five seconds each. A count and not "5s": up to Go 1.26 a run that a clock ends fails now
+# Inputs per fuzz target: some two seconds each. A count and not "2s": up to Go 1.26 a run that a clock ends fails now
 # and then with "context deadline exceeded" and no input to show for it (golang/go#75804).
-FUZZTIME ?= 30000x
+FUZZTIME ?= 10000x
 RACECOUNT ?= 3
 SOAK ?= 10m
 ROUNDS ?= 5
@@ -31,12 +31,16 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	cd benchmarks && go vet ./... && go test -short ./...
 	cd examples/routers && go vet ./... && go test ./...
 
-# Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it, one
-# package at a time. Then about five seconds of each fuzz target.
+# Packages whose tests take real time, with real processes: one after the other, so that they have the machine for themselves.
+REALTIME := . ./failover ./internal/engines ./internal/faults ./remote ./sim ./tiered
+
+# Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it. Then about two
+# seconds of each fuzz target.
 test: redis ## all tests, against real redis-server processes: what CI runs
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m ./...
-	go test -p 1 -timeout 10m ./...
+	go test -p 1 -timeout 10m $(REALTIME)
+	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(REALTIME))")
 	$(MAKE) --no-print-directory guarded fuzz
 
 # The packages whose stores talk to a real Redis.
@@ -46,7 +50,7 @@ guarded: redis ## the tests against Redis as the user of docs/operations.md, by 
 race: redis ## the short tests, RACECOUNT times on 1, 2 and 4 processors: a hunt for races
 	go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...
 
-fuzz: ## every fuzz target, FUZZTIME (30000x) inputs each; or for as long, as in 1m
+fuzz: ## every fuzz target, FUZZTIME (10000x) inputs each; or for as long, as in 1m
 	@list=$$(go test -list '^Fuzz' ./...) || { echo "$$list"; exit 1; }; \
 	echo "$$list" | awk '/^Fuzz/ {f[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, f[i]; n = 0}' | \
 	while read -r package target; do \
@@ -87,6 +91,7 @@ speed: ## how fast the simulator is, and that the same seed is the same run, twe
 
 # ENGINES is a regular expression: make engines ENGINES='kill|crash' plays only those, and leaves the rest of the table.
 engines: redis ## the library on the three engines side by side, one with real processes: writes docs/engines.md, a quarter of an hour
+	go test -count=1 -timeout 10m -run '^TestLive' ./sim -args -long
 	go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./internal/engines -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
 
 scenario-mutants: redis ## which scenario of the simulator shows each mistake in the lease protocol: some forty minutes

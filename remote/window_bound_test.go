@@ -14,7 +14,7 @@ import (
 // Whatever happens, no window holds more than its limit: of a fixed window each aligned one, of a sliding one every interval of
 // its length. Of several token buckets, what is admitted fits into an ideal bucket of each limit.
 func TestWindowBound(t *testing.T) {
-	fleets := 4000
+	fleets := 1500
 	if testing.Short() {
 		fleets = 400
 	}

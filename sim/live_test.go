@@ -115,7 +115,7 @@ func liveDifferences(a, b *measure.Report) (all []measure.Difference) {
 
 // What each fault does to real servers and processes is seen in the report.
 func TestLiveFaults(t *testing.T) {
-	if testing.Short() {
+	if !*long { // a minute: make engines
 		t.Skip("a minute of real time")
 	}
 	opens := func(r *measure.Report) bool {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// long has the tests of speed and of determinism take the minutes that they need on all engines: make speed.
+// long has the tests of speed, of determinism and of live faults take the minutes that they need: make speed, make engines.
 var long = flag.Bool("long", false, "run the tests of speed and determinism in full: minutes")
 
 // cpu is the processor time that this program has taken, by now.
