@@ -34,11 +34,15 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 # Packages whose tests take real time, with real processes: one after the other, so that they have the machine for themselves.
 REALTIME := . ./failover ./internal/engines ./internal/faults ./remote ./sim ./tiered
 
+# Packages in which nothing runs beside anything else, or only what the tests of others run too: not for the race detector,
+# under which they take minutes.
+RACEFREE := ./internal/adversary ./sim/tune
+
 # Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it. Then about two
 # seconds of each fuzz target.
 test: redis ## all tests, against real redis-server processes: what CI runs
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
-	go test $(RACE) -short -timeout 10m ./...
+	go test $(RACE) -short -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(RACEFREE))")
 	go test -p 1 -timeout 10m $(REALTIME)
 	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(REALTIME))")
 	$(MAKE) --no-print-directory guarded fuzz

@@ -222,7 +222,7 @@ func TestWindowHistories(t *testing.T) {
 	eachKind(t, func(t *testing.T, k windowKind) {
 		others := []*engine{realEngine(t), miniEngine(t)}
 		codes, flags, played := map[remote.Code]int{}, remote.Flags(0), 0
-		histories := 300
+		histories := 200
 		if testing.Short() {
 			histories = 100
 		}
