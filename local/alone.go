@@ -31,12 +31,12 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	}
 	b.needStake()
 	if b.Policy().FailMode == FailClosed {
-		b.ledger.alone.Add(n)
+		b.ledger.unbooked.Add(n)
 		return Verdict{Outcome: Failed, Left: b.live(now)}
 	}
 	b.tell(now, fleet)
 	if b.Policy().FailMode == FailOpen {
-		b.ledger.alone.Add(n)
+		b.ledger.unbooked.Add(n)
 		b.account(now)
 		return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}
 	}
@@ -46,7 +46,7 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	if !ok {
 		return b.spentShare(n, left, retry)
 	}
-	b.ledger.alone.Add(n)
+	b.ledger.booked += n
 	b.debt.admitted += n
 	b.owe(now)
 	return Verdict{Outcome: Shared, Left: b.remaining(b.live(now))}
@@ -68,7 +68,7 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
 	case FailClosed:
 		b.needStake()
-		b.ledger.alone.Add(n)
+		b.ledger.unbooked.Add(n)
 		return Verdict{Outcome: Failed, Left: held}
 	}
 	b.tell(now, fleet)
@@ -84,7 +84,7 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
 	b.needStake()
 	b.refused.Add(n)
-	b.ledger.booked += n
+	b.ledger.unbooked.Add(n)
 	return Verdict{Outcome: ShareSpent, Left: min(left, b.Policy().Cap), Retry: retry}
 }
 
@@ -103,11 +103,11 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	if mode == FailClosed {
 		return Verdict{Outcome: Failed, Left: held}, true
 	}
-	return Verdict{Outcome: Opened, Left: min(held+max(b.level.Load(), 0), p.Cap)}, true
+	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
 }
 
 // CountAlone counts n tokens that AloneAtOnce decided over; see [Bucket.CountRefused] for why it is a step of its own.
-func (b *Bucket) CountAlone(n int64) { b.ledger.alone.Add(n) }
+func (b *Bucket) CountAlone(n int64) { b.ledger.unbooked.Add(n) }
 
 // probe says whether a call is wanted that finds out if Redis answers: now, or when the back-off is over.
 type probe uint8

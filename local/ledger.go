@@ -16,9 +16,11 @@ type ledger struct {
 	returned int64 // either of them, accepted
 	burnt    int64 // ended unspent, or lost on the way back
 
-	alone   atomic.Int64 // asked for while Redis did not answer: admitted by the share or fail-open, refused by fail-closed
-	booked  int64        // with fail-open: of alone, what share and debt know. With fail-local: refused by the share
-	settled int64        // of those admitted, charged to the bucket or forgiven by it
+	// While Redis does not answer. By fail mode, unbooked is what fail-open admitted since it was last booked, what
+	// fail-closed refused, or what the share refused.
+	unbooked atomic.Int64
+	booked   int64 // admitted, and known to share and debt
+	settled  int64 // of that, charged to the bucket or forgiven by it
 }
 
 // bookAfter is how long what fail-open admits may go unbooked, so that most decisions need no lock: shorter than anything
@@ -64,17 +66,21 @@ func (b *Bucket) Stats() Stats {
 		l := &b.ledger
 		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
 		s.Held = b.pot.Load() + l.ret + l.refund
-		switch b.Policy().FailMode { // one mode answers for all that was asked for alone
-		case FailLocal:
-			s.Shared, s.ShareSpent = l.alone.Load(), l.booked
-		case FailOpen:
-			s.Opened = l.alone.Load()
-		case FailClosed:
-			s.Failed = l.alone.Load()
-		}
+		s.Add(l.byMode(b.Policy().FailMode, l.unbooked.Load()))
 	}
 	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
 	return s
+}
+
+// byMode is what a fail mode came to: one mode answers for all that was asked for while Redis did not answer.
+func (l *ledger) byMode(m FailMode, unbooked int64) Stats {
+	switch m {
+	case FailOpen:
+		return Stats{Opened: l.booked + unbooked}
+	case FailClosed:
+		return Stats{Failed: unbooked}
+	}
+	return Stats{Shared: l.booked, ShareSpent: unbooked}
 }
 
 // spent reports the tokens admitted so far, but for what takers take meanwhile.
@@ -96,24 +102,29 @@ func (b *Bucket) account(now time.Duration) {
 	b.debited = spent
 	offered := spent + b.refused.Load()
 	if b.stake != nil {
-		offered += b.book(now)
+		b.book(now)
+		alone := b.ledger.byMode(b.Policy().FailMode, b.ledger.unbooked.Load())
+		offered += alone.Shared + alone.Opened + alone.Failed // what the share refused is among what was refused
 	}
 	b.demand.sample(now, offered, b.Policy().Cap)
 }
 
-// book brings share and debt up to date with what fail-open admitted. It reports what was asked for alone.
-func (b *Bucket) book(now time.Duration) int64 {
-	alone := b.ledger.alone.Load()
-	if opened := alone - b.ledger.booked; b.Policy().FailMode == FailOpen {
+// book brings share and debt up to date with what fail-open admitted.
+func (b *Bucket) book(now time.Duration) {
+	if b.Policy().FailMode == FailOpen {
+		b.enter(now, b.ledger.unbooked.Swap(0)) // takers add to it without the mutex
+		b.bookAt.Store(int64(now + bookAfter))
+	}
+}
+
+// enter is book for what fail-open admitted since the last time.
+func (b *Bucket) enter(now time.Duration, opened int64) {
+	if opened > 0 {
+		b.ledger.booked += opened
 		b.share.debit(now, opened)
 		b.debt.admitted += opened
-		if opened > 0 {
-			b.owe(now)
-		}
-		b.bookAt.Store(int64(now + bookAfter))
-		b.ledger.booked = alone
+		b.owe(now)
 	}
-	return alone
 }
 
 // owing reports what was admitted alone and is not settled.
@@ -121,5 +132,5 @@ func (b *Bucket) owing() int64 {
 	if b.Policy().FailMode != FailOpen {
 		return b.debt.admitted
 	}
-	return b.debt.admitted + b.ledger.alone.Load() - b.ledger.booked
+	return b.debt.admitted + b.ledger.unbooked.Load()
 }

@@ -291,7 +291,7 @@ func (b *Bucket) forgive() {
 	if b.retired && b.stake != nil {
 		b.debt = debt{}
 		if b.Policy().FailMode == FailOpen {
-			b.ledger.booked = b.ledger.alone.Load()
+			b.ledger.booked += b.ledger.unbooked.Swap(0)
 		}
 		if w := b.windowed(); w != nil {
 			w.frozen, w.sure = 0, 0

@@ -62,22 +62,16 @@ func (b *Bucket) fold(now time.Duration) (s Stats) {
 	if b.stake == nil {
 		return s
 	}
-	l := &b.ledger
-	n := l.alone.Swap(0) // takers add to it without the mutex
-	switch b.Policy().FailMode {
-	case FailLocal:
-		s.Shared, s.ShareSpent, s.Refused = n, l.booked, l.booked
-		b.refused.Add(-l.booked)
-		b.demand.offers -= l.booked
-	case FailOpen:
-		s.Opened = n
-		b.share.debit(now, n-l.booked)
-		b.debt.admitted += n - l.booked
-		b.owe(now)
-	case FailClosed:
-		s.Failed = n
+	l, mode := &b.ledger, b.Policy().FailMode
+	n := l.unbooked.Swap(0) // takers add to it without the mutex
+	if mode == FailOpen {
+		b.enter(now, n)
+		n = 0
 	}
+	s = l.byMode(mode, n)
+	s.Refused = s.ShareSpent
+	b.refused.Add(-s.Refused)
+	b.demand.offers -= s.Shared + s.ShareSpent + s.Opened + s.Failed
 	l.booked = 0
-	b.demand.offers -= n
 	return s
 }
