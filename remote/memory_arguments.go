@@ -15,43 +15,68 @@ func brokenArgument(c *Call) int {
 	return brokenWindowArgument(c)
 }
 
-// brokenBucketArgument is brokenArgument for lua/token_bucket.lua. Two Redis arguments have no field: 7 is any text, 17 is
-// MaxBack.
+// brokenBucketArgument is brokenArgument for lua/token_bucket.lua: a limit, and what all scripts take.
 func brokenBucketArgument(c *Call) int {
-	for i, x := range [...]int64{
-		1: c.Cap, 2: c.Tokens, 3: c.Period, 4: c.Want, 5: c.Min, 6: c.TTL, 8: c.Seq, 9: c.Ack, 10: c.Hold, 11: c.Ret,
-		12: c.Refund, 13: c.Debt, 14: c.Deadline, 15: c.Epoch, 16: c.Now, 18: c.Owed, 19: c.Seen, 20: c.Fleet,
-	} {
-		if x < 0 || x >= whole {
-			return i
-		}
+	const shared = 3 // arguments come before those
+	if n := outside(1, c.Cap, c.Tokens, c.Period); n > 0 {
+		return n
 	}
-	leased := c.Lease != ""
+	if n := c.sharedOutside(); n > 0 {
+		return shared + n
+	}
 	switch {
 	case c.Cap < 1 || c.Cap > mostTokens:
 		return 1
 	case c.Period < 1:
 		return 3
+	}
+	if n := c.sharedBroken(); n > 0 {
+		return shared + n
+	}
+	return 0
+}
+
+// outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or 0.
+func outside(first int, x ...int64) int {
+	for i, x := range x {
+		if x < 0 || x >= whole {
+			return first + i
+		}
+	}
+	return 0
+}
+
+// sharedOutside is outside for the arguments that all scripts take, from Want on, which is 1. Two of them have no field: 4 is
+// any text, 14 is MaxBack.
+func (c *Call) sharedOutside() int {
+	return outside(1, c.Want, c.Min, c.TTL, 0, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now, 0,
+		c.Owed, c.Seen, c.Fleet)
+}
+
+// sharedBroken is the first of them that is against its rule, or 0.
+func (c *Call) sharedBroken() int {
+	leased := c.Lease != ""
+	switch {
 	case c.Min > c.Want:
-		return 5
+		return 2
 	case c.TTL < 1 || c.TTL > longestTTL:
-		return 6
+		return 3
 	case leased && c.Seq < 1:
-		return 8
+		return 5
 	case leased && c.Ack >= c.Seq:
-		return 9
+		return 6
 	case c.Hold > 0 && !leased, c.Hold > mostTokens:
-		return 10
+		return 7
 	case c.Ret > 0 && (c.Hold > 0 || !leased):
-		return 11
+		return 8
 	case c.Refund > 0 && !leased:
-		return 12
+		return 9
 	case c.Debt > 0 && !leased:
-		return 13
+		return 10
 	case c.Owed > c.Debt:
-		return 18
+		return 15
 	case c.Fleet < 1:
-		return 20
+		return 17
 	}
 	return 0
 }
