@@ -1,0 +1,225 @@
+package tiered
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// leased gives a Limiter a lease of key "k" that is neither about to be renewed nor to go home.
+func leased(t *testing.T, l *Limiter) *bucket {
+	t.Helper()
+	warm(t, l, "k", 300)
+	b, _ := l.group.cache.Find(l.id("k"))
+	for range 1000 {
+		calls := l.group.Stats().Nodes["memory"].Calls
+		r := l.Reserve(context.Background(), "k", 3)
+		time.Sleep(2 * ms)
+		if held, _ := b.Look(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls && r.Tier == Local {
+			return b
+		}
+	}
+	t.Fatal("no lease")
+	return nil
+}
+
+func TestCancelPutsBackIntoTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		b := leased(t, l)
+		start := time.Now()
+		held, _ := b.Look(l.group.now())
+		r := l.Reserve(t.Context(), "k", 5)
+		want(t, r.Decision, Granted)
+		if now, _ := b.Look(l.group.now()); now != held-5 || r.Tier != Local {
+			t.Fatalf("%d held, %d before: this shows nothing", now, held)
+		}
+		r.Cancel()
+		if now, _ := b.Look(l.group.now()); now != held {
+			t.Errorf("%d held after Cancel, want %d", now, held)
+		}
+		r.Cancel()
+		r.Settle(100)
+		if now, _ := b.Look(l.group.now()); now != held {
+			t.Errorf("%d held after another Cancel, want %d", now, held)
+		}
+		time.Sleep(60 * ms)
+		if calls := store.since(start); len(calls) > 0 {
+			t.Errorf("%+v: nothing had to be sent", calls)
+		}
+		books(t, l.group)
+	})
+}
+
+func TestCancelAfterARenewalIsARefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		b := leased(t, l)
+		r := l.Reserve(t.Context(), "k", 5)
+		start := time.Now()
+		for len(store.since(start)) == 0 { // until a renewal has left, which tells the five as spent
+			want(t, l.Allow(t.Context(), "k"), Granted)
+			time.Sleep(ms)
+		}
+		time.Sleep(2 * ms)
+		held, _ := b.Look(l.group.now())
+		start = time.Now()
+		r.Cancel()
+		if now, _ := b.Look(l.group.now()); now != held {
+			t.Errorf("%d held after Cancel, %d before: Redis has the five as spent", now, held)
+		}
+		time.Sleep(DefaultTimeout)
+		var refunded int64
+		for _, c := range store.since(start) {
+			refunded += c.Refund
+		}
+		if refunded != 5 {
+			t.Errorf("%d refunded within 50ms, want 5", refunded)
+		}
+		books(t, l.group)
+	})
+}
+
+func TestCancelOfADirectTakeIsARefund(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+		time.Sleep(10 * ms)
+		r := l.Reserve(t.Context(), "k", 4)
+		if d := r.Decision; !d.Allowed || d.Tier != Remote || level(t, store.Memory, l, "k") != 6 {
+			t.Fatalf("%+v", d)
+		}
+		r.Cancel()
+		r.Cancel()
+		time.Sleep(DefaultTimeout)
+		if n := level(t, store.Memory, l, "k"); n != 10 {
+			t.Errorf("%d in Redis 50ms after Cancel, want 10", n)
+		}
+		time.Sleep(time.Minute)
+		if n := store.distant.calls.Load(); n != 2 {
+			t.Errorf("%d calls, want the take and the refund", n)
+		}
+		if s := l.group.Stats().Policies["api"]; s.Spent != 0 || s.Returned != 4 || s.Held != 0 {
+			t.Errorf("%+v", s)
+		}
+		books(t, l.group)
+	})
+}
+
+// A refund is sent once: a lost one is burnt, never credited twice.
+func TestLostRefundIsBurnt(t *testing.T) {
+	for _, lose := range []func(*tape) func(bool){
+		func(s *tape) func(bool) { return s.loseRequests.Store },
+		func(s *tape) func(bool) { return s.loseReplies.Store },
+		func(s *tape) func(bool) { return s.twice.Store },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newTape()
+			l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
+			time.Sleep(10 * ms)
+			keep, r := l.Reserve(t.Context(), "k", 5), l.Reserve(t.Context(), "k", 4)
+			want(t, keep.Decision, Granted)
+			want(t, r.Decision, Granted)
+			lose(store)(true)
+			r.Cancel()
+			time.Sleep(40 * ms)
+			lose(store)(false)
+			time.Sleep(10 * time.Second)
+			if n := level(t, store.Memory, l, "k"); n != 1 && n != 5 {
+				t.Errorf("%d in Redis, want 1 or 5", n)
+			}
+			refunds := 0
+			for _, c := range store.since(time.Time{}) {
+				if c.Refund > 0 {
+					refunds++
+				}
+			}
+			if refunds != 1 {
+				t.Errorf("%d refunds were sent", refunds)
+			}
+			books(t, l.group)
+		})
+	}
+}
+
+func TestCancelAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l, err := New(store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leased(t, l)
+		var all []Reservation
+		for range 6 {
+			all = append(all, l.Reserve(t.Context(), "k", 2), l.Reserve(t.Context(), "cold", 1))
+		}
+		closeIn(t, l, time.Second)
+		after := l.Reserve(t.Context(), "k", 1)
+		if after.Reason != Shared {
+			t.Fatalf("%+v", after.Decision)
+		}
+		start := time.Now()
+		for i, r := range append(all, after) {
+			r.Settle([]int64{0, 1, 5}[i%3])
+		}
+		time.Sleep(time.Minute)
+		if calls := store.since(start); len(calls) > 0 {
+			t.Errorf("%+v after Close", calls)
+		}
+		books(t, l.group)
+	})
+}
+
+// What was admitted without Redis and then given back is not charged.
+func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
+	for _, mode := range []FailMode{FailLocal, FailOpen} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newTape()
+			l := limiter(t, store, Policy{Name: "api", Limit: PerDay(100), FailMode: mode}, nil)
+			want(t, l.AllowN(t.Context(), "k", 10), Granted)
+			silence(t, store.distant, l)
+			var all []Reservation
+			for range 10 {
+				r := l.Reserve(t.Context(), "k", 5)
+				if r.Reason != Shared && r.Reason != Open {
+					t.Fatalf("%+v", r.Decision)
+				}
+				all = append(all, r)
+			}
+			for i, r := range all {
+				if i < 4 {
+					r.Cancel()
+				}
+			}
+			all[4].Settle(2)
+			all[5].Settle(15)
+			store.loseRequests.Store(false)
+			time.Sleep(5 * time.Second)
+			l.Allow(t.Context(), "k") // the debt goes with the next call
+			time.Sleep(time.Second)
+			// 90 − 50 + 4·5 + 3 − 10 − 1.
+			if n := level(t, store.Memory, l, "k"); n != 52 {
+				t.Errorf("%v: %d in Redis, want 52", mode, n)
+			}
+			var debt, refund int64
+			for _, c := range store.since(time.Time{}) {
+				if c.Bucket == store.Key("api", "k") {
+					debt, refund = debt+c.Debt, refund+c.Refund
+				}
+			}
+			if debt != 37 || refund != 0 { // a refund would be credited even where lost refill has paid for the debt
+				t.Errorf("%v: a debt of %d and a refund of %d were sent, want 37 and none", mode, debt, refund)
+			}
+			all[9].Cancel() // too late: it was charged, and is not given back twice over
+			time.Sleep(time.Second)
+			if n := level(t, store.Memory, l, "k"); n > 57 {
+				t.Errorf("%v: %d in Redis", mode, n)
+			}
+			books(t, l.group)
+		})
+	}
+}

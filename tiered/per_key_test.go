@@ -1,0 +1,218 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+func TestPerKeyIsAskedOncePerKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked sync.Map
+		count := func(key string) int64 {
+			n, _ := asked.LoadOrStore(key, new(atomic.Int64))
+			return n.(*atomic.Int64).Load()
+		}
+		gold := atomic.Bool{}
+		long := strings.Repeat("x", 5000) // has another name in Redis
+		p := Policy{Name: "api", Limit: PerDay(1).WithBurst(2), PerKey: func(key string) Limit {
+			n, _ := asked.LoadOrStore(key, new(atomic.Int64))
+			n.(*atomic.Int64).Add(1)
+			time.Sleep(10 * ms) // long enough for all to meet here
+			switch {
+			case key == "gold", key == "ann" && gold.Load(), key == long:
+				return PerDay(1).WithBurst(5)
+			case key == "default":
+				return Limit{}
+			}
+			return PerDay(1).WithBurst(3)
+		}}
+		store := newDistant(ms)
+		l := several(t, store, &Options{MaxKeys: 16}, p)[0]
+		ctx := t.Context()
+		admitted := func(key string, most int64) {
+			t.Helper()
+			var n atomic.Int64
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					if d := l.Allow(ctx, key); d.Allowed {
+						n.Add(1)
+					} else if d.Limit != most {
+						t.Errorf("%+v, want the limit %d", d, most)
+					}
+				})
+			}
+			all.Wait()
+			if n.Load() != most || count(key) != 1 {
+				t.Errorf("%d of %q admitted after %d look-ups, want %d after one", n.Load(), key[:1], count(key), most)
+			}
+		}
+		admitted("gold", 5)
+		admitted("ann", 3)
+		admitted(long, 5)
+		admitted("default", 2)
+
+		gold.Store(true)
+		want(t, l.Allow(ctx, "ann"), Limited)
+		l.Refresh("ann")
+		l.Refresh("ann")
+		l.Refresh("nobody")
+		l.Refresh("")
+		// The level is absolute: a better plan is no gift.
+		if d := l.Allow(ctx, "ann"); d.Reason != Limited || d.Limit != 5 || count("ann") != 2 {
+			t.Errorf("%+v after %d look-ups", d, count("ann"))
+		}
+		if n := l.Peek(ctx, "gold").Limit; n != 5 || count("gold") != 1 {
+			t.Errorf("Peek: %d", n)
+		}
+		if d := l.Peek(ctx, "new"); d.Limit != 3 || count("new") != 1 {
+			t.Errorf("Peek of a new key: %+v", d)
+		}
+		for i := range 100 { // they push the others out
+			l.Allow(ctx, fmt.Sprint("flood", i))
+		}
+		time.Sleep(2 * time.Second)
+		if l.Allow(ctx, "gold"); count("gold") != 2 {
+			t.Errorf("%d look-ups of a key that was forgotten, want 2", count("gold"))
+		}
+		set(t, l, func(p *Policy) { p.Lease.Size = NoLease })
+		if l.Allow(ctx, "gold"); count("gold") != 3 {
+			t.Errorf("%d look-ups after SetPolicy, want 3", count("gold"))
+		}
+		set(t, l, func(p *Policy) { p.PerKey = nil })
+		if d := l.Allow(ctx, "gold"); d.Limit != 2 || count("gold") != 3 {
+			t.Errorf("%+v without PerKey", d)
+		}
+	})
+}
+
+// What PerKey answers after a Refresh, or a SetPolicy, that came while it was under way, is not kept.
+func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		burst := atomic.Int64{}
+		burst.Store(3)
+		p := Policy{Name: "api", Limit: PerDay(1), PerKey: func(string) Limit {
+			n := burst.Load()
+			time.Sleep(10 * ms)
+			return PerDay(1).WithBurst(n)
+		}}
+		l := several(t, newDistant(ms), nil, p)[0]
+		decide := func() (d Decision) {
+			done := make(chan Decision)
+			go func() { done <- l.Allow(t.Context(), "k") }()
+			time.Sleep(5 * ms)
+			burst.Add(1)
+			if burst.Load() == 4 {
+				l.Refresh("k")
+			} else {
+				set(t, l, func(*Policy) {})
+			}
+			return <-done
+		}
+		if d := decide(); d.Limit != 4 {
+			t.Errorf("%+v after Refresh", d)
+		}
+		l.Refresh("k")
+		if d := decide(); d.Limit != 5 {
+			t.Errorf("%+v after SetPolicy", d)
+		}
+	})
+}
+
+func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines text
+		p := Policy{Name: "api", Limit: PerDay(1).WithBurst(2), PerKey: func(key string) Limit {
+			switch key {
+			case "panic", "panic too":
+				panic("secret " + key + "\n")
+			case "invalid":
+				return Limit{Tokens: -5, Per: time.Second}
+			case "exit":
+				runtime.Goexit()
+			}
+			return PerDay(1).WithBurst(3)
+		}}
+		l := several(t, newDistant(ms), &Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))}, p)[0]
+		for _, key := range []string{"panic", "panic too", "invalid"} {
+			for range 2 {
+				if d := l.Allow(t.Context(), key); d.Reason != Granted || d.Limit != 2 {
+					t.Fatalf("%q: %+v", key, d)
+				}
+			}
+			want(t, l.Allow(t.Context(), key), Limited)
+		}
+		for range 2 { // a test that fails within PerKey ends its goroutine: others must not wait for it
+			done := make(chan struct{})
+			go func() { defer close(done); l.Allow(t.Context(), "exit") }()
+			<-done
+		}
+		if d := l.Allow(t.Context(), "well"); d.Limit != 3 {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(2 * time.Second)
+		if n := l.group.Stats().Policies["api"].PerKeyFaults; n != 3 {
+			t.Errorf("%d faults, want 3", n)
+		}
+		if log := lines.String(); strings.Count(log, "PerKey") != 1 || strings.Count(log, "\n") != 1 || !strings.Contains(log, "policy=api") {
+			t.Errorf("log: %s", log)
+		}
+	})
+}
+
+// text is a log in memory.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *text) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *text) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func TestPerKeyAllocatesNothing(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	ctx := context.Background()
+	l := hot(t, "k")
+	set(t, l, func(p *Policy) { p.PerKey = func(string) Limit { return PerSecond(1 << 35) } })
+	for deadline := time.Now().Add(10 * time.Second); l.Allow(ctx, "k").Tier != Local || l.Allow(ctx, "k").Limit != 1<<35; {
+		if time.Now().After(deadline) {
+			t.Fatal("no lease within 10 s")
+		}
+	}
+	time.Sleep(300 * ms)
+	for range 100_000 {
+		l.Allow(ctx, "k")
+	}
+	if n := testing.AllocsPerRun(10_000, func() {
+		if !l.Allow(ctx, "k").Allowed {
+			t.Fatal("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per decision with PerKey", n)
+	}
+	free := several(t, remote.NewMemory(), nil, Policy{Name: "api", Limit: Unlimited})[0]
+	if n := testing.AllocsPerRun(1000, func() { free.Allow(ctx, "k") }); n != 0 {
+		t.Errorf("%v allocations per decision without a limit", n)
+	}
+}

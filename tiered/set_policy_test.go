@@ -1,0 +1,223 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+func TestSetPolicyRefuses(t *testing.T) {
+	l := several(t, remote.NewMemory(), nil, direct("api", 10))[0]
+	before := l.Policy()
+	for name, p := range map[string]Policy{
+		"another name":  direct("other", 10),
+		"no limit":      {Name: "api"},
+		"a bad limit":   {Name: "api", Limit: Limit{Tokens: -1, Per: time.Second}},
+		"nearly none":   {Name: "api", Limit: Unlimited.WithBurst(5)},
+		"a big lease":   {Name: "api", Limit: PerSecond(10), Lease: Lease{Size: 4}},
+		"no such mode":  {Name: "api", Limit: PerSecond(10), FailMode: 9},
+		"blocked twice": {Name: "api", Limit: Blocked.WithBurst(1)},
+	} {
+		if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := l.Policy(); after.Limit != before.Limit || after.Lease != before.Lease {
+		t.Errorf("%+v, was %+v", after, before)
+	}
+	want(t, l.AllowN(context.Background(), "k", 10), Granted)
+}
+
+// stores are both kinds: what is shown of limits that change is the script's doing.
+func stores(t *testing.T, f func(t *testing.T, s remote.Store)) {
+	t.Run("memory", func(t *testing.T) { f(t, remote.NewMemory()) })
+	t.Run("redis", func(t *testing.T) { f(t, open(t, redistest.Start(t).URL())) })
+}
+
+func TestRaisingMintsNothing(t *testing.T) {
+	stores(t, func(t *testing.T, s remote.Store) {
+		p := direct("api", 10)
+		l := several(t, s, &Options{Budget: second, Timeout: second}, p)[0]
+		ctx := context.Background()
+		want(t, l.AllowN(ctx, "used", 10), Granted)
+		want(t, l.AllowN(ctx, "half", 5), Granted)
+		want(t, l.Allow(ctx, "used"), Limited)
+		set(t, l, limitTo(PerDay(1).WithBurst(1000)))
+		for _, c := range []struct {
+			key  string
+			left int64
+		}{{"used", 0}, {"half", 5}, {"new", 1000}} {
+			d := l.AllowN(ctx, c.key, c.left+1)
+			if c.left < 1000 && (d.Reason != Limited || d.Limit != 1000) || c.left == 1000 && d.Reason != ExceedsBurst {
+				t.Errorf("%s: %+v, want no more than %d", c.key, d, c.left)
+			}
+			if c.left > 0 {
+				want(t, l.AllowN(ctx, c.key, c.left), Granted)
+			}
+		}
+		// A higher rate counts from now on, and is seen at once although the key was known to be denied for a day.
+		set(t, l, limitTo(Limit{Tokens: 1000, Per: second, Burst: 1000}))
+		soon(t, "the new rate brings tokens", 10*second, func() bool { return l.AllowN(ctx, "used", 5).Allowed })
+	})
+}
+
+func TestRaisedLimitShowsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("api", 10))[0]
+		want(t, l.AllowN(t.Context(), "k", 10), Granted)
+		want(t, l.Allow(t.Context(), "k"), Limited) // and is known to be, for the next five seconds
+		set(t, l, limitTo(PerSecond(1000)))
+		want(t, l.Allow(t.Context(), "other"), Granted)
+		time.Sleep(10 * ms)
+		want(t, l.Allow(t.Context(), "k"), Granted)
+	})
+}
+
+func TestLoweringClamps(t *testing.T) {
+	stores(t, func(t *testing.T, s remote.Store) {
+		p := direct("api", 1000)
+		l := several(t, s, &Options{Budget: second, Timeout: second}, p)[0]
+		ctx := context.Background()
+		want(t, l.AllowN(ctx, "k", 100), Granted) // 900 are left
+		set(t, l, limitTo(PerDay(1).WithBurst(10)))
+		want(t, l.AllowN(ctx, "k", 11), ExceedsBurst)
+		want(t, l.AllowN(ctx, "k", 10), Granted)
+		want(t, l.Allow(ctx, "k"), Limited)
+		// What was clamped off does not come back.
+		set(t, l, limitTo(PerDay(1).WithBurst(1000)))
+		want(t, l.Allow(ctx, "k"), Limited)
+	})
+}
+
+// A process that is blocked, or let go, gives its lease back by the numbers that it was taken by, and the key goes on from there
+// when it is limited again.
+func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
+	for name, rule := range map[string]Limit{"blocked": Blocked, "unlimited": Unlimited} {
+		for _, perKey := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", by PerKey ", perKey), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newTape()
+					limit := PerHour(10_000)
+					var now atomic.Pointer[Limit]
+					now.Store(&limit)
+					p := Policy{Name: "api", Limit: limit}
+					if perKey {
+						p.Limit, p.PerKey = PerDay(1), func(string) Limit { return *now.Load() }
+					}
+					l := several(t, store, nil, p)[0]
+					b := leased(t, l)
+					change := func(to Limit) {
+						if now.Store(&to); perKey {
+							l.Refresh("k")
+						} else {
+							set(t, l, limitTo(to))
+						}
+					}
+					spent := l.group.Stats().Policies["api"].Spent
+					change(rule)
+					for range 10 {
+						if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == Unlimited) {
+							t.Fatalf("%+v", d)
+						}
+						time.Sleep(100 * ms)
+					}
+					time.Sleep(5 * time.Second)
+					if held, _ := b.Look(l.group.now()); held != 0 {
+						t.Errorf("%d held", held)
+					}
+					s := l.group.Stats().Policies["api"]
+					if s.Spent != spent || s.Burnt != 0 || s.Returned == 0 {
+						t.Errorf("%+v, %d spent before", s, spent)
+					}
+					change(limit)
+					left := l.Peek(t.Context(), "k").Remaining
+					if gone := 10_000 - spent; left < gone || left > gone+30 { // 30 for what came back in ten seconds
+						t.Errorf("%d left, want about %d", left, gone)
+					}
+					books(t, l.group)
+				})
+			})
+		}
+	}
+}
+
+// Who waits in line for Redis' answer when the limit changes is decided by the new one.
+func TestSetPolicyWhileSomebodyWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		to   Limit
+		want Reason
+	}{
+		"lowered": {PerDay(1).WithBurst(3), ExceedsBurst}, "blocked": {Blocked, ExceedsBurst},
+		"unlimited": {Unlimited, Granted}, "raised": {PerDay(1).WithBurst(30), Granted},
+	} {
+		for _, strictest := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", Strictest ", strictest), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := several(t, newDistant(10*ms), nil, direct("api", 10))[0]
+					time.Sleep(time.Second)
+					done := make(chan Decision)
+					go func() {
+						if strictest {
+							done <- Strictest(l.ForN("k", 5)).Allow(t.Context())
+						} else {
+							done <- l.AllowN(t.Context(), "k", 5)
+						}
+					}()
+					time.Sleep(3 * ms)
+					set(t, l, limitTo(c.to))
+					want(t, <-done, c.want)
+					time.Sleep(200 * ms)
+					books(t, l.group)
+				})
+			})
+		}
+	}
+}
+
+func TestFailModeIsChangedInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := several(t, store, nil, direct("api", 3))[0]
+		time.Sleep(time.Second)
+		outage(t, store, l) // asks for another key, and is admitted by its share
+		mode := func(m FailMode) { set(t, l, func(p *Policy) { p.FailMode = m }) }
+		before := l.group.Stats().Policies["api"]
+		ctx := t.Context()
+		for range 3 {
+			if d := l.Allow(ctx, "k"); d.Reason != Shared {
+				t.Fatalf("%+v", d)
+			}
+		}
+		mode(FailOpen)
+		for range 100 {
+			if d := l.Allow(ctx, "k"); d.Reason != Open {
+				t.Fatalf("%+v", d)
+			}
+		}
+		mode(FailClosed)
+		for range 10 {
+			want(t, l.Allow(ctx, "k"), Unavailable)
+		}
+		mode(FailLocal)
+		want(t, l.Allow(ctx, "k"), ShareSpent) // neither mode filled it
+		s := l.group.Stats().Policies["api"]
+		if s.Shared-before.Shared != 3 || s.Open != 100 || s.Unavailable != 10 || s.ShareSpent-before.ShareSpent != 1 {
+			t.Errorf("%+v, before %+v", s, before)
+		}
+		store.loseRequests.Store(false)
+		n := 0
+		soonInBubble(t, func() bool { n++; return l.Allow(ctx, fmt.Sprint("probe", n)).Reason == Granted })
+		want(t, l.Allow(ctx, "k"), Limited) // all of it is charged
+		time.Sleep(time.Second)
+		if s := l.group.Stats().Policies["api"]; s.Settled < 103 {
+			t.Errorf("%+v: 103 were admitted for k alone", s)
+		}
+	})
+}
