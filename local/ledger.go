@@ -34,6 +34,7 @@ type Stats struct {
 	Held       int64 // in hand: unspent, or on the way back
 	Refused    int64 // asked for and refused by the limit
 	Failed     int64 // asked for while Redis did not answer, and not admitted
+	Blocked    int64 // asked for and refused because the key is blocked: not in Refused
 	ShareSpent int64 // part of Refused: while Redis did not answer, by the share
 	Shared     int64 // admitted by the share, while Redis did not answer
 	Opened     int64 // admitted by fail-open, while Redis did not answer
@@ -49,6 +50,7 @@ func (s *Stats) Add(t Stats) {
 	s.Held += t.Held
 	s.Refused += t.Refused
 	s.Failed += t.Failed
+	s.Blocked += t.Blocked
 	s.ShareSpent += t.ShareSpent
 	s.Shared += t.Shared
 	s.Opened += t.Opened
@@ -72,6 +74,9 @@ func (b *Bucket) Stats() Stats {
 		case FailClosed:
 			s.Failed = l.alone.Load()
 		}
+	}
+	if b.Policy().Rule == Blocked { // the share refused what it did before
+		s.Refused, s.Blocked = s.ShareSpent, s.Refused-s.ShareSpent
 	}
 	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
 	return s

@@ -98,7 +98,7 @@ func (g *Group) Stats() Stats {
 		l.mu.Lock()
 		sums[i] = l.past
 		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost,
-			Unlimited: l.free.Load(), Blocked: l.blocked.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
+			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
 		}
 		tops[i].past = l.gone.clone()
 		l.mu.Unlock()
@@ -116,7 +116,7 @@ func (g *Group) Stats() Stats {
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
-		p.Limited, p.ShareSpent, p.Unavailable = t.Refused-t.ShareSpent, t.ShareSpent, t.Failed
+		p.Limited, p.ShareSpent, p.Unavailable, p.Blocked = t.Refused-t.ShareSpent, t.ShareSpent, t.Failed, t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		p.Top = tops[i].list()
 		s.Policies[l.name] = p
