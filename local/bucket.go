@@ -45,7 +45,7 @@ type Bucket struct {
 	demand  demand
 	share   share
 	granted int64        // tokens by Redis, to the pot or directly
-	refused atomic.Int64 // asked for and refused by the limit
+	refused atomic.Int64 // asked for and refused by the limit, or while the rule is Blocked by that
 	debited int64        // part of what was spent that the share was charged with
 }
 
@@ -121,7 +121,7 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
 }
 
-// CountRefused counts n tokens that Refuse refused. That is a step of its own, for after the answer is written: an atomic
+// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. That is a step of its own, for after the answer is written: an atomic
 // addition waits for all writes before it, and who reads an answer that was written a moment ago waits for them too. One
 // wait instead of two is a tenth of a decision.
 func (b *Bucket) CountRefused(n int64) { b.refused.Add(n) }

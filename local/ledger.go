@@ -36,6 +36,7 @@ type Stats struct {
 	Held       int64 // in hand: unspent, or on the way back
 	Refused    int64 // asked for and refused by the limit
 	Failed     int64 // asked for while Redis did not answer, and not admitted
+	Blocked    int64 // asked for and refused because the key is blocked: not in Refused
 	ShareSpent int64 // part of Refused: while Redis did not answer, by the share
 	Shared     int64 // admitted by the share, while Redis did not answer
 	Opened     int64 // admitted by fail-open, while Redis did not answer
@@ -51,6 +52,7 @@ func (s *Stats) Add(t Stats) {
 	s.Held += t.Held
 	s.Refused += t.Refused
 	s.Failed += t.Failed
+	s.Blocked += t.Blocked
 	s.ShareSpent += t.ShareSpent
 	s.Shared += t.Shared
 	s.Opened += t.Opened
@@ -67,6 +69,9 @@ func (b *Bucket) Stats() Stats {
 		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
 		s.Held = b.pot.Load() + l.ret + l.refund
 		s.Add(l.byMode(b.Policy().FailMode, l.unbooked.Load()))
+	}
+	if b.Policy().Rule == Blocked { // the share refused what it did before
+		s.Refused, s.Blocked = s.ShareSpent, s.Refused-s.ShareSpent
 	}
 	s.Spent = s.Granted - s.Returned - s.Burnt - s.Held
 	return s

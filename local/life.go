@@ -179,7 +179,7 @@ func (b *Bucket) Look(now time.Duration) (held, level int64) {
 	defer b.mu.Unlock()
 	p := b.Policy()
 	if w := b.windowed(); w != nil {
-		if level = b.level.Load(); now >= w.clearAt {
+		if level = b.level.Load(); now >= time.Duration(w.clearAt.Load()) {
 			level = p.Cap
 		}
 		return b.live(now), min(level, p.Cap)

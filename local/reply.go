@@ -13,6 +13,7 @@ type Reply struct {
 
 	Stamp int64         // when it was counted; 0 for a policy that just refills
 	Reset time.Duration // until nothing counts
+	Which uint8         // the limit, from 1, that a refused request waits for longest, else the tightest
 }
 
 // Accept ends the call seq with Redis' answer. It reports accepted false, and does nothing, when that call was given up.

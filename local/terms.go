@@ -3,7 +3,7 @@ package local
 import "time"
 
 // SetPolicy has the bucket go on by another policy of the same Number and Owner, and reports what the bucket had counted
-// that counts by fail mode, where p has another one: that is the owner's to keep from now on.
+// that counts by fail mode, or by whether the rule is Blocked, where p has another one: that is the owner's to keep from now on.
 //
 // Nothing is minted and nothing is taken away: the level in Redis is absolute, and clamped there by the next call when the
 // burst is smaller; a lease is spent to its end, for it was debited; the share keeps its tokens, up to its new burst. What
@@ -19,8 +19,11 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 		return folded, Effect{}
 	}
 	b.account(now)
+	if (p.Rule == Blocked) != (old.Rule == Blocked) {
+		folded.Refused, folded.Blocked = b.foldRefused()
+	}
 	if p.FailMode != old.FailMode {
-		folded = b.fold(now)
+		folded.Add(b.fold(now))
 	}
 	if p.Rule != ByLimit && b.stake != nil { // what is out goes back by the numbers that it was taken by
 		kept := *old
@@ -55,6 +58,20 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 func (b *Bucket) decides(n int64) bool {
 	p := b.Policy()
 	return p.Rule == ByLimit && n <= p.Cap
+}
+
+// foldRefused takes what was refused, but for what the share has, out of the books: by the limit, or because the rule is Blocked.
+func (b *Bucket) foldRefused() (limited, blocked int64) {
+	share := int64(0)
+	if b.stake != nil && b.Policy().FailMode == FailLocal {
+		share = b.ledger.booked
+	}
+	n := b.refused.Swap(share) - share
+	b.demand.offers -= n
+	if b.Policy().Rule == Blocked {
+		return 0, n
+	}
+	return n, 0
 }
 
 // fold takes what was counted by fail mode out of the books, so that another mode may count on.

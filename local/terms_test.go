@@ -1,6 +1,9 @@
 package local
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestForeseeTakesNothing(t *testing.T) {
 	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
@@ -73,5 +76,45 @@ func TestNoLimitClosesThePot(t *testing.T) {
 		if c.Ret != 20 || c.Policy.Cap != 100 {
 			t.Errorf("rule %d: %+v, want the 20 to go back by the numbers that they were taken by", rule, c)
 		}
+	}
+}
+
+// What is refused counts by the rule that refused it, also when the rule changes; the share's refusals stay the share's.
+func TestBlockedIsCountedApart(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 1})
+	r.b.Alone(r.now, 10, 1)
+	r.b.Alone(r.now, 2, 1) // the share is spent
+	r.b.CountRefused(3)
+	blocked, free := *r.p, *r.p
+	blocked.Rule = Blocked
+	var kept Stats
+	change := func(p *Policy) {
+		folded, _ := r.b.SetPolicy(r.now, p)
+		kept.Add(folded)
+	}
+	check := func(when string, limited, refused int64) {
+		t.Helper()
+		s := r.b.Stats()
+		s.Add(kept)
+		if s.Refused-s.ShareSpent != limited || s.ShareSpent != 2 || s.Blocked != refused {
+			t.Errorf("%s: %+v, want %d by the limit, 2 by the share and %d blocked", when, s, limited, refused)
+		}
+	}
+	check("at first", 3, 0)
+	for round := range int64(2) {
+		change(&blocked)
+		check("blocked", 3+7*round, 4*round)
+		r.b.CountRefused(4)
+		check("blocked and asked for", 3+7*round, 4*(round+1))
+		change(&free)
+		check("let in", 3+7*round, 4*(round+1))
+		r.b.CountRefused(7)
+		check("refused", 3+7*(round+1), 4*(round+1))
+	}
+	// What is off these books is off the demand's: else it would count as asked for the less afterwards.
+	r.now += time.Second
+	change(&blocked)
+	if want := 10 + r.b.refused.Load(); r.b.demand.offers != want {
+		t.Errorf("%d were offered, want %d", r.b.demand.offers, want)
 	}
 }

@@ -24,8 +24,12 @@ type Stamp struct {
 
 // windowed is what a bucket knows beside the rest when its policy does not just refill.
 type windowed struct {
-	stamp   atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
-	clearAt time.Duration         // nothing that the last reply knew of counts any more
+	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
+
+	// What the last accepted reply said, for whoever is told of a decision: without the mutex, for most are made without it.
+	clearAt atomic.Int64  // ns since the base: nothing that it knew of counts any more; 0 before the first
+	tight   atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first
+	refuser atomic.Uint32 // the one that the last refusal waits for longest; 0 before the first
 
 	refund *Stamp   // the oldest of what is to be refunded: too old a stamp gives back no more than is counted there
 	settle []*Stamp // entries that cost less than the log has them
@@ -42,6 +46,20 @@ func (b *Bucket) windowed() *windowed {
 		return d.windows
 	}
 	return nil
+}
+
+// Told reports what Redis said last of a policy that does not just refill: which of its limits, from 1, refused last, or else
+// has the least left, and when nothing that was known counts any more. Zeros before it said anything. It takes no lock.
+func (b *Bucket) Told(refused bool) (which uint8, clear time.Duration) {
+	d := b.denied.Load()
+	if d == nil || d.windows == nil {
+		return 0, 0
+	}
+	which = uint8(d.windows.tight.Load())
+	if refused {
+		which = uint8(d.windows.refuser.Load())
+	}
+	return which, time.Duration(d.windows.clearAt.Load())
 }
 
 // StampOf reports what tokens that are taken now were counted by, or earlier; nil for a policy that refills. It is to be read
@@ -64,7 +82,13 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 	if w == nil {
 		return
 	}
-	w.clearAt = now + r.Reset
+	w.clearAt.Store(int64(now + r.Reset))
+	if r.Grant < c.Want {
+		w.refuser.Store(uint32(r.Which))
+	}
+	if r.Grant > 0 || c.Want == 0 {
+		w.tight.Store(uint32(r.Which))
+	}
 	if r.Stamp > 0 {
 		w.stamp.Store(&Stamp{At: r.Stamp, Epoch: r.Epoch, cost: r.Grant})
 	}

@@ -73,3 +73,35 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 		t.Error("not believed for four seconds")
 	}
 }
+
+// Who refused last and who has the least left are two limits, each as the last reply said that knew: a refusal does not tell of the
+// latter, nor an admission or a settlement of the former.
+func TestWhichLimitWasTold(t *testing.T) {
+	r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
+	check := func(when string, tight, refuser uint8, clear time.Duration) {
+		t.Helper()
+		if got, at := r.b.Told(false); got != tight || at != clear {
+			t.Errorf("%s: the tightest is %d until %v, want %d until %v", when, got, at, tight, clear)
+		}
+		if got, _ := r.b.Told(true); got != refuser {
+			t.Errorf("%s: %d refused, want %d", when, got, refuser)
+		}
+	}
+	check("at first", 0, 0, 0)
+	answer := func(cost int64, reply Reply, o Outcome) {
+		t.Helper()
+		w, _, _ := r.ask(cost)
+		r.b.Accept(r.now, r.begin().Seq, reply)
+		r.expect(w, o)
+	}
+	answer(2, Reply{Grant: 2, Level: 5, Which: 1, Epoch: 1, Stamp: 1, Reset: time.Minute}, Admitted)
+	check("admitted", 1, 0, r.now+time.Minute)
+	answer(6, Reply{Level: 5, Retry: time.Second, Which: 3, Epoch: 1, Stamp: 1, Reset: time.Hour}, Refused)
+	check("refused", 1, 3, r.now+time.Hour)
+	answer(1, Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: time.Hour}, Admitted)
+	check("admitted again", 2, 3, r.now+time.Hour)
+	refills := newRig(t, Policy{Cap: 10, Tokens: 10})
+	if which, clear := refills.b.Told(true); which != 0 || clear != 0 {
+		t.Errorf("a bucket that refills: %d, %v", which, clear)
+	}
+}

@@ -15,6 +15,8 @@ ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
   20 since     server time of the admissions that debt is for, needed with it
   21 reset     server time: forget what was counted by then (0 nothing)
   22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^50) and one that the script names
+A direct take by at most five limits has a short form of 9 to 21: 1-3, deadline, epoch, now, and the limits. In the long form that is
+4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
   the first ten as token_bucket.lua has them; level is that of the tightest limit
@@ -30,6 +32,7 @@ local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds
 local LONGEST_TTL_MS = 2 ^ 43
 local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
+local SHORT, BEFORE_SHORT_LIMITS = 21, 6 -- the most arguments of the short form, and those before its limits
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED = 1, 2, 4, 8, 16
 
@@ -39,10 +42,21 @@ local function text(x) return format('%.0f', x) end -- .. and tostring keep 14 d
 
 local key, id, arg = KEYS[1], ARGV[4], {}
 local given = max(#ARGV, BEFORE_LIMITS + 3)
-given = given + -given % 3 -- 21 and every limit are threes
-for i = 1, given do
-  arg[i] = i == 4 and 0 or tonumber(ARGV[i])
-  if not whole(arg[i]) then return refuse(i) end
+if #ARGV <= SHORT then
+  id, arg, given = '', {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SECOND, 0, 0, 1, 0, 0, 0, 0}, max(#ARGV, BEFORE_SHORT_LIMITS + 3)
+  given = given + -given % 3
+  for i = 1, given do
+    local place = i <= 3 and i or i <= BEFORE_SHORT_LIMITS and i + 7 or i + 15
+    arg[place] = tonumber(ARGV[i])
+    if not whole(arg[place]) then return refuse(place) end
+  end
+  given = given + BEFORE_LIMITS - BEFORE_SHORT_LIMITS
+else
+  given = given + -given % 3 -- 21 and every limit are threes
+  for i = 1, given do
+    arg[i] = i == 4 and 0 or tonumber(ARGV[i])
+    if not whole(arg[i]) then return refuse(i) end
+  end
 end
 local want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet, at, to, since,
   reset = unpack(arg, 1, BEFORE_LIMITS)

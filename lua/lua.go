@@ -29,7 +29,8 @@
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
 //	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
-//	         then 1 to 8 limits: cap period and phase, span, tokens or 0
+//	         then 1 to 8 limits: cap period and phase, span, tokens or 0,
+//	         or of a direct take by at most 5 limits: want min ttl deadline epoch now, then the limits
 //	reply    the ten numbers of TokenBucket, which reset stamp
 //
 // # Presence

@@ -56,28 +56,45 @@ func newOrder(s *script, key string, arguments ...any) order {
 	return order{script: s, args: append(args, arguments...)}
 }
 
-// callOrder prepares a call; the order of the arguments is the script's contract. Of a token bucket, whatever says more than
-// the short form can goes in the long one, so that a call that breaks a rule is refused and not made legal.
+// callOrder prepares a call; the order of the arguments is the script's contract. Whatever says more than the short form can
+// goes in the long one, so that a call that breaks a rule is refused and not made legal.
 //
 // like are the arguments of another call, or nil: what is the same number there is not allocated again. Most of it is,
 // among the calls of a policy.
 func callOrder(c *Call, like []any) order {
-	if c.Algorithm != TokenBucket {
-		o := newOrder(algorithms[c.Algorithm].script, c.Bucket,
-			c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now,
-			MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet, c.At, c.To, c.Since, c.Reset)
-		for _, x := range c.limits() {
-			o.args = append(o.args, x)
-		}
-		return o
-	}
 	if !c.isShort() {
+		return longOrder(c)
+	}
+	if c.Algorithm != TokenBucket {
+		return shortOrder(c, like, append([]int64{c.Want, c.Min, c.TTL, c.Deadline, c.Epoch, c.Now}, c.limits()...))
+	}
+	o := shortOrder(c, like, []int64{c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Deadline, c.Epoch, c.Now})
+	if c.Now == 0 {
+		o.args = o.args[:len(o.args)-1]
+	}
+	return o
+}
+
+// longOrder is a call in the form that says all.
+func longOrder(c *Call) order {
+	if c.Algorithm == TokenBucket {
 		return newOrder(&tokenBucket, c.Bucket,
 			c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt,
 			c.Deadline, c.Epoch, c.Now, MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet)
 	}
-	o := newOrder(&tokenBucket, c.Bucket, make([]any, shortForm)...)
-	for i, x := range [shortForm]int64{c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Deadline, c.Epoch, c.Now} {
+	o := newOrder(algorithms[c.Algorithm].script, c.Bucket,
+		c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now,
+		MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet, c.At, c.To, c.Since, c.Reset)
+	for _, x := range c.limits() {
+		o.args = append(o.args, x)
+	}
+	return o
+}
+
+// shortOrder is a direct take in the form that leaves out what such a call does not say.
+func shortOrder(c *Call, like []any, numbers []int64) order {
+	o := newOrder(algorithms[c.Algorithm].script, c.Bucket, make([]any, len(numbers))...)
+	for i, x := range numbers {
 		at := argFirst + i
 		if at < len(like) && like[at] == any(x) {
 			o.args[at] = like[at]
@@ -85,18 +102,17 @@ func callOrder(c *Call, like []any) order {
 			o.args[at] = x
 		}
 	}
-	if c.Now == 0 {
-		o.args = o.args[:len(o.args)-1]
-	}
 	return o
 }
 
-// shortForm is the number of arguments of a direct take with a time of its own, which is the last.
-const shortForm = 9
+// shortLimits is how many limits a call of several buckets or of a sliding window has at most in the short form: beyond it, the
+// number of arguments would not tell the forms apart.
+const shortLimits = 5
 
 // isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
 func (c *Call) isShort() bool {
 	return c.Lease == "" && c.Hold|c.Ret|c.Refund|c.Debt|c.Owed == 0 && c.Fleet >= 1 &&
+		(c.Algorithm == TokenBucket || c.At|c.To|c.Since|c.Reset == 0 && len(c.Also) < shortLimits) &&
 		min(c.Seq, c.Ack, c.Seen) >= 0 && max(c.Seq, c.Ack, c.Seen, c.Fleet) < whole
 }
 

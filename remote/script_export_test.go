@@ -25,5 +25,8 @@ func ScriptOf(a Algorithm) (source, sha string, sorted bool) {
 // Algorithms is the number of them.
 const Algorithms = len(algorithms)
 
+// LongArgs are the arguments of a call in the form that says all.
+func LongArgs(c Call) []any { return longOrder(&c).args[argFirst:] }
+
 // CallArgs are the arguments of a call as Redis gets them.
 func CallArgs(c Call) []any { return callOrder(&c, nil).args[argFirst:] }

@@ -82,19 +82,10 @@ func TestCostOfSeveralBuckets(t *testing.T) {
 		t.Skip("a measurement")
 	}
 	e := realEngine(t)
-	cpu := func() float64 {
-		text := e.client.Info(t.Context(), "cpu").Val()
-		total := 0.0
-		for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`).FindAllStringSubmatch(text, -1) {
-			x, _ := strconv.ParseFloat(m[1], 64)
-			total += x
-		}
-		return total
-	}
 	const calls = 20_000
 	measure := func(a remote.Algorithm) float64 {
 		_, sha, _ := remote.ScriptOf(a)
-		before := cpu()
+		before := e.cpu(t)
 		for from := 0; from < calls; from += 1000 {
 			_, err := e.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 				for i := range 1000 {
@@ -107,7 +98,7 @@ func TestCostOfSeveralBuckets(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return (cpu() - before) / calls * 1e6
+		return (e.cpu(t) - before) / calls * 1e6
 	}
 	var single, several []float64
 	for range 5 {

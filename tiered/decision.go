@@ -12,10 +12,11 @@ type Decision struct {
 	Allowed bool
 	Reason  Reason
 	Tier    Tier
+	Which   uint8  // of several limits on a key, the one that refused, else the tightest: 1 is Policy.Limit, 2 Also[0], …; 0 of one limit
 	Policy  string // name of the policy that decided
 	Key     string // as it was asked for
 
-	Limit      int64         // the policy's burst, in tokens
+	Limit      int64         // the limit's burst, in tokens: of several, that of Which
 	Remaining  int64         // tokens held here and last seen in Redis: an estimate in 0 … Limit
 	RetryAfter time.Duration // when Limited or ShareSpent: when asking again makes sense; 0 for a cost above the share's burst
 	ResetAfter time.Duration // when the bucket would be full again, if nobody asked: an estimate from Remaining; of a window, at the latest
@@ -97,10 +98,13 @@ type LimitedError struct {
 	Decision Decision
 }
 
-// Error says which policy refused and why. It does not repeat the key, which may be a secret.
+// Error says which policy refused, of several limits by which, and why. It does not repeat the key, which may be a secret.
 func (e *LimitedError) Error() string {
 	d := &e.Decision
 	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
+	if d.Which > 0 {
+		s += fmt.Sprintf(" by limit %d", d.Which)
+	}
 	if d.RetryAfter > 0 {
 		s += fmt.Sprintf(" (retry after %v)", d.RetryAfter)
 	}

@@ -81,38 +81,45 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		l.unlimited(&d, key)
 		return d
 	case local.Blocked:
-		l.refuseBlocked(&d, key, 0)
+		l.refuseBlocked(&d, key)
 		return d
 	}
 	tier := Remote
 	var held, level int64
 	clear := p.Owner.(*plan).longest
+	now, which, forgets := g.now(), uint8(0), time.Duration(0)
 	if r, err := l.look(ctx, id, p); err == nil {
-		level = r.Level
+		level, which = r.Level, uint8(r.Which)
 		if r.Reset > 0 {
 			clear = time.Duration(r.Reset) * time.Microsecond
+			now = g.now()
+			forgets = now + clear
 		}
 		if b, ok := g.cache.Find(id); ok {
 			held, _ = b.Look(g.now())
 		}
 	} else if ctx.Err() != nil {
-		l.decide(&d, p, key, Canceled, None, 0, 0)
+		l.decideBy(&d, p, key, Canceled, None, 0, 0)
 		return d
 	} else if b, ok := g.cache.Find(id); ok {
 		tier = Local
-		held, level = b.Look(g.now())
+		held, level = b.Look(now)
+		which, forgets = b.Told(false)
 	} else {
-		l.decide(&d, p, key, Unavailable, None, 0, 0)
+		l.decideBy(&d, p, key, Unavailable, None, 0, 0)
 		return d
 	}
 	if left := min(held+max(level, 0), p.Cap); left > 0 {
-		l.decide(&d, p, key, Granted, tier, left, 0)
+		l.decideBy(&d, p, key, Granted, tier, left, 0)
 	} else {
 		retry := resetAfter(1-level, p.Nanos)
 		if p.Counting != local.Refills {
 			retry = clear
 		}
-		l.decide(&d, p, key, Limited, tier, 0, max(retry, time.Microsecond))
+		l.decideBy(&d, p, key, Limited, tier, 0, max(retry, time.Microsecond))
+	}
+	if p.Counting != local.Refills {
+		d.told(p, now, which, forgets)
 	}
 	return d
 }

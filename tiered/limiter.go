@@ -31,7 +31,6 @@ type Limiter struct {
 	lost int64       // tokens asked for by calls without an answer
 
 	free     atomic.Int64 // tokens admitted without a limit
-	blocked  atomic.Int64 // tokens refused by Blocked
 	shadowed atomic.Int64 // tokens that were refused, and yet admitted
 	misses   atomic.Int64 // PerKey panicked or returned no limit
 }
@@ -41,7 +40,6 @@ const (
 	modeTraced    = 1 << iota // somebody wants to be told of decisions
 	modeShadow                // refusals admit
 	modeUnlimited             // nobody is asked: no PerKey, and no limit
-	modeBlocked
 )
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {

@@ -19,31 +19,36 @@ const (
 )
 
 // RefusedKey is a key that was refused, and why, in tokens since the Group was made. The figures are exact while MaxKeys
-// keeps the key in the process. Of keys that were evicted meanwhile only the most refused are remembered: up to Forgotten
-// tokens may be missing.
+// keeps the key in the process. Of keys that were evicted meanwhile, and of what came before a key was blocked or let in again,
+// only the most refused are remembered: up to Forgotten tokens may be missing.
 type RefusedKey struct {
 	Key string `json:"-"` // or its digest, of more than 200 bytes; not in JSON, because it may be a secret
 
 	Limited     int64 // by the limit: in this process, and once per denial by Redis (tiers Local and Remote)
 	ShareSpent  int64 // by the share, while Redis did not answer (tier Failover)
 	Unavailable int64 // by fail-closed, while Redis did not answer (tier Failover)
+	Blocked     int64 // by a limit that is Blocked, of the policy or of the key
 	Forgotten   int64
+
+	// Which is the limit, of several on the key, that refused it last: see [Decision]. 0 of one limit, and of a forgotten key.
+	Which uint8
 
 	// RetryAfter is when it may be admitted again, if a token of it is refused at this moment; 0 if not.
 	RetryAfter time.Duration
 }
 
 func refusedOf(s local.Stats) RefusedKey {
-	return RefusedKey{Limited: s.Refused - s.ShareSpent, ShareSpent: s.ShareSpent, Unavailable: s.Failed}
+	return RefusedKey{Limited: s.Refused - s.ShareSpent, ShareSpent: s.ShareSpent, Unavailable: s.Failed, Blocked: s.Blocked}
 }
 
 // Tokens is how many were refused, for all reasons.
-func (k *RefusedKey) Tokens() int64 { return k.Limited + k.ShareSpent + k.Unavailable }
+func (k *RefusedKey) Tokens() int64 { return k.Limited + k.ShareSpent + k.Unavailable + k.Blocked }
 
 func (k *RefusedKey) add(o RefusedKey) {
 	k.Limited += o.Limited
 	k.ShareSpent += o.ShareSpent
 	k.Unavailable += o.Unavailable
+	k.Blocked += o.Blocked
 }
 
 // more orders the most refused first; keys that were refused as often by their bytes, so that the order is one.
@@ -102,6 +107,9 @@ func (t *top) see(now time.Duration, b *bucket, s local.Stats) {
 	}
 	if retry, denied := b.Denied(now); denied {
 		k.RetryAfter = retry
+	}
+	if several := len(b.Policy().Owner.(*plan).limits) > 1; several && k.Limited > 0 {
+		k.Which, _ = b.Told(true)
 	}
 	t.found = append(t.found, k)
 	if len(t.found) == 10*topKeys { // sorted once per 180 keys

@@ -103,6 +103,64 @@ func TestTopIsTheTop(t *testing.T) {
 	})
 }
 
+// Whom Blocked refuses is named too, and apart from whom a limit refuses: by the key, by the policy, evicted since and let in
+// again. That costs a decision no memory.
+func TestTopNamesTheBlocked(t *testing.T) {
+	ctx := context.Background()
+	for name, policy := range map[string]Policy{
+		"by the policy": {Name: "p", Limit: Blocked},
+		"by the key": {Name: "p", Limit: PerDay(1), PerKey: func(key string) Limit {
+			if key == "friend" {
+				return PerDay(2)
+			}
+			return Blocked
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, remote.NewMemory(), policy, &Options{MaxKeys: 2, Processes: 1})
+				check := func(when string, want ...string) {
+					t.Helper()
+					var got []string
+					s := l.group.Stats().Policies["p"]
+					sum := int64(0)
+					for _, k := range s.Top {
+						got = append(got, fmt.Sprint(k.Key, " ", k.Blocked, " ", k.Limited, " ", k.Tokens()))
+						sum += k.Blocked
+					}
+					if !slices.Equal(got, want) || s.Blocked != sum {
+						t.Errorf("%s: %q, want %q; %d were blocked", when, got, want, s.Blocked)
+					}
+				}
+				for range 5 {
+					l.AllowN(ctx, "thief", 3)
+				}
+				Strictest(l.For("spy"), l.For("thief")).Allow(ctx)
+				l.Peek(ctx, "spy") // asks for nothing
+				check("blocked", "thief 16 0 16", "spy 1 0 1")
+				for i := range 10 { // the two are evicted
+					l.Allow(ctx, fmt.Sprint("passer-by ", i))
+				}
+				l.Allow(ctx, "spy")
+				top := l.group.Stats().Policies["p"].Top
+				if len(top) != 12 || top[0].Key != "thief" || top[0].Blocked != 16 || top[1].Key != "spy" || top[1].Blocked != 2 {
+					t.Errorf("evicted: %+v", top)
+				}
+				if n := testing.AllocsPerRun(100, func() { l.Allow(ctx, "spy") }); n > 0 {
+					t.Errorf("%v allocations", n)
+				}
+				set(t, l, func(p *Policy) { p.Limit, p.PerKey = PerDay(1), nil })
+				for range 3 {
+					l.Allow(ctx, "thief")
+				}
+				if top := l.group.Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 || top[1].Limited != 2 {
+					t.Errorf("let in: %+v", top)
+				}
+			})
+		})
+	}
+}
+
 // A key that was refused, evicted and asked for again has all of its refusals.
 func TestTopOutlivesEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

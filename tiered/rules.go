@@ -76,34 +76,27 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 		l.free.Add(n)
 		l.unlimited(d, key)
 	case local.Blocked:
-		l.refuseBlocked(d, key, n)
+		b.CountRefused(n)
+		l.refuseBlocked(d, key)
 	default:
-		l.decide(d, p, key, ExceedsBurst, None, 0, 0)
+		l.decideBy(d, p, key, ExceedsBurst, None, 0, 0)
+		p.Owner.(*plan).name(d, 0)
 	}
 	return true
 }
 
 // takeBy is take of a Limiter with a special mode.
 func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d *Decision) {
-	if l.mode.Load()&(modeUnlimited|modeBlocked) == 0 || valid(key, n) != Granted {
+	if l.mode.Load()&modeUnlimited == 0 || valid(key, n) != Granted {
 		l.take(ctx, key, n, t, d, true)
 	} else {
-		l.always(key, n, d)
+		l.free.Add(n)
+		l.unlimited(d, key)
 	}
 	if !d.Allowed {
 		t.nothing()
 	}
 	l.finish(d, n)
-}
-
-// always decides when the policy has no limit for any key.
-func (l *Limiter) always(key string, n int64, d *Decision) {
-	if l.mode.Load()&modeBlocked != 0 {
-		l.refuseBlocked(d, key, n)
-		return
-	}
-	l.free.Add(n)
-	l.unlimited(d, key)
 }
 
 // unlimited writes the Decision of Unlimited.
@@ -114,9 +107,8 @@ func (l *Limiter) unlimited(d *Decision, key string) {
 	}
 }
 
-// refuseBlocked writes the Decision of Blocked, and counts it.
-func (l *Limiter) refuseBlocked(d *Decision, key string, n int64) {
-	l.blocked.Add(n)
+// refuseBlocked writes the Decision of Blocked.
+func (l *Limiter) refuseBlocked(d *Decision, key string) {
 	*d = Decision{Reason: ExceedsBurst, Tier: Local, Policy: l.name, Key: key}
 }
 

@@ -48,6 +48,8 @@ type PolicyStats struct {
 	Shadowed     int64 // of all that was refused, admitted because the policy is tried out
 	PerKeyFaults int64 // keys for which PerKey panicked or returned a limit that is not valid
 
+	Direct bool // nothing is leased: each token is taken from Redis, by Lease.Size or because the algorithm wants it
+
 	Top []RefusedKey // the keys that were refused most, at most 20, the most refused first
 }
 
@@ -97,8 +99,8 @@ func (g *Group) Stats() Stats {
 	for i, l := range all {
 		l.mu.Lock()
 		sums[i] = l.past
-		others[i] = PolicyStats{Poisoned: l.poor, Lost: l.lost,
-			Unlimited: l.free.Load(), Blocked: l.blocked.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
+		others[i] = PolicyStats{Direct: l.terms.Load().fresh.NoLease, Poisoned: l.poor, Lost: l.lost,
+			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
 		}
 		tops[i].past = l.gone.clone()
 		l.mu.Unlock()
@@ -117,6 +119,7 @@ func (g *Group) Stats() Stats {
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
 		p.Limited, p.ShareSpent, p.Unavailable = t.Refused-t.ShareSpent, t.ShareSpent, t.Failed
+		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		p.Top = tops[i].list()
 		s.Policies[l.name] = p

@@ -35,7 +35,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 		return
 	}
 	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
-		l.decide(d, l.terms.Load().fresh, key, valid(key, n), None, 0, 0)
+		l.decideBy(d, l.terms.Load().fresh, key, valid(key, n), None, 0, 0)
 		return
 	}
 	g := l.group
@@ -52,7 +52,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	if renew {
 		b.apply(now, b.Renew(now))
 	}
-	l.decide(d, b.Policy(), key, Granted, Local, left, 0)
+	l.decide(d, now, b, key, Granted, Local, left, 0)
 }
 
 // valid is Granted for what may be asked for at all; that a limit's burst is exceeded is found out with the key's.
@@ -68,8 +68,18 @@ func valid(key string, n int64) Reason {
 	return Granted
 }
 
-// decide writes a Decision by the limit of p. left counts for the reasons that know what is left.
-func (l *Limiter) decide(d *Decision, p *local.Policy, key string, r Reason, tier Tier, left int64, retry time.Duration) {
+// decide writes a Decision by the limit of b, made at now. left counts for the reasons that know what is left.
+func (l *Limiter) decide(d *Decision, now time.Duration, b *bucket, key string, r Reason, tier Tier, left int64, retry time.Duration) {
+	p := b.Policy()
+	l.decideBy(d, p, key, r, tier, left, retry)
+	if p.Counting != local.Refills {
+		which, clear := b.Told(r == Limited)
+		d.told(p, now, which, clear)
+	}
+}
+
+// decideBy is decide where only the policy is known.
+func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, r Reason, tier Tier, left int64, retry time.Duration) {
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
 	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
 	if Granted <= r && r <= ShareSpent {
@@ -79,7 +89,7 @@ func (l *Limiter) decide(d *Decision, p *local.Policy, key string, r Reason, tie
 
 // refusal is the Decision on a request that is not valid.
 func (l *Limiter) refusal(key string, r Reason) (d Decision) {
-	l.decide(&d, l.terms.Load().fresh, key, r, None, 0, 0)
+	l.decideBy(&d, l.terms.Load().fresh, key, r, None, 0, 0)
 	l.finish(&d, 0)
 	return d
 }
@@ -103,7 +113,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
 	if node == nil || node.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(now, n); ok {
-			l.decide(d, p, key, Limited, Local, v.Left, v.Retry)
+			l.decide(d, now, b, key, Limited, Local, v.Left, v.Retry)
 			b.CountRefused(n)
 			return
 		}
@@ -119,7 +129,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 		if t != nil {
 			t.from(b, local.FromShare)
 		}
-		l.decide(d, p, key, r, Failover, v.Left, 0)
+		l.decide(d, now, b, key, r, Failover, v.Left, 0)
 		b.CountAlone(n)
 		return
 	}
@@ -144,7 +154,7 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 			now = g.now()
 			switch reason {
 			case Canceled:
-				l.decide(d, b.Policy(), key, Canceled, None, 0, 0)
+				l.decide(d, now, b, key, Canceled, None, 0, 0)
 				return
 			case Unavailable:
 				if n := b.node.Load(); n != nil {
@@ -157,10 +167,10 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 		switch v.Outcome {
 		case local.Admitted:
 			t.counted(v)
-			l.decide(d, b.Policy(), key, Granted, tier, v.Left, 0)
+			l.decide(d, now, b, key, Granted, tier, v.Left, 0)
 			return
 		case local.Refused:
-			l.decide(d, b.Policy(), key, Limited, tier, v.Left, v.Retry)
+			l.decide(d, now, b, key, Limited, tier, v.Left, v.Retry)
 			return
 		case local.Failed:
 			g.settle(uint64(until)) // others may have failed with it; no two of them began to wait at one instant
@@ -195,27 +205,27 @@ func (l *Limiter) alone(now time.Duration, b *bucket, key string, n int64, t *ta
 		case local.Shared:
 			g.sharedAlone()
 		}
-		l.byItself(d, b.Policy(), key, n, v)
+		l.byItself(d, now, b, key, n, v)
 		return
 	}
 }
 
 // byItself writes the Decision that a fail mode came to, over n tokens.
-func (l *Limiter) byItself(d *Decision, p *local.Policy, key string, n int64, v local.Verdict) {
+func (l *Limiter) byItself(d *Decision, now time.Duration, b *bucket, key string, n int64, v local.Verdict) {
 	switch v.Outcome {
 	case local.Admitted:
-		l.decide(d, p, key, Granted, Local, v.Left, 0)
+		l.decide(d, now, b, key, Granted, Local, v.Left, 0)
 	case local.Shared:
-		l.decide(d, p, key, Shared, Failover, v.Left, 0)
+		l.decide(d, now, b, key, Shared, Failover, v.Left, 0)
 	case local.Opened:
-		l.decide(d, p, key, Open, Failover, v.Left, 0)
+		l.decide(d, now, b, key, Open, Failover, v.Left, 0)
 	case local.ShareSpent:
 		if v.Retry == math.MaxInt64 { // never, while this process is alone
 			v.Retry = 0
 		}
-		l.decide(d, p, key, ShareSpent, Failover, v.Left, v.Retry)
+		l.decide(d, now, b, key, ShareSpent, Failover, v.Left, v.Retry)
 	default:
-		l.decide(d, p, key, Unavailable, Failover, v.Left, 0)
+		l.decide(d, now, b, key, Unavailable, Failover, v.Left, 0)
 	}
 }
 

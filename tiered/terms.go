@@ -36,9 +36,11 @@ func newTerms(l *Limiter, p Policy) *terms {
 
 // plan is a limit under the terms of a Limiter, and the owner of its local policy.
 type plan struct {
-	limiter *Limiter
-	call    remote.Call   // its part of every call
-	longest time.Duration // until nothing of a key counts any more, at most
+	limiter  *Limiter
+	call     remote.Call   // its part of every call
+	longest  time.Duration // until nothing of a key counts any more, at most
+	limits   []Limit       // at least one
+	smallest uint8         // of them, from 1: that of the smallest burst
 }
 
 // plan is the local policy of a limit under the terms.
@@ -66,6 +68,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	if lp.Period == 0 {
 		lp.Period = DefaultPeriod
 	}
+	limits := append([]Limit{limit}, p.Also...)
 	if lp.Rule != local.ByLimit {
 		limit = PerSecond(1) // nobody is asked, so any numbers will do
 	}
@@ -73,7 +76,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	lp.Cap, lp.Tokens, lp.Per = p.terms()
 	lp.Nanos = limit.nanosPerToken()
 	lp.NoLease = !p.leased(lp)
-	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest()}
+	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest(), limits: limits, smallest: smallest(limits)}
 	return lp
 }
 
@@ -87,11 +90,8 @@ func (l *Limiter) set(t *terms) {
 	if t.policy.Shadow {
 		mode |= modeShadow
 	}
-	switch t.fresh.Rule {
-	case local.Unlimited:
+	if t.fresh.Rule == local.Unlimited {
 		mode |= modeUnlimited
-	case local.Blocked:
-		mode |= modeBlocked
 	}
 	l.mode.Store(mode)
 }

@@ -120,12 +120,13 @@ func (t *leg) again(s local.Source) bool {
 func (t *leg) atHome() {
 	l, g := t.limiter, t.limiter.group
 	if r := valid(t.key, t.cost); r != Granted {
-		l.decide(&t.d, l.terms.Load().fresh, t.key, r, None, 0, 0)
+		l.decideBy(&t.d, l.terms.Load().fresh, t.key, r, None, 0, 0)
 		t.decided()
 		return
 	}
-	if l.mode.Load()&(modeUnlimited|modeBlocked) != 0 {
-		l.always(t.key, t.cost, &t.d)
+	if l.mode.Load()&modeUnlimited != 0 {
+		l.free.Add(t.cost)
+		l.unlimited(&t.d, t.key)
 		t.decided()
 		return
 	}
@@ -144,7 +145,7 @@ func (t *leg) atHome() {
 	n := b.whereabouts()
 	if n == nil || n.guard.State() == failover.Closed {
 		if v, ok := b.Refuse(t.now, t.cost); ok {
-			l.decide(&t.d, b.Policy(), t.key, Limited, Local, v.Left, v.Retry)
+			l.decide(&t.d, t.now, b, t.key, Limited, Local, v.Left, v.Retry)
 			b.CountRefused(t.cost)
 			t.decided()
 		}
@@ -168,7 +169,7 @@ func (t *leg) foresee() {
 			}
 			continue
 		case local.ShareSpent, local.Failed:
-			t.limiter.byItself(&t.d, t.bucket.Policy(), t.key, t.cost, v)
+			t.limiter.byItself(&t.d, t.now, t.bucket, t.key, t.cost, v)
 			t.decided()
 		}
 		return
@@ -181,7 +182,7 @@ func (t *leg) fromPot() {
 		return
 	}
 	if left, ok, renew := t.bucket.Take(t.now, t.cost); ok {
-		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, Local, left, 0)
+		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Granted, Local, left, 0)
 		t.state, t.renew = taken, renew
 	}
 }
@@ -278,7 +279,7 @@ func (t *leg) wait(ctx context.Context) {
 	t.now = g.now()
 	switch reason {
 	case Canceled:
-		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Canceled, None, 0, 0)
+		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Canceled, None, 0, 0)
 		t.decided()
 	case Unavailable:
 		if n := t.bucket.node.Load(); n != nil {
@@ -295,9 +296,9 @@ func (t *leg) verdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
 		t.counted(v)
-		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, tier, v.Left, 0)
+		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Granted, tier, v.Left, 0)
 	case local.Refused:
-		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Limited, tier, v.Left, v.Retry)
+		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Limited, tier, v.Left, v.Retry)
 	case local.Failed:
 		t.state = alone
 		return

@@ -27,6 +27,7 @@ type LeaseEvent struct {
 	Held              int64 // in hand when it was sent
 	Returned          int64 // given back unspent, or refunded
 	Settled           int64 // of what was admitted without Redis, reported to it
+	Which             uint8 // of several limits on the key, the one that refused, else the tightest: see [Decision]
 	RoundTrip         time.Duration
 }
 

@@ -1,10 +1,11 @@
 package debugpage
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -29,6 +30,7 @@ type node struct {
 
 type row struct {
 	Name, Limit, FailMode, Lease string
+	Shadow                       bool
 	tiered.PolicyStats
 	Keys []key
 }
@@ -36,11 +38,12 @@ type row struct {
 // Admitted is all that was admitted, by Redis' tokens or without it.
 func (r row) Admitted() int64 { return r.Spent + r.Shared + r.Open }
 
-// Refused is all that was refused.
-func (r row) Refused() int64 { return r.Limited + r.ShareSpent + r.Unavailable }
+// Refused is all that was refused, or would have been.
+func (r row) Refused() int64 { return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked }
 
 type key struct {
 	Name string
+	By   string // the limit, of several, that refused it last
 	tiered.RefusedKey
 }
 
@@ -61,12 +64,17 @@ func (p *page) look(every int) view {
 		v.Nodes = append(v.Nodes, node{name, n})
 	}
 	for _, policy := range p.group.Policies() {
+		s := v.Stats.Policies[policy.Name]
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy.Limit), FailMode: policy.FailMode.String(), Lease: leaseOf(policy.Lease),
-			PolicyStats: v.Stats.Policies[policy.Name],
+			Name: policy.Name, Limit: limitOf(policy), Shadow: policy.Shadow, FailMode: policy.FailMode.String(),
+			Lease: leaseOf(policy.Lease, s.Direct), PolicyStats: s,
 		}
 		for _, k := range r.Top {
-			r.Keys = append(r.Keys, key{p.name(k.Key), k})
+			by := ""
+			if k.Which > 0 && int(k.Which) <= 1+len(policy.Also) {
+				by = tokensPer(append([]tiered.Limit{policy.Limit}, policy.Also...)[k.Which-1])
+			}
+			r.Keys = append(r.Keys, key{p.name(k.Key), by, k})
 		}
 		v.Policies = append(v.Policies, r)
 	}
@@ -90,13 +98,40 @@ func (p *page) name(key string) string {
 	return key + cut
 }
 
-// limitOf says a limit in words: 100 per 1s, bursts of 200.
-func limitOf(l tiered.Limit) string {
-	burst := l.Burst
-	if burst == 0 {
-		burst = l.Tokens
+// limitOf says a policy's limits in words, as its algorithm counts: 100 per second, bursts of 200; or 100 per minute by fixed
+// window. What has limits by key says so, for they may be others.
+func limitOf(p tiered.Policy) string {
+	limited := p.Limit != tiered.Unlimited && p.Limit != tiered.Blocked
+	var all []string
+	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
+		text := tokensPer(l)
+		if limited && p.Algorithm == tiered.TokenBucket {
+			text += ", bursts of " + count(cmp.Or(l.Burst, l.Tokens))
+		}
+		all = append(all, text)
 	}
-	return fmt.Sprintf("%s per %s, bursts of %s", count(l.Tokens), period(l.Per), count(burst))
+	text := strings.Join(all, " and ")
+	if limited && p.Algorithm != tiered.TokenBucket {
+		text += " by " + p.Algorithm.String()
+	}
+	if p.Calendar {
+		text += " of the calendar"
+	}
+	if p.PerKey != nil {
+		text += ", or what the key has"
+	}
+	return text
+}
+
+// tokensPer says a limit without its burst.
+func tokensPer(l tiered.Limit) string {
+	switch l {
+	case tiered.Unlimited:
+		return "unlimited"
+	case tiered.Blocked:
+		return "blocked"
+	}
+	return count(l.Tokens) + " per " + period(l.Per)
 }
 
 func period(d time.Duration) string {
@@ -113,9 +148,9 @@ func period(d time.Duration) string {
 	return d.String()
 }
 
-func leaseOf(l tiered.Lease) string {
+func leaseOf(l tiered.Lease, direct bool) string {
 	switch {
-	case l.Size == tiered.NoLease:
+	case direct:
 		return "none: each token from Redis"
 	case l.Size > 0:
 		return "of " + count(l.Size)

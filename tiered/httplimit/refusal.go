@@ -45,14 +45,20 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision
 func (r Refusal) detail() string {
 	switch r.Reason {
 	case tiered.Limited, tiered.ShareSpent:
-		return fmt.Sprintf("Over the limit of policy %q.", r.Policy)
+		return fmt.Sprintf("Over the limit of policy %q.", r.limit())
 	case tiered.ExceedsBurst:
-		return fmt.Sprintf("The request costs more than policy %q ever admits at once.", r.Policy)
+		if r.Limit == 0 {
+			return fmt.Sprintf("Policy %q admits nothing now.", r.Policy)
+		}
+		return fmt.Sprintf("The request costs more than policy %q ever admits at once.", r.limit())
 	case tiered.InvalidKey:
 		return fmt.Sprintf("The request does not say whom policy %q is to count it for.", r.Policy)
 	}
 	return "The service cannot admit the request now."
 }
+
+// limit is the name of the limit that refused: the policy's, and of several its number.
+func (r Refusal) limit() string { return limitName(r.Policy, int(r.Which)) }
 
 // problem is the body of RFC 9457. The types and violated-policies are of the draft that draft11.go names.
 type problem struct {
@@ -69,7 +75,7 @@ func (r Refusal) writeProblem(w http.ResponseWriter) {
 	p := problem{Type: "about:blank", Title: http.StatusText(r.Status), Status: r.Status, Detail: r.detail()}
 	switch r.Status {
 	case http.StatusTooManyRequests:
-		p.Type, p.Title, p.Violated = problemTypes+"quota-exceeded", "Quota exceeded", []string{r.Policy}
+		p.Type, p.Title, p.Violated = problemTypes+"quota-exceeded", "Quota exceeded", []string{r.limit()}
 	case http.StatusServiceUnavailable:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Temporarily reduced capacity"
 	}

@@ -1,0 +1,136 @@
+package remote_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Flaws of published scripts, and what is said of ours at the edge of a window, each on a real Redis. The others are in
+// window_doubt_test.go and window_cost_test.go.
+
+// TestMostInAMinute drives each algorithm to the most that docs/algorithms.md says a minute can hold, by the schedule that is worst for
+// it, and no further: a fixed window twice its limit around an edge, a bucket that starts full its burst and what is refilled, the
+// sliding ones never more than their limit.
+func TestMostInAMinute(t *testing.T) {
+	e := realEngine(t)
+	start := (scriptStart/minute + 1) * minute
+	also := of(remote.TokenBuckets, "tm", 100, minute, 0)
+	also.Also = []remote.Limit{{Cap: 10, Tokens: 10, Period: sec}}
+	small := of(remote.TokenBucket, "tb10", 100, minute, 0)
+	small.Cap = 10
+	for _, c := range []struct {
+		name string
+		call remote.Call
+		most int
+	}{
+		{"fixed window", of(remote.FixedWindow, "fw", 100, minute, 0), 200},
+		{"sliding log", of(remote.SlidingLog, "lg", 100, minute, 0), 100},
+		{"sliding window, 1 s", of(remote.SlidingWindow, "sw1", 100, minute, sec), 100},
+		{"sliding window, 10 s", of(remote.SlidingWindow, "sw10", 100, minute, 10*sec), 100},
+		{"sliding window, 45 s", of(remote.SlidingWindow, "sw45", 100, minute, 45*sec), 100},
+		{"token bucket, burst 100", of(remote.TokenBucket, "tb", 100, minute, 0), 199},
+		{"token bucket, burst 10", small, 109},
+		{"token buckets, also 10 per second", also, 199},
+	} {
+		// All that is asked for every 100 ms from half a minute before an edge on, for five minutes, at the last microsecond of a
+		// block when it is one.
+		var admitted []int64
+		for now := start + minute/2 - 1; now < start+5*minute+minute/2; now += 100_000 {
+			n, _ := e.burst(t, now, c.call, 100)
+			for range n {
+				admitted = append(admitted, now)
+			}
+		}
+		most := 0
+		for first, i := 0, 0; i < len(admitted); i++ {
+			for admitted[i]-admitted[first] >= minute {
+				first++
+			}
+			most = max(most, i-first+1)
+		}
+		if most != c.most {
+			t.Errorf("%s: %d in a minute, want %d", c.name, most, c.most)
+		}
+	}
+}
+
+// Whoever asks too often is not shut out: what is refused extends nothing. Three per two seconds, asked for once a second, is
+// never refused; asked for every 20 ms, each is admitted at the very instant that the first refusal named.
+func TestRefusalsExtendNothing(t *testing.T) {
+	e := realEngine(t)
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		c := of(a, fmt.Sprint("slow", a), 3, 2*sec, sec/5)
+		for i := range int64(30) {
+			if n, refusal := e.burst(t, scriptStart+i*sec, c, 1); n != 1 {
+				t.Errorf("algorithm %d, second %d: %+v", a, i, refusal)
+			}
+		}
+		c = of(a, fmt.Sprint("fast", a), 3, 2*sec, sec/5)
+		due := int64(0)
+		for now := scriptStart; now < scriptStart+20*sec; now += 20_000 {
+			if due > 0 && due <= now {
+				if n, refusal := e.burst(t, due, c, 1); n != 1 {
+					t.Fatalf("algorithm %d, %d µs later as it was told: %+v", a, due-scriptStart, refusal)
+				}
+				due = 0
+			}
+			if n, refusal := e.burst(t, now, c, 1); n == 1 {
+				due = 0
+			} else if at := now + refusal.Retry; due == 0 {
+				due = at
+			} else if max(at, due)-min(at, due) > 1 { // a level is a double
+				t.Fatalf("algorithm %d: told %d, and %d after more refusals", a, due-scriptStart, at-scriptStart)
+			}
+		}
+	}
+}
+
+// Limits in any order give the same answers and the same counts, and what one of them refuses counts in none: three limits in
+// all six orders, each on a key of its own.
+func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
+	e := realEngine(t)
+	orders := [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	for _, a := range []remote.Algorithm{remote.SlidingWindow, remote.TokenBuckets} {
+		limits := []remote.Limit{{Cap: 4, Tokens: 4, Period: sec, Span: 11}, {Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4}, {Cap: 9, Tokens: 9, Period: minute, Span: 3}}
+		if a == remote.TokenBuckets {
+			for i := range limits {
+				limits[i].Span = 0
+			}
+		}
+		refused := map[int]int{}
+		for step := range int64(60) {
+			now, n := scriptStart+step*step*100_000, 1+step%4
+			var first answer
+			for i, order := range orders {
+				c := of(a, fmt.Sprintf("order/%d/%d", a, i), 1, 1, 1)
+				l := limits[order[0]]
+				c.Cap, c.Tokens, c.Period, c.Span = l.Cap, l.Tokens, l.Period, l.Span
+				c.Also = []remote.Limit{limits[order[1]], limits[order[2]]}
+				before := e.lookAt(t, a, c.Bucket).fields
+				got := e.at(t, now, take(c, n))
+				if got.err != "" || got.reply.Which < 1 || got.reply.Which > 3 {
+					t.Fatal(got)
+				}
+				if got.reply.Which = int64(order[got.reply.Which-1]); i == 0 {
+					first = got
+				}
+				if !sameDecision(first, got) {
+					t.Fatalf("algorithm %d, step %d, order %v: %v, want %v", a, step, order, got, first)
+				}
+				if got.reply.Code != remote.Denied {
+					continue
+				}
+				refused[int(got.reply.Which)]++
+				if after := e.lookAt(t, a, c.Bucket).fields; !maps.Equal(before, after) {
+					t.Errorf("algorithm %d: a refusal made of\n%v\n%v", a, before, after)
+				}
+			}
+		}
+		if len(refused) < 2 {
+			t.Errorf("algorithm %d: refused by %v: this shows little", a, refused)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package remote_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Direct takes of windows and of several buckets in both forms, on keys of their own: the same answers and the same state, step by
+// step, and the same errors, by the number of the argument in the long form.
+func TestShortFormOfWindows(t *testing.T) {
+	places := map[int]int{0: 1, 1: 2, 2: 3, 3: 11, 4: 12, 5: 13, 6: 22, 7: 23, 8: 24}
+	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
+		for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+			_, sha, _ := remote.ScriptOf(a)
+			send := func(key string, args []any) answer {
+				return answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{key}, args...))
+			}
+			codes := map[remote.Code]int{}
+			for limits := range 6 { // 5 further ones go in the long form
+				c := of(a, "", 5, 10*sec, sec)
+				if limits > 0 && a != remote.SlidingWindow && a != remote.TokenBuckets {
+					break
+				}
+				for i := range limits {
+					c.Also = append(c.Also, remote.Limit{Cap: 6, Tokens: 6, Period: int64(11+i) * sec, Span: c.Span})
+				}
+				if n, want := len(remote.CallArgs(c)), 9+3*limits; limits < 5 && n != want || limits == 5 && n != len(remote.LongArgs(c)) {
+					t.Errorf("%d further limits: %d arguments", limits, n)
+				}
+				for step, n := range []int64{1, 2, 3, 2, 0, 7, 1, 1, 5, 1, 2} {
+					c.Now = scriptStart + int64(step*step)*sec/2
+					c.Deadline = scriptStart + 45*sec // the last is late
+					if step == 3 {
+						c.Now -= 3 * sec // set back by half a second, which is waited out
+					}
+					if step == 8 {
+						c.Now -= 3600 * sec // set back by an hour
+					}
+					if c.Epoch = scriptStart; step > 5 {
+						c.Epoch++ // another
+					}
+					keys := [2]string{fmt.Sprintf("{short/%d/%d}", a, limits), fmt.Sprintf("{long/%d/%d}", a, limits)}
+					short, long := send(keys[0], remote.CallArgs(take(c, n))), send(keys[1], remote.LongArgs(take(c, n)))
+					if short != long || short.err != "" {
+						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, short, long)
+					}
+					if x, y := e.lookAt(t, a, keys[0]), e.lookAt(t, a, keys[1]); !maps.Equal(x.fields, y.fields) || max(x.pttl, y.pttl)-min(x.pttl, y.pttl) > 1000 {
+						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, x, y)
+					}
+					codes[short.reply.Code]++
+				}
+			}
+			if len(codes) < 4 {
+				t.Errorf("algorithm %d: only codes %v: this shows little", a, codes)
+			}
+			c := take(of(a, "", 5, minute, sec), 1)
+			c.Now = scriptStart
+			args := remote.CallArgs(c)
+			for short, n := range places {
+				for _, text := range []any{"", "x", "nan", "inf", "-1", "0.5", "9007199254740992"} {
+					bad := slices.Clone(args)
+					bad[short] = text
+					if got, want := send("args", bad), fmt.Sprintf("RLARG argument %d", n); got.err != want {
+						t.Errorf("%s, algorithm %d, %q for argument %d: %v, want %s", e.name, a, text, short, got, want)
+					}
+				}
+			}
+			for n := range 24 { // a form with something missing, or too much
+				if n == len(args) || n > 9 && n%3 == 0 && n <= 21 {
+					continue
+				}
+				bad := append(slices.Clone(args), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)[:n]
+				if got := send("args", bad); !strings.HasPrefix(got.err, "RLARG argument") {
+					t.Errorf("%s, algorithm %d, %d arguments: %v", e.name, a, n, got)
+				}
+			}
+			if e.lookAt(t, a, "args").fields != nil {
+				t.Fatalf("%s wrote", e.name)
+			}
+		}
+	}
+}
+
+// TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time, the median of five rounds.
+func TestCostOfAWindow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a measurement")
+	}
+	e := realEngine(t)
+	const calls = 10_000
+	measure := func(a remote.Algorithm, args func(remote.Call) []any) float64 {
+		_, sha, _ := remote.ScriptOf(a)
+		before := e.cpu(t)
+		for from := 0; from < calls; from += 1000 {
+			_, err := e.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for i := range 1000 {
+					c := take(of(a, fmt.Sprint("window", a, i), 1<<30, 60*sec, sec), 1)
+					p.EvalSha(t.Context(), sha, []string{c.Bucket}, args(c)...)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return (e.cpu(t) - before) / calls * 1e6
+	}
+	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		var long, short []float64
+		for range 5 {
+			long, short = append(long, measure(a, remote.LongArgs)), append(short, measure(a, remote.CallArgs))
+		}
+		if median(short) > median(long) {
+			t.Errorf("algorithm %d: the short form is not worth it", a)
+		}
+		t.Logf("algorithm %d: a direct take %.1f µs, in the short form %.1f µs: %.2f of it", a, median(long), median(short), median(short)/median(long))
+	}
+}
+
+// cpu is the processor time of the server's main thread, in seconds.
+func (e *engine) cpu(t *testing.T) (total float64) {
+	text := e.client.Info(t.Context(), "cpu").Val()
+	for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`).FindAllStringSubmatch(text, -1) {
+		x, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += x
+	}
+	return total
+}

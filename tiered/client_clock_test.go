@@ -1,0 +1,90 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// overheard is a Redis whose calls are looked at.
+type overheard struct {
+	*remote.Redis
+	mu    sync.Mutex
+	calls []remote.Call
+}
+
+func (o *overheard) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	o.mu.Lock()
+	o.calls = append(o.calls, calls...)
+	o.mu.Unlock()
+	o.Redis.Run(ctx, timeout, calls, results)
+}
+
+// A process whose clock is two hours ahead of Redis' counts nothing by it: what others used of an hour is still used, and no call
+// says what time it is here, of any algorithm, leased, direct, given back and reset.
+func TestClientsClockCountsForNothing(t *testing.T) {
+	clock, err := redistest.NewClock(t)
+	if errors.Is(err, redistest.ErrNoCompiler) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := clock.Set(-2 * time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	server := redistest.StartEnv(t, clock.Env())
+	store := &overheard{Redis: open(t, server.URL())}
+	ctx := context.Background()
+	hour := Limit{Tokens: 10, Per: time.Hour}
+	for i, p := range []Policy{
+		{Limit: hour}, {Limit: hour, Also: []Limit{PerDay(100)}}, {Limit: hour, Algorithm: FixedWindow},
+		{Limit: hour, Algorithm: SlidingWindow}, {Limit: hour, Algorithm: SlidingLog},
+	} {
+		for _, size := range []int64{0, NoLease} {
+			if p.Algorithm == SlidingLog && size == 0 {
+				continue
+			}
+			p.Name, p.Lease.Size = fmt.Sprintf("p%d.%d", i, -size), size
+			first := limiter(t, store, p, patientOptions(nil))
+			for range 10 {
+				want(t, first.Allow(ctx, "k"), Granted)
+			}
+			other := limiter(t, store, p, patientOptions(nil))
+			if d := other.Allow(ctx, "k"); d.Reason != Limited || d.RetryAfter > 2*time.Hour {
+				t.Errorf("%v, lease %d: %+v", p.Algorithm, size, d)
+			}
+			if err := other.Reset(ctx, "k"); err != nil {
+				t.Error(err)
+			}
+			r := other.Reserve(ctx, "k", 5)
+			want(t, r.Decision, Granted)
+			r.Settle(2)
+			soon(t, "what was not used is back", 10*second, func() bool { return other.Peek(ctx, "k").Remaining > 5 }) // the other may hold some
+		}
+	}
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	dated, true2h := 0, time.Now().Add(-2*time.Hour).UnixMicro()
+	for _, c := range store.calls {
+		if c.Now != 0 {
+			t.Errorf("a call says that it is %d", c.Now)
+		}
+		for _, at := range []int64{c.Deadline, c.At, c.Reset, c.Since} { // by Redis' clock, as it was learned from it
+			if at == 0 {
+				continue
+			}
+			if dated++; max(at, true2h)-min(at, true2h) > 10*time.Minute.Microseconds() {
+				t.Errorf("a call of another clock: %+v", c)
+			}
+		}
+	}
+	if len(store.calls) < 100 || dated < 100 {
+		t.Errorf("%d calls, %d times: this shows little", len(store.calls), dated)
+	}
+}

@@ -1,0 +1,208 @@
+package tiered
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// onBoth runs a test over a Memory and over a real Redis; periods of hours make the time that it takes no matter.
+func onBoth(t *testing.T, f func(t *testing.T, store remote.Store)) {
+	t.Run("memory", func(t *testing.T) { f(t, remote.NewMemory()) })
+	t.Run("redis", func(t *testing.T) { f(t, open(t, redistest.Start(t).URL())) })
+}
+
+// patientOptions are options under which a slow machine is no outage.
+func patientOptions(hooks *Trace) *Options {
+	return &Options{Budget: 10 * time.Second, Timeout: 10 * time.Second, Processes: 1, Trace: hooks}
+}
+
+// Of several limits on a key the Decision names the one that refused, and has its burst: whichever place it has, from Redis and
+// from what is known here, alone and together with other keys, to hooks and in the table of the refused.
+func TestWhichLimitRefused(t *testing.T) {
+	ctx := context.Background()
+	daily := Limit{Tokens: 100, Per: 24 * time.Hour}
+	hourly := Limit{Tokens: 3, Per: time.Hour}
+	monthly := Limit{Tokens: 1000, Per: 30 * 24 * time.Hour}
+	for name, c := range map[string]struct {
+		limits []Limit
+		which  uint8
+	}{
+		"the first": {[]Limit{hourly, daily, monthly}, 1}, "the second": {[]Limit{daily, hourly, monthly}, 2},
+		"the last": {[]Limit{daily, monthly, hourly}, 3},
+	} {
+		for _, algorithm := range []Algorithm{TokenBucket, SlidingWindow} {
+			for _, size := range []int64{0, NoLease} {
+				t.Run(name, func(t *testing.T) {
+					onBoth(t, func(t *testing.T, store remote.Store) {
+						var mu sync.Mutex
+						var told []uint8
+						g, err := NewGroup(store, patientOptions(&Trace{
+							Decision: func(d Decision) { mu.Lock(); told = append(told, d.Which); mu.Unlock() },
+							Lease: func(e LeaseEvent) {
+								if e.Policy == "p" && e.Which != c.which {
+									t.Errorf("%+v", e)
+								}
+							},
+						}))
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer g.Close(ctx)
+						l, err := g.Limiter(Policy{
+							Name: "p", Limit: c.limits[0], Also: c.limits[1:], Algorithm: algorithm, Lease: Lease{Size: size},
+						})
+						if err != nil {
+							t.Fatal(err)
+						}
+						other, err := g.Limiter(Policy{Name: "other", Limit: PerHour(1000)})
+						if err != nil {
+							t.Fatal(err)
+						}
+						check := func(d Decision, allowed bool, tier Tier) {
+							t.Helper()
+							if d.Allowed != allowed || d.Which != c.which || d.Limit != 3 || tier != None && d.Tier != tier {
+								t.Errorf("%v, lease %d: %+v", algorithm, size, d)
+							}
+							if limit, ok := l.LimitOf(d); !ok || limit != hourly {
+								t.Errorf("of %+v", limit)
+							}
+						}
+						for range 3 {
+							check(l.Allow(ctx, "k"), true, None)
+						}
+						check(l.Allow(ctx, "k"), false, Remote)
+						d := l.Allow(ctx, "k")
+						check(d, false, Local)
+						check(l.Peek(ctx, "k"), false, Remote)
+						check(l.AllowN(ctx, "k", 4), false, None) // exceeds the smallest burst
+						check(Strictest(other.For("a"), l.For("k")).Allow(ctx), false, Local)
+						if err := d.Err(); !strings.Contains(err.Error(), "by limit "+string('0'+rune(c.which))) {
+							t.Error(err)
+						}
+						if d := other.Allow(ctx, "a"); d.Which != 0 || d.Err() != nil {
+							t.Errorf("one limit: %+v", d)
+						}
+						if top := g.Stats().Policies["p"].Top; len(top) != 1 || top[0].Which != c.which {
+							t.Errorf("top %+v", top)
+						}
+						if err := g.Close(ctx); err != nil { // the hooks are told by now
+							t.Error(err)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						if len(told) != 9 || slices.Index(told[:8], 0) >= 0 {
+							t.Errorf("the hook was told %d", told)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// An admission names the limit with the fewest tokens left, which changes as they are used; Remaining is never more than its burst.
+func TestWhichLimitIsTightest(t *testing.T) {
+	for _, size := range []int64{0, NoLease} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), Policy{
+				Name: "p", Limit: PerSecond(10), Also: []Limit{PerHour(25)}, Lease: Lease{Size: size},
+			}, nil)
+			ctx := context.Background()
+			seen := map[uint8]int{}
+			for range 25 {
+				d := l.Allow(ctx, "k")
+				if !d.Allowed || d.Which == 0 || d.Limit != []int64{10, 25}[d.Which-1] || d.Remaining > d.Limit {
+					t.Fatalf("%+v", d)
+				}
+				seen[d.Which]++
+				time.Sleep(time.Second)
+			}
+			if seen[1] < 10 || seen[2] < 5 {
+				t.Errorf("size %d: %v", size, seen)
+			}
+			if d := l.Allow(ctx, "k"); d.Allowed || d.Which != 2 || d.Limit != 25 || d.RetryAfter < time.Minute {
+				t.Errorf("size %d: %+v", size, d)
+			}
+		})
+	}
+}
+
+// Who refused is who makes wait longest, and not who has the least left; a cheaper request that is admitted meanwhile is told of
+// the latter.
+func TestWhichRefusedIsNotTheTightest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), Policy{
+			Name: "p", Limit: PerMinute(10), Also: []Limit{PerHour(12)}, Lease: Lease{Size: NoLease},
+		}, nil)
+		ctx := context.Background()
+		r := l.Reserve(ctx, "k", 7) // 3 and 5 are left
+		ask := func(cost int64, allowed bool, tier Tier, which uint8) {
+			t.Helper()
+			if d := l.AllowN(ctx, "k", cost); d.Allowed != allowed || d.Tier != tier || d.Which != which {
+				t.Errorf("%d: %+v", cost, d)
+			}
+		}
+		ask(6, false, Remote, 2)
+		ask(6, false, Local, 2)
+		ask(1, true, Remote, 1)
+		ask(6, false, Remote, 2)
+		r.Settle(6) // Redis' reply to that names the tightest, and the refusal is believed on
+		time.Sleep(time.Second)
+		ask(6, false, Local, 2)
+		ask(1, true, Remote, 1)
+	})
+}
+
+// The reset of a window is when it forgets what it counted, and not its whole length at each request: leased and direct, as far as
+// Redis has said.
+func TestResetOfAWindow(t *testing.T) {
+	for _, size := range []int64{0, NoLease} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, remote.NewMemory(), Policy{
+				Name: "p", Limit: PerMinute(100), Algorithm: FixedWindow, Calendar: true, Lease: Lease{Size: size},
+			}, nil)
+			ctx := context.Background()
+			time.Sleep(15 * time.Second) // a bubble begins at a whole minute
+			for second := 15; second < 60; second++ {
+				d := l.AllowN(ctx, "k", 2)
+				if want := time.Duration(60-second) * time.Second; !d.Allowed || d.ResetAfter != want {
+					t.Fatalf("lease %d, second %d: %+v, want %v", size, second, d, want)
+				}
+				time.Sleep(time.Second)
+			}
+			if d := l.Allow(ctx, "k"); d.ResetAfter != time.Minute {
+				t.Errorf("in the next: %+v", d)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerMinute(2), Algorithm: SlidingLog}, nil)
+		ctx := context.Background()
+		l.Allow(ctx, "k")
+		time.Sleep(10 * time.Second)
+		l.Allow(ctx, "k")
+		if d := l.Allow(ctx, "k"); d.RetryAfter != 50*time.Second || d.ResetAfter != time.Minute {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(20 * time.Second)
+		if d := l.Allow(ctx, "k"); d.RetryAfter != 30*time.Second || d.ResetAfter != 40*time.Second {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// A Decision is passed by value: the name of the limit is in room that it had.
+func TestDecisionIsSmall(t *testing.T) {
+	if n := unsafe.Sizeof(Decision{}); n > 72 {
+		t.Errorf("%d bytes", n)
+	}
+}
