@@ -16,17 +16,25 @@ const Format = "tb1"
 //	prefix{policy/key}tb1     the key as the user gave it, any bytes
 //	prefix{policy/hash}tb1h   its SHA-256 in hex, for long keys and where HashKeys is set
 //	prefix{policy/key}lg1:60000000   other algorithms have other marks, with what else their numbers depend on: see Kind
+//	prefix{policy/4.2/key}tb1s       the third of a key's four shards
 //
 // No two pairs of policy and key share a name: a prefix has no brace and a policy no slash, so the first of each ends
 // them; the mark at the end tells a hash from a key that looks like one. The braces make a hash tag of all that tells
 // buckets apart and of nothing else, so whatever is kept for a policy and key, under any mark, lives in one slot. A key
 // may hold braces: Redis takes the tag up to the first closing one, the same for all names of that key.
 //
+// Shards are to have slots of their own, so they stand in the tag, before the key, which may end it. The mark tells the shard
+// of a key from a key that begins so. How many there are is in the name: a version of the policy with another number has other
+// buckets, and takes none of these for a part of its limit.
+//
 // The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
 // ones, while a deploy rolls on.
 const (
 	// hashedMark ends the mark of a name that has a hash for the key.
 	hashedMark = "h"
+
+	// shardMark follows the mark of a shard's format.
+	shardMark = "s"
 
 	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
 	// policy can take these names.
@@ -75,6 +83,9 @@ func (n naming) bucket(k Kind, policy, key string) string {
 	if n.hash || len(key) > longestKey {
 		sum := sumOf(key)
 		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
+	}
+	if k.Shards > 0 {
+		policy += "/" + strconv.Itoa(k.Shards) + "." + strconv.Itoa(k.Shard)
 	}
 	return n.prefix + "{" + policy + "/" + key + "}" + mark
 }

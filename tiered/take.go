@@ -71,6 +71,17 @@ func valid(key string, n int64) Reason {
 // decide writes a Decision by the limit of p. left counts for the reasons that know what is left.
 func (l *Limiter) decide(d *Decision, p *local.Policy, key string, r Reason, tier Tier, left int64, retry time.Duration) {
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
+	if w := p.Whole; w != nil { // a shard speaks for all
+		k := int64(len(l.whole.shards))
+		if r != ShareSpent { // the share is not the shard's
+			left = min(left*k, w.Cap)
+		}
+		if p = w; r == ExceedsBurst {
+			most := *w
+			most.Cap /= k
+			p = &most
+		}
+	}
 	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
 	if Granted <= r && r <= ShareSpent {
 		d.ResetAfter = resets(p, left)

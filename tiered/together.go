@@ -17,6 +17,9 @@ type leg struct {
 	now   time.Duration // since its Group's base
 	until time.Duration // from here on nobody waits for it
 
+	first firstRefusal // of a policy with Shards: once the second shard is asked
+	last  bool         // nobody else is asked any more
+
 	patient *patient // while it waits
 	to      *node    // that its call is to be sent to
 	d       Decision // its own, once it is taken or refused
@@ -88,6 +91,11 @@ func anyOf(legs []leg, s legState) bool {
 
 // decided notes what d says. A policy that is only tried out refuses nobody.
 func (t *leg) decided() {
+	if t.first.bucket != nil {
+		t.borrowed()
+	} else if !t.d.Allowed && t.other() {
+		return
+	}
 	if !t.d.Allowed && t.shadow() {
 		t.limiter.shadowed.Add(max(t.cost, 0))
 		t.d.Allowed, t.d.Reason = true, Shadowed
@@ -129,7 +137,16 @@ func (t *leg) atHome() {
 		t.decided()
 		return
 	}
-	b := g.find(t.now, l.id(t.key))
+	id := l.id(t.key)
+	if l.shards != nil {
+		shard, _ := l.places(id.Key)
+		id.Policy = shard.number
+	}
+	b := g.find(t.now, id)
+	if l.shards != nil && l.tooDear(b, t.key, t.cost, &t.d) {
+		t.decided()
+		return
+	}
 	t.from(b, local.FromLease)
 	if b.Holds(t.now, t.cost) {
 		return
@@ -183,6 +200,9 @@ func (t *leg) fromPot() {
 	if left, ok, renew := t.bucket.Take(t.now, t.cost); ok {
 		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, Local, left, 0)
 		t.state, t.renew = taken, renew
+		if t.first.bucket != nil {
+			t.lend()
+		}
 	}
 }
 
@@ -194,7 +214,9 @@ func askRedis(ctx context.Context, legs []leg) {
 		budget = min(budget, legs[i].limiter.group.options.Budget)
 	}
 	for i := range legs {
-		legs[i].until = legs[i].now + budget
+		if legs[i].until == 0 {
+			legs[i].until = legs[i].now + budget
+		}
 	}
 	for anyOf(legs, undecided) {
 		// One request after the other: who is first in one line is first in all of them.
@@ -284,7 +306,7 @@ func (t *leg) wait(ctx context.Context) {
 		if n := t.bucket.node.Load(); n != nil {
 			n.overran()
 		}
-		t.state = alone
+		t.unanswered()
 	default:
 		t.verdict(v, Remote)
 	}
@@ -299,7 +321,7 @@ func (t *leg) verdict(v local.Verdict, tier Tier) {
 	case local.Refused:
 		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Limited, tier, v.Left, v.Retry)
 	case local.Failed:
-		t.state = alone
+		t.unanswered()
 		return
 	case local.Gone:
 		t.state = undecided
@@ -312,6 +334,7 @@ func (t *leg) verdict(v local.Verdict, tier Tier) {
 // goAlone lets the fail modes decide, when all that Redis was asked for is taken.
 func goAlone(legs []leg) {
 	for i := range legs {
+		legs[i].last = true
 		if legs[i].state == alone {
 			legs[i].foresee()
 		}

@@ -1,0 +1,399 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// A policy with Shards has a Limiter for each shard, with a part of every limit and with buckets of their own: to them, a
+// bucket is one like any other. A process uses two of a key's: its first, and where that refuses, its second. Whichever are
+// chosen, each keeps the bound of its part, and the parts sum to the limit.
+
+// maxShards is the most that one key may be split into: with more, each would have too little of any limit that people write.
+const maxShards = 64
+
+// validateShards reports what cannot be split.
+func (p Policy) validateShards(bad func(field string, value any, rule string)) {
+	if p.Shards < 0 || p.Shards > maxShards {
+		bad("Shards", p.Shards, fmt.Sprintf("must be 2 to %d, or 0 or 1 for one bucket", maxShards))
+		return
+	}
+	if p.Shards < 2 || p.Limit.rule() != local.ByLimit {
+		return
+	}
+	for i, l := range p.limits() {
+		field := "Limit"
+		if i > 0 {
+			field = fmt.Sprintf("Also[%d]", i-1)
+		}
+		if burst := l.burst(); burst > 0 && burst < int64(p.Shards) {
+			bad("Shards", p.Shards, fmt.Sprintf("must be at most the burst of %s, %d: a request takes all its tokens from one shard", field, burst))
+		}
+		if most := (maxPer / time.Duration(p.Shards)).Truncate(time.Microsecond); p.Algorithm == TokenBucket && l.Per > most && l.Per <= maxPer {
+			bad(field+".Per", l.Per, fmt.Sprintf("must be at most %v with %d shards, each of which takes as many times as long for its tokens", most, p.Shards))
+		}
+	}
+}
+
+// part is what shard number i of the policy's k has of every limit. All of them sum to the limit, exactly: bursts, and what
+// windows hold, are divided with what remains of the division to the first shards; a rate is the same tokens in k times the time.
+func (p Policy) part(i, k int) Policy {
+	split := func(l Limit) Limit {
+		if l.rule() != local.ByLimit {
+			return l
+		}
+		burst := l.burst() / int64(k)
+		if int64(i) < l.burst()%int64(k) {
+			burst++
+		}
+		if p.Algorithm != TokenBucket {
+			l.Tokens, l.Burst = burst, 0
+			return l
+		}
+		l.Per, l.Burst = l.Per*time.Duration(k), burst
+		return l
+	}
+	p.Limit = split(p.Limit)
+	also := p.Also
+	p.Also = nil
+	for _, l := range also {
+		p.Also = append(p.Also, split(l))
+	}
+	return p
+}
+
+// places are the shards of a key that this process uses: by hash, so that the processes are spread over them evenly, and the
+// same as long as the process lives.
+func (l *Limiter) places(key string) (first, second *Limiter) {
+	h, k := hashOf(l.group.place, key), uint64(len(l.shards))
+	i := h >> 32 * k >> 32
+	j := i + 1 + h&(1<<32-1)*(k-1)>>32
+	if j >= k {
+		j -= k
+	}
+	return l.shards[i], l.shards[j]
+}
+
+// hashOf is a hash that is the same in every process: FNV-1a from a seed on, and the last step of SplitMix64 (Steele, Lea, Flood 2014) to
+// spread it over all bits.
+func hashOf(seed uint64, key string) uint64 {
+	h := seed
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * 0x100000001b3
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// borrows reports a bucket that is the second shard of its key in this process: whatever it refuses, the first did before.
+func (b *bucket) borrows() bool {
+	l := b.limiter()
+	if l.whole == l {
+		return false
+	}
+	first, _ := l.whole.places(b.key())
+	return l != first
+}
+
+// figures are the bucket's Stats, with no request refused twice.
+func (b *bucket) figures() local.Stats {
+	s := b.Stats()
+	if b.borrows() {
+		s.Refused = 0
+	}
+	return s
+}
+
+// takeShard is take of a Limiter with shards.
+func (l *Limiter) takeShard(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+	if r := valid(key, n); r != Granted {
+		l.decide(d, l.terms.Load().fresh, key, r, None, 0, 0)
+		return
+	}
+	g := l.group
+	now := g.now()
+	id := remote.Digest(key)
+	first, _ := l.places(id)
+	b := g.find(now, local.ID{Policy: first.number, Key: id})
+	if l.tooDear(b, key, n, d) {
+		t.nothing()
+		return
+	}
+	if t != nil {
+		t.from(b, local.FromLease)
+	}
+	if left, ok, renew := b.Take(now, n); ok {
+		if renew {
+			b.apply(now, b.Renew(now))
+		}
+		l.decide(d, b.Policy(), key, Granted, Local, left, 0)
+		return
+	}
+	first.ask(ctx, now, b, key, n, t, d)
+	if !d.Allowed {
+		l.borrow(ctx, now, b, key, n, t, d)
+	}
+}
+
+// tooDear refuses what costs more than any shard may hold. It is the same for all shards, though some hold a token more: else a
+// request would be admitted by one process and never by another.
+func (l *Limiter) tooDear(b *bucket, key string, n int64, d *Decision) bool {
+	if n == 1 { // each has one
+		return false
+	}
+	b.limiter().resolve(b, key)
+	p := b.Policy()
+	if p.Rule != local.ByLimit || p.Whole == nil || n <= p.Whole.Cap/int64(len(l.shards)) {
+		return false
+	}
+	l.decide(d, p, key, ExceedsBurst, None, 0, 0)
+	return true
+}
+
+// borrow asks the second shard for what the first, b, has refused a request that began then, within the same Budget.
+func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
+	legs := [1]leg{{taking: taking{limiter: l, key: key, cost: n, bucket: b}, now: began, until: began + l.group.options.Budget}}
+	s := &legs[0]
+	s.d = *d
+	if d.Tier != Local {
+		s.now = l.group.now() // it waited
+	}
+	if s.other() {
+		s.fromPot()
+		if s.state == undecided {
+			askRedis(ctx, legs[:])
+		}
+		end(legs[:])
+	}
+	*d = s.d
+	if t != nil && s.state == taken {
+		t.bucket, t.source, t.gen, t.stamp = s.bucket, s.source, s.gen, s.stamp
+	}
+}
+
+// firstRefusal is what the first shard of a leg's key answered, while the second is asked.
+type firstRefusal struct {
+	bucket *bucket // the first shard's; nil while none has refused
+	reason Reason
+	tier   Tier
+	retry  time.Duration
+}
+
+// other goes on with the second shard of the leg's key, where the first has refused. It reports false when there is none, or
+// when what is known of it does not help; then the first's answer stands, but for the time to come back.
+func (t *leg) other() bool {
+	l := t.limiter
+	if l.shards == nil || t.bucket == nil || t.first.bucket != nil || t.last {
+		return false
+	}
+	g := l.group
+	if outcomeOf(t.d.Reason) == 0 || g.closed.Load() {
+		return false
+	}
+	id := t.bucket.ID()
+	_, second := l.places(id.Key)
+	id.Policy = second.number
+	b := g.find(t.now, id)
+	if !b.Holds(t.now, t.cost) {
+		if n := b.whereabouts(); n != nil && n.guard.State() != failover.Closed {
+			if n.guard.ReadyAt(t.now) {
+				b.apply(t.now, b.Probe())
+			}
+			return false // its share is the first's
+		}
+		if v, ok := b.Refuse(t.now, t.cost); ok {
+			b.CountRefused(t.cost)
+			t.d.RetryAfter = sooner(t.d.Reason, t.d.RetryAfter, v.Retry)
+			return false
+		}
+		if t.until > 0 && t.now >= t.until {
+			return false
+		}
+	}
+	t.first = firstRefusal{t.bucket, t.d.Reason, t.d.Tier, t.d.RetryAfter}
+	t.from(b, local.FromLease)
+	t.state = undecided
+	return true
+}
+
+// outcomeOf is the outcome of a refusal that another shard may turn; 0 of any other.
+func outcomeOf(r Reason) local.Outcome {
+	switch r {
+	case Limited:
+		return local.Refused
+	case ShareSpent:
+		return local.ShareSpent
+	case Unavailable:
+		return local.Failed
+	}
+	return 0
+}
+
+// sooner is when to come back to the one of two shards that is ready first.
+func sooner(r Reason, first, second time.Duration) time.Duration {
+	switch {
+	case r == Unavailable: // which names no time
+		return first
+	case first == 0: // never, as long as this process is alone
+		return second
+	}
+	return min(first, second)
+}
+
+// borrowed makes the second shard's answer that of both.
+func (t *leg) borrowed() {
+	switch {
+	case t.d.Allowed:
+		t.lend()
+	case t.d.Reason == Limited:
+		t.d.Reason, t.d.Tier = t.first.reason, t.first.tier
+		t.d.RetryAfter = sooner(t.first.reason, t.first.retry, t.d.RetryAfter)
+	}
+}
+
+// lend tells the first shard's bucket that the second admitted what it refused.
+func (t *leg) lend() {
+	b, g := t.first.bucket, t.limiter.group
+	for !b.Lent(t.cost, outcomeOf(t.first.reason)) { // evicted and forgotten since
+		b = g.find(t.now, b.ID())
+	}
+}
+
+// unanswered leaves the leg to the fail mode, or to the first shard's answer if it is the second that does not answer.
+func (t *leg) unanswered() {
+	if t.first.bucket == nil {
+		t.state = alone
+		return
+	}
+	t.decided() // d is still the first's
+}
+
+// attend sees to it that this process is present on the nodes of all shards of a key: every process that shares the limit is
+// to be counted, though each uses but two of them.
+func (b *bucket) attend() {
+	l := b.limiter()
+	g := l.group
+	for _, s := range l.whole.shards {
+		if id := g.store.Node(g.store.Name(s.kind, s.name, b.key())); id != "" {
+			g.node(id)
+		}
+	}
+}
+
+// fleetOf is how many of fleet processes have a shard as their first one, on average and rounded up. A shard throws that part
+// of its refill away for each of them when nobody can reach it; see local.debt.
+func (l *Limiter) fleetOf(fleet int64) int64 {
+	k := int64(len(l.whole.shards))
+	if k == 0 {
+		return fleet
+	}
+	return (fleet + k - 1) / k
+}
+
+// each is the policy of every shard for a key, given that of one.
+func (l *Limiter) each(p *local.Policy) []*local.Policy {
+	all := make([]*local.Policy, len(l.shards))
+	for i, s := range l.shards {
+		all[i] = s.plan(s.terms.Load(), p.Owner.(*plan).limit)
+	}
+	return all
+}
+
+// peekShards is Peek of a Limiter with shards, once it is known that limits like p, of one of them, decide.
+func (l *Limiter) peekShards(ctx context.Context, key string, id local.ID, p *local.Policy, d *Decision) {
+	g, policies := l.group, l.each(p)
+	replies, errs := make([]remote.Reply, len(l.shards)), make([]error, len(l.shards))
+	var all sync.WaitGroup
+	for i, s := range l.shards {
+		all.Go(func() { replies[i], errs[i] = s.look(ctx, local.ID{Policy: s.number, Key: id.Key}, policies[i]) })
+	}
+	all.Wait()
+	if ctx.Err() != nil && errors.Join(errs...) != nil {
+		l.decide(d, p, key, Canceled, None, 0, 0)
+		return
+	}
+	first, second := l.places(id.Key)
+	tier, sum := Remote, int64(0)
+	known, grants, retry := false, false, time.Duration(0)
+	for i, s := range l.shards {
+		p := policies[i]
+		clear := p.Owner.(*plan).longest
+		b, cached := g.cache.Find(local.ID{Policy: s.number, Key: id.Key})
+		var held, level int64
+		if cached {
+			held, level = b.Look(g.now())
+		}
+		if errs[i] == nil {
+			level = replies[i].Level
+			if r := replies[i].Reset; r > 0 {
+				clear = time.Duration(r) * time.Microsecond
+			}
+		} else if tier = Local; !cached {
+			continue
+		}
+		left := min(held+max(level, 0), p.Cap)
+		sum += left
+		if s != first && s != second {
+			continue
+		}
+		known, grants = true, grants || left > 0
+		wait := clear
+		if p.Counting == local.Refills {
+			wait = resetAfter(1-level, p.Nanos)
+		}
+		if retry == 0 || wait < retry {
+			retry = max(wait, time.Microsecond)
+		}
+	}
+	switch {
+	case !known:
+		l.decide(d, p, key, Unavailable, None, 0, 0)
+	case grants:
+		l.decide(d, p.Whole, key, Granted, tier, min(sum, p.Whole.Cap), 0)
+	default:
+		l.decide(d, p.Whole, key, Limited, tier, min(sum, p.Whole.Cap), retry)
+	}
+}
+
+// resetShards is Reset of a Limiter with shards.
+func (l *Limiter) resetShards(ctx context.Context, key string) error {
+	errs := make([]error, len(l.shards))
+	var all sync.WaitGroup
+	for i, s := range l.shards {
+		all.Go(func() { errs[i] = s.Reset(ctx, key) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not refused.
+func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
+	first, second := l.places(key)
+	for _, s := range []*Limiter{first, second} {
+		b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: key})
+		if !ok {
+			return 0
+		}
+		wait, denied := b.Denied(now)
+		if !denied {
+			return 0
+		}
+		if retry == 0 || wait < retry {
+			retry = wait
+		}
+	}
+	return retry
+}
