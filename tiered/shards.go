@@ -252,17 +252,19 @@ func sooner(r Reason, first, second time.Duration) time.Duration {
 func (t *leg) borrowed() {
 	switch {
 	case t.d.Allowed:
-		t.lend()
+		t.takeBack(t.cost)
+	case t.d.Reason == Canceled:
+		t.takeBack(0)
 	case t.d.Reason == Limited:
 		t.d.Reason, t.d.Tier = t.first.reason, t.first.tier
 		t.d.RetryAfter = sooner(t.first.reason, t.first.retry, t.d.RetryAfter)
 	}
 }
 
-// lend tells the first shard's bucket that the second admitted what it refused.
-func (t *leg) lend() {
+// takeBack tells the first shard's bucket that it did not refuse the leg after all, and what the second admitted of it.
+func (t *leg) takeBack(lent int64) {
 	b, g := t.first.bucket, t.limiter.group
-	for !b.Lent(t.cost, outcomeOf(t.first.reason)) { // evicted and forgotten since
+	for !b.TakeBack(t.cost, lent, outcomeOf(t.first.reason)) { // evicted and forgotten since
 		b = g.find(t.now, b.ID())
 	}
 }

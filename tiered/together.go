@@ -71,6 +71,12 @@ func together(ctx context.Context, legs []leg, d *Decision) *leg {
 			goAlone(legs)
 		}
 		end(legs)
+	} else {
+		for i := range legs { // whose second shard is not asked, for another key refuses
+			if t := &legs[i]; t.state == undecided && t.first.bucket != nil {
+				t.takeBack(0)
+			}
+		}
 	}
 	t := strictest(legs)
 	*d = t.d
@@ -201,7 +207,7 @@ func (t *leg) fromPot() {
 		t.limiter.decide(&t.d, t.bucket.Policy(), t.key, Granted, Local, left, 0)
 		t.state, t.renew = taken, renew
 		if t.first.bucket != nil {
-			t.lend()
+			t.takeBack(t.cost)
 		}
 	}
 }

@@ -1,17 +1,17 @@
 package local
 
-// Lent notes that another bucket of the same key admitted n tokens that this one had refused, with that outcome. They count
-// as asked for and admitted here, for the demand and for the share, which is the key's: so a process that borrows starts an
-// outage with no more than it would have from one bucket. And they were not refused.
+// TakeBack takes back that n tokens were refused, with that outcome, because another bucket of the same key has decided over
+// them: lent is what it admitted of them. They stay asked for here. What was lent the share pays for, as for what was
+// admitted here: it is the key's, so a process that borrows starts an outage with no more than it would have from one bucket.
 //
 // It reports false, and notes nothing, when this bucket is closed: look the key up again.
-func (b *Bucket) Lent(n int64, refused Outcome) bool {
+func (b *Bucket) TakeBack(n, lent int64, refused Outcome) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return false
 	}
-	b.debited -= n // that much more will be debited
+	b.debited -= lent // so much more is to be debited
 	mode := b.Policy().FailMode
 	switch {
 	case refused == Refused:
@@ -24,6 +24,6 @@ func (b *Bucket) Lent(n int64, refused Outcome) bool {
 	default: // the mode was changed since, so what was refused is with the owner's figures already
 		return true
 	}
-	b.demand.offers -= n // or asking the other bucket would look like less demand
+	b.demand.offers -= n // or borrowing would look like less demand
 	return true
 }
