@@ -154,7 +154,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 		return nil
 	}
 	if l.shards != nil {
-		return l.resetShards(ctx, key)
+		return l.resetShards(ctx, key, id, p)
 	}
 	// A refund needs a deadline, and that the node's clock: a look teaches it, and tells a Redis that is down.
 	if _, err := l.look(ctx, id, p); err != nil {

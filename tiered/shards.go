@@ -2,12 +2,9 @@ package tiered
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -158,126 +155,6 @@ func (l *Limiter) tooDear(b *bucket, key string, n int64, d *Decision) bool {
 	return true
 }
 
-// borrow asks the second shard for what the first, b, has refused a request that began then, within the same Budget.
-func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
-	legs := [1]leg{{taking: taking{limiter: l, key: key, cost: n, bucket: b}, now: began, until: began + l.group.options.Budget}}
-	s := &legs[0]
-	s.d = *d
-	if d.Tier != Local {
-		s.now = l.group.now() // it waited
-	}
-	if s.other() {
-		s.fromPot()
-		if s.state == undecided {
-			askRedis(ctx, legs[:])
-		}
-		end(legs[:])
-	}
-	*d = s.d
-	if t != nil && s.state == taken {
-		t.bucket, t.source, t.gen, t.stamp = s.bucket, s.source, s.gen, s.stamp
-	}
-}
-
-// firstRefusal is what the first shard of a leg's key answered, while the second is asked.
-type firstRefusal struct {
-	bucket *bucket // the first shard's; nil while none has refused
-	reason Reason
-	tier   Tier
-	retry  time.Duration
-}
-
-// other goes on with the second shard of the leg's key, where the first has refused. It reports false when there is none, or
-// when what is known of it does not help; then the first's answer stands, but for the time to come back.
-func (t *leg) other() bool {
-	l := t.limiter
-	if l.shards == nil || t.bucket == nil || t.first.bucket != nil || t.last {
-		return false
-	}
-	g := l.group
-	if outcomeOf(t.d.Reason) == 0 || g.closed.Load() {
-		return false
-	}
-	id := t.bucket.ID()
-	_, second := l.places(id.Key)
-	id.Policy = second.number
-	b := g.find(t.now, id)
-	if !b.Holds(t.now, t.cost) {
-		if n := b.whereabouts(); n != nil && n.guard.State() != failover.Closed {
-			if n.guard.ReadyAt(t.now) {
-				b.apply(t.now, b.Probe())
-			}
-			return false // its share is the first's
-		}
-		if v, ok := b.Refuse(t.now, t.cost); ok {
-			b.CountRefused(t.cost)
-			t.d.RetryAfter = sooner(t.d.Reason, t.d.RetryAfter, v.Retry)
-			return false
-		}
-		if t.until > 0 && t.now >= t.until {
-			return false
-		}
-	}
-	t.first = firstRefusal{t.bucket, t.d.Reason, t.d.Tier, t.d.RetryAfter}
-	t.from(b, local.FromLease)
-	t.state = undecided
-	return true
-}
-
-// outcomeOf is the outcome of a refusal that another shard may turn; 0 of any other.
-func outcomeOf(r Reason) local.Outcome {
-	switch r {
-	case Limited:
-		return local.Refused
-	case ShareSpent:
-		return local.ShareSpent
-	case Unavailable:
-		return local.Failed
-	}
-	return 0
-}
-
-// sooner is when to come back to the one of two shards that is ready first.
-func sooner(r Reason, first, second time.Duration) time.Duration {
-	switch {
-	case r == Unavailable: // which names no time
-		return first
-	case first == 0: // never, as long as this process is alone
-		return second
-	}
-	return min(first, second)
-}
-
-// borrowed makes the second shard's answer that of both.
-func (t *leg) borrowed() {
-	switch {
-	case t.d.Allowed:
-		t.takeBack(t.cost)
-	case t.d.Reason == Canceled:
-		t.takeBack(0)
-	case t.d.Reason == Limited:
-		t.d.Reason, t.d.Tier = t.first.reason, t.first.tier
-		t.d.RetryAfter = sooner(t.first.reason, t.first.retry, t.d.RetryAfter)
-	}
-}
-
-// takeBack tells the first shard's bucket that it did not refuse the leg after all, and what the second admitted of it.
-func (t *leg) takeBack(lent int64) {
-	b, g := t.first.bucket, t.limiter.group
-	for !b.TakeBack(t.cost, lent, outcomeOf(t.first.reason)) { // evicted and forgotten since
-		b = g.find(t.now, b.ID())
-	}
-}
-
-// unanswered leaves the leg to the fail mode, or to the first shard's answer if it is the second that does not answer.
-func (t *leg) unanswered() {
-	if t.first.bucket == nil {
-		t.state = alone
-		return
-	}
-	t.decided() // d is still the first's
-}
-
 // attend sees to it that this process is present on the nodes of all shards of a key: every process that shares the limit is
 // to be counted, though each uses but two of them.
 func (b *bucket) attend() {
@@ -298,87 +175,6 @@ func (l *Limiter) fleetOf(fleet int64) int64 {
 		return fleet
 	}
 	return (fleet + k - 1) / k
-}
-
-// each is the policy of every shard for a key, given that of one.
-func (l *Limiter) each(p *local.Policy) []*local.Policy {
-	all := make([]*local.Policy, len(l.shards))
-	for i, s := range l.shards {
-		all[i] = s.plan(s.terms.Load(), p.Owner.(*plan).limit)
-	}
-	return all
-}
-
-// peekShards is Peek of a Limiter with shards, once it is known that limits like p, of one of them, decide.
-func (l *Limiter) peekShards(ctx context.Context, key string, id local.ID, p *local.Policy, d *Decision) {
-	g, policies := l.group, l.each(p)
-	replies, errs := make([]remote.Reply, len(l.shards)), make([]error, len(l.shards))
-	var all sync.WaitGroup
-	for i, s := range l.shards {
-		all.Go(func() { replies[i], errs[i] = s.look(ctx, local.ID{Policy: s.number, Key: id.Key}, policies[i]) })
-	}
-	all.Wait()
-	if ctx.Err() != nil && errors.Join(errs...) != nil {
-		l.decide(d, p, key, Canceled, None, 0, 0)
-		return
-	}
-	first, second := l.places(id.Key)
-	tier, sum := Remote, int64(0)
-	known, grants, retry := false, false, time.Duration(0)
-	for i, s := range l.shards {
-		p := policies[i]
-		clear := p.Owner.(*plan).longest
-		b, cached := g.cache.Find(local.ID{Policy: s.number, Key: id.Key})
-		var held, level int64
-		if cached {
-			held, level = b.Look(g.now())
-		}
-		if errs[i] == nil {
-			level = replies[i].Level
-			if r := replies[i].Reset; r > 0 {
-				clear = time.Duration(r) * time.Microsecond
-			}
-		} else if tier = Local; !cached {
-			continue
-		}
-		left := min(held+max(level, 0), p.Cap)
-		sum += left
-		if s != first && s != second {
-			continue
-		}
-		known, grants = true, grants || left > 0
-		wait := clear
-		if p.Counting == local.Refills {
-			wait = resetAfter(1-level, p.Nanos)
-		}
-		if retry == 0 || wait < retry {
-			retry = max(wait, time.Microsecond)
-		}
-	}
-	switch {
-	case !known:
-		l.decide(d, p, key, Unavailable, None, 0, 0)
-	case grants:
-		l.decide(d, p.Whole, key, Granted, tier, min(sum, p.Whole.Cap), 0)
-	default:
-		l.decide(d, p.Whole, key, Limited, tier, min(sum, p.Whole.Cap), retry)
-	}
-}
-
-// resetShards is Reset of a Limiter with shards.
-func (l *Limiter) resetShards(ctx context.Context, key string) error {
-	errs := make([]error, len(l.shards))
-	var all sync.WaitGroup
-	for i, s := range l.shards {
-		all.Go(func() { errs[i] = s.Reset(ctx, key) })
-	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not refused.

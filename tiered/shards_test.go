@@ -601,3 +601,37 @@ func TestShardsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations per decision that both shards are known to refuse", n)
 	}
 }
+
+// Both shards are asked within one Budget: where the second's answer would come later, the first's stands, and what the second
+// granted goes back.
+func TestBorrowingStaysWithinTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(15 * ms) // of a Budget of 20
+		l := several(t, store, nil, sharded("api", 8, 4))[0]
+		ctx := t.Context()
+		for range 2 {
+			want(t, l.Allow(ctx, "k"), Granted)
+		}
+		for _, ask := range []func() Decision{
+			func() Decision { return l.Allow(ctx, "k") },
+			func() Decision { return Strictest(l.For("k")).Allow(ctx) },
+		} {
+			if err := l.Reset(ctx, "k"); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				want(t, l.Allow(ctx, "k"), Granted)
+			}
+			start := time.Now()
+			d := ask()
+			if want(t, d, Limited); time.Since(start) != 20*ms || d.RetryAfter <= 0 {
+				t.Errorf("%+v after %v", d, time.Since(start))
+			}
+			time.Sleep(second)
+			_, b := l.at("k")
+			if levels := inShards(t, store.Memory, l, "k"); levels[b] != 2 {
+				t.Errorf("the second shard has %d, want both of its tokens", levels[b])
+			}
+		}
+	})
+}

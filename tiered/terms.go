@@ -158,7 +158,7 @@ func (l *Limiter) Refresh(key string) {
 	}
 	id := l.id(key)
 	l.lookUps.forget(id.Key)
-	for i := range 1 + len(l.shards) { // they have the numbers behind the Limiter's own
+	for i := range 1 + len(l.shards) { // they have the numbers behind its own
 		id.Policy = l.number + i
 		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
 			if b, ok := c.Find(id); ok {
