@@ -62,7 +62,7 @@ func (p *page) look(every int) view {
 	}
 	for _, policy := range p.group.Policies() {
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy.Limit), FailMode: policy.FailMode.String(), Lease: leaseOf(policy.Lease),
+			Name: policy.Name, Limit: limitOf(policy.Limit) + shardsOf(policy), FailMode: policy.FailMode.String(), Lease: leaseOf(policy.Lease),
 			PolicyStats: v.Stats.Policies[policy.Name],
 		}
 		for _, k := range r.Top {
@@ -97,6 +97,14 @@ func limitOf(l tiered.Limit) string {
 		burst = l.Tokens
 	}
 	return fmt.Sprintf("%s per %s, bursts of %s", count(l.Tokens), period(l.Per), count(burst))
+}
+
+// shardsOf says into how many shards each key is split, if it is.
+func shardsOf(p tiered.Policy) string {
+	if p.Shards < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", in %d shards", p.Shards)
 }
 
 func period(d time.Duration) string {
