@@ -18,6 +18,10 @@ type Policy struct {
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
 	Per    time.Duration // ≥ 1 µs
 
+	// Whole is the policy of the whole limit where this one is of a part of it, for one of a key's several buckets; else nil.
+	// What a process may admit alone is its part of that.
+	Whole *Policy
+
 	Counting Counting // how Redis counts
 
 	Size    int64         // tokens of a lease; 0 follows demand

@@ -34,6 +34,9 @@ func (b *Bucket) tell(now time.Duration, fleet int64) {
 
 // resize makes the share one part in fleet. A new share is full: nothing of its fair part was used.
 func (s *share) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
+	if p.Whole != nil { // one share for the key, not one for each of its buckets
+		p = p.Whole
+	}
 	at := s.time(now)
 	// At least 1: a share of less than one token would never admit.
 	burst := int(min(max(p.Cap/fleet, 1), math.MaxInt))

@@ -63,8 +63,8 @@ func (b *Bucket) decides(n int64) bool {
 // foldRefused takes what was refused, but for what the share has, out of the books: by the limit, or because the rule is Blocked.
 func (b *Bucket) foldRefused() (limited, blocked int64) {
 	share := int64(0)
-	if b.stake != nil && b.Policy().FailMode == FailLocal {
-		share = b.ledger.booked
+	if b.stake != nil {
+		share = b.ledger.byMode(b.Policy().FailMode, b.ledger.unbooked.Load()).ShareSpent
 	}
 	n := b.refused.Swap(share) - share
 	b.demand.offers -= n

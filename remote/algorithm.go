@@ -50,6 +50,8 @@ type Kind struct {
 	Algorithm Algorithm
 	Window    int64 // µs, of a SlidingLog and a FixedWindow; else 0
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
+
+	Shards, Shard int // of a key that is split into several buckets: how many, ≥ 2, and which, from 0; else 0 and 0
 }
 
 // mark ends the names of the kind's buckets.
@@ -60,6 +62,9 @@ func (k Kind) mark() string {
 	}
 	if k.Calendar {
 		mark += ":0"
+	}
+	if k.Shards > 0 {
+		mark += shardMark
 	}
 	return mark
 }

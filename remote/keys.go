@@ -16,17 +16,25 @@ const Format = "tb1"
 //	prefix{policy/key}tb1     the key as the user gave it, any bytes
 //	prefix{policy/hash}tb1h   its SHA-256 in hex, for long keys and where HashKeys is set
 //	prefix{policy/key}lg1:60000000   other algorithms have other marks, with what else their numbers depend on: see Kind
+//	prefix{policy/4.2.11/key}tb1s    the third of a key's four shards: see shardOf
 //
 // No two pairs of policy and key share a name: a prefix has no brace and a policy no slash, so the first of each ends
 // them; the mark at the end tells a hash from a key that looks like one. The braces make a hash tag of all that tells
 // buckets apart and of nothing else, so whatever is kept for a policy and key, under any mark, lives in one slot. A key
 // may hold braces: Redis takes the tag up to the first closing one, the same for all names of that key.
 //
+// Shards are to have slots of their own, so they stand in the tag, before the key, which may end it. The mark tells the shard
+// of a key from a key that begins so. How many there are is in the name: a version of the policy with another number has other
+// buckets, and takes none of these for parts of its limit.
+//
 // The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
 // ones, while a deploy rolls on.
 const (
 	// hashedMark ends the mark of a name that has a hash for the key.
 	hashedMark = "h"
+
+	// shardMark follows the mark of a shard's format.
+	shardMark = "s"
 
 	// presenceMark ends the names of the presence sets, prefix{~0}pr1. A tilde is not legal in a policy's name, so no
 	// policy can take these names.
@@ -76,8 +84,26 @@ func (n naming) bucket(k Kind, policy, key string) string {
 		sum := sumOf(key)
 		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
 	}
+	if k.Shards > 0 {
+		policy += "/" + shardOf(k, policy, key)
+	}
 	return n.prefix + "{" + policy + "/" + key + "}" + mark
 }
+
+// shardOf is what a shard's name has before the key: how many there are, which it is, and the first number that puts it into
+// its own part of the slots. By chance alone the shards of a key would often share a node, and those of keys of some lengths
+// always: names that differ in one digit have slots that differ in the same few bits.
+func shardOf(k Kind, policy, key string) string {
+	for i := 0; ; i++ {
+		shard := strconv.Itoa(k.Shards) + "." + strconv.Itoa(k.Shard) + "." + strconv.Itoa(i)
+		if slotOf("{"+policy+"/"+shard+"/"+key+"}")*k.Shards/slots == k.Shard || i == longestSearch {
+			return shard
+		}
+	}
+}
+
+// longestSearch ends the search for a slot, which takes as many steps as there are shards, on average: nothing may hang.
+const longestSearch = 10_000
 
 // presence reports the name of the i-th presence set. Several exist so that every node of a cluster can have one: each
 // has a slot of its own.

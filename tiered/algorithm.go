@@ -2,7 +2,6 @@ package tiered
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -256,6 +255,8 @@ func (p Policy) follows(was Policy) error {
 		return stays("Algorithm", p.Algorithm, was.Algorithm)
 	case p.Calendar != was.Calendar:
 		return stays("Calendar", p.Calendar, was.Calendar)
+	case max(p.Shards, 1) != max(was.Shards, 1):
+		return stays("Shards", p.Shards, was.Shards)
 	case !slices.Equal(p.Also, was.Also):
 		return stays("Also", p.Also, was.Also)
 	case windows && p.Limit.rule() == local.ByLimit && p.Limit.Per != was.Limit.Per:
@@ -269,12 +270,8 @@ func (l *Limiter) phase(key string) int64 {
 	if l.kind.Algorithm != remote.FixedWindow || l.kind.Calendar {
 		return 0
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key))
-	x := h.Sum64()
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the last step of SplitMix64 (Steele, Lea, Flood 2014) spreads it over all bits
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return int64((x ^ x>>31) % uint64(l.kind.Window))
+	const basis = 0xcbf29ce484222325 // of FNV
+	return int64(hashOf(basis, key) % uint64(l.kind.Window))
 }
 
 // resets reports how long until nothing of a key counts any more, or longer.

@@ -72,6 +72,7 @@ func (b *bucket) whereabouts() *node {
 func (b *bucket) at(n *node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
+		b.attend()
 	}
 }
 
@@ -92,7 +93,7 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 	call := call(name, c.Policy)
 	call.Phase = l.phase(b.key())
 	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
-	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, c.Fleet
+	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, l.fleetOf(c.Fleet)
 	if !c.Direct {
 		call.Ack, call.Hold, call.Ret, call.Refund = c.Ack, c.Hold, c.Ret, c.Refund
 	}

@@ -16,8 +16,8 @@ type Decision struct {
 	Policy  string // name of the policy that decided
 	Key     string // as it was asked for
 
-	Limit      int64         // the limit's burst, in tokens: of several, that of Which
-	Remaining  int64         // tokens held here and last seen in Redis: an estimate in 0 … Limit
+	Limit      int64         // the limit's burst, in tokens: of several, that of Which; where a cost exceeds what a shard holds, that (Policy.Shards)
+	Remaining  int64         // tokens held here and last seen in Redis: an estimate in 0 … Limit; of Shards, from one of them
 	RetryAfter time.Duration // when Limited or ShareSpent: when asking again makes sense; 0 for a cost above the share's burst
 	ResetAfter time.Duration // when the bucket would be full again, if nobody asked: an estimate from Remaining; of a window, at the latest
 }

@@ -45,6 +45,8 @@ type fleetRun struct {
 	lossy       float64                                  // part of the replies that are lost
 	keys        int                                      // keys with a limit each that share the demand; 0 for one
 	patience    time.Duration                            // Options.Budget and Timeout; 0 for the defaults
+	shards      int                                      // Policy.Shards
+	pinned      bool                                     // only the first shard is asked, as if there were no second
 }
 
 const (
@@ -79,7 +81,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		policy := Policy{Name: "api", Limit: f.limit, FailMode: f.mode, Lease: f.lease}
+		policy := Policy{Name: "api", Limit: f.limit, FailMode: f.mode, Lease: f.lease, Shards: f.shards}
 		rate := f.demand / f.limit.nanosPerToken() // per ns, all together
 		if f.surges {
 			rate *= peak
@@ -107,6 +109,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			limiters[i] = limiter(t, wire, policy, &Options{
 				Processes: f.known, Random: dice(seed, uint64(3000+i)), Budget: f.patience, Timeout: f.patience,
 			})
+			limiters[i].group.place = rand.New(rand.NewPCG(seed, uint64(5000+i))).Uint64()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if f.loseReplies > 0 {
@@ -131,7 +134,13 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 		}
 		request := func(l *Limiter, key int) {
 			at := time.Since(start)
-			d := l.Allow(context.Background(), strconv.Itoa(key))
+			var d Decision
+			if name := strconv.Itoa(key); f.pinned {
+				first, _ := l.places(name)
+				first.take(context.Background(), name, 1, nil, &d, true)
+			} else {
+				d = l.Allow(context.Background(), name)
+			}
 			o := offer{at, time.Since(start), key, d.Allowed, d.Reason}
 			mu.Lock()
 			offers = append(offers, o)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type Group struct {
 	store   remote.Store
 	options options
 	lease   atomic.Pointer[string] // this process' id: see newLease
+	place   uint64                 // this process' first lease id: it tells which shards are its own
 	base    time.Time
 	seq     atomic.Int64 // of all calls of all keys: a key that is forgotten and comes back must not begin at 1
 	wall    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
@@ -73,6 +75,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g.simulated, _ = s.(simulated)
 	g.newLease()
+	g.place, _ = strconv.ParseUint(*g.lease.Load(), 16, 64)
 	var salt uint64 // of the keys' hashes; 0 is random
 	if g.simulated != nil {
 		salt = g.simulated.Entropy()
@@ -115,7 +118,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 // limiters are a Group's, by number and by name.
 type limiters struct {
 	mu     sync.RWMutex
-	all    []*Limiter
+	all    []*Limiter // each policy's, followed by its shards
 	byName map[string]*Limiter
 }
 
@@ -134,7 +137,7 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 		return nil, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
 	}
 	l := newLimiter(g, len(ls.all), p)
-	ls.all = append(ls.all, l)
+	ls.all = append(append(ls.all, l), l.shards...)
 	ls.byName[p.Name] = l
 	return l, nil
 }
@@ -143,9 +146,11 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 func (g *Group) Policies() []Policy {
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()
-	all := make([]Policy, len(g.limiters.all))
-	for i, l := range g.limiters.all {
-		all[i] = l.Policy()
+	all := make([]Policy, 0, len(g.limiters.byName))
+	for _, l := range g.limiters.all {
+		if l.whole == l {
+			all = append(all, l.Policy())
+		}
 	}
 	return all
 }
@@ -168,7 +173,7 @@ func (g *Group) fresh(id local.ID) *bucket {
 
 // gone keeps the figures of a bucket that was forgotten.
 func (g *Group) gone(b *bucket) {
-	b.limiter().keep(b.key(), b.Stats())
+	b.limiter().keep(b.key(), b.figures())
 	select {
 	case g.empty <- struct{}{}:
 	default:

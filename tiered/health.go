@@ -136,7 +136,7 @@ func (g *Group) failModes() string {
 	for m := range failModes {
 		var names []string
 		for _, l := range g.limiters.all {
-			if l.Policy().FailMode == FailMode(m) {
+			if l.whole == l && l.Policy().FailMode == FailMode(m) {
 				names = append(names, l.name)
 			}
 		}

@@ -64,7 +64,8 @@ var (
 )
 
 // Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
-// fails, the answer is what this process knows.
+// fails, the answer is what this process knows. Of a policy with Shards it asks all of the key's, and Remaining is what they have
+// together.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r)
@@ -82,6 +83,10 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		return d
 	case local.Blocked:
 		l.refuseBlocked(&d, key)
+		return d
+	}
+	if l.shards != nil {
+		l.peekShards(ctx, key, id, p, &d)
 		return d
 	}
 	tier := Remote
@@ -126,6 +131,10 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 
 // numbers are those that decide over a key.
 func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
+	if l.shards != nil {
+		l, _ = l.places(id.Key)
+		id.Policy = l.number
+	}
 	t := l.terms.Load()
 	if t.policy.PerKey == nil {
 		return t.fresh
@@ -150,6 +159,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	p := l.numbers(id, key)
 	if p.Rule != local.ByLimit { // there is no bucket
 		return nil
+	}
+	if l.shards != nil {
+		return l.resetShards(ctx, key, id, p)
 	}
 	// A refund needs a deadline, and that the node's clock: a look teaches it, and tells a Redis that is down.
 	if _, err := l.look(ctx, id, p); err != nil {

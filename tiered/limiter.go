@@ -19,6 +19,8 @@ type Limiter struct {
 	kind   remote.Kind   // of its buckets
 	mode   atomic.Uint32 // what is special about all its decisions: of the bits below
 	owns   bool          // made by New: its Close closes the Group
+	whole  *Limiter      // whose shard this is; itself, where it is the user's. It has all the figures
+	shards []*Limiter    // two and more, if the policy has Shards
 
 	terms   atomic.Pointer[terms]
 	setting sync.Mutex // one SetPolicy at a time
@@ -40,11 +42,20 @@ const (
 	modeTraced    = 1 << iota // somebody wants to be told of decisions
 	modeShadow                // refusals admit
 	modeUnlimited             // nobody is asked: no PerKey, and no limit
+	modeSharded               // it has shards
 )
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {
 	l := &Limiter{group: g, number: number, name: p.Name, kind: p.kind()}
-	l.set(newTerms(l, p))
+	l.whole = l
+	if p.Shards > 1 {
+		for i := range p.Shards {
+			s := &Limiter{group: g, number: number + 1 + i, name: p.Name, kind: l.kind, whole: l}
+			s.kind.Shards, s.kind.Shard = p.Shards, i
+			l.shards = append(l.shards, s)
+		}
+	}
+	l.set(p)
 	return l
 }
 
@@ -90,6 +101,7 @@ func call(name string, p *local.Policy) remote.Call {
 
 // keep adds the figures of a forgotten bucket.
 func (l *Limiter) keep(key string, s local.Stats) {
+	l = l.whole
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.past.Add(s)
@@ -100,6 +112,7 @@ func (l *Limiter) keep(key string, s local.Stats) {
 // damaged bucket. The latter make a line, once per bucket; no line says which, for a key is nobody else's business.
 func (l *Limiter) failed(call *remote.Call, err error) {
 	poor := isScriptError(err)
+	l = l.whole
 	l.mu.Lock()
 	if poor {
 		l.poor++

@@ -45,6 +45,17 @@ type Policy struct {
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
 
+	// Shards splits the bucket of each key into so many, 2 to 64, each with a part of the limits and a key of its own in Redis,
+	// in a Cluster on nodes of their own: for a single key that is more than one Redis can carry. With leases that is rare:
+	// beyond some 10 000 calls per second for one key, docs/performance.md, "A very hot key". 0 and 1 mean one bucket.
+	//
+	// Each process uses two of a key's shards, by hash: what the first refuses it asks the second for. The bounds stay those
+	// of the limit. In exchange a request is now and then refused that one bucket would have admitted, hardly ever if there are
+	// ten times as many processes as shards; Remaining is an estimate from one shard; and no request may cost more than
+	// the burst divided by Shards, rounded down: it is refused with ExceedsBurst, and that is the Decision's Limit then. A limit by PerKey
+	// has a burst of Shards at least.
+	Shards int
+
 	// Shadow tries the policy out: it decides and counts as ever, and then admits, with Reason Shadowed where it would
 	// have refused. Nothing is refused, not even what is not valid.
 	Shadow bool
@@ -159,6 +170,7 @@ func (p Policy) validate() error {
 		bad("Name", fmt.Sprintf("%q", name), "must be 1 to 64 of A-Z a-z 0-9 _ . -")
 	}
 	p.validateAlgorithm(bad)
+	p.validateShards(bad)
 	for i, l := range p.Also {
 		if l.rule() != local.ByLimit {
 			bad(fmt.Sprintf("Also[%d]", i), "Unlimited or Blocked", "must be a limit")
@@ -172,9 +184,9 @@ func (p Policy) validate() error {
 		all = append(all, err)
 	}
 	limited := err == nil && l.rule() == local.ByLimit // a quarter of a limit that makes no sense is none
-	if quarter := (l.burst() + 3) / 4; p.Lease.Size < NoLease || limited && p.PerKey == nil && p.Lease.Size > quarter {
+	if quarter := (l.burst()/int64(max(p.Shards, 1)) + 3) / 4; p.Lease.Size < NoLease || limited && p.PerKey == nil && p.Lease.Size > quarter {
 		bad("Lease.Size", p.Lease.Size,
-			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst, here %d", quarter))
+			fmt.Sprintf("must be 0 (follow demand), NoLease, or 1 to a quarter of the burst (of a shard's, if there are any), here %d", quarter))
 	}
 	if p.FailMode > FailClosed {
 		bad("FailMode", p.FailMode, "must be FailLocal, FailOpen or FailClosed")

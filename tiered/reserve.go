@@ -135,7 +135,7 @@ func (t *taking) settle(actual int64) {
 		e, ok := b.Owe(now, -excess)
 		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
 			b = g.find(now, b.ID())
-			t.limiter.resolve(b, t.key)
+			b.limiter().resolve(b, t.key)
 		}
 		b.apply(now, e)
 	}

@@ -67,13 +67,13 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 		return false
 	}
 	if p.Rule == local.Unresolved {
-		l.resolve(b, key)
+		b.limiter().resolve(b, key)
 		return l.byRule(b, key, n, t, d)
 	}
 	t.nothing()
 	switch p.Rule {
 	case local.Unlimited:
-		l.free.Add(n)
+		l.whole.free.Add(n)
 		l.unlimited(d, key)
 	case local.Blocked:
 		b.CountRefused(n)
@@ -87,11 +87,14 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 
 // takeBy is take of a Limiter with a special mode.
 func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d *Decision) {
-	if l.mode.Load()&modeUnlimited == 0 || valid(key, n) != Granted {
-		l.take(ctx, key, n, t, d, true)
-	} else {
+	switch {
+	case l.mode.Load()&modeUnlimited != 0 && valid(key, n) == Granted:
 		l.free.Add(n)
 		l.unlimited(d, key)
+	case l.shards != nil:
+		l.takeShard(ctx, key, n, t, d)
+	default:
+		l.take(ctx, key, n, t, d, true)
 	}
 	if !d.Allowed {
 		t.nothing()

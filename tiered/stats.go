@@ -106,8 +106,8 @@ func (g *Group) Stats() Stats {
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
-		if n := b.ID().Policy; n < len(sums) {
-			s := b.Stats()
+		if n := b.limiter().whole.number; n < len(sums) {
+			s := b.figures()
 			sums[n].Add(s)
 			tops[n].see(now, b, s)
 		}
@@ -115,6 +115,9 @@ func (g *Group) Stats() Stats {
 	g.cache.All(count)
 	g.after.All(count)
 	for i, l := range all {
+		if l.whole != l { // its figures are the whole's
+			continue
+		}
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
@@ -122,6 +125,11 @@ func (g *Group) Stats() Stats {
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		p.Top = tops[i].list()
+		if l.shards != nil {
+			for i := range p.Top {
+				p.Top[i].RetryAfter = l.retryOf(now, p.Top[i].Key)
+			}
+		}
 		s.Policies[l.name] = p
 	}
 	for _, n := range g.allNodes() {

@@ -81,6 +81,17 @@ func (l *Limiter) decide(d *Decision, now time.Duration, b *bucket, key string, 
 // decideBy is decide where only the policy is known.
 func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, r Reason, tier Tier, left int64, retry time.Duration) {
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
+	if w := p.Whole; w != nil { // a shard speaks for all
+		k := int64(len(l.whole.shards))
+		if r != ShareSpent { // the share is not the shard's
+			left = min(left*k, w.Cap)
+		}
+		if p = w; r == ExceedsBurst {
+			most := *w
+			most.Cap /= k
+			p = &most
+		}
+	}
 	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
 	if Granted <= r && r <= ShareSpent {
 		d.ResetAfter = resets(p, left)

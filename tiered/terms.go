@@ -39,7 +39,7 @@ type plan struct {
 	limiter  *Limiter
 	call     remote.Call   // its part of every call
 	longest  time.Duration // until nothing of a key counts any more, at most
-	limits   []Limit       // at least one
+	limits   []Limit       // the policy's or the key's, at least one; of a shard, the whole ones
 	smallest uint8         // of them, from 1: that of the smallest burst
 }
 
@@ -57,11 +57,15 @@ func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
 	return p
 }
 
-// local converts a policy with a limit.
+// local converts a policy with a limit; for a shard, its part of that.
 func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
+	var whole *local.Policy
+	if l.whole != l {
+		whole = l.whole.local(p, limit)
+	}
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Counting: p.counting(),
+		Number: l.number, Rule: limit.rule(), Counting: p.counting(), Whole: whole,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: local.FailMode(p.FailMode), Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}
@@ -69,19 +73,26 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 		lp.Period = DefaultPeriod
 	}
 	limits := append([]Limit{limit}, p.Also...)
-	if lp.Rule != local.ByLimit {
-		limit = PerSecond(1) // nobody is asked, so any numbers will do
-	}
 	p.Limit = limit
+	if lp.Rule != local.ByLimit {
+		p.Limit = PerSecond(maxShards) // nobody is asked, so any numbers will do
+	}
+	if whole != nil {
+		p = p.part(l.kind.Shard, l.kind.Shards)
+	}
 	lp.Cap, lp.Tokens, lp.Per = p.terms()
-	lp.Nanos = limit.nanosPerToken()
+	lp.Nanos = p.Limit.nanosPerToken()
 	lp.NoLease = !p.leased(lp)
 	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest(), limits: limits, smallest: smallest(limits)}
 	return lp
 }
 
-// set puts terms into force for buckets to come.
-func (l *Limiter) set(t *terms) {
+// set puts a policy into force for buckets to come.
+func (l *Limiter) set(p Policy) {
+	for _, s := range l.shards {
+		s.set(p)
+	}
+	t := newTerms(l, p)
 	l.terms.Store(t)
 	mode := uint32(0)
 	if l.group.trace.hooks.Decision != nil {
@@ -89,6 +100,9 @@ func (l *Limiter) set(t *terms) {
 	}
 	if t.policy.Shadow {
 		mode |= modeShadow
+	}
+	if l.shards != nil {
+		mode |= modeSharded
 	}
 	if t.fresh.Rule == local.Unlimited {
 		mode |= modeUnlimited
@@ -100,7 +114,7 @@ func (l *Limiter) set(t *terms) {
 func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
 
 // SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
-// the present one's; Name, Algorithm, Also and Calendar may not, nor the Per of a FixedWindow or a SlidingLog. It reports what is wrong with p, and then changes nothing. It walks all keys
+// the present one's; Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow or a SlidingLog. It reports what is wrong with p, and then changes nothing. It walks all keys
 // of the Group, which takes some 60 ms for 100 000 of them, and waits for nobody.
 //
 // Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. Lowering
@@ -118,18 +132,17 @@ func (l *Limiter) SetPolicy(p Policy) error {
 	if err := p.follows(l.Policy()); err != nil {
 		return err
 	}
-	t := newTerms(l, p)
-	l.set(t)
+	l.set(p)
 	g := l.group
 	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
 		var all []*bucket
 		c.All(func(b *bucket) {
-			if b.ID().Policy == l.number {
+			if b.limiter().whole == l {
 				all = append(all, b)
 			}
 		})
 		for _, b := range all {
-			b.change(g.now(), t.fresh)
+			b.change(g.now(), b.limiter().terms.Load().fresh)
 		}
 	}
 	return nil
@@ -144,11 +157,14 @@ func (l *Limiter) Refresh(key string) {
 	}
 	id := l.id(key)
 	l.lookUps.forget(id.Key)
-	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
-		if b, ok := c.Find(id); ok {
-			again := *b.Policy()
-			again.Rule = local.Unresolved
-			b.change(g.now(), &again)
+	for i := range 1 + len(l.shards) { // they have the numbers behind its own
+		id.Policy = l.number + i
+		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
+			if b, ok := c.Find(id); ok {
+				again := *b.Policy()
+				again.Rule = local.Unresolved
+				b.change(g.now(), &again)
+			}
 		}
 	}
 }
@@ -226,7 +242,7 @@ func (s *lookUps) forget(key string) {
 // resolve finds out the limit of a bucket's key, unless it is known. Whoever comes while PerKey is under way waits for it.
 func (l *Limiter) resolve(b *bucket, key string) {
 	for b.Policy().Rule == local.Unresolved {
-		u, mine := l.lookUps.begin(b.key())
+		u, mine := l.whole.lookUps.begin(b.key())
 		if !mine {
 			<-u.done
 			continue
@@ -237,7 +253,7 @@ func (l *Limiter) resolve(b *bucket, key string) {
 
 // lookUp asks PerKey, again if the policy changes or somebody calls Refresh meanwhile.
 func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
-	defer l.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
+	defer l.whole.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
 	for {
 		t := l.terms.Load()
 		limit := t.policy.Limit
@@ -245,7 +261,7 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 			limit = l.limitOf(t, key)
 		}
 		b.change(l.group.now(), l.plan(t, limit))
-		if t == l.terms.Load() && !l.lookUps.again(b.key(), u) {
+		if t == l.terms.Load() && !l.whole.lookUps.again(b.key(), u) {
 			return
 		}
 	}
@@ -277,7 +293,7 @@ func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
 
 // missed counts an answer of PerKey that is none, and logs the first.
 func (l *Limiter) missed(why string) {
-	if l.misses.Add(1) == 1 {
+	if l.whole.misses.Add(1) == 1 {
 		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy", l.name, "why", why)
 	}
 }

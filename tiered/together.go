@@ -17,6 +17,9 @@ type leg struct {
 	now   time.Duration // since its Group's base
 	until time.Duration // from here on nobody waits for it
 
+	first firstRefusal // of a policy with Shards: once the second shard is asked
+	last  bool         // nobody else is asked any more
+
 	patient *patient // while it waits
 	to      *node    // that its call is to be sent to
 	d       Decision // its own, once it is taken or refused
@@ -68,6 +71,12 @@ func together(ctx context.Context, legs []leg, d *Decision) *leg {
 			goAlone(legs)
 		}
 		end(legs)
+	} else {
+		for i := range legs { // whose second shard is not asked, for another key refuses
+			if t := &legs[i]; t.state == undecided && t.first.bucket != nil {
+				t.takeBack(0)
+			}
+		}
 	}
 	t := strictest(legs)
 	*d = t.d
@@ -88,6 +97,11 @@ func anyOf(legs []leg, s legState) bool {
 
 // decided notes what d says. A policy that is only tried out refuses nobody.
 func (t *leg) decided() {
+	if t.first.bucket != nil {
+		t.borrowed()
+	} else if !t.d.Allowed && t.other() {
+		return
+	}
 	if !t.d.Allowed && t.shadow() {
 		t.limiter.shadowed.Add(max(t.cost, 0))
 		t.d.Allowed, t.d.Reason = true, Shadowed
@@ -130,7 +144,11 @@ func (t *leg) atHome() {
 		t.decided()
 		return
 	}
-	b := g.find(t.now, l.id(t.key))
+	b := g.find(t.now, l.home(t.key))
+	if l.shards != nil && l.tooDear(b, t.key, t.cost, &t.d) {
+		t.decided()
+		return
+	}
 	t.from(b, local.FromLease)
 	if b.Holds(t.now, t.cost) {
 		return
@@ -184,6 +202,9 @@ func (t *leg) fromPot() {
 	if left, ok, renew := t.bucket.Take(t.now, t.cost); ok {
 		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Granted, Local, left, 0)
 		t.state, t.renew = taken, renew
+		if t.first.bucket != nil {
+			t.takeBack(t.cost)
+		}
 	}
 }
 
@@ -195,7 +216,9 @@ func askRedis(ctx context.Context, legs []leg) {
 		budget = min(budget, legs[i].limiter.group.options.Budget)
 	}
 	for i := range legs {
-		legs[i].until = legs[i].now + budget
+		if legs[i].until == 0 {
+			legs[i].until = legs[i].now + budget
+		}
 	}
 	for anyOf(legs, undecided) {
 		// One request after the other: who is first in one line is first in all of them.
@@ -285,7 +308,7 @@ func (t *leg) wait(ctx context.Context) {
 		if n := t.bucket.node.Load(); n != nil {
 			n.overran()
 		}
-		t.state = alone
+		t.unanswered()
 	default:
 		t.verdict(v, Remote)
 	}
@@ -300,7 +323,7 @@ func (t *leg) verdict(v local.Verdict, tier Tier) {
 	case local.Refused:
 		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Limited, tier, v.Left, v.Retry)
 	case local.Failed:
-		t.state = alone
+		t.unanswered()
 		return
 	case local.Gone:
 		t.state = undecided
@@ -313,6 +336,7 @@ func (t *leg) verdict(v local.Verdict, tier Tier) {
 // goAlone lets the fail modes decide, when all that Redis was asked for is taken.
 func goAlone(legs []leg) {
 	for i := range legs {
+		legs[i].last = true
 		if legs[i].state == alone {
 			legs[i].foresee()
 		}

@@ -21,6 +21,9 @@ func (d *Decision) told(p *local.Policy, now time.Duration, which uint8, clear t
 		return
 	}
 	if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // what is taken from a lease since counts until the lease ends
+		if p.Whole != nil {
+			p = p.Whole
+		}
 		d.ResetAfter = resetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
 	}
 }
@@ -57,7 +60,7 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 		}
 		return t.policy.Limit, true
 	}
-	b, ok := l.group.cache.Find(l.id(d.Key))
+	b, ok := l.group.cache.Find(l.home(d.Key))
 	if !ok || b.Policy().Rule == local.Unresolved {
 		return Limit{}, false
 	}

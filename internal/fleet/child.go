@@ -123,7 +123,7 @@ func (j *Job) carrier(g *tiered.Group, load Load) (*carrier, error) {
 	}
 	l, err := g.Limiter(tiered.Policy{
 		Name: load.Policy, Limit: load.Limit, Lease: tiered.Lease{Size: load.Size}, FailMode: load.FailMode,
-		Algorithm: load.Algorithm, Also: load.Also, Calendar: load.Calendar,
+		Algorithm: load.Algorithm, Also: load.Also, Calendar: load.Calendar, Shards: load.Shards,
 	})
 	if err != nil {
 		return nil, err

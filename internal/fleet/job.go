@@ -41,6 +41,7 @@ type Load struct {
 
 	Algorithm tiered.Algorithm
 	Calendar  bool
+	Shards    int
 
 	Size   int64   // of a lease; 0 follows demand, tiered.NoLease takes directly
 	Offer  float64 // requests per second, on average; 0 is as many as there can be

@@ -2,6 +2,7 @@ package debugpage
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -66,7 +67,7 @@ func (p *page) look(every int) view {
 	for _, policy := range p.group.Policies() {
 		s := v.Stats.Policies[policy.Name]
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy), Shadow: policy.Shadow, FailMode: policy.FailMode.String(),
+			Name: policy.Name, Limit: limitOf(policy) + shardsOf(policy), Shadow: policy.Shadow, FailMode: policy.FailMode.String(),
 			Lease: leaseOf(policy.Lease, s.Direct), PolicyStats: s,
 		}
 		for _, k := range r.Top {
@@ -132,6 +133,14 @@ func tokensPer(l tiered.Limit) string {
 		return "blocked"
 	}
 	return count(l.Tokens) + " per " + period(l.Per)
+}
+
+// shardsOf says into how many shards each key is split, if it is.
+func shardsOf(p tiered.Policy) string {
+	if p.Shards < 2 {
+		return ""
+	}
+	return fmt.Sprintf(", in %d shards", p.Shards)
 }
 
 func period(d time.Duration) string {

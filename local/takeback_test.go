@@ -1,0 +1,56 @@
+package local
+
+import "testing"
+
+// What another bucket of the key admits instead was not refused here, whatever refused it; it stays asked for, so that borrowing does
+// not look like less demand; and the share pays for it.
+func TestTakeBack(t *testing.T) {
+	whole := &Policy{Cap: 400, Tokens: 400, Per: 1e9}
+	for _, c := range []struct {
+		refused Outcome
+		mode    FailMode
+		refuse  func(r *rig)
+	}{
+		{Refused, FailLocal, func(r *rig) { r.b.CountRefused(8) }},
+		{ShareSpent, FailLocal, func(r *rig) {
+			if v := r.b.Alone(r.now, 80, 8); v.Outcome != ShareSpent {
+				r.Fatalf("%+v", v)
+			}
+			r.b.spentShare(8-80, 0, 0) // 8 of them
+		}},
+		{Failed, FailClosed, func(r *rig) { r.b.CountAlone(8) }},
+	} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, Whole: whole, FailMode: c.mode})
+		r.lease(5)
+		r.b.tell(r.now, 8) // a share of 400 ÷ 8
+		r.b.account(r.now)
+		share := r.b.share.tokens(r.now)
+		if share > 50 || share < 40 {
+			t.Errorf("a share of %v tokens, want one eighth of the whole's 400", share)
+		}
+		before := r.b.Stats()
+		c.refuse(r)
+		if s := r.b.Stats(); s == before {
+			t.Fatalf("%v: nothing was refused", c.refused)
+		}
+		if !r.b.TakeBack(8, 6, c.refused) {
+			t.Fatal("closed")
+		}
+		if s := r.b.Stats(); s != before {
+			t.Errorf("%v: %+v, before %+v", c.refused, s, before)
+		}
+		r.now += minSample
+		r.b.account(r.now)
+		refilled := r.b.share.tokens(r.now-minSample) + 0.05
+		if got := share - refilled; got < 5.9 || got > 6.1 {
+			t.Errorf("%v: the share paid %v for 6 tokens", c.refused, got)
+		}
+		if r.b.demand.rate < 30 { // 2 of the lease and these 8 in a millisecond; 2 would make 7/s of it
+			t.Errorf("%v: a demand of %v/s", c.refused, r.b.demand.rate)
+		}
+		r.b.Burn(r.now)
+		if r.b.TakeBack(1, 1, c.refused) {
+			t.Errorf("%v: a closed bucket takes back", c.refused)
+		}
+	}
+}
