@@ -1,10 +1,16 @@
 package sim
 
 import (
+	"errors"
+	"math"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/library"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
 // differences are those of the whole run; what is not compared is how often something happened, and the hash.
@@ -14,7 +20,8 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 		case d.Where != "all" && d.Where != "expectations":
 		case d.Metric == "decide_p99" || d.Metric == "decide_max": // by single round trips: the budget bounds them
 		case d.Metric == "probes": // of 100 ms
-		case d.Metric == "starved_key": // the worst of all keys. With lost replies it is longer on lua, seed by seed: not explained yet
+		case d.Metric == "starved_key" && math.Abs(d.A-d.B) <= uneven*between(a.Scenario).Seconds():
+		case d.Metric == "lost" && math.Abs(d.A-d.B) <= max(d.A, d.B)/2: // some hundred leases; see TestLossOpensAsManyBreakers
 		case d.Metric == "detect" || d.Metric == "open": // by which single process had three failures in a row
 		default:
 			all = append(all, d)
@@ -22,6 +29,108 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 	}
 	return all
 }
+
+// uneven is by how many gaps between two requests of a key starved_key may be apart: it is the longest of a few runs of refusals,
+// each some gaps long, and a gap is exponential. Of 14 seeds with one reply in 20 lost it was 0 to 6.6 gaps on virtual, and 0 to 6
+// on lua, medians 1.7 and 1.2.
+const uneven = 7
+
+// between is the mean gap between two requests of a key, of the traffic with the rarest.
+func between(s *scenario.Scenario) (most time.Duration) {
+	for i := range s.Traffic {
+		if t := &s.Traffic[i]; t.Rate > 0 {
+			most = max(most, time.Duration(float64(max(t.Keys, 1))/t.Rate*float64(time.Second)))
+		}
+	}
+	return most
+}
+
+// With lost replies a process has as often three failures in a row on both engines, and a key that is asked for all the time is
+// starved for as long: until the next process is asked, which is none of those whose breaker is open. Both are summed over
+// seeds, since each run has few of either.
+func TestLossOpensAsManyBreakers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	const seeds = 6
+	var opened, starved, lost [2]float64
+	for i, engine := range Engines[:2] {
+		for seed := range uint64(seeds) {
+			r := rehearse(t, dense, &Options{Engine: engine, Seed: 1 + seed})
+			opened[i] += float64(count(r, "breaker_open"))
+			starved[i] += r.Metrics.StarvedKey / seeds
+			lost[i] += float64(r.Ledger.Lost)
+		}
+	}
+	t.Logf("breakers opened %v times, %v tokens lost, and a key starved for %.0f ms in the mean of %d seeds", opened, lost, starved, seeds)
+	// Four standard deviations, of counts of independent events. Where nothing of a new connection were lost it would be a
+	// seventh: 10 % three times in a row, and not 10 %, 27 %, 27 %.
+	if math.Abs(opened[0]-opened[1]) > 4*math.Sqrt(opened[0]+opened[1]) {
+		t.Errorf("breakers opened %v times", opened)
+	}
+	// Of one seed of lost-replies it is 1324 ± 151 and 1349 ± 178 tokens (14 seeds): here a third of that noise.
+	if math.Abs(lost[0]-lost[1]) > 0.2*lost[0] {
+		t.Errorf("%v tokens were lost", lost)
+	}
+	// A run of refusals by process after process: as long as some gaps of 125 ms, in the worst of a few seeds as 14 of them.
+	if math.Abs(starved[0]-starved[1]) > 600 || max(starved[0], starved[1]) > 1500 {
+		t.Errorf("a key was starved for %.0f ms", starved)
+	}
+}
+
+// dense is lost replies, and keys that are asked for each 125 ms.
+const dense = `name "lost replies"
+limit     users rate=1000/min
+fleet     n=20 mode=closed
+traffic   poisson rate=80/s keys=10
+at 5s     lose chance=10% for=25s
+run       32s warmup=5s
+`
+
+// A new connection takes as many round trips on both: to dial, for what go-redis says first, and for the call, which Redis does
+// not know the first time. What each can lose of it is counted by that.
+func TestNewConnection(t *testing.T) {
+	const trip = 10 * time.Millisecond
+	type opener interface {
+		world
+		open(number, slot int) (remote.Store, error)
+	}
+	for engine, newWorld := range map[string]func(n scenario.Net) (opener, error){
+		Virtual: func(n scenario.Net) (opener, error) { return newVirtual(deaf{}, 1, n, 1), nil },
+		Lua:     func(n scenario.Net) (opener, error) { return newMiniature(deaf{}, 1, n) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, err := newWorld(scenario.Net{RTT: scenario.Duration(trip)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			store, err := w.open(0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			call := []remote.Call{{
+				Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
+			}}
+			for _, trips := range []time.Duration{1 + greetings + 2, 1} {
+				results, start := make([]remote.Result, 1), time.Now()
+				store.Run(t.Context(), time.Second, call, results)
+				if took := time.Since(start); results[0].Err != nil || took.Round(time.Millisecond) != trips*trip {
+					t.Errorf("%s: %v, after %v, want %v", engine, results[0].Err, took, trips*trip)
+				}
+			}
+			if err := errors.Join(store.Close(), w.close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// deaf is a run that does not listen.
+type deaf struct{}
+
+func (deaf) newInside(*process, func(int, int) (remote.Store, error)) (body, error) { return nil, nil }
+func (deaf) answered(int, remote.Code, int64)                                       {}
+func (deaf) happened(string)                                                        {}
 
 // The engines agree: a Memory for Redis and goroutines for a network give what the scripts and go-redis do.
 func TestEnginesAgree(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 // The zero value is open. Its methods may be called concurrently.
 type gate struct {
 	step time.Duration // 0 is a microsecond
+	own  time.Duration // by how much later all go on: where several gates open at one instant, another for each
 
 	mu      sync.Mutex
 	waiting int64
@@ -47,6 +48,6 @@ func (g *gate) pass() bool {
 	place, opened := g.waiting, g.opened
 	g.mu.Unlock()
 	<-opened
-	time.Sleep(time.Duration(place) * max(g.step, time.Microsecond))
+	time.Sleep(g.own + time.Duration(place)*max(g.step, time.Microsecond))
 	return true
 }

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -80,12 +82,34 @@ func (s *miniatureStore) Close() error { return errors.Join(s.Redis.Close(), s.c
 func (m *miniature) start(p *process) (body, error) { return m.newInside(p, m.open) }
 
 func (m *miniature) open(number, slot int) (remote.Store, error) {
-	dial := func(context.Context, string, string) (net.Conn, error) { return m.redis.Dial() }
+	dial := func(context.Context, string, string) (net.Conn, error) { return m.dial(number) }
 	o := clientOptions(m.link(slot).Dialer(dial))
-	o.ClientName = strconv.Itoa(number) // tells Redis whose call it is
 	o.PoolSize = connections
 	client := redis.NewClient(o)
 	return &miniatureStore{remote.NewRedis(client, nil), client}, nil
+}
+
+// dial makes a connection that tells Redis whose it is. That is said before the network has it: a client that is given a name
+// sends it as one more message, which the shipped ones do not, and which could be lost like the others.
+func (m *miniature) dial(number int) (net.Conn, error) {
+	c, err := m.redis.Dial()
+	if err != nil {
+		return nil, err
+	}
+	const ok = "+OK\r\n"
+	name := strconv.Itoa(number)
+	_, err = fmt.Fprintf(c, "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$%d\r\n%s\r\n", len(name), name)
+	answer := make([]byte, len(ok))
+	if err == nil {
+		_, err = io.ReadFull(c, answer)
+	}
+	if err == nil && string(answer) != ok {
+		err = fmt.Errorf("sim: CLIENT SETNAME was answered with %q", answer)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // clientOptions set a client up as remote.Open does, but for the dialer, which no URL can name.

@@ -33,9 +33,10 @@ func TestSwarmOnScenario(t *testing.T) {
 func TestSwarmRefuses(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--seeds 0", "--seeds is 0: must be 1 to 1000000"},
+		{"--seeds 1000001", "--seeds is 1000001: must be 1 to 1000000"},
 		{"--seed 0", "--seed is 0: must be 1 or more"},
-		{"--set fleet.n=3", "--set is given without a scenario: must be left out, there is nothing to change"},
-		{"--write nowhere", `--write is "nowhere": must be a directory`},
+		{"--seeds 1 --set fleet.n=3", "--set is given without a scenario: must be left out, there is nothing to change"},
+		{"--seeds 1 --write nowhere", `--write is "nowhere": must be a directory`},
 		{"--engine steam", `sim: Options.Engine is "steam": must be one of virtual, lua`},
 		{"nobody", `scenario is "nobody": must be one of`},
 	} {

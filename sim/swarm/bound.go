@@ -10,10 +10,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// grace is how long after a fault a process may still decide alone: until its breaker has closed (0.5 to 1 s after its last
-// opening, then a probe) and its keys have made their next calls, spread over a period.
-const grace = 3 * time.Second
-
 // Bound is the most that any key of a limit may admit beyond burst + rate·t, in any interval of a run, in tokens: +Inf where
 // nothing is promised. It is what docs/proof.md says of the faults that the scenario has. With C the burst, R the rate:
 //
@@ -68,18 +64,44 @@ func rateAndBurst(l *scenario.Limit) (rate, burst float64) {
 
 // late is the longest from a grant in Redis to the decision that it belongs to.
 func late(s *scenario.Scenario) time.Duration {
-	const tail = 20 // times the mean of an exponential distribution: beyond is once in 5·10⁸
-	back := time.Duration(cmp.Or(s.Net.RTT, scenario.DefaultRTT)) + tail*time.Duration(s.Net.Jitter)
 	for i := range s.Faults {
-		f := &s.Faults[i]
-		switch f.Kind {
-		case "latency":
-			back += time.Duration(f.Delay) + tail*time.Duration(f.Jitter)
+		switch s.Faults[i].Kind {
 		case "blackhole", "flap", "pause":
 			return budget(s)
 		}
 	}
-	return min(back, budget(s))
+	return min(trip(s), budget(s))
+}
+
+// trip is the longest round trip, where a reply comes.
+func trip(s *scenario.Scenario) time.Duration {
+	const tail = 20 // times the mean of an exponential distribution: beyond is once in 5·10⁸
+	d := time.Duration(cmp.Or(s.Net.RTT, scenario.DefaultRTT)) + tail*time.Duration(s.Net.Jitter)
+	for i := range s.Faults {
+		if f := &s.Faults[i]; f.Kind == "latency" {
+			d += time.Duration(f.Delay) + tail*time.Duration(f.Jitter)
+		}
+	}
+	return d
+}
+
+// grace is how long after a fault a process may still decide alone:
+//
+//   - For a new connection and the first call over it: five round trips, to dial, for what go-redis says first, for a script that
+//     Redis does not know, and for its text. A Budget may be less. They take no longer than Timeout, or they fail.
+//   - Unless it only concerns what is in Redis or who is there: for a call that left before the end, Timeout, and when it was the
+//     probe, or one of three that failed, the longest that a breaker is open.
+//
+// Then each key asks Redis with its next request.
+func grace(s *scenario.Scenario, f *scenario.Fault) time.Duration {
+	const longestOpen = time.Second
+	timeout := cmp.Or(time.Duration(s.Fleet.Timeout), max(tiered.DefaultTimeout, budget(s)))
+	connect := min(5*trip(s), timeout)
+	switch f.Kind {
+	case "flush", "evict", "scriptflush", "crash", "crashloop", "deploy", "scale":
+		return connect
+	}
+	return timeout + longestOpen + connect
 }
 
 func budget(s *scenario.Scenario) time.Duration {
@@ -129,7 +151,7 @@ func alone(s *scenario.Scenario, rate, burst, spared float64) float64 {
 	var edges []time.Duration
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		edges = append(edges, time.Duration(f.At), endOf(s, f), endOf(s, f)+grace)
+		edges = append(edges, time.Duration(f.At), endOf(s, f), endOf(s, f)+grace(s, f))
 	}
 	slices.Sort(edges)
 	refill := 0.0
@@ -138,11 +160,11 @@ func alone(s *scenario.Scenario, rate, burst, spared float64) float64 {
 		silent, some := false, 0.0
 		for j := range s.Faults {
 			f := &s.Faults[j]
-			if time.Duration(f.At) > from || endOf(s, f)+grace <= from {
+			if time.Duration(f.At) > from || endOf(s, f)+grace(s, f) <= from {
 				continue
 			}
 			silent = silent || total(f) && from < endOf(s, f)
-			some += concerned(f, most)
+			some += aloneAtOnce(s, f, most)
 		}
 		if silent {
 			refill += rate * max(0, all-spared) * (to - from).Seconds()
@@ -182,6 +204,16 @@ func concerned(f *scenario.Fault, most int) float64 {
 		return math.Ceil(f.Procs.Share * float64(most))
 	}
 	return float64(most)
+}
+
+// aloneAtOnce is how many processes a fault leaves alone at a time, at most.
+func aloneAtOnce(s *scenario.Scenario, f *scenario.Fault, most int) float64 {
+	switch f.Kind {
+	case "flush", "evict", "scriptflush": // everybody, for a call that takes longer than Budget
+	case "deploy": // who is new, and has no connection yet
+		return min(float64(most), 1+math.Ceil(float64(grace(s, f))/float64(f.Every)))
+	}
+	return concerned(f, most)
 }
 
 // total reports whether Redis grants nothing to anybody while a fault lasts.

@@ -63,7 +63,8 @@ func TestKnownMistake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Limits) != 1 || len(s.Traffic) != 1 || s.Fleet.N != 1 || len(s.Faults) != 1 || s.Faults[0].Kind != fault {
+	// Of the two processes that are drawn both may stay: a shorter fault was tried first, and one alone does not notice that.
+	if len(s.Limits) != 1 || len(s.Traffic) != 1 || s.Fleet.N > 2 || len(s.Faults) != 1 || s.Faults[0].Kind != fault {
 		t.Errorf("it could be smaller:\n%v", s)
 	}
 	fails("run", files[0], "--seed", seed)
