@@ -110,7 +110,12 @@ func (b *Bucket) giveBackStamped(n int64, s *Stamp) {
 			w.settle = append(w.settle, s)
 		}
 		s.owed += n
-	case w.refund == nil || s.Epoch > w.refund.Epoch || s.Epoch == w.refund.Epoch && s.At < w.refund.At:
+	case w.refund == nil:
+		w.refund = s
+	case s.Epoch != w.refund.Epoch: // a call names one bucket, and one that was made anew owes nothing of the old one's
+		b.ledger.burnt += n
+		return
+	case s.At < w.refund.At:
 		w.refund = s
 	}
 	b.ledger.refund += n
