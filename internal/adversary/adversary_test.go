@@ -101,13 +101,7 @@ func play(t *testing.T, a remote.Algorithm, first uint64, count int, bank func()
 // eachAlgorithm plays count schedules of each.
 func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a remote.Algorithm, count int)) {
 	for _, a := range adversary.Algorithms() {
-		t.Run(algorithmNames[a], func(t *testing.T) {
-			n := count
-			if a != remote.TokenBucket {
-				n /= 2
-			}
-			play(t, a, n)
-		})
+		t.Run(algorithmNames[a], func(t *testing.T) { play(t, a, count) })
 	}
 }
 

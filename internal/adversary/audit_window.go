@@ -108,10 +108,12 @@ func (fixedRule) refund(w *World, r *request, flags remote.Flags) {
 		return
 	}
 	for _, part := range r.refunds {
-		if w.admissions.events[part.event].segment != w.segment {
-			part.event = w.open()
+		switch e := w.admissions.events[part.event]; {
+		case e.segment == w.segment:
+			w.admit(part.event, -part.n)
+		case w.blockOf(l, e.key) == w.blockOf(l, w.clock()):
+			w.admit(w.open(), -part.n)
 		}
-		w.admit(part.event, -part.n)
 	}
 }
 
