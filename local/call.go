@@ -88,7 +88,10 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.At, s.Epoch
 	} else if w := b.windowed(); w != nil && w.refund != nil && call.Refund > 0 {
-		call.At, call.Epoch = w.refund.At, w.refund.Epoch
+		call.At = w.refund.At
+		if b.owing() == 0 { // else the epoch tells what Seen is of: a refund of another one is burnt there
+			call.Epoch = w.refund.Epoch
+		}
 		w.refund = nil
 	}
 	if !call.Direct {
