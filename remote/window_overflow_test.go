@@ -57,7 +57,7 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 			seq++
 			tell := func(c remote.Call, n int64, last remote.Reply) remote.Call {
 				c.Lease, c.Seq, c.Ack = "A", seq, seq-1 // a lease of which all is spent: whatever has a debt has an id
-				c.Want, c.Min, c.Now = n, n, now // nobody's clock moves, so nothing expires
+				c.Want, c.Min, c.Now = n, n, now        // nobody's clock moves, so nothing expires
 				c.Debt, c.Seen, c.Epoch, c.Fleet = debt, last.Overflow, last.Epoch, int64(1+len(limits)%2)
 				c.Owed = debt / 4
 				if debt > 0 {

@@ -11,9 +11,18 @@ import (
 // forgets what was counted.
 
 func windowReset(w *World) {
+	w.forgotten = len(w.admissions.events)
 	for _, l := range w.limits {
 		l.from = len(w.admissions.events)
 	}
+}
+
+// giveBack takes a refund off the admissions: what a reset forgot comes off those after it.
+func (w *World) giveBack(r refund) {
+	if r.event < w.forgotten {
+		r.event = w.open()
+	}
+	w.admit(r.event, -r.n)
 }
 
 // windowCounted checks that the store counts what a limit has in use. What has less than conceded is not asked.
@@ -100,8 +109,8 @@ func (fixedRule) counted(w *World, spendable int64) {
 	windowCounted(w, 0, used, spendable, count)
 }
 
-// refund comes off the window of its stamp, if that is still the one. After the clock was set back it may be the one again, in
-// another segment.
+// refund comes off the window of its stamp, if that is still the one. After the clock was set back, stamps of before may name the
+// window that it shows now: that is conceded.
 func (fixedRule) refund(w *World, r *request, flags remote.Flags) {
 	l := w.limits[0]
 	if flags&(remote.OtherEpoch|remote.Created) != 0 || w.blockOf(l, r.wire.At) != w.blockOf(l, w.clock()) {
@@ -110,8 +119,8 @@ func (fixedRule) refund(w *World, r *request, flags remote.Flags) {
 	for _, part := range r.refunds {
 		switch e := w.admissions.events[part.event]; {
 		case e.segment == w.segment:
-			w.admit(part.event, -part.n)
-		case w.blockOf(l, e.key) == w.blockOf(l, w.clock()):
+			w.giveBack(part)
+		case w.setBacks > 0:
 			w.admit(w.open(), -part.n)
 		}
 	}
@@ -128,7 +137,7 @@ func (fixedRule) owed(w *World, r *request) {
 	if w.blockOf(l, r.wire.Since) != w.blockOf(l, w.clock()) {
 		return // its window is over
 	}
-	if count, _ := w.state.whole("n"); count < min(r.wire.Debt, r.wire.Cap) {
+	if count, _ := w.state.whole("n"); count < min(r.wire.Debt, r.wire.Cap)-r.wire.Refund {
 		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.wire.Debt, count)
 	}
 }
@@ -190,7 +199,7 @@ func (slidingRule) refund(w *World, r *request, flags remote.Flags) {
 		return // a bucket that was lost and made anew owes nobody
 	}
 	for _, part := range r.refunds {
-		w.admit(part.event, -part.n)
+		w.giveBack(part)
 	}
 }
 
@@ -203,7 +212,7 @@ func (slidingRule) owed(w *World, r *request) {
 		if w.blockOf(known, at) <= w.blockOf(known, w.state.last)-l.Span {
 			continue
 		}
-		if total := w.total(l); total < min(r.wire.Debt, l.Cap) {
+		if total := w.total(l); total < min(r.wire.Debt, l.Cap)-r.wire.Refund {
 			w.failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.wire.Debt, total)
 		}
 	}

@@ -167,7 +167,9 @@ func (b *bucket) send() {
 	}
 	b.queued = false
 	p.seq++
-	c, effect := b.Begin(p.now(), local.Conditions{Seq: p.seq, Clock: p.known, Trip: p.trip, Fleet: w.scope.fleet()})
+	c, effect := b.Begin(p.now(), local.Conditions{
+		Seq: p.seq, Clock: p.known, Server: w.server() + p.guess.Microseconds(), Trip: p.trip, Fleet: w.scope.fleet(),
+	})
 	if c.Seq == 0 {
 		b.apply(effect)
 		b.collect(nil)

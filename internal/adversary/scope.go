@@ -95,8 +95,11 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,
 	}
-	if s.Algorithm != remote.TokenBucket {
+	switch {
+	case s.windows():
 		p.Counting = local.Counts
+	case s.Algorithm == remote.TokenBuckets:
+		p.Counting = local.Levels
 	}
 	for _, l := range limits { // the smallest burst and the slowest refill: on the safe side of each
 		tokens, per := l.Tokens, s.length(l)

@@ -38,6 +38,7 @@ type World struct {
 	window     int64 // a fixed one's: the last that was written in, or in which a segment began
 	segment    int   // see fixedRule
 	segments   int   // so far
+	forgotten  int   // admissions before the last reset of a window
 	written    int   // the segment in which the bucket was last written
 	writer     remote.Call
 	state      state // of the bucket, as last written
