@@ -135,7 +135,7 @@ func (w *World) execute(r *request) {
 	if done && !r.direct {
 		r.process.charge(r)
 	}
-	if done && r.wire.Debt > 0 && !r.resets() && (before.debt == 0 || r.wire.Ack >= before.seq) && !w.harmed {
+	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.debt == 0 || r.wire.Ack >= before.seq) && !w.harmed {
 		w.rule.owed(w, r)
 	}
 	if done && r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL && !r.credited {
