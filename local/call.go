@@ -88,7 +88,10 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.At, s.Epoch
 	} else if w := b.windowed(); w != nil && w.refund != nil && call.Refund > 0 {
-		call.At, call.Epoch = w.refund.At, w.refund.Epoch
+		call.At = w.refund.At
+		if b.owing() == 0 { // else the epoch tells what Seen is of: a refund of another one is burnt there
+			call.Epoch = w.refund.Epoch
+		}
 		w.refund = nil
 	}
 	if !call.Direct {
@@ -103,11 +106,12 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		if end := int64(now + life(call.TTL)); call.Hold > 0 && b.deadline.Load() > end {
 			b.deadline.Store(end)
 		}
-		if b.windowed() != nil {
+		if b.freezes() {
 			call.Debt, call.sure, call.Since = b.freeze(now, c.Server)
 		} else {
 			call.Debt = b.debt.admitted
 			call.sure = b.debt.sure
+			call.Since = c.Server
 		}
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
@@ -150,7 +154,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		// This lifts the level to its room from wherever it is: never further below zero than a burst and a second's refill.
 		all := 2*p.Cap + int64(min(p.refill(time.Second), maxTokens)) + 1
 		call.Hold, call.Ret, call.Refund, call.resets = hold, b.toReturn(), all, len(b.resets)
-		if p.Counting == Counts {
+		if p.Counting != Refills {
 			call.Refund, call.Reset = 0, c.Server
 		}
 		return call, true

@@ -51,8 +51,8 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s 
 
 // reporting is the debt that the call under way reports and that refill may pay.
 func (b *Bucket) reporting() int64 {
-	if w := b.windowed(); w != nil {
-		return w.frozen - w.sure
+	if b.freezes() {
+		return b.windowed().frozen - b.windowed().sure
 	}
 	if b.errand == nil {
 		return 0

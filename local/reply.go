@@ -59,7 +59,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.serve(now, left)
 	b.account(now)
 	b.settleDown()
-	if b.windowed() != nil && c.Debt > 0 && b.debt.admitted > 0 { // more than was frozen, and no refill pays it
+	if b.freezes() && c.Debt > 0 && b.debt.admitted > 0 { // more than was frozen, and no refill pays it
 		b.probe = probeNow
 		return b.send(), true
 	}

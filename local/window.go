@@ -11,7 +11,8 @@ type Counting uint8
 // The ways to count.
 const (
 	Refills Counting = iota // a level that rises with time: one token bucket
-	Counts                  // windows, or several limits: what is refused stays so until Redis' retry time; a refund names its stamp
+	Counts                  // windows: what is refused stays so until Redis' retry time; a refund and a debt name their instants
+	Levels                  // several token buckets: like Counts, but that a debt is owed whenever it was made
 	Logs                    // like Counts, and never leased: every direct take is an entry that can be settled
 )
 
@@ -104,6 +105,9 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 	}
 }
 
+// freezes reports whether a debt that was reported stays as it was until it is accepted: it counts where it was made.
+func (b *Bucket) freezes() bool { return b.windowed() != nil && b.Policy().Counting != Levels }
+
 // freeze makes the debt that a call reports one that stays as it is until it is accepted.
 func (b *Bucket) freeze(now time.Duration, server int64) (debt, sure, since int64) {
 	w := b.windowed()
@@ -134,7 +138,12 @@ func (b *Bucket) giveBackStamped(n int64, s *Stamp) {
 			w.settle = append(w.settle, s)
 		}
 		s.owed += n
-	case w.refund == nil || s.Epoch > w.refund.Epoch || s.Epoch == w.refund.Epoch && s.At < w.refund.At:
+	case w.refund == nil:
+		w.refund = s
+	case s.Epoch != w.refund.Epoch: // a call names one bucket, and one that was made anew owes nothing of the old one's
+		b.ledger.burnt += n
+		return
+	case s.At < w.refund.At:
 		w.refund = s
 	}
 	b.ledger.refund += n

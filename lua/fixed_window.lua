@@ -101,9 +101,9 @@ if reset > 0 and once and window(min(reset, now)) == k then
   local all = lends and call('HGETALL', key) or {}
   for i = 1, #all, 2 do
     if #all[i] > 1 and all[i] ~= own then
-      local _, _, o, _, stop = parse(all[i + 1])
-      if not stop then return redis.error_reply('RLCORRUPT lease') end
-      if stop > now then out = out + o end
+      local _, _, o = parse(all[i + 1]) -- ended or not: it takes off what its holder brings back
+      if not o then return redis.error_reply('RLCORRUPT lease') end
+      out = out + o
     end
   end
   count = min(count, out)

@@ -152,7 +152,7 @@ end
 
 -- Sweep: records of ended leases go, their tokens stay where they ended.
 local swept = sweep > 0 and now >= sweep
-local others = {} -- live leases of other processes
+local others = {} -- leases of other processes that have a record, ended or not: settling takes off what it says
 if swept or reset > 0 and lends then
   local all = call('HGETALL', key)
   if swept then wants, active, sweep, latest = 0, 0, 0, 0 end
@@ -167,7 +167,7 @@ if swept or reset > 0 and lends then
         wants, latest = wants + wanted, max(latest, ends)
         if out + wanted > 0 then active = active + 1 end
       end
-      if ends > now and all[j] ~= own then others[#others + 1] = {out, ends} end
+      if all[j] ~= own and not (swept and ends <= now) then others[#others + 1] = {out, ends} end
     end
   end
   if latest > 0 and swept then sweep = now + ceil(ttl / 2) end

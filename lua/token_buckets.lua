@@ -2,11 +2,13 @@
 
 All are checked, then all are debited: a refusal by one changes none. There is one escrow, for what is out in a lease is out of
 each bucket: at every moment level + escrow <= cap holds for each, so each limit has the bound of a single bucket. The steps, and
-the reasons for them, are those of token_bucket.lua; only its overflow is missing, so a debt is charged in full.
+the reasons for them, are those of token_bucket.lua. The overflow is one for all: refill counts that every bucket lost at once, the
+least of what each lost. It is never more than a bucket's own, so each is charged at least what it would be alone.
 
 KEYS[1]  a hash that only this script writes
   v  format mark 'tm1'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
   server's plus z           x  from then on the buckets are full and no lease is out
+  s  overflow, a double: starts at 2^40, stops at 2^52
   l<period>  level of the bucket of that period, a double, may be negative (debt)
   and once a lease was given:
   o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
@@ -21,9 +23,10 @@ A refused direct take writes nothing, unless it swept or found a large step back
 
 local FORMAT = 'tm1'
 local ROUNDING = 1e-9 -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
+local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
 local m = limits
 local own = 'p' .. id
-local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'o', 'w', 'a', 'g', 'e', own}
+local cap, period, refill, names = {}, {}, {}, {'v', 'c', 't', 'z', 'x', 's', 'o', 'w', 'a', 'g', 'e', own}
 local FIXED = #names
 if to > 0 then return refuse(19) end
 for i = 1, m do
@@ -41,14 +44,16 @@ local function tokens(x) return floor(x + ROUNDING) end
 
 -- Load, or start full.
 local stored = call('HMGET', key, unpack(names))
-local exists, lends = stored[1] == FORMAT, stored[6] and true or false
-local born, last, behind, until_, escrow, wants, active, sweep, latest, flags = server, server, 0, 0, 0, 0, 0, 0, 0, 0
+local exists, lends = stored[1] == FORMAT, stored[7] and true or false
+local born, last, behind, until_, overflow, escrow, wants, active, sweep, latest, flags =
+  server, server, 0, 0, OVERFLOW_START, 0, 0, 0, 0, 0, 0
 if exists then
-  for i = 2, 10 do
-    stored[i] = tonumber(i > 5 and not lends and 0 or stored[i])
-    if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
+  for i = 2, 11 do
+    local x = tonumber(i > 6 and not lends and 0 or stored[i])
+    if not (whole(x) or i == 6 and x and x > 0 and x < WHOLE) then return redis.error_reply('RLCORRUPT field') end
+    stored[i] = x
   end
-  born, last, behind, until_, escrow, wants, active, sweep, latest = unpack(stored, 2, 10)
+  born, last, behind, until_, overflow, escrow, wants, active, sweep, latest = unpack(stored, 2, 11)
 elseif stored[1] or call('EXISTS', key) == 1 then
   return redis.error_reply('RLFOREIGN key')
 else
@@ -95,9 +100,9 @@ if leased and stored[FIXED] then
     local left = r_end - now
     for i = 1, m do level[i] = min(level[i] + (now - last) * refill[i] / period[i], cap[i] - escrow) end
     local l, which = tight()
-    if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, 0, which, full_in(), now} end
+    if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, floor(overflow), which, full_in(), now} end
     local after = r_grant == 0 and want > 0 and retry_after() or 0
-    return {REPLAY, r_grant, l, after, active, left, server, born, flags, 0, which, full_in(), now}
+    return {REPLAY, r_grant, l, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
   end
 end
 
@@ -129,14 +134,18 @@ if swept then
 end
 
 -- Refill. Room that an ended lease took fills only from the last such end on.
+local lost = OVERFLOW_END
 for i = 1, m do
-  local l = min(level[i], cap[i] - escrow_before) + (now - last) * refill[i] / period[i]
+  local refilled = min(level[i], cap[i] - escrow_before) + (now - last) * refill[i] / period[i]
+  local l = refilled
   if escrow < escrow_before then
     local since_end = last_ended > 0 and last_ended or now
     l = min(l, cap[i] - escrow_before + (now - max(since_end, last)) * refill[i] / period[i])
   end
   level[i] = min(l, cap[i] - escrow)
+  lost = min(lost, refilled - level[i])
 end
+overflow = min(overflow + lost, OVERFLOW_END)
 local function credit(k)
   for i = 1, m do level[i] = level[i] + k end
 end
@@ -167,7 +176,8 @@ if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 -- twice.
 escrow = escrow + hold
 local once = deadline > 0 and deadline <= server + ttl
-local charge = max(0, debt - charged)
+if epoch ~= born then seen = 0 end
+local charge = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
 for i = 1, m do
   local room, lowest = cap[i] - escrow, -cap[i] - min(floor(refill[i] * SECOND / period[i]), MOST)
   local l = max(min(level[i], room), lowest)
@@ -193,7 +203,7 @@ end
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
 if leased or not peek and (grant > 0 or swept or stepped) then
-  local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
+  local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind, 's', format('%.17g', overflow)}
   local function put(field, x)
     set[#set + 1] = field
     set[#set + 1] = x
@@ -223,4 +233,4 @@ if leased or not peek and (grant > 0 or swept or stepped) then
 elseif not exists then
   born = 0 -- nothing was written, so there are no buckets of this epoch
 end
-return {code, grant, avail, after, active, left, server, born, flags, 0, which, full_in(), now}
+return {code, grant, avail, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}

@@ -313,7 +313,7 @@ func (s *blocksStep) clearAll() {
 		s.counts[i].total, s.counts[i].blocks = 0, make(map[int64]int64)
 	}
 	for id, l := range s.leases {
-		if id != s.Lease && l.end > s.now {
+		if id != s.Lease {
 			s.count(l.end, l.out)
 		}
 	}

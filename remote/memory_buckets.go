@@ -13,6 +13,8 @@ type memoryBuckets struct {
 	behind int64 // how far the server's clock was set back
 	until  int64 // from then on the buckets are full and no lease is out
 
+	overflow float64 // refill that all buckets lost at once
+
 	lends  bool
 	escrow int64 // tokens
 	wants  int64 // sum of the leases' wants
@@ -60,7 +62,7 @@ type bucketsStep struct {
 func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
 	s := bucketsStep{Call: c, memoryBuckets: *k, server: server, least: max(c.Min, 1)}
 	if !exists {
-		s.memoryBuckets = memoryBuckets{born: server, last: server}
+		s.memoryBuckets = memoryBuckets{born: server, last: server, overflow: overflowStart}
 		s.flags = Created
 	}
 	if c.Epoch > 0 && c.Epoch != s.born {
@@ -184,7 +186,7 @@ func (s *bucketsStep) reply(code Code, grant, retry, left int64) Reply {
 	}
 	return Reply{
 		Code: code, Grant: grant, Level: tight, Retry: retry, Active: s.active, TTLLeft: left, Now: s.server, Epoch: s.born,
-		Flags: s.flags, Which: which, Reset: int64(min(full, float64(whole-1))), Stamp: s.now,
+		Flags: s.flags, Overflow: int64(s.overflow), Which: which, Reset: int64(min(full, float64(whole-1))), Stamp: s.now,
 	}
 }
 
@@ -225,9 +227,11 @@ func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
 		}
 		lives = own.end > s.now
 	}
+	lost := float64(overflowEnd)
 	for i, l := range s.limits {
 		roomThen := float64(l.Cap - escrowThen)
-		level := min(s.level[i], roomThen) + refilled(l, s.now-s.last)
+		full := min(s.level[i], roomThen) + refilled(l, s.now-s.last)
+		level := full
 		if s.escrow < escrowThen {
 			since := s.now
 			if lastEnded > 0 {
@@ -236,7 +240,9 @@ func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
 			level = min(level, roomThen+refilled(l, s.now-max(since, s.last)))
 		}
 		s.level[i] = min(level, float64(l.Cap-s.escrow))
+		lost = min(lost, full-s.level[i])
 	}
+	s.overflow = min(s.overflow+lost, overflowEnd)
 	return lives
 }
 
@@ -272,7 +278,12 @@ func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
 	}
 	s.escrow += s.Hold
 	once := s.Deadline > 0 && s.Deadline <= s.server+s.TTL
-	charge := max(0, s.Debt-charged)
+	seen := s.Seen
+	if s.Epoch != s.born {
+		seen = 0
+	}
+	lost := math.Floor(max(0, s.overflow-float64(seen)) / float64(s.Fleet))
+	charge := max(0, max(s.Owed, s.Debt-int64(lost))-charged)
 	for i, l := range s.limits {
 		room := float64(l.Cap - s.escrow)
 		lowest := -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), float64(mostTokens))
@@ -292,6 +303,7 @@ func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
 func (k *memoryBuckets) fields() map[string]string {
 	f := map[string]string{
 		"v": "tm1", "c": decimal(k.born), "t": decimal(k.last), "z": decimal(k.behind), "x": decimal(k.until),
+		"s": strconv.FormatFloat(k.overflow, 'g', 17, 64),
 	}
 	if k.lends {
 		f["o"], f["w"], f["a"] = decimal(k.escrow), decimal(k.wants), decimal(k.active)

@@ -124,7 +124,7 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	if c.Reset > 0 && once && window(min(c.Reset, now)) == k {
 		held := c.Hold
 		for id, l := range next.leases {
-			if id != c.Lease && l.end > now {
+			if id != c.Lease {
 				held += l.out
 			}
 		}

@@ -33,6 +33,9 @@ type liveFleet struct {
 	log   *strings.Builder
 }
 
+// leaseDrift is ρ of the protocol: a lease is trusted for so much less than its ttl.
+const leaseDrift = 0.01
+
 // liveProcesses is how many processes share a bucket.
 const liveProcesses = 3
 

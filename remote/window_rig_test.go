@@ -188,6 +188,9 @@ func (h *windowHistory) lease(c *remote.Call, seen remote.Reply) {
 	c.Lease, c.Seq = string(rune('A'+p)), h.seq
 	if h.draw(4) == 0 {
 		c.Debt = 1 + h.amount(c.Cap)
+		c.Owed = choose(h.draw, 0, 0, 1, c.Debt)
+		c.Seen = choose(h.draw, seen.Overflow, seen.Overflow, 0, 1<<40)
+		c.Fleet = 1 + int64(h.draw(3))
 		c.Since = max(1, choose(h.draw, c.Now, c.Now-c.Period, c.Now-c.Period+1, seen.Stamp, c.Now+5))
 	}
 	if h.draw(10) == 0 {

@@ -166,8 +166,10 @@ func (p Policy) counting() local.Counting {
 	switch {
 	case p.Algorithm == SlidingLog:
 		return local.Logs
-	case p.Algorithm != TokenBucket || len(p.Also) > 0:
+	case p.Algorithm != TokenBucket:
 		return local.Counts
+	case len(p.Also) > 0:
+		return local.Levels
 	}
 	return local.Refills
 }

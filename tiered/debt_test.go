@@ -110,3 +110,40 @@ func TestWhatTheOverflowIsWorth(t *testing.T) {
 		}
 	}
 }
+
+// After ten minutes without Redis, a user of several limits who stayed within all of them is refused nothing: every bucket of
+// his was full meanwhile, and what they threw away pays for what he was admitted.
+func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
+	const processes, down, up, end = 4, time.Minute, 11 * time.Minute, 13 * time.Minute
+	for _, demand := range []float64{0.3, 0.8} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			wire := newDistant(ms)
+			wire.down = func() bool { at := time.Since(start); return at >= down && at < up }
+			each := time.Duration(float64(time.Minute) / 100 / demand * processes)
+			alone, refused := make([]int, processes), make([]int, processes)
+			var loads sync.WaitGroup
+			for i := range processes {
+				l := limiter(t, wire, Policy{Name: "api", Limit: PerMinute(100), Also: []Limit{PerSecond(10)}}, &Options{Processes: processes})
+				loads.Go(func() {
+					time.Sleep(each / processes * time.Duration(i))
+					for ; time.Since(start) < end; time.Sleep(each) {
+						switch d := l.Allow(context.Background(), "user"); {
+						case !d.Allowed:
+							refused[i]++
+						case d.Reason == Shared:
+							alone[i]++
+						}
+					}
+				})
+			}
+			loads.Wait()
+			if n := slices.Min(alone); n < 10 {
+				t.Fatalf("at %v of the limit a process decided %d times alone: this tests nothing", demand, n)
+			}
+			if n := slices.Max(refused); n > 0 {
+				t.Errorf("at %v of the limit %v were refused", demand, refused)
+			}
+		})
+	}
+}

@@ -31,6 +31,7 @@ const (
 	Freeze  // Who's machine is suspended for N percent of a lease, its clock too, and nobody notices
 	Clone   // Who's machine is copied, and the copy runs on beside it, in place of another process
 	Crash   // Who dies, and another process takes its place
+	Change  // Who is told another limit: that of process N
 	Guess   // Who's idea of the server's clock is wrong by N quarters of a lease
 	Lag     // Who's round trips take N ms from now on, so that it wants longer or shorter leases
 
@@ -50,12 +51,13 @@ const (
 	Vanish   // the server loses the bucket
 	Copy     // a replica takes over what the server holds; it is not heard of again until
 	Promote  // it is the server, without what was written since
+	Deploy   // everybody is told one more limit
 )
 
 var verbNames = [...]string{
 	"ask", "read clock", "ask stale", "rush", "leave", "cancel", "trim", "owe", "reset", "send", "give up", "drop", "probe", "look",
-	"evict", "burn", "suspend", "freeze", "clone", "crash", "guess", "lag", "execute", "repeat", "lose", "deliver", "echo", "cut", "flow", "outsider", "wait",
-	"edge", "back", "forward", "vanish", "copy", "promote",
+	"evict", "burn", "suspend", "freeze", "clone", "crash", "change", "guess", "lag", "execute", "repeat", "lose", "deliver", "echo", "cut", "flow", "outsider", "wait",
+	"edge", "back", "forward", "vanish", "copy", "promote", "deploy",
 }
 
 func (v Verb) String() string { return verbNames[v] }
@@ -137,6 +139,8 @@ func (w *World) happen(a Action) bool {
 		return w.copyBucket()
 	case Promote:
 		return w.promote()
+	case Deploy:
+		return w.deploy()
 	default:
 		panic(fmt.Sprintf("adversary: no verb %d", a.Verb))
 	}
@@ -161,7 +165,7 @@ func (p *process) do(a Action) bool {
 	case Ask:
 		return p.ask(now, int64(a.N), false)
 	case ReadClock:
-		p.stale = &stale{now: now, event: w.admissions.open(w.now)}
+		p.stale = &stale{now: now, event: w.open()}
 		return true
 	case AskStale:
 		s := p.stale
@@ -186,6 +190,9 @@ func (p *process) do(a Action) bool {
 		return p.clone()
 	case Crash:
 		p.crash()
+		return true
+	case Change:
+		p.change(a.N)
 		return true
 	case Guess:
 		p.guess = w.scope.longestLease() / 4 * time.Duration(a.N)

@@ -1,76 +1,122 @@
 package adversary
 
 import (
+	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // rounding is what is forgiven to a level that is kept as a double, tokens.
 const rounding = 1e-6
 
+// limit is one that was in use: the largest, where processes differ.
+type limit struct {
+	remote.Limit
+	from     int     // the first admission that it is for
+	conceded int64   // tokens that broken assumptions may cost
+	worst    float64 // the most that was admitted beyond it
+}
+
+// all is what a lost bucket may cost.
+func (l *limit) all() int64 { return l.Cap }
+
+// rule is what an algorithm promises. It holds the admissions against each limit, and what the store counts against what is
+// used and can be.
+type rule interface {
+	over(w *World, l *limit) float64                 // by how much what was admitted exceeds a limit, tokens; below 0 it does not
+	counted(w *World, spendable int64)               // spendable is what all processes together may still admit
+	refund(w *World, r *request, flags remote.Flags) // the store has executed it
+	reset(w *World, r *request)                      //
+	owed(w *World, r *request)                       // its debt was charged now, for the first time
+	digest(w *World, d *digester)                    // of what the future depends on
+}
+
+func ruleOf(s *Scope) rule {
+	switch s.Algorithm {
+	case remote.FixedWindow:
+		return fixedRule{}
+	case remote.SlidingWindow:
+		return slidingRule{}
+	default:
+		return refillRule{}
+	}
+}
+
+// know adds limits to those that the bounds are by.
+func (w *World) know(limits []remote.Limit) {
+	for i, l := range limits {
+		if i == len(w.limits) {
+			w.limits = append(w.limits, &limit{Limit: l, worst: -float64(l.Cap)})
+		}
+		known := w.limits[i]
+		known.Cap, known.Period = max(known.Cap, l.Cap), min(known.Period, l.Period)
+	}
+}
+
 // admissions is what was admitted, in order of time.
-type admissions struct{ events []event }
+type admissions struct {
+	events  []event
+	changed bool // since it was held against the limits
+}
 
 // event is an instant at which tokens were admitted: how many may become known later, for a direct take counts when it is
 // executed, and what is put back was never taken.
 type event struct {
 	at       time.Duration
+	key      int64 // what the bucket's clock showed, µs
+	segment  int   // of a fixed window's
 	tokens   int64
-	refunded int64 // and given back to the bucket
+	refunded int64 // and given back to a bucket that refills
 }
 
-// open returns an event at now.
-func (a *admissions) open(now time.Duration) int {
-	a.events = append(a.events, event{at: now})
+// open returns an event now.
+func (w *World) open() int {
+	w.turn()
+	a := &w.admissions
+	a.events = append(a.events, event{at: w.now, key: w.clock(), segment: w.segment})
 	return len(a.events) - 1
 }
 
-func (a *admissions) refund(now time.Duration, n int64) {
-	a.events[a.open(now)].refunded += n
+// admit notes that n tokens more were admitted at an event, or fewer.
+func (w *World) admit(event int, n int64) {
+	w.admissions.events[event].tokens += n
+	w.admissions.changed = true
 }
 
-// police lets an ideal bucket watch what was admitted.
-func (w *World) police() *ideal.Policer {
-	p := ideal.NewPolicer(w.scope.Tokens, w.scope.Per, w.scope.burst())
-	for _, e := range w.admissions.events {
-		if e.refunded > 0 {
-			p.Refund(int64(e.at), e.refunded)
-		}
-		if e.tokens > 0 {
-			p.Admit(int64(e.at), e.tokens)
-		}
+// clock reads the bucket's clock, µs: the server's, but that what was set back is waited out or made up for.
+func (w *World) clock() int64 {
+	server := w.server()
+	if w.scope.Algorithm == remote.FixedWindow && w.state.last-server > remote.MaxBack.Microseconds() {
+		return server // its windows keep to the server's clock
 	}
-	return p
+	return max(server+w.state.behind, w.state.last)
 }
 
-// bound checks that all that was admitted fits into one ideal bucket.
+// bound checks that all that was admitted is within each limit.
 func (w *World) bound() {
-	if worst := w.police().Worst(); worst.Over > float64(w.conceded)+rounding {
-		w.failf("over-admission: %v, conceded %d", worst, w.conceded)
+	for i, l := range w.limits {
+		if l.worst = max(l.worst, w.rule.over(w, l)); l.worst > float64(l.conceded)+rounding {
+			w.failf("over-admission: limit %d (%+v) by %v, conceded %d", i+1, l.Limit, l.worst, l.conceded)
+		}
 	}
 }
 
-// depth reports how far below full an ideal bucket would be by now, tokens.
-func (w *World) depth() float64 {
-	p := w.police()
-	p.Refund(int64(w.now), 0)
-	return p.Depth()
+// slack reports how many more tokens would have been within the limit that came nearest to its bound; no end of them where an
+// assumption was broken.
+func (w *World) slack() float64 {
+	least := math.Inf(1)
+	for _, l := range w.limits {
+		if l.conceded == 0 {
+			least = min(least, -l.worst)
+		}
+	}
+	return least
 }
 
 // audit looks at everything, after a step.
 func (w *World) audit() {
-	s := &w.state
-	if limit := float64(w.scope.burst()); s.exists && s.level+float64(s.escrow) > limit+rounding {
-		w.failf("level %v + escrow %d > burst %v", s.level, s.escrow, limit)
-	}
-	out := int64(0)
-	for _, r := range s.records {
-		out += r.out
-	}
-	if out > s.escrow {
-		w.failf("%d tokens are out by the records, %d are in escrow", out, s.escrow)
-	}
+	all := int64(0)
 	for _, p := range w.processes {
 		spendable := int64(0)
 		for _, b := range p.buckets {
@@ -85,9 +131,15 @@ func (w *World) audit() {
 		if p.twin {
 			continue
 		}
-		if cover := w.cover(p); spendable > cover && w.conceded == 0 {
+		if cover := w.cover(p); spendable > cover && !w.harmed {
 			w.failf("%s can spend %d tokens, and its record covers %d", p.id, spendable, cover)
 		}
+		all += spendable
+	}
+	w.rule.counted(w, all)
+	if w.scope.windows() && w.admissions.changed { // what is given back later was admitted all the same: look now
+		w.admissions.changed = false
+		w.bound()
 	}
 }
 
@@ -109,7 +161,12 @@ func (b *bucket) audit() {
 // cover is how much of what a process holds the bucket knows to be out.
 func (w *World) cover(p *process) int64 {
 	r := w.state.records[p.id]
-	if clock := max(w.server()+w.state.behind, w.state.last); clock >= r.end {
+	end := r.end
+	if w.scope.Algorithm == remote.FixedWindow { // set back, a later call's window may end before: what is out counts to the last end
+		latest, _ := w.state.whole("e")
+		end = max(end, latest)
+	}
+	if w.clock() >= end {
 		return 0
 	}
 	return r.out

@@ -65,17 +65,19 @@ func (b *Bank) run(c remote.Call) (remote.Reply, error) {
 // state is what a bucket holds.
 type state struct {
 	exists       bool
-	level        float64
+	fields       map[string]string
 	escrow       int64
-	last, behind int64 // µs: the time of the level, and by how much the bucket is ahead of the server's clock
+	last, behind int64 // µs: the newest time, and by how much the bucket is ahead of the server's clock
 	pttl         int64 // ms
 	records      map[string]record
 }
 
 // record is what the bucket knows of one process' lease, as far as an audit needs it.
 type record struct {
-	out int64 // tokens that may still be spent
-	end int64 // µs of the bucket's time: from here on they may not
+	seq  int64
+	out  int64 // tokens that may still be spent
+	end  int64 // µs of the bucket's time: from here on they may not
+	debt int64
 }
 
 // parseRecord reads seq|grant|out|want|end|debt.
@@ -84,42 +86,44 @@ func parseRecord(v string) (r record, err error) {
 	if len(parts) != 6 {
 		return r, fmt.Errorf("record %q", v)
 	}
-	if r.out, err = strconv.ParseInt(parts[2], 10, 64); err == nil {
-		r.end, err = strconv.ParseInt(parts[4], 10, 64)
+	for i, to := range map[int]*int64{0: &r.seq, 2: &r.out, 4: &r.end, 5: &r.debt} {
+		n, e := strconv.ParseInt(parts[i], 10, 64)
+		if *to = n; e != nil {
+			err = e
+		}
 	}
 	return r, err
 }
 
-func (b *Bank) state(bucket string) (s state, err error) {
-	fields, pttl := b.look(bucket)
-	s.exists, s.pttl = len(fields) > 0, pttl
-	whole := func(field string) int64 {
-		v := fields[field]
-		if v == "" {
-			return 0
-		}
-		n, e := strconv.ParseInt(v, 10, 64)
-		if e != nil {
+// whole reads a field that is a whole number, 0 where there is none.
+func (s *state) whole(field string) (n int64, err error) {
+	if v := s.fields[field]; v != "" {
+		if n, err = strconv.ParseInt(v, 10, 64); err != nil {
 			err = fmt.Errorf("field %s is %q", field, v)
 		}
-		return n
 	}
-	if !s.exists {
-		return s, nil
+	return n, err
+}
+
+func (b *Bank) state(bucket string) (s state, err error) {
+	s.fields, s.pttl = b.look(bucket)
+	s.exists = len(s.fields) > 0
+	for field, to := range map[string]*int64{"o": &s.escrow, "t": &s.last, "z": &s.behind} {
+		n, e := s.whole(field)
+		if *to = n; e != nil {
+			err = e
+		}
 	}
-	s.escrow, s.last, s.behind = whole("o"), whole("t"), whole("z")
-	if s.level, err = strconv.ParseFloat(fields["l"], 64); err != nil {
-		return s, err
-	}
-	for field, v := range fields {
+	for field, v := range s.fields {
 		if !strings.HasPrefix(field, "p") {
 			continue
 		}
 		if s.records == nil {
 			s.records = make(map[string]record)
 		}
-		if s.records[field[1:]], err = parseRecord(v); err != nil {
-			return s, err
+		r, e := parseRecord(v)
+		if s.records[field[1:]] = r; e != nil {
+			err = e
 		}
 	}
 	return s, err

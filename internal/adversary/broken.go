@@ -32,7 +32,7 @@ func (p *process) until(t time.Duration) time.Duration {
 // freeze suspends the process' machine. Its pot outlives its lease, and so does what it is granted by a call under way.
 func (p *process) freeze(d time.Duration) {
 	w := p.world
-	w.concede(p.holds())
+	w.concede(tokens(p.holds()))
 	p.asleep += d
 	p.guess -= d // what it knows of the server's clock is as of before
 	w.pass(d)
@@ -69,7 +69,7 @@ func (p *process) clone() bool {
 			return false
 		}
 	}
-	w.concede(p.holds())
+	w.concede(tokens(p.holds()))
 	for _, b := range w.processes[last].buckets {
 		b.failed()
 	}
@@ -109,7 +109,7 @@ func (p *process) awake() {
 		if b.call != nil {
 			b.failed()
 		}
-		b.refunding = 0
+		b.refunding = nil
 		b.apply(b.Expire(p.now()))
 		b.collect(nil)
 	}
@@ -130,7 +130,7 @@ func (w *World) promote() bool {
 		return false
 	}
 	w.bank, w.replica = w.replica, nil
-	w.concede(w.scope.burst())
+	w.concede((*limit).all)
 	w.reload()
 	return true
 }

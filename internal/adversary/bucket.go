@@ -21,13 +21,13 @@ type bucket struct {
 	resetting *local.Waiter
 	takings   []*taking
 
-	granted   int64 // by the replies that it accepted
-	spent     int64 // admitted from Redis' tokens, less what was given back
-	refunding int64 // cancelled, and on its way back to Redis with the next call
-	owes      int64 // admitted alone, or at a higher cost than was thought
-	owesLess  int64 // of that, given back: as far as it was not reported yet
-	evicted   bool  // by the cache, and not asked for since
-	forgiven  bool  // a call failed after that: one try is what a debt is worth then
+	granted   int64    // by the replies that it accepted
+	spent     int64    // admitted from Redis' tokens, less what was given back
+	refunding []refund // cancelled, and on its way back to Redis with the next call
+	owes      int64    // admitted alone, or at a higher cost than was thought
+	owesLess  int64    // of that, given back: as far as it was not reported yet
+	evicted   bool     // by the cache, and not asked for since
+	forgiven  bool     // a call failed after that: one try is what a debt is worth then
 	shared    *ideal.Policer
 }
 
@@ -45,7 +45,8 @@ type taking struct {
 	n      int64
 	from   local.Source
 	gen    int64
-	event  int // of the admissions; -1 none
+	event  int          // of the admissions; -1 none
+	stamp  *local.Stamp // of what they were counted by
 }
 
 // maxTakings is how many requests can still be cancelled.
@@ -68,20 +69,21 @@ func (b *bucket) apply(e local.Effect) {
 	}
 }
 
-// elsewhere, for an event, says that the admission is noted by somebody else.
-const elsewhere = -2
+// admit notes that tokens were admitted, at their event or, with -1, now.
+func (b *bucket) admit(t taking) {
+	w := b.process.world
+	if t.event == -1 {
+		t.event = w.open()
+	}
+	w.admit(t.event, t.n)
+	b.took(t)
+}
 
-// admit notes that n tokens were admitted, at an event or, with -1, now.
-func (b *bucket) admit(n int64, from local.Source, gen int64, event int) {
-	a := &b.process.world.admissions
-	if event == -1 {
-		event = a.open(b.process.world.now)
-	}
-	if event >= 0 {
-		a.events[event].tokens += n
-	}
-	b.spent += n
-	b.remember(&taking{bucket: b, n: n, from: from, gen: gen, event: event})
+// took notes tokens whose admission somebody else notes: see direct.
+func (b *bucket) took(t taking) {
+	t.bucket = b
+	b.spent += t.n
+	b.remember(&t)
 }
 
 func (b *bucket) remember(t *taking) {
@@ -98,7 +100,7 @@ func (b *bucket) alone(n int64) {
 	gen := b.Generation()
 	switch v := b.Bucket.Alone(p.now(), n, w.scope.fleet()); v.Outcome {
 	case local.Admitted:
-		b.admit(n, local.FromRedis, gen, -1)
+		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: v.Stamp})
 	case local.Shared:
 		b.share(n)
 		b.owes += n
@@ -140,7 +142,7 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	}
 	before, _ := b.Bucket.Look(now)
 	burnt := b.Stats().Burnt
-	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen, nil))
+	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen, t.stamp))
 	if t.from == local.FromShare {
 		b.owesLess += n
 		return
@@ -150,9 +152,9 @@ func (b *bucket) giveBack(t *taking, n int64) {
 		return
 	} else if after > before {
 		// Put back where nothing has left since: as if it had never been taken.
-		w.admissions.events[t.event].tokens -= n
+		w.admit(t.event, -n)
 	} else {
-		b.refunding += n
+		b.refunding = append(b.refunding, refund{t.event, n})
 	}
 }
 
@@ -165,7 +167,9 @@ func (b *bucket) send() {
 	}
 	b.queued = false
 	p.seq++
-	c, effect := b.Begin(p.now(), local.Conditions{Seq: p.seq, Clock: p.known, Trip: p.trip, Fleet: w.scope.fleet()})
+	c, effect := b.Begin(p.now(), local.Conditions{
+		Seq: p.seq, Clock: p.known, Server: w.server() + p.guess.Microseconds(), Trip: p.trip, Fleet: w.scope.fleet(),
+	})
 	if c.Seq == 0 {
 		b.apply(effect)
 		b.collect(nil)
@@ -214,11 +218,14 @@ func (b *bucket) collect(reply *reply) {
 func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
 	switch v.Outcome {
 	case local.Admitted:
-		event := -1
+		t := taking{n: wait.n, from: local.FromRedis, gen: wait.gen, event: -1, stamp: v.Stamp}
 		if reply != nil && reply.to.direct {
-			event = elsewhere // see direct
+			t.event = reply.event
+			b.took(t)
+		} else {
+			b.admit(t)
 		}
-		b.admit(wait.n, local.FromRedis, wait.gen, event)
+	case local.Gone: // the limit changed, and is below what it asked for
 	case local.Failed:
 		b.alone(wait.n)
 	case local.Refused:

@@ -13,8 +13,12 @@ import (
 func TestWorldsAreBusy(t *testing.T) {
 	const schedules = 4000
 	seen := map[string]int{}
+	var all []*Scope
+	for _, a := range Algorithms() {
+		all = append(all, Scopes(a)...)
+	}
 	for seed := range uint64(schedules) {
-		s := Random(Scopes(), seed, 120)
+		s := Random(all, seed, 120)
 		w := New(s.Scope, OnMemory(), "b", seed)
 		for _, a := range s.Scope.Prelude {
 			w.Do(a)

@@ -59,10 +59,10 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 					if w.fault != "" {
 						t.Fatalf("%s\n%s", w.fault, r.Tell(OnMemory(), "b"))
 					}
-					if over := w.police().Worst().Over; over > worst {
-						worst, conceded = over, w.conceded
+					if l := w.limits[0]; l.worst > worst {
+						worst, conceded = l.worst, l.conceded
 					}
-					if w.conceded > 0 {
+					if w.harmed {
 						happened++
 					}
 				}
@@ -87,7 +87,7 @@ func once(s Schedule, w *World) {
 		a := s.Scope.action(choice)
 		switch a.Verb {
 		case Forward, Vanish, Promote, Freeze, Clone:
-			if w.conceded > 0 {
+			if w.harmed {
 				continue
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,10 @@ import (
 // 64 bits: among ten million states the odds that two share a digest, so that one is not followed up, are 1 in 400 000.
 func (w *World) digest() uint64 {
 	d := digester{world: w, h: 1469598103934665603}
-	d.add(uint64(w.now), uint64(w.offset), uint64(w.conceded), uint64(w.keyEnd))
+	d.add(uint64(w.now), uint64(w.offset), uint64(w.keyEnd))
+	for _, l := range w.limits {
+		d.add(uint64(l.conceded), uint64(l.from))
+	}
 	d.bucket()
 	for _, p := range w.processes {
 		d.process(p)
@@ -74,14 +78,18 @@ func (d *digester) text(s string) {
 
 func (d *digester) process(p *process) {
 	d.text(p.id)
-	d.add(uint64(p.seq), uint64(p.guess), uint64(p.trip), flag(p.known), uint64(len(p.buckets)))
+	d.add(uint64(p.variant), uint64(p.seq), uint64(p.guess), uint64(p.trip), flag(p.known), uint64(len(p.buckets)))
 	current, inUse := p.cache.Find(id)
 	for _, b := range p.buckets {
 		d.add(flag(b.queued), uint64(b.checkAt), flag(b.call != nil), flag(inUse && b == current), flag(b.evicted),
-			uint64(b.refunding), uint64(len(b.line)), uint64(len(b.takings)), flag(b.resetting != nil))
+			uint64(len(b.line)), uint64(len(b.takings)), flag(b.resetting != nil))
 		d.value(reflect.ValueOf(&b.Bucket).Elem())
 		for _, t := range b.takings {
 			d.add(uint64(t.n), uint64(t.from), uint64(t.gen))
+			d.value(reflect.ValueOf(t.stamp))
+		}
+		for _, part := range b.refunding {
+			d.refund(part)
 		}
 		for _, wait := range b.line {
 			d.add(uint64(wait.n), uint64(wait.gen), uint64(wait.since))
@@ -100,21 +108,23 @@ func flag(b bool) uint64 {
 func (d *digester) request(r *request) {
 	d.text(r.process.id)
 	d.value(reflect.ValueOf(r.wire))
-	d.add(uint64(r.repeated), flag(r.givenUp), flag(r.lost), uint64(r.granted), uint64(r.refunds), flag(r.credited))
+	d.add(uint64(r.repeated), flag(r.givenUp), flag(r.lost), uint64(r.granted), flag(r.credited))
+	for _, part := range r.refunds {
+		d.refund(part)
+	}
 }
 
-// admissions adds what may still count: how full an ideal bucket would be, or, as long as somebody may yet learn of a direct
-// take that was executed in the past, everything.
+// refund adds tokens that go back: where they were admitted counts only where they were never taken then.
+func (d *digester) refund(r refund) {
+	d.add(uint64(r.n))
+	if d.world.scope.windows() {
+		d.add(uint64(d.world.admissions.events[r.event].at))
+	}
+}
+
+// admissions adds when what can be put back was taken, and what of the rest may still count.
 func (d *digester) admissions() {
 	w := d.world
-	for _, r := range w.replies {
-		if r.to.direct {
-			for _, e := range w.admissions.events {
-				d.add(uint64(e.at), uint64(e.tokens), uint64(e.refunded))
-			}
-			break
-		}
-	}
 	for _, p := range w.processes {
 		for _, b := range p.buckets {
 			for _, t := range b.takings {
@@ -124,7 +134,7 @@ func (d *digester) admissions() {
 			}
 		}
 	}
-	d.add(math.Float64bits(w.depth()))
+	w.rule.digest(w, d)
 }
 
 // value adds anything, by its kind. Locks, functions and channels say nothing of the future; what is waiting in a channel
@@ -148,6 +158,11 @@ func (d *digester) value(v reflect.Value) {
 		}
 	case reflect.Struct:
 		if skipped[v.Type()] {
+			return
+		}
+		if strings.HasPrefix(v.Type().String(), "atomic.Pointer[") { // whose first field says to what
+			to := v.Type().Field(0).Type.Elem().Elem()
+			d.value(reflect.NewAt(reflect.PointerTo(to), v.Field(2).Addr().UnsafePointer()).Elem())
 			return
 		}
 		for i := range v.NumField() {

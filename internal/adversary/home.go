@@ -94,10 +94,10 @@ func (w *World) settled() {
 		return
 	}
 	w.outsider(1) // if the server's clock was set back, a call that writes has to find out: only then time goes on
-	w.pass(2*w.scope.longestLease() + w.scope.untilFull())
+	w.pass(2*w.scope.longestLease() + w.scope.untilFull() + w.setBacks)
 	for _, policy := range w.policies {
-		if level := w.ask(w.wire(policy)).Level; level != policy.Cap {
-			w.failf("after everything has ended the bucket has %d tokens of %d", level, policy.Cap)
+		if level, c := w.ask(w.wire(policy)).Level, policy.Cap; level != c {
+			w.failf("after everything has ended the bucket has %d tokens of %d", level, c)
 		}
 	}
 }

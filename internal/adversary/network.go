@@ -1,6 +1,7 @@
 package adversary
 
 import (
+	"maps"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -20,9 +21,10 @@ type request struct {
 	lost     bool          // it arrives for nothing
 	granted  int64         // to its lease, by an execution: may still be accepted
 	until    time.Duration // from here on what it is granted is dead on arrival
-	refunds  int64         // cancelled tokens among those that it gives back
+	refunds  []refund      // cancelled tokens among those that it gives back
 	credited bool
-	charged  int64 // debt, with the calls before it that nobody heard of
+	sent     time.Duration // by its process' clock
+	charged  int64         // debt, with the calls before it that nobody heard of
 }
 
 // reply is an answer on its way back.
@@ -33,13 +35,30 @@ type reply struct {
 	repeated int
 }
 
+// refund is tokens that were admitted at an event and are to go back.
+type refund struct {
+	event int
+	n     int64
+}
+
+// newest are the last of the refunds, most tokens of them: what came before is burnt.
+func newest(all []refund, most int64) (kept []refund) {
+	for i := len(all) - 1; i >= 0 && most > 0; i-- {
+		n := min(all[i].n, most)
+		kept = append(kept, refund{all[i].event, n})
+		most -= n
+	}
+	return kept
+}
+
 // request puts a call into the network.
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
-	r := &request{process: p, bucket: b, call: c, direct: c.Direct, until: p.now() + c.TTL - c.TTL/100}
-	r.wire = w.wire(p.policy)
+	r := &request{process: p, bucket: b, call: c, direct: c.Direct, sent: p.now()}
+	r.wire = w.wire(c.Policy)
 	r.wire.Want, r.wire.Min, r.wire.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	r.wire.Epoch, r.wire.Fleet = c.Epoch, c.Fleet
+	r.wire.At, r.wire.Since, r.wire.Reset = c.At, c.Since, c.Reset
 	if !c.Direct {
 		r.wire.Lease, r.wire.Seq, r.wire.Ack, r.wire.Hold, r.wire.Ret = p.id, c.Seq, c.Ack, c.Hold, c.Ret
 		r.wire.Refund, r.wire.Debt, r.wire.Owed, r.wire.Seen = c.Refund, c.Debt, c.Owed, c.Seen
@@ -48,7 +67,7 @@ func (w *World) request(b *bucket, c local.Call) *request {
 		r.wire.Deadline = w.server() + (p.guess + c.Deadline - p.now()).Microseconds()
 	}
 	if c.Refund > 0 && !r.resets() {
-		r.refunds, b.refunding = min(b.refunding, c.Refund), 0
+		r.refunds, b.refunding = newest(b.refunding, c.Refund), nil
 	}
 	w.requests = append(w.requests, r)
 	if len(w.requests) > maxMessages {
@@ -62,15 +81,16 @@ func (w *World) request(b *bucket, c local.Call) *request {
 // maxMessages bounds what is under way in each direction; beyond it the oldest is lost.
 const maxMessages = 6
 
-// resets reports whether the call fills the bucket: it refunds more than there can be.
-func (r *request) resets() bool { return r.call.Refund > 2*r.wire.Cap }
+// resets reports whether the call fills the bucket: by saying so, or a single bucket by refunding more than there can be.
+func (r *request) resets() bool {
+	return r.call.Reset > 0 || r.wire.Algorithm == remote.TokenBucket && r.call.Refund > 2*r.wire.Cap
+}
 
 // wire is what all calls of a policy have.
 func (w *World) wire(p *local.Policy) remote.Call {
-	return remote.Call{
-		Bucket: w.bucket, Cap: p.Cap, Tokens: p.Tokens, Period: p.Per.Microseconds(),
-		TTL: w.scope.longestLease().Microseconds(), Fleet: 1,
-	}
+	c := *p.Owner.(*remote.Call)
+	c.Bucket = w.bucket
+	return c
 }
 
 // ask has the server execute a call, now by its clock.
@@ -79,6 +99,8 @@ func (w *World) ask(c remote.Call) remote.Reply {
 	if w.keyEnd > 0 && c.Now/1000 > w.keyEnd {
 		w.lose() // it expired
 	}
+	w.turn()
+	w.calls++
 	answer, err := w.bank.run(c)
 	if err != nil {
 		w.failf("the script refuses %+v: %v", c, err)
@@ -88,10 +110,13 @@ func (w *World) ask(c remote.Call) remote.Reply {
 	if err != nil {
 		w.failf("the bucket is damaged: %v", err)
 	}
-	if s.exists && (s.level != w.state.level || s.last != w.state.last || s.pttl > w.state.pttl || !w.state.exists) {
-		w.keyEnd = c.Now/1000 + s.pttl
-	}
+	wrote := s.exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
 	w.state = s
+	if wrote {
+		w.keyEnd = c.Now/1000 + s.pttl
+		w.written, w.writer = w.segment, c
+		w.window = w.blockOf(w.limits[0], s.last)
+	}
 	return answer
 }
 
@@ -100,8 +125,9 @@ func (w *World) execute(r *request) {
 	if r.lost {
 		return
 	}
+	before := w.state.records[r.wire.Lease]
 	answer := w.ask(r.wire)
-	w.tellf("%s %d executed: %+v, level %v escrow %d", r.process.id, r.call.Seq, answer, w.state.level, w.state.escrow)
+	w.tellf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
 	done := answer.Code == remote.Granted || answer.Code == remote.Denied
 	if done && answer.Flags&remote.Adopted != 0 && w.scope.Books {
 		w.failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
@@ -109,14 +135,19 @@ func (w *World) execute(r *request) {
 	if done && !r.direct {
 		r.process.charge(r)
 	}
-	if done && r.wire.Refund > 0 && r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL && !r.credited {
-		r.credited = true
-		if r.resets() {
+	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.debt == 0 || r.wire.Ack >= before.seq) && !w.harmed {
+		w.rule.owed(w, r)
+	}
+	if done && r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL && !r.credited {
+		switch {
+		case r.resets():
+			r.credited = true
 			w.uncovered()
-			w.admissions.refund(w.now, 4*w.scope.burst())
-		} else {
-			w.admissions.refund(w.now, r.refunds) // now, as in a central bucket that gets the same refunds
+			w.rule.reset(w, r)
+		case r.wire.Refund > 0:
+			r.credited = true
 			w.credited += r.wire.Refund
+			w.rule.refund(w, r, answer.Flags)
 		}
 	}
 	if answer.Code == remote.Granted || answer.Code == remote.Replay {
@@ -124,9 +155,11 @@ func (w *World) execute(r *request) {
 			w.vain += answer.Grant
 		} else {
 			r.granted = max(r.granted, answer.Grant)
+			left := min(r.call.TTL, time.Duration(answer.TTLLeft)*time.Microsecond)
+			r.until = max(r.until, r.sent+left-left/100)
 		}
 	}
-	w.replies = append(w.replies, &reply{to: r, answer: answer, event: w.admissions.open(w.now)})
+	w.replies = append(w.replies, &reply{to: r, answer: answer, event: w.open()})
 	if len(w.replies) > maxMessages {
 		w.replies = w.replies[1:]
 	}
@@ -160,8 +193,8 @@ func (w *World) outsider(n int64) {
 		return
 	}
 	answer := w.ask(c)
-	w.tellf("an outsider asked for %d: %+v, level %v escrow %d", n, answer, w.state.level, w.state.escrow)
-	w.admissions.events[w.admissions.open(w.now)].tokens += answer.Grant
+	w.tellf("an outsider asked for %d: %+v, %v", n, answer, w.state.fields)
+	w.admit(w.open(), answer.Grant)
 	w.outside += answer.Grant
 }
 
@@ -180,6 +213,7 @@ func (p *process) deliver(r *reply) {
 		effect, accepted := b.Accept(p.now(), seq, local.Reply{
 			Grant: a.Grant, Level: a.Level, Retry: time.Duration(a.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(a.TTLLeft) * time.Microsecond, Epoch: a.Epoch, Overflow: a.Overflow,
+			Stamp: a.Stamp, Reset: time.Duration(a.Reset) * time.Microsecond,
 		})
 		if accepted != wanted {
 			w.failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)
@@ -215,9 +249,11 @@ func (p *process) deliver(r *reply) {
 // that is given back, as admitted until then.
 func (b *bucket) direct(r *reply, admitted, ofPot int64) {
 	w := b.process.world
-	w.admissions.events[r.event].tokens += r.answer.Grant
-	b.refunding += r.answer.Grant - (admitted - ofPot)
-	w.admissions.events[w.admissions.open(w.now)].tokens += ofPot
+	w.admit(r.event, r.answer.Grant)
+	if left := r.answer.Grant - (admitted - ofPot); left > 0 {
+		b.refunding = append(b.refunding, refund{r.event, left})
+	}
+	w.admit(w.open(), ofPot)
 }
 
 // charge notes that a call was executed, with the debt that it reports. What calls before it reported without being heard

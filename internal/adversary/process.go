@@ -10,11 +10,12 @@ import (
 // process is one process of the fleet: the shipped cache and the buckets that it ever held, until they close. It owns
 // them as package tiered does, but that it acts only when told to.
 type process struct {
-	world  *World
-	number int    // its place in the fleet
-	id     string // its lease id: a new one at each start
-	policy *local.Policy
-	cache  *local.Cache[bucket, *bucket]
+	world   *World
+	number  int    // its place in the fleet
+	id      string // its lease id: a new one at each start
+	policy  *local.Policy
+	variant int // whose limits it believes in
+	cache   *local.Cache[bucket, *bucket]
 
 	seq       int64         // of all its calls
 	known     bool          // the server's clock
@@ -43,7 +44,7 @@ var (
 
 func (w *World) start(number int) *process {
 	w.born++
-	p := &process{world: w, number: number, id: strconv.Itoa(w.born), known: true, trip: trip, policy: w.policies[number]}
+	p := &process{world: w, number: number, id: strconv.Itoa(w.born), known: true, trip: trip, policy: w.policies[number], variant: number}
 	p.cache = local.NewCache(1, local.Owner[bucket, *bucket]{
 		Fresh: p.fresh,
 		Evict: func(b *bucket, e local.Effect) { b.apply(e) },
@@ -101,22 +102,23 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 	if late {
 		p.stale = nil
 	}
-	gen := b.Generation()
+	t := taking{n: n, from: local.FromLease, gen: b.Generation(), event: event, stamp: b.StampOf()}
 	if _, ok, renew := b.Take(now, n); ok {
-		b.admit(n, local.FromLease, gen, event)
+		b.admit(t)
 		if renew {
 			b.apply(b.Renew(now))
 		}
 		return true
 	}
-	wait := &waiting{waiter: local.NewWaiter(), n: n, gen: gen, since: p.seq}
+	wait := &waiting{waiter: local.NewWaiter(), n: n, gen: t.gen, since: p.seq}
 	v, effect := b.Bucket.Ask(now, n, now+p.policy.Budget, wait.waiter)
 	b.apply(effect)
 	switch v.Outcome {
 	case local.Waiting:
 		b.line = append(b.line, wait)
 	case local.Admitted:
-		b.admit(n, local.FromLease, gen, event)
+		t.stamp = v.Stamp
+		b.admit(t)
 	case local.Failed:
 		b.alone(n)
 	case local.Refused:
@@ -211,6 +213,7 @@ func (p *process) crash() {
 	}
 	p.buckets, p.world = nil, nil
 	w.processes[p.number] = w.start(p.number)
+	w.processes[p.number].variant = p.variant
 	if w.scope.Warm {
 		w.processes[p.number].warm()
 	}

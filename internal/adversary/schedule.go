@@ -26,11 +26,18 @@ func Random(scopes []*Scope, seed uint64, steps int) Schedule {
 // action is what a choice stands for.
 func (s *Scope) action(choice uint16) Action { return s.Actions[int(choice)%len(s.Actions)] }
 
-// Play plays a schedule in a bank, sends everybody home, and reports what broke, "" if nothing did.
-func (s Schedule) Play(bank *Bank, bucket string) string {
+// Outcome is what a schedule came to.
+type Outcome struct {
+	Fault string  // what broke, "" if nothing did
+	Calls int     // that the store executed
+	Slack float64 // how many more tokens would have been within the limit that was nearest to its bound
+}
+
+// Play plays a schedule in a bank, and sends everybody home.
+func (s Schedule) Play(bank *Bank, bucket string) Outcome {
 	w := New(s.Scope, bank, bucket, s.Seed)
 	s.play(w)
-	return w.fault
+	return Outcome{Fault: w.fault, Calls: w.calls, Slack: w.slack()}
 }
 
 // Tell plays a schedule and describes every step.

@@ -4,15 +4,23 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Scope is the size of a world and the rules that hold in it.
 type Scope struct {
 	Name string
 
-	Bursts   []int64 // that the processes believe in, one each; the bound is that of the largest
-	Tokens   int64   // refilled per Per
-	Per      time.Duration
+	Algorithm remote.Algorithm
+	Bursts    []int64       // that the processes believe in, one each; the bound is that of the largest
+	Tokens    int64         // refilled per Per; a window holds its burst, whatever this is
+	Per       time.Duration // of a window, its length
+	Block     time.Duration // of a sliding window, a whole part of Per
+	Phase     time.Duration // where fixed windows begin
+
+	Also  []remote.Limit // that everybody has beside the first
+	Later []remote.Limit // that everybody has from Deploy on
+
 	Slower   bool          // every other process believes in half of that
 	Size     int64         // of a lease; 0 follows demand
 	NoLease  bool          // direct takes only
@@ -48,18 +56,67 @@ func (s *Scope) fleet() int64 {
 	return int64(len(s.Bursts))
 }
 
-// policy is process i's.
-func (s *Scope) policy(i int, uniform func() float64) *local.Policy {
+// limits are those that process i believes in, with those that come with a deploy or without.
+func (s *Scope) limits(i int, later bool) []remote.Limit {
 	per := s.Per
 	if s.Slower && i%2 == 0 {
 		per *= 2
 	}
-	return &local.Policy{
-		Cap: s.Bursts[i], Tokens: s.Tokens, Per: per,
+	first := remote.Limit{Cap: s.Bursts[i], Tokens: s.Tokens, Period: per.Microseconds()}
+	if s.Algorithm == remote.SlidingWindow {
+		first.Period, first.Span = s.Block.Microseconds(), int64(per/s.Block)+1
+	}
+	all := append([]remote.Limit{first}, s.Also...)
+	if later {
+		all = append(all, s.Later...)
+	}
+	return all
+}
+
+// length is that of a window, or the time in which a bucket gets its tokens.
+func (s *Scope) length(l remote.Limit) time.Duration {
+	blocks := int64(1)
+	if s.Algorithm == remote.SlidingWindow {
+		blocks = l.Span - 1
+	}
+	return time.Duration(blocks*l.Period) * time.Microsecond
+}
+
+// policy is process i's. It owns its part of every call.
+func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy {
+	limits := s.limits(i, later)
+	c := &remote.Call{
+		Algorithm: s.Algorithm, Cap: limits[0].Cap, Tokens: limits[0].Tokens, Period: limits[0].Period, Span: limits[0].Span,
+		Phase: s.Phase.Microseconds(), Also: limits[1:], TTL: s.longestLease().Microseconds(), Fleet: 1,
+	}
+	p := &local.Policy{
+		Owner: c, Cap: limits[0].Cap,
 		Size: s.Size, Period: s.Period, NoLease: s.NoLease, FailMode: s.FailMode,
 		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,
 	}
+	switch {
+	case s.windows():
+		p.Counting = local.Counts
+	case s.Algorithm == remote.TokenBuckets:
+		p.Counting = local.Levels
+	}
+	for _, l := range limits { // the smallest burst and the slowest refill: on the safe side of each
+		tokens, per := l.Tokens, s.length(l)
+		if s.windows() {
+			tokens = l.Cap
+		}
+		p.Cap = min(p.Cap, l.Cap)
+		if p.Per == 0 || float64(tokens)/float64(per) < float64(p.Tokens)/float64(p.Per) {
+			p.Tokens, p.Per = tokens, per
+		}
+	}
+	return p
+}
+
+// windows reports whether tokens are counted in windows: then what is given back was never taken.
+func (s *Scope) windows() bool {
+	return s.Algorithm == remote.FixedWindow || s.Algorithm == remote.SlidingWindow
 }
 
 // longestLease is how long a lease lives at most, whatever the policy makes of the scope.
@@ -67,8 +124,17 @@ func (s *Scope) longestLease() time.Duration {
 	return max(16*s.Period, 2*s.Timeout, time.Second)
 }
 
-// untilFull is how long a bucket takes from the deepest debt to full.
+// untilFull is how long it takes from the deepest debt to full, or until nothing counts.
 func (s *Scope) untilFull() time.Duration {
-	d := float64(2*s.burst()+1)*float64(2*s.Per)/float64(s.Tokens) + float64(2*time.Second)
-	return time.Duration(min(d, float64(time.Hour*24*365)))
+	longest := time.Duration(0)
+	for i := range s.Bursts {
+		for _, l := range s.limits(i, true) {
+			d := 2 * float64(s.length(l))
+			if !s.windows() {
+				d *= float64(2*l.Cap+1) / float64(l.Tokens)
+			}
+			longest = max(longest, time.Duration(min(d, float64(time.Hour*24*365))))
+		}
+	}
+	return longest + 2*time.Second
 }

@@ -1,17 +1,24 @@
 package adversary
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 const second = time.Second
 
+// Algorithms are the ways to count that are played, in the order in which they are reported.
+func Algorithms() []remote.Algorithm {
+	return []remote.Algorithm{remote.TokenBucket, remote.TokenBuckets, remote.FixedWindow, remote.SlidingWindow}
+}
+
 // Scopes are the worlds that random schedules are played in. They differ in what could hide a mistake: how large the
 // burst is beside a lease, who else is there, whether tokens come back, who decides when nobody answers.
-func Scopes() []*Scope {
+func Scopes(a remote.Algorithm) []*Scope {
 	scopes := []*Scope{
 		{Name: "one process", Bursts: []int64{2}, Tokens: 1, Per: second},
 		{Name: "two processes, cold", Bursts: []int64{4, 4}, Tokens: 2, Per: second},
@@ -27,6 +34,9 @@ func Scopes() []*Scope {
 		{Name: "accidents", Bursts: []int64{9, 9}, Tokens: 2, Per: second, Warm: true},
 		{Name: "accidents, cold", Bursts: []int64{4, 4, 4}, Tokens: 2, Per: second},
 		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
+	}
+	if a != remote.TokenBucket {
+		scopes = slices.DeleteFunc(scopes, func(s *Scope) bool { return s.Slower })
 	}
 	for _, s := range scopes {
 		s.FailMode = local.FailClosed
@@ -62,6 +72,9 @@ func Scopes() []*Scope {
 		s.Books, s.Tokens, s.Per, s.Period, s.Timeout = true, 1, 1e6*time.Hour, 1000*second, 500*second
 		s.Actions = lossless(len(s.Bursts), s.burst())
 	}
+	if a != remote.TokenBucket {
+		scopes = append(scopes, deploys()...)
+	}
 	scopes = append(append(scopes, alone...), books...)
 	for _, s := range scopes {
 		if s.Period == 0 {
@@ -70,8 +83,61 @@ func Scopes() []*Scope {
 		if s.Timeout == 0 {
 			s.Timeout = 600 * time.Millisecond
 		}
+		s.count(a)
 	}
 	return scopes
+}
+
+// deploys are worlds in which limits change while leases are out, and one more comes.
+func deploys() []*Scope {
+	all := []*Scope{
+		{Name: "deploy", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
+		{Name: "deploy, three", Bursts: []int64{12, 6, 9}, Tokens: 3, Per: second, Warm: true},
+	}
+	for _, s := range all {
+		s.FailMode = local.FailClosed
+		s.Actions = everything(len(s.Bursts), s.burst())
+		for p := range s.Bursts {
+			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
+			for n := range s.Bursts {
+				s.Actions = append(s.Actions, times(2, Action{Change, p, n})...)
+			}
+		}
+		s.Later = []remote.Limit{{Cap: 7, Tokens: 1, Period: 1500e3, Span: 5}}
+		s.Actions = append(s.Actions, times(2, Action{Deploy, 0, 0})...)
+	}
+	return all
+}
+
+// count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a message may take, and hold
+// several lives of a lease at most.
+func (s *Scope) count(a remote.Algorithm) {
+	s.Algorithm = a
+	if s.Books && a != remote.TokenBucket {
+		s.Per = 1e5 * time.Hour // the scripts of the others know no longer one
+		s.Block = s.Per / 2
+		if s.windows() { // one that is full forgives debts
+			s.FailMode, s.Warm = local.FailClosed, true
+			s.Actions = slices.DeleteFunc(s.Actions, func(x Action) bool { return x.Verb == Owe })
+		}
+		return
+	}
+	several := len(s.Bursts) > 1
+	switch a {
+	case remote.TokenBuckets:
+		s.Also = []remote.Limit{{Cap: s.burst() + 2, Tokens: 7, Period: 10e6}}
+	case remote.FixedWindow:
+		s.Per, s.Later = 2*second, nil
+		if several {
+			s.Per, s.Phase = 1500*time.Millisecond, 700*time.Millisecond
+		}
+	case remote.SlidingWindow:
+		s.Per = s.longestLease() // a lease must not outlive what is counted
+		s.Block = s.Per / 4
+		if several {
+			s.Also = []remote.Limit{{Cap: s.burst() + 2, Period: s.Block.Microseconds() * 2, Span: 5}}
+		}
+	}
 }
 
 // times repeats an action: so much more likely it is.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // World is a fleet of processes, a bucket that they share, and everything that lies between. It is single-threaded and
@@ -16,11 +17,15 @@ type World struct {
 	bank     *Bank
 	bucket   string // its name there
 	uniform  func() float64
-	policies []*local.Policy
+	policies []*local.Policy // of each process, at present
+	rule     rule
+	limits   []*limit
+	deployed bool
 
-	now    time.Duration // real time, the same for all
-	offset time.Duration // of the server's clock, from real time
-	keyEnd int64         // ms of the server's clock after which the bucket has expired; 0 there is none
+	now      time.Duration // real time, the same for all
+	offset   time.Duration // of the server's clock, from real time
+	setBacks time.Duration // of it, all told
+	keyEnd   int64         // ms of the server's clock after which the bucket has expired; 0 there is none
 
 	processes []*process
 	born      int // processes ever started
@@ -30,9 +35,16 @@ type World struct {
 	replica *Bank // a copy of what the server held
 
 	admissions admissions
+	window     int64 // a fixed one's: the last that was written in, or in which a segment began
+	segment    int   // see fixedRule
+	segments   int   // so far
+	forgotten  int   // admissions before the last reset of a window
+	written    int   // the segment in which the bucket was last written
+	writer     remote.Call
 	state      state // of the bucket, as last written
-	conceded   int64 // tokens that broken assumptions may cost: a lost bucket, a jump of the clock
+	harmed     bool  // an assumption was broken: see concede
 	owed       int64 // charged by Owe
+	calls      int   // executed
 
 	// Tokens that moved without anybody's knowing, for the books.
 	outside  int64 // taken by outsiders
@@ -55,8 +67,13 @@ func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
 	if seed == 0 {
 		w.uniform = func() float64 { return 0.5 }
 	}
+	w.rule = ruleOf(s)
 	for i := range s.Bursts {
-		w.policies = append(w.policies, s.policy(i, w.uniform))
+		w.policies = append(w.policies, s.policy(i, false, w.uniform))
+		w.know(s.limits(i, false))
+	}
+	w.turn()
+	for i := range s.Bursts {
 		w.processes = append(w.processes, w.start(i))
 	}
 	if s.Warm {
@@ -83,6 +100,7 @@ func (w *World) server() int64 { return epoch + (w.now + w.offset).Microseconds(
 // pass lets time go by.
 func (w *World) pass(d time.Duration) {
 	w.now += max(d.Truncate(time.Microsecond), time.Microsecond)
+	w.turn()
 	w.tellf("%v", w.now)
 }
 
@@ -102,6 +120,11 @@ func (w *World) edge(off time.Duration) bool {
 	for _, r := range w.requests {
 		consider(r.wire.Deadline)
 	}
+	if w.scope.windows() {
+		for _, l := range w.limits {
+			consider(w.scope.Phase.Microseconds() + (w.blockOf(l, server)+1)*l.Period)
+		}
+	}
 	if next == 0 || time.Duration(next)*time.Microsecond+off <= 0 {
 		return false
 	}
@@ -113,29 +136,36 @@ func (w *World) edge(off time.Duration) bool {
 // by letting no refund be under way.
 func (w *World) setBack(d time.Duration) {
 	w.offset -= d
+	w.setBacks += d
+	w.turnBack()
 	for _, r := range w.requests {
 		if r.call.Refund > 0 {
 			r.lost = true
 		}
 	}
-	w.concede(0)
 }
 
-// jump sets the server's clock ahead: the bucket credits the time, once, and leases end there before they end here.
+// jump sets the server's clock ahead: a bucket credits the time, once, and a window ends early; and leases end there before
+// they end here.
 func (w *World) jump(d time.Duration) {
 	w.offset += d
-	w.concede(min(w.scope.burst(), int64(float64(d)*float64(w.scope.Tokens)/float64(w.scope.Per))+1))
+	w.concede(func(l *limit) int64 {
+		if w.scope.windows() {
+			return l.Cap
+		}
+		return min(l.Cap, int64(float64(d)*float64(l.Tokens)/float64(w.scope.length(l.Limit)))+1)
+	})
 }
 
 // uncovered concedes what a jump of the clock leaves to processes whose leases ended early at the server: the refill of
 // the jump pays for it, but a Reset fills their room at once.
 func (w *World) uncovered() {
-	if w.conceded == 0 {
+	if !w.harmed {
 		return
 	}
 	for _, p := range w.processes {
 		if extra := p.holds() - w.cover(p); extra > 0 {
-			w.concede(extra)
+			w.concede(tokens(extra))
 		}
 	}
 }
@@ -146,7 +176,7 @@ func (w *World) vanish() bool {
 		return false
 	}
 	w.lose()
-	w.concede(w.scope.burst())
+	w.concede((*limit).all)
 	return true
 }
 
@@ -155,11 +185,18 @@ func (w *World) lose() {
 	w.state, w.keyEnd = state{}, 0
 }
 
-// concede notes that an assumption was broken, which may cost so many tokens.
-func (w *World) concede(tokens int64) {
-	w.conceded += tokens
-	w.tellf("conceded: %d", tokens)
+// concede notes that an assumption was broken, and what it may cost each limit.
+func (w *World) concede(cost func(*limit) int64) {
+	for i, l := range w.limits {
+		n := cost(l)
+		l.conceded += n
+		w.harmed = w.harmed || n > 0
+		w.tellf("conceded in limit %d: %d", i+1, n)
+	}
 }
+
+// tokens is as many of every limit.
+func tokens(n int64) func(*limit) int64 { return func(*limit) int64 { return n } }
 
 // failf notes what broke, the first time.
 func (w *World) failf(format string, args ...any) {

@@ -1,0 +1,96 @@
+package adversary
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// refillRule is that of token buckets, one or several: what was admitted fits into an ideal bucket of each limit.
+type refillRule struct{}
+
+// police lets an ideal bucket watch what was admitted.
+func (w *World) police(l *limit) *ideal.Policer {
+	p := ideal.NewPolicer(l.Tokens, time.Duration(l.Period)*time.Microsecond, l.Cap)
+	for _, e := range w.admissions.events[l.from:] {
+		if e.refunded > 0 {
+			p.Refund(int64(e.at), e.refunded)
+		}
+		if e.tokens > 0 {
+			p.Admit(int64(e.at), e.tokens)
+		}
+	}
+	return p
+}
+
+func (refillRule) over(w *World, l *limit) float64 { return w.police(l).Worst().Over }
+
+func (refillRule) counted(w *World, _ int64) {
+	s := &w.state
+	if !s.exists {
+		return
+	}
+	for i, l := range w.limits {
+		field := "l"
+		if w.scope.Algorithm == remote.TokenBuckets {
+			field += strconv.FormatInt(l.Period, 10)
+		}
+		if i > len(w.writer.Also) {
+			continue // by a call that did not know of this limit
+		}
+		level, err := strconv.ParseFloat(s.fields[field], 64)
+		if err != nil {
+			w.failf("level %d is %q", i+1, s.fields[field])
+		}
+		if level+float64(s.escrow) > float64(l.Cap)+rounding {
+			w.failf("level %d: %v + escrow %d > burst %d", i+1, level, s.escrow, l.Cap)
+		}
+	}
+	out := int64(0)
+	for _, r := range s.records {
+		out += r.out
+	}
+	if out > s.escrow {
+		w.failf("%d tokens are out by the records, %d are in escrow", out, s.escrow)
+	}
+}
+
+// refund counts now, as in a central bucket that gets the same refunds.
+func (refillRule) refund(w *World, r *request, _ remote.Flags) {
+	sum := int64(0)
+	for _, part := range r.refunds {
+		sum += part.n
+	}
+	w.admissions.events[w.open()].refunded += sum
+}
+
+func (refillRule) reset(w *World, _ *request) {
+	most := int64(0)
+	for _, l := range w.limits {
+		most = max(most, l.Cap)
+	}
+	w.admissions.events[w.open()].refunded += 4 * most
+}
+
+func (refillRule) owed(*World, *request) {}
+
+// digest adds how full ideal buckets would be, or, as long as somebody may yet learn of a direct take that was executed in the
+// past, everything.
+func (refillRule) digest(w *World, d *digester) {
+	for _, r := range w.replies {
+		if r.to.direct {
+			for _, e := range w.admissions.events {
+				d.add(uint64(e.at), uint64(e.tokens), uint64(e.refunded))
+			}
+			break
+		}
+	}
+	for _, l := range w.limits {
+		p := w.police(l)
+		p.Refund(int64(w.now), 0)
+		d.add(math.Float64bits(p.Depth()))
+	}
+}

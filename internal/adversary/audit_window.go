@@ -1,0 +1,221 @@
+package adversary
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// What windows have in common: they count, so what is given back was never taken, and no refill pays for anything. A reset
+// forgets what was counted.
+
+func windowReset(w *World) {
+	w.forgotten = len(w.admissions.events)
+	for _, l := range w.limits {
+		l.from = len(w.admissions.events)
+	}
+}
+
+// giveBack takes a refund off the admissions: what a reset forgot comes off those after it.
+func (w *World) giveBack(r refund) {
+	if r.event < w.forgotten {
+		r.event = w.open()
+	}
+	w.admit(r.event, -r.n)
+}
+
+// windowCounted checks that the store counts what a limit has in use. What has less than conceded is not asked.
+func windowCounted(w *World, i int, used, spendable, counted int64) {
+	if w.harmed || w.limits[i].conceded > 0 {
+		return
+	}
+	if used+spendable > counted {
+		w.failf("limit %d: %d used and %d to spend, of which the store counts %d", i+1, used, spendable, counted)
+	}
+}
+
+func windowDigest(w *World, d *digester) {
+	d.add(uint64(w.segment), uint64(w.written))
+	for i, e := range w.admissions.events {
+		if e.tokens != 0 {
+			d.add(uint64(e.at), uint64(e.tokens), uint64(e.segment), flag(i < w.limits[0].from))
+		}
+	}
+	for _, r := range w.replies {
+		if r.to.direct {
+			d.add(uint64(w.admissions.events[r.event].at))
+		}
+	}
+}
+
+// fixedRule is that of a fixed window: each holds its limit. Where the server's clock is set back by more than is waited out,
+// what was counted before goes on to count, until an edge is passed and no lease of before is out: all that is one segment.
+// Without that a segment is a window.
+type fixedRule struct{}
+
+// blockOf is the number of the window, or of the block, that an instant is in.
+func (w *World) blockOf(l *limit, instant int64) int64 {
+	return int64(math.Floor(float64(instant-w.scope.Phase.Microseconds()) / float64(l.Period)))
+}
+
+// turn notes that a segment is over.
+func (w *World) turn() {
+	if w.scope.Algorithm != remote.FixedWindow {
+		return
+	}
+	now := w.clock()
+	latest, _ := w.state.whole("e")
+	if window := w.blockOf(w.limits[0], now); window > w.window && latest <= now {
+		w.segments++
+		w.window, w.segment = window, w.segments
+	}
+}
+
+// turnBack notes that the clock was set back: if nobody called since the edge, the store never saw it pass.
+func (w *World) turnBack() {
+	if w.scope.Algorithm != remote.FixedWindow || !w.state.exists {
+		return
+	}
+	if window := w.blockOf(w.limits[0], w.state.last); w.blockOf(w.limits[0], w.clock()) <= window {
+		w.window, w.segment = window, w.written
+	}
+}
+
+func (fixedRule) over(w *World, l *limit) float64 {
+	most, sums := int64(0), make([]int64, w.segments+1)
+	for _, e := range w.admissions.events[l.from:] {
+		sums[e.segment] += e.tokens
+		most = max(most, sums[e.segment])
+	}
+	return float64(most - l.Cap)
+}
+
+func (fixedRule) counted(w *World, spendable int64) {
+	w.turn()
+	used, l := int64(0), w.limits[0]
+	for _, e := range w.admissions.events[l.from:] {
+		if e.segment == w.segment {
+			used += e.tokens
+		}
+	}
+	count, err := w.state.whole("n")
+	if err != nil {
+		w.failf("%v", err)
+	}
+	if w.written != w.segment || !w.state.exists {
+		count = 0
+	}
+	windowCounted(w, 0, used, spendable, count)
+}
+
+// refund comes off the window of its stamp, if that is still the one. After the clock was set back, stamps of before may name the
+// window that it shows now: that is conceded.
+func (fixedRule) refund(w *World, r *request, flags remote.Flags) {
+	l := w.limits[0]
+	if flags&(remote.OtherEpoch|remote.Created) != 0 || w.blockOf(l, r.wire.At) != w.blockOf(l, w.clock()) {
+		return
+	}
+	for _, part := range r.refunds {
+		switch e := w.admissions.events[part.event]; {
+		case e.segment == w.segment:
+			w.giveBack(part)
+		case w.setBacks > 0:
+			w.admit(w.open(), -part.n)
+		}
+	}
+}
+
+func (fixedRule) reset(w *World, r *request) {
+	if now := w.clock(); w.blockOf(w.limits[0], min(r.wire.Reset, now)) == w.blockOf(w.limits[0], now) {
+		windowReset(w)
+	}
+}
+
+func (fixedRule) owed(w *World, r *request) {
+	l := w.limits[0]
+	if w.blockOf(l, r.wire.Since) != w.blockOf(l, w.clock()) {
+		return // its window is over
+	}
+	if count, _ := w.state.whole("n"); count < min(r.wire.Debt, r.wire.Cap)-r.wire.Refund {
+		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.wire.Debt, count)
+	}
+}
+
+func (fixedRule) digest(w *World, d *digester) { windowDigest(w, d) }
+
+// slidingRule is that of a sliding window: no interval of its length holds more, nor do as many consecutive blocks as the store
+// counts.
+type slidingRule struct{}
+
+func (slidingRule) over(w *World, l *limit) float64 {
+	events, most := w.admissions.events[l.from:], int64(0)
+	length := w.scope.length(l.Limit)
+	first, sum := 0, int64(0)
+	for _, e := range events {
+		for ; events[first].at <= e.at-length; first++ {
+			sum -= events[first].tokens
+		}
+		sum += e.tokens
+		most = max(most, sum)
+	}
+	if w.setBacks > 0 { // the bucket's clock stood still: its blocks are shorter than they look
+		return float64(most - l.Cap)
+	}
+	first, sum = 0, 0
+	for _, e := range events {
+		for ; w.blockOf(l, events[first].key) <= w.blockOf(l, e.key)-l.Span; first++ {
+			sum -= events[first].tokens
+		}
+		sum += e.tokens
+		most = max(most, sum)
+	}
+	return float64(most - l.Cap)
+}
+
+// total is what the store counts in a limit.
+func (w *World) total(l remote.Limit) int64 {
+	n, err := w.state.whole(fmt.Sprintf("%dx%d", l.Period, l.Span))
+	if err != nil {
+		w.failf("%v", err)
+	}
+	return n
+}
+
+func (slidingRule) counted(w *World, spendable int64) {
+	for i, l := range w.limits {
+		used, since := int64(0), w.now-w.scope.length(l.Limit)
+		for _, e := range w.admissions.events[l.from:] {
+			if e.at > since {
+				used += e.tokens
+			}
+		}
+		windowCounted(w, i, used, spendable, w.total(l.Limit))
+	}
+}
+
+func (slidingRule) refund(w *World, r *request, flags remote.Flags) {
+	if flags&(remote.OtherEpoch|remote.Created) != 0 {
+		return // a bucket that was lost and made anew owes nobody
+	}
+	for _, part := range r.refunds {
+		w.giveBack(part)
+	}
+}
+
+func (slidingRule) reset(w *World, _ *request) { windowReset(w) }
+
+func (slidingRule) owed(w *World, r *request) {
+	for _, l := range append([]remote.Limit{{Cap: r.wire.Cap, Period: r.wire.Period, Span: r.wire.Span}}, r.wire.Also...) {
+		known := &limit{Limit: l}
+		at := min(r.wire.Since+w.state.behind, w.state.last)
+		if w.blockOf(known, at) <= w.blockOf(known, w.state.last)-l.Span {
+			continue
+		}
+		if total := w.total(l); total < min(r.wire.Debt, l.Cap)-r.wire.Refund {
+			w.failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.wire.Debt, total)
+		}
+	}
+}
+
+func (slidingRule) digest(w *World, d *digester) { windowDigest(w, d) }

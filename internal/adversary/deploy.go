@@ -1,0 +1,58 @@
+package adversary
+
+import "github.com/tiered-limiter/tiered-limiter/local"
+
+// This file changes limits while leases are out.
+
+// change tells a process the limits of process n, as a deploy does: the bound is that of the largest in use.
+func (p *process) change(n int) {
+	w := p.world
+	p.variant = n
+	p.policy = w.scope.policy(n, w.deployed, w.uniform)
+	w.policies[p.number] = p.policy
+	for _, b := range append([]*bucket(nil), p.buckets...) {
+		_, e := b.SetPolicy(p.now(), p.policy)
+		b.shared = nil
+		b.apply(e)
+		b.collect(nil)
+	}
+}
+
+// deploy tells everybody of limits that were not there before. They hold from now on; what others have in hand, are being
+// granted, or may still cancel was not counted by them.
+func (w *World) deploy() bool {
+	if w.deployed || len(w.scope.Later) == 0 {
+		return false
+	}
+	w.deployed = true
+	known := len(w.limits)
+	for i := range w.scope.Bursts {
+		w.know(w.scope.limits(i, true))
+	}
+	cost := int64(0)
+	for _, p := range w.processes {
+		cost += p.holds()
+		for _, b := range p.buckets {
+			for _, t := range b.takings {
+				if t.from == local.FromRedis { // holds has the others
+					cost += t.n
+				}
+			}
+			for _, part := range b.refunding {
+				cost += part.n
+			}
+		}
+		p.change(p.variant)
+	}
+	for _, r := range w.state.records { // their settlement takes them off limits that did not count them
+		cost += r.out
+	}
+	for _, r := range w.requests {
+		cost += r.wire.Want + r.wire.Refund
+	}
+	for _, l := range w.limits[known:] {
+		l.from, l.conceded = len(w.admissions.events), cost
+	}
+	w.tellf("conceded in the new limits: %d", cost)
+	return true
+}
