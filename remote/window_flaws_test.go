@@ -3,6 +3,9 @@ package remote_test
 import (
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -15,6 +18,10 @@ import (
 // it, and no further: a fixed window twice its limit around an edge, a bucket that starts full its burst and what is refilled, the
 // sliding ones never more than their limit.
 func TestMostInAMinute(t *testing.T) {
+	page, err := os.ReadFile("../docs/algorithms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := realEngine(t)
 	start := (scriptStart/minute + 1) * minute
 	also := of(remote.TokenBuckets, "tm", 100, minute, 0)
@@ -26,14 +33,14 @@ func TestMostInAMinute(t *testing.T) {
 		call remote.Call
 		most int
 	}{
-		{"fixed window", of(remote.FixedWindow, "fw", 100, minute, 0), 200},
-		{"sliding log", of(remote.SlidingLog, "lg", 100, minute, 0), 100},
-		{"sliding window, 1 s", of(remote.SlidingWindow, "sw1", 100, minute, sec), 100},
-		{"sliding window, 10 s", of(remote.SlidingWindow, "sw10", 100, minute, 10*sec), 100},
-		{"sliding window, 45 s", of(remote.SlidingWindow, "sw45", 100, minute, 45*sec), 100},
-		{"token bucket, burst 100", of(remote.TokenBucket, "tb", 100, minute, 0), 199},
-		{"token bucket, burst 10", small, 109},
-		{"token buckets, also 10 per second", also, 199},
+		{"`FixedWindow`, edges at :00", of(remote.FixedWindow, "fw", 100, minute, 0), 200},
+		{"`SlidingLog`", of(remote.SlidingLog, "lg", 100, minute, 0), 100},
+		{"`SlidingWindow`, `Precision` 1 s", of(remote.SlidingWindow, "sw1", 100, minute, sec), 100},
+		{"`SlidingWindow`, `Precision` 10 s", of(remote.SlidingWindow, "sw10", 100, minute, 10*sec), 100},
+		{"" /* 45 s, which do not divide a minute */, of(remote.SlidingWindow, "sw45", 100, minute, 45*sec), 100},
+		{"`TokenBucket`, burst 100", of(remote.TokenBucket, "tb", 100, minute, 0), 199},
+		{"`TokenBucket`, burst 10", small, 109},
+		{"`TokenBucket`, `Also` 10 per second", also, 199},
 	} {
 		// All that is asked for every 100 ms from half a minute before an edge on, for five minutes, at the last microsecond of a
 		// block when it is one.
@@ -53,6 +60,17 @@ func TestMostInAMinute(t *testing.T) {
 		}
 		if most != c.most {
 			t.Errorf("%s: %d in a minute, want %d", c.name, most, c.most)
+		}
+		if c.name == "" {
+			continue
+		}
+		// The page has the bound, which what is refilled just misses: C + r·t of a minute that is not over.
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.name) + ` \|(?:[^|]*\|){3} (\d+) \|$`).FindSubmatch(page)
+		if row == nil {
+			t.Fatalf("docs/algorithms.md has no row of %s", c.name)
+		}
+		if said, _ := strconv.Atoi(string(row[1])); most > said || most < said-1 {
+			t.Errorf("%s: %d in a minute, docs/algorithms.md says %d", c.name, most, said)
 		}
 	}
 }

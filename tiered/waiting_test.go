@@ -1,0 +1,64 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// TestWaitingPage computes the table of docs/waiting.md: fifty who come at once wait for ten per second.
+func TestWaitingPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/waiting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ten := PerSecond(10)
+	for _, c := range []struct {
+		name   string
+		policy Policy
+	}{
+		{"`TokenBucket`, burst 1", Policy{Limit: ten.WithBurst(1)}},
+		{"`TokenBucket`, burst 10", Policy{Limit: ten}},
+		{"`FixedWindow`", Policy{Limit: ten, Algorithm: FixedWindow, Calendar: true}},
+		{"`SlidingWindow`", Policy{Limit: ten, Algorithm: SlidingWindow}},
+		{"`SlidingLog`", Policy{Limit: ten, Algorithm: SlidingLog}},
+	} {
+		row := ""
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name, c.policy.Lease.Size = "p", NoLease
+			l := limiter(t, remote.NewMemory(), c.policy, nil)
+			begun := time.Now() // a bubble begins at a whole second
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			at := map[time.Duration]int{}
+			for range 50 {
+				all.Go(func() {
+					if err := l.Wait(context.Background(), "k"); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					at[time.Since(begun).Round(10*ms)]++
+				})
+			}
+			all.Wait()
+			first, together, last := at[0], 0, time.Duration(0)
+			for d, n := range at {
+				if last = max(last, d); d > 0 {
+					together = max(together, n)
+				}
+			}
+			row = fmt.Sprintf("| %s | %d | %d | %.1f s |", c.name, first, together, last.Seconds())
+		})
+		if !strings.Contains(string(page), "\n"+row+"\n") {
+			t.Errorf("docs/waiting.md has no row\n%s", row)
+		}
+	}
+}
