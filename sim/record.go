@@ -100,5 +100,9 @@ func (r *run) happened(name string) {
 	}
 }
 
+func (r *run) execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool)) {
+	r.audit.execute(on, process, c, do)
+}
+
 // at is the time since the beginning.
 func (r *run) at() time.Duration { return time.Since(r.base) }
