@@ -88,6 +88,8 @@ func (r *run) answered(process int, code remote.Code, grant int64) {
 	case r.over.Load():
 	case code == remote.Late:
 		r.meter.Happened("late_call") // most who sent one have given it up by now
+	case code == remote.Stale:
+		r.meter.Happened("stale_reply")
 	case code == remote.Granted && grant > 0:
 		r.meter.Granted(r.at(), process, grant)
 	}

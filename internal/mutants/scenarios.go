@@ -21,9 +21,9 @@ var exposed = []string{"script", "script-short", "script-sums", "script-time", "
 var scenarios = []string{
 	"full-bucket", "lost-replies", "flapping", "crash-loop",
 	"clock-back", "few-calls", "impatient-callers", "slow-redis",
-	"bursts", "llm-tokens", "failover-lag", "eviction",
+	"bursts", "llm-tokens", "failover", "eviction",
 	"outage-open", "pause", "key-flood", "partition-strict",
-	"everything", "clock-forward", "deploy-in-outage", "long-outage",
+	"everything", "clock-forward", "overtaking", "long-outage",
 }
 
 // ofScripts are those that are run on the scripts, where a mistake is in nothing else: they take ten times as long.
