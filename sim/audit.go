@@ -55,6 +55,10 @@ type state struct {
 	seq    int64     // of the call under way
 	sent   time.Time // when it left
 	failed bool      // a call came to nothing
+
+	burnt    int64         // tokens, by the call before
+	safe     time.Duration // of the run: what is held does not end before
+	refunded int64         // tokens that calls said are refunded
 }
 
 func (s *state) live() int64 {
@@ -103,12 +107,24 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	v.is(!s.asked && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
 	v.is(c.Deadline == 0, 0, "a call of a lease has no deadline")
 	v.is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
+	when, cover, until := time.Since(a.base), int64(0), time.Duration(0)
+	if e, ok := a.record(at, c.Lease); ok && e.until > when {
+		cover, until = e.out, e.until
+	}
+	v.is(c.Hold > cover && !h.conceded, float64(c.Hold-cover), "a process holds more than its record covers")
 	live := h.live()
 	v.is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
 	t := b.Stats()
 	owes := t.Shared + t.Opened - t.Settled
 	v.is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
 	v.is(c.Debt < owes && !s.failed && len(h.states) == 1, float64(owes-c.Debt), "a process owes less than it admitted alone")
+	// What a refund lost is burnt too.
+	v.is(t.Burnt > s.burnt && when < s.safe && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
+	v.is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
+	s.burnt, s.refunded = t.Burnt, s.refunded+c.Refund
+	// The next record may be that of this call, whose reply may be lost; a process uses 99 % of a lease.
+	ttl := time.Duration(c.TTL) * time.Microsecond
+	s.safe = min(until, when+ttl) - ttl/50
 	if v.rule != "" {
 		a.wrong(process, v)
 	}
@@ -234,12 +250,20 @@ func (a *audit) look() {
 
 // cover is what Redis keeps for a process.
 func (a *audit) cover(place holding, h *holder, at time.Duration) int64 {
-	if x := a.accounts[place.bucket]; x != nil {
-		if e, ok := x.records[h.lease]; ok && e.until > at {
-			return e.out
-		}
+	if e, ok := a.record(place, h.lease); ok && e.until > at {
+		return e.out
 	}
 	return 0
+}
+
+// record is the entry of a lease.
+func (a *audit) record(place holding, lease string) (entry, bool) {
+	x := a.accounts[place.bucket]
+	if x == nil {
+		return entry{}, false
+	}
+	e, ok := x.records[lease]
+	return e, ok
 }
 
 // lost notes that Redis may have forgotten anything; moved that its clock was set ahead, so that it may think leases over that

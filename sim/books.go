@@ -232,7 +232,7 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 		d.level, cover = d.level+float64(back), cover-back
 	}
 	beyond := max(0, c.Hold-cover)
-	v.is(beyond > 0 && !conceded, float64(beyond), "a process holds more than its record covers")
+	v.is(beyond > 0 && owned && !conceded, float64(beyond), "a process holds more than its record covers")
 	d.level -= float64(beyond)
 	d.escrow += c.Hold
 

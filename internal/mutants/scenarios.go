@@ -19,11 +19,10 @@ var exposed = []string{"script", "script-short", "script-sums", "script-time", "
 // scenarios are those of the library that look for mistakes, the likeliest first; the others are slower and show no more.
 // They run in batches, so that one which shows something soon is not waited for by many.
 var scenarios = []string{
-	"full-bucket", "lost-replies", "flapping", "crash-loop",
-	"clock-back", "few-calls", "impatient-callers", "slow-redis",
-	"bursts", "llm-tokens", "failover", "eviction",
-	"outage-open", "pause", "key-flood", "partition-strict",
-	"everything", "clock-forward", "overtaking", "long-outage",
+	"full-bucket", "lost-replies", "flapping", "failover",
+	"crowded", "impatient-callers", "cold-start", "overtaking",
+	"clock-back", "few-calls", "slow-redis", "crash-loop",
+	"outage-open", "everything", "llm-tokens", "pause",
 }
 
 // ofScripts are those that are run on the scripts, where a mistake is in nothing else: they take ten times as long.
