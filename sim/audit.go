@@ -107,10 +107,8 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	v.is(!s.asked && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
 	v.is(c.Deadline == 0, 0, "a call of a lease has no deadline")
 	v.is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
-	when, cover, until := time.Since(a.base), int64(0), time.Duration(0)
-	if e, ok := a.record(at, c.Lease); ok && e.until > when {
-		cover, until = e.out, e.until
-	}
+	when := time.Since(a.base)
+	cover := a.cover(at, c.Lease, when)
 	v.is(c.Hold > cover && !h.conceded, float64(c.Hold-cover), "a process holds more than its record covers")
 	live := h.live()
 	v.is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
@@ -122,9 +120,7 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	v.is(t.Burnt > s.burnt && when < s.safe && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
 	v.is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
 	s.burnt, s.refunded = t.Burnt, s.refunded+c.Refund
-	// The next record may be that of this call, whose reply may be lost; a process uses 99 % of a lease.
-	ttl := time.Duration(c.TTL) * time.Microsecond
-	s.safe = min(until, when+ttl) - ttl/50
+	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
 	if v.rule != "" {
 		a.wrong(process, v)
 	}
@@ -181,6 +177,9 @@ func (a *audit) returned(process int, inTime bool, calls []remote.Call, results 
 			s.seq = 0
 			if code := r.Reply.Code; inTime && r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay) {
 				s.ack = c.Seq
+				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
+					s.safe = safe(e.until-time.Duration(c.TTL)*time.Microsecond, c)
+				}
 			} else {
 				s.failed = true
 			}
@@ -238,7 +237,7 @@ func (a *audit) look() {
 		if live == 0 || h.conceded {
 			continue
 		}
-		cover := a.cover(place, h, at)
+		cover := a.cover(place, h.lease, at)
 		if beyond := float64(live - cover); beyond > worst.excess || beyond == worst.excess && beyond > 0 && place.process < who {
 			who, worst = place.process, verdict{"a process can spend more than its record covers", beyond}
 		}
@@ -248,9 +247,14 @@ func (a *audit) look() {
 	}
 }
 
-// cover is what Redis keeps for a process.
-func (a *audit) cover(place holding, h *holder, at time.Duration) int64 {
-	if e, ok := a.record(place, h.lease); ok && e.until > at {
+// safe is until when no process may take a lease for over that a call at a time prolonged: it uses 99 % of each.
+func safe(at time.Duration, c *remote.Call) time.Duration {
+	return at + time.Duration(c.TTL)*time.Microsecond*49/50
+}
+
+// cover is what Redis keeps for a lease.
+func (a *audit) cover(place holding, lease string, at time.Duration) int64 {
+	if e, ok := a.record(place, lease); ok && e.until > at {
 		return e.out
 	}
 	return 0
@@ -304,7 +308,7 @@ func (a *audit) gone(process int, inOrder bool) {
 		if place.process != process {
 			continue
 		}
-		if out := a.cover(place, h, at); inOrder && !h.conceded && float64(out) > worst.excess {
+		if out := a.cover(place, h.lease, at); inOrder && !h.conceded && float64(out) > worst.excess {
 			worst = verdict{"a process left in good order, and not all that it had", float64(out)}
 		}
 		delete(a.holders, place)

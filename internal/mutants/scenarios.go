@@ -16,17 +16,20 @@ import (
 // what concerns nodes and errors needs a Cluster, certificates or a log to be seen, and the others are not about the limiter.
 var exposed = []string{"script", "script-short", "script-sums", "script-time", "settlement", "pot", "outage", "life"}
 
-// scenarios are those of the library that look for mistakes, the likeliest first; the others are slower and show no more.
+// scenarios are those of the library that look for the mistakes of a theme, the likeliest first; others show no more.
 // They run in batches, so that one which shows something soon is not waited for by many.
-var scenarios = []string{
-	"full-bucket", "lost-replies", "flapping", "failover",
-	"crowded", "impatient-callers", "cold-start", "overtaking",
-	"clock-back", "few-calls", "slow-redis", "crash-loop",
-	"outage-open", "everything", "llm-tokens", "pause",
+var scenarios = map[string][]string{
+	"script":      {"full-bucket", "flapping", "failover", "overtaking", "crowded", "impatient-callers"},
+	"script-sums": {"full-bucket", "flapping", "failover", "llm-tokens", "everything", "outage-open"},
+	"script-time": {"full-bucket", "clock-back", "overtaking", "crash-loop", "crowded", "clock-forward", "login", "failover"},
+	"settlement":  {"full-bucket", "crowded", "impatient-callers", "cold-start", "flapping", "overtaking", "everything"},
+	"pot":         {"full-bucket", "flapping", "cold-start"},
+	"outage":      {"flapping", "outage-open", "llm-tokens", "deploy-in-outage", "login", "everything", "partition"},
+	"life":        {"full-bucket", "crowded", "impatient-callers", "pause"},
 }
 
 // ofScripts are those that are run on the scripts, where a mistake is in nothing else: they take ten times as long.
-var ofScripts = []string{"few-calls", "login", "clock-back", "poison-key", "lost-replies", "crash-loop", "clock-forward"}
+var ofScripts = []string{"login", "few-calls", "clock-back", "poison-key", "crash-loop"}
 
 // sectionName is that of the table in its page.
 const sectionName = "scenario-mutants"
@@ -156,7 +159,7 @@ func (r *runner) look(ctx context.Context, m mutant) (f found) {
 		inGo = inGo || !strings.HasPrefix(e.File, "lua/")
 	}
 	if inGo { // a mistake in a script that has one in its mirror too is looked for where that takes a tenth of the time
-		return r.lookWith(ctx, bin, t, "virtual", scenarios, m)
+		return r.lookWith(ctx, bin, t, "virtual", scenarios[m.theme], m)
 	}
 	if lua {
 		return r.lookWith(ctx, bin, t, "lua", ofScripts, m)
