@@ -91,12 +91,12 @@ func writeTable(page string, all []mutant, results map[string]found) error {
 	seen, looked := 0, 0
 	for _, m := range all {
 		cells, ok := before[m.title()]
-		if f, now := results[m.title()]; now {
+		if f, now := results[m.title()]; now && f.err == nil {
 			cells, ok = f.cells(m), true
 		}
 		if !ok {
-			cells = []string{"not looked for yet", ""}
-		} else if looked++; !strings.HasPrefix(cells[0], none) && cells[0] != errored {
+			cells = []string{unknown, ""}
+		} else if looked++; cells[0] != none {
 			seen++
 		}
 		rows = append(rows, append([]string{m.title()}, cells...))
@@ -114,6 +114,9 @@ func tableOf(page string) map[string][]string {
 		if len(cells) != 3 || strings.Contains(cells[0], "---") {
 			continue
 		}
+		if strings.TrimSpace(cells[1]) == unknown {
+			continue
+		}
 		rows[strings.TrimSpace(cells[0])] = []string{strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])}
 	}
 	return rows
@@ -122,17 +125,17 @@ func tableOf(page string) map[string][]string {
 // title is how the table calls a mistake.
 func (m *mutant) title() string { return m.theme + ": " + m.name }
 
-// What a row says where no scenario is named.
-const (
-	none    = "none"
-	errored = "ERROR"
-)
+// none is what a row says where no scenario is named.
+const none = "none"
+
+// unknown is what it says until somebody has looked.
+const unknown = "not looked for yet"
 
 // cells are those of a row, beside the mistake.
 func (f found) cells(m mutant) []string {
 	switch {
 	case f.err != nil:
-		return []string{errored, ""}
+		return []string{"ERROR", ""}
 	case f.scenario == "":
 		return []string{none, m.unseen}
 	case f.engine == "lua":
