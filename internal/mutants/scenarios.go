@@ -24,7 +24,7 @@ var scenarios = map[string][]string{
 	"script-time": {"full-bucket", "clock-back", "overtaking", "crash-loop", "crowded", "clock-forward", "login", "failover"},
 	"settlement":  {"full-bucket", "crowded", "impatient-callers", "cold-start", "flapping", "overtaking", "everything"},
 	"pot":         {"full-bucket", "flapping", "cold-start"},
-	"outage":      {"flapping", "outage-open", "llm-tokens", "deploy-in-outage", "login", "everything", "partition"},
+	"outage":      {"flapping", "outage", "outage-open", "login", "restart", "llm-tokens", "deploy-in-outage", "everything"},
 	"life":        {"full-bucket", "crowded", "impatient-callers", "pause"},
 }
 
