@@ -101,7 +101,7 @@ engines: redis ## the library on the three engines side by side, one with real p
 	go test -count=1 -timeout 10m -run '^TestLive' ./sim -args -long
 	go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./internal/engines -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
 
-scenario-mutants: redis ## which scenario of the simulator shows each mistake in the lease protocol: some forty minutes
+scenario-mutants: redis ## which scenario of the simulator shows each mistake in the lease protocol: half an hour
 	go run ./internal/mutants -scenarios docs/simulator-mutants.md
 
 # Another SEED than 1 is other scenarios: a nightly run takes the date.

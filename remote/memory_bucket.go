@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // This file is lua/token_bucket.lua in Go, from its third part on, step by step and in the same order; the reasons stand there. The two must give
@@ -62,19 +63,60 @@ func (b *memoryBucket) run(c *Call, server int64, exists bool, r *Reply) (keep i
 
 // fields implements memoryState.
 func (b *memoryBucket) fields() map[string]string {
-	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) } // %.17g
-	f := map[string]string{
-		"v": Format, "l": double(b.level), "s": double(b.overflow),
-		"t": decimal(b.last), "c": decimal(b.born), "z": decimal(b.behind),
-	}
+	names := "vlstcz"
 	if b.lends {
-		f["o"], f["w"], f["a"] = decimal(b.escrow), decimal(b.wants), decimal(b.active)
-		f["g"], f["e"] = decimal(b.sweep), decimal(b.latest)
+		names += lending
+	}
+	f := make(map[string]string, len(names)+len(b.leases))
+	for _, name := range strings.Split(names, "") {
+		f[name] = b.value(name)
 	}
 	for id, l := range b.leases {
 		f["p"+id] = l.String()
 	}
 	return f
+}
+
+// lending are the fields that a bucket has once it gave a lease.
+const lending = "owage"
+
+// value is one of the fields, "" for one that is not there.
+func (b *memoryBucket) value(field string) string {
+	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
+	switch {
+	case len(field) > 1:
+		if l, ok := b.leases[field[1:]]; ok && field[0] == 'p' {
+			return l.String()
+		}
+		return ""
+	case !b.lends && strings.Contains(lending, field):
+		return ""
+	}
+	switch field {
+	case "v":
+		return Format
+	case "l":
+		return double(b.level)
+	case "s":
+		return double(b.overflow)
+	case "t":
+		return decimal(b.last)
+	case "c":
+		return decimal(b.born)
+	case "z":
+		return decimal(b.behind)
+	case "o":
+		return decimal(b.escrow)
+	case "w":
+		return decimal(b.wants)
+	case "a":
+		return decimal(b.active)
+	case "g":
+		return decimal(b.sweep)
+	case "e":
+		return decimal(b.latest)
+	}
+	return ""
 }
 
 // clone implements memoryState.

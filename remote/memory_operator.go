@@ -20,6 +20,28 @@ func (m *Memory) Fields(bucket string) map[string]string {
 	return b.state.fields()
 }
 
+// Values reports what HMGET would of some fields of a bucket, "" for each that it has not, nil when there is no bucket.
+func (m *Memory) Values(bucket string, fields ...string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.buckets[bucket]
+	if b == nil || b.expired(m.now()) {
+		return nil
+	}
+	values := make([]string, len(fields))
+	if t, ok := b.state.(*memoryBucket); ok { // without the leases that nobody asks for
+		for i, f := range fields {
+			values[i] = t.value(f)
+		}
+		return values
+	}
+	all := b.state.fields()
+	for i, f := range fields {
+		values[i] = all[f]
+	}
+	return values
+}
+
 // PTTL reports the ms that a bucket has left, -2 when there is none, as Redis does.
 func (m *Memory) PTTL(bucket string) int64 {
 	m.mu.Lock()

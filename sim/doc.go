@@ -42,6 +42,12 @@
 // through a black hole. What was on its way when a process crashed still arrives. Redis that is frozen executes afterwards
 // what lay in its buffers, 12 µs apart, and a killed one has none of it.
 //
+// # Both sides
+//
+// On the engines Virtual and Lua an auditor compares what Redis stores with what it must be after each call, and what processes
+// say and hold with what they have on record: see [measure.Audit]. A token too many shows there even when nobody wants it. It
+// changes nothing.
+//
 // # The same seed, the same run
 //
 // All that is random comes from the seed, by the name of what it is for: arrivals, keys, delays, jitter, which processes a
@@ -79,6 +85,7 @@
 //   - The meter is told when the run is over, in the order in which things were by the processes' own clock: some 200 bytes
 //     for each request until then. A request counts from when it came to its process.
 //   - Who is asked while a process starts waits for that, and a process that is killed has decided what it had in hand.
+//   - Nobody sees both sides, so there is no audit.
 //   - Evicted is DEL: which buckets, Redis itself would choose by other rules.
 //
 // # What it does not show

@@ -66,12 +66,16 @@ func (in *inside) stop()   {}
 func (in *inside) resume() {}
 
 // crash lets it be: who is dead reaches nobody.
-func (in *inside) crash() *tiered.Stats { return in.stats() }
+func (in *inside) crash() *tiered.Stats {
+	in.port.run.audit.gone(in.number, false)
+	return in.stats()
+}
 
 func (in *inside) leave() *tiered.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	_ = in.group.Close(ctx) // without Redis it fails, as it should
+	err := in.group.Close(ctx) // without Redis it fails, as it should
+	in.port.run.audit.gone(in.number, err == nil)
 	in.left = true
 	return in.stats()
 }

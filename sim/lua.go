@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -229,17 +227,22 @@ func (m *miniature) hook(c *server.Peer, cmd string, args ...string) bool {
 		c.WriteError(refusal(state.refuse))
 		return true
 	}
-	answer := m.dispatch(c.Resp3, cmd, args...)
-	c.WriteRaw(answer)
 	if cmd == "EVAL" {
 		m.happened("script_sent")
 	}
-	if args[0] == lua.TokenBucket.SHA || args[0] == lua.TokenBucket.Source {
-		process, _ := strconv.Atoi(c.ClientName)
-		if code, grant, ok := replyIn(answer); ok {
-			m.answered(process, code, grant)
-		}
+	process, _ := strconv.Atoi(c.ClientName)
+	if call, ok := callIn(args); ok {
+		m.execute(m, process, &call, func() (r remote.Reply, ok bool) {
+			answer := m.dispatch(c.Resp3, cmd, args...)
+			c.WriteRaw(answer)
+			if r, ok = replyIn(answer); ok {
+				m.answered(process, r.Code, r.Grant)
+			}
+			return r, ok
+		})
+		return true
 	}
+	c.WriteRaw(m.dispatch(c.Resp3, cmd, args...))
 	return true
 }
 
@@ -263,15 +266,4 @@ func (m *miniature) dispatch(resp3 bool, cmd string, args ...string) string {
 	m.redis.Server().Dispatch(peer, append([]string{cmd}, args...))
 	peer.Flush()
 	return answer.String()
-}
-
-// replyIn is what a reply of the token bucket begins with: an array whose first numbers are the code and the grant.
-func replyIn(answer string) (code remote.Code, grant int64, ok bool) {
-	parts := strings.SplitN(answer, "\r\n", 4)
-	if len(parts) < 4 || parts[0][0] != '*' {
-		return 0, 0, false // an error
-	}
-	first, err := strconv.ParseInt(strings.TrimPrefix(parts[1], ":"), 10, 64)
-	grant, grantErr := strconv.ParseInt(strings.TrimPrefix(parts[2], ":"), 10, 64)
-	return remote.Code(first), grant, err == nil && grantErr == nil
 }

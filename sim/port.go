@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -39,7 +40,8 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		fail(results[:len(calls)], errDead)
 		return
 	}
-	p.run.called(p.run.at(), p.number, len(calls))
+	sent := p.run.at()
+	p.run.called(sent, p.number, len(calls))
 	p.Store.Run(ctx, timeout+p.slack(), calls, results)
 	for i := range calls {
 		if short(&calls[i], &results[i]) {
@@ -47,6 +49,12 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		}
 	}
 	p.still.pass()
+	p.run.audit.returned(p.number, p.run.at()-sent < timeout, calls, results)
+}
+
+// Sends tells the auditor of a call.
+func (p *port) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
+	p.run.audit.sent(p.number, now, c, b)
 }
 
 // short reports whether a call was granted less than it wanted.

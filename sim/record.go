@@ -88,6 +88,8 @@ func (r *run) answered(process int, code remote.Code, grant int64) {
 	case r.over.Load():
 	case code == remote.Late:
 		r.meter.Happened("late_call") // most who sent one have given it up by now
+	case code == remote.Stale:
+		r.meter.Happened("stale_reply")
 	case code == remote.Granted && grant > 0:
 		r.meter.Granted(r.at(), process, grant)
 	}
@@ -98,6 +100,10 @@ func (r *run) happened(name string) {
 		at := r.at()
 		r.tape.add(at, func() { r.meter.Happened(name) })
 	}
+}
+
+func (r *run) execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool)) {
+	r.audit.execute(on, process, c, do)
 }
 
 // at is the time since the beginning.

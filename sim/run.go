@@ -40,6 +40,7 @@ type run struct {
 	meter *measure.Meter
 	world world
 	fleet *fleet
+	audit *audit // nil on the engine Live
 
 	connected []conditions   // of the network of each slot, as the world knows it
 	traffic   sync.WaitGroup // who makes requests
@@ -65,6 +66,9 @@ func (p *plan) run(t *testing.T) (report *measure.Report, err error) {
 		}
 		if r.world, err = p.open(r, t); err == nil {
 			r.base = time.Now() // real processes take some time to be ready
+			if p.engine != Live {
+				r.audit = newAudit(r.base)
+			}
 			report, err = r.run()
 		}
 	}
@@ -121,6 +125,7 @@ func (r *run) run() (*measure.Report, error) {
 	r.traffic.Wait()
 	r.requests.Wait()
 	err := errors.Join(r.fleet.close(), r.world.close(), errors.Join(r.errs...))
+	report.Audited(r.audit.verdict()) // who went home has given everything back
 	return report, err
 }
 

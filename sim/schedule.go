@@ -61,6 +61,14 @@ func newSchedule(r *run) *schedule {
 		s.plan(r.at()+step, look)
 	}
 	s.plan(step, look)
+	if r.audit != nil {
+		var audit func()
+		audit = func() {
+			r.audit.look()
+			s.plan(r.at()+auditEvery, audit)
+		}
+		s.plan(auditEvery, audit)
+	}
 	return s
 }
 
@@ -110,12 +118,17 @@ func (s *schedule) begin(f *fault) {
 	switch f.Kind {
 	case "flush":
 		r.world.flush()
+		r.audit.lost()
 	case "evict":
 		r.world.evict(int(f.Keys), f.random)
+		r.audit.lost()
 	case "scriptflush":
 		r.world.flushScripts()
 	case "clock":
 		r.world.step(time.Duration(f.By))
+		if f.By > 0 {
+			r.audit.moved()
+		}
 		r.happened("clock_step")
 	case "crash":
 		s.crash(f)
@@ -174,8 +187,10 @@ func (s *schedule) end(f *fault) {
 	case "kill":
 		s.run.world.flush()
 		s.run.world.flushScripts()
+		s.run.audit.lost()
 	case "failover":
 		s.run.world.promote()
+		s.run.audit.lost()
 	case "pause":
 		for _, p := range f.paused {
 			if !s.still(p) {

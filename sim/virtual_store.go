@@ -41,8 +41,11 @@ func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []rem
 			fail(executed, refusal)
 			return
 		}
-		m.Run(context.Background(), timeout, calls, executed)
-		for i := range executed {
+		for i := range calls {
+			s.world.execute(memoryShelf{m}, s.number, &calls[i], func() (remote.Reply, bool) {
+				m.Run(context.Background(), timeout, calls[i:i+1], executed[i:])
+				return executed[i].Reply, executed[i].Err == nil
+			})
 			s.world.answered(s.number, executed[i].Reply.Code, executed[i].Reply.Grant)
 		}
 	})
@@ -52,6 +55,14 @@ func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []rem
 		copy(results, executed)
 	}
 }
+
+// memoryShelf is a Memory as the auditor reads it.
+type memoryShelf struct{ *remote.Memory }
+
+func (m memoryShelf) values(bucket string, fields ...string) []string {
+	return m.Values(bucket, fields...)
+}
+func (m memoryShelf) fields(bucket string) map[string]string { return m.Fields(bucket) }
 
 func fail(results []remote.Result, err error) {
 	for i := range results {

@@ -63,6 +63,9 @@ type listener interface {
 	newInside(p *process, open func(number, slot int) (remote.Store, error)) (body, error) // a process in the bubble
 	answered(process int, code remote.Code, grant int64)                                   // a call, of a process that may never hear of it
 	happened(name string)                                                                  // one of scenario.Happenings
+
+	// execute has a call executed, by do, while the auditor looks on.
+	execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool))
 }
 
 // refusals are what Redis says for a word of a scenario; other words it says as they are.

@@ -104,6 +104,9 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 	if known {
 		call.Deadline = server + (c.Deadline - now).Microseconds()
 	}
+	if g.simulated != nil {
+		g.simulated.Sends(now, &call, &b.Bucket)
+	}
 	return call, true
 }
 

@@ -8,17 +8,59 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // entropic is the store of a simulator: what is random in a Group besides Options.Random comes from it.
 type entropic struct {
 	*remote.Memory
-	next uint64
+	next  uint64
+	calls []remote.Call           // that left
+	whose map[*local.Bucket]int64 // what each bucket held when the last of them did
 }
+
+var _ simulated = (*entropic)(nil)
 
 func (e *entropic) Entropy() uint64 { e.next++; return e.next }
 func (*entropic) Settle(uint64)     {}
+
+func (e *entropic) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
+	if e.whose == nil {
+		e.whose = make(map[*local.Bucket]int64)
+	}
+	e.calls = append(e.calls, *c)
+	e.whose[b], _ = b.Look(now)
+}
+
+// A simulator is told of each call before it leaves, and can look at the bucket whose it is: it holds what the call says.
+func TestSimulatorIsToldWhatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &entropic{Memory: remote.NewMemory()}
+		l, err := New(s, Policy{Name: "api", Limit: PerSecond(1000)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := 0
+		for range 2000 {
+			l.Allow(t.Context(), "k")
+			time.Sleep(time.Millisecond)
+			for b, live := range s.whose {
+				if c := s.calls[len(s.calls)-1]; c.Lease != "" && live != c.Hold {
+					t.Fatalf("the bucket of %q holds %d, the call says %d", b.ID().Key, live, c.Hold)
+				} else if live > 0 {
+					held++
+				}
+			}
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.calls) < 5 || held == 0 || s.calls[0].Bucket != s.Key("api", "k") {
+			t.Errorf("told of %d calls, %d of them with something held; the first is %+v", len(s.calls), held, s.calls[0])
+		}
+	})
+}
 
 // Lease ids are random, but those over a simulator's store, which repeat with its numbers.
 func TestEntropyIsTheStores(t *testing.T) {

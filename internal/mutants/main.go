@@ -70,7 +70,7 @@ func run(ctx context.Context, only, with, page string, jobs int, list bool) erro
 	defer os.RemoveAll(tmp)
 	r := &runner{root: root, tmp: tmp}
 	if page != "" {
-		return lookAll(ctx, r, some, max(jobs, 1), page)
+		return lookAll(ctx, r, some, all, max(jobs, 1), page)
 	}
 	return tryAll(ctx, r, some, max(jobs, 1))
 }

@@ -310,3 +310,45 @@ func TestTry(t *testing.T) {
 		}
 	}
 }
+
+// A page keeps the rows that were not looked for again, and those whose look failed; mistakes that are no more go.
+func TestTableKeepsItsRows(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	write := func(text string) {
+		if err := os.WriteFile(page, []byte("before\n<!-- scenario-mutants: begin -->\n"+text+"\n<!-- scenario-mutants: end -->\nafter\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("| mistake | shown by | where |\n|---|---|---|\n| life: old | everything | x |\n| life: kept | pause | audit: y |\n| life: failed | steady | z |\n| life: again | none |  |")
+	all := []mutant{{theme: "life", name: "kept"}, {theme: "life", name: "failed"}, {theme: "life", name: "again"}, {theme: "life", name: "new"}, {theme: "life", name: "dark", unseen: "why"}}
+	results := map[string]found{
+		"life: failed": {err: errors.New("no")},
+		"life: again":  {engine: "lua", scenario: "login", by: "audit: w"},
+		"life: dark":   {},
+	}
+	if err := writeTable(page, all, results); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "before\n<!-- scenario-mutants: begin -->\n\n3 of 4 are shown:\n\n| mistake | shown by | where |\n|---|---|---|\n| life: kept | pause | audit: y |\n" +
+		"| life: failed | steady | z |\n| life: again | login (lua) | audit: w |\n| life: new | not looked for yet |  |\n| life: dark | none | why |\n\n<!-- scenario-mutants: end -->\nafter\n"
+	if string(text) != want {
+		t.Errorf("%s\nwant\n%s", text, want)
+	}
+}
+
+// What showed a mistake is read off the report: the audit before any expectation.
+func TestBrokenIn(t *testing.T) {
+	for report, want := range map[string]string{
+		"FAIL  over_admission <= 1   is 7\nPASS  x\n\nFAIL  audit: broken at 3 of 9 looks, by up to 2 tokens\n      first at 1.5s process 4: the level is wrong\n": "audit: the level is wrong",
+		"        FAIL  shortfall <= 5%   is 7%\nFAIL  unseed ab; again":                                                                                            "shortfall <= 5%",
+		"FAIL  unseed ab; again": "",
+	} {
+		if got := brokenIn(report); got != want {
+			t.Errorf("%q, want %q, of\n%s", got, want, report)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	for _, x := range []any{
-		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, BreakerStrip{}, BreakerChange{}, Ledger{}, Sweep{}, Cell{}, Policy{}, Expected{},
+		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, BreakerStrip{}, BreakerChange{}, Ledger{}, Audit{}, Sweep{}, Cell{}, Policy{}, Expected{},
 	} {
 		typ := reflect.TypeOf(x)
 		var fields, documented []string

@@ -30,6 +30,7 @@ type Report struct {
 	Series   Series         `json:"series"`
 	Breakers []BreakerStrip `json:"breakers"` // of up to 100 processes
 	Ledger   Ledger         `json:"ledger"`
+	Audit    Audit          `json:"audit"`
 }
 
 // Phase is a part of a run: "before" the faults, "during" them, "after". One of no length is left out.
@@ -143,6 +144,21 @@ type Ledger struct {
 	Burnt    int64 `json:"burnt"`
 	Held     int64 `json:"held"`
 	Lost     int64 `json:"lost"` // granted, and no process heard of it; −1 when nobody can tell
+}
+
+// Audit is what an engine saw that can look at both sides, Redis and the processes: see docs/report.md. A run in which a rule did
+// not hold has not passed. Where nobody can look, all figures are −1.
+type Audit struct {
+	Looks  int64   `json:"looks"`
+	Broken int64   `json:"broken"`        // looks at which a rule did not hold
+	Excess float64 `json:"excess_tokens"` // at the worst of them, as far as it is one of tokens
+	First  string  `json:"first,omitempty"`
+}
+
+// Audited adds what the audit came to: it is over when everybody has gone home, after Report.
+func (r *Report) Audited(a Audit) {
+	r.Audit = a
+	r.Passed = r.Passed && a.Broken <= 0
 }
 
 // seconds is d as JSON has it.

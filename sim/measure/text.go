@@ -40,6 +40,7 @@ func (r *Report) Text(w io.Writer, o TextOptions) error {
 	t.timeline(r)
 	t.expectations(r)
 	t.sometimes(r)
+	t.audit(r)
 	t.last(r)
 	_, err := io.WriteString(w, t.b.String())
 	return err
@@ -164,6 +165,18 @@ func (t *text) sometimes(r *Report) {
 	}
 	if len(others) > 0 {
 		t.line("\nalso happened: %s", strings.Join(others, ", "))
+	}
+}
+
+// audit is what both sides showed.
+func (t *text) audit(r *Report) {
+	switch a := &r.Audit; {
+	case a.Looks < 0:
+		t.line("\n%s  audit: %s", t.outcome(false, true), unseen)
+	case a.Broken > 0:
+		t.line("\n%s  audit: broken at %d of %d looks, by up to %s tokens\n      first at %s", t.verdict(false), a.Broken, a.Looks, short(a.Excess), clean(a.First))
+	case a.Looks > 0:
+		t.line("\n%s  audit: %d looks", t.verdict(true), a.Looks)
 	}
 }
 

@@ -234,6 +234,10 @@ func (p *runPage) judge(r *measure.Report) {
 	default:
 		p.Verdict = "nothing was expected"
 	}
+	if a := &r.Audit; a.Broken > 0 {
+		p.Outcomes = slices.Insert(p.Outcomes, 0, outcome{clip("audit: "+a.First, maxText), "broken at " + amount(float64(a.Broken)) + " looks", false})
+		p.Verdict += ", and the audit found a mistake"
+	}
 	if len(p.Never) > 0 {
 		p.Verdict += ", and " + plural(len(p.Never), "thing", "things") + " that had to happen did not"
 	}

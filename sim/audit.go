@@ -1,0 +1,329 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+)
+
+// audit looks at both sides of the lease protocol, as nobody in a service can: at what Redis stores of each bucket, at what
+// each process holds, and at what is under way between them. What is admitted shows a mistake only when demand needs the token
+// that it made; the books show the token.
+//
+// It is told of every call that leaves, is executed and returns, and looks at all pots every so often. It changes nothing and
+// no time goes by: a run is the same with it and without. Only token buckets with one limit are audited.
+//
+// A nil *audit is told everything and looks at nothing: the engine Live cannot see. Its methods may be called concurrently.
+type audit struct {
+	base time.Time
+
+	mu       sync.Mutex
+	accounts map[string]*account
+	holders  map[holding]*holder
+	leases   map[string]int // which process has a lease id
+	result   measure.Audit
+}
+
+// auditEvery is how far apart the looks at all pots are: a lease lasts a second at least. It meets no instant at which
+// something else is planned.
+const auditEvery = 50*time.Millisecond + 13*time.Microsecond + 7
+
+// holding is a process' part of a bucket.
+type holding struct {
+	process int
+	bucket  string
+}
+
+// holder is what the auditor keeps of it.
+type holder struct {
+	lease    string
+	seq      int64 // of the last call
+	states   []*state
+	conceded bool // Redis lost what it knew, or moved its clock, since the lease was last on record there
+}
+
+// state is one local bucket: a key that was forgotten and comes back has another.
+type state struct {
+	*local.Bucket
+	base   time.Time // of its process' clock
+	ack    int64     // the last call that was accepted, or what came before the first
+	asked  bool      // it has made a call with a lease id
+	seq    int64     // of the call under way
+	sent   time.Time // when it left
+	failed bool      // a call came to nothing
+
+	burnt    int64         // tokens, by the call before
+	safe     time.Duration // of the run: what is held does not end before
+	refunded int64         // tokens that calls said are refunded
+}
+
+func (s *state) live() int64 {
+	live, _ := s.Look(time.Since(s.base))
+	return live
+}
+
+func newAudit(base time.Time) *audit {
+	return &audit{base: base, accounts: make(map[string]*account), holders: make(map[holding]*holder), leases: make(map[string]int)}
+}
+
+// audited reports whether the books are about such calls.
+func audited(c *remote.Call) bool { return c.Algorithm == remote.TokenBucket && len(c.Also) == 0 }
+
+// wrong notes that a rule did not hold.
+func (a *audit) wrong(process int, v verdict) {
+	r := &a.result
+	if r.Broken++; r.First == "" {
+		r.First = fmt.Sprintf("%v process %d: %s", time.Since(a.base).Round(time.Microsecond), process, v.rule)
+	}
+	r.Excess = max(r.Excess, v.excess)
+}
+
+// sent looks at a call that is about to leave a process: what it says must be true.
+func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bucket) {
+	if a == nil || !audited(c) || c.Lease == "" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if owner, ok := a.leases[c.Lease]; ok && owner != process {
+		a.wrong(process, verdict{rule: "two processes have one lease id"})
+	}
+	a.leases[c.Lease] = process
+	at := holding{process, c.Bucket}
+	h := a.holders[at]
+	if h == nil {
+		h = &holder{}
+		a.holders[at] = h
+	}
+	s := h.of(b, time.Now().Add(-now))
+	v := verdict{}
+	v.is(h.lease == c.Lease && c.Seq <= h.seq, 0, "a call is not newer than the one before of its lease")
+	v.is(s.seq != 0 && time.Since(s.sent) < b.Policy().Timeout, 0, "two calls of one key are under way")
+	v.is(s.asked && c.Ack != s.ack, 0, "a call does not acknowledge what was accepted last")
+	v.is(!s.asked && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
+	v.is(c.Deadline == 0, 0, "a call of a lease has no deadline")
+	v.is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
+	when := time.Since(a.base)
+	cover := a.cover(at, c.Lease, when)
+	v.is(c.Hold > cover && !h.conceded, float64(c.Hold-cover), "a process holds more than its record covers")
+	live := h.live()
+	v.is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
+	t := b.Stats()
+	owes := t.Shared + t.Opened - t.Settled
+	v.is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
+	v.is(c.Debt < owes && !s.failed && len(h.states) == 1, float64(owes-c.Debt), "a process owes less than it admitted alone")
+	// What a refund lost is burnt too.
+	v.is(t.Burnt > s.burnt && when < s.safe && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
+	v.is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
+	s.burnt, s.refunded = t.Burnt, s.refunded+c.Refund
+	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
+	if v.rule != "" {
+		a.wrong(process, v)
+	}
+	if !s.asked {
+		s.asked, s.ack = true, c.Ack
+	}
+	h.lease, h.seq, s.seq, s.sent = c.Lease, c.Seq, c.Seq, time.Now()
+}
+
+// of finds the state of a bucket, and forgets those before it that hold nothing.
+func (h *holder) of(b *local.Bucket, base time.Time) *state {
+	kept := h.states[:0]
+	var s *state
+	for _, x := range h.states {
+		if x.Bucket == b {
+			s = x
+		} else if x.live() == 0 && x.seq == 0 {
+			continue
+		}
+		kept = append(kept, x)
+	}
+	if h.states = kept; s == nil {
+		s = &state{Bucket: b, base: base}
+		h.states = append(h.states, s)
+	}
+	return s
+}
+
+// live is what all states of a key hold together.
+func (h *holder) live() (sum int64) {
+	for _, s := range h.states {
+		sum += s.live()
+	}
+	return sum
+}
+
+// returned notes what became of calls, when the process hears of it: took is how long after they were sent.
+func (a *audit) returned(process int, inTime bool, calls []remote.Call, results []remote.Result) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range calls {
+		c, r := &calls[i], &results[i]
+		h := a.holders[holding{process, c.Bucket}]
+		if h == nil || c.Lease == "" {
+			continue
+		}
+		for _, s := range h.states {
+			if s.seq != c.Seq {
+				continue
+			}
+			s.seq = 0
+			if code := r.Reply.Code; inTime && r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay) {
+				s.ack = c.Seq
+				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
+					s.safe = safe(e.until-time.Duration(c.TTL)*time.Microsecond, c)
+				}
+			} else {
+				s.failed = true
+			}
+		}
+	}
+}
+
+// execute has Redis execute a call, and looks at what it made of it. do reports the reply, unless there is none.
+func (a *audit) execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool)) {
+	if a == nil || !audited(c) {
+		do()
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := time.Since(a.base)
+	x := a.accounts[c.Bucket]
+	if x == nil {
+		x = &account{records: make(map[string]entry)}
+		a.accounts[c.Bucket] = x
+	}
+	if x.lost {
+		x.load(on, c.Bucket, at)
+	}
+	r, ok := do()
+	if !ok {
+		return
+	}
+	h := a.holders[holding{process, c.Bucket}]
+	conceded := h == nil || h.conceded || h.lease != c.Lease
+	v := x.executed(c, &r, stock(on, c.Bucket, c.Lease), at, conceded)
+	a.result.Looks++
+	if c.Lease != "" && h != nil && h.lease == c.Lease && h.seq == c.Seq && (r.Code == remote.Granted || r.Code == remote.Denied) {
+		live := h.live()
+		v.is(live > c.Hold, float64(live-c.Hold), "a process can spend more than its record covers")
+		h.conceded = false
+	}
+	if v.rule != "" {
+		a.wrong(process, v)
+	}
+}
+
+// look compares all pots with what Redis keeps for them. What is wrong at one instant counts once.
+func (a *audit) look() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := time.Since(a.base)
+	a.result.Looks++
+	who, worst := 0, verdict{}
+	for place, h := range a.holders {
+		live := h.live()
+		if live == 0 || h.conceded {
+			continue
+		}
+		cover := a.cover(place, h.lease, at)
+		if beyond := float64(live - cover); beyond > worst.excess || beyond == worst.excess && beyond > 0 && place.process < who {
+			who, worst = place.process, verdict{"a process can spend more than its record covers", beyond}
+		}
+	}
+	if worst.rule != "" {
+		a.wrong(who, worst)
+	}
+}
+
+// safe is until when no process may take a lease for over that a call at a time prolonged: it uses 99 % of each.
+func safe(at time.Duration, c *remote.Call) time.Duration {
+	return at + time.Duration(c.TTL)*time.Microsecond*49/50
+}
+
+// cover is what Redis keeps for a lease.
+func (a *audit) cover(place holding, lease string, at time.Duration) int64 {
+	if e, ok := a.record(place, lease); ok && e.until > at {
+		return e.out
+	}
+	return 0
+}
+
+// record is the entry of a lease.
+func (a *audit) record(place holding, lease string) (entry, bool) {
+	x := a.accounts[place.bucket]
+	if x == nil {
+		return entry{}, false
+	}
+	e, ok := x.records[lease]
+	return e, ok
+}
+
+// lost notes that Redis may have forgotten anything; moved that its clock was set ahead, so that it may think leases over that
+// are in use. What processes hold is not held against it until it is on record again.
+func (a *audit) lost() {
+	if a == nil {
+		return
+	}
+	a.moved()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, x := range a.accounts {
+		x.lost = true
+	}
+}
+
+func (a *audit) moved() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, h := range a.holders {
+		h.conceded = true
+	}
+}
+
+// gone forgets a process that died, or left: one that left in good order has given everything back.
+func (a *audit) gone(process int, inOrder bool) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := time.Since(a.base)
+	worst := verdict{}
+	for place, h := range a.holders {
+		if place.process != process {
+			continue
+		}
+		if out := a.cover(place, h.lease, at); inOrder && !h.conceded && float64(out) > worst.excess {
+			worst = verdict{"a process left in good order, and not all that it had", float64(out)}
+		}
+		delete(a.holders, place)
+	}
+	if worst.rule != "" {
+		a.wrong(process, worst)
+	}
+}
+
+// verdict is what the audit came to, −1 where nothing was seen.
+func (a *audit) verdict() measure.Audit {
+	if a == nil {
+		return measure.Audit{Broken: -1, Looks: -1, Excess: -1}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.result
+}

@@ -1,0 +1,268 @@
+package sim
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// rig is a Memory that an auditor watches, one process of it, and what lies about either.
+type rig struct {
+	*audit
+	memory *remote.Memory
+	bucket *local.Bucket
+	base   time.Time
+	seq    int64
+	lies   map[string]string // fields that are not as they are stored
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{audit: newAudit(time.Now()), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
+	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, Nanos: 1e8, Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
+	t.Cleanup(func() {
+		if err := r.memory.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// values are those of the Memory, but for the lies.
+func (r *rig) values(bucket string, fields ...string) []string {
+	v := r.memory.Values(bucket, fields...)
+	for i, f := range fields {
+		if lie, ok := r.lies[f]; ok && len(v) > 0 {
+			v[i] = lie
+		}
+	}
+	return v
+}
+
+func (r *rig) fields(bucket string) map[string]string {
+	all := r.memory.Fields(bucket)
+	maps.Copy(all, r.lies)
+	return all
+}
+
+// call is the next one of process 1.
+func (r *rig) call(want, ack, hold, ret int64) *remote.Call {
+	r.seq++
+	return &remote.Call{
+		Bucket: "b", Cap: 100, Tokens: 10, Period: 1e6, Want: want, Min: min(want, 1), TTL: 1e6, Fleet: 1,
+		Lease: "one", Seq: r.seq, Ack: ack, Hold: hold, Ret: ret, Deadline: r.clock() + 50_000,
+	}
+}
+
+func (r *rig) clock() int64 { return time.Now().UnixMicro() }
+
+// run executes a call, if do is nil as the Memory does.
+func (r *rig) run(c *remote.Call, change func(*remote.Reply)) {
+	r.execute(r, 1, c, func() (remote.Reply, bool) {
+		var res [1]remote.Result
+		r.memory.Run(context.Background(), 0, []remote.Call{*c}, res[:])
+		if change != nil {
+			change(&res[0].Reply)
+		}
+		return res[0].Reply, res[0].Err == nil
+	})
+}
+
+// What Redis makes of a call is held against the rules: each lie about it is seen, and the truth is not called one.
+func TestAuditSeesRedis(t *testing.T) {
+	tell := func(field, lie string) func(r *rig, c *remote.Call) {
+		return func(r *rig, c *remote.Call) { r.lies[field] = lie; r.run(c, nil) }
+	}
+	for _, c := range []struct {
+		rule string // a part of what is said, empty for nothing
+		do   func(r *rig, c *remote.Call)
+	}{
+		{"", func(r *rig, c *remote.Call) { r.run(c, nil) }},
+		{"the level is not", tell("l", "51.5")},
+		{"the level is not", tell("l", "49.4")},
+		{"the escrow is not", tell("o", "69")},
+		{"the overflow is not", tell("s", "1099511627777.5")},
+		{"a bucket's time", tell("z", "1000")},
+		{"does not cover", tell("pone", "2|20|49|20|946684801500000|0")},
+		{"is not on record", tell("pone", "1|20|50|20|946684801500000|0")},
+		{"does not end one ttl", tell("pone", "2|20|50|20|946684801500001|0")},
+		{"a debt is not", tell("pone", "2|20|50|20|946684801500000|1")},
+		{"damaged", tell("pone", "2|20")},
+		{"damaged", tell("l", "many")},
+		{"not written", func(r *rig, c *remote.Call) {
+			r.execute(nowhere{}, 1, c, func() (remote.Reply, bool) {
+				return remote.Reply{Code: remote.Granted, Grant: 20, Now: r.clock()}, true
+			})
+		}},
+		{"after its deadline", func(r *rig, c *remote.Call) { r.run(c, func(*remote.Reply) { c.Deadline = r.clock() }) }},
+		{"late before its deadline", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Code = remote.Late }) }},
+		{"stale", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Code = remote.Stale }) }},
+		{"after a newer", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { c.Seq = 1 }) }},
+		{"than the least", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant, c.Min = 5, 10 }) }},
+		{"than there was", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant = 90 }) }},
+		{"denied what", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Code, x.Grant = remote.Denied, 0 }) }},
+		{"forgotten before", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.run(c, nil) }},
+		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
+		{"", func(r *rig, c *remote.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
+		{"holds more", func(r *rig, c *remote.Call) { c.Hold = 31; r.run(c, nil) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			first := r.call(30, 0, 0, 0)
+			r.sent(1, time.Since(r.base), first, r.bucket)
+			r.run(first, nil)
+			r.returned(1, true, []remote.Call{*first}, []remote.Result{{}})
+			time.Sleep(500 * time.Millisecond)
+			r.sweeps(t)
+			second := r.call(20, 1, 30, 0)
+			r.holders[holding{1, "b"}].lease = "one"
+			c.do(r, second)
+			r.says(t, c.rule)
+		})
+	}
+}
+
+// sweeps checks that there is a record to compare with.
+func (r *rig) sweeps(t *testing.T) {
+	t.Helper()
+	if e := r.accounts["b"].records["one"]; e.seq != 1 || e.out != 30 {
+		t.Fatalf("on record is %+v", e)
+	}
+}
+
+// nowhere is a Redis in which nothing is.
+type nowhere struct{}
+
+func (nowhere) values(string, ...string) []string { return nil }
+func (nowhere) fields(string) map[string]string   { return nil }
+
+// says checks what the auditor has found.
+func (r *rig) says(t *testing.T, rule string) {
+	t.Helper()
+	v := r.verdict()
+	if (rule == "") != (v.Broken == 0) || !strings.Contains(v.First, rule) {
+		t.Errorf("want %q, and the auditor says %+v", rule, v)
+	}
+}
+
+// What a process says is held against what it has.
+func TestAuditSeesAProcess(t *testing.T) {
+	for _, c := range []struct {
+		rule string
+		do   func(r *rig, c *remote.Call) // before it leaves
+	}{
+		{"", func(*rig, *remote.Call) {}},
+		{"less than it does", func(r *rig, c *remote.Call) { c.Hold-- }},
+		{"more than its record", func(r *rig, c *remote.Call) { c.Hold += 3 }},
+		{"a part of what it holds", func(r *rig, c *remote.Call) { c.Ret = 1 }},
+		{"accepted last", func(r *rig, c *remote.Call) { c.Ack-- }},
+		{"not newer", func(r *rig, c *remote.Call) { c.Seq = 1 }},
+		{"no deadline", func(r *rig, c *remote.Call) { c.Deadline = 0 }},
+		{"owes more", func(r *rig, c *remote.Call) { c.Debt = 1 }},
+		{"one lease id", func(r *rig, c *remote.Call) { r.leases["one"] = 2 }},
+		{"under way", func(r *rig, c *remote.Call) {
+			s := r.holders[holding{1, "b"}].states[0]
+			s.seq, s.sent = 1, time.Now()
+		}},
+		{"all before it is spent", func(r *rig, c *remote.Call) { r.holders[holding{1, "b"}].states[0].asked = false; c.Ack = 0; c.Seq = 9 }},
+		{"twice", func(r *rig, c *remote.Call) { r.holders[holding{1, "b"}].states[0].refunded = 1 }},
+		{"burnt", func(r *rig, c *remote.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			r.lease(t, 30)
+			time.Sleep(100 * time.Millisecond)
+			next := r.call(20, 1, 30, 0)
+			c.do(r, next)
+			r.sent(1, time.Since(r.base), next, r.bucket)
+			r.says(t, c.rule)
+		})
+	}
+}
+
+// lease has process 1 lease tokens, as its Group would.
+func (r *rig) lease(t *testing.T, want int64) {
+	t.Helper()
+	now := time.Since(r.base)
+	w := []*local.Waiter{local.NewWaiter(), local.NewWaiter()}
+	for _, w := range w {
+		r.bucket.Ask(now, 1, now+time.Second, w)
+	}
+	b, _ := r.bucket.Begin(now, local.Conditions{Seq: 1, Clock: true, Server: r.clock(), Fleet: 1})
+	c := r.call(want+2, b.Ack, 0, 0)
+	r.sent(1, now, c, r.bucket)
+	r.run(c, nil)
+	_, ok := r.bucket.Accept(now, b.Seq, local.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second, Epoch: 1})
+	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {
+		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
+	}
+	r.returned(1, true, []remote.Call{*c}, []remote.Result{{}})
+}
+
+// Pots are looked at between calls too, and who goes home must have given all back.
+func TestAuditLooks(t *testing.T) {
+	for _, c := range []struct {
+		rule string
+		do   func(r *rig)
+	}{
+		{"", func(r *rig) { r.look() }},
+		{"spend more", func(r *rig) { r.cut(29); r.look() }},
+		{"", func(r *rig) { r.cut(29); r.moved(); r.look() }},
+		{"", func(r *rig) { r.cut(0); time.Sleep(time.Second); r.look() }}, // over
+		{"left in good order", func(r *rig) { r.gone(1, true) }},
+		{"", func(r *rig) { r.gone(1, false) }},
+		{"", func(r *rig) { r.cut(0); r.gone(1, true) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			r.lease(t, 30)
+			c.do(r)
+			r.says(t, c.rule)
+		})
+	}
+	if v := (*audit)(nil).verdict(); v.Broken != -1 || v.Looks != -1 || v.Excess != -1 {
+		t.Errorf("who sees nothing says %+v", v)
+	}
+}
+
+// cut has the record of process 1 cover so much.
+func (r *rig) cut(out int64) {
+	e := r.accounts["b"].records["one"]
+	e.out = out
+	r.accounts["b"].records["one"] = e
+}
+
+// The arguments of the script are read as they are written, and its reply.
+func TestCallIn(t *testing.T) {
+	long := strings.Fields("sha 1 b 1 2 3 4 5 6 lease 8 9 10 11 12 13 14 15 16 17 18 19 20")
+	short := strings.Fields("sha 1 b 1 2 3 4 5 6 7 8")
+	long[0], short[0] = remote.ScriptSHA(), remote.ScriptSHA()
+	want := remote.Call{
+		Bucket: "b", Cap: 1, Tokens: 2, Period: 3, Want: 4, Min: 5, TTL: 6, Lease: "lease", Seq: 8, Ack: 9, Hold: 10, Ret: 11, Refund: 12,
+		Debt: 13, Deadline: 14, Epoch: 15, Now: 16, Owed: 18, Seen: 19, Fleet: 20,
+	}
+	if c, ok := callIn(long); !ok || !reflect.DeepEqual(c, want) {
+		t.Errorf("%+v, %v", c, ok)
+	}
+	if c, ok := callIn(short); !ok || c.Deadline != 7 || c.Epoch != 8 || c.Fleet != 1 || c.Lease != "" {
+		t.Errorf("%+v, %v", c, ok)
+	}
+	for _, bad := range [][]string{nil, {"x", "1", "b", "1"}, append(long, "1"), append(short[:3:3], strconv.Itoa(1), "x")} {
+		if c, ok := callIn(bad); ok {
+			t.Errorf("%q is %+v", bad, c)
+		}
+	}
+	if r, ok := replyIn("*10\r\n:1\r\n:2\r\n:-3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n:10\r\n"); !ok || r.Code != 1 || r.Grant != 2 || r.Level != -3 || r.Now != 7 || r.Flags != 9 {
+		t.Errorf("%+v, %v", r, ok)
+	}
+	if _, ok := replyIn("-ERR no\r\n"); ok {
+		t.Error("an error is no reply")
+	}
+}

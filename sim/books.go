@@ -1,0 +1,273 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// account is what the auditor keeps of a bucket, to hold what Redis stores against what it should by the rules of docs/proof.md:
+// the level rises by what time refills and by what the caller gives back, falls by what is granted and owed, and leaves room for
+// all that is out. It is written from those rules and not from the script, and it takes the reply's word for nothing but the time.
+type account struct {
+	stored
+	records map[string]entry // by lease id
+	sweep   int64            // µs of the bucket's time: when ended records free their room
+	at      time.Duration    // of the run: when it was last written
+	lost    bool             // Redis may have forgotten something: look before the next call
+}
+
+// stored is what the hash of a bucket says of itself. Times are µs of the bucket's clock.
+type stored struct {
+	exists              bool
+	level, overflow     float64
+	last, born, behind  int64
+	escrow              int64
+	own                 entry // of the lease that was asked for
+	ownIsThere, damaged bool
+}
+
+// entry is the record of a lease.
+type entry struct {
+	seq, grant, out, want, end, debt int64
+	until                            time.Duration // of the run: the end, if no clock is moved
+}
+
+// shelf is where a Redis keeps its hashes. nil and an empty map are a bucket that is not there.
+type shelf interface {
+	values(bucket string, fields ...string) []string
+	fields(bucket string) map[string]string
+}
+
+// What is forgiven to levels, which are doubles, and to overflows, which begin at 2⁴⁰: tokens.
+const (
+	levelRounding    = 1e-6
+	overflowRounding = 1e-2
+)
+
+// stock takes what is stored from the shelf.
+func stock(s shelf, bucket, lease string) (x stored) {
+	v := s.values(bucket, "l", "s", "t", "c", "z", "o", "p"+lease)
+	if len(v) == 0 || v[0] == "" {
+		return x
+	}
+	x.exists = true
+	var wrong [7]error
+	x.level, wrong[0] = strconv.ParseFloat(v[0], 64)
+	x.overflow, wrong[1] = strconv.ParseFloat(v[1], 64)
+	x.last, wrong[2] = strconv.ParseInt(v[2], 10, 64)
+	x.born, wrong[3] = strconv.ParseInt(v[3], 10, 64)
+	x.behind, wrong[4] = strconv.ParseInt(v[4], 10, 64)
+	if v[5] != "" {
+		x.escrow, wrong[5] = strconv.ParseInt(v[5], 10, 64)
+	}
+	if lease != "" && v[6] != "" {
+		x.own, x.ownIsThere = parseEntry(v[6])
+		x.damaged = !x.ownIsThere
+	}
+	for _, err := range wrong {
+		x.damaged = x.damaged || err != nil
+	}
+	return x
+}
+
+// parseEntry reads seq|grant|out|want|end|debt.
+func parseEntry(text string) (e entry, ok bool) {
+	parts := strings.Split(text, "|")
+	numbers := []*int64{&e.seq, &e.grant, &e.out, &e.want, &e.end, &e.debt}
+	if len(parts) != len(numbers) {
+		return e, false
+	}
+	for i, n := range numbers {
+		var err error
+		if *n, err = strconv.ParseInt(parts[i], 10, 64); err != nil {
+			return e, false
+		}
+	}
+	return e, true
+}
+
+// load takes all of a bucket from the shelf: what a Redis remembers that has forgotten something. at is the time of the run.
+func (a *account) load(s shelf, bucket string, at time.Duration) {
+	a.stored = stock(s, bucket, "")
+	a.records, a.sweep, a.at, a.lost = make(map[string]entry), 0, at, false
+	for field, text := range s.fields(bucket) {
+		if field == "g" {
+			a.sweep, _ = strconv.ParseInt(text, 10, 64)
+		}
+		if e, ok := parseEntry(text); ok && len(field) > 1 {
+			e.until = at + time.Duration(e.end-a.last)*time.Microsecond
+			a.records[field[1:]] = e
+		}
+	}
+}
+
+// verdict is a rule that did not hold, and by how many tokens where that is known.
+type verdict struct {
+	rule   string
+	excess float64
+}
+
+func (v *verdict) is(wrong bool, excess float64, format string, args ...any) {
+	if wrong && v.rule == "" {
+		v.rule, v.excess = fmt.Sprintf(format, args...), math.Abs(excess)
+	}
+}
+
+// executed enters a call that Redis answered, and reports what is wrong with what it stores now. conceded says that the caller
+// may hold what Redis forgot.
+func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.Duration, conceded bool) (v verdict) {
+	late := c.Deadline > 0 && r.Now >= c.Deadline
+	own, owned := a.records[c.Lease]
+	owned = owned && c.Lease != ""
+	switch r.Code {
+	case remote.Late:
+		v.is(!late, 0, "a call was called late before its deadline")
+		return v
+	case remote.Stale:
+		v.is(!owned || c.Seq > own.seq, 0, "a call was called stale and is the newest of its lease")
+		return v
+	case remote.Granted, remote.Denied:
+	default:
+		return v
+	}
+	v.is(late, 0, "a call was executed after its deadline")
+	v.is(owned && c.Seq <= own.seq, 0, "a call was executed after a newer one of its lease")
+	if r.Flags&remote.Created != 0 {
+		v.is(a.exists && !a.fullBy(c, r.Now, at), float64(c.Cap)-a.level, "a bucket was forgotten before it was full and its leases were over")
+		*a = account{
+			stored:  stored{level: float64(c.Cap), overflow: 1 << 40, last: r.Now, born: r.Now},
+			records: make(map[string]entry),
+		}
+		own, owned = entry{}, false
+	}
+	due := a.next(c, r, own, owned, &v, conceded)
+	v.is(now.damaged, 0, "a bucket is damaged")
+	if leased := c.Lease != ""; leased || r.Grant > 0 || due.stepped || now.exists && now.last != a.last {
+		v.is(!now.exists, 0, "a call was answered and not written")
+		due.compare(&now, &v)
+		if leased {
+			due.own.until = at + time.Duration(c.TTL)*time.Microsecond
+			v.is(!now.ownIsThere || now.own.seq != c.Seq, 0, "a call of a lease was answered and is not on record")
+			v.is(now.own.out != due.own.out, float64(now.own.out-due.own.out), "a record does not cover hold and grant")
+			v.is(now.own.end != due.own.end, 0, "a record does not end one ttl after its call")
+			a.records[c.Lease] = due.own
+		}
+		room := float64(c.Cap - now.escrow)
+		v.is(now.level > room+levelRounding, now.level-room, "level + escrow is more than the burst")
+		a.stored, a.sweep, a.at = now, due.sweep, at
+	}
+	a.exists = now.exists
+	return v
+}
+
+// fullBy reports whether a bucket that nobody asks is full at a time, by the server's clock or by the right one, with all leases
+// over. A key that ended before the clock was set back does not come back.
+func (a *account) fullBy(c *remote.Call, server int64, at time.Duration) bool {
+	now := max(server+a.behind, a.last+(at-a.at).Microseconds())
+	for _, e := range a.records {
+		if e.end > now {
+			return false
+		}
+	}
+	return a.level+rate(c)*float64(now-a.last) >= float64(c.Cap)-levelRounding
+}
+
+// rate is how many tokens a µs refills.
+func rate(c *remote.Call) float64 { return float64(c.Tokens) / float64(c.Period) }
+
+// due is what a bucket must store after a call.
+type due struct {
+	stored
+	sweep   int64
+	stepped bool // a large step back of the clock was believed: that is always written
+}
+
+// next reckons what the bucket must store after a call: by the time that went by, by what is out, and by what the call says.
+func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v *verdict, conceded bool) due {
+	d := due{stored: a.stored, sweep: a.sweep}
+	d.own = entry{}
+	now := r.Now + a.behind
+	if a.last-now > remote.MaxBack.Microseconds() {
+		d.behind, d.stepped, now = a.behind+a.last-now, true, a.last
+	}
+	now = max(now, a.last)
+	d.last = now
+
+	ended := int64(0) // the latest end among those whose room is free from now on
+	if a.sweep > 0 && now >= a.sweep {
+		d.escrow, d.sweep = 0, 0
+		for id, e := range a.records {
+			if e.end > now {
+				d.escrow += e.out
+				d.sweep = now + (c.TTL+1)/2
+				continue
+			}
+			ended = max(ended, e.end)
+			delete(a.records, id)
+			owned = owned && id != c.Lease
+		}
+	}
+	before := float64(c.Cap - a.escrow)
+	refilled := min(a.level, before) + float64(now-a.last)*float64(c.Tokens)/float64(c.Period)
+	d.level = refilled
+	if d.escrow < a.escrow { // the room of who is gone fills from its end on
+		d.level = min(d.level, before+float64(now-max(ended, a.last))*float64(c.Tokens)/float64(c.Period))
+	}
+	d.level = min(d.level, float64(c.Cap-d.escrow))
+	d.overflow += refilled - d.level
+
+	cover, charged := int64(0), int64(0)
+	if owned {
+		d.escrow -= own.out
+		if cover = own.out; c.Ack < own.seq { // its grant never came, or came too late
+			cover, charged = cover-own.grant, own.debt
+			d.level += float64(own.grant)
+		}
+		back := min(c.Ret, cover)
+		d.level, cover = d.level+float64(back), cover-back
+	}
+	beyond := max(0, c.Hold-cover)
+	v.is(beyond > 0 && owned && !conceded, float64(beyond), "a process holds more than its record covers")
+	d.level -= float64(beyond)
+	d.escrow += c.Hold
+
+	room, lowest := float64(c.Cap-d.escrow), -float64(c.Cap)-math.Floor(min(rate(c)*1e6, 1<<40))
+	d.level = max(min(d.level, room), lowest)
+	seen := c.Seen
+	if c.Epoch != a.born {
+		seen = 0
+	}
+	paid := int64(max(0, d.overflow-float64(seen))) / max(c.Fleet, 1)
+	charge := min(max(0, max(c.Owed, c.Debt-paid)-charged), int64(d.level-lowest))
+	d.level -= float64(charge)
+	if c.Deadline > 0 && c.Deadline <= r.Now+c.TTL {
+		d.level = max(d.level, min(room, d.level+float64(c.Refund)))
+	}
+	v.is(float64(r.Grant) > d.level+levelRounding && r.Grant > 0, float64(r.Grant)-d.level, "more was granted than there was")
+	least := max(c.Min, 1)
+	v.is(r.Grant > 0 && r.Grant < least, 0, "less was granted than the least that is of use")
+	v.is(r.Grant == 0 && c.Want > 0 && d.level >= float64(least)+levelRounding, d.level, "a call was denied what there was")
+	d.level -= float64(r.Grant)
+	if c.Lease != "" {
+		d.escrow += r.Grant
+		d.own = entry{c.Seq, r.Grant, c.Hold + r.Grant, min(c.Want, c.Cap), now + c.TTL, charged + charge, 0}
+		if d.sweep == 0 {
+			d.sweep = d.own.end
+		}
+	}
+	return d
+}
+
+// compare says where what is stored is not what is due.
+func (d *due) compare(now *stored, v *verdict) {
+	v.is(now.last != d.last || now.behind != d.behind, 0, "a bucket's time is not the server's")
+	v.is(now.escrow != d.escrow, float64(now.escrow-d.escrow), "the escrow is not what is out")
+	v.is(math.Abs(now.level-d.level) > levelRounding, now.level-d.level, "the level is not what time and callers made of it")
+	v.is(math.Abs(now.overflow-d.overflow) > overflowRounding, now.overflow-d.overflow, "the overflow is not what the refill lost")
+	v.is(now.own.debt != d.own.debt, float64(now.own.debt-d.own.debt), "a debt is not charged as far as it is owed")
+}
