@@ -146,3 +146,31 @@ func TestWindowsSettle(t *testing.T) {
 		}
 	}
 }
+
+// A reset leaves the record of a lease that has ended, so it leaves its tokens too: else those that its holder brings back would
+// come off what was taken since.
+func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
+	for _, a := range []remote.Algorithm{remote.FixedWindow, remote.SlidingWindow} {
+		for _, e := range []*engine{memoryEngine(), miniEngine(t), realEngine(t)} {
+			c := of(a, "ended", 10, minute, sec)
+			now := (scriptStart/minute + 1) * minute
+			call := func(x remote.Call) remote.Reply {
+				t.Helper()
+				r := e.at(t, now, x)
+				if r.err != "" {
+					t.Fatalf("%s: %v", e.name, r)
+				}
+				return r.reply
+			}
+			call(settling(take(c, 6), 1, func(c *remote.Call) { c.Lease = "B" }))
+			now += sec
+			call(settling(c, 1, func(c *remote.Call) { c.Reset, c.Deadline = now, now+sec }))
+			left := call(c).Level
+			call(take(c, left))
+			call(settling(c, 2, func(c *remote.Call) { c.Lease, c.Ack, c.Ret = "B", 1, 6 }))
+			if now := call(c).Level; now > 10-left {
+				t.Errorf("%s, algorithm %d: %d of 10 are taken, and %d are left", e.name, a, left, now)
+			}
+		}
+	}
+}
