@@ -235,6 +235,9 @@ func (a *apart) Node(bucket string) remote.Node {
 			return "odd"
 		}
 	}
+	if !strings.Contains(bucket, "/4.") {
+		return "" // as in a Cluster before anything was asked: a Group knows no node by itself
+	}
 	return "even"
 }
 
