@@ -289,10 +289,10 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 			}
 			want(t, l.Allow(ctx, "k"), Granted)
 			time.Sleep(4 * second)
+			store.mu.Lock()
 			if len(store.present) != 2 {
 				t.Errorf("present at %v", store.present)
 			}
-			store.mu.Lock()
 			store.lost = true
 			store.mu.Unlock()
 			time.Sleep(10 * second) // presence finds out
