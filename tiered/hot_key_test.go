@@ -54,7 +54,7 @@ func TestHotKey(t *testing.T) {
 							t.Errorf("%d processes, %d shards: %v tokens over the bound", processes, k, over)
 						}
 					}
-					if use(both) < use(own) {
+					if use(both) < use(own) || use(own) < 0.95 && use(both) < use(own)+0.05 {
 						t.Errorf("%d processes, %d shards: a second shard admits %.3f, without it %.3f", processes, k, use(both), use(own))
 					}
 					if processes == 100 && k == 4 && use(both) < 0.97 {

@@ -180,20 +180,21 @@ func TestOneShareForAllShards(t *testing.T) {
 // know that it is over, and nobody is refused afterwards who stays within the limit: what was admitted without Redis is charged, but
 // for what every shard threw away meanwhile.
 func TestOutageOfAShardedKey(t *testing.T) {
-	down := func(at time.Duration, _ int) bool { return at > 3*second && at < 8*second }
 	for _, c := range []struct {
 		demand      float64
-		over, after float64 // tokens, at most: until the end of the outage, and in all
-		denied      float64 // part of the requests after the outage, at most
+		up          time.Duration // when the outage ends that begins after 3 s
+		over, after float64       // tokens, at most: until the end of the outage, and in all
+		denied      float64       // part of the requests after the outage, at most
 	}{
-		{3, 200, 400, 1},
-		{0.5, 0, 0, 0.005},
+		{3, 8 * second, 200, 400, 1},
+		{0.5, 33 * second, 0, 0, 0.005}, // so long that a burst is little beside what was admitted
 	} {
-		f := fleetRun{processes: 20, known: 20, limit: thousand, demand: c.demand, mode: FailLocal, trip: roundTrip, length: 14 * second, down: down}
+		down := func(at time.Duration, _ int) bool { return at > 3*second && at < c.up }
+		f := fleetRun{processes: 20, known: 20, limit: thousand, demand: c.demand, mode: FailLocal, trip: roundTrip, length: c.up + 6*second, down: down}
 		f.shards = 4
 		offers, _ := f.run(t, 1)
 		w := worst(offers, thousand, 0, f.length)
-		n, of := denied(offers, 8*second, f.length)
+		n, of := denied(offers, c.up, f.length)
 		alone := 0
 		for _, o := range offers {
 			if o.reason == Shared {
@@ -201,7 +202,7 @@ func TestOutageOfAShardedKey(t *testing.T) {
 			}
 		}
 		t.Logf("demand %.1f: %d shared; %v; %d of %d refused after the outage", c.demand, alone, w, n, of)
-		if until := worst(offers, thousand, 0, 8*second); until.Over > c.over || w.Over > c.after {
+		if until := worst(offers, thousand, 0, c.up); until.Over > c.over || w.Over > c.after {
 			t.Errorf("demand %.1f: %v; %v", c.demand, until, w)
 		}
 		if float64(n) > c.denied*float64(of) {
@@ -226,6 +227,9 @@ func (a *apart) Node(bucket string) remote.Node {
 		if strings.Contains(bucket, odd) {
 			return "odd"
 		}
+	}
+	if !strings.Contains(bucket, "/4.") {
+		return "" // as in a Cluster before anything was asked: a Group knows no node by itself
 	}
 	return "even"
 }
@@ -278,10 +282,10 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 			}
 			want(t, l.Allow(ctx, "k"), Granted)
 			time.Sleep(4 * second)
+			store.mu.Lock()
 			if len(store.present) != 2 {
 				t.Errorf("present at %v", store.present)
 			}
-			store.mu.Lock()
 			store.lost = true
 			store.mu.Unlock()
 			time.Sleep(10 * second) // presence finds out
@@ -314,5 +318,21 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 			}
 			books(t, l.group)
 		})
+	}
+}
+
+// What a shard threw away in an outage pays for the processes that have it as their first: a fourth of them, rounded up. For all of
+// them it would pay a fourth of what the whole threw away.
+func TestShardPaysForItsOwnProcesses(t *testing.T) {
+	l := several(t, remote.NewMemory(), nil, sharded("api", 80, 4), direct("plain", 80))
+	for fleet, want := range map[int64]int64{1: 1, 3: 1, 4: 1, 5: 2, 20: 5, 21: 6} {
+		for _, s := range l[0].shards {
+			if got := s.fleetOf(fleet); got != want {
+				t.Errorf("%d of %d processes, want %d", got, fleet, want)
+			}
+		}
+		if got := l[1].fleetOf(fleet); got != fleet {
+			t.Errorf("without shards: %d of %d", got, fleet)
+		}
 	}
 }
