@@ -159,7 +159,7 @@ func (r *runner) answers(ctx context.Context, copied string) error {
 
 // soundWithout checks that a test runs and passes without the mistake: otherwise it would notice anything.
 func (r *runner) soundWithout(ctx context.Context, t test) error {
-	v, err := r.sound.get(t.String(), func() (verdict, error) {
+	v, err := r.sound.get(t.String()+" "+strings.Join(t.extra, " "), func() (verdict, error) {
 		bin, err := r.bins.get(t.binary(), func() (string, error) { return r.build(ctx, r.tmp, t, "") })
 		if err != nil {
 			return verdict{}, err

@@ -148,7 +148,7 @@ func (f found) cells(m mutant) []string {
 
 // look makes a mistake and runs scenarios up to the first that shows it.
 func (r *runner) look(ctx context.Context, m mutant) (f found) {
-	t := test{dir: "sim", run: "^TestNamedScenarios$"}
+	t := test{dir: "sim", run: "^TestNamedScenarios$", args: []string{"-timeout=300s"}} // seconds, but a busy machine is no hang
 	dir, list, err := r.make(ctx, m)
 	if err != nil {
 		return found{err: err}
@@ -187,6 +187,10 @@ func (r *runner) lookWith(ctx context.Context, bin string, t test, engine string
 		case v.way == passes:
 			continue
 		case m.noticed(v) && name != "":
+			t.extra = []string{"-named=" + engine + ":" + name}
+			if err := r.soundWithout(ctx, t); err != nil {
+				return found{err: err}
+			}
 			return found{engine: engine, scenario: name, by: brokenIn(out)}
 		case v.way == panics, v.way == hangs: // a bubble that cannot end
 			return found{engine: engine, scenario: strings.Join(some, " or "), by: string(v.way)}
