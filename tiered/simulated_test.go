@@ -45,6 +45,7 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 		for range 2000 {
 			l.Allow(t.Context(), "k")
 			time.Sleep(time.Millisecond)
+			synctest.Wait() // Sends is called by senders
 			for b, live := range s.whose {
 				if c := s.calls[len(s.calls)-1]; c.Lease != "" && live != c.Hold {
 					t.Fatalf("the bucket of %q holds %d, the call says %d", b.ID().Key, live, c.Hold)
