@@ -54,3 +54,17 @@ func TestTakeBack(t *testing.T) {
 		}
 	}
 }
+
+// A bucket that was made anew since another one of its key refused takes back all the same: what the two have counted together
+// is right.
+func TestTakeBackOfAnother(t *testing.T) {
+	for refused, mode := range map[Outcome]FailMode{Refused: FailOpen, ShareSpent: FailLocal, Failed: FailClosed} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: mode})
+		if !r.b.TakeBack(8, 6, refused) {
+			t.Fatal("closed")
+		}
+		if s := r.b.Stats(); s.Refused+s.Failed != -8 {
+			t.Errorf("%v: %+v, want 8 taken back", refused, s)
+		}
+	}
+}

@@ -173,7 +173,7 @@ func (g *Group) fresh(id local.ID) *bucket {
 
 // gone keeps the figures of a bucket that was forgotten.
 func (g *Group) gone(b *bucket) {
-	b.limiter().keep(b.key(), b.figures())
+	b.limiter().keep(b.key(), b.counted(b.Stats()))
 	select {
 	case g.empty <- struct{}{}:
 	default:

@@ -95,6 +95,9 @@ type top struct {
 
 // see is called with the cache's lock held.
 func (t *top) see(now time.Duration, b *bucket, s local.Stats) {
+	if b.borrows() { // the key's first bucket is seen too
+		return
+	}
 	k := refusedOf(s)
 	k.Key = b.key()
 	if old, ok := t.past[k.Key]; ok {

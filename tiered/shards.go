@@ -109,9 +109,8 @@ func (b *bucket) borrows() bool {
 	return l != first
 }
 
-// figures are the bucket's Stats, with no request refused twice.
-func (b *bucket) figures() local.Stats {
-	s := b.Stats()
+// counted is what counts of a bucket's figures: no request is refused twice.
+func (b *bucket) counted(s local.Stats) local.Stats {
 	if b.borrows() {
 		s.Refused = 0
 	}
@@ -159,6 +158,9 @@ func (l *Limiter) tooDear(b *bucket, key string, n int64, d *Decision) bool {
 		return false
 	}
 	l.decideBy(d, p, key, ExceedsBurst, None, 0, 0)
+	if limits := p.Owner.(*plan); len(limits.limits) > 1 {
+		d.Which = limits.smallest
+	}
 	return true
 }
 

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -28,22 +29,27 @@ func (l *Limiter) peekShards(ctx context.Context, key string, id local.ID, p *lo
 		return
 	}
 	first, second := l.places(id.Key)
-	tier, sum := Remote, int64(0)
+	tier, sum, now := Remote, int64(0), g.now()
 	known, grants, retry := false, false, time.Duration(0)
+	least, which, forgets := int64(math.MaxInt64), uint8(0), time.Duration(0) // of the shard that has least
 	for i, s := range l.shards {
 		p := policies[i]
 		clear := p.Owner.(*plan).longest
 		b, cached := g.cache.Find(local.ID{Policy: s.number, Key: id.Key})
 		var held, level int64
 		if cached {
-			held, level = b.Look(g.now())
+			held, level = b.Look(now)
 		}
+		told, until := uint8(0), time.Duration(0)
 		if r := results[i]; r.Err == nil {
-			level = r.Reply.Level
+			level, told = r.Reply.Level, uint8(r.Reply.Which)
 			if r.Reply.Reset > 0 {
 				clear = time.Duration(r.Reply.Reset) * time.Microsecond
+				until = now + clear
 			}
-		} else if tier = Local; !cached {
+		} else if tier = Local; cached {
+			told, until = b.Told(false)
+		} else {
 			continue
 		}
 		left := min(held+max(level, 0), p.Cap)
@@ -52,6 +58,9 @@ func (l *Limiter) peekShards(ctx context.Context, key string, id local.ID, p *lo
 			continue
 		}
 		known, grants = true, grants || left > 0
+		if left < least {
+			least, which, forgets = left, told, until
+		}
 		wait := clear
 		if p.Counting == local.Refills {
 			wait = resetAfter(1-level, p.Nanos)
@@ -68,7 +77,9 @@ func (l *Limiter) peekShards(ctx context.Context, key string, id local.ID, p *lo
 	default:
 		l.decideBy(d, p.Whole, key, Limited, tier, min(sum, p.Whole.Cap), retry)
 	}
-	d.told(p, g.now(), 0, 0)
+	if p.Counting != local.Refills {
+		d.told(p, now, which, forgets)
+	}
 }
 
 // lookAtAll is look for each shard of a key, by its policy, in one pipeline per node.

@@ -107,7 +107,7 @@ func (g *Group) Stats() Stats {
 	}
 	count := func(b *bucket) {
 		if n := b.limiter().whole.number; n < len(sums) {
-			s := b.figures()
+			s := b.counted(b.Stats())
 			sums[n].Add(s)
 			tops[n].see(now, b, s)
 		}

@@ -172,7 +172,7 @@ func (l *Limiter) Refresh(key string) {
 // change has b go on by p.
 func (b *bucket) change(now time.Duration, p *local.Policy) {
 	folded, effect := b.SetPolicy(now, p)
-	if folded != (local.Stats{}) {
+	if folded = b.counted(folded); folded != (local.Stats{}) {
 		b.limiter().keep(b.key(), folded)
 	}
 	b.apply(now, effect)

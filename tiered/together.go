@@ -221,13 +221,12 @@ func askRedis(ctx context.Context, legs []leg) {
 		}
 	}
 	for anyOf(legs, undecided) {
-		// One request after the other: who is first in one line is first in all of them.
-		lines := &legs[0].limiter.group.lines
-		lines.Lock()
-		for i := range legs {
-			legs[i].ask()
+		for i := range legs { // PerKey may be asked, which is the user's: not while others are kept out of the lines
+			if t := &legs[i]; t.state == undecided {
+				t.again(local.FromLease)
+			}
 		}
-		lines.Unlock()
+		join(legs)
 		send(legs)
 		failed := false
 		for i := range legs {
@@ -242,35 +241,37 @@ func askRedis(ctx context.Context, legs []leg) {
 	}
 }
 
-// ask puts the leg into its bucket's line.
-func (t *leg) ask() {
-	if t.state != undecided {
-		return
+// join puts the undecided into their buckets' lines, one request after the other: who is first in one line is first in all of
+// them.
+func join(legs []leg) {
+	lines := &legs[0].limiter.group.lines
+	lines.Lock()
+	defer lines.Unlock()
+	for i := range legs {
+		if t := &legs[i]; t.state == undecided {
+			t.join()
+		}
 	}
+}
+
+// join puts the leg into its bucket's line. It stays undecided if the bucket was forgotten, or its policy was changed.
+func (t *leg) join() {
 	g := t.limiter.group
 	p := g.patients.Get().(*patient)
-	for {
-		v, effect := t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
-		if v.Outcome == local.Gone {
-			if t.again(local.FromLease) {
-				g.patients.Put(p)
-				return
-			}
-			continue
-		}
-		if effect.Send {
-			t.to = t.bucket.route()
-			effect.Send = false
-		}
-		t.bucket.apply(t.now, effect)
-		if v.Outcome == local.Waiting {
-			t.state, t.patient = waiting, p
-			t.from(t.bucket, local.FromRedis)
-			return
-		}
-		g.patients.Put(p)
-		t.verdict(v, Local)
+	v, effect := t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
+	if effect.Send {
+		t.to = t.bucket.route()
+		effect.Send = false
+	}
+	t.bucket.apply(t.now, effect)
+	if v.Outcome == local.Waiting {
+		t.state, t.patient = waiting, p
+		t.from(t.bucket, local.FromRedis)
 		return
+	}
+	g.patients.Put(p)
+	if v.Outcome != local.Gone {
+		t.verdict(v, Local)
 	}
 }
 
