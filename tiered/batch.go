@@ -86,7 +86,7 @@ func (b *batch) run() result {
 		for _, d := range due {
 			d.job.drop(n, b.sent)
 		}
-		n.returned(len(due), false)
+		n.returned(len(due))
 		return sent
 	}
 	defer attempt.Abort()                               // a panic or Goexit on the way is a failure too
@@ -94,7 +94,7 @@ func (b *batch) run() result {
 		for _, d := range due[1:] {
 			d.job.drop(n, b.sent)
 		}
-		n.returned(len(due)-1, false)
+		n.returned(len(due)-1)
 		due, most = due[:1], 1
 	}
 	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
@@ -107,15 +107,14 @@ func (b *batch) run() result {
 				b.calls = append(b.calls, call)
 			}
 		}
-		n.returned(len(due)-(len(b.calls)-before), false)
+		n.returned(len(due)-(len(b.calls)-before))
 	}
 	b.mu.Unlock()
 	end := func(err error) result {
-		inTime := attempt.End(err)
-		n.returned(len(b.calls), !inTime)
-		if !inTime {
+		if !attempt.End(err) {
 			return givenUp
 		}
+		n.returned(len(b.calls))
 		return sent
 	}
 	if len(b.calls) == 0 {
@@ -124,7 +123,7 @@ func (b *batch) run() result {
 
 	n.calls.Add(int64(len(b.calls)))
 	results := make([]remote.Result, len(b.calls))
-	g.store.Run(context.Background(), g.options.Timeout, b.calls, results)
+	g.store.Run(context.Background(), g.options.patience(), b.calls, results)
 	r := end(outcome(b.calls, results))
 	if r == sent {
 		b.finish(results)
@@ -135,13 +134,10 @@ func (b *batch) run() result {
 }
 
 // returned notes that calls are no longer under way.
-func (n *node) returned(calls int, givenUp bool) {
+func (n *node) returned(calls int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight -= calls
-	if givenUp {
-		n.start() // MaxInFlight may have held others up
-	}
 }
 
 // outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
@@ -179,6 +175,7 @@ func (b *batch) giveUp() {
 		results[i].Err = errGivenUp
 	}
 	b.finish(results)
+	b.node.returned(len(results))
 	b.node.replace()
 }
 

@@ -26,15 +26,16 @@ func (n *node) locate(room []due) result {
 	}
 	attempt, ok := n.guard.Begin(func() { // it takes longer than Timeout
 		drop(jobs)
+		n.returned(len(jobs))
 		n.replace()
 	})
 	if !ok {
 		drop(jobs)
-		n.returned(len(jobs), false)
+		n.returned(len(jobs))
 		return sent
 	}
 	defer attempt.Abort()
-	ctx, cancel := context.WithTimeout(context.Background(), g.options.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), g.options.patience())
 	defer cancel()
 	var found []remote.Node
 	var err error
@@ -48,11 +49,10 @@ func (n *node) locate(room []due) result {
 	if len(found) > 0 {
 		err = nil
 	}
-	inTime := attempt.End(err)
-	n.returned(len(jobs), !inTime)
-	if !inTime {
+	if !attempt.End(err) {
 		return givenUp
 	}
+	n.returned(len(jobs))
 	for i, id := range found {
 		g.node(id).push(jobs[i])
 	}

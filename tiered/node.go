@@ -56,7 +56,7 @@ type node struct {
 	sending  int           // senders at work, but for those whose batch was given up
 	resting  int           // senders that wait for work
 	work     chan struct{} // to one of them
-	inFlight int           // calls sent and not returned, given up or not
+	inFlight int           // calls sent, and neither returned nor given up
 	closedAt time.Duration // when the breaker closed again
 	troubled bool          // counted in Group.troubled
 	gone     chan struct{} // closed when the Group has forgotten the node

@@ -15,7 +15,8 @@ type Options struct {
 	Budget time.Duration
 
 	// Timeout is the longest that a call to Redis is waited for, Budget … 1 min; 0 means 50 ms, or Budget where that is
-	// more. A call that takes longer has failed, whatever the client's own settings.
+	// more. A call that takes longer has failed, whatever the client's own settings; it is left under way for half a second, so
+	// that a connection that takes longer to make is there for the next.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits, 0 … 2²⁰. The number is known from Redis; this
@@ -27,7 +28,7 @@ type Options struct {
 	MaxKeys int
 
 	// MaxInFlight bounds the calls under way to each Redis node: 1 … 65 536, 0 means 64. Those beyond wait, for no longer
-	// than Budget.
+	// than Budget. Those that failed by Timeout do not count.
 	MaxInFlight int
 
 	// Random is where every jitter comes from: numbers in [0, 1), called concurrently. Nil means math/rand/v2. Give it a
@@ -55,6 +56,15 @@ type options struct {
 	Options
 	uniform func() float64 // every random choice but the lease id and the seeds of hashes: see simulated
 }
+
+// connectTime is what a new connection may take, at least. It needs four round trips (to dial, for what go-redis says first, twice,
+// and for the call), five with TLS and one more for a script that Redis does not know. Who hangs up each time when it is not there
+// after 50 ms never has one 15 ms away from Redis, and is alone for good.
+const connectTime = 500 * time.Millisecond
+
+// patience is how long a call is left under way, though who waits for it is told after Timeout that nobody answers, and the
+// breaker counts it as failed. What arrives so late does nothing, by its deadline; but the connection stays.
+func (o *options) patience() time.Duration { return max(o.Timeout, connectTime) }
 
 // fill validates o, all problems at once, and fills in the defaults.
 func (o *Options) fill() (options, error) {

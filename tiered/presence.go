@@ -92,7 +92,11 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 		return
 	}
 	g, asker := n.group, ctx
-	ctx, cancel := context.WithTimeout(ctx, 2*g.options.Timeout)
+	patience := g.options.Timeout
+	if ttl > 0 { // else somebody waits for Close
+		patience = g.options.patience()
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	sent := g.now()
 	var attempt *failover.Attempt
@@ -103,7 +107,7 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 		}
 		defer attempt.Abort()
 	}
-	c, err := g.store.Presence(ctx, g.options.Timeout, n.id, *g.lease.Load(), ttl)
+	c, err := g.store.Presence(ctx, patience, n.id, *g.lease.Load(), ttl)
 	if attempt != nil {
 		verdict := err
 		switch {

@@ -1,0 +1,46 @@
+package tiered_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, where nobody waits longer than 50 ms.
+// The first calls fail by that, and those to come find the connections that they have left.
+func TestFarFromRedis(t *testing.T) {
+	distance := faultnet.New(1)
+	if err := distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{
+		Addr: redistest.Start(t).Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+		Dialer: distance.Dialer((&net.Dialer{}).DialContext),
+	})
+	defer client.Close()
+	limiter, err := tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "far", Limit: tiered.PerSecond(1e6)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close(t.Context())
+	var d tiered.Decision
+	granted := 0 // in a row
+	for end := time.Now().Add(10 * time.Second); granted < 500 && time.Now().Before(end); {
+		if d = limiter.Allow(t.Context(), "k"); d.Reason == tiered.Granted {
+			granted++
+		} else {
+			granted = 0
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if granted < 500 {
+		t.Errorf("the last Decision is %+v, want Redis to decide", d)
+	}
+}
