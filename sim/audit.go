@@ -49,12 +49,13 @@ type holder struct {
 // state is one local bucket: a key that was forgotten and comes back has another.
 type state struct {
 	*local.Bucket
-	base   time.Time // of its process' clock
-	ack    int64     // the last call that was accepted, or what came before the first
-	asked  bool      // it has made a call with a lease id
-	seq    int64     // of the call under way
-	sent   time.Time // when it left
-	failed bool      // a call came to nothing
+	base    time.Time     // of its process' clock
+	ack     int64         // the last call that was accepted, or what came before the first
+	asked   bool          // it has made a call with a lease id
+	seq     int64         // of the call under way
+	timeout time.Duration // until its process hears of it
+	sent    time.Time     // when it left
+	failed  bool          // a call came to nothing
 
 	burnt    int64         // tokens, by the call before
 	safe     time.Duration // of the run: what is held does not end before
@@ -127,7 +128,7 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	if !s.asked {
 		s.asked, s.ack = true, c.Ack
 	}
-	h.lease, h.seq, s.seq, s.sent = c.Lease, c.Seq, c.Seq, time.Now()
+	h.lease, h.seq, s.seq, s.sent, s.timeout = c.Lease, c.Seq, c.Seq, time.Now(), b.Policy().Timeout
 }
 
 // of finds the state of a bucket, and forgets those before it that hold nothing.
@@ -158,7 +159,7 @@ func (h *holder) live() (sum int64) {
 }
 
 // returned notes what became of calls, when the process hears of it: took is how long after they were sent.
-func (a *audit) returned(process int, inTime bool, calls []remote.Call, results []remote.Result) {
+func (a *audit) returned(process int, took time.Duration, calls []remote.Call, results []remote.Result) {
 	if a == nil {
 		return
 	}
@@ -175,7 +176,7 @@ func (a *audit) returned(process int, inTime bool, calls []remote.Call, results 
 				continue
 			}
 			s.seq = 0
-			if code := r.Reply.Code; inTime && r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay) {
+			if code := r.Reply.Code; took < s.timeout && r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay) {
 				s.ack = c.Seq
 				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
 					s.safe = safe(e.until-time.Duration(c.TTL)*time.Microsecond, c)

@@ -118,7 +118,7 @@ func TestAuditSeesRedis(t *testing.T) {
 			first := r.call(30, 0, 0, 0)
 			r.sent(1, time.Since(r.base), first, r.bucket)
 			r.run(first, nil)
-			r.returned(1, true, []remote.Call{*first}, []remote.Result{{}})
+			r.returned(1, 0, []remote.Call{*first}, []remote.Result{{}})
 			time.Sleep(500 * time.Millisecond)
 			r.sweeps(t)
 			second := r.call(20, 1, 30, 0)
@@ -203,7 +203,7 @@ func (r *rig) lease(t *testing.T, want int64) {
 	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}
-	r.returned(1, true, []remote.Call{*c}, []remote.Result{{}})
+	r.returned(1, 0, []remote.Call{*c}, []remote.Result{{}})
 }
 
 // Pots are looked at between calls too, and who goes home must have given all back.

@@ -49,7 +49,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		}
 	}
 	p.still.pass()
-	p.run.audit.returned(p.number, p.run.at()-sent < timeout, calls, results)
+	p.run.audit.returned(p.number, p.run.at()-sent, calls, results)
 }
 
 // Sends tells the auditor of a call.

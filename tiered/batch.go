@@ -94,7 +94,7 @@ func (b *batch) run() result {
 		for _, d := range due[1:] {
 			d.job.drop(n, b.sent)
 		}
-		n.returned(len(due)-1)
+		n.returned(len(due) - 1)
 		due, most = due[:1], 1
 	}
 	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
@@ -107,7 +107,7 @@ func (b *batch) run() result {
 				b.calls = append(b.calls, call)
 			}
 		}
-		n.returned(len(due)-(len(b.calls)-before))
+		n.returned(len(due) - (len(b.calls) - before))
 	}
 	b.mu.Unlock()
 	end := func(err error) result {
