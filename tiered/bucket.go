@@ -34,7 +34,8 @@ func (b *bucket) name() string {
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
-		b.route().push(due{b, b.name()})
+		name := b.name()
+		b.towards(name).push(due{b, name})
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -45,10 +46,13 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 }
 
 // route says which node b's next call goes to, and notes that b is in use.
-func (b *bucket) route() *node {
+func (b *bucket) route() *node { return b.towards(b.name()) }
+
+// towards is route, of a bucket whose name is known.
+func (b *bucket) towards(name string) *node {
 	g := b.limiter().group
 	g.cache.Touch(b)
-	n := g.node(g.store.Node(b.name()))
+	n := g.node(g.store.Node(name))
 	b.at(n)
 	return n
 }
@@ -72,7 +76,6 @@ func (b *bucket) whereabouts() *node {
 func (b *bucket) at(n *node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
-		b.attend()
 	}
 }
 
