@@ -136,7 +136,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		l.group.trace.lease(LeaseEvent{
 			Node: string(n.id), Policy: l.name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent, Which: which(call, r.Reply),
+			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
 		})
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,

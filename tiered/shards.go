@@ -77,8 +77,8 @@ func (l *Limiter) places(key string) (first, second *Limiter) {
 	return l.shards[i], l.shards[j]
 }
 
-// hashOf is a hash that is the same in every process: FNV-1a from a seed on, and the last step of SplitMix64 (Steele, Lea, Flood 2014) to
-// spread it over all bits.
+// hashOf is a hash that is the same in every process: FNV-1a from a seed on, and the last step of SplitMix64 (Steele, Lea,
+// Flood 2014) to spread it over all bits.
 func hashOf(seed uint64, key string) uint64 {
 	h := seed
 	for i := range len(key) {
