@@ -121,9 +121,9 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
 }
 
-// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. That is a step of its own, for after the answer is written: an atomic
-// addition waits for all writes before it, and who reads an answer that was written a moment ago waits for them too. One
-// wait instead of two is a tenth of a decision.
+// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. That is a step of its own, for
+// after the answer is written: an atomic addition waits for all writes before it, and who reads an answer that was written a
+// moment ago waits for them too. One wait instead of two is a tenth of a decision.
 func (b *Bucket) CountRefused(n int64) { b.refused.Add(n) }
 
 // refuse counts and refuses a request of cost tokens.
@@ -160,8 +160,8 @@ func (b *Bucket) send() Effect {
 	return Effect{Send: true}
 }
 
-// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting puts w into line, until its verdict comes
-// through w.C or [Bucket.Leave] takes it out; until is when the caller stops waiting.
+// Ask decides over n tokens, 1 ≤ n ≤ Cap, when Take and Refuse did not. Outcome Waiting puts w into line, until its verdict
+// comes through w.C or [Bucket.Leave] takes it out; until is when the caller stops waiting.
 func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +41,29 @@ func (t *cluster) node(bucket string) Node {
 	}
 	return nodeOf(client)
 }
+
+// all asks for every sixteenth slot: the client does not say what nodes it knows. An even Cluster of a thousand nodes, the most
+// there may be, has sixteen slots a node.
+func (t *cluster) all() (nodes []Node) {
+	for _, name := range everySixteenth() {
+		if n := t.node(name); n != "" && !slices.Contains(nodes, n) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// everySixteenth are names that lie in the slots 0, 16, 32 and so on. The CRC of two bytes takes every value.
+var everySixteenth = sync.OnceValue(func() []string {
+	names := make([]string, slots/16)
+	for i := range 1 << 16 {
+		name := string([]byte{byte(i >> 8), byte(i)})
+		if slot := slotOf(name); slot%16 == 0 {
+			names[slot/16] = name
+		}
+	}
+	return names
+})
 
 func (t *cluster) pick(ctx context.Context, bucket string) (*redis.Client, error) {
 	client, err := t.client.MasterForKey(ctx, bucket)

@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,6 +48,9 @@ func TestCluster(t *testing.T) {
 					t.Errorf("%q is on %s before the first call", key, n)
 				}
 			}
+			if nodes := s.Nodes(); len(nodes) != 0 {
+				t.Errorf("%v are known before the first call", nodes)
+			}
 			takeAllFrom(t, s, all, chargedEach(t, defaults(t, nil), all))
 			nodes := map[Node]int{}
 			for _, key := range all {
@@ -58,6 +63,11 @@ func TestCluster(t *testing.T) {
 			}
 			if len(nodes) != 3 {
 				t.Errorf("nodes: %v", nodes)
+			}
+			known := s.Nodes()
+			slices.Sort(known)
+			if want := slices.Sorted(maps.Keys(nodes)); !slices.Equal(known, want) {
+				t.Errorf("%v are known, want %v", known, want)
 			}
 		}
 	})

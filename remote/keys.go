@@ -85,25 +85,10 @@ func (n naming) bucket(k Kind, policy, key string) string {
 		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
 	}
 	if k.Shards > 0 {
-		policy += "/" + shardOf(k, policy, key)
+		policy = shardOf(k, policy, key)
 	}
 	return n.prefix + "{" + policy + "/" + key + "}" + mark
 }
-
-// shardOf is what a shard's name has before the key: how many there are, which it is, and the first number that puts it into
-// its own part of the slots. By chance alone the shards of a key would often share a node, and those of keys of some lengths
-// always: names that differ in one digit have slots that differ in the same few bits.
-func shardOf(k Kind, policy, key string) string {
-	for i := 0; ; i++ {
-		shard := strconv.Itoa(k.Shards) + "." + strconv.Itoa(k.Shard) + "." + strconv.Itoa(i)
-		if slotOf("{"+policy+"/"+shard+"/"+key+"}")*k.Shards/slots == k.Shard || i == longestSearch {
-			return shard
-		}
-	}
-}
-
-// longestSearch ends the search for a slot, which takes as many steps as there are shards, on average: nothing may hang.
-const longestSearch = 10_000
 
 // presence reports the name of the i-th presence set. Several exist so that every node of a cluster can have one: each
 // has a slot of its own.

@@ -252,6 +252,18 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 	}
 }
 
+// A node of a Cluster that has sixteen slots side by side is found by one of these names.
+func TestEverySixteenth(t *testing.T) {
+	if n := len(everySixteenth()); n != slots/16 {
+		t.Fatalf("%d names", n)
+	}
+	for i, name := range everySixteenth() {
+		if got := slotByTheBook(name); got != 16*i {
+			t.Errorf("%q is in slot %d, want %d", name, got, 16*i)
+		}
+	}
+}
+
 // A process keeps the digests of long keys, and the store gives them the names of the keys: so that who looks for a key's
 // bucket in Redis finds the one that the limiter uses. What only looks like a digest is another key.
 func TestDigest(t *testing.T) {

@@ -58,6 +58,9 @@ func (m *Memory) Name(k Kind, policy, key string) string { return naming{}.bucke
 // Node reports the same node for every bucket.
 func (m *Memory) Node(string) Node { return memoryNode }
 
+// Nodes reports the one node.
+func (m *Memory) Nodes() []Node { return []Node{memoryNode} }
+
 // Locate is Node: it never fails.
 func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNode, nil }
 

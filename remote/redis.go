@@ -114,6 +114,14 @@ func (s *Redis) Node(bucket string) Node {
 	return s.nodes.node(bucket)
 }
 
+// Nodes reports the addresses of the nodes that buckets may be on; see [Store]. Of a Ring those that are up.
+func (s *Redis) Nodes() []Node {
+	if s.nodes == nil {
+		return nil
+	}
+	return s.nodes.all()
+}
+
 // Locate reports the node of a bucket, and loads the map of a Cluster's slots if there is none yet; see [Store].
 func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 	if err := s.usable(ctx); err != nil {

@@ -2,6 +2,8 @@ package remote
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,10 +43,15 @@ func TestRing(t *testing.T) {
 			}
 		}
 	}
+	known := s.Nodes()
+	slices.Sort(known)
+	if want := slices.Sorted(maps.Keys(nodes)); !slices.Equal(known, want) {
+		t.Errorf("%v are known, want %v", known, want)
+	}
 	if err := client.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, s, takeOne(s, "x")); r.Err == nil || s.Node(s.Key("test", "x")) != "" {
+	if r := run(t, s, takeOne(s, "x")); r.Err == nil || s.Node(s.Key("test", "x")) != "" || len(s.Nodes()) != 0 {
 		t.Errorf("a closed Ring: %+v on %q", r, s.Node(s.Key("test", "x")))
 	}
 }

@@ -13,14 +13,41 @@ func slotOf(key string) int {
 			key = key[open+1 : open+1+end]
 		}
 	}
-	crc := uint16(0)
-	for i := range len(key) {
-		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
-	}
-	return int(crc) % slots
+	return int(crcOf(0, key)) % slots
 }
 
-// crcTable is CRC-16/XMODEM: polynomial 0x1021, most significant bit first, starting at 0.
+// crcOf goes on from the CRC of what stands before a text to that of both.
+func crcOf[T string | []byte](crc uint16, text T) uint16 {
+	for i := range len(text) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^text[i]]
+	}
+	return crc
+}
+
+// shiftOf is what n bytes multiply the CRC of all before them by: the CRC of a and b is times(crcOf(0, a), shiftOf(len(b))) ^
+// crcOf(0, b). A CRC is the remainder of a polynomial over two elements, and n bytes are n times eight powers of x.
+func shiftOf(n int) uint16 {
+	crc := uint16(1)
+	for range n {
+		crc = crc<<8 ^ crcTable[crc>>8]
+	}
+	return crc
+}
+
+// times is the product of two remainders.
+func times(a, b uint16) (product uint16) {
+	for range 16 { // the powers of b, highest first
+		product = product<<1 ^ polynomial&-(product>>15)
+		product ^= a & -(b >> 15)
+		b <<= 1
+	}
+	return product
+}
+
+// polynomial is x¹⁶ + x¹² + x⁵ + 1, without its highest power.
+const polynomial = 0x1021
+
+// crcTable is CRC-16/XMODEM: its polynomial, most significant bit first, starting at 0.
 var crcTable = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8
@@ -28,7 +55,7 @@ var crcTable = func() (table [256]uint16) {
 			carry := crc & 0x8000
 			crc <<= 1
 			if carry != 0 {
-				crc ^= 0x1021
+				crc ^= polynomial
 			}
 		}
 		table[i] = crc

@@ -21,6 +21,11 @@ type Store interface {
 	// caller's goroutine. The answer may change when the nodes share out their keys anew.
 	Node(bucket string) Node
 
+	// Nodes reports the nodes that buckets may be on: what Node can answer, as far as is known, each once and in no order. It does
+	// no I/O, but may take a millisecond: it is not for a caller's goroutine. Of a Cluster a node may be missing that
+	// has no sixteen slots side by side.
+	Nodes() []Node
+
 	// Locate reports which node answers for a bucket and, unlike Node, finds out if that is unknown: it may block, on Redis,
 	// within ctx and the client's own timeouts. On a Cluster one answer teaches Node all buckets.
 	Locate(ctx context.Context, bucket string) (Node, error)

@@ -11,6 +11,9 @@ type topology interface {
 	// node reports the node of a bucket without I/O, "" if that is not known.
 	node(bucket string) Node
 
+	// all reports the nodes that buckets may be on, without I/O.
+	all() []Node
+
 	// pick returns the client of the node of a bucket, nil if that is the store's foreign client. It may do I/O, bounded
 	// by ctx, to find out where buckets live.
 	pick(ctx context.Context, bucket string) (*redis.Client, error)
@@ -38,6 +41,8 @@ type single struct{ client *redis.Client }
 
 func (t single) node(string) Node { return nodeOf(t.client) }
 
+func (t single) all() []Node { return []Node{nodeOf(t.client)} }
+
 func (t single) pick(context.Context, string) (*redis.Client, error) { return t.client, nil }
 
 func (single) router() redis.UniversalClient { return nil }
@@ -55,6 +60,13 @@ func (t ring) node(bucket string) Node {
 		return "" // no shard is up, or the Ring is closed
 	}
 	return nodeOf(client)
+}
+
+func (t ring) all() (nodes []Node) {
+	for _, client := range t.client.GetShardClients() {
+		nodes = append(nodes, nodeOf(client))
+	}
+	return nodes
 }
 
 func (t ring) pick(_ context.Context, bucket string) (*redis.Client, error) {

@@ -90,9 +90,10 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if owner, ok := a.leases[c.Lease]; ok && owner != process {
-		a.wrong(process, verdict{rule: "two processes have one lease id"})
-	}
+	a.result.Looks++
+	v := verdict{}
+	owner, ok := a.leases[c.Lease]
+	v.is(ok && owner != process, 0, "two processes have one lease id")
 	a.leases[c.Lease] = process
 	at := holding{process, c.Bucket}
 	h := a.holders[at]
@@ -101,7 +102,6 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 		a.holders[at] = h
 	}
 	s := h.of(b, time.Now().Add(-now))
-	v := verdict{}
 	v.is(h.lease == c.Lease && c.Seq <= h.seq, 0, "a call is not newer than the one before of its lease")
 	v.is(s.seq != 0 && time.Since(s.sent) < b.Policy().Timeout, 0, "two calls of one key are under way")
 	v.is(s.asked && c.Ack != s.ack, 0, "a call does not acknowledge what was accepted last")
@@ -303,6 +303,7 @@ func (a *audit) gone(process int, inOrder bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.result.Looks++
 	at := time.Since(a.base)
 	worst := verdict{}
 	for place, h := range a.holders {

@@ -225,6 +225,9 @@ func TestAuditLooks(t *testing.T) {
 			r.lease(t, 30)
 			c.do(r)
 			r.says(t, c.rule)
+			if v := r.verdict(); v.Looks != 3 { // the call leaves, is executed, and what is done here
+				t.Errorf("%d looks, want 3", v.Looks)
+			}
 		})
 	}
 	if v := (*audit)(nil).verdict(); v.Broken != -1 || v.Looks != -1 || v.Excess != -1 {

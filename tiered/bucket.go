@@ -34,7 +34,8 @@ func (b *bucket) name() string {
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
-		b.route().push(due{b, b.name()})
+		name := b.name()
+		b.towards(name).push(due{b, name})
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -45,10 +46,13 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 }
 
 // route says which node b's next call goes to, and notes that b is in use.
-func (b *bucket) route() *node {
+func (b *bucket) route() *node { return b.towards(b.name()) }
+
+// towards is route, of a bucket whose name is known.
+func (b *bucket) towards(name string) *node {
 	g := b.limiter().group
 	g.cache.Touch(b)
-	n := g.node(g.store.Node(b.name()))
+	n := g.node(g.store.Node(name))
 	b.at(n)
 	return n
 }
@@ -72,7 +76,6 @@ func (b *bucket) whereabouts() *node {
 func (b *bucket) at(n *node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
-		b.attend()
 	}
 }
 
@@ -133,7 +136,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		l.group.trace.lease(LeaseEvent{
 			Node: string(n.id), Policy: l.name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent, Which: which(call, r.Reply),
+			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
 		})
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,

@@ -12,14 +12,27 @@ type Decision struct {
 	Allowed bool
 	Reason  Reason
 	Tier    Tier
-	Which   uint8  // of several limits on a key, the one that refused, else the tightest: 1 is Policy.Limit, 2 Also[0], …; 0 of one limit
-	Policy  string // name of the policy that decided
-	Key     string // as it was asked for
 
-	Limit      int64         // the limit's burst, in tokens: of several, that of Which; where a cost exceeds what a shard holds, that (Policy.Shards)
-	Remaining  int64         // tokens held here and last seen in Redis: an estimate in 0 … Limit; of Shards, from one of them
-	RetryAfter time.Duration // when Limited or ShareSpent: when asking again makes sense; 0 for a cost above the share's burst
-	ResetAfter time.Duration // when the bucket would be full again, if nobody asked: an estimate from Remaining; of a window, at the latest
+	// Which is, of several limits on a key, the one that refused, else the tightest: 1 is Policy.Limit, 2 Also[0], …; 0 of one
+	// limit.
+	Which uint8
+
+	Policy string // name of the policy that decided
+	Key    string // as it was asked for
+
+	// Limit is the limit's burst, in tokens: of several, that of Which; where a cost exceeds what a shard holds, that
+	// (Policy.Shards).
+	Limit int64
+
+	// Remaining is the tokens held here and last seen in Redis: an estimate in 0 … Limit; of Shards, from one of them.
+	Remaining int64
+
+	// RetryAfter is, when Limited or ShareSpent, when asking again makes sense; 0 for a cost above the share's burst.
+	RetryAfter time.Duration
+
+	// ResetAfter is when the bucket would be full again, if nobody asked: an estimate from Remaining; of a window, at the
+	// latest, and with Shards of a SlidingWindow, of one shard: another may count for longer.
+	ResetAfter time.Duration
 }
 
 // Reason says why a Decision is what it is.

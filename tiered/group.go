@@ -45,6 +45,7 @@ type Group struct {
 	nodeMu   sync.RWMutex
 	nodes    map[remote.Node]*node
 	newNode  chan struct{} // capacity 1
+	sharded  atomic.Bool   // some policy has Shards
 	troubled atomic.Int64  // nodes whose breaker is not closed
 
 	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
@@ -139,6 +140,9 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 	l := newLimiter(g, len(ls.all), p)
 	ls.all = append(append(ls.all, l), l.shards...)
 	ls.byName[p.Name] = l
+	if l.shards != nil {
+		g.sharded.Store(true)
+	}
 	return l, nil
 }
 

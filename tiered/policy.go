@@ -34,6 +34,9 @@ type Policy struct {
 	// answer is kept as long as the process keeps the key: [Limiter.Refresh] has it asked again. The zero Limit means
 	// Policy.Limit; so does a Limit that is not valid, and a panic, each counted in Stats.
 	//
+	// With Shards each of a key's buckets asks: as a rule twice for a key that the first has refused, and then once for each
+	// shard when it is Reset.
+	//
 	// It runs on the goroutine of the request, once at a time for each key, others of the same key wait for it, and no
 	// Budget bounds it: look into memory, not into a database. It must not use this Limiter. Of a FixedWindow and a SlidingLog
 	// its limits must have the Per of Limit.
@@ -51,9 +54,12 @@ type Policy struct {
 	//
 	// Each process uses two of a key's shards, by hash: what the first refuses it asks the second for. The bounds stay those
 	// of the limit. In exchange a request is now and then refused that one bucket would have admitted, hardly ever if there are
-	// ten times as many processes as shards; Remaining is an estimate from one shard; and no request may cost more than
-	// the burst divided by Shards, rounded down: it is refused with ExceedsBurst, and that is the Decision's Limit then. A limit by PerKey
-	// has a burst of Shards at least.
+	// ten times as many processes as shards; and no request may cost more than the burst divided by Shards, rounded down: it
+	// is refused with ExceedsBurst, and that is the Decision's Limit then. A limit by PerKey has a burst of Shards at least.
+	// Remaining is what one shard has left, times Shards: there may be less.
+	//
+	// A key that both shards refuse has cost two calls where it would cost one. It is two keys to Options.MaxKeys and
+	// Stats.Keys, and as many as Shards after [Limiter.Reset].
 	Shards int
 
 	// Shadow tries the policy out: it decides and counts as ever, and then admits, with Reason Shadowed where it would
@@ -134,9 +140,9 @@ const NoLease = -1
 // Lease tunes how many tokens a process takes from Redis at once. A lease's life, its low-water mark and its hold-off
 // follow from these two.
 type Lease struct {
-	// Size is the number of tokens of a lease: 0 follows demand, NoLease never leases. At most a quarter of the burst
-	// (rounded up; with PerKey more is cut to that): a crash burns twice that at most. A key is leased only while its
-	// demand pays for it.
+	// Size is the number of tokens of a lease: 0 follows demand, NoLease never leases. At most a quarter of the burst,
+	// with Policy.Shards of a shard's (rounded up; with PerKey more is cut to that): a crash burns twice that at most, of
+	// each bucket. A key is leased only while its demand pays for it.
 	Size int64
 
 	// Period is how long a lease should last at present demand: 5 ms … 1 min, 0 means 250 ms. Redis sees about one call

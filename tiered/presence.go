@@ -65,7 +65,7 @@ func (f *fleet) learn(now time.Duration, processes int64) {
 // size reports the number, ≥ 1.
 func (f *fleet) size() int64 { return max(f.most.Load(), f.least, 1) }
 
-// attend says every period, to every node in use, that this process is here.
+// attend says every period, to every node in use, that this process is here; with Shards, to every node that is known.
 func (g *Group) attend(ctx context.Context) {
 	timer := time.NewTimer(presencePeriod)
 	defer timer.Stop()
@@ -75,6 +75,11 @@ func (g *Group) attend(ctx context.Context) {
 			return
 		case <-g.newNode: // a new node's clock is wanted at once
 		case <-timer.C:
+		}
+		g.meet()
+		select {
+		case <-g.newNode: // that it met is told below
+		default:
 		}
 		var all sync.WaitGroup
 		for _, n := range g.allNodes() {

@@ -77,8 +77,8 @@ func (l *Limiter) places(key string) (first, second *Limiter) {
 	return l.shards[i], l.shards[j]
 }
 
-// hashOf is a hash that is the same in every process: FNV-1a from a seed on, and the last step of SplitMix64 (Steele, Lea, Flood 2014) to
-// spread it over all bits.
+// hashOf is a hash that is the same in every process: FNV-1a from a seed on, and the last step of SplitMix64 (Steele, Lea,
+// Flood 2014) to spread it over all bits.
 func hashOf(seed uint64, key string) uint64 {
 	h := seed
 	for i := range len(key) {
@@ -164,15 +164,14 @@ func (l *Limiter) tooDear(b *bucket, key string, n int64, d *Decision) bool {
 	return true
 }
 
-// attend sees to it that this process is present on the nodes of all shards of a key: every process that shares the limit is
-// to be counted, though each uses but two of them.
-func (b *bucket) attend() {
-	l := b.limiter()
-	g := l.group
-	for _, s := range l.whole.shards {
-		if id := g.store.Node(g.store.Name(s.kind, s.name, b.key())); id != "" {
-			g.node(id)
-		}
+// meet learns of all nodes, if there are shards: every process that shares the limit is to be counted at the nodes of all shards
+// of a key, though it uses but two of them.
+func (g *Group) meet() {
+	if !g.sharded.Load() {
+		return
+	}
+	for _, id := range g.store.Nodes() {
+		g.node(id)
 	}
 }
 

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -234,6 +235,8 @@ func (a *apart) Node(bucket string) remote.Node {
 	return "even"
 }
 
+func (a *apart) Nodes() []remote.Node { return []remote.Node{"odd", "even"} }
+
 func (a *apart) Locate(_ context.Context, bucket string) (remote.Node, error) {
 	return a.Node(bucket), nil
 }
@@ -319,6 +322,30 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 			books(t, l.group)
 		})
 	}
+}
+
+// Where a policy has Shards a process is counted at every node that the store knows, whatever it asked for so far; and else at those
+// that it uses.
+func TestShardsMeetAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &apart{distant: newDistant(ms), present: make(map[remote.Node]int)}
+		g := several(t, store, nil, direct("plain", 80))[0].group
+		counted := func() []remote.Node {
+			time.Sleep(2 * presencePeriod)
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			return slices.Sorted(maps.Keys(store.present))
+		}
+		if at := counted(); len(at) != 0 {
+			t.Errorf("counted at %v, and none is used", at)
+		}
+		if _, err := g.Limiter(sharded("split", 80, 4)); err != nil {
+			t.Fatal(err)
+		}
+		if at := counted(); !slices.Equal(at, []remote.Node{"even", "odd"}) {
+			t.Errorf("counted at %v", at)
+		}
+	})
 }
 
 // What a shard threw away in an outage pays for the processes that have it as their first: a fourth of them, rounded up. For all of

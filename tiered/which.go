@@ -74,8 +74,8 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	}
 }
 
-// which is the limit, of several, that a reply names.
-func which(call *remote.Call, r remote.Reply) uint8 {
+// named is the limit, of several, that a reply names.
+func named(call *remote.Call, r remote.Reply) uint8 {
 	if len(call.Also) == 0 {
 		return 0
 	}

@@ -96,8 +96,8 @@ func (w *World) settled() {
 	w.outsider(1) // if the server's clock was set back, a call that writes has to find out: only then time goes on
 	w.pass(2*w.scope.longestLease() + w.scope.untilFull() + w.setBacks)
 	for _, policy := range w.policies {
-		if level, c := w.ask(w.wire(policy)).Level, policy.Cap; level != c {
-			w.failf("after everything has ended the bucket has %d tokens of %d", level, c)
+		if level := w.ask(w.wire(policy)).Level; level != policy.Cap {
+			w.failf("after everything has ended the bucket has %d tokens of %d", level, policy.Cap)
 		}
 	}
 }
