@@ -15,8 +15,8 @@ type Options struct {
 	Budget time.Duration
 
 	// Timeout is the longest that a call to Redis is waited for, Budget … 1 min; 0 means 50 ms, or Budget where that is
-	// more. A call that takes longer has failed, whatever the client's own settings; it is left under way for 200 ms, so
-	// that a connection that takes longer to make is there for the next.
+	// more. A call that takes longer has failed, whatever the client's own settings. It is left under way for four times as
+	// long, a second at most, so that a connection that takes longer to make is there for the next.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits, 0 … 2²⁰. The number is known from Redis; this
@@ -57,14 +57,13 @@ type options struct {
 	uniform func() float64 // every random choice but the lease id and the seeds of hashes: see simulated
 }
 
-// connectTime is what a new connection may take, at least. It needs four round trips (to dial, for what go-redis says first, twice,
-// and for the call), five with TLS and one more for a script that Redis does not know. Who hangs up each time when it is not there
-// after 50 ms never has one 15 ms away from Redis, and is alone for good. So it may be 33 ms away. No longer: remote.Open's clients read for as long.
-const connectTime = 200 * time.Millisecond
-
 // patience is how long a call is left under way, though who waits for it is told after Timeout that nobody answers, and the
 // breaker counts it as failed. What arrives so late does nothing, by its deadline; but the connection stays.
-func (o *options) patience() time.Duration { return max(o.Timeout, connectTime) }
+//
+// A new connection takes four round trips (to dial, for what go-redis says first, twice, and for the call), five with TLS and one
+// more for a script that Redis does not know. Who hangs up each time when it is not there after 50 ms never has one 15 ms away from
+// Redis, and is alone for good. With 200 ms it may be 33 ms away; remote.Open's clients read for as long.
+func (o *options) patience() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
 
 // fill validates o, all problems at once, and fills in the defaults.
 func (o *Options) fill() (options, error) {
