@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,10 +12,10 @@ func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		var other *Limiter
-		asked := 0
+		var asked atomic.Int64
 		plans := sharded("plans", 8, 4)
 		plans.PerKey = func(string) Limit {
-			if asked++; asked > 1 {
+			if asked.Add(1) > 1 {
 				time.Sleep(time.Hour) // nothing but Budget bounds a decision, and this
 			}
 			if d := Strictest(other.For("x"), other.For("y")).Allow(t.Context()); !d.Allowed {
@@ -34,8 +35,8 @@ func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 		done := make(chan Decision)
 		go func() { done <- spend() }() // the third is borrowed
 		time.Sleep(time.Minute)
-		if asked != 2 {
-			t.Fatalf("PerKey was asked %d times, want it under way for the second shard", asked)
+		if n := asked.Load(); n != 2 {
+			t.Fatalf("PerKey was asked %d times, want it under way for the second shard", n)
 		}
 		start := time.Now()
 		want(t, Strictest(other.For("a"), other.For("b")).Allow(t.Context()), Granted)
