@@ -20,10 +20,9 @@ func TestFarFromRedis(t *testing.T) {
 	if err := distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewClient(&redis.Options{
-		Addr: redistest.Start(t).Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
-		Dialer: distance.Dialer((&net.Dialer{}).DialContext),
-	})
+	client := redis.NewClient(redistest.Start(t).Options(redis.Options{
+		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, Dialer: distance.Dialer((&net.Dialer{}).DialContext),
+	}))
 	defer client.Close()
 	limiter, err := tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "far", Limit: tiered.PerSecond(1e6)}, nil)
 	if err != nil {

@@ -8,12 +8,20 @@ import (
 )
 
 // What windows have in common: they count, so what is given back was never taken, and no refill pays for anything. A reset
-// forgets what was counted.
+// forgets what was counted; it raises no count that is too low since a refund came off after a reset before it.
 
 func windowReset(w *World) {
 	w.forgotten = len(w.admissions.events)
 	for _, l := range w.limits {
-		l.from = len(w.admissions.events)
+		used := int64(0)
+		for _, e := range w.admissions.events[l.from:] {
+			if e.segment == w.segment {
+				used += e.tokens
+			}
+		}
+		if used >= 0 {
+			l.from = len(w.admissions.events)
+		}
 	}
 }
 
