@@ -38,13 +38,17 @@ REALTIME := . ./failover ./internal/engines ./internal/faults ./remote ./sim ./t
 # under which they take minutes.
 RACEFREE := ./internal/adversary ./sim/tune
 
+# The adversary plays a part of its schedules here, and all of them in `make proof`.
+PROOF := ./internal/adversary
+
 # Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it. Then about two
 # seconds of each fuzz target.
 test: redis ## all tests, against real redis-server processes: what CI runs
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(RACEFREE))")
 	go test -p 1 -timeout 10m $(REALTIME)
-	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(REALTIME))")
+	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(REALTIME) $(PROOF))")
+	go test -short -timeout 10m $(PROOF)
 	$(MAKE) --no-print-directory guarded fuzz
 
 # The packages whose stores talk to a real Redis.

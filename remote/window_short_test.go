@@ -96,7 +96,7 @@ func TestCostOfAWindow(t *testing.T) {
 		t.Skip("a measurement")
 	}
 	e := realEngine(t)
-	const calls = 5_000
+	const calls = 3_000
 	measure := func(a remote.Algorithm, args func(remote.Call) []any) float64 {
 		_, sha, _ := remote.ScriptOf(a)
 		before := e.cpu(t)
@@ -116,7 +116,7 @@ func TestCostOfAWindow(t *testing.T) {
 	}
 	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
 		var long, short, parts []float64
-		for range 11 { // by pairs: a machine that is busy is so for both
+		for range 7 { // by pairs: a machine that is busy is so for both
 			l, s := measure(a, remote.LongArgs), measure(a, remote.CallArgs)
 			long, short, parts = append(long, l), append(short, s), append(parts, s/l)
 		}

@@ -21,6 +21,9 @@ import (
 // known nor those that nobody has asked for yet, and not a process either that starts meanwhile and has yet to find out
 // which node has which key.
 func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("11 s of real time")
+	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	for i := range c.Servers {

@@ -164,6 +164,9 @@ func TestStateLossesAreLosses(t *testing.T) {
 // A planned failover by a real Sentinel: no call fails for long, yet what the old primary granted while the new one was
 // already chosen is lost. Only the counter tells.
 func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("7 s of real time")
+	}
 	t.Parallel()
 	c := redistest.StartSentinel(t)
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: c.Sentinel.Addr})

@@ -95,6 +95,9 @@ func TestSlowCallsTrip(t *testing.T) {
 // While a real Redis is frozen, decisions take no longer than when it is well once the breaker is open; nor do those of hot
 // keys while it closes again. Afterwards there are as many goroutines and connections as before.
 func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("6 s of real time")
+	}
 	server := redistest.Start(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // after Close
 	admin := server.Client()

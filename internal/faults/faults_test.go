@@ -17,7 +17,7 @@ var which = flag.String("faults", "quick", "regular expression of the faults to 
 // TestFaults plays the rows, one after the other, and prints a table of them.
 func TestFaults(t *testing.T) {
 	if testing.Short() {
-		t.Skip("90 s of real time, or minutes")
+		t.Skip("a minute of real time, or several")
 	}
 	wanted, err := regexp.Compile(*which)
 	if err != nil {

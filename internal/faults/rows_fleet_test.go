@@ -21,7 +21,7 @@ var fleetRows = []row{
 		begin: func(*stage) {},
 	},
 	{
-		name: "half of the callers cancel", quick: true, prompt: true,
+		name: "half of the callers cancel", prompt: true,
 		job: func(s *stage, job *fleet.Job) {
 			// Keys that are asked for now and then: each request is a round trip, which a caller can leave.
 			job.Loads = append(job.Loads, fleet.Load{

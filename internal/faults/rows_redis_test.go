@@ -39,7 +39,7 @@ var redisRows = []row{
 		begin: func(s *stage) { s.do("SCRIPT", "FLUSH") },
 	},
 	{
-		name: "FLUSHALL", quick: true, length: time.Second, lost: 1,
+		name: "FLUSHALL", length: time.Second, lost: 1,
 		begin: func(s *stage) { s.do("FLUSHALL") },
 	},
 	{
@@ -87,7 +87,7 @@ var redisRows = []row{
 		check: atOnce,
 	},
 	{
-		name: "poisoned key", quick: true,
+		name: "poisoned key",
 		job: func(s *stage, job *fleet.Job) {
 			job.Loads = append(job.Loads, fleet.Load{
 				Policy: "poisoned", FailMode: tiered.FailLocal, Limit: limit, Offer: 1.5 * perSecond / processes,
