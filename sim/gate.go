@@ -37,6 +37,13 @@ func (g *gate) open() {
 	}
 }
 
+// isShut reports whether who comes has to wait.
+func (g *gate) isShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened != nil
+}
+
 // pass goes through, and reports whether it had to wait.
 func (g *gate) pass() bool {
 	g.mu.Lock()

@@ -45,7 +45,7 @@ type run struct {
 	connected []conditions   // of the network of each slot, as the world knows it
 	traffic   sync.WaitGroup // who makes requests
 	requests  sync.WaitGroup // those under way
-	asking    atomic.Int64   // of these, those that a process has in hand
+	asking    atomic.Int64   // streams and clients that make more, and requests that a process has in hand
 	over      atomic.Bool    // nothing is measured any more
 
 	lag  lag   // live: of all who take part
@@ -129,7 +129,8 @@ func (r *run) run() (*measure.Report, error) {
 	return report, err
 }
 
-// finish waits until all requests are decided and all calls have returned, but for what waits for a fault to end, and takes
+// finish waits until all requests are made and decided (real streams are late by what the machine holds them up, and would
+// go on after the last figures) and all calls have returned, but for what waits for a fault to end, and takes
 // the last figures. It returns how many requests are not decided.
 func (r *run) finish() (undecided int64) {
 	all, _ := r.fleet.live()

@@ -76,6 +76,8 @@ func (s *stream) someKeys(n int64, skew float64, fresh string) func() string {
 // open makes requests until the end, whatever becomes of those before.
 func (s *stream) open() {
 	r := s.run
+	r.asking.Add(1)
+	defer r.asking.Add(-1)
 	for next := s.begin; ; {
 		if next = s.after(next); next >= s.end {
 			return
@@ -83,7 +85,11 @@ func (s *stream) open() {
 		r.sleepUntil(next)
 		if p := s.process(); p != nil {
 			key, cost, leave := s.keys(), s.cost(), s.leave()
-			r.requests.Go(func() { r.ask(p, s.limit, key, cost, leave) })
+			r.asking.Add(1)
+			r.requests.Go(func() {
+				defer r.asking.Add(-1)
+				r.ask(p, s.limit, key, cost, leave)
+			})
 		}
 	}
 }
@@ -172,6 +178,8 @@ func (s *stream) clients(i int) {
 // client is one of them.
 func (s *stream) client() {
 	r := s.run
+	r.asking.Add(1)
+	defer r.asking.Add(-1)
 	for {
 		if !s.pause(s.think()) {
 			return
@@ -213,14 +221,18 @@ func (s *stream) pause(d time.Duration) bool {
 	return true
 }
 
-// ask makes one request, and reports what became of it, if the caller heard of that.
+// ask makes one request, and reports what became of it, if the caller heard of that. Who asks counts in asking, but for who
+// waits for a process that stands still.
 func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, heard bool) {
 	came := r.at()
-	if p.still.pass(); r.at()-came > patience || p.dead.Load() {
+	if p.still.isShut() {
+		r.asking.Add(-1)
+		p.still.pass()
+		r.asking.Add(1)
+	}
+	if r.at()-came > patience || p.dead.Load() {
 		return d, false
 	}
-	r.asking.Add(1)
-	defer r.asking.Add(-1)
 	at, q := r.at(), measure.Request{}
 	if r.tape == nil {
 		q = r.asked(at, p.number, limit, key, cost)
