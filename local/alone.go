@@ -85,7 +85,7 @@ func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
 	b.needStake()
 	b.refused.Add(n)
 	b.ledger.unbooked.Add(n)
-	return Verdict{Outcome: ShareSpent, Left: min(left, b.Policy().Cap), Retry: retry}
+	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
 // AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone

@@ -89,7 +89,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		call.At, call.Epoch = s.At, s.Epoch
 	} else if w := b.windowed(); w != nil && w.refund != nil && call.Refund > 0 {
 		call.At = w.refund.At
-		if b.owing() == 0 { // else the epoch tells what Seen is of: a refund of another one is burnt there
+		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
 			call.Epoch = w.refund.Epoch
 		}
 		w.refund = nil

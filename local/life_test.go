@@ -38,6 +38,8 @@ func TestIdleLeaseGoesBack(t *testing.T) {
 	}
 }
 
+// A lease that is used, but too slowly to be renewed, lives on instead of ending with tokens in it; one that is far too
+// large for its use goes back.
 func TestSlowlyUsedLeaseDoesNotBurn(t *testing.T) {
 	for _, c := range []struct {
 		rate float64

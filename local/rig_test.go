@@ -49,7 +49,6 @@ func (r *rig) beginWith(clock bool) Call {
 }
 
 // ask puts a request of n tokens to the bucket.
-
 func (r *rig) ask(n int64) (*Waiter, Verdict, Effect) {
 	w := NewWaiter()
 	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
@@ -57,7 +56,6 @@ func (r *rig) ask(n int64) (*Waiter, Verdict, Effect) {
 }
 
 // lease gives the bucket a lease of n tokens for a second, by a line of two.
-
 func (r *rig) lease(n int64) {
 	r.Helper()
 	a, _, _ := r.ask(1)
@@ -95,7 +93,6 @@ func (r *rig) pot(want int64) {
 }
 
 // balance checks the ledger's equation.
-
 func (r *rig) balance() Stats {
 	r.Helper()
 	s := r.b.Stats()
@@ -104,7 +101,3 @@ func (r *rig) balance() Stats {
 	}
 	return s
 }
-
-// A lease that is used, but too slowly to be renewed, lives on instead of ending with tokens in it; one that is far too
-
-// large for its use goes back.

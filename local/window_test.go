@@ -105,3 +105,24 @@ func TestWhichLimitWasTold(t *testing.T) {
 		t.Errorf("a bucket that refills: %d, %v", which, clear)
 	}
 }
+
+// What comes back is credited where it was counted and nowhere else: its call names that bucket even while it reports a debt.
+func TestWindowRefundNamesItsBucket(t *testing.T) {
+	for _, owes := range []bool{false, true} {
+		r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
+		w, _, _ := r.ask(2)
+		r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 2, Level: 8, Epoch: 1, Stamp: 5, Reset: time.Minute})
+		stamp := r.expect(w, Admitted).Stamp
+		w, _, _ = r.ask(1)
+		r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: time.Minute}) // it was made anew
+		r.expect(w, Admitted)
+		r.b.GiveBack(r.now, 2, FromRedis, r.b.Generation(), stamp)
+		if owes && r.b.Alone(r.now, 3, 1).Outcome != Shared {
+			t.Fatal("not admitted alone")
+		}
+		r.b.Probe()
+		if c := r.begin(); c.Refund != 2 || c.At != 5 || c.Epoch != 1 || c.Debt > 0 != owes {
+			t.Errorf("owing %v: %+v", owes, c)
+		}
+	}
+}

@@ -251,7 +251,8 @@ func (p Policy) follows(was Policy) error {
 	stays := func(field string, is, was any) error {
 		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, for the buckets in Redis count so", field, is, was)
 	}
-	windows := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog
+	// A bucket is named, or one of several on a key is, by its period: another period would begin full.
+	named := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
 	switch {
 	case p.Algorithm != was.Algorithm:
 		return stays("Algorithm", p.Algorithm, was.Algorithm)
@@ -261,7 +262,7 @@ func (p Policy) follows(was Policy) error {
 		return stays("Shards", p.Shards, was.Shards)
 	case !slices.Equal(p.Also, was.Also):
 		return stays("Also", p.Also, was.Also)
-	case windows && p.Limit.rule() == local.ByLimit && p.Limit.Per != was.Limit.Per:
+	case named && p.Limit.rule() == local.ByLimit && p.Limit.Per != was.Limit.Per:
 		return stays("Limit.Per", p.Limit.Per, was.Limit.Per)
 	}
 	return nil

@@ -76,10 +76,9 @@ func TestWindowsAtRunTime(t *testing.T) {
 						t.Errorf("%+v took the place of %+v", q, p)
 					}
 				}
-				hour := p
-				hour.Limit = PerHour(10)
-				hour.Also = nil
-				err := l.SetPolicy(hour)
+				other := p
+				other.Limit.Per = 2 * time.Minute
+				err := l.SetPolicy(other)
 				if may := p.Algorithm == SlidingWindow; may != (err == nil) || !may && !strings.Contains(err.Error(), "must stay") {
 					t.Errorf("another period: %v", err)
 				}

@@ -121,7 +121,8 @@ func (g *Group) Stats() Stats {
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
-		p.Limited, p.ShareSpent, p.Unavailable = t.Refused-t.ShareSpent, t.ShareSpent, t.Failed
+		p.ShareSpent, p.Unavailable = t.ShareSpent, t.Failed
+		p.Limited = max(t.Refused-t.ShareSpent, 0) // who decided before the mode was changed may count a moment later
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		p.Top = tops[i].list()

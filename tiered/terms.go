@@ -114,8 +114,9 @@ func (l *Limiter) set(p Policy) {
 func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
 
 // SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
-// the present one's; Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow or a SlidingLog. It reports what is wrong with p, and then changes nothing. It walks all keys
-// of the Group, which takes some 60 ms for 100 000 of them, and waits for nobody.
+// the present one's; Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog or of a
+// TokenBucket with Also. It reports what is wrong with p, and then changes nothing. It walks all keys of the Group, which takes
+// some 60 ms for 100 000 of them, and waits for nobody.
 //
 // Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. Lowering
 // takes effect at once, but for what is leased, which is spent first (for a lease's life at most, a second by default).
