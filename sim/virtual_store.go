@@ -91,7 +91,7 @@ func (s *virtualStore) Presence(
 func (s *virtualStore) trip(timeout time.Duration, script int, execute func(m *remote.Memory, refusal error)) error {
 	_, state, lives, _ := s.world.at(script)
 	c, _ := s.link.now()
-	w := wayTo{timeout: timeout, there: s.way(c), back: s.way(c), lives: lives}
+	w := wayTo{sent: time.Now(), timeout: timeout, there: s.way(c), back: s.way(c), lives: lives}
 	connected := s.connected(lives)
 	switch {
 	case !connected && (c.holdOut || c.holdIn): // whoever dials sends nothing before he knows that somebody listens
@@ -134,6 +134,7 @@ func (s *virtualStore) connected(life int) bool {
 
 // wayTo is a way to Redis, and back.
 type wayTo struct {
+	sent        time.Time
 	timeout     time.Duration
 	there, back time.Duration
 	lives       int // of Redis, when it was taken
@@ -181,6 +182,9 @@ func (s *virtualStore) travel(w *wayTo, connected bool, script int, execute func
 // exchange is a message over a connection, and the answer to it. Each is subject to what is wrong with the network when it is
 // sent. arrive is called when it gets to a Redis that is up.
 func (s *virtualStore) exchange(w *wayTo, script int, arrive func(m *remote.Memory, state service, loaded bool)) error {
+	if time.Since(w.sent) >= w.timeout {
+		return errTimedOut // who hung up sends nothing more
+	}
 	c, _ := s.link.now()
 	// Drawn whatever the faults are, so that what happens to the next message does not depend on what they were for this.
 	cut, lost := s.dice.uniform(), s.dice.uniform()
