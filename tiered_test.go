@@ -155,11 +155,11 @@ func number(v any) float64 {
 // Ten processes' worth of limiters offer 0.8 of 20 000 per second; the first two seconds do not count.
 func TestSteadyStateOnRedis(t *testing.T) {
 	if testing.Short() {
-		t.Skip("45 s of real time")
+		t.Skip("half a minute of real time")
 	}
 	server := redistest.Start(t)
 	client := server.Client()
-	const processes, rate, runs = 10, 20_000, 5
+	const processes, rate, runs = 10, 20_000, 3
 	const warmUp, length = 2 * time.Second, 6500 * time.Millisecond
 	var waitedPerMillion, perDecision []float64
 	for run := range runs {

@@ -197,11 +197,11 @@ func (deaf) execute(_ shelf, _ int, _ *remote.Call, do func() (remote.Reply, boo
 
 // The engines agree: a Memory for Redis and goroutines for a network give what the scripts and go-redis do.
 func TestEnginesAgree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds each")
+	}
 	for _, name := range []string{"steady", "blackhole-replies", "kill-local", "freeze", "lost-replies", "failover-lag", "eviction", "crash", "clock-forward"} {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() && name != "freeze" {
-				t.Skip("some seconds each")
-			}
 			text, err := library.Text(name)
 			if err != nil {
 				t.Fatal(err)

@@ -33,11 +33,11 @@ func TestTraffic(t *testing.T) {
 			return r.Metrics.Utilisation > 0.9 && offered(r, 5, 22) > 2e5 && offered(r, 5, 22) < 1e6
 		}},
 		{"poisson rate=500/s keys=100 keyskew=1", func(r *measure.Report) bool { return r.Metrics.Keys > 90 && r.Metrics.Keys <= 100 }},
-		{"poisson rate=500/s keys=-1", func(r *measure.Report) bool { return r.Metrics.Keys > 500 }},
-		{"poisson rate=500/s keys=-1 cancel=100%", func(r *measure.Report) bool {
-			return count(r, "canceled") > 3000 // the others were quicker: a round trip is 0.4 ms
+		{"poisson rate=100/s keys=-1", func(r *measure.Report) bool { return r.Metrics.Keys > 500 }},
+		{"poisson rate=100/s keys=-1 cancel=100%", func(r *measure.Report) bool {
+			return count(r, "canceled") > 600 // the others were quicker: a round trip is 0.4 ms
 		}},
-		{"poisson rate=500/s keys=-1", func(r *measure.Report) bool { return count(r, "canceled") == 0 }},
+		{"poisson rate=100/s keys=-1", func(r *measure.Report) bool { return count(r, "canceled") == 0 }},
 	} {
 		t.Run(c.traffic, func(t *testing.T) {
 			if r := rehearse(t, rest+"traffic "+c.traffic+"\n", nil); !c.ok(r) {

@@ -28,7 +28,7 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 		{"replies are lost", Lease{}, 0.05, false, 0.85},
 		{"dearer than thought", Lease{}, 0, true, 0.95},
 	} {
-		for seed := range uint64(3) {
+		for seed := range seeds(3) {
 			synctest.Test(t, func(t *testing.T) {
 				limit := PerSecond(500).WithBurst(200)
 				store := newTape()

@@ -18,6 +18,9 @@ var growth = flag.String("growth", "", "measure in full how the cost grows, and 
 // utilisation are those of fleets in virtual time; ns per decision are of one process on this machine. Without -growth it
 // makes the first row of each, so that the program still works when somebody needs it.
 func TestGrowth(t *testing.T) {
+	if underRace {
+		t.Skip("its loads run in other tests")
+	}
 	full := *growth != ""
 	some := func(rows []int64) []int64 {
 		if full {

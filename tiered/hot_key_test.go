@@ -18,6 +18,9 @@ var hotKey = flag.String("hot-key", "", "measure shards in full, and write the t
 //
 // It holds the lines that make shards worth having. Without -hot-key it makes fewer of them, shorter.
 func TestHotKey(t *testing.T) {
+	if underRace {
+		t.Skip("its loads run in other tests")
+	}
 	full := *hotKey != ""
 	seeds, length := uint64(1), 3*second
 	if full {

@@ -61,6 +61,9 @@ func TestTenSecondsAfterAnOutage(t *testing.T) {
 // in any 100 ms of the outage and after it, stays far below one call each. It is about when they send, so it runs in virtual
 // time, where a machine that is busy cannot spread them.
 func TestTwoHundredProcessesProbeApart(t *testing.T) {
+	if underRace {
+		t.Skip("takes a quarter of a minute, and smaller fleets do the same")
+	}
 	const processes, most = 200, 80
 	const down, up, end, slot = 5 * second, 20 * second, 25 * second, 100 * ms
 	synctest.Test(t, func(t *testing.T) {

@@ -36,7 +36,8 @@ func main() {
 // measure runs the tests of a module.
 func measure(dir string, f *filter) error {
 	cmd := exec.Command("go", "test", "-count=1", "-p=1", "-timeout=10m", "-v", "-run=^TestRatios", "./...")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f // one writer, so that what they say stays in order
+	cmd.Env = append(os.Environ(), "TIERED_TEST_RATIOS=1") // in full
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f            // one writer, so that what they say stays in order
 	err := cmd.Run()
 	f.flush()
 	return err
