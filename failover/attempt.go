@@ -15,7 +15,15 @@ type Attempt struct {
 // End ends the attempt by what came of it, according to [Classify]. It reports false when the attempt had ended before:
 // by the timer, and then expired was called or is about to be.
 func (a *Attempt) End(err error) bool {
-	ended := a.settle(err)
+	return a.end(Classify(err), err) // which calls methods of the error, so not under the lock
+}
+
+// Abort ends the attempt as a failure, unless it has ended. Defer it, so that a panic or runtime.Goexit ends the attempt
+// at once and not only by its timer.
+func (a *Attempt) Abort() { a.end(Unreachable, ErrAborted) }
+
+func (a *Attempt) end(class Class, err error) bool {
+	ended := a.settle(class, err)
 	if ended {
 		a.timer.Stop()
 	}
@@ -23,13 +31,9 @@ func (a *Attempt) End(err error) bool {
 	return ended
 }
 
-// Abort ends the attempt as a failure, unless it has ended. Defer it, so that a panic or runtime.Goexit ends the attempt
-// at once and not only by its timer.
-func (a *Attempt) Abort() { a.End(ErrAborted) }
-
 // expire is run by the timer.
 func (a *Attempt) expire() {
-	if !a.settle(ErrTimeout) {
+	if !a.settle(Unreachable, ErrTimeout) {
 		return
 	}
 	defer a.guard.tell() // those who wait for an answer come first
@@ -40,8 +44,7 @@ func (a *Attempt) expire() {
 
 // settle tells gobreaker the outcome, unless that has been done. A result that comes after the breaker changed its state
 // concerns what was before; gobreaker ignores it.
-func (a *Attempt) settle(err error) bool {
-	class := Classify(err) // calls methods of the error, so not under the lock
+func (a *Attempt) settle(class Class, err error) bool {
 	g := a.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
