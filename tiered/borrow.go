@@ -13,8 +13,9 @@ func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, ke
 	legs := [1]leg{{taking: taking{limiter: l, key: key, cost: n, bucket: b}, now: began, until: began + l.group.options.Budget}}
 	s := &legs[0]
 	s.d = *d
-	if d.Tier != Local {
-		s.now = l.group.now() // it waited
+	if d.Tier != Local { // it waited
+		l.group.settle(uint64(s.until)) // others may have been refused with it, and borrow too
+		s.now = l.group.now()
 	}
 	if s.other() {
 		s.fromPot()

@@ -228,15 +228,10 @@ func askRedis(ctx context.Context, legs []leg) {
 		}
 		join(legs)
 		send(legs)
-		failed := false
 		for i := range legs {
 			if t := &legs[i]; t.state == waiting {
 				t.wait(ctx)
-				failed = failed || t.state == alone
 			}
-		}
-		if failed {
-			legs[0].limiter.group.settle(uint64(legs[0].until))
 		}
 	}
 }
@@ -300,6 +295,7 @@ func (t *leg) wait(ctx context.Context) {
 	v, reason := t.patient.wait(ctx, t.until-g.now(), t.bucket)
 	g.patients.Put(t.patient)
 	t.patient = nil
+	g.settle(uint64(t.until)) // others may have waited for the same answer; no two of them began to wait at one instant
 	t.now = g.now()
 	switch reason {
 	case Canceled:
