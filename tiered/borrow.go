@@ -99,6 +99,25 @@ func sooner(r Reason, first, second time.Duration) time.Duration {
 	return min(first, second)
 }
 
+// retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not refused.
+func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
+	first, second := l.places(key)
+	for _, s := range []*Limiter{first, second} {
+		b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: key})
+		if !ok {
+			return 0
+		}
+		wait, denied := b.Denied(now)
+		if !denied {
+			return 0
+		}
+		if retry == 0 || wait < retry {
+			retry = wait
+		}
+	}
+	return retry
+}
+
 // borrowed makes the second shard's answer that of both.
 func (t *leg) borrowed() {
 	switch {
