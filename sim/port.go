@@ -8,6 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // port is the store that a process' Group has: the world's, with what belongs to the process and not to the world. It stands
@@ -93,5 +94,5 @@ func (p *port) enter() {
 
 // Entropy is where a Group has from what is random besides its Options.
 func (p *port) Entropy() uint64 {
-	return mix(mix(p.run.seed^hash("entropy")) + mix(uint64(p.number)) + p.drawn.Add(1))
+	return stable.Mix(stable.Mix(p.run.seed^stable.Hash("entropy")) + stable.Mix(uint64(p.number)) + p.drawn.Add(1))
 }

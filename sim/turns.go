@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // slack is within how long all who wait go on, and by how much a call outlasts its timeout: the Group's own timer ends at the
@@ -80,7 +82,7 @@ func (t *turns) deal(now time.Duration) {
 	}
 	slices.SortFunc(t.waiting, func(a, b *turn) int { return cmp.Compare(a.number, b.number) })
 	for _, w := range t.waiting {
-		w.at = t.take(t.came + 1 + time.Duration(mix(w.number)%uint64(slack)))
+		w.at = t.take(t.came + 1 + time.Duration(stable.Mix(w.number)%uint64(slack)))
 	}
 	t.waiting = t.waiting[:0]
 }
