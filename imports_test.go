@@ -45,9 +45,10 @@ var importRules = []importRule{
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "sim/internal/stable"},
-	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}}, // for anybody's client: the standard library only, and hashes
-	{packages: "sim/scenario"},                                        // data: the standard library only
-	{packages: "sim/library"},                                         // texts
+	// For anybody's client: the standard library only, but for hashes.
+	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
+	{packages: "sim/scenario"}, // data: the standard library only
+	{packages: "sim/library"},  // texts
 	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/redistest"}, modules: []string{anything}},
 	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
