@@ -44,7 +44,9 @@ var importRules = []importRule{
 	{packages: "tiered", ours: []string{"local", "remote", "failover"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
-	{packages: "sim/faultnet"}, // for anybody's client: the standard library only
+	{packages: "sim/internal/stable"},
+	// For anybody's client: the standard library only, but for hashes.
+	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
 	{packages: "sim/scenario"}, // data: the standard library only
 	{packages: "sim/library"},  // texts
 	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/redistest"}, modules: []string{anything}},

@@ -97,14 +97,14 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 // hash is the name's: its low bits choose a place in the front table, its high bits a shard.
 func (c *Cache[T, B]) hash(id ID) uint64 {
 	if c.salt != 0 {
-		return salted(c.salt, id)
+		return Hash(c.salt, id)
 	}
 	return maphash.String(c.seed, id.Key) ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 }
 
-// salted is a hash that is the same in every process: FNV-1a, and the last step of SplitMix64 (Steele, Lea, Flood 2014) to
-// spread it over all bits.
-func salted(salt uint64, id ID) uint64 {
+// Hash is a hash that is the same in every process: FNV-1a from a salt on, and the last step of SplitMix64 (Steele, Lea, Flood
+// 2014) to spread it over all bits.
+func Hash(salt uint64, id ID) uint64 {
 	h := salt ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 	for i := range len(id.Key) {
 		h = (h ^ uint64(id.Key[i])) * 0x100000001b3

@@ -236,7 +236,7 @@ func TestSaltMakesEvictionsRepeat(t *testing.T) {
 	if survivors(7) == survivors(8) || survivors(0) == survivors(0) {
 		t.Error("the salt changes nothing")
 	}
-	if a, b := salted(7, ID{1, "a"}), salted(7, ID{2, "a"}); a != 0x29114b4762eb46a8 || b != 0x4b5ebbe84e1feb23 {
+	if a, b := Hash(7, ID{1, "a"}), Hash(7, ID{2, "a"}); a != 0x29114b4762eb46a8 || b != 0x4b5ebbe84e1feb23 {
 		t.Errorf("hashes %#x and %#x: another process finds others", a, b)
 	}
 }

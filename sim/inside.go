@@ -48,6 +48,7 @@ func (in *inside) decide(limit int, key string, cost int64, leave time.Duration)
 		ctx, cancel = context.WithTimeout(ctx, leave)
 		defer cancel()
 	}
+	in.port.enter()
 	came = in.port.run.at()
 	d = in.limiters[limit].AllowN(ctx, key, cost)
 	in.still.pass()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // live is the engine whose Redis is a redis-server and whose processes are this program, started again, in real time.
@@ -172,7 +173,7 @@ func (l *live) start(p *process) (body, error) {
 	l.all = append(l.all, o)
 	options := &l.run.options
 	o.become(p, &job{
-		Addr: l.server.Addr, Password: l.run.password(), Faults: l.faults(p.slot), Seed: mix(l.run.seed ^ mix(uint64(p.slot))),
+		Addr: l.server.Addr, Password: l.run.password(), Faults: l.faults(p.slot), Seed: stable.Mix(l.run.seed ^ stable.Mix(uint64(p.slot))),
 		Policies: l.run.policies, Budget: options.Budget, Timeout: options.Timeout, Processes: options.Processes,
 		MaxKeys: options.MaxKeys, MaxInFlight: options.MaxInFlight,
 	})

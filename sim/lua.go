@@ -20,6 +20,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -131,7 +132,7 @@ func (m *miniature) link(slot int) *wire {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for n := len(m.links); n <= slot; n++ {
-		w := &wire{Net: faultnet.New(mix(m.seed ^ mix(uint64(n))))}
+		w := &wire{Net: faultnet.New(stable.Mix(m.seed ^ stable.Mix(uint64(n))))}
 		m.links = append(m.links, w)
 		m.set(w)
 	}

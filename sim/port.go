@@ -8,6 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // port is the store that a process' Group has: the world's, with what belongs to the process and not to the world. It stands
@@ -18,15 +19,12 @@ type port struct {
 	run   *run
 	dice  *dice
 	drawn atomic.Uint64
+	turns turns
 	calls atomic.Int64 // under way
 }
 
 // errDead is what a process that died would never see.
 var errDead = errors.New("sim: the process is dead")
-
-// slack is the most by which a call outlasts its timeout: the Group's own timer ends at the same instant, and which of the
-// two were first the processors would say. In a real process it is the Group's, which starts first.
-const slack = time.Microsecond
 
 func (p *port) slack() time.Duration {
 	return time.Nanosecond + time.Duration(p.dice.uniform()*float64(slack))
@@ -49,6 +47,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		}
 	}
 	p.still.pass()
+	p.enter()
 	p.run.audit.returned(p.number, p.run.at()-sent, calls, results)
 }
 
@@ -71,6 +70,7 @@ func (p *port) Presence(
 	}
 	c, err := p.Store.Presence(ctx, timeout+p.slack(), node, id, ttl)
 	p.still.pass()
+	p.enter()
 	return c, err
 }
 
@@ -79,10 +79,20 @@ func (p *port) Settle(order uint64) {
 	if order == 0 {
 		order = uint64(p.dice.uniform() * (1 << 53))
 	}
-	time.Sleep(1 + time.Duration(mix(order)%uint64(slack)))
+	w := p.turns.join(p.run.at(), order)
+	time.Sleep(1) // by then all have joined who do at this instant
+	p.run.sleepUntil(p.turns.wait(p.run.at(), w))
+}
+
+// enter lets in what comes from outside, when nobody has his turn.
+func (p *port) enter() {
+	now := p.run.at()
+	if at := p.turns.enter(now); at > now {
+		time.Sleep(at - now)
+	}
 }
 
 // Entropy is where a Group has from what is random besides its Options.
 func (p *port) Entropy() uint64 {
-	return mix(mix(p.run.seed^hash("entropy")) + mix(uint64(p.number)) + p.drawn.Add(1))
+	return stable.Mix(stable.Mix(p.run.seed^stable.Hash("entropy")) + stable.Mix(uint64(p.number)) + p.drawn.Add(1))
 }

@@ -6,20 +6,13 @@ import (
 	"sort"
 	"sync"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // named returns a source of random numbers that depends on nothing but the seed and its own name.
 func named(seed uint64, name string) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, hash(name)))
-}
-
-// hash is FNV-1a.
-func hash(name string) uint64 {
-	h := uint64(0xcbf29ce484222325)
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 0x100000001b3
-	}
-	return h
+	return rand.New(rand.NewPCG(seed, stable.Hash(name)))
 }
 
 // dice are random numbers for those who draw concurrently. What is drawn depends on the instant and on how many were
@@ -35,7 +28,7 @@ type dice struct {
 }
 
 func newDice(seed uint64, name string, base time.Time) *dice {
-	return &dice{seed: mix(seed ^ hash(name)), base: base}
+	return &dice{seed: stable.Mix(seed ^ stable.Hash(name)), base: base}
 }
 
 // uniform draws from [0,1).
@@ -48,20 +41,12 @@ func (d *dice) uniform() float64 {
 	d.n++
 	n := d.n
 	d.mu.Unlock()
-	return float64(mix(mix(d.seed^uint64(now))+n)>>11) / (1 << 53)
+	return float64(stable.Mix(stable.Mix(d.seed^uint64(now))+n)>>11) / (1 << 53)
 }
 
 // exponential draws a duration whose mean is given.
 func (d *dice) exponential(mean time.Duration) time.Duration {
 	return time.Duration(-math.Log(1-d.uniform()) * float64(mean))
-}
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014): each bit of x moves about half of the result's.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // zipf chooses among n things, the i-th with a weight of (i+1)^-skew: 0 is uniform. Unlike rand.Zipf it takes any skew.

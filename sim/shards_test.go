@@ -1,13 +1,16 @@
 package sim
 
 import (
+	"runtime"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// A policy of yours may have Shards, and keeps the bound over all of them. Two runs of a seed may differ by a few requests: what is
-// borrowed within one instant is put in no order yet.
+// A policy of yours may have Shards, and keeps the bound over all of them.
 func TestRehearsalOfShards(t *testing.T) {
 	const text = `name "a key in shards"
 limit     api rate=300/s burst=100
@@ -21,6 +24,68 @@ run       10s
 		}})
 		if m := r.Metrics; m.OverAdmission > 0 || m.Utilisation < 0.95 {
 			t.Errorf("seed %d: over-admission %v, utilisation %v", seed+1, m.OverAdmission, m.Utilisation)
+		}
+	}
+}
+
+// crowded are keys in shards that are asked for in bursts, so that many wait for one answer and go on to another shard at the same
+// instant, while all that can go wrong does.
+const crowded = `name "shards, and all at once"
+limit     bucket rate=60/s burst=30
+limit     window rate=60/s burst=60
+limit     log rate=60/s burst=60
+limit     sliding rate=60/s burst=60
+limit     several rate=60/s burst=30
+fleet     n=8 maxkeys=60
+traffic   closed limit=bucket clients=60 think=5ms retry=1 keys=8
+traffic   bursts limit=window rate=300/s every=500ms for=50ms keys=8
+traffic   bursts limit=log rate=300/s every=500ms for=50ms keys=8 cost=1 maxcost=3
+traffic   bursts limit=sliding rate=300/s every=500ms for=50ms keys=8
+traffic   closed limit=several clients=60 think=5ms retry=1 keys=8 cancel=10%
+net       rtt=2ms jitter=200us
+at 2s     freeze for=100ms
+at 2200ms pause for=300ms procs=3
+at 2600ms kill for=300ms
+at 3s     lose for=300ms chance=20%
+at 3500ms deploy every=100ms
+run       4s
+`
+
+// A run with Shards repeats as any other does, whatever the algorithm is, and with several limits on a key.
+func TestShardsRepeat(t *testing.T) {
+	policy := func(name string, a tiered.Algorithm, shards int) tiered.Policy {
+		l := tiered.PerSecond(60)
+		if a == tiered.TokenBucket {
+			l = l.WithBurst(30)
+		}
+		return tiered.Policy{Name: name, Limit: l, Algorithm: a, Shards: shards}
+	}
+	several := policy("several", tiered.TokenBucket, 3)
+	several.Also = []tiered.Limit{{Tokens: 100, Per: 10 * time.Second, Burst: 60}}
+	policies := []tiered.Policy{
+		policy("bucket", tiered.TokenBucket, 4), policy("window", tiered.FixedWindow, 3), policy("log", tiered.SlidingLog, 2),
+		policy("sliding", tiered.SlidingWindow, 4), several,
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	seeds, times := uint64(2), 6
+	switch {
+	case *long:
+		times = 20
+	case testing.Short():
+		seeds, times = 1, 3
+	}
+	for seed := range seeds {
+		var first *measure.Report
+		for i := range times {
+			runtime.GOMAXPROCS(1 + i%2)
+			r := rehearse(t, crowded, &Options{Seed: seed + 1, Policies: policies})
+			if first == nil {
+				first = r
+				t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
+			}
+			if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
+				t.Fatalf("seed %d, run %d: unseed %s, and first %s:\n%s", seed+1, i, r.Unseed, first.Unseed, differing(a, b))
+			}
 		}
 	}
 }

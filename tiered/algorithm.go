@@ -274,7 +274,7 @@ func (l *Limiter) phase(key string) int64 {
 		return 0
 	}
 	const basis = 0xcbf29ce484222325 // of FNV
-	return int64(hashOf(basis, key) % uint64(l.kind.Window))
+	return int64(local.Hash(basis, local.ID{Key: key}) % uint64(l.kind.Window))
 }
 
 // resets reports how long until nothing of a key counts any more, or longer.

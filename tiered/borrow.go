@@ -13,8 +13,9 @@ func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, ke
 	legs := [1]leg{{taking: taking{limiter: l, key: key, cost: n, bucket: b}, now: began, until: began + l.group.options.Budget}}
 	s := &legs[0]
 	s.d = *d
-	if d.Tier != Local {
-		s.now = l.group.now() // it waited
+	if d.Tier != Local { // it waited
+		l.group.settle(uint64(s.until)) // others may have been refused with it, and borrow too
+		s.now = l.group.now()
 	}
 	if s.other() {
 		s.fromPot()
@@ -96,6 +97,25 @@ func sooner(r Reason, first, second time.Duration) time.Duration {
 		return second
 	}
 	return min(first, second)
+}
+
+// retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not refused.
+func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
+	first, second := l.places(key)
+	for _, s := range []*Limiter{first, second} {
+		b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: key})
+		if !ok {
+			return 0
+		}
+		wait, denied := b.Denied(now)
+		if !denied {
+			return 0
+		}
+		if retry == 0 || wait < retry {
+			retry = wait
+		}
+	}
+	return retry
 }
 
 // borrowed makes the second shard's answer that of both.

@@ -34,8 +34,8 @@ func (b *bucket) name() string {
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
-		name := b.name()
-		b.towards(name).push(due{b, name})
+		to := b.route()
+		to.node.push(to.due)
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -45,16 +45,13 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 	}
 }
 
-// route says which node b's next call goes to, and notes that b is in use.
-func (b *bucket) route() *node { return b.towards(b.name()) }
-
-// towards is route, of a bucket whose name is known.
-func (b *bucket) towards(name string) *node {
-	g := b.limiter().group
+// route addresses b's next call, and notes that b is in use.
+func (b *bucket) route() addressed {
+	g, name := b.limiter().group, b.name()
 	g.cache.Touch(b)
 	n := g.node(g.store.Node(name))
 	b.at(n)
-	return n
+	return addressed{due{b, name}, n}
 }
 
 // whereabouts is the node that b was last sent to, nil for none. While a node is in trouble a new bucket's is found out: it

@@ -4,64 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// glance is a job that looks at a bucket and takes nothing.
-type glance struct {
-	call  remote.Call
-	until time.Duration      // nobody waits from here on
-	reply chan remote.Result // capacity 1
+// parts are the Limiters that have a bucket of each key: the shards, or this one.
+func (l *Limiter) parts() []*Limiter {
+	if l.shards != nil {
+		return l.shards
+	}
+	return []*Limiter{l}
 }
 
-func (p *glance) begin(n *node, now time.Duration, _ string) (remote.Call, bool) {
-	if now >= p.until {
-		return remote.Call{}, false
+// each is the policy of every part for a key, given that of one.
+func (l *Limiter) each(p *local.Policy) []*local.Policy {
+	if l.shards == nil {
+		return []*local.Policy{p}
 	}
-	p.call.Seq = n.group.seq.Add(1)
-	return p.call, true
+	all := make([]*local.Policy, len(l.shards))
+	for i, s := range l.shards {
+		all[i] = s.plan(s.terms.Load(), p.Owner.(*plan).limits[0])
+	}
+	return all
 }
 
-func (p *glance) drop(*node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
-
-func (p *glance) end(_ *node, _ time.Duration, _ *remote.Call, _ time.Duration, r remote.Result) {
-	p.reply <- r
+// numbers are those that decide over a key.
+func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
+	l, _ = l.places(id.Key)
+	id.Policy = l.number
+	t := l.terms.Load()
+	if t.policy.PerKey == nil {
+		return t.fresh
+	}
+	b := l.group.find(l.group.now(), id)
+	l.resolve(b, key)
+	return b.Policy()
 }
-
-// look asks Redis for a bucket's state, for at most Options.Budget.
-func (l *Limiter) look(ctx context.Context, id local.ID, p *local.Policy) (remote.Reply, error) {
-	g := l.group
-	if g.closed.Load() {
-		return remote.Reply{}, errClosed
-	}
-	j := &glance{
-		call: call(g.store.Name(l.kind, l.name, id.Key), p), until: g.now() + g.options.Budget,
-		reply: make(chan remote.Result, 1),
-	}
-	j.call.Phase = l.phase(id.Key)
-	n := g.node(g.store.Node(j.call.Bucket))
-	if n.guard.State() != failover.Closed { // a look is no probe: it writes nothing
-		return remote.Reply{}, errOpen
-	}
-	n.push(due{j, j.call.Bucket})
-	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
-	defer cancel()
-	select {
-	case r := <-j.reply:
-		return r.Reply, r.Err
-	case <-ctx.Done():
-		return remote.Reply{}, ctx.Err()
-	}
-}
-
-var (
-	errClosed = errors.New("tiered: the Group is closed")
-	errOpen   = errors.New("tiered: the breaker is open")
-)
 
 // Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
 // fails, the answer is what this process knows. Of a policy with Shards it asks all of the key's, and Remaining is what they have
@@ -74,7 +56,6 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		ctx = context.Background()
 	}
 	defer func() { l.finish(&d, 0) }()
-	g := l.group
 	id := l.id(key)
 	p := l.numbers(id, key)
 	switch p.Rule {
@@ -85,63 +66,88 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		l.refuseBlocked(&d, key)
 		return d
 	}
-	if l.shards != nil {
-		l.peekShards(ctx, key, id, p, &d)
+	policies := l.each(p)
+	results := l.look(ctx, id.Key, policies)
+	whole := p
+	if p.Whole != nil {
+		whole = p.Whole
+	}
+	if slices.ContainsFunc(results, func(r remote.Result) bool { return r.Err != nil }) && ctx.Err() != nil {
+		l.decideBy(&d, whole, key, Canceled, None, 0, 0)
 		return d
 	}
-	tier := Remote
-	var held, level int64
-	clear := p.Owner.(*plan).longest
-	now, which, forgets := g.now(), uint8(0), time.Duration(0)
-	if r, err := l.look(ctx, id, p); err == nil {
-		level, which = r.Level, uint8(r.Which)
-		if r.Reset > 0 {
-			clear = time.Duration(r.Reset) * time.Microsecond
-			now = g.now()
-			forgets = now + clear
+	first, second := l.places(id.Key)
+	tier, now, sum := Remote, l.group.now(), int64(0)
+	var least *sight // of the one or two that Allow would ask
+	retry := time.Duration(math.MaxInt64)
+	grants := false
+	for i, s := range l.parts() {
+		if results[i].Err != nil {
+			tier = Local
 		}
-		if b, ok := g.cache.Find(id); ok {
-			held, _ = b.Look(g.now())
+		v := s.sight(now, id.Key, policies[i], results[i])
+		if v == nil {
+			continue
 		}
-	} else if ctx.Err() != nil {
-		l.decideBy(&d, p, key, Canceled, None, 0, 0)
-		return d
-	} else if b, ok := g.cache.Find(id); ok {
-		tier = Local
-		held, level = b.Look(now)
-		which, forgets = b.Told(false)
-	} else {
-		l.decideBy(&d, p, key, Unavailable, None, 0, 0)
-		return d
+		sum += v.left
+		if s != first && s != second {
+			continue
+		}
+		if least == nil || v.left < least.left {
+			least = v
+		}
+		retry, grants = min(retry, v.retry), grants || v.left > 0
 	}
-	if left := min(held+max(level, 0), p.Cap); left > 0 {
-		l.decideBy(&d, p, key, Granted, tier, left, 0)
-	} else {
-		retry := resetAfter(1-level, p.Nanos)
-		if p.Counting != local.Refills {
-			retry = clear
-		}
-		l.decideBy(&d, p, key, Limited, tier, 0, max(retry, time.Microsecond))
+	switch {
+	case least == nil:
+		l.decideBy(&d, whole, key, Unavailable, None, 0, 0)
+		return d
+	case grants:
+		l.decideBy(&d, whole, key, Granted, tier, min(sum, whole.Cap), 0)
+	default:
+		l.decideBy(&d, whole, key, Limited, tier, min(sum, whole.Cap), retry)
 	}
 	if p.Counting != local.Refills {
-		d.told(p, now, which, forgets)
+		d.told(p, now, least.which, least.forgets)
 	}
 	return d
 }
 
-// numbers are those that decide over a key.
-func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
-	if l.shards != nil {
-		l, _ = l.places(id.Key)
-		id.Policy = l.number
+// sight is what is known of one bucket of a key.
+type sight struct {
+	left    int64         // tokens
+	retry   time.Duration // until there is one, if none is left
+	which   uint8         // of several limits has fewest, from 1; 0 if nobody said
+	forgets time.Duration // when nothing counts any more, since the Group's base; 0 if nobody said
+}
+
+// sight is that of a part: what Redis says, with what is held here, and where it does not answer what this process knows; nil
+// if it knows nothing.
+func (l *Limiter) sight(now time.Duration, key string, p *local.Policy, r remote.Result) *sight {
+	var held, level int64
+	v, clear := &sight{}, p.Owner.(*plan).longest
+	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
+	if cached {
+		held, level = b.Look(now)
 	}
-	t := l.terms.Load()
-	if t.policy.PerKey == nil {
-		return t.fresh
+	switch {
+	case r.Err == nil:
+		level, v.which = r.Reply.Level, uint8(r.Reply.Which)
+		if r.Reply.Reset > 0 {
+			clear = time.Duration(r.Reply.Reset) * time.Microsecond
+			v.forgets = now + clear
+		}
+	case cached:
+		v.which, v.forgets = b.Told(false)
+	default:
+		return nil
 	}
-	b := l.group.find(l.group.now(), id)
-	l.resolve(b, key)
-	return b.Policy()
+	v.left, v.retry = min(held+max(level, 0), p.Cap), clear
+	if p.Counting == local.Refills {
+		v.retry = resetAfter(1-level, p.Nanos)
+	}
+	v.retry = max(v.retry, time.Microsecond)
+	return v
 }
 
 // Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be denied
@@ -160,35 +166,50 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if p.Rule != local.ByLimit { // there is no bucket
 		return nil
 	}
-	if l.shards != nil {
-		return l.resetShards(ctx, key, id, p)
-	}
 	// A refund needs a deadline, and that the node's clock: a look teaches it, and tells a Redis that is down.
-	if _, err := l.look(ctx, id, p); err != nil {
-		return l.resetError(ctx, err)
+	for _, r := range l.look(ctx, id.Key, l.each(p)) {
+		if r.Err != nil {
+			return l.resetError(ctx, r.Err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
-	w := local.NewWaiter()
-	for {
-		now := g.now()
-		b := g.cache.Get(now, id)
-		v, effect := b.Reset(w)
-		b.apply(now, effect)
-		if v.Outcome == local.Waiting {
+	for pending := l.parts(); len(pending) > 0; {
+		var jobs []addressed
+		answers := make([]*local.Waiter, len(pending))
+		for i, s := range pending {
+			now := g.now()
+			b := g.cache.Get(now, local.ID{Policy: s.number, Key: id.Key})
+			s.resolve(b, key)
+			answers[i] = local.NewWaiter()
+			v, effect := b.Reset(answers[i])
+			if effect.Send {
+				jobs = append(jobs, b.route())
+				effect.Send = false
+			}
+			b.apply(now, effect)
+			if v.Outcome != local.Waiting {
+				answers[i].C <- v
+			}
+		}
+		push(jobs)
+		var again []*Limiter
+		for i, w := range answers {
 			select {
-			case v = <-w.C:
+			case v := <-w.C:
+				switch v.Outcome {
+				case local.Failed:
+					return l.resetError(ctx, nil)
+				case local.Gone: // evicted and forgotten since we looked it up
+					again = append(again, pending[i])
+				}
 			case <-ctx.Done(): // the answer goes to w, which nobody reads any more
 				return l.resetError(ctx, ctx.Err())
 			}
 		}
-		switch v.Outcome {
-		case local.Admitted:
-			return nil
-		case local.Failed:
-			return l.resetError(ctx, nil)
-		}
+		pending = again
 	}
+	return nil
 }
 
 func (l *Limiter) resetError(ctx context.Context, err error) error {

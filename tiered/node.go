@@ -38,6 +38,12 @@ type due struct {
 	bucket string
 }
 
+// addressed is a job with the node that it is for.
+type addressed struct {
+	due
+	node *node
+}
+
 // errGivenUp is the result of a call that took longer than Timeout. It may yet be executed.
 var errGivenUp = errors.New("tiered: no answer within Timeout")
 
@@ -76,6 +82,25 @@ func (n *node) push(jobs ...due) {
 	}
 	n.queue = append(n.queue, jobs...)
 	n.start()
+}
+
+// push sends jobs on their way, those for one node in one step, so that they are one pipeline. It forgets where they went.
+func push(all []addressed) {
+	for i := range all {
+		n := all[i].node
+		if n == nil {
+			continue
+		}
+		var room [few]due
+		jobs := room[:0]
+		for j := i; j < len(all); j++ {
+			if all[j].node == n {
+				jobs = append(jobs, all[j].due)
+				all[j].node = nil
+			}
+		}
+		n.push(jobs...)
+	}
 }
 
 // stop empties the queue, for good once the Group has ended.

@@ -91,6 +91,17 @@ func (g *Group) attend(ctx context.Context) {
 	}
 }
 
+// meet learns of all nodes, if there are shards: every process that shares the limit is to be counted at the nodes of all shards
+// of a key, though it uses but two of them.
+func (g *Group) meet() {
+	if !g.sharded.Load() {
+		return
+	}
+	for _, id := range g.store.Nodes() {
+		g.node(id)
+	}
+}
+
 // present tells one node; a ttl of 0 takes leave. What does not arrive is said again a period later.
 func (n *node) present(ctx context.Context, ttl time.Duration) {
 	if n.id == "" {

@@ -14,8 +14,8 @@ type simulated interface {
 	// Entropy returns the next of a sequence of random numbers.
 	Entropy() uint64
 
-	// Settle returns when all else that is to happen now has happened: less than a microsecond of virtual time later. Those
-	// who wait at one instant go on one after the other, by the number that each has for itself.
+	// Settle returns when all else that is to happen now has happened: about a microsecond of virtual time later at most. Those
+	// who wait at one instant go on one after the other, in an order that follows from the number that each has for itself.
 	Settle(order uint64)
 
 	// Sends tells what is about to leave for Redis at a time since the Group's base, and whose it is. Looking at b is all

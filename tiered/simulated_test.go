@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +19,22 @@ type entropic struct {
 	next  uint64
 	calls []remote.Call           // that left
 	whose map[*local.Bucket]int64 // what each bucket held when the last of them did
+
+	mu      sync.Mutex
+	settled []uint64 // who waited at an instant, by number; senders have none
 }
 
 var _ simulated = (*entropic)(nil)
 
 func (e *entropic) Entropy() uint64 { e.next++; return e.next }
-func (*entropic) Settle(uint64)     {}
+
+func (e *entropic) Settle(order uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if order != 0 {
+		e.settled = append(e.settled, order)
+	}
+}
 
 func (e *entropic) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
 	if e.whose == nil {
@@ -118,4 +129,40 @@ func TestHooksHearOfClose(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Many may wait for one answer. Before they go on to another key or shard, at one instant, each settles, under a number that no
+// other has.
+func TestWhoWaitedSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &entropic{Memory: remote.NewMemory()}
+		l, err := New(s, sharded("api", 4, 2), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close(t.Context())
+		other, err := New(s.Memory, sharded("api", 4, 2), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close(t.Context())
+		other.group.place = l.group.place
+		synctest.Wait()
+		check := func(what string, ok bool, times int) {
+			t.Helper()
+			until := uint64(l.group.now() + l.group.options.Budget)
+			if want := slices.Repeat([]uint64{until}, times); !ok || !slices.Equal(s.settled, want) {
+				t.Errorf("%s: allowed %v, and who settled is %v, want %v", what, ok, s.settled, want)
+			}
+			s.settled = nil
+			time.Sleep(time.Second)
+		}
+		for range 2 {
+			other.Allow(t.Context(), "k") // takes all of the first shard
+		}
+		check("before", true, 0)
+		check("asked the first shard, and then the second", l.Allow(t.Context(), "k").Allowed, 2)
+		check("asked the first shard", l.Allow(t.Context(), "x").Allowed, 0)
+		check("two keys", Strictest(l.For("y"), l.For("z")).Allow(t.Context()).Allowed, 2)
+	})
 }

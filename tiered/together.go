@@ -20,9 +20,9 @@ type leg struct {
 	first firstRefusal // of a policy with Shards: once the second shard is asked
 	last  bool         // nobody else is asked any more
 
-	patient *patient // while it waits
-	to      *node    // that its call is to be sent to
-	d       Decision // its own, once it is taken or refused
+	patient *patient  // while it waits
+	to      addressed // its call, that is to be sent
+	d       Decision  // its own, once it is taken or refused
 }
 
 type legState uint8
@@ -228,15 +228,10 @@ func askRedis(ctx context.Context, legs []leg) {
 		}
 		join(legs)
 		send(legs)
-		failed := false
 		for i := range legs {
 			if t := &legs[i]; t.state == waiting {
 				t.wait(ctx)
-				failed = failed || t.state == alone
 			}
-		}
-		if failed {
-			legs[0].limiter.group.settle(uint64(legs[0].until))
 		}
 	}
 }
@@ -275,23 +270,17 @@ func (t *leg) join() {
 	}
 }
 
-// send sends the calls that the legs need: those for one node in one step, so that they are one pipeline.
+// send sends the calls that the legs need.
 func send(legs []leg) {
+	var room [few]addressed
+	jobs := room[:0]
 	for i := range legs {
-		n := legs[i].to
-		if n == nil {
-			continue
+		if t := &legs[i]; t.to.node != nil {
+			jobs = append(jobs, t.to)
+			t.to = addressed{}
 		}
-		var room [few]due
-		jobs := room[:0]
-		for j := i; j < len(legs); j++ {
-			if t := &legs[j]; t.to == n {
-				jobs = append(jobs, due{t.bucket, t.bucket.name()})
-				t.to = nil
-			}
-		}
-		n.push(jobs...)
 	}
+	push(jobs)
 }
 
 // wait waits for the answer.
@@ -300,6 +289,7 @@ func (t *leg) wait(ctx context.Context) {
 	v, reason := t.patient.wait(ctx, t.until-g.now(), t.bucket)
 	g.patients.Put(t.patient)
 	t.patient = nil
+	g.settle(uint64(t.until)) // others may have waited for the same answer; no two of them began to wait at one instant
 	t.now = g.now()
 	switch reason {
 	case Canceled:

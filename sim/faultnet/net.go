@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // Net is a network of connections that share their faults. All methods are safe for concurrent use, and none but a dial
@@ -115,15 +117,7 @@ const (
 )
 
 func (n *Net) chance(number, of uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(mix(n.seed), mix(number*chances+of)))
-}
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood 2014): neighbors become strangers.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	return rand.New(rand.NewPCG(stable.Mix(n.seed), stable.Mix(number*chances+of)))
 }
 
 // reach waits until a dial would be answered: for a round trip, and as long as dials are held.

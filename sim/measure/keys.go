@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -68,7 +69,7 @@ func (k *keys) of(name string, limit int, now time.Duration, step int) *key {
 		k.forget(limit, now, step)
 	}
 	e := &key{bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), slots: make([]track, k.lanes), step: -1,
-		id: mix(hash(name) + uint64(limit))}
+		id: stable.Mix(stable.Hash(name) + uint64(limit))}
 	k.all[name] = e
 	return e
 }
@@ -157,21 +158,4 @@ func (k *keys) fairness(w *window, limit int) fairness {
 		}
 	}
 	return f
-}
-
-// hash is FNV-1a, which is the same in each run.
-func hash(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
-}
-
-// mix spreads what differs in few bits over all of them (splitmix64).
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

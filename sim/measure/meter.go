@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -123,7 +124,7 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	at = m.decided
 	r.key.underWay--
 	limit, process, step := int(r.limit), int(r.process), int(r.step)
-	m.trace += mix(mix(mix(uint64(r.at))^uint64(at)) ^ mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
+	m.trace += stable.Mix(stable.Mix(stable.Mix(uint64(r.at))^uint64(at)) ^ stable.Mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
 
 	c := m.parts.cells[r.segment][limit]
 	c.times.add(took)
@@ -185,7 +186,7 @@ func (m *Meter) hungry(r Request, at time.Duration, admitted bool) {
 func (m *Meter) Called(at time.Duration, process, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.trace += mix(mix(uint64(at)) ^ mix(uint64(process)<<32|uint64(uint32(n))) ^ tracesCalls)
+	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32|uint64(uint32(n))) ^ tracesCalls)
 	m.series.calls[m.series.step(at)] += int64(n)
 	m.fleet.called(at, n)
 }
@@ -195,7 +196,7 @@ func (m *Meter) Called(at time.Duration, process, n int) {
 func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.trace += mix(mix(uint64(at)) ^ mix(uint64(process)<<32^uint64(tokens)) ^ tracesGrants)
+	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32^uint64(tokens)) ^ tracesGrants)
 	m.ledger.grant(m.series.step(at), process, tokens)
 }
 
@@ -203,7 +204,7 @@ func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.trace += mix(mix(uint64(at)) ^ mix(uint64(process)<<32) ^ hash(state))
+	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32) ^ stable.Hash(state))
 	m.fleet.change(at, process, state)
 }
 

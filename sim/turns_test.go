@@ -1,0 +1,64 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whoever asks in which order: those who come at one instant have the same turns, no two of all have one, none has one before all
+// of its instant have come, and what comes from outside goes on at an instant that is nobody's turn.
+func TestTurns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		steps := rapid.IntRange(1, 8).Draw(t, "steps")
+		var tt [2]turns
+		theirs := map[time.Duration]bool{}
+		now := time.Duration(0)
+		for range steps {
+			now += time.Duration(rapid.IntRange(1, 30).Draw(t, "later")) // most of them within the slack of those before
+			numbers := rapid.SliceOfNDistinct(rapid.Uint64(), 0, 60, rapid.ID).Draw(t, "numbers")
+			orders := [2][]uint64{numbers, rapid.Permutation(numbers).Draw(t, "another order")}
+			var goes [2]map[uint64]time.Duration
+			var enters [2]time.Duration
+			for k := range tt {
+				goes[k] = map[uint64]time.Duration{}
+				var all []*turn
+				for _, n := range orders[k] {
+					all = append(all, tt[k].join(now, n))
+				}
+				if k == 1 {
+					slices.Reverse(all)
+				}
+				for _, w := range all {
+					goes[k][w.number] = tt[k].wait(now+1, w)
+				}
+				enters[k] = tt[k].enter(now + 1)
+			}
+			for _, n := range numbers {
+				at := goes[0][n]
+				if at != goes[1][n] {
+					t.Fatalf("%x goes on at %v or %v: by the order in which they came", n, at, goes[1][n])
+				}
+				if at <= now || at > now+1+slack+60*8 {
+					t.Fatalf("%x came at %v and goes on at %v", n, now, at)
+				}
+				if theirs[at] {
+					t.Fatalf("%v is the turn of two", at)
+				}
+				theirs[at] = true
+			}
+			if enters[0] != enters[1] {
+				t.Fatalf("what comes at %v enters at %v or %v", now+1, enters[0], enters[1])
+			}
+			if theirs[enters[0]] {
+				t.Fatalf("what comes at %v enters at %v, when somebody has his turn", now+1, enters[0])
+			}
+			if enters[0] > now+1 {
+				theirs[enters[0]] = true
+			}
+			now++
+		}
+	})
+}
