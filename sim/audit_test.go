@@ -25,7 +25,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{audit: newAudit(time.Now()), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
+	r := &rig{audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
 	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, Nanos: 1e8, Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
 	t.Cleanup(func() {
 		if err := r.memory.Close(); err != nil {
@@ -50,6 +50,15 @@ func (r *rig) fields(bucket string) map[string]string {
 	all := r.memory.Fields(bucket)
 	maps.Copy(all, r.lies)
 	return all
+}
+
+// left is the Memory's, but for a lie in ms.
+func (r *rig) left(bucket string) time.Duration {
+	ms := r.memory.PTTL(bucket)
+	if lie, ok := r.lies["ttl"]; ok {
+		ms, _ = strconv.ParseInt(lie, 10, 64)
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // call is the next one of process 1.
@@ -142,6 +151,7 @@ type nowhere struct{}
 
 func (nowhere) values(string, ...string) []string { return nil }
 func (nowhere) fields(string) map[string]string   { return nil }
+func (nowhere) left(string) time.Duration         { return 0 }
 
 // says checks what the auditor has found.
 func (r *rig) says(t *testing.T, rule string) {

@@ -71,6 +71,9 @@ func (p *port) Presence(
 	}
 	c, err := p.Store.Presence(ctx, timeout+p.slack(), node, id, ttl)
 	p.still.pass()
+	if err == nil && ttl > 0 { // who takes leave hears of nobody
+		p.run.audit.counted(p.number, c.Processes)
+	}
 	return c, err
 }
 
