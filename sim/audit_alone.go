@@ -45,15 +45,17 @@ func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool
 	refill := (at - s.at).Seconds() * float64(p.Tokens) / p.Per.Seconds() / float64(fleet)
 	t := b.Stats()
 	admitted := t.Shared + t.Opened
-	shared := float64(admitted - s.admitted)
-	debited := shared + float64(max(0, t.Spent-s.spent))
+	shared, spent := float64(admitted-s.admitted), float64(max(0, t.Spent-s.spent))
 	if full {
-		s.left, shared, debited = most, 0, 0
+		s.left, shared, spent = most, 0, 0
 	}
 	asked := p.FailMode == local.FailLocal // fail-open only debits it
 	v.is(asked && shared > min(most, s.left+refill)+shareRounding, shared-s.left-refill, "a share admits what it does not have")
-	// Tokens that were spent before the share had refilled could not be debited.
-	s.left = min(most, max(s.left+refill-debited, shareRounding+refill))
+	least := 0.0
+	if asked && spent > 0 || !asked && shared+spent > 0 { // maybe before the refill, when the share had too few to be debited
+		least = shareRounding + refill
+	}
+	s.left = min(most, max(s.left+refill-shared-spent, least))
 	s.at, s.spent, s.admitted = at, t.Spent, admitted
 	return v
 }

@@ -255,8 +255,9 @@ func TestShareIsReckoned(t *testing.T) {
 			{func() { time.Sleep(100 * time.Millisecond) }, 99},
 			{func() { time.Sleep(time.Second) }, 100},
 			{func() { r.alone(70) }, 30},
-			{func() { r.alone(30); time.Sleep(100 * time.Millisecond) }, 2}, // it may have been refilled before or after
-			{func() { time.Sleep(time.Second) }, 12},
+			{func() { r.alone(29) }, 1},
+			{func() { time.Sleep(time.Second) }, 11},
+			{func() { r.alone(5) }, 6},
 		} {
 			step.do()
 			if v := s.reckon(now(), r.bucket, 1, false); v.rule != "" || s.left != step.left {
