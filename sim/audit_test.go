@@ -130,7 +130,7 @@ func TestAuditSeesRedis(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
 			first := r.call(30, 0, 0, 0)
-			r.sent(1, time.Since(r.base), first, r.bucket)
+			r.sent(1, time.Since(r.base), first, r.bucket, never)
 			r.run(first, nil)
 			r.returned(1, 0, []remote.Call{*first}, []remote.Result{{}})
 			time.Sleep(500 * time.Millisecond)
@@ -206,6 +206,12 @@ func TestAuditSeesAProcess(t *testing.T) {
 		{"burnt", func(r *rig, c *remote.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
 
 		{"", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 80 }},
+		{"owes less than", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 79, 79 }},
+		{"owes less than", func(r *rig, c *remote.Call) {
+			r.holders[holding{1, "b"}].states[0].failed = true
+			r.alone(80)
+			c.Debt, c.Owed = 79, 79
+		}},
 		{"less is owed", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
 		{"more is owed", func(r *rig, c *remote.Call) { c.Owed = 102 }},
 		{"a share admits", func(r *rig, c *remote.Call) { r.state().left = 50; r.alone(80); c.Debt, c.Owed = 80, 80 }},
@@ -235,7 +241,7 @@ func TestAuditSeesAProcess(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			next := r.call(20, 1, 30, 0)
 			c.do(r, next)
-			r.sent(1, time.Since(r.base), next, r.bucket)
+			r.sent(1, time.Since(r.base), next, r.bucket, never)
 			r.says(t, c.rule)
 		})
 	}
@@ -270,6 +276,9 @@ func TestShareIsReckoned(t *testing.T) {
 	})
 }
 
+// never is a process that forgets no key.
+func never() bool { return false }
+
 // state is what the auditor keeps of process 1 when it is alone.
 func (r *rig) state() *alone { return &r.holders[holding{1, "b"}].states[0].alone }
 
@@ -298,7 +307,7 @@ func (r *rig) lease(t *testing.T, want int64) {
 	}
 	b, _ := r.bucket.Begin(now, local.Conditions{Seq: 1, Clock: true, Server: r.clock(), Fleet: 1})
 	c := r.call(want+2, b.Ack, 0, 0)
-	r.sent(1, now, c, r.bucket)
+	r.sent(1, now, c, r.bucket, never)
 	r.run(c, nil)
 	_, ok := r.bucket.Accept(now, b.Seq, local.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second, Epoch: 1})
 	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {

@@ -19,6 +19,8 @@ type port struct {
 	dice  *dice
 	drawn atomic.Uint64
 	calls atomic.Int64 // under way
+
+	forgets func() bool // whether the Group ever let go of a key
 }
 
 // errDead is what a process that died would never see.
@@ -54,7 +56,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 
 // Sends tells the auditor of a call.
 func (p *port) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
-	p.run.audit.sent(p.number, now, c, b)
+	p.run.audit.sent(p.number, now, c, b, p.forgets)
 }
 
 // short reports whether a call was granted less than it wanted.

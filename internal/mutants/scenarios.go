@@ -29,7 +29,7 @@ var scenarios = map[string][]string{
 }
 
 // ofScripts are those that are run on the scripts, where a mistake is in nothing else: they take ten times as long.
-var ofScripts = []string{"login", "clock-back"}
+var ofScripts = []string{"login", "clock-back", "freeze"}
 
 // sectionName is that of the table in its page.
 const sectionName = "scenario-mutants"
