@@ -21,7 +21,7 @@ var exposed = []string{"script", "script-short", "script-sums", "script-time", "
 var scenarios = map[string][]string{
 	"script":      {"full-bucket", "flapping", "failover", "overtaking", "crowded", "impatient-callers", "everything"},
 	"script-sums": {"full-bucket", "flapping", "failover", "llm-tokens", "everything", "outage-open", "partition"},
-	"script-time": {"full-bucket", "clock-back", "overtaking", "crash-loop", "crowded", "clock-forward", "login", "failover", "partition"},
+	"script-time": {"full-bucket", "clock-back", "overtaking", "crash-loop", "crowded", "clock-forward", "login", "failover", "partition", "impatient-callers"},
 	"settlement":  {"full-bucket", "crowded", "impatient-callers", "cold-start", "flapping", "overtaking", "everything"},
 	"pot":         {"full-bucket", "flapping", "cold-start"},
 	"outage":      {"flapping", "outage", "outage-open", "login", "restart", "llm-tokens", "deploy-in-outage", "everything", "scale"},
