@@ -57,7 +57,6 @@ type state struct {
 	seq     int64         // of the call under way
 	timeout time.Duration // until its process hears of it
 	sent    time.Time     // when it left
-	failed  bool          // a call came to nothing
 
 	burnt    int64         // tokens, by the call before
 	safe     time.Duration // of the run: what is held does not end before
@@ -91,7 +90,7 @@ func (a *audit) wrong(process int, v verdict) {
 }
 
 // sent looks at a call that is about to leave a process: what it says must be true. forgives reports whether the process gives
-// up what a key owes when a call of it fails: that of one that it is about to forget.
+// up what keys owe: those that it lets go of, where nobody is there to be told.
 func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bucket, forgives func() bool) {
 	if a == nil || !audited(c) || c.Lease == "" {
 		return
@@ -124,7 +123,7 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	t := b.Stats()
 	owes := t.Shared + t.Opened - t.Settled
 	v.is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
-	less := c.Debt < owes && len(h.states) == 1 && !(s.failed && forgives())
+	less := c.Debt < owes && len(h.states) == 1 && !forgives()
 	v.is(less, float64(owes-c.Debt), "a process owes less than it admitted alone")
 	// What a refund lost is burnt too.
 	v.is(t.Burnt > s.burnt && when < s.safe && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
@@ -199,8 +198,6 @@ func (a *audit) returned(process int, took time.Duration, calls []remote.Call, r
 				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
 					s.safe = safe(e.until-time.Duration(c.TTL)*time.Microsecond, c)
 				}
-			} else {
-				s.failed = true
 			}
 		}
 	}

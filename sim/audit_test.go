@@ -207,11 +207,6 @@ func TestAuditSeesAProcess(t *testing.T) {
 
 		{"", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 80 }},
 		{"owes less than", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 79, 79 }},
-		{"owes less than", func(r *rig, c *remote.Call) {
-			r.holders[holding{1, "b"}].states[0].failed = true
-			r.alone(80)
-			c.Debt, c.Owed = 79, 79
-		}},
 		{"less is owed", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
 		{"more is owed", func(r *rig, c *remote.Call) { c.Owed = 102 }},
 		{"a share admits", func(r *rig, c *remote.Call) { r.state().left = 50; r.alone(80); c.Debt, c.Owed = 80, 80 }},

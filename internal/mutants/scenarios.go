@@ -25,7 +25,7 @@ var scenarios = map[string][]string{
 	"settlement":  {"full-bucket", "crowded", "impatient-callers", "cold-start", "flapping", "overtaking", "everything"},
 	"pot":         {"full-bucket", "flapping", "cold-start"},
 	"outage":      {"flapping", "outage", "outage-open", "login", "restart", "llm-tokens", "deploy-in-outage", "everything", "scale"},
-	"life":        {"full-bucket", "crowded", "impatient-callers", "pause"},
+	"life":        {"full-bucket", "crowded", "impatient-callers", "pause", "cold-start"},
 }
 
 // ofScripts are those that are run on the scripts, where a mistake is in nothing else: they take ten times as long.
