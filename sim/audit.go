@@ -24,7 +24,9 @@ type audit struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 	holders  map[holding]*holder
-	leases   map[string]int // which process has a lease id
+	leases   map[string]int   // which process has a lease id
+	heard    map[int][]census // by process; those that count, falling
+	least    int64            // processes, that all of them know of: Options.Processes
 	result   measure.Audit
 }
 
@@ -55,11 +57,12 @@ type state struct {
 	seq     int64         // of the call under way
 	timeout time.Duration // until its process hears of it
 	sent    time.Time     // when it left
-	failed  bool          // a call came to nothing
 
 	burnt    int64         // tokens, by the call before
 	safe     time.Duration // of the run: what is held does not end before
 	refunded int64         // tokens that calls said are refunded
+
+	alone alone
 }
 
 func (s *state) live() int64 {
@@ -67,8 +70,11 @@ func (s *state) live() int64 {
 	return live
 }
 
-func newAudit(base time.Time) *audit {
-	return &audit{base: base, accounts: make(map[string]*account), holders: make(map[holding]*holder), leases: make(map[string]int)}
+func newAudit(base time.Time, least int64) *audit {
+	return &audit{
+		base: base, accounts: make(map[string]*account), holders: make(map[holding]*holder), leases: make(map[string]int),
+		heard: make(map[int][]census), least: least,
+	}
 }
 
 // audited reports whether the books are about such calls.
@@ -83,8 +89,9 @@ func (a *audit) wrong(process int, v verdict) {
 	r.Excess = max(r.Excess, v.excess)
 }
 
-// sent looks at a call that is about to leave a process: what it says must be true.
-func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bucket) {
+// sent looks at a call that is about to leave a process: what it says must be true. forgives reports whether the process gives
+// up what keys owe: those that it lets go of, where nobody is there to be told.
+func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bucket, forgives func() bool) {
 	if a == nil || !audited(c) || c.Lease == "" {
 		return
 	}
@@ -116,10 +123,14 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	t := b.Stats()
 	owes := t.Shared + t.Opened - t.Settled
 	v.is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
-	v.is(c.Debt < owes && !s.failed && len(h.states) == 1, float64(owes-c.Debt), "a process owes less than it admitted alone")
+	less := c.Debt < owes && len(h.states) == 1 && !forgives()
+	v.is(less, float64(owes-c.Debt), "a process owes less than it admitted alone")
 	// What a refund lost is burnt too.
 	v.is(t.Burnt > s.burnt && when < s.safe && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
 	v.is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
+	fleet := a.fleet(process, when)
+	v.is(c.Fleet < fleet && b.Policy().Whole == nil, 0, "a process shares the limit with fewer than it heard of in the last minute")
+	v.or(s.alone.leaves(when, c, b, !s.asked))
 	s.burnt, s.refunded = t.Burnt, s.refunded+c.Refund
 	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
 	if v.rule != "" {
@@ -168,21 +179,25 @@ func (a *audit) returned(process int, took time.Duration, calls []remote.Call, r
 	for i := range calls {
 		c, r := &calls[i], &results[i]
 		h := a.holders[holding{process, c.Bucket}]
-		if h == nil || c.Lease == "" {
+		if h == nil {
 			continue
 		}
+		code := r.Reply.Code
+		answered := r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay)
 		for _, s := range h.states {
-			if s.seq != c.Seq {
+			if c.Lease == "" && answered {
+				s.alone.reads(c, &r.Reply, s.Bucket)
+			}
+			if c.Lease == "" || s.seq != c.Seq {
 				continue
 			}
 			s.seq = 0
-			if code := r.Reply.Code; took < s.timeout && r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay) {
+			if answered && took < s.timeout {
 				s.ack = c.Seq
+				s.alone.reads(c, &r.Reply, s.Bucket)
 				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
 					s.safe = safe(e.until-time.Duration(c.TTL)*time.Microsecond, c)
 				}
-			} else {
-				s.failed = true
 			}
 		}
 	}
@@ -234,6 +249,12 @@ func (a *audit) look() {
 	a.result.Looks++
 	who, worst := 0, verdict{}
 	for place, h := range a.holders {
+		for _, s := range h.states {
+			v := s.alone.reckon(at, s.Bucket, min(s.alone.fleet, a.fleet(place.process, at)), false)
+			if v.excess > worst.excess || v.excess == worst.excess && v.excess > 0 && place.process < who {
+				who, worst = place.process, v
+			}
+		}
 		live := h.live()
 		if live == 0 || h.conceded {
 			continue

@@ -25,7 +25,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{audit: newAudit(time.Now()), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
+	r := &rig{audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
 	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, Nanos: 1e8, Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
 	t.Cleanup(func() {
 		if err := r.memory.Close(); err != nil {
@@ -50,6 +50,15 @@ func (r *rig) fields(bucket string) map[string]string {
 	all := r.memory.Fields(bucket)
 	maps.Copy(all, r.lies)
 	return all
+}
+
+// left is the Memory's, but for a lie in ms.
+func (r *rig) left(bucket string) time.Duration {
+	ms := r.memory.PTTL(bucket)
+	if lie, ok := r.lies["ttl"]; ok {
+		ms, _ = strconv.ParseInt(lie, 10, 64)
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // call is the next one of process 1.
@@ -112,11 +121,16 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
 		{"", func(r *rig, c *remote.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
 		{"holds more", func(r *rig, c *remote.Call) { c.Hold = 31; r.run(c, nil) }},
+		{"the caller's part", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant = 19 }) }},
+		// It is full in 5 s and its lease over in 1 s, and a second more is margin.
+		{"", tell("ttl", "6000")},
+		{"a key ends before", tell("ttl", "5998")},
+		{"a key never ends", tell("ttl", "0")},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
 			first := r.call(30, 0, 0, 0)
-			r.sent(1, time.Since(r.base), first, r.bucket)
+			r.sent(1, time.Since(r.base), first, r.bucket, never)
 			r.run(first, nil)
 			r.returned(1, 0, []remote.Call{*first}, []remote.Result{{}})
 			time.Sleep(500 * time.Millisecond)
@@ -142,6 +156,7 @@ type nowhere struct{}
 
 func (nowhere) values(string, ...string) []string { return nil }
 func (nowhere) fields(string) map[string]string   { return nil }
+func (nowhere) left(string) time.Duration         { return 0 }
 
 // says checks what the auditor has found.
 func (r *rig) says(t *testing.T, rule string) {
@@ -149,6 +164,21 @@ func (r *rig) says(t *testing.T, rule string) {
 	v := r.verdict()
 	if (rule == "") != (v.Broken == 0) || !strings.Contains(v.First, rule) {
 		t.Errorf("want %q, and the auditor says %+v", rule, v)
+	}
+}
+
+// What a caller is granted is its part of what all who lease want.
+func TestGranted(t *testing.T) {
+	for _, c := range []struct {
+		level                     float64
+		want, least, others, gets int64
+	}{
+		{10, 8, 1, 0, 8}, {10, 8, 1, 2, 8}, {10, 8, 1, 12, 4}, {10.9, 8, 1, 13, 3}, {10, 8, 6, 12, 6}, {5.9, 8, 6, 12, 0},
+		{5, 8, 1, 0, 5}, {-3, 8, 1, 0, 0}, {10, 0, 1, 5, 0},
+	} {
+		if got := granted(c.level, c.want, c.least, c.others); got != c.gets {
+			t.Errorf("of %v %d are wanted, %d at least, and %d by others: %d, want %d", c.level, c.want, c.least, c.others, got, c.gets)
+		}
 	}
 }
 
@@ -174,6 +204,31 @@ func TestAuditSeesAProcess(t *testing.T) {
 		{"all before it is spent", func(r *rig, c *remote.Call) { r.holders[holding{1, "b"}].states[0].asked = false; c.Ack = 0; c.Seq = 9 }},
 		{"twice", func(r *rig, c *remote.Call) { r.holders[holding{1, "b"}].states[0].refunded = 1 }},
 		{"burnt", func(r *rig, c *remote.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
+
+		{"", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 80 }},
+		{"owes less than", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 79, 79 }},
+		{"less is owed", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
+		{"more is owed", func(r *rig, c *remote.Call) { c.Owed = 102 }},
+		{"a share admits", func(r *rig, c *remote.Call) { r.state().left = 50; r.alone(80); c.Debt, c.Owed = 80, 80 }},
+		{"a share admits", func(r *rig, c *remote.Call) { r.state().left = 50; r.alone(80); r.look(); c.Debt, c.Owed = 80, 80 }},
+		{"", func(r *rig, c *remote.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 9 }},
+		{"the overflow was not", func(r *rig, c *remote.Call) { c.Seen, c.Epoch = 7, 9 }},
+		{"the overflow was not", func(r *rig, c *remote.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 8 }},
+		{"the overflow was not", func(r *rig, c *remote.Call) { r.hears(0, 7, 0); c.Seen = 7 }},
+		{"the overflow was not", func(r *rig, c *remote.Call) {
+			r.alone(80)
+			r.hears(0, 7, 9)
+			c.Debt, c.Owed, c.Seen, c.Epoch = 80, 80, 7, 9
+		}},
+		{"", func(r *rig, c *remote.Call) {
+			r.alone(80)
+			r.hears(60, 7, 9) // tells 60 of them
+			c.Debt, c.Owed, c.Seen, c.Epoch = 80, 80, 7, 9
+		}},
+		{"with fewer", func(r *rig, c *remote.Call) { r.heardOf(3, 300*time.Millisecond) }},
+		{"with fewer", func(r *rig, c *remote.Call) { r.heardOf(3, 300*time.Millisecond); r.heardOf(1, time.Millisecond) }},
+		{"", func(r *rig, c *remote.Call) { r.heardOf(3, time.Minute); r.heardOf(1, time.Second); c.Hold = 0 }},
+		{"with fewer", func(r *rig, c *remote.Call) { r.least = 2 }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
@@ -181,10 +236,60 @@ func TestAuditSeesAProcess(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			next := r.call(20, 1, 30, 0)
 			c.do(r, next)
-			r.sent(1, time.Since(r.base), next, r.bucket)
+			r.sent(1, time.Since(r.base), next, r.bucket, never)
 			r.says(t, c.rule)
 		})
 	}
+}
+
+// The auditor reckons at least what a share has left, and no more than refill, burst and what it may have been debited allow.
+func TestShareIsReckoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.lease(t, 30) // 2 of them are spent
+		s, now := r.state(), func() time.Duration { return time.Since(r.base) }
+		for i, step := range []struct {
+			do   func()
+			left float64
+		}{
+			{func() {}, 98}, // it was full when the first call left, and 2 are spent since
+			{func() { time.Sleep(100 * time.Millisecond) }, 99},
+			{func() { time.Sleep(time.Second) }, 100},
+			{func() { r.alone(70) }, 30},
+			{func() { r.alone(29) }, 1},
+			{func() { time.Sleep(time.Second) }, 11},
+			{func() { r.alone(5) }, 6},
+		} {
+			step.do()
+			if v := s.reckon(now(), r.bucket, 1, false); v.rule != "" || s.left != step.left {
+				t.Errorf("step %d: %v left, want %v; %+v", i, s.left, step.left, v)
+			}
+		}
+		if _ = s.reckon(now(), r.bucket, 20, false); s.left != 5 {
+			t.Errorf("one part of 20 has %v left", s.left)
+		}
+	})
+}
+
+// never is a process that forgets no key.
+func never() bool { return false }
+
+// state is what the auditor keeps of process 1 when it is alone.
+func (r *rig) state() *alone { return &r.holders[holding{1, "b"}].states[0].alone }
+
+// alone has process 1 admit n tokens by its share.
+func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
+
+// hears has process 1 hear of a call that told a debt.
+func (r *rig) hears(debt, seen, epoch int64) {
+	r.holders[holding{1, "b"}].states[0].seq = 1
+	r.returned(1, 0, []remote.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: remote.Reply{Overflow: seen, Epoch: epoch}}})
+}
+
+// heardOf has process 1 hear how many there are, some time ago.
+func (r *rig) heardOf(processes int64, ago time.Duration) {
+	r.counted(1, processes)
+	time.Sleep(ago)
 }
 
 // lease has process 1 lease tokens, as its Group would.
@@ -197,7 +302,7 @@ func (r *rig) lease(t *testing.T, want int64) {
 	}
 	b, _ := r.bucket.Begin(now, local.Conditions{Seq: 1, Clock: true, Server: r.clock(), Fleet: 1})
 	c := r.call(want+2, b.Ack, 0, 0)
-	r.sent(1, now, c, r.bucket)
+	r.sent(1, now, c, r.bucket, never)
 	r.run(c, nil)
 	_, ok := r.bucket.Accept(now, b.Seq, local.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second, Epoch: 1})
 	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {

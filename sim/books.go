@@ -16,6 +16,8 @@ import (
 type account struct {
 	stored
 	records map[string]entry // by lease id
+	wants   int64            // of all records
+	latest  int64            // µs of the bucket's time: when the last of them is over
 	sweep   int64            // µs of the bucket's time: when ended records free their room
 	at      time.Duration    // of the run: when it was last written
 	lost    bool             // Redis may have forgotten something: look before the next call
@@ -27,7 +29,8 @@ type stored struct {
 	level, overflow     float64
 	last, born, behind  int64
 	escrow              int64
-	own                 entry // of the lease that was asked for
+	left                time.Duration // until the key ends; 0 is never
+	own                 entry         // of the lease that was asked for
 	ownIsThere, damaged bool
 }
 
@@ -41,6 +44,7 @@ type entry struct {
 type shelf interface {
 	values(bucket string, fields ...string) []string
 	fields(bucket string) map[string]string
+	left(bucket string) time.Duration // until its key ends; 0 for never
 }
 
 // What is forgiven to levels, which are doubles, and to overflows, which begin at 2⁴⁰: tokens.
@@ -55,7 +59,7 @@ func stock(s shelf, bucket, lease string) (x stored) {
 	if len(v) == 0 || v[0] == "" {
 		return x
 	}
-	x.exists = true
+	x.exists, x.left = true, s.left(bucket)
 	var wrong [7]error
 	x.level, wrong[0] = strconv.ParseFloat(v[0], 64)
 	x.overflow, wrong[1] = strconv.ParseFloat(v[1], 64)
@@ -95,6 +99,7 @@ func parseEntry(text string) (e entry, ok bool) {
 func (a *account) load(s shelf, bucket string, at time.Duration) {
 	a.stored = stock(s, bucket, "")
 	a.records, a.sweep, a.at, a.lost = make(map[string]entry), 0, at, false
+	a.wants, a.latest = 0, 0
 	for field, text := range s.fields(bucket) {
 		if field == "g" {
 			a.sweep, _ = strconv.ParseInt(text, 10, 64)
@@ -102,6 +107,7 @@ func (a *account) load(s shelf, bucket string, at time.Duration) {
 		if e, ok := parseEntry(text); ok && len(field) > 1 {
 			e.until = at + time.Duration(e.end-a.last)*time.Microsecond
 			a.records[field[1:]] = e
+			a.wants, a.latest = a.wants+e.want, max(a.latest, e.end)
 		}
 	}
 }
@@ -110,6 +116,13 @@ func (a *account) load(s shelf, bucket string, at time.Duration) {
 type verdict struct {
 	rule   string
 	excess float64
+}
+
+// or takes another verdict where there is none.
+func (v *verdict) or(w verdict) {
+	if v.rule == "" {
+		*v = w
+	}
 }
 
 func (v *verdict) is(wrong bool, excess float64, format string, args ...any) {
@@ -159,7 +172,8 @@ func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.
 		}
 		room := float64(c.Cap - now.escrow)
 		v.is(now.level > room+levelRounding, now.level-room, "level + escrow is more than the burst")
-		a.stored, a.sweep, a.at = now, due.sweep, at
+		a.stored, a.sweep, a.at, a.wants, a.latest = now, due.sweep, at, due.wants, due.latest
+		a.outlives(c, r, &now, &v)
 	}
 	a.exists = now.exists
 	return v
@@ -177,6 +191,21 @@ func (a *account) fullBy(c *remote.Call, server int64, at time.Duration) bool {
 	return a.level+rate(c)*float64(now-a.last) >= float64(c.Cap)-levelRounding
 }
 
+// outlives checks that a key which was written ends, and a second after its bucket is full and the last lease over.
+func (a *account) outlives(c *remote.Call, r *remote.Reply, now *stored, v *verdict) {
+	if c.Tokens == 0 {
+		return
+	}
+	full := float64(now.last) + math.Ceil((float64(c.Cap)-now.level)/rate(c))
+	least := max(full, float64(a.latest)) - float64(r.Now+now.behind) + 1e6 - 1e3 // it ends in a whole ms
+	short := min(least, longestLife) - float64(now.left.Microseconds())
+	v.is(now.left == 0, 0, "a key never ends")
+	v.is(short > 0, short*rate(c), "a key ends before its bucket is full and its leases are over")
+}
+
+// longestLife is what a key gets that is to live for ever, but for a rounding: µs.
+const longestLife = 1 << 52
+
 // rate is how many tokens a µs refills.
 func rate(c *remote.Call) float64 { return float64(c.Tokens) / float64(c.Period) }
 
@@ -184,12 +213,14 @@ func rate(c *remote.Call) float64 { return float64(c.Tokens) / float64(c.Period)
 type due struct {
 	stored
 	sweep   int64
+	wants   int64
+	latest  int64
 	stepped bool // a large step back of the clock was believed: that is always written
 }
 
 // next reckons what the bucket must store after a call: by the time that went by, by what is out, and by what the call says.
 func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v *verdict, conceded bool) due {
-	d := due{stored: a.stored, sweep: a.sweep}
+	d := due{stored: a.stored, sweep: a.sweep, wants: a.wants, latest: a.latest}
 	d.own = entry{}
 	now := r.Now + a.behind
 	if a.last-now > remote.MaxBack.Microseconds() {
@@ -200,10 +231,10 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 
 	ended := int64(0) // the latest end among those whose room is free from now on
 	if a.sweep > 0 && now >= a.sweep {
-		d.escrow, d.sweep = 0, 0
+		d.escrow, d.sweep, d.wants, d.latest = 0, 0, 0, 0
 		for id, e := range a.records {
 			if e.end > now {
-				d.escrow += e.out
+				d.escrow, d.wants, d.latest = d.escrow+e.out, d.wants+e.want, max(d.latest, e.end)
 				d.sweep = now + (c.TTL+1)/2
 				continue
 			}
@@ -223,7 +254,7 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 
 	cover, charged := int64(0), int64(0)
 	if owned {
-		d.escrow -= own.out
+		d.escrow, d.wants = d.escrow-own.out, d.wants-own.want
 		if cover = own.out; c.Ack < own.seq { // its grant never came, or came too late
 			cover, charged = cover-own.grant, own.debt
 			d.level += float64(own.grant)
@@ -252,15 +283,30 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 	least := max(c.Min, 1)
 	v.is(r.Grant > 0 && r.Grant < least, 0, "less was granted than the least that is of use")
 	v.is(r.Grant == 0 && c.Want > 0 && d.level >= float64(least)+levelRounding, d.level, "a call was denied what there was")
+	want := min(c.Want, c.Cap)
+	low, high := granted(d.level-levelRounding, want, least, d.wants), granted(d.level+levelRounding, want, least, d.wants)
+	v.is(r.Grant < low || r.Grant > high, float64(r.Grant-high), "a grant is not the caller's part of what there is")
 	d.level -= float64(r.Grant)
 	if c.Lease != "" {
-		d.escrow += r.Grant
-		d.own = entry{c.Seq, r.Grant, c.Hold + r.Grant, min(c.Want, c.Cap), now + c.TTL, charged + charge, 0}
+		d.escrow, d.wants, d.latest = d.escrow+r.Grant, d.wants+want, max(d.latest, now+c.TTL)
+		d.own = entry{c.Seq, r.Grant, c.Hold + r.Grant, want, now + c.TTL, charged + charge, 0}
 		if d.sweep == 0 {
 			d.sweep = d.own.end
 		}
 	}
 	return d
+}
+
+// granted is what a caller gets who wants so much, and no less than least, of a level that others want part of too.
+func granted(level float64, want, least, others int64) int64 {
+	there := int64(math.Floor(level))
+	switch {
+	case want == 0 || there < least:
+		return 0
+	case there >= others+want:
+		return want
+	}
+	return min(max(int64(math.Floor(float64(there)*float64(want)/float64(others+want))), least), want, there)
 }
 
 // compare says where what is stored is not what is due.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -16,7 +17,8 @@ type inside struct {
 	port     *port
 	group    *tiered.Group
 	limiters []*tiered.Limiter // as in Scenario.Limits
-	left     bool              // in good order
+	leaving  atomic.Bool
+	left     bool // in good order
 }
 
 // newInside starts one; open is the world's way to open its store.
@@ -27,7 +29,7 @@ func (r *run) newInside(p *process, open func(number, slot int) (remote.Store, e
 	}
 	name := fmt.Sprintf("process %d", p.number)
 	in := &inside{process: p}
-	in.port = &port{Store: store, process: p, run: r, dice: newDice(r.seed, name+", timeouts", r.base)}
+	in.port = &port{Store: store, process: p, run: r, dice: newDice(r.seed, name+", timeouts", r.base), forgets: in.forgets}
 	options := r.options
 	options.Random = newDice(r.seed, name+", limiter", r.base).uniform
 	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(r.at(), p, e.To) }}
@@ -60,6 +62,8 @@ func (in *inside) stats() *tiered.Stats {
 	return &s
 }
 
+func (in *inside) forgets() bool { return in.leaving.Load() || in.group.Stats().Evictions > 0 }
+
 func (in *inside) busy() bool { return in.port.calls.Load() > 0 }
 
 // stop and resume do nothing: whatever the process does passes its gate.
@@ -75,6 +79,7 @@ func (in *inside) crash() *tiered.Stats {
 func (in *inside) leave() *tiered.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
+	in.leaving.Store(true)
 	err := in.group.Close(ctx) // without Redis it fails, as it should
 	in.port.run.audit.gone(in.number, err == nil)
 	in.left = true
@@ -86,6 +91,7 @@ func (in *inside) end() error {
 	if !in.left {
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
+		in.leaving.Store(true)
 		_ = in.group.Close(gone) // it cannot give anything back
 	}
 	for in.busy() {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -75,3 +76,5 @@ func (m *miniature) fields(bucket string) map[string]string {
 	}
 	return all
 }
+
+func (m *miniature) left(bucket string) time.Duration { return m.redis.TTL(bucket) }

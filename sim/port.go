@@ -21,6 +21,8 @@ type port struct {
 	drawn atomic.Uint64
 	turns turns
 	calls atomic.Int64 // under way
+
+	forgets func() bool // whether the Group ever let go of a key
 }
 
 // errDead is what a process that died would never see.
@@ -53,7 +55,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 
 // Sends tells the auditor of a call.
 func (p *port) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
-	p.run.audit.sent(p.number, now, c, b)
+	p.run.audit.sent(p.number, now, c, b, p.forgets)
 }
 
 // short reports whether a call was granted less than it wanted.
@@ -71,6 +73,9 @@ func (p *port) Presence(
 	c, err := p.Store.Presence(ctx, timeout+p.slack(), node, id, ttl)
 	p.still.pass()
 	p.enter()
+	if err == nil && ttl > 0 { // who takes leave hears of nobody
+		p.run.audit.counted(p.number, c.Processes)
+	}
 	return c, err
 }
 

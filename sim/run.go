@@ -67,7 +67,7 @@ func (p *plan) run(t *testing.T) (report *measure.Report, err error) {
 		if r.world, err = p.open(r, t); err == nil {
 			r.base = time.Now() // real processes take some time to be ready
 			if p.engine != Live {
-				r.audit = newAudit(r.base)
+				r.audit = newAudit(r.base, int64(p.options.Processes))
 			}
 			report, err = r.run()
 		}

@@ -63,6 +63,9 @@ func (m memoryShelf) values(bucket string, fields ...string) []string {
 	return m.Values(bucket, fields...)
 }
 func (m memoryShelf) fields(bucket string) map[string]string { return m.Fields(bucket) }
+func (m memoryShelf) left(bucket string) time.Duration {
+	return time.Duration(max(m.PTTL(bucket), 0)) * time.Millisecond
+}
 
 func fail(results []remote.Result, err error) {
 	for i := range results {

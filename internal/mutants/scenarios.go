@@ -19,17 +19,17 @@ var exposed = []string{"script", "script-short", "script-sums", "script-time", "
 // scenarios are those of the library that look for the mistakes of a theme, the likeliest first; others show no more.
 // They run in batches, so that one which shows something soon is not waited for by many.
 var scenarios = map[string][]string{
-	"script":      {"full-bucket", "flapping", "failover", "overtaking", "crowded", "impatient-callers"},
-	"script-sums": {"full-bucket", "flapping", "failover", "llm-tokens", "everything", "outage-open"},
-	"script-time": {"full-bucket", "clock-back", "overtaking", "crash-loop", "crowded", "clock-forward", "login", "failover"},
+	"script":      {"full-bucket", "flapping", "failover", "overtaking", "crowded", "impatient-callers", "everything"},
+	"script-sums": {"full-bucket", "flapping", "failover", "llm-tokens", "everything", "outage-open", "partition"},
+	"script-time": {"full-bucket", "clock-back", "overtaking", "crash-loop", "crowded", "clock-forward", "login", "failover", "partition", "impatient-callers"},
 	"settlement":  {"full-bucket", "crowded", "impatient-callers", "cold-start", "flapping", "overtaking", "everything"},
 	"pot":         {"full-bucket", "flapping", "cold-start"},
-	"outage":      {"flapping", "outage", "outage-open", "login", "restart", "llm-tokens", "deploy-in-outage", "everything"},
-	"life":        {"full-bucket", "crowded", "impatient-callers", "pause"},
+	"outage":      {"flapping", "outage", "outage-open", "login", "restart", "llm-tokens", "deploy-in-outage", "everything", "scale"},
+	"life":        {"full-bucket", "crowded", "impatient-callers", "pause", "cold-start"},
 }
 
 // ofScripts are those that are run on the scripts, where a mistake is in nothing else: they take ten times as long.
-var ofScripts = []string{"login", "clock-back"}
+var ofScripts = []string{"login", "clock-back", "freeze"}
 
 // sectionName is that of the table in its page.
 const sectionName = "scenario-mutants"
