@@ -235,6 +235,29 @@ func TestOldEntriesAreForgotten(t *testing.T) {
 	}
 }
 
+// A call forgets as many old entries as the room needs that it asks for: for its request, for its debt and for a limit that
+// was lowered. None is refused for what has left.
+func TestOldEntriesMakeRoom(t *testing.T) {
+	for _, e := range engines(t) {
+		for i, c := range []struct{ limit, debt, want int64 }{{100, 0, 99}, {100, 60, 39}, {50, 0, 49}} {
+			call := of(remote.SlidingLog, fmt.Sprint("room", i), 100, minute, 0)
+			if n, _ := e.burst(t, scriptStart, call, 99); n != 99 {
+				t.Fatalf("%s: %d of 99", e.name, n)
+			}
+			e.at(t, scriptStart+minute/2, take(call, 1))
+			call = take(call, c.want)
+			now := scriptStart + minute + sec
+			call.Cap, call.Lease, call.Seq = c.limit, "A", 1
+			if call.Debt = c.debt; c.debt > 0 {
+				call.Since = now
+			}
+			if a := e.at(t, now, call); a.reply.Grant != c.want || a.reply.Level != 0 {
+				t.Errorf("%s: limit %d, debt %d: %v, want %d", e.name, c.limit, c.debt, a, c.want)
+			}
+		}
+	}
+}
+
 // The lease of a fixed window ends with it, and the tokens that a late call says to hold count in the new one.
 func TestFixedLeaseEndsWithItsWindow(t *testing.T) {
 	e := realEngine(t)

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 )
 
 func main() {
@@ -126,9 +127,10 @@ func each[R any](mutants []mutant, jobs int, do func(mutant) R, done func(i int,
 	for range min(jobs, len(mutants)) {
 		workers.Go(func() {
 			for i := range next {
+				begin := time.Now()
 				r := do(mutants[i])
 				mu.Lock()
-				fmt.Fprintf(os.Stderr, "%d/%d %s\n", i+1, len(mutants), mutants[i].name)
+				fmt.Fprintf(os.Stderr, "%d/%d %s, %.0f s\n", i+1, len(mutants), mutants[i].name, time.Since(begin).Seconds())
 				done(i, r)
 				mu.Unlock()
 			}
