@@ -174,3 +174,28 @@ func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
 		}
 	}
 }
+
+// The room of an ended lease fills in each of several buckets from the lease's end on, not for the time in which what filled it
+// could be spent: else a holder who spends late and whoever comes at the end have more than the burst together.
+func TestBucketsRoomOfAnEndedLease(t *testing.T) {
+	for _, e := range engines(t) {
+		c := of(remote.TokenBuckets, "room", 2, 2*sec, 0)
+		c.Also = []remote.Limit{{Cap: 4, Tokens: 3, Period: 3 * sec}}
+		c.TTL = 2 * sec
+		at := func(now int64, c remote.Call, grant, level int64) {
+			t.Helper()
+			if a := e.at(t, scriptStart+now, c); a.err != "" || a.reply.Grant != grant || a.reply.Level != level {
+				t.Errorf("%s, after %d µs: %v, want %d granted and %d left", e.name, now, a, grant, level)
+			}
+		}
+		at(0, settling(take(c, 2), 1, func(c *remote.Call) { c.Lease = "A" }), 2, 0)
+		at(2*sec, take(c, 1), 0, 0) // it ends
+		at(2*sec+999_999, take(c, 1), 0, 0)
+		at(3*sec, take(c, 1), 1, 0)
+		at(4*sec, take(c, 2), 0, 1)
+		fields := e.lookAt(t, c.Algorithm, c.Bucket).fields
+		if first, second := fields["l2000000"], fields["l3000000"]; first != "0" || second != "2" { // as written at 3 s
+			t.Errorf("%s: levels %s and %s, want 0 and 2", e.name, first, second)
+		}
+	}
+}

@@ -126,6 +126,9 @@ func (s *Scope) count(a remote.Algorithm) {
 	switch a {
 	case remote.TokenBuckets:
 		s.Also = []remote.Limit{{Cap: s.burst() + 2, Tokens: 7, Period: 10e6}}
+		if strings.HasPrefix(s.Name, "ends") { // what a lease's room refills while it lives must be tokens in each
+			s.Also = []remote.Limit{{Cap: s.burst() + 2, Tokens: 2 * s.Tokens, Period: 2 * s.Per.Microseconds()}}
+		}
 	case remote.FixedWindow:
 		s.Per, s.Later = 2*second, nil
 		if several {
