@@ -199,3 +199,18 @@ func TestBucketsRoomOfAnEndedLease(t *testing.T) {
 		}
 	}
 }
+
+// Tokens of a sliding window's lease count in the block in which the lease ends, for they may be spent until then.
+func TestLeaseCountsWhereItEnds(t *testing.T) {
+	for _, e := range engines(t) {
+		c := of(remote.SlidingWindow, "ends", 10, minute, sec)
+		c.TTL = 10 * sec
+		start := (scriptStart/minute + 1) * minute
+		e.at(t, start, settling(take(c, 6), 1, func(c *remote.Call) { c.Lease = "A" }))
+		for _, x := range []struct{ after, level int64 }{{0, 4}, {minute + sec, 4}, {minute + 11*sec - 1, 4}, {minute + 11*sec, 10}} {
+			if a := e.at(t, start+x.after, c); a.err != "" || a.reply.Level != x.level {
+				t.Errorf("%s, after %d µs: %v, want %d left", e.name, x.after, a, x.level)
+			}
+		}
+	}
+}
