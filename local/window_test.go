@@ -126,3 +126,34 @@ func TestWindowRefundNamesItsBucket(t *testing.T) {
 		}
 	}
 }
+
+// A refund names the oldest of its stamps, whichever came first: a newer one would give back more than counts there. Stamps of two
+// buckets do not go together: what was counted by one that is not there any more is given back to none.
+func TestRefundNamesItsOldestStamp(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		at, epoch [2]int64 // of two requests for 2 and 3 tokens, which come back in this order
+		want      [3]int64 // refund, at, epoch
+	}{
+		{"older first", [2]int64{10, 20}, [2]int64{1, 1}, [3]int64{5, 10, 1}},
+		{"newer first", [2]int64{20, 10}, [2]int64{1, 1}, [3]int64{5, 10, 1}},
+		{"made anew meanwhile", [2]int64{10, 20}, [2]int64{1, 2}, [3]int64{2, 10, 1}},
+	} {
+		r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
+		var stamps [2]*Stamp
+		for i, n := range []int64{2, 3} {
+			w, _, _ := r.ask(n)
+			r.b.Accept(r.now, r.begin().Seq, Reply{Grant: n, Level: 5, Which: 1, Stamp: c.at[i], Epoch: c.epoch[i]})
+			stamps[i] = r.expect(w, Admitted).Stamp
+		}
+		for i, n := range []int64{2, 3} {
+			r.b.GiveBack(r.now, n, FromRedis, r.b.Generation(), stamps[i])
+		}
+		r.b.Probe()
+		got := r.begin()
+		if got := [3]int64{got.Refund, got.At, got.Epoch}; got != c.want {
+			t.Errorf("%s: refund, stamp and epoch %d, want %d", c.name, got, c.want)
+		}
+		r.balance()
+	}
+}
