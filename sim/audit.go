@@ -60,6 +60,7 @@ type state struct {
 
 	burnt    int64         // tokens, by the call before
 	safe     time.Duration // of the run: what is held does not end before
+	ended    bool          // it did, while the call before was under way: then it does not live again with the answer
 	refunded int64         // tokens that calls said are refunded
 
 	alone alone
@@ -126,12 +127,12 @@ func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bu
 	less := c.Debt < owes && len(h.states) == 1 && !forgives()
 	v.is(less, float64(owes-c.Debt), "a process owes less than it admitted alone")
 	// What a refund lost is burnt too.
-	v.is(t.Burnt > s.burnt && when < s.safe && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
+	v.is(t.Burnt > s.burnt && when < s.safe && !s.ended && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
 	v.is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
 	fleet := a.fleet(process, when)
 	v.is(c.Fleet < fleet && b.Policy().Whole == nil, 0, "a process shares the limit with fewer than it heard of in the last minute")
 	v.or(s.alone.leaves(when, c, b, !s.asked))
-	s.burnt, s.refunded = t.Burnt, s.refunded+c.Refund
+	s.burnt, s.refunded, s.ended = t.Burnt, s.refunded+c.Refund, false
 	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
 	if v.rule != "" {
 		a.wrong(process, v)
@@ -195,8 +196,9 @@ func (a *audit) returned(process int, took time.Duration, calls []remote.Call, r
 			if answered && took < s.timeout {
 				s.ack = c.Seq
 				s.alone.reads(c, &r.Reply, s.Bucket)
+				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
 				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
-					s.safe = safe(e.until-time.Duration(c.TTL)*time.Microsecond, c)
+					s.safe = safe(s.sent.Sub(a.base), c) // a process counts from the sending on, Redis from later
 				}
 			}
 		}

@@ -70,7 +70,8 @@ func (s *alone) leaves(at time.Duration, c *remote.Call, b *local.Bucket, first 
 		s.fleet = c.Fleet
 	}
 	v = s.reckon(at, b, min(s.fleet, c.Fleet), first)
-	s.fleet, s.told = c.Fleet, s.admitted
+	t := b.Stats()
+	s.fleet, s.told = c.Fleet, t.Shared+t.Opened
 	most := part(b.Policy(), c.Fleet)
 	s.left = min(s.left, float64(most))
 	v.is(whole && c.Owed > most+shareRounding, float64(c.Owed-most), "more is owed in any case than the share can lack")

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"math"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,67 +122,6 @@ func TestNewConnection(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// Who hangs up sends nothing more: of a call that had no connection when Redis stood still, Redis never hears.
-func TestWhoHangsUpIsSilent(t *testing.T) {
-	type opener interface {
-		world
-		open(number, slot int) (remote.Store, error)
-	}
-	for engine, newWorld := range map[string]func(l listener) (opener, error){
-		Virtual: func(l listener) (opener, error) { return newVirtual(l, 1, scenario.Net{}, 1), nil },
-		Lua:     func(l listener) (opener, error) { return newMiniature(l, 1, scenario.Net{}) },
-	} {
-		for _, connected := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				heard := &counting{}
-				w, err := newWorld(heard)
-				if err != nil {
-					t.Fatal(err)
-				}
-				store, err := w.open(0, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				call := []remote.Call{{
-					Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
-				}}
-				results := make([]remote.Result, 1)
-				want := int64(0)
-				if connected {
-					if store.Run(t.Context(), time.Second, call, results); results[0].Err != nil {
-						t.Fatal(results[0].Err)
-					}
-					want = 2 // and the next lies in the buffers of Redis
-				}
-				w.serve(service{frozen: true})
-				if store.Run(t.Context(), 100*time.Millisecond, call, results); results[0].Err == nil {
-					t.Errorf("%s: answered by a Redis that stands still", engine)
-				}
-				w.serve(service{})
-				time.Sleep(time.Second)
-				if n := heard.n.Load(); n != want {
-					t.Errorf("%s, connected before %v: %d calls were executed, want %d", engine, connected, n, want)
-				}
-				if err := errors.Join(store.Close(), w.close()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-}
-
-// counting counts the calls that are executed.
-type counting struct {
-	deaf
-	n atomic.Int64
-}
-
-func (c *counting) execute(_ shelf, _ int, _ *remote.Call, do func() (remote.Reply, bool)) {
-	if _, ok := do(); ok { // else it has no script yet
-		c.n.Add(1)
 	}
 }
 

@@ -82,6 +82,9 @@ func TestShardsRepeat(t *testing.T) {
 			if first == nil {
 				first = r
 				t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
+				if r.Audit.Broken > 0 {
+					t.Errorf("seed %d: %v", seed+1, r.Audit)
+				}
 			}
 			if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
 				t.Fatalf("seed %d, run %d: unseed %s, and first %s:\n%s", seed+1, i, r.Unseed, first.Unseed, differing(a, b))

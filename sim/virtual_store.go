@@ -94,7 +94,7 @@ func (s *virtualStore) Presence(
 func (s *virtualStore) trip(timeout time.Duration, script int, execute func(m *remote.Memory, refusal error)) error {
 	_, state, lives, _ := s.world.at(script)
 	c, _ := s.link.now()
-	w := wayTo{sent: time.Now(), timeout: timeout, there: s.way(c), back: s.way(c), lives: lives}
+	w := wayTo{timeout: timeout, there: s.way(c), back: s.way(c), lives: lives}
 	connected := s.connected(lives)
 	switch {
 	case !connected && (c.holdOut || c.holdIn): // whoever dials sends nothing before he knows that somebody listens
@@ -137,7 +137,6 @@ func (s *virtualStore) connected(life int) bool {
 
 // wayTo is a way to Redis, and back.
 type wayTo struct {
-	sent        time.Time
 	timeout     time.Duration
 	there, back time.Duration
 	lives       int // of Redis, when it was taken
@@ -148,7 +147,9 @@ type wayTo struct {
 // three in a row, which open a breaker, are not one in 8000 but one in 1000.
 const greetings = 2
 
-// travel is the way of a request, and of its reply. Who has no connection makes one before.
+// travel is the way of a request, and of its reply. Who has no connection makes one before. It goes on when the caller has hung
+// up, as through a proxy between them, and unlike what a client of its own sends: what comes late, and after its successor, must
+// do nothing, and is seldom enough.
 func (s *virtualStore) travel(w *wayTo, connected bool, script int, execute func(m *remote.Memory, refusal error)) error {
 	if !connected {
 		time.Sleep(w.there + w.back) // until somebody listens
@@ -185,9 +186,6 @@ func (s *virtualStore) travel(w *wayTo, connected bool, script int, execute func
 // exchange is a message over a connection, and the answer to it. Each is subject to what is wrong with the network when it is
 // sent. arrive is called when it gets to a Redis that is up.
 func (s *virtualStore) exchange(w *wayTo, script int, arrive func(m *remote.Memory, state service, loaded bool)) error {
-	if time.Since(w.sent) >= w.timeout {
-		return errTimedOut // who hung up sends nothing more
-	}
 	c, _ := s.link.now()
 	// Drawn whatever the faults are, so that what happens to the next message does not depend on what they were for this.
 	cut, lost := s.dice.uniform(), s.dice.uniform()
