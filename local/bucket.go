@@ -107,12 +107,12 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	if d == nil {
 		return Verdict{}, false
 	}
-	if n == 1 && now < d.oneUntil {
-		return Verdict{Outcome: Refused, Left: b.remaining(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
-	}
 	held := int64(0)
-	if n > 1 && b.ready.Load() { // else Take would have had it
+	if b.ready.Load() { // after the denial: what came with it, since Take looked, is not refused
 		held = b.live(now)
+	}
+	if n == 1 && held == 0 && now < d.oneUntil {
+		return Verdict{Outcome: Refused, Left: b.remaining(0), Retry: max(d.oneAt-now, time.Microsecond)}, true
 	}
 	retry, refused := d.refuses(now, n-held)
 	if !refused || n <= held {

@@ -23,14 +23,23 @@ func (b *Bucket) run() *errand {
 	return b.errand
 }
 
-// settleDown ends the errand if it is done, and lets takers in when nobody waits.
+// settleDown ends the errand if it is done, lets takers in when nobody waits, and then tells those who have their verdict: who
+// asks again at once finds the pot open, and is not refused by what was learned with it.
 func (b *Bucket) settleDown() {
-	if e := b.errand; e != nil && e.line.n == 0 && len(e.resets) == 0 && e.call.Seq == 0 && !e.late {
+	e := b.errand
+	if e == nil {
+		b.open()
+		return
+	}
+	decided := e.line.decided
+	e.line.decided, e.line.newest = nil, nil
+	if e.line.n == 0 && len(e.resets) == 0 && e.call.Seq == 0 && !e.late {
 		b.errand = nil
 		*e = errand{}
 		errands.Put(e)
 	}
 	b.open()
+	decided.tell()
 }
 
 // calling reports whether a call is under way.

@@ -34,6 +34,7 @@ type Waiter struct {
 	asked      bool          // the call under way is for it
 	prev, next *Waiter
 	in         *line
+	verdict    Verdict // once it has left, until it is told
 }
 
 // NewWaiter returns a waiter.
@@ -43,6 +44,8 @@ func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
 type line struct {
 	first, last *Waiter
 	n           int
+
+	decided, newest *Waiter // those who have their verdict and do not know it yet, in order, by next
 }
 
 func (l *line) join(w *Waiter) {
@@ -71,8 +74,24 @@ func (l *line) leave(w *Waiter) {
 	w.in, w.prev, w.next, w.asked = nil, nil, nil, false
 }
 
-// end gives w its verdict and takes it out of line.
+// end gives w its verdict and takes it out of line. It is told by tell.
 func (l *line) end(w *Waiter, v Verdict) {
 	l.leave(w)
-	w.C <- v
+	w.verdict = v
+	if l.decided == nil {
+		l.decided = w
+	} else {
+		l.newest.next = w
+	}
+	l.newest = w
+}
+
+// tell tells verdicts, from w on.
+func (w *Waiter) tell() {
+	for w != nil {
+		next := w.next
+		w.next = nil // from here on it is its caller's
+		w.C <- w.verdict
+		w = next
+	}
 }

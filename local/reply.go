@@ -40,12 +40,12 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 		b.seen, b.epoch = r.Overflow, r.Epoch
 	}
 	b.stamped(c, now, r)
+	if !c.Direct {
+		b.acceptLease(now, c, r) // before it is known that there is no more: see Refuse
+	}
 	b.askFrom(b.learn(now, c, r)) // before anybody is told
-
 	if c.Direct {
 		b.acceptDirect(now, r.Grant)
-	} else {
-		b.acceptLease(now, c, r)
 	}
 	b.endReset(now, c)
 	short := r.Grant < c.Want

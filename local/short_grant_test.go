@@ -1,0 +1,55 @@
+package local
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A short grant says that there is no more, and brings something: until that is spent it refuses nobody, in whichever moment of the
+// reply he asks. Else one caller, one request after the other, is refused while the process holds what he asks for.
+func TestShortGrantIsSpentFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100})
+		w, other, dear := NewWaiter(), NewWaiter(), NewWaiter()
+		w.C = make(chan Verdict) // so that the reply stands still when it tells the first
+		for i, x := range []*Waiter{w, other, dear} {
+			if v, _ := r.b.Ask(r.now, []int64{1, 1, 4}[i], r.now+20*ms, x); v.Outcome != Waiting {
+				t.Fatalf("%+v", v)
+			}
+		}
+		c := r.begin()
+		if c.Want <= 4 {
+			t.Fatalf("%+v, and 4 are to be a short grant", c)
+		}
+		accepted := make(chan bool)
+		go func() {
+			_, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 4, TTLLeft: time.Second, Retry: time.Second})
+			accepted <- ok
+		}()
+		synctest.Wait()
+		if v, refused := r.b.Refuse(r.now, 1); refused {
+			t.Errorf("%+v, when the verdict is told", v)
+		}
+		if left, ok, _ := r.b.Take(r.now, 1); !ok || left != 1 {
+			t.Errorf("took %v, %d left, when the verdict is told", ok, left)
+		}
+		if v := <-w.C; v.Outcome != Admitted {
+			t.Errorf("%+v", v)
+		}
+		if !<-accepted {
+			t.Fatal("not accepted")
+		}
+		r.expect(other, Admitted)
+		r.expect(dear, Refused)
+		if v, refused := r.b.Refuse(r.now, 1); refused {
+			t.Errorf("%+v, and one token is held", v)
+		}
+		if _, ok, _ := r.b.Take(r.now, 1); !ok {
+			t.Error("the last token is not given")
+		}
+		if _, refused := r.b.Refuse(r.now, 1); !refused {
+			t.Error("nothing is held, and Redis has no more")
+		}
+	})
+}
