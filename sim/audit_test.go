@@ -120,6 +120,14 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"forgotten before", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.run(c, nil) }},
 		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
 		{"", func(r *rig, c *remote.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
+		// A glance writes nothing: the lease that is over is on record as before, and its room fills from its end on.
+		{"", func(r *rig, c *remote.Call) {
+			time.Sleep(600 * time.Millisecond)
+			r.run(&remote.Call{Bucket: "b", Cap: 100, Tokens: 10, Period: 1e6, TTL: 1e6, Fleet: 1}, nil)
+			time.Sleep(200 * time.Millisecond)
+			c.Lease, c.Seq, c.Ack, c.Hold, c.Deadline = "two", 1, 0, 0, 0
+			r.run(c, nil)
+		}},
 		{"holds more", func(r *rig, c *remote.Call) { c.Hold = 31; r.run(c, nil) }},
 		{"the caller's part", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant = 19 }) }},
 		// It is full in 5 s and its lease over in 1 s, and a second more is margin.

@@ -163,6 +163,9 @@ func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.
 	if leased := c.Lease != ""; leased || r.Grant > 0 || due.stepped || now.exists && now.last != a.last {
 		v.is(!now.exists, 0, "a call was answered and not written")
 		due.compare(&now, &v)
+		for _, id := range due.ended {
+			delete(a.records, id)
+		}
 		if leased {
 			due.own.until = at + time.Duration(c.TTL)*time.Microsecond
 			v.is(!now.ownIsThere || now.own.seq != c.Seq, 0, "a call of a lease was answered and is not on record")
@@ -215,7 +218,8 @@ type due struct {
 	sweep   int64
 	wants   int64
 	latest  int64
-	stepped bool // a large step back of the clock was believed: that is always written
+	ended   []string // the leases that are over, which a call forgets if it writes
+	stepped bool     // a large step back of the clock was believed: that is always written
 }
 
 // next reckons what the bucket must store after a call: by the time that went by, by what is out, and by what the call says.
@@ -238,8 +242,7 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 				d.sweep = now + (c.TTL+1)/2
 				continue
 			}
-			ended = max(ended, e.end)
-			delete(a.records, id)
+			ended, d.ended = max(ended, e.end), append(d.ended, id)
 			owned = owned && id != c.Lease
 		}
 	}

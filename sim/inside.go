@@ -29,7 +29,10 @@ func (r *run) newInside(p *process, open func(number, slot int) (remote.Store, e
 	}
 	name := fmt.Sprintf("process %d", p.number)
 	in := &inside{process: p}
-	in.port = &port{Store: store, process: p, run: r, dice: newDice(r.seed, name+", timeouts", r.base), forgets: in.forgets}
+	in.port = &port{Store: store, process: p, run: r, forgets: in.forgets}
+	in.port.dice.calls = newDice(r.seed, name+", timeouts", r.base)
+	in.port.dice.presence = newDice(r.seed, name+", presence", r.base)
+	in.port.dice.turns = newDice(r.seed, name+", turns", r.base)
 	options := r.options
 	options.Random = newDice(r.seed, name+", limiter", r.base).uniform
 	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(r.at(), p, e.To) }}

@@ -17,7 +17,7 @@ type port struct {
 	remote.Store
 	*process
 	run   *run
-	dice  *dice
+	dice  struct{ calls, presence, turns *dice } // who draws at one instant may swap what he gets only with his like
 	drawn atomic.Uint64
 	turns turns
 	calls atomic.Int64 // under way
@@ -28,8 +28,8 @@ type port struct {
 // errDead is what a process that died would never see.
 var errDead = errors.New("sim: the process is dead")
 
-func (p *port) slack() time.Duration {
-	return time.Nanosecond + time.Duration(p.dice.uniform()*float64(slack))
+func slackOf(d *dice) time.Duration {
+	return time.Nanosecond + time.Duration(d.uniform()*float64(slack))
 }
 
 // Run executes calls; see remote.Store.
@@ -42,15 +42,20 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 	}
 	sent := p.run.at()
 	p.run.called(sent, p.number, len(calls))
-	p.Store.Run(ctx, timeout+p.slack(), calls, results)
+	p.Store.Run(ctx, timeout+slackOf(p.dice.calls), calls, results)
 	for i := range calls {
 		if short(&calls[i], &results[i]) {
 			p.run.happened("short_grant")
 		}
 	}
 	p.still.pass()
-	p.enter()
+	p.Settle(number(&calls[0])) // when Redis dies all calls return at one instant, and its presence
 	p.run.audit.returned(p.number, p.run.at()-sent, calls, results)
+}
+
+// number is what a call has that no other has which a process makes meanwhile.
+func number(c *remote.Call) uint64 {
+	return stable.Mix(stable.Hash(c.Bucket)^uint64(c.Now)) + stable.Mix(uint64(c.Seq)) | 1
 }
 
 // Sends tells the auditor of a call.
@@ -67,12 +72,14 @@ func short(c *remote.Call, r *remote.Result) bool {
 func (p *port) Presence(
 	ctx context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
 ) (remote.Census, error) {
+	p.calls.Add(1)
+	defer p.calls.Add(-1)
 	if p.still.pass(); p.dead.Load() {
 		return remote.Census{}, errDead
 	}
-	c, err := p.Store.Presence(ctx, timeout+p.slack(), node, id, ttl)
+	c, err := p.Store.Presence(ctx, timeout+slackOf(p.dice.presence), node, id, ttl)
 	p.still.pass()
-	p.enter()
+	p.Settle(stable.Hash("presence"))
 	if err == nil && ttl > 0 { // who takes leave hears of nobody
 		p.run.audit.counted(p.number, c.Processes)
 	}
@@ -82,14 +89,14 @@ func (p *port) Presence(
 // Settle lets all else that happens now happen first; see Group. Who has no number gets one that depends on the instant.
 func (p *port) Settle(order uint64) {
 	if order == 0 {
-		order = uint64(p.dice.uniform() * (1 << 53))
+		order = uint64(p.dice.turns.uniform() * (1 << 53))
 	}
 	w := p.turns.join(p.run.at(), order)
 	time.Sleep(1) // by then all have joined who do at this instant
 	p.run.sleepUntil(p.turns.wait(p.run.at(), w))
 }
 
-// enter lets in what comes from outside, when nobody has his turn.
+// enter lets in a caller, when nobody has his turn.
 func (p *port) enter() {
 	now := p.run.at()
 	if at := p.turns.enter(now); at > now {
