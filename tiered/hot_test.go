@@ -20,12 +20,33 @@ func hot(tb testing.TB, key string) *Limiter {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = l.Close(context.Background()) })
-	for deadline := time.Now().Add(10 * time.Second); l.Allow(context.Background(), key).Tier != Local; {
+	warmed(tb, func() bool { return l.Allow(context.Background(), key).Tier == Local })
+	return l
+}
+
+// warmed asks until a decision comes from a lease, by a real clock.
+func warmed(tb testing.TB, asks func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !asks(); {
 		if time.Now().After(deadline) {
 			tb.Fatal("no lease within 10 s")
 		}
 	}
-	return l
+}
+
+// allocates is how often a decision from a lease does.
+func allocates(t *testing.T, l *Limiter, key string) float64 {
+	t.Helper()
+	ctx := context.Background()
+	time.Sleep(300 * ms) // a real clock: the estimate has followed by now, and leases are long
+	for range 100_000 {
+		l.Allow(ctx, key)
+	}
+	return testing.AllocsPerRun(10_000, func() {
+		if !l.Allow(ctx, key).Allowed {
+			t.Fatal("refused")
+		}
+	})
 }
 
 func TestHotPathAllocatesNothing(t *testing.T) {
@@ -34,16 +55,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 	ctx := context.Background()
 	l := hot(t, "k")
-	time.Sleep(300 * ms) // a real clock: the estimate has followed by now, and leases are long
-	for range 100_000 {
-		l.Allow(ctx, "k")
-	}
 	calls := l.group.Stats().Nodes["memory"].Calls
-	if n := testing.AllocsPerRun(10_000, func() {
-		if !l.Allow(ctx, "k").Allowed {
-			t.Fatal("refused")
-		}
-	}); n != 0 {
+	if n := allocates(t, l, "k"); n != 0 {
 		t.Errorf("%v allocations per decision from a lease (and %d calls meanwhile)", n, l.group.Stats().Nodes["memory"].Calls-calls)
 	}
 

@@ -154,20 +154,8 @@ func TestShardsAllocateNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(ctx)
-	for end := time.Now().Add(10 * time.Second); l.Allow(ctx, "k").Tier != Local; {
-		if time.Now().After(end) {
-			t.Fatal("no lease within 10 s")
-		}
-	}
-	time.Sleep(300 * ms) // a real clock: the estimate has followed by now, and leases are long
-	for range 100_000 {
-		l.Allow(ctx, "k")
-	}
-	if n := testing.AllocsPerRun(10_000, func() {
-		if !l.Allow(ctx, "k").Allowed {
-			t.Fatal("refused")
-		}
-	}); n != 0 {
+	warmed(t, func() bool { return l.Allow(ctx, "k").Tier == Local })
+	if n := allocates(t, l, "k"); n != 0 {
 		t.Errorf("%v allocations per decision from a shard's lease", n)
 	}
 	d, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerDay(4), Shards: 4}, nil)
