@@ -170,8 +170,8 @@ func (h *holder) live() (sum int64) {
 	return sum
 }
 
-// returned notes what became of calls, when the process hears of it: took is how long after they were sent.
-func (a *audit) returned(process int, took time.Duration, calls []remote.Call, results []remote.Result) {
+// returned notes what became of calls, when the process hears of it.
+func (a *audit) returned(process int, calls []remote.Call, results []remote.Result) {
 	if a == nil {
 		return
 	}
@@ -193,7 +193,7 @@ func (a *audit) returned(process int, took time.Duration, calls []remote.Call, r
 				continue
 			}
 			s.seq = 0
-			if answered && took < s.timeout {
+			if answered && time.Since(s.sent) < s.timeout { // a process that stands still counts from when it wanted to send
 				s.ack = c.Seq
 				s.alone.reads(c, &r.Reply, s.Bucket)
 				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
@@ -294,26 +294,34 @@ func (a *audit) record(place holding, lease string) (entry, bool) {
 	return e, ok
 }
 
-// lost notes that Redis may have forgotten anything; moved that its clock was set ahead, so that it may think leases over that
-// are in use. What processes hold is not held against it until it is on record again.
+// lost notes that Redis may have forgotten anything. What processes hold is not held against it until it is on record again.
 func (a *audit) lost() {
 	if a == nil {
 		return
 	}
-	a.moved()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.concede()
 	for _, x := range a.accounts {
 		x.lost = true
 	}
 }
 
-func (a *audit) moved() {
+// moved notes that the clock of Redis was set ahead: it may think leases over that are in use, and end keys before their time, which
+// do not come back when it is set back.
+func (a *audit) moved(ahead time.Duration) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.concede()
+	for _, x := range a.accounts {
+		x.at -= ahead
+	}
+}
+
+func (a *audit) concede() {
 	for _, h := range a.holders {
 		h.conceded = true
 	}

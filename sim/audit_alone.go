@@ -50,7 +50,7 @@ func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool
 		s.left, shared, spent = most, 0, 0
 	}
 	asked := p.FailMode == local.FailLocal // fail-open only debits it
-	v.is(asked && shared > min(most, s.left+refill)+shareRounding, shared-s.left-refill, "a share admits what it does not have")
+	v.is(asked && shared > s.left+refill+shareRounding, shared-s.left-refill, "a share admits what it does not have")
 	least := 0.0
 	if asked && spent > 0 || !asked && shared+spent > 0 { // maybe before the refill, when the share had too few to be debited
 		least = shareRounding + refill

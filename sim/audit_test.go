@@ -128,6 +128,9 @@ func TestAuditSeesRedis(t *testing.T) {
 			c.Lease, c.Seq, c.Ack, c.Hold, c.Deadline = "two", 1, 0, 0, 0
 			r.run(c, nil)
 		}},
+		// A clock that was set ahead, and back: what ended meanwhile does not come back.
+		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.moved(time.Hour); r.run(c, nil) }},
+		{"forgotten before", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.moved(time.Second); r.run(c, nil) }},
 		{"holds more", func(r *rig, c *remote.Call) { c.Hold = 31; r.run(c, nil) }},
 		{"the caller's part", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant = 19 }) }},
 		// It is full in 5 s and its lease over in 1 s, and a second more is margin.
@@ -140,7 +143,7 @@ func TestAuditSeesRedis(t *testing.T) {
 			first := r.call(30, 0, 0, 0)
 			r.sent(1, time.Since(r.base), first, r.bucket, never)
 			r.run(first, nil)
-			r.returned(1, 0, []remote.Call{*first}, []remote.Result{{}})
+			r.returned(1, []remote.Call{*first}, []remote.Result{{}})
 			time.Sleep(500 * time.Millisecond)
 			r.sweeps(t)
 			second := r.call(20, 1, 30, 0)
@@ -228,6 +231,8 @@ func TestAuditSeesAProcess(t *testing.T) {
 			r.hears(0, 7, 9)
 			c.Debt, c.Owed, c.Seen, c.Epoch = 80, 80, 7, 9
 		}},
+		{"accepted last", func(r *rig, c *remote.Call) { r.stands(c, 49*time.Millisecond) }},
+		{"", func(r *rig, c *remote.Call) { r.stands(c, 50*time.Millisecond) }}, // too late to be accepted
 		{"", func(r *rig, c *remote.Call) {
 			r.alone(80)
 			r.hears(60, 7, 9) // tells 60 of them
@@ -267,6 +272,7 @@ func TestShareIsReckoned(t *testing.T) {
 			{func() { r.alone(29) }, 1},
 			{func() { time.Sleep(time.Second) }, 11},
 			{func() { r.alone(5) }, 6},
+			{func() { time.Sleep(9 * time.Second); r.alone(90); time.Sleep(2 * time.Second); r.alone(20) }, 6}, // 110 of 100: as refilled
 		} {
 			step.do()
 			if v := s.reckon(now(), r.bucket, 1, false); v.rule != "" || s.left != step.left {
@@ -290,8 +296,20 @@ func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
 
 // hears has process 1 hear of a call that told a debt.
 func (r *rig) hears(debt, seen, epoch int64) {
-	r.holders[holding{1, "b"}].states[0].seq = 1
-	r.returned(1, 0, []remote.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: remote.Reply{Overflow: seen, Epoch: epoch}}})
+	s := r.holders[holding{1, "b"}].states[0]
+	s.seq, s.sent = 1, time.Now()
+	r.returned(1, []remote.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: remote.Reply{Overflow: seen, Epoch: epoch}}})
+}
+
+// stands has process 1 hear of a call so long after it wanted to send it, for it stood still. c is the next one, which says that
+// it was not accepted.
+func (r *rig) stands(c *remote.Call, d time.Duration) {
+	second := *c
+	r.sent(1, time.Since(r.base), &second, r.bucket, never)
+	time.Sleep(d)
+	r.run(&second, nil)
+	r.returned(1, []remote.Call{second}, []remote.Result{{}})
+	c.Seq++
 }
 
 // heardOf has process 1 hear how many there are, some time ago.
@@ -316,7 +334,7 @@ func (r *rig) lease(t *testing.T, want int64) {
 	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}
-	r.returned(1, 0, []remote.Call{*c}, []remote.Result{{}})
+	r.returned(1, []remote.Call{*c}, []remote.Result{{}})
 }
 
 // Pots are looked at between calls too, and who goes home must have given all back.
@@ -327,7 +345,7 @@ func TestAuditLooks(t *testing.T) {
 	}{
 		{"", func(r *rig) { r.look() }},
 		{"spend more", func(r *rig) { r.cut(29); r.look() }},
-		{"", func(r *rig) { r.cut(29); r.moved(); r.look() }},
+		{"", func(r *rig) { r.cut(29); r.moved(time.Second); r.look() }},
 		{"", func(r *rig) { r.cut(0); time.Sleep(time.Second); r.look() }}, // over
 		{"left in good order", func(r *rig) { r.gone(1, true) }},
 		{"", func(r *rig) { r.gone(1, false) }},

@@ -19,7 +19,7 @@ type account struct {
 	wants   int64            // of all records
 	latest  int64            // µs of the bucket's time: when the last of them is over
 	sweep   int64            // µs of the bucket's time: when ended records free their room
-	at      time.Duration    // of the run: when it was last written
+	at      time.Duration    // of the run: when it was last written, less what the clock was set ahead since
 	lost    bool             // Redis may have forgotten something: look before the next call
 }
 
@@ -270,7 +270,7 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 	d.level -= float64(beyond)
 	d.escrow += c.Hold
 
-	room, lowest := float64(c.Cap-d.escrow), -float64(c.Cap)-math.Floor(min(rate(c)*1e6, 1<<40))
+	room, lowest := float64(c.Cap-d.escrow), -float64(c.Cap)-min(math.Floor(float64(c.Tokens)*1e6/float64(c.Period)), 1<<40) // rate(c) is rounded
 	d.level = max(min(d.level, room), lowest)
 	seen := c.Seen
 	if c.Epoch != a.born {

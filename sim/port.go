@@ -40,8 +40,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		fail(results[:len(calls)], errDead)
 		return
 	}
-	sent := p.run.at()
-	p.run.called(sent, p.number, len(calls))
+	p.run.called(p.run.at(), p.number, len(calls))
 	p.Store.Run(ctx, timeout+slackOf(p.dice.calls), calls, results)
 	for i := range calls {
 		if short(&calls[i], &results[i]) {
@@ -50,7 +49,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 	}
 	p.still.pass()
 	p.Settle(number(&calls[0])) // when Redis dies all calls return at one instant, and its presence
-	p.run.audit.returned(p.number, p.run.at()-sent, calls, results)
+	p.run.audit.returned(p.number, calls, results)
 }
 
 // number is what a call has that no other has which a process makes meanwhile.

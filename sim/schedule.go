@@ -127,7 +127,7 @@ func (s *schedule) begin(f *fault) {
 	case "clock":
 		r.world.step(time.Duration(f.By))
 		if f.By > 0 {
-			r.audit.moved()
+			r.audit.moved(time.Duration(f.By))
 		}
 		r.happened("clock_step")
 	case "crash":
