@@ -94,7 +94,7 @@ steady: redis ## how much of the limit is used, and how rarely Redis is asked, u
 proof: redis ## the bound under an adversary who owns every message, and what each broken assumption costs
 	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary
 
-mutants: redis ## put known mistakes into the code, one at a time, and see each of them caught: about ten minutes
+mutants: redis ## put known mistakes into the code, one at a time, and see each of them caught: half an hour
 	go run ./internal/mutants
 
 speed: ## how fast the simulator is, and that the same seed is the same run, twenty times on each engine: five minutes
@@ -109,7 +109,7 @@ scenario-mutants: redis ## which scenario of the simulator shows each mistake in
 	go run ./internal/mutants -scenarios docs/simulator-mutants.md
 
 # Another SEED than 1 is other scenarios: a nightly run takes the date.
-swarm: ## SEEDS (1000) random scenarios with random faults, from SEED (1) on: two minutes; failures go to sim/testdata/seeds
+swarm: ## SEEDS (1000) random scenarios with random faults, from SEED (1) on: three minutes; failures go to sim/testdata/seeds
 	go run ./cmd/tiersim swarm --seeds $(SEEDS) --seed $(SEED) --write sim/testdata/seeds
 
 soak: ## random schedules of the lease protocol's messages for SOAK (10m); a failure prints its seed, shrunk
