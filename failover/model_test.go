@@ -71,7 +71,7 @@ func TestModel(t *testing.T) {
 	changes := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
 		timeout := rapid.SampledFrom([]time.Duration{20 * ms, 50 * ms, 700 * ms, 3 * time.Second}).Draw(rt, "timeout")
-		steps := rapid.SliceOfN(rapid.Uint16(), 100, 400).Draw(rt, "steps")
+		steps := rapid.SliceOfN(rapid.Uint16(), 400, 1000).Draw(rt, "steps")
 		var problem string
 		synctest.Test(t, func(t *testing.T) { problem = walk(timeout, steps, changes) })
 		if problem != "" {
@@ -79,8 +79,8 @@ func TestModel(t *testing.T) {
 		}
 	})
 	for _, change := range []string{"closed open", "open probing", "probing open", "probing closed"} {
-		if changes[change] == 0 { // the walks say nothing
-			t.Errorf("%q never happened", change)
+		if changes[change] < 10 { // else the walks say nothing
+			t.Errorf("%q happened %d times", change, changes[change])
 		}
 	}
 }

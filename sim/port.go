@@ -28,7 +28,8 @@ type port struct {
 // errDead is what a process that died would never see.
 var errDead = errors.New("sim: the process is dead")
 
-func slackOf(d *dice) time.Duration {
+// slack draws by how much a call outlasts its timeout.
+func (d *dice) slack() time.Duration {
 	return time.Nanosecond + time.Duration(d.uniform()*float64(slack))
 }
 
@@ -41,7 +42,7 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		return
 	}
 	p.run.called(p.run.at(), p.number, len(calls))
-	p.Store.Run(ctx, timeout+slackOf(p.dice.calls), calls, results)
+	p.Store.Run(ctx, timeout+p.dice.calls.slack(), calls, results)
 	for i := range calls {
 		if short(&calls[i], &results[i]) {
 			p.run.happened("short_grant")
@@ -76,7 +77,7 @@ func (p *port) Presence(
 	if p.still.pass(); p.dead.Load() {
 		return remote.Census{}, errDead
 	}
-	c, err := p.Store.Presence(ctx, timeout+slackOf(p.dice.presence), node, id, ttl)
+	c, err := p.Store.Presence(ctx, timeout+p.dice.presence.slack(), node, id, ttl)
 	p.still.pass()
 	p.Settle(stable.Hash("presence"))
 	if err == nil && ttl > 0 { // who takes leave hears of nobody
