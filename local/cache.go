@@ -42,8 +42,8 @@ type Cached[T any] interface {
 // Cache finds buckets by name and bounds their number: the least recently used one is evicted. An evicted bucket gives
 // back what it holds before it is forgotten, and is found again until then. All methods may be called concurrently.
 //
-// A bucket that is asked for often is found through the front table, without a lock and without counting as used: whoever
-// sends something for a bucket says [Cache.Touch], and that is often enough.
+// A bucket that is asked for often is found through the front table, without a lock and without counting as used, but once in
+// a while: whoever sends something for a bucket says [Cache.Touch], and that is often enough.
 type Cache[T any, B Cached[T]] struct {
 	seed   maphash.Seed
 	salt   uint64 // of Owner
@@ -118,6 +118,16 @@ func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {
 	return &c.shards[(hash>>32)*uint64(len(c.shards))>>32]
 }
 
+// Hot returns the bucket of a policy that is likely asked for most, nil when none is known; it may be another policy's. Who
+// finds that it [Bucket.Is] the one that he wants need not [Cache.Get] it, which takes a quarter of a decision: to hash a key,
+// and then to wait for each of three loads.
+func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
+	if chosen(now) {
+		return nil
+	}
+	return c.front.hottest(policy).Load()
+}
+
 // Get returns the bucket of id, a new one if there is none. Most often it takes no lock; else one, briefly. It allocates
 // only for a new bucket.
 func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
@@ -125,7 +135,7 @@ func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
 	p := c.front.places(h)
 	for i := range p.tags {
 		if p.tags[i].Load() == tag(h) {
-			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) {
+			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) && !chosen(now) {
 				return b
 			}
 		}
@@ -140,6 +150,9 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	b, ok := s.lru.Get(h)
 	if ok && b.Is(id) {
 		c.front.put(h, b)
+		if chosen(now) {
+			c.front.hottest(id.Policy).Store(b)
+		}
 		s.mu.Unlock()
 		return b
 	}
@@ -196,16 +209,17 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 // retire takes b out of use. If it owes nothing it is gone at once, else it joins those on their way out; where there is
 // no room for it, it burns.
 func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
-	h := c.hash(b.ID())
+	id := b.ID()
+	h := c.hash(id)
 	s.lru.Remove(h)
-	c.front.drop(h, b)
+	c.front.drop(h, id.Policy, b)
 	effect := b.Retire(now)
 	switch {
 	case effect.Done && b.Close(now):
 	case len(s.leaving) >= s.room:
 		b.Burn(now)
 	default:
-		s.leaving[b.ID()] = b
+		s.leaving[id] = b
 		return effect
 	}
 	c.owner.Gone(b)

@@ -2,6 +2,7 @@ package local
 
 import (
 	"hash/maphash"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"testing"
@@ -10,9 +11,28 @@ import (
 	"pgregory.net/rapid"
 )
 
+// find is what the owner of a cache does to find a bucket.
+func (c *cacheRig) find(now time.Duration, id ID) *owned {
+	if b := c.Hot(now, id.Policy); b != nil && b.Is(id) {
+		return b
+	}
+	return c.Get(now, id)
+}
+
 // strays checks that whatever the front table holds is in use under its own name, and in one of that name's places. It
 // wants a cache that nobody uses meanwhile.
 func strays(t rapid.TB, c *cacheRig) {
+	for i := range c.front.hot {
+		if b := c.front.hot[i].Load(); b != nil {
+			h := c.hash(b.id)
+			if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
+				t.Fatalf("%v is not in use, and hot (closed: %v)", b.id, b.closed)
+			}
+			if c.front.hottest(b.id.Policy) != &c.front.hot[i] {
+				t.Fatalf("%v is hot, and where nobody looks for it", b.id)
+			}
+		}
+	}
 	table := *c.front.table.Load()
 	for i := range ways * len(table) {
 		b := table[i/ways].buckets[i%ways].Load()
@@ -35,16 +55,17 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 		c := newCacheRig(rapid.IntRange(1, 9).Draw(t, "keys"), cachePolicy)
 		seq := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			id := ID{rapid.IntRange(0, 1).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
+			id := ID{rapid.SampledFrom([]int{0, 1, hotPlaces}).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
+			now := rapid.SampledFrom([]time.Duration{0, rarely / 2}).Draw(t, "now")
 			switch rapid.SampledFrom([]string{"get", "get", "get", "lend", "touch", "settle", "empty"}).Draw(t, "step") {
 			case "get":
 				known, there := c.Find(id)
-				if b := c.Get(0, id); b.id != id || there && b != known || b.closed || b.retired {
+				if b := c.find(now, id); b.id != id || there && b != known || b.closed || b.retired {
 					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.id, b == known, b.closed, b.retired)
 				}
 			case "lend":
 				seq++
-				lend(&c.Get(0, id).Bucket, seq)
+				lend(&c.find(now, id).Bucket, seq)
 			case "touch":
 				if b, ok := c.Find(id); ok {
 					c.Touch(b)
@@ -80,7 +101,7 @@ func TestFrontTableUnderRaces(t *testing.T) {
 			all.Go(func() {
 				for k := range 30 {
 					id := ID{0, strconv.Itoa((j + k*k) % 5)}
-					if b := c.Get(0, id); b.id != id {
+					if b := c.find(time.Duration(k%2)*rarely/2, id); b.id != id {
 						t.Errorf("asked for %v, got %v", id, b.id)
 					}
 					pause()
@@ -114,6 +135,64 @@ func TestFrontTableFindsMost(t *testing.T) {
 	t.Logf("%d found", found)
 	if found < keys*8/10*9/10 {
 		t.Errorf("%d of %d are found without a lock", found, keys*9/10)
+	}
+}
+
+// A key is the hot one for as much of the time as is its part of the decisions, whatever steps the clock ticks in.
+func TestHotKeyIsFoundFirst(t *testing.T) {
+	for _, tick := range []time.Duration{1, 100, time.Microsecond, ms} {
+		for _, test := range []struct {
+			parts []int // of 20 decisions, those for each key
+			hot   float64
+		}{
+			{[]int{20}, 1},
+			{[]int{16, 3, 1}, (16*16 + 3*3 + 1) / 400.},
+			{[]int{10, 10}, 0.5},
+		} {
+			var keys []ID
+			for i, n := range test.parts {
+				for range n {
+					keys = append(keys, ID{3, strconv.Itoa(i)})
+				}
+			}
+			c := newCacheRig(10, cachePolicy)
+			dice := rand.New(rand.NewPCG(1, uint64(tick)))
+			const decisions = 1 << 21
+			now, hot := time.Duration(0), 0
+			for range decisions {
+				now += tick * time.Duration(1+dice.IntN(100))
+				id := keys[dice.IntN(len(keys))]
+				if b := c.Hot(now, 3); b != nil && b.Is(id) {
+					hot++
+					continue
+				}
+				c.Get(now, id)
+			}
+			// At ticks of 1 ms, one decision in 16 is chosen.
+			if part := float64(hot) / decisions; part < 0.9*test.hot || part > 1.1*test.hot {
+				t.Errorf("%v of 20 each, ticks of %v: %.3f found first, want %.3f", test.parts, tick, part, test.hot)
+			}
+		}
+	}
+	c := newCacheRig(10, cachePolicy)
+	if c.Get(0, ID{3, "k"}); c.Hot(0, 3) != nil {
+		t.Error("one that is asked for at a time that is not chosen is hot")
+	}
+}
+
+// Who goes takes its own place along, and nobody else's.
+func TestHotKeyStaysWhenOthersGo(t *testing.T) {
+	c := newCacheRig(2, cachePolicy)
+	c.Get(0, ID{0, "goes"})
+	hot := c.Get(0, ID{0, "hot"})
+	c.Get(rarely/2, hot.id)
+	c.Get(0, ID{0, "comes"})
+	if _, ok := c.Find(ID{0, "goes"}); ok || c.Hot(0, 0) != hot {
+		t.Errorf("gone: %v, hot: %v", !ok, c.Hot(0, 0))
+	}
+	c.Empty(0)
+	if b := c.Hot(0, 0); b != nil {
+		t.Errorf("%v is hot in an empty cache", b.id)
 	}
 }
 

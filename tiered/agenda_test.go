@@ -62,15 +62,19 @@ func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys, others = 4, 40
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(2000)}, &Options{MaxKeys: keys})
+		const step = 1024 * time.Microsecond // no time of a decision is one that is chosen to count as a use
+		l := limiter(t, newDistant(step), Policy{Name: "api", Limit: PerSecond(2000)}, &Options{MaxKeys: keys})
 		ctx := context.Background()
-		warm(t, l, "busy", 300)
+		busy := func(n int) {
+			for range n {
+				want(t, l.Allow(ctx, "busy"), Granted)
+				time.Sleep(step)
+			}
+		}
+		busy(300)
 		for i := range others {
 			want(t, l.Allow(ctx, strconv.Itoa(i)), Granted)
-			for range 500 {
-				want(t, l.Allow(ctx, "busy"), Granted)
-				time.Sleep(ms)
-			}
+			busy(500)
 		}
 		if n := l.group.Stats().Evictions; n != others+1-keys {
 			t.Errorf("%d evictions for %d others that came, want %d: the busy key was among them", n, others, others+1-keys)

@@ -210,6 +210,9 @@ func (g *Group) node(id remote.Node) *node {
 
 // find returns the bucket of id: after Close, one that never asks Redis.
 func (g *Group) find(now time.Duration, id local.ID) *bucket {
+	if b := g.cache.Hot(now, id.Policy); b != nil && b.Is(id) {
+		return b
+	}
 	if g.closed.Load() {
 		return g.after.Get(now, id)
 	}

@@ -3,8 +3,10 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -74,6 +76,48 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations per decision that is known to be refused", n)
 	}
+}
+
+// More policies than there are places for hot keys, and the same key for each: every decision is by its own policy.
+func TestPoliciesThatShareAHotPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background())
+		const policies, asked = 40, 50
+		for i := range policies {
+			if _, err := g.Limiter(Policy{Name: fmt.Sprintf("p%d", i), Limit: PerDay(int64(i + 1))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		admitted := map[string]int{}
+		for range asked {
+			for i, l := range g.limiters.all {
+				for _, key := range []string{"k", "l"} {
+					d := l.Allow(context.Background(), key)
+					if d.Limit != int64(i+1) || d.Key != key {
+						t.Fatalf("%+v of policy %d", d, i)
+					}
+					if d.Allowed {
+						admitted[d.Policy+key]++
+					}
+					time.Sleep(8) // after 128 decisions, one is chosen
+				}
+			}
+		}
+		for i := range policies {
+			for _, key := range []string{"k", "l"} {
+				if n := admitted[fmt.Sprintf("p%d%s", i, key)]; n != i+1 {
+					t.Errorf("policy %d admitted %d of %s, want %d", i, n, key, i+1)
+				}
+			}
+		}
+		if s := g.Stats(); s.Keys != 2*policies {
+			t.Errorf("%d keys, want %d", s.Keys, 2*policies)
+		}
+	})
 }
 
 func BenchmarkAllow(b *testing.B) {
