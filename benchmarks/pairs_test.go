@@ -1,6 +1,7 @@
 package benchmarks
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -26,5 +27,22 @@ func TestQuotient(t *testing.T) {
 	pairs := []Pair{{took(10), took(20)}, {took(900), took(20)}, {took(10), took(20)}}
 	if got := Quotient(pairs, Wall); got != 0.5 {
 		t.Errorf("the quotient is %v, not 0.5", got)
+	}
+}
+
+// What is interrupted, or slow for any reason from outside, does not count while one turn of the round is not.
+func TestFastest(t *testing.T) {
+	took := func(n int, d time.Duration) Usage { return Usage{N: n, Wall: d} }
+	pairs := []Pair{
+		{took(10, 10), took(10, 90)}, {took(10, 70), took(10, 30)}, {took(20, 40), took(10, 50)},
+		{took(10, 15), took(10, 20)}, {took(20, 20), took(10, 25)}, {took(10, 99), took(10, 99)},
+	}
+	got := fastest(pairs, 3)
+	want := []Pair{{took(10, 10), took(10, 30)}, {took(20, 20), took(10, 20)}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+	if got := fastest(pairs, 1); !slices.Equal(got, pairs) {
+		t.Errorf("of one each, %+v", got)
 	}
 }
