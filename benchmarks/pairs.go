@@ -17,9 +17,9 @@ type Turn struct {
 	Goroutines int
 	WallOnly   bool // only Wall is read: asking Redis for its figures would take as long as a short slice
 
-	// Tries is how many turns each of the two has in a round, of which its fastest counts; 0 is one. It is for one goroutine
-	// that waits for nobody: whatever else the machine does can only make its turn longer, and not both sides by the same
-	// factor. Where goroutines meet, the fastest turn would be one in which they missed each other.
+	// Tries is how many turns each of the two has in a round, of which its fastest counts; 0 is one. It is for goroutines that
+	// wait for nobody: whatever else the machine does can only make their turn longer, and not both sides by the same factor.
+	// Where goroutines meet, the fastest turn would be one in which they missed each other.
 	Tries int
 }
 
