@@ -33,16 +33,20 @@ func TestQuotient(t *testing.T) {
 // What is interrupted, or slow for any reason from outside, does not count while one turn of the round is not.
 func TestFastest(t *testing.T) {
 	took := func(n int, d time.Duration) Usage { return Usage{N: n, Wall: d} }
-	pairs := []Pair{
-		{took(10, 10), took(10, 90)}, {took(10, 70), took(10, 30)}, {took(20, 40), took(10, 50)},
-		{took(10, 15), took(10, 20)}, {took(20, 20), took(10, 25)}, {took(10, 99), took(10, 99)},
-	}
-	got := fastest(pairs, 3)
-	want := []Pair{{took(10, 10), took(10, 30)}, {took(20, 20), took(10, 20)}}
-	if !slices.Equal(got, want) {
+	round := []Pair{{took(10, 15), took(10, 90)}, {took(10, 70), took(10, 30)}, {took(20, 20), took(10, 50)}}
+	if got, want := fastest(round), (Pair{took(20, 20), took(10, 30)}); got != want {
 		t.Errorf("%+v, not %+v", got, want)
 	}
-	if got := fastest(pairs, 1); !slices.Equal(got, pairs) {
-		t.Errorf("of one each, %+v", got)
+}
+
+// Rounds in which the peer was slower throughout do not count, whatever ours was.
+func TestCalm(t *testing.T) {
+	took := func(a, b time.Duration) Pair { return Pair{Usage{N: 1, Wall: a}, Usage{N: 1, Wall: b}} }
+	rounds := []Pair{took(90, 115), took(50, 104), took(999, 100), took(1, 111), took(51, 110)}
+	if got, want := calm(rounds), []Pair{rounds[1], rounds[2], rounds[4]}; !slices.Equal(got, want) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+	if got := calm(nil); len(got) > 0 {
+		t.Errorf("%+v of none", got)
 	}
 }
