@@ -25,28 +25,31 @@ type Turn struct {
 }
 
 // Against lets two subjects work in turns and reports each round. Which of them begins alternates too. With Tries, rounds
-// that were disturbed as a whole are made again, up to three times as many as are wanted.
+// that were disturbed as a whole are made again.
 func (t Turn) Against(tb testing.TB, a, b *Subject) []Pair {
 	tb.Helper()
 	na, nb := t.sliceOf(tb, a), t.sliceOf(tb, b)
-	var pairs, rounds []Pair
-	for most := t.Rounds * min(4, max(t.Tries, 1)); len(rounds) < most && len(calm(rounds)) < t.Rounds; {
-		var round []Pair
+	var all, rounds []Pair
+	play := func() Pair {
+		first := len(all)
 		for range max(t.Tries, 1) {
-			round = append(round, t.pair(tb, a, b, na, nb, len(pairs)+len(round)))
+			all = append(all, t.pair(tb, a, b, na, nb, len(all)))
 		}
-		pairs = append(pairs, round...)
-		rounds = append(rounds, fastest(round))
+		return fastest(all[first:])
 	}
-	for _, p := range pairs {
+	if t.Tries > 1 {
+		rounds = undisturbed(t.Rounds, play)
+	} else {
+		for range t.Rounds {
+			rounds = append(rounds, play())
+		}
+	}
+	for _, p := range all {
 		a.Check(tb, p.A)
 		b.Check(tb, p.B)
 	}
 	a.CheckKeys(tb)
 	b.CheckKeys(tb)
-	if quiet := calm(rounds); t.Tries > 1 && len(quiet) >= leastRounds {
-		return quiet
-	}
 	return rounds
 }
 
@@ -81,10 +84,27 @@ const (
 	// leastRounds is the fewest rounds that a median is of.
 	leastRounds = 5
 
+	// patience is how many times the rounds that are wanted are played at most, to find calm ones: some ten seconds.
+	patience = 4
+
 	// disturbed is by how much even the fastest turn of a round may be slower than the fastest of all: a neighbour on the other
 	// half of the core makes it 1.14 to 1.2 times.
 	disturbed = 1.1
 )
+
+// undisturbed plays rounds until as many as are wanted were calm, and has those: fewer, where they do not come, and if they are
+// too few for a median, all that were played.
+func undisturbed(wanted int, play func() Pair) []Pair {
+	var rounds, quiet []Pair
+	for len(quiet) < wanted && len(rounds) < patience*wanted {
+		rounds = append(rounds, play())
+		quiet = calm(rounds)
+	}
+	if len(quiet) < leastRounds {
+		return rounds
+	}
+	return quiet
+}
 
 // calm are the rounds in which the machine was as fast as it can be. B tells, and not A, which is what the claim is about.
 func calm(rounds []Pair) (quiet []Pair) {

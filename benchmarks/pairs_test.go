@@ -39,14 +39,42 @@ func TestFastest(t *testing.T) {
 	}
 }
 
+// took is a round of one decision each.
+func took(a, b time.Duration) Pair { return Pair{Usage{N: 1, Wall: a}, Usage{N: 1, Wall: b}} }
+
 // Rounds in which the peer was slower throughout do not count, whatever ours was.
 func TestCalm(t *testing.T) {
-	took := func(a, b time.Duration) Pair { return Pair{Usage{N: 1, Wall: a}, Usage{N: 1, Wall: b}} }
 	rounds := []Pair{took(90, 115), took(50, 104), took(999, 100), took(1, 111), took(51, 110)}
 	if got, want := calm(rounds), []Pair{rounds[1], rounds[2], rounds[4]}; !slices.Equal(got, want) {
 		t.Errorf("%+v, not %+v", got, want)
 	}
 	if got := calm(nil); len(got) > 0 {
 		t.Errorf("%+v of none", got)
+	}
+}
+
+// Rounds are played until there are enough calm ones, and no longer than that; what is too little for a median is not chosen from.
+func TestUndisturbed(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		peer    string // of each round: c for calm, d for disturbed; the last one goes on
+		played  int
+		results int
+	}{
+		{"calm", "c", 6, 6},
+		{"disturbed at first", "ddddc", 10, 6},
+		{"now and then", "cdcdcdcdcdc", 11, 6},
+		{"hardly ever calm", "cccccd", 24, 5},
+		{"too few", "ccccd", 24, 24},
+	} {
+		played := 0
+		rounds := undisturbed(6, func() Pair {
+			state := c.peer[min(played, len(c.peer)-1)]
+			played++
+			return took(time.Duration(played), map[byte]time.Duration{'c': 100, 'd': 120}[state])
+		})
+		if played != c.played || len(rounds) != c.results {
+			t.Errorf("%s: %d of %d rounds count, want %d of %d", c.name, len(rounds), played, c.results, c.played)
+		}
 	}
 }

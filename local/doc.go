@@ -16,7 +16,7 @@
 //
 // # Locking
 //
-// [Cache.Get], [Bucket.Take] and [Bucket.Refuse] take no lock, most often, and neither does [Bucket.Alone] where admissions
-// only have to be counted. All other methods take the bucket's mutex, never for longer than a walk through its line, and never
+// [Cache.Hot] takes no lock; [Cache.Get], [Bucket.Take] and [Bucket.Refuse] take none, most often, and neither does [Bucket.Alone]
+// where admissions only have to be counted. All other methods take the bucket's mutex, never for longer than a walk through its line, and never
 // across anything that blocks.
 package local

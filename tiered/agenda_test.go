@@ -65,16 +65,10 @@ func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
 		const step = 1024 * time.Microsecond // no time of a decision is one that is chosen to count as a use
 		l := limiter(t, newDistant(step), Policy{Name: "api", Limit: PerSecond(2000)}, &Options{MaxKeys: keys})
 		ctx := context.Background()
-		busy := func(n int) {
-			for range n {
-				want(t, l.Allow(ctx, "busy"), Granted)
-				time.Sleep(step)
-			}
-		}
-		busy(300)
+		warmEach(t, l, "busy", 300, step)
 		for i := range others {
 			want(t, l.Allow(ctx, strconv.Itoa(i)), Granted)
-			busy(500)
+			warmEach(t, l, "busy", 500, step)
 		}
 		if n := l.group.Stats().Evictions; n != others+1-keys {
 			t.Errorf("%d evictions for %d others that came, want %d: the busy key was among them", n, others, others+1-keys)

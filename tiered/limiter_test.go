@@ -113,9 +113,15 @@ func TestLostReplyOfALease(t *testing.T) {
 // warm spends n tokens of key, one per millisecond.
 func warm(t *testing.T, l *Limiter, key string, n int) {
 	t.Helper()
+	warmEach(t, l, key, n, ms)
+}
+
+// warmEach is warm with another time between the requests.
+func warmEach(t *testing.T, l *Limiter, key string, n int, step time.Duration) {
+	t.Helper()
 	for range n {
 		want(t, l.Allow(context.Background(), key), Granted)
-		time.Sleep(ms)
+		time.Sleep(step)
 	}
 }
 
