@@ -126,8 +126,9 @@ func classifyReply(reply redis.Error) Class {
 		return KeyFault
 	case redis.IsAuthError(reply), redis.IsPermissionError(reply):
 		return Misconfigured
-	// An ACL without one of the script's commands or keys: Redis 7 gives it no code but ERR, so it is no PermissionError.
-	case strings.Contains(reply.Error(), "The user executing the script can't"):
+	// An ACL without one of the script's commands or keys. Redis 7 and Valkey give it no code but ERR, so it is no PermissionError.
+	case strings.Contains(reply.Error(), "The user executing the script can't"),
+		strings.HasPrefix(reply.Error(), "ERR ACL failure in script"):
 		return Misconfigured
 	default: // LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, MISCONF, OOM, BUSY, max clients, MOVED, …
 		return CannotServe

@@ -47,6 +47,7 @@ func TestClassifyReplies(t *testing.T) {
 		{"NOPERM this user has no permissions to run the 'evalsha' command", Misconfigured},
 		{"ERR The user executing the script can't run this command or subcommand script: 60d2, on @user_script:84.", Misconfigured},
 		{"ERR Error running script (call to f_60d2): @user_script:84: The user executing the script can't run this command", Misconfigured},
+		{"ERR ACL failure in script: User tl has no permissions to run the 'time' command script: 60d2, on @user_script:84.", Misconfigured},
 
 		{"WRONGTYPE Operation against a key holding the wrong kind of value", KeyFault},
 		{"CROSSSLOT Keys in request don't hash to the same slot", KeyFault},

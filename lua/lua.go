@@ -42,7 +42,7 @@
 //	reply    processes now
 //	errors   RLARG argument n, WRONGTYPE
 //
-// The scripts run on Redis ≥ 6.2 and Valkey ≥ 7.2, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
+// The scripts run on Redis ≥ 6.2 and Valkey ≥ 8.0, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
 // EXISTS, PEXPIRE, ZADD, ZREM, ZREMRANGEBYSCORE and ZCARD on the key passed; FixedWindow and SlidingLog also UNLINK, and the latter
 // ZMSCORE and ZRANGEBYSCORE.
 package lua

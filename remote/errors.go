@@ -36,8 +36,10 @@ func reportable(err error) error {
 		return &ScriptError{Text: inner}
 	case !raised:
 		return err
-	case strings.Contains(inner, "The user executing the script can't"):
-		return serverError("NOPERM " + strings.TrimPrefix(inner, "ERR ")) // an ACL: the node, not this bucket
+	case strings.Contains(inner, "The user executing the script can't"): // Redis: an ACL concerns the node, not this bucket
+		return serverError("NOPERM " + strings.TrimPrefix(inner, "ERR "))
+	case strings.HasPrefix(inner, "ERR ACL failure in script"): // Valkey: the text names the user, and may name the key
+		return serverError("NOPERM the user executing the script can't run " + deniedCommand(inner))
 	case code == "ERR", code != strings.ToUpper(code):
 		return &ScriptError{Text: inner} // a fault of the script itself
 	case strings.HasPrefix(text, inner):
@@ -46,6 +48,15 @@ func reportable(err error) error {
 		return serverError(inner)
 	}
 	// The last two are what any write would have met: OOM, READONLY, MISCONF, …
+}
+
+// deniedCommand is what Valkey says that the user may not run, or a general term where it says something else.
+func deniedCommand(text string) string {
+	_, rest, _ := strings.Cut(text, " to run the '")
+	if command, _, ok := strings.Cut(rest, "' command"); ok {
+		return "the '" + command + "' command"
+	}
+	return "one of its commands, or access its key"
 }
 
 // isNodeError reports whether an error concerns more than one bucket.
@@ -71,7 +82,7 @@ func raisedText(text string) (inner string, raised bool) {
 		}
 		return text, true
 	}
-	if i := strings.Index(text, " script: "); i >= 0 && strings.Contains(text[i:], place) {
+	if i := strings.LastIndex(text, " script: "); i >= 0 && strings.Contains(text[i:], place) {
 		return text[:i], true
 	}
 	return text, strings.Contains(text, "user_script")

@@ -18,7 +18,8 @@ type replyError string
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
 
-// The texts of Redis 7 were recorded from 7.0.15; those of 6.2 follow its source, scripting.c.
+// The texts of Redis 7 were recorded from 7.0.15, those of Valkey ("ACL failure") from 8.0.1; those of 6.2 follow its source,
+// scripting.c.
 func TestReportable(t *testing.T) {
 	const at7 = " script: 60d2e8f2cf5f7e3a1b7c0e8d9f6a5b4c3d2e1f00, on @user_script:84."
 	const at6 = "ERR Error running script (call to f_60d2e8f2cf5f7e3a1b7c0e8d9f6a5b4c3d2e1f00): @user_script:84: "
@@ -43,6 +44,14 @@ func TestReportable(t *testing.T) {
 		{"ERR The user executing the script can't run this command or subcommand" + at7, false, "NOPERM The user executing the script can't run this command or subcommand"},
 		{at6 + "The user executing the script can't run this command or subcommand", false, "NOPERM The user executing the script can't run this command or subcommand"},
 		{"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + at7, false, "NOPERM The user executing the script can't access at least one of the keys mentioned in the command arguments"},
+		{
+			"ERR ACL failure in script: User tl has no permissions to run the 'time' command" + at7, false,
+			"NOPERM the user executing the script can't run the 'time' command",
+		},
+		{
+			"ERR ACL failure in script: No permissions to access the 's3cr3t' key" + at7, false,
+			"NOPERM the user executing the script can't run one of its commands, or access its key",
+		},
 		{"ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 's3cr3t' ", false, "ERR unknown command 'evalsha'"},
 		{"LOADING Redis is loading the dataset in memory", false, "LOADING Redis is loading the dataset in memory"},
 		{"ERR max number of clients reached", false, "ERR max number of clients reached"},

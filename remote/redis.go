@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 7.2: one server, a primary behind Sentinel, a Cluster or a Ring.
+// Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a Cluster or a Ring.
 // Build it with [Open], which sets up a client for the purpose, or with [NewRedis] over a client that you have.
 //
 // Each call leaves the process once, whatever the client's settings say about retries: what a lost reply charged is
