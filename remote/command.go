@@ -47,6 +47,7 @@ type order struct {
 	args   []any
 	cmd    *redis.Cmd
 	asking bool // ASKING goes before it
+	text   bool // it goes with the text of the script
 }
 
 // newOrder prepares EVALSHA; arguments are whole numbers and strings, as go-redis writes them.
@@ -118,11 +119,11 @@ func (c *Call) isShort() bool {
 
 // prepare makes a fresh command of the order: EVAL with the script's text, or EVALSHA. An order whose command was
 // executed, or may have been, must not be prepared again.
-func (o *order) prepare(ctx context.Context, withText bool) once {
+func (o *order) prepare(ctx context.Context) once {
 	if o.cmd != nil {
 		o.args = slices.Clone(o.args) // a hook may still be reading those of the command before
 	}
-	if withText {
+	if o.text {
 		o.args[argName], o.args[argScript] = "eval", o.script.source
 	} else {
 		o.args[argName], o.args[argScript] = "evalsha", o.script.sha

@@ -59,6 +59,7 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 		o.asking = false // the router says that itself
 	}
 	if len(left) > 0 {
-		send(ctx, router.Pipeline(), left, func(int) bool { return true })
+		allTexts(left)
+		send(ctx, router.Pipeline(), left)
 	}
 }

@@ -81,26 +81,54 @@ func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redi
 	}
 }
 
-// executeOn runs orders on one node, each at most once: in one pipeline by their digests. If the node does not know the
-// script (it was restarted, or told SCRIPT FLUSH) it has executed none of those; they go out again, the first with the
-// text and the others by the digest that it leaves behind.
+// executeOn runs orders on one node, each at most once: in one pipeline by their digests. What the node does not know (it was
+// restarted, or told SCRIPT FLUSH) it has not executed. That goes out again, with the text of each script once, and once more
+// with all texts: the server may have forgotten again on the way, or may not have loaded the text that came first because its
+// slot had moved, or several servers may be behind a foreign client.
 func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *redis.Client, orders []*order) {
-	send(ctx, s.pipeline(client, timeout), orders, func(int) bool { return false })
-	if unknown := those(orders, isNoScript); len(unknown) > 0 {
-		send(ctx, s.pipeline(client, timeout), unknown, func(i int) bool { return i == 0 })
+	rest := orders
+	for _, choose := range [...]func([]*order){noTexts, firstTexts, allTexts} {
+		choose(rest)
+		send(ctx, s.pipeline(client, timeout), rest)
+		if rest = those(rest, isNoScript); len(rest) == 0 {
+			break
+		}
 	}
 	if len(those(orders, isNodeError)) > 0 {
 		s.nodes.stale(ctx)
 	}
 }
 
+// noTexts sends orders by their digests alone.
+func noTexts(orders []*order) {
+	for _, o := range orders {
+		o.text = false
+	}
+}
+
+// firstTexts sends the text with the first order of each script; the others find it by the digest that this leaves behind.
+func firstTexts(orders []*order) {
+	sent := make(map[*script]bool)
+	for _, o := range orders {
+		o.text = !sent[o.script]
+		sent[o.script] = true
+	}
+}
+
+// allTexts sends the text with every order.
+func allTexts(orders []*order) {
+	for _, o := range orders {
+		o.text = true
+	}
+}
+
 // send puts orders into a pipeline and executes it.
-func send(ctx context.Context, pipe redis.Pipeliner, orders []*order, withText func(i int) bool) {
-	for i, o := range orders {
+func send(ctx context.Context, pipe redis.Pipeliner, orders []*order) {
+	for _, o := range orders {
 		if o.asking {
 			_ = pipe.Process(ctx, once{redis.NewCmd(ctx, "asking")})
 		}
-		_ = pipe.Process(ctx, o.prepare(ctx, withText(i))) // it only queues
+		_ = pipe.Process(ctx, o.prepare(ctx)) // it only queues
 	}
 	err := exec(ctx, pipe)
 	if err == nil {

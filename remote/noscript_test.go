@@ -1,0 +1,208 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// takeBy is a direct take of one token by an algorithm, from a bucket that lasts for the test.
+func takeBy(s Store, a Algorithm, key string) Call {
+	c := Call{
+		Bucket: s.Name(Kind{Algorithm: a}, "test", key), Algorithm: a,
+		Cap: full, Period: time.Hour.Microseconds(), Want: 1, Min: 1, TTL: 1, Fleet: 1,
+	}
+	switch a {
+	case TokenBucket, TokenBuckets:
+		c.Tokens = 1
+	case SlidingWindow:
+		c.Span = 2
+	}
+	return c
+}
+
+// forgetful is a hook in which the server forgets its scripts before each of some pipelines, or in the middle of it. It counts what
+// goes out.
+type forgetful struct {
+	admin  *redis.Client
+	before map[int]bool // number of the pipeline, from 0
+	within map[int]bool
+
+	sent, texts int // pipelines, and commands with a text
+}
+
+func (*forgetful) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*forgetful) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "evalsha" || c.Name() == "eval" }) {
+			return next(ctx, cmds) // a handshake
+		}
+		n := f.sent
+		f.sent++
+		for _, c := range cmds {
+			if c.Name() == "eval" {
+				f.texts++
+			}
+		}
+		if f.before[n] {
+			f.admin.ScriptFlush(ctx)
+		}
+		if !f.within[n] {
+			return next(ctx, cmds)
+		}
+		half := len(cmds) / 2
+		err := next(ctx, cmds[:half])
+		f.admin.ScriptFlush(ctx)
+		if second := next(ctx, cmds[half:]); err == nil {
+			err = second
+		}
+		return err
+	}
+}
+
+// Whichever scripts a server does not know, and in whatever order calls of them make one pipeline, each is executed, once.
+func TestForgottenScripts(t *testing.T) {
+	server := redistest.Start(t)
+	scripts := []lua.Script{lua.TokenBucket, lua.SlidingLog, lua.FixedWindow, lua.SlidingWindow, lua.TokenBuckets, lua.Presence}
+	for name, c := range map[string]struct {
+		knows          bool         // one of the six
+		before, within map[int]bool // it forgets all before a pipeline, or in the middle of it
+		sent, texts    int
+	}{
+		"forgot all":              {sent: 2, texts: 6},
+		"knows one":               {knows: true, sent: 2, texts: 5},
+		"forgets in between":      {before: map[int]bool{1: true}, sent: 2, texts: 6},
+		"forgets on the way":      {within: map[int]bool{1: true}, sent: 3, texts: 6 + 6},
+		"forgets again and again": {within: map[int]bool{0: true, 1: true, 2: true}, sent: 3, texts: 6 + 6},
+	} {
+		for first := range scripts {
+			t.Run(fmt.Sprint(name, ", from ", first), func(t *testing.T) {
+				admin := server.Client()
+				if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if c.knows {
+					if err := admin.ScriptLoad(t.Context(), scripts[first].Source).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				client := redis.NewClient(server.Options(redis.Options{ContextTimeoutEnabled: true, ReadTimeout: patience, WriteTimeout: patience}))
+				defer client.Close()
+				hook := &forgetful{admin: admin, before: c.before, within: c.within}
+				client.AddHook(hook)
+				s := NewRedis(client, &RedisOptions{Prefix: fmt.Sprintf("tl:%d:%.12s:", first, lettersOf(name))})
+				var orders []order
+				for i := range 2 * len(scripts) { // two of each, so that one finds the other's text
+					if a := (first + i) % len(scripts); a < len(algorithms) {
+						call := takeBy(s, Algorithm(a), "k")
+						orders = append(orders, callOrder(&call, nil))
+					} else {
+						orders = append(orders, newOrder(&presence, s.names.presence(0), "me", time.Minute.Microseconds(), 0))
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				s.execute(ctx, patience, client, orders)
+				for i := range orders {
+					if err := orders[i].cmd.Err(); err != nil {
+						t.Errorf("%d: %v", i, err)
+					}
+				}
+				if hook.sent != c.sent || hook.texts != c.texts {
+					t.Errorf("%d pipelines with %d texts, want %d with %d", hook.sent, hook.texts, c.sent, c.texts)
+				}
+				for a := range algorithms {
+					look := takeBy(s, Algorithm(a), "k")
+					look.Want, look.Min = 0, 0
+					if r := run(t, s, look); r.Err != nil || r.Reply.Level != full-2 {
+						t.Errorf("%d: level %d, %v, want %d", a, r.Reply.Level, r.Err, full-2)
+					}
+				}
+			})
+		}
+	}
+}
+
+func lettersOf(s string) string {
+	return string(slices.DeleteFunc([]byte(s), func(b byte) bool { return b < 'a' || b > 'z' }))
+}
+
+// allAlgorithms is one take of each for every key.
+func allAlgorithms(s Store, keys ...string) (calls []Call) {
+	for _, key := range keys {
+		for a := range algorithms {
+			calls = append(calls, takeBy(s, Algorithm(a), key))
+		}
+	}
+	return calls
+}
+
+// grants runs calls together and wants each granted.
+func grants(t *testing.T, s Store, calls []Call) {
+	t.Helper()
+	results := make([]Result, len(calls))
+	s.Run(t.Context(), patience, calls, results)
+	for i, r := range results {
+		if r.Err != nil || r.Reply.Code != Granted {
+			t.Errorf("call %d, algorithm %d: %+v", i, calls[i].Algorithm, r)
+		}
+	}
+}
+
+// Calls that are sent on to another node of a Cluster are executed there, though that one does not know their scripts, or none of
+// the nodes does; so are those of a client that is not go-redis' own and spreads a pipeline over the nodes by itself.
+func TestForgottenScriptsOnACluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3)
+	flush := func(nodes ...int) {
+		for _, i := range nodes {
+			if err := c.Client(i).ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, known := range []bool{true, false} {
+		for j, state := range []string{"moving", "moved"} {
+			t.Run(fmt.Sprintf("%s, known %t", state, known), func(t *testing.T) {
+				client := redis.NewClusterClient(c.ClusterOptions(redis.ClusterOptions{}))
+				defer client.Close()
+				s := NewRedis(client, nil)
+				n := 1000 + 100*i + 10*j
+				goes, stays := keyOn(c, s, 0, n), keyOn(c, s, 0, n+1)
+				grants(t, s, allAlgorithms(s, stays))
+				if known {
+					grants(t, s, allAlgorithms(s, keyOn(c, s, 1, n+2)))
+				}
+				slot := slotOf(s.Key("test", goes))
+				if state == "moving" {
+					c.Migrate(slot, 0, 1)
+					defer c.Assign(slot, 1)
+				} else {
+					c.Assign(slot, 1)
+				}
+				flush(0, 1)
+				grants(t, s, allAlgorithms(s, goes, stays))
+				flush(1)
+				grants(t, s, allAlgorithms(s, stays, goes))
+			})
+		}
+	}
+	t.Run("foreign", func(t *testing.T) {
+		client := redis.NewClusterClient(c.ClusterOptions(redis.ClusterOptions{}))
+		defer client.Close()
+		s := NewRedis(foreign{client}, nil)
+		flush(0, 1, 2)
+		grants(t, s, allAlgorithms(s, keyOn(c, s, 0, 2000), keyOn(c, s, 1, 2001), keyOn(c, s, 2, 2002)))
+		flush(1)
+		grants(t, s, allAlgorithms(s, keyOn(c, s, 0, 2000), keyOn(c, s, 1, 2001), keyOn(c, s, 2, 2002)))
+	})
+}

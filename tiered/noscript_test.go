@@ -1,0 +1,82 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// everyScript is a policy of each algorithm, and so of each script that decides. They admit nothing by themselves.
+func everyScript(lease Lease) (all []Policy) {
+	for i, p := range []Policy{
+		{Algorithm: TokenBucket}, {Algorithm: TokenBucket, Also: []Limit{PerHour(20_000)}},
+		{Algorithm: FixedWindow}, {Algorithm: SlidingWindow}, {Algorithm: SlidingLog},
+	} {
+		p.Name, p.Limit, p.Lease, p.FailMode = fmt.Sprintf("p%d", i), PerMinute(10_000), lease, FailClosed
+		if p.Algorithm == SlidingLog {
+			p.Lease = Lease{}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// A healthy Redis that has forgotten its scripts, or does not know them yet, refuses nobody, whichever of them a request needs
+// together; nor while that happens again and again under load. Nothing counts as a failure of Redis.
+func TestForgottenScriptsRefuseNobody(t *testing.T) {
+	for name, lease := range map[string]Lease{"direct": {Size: NoLease}, "leased": {}} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			admin := server.Client()
+			l := several(t, open(t, server.URL()), patientOptions(nil), everyScript(lease)...)
+			together := func(key string, first, n int) Decision {
+				uses := make([]Use, n)
+				for i := range uses {
+					uses[i] = l[(first+i)%len(l)].For(key)
+				}
+				return Strictest(uses...).Allow(context.Background())
+			}
+			for first := range l {
+				for n := 1; n <= len(l); n++ {
+					must(t, admin, "SCRIPT", "FLUSH")
+					if d := together(fmt.Sprint("k", first, "-", n), first, n); d.Reason != Granted {
+						t.Errorf("%d policies from %d on, after SCRIPT FLUSH: %+v", n, first, d)
+					}
+				}
+			}
+
+			const callers, requests, flushes = 8, 150, 60
+			var all sync.WaitGroup
+			var left, refused atomic.Int64
+			left.Store(callers)
+			for c := range callers {
+				all.Go(func() {
+					defer left.Add(-1)
+					for i := range requests {
+						if d := together(fmt.Sprint(c, "-", i%20), i, 1+i%len(l)); d.Reason != Granted {
+							refused.Add(1)
+							t.Logf("%+v", d)
+						}
+					}
+				})
+			}
+			flushed := 0
+			for ; left.Load() > 0 || flushed < flushes; flushed++ {
+				must(t, admin, "SCRIPT", "FLUSH")
+			}
+			all.Wait()
+			if refused.Load() > 0 {
+				t.Errorf("%d of %d refused during %d times SCRIPT FLUSH", refused.Load(), callers*requests, flushed)
+			}
+			for node, s := range l[0].group.Stats().Nodes {
+				if s.Failures > 0 || s.Outages > 0 || s.Breaker != "closed" {
+					t.Errorf("%s: %+v", node, s)
+				}
+			}
+		})
+	}
+}
