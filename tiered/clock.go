@@ -18,14 +18,14 @@ const (
 )
 
 // clock estimates a node's clock from its replies, and how long round trips take. The sample with the shortest round
-// trip is the best: the reply's time lies somewhere within it.
+// trip is the best: the reply's time lies somewhere within it. One that a later reply disproves is worth nothing: that clock
+// was set.
 type clock struct {
 	mu        sync.Mutex
 	best      [2]sample // of this window and of the one before
 	windowEnd time.Duration
 
 	last   sample // for steps
-	lastAt time.Duration
 	wokeAt time.Duration
 
 	trips [tripSamples]time.Duration
@@ -38,21 +38,34 @@ type sample struct {
 	known  bool
 	offset int64 // µs of the node's clock at the base
 	trip   time.Duration
+	at     time.Duration // when the reply came
+}
+
+func newSample(sent, now time.Duration, server int64) sample {
+	trip := now - sent
+	return sample{known: true, offset: server - (sent + trip/2).Microseconds(), trip: trip, at: now}
+}
+
+// setSince reports by how much the node's clock was set between old and s: 0 when their round trips, or clocks that run at
+// different rates, explain the difference. The rates of a fleet's clocks differ by less than a hundredth.
+func (s sample) setSince(old sample) time.Duration {
+	step := time.Duration(s.offset-old.offset) * time.Microsecond
+	if !old.known || step.Abs() < standstill+(s.trip+old.trip)/2+(s.at-old.at).Abs()/100 {
+		return 0
+	}
+	return step
 }
 
 // learn notes that a call sent at sent was answered now, with the node's clock in µs. It reports by how much that clock was
 // set since the last reply, 0 for not at all.
 func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration) {
-	trip := now - sent
-	s := sample{known: true, trip: trip, offset: server - (sent + trip/2).Microseconds()}
+	s := newSample(sent, now, server)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	step = c.compare(s, sent, now)
+	step = c.compare(s, sent)
 	c.turn(now)
-	if !c.best[0].known || trip < c.best[0].trip {
-		c.best[0] = s
-	}
-	c.trips[c.n%tripSamples] = trip
+	c.keep(s)
+	c.trips[c.n%tripSamples] = s.trip
 	c.n++
 	// Sorting 128 numbers takes about 2 µs: too much for each call, nothing for each sixteenth.
 	if c.n >= tripFew && c.n%tripFew == 0 {
@@ -63,30 +76,39 @@ func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration
 	return step
 }
 
+// keep keeps s if it is the best of its window. What it disproves goes, however short its round trip was: deadlines by a clock
+// that was set back since would lie too far ahead for a refund or a Reset to be taken.
+func (c *clock) keep(s sample) {
+	for _, old := range c.best {
+		if step := s.setSince(old); step != 0 {
+			if step > 0 && s.at-s.trip < old.at {
+				return // both calls were under way when the clock was set. The earlier time errs on the safe side
+			}
+			c.best = [2]sample{}
+		}
+	}
+	if !c.best[0].known || s.trip < c.best[0].trip {
+		c.best[0] = s
+	}
+}
+
 // correct replaces the estimate: a call was late, so it was wrong. Like learn it reports a step.
 func (c *clock) correct(sent, now time.Duration, server int64) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.best = [2]sample{{known: true, trip: now - sent, offset: server - (sent + (now-sent)/2).Microseconds()}}
+	s := newSample(sent, now, server)
+	c.best = [2]sample{s}
 	c.windowEnd = now + clockWindow
-	return c.compare(c.best[0], sent, now)
+	return c.compare(s, sent)
 }
 
-// compare reports how much further apart the node's clock and the process' are than in the last sample, when neither the
-// round trips nor clocks that run at different rates explain it: those of a fleet differ by less than a hundredth.
-func (c *clock) compare(s sample, sent, now time.Duration) (step time.Duration) {
-	if sent < c.lastAt || sent < c.wokeAt {
+// compare reports by how much the node's clock was set since the last sample.
+func (c *clock) compare(s sample, sent time.Duration) (step time.Duration) {
+	if sent < c.last.at || sent < c.wokeAt {
 		return 0 // older than the last, or the process' own clock stood still on the way
 	}
-	old, drift := c.last, (now-c.lastAt)/100
-	c.last, c.lastAt = s, now
-	if !old.known {
-		return 0
-	}
-	step = time.Duration(s.offset-old.offset) * time.Microsecond
-	if step.Abs() < standstill+(s.trip+old.trip)/2+drift {
-		return 0
-	}
+	step = s.setSince(c.last)
+	c.last = s
 	return step
 }
 

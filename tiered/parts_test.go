@@ -3,6 +3,8 @@ package tiered
 import (
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func TestClockTakesTheShortestRoundTripOfLate(t *testing.T) {
@@ -24,16 +26,70 @@ func TestClockTakesTheShortestRoundTripOfLate(t *testing.T) {
 	if got, _ := c.at(0); got != offset {
 		t.Fatalf("%d off: a longer round trip replaced a shorter one", got-offset)
 	}
-	// A step of the node's clock is noticed within two windows, whatever the round trip.
-	for at := 100 * ms; at < 11*time.Second; at += 100 * ms {
-		c.learn(at, at+2*ms, offset+3_000_000+(at+ms).Microseconds())
-	}
-	if got, _ := c.at(0); got != offset+3_000_000 {
-		t.Fatalf("%d off after 11 s of replies from a clock 3 s ahead", got-offset-3_000_000)
-	}
 	c.correct(0, ms, 500+7)
 	if got, _ := c.at(0); got != 7 {
 		t.Fatalf("a correction left %d", got)
+	}
+}
+
+// What a reply disproves is forgotten at once, whatever its round trip was and whichever way the clock was set; what round trips and
+// the rates of clocks explain is not.
+func TestClockFollowsAStepAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		between := func(name string, least, most time.Duration) time.Duration {
+			return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, name))
+		}
+		const longest, rest = 20 * ms, 20 * second
+		drift := rapid.Float64Range(-0.009, 0.009).Draw(t, "drift")
+		ahead := between("ahead", 24*time.Hour, 48*time.Hour)
+		node := func(at time.Duration) int64 { // what its clock shows
+			return (at + time.Duration(drift*float64(at)) + ahead).Microseconds()
+		}
+		var c clock
+		now, heard := time.Duration(0), time.Duration(0)
+		for range rapid.IntRange(1, 60).Draw(t, "replies") {
+			now += between("pause", 0, rest)
+			set := rapid.IntRange(0, 4).Draw(t, "set") == 0
+			if set {
+				ahead += between("by", 500*ms, time.Hour) * time.Duration(1-2*rapid.IntRange(0, 1).Draw(t, "back"))
+			}
+			sent := now
+			now += between("trip", 100*time.Microsecond, longest)
+			step := c.learn(sent, now, node(sent+between("read", 0, now-sent)))
+			if first := heard == 0; (step != 0) != (set && !first) {
+				t.Fatalf("the clock was set: %t; told: %v", set, step)
+			}
+			heard = now
+			got, known := c.at(now)
+			if off := time.Duration(got-node(now)) * time.Microsecond; !known || off.Abs() > standstill+2*longest+(2*clockWindow+rest)/100 {
+				t.Fatalf("%v off after a reply", off)
+			}
+		}
+	})
+}
+
+// Of two calls that were under way at once nobody knows which was answered first: if the clock was set between them, the earlier
+// time counts until a later reply tells, for a deadline that is too early is found out, and one that is too late is not.
+func TestClockDoubtsOverlappingReplies(t *testing.T) {
+	const back = -2_000_000 // µs
+	for _, beforeFirst := range []bool{true, false} {
+		var c clock
+		c.learn(0, ms, 500)
+		before, after := int64(12_000), int64(back+16_000)
+		if beforeFirst { // the reply from before the step comes first
+			c.learn(10*ms, 18*ms, before)
+			c.learn(11*ms, 20*ms, after)
+		} else {
+			c.learn(11*ms, 18*ms, after)
+			c.learn(10*ms, 20*ms, before)
+		}
+		if got, _ := c.at(0); got > back+10_000 {
+			t.Errorf("before the step first %t: %d µs ahead, want about %d", beforeFirst, got, back)
+		}
+		c.learn(30*ms, 50*ms, back+40_000)
+		if got, _ := c.at(0); got < back-10_000 || got > back+10_000 {
+			t.Errorf("before the step first %t: %d µs ahead, want about %d", beforeFirst, got, back)
+		}
 	}
 }
 
