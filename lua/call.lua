@@ -20,6 +20,8 @@ A direct take by at most five limits has a short form of 9 to 21: 1-3, deadline,
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
   the first ten as token_bucket.lua has them; level is that of the tightest limit
+  flag 32: a refund, a reset or the settling of an entry was asked for and not done. Each script says why that may be;
+  of a replay it tells what its first execution did, as the record tells it
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
 Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothing is written, no text of the caller repeated
@@ -34,7 +36,7 @@ local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
 local SHORT, BEFORE_SHORT_LIMITS = 21, 6 -- the most arguments of the short form, and those before its limits
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
-local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED = 1, 2, 4, 8, 16
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED = 1, 2, 4, 8, 16, 32
 
 local function refuse(n) return redis.error_reply('RLARG argument ' .. n) end
 local function whole(x) return x and x >= 0 and x < WHOLE and x % 1 == 0 end -- false for NaN and Inf

@@ -11,7 +11,9 @@ KEYS[1]  a hash that only this script writes; its name has the period, for anoth
 
 ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it counts in its
 own window only. debt counts in the window of since only. reset: what is counted falls to what is out in leases, under a
-deadline <= now + ttl like a refund.
+deadline <= now + ttl like a refund. Flag 32 is set when a refund or reset lacks that deadline, and when a refund finds
+no key, one of another epoch, or a window before its own (the clock was set back). What a window that is over had counted
+is forgotten, so there is nothing to do, and no flag.
 
 A window that is over is forgotten at once, leases and all (UNLINK), so a key that lost its time to live gets one with the next
 take. A refused direct take writes nothing, unless it found a large step back of the clock; nor does a peek.
@@ -70,6 +72,10 @@ if leased and record then
       return {STALE, 0, cap - count, 0, active, 0, server, born, flags, 0, 1, clear(), now}
     end
     local after = r_grant == 0 and want > 0 and edge - server or 0
+    local once = deadline > 0 and deadline <= r_end -- it was executed a ttl before, or later and to the edge
+    if reset > 0 and not once or refund > 0 and not (once and epoch == born and window(at) <= window(r_end - 1)) then
+      flags = flags + UNAPPLIED
+    end
     return {REPLAY, r_grant, cap - count, after, active, left, server, born, flags, 0, 1, clear(), now}
   end
 end
@@ -96,6 +102,8 @@ if debt > 0 and window(since) == k then
 end
 local once = deadline > 0 and deadline <= server + ttl
 if refund > 0 and once and exists and epoch == born and window(at) == k then count = count - refund end
+local mine = once and exists and epoch == born and window(at) <= k
+if reset > 0 and not once or refund > 0 and not mine then flags = flags + UNAPPLIED end
 if reset > 0 and once and window(min(reset, now)) == k then
   local out = hold
   local all = lends and call('HGETALL', key) or {}

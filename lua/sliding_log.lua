@@ -8,7 +8,8 @@ KEYS[1]  a sorted set that only this script writes
   server's clock was set back (absent when 0): the key's time is the server's plus z
 
 ARGV  see call.lua. One limit: cap, period, 0. 6-9 must be 0: nothing is leased. A lease id says whose debt it is; with one the
-call always writes. at and to (<= the cost it has) settle the entry of that stamp, if epoch is still the key's.
+call always writes. at and to (<= the cost it has) settle the entry of that stamp, if epoch is still the key's; else flag
+32 is set.
 
 Settling, a debt (by its id and since) and a reset state what is to be, not what to change: repeating them does no harm.
 Bounded work: every member holds a token at least and together they hold no more than cap, so forgetting as many old members as
@@ -72,6 +73,7 @@ local function put(score, member)
   add[#add + 1] = score
   add[#add + 1] = member
 end
+if at > 0 and not (exists and epoch == born) then flags = flags + UNAPPLIED end
 if at > cut and not empty and exists and epoch == born then
   local member = call('ZRANGEBYSCORE', key, text(at), text(at), 'LIMIT', 0, 1)[1] -- sorts before debts
   local had = member and string.find(member, '^%d') and cost(member) or 0

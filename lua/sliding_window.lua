@@ -19,7 +19,8 @@ KEYS[1]  a hash that only this script writes
 ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51, >= ttl of a lease); no two with the same
 period and span. 19 must be 0. at: the stamp of what is refunded; its block gives back no more than it holds. debt counts in the
 block of since, as far as its limit is not full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in
-leases.
+leases. Flag 32 is set when they lack that, and when a refund finds no key or one of another epoch; not when its block
+has left.
 
 Bounded work: at the edge of a block those that left are read and deleted, no more than 2 * span per limit, and a refusal reads
 as many for its retry. A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
@@ -145,6 +146,8 @@ if leased and stored[FIXED] then
   if not r_debt or r_grant > r_out then return redis.error_reply('RLCORRUPT lease') end
   if seq <= r_seq then
     local left, tight, which = r_end - now, level()
+    local once = deadline > 0 and deadline <= r_end - behind
+    if reset > 0 and not once or refund > 0 and not (once and epoch == born) then flags = flags + UNAPPLIED end
     if seq < r_seq or left <= 0 then return {STALE, 0, tight, 0, active, 0, server, born, flags, 0, which, clear(), now} end
     return {REPLAY, r_grant, tight, r_grant == 0 and want > 0 and 1 or 0, active, left, server, born, flags, 0, which, clear(), now}
   end
@@ -205,6 +208,7 @@ if reset > 0 and once then
   count(stop, hold)
 end
 if refund > 0 and once and exists and epoch == born then count(min(at, now), -refund) end
+if reset > 0 and not once or refund > 0 and not (once and exists and epoch == born) then flags = flags + UNAPPLIED end
 if debt > charged then
   for i = 1, m do change(i, min(since + behind, now), min(debt - charged, max(0, cap[i] - total[i]))) end
   charged = debt

@@ -33,7 +33,9 @@ Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, f
   retry  until min tokens may be there, -1 never         active  leases that hold or want tokens
   flags  added up: 1 there was no bucket   2 a step back of the clock was believed   4 the caller held more than was recorded
          8 the caller knew another epoch   16 ack is not on record: writes were lost, the lease is over or the
-         caller began anew (then its ack is seq - 1)
+         caller began anew (then its ack is seq - 1)   32 the refund was not credited: there is no deadline, or it lies
+         beyond now + ttl (one that met a full bucket was credited). A replay says what its first execution did, as the
+         record tells it: that may be wrong if the server's clock was set back since, or was waited for then
 Errors  nothing is written, and no text of the caller is repeated
   RLARG argument n      not a whole number in range, or against its rule
   RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
@@ -55,7 +57,7 @@ local SECOND = 1000000
 local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local SHORT = 9                -- the most arguments of the short form
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
-local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED = 1, 2, 4, 8, 16
+local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED = 1, 2, 4, 8, 16, 32
 
 -- 0. The short way, for a direct take in the short form that is granted in full by a bucket which never lent: the steps
 -- below without what is 0 then, in 12 us instead of 20. It refuses nothing: whatever else it meets it leaves to the long way
@@ -209,6 +211,7 @@ if leased and stored[12] then
       return {STALE, 0, tokens(level), 0, active, 0, server, born, flags, floor(overflow)}
     end
     local after = r_grant == 0 and want > 0 and retry_after() or 0
+    if refund > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
     return {REPLAY, r_grant, tokens(level), after, active, left, server, born, flags, floor(overflow)}
   end
 end
@@ -284,6 +287,7 @@ local charge = min(max(0, debt - charged), floor(level - lowest))
 level, charged = level - charge, charged + charge
 -- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
 if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end
+if refund > 0 and not (deadline > 0 and deadline <= server + ttl) then flags = flags + UNAPPLIED end
 
 -- 10. Grant all, or the caller's part when the leases want more than there is.
 local code, grant, after = GRANTED, 0, 0

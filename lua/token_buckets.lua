@@ -16,7 +16,8 @@ KEYS[1]  a hash that only this script writes
 
 ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 19 must be 0, 18 says
 nothing here: what comes back raises the levels, whenever it was taken.
-Refund and reset need a deadline <= now + ttl; a reset fills each bucket to the room that leases leave.
+Refund and reset need a deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases
+leave.
 
 A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
 ]]
@@ -102,6 +103,7 @@ if leased and stored[FIXED] then
     local l, which = tight()
     if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, floor(overflow), which, full_in(), now} end
     local after = r_grant == 0 and want > 0 and retry_after() or 0
+    if refund + reset > 0 and not (deadline > 0 and deadline <= r_end - behind) then flags = flags + UNAPPLIED end
     return {REPLAY, r_grant, l, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
   end
 end
@@ -176,6 +178,7 @@ if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 -- twice.
 escrow = escrow + hold
 local once = deadline > 0 and deadline <= server + ttl
+if refund + reset > 0 and not once then flags = flags + UNAPPLIED end
 if epoch ~= born then seen = 0 end
 local charge = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
 for i = 1, m do

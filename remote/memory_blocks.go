@@ -106,6 +106,10 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		if own.grant == 0 && want > 0 {
 			after = 1
 		}
+		once := c.safeBy(own.end - s.behind)
+		if c.Reset > 0 && !once || c.Refund > 0 && !(once && c.Epoch == s.born) {
+			s.flags += Unapplied
+		}
 		*r = s.reply(Replay, own.grant, after, left)
 		return 0, false
 	}
@@ -122,6 +126,9 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	}
 	if c.Refund > 0 && once && exists && c.Epoch == s.born {
 		s.count(min(c.At, s.now), -c.Refund)
+	}
+	if c.Reset > 0 && !once || c.Refund > 0 && !(once && exists && c.Epoch == s.born) {
+		s.flags += Unapplied
 	}
 	if c.Debt > charged {
 		for i, l := range s.limits {

@@ -199,6 +199,9 @@ func (s *memoryStep) repeat() {
 	if s.own.grant == 0 && s.Want > 0 {
 		s.reply.Retry = s.retryAfter(level)
 	}
+	if s.Refund > 0 && !s.safeBy(s.own.end-b.behind) {
+		s.reply.Flags += Unapplied
+	}
 }
 
 // guard is step 5: a small step back of the clock is waited out, a large one is believed and behind makes up for it.
@@ -301,6 +304,9 @@ func (s *memoryStep) charge() {
 	s.charged += int64(charge)
 	if s.Deadline > 0 && s.Deadline <= s.server+s.TTL {
 		b.level = max(b.level, min(room, b.level+float64(s.Refund)))
+	}
+	if s.Refund > 0 && !s.safeBy(s.server+s.TTL) {
+		s.flags += Unapplied
 	}
 }
 

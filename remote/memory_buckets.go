@@ -95,6 +95,9 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		if own.grant == 0 && want > 0 {
 			after, _ = s.retry()
 		}
+		if s.Refund+s.Reset > 0 && !s.safeBy(own.end-s.behind) {
+			s.flags += Unapplied
+		}
 		*r = s.reply(Replay, own.grant, after, left)
 		return 0, false
 	}
@@ -278,6 +281,9 @@ func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
 	}
 	s.escrow += s.Hold
 	once := s.Deadline > 0 && s.Deadline <= s.server+s.TTL
+	if s.Refund+s.Reset > 0 && !once {
+		s.flags += Unapplied
+	}
 	seen := s.Seen
 	if s.Epoch != s.born {
 		seen = 0

@@ -95,6 +95,9 @@ func (l *memoryLog) run(c *Call, server int64, exists bool, r *Reply) (keep int6
 
 	next.entries = slices.Clone(next.entries)
 	settled := exists && c.At > cut && c.Epoch == next.born && next.settle(c.At, c.To)
+	if c.At > 0 && !(exists && c.Epoch == next.born) {
+		flags += Unapplied
+	}
 	if due := min(c.Since+next.behind, now); c.Debt > 0 && due > cut {
 		next.charge(logEntry{due, c.Debt, c.Lease}, c.Cap)
 	}

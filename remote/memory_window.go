@@ -85,6 +85,10 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		if own.grant == 0 && want > 0 {
 			after = edge - server
 		}
+		once := c.safeBy(own.end)
+		if c.Reset > 0 && !once || c.Refund > 0 && !(once && c.Epoch == next.born && window(c.At) <= window(own.end-1)) {
+			flags += Unapplied
+		}
 		answer(Replay, own.grant, after, left)
 		return 0, false
 	}
@@ -120,6 +124,10 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	once := c.Deadline > 0 && c.Deadline <= server+c.TTL
 	if c.Refund > 0 && once && exists && c.Epoch == next.born && window(c.At) == k {
 		next.count -= c.Refund
+	}
+	mine := once && exists && c.Epoch == next.born && window(c.At) <= k
+	if c.Reset > 0 && !once || c.Refund > 0 && !mine {
+		flags += Unapplied
 	}
 	if c.Reset > 0 && once && window(min(c.Reset, now)) == k {
 		held := c.Hold

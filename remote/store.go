@@ -155,6 +155,7 @@ const (
 	Adopted     Flags = 4  // the caller held more than was recorded
 	OtherEpoch  Flags = 8  // the bucket is not the one of Call.Epoch
 	Unrecorded  Flags = 16 // the reply of Call.Ack is not on record: lost, over, or the caller began anew
+	Unapplied   Flags = 32 // Refund, Reset or To was asked for and not carried out: see the scripts' headers
 )
 
 // MaxBack is the longest step back of a node's clock that a bucket waits out; a longer one is believed at once, without
