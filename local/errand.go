@@ -10,7 +10,7 @@ type errand struct {
 	line   line
 	resets []*Waiter
 	call   Call // Seq 0 for none
-	late   bool // the call was late once and is made once more
+	late   bool // the call was late once, or its reset came to nothing, and it is made once more
 }
 
 var errands = sync.Pool{New: func() any { return new(errand) }}

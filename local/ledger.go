@@ -23,6 +23,17 @@ type ledger struct {
 	settled  int64 // of that, charged to the bucket or forgiven by it
 }
 
+// refunded notes that a call with n tokens to refund was answered: they are back, or burnt if Redis did not credit them. They are
+// not sent again: a copy of that call, executed when the record that knows it is over, could credit them too.
+func (l *ledger) refunded(n int64, r Reply) {
+	l.refund -= n
+	if r.Unapplied {
+		l.burnt += n
+	} else {
+		l.returned += n
+	}
+}
+
 // bookAfter is how long what fail-open admits may go unbooked, so that most decisions need no lock: shorter than anything
 // that a share or a debt is compared with.
 const bookAfter = time.Millisecond

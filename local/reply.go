@@ -11,6 +11,8 @@ type Reply struct {
 	Epoch    int64
 	Overflow int64
 
+	Unapplied bool // what the call refunded, settled or reset stands as it was
+
 	Stamp int64         // when it was counted; 0 for a policy that just refills
 	Reset time.Duration // until nothing counts
 	Which uint8         // the limit, from 1, that a refused request waits for longest, else the tightest
@@ -24,6 +26,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	if !ok {
 		return Effect{}, false
 	}
+	again := b.late // the call was made once more
 	b.late, b.failures = false, 0
 	b.level.Store(r.Level)
 	b.seenAt = c.sent
@@ -47,7 +50,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	if c.Direct {
 		b.acceptDirect(now, r.Grant)
 	}
-	b.endReset(now, c)
+	b.endReset(now, c, r, again)
 	short := r.Grant < c.Want
 	left := int64(plenty)
 	if short {
@@ -124,8 +127,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	b.ledger.ret -= c.Ret
 	b.ledger.returned += c.Ret
 	if c.resets == 0 {
-		b.ledger.refund -= c.Refund
-		b.ledger.returned += c.Refund
+		b.ledger.refunded(c.Refund, r)
 	}
 	if int64(now) >= b.deadline.Load() {
 		b.burn()
@@ -144,13 +146,22 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	b.usedAt, b.usedSpent = now, b.spent()
 }
 
-// endReset tells those whose resets a call carried out.
-func (b *Bucket) endReset(now time.Duration, c Call) {
+// endReset tells those whose resets a call carried out. One that Redis did not carry out, for its deadline lay too far ahead on a
+// clock that was set back, is made once more: this reply has told what the clock is.
+func (b *Bucket) endReset(now time.Duration, c Call, r Reply, again bool) {
 	if c.resets == 0 {
 		return
 	}
+	v := Verdict{Outcome: Admitted, Left: b.remaining(b.live(now))}
+	if r.Unapplied && c.settles == nil { // of a log it is the settling that came to nothing
+		if !again {
+			b.late = true
+			return
+		}
+		v.Outcome = Failed
+	}
 	for _, w := range b.resets[:c.resets] {
-		w.C <- Verdict{Outcome: Admitted, Left: b.remaining(b.live(now))}
+		w.C <- v
 	}
 	b.resets = b.resets[c.resets:]
 }

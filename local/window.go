@@ -97,8 +97,7 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 		w.frozen, w.sure = 0, 0
 	}
 	if s := c.settles; s != nil {
-		b.ledger.refund -= c.Refund
-		b.ledger.returned += c.Refund
+		b.ledger.refunded(c.Refund, r)
 		if s.owed -= c.Refund; s.owed == 0 {
 			w.settle = w.settle[1:]
 		}

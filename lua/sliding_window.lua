@@ -146,9 +146,9 @@ if leased and stored[FIXED] then
   if not r_debt or r_grant > r_out then return redis.error_reply('RLCORRUPT lease') end
   if seq <= r_seq then
     local left, tight, which = r_end - now, level()
+    if seq < r_seq or left <= 0 then return {STALE, 0, tight, 0, active, 0, server, born, flags, 0, which, clear(), now} end
     local once = deadline > 0 and deadline <= r_end - behind
     if reset > 0 and not once or refund > 0 and not (once and epoch == born) then flags = flags + UNAPPLIED end
-    if seq < r_seq or left <= 0 then return {STALE, 0, tight, 0, active, 0, server, born, flags, 0, which, clear(), now} end
     return {REPLAY, r_grant, tight, r_grant == 0 and want > 0 and 1 or 0, active, left, server, born, flags, 0, which, clear(), now}
   end
 end

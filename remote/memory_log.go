@@ -81,7 +81,11 @@ func (l *memoryLog) run(c *Call, server int64, exists bool, r *Reply) (keep int6
 
 	cut := now - c.Period
 	if c.Reset > 0 {
-		cut = max(cut, min(c.Reset+next.behind, now))
+		until := min(c.Reset+next.behind, now)
+		if now > server+next.behind { // the clock was set back: the key's time waits
+			until = now
+		}
+		cut = max(cut, until)
 	}
 	if exists && next.last <= cut {
 		next.total, next.entries = 0, nil

@@ -133,14 +133,15 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		l.group.trace.lease(LeaseEvent{
 			Node: string(n.id), Policy: l.name, Key: b.key(),
 			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-			Returned: call.Ret + call.Refund, Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
+			Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
 		})
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
 			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
-			Stamp: r.Reply.Stamp, Reset: time.Duration(r.Reply.Reset) * time.Microsecond, Which: uint8(r.Reply.Which),
+			Unapplied: r.Reply.Flags&remote.Unapplied != 0,
+			Stamp:     r.Reply.Stamp, Reset: time.Duration(r.Reply.Reset) * time.Microsecond, Which: uint8(r.Reply.Which),
 		})
 	case code == remote.Late:
 		b.tell(n, call, errLate, "late")
@@ -150,6 +151,14 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		e = b.Fail(now, seq)
 	}
 	b.apply(now, e)
+}
+
+// refunded is what came back of the tokens that a call refunded.
+func refunded(c *remote.Call, r remote.Reply) int64 {
+	if r.Flags&remote.Unapplied != 0 {
+		return 0
+	}
+	return c.Refund
 }
 
 // tell tells the hooks of a call that came to nothing.

@@ -151,8 +151,8 @@ func (l *Limiter) sight(now time.Duration, key string, p *local.Policy, r remote
 }
 
 // Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be denied
-// is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. An error means that it is not
-// known whether the bucket was reset.
+// is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. Nil means that Redis did it; an
+// error means that it is not known whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()
@@ -217,7 +217,7 @@ func (l *Limiter) resetError(ctx context.Context, err error) error {
 		err = context.Canceled
 	}
 	if err == nil {
-		return fmt.Errorf("%w: no answer to the reset of a key of policy %q", ErrUnavailable, l.name)
+		return fmt.Errorf("%w: a key of policy %q is not known to be reset", ErrUnavailable, l.name)
 	}
-	return fmt.Errorf("%w: no answer to the reset of a key of policy %q: %w", ErrUnavailable, l.name, err)
+	return fmt.Errorf("%w: a key of policy %q is not known to be reset: %w", ErrUnavailable, l.name, err)
 }

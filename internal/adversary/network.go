@@ -138,7 +138,13 @@ func (w *World) execute(r *request) {
 	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.debt == 0 || r.wire.Ack >= before.seq) && !w.harmed {
 		w.rule.owed(w, r)
 	}
-	if done && r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL && !r.credited {
+	dated := r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL
+	if told := answer.Flags&remote.Unapplied != 0; done && !told && !dated && r.wire.Refund+r.wire.Reset > 0 {
+		w.failf("%s %d: what it gives back did not count, and the reply does not say so", r.process.id, r.call.Seq)
+	} else if told && done && dated && !w.scope.windows() {
+		w.failf("%s %d: what it gives back counted, and the reply says otherwise", r.process.id, r.call.Seq)
+	}
+	if done && dated && !r.credited {
 		switch {
 		case r.resets():
 			r.credited = true
@@ -213,7 +219,7 @@ func (p *process) deliver(r *reply) {
 		effect, accepted := b.Accept(p.now(), seq, local.Reply{
 			Grant: a.Grant, Level: a.Level, Retry: time.Duration(a.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(a.TTLLeft) * time.Microsecond, Epoch: a.Epoch, Overflow: a.Overflow,
-			Stamp: a.Stamp, Reset: time.Duration(a.Reset) * time.Microsecond,
+			Stamp: a.Stamp, Reset: time.Duration(a.Reset) * time.Microsecond, Unapplied: a.Flags&remote.Unapplied != 0,
 		})
 		if accepted != wanted {
 			w.failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)

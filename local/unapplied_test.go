@@ -1,0 +1,80 @@
+package local
+
+import (
+	"testing"
+	"time"
+)
+
+// A reset that Redis did not carry out is made once more, and is an error if it was not carried out then either.
+func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		counting Counting
+		replies  []bool // unapplied
+		outcome  Outcome
+	}{
+		{"at once", Refills, []bool{false}, Admitted},
+		{"once more", Refills, []bool{true, false}, Admitted},
+		{"twice in vain", Refills, []bool{true, true}, Failed},
+		{"once more, of a window", Counts, []bool{true, false}, Admitted},
+		{"twice in vain, of a window", Counts, []bool{true, true}, Failed},
+		{"once more, of several buckets", Levels, []bool{true, false}, Admitted},
+		{"of a log", Logs, []bool{false}, Admitted},
+	} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, Counting: c.counting, NoLease: c.counting == Logs})
+		w := NewWaiter()
+		_, e := r.b.Reset(w)
+		for i, unapplied := range c.replies {
+			if !e.Send || len(w.C) > 0 {
+				t.Fatalf("%s: %d of %d calls", c.name, i, len(c.replies))
+			}
+			r.seq++
+			call, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Server: 1e9, Trip: ms, Fleet: 1})
+			if call.Refund == 0 && call.Reset == 0 {
+				t.Fatalf("%s: %+v resets nothing", c.name, call)
+			}
+			e, _ = r.b.Accept(r.now, call.Seq, Reply{Level: 90, TTLLeft: time.Second, Epoch: 1, Unapplied: unapplied})
+		}
+		r.expect(w, c.outcome)
+		if e.Send {
+			t.Errorf("%s: it is made again", c.name)
+		}
+		if s := r.balance(); s.Returned+s.Burnt > 0 {
+			t.Errorf("%s: %+v", c.name, s)
+		}
+		if r.b.errand != nil {
+			t.Errorf("%s: the errand goes on", c.name)
+		}
+	}
+}
+
+// What Redis did not take back is burnt and not returned, and is not sent again: a copy of its call could count too.
+func TestUnappliedRefundIsBurnt(t *testing.T) {
+	for _, counting := range []Counting{Refills, Levels, Counts, Logs} {
+		for _, unapplied := range []bool{false, true} {
+			r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: counting, NoLease: true})
+			w, _, _ := r.ask(5)
+			r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
+			stamp := r.expect(w, Admitted).Stamp
+			r.b.GiveBack(r.now, 3, FromRedis, r.b.Generation(), stamp)
+			r.now += refundDelay
+			if e := r.b.Check(r.now); !e.Send && counting != Logs {
+				t.Fatalf("counting %d: nothing is sent", counting)
+			}
+			call := r.begin()
+			if call.Refund != 3 {
+				t.Fatalf("counting %d: %+v", counting, call)
+			}
+			r.b.Accept(r.now, call.Seq, Reply{Level: 98, Epoch: 1, TTLLeft: time.Second, Unapplied: unapplied})
+			s := r.balance()
+			if unapplied && (s.Burnt != 3 || s.Returned != 0) || !unapplied && (s.Burnt != 0 || s.Returned != 3) || s.Held > 0 {
+				t.Errorf("counting %d, unapplied %t: %+v", counting, unapplied, s)
+			}
+			r.now += time.Second
+			r.b.Probe()
+			if again := r.begin(); again.Refund > 0 {
+				t.Errorf("counting %d, unapplied %t: refunded again: %+v", counting, unapplied, again)
+			}
+		}
+	}
+}

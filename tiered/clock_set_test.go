@@ -1,0 +1,122 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// setting is a store whose clock is set while calls are on their way to it: by as much before each.
+type setting struct {
+	*distant
+	steps []time.Duration // of the calls to come
+}
+
+func (s *setting) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	if len(s.steps) > 0 {
+		s.Step(s.steps[0])
+		s.steps = s.steps[1:]
+	}
+	s.distant.Run(ctx, timeout, calls, results)
+}
+
+// eachAlgorithm runs f with 100 tokens a day by each algorithm, taken directly.
+func eachAlgorithm(t *testing.T, f func(t *testing.T, p Policy)) {
+	for name, p := range map[string]Policy{
+		"token bucket": {Algorithm: TokenBucket}, "several buckets": {Also: []Limit{PerHour(100)}},
+		"fixed window": {Algorithm: FixedWindow}, "sliding window": {Algorithm: SlidingWindow}, "sliding log": {Algorithm: SlidingLog},
+	} {
+		p.Name, p.Limit = "api", PerDay(100)
+		if p.Algorithm != SlidingLog {
+			p.Lease.Size = NoLease
+		}
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, p) }) })
+	}
+}
+
+// remaining is what Redis has left of a key.
+func remaining(t *testing.T, l *Limiter) int64 {
+	t.Helper()
+	d := l.Peek(context.Background(), "k")
+	if d.Tier != Remote {
+		t.Fatalf("%+v", d)
+	}
+	return d.Remaining
+}
+
+// When Redis' clock is set, back or ahead, Reset has reset when it returns nil, whether that was heard of before it or not.
+func TestResetWhenTheClockIsSet(t *testing.T) {
+	const back, hour, ahead = -2 * second, -time.Hour, 2 * second
+	for _, c := range []struct {
+		name   string
+		before time.Duration   // it is set before Reset is called, and nothing is heard of it
+		during []time.Duration // before the look of Reset, before its first call and before its second
+		fails  bool
+	}{
+		{name: "before", before: back}, {name: "an hour before", before: hour}, {name: "before, ahead", before: ahead},
+		{name: "after the look", during: []time.Duration{0, back}},
+		{name: "an hour after the look", during: []time.Duration{0, hour}},
+		{name: "after the look, ahead", during: []time.Duration{0, ahead}},
+		{name: "again and again", during: []time.Duration{0, back, back}, fails: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eachAlgorithm(t, func(t *testing.T, p Policy) {
+				store := &setting{distant: newDistant(ms)}
+				l := limiter(t, store, p, nil)
+				for range 10 {
+					want(t, l.AllowN(t.Context(), "k", 10), Granted)
+				}
+				time.Sleep(10 * ms)
+				store.Step(c.before)
+				time.Sleep(100 * ms)
+				store.steps = c.during
+				err := l.Reset(t.Context(), "k")
+				left := remaining(t, l)
+				if fails := c.fails && p.Algorithm != SlidingLog; fails && !errors.Is(err, ErrUnavailable) || !fails && err != nil {
+					t.Errorf("Reset: %v", err)
+				} else if err == nil && left != 100 {
+					t.Errorf("Reset returned nil, and %d of 100 are left", left)
+				}
+				if err == nil && !l.AllowN(t.Context(), "k", 100).Allowed {
+					t.Error("what is denied was not forgotten")
+				}
+			})
+		})
+	}
+}
+
+// What Cancel gives back after Redis' clock was set counts as returned if it is back, and else as burnt.
+func TestCancelWhenTheClockIsSet(t *testing.T) {
+	for _, by := range []time.Duration{0, -500 * ms, -2 * second, -time.Hour, 2 * second, time.Minute} {
+		for _, heard := range []bool{true, false} { // of the step, before the refund is sent
+			t.Run(fmt.Sprintf("%v, heard %t", by, heard), func(t *testing.T) {
+				eachAlgorithm(t, func(t *testing.T, p Policy) {
+					store := newDistant(ms)
+					l := limiter(t, store, p, nil)
+					r := l.Reserve(t.Context(), "k", 50)
+					want(t, r.Decision, Granted)
+					time.Sleep(10 * ms)
+					store.Step(by)
+					if heard {
+						remaining(t, l)
+					}
+					r.Cancel()
+					time.Sleep(200 * ms)
+					s := l.group.Stats().Policies["api"]
+					if left := remaining(t, l); left != 50+s.Returned || s.Returned+s.Burnt != 50 {
+						t.Errorf("%d of 100 are left, and the figures say %+v", left, s)
+					}
+					if heard && s.Returned != 50 {
+						t.Errorf("%+v: the clock was known", s)
+					}
+					books(t, l.group)
+				})
+			})
+		}
+	}
+}
