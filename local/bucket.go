@@ -246,7 +246,7 @@ func (b *Bucket) end(now time.Duration, v Verdict) {
 func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || !b.byLimit() {
 		return Verdict{Outcome: Gone}, Effect{}
 	}
 	e := b.run()

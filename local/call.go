@@ -142,6 +142,9 @@ func (b *Bucket) endOld(now time.Duration) {
 // compose chooses what the next call is for: a reset, those in line, a renewal, or giving back.
 func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	p := b.Policy()
+	if p.Unset {
+		return Call{}, false
+	}
 	if p.Counting == Logs {
 		return b.composeLog(now, c)
 	}

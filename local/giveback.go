@@ -68,6 +68,9 @@ func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
 	if b.closed {
 		return Effect{}, false
 	}
+	if b.Policy().Unset {
+		return Effect{}, true // nothing was taken by it, so nothing can have cost more
+	}
 	b.needStake()
 	n = min(n, b.Policy().Cap)
 	b.debt.admitted += n

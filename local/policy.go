@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,7 +13,9 @@ type Policy struct {
 
 	Nanos float64 // that the refill takes for a token, for the owner: not looked at here
 
-	Rule Rule // where it is not ByLimit, the numbers below are those by which what is out goes back
+	Rule  Rule   // where it is not ByLimit, the numbers below are those by which what is out goes back
+	Unset bool   // nobody set those numbers for the key, so nothing is out by them, and no call is made by them
+	Rules *Rules // the policy under other rules; nil where each bucket may have its own
 
 	Cap    int64         // burst, tokens, 1 … 2⁴⁰; of a window, what it holds
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
@@ -45,6 +48,29 @@ const (
 	Blocked         // nothing is
 	Unresolved      // the owner has to find out first
 )
+
+// Rules are one policy under each of the rules: the buckets that share the one share the others too.
+type Rules struct {
+	under [Unresolved + 1]atomic.Pointer[Policy]
+}
+
+// Under is the policy with the same numbers, under another rule.
+func (p *Policy) Under(r Rule) *Policy {
+	if p.Rule == r {
+		return p
+	}
+	if p.Rules != nil {
+		if q := p.Rules.under[r].Load(); q != nil {
+			return q
+		}
+	}
+	q := *p
+	q.Rule = r
+	if p.Rules != nil {
+		p.Rules.under[r].Store(&q) // who does the same at this moment makes another: it is as good
+	}
+	return &q
+}
 
 // FailMode is what decides when Redis does not answer and the lease is used up.
 type FailMode uint8

@@ -8,11 +8,15 @@ import "time"
 // Nothing is minted and nothing is taken away: the level in Redis is absolute, and clamped there by the next call when the
 // burst is smaller; a lease is spent to its end, for it was debited; the share keeps its tokens, up to its new burst. What
 // is known to be denied is forgotten, so that a raised limit shows at once. Those in line whom p will never admit, or who
-// need not ask, get Gone: look again.
+// need not ask, get Gone: look again. Under a rule by which no limit decides the bucket keeps its numbers, for as long as it
+// lives: what comes back, of a reservation, a call under way, a lease or a debt, was taken by them.
 func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.Policy()
+	if p.Rule != ByLimit && !old.Unset { // what comes back goes by the numbers that it was taken by
+		p = old.Under(p.Rule)
+	}
 	var folded Stats
 	if b.closed {
 		b.terms.Store(p)
@@ -24,11 +28,6 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	}
 	if p.FailMode != old.FailMode {
 		folded.Add(b.fold(now))
-	}
-	if p.Rule != ByLimit && b.stake != nil { // what is out goes back by the numbers that it was taken by
-		kept := *old
-		kept.Rule, kept.FailMode = p.Rule, p.FailMode
-		p = &kept
 	}
 	b.terms.Store(p)
 	if b.fleet != 0 && p.Rule == ByLimit {
@@ -52,6 +51,16 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	}
 	b.settleDown()
 	return folded, b.next(now)
+}
+
+// Inherit makes b the successor of a closed bucket of its key, whose policy p was, before something comes back that was taken
+// there: where nobody has set b's numbers, it goes by those.
+func (b *Bucket) Inherit(p *Policy) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.Policy(); old.Unset && !p.Unset {
+		b.terms.Store(p.Under(old.Rule))
+	}
 }
 
 // decides reports whether the limit is what decides over n tokens. It was so when the owner looked, but it may have changed.

@@ -118,3 +118,48 @@ func TestBlockedIsCountedApart(t *testing.T) {
 		t.Errorf("%d were offered, want %d", r.b.demand.offers, want)
 	}
 }
+
+// Of numbers that nobody set no call is made, whatever is asked for. Who was limited once keeps the numbers, and hands them to
+// the next bucket of the key; buckets of one policy share what they keep.
+func TestNoCallByNumbersThatNobodySet(t *testing.T) {
+	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
+		r := newRig(t, Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
+		w := NewWaiter()
+		if v, e := r.b.Reset(w); v.Outcome != Gone || e != (Effect{}) {
+			t.Errorf("rule %d: Reset: %+v, %+v", rule, v, e)
+		}
+		if e, ok := r.b.Owe(r.now, 5); !ok || e != (Effect{}) {
+			t.Errorf("rule %d: Owe: %+v, %v", rule, e, ok)
+		}
+		if e := r.b.Probe(); e.Send {
+			if c := r.begin(); c.Seq != 0 {
+				t.Errorf("rule %d: a probe: %+v", rule, c)
+			}
+		}
+		limited := &Policy{Cap: 10, Tokens: 1, Per: time.Hour, Rules: new(Rules), Period: r.p.Period, Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform}
+		old := newRig(t, *limited)
+		old.b.SetPolicy(old.now, limited)
+		old.b.SetPolicy(old.now, r.p)
+		if p := old.b.Policy(); p.Rule != rule || p.Cap != 10 || p.Unset || p != limited.Under(rule) {
+			t.Errorf("rule %d: %+v after a limit of 10", rule, p)
+		}
+		r.b.Inherit(r.p)
+		if r.b.Policy() != r.p {
+			t.Errorf("rule %d: %+v", rule, r.b.Policy())
+		}
+		r.b.Inherit(old.b.Policy())
+		if r.b.Policy() != limited.Under(rule) {
+			t.Errorf("rule %d: %+v, want what the earlier one had", rule, r.b.Policy())
+		}
+		r.b.Owe(r.now, 5)
+		if c := r.begin(); c.Debt != 5 || c.Policy.Cap != 10 {
+			t.Errorf("rule %d: %+v, want a debt of 5 by a limit of 10", rule, c)
+		}
+		more := &Policy{Cap: 20, Tokens: 1, Per: time.Hour, Period: r.p.Period, Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform}
+		limits := newRig(t, *more)
+		limits.b.Inherit(old.b.Policy())
+		if p := limits.b.Policy(); p.Cap != 20 {
+			t.Errorf("rule %d: %+v, want its own limit", rule, p)
+		}
+	}
+}

@@ -134,8 +134,10 @@ func (t *taking) settle(actual int64) {
 		b := t.bucket
 		e, ok := b.Owe(now, -excess)
 		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
+			numbers := b.Policy()
 			b = g.find(now, b.ID())
 			b.limiter().resolve(b, t.key)
+			b.Inherit(numbers)
 		}
 		b.apply(now, e)
 	}

@@ -18,17 +18,17 @@ type terms struct {
 	plans map[Limit]*local.Policy // by limit: few, most often
 }
 
-// maxPlans is how many limits of PerKey are kept for all the keys that have them. Beyond it each key has its own, of 150 bytes.
+// maxPlans is how many limits of PerKey are kept for all the keys that have them. Beyond it each key has its own, of 200 bytes.
 const maxPlans = 1024
 
 func newTerms(l *Limiter, p Policy) *terms {
 	t := &terms{policy: p, plans: make(map[Limit]*local.Policy)}
-	t.fresh = l.plan(t, p.Limit)
-	if p.PerKey != nil {
-		unresolved := *t.fresh
-		unresolved.Rule = local.Unresolved
-		t.fresh = &unresolved
+	if p.PerKey == nil {
+		t.fresh = l.plan(t, p.Limit)
+		return t
 	}
+	t.fresh = l.local(p, p.Limit)
+	t.fresh.Rule, t.fresh.Unset = local.Unresolved, true // the limit may be another key's
 	return t
 }
 
@@ -63,7 +63,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	}
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Counting: p.counting(), Whole: whole,
+		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Counting: p.counting(), Whole: whole,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: local.FailMode(p.FailMode), Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}
@@ -73,7 +73,8 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	limits := append([]Limit{limit}, p.Also...)
 	p.Limit = limit
 	if lp.Rule != local.ByLimit {
-		p.Limit = PerSecond(maxShards) // nobody is asked, so any numbers will do
+		lp.Unset = true
+		p.Limit = PerSecond(maxShards) // any numbers will do: nobody is asked by them, and a key that had a limit keeps its own
 	}
 	if whole != nil {
 		p = p.part(l.kind.Shard, l.kind.Shards)
@@ -160,9 +161,7 @@ func (l *Limiter) Refresh(key string) {
 		id.Policy = l.number + i
 		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
 			if b, ok := c.Find(id); ok {
-				again := *b.Policy()
-				again.Rule = local.Unresolved
-				b.change(g.now(), &again)
+				b.change(g.now(), b.Policy().Under(local.Unresolved))
 			}
 		}
 	}
