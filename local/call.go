@@ -37,6 +37,7 @@ type Call struct {
 	sure   int64 // part of Debt that no refill pays
 	resets int   // how many of the bucket's resets it carries out
 	home   bool  // gives everything back
+	quiet  bool  // see Bucket.Quiet
 
 	settles *Stamp // the entry that To is for
 }
@@ -83,7 +84,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		return Call{}, effect
 	}
 	call.Seq, call.Fleet, call.sent, call.trip = c.Seq, c.Fleet, now, c.Trip
-	call.Policy = b.Policy()
+	call.Policy, call.quiet = b.Policy(), b.quiet(call.resets)
 	call.Epoch, call.Seen = b.epoch, b.seen
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.At, s.Epoch
@@ -228,6 +229,33 @@ func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last t
 		last = max(last, w.until)
 	}
 	return first, cost, n, last
+}
+
+// quiet reports whether all that a call is made for want it quiet, and there are any; see asking and [Bucket.Quiet].
+func (b *Bucket) quiet(resets int) (quiet bool) {
+	if b.errand == nil {
+		return false
+	}
+	for _, w := range b.resets[:resets] {
+		if quiet = w.Quiet; !quiet {
+			return false
+		}
+	}
+	for w := b.line.first; w != nil && resets == 0; w = w.next {
+		if w.asked {
+			if quiet = w.Quiet; !quiet {
+				return false
+			}
+		}
+	}
+	return quiet
+}
+
+// Quiet reports whether the call seq is under way for nobody but waiters that are Quiet: nobody is to be told of it.
+func (b *Bucket) Quiet(seq int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calling() && b.call.Seq == seq && b.call.quiet
 }
 
 // settles reports whether there is a refund or a debt to settle.

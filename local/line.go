@@ -27,7 +27,8 @@ type Verdict struct {
 
 // Waiter is a request that waits in a bucket's line. It may be used again once it has left the line and C is empty.
 type Waiter struct {
-	C chan Verdict // capacity 1: a verdict never blocks the bucket
+	C     chan Verdict // capacity 1: a verdict never blocks the bucket
+	Quiet bool         // set before it is used: see Bucket.Quiet
 
 	cost       int64
 	until      time.Duration // not wanted from here on

@@ -130,11 +130,13 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		if b.wasLost(now, seq, r.Reply) {
 			b.lost(n)
 		}
-		l.group.trace.lease(LeaseEvent{
-			Node: string(n.id), Policy: l.name, Key: b.key(),
-			Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-			Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
-		})
+		if t := l.group.trace; t.hooks.Lease != nil && !b.Quiet(seq) {
+			t.lease(LeaseEvent{
+				Node: string(n.id), Policy: l.name, Key: b.key(),
+				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
+				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
+			})
+		}
 		e, _ = b.Accept(now, seq, local.Reply{
 			Grant: r.Reply.Grant, Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
@@ -164,9 +166,9 @@ func refunded(c *remote.Call, r remote.Reply) int64 {
 // tell tells the hooks of a call that came to nothing.
 func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
 	l := b.limiter()
-	l.group.trace.failure(ErrorEvent{
-		Node: string(n.id), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
-	})
+	if t := l.group.trace; t.hooks.Error != nil && !b.Quiet(call.Seq) {
+		t.failure(ErrorEvent{Node: string(n.id), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want})
+	}
 }
 
 // wasLost reports whether a reply, not yet accepted, shows that Redis had lost the bucket, or what it last wrote of it. Of a

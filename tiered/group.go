@@ -56,7 +56,8 @@ type Group struct {
 	stop    context.CancelFunc
 	done    <-chan struct{}    // closed by stop
 	silence context.CancelFunc // ends the hooks: after all that Close does
-	tasks   sync.WaitGroup     // every goroutine
+	tasks   sync.WaitGroup     // every goroutine but the callers
+	callers sync.WaitGroup     // those that call the hooks and the Logger
 	empty   chan struct{}      // capacity 1: a bucket was forgotten
 
 	simulated simulated // nil in a service
@@ -105,13 +106,13 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.tasks.Go(func() { g.attend(ctx) })
 	tell, silence := context.WithCancel(context.Background())
 	g.silence = silence
-	g.tasks.Go(func() {
+	g.callers.Go(func() {
 		g.trace.run(tell, func(v any) {
 			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
 		})
 	})
 	if g.journal != nil {
-		g.tasks.Go(func() { g.journal.run(ctx) })
+		g.callers.Go(func() { g.journal.run(ctx) })
 	}
 	return g, nil
 }
@@ -318,6 +319,10 @@ func (g *Group) ahead() (ns int64, ok bool) {
 // opened it closes it. It waits for that until ctx ends, and then reports ctx.Err(): what was not given back is burnt
 // when its lease ends, and what still runs ends within three Timeouts. Later decisions follow the fail mode.
 // Closing again waits again.
+//
+// In a hook of Options.Trace, or in the Logger's handler, it waits for neither of them: they end when that hook has returned
+// and the others were told what had happened by then. That is known only on the goroutine that calls the hook: a hook that waits
+// for another goroutine's Close waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -337,8 +342,15 @@ func (g *Group) Close(ctx context.Context) error {
 		all.Wait()
 	}
 	g.silence()
+	called := g.trace.caller.inside() || g.journal.calls() // then this goroutine would wait for itself
 	ended := make(chan struct{})
-	go func() { g.tasks.Wait(); close(ended) }()
+	go func() {
+		g.tasks.Wait()
+		if !called {
+			g.callers.Wait()
+		}
+		close(ended)
+	}()
 	select {
 	case <-ended:
 	case <-ctx.Done():

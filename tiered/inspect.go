@@ -182,6 +182,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 			b := g.cache.Get(now, local.ID{Policy: s.number, Key: id.Key})
 			s.resolve(b, key)
 			answers[i] = local.NewWaiter()
+			answers[i].Quiet = g.trace.quiet()
 			if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
 				answers[i].C <- local.Verdict{Outcome: local.Admitted}
 				continue

@@ -23,6 +23,7 @@ const (
 type journal struct {
 	logger *slog.Logger
 	group  *Group
+	caller caller
 	wake   chan struct{} // capacity 1: there is something to do, or to do earlier
 
 	mu      sync.Mutex
@@ -155,8 +156,11 @@ func (j *journal) run(ctx context.Context) {
 // do survives a Logger that panics: there is nobody to tell.
 func (j *journal) do(e entry) {
 	defer func() { _ = recover() }()
-	e.do()
+	j.caller.call(e.do)
 }
+
+// calls reports whether the Logger has called what asks.
+func (j *journal) calls() bool { return j != nil && j.caller.inside() }
 
 // take removes what is due, or everything, in the order in which it came. It reports the time to the earliest of the rest.
 func (j *journal) take(all bool) (due []entry, pause time.Duration) {

@@ -151,7 +151,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
 	g := l.group
 	until := now + g.options.Budget
-	p := g.patients.Get().(*patient)
+	p := g.patient()
 	defer g.patients.Put(p)
 	for {
 		v, effect := b.Ask(now, n, until, p.Waiter)
@@ -251,6 +251,13 @@ func newPatient() any {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &patient{local.NewWaiter(), t}
+}
+
+// patient returns one to wait with now.
+func (g *Group) patient() *patient {
+	p := g.patients.Get().(*patient)
+	p.Quiet = g.trace.quiet()
+	return p
 }
 
 // wait waits for the verdict, at most d and no longer than ctx. The reason is Granted when there is a verdict.

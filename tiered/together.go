@@ -252,7 +252,7 @@ func join(legs []leg) {
 // join puts the leg into its bucket's line. It stays undecided if the bucket was forgotten, or its policy was changed.
 func (t *leg) join() {
 	g := t.limiter.group
-	p := g.patients.Get().(*patient)
+	p := g.patient()
 	v, effect := t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
 	if effect.Send {
 		t.to = t.bucket.route()

@@ -11,6 +11,9 @@ import (
 // Trace is told what happens, event by event. Each hook may be nil. They are called one after the other on a goroutine of
 // the Group, so they may be slow: what they do not keep up with is dropped, and counted in Stats.TraceDropped; no decision
 // waits for them. A hook that panics is logged, with what it panicked with in quotes and cut, and the event lost.
+//
+// A hook may use the Group, and close it. What it decides itself, on the goroutine that it is called on, and the calls that
+// are made for nobody else are told to no hook, or it would be told of its own doings for ever.
 type Trace struct {
 	Decision func(Decision)   // every decision, of [Strictest] the one that counts: a cost of about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
@@ -69,6 +72,7 @@ const traceQueue = 1024
 type tracer struct {
 	hooks   Trace
 	events  chan func()
+	caller  caller
 	recent  recent // for Stats, whether there are hooks or not
 	dropped atomic.Int64
 	panics  atomic.Int64
@@ -92,13 +96,19 @@ func (t *tracer) put(event func()) {
 
 // decision is called only if there is a hook: a decision must not cost a copy that nobody reads.
 func (t *tracer) decision(d Decision) {
-	t.put(func() { t.hooks.Decision(d) })
+	if !t.caller.inside() {
+		t.put(func() { t.hooks.Decision(d) })
+	}
 }
 
+// quiet reports whether a call that is needed now is needed by a hook, and there are hooks for calls.
+func (t *tracer) quiet() bool {
+	return (t.hooks.Lease != nil || t.hooks.Error != nil) && t.caller.inside()
+}
+
+// lease, too, is called only if there is a hook.
 func (t *tracer) lease(e LeaseEvent) {
-	if t.hooks.Lease != nil {
-		t.put(func() { t.hooks.Lease(e) })
-	}
+	t.put(func() { t.hooks.Lease(e) })
 }
 
 func (t *tracer) state(e StateEvent) {
@@ -108,10 +118,9 @@ func (t *tracer) state(e StateEvent) {
 	}
 }
 
+// failure, too, is called only if there is a hook.
 func (t *tracer) failure(e ErrorEvent) {
-	if t.hooks.Error != nil {
-		t.put(func() { t.hooks.Error(e) })
-	}
+	t.put(func() { t.hooks.Error(e) })
 }
 
 func (t *tracer) fault(e FaultEvent) {
@@ -143,21 +152,17 @@ func (t *tracer) run(ctx context.Context, panicked func(any)) {
 				panicked(v)
 			}
 		}()
-		event()
+		t.caller.call(event)
 	}
 	for {
 		select {
 		case event := <-t.events:
 			call(event)
 		case <-ctx.Done():
-			for {
-				select {
-				case event := <-t.events:
-					call(event)
-				default:
-					return
-				}
+			for range len(t.events) { // and no more: a hook's doings may lead to another event for ever
+				call(<-t.events)
 			}
+			return
 		}
 	}
 }
