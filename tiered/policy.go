@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -159,6 +160,12 @@ const (
 
 	minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute
 )
+
+// clone is p with a slice of its own: who passed the one, or gets the other, may write to it.
+func (p Policy) clone() Policy {
+	p.Also = slices.Clone(p.Also)
+	return p
+}
 
 var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 

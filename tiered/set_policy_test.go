@@ -221,3 +221,30 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// The limits of a policy are its own: who passed them or was told of them may write to the slice.
+func TestAlsoIsTheLimitersOwn(t *testing.T) {
+	also := []Limit{PerHour(10)}
+	p := Policy{Name: "api", Limit: PerSecond(5), Also: also}
+	l := several(t, remote.NewMemory(), nil, p)[0]
+	check := func(when string) {
+		t.Helper()
+		also[0] = PerDay(1000)
+		if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Also is") {
+			t.Errorf("%s: Also was changed by SetPolicy: %v", when, err)
+		}
+		if now := l.Policy().Also; len(now) != 1 || now[0] != PerHour(10) || l.group.Policies()[0].Also[0] != PerHour(10) {
+			t.Errorf("%s: %v is in force", when, now)
+		}
+	}
+	check("passed to Limiter")
+	also[0] = PerHour(10)
+	if err := l.SetPolicy(p); err != nil {
+		t.Fatal(err)
+	}
+	check("passed to SetPolicy")
+	l.Policy().Also[0] = PerDay(1000)
+	check("told by Policy")
+	l.group.Policies()[0].Also[0] = PerDay(1000)
+	check("told by Policies")
+}

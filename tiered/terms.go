@@ -110,7 +110,7 @@ func (l *Limiter) set(p Policy) {
 }
 
 // Policy returns the policy, at present: see [Limiter.SetPolicy].
-func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
+func (l *Limiter) Policy() Policy { return l.terms.Load().policy.clone() }
 
 // SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
 // the present one's; Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog or of a
@@ -121,6 +121,7 @@ func (l *Limiter) Policy() Policy { return l.terms.Load().policy }
 // takes effect at once, but for what is leased, which is spent first (for a lease's life at most, a second by default).
 // While processes have different limits, as during a deploy, a key is admitted what the largest of them allows.
 func (l *Limiter) SetPolicy(p Policy) error {
+	p = p.clone()
 	if err := p.validate(); err != nil {
 		return err
 	}
