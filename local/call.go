@@ -17,6 +17,7 @@ type Call struct {
 	Policy *Policy // whose numbers it is made by
 	Direct bool    // tokens for those in line, without a lease: then Ack, Hold and Ret are 0, and what follows unless Named
 	Named  bool    // the call has a lease id, Direct or not
+	AtOnce bool    // it settles, and takes tokens for those in line without leasing them: never Direct
 
 	Want, Min   int64
 	Ack, Hold   int64
@@ -117,7 +118,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
 		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
-		if call.Hold+call.Want > 0 {
+		if call.Hold > 0 || call.Want > 0 && !call.AtOnce {
 			b.outUntil = max(b.outUntil, now+b.Policy().Timeout+call.TTL)
 		}
 	}
@@ -172,10 +173,12 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 			call.Direct, call.Deadline = true, last
 			return call, true
 		}
-		call.Min = max(first-hold, 1) // the hold keeps its room: asking for all of first could be refused for ever
-		call.Want = max(call.Min, min(cost-hold, p.quarter()))
-		if b.leasing {
-			call.Want = s.want(p, hold, cost, call.Min)
+		if call.AtOnce = p.AtOnce; !call.AtOnce {
+			call.Min = max(first-hold, 1) // the hold keeps its room: asking for all of first could be refused for ever
+			call.Want = max(call.Min, min(cost-hold, p.quarter()))
+			if b.leasing {
+				call.Want = s.want(p, hold, cost, call.Min)
+			}
 		}
 		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
 		return call, true

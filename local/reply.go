@@ -47,7 +47,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 		b.acceptLease(now, c, r) // before it is known that there is no more: see Refuse
 	}
 	b.askFrom(b.learn(now, c, r)) // before anybody is told
-	if c.Direct {
+	if c.Direct || c.AtOnce {
 		b.acceptDirect(now, r.Grant)
 	}
 	b.endReset(now, c, r, again)
@@ -106,7 +106,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	case c.Want > 0 || c.resets > 0:
 		d = denial{windows: d.windows}
 	}
-	if short && !c.Direct && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
+	if short && !c.Direct && !c.AtOnce && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
 		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)
 	}
 	d.seal()
@@ -123,6 +123,9 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 // acceptLease adds a grant to the pot. The order matters: what ended while the call was under way must not live again
 // with the new deadline (it was sent as hold, and others may have its room by now).
 func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
+	if c.AtOnce {
+		r.Grant = 0 // it is for those in line
+	}
 	b.ack = c.Seq
 	b.ledger.ret -= c.Ret
 	b.ledger.returned += c.Ret
@@ -209,25 +212,39 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	return b.send()
 }
 
-// Poisoned ends the call seq, which was refused for its bucket alone: another program has written to it, or it is damaged. It is
-// Fail, but that a retired bucket gives up what was to go back: there is nowhere to go, and who closes a process would wait
-// for nothing until the lease ends. That is burnt, so nothing is minted.
-func (b *Bucket) Poisoned(now time.Duration, seq int64) Effect {
+// Poisoned ends the call seq, which was refused for its bucket alone: another program has written to it, it is damaged, or what
+// the call says can never be accepted. It is Fail, but that what was to be settled is given up the third time in a row, for every
+// later call would carry it, and fail too; and at once by a retired bucket: there is nowhere to go, and who closes a process would
+// wait for nothing until the lease ends. Tokens are burnt, so nothing is minted; of debt it reports what is forgiven. Those in line
+// look again once there is nothing left to settle: what they ask for may well be granted.
+func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c, ok := b.ended(seq)
 	if !ok {
-		return Effect{}
+		return Effect{}, 0
 	}
-	e := b.fail(now, c)
-	if b.retired && b.stake != nil {
-		b.burn()
-		b.burnReturns()
-		b.deadline.Store(0)
-		b.outUntil = 0
-		e = b.next(now)
+	b.lose(c)
+	carried := c.resets == 0 && c.Ret+c.Refund+c.Debt > 0
+	if c.Refund = 0; b.stake != nil && (b.retired || b.failures+1 >= retries) {
+		b.account(now)
+		forgiven = b.giveUp()
+		b.ledger.burnt += b.ledger.ret
+		b.ledger.ret = 0
+		if b.retired {
+			b.burn()
+			b.deadline.Store(0)
+		}
+		if b.live(now) == 0 {
+			b.outUntil = 0
+		}
 	}
-	return e
+	if !carried || b.retired || b.owing()+b.ledger.refund+b.ledger.ret > 0 {
+		return b.fail(now, c), forgiven
+	}
+	b.failWith(now, c, Gone)
+	b.pause(now)
+	return b.next(now), forgiven
 }
 
 // Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been done; the next call's
@@ -259,16 +276,22 @@ func (b *Bucket) Retry(now time.Duration) Effect {
 }
 
 func (b *Bucket) fail(now time.Duration, c Call) Effect {
+	b.failWith(now, c, Failed)
+	return b.next(now)
+}
+
+// failWith is fail, with an outcome for those in line.
+func (b *Bucket) failWith(now time.Duration, c Call, o Outcome) {
 	b.lose(c)
 	b.forgive()
 	b.late = false
 	b.failures = min(b.failures+1, 20)
 	longest := min(c.period<<b.failures, maxBackoff)
 	b.pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
-	v := Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}
+	v := Verdict{Outcome: o, Left: b.remaining(b.live(now))}
 	b.end(now, v)
+	v.Outcome = Failed
 	b.endResets(v)
-	return b.next(now)
 }
 
 // pause asks no more until a time.
@@ -301,15 +324,22 @@ func (b *Bucket) lose(c Call) {
 // worth, or an outage would keep every evicted key, and a poisoned key for ever.
 func (b *Bucket) forgive() {
 	if b.retired && b.stake != nil {
-		b.debt = debt{}
-		if b.Policy().FailMode == FailOpen {
-			b.ledger.booked += b.ledger.unbooked.Swap(0)
-		}
-		if w := b.windowed(); w != nil {
-			w.frozen, w.sure = 0, 0
-			w.forget()
-		}
-		b.ledger.burnt += b.ledger.refund
-		b.ledger.refund = 0
+		b.giveUp()
 	}
+}
+
+// giveUp drops debt and refund: the one is forgiven, the other burnt. It reports the debt.
+func (b *Bucket) giveUp() (forgiven int64) {
+	forgiven = b.owing()
+	b.debt = debt{}
+	if b.Policy().FailMode == FailOpen {
+		b.ledger.booked += b.ledger.unbooked.Swap(0)
+	}
+	if w := b.windowed(); w != nil {
+		w.frozen, w.sure = 0, 0
+		w.forget()
+	}
+	b.ledger.burnt += b.ledger.refund
+	b.ledger.refund = 0
+	return forgiven
 }

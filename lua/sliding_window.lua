@@ -16,14 +16,15 @@ KEYS[1]  a hash that only this script writes
   w  sum of the leases' wants     a  leases that hold or want tokens     g  next sweep, 0 none     e  end of the latest lease
   p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
-ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51, >= ttl of a lease); no two with the same
-period and span. 19 must be 0. at: the stamp of what is refunded; its block gives back no more than it holds. debt counts in the
-block of since, as far as its limit is not full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in
-leases. Flag 32 is set when they lack that, and when a refund finds no key or one of another epoch; not when its block
-has left.
+ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same period and span.
+19 is 0, or 1 for a call that settles and takes directly: what it is granted counts at once, is in no lease and never undone. at:
+the stamp of what is refunded; its block gives back no more than it holds. debt counts in the block of since, as far as its limit
+is not full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in leases. Flag 32 is set when they lack
+that, and when a refund finds no key or one of another epoch; not when its block has left.
 
-Bounded work: at the edge of a block those that left are read and deleted, no more than 2 * span per limit, and a refusal reads
-as many for its retry. A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
+Bounded work: at the edge of a block those that left are read and deleted, no more than 2 * span per limit, or all fields once
+where a lease outlives its window; a refusal reads as many for its retry. A refused direct take writes nothing, unless it swept or
+found a large step back of the clock; nor does a peek.
 ]]
 
 local FORMAT = 'sw1'
@@ -34,12 +35,12 @@ local m = limits
 local own = 'p' .. id
 local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', own}
 local FIXED = #names
-if to > 0 then return refuse(19) end
+if to > 1 then return refuse(19) end
+local lends = leased and to == 0
 for i = 1, m do
   local first = BEFORE_LIMITS + 3 * i - 2
   cap[i], period[i], span[i] = arg[first], arg[first + 1], arg[first + 2]
   if span[i] < 1 or span[i] > LONGEST_SPAN or span[i] * period[i] > LONGEST_WINDOW then return refuse(first + 2) end
-  if leased and ttl > span[i] * period[i] then return refuse(3) end
   tag[i] = format('%.0fx%.0f', period[i], span[i])
   for j = 1, i - 1 do
     if tag[j] == tag[i] then return refuse(first + 1) end
@@ -51,11 +52,11 @@ if too then return too end
 
 -- Load, or start empty.
 local stored = call('HMGET', key, unpack(names))
-local exists, lends = stored[1] == FORMAT, stored[6] and true or false
+local exists, leases = stored[1] == FORMAT, stored[6] and true or false
 local born, last, behind, until_, wants, active, sweep, latest, flags = server, server, 0, 0, 0, 0, 0, 0, 0
 if exists then
   for i = 2, 9 do
-    stored[i] = tonumber(i > 5 and not lends and 0 or stored[i])
+    stored[i] = tonumber(i > 5 and not leases and 0 or stored[i])
     if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
   end
   born, last, behind, until_, wants, active, sweep, latest = unpack(stored, 2, 9)
@@ -75,14 +76,27 @@ local stop = now + ttl
 -- Trim: total is what counts, first the oldest block that does, gone the fields to delete.
 local total, first, gone = {}, {}, {}
 local function name(i, b) return format('%s:%.0f', tag[i], b) end
+-- leaving names the blocks of a limit that counted and do not count now, from block f on.
+local function leaving(i, f)
+  local old, upto = {}, min(first[i], floor(max(last, latest) / period[i]) + 1) -- no newer one was counted in
+  if upto - f <= 2 * span[i] then
+    for b = f, upto - 1 do old[#old + 1] = name(i, b) end
+    return old
+  end
+  local all, start = call('HGETALL', key), tag[i] .. ':'
+  for j = 1, #all, 2 do
+    local b = string.sub(all[j], 1, #start) == start and tonumber(string.sub(all[j], #start + 1))
+    if b and b < first[i] then old[#old + 1] = all[j] end
+  end
+  return old
+end
 for i = 1, m do
   local t, f = stored[FIXED + 2 * i - 1], stored[FIXED + 2 * i]
   t, f = tonumber(t or 0), tonumber(f or 0)
   if not (whole(t) and whole(f)) then return redis.error_reply('RLCORRUPT field') end
   total[i], first[i] = t, floor(now / period[i]) - span[i] + 1
   if stored[FIXED + 2 * i] then
-    local old = {}
-    for b = f, min(first[i], f + 2 * span[i]) - 1 do old[#old + 1] = name(i, b) end -- no lease ends further ahead
+    local old = leaving(i, f)
     for from = 1, #old, CHUNK do
       local upto = min(from + CHUNK - 1, #old)
       local held = call('HMGET', key, unpack(old, from, upto))
@@ -156,7 +170,7 @@ end
 -- Sweep: records of ended leases go, their tokens stay where they ended.
 local swept = sweep > 0 and now >= sweep
 local others = {} -- leases of other processes that have a record, ended or not: settling takes off what it says
-if swept or reset > 0 and lends then
+if swept or reset > 0 and leases then
   local all = call('HGETALL', key)
   if swept then wants, active, sweep, latest = 0, 0, 0, 0 end
   for j = 1, #all, 2 do
@@ -220,27 +234,28 @@ local tight, which = level()
 local wanted = wants + want
 if want > 0 and tight >= least then
   grant = tight >= wanted and want or min(max(floor(tight * want / wanted), least), want, tight)
-  count(leased and stop or now, grant)
+  count(lends and stop or now, grant)
   tight, which = level()
 elseif want > 0 then
   code, after = DENIED, 1
   for i = 1, m do -- as many blocks must leave as hold the tokens that are missing
-    local over, b = total[i] + least - cap[i], first[i]
-    while over > 0 and b < first[i] + 2 * span[i] do
+    local over, b, beyond = total[i] + least - cap[i], first[i], first[i] + 2 * span[i]
+    while over > 0 and b < beyond do
       local some = {}
       for j = 0, LOOK - 1 do some[j + 1] = name(i, b + j) end
       local held = call('HMGET', key, unpack(some))
       for j = 1, LOOK do
-        if over > 0 then
+        if over > 0 and b < beyond then
           local known = blocks[i][b]
           local n = known and known[1] or cleared and 0 or tonumber(held[j] or 0)
           if not whole(n) then n, damaged = 0, true end
           over, b = over - n, b + 1
         end
       end
-      local wait = (b - 1 + span[i]) * period[i] - server - behind
-      if over <= 0 and wait > after then after, which = wait, i end
     end
+    if over > 0 then b = floor(max(now, latest) / period[i]) + 1 end -- leases that outlive the window hold them
+    local wait = (b - 1 + span[i]) * period[i] - server - behind
+    if wait > after then after, which = wait, i end
   end
 end
 if damaged then return redis.error_reply('RLCORRUPT field') end
@@ -254,10 +269,12 @@ if leased or not peek and (grant > 0 or swept or stepped) then
     set[#set + 1] = x
   end
   if leased then
-    left, latest, wants = ttl, max(latest, stop), wanted
-    if hold + grant + want > 0 then active = active + 1 end
+    local lent, wish = 0, 0
+    if lends then lent, wish = grant, want end
+    left, latest, wants = ttl, max(latest, stop), wants + wish
+    if hold + lent + wish > 0 then active = active + 1 end
     if sweep == 0 then sweep = stop end
-    put(own, format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, stop, charged))
+    put(own, format('%d|%d|%d|%d|%d|%d', seq, lent, hold + lent, wish, stop, charged))
   end
   if leased or swept then
     put('w', wants)

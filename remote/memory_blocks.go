@@ -41,7 +41,7 @@ const (
 
 // brokenBlocksArgument reports the first argument that breaks a rule of the sliding window's.
 func brokenBlocksArgument(c *Call) int {
-	if c.To > 0 {
+	if c.To > 1 {
 		return 19
 	}
 	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
@@ -49,9 +49,6 @@ func brokenBlocksArgument(c *Call) int {
 		at := firstLimit + limitFields*i
 		if l.Span < 1 || l.Span > longestSpan || float64(l.Span)*float64(l.Period) > float64(longestWindow) {
 			return at + 2
-		}
-		if c.Lease != "" && c.TTL > l.Span*l.Period {
-			return 3
 		}
 		for _, earlier := range limits[:i] {
 			if earlier.Period == l.Period && earlier.Span == l.Span {
@@ -92,6 +89,7 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	s.now = max(server+s.behind, s.last)
 	s.stop = s.now + c.TTL
 	want, least, leased := min(c.Want, c.leastCap()), max(c.Min, 1), c.Lease != ""
+	lends := leased && c.To == 0
 	s.trim()
 
 	own, owned := s.leases[c.Lease]
@@ -143,7 +141,7 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	if want > 0 && tight >= least {
 		grant = part(tight, want, wanted, least)
 		at := s.now
-		if leased {
+		if lends {
 			at = s.stop
 		}
 		s.count(at, grant)
@@ -157,9 +155,13 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	peek := !leased && c.Want == 0
 	written = leased || !peek && (grant > 0 || swept || stepped)
 	if written && leased {
+		lent, wish := int64(0), int64(0)
+		if lends {
+			lent, wish = grant, want
+		}
 		left = c.TTL
-		s.latest, s.wants, s.lends = max(s.latest, s.stop), wanted, true
-		if c.Hold+grant+want > 0 {
+		s.latest, s.wants, s.lends = max(s.latest, s.stop), s.wants+wish, true
+		if c.Hold+lent+wish > 0 {
 			s.active++
 		}
 		if s.sweep == 0 {
@@ -168,7 +170,7 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		if s.leases == nil {
 			s.leases = make(map[string]memoryLease)
 		}
-		s.leases[c.Lease] = memoryLease{c.Seq, grant, c.Hold + grant, want, s.stop, charged}
+		s.leases[c.Lease] = memoryLease{c.Seq, lent, c.Hold + lent, wish, s.stop, charged}
 	}
 	*r = s.reply(code, grant, after, left)
 	r.Which = which
@@ -213,7 +215,7 @@ func (s *blocksStep) trim() {
 		}
 		if known {
 			for b, n := range old.blocks {
-				if b >= old.first && b < min(next.first, old.first+2*l.Span) {
+				if b < next.first {
 					next.total -= n
 					delete(next.blocks, b)
 				}
@@ -339,7 +341,10 @@ func (s *blocksStep) retry(least, which int64) (after, by int64) {
 		for ; over > 0 && b < c.first+2*l.Span; b++ {
 			over -= c.blocks[b]
 		}
-		if wait := (b-1+l.Span)*l.Period - s.server - s.behind; over <= 0 && wait > after {
+		if over > 0 { // leases that outlive the window hold them
+			b = blockOf(max(s.now, s.latest), l.Period) + 1
+		}
+		if wait := (b-1+l.Span)*l.Period - s.server - s.behind; wait > after {
 			after, by = wait, int64(i)+1
 		}
 	}

@@ -100,7 +100,7 @@ type Call struct {
 	Epoch    int64  // as last seen; 0 unknown
 
 	At    int64 // stamp of the take that Refund or To is for
-	To    int64 // the cost that this take gets, of a SlidingLog
+	To    int64 // the cost that this take gets, of a SlidingLog; of a SlidingWindow, 1: what a Lease's call is granted is not leased
 	Since int64 // when Debt was admitted; of windows, and not 0 there if Debt is not
 	Reset int64 // forget what was counted by then; of windows, needs a Lease
 

@@ -214,3 +214,65 @@ func TestLeaseCountsWhereItEnds(t *testing.T) {
 		}
 	}
 }
+
+// A call that settles and takes directly settles as any other, and what it is granted counts now and is in no lease: nothing of it is
+// undone, repeated, wanted or held.
+func TestSettlesAndTakesAtOnce(t *testing.T) {
+	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
+		c := of(remote.SlidingWindow, "at once", 10, sec, sec/4)
+		now := (scriptStart/sec + 1) * sec
+		took := e.at(t, now, take(c, 4)).reply
+		call := func(seq int64, change func(c *remote.Call)) remote.Reply {
+			t.Helper()
+			x := take(c, 3)
+			x.Lease, x.Seq, x.Ack, x.To, x.TTL = "A", seq, seq-1, 1, 5*sec
+			change(&x)
+			a := e.at(t, now, x)
+			if a.err != "" {
+				t.Fatalf("%s: %v", e.name, a)
+			}
+			return a.reply
+		}
+		settles := func(c *remote.Call) { c.Refund, c.At, c.Epoch, c.Deadline = 4, took.Stamp, took.Epoch, now+sec }
+		if r := call(1, settles); r.Grant != 3 || r.Level != 7 || r.Active != 0 || r.TTLLeft != 5*sec {
+			t.Errorf("%s: %+v", e.name, r)
+		}
+		if r := call(1, settles); r.Code != remote.Replay || r.Grant != 0 || r.Level != 7 {
+			t.Errorf("%s, repeated: %+v", e.name, r)
+		}
+		if r := call(2, func(c *remote.Call) { c.Ack = 0 }); r.Grant != 3 || r.Level != 4 {
+			t.Errorf("%s, whose reply was lost: %+v", e.name, r)
+		}
+		now += sec + sec/4
+		if r := call(3, func(c *remote.Call) { c.Want, c.Min = 0, 0 }); r.Level != 10 {
+			t.Errorf("%s: level %d when it has left, want 10", e.name, r.Level)
+		}
+	}
+}
+
+// A lease may outlive what a limit counts, where it was taken under another. Its tokens count until the window after its end, a
+// refusal says so, and nothing of it is left behind.
+func TestLeaseThatOutlivesItsWindow(t *testing.T) {
+	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
+		c := of(remote.SlidingWindow, "outlived", 10, 1000, 250) // 1 ms
+		now := (scriptStart/sec + 1) * sec
+		e.at(t, now, take(c, 1))
+		held := settling(c, 2, func(c *remote.Call) { c.Hold, c.Ack, c.TTL = 8, 1, sec })
+		if a := e.at(t, now, held); a.reply.Level != 1 || a.reply.TTLLeft != sec {
+			t.Fatalf("%s: %v", e.name, a)
+		}
+		end := now + sec
+		for _, at := range []int64{now + 1, now + 2000, end - 1, end, end + 1000} {
+			a := e.at(t, at, take(c, 3))
+			if a.reply.Code != remote.Denied || a.reply.Retry != end+1250-at {
+				t.Errorf("%s, %d µs before its end: %v, want to hear of %d", e.name, end-at, a, end+1250-at)
+			}
+		}
+		if a := e.at(t, end+1250, take(c, 10)); a.reply.Code != remote.Granted {
+			t.Errorf("%s, when it has left: %v", e.name, a)
+		}
+		if left := e.lookAt(t, remote.SlidingWindow, c.Bucket).fields; len(left) > 12 {
+			t.Errorf("%s: left behind %v", e.name, left)
+		}
+	}
+}

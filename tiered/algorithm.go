@@ -190,7 +190,8 @@ func (p Policy) kind() remote.Kind {
 	return remote.Kind{}
 }
 
-// leased reports whether a policy can be: a SlidingLog is not, and a lease must not outlive what a SlidingWindow counts.
+// leased reports whether a policy can be: a SlidingLog is not, and where a lease outlives what a SlidingWindow counts, tokens
+// would lie in it for longer than they count once they are used.
 func (p Policy) leased(terms *local.Policy) bool {
 	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog {
 		return false

@@ -101,6 +101,9 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 		call.Lease, call.Debt, call.Owed, call.Seen = *g.lease.Load(), c.Debt, c.Owed, c.Seen
 	}
 	call.At, call.To, call.Since, call.Reset = c.At, c.To, c.Since, c.Reset
+	if c.AtOnce {
+		call.To = 1
+	}
 	if known {
 		call.Deadline = server + (c.Deadline - now).Microseconds()
 	}
@@ -120,7 +123,9 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		class := failover.Classify(r.Err)
 		b.tell(n, call, r.Err, class.String())
 		if class == failover.KeyFault {
-			e = b.Poisoned(now, seq)
+			var forgiven int64
+			e, forgiven = b.Poisoned(now, seq)
+			l.forgive(forgiven)
 		} else {
 			e = b.Fail(now, seq)
 			e.Check = b.Retry(now).Check

@@ -26,11 +26,12 @@ type Limiter struct {
 	setting sync.Mutex // one SetPolicy at a time
 	lookUps lookUps
 
-	mu   sync.Mutex
-	past local.Stats // of buckets that were forgotten, and by fail modes that were changed
-	gone refusals    // of forgotten buckets, the most refused
-	poor int64       // calls that the store refused for their bucket alone
-	lost int64       // tokens asked for by calls without an answer
+	mu       sync.Mutex
+	past     local.Stats // of buckets that were forgotten, and by fail modes that were changed
+	gone     refusals    // of forgotten buckets, the most refused
+	poor     int64       // calls that the store refused for their bucket alone
+	forgiven int64       // debt that they were to report, and that is given up
+	lost     int64       // tokens asked for by calls without an answer
 
 	free     atomic.Int64 // tokens admitted without a limit
 	shadowed atomic.Int64 // tokens that were refused, and yet admitted
@@ -106,6 +107,14 @@ func (l *Limiter) keep(key string, s local.Stats) {
 	defer l.mu.Unlock()
 	l.past.Add(s)
 	l.gone.add(key, refusedOf(s))
+}
+
+// forgive counts debt that no call can report.
+func (l *Limiter) forgive(n int64) {
+	l = l.whole
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgiven += n
 }
 
 // failed counts a call that was not answered, or that the store refused because of its bucket: a key of another type, a

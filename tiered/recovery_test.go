@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -119,6 +120,66 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 		}
 		if total != processes || back > openTime+2*slot {
 			t.Errorf("%d of %d are back after %v", total, processes, back)
+		}
+	})
+}
+
+// Whatever the policy: 20 s after an outage Redis decides over every key again, and carries out a Reset.
+func TestEveryPolicyRecovers(t *testing.T) {
+	i, every := 0, 1
+	if testing.Short() || underRace {
+		every = 23 // a prime, so that all values of each come up
+	}
+	for a := TokenBucket; a <= SlidingWindow; a++ {
+		for _, limit := range []Limit{
+			{Tokens: 10, Per: 100 * ms}, {Tokens: 50, Per: 500 * ms}, PerSecond(100), {Tokens: 200, Per: 2 * second}, PerMinute(3000),
+			PerDay(1000), {Tokens: 3000, Per: time.Minute, Burst: 5}, {Tokens: 1, Per: second, Burst: 5000},
+		} {
+			for _, lease := range []Lease{{}, {Size: NoLease}, {Period: time.Minute}, {Period: 5 * ms}} {
+				for _, timeout := range []time.Duration{50 * ms, 600 * ms, 5 * second} {
+					for _, shards := range []int{0, 2} {
+						for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+							p := Policy{Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease, Shards: shards}
+							if p.validate() != nil {
+								continue
+							}
+							if i++; i%every == 0 {
+								t.Run(fmt.Sprint(a, " ", limit, lease, timeout, " ", shards, " ", mode), func(t *testing.T) { recovers(t, p, timeout) })
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// recovers has a key of a policy go through an outage.
+func recovers(t *testing.T, p Policy, timeout time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, p, &Options{Timeout: timeout})
+		load := func(d, step time.Duration) (tiers map[Tier]int) {
+			tiers = map[Tier]int{}
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(step) {
+				r := l.Reserve(context.Background(), "k", 1)
+				if tiers[r.Tier]++; tiers[r.Tier]%3 == 0 {
+					r.Cancel()
+				}
+			}
+			return tiers
+		}
+		load(2*second, 3*ms)
+		store.Memory.Fail(io.EOF)
+		load(2*second, 3*ms)
+		store.Memory.Fail(nil)
+		load(20*second, 20*ms)
+		tiers := load(2*second, 3*ms)
+		if s := l.group.Stats().Policies["api"]; tiers[Failover] > 0 || s.Poisoned > 0 {
+			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Poisoned)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Errorf("Reset: %v", err)
 		}
 	})
 }

@@ -40,6 +40,7 @@ type PolicyStats struct {
 	Shared      int64 // admitted by this process' share, while Redis did not answer
 	Open        int64 // admitted by fail-open, while Redis did not answer
 	Settled     int64 // of Shared and Open, reported to Redis since
+	Forgiven    int64 // of Shared and Open, given up: Redis refused their key's reports three times, as in Poisoned
 	Lost        int64 // asked for by calls without an answer: so many at most were granted to nobody
 	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
 
@@ -99,7 +100,7 @@ func (g *Group) Stats() Stats {
 	for i, l := range all {
 		l.mu.Lock()
 		sums[i] = l.past
-		others[i] = PolicyStats{Direct: l.terms.Load().fresh.NoLease, Poisoned: l.poor, Lost: l.lost,
+		others[i] = PolicyStats{Direct: l.terms.Load().fresh.NoLease, Poisoned: l.poor, Lost: l.lost, Forgiven: l.forgiven,
 			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
 		}
 		tops[i].past = l.gone.clone()

@@ -82,6 +82,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	lp.Cap, lp.Tokens, lp.Per = p.terms()
 	lp.Nanos = p.Limit.nanosPerToken()
 	lp.NoLease = !p.leased(lp)
+	lp.AtOnce = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest(), limits: limits, smallest: smallest(limits)}
 	return lp
 }

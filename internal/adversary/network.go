@@ -14,7 +14,7 @@ type request struct {
 	bucket  *bucket
 	call    local.Call
 	wire    remote.Call
-	direct  bool
+	direct  bool // what it is granted is for those in line, and in no lease
 
 	repeated int
 	givenUp  bool          // by its process: its reply is not wanted
@@ -54,7 +54,7 @@ func newest(all []refund, most int64) (kept []refund) {
 // request puts a call into the network.
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
-	r := &request{process: p, bucket: b, call: c, direct: c.Direct, sent: p.now()}
+	r := &request{process: p, bucket: b, call: c, direct: c.Direct || c.AtOnce, sent: p.now()}
 	r.wire = w.wire(c.Policy)
 	r.wire.Want, r.wire.Min, r.wire.TTL = c.Want, c.Min, c.TTL.Microseconds()
 	r.wire.Epoch, r.wire.Fleet = c.Epoch, c.Fleet
@@ -62,6 +62,9 @@ func (w *World) request(b *bucket, c local.Call) *request {
 	if !c.Direct {
 		r.wire.Lease, r.wire.Seq, r.wire.Ack, r.wire.Hold, r.wire.Ret = p.id, c.Seq, c.Ack, c.Hold, c.Ret
 		r.wire.Refund, r.wire.Debt, r.wire.Owed, r.wire.Seen = c.Refund, c.Debt, c.Owed, c.Seen
+	}
+	if c.AtOnce {
+		r.wire.To = 1
 	}
 	if p.known {
 		r.wire.Deadline = w.server() + (p.guess + c.Deadline - p.now()).Microseconds()
@@ -73,8 +76,8 @@ func (w *World) request(b *bucket, c local.Call) *request {
 	if len(w.requests) > maxMessages {
 		w.requests = w.requests[1:]
 	}
-	w.tellf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t ttl %v, wanted for %v",
-		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.TTL, c.Deadline-p.now())
+	w.tellf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
+		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, r.wire.To, c.TTL, c.Deadline-p.now())
 	return r
 }
 
@@ -132,7 +135,7 @@ func (w *World) execute(r *request) {
 	if done && answer.Flags&remote.Adopted != 0 && w.scope.Books {
 		w.failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
 	}
-	if done && !r.direct {
+	if done && !r.call.Direct {
 		r.process.charge(r)
 	}
 	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.debt == 0 || r.wire.Ack >= before.seq) && !w.harmed {
@@ -282,7 +285,8 @@ func (p *process) accepted(b *bucket, r *reply) {
 	b.granted += r.answer.Grant
 	if r.to.direct {
 		w.vain -= r.answer.Grant
-	} else if p.unheard == r.to {
+	}
+	if p.unheard == r.to {
 		p.forgotten += r.to.charged - r.to.wire.Debt
 		p.unheard = nil
 	}

@@ -95,6 +95,7 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,
 	}
+	p.AtOnce = s.NoLease && s.Algorithm == remote.SlidingWindow
 	switch {
 	case s.windows():
 		p.Counting = local.Counts

@@ -135,7 +135,9 @@ func (s *Scope) count(a remote.Algorithm) {
 			s.Per, s.Phase = 1500*time.Millisecond, 700*time.Millisecond
 		}
 	case remote.SlidingWindow:
-		s.Per = s.longestLease() // a lease must not outlive what is counted
+		if s.Per = s.longestLease(); s.NoLease { // else tokens would lie in leases for longer than they count
+			s.Per /= 8 // a call that settles says the life of a lease all the same
+		}
 		s.Block = s.Per / 4
 		if several {
 			s.Also = []remote.Limit{{Cap: s.burst() + 2, Period: s.Block.Microseconds() * 2, Span: 5}}

@@ -1,0 +1,217 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// shortWindows are sliding windows of which one is shorter than a lease may live: a second, two Timeouts, four periods. They are
+// taken directly; what is given back, reset and owed goes by calls with a lease id all the same.
+var shortWindows = []struct {
+	name string
+	p    Policy
+	o    Options
+}{
+	{"500 ms", Policy{Limit: Limit{Tokens: 50, Per: 500 * ms}}, Options{}},
+	{"shorter than two timeouts", Policy{Limit: PerSecond(100)}, Options{Budget: 100 * ms, Timeout: 600 * ms}},
+	{"minute and 500 ms", Policy{Limit: PerMinute(6000), Also: []Limit{{Tokens: 50, Per: 500 * ms}}}, Options{}},
+	{"shorter than a round trip", Policy{Limit: Limit{Tokens: 50, Per: 500 * time.Microsecond}}, Options{}},
+	{"a microsecond", Policy{Limit: Limit{Tokens: 1, Per: time.Microsecond}}, Options{}},
+	{"two shards", Policy{Limit: Limit{Tokens: 50, Per: 500 * ms}, Shards: 2}, Options{}},
+}
+
+// eachShortWindow plays f with a limiter of each, in a bubble.
+func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *distant, l *Limiter)) {
+	for _, c := range shortWindows {
+		t.Run(fmt.Sprint(c.name, " ", mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newDistant(ms)
+				p := c.p
+				p.Name, p.Algorithm, p.FailMode = "api", SlidingWindow, mode
+				l := limiter(t, store, p, &c.o)
+				time.Sleep(10 * ms)
+				f(t, store, l)
+				if s := l.group.Stats().Policies["api"]; s.Poisoned > 0 {
+					t.Errorf("%d calls were refused for what they say", s.Poisoned)
+				}
+				books(t, l.group)
+			})
+		})
+	}
+}
+
+// What is cancelled comes back, more is charged, and a Reset is carried out, however short the window.
+func TestShortWindowSettles(t *testing.T) {
+	eachShortWindow(t, FailClosed, func(t *testing.T, _ *distant, l *Limiter) {
+		r := l.Reserve(t.Context(), "k", 1)
+		want(t, r.Decision, Granted)
+		r.Cancel()
+		r = l.Reserve(t.Context(), "k", 1) // with the refund
+		want(t, r.Decision, Granted)
+		r.Settle(2)
+		time.Sleep(time.Second)
+		want(t, l.Allow(t.Context(), "k"), Granted)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Errorf("Reset: %v", err)
+		}
+		if s := l.group.Stats().Policies["api"]; s.Returned != 1 || s.Held != 0 {
+			t.Errorf("returned %d, held %d", s.Returned, s.Held)
+		}
+	})
+}
+
+// takes asks every ms for d, and reports what was admitted and who decided.
+func takes(l *Limiter, d time.Duration) (admitted int, tiers map[Tier]int) {
+	tiers = map[Tier]int{}
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(ms) {
+		d := l.Allow(context.Background(), "k")
+		if tiers[d.Tier]++; d.Allowed {
+			admitted++
+		}
+	}
+	return admitted, tiers
+}
+
+// After an outage, and after one answer that was slower than Budget, the limit decides again.
+func TestShortWindowIsDecidedByItAgain(t *testing.T) {
+	for _, trouble := range []struct {
+		name string
+		make func(l *Limiter, store *distant)
+	}{
+		{"an outage", func(l *Limiter, store *distant) {
+			store.Memory.Fail(context.DeadlineExceeded)
+			takes(l, 3*second)
+			store.Memory.Fail(nil)
+		}},
+		{"one slow answer", func(l *Limiter, store *distant) {
+			store.trip = 30 * ms // longer than Budget, shorter than Timeout
+			l.Allow(context.Background(), "k")
+			store.trip = ms
+		}},
+	} {
+		for _, mode := range []FailMode{FailOpen, FailLocal} {
+			t.Run(trouble.name, func(t *testing.T) {
+				eachShortWindow(t, mode, func(t *testing.T, store *distant, l *Limiter) {
+					before, _ := takes(l, 2*second)
+					time.Sleep(2 * second)
+					trouble.make(l, store)
+					time.Sleep(5 * second)
+					takes(l, second)
+					after, tiers := takes(l, 2*second)
+					if after > before*11/10 || tiers[Failover] > 0 {
+						t.Errorf("%d admitted in 2 s, %d before; decided by %v", after, before, tiers)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Who is below a limit is served whether requests are cancelled or not: what a settling call takes is not leased, or it would count
+// for longer than the window.
+func TestShortWindowSettlesAndTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: Limit{Tokens: 4, Per: 100 * ms}, Algorithm: SlidingWindow}, nil)
+		time.Sleep(10 * ms)
+		refused := 0
+		for i := range 1000 {
+			if r := l.Reserve(t.Context(), "k", 1); !r.Allowed {
+				refused++
+			} else if i%10 == 0 {
+				r.Cancel()
+			}
+			if time.Sleep(10 * ms); i%10 > 0 { // else the next one carries the refund
+				time.Sleep(25 * ms)
+			}
+		}
+		if refused > 0 {
+			t.Errorf("%d of 1000 requests were refused, at 0.7 of the limit", refused)
+		}
+	})
+}
+
+// The same by the script in a real Redis.
+func TestShortWindowSettlesOnRedis(t *testing.T) {
+	l := limiter(t, open(t, redistest.Start(t).URL()),
+		Policy{Name: "api", Limit: Limit{Tokens: 50, Per: 500 * ms}, Algorithm: SlidingWindow, FailMode: FailClosed},
+		&Options{Budget: 500 * ms, Timeout: 500 * ms})
+	for !l.group.counted.Load() { // presence has taught the clock
+		time.Sleep(ms)
+	}
+	r := l.Reserve(t.Context(), "k", 10)
+	want(t, r.Decision, Granted)
+	r.Cancel()
+	want(t, l.Allow(t.Context(), "k"), Granted)
+	for l.group.Stats().Policies["api"].Returned == 0 && l.group.Stats().Policies["api"].Burnt == 0 {
+		time.Sleep(ms)
+	}
+	if s := l.group.Stats().Policies["api"]; s.Poisoned > 0 || s.Returned != 10 {
+		t.Errorf("poisoned %d, returned %d of 10, burnt %d", s.Poisoned, s.Returned, s.Burnt)
+	}
+	if err := l.Reset(t.Context(), "other"); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+}
+
+// deaf is a Memory that refuses every call with a lease id, for what it says.
+type deaf struct {
+	*remote.Memory
+	deaf bool
+}
+
+func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	d.Memory.Run(ctx, timeout, calls, results)
+	for i := range calls {
+		if d.deaf && calls[i].Lease != "" {
+			results[i] = remote.Result{Err: &remote.ScriptError{Text: "RLARG argument 3"}}
+		}
+	}
+}
+
+// What Redis will never accept, a key's debt or what it gives back, is given up after a few tries, and the limit decides again. A
+// Reset is told that it failed.
+func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
+	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingLog, SlidingWindow} {
+		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
+			t.Run(fmt.Sprint(a, " ", mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &deaf{Memory: remote.NewMemory()}
+					l := limiter(t, store, Policy{
+						Name: "api", Limit: PerHour(100), Algorithm: a, FailMode: mode, Lease: Lease{Size: NoLease},
+					}, nil)
+					time.Sleep(10 * ms)
+					r := l.Reserve(t.Context(), "k", 5)
+					want(t, r.Decision, Granted)
+					store.Memory.Fail(context.DeadlineExceeded)
+					for range 5 {
+						l.Allow(t.Context(), "k")
+					}
+					time.Sleep(2 * second)
+					store.deaf = true
+					store.Memory.Fail(nil)
+					time.Sleep(2 * second)
+					r.Settle(4)
+					if err := l.Reset(t.Context(), "k"); err == nil {
+						t.Error("Reset says that it was carried out")
+					}
+					for range 10 {
+						l.Allow(t.Context(), "k")
+						time.Sleep(second)
+					}
+					want(t, l.Allow(t.Context(), "k"), Granted)
+					s := l.group.Stats().Policies["api"]
+					if alone := s.Shared + s.Open; s.Burnt != 1 && a != SlidingLog || s.Forgiven != alone || s.Settled > 0 {
+						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Burnt, s.Forgiven, alone, s.Settled)
+					}
+					books(t, l.group)
+				})
+			})
+		}
+	}
+}
