@@ -106,7 +106,9 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
 				x := held[i]
 				held = append(held[:i], held[i+1:]...)
-				b.GiveBack(now, x.n, x.source, x.gen, nil)
+				if _, ok := b.GiveBack(now, x.n, x.source, x.gen, nil); !ok {
+					break // it is closed
+				}
 				if x.source != FromShare {
 					admitted -= x.n
 				} else if less := before.admitted - owed(b).admitted; less < 0 || less > x.n {

@@ -28,25 +28,37 @@ func (b *Bucket) Generation() int64 {
 // GiveBack gives n tokens back that were admitted and then not used. Into the pot they go only if nothing has left for
 // Redis since gen was read: a call that left reported them as spent, and others may be using their place. Otherwise they
 // go back to Redis, within 50 ms and once: what is lost on the way is burnt. s is what they were counted by; see [Verdict].
-func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s *Stamp) Effect {
+//
+// It reports false, and does nothing, when this bucket is closed: look the key up again, and give them back there as
+// FromRedis, in the generation that it has now.
+func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	switch {
+	case from == FromShare && b.closed: // its debt was charged or forgiven
+		return Effect{}, true
+	case b.closed:
+		return Effect{}, false
+	}
 	b.needStake()
 	switch {
 	case from == FromShare:
 		b.account(now)
 		// A call under way may have charged its part of the debt already: that is not given back.
 		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure-b.reporting())
-		return Effect{}
-	case b.closed, gen>>eraBits != b.gen.Load()>>eraBits: // a twin of this process may give the same tokens back: see Expire
+		return Effect{}, true
+	case gen>>eraBits != b.gen.Load()>>eraBits: // a twin of this process may give the same tokens back: see Expire
 		b.ledger.burnt += n
-		return Effect{}
+		return Effect{}, true
+	case b.Policy().Unset: // nothing was taken by it, so there is nobody whom this could be given back to
+		b.ledger.burnt += n
+		return Effect{}, true
 	case from == FromLease && gen == b.gen.Load() && int64(now) < b.deadline.Load():
 		b.pot.Add(n)
-		return Effect{}
+		return Effect{}, true
 	}
 	b.giveBackStamped(n, s)
-	return b.next(now)
+	return b.next(now), true
 }
 
 // reporting is the debt that the call under way reports and that refill may pay.

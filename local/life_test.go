@@ -301,7 +301,7 @@ func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
 	r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 3, Level: 97})
 	r.expect(w, Admitted)
 	r.b.Expire(r.now)
-	if e := r.b.GiveBack(r.now, 3, FromRedis, gen, nil); e != (Effect{}) {
+	if e, ok := r.b.GiveBack(r.now, 3, FromRedis, gen, nil); !ok || e != (Effect{}) {
 		t.Errorf("%+v: a twin of this process gives the same tokens back", e)
 	}
 	if s := r.balance(); s.Burnt != 3 || s.Held != 0 {

@@ -26,7 +26,7 @@ func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, ke
 	}
 	*d = s.d
 	if t != nil && s.state == taken {
-		t.bucket, t.source, t.gen, t.stamp = s.bucket, s.source, s.gen, s.stamp
+		t.bucket, t.source, t.gen, t.era, t.stamp = s.bucket, s.source, s.gen, s.era, s.stamp
 	}
 }
 

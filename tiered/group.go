@@ -31,6 +31,7 @@ type Group struct {
 	awake   sync.Mutex   // one awakening at a time
 
 	standstills atomic.Int64 // awakenings
+	eras        atomic.Int64 // rises before each of them and after it: what was taken in another era is not given back
 
 	patients sync.Pool // of *patient
 	cache    *local.Cache[bucket, *bucket]
@@ -285,6 +286,8 @@ func (g *Group) watchClock(now time.Duration) {
 	if ahead-before < int64(standstill) {
 		return
 	}
+	g.eras.Add(1)
+	defer g.eras.Add(1)
 	g.newLease()
 	defer g.wall.Store(ahead)
 	var all []*bucket

@@ -37,6 +37,7 @@ type taking struct {
 	bucket  *bucket // nil: nothing was taken, there was no limit or it was not in force
 	source  local.Source
 	gen     int64        // of the pot, before they were taken
+	era     int64        // of the Group, before they were taken
 	stamp   *local.Stamp // what they were counted by, or earlier
 }
 
@@ -45,7 +46,7 @@ func (t *taking) from(b *bucket, s local.Source) {
 		return
 	}
 	if t.bucket != b {
-		t.bucket, t.gen, t.stamp = b, b.Generation(), b.StampOf()
+		t.bucket, t.gen, t.era, t.stamp = b, b.Generation(), t.limiter.group.eras.Load(), b.StampOf()
 	}
 	t.source = s
 }
@@ -75,7 +76,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservati
 }
 
 // Cancel gives all tokens back: to the lease if nothing was sent to Redis since, else to Redis, within 50 ms. It neither
-// blocks nor fails; what is lost on the way is burnt. Of what the share admitted while Redis did not answer, only the debt is
+// blocks nor fails, but that [Policy].PerKey is asked again where the process has forgotten the key; what is lost on the way
+// is burnt, and so is all after Close. Of what the share admitted while Redis did not answer, only the debt is
 // taken back: the share has paid.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
@@ -122,24 +124,34 @@ func (r Reservation) end() bool {
 
 // settle makes of what was taken what it did cost.
 func (t *taking) settle(actual int64) {
-	if t.bucket == nil {
+	excess := t.cost - actual
+	if t.bucket == nil || excess == 0 {
 		return
 	}
 	g := t.limiter.group
-	now := g.now()
-	switch excess := t.cost - actual; {
-	case excess > 0:
-		t.bucket.apply(now, t.bucket.GiveBack(now, excess, t.source, t.gen, t.stamp))
-	case excess < 0:
-		b := t.bucket
-		e, ok := b.Owe(now, -excess)
-		for ; !ok; e, ok = b.Owe(now, -excess) { // evicted and forgotten since
-			numbers := b.Policy()
-			b = g.find(now, b.ID())
-			b.limiter().resolve(b, t.key)
-			b.Inherit(numbers)
+	now, b := g.now(), t.bucket
+	for late := false; ; late = true { // evicted and forgotten since: its key has another bucket
+		var e local.Effect
+		var ok bool
+		switch {
+		case excess < 0:
+			e, ok = b.Owe(now, -excess)
+		case !late:
+			e, ok = b.GiveBack(now, excess, t.source, t.gen, t.stamp)
+		case g.closed.Load(), t.era != g.eras.Load(): // nothing is sent any more; or a twin of this process may give it back
+			t.limiter.keep(b.key(), local.Stats{Spent: -excess, Burnt: excess})
+			return
+		default:
+			e, ok = b.GiveBack(now, excess, local.FromRedis, b.Generation(), t.stamp)
 		}
-		b.apply(now, e)
+		if ok {
+			b.apply(now, e)
+			return
+		}
+		numbers := b.Policy()
+		b = g.find(now, b.ID())
+		b.limiter().resolve(b, t.key)
+		b.Inherit(numbers)
 	}
 }
 

@@ -350,8 +350,7 @@ func end(legs []leg) {
 		switch t := &legs[i]; {
 		case t.bucket == nil: // it took nothing
 		case t.state == taken && back:
-			now := t.limiter.group.now()
-			t.bucket.apply(now, t.bucket.GiveBack(now, t.cost, t.source, t.gen, t.stamp))
+			t.settle(0)
 		case t.renew && !back:
 			t.bucket.apply(t.now, t.bucket.Renew(t.now))
 		}

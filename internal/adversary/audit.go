@@ -147,7 +147,7 @@ func (w *World) audit() {
 func (b *bucket) audit() {
 	w := b.process.world
 	s := b.Stats()
-	if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held || min(s.Spent, s.Returned, s.Burnt, s.Held) < 0 {
+	if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held || min(s.Spent+b.late, s.Returned, s.Burnt, s.Held) < 0 {
 		w.failf("%s: the ledger does not balance: %+v", b.process.id, s)
 	}
 	if s.Granted != b.granted {

@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
@@ -23,6 +24,7 @@ type bucket struct {
 
 	granted   int64    // by the replies that it accepted
 	spent     int64    // admitted from Redis' tokens, less what was given back
+	late      int64    // of that, admitted by an earlier bucket of the process
 	refunding []refund // cancelled, and on its way back to Redis with the next call
 	owes      int64    // admitted alone, or at a higher cost than was thought
 	owesLess  int64    // of that, given back: as far as it was not reported yet
@@ -47,6 +49,7 @@ type taking struct {
 	gen    int64
 	event  int          // of the admissions; -1 none
 	stamp  *local.Stamp // of what they were counted by
+	id     string       // the process' lease id then
 }
 
 // maxTakings is how many requests can still be cancelled.
@@ -87,6 +90,7 @@ func (b *bucket) took(t taking) {
 }
 
 func (b *bucket) remember(t *taking) {
+	t.id = b.process.id
 	b.takings = append(b.takings, t)
 	if len(b.takings) > maxTakings {
 		b.takings = b.takings[1:]
@@ -142,7 +146,11 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	}
 	before, _ := b.Bucket.Look(now)
 	burnt := b.Stats().Burnt
-	b.apply(b.Bucket.GiveBack(now, n, t.from, t.gen, t.stamp))
+	e, ok := b.Bucket.GiveBack(now, n, t.from, t.gen, t.stamp)
+	if !ok {
+		w.failf("%s: the bucket in use is closed", b.process.id)
+	}
+	b.apply(e)
 	if t.from == local.FromShare {
 		b.owesLess += n
 		return
@@ -154,6 +162,29 @@ func (b *bucket) giveBack(t *taking, n int64) {
 		// Put back where nothing has left since: as if it had never been taken.
 		w.admit(t.event, -n)
 	} else {
+		b.refunding = append(b.refunding, refund{t.event, n})
+	}
+}
+
+// giveBackLate gives n tokens of a taking back whose bucket is forgotten: to the one that its key has now.
+func (p *process) giveBackLate(t *taking, n int64) {
+	if t.n -= n; t.n == 0 {
+		i := slices.Index(p.late, t)
+		p.late = slices.Delete(p.late, i, i+1)
+	}
+	if t.id != p.id { // a twin may give them back
+		return
+	}
+	b, now := p.current(), p.now()
+	burnt := b.Stats().Burnt
+	e, ok := b.Bucket.GiveBack(now, n, local.FromRedis, b.Generation(), t.stamp)
+	if !ok {
+		p.world.failf("%s: the bucket in use is closed", p.id)
+	}
+	b.apply(e)
+	b.spent -= n
+	b.late += n
+	if b.Stats().Burnt == burnt {
 		b.refunding = append(b.refunding, refund{t.event, n})
 	}
 }

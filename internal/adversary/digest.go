@@ -95,6 +95,10 @@ func (d *digester) process(p *process) {
 			d.add(uint64(wait.n), uint64(wait.gen), uint64(wait.since))
 		}
 	}
+	for _, t := range p.late {
+		d.add(uint64(t.n), flag(t.id == p.id))
+		d.value(reflect.ValueOf(t.stamp))
+	}
 }
 
 func flag(b bool) uint64 {
@@ -126,11 +130,13 @@ func (d *digester) refund(r refund) {
 func (d *digester) admissions() {
 	w := d.world
 	for _, p := range w.processes {
+		all := slices.Clone(p.late)
 		for _, b := range p.buckets {
-			for _, t := range b.takings {
-				if t.event >= 0 {
-					d.add(uint64(w.admissions.events[t.event].at))
-				}
+			all = append(all, b.takings...)
+		}
+		for _, t := range all {
+			if t.event >= 0 {
+				d.add(uint64(w.admissions.events[t.event].at))
 			}
 		}
 	}

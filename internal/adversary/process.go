@@ -25,6 +25,7 @@ type process struct {
 	guess     time.Duration // by how much its idea of that is wrong
 	buckets   []*bucket     // not closed
 	released  local.Stats   // of those that are
+	late      []*taking     // of those that are, and not of the share: what can still be given back
 	unheard   *request      // the last lease call that was executed, until its reply is accepted
 	forgotten int64         // debt that was charged and is reported no more, for its bucket gave it up
 	stale     *stale        // a request that read the clock, and sleeps
@@ -72,6 +73,12 @@ func (p *process) forget() {
 		if b.closed {
 			b.paid()
 			p.released.Add(b.Stats())
+			for _, t := range b.takings {
+				if t.from != local.FromShare {
+					p.late = append(p.late, t)
+				}
+			}
+			p.late = p.late[max(len(p.late)-maxTakings, 0):]
 		} else {
 			open = append(open, b)
 		}
@@ -150,11 +157,16 @@ func (p *process) giveBack(n int, most int64) bool {
 	for _, b := range p.buckets {
 		all = append(all, b.takings...)
 	}
-	i, ok := which(len(all), n)
-	if !ok {
+	i, ok := which(len(all)+len(p.late), n)
+	switch {
+	case !ok:
 		return false
+	case i < len(all):
+		all[i].bucket.giveBack(all[i], min(most, all[i].n))
+	default:
+		t := p.late[i-len(all)]
+		p.giveBackLate(t, min(most, t.n))
 	}
-	all[i].bucket.giveBack(all[i], min(most, all[i].n))
 	return true
 }
 
