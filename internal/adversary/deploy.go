@@ -32,6 +32,9 @@ func (w *World) deploy() bool {
 	cost := int64(0)
 	for _, p := range w.processes {
 		cost += p.holds()
+		for _, t := range p.late {
+			cost += t.n
+		}
 		for _, b := range p.buckets {
 			for _, t := range b.takings {
 				if t.from == local.FromRedis { // holds has the others
