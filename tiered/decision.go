@@ -17,6 +17,8 @@ type Decision struct {
 	// limit.
 	Which uint8
 
+	Expired bool // when Canceled: by the context's deadline
+
 	Policy string // name of the policy that decided
 	Key    string // as it was asked for
 
@@ -51,7 +53,7 @@ const (
 	ExceedsBurst               // costs more than the burst, which is 0 when Blocked: never granted
 	InvalidKey                 // the key is empty or longer than MaxKeyLength
 	InvalidCost                // the cost is not positive
-	Canceled                   // the caller's context ended while it waited
+	Canceled                   // the caller's context ended while it waited: by its deadline if Expired, else it was canceled
 )
 
 var reasons = [...]string{
@@ -97,7 +99,8 @@ var (
 	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400)
 )
 
-// Err returns nil for a Decision that allows, else a *[LimitedError].
+// Err returns nil for a Decision that allows, else a *[LimitedError]. Where the caller's context ended that is what the
+// context's Err is too, by errors.Is: context.DeadlineExceeded or context.Canceled.
 func (d Decision) Err() error {
 	if d.Allowed {
 		return nil
@@ -105,8 +108,8 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// LimitedError is a refusal as an error. errors.Is finds [ErrLimited], [ErrUnavailable], [ErrExceedsBurst], [ErrInvalid]
-// or context.Canceled in it.
+// LimitedError is a refusal as an error. errors.Is finds [ErrLimited], [ErrUnavailable], [ErrExceedsBurst], [ErrInvalid],
+// context.Canceled or, of a context whose deadline passed, context.DeadlineExceeded in it.
 type LimitedError struct {
 	Decision Decision
 }
@@ -134,6 +137,9 @@ func (e *LimitedError) Unwrap() error {
 	case InvalidKey, InvalidCost:
 		return ErrInvalid
 	case Canceled:
+		if e.Decision.Expired {
+			return context.DeadlineExceeded
+		}
 		return context.Canceled
 	default:
 		return ErrUnavailable

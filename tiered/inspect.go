@@ -74,6 +74,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	}
 	if slices.ContainsFunc(results, func(r remote.Result) bool { return r.Err != nil }) && ctx.Err() != nil {
 		l.decideBy(&d, whole, key, Canceled, None, 0, 0)
+		d.Expired = expired(ctx)
 		return d
 	}
 	first, second := l.places(id.Key)

@@ -71,11 +71,62 @@ func TestRedisSilent(t *testing.T) {
 		start = time.Now()
 		d := l.Allow(ctx, "other")
 		want(t, d, Canceled)
-		if got := time.Since(start); got != 5*ms || !errors.Is(d.Err(), context.Canceled) {
+		if got := time.Since(start); got != 5*ms || !errors.Is(d.Err(), context.DeadlineExceeded) {
 			t.Errorf("waited %v, err %v", got, d.Err())
 		}
 		store.loseRequests.Store(false)
 	})
+}
+
+// A Decision on a request whose context ended is the error that the context has, and not the other.
+func TestContextThatEnds(t *testing.T) {
+	because := errors.New("nobody is there any more")
+	for name, c := range map[string]struct {
+		ctx   func(context.Context) (context.Context, context.CancelFunc)
+		is    error
+		other error
+	}{
+		"expired": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, ms)
+		}, context.DeadlineExceeded, context.Canceled},
+		"expired, for a reason": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, ms, because)
+		}, context.DeadlineExceeded, context.Canceled},
+		"canceled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(ms, cancel)
+			return ctx, cancel
+		}, context.Canceled, context.DeadlineExceeded},
+		"canceled before a deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithTimeout(ctx, second)
+			time.AfterFunc(ms, cancel)
+			return ctx, cancel
+		}, context.Canceled, context.DeadlineExceeded},
+	} {
+		for what, ask := range map[string]func(context.Context, *Limiter) Decision{
+			"Allow":     func(ctx context.Context, l *Limiter) Decision { return l.Allow(ctx, "k") },
+			"Reserve":   func(ctx context.Context, l *Limiter) Decision { return l.Reserve(ctx, "k", 2).Decision },
+			"Strictest": func(ctx context.Context, l *Limiter) Decision { return Strictest(l.For("k"), l.For("j")).Allow(ctx) },
+			"Peek":      func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
+		} {
+			for _, shards := range []int{0, 4} {
+				synctest.Test(t, func(t *testing.T) {
+					p := direct("api", 10)
+					p.Shards = shards
+					l := limiter(t, newDistant(10*ms), p, nil)
+					time.Sleep(second)
+					ctx, cancel := c.ctx(t.Context())
+					defer cancel()
+					d := ask(ctx, l)
+					err := d.Err()
+					var refused *LimitedError
+					if d.Reason != Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) || !errors.As(err, &refused) {
+						t.Errorf("%s, %s, %d shards: %+v: %v, want %v", name, what, shards, d, err, c.is)
+					}
+				})
+			}
+		}
+	}
 }
 
 // A reply is lost: what Redis granted is neither spent here nor lost for ever.

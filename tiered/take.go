@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -166,6 +167,7 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 			switch reason {
 			case Canceled:
 				l.decide(d, now, b, key, Canceled, None, 0, 0)
+				d.Expired = expired(ctx)
 				return
 			case Unavailable:
 				if n := b.node.Load(); n != nil {
@@ -239,6 +241,9 @@ func (l *Limiter) byItself(d *Decision, now time.Duration, b *bucket, key string
 		l.decide(d, now, b, key, Unavailable, Failover, v.Left, 0)
 	}
 }
+
+// expired reports whether a context that ended did so by its deadline.
+func expired(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 
 // patient is what a caller waits with: pooled per Group (not globally: a synctest bubble's timers stay in it), because each
 // has a channel and a timer.

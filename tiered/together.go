@@ -294,6 +294,7 @@ func (t *leg) wait(ctx context.Context) {
 	switch reason {
 	case Canceled:
 		t.limiter.decide(&t.d, t.now, t.bucket, t.key, Canceled, None, 0, 0)
+		t.d.Expired = expired(ctx)
 		t.decided()
 	case Unavailable:
 		if n := t.bucket.node.Load(); n != nil {

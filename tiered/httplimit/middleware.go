@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -48,13 +49,13 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	ctx := r.Context()
 	if ctx.Err() != nil { // nobody reads the answer: nothing is taken for it
-		l.refuse(w, r, canceled(uses))
+		l.refuse(w, r, canceled(ctx, uses))
 		return
 	}
 	t := take(ctx, uses)
 	if t.Allowed && ctx.Err() != nil {
 		t.Cancel()
-		t.Decision = canceled(uses)
+		t.Decision = canceled(ctx, uses)
 	}
 	if !t.Allowed {
 		l.headers(w.Header(), uses, &t.Decision)
@@ -114,8 +115,11 @@ func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
 }
 
 // canceled is the Decision on a request that nobody waits for any more.
-func canceled(uses []use) tiered.Decision {
-	return tiered.Decision{Reason: tiered.Canceled, Policy: uses[0].limiter.Policy().Name, Key: uses[0].key}
+func canceled(ctx context.Context, uses []use) tiered.Decision {
+	return tiered.Decision{
+		Reason: tiered.Canceled, Expired: errors.Is(ctx.Err(), context.DeadlineExceeded),
+		Policy: uses[0].limiter.Policy().Name, Key: uses[0].key,
+	}
 }
 
 // take takes for all uses, or for none. One is decided without the machinery of several.

@@ -204,6 +204,30 @@ func TestCanceledTakesNothing(t *testing.T) {
 	})
 }
 
+// Who writes the answer is told how the request's context ended.
+func TestRefusalTellsHowTheContextEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		l := limiter(t, g, "p", tiered.PerHour(5))
+		var refused error
+		h := wrap(t, []Rule{perUser(l)}, &Options{Denied: func(w http.ResponseWriter, _ *http.Request, d Refusal) {
+			refused = d.Err()
+			w.WriteHeader(503)
+		}}, ok)
+		canceled, cancel := context.WithCancel(context.Background())
+		cancel()
+		expired, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		time.Sleep(time.Second)
+		for is, ctx := range map[error]context.Context{context.Canceled: canceled, context.DeadlineExceeded: expired} {
+			do(h, request("ann").WithContext(ctx))
+			if !errors.Is(refused, is) {
+				t.Errorf("%v, want %v", refused, is)
+			}
+		}
+	})
+}
+
 // ending is a context that has ended when it is looked at for the n-th time.
 type ending struct {
 	context.Context
