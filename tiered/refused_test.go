@@ -2,7 +2,9 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -323,6 +325,41 @@ func TestRedisThatCannotWrite(t *testing.T) {
 			must(t, admin, c.mends...)
 			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == Granted })
 			t.Logf("%d decisions, healed after %v", i, took)
+		})
+	}
+}
+
+// What is not valid is refused with the limit that there is: none, of a policy without one.
+func TestLimitOfWhatIsInvalid(t *testing.T) {
+	for _, c := range []struct {
+		policy Policy
+		limit  int64
+	}{
+		{Policy{Limit: PerSecond(7)}, 7},
+		{Policy{Limit: PerSecond(7).WithBurst(9)}, 9},
+		{Policy{Limit: PerSecond(16), Shards: 4}, 16},
+		{Policy{Limit: PerSecond(7), PerKey: func(string) Limit { return Unlimited }}, 7},
+		{Policy{Limit: PerMinute(7), Algorithm: SlidingLog}, 7},
+		{Policy{Limit: Unlimited}, math.MaxInt64},
+		{Policy{Limit: Unlimited, Shards: 4}, math.MaxInt64},
+		{Policy{Limit: Blocked}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, remote.NewMemory(), c.policy, nil)
+			ctx := t.Context()
+			for what, d := range map[string]Decision{
+				"no key":            l.Allow(ctx, ""),
+				"a long key":        l.Allow(ctx, strings.Repeat("k", MaxKeyLength+1)),
+				"no cost":           l.AllowN(ctx, "k", 0),
+				"no key, Strictest": Strictest(l.For("")).Allow(ctx),
+				"no key, Reserve":   l.Reserve(ctx, "", 1).Decision,
+				"no key, Peek":      l.Peek(ctx, ""),
+			} {
+				if d.Allowed || d.Limit != c.limit || !errors.Is(d.Err(), ErrInvalid) {
+					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Limit, c.limit)
+				}
+			}
 		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 // takeShard is take of a Limiter with shards.
 func (l *Limiter) takeShard(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	if r := valid(key, n); r != Granted {
-		l.decideBy(d, l.terms.Load().fresh, key, r, None, 0, 0)
+		l.invalid(d, key, r)
 		return
 	}
 	g := l.group

@@ -36,7 +36,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 		return
 	}
 	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
-		l.decideBy(d, l.terms.Load().fresh, key, valid(key, n), None, 0, 0)
+		l.invalid(d, key, valid(key, n))
 		return
 	}
 	g := l.group
@@ -99,9 +99,21 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, r Reason, t
 	}
 }
 
+// invalid refuses a request that is not valid, whatever its key has.
+func (l *Limiter) invalid(d *Decision, key string, r Reason) {
+	p := l.terms.Load().fresh
+	l.decideBy(d, p, key, r, None, 0, 0)
+	switch p.Rule { // whose numbers nobody set
+	case local.Unlimited:
+		d.Limit = math.MaxInt64
+	case local.Blocked:
+		d.Limit = 0
+	}
+}
+
 // refusal is the Decision on a request that is not valid.
 func (l *Limiter) refusal(key string, r Reason) (d Decision) {
-	l.decideBy(&d, l.terms.Load().fresh, key, r, None, 0, 0)
+	l.invalid(&d, key, r)
 	l.finish(&d, 0)
 	return d
 }

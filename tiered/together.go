@@ -134,7 +134,7 @@ func (t *leg) again(s local.Source) bool {
 func (t *leg) atHome() {
 	l, g := t.limiter, t.limiter.group
 	if r := valid(t.key, t.cost); r != Granted {
-		l.decideBy(&t.d, l.terms.Load().fresh, t.key, r, None, 0, 0)
+		l.invalid(&t.d, t.key, r)
 		t.decided()
 		return
 	}
