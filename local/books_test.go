@@ -206,3 +206,29 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 		}
 	})
 }
+
+// A debt of more tokens than a double counts exactly is reported in parts: Redis would refuse the call, and every one after it.
+func TestDebtIsReportedInParts(t *testing.T) {
+	for _, counting := range []Counting{Refills, Levels, Counts} {
+		const all = 5 << 51
+		r := newRig(t, Policy{Cap: maxTokens, Tokens: 1, Per: time.Hour, Counting: counting, FailMode: FailOpen, NoLease: true})
+		for range all / maxTokens {
+			r.b.Alone(r.now, maxTokens, 1)
+		}
+		r.b.Owe(r.now, maxTokens)
+		reported := int64(0)
+		for i := 0; reported < all+maxTokens; i++ {
+			r.b.Probe()
+			r.seq++
+			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Server: 1e15, Trip: ms, Fleet: 1})
+			if c.Debt < 1 || c.Debt > 1<<52 || c.Owed > c.Debt || i > 3 {
+				t.Fatalf("counting %d, after %d: %+v", counting, reported, c)
+			}
+			reported += c.Debt
+			r.b.Accept(r.now, c.Seq, Reply{Epoch: 1, TTLLeft: time.Second})
+		}
+		if s := r.balance(); s.Settled != all+maxTokens || s.Opened != all {
+			t.Errorf("counting %d: %+v", counting, s)
+		}
+	}
+}

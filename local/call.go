@@ -111,8 +111,8 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		if b.freezes() {
 			call.Debt, call.sure, call.Since = b.freeze(now, c.Server)
 		} else {
-			call.Debt = b.debt.admitted
-			call.sure = b.debt.sure
+			call.Debt = min(b.debt.admitted, maxDebt)
+			call.sure = min(b.debt.sure, call.Debt)
 			call.Since = c.Server
 		}
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))

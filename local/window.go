@@ -111,7 +111,8 @@ func (b *Bucket) freezes() bool { return b.windowed() != nil && b.Policy().Count
 func (b *Bucket) freeze(now time.Duration, server int64) (debt, sure, since int64) {
 	w := b.windowed()
 	if w.frozen == 0 && b.debt.admitted > 0 {
-		w.frozen, w.sure = b.debt.admitted, b.debt.sure
+		w.frozen = min(b.debt.admitted, maxDebt)
+		w.sure = min(b.debt.sure, w.frozen)
 		w.since = max(server-(now-min(w.admitted, now)).Microseconds(), 1)
 	}
 	return w.frozen, w.sure, w.since

@@ -14,7 +14,7 @@ ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
   18 at        stamp of what is refunded or settled         19 to        the cost that the entry of that stamp gets
   20 since     server time of the admissions that debt is for, needed with it
   21 reset     server time: forget what was counted by then (0 nothing)
-  22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^50) and one that the script names
+  22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^52) and one that the script names
 A direct take by at most five limits has a short form of 9 to 21: 1-3, deadline, epoch, now, and the limits. In the long form that is
 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
 
@@ -30,7 +30,7 @@ Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothi
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local call, format, tonumber = redis.call, string.format, tonumber
 local WHOLE = 2 ^ 53                 -- from here on doubles skip whole numbers
-local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds
+local MOST, LONGEST, LONGEST_PERIOD = 2 ^ 40, 2 ^ 50, 2 ^ 52 -- tokens; microseconds of a lease, and of a limit
 local LONGEST_TTL_MS = 2 ^ 43
 local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
@@ -83,7 +83,7 @@ local function broken_rule()
   if limits > MOST_LIMITS then return BEFORE_LIMITS + 3 * MOST_LIMITS + 1 end
   for i = BEFORE_LIMITS + 1, given, 3 do
     if arg[i] < 1 or arg[i] > MOST then return i end
-    if arg[i + 1] < 1 or arg[i + 1] > LONGEST then return i + 1 end
+    if arg[i + 1] < 1 or arg[i + 1] > LONGEST_PERIOD then return i + 1 end
     tightest_cap = min(tightest_cap, arg[i])
   end
 end

@@ -170,7 +170,7 @@ func (r *Reply) answers(c *Call) bool {
 	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
 		within(r.Level, -whole, c.Cap) && within(r.Retry, -1, whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
 		within(r.Now, 0, whole-1) && within(r.Epoch, 0, whole-1) && r.Flags >= 0 && within(r.Overflow, 0, overflowEnd) &&
-		within(r.Which, 0, mostLimits) && within(r.Reset, 0, whole-1) && within(r.Stamp, 0, whole-1)
+		within(r.Which, 0, MostLimits) && within(r.Reset, 0, whole-1) && within(r.Stamp, 0, whole-1)
 }
 
 // decodeCensus reads the reply of the presence script: exactly two whole numbers, as the script takes them.

@@ -25,7 +25,7 @@ func brokenBucketArgument(c *Call) int {
 		return shared + n
 	}
 	switch {
-	case c.Cap < 1 || c.Cap > mostTokens:
+	case c.Cap < 1 || c.Cap > MostTokens:
 		return 1
 	case c.Period < 1:
 		return 3
@@ -59,13 +59,13 @@ func (c *Call) sharedBroken() int {
 	switch {
 	case c.Min > c.Want:
 		return 2
-	case c.TTL < 1 || c.TTL > longestTTL:
+	case c.TTL < 1 || c.TTL > LongestLease:
 		return 3
 	case leased && c.Seq < 1:
 		return 5
 	case leased && c.Ack >= c.Seq:
 		return 6
-	case c.Hold > 0 && !leased, c.Hold > mostTokens:
+	case c.Hold > 0 && !leased, c.Hold > MostTokens:
 		return 7
 	case c.Ret > 0 && (c.Hold > 0 || !leased):
 		return 8

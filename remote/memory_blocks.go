@@ -34,11 +34,6 @@ type memoryCount struct {
 	blocks map[int64]int64
 }
 
-const (
-	longestSpan   = 512
-	longestWindow = int64(1) << 51 // µs
-)
-
 // brokenBlocksArgument reports the first argument that breaks a rule of the sliding window's.
 func brokenBlocksArgument(c *Call) int {
 	if c.To > 1 {
@@ -47,7 +42,7 @@ func brokenBlocksArgument(c *Call) int {
 	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
 	for i, l := range limits {
 		at := firstLimit + limitFields*i
-		if l.Span < 1 || l.Span > longestSpan || float64(l.Span)*float64(l.Period) > float64(longestWindow) {
+		if l.Span < 1 || l.Span > MostSpan || float64(l.Span)*float64(l.Period) > float64(LongestWindow) {
 			return at + 2
 		}
 		for _, earlier := range limits[:i] {

@@ -16,8 +16,6 @@ import (
 
 const (
 	whole         = int64(1) << 53 // from here on doubles skip whole numbers
-	mostTokens    = int64(1) << 40 // sums over thousands of leases stay below whole
-	longestTTL    = int64(1) << 50 // µs, 35 years: a lease's end stays below whole
 	longestKeep   = 1 << 43        // ms, 279 years: a key without a rate; a time.Duration can hold it
 	overflowStart = 1 << 40        // tokens
 	overflowEnd   = 1 << 52        // tokens
@@ -313,7 +311,7 @@ func (s *memoryStep) charge() {
 // lowest is the floor of the level: below it, what is owed is forgiven.
 func (s *memoryStep) lowest() float64 {
 	perSecond := math.Floor(float64(s.Tokens) * 1e6 / float64(s.Period))
-	return -float64(s.Cap) - min(perSecond, float64(mostTokens))
+	return -float64(s.Cap) - min(perSecond, float64(MostTokens))
 }
 
 // grantAndStore is steps 10 and 11.

@@ -34,7 +34,7 @@ func brokenBucketsArgument(c *Call) int {
 	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
 	for i, l := range limits {
 		at := firstLimit + limitFields*i
-		if l.Tokens < 1 || l.Tokens > mostTokens {
+		if l.Tokens < 1 || l.Tokens > MostTokens {
 			return at + 2
 		}
 		for _, earlier := range limits[:i] {
@@ -292,7 +292,7 @@ func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
 	charge := max(0, max(s.Owed, s.Debt-int64(lost))-charged)
 	for i, l := range s.limits {
 		room := float64(l.Cap - s.escrow)
-		lowest := -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), float64(mostTokens))
+		lowest := -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), float64(MostTokens))
 		level := max(min(s.level[i], room), lowest)
 		level -= min(float64(charge), math.Floor(level-lowest))
 		if once && s.Reset > 0 {

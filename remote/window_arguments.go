@@ -2,7 +2,6 @@ package remote
 
 const (
 	firstLimit  = 22 // number of the first limit's first argument, of three
-	mostLimits  = 8
 	limitFields = 3
 )
 
@@ -22,14 +21,14 @@ func brokenWindowArgument(c *Call) int {
 		return 20
 	case c.Reset > 0 && c.Lease == "":
 		return 21
-	case len(limits) > mostLimits*limitFields:
-		return firstLimit + mostLimits*limitFields
+	case len(limits) > MostLimits*limitFields:
+		return firstLimit + MostLimits*limitFields
 	}
 	for i := 0; i < len(limits); i += limitFields {
-		if limits[i] < 1 || limits[i] > mostTokens {
+		if limits[i] < 1 || limits[i] > MostTokens {
 			return firstLimit + i
 		}
-		if limits[i+1] < 1 || limits[i+1] > longestTTL {
+		if limits[i+1] < 1 || limits[i+1] > LongestPeriod {
 			return firstLimit + i + 1
 		}
 	}

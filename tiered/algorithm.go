@@ -43,10 +43,17 @@ func (a Algorithm) String() string {
 }
 
 const (
-	maxLimits  = 8
-	maxBlocks  = 511 // in a Per: with one more, the longest span that the script takes
+	maxLimits  = remote.MostLimits
+	maxBlocks  = remote.MostSpan - 1 // in a Per: an interval as long as that meets one more
 	maxWindow  = 10 * 365 * 24 * time.Hour
 	maxEntries = 100_000 // of a SlidingLog
+)
+
+// What is accepted the scripts take, or this does not compile: the longest Per, of shards too, and of a window all its blocks,
+// which are up to two longer than the window.
+const (
+	_ = uint64(remote.LongestPeriod - maxPer/time.Microsecond)
+	_ = uint64(remote.LongestWindow - 3*maxWindow/time.Microsecond)
 )
 
 // validateAlgorithm reports what does not go together.
@@ -96,14 +103,14 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		}
 		l.validateFor(a, field, bad)
 		for j, other := range p.limits()[:i] {
-			if l.Per == other.Per && (a == TokenBucket || l.precision() == other.precision()) {
+			if s, o := l.stored(a), other.stored(a); s.Period == o.Period && s.Span == o.Span {
 				name := "Limit"
 				if j > 0 {
 					name = fmt.Sprintf("Also[%d]", j-1)
 				}
 				rule := "must differ from that of " + name
 				if a == SlidingWindow {
-					rule += ", or the Precision must"
+					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1, l.precision())
 				}
 				bad(field+".Per", l.Per, rule)
 			}

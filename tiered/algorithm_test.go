@@ -226,6 +226,12 @@ func TestAlgorithmMistakes(t *testing.T) {
 		{func(p *Policy) { p.Algorithm, p.Also = FixedWindow, []Limit{PerHour(1)} }, "Policy.Also is 1 limits: is of a TokenBucket or"},
 		{func(p *Policy) { p.Algorithm, p.Also = SlidingLog, []Limit{PerHour(1)} }, "Policy.Also is 1 limits"},
 		{func(p *Policy) { p.Also = []Limit{PerMinute(1)} }, "Policy.Also[0].Per is 1m0s: must differ from that of Limit"},
+		{ // their blocks are the same, and as many
+			func(p *Policy) {
+				p.Algorithm, p.Also = SlidingWindow, []Limit{{Tokens: 9, Per: time.Minute - time.Microsecond, Precision: time.Second}}
+			},
+			"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s",
+		},
 		{func(p *Policy) { p.Also = []Limit{{}} }, "Policy.Also[0] is zero: must be set"},
 		{func(p *Policy) { p.Also = make([]Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
 		{func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 }, "Policy.Limit.Burst is 20: must be 0: a fixed window"},

@@ -1,0 +1,194 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// ends is a tape that fails when the store refuses a call for its arguments, and says by its own clock when each was executed.
+type ends struct {
+	*distant
+	t *testing.T
+
+	mu    sync.Mutex
+	calls []remote.Call
+}
+
+func (s *ends) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	s.distant.Run(ctx, timeout, calls, results)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range calls {
+		if isScriptError(results[i].Err) {
+			s.t.Errorf("%v: %+v", results[i].Err, c)
+		}
+		if c.Now = results[i].Reply.Now; results[i].Err == nil && c.Now > 0 {
+			s.calls = append(s.calls, c)
+		}
+	}
+}
+
+// policiesAtTheEnds are those that validation accepts of all that have each of their numbers at an end of its range.
+func policiesAtTheEnds() (all []Policy) {
+	const year = 365 * 24 * time.Hour
+	leases := []Lease{{}, {Size: NoLease}, {Period: minPeriod}, {Size: 1, Period: maxPeriod}}
+	modes := []FailMode{FailOpen, FailLocal, FailClosed}
+	n := 0
+	for a := TokenBucket; a <= SlidingWindow; a++ {
+		for _, per := range []time.Duration{
+			time.Microsecond, 7 * time.Microsecond, second, time.Minute, maxWindow, (1 << 50) * time.Microsecond,
+			(1<<50 + 1) * time.Microsecond, maxPer / maxShards / 1000 * 1000, maxPer / 2, maxPer,
+		} {
+			for _, tokens := range []int64{1, maxShards, maxEntries, maxTokens - 1, maxTokens} {
+				for _, burst := range []int64{0, 1, maxShards, maxTokens} {
+					for _, also := range []int{0, 1, maxLimits - 1} {
+						for _, shards := range []int{0, 2, maxShards} {
+							n++
+							p := Policy{
+								Name: fmt.Sprint("p", n), Algorithm: a, Shards: shards, Calendar: a == FixedWindow && n%2 == 0,
+								Limit: Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4], FailMode: modes[n/2%3],
+							}
+							for j := range also {
+								l := p.Limit
+								if l.Per -= time.Duration(j+1) * time.Microsecond; per < second {
+									l.Per = time.Duration(100+j) * year / 128 / 1000 * 1000
+								}
+								p.Also = append(p.Also, l)
+							}
+							if a == SlidingWindow {
+								for i := range p.Also {
+									p.Also[i].Precision = precisionAtAnEnd(p.Also[i].Per, n+i+1)
+								}
+								p.Limit.Precision = precisionAtAnEnd(per, n)
+							}
+							if a == SlidingLog {
+								p.Lease = Lease{}
+							}
+							if a == SlidingWindow && per < second*10 {
+								continue // a window shorter than a lease lives
+							}
+							if p.validate() == nil {
+								all = append(all, p)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// precisionAtAnEnd is 0, the whole of a period, or the least of which it has no more than may be.
+func precisionAtAnEnd(per time.Duration, i int) time.Duration {
+	return []time.Duration{0, per, max((per/maxBlocks + time.Microsecond).Truncate(time.Microsecond), time.Microsecond)}[i%3]
+}
+
+// What validation accepts no script refuses: of every policy at the ends of all ranges, no call of any kind that it makes; and
+// the scripts take each as the model does.
+func TestEndsOfAllRanges(t *testing.T) {
+	policies := policiesAtTheEnds()
+	if testing.Short() {
+		some := policies[:0]
+		for i := 0; i < len(policies); i += 7 { // a prime, so that all ends are among them
+			some = append(some, policies[i])
+		}
+		policies = some
+	}
+	var calls []remote.Call
+	asked := map[Algorithm]int{}
+	for _, p := range policies {
+		synctest.Test(t, func(t *testing.T) {
+			store := &ends{distant: newDistant(ms), t: t}
+			l := several(t, store, &Options{Processes: 1}, p)[0]
+			toTheEnds(t, store, l, p)
+			if s := l.group.Stats().Policies[p.Name]; s.Poisoned > 0 {
+				t.Errorf("%+v: %d calls refused", p, s.Poisoned)
+			}
+			asked[p.Algorithm] += len(store.calls)
+			calls = append(calls, store.calls...)
+		})
+		if t.Failed() {
+			t.Fatalf("by %+v", p)
+		}
+	}
+	t.Logf("%d policies, calls by algorithm: %v", len(policies), asked)
+	for a := TokenBucket; a <= SlidingWindow; a++ {
+		if asked[a] < 500 {
+			t.Errorf("%d calls of a %v: this shows little", asked[a], a)
+		}
+	}
+
+	redis := open(t, redistest.Start(t).URL())
+	for len(calls) > 0 {
+		some := calls[:min(len(calls), 200)]
+		calls = calls[len(some):]
+		results := make([]remote.Result, len(some))
+		for i := range some {
+			some[i].Bucket = redis.Key(fmt.Sprint("a", some[i].Algorithm), some[i].Bucket)
+		}
+		redis.Run(t.Context(), 10*second, some, results)
+		for i, r := range results {
+			if r.Err != nil {
+				t.Fatalf("%v: %+v", r.Err, some[i])
+			}
+		}
+	}
+}
+
+// toTheEnds makes a Limiter send calls of every kind.
+func toTheEnds(t *testing.T, store *ends, l *Limiter, p Policy) {
+	ctx := context.Background()
+	burst := p.Limit.burst() / int64(max(p.Shards, 1))
+	check := func(d Decision) {
+		t.Helper()
+		if d.Remaining < 0 || d.Remaining > d.Limit || d.RetryAfter < 0 || d.ResetAfter < 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	for _, n := range []int64{1, 2, burst, burst/3 + 1, burst} {
+		check(l.AllowN(ctx, "k", n))
+		first, second, third := l.Reserve(ctx, "k", max(n/2, 1)), l.Reserve(ctx, "k", 1), l.Reserve(ctx, "k", 1)
+		first.Cancel()
+		second.Settle(math.MaxInt64)
+		third.Settle(math.MinInt64)
+		check(l.Peek(ctx, "k"))
+		check(l.AllowN(ctx, "k", 1))
+		time.Sleep(60 * ms)
+	}
+	for range 40 { // until a lease pays
+		check(l.Allow(ctx, "k"))
+		time.Sleep(ms)
+	}
+	if err := l.Reset(ctx, "k"); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+	store.Fail(context.DeadlineExceeded)
+	for range 20 {
+		check(l.AllowN(ctx, "k", burst))
+		time.Sleep(20 * ms)
+	}
+	for i := 0; i < 1<<14 && burst > 1<<30; i++ { // more than is exact in a double
+		l.AllowN(ctx, "k", burst)
+	}
+	store.Fail(nil)
+	time.Sleep(2 * second)
+	for range 3 {
+		check(l.Allow(ctx, "k"))
+		time.Sleep(300 * ms)
+	}
+	if n := l.group.allNodes()[0]; n.guard.State().String() != "closed" {
+		t.Errorf("the breaker is %v", n.guard.State())
+	}
+	if err := l.Reset(ctx, "k"); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+}
