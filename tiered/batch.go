@@ -124,6 +124,7 @@ func (b *batch) run() result {
 	n.calls.Add(int64(len(b.calls)))
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
 	g.store.Run(context.Background(), g.options.patience(), b.calls, b.results)
+	n.doubt(b.calls, b.results)
 	r := end(outcome(b.calls, b.results))
 	if r == sent {
 		b.finish(b.results)
@@ -147,6 +148,45 @@ func (n *node) returned(calls int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight -= calls
+}
+
+// wrote reports whether the answer to a call shows that the node takes writes: a grant is written, and so is whatever a call
+// of a lease came to. Who is denied a direct take learns nothing of that: it writes nothing.
+func wrote(c *remote.Call, r *remote.Result) bool {
+	code := r.Reply.Code
+	return r.Err == nil && (code == remote.Granted || code == remote.Denied) && (r.Reply.Grant > 0 || c.Lease != "")
+}
+
+// doubt puts the refusal of a node that refuses to write in place of the takes that it denied: in the same pipeline, or as long
+// as nothing shows that it writes again. A replica and a server that is full answer what writes nothing, but a store that cannot
+// write does not decide.
+func (n *node) doubt(calls []remote.Call, results []remote.Result) {
+	before := n.refuses.Load()
+	last, refused := before, (*error)(nil) // in this pipeline
+	written := false
+	for i := range results {
+		switch r := &results[i]; {
+		case r.Err != nil && failover.Classify(r.Err) == failover.CannotServe:
+			err := r.Err
+			last, refused = &err, &err
+		case wrote(&calls[i], r):
+			last, written = nil, true
+		}
+	}
+	if refused == nil && !written {
+		refused = before
+	}
+	if last != before {
+		n.refuses.Store(last)
+	}
+	if refused == nil {
+		return
+	}
+	for i := range results {
+		if r := &results[i]; r.Err == nil && r.Reply.Code == remote.Denied && !wrote(&calls[i], r) {
+			*r = remote.Result{Err: *refused}
+		}
+	}
 }
 
 // outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a

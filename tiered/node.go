@@ -67,6 +67,8 @@ type node struct {
 	troubled bool          // counted in Group.troubled
 	gone     chan struct{} // closed when the Group has forgotten the node
 
+	refuses atomic.Pointer[error] // the node's last word on a write, if that was that it does not serve
+
 	calls, lateReplies, staleReplies, lateCalls, stateLosses atomic.Int64
 
 	health

@@ -147,6 +147,7 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	if err != nil {
 		return
 	}
+	n.refuses.Store(nil) // it was written
 	now := g.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
 	before := n.fleet.size()

@@ -1,0 +1,140 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// refusal is an error that Redis answers with.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
+
+const errFull = refusal("OOM command not allowed when used memory > 'maxmemory'.")
+
+// full is a store that may refuse to write: it answers what writes nothing, as a server does that is full, or a replica.
+type full struct {
+	*distant
+	is atomic.Bool
+
+	mu       sync.Mutex
+	together bool // a pipeline held a denial and a refused write
+}
+
+func (s *full) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	if !s.is.Load() {
+		s.distant.Run(ctx, timeout, calls, results)
+		return
+	}
+	time.Sleep(s.trip)
+	denied, refused := false, false
+	for i := range calls {
+		s.Memory.Clone().Run(ctx, timeout, calls[i:i+1], results[i:i+1]) // what it would do is forgotten
+		if r := results[i].Reply; calls[i].Lease != "" && r.Code <= remote.Denied || r.Grant > 0 {
+			results[i], refused = remote.Result{Err: errFull}, true
+		} else if r.Code == remote.Denied {
+			denied = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.together = s.together || denied && refused
+}
+
+func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+	if s.is.Load() {
+		time.Sleep(s.trip)
+		return remote.Census{}, errFull
+	}
+	return s.distant.Presence(ctx, timeout, n, id, ttl)
+}
+
+// A store that cannot write does not decide: what it still denies, because that writes nothing, is decided by the fail mode, and
+// does not show that it is well. It decides again as soon as it has written.
+func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
+	for mode, reason := range map[FailMode]Reason{FailOpen: Open, FailLocal: Shared, FailClosed: Unavailable} {
+		for _, together := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, in one pipeline %t", mode, together), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &full{distant: newDistant(ms)}
+					p := Policy{Name: "api", Limit: PerDay(10), FailMode: mode, Lease: Lease{Size: NoLease}}
+					other := limiter(t, store, p, nil)
+					for i := range 20 {
+						want(t, other.AllowN(t.Context(), fmt.Sprint("used up ", i), 10), Granted)
+					}
+					l := limiter(t, store, p, nil) // which knows nothing of that
+					want(t, l.Allow(t.Context(), "k"), Granted)
+					time.Sleep(10 * ms)
+					guard := l.group.allNodes()[0].guard
+					asked := 0
+					exhausted := func() {
+						t.Helper()
+						d := l.Allow(t.Context(), fmt.Sprint("used up ", asked))
+						if asked++; d.Reason != reason {
+							t.Errorf("%+v, want %v", d, reason)
+						}
+					}
+
+					store.is.Store(true)
+					if together {
+						if d := Strictest(l.For("fresh"), l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
+							t.Errorf("%+v, in one pipeline %t", d, store.together)
+						}
+						exhausted()
+					} else {
+						l.Allow(t.Context(), "fresh")
+						exhausted()
+					}
+					exhausted()
+					exhausted()
+					if guard.State() == failover.Closed {
+						t.Error("the breaker is closed")
+					}
+					for range 100 {
+						if time.Sleep(20 * ms); guard.State() == failover.Closed {
+							t.Fatal("the breaker closed")
+						}
+						l.Allow(t.Context(), "used up 0")
+					}
+
+					store.is.Store(false)
+					time.Sleep(5 * second) // the next presence at the latest
+					want(t, l.Allow(t.Context(), "used up 19"), Limited)
+					books(t, l.group)
+				})
+			})
+		}
+	}
+}
+
+// One refused write is forgotten with the next that is taken.
+func TestStoreThatWritesAgainDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &full{distant: newDistant(ms)}
+		p := direct("api", 10)
+		p.FailMode = FailOpen
+		other := limiter(t, store, p, nil)
+		want(t, other.AllowN(t.Context(), "used up", 10), Granted)
+		l := limiter(t, store, p, nil)
+		want(t, l.Allow(t.Context(), "k"), Granted)
+		store.is.Store(true)
+		if d := l.Allow(t.Context(), "a"); d.Reason != Open {
+			t.Errorf("%+v", d)
+		}
+		store.is.Store(false)
+		want(t, l.Allow(t.Context(), "b"), Granted)
+		want(t, l.Allow(t.Context(), "used up"), Limited)
+		if guard := l.group.allNodes()[0].guard; guard.State() != failover.Closed {
+			t.Errorf("the breaker is %v", guard.State())
+		}
+	})
+}
