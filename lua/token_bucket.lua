@@ -8,6 +8,7 @@ KEYS[1]  a hash that only this script writes
   v  format mark 'tb1'                          l  level, a double, may be negative (debt)
   t  time of the level                          c  epoch: when the bucket was created
   s  overflow, a double: tokens that the refill lost because the bucket was full; starts at 2^40, stops at 2^52
+  r  terms: cap/tokens/period of the last writer, and /most, the largest cap ever, where that is larger
   z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age
   and once a lease was given:
   o  escrow, tokens        w  sum of the leases' wants     a  leases that hold or want tokens
@@ -41,8 +42,10 @@ Errors  nothing is written, and no text of the caller is repeated
   RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
   RLCORRUPT field|lease ours, but damaged
 
-A direct take that is denied writes nothing, and want = 0 without a lease id (a peek) never does. Every other call writes
-all it answered, and sets the key's time to live so that the key outlives everything that an absent (full) bucket would forget.
+Terms count from their first call on: until then the bucket refills by those that it has stored. So the first call by other
+terms writes, whatever it is. But for that, a direct take that is denied writes nothing, and want = 0 without a lease id (a
+peek) never does. Every other call writes all it answered. Whoever writes sets the key's time to live so that the key outlives
+everything that an absent (full) bucket would forget: by the largest cap, for whoever asks next may have that one.
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -78,13 +81,14 @@ if #ARGV <= SHORT then
     end
     if deadline > 0 and server >= deadline then break end
 
-    local stored = call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o')
+    local stored = call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'r')
     local exists, lends = stored[1] == FORMAT, stored[7]
     local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
     if exists then
       level, overflow = tonumber(stored[2]), tonumber(stored[3])
       last, born, behind = tonumber(stored[4]), tonumber(stored[5]), tonumber(stored[6])
-      if lends or not (level and overflow and last and born and behind) then break end
+      if lends or stored[8] ~= ARGV[1] .. '/' .. ARGV[2] .. '/' .. ARGV[3] then break end -- other terms, or a larger cap before
+      if not (level and overflow and last and born and behind) then break end
       if not (level > -WHOLE and level < WHOLE and overflow >= 0 and overflow < WHOLE) then break end
       if last % 1 + born % 1 + behind % 1 ~= 0 or min(last, born, behind) < 0 or max(last, born, behind) >= WHOLE then break end
     elseif stored[1] or call('EXISTS', key) == 1 then break end
@@ -99,7 +103,8 @@ if #ARGV <= SHORT then
     level = level - want
     if not exists then
       local instant = format('%d', now)
-      call('HSET', key, 'v', FORMAT, 'l', level, 's', OVERFLOW_START_TEXT, 't', instant, 'c', instant, 'z', '0')
+      local terms = format('%d/%d/%d', cap, refill, period)
+      call('HSET', key, 'v', FORMAT, 'l', level, 's', OVERFLOW_START_TEXT, 't', instant, 'c', instant, 'z', '0', 'r', terms)
     elseif lost > 0 then
       overflow = min(overflow + lost, OVERFLOW_END)
       call('HSET', key, 'l', format('%.17g', level), 't', format('%d', now), 's', format('%.17g', overflow))
@@ -164,12 +169,21 @@ local peek = not leased and want == 0
 
 -- 3. Load, or start full. A bucket without leases lacks the fields o w a g e.
 local own = 'p' .. id
-local stored = redis.call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'w', 'a', 'g', 'e', own)
+local stored = redis.call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'w', 'a', 'g', 'e', own, 'r')
 local exists, lends = stored[1] == FORMAT, stored[7] and true or false
 local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
 local escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
 local flags = 0
+local was_cap, was_refill, was_period, most = cap, refill, period, cap -- by which the time since the last write counts
 if exists then
+  if stored[13] ~= argv[1] .. '/' .. argv[2] .. '/' .. argv[3] then
+    local c, f, p, largest = string.match(stored[13] or '', '^(%d+)/(%d+)/(%d+)/?(%d*)$')
+    was_cap, was_refill, was_period = tonumber(c), tonumber(f), tonumber(p)
+    if not (whole(was_cap) and whole(was_refill) and whole(was_period) and was_period > 0) then
+      return redis.error_reply('RLCORRUPT field')
+    end
+    most = max(cap, was_cap, tonumber(largest) or 0)
+  end
   for i = 2, 11 do
     local x = tonumber(i > 6 and not lends and not stored[i] and 0 or stored[i])
     -- The level may be negative and, like the overflow, fractional; nothing may be NaN, infinite or out of range.
@@ -184,6 +198,7 @@ else
   flags = CREATED
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
+local changed = cap ~= was_cap or refill ~= was_refill or period ~= was_period
 local now = server + behind
 
 local function parse(record)
@@ -206,7 +221,7 @@ if leased and stored[12] then
   if seq <= r_seq then
     now = max(now, last) -- after a step back: never answer more time than was written
     local left = r_end - now
-    level = min(level + (now - last) * refill / period, cap - escrow)
+    level = min(level + (now - last) * was_refill / was_period, min(cap, was_cap) - escrow)
     if seq < r_seq or left <= 0 then
       return {STALE, 0, tokens(level), 0, active, 0, server, born, flags, floor(overflow)}
     end
@@ -245,17 +260,18 @@ if swept then
   if latest > 0 then sweep = now + ceil(ttl / 2) end
 end
 
--- 7. Refill. Room that an ended lease took fills only from the last such end on. The stored escrow tells, not this sweep:
--- a run that broke off after its deletions left it too high, and that errs on the safe side.
+-- 7. Refill, by the terms of the last writer. Room that an ended lease took fills only from the last such end on. The stored
+-- escrow tells, not this sweep: a run that broke off after its deletions left it too high, and that errs on the safe side.
 local elapsed = now - last
-local refilled = min(level, cap - escrow_before) + elapsed * refill / period -- a lowered cap is no overflow
+local refilled = min(level, was_cap - escrow_before) + elapsed * was_refill / was_period
 level = refilled
 if escrow < escrow_before then
   local since = last_ended > 0 and last_ended or now
-  level = min(level, cap - escrow_before + (now - max(since, last)) * refill / period)
+  level = min(level, was_cap - escrow_before + (now - max(since, last)) * was_refill / was_period)
 end
-level = min(level, cap - escrow)
+level = min(level, was_cap - escrow)
 overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it
+level = min(level, cap - escrow) -- a lowered cap is no overflow
 
 -- 8. Settle. A grant whose reply was not accepted is undone; what the caller holds no more was spent; what it holds beyond
 -- its record (bucket lost, lease over) is charged. A debt whose reply was not accepted is reported again, and counts as
@@ -306,13 +322,17 @@ if leased then
   if sweep == 0 then sweep = now + ttl end
   record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged)
 end
-if leased or not peek and (grant > 0 or swept or stepped) then
+if leased or exists and changed or not peek and (grant > 0 or swept or stepped) then
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
-  local lending = {} -- a direct take changes none of this, unless it sweeps
+  local lending = {} -- a direct take changes none of this, unless it sweeps or its terms are new
   if leased then
     lending = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest, own, record}
   elseif swept then
     lending = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest}
+  end
+  if changed or not exists then
+    lending[#lending + 1] = 'r'
+    lending[#lending + 1] = format('%d/%d/%d', cap, refill, period) .. (most > cap and format('/%d', most) or '')
   end
   redis.call('HSET', key, 'v', FORMAT, 'l', string.format('%.17g', level), 's', string.format('%.17g', overflow),
     't', now, 'c', born, 'z', behind, unpack(lending))
@@ -320,7 +340,7 @@ if leased or not peek and (grant > 0 or swept or stepped) then
   -- on its own clock, which is behind the bucket's during a small step back; 1 s is margin.
   local ms = LONGEST_TTL_MS
   if refill > 0 then
-    ms = ceil((cap - level) * period / refill / 1000) + ceil((max(now, latest) - unguarded) / 1000) + 1000
+    ms = ceil((most - level) * period / refill / 1000) + ceil((max(now, latest) - unguarded) / 1000) + 1000
   end
   redis.call('PEXPIRE', key, string.format('%d', min(ms, LONGEST_TTL_MS)))
 elseif not exists then

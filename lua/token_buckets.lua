@@ -10,6 +10,7 @@ KEYS[1]  a hash that only this script writes
   server's plus z           x  from then on the buckets are full and no lease is out
   s  overflow, a double: starts at 2^40, stops at 2^52
   l<period>  level of the bucket of that period, a double, may be negative (debt)
+  r  terms of each, with commas: period:cap/tokens of its last writer, and /most, the largest cap ever, where that is larger
   and once a lease was given:
   o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
@@ -19,7 +20,8 @@ nothing here: what comes back raises the levels, whenever it was taken.
 Refund and reset need a deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases
 leave.
 
-A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
+A refused direct take writes nothing, unless it swept, found a large step back of the clock, or is the first call by other terms
+of a bucket that is there; nor does a peek, unless it is that first call.
 ]]
 
 local FORMAT = 'tm1'
@@ -39,6 +41,7 @@ for i = 1, m do
   end
   names[FIXED + i] = 'l' .. text(period[i])
 end
+names[FIXED + m + 1] = 'r'
 local too = too_late()
 if too then return too end
 local function tokens(x) return floor(x + ROUNDING) end
@@ -61,11 +64,36 @@ else
   flags = CREATED
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
-local level = {}
+local level, terms = {}, {}
+local was_cap, was_refill, most = cap, refill, cap -- by which the time since the last write counts
 for i = 1, m do
   local l = tonumber(stored[FIXED + i] or cap[i] - escrow) -- none: a limit that is new on this key
   if not (l and l > -WHOLE and l < WHOLE) then return redis.error_reply('RLCORRUPT field') end
-  level[i] = l
+  level[i], terms[i] = l, format('%d:%d/%d', period[i], cap[i], refill[i])
+end
+local known, changed, unknown = stored[FIXED + m + 1] or '', false, false
+local told = table.concat(terms, ',')
+if exists and known ~= told then
+  local place, others = {}, {}
+  was_cap, was_refill, most = {}, {}, {}
+  for i = 1, m do place[period[i]] = i end
+  for one in string.gmatch(known, '[^,]+') do
+    local p, c, f, largest = string.match(one, '^(%d+):(%d+)/(%d+)/?(%d*)$')
+    local i = place[tonumber(p)]
+    if not i then
+      others[#others + 1] = one -- of a limit that this caller does not have
+    else
+      was_cap[i], was_refill[i], most[i] = tonumber(c), tonumber(f), max(cap[i], tonumber(c), tonumber(largest) or 0)
+    end
+  end
+  for i = 1, m do
+    if not stored[FIXED + i] then was_cap[i], was_refill[i], most[i], unknown = cap[i], refill[i], cap[i], true end
+    if not (whole(was_cap[i]) and whole(was_refill[i])) then return redis.error_reply('RLCORRUPT field') end
+    changed = changed or cap[i] ~= was_cap[i] or refill[i] ~= was_refill[i]
+    if most[i] > cap[i] then terms[i] = terms[i] .. format('/%d', most[i]) end
+  end
+  for _, one in ipairs(others) do terms[#terms + 1] = one end
+  told = table.concat(terms, ',')
 end
 local now = server + behind
 
@@ -99,7 +127,9 @@ if leased and stored[FIXED] then
   if seq <= r_seq then
     now = max(now, last) -- after a step back: never answer more time than was written
     local left = r_end - now
-    for i = 1, m do level[i] = min(level[i] + (now - last) * refill[i] / period[i], cap[i] - escrow) end
+    for i = 1, m do
+      level[i] = min(level[i] + (now - last) * was_refill[i] / period[i], min(cap[i], was_cap[i]) - escrow)
+    end
     local l, which = tight()
     if seq < r_seq or left <= 0 then return {STALE, 0, l, 0, active, 0, server, born, flags, floor(overflow), which, full_in(), now} end
     local after = r_grant == 0 and want > 0 and retry_after() or 0
@@ -135,17 +165,18 @@ if swept then
   if latest > 0 then sweep = now + ceil(ttl / 2) end
 end
 
--- Refill. Room that an ended lease took fills only from the last such end on.
+-- Refill, by the terms of the last writer. Room that an ended lease took fills only from the last such end on.
 local lost = OVERFLOW_END
 for i = 1, m do
-  local refilled = min(level[i], cap[i] - escrow_before) + (now - last) * refill[i] / period[i]
+  local refilled = min(level[i], was_cap[i] - escrow_before) + (now - last) * was_refill[i] / period[i]
   local l = refilled
   if escrow < escrow_before then
     local since_end = last_ended > 0 and last_ended or now
-    l = min(l, cap[i] - escrow_before + (now - max(since_end, last)) * refill[i] / period[i])
+    l = min(l, was_cap[i] - escrow_before + (now - max(since_end, last)) * was_refill[i] / period[i])
   end
-  level[i] = min(l, cap[i] - escrow)
-  lost = min(lost, refilled - level[i])
+  l = min(l, was_cap[i] - escrow)
+  lost = min(lost, refilled - l)
+  level[i] = min(l, cap[i] - escrow) -- a lowered cap is no overflow
 end
 overflow = min(overflow + lost, OVERFLOW_END)
 local function credit(k)
@@ -205,7 +236,7 @@ end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
-if leased or not peek and (grant > 0 or swept or stepped) then
+if leased or changed or not peek and (grant > 0 or swept or stepped) then
   local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind, 's', format('%.17g', overflow)}
   local function put(field, x)
     set[#set + 1] = field
@@ -227,9 +258,10 @@ if leased or not peek and (grant > 0 or swept or stepped) then
   until_ = max(until_, latest)
   for i = 1, m do
     put(names[FIXED + i], format('%.17g', level[i]))
-    until_ = max(until_, min(now + ceil((cap[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
+    until_ = max(until_, min(now + ceil((most[i] - level[i]) * period[i] / refill[i]), WHOLE - 1))
   end
   put('x', until_)
+  if changed or unknown or not exists then put('r', told) end
   for _, field in ipairs(ended) do call('HDEL', key, field) end
   call('HSET', key, unpack(set))
   call('PEXPIRE', key, text(min(ceil((max(until_, now) - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))

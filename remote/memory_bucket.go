@@ -29,6 +29,7 @@ type memoryBucket struct {
 	last     int64   // time of the level
 	born     int64   // epoch: when the bucket was created
 	behind   int64   // how far the server's clock was set back
+	terms    terms   // of the last writer
 
 	lends  bool  // a lease was given once: the hash has the fields below
 	escrow int64 // tokens
@@ -37,6 +38,34 @@ type memoryBucket struct {
 	sweep  int64 // next sweep, 0 none
 	latest int64 // end of the latest lease
 	leases map[string]memoryLease
+}
+
+// terms are the numbers that a token bucket refills by until somebody writes who has others.
+type terms struct {
+	cap, tokens, period int64
+	most                int64 // the largest cap ever
+}
+
+// by is the terms with the numbers of whoever writes.
+func (t terms) by(cap, tokens, period int64) terms {
+	return terms{cap, tokens, period, max(cap, t.most)}
+}
+
+// refilled reports the tokens that come in elapsed µs.
+func (t terms) refilled(elapsed int64) float64 {
+	return float64(elapsed) * float64(t.tokens) / float64(t.period)
+}
+
+// text joins numbers as Redis stores them, and the largest cap where it is larger.
+func (t terms) text(numbers ...int64) string {
+	if t.most > t.cap {
+		numbers = append(numbers, t.most)
+	}
+	parts := make([]string, len(numbers))
+	for i, n := range numbers {
+		parts[i] = decimal(n)
+	}
+	return strings.Join(parts, "/")
 }
 
 // memoryLease is a record, kept to its end.
@@ -61,7 +90,7 @@ func (b *memoryBucket) run(c *Call, server int64, exists bool, r *Reply) (keep i
 
 // fields implements memoryState.
 func (b *memoryBucket) fields() map[string]string {
-	names := "vlstcz"
+	names := "vlstczr"
 	if b.lends {
 		names += lending
 	}
@@ -103,6 +132,8 @@ func (b *memoryBucket) value(field string) string {
 		return decimal(b.born)
 	case "z":
 		return decimal(b.behind)
+	case "r":
+		return b.terms.text(b.terms.cap, b.terms.tokens, b.terms.period)
 	case "o":
 		return decimal(b.escrow)
 	case "w":
@@ -132,6 +163,7 @@ type memoryStep struct {
 
 	own        memoryLease // the caller's record, if owned
 	owned      bool
+	changed    bool  // the caller's terms are not those of the last writer
 	now        int64 // the bucket's time: the server's plus behind, never before bucket.last
 	unguarded  int64 // the same without the guard
 	stepped    bool  // a large step back was believed
@@ -156,8 +188,10 @@ func (s *memoryStep) run(exists bool) {
 	b := &s.bucket
 	if !exists {
 		*b = memoryBucket{level: float64(s.Cap), overflow: overflowStart, last: s.server, born: s.server}
+		b.terms = b.terms.by(s.Cap, s.Tokens, s.Period)
 		s.flags = Created
 	}
+	s.changed = b.terms.cap != s.Cap || b.terms.tokens != s.Tokens || b.terms.period != s.Period
 	if s.Epoch > 0 && s.Epoch != b.born {
 		s.flags += OtherEpoch
 	}
@@ -185,7 +219,7 @@ func (s *memoryStep) repeat() {
 	b := &s.bucket
 	s.now = max(s.now, b.last)
 	left := s.own.end - s.now
-	level := min(b.level+s.refilled(s.now-b.last), float64(s.Cap-b.escrow))
+	level := min(b.level+b.terms.refilled(s.now-b.last), float64(min(s.Cap, b.terms.cap)-b.escrow))
 	s.reply = Reply{
 		Code: Stale, Level: wholeTokens(level), Active: b.active,
 		Now: s.server, Epoch: b.born, Flags: s.flags, Overflow: int64(math.Floor(b.overflow)),
@@ -239,21 +273,23 @@ func (s *memoryStep) sweepEnded() {
 	}
 }
 
-// refill is step 7: up to cap − escrow, and into the room of ended leases only what came after the last such end.
+// refill is step 7: up to cap − escrow by the terms of the last writer, and into the room of ended leases only what came after
+// the last such end.
 func (s *memoryStep) refill() {
 	b := &s.bucket
-	roomThen := float64(s.Cap - s.escrowThen)
-	refilled := min(b.level, roomThen) + s.refilled(s.now-b.last) // a lowered cap is no overflow
+	roomThen := float64(b.terms.cap - s.escrowThen)
+	refilled := min(b.level, roomThen) + b.terms.refilled(s.now-b.last)
 	b.level = refilled
 	if b.escrow < s.escrowThen {
 		since := s.now // a broken-off run deleted the records before
 		if s.lastEnded > 0 {
 			since = s.lastEnded
 		}
-		b.level = min(b.level, roomThen+s.refilled(s.now-max(since, b.last)))
+		b.level = min(b.level, roomThen+b.terms.refilled(s.now-max(since, b.last)))
 	}
-	b.level = min(b.level, float64(s.Cap-b.escrow))
+	b.level = min(b.level, float64(b.terms.cap-b.escrow))
 	b.overflow = min(b.overflow+(refilled-b.level), overflowEnd)
+	b.level = min(b.level, float64(s.Cap-b.escrow)) // a lowered cap is no overflow
 }
 
 // settle is step 8: a grant whose reply was not accepted is undone, what is given back is credited, what the caller holds
@@ -344,7 +380,7 @@ func (s *memoryStep) grantAndStore(exists bool) {
 		}
 	}
 	peek := !leased && s.Want == 0
-	s.written = leased || !peek && (grant > 0 || s.swept || s.stepped)
+	s.written = leased || s.changed || !peek && (grant > 0 || s.swept || s.stepped)
 	s.reply.Active, s.reply.Now, s.reply.Epoch = b.active, s.server, b.born
 	s.reply.Flags, s.reply.Overflow = s.flags, int64(math.Floor(b.overflow))
 	if !s.written {
@@ -363,16 +399,17 @@ func (s *memoryStep) grantAndStore(exists bool) {
 		b.leases[s.Lease] = memoryLease{s.Seq, grant, s.Hold + grant, s.Want, end, s.charged}
 	}
 	b.last = s.now
+	b.terms = b.terms.by(s.Cap, s.Tokens, s.Period)
 	s.keep = s.keepFor()
 }
 
-// keepFor reports how long the key must live, in ms: until its bucket would be full and its leases over.
+// keepFor reports how long the key must live, in ms: until its bucket would be full, by the largest cap, and its leases over.
 func (s *memoryStep) keepFor() int64 {
 	if s.Tokens == 0 {
 		return longestKeep
 	}
 	b := &s.bucket
-	ms := math.Ceil((float64(s.Cap)-b.level)*float64(s.Period)/float64(s.Tokens)/1000) +
+	ms := math.Ceil((float64(b.terms.most)-b.level)*float64(s.Period)/float64(s.Tokens)/1000) +
 		math.Ceil(float64(max(s.now, b.latest)-s.unguarded)/1000) + 1000
 	return int64(min(ms, longestKeep))
 }
@@ -388,11 +425,6 @@ func (s *memoryStep) retryAfter(level float64) int64 {
 		us = max(us, float64(b.sweep-s.now))
 	}
 	return int64(min(us, float64(whole)))
-}
-
-// refilled reports the tokens that come in elapsed µs.
-func (s *memoryStep) refilled(elapsed int64) float64 {
-	return float64(elapsed) * float64(s.Tokens) / float64(s.Period)
 }
 
 func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }

@@ -3,7 +3,9 @@ package remote
 import (
 	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // memoryBuckets is lua/token_buckets.lua in Go. No product below is an addend: see memory_bucket.go.
@@ -24,6 +26,7 @@ type memoryBuckets struct {
 	leases map[string]memoryLease
 
 	levels map[int64]float64 // by period
+	terms  []terms           // of each, by its last writer
 }
 
 // brokenBucketsArgument reports the first argument that breaks a rule of the token buckets'.
@@ -52,6 +55,10 @@ type bucketsStep struct {
 	memoryBuckets
 	limits []Limit
 	level  []float64
+	was    []terms // by which the time since the last write counts
+
+	unknown bool // a limit is new on the key
+
 	least  int64
 	server int64
 	now    int64
@@ -69,12 +76,17 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		s.flags += OtherEpoch
 	}
 	s.limits = append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
+	changed := false
 	for _, l := range s.limits {
 		level, known := s.levels[l.Period]
+		was := terms{}.by(l.Cap, l.Tokens, l.Period)
 		if !known {
-			level = float64(l.Cap - s.escrow)
+			level, s.unknown = float64(l.Cap-s.escrow), true
+		} else {
+			was = s.terms[s.termsOf(l)]
 		}
-		s.level = append(s.level, level)
+		changed = changed || was.cap != l.Cap || was.tokens != l.Tokens
+		s.level, s.was = append(s.level, level), append(s.was, was)
 	}
 	s.now = server + s.behind
 	want, leased := min(c.Want, c.leastCap()), c.Lease != ""
@@ -85,7 +97,7 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		s.now = max(s.now, s.last)
 		left := own.end - s.now
 		for i, l := range s.limits {
-			s.level[i] = min(s.level[i]+refilled(l, s.now-s.last), float64(l.Cap-s.escrow))
+			s.level[i] = min(s.level[i]+s.was[i].refilled(s.now-s.last), float64(min(l.Cap, s.was[i].cap)-s.escrow))
 		}
 		if c.Seq < own.seq || left <= 0 {
 			*r = s.reply(Stale, 0, 0, 0)
@@ -127,7 +139,7 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 
 	left := int64(0)
 	peek := !leased && c.Want == 0
-	written = leased || !peek && (grant > 0 || swept || stepped)
+	written = leased || changed || !peek && (grant > 0 || swept || stepped)
 	if written && leased {
 		left = c.TTL
 		s.latest, s.escrow, s.wants, s.lends = max(s.latest, s.now+c.TTL), s.escrow+grant, wanted, true
@@ -151,13 +163,16 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		return 0, false
 	}
 	s.last, s.until = s.now, max(s.until, s.latest)
-	s.levels = maps.Clone(s.levels)
-	if s.levels == nil {
+	if s.levels = maps.Clone(s.levels); s.levels == nil {
 		s.levels = make(map[int64]float64)
 	}
+	if changed || s.unknown {
+		s.terms = s.newTerms()
+	}
 	for i, l := range s.limits {
+		now := s.was[i].by(l.Cap, l.Tokens, l.Period)
 		s.levels[l.Period] = s.level[i]
-		full := float64(s.now) + math.Ceil((float64(l.Cap)-s.level[i])*float64(l.Period)/float64(l.Tokens))
+		full := float64(s.now) + math.Ceil((float64(now.most)-s.level[i])*float64(l.Period)/float64(l.Tokens))
 		s.until = max(s.until, int64(min(full, float64(whole-1))))
 	}
 	*k = s.memoryBuckets
@@ -165,9 +180,22 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 	return int64(min(ms, longestKeep)), true
 }
 
-// refilled reports the tokens that a limit gets in elapsed µs.
-func refilled(l Limit, elapsed int64) float64 {
-	return float64(elapsed) * float64(l.Tokens) / float64(l.Period)
+// termsOf is where the terms of a limit are, -1 for nowhere.
+func (k *memoryBuckets) termsOf(l Limit) int {
+	return slices.IndexFunc(k.terms, func(t terms) bool { return t.period == l.Period })
+}
+
+// newTerms are those that the call leaves: its own, and then those of limits that it does not have.
+func (s *bucketsStep) newTerms() (all []terms) {
+	for i, l := range s.limits {
+		all = append(all, s.was[i].by(l.Cap, l.Tokens, l.Period))
+	}
+	for _, t := range s.terms {
+		if !slices.ContainsFunc(s.limits, func(l Limit) bool { return l.Period == t.period }) {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // tight reports what the tightest bucket has, and its number.
@@ -232,18 +260,20 @@ func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
 	}
 	lost := float64(overflowEnd)
 	for i, l := range s.limits {
-		roomThen := float64(l.Cap - escrowThen)
-		full := min(s.level[i], roomThen) + refilled(l, s.now-s.last)
+		was := s.was[i]
+		roomThen := float64(was.cap - escrowThen)
+		full := min(s.level[i], roomThen) + was.refilled(s.now-s.last)
 		level := full
 		if s.escrow < escrowThen {
 			since := s.now
 			if lastEnded > 0 {
 				since = lastEnded
 			}
-			level = min(level, roomThen+refilled(l, s.now-max(since, s.last)))
+			level = min(level, roomThen+was.refilled(s.now-max(since, s.last)))
 		}
-		s.level[i] = min(level, float64(l.Cap-s.escrow))
-		lost = min(lost, full-s.level[i])
+		level = min(level, float64(was.cap-s.escrow))
+		lost = min(lost, full-level)
+		s.level[i] = min(level, float64(l.Cap-s.escrow)) // a lowered cap is no overflow
 	}
 	s.overflow = min(s.overflow+lost, overflowEnd)
 	return lives
@@ -321,6 +351,11 @@ func (k *memoryBuckets) fields() map[string]string {
 	for period, level := range k.levels {
 		f["l"+decimal(period)] = strconv.FormatFloat(level, 'g', 17, 64) // %.17g
 	}
+	all := make([]string, len(k.terms))
+	for i, t := range k.terms {
+		all[i] = decimal(t.period) + ":" + t.text(t.cap, t.tokens)
+	}
+	f["r"] = strings.Join(all, ",")
 	return f
 }
 

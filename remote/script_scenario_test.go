@@ -290,7 +290,7 @@ func checkState(t *testing.T, words []string, got stored) (wrong []string) {
 			parts := strings.Split(v, "|")
 			parts[4] = instant(parts[4])
 			ok = got.fields[name] == strings.Join(parts, "|")
-		case name == "o", name == "w", name == "a":
+		case name == "o", name == "w", name == "a", name == "r":
 			ok = got.fields[name] == v
 		case name == "fields":
 			names := slices.Sorted(maps.Keys(got.fields))

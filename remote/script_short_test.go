@@ -19,8 +19,8 @@ func directTake(bucket string, after, want int64) remote.Call {
 	}
 }
 
-// TestShortWay tells the ways apart by what they write: the server counts fields. The long way writes all six each time,
-// and five more when the bucket lends; the time to live is one more.
+// TestShortWay tells the ways apart by what they write: the server counts fields. The long way writes six each time, and five
+// more when the bucket lends; its terms are one more when they are new, and so is the time to live.
 func TestShortWay(t *testing.T) {
 	e := realEngine(t)
 	const long, nothing = 6 + 1, 0
@@ -31,14 +31,25 @@ func TestShortWay(t *testing.T) {
 		writes int64
 		want   remote.Code
 	}{
-		{"a new bucket: all fields", nil, directTake("", 0, 1), 6 + 1, remote.Granted},
+		{"a new bucket: all fields", nil, directTake("", 0, 1), 7 + 1, remote.Granted},
 		{"one that is there: level and time", []remote.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1, remote.Granted},
 		{"one that is full: the overflow too", []remote.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1, remote.Granted},
 		{"the clock a second back", []remote.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, remote.Granted},
 		{"the clock further back", []remote.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), long, remote.Granted},
 		{"not enough", []remote.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, remote.Denied},
 		{"all that is there", []remote.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, remote.Granted},
-		{"more than the burst", nil, min1(directTake("", 0, 11)), long, remote.Granted},
+		{"more than the burst", nil, min1(directTake("", 0, 11)), 1 + long, remote.Granted},
+		{"another rate", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long, remote.Granted},
+		{"another period", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long, remote.Granted},
+		{"another burst", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long, remote.Granted},
+		{"another rate, and not enough", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, remote.Denied},
+		{"another rate, and a look", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 0), 10, 2, 1e6), 1 + long, remote.Granted},
+		{"another rate, for the second time", []remote.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 10, 2, 1e6)},
+			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 2 + 1, remote.Granted},
+		{"a smaller burst, for the second time", []remote.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
+			limitedTo(directTake("", 0, 1), 9, 1, 1e6), long, remote.Granted},
+		{"a smaller burst, and not enough for the second time", []remote.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
+			limitedTo(directTake("", 0, 9), 9, 1, 1e6), nothing, remote.Denied},
 		{"a look", []remote.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, remote.Granted},
 		{"too late", nil, directTake("", 1e9, 1), nothing, remote.Late},
 		{"a bucket that lends", []remote.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, remote.Granted},
@@ -58,6 +69,12 @@ func TestShortWay(t *testing.T) {
 			t.Errorf("%s: %d writes and %v, want %d and code %d", c.name, n, a, c.writes, c.want)
 		}
 	}
+}
+
+// limitedTo is the call by another limit.
+func limitedTo(c remote.Call, cap, tokens, period int64) remote.Call {
+	c.Cap, c.Tokens, c.Period = cap, tokens, period
+	return c
 }
 
 func min1(c remote.Call) remote.Call { c.Min = 1; return c }
@@ -93,8 +110,8 @@ func TestShortForm(t *testing.T) {
 		if e.look(t, bucket).fields != nil {
 			t.Fatalf("%s wrote", e.name)
 		}
-		for _, field := range []string{"v", "l", "s", "t", "c", "z", "-v", "-l", "-s", "-t", "-c", "-z"} {
-			for _, text := range append(bad, "-1e300", "1e300", "0", "7") {
+		for _, field := range []string{"v", "l", "s", "t", "c", "z", "r", "-v", "-l", "-s", "-t", "-c", "-z", "-r"} {
+			for _, text := range append(bad, "-1e300", "1e300", "0", "7", "10/1", "10/1/0", "10/1/1000000/", "10/2/1000000", "1e1/1/1000000") {
 				e.del(t, bucket)
 				e.call(t, directTake(bucket, 0, 2))
 				if field[0] == '-' {

@@ -14,6 +14,7 @@ type parsed struct {
 	exists                                bool
 	level, overflow                       float64
 	last, born, behind                    int64
+	cap, tokens, period, most             int64 // the terms
 	escrow, wants, active, sweep, latest  int64
 	records                               map[string]parsedLease // by lease id
 	outSum, wantSum, activeSum, latestEnd int64                  // the same as escrow … latest, counted from the records
@@ -59,6 +60,9 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		}
 		*to = x
 	}
+	if b.cap, b.tokens, b.period, b.most = parseTerms(fields["r"]); b.period == 0 {
+		return b, "field r is " + strconv.Quote(fields["r"])
+	}
 	for name, text := range fields {
 		if name[0] != 'p' {
 			continue
@@ -72,10 +76,32 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		b.activeSum += min(l.out+l.want, 1)
 		count++
 	}
-	if known := count + 3; known != len(fields) { // v, l and s
+	if known := count + 4; known != len(fields) { // v, l, s and r
 		return b, fmt.Sprintf("%d fields in %v", len(fields), fields)
 	}
 	return b, ""
+}
+
+// parseTerms reads cap/tokens/period, and /most where that is larger than cap; a period of 0 says that it cannot.
+func parseTerms(text string) (cap, tokens, period, most int64) {
+	parts := strings.Split(text, "/")
+	if len(parts) < 3 || len(parts) > 4 {
+		return 0, 0, 0, 0
+	}
+	numbers := make([]int64, len(parts))
+	for i, part := range parts {
+		x, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || x < 0 {
+			return 0, 0, 0, 0
+		}
+		numbers[i] = x
+	}
+	if cap, most = numbers[0], numbers[0]; len(parts) == 4 {
+		if most = numbers[3]; most <= cap {
+			return 0, 0, 0, 0
+		}
+	}
+	return cap, numbers[1], numbers[2], most
 }
 
 func parseLease(text string) (l parsedLease, ok bool) {
@@ -105,6 +131,8 @@ func (b parsed) unsound(c remote.Call, torn bool) string {
 	// A grant is ⌊level + 10⁻⁹⌋, and a double near 2⁴⁰ has steps of 2·10⁻⁴.
 	rounding := 1e-8 + math.Abs(b.level)*1e-15
 	switch room := max(float64(c.Cap-b.escrow), lowest(c)); {
+	case b.cap != c.Cap || b.tokens != c.Tokens || b.period != c.Period || b.most < c.Cap:
+		return fmt.Sprintf("terms %d/%d/%d/%d", b.cap, b.tokens, b.period, b.most)
 	case b.level > room+rounding:
 		return fmt.Sprintf("level %v beside escrow %d, cap %d", b.level, b.escrow, c.Cap)
 	case b.level < lowest(c)-rounding:
@@ -126,9 +154,10 @@ func (b parsed) unsound(c remote.Call, torn bool) string {
 }
 
 // needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until its leases are over
-// and it would be full. An absent bucket is taken for a full one without leases, so who forgets it sooner mints tokens.
+// and it would be full, by the largest cap. An absent bucket is taken for a full one without leases, so who forgets it sooner
+// mints tokens.
 func (b parsed) needs(c remote.Call, server int64) float64 {
-	refill := (float64(c.Cap) - b.level) * float64(c.Period) / float64(c.Tokens)
+	refill := (float64(b.most) - b.level) * float64(c.Period) / float64(c.Tokens)
 	return (refill + float64(max(b.last, b.latest)-(server+b.behind))) / 1000
 }
 
