@@ -109,13 +109,15 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 // CountAlone counts n tokens that AloneAtOnce decided over; see [Bucket.CountRefused] for why it is a step of its own.
 func (b *Bucket) CountAlone(n int64) { b.ledger.unbooked.Add(n) }
 
-// probe says whether a call is wanted that finds out if Redis answers: now, or when the back-off is over.
+// probe says whether a call is wanted that finds out if Redis answers: now, or when the back-off is over; or one that tells it of
+// another limit, when the owner has its turn.
 type probe uint8
 
 const (
 	probeNot probe = iota
 	probeLater
 	probeNow
+	probeTell
 )
 
 // Probe asks for a call that finds out whether Redis answers again: nobody waits for it, and it settles the debt.

@@ -30,7 +30,7 @@ type Bucket struct {
 	extend   bool  // in use, but about to end: the lease is to live on
 	retired  bool  // evicted: everything is to go back, then the bucket closes
 	closed   bool  //
-	probe    probe // whether a call is wanted that finds out if Redis answers
+	probe    probe // whether a call is wanted that finds out if Redis answers, or tells it of another limit
 	failures uint8 // in a row
 	fleet    int32 // processes that the share is a part for; 0 before it is known
 
@@ -137,6 +137,7 @@ type Effect struct {
 	Send  bool          // put the bucket into its node's queue
 	Check time.Duration // call Bucket.Check no later than then; 0 for never
 	Done  bool          // the bucket is retired and owes nothing: Close it
+	Tell  bool          // call Bucket.Check soon, for Redis is to hear of another limit: see SetPolicy
 }
 
 // Renew asks for a renewal in the background, after a decision found the pot at its low-water mark. Only a decision may

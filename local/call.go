@@ -150,6 +150,10 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	if p.Counting == Logs {
 		return b.composeLog(now, c)
 	}
+	tells := b.tells()
+	if tells { // whatever is sent does
+		b.probe = probeNot
+	}
 	s := b.size(c.Trip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{TTL: p.ttl(s.period), Deadline: now + p.Timeout, period: s.period}
@@ -186,8 +190,8 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	probe := b.probe == probeNow
 	b.probe = probeNot
 	if !c.Clock { // no lease, and no refund, without a deadline; but a look, which teaches the clock
-		call.Direct = probe
-		return call, probe
+		call.Direct = probe || tells
+		return call, call.Direct
 	}
 
 	home := b.retired || b.home && b.spent() == b.usedSpent // not when it was used since it was found idle
@@ -209,6 +213,10 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
 	case b.leasing && !home && (b.stake == nil || hold <= b.low.Load()):
 		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
+	case tells && owes:
+		call.Hold = hold
+	case tells: // a look, which writes when the limit is another
+		call.Direct = true
 	default:
 		return Call{}, false
 	}

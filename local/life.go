@@ -63,6 +63,9 @@ func (b *Bucket) Check(now time.Duration) Effect {
 		b.probe = probeNow
 		return b.send()
 	}
+	if b.tells() && (b.stake == nil || now >= b.backOff) {
+		return b.send()
+	}
 	if b.closed || b.queued || b.calling() || b.settled(now) || b.stake == nil {
 		return b.next(now)
 	}
@@ -177,13 +180,19 @@ func (b *Bucket) Denied(now time.Duration) (retry time.Duration, denied bool) {
 func (b *Bucket) Look(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.live(now), b.levelAt(now)
+}
+
+// levelAt is the level in Redis by the last reply and the refill since.
+func (b *Bucket) levelAt(now time.Duration) int64 {
 	p := b.Policy()
 	if w := b.windowed(); w != nil {
-		if level = b.level.Load(); now >= time.Duration(w.clearAt.Load()) {
+		level := b.level.Load()
+		if now >= time.Duration(w.clearAt.Load()) {
 			level = p.Cap
 		}
-		return b.live(now), min(level, p.Cap)
+		return min(level, p.Cap)
 	}
 	refilled := float64(b.level.Load()) + p.refill(now-b.seenAt)
-	return b.live(now), int64(min(refilled, float64(p.Cap)))
+	return int64(min(refilled, float64(p.Cap)))
 }

@@ -21,6 +21,9 @@ type Policy struct {
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
 	Per    time.Duration // ≥ 1 µs
 
+	// First is the limit that SetPolicy may change where the numbers above sum several up; zero where they are that limit's.
+	First Numbers
+
 	// Whole is the policy of the whole limit where this one is of a part of it, for one of a key's several buckets; else nil.
 	// What a process may admit alone is its part of that.
 	Whole *Policy
@@ -37,6 +40,25 @@ type Policy struct {
 	Budget  time.Duration  // how long a request waits
 	Timeout time.Duration  // how long a call is wanted, from its sending
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
+}
+
+// Numbers are those of one token bucket.
+type Numbers struct {
+	Cap, Tokens int64
+	Per         time.Duration
+}
+
+// numbers are those that Redis is told of.
+func (p *Policy) numbers() Numbers {
+	if p.First != (Numbers{}) {
+		return p.First
+	}
+	return Numbers{p.Cap, p.Tokens, p.Per}
+}
+
+// below reports whether n has a smaller burst or a lower rate than m.
+func (n Numbers) below(m Numbers) bool {
+	return n.Cap < m.Cap || float64(n.Tokens)/float64(n.Per) < float64(m.Tokens)/float64(m.Per)
 }
 
 // Rule says whether there is a limit to decide by.

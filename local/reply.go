@@ -45,6 +45,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.stamped(c, now, r)
 	if !c.Direct {
 		b.acceptLease(now, c, r) // before it is known that there is no more: see Refuse
+		b.lower(now, c.Policy.numbers(), b.Policy())
 	}
 	b.askFrom(b.learn(now, c, r)) // before anybody is told
 	if c.Direct || c.AtOnce {
@@ -66,7 +67,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 		b.probe = probeNow
 		return b.send(), true
 	}
-	if b.errand != nil { // more have come
+	if b.errand != nil || b.tells() { // more have come, or another limit
 		return b.send(), true
 	}
 	return b.next(now), true
@@ -269,7 +270,7 @@ const retries = 3
 func (b *Bucket) Retry(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if 0 < b.failures && b.failures < retries && !b.retired && b.probe == probeNot {
+	if 0 < b.failures && b.failures < retries && !b.retired && b.probe != probeNow {
 		b.probe = probeLater
 	}
 	return b.next(now)

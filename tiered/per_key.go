@@ -90,7 +90,9 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 		if t.policy.PerKey != nil {
 			limit = l.limitOf(t, key)
 		}
-		b.change(l.group.now(), l.plan(t, limit))
+		if b.change(l.group.now(), l.plan(t, limit)) {
+			l.group.tell([]*bucket{b})
+		}
 		if t == l.terms.Load() && !l.whole.lookUps.again(b.key(), u) {
 			return
 		}
