@@ -271,7 +271,7 @@ if escrow < escrow_before then
 end
 level = min(level, was_cap - escrow)
 overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it
-level = min(level, cap - escrow) -- a lowered cap is no overflow
+-- A cap that is now lower clamps below, when it is known what is still out: that is no overflow.
 
 -- 8. Settle. A grant whose reply was not accepted is undone; what the caller holds no more was spent; what it holds beyond
 -- its record (bucket lost, lease over) is charged. A debt whose reply was not accepted is reported again, and counts as

@@ -174,9 +174,8 @@ for i = 1, m do
     local since_end = last_ended > 0 and last_ended or now
     l = min(l, was_cap[i] - escrow_before + (now - max(since_end, last)) * was_refill[i] / period[i])
   end
-  l = min(l, was_cap[i] - escrow)
-  lost = min(lost, refilled - l)
-  level[i] = min(l, cap[i] - escrow) -- a lowered cap is no overflow
+  level[i] = min(l, was_cap[i] - escrow) -- a cap that is now lower clamps below: that is no overflow
+  lost = min(lost, refilled - level[i])
 end
 overflow = min(overflow + lost, OVERFLOW_END)
 local function credit(k)

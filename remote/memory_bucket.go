@@ -274,7 +274,7 @@ func (s *memoryStep) sweepEnded() {
 }
 
 // refill is step 7: up to cap − escrow by the terms of the last writer, and into the room of ended leases only what came after
-// the last such end.
+// the last such end. A cap that is now lower clamps in charge: that is no overflow.
 func (s *memoryStep) refill() {
 	b := &s.bucket
 	roomThen := float64(b.terms.cap - s.escrowThen)
@@ -289,7 +289,6 @@ func (s *memoryStep) refill() {
 	}
 	b.level = min(b.level, float64(b.terms.cap-b.escrow))
 	b.overflow = min(b.overflow+(refilled-b.level), overflowEnd)
-	b.level = min(b.level, float64(s.Cap-b.escrow)) // a lowered cap is no overflow
 }
 
 // settle is step 8: a grant whose reply was not accepted is undone, what is given back is credited, what the caller holds

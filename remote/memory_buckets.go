@@ -259,8 +259,7 @@ func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
 		lives = own.end > s.now
 	}
 	lost := float64(overflowEnd)
-	for i, l := range s.limits {
-		was := s.was[i]
+	for i, was := range s.was {
 		roomThen := float64(was.cap - escrowThen)
 		full := min(s.level[i], roomThen) + was.refilled(s.now-s.last)
 		level := full
@@ -271,9 +270,8 @@ func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
 			}
 			level = min(level, roomThen+was.refilled(s.now-max(since, s.last)))
 		}
-		level = min(level, float64(was.cap-s.escrow))
-		lost = min(lost, full-level)
-		s.level[i] = min(level, float64(l.Cap-s.escrow)) // a lowered cap is no overflow
+		s.level[i] = min(level, float64(was.cap-s.escrow)) // a cap that is now lower clamps in settle: that is no overflow
+		lost = min(lost, full-s.level[i])
 	}
 	s.overflow = min(s.overflow+lost, overflowEnd)
 	return lives

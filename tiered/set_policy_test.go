@@ -63,7 +63,15 @@ func TestRaisingMintsNothing(t *testing.T) {
 			}
 		}
 		// A higher rate counts from now on, and is seen at once although the key was known to be denied for a day.
+		for before := time.Now(); time.Since(before) < 100*ms; { // time that counts by the old rate
+			want(t, l.Allow(ctx, "used"), Limited)
+		}
+		changed := time.Now()
 		set(t, l, limitTo(Limit{Tokens: 1000, Per: second, Burst: 1000}))
+		admitted := spendAll(t, l, "used")
+		if most := int64(1000*time.Since(changed).Seconds()) + 1; admitted > most {
+			t.Errorf("%d admitted within %v of 1000/s", admitted, time.Since(changed))
+		}
 		soon(t, "the new rate brings tokens", 10*second, func() bool { return l.AllowN(ctx, "used", 5).Allowed })
 	})
 }

@@ -1,0 +1,233 @@
+package tiered
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+)
+
+// spendAll takes tokens of a key one by one until it is refused.
+func spendAll(t *testing.T, l *Limiter, key string) (n int64) {
+	t.Helper()
+	for l.Allow(t.Context(), key).Allowed {
+		n++
+	}
+	return n
+}
+
+// A new rate counts from the moment of the change, however it is made and whatever is leased: what came until then came by the old
+// one.
+func TestNewRateCountsFromNowOn(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		from, to Limit
+		idle     time.Duration // from the last token to the change
+		later    time.Duration // from the change on
+		want     int64
+	}{
+		{"raised by day", PerDay(10), PerDay(1000).WithBurst(1000), 12 * time.Hour, 0, 5},
+		{"raised from minutes to seconds", PerMinute(1).WithBurst(100), PerSecond(100), 2 * second, 0, 0},
+		{"raised, and a while later", PerMinute(1).WithBurst(100), PerSecond(100), 2 * second, 300 * ms, 30},
+		{"a larger burst", PerSecond(10), PerSecond(10).WithBurst(1000), 500 * ms, 0, 5},
+		{"a larger burst, soon after it was full", PerSecond(10), PerSecond(10).WithBurst(1000), 1200 * ms, 0, 10},
+		{"lowered", PerSecond(10).WithBurst(100), PerHour(10).WithBurst(100), 8 * second, 0, 80},
+		{"lowered, just spent", PerSecond(100), PerHour(1).WithBurst(90), 0, 2500 * ms, 0},
+		{"lowered, just spent, and an hour later", PerSecond(100), PerHour(1).WithBurst(90), 0, time.Hour, 1},
+		{"lowered to a small burst", PerSecond(100), PerHour(1).WithBurst(2), 30 * ms, 3 * second, 2},
+	} {
+		for _, how := range []string{"direct", "leased", "also", "shards", "per key"} {
+			t.Run(c.name+", "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := Policy{Name: "api", Limit: c.from, Lease: Lease{Size: NoLease}, FailMode: FailClosed}
+					var now atomic.Pointer[Limit]
+					now.Store(&c.from)
+					slack := int64(0)
+					switch how {
+					case "leased":
+						p.Lease = Lease{}
+					case "also":
+						p.Also = []Limit{PerSecond(1 << 30)}
+						if c.from.Per != c.to.Per || c.from.Per == second {
+							t.Skip("a bucket of several is named by its period")
+						}
+					case "shards":
+						p.Shards, slack = 2, 1 // half a token in each
+						if c.to.burst() < 4 || c.from.burst() < 4 {
+							t.Skip("too small a burst")
+						}
+					case "per key":
+						if c.later > 0 || c.idle == 0 {
+							t.Skip("a key's new limit counts from its next use on")
+						}
+						p.Limit, p.PerKey = PerDay(1), func(string) Limit { return *now.Load() }
+					}
+					l := several(t, newDistant(ms), nil, p)[0]
+					time.Sleep(second)
+					begin := time.Now()
+					for got := spendAll(t, l, "k"); got < c.from.burst(); got += spendAll(t, l, "k") {
+						if time.Since(begin) > second {
+							t.Fatalf("%d admitted, the burst is %d", got, c.from.burst())
+						}
+						time.Sleep(5 * ms)
+					}
+					time.Sleep(c.idle)
+					if now.Store(&c.to); how == "per key" {
+						l.Refresh("k")
+					} else {
+						set(t, l, limitTo(c.to))
+					}
+					time.Sleep(c.later)
+					want := int64(0) // by rate, with what the calls of the test took
+					if c.later > 0 {
+						want = int64(c.to.burst())
+					}
+					got := spendAll(t, l, "k")
+					early := int64(20 * ms.Seconds() * float64(max(c.from.Tokens, 1)) / c.from.Per.Seconds())
+					late := int64(100 * ms.Seconds() * float64(c.to.Tokens) / c.to.Per.Seconds())
+					if got < c.want-slack || got > min(c.want+early+late+slack, max(want, c.to.burst())) {
+						t.Errorf("%d admitted, want %d (or up to %d more for the trips)", got, c.want, early+late)
+					}
+					books(t, l.group)
+				})
+			})
+		}
+	}
+}
+
+// Nothing that was leased under a larger limit is spent once it is lowered, and what is admitted afterwards is the lower limit's.
+func TestLoweredLimitHoldsAtOnce(t *testing.T) {
+	for name, to := range map[string]Limit{"of minutes": PerMinute(1), "a smaller burst": PerSecond(20_000).WithBurst(1)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(20_000)}, nil)
+				for range 600 { // 2000/s
+					want(t, l.AllowN(t.Context(), "k", 2), Granted)
+					time.Sleep(ms)
+				}
+				bound := ideal.NewPolicer(to.Tokens, to.Per, to.burst())
+				set(t, l, limitTo(to))
+				b, _ := l.group.cache.Find(l.id("k"))
+				if held, _ := b.Look(l.group.now()); held != 0 {
+					t.Errorf("%d held", held)
+				}
+				start, admitted := time.Now(), 0
+				for range 2000 { // 200/s
+					if l.Allow(t.Context(), "k").Allowed {
+						admitted++
+						bound.Admit(int64(time.Since(start)), 1)
+					}
+					time.Sleep(5 * ms)
+				}
+				if worst := bound.Worst(); worst.Over > 1 { // a grant that was on its way
+					t.Errorf("%d admitted: %v", admitted, worst)
+				}
+				if to.Per == time.Minute && admitted > 2 {
+					t.Errorf("%d admitted in 10 s", admitted)
+				}
+				books(t, l.group)
+			})
+		})
+	}
+}
+
+// A change costs one call for each key that is not known to be full, spread over time, and none for the others.
+func TestCallsOfAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := several(t, store, &Options{Processes: 2}, Policy{Name: "api", Limit: PerSecond(10), Lease: Lease{Size: NoLease}})[0]
+		for i := range 300 {
+			want(t, l.AllowN(t.Context(), fmt.Sprint("full ", i), 1), Granted)
+		}
+		time.Sleep(10 * second)
+		for i := range 300 {
+			want(t, l.AllowN(t.Context(), fmt.Sprint("used ", i), 10), Granted)
+		}
+		change := func(what string, most int, to func(*Policy)) {
+			t.Helper()
+			start := time.Now()
+			set(t, l, to)
+			time.Sleep(10 * second)
+			calls := store.since(start)
+			if len(calls) != most {
+				t.Errorf("%s: %d calls, want %d", what, len(calls), most)
+			}
+			for i, c := range calls {
+				if turn := start.Add(time.Duration(i) * 2 * telling); c.Want != 0 || c.Lease != "" || c.at.Before(turn) || c.at.After(turn.Add(5*ms)) {
+					t.Fatalf("%s: call %d, %v after the change: %+v", what, i, c.at.Sub(start), c.Call)
+				}
+			}
+		}
+		change("another fail mode", 0, func(p *Policy) { p.FailMode = FailOpen })
+		for i := range 300 {
+			want(t, l.AllowN(t.Context(), fmt.Sprint("used ", i), 10), Granted)
+		}
+		change("another rate", 300, limitTo(PerHour(10)))
+		change("the same once more", 0, limitTo(PerHour(10)))
+	})
+}
+
+// While Redis does not answer nobody is told again and again; the next request tells.
+func TestChangeInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := several(t, store, nil, Policy{Name: "api", Limit: PerSecond(100), Lease: Lease{Size: NoLease}, FailMode: FailClosed})[0]
+		time.Sleep(second)
+		want(t, l.AllowN(t.Context(), "k", 100), Granted)
+		silence(t, store.distant, l)
+		start := time.Now()
+		set(t, l, limitTo(PerHour(1).WithBurst(90)))
+		time.Sleep(20 * second)
+		tries := 0
+		for _, c := range store.since(start) {
+			if c.Bucket == store.Key("api", "k") {
+				tries++
+			}
+		}
+		if tries > 3 { // as many as any call that fails
+			t.Errorf("%d tries", tries)
+		}
+		store.loseRequests.Store(false)
+		soonInBubble(t, func() bool { return l.Allow(t.Context(), "k").Reason != Unavailable })
+	})
+}
+
+// Two processes of a deploy, one of which has the new limit: together they are admitted what one bucket of the larger burst and
+// rate admits.
+func TestChangeInOneProcess(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(seed, 17))
+			limits := []Limit{PerSecond(50), PerSecond(5).WithBurst(200), PerMinute(60).WithBurst(10)}
+			store := newDistant(ms)
+			var fleet []*Limiter
+			for range 2 {
+				fleet = append(fleet, several(t, store, &Options{Processes: 2},
+					Policy{Name: "api", Limit: limits[0], FailMode: FailClosed})[0])
+			}
+			time.Sleep(second)
+			bound, start := ideal.NewPolicer(50, second, 200), time.Now()
+			for range 3000 {
+				l := fleet[dice.IntN(2)]
+				if dice.IntN(100) == 0 {
+					set(t, l, limitTo(limits[dice.IntN(3)]))
+				}
+				n := 1 + dice.Int64N(3)
+				if l.AllowN(t.Context(), "k", n).Allowed {
+					bound.Admit(int64(time.Since(start)), n)
+				}
+				time.Sleep(time.Duration(dice.IntN(20)) * ms)
+				if dice.IntN(300) == 0 {
+					time.Sleep(3 * second)
+				}
+			}
+			if worst := bound.Worst(); worst.Over > 1e-6 {
+				t.Errorf("seed %d: %v", seed, worst)
+			}
+		})
+	}
+}
