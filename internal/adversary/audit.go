@@ -29,6 +29,7 @@ type rule interface {
 	refund(w *World, r *request, flags remote.Flags) // the store has executed it
 	reset(w *World, r *request)                      //
 	owed(w *World, r *request)                       // its debt was charged now, for the first time
+	asked(w *World, x *exchange)                     // the store has answered
 	digest(w *World, d *digester)                    // of what the future depends on
 }
 
@@ -50,7 +51,7 @@ func (w *World) know(limits []remote.Limit) {
 			w.limits = append(w.limits, &limit{Limit: l, worst: -float64(l.Cap)})
 		}
 		known := w.limits[i]
-		known.Cap, known.Period = max(known.Cap, l.Cap), min(known.Period, l.Period)
+		known.Cap, known.Tokens, known.Period = max(known.Cap, l.Cap), max(known.Tokens, l.Tokens), min(known.Period, l.Period)
 	}
 }
 

@@ -140,6 +140,8 @@ func (fixedRule) reset(w *World, r *request) {
 	}
 }
 
+func (fixedRule) asked(*World, *exchange) {}
+
 func (fixedRule) owed(w *World, r *request) {
 	l := w.limits[0]
 	if w.blockOf(l, r.wire.Since) != w.blockOf(l, w.clock()) {
@@ -212,6 +214,8 @@ func (slidingRule) refund(w *World, r *request, flags remote.Flags) {
 }
 
 func (slidingRule) reset(w *World, _ *request) { windowReset(w) }
+
+func (slidingRule) asked(*World, *exchange) {}
 
 func (slidingRule) owed(w *World, r *request) {
 	for _, l := range append([]remote.Limit{{Cap: r.wire.Cap, Period: r.wire.Period, Span: r.wire.Span}}, r.wire.Also...) {

@@ -1,6 +1,9 @@
 package adversary
 
-import "github.com/tiered-limiter/tiered-limiter/local"
+import (
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
 
 // This file changes limits while leases are out.
 
@@ -11,10 +14,21 @@ func (p *process) change(n int) {
 	p.policy = w.scope.policy(n, w.deployed, w.uniform)
 	w.policies[p.number] = p.policy
 	for _, b := range append([]*bucket(nil), p.buckets...) {
+		was := b.Policy()
 		_, e := b.SetPolicy(p.now(), p.policy)
+		b.outgrown(was)
 		b.shared = nil
 		b.apply(e)
 		b.collect(nil)
+	}
+}
+
+// outgrown checks that nothing is left of what was leased under a larger limit.
+func (b *bucket) outgrown(was *local.Policy) {
+	before, now := was.Owner.(*remote.Call), b.Policy().Owner.(*remote.Call)
+	if held, _ := b.Look(b.process.now()); held > 0 &&
+		(now.Cap < before.Cap || float64(now.Tokens)/float64(now.Period) < float64(before.Tokens)/float64(before.Period)) {
+		b.process.world.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
 	}
 }
 

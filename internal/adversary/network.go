@@ -114,13 +114,24 @@ func (w *World) ask(c remote.Call) remote.Reply {
 		w.failf("the bucket is damaged: %v", err)
 	}
 	wrote := s.exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
+	x := exchange{call: c, answer: answer, before: w.state, writer: w.writer, wrote: wrote}
 	w.state = s
 	if wrote {
 		w.keyEnd = c.Now/1000 + s.pttl
 		w.written, w.writer = w.segment, c
 		w.window = w.blockOf(w.limits[0], s.last)
 	}
+	w.rule.asked(w, &x)
 	return answer
+}
+
+// exchange is a call that the store answered.
+type exchange struct {
+	call   remote.Call
+	answer remote.Reply
+	before state
+	writer remote.Call // that had written it
+	wrote  bool        // now
 }
 
 // execute lets a request arrive.
@@ -229,6 +240,7 @@ func (p *process) deliver(r *reply) {
 		}
 		if accepted {
 			p.accepted(b, r)
+			b.outgrown(r.to.call.Policy)
 		}
 		spent := b.spent
 		b.collect(r)

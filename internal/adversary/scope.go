@@ -58,11 +58,15 @@ func (s *Scope) fleet() int64 {
 
 // limits are those that process i believes in, with those that come with a deploy or without.
 func (s *Scope) limits(i int, later bool) []remote.Limit {
-	per := s.Per
-	if s.Slower && i%2 == 0 {
+	per, tokens := s.Per, s.Tokens
+	switch {
+	case !s.Slower || i%2 == 1:
+	case s.Algorithm == remote.TokenBuckets: // which are named by their periods
+		tokens /= 2
+	default:
 		per *= 2
 	}
-	first := remote.Limit{Cap: s.Bursts[i], Tokens: s.Tokens, Period: per.Microseconds()}
+	first := remote.Limit{Cap: s.Bursts[i], Tokens: tokens, Period: per.Microseconds()}
 	if s.Algorithm == remote.SlidingWindow {
 		first.Period, first.Span = s.Block.Microseconds(), int64(per/s.Block)+1
 	}
@@ -101,6 +105,7 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 		p.Counting = local.Counts
 	case s.Algorithm == remote.TokenBuckets:
 		p.Counting = local.Levels
+		p.First = local.Numbers{Cap: limits[0].Cap, Tokens: limits[0].Tokens, Per: s.length(limits[0])}
 	}
 	for _, l := range limits { // the smallest burst and the slowest refill: on the safe side of each
 		tokens, per := l.Tokens, s.length(l)

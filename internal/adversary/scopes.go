@@ -35,7 +35,7 @@ func Scopes(a remote.Algorithm) []*Scope {
 		{Name: "accidents, cold", Bursts: []int64{4, 4, 4}, Tokens: 2, Per: second},
 		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
 	}
-	if a != remote.TokenBucket {
+	if a != remote.TokenBucket && a != remote.TokenBuckets { // windows have no rate
 		scopes = slices.DeleteFunc(scopes, func(s *Scope) bool { return s.Slower })
 	}
 	for _, s := range scopes {
@@ -72,9 +72,7 @@ func Scopes(a remote.Algorithm) []*Scope {
 		s.Books, s.Tokens, s.Per, s.Period, s.Timeout = true, 1, 1e6*time.Hour, 1000*second, 500*second
 		s.Actions = lossless(len(s.Bursts), s.burst())
 	}
-	if a != remote.TokenBucket {
-		scopes = append(scopes, deploys()...)
-	}
+	scopes = append(scopes, deploys(a)...)
 	scopes = append(append(scopes, alone...), books...)
 	for _, s := range scopes {
 		if s.Period == 0 {
@@ -88,11 +86,17 @@ func Scopes(a remote.Algorithm) []*Scope {
 	return scopes
 }
 
-// deploys are worlds in which limits change while leases are out, and one more comes.
-func deploys() []*Scope {
+// deploys are worlds in which limits change while leases are out, and one more comes where there may be several.
+func deploys(a remote.Algorithm) []*Scope {
 	all := []*Scope{
 		{Name: "deploy", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "deploy, three", Bursts: []int64{12, 6, 9}, Tokens: 3, Per: second, Warm: true},
+	}
+	if a == remote.TokenBucket || a == remote.TokenBuckets {
+		all = append(all,
+			&Scope{Name: "deploy, two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
+			&Scope{Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
+			&Scope{Name: "deploy, direct", Bursts: []int64{3, 9}, Tokens: 2, Per: second, Slower: true, NoLease: true})
 	}
 	for _, s := range all {
 		s.FailMode = local.FailClosed
@@ -102,6 +106,9 @@ func deploys() []*Scope {
 			for n := range s.Bursts {
 				s.Actions = append(s.Actions, times(2, Action{Change, p, n})...)
 			}
+		}
+		if a == remote.TokenBucket {
+			continue
 		}
 		s.Later = []remote.Limit{{Cap: 7, Tokens: 1, Period: 1500e3, Span: 5}}
 		s.Actions = append(s.Actions, times(2, Action{Deploy, 0, 0})...)
