@@ -76,10 +76,10 @@ local told = table.concat(terms, ',')
 if exists and known ~= told then
   local place, others = {}, {}
   was_cap, was_refill, most = {}, {}, {}
-  for i = 1, m do place[period[i]] = i end
+  for i = 1, m do place[text(period[i])] = i end
   for one in string.gmatch(known, '[^,]+') do
     local p, c, f, largest = string.match(one, '^(%d+):(%d+)/(%d+)/?(%d*)$')
-    local i = place[tonumber(p)]
+    local i = place[p]
     if not i then
       others[#others + 1] = one -- of a limit that this caller does not have
     else
