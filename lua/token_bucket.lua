@@ -96,7 +96,7 @@ if #ARGV <= SHORT then
     if last - unguarded > SECOND then break end
     local now = max(unguarded, last)
 
-    local refilled = min(level, cap) + (now - last) * refill / period
+    local refilled = level + (now - last) * refill / period
     level = min(refilled, cap)
     local lost = refilled - level
     if level + ROUNDING < want then break end

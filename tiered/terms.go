@@ -81,7 +81,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.terms()
 	lp.Nanos = p.Limit.nanosPerToken()
-	if lp.Counting == local.Levels {
+	if len(p.Also) > 0 {
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}
 	}
 	lp.NoLease = !p.leased(lp)

@@ -105,7 +105,12 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 		p.Counting = local.Counts
 	case s.Algorithm == remote.TokenBuckets:
 		p.Counting = local.Levels
+	}
+	if len(limits) > 1 {
 		p.First = local.Numbers{Cap: limits[0].Cap, Tokens: limits[0].Tokens, Per: s.length(limits[0])}
+		if s.windows() {
+			p.First.Tokens = limits[0].Cap
+		}
 	}
 	for _, l := range limits { // the smallest burst and the slowest refill: on the safe side of each
 		tokens, per := l.Tokens, s.length(l)
