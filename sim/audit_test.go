@@ -99,6 +99,8 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"the escrow is not", tell("o", "69")},
 		{"the overflow is not", tell("s", "1099511627777.5")},
 		{"a bucket's time", tell("z", "1000")},
+		{"does not know the limit", tell("r", "100/11/1000000")},
+		{"damaged", tell("r", "100/10")},
 		{"does not cover", tell("pone", "2|20|49|20|946684801500000|0")},
 		{"is not on record", tell("pone", "1|20|50|20|946684801500000|0")},
 		{"does not end one ttl", tell("pone", "2|20|50|20|946684801500001|0")},
@@ -127,6 +129,20 @@ func TestAuditSeesRedis(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			c.Lease, c.Seq, c.Ack, c.Hold, c.Deadline = "two", 1, 0, 0, 0
 			r.run(c, nil)
+		}},
+		// Another limit counts from its first call on, also of one that is refused.
+		{"", func(r *rig, c *remote.Call) {
+			limited := &remote.Call{Bucket: "b", Cap: 40, Tokens: 1, Period: 7e6, Want: 40, Min: 40, TTL: 1e6, Fleet: 1}
+			r.run(limited, nil)
+			time.Sleep(300 * time.Millisecond)
+			limited.Cap, limited.Tokens, limited.Want, limited.Min = 1000, 1000, 10, 10
+			r.run(limited, nil)
+			c.Hold, c.Deadline = 30, 0
+			r.run(c, nil)
+		}},
+		{"the level is not", func(r *rig, c *remote.Call) { // as if the rate had counted before
+			c.Tokens = 20
+			tell("l", "55")(r, c)
 		}},
 		// A clock that was set ahead, and back: what ended meanwhile does not come back.
 		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.moved(time.Hour); r.run(c, nil) }},

@@ -29,9 +29,41 @@ type stored struct {
 	level, overflow     float64
 	last, born, behind  int64
 	escrow              int64
+	terms               terms         // of who wrote last
 	left                time.Duration // until the key ends; 0 is never
 	own                 entry         // of the lease that was asked for
 	ownIsThere, damaged bool
+}
+
+// terms are a limit that a bucket refills by, and the largest burst that it ever had: no caller may find it forgotten sooner than
+// it would be full for all.
+type terms struct {
+	cap, tokens, period, most int64
+}
+
+// by is the terms once a call has written.
+func (t terms) by(c *remote.Call) terms { return terms{c.Cap, c.Tokens, c.Period, max(c.Cap, t.most)} }
+
+// brings is what comes in some µs.
+func (t terms) brings(elapsed int64) float64 {
+	return float64(elapsed) * float64(t.tokens) / float64(t.period)
+}
+
+// parseTerms reads cap/tokens/period, and /most where that is more than cap.
+func parseTerms(text string) (t terms, ok bool) {
+	parts := strings.Split(text, "/")
+	numbers := []*int64{&t.cap, &t.tokens, &t.period, &t.most}
+	if len(parts) < 3 || len(parts) > len(numbers) {
+		return t, false
+	}
+	for i, part := range parts {
+		var err error
+		if *numbers[i], err = strconv.ParseInt(part, 10, 64); err != nil {
+			return t, false
+		}
+	}
+	t.most = max(t.most, t.cap)
+	return t, t.period > 0
 }
 
 // entry is the record of a lease.
@@ -55,7 +87,7 @@ const (
 
 // stock takes what is stored from the shelf.
 func stock(s shelf, bucket, lease string) (x stored) {
-	v := s.values(bucket, "l", "s", "t", "c", "z", "o", "p"+lease)
+	v := s.values(bucket, "l", "s", "t", "c", "z", "o", "r", "p"+lease)
 	if len(v) == 0 || v[0] == "" {
 		return x
 	}
@@ -69,9 +101,12 @@ func stock(s shelf, bucket, lease string) (x stored) {
 	if v[5] != "" {
 		x.escrow, wrong[5] = strconv.ParseInt(v[5], 10, 64)
 	}
-	if lease != "" && v[6] != "" {
-		x.own, x.ownIsThere = parseEntry(v[6])
-		x.damaged = !x.ownIsThere
+	known := true
+	x.terms, known = parseTerms(v[6])
+	x.damaged = !known
+	if lease != "" && v[7] != "" {
+		x.own, x.ownIsThere = parseEntry(v[7])
+		x.damaged = x.damaged || !x.ownIsThere
 	}
 	for _, err := range wrong {
 		x.damaged = x.damaged || err != nil
@@ -153,14 +188,15 @@ func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.
 	if r.Flags&remote.Created != 0 {
 		v.is(a.exists && !a.fullBy(c, r.Now, at), float64(c.Cap)-a.level, "a bucket was forgotten before it was full and its leases were over")
 		*a = account{
-			stored:  stored{level: float64(c.Cap), overflow: 1 << 40, last: r.Now, born: r.Now},
+			stored:  stored{level: float64(c.Cap), overflow: 1 << 40, last: r.Now, born: r.Now, terms: terms{}.by(c)},
 			records: make(map[string]entry),
 		}
 		own, owned = entry{}, false
 	}
 	due := a.next(c, r, own, owned, &v, conceded)
 	v.is(now.damaged, 0, "a bucket is damaged")
-	if leased := c.Lease != ""; leased || r.Grant > 0 || due.stepped || now.exists && now.last != a.last {
+	changed := a.exists && a.terms != a.terms.by(c)
+	if leased := c.Lease != ""; leased || r.Grant > 0 || due.stepped || changed || now.exists && now.last != a.last {
 		v.is(!now.exists, 0, "a call was answered and not written")
 		due.compare(&now, &v)
 		for _, id := range due.ended {
@@ -191,7 +227,7 @@ func (a *account) fullBy(c *remote.Call, server int64, at time.Duration) bool {
 			return false
 		}
 	}
-	return a.level+rate(c)*float64(now-a.last) >= float64(c.Cap)-levelRounding
+	return a.level+a.terms.brings(now-a.last) >= float64(max(a.terms.most, c.Cap))-levelRounding
 }
 
 // outlives checks that a key which was written ends, and a second after its bucket is full and the last lease over.
@@ -199,7 +235,7 @@ func (a *account) outlives(c *remote.Call, r *remote.Reply, now *stored, v *verd
 	if c.Tokens == 0 {
 		return
 	}
-	full := float64(now.last) + math.Ceil((float64(c.Cap)-now.level)/rate(c))
+	full := float64(now.last) + math.Ceil((float64(now.terms.most)-now.level)/rate(c))
 	least := max(full, float64(a.latest)) - float64(r.Now+now.behind) + 1e6 - 1e3 // it ends in a whole ms
 	short := min(least, longestLife) - float64(now.left.Microseconds())
 	v.is(now.left == 0, 0, "a key never ends")
@@ -246,13 +282,14 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 			owned = owned && id != c.Lease
 		}
 	}
-	before := float64(c.Cap - a.escrow)
-	refilled := min(a.level, before) + float64(now-a.last)*float64(c.Tokens)/float64(c.Period)
+	before := float64(a.terms.cap - a.escrow)
+	refilled := min(a.level, before) + a.terms.brings(now-a.last)
 	d.level = refilled
 	if d.escrow < a.escrow { // the room of who is gone fills from its end on
-		d.level = min(d.level, before+float64(now-max(ended, a.last))*float64(c.Tokens)/float64(c.Period))
+		d.level = min(d.level, before+a.terms.brings(now-max(ended, a.last)))
 	}
-	d.level = min(d.level, float64(c.Cap-d.escrow))
+	d.level = min(d.level, float64(a.terms.cap-d.escrow))
+	d.terms = a.terms.by(c)
 	d.overflow += refilled - d.level
 
 	cover, charged := int64(0), int64(0)
@@ -315,6 +352,7 @@ func granted(level float64, want, least, others int64) int64 {
 // compare says where what is stored is not what is due.
 func (d *due) compare(now *stored, v *verdict) {
 	v.is(now.last != d.last || now.behind != d.behind, 0, "a bucket's time is not the server's")
+	v.is(now.terms != d.terms, 0, "a bucket does not know the limit that it was written by")
 	v.is(now.escrow != d.escrow, float64(now.escrow-d.escrow), "the escrow is not what is out")
 	v.is(math.Abs(now.level-d.level) > levelRounding, now.level-d.level, "the level is not what time and callers made of it")
 	v.is(math.Abs(now.overflow-d.overflow) > overflowRounding, now.overflow-d.overflow, "the overflow is not what the refill lost")
