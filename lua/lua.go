@@ -20,7 +20,8 @@
 // Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰, ttl 2⁵⁰ and a period of the other
 // algorithms 2⁵², so that sums of them stay exact. An error writes nothing and repeats no text of the caller. A denied direct take and a peek (want 0 without
 // a lease id) write nothing either; every other call sets a time to live long enough that an expired bucket would have
-// been full and free of leases.
+// been full and free of leases. The bucket refills by the cap and the rate of its last writer, and the first call by others
+// always writes.
 //
 // # The other algorithms
 //

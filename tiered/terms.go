@@ -122,9 +122,9 @@ func (l *Limiter) Policy() Policy { return l.terms.Load().policy.clone() }
 // some 60 ms for 100 000 of them, and waits for nobody.
 //
 // Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. What came
-// until now came by the old rate, and the new one counts from now on. Lowering takes effect at once, but for what is leased:
-// that goes back within a round trip, or, while Redis does not answer, is spent first (for a lease's life at most, a second by
-// default). While processes have different limits, as during a deploy, a key is admitted what the largest of them allows.
+// until now came by the old rate, and the new one counts from now on. Lowering takes effect at once: what is leased is spent no
+// more, and goes back. While processes have different limits, as during a deploy, a key is admitted what the largest of them
+// allows.
 //
 // Redis hears of the new limit by one call for each key of the Group that is not known to be full, which is no more than the
 // process made since they were full. Nobody waits for these calls. They leave one by one, those for leased keys first, so that
