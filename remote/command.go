@@ -47,6 +47,7 @@ type order struct {
 	args   []any
 	cmd    *redis.Cmd
 	asking bool // ASKING goes before it
+	moved  bool // its node named another one, which was asked
 	text   bool // it goes with the text of the script
 }
 

@@ -34,6 +34,9 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 		return
 	}
 	var targets sync.WaitGroup
+	for _, o := range moved {
+		o.moved = true
+	}
 	for rest := moved; len(rest) > 0; {
 		addr, _ := movedTo(rest[0].cmd.Err())
 		var there, others []*order

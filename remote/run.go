@@ -65,6 +65,7 @@ func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, c
 		} else if r.Reply, r.Err = decodeReply(calls[b.calls[i]].Algorithm, cmd.Val()); r.Err == nil && !r.Reply.answers(&calls[b.calls[i]]) {
 			*r = Result{Err: errShape}
 		}
+		r.Elsewhere = b.orders[i].moved
 	}
 }
 

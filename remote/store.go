@@ -128,8 +128,9 @@ type Reply struct {
 
 // Result is a Reply or the error that stands in its place.
 type Result struct {
-	Reply Reply
-	Err   error
+	Reply     Reply
+	Err       error
+	Elsewhere bool // another node than [Store].Node's was asked too, for the slot is moving: Reply.Now is by that one's clock
 }
 
 // Code says what a call came to.

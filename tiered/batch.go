@@ -240,10 +240,14 @@ func (b *batch) finish(results []remote.Result) {
 		case r.Err != nil:
 		case r.Reply.Code == remote.Late:
 			n.lateCalls.Add(1)
-			n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))
+			if !r.Elsewhere {
+				n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))
+			}
 		default:
 			n.note(r.Reply)
-			n.stepped(n.clock.learn(b.sent, now, r.Reply.Now))
+			if !r.Elsewhere {
+				n.stepped(n.clock.learn(b.sent, now, r.Reply.Now))
+			}
 		}
 		j.end(n, now, &b.calls[i], b.sent, r)
 	}

@@ -120,3 +120,45 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 		}
 	}
 }
+
+// moving is a store whose buckets of one key are just moving to a node with another clock.
+type moving struct {
+	*distant
+	key   string
+	ahead time.Duration // of the other clock
+}
+
+func (s *moving) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	s.distant.Run(ctx, timeout, calls, results)
+	for i := range calls {
+		if calls[i].Bucket == s.Key("api", s.key) {
+			results[i].Reply.Now += s.ahead.Microseconds()
+			results[i].Elsewhere = true
+		}
+	}
+}
+
+// A node's clock is learned from its own replies: not from those of another node, to which it sent a call on, late ones too.
+func TestRedirectedReplyTeachesNoClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &moving{distant: newDistant(ms), key: "moves", ahead: ahead}
+			p := direct("api", 100)
+			l := limiter(t, store, p, nil)
+			want(t, l.Allow(t.Context(), "stays"), Granted)
+			for range 20 {
+				time.Sleep(second)
+				want(t, l.Allow(t.Context(), "moves"), Granted)
+				n := l.group.allNodes()[0]
+				now := l.group.now()
+				got, _ := n.clock.at(now)
+				if off := time.Duration(got-time.Now().UnixMicro()) * time.Microsecond; off.Abs() > 10*ms {
+					t.Fatalf("%v off", off)
+				}
+				if steps := n.steps.Load(); steps > 0 {
+					t.Fatalf("its clock was set, it is said, %d times", steps)
+				}
+			}
+		})
+	}
+}
