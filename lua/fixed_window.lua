@@ -1,4 +1,4 @@
---[[ fixed_window: at most cap tokens in each aligned window. Direct or leased. O(1), a window whose leases outlive it apart.
+--[[ fixed_window: at most cap tokens in each aligned window. Direct or leased. O(1), but for sweeps.
 
 Windows begin at phase + k * period of the server's clock. A lease ends with its window at the latest, so every token is used in
 the window that counted it, and what is counted never exceeds cap.
@@ -7,7 +7,9 @@ KEYS[1]  a hash that only this script writes; its name has the period, for anoth
   v  format mark 'fw1'      c  epoch      t  newest time      n  tokens counted in the window of t
   and once a lease was given:
   w  sum of the leases' wants     a  leases that hold or want tokens     e  end of the latest lease
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window
+  g  next sweep, 0 none
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep makes
+               the want of a lease that has ended 0, or the dead would have a part in what there is until the edge
 
 ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it counts in its
 own window only. debt counts in the window of since only. reset: what is counted falls to what is out in leases, under a
@@ -16,10 +18,11 @@ no key, one of another epoch, or a window before its own (the clock was set back
 is forgotten, so there is nothing to do, and no flag.
 
 A window that is over is forgotten at once, leases and all (UNLINK), so a key that lost its time to live gets one with the next
-take. A refused direct take writes nothing, unless it found a large step back of the clock; nor does a peek.
+take. A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
 ]]
 
 local FORMAT = 'fw1'
+local CHUNK = 1000 -- arguments per command: unpack has a limit
 local cap, period, phase = arg[22], arg[23], arg[24]
 if to > 0 then return refuse(19) end
 if phase >= period then return refuse(24) end
@@ -31,15 +34,15 @@ local function window(instant) return floor((instant - phase) / period) end
 
 -- Load, or start empty.
 local own = 'p' .. id
-local stored = call('HMGET', key, 'v', 'c', 't', 'n', 'w', 'a', 'e', own)
+local stored = call('HMGET', key, 'v', 'c', 't', 'n', 'w', 'a', 'e', 'g', own)
 local exists, lends = stored[1] == FORMAT, stored[5] and true or false
-local born, last, count, wants, active, latest, flags = server, server, 0, 0, 0, 0, 0
+local born, last, count, wants, active, latest, sweep, flags = server, server, 0, 0, 0, 0, 0, 0
 if exists then
-  for i = 2, 7 do
-    stored[i] = tonumber(i > 4 and not lends and 0 or stored[i])
+  for i = 2, 8 do -- an earlier version wrote no g
+    stored[i] = tonumber((i > 4 and not lends or i == 8 and not stored[i]) and 0 or stored[i])
     if not whole(stored[i]) then return redis.error_reply('RLCORRUPT field') end
   end
-  born, last, count, wants, active, latest = unpack(stored, 2, 7)
+  born, last, count, wants, active, latest, sweep = unpack(stored, 2, 8)
 elseif stored[1] or call('EXISTS', key) == 1 then
   return redis.error_reply('RLFOREIGN key')
 else
@@ -56,9 +59,9 @@ if now < last then
 end
 local k = window(now)
 local edge = phase + (k + 1) * period
-local record = stored[8]
+local record = stored[9]
 local fresh = exists and k > window(last) and latest <= now
-if fresh then count, wants, active, latest, lends, record = 0, 0, 0, 0, false, false end
+if fresh then count, wants, active, latest, sweep, lends, record = 0, 0, 0, 0, 0, false, false end
 
 -- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
 local r_seq, r_grant, r_out, r_want, r_end, r_debt
@@ -77,6 +80,27 @@ if leased and record then
       flags = flags + UNAPPLIED
     end
     return {REPLAY, r_grant, cap - count, after, active, left, server, born, flags, 0, 1, clear(), now}
+  end
+end
+
+-- Sweep.
+local swept, ended = sweep > 0 and now >= sweep, {}
+if swept then
+  wants, sweep = 0, 0
+  local all = call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if #all[i] > 1 then
+      local s, g, out, wanted, stop, charge = parse(all[i + 1])
+      if not charge then return redis.error_reply('RLCORRUPT lease') end
+      if stop > now then
+        wants, sweep = wants + wanted, now + ceil(ttl / 2)
+      elseif wanted > 0 then
+        ended[#ended + 1] = all[i]
+        ended[#ended + 1] = format('%d|%d|%d|0|%d|%d', s, g, out, stop, charge)
+        if out == 0 then active = active - 1 end
+        if all[i] == own then r_want = 0 end
+      end
+    end
   end
 end
 
@@ -130,16 +154,20 @@ end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
-if leased or not peek and (grant > 0 or stepped) then
+if leased or not peek and (grant > 0 or swept or stepped) then
   local lending = {}
   if leased then
     left = min(ttl, edge - now)
     latest, wants = max(latest, now + left), wanted
     if hold + grant + want > 0 then active = active + 1 end
-    lending = {'w', wants, 'a', active, 'e', latest, own,
+    if sweep == 0 then sweep = now + left end
+    lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep, own,
       format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + left, charged)}
+  elseif swept then
+    lending = {'w', wants, 'a', active, 'g', sweep}
   end
   if fresh then call('UNLINK', key) end
+  for i = 1, #ended, CHUNK do call('HSET', key, unpack(ended, i, min(i + CHUNK - 1, #ended))) end
   call('HSET', key, 'v', FORMAT, 'c', born, 't', now, 'n', count, unpack(lending))
   -- Until the window is over, or the last lease: after a step back that may be later. Redis counts on its own clock.
   call('PEXPIRE', key, text(min(ceil((max(edge, latest) - server) / 1000) + 1000, LONGEST_TTL_MS)))

@@ -15,6 +15,7 @@ type memoryWindow struct {
 	wants  int64 // sum of the leases' wants
 	active int64 // leases that hold or want tokens
 	latest int64 // end of the latest lease
+	sweep  int64 // next sweep, 0 none
 	leases map[string]memoryLease
 }
 
@@ -64,6 +65,7 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		next = memoryWindow{born: next.born, last: next.last}
 	}
 
+	sweep := next.sweep > 0 && now >= next.sweep
 	own, owned := next.leases[c.Lease]
 	owned = owned && leased
 	answer := func(code Code, grant, retry, left int64) {
@@ -93,6 +95,11 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		return 0, false
 	}
 
+	next.leases = maps.Clone(next.leases)
+	if sweep {
+		next.sweepEnded(now, c.TTL)
+		own = next.leases[c.Lease]
+	}
 	var out, charged int64
 	if owned {
 		next.wants -= own.want
@@ -151,14 +158,17 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 
 	left := int64(0)
 	peek := !leased && c.Want == 0
-	if written = leased || !peek && (grant > 0 || stepped); written {
+	if written = leased || !peek && (grant > 0 || sweep || stepped); written {
 		if leased {
 			left = min(c.TTL, edge-now)
 			next.latest, next.wants, next.lends = max(next.latest, now+left), wanted, true
 			if c.Hold+grant+want > 0 {
 				next.active++
 			}
-			if next.leases = maps.Clone(next.leases); next.leases == nil {
+			if next.sweep == 0 {
+				next.sweep = now + left
+			}
+			if next.leases == nil {
 				next.leases = make(map[string]memoryLease)
 			}
 			next.leases[c.Lease] = memoryLease{c.Seq, grant, c.Hold + grant, want, now + left, charged}
@@ -175,6 +185,22 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	return keep, written
 }
 
+// sweepEnded lets what leases wanted that have ended be wanted no more.
+func (w *memoryWindow) sweepEnded(now, ttl int64) {
+	w.wants, w.sweep = 0, 0
+	for id, l := range w.leases {
+		switch {
+		case l.end > now:
+			w.wants, w.sweep = w.wants+l.want, now+(ttl+1)/2
+		case l.want > 0:
+			if l.want = 0; l.out == 0 {
+				w.active--
+			}
+			w.leases[id] = l
+		}
+	}
+}
+
 // part is what a caller gets of avail tokens, avail ≥ least: all that it wants, or its part when the leases want more.
 func part(avail, want, wanted, least int64) int64 {
 	if avail >= wanted {
@@ -187,7 +213,7 @@ func part(avail, want, wanted, least int64) int64 {
 func (w *memoryWindow) fields() map[string]string {
 	f := map[string]string{"v": "fw1", "c": decimal(w.born), "t": decimal(w.last), "n": decimal(w.count)}
 	if w.lends {
-		f["w"], f["a"], f["e"] = decimal(w.wants), decimal(w.active), decimal(w.latest)
+		f["w"], f["a"], f["e"], f["g"] = decimal(w.wants), decimal(w.active), decimal(w.latest), decimal(w.sweep)
 	}
 	for id, l := range w.leases {
 		f["p"+id] = l.String()
