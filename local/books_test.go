@@ -207,7 +207,8 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 	})
 }
 
-// A debt of more tokens than a double counts exactly is reported in parts: Redis would refuse the call, and every one after it.
+// A debt of more tokens than a double counts exactly is reported in parts: Redis would refuse the call, and every one
+// after it.
 func TestDebtIsReportedInParts(t *testing.T) {
 	for _, counting := range []Counting{Refills, Levels, Counts} {
 		const all = 5 << 51

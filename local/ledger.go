@@ -23,8 +23,9 @@ type ledger struct {
 	settled  int64 // of that, charged to the bucket or forgiven by it
 }
 
-// refunded notes that a call with n tokens to refund was answered: they are back, or burnt if Redis did not credit them. They are
-// not sent again: a copy of that call, executed when the record that knows it is over, could credit them too.
+// refunded notes that a call with n tokens to refund was answered: they are back, or burnt if Redis did not credit
+// them. They are not sent again: a copy of that call, executed when the record that knows it is over, could credit
+// them too.
 func (l *ledger) refunded(n int64, r Reply) {
 	l.refund -= n
 	if r.Unapplied {

@@ -120,8 +120,8 @@ const (
 	// maxTokens is the most that any amount can be.
 	maxTokens = 1 << 40
 
-	// maxDebt is the most that one call reports: more is not exact in a double, and Redis would refuse the call. The rest goes
-	// with the next one.
+	// maxDebt is the most that one call reports: more is not exact in a double, and Redis would refuse the call. The
+	// rest goes with the next one.
 	maxDebt = 1 << 52
 
 	// maxBackoff is the longest a key waits before it asks again after a failure: how soon an outage's end is noticed.

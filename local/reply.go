@@ -150,8 +150,8 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	b.usedAt, b.usedSpent = now, b.spent()
 }
 
-// endReset tells those whose resets a call carried out. One that Redis did not carry out, for its deadline lay too far ahead on a
-// clock that was set back, is made once more: this reply has told what the clock is.
+// endReset tells those whose resets a call carried out. One that Redis did not carry out, for its deadline lay too
+// far ahead on a clock that was set back, is made once more: this reply has told what the clock is.
 func (b *Bucket) endReset(now time.Duration, c Call, r Reply, again bool) {
 	if c.resets == 0 {
 		return

@@ -8,8 +8,8 @@ KEYS[1]  a hash that only this script writes; its name has the period, for anoth
   and once a lease was given:
   w  sum of the leases' wants     a  leases that hold or want tokens     e  end of the latest lease
   g  next sweep, 0 none
-  p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep makes
-               the want of a lease that has ended 0, or the dead would have a part in what there is until the edge
+  p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep
+               makes the want of a lease that has ended 0, or the dead would have a part in what there is until the edge
 
 ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it counts in its
 own window only. debt counts in the window of since only. reset: what is counted falls to what is out in leases, under a

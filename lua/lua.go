@@ -17,11 +17,11 @@
 //	codes    0 granted, 1 denied, 2 replay, 3 stale, 4 never, 5 late
 //	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE
 //
-// Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰, ttl 2⁵⁰ and a period of the other
-// algorithms 2⁵², so that sums of them stay exact. An error writes nothing and repeats no text of the caller. A denied direct take and a peek (want 0 without
-// a lease id) write nothing either; every other call sets a time to live long enough that an expired bucket would have
-// been full and free of leases. The bucket refills by the cap and the rate of its last writer, and the first call by others
-// always writes.
+// Numbers are whole, 0 ≤ x < 2⁵³, times in microseconds; cap and hold are at most 2⁴⁰, ttl 2⁵⁰ and a period of the
+// other algorithms 2⁵², so that sums of them stay exact. An error writes nothing and repeats no text of the caller. A
+// denied direct take and a peek (want 0 without a lease id) write nothing either; every other call sets a time to
+// live long enough that an expired bucket would have been full and free of leases. The bucket refills by the cap and
+// the rate of its last writer, and the first call by others always writes.
 //
 // # The other algorithms
 //

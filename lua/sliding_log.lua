@@ -11,8 +11,8 @@ ARGV  see call.lua. One limit: cap, period, 0. 6-9 must be 0: nothing is leased.
 call always writes. at and to (<= the cost it has) settle the entry of that stamp, if epoch is still the key's; else flag
 32 is set.
 
-Settling, a debt (by its id and since) and a reset state what is to be, not what to change: repeating them does no harm. But while
-the key's time waits, for the server's clock was set back, a reset forgets all that is there.
+Settling, a debt (by its id and since) and a reset state what is to be, not what to change: repeating them does no harm.
+But while the key's time waits, for the server's clock was set back, a reset forgets all that is there.
 Bounded work: every member holds a token at least and together they hold no more than cap, so forgetting as many old members as
 tokens are wanted makes room, if old members can. No call reads more than want + debt + 32 old ones (and cap lowered: as many as
 it was lowered by), and none is refused because of old ones. A refused take writes nothing, nor does a peek.
@@ -57,7 +57,8 @@ local now = max(server + behind, last + 1)
 
 -- Forget what has left: all at once if nothing is left, else no more than can be needed.
 local cut = now - period
-if reset > 0 then -- the clock was set back: the key's time waits, and does not tell what was counted by then from what came since
+if reset > 0 then
+  -- Where the key's time waits, for the clock was set back, it does not tell what was counted by then from what came since.
   cut = max(cut, now > server + behind and now or min(reset + behind, now))
 end
 local empty, gone = exists and last <= cut, {}

@@ -1,7 +1,8 @@
 package remote
 
-// The ends of what every script takes; times in µs. Validation goes by them, so that no call of a policy that it accepts is
-// refused. With all of them an instant plus a period stays below 2⁵³, where the scripts' numbers stop being exact.
+// The ends of what every script takes; times in µs. Validation goes by them, so that no call of a policy that it
+// accepts is refused. With all of them an instant plus a period stays below 2⁵³, where the scripts' numbers stop
+// being exact.
 const (
 	MostTokens = 1 << 40 // a cap, tokens per period, and what a lease holds: sums over thousands of leases stay exact
 	MostLimits = 8       // of a bucket

@@ -33,8 +33,8 @@ func (k *memoryKey) expired(clock int64) bool { return clock/1000 > k.expires }
 // decimal is a whole number as the scripts write it.
 func decimal(x int64) string { return strconv.FormatInt(x, 10) }
 
-// safeBy reports whether what c gives back may count, given when the record ends that knows it: its deadline kills every
-// copy of it before that.
+// safeBy reports whether what c gives back may count, given when the record ends that knows it: its deadline kills
+// every copy of it before that.
 func (c *Call) safeBy(end int64) bool { return c.Deadline > 0 && c.Deadline <= end }
 
 // guard is the rule for clocks of the keys that keep a time of their own: last is the newest of it, behind how far the server's

@@ -82,10 +82,10 @@ func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redi
 	}
 }
 
-// executeOn runs orders on one node, each at most once: in one pipeline by their digests. What the node does not know (it was
-// restarted, or told SCRIPT FLUSH) it has not executed. That goes out again, with the text of each script once, and once more
-// with all texts: the server may have forgotten again on the way, or may not have loaded the text that came first because its
-// slot had moved, or several servers may be behind a foreign client.
+// executeOn runs orders on one node, each at most once: in one pipeline by their digests. What the node does not know
+// (it was restarted, or told SCRIPT FLUSH) it has not executed. That goes out again, with the text of each script
+// once, and once more with all texts: the server may have forgotten again on the way, or may not have loaded the text
+// that came first because its slot had moved, or several servers may be behind a foreign client.
 func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *redis.Client, orders []*order) {
 	rest := orders
 	for _, choose := range [...]func([]*order){noTexts, firstTexts, allTexts} {
@@ -107,7 +107,8 @@ func noTexts(orders []*order) {
 	}
 }
 
-// firstTexts sends the text with the first order of each script; the others find it by the digest that this leaves behind.
+// firstTexts sends the text with the first order of each script; the others find it by the digest that this leaves
+// behind.
 func firstTexts(orders []*order) {
 	sent := make(map[*script]bool)
 	for _, o := range orders {

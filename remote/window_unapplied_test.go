@@ -6,8 +6,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// A reply says when a refund or a reset came to nothing although what it is for may still count, and a replay says what its first
-// execution did, however much later it is asked.
+// A reply says when a refund or a reset came to nothing although what it is for may still count, and a replay says
+// what its first execution did, however much later it is asked.
 func TestUnappliedIsTold(t *testing.T) {
 	const none, done, left = remote.Flags(0), 2, 0 // tokens that come back
 	type test struct {

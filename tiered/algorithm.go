@@ -49,8 +49,8 @@ const (
 	maxEntries = 100_000 // of a SlidingLog
 )
 
-// What is accepted the scripts take, or this does not compile: the longest Per, of shards too, and of a window all its blocks,
-// which are up to two longer than the window.
+// What is accepted the scripts take, or this does not compile: the longest Per, of shards too, and of a window all
+// its blocks, which are up to two longer than the window.
 const (
 	_ = uint64(remote.LongestPeriod - maxPer/time.Microsecond)
 	_ = uint64(remote.LongestWindow - 3*maxWindow/time.Microsecond)

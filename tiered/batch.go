@@ -150,16 +150,16 @@ func (n *node) returned(calls int) {
 	n.inFlight -= calls
 }
 
-// wrote reports whether the answer to a call shows that the node takes writes: a grant is written, and so is whatever a call
-// of a lease came to. Who is denied a direct take learns nothing of that: it writes nothing.
+// wrote reports whether the answer to a call shows that the node takes writes: a grant is written, and so is whatever
+// a call of a lease came to. Who is denied a direct take learns nothing of that: it writes nothing.
 func wrote(c *remote.Call, r *remote.Result) bool {
 	code := r.Reply.Code
 	return r.Err == nil && (code == remote.Granted || code == remote.Denied) && (r.Reply.Grant > 0 || c.Lease != "")
 }
 
-// doubt puts the refusal of a node that refuses to write in place of the takes that it denied: in the same pipeline, or as long
-// as nothing shows that it writes again. A replica and a server that is full answer what writes nothing, but a store that cannot
-// write does not decide.
+// doubt puts the refusal of a node that refuses to write in place of the takes that it denied: in the same pipeline,
+// or as long as nothing shows that it writes again. A replica and a server that is full answer what writes nothing,
+// but a store that cannot write does not decide.
 func (n *node) doubt(calls []remote.Call, results []remote.Result) {
 	before := n.refuses.Load()
 	last, refused := before, (*error)(nil) // in this pipeline

@@ -139,7 +139,8 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			t.lease(LeaseEvent{
 				Node: string(n.id), Policy: l.name, Key: b.key(),
 				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent, Which: named(call, r.Reply),
+				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent,
+				Which: named(call, r.Reply),
 			})
 		}
 		e, _ = b.Accept(now, seq, local.Reply{

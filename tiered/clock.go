@@ -18,8 +18,8 @@ const (
 )
 
 // clock estimates a node's clock from its replies, and how long round trips take. The sample with the shortest round
-// trip is the best: the reply's time lies somewhere within it. One that a later reply disproves is worth nothing: that clock
-// was set.
+// trip is the best: the reply's time lies somewhere within it. One that a later reply disproves is worth nothing:
+// that clock was set.
 type clock struct {
 	mu        sync.Mutex
 	best      [2]sample // of this window and of the one before
@@ -46,8 +46,8 @@ func newSample(sent, now time.Duration, server int64) sample {
 	return sample{known: true, offset: server - (sent + trip/2).Microseconds(), trip: trip, at: now}
 }
 
-// setSince reports by how much the node's clock was set between old and s: 0 when their round trips, or clocks that run at
-// different rates, explain the difference. The rates of a fleet's clocks differ by less than a hundredth.
+// setSince reports by how much the node's clock was set between old and s: 0 when their round trips, or clocks that
+// run at different rates, explain the difference. The rates of a fleet's clocks differ by less than a hundredth.
 func (s sample) setSince(old sample) time.Duration {
 	step := time.Duration(s.offset-old.offset) * time.Microsecond
 	if !old.known || step.Abs() < standstill+(s.trip+old.trip)/2+(s.at-old.at).Abs()/100 {
@@ -76,8 +76,8 @@ func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration
 	return step
 }
 
-// keep keeps s if it is the best of its window. What it disproves goes, however short its round trip was: deadlines by a clock
-// that was set back since would lie too far ahead for a refund or a Reset to be taken.
+// keep keeps s if it is the best of its window. What it disproves goes, however short its round trip was: deadlines
+// by a clock that was set back since would lie too far ahead for a refund or a Reset to be taken.
 func (c *clock) keep(s sample) {
 	for _, old := range c.best {
 		if step := s.setSince(old); step != 0 {

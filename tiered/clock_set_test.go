@@ -49,7 +49,8 @@ func remaining(t *testing.T, l *Limiter) int64 {
 	return d.Remaining
 }
 
-// When Redis' clock is set, back or ahead, Reset has reset when it returns nil, whether that was heard of before it or not.
+// When Redis' clock is set, back or ahead, Reset has reset when it returns nil, whether that was heard of before it
+// or not.
 func TestResetWhenTheClockIsSet(t *testing.T) {
 	const back, hour, ahead = -2 * second, -time.Hour, 2 * second
 	for _, c := range []struct {
@@ -138,7 +139,8 @@ func (s *moving) Run(ctx context.Context, timeout time.Duration, calls []remote.
 	}
 }
 
-// A node's clock is learned from its own replies: not from those of another node, to which it sent a call on, late ones too.
+// A node's clock is learned from its own replies: not from those of another node, to which it sent a call on, late
+// ones too.
 func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

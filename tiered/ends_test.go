@@ -13,7 +13,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// ends is a tape that fails when the store refuses a call for its arguments, and says by its own clock when each was executed.
+// ends is a tape that fails when the store refuses a call for its arguments, and says by its own clock when each was
+// executed.
 type ends struct {
 	*distant
 	t *testing.T
@@ -92,8 +93,8 @@ func precisionAtAnEnd(per time.Duration, i int) time.Duration {
 	return []time.Duration{0, per, max((per/maxBlocks + time.Microsecond).Truncate(time.Microsecond), time.Microsecond)}[i%3]
 }
 
-// What validation accepts no script refuses: of every policy at the ends of all ranges, no call of any kind that it makes; and
-// the scripts take each as the model does.
+// What validation accepts no script refuses: of every policy at the ends of all ranges, no call of any kind that it
+// makes; and the scripts take each as the model does.
 func TestEndsOfAllRanges(t *testing.T) {
 	policies := policiesAtTheEnds()
 	if testing.Short() {

@@ -21,7 +21,8 @@ func (refusal) RedisError()     {}
 
 const errFull = refusal("OOM command not allowed when used memory > 'maxmemory'.")
 
-// full is a store that may refuse to write: it answers what writes nothing, as a server does that is full, or a replica.
+// full is a store that may refuse to write: it answers what writes nothing, as a server does that is full, or a
+// replica.
 type full struct {
 	*distant
 	is atomic.Bool
@@ -58,8 +59,8 @@ func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Nod
 	return s.distant.Presence(ctx, timeout, n, id, ttl)
 }
 
-// A store that cannot write does not decide: what it still denies, because that writes nothing, is decided by the fail mode, and
-// does not show that it is well. It decides again as soon as it has written.
+// A store that cannot write does not decide: what it still denies, because that writes nothing, is decided by the
+// fail mode, and does not show that it is well. It decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 	for mode, reason := range map[FailMode]Reason{FailOpen: Open, FailLocal: Shared, FailClosed: Unavailable} {
 		for _, together := range []bool{true, false} {

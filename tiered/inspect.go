@@ -151,9 +151,9 @@ func (l *Limiter) sight(now time.Duration, key string, p *local.Policy, r remote
 	return v
 }
 
-// Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be denied
-// is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. Nil means that Redis did it; an
-// error means that it is not known whether the bucket was reset.
+// Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be
+// denied is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. Nil means that
+// Redis did it; an error means that it is not known whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()

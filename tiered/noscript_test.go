@@ -25,8 +25,8 @@ func everyScript(lease Lease) (all []Policy) {
 	return all
 }
 
-// A healthy Redis that has forgotten its scripts, or does not know them yet, refuses nobody, whichever of them a request needs
-// together; nor while that happens again and again under load. Nothing counts as a failure of Redis.
+// A healthy Redis that has forgotten its scripts, or does not know them yet, refuses nobody, whichever of them a
+// request needs together; nor while that happens again and again under load. Nothing counts as a failure of Redis.
 func TestForgottenScriptsRefuseNobody(t *testing.T) {
 	for name, lease := range map[string]Lease{"direct": {Size: NoLease}, "leased": {}} {
 		t.Run(name, func(t *testing.T) {
