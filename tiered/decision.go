@@ -26,7 +26,8 @@ type Decision struct {
 	// (Policy.Shards).
 	Limit int64
 
-	// Remaining is the tokens held here and last seen in Redis: an estimate in 0 … Limit; of Shards, from one of them.
+	// Remaining is the tokens held here and last seen in Redis: an estimate in 0 … Limit; of Shards, from one of them. It is known
+	// of what was decided, and of what costs more than the burst or nothing at all.
 	Remaining int64
 
 	// RetryAfter is, when Limited or ShareSpent, when asking again makes sense; 0 for a cost above the share's burst.

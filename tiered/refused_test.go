@@ -363,3 +363,59 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 		})
 	}
 }
+
+// A refusal that no tokens could have changed says what the key has left all the same, as far as that is known here: nobody is
+// asked for it.
+func TestRefusalSaysWhatIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		policy               Policy
+		limit, left, untaken int64         // after 4 were taken, and where nothing was
+		least, most          time.Duration // until nothing counts, after 4 were taken
+		dear                 int64
+	}{
+		{policy: Policy{Limit: PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second, dear: 11},
+		{policy: direct("api", 10), limit: 10, left: 6, untaken: 10, least: 96 * time.Hour, most: 96 * time.Hour, dear: 11},
+		{policy: Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerMinute(20) }}, limit: 20, left: 16, untaken: 20, least: 12 * second, most: 12 * second, dear: 21},
+		{policy: Policy{Limit: PerHour(50), Also: []Limit{PerMinute(10)}}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: time.Hour, dear: 11},
+		{policy: Policy{Limit: PerMinute(40), Shards: 4}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second, dear: 11},
+		{policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second, most: time.Minute, dear: 11},
+		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, limit: 10, left: 6, untaken: 10, least: 59 * second, most: time.Minute, dear: 11},
+		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, limit: 10, left: 6, untaken: 10, least: 59 * second, most: 63 * second, dear: 11},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name = "api"
+			store := newDistant(ms)
+			l := limiter(t, store, c.policy, nil)
+			ctx := t.Context()
+			time.Sleep(second)
+			want(t, l.AllowN(ctx, "k", 4), Granted)
+			calls := store.calls.Load()
+			for what, cost := range map[string]int64{"one too many": c.dear, "absurd": 1 << 60, "nothing": 0, "less": -5} {
+				for how, ask := range map[string]func(string) Decision{
+					"AllowN":    func(key string) Decision { return l.AllowN(ctx, key, cost) },
+					"Reserve":   func(key string) Decision { return l.Reserve(ctx, key, cost).Decision },
+					"Strictest": func(key string) Decision { return Strictest(l.ForN(key, cost)).Allow(ctx) },
+				} {
+					limit := c.limit
+					if c.policy.Shards > 0 && what != "one too many" && cost < 1 {
+						limit *= 4
+					}
+					d := ask("k")
+					left := c.left * (limit / c.limit)
+					if d.Allowed || d.Limit != limit || d.Remaining != left || d.ResetAfter < c.least || d.ResetAfter > c.most || d.RetryAfter != 0 {
+						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, left, limit)
+					}
+					if c.policy.PerKey != nil && what != "one too many" {
+						continue // whose limit nobody knows yet
+					}
+					if d := ask(fmt.Sprint(what, how)); c.policy.Shards == 0 && (d.Limit != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0) {
+						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
+					}
+				}
+			}
+			if n := store.calls.Load(); n != calls {
+				t.Errorf("%d calls", n-calls)
+			}
+		})
+	}
+}

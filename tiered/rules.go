@@ -79,7 +79,7 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 		b.CountRefused(n)
 		l.refuseBlocked(d, key)
 	default:
-		l.decideBy(d, p, key, ExceedsBurst, None, 0, 0)
+		l.standing(d, b, key, ExceedsBurst)
 		p.Owner.(*plan).name(d, 0)
 	}
 	return true

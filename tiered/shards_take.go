@@ -46,7 +46,7 @@ func (l *Limiter) tooDear(b *bucket, key string, n int64, d *Decision) bool {
 	if p.Rule != local.ByLimit || p.Whole == nil || n <= p.Whole.Cap/int64(len(l.shards)) {
 		return false
 	}
-	l.decideBy(d, p, key, ExceedsBurst, None, 0, 0)
+	l.standing(d, b, key, ExceedsBurst)
 	if limits := p.Owner.(*plan); len(limits.limits) > 1 {
 		d.Which = limits.smallest
 	}

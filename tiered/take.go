@@ -82,32 +82,61 @@ func (l *Limiter) decide(d *Decision, now time.Duration, b *bucket, key string, 
 // decideBy is decide where only the policy is known.
 func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, r Reason, tier Tier, left int64, retry time.Duration) {
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, tier
+	limit, remaining := p.Cap, left
 	if w := p.Whole; w != nil { // a shard speaks for all
 		k := int64(len(l.whole.shards))
 		if r != ShareSpent { // the share is not the shard's
 			left = min(left*k, w.Cap)
 		}
 		if p = w; r == ExceedsBurst {
-			most := *w
-			most.Cap /= k
-			p = &most
+			limit = w.Cap / k
+			remaining = min(remaining, limit)
+		} else {
+			limit, remaining = w.Cap, left
 		}
 	}
-	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, p.Cap, left, retry
-	if Granted <= r && r <= ShareSpent {
+	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, limit, remaining, retry
+	if Granted <= r && r <= ShareSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = resets(p, left)
 	}
 }
 
-// invalid refuses a request that is not valid, whatever its key has.
+// standing writes a refusal that no tokens could have changed, with what b has left as far as this process knows.
+func (l *Limiter) standing(d *Decision, b *bucket, key string, r Reason) {
+	p, now := b.Policy(), l.group.now()
+	held, level := b.Look(now)
+	l.decideBy(d, p, key, r, None, min(held+max(level, 0), p.Cap), 0)
+	if p.Counting != local.Refills {
+		_, clear := b.Told(false)
+		d.clears(p, now, clear)
+	}
+}
+
+// invalid refuses a request that is not valid, or costs more than any burst.
 func (l *Limiter) invalid(d *Decision, key string, r Reason) {
 	p := l.terms.Load().fresh
-	l.decideBy(d, p, key, r, None, 0, 0)
-	switch p.Rule { // whose numbers nobody set
+	if r != InvalidKey {
+		if b, ok := l.group.cache.Find(l.home(key)); ok && b.Policy().Rule != local.Unresolved {
+			if p = b.Policy(); p.Rule == local.ByLimit {
+				l.standing(d, b, key, r)
+				p.Owner.(*plan).name(d, 0)
+				return
+			}
+		}
+	}
+	switch p.Rule { // whose numbers mean nothing
 	case local.Unlimited:
-		d.Limit = math.MaxInt64
+		l.unlimited(d, key)
+		d.Allowed, d.Reason, d.Tier = false, r, None
 	case local.Blocked:
-		d.Limit = 0
+		l.refuseBlocked(d, key)
+		d.Reason, d.Tier = r, None
+	default: // nobody asked for the key here: its bucket may be full
+		left := p.Cap
+		if r == InvalidKey {
+			left = 0
+		}
+		l.decideBy(d, p, key, r, None, left, 0)
 	}
 }
 

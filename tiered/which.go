@@ -17,6 +17,11 @@ func (d *Decision) told(p *local.Policy, now time.Duration, which uint8, clear t
 		return
 	}
 	p.Owner.(*plan).name(d, which)
+	d.clears(p, now, clear)
+}
+
+// clears says when all that counts is forgotten, where Redis has said so.
+func (d *Decision) clears(p *local.Policy, now, clear time.Duration) {
 	if d.ResetAfter == 0 || clear == 0 {
 		return
 	}

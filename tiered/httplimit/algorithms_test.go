@@ -142,7 +142,13 @@ func TestFieldsByAlgorithm(t *testing.T) {
 		},
 		"more than a window ever holds": {
 			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow}, first: 95,
-			admitted: told{status: 429, violated: "p#2"}, then: 95, refused: told{status: 429, violated: "p#2"},
+			admitted: told{429, "90 90 0", "", limits{"p": {100, 60}, "p#2": {90, 3600}}, limits{"p#2": {90, 3600}}, "p#2"},
+			then:     95, refused: told{429, "90 90 0", "", limits{"p": {100, 60}, "p#2": {90, 3600}}, limits{"p#2": {90, 3600}}, "p#2"},
+		},
+		"more than a bucket ever holds": {
+			policy: tiered.Policy{Limit: minute}, first: 60,
+			admitted: told{200, "100 40 36", "", limits{"p": {100, 60}}, limits{"p": {40, 24}}, ""},
+			then:     101, refused: told{429, "100 65 21", "", limits{"p": {100, 60}}, limits{"p": {65, 39}}, "p"},
 		},
 		"tried out": {
 			policy: tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow, Shadow: true}, first: 90, admitted: told{status: 200},

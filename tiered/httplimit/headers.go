@@ -29,7 +29,7 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 			h[fieldRetry] = []string{strconv.FormatInt(retry, 10)}
 		}
 	}
-	if !counted(d.Reason) || d.Limit == math.MaxInt64 || tried(uses, d) {
+	if !counted(d) || d.Limit == math.MaxInt64 || tried(uses, d) {
 		return
 	}
 	if !l.NoXRateLimit {
@@ -54,13 +54,13 @@ func tried(uses []use, d *tiered.Decision) bool {
 	return false
 }
 
-// counted reports whether a Decision with this Reason knows what is left.
-func counted(r tiered.Reason) bool {
-	switch r {
-	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.InvalidCost, tiered.Canceled, tiered.ExceedsBurst, tiered.Shadowed:
+// counted reports whether a Decision knows what is left of a limit.
+func counted(d *tiered.Decision) bool {
+	switch d.Reason {
+	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
 		return false
 	}
-	return true
+	return d.Limit > 0 // else it is blocked
 }
 
 // retryAfter reports when it makes sense to come back, and false where it never does or nobody will.

@@ -38,9 +38,9 @@ func TestFieldsByReason(t *testing.T) {
 		tiered.Shadowed:     {0, false, false},
 		tiered.Limited:      {429, true, true},
 		tiered.ShareSpent:   {429, true, true},
-		tiered.ExceedsBurst: {429, false, false},
+		tiered.ExceedsBurst: {429, false, true},
 		tiered.InvalidKey:   {400, false, false},
-		tiered.InvalidCost:  {503, true, false},
+		tiered.InvalidCost:  {503, true, true},
 		tiered.Unavailable:  {503, true, false},
 		tiered.Canceled:     {503, false, false},
 		tiered.Unknown:      {503, true, false},
@@ -216,18 +216,18 @@ func FuzzHeaders(f *testing.F) {
 			again := int64(0)
 			if v := h.Get("Retry-After"); v != "" {
 				again, err = strconv.ParseInt(v, 10, 64)
-				if err != nil || again < 1 || float64(again) < time.Duration(min(retry, math.MaxInt64-jitter)).Seconds() && d.Reason != tiered.Unavailable && counted(d.Reason) {
+				if err != nil || again < 1 || float64(again) < time.Duration(min(retry, math.MaxInt64-jitter)).Seconds() && d.Reason != tiered.Unavailable && d.Reason != tiered.InvalidCost && counted(&d) {
 					t.Errorf("Retry-After %s for %v", v, time.Duration(retry))
 				}
 			}
 			for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
-				if v := h.Get(name); counted(d.Reason) != (v != "") {
+				if v := h.Get(name); counted(&d) != (v != "") {
 					t.Errorf("%s is %q for %v", name, v, d.Reason)
 				} else if n, err := strconv.ParseInt(v, 10, 64); v != "" && (err != nil || n < 0) {
 					t.Errorf("%s is %q", name, v)
 				}
 			}
-			if !counted(d.Reason) || limiter.Policy().Limit == tiered.Unlimited || limiter.Policy().Limit == tiered.Blocked {
+			if !counted(&d) || limiter.Policy().Limit == tiered.Unlimited || limiter.Policy().Limit == tiered.Blocked {
 				return
 			}
 			policy := one(t, h, "RateLimit-Policy", p.Name)
