@@ -135,6 +135,9 @@ func (b *Bucket) endOld(now time.Duration) {
 	if b.pot.Load() > 0 && int64(now) >= b.deadline.Load() {
 		b.drain() // dead here; Redis credits it while the record lives
 	}
+	if b.ledger.ret > 0 && b.pot.Load() > 0 { // granted to a call that was under way when the rest was taken out of use
+		b.drain() // a call gives back the whole pot or nothing
+	}
 	if now >= b.outUntil {
 		b.ledger.burnt += b.ledger.ret // the record is over: nothing is out any more
 		b.ledger.ret = 0

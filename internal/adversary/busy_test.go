@@ -11,7 +11,7 @@ import (
 
 // TestWorldsAreBusy counts what happens in random schedules: where nothing happens, nothing can break.
 func TestWorldsAreBusy(t *testing.T) {
-	const schedules = 4000
+	const schedules = 10_000
 	seen := map[string]int{}
 	var all []*Scope
 	for _, a := range Algorithms() {
