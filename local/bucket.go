@@ -32,6 +32,8 @@ type Bucket struct {
 	closed   bool  //
 	probe    probe // whether a call is wanted that finds out if Redis answers, or tells it of another limit
 	failures uint8 // in a row
+	whole    bool  // the level last seen was at most that whole number, else less than one more
+	doubtful bool  // what was last seen does not tell when the bucket can be full: see Outlives
 	fleet    int32 // processes that the share is a part for; 0 before it is known
 
 	mu sync.Mutex // guards what is not atomic

@@ -98,6 +98,7 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	b.burn()
 	b.burnReturns()
 	b.ack, b.outUntil = unknown, 0
+	b.doubtful = true // for how long it stood still nobody tells here
 	b.gen.Store((b.gen.Load()>>eraBits + 1) << eraBits)
 	if !b.calling() {
 		return b.next(now)

@@ -5,6 +5,7 @@ import "time"
 // Reply is Redis' answer to a call that it accepted.
 type Reply struct {
 	Grant    int64
+	Leases   int64 // of others, that hold or want tokens
 	Level    int64
 	Retry    time.Duration // until Min tokens may be there; negative for never
 	TTLLeft  time.Duration
@@ -30,6 +31,9 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.late, b.failures = false, 0
 	b.level.Store(r.Level)
 	b.seenAt = c.sent
+	b.windowed().lasts(c, r, b.epoch)
+	b.whole = r.Level >= c.Policy.Cap-c.Hold-r.Grant
+	b.doubtful = r.Leases > 0
 	b.granted += r.Grant
 	if b.stake != nil {
 		b.backOff = 0
@@ -41,6 +45,8 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	// this call carried the rest was admitted about now.
 	if (b.stake == nil || b.owing() == 0 || c.Debt > 0) && r.Epoch != 0 {
 		b.seen, b.epoch = r.Overflow, r.Epoch
+	} else if r.Epoch != b.epoch {
+		b.doubtful = true // the next reply, of the same bucket, will say that it is another one
 	}
 	b.stamped(c, now, r)
 	if !c.Direct {
@@ -79,6 +85,30 @@ func (b *Bucket) Lost(now time.Duration, seq int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stake != nil && b.calling() && b.call.Seq == seq && int64(now) < b.deadline.Load()
+}
+
+// Outlives reports whether the bucket that Redis was last seen to have must still be there at now, by all that is known here: it
+// cannot be full by then. Otherwise, if it is not there, it may just have expired.
+//
+// It errs on the side of having expired: the level may have been up to a token higher than was told, was as of some time after
+// the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call without an answer
+// may have given something back, nothing is known. A Reset by others, and what they give back of what was admitted, it cannot see.
+func (b *Bucket) Outlives(now time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.doubtful || b.closed {
+		return false
+	}
+	p, level := b.Policy(), b.level.Load()
+	drifted := time.Duration(float64(now-b.seenAt) * drift)
+	if w := b.windowed(); w != nil {
+		return now+drifted < w.counts
+	}
+	most := float64(level)
+	if !b.whole {
+		most++
+	}
+	return most+p.refill(now-b.seenAt+drifted) < float64(p.Cap)
 }
 
 // ended takes the call seq off the bucket, if it is under way.
@@ -315,6 +345,9 @@ func (b *Bucket) endResets(v Verdict) {
 
 // lose gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) lose(c Call) {
+	if c.Ret+c.Refund > 0 || c.resets > 0 { // it may have been executed
+		b.doubtful = true
+	}
 	if c.resets == 0 && c.Refund > 0 && c.settles == nil { // settling states a cost: that is repeated
 		b.ledger.refund -= c.Refund
 		b.ledger.burnt += c.Refund

@@ -32,6 +32,8 @@ type windowed struct {
 	tight   atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first
 	refuser atomic.Uint32 // the one that the last refusal waits for longest; 0 before the first
 
+	counts time.Duration // until then something counts for certain, but for what others give back
+
 	refund *Stamp   // the oldest of what is to be refunded: too old a stamp gives back no more than is counted there
 	settle []*Stamp // entries that cost less than the log has them
 
@@ -101,6 +103,23 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 		if s.owed -= c.Refund; s.owed == 0 {
 			w.settle = w.settle[1:]
 		}
+	}
+}
+
+// lasts notes until when something counts, by a reply in a bucket of an epoch: what was granted, until nothing does, and what
+// refuses, until it does not. How long the rest counts the reply tells at the latest, which is no help here.
+func (w *windowed) lasts(c Call, r Reply, epoch int64) {
+	if w == nil {
+		return
+	}
+	if c.Ret+c.Refund > 0 || c.resets > 0 || r.Epoch != epoch {
+		w.counts = 0
+	}
+	switch {
+	case r.Grant > 0:
+		w.counts = max(w.counts, c.sent+r.Reset)
+	case c.Want > 0 && r.Retry > 0 && r.Retry < never-c.sent:
+		w.counts = max(w.counts, c.sent+r.Retry)
 	}
 }
 

@@ -144,7 +144,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			})
 		}
 		e, _ = b.Accept(now, seq, local.Reply{
-			Grant: r.Reply.Grant, Level: r.Reply.Level,
+			Grant: r.Reply.Grant, Leases: others(call, r.Reply), Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
 			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
@@ -178,18 +178,22 @@ func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
 }
 
 // wasLost reports whether a reply, not yet accepted, shows that Redis had lost the bucket, or what it last wrote of it. Of a
-// lease the record tells, to the last write. A direct take leaves none: there, a bucket of another epoch that could not be
-// full again by what is known here was lost. (Where another process filled it meanwhile, by a Reset or by giving a lease
-// back, and it then expired, that is a false alarm.)
+// lease the record tells, to the last write. A direct take leaves none: there, a bucket of another epoch was lost that could
+// not be full again by what is known here. (Where another process filled it meanwhile, by a Reset or by what it gave back of what
+// was admitted, and it then expired, that is a false alarm.)
 func (b *bucket) wasLost(now time.Duration, seq int64, r remote.Reply) bool {
 	if r.Flags&remote.Unrecorded != 0 && b.Lost(now, seq) {
 		return true
 	}
-	if r.Flags&remote.OtherEpoch != 0 {
-		_, level := b.Look(now)
-		return level < b.Policy().Cap
+	return r.Flags&remote.OtherEpoch != 0 && b.Outlives(now)
+}
+
+// others is how many leases of other processes a reply knows of.
+func others(call *remote.Call, r remote.Reply) int64 {
+	if call.Lease != "" && call.Hold+r.Grant+call.Want > 0 {
+		return r.Active - 1
 	}
-	return false
+	return r.Active
 }
 
 // lost tells that Redis had lost the bucket. Those of a flushed Redis come in a crowd: they make one line.

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -218,6 +220,127 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	for i, l := range limiters {
 		if s := l.group.Stats(); s.Policies["api"].Granted == 0 {
 			t.Errorf("process %d: %+v", i, s)
+		}
+	}
+}
+
+// A healthy store loses nothing, whatever the limit, and whenever and by how many processes it is asked: that a bucket expired,
+// for it was full, is no loss.
+func TestNoLossesOfAHealthyStore(t *testing.T) {
+	over := 0 // buckets that expired and were made anew
+	rapid.Check(t, func(rt *rapid.T) {
+		p := Policy{Name: "api", Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")), FailMode: FailClosed}
+		limit := func(least time.Duration) Limit {
+			l := Limit{
+				Tokens: rapid.Int64Range(1, 20).Draw(rt, "tokens"),
+				Per:    least + time.Duration(rapid.Int64Range(1, 8000).Draw(rt, "ms"))*ms,
+			}
+			if p.Algorithm == TokenBucket {
+				l.Burst = rapid.Int64Range(1, 20).Draw(rt, "burst")
+			}
+			return l
+		}
+		p.Limit = limit(0)
+		if p.Algorithm == SlidingWindow { // one shorter than a lease lives is another matter
+			p.Limit.Per += 4 * second
+		}
+		if p.Algorithm == TokenBucket && rapid.IntRange(0, 3).Draw(rt, "several") == 0 {
+			p.Also = []Limit{limit(9 * second)}
+		}
+		if rapid.Bool().Draw(rt, "direct") && p.Algorithm != SlidingLog {
+			p.Lease.Size = NoLease
+		}
+		most := p.Limit.burst()
+		processes := rapid.IntRange(1, 3).Draw(rt, "processes")
+		type ask struct {
+			who    int
+			n      int64
+			times  int
+			cancel bool // by one process only: what another gives back it cannot know
+			after  time.Duration
+		}
+		asks := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ask {
+			return ask{
+				rapid.IntRange(0, processes-1).Draw(rt, "who"), rapid.Int64Range(1, most).Draw(rt, "n"), rapid.SampledFrom([]int{1, 1, 1, 2, 30}).Draw(rt, "times"),
+				processes == 1 && rapid.IntRange(0, 3).Draw(rt, "cancel") == 0,
+				time.Duration(rapid.Int64Range(0, 12_000_000).Draw(rt, "after")) * time.Microsecond,
+			}
+		}), 5, 40).Draw(rt, "asks")
+		seed := rapid.Uint64().Draw(rt, "seed")
+		var losses int64
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			var mu sync.Mutex
+			random := rand.New(rand.NewPCG(seed, 1))
+			store.tail = func() float64 { // round trips of up to 5 ms: twice that is within Budget, or what nobody waits for is given back
+				mu.Lock()
+				defer mu.Unlock()
+				return 5 * random.Float64()
+			}
+			var all []*Limiter
+			epochs := map[string]bool{}
+			for i := range processes {
+				all = append(all, limiter(t, store, p, &Options{Random: dice(seed, uint64(i))}))
+			}
+			for _, a := range asks {
+				for range a.times {
+					r := all[a.who].Reserve(context.Background(), "k", a.n)
+					if a.cancel {
+						r.Cancel()
+					}
+					time.Sleep(3 * ms)
+				}
+				if born := store.Fields(store.Name(all[0].kind, "api", "k"))["c"]; born != "" {
+					epochs[born] = true
+				}
+				time.Sleep(a.after)
+			}
+			over += max(len(epochs)-1, 0)
+			for _, l := range all {
+				for _, n := range l.group.Stats().Nodes {
+					losses += n.StateLosses
+				}
+			}
+		})
+		if losses > 0 {
+			rt.Fatalf("%d losses of %+v by %d processes", losses, p, processes)
+		}
+	})
+	t.Logf("%d buckets expired", over)
+	if over < 3 {
+		t.Errorf("%d buckets expired: this shows nothing", over)
+	}
+}
+
+// A level is told as a whole number. What expired a moment after it was full is no loss; what was deleted a moment before is.
+func TestLossIsWhatCannotHaveExpired(t *testing.T) {
+	for _, del := range []bool{false, true} {
+		for _, asks := range [][]time.Duration{
+			{0, 3600 * ms, 9200 * ms}, // 2, then 1.9 by the script: full after 4.4 s more, and over a second later
+			{0, 1900 * ms, 8300 * ms, 13_000 * ms},
+			{0, 0, 0, 13_100 * ms},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newDistant(ms)
+				l := limiter(t, store, Policy{Name: "p", Limit: Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
+				start := time.Now()
+				for _, at := range asks {
+					time.Sleep(at - time.Since(start))
+					want(t, l.Allow(t.Context(), "k"), Granted)
+				}
+				if del {
+					time.Sleep(2 * second)
+					store.Memory.Del(store.Key("p", "k"))
+					want(t, l.Allow(t.Context(), "k"), Granted)
+				}
+				lost := int64(0)
+				for _, n := range l.group.Stats().Nodes {
+					lost += n.StateLosses
+				}
+				if lost != map[bool]int64{true: 1, false: 0}[del] {
+					t.Errorf("%v, deleted %v: %d losses", asks, del, lost)
+				}
+			})
 		}
 	}
 }
