@@ -73,9 +73,6 @@ func policiesAtTheEnds() (all []Policy) {
 							if a == SlidingLog {
 								p.Lease = Lease{}
 							}
-							if a == SlidingWindow && per < second*10 {
-								continue // a window shorter than a lease lives
-							}
 							if p.validate() == nil {
 								all = append(all, p)
 							}
