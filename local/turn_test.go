@@ -150,6 +150,35 @@ func TestTellingIsOneTry(t *testing.T) {
 	}
 }
 
+// So it is with a lease: all that it asks for until it is over is what it asks for without a change, and one call more.
+func TestTellingOfALeaseIsOneTry(t *testing.T) {
+	tries := func(cap, tokens int64) (n int) {
+		r := newRig(t, Policy{Cap: 100, Tokens: 10})
+		r.lease(20)
+		e := r.to(cap, tokens)
+		if e.Tell {
+			e = r.b.Check(r.now)
+		}
+		for range 1000 {
+			switch {
+			case e.Send:
+				n++
+				e = r.b.Drop(r.now)
+			case e.Check > 0:
+				r.now = max(e.Check, r.now)
+				e = r.b.Check(r.now)
+			default:
+				return n
+			}
+		}
+		t.Fatal("it does not end")
+		return n
+	}
+	if before, told := tries(100, 10), tries(200, 20); told != before+1 {
+		t.Errorf("%d tries, %d without a change", told, before)
+	}
+}
+
 // What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed that was leased under the larger.
 func TestLoweredLeaseGoesBack(t *testing.T) {
 	for _, counting := range []Counting{Refills, Levels, Counts} {
