@@ -142,11 +142,12 @@ if reset > 0 and once and window(min(reset, now)) == k then
 end
 count = max(count, hold)
 
--- Grant all, or the caller's part when the leases want more than there is.
+-- Grant all, or twice the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
+-- here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, wanted = cap - count, wants + want
 if want > 0 and avail >= least then
-  grant = avail >= wanted and want or min(max(floor(avail * want / wanted), least), want, avail)
+  grant = min(max(floor(2 * avail * want / wanted), least), want, avail)
   count = count + grant
 elseif want > 0 then
   code, after = DENIED, max(1, edge - server)

@@ -220,12 +220,13 @@ for i = 1, m do
 end
 charged = charged + charge
 
--- Grant all, or the caller's part when the leases want more than there is.
+-- Grant all, or twice the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
+-- here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, which = tight()
 local wanted = wants + want
 if want > 0 and avail >= least then
-  grant = avail >= wanted and want or min(max(floor(avail * want / wanted), least), want, avail)
+  grant = min(max(floor(2 * avail * want / wanted), least), want, avail)
   credit(-grant)
   avail, which = tight()
 elseif want > 0 then

@@ -356,10 +356,7 @@ func (s *memoryStep) grantAndStore(exists bool) {
 	avail, wanted := wholeTokens(b.level), b.wants+s.Want
 	var grant int64
 	if s.Want > 0 && avail >= s.Min {
-		if grant = s.Want; avail < wanted {
-			share := int64(math.Floor(float64(avail) * float64(s.Want) / float64(wanted)))
-			grant = min(max(share, s.Min), s.Want, avail)
-		}
+		grant = part(avail, s.Want, wanted, s.Min)
 	}
 	b.level -= float64(grant)
 	s.reply = Reply{Code: Granted, Grant: grant, Level: wholeTokens(b.level)}

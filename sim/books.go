@@ -340,13 +340,10 @@ func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v
 // granted is what a caller gets who wants so much, and no less than least, of a level that others want part of too.
 func granted(level float64, want, least, others int64) int64 {
 	there := int64(math.Floor(level))
-	switch {
-	case want == 0 || there < least:
+	if want == 0 || there < least {
 		return 0
-	case there >= others+want:
-		return want
 	}
-	return min(max(int64(math.Floor(float64(there)*float64(want)/float64(others+want))), least), want, there)
+	return min(max(int64(math.Floor(2*float64(there)*float64(want)/float64(others+want))), least), want, there)
 }
 
 // compare says where what is stored is not what is due.
