@@ -135,7 +135,12 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 		level   int64
 		uniform float64
 		want    time.Duration // after the sending; 0 for no hold-off
+		window  time.Duration // of a sliding window
 	}{
+		{name: "a sliding window that has something left", grant: 3, level: 1, uniform: 0.5, window: time.Second},
+		{name: "a full sliding window", grant: 3, uniform: 0.5, window: 800 * ms, want: 20 * ms},
+		{name: "a full sliding window, early", grant: 3, uniform: 0, window: 800 * ms, want: 15 * ms},
+		{name: "a long sliding window", grant: 3, uniform: 0.5, window: time.Hour, want: 50 * ms},
 		{name: "nothing left", grant: 3, uniform: 0.5, want: 50 * ms},
 		{name: "early", grant: 3, uniform: 0, want: 37500 * time.Microsecond},
 		{name: "late", grant: 3, uniform: 1, want: 62500 * time.Microsecond},
@@ -148,6 +153,7 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Policy{Cap: 200, Tokens: 1000}) // T = 50 ms
 			r.p.Uniform = func() float64 { return c.uniform }
+			r.p.Window = c.window
 			if c.renewal {
 				r.lease(10)
 				r.now += 10 * ms

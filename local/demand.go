@@ -13,6 +13,11 @@ const (
 	riseTime = 300 * time.Millisecond
 	fallTime = time.Second
 
+	// scarceTime is that of both while Redis has less than is asked for. What a process wanted a second ago then counts
+	// against those who want it now. Where 80 % of 3 times 2000/s moves to another of 10 processes each second, 0.998 of the
+	// limit is used, without it 0.924 (make sizing).
+	scarceTime = 100 * time.Millisecond
+
 	// minSample is the shortest interval over which a rate means anything.
 	minSample = time.Millisecond
 )
@@ -25,11 +30,12 @@ type demand struct {
 	offers int64         // offered in total by then
 }
 
-// sample brings the estimate up to date, given the tokens offered in total since ever. A sample counts at most cap
-// tokens: more could not be granted anyway, and one flood must not size the next lease.
+// sample brings the estimate up to date, given the tokens offered in total since ever, and whether Redis had less than was
+// asked for the last time. A sample counts at most cap tokens: more could not be granted anyway, and one flood must not size
+// the next lease.
 //
 // It is an exponential average in continuous time: rate += (1 − e^(−Δ/θ))·(x − rate) for the rate x over the last Δ.
-func (d *demand) sample(now time.Duration, offers, cap int64) {
+func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
 	if d.at == 0 {
 		d.at, d.offers = now, offers
 		return
@@ -40,7 +46,10 @@ func (d *demand) sample(now time.Duration, offers, cap int64) {
 	}
 	x := float64(max(min(offers-d.offers, cap), 0)) / delta.Seconds() // what was put back may outweigh what was offered
 	theta := fallTime
-	if x > d.rate {
+	switch {
+	case scarce:
+		theta = scarceTime
+	case x > d.rate:
 		theta = riseTime
 	}
 	d.rate += -math.Expm1(-float64(delta)/float64(theta)) * (x - d.rate)

@@ -58,6 +58,9 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	d.believe(p, now, retry)
 }
 
+// scarce reports whether Redis had less than was asked for, the last time.
+func (d *denial) scarce() bool { return d != nil && d.at > 0 }
+
 // believe sets how long a refusal is believed.
 func (d *denial) believe(p *Policy, now, retry time.Duration) {
 	longest := p.between(0.75, 1, longestDenial)

@@ -123,7 +123,7 @@ func (b *Bucket) account(now time.Duration) {
 		alone := b.ledger.byMode(b.Policy().FailMode, b.ledger.unbooked.Load())
 		offered += alone.Shared + alone.Opened + alone.Failed // what the share refused is among what was refused
 	}
-	b.demand.sample(now, offered, b.Policy().Cap)
+	b.demand.sample(now, offered, b.Policy().Cap, b.denied.Load().scarce())
 }
 
 // book brings share and debt up to date with what fail-open admitted.

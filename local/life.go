@@ -39,8 +39,12 @@ func (b *Bucket) sendFrom(now time.Duration) Effect {
 	return Effect{Check: b.backOff}
 }
 
-// ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt.
+// ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a fixed window
+// it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
 func (b *Bucket) ending() time.Duration {
+	if w := b.windowed(); w != nil && w.edge {
+		return never
+	}
 	return time.Duration(b.deadline.Load()) - b.Policy().ttl(b.Policy().period(0))/4
 }
 

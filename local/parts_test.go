@@ -16,7 +16,7 @@ func TestDemandFollowsARiseFasterThanAFall(t *testing.T) {
 	feed := func(rate float64, length time.Duration) {
 		for end := at + length; at < end; at += 10 * ms {
 			offers += int64(rate / 100)
-			d.sample(at, offers, 1<<40)
+			d.sample(at, offers, 1<<40, false)
 		}
 	}
 	feed(1000, 300*ms)
@@ -33,10 +33,25 @@ func TestDemandFollowsARiseFasterThanAFall(t *testing.T) {
 	}
 }
 
+// While tokens are scarce what a process wanted a second ago counts against those who want it now: it forgets as fast as it
+// learns, and both within about a tenth of a second.
+func TestDemandFollowsSoonWhileTokensAreScarce(t *testing.T) {
+	d := demand{rate: 1000, at: time.Second}
+	d.sample(time.Second+100*ms, 0, 1<<40, true)
+	if d.rate < 330 || d.rate > 410 {
+		t.Errorf("%.0f/s 0.1 s after the end of 1000/s, want 1/e of it", d.rate)
+	}
+	d = demand{at: time.Second}
+	d.sample(time.Second+100*ms, 100, 1<<40, true)
+	if d.rate < 590 || d.rate > 670 {
+		t.Errorf("%.0f/s after 0.1 s of 1000/s, want 1 − 1/e of it", d.rate)
+	}
+}
+
 func TestDemandCountsAtMostOneBurstPerSample(t *testing.T) {
 	var d demand
-	d.sample(time.Second, 0, 100) // not at 0, which is never
-	d.sample(time.Second+100*ms, 1_000_000, 100)
+	d.sample(time.Second, 0, 100, false) // not at 0, which is never
+	d.sample(time.Second+100*ms, 1_000_000, 100, false)
 	if d.rate > 1000 || d.rate < 200 {
 		t.Errorf("%.0f/s, want at most 100 tokens per 100 ms, and some of that", d.rate)
 	}
@@ -50,7 +65,7 @@ func TestDemandStaysFinite(t *testing.T) {
 		for range 20 {
 			at += time.Duration(rapid.Int64Range(-1e9, 1e15).Draw(t, "step"))
 			offers += rapid.Int64Range(0, 1<<45).Draw(t, "offers")
-			d.sample(at, offers, 1<<40)
+			d.sample(at, offers, 1<<40, false)
 			if math.IsNaN(d.rate) || math.IsInf(d.rate, 0) || d.rate < 0 {
 				t.Fatalf("rate %v", d.rate)
 			}
@@ -64,16 +79,19 @@ func TestPeriodFollowsPolicyBurstAndRoundTrips(t *testing.T) {
 		period      time.Duration
 		trip        time.Duration
 		want        time.Duration
+		window      time.Duration
 	}{
-		{20000, 20000, 250 * ms, ms, 250 * ms},
-		{4000, 20000, 250 * ms, ms, 50 * ms}, // C/4r
-		{20000, 20000, 40 * ms, ms, 40 * ms},
-		{20000, 20000, 40 * ms, 11 * ms, 80 * ms},
-		{20000, 20000, 40 * ms, time.Second, 160 * ms}, // four times at most
-		{20000, 200000, 20 * ms, time.Second, 25 * ms}, // never beyond C/4r
-		{1, 1_000_000_000, 250 * ms, ms, 1},
+		{20000, 20000, 250 * ms, ms, 250 * ms, 0},
+		{4000, 20000, 250 * ms, ms, 50 * ms, 0}, // C/4r
+		{20000, 20000, 40 * ms, ms, 40 * ms, 0},
+		{20000, 20000, 40 * ms, 11 * ms, 80 * ms, 0},
+		{20000, 20000, 40 * ms, time.Second, 160 * ms, 0}, // four times at most
+		{20000, 200000, 20 * ms, time.Second, 25 * ms, 0}, // never beyond C/4r
+		{1, 1_000_000_000, 250 * ms, ms, 1, 0},
+		{20000, 20000, 250 * ms, ms, 125 * ms, time.Second}, // an eighth of a sliding window
+		{20000, 20000, 250 * ms, ms, 250 * ms, 2 * time.Second},
 	} {
-		p := Policy{Cap: c.cap, Tokens: c.tokens, Per: time.Second, Period: c.period}
+		p := Policy{Cap: c.cap, Tokens: c.tokens, Per: time.Second, Period: c.period, Window: c.window}
 		if got := p.period(c.trip); got != c.want {
 			t.Errorf("%+v: T = %v", c, got)
 		}
@@ -134,9 +152,29 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 	for _, c := range []struct {
 		need    float64
 		leasing bool
+		cost    int64 // the largest
 		want    bool
-	}{{1.9, false, false}, {2, false, true}, {1, true, true}, {0.9, true, false}} {
-		if got := (sizing{need: c.need}).pays(c.leasing); got != c.want {
+	}{
+		{1.9, false, 0, false}, {2, false, 0, true}, {1, true, 0, true}, {0.9, true, 0, false},
+		{7.9, false, 8, false}, {8, false, 8, true}, {4, true, 8, true}, {3.9, true, 8, false}, // by requests of 4, about
+	} {
+		p := &Policy{Cap: 1000, Tokens: 1000, Per: time.Second, Period: time.Second}
+		if got := size(p, &demand{rate: 4 * c.need}, ms, c.cost, 0).pays(c.leasing); got != c.want { // T is 250 ms
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// What lies in processes is missing in the burst: one of few tokens, or of few requests, is not leased from unless the user says so.
+func TestASmallBurstIsNotLeased(t *testing.T) {
+	for _, c := range []struct {
+		cap, cost, size int64
+		want            bool
+	}{
+		{49, 0, 0, false}, {50, 0, 0, true}, {50, 8, 0, true}, {50, 9, 0, false}, {119, 20, 0, false}, {120, 20, 0, true}, {5, 0, 1, true},
+	} {
+		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, Size: c.size}
+		if got := size(p, &demand{rate: 1e6}, ms, c.cost, 0).pays(false); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

@@ -28,7 +28,8 @@ type Policy struct {
 	// What a process may admit alone is its part of that.
 	Whole *Policy
 
-	Counting Counting // how Redis counts
+	Counting Counting      // how Redis counts
+	Window   time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
 	Size    int64         // tokens of a lease; 0 follows demand
 	Period  time.Duration // how long a lease should last at present demand
@@ -146,6 +147,23 @@ func (p *Policy) wait(x float64) time.Duration {
 // burns half of the burst at most.
 func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
 
+// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is out in
+// leases, and what was spent from its settlement on, so whatever lasts is missing in it. At 0.8 of 500 per second 8 processes
+// refuse 0.3 % without the first bound, 0.1 % with it. At 3 times 1000 per 2 s they use 0.92 of the limit with four times this
+// hold-off, 0.99 with twice this, and 0.996 with this one, at 0.35 calls per token.
+const (
+	slidingPeriod  = 8
+	slidingHoldOff = 40
+)
+
+// holdOff reports how long a process asks for nothing after a grant that was short.
+func (p *Policy) holdOff(period time.Duration) time.Duration {
+	if p.Window > 0 {
+		return min(period, p.Window/slidingHoldOff)
+	}
+	return period
+}
+
 // period reports how long a lease should last when 99 of 100 calls take at most trip: Period, doubled up to twice while
 // calls eat more than a quarter of it, but no longer than the refill takes for a quarter of the burst. Beyond that, what
 // waits in Redis while a process holds off would overflow (at 3 times 1000/s and a burst of 200, 10 processes use 0.998 of the
@@ -154,6 +172,9 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
 		t *= 2
+	}
+	if p.Window > 0 {
+		t = min(t, p.Window/slidingPeriod)
 	}
 	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
 }

@@ -137,8 +137,11 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	case c.Want > 0 || c.resets > 0:
 		d = denial{windows: d.windows}
 	}
-	if short && !c.Direct && !c.AtOnce && (r.Grant > 0 || r.Level < 1) { // else there is something for cheaper requests
-		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)
+	if short && !c.Direct && !c.AtOnce && b.holdsOff(r) {
+		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))
+		if w := d.windows; w != nil && w.edge {
+			d.holdOff = min(d.holdOff, now+r.TTLLeft) // then another window begins, and nothing is used of it
+		}
 	}
 	d.seal()
 	switch {
@@ -149,6 +152,13 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 		b.denied.Store(&kept)
 	}
 	return d.holdOff
+}
+
+// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others, or, where
+// nothing was granted, for cheaper requests. A sliding window that has something left is asked for it: as it fills the grants get
+// smaller and more frequent, down to one token at a time, and nobody is refused before it is full.
+func (b *Bucket) holdsOff(r Reply) bool {
+	return r.Level < 1 || r.Grant > 0 && b.Policy().Window == 0
 }
 
 // acceptLease adds a grant to the pot. The order matters: what ended while the call was under way must not live again
@@ -169,6 +179,9 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 	b.pot.Add(r.Grant)
 	b.deadline.Store(int64(c.sent + life(min(c.TTL, r.TTLLeft)))) // from the sending on: Redis counts from later
 
+	if w := b.windowed(); w != nil {
+		w.edge = b.Policy().Window == 0 && r.TTLLeft < c.TTL
+	}
 	b.outUntil = now + c.TTL
 	if c.Hold+r.Grant == 0 {
 		b.outUntil = 0

@@ -33,6 +33,7 @@ type windowed struct {
 	refuser atomic.Uint32 // the one that the last refusal waits for longest; 0 before the first
 
 	counts time.Duration // until then something counts for certain, but for what others give back
+	edge   bool          // the lease ends with its window: no call prolongs it
 
 	refund *Stamp   // the oldest of what is to be refunded: too old a stamp gives back no more than is counted there
 	settle []*Stamp // entries that cost less than the log has them

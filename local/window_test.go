@@ -157,3 +157,44 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 		r.balance()
 	}
 }
+
+// A lease that ends with its fixed window cannot be prolonged, so no call tries to; and at the edge, when the whole limit is
+// there again, nothing that was learned before denies it.
+func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		window  time.Duration // of a sliding window
+		left    time.Duration // of the lease
+		grant   int64
+		check   time.Duration // from the reply on
+		holdOff time.Duration // likewise
+	}{
+		{name: "far from the edge", left: time.Second, grant: 100, check: 500 * ms},
+		{name: "near the edge", left: 200 * ms, grant: 100, check: 500 * ms}, // when it may lie idle
+		{name: "a sliding window's replay", window: time.Minute, left: 200 * ms, grant: 100, check: 10 * ms},
+		{name: "short, far from the edge", left: time.Second, grant: 9, holdOff: 249 * ms},
+		{name: "short, near the edge", left: 200 * ms, grant: 9, holdOff: 200 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Policy{Cap: 1000, Tokens: 1000, Per: 10 * time.Second, Counting: Counts, Window: c.window})
+			r.b.demand.rate = 100
+			r.ask(8)
+			r.ask(1)
+			call := r.begin()
+			if call.Want <= 9 || call.TTL != time.Second {
+				t.Fatalf("%+v", call)
+			}
+			r.now += ms
+			e, ok := r.b.Accept(r.now, call.Seq, Reply{Grant: min(c.grant, call.Want), TTLLeft: c.left})
+			if !ok {
+				t.Fatal("not accepted")
+			}
+			if c.check > 0 && e.Check != r.now+c.check {
+				t.Errorf("looked at again in %v, want %v", e.Check-r.now, c.check)
+			}
+			if d := r.b.denied.Load(); c.holdOff > 0 && d.holdOff != r.now+c.holdOff {
+				t.Errorf("a hold-off of %v, want %v", d.holdOff-r.now, c.holdOff)
+			}
+		})
+	}
+}

@@ -151,11 +151,12 @@ func (l Limit) precision() time.Duration {
 	if l.Precision != 0 {
 		return l.Precision
 	}
-	parts := time.Duration(10)
+	parts := time.Duration(40)
 	if l.Per >= time.Minute {
 		parts = 60
 	}
-	return max((l.Per / parts).Truncate(time.Microsecond), time.Microsecond)
+	// Rounded up: a block that is a little too short makes one more of them, and tokens come back a block later.
+	return (l.Per + parts*time.Microsecond - 1).Truncate(parts*time.Microsecond) / parts
 }
 
 // stored is a limit as the store gets it.
@@ -179,6 +180,18 @@ func (p Policy) counting() local.Counting {
 		return local.Levels
 	}
 	return local.Refills
+}
+
+// window is the length of the shortest sliding window, 0 if there is none.
+func (p Policy) window() time.Duration {
+	if p.Algorithm != SlidingWindow {
+		return 0
+	}
+	shortest := p.Limit.Per
+	for _, l := range p.Also {
+		shortest = min(shortest, l.Per)
+	}
+	return shortest
 }
 
 // kind is what the names of a policy's buckets depend on.

@@ -54,7 +54,7 @@ func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, d
 						d := l.Allow(context.Background(), "hot")
 						mu.Lock()
 						defer mu.Unlock()
-						offers = append(offers, offer{at: at, done: time.Since(start), allowed: d.Allowed, reason: d.Reason})
+						offers = append(offers, offer{at: at, done: time.Since(start), cost: 1, allowed: d.Allowed, reason: d.Reason})
 					})
 				}
 			})

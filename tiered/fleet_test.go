@@ -21,6 +21,7 @@ type offer struct {
 	at      time.Duration // when it was made
 	done    time.Duration // when it was decided
 	key     int
+	cost    int64
 	allowed bool
 	reason  Reason
 }
@@ -31,7 +32,11 @@ type fleetRun struct {
 	limit       Limit
 	demand      float64 // offered, as a part of the limit's rate
 	hot         bool    // one process has all the demand, another one every 0.5 s
-	surges      bool    // most of the demand comes in the first 0.8 s of each 2 s
+	turns       bool    // one process has 0.8 of the demand, another one every second
+	even        bool    // each process asks at even intervals, give or take a tenth, instead of at random times
+	dear        int64   // a request costs 1 to so much, at random; 0 for always 1
+	algorithm   Algorithm
+	surges      bool // most of the demand comes in the first 0.8 s of each 2 s
 	lease       Lease
 	length      time.Duration
 	trip        time.Duration // of a call, there and back
@@ -81,8 +86,14 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(f.trip)
-		policy := Policy{Name: "api", Limit: f.limit, FailMode: f.mode, Lease: f.lease, Shards: f.shards}
-		rate := f.demand / f.limit.nanosPerToken() // per ns, all together
+		policy := Policy{
+			Name: "api", Algorithm: f.algorithm, Limit: f.limit, FailMode: f.mode, Lease: f.lease, Shards: f.shards,
+			Calendar: f.algorithm == FixedWindow,
+		}
+		rate := f.demand / f.limit.nanosPerToken() // requests per ns, all together
+		if f.dear > 0 {
+			rate /= float64(1+f.dear) / 2
+		}
 		if f.surges {
 			rate *= peak
 		}
@@ -132,16 +143,16 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 				}
 			})
 		}
-		request := func(l *Limiter, key int) {
+		request := func(l *Limiter, key int, cost int64) {
 			at := time.Since(start)
 			var d Decision
 			if name := strconv.Itoa(key); f.pinned {
 				first, _ := l.places(name)
 				first.take(context.Background(), name, 1, nil, &d, true)
 			} else {
-				d = l.Allow(context.Background(), name)
+				d = l.AllowN(context.Background(), name, cost)
 			}
-			o := offer{at, time.Since(start), key, d.Allowed, d.Reason}
+			o := offer{at, time.Since(start), key, cost, d.Allowed, d.Reason}
 			mu.Lock()
 			offers = append(offers, o)
 			mu.Unlock()
@@ -153,9 +164,16 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			if f.hot {
 				each = rate
 			}
+			if f.turns {
+				each = 0.8 * rate
+			}
 			loads.Go(func() {
 				for {
-					time.Sleep(time.Duration(random.ExpFloat64() / each))
+					pause := random.ExpFloat64()
+					if f.even {
+						pause = 0.9 + 0.2*random.Float64()
+					}
+					time.Sleep(time.Duration(pause / each))
 					now := time.Since(start)
 					if now > f.length {
 						return
@@ -167,11 +185,18 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 					if part := f.now(now); part < 1 && random.Float64() > part {
 						continue
 					}
+					if f.turns && int(now/second)%f.processes != i && random.Float64() > 0.25/float64(f.processes-1) {
+						continue
+					}
+					cost := int64(1)
+					if f.dear > 0 {
+						cost += random.Int64N(f.dear)
+					}
 					key := 0
 					if f.keys > 1 {
 						key = random.IntN(f.keys)
 					}
-					loads.Go(func() { request(l, key) }) // open loop: who waits holds nobody up
+					loads.Go(func() { request(l, key, cost) }) // open loop: who waits holds nobody up
 				}
 			})
 		}
@@ -222,7 +247,9 @@ func (f fleetRun) ways(seed, process uint64) func() float64 {
 
 // figures are what a run came to.
 type figures struct {
-	offered, admitted int
+	offered, admitted int          // tokens
+	decisions         int          //
+	denied            float64      // part of the requests that the ideal limiter admits and this one refused
 	utilisation       float64      // admitted, as a part of what one ideal central bucket per key would admit
 	over              float64      // tokens beyond the bound of a key, in the worst interval: 0 for none
 	worst             ideal.Excess // that interval
@@ -241,23 +268,27 @@ const warmUp = 2 * time.Second
 func (f fleetRun) measure(t *testing.T, seed uint64) figures {
 	t.Helper()
 	offers, calls, h := f.see(t, seed)
-	m := figures{offered: len(offers)}
+	m := figures{decisions: len(offers)}
 	m.parked = float64(h.most) / float64(f.limit.burst())
 	m.burnt = 1e6 * float64(h.burnt) / float64(h.granted)
 	byKey := map[int][]offer{}
 	for _, o := range offers {
 		byKey[o.key] = append(byKey[o.key], o)
 	}
-	best, late, waited := 0, 0, 0
+	best, late, waited, denied := 0, 0, 0, 0
 	m.worst.Over = math.Inf(-1)
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		bucket := ideal.NewBucket(f.limit.Tokens, f.limit.Per, f.limit.burst())
+		admits := f.ideal()
 		for _, o := range byKey[key] {
-			if bucket.Take(int64(o.at), 1) {
-				best++
+			m.offered += int(o.cost)
+			if admits(o.at, o.cost) {
+				best += int(o.cost)
+				if !o.allowed {
+					denied++
+				}
 			}
 			if o.allowed {
-				m.admitted++
+				m.admitted += int(o.cost)
 			}
 			if o.at >= warmUp {
 				late++
@@ -266,15 +297,16 @@ func (f fleetRun) measure(t *testing.T, seed uint64) figures {
 				}
 			}
 		}
-		if w := worst(byKey[key], f.limit, 0, math.MaxInt64); w.Over > m.worst.Over {
+		if w := f.worst(byKey[key]); w.Over > m.worst.Over {
 			m.worst = w
 		}
 	}
+	m.denied = float64(denied) / float64(len(offers))
 	if m.worst.Over > tolerance(f.limit) {
 		m.over = m.worst.Over
 	}
 	m.utilisation = float64(m.admitted) / float64(best)
-	m.perDecision = float64(calls) / float64(m.offered)
+	m.perDecision = float64(calls) / float64(m.decisions)
 	m.perToken = float64(calls) / float64(m.admitted)
 	m.perSecond = float64(calls) / f.length.Seconds()
 	m.waited = 1e6 * float64(waited) / float64(late)
@@ -282,17 +314,18 @@ func (f fleetRun) measure(t *testing.T, seed uint64) figures {
 }
 
 func (m figures) String() string {
-	return fmt.Sprintf("%d offered, %d admitted, utilisation %.4f, %.4f calls per token, %.4f per decision, %.0f of a million waited, worst interval: %v",
-		m.offered, m.admitted, m.utilisation, m.perToken, m.perDecision, m.waited, m.worst)
+	return fmt.Sprintf("%d offered, %d admitted, utilisation %.4f, denied %.4f, %.4f calls per token, %.4f per decision, %.0f of a million waited, worst interval: %v",
+		m.offered, m.admitted, m.utilisation, m.denied, m.perToken, m.perDecision, m.waited, m.worst)
 }
 
 // The figures of a run that lines and tables are made of.
-func (m figures) use() float64    { return m.utilisation }
-func (m figures) excess() float64 { return m.over }
-func (m figures) calls() float64  { return m.perDecision }
-func (m figures) price() float64  { return m.perToken }
-func (m figures) load() float64   { return m.perSecond }
-func (m figures) waits() float64  { return m.waited }
+func (m figures) use() float64      { return m.utilisation }
+func (m figures) excess() float64   { return m.over }
+func (m figures) calls() float64    { return m.perDecision }
+func (m figures) price() float64    { return m.perToken }
+func (m figures) load() float64     { return m.perSecond }
+func (m figures) waits() float64    { return m.waited }
+func (m figures) refusals() float64 { return 100 * m.denied }
 
 // runs measures a run with some seeds.
 func (f fleetRun) runs(t *testing.T, seeds uint64) (all []figures) {
@@ -372,7 +405,7 @@ func worst(offers []offer, l Limit, from, to time.Duration) ideal.Excess {
 	var admissions []ideal.Admission
 	for _, o := range offers {
 		if o.allowed && o.at >= from && o.at < to {
-			admissions = append(admissions, ideal.Admission{Before: int64(o.at), After: int64(o.done), Tokens: 1})
+			admissions = append(admissions, ideal.Admission{Before: int64(o.at), After: int64(o.done), Tokens: o.cost})
 		}
 	}
 	return ideal.Worst(admissions, l.Tokens, l.Per, l.burst())

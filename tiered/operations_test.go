@@ -54,7 +54,7 @@ var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration
 		breaking(io.EOF)(s, process, since, done || process%2 == 1)
 	}},
 	"its data lost, once": {func(s *afflicted, process int, since time.Duration, done bool) {
-		if since == 0 && process == 0 {
+		if since == 0 && process == 0 && !done {
 			for key := range opsDemand {
 				s.Del(s.Key("api", strconv.Itoa(key)))
 			}
@@ -122,7 +122,7 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 						}
 						all.Go(func() {
 							d := l.Allow(context.Background(), strconv.Itoa(key))
-							o := offer{at: at, done: time.Since(start), allowed: d.Allowed}
+							o := offer{at: at, done: time.Since(start), cost: 1, allowed: d.Allowed}
 							mu.Lock()
 							defer mu.Unlock()
 							offers[key] = append(offers[key], o)

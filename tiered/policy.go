@@ -103,7 +103,7 @@ type Limit struct {
 	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Of a TokenBucket only
 
 	// Precision is the length of the blocks that a SlidingWindow counts by: 1 µs … Per, a whole number of µs, at most 511 of
-	// them in Per. A token comes back up to two blocks late. 0 means a sixtieth of Per from a minute on, else a tenth.
+	// them in Per. A token comes back up to two blocks late. 0 means a sixtieth of Per from a minute on, else a fortieth.
 	Precision time.Duration
 }
 
@@ -144,11 +144,13 @@ const NoLease = -1
 type Lease struct {
 	// Size is the number of tokens of a lease: 0 follows demand, NoLease never leases. At most a quarter of the burst,
 	// with Policy.Shards of a shard's (rounded up; with PerKey more is cut to that): a crash burns twice that at most, of
-	// each bucket. A key is leased only while its demand pays for it.
+	// each bucket. A key is leased only while its demand pays for it, and with 0 only from a burst of 50 on that is 12 times
+	// what a request costs: what lies in a process is missing in a small one.
 	Size int64
 
 	// Period is how long a lease should last at present demand: 5 ms … 1 min, 0 means 250 ms. Redis sees about one call
-	// per period, process and hot key. Where the refill brings a quarter of the burst sooner, that is the period.
+	// per period, process and hot key. Where the refill brings a quarter of the burst sooner, that is the period; of a
+	// SlidingWindow it is an eighth of the window at most.
 	Period time.Duration
 }
 

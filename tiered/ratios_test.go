@@ -29,6 +29,18 @@ func TestRatios(t *testing.T) {
 		of func(figures) float64
 		by func([]figures, func(figures) float64) float64
 	}
+	refused := line{ratio.Line{Name: "refused though an ideal limiter admits them, of 100 requests", Bound: 1}, figures.refusals, median}
+	within := line{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most}
+	uses := func(least float64) line {
+		return line{ratio.Line{Name: "utilisation", Least: true, Bound: least}, figures.use, median}
+	}
+	perDecision := func(most float64) line {
+		return line{ratio.Line{Name: "Redis commands per decision", Bound: most}, figures.calls, median}
+	}
+	perToken := func(most float64) line {
+		return line{ratio.Line{Name: "Redis commands per admitted token", Bound: most}, figures.price, median}
+	}
+	per2s := Limit{Tokens: 1000, Per: 2 * second}
 	for _, c := range []struct {
 		name  string
 		run   fleetRun
@@ -52,12 +64,83 @@ func TestRatios(t *testing.T) {
 			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.999}, figures.use, median},
 			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
 		}},
+		// Users below their limit are served, with leases too. An ideal limiter refuses none of these, or next to none.
+		{"8 processes at 0.8 of 1000 per 2 s, a sliding window", fleetRun{
+			algorithm: SlidingWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
+		}, 5, []line{
+			refused, perDecision(0.1), within,
+		}},
+		{"8 processes at 0.8 of 500/s, a sliding window", fleetRun{
+			algorithm: SlidingWindow, limit: PerSecond(500), processes: 8, demand: 0.8, length: 20 * second,
+		}, 5, []line{
+			refused, perDecision(0.25), within,
+		}},
+		{"8 processes at 0.8 of 1000 per 2 s, a fixed window", fleetRun{
+			algorithm: FixedWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,
+		}, 5, []line{
+			refused, perDecision(0.1), within,
+		}},
+		{"8 processes at 3 times 1000 per 2 s, a sliding window", fleetRun{
+			algorithm: SlidingWindow, limit: per2s, processes: 8, demand: 3, length: 20 * second,
+		}, 5, []line{
+			uses(0.98), perToken(0.4), within,
+		}},
+		{"8 processes at 3 times 500/s, a sliding window", fleetRun{
+			algorithm: SlidingWindow, limit: PerSecond(500), processes: 8, demand: 3, length: 20 * second,
+		}, 5, []line{
+			uses(0.95), perToken(1), within,
+		}},
+		// Most of the demand is in one of 10 processes, another one each second. Commands are at most 1.5 times what they were
+		// before, when 0.92, 0.93 and 0.88 of the limit was used.
+		{"skew that moves each second, 3 times 2000/s, burst 500", fleetRun{
+			limit: PerSecond(2000).WithBurst(500), demand: 3, turns: true,
+		}, 5, []line{
+			uses(0.97), perToken(0.1), within,
+		}},
+		{"skew that moves each second, 3 times 2000/s, burst 2000", fleetRun{
+			limit: PerSecond(2000), demand: 3, turns: true, length: 30 * second,
+		}, 5, []line{
+			uses(0.97), perToken(0.028), within,
+		}},
+		{"skew that moves each second, 3 times 2000/s, burst 500, costs of 1 to 50", fleetRun{
+			limit: PerSecond(2000).WithBurst(500), demand: 3, turns: true, dear: 50,
+		}, 5, []line{
+			uses(0.97), perToken(0.056), within,
+		}},
+		{"surges, 3 times 1000/s, burst 200", fleetRun{
+			limit: thousand, demand: 3, surges: true, length: 30 * second,
+		}, 5, []line{
+			uses(0.95), perToken(0.28), within,
+		}},
+		{"surges, 3 times 1000/s, burst 1000", fleetRun{
+			limit: PerSecond(1000), demand: 3, surges: true, length: 30 * second,
+		}, 5, []line{
+			uses(0.93), perToken(0.056), within,
+		}},
+		{"one process at 50/s, burst 5, costs of 1 to 3", fleetRun{
+			limit: PerSecond(50).WithBurst(5), processes: 1, demand: 1, dear: 3, length: 60 * second,
+		}, 5, []line{
+			uses(0.99), within,
+		}},
+		{"one process at 50/s, burst 20", fleetRun{
+			limit: PerSecond(50).WithBurst(20), processes: 1, demand: 1, length: 60 * second,
+		}, 5, []line{
+			uses(0.99), within,
+		}},
+		{"one process at 500/s, burst 100, costs of 1 to 3", fleetRun{
+			limit: PerSecond(500).WithBurst(100), processes: 1, demand: 1, dear: 3, length: 60 * second,
+		}, 5, []line{
+			uses(0.99), within,
+		}},
 	} {
 		// What leases and bucket hold when a run ends is missing in its utilisation: 60 tokens at a burst of 200, whatever its
 		// length. So where it is below 1 the run is long.
 		t.Run(c.name, func(t *testing.T) {
 			f := c.run
-			f.processes, f.mode, f.trip = 10, FailClosed, roundTrip
+			if f.processes == 0 {
+				f.processes = 10
+			}
+			f.mode, f.trip = FailClosed, roundTrip
 			if f.length == 0 {
 				f.length = 12 * second
 			}

@@ -75,17 +75,17 @@ var constants = []constant{
 		see:    []string{tight + calls, tight + waited, moving12 + use, moving08 + waited, surges200 + use, surges200 + price, surges1000 + burnt},
 	},
 	{
-		name: "leasing begins at tokens per period",
+		name: "leasing begins at requests per period",
 		why:  "Sooner, fewer requests wait; but a small burst then lies in processes that do not need it, while another one is refused.",
-		file: "local/size.go", line: "return s.need >= 2",
-		values: []value{{"1", "return s.need >= 1.0"}, {"**2**", ""}, {"4", "return s.need >= 4"}},
+		file: "local/size.go", line: "return s.need >= 2*s.unit",
+		values: []value{{"1", "return s.need >= 1*s.unit"}, {"**2**", ""}, {"4", "return s.need >= 4*s.unit"}},
 		see:    []string{lukewarm + calls, lukewarm + waited, moving08 + waited, little + use, little + calls, little + waited, littleMoving + use},
 	},
 	{
 		name: "leasing ends below",
 		why:  "Ending where it begins, a key at the threshold goes to and fro. Later, a small burst is parked for longer.",
-		file: "local/size.go", line: "return s.need >= 1",
-		values: []value{{"0.5", "return s.need >= 0.5"}, {"**1**", ""}, {"2, as it begins", "return s.need >= 2.0"}},
+		file: "local/size.go", line: "return s.need >= s.unit",
+		values: []value{{"0.5", "return s.need >= 0.5*s.unit"}, {"**1**", ""}, {"2, as it begins", "return s.need >= 2.0*s.unit"}},
 		see:    []string{lukewarm + calls, lukewarm + waited, little + use, little + calls, little + waited},
 	},
 	{
@@ -116,8 +116,8 @@ var constants = []constant{
 		name:   "hold-off after a short grant, periods",
 		why:    "Without it overload costs 2.5 calls per token. Half of it costs 0.36, more than the 0.3 that we promise, for two points in surges; twice as much loses a tenth of the limit. The jitter costs nothing here, and keeps processes apart that were refused together.",
 		file:   "local/reply.go",
-		line:   "d.holdOff = c.sent + b.Policy().between(0.75, 1.25, c.period)",
-		values: []value{{"none", "d.holdOff = 0"}, {"0.375 to 0.625", "d.holdOff = c.sent + b.Policy().between(0.375, 0.625, c.period)"}, {"1, no jitter", "d.holdOff = c.sent + b.Policy().between(1, 1, c.period)"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "d.holdOff = c.sent + b.Policy().between(1.5, 2.5, c.period)"}},
+		line:   "d.holdOff = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))",
+		values: []value{{"none", "d.holdOff = 0"}, {"0.375 to 0.625", "d.holdOff = c.sent + b.Policy().between(0.375, 0.625, b.Policy().holdOff(c.period))"}, {"1, no jitter", "d.holdOff = c.sent + b.Policy().between(1, 1, b.Policy().holdOff(c.period))"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "d.holdOff = c.sent + b.Policy().between(1.5, 2.5, b.Policy().holdOff(c.period))"}},
 		see:    []string{over + use, over + price, moving12 + use, moving12 + price, surges200 + use, surges200 + price, tight + use},
 	},
 	{
