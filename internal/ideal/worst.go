@@ -21,40 +21,82 @@ type Admission struct {
 // Befores, which lets in one admission after the other, and a tree over the Afters knows the best t for each s.
 // A million admissions take about half a second and 116 MB.
 func Worst(admissions []Admission, tokens int64, per time.Duration, burst int64) Excess {
+	return WorstNet(admissions, nil, tokens, per, burst)
+}
+
+// Credit is tokens that came back to the bucket at an unknown instant between From and To, or that are forgiven.
+type Credit struct {
+	From, To int64 // ns
+	Tokens   int64
+}
+
+// WorstNet is Worst of what was admitted less what came back: of an interval, with all that may have come back in it. The Tokens of
+// the Excess are net too.
+func WorstNet(admissions []Admission, credits []Credit, tokens int64, per time.Duration, burst int64) Excess {
 	l := newLimit(tokens, per, burst)
 	if len(admissions) == 0 {
 		return l.excess(0, 0, 0)
 	}
-	byAfter := slices.Clone(admissions)
-	slices.SortFunc(byAfter, func(a, b Admission) int { return cmp.Compare(a.After, b.After) })
-	byBefore := make([]int, len(byAfter)) // indices of byAfter, latest Before first
-	for i, a := range byAfter {
+	// A leaf is an admission, at its After, or a credit, at its From: no interval ends with one, and the first of equals are credits.
+	type leaf struct {
+		at, until, tokens int64
+		credit            bool
+	}
+	var leaves []leaf
+	for _, c := range credits {
+		leaves = append(leaves, leaf{c.From, c.To, c.Tokens, true})
+	}
+	for _, a := range admissions {
 		if a.After < a.Before {
 			panic(fmt.Sprintf("ideal: admission %+v ends before it begins", a))
 		}
-		byBefore[i] = i
+		leaves = append(leaves, leaf{a.After, a.Before, a.Tokens, false})
 	}
-	slices.SortFunc(byBefore, func(i, j int) int { return cmp.Compare(byAfter[j].Before, byAfter[i].Before) })
-	origin := byAfter[byBefore[len(byBefore)-1]].Before
+	slices.SortStableFunc(leaves, func(a, b leaf) int { return cmp.Compare(a.at, b.at) })
+	// An interval has the admissions that begin in it and the credits that may end in it.
+	latest := make([]int, len(leaves)) // indices of leaves, latest until first, and of equals the credits
+	for i := range leaves {
+		latest[i] = i
+	}
+	slices.SortFunc(latest, func(i, j int) int {
+		a, b := leaves[i], leaves[j]
+		if c := cmp.Compare(b.until, a.until); c != 0 || a.credit == b.credit {
+			return c
+		} else if a.credit {
+			return -1
+		}
+		return 1
+	})
+	origin := admissions[0].Before
+	for _, a := range admissions {
+		origin = min(origin, a.Before)
+	}
 
 	// In units, an interval's tokens − rate·(t−s) is (tokens up to t − rate·t) + rate·s. The first part is the tree's.
-	t := newTree(len(byAfter))
+	t := newTree(len(leaves))
 	var worst wide // of an empty interval
 	from, to := origin, origin
-	for _, i := range byBefore {
-		a := byAfter[i]
-		t.set(i, l.cost(a.Tokens), wide{}.minus(l.refill(origin, a.After)))
-		if v := t.best().plus(l.refill(origin, a.Before)); worst.less(v) {
-			worst, from, to = v, a.Before, byAfter[t.bestLeaf()].After
+	for _, i := range latest {
+		x := leaves[i]
+		if x.credit {
+			t.set(i, wide{}.minus(l.cost(x.tokens)), least)
+			continue
+		}
+		t.set(i, l.cost(x.tokens), wide{}.minus(l.refill(origin, x.at)))
+		if v := t.best().plus(l.refill(origin, x.until)); worst.less(v) {
+			worst, from, to = v, x.until, leaves[t.bestLeaf()].at
 		}
 	}
 	if worst == (wide{}) {
 		return l.excess(origin, origin, 0)
 	}
 	var inside int64
-	for _, a := range admissions {
-		if from <= a.Before && a.After <= to {
-			inside += a.Tokens
+	for _, x := range leaves {
+		switch {
+		case x.credit && x.at <= to && x.until >= from:
+			inside -= x.tokens
+		case !x.credit && from <= x.until && x.at <= to:
+			inside += x.tokens
 		}
 	}
 	return l.excess(from, to, inside)
@@ -86,15 +128,20 @@ func newTree(n int) *tree {
 }
 
 // set gives a leaf its weight and offset. An interval may not end at an admission that is not in it, hence only leaves
-// that were set count.
+// that were set count, and not those whose offset is least.
 func (t *tree) set(leaf int, weight, offset wide) {
 	i := t.leaves + leaf
-	t.nodes[i] = node{sum: weight, best: weight.plus(offset), leaf: leaf}
+	t.nodes[i] = node{sum: weight, best: least, leaf: leaf}
+	if offset != least {
+		t.nodes[i].best = weight.plus(offset)
+	}
 	for i /= 2; i > 0; i /= 2 {
 		left, right := &t.nodes[2*i], &t.nodes[2*i+1]
 		n := node{sum: left.sum.plus(right.sum), best: left.best, leaf: left.leaf}
-		if v := left.sum.plus(right.best); n.best.less(v) {
-			n.best, n.leaf = v, right.leaf
+		if right.best != least {
+			if v := left.sum.plus(right.best); n.best.less(v) {
+				n.best, n.leaf = v, right.leaf
+			}
 		}
 		t.nodes[i] = n
 	}
