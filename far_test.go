@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -24,7 +25,7 @@ func TestFarFromRedis(t *testing.T) {
 		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, Dialer: distance.Dialer((&net.Dialer{}).DialContext),
 	}))
 	defer client.Close()
-	limiter, err := tiered.New(remote.NewRedis(client, nil), tiered.Policy{Name: "far", Limit: tiered.PerSecond(1e6)}, nil)
+	limiter, err := tiered.New(watch.Over(t, remote.NewRedis(client, nil)), tiered.Policy{Name: "far", Limit: tiered.PerSecond(1e6)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -54,7 +55,7 @@ func TestFloodOfKeys(t *testing.T) {
 	}
 	const maxKeys, callers = 10_000, 64
 	server := redistest.Start(t)
-	watch := server.Client()
+	admin := server.Client()
 	store, err := remote.Open(server.URL("pool_size=16"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func TestFloodOfKeys(t *testing.T) {
 	defer store.Close()
 	// Patient: a busy machine is no outage.
 	patient := 20 * time.Second
-	g, err := tiered.NewGroup(store, &tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient})
+	g, err := tiered.NewGroup(watch.Over(t, store), &tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestFloodOfKeys(t *testing.T) {
 	if d := l.Allow(t.Context(), "first"); d.Reason != tiered.Granted {
 		t.Fatalf("%+v", d)
 	}
-	heap, memory, goroutines := liveHeap(), redisMemory(t, watch), runtime.NumGoroutine()
+	heap, memory, goroutines := liveHeap(), redisMemory(t, admin), runtime.NumGoroutine()
 
 	var done atomic.Int64
 	var most struct {
@@ -82,13 +83,13 @@ func TestFloodOfKeys(t *testing.T) {
 	}
 	var looks []look
 	observe := func(heapNow int64) {
-		n, err := watch.DBSize(t.Context()).Result()
+		n, err := admin.DBSize(t.Context()).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
 		looks = append(looks, look{time.Now(), done.Load(), n})
 		most.heap = max(most.heap, heapNow-heap)
-		most.memory = max(most.memory, redisMemory(t, watch)-memory)
+		most.memory = max(most.memory, redisMemory(t, admin)-memory)
 		most.keys = max(most.keys, n)
 		most.goroutines = max(most.goroutines, int64(runtime.NumGoroutine()-goroutines))
 	}
@@ -155,11 +156,11 @@ func TestFloodOfKeys(t *testing.T) {
 
 	// It goes as it came.
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) { // Redis' own cycle
-		keys, err := watch.DBSize(t.Context()).Result()
+		keys, err := admin.DBSize(t.Context()).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := redisMemory(t, watch) - memory
+		left := redisMemory(t, admin) - memory
 		if keys <= 1 && left < restOfRedis {
 			t.Logf("%v later %d kB are left in Redis", time.Since(begun)-took, left>>10)
 			break

@@ -49,14 +49,16 @@ var importRules = []importRule{
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
 	{packages: "sim/scenario"}, // data: the standard library only
 	{packages: "sim/library"},  // texts
-	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/redistest"}, modules: []string{anything}},
+	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/redistest", "internal/watch"}, modules: []string{anything}},
 	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import internal packages, but for the simulator, which measures with the yardsticks and starts servers; and they each other.
 	// The adversary owns what lies between the tiers, so it sees them.
 	{packages: "internal/adversary", ours: []string{"local", "remote", "internal/ideal"}, modules: []string{anything}},
+	{packages: "internal/legal", ours: []string{"local", "remote", "tiered", "internal/ideal", "internal/watch"}, modules: []string{anything}},
+	{packages: "internal/watch", ours: []string{"remote"}},
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
-	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal"}, modules: []string{anything}},
+	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"}, modules: []string{anything}},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},
 	{packages: "."}, // end-to-end tests only
 }

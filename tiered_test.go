@@ -17,6 +17,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -172,7 +173,7 @@ func TestSteadyStateOnRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := tiered.New(store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(rate)}, nil)
+			l, err := tiered.New(watch.Over(t, store), tiered.Policy{Name: "api", Limit: tiered.PerSecond(rate)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,14 +273,14 @@ func commandsProcessed(t *testing.T, c *redis.Client) int64 {
 // A limiter at work and closed leaves nothing behind: no goroutine, and no connection of its own.
 func TestNothingStaysBehind(t *testing.T) {
 	server := redistest.Start(t)
-	watch := server.Client()
+	admin := server.Client()
 	before := runtime.NumGoroutine()
 	for range 3 {
 		store, err := remote.Open(server.URL(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := tiered.NewGroup(store, &tiered.Options{MaxKeys: 100})
+		g, err := tiered.NewGroup(watch.Over(t, store), &tiered.Options{MaxKeys: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +308,7 @@ func TestNothingStaysBehind(t *testing.T) {
 	}
 	deadline := time.Now().Add(5 * time.Second)
 	for {
-		list, err := watch.ClientList(context.Background()).Result()
+		list, err := admin.ClientList(context.Background()).Result()
 		if err != nil {
 			t.Fatal(err)
 		}

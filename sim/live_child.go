@@ -203,6 +203,9 @@ func (s *overheard) Run(ctx context.Context, timeout time.Duration, calls []remo
 		if short(&calls[i], &results[i]) {
 			_ = s.out.send(&news{Happened: "short_grant"})
 		}
+		if err := unasked(&results[i]); err != nil {
+			_ = s.out.send(&news{Wrong: err.Error()})
+		}
 	}
 }
 

@@ -3,9 +3,12 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
@@ -47,6 +50,9 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 		if short(&calls[i], &results[i]) {
 			p.run.happened("short_grant")
 		}
+		if err := unasked(&results[i]); err != nil {
+			p.run.fail(err)
+		}
 	}
 	p.still.pass()
 	p.Settle(number(&calls[0])) // when Redis dies all calls return at one instant, and its presence
@@ -61,6 +67,15 @@ func number(c *remote.Call) uint64 {
 // Sends tells the auditor of a call.
 func (p *port) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
 	p.run.audit.sent(p.number, now, c, b, p.forgets)
+}
+
+// unasked is why a run cannot be trusted: a call was refused, and no scenario has Redis refuse it. A bucket of another type is what
+// scenarios ask for.
+func unasked(r *remote.Result) error {
+	if !watch.Refused(r.Err) || strings.Contains(r.Err.Error(), "WRONGTYPE") {
+		return nil
+	}
+	return fmt.Errorf("sim: redis refuses a call that nobody disturbed: %w", r.Err)
 }
 
 // short reports whether a call was granted less than it wanted.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -411,7 +412,7 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 func TestPoisonedBucketConcernsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
+		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
 		want(t, l.Allow(context.Background(), "bad"), Unavailable)
 		want(t, l.Allow(context.Background(), "good"), Granted)
 		s := l.group.Stats()

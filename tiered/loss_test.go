@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -147,7 +148,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 			if strings.HasPrefix(c.name, "evicted") {
 				options.MaxKeys = 1
 			}
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(150).WithBurst(100)}, options)
+			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(150).WithBurst(100)}, options)
 			ask(l, 3*second)
 			n := l.group.node(store.Node(""))
 			if l.group.Stats().Policies["api"].Granted == 0 || n.stateLosses.Load() > 0 {
@@ -180,7 +181,7 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer func() { stop(); all.Wait() }()
 	for i := range limiters {
-		limiters[i] = limiter(t, open(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name), policy, &Options{Processes: len(limiters)})
+		limiters[i] = limiter(t, watch.Damaged{Store: open(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)}, policy, &Options{Processes: len(limiters)})
 		all.Go(func() {
 			for ctx.Err() == nil {
 				limiters[i].Allow(ctx, "k")

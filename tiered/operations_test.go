@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 )
 
 // The fleet that the table of docs/operations.md is of, and what is done to it.
@@ -101,7 +103,7 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 		var all sync.WaitGroup
 		for i := range opsProcesses {
 			store := &afflicted{distant: &distant{Memory: shared.Memory, trip: ms}}
-			l := limiter(t, store, Policy{Name: "api", Limit: opsLimit, FailMode: mode}, &Options{Random: dice(1, uint64(i))})
+			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: opsLimit, FailMode: mode}, &Options{Random: dice(1, uint64(i))})
 			all.Go(func() {
 				time.Sleep(opsFrom)
 				for at := time.Duration(0); at < opsTo-opsFrom; at += time.Second {

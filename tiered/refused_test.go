@@ -16,6 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -57,7 +58,7 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	var mu sync.Mutex
 	var changes []StateEvent
 	policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
-	l := limiter(t, store, policy, &Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
+	l := limiter(t, watch.Damaged{Store: store}, policy, &Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		changes = append(changes, e)
@@ -135,7 +136,7 @@ func TestPasswordChanged(t *testing.T) {
 			store := open(t, "redis://app:old@"+server.Addr)
 			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
 			var failed atomic.Int64 // probes
-			l := limiter(t, store, policy, &Options{Budget: second, Timeout: second, Logger: log.logger(), Trace: &Trace{
+			l := limiter(t, watch.Damaged{Store: store}, policy, &Options{Budget: second, Timeout: second, Logger: log.logger(), Trace: &Trace{
 				State: func(e StateEvent) {
 					if e.From == "probing" && e.To == "open" {
 						failed.Add(1)

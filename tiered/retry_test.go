@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -75,7 +76,7 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &losing{distant: newDistant(ms), err: c.err}
-			l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10)}, nil)
+			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerHour(10)}, nil)
 			want(t, l.Allow(t.Context(), "k"), Granted)
 			store.next.Store(1)
 			l.Allow(t.Context(), "k")

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -75,15 +76,31 @@ func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.
 	return c, err
 }
 
-// limiter returns a Limiter that is closed at the end of the test.
+// limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is watch.Damaged.
 func limiter(t *testing.T, s remote.Store, p Policy, o *Options) *Limiter {
 	t.Helper()
-	l, err := New(s, p, o)
+	l, err := New(watch.Over(t, s), p, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closeIn(t, l, 5*time.Second) })
+	t.Cleanup(func() {
+		sound(t, l.group, s)
+		closeIn(t, l, 5*time.Second)
+	})
 	return l
+}
+
+// sound checks figures that stay 0 while nobody damages the store, whatever happens to the network.
+func sound(t *testing.T, g *Group, s remote.Store) {
+	t.Helper()
+	if _, damaged := s.(watch.Damaged); damaged {
+		return
+	}
+	for _, n := range g.Stats().Nodes {
+		if n.StateLosses > 0 || n.Misconfigured > 0 {
+			t.Errorf("%d state losses and %d calls refused to this user, on a store that nobody damaged", n.StateLosses, n.Misconfigured)
+		}
+	}
 }
 
 func closeIn(t *testing.T, l *Limiter, d time.Duration) {

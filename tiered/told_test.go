@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 )
 
 // unremarkable are the figures that change without a fault.
@@ -102,7 +104,7 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 				if limit == (Limit{}) {
 					limit = PerSecond(100)
 				}
-				p.l = limiter(t, p.store, Policy{Name: "api", Limit: limit, FailMode: c.mode}, &o)
+				p.l = limiter(t, watch.Damaged{Store: p.store}, Policy{Name: "api", Limit: limit, FailMode: c.mode}, &o)
 				time.Sleep(10 * ms)
 				p.ask(4 * time.Second)
 				synctest.Wait()

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -194,7 +195,7 @@ func TestNoLinePerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, &Options{Logger: log.logger()})
+		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, &Options{Logger: log.logger()})
 		time.Sleep(10 * ms)
 		for range 100 {
 			l.Allow(t.Context(), "bad")

@@ -10,19 +10,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // several returns a Limiter for each policy, all of one Group that is closed at the end of the test.
 func several(t *testing.T, s remote.Store, o *Options, policies ...Policy) []*Limiter {
 	t.Helper()
-	g, err := NewGroup(s, o)
+	g, err := NewGroup(watch.Over(t, s), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
+		sound(t, g, s)
 		if err := g.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
 		}

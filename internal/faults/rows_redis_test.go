@@ -89,6 +89,7 @@ var redisRows = []row{
 	{
 		name: "poisoned key",
 		job: func(s *stage, job *fleet.Job) {
+			job.Damaged = true
 			job.Loads = append(job.Loads, fleet.Load{
 				Policy: "poisoned", FailMode: tiered.FailLocal, Limit: limit, Offer: 1.5 * perSecond / processes,
 			})

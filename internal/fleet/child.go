@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -62,7 +63,8 @@ func run(text string) error {
 		return err
 	}
 	var report Report
-	group, err := tiered.NewGroup(store, &tiered.Options{
+	watched := watch.Of(store)
+	group, err := tiered.NewGroup(watched, &tiered.Options{
 		Processes: job.Processes, MaxKeys: job.MaxKeys,
 		Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
 			report.States = append(report.States, State{time.Now().UnixNano(), e.Node, e.To})
@@ -107,7 +109,7 @@ func run(text string) error {
 	}
 	stop()
 	all.Wait()
-	return job.finish(group, closes, &report, goroutines)
+	return job.finish(group, watched, closes, &report, goroutines)
 }
 
 // carrier prepares to carry a load.
@@ -133,7 +135,7 @@ func (j *Job) carrier(g *tiered.Group, load Load) (*carrier, error) {
 }
 
 // finish closes the Group and writes the report.
-func (j *Job) finish(g *tiered.Group, closes func() error, r *Report, goroutines int) error {
+func (j *Job) finish(g *tiered.Group, w *watch.Store, closes func() error, r *Report, goroutines int) error {
 	r.Stats = g.Stats()
 	var m runtime.MemStats
 	runtime.GC()
@@ -143,6 +145,9 @@ func (j *Job) finish(g *tiered.Group, closes func() error, r *Report, goroutines
 	defer cancel()
 	if err := g.Close(ctx); err != nil {
 		r.Closing = err.Error()
+	}
+	if err := w.Err(); err != nil {
+		r.Refused = err.Error()
 	}
 	if err := closes(); err != nil {
 		return err

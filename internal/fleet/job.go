@@ -21,6 +21,7 @@ type Job struct {
 	Loads     []Load
 	Seed      uint64
 	Dir       string // for a file of records per load, and for the report
+	Damaged   bool   // somebody damages buckets: Redis may refuse calls, and that does not fail the test
 }
 
 // Client is a go-redis client at its defaults, as a user has one, but for what is said here. It is borrowed.

@@ -19,6 +19,7 @@ type Process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	dir   string
+	hurt  bool // Job.Damaged
 	ended bool
 }
 
@@ -30,7 +31,7 @@ func Start(t testing.TB, job Job) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{t: t, dir: job.Dir, cmd: exec.Command(os.Args[0])}
+	p := &Process{t: t, dir: job.Dir, hurt: job.Damaged, cmd: exec.Command(os.Args[0])}
 	p.cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -89,6 +90,9 @@ func (p *Process) Stop() Report {
 	var r Report
 	if err := json.Unmarshal(b, &r); err != nil {
 		p.t.Fatal(err)
+	}
+	if r.Refused != "" && !p.hurt {
+		p.t.Errorf("on a Redis that nobody damaged: %s", r.Refused)
 	}
 	return r
 }

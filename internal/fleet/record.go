@@ -65,6 +65,7 @@ type Report struct {
 	Heap   uint64 // bytes of live objects at the end, before Close
 
 	Closing    string // what Close said, empty for nil
+	Refused    string // what Redis refused, empty for nothing
 	Goroutines int    // after Close, more than before the Group was made
 }
 
