@@ -36,10 +36,10 @@ REALTIME := . ./failover ./internal/engines ./internal/faults ./remote ./sim ./t
 
 # Packages in which nothing runs beside anything else, or only what the tests of others run too: not for the race detector,
 # under which they take minutes.
-RACEFREE := ./internal/adversary ./sim/tune
+RACEFREE := ./internal/adversary ./internal/legal ./sim/tune
 
-# The adversary plays a part of its schedules here, and all of them in `make proof`.
-PROOF := ./internal/adversary
+# The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
+PROOF := ./internal/adversary ./internal/legal
 
 # Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it. Then about two
 # seconds of each fuzz target.
@@ -91,8 +91,12 @@ exact: redis ## the bound: many processes, one limit, never more than burst + ra
 steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load
 	go test -count=1 -v -run 'TestSteady' .
 
-proof: redis ## the bound under an adversary who owns every message, and what each broken assumption costs
+# PLANS is how many plans of the whole library are played: a third of an hour for 50000.
+PLANS ?= 10000
+
+proof: redis ## the bound under an adversary who owns every message, what each broken assumption costs, and PLANS legal plans
 	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary
+	go test -count=1 -timeout 30m -v -run 'TestPlans' ./internal/legal -args -plans $(PLANS)
 
 mutants: redis ## put known mistakes into the code, one at a time, and see each of them caught: half an hour
 	go run ./internal/mutants

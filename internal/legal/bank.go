@@ -1,0 +1,97 @@
+package legal
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Bank is a store, with what an operator does to it. What is nil it cannot do.
+type Bank struct {
+	Store  remote.Store
+	Step   func(by time.Duration) // sets its clock
+	Tick   func()                 // is called before each call
+	Forget func()                 // has it forget its scripts
+	Lose   func(bucket string)    // has it lose a bucket
+	Close  func()
+}
+
+// OnMemory is a bank whose store is the model of the scripts.
+func OnMemory() *Bank {
+	m := remote.NewMemory()
+	return &Bank{Store: m, Step: m.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
+}
+
+// OnScripts is a bank whose store are the shipped scripts in another Lua, through go-redis. It must be made in the
+// bubble in which it is used: its clock is the bubble's.
+func OnScripts() *Bank {
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	first, err := m.Dial() // it has no socket, only pipes; the first of them makes it start
+	if err != nil {
+		panic(fmt.Sprintf("legal: no miniredis: %v", err))
+	}
+	_ = first.Close()
+	client := redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379", // never dialled
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		// What remote.Open sets up. go-redis' own number of connections depends on the processors.
+		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	do := func(cmd string, args ...string) {
+		var answer bytes.Buffer
+		peer := server.NewPeer(bufio.NewWriter(&answer))
+		m.Server().Dispatch(peer, append([]string{cmd}, args...))
+	}
+	c := &clock{set: m.SetTime}
+	return &Bank{
+		Store: remote.NewRedis(client, nil), Step: c.step, Tick: c.tick,
+		Forget: func() { do("SCRIPT", "FLUSH") },
+		Lose:   func(bucket string) { do("DEL", bucket) },
+		Close:  func() { _ = client.Close(); m.Close() },
+	}
+}
+
+// OnRedis is a bank on a real server, whose clock nobody sets. Its names begin with a prefix.
+func OnRedis(client *redis.Client, prefix string) *Bank {
+	ctx := context.Background()
+	return &Bank{
+		Store:  remote.NewRedis(client, &remote.RedisOptions{Prefix: prefix}),
+		Forget: func() { client.ScriptFlush(ctx) },
+		Lose:   func(bucket string) { client.Del(ctx, bucket) },
+		Close:  func() {},
+	}
+}
+
+// clock is one that was set: miniredis' stands still then, so it is set again before each call.
+type clock struct {
+	set func(time.Time)
+	mu  sync.Mutex
+	by  time.Duration
+}
+
+func (c *clock) step(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by += by
+}
+
+func (c *clock) tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by != 0 {
+		c.set(time.Now().Add(c.by))
+	}
+}

@@ -1,0 +1,267 @@
+package legal
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+const (
+	ms     = time.Millisecond
+	second = time.Second
+	day    = 24 * time.Hour
+	year   = 365 * day
+)
+
+// drawer draws what validation accepts.
+type drawer struct {
+	*rand.Rand
+	without []string
+	options tiered.Options
+}
+
+// pick is one of some things, each as likely.
+func pick[T any](d *drawer, from ...T) T { return from[d.IntN(len(from))] }
+
+// one is true one time in n.
+func (d *drawer) one(n int) bool { return d.IntN(n) == 0 }
+
+// risks reports whether a risk may be drawn.
+func (d *drawer) risks(name string) bool { return !slices.Contains(d.without, name) }
+
+// closed is a Group that takes no policy any more, but still says what is wrong with one: validation, and nothing else.
+var closed = sync.OnceValue(func() *tiered.Group {
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		panic(err)
+	}
+	_ = g.Close(context.Background())
+	return g
+})
+
+// valid reports whether validation accepts a policy.
+func valid(p tiered.Policy) bool {
+	_, err := closed().Limiter(p)
+	return err.Error() == "tiered: the Group is closed"
+}
+
+// policy draws one until it is valid.
+func (d *drawer) policy() tiered.Policy {
+	for {
+		p := tiered.Policy{
+			Name: "p", Algorithm: tiered.Algorithm(d.IntN(4)), FailMode: tiered.FailMode(d.IntN(3)),
+			Shards: pick(d, 0, 0, 0, 0, 2, 3, 64), Lease: d.lease(),
+		}
+		p.Calendar = p.Algorithm == tiered.FixedWindow && d.one(2)
+		p.Limit = d.limit(p.Algorithm)
+		for range pick(d, 0, 0, 0, 0, 1, 1, 2, 7) {
+			if p.Algorithm == tiered.TokenBucket || p.Algorithm == tiered.SlidingWindow {
+				p.Also = append(p.Also, d.limit(p.Algorithm))
+			}
+		}
+		if valid(p) && d.allowed(p) {
+			return p
+		}
+	}
+}
+
+// allowed reports whether all risks of a policy may be drawn.
+func (d *drawer) allowed(p tiered.Policy) bool {
+	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
+		if p.Algorithm == tiered.SlidingWindow && l.Per <= max(4*second, 2*d.options.Timeout) && !d.risks("short") {
+			return false
+		}
+		brief := p.Algorithm == tiered.FixedWindow && l.Per <= 5*d.options.Budget && p.Lease.Size != tiered.NoLease
+		if brief && !d.risks("brief") {
+			return false
+		}
+		if l.Per*time.Duration(max(p.Shards, 1)) > year && !d.risks("long") {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *drawer) lease() tiered.Lease {
+	long := time.Minute
+	if !d.risks("short") {
+		long = 0
+	}
+	none := tiered.Lease{Size: tiered.NoLease}
+	return pick(d, tiered.Lease{}, tiered.Lease{}, none, none, tiered.Lease{Size: 1}, tiered.Lease{Size: int64(1 + d.IntN(30))},
+		tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: long})
+}
+
+// tokens are few, as a rule: then what goes wrong shows.
+func (d *drawer) tokens() int64 {
+	return pick(d, int64(1), 2, 3, 5, 10, 10, 30, 50, 100, 100, 400, 1000, 10_000, 1<<20, 1<<40)
+}
+
+// per is from a microsecond to the longest, and most often what a plan lives to see the end of.
+func (d *drawer) per() time.Duration {
+	return pick(d, time.Microsecond, 7*time.Microsecond, ms, 20*ms, 100*ms, 300*ms, 500*ms, 750*ms, second, second,
+		2*second, 5*second, 30*second, time.Minute, time.Minute, time.Hour, time.Hour, day, day, 30*day, year, 10*year, 40*year, 100*year)
+}
+
+func (d *drawer) limit(a tiered.Algorithm) tiered.Limit {
+	l := tiered.Limit{Tokens: d.tokens(), Per: d.per()}
+	switch a {
+	case tiered.TokenBucket:
+		l.Burst = pick(d, 0, 0, 1, d.tokens(), d.tokens())
+	case tiered.SlidingWindow:
+		l.Precision = d.precision(l.Per)
+	}
+	return l
+}
+
+func (d *drawer) precision(per time.Duration) time.Duration {
+	return pick(d, 0, 0, per, per/2, per/7, per/100, per/500).Truncate(time.Microsecond)
+}
+
+// another draws a limit that may take the place of p's: SetPolicy, PerKey and a deploy allow it.
+func (d *drawer) another(p tiered.Policy) tiered.Limit {
+	for {
+		next := p
+		l := &next.Limit
+		if d.risks("rules") && d.one(6) {
+			*l = pick(d, tiered.Unlimited, tiered.Blocked)
+			if valid(next) {
+				return *l
+			}
+			continue
+		}
+		switch n := d.IntN(8); {
+		case n < 3: // another number
+			l.Tokens = max(l.Tokens*pick(d, int64(2), 4, 100, 1000)/pick(d, int64(1), 8, 20, 10_000), 1)
+		case n < 5 && p.Algorithm == tiered.TokenBucket:
+			l.Burst = d.tokens()
+		case n < 7 && p.Algorithm == tiered.TokenBucket && len(p.Also) == 0:
+			if l.Burst == 0 {
+				l.Burst = l.Tokens
+			}
+			l.Tokens, l.Per = d.tokens(), d.per()
+		case p.Algorithm == tiered.SlidingWindow:
+			if d.one(2) {
+				l.Per = d.per()
+			}
+			l.Precision = d.precision(l.Per)
+		default:
+			l.Tokens = d.tokens()
+		}
+		spans := l.Per != p.Limit.Per || l.Precision != p.Limit.Precision
+		numbers := l.Tokens != p.Limit.Tokens || l.Burst != p.Limit.Burst || l.Per != p.Limit.Per
+		switch {
+		case !valid(next) || !d.allowed(next):
+		case p.Algorithm == tiered.SlidingWindow && spans && !d.risks("spans"):
+		case p.Algorithm == tiered.TokenBucket && numbers && !d.risks("rates"):
+			return p.Limit
+		default:
+			return next.Limit
+		}
+	}
+}
+
+// rule draws what PerKey may say.
+func (d *drawer) rule(p tiered.Policy) tiered.Limit {
+	if d.risks("rules") && d.one(2) {
+		return pick(d, tiered.Unlimited, tiered.Blocked)
+	}
+	if d.one(2) {
+		return tiered.Limit{}
+	}
+	return d.another(p)
+}
+
+// often is how likely each verb is.
+var often = [...]int{
+	Ask: 12, Reserve: 12, Together: 4, Both: 3, Crowd: 4, Stream: 8, Behind: 4, Cancel: 7, Settle: 4, Await: 1, Peek: 2,
+	Others: 3, Rule: 10, Change: 8, Tune: 2, Reset: 4, Restart: 3, Crash: 2, Forget: 3, Back: 5, Ahead: 3, Vanish: 2,
+	Lossy: 3, Slow: 3, Repeat: 2, Down: 4, Well: 6,
+}
+
+// can reports whether a verb may be drawn for a plan.
+func (d *drawer) can(p *Plan, v Verb, which int) bool {
+	switch v {
+	case Ahead, Vanish:
+		return p.Class == Accidents
+	case Crash, Lossy, Slow, Down, Well:
+		return p.Class != Calm
+	case Repeat:
+		return p.Repeats
+	case Back:
+		return !p.Repeats && d.risks("back")
+	case Forget:
+		return d.risks("scripts")
+	case Rule:
+		return p.Plans[which]
+	}
+	return true
+}
+
+func (d *drawer) step(p *Plan) Step {
+	total := 0
+	for _, n := range often {
+		total += n
+	}
+	s := Step{Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), Key: pick(d, 0, 0, 0, 1)}
+	for {
+		n := d.IntN(total)
+		for s.Verb = 0; n >= often[s.Verb]; s.Verb++ {
+			n -= often[s.Verb]
+		}
+		if d.can(p, s.Verb, s.Which) {
+			break
+		}
+	}
+	policy := p.Policies[s.Which]
+	s.After = d.after(policy.Limit.Per)
+	s.N = d.IntN(10)
+	switch s.Verb {
+	case Crowd:
+		s.N = 2 + d.IntN(6)
+	case Stream, Behind:
+		s.N, s.Pause = 20+d.IntN(200), pick(d, ms, 3*ms, 10*ms, 40*ms)
+	case Await:
+		s.Pause = pick(d, 10*ms, 200*ms, 3*second)
+	case Rule:
+		s.Limit = d.rule(policy)
+	case Change:
+		s.Limit = d.another(policy)
+	case Restart:
+		if d.one(2) {
+			s.Limit = d.another(policy)
+		}
+	case Tune:
+		s.Lease, s.FailMode = d.lease(), tiered.FailMode(d.IntN(3))
+		if policy.Lease = s.Lease; !d.allowed(policy) {
+			s.Lease = tiered.Lease{Size: tiered.NoLease}
+		}
+	case Back:
+		s.Pause = pick(d, 30*ms, 400*ms, 900*ms, 2*second, 8*second, time.Hour)
+		fixed := func(x tiered.Policy) bool { return x.Algorithm == tiered.FixedWindow }
+		if slices.ContainsFunc(p.Policies, fixed) && !d.risks("stuck") {
+			s.Pause = min(s.Pause, 900*ms)
+		}
+	case Ahead:
+		s.Pause = pick(d, 30*ms, 700*ms, 5*second, time.Hour)
+	case Lossy:
+		s.N = pick(d, 5, 20, 60)
+	case Slow:
+		s.Pause = pick(d, 5*ms, 30*ms, 100*ms, second)
+	}
+	return s
+}
+
+// after is how long nothing happens: nearly nothing, or as long as something takes that the limiter does.
+func (d *drawer) after(per time.Duration) time.Duration {
+	most := pick(d, 0, 0, ms, 20*ms, 20*ms, 300*ms, 300*ms, 2*second, min(per, 20*second), min(2*per, 30*second))
+	if d.one(60) {
+		most = 20 * time.Minute
+	}
+	return time.Duration(d.Int64N(int64(most)+1)) / 1000 * 1000
+}

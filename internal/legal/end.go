@@ -1,0 +1,119 @@
+package legal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// end makes everything well, and then looks whether it is.
+func (w *World) end() {
+	w.tell("all is well")
+	w.disturb(func(n *network) { *n = network{} })
+	w.streams.Wait()
+	w.recover()
+	w.mu.Lock()
+	w.ends = !w.plan.Real
+	w.mu.Unlock()
+	for _, p := range w.slots {
+		for i := range p.limiters {
+			for k := range keys {
+				p.ask(0, i, k, 1, false)
+				if !w.plan.Books {
+					w.reset(p, i, k)
+				}
+			}
+		}
+	}
+	for _, p := range w.slots {
+		if err := p.leave(time.Minute); err != nil {
+			w.faultf("recovery", "Close: %v", err)
+		}
+		p.audit(true)
+	}
+	if w.plan.Books && w.plan.Class == Calm {
+		w.count()
+	}
+	w.mu.Lock()
+	for _, all := range w.books {
+		for _, b := range all {
+			w.judge(b)
+		}
+	}
+	if w.hooks > 20*w.asked+1000 {
+		w.faults = append(w.faults, Fault{"hook", "a hook that decides feeds itself"})
+	}
+	w.mu.Unlock()
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range w.gone {
+		_ = p.group.Close(gone)
+		p.audit(false)
+	}
+	w.others.Wait()
+	if !w.plan.Real {
+		time.Sleep(3*w.plan.Options.Timeout + 3*second)
+	}
+	w.bank.Close()
+}
+
+// recover is 20 s of little demand.
+func (w *World) recover() {
+	rounds, length := 40, 20*second
+	if w.plan.Thin {
+		rounds = 8
+	}
+	if w.plan.Real {
+		length = 3 * second
+	}
+	for range rounds {
+		for _, p := range w.slots {
+			for i := range p.limiters {
+				for k := range keys {
+					p.ask(0, i, k, 1, false)
+				}
+			}
+		}
+		time.Sleep(length / time.Duration(rounds))
+	}
+}
+
+// judge holds what was admitted against the limits; mu is held.
+func (w *World) judge(b *book) {
+	for i, terms := range b.limits() {
+		if n, where := b.over(terms); n > 0 {
+			text := fmt.Sprintf("policy %d, key %d, limit %d: %v too many in %s", b.policy, b.key, i+1, n, where)
+			w.faults = append(w.faults, Fault{"over", text})
+		}
+	}
+}
+
+// count has a stranger look what is left of each key.
+func (w *World) count() {
+	time.Sleep(2 * second)
+	w.open(0, 0, tiered.Limit{}, network{})
+	p := w.slots[0]
+	time.Sleep(100 * ms)
+	for i := range p.limiters {
+		for k := range keys {
+			b := w.books[i][k]
+			if b.rules.Shards > 1 && len(b.rules.Also) > 0 {
+				continue // each shard may be short of another limit
+			}
+			now := w.enter(0)
+			d := p.limiters[i].Peek(context.Background(), keyName(k))
+			w.mu.Lock()
+			least := b.left(now, w.burnt[i])
+			w.mu.Unlock()
+			if d.Remaining < least {
+				w.faultf("under", "policy %d, key %d: %d of %d are left, and there must be %d: %v",
+					i, k, d.Remaining, d.Limit, least, d.Reason)
+			}
+		}
+	}
+	if err := p.leave(time.Minute); err != nil {
+		w.faultf("recovery", "Close: %v", err)
+	}
+}

@@ -1,0 +1,64 @@
+package legal
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+)
+
+// flow is a time that is told by what a changing rate has brought: in it the rate is one token per unit.
+type flow struct {
+	edges  []time.Duration // where the rate changes, the first is 0
+	rates  []float64       // tokens per ns, from each edge on: the largest in force
+	tokens []float64       // brought by each edge
+	unit   float64
+}
+
+// newFlow is the flow of a limit up to a horizon, nil where it brings more than can be counted.
+func newFlow(terms []term, horizon time.Duration) *flow {
+	f := &flow{edges: []time.Duration{0, horizon}}
+	for _, t := range terms {
+		f.edges = append(f.edges, min(t.from, horizon), min(t.until, horizon))
+	}
+	slices.Sort(f.edges)
+	f.edges = slices.Compact(f.edges)
+	sum := 0.0
+	for i, at := range f.edges {
+		rate := 0.0
+		for _, t := range terms {
+			if t.from <= at && at < t.until {
+				rate = max(rate, float64(t.Tokens)/float64(t.Per))
+			}
+		}
+		if i > 0 {
+			sum += f.rates[i-1] * float64(at-f.edges[i-1])
+		}
+		f.rates, f.tokens = append(f.rates, rate), append(f.tokens, sum)
+	}
+	if sum > 1<<60 {
+		return nil
+	}
+	f.unit = math.Exp2(min(30, math.Floor(61-math.Log2(max(sum, 1)))))
+	return f
+}
+
+// at is the time of a flow at a time in ns.
+func (f *flow) at(ns int64) int64 {
+	i, exact := slices.BinarySearch(f.edges, time.Duration(ns))
+	if !exact {
+		i--
+	}
+	return int64((f.tokens[i] + f.rates[i]*float64(time.Duration(ns)-f.edges[i])) * f.unit)
+}
+
+// error is how many tokens a time may be wrong by, and a level that is kept as a double.
+func (f *flow) error() float64 {
+	return 1e-6 + 4/f.unit + f.tokens[len(f.tokens)-1]*1e-14
+}
+
+func (f *flow) describe(e ideal.Excess) string {
+	return fmt.Sprintf("%d tokens where %.3f came", e.Tokens, e.Bound)
+}

@@ -1,0 +1,247 @@
+package legal
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Class is how much goes wrong.
+type Class uint8
+
+// The classes.
+const (
+	Calm      Class = iota // nothing is wrong with the network, nor with the store
+	Rough                  // messages are late, lost or repeated, the store may be down, processes crash
+	Accidents              // the store's clock jumps ahead too, and buckets are lost: that has a price
+)
+
+// Plan is one history of some processes, to be played as often as one likes.
+type Plan struct {
+	Seed      uint64
+	Class     Class
+	Processes int
+	Options   tiered.Options
+	Policies  []tiered.Policy // what the processes start with
+	Plans     []bool          // whether a policy asks PerKey
+	Trip      time.Duration   // of a message, there and back
+	Repeats   bool            // messages may arrive twice, and then the clock is not set back: a refund may count once more
+	Hook      bool            // each decision's hook decides, of the same Group
+	Books     bool            // at the end a stranger looks what is left; else an operator resets
+	Thin      bool            // for a store whose calls are dear
+	Real      bool            // in real time: nobody can say that nothing is wrong, as the machine may be busy
+	Steps     []Step
+}
+
+// Thinned is a plan with fewer calls, for a store whose calls are dear.
+func (p Plan) Thinned() Plan {
+	p.Thin = true
+	p.Steps = slices.Clone(p.Steps[:min(len(p.Steps), 30)])
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Verb == Stream || s.Verb == Behind {
+			s.N = s.N%20 + 5
+		}
+	}
+	p.Policies = slices.Clone(p.Policies)
+	for i := range p.Policies {
+		p.Policies[i].Shards = min(p.Policies[i].Shards, 3)
+	}
+	return p
+}
+
+// InRealTime is a thinned plan that takes some seconds of real time.
+func (p Plan) InRealTime() Plan {
+	p = p.Thinned()
+	p.Real, p.Hook = true, false
+	if p.Class == Calm {
+		p.Class = Rough
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.After, s.Pause = min(s.After, 60*ms), min(s.Pause, 100*ms); s.Verb == Stream || s.Verb == Behind {
+			s.Pause = min(s.Pause, 3*ms)
+		}
+	}
+	return p
+}
+
+// Suits reports whether gopher-lua can play a plan: it makes room for all numbers up to the largest up to 2^26 that a
+// table has for a key, and a sliding window's script has block numbers for keys.
+func (p Plan) Suits() bool {
+	suits := func(l tiered.Limit) bool { return precision(l) < 10*second || precision(l) > 30*day }
+	for _, x := range p.Policies {
+		for _, l := range append([]tiered.Limit{x.Limit}, x.Also...) {
+			if x.Algorithm == tiered.SlidingWindow && !suits(l) {
+				return false
+			}
+		}
+	}
+	return !slices.ContainsFunc(p.Steps, func(s Step) bool {
+		return s.Limit.Per > 0 && p.Policies[s.Which].Algorithm == tiered.SlidingWindow && !suits(s.Limit)
+	})
+}
+
+// Verb is what kind of thing happens.
+type Verb uint8
+
+// The verbs. Who is a process, Which a policy, Key a key; N says how much, or which.
+const (
+	Ask      Verb = iota // for a cost; see Plan.cost
+	Reserve              // the same, to be given back or settled
+	Together             // all policies at once, of one key or of several
+	Both                 // the same, reserved
+	Crowd                // N ask for one each at the same time
+	Stream               // N ask for one each, Pause apart
+	Behind               // the same, while the next steps happen
+	Cancel               // reservation N is given back
+	Settle               // it did cost something else
+	Await                // somebody waits for tokens, for Pause at most
+	Peek                 // somebody looks, and at the figures too
+	Others               // N other keys, so that this one is pushed out
+	Rule                 // PerKey says something else from now on
+	Change               // SetPolicy with another Limit
+	Tune                 // SetPolicy with another Lease or FailMode
+	Reset                // an operator fills a bucket
+	Restart              // Who leaves, and comes back; Limit, if any, is that of another version
+	Crash                // Who is gone, and comes back
+	Forget               // the store forgets its scripts
+	Back                 // the store's clock is set back by Pause
+	Ahead                // it jumps ahead
+	Vanish               // the store loses the bucket
+	Lossy                // N percent of the messages are lost
+	Slow                 // a message takes Pause more
+	Repeat               // every other message arrives twice
+	Down                 // the store is down, or hangs
+	Well                 // network and store are well again
+)
+
+var verbs = [...]string{
+	"ask", "reserve", "together", "reserve together", "crowd", "stream", "stream behind", "cancel", "settle", "wait", "peek",
+	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead", "vanish",
+	"lossy", "slow", "repeat", "down", "well",
+}
+
+// Step is one thing that happens, After the one before.
+type Step struct {
+	Verb            Verb
+	After, Pause    time.Duration
+	Who, Which, Key int
+	N               int
+	Limit           tiered.Limit
+	Lease           tiered.Lease
+	FailMode        tiered.FailMode
+}
+
+func (s Step) String() string {
+	text := fmt.Sprintf("+%v %s: process %d, policy %d, key %d, n %d", s.After, verbs[s.Verb], s.Who, s.Which, s.Key, s.N)
+	if s.Pause != 0 {
+		text += fmt.Sprintf(", %v", s.Pause)
+	}
+	if s.Limit != (tiered.Limit{}) {
+		text += ", " + show(s.Limit)
+	}
+	if s.Verb == Tune {
+		text += fmt.Sprintf(", %+v, %v", s.Lease, s.FailMode)
+	}
+	return text
+}
+
+// show is a limit in few words.
+func show(l tiered.Limit) string {
+	switch l {
+	case tiered.Unlimited:
+		return "unlimited"
+	case tiered.Blocked:
+		return "blocked"
+	}
+	text := fmt.Sprintf("%d per %v", l.Tokens, l.Per)
+	if l.Burst > 0 {
+		text += fmt.Sprintf(" burst %d", l.Burst)
+	}
+	if l.Precision > 0 {
+		text += fmt.Sprintf(" by %v", l.Precision)
+	}
+	return text
+}
+
+func (p Plan) String() string {
+	var b strings.Builder
+	o := p.Options
+	fmt.Fprintf(&b, "seed %d: %s, %d processes, trip %v, budget %v, timeout %v, max keys %d, repeats %t, hook %t, books %t\n",
+		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
+		p.Repeats, p.Hook, p.Books)
+	for i, x := range p.Policies {
+		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
+		for _, l := range x.Also {
+			fmt.Fprintf(&b, " also %s", show(l))
+		}
+		fmt.Fprintf(&b, ", calendar %t, shards %d, %v, lease %+v, per key %t\n",
+			x.Calendar, x.Shards, x.FailMode, x.Lease, p.Plans[i])
+	}
+	for i, s := range p.Steps {
+		fmt.Fprintf(&b, "%4d %v\n", i, s)
+	}
+	return b.String()
+}
+
+// Risks are parts of what is drawn that can be left out, to see what else breaks: rules that change to Unlimited or
+// Blocked, scripts that are forgotten, another Per or Precision of a sliding window, a clock that is set back, another
+// rate or burst, sliding windows shorter than a lease, fixed windows that are leased and last for a few round trips,
+// periods beyond a year, keys that are pushed out, fixed windows when a clock is set back by more than a second, and
+// hooks that decide.
+var Risks = []string{"rules", "scripts", "spans", "back", "rates", "short", "brief", "long", "evictions", "stuck", "hooks"}
+
+// Draw returns the plan of a seed, without some of the risks.
+func Draw(seed uint64, without ...string) Plan {
+	d := drawer{Rand: rand.New(rand.NewPCG(seed, 17)), without: without}
+	p := Plan{
+		Seed: seed, Class: pick(&d, Calm, Calm, Calm, Rough, Rough, Accidents), Processes: pick(&d, 1, 1, 2, 2, 3),
+		Books: d.one(2), Repeats: d.one(4), Hook: d.one(16) && d.risks("hooks"),
+	}
+	p.Options = tiered.Options{
+		Budget:  pick(&d, 0, 0, 5*time.Millisecond, 100*time.Millisecond),
+		Timeout: pick(&d, 0, 0, 0, 600*time.Millisecond, 3*time.Second),
+		MaxKeys: pick(&d, 0, 0, 1, 2, 4),
+	}
+	if !d.risks("evictions") {
+		p.Options.MaxKeys = 0
+	}
+	if p.Options.Budget == 0 {
+		p.Options.Budget = tiered.DefaultBudget
+	}
+	// A microsecond more than Budget: of two timers that end together the processors would choose.
+	p.Options.Timeout = max(p.Options.Timeout, tiered.DefaultTimeout, p.Options.Budget+time.Microsecond)
+	d.options = p.Options
+	p.Trip = p.Options.Budget / time.Duration(pick(&d, 20, 50, 100))
+	p.Repeats = p.Repeats && p.Class != Calm
+	for i := range pick(&d, 1, 1, 2, 3) {
+		x := d.policy()
+		x.Name = fmt.Sprintf("p%d", i)
+		p.Policies = append(p.Policies, x)
+		p.Plans = append(p.Plans, len(x.Also) == 0 && d.one(2))
+	}
+	for range 30 + d.IntN(60) {
+		p.Steps = append(p.Steps, d.step(&p))
+	}
+	return p
+}
+
+// Shrink returns the shortest plan that it finds and that still breaks something. broken plays one.
+func Shrink(p Plan, broken func(Plan) bool) Plan {
+	for size := len(p.Steps); size > 0; size /= 2 {
+		for at := 0; at+size <= len(p.Steps); {
+			less := p
+			less.Steps = slices.Delete(slices.Clone(p.Steps), at, at+size)
+			if broken(less) {
+				p = less
+			} else {
+				at += size
+			}
+		}
+	}
+	return p
+}

@@ -1,0 +1,391 @@
+package legal
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// reservation is tokens that may be given back.
+type reservation struct {
+	tiered.Reservation
+	by   *process
+	legs []leg
+}
+
+// leg is a request's part in one key.
+type leg struct {
+	book *book
+	at   time.Duration // when it was admitted
+	cost int64
+	sure bool // by Redis' tokens; else they may have
+}
+
+// do has a step happen.
+func (w *World) do(i int, s *Step) {
+	time.Sleep(s.After)
+	w.tell("step %d: %v", i, *s)
+	p := w.slots[s.Who]
+	l := p.limiters[s.Which]
+	ctx := context.Background()
+	switch s.Verb {
+	case Ask:
+		p.ask(0, s.Which, s.Key, p.cost(s), false)
+	case Reserve:
+		p.ask(0, s.Which, s.Key, p.cost(s), true)
+	case Together, Both:
+		p.together(s, s.Verb == Both)
+	case Crowd:
+		for range s.N {
+			w.meanwhile(func(lane time.Duration) { p.ask(lane, s.Which, s.Key, 1, true) })
+		}
+	case Stream:
+		p.stream(0, s)
+	case Behind:
+		w.meanwhile(func(lane time.Duration) { p.stream(lane, s) })
+	case Cancel, Settle:
+		w.settle(s)
+	case Await:
+		p.await(s)
+	case Peek:
+		w.enter(0)
+		l.Peek(ctx, keyName(s.Key))
+		p.group.Stats()
+	case Others:
+		for n := range s.N {
+			w.enter(0)
+			l.Allow(ctx, fmt.Sprintf("other%d.%d", i, n))
+		}
+	case Rule:
+		w.mu.Lock()
+		p.rules[s.Which][s.Key] = s.Limit
+		w.mu.Unlock()
+		l.Refresh(keyName(s.Key))
+		p.register()
+	case Change:
+		p.change(s.Which, func(x *tiered.Policy) { x.Limit = s.Limit })
+	case Tune:
+		p.change(s.Which, func(x *tiered.Policy) { x.Lease, x.FailMode = s.Lease, s.FailMode })
+	case Reset:
+		w.reset(p, s.Which, s.Key)
+	case Restart, Crash:
+		w.restart(s)
+	case Forget:
+		w.bank.Forget()
+	case Back, Ahead, Vanish:
+		w.accident(s)
+	default:
+		w.weather(s)
+	}
+}
+
+// weather changes what is wrong with network and store.
+func (w *World) weather(s *Step) {
+	w.disturb(func(n *network) {
+		switch s.Verb {
+		case Lossy:
+			n.loss = s.N
+		case Slow:
+			n.slow = s.Pause
+		case Repeat:
+			n.repeat = true
+		case Down:
+			n.down, n.hangs = true, s.N%2 == 0
+		case Well:
+			*n = network{}
+		}
+	})
+}
+
+// change has a process go on by another policy, if validation accepts it.
+func (p *process) change(policy int, change func(*tiered.Policy)) {
+	l := p.limiters[policy]
+	x := l.Policy()
+	change(&x)
+	p.world.enter(0)
+	if err := l.SetPolicy(x); err != nil {
+		p.world.tell("%v", err)
+		return
+	}
+	p.register()
+}
+
+// cost is what a request of a step costs: most often a part of what there is at most, and now and then more than that.
+func (p *process) cost(s *Step) int64 {
+	p.world.mu.Lock()
+	l := p.limit(s.Which, s.Key)
+	p.world.mu.Unlock()
+	most := burst(l)
+	if l == tiered.Unlimited || l == tiered.Blocked {
+		most = burst(p.world.plan.Policies[s.Which].Limit)
+	}
+	most /= int64(max(p.world.plan.Policies[s.Which].Shards, 1))
+	costs := [...]int64{1, 1, 1, 2, most / 4, most / 2, most, most, most * 9 / 10, most + 1}
+	return max(costs[s.N%len(costs)], 1)
+}
+
+// burst is the most that a limit admits at once.
+func burst(l tiered.Limit) int64 {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Tokens
+}
+
+// ask decides for one key.
+func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool) {
+	w, l := p.world, p.limiters[policy]
+	var r tiered.Reservation
+	before := w.enter(lane)
+	if reserve {
+		r = l.Reserve(context.Background(), keyName(key), cost)
+	} else {
+		r.Decision = l.AllowN(context.Background(), keyName(key), cost)
+	}
+	after, d := w.now(), r.Decision
+	time.Sleep(lane) // others may have got the same answer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
+	w.unavailable(&d)
+	if d.Tier == tiered.Failover {
+		w.books[policy][key].vain(before, after, cost)
+	}
+	if !d.Allowed || d.Limit == math.MaxInt64 {
+		return
+	}
+	legs := []leg{{w.books[policy][key], after, cost, d.Reason == tiered.Granted}}
+	w.admit(before, after, legs)
+	if reserve {
+		w.reservations = append(w.reservations, &reservation{r, p, legs})
+	}
+}
+
+// unavailable notes that a fail mode decided while nothing was wrong; mu is held.
+func (w *World) unavailable(d *tiered.Decision) {
+	if d.Tier == tiered.Failover && (w.plan.Class == Calm || w.ends) {
+		kind := "health"
+		if w.plan.Class != Calm {
+			kind = "recovery"
+		}
+		text := fmt.Sprintf("at %v policy %s, key %s: %v, and nothing is wrong", w.now(), d.Policy, d.Key, d.Reason)
+		w.faults = append(w.faults, Fault{kind, text})
+	}
+}
+
+// together decides for one key of each policy at once, and now and then for two of the same.
+func (p *process) together(s *Step, reserve bool) {
+	w := p.world
+	var uses []tiered.Use
+	var legs []leg
+	add := func(policy, key int, cost int64) {
+		uses = append(uses, p.limiters[policy].ForN(keyName(key), cost))
+		legs = append(legs, leg{book: w.books[policy][key], cost: cost})
+	}
+	for i := range p.limiters {
+		add(i, s.Key, 1+int64(s.N)%2)
+	}
+	if s.N > 5 {
+		add(s.Which, (s.Key+1)%keys, 1)
+	}
+	limited := func(i int) bool { // by a limit, and it fails closed: else it may have been admitted by something else
+		x := p.limiters[legs[i].book.policy]
+		l := p.limit(legs[i].book.policy, legs[i].book.key)
+		return x.Policy().FailMode == tiered.FailClosed && l != tiered.Unlimited && l != tiered.Blocked
+	}
+	before := w.enter(0)
+	w.mu.Lock()
+	for i := range legs {
+		legs[i].sure = limited(i)
+	}
+	w.mu.Unlock()
+	r := tiered.Strictest(uses...).Reserve(context.Background())
+	after, d := w.now(), r.Decision
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
+	w.unavailable(&d)
+	if !d.Allowed || d.Tier == tiered.Failover {
+		for _, x := range legs {
+			x.book.vain(before, after, x.cost)
+		}
+	}
+	if !d.Allowed {
+		return
+	}
+	for i := range legs {
+		legs[i].at, legs[i].sure = after, legs[i].sure && limited(i)
+	}
+	w.admit(before, after, legs)
+	if reserve {
+		w.reservations = append(w.reservations, &reservation{r, p, legs})
+	}
+}
+
+// admit notes what was admitted; mu is held.
+func (w *World) admit(before, after time.Duration, legs []leg) {
+	for _, x := range legs {
+		x.book.admitted(before, after, x.cost, x.sure)
+	}
+}
+
+// stream asks for one, again and again.
+func (p *process) stream(lane time.Duration, s *Step) {
+	for range s.N {
+		p.ask(lane, s.Which, s.Key, 1, s.N%5 == 0)
+		time.Sleep(s.Pause)
+	}
+}
+
+// settle gives a reservation back, all or in part, or charges more.
+func (w *World) settle(s *Step) {
+	now := w.enter(0)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.reservations) == 0 {
+		return
+	}
+	i := len(w.reservations) - 1 - s.N%min(len(w.reservations), 3)
+	r := w.reservations[i]
+	w.reservations = append(w.reservations[:i], w.reservations[i+1:]...)
+	cancel := s.Verb == Cancel
+	var actual []int64
+	for _, x := range r.legs {
+		n := [...]int64{0, x.cost / 2, x.cost, x.cost + 1, 2*x.cost + 3}[s.N%5]
+		if cancel {
+			n = 0
+		}
+		actual = append(actual, n)
+		x.book.settled(now, x.at, x.cost, n)
+	}
+	w.mu.Unlock()
+	if cancel {
+		r.Cancel()
+	} else {
+		r.Settle(actual...)
+		r.Cancel() // the second means nothing
+	}
+	w.mu.Lock()
+}
+
+// await waits, where it is known who admits.
+func (p *process) await(s *Step) {
+	w, l := p.world, p.limiters[s.Which]
+	ctx, cancel := context.WithTimeout(context.Background(), s.Pause)
+	defer cancel()
+	mode := l.Policy().FailMode
+	before := w.enter(0)
+	w.mu.Lock()
+	rule := p.limit(s.Which, s.Key)
+	w.mu.Unlock()
+	err := l.Wait(ctx, keyName(s.Key))
+	after := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.books[s.Which][s.Key].vain(before, after, 1)
+	}
+	if err != nil || rule == tiered.Unlimited {
+		return
+	}
+	w.admit(before, after, []leg{{w.books[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
+}
+
+// reset fills a bucket.
+func (w *World) reset(p *process, policy, key int) {
+	before := w.enter(0)
+	err := p.limiters[policy].Reset(context.Background(), keyName(key))
+	w.mu.Lock()
+	rule := p.limit(policy, key)
+	w.books[policy][key].reset(before, w.now())
+	w.line("reset: %v", err)
+	w.mu.Unlock()
+	if err != nil {
+		few := w.plan.Options.MaxKeys > 0 && w.plan.Options.MaxKeys < w.plan.Policies[policy].Shards
+		// Few keys push each other out, and after a step of the clock it may not be known whether it is done.
+		if w.plan.Class == Calm && !few && !w.moved {
+			w.faultf("recovery", "Reset: %v", err)
+		}
+		return
+	}
+	// What others have leased stays leased; of a window so does, until its end, what one had leased last that is gone.
+	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
+		w.plan.Policies[policy].Algorithm == tiered.SlidingLog
+	if rule == tiered.Blocked || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
+		return
+	}
+	w.enter(0)
+	d := p.limiters[policy].Peek(context.Background(), keyName(key))
+	if d.Remaining < 1 {
+		w.faultf("recovery", "Reset of policy %d returned nil, and then %d of %d remain: %v",
+			policy, d.Remaining, d.Limit, d.Reason)
+	}
+}
+
+// restart closes a process, or leaves it for dead, and starts another in its place.
+func (w *World) restart(s *Step) {
+	p := w.slots[s.Who]
+	patience := [...]time.Duration{0, 100 * ms, 2 * second}[s.N%3]
+	if w.plan.Class == Calm {
+		patience = time.Minute
+	}
+	w.streams.Wait() // who asked is answered
+	n, _ := p.wire.state()
+	if s.Verb == Crash {
+		p.wire.mu.Lock()
+		p.wire.dead = true
+		p.wire.mu.Unlock()
+		w.crashed = true
+	} else if err := p.leave(patience); err != nil && w.plan.Class == Calm {
+		w.faultf("recovery", "Close: %v", err)
+	}
+	w.mu.Lock()
+	w.gone = append(w.gone, p)
+	mine := w.reservations[:0]
+	for _, r := range w.reservations { // what a process had dies with it
+		if r.by != p {
+			mine = append(mine, r)
+		}
+	}
+	w.reservations = mine
+	w.mu.Unlock()
+	w.open(s.Who, s.Which, s.Limit, n)
+}
+
+// accident is what happens to the store itself.
+func (w *World) accident(s *Step) {
+	b := w.bank
+	if b.Step == nil {
+		return
+	}
+	now := w.enter(0)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch s.Verb {
+	case Vanish:
+		w.vanished = true
+		for bucket, book := range w.buckets {
+			if book.policy == s.Which && book.key == s.Key {
+				b.Lose(bucket)
+				book.accident(now, math.MaxInt64)
+			}
+		}
+	case Back, Ahead:
+		by := s.Pause
+		if s.Verb == Back {
+			by = -by
+		}
+		b.Step(by)
+		w.moved = true
+		for _, all := range w.books {
+			for _, book := range all {
+				book.moved(now, by)
+			}
+		}
+	}
+}

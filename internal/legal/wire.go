@@ -1,0 +1,211 @@
+package legal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// network is what is wrong with the messages between processes and store.
+type network struct {
+	loss   int           // percent of the messages, each way
+	slow   time.Duration // a way takes up to so much more
+	repeat bool          // every other request arrives twice
+	down   bool          // the store refuses connections
+	hangs  bool          // it takes them, and says nothing
+}
+
+// wire is a process' way to the store. It tells the world what the store did, and is the simulated store of package
+// tiered: what is random there, and what happens at one instant, follows from the plan.
+type wire struct {
+	remote.Store
+	world *World
+	lane  time.Duration // ns in a microsecond at which its messages arrive, and no other's
+	salt  uint64
+
+	mu      sync.Mutex
+	dead    bool
+	net     network
+	entropy uint64
+	last    time.Duration // of Random
+	drawn   uint64        // at last
+}
+
+// mix is a hash of some numbers, the same in every run.
+func mix(all ...uint64) uint64 {
+	h := uint64(0x9e3779b97f4a7c15)
+	for _, x := range all {
+		h ^= x
+		h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+		h = (h ^ h>>27) * 0x94d049bb133111eb
+		h ^= h >> 31
+	}
+	return h
+}
+
+// text is a hash of a text, the same in every run.
+func text(s string) uint64 {
+	h := uint64(0xcbf29ce484222325) // FNV
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 0x100000001b3
+	}
+	return h
+}
+
+// Entropy is where lease ids and salts come from.
+func (w *wire) Entropy() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.entropy++
+	return mix(w.salt, 1, w.entropy)
+}
+
+// Settle lets all else happen that happens now: each who waits goes on at an instant of its own, by its number. Who
+// sends has none, and a lane that nobody else has: what is due by then leaves together.
+func (w *wire) Settle(order uint64) {
+	if order == 0 {
+		time.Sleep(1)
+		w.world.enter(450)
+		return
+	}
+	time.Sleep(1 + time.Duration(order%1000))
+}
+
+// Sends learns whose bucket a call is for.
+func (w *wire) Sends(_ time.Duration, c *remote.Call, b *local.Bucket) {
+	w.world.names(c.Bucket, b.Policy().Number, b.ID().Key)
+}
+
+// Random is [tiered.Options].Random. What it draws depends on the instant, and not on what was drawn before.
+func (w *wire) Random() float64 {
+	now := w.world.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now != w.last {
+		w.last, w.drawn = now, 0
+	}
+	w.drawn++
+	return float64(mix(w.salt, 2, uint64(now), w.drawn)>>11) / (1 << 53)
+}
+
+// dice are what a message meets.
+func (w *wire) dice(c *remote.Call, what uint64) uint64 {
+	return mix(w.salt, 3, text(c.Bucket), uint64(c.Seq), what)
+}
+
+// state reports what is wrong now, and whether the process is dead.
+func (w *wire) state() (network, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.net, w.dead
+}
+
+// arrive sleeps so long, and then until an instant that is no other process'.
+func (w *wire) arrive(way time.Duration) {
+	time.Sleep(way)
+	w.world.enter(w.lane)
+}
+
+// way is how long a message takes, one way.
+func (w *wire) way(n network, dice uint64) time.Duration {
+	d := w.world.plan.Trip/4 + time.Duration(dice%uint64(w.world.plan.Trip/2))
+	if n.slow > 0 {
+		d += time.Duration(mix(dice) % uint64(n.slow))
+	}
+	return d
+}
+
+var errDead = errors.New("legal: the process is dead")
+
+// Run is a round trip: executed when the request arrives, even if nobody waits any more.
+func (w *wire) Run(_ context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+	n, dead := w.state()
+	first, sent := calls[0], w.world.now()
+	switch {
+	case dead:
+		fail(results[:len(calls)], errDead)
+		return
+	case n.down && !n.hangs:
+		w.arrive(w.world.plan.Trip)
+		fail(results[:len(calls)], io.EOF)
+		return
+	}
+	there, back := w.way(n, w.dice(&first, 1)), w.way(n, w.dice(&first, 2))
+	lost := func(what uint64) bool { return int(w.dice(&first, what)%100) < n.loss }
+	mine := append([]remote.Call(nil), calls...) // the caller may be gone when they arrive
+	done := make(chan []remote.Result, 1)
+	w.world.background(func() {
+		if n.down || lost(3) {
+			return
+		}
+		w.arrive(there)
+		answers := w.execute(sent, mine)
+		if n.repeat && w.dice(&first, 4)%2 == 0 {
+			w.world.background(func() {
+				w.arrive(time.Duration(w.dice(&first, 5) % uint64(2*second)))
+				w.execute(sent, mine)
+			})
+		}
+		if !lost(6) && answers != nil {
+			time.Sleep(back)
+			w.world.enter(w.lane - 40) // those are no arrival's
+			done <- answers
+		}
+	})
+	timer := time.NewTimer(timeout + time.Duration(1+w.dice(&first, 7)%1000)) // the Group's own timer is first
+	defer timer.Stop()
+	select {
+	case answers := <-done:
+		copy(results, answers)
+	case <-timer.C:
+		fail(results[:len(calls)], context.DeadlineExceeded)
+	}
+}
+
+// execute has the store execute calls, unless it is down by now: nil.
+func (w *wire) execute(sent time.Duration, calls []remote.Call) []remote.Result {
+	if n, dead := w.state(); n.down || dead {
+		return nil
+	}
+	if tick := w.world.bank.Tick; tick != nil {
+		tick()
+	}
+	results := make([]remote.Result, len(calls))
+	w.Store.Run(context.Background(), 10*second, calls, results)
+	w.world.executed(w, sent, calls, results)
+	return results
+}
+
+func fail(results []remote.Result, err error) {
+	for i := range results {
+		results[i] = remote.Result{Err: err}
+	}
+}
+
+// Presence is a message like the others.
+func (w *wire) Presence(
+	ctx context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
+) (remote.Census, error) {
+	n, dead := w.state()
+	switch dice := mix(w.salt, 4, uint64(w.world.now())); {
+	case dead:
+		return remote.Census{}, errDead
+	case n.down, int(dice%100) < n.loss:
+		time.Sleep(timeout)
+		return remote.Census{}, context.DeadlineExceeded
+	default:
+		w.arrive(w.way(network{}, mix(dice, 1)))
+		c, err := w.Store.Presence(ctx, timeout, node, id, ttl)
+		if err != nil && ctx.Err() == nil && (!w.world.plan.Real || watch.Refused(err)) {
+			w.world.faultf("health", "the store refuses a presence: %v", err)
+		}
+		time.Sleep(w.way(network{}, mix(dice, 2)))
+		return c, err
+	}
+}

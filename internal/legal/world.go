@@ -1,0 +1,317 @@
+package legal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// keys is how many keys the policies are asked for, besides those that only push others out.
+const keys = 2
+
+// World is a plan that is being played. It must live in a bubble, unless its store is a real one.
+type World struct {
+	plan  *Plan
+	bank  *Bank
+	base  time.Time
+	slots []*process
+	gone  []*process // crashed, or replaced
+	born  uint64
+
+	others, streams sync.WaitGroup // goroutines: messages, and those who ask meanwhile
+	busy            atomic.Int64   // of the latter
+	mu              sync.Mutex
+	books           [][]*book // by policy and key
+	buckets         map[string]*book
+	reservations    []*reservation
+	burnt           []int64 // by policy
+	steps           []time.Duration
+	vanished, ends  bool          // a bucket was lost; nothing is wrong any more
+	crashed, moved  bool          // a process did; the clock was set
+	lanes           time.Duration // of those who ask meanwhile, so far
+	hooks, asked    int
+	faults          []Fault
+	told            bool
+	story           strings.Builder
+}
+
+// Fault is something that must not be. Kind is over, under, health, recovery or hook.
+type Fault struct {
+	Kind, Text string
+}
+
+// process is one of a fleet.
+type process struct {
+	world    *World
+	slot     int
+	wire     *wire
+	group    *tiered.Group
+	limiters []*tiered.Limiter
+	rules    [][]tiered.Limit // what PerKey says, by policy and key; guarded by World.mu
+}
+
+// Outcome is what a plan came to.
+type Outcome struct {
+	Faults []Fault
+	Story  string // all that was decided and executed, if it was to be told
+}
+
+// Play plays a plan over a store, and tells of it if it is to.
+func (p Plan) Play(b *Bank, tell bool) Outcome {
+	w := &World{
+		plan: &p, bank: b, base: time.Now(), told: tell, buckets: make(map[string]*book), burnt: make([]int64, len(p.Policies)),
+	}
+	for i, x := range p.Policies {
+		w.books = append(w.books, nil)
+		for k := range keys {
+			w.books[i] = append(w.books[i], newBook(w.base, i, k, x, p.Options.Timeout, p.Class == Calm))
+		}
+	}
+	for i := range p.Processes {
+		w.slots = append(w.slots, nil)
+		w.open(i, 0, tiered.Limit{}, network{})
+	}
+	for i := range p.Steps {
+		w.do(i, &p.Steps[i])
+	}
+	w.end()
+	return Outcome{w.faults, w.story.String()}
+}
+
+// now is the time since the beginning.
+func (w *World) now() time.Duration { return time.Since(w.base) }
+
+// enter sleeps until an instant at which nobody else begins anything: in each microsecond everybody has one, his lane.
+// Those of the steps are 0, of those who ask meanwhile up to 399, of who sends 450; a process' messages arrive in one
+// from 500 on, and are answered 40 ns before.
+func (w *World) enter(lane time.Duration) time.Duration {
+	time.Sleep((lane - w.now()%1000 + 1000) % 1000)
+	return w.now()
+}
+
+// background runs something that the end of the world waits for.
+func (w *World) background(f func()) { w.others.Go(f) }
+
+// meanwhile has somebody ask while the next steps happen.
+func (w *World) meanwhile(f func(lane time.Duration)) {
+	w.busy.Add(1)
+	w.lanes = (w.lanes + 7) % 400 // what leaves does so a nanosecond later, alone
+	lane := w.lanes
+	w.streams.Go(func() { defer w.busy.Add(-1); f(lane) })
+}
+
+func (w *World) faultf(kind, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := Fault{kind, fmt.Sprintf(format, args...)}
+	w.faults = append(w.faults, f)
+	w.line("FAULT %s: %s", f.Kind, f.Text)
+}
+
+// line adds to the story; mu is held.
+func (w *World) line(format string, args ...any) {
+	if !w.told {
+		return
+	}
+	fmt.Fprintf(&w.story, "%v ", w.now())
+	fmt.Fprintf(&w.story, format, args...)
+	w.story.WriteByte('\n')
+}
+
+func (w *World) tell(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line(format, args...)
+}
+
+func keyName(k int) string { return fmt.Sprintf("k%d", k) }
+
+// open starts a process in a slot, with another limit for a policy if there is one.
+func (w *World) open(slot, policy int, other tiered.Limit, n network) {
+	w.born++
+	p := &process{world: w, slot: slot}
+	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
+	p.wire = &wire{Store: w.bank.Store, world: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n}
+	o := w.plan.Options
+	o.Random = p.wire.Random
+	if w.plan.Hook {
+		o.Trace = &tiered.Trace{Decision: p.hook}
+	}
+	var err error
+	if p.group, err = tiered.NewGroup(p.wire, &o); err != nil {
+		panic(fmt.Sprintf("legal: %v", err))
+	}
+	for i, x := range w.plan.Policies {
+		if i == policy && other != (tiered.Limit{}) {
+			x.Limit = other
+		}
+		p.rules = append(p.rules, make([]tiered.Limit, keys))
+		if w.plan.Plans[i] {
+			x.PerKey = func(key string) tiered.Limit { return p.perKey(i, key) }
+		}
+		l, err := p.group.Limiter(x)
+		if err != nil {
+			panic(fmt.Sprintf("legal: %v", err))
+		}
+		p.limiters = append(p.limiters, l)
+	}
+	w.mu.Lock()
+	w.slots[slot] = p
+	w.mu.Unlock()
+	p.register()
+}
+
+func (p *process) perKey(policy int, key string) tiered.Limit {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	for k, rule := range p.rules[policy] {
+		if key == keyName(k) {
+			return rule
+		}
+	}
+	return tiered.Limit{}
+}
+
+// limit is what a key has now; mu is held.
+func (p *process) limit(policy, key int) tiered.Limit {
+	if rule := p.rules[policy][key]; rule != (tiered.Limit{}) {
+		return rule
+	}
+	return p.limiters[policy].Policy().Limit
+}
+
+// register notes which limits are in force now.
+func (p *process) register() {
+	w := p.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range p.limiters {
+		for k := range keys {
+			w.books[i][k].inForce(p.slot, w.now(), p.limit(i, k))
+		}
+	}
+}
+
+// names learns which bucket is whose.
+func (w *World) names(bucket string, number int, key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, x := range w.plan.Policies {
+		own := 1
+		if x.Shards > 1 {
+			own += x.Shards
+		}
+		if number -= own; number >= 0 {
+			continue
+		}
+		for k := range keys {
+			if key == keyName(k) {
+				w.buckets[bucket] = w.books[i][k]
+			}
+		}
+		return
+	}
+}
+
+// executed looks at what the store did.
+func (w *World) executed(from *wire, sent time.Duration, calls []remote.Call, results []remote.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, c := range calls {
+		r := results[i]
+		w.line("%s seq %d lease %q want %d hold %d ret %d refund %d debt %d reset %d cap %d %d/%d: %d grant %d level %d flags %d %v",
+			c.Bucket, c.Seq, c.Lease, c.Want, c.Hold, c.Ret, c.Refund, c.Debt, c.Reset, c.Cap, c.Tokens, c.Period,
+			r.Reply.Code, r.Reply.Grant, r.Reply.Level, r.Reply.Flags, r.Err)
+		if r.Err != nil && w.plan.Real && !watch.Refused(r.Err) {
+			continue // a real network, on a machine that may be busy
+		}
+		if r.Err != nil {
+			w.faults = append(w.faults, Fault{"health", fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err)})
+			continue
+		}
+		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= remote.Replay {
+			b.executed(from.slot(), sent, w.now(), &c, r.Reply.Grant)
+		}
+	}
+}
+
+// slot is that of the wire's process, -1 of one that was replaced.
+func (w *wire) slot() int {
+	for i, p := range w.world.slots {
+		if p != nil && p.wire == w {
+			return i
+		}
+	}
+	return -1
+}
+
+// hook decides in a hook.
+func (p *process) hook(tiered.Decision) {
+	w := p.world
+	w.mu.Lock()
+	w.hooks++
+	over := w.hooks > 20*w.asked+1000
+	w.mu.Unlock()
+	if over {
+		return
+	}
+	w.enter(time.Duration(950 + p.slot))
+	p.limiters[0].Allow(context.Background(), "told")
+}
+
+// disturb changes what is wrong with the network.
+func (w *World) disturb(change func(*network)) {
+	for _, p := range w.slots {
+		p.wire.mu.Lock()
+		change(&p.wire.net)
+		p.wire.mu.Unlock()
+	}
+}
+
+// leave closes a process, and reports its figures.
+func (p *process) leave(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := p.group.Close(ctx)
+	w := p.world
+	if !w.plan.Real { // Close looks again each Budget, or is told: whichever the processors have first
+		time.Sleep(second - w.now()%second)
+	}
+	s := p.group.Stats()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, x := range w.plan.Policies {
+		w.burnt[i] += s.Policies[x.Name].Burnt
+	}
+	return err
+}
+
+// audit looks at a process' figures.
+func (p *process) audit(left bool) {
+	w, s := p.world, p.group.Stats()
+	for _, x := range w.plan.Policies {
+		y := s.Policies[x.Name]
+		if y.Granted != y.Spent+y.Returned+y.Burnt+y.Held || left && y.Held != 0 {
+			w.faultf("recovery", "the ledger does not balance: granted %d, spent %d, returned %d, burnt %d, held %d",
+				y.Granted, y.Spent, y.Returned, y.Burnt, y.Held)
+		}
+		if y.Poisoned != 0 || y.PerKeyFaults != 0 {
+			w.faultf("health", "poisoned %d, no limits %d", y.Poisoned, y.PerKeyFaults)
+		}
+	}
+	for _, n := range s.Nodes {
+		if n.Misconfigured > 0 || w.plan.Class == Calm && n.Failures > 0 {
+			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Failures, n.Misconfigured)
+		}
+		if n.StateLosses > 0 && !w.vanished && !w.moved && !w.plan.Real {
+			w.faultf("loss", "%d state losses, and nothing was lost", n.StateLosses)
+		}
+	}
+}
