@@ -176,7 +176,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	owes := settles || b.stake != nil && now < b.outUntil
 	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
 		call.Min, call.Want = first, cost
-		if !c.Clock || p.NoLease && !settles || n == 1 && !b.leasing && !owes {
+		if !c.Clock || p.NoLease && (!settles || p.Brief) || n == 1 && !b.leasing && !owes {
 			call.Direct, call.Deadline = true, last
 			return call, true
 		}

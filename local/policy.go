@@ -34,6 +34,7 @@ type Policy struct {
 	Size    int64         // tokens of a lease; 0 follows demand
 	Period  time.Duration // how long a lease should last at present demand
 	NoLease bool          // every token is taken directly
+	Brief   bool          // of a fixed window that may be over when a call's reply comes: what settles never takes tokens too
 	AtOnce  bool          // also by a call that settles: of a sliding window, where a lease would count until its end
 
 	FailMode FailMode // what decides when Redis does not

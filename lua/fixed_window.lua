@@ -52,10 +52,16 @@ if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
 
 -- Clock: a small step back is waited out. A larger one is believed: then the count becomes that of the clock's own window, for
 -- windows keep their alignment; and so it does of the one that comes next while leases may still be out that counted in it.
+-- What is left of their time stays what it was: else nobody would be admitted before the clock is where it was.
 local now, stepped = server, false
 if now < last then
   stepped = last - now > maxback
-  if stepped then flags = flags + STEPPED_BACK else now = last end
+  if stepped then
+    flags, latest = flags + STEPPED_BACK, max(now, now + latest - last)
+    if sweep > 0 then sweep = max(now, now + sweep - last) end
+  else
+    now = last
+  end
 end
 local k = window(now)
 local edge = phase + (k + 1) * period
@@ -164,8 +170,8 @@ if leased or not peek and (grant > 0 or swept or stepped) then
     if sweep == 0 then sweep = now + left end
     lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep, own,
       format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + left, charged)}
-  elseif swept then
-    lending = {'w', wants, 'a', active, 'g', sweep}
+  elseif swept or stepped and lends then
+    lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep}
   end
   if fresh then call('UNLINK', key) end
   for i = 1, #ended, CHUNK do call('HSET', key, unpack(ended, i, min(i + CHUNK - 1, #ended))) end

@@ -54,6 +54,10 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	if now < next.last {
 		if stepped = next.last-now > MaxBack.Microseconds(); stepped {
 			flags += SteppedBack
+			next.latest = max(now, now+next.latest-next.last)
+			if next.sweep > 0 {
+				next.sweep = max(now, now+next.sweep-next.last)
+			}
 		} else {
 			now = next.last
 		}

@@ -211,9 +211,9 @@ func (p Policy) kind() remote.Kind {
 }
 
 // leased reports whether a policy can be: a SlidingLog is not, and where a lease outlives what a SlidingWindow counts, tokens
-// would lie in it for longer than they count once they are used.
+// would lie in it for longer than they count once they are used. A brief FixedWindow is over when its lease arrives.
 func (p Policy) leased(terms *local.Policy) bool {
-	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog {
+	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || terms.Brief {
 		return false
 	}
 	if p.Algorithm == SlidingWindow {

@@ -85,6 +85,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}
 	}
 	lp.Window = p.window()
+	lp.Brief = p.Algorithm == FixedWindow && p.Limit.Per < 2*o.Timeout
 	lp.NoLease = !p.leased(lp)
 	lp.AtOnce = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest(), limits: limits, smallest: smallest(limits)}

@@ -191,29 +191,32 @@ func (b *book) overBucket(terms []term) (worst float64, where string) {
 	}
 	worst = math.Inf(-1)
 	for _, t := range terms {
-		for from := time.Duration(0); from < never; {
-			to := never
-			for _, x := range terms { // the next span in which no burst is larger
-				if burst(x.Limit) > burst(t.Limit) && after(x.until, b.life) > from && x.from < to {
-					if x.from <= from {
-						from, to = after(x.until, b.life), never
-						break
-					}
-					to = x.from
-				}
-			}
-			if to == never && slices.ContainsFunc(terms, func(x term) bool {
-				return burst(x.Limit) > burst(t.Limit) && x.from <= from && after(x.until, b.life) > from
-			}) {
-				continue
-			}
+		for from, to := alone(terms, t, 0, b.life); from < never; from, to = alone(terms, t, to, b.life) {
 			if e := b.worst(f, from, to, burst(t.Limit)); e.Over > worst {
 				worst, where = e.Over, f.describe(e)
 			}
-			from = to
 		}
 	}
 	return worst - f.error(), where
+}
+
+// alone is the next span, not before from, in which no burst larger than t's is in force and no lease of one lives.
+func alone(terms []term, t term, from, life time.Duration) (start, end time.Duration) {
+	start, end = from, never
+	for moved := true; moved; {
+		moved = false
+		for _, x := range terms {
+			if burst(x.Limit) > burst(t.Limit) && x.from <= start && start < after(x.until, life) {
+				start, moved = after(x.until, life), true
+			}
+		}
+	}
+	for _, x := range terms {
+		if burst(x.Limit) > burst(t.Limit) && x.from > start {
+			end = min(end, x.from)
+		}
+	}
+	return start, end
 }
 
 func after(t, d time.Duration) time.Duration {

@@ -1,0 +1,55 @@
+package tiered
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A leased fixed window goes on after the store's clock was set back: what is left of its leases is what it was, and does
+// not wait for the clock to be where they would have ended.
+func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
+	for _, step := range []time.Duration{2 * second, time.Minute, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			p := Policy{Name: "api", Limit: PerMinute(1000), Algorithm: FixedWindow, FailMode: FailClosed}
+			l := limiter(t, store, p, nil)
+			ask := func(d time.Duration) (admitted int) {
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * ms) {
+					if l.Allow(t.Context(), "k").Allowed {
+						admitted++
+					}
+				}
+				return admitted
+			}
+			if n := ask(10 * second); n < 900 {
+				t.Fatalf("%d admitted before the clock was set", n)
+			}
+			store.Memory.Step(-step)
+			if n := ask(5 * time.Minute); n < 4500 || n > 6000 {
+				t.Errorf("%v back: %d admitted in 5 minutes of 1000 per minute", step, n)
+			}
+		})
+	}
+}
+
+// A fixed window that may be over when a reply comes is taken directly, and served: also while something is to be settled.
+func TestBriefFixedWindowIsServed(t *testing.T) {
+	for _, per := range []time.Duration{time.Microsecond, ms, 99 * ms} {
+		for _, mode := range []FailMode{FailOpen, FailLocal, FailClosed} {
+			synctest.Test(t, func(t *testing.T) {
+				limit := Limit{Tokens: 1000, Per: per}
+				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: limit, Algorithm: FixedWindow, FailMode: mode}, nil)
+				for range 200 {
+					r := l.Reserve(context.Background(), "k", 2)
+					if r.Tier == Failover || !r.Allowed {
+						t.Fatalf("%v: %+v", per, r.Decision)
+					}
+					r.Settle(1, 1)
+					time.Sleep(ms)
+				}
+			})
+		}
+	}
+}
