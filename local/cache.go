@@ -18,7 +18,8 @@ const (
 	minShard = 256
 
 	// leavers is how many evicted buckets, as a part of a shard's keys, may be on their way out at once. Each needs a
-	// round trip to give its lease back; what does not fit is burnt.
+	// round trip to give its lease back; what does not fit is burnt, but for what somebody waits for: there are no more of
+	// those than requests under way, each of which takes more memory than a bucket.
 	leavers = 8
 )
 
@@ -37,6 +38,7 @@ type Cached[T any] interface {
 	Revive()
 	Close(now time.Duration) bool
 	Burn(now time.Duration)
+	Awaited() bool
 }
 
 // Cache finds buckets by name and bounds their number: the least recently used one is evicted. An evicted bucket gives
@@ -207,7 +209,7 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 }
 
 // retire takes b out of use. If it owes nothing it is gone at once, else it joins those on their way out; where there is
-// no room for it, it burns.
+// no room for it, and nobody waits for it, it burns.
 func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 	id := b.ID()
 	h := c.hash(id)
@@ -216,7 +218,7 @@ func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 	effect := b.Retire(now)
 	switch {
 	case effect.Done && b.Close(now):
-	case len(s.leaving) >= s.room:
+	case len(s.leaving) >= s.room && !b.Awaited():
 		b.Burn(now)
 	default:
 		s.leaving[id] = b

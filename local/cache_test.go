@@ -155,6 +155,36 @@ func TestLeaversAreBounded(t *testing.T) {
 	}
 }
 
+// Who waits for an answer gets it, however many keys are asked for meanwhile: his bucket has room until then.
+func TestBucketThatSomebodyWaitsForIsNotBurnt(t *testing.T) {
+	c := newCacheRig(1, cachePolicy)
+	var waiters []*Waiter
+	var buckets []*owned
+	for i := range 100 {
+		b := c.Get(0, ID{0, strconv.Itoa(i)})
+		w := NewWaiter()
+		if v, _ := b.Ask(0, 1, time.Second, w); v.Outcome != Waiting {
+			t.Fatalf("%+v", v)
+		}
+		buckets, waiters = append(buckets, b), append(waiters, w)
+	}
+	if _, leaving, _ := c.Counts(); leaving != 99 || len(c.gone) != 0 {
+		t.Fatalf("%d are leaving, %d gone, want 99 and none", leaving, len(c.gone))
+	}
+	for i, b := range buckets {
+		call, _ := b.Begin(0, Conditions{Seq: int64(i + 1), Trip: ms, Fleet: 1})
+		if e, _ := b.Accept(0, call.Seq, Reply{Grant: 1, Level: 9}); e.Done {
+			c.Forget(0, b)
+		}
+		if v := <-waiters[i].C; v.Outcome != Admitted {
+			t.Errorf("%d: %+v", i, v)
+		}
+	}
+	if keys, leaving, _ := c.Counts(); keys != 1 || leaving != 0 {
+		t.Errorf("%d keys, %d leaving", keys, leaving)
+	}
+}
+
 func TestCacheHoldsWhatItWasToldTo(t *testing.T) {
 	for _, keys := range []int{1, 2, 255, 256, 511, 512, 1000, 100_000} {
 		c := newCacheRig(keys, cachePolicy)

@@ -162,6 +162,13 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.settleDown()
 }
 
+// Awaited reports whether somebody waits for what Redis answers.
+func (b *Bucket) Awaited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.errand != nil && (b.line.n > 0 || len(b.resets) > 0)
+}
+
 // close makes the bucket answer Gone from now on. What it still holds is burnt.
 func (b *Bucket) close() {
 	b.closed = true

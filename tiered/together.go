@@ -16,6 +16,7 @@ type leg struct {
 	renew bool          // its lease is at its low-water mark
 	now   time.Duration // since its Group's base
 	until time.Duration // from here on nobody waits for it
+	tries int           // to join its bucket's line
 
 	first firstRefusal // of a policy with Shards: once the second shard is asked
 	last  bool         // nobody else is asked any more
@@ -222,7 +223,13 @@ func askRedis(ctx context.Context, legs []leg) {
 	}
 	for anyOf(legs, undecided) {
 		for i := range legs { // PerKey may be asked, which is the user's: not while others are kept out of the lines
-			if t := &legs[i]; t.state == undecided {
+			t := &legs[i]
+			switch {
+			case t.state != undecided:
+			case t.tries > 0 && t.limiter.group.now() >= t.until: // others push its bucket out again and again
+				t.unanswered()
+			default:
+				t.tries++
 				t.again(local.FromLease)
 			}
 		}
@@ -254,6 +261,11 @@ func (t *leg) join() {
 	g := t.limiter.group
 	p := g.patient()
 	v, effect := t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
+	if v.Outcome == local.Gone { // pushed out since, perhaps by another leg's
+		if t.from(g.find(t.now, t.bucket.ID()), local.FromLease); t.bucket.Policy().Rule == local.ByLimit {
+			v, effect = t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
+		}
+	}
 	if effect.Send {
 		t.to = t.bucket.route()
 		effect.Send = false

@@ -1,0 +1,94 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A process that keeps fewer keys than one request needs decides within Budget all the same, alone or in a crowd: whose bucket is
+// pushed out while he looks for it does not begin to wait anew.
+func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
+	for _, trip := range []time.Duration{ms, 8 * ms, 15 * ms} {
+		for _, crowd := range []int{1, 2, 16} {
+			for _, keys := range []int{1, 4, 12} {
+				t.Run(fmt.Sprint(trip, "/", crowd, " at a time/", keys, " keys"), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						var ps []Policy
+						for i := range 4 {
+							ps = append(ps, Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 30), FailMode: FailClosed, Lease: Lease{Size: NoLease}})
+						}
+						l := several(t, newDistant(trip), &Options{MaxKeys: keys}, ps...)
+						time.Sleep(second)
+						var all sync.WaitGroup
+						var mu sync.Mutex
+						var longest time.Duration
+						granted := 0
+						for w := range crowd {
+							all.Go(func() {
+								for i := range 20 {
+									start := time.Now()
+									d := Strictest(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"), l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
+									mu.Lock()
+									longest = max(longest, time.Since(start))
+									if d.Allowed {
+										granted++
+									}
+									mu.Unlock()
+									time.Sleep(time.Duration(w) * ms)
+								}
+							})
+						}
+						all.Wait()
+						if longest > DefaultBudget {
+							t.Errorf("the longest of %d decisions took %v, Budget is %v", 20*crowd, longest, DefaultBudget)
+						}
+						if crowd == 1 && granted != 20 {
+							t.Errorf("%d of 20 were granted", granted)
+						}
+						t.Logf("%d of %d were granted, the longest took %v", granted, 20*crowd, longest)
+						for _, one := range l[:1] {
+							books(t, one.group)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Rarely used keys, more of them at a time than the process keeps while Redis or the process is slow for a moment: all are decided
+// by Redis.
+func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		start := time.Now()
+		store.tail = func() float64 {
+			if time.Since(start)%(500*ms) < 20*ms {
+				return 10 // two pipelines of 64 calls in that time are 12 800/s
+			}
+			return 1
+		}
+		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(10), FailMode: FailClosed}, &Options{MaxKeys: 100, MaxInFlight: 1000})
+		time.Sleep(second)
+		var all sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 24_000 { // 12 000/s
+			all.Go(func() {
+				if d := l.Allow(context.Background(), fmt.Sprint(i)); !d.Allowed {
+					refused.Add(1)
+				}
+			})
+			time.Sleep(second / 12_000)
+		}
+		all.Wait()
+		if n := refused.Load(); n > 0 {
+			t.Errorf("%d of 24000 keys went to the fail mode", n)
+		}
+		books(t, l.group)
+	})
+}
