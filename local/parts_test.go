@@ -165,15 +165,16 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 	}
 }
 
-// What lies in processes is missing in the burst: one of few tokens, or of few requests, is not leased from unless the user says so.
+// What lies in processes is missing in the burst: one of few tokens, or of few requests, is not leased from, unless any may be.
 func TestASmallBurstIsNotLeased(t *testing.T) {
 	for _, c := range []struct {
-		cap, cost, size int64
-		want            bool
+		cap, cost, least int64
+		want             bool
 	}{
-		{49, 0, 0, false}, {50, 0, 0, true}, {50, 8, 0, true}, {50, 9, 0, false}, {119, 20, 0, false}, {120, 20, 0, true}, {5, 0, 1, true},
+		{49, 0, 50, false}, {50, 0, 50, true}, {50, 8, 50, true}, {50, 9, 50, false}, {119, 20, 50, false}, {120, 20, 50, true},
+		{8, 2, 0, true},
 	} {
-		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, Size: c.size}
+		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, LeastBurst: c.least}
 		if got := size(p, &demand{rate: 1e6}, ms, c.cost, 0).pays(false); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}

@@ -37,6 +37,8 @@ type Policy struct {
 	Brief   bool          // of a fixed window that may be over when a call's reply comes: what settles never takes tokens too
 	AtOnce  bool          // also by a call that settles: of a sliding window, where a lease would count until its end
 
+	LeastBurst int64 // a burst below it is not leased from, for what lies in a process is missing there; 0 for any
+
 	FailMode FailMode // what decides when Redis does not
 
 	Budget  time.Duration  // how long a request waits

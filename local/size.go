@@ -14,13 +14,8 @@ type sizing struct {
 	small  bool          // the burst is too small to be leased from
 }
 
-const (
-	// leastBurst and leastRequests are the smallest burst, in tokens and in requests, that a key is leased from unless
-	// Policy.Size says so: what lies in a process is missing in the burst. Where one process is asked for just the limit, at costs
-	// of 1 to 3, 0.89 of a burst of 5 is used, 0.972 of 20, 0.982 of 40 and 0.987 of 60; taken directly, all.
-	leastBurst    = 50
-	leastRequests = 12
-)
+// leastRequests is the smallest burst in requests that a key is leased from, where Policy.LeastBurst is one in tokens.
+const leastRequests = 12
 
 // size works out a sizing. trip is the 99th percentile of the node's round trips, cost the largest cost of late, grant
 // the last lease's.
@@ -39,7 +34,12 @@ func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	}
 	low = min(max(low, grant/4), p.quarter())
 	unit := max(float64(cost)/2, 1) // the mean, where all costs up to the largest are equally frequent
-	return sizing{period: t, need: d.over(t), low: low, unit: unit, small: p.Size == 0 && float64(p.Cap) < max(leastBurst, leastRequests*unit)}
+	return sizing{period: t, need: d.over(t), low: low, unit: unit, small: p.small(unit)}
+}
+
+// small reports whether the burst is too small to be leased from, at requests of unit tokens each.
+func (p *Policy) small(unit float64) bool {
+	return p.LeastBurst > 0 && float64(p.Cap) < max(float64(p.LeastBurst), leastRequests*unit)
 }
 
 // size works out the bucket's sizing now.

@@ -182,6 +182,10 @@ func (p Policy) counting() local.Counting {
 	return local.Refills
 }
 
+// leastBurst is the smallest burst that is leased from unless Lease.Size says so. Where one process is asked for just the limit,
+// at costs of 1 to 3, leases use 0.89 of a burst of 5, 0.972 of 20, 0.982 of 40 and 0.987 of 60; taken directly, all.
+const leastBurst = 50
+
 // window is the length of the shortest sliding window, 0 if there is none.
 func (p Policy) window() time.Duration {
 	if p.Algorithm != SlidingWindow {

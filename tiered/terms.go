@@ -86,6 +86,9 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	}
 	lp.Window = p.window()
 	lp.Brief = p.Algorithm == FixedWindow && p.Limit.Per < 2*o.Timeout
+	if lp.Size == 0 {
+		lp.LeastBurst = leastBurst
+	}
 	lp.NoLease = !p.leased(lp)
 	lp.AtOnce = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest(), limits: limits, smallest: smallest(limits)}
