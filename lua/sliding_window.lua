@@ -7,11 +7,18 @@ all count: a refusal by one changes none.
 Leased tokens count in the block in which the lease ends, and from the settlement on, once spent, in that of the settlement: never
 before the block of their use, and blocks to come are counted. So the bound is the same, leased or not.
 
+Versions of a policy share the key, as in a deploy or after SetPolicy: limits of another period or span count beside each other.
+Every call counts in the limits of all versions that are in use, and only its own decide: so whoever is granted tokens keeps its own
+limits, whoever was granted the others. A limit that the key does not know begins with what one at least as long has counted, or
+else with the most that any has: now, and what is out in leases where it ends. Of at most 4 versions; beyond that the one goes
+whose limits are shortest, which finds a longer one to begin from when it comes back.
+
 KEYS[1]  a hash that only this script writes
-  v  format mark 'sw1'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
+  v  format mark 'sw2'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
   server's plus z           x  until then something counts
+  u  the limits in use: <tag>,... of a version; of several <tag>,...@<until>;... where until is when its last grant counts no more
   and per limit, tag = <period>x<span>:
-  <tag>  tokens counted     <tag>o  first block counted     <tag>:<b>  tokens of block b = floor(time / period), if any
+  <tag>  tokens counted     <tag>:<b>  of them, those of block b = floor(time / period), if any
   and once a lease was given:
   w  sum of the leases' wants     a  leases that hold or want tokens     g  next sweep, 0 none     e  end of the latest lease
   p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
@@ -19,21 +26,25 @@ KEYS[1]  a hash that only this script writes
 ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same period and span.
 19 is 0, or 1 for a call that settles and takes directly: what it is granted counts at once, is in no lease and never undone. at:
 the stamp of what is refunded; its block gives back no more than it holds. debt counts in the block of since, as far as its limit
-is not full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in leases. Flag 32 is set when they lack
-that, and when a refund finds no key or one of another epoch; not when its block has left.
+is not full, in those of other versions in full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in
+leases. Flag 32 is set when they lack that, and when a refund finds no key or one of another epoch; not when its block has left.
 
 Bounded work: at the edge of a block those that left are read and deleted, no more than 2 * span per limit, or all fields once
-where a lease outlives its window; a refusal reads as many for its retry. A refused direct take writes nothing, unless it swept or
-found a large step back of the clock; nor does a peek.
+where a lease outlives its window; a refusal reads as many for its retry. All fields are also read when a limit is new or goes. A
+refused direct take writes nothing, unless it swept, found a large step back of the clock, or was about to be forgotten as a version
+(twice in its longest window); nor does a peek.
 ]]
 
-local FORMAT = 'sw1'
+local FORMAT = 'sw2'
 local LONGEST_SPAN, LONGEST_WINDOW = 512, 2 ^ 51
 local CHUNK = 1000 -- fields per command: unpack has a limit
 local LOOK = 32    -- blocks read at a time for a retry
-local m = limits
+local MOST_VERSIONS = 4
+local USE = 10     -- of names: which versions there are
+local m, n = limits, limits -- of this version, and with those of others behind them
+local mine, window = '', 0  -- the tags of this version, and its longest window
 local own = 'p' .. id
-local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', own}
+local cap, period, span, tag, names = {}, {}, {}, {}, {'v', 'c', 't', 'z', 'x', 'w', 'a', 'g', 'e', 'u', own}
 local FIXED = #names
 if to > 1 then return refuse(19) end
 local lends = leased and to == 0
@@ -45,7 +56,8 @@ for i = 1, m do
   for j = 1, i - 1 do
     if tag[j] == tag[i] then return refuse(first + 1) end
   end
-  names[FIXED + 2 * i - 1], names[FIXED + 2 * i] = tag[i], tag[i] .. 'o'
+  mine, window = i == 1 and tag[i] or mine .. ',' .. tag[i], max(window, span[i] * period[i])
+  names[FIXED + i] = tag[i]
 end
 local too = too_late()
 if too then return too end
@@ -73,30 +85,77 @@ if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 local now = max(server + behind, last)
 local stop = now + ttl
 
+local fields
+local function all()
+  fields = fields or call('HGETALL', key)
+  return fields
+end
+
+-- Versions: the limits of the others come behind this one's, without a cap.
+local beside, until_mine, ended = {}, 0, false -- text, until and longest window of each; this one's until; any has gone
+if exists and stored[USE] ~= mine then
+  local use = stored[USE] or ''
+  if not string.match(use, '^[%dx,@;]+$') then return redis.error_reply('RLCORRUPT field') end
+  for text, till in string.gmatch(use, '([%dx,]+)@?(%d*)') do
+    local long = 0
+    for p, s in string.gmatch(text, '(%d+)x(%d+)') do long = max(long, p * s) end
+    till = till == '' and max(last, latest) + long or tonumber(till)
+    if text == mine then
+      until_mine = till
+    elseif till > now then
+      beside[#beside + 1] = {text, till, long}
+    else
+      ended = true
+    end
+  end
+  while #beside >= MOST_VERSIONS do
+    local short = 1
+    for j = 2, #beside do
+      if beside[j][3] < beside[short][3] then short = j end
+    end
+    local goes = table.remove(beside, short)
+    ended = true
+    for _, o in ipairs(beside) do o[2] = max(o[2], goes[2]) end -- for as long as it may come back
+  end
+  local known, more = {}, {}
+  for i = 1, m do known[tag[i]] = true end
+  for _, o in ipairs(beside) do
+    for t, p, s in string.gmatch(o[1], '((%d+)x(%d+))') do
+      if not known[t] then
+        known[t], n = true, n + 1
+        tag[n], period[n], span[n] = t, tonumber(p), tonumber(s)
+        more[#more + 1] = t
+      end
+    end
+  end
+  if #more > 0 then
+    for j, held in ipairs(call('HMGET', key, unpack(more))) do stored[FIXED + m + j] = held end
+  end
+end
+
 -- Trim: total is what counts, first the oldest block that does, gone the fields to delete.
 local total, first, gone = {}, {}, {}
 local function name(i, b) return format('%s:%.0f', tag[i], b) end
--- leaving names the blocks of a limit that counted and do not count now, from block f on.
-local function leaving(i, f)
-  local old, upto = {}, min(first[i], floor(max(last, latest) / period[i]) + 1) -- no newer one was counted in
+-- leaving names the blocks of a limit that counted when the key was last written, and do not count now.
+local function leaving(i)
+  local f, old = floor(last / period[i]) - span[i] + 1, {}
+  local upto = min(first[i], floor(max(last, latest) / period[i]) + 1) -- no newer one was counted in
   if upto - f <= 2 * span[i] then
     for b = f, upto - 1 do old[#old + 1] = name(i, b) end
     return old
   end
-  local all, start = call('HGETALL', key), tag[i] .. ':'
-  for j = 1, #all, 2 do
-    local b = string.sub(all[j], 1, #start) == start and tonumber(string.sub(all[j], #start + 1))
-    if b and b < first[i] then old[#old + 1] = all[j] end
+  local some, start = all(), tag[i] .. ':'
+  for j = 1, #some, 2 do
+    local b = string.sub(some[j], 1, #start) == start and tonumber(string.sub(some[j], #start + 1))
+    if b and b < first[i] then old[#old + 1] = some[j] end
   end
   return old
 end
-for i = 1, m do
-  local t, f = stored[FIXED + 2 * i - 1], stored[FIXED + 2 * i]
-  t, f = tonumber(t or 0), tonumber(f or 0)
-  if not (whole(t) and whole(f)) then return redis.error_reply('RLCORRUPT field') end
-  total[i], first[i] = t, floor(now / period[i]) - span[i] + 1
-  if stored[FIXED + 2 * i] then
-    local old = leaving(i, f)
+for i = 1, n do
+  total[i], first[i] = tonumber(stored[FIXED + i] or 0), floor(now / period[i]) - span[i] + 1
+  if not whole(total[i]) then return redis.error_reply('RLCORRUPT field') end
+  if stored[FIXED + i] then
+    local old = leaving(i)
     for from = 1, #old, CHUNK do
       local upto = min(from + CHUNK - 1, #old)
       local held = call('HMGET', key, unpack(old, from, upto))
@@ -114,7 +173,7 @@ end
 
 -- blocks are those that this call has looked at: what they hold now, and held.
 local blocks, cleared, damaged = {}, false, false
-for i = 1, m do blocks[i] = {} end
+for i = 1, n do blocks[i] = {} end
 local function block(i, b)
   local known = blocks[i][b]
   if not known then
@@ -135,7 +194,7 @@ local function change(i, time, k)
   total[i], known[1] = total[i] + after - known[1], after
 end
 local function count(time, k)
-  for i = 1, m do change(i, time, k) end
+  for i = 1, n do change(i, time, k) end
 end
 local function level()
   local least_left, which = WHOLE, 1
@@ -151,6 +210,30 @@ local function clear()
     if total[i] > 0 then us = max(us, (floor(max(now, latest) / period[i]) + span[i]) * period[i] - server - behind) end
   end
   return us
+end
+
+-- begin has a limit that is new to the key count what the others did. It reports damage.
+local function begin(i)
+  local most, long = 0, WHOLE
+  for j = 1, n do
+    if stored[FIXED + j] then
+      most = max(most, total[j])
+      if (span[j] - 1) * period[j] >= max(span[i] - 1, 1) * period[i] then long = min(long, total[j]) end
+    end
+  end
+  local some = all()
+  for j = 1, #some, 2 do
+    if string.sub(some[j], 1, 1) == 'p' then
+      local _, _, out, _, ends, charged = parse(some[j + 1])
+      if not charged then return true end
+      change(i, ends, out)
+    end
+  end
+  if long == WHOLE then long = most end
+  change(i, now, max(0, long - total[i]))
+end
+for i = 1, exists and m or 0 do
+  if not stored[FIXED + i] and begin(i) then return redis.error_reply('RLCORRUPT lease') end
 end
 
 -- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
@@ -171,20 +254,20 @@ end
 local swept = sweep > 0 and now >= sweep
 local others = {} -- leases of other processes that have a record, ended or not: settling takes off what it says
 if swept or reset > 0 and leases then
-  local all = call('HGETALL', key)
+  local some = all()
   if swept then wants, active, sweep, latest = 0, 0, 0, 0 end
-  for j = 1, #all, 2 do
-    if string.sub(all[j], 1, 1) == 'p' then
-      local _, _, out, wanted, ends, charged = parse(all[j + 1])
+  for j = 1, #some, 2 do
+    if string.sub(some[j], 1, 1) == 'p' then
+      local _, _, out, wanted, ends, charged = parse(some[j + 1])
       if not charged then return redis.error_reply('RLCORRUPT lease') end
       if swept and ends <= now then
-        gone[#gone + 1] = all[j]
-        if all[j] == own then r_seq = nil end
+        gone[#gone + 1] = some[j]
+        if some[j] == own then r_seq = nil end
       elseif swept then
         wants, latest = wants + wanted, max(latest, ends)
         if out + wanted > 0 then active = active + 1 end
       end
-      if all[j] ~= own and not (swept and ends <= now) then others[#others + 1] = {out, ends} end
+      if some[j] ~= own and not (swept and ends <= now) then others[#others + 1] = {out, ends} end
     end
   end
   if latest > 0 and swept then sweep = now + ceil(ttl / 2) end
@@ -209,11 +292,11 @@ count(stop, hold)
 -- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
 local once = deadline > 0 and deadline <= server + ttl
 if reset > 0 and once then
-  local all = call('HGETALL', key)
-  for i = 1, m do
+  local some = all()
+  for i = 1, n do
     local start = tag[i] .. ':'
-    for j = 1, #all, 2 do
-      if string.sub(all[j], 1, #start) == start then gone[#gone + 1] = all[j] end
+    for j = 1, #some, 2 do
+      if string.sub(some[j], 1, #start) == start then gone[#gone + 1] = some[j] end
     end
     total[i], blocks[i] = 0, {}
   end
@@ -224,7 +307,7 @@ end
 if refund > 0 and once and exists and epoch == born then count(min(at, now), -refund) end
 if reset > 0 and not once or refund > 0 and not (once and exists and epoch == born) then flags = flags + UNAPPLIED end
 if debt > charged then
-  for i = 1, m do change(i, min(since + behind, now), min(debt - charged, max(0, cap[i] - total[i]))) end
+  for i = 1, n do change(i, min(since + behind, now), min(debt - charged, cap[i] and max(0, cap[i] - total[i]) or debt)) end
   charged = debt
 end
 
@@ -263,7 +346,8 @@ if damaged then return redis.error_reply('RLCORRUPT field') end
 
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
-if leased or not peek and (grant > 0 or swept or stepped) then
+local fades = #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
+if leased or not peek and (grant > 0 or swept or stepped or fades) then
   local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
   local function put(field, x)
     set[#set + 1] = field
@@ -283,9 +367,22 @@ if leased or not peek and (grant > 0 or swept or stepped) then
     put('g', sweep)
     put('e', latest)
   end
-  for i = 1, m do
+  local use = mine
+  if #beside > 0 then
+    use = format('%s@%.0f', mine, max(until_mine, (leased and stop or now) + window))
+    for _, o in ipairs(beside) do use = format('%s;%s@%.0f', use, o[1], o[2]) end
+  end
+  if use ~= stored[USE] then put('u', use) end
+  if ended then -- the fields of limits that nobody uses any more
+    local some, used = all(), {}
+    for i = 1, n do used[tag[i]] = true end
+    for j = 1, #some, 2 do
+      local t = string.match(some[j], '^%d+x%d+')
+      if t and not used[t] then gone[#gone + 1] = some[j] end
+    end
+  end
+  for i = 1, n do
     put(tag[i], total[i])
-    put(tag[i] .. 'o', first[i])
     for b, known in pairs(blocks[i]) do
       if known[1] > 0 then put(name(i, b), known[1]) elseif known[2] then gone[#gone + 1] = name(i, b) end
     end

@@ -35,7 +35,7 @@ var algorithms = [...]struct {
 		broken: brokenFixedArgument, third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
 	SlidingWindow: {
-		mark: "sw1", script: &slidingWindow, fresh: func() memoryState { return new(memoryBlocks) },
+		mark: "sw2", script: &slidingWindow, fresh: func() memoryState { return new(memoryBlocks) },
 		broken: brokenBlocksArgument, third: func(l Limit, _ *Call) int64 { return l.Span },
 	},
 	TokenBuckets: {

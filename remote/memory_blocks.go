@@ -3,6 +3,8 @@ package remote
 import (
 	"maps"
 	"math"
+	"slices"
+	"strings"
 )
 
 // memoryBlocks is lua/sliding_window.lua in Go.
@@ -19,7 +21,22 @@ type memoryBlocks struct {
 	latest int64 // end of the latest lease
 	leases map[string]memoryLease
 
-	counts map[memoryTag]memoryCount // per limit
+	use    []memoryVersion
+	counts map[memoryTag]memoryCount // per limit of all of them
+}
+
+// memoryVersion is one version of a policy, whose limits count.
+type memoryVersion struct {
+	tags  []memoryTag
+	until int64 // when its last grant counts no more; 0 where it is the only one
+}
+
+// long is its longest window.
+func (v memoryVersion) long() (long int64) {
+	for _, t := range v.tags {
+		long = max(long, t.period*t.span)
+	}
+	return long
 }
 
 // memoryTag tells the limits of a key apart.
@@ -33,6 +50,8 @@ type memoryCount struct {
 	first  int64 // block
 	blocks map[int64]int64
 }
+
+const mostVersions = 4
 
 // brokenBlocksArgument reports the first argument that breaks a rule of the sliding window's.
 func brokenBlocksArgument(c *Call) int {
@@ -58,9 +77,11 @@ func brokenBlocksArgument(c *Call) int {
 type blocksStep struct {
 	*Call
 	memoryBlocks
-	limits []Limit
-	tags   []memoryTag
-	counts []memoryCount
+	limits []Limit       // of this version, which decide
+	tags   []memoryTag   // of these, and behind them of other versions
+	counts []memoryCount // of the tags
+	mine   memoryVersion
+	others []memoryVersion
 	server int64
 	now    int64
 	stop   int64
@@ -85,7 +106,9 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	s.stop = s.now + c.TTL
 	want, least, leased := min(c.Want, c.leastCap()), max(c.Min, 1), c.Lease != ""
 	lends := leased && c.To == 0
+	s.versions()
 	s.trim()
+	s.begin(exists)
 
 	own, owned := s.leases[c.Lease]
 	owned = owned && leased
@@ -124,8 +147,12 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		s.flags += Unapplied
 	}
 	if c.Debt > charged {
-		for i, l := range s.limits {
-			s.change(i, min(c.Since+s.behind, s.now), min(c.Debt-charged, max(0, l.Cap-s.counts[i].total)))
+		for i := range s.tags {
+			n := c.Debt - charged
+			if i < len(s.limits) {
+				n = min(n, max(0, s.limits[i].Cap-s.counts[i].total))
+			}
+			s.change(i, min(c.Since+s.behind, s.now), n)
 		}
 		charged = c.Debt
 	}
@@ -148,7 +175,8 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 
 	left := int64(0)
 	peek := !leased && c.Want == 0
-	written = leased || !peek && (grant > 0 || swept || stepped)
+	fades := len(s.others) > 0 && s.mine.until > 0 && 2*(s.mine.until-s.now) < s.mine.long()
+	written = leased || !peek && (grant > 0 || swept || stepped || fades)
 	if written && leased {
 		lent, wish := int64(0), int64(0)
 		if lends {
@@ -176,10 +204,14 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		return 0, false
 	}
 	s.last = s.now
-	s.memoryBlocks.counts = maps.Clone(s.memoryBlocks.counts)
-	if s.memoryBlocks.counts == nil {
-		s.memoryBlocks.counts = make(map[memoryTag]memoryCount)
+	s.use = []memoryVersion{s.mine}
+	if s.use[0].until = max(s.mine.until, s.now+s.mine.long()); leased {
+		s.use[0].until = max(s.mine.until, s.stop+s.mine.long())
 	}
+	if s.use = append(s.use, s.others...); len(s.others) == 0 {
+		s.use[0].until = 0
+	}
+	s.memoryBlocks.counts = make(map[memoryTag]memoryCount)
 	for i, tag := range s.tags {
 		s.memoryBlocks.counts[tag] = s.counts[i]
 		s.until = max(s.until, s.end(tag))
@@ -198,33 +230,96 @@ func (s *blocksStep) end(tag memoryTag) int64 {
 	return (blockOf(max(s.now, s.latest), tag.period) + tag.span) * tag.period
 }
 
-// trim takes what has left off the limits of this call.
-func (s *blocksStep) trim() {
+// versions finds out which other versions of the policy are in use, and puts their limits behind the call's own.
+func (s *blocksStep) versions() {
 	s.limits = append([]Limit{{s.Cap, s.Tokens, s.Period, s.Span}}, s.Also...)
 	for _, l := range s.limits {
-		tag := memoryTag{l.Period, l.Span}
-		old, known := s.memoryBlocks.counts[tag]
-		next := memoryCount{total: old.total, first: blockOf(s.now, l.Period) - l.Span + 1, blocks: maps.Clone(old.blocks)}
+		s.mine.tags = append(s.mine.tags, memoryTag{l.Period, l.Span})
+	}
+	for _, v := range s.use {
+		if v.until == 0 {
+			v.until = max(s.last, s.latest) + v.long()
+		}
+		switch {
+		case slices.Equal(v.tags, s.mine.tags):
+			if len(s.use) > 1 {
+				s.mine.until = v.until
+			}
+		case v.until > s.now:
+			s.others = append(s.others, v)
+		}
+	}
+	for len(s.others) >= mostVersions {
+		short := 0
+		for i, v := range s.others {
+			if v.long() < s.others[short].long() {
+				short = i
+			}
+		}
+		gone := s.others[short]
+		s.others = slices.Delete(s.others, short, short+1)
+		for i := range s.others { // for as long as it may come back
+			s.others[i].until = max(s.others[i].until, gone.until)
+		}
+	}
+	s.tags = slices.Clone(s.mine.tags)
+	for _, v := range s.others {
+		for _, tag := range v.tags {
+			if !slices.Contains(s.tags, tag) {
+				s.tags = append(s.tags, tag)
+			}
+		}
+	}
+}
+
+// trim takes what has left off the limits.
+func (s *blocksStep) trim() {
+	for _, tag := range s.tags {
+		old := s.memoryBlocks.counts[tag]
+		next := memoryCount{total: old.total, first: blockOf(s.now, tag.period) - tag.span + 1, blocks: maps.Clone(old.blocks)}
 		if next.blocks == nil {
 			next.blocks = make(map[int64]int64)
 		}
-		if known {
-			for b, n := range old.blocks {
-				if b < next.first {
-					next.total -= n
-					delete(next.blocks, b)
+		for b, n := range old.blocks {
+			if b < next.first {
+				next.total -= n
+				delete(next.blocks, b)
+			}
+		}
+		next.total = max(0, next.total)
+		s.counts = append(s.counts, next)
+	}
+}
+
+// begin has limits that are new to the key begin with what one at least as long has counted, or else with the most that any has.
+func (s *blocksStep) begin(exists bool) {
+	for i, tag := range s.mine.tags {
+		if _, known := s.memoryBlocks.counts[tag]; known || !exists {
+			continue
+		}
+		long, most := int64(whole), int64(0)
+		for j, other := range s.tags {
+			if _, known := s.memoryBlocks.counts[other]; known {
+				most = max(most, s.counts[j].total)
+				if (other.span-1)*other.period >= max(tag.span-1, 1)*tag.period {
+					long = min(long, s.counts[j].total)
 				}
 			}
-			next.total = max(0, next.total)
 		}
-		s.tags, s.counts = append(s.tags, tag), append(s.counts, next)
+		for _, l := range s.leases {
+			s.change(i, l.end, l.out)
+		}
+		if long == whole {
+			long = most
+		}
+		s.change(i, s.now, max(0, long-s.counts[i].total))
 	}
 }
 
 // change counts k tokens more, or fewer but no fewer than none, at a time, in a limit that still counts it.
 func (s *blocksStep) change(i int, at, k int64) {
 	c := &s.counts[i]
-	b := blockOf(at, s.limits[i].Period)
+	b := blockOf(at, s.tags[i].period)
 	if k == 0 || b < c.first {
 		return
 	}
@@ -236,7 +331,7 @@ func (s *blocksStep) change(i int, at, k int64) {
 }
 
 func (s *blocksStep) count(at, k int64) {
-	for i := range s.limits {
+	for i := range s.tags {
 		s.change(i, at, k)
 	}
 }
@@ -255,7 +350,7 @@ func (s *blocksStep) level() (tight, which int64) {
 func (s *blocksStep) reply(code Code, grant, retry, left int64) Reply {
 	tight, which := s.level()
 	clear := int64(0)
-	for i, tag := range s.tags {
+	for i, tag := range s.mine.tags {
 		if s.counts[i].total > 0 {
 			clear = max(clear, s.end(tag)-s.server-s.behind)
 		}
@@ -349,7 +444,7 @@ func (s *blocksStep) retry(least, which int64) (after, by int64) {
 // fields implements memoryState.
 func (k *memoryBlocks) fields() map[string]string {
 	f := map[string]string{
-		"v": "sw1", "c": decimal(k.born), "t": decimal(k.last), "z": decimal(k.behind), "x": decimal(k.until),
+		"v": "sw2", "c": decimal(k.born), "t": decimal(k.last), "z": decimal(k.behind), "x": decimal(k.until),
 	}
 	if k.lends {
 		f["w"], f["a"], f["g"], f["e"] = decimal(k.wants), decimal(k.active), decimal(k.sweep), decimal(k.latest)
@@ -357,13 +452,34 @@ func (k *memoryBlocks) fields() map[string]string {
 	for id, l := range k.leases {
 		f["p"+id] = l.String()
 	}
+	f["u"] = versionsText(k.use)
 	for tag, c := range k.counts {
-		f[tag.String()], f[tag.String()+"o"] = decimal(c.total), decimal(c.first)
+		f[tag.String()] = decimal(c.total)
 		for b, n := range c.blocks {
 			f[tag.String()+":"+decimal(b)] = decimal(n)
 		}
 	}
 	return f
+}
+
+// versionsText is what the script keeps of the versions.
+func versionsText(all []memoryVersion) string {
+	var b strings.Builder
+	for i, v := range all {
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		for j, tag := range v.tags {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(tag.String())
+		}
+		if v.until > 0 {
+			b.WriteString("@" + decimal(v.until))
+		}
+	}
+	return b.String()
 }
 
 // clone implements memoryState.

@@ -104,15 +104,16 @@ func (e *engine) lookAt(t tester, a remote.Algorithm, bucket string) stored {
 // windowHistory makes up a history as it goes: two processes whose calls are delayed, repeated and now and then wrong, and a
 // server whose clock is set. What is answered goes into the calls that follow.
 type windowHistory struct {
-	draw    drawer
-	kind    windowKind
-	bucket  string
-	now     int64
-	limit   remote.Call
-	last    remote.Call // sent before
-	seq     int64
-	acks    [2]int64
-	replies []remote.Reply // some of late
+	draw     drawer
+	kind     windowKind
+	bucket   string
+	now      int64
+	limit    remote.Call
+	versions []remote.Call // of limit, before
+	last     remote.Call   // sent before
+	seq      int64
+	acks     [2]int64
+	replies  []remote.Reply // some of late
 }
 
 func newWindowHistory(k windowKind, bucket string, draw drawer) *windowHistory {
@@ -153,7 +154,13 @@ func (h *windowHistory) next() remote.Call {
 		c.Now = h.now
 		return c
 	}
-	if h.draw(24) == 0 { // another version of the policy
+	if h.kind.algorithm == remote.SlidingWindow && h.draw(12) == 0 { // another version of the policy: one of those before, or a new one
+		h.versions = append(h.versions, h.limit)
+		if h.limit = choose(h.draw, h.versions...); h.draw(2) == 0 {
+			h.limit = h.kind.call(h.draw, h.bucket, 0)
+		}
+	}
+	if h.draw(24) == 0 { // and another of the same numbers
 		h.limit.Cap = max(1, h.limit.Cap+choose(h.draw, int64(-2), -1, 1, 2))
 	}
 	c := h.limit
@@ -250,8 +257,9 @@ func TestWindowHistories(t *testing.T) {
 					after := memory.lookAt(t, k.algorithm, h.bucket)
 					wrote := !maps.Equal(before, after.fields)
 					quiet := c.Lease == "" && want.reply.Grant == 0 && c.At == 0 // and so nothing is settled
-					quiet = quiet && before["r"] == after.fields["r"]            // the first call by other terms writes
-					if wrote && (want.err != "" || quiet && want.reply.Flags&remote.SteppedBack == 0 && before["g"] == after.fields["g"]) {
+					quiet = quiet && before["g"] == after.fields["g"] && before["u"] == after.fields["u"]
+					quiet = quiet && before["r"] == after.fields["r"] // the first call by other terms writes
+					if wrote && (want.err != "" || quiet && want.reply.Flags&remote.SteppedBack == 0) {
 						t.Fatalf("%+v -> %v has written %v", c, want, after)
 					}
 					for _, e := range others {

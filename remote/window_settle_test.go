@@ -271,7 +271,7 @@ func TestLeaseThatOutlivesItsWindow(t *testing.T) {
 		if a := e.at(t, end+1250, take(c, 10)); a.reply.Code != remote.Granted {
 			t.Errorf("%s, when it has left: %v", e.name, a)
 		}
-		if left := e.lookAt(t, remote.SlidingWindow, c.Bucket).fields; len(left) > 12 {
+		if left := e.lookAt(t, remote.SlidingWindow, c.Bucket).fields; len(left) > 13 {
 			t.Errorf("%s: left behind %v", e.name, left)
 		}
 	}

@@ -1,0 +1,103 @@
+package tiered
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Another Per or Precision of a sliding window begins with what the old one counted: whatever it is changed to, and however often,
+// no instant holds more than the largest of the limits.
+func TestAnotherPrecisionForgetsNothing(t *testing.T) {
+	for name, change := range map[string]func(*Policy){
+		"another precision":         func(p *Policy) { p.Limit.Precision = 2 * second },
+		"a lower limit, Per longer": func(p *Policy) { p.Limit = Limit{Tokens: 90, Per: 61 * second} },
+		"Per shorter than a lease":  func(p *Policy) { p.Limit = Limit{Tokens: 100, Per: 500 * ms} },
+		"an hour":                   func(p *Policy) { p.Limit = Limit{Tokens: 100, Per: time.Hour} },
+	} {
+		for _, lease := range []Lease{{}, {Size: NoLease}, {Size: 20}} {
+			t.Run(fmt.Sprint(name, lease), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := Policy{Name: "api", Limit: PerMinute(100), Algorithm: SlidingWindow, Lease: lease}
+					l := limiter(t, newDistant(ms), p, nil)
+					time.Sleep(10 * ms)
+					admitted := int64(0)
+					take := func(each int64) {
+						for range 90 / each {
+							if d := l.AllowN(t.Context(), "k", each); d.Allowed {
+								admitted += each
+							}
+						}
+					}
+					take(30)
+					take(1)
+					for range 3 {
+						set(t, l, change)
+						take(90)
+						take(1)
+						set(t, l, func(p *Policy) { p.Limit = PerMinute(100); p.Limit.Precision = 3 * second })
+						take(10)
+					}
+					if admitted > 100 || admitted < 80 {
+						t.Errorf("%d admitted at once, the limit was never above 100", admitted)
+					}
+					if s := l.group.Stats().Policies["api"]; s.Poisoned > 0 {
+						t.Errorf("%d calls were refused for what they say", s.Poisoned)
+					}
+				})
+			})
+		}
+	}
+}
+
+// versions are policies of one name, of which each process of a deploy has one.
+func versions() []Policy {
+	all := make([]Policy, 4)
+	for i := range all {
+		all[i] = Policy{Name: "api", Limit: PerMinute(100), Algorithm: SlidingWindow}
+	}
+	all[1].Limit.Precision = 2 * second
+	all[2].Limit = Limit{Tokens: 90, Per: 10 * second}
+	all[3].Also = []Limit{PerHour(1000)}
+	return all
+}
+
+// Processes whose policies differ in Per, Precision and Also count each other's admissions: in an instant, and in every interval as
+// long as the shortest of the windows.
+func TestVersionsInADeploy(t *testing.T) {
+	const shortest = 10 * second
+	play := func(t *testing.T, store remote.Store, pause func(), rounds int) {
+		var fleet []*Limiter
+		for _, p := range versions() {
+			fleet = append(fleet, several(t, store, nil, p)[0])
+		}
+		var times []time.Time
+		for range rounds {
+			for _, l := range fleet {
+				if l.Allow(t.Context(), "k").Allowed {
+					times = append(times, time.Now())
+				}
+			}
+			pause()
+		}
+		first := 0
+		for i, at := range times {
+			for ; at.Sub(times[first]) >= shortest; first++ {
+			}
+			if n := i - first + 1; n > 100 {
+				t.Fatalf("%d admitted within %v", n, shortest)
+			}
+		}
+		if len(times) < 90 {
+			t.Errorf("only %d admitted", len(times))
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		play(t, newDistant(ms), func() { time.Sleep(20 * ms) }, 6000)
+	})
+	play(t, open(t, redistest.Start(t).URL()), func() {}, 60)
+}
