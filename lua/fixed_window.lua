@@ -148,12 +148,12 @@ if reset > 0 and once and window(min(reset, now)) == k then
 end
 count = max(count, hold)
 
--- Grant all, or twice the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
+-- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
 -- here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, wanted = cap - count, wants + want
 if want > 0 and avail >= least then
-  grant = min(max(floor(2 * avail * want / wanted), least), want, avail)
+  grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
   count = count + grant
 elseif want > 0 then
   code, after = DENIED, max(1, edge - server)

@@ -311,13 +311,13 @@ if debt > charged then
   charged = debt
 end
 
--- Grant all, or twice the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
+-- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
 -- here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local tight, which = level()
 local wanted = wants + want
 if want > 0 and tight >= least then
-  grant = min(max(floor(2 * tight * want / wanted), least), want, tight)
+  grant = min(max(floor(1.5 * tight * want / wanted), least), want, tight)
   count(lends and stop or now, grant)
   tight, which = level()
 elseif want > 0 then

@@ -220,13 +220,13 @@ for i = 1, m do
 end
 charged = charged + charge
 
--- Grant all, or twice the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
+-- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
 -- here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, which = tight()
 local wanted = wants + want
 if want > 0 and avail >= least then
-  grant = min(max(floor(2 * avail * want / wanted), least), want, avail)
+  grant = min(max(floor(1.5 * avail * want / wanted), least), want, avail)
   credit(-grant)
   avail, which = tight()
 elseif want > 0 then

@@ -88,8 +88,8 @@ func (b historyBucket) run(c historyCall) (historyBucket, historyReply) {
 
 	want, least := min(c.Want, c.Cap), max(c.Min, 1)
 	wanted := want + b.sum(historyLease.wanted)
-	if want > 0 && b.level >= least { // twice the caller's part of what all leases want
-		lease.grant = min(max(2*b.level*want/wanted, least), want, b.level)
+	if want > 0 && b.level >= least { // one and a half times the caller's part of what all leases want
+		lease.grant = min(max(3*b.level*want/(2*wanted), least), want, b.level)
 	}
 	b.level -= lease.grant
 	lease.out, lease.want = lease.out+lease.grant, want
@@ -273,7 +273,7 @@ func TestHistoryModel(t *testing.T) {
 		{"what leases want is shared", []op{
 			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 5, call(2, 1, 0, 2, 4), reply(0, 3, 0, 1)},
 			{6, 7, by(1, call(1, 0, 0, 0, 4)), reply(1, 0, 0, 2)},
-			{8, 9, by(2, call(1, 0, 0, 0, 4)), reply(1, 0, 0, 3)}, {10, 11, call(3, 2, 0, 3, 4), reply(0, 2, 1, 3)},
+			{8, 9, by(2, call(1, 0, 0, 0, 4)), reply(1, 0, 0, 3)}, {10, 11, call(3, 2, 0, 3, 4), reply(0, 1, 2, 3)},
 		}, porcupine.Ok},
 	} {
 		t.Run(test.name, func(t *testing.T) {

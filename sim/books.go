@@ -343,7 +343,7 @@ func granted(level float64, want, least, others int64) int64 {
 	if want == 0 || there < least {
 		return 0
 	}
-	return min(max(int64(math.Floor(2*float64(there)*float64(want)/float64(others+want))), least), want, there)
+	return min(max(int64(math.Floor(1.5*float64(there)*float64(want)/float64(others+want))), least), want, there)
 }
 
 // compare says where what is stored is not what is due.
