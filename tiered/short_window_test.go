@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -182,7 +183,7 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 			t.Run(fmt.Sprint(a, " ", mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &deaf{Memory: remote.NewMemory()}
-					l := limiter(t, store, Policy{
+					l := limiter(t, watch.Damaged{Store: store}, Policy{
 						Name: "api", Limit: PerHour(100), Algorithm: a, FailMode: mode, Lease: Lease{Size: NoLease},
 					}, nil)
 					time.Sleep(10 * ms)
