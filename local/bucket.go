@@ -26,14 +26,12 @@ type Bucket struct {
 
 	queued   bool  // in the owner's queue
 	leasing  bool  // demand pays for a lease
-	home     bool  // idle: the lease is to go back
-	extend   bool  // in use, but about to end: the lease is to live on
+	due      due   // what is due that nobody asked for
 	retired  bool  // evicted: everything is to go back, then the bucket closes
 	closed   bool  //
 	probe    probe // whether a call is wanted that finds out if Redis answers, or tells it of another limit
 	failures uint8 // in a row
-	whole    bool  // the level last seen was at most that whole number, else less than one more
-	doubtful bool  // what was last seen does not tell when the bucket can be full: see Outlives
+	sight    sight // what the level last seen is worth
 	fleet    int32 // processes that the share is a part for; 0 before it is known
 
 	mu sync.Mutex // guards what is not atomic
@@ -50,6 +48,24 @@ type Bucket struct {
 	refused atomic.Int64 // asked for and refused by the limit, or while the rule is Blocked by that
 	debited int64        // part of what was spent that the share was charged with
 }
+
+// due is what a bucket has to do though nobody asks for anything.
+type due uint8
+
+const (
+	nothing due = iota
+	goHome      // idle: the lease is to go back
+	extend      // in use, but about to end: the lease is to live on
+)
+
+// sight is what the level that Redis was last seen to have says of how much it was at most; see [Bucket.Outlives].
+type sight uint8
+
+const (
+	above    sight = iota // less than one token more
+	whole                 // so much
+	doubtful              // nothing
+)
 
 // Init makes b the new bucket of a key of a policy. It keeps the key.
 func (b *Bucket) Init(p *Policy, key string) {

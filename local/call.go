@@ -197,15 +197,15 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		return call, call.Direct
 	}
 
-	home := b.retired || b.home && b.spent() == b.usedSpent // not when it was used since it was found idle
-	extend := b.extend && hold > 0
-	b.home, b.extend = false, false
+	home := b.retired || b.due == goHome && b.spent() == b.usedSpent // not when it was used since it was found idle
+	extends := b.due == extend && hold > 0
+	b.due = nothing
 	switch {
 	case home && owes:
 		b.drain()
 		call.home = true
 		call.Ret, call.Refund = b.ledger.ret, b.ledger.refund
-	case extend:
+	case extends:
 		call.Hold = hold
 	case probe: // never a look, which writes nothing: a replica and a full server would answer that
 		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()

@@ -17,7 +17,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 		return Effect{Check: now + minIdle} // their time is over and they are about to leave
 	case b.errand != nil: // a Reset waits
 		return b.send()
-	case b.retired || b.home || b.extend:
+	case b.retired || b.due != nothing:
 		return b.sendFrom(now)
 	case b.ledger.refund > 0 || b.debt.sure > 0:
 		return Effect{Check: max(now+refundDelay, b.backOff)}
@@ -82,11 +82,16 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	b.account(now)
 	period := b.Policy().period(0)
 	need := b.demand.over(period)
-	b.home = now-b.usedAt >= idle(period) || need < 1
+	home := now-b.usedAt >= idle(period) || need < 1
 	if now >= b.ending() && b.live(now) > 0 {
 		// Used too slowly to be renewed: keep what the next periods need, else give it back.
-		b.home = b.home || float64(b.live(now)) > 4*need
-		b.extend = !b.home
+		home = home || float64(b.live(now)) > 4*need
+		b.due = extend
+	}
+	if home {
+		b.due = goHome
+	} else if b.due == goHome {
+		b.due = nothing
 	}
 	return b.next(now)
 }
@@ -102,7 +107,7 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	b.burn()
 	b.burnReturns()
 	b.ack, b.outUntil = unknown, 0
-	b.doubtful = true // for how long it stood still nobody tells here
+	b.sight = doubtful // for how long it stood still nobody tells here
 	b.gen.Store((b.gen.Load()>>eraBits + 1) << eraBits)
 	if !b.calling() {
 		return b.next(now)

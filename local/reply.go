@@ -32,8 +32,13 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.level.Store(r.Level)
 	b.seenAt = c.sent
 	b.windowed().lasts(c, r, b.epoch)
-	b.whole = r.Level >= c.Policy.Cap-c.Hold-r.Grant
-	b.doubtful = r.Leases > 0
+	b.sight = above
+	switch {
+	case r.Leases > 0:
+		b.sight = doubtful
+	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // there cannot be more
+		b.sight = whole
+	}
 	b.granted += r.Grant
 	if b.stake != nil {
 		b.backOff = 0
@@ -46,7 +51,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	if (b.stake == nil || b.owing() == 0 || c.Debt > 0) && r.Epoch != 0 {
 		b.seen, b.epoch = r.Overflow, r.Epoch
 	} else if r.Epoch != b.epoch {
-		b.doubtful = true // the next reply, of the same bucket, will say that it is another one
+		b.sight = doubtful // the next reply, of the same bucket, will say that it is another one
 	}
 	b.stamped(c, now, r)
 	if !c.Direct {
@@ -96,7 +101,7 @@ func (b *Bucket) Lost(now time.Duration, seq int64) bool {
 func (b *Bucket) Outlives(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.doubtful || b.closed {
+	if b.sight == doubtful || b.closed {
 		return false
 	}
 	p, level := b.Policy(), b.level.Load()
@@ -105,7 +110,7 @@ func (b *Bucket) Outlives(now time.Duration) bool {
 		return now+drifted < w.counts
 	}
 	most := float64(level)
-	if !b.whole {
+	if b.sight == above {
 		most++
 	}
 	return most+p.refill(now-b.seenAt+drifted) < float64(p.Cap)
@@ -252,7 +257,9 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	}
 	b.late = true
 	b.lose(c)
-	b.home = c.home
+	if c.home {
+		b.due = goHome
+	}
 	return b.send()
 }
 
@@ -359,7 +366,7 @@ func (b *Bucket) endResets(v Verdict) {
 // lose gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) lose(c Call) {
 	if c.Ret+c.Refund > 0 || c.resets > 0 { // it may have been executed
-		b.doubtful = true
+		b.sight = doubtful
 	}
 	if c.resets == 0 && c.Refund > 0 && c.settles == nil { // settling states a cost: that is repeated
 		b.ledger.refund -= c.Refund

@@ -38,7 +38,7 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	b.turn(now, old, p)
 	b.terms.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
-		b.doubtful = true
+		b.sight = doubtful
 	}
 	if b.fleet != 0 && p.Rule == ByLimit {
 		b.share.resize(p, now, int64(b.fleet), false)

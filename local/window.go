@@ -202,7 +202,7 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (Call, bool) {
 		ok = true
 	}
 	probe := b.probe == probeNow
-	b.probe, b.home, b.extend = probeNot, false, false
+	b.probe, b.due = probeNot, nothing
 	call.Named = c.Clock && (probe || call.Debt > 0 || call.Reset > 0)
 	return call, ok || probe
 }
