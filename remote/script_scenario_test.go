@@ -27,6 +27,8 @@ import (
 // there, but all of reply, state and time to live must be the same on all engines. Instants (deadline, epoch, t, c, g, e,
 // end of a record) count from the start, overflow, seen and s from 2⁴⁰. In the state -f means no field f, none no key,
 // same nothing written since the call before, pttl is in ms. Other lines: "del" drops the key, "hdel pA" a record.
+// With span=4 it is a sliding window of so many blocks of period: 1000000x4 is what it counted, 1000000x4@2s the block that has
+// that instant, u the versions and until when they are in use.
 func TestScenarios(t *testing.T) {
 	all := engines(t)
 	files, err := filepath.Glob("testdata/script/*.txt")
@@ -183,6 +185,8 @@ func setArgument(t *testing.T, c *remote.Call, word string) {
 		c.Tokens = number(t, v)
 	case "period":
 		c.Period = micros(t, v)
+	case "span":
+		c.Algorithm, c.Tokens, c.Span = remote.SlidingWindow, 0, number(t, v)
 	case "want":
 		c.Want = number(t, v)
 	case "min":
@@ -205,6 +209,14 @@ func setArgument(t *testing.T, c *remote.Call, word string) {
 		c.Seen = 1<<40 + number(t, v)
 	case "fleet":
 		c.Fleet = number(t, v)
+	case "at":
+		c.At = scriptStart + micros(t, v)
+	case "to":
+		c.To = number(t, v)
+	case "since":
+		c.Since = scriptStart + micros(t, v)
+	case "reset":
+		c.Reset = scriptStart + micros(t, v)
 	case "deadline":
 		c.Deadline = scriptStart + micros(t, v)
 	case "epoch":
@@ -268,6 +280,20 @@ func checkState(t *testing.T, words []string, got stored) (wrong []string) {
 		case name[0] == '-':
 			_, ok = got.fields[name[1:]]
 			ok = !ok
+		case name[0] <= '9': // of a sliding window: 1000000x4, or with the block of an instant 1000000x4@2s
+			field, at, block := strings.Cut(name, "@")
+			if period, _, _ := strings.Cut(field, "x"); block {
+				field += ":" + strconv.FormatInt((scriptStart+micros(t, at))/number(t, period), 10)
+			}
+			ok = got.fields[field] == v
+		case name == "u": // 1000000x4@5s;2000000x3@6s
+			versions := strings.Split(v, ";")
+			for i, version := range versions {
+				if tags, until, several := strings.Cut(version, "@"); several {
+					versions[i] = tags + "@" + instant(until)
+				}
+			}
+			ok = got.fields["u"] == strings.Join(versions, ";")
 		case name == "pttl":
 			x := number(t, v)
 			ok = got.pttl <= x && got.pttl > x-300

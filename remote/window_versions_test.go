@@ -393,28 +393,41 @@ func TestVersionBeginsWithTheLeast(t *testing.T) {
 	}
 }
 
-// A version that had no room begins with the count of a longer one when it comes back, though nobody used that one meanwhile.
-func TestVersionThatHadNoRoomComesBack(t *testing.T) {
-	for _, e := range engines(t) {
-		bucket := "no room"
-		v := func(n, seconds int64) remote.Call { return version(bucket, [3]int64{n, seconds * sec, sec}) }
-		now := (scriptStart/minute + 1) * minute
-		for _, c := range []struct {
-			at   int64
-			call remote.Call
-			n    int64
-			code remote.Code
-		}{
+// Of more versions than there is room for the one with the shortest limits goes, and begins with the count of a longer one when it
+// comes back, though nobody used that one meanwhile.
+func TestVersionsWithoutRoom(t *testing.T) {
+	v := func(n, seconds int64) [3]int64 { return [3]int64{n, seconds * sec, sec} }
+	type step struct {
+		at    int64 // s
+		limit [3]int64
+		n     int64
+		code  remote.Code
+	}
+	for name, steps := range map[string][]step{
+		"the longest stays": {
+			{0, v(10, 60), 10, remote.Granted},
+			{0, v(99, 2), 1, remote.Granted},
+			{0, v(99, 3), 1, remote.Granted},
+			{0, v(99, 4), 1, remote.Granted},
+			{0, v(99, 5), 1, remote.Granted},
+			{10, v(10, 60), 1, remote.Denied},
+		},
+		"those that stay do so for it": {
 			{0, v(5, 25), 1, remote.Granted},
 			{0, v(5, 26), 1, remote.Granted},
 			{0, v(5, 27), 1, remote.Granted},
-			{20, v(5, 20), 2, remote.Granted}, // of 5: it begins with what is 20 s old
-			{21, v(9, 2), 1, remote.Granted},  // the fifth: that of 20 s goes
+			{20, v(5, 20), 2, remote.Granted},
+			{21, v(9, 2), 1, remote.Granted}, // the fifth: that of 20 s goes
 			{32, v(9, 2), 1, remote.Granted},
 			{33, v(5, 20), 3, remote.Denied}, // 4 of the last 20 s count
-		} {
-			if a := e.at(t, now+c.at*sec, take(c.call, c.n)); a.reply.Code != c.code {
-				t.Errorf("%s, at %d s, %d of %d: %v", e.name, c.at, c.n, c.call.Cap, a)
+		},
+	} {
+		for _, e := range engines(t) {
+			now := (scriptStart/minute + 1) * minute
+			for _, s := range steps {
+				if a := e.at(t, now+s.at*sec, take(version(name, s.limit), s.n)); a.reply.Code != s.code {
+					t.Errorf("%s, %s: at %d s, %d of %v: %v", e.name, name, s.at, s.n, s.limit, a)
+				}
 			}
 		}
 	}

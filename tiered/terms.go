@@ -127,7 +127,8 @@ func (l *Limiter) Policy() Policy { return l.terms.Load().policy.clone() }
 // some 60 ms for 100 000 of them, and waits for nobody.
 //
 // Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. What came
-// until now came by the old rate, and the new one counts from now on. Lowering takes effect at once: what is leased is spent no
+// until now came by the old rate, and the new one counts from now on. A SlidingWindow of another Per or Precision begins with
+// what the old one counted, as if it were admitted now. Lowering takes effect at once: what is leased is spent no
 // more, and goes back. While processes have different limits, as during a deploy, a key is admitted what the largest of them
 // allows.
 //
