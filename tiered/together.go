@@ -226,7 +226,7 @@ func askRedis(ctx context.Context, legs []leg) {
 			t := &legs[i]
 			switch {
 			case t.state != undecided:
-			case t.tries > 0 && t.limiter.group.now() >= t.until: // others push its bucket out again and again
+			case t.tries > 0 && t.limiter.group.now() >= t.until, t.tries >= mostTries: // its bucket is pushed out again and again
 				t.unanswered()
 			default:
 				t.tries++
@@ -242,6 +242,10 @@ func askRedis(ctx context.Context, legs []leg) {
 		}
 	}
 }
+
+// mostTries is how often a bucket that is pushed out before it could be asked is looked up again. With fewer MaxKeys than
+// keys in a request, and PerKey to be asked for each, they push each other out for ever.
+const mostTries = 8
 
 // join puts the undecided into their buckets' lines, one request after the other: who is first in one line is first in all of
 // them.

@@ -1,0 +1,21 @@
+package tiered
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Keys of one request that push each other out, each time that PerKey is asked for them, do not keep the request for ever.
+func TestKeysThatPushEachOtherOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := Policy{Name: "api", Limit: PerHour(100), PerKey: func(string) Limit { return PerHour(50) }}
+		l := limiter(t, remote.NewMemory(), p, &Options{MaxKeys: 1})
+		for range 3 {
+			if d := Strictest(l.For("a"), l.For("b")).Allow(t.Context()); !d.Allowed {
+				t.Errorf("%+v", d)
+			}
+		}
+	})
+}
