@@ -98,10 +98,12 @@ func (b *Bucket) Lost(now time.Duration, seq int64) bool {
 // It errs on the side of having expired: the level may have been up to a token higher than was told, was as of some time after
 // the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call without an answer
 // may have given something back, nothing is known. A Reset by others, and what they give back of what was admitted, it cannot see.
-func (b *Bucket) Outlives(now time.Duration) bool {
+//
+// named is the epoch that the call named. A refund names the bucket that it was taken from, which may be an earlier one.
+func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sight == doubtful || b.closed {
+	if b.sight == doubtful || b.closed || named != b.epoch {
 		return false
 	}
 	p, level := b.Policy(), b.level.Load()

@@ -132,7 +132,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 		}
 	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
 		n.settled(call.Debt)
-		if b.wasLost(now, seq, r.Reply) {
+		if b.wasLost(now, call, r.Reply) {
 			b.lost(n)
 		}
 		if t := l.group.trace; t.hooks.Lease != nil && !b.Quiet(seq) {
@@ -181,11 +181,11 @@ func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
 // lease the record tells, to the last write. A direct take leaves none: there, a bucket of another epoch was lost that could
 // not be full again by what is known here. (Where another process filled it meanwhile, by a Reset or by what it gave back of what
 // was admitted, and it then expired, that is a false alarm.)
-func (b *bucket) wasLost(now time.Duration, seq int64, r remote.Reply) bool {
-	if r.Flags&remote.Unrecorded != 0 && b.Lost(now, seq) {
+func (b *bucket) wasLost(now time.Duration, call *remote.Call, r remote.Reply) bool {
+	if r.Flags&remote.Unrecorded != 0 && b.Lost(now, call.Seq) {
 		return true
 	}
-	return r.Flags&remote.OtherEpoch != 0 && b.Outlives(now)
+	return r.Flags&remote.OtherEpoch != 0 && b.Outlives(now, call.Epoch)
 }
 
 // others is how many leases of other processes a reply knows of.

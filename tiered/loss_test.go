@@ -323,7 +323,7 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(ms)
-				l := limiter(t, store, Policy{Name: "p", Limit: Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
+				l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "p", Limit: Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
 				start := time.Now()
 				for _, at := range asks {
 					time.Sleep(at - time.Since(start))

@@ -224,6 +224,9 @@ func Draw(seed uint64, without ...string) Plan {
 		p.Policies = append(p.Policies, x)
 		p.Plans = append(p.Plans, len(x.Also) == 0 && d.one(2))
 	}
+	if slices.Contains(p.Plans, true) && p.Options.MaxKeys > 0 {
+		p.Options.MaxKeys = max(p.Options.MaxKeys, 8) // keys of one request that push each other out go to the fail mode
+	}
 	for range 30 + d.IntN(60) {
 		p.Steps = append(p.Steps, d.step(&p))
 	}
