@@ -23,7 +23,7 @@ var (
 	from     = flag.Uint64("from", 1, "the seed of the first plan")
 	without  = flag.String("without", "", "leave out these risks, separated by commas: "+strings.Join(legal.Risks, ", "))
 	only     = flag.String("only", "", "leave out all of the risks but these")
-	kinds    = flag.String("kinds", "", "look for faults of these kinds only: over, under, health, loss, recovery, hook")
+	kinds    = flag.String("kinds", "over,health,hook", "look for faults of these kinds only: over, under, health, loss, recovery, hook")
 	patience = flag.Duration("patience", time.Minute, "how long a plan may take")
 	tell     = flag.Bool("tell", false, "show all that happens in a plan that breaks something")
 )
