@@ -92,7 +92,7 @@ func TestVersionsInADeploy(t *testing.T) {
 				t.Fatalf("%d admitted within %v", n, shortest)
 			}
 		}
-		if len(times) < 90 {
+		if len(times) < 50 { // some lie in leases
 			t.Errorf("only %d admitted", len(times))
 		}
 	}
