@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,8 @@ func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *di
 	for _, c := range shortWindows {
 		t.Run(fmt.Sprint(c.name, " ", mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newDistant(ms)
+				store := newDistant(30 * ms) // longer than Budget, shorter than Timeout
+				store.near.Store(true)
 				p := c.p
 				p.Name, p.Algorithm, p.FailMode = "api", SlidingWindow, mode
 				l := limiter(t, store, p, &c.o)
@@ -91,9 +93,9 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 			store.Memory.Fail(nil)
 		}},
 		{"one slow answer", func(l *Limiter, store *distant) {
-			store.trip = 30 * ms // longer than Budget, shorter than Timeout
+			store.near.Store(false)
 			l.Allow(context.Background(), "k")
-			store.trip = ms
+			store.near.Store(true)
 		}},
 	} {
 		for _, mode := range []FailMode{FailOpen, FailLocal} {
@@ -163,13 +165,13 @@ func TestShortWindowSettlesOnRedis(t *testing.T) {
 // deaf is a Memory that refuses every call with a lease id, for what it says.
 type deaf struct {
 	*remote.Memory
-	deaf bool
+	deaf atomic.Bool
 }
 
 func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
 	d.Memory.Run(ctx, timeout, calls, results)
 	for i := range calls {
-		if d.deaf && calls[i].Lease != "" {
+		if d.deaf.Load() && calls[i].Lease != "" {
 			results[i] = remote.Result{Err: &remote.ScriptError{Text: "RLARG argument 3"}}
 		}
 	}
@@ -194,7 +196,7 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 						l.Allow(t.Context(), "k")
 					}
 					time.Sleep(2 * second)
-					store.deaf = true
+					store.deaf.Store(true)
 					store.Memory.Fail(nil)
 					time.Sleep(2 * second)
 					r.Settle(4)
