@@ -97,7 +97,11 @@ func TestPartsSumToTheLimit(t *testing.T) {
 		k := rapid.IntRange(2, maxShards).Draw(t, "k")
 		p := Policy{Name: "api", Shards: k, Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(t, "algorithm"))}
 		limit := func(i int) Limit {
-			l := Limit{Tokens: rapid.Int64Range(int64(k), maxEntries).Draw(t, "tokens"), Per: time.Duration(rapid.Int64Range(100, 1e9).Draw(t, "µs")*10+int64(i)) * time.Microsecond}
+			per := time.Duration(rapid.Int64Range(1000, 99999).Draw(t, "per")) * time.Microsecond
+			for range i { // so far apart that no two count by the same blocks
+				per *= 100
+			}
+			l := Limit{Tokens: rapid.Int64Range(int64(k), maxEntries).Draw(t, "tokens"), Per: per}
 			if p.Algorithm == TokenBucket {
 				l.Burst = rapid.Int64Range(int64(k), maxTokens).Draw(t, "burst")
 			}
