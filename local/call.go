@@ -214,12 +214,12 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		}
 	case b.hasNews():
 		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
-	case b.leasing && !home && (b.stake == nil || hold <= b.low.Load()):
-		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
-	case tells && owes:
+	case tells && owes: // it asks for nothing: what there is not would be held off from
 		call.Hold = hold
 	case tells: // a look, which writes when the limit is another
 		call.Direct = true
+	case b.leasing && !home && (b.stake == nil || hold <= b.low.Load()):
+		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
 	default:
 		return Call{}, false
 	}
