@@ -23,6 +23,7 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 		case d.Metric == "starved_key" && math.Abs(d.A-d.B) <= uneven*between(a.Scenario).Seconds():
 		case d.Metric == "lost" && math.Abs(d.A-d.B) <= max(d.A, d.B)/2: // some hundred leases; see TestLossOpensAsManyBreakers
 		case d.Metric == "starved_process" && math.Abs(d.A-d.B) <= opening: // of 8 seeds of lost-replies it is 1.2 to 2.4 s on both
+		case d.Metric == "recovered" && math.Abs(d.A-d.B) <= opening: // by one breaker that was open
 		case d.Metric == "heal" && math.Abs(healed(a)-healed(b)) <= opening:
 		case d.Metric == "detect" || d.Metric == "open": // by which single process had three failures in a row
 		default:
