@@ -121,6 +121,23 @@ func (r *hostileRig) healed() {
 	}
 }
 
+// hears waits until an event has an error with this text.
+func (r *hostileRig) hears(text string) {
+	r.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) { // a real breaker
+		r.mu.Lock()
+		heard := strings.Contains(fmt.Sprint(r.events), text)
+		r.mu.Unlock()
+		if heard {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("no error was %q", text)
+		}
+		r.limiter.Allow(r.t.Context(), fmt.Sprint("down? ", time.Now()))
+	}
+}
+
 // abuse sends a key through everything that takes one, and returns every error.
 func (r *hostileRig) abuse(key string) (all []error) {
 	l := r.limiter
