@@ -144,9 +144,11 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 // moment ago waits for them too. One wait instead of two is a tenth of a decision.
 func (b *Bucket) CountRefused(n int64) { b.refused.Add(n) }
 
-// refuse counts and refuses a request of cost tokens.
-func (b *Bucket) refuse(cost, held int64, retry time.Duration) Verdict {
-	b.refused.Add(cost)
+// refuse refuses w, and counts that unless w asks again.
+func (b *Bucket) refuse(w *Waiter, held int64, retry time.Duration) Verdict {
+	if !w.Patient {
+		b.refused.Add(w.cost)
+	}
 	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}
 }
 
@@ -198,13 +200,14 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		}
 		need -= b.live(now)
 	}
-	if retry, refused := b.denied.Load().refuses(now, need); refused {
-		return b.refuse(n, b.live(now), retry), Effect{}
+	w.cost, w.until = n, until
+	w.Came, w.Short = 0, false
+	if retry, refused := w.refusal(b.denied.Load(), now, need); refused {
+		return b.refuse(w, b.live(now), retry), Effect{}
 	}
 	if b.stake != nil && now < b.backOff {
 		return Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}, Effect{}
 	}
-	w.cost, w.until = n, until
 	b.run().line.join(w)
 	b.ready.Store(false)
 	return Verdict{Outcome: Waiting}, b.send()
@@ -234,10 +237,11 @@ func (b *Bucket) serve(now time.Duration, level int64) {
 	for w := b.line.first; w != nil; {
 		next := w.next
 		if pot, ok := b.take(now, w.cost); ok {
+			w.Short = level != plenty
 			b.line.end(w, b.admits(b.remaining(pot)))
 		} else if need := w.cost - b.live(now); need > level {
-			retry, _ := b.denied.Load().refuses(now, need)
-			b.line.end(w, b.refuse(w.cost, b.live(now), retry))
+			retry, _ := w.refusal(b.denied.Load(), now, need)
+			b.line.end(w, b.refuse(w, b.live(now), retry))
 		} else if level == plenty {
 			break
 		}

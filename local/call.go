@@ -40,6 +40,8 @@ type Call struct {
 	home   bool  // gives everything back
 	quiet  bool  // see Bucket.Quiet
 
+	patient bool // for those alone who wait and ask again
+
 	settles *Stamp // the entry that To is for
 }
 
@@ -174,17 +176,20 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 
 	settles := b.settles() // only a call with a lease id can
 	owes := settles || b.stake != nil && now < b.outUntil
-	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
-		call.Min, call.Want = first, cost
-		if !c.Clock || p.NoLease && (!settles || p.Brief) || n == 1 && !b.leasing && !owes {
-			call.Direct, call.Deadline = true, last
+	if a := b.asking(now + min(c.Trip, p.Budget/2)); a.n > 0 {
+		call.patient = a.patient
+		if !c.Clock || p.NoLease && (!settles || p.Brief) || a.n == 1 && !b.leasing && !owes {
+			call.Direct, call.Deadline = true, a.last
+			call.Min, call.Want = a.first, b.withMore(a.cost)
 			return call, true
 		}
-		if call.AtOnce = p.AtOnce; !call.AtOnce {
-			call.Min = max(first-hold, 1) // the hold keeps its room: asking for all of first could be refused for ever
-			call.Want = max(call.Min, min(cost-hold, p.quarter()))
+		if call.AtOnce = p.AtOnce; call.AtOnce {
+			call.Min, call.Want = a.first, b.withMore(a.cost)
+		} else {
+			call.Min = max(a.first-hold, 1) // the hold keeps its room: asking for all of first could be refused for ever
+			call.Want = max(call.Min, min(a.cost+a.more-hold, p.quarter()))
 			if b.leasing {
-				call.Want = s.want(p, hold, cost, call.Min)
+				call.Want = s.want(p, hold, a.cost+a.more, call.Min)
 			}
 		}
 		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
@@ -226,23 +231,47 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	return call, true
 }
 
-// asking marks those in line who wait until soonest, when an answer may be there, or longer. It reports the cost of the
-// first of them, of all of them (at most one burst), their number, and when the last of them gives up.
-func (b *Bucket) asking(soonest time.Duration) (first, cost int64, n int, last time.Duration) {
+// asked is what those in line want of a call.
+type asked struct {
+	first   int64         // the cost of the first of them
+	cost    int64         // of all of them, at most one burst
+	more    int64         // besides, for others
+	n       int           // their number
+	last    time.Duration // when the last of them gives up
+	patient bool          // all of them wait and ask again
+}
+
+// asking marks those in line who wait until soonest, when an answer may be there, or longer.
+func (b *Bucket) asking(soonest time.Duration) (a asked) {
+	a.patient = true
 	for w := range b.queue() {
-		w.asked = false
-		if w.until <= soonest || cost+w.cost > b.Policy().Cap {
+		w.asked, w.more = false, 0
+		if w.until <= soonest || a.cost+w.cost > b.Policy().Cap {
 			continue
 		}
-		if n == 0 {
-			first = w.cost
+		if a.n == 0 {
+			a.first = w.cost
 		}
 		w.asked = true
-		cost += w.cost
-		n++
-		last = max(last, w.until)
+		a.cost += w.cost
+		a.more += w.More
+		a.n++
+		a.last = max(a.last, w.until)
+		a.patient = a.patient && w.Patient
 	}
-	return first, cost, n, last
+	return a
+}
+
+// withMore adds to the cost of those for whom a direct take asks what they want for others: a quarter of the burst at
+// most, for it is lost with the reply.
+func (b *Bucket) withMore(cost int64) int64 {
+	for w := range b.queue() {
+		if w.asked {
+			w.more = min(w.More, b.Policy().quarter(), b.Policy().Cap-cost)
+			cost += w.more
+		}
+	}
+	return cost
 }
 
 // quiet reports whether all that a call is made for want it quiet, and there are any; see asking and [Bucket.Quiet].

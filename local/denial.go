@@ -19,8 +19,9 @@ type denial struct {
 	until   time.Duration
 	holdOff time.Duration // everything is denied until then
 
-	// Where no single refill tells the level, nanos is 0, and least tokens and more are denied until opens.
-	least float64
+	// Where no single refill tells the level, nanos is 0, and bound tokens and more are denied until opens. Where one
+	// does, nothing is known of more than bound tokens: what is out leaves no room for them.
+	bound float64
 	opens time.Duration
 
 	// What it comes to for one token, which is what most requests ask for: refused until, and when it may be there.
@@ -32,10 +33,10 @@ type denial struct {
 // learn notes a level that was too low, as the reply to a call sent then told.
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
+	d.bound, d.opens = 0, 0
 	if p.Counting == Refills {
-		d.nanos = float64(p.Per) / float64(p.Tokens)
+		d.nanos, d.bound = float64(p.Per)/float64(p.Tokens), float64(p.Cap)
 	}
-	d.least, d.opens = 0, 0
 }
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
@@ -44,7 +45,7 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	level := float64(whole)
 	if p.Counting != Refills {
 		d.learn(p, level, sent)
-		d.least, d.opens = float64(least), never
+		d.bound, d.opens = float64(least), never
 		if retry >= 0 && retry < never-now {
 			d.opens = now + retry // from the arrival on: told to users, it must not be too early
 		}
@@ -60,6 +61,37 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 
 // scarce reports whether Redis had less than was asked for, the last time.
 func (d *denial) scarce() bool { return d != nil && d.at > 0 }
+
+// granted notes that a call brought tokens, where what was known before tells what part of a token it left, which r
+// leaves out: others take whole tokens, and the refill is known. It reports false where that is not so.
+func (d *denial) granted(p *Policy, c Call, r Reply, now time.Duration) bool {
+	if d.nanos == 0 || d.until == 0 { // not known, or not to a part of a token
+		return false
+	}
+	level := d.level + p.refill(c.sent-d.at)
+	if level > float64(p.Cap) { // it may have been full
+		return false
+	}
+	level -= float64(r.Grant)
+	part := level - math.Floor(level)
+	if level < float64(r.Level) { // as exact as round trips are even
+		part = 0
+	}
+	d.learn(p, float64(r.Level)+part, c.sent)
+	if !c.Direct {
+		d.bound -= float64(c.Hold + r.Grant)
+	}
+	d.believe(p, now, d.wait(now, r.Level+1))
+	return true
+}
+
+// raise notes that there were whole tokens when a call was sent that asked for none, if that is more than the refill
+// brought: what this process gave back, for one.
+func (d *denial) raise(p *Policy, whole int64, sent time.Duration) {
+	if d.nanos > 0 && float64(whole) > d.level+p.refill(sent-d.at) {
+		d.level, d.at = float64(whole), sent
+	}
+}
 
 // believe sets how long a refusal is believed.
 func (d *denial) believe(p *Policy, now, retry time.Duration) {
@@ -101,14 +133,28 @@ func (d *denial) seal() {
 }
 
 // knows reports whether what was learned says anything of need tokens.
-func (d *denial) knows(need int64) bool { return d.nanos > 0 || float64(need) >= d.least }
+func (d *denial) knows(need int64) bool {
+	if d.nanos > 0 {
+		return float64(need) <= d.bound
+	}
+	return float64(need) >= d.bound
+}
 
 // refuses reports whether a request is denied that needs need tokens, and when it may be admitted: never in less than a
 // microsecond.
 func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, refused bool) {
+	retry, refused = d.lacks(now, need)
+	if d != nil && now < d.holdOff {
+		return max(retry, d.holdOff-now), true
+	}
+	return retry, refused
+}
+
+// lacks is refuses without the hold-off.
+func (d *denial) lacks(now time.Duration, need int64) (retry time.Duration, refused bool) {
 	if d == nil {
 		return time.Microsecond, false
 	}
 	wait := d.wait(now, need)
-	return max(wait, d.holdOff-now, time.Microsecond), now < d.holdOff || d.knows(need) && now < d.until && wait > 0
+	return max(wait, time.Microsecond), d.knows(need) && now < d.until && wait > 0
 }

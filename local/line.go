@@ -30,7 +30,18 @@ type Waiter struct {
 	C     chan Verdict // capacity 1: a verdict never blocks the bucket
 	Quiet bool         // set before it is used: see Bucket.Quiet
 
+	// Patient says that whoever is refused waits and asks again. It does not hold off, and its refusals count neither as
+	// refused nor as demand. The owner sets this before Ask, and More.
+	Patient bool
+	More    int64 // besides, tokens for others, who want one each: they are in the pot afterwards, or have come with its own
+
+	// What a patient waiter is told besides the verdict.
+	Came   int64 // tokens of More that came with its own
+	Short  bool  // Redis granted less than was asked for, for others want it too
+	Active int64 // leases of the bucket that hold or want tokens, this process' too, by the reply
+
 	cost       int64
+	more       int64         // of More, what the call under way asks for
 	until      time.Duration // not wanted from here on
 	asked      bool          // the call under way is for it
 	prev, next *Waiter

@@ -11,6 +11,7 @@ type Reply struct {
 	TTLLeft  time.Duration
 	Epoch    int64
 	Overflow int64
+	Active   int64 // leases that hold or want tokens
 
 	Unapplied bool // what the call refunded, settled or reset stands as it was
 
@@ -59,6 +60,9 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 		b.lower(now, c.Policy.numbers(), b.Policy())
 	}
 	b.askFrom(b.learn(now, c, r)) // before anybody is told
+	for w := range b.queue() {
+		w.Active = r.Active
+	}
 	if c.Direct || c.AtOnce {
 		b.acceptDirect(now, r.Grant)
 	}
@@ -128,8 +132,9 @@ func (b *Bucket) ended(seq int64) (Call, bool) {
 	return c, true
 }
 
-// learn notes what a reply says about what is refused from now on, and reports until when everything is.
-func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duration) {
+// learn notes what a reply says about what is refused from now on, and reports until when no renewal makes sense. What
+// comes for those who wait leaves the hold-off of the others as it was.
+func (b *Bucket) learn(now time.Duration, c Call, r Reply) (renewal time.Duration) {
 	var d denial
 	old := b.denied.Load()
 	if old != nil {
@@ -139,16 +144,23 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 	switch {
 	case short && r.Grant == 0:
 		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, r.Retry)
+	case c.patient && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
 	case c.Want > 0 || c.resets > 0:
 		d = denial{windows: d.windows}
+	default:
+		d.raise(b.Policy(), r.Level, c.sent)
 	}
+	renewal = d.holdOff
 	if short && !c.Direct && !c.AtOnce && b.holdsOff(r) {
-		d.holdOff = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))
+		renewal = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))
 		if w := d.windows; w != nil && w.edge {
-			d.holdOff = min(d.holdOff, now+r.TTLLeft) // then another window begins, and nothing is used of it
+			renewal = min(renewal, now+r.TTLLeft) // then another window begins, and nothing is used of it
 		}
+	}
+	if !c.patient {
+		d.holdOff = renewal
 	}
 	d.seal()
 	switch {
@@ -158,7 +170,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (holdOff time.Duratio
 		kept := d // so that only what is kept is allocated
 		b.denied.Store(&kept)
 	}
-	return d.holdOff
+	return renewal
 }
 
 // holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others, or, where
@@ -226,9 +238,17 @@ func life(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) *
 // acceptDirect hands a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it,
 // so it never enters the pot.
 func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
+	rest := grant // when all have theirs
+	for w := range b.queue() {
+		if w.asked && w.cost <= rest {
+			rest -= w.cost
+		}
+	}
 	for w := range b.queue() {
 		if w.asked && w.cost <= grant {
-			grant -= w.cost
+			w.Came = min(w.more, rest)
+			rest -= w.Came
+			grant -= w.cost + w.Came
 			b.line.end(w, b.admits(b.remaining(0)))
 		}
 	}

@@ -190,8 +190,9 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (Call, bool) {
 	if b.errand != nil && len(b.resets) > 0 && c.Clock {
 		call.Reset, call.resets, ok = c.Server, len(b.resets), true
 	}
-	if first, cost, n, last := b.asking(now + min(c.Trip, p.Budget/2)); n > 0 {
-		call.Min, call.Want, call.Deadline, ok = first, cost, last, true
+	if a := b.asking(now + min(c.Trip, p.Budget/2)); a.n > 0 {
+		call.Min, call.Want, call.Deadline, ok = a.first, b.withMore(a.cost), a.last, true
+		call.patient = a.patient
 	}
 	if len(w.settle) > 0 {
 		s := w.settle[0]

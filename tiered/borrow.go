@@ -13,6 +13,9 @@ func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, ke
 	legs := [1]leg{{taking: taking{limiter: l, key: key, cost: n, bucket: b}, now: began, until: began + l.group.options.Budget}}
 	s := &legs[0]
 	s.d = *d
+	if t != nil {
+		s.waits = t.waits
+	}
 	if d.Tier != Local { // it waited
 		l.group.settle(uint64(s.until)) // others may have been refused with it, and borrow too
 		s.now = l.group.now()
@@ -60,8 +63,8 @@ func (t *leg) other() bool {
 			}
 			return false // its share is the first's
 		}
-		if v, ok := b.Refuse(t.now, t.cost); ok {
-			b.CountRefused(t.cost)
+		if v, ok := t.known(t.now, b, t.cost); ok {
+			t.refused(b, t.cost)
 			t.d.RetryAfter = sooner(t.d.Reason, t.d.RetryAfter, v.Retry)
 			return false
 		}
@@ -134,7 +137,11 @@ func (t *leg) borrowed() {
 // takeBack tells the first shard's bucket that it did not refuse the leg after all, and what the second admitted of it.
 func (t *leg) takeBack(lent int64) {
 	b, g := t.first.bucket, t.limiter.group
-	for !b.TakeBack(t.cost, lent, outcomeOf(t.first.reason)) { // evicted and forgotten since
+	n := t.cost
+	if t.asksAgain() && t.first.reason == Limited { // that was not counted
+		n = 0
+	}
+	for !b.TakeBack(n, lent, outcomeOf(t.first.reason)) { // evicted and forgotten since
 		b = g.find(t.now, b.ID())
 	}
 }

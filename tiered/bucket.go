@@ -147,7 +147,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			Grant: r.Reply.Grant, Leases: others(call, r.Reply), Level: r.Reply.Level,
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
-			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow,
+			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow, Active: r.Reply.Active,
 			Unapplied: r.Reply.Flags&remote.Unapplied != 0,
 			Stamp:     r.Reply.Stamp, Reset: time.Duration(r.Reply.Reset) * time.Microsecond, Which: uint8(r.Reply.Which),
 		})

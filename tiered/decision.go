@@ -110,10 +110,16 @@ func (d Decision) Err() error {
 }
 
 // LimitedError is a refusal as an error. errors.Is finds [ErrLimited], [ErrUnavailable], [ErrExceedsBurst], [ErrInvalid],
-// context.Canceled or, of a context whose deadline passed, context.DeadlineExceeded in it.
+// context.Canceled or, of a context whose deadline passed, context.DeadlineExceeded in it. It finds that one too where
+// [Limiter.WaitN] did not wait for a deadline that is too soon.
 type LimitedError struct {
 	Decision Decision
+	late     bool // who waited could not be served before its deadline
 }
+
+// Is reports that a wait that its deadline forbids is a context.DeadlineExceeded, though it has not passed: it is the
+// same to whoever waits.
+func (e *LimitedError) Is(target error) bool { return e.late && target == context.DeadlineExceeded }
 
 // Error says which policy refused, of several limits by which, and why. It does not repeat the key, which may be a secret.
 func (e *LimitedError) Error() string {
@@ -121,6 +127,9 @@ func (e *LimitedError) Error() string {
 	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
 	if d.Which > 0 {
 		s += fmt.Sprintf(" by limit %d", d.Which)
+	}
+	if e.late {
+		s += ", and the context's deadline is sooner"
 	}
 	if d.RetryAfter > 0 {
 		s += fmt.Sprintf(" (retry after %v)", d.RetryAfter)

@@ -42,6 +42,10 @@ var hooks = []struct {
 		store.Memory.Step(-time.Minute)
 		l.Allow(t.Context(), "j")
 	}},
+	{"wait", func(f func()) *Trace { return &Trace{Wait: func(WaitEvent) { f() }} }, func(t *testing.T, _ *distant, l *Limiter) {
+		l.AllowN(t.Context(), "k", 1000)
+		_ = l.WaitN(t.Context(), "k", 1000)
+	}},
 }
 
 // teller calls a function for each line that is logged.
@@ -64,6 +68,10 @@ func TestHookThatAsks(t *testing.T) {
 		"a look":            func(l *Limiter, n int) { l.Peek(context.Background(), fmt.Sprint("log", n)) },
 		"a reset":           func(l *Limiter, _ int) { _ = l.Reset(context.Background(), "log") },
 		"a turn in a queue": func(l *Limiter, n int) { _ = l.Wait(context.Background(), fmt.Sprint("log", n)) },
+		"a wait": func(l *Limiter, n int) {
+			l.AllowN(context.Background(), fmt.Sprint("log", n), 1000)
+			_ = l.WaitN(context.Background(), fmt.Sprint("log", n), 1000)
+		},
 	}
 	for _, h := range hooks {
 		t.Run(h.name, func(t *testing.T) {

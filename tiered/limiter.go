@@ -33,6 +33,7 @@ type Limiter struct {
 	forgiven int64       // debt that they were to report, and that is given up
 	lost     int64       // tokens asked for by calls without an answer
 
+	waits    waits
 	free     atomic.Int64 // tokens admitted without a limit
 	shadowed atomic.Int64 // tokens that were refused, and yet admitted
 	misses   atomic.Int64 // PerKey panicked or returned no limit

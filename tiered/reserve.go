@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
@@ -39,6 +40,7 @@ type taking struct {
 	gen     int64        // of the pot, before they were taken
 	era     int64        // of the Group, before they were taken
 	stamp   *local.Stamp // what they were counted by, or earlier
+	waits   *standing    // who asks for them, if that is somebody who waits and asks again
 }
 
 func (t *taking) from(b *bucket, s local.Source) {
@@ -49,6 +51,24 @@ func (t *taking) from(b *bucket, s local.Source) {
 		t.bucket, t.gen, t.era, t.stamp = b, b.Generation(), t.limiter.group.eras.Load(), b.StampOf()
 	}
 	t.source = s
+}
+
+// asksAgain reports whether it is for somebody who waits and asks again.
+func (t *taking) asksAgain() bool { return t != nil && t.waits != nil }
+
+// known refuses n tokens of b if they are known to be refused.
+func (t *taking) known(now time.Duration, b *bucket, n int64) (local.Verdict, bool) {
+	if t.asksAgain() {
+		return b.Awaits(now, n)
+	}
+	return b.Refuse(now, n)
+}
+
+// refused counts n tokens that known refused.
+func (t *taking) refused(b *bucket, n int64) {
+	if !t.asksAgain() {
+		b.CountRefused(n)
+	}
 }
 
 // nothing says that nothing was taken.

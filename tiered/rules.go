@@ -99,6 +99,9 @@ func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d 
 	if !d.Allowed {
 		t.nothing()
 	}
+	if t.asksAgain() && d.waits() && l.mode.Load()&modeShadow == 0 {
+		return // nothing is decided yet
+	}
 	l.finish(d, n)
 }
 

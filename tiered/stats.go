@@ -49,6 +49,14 @@ type PolicyStats struct {
 	Shadowed     int64 // of all that was refused, admitted because the policy is tried out
 	PerKeyFaults int64 // keys for which PerKey panicked or returned a limit that is not valid
 
+	// Of [Limiter.WaitN] and [Uses.Wait], in calls. Who gets its tokens at once did not wait; who asks again is not
+	// Limited.
+	Waiting     int64         // now
+	Waited      int64         // waited, and got their tokens
+	GaveUp      int64         // waited for nothing: called off or out of time; or left at once, because they would be
+	WaitTime    time.Duration // how long both waited, all together
+	LongestWait time.Duration // how long one of them did, at most
+
 	Direct bool // nothing is leased: each token is taken from Redis, by Lease.Size or because the algorithm wants it
 
 	Top []RefusedKey // the keys that were refused most, at most 20, the most refused first
@@ -126,6 +134,7 @@ func (g *Group) Stats() Stats {
 		p.Limited = max(t.Refused-t.ShareSpent, 0) // who decided before the mode was changed may count a moment later
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
+		l.waits.tell(&p)
 		p.Top = tops[i].list()
 		if l.shards != nil {
 			for i := range p.Top {

@@ -165,7 +165,7 @@ func (l *Limiter) ask(ctx context.Context, now time.Duration, b *bucket, key str
 	}
 	// The breaker is not asked here, only its last word: it is asked when something is about to be sent.
 	if node == nil || node.guard.State() == failover.Closed {
-		if v, ok := b.Refuse(now, n); ok {
+		if v, ok := b.Refuse(now, n); ok && !t.asksAgain() {
 			l.decide(d, now, b, key, Limited, Local, v.Left, v.Retry)
 			b.CountRefused(n)
 			return
@@ -196,6 +196,9 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 	p := g.patient()
 	defer g.patients.Put(p)
 	for {
+		if p.Patient = t.asksAgain(); p.Patient {
+			p.More = g.turns.behind(t.waits, b.Policy().Cap)
+		}
 		v, effect := b.Ask(now, n, until, p.Waiter)
 		b.apply(now, effect)
 		tier := Local
@@ -218,9 +221,15 @@ func (l *Limiter) wait(ctx context.Context, now time.Duration, b *bucket, key st
 				return
 			}
 		}
+		if p.Patient && tier == Remote {
+			t.waits.active = p.Active
+		}
 		switch v.Outcome {
 		case local.Admitted:
 			t.counted(v)
+			if p.Patient {
+				t.waits.more, t.waits.short = p.Came, p.Short
+			}
 			l.decide(d, now, b, key, Granted, tier, v.Left, 0)
 			return
 		case local.Refused:
@@ -302,7 +311,7 @@ func newPatient() any {
 // patient returns one to wait with now.
 func (g *Group) patient() *patient {
 	p := g.patients.Get().(*patient)
-	p.Quiet = g.trace.quiet()
+	p.Quiet, p.Patient, p.More = g.trace.quiet(), false, 0
 	return p
 }
 

@@ -81,7 +81,7 @@ func together(ctx context.Context, legs []leg, d *Decision) *leg {
 	}
 	t := strictest(legs)
 	*d = t.d
-	if l := t.limiter; l != nil && l.mode.Load()&modeTraced != 0 {
+	if l := t.limiter; l != nil && l.mode.Load()&modeTraced != 0 && !(t.asksAgain() && d.waits()) {
 		l.group.trace.decision(*d)
 	}
 	return t
@@ -163,9 +163,9 @@ func (t *leg) atHome() {
 	}
 	n := b.whereabouts()
 	if n == nil || n.guard.State() == failover.Closed {
-		if v, ok := b.Refuse(t.now, t.cost); ok {
+		if v, ok := t.known(t.now, b, t.cost); ok {
 			l.decide(&t.d, t.now, b, t.key, Limited, Local, v.Left, v.Retry)
-			b.CountRefused(t.cost)
+			t.refused(b, t.cost)
 			t.decided()
 		}
 		return
@@ -264,6 +264,7 @@ func join(legs []leg) {
 func (t *leg) join() {
 	g := t.limiter.group
 	p := g.patient()
+	p.Patient = t.asksAgain()
 	v, effect := t.bucket.Ask(t.now, t.cost, t.until, p.Waiter)
 	if v.Outcome == local.Gone { // pushed out since, perhaps by another leg's
 		if t.from(g.find(t.now, t.bucket.ID()), local.FromLease); t.bucket.Policy().Rule == local.ByLimit {

@@ -15,11 +15,12 @@ import (
 // A hook may use the Group, and close it. What it decides itself, on the goroutine that it is called on, and the calls that
 // are made for nobody else are told to no hook, or it would be told of its own doings for ever.
 type Trace struct {
-	Decision func(Decision)   // every decision, of [Strictest] the one that counts: a cost of about 0.3 µs each
+	Decision func(Decision)   // every decision, of [Strictest] the one that counts, of a wait the last: about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
 	Error    func(ErrorEvent) // every call that was not answered, or did nothing
 	Fault    func(FaultEvent) // what else goes wrong, of a node or of this process
+	Wait     func(WaitEvent)  // the end of every wait, and who gives up at once
 }
 
 // LeaseEvent is a call that Redis accepted.
@@ -50,6 +51,15 @@ type ErrorEvent struct {
 	// damaged, "late" of a call that reached Redis after its deadline, "stale" of one that a newer call had overtaken.
 	Class string
 	Asked int64 // tokens
+}
+
+// WaitEvent is the end of a wait in [Limiter.WaitN] or [Uses.Wait]: of several keys, for the one that refused last.
+type WaitEvent struct {
+	Policy, Key string
+	Tokens      int64
+	Time        time.Duration // that it waited
+	Err         error         // what Wait returned; nil when the tokens were taken
+	Waiting     int64         // calls that still wait, for any key of the policy
 }
 
 // FaultEvent is something that goes wrong and is no call's error. What does not concern it is zero.
@@ -121,6 +131,12 @@ func (t *tracer) state(e StateEvent) {
 // failure, too, is called only if there is a hook.
 func (t *tracer) failure(e ErrorEvent) {
 	t.put(func() { t.hooks.Error(e) })
+}
+
+func (t *tracer) wait(e WaitEvent) {
+	if t.hooks.Wait != nil && !t.caller.inside() {
+		t.put(func() { t.hooks.Wait(e) })
+	}
 }
 
 func (t *tracer) fault(e FaultEvent) {

@@ -23,21 +23,37 @@ func (u Uses) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	legs := u.legs(make([]leg, 0, u.n))
-	var line place
-	defer line.leave()
-	for i := range legs { // behind those who wait already
-		if t := &legs[i]; t.limiter != nil && t.limiter.group.turns.busy(t.limiter.id(t.key)) {
-			if err := line.enter(ctx, t); err != nil {
+	w := usesWait{uses: u, patient: &standing{several: true}}
+	defer w.leave()
+	err := w.wait(ctx)
+	if w.first == nil {
+		return err
+	}
+	return w.first.ended(err)
+}
+
+// usesWait is one call of [Uses.Wait].
+type usesWait struct {
+	uses    Uses
+	legs    []leg
+	patient *standing // says that the legs are for somebody who waits
+	first   *standing // where it stood first: its figures are there; nil before
+	place   *standing // where it stands; nil for nowhere
+}
+
+// wait waits for the tokens.
+func (w *usesWait) wait(ctx context.Context) error {
+	w.legs = w.uses.legs(make([]leg, 0, w.uses.n))
+	for i := range w.legs { // behind those who wait already
+		if t := &w.legs[i]; t.limiter != nil && t.limiter.group.turns.busy(t.limiter.id(t.key)) {
+			if err := w.enter(ctx, w.at(ctx, t)); err != nil {
 				return err
 			}
 			break
 		}
 	}
 	for {
-		legs = u.legs(legs[:0])
-		var d Decision
-		t := together(ctx, legs, &d)
+		t, d := w.ask(ctx)
 		switch {
 		case d.Allowed:
 			return nil
@@ -46,52 +62,93 @@ func (u Uses) Wait(ctx context.Context) error {
 		case t == nil || t.hopeless() > 0 || d.RetryAfter == 0:
 			return d.Err()
 		}
-		pause := min(d.RetryAfter, lookAgain)
-		if d.Reason == ShareSpent {
-			pause = min(pause, lookAgainAlone)
-		}
-		if anyOf(legs, taken) { // two may have refused each other so: they are not to meet again
-			pause += time.Duration(t.limiter.group.options.uniform() * float64(mixUp))
-		}
-		timer := time.NewTimer(pause)
-		err := line.enter(ctx, t)
-		if err == nil {
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		timer.Stop()
-		if err != nil {
+		if err := w.sleep(ctx, t, &d); err != nil {
 			return err
 		}
 	}
 }
 
-// place is a turn at one key, or none.
-type place struct {
-	group *Group
-	id    local.ID
+// ask asks for all tokens together.
+func (w *usesWait) ask(ctx context.Context) (t *leg, d Decision) {
+	w.legs = w.uses.legs(w.legs[:0])
+	for i := range w.legs {
+		if t := &w.legs[i]; t.limiter != nil && !t.shadow() {
+			t.waits = w.patient
+		}
+	}
+	if w.place != nil {
+		w.place.limiter.group.turns.ask(w.place)
+	}
+	t = together(ctx, w.legs, &d)
+	if w.place != nil && !d.Allowed {
+		w.place.limiter.group.turns.asked(w.place)
+	}
+	return t, d
 }
 
-// enter waits for the turn at a leg's key, unless it has it, and leaves the place where it stood before.
-func (p *place) enter(ctx context.Context, t *leg) error {
-	g, id := t.limiter.group, t.limiter.id(t.key)
-	if p.group == g && p.id == id {
-		return nil
-	}
-	p.leave()
-	if err := g.turns.enter(ctx, id); err != nil {
+// sleep sleeps in the line of the leg t, which refused, until its tokens can be there and it has the turn.
+func (w *usesWait) sleep(ctx context.Context, t *leg, d *Decision) error {
+	s := w.at(ctx, t)
+	pause, err := s.pause(d)
+	if err != nil {
 		return err
 	}
-	p.group, p.id = g, id
+	for i := range w.legs { // the share refused others too
+		if other := &w.legs[i]; other != t && other.state == refused && other.d.Reason == ShareSpent {
+			w.at(ctx, other).notRefused(local.ShareSpent)
+		}
+	}
+	if anyOf(w.legs, taken) { // two may have refused each other so: they are not to meet again
+		pause += time.Duration(t.limiter.group.options.uniform() * float64(mixUp))
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	if err := w.enter(ctx, s); err != nil {
+		return err
+	}
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// at is the place at a leg's key: that where it stands, or a new one.
+func (w *usesWait) at(ctx context.Context, t *leg) *standing {
+	id := t.limiter.id(t.key)
+	if s := w.place; s != nil && s.id == id && s.limiter == t.limiter {
+		return s
+	}
+	s := t.limiter.stand(ctx, id, t.key, t.cost)
+	s.several = true
+	if w.first == nil {
+		w.first = s
+	}
+	return s
+}
+
+// enter waits for the turn at a place, unless it has it, and leaves that where it stood before.
+func (w *usesWait) enter(ctx context.Context, s *standing) error {
+	w.first.begin()
+	if w.place == s {
+		return nil
+	}
+	w.leave()
+	s.since = w.first.since // it waits once
+	switch e := s.limiter.group.turns.enter(ctx, s); e.event {
+	case calledOff:
+		return ctx.Err()
+	case outOfTime:
+		return s.late(e.retry)
+	}
+	w.place = s
 	return nil
 }
 
-func (p *place) leave() {
-	if p.group != nil {
-		p.group.turns.leave(p.id)
-		p.group = nil
+func (w *usesWait) leave() {
+	if w.place != nil {
+		w.place.limiter.group.turns.leave(w.place)
+		w.place = nil
 	}
 }

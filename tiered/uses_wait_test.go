@@ -33,10 +33,10 @@ func TestWaitForSeveral(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v, want the context's", err)
+		if err := uses.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrLimited) {
+			t.Errorf("%v, want to be refused for the context's deadline", err)
 		}
-		time.Sleep(100 * ms)
+		time.Sleep(time.Second + 100*ms)
 		if n := level(t, store.Memory, l[0], "k"); n != 1 {
 			t.Errorf("%d left, want 1: who gave up took nothing", n)
 		}

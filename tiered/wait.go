@@ -1,9 +1,8 @@
 package tiered
 
 import (
-	"container/list"
 	"context"
-	"sync"
+	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -16,18 +15,31 @@ const (
 
 	// lookAgainAlone is the same while Redis does not answer: no call, unless a probe is due; it may be back, and full.
 	lookAgainAlone = time.Second
+
+	// pace is the shortest that a waiter sleeps where it knows that it has to, so that tokens which come faster are
+	// asked for together: 200 calls per second at most for all who wait for a key in a process.
+	pace = 5 * time.Millisecond
+
+	// forever is the deadline of who has none.
+	forever = time.Duration(math.MaxInt64)
 )
 
 // Wait is WaitN for one token.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
-// WaitN waits until n tokens of key are admitted, first come, first served among the waiters of this process. It returns
-// nil when they were taken, ctx.Err() when ctx ended first (and then nothing was taken), or a *[LimitedError] at once
-// when waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, alone, the share's), or Redis
-// does not answer and the policy fails closed.
+// WaitN waits until n tokens of key are admitted, first come, first served among the waiters of this process. It
+// returns nil when they were taken, ctx.Err() when ctx ended first (and then nothing was taken), or a *[LimitedError]
+// at once when waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, alone, the
+// share's), Redis does not answer and the policy fails closed, or the tokens cannot be there before the deadline of
+// ctx. By the last of these errors.Is finds [ErrLimited] and context.DeadlineExceeded.
 //
-// Nothing polls: a waiter sleeps until the reply to a call or until tokens can be there. But what others give back, a
-// Reset and the end of an outage announce themselves to nobody: the first in turn looks again after 5.5 s, alone after 1 s.
+// Whether the deadline can be met is reckoned as by a limiter of one process: by the level that Redis was last seen to
+// have, the refill, and what those want who wait in front. That others may give tokens back sooner does not count, nor
+// that they may be first. Who cannot be served in time leaves at once, and holds up nobody.
+//
+// Nothing polls: a waiter sleeps until the reply to a call or until tokens can be there, and the first asks for those
+// behind it too. But what others give back, a Reset and the end of an outage announce themselves to nobody: the first
+// in turn looks again after 5.5 s, alone after 1 s.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -39,95 +51,161 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if p := l.numbers(id, key); p.Rule != local.ByLimit || n > p.Cap { // nobody has to wait for that
 		return l.AllowN(ctx, key, n).Err()
 	}
-	if err := l.group.turns.enter(ctx, id); err != nil {
-		return err
-	}
-	defer l.group.turns.leave(id)
-	for {
-		d := l.AllowN(ctx, key, n)
-		switch {
-		case d.Allowed:
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case d.Reason != Limited && d.Reason != ShareSpent, d.RetryAfter == 0:
-			return d.Err()
-		}
-		pause := min(d.RetryAfter, lookAgain)
-		if d.Reason == ShareSpent {
-			pause = min(pause, lookAgainAlone)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
-	}
-}
-
-// turns lets those who wait for a key go one after the other: only the first asks.
-type turns struct {
-	mu   sync.Mutex
-	keys map[local.ID]*list.List // of chan struct{}: those behind the first; nil while there was none
-}
-
-// enter waits for the turn, or for the end of ctx.
-func (t *turns) enter(ctx context.Context, id local.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	if t.keys == nil {
-		t.keys = make(map[local.ID]*list.List)
+	if l.mode.Load()&modeShadow != 0 { // nor for that
+		return l.AllowN(ctx, key, n).Err()
 	}
-	behind, busy := t.keys[id]
-	if !busy {
-		t.keys[id] = nil
-		t.mu.Unlock()
+	s := l.stand(ctx, id, key, n)
+	return s.ended(s.wait(ctx))
+}
+
+// stand is a place for who waits for n tokens of a key.
+func (l *Limiter) stand(ctx context.Context, id local.ID, key string, n int64) *standing {
+	s := &standing{limiter: l, id: id, key: key, cost: n, until: forever}
+	if deadline, ok := ctx.Deadline(); ok {
+		s.until = l.group.now() + time.Until(deadline)
+	}
+	return s
+}
+
+// wait waits for the tokens.
+func (s *standing) wait(ctx context.Context) error {
+	turns := &s.limiter.group.turns
+	switch t := turns.enter(ctx, s); t.event {
+	case calledOff:
+		return ctx.Err()
+	case served:
+		s.handed()
+		return nil
+	case outOfTime:
+		return s.late(t.retry)
+	}
+	defer turns.leave(s)
+	var d Decision
+	for pause := turns.resting(s); ; {
+		if err := s.sleep(ctx, pause); err != nil {
+			return err
+		}
+		t := taking{limiter: s.limiter, key: s.key, cost: s.cost, waits: s}
+		turns.ask(s)
+		s.limiter.take(ctx, s.key, s.cost, &t, &d, false)
+		if d.Allowed {
+			s.hand(&t)
+			return nil
+		}
+		turns.asked(s)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !d.waits():
+			return d.Err()
+		}
+		var err error
+		if pause, err = s.pause(&d); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep sleeps, or until ctx ends.
+func (s *standing) sleep(ctx context.Context, d time.Duration) error {
+	if d == 0 {
 		return nil
 	}
-	if behind == nil {
-		behind = list.New()
-		t.keys[id] = behind
-	}
-	turn := make(chan struct{})
-	place := behind.PushBack(turn)
-	t.mu.Unlock()
+	s.begin()
+	timer := time.NewTimer(d)
 	select {
-	case <-turn:
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
+		timer.Stop()
+		return ctx.Err()
 	}
-	t.mu.Lock()
-	select {
-	case <-turn: // it came at the same moment: it passes on
-		t.mu.Unlock()
-		t.leave(id)
-	default:
-		behind.Remove(place) // thousands may leave at once, and all keys wait for this lock
-		t.mu.Unlock()
-	}
-	return ctx.Err()
 }
 
-// busy reports whether anybody has the turn.
-func (t *turns) busy(id local.ID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, busy := t.keys[id]
-	return busy
+// waits reports whether waiting may help.
+func (d *Decision) waits() bool {
+	return !d.Allowed && (d.Reason == Limited || d.Reason == ShareSpent) && d.RetryAfter > 0
 }
 
-// leave passes the turn on.
-func (t *turns) leave(id local.ID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	behind := t.keys[id]
-	if behind == nil || behind.Len() == 0 {
-		delete(t.keys, id)
+// pause is how long the first in line sleeps after it was refused. The error says that this is too long.
+func (s *standing) pause(d *Decision) (time.Duration, error) {
+	g := s.limiter.group
+	left := s.until - g.now()
+	if d.RetryAfter > left {
+		return 0, s.outOfTime(d)
+	}
+	if d.Reason == ShareSpent {
+		s.notRefused(local.ShareSpent)
+		return min(d.RetryAfter, lookAgainAlone), nil
+	}
+	g.turns.reckon(s)
+	pause := d.RetryAfter + s.bucket().Turn(s.active)
+	if d.RetryAfter > time.Microsecond { // else there is something already
+		pause = max(pause, pace)
+	}
+	if pause > left {
+		pause = d.RetryAfter
+	}
+	return min(pause, lookAgain), nil
+}
+
+// outOfTime is the error of who was refused, and cannot be served in time. Now it counts as refused.
+func (s *standing) outOfTime(d *Decision) error {
+	if d.Reason == Limited {
+		s.bucket().CountRefused(s.cost)
+	}
+	if l := s.limiter; l.mode.Load()&modeTraced != 0 {
+		l.group.trace.decision(*d)
+	}
+	return &LimitedError{Decision: *d, late: true}
+}
+
+// late is outOfTime of who was never first, and was told when it can be served.
+func (s *standing) late(retry time.Duration) error {
+	var d Decision
+	l, b := s.limiter, s.bucket()
+	held, level := b.Look(l.group.now())
+	l.decide(&d, l.group.now(), b, s.key, Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry)
+	return s.outOfTime(&d)
+}
+
+// notRefused takes back that the share refused who waits on.
+func (s *standing) notRefused(o local.Outcome) {
+	for !s.bucket().TakeBack(s.cost, 0, o) { // evicted and forgotten since
+	}
+}
+
+// bucket is that of the key, its first where it has shards.
+func (s *standing) bucket() *bucket {
+	g := s.limiter.group
+	return g.find(g.now(), s.limiter.home(s.key))
+}
+
+// handed tells the hook that s has its token, which came with those of the first in line.
+func (s *standing) handed() {
+	l := s.limiter
+	if l.mode.Load()&modeTraced == 0 {
 		return
 	}
-	close(behind.Remove(behind.Front()).(chan struct{}))
+	var d Decision
+	b, now := s.bucket(), l.group.now()
+	held, level := b.Look(now)
+	l.decide(&d, now, b, s.key, Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0)
+	l.group.trace.decision(d)
+}
+
+// hand gives the tokens that came with those of s to who stands behind it. What nobody takes goes back.
+func (s *standing) hand(t *taking) {
+	if s.more == 0 {
+		return
+	}
+	g := s.limiter.group
+	if left := g.turns.hand(s, s.more); left > 0 {
+		back := *t
+		back.cost, back.source = left, local.FromRedis
+		back.settle(0)
+	}
 }

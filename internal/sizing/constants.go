@@ -116,8 +116,8 @@ var constants = []constant{
 		name:   "hold-off after a short grant, periods",
 		why:    "Without it overload costs 2.5 calls per token. Half of it costs 0.36, more than the 0.3 that we promise, for two points in surges; twice as much loses a tenth of the limit. The jitter costs nothing here, and keeps processes apart that were refused together.",
 		file:   "local/reply.go",
-		line:   "d.holdOff = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))",
-		values: []value{{"none", "d.holdOff = 0"}, {"0.375 to 0.625", "d.holdOff = c.sent + b.Policy().between(0.375, 0.625, b.Policy().holdOff(c.period))"}, {"1, no jitter", "d.holdOff = c.sent + b.Policy().between(1, 1, b.Policy().holdOff(c.period))"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "d.holdOff = c.sent + b.Policy().between(1.5, 2.5, b.Policy().holdOff(c.period))"}},
+		line:   "renewal = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))",
+		values: []value{{"none", "renewal = 0"}, {"0.375 to 0.625", "renewal = c.sent + b.Policy().between(0.375, 0.625, b.Policy().holdOff(c.period))"}, {"1, no jitter", "renewal = c.sent + b.Policy().between(1, 1, b.Policy().holdOff(c.period))"}, {"**0.75 to 1.25**", ""}, {"1.5 to 2.5", "renewal = c.sent + b.Policy().between(1.5, 2.5, b.Policy().holdOff(c.period))"}},
 		see:    []string{over + use, over + price, moving12 + use, moving12 + price, surges200 + use, surges200 + price, tight + use},
 	},
 	{

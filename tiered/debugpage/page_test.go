@@ -179,3 +179,36 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// The page tells who waits, for how long, and who gave up; and nothing where nobody ever waited.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := tiered.NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background()) //nolint:errcheck // nothing is leased
+		l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Allow(t.Context(), "k")
+		if _, body := get(t, g, nil, http.MethodGet, "/"); strings.Contains(body, "gave up") || strings.Contains(body, "at most") {
+			t.Error("nobody waited yet")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if l.Wait(ctx, "k") == nil {
+			t.Error("a token before its time")
+		}
+		for range 3 {
+			go l.Wait(t.Context(), "k") //nolint:errcheck // their figures are looked at
+		}
+		time.Sleep(61 * time.Second)
+		const cell = `<span>2 <span class="less">1m0s at most, 1 gave up</span></span>`
+		if _, body := get(t, g, nil, http.MethodGet, "/"); !strings.Contains(body, cell) {
+			t.Error("no figures of those who wait")
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}

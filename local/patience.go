@@ -1,0 +1,80 @@
+package local
+
+import "time"
+
+// Who waits for tokens and asks again is another kind of request. It holds nobody off and is not held off: it asks when
+// the tokens may be there, for those behind it too. And it is counted when it is served.
+
+// Awaits is Refuse for who waits: see [Waiter.Patient].
+func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
+	held := b.held(now)
+	retry, refused := b.denied.Load().lacks(now, n-held)
+	if !refused || n <= held {
+		return Verdict{}, false
+	}
+	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
+}
+
+// few is how many processes may ask for each token that they wait for.
+const few = 3
+
+// Turn reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond the
+// time when the next one can be there, where so many leases are active: see [Waiter.Active]. A few only keep out of step,
+// so that none is always the second. Of more, each asks for its part of the refill: calls per token stay few, whatever
+// their number. It takes no lock.
+func (b *Bucket) Turn(active int64) time.Duration {
+	p := b.Policy()
+	switch {
+	case p.Counting != Refills || active <= 1 || b.level.Load() >= active:
+		return 0
+	case active <= few:
+		return p.between(0, 0.25, p.wait(1))
+	}
+	return p.between(0.5, 1.5, p.wait(float64(active-few)))
+}
+
+// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
+// seen to have and by the refill: what others give back may come sooner. It reports known false where Redis did not
+// tell of a level that was too low since it last granted all that was asked for: it may be full. It takes no lock.
+func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
+	p, d := b.Policy(), b.denied.Load()
+	n -= b.held(now)
+	switch {
+	case n <= 0:
+		return now, true
+	case d == nil || d.at == 0:
+		if p.Counting != Refills || n <= p.Cap {
+			return now, false
+		}
+		return later(now, p.wait(float64(n-p.Cap))), false
+	case d.nanos == 0:
+		return max(d.ready(n), now), d.knows(n)
+	case d.until == 0: // the level leaves out a part of a token
+		n--
+	}
+	return max(d.ready(n), now), true
+}
+
+// later is now + d, or never.
+func later(now, d time.Duration) time.Duration {
+	if d >= never-now {
+		return never
+	}
+	return now + d
+}
+
+// held reports the tokens in the pot, if it is open.
+func (b *Bucket) held(now time.Duration) int64 {
+	if !b.ready.Load() {
+		return 0
+	}
+	return b.live(now)
+}
+
+// refusal is refuses or lacks, whichever is the waiter's.
+func (w *Waiter) refusal(d *denial, now time.Duration, need int64) (retry time.Duration, refused bool) {
+	if w.Patient {
+		return d.lacks(now, need)
+	}
+	return d.refuses(now, need)
+}

@@ -1,0 +1,320 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+)
+
+// outOfTimeError checks that a wait was refused because its deadline cannot be met.
+func outOfTimeError(t *testing.T, err error) *LimitedError {
+	t.Helper()
+	var limited *LimitedError
+	if !errors.As(err, &limited) || !errors.Is(err, ErrLimited) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v, want a LimitedError that is ErrLimited and context.DeadlineExceeded", err)
+	}
+	return limited
+}
+
+// Who cannot be served before its deadline is told so as soon as that is known, and takes nothing.
+func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy Policy
+		spent  int64
+		n      int64
+		time   time.Duration // that it has
+		retry  time.Duration // when it could be served
+	}{
+		{"a token an hour", Policy{Limit: PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
+		{"a dear request", Policy{Limit: PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second, 7 * time.Second},
+		{"leased", Policy{Limit: PerSecond(100), Lease: Lease{Size: 25}}, 100, 100, 500 * ms, time.Second},
+		{"a fixed window", Policy{Limit: PerMinute(10), Algorithm: FixedWindow, Calendar: true}, 10, 1, 50 * time.Second, time.Minute},
+		{"a sliding window", Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, 10, 1, 50 * time.Second, time.Minute},
+		{"a log", Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, 10, 1, 50 * time.Second, time.Minute},
+		{"several limits", Policy{Limit: PerSecond(10), Also: []Limit{PerMinute(10)}}, 10, 10, 50 * time.Second, time.Minute},
+		{"shards", Policy{Limit: PerMinute(10), Shards: 2}, 10, 5, 50 * time.Second, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newDistant(ms)
+				c.policy.Name = "api"
+				l := limiter(t, store, c.policy, nil)
+				for left := c.spent; left > 0; left-- {
+					want(t, l.Allow(t.Context(), "k"), Granted)
+				}
+				for range 2 {
+					start := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), c.time)
+					defer cancel()
+					err := outOfTimeError(t, l.WaitN(ctx, "k", c.n))
+					if d := time.Since(start); d > 3*ms || ctx.Err() != nil {
+						t.Errorf("refused after %v, want at once", d)
+					}
+					if d := err.Decision; d.Reason != Limited || d.RetryAfter < c.time || d.RetryAfter > c.retry+c.retry/10 {
+						t.Errorf("%+v, want to be told of %v", d, c.retry)
+					}
+				}
+				if p := l.group.Stats().Policies["api"]; p.Spent != c.spent || p.GaveUp != 2 || p.Limited != 2*c.n || p.Waiting != 0 || p.Waited != 0 {
+					t.Errorf("%+v", p)
+				}
+				noTurns(t, l.group)
+			})
+		})
+	}
+}
+
+// Who cannot be served blocks nobody: behind one that wanted a hundred tokens in 5 s, a token that was free took 5 s.
+func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10).WithBurst(100)}, nil)
+		want(t, l.AllowN(t.Context(), "k", 70), Granted)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		q := &queue{t: t, l: l}
+		q.join(ctx, 0, "k", 100)
+		q.join(t.Context(), 1, "k", 1)
+		q.all.Wait()
+		done := q.ended()
+		outOfTimeError(t, done[0].err)
+		if done[1].err != nil || done[1].at > 10*ms {
+			t.Errorf("a free token took until %v: %v", done[1].at, done[1].err)
+		}
+		noTurns(t, l.group)
+	})
+}
+
+// A place in line counts: those in front take what the refill brings first.
+func TestDeadlineCountsThoseInFront(t *testing.T) {
+	for _, early := range []bool{false, true} { // all come before the first answer tells what there is
+		t.Run(fmt.Sprintf("early %v", early), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: PerSecond(10)}, nil)
+				want(t, l.AllowN(t.Context(), "k", 10), Granted)
+				start := l.group.now()
+				q := &queue{t: t, l: l}
+				for i := range 20 {
+					q.join(t.Context(), i, "k", 1)
+				}
+				if !early {
+					time.Sleep(5 * ms)
+				}
+				for i, d := range []time.Duration{time.Second, 1900 * ms, 2250 * ms, 2150 * ms} {
+					ctx, cancel := context.WithTimeout(t.Context(), d)
+					defer cancel()
+					q.join(ctx, 20+i, "k", 1)
+				}
+				q.all.Wait()
+				for _, w := range q.ended() {
+					switch {
+					case w.who == 20 || w.who == 21 || w.who == 23: // after 20 others, and of the last after one more
+						outOfTimeError(t, w.err)
+						if w.at-start > 10*ms {
+							t.Errorf("number %d was refused after %v, want at once", w.who, w.at-start)
+						}
+					case w.err != nil:
+						t.Errorf("%+v", w)
+					}
+				}
+				if s := l.group.Stats().Policies["api"]; s.Waited != 21 || s.GaveUp != 3 || s.Limited != 3 || s.Spent != 31 {
+					t.Errorf("%+v", s)
+				}
+				noTurns(t, l.group)
+			})
+		})
+	}
+}
+
+// Of several keys the one that refuses says whether there is time, and who has none stands in no line.
+func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil,
+			Policy{Name: "tenant", Limit: PerSecond(10)}, Policy{Name: "user", Limit: PerMinute(1)})
+		uses := Strictest(l[0].For("acme"), l[1].For("ann"))
+		want(t, uses.Allow(t.Context()), Granted)
+		wait := func(u Uses, d time.Duration) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			start := time.Now()
+			err := u.Wait(ctx)
+			return time.Since(start), err
+		}
+		took, err := wait(uses, 30*time.Second)
+		if e := outOfTimeError(t, err); e.Decision.Policy != "user" || took > 3*ms {
+			t.Errorf("%v after %v", err, took)
+		}
+		if took, err := wait(uses, 61*time.Second); err != nil || took < 59*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+		var first sync.WaitGroup
+		first.Go(func() {
+			if err := uses.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if took, err := wait(uses, 70*time.Second); took > 3*ms { // the first in line needs the next token
+			t.Errorf("%v after %v", err, took)
+		} else {
+			outOfTimeError(t, err)
+		}
+		first.Wait()
+		if s := l[0].group.Stats().Policies["user"]; s.Waited != 2 || s.GaveUp != 2 || s.Waiting != 0 || s.LongestWait < 59*time.Second {
+			t.Errorf("%+v", s)
+		}
+		noTurns(t, l[0].group)
+		books(t, l[0].group)
+	})
+}
+
+// waitingCase is waiters of one process, and how each ended.
+type waitingCase struct {
+	limit  Limit
+	lease  Lease
+	trip   time.Duration
+	comers []comer
+}
+
+type comer struct {
+	after    time.Duration // behind the one before
+	cost     int64
+	patience time.Duration // 0 for ever
+
+	came, ended time.Duration
+	err         error
+}
+
+func (c *waitingCase) run(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(c.trip), Policy{Name: "api", Limit: c.limit, Lease: c.lease}, &Options{Random: dice(1, 1)})
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range c.comers {
+			w := &c.comers[i]
+			time.Sleep(w.after)
+			w.came = time.Since(start)
+			all.Go(func() {
+				ctx, cancel := context.Background(), func() {}
+				if w.patience > 0 {
+					ctx, cancel = context.WithTimeout(ctx, w.patience)
+				}
+				defer cancel()
+				w.err = l.WaitN(ctx, "k", w.cost)
+				w.ended = time.Since(start)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		noTurns(t, l.group)
+		books(t, l.group)
+	})
+}
+
+// fault is what is wrong with how they ended; empty when nothing is.
+func (c *waitingCase) fault() string {
+	var last time.Duration
+	var back int64 // came for those who left meanwhile, and went back: it counted when it was taken, and again when it is
+	var admissions []ideal.Admission
+	for i, w := range c.comers {
+		if w.patience > 0 && w.ended > w.came+w.patience {
+			return fmt.Sprintf("number %d waited beyond its deadline", i)
+		}
+		if w.err == nil {
+			if w.ended < last {
+				return fmt.Sprintf("number %d went before one that came earlier", i)
+			}
+			last = w.ended
+			before := int64(max(w.came, w.ended-c.trip))
+			admissions = append(admissions, ideal.Admission{Before: before, After: int64(w.ended), Tokens: w.cost})
+			continue
+		}
+		if w.patience == 0 || !errors.Is(w.err, context.DeadlineExceeded) {
+			return fmt.Sprintf("number %d: %v", i, w.err)
+		}
+		if !errors.Is(w.err, ErrLimited) {
+			back += w.cost
+		}
+		// What it may lose beside an ideal bucket: some round trips, the pace, part of a token; and one round trip for
+		// each in front that wants more than one token.
+		slack := 6*c.trip + 2*pace + time.Duration(2*c.limit.nanosPerToken())
+		for _, front := range c.comers[:i] {
+			if front.cost > 1 {
+				slack += c.trip
+			}
+		}
+		// It gave up. Had it stayed, those in front would have left it nothing before its deadline.
+		bucket := ideal.NewBucket(c.limit.Tokens, c.limit.Per, c.limit.burst())
+		at := int64(0)
+		pending := w.cost
+		for _, front := range c.comers[:i] {
+			switch {
+			case front.err == nil && front.ended <= w.came+w.patience-slack:
+				at = max(at, int64(front.ended-min(c.trip, front.ended)))
+				if !bucket.Take(at, front.cost) {
+					bucket.Take(int64(front.ended), front.cost)
+				}
+			case front.err == nil || front.ended > w.ended, !errors.Is(front.err, ErrLimited): // it left a call under way
+				pending += front.cost
+			}
+		}
+		deadline := int64(w.came + w.patience - slack)
+		if deadline > max(at, int64(w.came)) && pending <= c.limit.burst() && bucket.Take(max(deadline, at), pending) {
+			return fmt.Sprintf("number %d gave up at %v and could have been served", i, w.ended)
+		}
+	}
+	if e := ideal.Worst(admissions, c.limit.Tokens, c.limit.Per, c.limit.burst()); e.Over > float64(back)+tolerance(c.limit) {
+		return fmt.Sprint(e)
+	}
+	return ""
+}
+
+// Whoever comes with whatever deadline: those who are served go in turn, nobody waits beyond its deadline, nobody gives
+// up who could have been served by the refill, and no more is admitted than by an ideal bucket.
+func TestWaitersWithDeadlines(t *testing.T) {
+	var served, gaveUp int
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &waitingCase{
+			limit: rapid.SampledFrom([]Limit{PerSecond(10), PerSecond(100), PerSecond(100).WithBurst(20), thousand}).Draw(rt, "limit"),
+			lease: Lease{Size: rapid.SampledFrom([]int64{0, NoLease}).Draw(rt, "lease")},
+			trip:  rapid.SampledFrom([]time.Duration{ms, 5 * ms}).Draw(rt, "trip"),
+		}
+		interval := c.limit.nanosPerToken()
+		most := rapid.SampledFrom([]int64{1, 5, c.limit.burst()}).Draw(rt, "most")
+		if c.lease.Size == NoLease { // what comes for a dear request that left keeps its room in Redis for a second
+			most = min(most, 5)
+		}
+		for range rapid.IntRange(2, 60).Draw(rt, "waiters") {
+			w := comer{
+				after: time.Duration(rapid.IntRange(0, 20).Draw(rt, "after")) * time.Duration(interval/8),
+				cost:  rapid.Int64Range(1, most).Draw(rt, "cost"),
+			}
+			if rapid.Bool().Draw(rt, "deadline") {
+				w.patience = time.Duration(rapid.IntRange(1, 100).Draw(rt, "patience")) * time.Duration(math.Max(interval, 2e6))
+			}
+			c.comers = append(c.comers, w)
+		}
+		c.run(t)
+		if f := c.fault(); f != "" {
+			rt.Fatalf("%s of %+v", f, c)
+		}
+		for _, w := range c.comers {
+			if w.err == nil {
+				served++
+			} else {
+				gaveUp++
+			}
+		}
+	})
+	if served < 100 || gaveUp < 20 {
+		t.Errorf("%d were served and %d gave up: this shows little", served, gaveUp)
+	}
+}

@@ -1,0 +1,235 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Who waits and is served was not refused, however often it asked; and a token costs about one call.
+func TestWhoWaitsIsNotRefused(t *testing.T) {
+	for _, lease := range []Lease{{}, {Size: NoLease}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), Lease: lease}, nil)
+			want(t, l.AllowN(t.Context(), "k", 100), Granted)
+			calls := store.calls.Load()
+			var all sync.WaitGroup
+			const waiters = 2001
+			for range waiters {
+				all.Go(func() {
+					if err := l.Wait(t.Context(), "k"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			time.Sleep(5 * time.Second)
+			if s := l.group.Stats().Policies["api"]; s.Waiting < 1490 || s.Waiting > 1510 || s.Waited+s.Waiting != waiters || s.Limited != 0 {
+				t.Errorf("after 5 s: %+v", s)
+			}
+			all.Wait()
+			s := l.group.Stats().Policies["api"]
+			if s.Limited != 0 || len(s.Top) > 0 || s.Spent != 100+waiters {
+				t.Errorf("%+v, want nobody to be refused", s)
+			}
+			if s.Waiting != 0 || s.Waited != waiters || s.GaveUp != 0 || s.LongestWait < 20*time.Second || s.LongestWait > 20200*ms {
+				t.Errorf("%+v", s)
+			}
+			if mean := s.WaitTime / waiters; mean < 9900*ms || mean > 10100*ms {
+				t.Errorf("they waited for %v on average, want 10 s", mean)
+			}
+			if n := store.calls.Load() - calls; n > waiters*11/10 {
+				t.Errorf("%d calls for %d tokens", n, waiters)
+			}
+			books(t, l.group)
+		})
+	}
+}
+
+// The hook hears of each wait's last decision, also where the first in line asked for the others.
+func TestDecisionsOfThoseWhoWait(t *testing.T) {
+	for _, lease := range []Lease{{}, {Size: NoLease}} {
+		synctest.Test(t, func(t *testing.T) {
+			var allowed, refused int
+			store := newDistant(15 * ms)
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: lease}, &Options{
+				Trace: &Trace{Decision: func(d Decision) {
+					if d.Allowed && d.Reason == Granted && d.Remaining >= 0 && d.Limit == 1000 {
+						allowed++
+					} else {
+						refused++
+					}
+				}},
+			})
+			want(t, l.AllowN(t.Context(), "k", 1000), Granted)
+			var all sync.WaitGroup
+			const waiters = 500
+			for range waiters {
+				all.Go(func() {
+					if err := l.Wait(t.Context(), "k"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			synctest.Wait() // hooks are called a little later
+			if allowed != 1+waiters || refused != 0 || store.calls.Load() > waiters/2 {
+				t.Errorf("the hook heard of %d admissions and %d refusals; %d calls", allowed, refused, store.calls.Load())
+			}
+		})
+	}
+}
+
+// Asking again is no demand: a lease is sized by those who came.
+func TestWhoAsksAgainIsNoDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100), FailMode: FailLocal}, nil)
+		want(t, l.AllowN(t.Context(), "k", 100), Granted)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { l.WaitN(ctx, "k", 100) }) //nolint:errcheck // called off
+		}
+		time.Sleep(900 * ms)
+		cancel()
+		all.Wait()
+		for range 20 { // at home all that waited for nothing is no demand
+			l.Allow(t.Context(), "k")
+			time.Sleep(10 * ms)
+		}
+		if s := l.group.Stats().Policies["api"]; s.Held > 25 || s.GaveUp != 3 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// The figures and the hook tell how each wait ended.
+func TestWaitsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var events []WaitEvent
+		trace := &Trace{Wait: func(e WaitEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		}}
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1)}, &Options{Trace: trace})
+		if err := l.Wait(t.Context(), "k"); err != nil { // at once: no wait
+			t.Fatal(err)
+		}
+		q := &queue{t: t, l: l}
+		q.join(t.Context(), 0, "k", 1)
+		called, off := context.WithCancel(t.Context())
+		q.join(called, 1, "k", 1)
+		late, cancel := context.WithTimeout(t.Context(), 1500*ms)
+		defer cancel()
+		time.Sleep(10 * ms)
+		if s := l.group.Stats().Policies["api"]; s.Waiting != 2 {
+			t.Errorf("%+v, want two to wait", s)
+		}
+		if err := l.Wait(late, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.Sleep(200 * ms)
+		off()
+		q.all.Wait()
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(events) != 3 {
+			t.Fatalf("%+v", events)
+		}
+		for i, e := range []struct {
+			least, most time.Duration
+			is          error
+			waiting     int64
+		}{{0, 0, ErrLimited, 2}, {200 * ms, 220 * ms, context.Canceled, 1}, {980 * ms, 1020 * ms, nil, 0}} {
+			got := events[i]
+			if got.Policy != "api" || got.Key != "k" || got.Tokens != 1 ||
+				got.Time < e.least || got.Time > e.most || !errors.Is(got.Err, e.is) || got.Waiting != e.waiting {
+				t.Errorf("event %d is %+v, want %+v", i, got, e)
+			}
+		}
+		if s := l.group.Stats().Policies["api"]; s.Waiting != 0 || s.Waited != 1 || s.GaveUp != 2 || s.LongestWait != events[2].Time ||
+			s.WaitTime != events[1].Time+events[2].Time || s.Limited != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// While Redis does not answer, who waits for the share is not refused by it either.
+func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(6)}, &Options{Processes: 2})
+		silence(t, store, l)
+		before := l.group.Stats().Policies["api"].ShareSpent
+		q := &queue{t: t, l: l}
+		for i := range 6 { // the share is 3, and one in 20 s
+			q.join(t.Context(), i, "k", 1)
+		}
+		q.all.Wait()
+		q.granted()
+		s := l.group.Stats().Policies["api"]
+		if s.ShareSpent != before || s.Limited != 0 || s.Waited != 3 {
+			t.Errorf("%+v, %d by the share before", s, before)
+		}
+		for _, k := range s.Top {
+			if k.Key == "k" {
+				t.Errorf("%+v is among those who were refused", k)
+			}
+		}
+		store.loseRequests.Store(false)
+	})
+}
+
+// With shards, and for several keys together, too.
+func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil,
+			Policy{Name: "sharded", Limit: PerSecond(20), Shards: 2}, Policy{Name: "user", Limit: PerSecond(10)})
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := l[0].Wait(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if err := Strictest(l[0].For("other"), l[1].For("ann")).Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		for name, s := range l[0].group.Stats().Policies {
+			if s.Limited != 0 || len(s.Top) > 0 || s.Waiting != 0 || s.GaveUp != 0 || s.Waited < 20 {
+				t.Errorf("%s: %+v", name, s)
+			}
+		}
+		noTurns(t, l[0].group)
+		books(t, l[0].group)
+	})
+}
+
+// A policy that is tried out lets nobody wait, and counts whom it would have.
+func TestNobodyWaitsForAShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(1), Shadow: true}, nil)
+		for range 3 {
+			if err := l.Wait(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+			if err := Strictest(l.For("k")).Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if s := l.group.Stats().Policies["api"]; s.Limited != 5 || s.Shadowed != 5 || s.Waited != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
