@@ -88,8 +88,9 @@ tuning: ## what tiersim tune advises for five services: writes docs/tuning.md, s
 exact: redis ## the bound: many processes, one limit, never more than burst + rate * time
 	go test -count=1 -v -run 'TestExact' .
 
-steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load
+steady: redis ## how much of the limit is used, and how rarely Redis is asked, under steady load: two minutes of a quiet machine
 	go test -count=1 -v -run 'TestSteady' .
+	go test -count=1 -v -run 'TestSteady' ./internal/fleet -args -steady
 
 # PLANS is how many plans of the whole library are played: a third of an hour for 50000.
 PLANS ?= 10000

@@ -131,7 +131,7 @@ func (j *Job) carrier(g *tiered.Group, load Load) (*carrier, error) {
 		return nil, err
 	}
 	out, err := os.Create(filepath.Join(j.Dir, load.Policy))
-	return &carrier{Load: load, limiter: l, out: out}, err
+	return &carrier{Load: load, seed: j.Seed, limiter: l, out: out}, err
 }
 
 // finish closes the Group and writes the report.

@@ -47,6 +47,7 @@ type Load struct {
 	Size   int64   // of a lease; 0 follows demand, tiered.NoLease takes directly
 	Offer  float64 // requests per second, on average; 0 is as many as there can be
 	Surges bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
+	Moves  int     // of so many processes each offers 0.8 of what all do for a second, in turn; 0 and 1 are no turns
 
 	Key     string  // of every request; "shared" when empty
 	Keys    int64   // so many keys instead, at random; -1 is a new one for each request
@@ -79,7 +80,7 @@ func (w *Load) check() error {
 	switch {
 	case w.Policy == "":
 		return errors.New("fleet: Load.Policy is empty: it names the file of its records")
-	case w.Offer < 0 || w.Cancel < 0 || w.Cancel > 1 || w.Workers < 0 || w.Keys < -1:
+	case w.Offer < 0 || w.Cancel < 0 || w.Cancel > 1 || w.Workers < 0 || w.Moves < 0 || w.Keys < -1:
 		return fmt.Errorf("fleet: Load %q is out of range: %+v", w.Policy, *w)
 	}
 	return nil

@@ -15,11 +15,14 @@ import (
 const (
 	surgePeriod = 2 * time.Second
 	quietPart   = 1200 * time.Millisecond
+
+	hotPart = 0.8 // of the requests of a load with Moves, offered by the process whose turn it is
 )
 
 // carrier carries a load with several workers.
 type carrier struct {
 	Load
+	seed    uint64 // of the process
 	limiter *tiered.Limiter
 	out     io.Writer
 	made    atomic.Int64 // requests
@@ -42,7 +45,7 @@ func (w *carrier) work(ctx context.Context, perSecond float64, random *rand.Rand
 				case <-time.After(wait):
 				}
 			}
-			if w.quiet(next) && random.Float64() > 0.04 {
+			if random.Float64() >= w.part(next) {
 				continue
 			}
 		}
@@ -77,17 +80,29 @@ func (w *carrier) key(random *rand.Rand) string {
 	}
 }
 
-// peak is what is offered in a surge, in times the average.
+// peak is the most that is offered at any time, in times the average.
 func (w *carrier) peak() float64 {
+	peak := 1.0
 	if w.Surges {
-		return 2.35
+		peak *= 2.35
 	}
-	return 1
+	if w.Moves > 1 {
+		peak *= hotPart * float64(w.Moves)
+	}
+	return peak
 }
 
-// quiet reports a time between surges. By the wall clock, so that all processes surge together.
-func (w *carrier) quiet(at time.Time) bool {
-	return w.Surges && at.UnixNano()%int64(surgePeriod) < int64(quietPart)
+// part is the part of the peak that is offered at a time. By the wall clock, so that all processes surge together and take
+// turns.
+func (w *carrier) part(at time.Time) float64 {
+	part := 1.0
+	if w.Surges && at.UnixNano()%int64(surgePeriod) < int64(quietPart) {
+		part *= 0.04
+	}
+	if w.Moves > 1 && at.Unix()%int64(w.Moves) != int64(w.seed)%int64(w.Moves) {
+		part *= (1 - hotPart) / hotPart / float64(w.Moves-1)
+	}
+	return part
 }
 
 // measureLag sleeps 1 ms again and again until ctx ends.
