@@ -120,6 +120,25 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 	}
 }
 
+// What a lease has out leaves no room for it in Redis, so nothing is known of when more than the rest can be there.
+func TestNothingIsKnownOfMoreThanThereIsRoomFor(t *testing.T) {
+	p := newRig(t, Policy{Cap: 100, Tokens: 10}).b.Policy()
+	for _, c := range []struct {
+		call Call
+		room int64
+	}{{Call{Hold: 4}, 90}, {Call{Hold: 4, Direct: true}, 100}} {
+		var d denial
+		d.refused(p, 10, 5, 0, ms, 500*ms)
+		c.call.sent = 200 * ms
+		if !d.granted(p, c.call, Reply{Grant: 6, Level: 1}, 201*ms) {
+			t.Fatal("the part of a token is not known")
+		}
+		if !d.knows(c.room) || d.knows(c.room+1) {
+			t.Errorf("%+v: the bound is %v, want %d", c.call, d.bound, c.room)
+		}
+	}
+}
+
 // A direct take brings more for those behind; what nobody wants goes back.
 func TestDirectTakeForThoseBehind(t *testing.T) {
 	for _, c := range []struct{ grant, first, second, more, back int64 }{

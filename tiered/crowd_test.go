@@ -150,6 +150,7 @@ func TestCrowdsGoAtThePaceOfTheLimit(t *testing.T) {
 		{"three processes, far", crowd{hundred, Lease{}, 3, 200, 15 * ms}, 40 * ms, 200 * ms, 100 * ms, 1.4},
 		{"ten processes", crowd{thousand, Lease{}, 10, 300, roundTrip}, 15 * ms, 300 * ms, 30 * ms, 1.4},
 		{"thirty processes", crowd{thousand, Lease{}, 30, 100, roundTrip}, 60 * ms, time.Second, 120 * ms, 2},
+		{"fast, direct", crowd{PerSecond(10_000), direct, 1, 15_000, ms}, 10 * ms, 10 * ms, 15 * ms, 0.05},
 		{"many at once", crowd{roomy, Lease{}, 3, 12_000, roundTrip}, 10 * ms, 10 * ms, 100 * ms, 0.02},
 	} {
 		t.Run(c.name, func(t *testing.T) {

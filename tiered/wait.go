@@ -16,8 +16,8 @@ const (
 	// lookAgainAlone is the same while Redis does not answer: no call, unless a probe is due; it may be back, and full.
 	lookAgainAlone = time.Second
 
-	// pace is the shortest that a waiter sleeps where it knows that it has to, so that tokens which come faster are
-	// asked for together: 200 calls per second at most for all who wait for a key in a process.
+	// pace is the least for which what is left in Redis is left to other processes after a grant that was short, so that tokens
+	// which come faster are asked for together: 200 calls per second at most for all who wait for a key in a process.
 	pace = 5 * time.Millisecond
 
 	// forever is the deadline of who has none.
@@ -143,9 +143,6 @@ func (s *standing) pause(d *Decision) (time.Duration, error) {
 	}
 	g.turns.reckon(s)
 	pause := d.RetryAfter + s.bucket().Turn(s.active)
-	if d.RetryAfter > time.Microsecond { // else there is something already
-		pause = max(pause, pace)
-	}
 	if pause > left {
 		pause = d.RetryAfter
 	}
