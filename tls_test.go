@@ -105,6 +105,9 @@ func TestOpenTLS(t *testing.T) {
 // waits.
 func TestTLSTrouble(t *testing.T) {
 	const tooLong = "deadline exceeded|longer than its timeout"
+	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How small, tests in virtual time
+	// say: here the machine has its part.
+	const patient = 2 * time.Second
 	ca, stranger := redistest.NewCA(t), redistest.NewCA(t)
 	hour := time.Now().Add(time.Hour)
 	start := func(host string, until time.Time) *redistest.Server {
@@ -145,7 +148,6 @@ func TestTLSTrouble(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lag := watchLag(t)
 			allClosed := func() bool {
 				for _, s := range g.Stats().Nodes {
 					if s.Breaker != "closed" {
@@ -165,8 +167,8 @@ func TestTLSTrouble(t *testing.T) {
 				if d.Reason != tiered.Unavailable {
 					t.Fatalf("%+v", d)
 				}
-				if most := tiered.DefaultBudget + 50*time.Millisecond; took > most+lag() {
-					t.Errorf("decided after %v, with a lag of %v", took, lag())
+				if took > patient {
+					t.Errorf("decided after %v: it waited for the handshake", took)
 				}
 				time.Sleep(20 * time.Millisecond) // a real handshake: there is nothing else to wait on
 			}
@@ -175,8 +177,8 @@ func TestTLSTrouble(t *testing.T) {
 			call := remote.Call{Bucket: c.store.Key("api", "k"), Cap: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
 			c.store.Run(t.Context(), tiered.DefaultTimeout, []remote.Call{call}, r[:])
 			took := time.Since(begun)
-			if most := 3 * tiered.DefaultTimeout; took > most+lag() {
-				t.Errorf("a call took %v, with a lag of %v", took, lag())
+			if took > patient {
+				t.Errorf("a call took %v: it waited for the handshake", took)
 			}
 			if err := g.Close(t.Context()); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
@@ -187,29 +189,5 @@ func TestTLSTrouble(t *testing.T) {
 				t.Errorf("want %q", c.want)
 			}
 		})
-	}
-}
-
-// watchLag reports the longest that this machine let a sleeper sleep too long, up to now.
-func watchLag(t *testing.T) func() time.Duration {
-	worst := make(chan time.Duration, 1)
-	worst <- 0
-	done := make(chan struct{})
-	t.Cleanup(func() { close(done) })
-	go func() {
-		for {
-			begun := time.Now()
-			select {
-			case <-done:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			worst <- max(<-worst, time.Since(begun)-5*time.Millisecond)
-		}
-	}()
-	return func() time.Duration {
-		w := <-worst
-		worst <- w
-		return w
 	}
 }
