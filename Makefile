@@ -54,6 +54,7 @@ test: redis ## all tests, against real redis-server processes: what CI runs
 # The packages whose stores talk to a real Redis.
 guarded: redis ## the tests against Redis as the user of docs/operations.md, by unix socket and RESP2: half a minute
 	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .
+	TIERED_TEST_GUARDED=1 go test -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 
 race: redis ## the short tests, RACECOUNT times on 1, 2 and 4 processors: a hunt for races
 	go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...

@@ -1,4 +1,4 @@
-package tiered_test
+package layout_test
 
 import (
 	"io/fs"

@@ -1,4 +1,4 @@
-package tiered_test
+package docs_test
 
 import (
 	"context"
@@ -37,7 +37,7 @@ var _ = readme // compiled, not run: it has an address of its own
 
 // The README's program is the one that compiles here, and what it names exists.
 func TestReadmeIsTrue(t *testing.T) {
-	source, err := os.ReadFile("readme_test.go")
+	source, err := os.ReadFile("docs/readme_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-package tiered_test
+// Package docs_test holds what the documents say against what there is.
+package docs_test
 
 import (
 	"context"
@@ -27,6 +28,14 @@ func export(group *tiered.Group) {
 	// OPERATIONS
 }
 
+// The tests read the project from its root.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 func operations(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("docs/operations.md")
@@ -48,7 +57,7 @@ func block(t *testing.T, page, language string) string {
 
 // The page's program is the one that compiles here, and what it exports can be read.
 func TestOperationsExport(t *testing.T) {
-	source, err := os.ReadFile("operations_test.go")
+	source, err := os.ReadFile("docs/operations_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}

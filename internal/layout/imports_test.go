@@ -1,4 +1,5 @@
-package tiered_test
+// Package layout_test holds the direction of imports, and the modules inside this one.
+package layout_test
 
 import (
 	"encoding/json"
@@ -13,6 +14,14 @@ import (
 	"strings"
 	"testing"
 )
+
+// The tests read the module from its root.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 const module = "github.com/tiered-limiter/tiered-limiter"
 
@@ -60,7 +69,8 @@ var importRules = []importRule{
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
 	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"}, modules: []string{anything}},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},
-	{packages: "."}, // end-to-end tests only
+	{packages: "."},    // the acceptance tests
+	{packages: "docs"}, // tests
 }
 
 // userModules are the modules that a program may contain because it imports package tiered.
@@ -116,7 +126,7 @@ func checkDirection(graph []goPackage) (problems []string) {
 		}
 		i := slices.IndexFunc(importRules, func(r importRule) bool { return matches(r.packages, name) })
 		if i < 0 {
-			problems = append(problems, "package "+name+" has no rule: say in importRules of imports_test.go, and under depguard in .golangci.yml, what it may import")
+			problems = append(problems, "package "+name+" has no rule: say in importRules of internal/layout, and under depguard in .golangci.yml, what it may import")
 			continue
 		}
 		rule := importRules[i]
@@ -321,11 +331,11 @@ func TestImportsBroken(t *testing.T) {
 		{name: "the top imports", changed: []goPackage{pkg(module, module, module+"/tiered")}, want: []string{". must not import tiered"}},
 		{
 			name: "no rule", changed: []goPackage{our("util")},
-			want: []string{"package util has no rule: say in importRules of imports_test.go, and under depguard in .golangci.yml, what it may import"},
+			want: []string{"package util has no rule: say in importRules of internal/layout, and under depguard in .golangci.yml, what it may import"},
 		},
 		{
 			name: "a similar name is another package", changed: []goPackage{our("luathings")},
-			want: []string{"package luathings has no rule: say in importRules of imports_test.go, and under depguard in .golangci.yml, what it may import"},
+			want: []string{"package luathings has no rule: say in importRules of internal/layout, and under depguard in .golangci.yml, what it may import"},
 		},
 		{
 			name: "a dependency grows one of its own", changed: []goPackage{pkg("github.com/cespare/xxhash/v2", "github.com/cespare/xxhash/v2", cobra)},
