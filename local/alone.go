@@ -132,7 +132,8 @@ func (b *Bucket) Probe() Effect {
 }
 
 // Drop takes the bucket out of the queue because its node's breaker lets nothing through: those in line are Failed, and
-// the key asks again after a part of its period, so that not all come at once when the breaker closes.
+// the key asks again after a part of its period, so that not all come at once when the breaker closes. A period may be a
+// minute: no key waits longer than after a failure.
 func (b *Bucket) Drop(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +145,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		b.late = false
 	}
 	b.forgive()
-	pause := max(b.Policy().period(0), minIdle)
+	pause := b.Policy().breath(0)
 	if b.retired {
 		pause = maxBackoff // nobody waits for it, and there may be thousands
 	}

@@ -72,8 +72,8 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		b.cost.Store(cost - (cost+7)/8) // old costs fade
 	}
 	if !ok {
-		b.endResets(Verdict{Outcome: Failed})                    // without the node's clock there is no refund
-		b.askFrom(now + max(b.Policy().period(c.Trip), minIdle)) // do not look again at each decision
+		b.endResets(Verdict{Outcome: Failed})      // without the node's clock there is no refund
+		b.askFrom(now + b.Policy().breath(c.Trip)) // do not look again at each decision
 		b.forgive()
 		if b.errand != nil {
 			b.late = false
@@ -82,7 +82,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		effect := b.next(now)
 		if effect.Send { // what cannot be sent now (the node's clock is unknown) would spin
 			b.queued = false
-			effect = Effect{Check: now + max(b.Policy().period(c.Trip), minIdle)}
+			effect = Effect{Check: now + b.Policy().breath(c.Trip)}
 		}
 		return Call{}, effect
 	}

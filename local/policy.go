@@ -182,6 +182,12 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
 }
 
+// breath reports how long a key waits before it asks again for what could not be sent: a period, but no longer than after a
+// failure.
+func (p *Policy) breath(trip time.Duration) time.Duration {
+	return min(max(p.period(trip), minIdle), maxBackoff)
+}
+
 // ttl reports how long a lease lives: longer than any call for it can be under way, so that every copy of a call meets
 // the record that knows it.
 func (p *Policy) ttl(period time.Duration) time.Duration { return max(4*period, minTTL, 2*p.Timeout) }

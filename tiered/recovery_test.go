@@ -124,7 +124,8 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 	})
 }
 
-// Whatever the policy: 20 s after an outage Redis decides over every key again, and carries out a Reset.
+// Whatever the policy: 20 s after an outage Redis decides over every key again, and carries out a Reset. So it is of a key
+// that the outage cost calls, and of one that was first asked for when the breaker was open.
 func TestEveryPolicyRecovers(t *testing.T) {
 	i, every := 0, 1
 	if testing.Short() || underRace {
@@ -154,32 +155,37 @@ func TestEveryPolicyRecovers(t *testing.T) {
 	}
 }
 
-// recovers has a key of a policy go through an outage.
+// recovers has two keys of a policy go through an outage.
 func recovers(t *testing.T, p Policy, timeout time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, p, &Options{Timeout: timeout})
-		load := func(d, step time.Duration) (tiers map[Tier]int) {
+		load := func(d, step time.Duration, keys ...string) (tiers map[Tier]int) {
 			tiers = map[Tier]int{}
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(step) {
-				r := l.Reserve(context.Background(), "k", 1)
-				if tiers[r.Tier]++; tiers[r.Tier]%3 == 0 {
-					r.Cancel()
+				for _, key := range keys {
+					r := l.Reserve(context.Background(), key, 1)
+					if tiers[r.Tier]++; tiers[r.Tier]%3 == 0 {
+						r.Cancel()
+					}
 				}
 			}
 			return tiers
 		}
-		load(2*second, 3*ms)
+		load(2*second, 3*ms, "k")
 		store.Memory.Fail(io.EOF)
-		load(2*second, 3*ms)
+		load(2*second, 3*ms, "k")
+		load(100*ms, 3*ms, "k", "l")
 		store.Memory.Fail(nil)
-		load(20*second, 20*ms)
-		tiers := load(2*second, 3*ms)
+		load(20*second, 20*ms, "k", "l")
+		tiers := load(2*second, 3*ms, "k", "l")
 		if s := l.group.Stats().Policies["api"]; tiers[Failover] > 0 || s.Poisoned > 0 {
 			t.Errorf("decided by %v; %d calls refused for their key", tiers, s.Poisoned)
 		}
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Errorf("Reset: %v", err)
+		for _, key := range []string{"k", "l"} {
+			if err := l.Reset(t.Context(), key); err != nil {
+				t.Errorf("Reset: %v", err)
+			}
 		}
 	})
 }
