@@ -43,6 +43,14 @@ func TestOutlives(t *testing.T) {
 		{"a window: refused, for a while", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
 			direct(r, Reply{Reset: 3 * time.Second, Retry: time.Second})
 		}, time.Second},
+		{"another window, that only refused", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
+			direct(r, Reply{Grant: 1, Level: 2, Reset: time.Second})
+			p := *r.p
+			p.Per *= 100
+			r.b.SetPolicy(r.now, &p)
+			r.now += 6 * time.Second
+			direct(r, Reply{Reset: 100 * time.Second, Retry: 100 * time.Second})
+		}, 0},
 		{"a window of others", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
 			direct(r, Reply{Grant: 1, Level: 5, Reset: 3 * time.Second, Leases: 2})
 		}, 0},

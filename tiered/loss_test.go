@@ -345,3 +345,31 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 		}
 	}
 }
+
+// A window that the key does not know begins with what the old one counts, and is written with its first grant. Until then the
+// key ends with the old one, whatever was refused meanwhile: that is no loss.
+func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
+	for _, limits := range [][2]Limit{
+		{PerSecond(30), {Tokens: 1, Per: 30 * second}},
+		{{Tokens: 30, Per: 30 * second, Precision: 100 * ms}, {Tokens: 30, Per: 30 * second, Precision: 30 * second}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := Policy{Name: "api", Algorithm: SlidingWindow, Limit: limits[0]}
+			l := limiter(t, newDistant(ms), p, nil)
+			want(t, l.AllowN(t.Context(), "k", 30), Granted)
+			time.Sleep(limits[0].Per - second)
+			p.Limit = limits[1]
+			if err := l.SetPolicy(p); err != nil {
+				t.Fatal(err)
+			}
+			want(t, l.Allow(t.Context(), "k"), Limited)
+			time.Sleep(7 * second) // no refusal is believed for longer than 5 s
+			want(t, l.Allow(t.Context(), "k"), Granted)
+			for _, n := range l.group.Stats().Nodes {
+				if n.StateLosses > 0 {
+					t.Errorf("%v, then %v: %d losses", limits[0], limits[1], n.StateLosses)
+				}
+			}
+		})
+	}
+}
