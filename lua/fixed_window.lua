@@ -134,7 +134,8 @@ local once = deadline > 0 and deadline <= server + ttl
 if refund > 0 and once and exists and epoch == born and window(at) == k then count = count - refund end
 local mine = once and exists and epoch == born and window(at) <= k
 if reset > 0 and not once or refund > 0 and not mine then flags = flags + UNAPPLIED end
-if reset > 0 and once and window(min(reset, now)) == k then
+-- While a step back is waited out, the time of a reset may be one of the window before: it is of the one that waits.
+if reset > 0 and once and window(now > server and now or min(reset, now)) == k then
   local out = hold
   local all = lends and call('HGETALL', key) or {}
   for i = 1, #all, 2 do

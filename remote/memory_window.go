@@ -140,7 +140,11 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	if c.Reset > 0 && !once || c.Refund > 0 && !mine {
 		flags += Unapplied
 	}
-	if c.Reset > 0 && once && window(min(c.Reset, now)) == k {
+	asked := min(c.Reset, now)
+	if now > server { // the clock was set back: the window waits
+		asked = now
+	}
+	if c.Reset > 0 && once && window(asked) == k {
 		held := c.Hold
 		for id, l := range next.leases {
 			if id != c.Lease {

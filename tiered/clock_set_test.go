@@ -91,6 +91,24 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 	}
 }
 
+// A fixed window waits while the clock is back in the one before: a Reset of that time is one of the window that waits.
+func TestResetOfAWindowThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		p := Policy{Name: "api", Algorithm: FixedWindow, Calendar: true, Limit: PerMinute(100), Lease: Lease{Size: NoLease}}
+		l := limiter(t, store, p, nil)
+		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
+		want(t, l.AllowN(t.Context(), "k", 100), Granted)
+		store.Step(-500 * ms)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if left := remaining(t, l); left != 100 {
+			t.Errorf("Reset returned nil, and %d of 100 are left", left)
+		}
+	})
+}
+
 // What Cancel gives back after Redis' clock was set counts as returned if it is back, and else as burnt.
 func TestCancelWhenTheClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{0, -500 * ms, -2 * second, -time.Hour, 2 * second, time.Minute} {

@@ -135,7 +135,8 @@ func (fixedRule) refund(w *World, r *request, flags remote.Flags) {
 }
 
 func (fixedRule) reset(w *World, r *request) {
-	if now := w.clock(); w.blockOf(w.limits[0], min(r.wire.Reset, now)) == w.blockOf(w.limits[0], now) {
+	now := w.clock()
+	if now > w.server() || w.blockOf(w.limits[0], min(r.wire.Reset, now)) == w.blockOf(w.limits[0], now) {
 		windowReset(w)
 	}
 }
