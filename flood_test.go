@@ -26,7 +26,7 @@ const (
 	leavingPart   = 8       // an eighth of MaxKeys more may be on their way out
 	restOfProcess = 2 << 20 // bytes: connections, queues, what the flood itself has at hand
 
-	keyInRedis    = 260 // bytes per direct bucket of a key of up to 16 bytes; make ratios holds it
+	keyInRedis    = 240 // bytes per direct bucket of a key of up to 16 bytes; make ratios holds it
 	tablesInRedis = 50  // bytes per key more, while Redis' tables grow: the old ones and those of twice the size
 	restOfRedis   = 2 << 20
 	fillTime      = time.Second // of burst / rate, of the policy below

@@ -7,9 +7,11 @@ exceeds one full bucket, and any interval of length t admits at most cap + rate 
 KEYS[1]  a hash that only this script writes
   v  format mark 'tb1'                          l  level, a double, may be negative (debt)
   t  time of the level                          c  epoch: when the bucket was created
-  s  overflow, a double: tokens that the refill lost because the bucket was full; starts at 2^40, stops at 2^52
+  s  overflow: tokens that the refill lost because the bucket was full. It starts at 2^40 and stops at 2^52. Stored is what came
+     since the start, in 4096ths of a token, the step of a double there: a whole number is short. There is none at 0
   r  terms: cap/tokens/period of the last writer, and /most, the largest cap ever, where that is larger
-  z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age
+  z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age. There is
+     none at 0
   and once a lease was given:
   o  escrow, tokens        w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none    e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
@@ -52,8 +54,7 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local call, format, tonumber = redis.call, string.format, tonumber
 local FORMAT = 'tb1'
 local WHOLE = 2 ^ 53           -- from here on doubles skip whole numbers
-local OVERFLOW_START, OVERFLOW_END = 2 ^ 40, 2 ^ 52
-local OVERFLOW_START_TEXT = '1099511627776'
+local OVERFLOW_START, OVERFLOW_END, OVERFLOW_PARTS = 2 ^ 40, 2 ^ 52, 2 ^ 12
 local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds: what is stored are sums of these, and they must stay below 2^53
 local LONGEST_TTL_MS = 2 ^ 43  -- 279 years is for ever; Go clients and miniredis count it in 63 bits of nanoseconds
 local SECOND = 1000000
@@ -85,11 +86,12 @@ if #ARGV <= SHORT then
     local exists, lends = stored[1] == FORMAT, stored[7]
     local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
     if exists then
-      level, overflow = tonumber(stored[2]), tonumber(stored[3])
-      last, born, behind = tonumber(stored[4]), tonumber(stored[5]), tonumber(stored[6])
+      level, overflow = tonumber(stored[2]), tonumber(stored[3] or 0)
+      last, born, behind = tonumber(stored[4]), tonumber(stored[5]), tonumber(stored[6] or 0)
       if lends or stored[8] ~= ARGV[1] .. '/' .. ARGV[2] .. '/' .. ARGV[3] then break end -- other terms, or a larger cap before
       if not (level and overflow and last and born and behind) then break end
-      if not (level > -WHOLE and level < WHOLE and overflow >= 0 and overflow < WHOLE) then break end
+      overflow = OVERFLOW_START + overflow / OVERFLOW_PARTS
+      if not (level > -WHOLE and level < WHOLE and overflow >= OVERFLOW_START and overflow < WHOLE) then break end
       if last % 1 + born % 1 + behind % 1 ~= 0 or min(last, born, behind) < 0 or max(last, born, behind) >= WHOLE then break end
     elseif stored[1] or call('EXISTS', key) == 1 then break end
     local unguarded = server + behind
@@ -98,16 +100,17 @@ if #ARGV <= SHORT then
 
     local refilled = level + (now - last) * refill / period
     level = min(refilled, cap)
-    local lost = refilled - level
+    local spilt = min(overflow + (refilled - level), OVERFLOW_END)
     if level + ROUNDING < want then break end
     level = level - want
     if not exists then
       local instant = format('%d', now)
       local terms = format('%d/%d/%d', cap, refill, period)
-      call('HSET', key, 'v', FORMAT, 'l', level, 's', OVERFLOW_START_TEXT, 't', instant, 'c', instant, 'z', '0', 'r', terms)
-    elseif lost > 0 then
-      overflow = min(overflow + lost, OVERFLOW_END)
-      call('HSET', key, 'l', format('%.17g', level), 't', format('%d', now), 's', format('%.17g', overflow))
+      call('HSET', key, 'v', FORMAT, 'l', level, 't', instant, 'c', instant, 'r', terms)
+    elseif spilt ~= overflow then
+      overflow = spilt
+      local parts = (overflow - OVERFLOW_START) * OVERFLOW_PARTS
+      call('HSET', key, 'l', format('%.17g', level), 't', format('%d', now), 's', format('%.17g', parts))
     else
       call('HSET', key, 'l', format('%.17g', level), 't', format('%d', now))
     end
@@ -185,9 +188,11 @@ if exists then
     most = max(cap, was_cap, tonumber(largest) or 0)
   end
   for i = 2, 11 do
-    local x = tonumber(i > 6 and not lends and not stored[i] and 0 or stored[i])
+    local x = tonumber(stored[i] or (i == 3 or i == 6 or i > 6 and not lends) and 0)
+    if i == 3 and x then x = OVERFLOW_START + x / OVERFLOW_PARTS end
     -- The level may be negative and, like the overflow, fractional; nothing may be NaN, infinite or out of range.
-    local ok = whole(x) or i <= 3 and x and x < WHOLE and x > (i == 2 and -WHOLE or 0)
+    local lowest = i == 2 and 1 - WHOLE or i == 3 and OVERFLOW_START or 0
+    local ok = x and x >= lowest and x < WHOLE and (i <= 3 or x % 1 == 0)
     if not ok or i > 7 and not lends and x > 0 then return redis.error_reply('RLCORRUPT field') end
     stored[i] = x
   end
@@ -325,18 +330,17 @@ if leased then
 end
 if leased or exists and changed or not peek and (grant > 0 or swept or stepped) then
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
-  local lending = {} -- a direct take changes none of this, unless it sweeps or its terms are new
+  local fields = {} -- those that say something
+  local function put(field, x) fields[#fields + 1], fields[#fields + 2] = field, x end
   if leased then
-    lending = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest, own, record}
+    fields = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest, own, record}
   elseif swept then
-    lending = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest}
+    fields = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest}
   end
-  if changed or not exists then
-    lending[#lending + 1] = 'r'
-    lending[#lending + 1] = format('%d/%d/%d', cap, refill, period) .. (most > cap and format('/%d', most) or '')
-  end
-  redis.call('HSET', key, 'v', FORMAT, 'l', string.format('%.17g', level), 's', string.format('%.17g', overflow),
-    't', now, 'c', born, 'z', behind, unpack(lending))
+  if overflow > OVERFLOW_START then put('s', format('%.17g', (overflow - OVERFLOW_START) * OVERFLOW_PARTS)) end
+  if behind > 0 then put('z', behind) end
+  if changed or not exists then put('r', format('%d/%d/%d', cap, refill, period) .. (most > cap and format('/%d', most) or '')) end
+  redis.call('HSET', key, 'v', FORMAT, 'l', string.format('%.17g', level), 't', now, 'c', born, unpack(fields))
   -- The key may vanish when its bucket would be full and its leases over (never, without a rate). Redis counts the time
   -- on its own clock, which is behind the bucket's during a small step back; 1 s is margin.
   local ms = LONGEST_TTL_MS

@@ -19,6 +19,7 @@ const (
 	longestKeep   = 1 << 43        // ms, 279 years: a key without a rate; a time.Duration can hold it
 	overflowStart = 1 << 40        // tokens
 	overflowEnd   = 1 << 52        // tokens
+	overflowParts = 1 << 12        // of a token: what a double can hold between the two
 	roundingError = 1e-9           // tokens; 0.9999999999 is a rounding error of the refill, not a missing token
 )
 
@@ -90,13 +91,11 @@ func (b *memoryBucket) run(c *Call, server int64, exists bool, r *Reply) (keep i
 
 // fields implements memoryState.
 func (b *memoryBucket) fields() map[string]string {
-	names := "vlstczr"
-	if b.lends {
-		names += lending
-	}
-	f := make(map[string]string, len(names)+len(b.leases))
-	for _, name := range strings.Split(names, "") {
-		f[name] = b.value(name)
+	f := make(map[string]string, 8+len(b.leases))
+	for _, name := range strings.Split("vlstczr"+lending, "") {
+		if text := b.value(name); text != "" {
+			f[name] = text
+		}
 	}
 	for id, l := range b.leases {
 		f["p"+id] = l.String()
@@ -116,6 +115,8 @@ func (b *memoryBucket) value(field string) string {
 			return l.String()
 		}
 		return ""
+	case field == "s" && b.overflow == overflowStart, field == "z" && b.behind == 0: // they say nothing
+		return ""
 	case !b.lends && strings.Contains(lending, field):
 		return ""
 	}
@@ -125,7 +126,7 @@ func (b *memoryBucket) value(field string) string {
 	case "l":
 		return double(b.level)
 	case "s":
-		return double(b.overflow)
+		return double((b.overflow - overflowStart) * overflowParts)
 	case "t":
 		return decimal(b.last)
 	case "c":

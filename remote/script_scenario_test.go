@@ -301,8 +301,13 @@ func checkState(t *testing.T, words []string, got stored) (wrong []string) {
 			ok = got.fields[name] == instant(v)
 		case name == "g":
 			ok = got.fields["g"] == "0" && v == "0" || v != "0" && got.fields["g"] == instant(v)
+		case name == "z" && got.fields["v"] == remote.Format && v == "0s": // left out
+			ok = got.fields["z"] == ""
 		case name == "z":
 			ok = got.fields["z"] == strconv.FormatInt(micros(t, v), 10)
+		case name == "s" && got.fields["v"] == remote.Format: // in 4096ths, and left out at 0
+			x, err := strconv.ParseFloat(v, 64)
+			ok = err == nil && (x == 0 && got.fields["s"] == "" || got.fields["s"] == strconv.FormatFloat(4096*x, 'g', 17, 64))
 		case name == "l", name == "s":
 			x, err := strconv.ParseFloat(v, 64)
 			if err != nil {

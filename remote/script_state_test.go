@@ -43,22 +43,34 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		{"e", &b.latest},
 	} {
 		text, ok := fields[f.name]
-		if !ok && count >= 3 && fields["o"] == "" {
-			continue // no lease was ever given
+		if !ok && (f.name == "z" || count >= 2 && fields["o"] == "") {
+			continue // the clock was never set back, no lease was ever given
 		}
 		x, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || x < 0 || x >= 1<<53 {
+		if err != nil || x < 0 || x >= 1<<53 || f.name == "z" && x == 0 {
 			return b, "field " + f.name + " is " + strconv.Quote(text)
 		}
 		*f.to = x
 		count++
 	}
+	b.overflow = 1 << 40
 	for name, to := range map[string]*float64{"l": &b.level, "s": &b.overflow} {
-		x, err := strconv.ParseFloat(fields[name], 64)
+		text, ok := fields[name]
+		if !ok && name == "s" {
+			continue // nothing was ever lost
+		}
+		x, err := strconv.ParseFloat(text, 64)
+		if name == "s" && err == nil { // 4096ths
+			whole := x == math.Trunc(x)
+			if x = 1<<40 + x/4096; x <= 1<<40 || !whole {
+				err = strconv.ErrRange
+			}
+		}
 		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-			return b, "field " + name + " is " + strconv.Quote(fields[name])
+			return b, "field " + name + " is " + strconv.Quote(text)
 		}
 		*to = x
+		count++
 	}
 	if b.cap, b.tokens, b.period, b.most = parseTerms(fields["r"]); b.period == 0 {
 		return b, "field r is " + strconv.Quote(fields["r"])
@@ -76,7 +88,7 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		b.activeSum += min(l.out+l.want, 1)
 		count++
 	}
-	if known := count + 4; known != len(fields) { // v, l, s and r
+	if known := count + 2; known != len(fields) { // v and r
 		return b, fmt.Sprintf("%d fields in %v", len(fields), fields)
 	}
 	return b, ""

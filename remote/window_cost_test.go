@@ -36,8 +36,11 @@ func TestBytesOfAKey(t *testing.T) {
 			c.Bucket += strings.Repeat("k", 30-len(c.Bucket))
 			for i := range takes {
 				c.Now = scriptStart + int64(i)*sec // a block each
-				if a == remote.SlidingLog {
+				switch {
+				case a == remote.SlidingLog:
 					c.Now = scriptStart + int64(i)
+				case a == remote.TokenBucket && i == 2: // soon: the overflow and the level are fractions
+					c.Now = scriptStart + sec + 12_345
 				}
 				e.call(t, take(c, 1))
 			}
@@ -61,6 +64,7 @@ func TestBytesOfAKey(t *testing.T) {
 		switch a {
 		case remote.TokenBucket:
 			bytes("token bucket", 1, 0)
+			bytes("token bucket that was full in between", 3, 0)
 			bytes("token bucket, 10 leases", 1, 10)
 		case remote.TokenBuckets:
 			bytes("token bucket with `Also`, 3 limits", 1, 0, remote.Limit{Cap: 5, Tokens: 5, Period: sec}, remote.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})

@@ -97,7 +97,7 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"the level is not", tell("l", "51.5")},
 		{"the level is not", tell("l", "49.4")},
 		{"the escrow is not", tell("o", "69")},
-		{"the overflow is not", tell("s", "1099511627777.5")},
+		{"the overflow is not", tell("s", "6144")},
 		{"a bucket's time", tell("z", "1000")},
 		{"does not know the limit", tell("r", "100/11/1000000")},
 		{"damaged", tell("r", "100/10")},

@@ -79,7 +79,10 @@ type shelf interface {
 	left(bucket string) time.Duration // until its key ends; 0 for never
 }
 
-// What is forgiven to levels, which are doubles, and to overflows, which begin at 2⁴⁰: tokens.
+// noOverflow is where overflows begin, in tokens. One that is there is not stored.
+const noOverflow = 1 << 40
+
+// What is forgiven to levels, which are doubles, and to overflows: tokens.
 const (
 	levelRounding    = 1e-6
 	overflowRounding = 1e-2
@@ -94,10 +97,15 @@ func stock(s shelf, bucket, lease string) (x stored) {
 	x.exists, x.left = true, s.left(bucket)
 	var wrong [7]error
 	x.level, wrong[0] = strconv.ParseFloat(v[0], 64)
-	x.overflow, wrong[1] = strconv.ParseFloat(v[1], 64)
+	if x.overflow = noOverflow; v[1] != "" {
+		x.overflow, wrong[1] = strconv.ParseFloat(v[1], 64)
+		x.overflow = noOverflow + x.overflow/4096
+	}
 	x.last, wrong[2] = strconv.ParseInt(v[2], 10, 64)
 	x.born, wrong[3] = strconv.ParseInt(v[3], 10, 64)
-	x.behind, wrong[4] = strconv.ParseInt(v[4], 10, 64)
+	if v[4] != "" {
+		x.behind, wrong[4] = strconv.ParseInt(v[4], 10, 64)
+	}
 	if v[5] != "" {
 		x.escrow, wrong[5] = strconv.ParseInt(v[5], 10, 64)
 	}
@@ -188,7 +196,7 @@ func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.
 	if r.Flags&remote.Created != 0 {
 		v.is(a.exists && !a.fullBy(c, r.Now, at), float64(c.Cap)-a.level, "a bucket was forgotten before it was full and its leases were over")
 		*a = account{
-			stored:  stored{level: float64(c.Cap), overflow: 1 << 40, last: r.Now, born: r.Now, terms: terms{}.by(c)},
+			stored:  stored{level: float64(c.Cap), overflow: noOverflow, last: r.Now, born: r.Now, terms: terms{}.by(c)},
 			records: make(map[string]entry),
 		}
 		own, owned = entry{}, false
