@@ -170,7 +170,8 @@ func (slidingRule) over(w *World, l *limit) float64 {
 		sum += e.tokens
 		most = max(most, sum)
 	}
-	if w.setBacks > 0 { // the bucket's clock stood still: its blocks are shorter than they look
+	// Where the bucket's clock stood still its blocks are shorter than they look, and versions have none in common.
+	if w.setBacks > 0 || w.scope.Versions != nil {
 		return float64(most - l.Cap)
 	}
 	first, sum = 0, 0
@@ -184,9 +185,25 @@ func (slidingRule) over(w *World, l *limit) float64 {
 	return float64(most - l.Cap)
 }
 
+// tagOf names what the store counts in a limit.
+func tagOf(l remote.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
+
+// begin notes which limits of versions are counted, and from when on.
+func (w *World) begin() {
+	for i := range w.scope.Versions {
+		for _, l := range w.scope.limits(i, false) {
+			if w.state.fields[tagOf(l)] == "" {
+				delete(w.began, l)
+			} else if _, known := w.began[l]; !known {
+				w.began[l] = len(w.admissions.events)
+			}
+		}
+	}
+}
+
 // total is what the store counts in a limit.
 func (w *World) total(l remote.Limit) int64 {
-	n, err := w.state.whole(fmt.Sprintf("%dx%d", l.Period, l.Span))
+	n, err := w.state.whole(tagOf(l))
 	if err != nil {
 		w.failf("%v", err)
 	}
@@ -194,15 +211,26 @@ func (w *World) total(l remote.Limit) int64 {
 }
 
 func (slidingRule) counted(w *World, spendable int64) {
-	for i, l := range w.limits {
-		used, since := int64(0), w.now-w.scope.length(l.Limit)
-		for _, e := range w.admissions.events[l.from:] {
-			if e.at > since {
-				used += e.tokens
-			}
+	if w.scope.Versions != nil {
+		for l, from := range w.began {
+			windowCounted(w, 0, w.used(l, max(from, w.limits[0].from)), spendable, w.total(l))
 		}
-		windowCounted(w, i, used, spendable, w.total(l.Limit))
+		return
 	}
+	for i, l := range w.limits {
+		windowCounted(w, i, w.used(l.Limit, l.from), spendable, w.total(l.Limit))
+	}
+}
+
+// used is what was admitted in the length of a limit up to now, from an event on.
+func (w *World) used(l remote.Limit, from int) (n int64) {
+	since := w.now - w.scope.length(l)
+	for _, e := range w.admissions.events[from:] {
+		if e.at > since {
+			n += e.tokens
+		}
+	}
+	return n
 }
 
 func (slidingRule) refund(w *World, r *request, flags remote.Flags) {

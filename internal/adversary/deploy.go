@@ -25,10 +25,22 @@ func (p *process) change(n int) {
 
 // outgrown checks that nothing is left of what was leased under a larger limit.
 func (b *bucket) outgrown(was *local.Policy) {
+	w := b.process.world
 	before, now := was.Owner.(*remote.Call), b.Policy().Owner.(*remote.Call)
-	if held, _ := b.Look(b.process.now()); held > 0 &&
-		(now.Cap < before.Cap || float64(now.Tokens)/float64(now.Period) < float64(before.Tokens)/float64(before.Period)) {
-		b.process.world.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
+	if held, _ := b.Look(b.process.now()); held > 0 && (now.Cap < before.Cap || w.rate(now) < w.rate(before)) {
+		w.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
+	}
+}
+
+// rate is that of a call's first limit, tokens per µs.
+func (w *World) rate(c *remote.Call) float64 {
+	switch w.scope.Algorithm {
+	case remote.SlidingWindow:
+		return float64(c.Cap) / float64((c.Span-1)*c.Period)
+	case remote.FixedWindow:
+		return float64(c.Cap) / float64(c.Period)
+	default:
+		return float64(c.Tokens) / float64(c.Period)
 	}
 }
 

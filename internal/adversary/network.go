@@ -116,6 +116,7 @@ func (w *World) ask(c remote.Call) remote.Reply {
 	wrote := s.exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
 	x := exchange{call: c, answer: answer, before: w.state, writer: w.writer, wrote: wrote}
 	w.state = s
+	w.begin()
 	if wrote {
 		w.keyEnd = c.Now/1000 + s.pttl
 		w.written, w.writer = w.segment, c

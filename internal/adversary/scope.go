@@ -18,6 +18,10 @@ type Scope struct {
 	Block     time.Duration // of a sliding window, a whole part of Per
 	Phase     time.Duration // where fixed windows begin
 
+	// Versions are the windows that the processes believe in, one each, where those differ in more than their bursts. Else it is
+	// nil, and all have Per and Block.
+	Versions []version
+
 	Also  []remote.Limit // that everybody has beside the first
 	Later []remote.Limit // that everybody has from Deploy on
 
@@ -37,6 +41,9 @@ type Scope struct {
 	Prelude []Action // what happens first, in every schedule
 	Actions []Action // what a choice chooses from; an action that comes twice is twice as likely
 }
+
+// version is the length of a sliding window, and of its blocks.
+type version struct{ per, block time.Duration }
 
 // trip is the round trip that processes believe in at first: what is about to give up within one is not asked for.
 const trip = 10 * time.Millisecond
@@ -58,7 +65,10 @@ func (s *Scope) fleet() int64 {
 
 // limits are those that process i believes in, with those that come with a deploy or without.
 func (s *Scope) limits(i int, later bool) []remote.Limit {
-	per, tokens := s.Per, s.Tokens
+	per, block, tokens := s.Per, s.Block, s.Tokens
+	if s.Versions != nil {
+		per, block = s.Versions[i].per, s.Versions[i].block
+	}
 	switch {
 	case !s.Slower || i%2 == 1:
 	case s.Algorithm == remote.TokenBuckets: // which are named by their periods
@@ -68,11 +78,27 @@ func (s *Scope) limits(i int, later bool) []remote.Limit {
 	}
 	first := remote.Limit{Cap: s.Bursts[i], Tokens: tokens, Period: per.Microseconds()}
 	if s.Algorithm == remote.SlidingWindow {
-		first.Period, first.Span = s.Block.Microseconds(), int64(per/s.Block)+1
+		first.Period, first.Span = block.Microseconds(), int64(per/block)+1
 	}
 	all := append([]remote.Limit{first}, s.Also...)
 	if later {
 		all = append(all, s.Later...)
+	}
+	return all
+}
+
+// together is what all versions keep, whoever is granted: in any interval as long as the shortest of their limits, what the
+// largest of them allows.
+func (s *Scope) together() (all remote.Limit) {
+	for i := range s.Bursts {
+		allows := int64(1) << 40
+		for _, l := range s.limits(i, false) {
+			allows = min(allows, l.Cap)
+			if all.Span == 0 || s.length(l) < s.length(all) {
+				all.Period, all.Span = l.Period, l.Span
+			}
+		}
+		all.Cap = max(all.Cap, allows)
 	}
 	return all
 }
@@ -99,7 +125,10 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,
 	}
-	p.AtOnce = s.NoLease && s.Algorithm == remote.SlidingWindow
+	if s.Versions != nil && s.Versions[i].per < s.longestLease() {
+		p.NoLease = true // tokens would lie in leases for longer than they count
+	}
+	p.AtOnce = p.NoLease && s.Algorithm == remote.SlidingWindow
 	switch {
 	case s.windows():
 		p.Counting = local.Counts

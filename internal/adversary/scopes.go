@@ -73,6 +73,9 @@ func Scopes(a remote.Algorithm) []*Scope {
 		s.Actions = lossless(len(s.Bursts), s.burst())
 	}
 	scopes = append(scopes, deploys(a)...)
+	if a == remote.SlidingWindow {
+		scopes = append(scopes, versions()...)
+	}
 	scopes = append(append(scopes, alone...), books...)
 	for _, s := range scopes {
 		if s.Period == 0 {
@@ -112,6 +115,28 @@ func deploys(a remote.Algorithm) []*Scope {
 		}
 		s.Later = []remote.Limit{{Cap: 7, Tokens: 1, Period: 1500e3, Span: 5}}
 		s.Actions = append(s.Actions, times(2, Action{Deploy, 0, 0})...)
+	}
+	return all
+}
+
+// versions are worlds in which the processes' sliding windows differ in length and precision, and change to those of others.
+func versions() []*Scope {
+	const ms = time.Millisecond
+	all := []*Scope{
+		{Name: "versions, precision", Bursts: []int64{9, 9}, Versions: []version{{4 * second, second}, {4 * second, 500 * ms}}},
+		{Name: "versions, length", Bursts: []int64{8, 12}, Versions: []version{{4 * second, second}, {6 * second, 1500 * ms}}},
+		{Name: "versions, three", Bursts: []int64{12, 9, 7},
+			Versions: []version{{4 * second, second}, {5 * second, second}, {500 * ms, 125 * ms}}},
+	}
+	for _, s := range all {
+		s.FailMode, s.Warm = local.FailClosed, true
+		s.Actions = everything(len(s.Bursts), s.burst())
+		for p := range s.Bursts {
+			s.Actions = append(s.Actions, times(8, Action{Rush, p, 0})...)
+			for n := range s.Bursts {
+				s.Actions = append(s.Actions, times(3, Action{Change, p, n})...)
+			}
+		}
 	}
 	return all
 }

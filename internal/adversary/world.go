@@ -21,6 +21,7 @@ type World struct {
 	rule     rule
 	limits   []*limit
 	deployed bool
+	began    map[remote.Limit]int // of versions: the admissions before a limit was first counted
 
 	now      time.Duration // real time, the same for all
 	offset   time.Duration // of the server's clock, from real time
@@ -63,14 +64,19 @@ const epoch = int64(1_763_640_000_000_000)
 // hold others.
 func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &World{scope: s, bank: bank, bucket: bucket, uniform: r.Float64}
+	w := &World{began: map[remote.Limit]int{}, scope: s, bank: bank, bucket: bucket, uniform: r.Float64}
 	if seed == 0 {
 		w.uniform = func() float64 { return 0.5 }
 	}
 	w.rule = ruleOf(s)
 	for i := range s.Bursts {
 		w.policies = append(w.policies, s.policy(i, false, w.uniform))
-		w.know(s.limits(i, false))
+		if s.Versions == nil {
+			w.know(s.limits(i, false))
+		}
+	}
+	if s.Versions != nil {
+		w.know([]remote.Limit{s.together()})
 	}
 	w.turn()
 	for i := range s.Bursts {
