@@ -171,17 +171,19 @@ for i = 1, n do
   end
 end
 
--- blocks are those that this call has looked at: what they hold now, and held.
+-- blocks are those that this call has looked at, by field, for other Luas make an array as long as a number is large: what they
+-- hold now, and whether there was one.
 local blocks, cleared, damaged = {}, false, false
 for i = 1, n do blocks[i] = {} end
 local function block(i, b)
-  local known = blocks[i][b]
+  local field = name(i, b)
+  local known = blocks[i][field]
   if not known then
-    local held = call('HMGET', key, name(i, b))[1]
+    local held = call('HMGET', key, field)[1]
     local n = tonumber(held or 0)
     if not whole(n) then n, damaged = 0, true end
     known = {cleared and 0 or n, held and true or false}
-    blocks[i][b] = known
+    blocks[i][field] = known
   end
   return known
 end
@@ -330,7 +332,7 @@ elseif want > 0 then
       local held = call('HMGET', key, unpack(some))
       for j = 1, LOOK do
         if over > 0 and b < beyond then
-          local known = blocks[i][b]
+          local known = blocks[i][some[j]]
           local n = known and known[1] or cleared and 0 or tonumber(held[j] or 0)
           if not whole(n) then n, damaged = 0, true end
           over, b = over - n, b + 1
@@ -383,8 +385,8 @@ if leased or not peek and (grant > 0 or swept or stepped or fades) then
   end
   for i = 1, n do
     put(tag[i], total[i])
-    for b, known in pairs(blocks[i]) do
-      if known[1] > 0 then put(name(i, b), known[1]) elseif known[2] then gone[#gone + 1] = name(i, b) end
+    for field, known in pairs(blocks[i]) do
+      if known[1] > 0 then put(field, known[1]) elseif known[2] then gone[#gone + 1] = field end
     end
     until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
   end

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,5 +151,21 @@ func TestTrimmingIsBounded(t *testing.T) {
 	}
 	if n := reads(later+sec, 100, remote.Denied); n > 2+2*61/32+1 {
 		t.Errorf("a refusal: %d reads", n)
+	}
+}
+
+// The Lua of miniredis, in which the simulator plays, makes an array as long as the largest number that a table is indexed by, up to
+// 67 million. Blocks of 30 s have such numbers.
+func TestBlocksMakeNoLongArray(t *testing.T) {
+	e := miniEngine(t)
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	before := allocated()
+	e.at(t, scriptStart, take(of(remote.SlidingWindow, "long", 100, minute, 30*sec), 1))
+	if n := (allocated() - before) >> 20; n > 64 {
+		t.Errorf("one take allocated %d MB", n)
 	}
 }
