@@ -104,7 +104,7 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 		}})
 	})
 	t.Logf("%d histories: %d debts forgiven or nearly, %d charged", tried, forgiven, charged)
-	if forgiven < tried/10 || charged < tried/10 {
+	if (forgiven < tried/10 || charged < tried/10) && !testing.Short() { // 20 histories may not show it
 		t.Error("this tests nothing")
 	}
 }

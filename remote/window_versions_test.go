@@ -269,7 +269,7 @@ func TestVersionsInAnyOrder(t *testing.T) {
 		})
 	})
 	t.Logf("%d runs, %d versions of one key at most", runs, most)
-	if most < 4 {
+	if most < 4 && !testing.Short() { // 20 runs may not get there
 		t.Errorf("no more than %d versions met", most)
 	}
 }
