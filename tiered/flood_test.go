@@ -37,7 +37,7 @@ const (
 // TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded, in the
 // process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
 func TestFloodOfKeys(t *testing.T) {
-	page, err := os.ReadFile("docs/operations.md")
+	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
