@@ -54,26 +54,23 @@ import (
 	"encoding/hex"
 )
 
-//go:embed token_bucket.lua
-var tokenBucket string
-
-//go:embed call.lua
-var call string
-
-//go:embed sliding_log.lua
-var slidingLog string
-
-//go:embed fixed_window.lua
-var fixedWindow string
-
-//go:embed sliding_window.lua
-var slidingWindow string
-
-//go:embed token_buckets.lua
-var tokenBuckets string
-
-//go:embed presence.lua
-var presence string
+// The texts.
+var (
+	//go:embed token_bucket.lua
+	tokenBucketText string
+	//go:embed call.lua
+	callText string
+	//go:embed sliding_log.lua
+	slidingLogText string
+	//go:embed fixed_window.lua
+	fixedWindowText string
+	//go:embed sliding_window.lua
+	slidingWindowText string
+	//go:embed token_buckets.lua
+	tokenBucketsText string
+	//go:embed presence.lua
+	presenceText string
+)
 
 // Script is the text of a script and the name by which EVALSHA knows it.
 type Script struct {
@@ -81,17 +78,10 @@ type Script struct {
 	SHA    string // SHA-1 of Source, 40 hex digits
 }
 
-// The scripts. They never change while a program runs.
-var (
-	TokenBucket   = newScript(tokenBucket)
-	SlidingLog    = newScript(call + slidingLog)
-	FixedWindow   = newScript(call + fixedWindow)
-	SlidingWindow = newScript(call + slidingWindow)
-	TokenBuckets  = newScript(call + tokenBuckets)
-	Presence      = newScript(presence)
-)
-
-func newScript(source string) Script {
+func newScript(source string) *Script {
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // see the import
-	return Script{Source: source, SHA: hex.EncodeToString(sum[:])}
+	return &Script{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
+
+// Presence is the script that counts processes. It never changes while a program runs.
+var Presence = newScript(presenceText)

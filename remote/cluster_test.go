@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // keyOn makes a key whose bucket is on a node; different i give different keys and slots.
@@ -80,7 +81,7 @@ func TestCluster(t *testing.T) {
 		var count pipelines
 		client.OnNewNode(func(node *redis.Client) { node.AddHook(&count) })
 		s := NewRedis(client, nil)
-		calls, results := make([]Call, 30), make([]Result, 30)
+		calls, results := make([]lua.Call, 30), make([]Result, 30)
 		for i := range calls {
 			calls[i] = takeOne(s, keyOn(c, s, i%3, i))
 		}
@@ -149,7 +150,7 @@ func TestCluster(t *testing.T) {
 		all := []string{keyOn(c, s, 0, 300), keyOn(c, s, 1, 301), keyOn(c, s, 2, 302)}
 		takeAllFrom(t, s, all, []int64{0, 0, 0})
 		cut.on.Store(true)
-		calls, results := make([]Call, 3), make([]Result, 3)
+		calls, results := make([]lua.Call, 3), make([]Result, 3)
 		for i, key := range all {
 			calls[i] = takeOne(s, key)
 		}
@@ -243,7 +244,7 @@ func TestCluster(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 6 {
 			all.Go(func() {
-				calls, results := make([]Call, 9), make([]Result, 9)
+				calls, results := make([]lua.Call, 9), make([]Result, 9)
 				for j := range calls {
 					calls[j] = takeOne(s, keyOn(c, s, j%3, 600+j))
 				}
@@ -266,7 +267,7 @@ func TestCluster(t *testing.T) {
 
 	t.Run("a frozen node", func(t *testing.T) {
 		s := defaults(t, nil)
-		calls, results := make([]Call, 3), make([]Result, 3)
+		calls, results := make([]lua.Call, 3), make([]Result, 3)
 		for i := range calls {
 			calls[i] = takeOne(s, keyOn(c, s, i, 700+i))
 		}
@@ -314,7 +315,7 @@ func TestClusterFindsSuccessor(t *testing.T) {
 	old.Kill()
 	fail := func() error {
 		var r [1]Result
-		s.Run(t.Context(), 50*time.Millisecond, []Call{takeOne(s, "x")}, r[:])
+		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "x")}, r[:])
 		return r[0].Err
 	}
 	begun := time.Now()

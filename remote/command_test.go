@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // numbersOf makes the value that go-redis decodes a list of integers to.
@@ -20,12 +22,12 @@ func numbersOf(n ...int64) []any {
 }
 
 func TestDecodeReply(t *testing.T) {
-	got, err := decodeReply(TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
-	want := Reply{
-		Code: Denied, Grant: 2, Level: -3, Retry: -1, Active: 5, TTLLeft: 6, Now: 7, Epoch: 8, Flags: 9, Overflow: 10,
+	got, ok := lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
+	want := lua.Reply{
+		Code: lua.Denied, Grant: 2, Level: -3, Retry: -1, Active: 5, TTLLeft: 6, Now: 7, Epoch: 8, Flags: 9, Overflow: 10,
 	}
-	if err != nil || got != want {
-		t.Errorf("decoded %+v, %v", got, err)
+	if !ok || got != want {
+		t.Errorf("decoded %+v, %t", got, ok)
 	}
 	mixed := numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	mixed[4] = "0"
@@ -34,8 +36,8 @@ func TestDecodeReply(t *testing.T) {
 		numbersOf(6, 0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0), map[any]any{int64(1): int64(1)},
 		errors.New("an error in a list"), []any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 	} {
-		if r, err := decodeReply(TokenBucket, val); !errors.Is(err, errShape) || r != (Reply{}) {
-			t.Errorf("decodeReply(%v) = %+v, %v", val, r, err)
+		if r, ok := lua.DecodeReply(lua.TokenBucket, val); ok || r != (lua.Reply{}) {
+			t.Errorf("DecodeReply(%v) = %+v, %t", val, r, ok)
 		}
 	}
 	if c, err := decodeCensus(numbersOf(3, 4)); err != nil || c != (Census{Processes: 3, Now: 4}) {
@@ -69,26 +71,23 @@ func FuzzDecodeReply(f *testing.F) {
 			_, number := x.(int64)
 			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
-		r, err := decodeReply(TokenBucket, list)
-		if good := ints && len(list) == 10 && first >= 0 && first <= 5; good != (err == nil) {
-			t.Fatalf("decodeReply(%v) = %+v, %v", list, r, err)
+		r, ok := lua.DecodeReply(lua.TokenBucket, list)
+		if good := ints && len(list) == 10 && first >= 0 && first <= 5; good != ok || !ok && r != (lua.Reply{}) {
+			t.Fatalf("DecodeReply(%v) = %+v, %t", list, r, ok)
 		}
-		if err != nil && (!errors.Is(err, errShape) || r != (Reply{})) {
-			t.Fatalf("decodeReply(%v) = %+v, %v", list, r, err)
-		}
-		if err == nil {
+		if ok {
 			got := []int64{
 				int64(r.Code), r.Grant, r.Level, r.Retry, r.Active, r.TTLLeft, r.Now, r.Epoch, int64(r.Flags), r.Overflow,
 			}
 			if !slices.Equal(got, numbers) {
-				t.Fatalf("decodeReply(%v) = %+v", list, r)
+				t.Fatalf("DecodeReply(%v) = %+v", list, r)
 			}
 		}
 		c, err := decodeCensus(list)
 		switch {
 		case err != nil && (!errors.Is(err, errShape) || c != (Census{})),
 			err == nil && (!ints || len(list) != 2 || c.Processes != numbers[0] || c.Now != numbers[1]),
-			err != nil && ints && len(list) == 2 && min(numbers[0], numbers[1]) >= 0 && max(numbers[0], numbers[1]) < whole:
+			err != nil && ints && len(list) == 2 && min(numbers[0], numbers[1]) >= 0 && max(numbers[0], numbers[1]) < lua.Whole:
 			t.Fatalf("decodeCensus(%v) = %+v, %v", list, c, err)
 		}
 	})

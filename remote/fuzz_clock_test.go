@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -141,7 +142,7 @@ func clockSteps(pairs ...int64) []byte {
 type clockRun struct {
 	*testing.T
 	memory *remote.Memory
-	limit  remote.Call // Cap, Tokens, Period, TTL
+	limit  lua.Call // Cap, Tokens, Period, TTL
 
 	server   int64 // what its clock shows, µs
 	keyEnd   int64 // ms of that clock after which the key is gone
@@ -151,7 +152,7 @@ type clockRun struct {
 	holders  [2]holder
 	admitted *ideal.Policer
 
-	events  []remote.Call // Cap 0: the key went
+	events  []lua.Call // Cap 0: the key went
 	answers []answer
 }
 
@@ -162,7 +163,7 @@ type holder struct {
 	pot, ret, debt  int64
 	deadline        int64 // of the pot, in clockRun.time
 	epoch, overflow int64 // as of when nothing was owed
-	last            remote.Call
+	last            lua.Call
 }
 
 func newClockRun(t *testing.T, limit []byte) *clockRun {
@@ -172,7 +173,7 @@ func newClockRun(t *testing.T, limit []byte) *clockRun {
 		return least + int64(x%uint64(most-least+1))
 	}
 	r := &clockRun{T: t, memory: remote.NewMemory(), server: scriptStart}
-	r.limit = remote.Call{
+	r.limit = lua.Call{
 		Bucket: "b", Cap: next(1, 1<<40), Tokens: next(0, 1<<40), Period: next(1, 1<<50), TTL: next(1, 1<<50), Fleet: 1,
 	}
 	r.admitted = ideal.NewPolicer(r.limit.Tokens, time.Duration(r.limit.Period), r.limit.Cap) // reckons in any unit of time
@@ -241,7 +242,7 @@ func (r *clockRun) renew(p *holder, want int64, arrives bool) {
 	}
 	p.last = c
 	a := r.ask(c)
-	if !arrives || a.Code > remote.Replay {
+	if !arrives || a.Code > lua.Replay {
 		return
 	}
 	p.ack, p.ret, p.pot = c.Seq, p.ret-c.Ret, p.pot+a.Grant
@@ -255,18 +256,18 @@ func (r *clockRun) passed() (now, behind int64) {
 		return r.time, 0 // the bucket is yet to be born, and knows no time
 	}
 	behind = r.behind
-	if back := r.latest - (r.server + behind); back > remote.MaxBack.Microseconds() {
+	if back := r.latest - (r.server + behind); back > lua.MaxBack.Microseconds() {
 		behind += back
 	}
 	return r.time + max(r.server+behind-r.latest, 0), behind
 }
 
 // ask executes a call on Memory by the server's clock.
-func (r *clockRun) ask(c remote.Call) remote.Reply {
+func (r *clockRun) ask(c lua.Call) lua.Reply {
 	now, behind := r.passed()
 	if c.Now = r.server; c.Now/1000 > r.keyEnd && r.keyEnd > 0 {
 		r.memory.Del(c.Bucket)
-		r.events, r.answers = append(r.events, remote.Call{}), append(r.answers, answer{})
+		r.events, r.answers = append(r.events, lua.Call{}), append(r.answers, answer{})
 		r.time, r.keyEnd = now, 0
 	}
 	if r.keyEnd == 0 {
@@ -274,7 +275,7 @@ func (r *clockRun) ask(c remote.Call) remote.Reply {
 	}
 	before := r.memory.Fields(c.Bucket)
 	var result [1]remote.Result
-	r.memory.Run(noContext, time.Second, []remote.Call{c}, result[:])
+	r.memory.Run(noContext, time.Second, []lua.Call{c}, result[:])
 	a := answerOf(r, result[0].Reply, result[0].Err)
 	r.events, r.answers = append(r.events, c), append(r.answers, a)
 	if a.err != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // FuzzReplyBytes puts a server of the worst kind at the other end of the wire: broken, hostile, or none of Redis at all.
@@ -88,12 +89,12 @@ func FuzzReplyBytes(f *testing.F) {
 		s := server.store(how)
 		if how&forCensus != 0 {
 			census, err := s.Presence(t.Context(), patience, s.Node(""), "l", time.Second)
-			if n, at := census.Processes, census.Now; n < 0 || n >= whole || at < 0 || at >= whole || err != nil && n+at > 0 {
+			if n, at := census.Processes, census.Now; n < 0 || n >= lua.Whole || at < 0 || at >= lua.Whole || err != nil && n+at > 0 {
 				t.Errorf("accepted %+v beside %v", census, err)
 			}
 			return
 		}
-		calls := [2]Call{
+		calls := [2]lua.Call{
 			{Bucket: "{p/a}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1, Fleet: 1, Want: 3, Min: 1},
 			{Bucket: "{p/b}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2, Ack: 1},
 		}
@@ -129,10 +130,10 @@ var announces = regexp.MustCompile(`[*$%~>|=!]\+?0*[1-9][0-9]{4,14}([^0-9]|$)`)
 
 // nonsense reports what makes r impossible as a result of c, "" if nothing does. The rules are those of the script's
 // contract, whatever the store itself looks at.
-func nonsense(c *Call, r Result) string {
+func nonsense(c *lua.Call, r Result) string {
 	p := r.Reply
 	if r.Err != nil {
-		if p != (Reply{}) {
+		if p != (lua.Reply{}) {
 			return "a reply beside an error"
 		}
 		return ""
@@ -141,15 +142,15 @@ func nonsense(c *Call, r Result) string {
 	switch {
 	case !in(int64(p.Code), 0, 5):
 		return "an unknown code"
-	case !in(p.Grant, 0, c.Want), p.Grant > 0 && p.Code != Granted && p.Code != Replay:
+	case !in(p.Grant, 0, c.Want), p.Grant > 0 && p.Code != lua.Granted && p.Code != lua.Replay:
 		return "a grant that nobody asked for"
-	case !in(p.Level, -whole, c.Cap):
+	case !in(p.Level, -lua.Whole, c.Cap):
 		return "a level above the burst, or out of range"
-	case !in(p.Retry, -1, whole), !in(p.TTLLeft, 0, c.TTL):
+	case !in(p.Retry, -1, lua.Whole), !in(p.TTLLeft, 0, c.TTL):
 		return "a time that is none"
-	case !in(p.Now, 0, whole-1), !in(p.Epoch, 0, whole-1):
+	case !in(p.Now, 0, lua.Whole-1), !in(p.Epoch, 0, lua.Whole-1):
 		return "a clock that cannot be"
-	case p.Active < 0 || p.Flags < 0 || !in(p.Overflow, 0, overflowEnd):
+	case p.Active < 0 || p.Flags < 0 || !in(p.Overflow, 0, lua.OverflowEnd):
 		return "a count that is none"
 	}
 	return ""
@@ -157,7 +158,7 @@ func nonsense(c *Call, r Result) string {
 
 // plainReply reads a reply of ten numbers at the beginning of an answer, and reports what follows and whether there is
 // one. It knows nothing of RESP but what those look like.
-func plainReply(answer []byte, r *Reply) (rest []byte, ok bool) {
+func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(answer, []byte("*10\r\n"))
 	for _, number := range []*int64{
 		(*int64)(&r.Code), &r.Grant, &r.Level, &r.Retry, &r.Active, &r.TTLLeft, &r.Now, &r.Epoch, (*int64)(&r.Flags), &r.Overflow,

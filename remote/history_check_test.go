@@ -13,7 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // historyCheck bounds a check, which takes a millisecond. One that is broken off says nothing.
@@ -86,15 +86,15 @@ func (n historyTally) add(h *history) {
 	var heard, hasty []porcupine.Operation
 	for _, op := range h.operations {
 		c, out := op.Input.(historyCall), op.Output.(historyOutcome)
-		lease, granted := c.Lease != "", out.known && out.reply.code == remote.Granted
+		lease, granted := c.Lease != "", out.known && out.reply.code == lua.Granted
 		count("unknown lease calls", !out.known && lease)
 		count("unknown takes", !out.known && !lease && c.Want > 0)
-		count("replays", out.known && out.reply.code == remote.Replay)
-		count("stale", out.known && out.reply.code == remote.Stale)
-		count("leases denied", out.known && out.reply.code == remote.Denied && lease)
+		count("replays", out.known && out.reply.code == lua.Replay)
+		count("stale", out.known && out.reply.code == lua.Stale)
+		count("leases denied", out.known && out.reply.code == lua.Denied && lease)
 		count("leases in full", granted && lease && out.reply.grant > 0 && out.reply.grant == c.Want)
 		count("leases in part", granted && lease && out.reply.grant > 0 && out.reply.grant < c.Want)
-		count("takes denied", out.known && out.reply.code == remote.Denied && !lease)
+		count("takes denied", out.known && out.reply.code == lua.Denied && !lease)
 		count("takes", granted && !lease && out.reply.grant > 0)
 		count("returns", granted && c.Ret > 0)
 		count("refunds", granted && c.Refund > 0)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // historyProcesses is how many processes share the buckets of a history. Two would leave out what happens to a third
@@ -18,7 +18,7 @@ const historyProcesses = 3
 
 // historyCall is what a process sends.
 type historyCall struct {
-	remote.Call
+	lua.Call
 	who int // the process, 0 … historyProcesses − 1
 }
 
@@ -32,12 +32,12 @@ type historyOutcome struct {
 
 // historyReply is the part of a reply that does not depend on a clock.
 type historyReply struct {
-	code                 remote.Code
+	code                 lua.Code
 	grant, level, active int64
-	flags                remote.Flags
+	flags                lua.Flags
 }
 
-func outcomeOf(r remote.Reply) historyOutcome {
+func outcomeOf(r lua.Reply) historyOutcome {
 	return historyOutcome{known: true, reply: historyReply{r.Code, r.Grant, r.Level, r.Active, r.Flags}}
 }
 
@@ -55,21 +55,21 @@ type historyLease struct{ seq, grant, out, want, debt int64 }
 
 // run executes a call: it returns the state afterwards and the reply.
 func (b historyBucket) run(c historyCall) (historyBucket, historyReply) {
-	before, flags := b, remote.Flags(0)
+	before, flags := b, lua.Flags(0)
 	if !b.exists {
-		b.level, flags = c.Cap, remote.Created // what is absent is full
+		b.level, flags = c.Cap, lua.Created // what is absent is full
 	}
 	lease := &b.leases[c.who]
 	if c.Lease == "" {
 		lease = new(historyLease) // a direct take has no record, before or after
 	} else if c.Seq < lease.seq {
-		return before, b.reply(remote.Stale, 0, flags)
+		return before, b.reply(lua.Stale, 0, flags)
 	} else if c.Seq == lease.seq {
-		return before, b.reply(remote.Replay, lease.grant, flags)
+		return before, b.reply(lua.Replay, lease.grant, flags)
 	}
 
 	if c.Ack > lease.seq {
-		flags += remote.Unrecorded // what it was told is not on record
+		flags += lua.Unrecorded // what it was told is not on record
 	}
 	// What the process was told of is settled by what it states; what it never heard of did not happen. All that it
 	// neither holds nor gives back, it spent.
@@ -94,9 +94,9 @@ func (b historyBucket) run(c historyCall) (historyBucket, historyReply) {
 	b.level -= lease.grant
 	lease.out, lease.want = lease.out+lease.grant, want
 
-	code := remote.Granted
+	code := lua.Granted
 	if want > 0 && lease.grant == 0 {
-		code = remote.Denied
+		code = lua.Denied
 	}
 	reply := b.reply(code, lease.grant, flags)
 	if c.Lease == "" && lease.grant == 0 {
@@ -106,7 +106,7 @@ func (b historyBucket) run(c historyCall) (historyBucket, historyReply) {
 	return b, reply
 }
 
-func (b historyBucket) reply(code remote.Code, grant int64, flags remote.Flags) historyReply {
+func (b historyBucket) reply(code lua.Code, grant int64, flags lua.Flags) historyReply {
 	return historyReply{code: code, grant: grant, level: b.level, active: b.sum(historyLease.active), flags: flags}
 }
 
@@ -206,15 +206,15 @@ func (b historyBucket) String() string {
 // TestHistoryModel gives porcupine histories that are right or wrong by the contract, beginning with a take of 1 from a
 // bucket of 4. Times are in the order of sending and return; 0 as the latter is a call that nobody heard of.
 func TestHistoryModel(t *testing.T) {
-	take := func(n int64) historyCall { return historyCall{Call: remote.Call{Want: n}} }
+	take := func(n int64) historyCall { return historyCall{Call: lua.Call{Want: n}} }
 	call := func(seq, ack, hold, ret, want int64) historyCall {
-		return historyCall{Call: remote.Call{Lease: "A", Seq: seq, Ack: ack, Hold: hold, Ret: ret, Want: want}}
+		return historyCall{Call: lua.Call{Lease: "A", Seq: seq, Ack: ack, Hold: hold, Ret: ret, Want: want}}
 	}
 	by := func(who int, c historyCall) historyCall {
 		c.who = who
 		return c
 	}
-	reply := func(code remote.Code, grant, level, active int64) historyOutcome {
+	reply := func(code lua.Code, grant, level, active int64) historyOutcome {
 		return historyOutcome{true, historyReply{code: code, grant: grant, level: level, active: active}}
 	}
 	type op struct {
@@ -233,7 +233,7 @@ func TestHistoryModel(t *testing.T) {
 		{"at once", []op{{2, 5, take(2), reply(0, 1, 0, 0)}, {3, 4, take(2), reply(0, 2, 1, 0)}}, porcupine.Ok},
 		{"one token for two", []op{{2, 5, take(3), reply(0, 3, 0, 0)}, {3, 4, take(1), reply(0, 1, 0, 0)}}, porcupine.Illegal},
 		{"taken twice", []op{{2, 3, take(1), reply(0, 1, 1, 0)}}, porcupine.Illegal},
-		{"created twice", []op{{2, 3, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, remote.Created}}}}, porcupine.Illegal},
+		{"created twice", []op{{2, 3, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}}, porcupine.Illegal},
 
 		{"unheard, executed", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 2, 0)}}, porcupine.Ok},
 		{"unheard, never executed", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 3, 0)}}, porcupine.Ok},
@@ -277,7 +277,7 @@ func TestHistoryModel(t *testing.T) {
 		}, porcupine.Ok},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ops := append([]op{{0, 1, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, remote.Created}}}}, test.ops...)
+			ops := append([]op{{0, 1, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}}, test.ops...)
 			history := make([]porcupine.Operation, len(ops))
 			for i, o := range ops {
 				o.call.Cap = 4

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -147,7 +148,7 @@ func (p *historyProcess) bareLeaseCall(h *holding) historyCall {
 
 // bareCall is a look.
 func (p *historyProcess) bareCall(h *holding) historyCall {
-	return historyCall{who: p.who, Call: remote.Call{
+	return historyCall{who: p.who, Call: lua.Call{
 		Bucket: h.bucket, Cap: h.cap, Tokens: 0, Period: 1, TTL: historyTTL.Microseconds(), Fleet: historyProcesses,
 		Epoch: h.epoch, Deadline: p.now + historyDeadline.Microseconds(),
 	}}
@@ -161,7 +162,7 @@ func (p *historyProcess) spend(h *holding) {
 
 // settle accepts a reply, or gives the call up.
 func (p *historyProcess) settle(h *holding, c historyCall, r remote.Result) {
-	h.doubtful = r.Err != nil || r.Reply.Code > remote.Replay
+	h.doubtful = r.Err != nil || r.Reply.Code > lua.Replay
 	if h.doubtful {
 		return
 	}

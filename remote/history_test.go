@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -136,7 +137,7 @@ type history struct {
 
 // run executes calls in one round trip and records them. When a call that failed was given up is kept as its Metadata.
 func (h *history) run(s remote.Store, calls ...historyCall) []remote.Result {
-	plain, results := make([]remote.Call, len(calls)), make([]remote.Result, len(calls))
+	plain, results := make([]lua.Call, len(calls)), make([]remote.Result, len(calls))
 	for i, c := range calls {
 		plain[i] = c.Call
 	}

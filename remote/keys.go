@@ -4,12 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"strconv"
 	"strings"
 )
-
-// Format is the format of what is stored for a token bucket: the end of the name of its key, and the field v in it.
-const Format = "tb1"
 
 // The name of a bucket is
 //
@@ -69,6 +67,31 @@ func sumOf(key string) (sum [sha256.Size]byte) {
 		return sum
 	}
 	return sha256.Sum256([]byte(key))
+}
+
+// Kind is what the stored numbers of a bucket depend on besides its key, and so a part of its name: two versions of a
+// policy in one deploy would else forget each other's counts. The zero value is the token bucket.
+type Kind struct {
+	Algorithm lua.Algorithm
+	Window    int64 // µs, of a SlidingLog and a FixedWindow; else 0
+	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
+
+	Shards, Shard int // of a key that is split into several buckets: how many, ≥ 2, and which, from 0; else 0 and 0
+}
+
+// mark ends the names of the kind's buckets.
+func (k Kind) mark() string {
+	mark := k.Algorithm.Mark()
+	if k.Window > 0 {
+		mark += ":" + strconv.FormatInt(k.Window, 10)
+	}
+	if k.Calendar {
+		mark += ":0"
+	}
+	if k.Shards > 0 {
+		mark += shardMark
+	}
+	return mark
 }
 
 // naming gives buckets and presence sets their names. Its zero value has no prefix and hashes long keys only.

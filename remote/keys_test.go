@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestBucketNames(t *testing.T) {
@@ -48,8 +49,8 @@ func TestShardNames(t *testing.T) {
 	names, long := naming{prefix: "tl:"}, strings.Repeat("k", longestKey+1)
 	hashed := naming{prefix: "tl:", hash: true}
 	for name, want := range map[string]string{
-		names.bucket(Kind{Shards: 4, Shard: 2}, "api", "alice"):                                            `^tl:\{api/4\.2\.\d+/alice\}tb1s$`,
-		names.bucket(Kind{Shards: 42, Algorithm: FixedWindow, Window: 60, Calendar: true}, "api", "alice"): `^tl:\{api/42\.0\.\d+/alice\}fw1:60:0s$`,
+		names.bucket(Kind{Shards: 4, Shard: 2}, "api", "alice"):                                                `^tl:\{api/4\.2\.\d+/alice\}tb1s$`,
+		names.bucket(Kind{Shards: 42, Algorithm: lua.FixedWindow, Window: 60, Calendar: true}, "api", "alice"): `^tl:\{api/42\.0\.\d+/alice\}fw1:60:0s$`,
 		hashed.bucket(Kind{Shards: 4, Shard: 2}, "api", "alice"):// printf alice | sha256sum
 		`^tl:\{api/4\.2\.\d+/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90\}tb1sh$`,
 	} {
@@ -59,7 +60,7 @@ func TestShardNames(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for _, key := range []string{"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb1s", long, hex.EncodeToString(make([]byte, 32))} {
-		for _, algorithm := range []Kind{{}, {Algorithm: TokenBuckets}, {Algorithm: SlidingLog, Window: 6}, {Algorithm: FixedWindow, Window: 6, Calendar: true}} {
+		for _, algorithm := range []Kind{{}, {Algorithm: lua.TokenBuckets}, {Algorithm: lua.SlidingLog, Window: 6}, {Algorithm: lua.FixedWindow, Window: 6, Calendar: true}} {
 			for _, hash := range []bool{false, true} {
 				for _, k := range []int{0, 2, 4, 64} {
 					for j := range max(k, 1) {
@@ -180,10 +181,10 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	}
 	if n.hashed {
 		digest, mark := rest[:min(64, len(rest))], rest[min(64, len(rest)):]
-		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != "}"+Format+hashedMark {
+		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != "}"+lua.TokenBucket.Mark()+hashedMark {
 			t.Fatalf("%+v", n)
 		}
-	} else if rest != key+"}"+Format {
+	} else if rest != key+"}"+lua.TokenBucket.Mark() {
 		t.Fatalf("%+v", n)
 	}
 

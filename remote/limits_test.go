@@ -4,31 +4,31 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // The scripts take what the constants say, by which policies are validated, and the model takes the same: the end of
 // each range, and nothing beyond it.
 func TestScriptsTakeTheEnds(t *testing.T) {
 	all := engines(t)
-	for a := remote.TokenBucket; a <= remote.TokenBuckets; a++ {
+	for a := lua.TokenBucket; a <= lua.TokenBuckets; a++ {
 		for _, c := range []struct {
 			name   string
-			of     func(a remote.Algorithm) bool // nil for all
-			change func(c *remote.Call, beyond int64)
+			of     func(a lua.Algorithm) bool // nil for all
+			change func(c *lua.Call, beyond int64)
 			most   bool // there is an end here
 		}{
-			{"tokens", nil, func(c *remote.Call, beyond int64) { c.Cap = remote.MostTokens + beyond }, true},
-			{"tokens per period", severalBuckets, func(c *remote.Call, beyond int64) { c.Tokens = remote.MostTokens + beyond }, true},
-			{"period", noSpan, func(c *remote.Call, beyond int64) { c.Period = remote.LongestPeriod + beyond }, a != remote.TokenBucket},
-			{"lease", noSpan, func(c *remote.Call, beyond int64) { c.TTL = remote.LongestLease + beyond }, true},
-			{"span", spans, func(c *remote.Call, beyond int64) { c.Span = remote.MostSpan + beyond }, true},
-			{"window", spans, func(c *remote.Call, beyond int64) {
-				c.Span, c.Period = remote.MostSpan, remote.LongestWindow/remote.MostSpan+beyond
+			{"tokens", nil, func(c *lua.Call, beyond int64) { c.Cap = lua.MostTokens + beyond }, true},
+			{"tokens per period", severalBuckets, func(c *lua.Call, beyond int64) { c.Tokens = lua.MostTokens + beyond }, true},
+			{"period", noSpan, func(c *lua.Call, beyond int64) { c.Period = lua.LongestPeriod + beyond }, a != lua.TokenBucket},
+			{"lease", noSpan, func(c *lua.Call, beyond int64) { c.TTL = lua.LongestLease + beyond }, true},
+			{"span", spans, func(c *lua.Call, beyond int64) { c.Span = lua.MostSpan + beyond }, true},
+			{"window", spans, func(c *lua.Call, beyond int64) {
+				c.Span, c.Period = lua.MostSpan, lua.LongestWindow/lua.MostSpan+beyond
 			}, true},
-			{"limits", func(a remote.Algorithm) bool { return spans(a) || severalBuckets(a) }, func(c *remote.Call, beyond int64) {
-				for i := range remote.MostLimits - 1 + beyond {
-					c.Also = append(c.Also, remote.Limit{Cap: 9, Tokens: 1, Period: c.Period + i + 1, Span: c.Span})
+			{"limits", func(a lua.Algorithm) bool { return spans(a) || severalBuckets(a) }, func(c *lua.Call, beyond int64) {
+				for i := range lua.MostLimits - 1 + beyond {
+					c.Also = append(c.Also, lua.Limit{Cap: 9, Tokens: 1, Period: c.Period + i + 1, Span: c.Span})
 				}
 			}, true},
 		} {
@@ -49,6 +49,6 @@ func TestScriptsTakeTheEnds(t *testing.T) {
 	}
 }
 
-func severalBuckets(a remote.Algorithm) bool { return a == remote.TokenBuckets }
-func spans(a remote.Algorithm) bool          { return a == remote.SlidingWindow }
-func noSpan(a remote.Algorithm) bool         { return !spans(a) }
+func severalBuckets(a lua.Algorithm) bool { return a == lua.TokenBuckets }
+func spans(a lua.Algorithm) bool          { return a == lua.SlidingWindow }
+func noSpan(a lua.Algorithm) bool         { return !spans(a) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"sync"
 	"time"
 )
@@ -66,7 +67,7 @@ func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNo
 
 // Run executes the calls in order, each in one atomic step. It never blocks, so timeout has no use here; a ctx that is
 // done already fails every call, and so does Fail or Close.
-func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []Call, results []Result) {
+func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []lua.Call, results []Result) {
 	for i := range calls {
 		results[i] = Result{}
 		r := &results[i]
@@ -77,13 +78,13 @@ func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []Call, results
 }
 
 // run executes one call under the lock.
-func (m *Memory) run(c *Call, r *Reply) error {
+func (m *Memory) run(c *lua.Call, r *lua.Reply) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.down(); err != nil {
 		return err
 	}
-	if n := brokenArgument(c); n > 0 {
+	if n := c.Broken(); n > 0 {
 		return argumentError(n)
 	}
 	clock := m.now()
@@ -101,10 +102,9 @@ func (m *Memory) run(c *Call, r *Reply) error {
 		*r = early
 		return nil
 	}
-	kind := algorithms[c.Algorithm]
-	state := kind.fresh()
+	state := fresh[c.Algorithm]()
 	if b != nil {
-		if stored := algorithms[b.algorithm]; kind.sorted != stored.sorted {
+		if c.Algorithm.Sorted() != b.algorithm.Sorted() {
 			return &ScriptError{Text: "WRONGTYPE Operation against a key holding the wrong kind of value"}
 		} else if c.Algorithm != b.algorithm {
 			return &ScriptError{Text: "RLFOREIGN key"}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 	"slices"
@@ -19,7 +20,7 @@ type memoryBlocks struct {
 	active int64 // leases that hold or want tokens
 	sweep  int64 // next sweep, 0 none
 	latest int64 // end of the latest lease
-	leases map[string]memoryLease
+	leases map[string]lua.Record
 
 	use    []memoryVersion
 	counts map[memoryTag]memoryCount // per limit of all of them
@@ -53,31 +54,11 @@ type memoryCount struct {
 
 const mostVersions = 4
 
-// brokenBlocksArgument reports the first argument that breaks a rule of the sliding window's.
-func brokenBlocksArgument(c *Call) int {
-	if c.To > 1 {
-		return 19
-	}
-	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
-	for i, l := range limits {
-		at := firstLimit + limitFields*i
-		if l.Span < 1 || l.Span > MostSpan || float64(l.Span)*float64(l.Period) > float64(LongestWindow) {
-			return at + 2
-		}
-		for _, earlier := range limits[:i] {
-			if earlier.Period == l.Period && earlier.Span == l.Span {
-				return at + 1
-			}
-		}
-	}
-	return 0
-}
-
 // blocksStep is one execution of the script on a copy of the state.
 type blocksStep struct {
-	*Call
+	*lua.Call
 	memoryBlocks
-	limits []Limit       // of this version, which decide
+	limits []lua.Limit   // of this version, which decide
 	tags   []memoryTag   // of these, and behind them of other versions
 	counts []memoryCount // of the tags
 	mine   memoryVersion
@@ -85,26 +66,26 @@ type blocksStep struct {
 	server int64
 	now    int64
 	stop   int64
-	flags  Flags
+	flags  lua.Flags
 }
 
 // run implements memoryState.
-func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+func (k *memoryBlocks) run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool) {
 	s := blocksStep{Call: c, memoryBlocks: *k, server: server}
 	if !exists {
 		s.memoryBlocks = memoryBlocks{born: server, last: server}
-		s.flags = Created
+		s.flags = lua.Created
 	}
 	if c.Epoch > 0 && c.Epoch != s.born {
-		s.flags += OtherEpoch
+		s.flags += lua.OtherEpoch
 	}
 	var stepped bool
 	if s.behind, stepped = guard(s.last, server, s.behind); stepped {
-		s.flags += SteppedBack
+		s.flags += lua.SteppedBack
 	}
 	s.now = max(server+s.behind, s.last)
 	s.stop = s.now + c.TTL
-	want, least, leased := min(c.Want, c.leastCap()), max(c.Min, 1), c.Lease != ""
+	want, least, leased := min(c.Want, c.LeastCap()), max(c.Min, 1), c.Lease != ""
 	lends := leased && c.To == 0
 	s.versions()
 	s.trim()
@@ -112,21 +93,21 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 
 	own, owned := s.leases[c.Lease]
 	owned = owned && leased
-	if owned && c.Seq <= own.seq {
-		left := own.end - s.now
-		if c.Seq < own.seq || left <= 0 {
-			*r = s.reply(Stale, 0, 0, 0)
+	if owned && c.Seq <= own.Seq {
+		left := own.End - s.now
+		if c.Seq < own.Seq || left <= 0 {
+			*r = s.reply(lua.Stale, 0, 0, 0)
 			return 0, false
 		}
 		after := int64(0)
-		if own.grant == 0 && want > 0 {
+		if own.Grant == 0 && want > 0 {
 			after = 1
 		}
-		once := c.safeBy(own.end - s.behind)
+		once := c.SafeBy(own.End - s.behind)
 		if c.Reset > 0 && !once || c.Refund > 0 && !(once && c.Epoch == s.born) {
-			s.flags += Unapplied
+			s.flags += lua.Unapplied
 		}
-		*r = s.reply(Replay, own.grant, after, left)
+		*r = s.reply(lua.Replay, own.Grant, after, left)
 		return 0, false
 	}
 
@@ -144,7 +125,7 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		s.count(min(c.At, s.now), -c.Refund)
 	}
 	if c.Reset > 0 && !once || c.Refund > 0 && !(once && exists && c.Epoch == s.born) {
-		s.flags += Unapplied
+		s.flags += lua.Unapplied
 	}
 	if c.Debt > charged {
 		for i := range s.tags {
@@ -157,7 +138,7 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		charged = c.Debt
 	}
 
-	code, grant, after := Granted, int64(0), int64(0)
+	code, grant, after := lua.Granted, int64(0), int64(0)
 	tight, which := s.level()
 	wanted := s.wants + want
 	if want > 0 && tight >= least {
@@ -169,7 +150,7 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		s.count(at, grant)
 		_, which = s.level()
 	} else if want > 0 {
-		code = Denied
+		code = lua.Denied
 		after, which = s.retry(least, which)
 	}
 
@@ -191,9 +172,9 @@ func (k *memoryBlocks) run(c *Call, server int64, exists bool, r *Reply) (keep i
 			s.sweep = s.stop
 		}
 		if s.leases == nil {
-			s.leases = make(map[string]memoryLease)
+			s.leases = make(map[string]lua.Record)
 		}
-		s.leases[c.Lease] = memoryLease{c.Seq, lent, c.Hold + lent, wish, s.stop, charged}
+		s.leases[c.Lease] = lua.Record{Seq: c.Seq, Grant: lent, Out: c.Hold + lent, Want: wish, End: s.stop, Debt: charged}
 	}
 	*r = s.reply(code, grant, after, left)
 	r.Which = which
@@ -232,7 +213,7 @@ func (s *blocksStep) end(tag memoryTag) int64 {
 
 // versions finds out which other versions of the policy are in use, and puts their limits behind the call's own.
 func (s *blocksStep) versions() {
-	s.limits = append([]Limit{{s.Cap, s.Tokens, s.Period, s.Span}}, s.Also...)
+	s.limits = s.Limits()
 	for _, l := range s.limits {
 		s.mine.tags = append(s.mine.tags, memoryTag{l.Period, l.Span})
 	}
@@ -297,7 +278,7 @@ func (s *blocksStep) begin(exists bool) {
 		if _, known := s.memoryBlocks.counts[tag]; known || !exists {
 			continue
 		}
-		long, most := int64(whole), int64(0)
+		long, most := int64(lua.Whole), int64(0)
 		for j, other := range s.tags {
 			if _, known := s.memoryBlocks.counts[other]; known {
 				most = max(most, s.counts[j].total)
@@ -307,9 +288,9 @@ func (s *blocksStep) begin(exists bool) {
 			}
 		}
 		for _, l := range s.leases {
-			s.change(i, l.end, l.out)
+			s.change(i, l.End, l.Out)
 		}
-		if long == whole {
+		if long == lua.Whole {
 			long = most
 		}
 		s.change(i, s.now, max(0, long-s.counts[i].total))
@@ -338,7 +319,7 @@ func (s *blocksStep) count(at, k int64) {
 
 // level reports what the tightest limit has left, and its number.
 func (s *blocksStep) level() (tight, which int64) {
-	tight, which = whole, 1
+	tight, which = lua.Whole, 1
 	for i, l := range s.limits {
 		if left := l.Cap - s.counts[i].total; left < tight {
 			tight, which = left, int64(i)+1
@@ -347,7 +328,7 @@ func (s *blocksStep) level() (tight, which int64) {
 	return tight, which
 }
 
-func (s *blocksStep) reply(code Code, grant, retry, left int64) Reply {
+func (s *blocksStep) reply(code lua.Code, grant, retry, left int64) lua.Reply {
 	tight, which := s.level()
 	clear := int64(0)
 	for i, tag := range s.mine.tags {
@@ -355,52 +336,52 @@ func (s *blocksStep) reply(code Code, grant, retry, left int64) Reply {
 			clear = max(clear, s.end(tag)-s.server-s.behind)
 		}
 	}
-	return Reply{
+	return lua.Reply{
 		Code: code, Grant: grant, Level: tight, Retry: retry, Active: s.active, TTLLeft: left, Now: s.server, Epoch: s.born,
 		Flags: s.flags, Which: which, Reset: clear, Stamp: s.now,
 	}
 }
 
 // sweepEnded drops the records of ended leases: their tokens stay where they ended. It reports whether the caller's lives.
-func (s *blocksStep) sweepEnded(own memoryLease) (lives bool) {
+func (s *blocksStep) sweepEnded(own lua.Record) (lives bool) {
 	s.wants, s.active, s.sweep, s.latest = 0, 0, 0, 0
 	for id, l := range s.leases {
-		if l.end <= s.now {
+		if l.End <= s.now {
 			delete(s.leases, id)
 			continue
 		}
-		s.wants, s.latest = s.wants+l.want, max(s.latest, l.end)
-		if l.out+l.want > 0 {
+		s.wants, s.latest = s.wants+l.Want, max(s.latest, l.End)
+		if l.Out+l.Want > 0 {
 			s.active++
 		}
 	}
 	if s.latest > 0 {
 		s.sweep = s.now + (s.TTL+1)/2
 	}
-	return own.end > s.now
+	return own.End > s.now
 }
 
 // settle moves what is still held to the new end, what was spent to now, and uncounts what never came or comes back.
-func (s *blocksStep) settle(own memoryLease, owned bool) (charged int64) {
+func (s *blocksStep) settle(own lua.Record, owned bool) (charged int64) {
 	out := int64(0)
 	if owned {
-		s.wants = max(0, s.wants-own.want)
-		if own.out+own.want > 0 {
+		s.wants = max(0, s.wants-own.Want)
+		if own.Out+own.Want > 0 {
 			s.active = max(0, s.active-1)
 		}
-		s.count(own.end, -own.out)
-		if out = own.out; s.Ack < own.seq {
-			out -= own.grant
-			charged = own.debt
+		s.count(own.End, -own.Out)
+		if out = own.Out; s.Ack < own.Seq {
+			out -= own.Grant
+			charged = own.Debt
 		}
 		out -= min(s.Ret, out)
-		s.count(min(s.now, own.end), max(0, out-s.Hold))
+		s.count(min(s.now, own.End), max(0, out-s.Hold))
 	}
 	if s.Hold > out {
-		s.flags += Adopted
+		s.flags += lua.Adopted
 	}
-	if !owned && s.Ack > 0 || owned && s.Ack > own.seq {
-		s.flags += Unrecorded
+	if !owned && s.Ack > 0 || owned && s.Ack > own.Seq {
+		s.flags += lua.Unrecorded
 	}
 	s.count(s.stop, s.Hold)
 	return charged
@@ -413,7 +394,7 @@ func (s *blocksStep) clearAll() {
 	}
 	for id, l := range s.leases {
 		if id != s.Lease {
-			s.count(l.end, l.out)
+			s.count(l.End, l.Out)
 		}
 	}
 	s.count(s.stop, s.Hold)

@@ -1,7 +1,7 @@
 package remote
 
 import (
-	"fmt"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 	"strconv"
@@ -15,12 +15,9 @@ import (
 // is divided first. Keep it so, or write float64(x*y) + z, which forbids it.
 
 const (
-	whole         = int64(1) << 53 // from here on doubles skip whole numbers
-	longestKeep   = 1 << 43        // ms, 279 years: a key without a rate; a time.Duration can hold it
-	overflowStart = 1 << 40        // tokens
-	overflowEnd   = 1 << 52        // tokens
-	overflowParts = 1 << 12        // of a token: what a double can hold between the two
-	roundingError = 1e-9           // tokens; 0.9999999999 is a rounding error of the refill, not a missing token
+	longestKeep   = 1 << 43 // ms, 279 years: a key without a rate; a time.Duration can hold it
+	overflowParts = 1 << 12 // of a token: what a double can hold between OverflowStart and OverflowEnd
+	roundingError = 1e-9    // tokens; 0.9999999999 is a rounding error of the refill, not a missing token
 )
 
 // memoryBucket is what the hash of one bucket holds; times in µs of the bucket's clock.
@@ -38,7 +35,7 @@ type memoryBucket struct {
 	active int64 // leases that hold or want tokens
 	sweep  int64 // next sweep, 0 none
 	latest int64 // end of the latest lease
-	leases map[string]memoryLease
+	leases map[string]lua.Record
 }
 
 // terms are the numbers that a token bucket refills by until somebody writes who has others.
@@ -69,18 +66,8 @@ func (t terms) text(numbers ...int64) string {
 	return strings.Join(parts, "/")
 }
 
-// memoryLease is a record, kept to its end.
-type memoryLease struct {
-	seq, grant, out, want, end, debt int64
-}
-
-// String is the record as Redis stores it.
-func (l memoryLease) String() string {
-	return fmt.Sprintf("%d|%d|%d|%d|%d|%d", l.seq, l.grant, l.out, l.want, l.end, l.debt)
-}
-
 // run implements memoryState.
-func (b *memoryBucket) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+func (b *memoryBucket) run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool) {
 	s := memoryStep{Call: *c, server: server, bucket: *b}
 	s.run(exists)
 	if *r = s.reply; s.written {
@@ -115,18 +102,18 @@ func (b *memoryBucket) value(field string) string {
 			return l.String()
 		}
 		return ""
-	case field == "s" && b.overflow == overflowStart, field == "z" && b.behind == 0: // they say nothing
+	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0: // they say nothing
 		return ""
 	case !b.lends && strings.Contains(lending, field):
 		return ""
 	}
 	switch field {
 	case "v":
-		return Format
+		return lua.TokenBucket.Mark()
 	case "l":
 		return double(b.level)
 	case "s":
-		return double((b.overflow - overflowStart) * overflowParts)
+		return double((b.overflow - lua.OverflowStart) * overflowParts)
 	case "t":
 		return decimal(b.last)
 	case "c":
@@ -158,11 +145,11 @@ func (b *memoryBucket) clone() memoryState {
 
 // memoryStep is one execution of the script: a call, a copy of its bucket, and what comes of them.
 type memoryStep struct {
-	Call
+	lua.Call
 	bucket memoryBucket
 	server int64 // the server's time
 
-	own        memoryLease // the caller's record, if owned
+	own        lua.Record // the caller's record, if owned
 	owned      bool
 	changed    bool  // the caller's terms are not those of the last writer
 	now        int64 // the bucket's time: the server's plus behind, never before bucket.last
@@ -173,9 +160,9 @@ type memoryStep struct {
 	lastEnded  int64    // the latest end among them
 	escrowThen int64    // escrow before the sweep
 	charged    int64    // debt, by this call and by those whose reply was not accepted
-	flags      Flags
+	flags      lua.Flags
 
-	reply   Reply
+	reply   lua.Reply
 	written bool  // bucket is to be stored
 	keep    int64 // and for so many ms
 }
@@ -188,20 +175,20 @@ func (s *memoryStep) run(exists bool) {
 	// 3. Load, or start full.
 	b := &s.bucket
 	if !exists {
-		*b = memoryBucket{level: float64(s.Cap), overflow: overflowStart, last: s.server, born: s.server}
+		*b = memoryBucket{level: float64(s.Cap), overflow: lua.OverflowStart, last: s.server, born: s.server}
 		b.terms = b.terms.by(s.Cap, s.Tokens, s.Period)
-		s.flags = Created
+		s.flags = lua.Created
 	}
 	s.changed = b.terms.cap != s.Cap || b.terms.tokens != s.Tokens || b.terms.period != s.Period
 	if s.Epoch > 0 && s.Epoch != b.born {
-		s.flags += OtherEpoch
+		s.flags += lua.OtherEpoch
 	}
 	s.now = s.server + b.behind
 
 	// 4. Replays and stale calls.
 	if s.Lease != "" {
 		s.own, s.owned = b.leases[s.Lease]
-		if s.owned && s.Seq <= s.own.seq {
+		if s.owned && s.Seq <= s.own.Seq {
 			s.repeat()
 			return
 		}
@@ -219,30 +206,30 @@ func (s *memoryStep) run(exists bool) {
 func (s *memoryStep) repeat() {
 	b := &s.bucket
 	s.now = max(s.now, b.last)
-	left := s.own.end - s.now
+	left := s.own.End - s.now
 	level := min(b.level+b.terms.refilled(s.now-b.last), float64(min(s.Cap, b.terms.cap)-b.escrow))
-	s.reply = Reply{
-		Code: Stale, Level: wholeTokens(level), Active: b.active,
+	s.reply = lua.Reply{
+		Code: lua.Stale, Level: wholeTokens(level), Active: b.active,
 		Now: s.server, Epoch: b.born, Flags: s.flags, Overflow: int64(math.Floor(b.overflow)),
 	}
-	if s.Seq < s.own.seq || left <= 0 {
+	if s.Seq < s.own.Seq || left <= 0 {
 		return
 	}
-	s.reply.Code, s.reply.Grant, s.reply.TTLLeft = Replay, s.own.grant, left
-	if s.own.grant == 0 && s.Want > 0 {
+	s.reply.Code, s.reply.Grant, s.reply.TTLLeft = lua.Replay, s.own.Grant, left
+	if s.own.Grant == 0 && s.Want > 0 {
 		s.reply.Retry = s.retryAfter(level)
 	}
-	if s.Refund > 0 && !s.safeBy(s.own.end-b.behind) {
-		s.reply.Flags += Unapplied
+	if s.Refund > 0 && !s.SafeBy(s.own.End-b.behind) {
+		s.reply.Flags += lua.Unapplied
 	}
 }
 
 // guard is step 5: a small step back of the clock is waited out, a large one is believed and behind makes up for it.
 func (s *memoryStep) guard() {
 	b := &s.bucket
-	if s.stepped = b.last-s.now > MaxBack.Microseconds(); s.stepped {
+	if s.stepped = b.last-s.now > lua.MaxBack.Microseconds(); s.stepped {
 		b.behind += b.last - s.now
-		s.flags += SteppedBack
+		s.flags += lua.SteppedBack
 	}
 	s.unguarded = s.server + b.behind
 	s.now = max(s.unguarded, b.last)
@@ -257,14 +244,14 @@ func (s *memoryStep) sweepEnded() {
 	}
 	b.escrow, b.wants, b.active, b.sweep, b.latest = 0, 0, 0, 0, 0
 	for id, l := range b.leases { // sums and maxima of whole numbers: any order will do
-		if l.end > s.now {
-			b.escrow, b.wants, b.latest = b.escrow+l.out, b.wants+l.want, max(b.latest, l.end)
-			if l.out+l.want > 0 {
+		if l.End > s.now {
+			b.escrow, b.wants, b.latest = b.escrow+l.Out, b.wants+l.Want, max(b.latest, l.End)
+			if l.Out+l.Want > 0 {
 				b.active++
 			}
 			continue
 		}
-		s.ended, s.lastEnded = append(s.ended, id), max(s.lastEnded, l.end)
+		s.ended, s.lastEnded = append(s.ended, id), max(s.lastEnded, l.End)
 		if id == s.Lease {
 			s.owned = false
 		}
@@ -289,7 +276,7 @@ func (s *memoryStep) refill() {
 		b.level = min(b.level, roomThen+b.terms.refilled(s.now-max(since, b.last)))
 	}
 	b.level = min(b.level, float64(b.terms.cap-b.escrow))
-	b.overflow = min(b.overflow+(refilled-b.level), overflowEnd)
+	b.overflow = min(b.overflow+(refilled-b.level), lua.OverflowEnd)
 }
 
 // settle is step 8: a grant whose reply was not accepted is undone, what is given back is credited, what the caller holds
@@ -299,15 +286,15 @@ func (s *memoryStep) settle() {
 	b := &s.bucket
 	var out int64
 	if s.owned {
-		out = s.own.out
-		b.escrow, b.wants = b.escrow-out, b.wants-s.own.want
-		if out+s.own.want > 0 {
+		out = s.own.Out
+		b.escrow, b.wants = b.escrow-out, b.wants-s.own.Want
+		if out+s.own.Want > 0 {
 			b.active--
 		}
-		if s.Ack < s.own.seq {
-			b.level += float64(s.own.grant)
-			out -= s.own.grant
-			s.charged = s.own.debt
+		if s.Ack < s.own.Seq {
+			b.level += float64(s.own.Grant)
+			out -= s.own.Grant
+			s.charged = s.own.Debt
 		}
 		ret := min(s.Ret, out)
 		b.level += float64(ret)
@@ -315,10 +302,10 @@ func (s *memoryStep) settle() {
 	}
 	if s.Hold > out {
 		b.level -= float64(s.Hold - out)
-		s.flags += Adopted
+		s.flags += lua.Adopted
 	}
-	if !s.owned && s.Ack > 0 || s.owned && s.Ack > s.own.seq {
-		s.flags += Unrecorded
+	if !s.owned && s.Ack > 0 || s.owned && s.Ack > s.own.Seq {
+		s.flags += lua.Unrecorded
 	}
 	b.escrow += s.Hold
 }
@@ -339,15 +326,15 @@ func (s *memoryStep) charge() {
 	if s.Deadline > 0 && s.Deadline <= s.server+s.TTL {
 		b.level = max(b.level, min(room, b.level+float64(s.Refund)))
 	}
-	if s.Refund > 0 && !s.safeBy(s.server+s.TTL) {
-		s.flags += Unapplied
+	if s.Refund > 0 && !s.SafeBy(s.server+s.TTL) {
+		s.flags += lua.Unapplied
 	}
 }
 
 // lowest is the floor of the level: below it, what is owed is forgiven.
 func (s *memoryStep) lowest() float64 {
 	perSecond := math.Floor(float64(s.Tokens) * 1e6 / float64(s.Period))
-	return -float64(s.Cap) - min(perSecond, float64(MostTokens))
+	return -float64(s.Cap) - min(perSecond, float64(lua.MostTokens))
 }
 
 // grantAndStore is steps 10 and 11.
@@ -360,9 +347,9 @@ func (s *memoryStep) grantAndStore(exists bool) {
 		grant = part(avail, s.Want, wanted, s.Min)
 	}
 	b.level -= float64(grant)
-	s.reply = Reply{Code: Granted, Grant: grant, Level: wholeTokens(b.level)}
+	s.reply = lua.Reply{Code: lua.Granted, Grant: grant, Level: wholeTokens(b.level)}
 	if s.Want > 0 && grant == 0 {
-		s.reply.Code, s.reply.Retry = Denied, s.retryAfter(b.level)
+		s.reply.Code, s.reply.Retry = lua.Denied, s.retryAfter(b.level)
 	}
 
 	end := s.now + s.TTL
@@ -391,9 +378,9 @@ func (s *memoryStep) grantAndStore(exists bool) {
 	}
 	if leased {
 		if b.leases == nil {
-			b.leases = make(map[string]memoryLease)
+			b.leases = make(map[string]lua.Record)
 		}
-		b.leases[s.Lease] = memoryLease{s.Seq, grant, s.Hold + grant, s.Want, end, s.charged}
+		b.leases[s.Lease] = lua.Record{Seq: s.Seq, Grant: grant, Out: s.Hold + grant, Want: s.Want, End: end, Debt: s.charged}
 	}
 	b.last = s.now
 	b.terms = b.terms.by(s.Cap, s.Tokens, s.Period)
@@ -421,7 +408,7 @@ func (s *memoryStep) retryAfter(level float64) int64 {
 	if s.Min > s.Cap-b.escrow { // no room before a lease is over
 		us = max(us, float64(b.sweep-s.now))
 	}
-	return int64(min(us, float64(whole)))
+	return int64(min(us, float64(lua.Whole)))
 }
 
 func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 	"slices"
@@ -23,37 +24,17 @@ type memoryBuckets struct {
 	active int64 // leases that hold or want tokens
 	sweep  int64 // next sweep, 0 none
 	latest int64 // end of the latest lease
-	leases map[string]memoryLease
+	leases map[string]lua.Record
 
 	levels map[int64]float64 // by period
 	terms  []terms           // of each, by its last writer
 }
 
-// brokenBucketsArgument reports the first argument that breaks a rule of the token buckets'.
-func brokenBucketsArgument(c *Call) int {
-	if c.To > 0 {
-		return 19
-	}
-	limits := append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
-	for i, l := range limits {
-		at := firstLimit + limitFields*i
-		if l.Tokens < 1 || l.Tokens > MostTokens {
-			return at + 2
-		}
-		for _, earlier := range limits[:i] {
-			if earlier.Period == l.Period {
-				return at + 1
-			}
-		}
-	}
-	return 0
-}
-
 // bucketsStep is one execution of the script on a copy of the state.
 type bucketsStep struct {
-	*Call
+	*lua.Call
 	memoryBuckets
-	limits []Limit
+	limits []lua.Limit
 	level  []float64
 	was    []terms // by which the time since the last write counts
 
@@ -62,20 +43,20 @@ type bucketsStep struct {
 	least  int64
 	server int64
 	now    int64
-	flags  Flags
+	flags  lua.Flags
 }
 
 // run implements memoryState.
-func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+func (k *memoryBuckets) run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool) {
 	s := bucketsStep{Call: c, memoryBuckets: *k, server: server, least: max(c.Min, 1)}
 	if !exists {
-		s.memoryBuckets = memoryBuckets{born: server, last: server, overflow: overflowStart}
-		s.flags = Created
+		s.memoryBuckets = memoryBuckets{born: server, last: server, overflow: lua.OverflowStart}
+		s.flags = lua.Created
 	}
 	if c.Epoch > 0 && c.Epoch != s.born {
-		s.flags += OtherEpoch
+		s.flags += lua.OtherEpoch
 	}
-	s.limits = append([]Limit{{c.Cap, c.Tokens, c.Period, c.Span}}, c.Also...)
+	s.limits = c.Limits()
 	changed := false
 	for _, l := range s.limits {
 		level, known := s.levels[l.Period]
@@ -89,35 +70,35 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		s.level, s.was = append(s.level, level), append(s.was, was)
 	}
 	s.now = server + s.behind
-	want, leased := min(c.Want, c.leastCap()), c.Lease != ""
+	want, leased := min(c.Want, c.LeastCap()), c.Lease != ""
 
 	own, owned := s.leases[c.Lease]
 	owned = owned && leased
-	if owned && c.Seq <= own.seq {
+	if owned && c.Seq <= own.Seq {
 		s.now = max(s.now, s.last)
-		left := own.end - s.now
+		left := own.End - s.now
 		for i, l := range s.limits {
 			s.level[i] = min(s.level[i]+s.was[i].refilled(s.now-s.last), float64(min(l.Cap, s.was[i].cap)-s.escrow))
 		}
-		if c.Seq < own.seq || left <= 0 {
-			*r = s.reply(Stale, 0, 0, 0)
+		if c.Seq < own.Seq || left <= 0 {
+			*r = s.reply(lua.Stale, 0, 0, 0)
 			return 0, false
 		}
 		after := int64(0)
-		if own.grant == 0 && want > 0 {
+		if own.Grant == 0 && want > 0 {
 			after, _ = s.retry()
 		}
-		if s.Refund+s.Reset > 0 && !s.safeBy(own.end-s.behind) {
-			s.flags += Unapplied
+		if s.Refund+s.Reset > 0 && !s.SafeBy(own.End-s.behind) {
+			s.flags += lua.Unapplied
 		}
-		*r = s.reply(Replay, own.grant, after, left)
+		*r = s.reply(lua.Replay, own.Grant, after, left)
 		return 0, false
 	}
 
-	stepped := s.last-s.now > MaxBack.Microseconds()
+	stepped := s.last-s.now > lua.MaxBack.Microseconds()
 	if stepped {
 		s.behind += s.last - s.now
-		s.flags += SteppedBack
+		s.flags += lua.SteppedBack
 	}
 	s.now = max(server+s.behind, s.last)
 	s.leases = maps.Clone(s.leases)
@@ -125,7 +106,7 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 	lives := s.refill(swept, own)
 	charged := s.settle(own, owned && lives)
 
-	code, grant, after := Granted, int64(0), int64(0)
+	code, grant, after := lua.Granted, int64(0), int64(0)
 	avail, which := s.tight()
 	wanted := s.wants + want
 	if want > 0 && avail >= s.least {
@@ -133,7 +114,7 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		s.credit(-grant)
 		_, which = s.tight()
 	} else if want > 0 {
-		code = Denied
+		code = lua.Denied
 		after, which = s.retry()
 	}
 
@@ -150,9 +131,9 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 			s.sweep = s.now + c.TTL
 		}
 		if s.leases == nil {
-			s.leases = make(map[string]memoryLease)
+			s.leases = make(map[string]lua.Record)
 		}
-		s.leases[c.Lease] = memoryLease{c.Seq, grant, c.Hold + grant, want, s.now + c.TTL, charged}
+		s.leases[c.Lease] = lua.Record{Seq: c.Seq, Grant: grant, Out: c.Hold + grant, Want: want, End: s.now + c.TTL, Debt: charged}
 	}
 	*r = s.reply(code, grant, after, left)
 	r.Which = which
@@ -173,7 +154,7 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 		now := s.was[i].by(l.Cap, l.Tokens, l.Period)
 		s.levels[l.Period] = s.level[i]
 		full := float64(s.now) + math.Ceil((float64(now.most)-s.level[i])*float64(l.Period)/float64(l.Tokens))
-		s.until = max(s.until, int64(min(full, float64(whole-1))))
+		s.until = max(s.until, int64(min(full, float64(lua.Whole-1))))
 	}
 	*k = s.memoryBuckets
 	ms := math.Ceil(float64(max(s.until, s.now)-server-s.behind)/1000) + 1000
@@ -181,7 +162,7 @@ func (k *memoryBuckets) run(c *Call, server int64, exists bool, r *Reply) (keep 
 }
 
 // termsOf is where the terms of a limit are, -1 for nowhere.
-func (k *memoryBuckets) termsOf(l Limit) int {
+func (k *memoryBuckets) termsOf(l lua.Limit) int {
 	return slices.IndexFunc(k.terms, func(t terms) bool { return t.period == l.Period })
 }
 
@@ -191,7 +172,7 @@ func (s *bucketsStep) newTerms() (all []terms) {
 		all = append(all, s.was[i].by(l.Cap, l.Tokens, l.Period))
 	}
 	for _, t := range s.terms {
-		if !slices.ContainsFunc(s.limits, func(l Limit) bool { return l.Period == t.period }) {
+		if !slices.ContainsFunc(s.limits, func(l lua.Limit) bool { return l.Period == t.period }) {
 			all = append(all, t)
 		}
 	}
@@ -209,15 +190,15 @@ func (s *bucketsStep) tight() (tokens, which int64) {
 	return wholeTokens(least), which
 }
 
-func (s *bucketsStep) reply(code Code, grant, retry, left int64) Reply {
+func (s *bucketsStep) reply(code lua.Code, grant, retry, left int64) lua.Reply {
 	tight, which := s.tight()
 	full := 0.0
 	for i, l := range s.limits {
 		full = max(full, math.Ceil((float64(l.Cap)-s.level[i])*float64(l.Period)/float64(l.Tokens)))
 	}
-	return Reply{
+	return lua.Reply{
 		Code: code, Grant: grant, Level: tight, Retry: retry, Active: s.active, TTLLeft: left, Now: s.server, Epoch: s.born,
-		Flags: s.flags, Overflow: int64(s.overflow), Which: which, Reset: int64(min(full, float64(whole-1))), Stamp: s.now,
+		Flags: s.flags, Overflow: int64(s.overflow), Which: which, Reset: int64(min(full, float64(lua.Whole-1))), Stamp: s.now,
 	}
 }
 
@@ -233,32 +214,32 @@ func (s *bucketsStep) retry() (after, which int64) {
 			us, by = wait, int64(i)+1
 		}
 	}
-	return int64(min(max(1, us), float64(whole))), by
+	return int64(min(max(1, us), float64(lua.Whole))), by
 }
 
 // refill sweeps if it is time to, and refills. It reports whether the caller's record lives.
-func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
+func (s *bucketsStep) refill(swept bool, own lua.Record) (lives bool) {
 	escrowThen, lastEnded := s.escrow, int64(0)
 	lives = true
 	if swept {
 		s.escrow, s.wants, s.active, s.sweep, s.latest = 0, 0, 0, 0, 0
 		for id, l := range s.leases {
-			if l.end <= s.now {
+			if l.End <= s.now {
 				delete(s.leases, id)
-				lastEnded = max(lastEnded, l.end)
+				lastEnded = max(lastEnded, l.End)
 				continue
 			}
-			s.escrow, s.wants, s.latest = s.escrow+l.out, s.wants+l.want, max(s.latest, l.end)
-			if l.out+l.want > 0 {
+			s.escrow, s.wants, s.latest = s.escrow+l.Out, s.wants+l.Want, max(s.latest, l.End)
+			if l.Out+l.Want > 0 {
 				s.active++
 			}
 		}
 		if s.latest > 0 {
 			s.sweep = s.now + (s.TTL+1)/2
 		}
-		lives = own.end > s.now
+		lives = own.End > s.now
 	}
-	lost := float64(overflowEnd)
+	lost := float64(lua.OverflowEnd)
 	for i, was := range s.was {
 		roomThen := float64(was.cap - escrowThen)
 		full := min(s.level[i], roomThen) + was.refilled(s.now-s.last)
@@ -273,7 +254,7 @@ func (s *bucketsStep) refill(swept bool, own memoryLease) (lives bool) {
 		s.level[i] = min(level, float64(was.cap-s.escrow)) // a cap that is now lower clamps in settle: that is no overflow
 		lost = min(lost, full-s.level[i])
 	}
-	s.overflow = min(s.overflow+lost, overflowEnd)
+	s.overflow = min(s.overflow+lost, lua.OverflowEnd)
 	return lives
 }
 
@@ -284,17 +265,17 @@ func (s *bucketsStep) credit(n int64) {
 }
 
 // settle settles the caller's record, its debt, refund and reset.
-func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
+func (s *bucketsStep) settle(own lua.Record, owned bool) (charged int64) {
 	out := int64(0)
 	if owned {
-		s.escrow, s.wants = s.escrow-own.out, s.wants-own.want
-		if own.out+own.want > 0 {
+		s.escrow, s.wants = s.escrow-own.Out, s.wants-own.Want
+		if own.Out+own.Want > 0 {
 			s.active--
 		}
-		if out = own.out; s.Ack < own.seq {
-			s.credit(own.grant)
-			out -= own.grant
-			charged = own.debt
+		if out = own.Out; s.Ack < own.Seq {
+			s.credit(own.Grant)
+			out -= own.Grant
+			charged = own.Debt
 		}
 		ret := min(s.Ret, out)
 		s.credit(ret)
@@ -302,15 +283,15 @@ func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
 	}
 	if s.Hold > out {
 		s.credit(out - s.Hold)
-		s.flags += Adopted
+		s.flags += lua.Adopted
 	}
-	if !owned && s.Ack > 0 || owned && s.Ack > own.seq {
-		s.flags += Unrecorded
+	if !owned && s.Ack > 0 || owned && s.Ack > own.Seq {
+		s.flags += lua.Unrecorded
 	}
 	s.escrow += s.Hold
 	once := s.Deadline > 0 && s.Deadline <= s.server+s.TTL
 	if s.Refund+s.Reset > 0 && !once {
-		s.flags += Unapplied
+		s.flags += lua.Unapplied
 	}
 	seen := s.Seen
 	if s.Epoch != s.born {
@@ -320,7 +301,7 @@ func (s *bucketsStep) settle(own memoryLease, owned bool) (charged int64) {
 	charge := max(0, max(s.Owed, s.Debt-int64(lost))-charged)
 	for i, l := range s.limits {
 		room := float64(l.Cap - s.escrow)
-		lowest := -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), float64(MostTokens))
+		lowest := -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), float64(lua.MostTokens))
 		level := max(min(s.level[i], room), lowest)
 		level -= min(float64(charge), math.Floor(level-lowest))
 		if once && s.Reset > 0 {

@@ -1,13 +1,17 @@
 package remote
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
 
 // memoryState is the model of one algorithm: what a key holds, and the script's steps on it once the arguments are checked and
 // the call is not late. Each is a script in Go, step by step and in the same order; the reasons stand in the script.
 type memoryState interface {
 	// run executes a call at a time of the server's clock; exists tells a fresh state. It reports whether the script
 	// would have written, and for how many ms the key then lives. Unwritten, the state is as before.
-	run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool)
+	run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool)
 
 	// fields reports what is stored, as HGETALL does, or as ZRANGE does with scores.
 	fields() map[string]string
@@ -16,10 +20,19 @@ type memoryState interface {
 	clone() memoryState
 }
 
+// fresh makes a state in which nothing was counted.
+var fresh = [lua.Algorithms]func() memoryState{
+	lua.TokenBucket:   func() memoryState { return new(memoryBucket) },
+	lua.SlidingLog:    func() memoryState { return new(memoryLog) },
+	lua.FixedWindow:   func() memoryState { return new(memoryWindow) },
+	lua.SlidingWindow: func() memoryState { return new(memoryBlocks) },
+	lua.TokenBuckets:  func() memoryState { return new(memoryBuckets) },
+}
+
 // memoryKey is a key of the store and what it holds.
 type memoryKey struct {
 	name      string
-	algorithm Algorithm
+	algorithm lua.Algorithm
 	state     memoryState
 
 	place   int   // in Memory.ring
@@ -33,15 +46,25 @@ func (k *memoryKey) expired(clock int64) bool { return clock/1000 > k.expires }
 // decimal is a whole number as the scripts write it.
 func decimal(x int64) string { return strconv.FormatInt(x, 10) }
 
-// safeBy reports whether what c gives back may count, given when the record ends that knows it: its deadline kills
-// every copy of it before that.
-func (c *Call) safeBy(end int64) bool { return c.Deadline > 0 && c.Deadline <= end }
+// tooLate answers a call that is late, or that no limit can ever grant.
+func tooLate(c *lua.Call, server int64) (lua.Reply, bool) {
+	if c.Deadline > 0 && server >= c.Deadline {
+		return lua.Reply{Code: lua.Late, Now: server}, true
+	}
+	if c.Min > c.LeastCap() {
+		return lua.Reply{Code: lua.Never, Retry: -1, Now: server}, true
+	}
+	return lua.Reply{}, false
+}
 
 // guard is the rule for clocks of the keys that keep a time of their own: last is the newest of it, behind how far the server's
 // clock was set back. A small step back is waited out, by not letting the result pass below last; a large one is believed.
 func guard(last, server, behind int64) (behindNow int64, stepped bool) {
-	if last-server-behind > MaxBack.Microseconds() {
+	if last-server-behind > lua.MaxBack.Microseconds() {
 		return last - server, true
 	}
 	return behind, false
 }
+
+// argumentError refuses a call for its argument of a number.
+func argumentError(n int) error { return &ScriptError{Text: "RLARG argument " + strconv.Itoa(n)} }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"math"
 	"slices"
 	"strings"
@@ -43,39 +44,22 @@ func (e *logEntry) before(o *logEntry) int {
 	return strings.Compare(e.member(), o.member())
 }
 
-// brokenLogArgument reports the first argument that breaks a rule of the log's.
-func brokenLogArgument(c *Call) int {
-	switch {
-	case c.Ack > 0:
-		return 6
-	case c.Hold > 0:
-		return 7
-	case c.Ret > 0:
-		return 8
-	case c.Refund > 0:
-		return 9
-	case len(c.Also) > 0:
-		return firstLimit + limitFields
-	}
-	return 0
-}
-
 // run implements memoryState.
-func (l *memoryLog) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+func (l *memoryLog) run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool) {
 	next := *l // the entries are replaced, never changed
-	var flags Flags
+	var flags lua.Flags
 	if !exists {
 		next = memoryLog{born: server}
-		flags = Created
+		flags = lua.Created
 	}
 	if c.Epoch > 0 && c.Epoch != next.born {
-		flags += OtherEpoch
+		flags += lua.OtherEpoch
 	}
 	want, least := min(c.Want, c.Cap), max(c.Min, 1)
 
 	var stepped bool
 	if next.behind, stepped = guard(next.last, server, next.behind); stepped {
-		flags += SteppedBack
+		flags += lua.SteppedBack
 	}
 	now := max(server+next.behind, next.last+1)
 
@@ -100,19 +84,19 @@ func (l *memoryLog) run(c *Call, server int64, exists bool, r *Reply) (keep int6
 	next.entries = slices.Clone(next.entries)
 	settled := exists && c.At > cut && c.Epoch == next.born && next.settle(c.At, c.To)
 	if c.At > 0 && !(exists && c.Epoch == next.born) {
-		flags += Unapplied
+		flags += lua.Unapplied
 	}
 	if due := min(c.Since+next.behind, now); c.Debt > 0 && due > cut {
 		next.charge(logEntry{due, c.Debt, c.Lease}, c.Cap)
 	}
 
-	*r = Reply{Code: Granted, Now: server, Epoch: next.born, Flags: flags, Which: 1, Stamp: now}
+	*r = lua.Reply{Code: lua.Granted, Now: server, Epoch: next.born, Flags: flags, Which: 1, Stamp: now}
 	if avail := c.Cap - next.total; want > 0 && avail >= least {
 		r.Grant = min(want, avail)
 		next.total += r.Grant
 		next.put(logEntry{score: now, cost: r.Grant})
 	} else if want > 0 {
-		r.Code, r.Retry = Denied, next.retry(least-avail, cut, c.Period)-server-next.behind
+		r.Code, r.Retry = lua.Denied, next.retry(least-avail, cut, c.Period)-server-next.behind
 		r.Retry = max(1, r.Retry)
 	}
 	r.Level = c.Cap - next.total

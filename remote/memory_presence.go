@@ -1,5 +1,7 @@
 package remote
 
+import "github.com/tiered-limiter/tiered-limiter/lua"
+
 // memoryPresence is lua/presence.lua in Go: which processes share the buckets.
 type memoryPresence struct {
 	seen    map[string]int64 // process → µs at which it was last here
@@ -11,7 +13,7 @@ func (p *memoryPresence) run(clock, now int64, id string, ttl int64) (Census, er
 	switch {
 	case id == "":
 		return Census{}, argumentError(1)
-	case ttl < 0 || ttl >= whole:
+	case ttl < 0 || ttl >= lua.Whole:
 		return Census{}, argumentError(2)
 	}
 	if clock/1000 > p.expires {

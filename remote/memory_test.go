@@ -11,13 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // memoryTake takes n tokens of ten, refilled at one per second.
-func memoryTake(m *remote.Memory, bucket string, n int64) (remote.Reply, error) {
+func memoryTake(m *remote.Memory, bucket string, n int64) (lua.Reply, error) {
 	var r [1]remote.Result
-	m.Run(noContext, time.Second, []remote.Call{{
+	m.Run(noContext, time.Second, []lua.Call{{
 		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: n, Min: n,
 	}}, r[:])
 	return r[0].Reply, r[0].Err
@@ -25,13 +26,13 @@ func memoryTake(m *remote.Memory, bucket string, n int64) (remote.Reply, error) 
 
 func TestMemoryRunsCallsInOrder(t *testing.T) {
 	m := remote.NewMemory()
-	call := remote.Call{Bucket: m.Key("p", "k"), Cap: 3, Tokens: 0, Period: 1, TTL: 1e6, Fleet: 1, Want: 2, Min: 2}
+	call := lua.Call{Bucket: m.Key("p", "k"), Cap: 3, Tokens: 0, Period: 1, TTL: 1e6, Fleet: 1, Want: 2, Min: 2}
 	bad, peek, never := call, call, call
 	bad.Fleet = 0
 	peek.Want, peek.Min = 0, 0
 	never.Want, never.Min = 4, 4
-	results := []remote.Result{5: {Err: io.EOF, Reply: remote.Reply{Grant: 99}}, 6: {Err: io.EOF}}
-	m.Run(t.Context(), 0, []remote.Call{peek, call, call, bad, peek, never}, results)
+	results := []remote.Result{5: {Err: io.EOF, Reply: lua.Reply{Grant: 99}}, 6: {Err: io.EOF}}
+	m.Run(t.Context(), 0, []lua.Call{peek, call, call, bad, peek, never}, results)
 	var got string
 	for _, r := range results[:6] {
 		got += fmt.Sprintf("%d %d %d %v; ", r.Reply.Code, r.Reply.Grant, r.Reply.Level, r.Err)
@@ -55,7 +56,7 @@ func TestMemoryFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Fail(io.EOF)
-	if r, err := memoryTake(m, "b", 4); err != io.EOF || r != (remote.Reply{}) { //nolint:errorlint // as given, not wrapped
+	if r, err := memoryTake(m, "b", 4); err != io.EOF || r != (lua.Reply{}) { //nolint:errorlint // as given, not wrapped
 		t.Errorf("failing: %v, %v", r, err)
 	}
 	if _, err := m.Presence(t.Context(), 0, m.Node("b"), "a", time.Second); err != io.EOF { //nolint:errorlint // same
@@ -85,9 +86,9 @@ func TestMemoryContext(t *testing.T) {
 	m := remote.NewMemory()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	call := remote.Call{Bucket: "b", Cap: 1, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}
+	call := lua.Call{Bucket: "b", Cap: 1, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}
 	var r [2]remote.Result
-	m.Run(ctx, time.Second, []remote.Call{call, call}, r[:])
+	m.Run(ctx, time.Second, []lua.Call{call, call}, r[:])
 	if !errors.Is(r[0].Err, context.Canceled) || !errors.Is(r[1].Err, context.Canceled) {
 		t.Errorf("%v", r)
 	}
@@ -97,7 +98,7 @@ func TestMemoryContext(t *testing.T) {
 	if _, err := m.Presence(ctx, time.Second, m.Node("b"), "a", time.Second); !errors.Is(err, context.Canceled) {
 		t.Errorf("presence: %v", err)
 	}
-	m.Run(t.Context(), 0, []remote.Call{call}, r[:]) // the timeout is nothing to a Memory
+	m.Run(t.Context(), 0, []lua.Call{call}, r[:]) // the timeout is nothing to a Memory
 	if r[0].Err != nil {
 		t.Error(r[0].Err)
 	}
@@ -159,7 +160,7 @@ func second(_ remote.Census, err error) error { return err }
 func TestMemoryClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := remote.NewMemory()
-		take := func(n int64) remote.Reply {
+		take := func(n int64) lua.Reply {
 			t.Helper()
 			r, err := memoryTake(m, "b", n)
 			if err != nil || r.Now != time.Now().UnixMicro() {
@@ -169,7 +170,7 @@ func TestMemoryClock(t *testing.T) {
 		}
 		born := take(5).Epoch
 		time.Sleep(3500 * time.Millisecond)
-		if r := take(9); r.Code != remote.Denied || r.Level != 8 || r.Retry != 500_000 || r.Epoch != born {
+		if r := take(9); r.Code != lua.Denied || r.Level != 8 || r.Retry != 500_000 || r.Epoch != born {
 			t.Errorf("after 3.5 s: %+v", r)
 		}
 		// 5 s to refill and 1 s of margin, in whole ms of the clock; there for the whole of the last one.
@@ -177,14 +178,14 @@ func TestMemoryClock(t *testing.T) {
 		if m.PTTL("b") != 0 || m.Fields("b") == nil {
 			t.Errorf("gone too early: %d ms", m.PTTL("b"))
 		}
-		if r := take(11); r.Code != remote.Never {
+		if r := take(11); r.Code != lua.Never {
 			t.Errorf("%+v", r)
 		}
 		if r := take(0); r.Epoch != born || r.Flags != 0 {
 			t.Errorf("in its last ms: %+v", r)
 		}
 		time.Sleep(time.Microsecond)
-		if r := take(0); r.Epoch != 0 || r.Flags != remote.Created || r.Level != 10 {
+		if r := take(0); r.Epoch != 0 || r.Flags != lua.Created || r.Level != 10 {
 			t.Errorf("after its last ms: %+v", r)
 		}
 		if m.Len() != 0 {
@@ -200,7 +201,7 @@ func TestMemoryForgets(t *testing.T) {
 		for round := range 3 {
 			for i := range 100 {
 				r, err := memoryTake(m, fmt.Sprint(i), 5)
-				if err != nil || r.Flags != remote.Created || r.Level != 5 {
+				if err != nil || r.Flags != lua.Created || r.Level != 5 {
 					t.Errorf("round %d, bucket %d: %+v, %v", round, i, r, err)
 				}
 			}
@@ -244,10 +245,10 @@ func TestMemoryIsConcurrent(t *testing.T) {
 	for g := range 8 {
 		all.Go(func() {
 			var r [4]remote.Result
-			calls := make([]remote.Call, len(r))
+			calls := make([]lua.Call, len(r))
 			for i := range 300 {
 				for j := range calls {
-					calls[j] = remote.Call{Bucket: fmt.Sprint("b", j%2), Cap: 1000, Period: 1, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}
+					calls[j] = lua.Call{Bucket: fmt.Sprint("b", j%2), Cap: 1000, Period: 1, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}
 				}
 				m.Run(noContext, 0, calls, r[:])
 				for _, x := range r {
@@ -266,18 +267,18 @@ func TestMemoryIsConcurrent(t *testing.T) {
 func BenchmarkMemory(b *testing.B) {
 	for _, bench := range []struct {
 		name string
-		call remote.Call
+		call lua.Call
 	}{
-		{"direct", remote.Call{Cap: 1 << 40, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}},
-		{"denied", remote.Call{Cap: 1, Tokens: 1, Period: 1 << 50, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}},
-		{"lease", remote.Call{Cap: 1 << 40, Tokens: 1, Period: 1e6, TTL: 1e9, Fleet: 1, Want: 1, Lease: "A"}},
+		{"direct", lua.Call{Cap: 1 << 40, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}},
+		{"denied", lua.Call{Cap: 1, Tokens: 1, Period: 1 << 50, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}},
+		{"lease", lua.Call{Cap: 1 << 40, Tokens: 1, Period: 1e6, TTL: 1e9, Fleet: 1, Want: 1, Lease: "A"}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			m := remote.NewMemory()
 			var bucket atomic.Int64
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				calls, results := []remote.Call{bench.call}, make([]remote.Result, 1)
+				calls, results := []lua.Call{bench.call}, make([]remote.Result, 1)
 				calls[0].Bucket = fmt.Sprint(bucket.Add(1))
 				for pb.Next() {
 					calls[0].Seq++
@@ -294,9 +295,9 @@ func BenchmarkMemory(b *testing.B) {
 // A replica that is promoted knows what was written before it was copied, and nothing of what came after.
 func TestCloneIsAReplica(t *testing.T) {
 	m := remote.NewMemory()
-	take := func(s *remote.Memory, n int64) remote.Reply {
+	take := func(s *remote.Memory, n int64) lua.Reply {
 		var r [1]remote.Result
-		s.Run(t.Context(), time.Second, []remote.Call{{
+		s.Run(t.Context(), time.Second, []lua.Call{{
 			Bucket: "b", Cap: 10, Tokens: 1, Period: 3600e6, Want: n, Min: n, TTL: 1e6, Lease: "A", Seq: n, Ack: n - 1, Fleet: 1,
 		}}, r[:])
 		if r[0].Err != nil {
@@ -309,7 +310,7 @@ func TestCloneIsAReplica(t *testing.T) {
 	if got := take(m, 2); got.Level != 7 {
 		t.Errorf("the store itself: %+v", got)
 	}
-	if got := take(c, 3); got.Level != 6 || got.Flags != remote.Unrecorded {
+	if got := take(c, 3); got.Level != 6 || got.Flags != lua.Unrecorded {
 		t.Errorf("the replica: %+v", got)
 	}
 	if before, after := m.Fields("b")["pA"], c.Fields("b")["pA"]; before == after {

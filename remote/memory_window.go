@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 )
@@ -16,20 +17,7 @@ type memoryWindow struct {
 	active int64 // leases that hold or want tokens
 	latest int64 // end of the latest lease
 	sweep  int64 // next sweep, 0 none
-	leases map[string]memoryLease
-}
-
-// brokenFixedArgument reports the first argument that breaks a rule of the fixed window's.
-func brokenFixedArgument(c *Call) int {
-	switch {
-	case c.To > 0:
-		return 19
-	case c.Phase >= c.Period:
-		return firstLimit + 2
-	case len(c.Also) > 0:
-		return firstLimit + limitFields
-	}
-	return 0
+	leases map[string]lua.Record
 }
 
 // windowOf is the number of the window that has an instant.
@@ -38,22 +26,22 @@ func windowOf(instant, phase, period int64) int64 {
 }
 
 // run implements memoryState.
-func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep int64, written bool) {
+func (w *memoryWindow) run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool) {
 	next := *w // its leases are replaced, never changed
-	var flags Flags
+	var flags lua.Flags
 	if !exists {
 		next = memoryWindow{born: server, last: server}
-		flags = Created
+		flags = lua.Created
 	}
 	if c.Epoch > 0 && c.Epoch != next.born {
-		flags += OtherEpoch
+		flags += lua.OtherEpoch
 	}
 	want, least, leased := min(c.Want, c.Cap), max(c.Min, 1), c.Lease != ""
 
 	now, stepped := server, false
 	if now < next.last {
-		if stepped = next.last-now > MaxBack.Microseconds(); stepped {
-			flags += SteppedBack
+		if stepped = next.last-now > lua.MaxBack.Microseconds(); stepped {
+			flags += lua.SteppedBack
 			next.latest = max(now, now+next.latest-next.last)
 			if next.sweep > 0 {
 				next.sweep = max(now, now+next.sweep-next.last)
@@ -72,8 +60,8 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	sweep := next.sweep > 0 && now >= next.sweep
 	own, owned := next.leases[c.Lease]
 	owned = owned && leased
-	answer := func(code Code, grant, retry, left int64) {
-		*r = Reply{
+	answer := func(code lua.Code, grant, retry, left int64) {
+		*r = lua.Reply{
 			Code: code, Grant: grant, Level: c.Cap - next.count, Retry: retry, Active: next.active, TTLLeft: left, Now: server,
 			Epoch: next.born, Flags: flags, Which: 1, Stamp: now,
 		}
@@ -81,21 +69,21 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 			r.Reset = max(0, edge-server)
 		}
 	}
-	if owned && c.Seq <= own.seq {
-		left := min(own.end, edge, now+c.TTL) - now
-		if c.Seq < own.seq || left <= 0 {
-			answer(Stale, 0, 0, 0)
+	if owned && c.Seq <= own.Seq {
+		left := min(own.End, edge, now+c.TTL) - now
+		if c.Seq < own.Seq || left <= 0 {
+			answer(lua.Stale, 0, 0, 0)
 			return 0, false
 		}
 		after := int64(0)
-		if own.grant == 0 && want > 0 {
+		if own.Grant == 0 && want > 0 {
 			after = edge - server
 		}
-		once := c.safeBy(own.end)
-		if c.Reset > 0 && !once || c.Refund > 0 && !(once && c.Epoch == next.born && window(c.At) <= window(own.end-1)) {
-			flags += Unapplied
+		once := c.SafeBy(own.End)
+		if c.Reset > 0 && !once || c.Refund > 0 && !(once && c.Epoch == next.born && window(c.At) <= window(own.End-1)) {
+			flags += lua.Unapplied
 		}
-		answer(Replay, own.grant, after, left)
+		answer(lua.Replay, own.Grant, after, left)
 		return 0, false
 	}
 
@@ -106,14 +94,14 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	}
 	var out, charged int64
 	if owned {
-		next.wants -= own.want
-		if own.out+own.want > 0 {
+		next.wants -= own.Want
+		if own.Out+own.Want > 0 {
 			next.active--
 		}
-		if out = own.out; c.Ack < own.seq {
-			next.count -= own.grant
-			out -= own.grant
-			charged = own.debt
+		if out = own.Out; c.Ack < own.Seq {
+			next.count -= own.Grant
+			out -= own.Grant
+			charged = own.Debt
 		}
 		ret := min(c.Ret, out)
 		next.count -= ret
@@ -121,10 +109,10 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	}
 	if c.Hold > out {
 		next.count += c.Hold - out
-		flags += Adopted
+		flags += lua.Adopted
 	}
-	if !owned && c.Ack > 0 || owned && c.Ack > own.seq {
-		flags += Unrecorded
+	if !owned && c.Ack > 0 || owned && c.Ack > own.Seq {
+		flags += lua.Unrecorded
 	}
 
 	if c.Debt > 0 && window(c.Since) == k {
@@ -138,7 +126,7 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 	}
 	mine := once && exists && c.Epoch == next.born && window(c.At) <= k
 	if c.Reset > 0 && !once || c.Refund > 0 && !mine {
-		flags += Unapplied
+		flags += lua.Unapplied
 	}
 	asked := min(c.Reset, now)
 	if now > server { // the clock was set back: the window waits
@@ -148,20 +136,20 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 		held := c.Hold
 		for id, l := range next.leases {
 			if id != c.Lease {
-				held += l.out
+				held += l.Out
 			}
 		}
 		next.count = min(next.count, held)
 	}
 	next.count = max(next.count, c.Hold)
 
-	code, grant, after := Granted, int64(0), int64(0)
+	code, grant, after := lua.Granted, int64(0), int64(0)
 	avail, wanted := c.Cap-next.count, next.wants+want
 	if want > 0 && avail >= least {
 		grant = part(avail, want, wanted, least)
 		next.count += grant
 	} else if want > 0 {
-		code, after = Denied, max(1, edge-server)
+		code, after = lua.Denied, max(1, edge-server)
 	}
 
 	left := int64(0)
@@ -177,9 +165,9 @@ func (w *memoryWindow) run(c *Call, server int64, exists bool, r *Reply) (keep i
 				next.sweep = now + left
 			}
 			if next.leases == nil {
-				next.leases = make(map[string]memoryLease)
+				next.leases = make(map[string]lua.Record)
 			}
-			next.leases[c.Lease] = memoryLease{c.Seq, grant, c.Hold + grant, want, now + left, charged}
+			next.leases[c.Lease] = lua.Record{Seq: c.Seq, Grant: grant, Out: c.Hold + grant, Want: want, End: now + left, Debt: charged}
 		}
 		next.last = now
 		keep = min(int64(math.Ceil(float64(max(edge, next.latest)-server)/1000))+1000, longestKeep)
@@ -198,10 +186,10 @@ func (w *memoryWindow) sweepEnded(now, ttl int64) {
 	w.wants, w.sweep = 0, 0
 	for id, l := range w.leases {
 		switch {
-		case l.end > now:
-			w.wants, w.sweep = w.wants+l.want, now+(ttl+1)/2
-		case l.want > 0:
-			if l.want = 0; l.out == 0 {
+		case l.End > now:
+			w.wants, w.sweep = w.wants+l.Want, now+(ttl+1)/2
+		case l.Want > 0:
+			if l.Want = 0; l.Out == 0 {
 				w.active--
 			}
 			w.leases[id] = l

@@ -14,15 +14,15 @@ import (
 )
 
 // takeBy is a direct take of one token by an algorithm, from a bucket that lasts for the test.
-func takeBy(s Store, a Algorithm, key string) Call {
-	c := Call{
+func takeBy(s Store, a lua.Algorithm, key string) lua.Call {
+	c := lua.Call{
 		Bucket: s.Name(Kind{Algorithm: a}, "test", key), Algorithm: a,
 		Cap: full, Period: time.Hour.Microseconds(), Want: 1, Min: 1, TTL: 1, Fleet: 1,
 	}
 	switch a {
-	case TokenBucket, TokenBuckets:
+	case lua.TokenBucket, lua.TokenBuckets:
 		c.Tokens = 1
-	case SlidingWindow:
+	case lua.SlidingWindow:
 		c.Span = 2
 	}
 	return c
@@ -74,7 +74,10 @@ func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 // once.
 func TestForgottenScripts(t *testing.T) {
 	server := redistest.Start(t)
-	scripts := []lua.Script{lua.TokenBucket, lua.SlidingLog, lua.FixedWindow, lua.SlidingWindow, lua.TokenBuckets, lua.Presence}
+	scripts := []*lua.Script{lua.Presence}
+	for a := range lua.Algorithm(lua.Algorithms) {
+		scripts = append(scripts, a.Script())
+	}
 	for name, c := range map[string]struct {
 		knows          bool         // one of the six
 		before, within map[int]bool // it forgets all before a pipeline, or in the middle of it
@@ -104,11 +107,13 @@ func TestForgottenScripts(t *testing.T) {
 				s := NewRedis(client, &RedisOptions{Prefix: fmt.Sprintf("tl:%d:%.12s:", first, lettersOf(name))})
 				var orders []order
 				for i := range 2 * len(scripts) { // two of each, so that one finds the other's text
-					if a := (first + i) % len(scripts); a < len(algorithms) {
-						call := takeBy(s, Algorithm(a), "k")
+					if a := (first + i) % len(scripts); a < lua.Algorithms {
+						call := takeBy(s, lua.Algorithm(a), "k")
 						orders = append(orders, callOrder(&call, nil))
 					} else {
-						orders = append(orders, newOrder(&presence, s.names.presence(0), "me", time.Minute.Microseconds(), 0))
+						o := newOrder(&presence, s.names.presence(0), 3)
+						o.args = append(o.args, "me", time.Minute.Microseconds(), 0)
+						orders = append(orders, o)
 					}
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -122,8 +127,8 @@ func TestForgottenScripts(t *testing.T) {
 				if hook.sent != c.sent || hook.texts != c.texts {
 					t.Errorf("%d pipelines with %d texts, want %d with %d", hook.sent, hook.texts, c.sent, c.texts)
 				}
-				for a := range algorithms {
-					look := takeBy(s, Algorithm(a), "k")
+				for a := range lua.Algorithms {
+					look := takeBy(s, lua.Algorithm(a), "k")
 					look.Want, look.Min = 0, 0
 					if r := run(t, s, look); r.Err != nil || r.Reply.Level != full-2 {
 						t.Errorf("%d: level %d, %v, want %d", a, r.Reply.Level, r.Err, full-2)
@@ -139,10 +144,10 @@ func lettersOf(s string) string {
 }
 
 // allAlgorithms is one take of each for every key.
-func allAlgorithms(s Store, keys ...string) (calls []Call) {
+func allAlgorithms(s Store, keys ...string) (calls []lua.Call) {
 	for _, key := range keys {
-		for a := range algorithms {
-			calls = append(calls, takeBy(s, Algorithm(a), key))
+		for a := range lua.Algorithms {
+			calls = append(calls, takeBy(s, lua.Algorithm(a), key))
 		}
 	}
 	return calls
@@ -150,12 +155,12 @@ func allAlgorithms(s Store, keys ...string) (calls []Call) {
 
 // grants runs calls together and wants each granted, those of some buckets by another node than the first that was
 // asked.
-func grants(t *testing.T, s Store, calls []Call, elsewhere ...string) {
+func grants(t *testing.T, s Store, calls []lua.Call, elsewhere ...string) {
 	t.Helper()
 	results := make([]Result, len(calls))
 	s.Run(t.Context(), patience, calls, results)
 	for i, r := range results {
-		if r.Err != nil || r.Reply.Code != Granted || r.Elsewhere != slices.Contains(elsewhere, calls[i].Bucket) {
+		if r.Err != nil || r.Reply.Code != lua.Granted || r.Elsewhere != slices.Contains(elsewhere, calls[i].Bucket) {
 			t.Errorf("call %d, algorithm %d: %+v", i, calls[i].Algorithm, r)
 		}
 	}
@@ -199,7 +204,7 @@ func TestForgottenScriptsOnACluster(t *testing.T) {
 				}
 				grants(t, s, allAlgorithms(s, goes, stays), elsewhere...)
 				flush(1)
-				grants(t, s, allAlgorithms(s, stays, goes)[:len(algorithms)])
+				grants(t, s, allAlgorithms(s, stays, goes)[:lua.Algorithms])
 			})
 		}
 	}

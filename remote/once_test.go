@@ -70,13 +70,13 @@ func TestCutReplyChargesOnce(t *testing.T) {
 			s := NewRedis(c, &RedisOptions{Prefix: "tl:" + name + ":"})
 			// Before the script is known there would be a NOSCRIPT to cut.
 			for _, server := range shards {
-				if err := server.Client().ScriptLoad(t.Context(), lua.TokenBucket.Source).Err(); err != nil {
+				if err := server.Client().ScriptLoad(t.Context(), lua.TokenBucket.Script().Source).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
 
 			cut.on.Store(true)
-			calls, results := []Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, make([]Result, 3)
+			calls, results := []lua.Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, make([]Result, 3)
 			s.Run(t.Context(), patience, calls, results)
 			cut.on.Store(false)
 			for i, r := range results {
@@ -95,8 +95,8 @@ func TestCutReplyChargesOnce(t *testing.T) {
 
 			// The same through the same client, but not by the store: this test can fail.
 			cut.on.Store(true)
-			o := callOrder(&Call{Bucket: s.Key("test", "plain"), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}, nil)
-			err := c.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{s.Key("test", "plain")}, o.args[argFirst:]...).Err()
+			o := callOrder(&lua.Call{Bucket: s.Key("test", "plain"), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}, nil)
+			err := c.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{s.Key("test", "plain")}, o.args[argFirst:]...).Err()
 			cut.on.Store(false)
 			if n := charged(t, s, "plain"); err == nil || n < 2 {
 				t.Errorf("a plain EvalSha: charged %d times, %v", n, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Every way in which we could think of putting a password into the wrong place. Some of these URLs are legal; then the
@@ -67,7 +68,7 @@ func TestOpenShowsNoPassword(t *testing.T) {
 		s, err := Open(u, nil)
 		if err == nil {
 			var r [1]Result
-			s.Run(t.Context(), 20*time.Millisecond, []Call{takeOne(s, "key")}, r[:])
+			s.Run(t.Context(), 20*time.Millisecond, []lua.Call{takeOne(s, "key")}, r[:])
 			err = errors.Join(r[0].Err, s.Close())
 			if err == nil {
 				t.Errorf("%q: somebody answers", u)
@@ -253,7 +254,7 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("%q: the client is left open: %v", raw, err)
 		}
 		var r [1]Result
-		if s.Run(t.Context(), time.Second, []Call{takeOne(s, "k")}, r[:]); !errors.Is(r[0].Err, ErrClosed) {
+		if s.Run(t.Context(), time.Second, []lua.Call{takeOne(s, "k")}, r[:]); !errors.Is(r[0].Err, ErrClosed) {
 			t.Errorf("%q, closed: %v", raw, r[0].Err)
 		}
 	})
@@ -317,7 +318,7 @@ func TestOpenIsLazy(t *testing.T) {
 		t.Errorf("node %q", n)
 	}
 	var r [1]Result
-	s.Run(context.Background(), time.Second, []Call{takeOne(s, "k")}, r[:])
+	s.Run(context.Background(), time.Second, []lua.Call{takeOne(s, "k")}, r[:])
 	if !errors.Is(r[0].Err, os.ErrNotExist) {
 		t.Errorf("dialling nobody: %v", r[0].Err)
 	}

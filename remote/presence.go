@@ -41,7 +41,8 @@ func (s *Redis) Presence(
 			continue
 		}
 		tries++
-		o := newOrder(&presence, name, id, ttl.Microseconds(), 0)
+		o := newOrder(&presence, name, 3)
+		o.args = append(o.args, id, ttl.Microseconds(), 0)
 		s.executeOn(ctx, timeout, client, []*order{&o})
 		if err = o.cmd.Err(); err == nil {
 			return decodeCensus(o.cmd.Val())

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 var update = flag.Bool("update", false, "record testdata/recorded.txt anew: after a change of the protocol")
@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "record testdata/recorded.txt anew: afte
 func TestRecordedCalls(t *testing.T) {
 	const file = "testdata/recorded.txt"
 	var all strings.Builder
-	for _, k := range append([]windowKind{{name: "token bucket", algorithm: remote.TokenBucket}}, windowKinds...) {
+	for _, k := range append([]windowKind{{name: "token bucket", algorithm: lua.TokenBucket}}, windowKinds...) {
 		r := recorder{sum: sha256.New()}
 		for _, calls := range []int{2000, 100_000} {
 			if calls > 2000 && testing.Short() && !*update {
@@ -62,7 +62,7 @@ type recorder struct {
 func (r *recorder) play(t *testing.T, k windowKind) {
 	r.history++
 	draw := rand.New(rand.NewPCG(r.history, 1)).IntN
-	if k.algorithm == remote.TokenBucket {
+	if k.algorithm == lua.TokenBucket {
 		w := newWalk("{walk}tb1", draw)
 		for range 40 {
 			w.step()
@@ -92,9 +92,9 @@ func (r *recorder) play(t *testing.T, k windowKind) {
 }
 
 // note adds a call to the sum.
-func (r *recorder) note(c remote.Call, a answer, s stored) {
+func (r *recorder) note(c lua.Call, a answer, s stored) {
 	r.calls++
-	fmt.Fprintln(r.sum, remote.CallArgs(c), a.err, a.reply.Code, a.reply.Grant, a.reply.Level, a.reply.Retry, a.reply.Active, a.reply.TTLLeft,
+	fmt.Fprintln(r.sum, c.Arguments(nil, nil), a.err, a.reply.Code, a.reply.Grant, a.reply.Level, a.reply.Retry, a.reply.Active, a.reply.TTLLeft,
 		a.reply.Now, a.reply.Epoch, a.reply.Flags, a.reply.Overflow, a.reply.Which, a.reply.Reset, a.reply.Stamp, s.pttl)
 	for _, field := range slices.Sorted(maps.Keys(s.fields)) {
 		fmt.Fprintln(r.sum, field, s.fields[field])

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a Cluster or a Ring.
@@ -137,7 +138,7 @@ func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 // Run executes the calls; see [Store]. It returns within timeout if the client heeds a context's deadline, as those of
 // [Open] do, and else within about three times that: connections are waited for and dialled during the first, and what
 // was sent by then is written and read during one more each.
-func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []Call, results []Result) {
+func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	if len(calls) == 0 {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // What goes to Redis and comes from it is what Call and Reply say, field by field: Memory, which has no arguments to
@@ -16,7 +17,7 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 	server := redistest.Start(t)
 	s, memory := openStore(t, server.URL()), NewMemory()
 	warm(t, s)
-	codes, check := map[Code]int{}, 0
+	codes, check := map[lua.Code]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {
 		check++
 		now, epoch, seq := int64(1_763_640_000_000_000), int64(0), int64(0)
@@ -24,7 +25,7 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 			small := func(name string, most int64) int64 { return rapid.Int64Range(0, most).Draw(t, name) }
 			now += small("after", 300_000)
 			seq = max(1, seq+small("step", 3)-1)
-			c := Call{
+			c := lua.Call{
 				Cap: 90 + small("cap", 3), Tokens: 1 + small("tokens", 100), Period: 1_000_000 + small("period", 5),
 				Want: small("want", 40), TTL: 500_000 + small("ttl", 9), Fleet: 1 + small("fleet", 3), Epoch: epoch, Now: now,
 			}
@@ -45,9 +46,9 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 			}
 			var got, want [1]Result
 			c.Bucket = s.Key("test", fmt.Sprint(check))
-			s.Run(t.Context(), patience, []Call{c}, got[:])
-			memory.Run(t.Context(), patience, []Call{c}, want[:])
-			if want[0].Err == nil && !want[0].Reply.answers(&c) { // this seq was executed with other numbers: no process does that
+			s.Run(t.Context(), patience, []lua.Call{c}, got[:])
+			memory.Run(t.Context(), patience, []lua.Call{c}, want[:])
+			if want[0].Err == nil && !want[0].Reply.Answers(&c) { // this seq was executed with other numbers: no process does that
 				want[0] = Result{Err: errShape}
 			}
 			var a, b *ScriptError
@@ -68,7 +69,7 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 	if testing.Short() { // a fifth of the checks: chance alone may leave one out
 		return
 	}
-	for code := Granted; code <= Late; code++ {
+	for code := lua.Granted; code <= lua.Late; code++ {
 		if codes[code] == 0 {
 			t.Errorf("code %d did not come up", code)
 		}

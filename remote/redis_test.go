@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestSingle(t *testing.T) {
@@ -39,7 +40,7 @@ func TestSingle(t *testing.T) {
 	if err != nil || len(stored) != 21 || strings.Contains(strings.Join(stored, " "), "key-") {
 		t.Errorf("hashed names: %q, %v", stored, err)
 	}
-	same := make([]Call, 5)
+	same := make([]lua.Call, 5)
 	for i := range same {
 		same[i] = takeOne(s, "same")
 	}
@@ -131,7 +132,7 @@ func TestOnePipelinePerNode(t *testing.T) {
 	client.AddHook(&count)
 	s := NewRedis(client, nil)
 	warm(t, s)
-	calls, results := make([]Call, 20), make([]Result, 20)
+	calls, results := make([]lua.Call, 20), make([]Result, 20)
 	for i, key := range keys(20) {
 		calls[i] = takeOne(s, key)
 	}
@@ -162,7 +163,7 @@ func TestScriptFlush(t *testing.T) {
 		}
 		count.sent.Store(0)
 		count.commands.Store(0)
-		calls, results := make([]Call, len(flushed)), make([]Result, len(flushed))
+		calls, results := make([]lua.Call, len(flushed)), make([]Result, len(flushed))
 		for i, key := range flushed {
 			calls[i] = takeOne(s, key)
 		}
@@ -198,7 +199,7 @@ func TestConcurrentCalls(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			calls, results := []Call{takeOne(s, "shared"), takeOne(s, fmt.Sprint(i))}, make([]Result, 2)
+			calls, results := []lua.Call{takeOne(s, "shared"), takeOne(s, fmt.Sprint(i))}, make([]Result, 2)
 			for range rounds {
 				s.Run(t.Context(), patience+time.Duration(i), calls, results) // many timeouts: many clones
 				if err := errors.Join(results[0].Err, results[1].Err); err != nil {
@@ -232,7 +233,7 @@ func BenchmarkRun(b *testing.B) {
 	s := NewRedis(server.StoreClient(), nil)
 	for _, n := range []int{1, 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			calls, results := make([]Call, n), make([]Result, n)
+			calls, results := make([]lua.Call, n), make([]Result, n)
 			for i, key := range keys(n) {
 				calls[i] = peek(s, key)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // answering is a hook in place of a node: everything that is sent gets the same error or value.
@@ -77,7 +78,7 @@ func TestReloadsOnceASecond(t *testing.T) {
 			const length = 10 * time.Second
 			for range length / (10 * time.Millisecond) {
 				r := make([]Result, 1)
-				s.Run(t.Context(), time.Second, []Call{takeOne(s, "k")}, r)
+				s.Run(t.Context(), time.Second, []lua.Call{takeOne(s, "k")}, r)
 				if (r[0].Err == nil) != (test.err == nil) {
 					t.Fatalf("%s: %+v", test.name, r[0])
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -58,14 +59,14 @@ func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error 
 	}
 	const second = 1_000_000
 	now := time.Now().UnixMicro()
-	direct := remote.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1, TTL: second, Fleet: 1}
+	direct := lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1, TTL: second, Fleet: 1}
 	lease, sweep := direct, direct
 	lease.Lease, lease.Seq, lease.Now = "gone", 1, now+second
 	sweep.Lease, sweep.Seq, sweep.Now = "here", 1, now+4*second
 	var all error
-	for _, c := range []remote.Call{direct, lease, sweep} {
+	for _, c := range []lua.Call{direct, lease, sweep} {
 		var r [1]remote.Result
-		s.Run(t.Context(), time.Minute, []remote.Call{c}, r[:])
+		s.Run(t.Context(), time.Minute, []lua.Call{c}, r[:])
 		if r[0].Err == nil && r[0].Reply.Grant != 1 {
 			t.Errorf("%+v", r[0])
 		}
@@ -154,9 +155,9 @@ func TestEveryRightIsNeededOnCluster(t *testing.T) {
 	// One key stays where it is; of the other its slot is moving, and the key is not there yet: the node says ASK.
 	asked := func() error {
 		s := asUser(t, "cluster", c.Addrs()[0], "", nil)
-		calls, results := make([]remote.Call, 2), make([]remote.Result, 2)
+		calls, results := make([]lua.Call, 2), make([]remote.Result, 2)
 		for i, key := range []string{"stays", fmt.Sprint("moves ", moved)} {
-			calls[i] = remote.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+			calls[i] = lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
 		}
 		moved++
 		n, err := c.Client(0).ClusterKeySlot(t.Context(), calls[1].Bucket).Result()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type batch struct {
 }
 
 // runAll executes calls node by node, all nodes at once, and waits for the slowest. ctx ends after timeout.
-func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []Call, results []Result) {
+func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	batches := s.divide(ctx, calls, results)
 	if len(batches) == 0 {
 		return
@@ -32,7 +33,7 @@ func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []Call,
 }
 
 // divide gathers the calls by the node that answers for each. A call whose node cannot be found gets its error now.
-func (s *Redis) divide(ctx context.Context, calls []Call, results []Result) []batch {
+func (s *Redis) divide(ctx context.Context, calls []lua.Call, results []Result) []batch {
 	var batches []batch
 next:
 	for i := range calls {
@@ -55,14 +56,20 @@ next:
 	return batches
 }
 
+// decode reads the reply to a call, and reports whether it can be one.
+func (r *Result) decode(c *lua.Call, val any) (ok bool) {
+	r.Reply, ok = lua.DecodeReply(c.Algorithm, val)
+	return ok && r.Reply.Answers(c)
+}
+
 // runBatch executes the calls of one node and writes their results. Batches share results, but no element of it.
-func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, calls []Call, results []Result) {
+func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, calls []lua.Call, results []Result) {
 	s.execute(ctx, timeout, b.client, b.orders)
 	for i := range b.orders {
 		r, cmd := &results[b.calls[i]], b.orders[i].cmd
 		if err := cmd.Err(); err != nil {
 			r.Err = s.failure(err)
-		} else if r.Reply, r.Err = decodeReply(calls[b.calls[i]].Algorithm, cmd.Val()); r.Err == nil && !r.Reply.answers(&calls[b.calls[i]]) {
+		} else if c := &calls[b.calls[i]]; !r.decode(c, cmd.Val()) {
 			*r = Result{Err: errShape}
 		}
 		r.Elsewhere = b.orders[i].moved

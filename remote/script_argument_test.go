@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // secret is in every key of these tests, and must be in no error: keys are user names, tokens, addresses.
 const secret = "s3cret@example.com"
 
 // argumentCall is a valid call in which every argument may be spoiled alone.
-func argumentCall(bucket string) remote.Call {
-	return remote.Call{
+func argumentCall(bucket string) lua.Call {
+	return lua.Call{
 		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, Want: 2, Min: 1, TTL: 1e6, Lease: "A", Seq: 5, Ack: 4, Hold: 1,
 		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart, Now: scriptStart + 1e6,
 	}
@@ -40,14 +39,14 @@ func TestBadArgumentText(t *testing.T) {
 			for _, text := range bad {
 				args := longArgs(c)
 				args[n-1] = text
-				got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...))
+				got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket}, args...))
 				if want := fmt.Sprintf("RLARG argument %d", n); got.err != want {
 					t.Errorf("%s, %.20q: %v, want %s", e.name, text, got, want)
 				}
 			}
 		}
 		args := longArgs(c)[:19]
-		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...)); got.err !=
+		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket}, args...)); got.err !=
 			"RLARG argument 20" {
 			t.Errorf("%s, 19 arguments: %v", e.name, got)
 		}
@@ -57,7 +56,7 @@ func TestBadArgumentText(t *testing.T) {
 		// Whole numbers all the same.
 		args = longArgs(c)
 		args[0], args[2] = "0xA", "1000000.000"
-		got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{c.Bucket}, args...))
+		got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket}, args...))
 		if got.err != "" || got.reply.Grant != 2 {
 			t.Errorf("%s: %v", e.name, got)
 		}
@@ -70,51 +69,51 @@ func TestBadArguments(t *testing.T) {
 	type rule struct {
 		name     string
 		argument int // 0: no error
-		spoil    func(c *remote.Call)
+		spoil    func(c *lua.Call)
 	}
-	direct := func(c *remote.Call) {
+	direct := func(c *lua.Call) {
 		c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed = "", 0, 0, 0, 0, 0, 0, 0
 	}
 	rules := []rule{
-		{"none", 0, func(*remote.Call) {}},
-		{"cap 0", 1, func(c *remote.Call) { c.Cap = 0 }},
-		{"cap of 2^40", 0, func(c *remote.Call) { c.Cap = 1 << 40 }},
-		{"cap above 2^40", 1, func(c *remote.Call) { c.Cap = 1<<40 + 1 }},
-		{"no rate", 0, func(c *remote.Call) { c.Tokens = 0 }},
-		{"period 0", 3, func(c *remote.Call) { c.Period = 0 }},
-		{"min above want", 5, func(c *remote.Call) { c.Min = 3 }},
-		{"ttl 0", 6, func(c *remote.Call) { c.TTL = 0 }},
-		{"ttl above 2^50", 6, func(c *remote.Call) { c.TTL = 1<<50 + 1 }},
-		{"seq 0", 8, func(c *remote.Call) { c.Seq, c.Ack = 0, 0 }},
-		{"ack of this call", 9, func(c *remote.Call) { c.Ack = c.Seq }},
-		{"hold above 2^40", 10, func(c *remote.Call) { c.Hold = 1<<40 + 1 }},
-		{"hold of a direct take", 10, func(c *remote.Call) { direct(c); c.Hold = 1 }},
-		{"ret beside a hold", 11, func(c *remote.Call) { c.Ret = 1 }},
-		{"ret of a direct take", 11, func(c *remote.Call) { direct(c); c.Ret = 1 }},
-		{"refund of a direct take", 12, func(c *remote.Call) { direct(c); c.Refund = 1 }},
-		{"debt of a direct take", 13, func(c *remote.Call) { direct(c); c.Debt = 1 }},
-		{"owed above debt", 18, func(c *remote.Call) { c.Owed = 3 }},
-		{"fleet 0", 20, func(c *remote.Call) { c.Fleet = 0 }},
-		{"a direct take with seq and ack", 0, func(c *remote.Call) { direct(c); c.Seq, c.Ack = 3, 9 }},
-		{"two rules: the lower number", 6, func(c *remote.Call) { c.Fleet, c.TTL, c.Owed = 0, 0, 3 }},
-		{"ranges before rules", 20, func(c *remote.Call) { c.Fleet, c.Cap = -1, 0 }},
-		{"rules before late and never", 5, func(c *remote.Call) { c.Min, c.Deadline = 99, 1 }},
+		{"none", 0, func(*lua.Call) {}},
+		{"cap 0", 1, func(c *lua.Call) { c.Cap = 0 }},
+		{"cap of 2^40", 0, func(c *lua.Call) { c.Cap = 1 << 40 }},
+		{"cap above 2^40", 1, func(c *lua.Call) { c.Cap = 1<<40 + 1 }},
+		{"no rate", 0, func(c *lua.Call) { c.Tokens = 0 }},
+		{"period 0", 3, func(c *lua.Call) { c.Period = 0 }},
+		{"min above want", 5, func(c *lua.Call) { c.Min = 3 }},
+		{"ttl 0", 6, func(c *lua.Call) { c.TTL = 0 }},
+		{"ttl above 2^50", 6, func(c *lua.Call) { c.TTL = 1<<50 + 1 }},
+		{"seq 0", 8, func(c *lua.Call) { c.Seq, c.Ack = 0, 0 }},
+		{"ack of this call", 9, func(c *lua.Call) { c.Ack = c.Seq }},
+		{"hold above 2^40", 10, func(c *lua.Call) { c.Hold = 1<<40 + 1 }},
+		{"hold of a direct take", 10, func(c *lua.Call) { direct(c); c.Hold = 1 }},
+		{"ret beside a hold", 11, func(c *lua.Call) { c.Ret = 1 }},
+		{"ret of a direct take", 11, func(c *lua.Call) { direct(c); c.Ret = 1 }},
+		{"refund of a direct take", 12, func(c *lua.Call) { direct(c); c.Refund = 1 }},
+		{"debt of a direct take", 13, func(c *lua.Call) { direct(c); c.Debt = 1 }},
+		{"owed above debt", 18, func(c *lua.Call) { c.Owed = 3 }},
+		{"fleet 0", 20, func(c *lua.Call) { c.Fleet = 0 }},
+		{"a direct take with seq and ack", 0, func(c *lua.Call) { direct(c); c.Seq, c.Ack = 3, 9 }},
+		{"two rules: the lower number", 6, func(c *lua.Call) { c.Fleet, c.TTL, c.Owed = 0, 0, 3 }},
+		{"ranges before rules", 20, func(c *lua.Call) { c.Fleet, c.Cap = -1, 0 }},
+		{"rules before late and never", 5, func(c *lua.Call) { c.Min, c.Deadline = 99, 1 }},
 	}
-	fields := map[int]func(c *remote.Call) *int64{
-		1: func(c *remote.Call) *int64 { return &c.Cap }, 2: func(c *remote.Call) *int64 { return &c.Tokens },
-		3: func(c *remote.Call) *int64 { return &c.Period }, 4: func(c *remote.Call) *int64 { return &c.Want },
-		5: func(c *remote.Call) *int64 { return &c.Min }, 6: func(c *remote.Call) *int64 { return &c.TTL },
-		8: func(c *remote.Call) *int64 { return &c.Seq }, 9: func(c *remote.Call) *int64 { return &c.Ack },
-		10: func(c *remote.Call) *int64 { return &c.Hold }, 11: func(c *remote.Call) *int64 { return &c.Ret },
-		12: func(c *remote.Call) *int64 { return &c.Refund }, 13: func(c *remote.Call) *int64 { return &c.Debt },
-		14: func(c *remote.Call) *int64 { return &c.Deadline }, 15: func(c *remote.Call) *int64 { return &c.Epoch },
-		16: func(c *remote.Call) *int64 { return &c.Now }, 18: func(c *remote.Call) *int64 { return &c.Owed },
-		19: func(c *remote.Call) *int64 { return &c.Seen }, 20: func(c *remote.Call) *int64 { return &c.Fleet },
+	fields := map[int]func(c *lua.Call) *int64{
+		1: func(c *lua.Call) *int64 { return &c.Cap }, 2: func(c *lua.Call) *int64 { return &c.Tokens },
+		3: func(c *lua.Call) *int64 { return &c.Period }, 4: func(c *lua.Call) *int64 { return &c.Want },
+		5: func(c *lua.Call) *int64 { return &c.Min }, 6: func(c *lua.Call) *int64 { return &c.TTL },
+		8: func(c *lua.Call) *int64 { return &c.Seq }, 9: func(c *lua.Call) *int64 { return &c.Ack },
+		10: func(c *lua.Call) *int64 { return &c.Hold }, 11: func(c *lua.Call) *int64 { return &c.Ret },
+		12: func(c *lua.Call) *int64 { return &c.Refund }, 13: func(c *lua.Call) *int64 { return &c.Debt },
+		14: func(c *lua.Call) *int64 { return &c.Deadline }, 15: func(c *lua.Call) *int64 { return &c.Epoch },
+		16: func(c *lua.Call) *int64 { return &c.Now }, 18: func(c *lua.Call) *int64 { return &c.Owed },
+		19: func(c *lua.Call) *int64 { return &c.Seen }, 20: func(c *lua.Call) *int64 { return &c.Fleet },
 	}
 	for n, field := range fields {
 		rules = append(rules,
-			rule{fmt.Sprintf("argument %d negative", n), n, func(c *remote.Call) { *field(c) = -1 }},
-			rule{fmt.Sprintf("argument %d 2^53", n), n, func(c *remote.Call) { *field(c) = tooMuch }})
+			rule{fmt.Sprintf("argument %d negative", n), n, func(c *lua.Call) { *field(c) = -1 }},
+			rule{fmt.Sprintf("argument %d 2^53", n), n, func(c *lua.Call) { *field(c) = tooMuch }})
 	}
 	all := engines(t)
 	for i, r := range rules {
@@ -176,7 +175,7 @@ func TestDamagedBucket(t *testing.T) {
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		for _, d := range damages {
 			e.del(t, bucket)
-			c := remote.Call{
+			c := lua.Call{
 				Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Lease: "A", Seq: 1, Want: 2, Now: scriptStart,
 			}
 			e.call(t, c)
@@ -219,7 +218,7 @@ func TestForeignKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			writes := e.writes(t)
-			c := remote.Call{Bucket: key, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1}
+			c := lua.Call{Bucket: key, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: 1}
 			for _, lease := range []string{"", "A"} {
 				c.Lease, c.Seq = lease, 1
 				got := e.call(t, c)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // census counts the kinds of events that random histories were made of. A property that holds of all histories says
@@ -51,8 +51,8 @@ func (w *walk) count(seen census) {
 // moment is an event and what it changed.
 type moment struct {
 	*event
-	c        remote.Call
-	r        remote.Reply
+	c        lua.Call
+	r        lua.Reply
 	was, is  parsed      // what was stored before and after
 	own, new parsedLease // the caller's record before and after
 
@@ -78,7 +78,7 @@ func (w *walk) moment(i int) *moment {
 		_, m.lent = w.events[i-1].state.fields["o"]
 		m.passed = e.at - w.events[i-1].at
 	}
-	m.settled = e.by != nil && e.answer.err == "" && m.r.Code <= remote.Denied
+	m.settled = e.by != nil && e.answer.err == "" && m.r.Code <= lua.Denied
 	if m.was.exists {
 		m.back = m.was.last - (e.at + m.was.behind)
 		m.now = max(e.at+m.was.behind, m.was.last)
@@ -112,7 +112,7 @@ var eventKinds = []struct {
 	{"lease", func(m *moment) bool { return m.granted() && !m.owned }},
 	{"lease for a cost above one", func(m *moment) bool { return m.granted() && m.c.Min > 1 }},
 	{"renewal", func(m *moment) bool { return m.granted() && m.live && m.c.Hold > 0 && m.c.Hold <= m.own.out }},
-	{"renewal denied", func(m *moment) bool { return m.live && m.r.Code == remote.Denied }},
+	{"renewal denied", func(m *moment) bool { return m.live && m.r.Code == lua.Denied }},
 	{"return", func(m *moment) bool { return m.live && m.c.Ret > 0 && m.own.out > 0 }},
 	{"return of more than is out", func(m *moment) bool { return m.settled && m.c.Ret > m.own.out }},
 	{"refund", func(m *moment) bool { return m.refund(0, m.c.TTL) }},
@@ -124,7 +124,7 @@ var eventKinds = []struct {
 	{"debt forgiven at the floor", func(m *moment) bool { return m.settled && m.new.debt < m.due }},
 	{"direct take", func(m *moment) bool { return m.direct() && m.r.Grant == m.c.Want && m.c.Want > 0 }},
 	{"direct take of what is there", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.short() }},
-	{"direct take denied", func(m *moment) bool { return m.direct() && m.r.Code == remote.Denied && m.r.Retry > 0 }},
+	{"direct take denied", func(m *moment) bool { return m.direct() && m.r.Code == lua.Denied && m.r.Retry > 0 }},
 	{"peek", func(m *moment) bool { return m.direct() && m.c.Want == 0 }},
 	{"short way, new bucket", func(m *moment) bool { return m.shortWay() && !m.was.exists }},
 	{"short way, known bucket", func(m *moment) bool { return m.shortWay() && m.was.exists && m.is.overflow == m.was.overflow }},
@@ -134,7 +134,7 @@ var eventKinds = []struct {
 	{"short way, limit lowered", func(m *moment) bool { return m.shortWay() && m.was.level > float64(m.c.Cap) }},
 	{"short way left, the bucket lends", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.lent }},
 	{"short way left, clock believed", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && !m.lent && m.back > 1e6 }},
-	{"short way left, late", func(m *moment) bool { return m.c.Lease == "" && !m.lent && m.r.Code == remote.Late }},
+	{"short way left, late", func(m *moment) bool { return m.c.Lease == "" && !m.lent && m.r.Code == lua.Late }},
 	{"settlement alone", func(m *moment) bool { return m.live && m.c.Want == 0 }},
 
 	// What two processes do to each other.
@@ -165,29 +165,29 @@ var eventKinds = []struct {
 	{"key for ever", func(m *moment) bool { return m.state.pttl == 1<<43 }},
 
 	// What a network does.
-	{"duplicate", func(m *moment) bool { return m.r.Code == remote.Replay && m.r.Grant > 0 }},
-	{"duplicate of a denial", func(m *moment) bool { return m.r.Code == remote.Replay && m.r.Retry > 0 }},
-	{"duplicate, lease over", func(m *moment) bool { return m.r.Code == remote.Stale && m.c.Seq == m.own.seq }},
-	{"stale", func(m *moment) bool { return m.r.Code == remote.Stale && m.c.Seq < m.own.seq }},
-	{"late", func(m *moment) bool { return m.r.Code == remote.Late }},
+	{"duplicate", func(m *moment) bool { return m.r.Code == lua.Replay && m.r.Grant > 0 }},
+	{"duplicate of a denial", func(m *moment) bool { return m.r.Code == lua.Replay && m.r.Retry > 0 }},
+	{"duplicate, lease over", func(m *moment) bool { return m.r.Code == lua.Stale && m.c.Seq == m.own.seq }},
+	{"stale", func(m *moment) bool { return m.r.Code == lua.Stale && m.c.Seq < m.own.seq }},
+	{"late", func(m *moment) bool { return m.r.Code == lua.Late }},
 	{"grant undone", func(m *moment) bool { return m.live && m.c.Ack < m.own.seq && m.own.grant > 0 }},
 	{"debt reported again", func(m *moment) bool { return m.charged > 0 && m.c.Debt > 0 }},
 	{"debt reported no more", func(m *moment) bool { return m.charged > 0 && m.c.Debt == 0 }},
 
 	// All that a reply can say.
-	{"never", func(m *moment) bool { return m.r.Code == remote.Never }},
-	{"no retry will do", func(m *moment) bool { return m.r.Code == remote.Denied && m.r.Retry == -1 }},
+	{"never", func(m *moment) bool { return m.r.Code == lua.Never }},
+	{"no retry will do", func(m *moment) bool { return m.r.Code == lua.Denied && m.r.Retry == -1 }},
 	{"retry at a lease end", func(m *moment) bool { return m.r.Retry > 0 && m.c.Min > m.c.Cap-m.is.escrow }},
-	{"created", func(m *moment) bool { return m.settled && m.flag(remote.Created) }},
-	{"stepped back", func(m *moment) bool { return m.flag(remote.SteppedBack) }},
-	{"adopted, key lost", func(m *moment) bool { return m.flag(remote.Adopted) && !m.was.exists }},
-	{"adopted, lease over", func(m *moment) bool { return m.flag(remote.Adopted) && m.owned && !m.live }},
-	{"other epoch", func(m *moment) bool { return m.flag(remote.OtherEpoch) && m.was.exists }},
+	{"created", func(m *moment) bool { return m.settled && m.flag(lua.Created) }},
+	{"stepped back", func(m *moment) bool { return m.flag(lua.SteppedBack) }},
+	{"adopted, key lost", func(m *moment) bool { return m.flag(lua.Adopted) && !m.was.exists }},
+	{"adopted, lease over", func(m *moment) bool { return m.flag(lua.Adopted) && m.owned && !m.live }},
+	{"other epoch", func(m *moment) bool { return m.flag(lua.OtherEpoch) && m.was.exists }},
 	{"argument refused", func(m *moment) bool { return strings.HasPrefix(m.answer.err, "RLARG ") }},
 	{"records removed by hand", func(m *moment) bool { return m.hdel != "" }},
 }
 
-func (m *moment) flag(f remote.Flags) bool { return m.r.Flags&f != 0 }
+func (m *moment) flag(f lua.Flags) bool { return m.r.Flags&f != 0 }
 
 func (m *moment) direct() bool { return m.settled && m.c.Lease == "" }
 

@@ -67,10 +67,9 @@ func redisEngine(t testing.TB, name string, o *redis.Options) *engine {
 	o.MaxRetries, o.ReadTimeout = -1, time.Minute // nothing is sent twice, and a slow machine is no reason to fail
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	scripts := []lua.Script{lua.Presence}
-	for a := range remote.Algorithm(remote.Algorithms) {
-		source, sha, _ := remote.ScriptOf(a)
-		scripts = append(scripts, lua.Script{Source: source, SHA: sha})
+	scripts := []*lua.Script{lua.Presence}
+	for a := range lua.Algorithm(lua.Algorithms) {
+		scripts = append(scripts, a.Script())
 	}
 	for _, s := range scripts {
 		sha, err := c.ScriptLoad(context.Background(), s.Source).Result()
@@ -86,7 +85,7 @@ func redisEngine(t testing.TB, name string, o *redis.Options) *engine {
 
 // answer is what a call came to, comparable.
 type answer struct {
-	reply remote.Reply
+	reply lua.Reply
 	err   string // the script's error, "" none
 }
 
@@ -104,30 +103,28 @@ type stored struct {
 }
 
 // args are the arguments of a call as this engine is sent them.
-func (e *engine) args(c remote.Call) []any {
+func (e *engine) args(c lua.Call) []any {
 	if e.long {
 		return longArgs(c)
 	}
-	return remote.CallArgs(c)
+	return c.Arguments(nil, nil)
 }
 
-// longArgs are ARGV 1–20 of a call.
-func longArgs(c remote.Call) []any {
-	return []any{
-		c.Cap, c.Tokens, c.Period, c.Want, c.Min, c.TTL, c.Lease, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline,
-		c.Epoch, c.Now, remote.MaxBack.Microseconds(), c.Owed, c.Seen, c.Fleet,
-	}
-}
+// shortArgs are ARGV of a call as Redis gets them.
+func shortArgs(c lua.Call) []any { return c.Arguments(nil, nil) }
+
+// longArgs are ARGV of a call in the form that says all.
+func longArgs(c lua.Call) []any { return c.LongArguments() }
 
 // call executes a call.
-func (e *engine) call(t tester, c remote.Call) answer {
+func (e *engine) call(t tester, c lua.Call) answer {
 	t.Helper()
 	if e.memory != nil {
 		var r [1]remote.Result
-		e.memory.Run(t.Context(), time.Second, []remote.Call{c}, r[:])
+		e.memory.Run(t.Context(), time.Second, []lua.Call{c}, r[:])
 		return answerOf(t, r[0].Reply, r[0].Err)
 	}
-	_, sha, _ := remote.ScriptOf(c.Algorithm)
+	sha := c.Algorithm.Script().SHA
 	return answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{c.Bucket}, e.args(c)...))
 }
 
@@ -135,14 +132,14 @@ func answerOfCmd(t tester, cmd *redis.Cmd) answer {
 	t.Helper()
 	n, err := cmd.Int64Slice()
 	if err != nil {
-		return answerOf(t, remote.Reply{}, err)
+		return answerOf(t, lua.Reply{}, err)
 	}
 	if len(n) != 10 && len(n) != 13 {
 		t.Fatalf("a reply of %d numbers: %v", len(n), n)
 	}
-	r := remote.Reply{
-		Code: remote.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6], Epoch: n[7],
-		Flags: remote.Flags(n[8]), Overflow: n[9],
+	r := lua.Reply{
+		Code: lua.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6], Epoch: n[7],
+		Flags: lua.Flags(n[8]), Overflow: n[9],
 	}
 	if len(n) == 13 {
 		r.Which, r.Reset, r.Stamp = n[10], n[11], n[12]
@@ -150,7 +147,7 @@ func answerOfCmd(t tester, cmd *redis.Cmd) answer {
 	return answer{reply: r}
 }
 
-func answerOf(t tester, r remote.Reply, err error) answer {
+func answerOf(t tester, r lua.Reply, err error) answer {
 	t.Helper()
 	if err == nil {
 		return answer{reply: r}

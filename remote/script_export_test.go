@@ -15,18 +15,3 @@ func (m *Memory) StopClock(now int64) {
 	defer m.mu.Unlock()
 	m.base, m.wall = longAgo, now-time.Duration(math.MaxInt64).Microseconds()
 }
-
-// ScriptOf is the script of an algorithm, and whether it stores a sorted set.
-func ScriptOf(a Algorithm) (source, sha string, sorted bool) {
-	s := algorithms[a]
-	return s.script.source.(string), s.script.sha.(string), s.sorted
-}
-
-// Algorithms is the number of them.
-const Algorithms = len(algorithms)
-
-// LongArgs are the arguments of a call in the form that says all.
-func LongArgs(c Call) []any { return longOrder(&c).args[argFirst:] }
-
-// CallArgs are the arguments of a call as Redis gets them.
-func CallArgs(c Call) []any { return callOrder(&c, nil).args[argFirst:] }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // liveFleet is some processes that keep to the protocol, and their bucket on one engine, in real time. It sees what no
@@ -14,8 +14,8 @@ import (
 type liveFleet struct {
 	t      tester
 	engine *engine
-	limit  remote.Call // what all calls have
-	greedy bool        // takes all it can get and spends it at once: then the bound is nearly reached
+	limit  lua.Call // what all calls have
+	greedy bool     // takes all it can get and spends it at once: then the bound is nearly reached
 	procs  [liveProcesses]liveProcess
 	seen   census
 
@@ -54,13 +54,13 @@ type liveProcess struct {
 	deadline time.Time // of the pot
 	end      int64     // of the record, by the server's clock
 
-	sent  remote.Call // the latest call
-	reply remote.Reply
+	sent  lua.Call // the latest call
+	reply lua.Reply
 	open  bool      // and its reply would still be accepted
 	left  time.Time // when it was first sent
 }
 
-func newLiveFleet(e *engine, began time.Time, limit remote.Call, greedy bool, seen census) *liveFleet {
+func newLiveFleet(e *engine, began time.Time, limit lua.Call, greedy bool, seen census) *liveFleet {
 	f := &liveFleet{
 		engine: e, limit: limit, greedy: greedy, seen: seen,
 		began: began, ideal: float64(limit.Cap), log: new(strings.Builder),
@@ -136,10 +136,10 @@ func (f *liveFleet) again(p *liveProcess, chance int) {
 	record, known := f.stored().records[p.id]
 	known = known && record.seq == c.Seq // else it was late, or was swept: the copy is the first that the bucket knows of
 	switch r := f.send(p, chance); {
-	case r.Code == remote.Late, !known && r.Code <= remote.Denied:
-	case known && r.Now >= record.end && r.Code == remote.Stale:
+	case r.Code == lua.Late, !known && r.Code <= lua.Denied:
+	case known && r.Now >= record.end && r.Code == lua.Stale:
 		f.seen["stale"]++
-	case known && r.Now < record.end && r.Code == remote.Replay && r.Grant == first.Grant && r.Grant == record.grant &&
+	case known && r.Now < record.end && r.Code == lua.Replay && r.Grant == first.Grant && r.Grant == record.grant &&
 		math.Abs(float64(r.TTLLeft-(record.end-r.Now))) < f.skew():
 		f.seen["replay"]++
 	default:
@@ -148,11 +148,11 @@ func (f *liveFleet) again(p *liveProcess, chance int) {
 }
 
 // send sends a process' latest call, and may lose the reply on the way back.
-func (f *liveFleet) send(p *liveProcess, chance int) remote.Reply {
+func (f *liveFleet) send(p *liveProcess, chance int) lua.Reply {
 	held := p.end
 	r := f.call(p.sent)
-	executed := r.Code <= remote.Denied
-	if r.Flags&remote.Adopted != 0 && r.Now < held {
+	executed := r.Code <= lua.Denied
+	if r.Flags&lua.Adopted != 0 && r.Now < held {
 		f.fail("adopted %d tokens of a lease that lasts for another %d µs", p.sent.Hold, held-r.Now)
 	}
 	if executed {
@@ -170,7 +170,7 @@ func (f *liveFleet) send(p *liveProcess, chance int) remote.Reply {
 		f.seen["lost"]++
 		return r
 	}
-	if r.Code > remote.Replay || !p.open {
+	if r.Code > lua.Replay || !p.open {
 		return r
 	}
 	if !time.Now().Before(p.deadline) {
@@ -185,9 +185,9 @@ func (f *liveFleet) send(p *liveProcess, chance int) remote.Reply {
 	return r
 }
 
-func (f *liveFleet) noteExecuted(c remote.Call, r remote.Reply) {
+func (f *liveFleet) noteExecuted(c lua.Call, r lua.Reply) {
 	switch {
-	case r.Code == remote.Denied:
+	case r.Code == lua.Denied:
 		f.seen["denied"]++
 	case r.Grant > 0 && r.Grant < c.Want:
 		f.seen["short grant"]++
@@ -224,7 +224,7 @@ func (f *liveFleet) take(amount int64) {
 }
 
 // call executes a call by the engine's clock and checks what must hold of any.
-func (f *liveFleet) call(c remote.Call) remote.Reply {
+func (f *liveFleet) call(c lua.Call) lua.Reply {
 	before := f.server()
 	a := f.engine.call(f.t, c)
 	after := f.server()
@@ -234,7 +234,7 @@ func (f *liveFleet) call(c remote.Call) remote.Reply {
 	if slack := int64(f.skew()); a.err != "" || r.Now < before-slack || r.Now > after+slack {
 		f.fail("%v by the server's clock, sent at %d, back at %d", a, before, after)
 	}
-	if late := c.Deadline > 0 && r.Now >= c.Deadline; late != (r.Code == remote.Late) {
+	if late := c.Deadline > 0 && r.Now >= c.Deadline; late != (r.Code == lua.Late) {
 		f.fail("code %d at %d, deadline %d", r.Code, r.Now, c.Deadline)
 	} else if late {
 		f.seen["late"]++
@@ -242,9 +242,9 @@ func (f *liveFleet) call(c remote.Call) remote.Reply {
 	} else if c.Deadline > 0 {
 		f.seen["on time"]++
 	}
-	if created := r.Flags&remote.Created != 0; created && f.there && after/1000 < f.gone || !created && !f.there {
+	if created := r.Flags&lua.Created != 0; created && f.there && after/1000 < f.gone || !created && !f.there {
 		f.fail("flags %d; the key was there %v, and is until %d ms", r.Flags, f.there, f.gone)
-	} else if r.Flags&remote.SteppedBack != 0 && f.skew() < 1e6 {
+	} else if r.Flags&lua.SteppedBack != 0 && f.skew() < 1e6 {
 		f.fail("nobody set the clock back")
 	}
 	if r.Epoch != 0 {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // seenAt says that process id is here at an injected time; on Redis under the key.
@@ -16,13 +15,13 @@ func (e *engine) seenAt(t *testing.T, key string, now int64, id string, ttl int6
 	if e.memory != nil {
 		c, err := e.memory.PresenceAt(now, id, ttl)
 		if err != nil {
-			return 0, 0, answerOf(t, remote.Reply{}, err).err
+			return 0, 0, answerOf(t, lua.Reply{}, err).err
 		}
 		return c.Processes, c.Now, ""
 	}
 	n, err := e.client.EvalSha(t.Context(), lua.Presence.SHA, []string{key}, id, ttl, now).Int64Slice()
 	if err != nil {
-		return 0, 0, answerOf(t, remote.Reply{}, err).err
+		return 0, 0, answerOf(t, lua.Reply{}, err).err
 	}
 	return n[0], n[1], ""
 }
@@ -98,7 +97,7 @@ func TestPresenceBadText(t *testing.T) {
 			if err == nil {
 				return ""
 			}
-			return answerOf(t, remote.Reply{}, err).err
+			return answerOf(t, lua.Reply{}, err).err
 		}
 		for _, text := range []string{"", "x", "nan", "inf", "-inf", "-1", "0.5", "9007199254740992", strings.Repeat("9", 400)} {
 			if got := eval("a", text, 0); got != "RLARG argument 2" {

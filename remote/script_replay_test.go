@@ -119,7 +119,7 @@ func (w *walk) replay(t *rapid.T, e *engine, seen census) {
 		case ev.hdel != "":
 			pipe.HDel(noContext, w.bucket, ev.hdel)
 		default:
-			l.call = pipe.EvalSha(noContext, lua.TokenBucket.SHA, []string{w.bucket}, e.args(ev.call)...)
+			l.call = pipe.EvalSha(noContext, lua.TokenBucket.Script().SHA, []string{w.bucket}, e.args(ev.call)...)
 		}
 		l.pttl = pipe.Do(noContext, "PTTL", w.bucket)
 		l.clock = pipe.Time(noContext)

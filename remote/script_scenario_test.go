@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // TestScenarios plays testdata/script/*.txt on the three engines. Every file is a list of scenarios:
@@ -73,7 +73,7 @@ func scenarios(t *testing.T, all []*engine, file, text string) {
 			name = title
 			play = &scenario{
 				all: all, bucket: "{" + file + "/" + title + "}tb1",
-				defaults: remote.Call{Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1},
+				defaults: lua.Call{Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1},
 			}
 			continue
 		}
@@ -87,7 +87,7 @@ func scenarios(t *testing.T, all []*engine, file, text string) {
 type scenario struct {
 	all      []*engine
 	bucket   string
-	defaults remote.Call
+	defaults lua.Call
 }
 
 func (s *scenario) step(t *testing.T, where, line string) {
@@ -152,7 +152,7 @@ func (s *scenario) step(t *testing.T, where, line string) {
 }
 
 // parse reads "1s A2 want=2" and the like.
-func (s *scenario) parse(t *testing.T, text string) remote.Call {
+func (s *scenario) parse(t *testing.T, text string) lua.Call {
 	words := strings.Fields(text)
 	c := s.defaults
 	c.Bucket, c.Now = s.bucket, scriptStart+micros(t, words[0])
@@ -173,7 +173,7 @@ func (s *scenario) parse(t *testing.T, text string) remote.Call {
 	return c
 }
 
-func setArgument(t *testing.T, c *remote.Call, word string) {
+func setArgument(t *testing.T, c *lua.Call, word string) {
 	name, v, ok := strings.Cut(word, "=")
 	if !ok {
 		t.Fatalf("not an argument: %q", word)
@@ -186,7 +186,7 @@ func setArgument(t *testing.T, c *remote.Call, word string) {
 	case "period":
 		c.Period = micros(t, v)
 	case "span":
-		c.Algorithm, c.Tokens, c.Span = remote.SlidingWindow, 0, number(t, v)
+		c.Algorithm, c.Tokens, c.Span = lua.SlidingWindow, 0, number(t, v)
 	case "want":
 		c.Want = number(t, v)
 	case "min":
@@ -226,9 +226,9 @@ func setArgument(t *testing.T, c *remote.Call, word string) {
 	}
 }
 
-var codes = map[string]remote.Code{
-	"granted": remote.Granted, "denied": remote.Denied, "replay": remote.Replay, "stale": remote.Stale,
-	"never": remote.Never, "late": remote.Late,
+var codes = map[string]lua.Code{
+	"granted": lua.Granted, "denied": lua.Denied, "replay": lua.Replay, "stale": lua.Stale,
+	"never": lua.Never, "late": lua.Late,
 }
 
 // checkAnswer reports what of an answer is not as the words say.
@@ -301,11 +301,11 @@ func checkState(t *testing.T, words []string, got stored) (wrong []string) {
 			ok = got.fields[name] == instant(v)
 		case name == "g":
 			ok = got.fields["g"] == "0" && v == "0" || v != "0" && got.fields["g"] == instant(v)
-		case name == "z" && got.fields["v"] == remote.Format && v == "0s": // left out
+		case name == "z" && got.fields["v"] == lua.TokenBucket.Mark() && v == "0s": // left out
 			ok = got.fields["z"] == ""
 		case name == "z":
 			ok = got.fields["z"] == strconv.FormatInt(micros(t, v), 10)
-		case name == "s" && got.fields["v"] == remote.Format: // in 4096ths, and left out at 0
+		case name == "s" && got.fields["v"] == lua.TokenBucket.Mark(): // in 4096ths, and left out at 0
 			x, err := strconv.ParseFloat(v, 64)
 			ok = err == nil && (x == 0 && got.fields["s"] == "" || got.fields["s"] == strconv.FormatFloat(4096*x, 'g', 17, 64))
 		case name == "l", name == "s":

@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // The script has a short way for most direct takes, which must come to the same as the long one. That it does is seen by
 // all tests that compare engines, for they send direct takes as production does; here, that it is taken when it should be.
 
 // directTake is a call in the short form, on a bucket of 10 that gets a token per second.
-func directTake(bucket string, after, want int64) remote.Call {
-	return remote.Call{
+func directTake(bucket string, after, want int64) lua.Call {
+	return lua.Call{
 		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: want, Min: want, Now: scriptStart + after,
 		Deadline: scriptStart + 1e9,
 	}
@@ -27,34 +26,34 @@ func TestShortWay(t *testing.T) {
 	const long, nothing = 4 + 1, 0
 	for _, c := range []struct {
 		name   string
-		before []remote.Call
-		call   remote.Call
+		before []lua.Call
+		call   lua.Call
 		writes int64
-		want   remote.Code
+		want   lua.Code
 	}{
-		{"a new bucket: all fields", nil, directTake("", 0, 1), 5 + 1, remote.Granted},
-		{"one that is there: level and time", []remote.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1, remote.Granted},
-		{"one that is full: the overflow too", []remote.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1, remote.Granted},
-		{"the clock a second back", []remote.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, remote.Granted},
-		{"the clock further back", []remote.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), 1 + long, remote.Granted},
-		{"not enough", []remote.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, remote.Denied},
-		{"all that is there", []remote.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, remote.Granted},
-		{"more than the burst", nil, min1(directTake("", 0, 11)), 1 + long, remote.Granted},
-		{"another rate", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long, remote.Granted},
-		{"another period", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long, remote.Granted},
-		{"another burst", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long, remote.Granted},
-		{"another rate, and not enough", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, remote.Denied},
-		{"another rate, and a look", []remote.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 0), 10, 2, 1e6), 1 + long, remote.Granted},
-		{"another rate, for the second time", []remote.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 10, 2, 1e6)},
-			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 2 + 1, remote.Granted},
-		{"a smaller burst, for the second time", []remote.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
-			limitedTo(directTake("", 0, 1), 9, 1, 1e6), long, remote.Granted},
-		{"a smaller burst, and not enough for the second time", []remote.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
-			limitedTo(directTake("", 0, 9), 9, 1, 1e6), nothing, remote.Denied},
-		{"a look", []remote.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, remote.Granted},
-		{"too late", nil, directTake("", 1e9, 1), nothing, remote.Late},
-		{"a bucket that lends", []remote.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, remote.Granted},
-		{"a bucket whose leases are over", []remote.Call{leaseOf(directTake("", 0, 2))}, directTake("", 5e6, 1), 1 + 4 + 5 + 1 + 1, remote.Granted},
+		{"a new bucket: all fields", nil, directTake("", 0, 1), 5 + 1, lua.Granted},
+		{"one that is there: level and time", []lua.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1, lua.Granted},
+		{"one that is full: the overflow too", []lua.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1, lua.Granted},
+		{"the clock a second back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, lua.Granted},
+		{"the clock further back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), 1 + long, lua.Granted},
+		{"not enough", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, lua.Denied},
+		{"all that is there", []lua.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, lua.Granted},
+		{"more than the burst", nil, min1(directTake("", 0, 11)), 1 + long, lua.Granted},
+		{"another rate", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long, lua.Granted},
+		{"another period", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long, lua.Granted},
+		{"another burst", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long, lua.Granted},
+		{"another rate, and not enough", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, lua.Denied},
+		{"another rate, and a look", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 0), 10, 2, 1e6), 1 + long, lua.Granted},
+		{"another rate, for the second time", []lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 10, 2, 1e6)},
+			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 2 + 1, lua.Granted},
+		{"a smaller burst, for the second time", []lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
+			limitedTo(directTake("", 0, 1), 9, 1, 1e6), long, lua.Granted},
+		{"a smaller burst, and not enough for the second time", []lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 9, 1, 1e6)},
+			limitedTo(directTake("", 0, 9), 9, 1, 1e6), nothing, lua.Denied},
+		{"a look", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, lua.Granted},
+		{"too late", nil, directTake("", 1e9, 1), nothing, lua.Late},
+		{"a bucket that lends", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, lua.Granted},
+		{"a bucket whose leases are over", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 5e6, 1), 1 + 4 + 5 + 1 + 1, lua.Granted},
 	} {
 		bucket := fmt.Sprintf("{short/%s}tb1", c.name)
 		for _, b := range c.before {
@@ -73,14 +72,14 @@ func TestShortWay(t *testing.T) {
 }
 
 // limitedTo is the call by another limit.
-func limitedTo(c remote.Call, cap, tokens, period int64) remote.Call {
+func limitedTo(c lua.Call, cap, tokens, period int64) lua.Call {
 	c.Cap, c.Tokens, c.Period = cap, tokens, period
 	return c
 }
 
-func min1(c remote.Call) remote.Call { c.Min = 1; return c }
+func min1(c lua.Call) lua.Call { c.Min = 1; return c }
 
-func leaseOf(c remote.Call) remote.Call { c.Lease, c.Seq = "A", 1; return c }
+func leaseOf(c lua.Call) lua.Call { c.Lease, c.Seq = "A", 1; return c }
 
 // TestShortForm sends direct takes in both forms, with text in place of each argument and over each damage to a bucket: all
 // that differs is their length.
@@ -90,18 +89,18 @@ func TestShortForm(t *testing.T) {
 	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		send := func(args []any) answer {
-			return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.SHA, []string{bucket}, args...))
+			return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{bucket}, args...))
 		}
 		for short, n := range numbers {
 			for _, text := range bad {
-				args := remote.CallArgs(directTake(bucket, 0, 1))
+				args := shortArgs(directTake(bucket, 0, 1))
 				args[short-1] = text
 				if got, want := send(args), fmt.Sprintf("RLARG argument %d", n); got.err != want {
 					t.Errorf("%s, %q for argument %d: %v, want %s", e.name, text, short, got, want)
 				}
 			}
 		}
-		args := remote.CallArgs(directTake(bucket, 0, 1))
+		args := shortArgs(directTake(bucket, 0, 1))
 		if got := send(args[:7]); len(args) != 9 || got.err != "RLARG argument 15" {
 			t.Errorf("%s, 7 arguments of %d: %v", e.name, len(args), got)
 		}
@@ -121,7 +120,7 @@ func TestShortForm(t *testing.T) {
 					t.Fatal(err)
 				}
 				var results [2]string
-				for i, args := range [][]any{remote.CallArgs(directTake(bucket, 0, 1)), longArgs(directTake(bucket, 0, 1))} {
+				for i, args := range [][]any{shortArgs(directTake(bucket, 0, 1)), longArgs(directTake(bucket, 0, 1))} {
 					dump, err := e.client.HGetAll(t.Context(), bucket).Result()
 					if err != nil {
 						t.Fatal(err)

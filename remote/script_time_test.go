@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // TestServerTime lets fleets of well-behaved processes live by the engines' own clocks, as in production. What they are
@@ -24,7 +24,7 @@ func TestServerTime(t *testing.T) {
 	check := func(t *rapid.T) {
 		fleets++
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-		limit := remote.Call{Bucket: fmt.Sprintf("{time/%d}tb1", fleets), Period: 1e6, Fleet: 1}
+		limit := lua.Call{Bucket: fmt.Sprintf("{time/%d}tb1", fleets), Period: 1e6, Fleet: 1}
 		limit.Cap = []int64{5, 20, 1, 100}[draw(4)]
 		limit.Tokens = []int64{1000, 20_000, 100}[draw(3)]
 		limit.TTL = []int64{3000, 30_000, 1000, 10e6}[draw(4)]
@@ -65,12 +65,12 @@ func TestServerForgets(t *testing.T) {
 	for _, e := range all {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			c := remote.Call{
+			c := lua.Call{
 				Bucket: "{time/end}tb1", Cap: 10, Tokens: 1, Period: 1000, TTL: 1000, Fleet: 1,
 				Lease: "A", Seq: 1, Want: 10,
 			}
 			a := e.call(t, c)
-			if a.reply.Grant != 10 || a.reply.Flags != remote.Created {
+			if a.reply.Grant != 10 || a.reply.Flags != lua.Created {
 				t.Fatal(a)
 			}
 			began := time.Now()
@@ -88,7 +88,7 @@ func TestServerForgets(t *testing.T) {
 			c.Seq, c.Ack, c.Epoch = 2, 1, a.reply.Epoch
 			a = e.call(t, c)
 			r := a.reply
-			if r.Grant != 10 || r.Flags != remote.Created|remote.OtherEpoch|remote.Unrecorded || r.Epoch != r.Now || r.Now <= c.Epoch {
+			if r.Grant != 10 || r.Flags != lua.Created|lua.OtherEpoch|lua.Unrecorded || r.Epoch != r.Now || r.Now <= c.Epoch {
 				t.Errorf("after the end: %v", a)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -28,21 +29,21 @@ type walk struct {
 
 type walkProcess struct {
 	id              string
-	limit           remote.Call // Cap, Tokens, Period, TTL
+	limit           lua.Call // Cap, Tokens, Period, TTL
 	seq, ack, pot   int64
-	epoch, overflow int64       // as last seen
-	applied         remote.Call // the last with which it settled in this bucket, zero if none
+	epoch, overflow int64    // as last seen
+	applied         lua.Call // the last with which it settled in this bucket, zero if none
 }
 
 // event is a call, or else something that happens to the key; and what came of it.
 type event struct {
-	call remote.Call // if by is set
+	call lua.Call // if by is set
 	by   *walkProcess
 	loss loss
 	hdel string
 
-	at           int64       // the server's clock
-	mine, others remote.Call // what was last applied to this bucket by the caller, and by the other process
+	at           int64    // the server's clock
+	mine, others lua.Call // what was last applied to this bucket by the caller, and by the other process
 	answer       answer
 	state        stored // pttl is the time to live that this event set, -1 if it set none, -2 if there is no key
 	torn         bool   // a record was removed from this bucket by hand
@@ -74,10 +75,10 @@ func newWalk(bucket string, draw func(int) int) *walk {
 
 // limit draws what a process may believe in: often a bucket of a few tokens, where every rule is soon at its limit, now and
 // then the largest numbers that the contract allows.
-func (w *walk) limit() remote.Call {
-	c := pick(w, remote.Call{Tokens: 7, Period: 1e6}, remote.Call{Tokens: 1, Period: 1e6},
-		remote.Call{Tokens: 1000, Period: 1e6}, remote.Call{Tokens: 3, Period: 7}, remote.Call{Tokens: 1, Period: 86400e6},
-		remote.Call{Tokens: 0, Period: 1})
+func (w *walk) limit() lua.Call {
+	c := pick(w, lua.Call{Tokens: 7, Period: 1e6}, lua.Call{Tokens: 1, Period: 1e6},
+		lua.Call{Tokens: 1000, Period: 1e6}, lua.Call{Tokens: 3, Period: 7}, lua.Call{Tokens: 1, Period: 86400e6},
+		lua.Call{Tokens: 0, Period: 1})
 	c.TTL = pick(w, int64(2e6), 1e6, 250e3, 7)
 	if c.Cap = w.burst(); w.draw(16) == 15 {
 		c.Tokens, c.Period = pick(w, c.Tokens, 1<<53-1), pick(w, c.Period, 1<<53-1)
@@ -222,14 +223,14 @@ func (w *walk) lease(p *walkProcess) {
 		c.Fleet = 1 + int64(w.draw(3))
 	}
 	a := w.run(p, c)
-	if a.err == "" && a.reply.Code <= remote.Replay && w.draw(5) < 4 { // else the reply is lost
+	if a.err == "" && a.reply.Code <= lua.Replay && w.draw(5) < 4 { // else the reply is lost
 		p.ack, p.pot = c.Seq, c.Hold+a.reply.Grant
 		p.epoch, p.overflow = a.reply.Epoch, a.reply.Overflow
 	}
 }
 
 // call is what all calls have.
-func (w *walk) call(p *walkProcess) remote.Call {
+func (w *walk) call(p *walkProcess) lua.Call {
 	c := p.limit
 	c.Bucket, c.Now, c.Fleet = w.bucket, w.now, 1
 	c.Epoch = pick(w, p.epoch, p.epoch, p.epoch, p.epoch, 0, p.epoch+1)
@@ -293,20 +294,20 @@ func (w *walk) state() stored {
 }
 
 // run executes a call on Memory.
-func (w *walk) run(p *walkProcess, c remote.Call) answer {
+func (w *walk) run(p *walkProcess, c lua.Call) answer {
 	e := event{call: c, by: p, mine: p.applied, others: w.procs[0].applied}
 	if p == &w.procs[0] {
 		e.others = w.procs[1].applied
 	}
 	var results [1]remote.Result
-	w.memory.Run(noContext, time.Second, []remote.Call{c}, results[:])
+	w.memory.Run(noContext, time.Second, []lua.Call{c}, results[:])
 	e.answer.reply = results[0].Reply
 	if refusal := (*remote.ScriptError)(nil); errors.As(results[0].Err, &refusal) {
 		e.answer.err = refusal.Text
 	} else if results[0].Err != nil {
 		panic(results[0].Err) // of a Memory that is open and does not fail
 	}
-	if e.answer.err == "" && e.answer.reply.Code <= remote.Denied {
+	if e.answer.err == "" && e.answer.reply.Code <= lua.Denied {
 		p.applied = c
 	}
 	w.happen(e)
@@ -333,7 +334,7 @@ func (w *walk) happen(e event) {
 	}
 	switch {
 	case e.state.fields == nil:
-		w.procs[0].applied, w.procs[1].applied, e.torn = remote.Call{}, remote.Call{}, false
+		w.procs[0].applied, w.procs[1].applied, e.torn = lua.Call{}, lua.Call{}, false
 	case e.by != nil && !maps.Equal(before, e.state.fields): // no write leaves all as it was
 		e.state.pttl = w.memory.PTTL(w.bucket)
 		w.until = w.now/1000 + e.state.pttl

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestSentinel(t *testing.T) {
@@ -26,7 +27,7 @@ func TestSentinel(t *testing.T) {
 	c.Primary.Kill()
 	begun := time.Now()
 	for results := make([]Result, 1); ; time.Sleep(20 * time.Millisecond) { // a real election
-		s.Run(t.Context(), 50*time.Millisecond, []Call{takeOne(s, "after")}, results)
+		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "after")}, results)
 		if results[0].Err == nil {
 			break
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // patience is a timeout for calls that must not fail on a busy machine.
@@ -19,22 +20,22 @@ const patience = 5 * time.Second
 const full = 1000
 
 // takeOne is a direct take of one token.
-func takeOne(s Store, key string) Call {
-	return Call{Bucket: s.Key("test", key), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+func takeOne(s Store, key string) lua.Call {
+	return lua.Call{Bucket: s.Key("test", key), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
 }
 
 // peek is a call that takes nothing.
-func peek(s Store, key string) Call {
+func peek(s Store, key string) lua.Call {
 	c := takeOne(s, key)
 	c.Want, c.Min = 0, 0
 	return c
 }
 
 // run executes one call.
-func run(t testing.TB, s Store, c Call) Result {
+func run(t testing.TB, s Store, c lua.Call) Result {
 	t.Helper()
 	var r [1]Result
-	s.Run(t.Context(), patience, []Call{c}, r[:])
+	s.Run(t.Context(), patience, []lua.Call{c}, r[:])
 	return r[0]
 }
 
@@ -60,13 +61,13 @@ func takeAll(t testing.TB, s Store, keys []string) {
 
 func takeAllFrom(t testing.TB, s Store, keys []string, before []int64) {
 	t.Helper()
-	calls, results := make([]Call, len(keys)), make([]Result, len(keys))
+	calls, results := make([]lua.Call, len(keys)), make([]Result, len(keys))
 	for i, key := range keys {
 		calls[i] = takeOne(s, key)
 	}
 	s.Run(t.Context(), patience, calls, results)
 	for i, r := range results {
-		if r.Err != nil || r.Reply.Code != Granted || r.Reply.Grant != 1 {
+		if r.Err != nil || r.Reply.Code != lua.Granted || r.Reply.Grant != 1 {
 			t.Errorf("%s: %+v", keys[i], r)
 		}
 		if now := charged(t, s, keys[i]); now != before[i]+1 {

@@ -9,11 +9,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // versions are limits that processes believe in during a deploy: rates and bursts that differ by much.
-var versions = []remote.Limit{
+var versions = []lua.Limit{
 	{Cap: 10, Tokens: 1, Period: 1e6},
 	{Cap: 10, Tokens: 20, Period: 1e6},
 	{Cap: 100, Tokens: 1, Period: 60e6},
@@ -22,7 +22,7 @@ var versions = []remote.Limit{
 }
 
 // rate is what a limit brings in a µs.
-func rate(l remote.Limit) *big.Rat { return big.NewRat(l.Tokens, l.Period) }
+func rate(l lua.Limit) *big.Rat { return big.NewRat(l.Tokens, l.Period) }
 
 // piecewise is the bucket of two versions by its definition, in exact fractions: time counts by the limit of whoever wrote last,
 // and every call by another limit writes.
@@ -31,13 +31,13 @@ type piecewise struct {
 	exists  bool
 	level   *big.Rat
 	at      int64 // µs
-	by      remote.Limit
+	by      lua.Limit
 	most    int64 // the largest burst: whoever has it must not find a full bucket sooner than it would be full
 	until   int64 // ms in which it is forgotten
 }
 
 // level reports what a caller by l finds, and whether there is a bucket.
-func (p *piecewise) find(now int64, l remote.Limit) (level *big.Rat, exists bool) {
+func (p *piecewise) find(now int64, l lua.Limit) (level *big.Rat, exists bool) {
 	if !p.exists || now/1000 > p.until {
 		return big.NewRat(l.Cap, 1), false
 	}
@@ -52,7 +52,7 @@ func (p *piecewise) find(now int64, l remote.Limit) (level *big.Rat, exists bool
 }
 
 // take is a direct take of n tokens by l, or with 0 a look.
-func (p *piecewise) take(now int64, l remote.Limit, n int64) (granted bool) {
+func (p *piecewise) take(now int64, l lua.Limit, n int64) (granted bool) {
 	level, exists := p.find(now, l)
 	granted = new(big.Rat).Add(level, big.NewRat(1, 1e9)).Cmp(big.NewRat(n, 1)) >= 0
 	if n == 0 || !granted {
@@ -100,14 +100,14 @@ func TestLimitsThatDiffer(t *testing.T) {
 					now += rapid.SampledFrom([]int64{0, 1, 50e3, 333_333, 1e6, 1_500_001, 30e6, 300e6}).Draw(t, "later")
 					l := rapid.SampledFrom(limits).Draw(t, "limit")
 					n := rapid.SampledFrom([]int64{0, 1, l.Cap / 2, l.Cap}).Draw(t, "n")
-					c := remote.Call{
-						Algorithm: remote.TokenBucket, Bucket: fmt.Sprintf("{terms/%v/%d}", also, checks),
+					c := lua.Call{
+						Algorithm: lua.TokenBucket, Bucket: fmt.Sprintf("{terms/%v/%d}", also, checks),
 						Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, TTL: 1e6, Fleet: 1,
 					}
 					if also { // of which the bucket is named by its period: this one refuses nothing
 						scale := 60e6 / l.Period
-						c.Algorithm, c.Tokens, c.Period = remote.TokenBuckets, l.Tokens*scale, 60e6
-						c.Also = []remote.Limit{{Cap: 1 << 30, Tokens: 1 << 30, Period: 1}}
+						c.Algorithm, c.Tokens, c.Period = lua.TokenBuckets, l.Tokens*scale, 60e6
+						c.Also = []lua.Limit{{Cap: 1 << 30, Tokens: 1 << 30, Period: 1}}
 					}
 					if _, exists := model.find(now, l); !exists {
 						server.client.Del(t.Context(), c.Bucket) // it lives by another clock
@@ -118,7 +118,7 @@ func TestLimitsThatDiffer(t *testing.T) {
 					if real != a {
 						t.Fatalf("%v, redis %v", a, real)
 					}
-					if granted := model.take(now, l, n); granted != (a.reply.Code == remote.Granted) {
+					if granted := model.take(now, l, n); granted != (a.reply.Code == lua.Granted) {
 						t.Fatalf("%d by %+v: %v, the definition says %v: %+v", n, l, a, granted, model)
 					}
 					if a.reply.Grant > 0 {

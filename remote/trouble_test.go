@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestCancelled(t *testing.T) {
@@ -21,7 +22,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	results := make([]Result, 2)
-	s.Run(ctx, patience, []Call{takeOne(s, "a"), takeOne(s, "b")}, results)
+	s.Run(ctx, patience, []lua.Call{takeOne(s, "a"), takeOne(s, "b")}, results)
 	for i, r := range results {
 		if !errors.Is(r.Err, context.Canceled) {
 			t.Errorf("call %d: %+v", i, r)
@@ -30,7 +31,7 @@ func TestCancelled(t *testing.T) {
 	if _, err := s.Presence(ctx, patience, s.Node(""), "me", time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("presence: %v", err)
 	}
-	s.Run(t.Context(), 0, []Call{takeOne(s, "a")}, results)
+	s.Run(t.Context(), 0, []lua.Call{takeOne(s, "a")}, results)
 	if !errors.Is(results[0].Err, context.DeadlineExceeded) {
 		t.Errorf("no time at all: %+v", results[0])
 	}
@@ -62,7 +63,7 @@ func TestFrozen(t *testing.T) {
 			for range 2 {
 				results := make([]Result, 3)
 				begun := time.Now()
-				s.Run(t.Context(), timeout, []Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, results)
+				s.Run(t.Context(), timeout, []lua.Call{takeOne(s, "a"), takeOne(s, "b"), takeOne(s, "c")}, results)
 				took := time.Since(begun)
 				t.Logf("%v: %v", took, results[0].Err)
 				if took > 3*timeout+slack {
@@ -94,7 +95,7 @@ func TestDead(t *testing.T) {
 	for range 3 {
 		begun := time.Now()
 		var r [1]Result
-		s.Run(t.Context(), 50*time.Millisecond, []Call{takeOne(s, "a")}, r[:])
+		s.Run(t.Context(), 50*time.Millisecond, []lua.Call{takeOne(s, "a")}, r[:])
 		if r[0].Err == nil || time.Since(begun) > 100*time.Millisecond {
 			t.Errorf("%v: %+v", time.Since(begun), r[0])
 		}
@@ -127,7 +128,7 @@ func TestServerErrors(t *testing.T) {
 	illegal := takeOne(s, "s3cr3t too")
 	illegal.Cap = 0
 	results := make([]Result, 4)
-	s.Run(ctx, patience, []Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")}, results)
+	s.Run(ctx, patience, []lua.Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")}, results)
 	for i, want := range []string{"WRONGTYPE ", "RLFOREIGN key", "RLARG argument 1"} {
 		var e *ScriptError
 		if !errors.As(results[i].Err, &e) || !strings.HasPrefix(e.Text, want) || strings.Contains(e.Text, "script:") ||

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // TestBytesOfAKey holds the figures of docs/algorithms.md against a real Redis, a tenth more or less: what keys of a name of 30
@@ -26,10 +26,10 @@ func TestBytesOfAKey(t *testing.T) {
 	if info := e.client.Info(t.Context(), "server").Val(); strings.Contains(info, "server_name:valkey") {
 		t.Skip("the page states the figures of Redis, and Valkey stores a hash in another way")
 	}
-	for a := remote.TokenBucket; a <= remote.TokenBuckets; a++ {
-		_, sha, _ := remote.ScriptOf(a)
+	for a := lua.TokenBucket; a <= lua.TokenBuckets; a++ {
+		sha := a.Script().SHA
 		c := of(a, "", 1000, minute, sec)
-		bytes := func(what string, takes, leases int, also ...remote.Limit) {
+		bytes := func(what string, takes, leases int, also ...lua.Limit) {
 			t.Helper()
 			c := c
 			c.Also = also
@@ -38,9 +38,9 @@ func TestBytesOfAKey(t *testing.T) {
 			for i := range takes {
 				c.Now = scriptStart + int64(i)*sec // a block each
 				switch {
-				case a == remote.SlidingLog:
+				case a == lua.SlidingLog:
 					c.Now = scriptStart + int64(i)
-				case a == remote.TokenBucket && i == 2: // soon: the overflow and the level are fractions
+				case a == lua.TokenBucket && i == 2: // soon: the overflow and the level are fractions
 					c.Now = scriptStart + sec + 12_345
 				}
 				e.call(t, take(c, 1))
@@ -63,19 +63,19 @@ func TestBytesOfAKey(t *testing.T) {
 			}
 		}
 		switch a {
-		case remote.TokenBucket:
+		case lua.TokenBucket:
 			bytes("token bucket", 1, 0)
 			bytes("token bucket that was full in between", 3, 0)
 			bytes("token bucket, 10 leases", 1, 10)
-		case remote.TokenBuckets:
-			bytes("token bucket with `Also`, 3 limits", 1, 0, remote.Limit{Cap: 5, Tokens: 5, Period: sec}, remote.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})
-		case remote.FixedWindow:
+		case lua.TokenBuckets:
+			bytes("token bucket with `Also`, 3 limits", 1, 0, lua.Limit{Cap: 5, Tokens: 5, Period: sec}, lua.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})
+		case lua.FixedWindow:
 			bytes("fixed window", 1, 0)
 			bytes("fixed window, 10 leases", 1, 10)
-		case remote.SlidingWindow:
+		case lua.SlidingWindow:
 			bytes("sliding window, 1 block in use", 1, 0)
 			bytes("sliding window, 60 blocks in use", 60, 0)
-		case remote.SlidingLog:
+		case lua.SlidingLog:
 			bytes("sliding log, 1 request", 1, 0)
 			bytes("sliding log, 100 requests", 100, 0)
 			bytes("sliding log, 1000 requests", 1000, 0)
@@ -91,14 +91,14 @@ func TestCostOfSeveralBuckets(t *testing.T) {
 	}
 	e := realEngine(t)
 	const calls = 20_000
-	measure := func(a remote.Algorithm) float64 {
-		_, sha, _ := remote.ScriptOf(a)
+	measure := func(a lua.Algorithm) float64 {
+		sha := a.Script().SHA
 		before := e.cpu(t)
 		for from := 0; from < calls; from += 1000 {
 			_, err := e.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 				for i := range 1000 {
 					c := take(of(a, fmt.Sprint("cost", a, i), 1<<30, sec, 0), 1)
-					p.EvalSha(t.Context(), sha, []string{c.Bucket}, remote.CallArgs(c)...)
+					p.EvalSha(t.Context(), sha, []string{c.Bucket}, c.Arguments(nil, nil)...)
 				}
 				return nil
 			})
@@ -110,7 +110,7 @@ func TestCostOfSeveralBuckets(t *testing.T) {
 	}
 	var single, several []float64
 	for range 5 {
-		single, several = append(single, measure(remote.TokenBucket)), append(several, measure(remote.TokenBuckets))
+		single, several = append(single, measure(lua.TokenBucket)), append(several, measure(lua.TokenBuckets))
 	}
 	one, many := median(single), median(several)
 	t.Logf("a direct take by lua/token_bucket.lua %.1f µs, by lua/token_buckets.lua with one limit %.1f µs: %.2f times", one, many, many/one)
@@ -128,8 +128,8 @@ func median(all []float64) float64 {
 // take reads no more than twice the span, and so does a refusal.
 func TestTrimmingIsBounded(t *testing.T) {
 	e := realEngine(t)
-	c := of(remote.SlidingWindow, "day", 100, minute, sec)
-	reads := func(now, n int64, code remote.Code) (fields int64) {
+	c := of(lua.SlidingWindow, "day", 100, minute, sec)
+	reads := func(now, n int64, code lua.Code) (fields int64) {
 		t.Helper()
 		if err := e.client.ConfigResetStat(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -146,10 +146,10 @@ func TestTrimmingIsBounded(t *testing.T) {
 	}
 	// The state and its limit; what left, in one; the block of now. A refusal looks at 32 blocks at a time.
 	later := scriptStart + 86_400*sec
-	if n := reads(later, 100, remote.Granted); n > 3 {
+	if n := reads(later, 100, lua.Granted); n > 3 {
 		t.Errorf("a take: %d reads", n)
 	}
-	if n := reads(later+sec, 100, remote.Denied); n > 2+2*61/32+1 {
+	if n := reads(later+sec, 100, lua.Denied); n > 2+2*61/32+1 {
 		t.Errorf("a refusal: %d reads", n)
 	}
 }
@@ -164,7 +164,7 @@ func TestBlocksMakeNoLongArray(t *testing.T) {
 		return m.TotalAlloc
 	}
 	before := allocated()
-	e.at(t, scriptStart, take(of(remote.SlidingWindow, "long", 100, minute, 30*sec), 1))
+	e.at(t, scriptStart, take(of(lua.SlidingWindow, "long", 100, minute, 30*sec), 1))
 	if n := (allocated() - before) >> 20; n > 64 {
 		t.Errorf("one take allocated %d MB", n)
 	}

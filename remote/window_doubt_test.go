@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -20,27 +21,27 @@ import (
 const sec, minute = int64(1e6), int64(60e6)
 
 // of is a call of an algorithm with a limit of n per d µs, by blocks of q where it has any.
-func of(a remote.Algorithm, bucket string, n, d, q int64) remote.Call {
-	c := remote.Call{Algorithm: a, Bucket: bucket, Cap: n, Tokens: n, Period: d, TTL: sec, Fleet: 1}
-	if a == remote.SlidingWindow {
+func of(a lua.Algorithm, bucket string, n, d, q int64) lua.Call {
+	c := lua.Call{Algorithm: a, Bucket: bucket, Cap: n, Tokens: n, Period: d, TTL: sec, Fleet: 1}
+	if a == lua.SlidingWindow {
 		c.Period, c.Span = q, (d+q-1)/q+1
 	}
 	return c
 }
 
 // burst takes tokens one by one until one is refused, n at most.
-func (e *engine) burst(t *testing.T, now int64, c remote.Call, n int) (admitted int, refusal remote.Reply) {
+func (e *engine) burst(t *testing.T, now int64, c lua.Call, n int) (admitted int, refusal lua.Reply) {
 	t.Helper()
 	for ; admitted < n; admitted++ {
 		a := e.at(t, now, take(c, 1))
 		if a.err != "" {
 			t.Fatal(a)
 		}
-		if a.reply.Code != remote.Granted {
+		if a.reply.Code != lua.Granted {
 			return admitted, a.reply
 		}
 	}
-	return admitted, remote.Reply{}
+	return admitted, lua.Reply{}
 }
 
 // TestWorkedExample computes the example of docs/algorithms.md: 100 per minute, 100 requests at sec 59 and 100 at sec 61.
@@ -49,23 +50,23 @@ func TestWorkedExample(t *testing.T) {
 	start := (scriptStart/minute + 1) * minute
 	for _, c := range []struct {
 		name         string
-		call         remote.Call
+		call         lua.Call
 		at59, at61   int
 		retry, worst int64 // µs; tokens in some minute, as far as the example goes
 	}{
-		{"fixed window", of(remote.FixedWindow, "fw", 100, minute, 0), 100, 100, 0, 200},
-		{"sliding log", of(remote.SlidingLog, "lg", 100, minute, 0), 100, 0, 58 * sec, 100},
-		{"sliding window, 1 s", of(remote.SlidingWindow, "sw1", 100, minute, sec), 100, 0, 59 * sec, 100},
-		{"sliding window, 10 s", of(remote.SlidingWindow, "sw10", 100, minute, 10*sec), 100, 0, 59 * sec, 100},
-		{"token bucket, burst 100", of(remote.TokenBucket, "tb", 100, minute, 0), 100, 3, 400_000, 103},
-		{"token bucket, burst 10", func() remote.Call {
-			c := of(remote.TokenBucket, "tb10", 100, minute, 0)
+		{"fixed window", of(lua.FixedWindow, "fw", 100, minute, 0), 100, 100, 0, 200},
+		{"sliding log", of(lua.SlidingLog, "lg", 100, minute, 0), 100, 0, 58 * sec, 100},
+		{"sliding window, 1 s", of(lua.SlidingWindow, "sw1", 100, minute, sec), 100, 0, 59 * sec, 100},
+		{"sliding window, 10 s", of(lua.SlidingWindow, "sw10", 100, minute, 10*sec), 100, 0, 59 * sec, 100},
+		{"token bucket, burst 100", of(lua.TokenBucket, "tb", 100, minute, 0), 100, 3, 400_000, 103},
+		{"token bucket, burst 10", func() lua.Call {
+			c := of(lua.TokenBucket, "tb10", 100, minute, 0)
 			c.Cap = 10
 			return c
 		}(), 10, 3, 400_000, 13},
-		{"token bucket, also 10 per second", func() remote.Call {
-			c := of(remote.TokenBuckets, "tm", 100, minute, 0)
-			c.Also = []remote.Limit{{Cap: 10, Tokens: 10, Period: sec}}
+		{"token bucket, also 10 per second", func() lua.Call {
+			c := of(lua.TokenBuckets, "tm", 100, minute, 0)
+			c.Also = []lua.Limit{{Cap: 10, Tokens: 10, Period: sec}}
 			return c
 		}(), 10, 10, 100_000, 20},
 	} {
@@ -83,7 +84,7 @@ func TestNoIntervalHoldsMore(t *testing.T) {
 	e := realEngine(t)
 	start := (scriptStart/minute + 1) * minute
 	for i, q := range []int64{sec, 10 * sec, 30 * sec, 45 * sec, minute, 200_000} {
-		c := of(remote.SlidingWindow, fmt.Sprint("span", i), 100, minute, q)
+		c := of(lua.SlidingWindow, fmt.Sprint("span", i), 100, minute, q)
 		first, _ := e.burst(t, start+q-1, c, 100)
 		then, _ := e.burst(t, start+minute+q-2, c, 100) // 1 µs less than a minute later
 		if first != 100 || then != 0 {
@@ -91,7 +92,7 @@ func TestNoIntervalHoldsMore(t *testing.T) {
 		}
 	}
 	for i, d := range []int64{10_500_000, 500_000, 7} { // fractions of a second
-		for _, a := range []remote.Algorithm{remote.SlidingLog, remote.FixedWindow, remote.SlidingWindow} {
+		for _, a := range []lua.Algorithm{lua.SlidingLog, lua.FixedWindow, lua.SlidingWindow} {
 			c := of(a, fmt.Sprintf("fraction%d/%d", a, i), 5, d, max(1, d/10))
 			c.TTL = 1
 			edge := (start/d + 1) * d
@@ -106,17 +107,17 @@ func TestNoIntervalHoldsMore(t *testing.T) {
 // Two requests in one microsecond are two members: 1000 in one are 10 of 10 and no more.
 func TestOneMicrosecond(t *testing.T) {
 	e := realEngine(t)
-	c := of(remote.SlidingLog, "same", 10, minute, 0)
+	c := of(lua.SlidingLog, "same", 10, minute, 0)
 	if n, _ := e.burst(t, scriptStart, c, 1000); n != 10 {
 		t.Errorf("%d of 10", n)
 	}
 	if n := e.client.ZCount(t.Context(), c.Bucket, "0", "+inf").Val(); n != 10 {
 		t.Errorf("%d members", n)
 	}
-	if a := e.at(t, scriptStart+minute-1, take(c, 1)); a.reply.Code != remote.Denied {
+	if a := e.at(t, scriptStart+minute-1, take(c, 1)); a.reply.Code != lua.Denied {
 		t.Errorf("1 µs before the first leaves: %v", a)
 	}
-	if a := e.at(t, scriptStart+minute, take(c, 1)); a.reply.Code != remote.Granted {
+	if a := e.at(t, scriptStart+minute, take(c, 1)); a.reply.Code != lua.Granted {
 		t.Errorf("when it leaves: %v", a)
 	}
 }
@@ -125,7 +126,7 @@ func TestOneMicrosecond(t *testing.T) {
 func TestFirstRequestsAtOnce(t *testing.T) {
 	server := redistest.StartOpen(t)
 	store := remote.NewRedis(server.Client(), nil)
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		admitted, epochs := 0, map[int64]bool{}
@@ -136,7 +137,7 @@ func TestFirstRequestsAtOnce(t *testing.T) {
 				}
 				c := take(of(a, store.Name(remote.Kind{Algorithm: a}, "p", "k"), 10, 3600*sec, 60*sec), 1)
 				var r [1]remote.Result
-				store.Run(t.Context(), time.Minute, []remote.Call{c}, r[:])
+				store.Run(t.Context(), time.Minute, []lua.Call{c}, r[:])
 				mu.Lock()
 				defer mu.Unlock()
 				if r[0].Err != nil {
@@ -157,9 +158,9 @@ func TestFirstRequestsAtOnce(t *testing.T) {
 // nothing; a shorter limit on the same key takes no time from it.
 func TestTimeToLive(t *testing.T) {
 	e := realEngine(t)
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		c := of(a, fmt.Sprint("ttl", a), 3, 3600*sec, 60*sec)
-		if got := e.at(t, scriptStart, take(c, 4)); got.reply.Code != remote.Never || e.lookAt(t, a, c.Bucket).fields != nil {
+		if got := e.at(t, scriptStart, take(c, 4)); got.reply.Code != lua.Never || e.lookAt(t, a, c.Bucket).fields != nil {
 			t.Errorf("algorithm %d, a cost above the limit: %v", a, got)
 		}
 		e.at(t, scriptStart, take(c, 1))
@@ -168,7 +169,7 @@ func TestTimeToLive(t *testing.T) {
 			t.Errorf("algorithm %d lives %d ms", a, e.lookAt(t, a, c.Bucket).pttl)
 		}
 	}
-	for _, a := range []remote.Algorithm{remote.SlidingWindow, remote.TokenBuckets} {
+	for _, a := range []lua.Algorithm{lua.SlidingWindow, lua.TokenBuckets} {
 		long := of(a, fmt.Sprint("short", a), 3, 3600*sec, 60*sec)
 		e.at(t, scriptStart, take(long, 3))
 		short := of(a, long.Bucket, 100, sec, 100_000)
@@ -176,7 +177,7 @@ func TestTimeToLive(t *testing.T) {
 		if e.lookAt(t, a, long.Bucket).pttl < 1_000_000 {
 			t.Errorf("algorithm %d: a shorter limit left %d ms", a, e.lookAt(t, a, long.Bucket).pttl)
 		}
-		if got := e.at(t, scriptStart+2, take(long, 1)); got.reply.Code != remote.Denied {
+		if got := e.at(t, scriptStart+2, take(long, 1)); got.reply.Code != lua.Denied {
 			t.Errorf("algorithm %d has forgotten: %v", a, got)
 		}
 	}
@@ -185,19 +186,19 @@ func TestTimeToLive(t *testing.T) {
 // A clock that is set back by more than the guard admits nothing twice, and what waits is not refused for ever.
 func TestWindowClockSetBack(t *testing.T) {
 	e := realEngine(t)
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		d := 10 * sec
 		c := of(a, fmt.Sprint("back", a), 3, d, sec)
 		now := (scriptStart/d + 1) * d
 		e.burst(t, now, c, 3)
 		back := now - 3600*sec
-		if a := e.at(t, back, take(c, 1)); a.reply.Code != remote.Denied || a.reply.Flags&remote.SteppedBack == 0 {
+		if a := e.at(t, back, take(c, 1)); a.reply.Code != lua.Denied || a.reply.Flags&lua.SteppedBack == 0 {
 			t.Errorf("set back: %v", a)
 		}
-		if a := e.at(t, back+d/2, take(c, 3)); a.reply.Code != remote.Denied {
+		if a := e.at(t, back+d/2, take(c, 3)); a.reply.Code != lua.Denied {
 			t.Errorf("half its length later: %v", a)
 		}
-		if a := e.at(t, back+2*d, take(c, 3)); a.reply.Code != remote.Granted {
+		if a := e.at(t, back+2*d, take(c, 3)); a.reply.Code != lua.Granted {
 			t.Errorf("twice its length later: %v", a)
 		}
 	}
@@ -207,7 +208,7 @@ func TestWindowClockSetBack(t *testing.T) {
 func TestOldEntriesAreForgotten(t *testing.T) {
 	e := realEngine(t)
 	for _, live := range []int64{0, 1000} {
-		c := of(remote.SlidingLog, fmt.Sprint("old", live), 200_000, minute, 0)
+		c := of(lua.SlidingLog, fmt.Sprint("old", live), 200_000, minute, 0)
 		now := scriptStart
 		e.at(t, now, take(c, 1))
 		pipe := e.client.Pipeline()
@@ -229,7 +230,7 @@ func TestOldEntriesAreForgotten(t *testing.T) {
 		before := e.client.ZCard(t.Context(), c.Bucket).Val()
 		a := e.at(t, later, take(c, 1))
 		removed := before + 1 - e.client.ZCard(t.Context(), c.Bucket).Val()
-		if a.reply.Code != remote.Granted || live > 0 && removed != 33 || live == 0 && removed != before-3 {
+		if a.reply.Code != lua.Granted || live > 0 && removed != 33 || live == 0 && removed != before-3 {
 			t.Errorf("%d live: %v, %d of %d removed", live, a, removed, before)
 		}
 	}
@@ -240,7 +241,7 @@ func TestOldEntriesAreForgotten(t *testing.T) {
 func TestOldEntriesMakeRoom(t *testing.T) {
 	for _, e := range engines(t) {
 		for i, c := range []struct{ limit, debt, want int64 }{{100, 0, 99}, {100, 60, 39}, {50, 0, 49}} {
-			call := of(remote.SlidingLog, fmt.Sprint("room", i), 100, minute, 0)
+			call := of(lua.SlidingLog, fmt.Sprint("room", i), 100, minute, 0)
 			if n, _ := e.burst(t, scriptStart, call, 99); n != 99 {
 				t.Fatalf("%s: %d of 99", e.name, n)
 			}
@@ -262,7 +263,7 @@ func TestOldEntriesMakeRoom(t *testing.T) {
 func TestFixedLeaseEndsWithItsWindow(t *testing.T) {
 	e := realEngine(t)
 	d := 10 * sec
-	c := of(remote.FixedWindow, "edge", 10, d, 0)
+	c := of(lua.FixedWindow, "edge", 10, d, 0)
 	edge := (scriptStart/d + 1) * d
 	lease := take(c, 6)
 	lease.Lease, lease.Seq = "A", 1
@@ -272,7 +273,7 @@ func TestFixedLeaseEndsWithItsWindow(t *testing.T) {
 	// Sent before the edge, executed after it: its hold is charged to the new window.
 	late := take(c, 5)
 	late.Lease, late.Seq, late.Ack, late.Hold, late.Min = "A", 2, 1, 6, 1
-	if a := e.at(t, edge+1, late); a.reply.Grant != 4 || a.reply.Level != 0 || a.reply.Flags&remote.Adopted == 0 {
+	if a := e.at(t, edge+1, late); a.reply.Grant != 4 || a.reply.Level != 0 || a.reply.Flags&lua.Adopted == 0 {
 		t.Errorf("%v", a)
 	}
 }
@@ -280,12 +281,12 @@ func TestFixedLeaseEndsWithItsWindow(t *testing.T) {
 // Wrong arguments, foreign and damaged keys: the right error each, on all engines, and nothing is written.
 func TestWindowArguments(t *testing.T) {
 	all := engines(t)
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
-		_, sha, _ := remote.ScriptOf(a)
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
+		sha := a.Script().SHA
 		c := take(of(a, "args", 5, minute, sec), 1)
 		c.Now = scriptStart
 		c.Lease, c.Seq = "A", 3
-		args := remote.CallArgs(c)
+		args := c.Arguments(nil, nil)
 		for _, e := range all[1:] {
 			for i := range args {
 				for _, wrong := range []any{"", "x", -1, 2.5, "nan", "inf", "-inf", 1 << 53} {
@@ -305,30 +306,30 @@ func TestWindowArguments(t *testing.T) {
 		}
 		for _, broken := range []struct {
 			name   string
-			change func(c *remote.Call)
+			change func(c *lua.Call)
 			want   int
 		}{
-			{"min above want", func(c *remote.Call) { c.Min = 2 }, 2},
-			{"no ttl", func(c *remote.Call) { c.TTL = 0 }, 3},
-			{"ack not below seq", func(c *remote.Call) { c.Ack = 3 }, 6},
-			{"ret beside hold", func(c *remote.Call) { c.Hold, c.Ret = 1, 1 }, 8},
-			{"hold without a lease", func(c *remote.Call) { c.Lease, c.Hold = "", 1 }, 7},
-			{"refund without a lease", func(c *remote.Call) { c.Lease, c.Refund = "", 1 }, 9},
-			{"debt without a lease", func(c *remote.Call) { c.Lease, c.Debt, c.Since = "", 1, 1 }, 10},
-			{"owed above debt", func(c *remote.Call) { c.Owed = 1 }, 15},
-			{"no fleet", func(c *remote.Call) { c.Fleet = 0 }, 17},
-			{"debt of no time", func(c *remote.Call) { c.Debt = 1 }, 20},
-			{"reset without a lease", func(c *remote.Call) { c.Lease, c.Reset = "", 1 }, 21},
-			{"no cap", func(c *remote.Call) { c.Cap = 0 }, 22},
-			{"no period", func(c *remote.Call) { c.Period = 0 }, 23},
-			{"nine limits", func(c *remote.Call) { c.Also = make([]remote.Limit, 8) }, 46},
+			{"min above want", func(c *lua.Call) { c.Min = 2 }, 2},
+			{"no ttl", func(c *lua.Call) { c.TTL = 0 }, 3},
+			{"ack not below seq", func(c *lua.Call) { c.Ack = 3 }, 6},
+			{"ret beside hold", func(c *lua.Call) { c.Hold, c.Ret = 1, 1 }, 8},
+			{"hold without a lease", func(c *lua.Call) { c.Lease, c.Hold = "", 1 }, 7},
+			{"refund without a lease", func(c *lua.Call) { c.Lease, c.Refund = "", 1 }, 9},
+			{"debt without a lease", func(c *lua.Call) { c.Lease, c.Debt, c.Since = "", 1, 1 }, 10},
+			{"owed above debt", func(c *lua.Call) { c.Owed = 1 }, 15},
+			{"no fleet", func(c *lua.Call) { c.Fleet = 0 }, 17},
+			{"debt of no time", func(c *lua.Call) { c.Debt = 1 }, 20},
+			{"reset without a lease", func(c *lua.Call) { c.Lease, c.Reset = "", 1 }, 21},
+			{"no cap", func(c *lua.Call) { c.Cap = 0 }, 22},
+			{"no period", func(c *lua.Call) { c.Period = 0 }, 23},
+			{"nine limits", func(c *lua.Call) { c.Also = make([]lua.Limit, 8) }, 46},
 		} {
 			bad := c
 			broken.change(&bad)
 			for _, e := range all {
 				got := e.call(t, bad)
 				want := fmt.Sprintf("RLARG argument %d", broken.want)
-				if a == remote.SlidingLog && broken.name == "ret beside hold" {
+				if a == lua.SlidingLog && broken.name == "ret beside hold" {
 					want = "RLARG argument 8"
 				}
 				if got.err != want {
@@ -346,12 +347,11 @@ func TestWindowArguments(t *testing.T) {
 	// Foreign and damaged keys.
 	e := all[2]
 	ctx := t.Context()
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
-		_, _, sorted := remote.ScriptOf(a)
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		c := take(of(a, fmt.Sprint("mine", a), 5, minute, sec), 1)
 		e.at(t, scriptStart, c)
 		damaged := c
-		if sorted {
+		if a.Sorted() {
 			e.client.ZAdd(ctx, c.Bucket, redis.Z{Score: 5, Member: "#n"})
 		} else {
 			e.client.HSet(ctx, c.Bucket, "t", "nan")
@@ -361,7 +361,7 @@ func TestWindowArguments(t *testing.T) {
 			t.Errorf("algorithm %d, damaged: %v", a, got)
 		}
 		c.Bucket = fmt.Sprint("foreign", a)
-		if sorted {
+		if a.Sorted() {
 			e.client.ZAdd(ctx, c.Bucket, redis.Z{Score: 5, Member: "x"})
 		} else {
 			e.client.HSet(ctx, c.Bucket, "a", "b")
@@ -382,20 +382,20 @@ func TestWindowArguments(t *testing.T) {
 func TestFixedWindowClockSetBackUnderLeases(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 		d := 10 * sec
-		c := of(remote.FixedWindow, "back under leases", 10, d, 0)
+		c := of(lua.FixedWindow, "back under leases", 10, d, 0)
 		edge := (scriptStart/d + 1) * d
 		lease := take(c, 10)
 		lease.Lease, lease.Seq, lease.TTL = "A", 1, 4*sec
 		if a := e.at(t, edge+sec, lease); a.reply.Grant != 10 {
 			t.Fatal(a)
 		}
-		if a := e.at(t, edge-sec/2, take(c, 1)); a.reply.Code != remote.Denied || a.reply.Flags&remote.SteppedBack == 0 {
+		if a := e.at(t, edge-sec/2, take(c, 1)); a.reply.Code != lua.Denied || a.reply.Flags&lua.SteppedBack == 0 {
 			t.Errorf("%s, in the window before: %v", e.name, a)
 		}
-		if a := e.at(t, edge+sec/5, take(c, 1)); a.reply.Code != remote.Denied {
+		if a := e.at(t, edge+sec/5, take(c, 1)); a.reply.Code != lua.Denied {
 			t.Errorf("%s, in its own again: %v", e.name, a)
 		}
-		if a := e.at(t, edge+d, take(c, 10)); a.reply.Code != remote.Granted {
+		if a := e.at(t, edge+d, take(c, 10)); a.reply.Code != lua.Granted {
 			t.Errorf("%s, in the next: %v", e.name, a)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Flaws of published scripts, and what is said of ours at the edge of a window, each on a real Redis. The others are in
@@ -24,21 +24,21 @@ func TestMostInAMinute(t *testing.T) {
 	}
 	e := realEngine(t)
 	start := (scriptStart/minute + 1) * minute
-	also := of(remote.TokenBuckets, "tm", 100, minute, 0)
-	also.Also = []remote.Limit{{Cap: 10, Tokens: 10, Period: sec}}
-	small := of(remote.TokenBucket, "tb10", 100, minute, 0)
+	also := of(lua.TokenBuckets, "tm", 100, minute, 0)
+	also.Also = []lua.Limit{{Cap: 10, Tokens: 10, Period: sec}}
+	small := of(lua.TokenBucket, "tb10", 100, minute, 0)
 	small.Cap = 10
 	for _, c := range []struct {
 		name string
-		call remote.Call
+		call lua.Call
 		most int
 	}{
-		{"`FixedWindow`, edges at :00", of(remote.FixedWindow, "fw", 100, minute, 0), 200},
-		{"`SlidingLog`", of(remote.SlidingLog, "lg", 100, minute, 0), 100},
-		{"`SlidingWindow`, `Precision` 1 s", of(remote.SlidingWindow, "sw1", 100, minute, sec), 100},
-		{"`SlidingWindow`, `Precision` 10 s", of(remote.SlidingWindow, "sw10", 100, minute, 10*sec), 100},
-		{"" /* 45 s, which do not divide a minute */, of(remote.SlidingWindow, "sw45", 100, minute, 45*sec), 100},
-		{"`TokenBucket`, burst 100", of(remote.TokenBucket, "tb", 100, minute, 0), 199},
+		{"`FixedWindow`, edges at :00", of(lua.FixedWindow, "fw", 100, minute, 0), 200},
+		{"`SlidingLog`", of(lua.SlidingLog, "lg", 100, minute, 0), 100},
+		{"`SlidingWindow`, `Precision` 1 s", of(lua.SlidingWindow, "sw1", 100, minute, sec), 100},
+		{"`SlidingWindow`, `Precision` 10 s", of(lua.SlidingWindow, "sw10", 100, minute, 10*sec), 100},
+		{"" /* 45 s, which do not divide a minute */, of(lua.SlidingWindow, "sw45", 100, minute, 45*sec), 100},
+		{"`TokenBucket`, burst 100", of(lua.TokenBucket, "tb", 100, minute, 0), 199},
 		{"`TokenBucket`, burst 10", small, 109},
 		{"`TokenBucket`, `Also` 10 per second", also, 199},
 	} {
@@ -79,7 +79,7 @@ func TestMostInAMinute(t *testing.T) {
 // never refused; asked for every 20 ms, each is admitted at the very instant that the first refusal named.
 func TestRefusalsExtendNothing(t *testing.T) {
 	e := realEngine(t)
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		c := of(a, fmt.Sprint("slow", a), 3, 2*sec, sec/5)
 		for i := range int64(30) {
 			if n, refusal := e.burst(t, scriptStart+i*sec, c, 1); n != 1 {
@@ -111,9 +111,9 @@ func TestRefusalsExtendNothing(t *testing.T) {
 func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
 	e := realEngine(t)
 	orders := [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
-	for _, a := range []remote.Algorithm{remote.SlidingWindow, remote.TokenBuckets} {
-		limits := []remote.Limit{{Cap: 4, Tokens: 4, Period: sec, Span: 11}, {Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4}, {Cap: 9, Tokens: 9, Period: minute, Span: 3}}
-		if a == remote.TokenBuckets {
+	for _, a := range []lua.Algorithm{lua.SlidingWindow, lua.TokenBuckets} {
+		limits := []lua.Limit{{Cap: 4, Tokens: 4, Period: sec, Span: 11}, {Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4}, {Cap: 9, Tokens: 9, Period: minute, Span: 3}}
+		if a == lua.TokenBuckets {
 			for i := range limits {
 				limits[i].Span = 0
 			}
@@ -126,7 +126,7 @@ func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
 				c := of(a, fmt.Sprintf("order/%d/%d", a, i), 1, 1, 1)
 				l := limits[order[0]]
 				c.Cap, c.Tokens, c.Period, c.Span = l.Cap, l.Tokens, l.Period, l.Span
-				c.Also = []remote.Limit{limits[order[1]], limits[order[2]]}
+				c.Also = []lua.Limit{limits[order[1]], limits[order[2]]}
 				before := e.lookAt(t, a, c.Bucket).fields
 				got := e.at(t, now, take(c, n))
 				if got.err != "" || got.reply.Which < 1 || got.reply.Which > 3 {
@@ -138,7 +138,7 @@ func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
 				if !sameDecision(first, got) {
 					t.Fatalf("algorithm %d, step %d, order %v: %v, want %v", a, step, order, got, first)
 				}
-				if got.reply.Code != remote.Denied {
+				if got.reply.Code != lua.Denied {
 					continue
 				}
 				refused[int(got.reply.Which)]++

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // spent is what a model remembers of an admission.
@@ -16,7 +16,7 @@ type spent struct{ at, n int64 }
 
 // counts reports what counts of a list of admissions at an instant in a limit of a call: the model of an algorithm, by the
 // definition and not as the script does it.
-func counts(list []spent, c remote.Call, l remote.Limit, now int64) int64 {
+func counts(list []spent, c lua.Call, l lua.Limit, now int64) int64 {
 	div := func(x, y int64) int64 { // rounds down
 		if x%y < 0 {
 			return x/y - 1
@@ -27,11 +27,11 @@ func counts(list []spent, c remote.Call, l remote.Limit, now int64) int64 {
 	for _, s := range list {
 		live := false
 		switch c.Algorithm {
-		case remote.SlidingLog:
+		case lua.SlidingLog:
 			live = s.at > now-l.Period
-		case remote.FixedWindow:
+		case lua.FixedWindow:
 			live = div(s.at-c.Phase, l.Period) == div(now-c.Phase, l.Period)
-		case remote.SlidingWindow:
+		case lua.SlidingWindow:
 			live = div(s.at, l.Period) > div(now, l.Period)-l.Span
 		}
 		if live {
@@ -41,8 +41,8 @@ func counts(list []spent, c remote.Call, l remote.Limit, now int64) int64 {
 	return total
 }
 
-func limitsOf(c remote.Call) []remote.Limit {
-	return append([]remote.Limit{{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}}, c.Also...)
+func limitsOf(c lua.Call) []lua.Limit {
+	return append([]lua.Limit{{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}}, c.Also...)
 }
 
 // sameDecision reports whether two answers say the same, but for the epoch and which limit.
@@ -55,7 +55,7 @@ func sameDecision(a, b answer) bool {
 // exactly when it would be: at that instant it is admitted, a microsecond before it is not. Limits in any order say the same.
 func TestWindowDefinition(t *testing.T) {
 	eachKind(t, func(t *testing.T, k windowKind) {
-		if k.algorithm == remote.TokenBuckets {
+		if k.algorithm == lua.TokenBuckets {
 			t.Skip("see TestBucketsDefinition")
 		}
 		server := realEngine(t)
@@ -103,16 +103,16 @@ func TestWindowDefinition(t *testing.T) {
 				}
 				for _, l := range limitsOf(c) {
 					if n > l.Cap {
-						if a.reply.Code != remote.Never {
+						if a.reply.Code != lua.Never {
 							t.Fatalf("%d of %d: %v", n, l.Cap, a)
 						}
 						return
 					}
 				}
-				if fits(now, n) != (a.reply.Code == remote.Granted) {
+				if fits(now, n) != (a.reply.Code == lua.Granted) {
 					t.Fatalf("at %d, %d of %+v after %v: %v", now, n, c, list, a)
 				}
-				if a.reply.Code == remote.Granted {
+				if a.reply.Code == lua.Granted {
 					if a.reply.Stamp != now {
 						t.Fatalf("stamp %d at %d", a.reply.Stamp, now)
 					}
@@ -139,7 +139,7 @@ func TestBucketsDefinition(t *testing.T) {
 	server := realEngine(t)
 	var kind windowKind
 	for _, k := range windowKinds {
-		if k.algorithm == remote.TokenBuckets {
+		if k.algorithm == lua.TokenBuckets {
 			kind = k
 		}
 	}
@@ -179,13 +179,13 @@ func TestBucketsDefinition(t *testing.T) {
 			if got := server.at(t, now, take(c, n)); !sameDecision(got, a) {
 				t.Fatalf("%v, redis %v", a, got)
 			}
-			if a.reply.Code == remote.Never {
+			if a.reply.Code == lua.Never {
 				return
 			}
-			if after(0, n) != (a.reply.Code == remote.Granted) {
+			if after(0, n) != (a.reply.Code == lua.Granted) {
 				t.Fatalf("%d of %+v at %v: %v", n, c, levels, a)
 			}
-			if a.reply.Code == remote.Granted {
+			if a.reply.Code == lua.Granted {
 				for i := range levels {
 					levels[i].Sub(levels[i], big.NewRat(n, 1))
 				}

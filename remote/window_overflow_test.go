@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // levelOf reads a level that is stored under a field.
@@ -31,24 +31,24 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tried++
 		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-		c := remote.Call{
-			Algorithm: remote.TokenBuckets, Bucket: fmt.Sprintf("{overflow/%d}", tried), TTL: 1e6, Fleet: 1,
+		c := lua.Call{
+			Algorithm: lua.TokenBuckets, Bucket: fmt.Sprintf("{overflow/%d}", tried), TTL: 1e6, Fleet: 1,
 			Cap: choose(draw, int64(5), 1, 20), Tokens: choose(draw, int64(1), 3), Period: 1e6,
 		}
 		for i := range draw(3) {
-			c.Also = append(c.Also, remote.Limit{
+			c.Also = append(c.Also, lua.Limit{
 				Cap: choose(draw, int64(5), 8, 50), Tokens: choose(draw, int64(1), 7, 40), Period: int64(10+i) * 1e6,
 			})
 		}
 		limits := limitsOf(c)
-		single := make([]remote.Call, len(limits))
+		single := make([]lua.Call, len(limits))
 		for i, l := range limits {
-			single[i] = remote.Call{Bucket: fmt.Sprintf("%s%d", c.Bucket, i), Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, TTL: 1e6, Fleet: 1}
+			single[i] = lua.Call{Bucket: fmt.Sprintf("%s%d", c.Bucket, i), Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, TTL: 1e6, Fleet: 1}
 		}
 		now, seq := scriptStart, int64(0)
-		debts := 0                                 // told: each reads the overflow in whole tokens, and so may forgive up to one more or less than another
-		var seen remote.Reply                      // of the several
-		alone := make([]remote.Reply, len(limits)) // of each
+		debts := 0                              // told: each reads the overflow in whole tokens, and so may forgive up to one more or less than another
+		var seen lua.Reply                      // of the several
+		alone := make([]lua.Reply, len(limits)) // of each
 		t.Repeat(map[string]func(*rapid.T){"call": func(t *rapid.T) {
 			now += choose(draw, int64(1), 200e3, 1e6, 3e6, 30e6)
 			n, debt := int64(1+draw(5)), int64(0)
@@ -57,7 +57,7 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 				debts++
 			}
 			seq++
-			tell := func(c remote.Call, n int64, last remote.Reply) remote.Call {
+			tell := func(c lua.Call, n int64, last lua.Reply) lua.Call {
 				c.Lease, c.Seq, c.Ack = "A", seq, seq-1 // a lease of which all is spent: whatever has a debt has an id
 				c.Want, c.Min, c.Now = n, n, now        // nobody's clock moves, so nothing expires
 				c.Debt, c.Seen, c.Epoch, c.Fleet = debt, last.Overflow, last.Epoch, int64(1+len(limits)%2)

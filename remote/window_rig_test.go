@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -17,8 +18,8 @@ import (
 // windowKind is one algorithm under test.
 type windowKind struct {
 	name      string
-	algorithm remote.Algorithm
-	limit     func(d drawer) remote.Call // Cap, Period and so on
+	algorithm lua.Algorithm
+	limit     func(d drawer) lua.Call // Cap, Period and so on
 }
 
 // drawer draws 0 … n-1.
@@ -27,34 +28,34 @@ type drawer func(n int) int
 func choose[T any](d drawer, of ...T) T { return of[d(len(of))] }
 
 var windowKinds = []windowKind{
-	{"sliding log", remote.SlidingLog, func(d drawer) remote.Call {
-		return remote.Call{Cap: choose(d, int64(3), 1, 2, 5, 10), Period: choose(d, int64(1000), 1e6, 60e6, 7)}
+	{"sliding log", lua.SlidingLog, func(d drawer) lua.Call {
+		return lua.Call{Cap: choose(d, int64(3), 1, 2, 5, 10), Period: choose(d, int64(1000), 1e6, 60e6, 7)}
 	}},
-	{"fixed window", remote.FixedWindow, func(d drawer) remote.Call {
-		c := remote.Call{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1000), 1e6, 60e6, 3e6)}
+	{"fixed window", lua.FixedWindow, func(d drawer) lua.Call {
+		c := lua.Call{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1000), 1e6, 60e6, 3e6)}
 		c.Phase = choose(d, 0, 1, c.Period/3, c.Period-1)
 		return c
 	}},
-	{"token buckets", remote.TokenBuckets, func(d drawer) remote.Call {
-		limit := func(period int64) remote.Limit {
-			return remote.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period, Tokens: choose(d, int64(1), 2, 7, 1000)}
+	{"token buckets", lua.TokenBuckets, func(d drawer) lua.Call {
+		limit := func(period int64) lua.Limit {
+			return lua.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period, Tokens: choose(d, int64(1), 2, 7, 1000)}
 		}
 		l := limit(choose(d, int64(1e6), 1000, 300e3))
-		c := remote.Call{Cap: l.Cap, Period: l.Period, Tokens: l.Tokens}
+		c := lua.Call{Cap: l.Cap, Period: l.Period, Tokens: l.Tokens}
 		for _, period := range [][]int64{{}, {60e6}, {7e6, 3600e6}}[d(3)] {
 			c.Also = append(c.Also, limit(period))
 		}
 		return c
 	}},
-	{"sliding window", remote.SlidingWindow, func(d drawer) remote.Call {
-		limit := func() remote.Limit {
-			return remote.Limit{
+	{"sliding window", lua.SlidingWindow, func(d drawer) lua.Call {
+		limit := func() lua.Limit {
+			return lua.Limit{
 				Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: choose(d, int64(1e6), 1000, 10e6, 300e3),
 				Span: choose(d, int64(7), 1, 2, 4, 61),
 			}
 		}
 		l := limit()
-		c := remote.Call{Cap: l.Cap, Period: l.Period, Span: l.Span}
+		c := lua.Call{Cap: l.Cap, Period: l.Period, Span: l.Span}
 		for range choose(d, 0, 0, 1, 2) {
 			c.Also = append(c.Also, limit())
 		}
@@ -69,19 +70,19 @@ func eachKind(t *testing.T, f func(t *testing.T, k windowKind)) {
 }
 
 // call is a call of the kind, a peek as it is.
-func (k windowKind) call(d drawer, bucket string, now int64) remote.Call {
+func (k windowKind) call(d drawer, bucket string, now int64) lua.Call {
 	c := k.limit(d)
 	c.Algorithm, c.Bucket, c.Now, c.TTL, c.Fleet = k.algorithm, bucket, now, 1e6, 1
 	return c
 }
 
 // leases reports whether the kind's calls may have records.
-func (k windowKind) leases() bool { return k.algorithm != remote.SlidingLog }
+func (k windowKind) leases() bool { return k.algorithm != lua.SlidingLog }
 
 // lookAt reads a key of any kind.
-func (e *engine) lookAt(t tester, a remote.Algorithm, bucket string) stored {
+func (e *engine) lookAt(t tester, a lua.Algorithm, bucket string) stored {
 	t.Helper()
-	if _, _, sorted := remote.ScriptOf(a); e.memory != nil || !sorted {
+	if e.memory != nil || !a.Sorted() {
 		return e.look(t, bucket)
 	}
 	p := e.client.Pipeline()
@@ -108,12 +109,12 @@ type windowHistory struct {
 	kind     windowKind
 	bucket   string
 	now      int64
-	limit    remote.Call
-	versions []remote.Call // of limit, before
-	last     remote.Call   // sent before
+	limit    lua.Call
+	versions []lua.Call // of limit, before
+	last     lua.Call   // sent before
 	seq      int64
 	acks     [2]int64
-	replies  []remote.Reply // some of late
+	replies  []lua.Reply // some of late
 }
 
 func newWindowHistory(k windowKind, bucket string, draw drawer) *windowHistory {
@@ -148,13 +149,13 @@ func (h *windowHistory) amount(n int64) int64 {
 }
 
 // next makes up a call.
-func (h *windowHistory) next() remote.Call {
+func (h *windowHistory) next() lua.Call {
 	if h.last.Bucket != "" && h.draw(8) == 0 { // the network repeats
 		c := h.last
 		c.Now = h.now
 		return c
 	}
-	if h.kind.algorithm == remote.SlidingWindow && h.draw(12) == 0 { // another version of the policy: one of those before, or a new one
+	if h.kind.algorithm == lua.SlidingWindow && h.draw(12) == 0 { // another version of the policy: one of those before, or a new one
 		h.versions = append(h.versions, h.limit)
 		if h.limit = choose(h.draw, h.versions...); h.draw(2) == 0 {
 			h.limit = h.kind.call(h.draw, h.bucket, 0)
@@ -171,14 +172,14 @@ func (h *windowHistory) next() remote.Call {
 	if h.draw(6) == 0 {
 		c.Deadline = c.Now + choose(h.draw, c.TTL, c.TTL+1, 1, 0)
 	}
-	var seen remote.Reply
+	var seen lua.Reply
 	if n := len(h.replies); n > 0 {
 		seen = h.replies[h.draw(n)]
 		c.Epoch = choose(h.draw, seen.Epoch, seen.Epoch, 0, seen.Epoch+1)
 	}
 	if h.draw(5) == 0 {
 		c.At, c.To = seen.Stamp, h.amount(c.Cap)
-		if h.kind.algorithm != remote.SlidingLog && h.draw(3) > 0 {
+		if h.kind.algorithm != lua.SlidingLog && h.draw(3) > 0 {
 			c.To = 0 // else an error
 		}
 	}
@@ -189,7 +190,7 @@ func (h *windowHistory) next() remote.Call {
 }
 
 // lease makes a call one of a process.
-func (h *windowHistory) lease(c *remote.Call, seen remote.Reply) {
+func (h *windowHistory) lease(c *lua.Call, seen lua.Reply) {
 	p := h.draw(2)
 	h.seq++
 	c.Lease, c.Seq = string(rune('A'+p)), h.seq
@@ -220,7 +221,7 @@ func (h *windowHistory) lease(c *remote.Call, seen remote.Reply) {
 }
 
 // learn takes note of an answer.
-func (h *windowHistory) learn(c remote.Call, a answer) {
+func (h *windowHistory) learn(c lua.Call, a answer) {
 	h.last = c
 	if a.err == "" {
 		h.replies = append(h.replies[max(0, len(h.replies)-3):], a.reply)
@@ -231,13 +232,13 @@ func (h *windowHistory) learn(c remote.Call, a answer) {
 func TestWindowHistories(t *testing.T) {
 	eachKind(t, func(t *testing.T, k windowKind) {
 		others := []*engine{realEngine(t), miniEngine(t)}
-		codes, flags, played := map[remote.Code]int{}, remote.Flags(0), 0
+		codes, flags, played := map[lua.Code]int{}, lua.Flags(0), 0
 		histories := 200
 		if testing.Short() {
 			histories = 100
 		}
 		rare := func() bool { // a stale reply is one in thousands
-			return !testing.Short() && k.leases() && codes[remote.Stale] == 0 && played < 10*histories
+			return !testing.Short() && k.leases() && codes[lua.Stale] == 0 && played < 10*histories
 		}
 		for played < histories || rare() {
 			rapid.Check(t, func(t *rapid.T) {
@@ -262,7 +263,7 @@ func TestWindowHistories(t *testing.T) {
 					quiet := c.Lease == "" && want.reply.Grant == 0 && c.At == 0 // and so nothing is settled
 					quiet = quiet && before["g"] == after.fields["g"] && before["u"] == after.fields["u"]
 					quiet = quiet && before["r"] == after.fields["r"] // the first call by other terms writes
-					if wrote && (want.err != "" || quiet && want.reply.Flags&remote.SteppedBack == 0) {
+					if wrote && (want.err != "" || quiet && want.reply.Flags&lua.SteppedBack == 0) {
 						t.Fatalf("%+v -> %v has written %v", c, want, after)
 					}
 					for _, e := range others {
@@ -287,8 +288,8 @@ func TestWindowHistories(t *testing.T) {
 			})
 		}
 		t.Logf("%d histories: codes %v, flags %b", played, codes, flags)
-		for code := remote.Granted; code <= remote.Late; code++ {
-			if !testing.Short() && codes[code] == 0 && (k.leases() || code != remote.Replay && code != remote.Stale) {
+		for code := lua.Granted; code <= lua.Late; code++ {
+			if !testing.Short() && codes[code] == 0 && (k.leases() || code != lua.Replay && code != lua.Stale) {
 				t.Errorf("code %d did not come up", code)
 			}
 		}
@@ -299,7 +300,7 @@ func TestWindowHistories(t *testing.T) {
 func memoryEngine() *engine { return &engine{name: "memory", memory: remote.NewMemory()} }
 
 // at executes a call at a time: it is told, and Memory's clock stands at it.
-func (e *engine) at(t tester, now int64, c remote.Call) answer {
+func (e *engine) at(t tester, now int64, c lua.Call) answer {
 	t.Helper()
 	if c.Now = now; e.memory != nil {
 		e.memory.StopClock(now)
@@ -308,7 +309,7 @@ func (e *engine) at(t tester, now int64, c remote.Call) answer {
 }
 
 // take is a direct take of n tokens.
-func take(c remote.Call, n int64) remote.Call {
+func take(c lua.Call, n int64) lua.Call {
 	c.Want, c.Min = n, n
 	return c
 }

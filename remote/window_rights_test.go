@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -22,17 +23,17 @@ func TestEveryRightOfWindowsIsNeeded(t *testing.T) {
 	s := asUser(t, "redis", server.Addr, "", nil)
 	now := time.Now().UnixMicro()
 	all := func(key string) (all error) {
-		for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+		for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 			c := of(a, s.Name(remote.Kind{Algorithm: a}, "p", key), 5, 60*sec, sec)
 			lease, later := take(c, 1), take(c, 1)
 			c.Want, c.Min, c.Now = 1, 1, now
-			if a != remote.SlidingLog {
+			if a != lua.SlidingLog {
 				lease.Lease, lease.Seq = "A", 1
 			}
 			lease.Now, later.Now = now+1, now+300*sec // another window, and the lease is over
-			for _, c := range []remote.Call{c, lease, later} {
+			for _, c := range []lua.Call{c, lease, later} {
 				var r [1]remote.Result
-				s.Run(t.Context(), time.Minute, []remote.Call{c}, r[:])
+				s.Run(t.Context(), time.Minute, []lua.Call{c}, r[:])
 				if r[0].Err == nil && r[0].Reply.Grant != 1 {
 					t.Errorf("%+v", r[0])
 				}

@@ -3,11 +3,11 @@ package remote_test
 import (
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // settling is a call with a lease id that asks for nothing.
-func settling(c remote.Call, seq int64, change func(c *remote.Call)) remote.Call {
+func settling(c lua.Call, seq int64, change func(c *lua.Call)) lua.Call {
 	c.Lease, c.Seq = "A", seq
 	change(&c)
 	return c
@@ -17,7 +17,7 @@ func settling(c remote.Call, seq int64, change func(c *remote.Call)) remote.Call
 // never a debt of the same microsecond in its place; a debt counts once, where it was admitted, as far as there is room.
 func TestLogSettles(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
-		c := of(remote.SlidingLog, "settles", 10, minute, 0)
+		c := of(lua.SlidingLog, "settles", 10, minute, 0)
 		now := scriptStart
 		level := func(want int64, why string) {
 			t.Helper()
@@ -25,7 +25,7 @@ func TestLogSettles(t *testing.T) {
 				t.Errorf("%s, %s: level %d, want %d (%v)", e.name, why, a.reply.Level, want, a.err)
 			}
 		}
-		do := func(change func(c *remote.Call)) remote.Reply {
+		do := func(change func(c *lua.Call)) lua.Reply {
 			t.Helper()
 			x := c
 			change(&x)
@@ -35,9 +35,9 @@ func TestLogSettles(t *testing.T) {
 			}
 			return a.reply
 		}
-		first := do(func(c *remote.Call) { c.Want, c.Min = 5, 5 })
+		first := do(func(c *lua.Call) { c.Want, c.Min = 5, 5 })
 		now += 10 * sec
-		to := func(cost, epoch int64) { do(func(c *remote.Call) { c.At, c.To, c.Epoch = first.Stamp, cost, epoch }) }
+		to := func(cost, epoch int64) { do(func(c *lua.Call) { c.At, c.To, c.Epoch = first.Stamp, cost, epoch }) }
 		to(3, first.Epoch+1)
 		level(5, "of another epoch")
 		to(3, first.Epoch)
@@ -48,9 +48,9 @@ func TestLogSettles(t *testing.T) {
 
 		seq := int64(0)
 		debt := func(n, since int64) {
-			do(func(c *remote.Call) {
+			do(func(c *lua.Call) {
 				seq++
-				*c = settling(*c, seq, func(c *remote.Call) { c.Debt, c.Since = n, since })
+				*c = settling(*c, seq, func(c *lua.Call) { c.Debt, c.Since = n, since })
 			})
 		}
 		debt(2, first.Stamp)
@@ -66,24 +66,24 @@ func TestLogSettles(t *testing.T) {
 		level(0, "a debt of what has left")
 		now = first.Stamp + minute
 		level(2, "the first debt has left, where it was admitted")
-		late := do(func(c *remote.Call) { c.Want, c.Min, c.Deadline = 1, 1, now })
-		if late.Code != remote.Late {
+		late := do(func(c *lua.Call) { c.Want, c.Min, c.Deadline = 1, 1, now })
+		if late.Code != lua.Late {
 			t.Errorf("%s: at its deadline: %+v", e.name, late)
 		}
 		level(2, "a late call")
-		do(func(c *remote.Call) {
+		do(func(c *lua.Call) {
 			seq++
-			*c = settling(*c, seq, func(c *remote.Call) { c.Reset = first.Stamp + 5*sec })
+			*c = settling(*c, seq, func(c *lua.Call) { c.Reset = first.Stamp + 5*sec })
 		})
 		level(2, "reset to before the debt")
-		do(func(c *remote.Call) { seq++; *c = settling(*c, seq, func(c *remote.Call) { c.Reset = now }) })
+		do(func(c *lua.Call) { seq++; *c = settling(*c, seq, func(c *lua.Call) { c.Reset = now }) })
 		level(10, "reset")
 	}
 }
 
 // Refunds and debts of windows count once, in their own window and epoch, and make nothing fuller than full or emptier than empty.
 func TestWindowsSettle(t *testing.T) {
-	for _, a := range []remote.Algorithm{remote.FixedWindow, remote.SlidingWindow} {
+	for _, a := range []lua.Algorithm{lua.FixedWindow, lua.SlidingWindow} {
 		for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 			c := of(a, "settles", 10, minute, sec)
 			start := (scriptStart/minute + 1) * minute
@@ -95,7 +95,7 @@ func TestWindowsSettle(t *testing.T) {
 				}
 			}
 			seq := int64(0)
-			tell := func(change func(c *remote.Call)) remote.Reply {
+			tell := func(change func(c *lua.Call)) lua.Reply {
 				t.Helper()
 				seq++
 				x := settling(c, seq, change)
@@ -109,7 +109,7 @@ func TestWindowsSettle(t *testing.T) {
 			took := e.at(t, now, take(c, 5)).reply
 			now += sec / 2
 			refund := func(n, at, epoch, deadline int64) {
-				tell(func(c *remote.Call) { c.Refund, c.At, c.Epoch, c.Deadline = n, at, epoch, deadline })
+				tell(func(c *lua.Call) { c.Refund, c.At, c.Epoch, c.Deadline = n, at, epoch, deadline })
 			}
 			refund(2, took.Stamp, took.Epoch+1, now+1)
 			level(5, "a refund of another epoch")
@@ -122,26 +122,26 @@ func TestWindowsSettle(t *testing.T) {
 			refund(50, took.Stamp, took.Epoch, now+sec)
 			level(10, "more than counts")
 
-			debt := func(n, since int64) { tell(func(c *remote.Call) { c.Debt, c.Since = n, since }) }
+			debt := func(n, since int64) { tell(func(c *lua.Call) { c.Debt, c.Since = n, since }) }
 			debt(4, now-2*minute)
 			level(10, "a debt of a window that is over")
 			debt(4, now)
 			level(6, "a debt")
 			// Its reply was lost: it is told again, and counts as charged.
 			seq++
-			again := settling(c, seq, func(c *remote.Call) { c.Debt, c.Since = 4, now })
+			again := settling(c, seq, func(c *lua.Call) { c.Debt, c.Since = 4, now })
 			again.Ack = seq - 2
 			e.at(t, now, again)
 			level(6, "a debt that is told again")
 			debt(50, now)
 			level(0, "full, and not fuller")
 
-			tell(func(c *remote.Call) { c.Reset, c.Deadline = now, now+sec })
+			tell(func(c *lua.Call) { c.Reset, c.Deadline = now, now+sec })
 			level(10, "reset")
-			lease := settling(take(c, 6), 1, func(c *remote.Call) { c.Lease = "B" })
+			lease := settling(take(c, 6), 1, func(c *lua.Call) { c.Lease = "B" })
 			e.at(t, now, lease)
 			e.at(t, now, take(c, 2))
-			tell(func(c *remote.Call) { c.Reset, c.Deadline = now, now+sec })
+			tell(func(c *lua.Call) { c.Reset, c.Deadline = now, now+sec })
 			level(4, "a reset leaves what is out in leases")
 		}
 	}
@@ -150,11 +150,11 @@ func TestWindowsSettle(t *testing.T) {
 // A reset leaves the record of a lease that has ended, so it leaves its tokens too: else those that its holder brings back would
 // come off what was taken since.
 func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
-	for _, a := range []remote.Algorithm{remote.FixedWindow, remote.SlidingWindow} {
+	for _, a := range []lua.Algorithm{lua.FixedWindow, lua.SlidingWindow} {
 		for _, e := range []*engine{memoryEngine(), miniEngine(t), realEngine(t)} {
 			c := of(a, "ended", 10, minute, sec)
 			now := (scriptStart/minute + 1) * minute
-			call := func(x remote.Call) remote.Reply {
+			call := func(x lua.Call) lua.Reply {
 				t.Helper()
 				r := e.at(t, now, x)
 				if r.err != "" {
@@ -162,12 +162,12 @@ func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
 				}
 				return r.reply
 			}
-			call(settling(take(c, 6), 1, func(c *remote.Call) { c.Lease = "B" }))
+			call(settling(take(c, 6), 1, func(c *lua.Call) { c.Lease = "B" }))
 			now += sec
-			call(settling(c, 1, func(c *remote.Call) { c.Reset, c.Deadline = now, now+sec }))
+			call(settling(c, 1, func(c *lua.Call) { c.Reset, c.Deadline = now, now+sec }))
 			left := call(c).Level
 			call(take(c, left))
-			call(settling(c, 2, func(c *remote.Call) { c.Lease, c.Ack, c.Ret = "B", 1, 6 }))
+			call(settling(c, 2, func(c *lua.Call) { c.Lease, c.Ack, c.Ret = "B", 1, 6 }))
 			if now := call(c).Level; now > 10-left {
 				t.Errorf("%s, algorithm %d: %d of 10 are taken, and %d are left", e.name, a, left, now)
 			}
@@ -179,16 +179,16 @@ func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
 // could be spent: else a holder who spends late and whoever comes at the end have more than the burst together.
 func TestBucketsRoomOfAnEndedLease(t *testing.T) {
 	for _, e := range engines(t) {
-		c := of(remote.TokenBuckets, "room", 2, 2*sec, 0)
-		c.Also = []remote.Limit{{Cap: 4, Tokens: 3, Period: 3 * sec}}
+		c := of(lua.TokenBuckets, "room", 2, 2*sec, 0)
+		c.Also = []lua.Limit{{Cap: 4, Tokens: 3, Period: 3 * sec}}
 		c.TTL = 2 * sec
-		at := func(now int64, c remote.Call, grant, level int64) {
+		at := func(now int64, c lua.Call, grant, level int64) {
 			t.Helper()
 			if a := e.at(t, scriptStart+now, c); a.err != "" || a.reply.Grant != grant || a.reply.Level != level {
 				t.Errorf("%s, after %d µs: %v, want %d granted and %d left", e.name, now, a, grant, level)
 			}
 		}
-		at(0, settling(take(c, 2), 1, func(c *remote.Call) { c.Lease = "A" }), 2, 0)
+		at(0, settling(take(c, 2), 1, func(c *lua.Call) { c.Lease = "A" }), 2, 0)
 		at(2*sec, take(c, 1), 0, 0) // it ends
 		at(2*sec+999_999, take(c, 1), 0, 0)
 		at(3*sec, take(c, 1), 1, 0)
@@ -203,10 +203,10 @@ func TestBucketsRoomOfAnEndedLease(t *testing.T) {
 // Tokens of a sliding window's lease count in the block in which the lease ends, for they may be spent until then.
 func TestLeaseCountsWhereItEnds(t *testing.T) {
 	for _, e := range engines(t) {
-		c := of(remote.SlidingWindow, "ends", 10, minute, sec)
+		c := of(lua.SlidingWindow, "ends", 10, minute, sec)
 		c.TTL = 10 * sec
 		start := (scriptStart/minute + 1) * minute
-		e.at(t, start, settling(take(c, 6), 1, func(c *remote.Call) { c.Lease = "A" }))
+		e.at(t, start, settling(take(c, 6), 1, func(c *lua.Call) { c.Lease = "A" }))
 		for _, x := range []struct{ after, level int64 }{{0, 4}, {minute + sec, 4}, {minute + 11*sec - 1, 4}, {minute + 11*sec, 10}} {
 			if a := e.at(t, start+x.after, c); a.err != "" || a.reply.Level != x.level {
 				t.Errorf("%s, after %d µs: %v, want %d left", e.name, x.after, a, x.level)
@@ -219,10 +219,10 @@ func TestLeaseCountsWhereItEnds(t *testing.T) {
 // undone, repeated, wanted or held.
 func TestSettlesAndTakesAtOnce(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
-		c := of(remote.SlidingWindow, "at once", 10, sec, sec/4)
+		c := of(lua.SlidingWindow, "at once", 10, sec, sec/4)
 		now := (scriptStart/sec + 1) * sec
 		took := e.at(t, now, take(c, 4)).reply
-		call := func(seq int64, change func(c *remote.Call)) remote.Reply {
+		call := func(seq int64, change func(c *lua.Call)) lua.Reply {
 			t.Helper()
 			x := take(c, 3)
 			x.Lease, x.Seq, x.Ack, x.To, x.TTL = "A", seq, seq-1, 1, 5*sec
@@ -233,18 +233,18 @@ func TestSettlesAndTakesAtOnce(t *testing.T) {
 			}
 			return a.reply
 		}
-		settles := func(c *remote.Call) { c.Refund, c.At, c.Epoch, c.Deadline = 4, took.Stamp, took.Epoch, now+sec }
+		settles := func(c *lua.Call) { c.Refund, c.At, c.Epoch, c.Deadline = 4, took.Stamp, took.Epoch, now+sec }
 		if r := call(1, settles); r.Grant != 3 || r.Level != 7 || r.Active != 0 || r.TTLLeft != 5*sec {
 			t.Errorf("%s: %+v", e.name, r)
 		}
-		if r := call(1, settles); r.Code != remote.Replay || r.Grant != 0 || r.Level != 7 {
+		if r := call(1, settles); r.Code != lua.Replay || r.Grant != 0 || r.Level != 7 {
 			t.Errorf("%s, repeated: %+v", e.name, r)
 		}
-		if r := call(2, func(c *remote.Call) { c.Ack = 0 }); r.Grant != 3 || r.Level != 4 {
+		if r := call(2, func(c *lua.Call) { c.Ack = 0 }); r.Grant != 3 || r.Level != 4 {
 			t.Errorf("%s, whose reply was lost: %+v", e.name, r)
 		}
 		now += sec + sec/4
-		if r := call(3, func(c *remote.Call) { c.Want, c.Min = 0, 0 }); r.Level != 10 {
+		if r := call(3, func(c *lua.Call) { c.Want, c.Min = 0, 0 }); r.Level != 10 {
 			t.Errorf("%s: level %d when it has left, want 10", e.name, r.Level)
 		}
 	}
@@ -254,24 +254,24 @@ func TestSettlesAndTakesAtOnce(t *testing.T) {
 // refusal says so, and nothing of it is left behind.
 func TestLeaseThatOutlivesItsWindow(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
-		c := of(remote.SlidingWindow, "outlived", 10, 1000, 250) // 1 ms
+		c := of(lua.SlidingWindow, "outlived", 10, 1000, 250) // 1 ms
 		now := (scriptStart/sec + 1) * sec
 		e.at(t, now, take(c, 1))
-		held := settling(c, 2, func(c *remote.Call) { c.Hold, c.Ack, c.TTL = 8, 1, sec })
+		held := settling(c, 2, func(c *lua.Call) { c.Hold, c.Ack, c.TTL = 8, 1, sec })
 		if a := e.at(t, now, held); a.reply.Level != 1 || a.reply.TTLLeft != sec {
 			t.Fatalf("%s: %v", e.name, a)
 		}
 		end := now + sec
 		for _, at := range []int64{now + 1, now + 2000, end - 1, end, end + 1000} {
 			a := e.at(t, at, take(c, 3))
-			if a.reply.Code != remote.Denied || a.reply.Retry != end+1250-at {
+			if a.reply.Code != lua.Denied || a.reply.Retry != end+1250-at {
 				t.Errorf("%s, %d µs before its end: %v, want to hear of %d", e.name, end-at, a, end+1250-at)
 			}
 		}
-		if a := e.at(t, end+1250, take(c, 10)); a.reply.Code != remote.Granted {
+		if a := e.at(t, end+1250, take(c, 10)); a.reply.Code != lua.Granted {
 			t.Errorf("%s, when it has left: %v", e.name, a)
 		}
-		if left := e.lookAt(t, remote.SlidingWindow, c.Bucket).fields; len(left) > 13 {
+		if left := e.lookAt(t, lua.SlidingWindow, c.Bucket).fields; len(left) > 13 {
 			t.Errorf("%s: left behind %v", e.name, left)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Direct takes of windows and of several buckets in both forms, on keys of their own: the same answers and the same state, step by
@@ -19,21 +19,21 @@ import (
 func TestShortFormOfWindows(t *testing.T) {
 	places := map[int]int{0: 1, 1: 2, 2: 3, 3: 11, 4: 12, 5: 13, 6: 22, 7: 23, 8: 24}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
-		for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
-			_, sha, _ := remote.ScriptOf(a)
+		for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
+			sha := a.Script().SHA
 			send := func(key string, args []any) answer {
 				return answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{key}, args...))
 			}
-			codes := map[remote.Code]int{}
+			codes := map[lua.Code]int{}
 			for limits := range 6 { // 5 further ones go in the long form
 				c := of(a, "", 5, 10*sec, sec)
-				if limits > 0 && a != remote.SlidingWindow && a != remote.TokenBuckets {
+				if limits > 0 && a != lua.SlidingWindow && a != lua.TokenBuckets {
 					break
 				}
 				for i := range limits {
-					c.Also = append(c.Also, remote.Limit{Cap: 6, Tokens: 6, Period: int64(11+i) * sec, Span: c.Span})
+					c.Also = append(c.Also, lua.Limit{Cap: 6, Tokens: 6, Period: int64(11+i) * sec, Span: c.Span})
 				}
-				if n, want := len(remote.CallArgs(c)), 9+3*limits; limits < 5 && n != want || limits == 5 && n != len(remote.LongArgs(c)) {
+				if n, want := len(c.Arguments(nil, nil)), 9+3*limits; limits < 5 && n != want || limits == 5 && n != len(c.LongArguments()) {
 					t.Errorf("%d further limits: %d arguments", limits, n)
 				}
 				for step, n := range []int64{1, 2, 3, 2, 0, 7, 1, 1, 5, 1, 2} {
@@ -49,7 +49,7 @@ func TestShortFormOfWindows(t *testing.T) {
 						c.Epoch++ // another
 					}
 					keys := [2]string{fmt.Sprintf("{short/%d/%d}", a, limits), fmt.Sprintf("{long/%d/%d}", a, limits)}
-					short, long := send(keys[0], remote.CallArgs(take(c, n))), send(keys[1], remote.LongArgs(take(c, n)))
+					short, long := send(keys[0], shortArgs(take(c, n))), send(keys[1], longArgs(take(c, n)))
 					if short != long || short.err != "" {
 						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, short, long)
 					}
@@ -64,7 +64,7 @@ func TestShortFormOfWindows(t *testing.T) {
 			}
 			c := take(of(a, "", 5, minute, sec), 1)
 			c.Now = scriptStart
-			args := remote.CallArgs(c)
+			args := c.Arguments(nil, nil)
 			for short, n := range places {
 				for _, text := range []any{"", "x", "nan", "inf", "-1", "0.5", "9007199254740992"} {
 					bad := slices.Clone(args)
@@ -97,8 +97,8 @@ func TestCostOfAWindow(t *testing.T) {
 	}
 	e := realEngine(t)
 	const calls = 3_000
-	measure := func(a remote.Algorithm, args func(remote.Call) []any) float64 {
-		_, sha, _ := remote.ScriptOf(a)
+	measure := func(a lua.Algorithm, args func(lua.Call) []any) float64 {
+		sha := a.Script().SHA
 		before := e.cpu(t)
 		for from := 0; from < calls; from += 1000 {
 			_, err := e.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -114,10 +114,10 @@ func TestCostOfAWindow(t *testing.T) {
 		}
 		return (e.cpu(t) - before) / calls * 1e6
 	}
-	for a := remote.SlidingLog; a <= remote.TokenBuckets; a++ {
+	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		var long, short, parts []float64
 		for range 7 { // by pairs: a machine that is busy is so for both
-			l, s := measure(a, remote.LongArgs), measure(a, remote.CallArgs)
+			l, s := measure(a, longArgs), measure(a, shortArgs)
 			long, short, parts = append(long, l), append(short, s), append(parts, s/l)
 		}
 		if median(parts) > 1.05 {

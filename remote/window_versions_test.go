@@ -10,25 +10,25 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // The tests of versions of a policy that share a key: sliding windows of other lengths and precisions, side by side.
 
 // version is a policy's part of a call: limits as {tokens, length, block}, µs.
-func version(bucket string, limits ...[3]int64) remote.Call {
-	c := of(remote.SlidingWindow, bucket, limits[0][0], limits[0][1], limits[0][2])
+func version(bucket string, limits ...[3]int64) lua.Call {
+	c := of(lua.SlidingWindow, bucket, limits[0][0], limits[0][1], limits[0][2])
 	for _, l := range limits[1:] {
-		c.Also = append(c.Also, remote.Limit{Cap: l[0], Tokens: l[0], Period: l[2], Span: (l[1]+l[2]-1)/l[2] + 1})
+		c.Also = append(c.Also, lua.Limit{Cap: l[0], Tokens: l[0], Period: l[2], Span: (l[1]+l[2]-1)/l[2] + 1})
 	}
 	return c
 }
 
 // lengthOf is that of every interval in which a limit admits its tokens at most.
-func lengthOf(l remote.Limit) int64 { return (l.Span - 1) * l.Period }
+func lengthOf(l lua.Limit) int64 { return (l.Span - 1) * l.Period }
 
 // tagOf names a limit's fields.
-func tagOf(l remote.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
+func tagOf(l lua.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
 
 // A new period or precision begins with what the old one counted, and what either admits counts in both: whoever asks, in whatever
 // order, an instant admits what the limit says.
@@ -79,7 +79,7 @@ type versionsRun struct {
 	draw     drawer
 	all      []*engine // the first is Memory
 	bucket   string
-	versions []remote.Call
+	versions []lua.Call
 	now, seq int64
 	procs    [2]versionsProcess
 	admitted []spent
@@ -96,7 +96,7 @@ type versionsProcess struct {
 }
 
 // call executes a call on all engines, and notes which limits are new to the key.
-func (r *versionsRun) call(c remote.Call) remote.Reply {
+func (r *versionsRun) call(c lua.Call) lua.Reply {
 	memory := r.all[0].memory
 	if memory.StopClock(r.now); memory.Fields(r.bucket) == nil { // it may be over by Memory's clock, which is that of the calls
 		for _, e := range r.all[1:] {
@@ -105,7 +105,7 @@ func (r *versionsRun) call(c remote.Call) remote.Reply {
 	}
 	before := memory.Fields(r.bucket)
 	want := r.all[0].at(r, r.now, c)
-	after := r.all[0].lookAt(r, remote.SlidingWindow, r.bucket)
+	after := r.all[0].lookAt(r, lua.SlidingWindow, r.bucket)
 	if want.err != "" {
 		r.Fatalf("%+v: %v", c, want)
 	}
@@ -113,7 +113,7 @@ func (r *versionsRun) call(c remote.Call) remote.Reply {
 		if got := e.at(r, r.now, c); got != want {
 			r.Fatalf("%s: %+v\n%v, want\n%v\nbefore %v", e.name, c, got, want, before)
 		}
-		if left := e.lookAt(r, remote.SlidingWindow, r.bucket); !maps.Equal(left.fields, after.fields) {
+		if left := e.lookAt(r, lua.SlidingWindow, r.bucket); !maps.Equal(left.fields, after.fields) {
 			r.Fatalf("%s: %+v stored\n%v, want\n%v\nbefore %v", e.name, c, left.fields, after.fields, before)
 		}
 	}
@@ -180,7 +180,7 @@ func (r *versionsRun) admit(n int64) {
 }
 
 // direct takes tokens, and whoever is granted some keeps its own limits, whoever was admitted the rest.
-func (r *versionsRun) direct(v remote.Call, n int64) {
+func (r *versionsRun) direct(v lua.Call, n int64) {
 	a := r.call(take(v, n))
 	if a.Grant == 0 {
 		return
@@ -282,7 +282,7 @@ func TestVersionsAreForgotten(t *testing.T) {
 		long, short := version(bucket, [3]int64{10, minute, sec}), version(bucket, [3]int64{100, 10 * sec, sec})
 		now := (scriptStart/minute + 1) * minute
 		tags := func() (all []string) {
-			for name := range e.lookAt(t, remote.SlidingWindow, bucket).fields {
+			for name := range e.lookAt(t, lua.SlidingWindow, bucket).fields {
 				if name, _, _ := strings.Cut(name, ":"); name[0] <= '9' && !slices.Contains(all, name) {
 					all = append(all, name)
 				}
@@ -298,14 +298,14 @@ func TestVersionsAreForgotten(t *testing.T) {
 		}
 		refused := 0
 		for at := now + sec; at < now+3*minute; at += sec {
-			before := e.lookAt(t, remote.SlidingWindow, bucket).fields["u"]
-			if a := e.at(t, at, take(long, 10)); a.reply.Code != remote.Denied {
+			before := e.lookAt(t, lua.SlidingWindow, bucket).fields["u"]
+			if a := e.at(t, at, take(long, 10)); a.reply.Code != lua.Denied {
 				t.Fatalf("%s, %d s later: %v", e.name, (at-now)/sec, a)
 			}
-			if e.lookAt(t, remote.SlidingWindow, bucket).fields["u"] != before {
+			if e.lookAt(t, lua.SlidingWindow, bucket).fields["u"] != before {
 				refused++
 			}
-			if a := e.at(t, at, take(short, 1)); a.reply.Code != remote.Granted {
+			if a := e.at(t, at, take(short, 1)); a.reply.Code != lua.Granted {
 				t.Fatalf("%s, %d s later: %v", e.name, (at-now)/sec, a)
 			}
 		}
@@ -314,7 +314,7 @@ func TestVersionsAreForgotten(t *testing.T) {
 		}
 		now += 3*minute + 2*minute
 		e.at(t, now, take(short, 1))
-		if got := tags(); !slices.Equal(got, both[:1]) || e.lookAt(t, remote.SlidingWindow, bucket).fields["u"] != both[0] {
+		if got := tags(); !slices.Equal(got, both[:1]) || e.lookAt(t, lua.SlidingWindow, bucket).fields["u"] != both[0] {
 			t.Errorf("%s, two windows later: %v", e.name, got)
 		}
 	}
@@ -330,13 +330,13 @@ func TestVersionsSettleInAll(t *testing.T) {
 		now, seq := (scriptStart/minute+1)*minute, int64(0)
 		levels := func(what string, want ...int64) {
 			t.Helper()
-			for i, v := range []remote.Call{one, other, two} {
+			for i, v := range []lua.Call{one, other, two} {
 				if a := e.at(t, now, v); a.err != "" || a.reply.Level != want[i] {
-					t.Errorf("%s, %s: version %d has %d, want %d: %v", e.name, what, i, a.reply.Level, want[i], e.lookAt(t, remote.SlidingWindow, bucket).fields)
+					t.Errorf("%s, %s: version %d has %d, want %d: %v", e.name, what, i, a.reply.Level, want[i], e.lookAt(t, lua.SlidingWindow, bucket).fields)
 				}
 			}
 		}
-		tell := func(v remote.Call, change func(c *remote.Call)) remote.Reply {
+		tell := func(v lua.Call, change func(c *lua.Call)) lua.Reply {
 			t.Helper()
 			seq++
 			x := settling(v, seq, change)
@@ -347,25 +347,25 @@ func TestVersionsSettleInAll(t *testing.T) {
 			}
 			return a.reply
 		}
-		tell(one, func(c *remote.Call) { c.Want, c.TTL = 8, 5*sec })
+		tell(one, func(c *lua.Call) { c.Want, c.TTL = 8, 5*sec })
 		took := e.at(t, now, take(one, 4)).reply
 		levels("at first", 8, 8, 8)
 		now += sec / 2
 		grants := e.at(t, now, take(other, 1)).reply
 		e.at(t, now, take(two, 1))
 		levels("in all of them", 6, 6, 6)
-		tell(one, func(c *remote.Call) { c.Ret = 5 }) // three of the lease were spent
+		tell(one, func(c *lua.Call) { c.Ret = 5 }) // three of the lease were spent
 		levels("what a lease gives back that was out before", 11, 11, 11)
-		tell(other, func(c *remote.Call) { c.Refund, c.At, c.Epoch = 1, grants.Stamp, grants.Epoch })
+		tell(other, func(c *lua.Call) { c.Refund, c.At, c.Epoch = 1, grants.Stamp, grants.Epoch })
 		levels("what another is given back", 12, 12, 12)
-		tell(two, func(c *remote.Call) { c.Debt, c.Since = 2, now })
+		tell(two, func(c *lua.Call) { c.Debt, c.Since = 2, now })
 		levels("a debt", 10, 10, 10)
-		tell(two, func(c *remote.Call) { c.Refund, c.At, c.Epoch = 4, took.Stamp, took.Epoch })
+		tell(two, func(c *lua.Call) { c.Refund, c.At, c.Epoch = 4, took.Stamp, took.Epoch })
 		levels("what was admitted before", 14, 14, 14)
 		now += sec
-		tell(other, func(c *remote.Call) { c.Hold = 2 })
+		tell(other, func(c *lua.Call) { c.Hold = 2 })
 		levels("more held than is known", 12, 12, 12)
-		tell(other, func(c *remote.Call) { c.Hold, c.Reset = 2, now })
+		tell(other, func(c *lua.Call) { c.Hold, c.Reset = 2, now })
 		levels("reset", 18, 18, 18)
 	}
 }
@@ -401,25 +401,25 @@ func TestVersionsWithoutRoom(t *testing.T) {
 		at    int64 // s
 		limit [3]int64
 		n     int64
-		code  remote.Code
+		code  lua.Code
 	}
 	for name, steps := range map[string][]step{
 		"the longest stays": {
-			{0, v(10, 60), 10, remote.Granted},
-			{0, v(99, 2), 1, remote.Granted},
-			{0, v(99, 3), 1, remote.Granted},
-			{0, v(99, 4), 1, remote.Granted},
-			{0, v(99, 5), 1, remote.Granted},
-			{10, v(10, 60), 1, remote.Denied},
+			{0, v(10, 60), 10, lua.Granted},
+			{0, v(99, 2), 1, lua.Granted},
+			{0, v(99, 3), 1, lua.Granted},
+			{0, v(99, 4), 1, lua.Granted},
+			{0, v(99, 5), 1, lua.Granted},
+			{10, v(10, 60), 1, lua.Denied},
 		},
 		"those that stay do so for it": {
-			{0, v(5, 25), 1, remote.Granted},
-			{0, v(5, 26), 1, remote.Granted},
-			{0, v(5, 27), 1, remote.Granted},
-			{20, v(5, 20), 2, remote.Granted},
-			{21, v(9, 2), 1, remote.Granted}, // the fifth: that of 20 s goes
-			{32, v(9, 2), 1, remote.Granted},
-			{33, v(5, 20), 3, remote.Denied}, // 4 of the last 20 s count
+			{0, v(5, 25), 1, lua.Granted},
+			{0, v(5, 26), 1, lua.Granted},
+			{0, v(5, 27), 1, lua.Granted},
+			{20, v(5, 20), 2, lua.Granted},
+			{21, v(9, 2), 1, lua.Granted}, // the fifth: that of 20 s goes
+			{32, v(9, 2), 1, lua.Granted},
+			{33, v(5, 20), 3, lua.Denied}, // 4 of the last 20 s count
 		},
 	} {
 		for _, e := range engines(t) {

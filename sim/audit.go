@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
@@ -79,7 +80,7 @@ func newAudit(base time.Time, least int64) *audit {
 }
 
 // audited reports whether the books are about such calls.
-func audited(c *remote.Call) bool { return c.Algorithm == remote.TokenBucket && len(c.Also) == 0 }
+func audited(c *lua.Call) bool { return c.Algorithm == lua.TokenBucket && len(c.Also) == 0 }
 
 // wrong notes that a rule did not hold.
 func (a *audit) wrong(process int, v verdict) {
@@ -92,7 +93,7 @@ func (a *audit) wrong(process int, v verdict) {
 
 // sent looks at a call that is about to leave a process: what it says must be true. forgives reports whether the process gives
 // up what keys owe: those that it lets go of, where nobody is there to be told.
-func (a *audit) sent(process int, now time.Duration, c *remote.Call, b *local.Bucket, forgives func() bool) {
+func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucket, forgives func() bool) {
 	if a == nil || !audited(c) || c.Lease == "" {
 		return
 	}
@@ -171,7 +172,7 @@ func (h *holder) live() (sum int64) {
 }
 
 // returned notes what became of calls, when the process hears of it.
-func (a *audit) returned(process int, calls []remote.Call, results []remote.Result) {
+func (a *audit) returned(process int, calls []lua.Call, results []remote.Result) {
 	if a == nil {
 		return
 	}
@@ -184,7 +185,7 @@ func (a *audit) returned(process int, calls []remote.Call, results []remote.Resu
 			continue
 		}
 		code := r.Reply.Code
-		answered := r.Err == nil && (code == remote.Granted || code == remote.Denied || code == remote.Replay)
+		answered := r.Err == nil && (code == lua.Granted || code == lua.Denied || code == lua.Replay)
 		for _, s := range h.states {
 			if c.Lease == "" && answered {
 				s.alone.reads(c, &r.Reply, s.Bucket)
@@ -206,7 +207,7 @@ func (a *audit) returned(process int, calls []remote.Call, results []remote.Resu
 }
 
 // execute has Redis execute a call, and looks at what it made of it. do reports the reply, unless there is none.
-func (a *audit) execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool)) {
+func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply, bool)) {
 	if a == nil || !audited(c) {
 		do()
 		return
@@ -230,7 +231,7 @@ func (a *audit) execute(on shelf, process int, c *remote.Call, do func() (remote
 	conceded := h == nil || h.conceded || h.lease != c.Lease
 	v := x.executed(c, &r, stock(on, c.Bucket, c.Lease), at, conceded)
 	a.result.Looks++
-	if c.Lease != "" && h != nil && h.lease == c.Lease && h.seq == c.Seq && (r.Code == remote.Granted || r.Code == remote.Denied) {
+	if c.Lease != "" && h != nil && h.lease == c.Lease && h.seq == c.Seq && (r.Code == lua.Granted || r.Code == lua.Denied) {
 		live := h.live()
 		v.is(live > c.Hold, float64(live-c.Hold), "a process can spend more than its record covers")
 		h.conceded = false
@@ -272,7 +273,7 @@ func (a *audit) look() {
 }
 
 // safe is until when no process may take a lease for over that a call at a time prolonged: it uses 99 % of each.
-func safe(at time.Duration, c *remote.Call) time.Duration {
+func safe(at time.Duration, c *lua.Call) time.Duration {
 	return at + time.Duration(c.TTL)*time.Microsecond*49/50
 }
 

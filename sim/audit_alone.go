@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // alone is what the auditor keeps of a bucket to hold what it admits without Redis against decision 3 (docs/adr): a process'
@@ -64,7 +64,7 @@ func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool
 func part(p *local.Policy, fleet int64) int64 { return max(p.Cap/fleet, 1) }
 
 // leaves looks at what a call says of it, when it leaves. first says that it is the first of its bucket.
-func (s *alone) leaves(at time.Duration, c *remote.Call, b *local.Bucket, first bool) (v verdict) {
+func (s *alone) leaves(at time.Duration, c *lua.Call, b *local.Bucket, first bool) (v verdict) {
 	whole := b.Policy().Whole == nil
 	if first {
 		s.fleet = c.Fleet
@@ -84,7 +84,7 @@ func (s *alone) leaves(at time.Duration, c *remote.Call, b *local.Bucket, first 
 }
 
 // reads notes what an answer says that was accepted: of a call that told a debt, or before there was one.
-func (s *alone) reads(c *remote.Call, r *remote.Reply, b *local.Bucket) {
+func (s *alone) reads(c *lua.Call, r *lua.Reply, b *local.Bucket) {
 	t := b.Stats()
 	if direct := c.Lease == ""; r.Epoch == 0 || !direct && c.Debt == 0 && t.Shared+t.Opened != s.told {
 		return

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -62,9 +63,9 @@ func (r *rig) left(bucket string) time.Duration {
 }
 
 // call is the next one of process 1.
-func (r *rig) call(want, ack, hold, ret int64) *remote.Call {
+func (r *rig) call(want, ack, hold, ret int64) *lua.Call {
 	r.seq++
-	return &remote.Call{
+	return &lua.Call{
 		Bucket: "b", Cap: 100, Tokens: 10, Period: 1e6, Want: want, Min: min(want, 1), TTL: 1e6, Fleet: 1,
 		Lease: "one", Seq: r.seq, Ack: ack, Hold: hold, Ret: ret, Deadline: r.clock() + 50_000,
 	}
@@ -73,10 +74,10 @@ func (r *rig) call(want, ack, hold, ret int64) *remote.Call {
 func (r *rig) clock() int64 { return time.Now().UnixMicro() }
 
 // run executes a call, if do is nil as the Memory does.
-func (r *rig) run(c *remote.Call, change func(*remote.Reply)) {
-	r.execute(r, 1, c, func() (remote.Reply, bool) {
+func (r *rig) run(c *lua.Call, change func(*lua.Reply)) {
+	r.execute(r, 1, c, func() (lua.Reply, bool) {
 		var res [1]remote.Result
-		r.memory.Run(context.Background(), 0, []remote.Call{*c}, res[:])
+		r.memory.Run(context.Background(), 0, []lua.Call{*c}, res[:])
 		if change != nil {
 			change(&res[0].Reply)
 		}
@@ -86,14 +87,14 @@ func (r *rig) run(c *remote.Call, change func(*remote.Reply)) {
 
 // What Redis makes of a call is held against the rules: each lie about it is seen, and the truth is not called one.
 func TestAuditSeesRedis(t *testing.T) {
-	tell := func(field, lie string) func(r *rig, c *remote.Call) {
-		return func(r *rig, c *remote.Call) { r.lies[field] = lie; r.run(c, nil) }
+	tell := func(field, lie string) func(r *rig, c *lua.Call) {
+		return func(r *rig, c *lua.Call) { r.lies[field] = lie; r.run(c, nil) }
 	}
 	for _, c := range []struct {
 		rule string // a part of what is said, empty for nothing
-		do   func(r *rig, c *remote.Call)
+		do   func(r *rig, c *lua.Call)
 	}{
-		{"", func(r *rig, c *remote.Call) { r.run(c, nil) }},
+		{"", func(r *rig, c *lua.Call) { r.run(c, nil) }},
 		{"the level is not", tell("l", "51.5")},
 		{"the level is not", tell("l", "49.4")},
 		{"the escrow is not", tell("o", "69")},
@@ -107,32 +108,32 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"a debt is not", tell("pone", "2|20|50|20|946684801500000|1")},
 		{"damaged", tell("pone", "2|20")},
 		{"damaged", tell("l", "many")},
-		{"not written", func(r *rig, c *remote.Call) {
-			r.execute(nowhere{}, 1, c, func() (remote.Reply, bool) {
-				return remote.Reply{Code: remote.Granted, Grant: 20, Now: r.clock()}, true
+		{"not written", func(r *rig, c *lua.Call) {
+			r.execute(nowhere{}, 1, c, func() (lua.Reply, bool) {
+				return lua.Reply{Code: lua.Granted, Grant: 20, Now: r.clock()}, true
 			})
 		}},
-		{"after its deadline", func(r *rig, c *remote.Call) { r.run(c, func(*remote.Reply) { c.Deadline = r.clock() }) }},
-		{"late before its deadline", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Code = remote.Late }) }},
-		{"stale", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Code = remote.Stale }) }},
-		{"after a newer", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { c.Seq = 1 }) }},
-		{"than the least", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant, c.Min = 5, 10 }) }},
-		{"than there was", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant = 90 }) }},
-		{"denied what", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Code, x.Grant = remote.Denied, 0 }) }},
-		{"forgotten before", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.run(c, nil) }},
-		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
-		{"", func(r *rig, c *remote.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
+		{"after its deadline", func(r *rig, c *lua.Call) { r.run(c, func(*lua.Reply) { c.Deadline = r.clock() }) }},
+		{"late before its deadline", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code = lua.Late }) }},
+		{"stale", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code = lua.Stale }) }},
+		{"after a newer", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { c.Seq = 1 }) }},
+		{"than the least", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant, c.Min = 5, 10 }) }},
+		{"than there was", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant = 90 }) }},
+		{"denied what", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code, x.Grant = lua.Denied, 0 }) }},
+		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.run(c, nil) }},
+		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
+		{"", func(r *rig, c *lua.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
 		// A glance writes nothing: the lease that is over is on record as before, and its room fills from its end on.
-		{"", func(r *rig, c *remote.Call) {
+		{"", func(r *rig, c *lua.Call) {
 			time.Sleep(600 * time.Millisecond)
-			r.run(&remote.Call{Bucket: "b", Cap: 100, Tokens: 10, Period: 1e6, TTL: 1e6, Fleet: 1}, nil)
+			r.run(&lua.Call{Bucket: "b", Cap: 100, Tokens: 10, Period: 1e6, TTL: 1e6, Fleet: 1}, nil)
 			time.Sleep(200 * time.Millisecond)
 			c.Lease, c.Seq, c.Ack, c.Hold, c.Deadline = "two", 1, 0, 0, 0
 			r.run(c, nil)
 		}},
 		// Another limit counts from its first call on, also of one that is refused.
-		{"", func(r *rig, c *remote.Call) {
-			limited := &remote.Call{Bucket: "b", Cap: 40, Tokens: 1, Period: 7e6, Want: 40, Min: 40, TTL: 1e6, Fleet: 1}
+		{"", func(r *rig, c *lua.Call) {
+			limited := &lua.Call{Bucket: "b", Cap: 40, Tokens: 1, Period: 7e6, Want: 40, Min: 40, TTL: 1e6, Fleet: 1}
 			r.run(limited, nil)
 			time.Sleep(300 * time.Millisecond)
 			limited.Cap, limited.Tokens, limited.Want, limited.Min = 1000, 1000, 10, 10
@@ -140,15 +141,15 @@ func TestAuditSeesRedis(t *testing.T) {
 			c.Hold, c.Deadline = 30, 0
 			r.run(c, nil)
 		}},
-		{"the level is not", func(r *rig, c *remote.Call) { // as if the rate had counted before
+		{"the level is not", func(r *rig, c *lua.Call) { // as if the rate had counted before
 			c.Tokens = 20
 			tell("l", "55")(r, c)
 		}},
 		// A clock that was set ahead, and back: what ended meanwhile does not come back.
-		{"", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.moved(time.Hour); r.run(c, nil) }},
-		{"forgotten before", func(r *rig, c *remote.Call) { r.memory.Del("b"); r.moved(time.Second); r.run(c, nil) }},
-		{"holds more", func(r *rig, c *remote.Call) { c.Hold = 31; r.run(c, nil) }},
-		{"the caller's part", func(r *rig, c *remote.Call) { r.run(c, func(x *remote.Reply) { x.Grant = 19 }) }},
+		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.moved(time.Hour); r.run(c, nil) }},
+		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.moved(time.Second); r.run(c, nil) }},
+		{"holds more", func(r *rig, c *lua.Call) { c.Hold = 31; r.run(c, nil) }},
+		{"the caller's part", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant = 19 }) }},
 		// It is full in 5 s and its lease over in 1 s, and a second more is margin.
 		{"", tell("ttl", "6000")},
 		{"a key ends before", tell("ttl", "5998")},
@@ -159,7 +160,7 @@ func TestAuditSeesRedis(t *testing.T) {
 			first := r.call(30, 0, 0, 0)
 			r.sent(1, time.Since(r.base), first, r.bucket, never)
 			r.run(first, nil)
-			r.returned(1, []remote.Call{*first}, []remote.Result{{}})
+			r.returned(1, []lua.Call{*first}, []remote.Result{{}})
 			time.Sleep(500 * time.Millisecond)
 			r.sweeps(t)
 			second := r.call(20, 1, 30, 0)
@@ -213,51 +214,51 @@ func TestGranted(t *testing.T) {
 func TestAuditSeesAProcess(t *testing.T) {
 	for _, c := range []struct {
 		rule string
-		do   func(r *rig, c *remote.Call) // before it leaves
+		do   func(r *rig, c *lua.Call) // before it leaves
 	}{
-		{"", func(*rig, *remote.Call) {}},
-		{"less than it does", func(r *rig, c *remote.Call) { c.Hold-- }},
-		{"more than its record", func(r *rig, c *remote.Call) { c.Hold += 3 }},
-		{"a part of what it holds", func(r *rig, c *remote.Call) { c.Ret = 1 }},
-		{"accepted last", func(r *rig, c *remote.Call) { c.Ack-- }},
-		{"not newer", func(r *rig, c *remote.Call) { c.Seq = 1 }},
-		{"no deadline", func(r *rig, c *remote.Call) { c.Deadline = 0 }},
-		{"owes more", func(r *rig, c *remote.Call) { c.Debt = 1 }},
-		{"one lease id", func(r *rig, c *remote.Call) { r.leases["one"] = 2 }},
-		{"under way", func(r *rig, c *remote.Call) {
+		{"", func(*rig, *lua.Call) {}},
+		{"less than it does", func(r *rig, c *lua.Call) { c.Hold-- }},
+		{"more than its record", func(r *rig, c *lua.Call) { c.Hold += 3 }},
+		{"a part of what it holds", func(r *rig, c *lua.Call) { c.Ret = 1 }},
+		{"accepted last", func(r *rig, c *lua.Call) { c.Ack-- }},
+		{"not newer", func(r *rig, c *lua.Call) { c.Seq = 1 }},
+		{"no deadline", func(r *rig, c *lua.Call) { c.Deadline = 0 }},
+		{"owes more", func(r *rig, c *lua.Call) { c.Debt = 1 }},
+		{"one lease id", func(r *rig, c *lua.Call) { r.leases["one"] = 2 }},
+		{"under way", func(r *rig, c *lua.Call) {
 			s := r.holders[holding{1, "b"}].states[0]
 			s.seq, s.sent = 1, time.Now()
 		}},
-		{"all before it is spent", func(r *rig, c *remote.Call) { r.holders[holding{1, "b"}].states[0].asked = false; c.Ack = 0; c.Seq = 9 }},
-		{"twice", func(r *rig, c *remote.Call) { r.holders[holding{1, "b"}].states[0].refunded = 1 }},
-		{"burnt", func(r *rig, c *remote.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
+		{"all before it is spent", func(r *rig, c *lua.Call) { r.holders[holding{1, "b"}].states[0].asked = false; c.Ack = 0; c.Seq = 9 }},
+		{"twice", func(r *rig, c *lua.Call) { r.holders[holding{1, "b"}].states[0].refunded = 1 }},
+		{"burnt", func(r *rig, c *lua.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
 
-		{"", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 80 }},
-		{"owes less than", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 79, 79 }},
-		{"less is owed", func(r *rig, c *remote.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
-		{"more is owed", func(r *rig, c *remote.Call) { c.Owed = 102 }},
-		{"a share admits", func(r *rig, c *remote.Call) { r.state().left = 50; r.alone(80); c.Debt, c.Owed = 80, 80 }},
-		{"a share admits", func(r *rig, c *remote.Call) { r.state().left = 50; r.alone(80); r.look(); c.Debt, c.Owed = 80, 80 }},
-		{"", func(r *rig, c *remote.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 9 }},
-		{"the overflow was not", func(r *rig, c *remote.Call) { c.Seen, c.Epoch = 7, 9 }},
-		{"the overflow was not", func(r *rig, c *remote.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 8 }},
-		{"the overflow was not", func(r *rig, c *remote.Call) { r.hears(0, 7, 0); c.Seen = 7 }},
-		{"the overflow was not", func(r *rig, c *remote.Call) {
+		{"", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 80, 80 }},
+		{"owes less than", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 79, 79 }},
+		{"less is owed", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
+		{"more is owed", func(r *rig, c *lua.Call) { c.Owed = 102 }},
+		{"a share admits", func(r *rig, c *lua.Call) { r.state().left = 50; r.alone(80); c.Debt, c.Owed = 80, 80 }},
+		{"a share admits", func(r *rig, c *lua.Call) { r.state().left = 50; r.alone(80); r.look(); c.Debt, c.Owed = 80, 80 }},
+		{"", func(r *rig, c *lua.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 9 }},
+		{"the overflow was not", func(r *rig, c *lua.Call) { c.Seen, c.Epoch = 7, 9 }},
+		{"the overflow was not", func(r *rig, c *lua.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 8 }},
+		{"the overflow was not", func(r *rig, c *lua.Call) { r.hears(0, 7, 0); c.Seen = 7 }},
+		{"the overflow was not", func(r *rig, c *lua.Call) {
 			r.alone(80)
 			r.hears(0, 7, 9)
 			c.Debt, c.Owed, c.Seen, c.Epoch = 80, 80, 7, 9
 		}},
-		{"accepted last", func(r *rig, c *remote.Call) { r.stands(c, 49*time.Millisecond) }},
-		{"", func(r *rig, c *remote.Call) { r.stands(c, 50*time.Millisecond) }}, // too late to be accepted
-		{"", func(r *rig, c *remote.Call) {
+		{"accepted last", func(r *rig, c *lua.Call) { r.stands(c, 49*time.Millisecond) }},
+		{"", func(r *rig, c *lua.Call) { r.stands(c, 50*time.Millisecond) }}, // too late to be accepted
+		{"", func(r *rig, c *lua.Call) {
 			r.alone(80)
 			r.hears(60, 7, 9) // tells 60 of them
 			c.Debt, c.Owed, c.Seen, c.Epoch = 80, 80, 7, 9
 		}},
-		{"with fewer", func(r *rig, c *remote.Call) { r.heardOf(3, 300*time.Millisecond) }},
-		{"with fewer", func(r *rig, c *remote.Call) { r.heardOf(3, 300*time.Millisecond); r.heardOf(1, time.Millisecond) }},
-		{"", func(r *rig, c *remote.Call) { r.heardOf(3, time.Minute); r.heardOf(1, time.Second); c.Hold = 0 }},
-		{"with fewer", func(r *rig, c *remote.Call) { r.least = 2 }},
+		{"with fewer", func(r *rig, c *lua.Call) { r.heardOf(3, 300*time.Millisecond) }},
+		{"with fewer", func(r *rig, c *lua.Call) { r.heardOf(3, 300*time.Millisecond); r.heardOf(1, time.Millisecond) }},
+		{"", func(r *rig, c *lua.Call) { r.heardOf(3, time.Minute); r.heardOf(1, time.Second); c.Hold = 0 }},
+		{"with fewer", func(r *rig, c *lua.Call) { r.least = 2 }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
@@ -314,17 +315,17 @@ func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
 func (r *rig) hears(debt, seen, epoch int64) {
 	s := r.holders[holding{1, "b"}].states[0]
 	s.seq, s.sent = 1, time.Now()
-	r.returned(1, []remote.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: remote.Reply{Overflow: seen, Epoch: epoch}}})
+	r.returned(1, []lua.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: lua.Reply{Overflow: seen, Epoch: epoch}}})
 }
 
 // stands has process 1 hear of a call so long after it wanted to send it, for it stood still. c is the next one, which says that
 // it was not accepted.
-func (r *rig) stands(c *remote.Call, d time.Duration) {
+func (r *rig) stands(c *lua.Call, d time.Duration) {
 	second := *c
 	r.sent(1, time.Since(r.base), &second, r.bucket, never)
 	time.Sleep(d)
 	r.run(&second, nil)
-	r.returned(1, []remote.Call{second}, []remote.Result{{}})
+	r.returned(1, []lua.Call{second}, []remote.Result{{}})
 	c.Seq++
 }
 
@@ -350,7 +351,7 @@ func (r *rig) lease(t *testing.T, want int64) {
 	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}
-	r.returned(1, []remote.Call{*c}, []remote.Result{{}})
+	r.returned(1, []lua.Call{*c}, []remote.Result{{}})
 }
 
 // Pots are looked at between calls too, and who goes home must have given all back.
@@ -393,8 +394,8 @@ func (r *rig) cut(out int64) {
 func TestCallIn(t *testing.T) {
 	long := strings.Fields("sha 1 b 1 2 3 4 5 6 lease 8 9 10 11 12 13 14 15 16 17 18 19 20")
 	short := strings.Fields("sha 1 b 1 2 3 4 5 6 7 8")
-	long[0], short[0] = remote.ScriptSHA(), remote.ScriptSHA()
-	want := remote.Call{
+	long[0], short[0] = lua.TokenBucket.Script().SHA, lua.TokenBucket.Script().SHA
+	want := lua.Call{
 		Bucket: "b", Cap: 1, Tokens: 2, Period: 3, Want: 4, Min: 5, TTL: 6, Lease: "lease", Seq: 8, Ack: 9, Hold: 10, Ret: 11, Refund: 12,
 		Debt: 13, Deadline: 14, Epoch: 15, Now: 16, Owed: 18, Seen: 19, Fleet: 20,
 	}

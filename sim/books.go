@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // account is what the auditor keeps of a bucket, to hold what Redis stores against what it should by the rules of docs/proof.md:
@@ -42,7 +42,7 @@ type terms struct {
 }
 
 // by is the terms once a call has written.
-func (t terms) by(c *remote.Call) terms { return terms{c.Cap, c.Tokens, c.Period, max(c.Cap, t.most)} }
+func (t terms) by(c *lua.Call) terms { return terms{c.Cap, c.Tokens, c.Period, max(c.Cap, t.most)} }
 
 // brings is what comes in some µs.
 func (t terms) brings(elapsed int64) float64 {
@@ -176,24 +176,24 @@ func (v *verdict) is(wrong bool, excess float64, format string, args ...any) {
 
 // executed enters a call that Redis answered, and reports what is wrong with what it stores now. conceded says that the caller
 // may hold what Redis forgot.
-func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.Duration, conceded bool) (v verdict) {
+func (a *account) executed(c *lua.Call, r *lua.Reply, now stored, at time.Duration, conceded bool) (v verdict) {
 	late := c.Deadline > 0 && r.Now >= c.Deadline
 	own, owned := a.records[c.Lease]
 	owned = owned && c.Lease != ""
 	switch r.Code {
-	case remote.Late:
+	case lua.Late:
 		v.is(!late, 0, "a call was called late before its deadline")
 		return v
-	case remote.Stale:
+	case lua.Stale:
 		v.is(!owned || c.Seq > own.seq, 0, "a call was called stale and is the newest of its lease")
 		return v
-	case remote.Granted, remote.Denied:
+	case lua.Granted, lua.Denied:
 	default:
 		return v
 	}
 	v.is(late, 0, "a call was executed after its deadline")
 	v.is(owned && c.Seq <= own.seq, 0, "a call was executed after a newer one of its lease")
-	if r.Flags&remote.Created != 0 {
+	if r.Flags&lua.Created != 0 {
 		v.is(a.exists && !a.fullBy(c, r.Now, at), float64(c.Cap)-a.level, "a bucket was forgotten before it was full and its leases were over")
 		*a = account{
 			stored:  stored{level: float64(c.Cap), overflow: noOverflow, last: r.Now, born: r.Now, terms: terms{}.by(c)},
@@ -228,7 +228,7 @@ func (a *account) executed(c *remote.Call, r *remote.Reply, now stored, at time.
 
 // fullBy reports whether a bucket that nobody asks is full at a time, by the server's clock or by the right one, with all leases
 // over. A key that ended before the clock was set back does not come back.
-func (a *account) fullBy(c *remote.Call, server int64, at time.Duration) bool {
+func (a *account) fullBy(c *lua.Call, server int64, at time.Duration) bool {
 	now := max(server+a.behind, a.last+(at-a.at).Microseconds())
 	for _, e := range a.records {
 		if e.end > now {
@@ -239,7 +239,7 @@ func (a *account) fullBy(c *remote.Call, server int64, at time.Duration) bool {
 }
 
 // outlives checks that a key which was written ends, and a second after its bucket is full and the last lease over.
-func (a *account) outlives(c *remote.Call, r *remote.Reply, now *stored, v *verdict) {
+func (a *account) outlives(c *lua.Call, r *lua.Reply, now *stored, v *verdict) {
 	if c.Tokens == 0 {
 		return
 	}
@@ -254,7 +254,7 @@ func (a *account) outlives(c *remote.Call, r *remote.Reply, now *stored, v *verd
 const longestLife = 1 << 52
 
 // rate is how many tokens a µs refills.
-func rate(c *remote.Call) float64 { return float64(c.Tokens) / float64(c.Period) }
+func rate(c *lua.Call) float64 { return float64(c.Tokens) / float64(c.Period) }
 
 // due is what a bucket must store after a call.
 type due struct {
@@ -267,11 +267,11 @@ type due struct {
 }
 
 // next reckons what the bucket must store after a call: by the time that went by, by what is out, and by what the call says.
-func (a *account) next(c *remote.Call, r *remote.Reply, own entry, owned bool, v *verdict, conceded bool) due {
+func (a *account) next(c *lua.Call, r *lua.Reply, own entry, owned bool, v *verdict, conceded bool) due {
 	d := due{stored: a.stored, sweep: a.sweep, wants: a.wants, latest: a.latest}
 	d.own = entry{}
 	now := r.Now + a.behind
-	if a.last-now > remote.MaxBack.Microseconds() {
+	if a.last-now > lua.MaxBack.Microseconds() {
 		d.behind, d.stepped, now = a.behind+a.last-now, true, a.last
 	}
 	now = max(now, a.last)

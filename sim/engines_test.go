@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/library"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
@@ -123,7 +124,7 @@ func TestNewConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			call := []remote.Call{{
+			call := []lua.Call{{
 				Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
 			}}
 			for _, trips := range []time.Duration{1 + greetings + 2, 1} {
@@ -144,9 +145,9 @@ func TestNewConnection(t *testing.T) {
 type deaf struct{}
 
 func (deaf) newInside(*process, func(int, int) (remote.Store, error)) (body, error) { return nil, nil }
-func (deaf) answered(int, remote.Code, int64)                                       {}
+func (deaf) answered(int, lua.Code, int64)                                          {}
 func (deaf) happened(string)                                                        {}
-func (deaf) execute(_ shelf, _ int, _ *remote.Call, do func() (remote.Reply, bool)) { do() }
+func (deaf) execute(_ shelf, _ int, _ *lua.Call, do func() (lua.Reply, bool))       { do() }
 
 // The engines agree: a Memory for Redis and goroutines for a network give what the scripts and go-redis do.
 func TestEnginesAgree(t *testing.T) {

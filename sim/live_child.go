@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -194,7 +195,7 @@ type overheard struct {
 }
 
 // Run executes calls; see remote.Store.
-func (s *overheard) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *overheard) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	s.calls.Add(1)
 	defer s.calls.Add(-1)
 	_ = s.out.send(&news{At: time.Now().UnixNano(), Calls: len(calls)})

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
@@ -233,7 +234,7 @@ func (m *miniature) hook(c *server.Peer, cmd string, args ...string) bool {
 	}
 	process, _ := strconv.Atoi(c.ClientName)
 	if call, ok := callIn(args); ok {
-		m.execute(m, process, &call, func() (r remote.Reply, ok bool) {
+		m.execute(m, process, &call, func() (r lua.Reply, ok bool) {
 			answer := m.dispatch(c.Resp3, cmd, args...)
 			c.WriteRaw(answer)
 			if r, ok = replyIn(answer); ok {

@@ -1,59 +1,34 @@
 package sim
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// callIn is the call that the arguments of EVAL or EVALSHA make, if they are for the token bucket; package lua says what each is.
-func callIn(args []string) (c remote.Call, ok bool) {
-	if len(args) < 4 || args[0] != lua.TokenBucket.SHA && args[0] != lua.TokenBucket.Source {
+// callIn is the call that the arguments of EVAL or EVALSHA make, if they are for the token bucket.
+func callIn(args []string) (c lua.Call, ok bool) {
+	script := lua.TokenBucket.Script()
+	if len(args) < 4 || args[0] != script.SHA && args[0] != script.Source {
 		return c, false
 	}
-	c.Bucket, c.Fleet = args[2], 1
-	short := []*int64{&c.Cap, &c.Tokens, &c.Period, &c.Want, &c.Min, &c.TTL, &c.Deadline, &c.Epoch, &c.Now}
-	unused := int64(0)
-	long := []*int64{
-		&c.Cap, &c.Tokens, &c.Period, &c.Want, &c.Min, &c.TTL, &unused, &c.Seq, &c.Ack, &c.Hold, &c.Ret, &c.Refund, &c.Debt,
-		&c.Deadline, &c.Epoch, &c.Now, &unused, &c.Owed, &c.Seen, &c.Fleet,
-	}
-	numbers, places := args[3:], short
-	if len(numbers) > len(short) {
-		c.Lease, places = numbers[6], long
-		numbers = slices.Clone(numbers)
-		numbers[6] = "0"
-	}
-	for i, text := range numbers {
-		if i >= len(places) {
-			return c, false
-		}
-		var err error
-		if *places[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return c, false
-		}
-	}
-	return c, true
+	return lua.ParseCall(lua.TokenBucket, args[2], args[3:])
 }
 
-// replyIn is a reply of the token bucket, as far as somebody here looks at it: an array of whole numbers.
-func replyIn(answer string) (r remote.Reply, ok bool) {
+// replyIn is a reply of the token bucket as the wire has it: an array of whole numbers.
+func replyIn(answer string) (r lua.Reply, ok bool) {
 	parts := strings.Split(strings.TrimSuffix(answer, "\r\n"), "\r\n")
-	if len(parts) != 11 || parts[0] != "*10" {
-		return r, false // an error
-	}
-	var n [10]int64
-	for i := range n {
-		var err error
-		if n[i], err = strconv.ParseInt(strings.TrimPrefix(parts[i+1], ":"), 10, 64); err != nil {
-			return r, false
+	numbers := make([]any, 0, len(parts))
+	for _, part := range parts[1:] {
+		n, err := strconv.ParseInt(strings.TrimPrefix(part, ":"), 10, 64)
+		if err != nil {
+			return r, false // an error
 		}
+		numbers = append(numbers, n)
 	}
-	return remote.Reply{Code: remote.Code(n[0]), Grant: n[1], Level: n[2], Now: n[6], Epoch: n[7], Flags: remote.Flags(n[8])}, true
+	return lua.DecodeReply(lua.TokenBucket, numbers)
 }
 
 // values and fields are how the auditor reads the hashes.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
@@ -37,7 +38,7 @@ func (d *dice) slack() time.Duration {
 }
 
 // Run executes calls; see remote.Store.
-func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (p *port) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	p.calls.Add(1)
 	defer p.calls.Add(-1)
 	if p.still.pass(); p.dead.Load() {
@@ -60,12 +61,12 @@ func (p *port) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 }
 
 // number is what a call has that no other has which a process makes meanwhile.
-func number(c *remote.Call) uint64 {
+func number(c *lua.Call) uint64 {
 	return stable.Mix(stable.Hash(c.Bucket)^uint64(c.Now)) + stable.Mix(uint64(c.Seq)) | 1
 }
 
 // Sends tells the auditor of a call.
-func (p *port) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
+func (p *port) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 	p.run.audit.sent(p.number, now, c, b, p.forgets)
 }
 
@@ -79,8 +80,8 @@ func unasked(r *remote.Result) error {
 }
 
 // short reports whether a call was granted less than it wanted.
-func short(c *remote.Call, r *remote.Result) bool {
-	return r.Err == nil && r.Reply.Code == remote.Granted && r.Reply.Grant < c.Want
+func short(c *lua.Call, r *remote.Result) bool {
+	return r.Err == nil && r.Reply.Code == lua.Granted && r.Reply.Grant < c.Want
 }
 
 // Presence says that a process is here; see remote.Store.

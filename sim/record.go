@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -83,14 +83,14 @@ func (r *run) called(at time.Duration, process, n int) {
 	}
 }
 
-func (r *run) answered(process int, code remote.Code, grant int64) {
+func (r *run) answered(process int, code lua.Code, grant int64) {
 	switch {
 	case r.over.Load():
-	case code == remote.Late:
+	case code == lua.Late:
 		r.meter.Happened("late_call") // most who sent one have given it up by now
-	case code == remote.Stale:
+	case code == lua.Stale:
 		r.meter.Happened("stale_reply")
-	case code == remote.Granted && grant > 0:
+	case code == lua.Granted && grant > 0:
 		r.meter.Granted(r.at(), process, grant)
 	}
 }
@@ -102,7 +102,7 @@ func (r *run) happened(name string) {
 	}
 }
 
-func (r *run) execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool)) {
+func (r *run) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply, bool)) {
 	r.audit.execute(on, process, c, do)
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -33,7 +34,7 @@ func (v *virtual) open(number, slot int) (remote.Store, error) {
 }
 
 // Run executes calls as remote.Redis does: in a round trip, and until timeout.
-func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	// The caller may be gone when it is executed, so it is not written to before that is known.
 	executed := make([]remote.Result, len(calls))
 	err := s.trip(timeout, tokenBucket, func(m *remote.Memory, refusal error) {
@@ -42,7 +43,7 @@ func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []rem
 			return
 		}
 		for i := range calls {
-			s.world.execute(memoryShelf{m}, s.number, &calls[i], func() (remote.Reply, bool) {
+			s.world.execute(memoryShelf{m}, s.number, &calls[i], func() (lua.Reply, bool) {
 				m.Run(context.Background(), timeout, calls[i:i+1], executed[i:])
 				return executed[i].Reply, executed[i].Err == nil
 			})

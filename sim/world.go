@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -61,11 +62,11 @@ type service struct {
 // listener is the run, as a world in the bubble needs it: it is told what only the world sees. Its methods may be called concurrently.
 type listener interface {
 	newInside(p *process, open func(number, slot int) (remote.Store, error)) (body, error) // a process in the bubble
-	answered(process int, code remote.Code, grant int64)                                   // a call, of a process that may never hear of it
+	answered(process int, code lua.Code, grant int64)                                      // a call, of a process that may never hear of it
 	happened(name string)                                                                  // one of scenario.Happenings
 
 	// execute has a call executed, by do, while the auditor looks on.
-	execute(on shelf, process int, c *remote.Call, do func() (remote.Reply, bool))
+	execute(on shelf, process int, c *lua.Call, do func() (lua.Reply, bool))
 }
 
 // refusals are what Redis says for a word of a scenario; other words it says as they are.

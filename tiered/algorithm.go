@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -43,8 +44,8 @@ func (a Algorithm) String() string {
 }
 
 const (
-	maxLimits  = remote.MostLimits
-	maxBlocks  = remote.MostSpan - 1 // in a Per: an interval as long as that meets one more
+	maxLimits  = lua.MostLimits
+	maxBlocks  = lua.MostSpan - 1 // in a Per: an interval as long as that meets one more
 	maxWindow  = 10 * 365 * 24 * time.Hour
 	maxEntries = 100_000 // of a SlidingLog
 )
@@ -52,8 +53,8 @@ const (
 // What is accepted the scripts take, or this does not compile: the longest Per, of shards too, and of a window all
 // its blocks, which are up to two longer than the window.
 const (
-	_ = uint64(remote.LongestPeriod - maxPer/time.Microsecond)
-	_ = uint64(remote.LongestWindow - 3*maxWindow/time.Microsecond)
+	_ = uint64(lua.LongestPeriod - maxPer/time.Microsecond)
+	_ = uint64(lua.LongestWindow - 3*maxWindow/time.Microsecond)
 )
 
 // validateAlgorithm reports what does not go together.
@@ -160,8 +161,8 @@ func (l Limit) precision() time.Duration {
 }
 
 // stored is a limit as the store gets it.
-func (l Limit) stored(a Algorithm) remote.Limit {
-	s := remote.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
+func (l Limit) stored(a Algorithm) lua.Limit {
+	s := lua.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
 	if a == SlidingWindow { // one block more than D has: an interval of length D meets as many
 		q := l.precision()
 		s.Period, s.Span = q.Microseconds(), int64((l.Per+q-1)/q)+1
@@ -202,14 +203,14 @@ func (p Policy) window() time.Duration {
 func (p Policy) kind() remote.Kind {
 	switch p.Algorithm {
 	case FixedWindow:
-		return remote.Kind{Algorithm: remote.FixedWindow, Window: p.Limit.Per.Microseconds(), Calendar: p.Calendar}
+		return remote.Kind{Algorithm: lua.FixedWindow, Window: p.Limit.Per.Microseconds(), Calendar: p.Calendar}
 	case SlidingLog:
-		return remote.Kind{Algorithm: remote.SlidingLog, Window: p.Limit.Per.Microseconds()}
+		return remote.Kind{Algorithm: lua.SlidingLog, Window: p.Limit.Per.Microseconds()}
 	case SlidingWindow:
-		return remote.Kind{Algorithm: remote.SlidingWindow}
+		return remote.Kind{Algorithm: lua.SlidingWindow}
 	}
 	if len(p.Also) > 0 {
-		return remote.Kind{Algorithm: remote.TokenBuckets}
+		return remote.Kind{Algorithm: lua.TokenBuckets}
 	}
 	return remote.Kind{}
 }
@@ -244,9 +245,9 @@ func (p Policy) terms() (burst, tokens int64, per time.Duration) {
 }
 
 // call is a policy's part of every call.
-func (p Policy) call() remote.Call {
+func (p Policy) call() lua.Call {
 	first := p.Limit.stored(p.Algorithm)
-	c := remote.Call{
+	c := lua.Call{
 		Algorithm: p.kind().Algorithm, Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
 		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
 	}
@@ -295,7 +296,7 @@ func (p Policy) follows(was Policy) error {
 
 // phase is where the windows of a key begin, µs: it must be the same in every process.
 func (l *Limiter) phase(key string) int64 {
-	if l.kind.Algorithm != remote.FixedWindow || l.kind.Calendar {
+	if l.kind.Algorithm != lua.FixedWindow || l.kind.Calendar {
 		return 0
 	}
 	const basis = 0xcbf29ce484222325 // of FNV

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -58,7 +59,7 @@ type batch struct {
 	node    *node
 	room    [maxBatch]due // for what is taken off the queue
 	jobs    []job
-	calls   []remote.Call
+	calls   []lua.Call
 	results []remote.Result
 	sent    time.Duration
 
@@ -152,15 +153,15 @@ func (n *node) returned(calls int) {
 
 // wrote reports whether the answer to a call shows that the node takes writes: a grant is written, and so is whatever
 // a call of a lease came to. Who is denied a direct take learns nothing of that: it writes nothing.
-func wrote(c *remote.Call, r *remote.Result) bool {
+func wrote(c *lua.Call, r *remote.Result) bool {
 	code := r.Reply.Code
-	return r.Err == nil && (code == remote.Granted || code == remote.Denied) && (r.Reply.Grant > 0 || c.Lease != "")
+	return r.Err == nil && (code == lua.Granted || code == lua.Denied) && (r.Reply.Grant > 0 || c.Lease != "")
 }
 
 // doubt puts the refusal of a node that refuses to write in place of the takes that it denied: in the same pipeline,
 // or as long as nothing shows that it writes again. A replica and a server that is full answer what writes nothing,
 // but a store that cannot write does not decide.
-func (n *node) doubt(calls []remote.Call, results []remote.Result) {
+func (n *node) doubt(calls []lua.Call, results []remote.Result) {
 	before := n.refuses.Load()
 	last, refused := before, (*error)(nil) // in this pipeline
 	written := false
@@ -183,7 +184,7 @@ func (n *node) doubt(calls []remote.Call, results []remote.Result) {
 		return
 	}
 	for i := range results {
-		if r := &results[i]; r.Err == nil && r.Reply.Code == remote.Denied && !wrote(&calls[i], r) {
+		if r := &results[i]; r.Err == nil && r.Reply.Code == lua.Denied && !wrote(&calls[i], r) {
 			*r = remote.Result{Err: *refused}
 		}
 	}
@@ -192,7 +193,7 @@ func (n *node) doubt(calls []remote.Call, results []remote.Result) {
 // outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
 // misconfiguration says most. That a look was answered says nothing: it does not write, so a replica or a server that is
 // full answers it too.
-func outcome(calls []remote.Call, results []remote.Result) (err error) {
+func outcome(calls []lua.Call, results []remote.Result) (err error) {
 	looked := false
 	for i, r := range results {
 		switch failover.Classify(r.Err) {
@@ -238,7 +239,7 @@ func (b *batch) finish(results []remote.Result) {
 		case r.Err != nil && !isScriptError(r.Err):
 			n.failed[failover.Classify(r.Err)].Add(1)
 		case r.Err != nil:
-		case r.Reply.Code == remote.Late:
+		case r.Reply.Code == lua.Late:
 			n.lateCalls.Add(1)
 			if !r.Elsewhere {
 				n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -77,7 +78,7 @@ func (b *bucket) at(n *node) {
 }
 
 // begin implements job.
-func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bool) {
+func (b *bucket) begin(n *node, now time.Duration, name string) (lua.Call, bool) {
 	b.at(n) // its node may have been found since it was put into a queue
 	l := b.limiter()
 	g := l.group
@@ -88,7 +89,7 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)
-		return remote.Call{}, false
+		return lua.Call{}, false
 	}
 	call := call(name, c.Policy)
 	call.Phase = l.phase(b.key())
@@ -114,7 +115,7 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (remote.Call, bo
 }
 
 // end implements job.
-func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Duration, r remote.Result) {
+func (b *bucket) end(n *node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result) {
 	var e local.Effect
 	l, seq := b.limiter(), call.Seq
 	switch code := r.Reply.Code; {
@@ -130,7 +131,7 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			e = b.Fail(now, seq)
 			e.Check = b.Retry(now).Check
 		}
-	case code == remote.Granted || code == remote.Denied || code == remote.Replay:
+	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
 		n.settled(call.Debt)
 		if b.wasLost(now, call, r.Reply) {
 			b.lost(n)
@@ -148,10 +149,10 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
 			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow, Active: r.Reply.Active,
-			Unapplied: r.Reply.Flags&remote.Unapplied != 0,
+			Unapplied: r.Reply.Flags&lua.Unapplied != 0,
 			Stamp:     r.Reply.Stamp, Reset: time.Duration(r.Reply.Reset) * time.Microsecond, Which: uint8(r.Reply.Which),
 		})
-	case code == remote.Late:
+	case code == lua.Late:
 		b.tell(n, call, errLate, "late")
 		e = b.Late(now, seq)
 	default:
@@ -162,15 +163,15 @@ func (b *bucket) end(n *node, now time.Duration, call *remote.Call, sent time.Du
 }
 
 // refunded is what came back of the tokens that a call refunded.
-func refunded(c *remote.Call, r remote.Reply) int64 {
-	if r.Flags&remote.Unapplied != 0 {
+func refunded(c *lua.Call, r lua.Reply) int64 {
+	if r.Flags&lua.Unapplied != 0 {
 		return 0
 	}
 	return c.Refund
 }
 
 // tell tells the hooks of a call that came to nothing.
-func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
+func (b *bucket) tell(n *node, call *lua.Call, err error, class string) {
 	l := b.limiter()
 	if t := l.group.trace; t.hooks.Error != nil && !b.Quiet(call.Seq) {
 		t.failure(ErrorEvent{Node: string(n.id), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want})
@@ -181,15 +182,15 @@ func (b *bucket) tell(n *node, call *remote.Call, err error, class string) {
 // lease the record tells, to the last write. A direct take leaves none: there, a bucket of another epoch was lost that could
 // not be full again by what is known here. (Where another process filled it meanwhile, by a Reset or by what it gave back of what
 // was admitted, and it then expired, that is a false alarm.)
-func (b *bucket) wasLost(now time.Duration, call *remote.Call, r remote.Reply) bool {
-	if r.Flags&remote.Unrecorded != 0 && b.Lost(now, call.Seq) {
+func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
+	if r.Flags&lua.Unrecorded != 0 && b.Lost(now, call.Seq) {
 		return true
 	}
-	return r.Flags&remote.OtherEpoch != 0 && b.Outlives(now, call.Epoch)
+	return r.Flags&lua.OtherEpoch != 0 && b.Outlives(now, call.Epoch)
 }
 
 // others is how many leases of other processes a reply knows of.
-func others(call *remote.Call, r remote.Reply) int64 {
+func others(call *lua.Call, r lua.Reply) int64 {
 	if call.Lease != "" && call.Hold+r.Grant+call.Want > 0 {
 		return r.Active - 1
 	}

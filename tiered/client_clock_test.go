@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -16,10 +17,10 @@ import (
 type overheard struct {
 	*remote.Redis
 	mu    sync.Mutex
-	calls []remote.Call
+	calls []lua.Call
 }
 
-func (o *overheard) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (o *overheard) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	o.mu.Lock()
 	o.calls = append(o.calls, calls...)
 	o.mu.Unlock()

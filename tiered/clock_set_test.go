@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -17,7 +18,7 @@ type setting struct {
 	steps []time.Duration // of the calls to come
 }
 
-func (s *setting) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *setting) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if len(s.steps) > 0 {
 		s.Step(s.steps[0])
 		s.steps = s.steps[1:]
@@ -147,7 +148,7 @@ type moving struct {
 	ahead time.Duration // of the other clock
 }
 
-func (s *moving) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *moving) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	s.distant.Run(ctx, timeout, calls, results)
 	for i := range calls {
 		if calls[i].Bucket == s.Key("api", s.key) {

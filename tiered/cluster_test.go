@@ -14,6 +14,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -145,7 +146,7 @@ func (s *pair) Locate(_ context.Context, bucket string) (remote.Node, error) {
 	return s.of(bucket), nil
 }
 
-func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	for _, c := range calls {
 		if s.of(c.Bucket) == deceased {
 			time.Sleep(2 * timeout) // the slowest node is waited for

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // A key loses its limit while its tokens are out. What comes back then goes by the numbers that the key had: no call leaves
@@ -71,10 +71,10 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 		}
 		set(t, l, limitTo(to))
 	}
-	real := map[remote.Limit]bool{}
+	real := map[lua.Limit]bool{}
 	for _, s := range watch.parts() {
 		c := call("", s.terms.Load().fresh)
-		real[remote.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}] = true
+		real[lua.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}] = true
 	}
 
 	time.Sleep(time.Hour)
@@ -103,7 +103,7 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 	back(r)
 	time.Sleep(2 * second)
 	for _, c := range store.since(time.Time{}) {
-		if n := (remote.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}); c.Cap != 1000 && !real[n] {
+		if n := (lua.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}); c.Cap != 1000 && !real[n] {
 			t.Errorf("a call was made by %+v, want one of %v", n, real)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -18,7 +19,7 @@ import (
 // without counting the overflow.
 type forgiving struct{ *distant }
 
-func (s forgiving) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s forgiving) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	forgiven := slices.Clone(calls)
 	for i := range forgiven {
 		forgiven[i].Debt = forgiven[i].Owed

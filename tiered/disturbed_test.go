@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -30,7 +31,7 @@ func (d *disturbed) roll() int {
 	return d.random.IntN(100)
 }
 
-func (d *disturbed) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (d *disturbed) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	fail := func() {
 		for i := range calls {
 			results[i] = remote.Result{Err: io.ErrUnexpectedEOF}
@@ -46,7 +47,7 @@ func (d *disturbed) Run(ctx context.Context, timeout time.Duration, calls []remo
 		d.Store.Run(ctx, timeout, calls, make([]remote.Result, len(calls)))
 		d.Store.Run(ctx, timeout, calls, results)
 	case n < 16: // the request arrives late, perhaps after the next one
-		copied := append([]remote.Call(nil), calls...)
+		copied := append([]lua.Call(nil), calls...)
 		wait := time.Duration(d.roll()) * time.Millisecond
 		d.late.Go(func() {
 			time.Sleep(wait)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -20,10 +21,10 @@ type ends struct {
 	t *testing.T
 
 	mu    sync.Mutex
-	calls []remote.Call
+	calls []lua.Call
 }
 
-func (s *ends) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *ends) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	s.distant.Run(ctx, timeout, calls, results)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func TestEndsOfAllRanges(t *testing.T) {
 		}
 		policies = some
 	}
-	var calls []remote.Call
+	var calls []lua.Call
 	asked := map[Algorithm]int{}
 	for _, p := range policies {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -31,7 +32,7 @@ type full struct {
 	together bool // a pipeline held a denial and a refused write
 }
 
-func (s *full) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *full) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if !s.is.Load() {
 		s.distant.Run(ctx, timeout, calls, results)
 		return
@@ -40,9 +41,9 @@ func (s *full) Run(ctx context.Context, timeout time.Duration, calls []remote.Ca
 	denied, refused := false, false
 	for i := range calls {
 		s.Memory.Clone().Run(ctx, timeout, calls[i:i+1], results[i:i+1]) // what it would do is forgotten
-		if r := results[i].Reply; calls[i].Lease != "" && r.Code <= remote.Denied || r.Grant > 0 {
+		if r := results[i].Reply; calls[i].Lease != "" && r.Code <= lua.Denied || r.Grant > 0 {
 			results[i], refused = remote.Result{Err: errFull}, true
-		} else if r.Code == remote.Denied {
+		} else if r.Code == lua.Denied {
 			denied = true
 		}
 	}

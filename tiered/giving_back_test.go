@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // A fleet reserves, cancels and settles at random: what was admitted, less what was given back, keeps the bound at any
@@ -120,7 +120,7 @@ func covered(t *testing.T, store *tape, fleet []*Limiter) {
 	defer store.mu.Unlock()
 	records := map[string]taped{} // the last executed call of each lease
 	for _, c := range store.calls {
-		if c.Lease != "" && (c.reply.Code == remote.Granted || c.reply.Code == remote.Denied) && c.Seq > records[c.Lease].Seq {
+		if c.Lease != "" && (c.reply.Code == lua.Granted || c.reply.Code == lua.Denied) && c.Seq > records[c.Lease].Seq {
 			records[c.Lease] = c
 		}
 	}

@@ -7,19 +7,20 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // glance is a job that looks at a bucket and takes nothing.
 type glance struct {
-	call  remote.Call
+	call  lua.Call
 	until time.Duration      // nobody waits from here on
 	reply chan remote.Result // capacity 1
 }
 
-func (p *glance) begin(n *node, now time.Duration, _ string) (remote.Call, bool) {
+func (p *glance) begin(n *node, now time.Duration, _ string) (lua.Call, bool) {
 	if now >= p.until {
-		return remote.Call{}, false
+		return lua.Call{}, false
 	}
 	p.call.Seq = n.group.seq.Add(1)
 	return p.call, true
@@ -27,7 +28,7 @@ func (p *glance) begin(n *node, now time.Duration, _ string) (remote.Call, bool)
 
 func (p *glance) drop(*node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
 
-func (p *glance) end(_ *node, _ time.Duration, _ *remote.Call, _ time.Duration, r remote.Result) {
+func (p *glance) end(_ *node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
 	p.reply <- r
 }
 

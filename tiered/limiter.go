@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -95,7 +96,7 @@ const MaxKeyLength = 64 << 10
 func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Key: remote.Digest(key)} }
 
 // call is a call of the script for the bucket name, with a policy's numbers.
-func call(name string, p *local.Policy) remote.Call {
+func call(name string, p *local.Policy) lua.Call {
 	c := p.Owner.(*plan).call
 	c.Bucket = name
 	return c
@@ -120,7 +121,7 @@ func (l *Limiter) forgive(n int64) {
 
 // failed counts a call that was not answered, or that the store refused because of its bucket: a key of another type, a
 // damaged bucket. The latter make a line, once per bucket; no line says which, for a key is nobody else's business.
-func (l *Limiter) failed(call *remote.Call, err error) {
+func (l *Limiter) failed(call *lua.Call, err error) {
 	poor := isScriptError(err)
 	l = l.whole
 	l.mu.Lock()

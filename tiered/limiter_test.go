@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -428,7 +429,7 @@ type poisoned struct {
 	key string
 }
 
-func (p *poisoned) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (p *poisoned) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	p.Memory.Run(ctx, timeout, calls, results)
 	for i := range calls {
 		if calls[i].Bucket == p.key {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -25,7 +26,7 @@ type replicated struct {
 	successor atomic.Pointer[distant]
 }
 
-func (s *replicated) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *replicated) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if d := s.successor.Load(); d != nil {
 		d.Run(ctx, timeout, calls, results)
 		return
@@ -72,7 +73,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 			s.Memory.Del(bucket)
 			call := call(bucket, l.terms.Load().fresh)
 			call.Want, call.Min, call.TTL, call.Fleet = 1, 1, 1e6, 1
-			s.Memory.Run(context.Background(), second, []remote.Call{call}, make([]remote.Result, 1))
+			s.Memory.Run(context.Background(), second, []lua.Call{call}, make([]remote.Result, 1))
 			ask(l, second)
 		}, true},
 

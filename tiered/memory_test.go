@@ -10,16 +10,17 @@ import (
 	"unsafe"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // generous is a store that grants everything and remembers nothing: what is left is the process' side.
 type generous struct{ *remote.Memory }
 
-func (generous) Run(_ context.Context, _ time.Duration, calls []remote.Call, results []remote.Result) {
+func (generous) Run(_ context.Context, _ time.Duration, calls []lua.Call, results []remote.Result) {
 	for i := range calls {
 		c := &calls[i]
-		results[i] = remote.Result{Reply: remote.Reply{
+		results[i] = remote.Result{Reply: lua.Reply{
 			Grant: c.Want, Level: c.Cap - c.Want, TTLLeft: c.TTL, Now: time.Now().UnixMicro(), Epoch: 1,
 		}}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -36,7 +37,7 @@ func newMeddling(f func(n int) meddle) *meddling {
 	return &meddling{Memory: remote.NewMemory(), meddle: f}
 }
 
-func (s *meddling) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *meddling) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	time.Sleep(ms / 2)
 	for i := range calls {
 		one := func() { s.Memory.Run(ctx, timeout, calls[i:i+1], results[i:i+1]) }
@@ -47,15 +48,15 @@ func (s *meddling) Run(ctx context.Context, timeout time.Duration, calls []remot
 			one()
 			results[i] = remote.Result{Err: io.ErrUnexpectedEOF}
 		case answerLate:
-			results[i] = remote.Result{Reply: remote.Reply{Code: remote.Late, Now: time.Now().UnixMicro()}}
+			results[i] = remote.Result{Reply: lua.Reply{Code: lua.Late, Now: time.Now().UnixMicro()}}
 		case answerStale:
-			results[i] = remote.Result{Reply: remote.Reply{Code: remote.Stale, Now: time.Now().UnixMicro()}}
+			results[i] = remote.Result{Reply: lua.Reply{Code: lua.Stale, Now: time.Now().UnixMicro()}}
 		}
 	}
 	time.Sleep(ms / 2)
 }
 
-func (s *meddling) fate(c remote.Call) meddle {
+func (s *meddling) fate(c lua.Call) meddle {
 	if c.Lease == "" {
 		return leaveAlone
 	}

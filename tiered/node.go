@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -25,9 +26,9 @@ const (
 // job is something that wants to send one call to a node. Its methods are called on a sender's goroutine.
 type job interface {
 	// begin says what to send as of now for a bucket of that name, or false when nothing is to be sent any more.
-	begin(n *node, now time.Duration, bucket string) (remote.Call, bool)
+	begin(n *node, now time.Duration, bucket string) (lua.Call, bool)
 	// end tells what came of the call, once; the error is errGivenUp when it took longer than Timeout.
-	end(n *node, now time.Duration, call *remote.Call, sent time.Duration, r remote.Result)
+	end(n *node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result)
 	// drop says that nothing can be sent, in place of begin: the breaker is open.
 	drop(n *node, now time.Duration)
 }
@@ -227,11 +228,11 @@ func (g *Group) forget(n *node) {
 }
 
 // note counts what a reply tells about the node.
-func (n *node) note(r remote.Reply) {
-	if r.Code == remote.Stale {
+func (n *node) note(r lua.Reply) {
+	if r.Code == lua.Stale {
 		n.staleReplies.Add(1)
 	}
-	if r.Flags&remote.SteppedBack != 0 {
+	if r.Flags&lua.SteppedBack != 0 {
 		n.believed.Add(1)
 	}
 }

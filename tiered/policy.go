@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Policy is one rule: how much each key may have, and how.
@@ -155,7 +155,7 @@ type Lease struct {
 }
 
 const (
-	maxTokens = remote.MostTokens // levels are doubles; beyond this, small refills would be lost in them
+	maxTokens = lua.MostTokens // levels are doubles; beyond this, small refills would be lost in them
 	maxPer    = 100 * 365 * 24 * time.Hour
 
 	// DefaultPeriod is what Lease.Period is when it is 0: four calls per second, process and hot key.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -18,7 +19,7 @@ type vanishing struct {
 	gone *atomic.Bool
 }
 
-func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if v.gone.Load() {
 		for i := range calls {
 			results[i] = remote.Result{Err: io.EOF}

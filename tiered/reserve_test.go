@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -22,14 +23,14 @@ type tape struct {
 }
 
 type taped struct {
-	remote.Call
+	lua.Call
 	at    time.Time // when it left
-	reply remote.Reply
+	reply lua.Reply
 }
 
 func newTape() *tape { return &tape{distant: newDistant(ms)} }
 
-func (s *tape) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *tape) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	at := time.Now()
 	s.distant.Run(ctx, timeout, calls, results)
 	s.mu.Lock()

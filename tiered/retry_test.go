@@ -11,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -23,7 +24,7 @@ type losing struct {
 	seen atomic.Int64 // calls that got the error
 }
 
-func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if !strings.Contains(calls[0].Bucket, s.only) || s.next.Add(-1) < 0 {
 		s.distant.Run(ctx, timeout, calls, results)
 		return

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -44,7 +45,7 @@ func (d *distant) half() time.Duration {
 
 func newDistant(trip time.Duration) *distant { return &distant{Memory: remote.NewMemory(), trip: trip} }
 
-func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	d.runs.Add(1)
 	d.calls.Add(int64(len(calls)))
 	time.Sleep(d.half())

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -247,7 +248,7 @@ func (a *apart) gone(n remote.Node) bool {
 	return a.lost && n == "odd"
 }
 
-func (a *apart) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (a *apart) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	if a.gone(a.Node(calls[0].Bucket)) {
 		for i := range calls {
 			results[i] = remote.Result{Err: errors.New("down")}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -26,7 +27,7 @@ func inShards(t *testing.T, m *remote.Memory, l *Limiter, key string) (levels []
 	for _, s := range l.shards {
 		c := call(m.Name(s.kind, s.name, s.id(key).Key), s.terms.Load().fresh)
 		var r [1]remote.Result
-		m.Run(context.Background(), 0, []remote.Call{c}, r[:])
+		m.Run(context.Background(), 0, []lua.Call{c}, r[:])
 		if r[0].Err != nil {
 			t.Fatal(r[0].Err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -168,7 +169,7 @@ type deaf struct {
 	deaf atomic.Bool
 }
 
-func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	d.Memory.Run(ctx, timeout, calls, results)
 	for i := range calls {
 		if d.deaf.Load() && calls[i].Lease != "" {

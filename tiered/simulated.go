@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // simulated is what the store of a simulator has besides [remote.Store], so that a run repeats exactly: what is random here
@@ -20,7 +20,7 @@ type simulated interface {
 
 	// Sends tells what is about to leave for Redis at a time since the Group's base, and whose it is. Looking at b is all
 	// that it is for: a simulator compares what processes hold with what Redis has on record. It must not block.
-	Sends(now time.Duration, c *remote.Call, b *local.Bucket)
+	Sends(now time.Duration, c *lua.Call, b *local.Bucket)
 }
 
 // settle lets everything else that happens now happen first, in a simulation.

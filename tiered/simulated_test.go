@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -17,7 +18,7 @@ import (
 type entropic struct {
 	*remote.Memory
 	next  uint64
-	calls []remote.Call           // that left
+	calls []lua.Call              // that left
 	whose map[*local.Bucket]int64 // what each bucket held when the last of them did
 
 	mu      sync.Mutex
@@ -36,7 +37,7 @@ func (e *entropic) Settle(order uint64) {
 	}
 }
 
-func (e *entropic) Sends(now time.Duration, c *remote.Call, b *local.Bucket) {
+func (e *entropic) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 	if e.whose == nil {
 		e.whose = make(map[*local.Bucket]int64)
 	}

@@ -1,11 +1,11 @@
 package tiered
 
 import (
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Stats are a Group's figures since it was made.
@@ -95,7 +95,7 @@ func (g *Group) Stats() Stats {
 	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
-	s.Format, s.Script = remote.Format, remote.ScriptSHA()
+	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recent.list()
 
 	g.limiters.mu.RLock()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // terms are what a Limiter decides by until the next SetPolicy.
@@ -35,7 +35,7 @@ func newTerms(l *Limiter, p Policy) *terms {
 // plan is a limit under the terms of a Limiter, and the owner of its local policy.
 type plan struct {
 	limiter  *Limiter
-	call     remote.Call   // its part of every call
+	call     lua.Call      // its part of every call
 	longest  time.Duration // until nothing of a key counts any more, at most
 	limits   []Limit       // the policy's or the key's, at least one; of a shard, the whole ones
 	smallest uint8         // of them, from 1: that of the smallest burst

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -174,8 +175,8 @@ func TestTLSTrouble(t *testing.T) {
 			}
 			var r [1]remote.Result
 			begun := time.Now()
-			call := remote.Call{Bucket: c.store.Key("api", "k"), Cap: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
-			c.store.Run(t.Context(), tiered.DefaultTimeout, []remote.Call{call}, r[:])
+			call := lua.Call{Bucket: c.store.Key("api", "k"), Cap: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+			c.store.Run(t.Context(), tiered.DefaultTimeout, []lua.Call{call}, r[:])
 			took := time.Since(begun)
 			if took > patient {
 				t.Errorf("a call took %v: it waited for the handshake", took)

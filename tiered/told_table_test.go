@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -25,7 +26,7 @@ type afflicted struct {
 	replica atomic.Pointer[distant] // that took over, if not nil
 }
 
-func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	for i := range calls {
 		calls[i].Now = time.Now().UnixMicro() + s.shift.Load()
 	}
@@ -41,9 +42,9 @@ func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []remo
 		store = r
 	}
 	store.Run(ctx, timeout, calls, results)
-	if code := remote.Code(s.code.Load()); code != 0 {
+	if code := lua.Code(s.code.Load()); code != 0 {
 		for i := range calls {
-			results[i] = remote.Result{Reply: remote.Reply{Code: code, Now: calls[i].Now}}
+			results[i] = remote.Result{Reply: lua.Reply{Code: code, Now: calls[i].Now}}
 		}
 	}
 }
@@ -319,7 +320,7 @@ var told = []struct {
 		figures: "node.Absences", events: "presence EOF, presence again",
 	}, {
 		name: "stale calls", fault: func(p patientOf) {
-			p.store.code.Store(int64(remote.Stale))
+			p.store.code.Store(int64(lua.Stale))
 			p.ask(time.Second)
 			p.store.code.Store(0)
 		},

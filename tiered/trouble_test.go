@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -188,7 +189,7 @@ func (s *learning) Node(bucket string) remote.Node {
 	return ""
 }
 
-func (s *learning) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *learning) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	s.mu.Lock()
 	for _, c := range calls {
 		s.known[c.Bucket] = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -20,7 +21,7 @@ type witness struct {
 	mixed bool // a pipeline had calls for two nodes
 }
 
-func (w *witness) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (w *witness) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	w.mu.Lock()
 	n := w.Node(calls[0].Bucket)
 	for _, c := range calls {

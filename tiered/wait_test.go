@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -78,7 +79,7 @@ func noTurns(t *testing.T, g *Group) {
 func level(t *testing.T, m *remote.Memory, l *Limiter, key string) int64 {
 	t.Helper()
 	var r [1]remote.Result
-	m.Run(context.Background(), 0, []remote.Call{call(m.Key(l.name, l.id(key).Key), l.terms.Load().fresh)}, r[:])
+	m.Run(context.Background(), 0, []lua.Call{call(m.Key(l.name, l.id(key).Key), l.terms.Load().fresh)}, r[:])
 	if r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // What a Decision tells of several limits on one key, and of windows: Redis said it last, and it is asked for only where a
@@ -80,7 +80,7 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 }
 
 // named is the limit, of several, that a reply names.
-func named(call *remote.Call, r remote.Reply) uint8 {
+func named(call *lua.Call, r lua.Reply) uint8 {
 	if len(call.Also) == 0 {
 		return 0
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 var (
@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 const steps = 120
 
 // algorithmNames are what the tests call the algorithms.
-var algorithmNames = map[remote.Algorithm]string{
-	remote.TokenBucket: "token bucket", remote.TokenBuckets: "several buckets",
-	remote.FixedWindow: "fixed window", remote.SlidingWindow: "sliding window",
+var algorithmNames = map[lua.Algorithm]string{
+	lua.TokenBucket: "token bucket", lua.TokenBuckets: "several buckets",
+	lua.FixedWindow: "fixed window", lua.SlidingWindow: "sliding window",
 }
 
 // scopes are those of an algorithm that are asked for.
-func scopes(t testing.TB, a remote.Algorithm) []*adversary.Scope {
+func scopes(t testing.TB, a lua.Algorithm) []*adversary.Scope {
 	pattern, err := regexp.Compile(*scope)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func scopes(t testing.TB, a remote.Algorithm) []*adversary.Scope {
 }
 
 // play plays the schedules of count seeds, with workers at once, each in a bank of its own or one that they share.
-func play(t *testing.T, a remote.Algorithm, first uint64, count int, bank func() *adversary.Bank) {
+func play(t *testing.T, a lua.Algorithm, first uint64, count int, bank func() *adversary.Bank) {
 	all := scopes(t, a)
 	var next, played, calls atomic.Int64
 	var tightest sync.Mutex
@@ -99,7 +99,7 @@ func play(t *testing.T, a remote.Algorithm, first uint64, count int, bank func()
 }
 
 // eachAlgorithm plays count schedules of each.
-func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a remote.Algorithm, count int)) {
+func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a lua.Algorithm, count int)) {
 	for _, a := range adversary.Algorithms() {
 		t.Run(algorithmNames[a], func(t *testing.T) { play(t, a, count) })
 	}
@@ -107,7 +107,7 @@ func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a remote.Alg
 
 // inBubble plays on Memory, whose clock stands still in a bubble: a bucket's time to live is counted by it, and is compared
 // with the world's.
-func inBubble(t *testing.T, a remote.Algorithm, first uint64, count int) {
+func inBubble(t *testing.T, a lua.Algorithm, first uint64, count int) {
 	synctest.Test(t, func(t *testing.T) { play(t, a, first, count, adversary.OnMemory) })
 }
 
@@ -116,7 +116,7 @@ func TestSchedulesOnMemory(t *testing.T) {
 	if testing.Short() {
 		count /= 25
 	}
-	eachAlgorithm(t, count, func(t *testing.T, a remote.Algorithm, count int) { inBubble(t, a, *from, count) })
+	eachAlgorithm(t, count, func(t *testing.T, a lua.Algorithm, count int) { inBubble(t, a, *from, count) })
 }
 
 func TestSchedulesOnRedis(t *testing.T) {
@@ -125,7 +125,7 @@ func TestSchedulesOnRedis(t *testing.T) {
 	if testing.Short() {
 		count /= 10
 	}
-	eachAlgorithm(t, count, func(t *testing.T, a remote.Algorithm, count int) {
+	eachAlgorithm(t, count, func(t *testing.T, a lua.Algorithm, count int) {
 		play(t, a, *from, count, func() *adversary.Bank {
 			c := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket})
 			t.Cleanup(func() { _ = c.Close() })
@@ -139,7 +139,7 @@ func TestSchedulesOnMiniredis(t *testing.T) {
 	if testing.Short() {
 		count /= 10
 	}
-	eachAlgorithm(t, count, func(t *testing.T, a remote.Algorithm, count int) {
+	eachAlgorithm(t, count, func(t *testing.T, a lua.Algorithm, count int) {
 		play(t, a, *from, count, func() *adversary.Bank {
 			m := miniredis.RunT(t)
 			c := redis.NewClient(&redis.Options{Addr: m.Addr()})

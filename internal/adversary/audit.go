@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // rounding is what is forgiven to a level that is kept as a double, tokens.
@@ -12,7 +12,7 @@ const rounding = 1e-6
 
 // limit is one that was in use: the largest, where processes differ.
 type limit struct {
-	remote.Limit
+	lua.Limit
 	from     int     // the first admission that it is for
 	conceded int64   // tokens that broken assumptions may cost
 	worst    float64 // the most that was admitted beyond it
@@ -24,20 +24,20 @@ func (l *limit) all() int64 { return l.Cap }
 // rule is what an algorithm promises. It holds the admissions against each limit, and what the store counts against what is
 // used and can be.
 type rule interface {
-	over(w *World, l *limit) float64                 // by how much what was admitted exceeds a limit, tokens; below 0 it does not
-	counted(w *World, spendable int64)               // spendable is what all processes together may still admit
-	refund(w *World, r *request, flags remote.Flags) // the store has executed it
-	reset(w *World, r *request)                      //
-	owed(w *World, r *request)                       // its debt was charged now, for the first time
-	asked(w *World, x *exchange)                     // the store has answered
-	digest(w *World, d *digester)                    // of what the future depends on
+	over(w *World, l *limit) float64              // by how much what was admitted exceeds a limit, tokens; below 0 it does not
+	counted(w *World, spendable int64)            // spendable is what all processes together may still admit
+	refund(w *World, r *request, flags lua.Flags) // the store has executed it
+	reset(w *World, r *request)                   //
+	owed(w *World, r *request)                    // its debt was charged now, for the first time
+	asked(w *World, x *exchange)                  // the store has answered
+	digest(w *World, d *digester)                 // of what the future depends on
 }
 
 func ruleOf(s *Scope) rule {
 	switch s.Algorithm {
-	case remote.FixedWindow:
+	case lua.FixedWindow:
 		return fixedRule{}
-	case remote.SlidingWindow:
+	case lua.SlidingWindow:
 		return slidingRule{}
 	default:
 		return refillRule{}
@@ -45,7 +45,7 @@ func ruleOf(s *Scope) rule {
 }
 
 // know adds limits to those that the bounds are by.
-func (w *World) know(limits []remote.Limit) {
+func (w *World) know(limits []lua.Limit) {
 	for i, l := range limits {
 		if i == len(w.limits) {
 			w.limits = append(w.limits, &limit{Limit: l, worst: -float64(l.Cap)})
@@ -88,7 +88,7 @@ func (w *World) admit(event int, n int64) {
 // clock reads the bucket's clock, µs: the server's, but that what was set back is waited out or made up for.
 func (w *World) clock() int64 {
 	server := w.server()
-	if w.scope.Algorithm == remote.FixedWindow && w.state.last-server > remote.MaxBack.Microseconds() {
+	if w.scope.Algorithm == lua.FixedWindow && w.state.last-server > lua.MaxBack.Microseconds() {
 		return server // its windows keep to the server's clock
 	}
 	return max(server+w.state.behind, w.state.last)
@@ -163,7 +163,7 @@ func (b *bucket) audit() {
 func (w *World) cover(p *process) int64 {
 	r := w.state.records[p.id]
 	end := r.end
-	if w.scope.Algorithm == remote.FixedWindow { // set back, a later call's window may end before: what is out counts to the last end
+	if w.scope.Algorithm == lua.FixedWindow { // set back, a later call's window may end before: what is out counts to the last end
 		latest, _ := w.state.whole("e")
 		end = max(end, latest)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // refillRule is that of token buckets, one or several: what was admitted fits into an ideal bucket of each limit.
@@ -51,7 +51,7 @@ func (refillRule) counted(w *World, _ int64) {
 }
 
 // refund counts now, as in a central bucket that gets the same refunds.
-func (refillRule) refund(w *World, r *request, _ remote.Flags) {
+func (refillRule) refund(w *World, r *request, _ lua.Flags) {
 	sum := int64(0)
 	for _, part := range r.refunds {
 		sum += part.n
@@ -72,7 +72,7 @@ func (refillRule) owed(*World, *request) {}
 // asked checks that a bucket got no more since it was last written than the limit of that writer brings, whatever the caller's is,
 // beside what comes back from escrow and by refunds; and that a call by another limit writes, so that the change has a date.
 func (refillRule) asked(w *World, x *exchange) {
-	if !x.before.exists || x.answer.Flags&remote.Created != 0 || x.answer.Code > remote.Denied || w.harmed {
+	if !x.before.exists || x.answer.Flags&lua.Created != 0 || x.answer.Code > lua.Denied || w.harmed {
 		return
 	}
 	then, now := limitsOf(&x.writer), limitsOf(&x.call)
@@ -95,14 +95,14 @@ func (refillRule) asked(w *World, x *exchange) {
 }
 
 // limitsOf are a call's.
-func limitsOf(c *remote.Call) []remote.Limit {
-	return append([]remote.Limit{{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}}, c.Also...)
+func limitsOf(c *lua.Call) []lua.Limit {
+	return append([]lua.Limit{{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}}, c.Also...)
 }
 
 // level is that of the i-th bucket.
-func (s *state) level(w *World, i int, l remote.Limit) float64 {
+func (s *state) level(w *World, i int, l lua.Limit) float64 {
 	field := "l"
-	if w.scope.Algorithm == remote.TokenBuckets {
+	if w.scope.Algorithm == lua.TokenBuckets {
 		field += strconv.FormatInt(l.Period, 10)
 	}
 	level, err := strconv.ParseFloat(s.fields[field], 64)

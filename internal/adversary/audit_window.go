@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // What windows have in common: they count, so what is given back was never taken, and no refill pays for anything. A reset
@@ -69,7 +69,7 @@ func (w *World) blockOf(l *limit, instant int64) int64 {
 
 // turn notes that a segment is over.
 func (w *World) turn() {
-	if w.scope.Algorithm != remote.FixedWindow {
+	if w.scope.Algorithm != lua.FixedWindow {
 		return
 	}
 	now := w.clock()
@@ -82,7 +82,7 @@ func (w *World) turn() {
 
 // turnBack notes that the clock was set back: if nobody called since the edge, the store never saw it pass.
 func (w *World) turnBack() {
-	if w.scope.Algorithm != remote.FixedWindow || !w.state.exists {
+	if w.scope.Algorithm != lua.FixedWindow || !w.state.exists {
 		return
 	}
 	if window := w.blockOf(w.limits[0], w.state.last); w.blockOf(w.limits[0], w.clock()) <= window {
@@ -119,9 +119,9 @@ func (fixedRule) counted(w *World, spendable int64) {
 
 // refund comes off the window of its stamp, if that is still the one. After the clock was set back, stamps of before may name the
 // window that it shows now: that is conceded.
-func (fixedRule) refund(w *World, r *request, flags remote.Flags) {
+func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 	l := w.limits[0]
-	if flags&(remote.OtherEpoch|remote.Created) != 0 || w.blockOf(l, r.wire.At) != w.blockOf(l, w.clock()) {
+	if flags&(lua.OtherEpoch|lua.Created) != 0 || w.blockOf(l, r.wire.At) != w.blockOf(l, w.clock()) {
 		return
 	}
 	for _, part := range r.refunds {
@@ -186,7 +186,7 @@ func (slidingRule) over(w *World, l *limit) float64 {
 }
 
 // tagOf names what the store counts in a limit.
-func tagOf(l remote.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
+func tagOf(l lua.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
 
 // begin notes which limits of versions are counted, and from when on.
 func (w *World) begin() {
@@ -202,7 +202,7 @@ func (w *World) begin() {
 }
 
 // total is what the store counts in a limit.
-func (w *World) total(l remote.Limit) int64 {
+func (w *World) total(l lua.Limit) int64 {
 	n, err := w.state.whole(tagOf(l))
 	if err != nil {
 		w.failf("%v", err)
@@ -223,7 +223,7 @@ func (slidingRule) counted(w *World, spendable int64) {
 }
 
 // used is what was admitted in the length of a limit up to now, from an event on.
-func (w *World) used(l remote.Limit, from int) (n int64) {
+func (w *World) used(l lua.Limit, from int) (n int64) {
 	since := w.now - w.scope.length(l)
 	for _, e := range w.admissions.events[from:] {
 		if e.at > since {
@@ -233,8 +233,8 @@ func (w *World) used(l remote.Limit, from int) (n int64) {
 	return n
 }
 
-func (slidingRule) refund(w *World, r *request, flags remote.Flags) {
-	if flags&(remote.OtherEpoch|remote.Created) != 0 {
+func (slidingRule) refund(w *World, r *request, flags lua.Flags) {
+	if flags&(lua.OtherEpoch|lua.Created) != 0 {
 		return // a bucket that was lost and made anew owes nobody
 	}
 	for _, part := range r.refunds {
@@ -247,7 +247,7 @@ func (slidingRule) reset(w *World, _ *request) { windowReset(w) }
 func (slidingRule) asked(*World, *exchange) {}
 
 func (slidingRule) owed(w *World, r *request) {
-	for _, l := range append([]remote.Limit{{Cap: r.wire.Cap, Period: r.wire.Period, Span: r.wire.Span}}, r.wire.Also...) {
+	for _, l := range append([]lua.Limit{{Cap: r.wire.Cap, Period: r.wire.Period, Span: r.wire.Span}}, r.wire.Also...) {
 		known := &limit{Limit: l}
 		at := min(r.wire.Since+w.state.behind, w.state.last)
 		if w.blockOf(known, at) <= w.blockOf(known, w.state.last)-l.Span {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -56,9 +57,9 @@ func OnRedis(client *redis.Client) *Bank {
 }
 
 // run executes one call. The network is ours, so an error is either the script's or a broken test.
-func (b *Bank) run(c remote.Call) (remote.Reply, error) {
+func (b *Bank) run(c lua.Call) (lua.Reply, error) {
 	var r [1]remote.Result
-	b.store.Run(context.Background(), 10*time.Second, []remote.Call{c}, r[:])
+	b.store.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
 	return r[0].Reply, r[0].Err
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // TestWorldsAreBusy counts what happens in random schedules: where nothing happens, nothing can break.
@@ -89,10 +89,10 @@ func census(r *reply, seen map[string]int) {
 		"a refund":                     c.Refund > 0,
 		"a debt":                       c.Debt > 0,
 		"a short grant":                a.Grant > 0 && a.Grant < c.Want,
-		"held more than was on record": a.Flags&remote.Adopted != 0,
-		"of another bucket":            a.Flags&remote.OtherEpoch != 0,
+		"held more than was on record": a.Flags&lua.Adopted != 0,
+		"of another bucket":            a.Flags&lua.OtherEpoch != 0,
 	} {
-		if is && a.Code <= remote.Replay {
+		if is && a.Code <= lua.Replay {
 			seen[what]++
 		}
 	}

@@ -2,7 +2,7 @@ package adversary
 
 import (
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // This file changes limits while leases are out.
@@ -26,18 +26,18 @@ func (p *process) change(n int) {
 // outgrown checks that nothing is left of what was leased under a larger limit.
 func (b *bucket) outgrown(was *local.Policy) {
 	w := b.process.world
-	before, now := was.Owner.(*remote.Call), b.Policy().Owner.(*remote.Call)
+	before, now := was.Owner.(*lua.Call), b.Policy().Owner.(*lua.Call)
 	if held, _ := b.Look(b.process.now()); held > 0 && (now.Cap < before.Cap || w.rate(now) < w.rate(before)) {
 		w.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
 	}
 }
 
 // rate is that of a call's first limit, tokens per µs.
-func (w *World) rate(c *remote.Call) float64 {
+func (w *World) rate(c *lua.Call) float64 {
 	switch w.scope.Algorithm {
-	case remote.SlidingWindow:
+	case lua.SlidingWindow:
 		return float64(c.Cap) / float64((c.Span-1)*c.Period)
-	case remote.FixedWindow:
+	case lua.FixedWindow:
 		return float64(c.Cap) / float64(c.Period)
 	default:
 		return float64(c.Tokens) / float64(c.Period)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // request is a call on its way to the server.
@@ -13,7 +13,7 @@ type request struct {
 	process *process
 	bucket  *bucket
 	call    local.Call
-	wire    remote.Call
+	wire    lua.Call
 	direct  bool // what it is granted is for those in line, and in no lease
 
 	repeated int
@@ -30,7 +30,7 @@ type request struct {
 // reply is an answer on its way back.
 type reply struct {
 	to       *request
-	answer   remote.Reply
+	answer   lua.Reply
 	event    int // of the admissions: when it was executed
 	repeated int
 }
@@ -86,18 +86,18 @@ const maxMessages = 6
 
 // resets reports whether the call fills the bucket: by saying so, or a single bucket by refunding more than there can be.
 func (r *request) resets() bool {
-	return r.call.Reset > 0 || r.wire.Algorithm == remote.TokenBucket && r.call.Refund > 2*r.wire.Cap
+	return r.call.Reset > 0 || r.wire.Algorithm == lua.TokenBucket && r.call.Refund > 2*r.wire.Cap
 }
 
 // wire is what all calls of a policy have.
-func (w *World) wire(p *local.Policy) remote.Call {
-	c := *p.Owner.(*remote.Call)
+func (w *World) wire(p *local.Policy) lua.Call {
+	c := *p.Owner.(*lua.Call)
 	c.Bucket = w.bucket
 	return c
 }
 
 // ask has the server execute a call, now by its clock.
-func (w *World) ask(c remote.Call) remote.Reply {
+func (w *World) ask(c lua.Call) lua.Reply {
 	c.Now = w.server()
 	if w.keyEnd > 0 && c.Now/1000 > w.keyEnd {
 		w.lose() // it expired
@@ -128,11 +128,11 @@ func (w *World) ask(c remote.Call) remote.Reply {
 
 // exchange is a call that the store answered.
 type exchange struct {
-	call   remote.Call
-	answer remote.Reply
+	call   lua.Call
+	answer lua.Reply
 	before state
-	writer remote.Call // that had written it
-	wrote  bool        // now
+	writer lua.Call // that had written it
+	wrote  bool     // now
 }
 
 // execute lets a request arrive.
@@ -143,8 +143,8 @@ func (w *World) execute(r *request) {
 	before := w.state.records[r.wire.Lease]
 	answer := w.ask(r.wire)
 	w.tellf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
-	done := answer.Code == remote.Granted || answer.Code == remote.Denied
-	if done && answer.Flags&remote.Adopted != 0 && w.scope.Books {
+	done := answer.Code == lua.Granted || answer.Code == lua.Denied
+	if done && answer.Flags&lua.Adopted != 0 && w.scope.Books {
 		w.failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
 	}
 	if done && !r.call.Direct {
@@ -154,7 +154,7 @@ func (w *World) execute(r *request) {
 		w.rule.owed(w, r)
 	}
 	dated := r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL
-	if told := answer.Flags&remote.Unapplied != 0; done && !told && !dated && r.wire.Refund+r.wire.Reset > 0 {
+	if told := answer.Flags&lua.Unapplied != 0; done && !told && !dated && r.wire.Refund+r.wire.Reset > 0 {
 		w.failf("%s %d: what it gives back did not count, and the reply does not say so", r.process.id, r.call.Seq)
 	} else if told && done && dated && !w.scope.windows() {
 		w.failf("%s %d: what it gives back counted, and the reply says otherwise", r.process.id, r.call.Seq)
@@ -171,7 +171,7 @@ func (w *World) execute(r *request) {
 			w.rule.refund(w, r, answer.Flags)
 		}
 	}
-	if answer.Code == remote.Granted || answer.Code == remote.Replay {
+	if answer.Code == lua.Granted || answer.Code == lua.Replay {
 		if r.direct {
 			w.vain += answer.Grant
 		} else {
@@ -230,11 +230,11 @@ func (p *process) deliver(r *reply) {
 	pot, _ := b.Bucket.Look(p.now())
 	seq, a := r.to.call.Seq, r.answer
 	switch a.Code {
-	case remote.Granted, remote.Denied, remote.Replay:
+	case lua.Granted, lua.Denied, lua.Replay:
 		effect, accepted := b.Accept(p.now(), seq, local.Reply{
 			Grant: a.Grant, Level: a.Level, Retry: time.Duration(a.Retry) * time.Microsecond,
 			TTLLeft: time.Duration(a.TTLLeft) * time.Microsecond, Epoch: a.Epoch, Overflow: a.Overflow,
-			Stamp: a.Stamp, Reset: time.Duration(a.Reset) * time.Microsecond, Unapplied: a.Flags&remote.Unapplied != 0,
+			Stamp: a.Stamp, Reset: time.Duration(a.Reset) * time.Microsecond, Unapplied: a.Flags&lua.Unapplied != 0,
 		})
 		if accepted != wanted {
 			w.failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)
@@ -250,7 +250,7 @@ func (p *process) deliver(r *reply) {
 			b.direct(r, b.spent-spent, pot-left)
 		}
 		b.apply(effect)
-	case remote.Late:
+	case lua.Late:
 		if wanted {
 			p.guess = 0 // its clock is corrected
 			b.failed()  // the first time it is sent again

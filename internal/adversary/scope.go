@@ -4,14 +4,14 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Scope is the size of a world and the rules that hold in it.
 type Scope struct {
 	Name string
 
-	Algorithm remote.Algorithm
+	Algorithm lua.Algorithm
 	Bursts    []int64       // that the processes believe in, one each; the bound is that of the largest
 	Tokens    int64         // refilled per Per; a window holds its burst, whatever this is
 	Per       time.Duration // of a window, its length
@@ -22,8 +22,8 @@ type Scope struct {
 	// nil, and all have Per and Block.
 	Versions []version
 
-	Also  []remote.Limit // that everybody has beside the first
-	Later []remote.Limit // that everybody has from Deploy on
+	Also  []lua.Limit // that everybody has beside the first
+	Later []lua.Limit // that everybody has from Deploy on
 
 	Slower   bool          // every other process believes in half of that
 	Size     int64         // of a lease; 0 follows demand
@@ -64,23 +64,23 @@ func (s *Scope) fleet() int64 {
 }
 
 // limits are those that process i believes in, with those that come with a deploy or without.
-func (s *Scope) limits(i int, later bool) []remote.Limit {
+func (s *Scope) limits(i int, later bool) []lua.Limit {
 	per, block, tokens := s.Per, s.Block, s.Tokens
 	if s.Versions != nil {
 		per, block = s.Versions[i].per, s.Versions[i].block
 	}
 	switch {
 	case !s.Slower || i%2 == 1:
-	case s.Algorithm == remote.TokenBuckets: // which are named by their periods
+	case s.Algorithm == lua.TokenBuckets: // which are named by their periods
 		tokens /= 2
 	default:
 		per *= 2
 	}
-	first := remote.Limit{Cap: s.Bursts[i], Tokens: tokens, Period: per.Microseconds()}
-	if s.Algorithm == remote.SlidingWindow {
+	first := lua.Limit{Cap: s.Bursts[i], Tokens: tokens, Period: per.Microseconds()}
+	if s.Algorithm == lua.SlidingWindow {
 		first.Period, first.Span = block.Microseconds(), int64(per/block)+1
 	}
-	all := append([]remote.Limit{first}, s.Also...)
+	all := append([]lua.Limit{first}, s.Also...)
 	if later {
 		all = append(all, s.Later...)
 	}
@@ -89,7 +89,7 @@ func (s *Scope) limits(i int, later bool) []remote.Limit {
 
 // together is what all versions keep, whoever is granted: in any interval as long as the shortest of their limits, what the
 // largest of them allows.
-func (s *Scope) together() (all remote.Limit) {
+func (s *Scope) together() (all lua.Limit) {
 	for i := range s.Bursts {
 		allows := int64(1) << 40
 		for _, l := range s.limits(i, false) {
@@ -104,9 +104,9 @@ func (s *Scope) together() (all remote.Limit) {
 }
 
 // length is that of a window, or the time in which a bucket gets its tokens.
-func (s *Scope) length(l remote.Limit) time.Duration {
+func (s *Scope) length(l lua.Limit) time.Duration {
 	blocks := int64(1)
-	if s.Algorithm == remote.SlidingWindow {
+	if s.Algorithm == lua.SlidingWindow {
 		blocks = l.Span - 1
 	}
 	return time.Duration(blocks*l.Period) * time.Microsecond
@@ -115,7 +115,7 @@ func (s *Scope) length(l remote.Limit) time.Duration {
 // policy is process i's. It owns its part of every call.
 func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy {
 	limits := s.limits(i, later)
-	c := &remote.Call{
+	c := &lua.Call{
 		Algorithm: s.Algorithm, Cap: limits[0].Cap, Tokens: limits[0].Tokens, Period: limits[0].Period, Span: limits[0].Span,
 		Phase: s.Phase.Microseconds(), Also: limits[1:], TTL: s.longestLease().Microseconds(), Fleet: 1,
 	}
@@ -128,11 +128,11 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 	if s.Versions != nil && s.Versions[i].per < s.longestLease() {
 		p.NoLease = true // tokens would lie in leases for longer than they count
 	}
-	p.AtOnce = p.NoLease && s.Algorithm == remote.SlidingWindow
+	p.AtOnce = p.NoLease && s.Algorithm == lua.SlidingWindow
 	switch {
 	case s.windows():
 		p.Counting = local.Counts
-	case s.Algorithm == remote.TokenBuckets:
+	case s.Algorithm == lua.TokenBuckets:
 		p.Counting = local.Levels
 	}
 	if len(limits) > 1 {
@@ -156,7 +156,7 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 
 // windows reports whether tokens are counted in windows: then what is given back was never taken.
 func (s *Scope) windows() bool {
-	return s.Algorithm == remote.FixedWindow || s.Algorithm == remote.SlidingWindow
+	return s.Algorithm == lua.FixedWindow || s.Algorithm == lua.SlidingWindow
 }
 
 // longestLease is how long a lease lives at most, whatever the policy makes of the scope.

@@ -6,19 +6,19 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 const second = time.Second
 
 // Algorithms are the ways to count that are played, in the order in which they are reported.
-func Algorithms() []remote.Algorithm {
-	return []remote.Algorithm{remote.TokenBucket, remote.TokenBuckets, remote.FixedWindow, remote.SlidingWindow}
+func Algorithms() []lua.Algorithm {
+	return []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow, lua.SlidingWindow}
 }
 
 // Scopes are the worlds that random schedules are played in. They differ in what could hide a mistake: how large the
 // burst is beside a lease, who else is there, whether tokens come back, who decides when nobody answers.
-func Scopes(a remote.Algorithm) []*Scope {
+func Scopes(a lua.Algorithm) []*Scope {
 	scopes := []*Scope{
 		{Name: "one process", Bursts: []int64{2}, Tokens: 1, Per: second},
 		{Name: "two processes, cold", Bursts: []int64{4, 4}, Tokens: 2, Per: second},
@@ -35,7 +35,7 @@ func Scopes(a remote.Algorithm) []*Scope {
 		{Name: "accidents, cold", Bursts: []int64{4, 4, 4}, Tokens: 2, Per: second},
 		{Name: "slow leases", Bursts: []int64{16, 16}, Tokens: 1, Per: 4 * second, Period: 2 * second, Warm: true},
 	}
-	if a != remote.TokenBucket && a != remote.TokenBuckets { // windows have no rate
+	if a != lua.TokenBucket && a != lua.TokenBuckets { // windows have no rate
 		scopes = slices.DeleteFunc(scopes, func(s *Scope) bool { return s.Slower })
 	}
 	for _, s := range scopes {
@@ -73,7 +73,7 @@ func Scopes(a remote.Algorithm) []*Scope {
 		s.Actions = lossless(len(s.Bursts), s.burst())
 	}
 	scopes = append(scopes, deploys(a)...)
-	if a == remote.SlidingWindow {
+	if a == lua.SlidingWindow {
 		scopes = append(scopes, versions()...)
 	}
 	scopes = append(append(scopes, alone...), books...)
@@ -90,12 +90,12 @@ func Scopes(a remote.Algorithm) []*Scope {
 }
 
 // deploys are worlds in which limits change while leases are out, and one more comes where there may be several.
-func deploys(a remote.Algorithm) []*Scope {
+func deploys(a lua.Algorithm) []*Scope {
 	all := []*Scope{
 		{Name: "deploy", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "deploy, three", Bursts: []int64{12, 6, 9}, Tokens: 3, Per: second, Warm: true},
 	}
-	if a == remote.TokenBucket || a == remote.TokenBuckets {
+	if a == lua.TokenBucket || a == lua.TokenBuckets {
 		all = append(all,
 			&Scope{Name: "deploy, two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
 			&Scope{Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
@@ -110,10 +110,10 @@ func deploys(a remote.Algorithm) []*Scope {
 				s.Actions = append(s.Actions, times(2, Action{Change, p, n})...)
 			}
 		}
-		if a == remote.TokenBucket {
+		if a == lua.TokenBucket {
 			continue
 		}
-		s.Later = []remote.Limit{{Cap: 7, Tokens: 1, Period: 1500e3, Span: 5}}
+		s.Later = []lua.Limit{{Cap: 7, Tokens: 1, Period: 1500e3, Span: 5}}
 		s.Actions = append(s.Actions, times(2, Action{Deploy, 0, 0})...)
 	}
 	return all
@@ -143,9 +143,9 @@ func versions() []*Scope {
 
 // count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a message may take, and hold
 // several lives of a lease at most.
-func (s *Scope) count(a remote.Algorithm) {
+func (s *Scope) count(a lua.Algorithm) {
 	s.Algorithm = a
-	if s.Books && a != remote.TokenBucket {
+	if s.Books && a != lua.TokenBucket {
 		s.Per = 1e5 * time.Hour // the scripts of the others know no longer one
 		s.Block = s.Per / 2
 		if s.windows() { // one that is full forgives debts
@@ -156,23 +156,23 @@ func (s *Scope) count(a remote.Algorithm) {
 	}
 	several := len(s.Bursts) > 1
 	switch a {
-	case remote.TokenBuckets:
-		s.Also = []remote.Limit{{Cap: s.burst() + 2, Tokens: 7, Period: 10e6}}
+	case lua.TokenBuckets:
+		s.Also = []lua.Limit{{Cap: s.burst() + 2, Tokens: 7, Period: 10e6}}
 		if strings.HasPrefix(s.Name, "ends") { // what a lease's room refills while it lives must be tokens in each
-			s.Also = []remote.Limit{{Cap: s.burst() + 2, Tokens: 2 * s.Tokens, Period: 2 * s.Per.Microseconds()}}
+			s.Also = []lua.Limit{{Cap: s.burst() + 2, Tokens: 2 * s.Tokens, Period: 2 * s.Per.Microseconds()}}
 		}
-	case remote.FixedWindow:
+	case lua.FixedWindow:
 		s.Per, s.Later = 2*second, nil
 		if several {
 			s.Per, s.Phase = 1500*time.Millisecond, 700*time.Millisecond
 		}
-	case remote.SlidingWindow:
+	case lua.SlidingWindow:
 		if s.Per = s.longestLease(); s.NoLease { // else tokens would lie in leases for longer than they count
 			s.Per /= 8 // a call that settles says the life of a lease all the same
 		}
 		s.Block = s.Per / 4
 		if several {
-			s.Also = []remote.Limit{{Cap: s.burst() + 2, Period: s.Block.Microseconds() * 2, Span: 5}}
+			s.Also = []lua.Limit{{Cap: s.burst() + 2, Period: s.Block.Microseconds() * 2, Span: 5}}
 		}
 	}
 }

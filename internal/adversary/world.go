@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // World is a fleet of processes, a bucket that they share, and everything that lies between. It is single-threaded and
@@ -21,7 +21,7 @@ type World struct {
 	rule     rule
 	limits   []*limit
 	deployed bool
-	began    map[remote.Limit]int // of versions: the admissions before a limit was first counted
+	began    map[lua.Limit]int // of versions: the admissions before a limit was first counted
 
 	now      time.Duration // real time, the same for all
 	offset   time.Duration // of the server's clock, from real time
@@ -41,7 +41,7 @@ type World struct {
 	segments   int   // so far
 	forgotten  int   // admissions before the last reset of a window
 	written    int   // the segment in which the bucket was last written
-	writer     remote.Call
+	writer     lua.Call
 	state      state // of the bucket, as last written
 	harmed     bool  // an assumption was broken: see concede
 	owed       int64 // charged by Owe
@@ -64,7 +64,7 @@ const epoch = int64(1_763_640_000_000_000)
 // hold others.
 func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &World{began: map[remote.Limit]int{}, scope: s, bank: bank, bucket: bucket, uniform: r.Float64}
+	w := &World{began: map[lua.Limit]int{}, scope: s, bank: bank, bucket: bucket, uniform: r.Float64}
 	if seed == 0 {
 		w.uniform = func() float64 { return 0.5 }
 	}
@@ -76,7 +76,7 @@ func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
 		}
 	}
 	if s.Versions != nil {
-		w.know([]remote.Limit{s.together()})
+		w.know([]lua.Limit{s.together()})
 	}
 	w.turn()
 	for i := range s.Bursts {

@@ -48,9 +48,9 @@ type importRule struct {
 var importRules = []importRule{
 	{packages: "lua"},
 	{packages: "remote", ours: []string{"lua"}, modules: []string{goRedis}},
-	{packages: "local", modules: []string{xTime, golangLRU}},
+	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
-	{packages: "tiered", ours: []string{"local", "remote", "failover"}},
+	{packages: "tiered", ours: []string{"lua", "local", "remote", "failover"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "sim/internal/stable"},
@@ -63,9 +63,9 @@ var importRules = []importRule{
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import internal packages, but for the simulator, which measures with the yardsticks and starts servers; and they each other.
 	// The adversary owns what lies between the tiers, so it sees them.
-	{packages: "internal/adversary", ours: []string{"local", "remote", "internal/ideal"}, modules: []string{anything}},
-	{packages: "internal/legal", ours: []string{"local", "remote", "tiered", "internal/ideal", "internal/watch"}, modules: []string{anything}},
-	{packages: "internal/watch", ours: []string{"remote"}},
+	{packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal"}, modules: []string{anything}},
+	{packages: "internal/legal", ours: []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/watch"}, modules: []string{anything}},
+	{packages: "internal/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
 	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"}, modules: []string{anything}},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},

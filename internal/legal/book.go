@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -82,7 +82,7 @@ func (b *book) inForce(slot int, now time.Duration, l tiered.Limit) {
 }
 
 // executed notes that the store did what a process asked for.
-func (b *book) executed(slot int, sent, now time.Duration, c *remote.Call, grant int64) {
+func (b *book) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
 	b.leased = b.leased || c.Lease != "" && grant > 0
 	if b.rules.Algorithm == tiered.FixedWindow {
 		b.phase = time.Duration(c.Phase) * time.Microsecond

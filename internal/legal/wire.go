@@ -9,6 +9,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -78,7 +79,7 @@ func (w *wire) Settle(order uint64) {
 }
 
 // Sends learns whose bucket a call is for.
-func (w *wire) Sends(_ time.Duration, c *remote.Call, b *local.Bucket) {
+func (w *wire) Sends(_ time.Duration, c *lua.Call, b *local.Bucket) {
 	w.world.names(c.Bucket, b.Policy().Number, b.ID().Key)
 }
 
@@ -95,7 +96,7 @@ func (w *wire) Random() float64 {
 }
 
 // dice are what a message meets.
-func (w *wire) dice(c *remote.Call, what uint64) uint64 {
+func (w *wire) dice(c *lua.Call, what uint64) uint64 {
 	return mix(w.salt, 3, text(c.Bucket), uint64(c.Seq), what)
 }
 
@@ -124,7 +125,7 @@ func (w *wire) way(n network, dice uint64) time.Duration {
 var errDead = errors.New("legal: the process is dead")
 
 // Run is a round trip: executed when the request arrives, even if nobody waits any more.
-func (w *wire) Run(_ context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (w *wire) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	n, dead := w.state()
 	first, sent := calls[0], w.world.now()
 	switch {
@@ -138,7 +139,7 @@ func (w *wire) Run(_ context.Context, timeout time.Duration, calls []remote.Call
 	}
 	there, back := w.way(n, w.dice(&first, 1)), w.way(n, w.dice(&first, 2))
 	lost := func(what uint64) bool { return int(w.dice(&first, what)%100) < n.loss }
-	mine := append([]remote.Call(nil), calls...) // the caller may be gone when they arrive
+	mine := append([]lua.Call(nil), calls...) // the caller may be gone when they arrive
 	done := make(chan []remote.Result, 1)
 	w.world.background(func() {
 		if n.down || lost(3) {
@@ -169,7 +170,7 @@ func (w *wire) Run(_ context.Context, timeout time.Duration, calls []remote.Call
 }
 
 // execute has the store execute calls, unless it is down by now: nil.
-func (w *wire) execute(sent time.Duration, calls []remote.Call) []remote.Result {
+func (w *wire) execute(sent time.Duration, calls []lua.Call) []remote.Result {
 	if n, dead := w.state(); n.down || dead {
 		return nil
 	}

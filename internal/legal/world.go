@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -221,7 +222,7 @@ func (w *World) names(bucket string, number int, key string) {
 }
 
 // executed looks at what the store did.
-func (w *World) executed(from *wire, sent time.Duration, calls []remote.Call, results []remote.Result) {
+func (w *World) executed(from *wire, sent time.Duration, calls []lua.Call, results []remote.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, c := range calls {
@@ -236,7 +237,7 @@ func (w *World) executed(from *wire, sent time.Duration, calls []remote.Call, re
 			w.faults = append(w.faults, Fault{"health", fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err)})
 			continue
 		}
-		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= remote.Replay {
+		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= lua.Replay {
 			b.executed(from.slot(), sent, w.now(), &c, r.Reply.Grant)
 		}
 	}

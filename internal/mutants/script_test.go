@@ -43,7 +43,7 @@ func server(t *testing.T) *redis.Client {
 // TestScriptAnswers makes a few ordinary calls and wants ten numbers each time, whatever they are. The runner gives it the
 // copies of the script that have a mistake: one that does not compile, or stumbles over itself, shows nothing.
 func TestScriptAnswers(t *testing.T) {
-	source := lua.TokenBucket.Source
+	source := lua.TokenBucket.Script().Source
 	if file := os.Getenv(scriptVariable); file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -97,12 +97,12 @@ func TestScriptThatBreaksOff(t *testing.T) {
 		client.Del(ctx, scriptKey)
 		for i, id := range []string{"A", "B", "C"} {
 			c := scriptCall{lease: id, seq: int64(i + 1), want: 2}
-			if err := client.Eval(ctx, lua.TokenBucket.Source, []string{scriptKey}, c.args()...).Err(); err != nil {
+			if err := client.Eval(ctx, lua.TokenBucket.Script().Source, []string{scriptKey}, c.args()...).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		sweeps := scriptCall{after: 2_000_000, lease: "D", seq: 4, want: 3}
-		err := client.Eval(ctx, fmt.Sprintf(breaker, n)+lua.TokenBucket.Source, []string{scriptKey}, sweeps.args()...).Err()
+		err := client.Eval(ctx, fmt.Sprintf(breaker, n)+lua.TokenBucket.Script().Source, []string{scriptKey}, sweeps.args()...).Err()
 		if err != nil && !strings.Contains(err.Error(), "broken off") {
 			t.Fatal(err)
 		}

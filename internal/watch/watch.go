@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -36,7 +37,7 @@ type Store struct {
 func Of(s remote.Store) *Store { return &Store{Store: s} }
 
 // Run executes calls; see [remote.Store].
-func (s *Store) Run(ctx context.Context, timeout time.Duration, calls []remote.Call, results []remote.Result) {
+func (s *Store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	s.Store.Run(ctx, timeout, calls, results)
 	for i := range calls {
 		if Refused(results[i].Err) {

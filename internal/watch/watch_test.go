@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -26,8 +27,8 @@ func TestRefused(t *testing.T) {
 }
 
 // call is one that breaks no rule but those that a change breaks.
-func call(s remote.Store, change func(*remote.Call)) remote.Call {
-	c := remote.Call{Bucket: s.Key("p", "secret"), Cap: 1, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+func call(s remote.Store, change func(*lua.Call)) lua.Call {
+	c := lua.Call{Bucket: s.Key("p", "secret"), Cap: 1, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
 	change(&c)
 	return c
 }
@@ -43,15 +44,15 @@ func TestWatchedStores(t *testing.T) {
 	for name, s := range map[string]remote.Store{"memory": remote.NewMemory(), "redis": redis} {
 		t.Run(name, func(t *testing.T) {
 			w := watch.Of(s)
-			run := func(change func(*remote.Call)) {
-				w.Run(t.Context(), 5*time.Second, []remote.Call{call(s, change)}, make([]remote.Result, 1))
+			run := func(change func(*lua.Call)) {
+				w.Run(t.Context(), 5*time.Second, []lua.Call{call(s, change)}, make([]remote.Result, 1))
 			}
-			run(func(*remote.Call) {})
+			run(func(*lua.Call) {})
 			if err := w.Err(); err != nil {
 				t.Fatal(err)
 			}
-			run(func(c *remote.Call) { c.Period = 0 })
-			run(func(c *remote.Call) { c.Cap = 0 })
+			run(func(c *lua.Call) { c.Period = 0 })
+			run(func(c *lua.Call) { c.Cap = 0 })
 			if err := w.Err(); err == nil || !watch.Refused(err) {
 				t.Errorf("refused calls are not noticed: %v", err)
 			}
@@ -77,7 +78,7 @@ func TestWatchFailsTheTest(t *testing.T) {
 		}
 		r := &recorder{TB: t, cleanup: func() {}}
 		watched := watch.Over(r, s)
-		watched.Run(t.Context(), time.Second, []remote.Call{call(s, func(c *remote.Call) { c.TTL = 0 })}, make([]remote.Result, 1))
+		watched.Run(t.Context(), time.Second, []lua.Call{call(s, func(c *lua.Call) { c.TTL = 0 })}, make([]remote.Result, 1))
 		if r.cleanup(); r.failed == damaged {
 			t.Errorf("damaged %t: failed %t", damaged, r.failed)
 		}

@@ -1,0 +1,54 @@
+package lua
+
+// Algorithm selects how a bucket counts, and so the script that decides.
+type Algorithm uint8
+
+// The algorithms; docs/algorithms.md compares them.
+const (
+	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period; leased
+	SlidingLog                     // at most Cap in any Period, to the microsecond; direct takes only
+	FixedWindow                    // at most Cap in each window of Period, which begin at Phase; leased
+	SlidingWindow                  // at most Cap in the last Span blocks of Period, for each of its limits; leased
+	TokenBuckets                   // several token buckets, each token debited from all: Cap, Tokens and Period of each; leased
+)
+
+// Algorithms is the number of algorithms.
+const Algorithms = len(algorithms)
+
+// algorithms describes each of them. The token bucket's script has arguments and a reply of its own: broken and third are for
+// the scripts that begin with call.lua.
+var algorithms = [...]struct {
+	mark   string // of the format of what is stored
+	script *Script
+	sorted bool // stored in a sorted set; the others are hashes
+
+	broken func(c *Call) int            // the first argument against a rule of its own, or 0
+	third  func(l Limit, c *Call) int64 // the third number of a limit
+}{
+	TokenBucket: {mark: "tb1", script: newScript(tokenBucketText)},
+	SlidingLog: {
+		mark: "lg1", script: newScript(callText + slidingLogText), sorted: true,
+		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
+	},
+	FixedWindow: {
+		mark: "fw1", script: newScript(callText + fixedWindowText),
+		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
+	},
+	SlidingWindow: {
+		mark: "sw2", script: newScript(callText + slidingWindowText),
+		broken: brokenBlocks, third: func(l Limit, _ *Call) int64 { return l.Span },
+	},
+	TokenBuckets: {
+		mark: "tm1", script: newScript(callText + tokenBucketsText),
+		broken: brokenBuckets, third: func(l Limit, _ *Call) int64 { return l.Tokens },
+	},
+}
+
+// Script is the script that decides.
+func (a Algorithm) Script() *Script { return algorithms[a].script }
+
+// Mark names the format of what is stored. It ends the name of the key, and is the field v of a hash.
+func (a Algorithm) Mark() string { return algorithms[a].mark }
+
+// Sorted reports whether a bucket is a sorted set. The others are hashes.
+func (a Algorithm) Sorted() bool { return algorithms[a].sorted }

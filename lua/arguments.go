@@ -1,0 +1,162 @@
+package lua
+
+import "strconv"
+
+// A direct take has a short form, which leaves out what such a call does not say. A call of several buckets or of a sliding
+// window has at most shortLimits limits in it: with more, the number of arguments would not tell the forms apart.
+const (
+	shortBucket  = 9 // the most arguments of the token bucket's short form; without the last, Now is 0
+	shortCall    = 6 // arguments before the limits, in the short form of the others
+	longCall     = 21
+	longBucket   = 20
+	shortLimits  = 5
+	limitFields  = 3
+	mostNumbers  = 3 + longCall
+	shortWindows = shortCall + shortLimits*limitFields
+)
+
+// order appends the places of a call's numbers to to, in the order of the arguments; those of the limits of a window follow
+// them. A nil in the long form is the lease id, the second one MaxBack.
+func (c *Call) order(to []*int64, short bool) []*int64 {
+	if c.Algorithm == TokenBucket {
+		to = append(to, &c.Cap, &c.Tokens, &c.Period)
+	}
+	to = append(to, &c.Want, &c.Min, &c.TTL)
+	if short {
+		return append(to, &c.Deadline, &c.Epoch, &c.Now)
+	}
+	to = append(to, nil, &c.Seq, &c.Ack, &c.Hold, &c.Ret, &c.Refund, &c.Debt, &c.Deadline, &c.Epoch, &c.Now, nil, &c.Owed, &c.Seen, &c.Fleet)
+	if c.Algorithm != TokenBucket {
+		to = append(to, &c.At, &c.To, &c.Since, &c.Reset)
+	}
+	return to
+}
+
+// Arguments appends ARGV of the call to args: whole numbers as int64, and the lease id as a string. A direct take has the short
+// form. A call that says more than the short form can has the long one, so that one that breaks a rule is refused, not made legal.
+//
+// like are the arguments of another call, or nil. What is the same number there is not allocated again: most of it is, among
+// the calls of a policy.
+func (c *Call) Arguments(args, like []any) []any {
+	return c.arguments(args, like, c.isShort())
+}
+
+// LongArguments is Arguments in the form that says all.
+func (c *Call) LongArguments() []any { return c.arguments(nil, nil, false) }
+
+func (c *Call) arguments(args, like []any, short bool) []any {
+	first := len(args)
+	number := func(x int64) {
+		if at := len(args) - first; at < len(like) && like[at] == any(x) {
+			args = append(args, like[at])
+		} else {
+			args = append(args, x)
+		}
+	}
+	var room [mostNumbers]*int64
+	lease := true
+	for _, x := range c.order(room[:0], short) {
+		switch {
+		case x != nil:
+			number(*x)
+		case lease:
+			lease = false
+			args = append(args, c.Lease)
+		default:
+			number(MaxBack.Microseconds())
+		}
+	}
+	if c.Algorithm != TokenBucket {
+		third := algorithms[c.Algorithm].third
+		for i := range 1 + len(c.Also) {
+			l := c.limit(i)
+			number(l.Cap)
+			number(l.Period)
+			number(third(l, c))
+		}
+	} else if short && c.Now == 0 {
+		args = args[:len(args)-1]
+	}
+	return args
+}
+
+// ArgumentCount is how many Arguments appends, or one more.
+func (c *Call) ArgumentCount() int {
+	switch short := c.isShort(); {
+	case c.Algorithm == TokenBucket && short:
+		return shortBucket
+	case c.Algorithm == TokenBucket:
+		return longBucket
+	case short:
+		return shortCall + limitFields*(1+len(c.Also))
+	}
+	return longCall + limitFields*(1+len(c.Also))
+}
+
+// isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
+func (c *Call) isShort() bool {
+	return c.Lease == "" && c.Hold|c.Ret|c.Refund|c.Debt|c.Owed == 0 && c.Fleet >= 1 &&
+		(c.Algorithm == TokenBucket || c.At|c.To|c.Since|c.Reset == 0 && len(c.Also) < shortLimits) &&
+		min(c.Seq, c.Ack, c.Seen) >= 0 && max(c.Seq, c.Ack, c.Seen, c.Fleet) < Whole
+}
+
+// ParseCall reads a call from KEYS[1] and ARGV. It reports false if there are too many or too few arguments, or one is no number.
+func ParseCall(a Algorithm, bucket string, argv []string) (c Call, ok bool) {
+	c.Bucket, c.Algorithm, c.Fleet = bucket, a, 1
+	short := len(argv) <= shortWindows
+	if a == TokenBucket {
+		short = len(argv) <= shortBucket
+	}
+	if short && a == TokenBucket && len(argv) == shortBucket-1 {
+		argv = append(argv[:len(argv):len(argv)], "0") // Now
+	}
+	lease := true
+	for _, x := range c.order(nil, short) {
+		if len(argv) == 0 {
+			return Call{}, false
+		}
+		text := argv[0]
+		argv = argv[1:]
+		if x == nil && lease {
+			c.Lease, lease = text, false
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return Call{}, false
+		}
+		if x != nil {
+			*x = n
+		}
+	}
+	if a == TokenBucket {
+		return c, len(argv) == 0
+	}
+	if len(argv) == 0 || len(argv)%limitFields != 0 {
+		return Call{}, false
+	}
+	for i := 0; i < len(argv); i += limitFields {
+		var n [limitFields]int64
+		for j := range n {
+			var err error
+			if n[j], err = strconv.ParseInt(argv[i+j], 10, 64); err != nil {
+				return Call{}, false
+			}
+		}
+		l := Limit{Cap: n[0], Period: n[1]}
+		switch a {
+		case FixedWindow:
+			c.Phase = n[2]
+		case SlidingWindow:
+			l.Span = n[2]
+		case TokenBuckets:
+			l.Tokens = n[2]
+		}
+		if i == 0 {
+			c.Cap, c.Tokens, c.Period, c.Span = l.Cap, l.Tokens, l.Period, l.Span
+		} else {
+			c.Also = append(c.Also, l)
+		}
+	}
+	return c, true
+}

@@ -1,0 +1,28 @@
+package lua
+
+import "time"
+
+// The limits of what every script accepts; times in µs. Validation of policies uses the same constants, so that no call of a
+// policy that it accepts is refused. With all of them an instant plus a period stays below Whole.
+const (
+	Whole = int64(1) << 53 // from here on a double skips whole numbers: every argument is less
+
+	MostTokens = 1 << 40 // a cap, tokens per period, and what a lease holds: sums over thousands of leases stay exact
+	MostLimits = 8       // of a bucket
+
+	LongestPeriod = 1 << 52 // 142 years; levels are doubles, and the longest period of a window is less
+	LongestLease  = 1 << 50 // 35 years
+
+	MostSpan      = 512     // blocks of a SlidingWindow
+	LongestWindow = 1 << 51 // all of them together
+)
+
+// The overflow of a token bucket counts tokens from OverflowStart, and stops at OverflowEnd.
+const (
+	OverflowStart = 1 << 40
+	OverflowEnd   = 1 << 52
+)
+
+// MaxBack is the longest step back of a node's clock that a bucket waits out. A longer one is believed at once, without
+// credit. One second is above what NTP slews, and below what an operator would notice as a limiter that stands still.
+const MaxBack = time.Second

@@ -1,0 +1,91 @@
+package lua
+
+// Reply is the script's answer to a [Call].
+type Reply struct {
+	Code     Code
+	Grant    int64 // tokens granted
+	Level    int64 // whole tokens left in the bucket; negative is debt
+	Retry    int64 // µs until Min tokens may be there; -1 never
+	Active   int64 // leases that hold or want tokens
+	TTLLeft  int64 // µs the lease lasts from its execution on
+	Now      int64 // the node's clock, µs since 1970
+	Epoch    int64 // when the bucket was created, µs; 0 there is none
+	Flags    Flags
+	Overflow int64 // tokens that the refill ever lost because the bucket was full
+
+	// What follows is 0 of a TokenBucket with one limit.
+	Which int64 // the limit, from 1, that makes a refused caller wait longest, else the tightest
+	Reset int64 // µs until nothing counts any more, or longer
+	Stamp int64 // when this call was counted, on the bucket's own clock: for Call.At
+}
+
+// Code says what a call came to.
+type Code int64
+
+// The codes. Only Granted, Denied and Replay accept what the call stated; after Stale, Never and Late nothing changed.
+const (
+	Granted Code = 0
+	Denied  Code = 1
+	Replay  Code = 2 // this Seq was executed before; the same grant again
+	Stale   Code = 3 // a newer Seq was executed, or the record is over: ignore
+	Never   Code = 4 // Min > Cap
+	Late    Code = 5 // Deadline ≤ now: nothing was done
+)
+
+// Flags are what else a call found.
+type Flags int64
+
+// The flags, added up.
+const (
+	Created     Flags = 1  // there was no bucket
+	SteppedBack Flags = 2  // a step back of the node's clock was believed
+	Adopted     Flags = 4  // the caller held more than was recorded
+	OtherEpoch  Flags = 8  // the bucket is not the one of Call.Epoch
+	Unrecorded  Flags = 16 // the reply of Call.Ack is not on record: lost, over, or the caller began anew
+	Unapplied   Flags = 32 // Refund, Reset or To was asked for and not carried out: see the scripts' headers
+)
+
+// The numbers of a reply: those of lua/token_bucket.lua, and those of the scripts that begin with lua/call.lua.
+const bucketNumbers, windowNumbers = 10, 13
+
+// DecodeReply reads the reply of an algorithm's script, as go-redis returns it: exactly so many whole numbers, the first of
+// them a known code. It reports false for anything else.
+func DecodeReply(a Algorithm, val any) (Reply, bool) {
+	var room [windowNumbers]int64
+	n := room[:]
+	if a == TokenBucket {
+		n = room[:bucketNumbers]
+	}
+	if !DecodeNumbers(val, n) || room[0] < int64(Granted) || room[0] > int64(Late) {
+		return Reply{}, false
+	}
+	return Reply{
+		Code: Code(room[0]), Grant: room[1], Level: room[2], Retry: room[3], Active: room[4],
+		TTLLeft: room[5], Now: room[6], Epoch: room[7], Flags: Flags(room[8]), Overflow: room[9],
+		Which: room[10], Reset: room[11], Stamp: room[12],
+	}, true
+}
+
+// Answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of more than was asked
+// for would be spent, and a clock out of range would go into every later call and make it illegal.
+func (r *Reply) Answers(c *Call) bool {
+	within := func(x, least, most int64) bool { return x >= least && x <= most }
+	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
+		within(r.Level, -Whole, c.Cap) && within(r.Retry, -1, Whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
+		within(r.Now, 0, Whole-1) && within(r.Epoch, 0, Whole-1) && r.Flags >= 0 && within(r.Overflow, 0, OverflowEnd) &&
+		within(r.Which, 0, MostLimits) && within(r.Reset, 0, Whole-1) && within(r.Stamp, 0, Whole-1)
+}
+
+// DecodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports whether it is one.
+func DecodeNumbers(val any, numbers []int64) bool {
+	list, ok := val.([]any)
+	if !ok || len(list) != len(numbers) {
+		return false
+	}
+	for i, x := range list {
+		if numbers[i], ok = x.(int64); !ok {
+			return false
+		}
+	}
+	return true
+}

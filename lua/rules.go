@@ -1,0 +1,189 @@
+package lua
+
+// The rules that every script checks before it reads anything.
+
+// Broken reports the first argument that is out of range or against its rule, by its number in the contract of the
+// call's script, or 0.
+func (c *Call) Broken() int {
+	if c.Algorithm == TokenBucket {
+		return brokenBucketArgument(c)
+	}
+	return brokenWindowArgument(c)
+}
+
+// brokenBucketArgument is Broken for token_bucket.lua: a limit, and what all scripts take.
+func brokenBucketArgument(c *Call) int {
+	const shared = 3 // arguments come before those
+	if n := outside(1, c.Cap, c.Tokens, c.Period); n > 0 {
+		return n
+	}
+	if n := c.sharedOutside(); n > 0 {
+		return shared + n
+	}
+	switch {
+	case c.Cap < 1 || c.Cap > MostTokens:
+		return 1
+	case c.Period < 1:
+		return 3
+	}
+	if n := c.sharedBroken(); n > 0 {
+		return shared + n
+	}
+	return 0
+}
+
+// outside is the number of the first argument that is no whole number that a script takes, if x[0] is the first-th; or 0.
+func outside(first int, x ...int64) int {
+	for i, x := range x {
+		if x < 0 || x >= Whole {
+			return first + i
+		}
+	}
+	return 0
+}
+
+// sharedOutside is outside for the arguments that all scripts take, from Want on, which is 1. Two of them have no field: 4 is
+// any text, 14 is MaxBack.
+func (c *Call) sharedOutside() int {
+	return outside(1, c.Want, c.Min, c.TTL, 0, c.Seq, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Deadline, c.Epoch, c.Now, 0,
+		c.Owed, c.Seen, c.Fleet)
+}
+
+// sharedBroken is the first of them that is against its rule, or 0.
+func (c *Call) sharedBroken() int {
+	leased := c.Lease != ""
+	switch {
+	case c.Min > c.Want:
+		return 2
+	case c.TTL < 1 || c.TTL > LongestLease:
+		return 3
+	case leased && c.Seq < 1:
+		return 5
+	case leased && c.Ack >= c.Seq:
+		return 6
+	case c.Hold > 0 && !leased, c.Hold > MostTokens:
+		return 7
+	case c.Ret > 0 && (c.Hold > 0 || !leased):
+		return 8
+	case c.Refund > 0 && !leased:
+		return 9
+	case c.Debt > 0 && !leased:
+		return 10
+	case c.Owed > c.Debt:
+		return 15
+	case c.Fleet < 1:
+		return 17
+	}
+	return 0
+}
+
+const firstLimit = longCall + 1 // number of the first limit's first argument, of three
+
+// brokenWindowArgument is Broken for the scripts that begin with call.lua: what all scripts take, four arguments
+// of their own, and the limits.
+func brokenWindowArgument(c *Call) int {
+	limits := c.limits()
+	for _, n := range [...]int{
+		c.sharedOutside(), outside(18, c.At, c.To, c.Since, c.Reset), outside(firstLimit, limits...), c.sharedBroken(),
+	} {
+		if n > 0 {
+			return n
+		}
+	}
+	switch {
+	case c.Debt > 0 && c.Since < 1:
+		return 20
+	case c.Reset > 0 && c.Lease == "":
+		return 21
+	case len(limits) > MostLimits*limitFields:
+		return firstLimit + MostLimits*limitFields
+	}
+	for i := 0; i < len(limits); i += limitFields {
+		if limits[i] < 1 || limits[i] > MostTokens {
+			return firstLimit + i
+		}
+		if limits[i+1] < 1 || limits[i+1] > LongestPeriod {
+			return firstLimit + i + 1
+		}
+	}
+	return algorithms[c.Algorithm].broken(c)
+}
+
+// limits are a call's limits as the scripts get them, three numbers each.
+func (c *Call) limits() (all []int64) {
+	for i := range 1 + len(c.Also) {
+		l := c.limit(i)
+		all = append(all, l.Cap, l.Period, algorithms[c.Algorithm].third(l, c))
+	}
+	return all
+}
+
+// brokenLog reports the first argument that breaks a rule of the log's.
+func brokenLog(c *Call) int {
+	switch {
+	case c.Ack > 0:
+		return 6
+	case c.Hold > 0:
+		return 7
+	case c.Ret > 0:
+		return 8
+	case c.Refund > 0:
+		return 9
+	case len(c.Also) > 0:
+		return firstLimit + limitFields
+	}
+	return 0
+}
+
+// brokenFixed reports the first argument that breaks a rule of the fixed window's.
+func brokenFixed(c *Call) int {
+	switch {
+	case c.To > 0:
+		return 19
+	case c.Phase >= c.Period:
+		return firstLimit + 2
+	case len(c.Also) > 0:
+		return firstLimit + limitFields
+	}
+	return 0
+}
+
+// brokenBuckets reports the first argument that breaks a rule of the token buckets'.
+func brokenBuckets(c *Call) int {
+	if c.To > 0 {
+		return 19
+	}
+	limits := c.Limits()
+	for i, l := range limits {
+		at := firstLimit + limitFields*i
+		if l.Tokens < 1 || l.Tokens > MostTokens {
+			return at + 2
+		}
+		for _, earlier := range limits[:i] {
+			if earlier.Period == l.Period {
+				return at + 1
+			}
+		}
+	}
+	return 0
+}
+
+// brokenBlocks reports the first argument that breaks a rule of the sliding window's.
+func brokenBlocks(c *Call) int {
+	if c.To > 1 {
+		return 19
+	}
+	limits := c.Limits()
+	for i, l := range limits {
+		at := firstLimit + limitFields*i
+		if l.Span < 1 || l.Span > MostSpan || float64(l.Span)*float64(l.Period) > float64(LongestWindow) {
+			return at + 2
+		}
+		for _, earlier := range limits[:i] {
+			if earlier.Period == l.Period && earlier.Span == l.Span {
+				return at + 1
+			}
+		}
+	}
+	return 0
+}
