@@ -45,6 +45,9 @@ type Call struct {
 	settles *Stamp // the entry that To is for
 }
 
+// lends reports whether what the call is granted is a lease. Else it is for those in line, and nothing of it stays here.
+func (c *Call) lends() bool { return !c.Direct && !c.AtOnce }
+
 // refundDelay is how long refunded tokens wait for another call of their key to ride on; with a call's own time they are
 // back within 50 ms.
 const refundDelay = 25 * time.Millisecond
@@ -120,7 +123,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
 		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
-		if call.Hold > 0 || call.Want > 0 && !call.AtOnce {
+		if call.Hold > 0 || call.Want > 0 && call.lends() {
 			b.outUntil = max(b.outUntil, now+b.Policy().Timeout+call.TTL)
 		}
 	}

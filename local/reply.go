@@ -65,7 +65,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	for w := range b.queue() {
 		w.Active = r.Active
 	}
-	if c.Direct || c.AtOnce {
+	if !c.lends() {
 		b.acceptDirect(now, r.Grant)
 	}
 	b.endReset(now, c, r, again)
@@ -155,7 +155,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (renewal time.Duratio
 		d.raise(b.Policy(), r.Level, c.sent)
 	}
 	renewal = d.holdOff
-	if short && !c.Direct && !c.AtOnce && b.holdsOff(r) {
+	if short && c.lends() && b.holdsOff(r) {
 		renewal = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))
 		if w := d.windows; w != nil && w.edge {
 			renewal = min(renewal, now+r.TTLLeft) // then another window begins, and nothing is used of it
@@ -185,8 +185,8 @@ func (b *Bucket) holdsOff(r Reply) bool {
 // acceptLease adds a grant to the pot. The order matters: what ended while the call was under way must not live again
 // with the new deadline (it was sent as hold, and others may have its room by now).
 func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
-	if c.AtOnce {
-		r.Grant = 0 // it is for those in line
+	if !c.lends() {
+		r.Grant = 0
 	}
 	b.ack = c.Seq
 	b.ledger.ret -= c.Ret

@@ -171,8 +171,8 @@ for i = 1, n do
   end
 end
 
--- blocks are those that this call has looked at, by field, for other Luas make an array as long as a number is large: what they
--- hold now, and whether there was one.
+-- blocks are those that this call has looked at: what they hold now, and whether there was one. They are known by their
+-- fields, for other Luas make an array as long as a number is large.
 local blocks, cleared, damaged = {}, false, false
 for i = 1, n do blocks[i] = {} end
 local function block(i, b)

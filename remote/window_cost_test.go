@@ -154,8 +154,8 @@ func TestTrimmingIsBounded(t *testing.T) {
 	}
 }
 
-// The Lua of miniredis, in which the simulator plays, makes an array as long as the largest number that a table is indexed by, up to
-// 67 million. Blocks of 30 s have such numbers.
+// The Lua of miniredis, in which the simulator plays, makes an array as long as the largest number that a table is
+// indexed by, up to 67 million. Blocks of 30 s have such numbers.
 func TestBlocksMakeNoLongArray(t *testing.T) {
 	e := miniEngine(t)
 	allocated := func() uint64 {

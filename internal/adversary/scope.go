@@ -18,8 +18,8 @@ type Scope struct {
 	Block     time.Duration // of a sliding window, a whole part of Per
 	Phase     time.Duration // where fixed windows begin
 
-	// Versions are the windows that the processes believe in, one each, where those differ in more than their bursts. Else it is
-	// nil, and all have Per and Block.
+	// Versions are the windows that the processes believe in, one each, where those differ in more than their bursts.
+	// Else it is nil, and all have Per and Block.
 	Versions []version
 
 	Also  []lua.Limit // that everybody has beside the first
@@ -87,8 +87,8 @@ func (s *Scope) limits(i int, later bool) []lua.Limit {
 	return all
 }
 
-// together is what all versions keep, whoever is granted: in any interval as long as the shortest of their limits, what the
-// largest of them allows.
+// together is what all versions keep, whoever is granted: in any interval as long as the shortest of their limits,
+// what the largest of them allows.
 func (s *Scope) together() (all lua.Limit) {
 	for i := range s.Bursts {
 		allows := int64(1) << 40

@@ -119,12 +119,15 @@ func deploys(a lua.Algorithm) []*Scope {
 	return all
 }
 
-// versions are worlds in which the processes' sliding windows differ in length and precision, and change to those of others.
+// versions are worlds in which the processes' sliding windows differ in length and precision, and change to those of
+// others.
 func versions() []*Scope {
 	const ms = time.Millisecond
 	all := []*Scope{
-		{Name: "versions, precision", Bursts: []int64{9, 9}, Versions: []version{{4 * second, second}, {4 * second, 500 * ms}}},
-		{Name: "versions, length", Bursts: []int64{8, 12}, Versions: []version{{4 * second, second}, {6 * second, 1500 * ms}}},
+		{Name: "versions, precision", Bursts: []int64{9, 9},
+			Versions: []version{{4 * second, second}, {4 * second, 500 * ms}}},
+		{Name: "versions, length", Bursts: []int64{8, 12},
+			Versions: []version{{4 * second, second}, {6 * second, 1500 * ms}}},
 		{Name: "versions, three", Bursts: []int64{12, 9, 7},
 			Versions: []version{{4 * second, second}, {5 * second, second}, {500 * ms, 125 * ms}}},
 	}

@@ -285,7 +285,6 @@ func TestImportsBroken(t *testing.T) {
 		},
 		{name: "local imports remote", changed: []goPackage{our("local", "our/remote")}, want: []string{"local must not import remote"}},
 		{name: "local imports tiered", changed: []goPackage{our("local", "our/tiered")}, want: []string{"local must not import tiered"}},
-		{name: "local imports lua", changed: []goPackage{our("local", "our/lua")}, want: []string{"local must not import lua"}},
 		{
 			name: "local imports others", changed: []goPackage{our("local", gobreaker)},
 			want: []string{"local must not import " + gobreaker + " of module " + gobreaker},
@@ -295,7 +294,6 @@ func TestImportsBroken(t *testing.T) {
 			name: "failover imports others", changed: []goPackage{our("failover", golangLRU+"/simplelru")},
 			want: []string{"failover must not import " + golangLRU + "/simplelru of module " + golangLRU},
 		},
-		{name: "tiered imports lua", changed: []goPackage{our("tiered", "our/lua")}, want: []string{"tiered must not import lua"}},
 		{name: "tiered imports its adapter", changed: []goPackage{our("tiered", "our/tiered/httplimit")}, want: []string{"tiered must not import tiered/httplimit"}},
 		{
 			name: "tiered imports a library of another tier", changed: []goPackage{our("tiered", goRedis)},
