@@ -37,3 +37,30 @@ func ParseRecord(text string) (r Record, ok bool) {
 	}
 	return r, true
 }
+
+// Terms is the limit that a token bucket refills by: that of its last writer. It is the field r.
+type Terms struct {
+	Cap, Tokens, Period int64
+	Most                int64 // the largest cap ever, ≥ Cap
+}
+
+// ParseTerms reads cap/tokens/period, and /most if that is larger than cap. It reports false if the text is something else.
+func ParseTerms(text string) (t Terms, ok bool) {
+	parts := strings.Split(text, "/")
+	to := [...]*int64{&t.Cap, &t.Tokens, &t.Period, &t.Most}
+	if len(parts) < 3 || len(parts) > len(to) {
+		return Terms{}, false
+	}
+	for i, part := range parts {
+		x, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || x < 0 {
+			return Terms{}, false
+		}
+		*to[i] = x
+	}
+	if len(parts) == len(to) && t.Most <= t.Cap || t.Period == 0 {
+		return Terms{}, false
+	}
+	t.Most = max(t.Most, t.Cap)
+	return t, true
+}

@@ -53,8 +53,8 @@ type moment struct {
 	*event
 	c        lua.Call
 	r        lua.Reply
-	was, is  parsed      // what was stored before and after
-	own, new parsedLease // the caller's record before and after
+	was, is  parsed     // what was stored before and after
+	own, new lua.Record // the caller's record before and after
 
 	passed  int64 // µs since the event before
 	now     int64 // the bucket's time, guarded
@@ -88,7 +88,7 @@ func (w *walk) moment(i int) *moment {
 		m.own, m.owned = m.was.records[m.c.Lease]
 		m.new = m.is.records[m.c.Lease]
 	}
-	m.live = m.settled && m.owned && !(m.swept && m.own.end <= m.now)
+	m.live = m.settled && m.owned && !(m.swept && m.own.End <= m.now)
 	if m.settled && m.c.Debt > 0 {
 		known := m.c.Seen
 		if m.c.Epoch != m.is.born {
@@ -97,8 +97,8 @@ func (w *walk) moment(i int) *moment {
 		m.paid = int64(max(0, m.is.overflow-float64(known))) / m.c.Fleet
 		m.due = max(m.c.Owed, m.c.Debt-m.paid)
 	}
-	if m.live && m.c.Ack < m.own.seq {
-		m.charged = m.own.debt
+	if m.live && m.c.Ack < m.own.Seq {
+		m.charged = m.own.Debt
 	}
 	return m
 }
@@ -111,17 +111,17 @@ var eventKinds = []struct {
 	// What a process does.
 	{"lease", func(m *moment) bool { return m.granted() && !m.owned }},
 	{"lease for a cost above one", func(m *moment) bool { return m.granted() && m.c.Min > 1 }},
-	{"renewal", func(m *moment) bool { return m.granted() && m.live && m.c.Hold > 0 && m.c.Hold <= m.own.out }},
+	{"renewal", func(m *moment) bool { return m.granted() && m.live && m.c.Hold > 0 && m.c.Hold <= m.own.Out }},
 	{"renewal denied", func(m *moment) bool { return m.live && m.r.Code == lua.Denied }},
-	{"return", func(m *moment) bool { return m.live && m.c.Ret > 0 && m.own.out > 0 }},
-	{"return of more than is out", func(m *moment) bool { return m.settled && m.c.Ret > m.own.out }},
+	{"return", func(m *moment) bool { return m.live && m.c.Ret > 0 && m.own.Out > 0 }},
+	{"return of more than is out", func(m *moment) bool { return m.settled && m.c.Ret > m.own.Out }},
 	{"refund", func(m *moment) bool { return m.refund(0, m.c.TTL) }},
 	{"refund without a deadline", func(m *moment) bool { return m.settled && m.c.Refund > 0 && m.c.Deadline == 0 }},
 	{"refund, deadline too far", func(m *moment) bool { return m.refund(m.c.TTL, walkEnd) }},
-	{"debt charged", func(m *moment) bool { return m.settled && m.new.debt > m.charged }},
-	{"debt paid by overflow", func(m *moment) bool { return m.due < m.c.Debt && m.new.debt == max(m.due, m.charged) }},
-	{"debt owed in any case", func(m *moment) bool { return m.c.Debt-m.paid < m.due && m.new.debt == m.due && m.due > m.charged }},
-	{"debt forgiven at the floor", func(m *moment) bool { return m.settled && m.new.debt < m.due }},
+	{"debt charged", func(m *moment) bool { return m.settled && m.new.Debt > m.charged }},
+	{"debt paid by overflow", func(m *moment) bool { return m.due < m.c.Debt && m.new.Debt == max(m.due, m.charged) }},
+	{"debt owed in any case", func(m *moment) bool { return m.c.Debt-m.paid < m.due && m.new.Debt == m.due && m.due > m.charged }},
+	{"debt forgiven at the floor", func(m *moment) bool { return m.settled && m.new.Debt < m.due }},
 	{"direct take", func(m *moment) bool { return m.direct() && m.r.Grant == m.c.Want && m.c.Want > 0 }},
 	{"direct take of what is there", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.short() }},
 	{"direct take denied", func(m *moment) bool { return m.direct() && m.r.Code == lua.Denied && m.r.Retry > 0 }},
@@ -167,10 +167,10 @@ var eventKinds = []struct {
 	// What a network does.
 	{"duplicate", func(m *moment) bool { return m.r.Code == lua.Replay && m.r.Grant > 0 }},
 	{"duplicate of a denial", func(m *moment) bool { return m.r.Code == lua.Replay && m.r.Retry > 0 }},
-	{"duplicate, lease over", func(m *moment) bool { return m.r.Code == lua.Stale && m.c.Seq == m.own.seq }},
-	{"stale", func(m *moment) bool { return m.r.Code == lua.Stale && m.c.Seq < m.own.seq }},
+	{"duplicate, lease over", func(m *moment) bool { return m.r.Code == lua.Stale && m.c.Seq == m.own.Seq }},
+	{"stale", func(m *moment) bool { return m.r.Code == lua.Stale && m.c.Seq < m.own.Seq }},
 	{"late", func(m *moment) bool { return m.r.Code == lua.Late }},
-	{"grant undone", func(m *moment) bool { return m.live && m.c.Ack < m.own.seq && m.own.grant > 0 }},
+	{"grant undone", func(m *moment) bool { return m.live && m.c.Ack < m.own.Seq && m.own.Grant > 0 }},
 	{"debt reported again", func(m *moment) bool { return m.charged > 0 && m.c.Debt > 0 }},
 	{"debt reported no more", func(m *moment) bool { return m.charged > 0 && m.c.Debt == 0 }},
 
@@ -207,8 +207,8 @@ func (m *moment) refund(after, last int64) bool {
 // burnt counts the tokens of the leases that a sweep finds ended.
 func (m *moment) burnt() (n int64) {
 	for _, l := range m.was.records {
-		if l.end <= m.now {
-			n += l.out
+		if l.End <= m.now {
+			n += l.Out
 		}
 	}
 	return n

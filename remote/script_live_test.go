@@ -134,13 +134,13 @@ func (f *liveFleet) again(p *liveProcess, chance int) {
 	}
 	c, first := p.sent, p.reply
 	record, known := f.stored().records[p.id]
-	known = known && record.seq == c.Seq // else it was late, or was swept: the copy is the first that the bucket knows of
+	known = known && record.Seq == c.Seq // else it was late, or was swept: the copy is the first that the bucket knows of
 	switch r := f.send(p, chance); {
 	case r.Code == lua.Late, !known && r.Code <= lua.Denied:
-	case known && r.Now >= record.end && r.Code == lua.Stale:
+	case known && r.Now >= record.End && r.Code == lua.Stale:
 		f.seen["stale"]++
-	case known && r.Now < record.end && r.Code == lua.Replay && r.Grant == first.Grant && r.Grant == record.grant &&
-		math.Abs(float64(r.TTLLeft-(record.end-r.Now))) < f.skew():
+	case known && r.Now < record.End && r.Code == lua.Replay && r.Grant == first.Grant && r.Grant == record.Grant &&
+		math.Abs(float64(r.TTLLeft-(record.End-r.Now))) < f.skew():
 		f.seen["replay"]++
 	default:
 		f.fail("the copy is answered %+v, the original %+v; known %v, %+v", r, first, known, record)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -16,18 +15,16 @@ type parsed struct {
 	last, born, behind                    int64
 	cap, tokens, period, most             int64 // the terms
 	escrow, wants, active, sweep, latest  int64
-	records                               map[string]parsedLease // by lease id
-	outSum, wantSum, activeSum, latestEnd int64                  // the same as escrow … latest, counted from the records
+	records                               map[string]lua.Record // by lease id
+	outSum, wantSum, activeSum, latestEnd int64                 // the same as escrow … latest, counted from the records
 }
-
-type parsedLease struct{ seq, grant, out, want, end, debt int64 }
 
 // parse reads the fields of a hash, or says what is wrong with them.
 func parse(fields map[string]string) (b parsed, fault string) {
 	if fields == nil {
 		return b, ""
 	}
-	b.exists, b.records = true, make(map[string]parsedLease)
+	b.exists, b.records = true, make(map[string]lua.Record)
 	count := 0
 	for _, f := range []struct {
 		name string
@@ -72,64 +69,28 @@ func parse(fields map[string]string) (b parsed, fault string) {
 		*to = x
 		count++
 	}
-	if b.cap, b.tokens, b.period, b.most = parseTerms(fields["r"]); b.period == 0 {
+	t, ok := lua.ParseTerms(fields["r"])
+	if !ok {
 		return b, "field r is " + strconv.Quote(fields["r"])
 	}
+	b.cap, b.tokens, b.period, b.most = t.Cap, t.Tokens, t.Period, t.Most
 	for name, text := range fields {
 		if name[0] != 'p' {
 			continue
 		}
-		l, ok := parseLease(text)
+		l, ok := lua.ParseRecord(text)
 		if !ok {
 			return b, "record " + name + " is " + strconv.Quote(text)
 		}
 		b.records[name[1:]] = l
-		b.outSum, b.wantSum, b.latestEnd = b.outSum+l.out, b.wantSum+l.want, max(b.latestEnd, l.end)
-		b.activeSum += min(l.out+l.want, 1)
+		b.outSum, b.wantSum, b.latestEnd = b.outSum+l.Out, b.wantSum+l.Want, max(b.latestEnd, l.End)
+		b.activeSum += min(l.Out+l.Want, 1)
 		count++
 	}
 	if known := count + 2; known != len(fields) { // v and r
 		return b, fmt.Sprintf("%d fields in %v", len(fields), fields)
 	}
 	return b, ""
-}
-
-// parseTerms reads cap/tokens/period, and /most where that is larger than cap; a period of 0 says that it cannot.
-func parseTerms(text string) (cap, tokens, period, most int64) {
-	parts := strings.Split(text, "/")
-	if len(parts) < 3 || len(parts) > 4 {
-		return 0, 0, 0, 0
-	}
-	numbers := make([]int64, len(parts))
-	for i, part := range parts {
-		x, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || x < 0 {
-			return 0, 0, 0, 0
-		}
-		numbers[i] = x
-	}
-	if cap, most = numbers[0], numbers[0]; len(parts) == 4 {
-		if most = numbers[3]; most <= cap {
-			return 0, 0, 0, 0
-		}
-	}
-	return cap, numbers[1], numbers[2], most
-}
-
-func parseLease(text string) (l parsedLease, ok bool) {
-	parts := strings.Split(text, "|")
-	to := []*int64{&l.seq, &l.grant, &l.out, &l.want, &l.end, &l.debt}
-	if len(parts) != len(to) {
-		return l, false
-	}
-	for i, part := range parts {
-		x, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || x < 0 {
-			return l, false
-		}
-		*to[i] = x
-	}
-	return l, true
 }
 
 // lowest is the floor of a level: a second of refill below −cap.
@@ -158,7 +119,7 @@ func (b parsed) unsound(c lua.Call, torn bool) string {
 		return fmt.Sprintf("overflow %v", b.overflow)
 	}
 	for id, l := range b.records {
-		if l.grant > l.out {
+		if l.Grant > l.Out {
 			return fmt.Sprintf("lease %s was granted more than is out: %+v", id, l)
 		}
 	}

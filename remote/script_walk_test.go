@@ -153,7 +153,7 @@ func (w *walk) instants() []int64 {
 	}
 	all = append(all, b.last-b.behind, b.sweep-b.behind, b.latest-b.behind, (w.until+1)*1000)
 	for _, id := range slices.Sorted(maps.Keys(b.records)) {
-		all = append(all, b.records[id].end-b.behind)
+		all = append(all, b.records[id].End-b.behind)
 	}
 	for i := range w.events {
 		e := &w.events[len(w.events)-1-i]

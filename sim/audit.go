@@ -198,7 +198,7 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 				s.ack = c.Seq
 				s.alone.reads(c, &r.Reply, s.Bucket)
 				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
-				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.seq == c.Seq {
+				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.Seq == c.Seq {
 					s.safe = safe(s.sent.Sub(a.base), c) // a process counts from the sending on, Redis from later
 				}
 			}
@@ -280,7 +280,7 @@ func safe(at time.Duration, c *lua.Call) time.Duration {
 // cover is what Redis keeps for a lease.
 func (a *audit) cover(place holding, lease string, at time.Duration) int64 {
 	if e, ok := a.record(place, lease); ok && e.until > at {
-		return e.out
+		return e.Out
 	}
 	return 0
 }

@@ -174,7 +174,7 @@ func TestAuditSeesRedis(t *testing.T) {
 // sweeps checks that there is a record to compare with.
 func (r *rig) sweeps(t *testing.T) {
 	t.Helper()
-	if e := r.accounts["b"].records["one"]; e.seq != 1 || e.out != 30 {
+	if e := r.accounts["b"].records["one"]; e.Seq != 1 || e.Out != 30 {
 		t.Fatalf("on record is %+v", e)
 	}
 }
@@ -386,7 +386,7 @@ func TestAuditLooks(t *testing.T) {
 // cut has the record of process 1 cover so much.
 func (r *rig) cut(out int64) {
 	e := r.accounts["b"].records["one"]
-	e.out = out
+	e.Out = out
 	r.accounts["b"].records["one"] = e
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -37,39 +36,20 @@ type stored struct {
 
 // terms are a limit that a bucket refills by, and the largest burst that it ever had: no caller may find it forgotten sooner than
 // it would be full for all.
-type terms struct {
-	cap, tokens, period, most int64
-}
+type terms lua.Terms
 
 // by is the terms once a call has written.
-func (t terms) by(c *lua.Call) terms { return terms{c.Cap, c.Tokens, c.Period, max(c.Cap, t.most)} }
+func (t terms) by(c *lua.Call) terms { return terms{c.Cap, c.Tokens, c.Period, max(c.Cap, t.Most)} }
 
 // brings is what comes in some µs.
 func (t terms) brings(elapsed int64) float64 {
-	return float64(elapsed) * float64(t.tokens) / float64(t.period)
-}
-
-// parseTerms reads cap/tokens/period, and /most where that is more than cap.
-func parseTerms(text string) (t terms, ok bool) {
-	parts := strings.Split(text, "/")
-	numbers := []*int64{&t.cap, &t.tokens, &t.period, &t.most}
-	if len(parts) < 3 || len(parts) > len(numbers) {
-		return t, false
-	}
-	for i, part := range parts {
-		var err error
-		if *numbers[i], err = strconv.ParseInt(part, 10, 64); err != nil {
-			return t, false
-		}
-	}
-	t.most = max(t.most, t.cap)
-	return t, t.period > 0
+	return float64(elapsed) * float64(t.Tokens) / float64(t.Period)
 }
 
 // entry is the record of a lease.
 type entry struct {
-	seq, grant, out, want, end, debt int64
-	until                            time.Duration // of the run: the end, if no clock is moved
+	lua.Record
+	until time.Duration // of the run: the end, if no clock is moved
 }
 
 // shelf is where a Redis keeps its hashes. nil and an empty map are a bucket that is not there.
@@ -109,8 +89,8 @@ func stock(s shelf, bucket, lease string) (x stored) {
 	if v[5] != "" {
 		x.escrow, wrong[5] = strconv.ParseInt(v[5], 10, 64)
 	}
-	known := true
-	x.terms, known = parseTerms(v[6])
+	was, known := lua.ParseTerms(v[6])
+	x.terms = terms(was)
 	x.damaged = !known
 	if lease != "" && v[7] != "" {
 		x.own, x.ownIsThere = parseEntry(v[7])
@@ -122,20 +102,9 @@ func stock(s shelf, bucket, lease string) (x stored) {
 	return x
 }
 
-// parseEntry reads seq|grant|out|want|end|debt.
 func parseEntry(text string) (e entry, ok bool) {
-	parts := strings.Split(text, "|")
-	numbers := []*int64{&e.seq, &e.grant, &e.out, &e.want, &e.end, &e.debt}
-	if len(parts) != len(numbers) {
-		return e, false
-	}
-	for i, n := range numbers {
-		var err error
-		if *n, err = strconv.ParseInt(parts[i], 10, 64); err != nil {
-			return e, false
-		}
-	}
-	return e, true
+	e.Record, ok = lua.ParseRecord(text)
+	return e, ok
 }
 
 // load takes all of a bucket from the shelf: what a Redis remembers that has forgotten something. at is the time of the run.
@@ -148,9 +117,9 @@ func (a *account) load(s shelf, bucket string, at time.Duration) {
 			a.sweep, _ = strconv.ParseInt(text, 10, 64)
 		}
 		if e, ok := parseEntry(text); ok && len(field) > 1 {
-			e.until = at + time.Duration(e.end-a.last)*time.Microsecond
+			e.until = at + time.Duration(e.End-a.last)*time.Microsecond
 			a.records[field[1:]] = e
-			a.wants, a.latest = a.wants+e.want, max(a.latest, e.end)
+			a.wants, a.latest = a.wants+e.Want, max(a.latest, e.End)
 		}
 	}
 }
@@ -185,14 +154,14 @@ func (a *account) executed(c *lua.Call, r *lua.Reply, now stored, at time.Durati
 		v.is(!late, 0, "a call was called late before its deadline")
 		return v
 	case lua.Stale:
-		v.is(!owned || c.Seq > own.seq, 0, "a call was called stale and is the newest of its lease")
+		v.is(!owned || c.Seq > own.Seq, 0, "a call was called stale and is the newest of its lease")
 		return v
 	case lua.Granted, lua.Denied:
 	default:
 		return v
 	}
 	v.is(late, 0, "a call was executed after its deadline")
-	v.is(owned && c.Seq <= own.seq, 0, "a call was executed after a newer one of its lease")
+	v.is(owned && c.Seq <= own.Seq, 0, "a call was executed after a newer one of its lease")
 	if r.Flags&lua.Created != 0 {
 		v.is(a.exists && !a.fullBy(c, r.Now, at), float64(c.Cap)-a.level, "a bucket was forgotten before it was full and its leases were over")
 		*a = account{
@@ -212,9 +181,9 @@ func (a *account) executed(c *lua.Call, r *lua.Reply, now stored, at time.Durati
 		}
 		if leased {
 			due.own.until = at + time.Duration(c.TTL)*time.Microsecond
-			v.is(!now.ownIsThere || now.own.seq != c.Seq, 0, "a call of a lease was answered and is not on record")
-			v.is(now.own.out != due.own.out, float64(now.own.out-due.own.out), "a record does not cover hold and grant")
-			v.is(now.own.end != due.own.end, 0, "a record does not end one ttl after its call")
+			v.is(!now.ownIsThere || now.own.Seq != c.Seq, 0, "a call of a lease was answered and is not on record")
+			v.is(now.own.Out != due.own.Out, float64(now.own.Out-due.own.Out), "a record does not cover hold and grant")
+			v.is(now.own.End != due.own.End, 0, "a record does not end one ttl after its call")
 			a.records[c.Lease] = due.own
 		}
 		room := float64(c.Cap - now.escrow)
@@ -231,11 +200,11 @@ func (a *account) executed(c *lua.Call, r *lua.Reply, now stored, at time.Durati
 func (a *account) fullBy(c *lua.Call, server int64, at time.Duration) bool {
 	now := max(server+a.behind, a.last+(at-a.at).Microseconds())
 	for _, e := range a.records {
-		if e.end > now {
+		if e.End > now {
 			return false
 		}
 	}
-	return a.level+a.terms.brings(now-a.last) >= float64(max(a.terms.most, c.Cap))-levelRounding
+	return a.level+a.terms.brings(now-a.last) >= float64(max(a.terms.Most, c.Cap))-levelRounding
 }
 
 // outlives checks that a key which was written ends, and a second after its bucket is full and the last lease over.
@@ -243,7 +212,7 @@ func (a *account) outlives(c *lua.Call, r *lua.Reply, now *stored, v *verdict) {
 	if c.Tokens == 0 {
 		return
 	}
-	full := float64(now.last) + math.Ceil((float64(now.terms.most)-now.level)/rate(c))
+	full := float64(now.last) + math.Ceil((float64(now.terms.Most)-now.level)/rate(c))
 	least := max(full, float64(a.latest)) - float64(r.Now+now.behind) + 1e6 - 1e3 // it ends in a whole ms
 	short := min(least, longestLife) - float64(now.left.Microseconds())
 	v.is(now.left == 0, 0, "a key never ends")
@@ -281,31 +250,31 @@ func (a *account) next(c *lua.Call, r *lua.Reply, own entry, owned bool, v *verd
 	if a.sweep > 0 && now >= a.sweep {
 		d.escrow, d.sweep, d.wants, d.latest = 0, 0, 0, 0
 		for id, e := range a.records {
-			if e.end > now {
-				d.escrow, d.wants, d.latest = d.escrow+e.out, d.wants+e.want, max(d.latest, e.end)
+			if e.End > now {
+				d.escrow, d.wants, d.latest = d.escrow+e.Out, d.wants+e.Want, max(d.latest, e.End)
 				d.sweep = now + (c.TTL+1)/2
 				continue
 			}
-			ended, d.ended = max(ended, e.end), append(d.ended, id)
+			ended, d.ended = max(ended, e.End), append(d.ended, id)
 			owned = owned && id != c.Lease
 		}
 	}
-	before := float64(a.terms.cap - a.escrow)
+	before := float64(a.terms.Cap - a.escrow)
 	refilled := min(a.level, before) + a.terms.brings(now-a.last)
 	d.level = refilled
 	if d.escrow < a.escrow { // the room of who is gone fills from its end on
 		d.level = min(d.level, before+a.terms.brings(now-max(ended, a.last)))
 	}
-	d.level = min(d.level, float64(a.terms.cap-d.escrow))
+	d.level = min(d.level, float64(a.terms.Cap-d.escrow))
 	d.terms = a.terms.by(c)
 	d.overflow += refilled - d.level
 
 	cover, charged := int64(0), int64(0)
 	if owned {
-		d.escrow, d.wants = d.escrow-own.out, d.wants-own.want
-		if cover = own.out; c.Ack < own.seq { // its grant never came, or came too late
-			cover, charged = cover-own.grant, own.debt
-			d.level += float64(own.grant)
+		d.escrow, d.wants = d.escrow-own.Out, d.wants-own.Want
+		if cover = own.Out; c.Ack < own.Seq { // its grant never came, or came too late
+			cover, charged = cover-own.Grant, own.Debt
+			d.level += float64(own.Grant)
 		}
 		back := min(c.Ret, cover)
 		d.level, cover = d.level+float64(back), cover-back
@@ -337,9 +306,9 @@ func (a *account) next(c *lua.Call, r *lua.Reply, own entry, owned bool, v *verd
 	d.level -= float64(r.Grant)
 	if c.Lease != "" {
 		d.escrow, d.wants, d.latest = d.escrow+r.Grant, d.wants+want, max(d.latest, now+c.TTL)
-		d.own = entry{c.Seq, r.Grant, c.Hold + r.Grant, want, now + c.TTL, charged + charge, 0}
+		d.own.Record = lua.Record{Seq: c.Seq, Grant: r.Grant, Out: c.Hold + r.Grant, Want: want, End: now + c.TTL, Debt: charged + charge}
 		if d.sweep == 0 {
-			d.sweep = d.own.end
+			d.sweep = d.own.End
 		}
 	}
 	return d
@@ -361,5 +330,5 @@ func (d *due) compare(now *stored, v *verdict) {
 	v.is(now.escrow != d.escrow, float64(now.escrow-d.escrow), "the escrow is not what is out")
 	v.is(math.Abs(now.level-d.level) > levelRounding, now.level-d.level, "the level is not what time and callers made of it")
 	v.is(math.Abs(now.overflow-d.overflow) > overflowRounding, now.overflow-d.overflow, "the overflow is not what the refill lost")
-	v.is(now.own.debt != d.own.debt, float64(now.own.debt-d.own.debt), "a debt is not charged as far as it is owed")
+	v.is(now.own.Debt != d.own.Debt, float64(now.own.Debt-d.own.Debt), "a debt is not charged as far as it is owed")
 }

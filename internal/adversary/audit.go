@@ -162,7 +162,7 @@ func (b *bucket) audit() {
 // cover is how much of what a process holds the bucket knows to be out.
 func (w *World) cover(p *process) int64 {
 	r := w.state.records[p.id]
-	end := r.end
+	end := r.End
 	if w.scope.Algorithm == lua.FixedWindow { // set back, a later call's window may end before: what is out counts to the last end
 		latest, _ := w.state.whole("e")
 		end = max(end, latest)
@@ -170,7 +170,7 @@ func (w *World) cover(p *process) int64 {
 	if w.clock() >= end {
 		return 0
 	}
-	return r.out
+	return r.Out
 }
 
 // paid checks that what was admitted without Redis was reported to it before the bucket was forgotten: once.

@@ -43,7 +43,7 @@ func (refillRule) counted(w *World, _ int64) {
 	}
 	out := int64(0)
 	for _, r := range s.records {
-		out += r.out
+		out += r.Out
 	}
 	if out > s.escrow {
 		w.failf("%d tokens are out by the records, %d are in escrow", out, s.escrow)

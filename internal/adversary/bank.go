@@ -68,32 +68,9 @@ type state struct {
 	exists       bool
 	fields       map[string]string
 	escrow       int64
-	last, behind int64 // µs: the newest time, and by how much the bucket is ahead of the server's clock
-	pttl         int64 // ms
-	records      map[string]record
-}
-
-// record is what the bucket knows of one process' lease, as far as an audit needs it.
-type record struct {
-	seq  int64
-	out  int64 // tokens that may still be spent
-	end  int64 // µs of the bucket's time: from here on they may not
-	debt int64
-}
-
-// parseRecord reads seq|grant|out|want|end|debt.
-func parseRecord(v string) (r record, err error) {
-	parts := strings.Split(v, "|")
-	if len(parts) != 6 {
-		return r, fmt.Errorf("record %q", v)
-	}
-	for i, to := range map[int]*int64{0: &r.seq, 2: &r.out, 4: &r.end, 5: &r.debt} {
-		n, e := strconv.ParseInt(parts[i], 10, 64)
-		if *to = n; e != nil {
-			err = e
-		}
-	}
-	return r, err
+	last, behind int64                 // µs: the newest time, and by how much the bucket is ahead of the server's clock
+	pttl         int64                 // ms
+	records      map[string]lua.Record // by lease id
 }
 
 // whole reads a field that is a whole number, 0 where there is none.
@@ -120,11 +97,11 @@ func (b *Bank) state(bucket string) (s state, err error) {
 			continue
 		}
 		if s.records == nil {
-			s.records = make(map[string]record)
+			s.records = make(map[string]lua.Record)
 		}
-		r, e := parseRecord(v)
-		if s.records[field[1:]] = r; e != nil {
-			err = e
+		r, ok := lua.ParseRecord(v)
+		if s.records[field[1:]] = r; !ok {
+			err = fmt.Errorf("record %q", v)
 		}
 	}
 	return s, err

@@ -74,7 +74,7 @@ func (w *World) deploy() bool {
 		p.change(p.variant)
 	}
 	for _, r := range w.state.records { // their settlement takes them off limits that did not count them
-		cost += r.out
+		cost += r.Out
 	}
 	for _, r := range w.requests {
 		cost += r.wire.Want + r.wire.Refund

@@ -150,7 +150,7 @@ func (w *World) execute(r *request) {
 	if done && !r.call.Direct {
 		r.process.charge(r)
 	}
-	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.debt == 0 || r.wire.Ack >= before.seq) && !w.harmed {
+	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.Debt == 0 || r.wire.Ack >= before.Seq) && !w.harmed {
 		w.rule.owed(w, r)
 	}
 	dated := r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL

@@ -121,7 +121,7 @@ func (w *World) edge(off time.Duration) bool {
 		}
 	}
 	for _, r := range w.state.records {
-		consider(r.end - w.state.behind)
+		consider(r.End - w.state.behind)
 	}
 	for _, r := range w.requests {
 		consider(r.wire.Deadline)
