@@ -45,7 +45,7 @@ func OnScripts() *Bank {
 	_ = first.Close()
 	client := redis.NewClient(&redis.Options{
 		Addr:   "127.0.0.1:6379", // never dialled
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		Dialer: func(context.Context, string, string) (net.Conn, error) { return dial(m) },
 		// What remote.Open sets up. go-redis' own number of connections depends on the processors.
 		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -63,6 +63,58 @@ func OnScripts() *Bank {
 		Close:  func() { _ = client.Close(); m.Close() },
 	}
 }
+
+// buffered is a connection that takes what is written at once, as a socket does. Two ends of a pipe that both write wait
+// for each other for ever: so it is when the script of a pipeline's first call is answered while that of the second is sent.
+type buffered struct {
+	net.Conn
+	out  chan []byte
+	done chan struct{}
+	end  func()
+}
+
+func dial(m *miniredis.Miniredis) (net.Conn, error) {
+	conn, err := m.Dial()
+	if err != nil {
+		return nil, err
+	}
+	c := &buffered{Conn: conn, out: make(chan []byte, 100), done: make(chan struct{})}
+	c.end = sync.OnceFunc(func() { close(c.done) })
+	go c.send()
+	return c, nil
+}
+
+func (c *buffered) send() {
+	defer c.end()
+	for {
+		select {
+		case b := <-c.out:
+			if _, err := c.Conn.Write(b); err != nil {
+				return
+			}
+		case <-c.done:
+			return
+		}
+	}
+}
+
+func (c *buffered) Write(b []byte) (int, error) {
+	select {
+	case c.out <- bytes.Clone(b):
+		return len(b), nil
+	case <-c.done:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *buffered) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// SetWriteDeadline and SetDeadline leave alone what is sent later.
+func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
+func (c *buffered) SetDeadline(t time.Time) error    { return c.Conn.SetReadDeadline(t) }
 
 // OnRedis is a bank on a real server, whose clock nobody sets. Its names begin with a prefix.
 func OnRedis(client *redis.Client, prefix string) *Bank {

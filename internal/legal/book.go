@@ -22,6 +22,8 @@ type book struct {
 	moves       []move        // of the store's clock
 	leased      bool          // tokens were; while they are out, a bucket does not refill into their room
 
+	fillers map[*process]bool // who gave something back, or filled it
+
 	sure    []ideal.Admission // by Redis' tokens
 	credits []ideal.Credit    // what came back, or is conceded
 	spent   []spending        // all that may have been taken
@@ -62,6 +64,7 @@ func newBook(base time.Time, policy, key int, p tiered.Policy, timeout time.Dura
 	}
 	return &book{
 		base: base, policy: policy, key: key, rules: p, life: max(4*period, second, 2*timeout), open: make(map[int]int),
+		fillers: make(map[*process]bool),
 	}
 }
 
@@ -91,10 +94,24 @@ func (b *book) executed(slot int, sent, now time.Duration, c *lua.Call, grant in
 		return // its other shards may not know yet
 	}
 	for i := range b.terms {
-		if t := &b.terms[i]; t.slot == slot && t.closed < sent && t.until == never {
+		if t := &b.terms[i]; t.slot == slot && t.closed < sent && t.until == never && !b.by(t, c) {
 			t.until = now
 		}
 	}
+}
+
+// by reports whether a call may be one by a term: a key that nobody asks for gives back by the limit that it had.
+func (b *book) by(t *term, c *remote.Call) bool {
+	if c.Cap != burst(t.Limit) {
+		return false
+	}
+	switch b.rules.Algorithm {
+	case tiered.SlidingWindow:
+		return c.Period == precision(t.Limit).Microseconds()
+	case tiered.TokenBucket:
+		return c.Tokens == t.Tokens && c.Period == t.Per.Microseconds()
+	}
+	return c.Period == t.Per.Microseconds()
 }
 
 func (b *book) admitted(before, after time.Duration, n int64, sure bool) {
@@ -331,10 +348,32 @@ func (b *book) within(terms []term, from, to time.Duration) float64 {
 	return float64(sum - most)
 }
 
+// fills notes that a process gives tokens back, or may.
+func (b *book) fills(p *process) { b.fillers[p] = true }
+
+// filled reports whether a process may see a bucket that is fuller than it can know: another gave something back, or had
+// another limit.
+func (b *book) filled(p *process) bool {
+	for other := range b.fillers {
+		if other != p {
+			return true
+		}
+	}
+	return len(b.open) > 1 && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
+}
+
 // left is what must be there in the end, at least: what is given back counts at once, for then most of it is lost to a
-// full burst that is full; of all limits, the slowest rate and the smallest burst that were in force.
+// full burst that is full; of all limits, the slowest rate and the smallest burst that were in force. What is given back of
+// a leased sliding window may be lost: it comes off the block of its grant, and a settlement may have counted it in a later.
 func (b *book) left(now time.Duration, burnt int64) int64 {
 	least := int64(math.MaxInt64)
+	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
+	if b.rules.Shards > 1 && (lowered || len(b.rules.Also) > 0) {
+		return 0 // one shard may be short of what another has too much of
+	}
+	if b.leased && b.rules.Algorithm == tiered.SlidingWindow {
+		b.spent = slices.DeleteFunc(b.spent, func(x spending) bool { return x.n < 0 })
+	}
 	slices.SortStableFunc(b.spent, func(x, y spending) int { return int(x.at - y.at) })
 	for _, terms := range b.limits() {
 		least = min(least, b.leftOf(terms, now)-burnt)
@@ -358,7 +397,7 @@ func (b *book) leftOf(terms []term, now time.Duration) int64 {
 			longest = max(longest, t.Per+2*precision(t.Limit))
 		}
 		if len(b.moves) > 0 {
-			longest = 2*longest + second // what is set back is waited out, or is in a window once more
+			longest = now // how long ago it was that a clock was set back, nobody knows: it may all still count
 		}
 		left, _ := smallest(now-min(longest, now), now)
 		for _, x := range b.spent {
@@ -388,8 +427,10 @@ func (b *book) leftOf(terms []term, now time.Duration) int64 {
 			level = min(level+rate*float64(next-at), float64(cap))
 			at = next
 		}
+		// What costs more than was taken is charged later, and by then a smaller burst may be in force.
+		soon, _ := smallest(x.at, x.at+max(back, b.life))
 		cap, _ := smallest(x.at, x.at)
-		last, level = max(last, x.at), min(level-float64(x.n), float64(cap))
+		last, level = max(last, x.at), min(min(level, float64(soon))-float64(x.n), float64(cap))
 	}
 	return int64(math.Floor(level - 1e-6 - math.Abs(level)*1e-12))
 }

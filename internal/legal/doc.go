@@ -15,6 +15,7 @@
 //   - Health. The store refuses no call, and every reply has its shape. A store that is well decides: no fail mode does.
 //   - Recovery. 20 s after everything is well again the store decides every key, Reset fills its bucket, Close returns, and
 //     each ledger balances.
+//   - Loss. No process misses a bucket that was not lost, but where another filled it: see process.alarm.
 //
 // The seed gives the plan, byte for byte. What breaks is shown as the shortest plan that [Shrink] finds and that still
 // breaks it.

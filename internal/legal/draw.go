@@ -3,7 +3,6 @@ package legal
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,20 +18,13 @@ const (
 )
 
 // drawer draws what validation accepts.
-type drawer struct {
-	*rand.Rand
-	without []string
-	options tiered.Options
-}
+type drawer struct{ *rand.Rand }
 
 // pick is one of some things, each as likely.
 func pick[T any](d *drawer, from ...T) T { return from[d.IntN(len(from))] }
 
 // one is true one time in n.
 func (d *drawer) one(n int) bool { return d.IntN(n) == 0 }
-
-// risks reports whether a risk may be drawn.
-func (d *drawer) risks(name string) bool { return !slices.Contains(d.without, name) }
 
 // closed is a Group that takes no policy any more, but still says what is wrong with one: validation, and nothing else.
 var closed = sync.OnceValue(func() *tiered.Group {
@@ -64,37 +56,16 @@ func (d *drawer) policy() tiered.Policy {
 				p.Also = append(p.Also, d.limit(p.Algorithm))
 			}
 		}
-		if valid(p) && d.allowed(p) {
+		if valid(p) {
 			return p
 		}
 	}
 }
 
-// allowed reports whether all risks of a policy may be drawn.
-func (d *drawer) allowed(p tiered.Policy) bool {
-	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
-		if p.Algorithm == tiered.SlidingWindow && l.Per <= max(4*second, 2*d.options.Timeout) && !d.risks("short") {
-			return false
-		}
-		brief := p.Algorithm == tiered.FixedWindow && l.Per <= 5*d.options.Budget && p.Lease.Size != tiered.NoLease
-		if brief && !d.risks("brief") {
-			return false
-		}
-		if l.Per*time.Duration(max(p.Shards, 1)) > year && !d.risks("long") {
-			return false
-		}
-	}
-	return true
-}
-
 func (d *drawer) lease() tiered.Lease {
-	long := time.Minute
-	if !d.risks("short") {
-		long = 0
-	}
 	none := tiered.Lease{Size: tiered.NoLease}
 	return pick(d, tiered.Lease{}, tiered.Lease{}, none, none, tiered.Lease{Size: 1}, tiered.Lease{Size: int64(1 + d.IntN(30))},
-		tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: long})
+		tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: time.Minute})
 }
 
 // tokens are few, as a rule: then what goes wrong shows.
@@ -128,7 +99,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 	for {
 		next := p
 		l := &next.Limit
-		if d.risks("rules") && d.one(6) {
+		if d.one(6) {
 			*l = pick(d, tiered.Unlimited, tiered.Blocked)
 			if valid(next) {
 				return *l
@@ -153,14 +124,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 		default:
 			l.Tokens = d.tokens()
 		}
-		spans := l.Per != p.Limit.Per || l.Precision != p.Limit.Precision
-		numbers := l.Tokens != p.Limit.Tokens || l.Burst != p.Limit.Burst || l.Per != p.Limit.Per
-		switch {
-		case !valid(next) || !d.allowed(next):
-		case p.Algorithm == tiered.SlidingWindow && spans && !d.risks("spans"):
-		case p.Algorithm == tiered.TokenBucket && numbers && !d.risks("rates"):
-			return p.Limit
-		default:
+		if valid(next) {
 			return next.Limit
 		}
 	}
@@ -168,7 +132,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 
 // rule draws what PerKey may say.
 func (d *drawer) rule(p tiered.Policy) tiered.Limit {
-	if d.risks("rules") && d.one(2) {
+	if d.one(2) {
 		return pick(d, tiered.Unlimited, tiered.Blocked)
 	}
 	if d.one(2) {
@@ -194,9 +158,7 @@ func (d *drawer) can(p *Plan, v Verb, which int) bool {
 	case Repeat:
 		return p.Repeats
 	case Back:
-		return !p.Repeats && d.risks("back")
-	case Forget:
-		return d.risks("scripts")
+		return !p.Repeats
 	case Rule:
 		return p.Plans[which]
 	}
@@ -238,15 +200,8 @@ func (d *drawer) step(p *Plan) Step {
 		}
 	case Tune:
 		s.Lease, s.FailMode = d.lease(), tiered.FailMode(d.IntN(3))
-		if policy.Lease = s.Lease; !d.allowed(policy) {
-			s.Lease = tiered.Lease{Size: tiered.NoLease}
-		}
 	case Back:
 		s.Pause = pick(d, 30*ms, 400*ms, 900*ms, 2*second, 8*second, time.Hour)
-		fixed := func(x tiered.Policy) bool { return x.Algorithm == tiered.FixedWindow }
-		if slices.ContainsFunc(p.Policies, fixed) && !d.risks("stuck") {
-			s.Pause = min(s.Pause, 900*ms)
-		}
 	case Ahead:
 		s.Pause = pick(d, 30*ms, 700*ms, 5*second, time.Hour)
 	case Lossy:

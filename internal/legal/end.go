@@ -99,9 +99,6 @@ func (w *World) count() {
 	for i := range p.limiters {
 		for k := range keys {
 			b := w.books[i][k]
-			if b.rules.Shards > 1 && len(b.rules.Also) > 0 {
-				continue // each shard may be short of another limit
-			}
 			now := w.enter(0)
 			d := p.limiters[i].Peek(context.Background(), keyName(k))
 			w.mu.Lock()

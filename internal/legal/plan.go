@@ -188,34 +188,23 @@ func (p Plan) String() string {
 	return b.String()
 }
 
-// Risks are parts of what is drawn that can be left out, to see what else breaks: rules that change to Unlimited or
-// Blocked, scripts that are forgotten, another Per or Precision of a sliding window, a clock that is set back, another
-// rate or burst, sliding windows shorter than a lease, fixed windows that are leased and last for a few round trips,
-// periods beyond a year, keys that are pushed out, fixed windows when a clock is set back by more than a second, and
-// hooks that decide.
-var Risks = []string{"rules", "scripts", "spans", "back", "rates", "short", "brief", "long", "evictions", "stuck", "hooks"}
-
-// Draw returns the plan of a seed, without some of the risks.
-func Draw(seed uint64, without ...string) Plan {
-	d := drawer{Rand: rand.New(rand.NewPCG(seed, 17)), without: without}
+// Draw returns the plan of a seed.
+func Draw(seed uint64) Plan {
+	d := drawer{rand.New(rand.NewPCG(seed, 17))}
 	p := Plan{
 		Seed: seed, Class: pick(&d, Calm, Calm, Calm, Rough, Rough, Accidents), Processes: pick(&d, 1, 1, 2, 2, 3),
-		Books: d.one(2), Repeats: d.one(4), Hook: d.one(16) && d.risks("hooks"),
+		Books: d.one(2), Repeats: d.one(4), Hook: d.one(16),
 	}
 	p.Options = tiered.Options{
 		Budget:  pick(&d, 0, 0, 5*time.Millisecond, 100*time.Millisecond),
 		Timeout: pick(&d, 0, 0, 0, 600*time.Millisecond, 3*time.Second),
 		MaxKeys: pick(&d, 0, 0, 1, 2, 4),
 	}
-	if !d.risks("evictions") {
-		p.Options.MaxKeys = 0
-	}
 	if p.Options.Budget == 0 {
 		p.Options.Budget = tiered.DefaultBudget
 	}
 	// A microsecond more than Budget: of two timers that end together the processors would choose.
 	p.Options.Timeout = max(p.Options.Timeout, tiered.DefaultTimeout, p.Options.Budget+time.Microsecond)
-	d.options = p.Options
 	p.Trip = p.Options.Budget / time.Duration(pick(&d, 20, 50, 100))
 	p.Repeats = p.Repeats && p.Class != Calm
 	for i := range pick(&d, 1, 1, 2, 3) {

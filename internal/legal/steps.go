@@ -154,6 +154,7 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 	w.unavailable(&d)
 	if d.Tier == tiered.Failover {
 		w.books[policy][key].vain(before, after, cost)
+		w.books[policy][key].fills(p)
 	}
 	if !d.Allowed || d.Limit == math.MaxInt64 {
 		return
@@ -213,6 +214,7 @@ func (p *process) together(s *Step, reserve bool) {
 	if !d.Allowed || d.Tier == tiered.Failover {
 		for _, x := range legs {
 			x.book.vain(before, after, x.cost)
+			x.book.fills(p)
 		}
 	}
 	if !d.Allowed {
@@ -262,6 +264,7 @@ func (w *World) settle(s *Step) {
 		}
 		actual = append(actual, n)
 		x.book.settled(now, x.at, x.cost, n)
+		x.book.fills(r.by)
 	}
 	w.mu.Unlock()
 	if cancel {
@@ -289,6 +292,7 @@ func (p *process) await(s *Step) {
 	defer w.mu.Unlock()
 	if err != nil {
 		w.books[s.Which][s.Key].vain(before, after, 1)
+		w.books[s.Which][s.Key].fills(p)
 	}
 	if err != nil || rule == tiered.Unlimited {
 		return
@@ -303,6 +307,7 @@ func (w *World) reset(p *process, policy, key int) {
 	w.mu.Lock()
 	rule := p.limit(policy, key)
 	w.books[policy][key].reset(before, w.now())
+	w.books[policy][key].fills(p)
 	w.line("reset: %v", err)
 	w.mu.Unlock()
 	if err != nil {
@@ -340,7 +345,6 @@ func (w *World) restart(s *Step) {
 		p.wire.mu.Lock()
 		p.wire.dead = true
 		p.wire.mu.Unlock()
-		w.crashed = true
 	} else if err := p.leave(patience); err != nil && w.plan.Class == Calm {
 		w.faultf("recovery", "Close: %v", err)
 	}
@@ -381,7 +385,7 @@ func (w *World) accident(s *Step) {
 			by = -by
 		}
 		b.Step(by)
-		w.moved = true
+		w.moved, w.ahead = true, w.ahead || by > 0
 		for _, all := range w.books {
 			for _, book := range all {
 				book.moved(now, by)
