@@ -41,15 +41,13 @@ func TestOutlives(t *testing.T) {
 			direct(r, Reply{Grant: 1, Level: 9, Reset: 3 * time.Second})
 		}, 3 * time.Second},
 		{"a window: refused, for a while", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
-			direct(r, Reply{Reset: 3 * time.Second, Retry: time.Second})
+			r.lease(1)
+			r.b.Take(r.now, 1)
+			r.ask(1)
+			r.b.Accept(r.now+ms, r.begin().Seq, Reply{Reset: 3 * time.Second, Retry: time.Second, TTLLeft: time.Second})
 		}, time.Second},
-		{"another window, that only refused", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
-			direct(r, Reply{Grant: 1, Level: 2, Reset: time.Second})
-			p := *r.p
-			p.Per *= 100
-			r.b.SetPolicy(r.now, &p)
-			r.now += 6 * time.Second
-			direct(r, Reply{Reset: 100 * time.Second, Retry: 100 * time.Second})
+		{"a window: refused, and nothing written", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
+			direct(r, Reply{Reset: 3 * time.Second, Retry: time.Second})
 		}, 0},
 		{"a window of others", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
 			direct(r, Reply{Grant: 1, Level: 5, Reset: 3 * time.Second, Leases: 2})

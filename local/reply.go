@@ -32,12 +32,10 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.late, b.failures = false, 0
 	b.level.Store(r.Level)
 	b.seenAt = c.sent
-	// A refused direct take writes nothing: where the limit is another, the key may end with the window that it knows.
-	blind := b.windowed() != nil && b.sight == doubtful && !c.Named && r.Grant == 0
 	b.windowed().lasts(c, r, b.epoch)
 	b.sight = above
 	switch {
-	case r.Leases > 0, blind:
+	case r.Leases > 0:
 		b.sight = doubtful
 	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // there cannot be more
 		b.sight = whole

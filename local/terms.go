@@ -37,7 +37,7 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	}
 	b.turn(now, old, p)
 	b.terms.Store(p)
-	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per || b.windowed() != nil { // which may have other blocks
+	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
 		b.sight = doubtful
 	}
 	if b.fleet != 0 && p.Rule == ByLimit {

@@ -108,7 +108,8 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 }
 
 // lasts notes until when something counts, by a reply in a bucket of an epoch: what was granted, until nothing does, and what
-// refuses, until it does not. How long the rest counts the reply tells at the latest, which is no help here.
+// refuses, until it does not. How long the rest counts the reply tells at the latest, which is no help here. A refused
+// direct take says nothing: it wrote nothing, and if the key does not know its limits, it may end sooner with those of others.
 func (w *windowed) lasts(c Call, r Reply, epoch int64) {
 	if w == nil {
 		return
@@ -119,7 +120,7 @@ func (w *windowed) lasts(c Call, r Reply, epoch int64) {
 	switch {
 	case r.Grant > 0:
 		w.counts = max(w.counts, c.sent+r.Reset)
-	case c.Want > 0 && r.Retry > 0 && r.Retry < never-c.sent:
+	case c.Named && c.Want > 0 && r.Retry > 0 && r.Retry < never-c.sent:
 		w.counts = max(w.counts, c.sent+r.Retry)
 	}
 }
