@@ -121,7 +121,7 @@ func TestPlansOnRedis(t *testing.T) {
 		Network: "unix", Addr: server.Socket, MaxRetries: -1, PoolSize: 1000, ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	room := make(chan struct{}, 16)
+	room := make(chan struct{}, 40)
 	var all sync.WaitGroup
 	for i := range count {
 		seed := *from + uint64(i)
