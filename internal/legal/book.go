@@ -101,7 +101,7 @@ func (b *book) executed(slot int, sent, now time.Duration, c *lua.Call, grant in
 }
 
 // by reports whether a call may be one by a term: a key that nobody asks for gives back by the limit that it had.
-func (b *book) by(t *term, c *remote.Call) bool {
+func (b *book) by(t *term, c *lua.Call) bool {
 	if c.Cap != burst(t.Limit) {
 		return false
 	}
