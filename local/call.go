@@ -39,6 +39,7 @@ type Call struct {
 	resets int   // how many of the bucket's resets it carries out
 	home   bool  // gives everything back
 	quiet  bool  // see Bucket.Quiet
+	first  bool  // the node's clock is unknown: it has not answered yet
 
 	patient bool // for those alone who wait and ask again
 
@@ -89,7 +90,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		}
 		return Call{}, effect
 	}
-	call.Seq, call.Fleet, call.sent, call.trip = c.Seq, c.Fleet, now, c.Trip
+	call.Seq, call.Fleet, call.sent, call.trip, call.first = c.Seq, c.Fleet, now, c.Trip, !c.Clock
 	call.Policy, call.quiet = b.Policy(), b.quiet(call.resets)
 	call.Epoch, call.Seen = b.epoch, b.seen
 	if s := call.settles; s != nil {

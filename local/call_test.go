@@ -308,3 +308,24 @@ func TestResetOutlastsTheLine(t *testing.T) {
 	r.b.Accept(r.now, c.Seq, Reply{TTLLeft: time.Second})
 	r.expect(reset, Admitted)
 }
+
+// Who connects from far away may take longer than Timeout. The first call to a node that fails is made again when the connection
+// can be there, and not as late as one to a node that answered before: until then the process decides alone.
+func TestFirstCallIsSoonMadeAgain(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		r := newRig(t, Policy{Cap: 100, Tokens: 100})
+		for failures, want := range map[bool][]time.Duration{ // three quarters of the longest: the dice show a half
+			false: {150 * ms, 150 * ms, 150 * ms}, true: {375 * ms, 750 * ms, 750 * ms},
+		}[known] {
+			w, _, _ := r.ask(1)
+			c := r.beginWith(known)
+			r.now += 50 * ms
+			r.b.Fail(r.now, c.Seq)
+			r.expect(w, Failed)
+			if got := r.b.backOff - r.now; got != want {
+				t.Errorf("clock known: %v, after %d failures: asks again after %v, want %v", known, failures+1, got, want)
+			}
+			r.now = r.b.backOff
+		}
+	}
+}

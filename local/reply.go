@@ -360,6 +360,9 @@ func (b *Bucket) failWith(now time.Duration, c Call, o Outcome) {
 	b.late = false
 	b.failures = min(b.failures+1, 20)
 	longest := min(c.period<<b.failures, maxBackoff)
+	if c.first {
+		longest = min(longest, connecting*c.Policy.Timeout)
+	}
 	b.pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
 	v := Verdict{Outcome: o, Left: b.remaining(b.live(now))}
 	b.end(now, v)

@@ -149,8 +149,8 @@ if reset > 0 and once and window(now > server and now or min(reset, now)) == k t
 end
 count = max(count, hold)
 
--- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
--- here, and overflow, for those who do not ask just now.
+-- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part
+-- alone more would lie here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, wanted = cap - count, wants + want
 if want > 0 and avail >= least then

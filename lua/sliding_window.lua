@@ -313,8 +313,8 @@ if debt > charged then
   charged = debt
 end
 
--- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
--- here, and overflow, for those who do not ask just now.
+-- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part
+-- alone more would lie here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local tight, which = level()
 local wanted = wants + want

@@ -310,8 +310,8 @@ level, charged = level - charge, charged + charge
 if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end
 if refund > 0 and not (deadline > 0 and deadline <= server + ttl) then flags = flags + UNAPPLIED end
 
--- 10. Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
--- here, and overflow, for those who do not ask just now.
+-- 10. Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its
+-- part alone more would lie here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, wanted = tokens(level), wants + want
 if want > 0 and avail >= least then

@@ -220,8 +220,8 @@ for i = 1, m do
 end
 charged = charged + charge
 
--- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part alone more would lie
--- here, and overflow, for those who do not ask just now.
+-- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part
+-- alone more would lie here, and overflow, for those who do not ask just now.
 local code, grant, after = GRANTED, 0, 0
 local avail, which = tight()
 local wanted = wants + want

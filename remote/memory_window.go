@@ -197,7 +197,8 @@ func (w *memoryWindow) sweepEnded(now, ttl int64) {
 	}
 }
 
-// part is what a caller gets of avail tokens, avail ≥ least: all that it wants, or one and a half times its part of what the leases want.
+// part is what a caller gets of avail tokens, avail ≥ least: all that it wants, or one and a half times its part of what the
+// leases want.
 func part(avail, want, wanted, least int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(avail)*float64(want)/float64(wanted))), least), want, avail)
 }

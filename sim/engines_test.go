@@ -24,7 +24,6 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 		case d.Metric == "starved_key" && math.Abs(d.A-d.B) <= uneven*between(a.Scenario).Seconds():
 		case d.Metric == "lost" && math.Abs(d.A-d.B) <= max(d.A, d.B)/2: // some hundred leases; see TestLossOpensAsManyBreakers
 		case d.Metric == "starved_process" && math.Abs(d.A-d.B) <= opening: // of 8 seeds of lost-replies it is 1.2 to 2.4 s on both
-		case d.Metric == "recovered" && math.Abs(d.A-d.B) <= opening: // by one breaker that was open
 		case d.Metric == "heal" && math.Abs(healed(a)-healed(b)) <= opening:
 		case d.Metric == "detect" || d.Metric == "open": // by which single process had three failures in a row
 		default:
@@ -149,6 +148,21 @@ func (deaf) answered(int, lua.Code, int64)                                      
 func (deaf) happened(string)                                                        {}
 func (deaf) execute(_ shelf, _ int, _ *lua.Call, do func() (lua.Reply, bool))       { do() }
 
+// recovered is how long it took until all was well again, in ms, in the mean of some seeds. After lost replies that goes by which
+// breakers happen to be open when no more is lost: of 12 seeds it is 0 to 0.6 s on virtual and 0 to 1 s on lua, means 0.28 and
+// 0.39. Engines draw other delays, so that one seed of each says nothing.
+func recovered(t *testing.T, text, engine string) (mean float64) {
+	const seeds = 4
+	for seed := range uint64(seeds) {
+		r := rehearse(t, text, &Options{Engine: engine, Seed: 1 + seed})
+		if r.Metrics.Recovered < 0 {
+			t.Errorf("with seed %d not all was well at the end, on %s", 1+seed, engine)
+		}
+		mean += r.Metrics.Recovered / seeds
+	}
+	return mean
+}
+
 // The engines agree: a Memory for Redis and goroutines for a network give what the scripts and go-redis do.
 func TestEnginesAgree(t *testing.T) {
 	if testing.Short() {
@@ -161,6 +175,9 @@ func TestEnginesAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			model, scripts := rehearse(t, text, nil), rehearse(t, text, &Options{Engine: Lua})
+			if name == "lost-replies" {
+				model.Metrics.Recovered, scripts.Metrics.Recovered = recovered(t, text, Virtual), recovered(t, text, Lua)
+			}
 			for _, d := range differences(model, scripts) {
 				t.Errorf("%v", d)
 			}
