@@ -84,11 +84,17 @@ if #ARGV <= SHORT then
 
     local stored = call('HMGET', key, 'v', 'l', 's', 't', 'c', 'z', 'o', 'r')
     local exists, lends = stored[1] == FORMAT, stored[7]
-    local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
+    local level, overflow, last, born, behind, most = cap, OVERFLOW_START, server, server, 0, cap
     if exists then
       level, overflow = tonumber(stored[2]), tonumber(stored[3] or 0)
       last, born, behind = tonumber(stored[4]), tonumber(stored[5]), tonumber(stored[6] or 0)
-      if lends or stored[8] ~= ARGV[1] .. '/' .. ARGV[2] .. '/' .. ARGV[3] then break end -- other terms, or a larger cap before
+      if lends then break end
+      local terms = ARGV[1] .. '/' .. ARGV[2] .. '/' .. ARGV[3]
+      if stored[8] ~= terms then
+        local same, largest = string.match(stored[8] or '', '^(%d+/%d+/%d+)/(%d+)$')
+        if same ~= terms then break end -- other terms
+        most = max(cap, tonumber(largest) or 0)
+      end
       if not (level and overflow and last and born and behind) then break end
       overflow = OVERFLOW_START + overflow / OVERFLOW_PARTS
       if not (level > -WHOLE and level < WHOLE and overflow >= OVERFLOW_START and overflow < WHOLE) then break end
@@ -116,7 +122,7 @@ if #ARGV <= SHORT then
     end
     local keep = LONGEST_TTL_MS
     if refill > 0 then
-      keep = min(ceil((cap - level) * period / refill / 1000) + ceil((now - unguarded) / 1000) + 1000, LONGEST_TTL_MS)
+      keep = min(ceil((most - level) * period / refill / 1000) + ceil((now - unguarded) / 1000) + 1000, LONGEST_TTL_MS)
     end
     call('PEXPIRE', key, keep)
     local flags = (exists and 0 or CREATED) + (epoch > 0 and epoch ~= born and OTHER_EPOCH or 0)
@@ -187,12 +193,13 @@ if exists then
     end
     most = max(cap, was_cap, tonumber(largest) or 0)
   end
+  local parts = tonumber(stored[3] or 0)
+  if not (parts and parts >= 0) then return redis.error_reply('RLCORRUPT field') end
+  stored[3], stored[6] = OVERFLOW_START + parts / OVERFLOW_PARTS, stored[6] or 0
   for i = 2, 11 do
-    local x = tonumber(stored[i] or (i == 3 or i == 6 or i > 6 and not lends) and 0)
-    if i == 3 and x then x = OVERFLOW_START + x / OVERFLOW_PARTS end
+    local x = tonumber(i > 6 and not lends and not stored[i] and 0 or stored[i])
     -- The level may be negative and, like the overflow, fractional; nothing may be NaN, infinite or out of range.
-    local lowest = i == 2 and 1 - WHOLE or i == 3 and OVERFLOW_START or 0
-    local ok = x and x >= lowest and x < WHOLE and (i <= 3 or x % 1 == 0)
+    local ok = whole(x) or i <= 3 and x and x < WHOLE and x > (i == 2 and -WHOLE or 0)
     if not ok or i > 7 and not lends and x > 0 then return redis.error_reply('RLCORRUPT field') end
     stored[i] = x
   end
