@@ -65,7 +65,14 @@ func (in *inside) stats() *tiered.Stats {
 	return &s
 }
 
-func (in *inside) forgets() bool { return in.leaving.Load() || in.group.Stats().Evictions > 0 }
+func (in *inside) forgets() bool {
+	s := in.group.Stats()
+	forgiven := false // of a key that Redis refuses
+	for _, p := range s.Policies {
+		forgiven = forgiven || p.Forgiven > 0
+	}
+	return in.leaving.Load() || s.Evictions > 0 || forgiven
+}
 
 func (in *inside) busy() bool { return in.port.calls.Load() > 0 }
 
