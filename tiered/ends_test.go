@@ -112,6 +112,8 @@ func TestEndsOfAllRanges(t *testing.T) {
 			if s := l.group.Stats().Policies[p.Name]; s.Poisoned > 0 {
 				t.Errorf("%+v: %d calls refused", p, s.Poisoned)
 			}
+			store.mu.Lock() // something may go back yet
+			defer store.mu.Unlock()
 			asked[p.Algorithm] += len(store.calls)
 			calls = append(calls, store.calls...)
 		})
