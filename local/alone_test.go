@@ -3,13 +3,15 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // beginFor is begin in a fleet.
 func (r *rig) beginFor(fleet int64) Call {
 	r.Helper()
 	r.seq++
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Trip: ms, Fleet: fleet})
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: fleet})
 	return c
 }
 
@@ -49,7 +51,7 @@ func TestAloneBeginsWithWhatIsLeftOfTheShare(t *testing.T) {
 	a, _, _ := r.ask(1)
 	b, _, _ := r.ask(1)
 	c := r.beginFor(4) // a share of 25, 25 per second
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 12, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 12, TTLLeft: us(time.Second)})
 	r.expect(a, Admitted)
 	r.expect(b, Admitted)
 	for range 7 {
@@ -91,7 +93,7 @@ func TestFlappingRefillsNoShare(t *testing.T) {
 		r.b.backOff = 0
 		r.ask(1)
 		c := r.beginFor(2)
-		r.b.Accept(r.now, c.Seq, Reply{Epoch: 1, TTLLeft: time.Second, Retry: time.Second})
+		r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 1, TTLLeft: us(time.Second), Retry: us(time.Second)})
 		r.b.denied.Store(nil)
 	}
 	if alone != 10 {
@@ -102,7 +104,7 @@ func TestFlappingRefillsNoShare(t *testing.T) {
 func TestDebtIsRepeatedUntilAcceptedAndChargedOnce(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	c := r.askAndBegin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 40})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
 	r.admitAlone(20) // and one was admitted by Redis: the share has 79
 
 	// One request in line, and yet no direct take: only a lease's record makes a debt count once.
@@ -116,7 +118,7 @@ func TestDebtIsRepeatedUntilAcceptedAndChargedOnce(t *testing.T) {
 	c = r.begin()
 	r.owes(c, 22, 0, 40, 7)
 	r.admitAlone(3)
-	reply := Reply{Grant: 1, Level: 10, Epoch: 7, Overflow: 55, TTLLeft: time.Second}
+	reply := lua.Reply{Grant: 1, Level: 10, Epoch: 7, Overflow: 55, TTLLeft: us(time.Second)}
 	if _, ok := r.b.Accept(r.now, c.Seq, reply); !ok {
 		t.Fatal("not accepted")
 	}
@@ -130,7 +132,7 @@ func TestDebtIsRepeatedUntilAcceptedAndChargedOnce(t *testing.T) {
 	r.now += time.Second // the share is full again: nothing is owed in any case, the three are owed if nothing overflowed
 	c = r.askAndBegin()
 	r.owes(c, 3, 0, 55, 7)
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Level: 10, Epoch: 7, Overflow: 60, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Level: 10, Epoch: 7, Overflow: 60, TTLLeft: us(time.Second)})
 	r.now += 3 * time.Second // nothing is out any more
 	if c = r.askAndBegin(); !c.Direct || c.Debt+c.Owed != 0 {
 		t.Fatalf("%+v, want a direct take: all is settled", c)
@@ -146,25 +148,25 @@ func TestOverflowIsReadWhenNothingIsOwed(t *testing.T) {
 	r.admitAlone(1)
 	c := r.askAndBegin()
 	r.owes(c, 1, 1, 0, 0) // never read: the script takes the bucket for another
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 40, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40, TTLLeft: us(time.Second)})
 	r.now += 3 * time.Second
 	r.ask(1)
 	c = r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Epoch: 0, Overflow: 99}) // a bucket that is not there: no epoch, no overflow
+	r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 0, Overflow: 99}) // a bucket that is not there: no epoch, no overflow
 	r.b.denied.Store(nil)
 	r.admitAlone(5)
 
 	// Without the node's clock a request is served directly, and the debt has to wait.
 	r.ask(1)
 	c = r.beginWith(false)
-	if !c.Direct || c.Debt != 0 || c.Seen != 40 || c.Epoch != 7 {
+	if !c.Direct || c.Debt != 0 || c.Seen != 0 || c.Epoch != 7 {
 		t.Fatalf("%+v, want a direct take", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 70})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 70})
 	c = r.askAndBegin()
 	r.owes(c, 5, 5, 40, 7)
 	r.admitAlone(2)
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 8, Overflow: 80, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 8, Overflow: 80, TTLLeft: us(time.Second)})
 	c = r.askAndBegin()
 	if c.Debt != 2 || c.Seen != 80 || c.Epoch != 8 {
 		t.Fatalf("%+v, want what was admitted during the call, as of its reply", c)
@@ -230,7 +232,7 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 					t.Fatalf("%s: %+v: the debt was told twice", c.name, call)
 				}
 				if call.Seq > 0 {
-					e, _ = r.b.Accept(r.now, call.Seq, Reply{TTLLeft: time.Second})
+					e, _ = r.b.Accept(r.now, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
 				}
 			}
 		}
@@ -244,7 +246,7 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 	r.b.Retire(r.now)
 	c := r.begin()
 	r.owes(c, 5, 5, 0, 0)
-	if e, _ := r.b.Accept(r.now, c.Seq, Reply{TTLLeft: time.Second}); !e.Done || !r.b.Close(r.now) {
+	if e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)}); !e.Done || !r.b.Close(r.now) {
 		t.Errorf("%+v, want to be done", e)
 	}
 }
@@ -252,7 +254,7 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	c := r.askAndBegin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 40})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
 	e, _ := r.b.Owe(r.now, 30)
 	if e.Check == 0 || e.Check > r.now+refundDelay {
 		t.Fatalf("%+v, want to be looked at within %v", e, refundDelay)
@@ -273,7 +275,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	c = r.begin()
 	r.owes(c, 36, 32, 40, 7)
 	r.b.GiveBack(r.now, 10, FromShare, 0, nil) // under way: none of it
-	r.b.Accept(r.now, c.Seq, Reply{Epoch: 7, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 7, TTLLeft: us(time.Second)})
 	if c = r.begin(); c.Seq != 0 {
 		t.Fatalf("%+v: it was charged twice", c)
 	}
@@ -295,7 +297,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	open := func(t *testing.T) *rig {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: FailOpen})
 		c := r.askAndBegin()
-		r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 40})
+		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
 		r.admitAlone(4)
 		before := r.b.ledger.booked
 		r.admitAlone(6)
@@ -336,7 +338,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 				t.Errorf("%s: %+v, want debt %d since overflow 40 of epoch 7", c.name, call, c.debt)
 			}
 		}
-		r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, Epoch: 7, Overflow: 50, TTLLeft: time.Second})
+		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Epoch: 7, Overflow: 50, TTLLeft: us(time.Second)})
 		r.now += time.Millisecond
 		r.b.account(r.now)
 		if r.b.debt.admitted != 0 || r.b.owing() != 0 {
@@ -357,7 +359,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	if r.b.debt.admitted != 0 {
 		t.Fatal("it was booked at once: this shows nothing")
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 70})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 70})
 	if c = r.askAndBegin(); c.Debt != 6 || c.Epoch != 0 {
 		t.Errorf("%+v, want debt 6, and no overflow that was read while it was owed", c)
 	}
@@ -365,7 +367,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	// A bucket that is evicted with it tells it first.
 	r = open(t)
 	c = r.askAndBegin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 7, Overflow: 50, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 50, TTLLeft: us(time.Second)})
 	r.now = r.b.outUntil
 	r.b.account(r.now)
 	r.admitAlone(2)
@@ -389,7 +391,7 @@ func TestFleetThatChangesFillsNoShare(t *testing.T) {
 			alone++
 		}
 		r.seq++
-		r.b.Begin(r.now, Conditions{Seq: r.seq, Fleet: fleet + 1})
+		r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Fleet: fleet + 1})
 	}
 	if alone != 50 {
 		t.Errorf("%d admitted alone by a share of 50", alone)

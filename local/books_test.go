@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Whatever the sequence of steps, alone or not, given back or owed: the books balance, no debt is negative or lost, and
@@ -128,7 +130,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				if rapid.Bool().Draw(t, "busy") {
 					b.demand.rate = 1000 // so that it leases more than what is in line
 				}
-				call, _ = b.Begin(now, Conditions{Seq: seq, Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
+				call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
 				switch {
 				case call.Seq == 0:
 				case call.Direct:
@@ -152,7 +154,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				if grant < call.Min {
 					grant = 0
 				}
-				r := Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"), Retry: 100 * ms,
+				r := lua.Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"), Retry: us(100 * ms),
 					TTLLeft: call.TTL, Epoch: 1}
 				if _, ok := b.Accept(now, call.Seq, r); ok {
 					settled += call.Debt
@@ -221,12 +223,12 @@ func TestDebtIsReportedInParts(t *testing.T) {
 		for i := 0; reported < all+maxTokens; i++ {
 			r.b.Probe()
 			r.seq++
-			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Server: 1e15, Trip: ms, Fleet: 1})
+			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, Trip: ms, Fleet: 1})
 			if c.Debt < 1 || c.Debt > 1<<52 || c.Owed > c.Debt || i > 3 {
 				t.Fatalf("counting %d, after %d: %+v", counting, reported, c)
 			}
 			reported += c.Debt
-			r.b.Accept(r.now, c.Seq, Reply{Epoch: 1, TTLLeft: time.Second})
+			r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 1, TTLLeft: us(time.Second)})
 		}
 		if s := r.balance(); s.Settled != all+maxTokens || s.Opened != all {
 			t.Errorf("counting %d: %+v", counting, s)

@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestLeaseIsSpentAndRenewedAtTheLowWaterMark(t *testing.T) {
@@ -34,7 +36,7 @@ func TestLeaseIsSpentAndRenewedAtTheLowWaterMark(t *testing.T) {
 		t.Fatalf("renewal %+v, want hold %d", c, low-1)
 	}
 	r.b.Take(r.now, 1) // takers go on while it is under way
-	r.b.Accept(r.now+ms, c.Seq, Reply{Grant: c.Want, Level: 100, TTLLeft: time.Second})
+	r.b.Accept(r.now+ms, c.Seq, lua.Reply{Grant: c.Want, Level: 100, TTLLeft: us(time.Second)})
 	r.pot(low - 2 + c.Want)
 	r.balance()
 }
@@ -44,7 +46,7 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 	w, _, _ := r.ask(5)
 	c := r.begin()
 	r.now += ms
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 2, Retry: 300 * ms})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(300 * ms)})
 	if v := r.expect(w, Refused); v.Retry != 299*ms {
 		t.Errorf("retry %v, want 299ms: 3 tokens at 10/s, less the ms since the call left", v.Retry)
 	}
@@ -67,7 +69,7 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 		r.b.Init(r.p, "k")
 		w, _, _ := r.ask(5)
 		c := r.begin()
-		r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: step.level, Retry: time.Duration(5-step.level) * 100 * ms})
+		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: step.level, Retry: us(time.Duration(5-step.level) * 100 * ms)})
 		<-w.C
 		r.now += step.at
 		if v, ok := r.b.Refuse(r.now, step.cost); ok != (step.want == Refused) {
@@ -83,7 +85,7 @@ func TestDenialIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	r := newRig(t, Policy{Cap: 1, Tokens: 1, Per: time.Hour})
 	w, _, _ := r.ask(1)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 0, Retry: time.Hour})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 0, Retry: us(time.Hour)})
 	if v := r.expect(w, Refused); v.Retry != time.Hour {
 		t.Errorf("the user is told %v, want the hour", v.Retry)
 	}
@@ -107,7 +109,7 @@ func TestShortGrantHoldsOff(t *testing.T) {
 	c := r.begin()
 	sent := r.now
 	r.now += ms
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, Level: 0, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3, Level: 0, TTLLeft: us(time.Second)})
 	r.expect(a, Admitted)
 	r.expect(b, Refused) // a short grant fails those whom it leaves without
 	if off := r.b.denied.Load().holdOff; off != sent+50*ms {
@@ -173,7 +175,7 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 			if call.Want <= c.grant && c.want > 0 {
 				t.Fatalf("%+v: a grant of %d is not short", call, c.grant)
 			}
-			r.b.Accept(r.now, call.Seq, Reply{Grant: c.grant, Level: c.level, TTLLeft: time.Second})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.grant, Level: c.level, TTLLeft: us(time.Second)})
 			until := sent + c.want
 			if c.want == 0 {
 				until = 0
@@ -203,7 +205,7 @@ func TestRequestsWaitForTheCallUnderWay(t *testing.T) {
 	if v.Outcome != Waiting || e.Send || e.Check != 0 {
 		t.Fatalf("%+v %+v while a call is under way, want to wait for it and nothing else", v, e)
 	}
-	if e, _ := r.b.Accept(r.now, call.Seq, Reply{Grant: 3, Level: 50, TTLLeft: time.Second}); e.Send {
+	if e, _ := r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 3, Level: 50, TTLLeft: us(time.Second)}); e.Send {
 		t.Fatal("all are served, and another call is due")
 	}
 	for _, w := range []*Waiter{first, second, late} {
@@ -218,7 +220,7 @@ func TestRefusedRequestsAreDemand(t *testing.T) {
 	r.ask(1)
 	r.ask(1)
 	call := r.begin()
-	r.b.Accept(r.now, call.Seq, Reply{Grant: 1, TTLLeft: time.Second})
+	r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 1, TTLLeft: us(time.Second)})
 	for range 99 {
 		r.now += ms
 		if _, v, _ := r.ask(1); v.Outcome != Refused {
@@ -249,7 +251,7 @@ func TestLineIsFirstComeFirstServed(t *testing.T) {
 	if c.Hold != 3 || c.Min != 2 || c.Want < 3 {
 		t.Fatalf("%+v, want hold 3, min 2 (5 less what is held), want 3 at least", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: c.Want, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: c.Want, TTLLeft: us(time.Second)})
 	r.expect(dear, Admitted)
 	r.expect(cheap, Admitted)
 	if !r.b.ready.Load() {
@@ -265,7 +267,7 @@ func TestLeaving(t *testing.T) {
 	if !r.b.Leave(a) || r.b.Leave(a) {
 		t.Fatal("leaving works once")
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: c.Want, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: c.Want, TTLLeft: us(time.Second)})
 	r.expect(b, Admitted)
 	if r.b.Leave(b) {
 		t.Fatal("left after the verdict")
@@ -286,7 +288,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 		{"the first is served", func(r *rig, first *Waiter) {
 			call := r.begin()
 			call.Want = 60 // for the first: the second came later
-			r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, Level: 10, TTLLeft: time.Second})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Level: 10, TTLLeft: us(time.Second)})
 			r.expect(first, Admitted)
 		}},
 		{"a reset fails", func(r *rig, _ *Waiter) { r.b.Reset(NewWaiter()); r.beginWith(false) }},
@@ -319,7 +321,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 func TestWhatIsRefusedCounts(t *testing.T) {
 	refuse := func(r *rig) { // so that the level of 2 is known
 		w, _, _ := r.ask(5)
-		r.b.Accept(r.now, r.begin().Seq, Reply{Level: 2, Retry: time.Minute})
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 2, Retry: us(time.Minute)})
 		r.expect(w, Refused)
 	}
 	for _, c := range []struct {
@@ -365,7 +367,7 @@ func TestDenialNeverChanges(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	refuse := func(level int64) *denial {
 		w, _, _ := r.ask(50)
-		r.b.Accept(r.now, r.begin().Seq, Reply{Level: level, Retry: time.Minute})
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: level, Retry: us(time.Minute)})
 		r.expect(w, Refused)
 		return r.b.denied.Load()
 	}
@@ -381,7 +383,7 @@ func TestDenialNeverChanges(t *testing.T) {
 	r.now += refundDelay
 	r.b.Check(r.now)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Level: 1, Epoch: 1, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 1, Epoch: 1, TTLLeft: us(time.Second)})
 	if c.Want != 0 || c.Debt != 1 || r.b.denied.Load() != second || *second != was {
 		t.Errorf("%+v: the denial is %+v, was %+v", c, r.b.denied.Load(), was)
 	}

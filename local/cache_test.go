@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // owned is the least an owner keeps: the bucket and its name.
@@ -51,8 +53,8 @@ var cachePolicy = &Policy{
 func lend(b *Bucket, seq int64) {
 	b.Ask(0, 1, time.Second, NewWaiter())
 	b.Ask(0, 1, time.Second, NewWaiter())
-	c, _ := b.Begin(0, Conditions{Seq: seq, Clock: true, Trip: ms, Fleet: 1})
-	b.Accept(0, c.Seq, Reply{Grant: 12, TTLLeft: time.Second})
+	c, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
+	b.Accept(0, c.Seq, lua.Reply{Grant: 12, TTLLeft: us(time.Second)})
 }
 
 func TestCacheFindsByPolicyAndKey(t *testing.T) {
@@ -100,11 +102,11 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 	if b, ok := c.Find(a.id); !ok || b != a {
 		t.Fatal("forgotten before the return was settled")
 	}
-	call, _ := a.Begin(0, Conditions{Seq: 2, Clock: true, Trip: ms, Fleet: 1})
+	call, _ := a.Begin(0, Conditions{Seq: 2, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
 	if call.Ret != 10 {
 		t.Fatalf("%+v, want ret 10", call)
 	}
-	if e, _ := a.Accept(0, 2, Reply{TTLLeft: time.Second}); !e.Done {
+	if e, _ := a.Accept(0, 2, lua.Reply{TTLLeft: us(time.Second)}); !e.Done {
 		t.Fatalf("%+v, want done", e)
 	}
 	c.Forget(0, a)
@@ -172,8 +174,8 @@ func TestBucketThatSomebodyWaitsForIsNotBurnt(t *testing.T) {
 		t.Fatalf("%d are leaving, %d gone, want 99 and none", leaving, len(c.gone))
 	}
 	for i, b := range buckets {
-		call, _ := b.Begin(0, Conditions{Seq: int64(i + 1), Trip: ms, Fleet: 1})
-		if e, _ := b.Accept(0, call.Seq, Reply{Grant: 1, Level: 9}); e.Done {
+		call, _ := b.Begin(0, Conditions{Seq: int64(i + 1), Lease: "me", Trip: ms, Fleet: 1})
+		if e, _ := b.Accept(0, call.Seq, lua.Reply{Grant: 1, Level: 9}); e.Done {
 			c.Forget(0, b)
 		}
 		if v := <-waiters[i].C; v.Outcome != Admitted {

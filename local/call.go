@@ -1,36 +1,33 @@
 package local
 
-import "time"
+import (
+	"time"
 
-// Conditions are a node's, at the moment of sending.
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// Conditions are what a call depends on besides its bucket, at the moment of sending.
 type Conditions struct {
 	Seq    int64         // for this call: from one counter per process, ever rising
+	Lease  string        // the id of the process
+	Bucket string        // the name of the bucket, and where its fixed windows begin
+	Phase  int64         // µs
 	Clock  bool          // the node's clock is known, so that it understands a deadline
 	Server int64         // what it shows, µs since 1970, if it is known
 	Trip   time.Duration // 99th percentile of the node's round trips
 	Fleet  int64         // processes that share the limit, ≥ 1
+	Here   int64         // of these, those that have their share in this bucket; 0 is all
 }
 
-// Call is what to send. All its statements are absolute, so a copy of it does no harm.
+// Call is what to send, and what is to be known of it when it ends. All that it states is absolute, so a copy of it does no harm.
 type Call struct {
-	Seq    int64
+	lua.Call
 	Policy *Policy // whose numbers it is made by
-	Direct bool    // tokens for those in line, without a lease: then Ack, Hold and Ret are 0, and what follows unless Named
-	Named  bool    // the call has a lease id, Direct or not
+	Direct bool    // tokens for those in line, without a lease: then Ack, Hold, Ret and Refund are 0
 	AtOnce bool    // it settles, and takes tokens for those in line without leasing them: never Direct
 
-	Want, Min   int64
-	Ack, Hold   int64
-	Ret, Refund int64
-	Debt, Owed  int64 // admitted alone; the part that is owed in any case
-	Seen, Epoch int64 // the bucket's overflow when nothing was owed, and of which bucket
-	TTL         time.Duration
-	Deadline    time.Duration // from here on the node should do nothing
-	Fleet       int64
-
-	// Unless the policy just refills: the stamp that Refund is for, or of the entry that is to cost To; server time of what
-	// Debt is for; and, if not 0, that a Reset is asked for, and when.
-	At, To, Since, Reset int64
+	ttl    time.Duration // TTL
+	wanted time.Duration // from here on the node should do nothing: Deadline, by this process' clock
 
 	sent   time.Duration
 	trip   time.Duration
@@ -43,11 +40,26 @@ type Call struct {
 
 	patient bool // for those alone who wait and ask again
 
-	settles *Stamp // the entry that To is for
+	settles *Stamp // the entry of a log that To is for
+	settled int64  // tokens that it gets back
 }
 
 // lends reports whether what the call is granted is a lease. Else it is for those in line, and nothing of it stays here.
 func (c *Call) lends() bool { return !c.Direct && !c.AtOnce }
+
+// named reports whether the call says whose it is. Only such a call has Debt, Owed, Seen and Reset.
+func (c *Call) named() bool { return c.Lease != "" }
+
+// others is how many leases of other processes a reply knows of that hold or want tokens.
+func (c *Call) others(r lua.Reply) int64 {
+	if c.named() && c.Hold+r.Grant+c.Want > 0 {
+		return r.Active - 1
+	}
+	return r.Active
+}
+
+// micros is a time that Redis told of.
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 // refundDelay is how long refunded tokens wait for another call of their key to ride on; with a call's own time they are
 // back within 50 ms.
@@ -90,9 +102,18 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		}
 		return Call{}, effect
 	}
-	call.Seq, call.Fleet, call.sent, call.trip, call.first = c.Seq, c.Fleet, now, c.Trip, !c.Clock
+	call.Seq, call.Bucket, call.Phase, call.sent, call.trip, call.first = c.Seq, c.Bucket, c.Phase, now, c.Trip, !c.Clock
+	if call.Fleet = c.Here; call.Fleet == 0 {
+		call.Fleet = c.Fleet
+	}
+	if call.TTL = call.ttl.Microseconds(); c.Clock {
+		call.Deadline = c.Server + (call.wanted - now).Microseconds()
+	}
+	if call.AtOnce {
+		call.To = 1
+	}
 	call.Policy, call.quiet = b.Policy(), b.quiet(call.resets)
-	call.Epoch, call.Seen = b.epoch, b.seen
+	call.Epoch = b.epoch
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.At, s.Epoch
 	} else if w := b.windowed(); w != nil && w.refund != nil && call.Refund > 0 {
@@ -103,7 +124,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		w.refund = nil
 	}
 	if !call.Direct {
-		call.Named = true
+		call.Lease = c.Lease
 		b.needStake()
 		if b.ack == unknown {
 			b.ack = c.Seq - 1 // whatever an earlier state of this key was granted counts as spent
@@ -111,7 +132,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		call.Ack = b.ack
 		// The record will end one ttl after this call is executed, even if its reply is lost and an earlier, longer ttl
 		// was accepted: from here on the pot lives no longer than that.
-		if end := int64(now + life(call.TTL)); call.Hold > 0 && b.deadline.Load() > end {
+		if end := int64(now + life(call.ttl)); call.Hold > 0 && b.deadline.Load() > end {
 			b.deadline.Store(end)
 		}
 		if b.freezes() {
@@ -125,8 +146,11 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
 		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
 		if call.Hold > 0 || call.Want > 0 && call.lends() {
-			b.outUntil = max(b.outUntil, now+b.Policy().Timeout+call.TTL)
+			b.outUntil = max(b.outUntil, now+b.Policy().Timeout+call.ttl)
 		}
+	}
+	if call.named() {
+		call.Seen = b.seen
 	}
 	b.run().call = call
 	if b.stake != nil {
@@ -165,7 +189,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	}
 	s := b.size(c.Trip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
-	call := Call{TTL: p.ttl(s.period), Deadline: now + p.Timeout, period: s.period}
+	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
 	hold := b.live(now)
 
 	if b.errand != nil && len(b.resets) > 0 && c.Clock {
@@ -183,7 +207,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	if a := b.asking(now + min(c.Trip, p.Budget/2)); a.n > 0 {
 		call.patient = a.patient
 		if !c.Clock || p.NoLease && (!settles || p.Brief) || a.n == 1 && !b.leasing && !owes {
-			call.Direct, call.Deadline = true, a.last
+			call.Direct, call.wanted = true, a.last
 			call.Min, call.Want = a.first, b.withMore(a.cost)
 			return call, true
 		}

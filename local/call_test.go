@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestFirstTouchIsDirect(t *testing.T) {
@@ -12,13 +14,13 @@ func TestFirstTouchIsDirect(t *testing.T) {
 		t.Fatalf("the first request got %+v %+v, want to wait and to be sent", v, e)
 	}
 	c := r.begin()
-	if !c.Direct || c.Want != 3 || c.Min != 3 || c.Deadline != r.now+20*ms {
+	if !c.Direct || c.Want != 3 || c.Min != 3 || c.wanted != r.now+20*ms {
 		t.Fatalf("first call %+v, want a direct take of 3 until the caller's budget ends", c)
 	}
 	if c.Ack+c.Hold+c.Ret+c.Refund != 0 {
 		t.Fatalf("a direct take states a lease: %+v", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, Level: 7})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3, Level: 7})
 	if v := r.expect(w, Admitted); v.Left != 7 {
 		t.Errorf("left %d, want 7", v.Left)
 	}
@@ -42,7 +44,7 @@ func TestOnlyOneCallUnderWay(t *testing.T) {
 	if again := r.begin(); again.Seq != 0 {
 		t.Fatalf("a second call began: %+v", again)
 	}
-	if e, _ := r.b.Accept(r.now, c.Seq, Reply{Grant: 2, TTLLeft: time.Second}); !e.Send {
+	if e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 2, TTLLeft: us(time.Second)}); !e.Send {
 		t.Fatal("one still waits in line: another call is due")
 	}
 }
@@ -55,7 +57,7 @@ func TestNoLeaseBeforeTheClockIsKnown(t *testing.T) {
 	if !c.Direct || c.Want != 3 || c.Min != 1 {
 		t.Fatalf("%+v, want one direct take of 3 for both", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 3})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3})
 	r.expect(a, Admitted)
 	r.expect(b, Admitted)
 }
@@ -68,7 +70,7 @@ func TestNoLeasePolicyTakesDirectly(t *testing.T) {
 	if !c.Direct || c.Want != 8 || c.Min != 4 {
 		t.Fatalf("%+v, want a direct take of 8, 4 at least", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 5, Level: 0})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, Level: 0})
 	r.expect(a, Admitted)
 	r.expect(b, Refused)
 	if e := r.b.Check(r.now + refundDelay); !e.Send {
@@ -86,7 +88,7 @@ func TestDeadlineCountsFromTheSendingAndTheShorterLife(t *testing.T) {
 	sent := r.now
 	c := r.begin()
 	r.now += 40 * ms
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 10, TTLLeft: 500 * ms})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 10, TTLLeft: us(500 * ms)})
 	if got, want := time.Duration(r.b.deadline.Load()), sent+495*ms; got != want {
 		t.Fatalf("deadline %v, want %v: 99%% of what Redis left, from the sending on", got, want)
 	}
@@ -116,7 +118,7 @@ func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
 	if c.Ret != 10 || c.Ack == c.Seq-1 {
 		t.Fatalf("%+v, want ret 10 again, and the ack of the last accepted call", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, TTLLeft: us(time.Second)})
 	if s := r.balance(); s.Returned != 10 {
 		t.Errorf("returned %d, want 10", s.Returned)
 	}
@@ -136,7 +138,7 @@ func TestWhatEndsUnderWayIsDropped(t *testing.T) {
 		t.Fatalf("%+v, want hold 10", c)
 	}
 	r.now = end + ms
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3, TTLLeft: us(time.Second)})
 	r.pot(3)
 	if s := r.balance(); s.Burnt != 10 {
 		t.Errorf("burnt %d, want 10", s.Burnt)
@@ -149,7 +151,7 @@ func TestGivenUpCallIsIgnored(t *testing.T) {
 	r.ask(1)
 	c := r.begin()
 	r.b.Fail(r.now, c.Seq)
-	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 5, TTLLeft: time.Second}); ok {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, TTLLeft: us(time.Second)}); ok {
 		t.Fatal("the reply of a call that was given up was accepted")
 	}
 	r.pot(0)
@@ -162,7 +164,7 @@ func TestGivenUpCallIsIgnored(t *testing.T) {
 	if next.Ack >= c.Seq {
 		t.Fatalf("ack %d covers seq %d, which was never accepted", next.Ack, c.Seq)
 	}
-	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 5, TTLLeft: time.Second}); ok || !r.b.calling() {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, TTLLeft: us(time.Second)}); ok || !r.b.calling() {
 		t.Fatal("the reply of a call that was given up was accepted as that of the next")
 	}
 }
@@ -191,7 +193,7 @@ func TestDirectGrantThatNobodyWaitsForGoesBackAndNotIntoThePot(t *testing.T) {
 	if !c.Direct || !r.b.Leave(w) {
 		t.Fatalf("%+v", c)
 	}
-	e, _ := r.b.Accept(r.now, c.Seq, Reply{Grant: 4, Level: 96})
+	e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 4, Level: 96})
 	r.pot(0)
 	if e.Check == 0 || e.Check > r.now+50*ms {
 		t.Fatalf("refund looked at in %v, want within 50ms", e.Check-r.now)
@@ -239,7 +241,7 @@ func TestResetFillsByARefund(t *testing.T) {
 	if c.Want != 0 || c.Refund != 301 || c.Hold != 10 || c.Direct {
 		t.Fatalf("%+v, want want 0, a refund of 2C, a second and one more, hold 10", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second)})
 	r.expect(w, Admitted)
 	if r.b.denied.Load() != nil {
 		t.Error("the denial outlived the reset")
@@ -272,7 +274,7 @@ func TestLateResetDoesNotSendALiveLeaseHome(t *testing.T) {
 	c := r.begin()
 	r.b.Late(r.now, c.Seq)
 	c = r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Level: 90, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second)})
 	r.expect(w, Admitted)
 	if c = r.begin(); c.Ret > 0 {
 		t.Errorf("%+v: the lease of a key in use went home", c)
@@ -305,7 +307,7 @@ func TestResetOutlastsTheLine(t *testing.T) {
 	if c.resets != 1 {
 		t.Fatalf("%+v, want a reset", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
 	r.expect(reset, Admitted)
 }
 

@@ -3,6 +3,8 @@ package local
 import (
 	"math"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // longestDenial bounds how long a denial is believed, with jitter below it: returned tokens, refunds, a Reset and a
@@ -64,7 +66,7 @@ func (d *denial) scarce() bool { return d != nil && d.at > 0 }
 
 // granted notes that a call brought tokens, where what was known before tells what part of a token it left, which r
 // leaves out: others take whole tokens, and the refill is known. It reports false where that is not so.
-func (d *denial) granted(p *Policy, c Call, r Reply, now time.Duration) bool {
+func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool {
 	if d.nanos == 0 || d.until == 0 { // not known, or not to a part of a token
 		return false
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // find is what the owner of a cache does to find a bucket.
@@ -73,8 +75,8 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 			case "settle": // the return of one on its way out, so that it is forgotten
 				if b, ok := c.Find(id); ok && b.queued {
 					seq++
-					call, _ := b.Begin(0, Conditions{Seq: seq, Clock: true, Trip: ms, Fleet: 1})
-					b.Accept(0, call.Seq, Reply{TTLLeft: time.Second})
+					call, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
+					b.Accept(0, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
 					c.Forget(0, b)
 				}
 			case "empty":

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // FuzzShareClock drives a bucket that is alone, and the leases it had before, by any clock: one that jumps, stands still,
@@ -245,7 +247,7 @@ func (r *shareRun) lease(n int64) {
 	}
 	r.seq++
 	r.b.demand.rate = maxTokens // so that it asks for more than the two
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Trip: ms, Fleet: r.fleet})
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: r.fleet})
 	if r.pass(); c.Seq != 0 {
 		if c.Hold < 0 || c.Hold > r.granted-r.fromLease || c.Owed > c.Debt || c.Debt > r.shared {
 			r.Fatalf("%d granted, %d spent of it, %d alone: %+v", r.granted, r.fromLease, r.shared, c)
@@ -255,7 +257,7 @@ func (r *shareRun) lease(n int64) {
 			grant = 0
 		}
 		r.granted += grant
-		r.b.Accept(r.now, c.Seq, Reply{Grant: grant, TTLLeft: c.TTL, Retry: time.Second, Epoch: 1})
+		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: grant, TTLLeft: c.TTL, Retry: us(time.Second), Epoch: 1})
 	}
 	for _, w := range line {
 		if !r.b.Leave(w) {

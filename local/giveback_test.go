@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
@@ -33,7 +35,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			r.ask(20)
 			call := r.begin()
 			r.now = time.Duration(r.b.deadline.Load())
-			r.b.Accept(r.now, call.Seq, Reply{Grant: 20, TTLLeft: 2 * time.Second}) // and all 20 went to the line
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 20, TTLLeft: us(2 * time.Second)}) // and all 20 went to the line
 		}, -7, 3, 7},
 		{"burnt after it was taken under way", FromLease, nil, -7, 3, 7},
 		{"evicted and gone", FromLease, func(r *rig) { r.b.Burn(r.now) }, -7, 0, 7}, // and its key is looked up again
@@ -56,7 +58,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				c.meanwhile(r)
 			} else {
 				r.now = time.Duration(r.b.deadline.Load())
-				r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, TTLLeft: 2 * time.Second})
+				r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, TTLLeft: us(2 * time.Second)})
 				r.b.Take(r.now, call.Want)
 			}
 			e, ok := r.b.GiveBack(r.now, 3, c.source, gen, nil)
@@ -123,7 +125,7 @@ func TestGiveBackOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r.admitAlone(4)
 	r.b.Owe(r.now, 1)
 	r.b.GiveBack(r.now, 10, FromShare, 0, nil)
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Epoch: 1, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 1, TTLLeft: us(time.Second)})
 	c = r.askAndBegin()
 	if c.Debt != 1 || c.Owed != 1 {
 		t.Fatalf("%+v, want a debt of 1: the four were given back", c)

@@ -3,6 +3,8 @@ package local
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // ledger counts tokens, since the bucket was made. At any time
@@ -26,9 +28,9 @@ type ledger struct {
 // refunded notes that a call with n tokens to refund was answered: they are back, or burnt if Redis did not credit
 // them. They are not sent again: a copy of that call, executed when the record that knows it is over, could credit
 // them too.
-func (l *ledger) refunded(n int64, r Reply) {
+func (l *ledger) refunded(n int64, r lua.Reply) {
 	l.refund -= n
-	if r.Unapplied {
+	if r.Flags&lua.Unapplied != 0 {
 		l.burnt += n
 	} else {
 		l.returned += n

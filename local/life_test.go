@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestIdleLeaseGoesBack(t *testing.T) {
@@ -27,7 +29,7 @@ func TestIdleLeaseGoesBack(t *testing.T) {
 	if _, ok, _ := r.b.Take(r.now, 1); ok {
 		t.Fatal("a token on its way back was taken")
 	}
-	e, _ = r.b.Accept(r.now, c.Seq, Reply{TTLLeft: time.Second})
+	e, _ = r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
 	if e.Check != 0 || e.Send {
 		t.Fatalf("%+v: nothing is owed any more", e)
 	}
@@ -43,8 +45,8 @@ func TestIdleLeaseGoesBack(t *testing.T) {
 func TestSlowlyUsedLeaseDoesNotBurn(t *testing.T) {
 	for _, c := range []struct {
 		rate float64
-		want Call
-	}{{100, Call{Hold: 99}}, {10, Call{Ret: 99}}} {
+		want lua.Call
+	}{{100, lua.Call{Hold: 99}}, {10, lua.Call{Ret: 99}}} {
 		r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
 		r.lease(100)
 		r.b.demand.rate = c.rate
@@ -58,7 +60,7 @@ func TestSlowlyUsedLeaseDoesNotBurn(t *testing.T) {
 		if call.Want != 0 || call.Hold != c.want.Hold || call.Ret != c.want.Ret {
 			t.Fatalf("%v/s: %+v, want %+v", c.rate, call, c.want)
 		}
-		r.b.Accept(r.now, call.Seq, Reply{TTLLeft: time.Second})
+		r.b.Accept(r.now, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
 		if _, ok, _ := r.b.Take(r.now+500*ms, 1); ok != (call.Hold > 0) {
 			t.Fatalf("%v/s: taken %v after what would have been the end", c.rate, ok)
 		}
@@ -75,7 +77,7 @@ func TestReturnIsCalledOffWhenTheLeaseIsUsedMeanwhile(t *testing.T) {
 	}
 	r.b.Take(r.now, 1)
 	r.seq++
-	c, e := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Trip: ms, Fleet: 1})
+	c, e := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
 	if c.Seq != 0 || e.Check == 0 {
 		t.Fatalf("%+v %+v, want no call and another look", c, e)
 	}
@@ -99,7 +101,7 @@ func TestRetireReturnsAndCloses(t *testing.T) {
 	if c.Ret != 10 || c.Hold != 0 || c.Want != 0 {
 		t.Fatalf("%+v, want ret 10", c)
 	}
-	e, _ := r.b.Accept(r.now, c.Seq, Reply{TTLLeft: time.Second})
+	e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
 	if !e.Done || !r.b.Close(r.now) {
 		t.Fatalf("%+v, want done", e)
 	}
@@ -113,7 +115,7 @@ func TestBurnNeverMints(t *testing.T) {
 	c := r.begin()
 	r.b.Burn(r.now)
 	r.expect(w, Failed)
-	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 10, TTLLeft: time.Second}); ok {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 10, TTLLeft: us(time.Second)}); ok {
 		t.Fatal("a closed bucket accepted a grant")
 	}
 	if _, ok, _ := r.b.Take(r.now, 1); ok {
@@ -131,7 +133,7 @@ func TestExpireEndsTheLeaseAndGivesTheCallUp(t *testing.T) {
 	c := r.begin()
 	r.b.Expire(r.now)
 	r.expect(w, Failed)
-	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 20, TTLLeft: time.Second}); ok {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 20, TTLLeft: us(time.Second)}); ok {
 		t.Fatal("a call that slept through the standstill was accepted")
 	}
 	if _, ok, _ := r.b.Take(r.now, 1); ok {
@@ -149,13 +151,13 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 		{"one that had nothing", func(*rig) {}},
 		{"one that was refused", func(r *rig) {
 			w, _, _ := r.ask(5)
-			r.b.Accept(r.now, r.begin().Seq, Reply{Level: 2, Retry: time.Minute})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 2, Retry: us(time.Minute)})
 			r.expect(w, Refused)
 		}},
 		{"one that gave its lease back", func(r *rig) {
 			r.lease(10)
 			r.b.Retire(r.now)
-			r.b.Accept(r.now, r.begin().Seq, Reply{TTLLeft: time.Second})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{TTLLeft: us(time.Second)})
 		}},
 		{"one that was burnt", func(r *rig) { r.lease(10) }},
 		{"one that was burnt with somebody in line", func(r *rig) {
@@ -224,11 +226,11 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 		{"the call is answered", func(r *rig, _ *Waiter, ask func()) {
 			ask()
 			call := r.begin()
-			r.b.Accept(r.now, call.Seq, Reply{Grant: call.Want, Level: 1, TTLLeft: time.Second})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Level: 1, TTLLeft: us(time.Second)})
 		}},
 		{"the call is refused", func(r *rig, _ *Waiter, ask func()) {
 			ask()
-			r.b.Accept(r.now, r.begin().Seq, Reply{Retry: time.Second, TTLLeft: time.Second})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Retry: us(time.Second), TTLLeft: us(time.Second)})
 		}},
 		{"the call fails", func(r *rig, _ *Waiter, ask func()) { ask(); r.b.Fail(r.now, r.begin().Seq) }},
 		{"the call is late twice", func(r *rig, _ *Waiter, ask func()) {
@@ -251,12 +253,12 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 		{"the lease id is given up", func(r *rig, _ *Waiter, ask func()) { ask(); r.begin(); r.b.Expire(r.now) }},
 		{"a reset", func(r *rig, w *Waiter, _ func()) {
 			r.b.Reset(w)
-			r.b.Accept(r.now, r.begin().Seq, Reply{TTLLeft: time.Second})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{TTLLeft: us(time.Second)})
 		}},
 		{"a reset without a clock", func(r *rig, w *Waiter, _ func()) { r.b.Reset(w); r.beginWith(false) }},
 		{"a look", func(r *rig, _ *Waiter, _ func()) {
 			r.b.Probe()
-			r.b.Accept(r.now, r.begin().Seq, Reply{Level: 1, TTLLeft: time.Second})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 1, TTLLeft: us(time.Second)})
 		}},
 	} {
 		for _, leased := range []bool{false, true} {
@@ -283,7 +285,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 					e = r.b.Check(r.now)
 				}
 				if call := r.begin(); call.Seq != 0 {
-					e, _ = r.b.Accept(r.now, call.Seq, Reply{TTLLeft: time.Second})
+					e, _ = r.b.Accept(r.now, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
 				}
 			}
 			if !e.Done || !r.b.Close(r.now) {
@@ -298,7 +300,7 @@ func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(3)
 	gen := r.b.Generation()
-	r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 3, Level: 97})
+	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 3, Level: 97})
 	r.expect(w, Admitted)
 	r.b.Expire(r.now)
 	if e, ok := r.b.GiveBack(r.now, 3, FromRedis, gen, nil); !ok || e != (Effect{}) {

@@ -3,11 +3,13 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // A bucket that must be there still is told from one that may have been full and expired.
 func TestOutlives(t *testing.T) {
-	direct := func(r *rig, reply Reply) {
+	direct := func(r *rig, reply lua.Reply) {
 		r.ask(1)
 		c := r.beginWith(false)
 		reply.Epoch = 7
@@ -19,14 +21,14 @@ func TestOutlives(t *testing.T) {
 		happens func(*rig)
 		until   time.Duration // from the sending of the last call on: it is there a moment before, and may not be then
 	}{
-		{"the level is a whole number", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, Reply{Grant: 1, Level: 9}) }, time.Second},
-		{"the level is up to a token higher", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, Reply{Grant: 1, Level: 7}) }, 2 * time.Second},
-		{"nothing is left", Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, Reply{Grant: 1}) }, time.Second},
-		{"denied, with a part of a token", Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, Reply{Retry: 500 * ms}) }, 0},
-		{"others hold leases", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, Reply{Grant: 1, Level: 2, Leases: 1}) }, 0},
-		{"the machine stood still", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, Reply{Grant: 1, Level: 2}); r.b.Expire(r.now) }, 0},
+		{"the level is a whole number", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 9}) }, time.Second},
+		{"the level is up to a token higher", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 7}) }, 2 * time.Second},
+		{"nothing is left", Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1}) }, time.Second},
+		{"denied, with a part of a token", Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Retry: us(500 * ms)}) }, 0},
+		{"others hold leases", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2, Active: 1}) }, 0},
+		{"the machine stood still", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Expire(r.now) }, 0},
 		{"another limit", Policy{Cap: 10, Tokens: 1}, func(r *rig) {
-			direct(r, Reply{Grant: 1, Level: 2})
+			direct(r, lua.Reply{Grant: 1, Level: 2})
 			p := *r.p
 			p.Tokens = 100
 			r.b.SetPolicy(r.now, &p)
@@ -36,21 +38,21 @@ func TestOutlives(t *testing.T) {
 			r.b.Retire(r.now)
 			r.b.Fail(r.now, r.begin().Seq)
 		}, 0},
-		{"closed", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, Reply{Grant: 1, Level: 2}); r.b.Burn(r.now) }, 0},
+		{"closed", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Burn(r.now) }, 0},
 		{"a window: what was granted", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
-			direct(r, Reply{Grant: 1, Level: 9, Reset: 3 * time.Second})
+			direct(r, lua.Reply{Grant: 1, Level: 9, Reset: us(3 * time.Second)})
 		}, 3 * time.Second},
 		{"a window: refused, for a while", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
 			r.lease(1)
 			r.b.Take(r.now, 1)
 			r.ask(1)
-			r.b.Accept(r.now+ms, r.begin().Seq, Reply{Reset: 3 * time.Second, Retry: time.Second, TTLLeft: time.Second})
+			r.b.Accept(r.now+ms, r.begin().Seq, lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second), TTLLeft: us(time.Second)})
 		}, time.Second},
 		{"a window: refused, and nothing written", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
-			direct(r, Reply{Reset: 3 * time.Second, Retry: time.Second})
+			direct(r, lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second)})
 		}, 0},
 		{"a window of others", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
-			direct(r, Reply{Grant: 1, Level: 5, Reset: 3 * time.Second, Leases: 2})
+			direct(r, lua.Reply{Grant: 1, Level: 5, Reset: us(3 * time.Second), Active: 2})
 		}, 0},
 	} {
 		r := newRig(t, c.p)

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestDemandFollowsARiseFasterThanAFall(t *testing.T) {
@@ -285,7 +287,7 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			case "begin":
 				if call.Seq == 0 {
 					seq++
-					call, _ = b.Begin(now, Conditions{Seq: seq, Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
+					call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
 					if call.Ret > 0 && call.Hold > 0 {
 						t.Fatalf("ret beside a hold: %+v", call)
 					}
@@ -302,9 +304,9 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 					if grant < call.Min {
 						grant = 0
 					}
-					b.Accept(now, call.Seq, Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"),
-						Retry: 100 * ms, TTLLeft: call.TTL})
-					b.Accept(now, call.Seq, Reply{Grant: grant, TTLLeft: call.TTL}) // a second copy changes nothing
+					b.Accept(now, call.Seq, lua.Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"),
+						Retry: us(100 * ms), TTLLeft: call.TTL})
+					b.Accept(now, call.Seq, lua.Reply{Grant: grant, TTLLeft: call.TTL}) // a second copy changes nothing
 					call = Call{}
 				}
 			case "fail":

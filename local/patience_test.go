@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // insist is ask for who waits and asks again.
@@ -24,7 +26,7 @@ func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 	w, _, _ := r.ask(1)
 	other, _, _ := r.ask(1)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 1, Level: 0, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Level: 0, TTLLeft: us(time.Second)})
 	r.expect(w, Admitted)
 	r.expect(other, Refused)
 	if v, refused := r.b.Refuse(r.now, 1); !refused || v.Retry < 100*ms {
@@ -44,7 +46,7 @@ func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 		t.Fatalf("%+v, want one at least, and those behind", c)
 	}
 	r.now += ms
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 2, Level: 0, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 2, Level: 0, TTLLeft: us(time.Second)})
 	if r.expect(p, Admitted); !p.Short {
 		t.Errorf("%+v, want to be told that the grant was short", p)
 	}
@@ -62,7 +64,7 @@ func TestWhoWaitsIsNotCountedAsRefused(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
 	w, _, _ := r.insist(4, 0)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 2, Retry: 200 * ms})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(200 * ms)})
 	if v := r.expect(w, Refused); v.Retry != 200*ms {
 		t.Errorf("%+v", v)
 	}
@@ -99,7 +101,7 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 			r := newRig(t, Policy{Cap: 10, Tokens: 10, NoLease: true})
 			w, _, _ := r.insist(3, 0)
 			call := r.begin()
-			r.b.Accept(r.now, call.Seq, Reply{Grant: 0, Level: 1, Retry: 150 * ms})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 0, Level: 1, Retry: us(150 * ms)})
 			r.expect(w, Refused)
 			r.now += c.after
 			w, v, _ := r.insist(c.cost, 9) // short, so that what is left is told of
@@ -110,7 +112,7 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 			if !call.Direct || call.Want != c.cost+3 {
 				t.Fatalf("%+v, want a direct take of it, and a quarter of the burst", call)
 			}
-			r.b.Accept(r.now, call.Seq, Reply{Grant: c.cost, Level: c.level})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.cost, Level: c.level})
 			r.expect(w, Admitted)
 			v, refused := r.b.Awaits(r.now, c.next)
 			if refused != c.known || refused && v.Retry != c.wait {
@@ -126,11 +128,11 @@ func TestNothingIsKnownOfMoreThanThereIsRoomFor(t *testing.T) {
 	for _, c := range []struct {
 		call Call
 		room int64
-	}{{Call{Hold: 4}, 90}, {Call{Hold: 4, Direct: true}, 100}} {
+	}{{Call{Call: lua.Call{Hold: 4}}, 90}, {Call{Call: lua.Call{Hold: 4}, Direct: true}, 100}} {
 		var d denial
 		d.refused(p, 10, 5, 0, ms, 500*ms)
 		c.call.sent = 200 * ms
-		if !d.granted(p, c.call, Reply{Grant: 6, Level: 1}, 201*ms) {
+		if !d.granted(p, c.call, lua.Reply{Grant: 6, Level: 1}, 201*ms) {
 			t.Fatal("the part of a token is not known")
 		}
 		if !d.knows(c.room) || d.knows(c.room+1) {
@@ -151,7 +153,7 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 		if !call.Direct || call.Min != 2 || call.Want != 9 {
 			t.Fatalf("%+v, want a direct take of 9, 2 at least", call)
 		}
-		r.b.Accept(r.now, call.Seq, Reply{Grant: c.grant})
+		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.grant})
 		if r.expect(first, Admitted); first.Came != c.more {
 			t.Errorf("a grant of %d: %+v, want %d more", c.grant, first, c.more)
 		}
@@ -168,14 +170,14 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 func TestTakeAtOnceForThoseBehind(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: Counts, NoLease: true, AtOnce: true})
 	w, _, _ := r.ask(5)
-	r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
+	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 	r.b.GiveBack(r.now, 3, FromRedis, r.b.Generation(), r.expect(w, Admitted).Stamp)
 	w, _, _ = r.insist(2, 4)
 	call := r.begin()
 	if !call.AtOnce || call.Refund != 3 || call.Min != 2 || call.Want != 6 {
 		t.Fatalf("%+v, want to settle 3 and to take 6, 2 at least", call)
 	}
-	r.b.Accept(r.now, call.Seq, Reply{Grant: 5, Level: 0, Epoch: 1, TTLLeft: time.Second})
+	r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 5, Level: 0, Epoch: 1, TTLLeft: us(time.Second)})
 	if r.expect(w, Admitted); w.Came != 3 {
 		t.Errorf("%+v, want 3 more", w)
 	}
@@ -189,7 +191,7 @@ func TestDenialRisesWithWhatGoesBack(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.insist(90, 0)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 40, Retry: 500 * ms})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 40, Retry: us(500 * ms)})
 	r.expect(w, Refused)
 	r.b.GiveBack(r.now, 20, FromRedis, r.b.Generation(), nil)
 	r.now += 50 * ms
@@ -199,7 +201,7 @@ func TestDenialRisesWithWhatGoesBack(t *testing.T) {
 	if c = r.begin(); c.Refund != 20 || c.Want != 0 {
 		t.Fatalf("%+v, want a refund", c)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Level: 65, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 65, TTLLeft: us(time.Second)})
 	if v, refused := r.b.Awaits(r.now, 90); !refused || v.Retry != 250*ms {
 		t.Errorf("%+v %v, want to wait for 25 tokens", v, refused)
 	}
@@ -218,7 +220,7 @@ func TestEarliest(t *testing.T) {
 	expect(1<<60, never-r.now, false)
 	w, _, _ := r.insist(5, 0)
 	c := r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 2, Retry: 250 * ms})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(250 * ms)})
 	r.expect(w, Refused)
 	expect(2, 0, true)
 	expect(5, 250*ms, true)
@@ -230,7 +232,7 @@ func TestEarliest(t *testing.T) {
 	expect(25, 0, false)
 	w, _, _ = r.insist(5, 0)
 	c = r.begin()
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 0, Level: 2, Retry: 250 * ms})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 2, Retry: us(250 * ms)})
 	r.expect(w, Refused)
 	expect(5, 250*ms, true)
 	expect(25, 250*ms, true)

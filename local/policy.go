@@ -4,12 +4,16 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Policy is what buckets of one policy have in common. It never changes: [Bucket.SetPolicy] gives a bucket another one.
 type Policy struct {
 	Number int // tells it from the other policies of a Cache
 	Owner  any // the caller's: not looked at here
+
+	Call lua.Call // what every call has: the algorithm and its limits
 
 	Nanos float64 // that the refill takes for a token, for the owner: not looked at here
 

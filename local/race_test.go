@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Here goroutines race for one pot, each step of which is a single instruction among those of the others. Whatever their
@@ -63,7 +65,7 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 		if !ok {
 			wrong = fmt.Sprintf("hold %d and ret %d of %d that are out", c.Hold, c.Ret, redis.out)
 		}
-		r.b.Accept(r.now, c.Seq, Reply{Grant: grant, Level: 50, TTLLeft: c.TTL})
+		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: grant, Level: 50, TTLLeft: c.TTL})
 	}
 	var all sync.WaitGroup
 	racing.Store(takers)
@@ -160,7 +162,7 @@ func TestNothingEndedIsTakenWhileAReplyArrives(t *testing.T) {
 				}
 			})
 		}
-		if _, ok := r.b.Accept(end, c.Seq, Reply{Grant: grant, TTLLeft: 2 * time.Second}); !ok {
+		if _, ok := r.b.Accept(end, c.Seq, lua.Reply{Grant: grant, TTLLeft: us(2 * time.Second)}); !ok {
 			t.Fatal("not accepted")
 		}
 		accepted.Store(true)

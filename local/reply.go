@@ -1,27 +1,13 @@
 package local
 
-import "time"
+import (
+	"time"
 
-// Reply is Redis' answer to a call that it accepted.
-type Reply struct {
-	Grant    int64
-	Leases   int64 // of others, that hold or want tokens
-	Level    int64
-	Retry    time.Duration // until Min tokens may be there; negative for never
-	TTLLeft  time.Duration
-	Epoch    int64
-	Overflow int64
-	Active   int64 // leases that hold or want tokens
-
-	Unapplied bool // what the call refunded, settled or reset stands as it was
-
-	Stamp int64         // when it was counted; 0 for a policy that just refills
-	Reset time.Duration // until nothing counts
-	Which uint8         // the limit, from 1, that a refused request waits for longest, else the tightest
-}
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
 
 // Accept ends the call seq with Redis' answer. It reports accepted false, and does nothing, when that call was given up.
-func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, accepted bool) {
+func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effect, accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c, ok := b.ended(seq)
@@ -35,7 +21,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r Reply) (effect Effect, a
 	b.windowed().lasts(c, r, b.epoch)
 	b.sight = above
 	switch {
-	case r.Leases > 0:
+	case c.others(r) > 0:
 		b.sight = doubtful
 	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // there cannot be more
 		b.sight = whole
@@ -134,7 +120,7 @@ func (b *Bucket) ended(seq int64) (Call, bool) {
 
 // learn notes what a reply says about what is refused from now on, and reports until when no renewal makes sense. What
 // comes for those who wait leaves the hold-off of the others as it was.
-func (b *Bucket) learn(now time.Duration, c Call, r Reply) (renewal time.Duration) {
+func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Duration) {
 	var d denial
 	old := b.denied.Load()
 	if old != nil {
@@ -143,7 +129,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (renewal time.Duratio
 	short := r.Grant < c.Want
 	switch {
 	case short && r.Grant == 0:
-		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, r.Retry)
+		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, micros(r.Retry))
 	case c.patient && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
@@ -156,7 +142,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (renewal time.Duratio
 	if short && c.lends() && b.holdsOff(r) {
 		renewal = c.sent + b.Policy().between(0.75, 1.25, b.Policy().holdOff(c.period))
 		if w := d.windows; w != nil && w.edge {
-			renewal = min(renewal, now+r.TTLLeft) // then another window begins, and nothing is used of it
+			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing is used of it
 		}
 	}
 	if !c.patient {
@@ -176,13 +162,13 @@ func (b *Bucket) learn(now time.Duration, c Call, r Reply) (renewal time.Duratio
 // holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others, or, where
 // nothing was granted, for cheaper requests. A sliding window that has something left is asked for it: as it fills the grants get
 // smaller and more frequent, down to one token at a time, and nobody is refused before it is full.
-func (b *Bucket) holdsOff(r Reply) bool {
+func (b *Bucket) holdsOff(r lua.Reply) bool {
 	return r.Level < 1 || r.Grant > 0 && b.Policy().Window == 0
 }
 
 // acceptLease adds a grant to the pot. The order matters: what ended while the call was under way must not live again
 // with the new deadline (it was sent as hold, and others may have its room by now).
-func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
+func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	if !c.lends() {
 		r.Grant = 0
 	}
@@ -196,12 +182,12 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 		b.burn()
 	}
 	b.pot.Add(r.Grant)
-	b.deadline.Store(int64(c.sent + life(min(c.TTL, r.TTLLeft)))) // from the sending on: Redis counts from later
+	b.deadline.Store(int64(c.sent + life(min(c.ttl, micros(r.TTLLeft))))) // from the sending on: Redis counts from later
 
 	if w := b.windowed(); w != nil {
 		w.edge = b.Policy().Window == 0 && r.TTLLeft < c.TTL
 	}
-	b.outUntil = now + c.TTL
+	b.outUntil = now + c.ttl
 	if c.Hold+r.Grant == 0 {
 		b.outUntil = 0
 	}
@@ -214,12 +200,12 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r Reply) {
 
 // endReset tells those whose resets a call carried out. One that Redis did not carry out, for its deadline lay too
 // far ahead on a clock that was set back, is made once more: this reply has told what the clock is.
-func (b *Bucket) endReset(now time.Duration, c Call, r Reply, again bool) {
+func (b *Bucket) endReset(now time.Duration, c Call, r lua.Reply, again bool) {
 	if c.resets == 0 {
 		return
 	}
 	v := Verdict{Outcome: Admitted, Left: b.remaining(b.live(now))}
-	if r.Unapplied && c.settles == nil { // of a log it is the settling that came to nothing
+	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
 		if !again {
 			b.late = true
 			return
@@ -298,7 +284,7 @@ func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int6
 		return Effect{}, 0
 	}
 	b.lose(c)
-	carried := c.resets == 0 && c.Ret+c.Refund+c.Debt > 0
+	carried := c.resets == 0 && c.Ret+c.Refund+c.settled+c.Debt > 0
 	if c.Refund = 0; b.stake != nil && (b.retired || b.failures+1 >= retries) {
 		b.account(now)
 		forgiven = b.giveUp()
@@ -390,10 +376,10 @@ func (b *Bucket) endResets(v Verdict) {
 
 // lose gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) lose(c Call) {
-	if c.Ret+c.Refund > 0 || c.resets > 0 { // it may have been executed
+	if c.Ret+c.Refund+c.settled > 0 || c.resets > 0 { // it may have been executed
 		b.sight = doubtful
 	}
-	if c.resets == 0 && c.Refund > 0 && c.settles == nil { // settling states a cost: that is repeated
+	if c.resets == 0 && c.Refund > 0 { // what settles a log states a cost: that is repeated
 		b.ledger.refund -= c.Refund
 		b.ledger.burnt += c.Refund
 	}

@@ -3,9 +3,14 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 const ms = time.Millisecond
+
+// us is a time as Redis tells it.
+func us(d time.Duration) int64 { return d.Microseconds() }
 
 // rig drives one bucket by hand: it is the owner and Redis at once.
 type rig struct {
@@ -44,7 +49,7 @@ func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }
 func (r *rig) beginWith(clock bool) Call {
 	r.Helper()
 	r.seq++
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: clock, Trip: ms, Fleet: 1})
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: clock, Trip: ms, Fleet: 1})
 	return c
 }
 
@@ -64,7 +69,7 @@ func (r *rig) lease(n int64) {
 	if c.Direct || c.Want < 2 {
 		r.Fatalf("two in line led to %+v, want a lease of at least 2", c)
 	}
-	if _, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: n + 2, Level: 50, TTLLeft: time.Second}); !ok {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: n + 2, Level: 50, TTLLeft: us(time.Second)}); !ok {
 		r.Fatal("the reply was not accepted")
 	}
 	r.expect(a, Admitted)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // A short grant says that there is no more, and brings something: until that is spent it refuses nobody, in whichever moment of the
@@ -24,7 +26,7 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 		}
 		accepted := make(chan bool)
 		go func() {
-			_, ok := r.b.Accept(r.now, c.Seq, Reply{Grant: 4, TTLLeft: time.Second, Retry: time.Second})
+			_, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 4, TTLLeft: us(time.Second), Retry: us(time.Second)})
 			accepted <- ok
 		}()
 		synctest.Wait()

@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // told is a bucket of 10 that gets a token per second, 8 of which were taken now.
@@ -15,7 +17,7 @@ func told(t *testing.T, p Policy) *rig {
 	if !c.Direct || c.Want != 8 {
 		t.Fatalf("%+v, want a direct take", c)
 	}
-	reply := Reply{Grant: 8, Level: 2, Epoch: 1, Overflow: 1 << 40, Reset: 8 * time.Second}
+	reply := lua.Reply{Grant: 8, Level: 2, Epoch: 1, Overflow: 1 << 40, Reset: us(8 * time.Second)}
 	if _, ok := r.b.Accept(r.now, c.Seq, reply); !ok {
 		t.Fatal("the reply was not accepted")
 	}
@@ -104,7 +106,7 @@ func TestAnotherLimitIsTold(t *testing.T) {
 		if call.Want != 0 || call.Hold != 0 || call.Policy.Cap != c.cap {
 			t.Errorf("%s: %+v, want a look by the new limit", c.name, call)
 		}
-		if e, ok := r.b.Accept(r.now, call.Seq, Reply{Level: 3, Epoch: 1}); !ok || e.Send || e.Tell || r.b.Check(r.now).Send {
+		if e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Level: 3, Epoch: 1}); !ok || e.Send || e.Tell || r.b.Check(r.now).Send {
 			t.Errorf("%s: %+v, want nothing more", c.name, e)
 		}
 	}
@@ -209,7 +211,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 			if c.back && (call.Ret != 20 || call.Hold != 0) || !c.back && (call.Ret != 0 || call.Hold != 19) {
 				t.Errorf("%s: %+v", c.name, call)
 			}
-			r.b.Accept(r.now, call.Seq, Reply{Level: 50, TTLLeft: time.Second})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Level: 50, TTLLeft: us(time.Second)})
 			r.balance()
 		}
 	}
@@ -229,7 +231,7 @@ func TestGrantOfALargerLimitGoesBack(t *testing.T) {
 	if e := r.to(10, 1); e.Tell {
 		t.Errorf("%+v: the end of the call will tell", e)
 	}
-	e, ok := r.b.Accept(r.now, under.Seq, Reply{Grant: under.Want, Level: 50, TTLLeft: time.Second})
+	e, ok := r.b.Accept(r.now, under.Seq, lua.Reply{Grant: under.Want, Level: 50, TTLLeft: us(time.Second)})
 	if !ok || !e.Send {
 		t.Fatalf("%v, %+v, want a call", ok, e)
 	}
@@ -238,7 +240,7 @@ func TestGrantOfALargerLimitGoesBack(t *testing.T) {
 	if c.Ret != under.Want || c.Hold != 0 || c.Policy.Cap != 10 || c.Min != 3 {
 		t.Errorf("%+v, want %d back and 3 for who waits", c, under.Want)
 	}
-	r.b.Accept(r.now, c.Seq, Reply{Grant: 3, TTLLeft: time.Second})
+	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 3, TTLLeft: us(time.Second)})
 	r.expect(w, Admitted)
 	r.balance()
 }

@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // A reset that Redis did not carry out is made once more, and is an error if it was not carried out then either.
@@ -29,11 +31,11 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 				t.Fatalf("%s: %d of %d calls", c.name, i, len(c.replies))
 			}
 			r.seq++
-			call, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Clock: true, Server: 1e9, Trip: ms, Fleet: 1})
+			call, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e9, Trip: ms, Fleet: 1})
 			if call.Refund == 0 && call.Reset == 0 {
 				t.Fatalf("%s: %+v resets nothing", c.name, call)
 			}
-			e, _ = r.b.Accept(r.now, call.Seq, Reply{Level: 90, TTLLeft: time.Second, Epoch: 1, Unapplied: unapplied})
+			e, _ = r.b.Accept(r.now, call.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second), Epoch: 1, Flags: flags(unapplied)})
 		}
 		r.expect(w, c.outcome)
 		if e.Send {
@@ -54,7 +56,7 @@ func TestUnappliedRefundIsBurnt(t *testing.T) {
 		for _, unapplied := range []bool{false, true} {
 			r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: counting, NoLease: true})
 			w, _, _ := r.ask(5)
-			r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 			stamp := r.expect(w, Admitted).Stamp
 			r.b.GiveBack(r.now, 3, FromRedis, r.b.Generation(), stamp)
 			r.now += refundDelay
@@ -62,10 +64,10 @@ func TestUnappliedRefundIsBurnt(t *testing.T) {
 				t.Fatalf("counting %d: nothing is sent", counting)
 			}
 			call := r.begin()
-			if call.Refund != 3 {
+			if call.Refund+call.settled != 3 {
 				t.Fatalf("counting %d: %+v", counting, call)
 			}
-			r.b.Accept(r.now, call.Seq, Reply{Level: 98, Epoch: 1, TTLLeft: time.Second, Unapplied: unapplied})
+			r.b.Accept(r.now, call.Seq, lua.Reply{Level: 98, Epoch: 1, TTLLeft: us(time.Second), Flags: flags(unapplied)})
 			s := r.balance()
 			if unapplied && (s.Burnt != 3 || s.Returned != 0) || !unapplied && (s.Burnt != 0 || s.Returned != 3) || s.Held > 0 {
 				t.Errorf("counting %d, unapplied %t: %+v", counting, unapplied, s)
@@ -77,4 +79,11 @@ func TestUnappliedRefundIsBurnt(t *testing.T) {
 			}
 		}
 	}
+}
+
+func flags(unapplied bool) lua.Flags {
+	if unapplied {
+		return lua.Unapplied
+	}
+	return 0
 }

@@ -3,6 +3,8 @@ package local
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Counting is how Redis counts for a policy, as far as it matters here.
@@ -81,12 +83,12 @@ func (b *Bucket) admits(left int64) Verdict {
 }
 
 // stamped notes what a reply says of when its tokens were counted, and until when.
-func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
+func (b *Bucket) stamped(c Call, now time.Duration, r lua.Reply) {
 	w := b.windowed()
 	if w == nil {
 		return
 	}
-	w.clearAt.Store(int64(now + r.Reset))
+	w.clearAt.Store(int64(now + micros(r.Reset)))
 	if r.Grant < c.Want {
 		w.refuser.Store(uint32(r.Which))
 	}
@@ -100,8 +102,8 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 		w.frozen, w.sure = 0, 0
 	}
 	if s := c.settles; s != nil {
-		b.ledger.refunded(c.Refund, r)
-		if s.owed -= c.Refund; s.owed == 0 {
+		b.ledger.refunded(c.settled, r)
+		if s.owed -= c.settled; s.owed == 0 {
 			w.settle = w.settle[1:]
 		}
 	}
@@ -110,18 +112,18 @@ func (b *Bucket) stamped(c Call, now time.Duration, r Reply) {
 // lasts notes until when something counts, by a reply in a bucket of an epoch: what was granted, until nothing does, and what
 // refuses, until it does not. How long the rest counts the reply tells at the latest, which is no help here. A refused
 // direct take says nothing: it wrote nothing, and if the key does not know its limits, it may end sooner with those of others.
-func (w *windowed) lasts(c Call, r Reply, epoch int64) {
+func (w *windowed) lasts(c Call, r lua.Reply, epoch int64) {
 	if w == nil {
 		return
 	}
-	if c.Ret+c.Refund > 0 || c.resets > 0 || r.Epoch != epoch {
+	if c.Ret+c.Refund+c.settled > 0 || c.resets > 0 || r.Epoch != epoch {
 		w.counts = 0
 	}
 	switch {
 	case r.Grant > 0:
-		w.counts = max(w.counts, c.sent+r.Reset)
-	case c.Named && c.Want > 0 && r.Retry > 0 && r.Retry < never-c.sent:
-		w.counts = max(w.counts, c.sent+r.Retry)
+		w.counts = max(w.counts, c.sent+micros(r.Reset))
+	case c.named() && c.Want > 0 && r.Retry > 0 && micros(r.Retry) < never-c.sent:
+		w.counts = max(w.counts, c.sent+micros(r.Retry))
 	}
 }
 
@@ -186,18 +188,18 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (Call, bool) {
 	p, w := b.Policy(), b.windowed()
 	period := b.size(c.Trip).period
 	b.leasing = false
-	call := Call{Direct: true, TTL: p.ttl(period), Deadline: now + p.Timeout, period: period}
+	call := Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
 	ok := false
 	if b.errand != nil && len(b.resets) > 0 && c.Clock {
 		call.Reset, call.resets, ok = c.Server, len(b.resets), true
 	}
 	if a := b.asking(now + min(c.Trip, p.Budget/2)); a.n > 0 {
-		call.Min, call.Want, call.Deadline, ok = a.first, b.withMore(a.cost), a.last, true
+		call.Min, call.Want, call.wanted, ok = a.first, b.withMore(a.cost), a.last, true
 		call.patient = a.patient
 	}
 	if len(w.settle) > 0 {
 		s := w.settle[0]
-		call.settles, call.To, call.Refund, ok = s, s.cost, s.owed, true
+		call.settles, call.To, call.settled, ok = s, s.cost, s.owed, true
 	}
 	if c.Clock && b.stake != nil && (b.debt.sure > 0 || b.debt.admitted > 0 && (ok || b.retired || b.probe == probeNow)) {
 		call.Debt, call.sure, call.Since = b.freeze(now, c.Server)
@@ -205,6 +207,8 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (Call, bool) {
 	}
 	probe := b.probe == probeNow
 	b.probe, b.due = probeNot, nothing
-	call.Named = c.Clock && (probe || call.Debt > 0 || call.Reset > 0)
+	if c.Clock && (probe || call.Debt > 0 || call.Reset > 0) {
+		call.Lease = c.Lease
+	}
 	return call, ok || probe
 }

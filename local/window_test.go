@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second }
@@ -21,8 +23,8 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	probe := func(at, seq int64) Call {
 		t.Helper()
 		b.Probe()
-		c, _ := b.Begin(secondsAfter(at), Conditions{Seq: seq, Clock: true, Server: 1e15 + at*1e6, Fleet: 1})
-		if c.Seq != seq || !c.Named {
+		c, _ := b.Begin(secondsAfter(at), Conditions{Seq: seq, Lease: "me", Clock: true, Server: 1e15 + at*1e6, Fleet: 1})
+		if c.Seq != seq || !c.named() {
 			t.Fatalf("%+v", c)
 		}
 		return c
@@ -37,7 +39,7 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	if again := probe(9, 2); again.Debt != 3 || again.Since != first.Since {
 		t.Errorf("again: %+v", again)
 	}
-	b.Accept(secondsAfter(9), 2, Reply{Epoch: 1, Stamp: 1})
+	b.Accept(secondsAfter(9), 2, lua.Reply{Epoch: 1, Stamp: 1})
 	if rest := probe(11, 3); rest.Debt != 2 || rest.Since != 1e15+4e6 {
 		t.Errorf("the rest: %+v", rest)
 	}
@@ -88,17 +90,17 @@ func TestWhichLimitWasTold(t *testing.T) {
 		}
 	}
 	check("at first", 0, 0, 0)
-	answer := func(cost int64, reply Reply, o Outcome) {
+	answer := func(cost int64, reply lua.Reply, o Outcome) {
 		t.Helper()
 		w, _, _ := r.ask(cost)
 		r.b.Accept(r.now, r.begin().Seq, reply)
 		r.expect(w, o)
 	}
-	answer(2, Reply{Grant: 2, Level: 5, Which: 1, Epoch: 1, Stamp: 1, Reset: time.Minute}, Admitted)
+	answer(2, lua.Reply{Grant: 2, Level: 5, Which: 1, Epoch: 1, Stamp: 1, Reset: us(time.Minute)}, Admitted)
 	check("admitted", 1, 0, r.now+time.Minute)
-	answer(6, Reply{Level: 5, Retry: time.Second, Which: 3, Epoch: 1, Stamp: 1, Reset: time.Hour}, Refused)
+	answer(6, lua.Reply{Level: 5, Retry: us(time.Second), Which: 3, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, Refused)
 	check("refused", 1, 3, r.now+time.Hour)
-	answer(1, Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: time.Hour}, Admitted)
+	answer(1, lua.Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, Admitted)
 	check("admitted again", 2, 3, r.now+time.Hour)
 	refills := newRig(t, Policy{Cap: 10, Tokens: 10})
 	if which, clear := refills.b.Told(true); which != 0 || clear != 0 {
@@ -111,10 +113,10 @@ func TestWindowRefundNamesItsBucket(t *testing.T) {
 	for _, owes := range []bool{false, true} {
 		r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
 		w, _, _ := r.ask(2)
-		r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 2, Level: 8, Epoch: 1, Stamp: 5, Reset: time.Minute})
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 2, Level: 8, Epoch: 1, Stamp: 5, Reset: us(time.Minute)})
 		stamp := r.expect(w, Admitted).Stamp
 		w, _, _ = r.ask(1)
-		r.b.Accept(r.now, r.begin().Seq, Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: time.Minute}) // it was made anew
+		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: us(time.Minute)}) // it was made anew
 		r.expect(w, Admitted)
 		r.b.GiveBack(r.now, 2, FromRedis, r.b.Generation(), stamp)
 		if owes && r.b.Alone(r.now, 3, 1).Outcome != Shared {
@@ -143,7 +145,7 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 		var stamps [2]*Stamp
 		for i, n := range []int64{2, 3} {
 			w, _, _ := r.ask(n)
-			r.b.Accept(r.now, r.begin().Seq, Reply{Grant: n, Level: 5, Which: 1, Stamp: c.at[i], Epoch: c.epoch[i]})
+			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: n, Level: 5, Which: 1, Stamp: c.at[i], Epoch: c.epoch[i]})
 			stamps[i] = r.expect(w, Admitted).Stamp
 		}
 		for i, n := range []int64{2, 3} {
@@ -181,11 +183,11 @@ func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 			r.ask(8)
 			r.ask(1)
 			call := r.begin()
-			if call.Want <= 9 || call.TTL != time.Second {
+			if call.Want <= 9 || call.TTL != us(time.Second) {
 				t.Fatalf("%+v", call)
 			}
 			r.now += ms
-			e, ok := r.b.Accept(r.now, call.Seq, Reply{Grant: min(c.grant, call.Want), TTLLeft: c.left})
+			e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Grant: min(c.grant, call.Want), TTLLeft: us(c.left)})
 			if !ok {
 				t.Fatal("not accepted")
 			}

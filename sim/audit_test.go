@@ -343,11 +343,11 @@ func (r *rig) lease(t *testing.T, want int64) {
 	for _, w := range w {
 		r.bucket.Ask(now, 1, now+time.Second, w)
 	}
-	b, _ := r.bucket.Begin(now, local.Conditions{Seq: 1, Clock: true, Server: r.clock(), Fleet: 1})
+	b, _ := r.bucket.Begin(now, local.Conditions{Seq: 1, Lease: "me", Clock: true, Server: r.clock(), Fleet: 1})
 	c := r.call(want+2, b.Ack, 0, 0)
 	r.sent(1, now, c, r.bucket, never)
 	r.run(c, nil)
-	_, ok := r.bucket.Accept(now, b.Seq, local.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second, Epoch: 1})
+	_, ok := r.bucket.Accept(now, b.Seq, lua.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second.Microseconds(), Epoch: 1})
 	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}

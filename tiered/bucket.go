@@ -85,33 +85,17 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (lua.Call, bool)
 	seq := g.seq.Add(1)
 	server, known := n.clock.at(now)
 	c, effect := b.Begin(now, local.Conditions{
-		Seq: seq, Clock: known, Server: server, Trip: n.clock.trip(), Fleet: n.fleet.size(),
+		Seq: seq, Lease: *g.lease.Load(), Bucket: name, Phase: l.phase(b.key()),
+		Clock: known, Server: server, Trip: n.clock.trip(), Fleet: n.fleet.size(), Here: l.fleetOf(n.fleet.size()),
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)
 		return lua.Call{}, false
 	}
-	call := call(name, c.Policy)
-	call.Phase = l.phase(b.key())
-	call.Want, call.Min, call.TTL = c.Want, c.Min, c.TTL.Microseconds()
-	call.Seq, call.Epoch, call.Fleet = c.Seq, c.Epoch, l.fleetOf(c.Fleet)
-	if !c.Direct {
-		call.Ack, call.Hold, call.Ret, call.Refund = c.Ack, c.Hold, c.Ret, c.Refund
-	}
-	if c.Named {
-		call.Lease, call.Debt, call.Owed, call.Seen = *g.lease.Load(), c.Debt, c.Owed, c.Seen
-	}
-	call.At, call.To, call.Since, call.Reset = c.At, c.To, c.Since, c.Reset
-	if c.AtOnce {
-		call.To = 1
-	}
-	if known {
-		call.Deadline = server + (c.Deadline - now).Microseconds()
-	}
 	if g.simulated != nil {
-		g.simulated.Sends(now, &call, &b.Bucket)
+		g.simulated.Sends(now, &c.Call, &b.Bucket)
 	}
-	return call, true
+	return c.Call, true
 }
 
 // end implements job.
@@ -144,14 +128,7 @@ func (b *bucket) end(n *node, now time.Duration, call *lua.Call, sent time.Durat
 				Which: named(call, r.Reply),
 			})
 		}
-		e, _ = b.Accept(now, seq, local.Reply{
-			Grant: r.Reply.Grant, Leases: others(call, r.Reply), Level: r.Reply.Level,
-			Retry:   time.Duration(r.Reply.Retry) * time.Microsecond,
-			TTLLeft: time.Duration(r.Reply.TTLLeft) * time.Microsecond,
-			Epoch:   r.Reply.Epoch, Overflow: r.Reply.Overflow, Active: r.Reply.Active,
-			Unapplied: r.Reply.Flags&lua.Unapplied != 0,
-			Stamp:     r.Reply.Stamp, Reset: time.Duration(r.Reply.Reset) * time.Microsecond, Which: uint8(r.Reply.Which),
-		})
+		e, _ = b.Accept(now, seq, r.Reply)
 	case code == lua.Late:
 		b.tell(n, call, errLate, "late")
 		e = b.Late(now, seq)
@@ -187,14 +164,6 @@ func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
 		return true
 	}
 	return r.Flags&lua.OtherEpoch != 0 && b.Outlives(now, call.Epoch)
-}
-
-// others is how many leases of other processes a reply knows of.
-func others(call *lua.Call, r lua.Reply) int64 {
-	if call.Lease != "" && call.Hold+r.Grant+call.Want > 0 {
-		return r.Active - 1
-	}
-	return r.Active
 }
 
 // lost tells that Redis had lost the bucket. Those of a flushed Redis come in a crowd: they make one line.

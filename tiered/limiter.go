@@ -97,7 +97,7 @@ func (l *Limiter) id(key string) local.ID { return local.ID{Policy: l.number, Ke
 
 // call is a call of the script for the bucket name, with a policy's numbers.
 func call(name string, p *local.Policy) lua.Call {
-	c := p.Owner.(*plan).call
+	c := p.Call
 	c.Bucket = name
 	return c
 }

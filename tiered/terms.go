@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // terms are what a Limiter decides by until the next SetPolicy.
@@ -35,7 +34,6 @@ func newTerms(l *Limiter, p Policy) *terms {
 // plan is a limit under the terms of a Limiter, and the owner of its local policy.
 type plan struct {
 	limiter  *Limiter
-	call     lua.Call      // its part of every call
 	longest  time.Duration // until nothing of a key counts any more, at most
 	limits   []Limit       // the policy's or the key's, at least one; of a shard, the whole ones
 	smallest uint8         // of them, from 1: that of the smallest burst
@@ -91,7 +89,8 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	}
 	lp.NoLease = !p.leased(lp)
 	lp.AtOnce = lp.NoLease && p.Algorithm == SlidingWindow
-	lp.Owner = &plan{limiter: l, call: p.call(), longest: p.longest(), limits: limits, smallest: smallest(limits)}
+	lp.Call = p.call()
+	lp.Owner = &plan{limiter: l, longest: p.longest(), limits: limits, smallest: smallest(limits)}
 	return lp
 }
 

@@ -121,7 +121,7 @@ func (fixedRule) counted(w *World, spendable int64) {
 // window that it shows now: that is conceded.
 func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 	l := w.limits[0]
-	if flags&(lua.OtherEpoch|lua.Created) != 0 || w.blockOf(l, r.wire.At) != w.blockOf(l, w.clock()) {
+	if flags&(lua.OtherEpoch|lua.Created) != 0 || w.blockOf(l, r.call.At) != w.blockOf(l, w.clock()) {
 		return
 	}
 	for _, part := range r.refunds {
@@ -136,7 +136,7 @@ func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 
 func (fixedRule) reset(w *World, r *request) {
 	now := w.clock()
-	if now > w.server() || w.blockOf(w.limits[0], min(r.wire.Reset, now)) == w.blockOf(w.limits[0], now) {
+	if now > w.server() || w.blockOf(w.limits[0], min(r.call.Reset, now)) == w.blockOf(w.limits[0], now) {
 		windowReset(w)
 	}
 }
@@ -145,11 +145,11 @@ func (fixedRule) asked(*World, *exchange) {}
 
 func (fixedRule) owed(w *World, r *request) {
 	l := w.limits[0]
-	if w.blockOf(l, r.wire.Since) != w.blockOf(l, w.clock()) {
+	if w.blockOf(l, r.call.Since) != w.blockOf(l, w.clock()) {
 		return // its window is over
 	}
-	if count, _ := w.state.whole("n"); count < min(r.wire.Debt, r.wire.Cap)-r.wire.Refund {
-		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.wire.Debt, count)
+	if count, _ := w.state.whole("n"); count < min(r.call.Debt, r.call.Cap)-r.call.Refund {
+		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.call.Debt, count)
 	}
 }
 
@@ -247,14 +247,14 @@ func (slidingRule) reset(w *World, _ *request) { windowReset(w) }
 func (slidingRule) asked(*World, *exchange) {}
 
 func (slidingRule) owed(w *World, r *request) {
-	for _, l := range append([]lua.Limit{{Cap: r.wire.Cap, Period: r.wire.Period, Span: r.wire.Span}}, r.wire.Also...) {
+	for _, l := range append([]lua.Limit{{Cap: r.call.Cap, Period: r.call.Period, Span: r.call.Span}}, r.call.Also...) {
 		known := &limit{Limit: l}
-		at := min(r.wire.Since+w.state.behind, w.state.last)
+		at := min(r.call.Since+w.state.behind, w.state.last)
 		if w.blockOf(known, at) <= w.blockOf(known, w.state.last)-l.Span {
 			continue
 		}
-		if total := w.total(l); total < min(r.wire.Debt, l.Cap)-r.wire.Refund {
-			w.failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.wire.Debt, total)
+		if total := w.total(l); total < min(r.call.Debt, l.Cap)-r.call.Refund {
+			w.failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.call.Debt, total)
 		}
 	}
 }

@@ -202,7 +202,7 @@ func (b *bucket) send() {
 	b.queued = false
 	p.seq++
 	c, effect := b.Begin(p.now(), local.Conditions{
-		Seq: p.seq, Clock: p.known, Server: w.server() + p.guess.Microseconds(), Trip: p.trip, Fleet: w.scope.fleet(),
+		Seq: p.seq, Lease: p.id, Bucket: w.bucket, Phase: b.Policy().Call.Phase, Clock: p.known, Server: w.server() + p.guess.Microseconds(), Trip: p.trip, Fleet: w.scope.fleet(),
 	})
 	if c.Seq == 0 {
 		b.apply(effect)

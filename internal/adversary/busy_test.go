@@ -82,7 +82,7 @@ func TestWorldsAreBusy(t *testing.T) {
 
 // census counts what a reply tells somebody who waits for it.
 func census(r *reply, seen map[string]int) {
-	c, a := r.to.wire, r.answer
+	c, a := r.to.call, r.answer
 	for what, is := range map[string]bool{
 		"a hold":                       c.Hold > 0,
 		"a return":                     c.Ret > 0,

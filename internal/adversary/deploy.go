@@ -26,7 +26,7 @@ func (p *process) change(n int) {
 // outgrown checks that nothing is left of what was leased under a larger limit.
 func (b *bucket) outgrown(was *local.Policy) {
 	w := b.process.world
-	before, now := was.Owner.(*lua.Call), b.Policy().Owner.(*lua.Call)
+	before, now := &was.Call, &b.Policy().Call
 	if held, _ := b.Look(b.process.now()); held > 0 && (now.Cap < before.Cap || w.rate(now) < w.rate(before)) {
 		w.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
 	}
@@ -77,7 +77,7 @@ func (w *World) deploy() bool {
 		cost += r.Out
 	}
 	for _, r := range w.requests {
-		cost += r.wire.Want + r.wire.Refund
+		cost += r.call.Want + r.call.Refund
 	}
 	for _, l := range w.limits[known:] {
 		l.from, l.conceded = len(w.admissions.events), cost

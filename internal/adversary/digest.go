@@ -111,7 +111,6 @@ func flag(b bool) uint64 {
 // request adds a message: which one it is, and what has become of it.
 func (d *digester) request(r *request) {
 	d.text(r.process.id)
-	d.value(reflect.ValueOf(r.wire))
 	d.add(uint64(r.repeated), flag(r.givenUp), flag(r.lost), uint64(r.granted), flag(r.credited))
 	for _, part := range r.refunds {
 		d.refund(part)

@@ -13,7 +13,6 @@ type request struct {
 	process *process
 	bucket  *bucket
 	call    local.Call
-	wire    lua.Call
 	direct  bool // what it is granted is for those in line, and in no lease
 
 	repeated int
@@ -55,20 +54,6 @@ func newest(all []refund, most int64) (kept []refund) {
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
 	r := &request{process: p, bucket: b, call: c, direct: c.Direct || c.AtOnce, sent: p.now()}
-	r.wire = w.wire(c.Policy)
-	r.wire.Want, r.wire.Min, r.wire.TTL = c.Want, c.Min, c.TTL.Microseconds()
-	r.wire.Epoch, r.wire.Fleet = c.Epoch, c.Fleet
-	r.wire.At, r.wire.Since, r.wire.Reset = c.At, c.Since, c.Reset
-	if !c.Direct {
-		r.wire.Lease, r.wire.Seq, r.wire.Ack, r.wire.Hold, r.wire.Ret = p.id, c.Seq, c.Ack, c.Hold, c.Ret
-		r.wire.Refund, r.wire.Debt, r.wire.Owed, r.wire.Seen = c.Refund, c.Debt, c.Owed, c.Seen
-	}
-	if c.AtOnce {
-		r.wire.To = 1
-	}
-	if p.known {
-		r.wire.Deadline = w.server() + (p.guess + c.Deadline - p.now()).Microseconds()
-	}
 	if c.Refund > 0 && !r.resets() {
 		r.refunds, b.refunding = newest(b.refunding, c.Refund), nil
 	}
@@ -77,7 +62,7 @@ func (w *World) request(b *bucket, c local.Call) *request {
 		w.requests = w.requests[1:]
 	}
 	w.tellf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
-		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, r.wire.To, c.TTL, c.Deadline-p.now())
+		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.To, time.Duration(c.TTL)*time.Microsecond, time.Duration(c.Deadline-w.server())*time.Microsecond)
 	return r
 }
 
@@ -86,12 +71,12 @@ const maxMessages = 6
 
 // resets reports whether the call fills the bucket: by saying so, or a single bucket by refunding more than there can be.
 func (r *request) resets() bool {
-	return r.call.Reset > 0 || r.wire.Algorithm == lua.TokenBucket && r.call.Refund > 2*r.wire.Cap
+	return r.call.Reset > 0 || r.call.Algorithm == lua.TokenBucket && r.call.Refund > 2*r.call.Cap
 }
 
 // wire is what all calls of a policy have.
 func (w *World) wire(p *local.Policy) lua.Call {
-	c := *p.Owner.(*lua.Call)
+	c := p.Call
 	c.Bucket = w.bucket
 	return c
 }
@@ -140,8 +125,8 @@ func (w *World) execute(r *request) {
 	if r.lost {
 		return
 	}
-	before := w.state.records[r.wire.Lease]
-	answer := w.ask(r.wire)
+	before := w.state.records[r.call.Lease]
+	answer := w.ask(r.call.Call)
 	w.tellf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
 	done := answer.Code == lua.Granted || answer.Code == lua.Denied
 	if done && answer.Flags&lua.Adopted != 0 && w.scope.Books {
@@ -150,11 +135,11 @@ func (w *World) execute(r *request) {
 	if done && !r.call.Direct {
 		r.process.charge(r)
 	}
-	if done && r.wire.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.Debt == 0 || r.wire.Ack >= before.Seq) && !w.harmed {
+	if done && r.call.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.Debt == 0 || r.call.Ack >= before.Seq) && !w.harmed {
 		w.rule.owed(w, r)
 	}
-	dated := r.wire.Deadline > 0 && r.wire.Deadline <= w.server()+r.wire.TTL
-	if told := answer.Flags&lua.Unapplied != 0; done && !told && !dated && r.wire.Refund+r.wire.Reset > 0 {
+	dated := r.call.Deadline > 0 && r.call.Deadline <= w.server()+r.call.TTL
+	if told := answer.Flags&lua.Unapplied != 0; done && !told && !dated && r.call.Refund+r.call.Reset > 0 {
 		w.failf("%s %d: what it gives back did not count, and the reply does not say so", r.process.id, r.call.Seq)
 	} else if told && done && dated && !w.scope.windows() {
 		w.failf("%s %d: what it gives back counted, and the reply says otherwise", r.process.id, r.call.Seq)
@@ -165,9 +150,9 @@ func (w *World) execute(r *request) {
 			r.credited = true
 			w.uncovered()
 			w.rule.reset(w, r)
-		case r.wire.Refund > 0:
+		case r.call.Refund > 0:
 			r.credited = true
-			w.credited += r.wire.Refund
+			w.credited += r.call.Refund
 			w.rule.refund(w, r, answer.Flags)
 		}
 	}
@@ -176,7 +161,7 @@ func (w *World) execute(r *request) {
 			w.vain += answer.Grant
 		} else {
 			r.granted = max(r.granted, answer.Grant)
-			left := min(r.call.TTL, time.Duration(answer.TTLLeft)*time.Microsecond)
+			left := time.Duration(min(r.call.TTL, answer.TTLLeft)) * time.Microsecond
 			r.until = max(r.until, r.sent+left-left/100)
 		}
 	}
@@ -231,11 +216,7 @@ func (p *process) deliver(r *reply) {
 	seq, a := r.to.call.Seq, r.answer
 	switch a.Code {
 	case lua.Granted, lua.Denied, lua.Replay:
-		effect, accepted := b.Accept(p.now(), seq, local.Reply{
-			Grant: a.Grant, Level: a.Level, Retry: time.Duration(a.Retry) * time.Microsecond,
-			TTLLeft: time.Duration(a.TTLLeft) * time.Microsecond, Epoch: a.Epoch, Overflow: a.Overflow,
-			Stamp: a.Stamp, Reset: time.Duration(a.Reset) * time.Microsecond, Unapplied: a.Flags&lua.Unapplied != 0,
-		})
+		effect, accepted := b.Accept(p.now(), seq, a)
 		if accepted != wanted {
 			w.failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)
 		}
@@ -282,12 +263,12 @@ func (b *bucket) direct(r *reply, admitted, ofPot int64) {
 // counts towards that; what is reported no more, because its bucket gave it up, stays charged.
 func (p *process) charge(r *request) {
 	charged := int64(0)
-	if last := p.unheard; last != nil && r.wire.Ack < last.wire.Seq {
+	if last := p.unheard; last != nil && r.call.Ack < last.call.Seq {
 		charged = last.charged
 	} else if last != nil {
 		p.forgotten += last.charged
 	}
-	r.charged = max(charged, r.wire.Debt)
+	r.charged = max(charged, r.call.Debt)
 	p.unheard = r
 }
 
@@ -300,11 +281,11 @@ func (p *process) accepted(b *bucket, r *reply) {
 		w.vain -= r.answer.Grant
 	}
 	if p.unheard == r.to {
-		p.forgotten += r.to.charged - r.to.wire.Debt
+		p.forgotten += r.to.charged - r.to.call.Debt
 		p.unheard = nil
 	}
 	if r.to.credited && !r.to.resets() {
-		w.credited -= r.to.wire.Refund
+		w.credited -= r.to.call.Refund
 	}
 	if p.stale != nil && !r.to.direct {
 		p.stale.event = max(p.stale.event, r.event) // these tokens were out from then on

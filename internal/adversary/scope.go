@@ -112,15 +112,15 @@ func (s *Scope) length(l lua.Limit) time.Duration {
 	return time.Duration(blocks*l.Period) * time.Microsecond
 }
 
-// policy is process i's. It owns its part of every call.
+// policy is process i's.
 func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy {
 	limits := s.limits(i, later)
-	c := &lua.Call{
+	c := lua.Call{
 		Algorithm: s.Algorithm, Cap: limits[0].Cap, Tokens: limits[0].Tokens, Period: limits[0].Period, Span: limits[0].Span,
 		Phase: s.Phase.Microseconds(), Also: limits[1:], TTL: s.longestLease().Microseconds(), Fleet: 1,
 	}
 	p := &local.Policy{
-		Owner: c, Cap: limits[0].Cap,
+		Call: c, Cap: limits[0].Cap,
 		Size: s.Size, Period: s.Period, NoLease: s.NoLease, FailMode: s.FailMode,
 		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,

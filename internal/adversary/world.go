@@ -124,7 +124,7 @@ func (w *World) edge(off time.Duration) bool {
 		consider(r.End - w.state.behind)
 	}
 	for _, r := range w.requests {
-		consider(r.wire.Deadline)
+		consider(r.call.Deadline)
 	}
 	if w.scope.windows() {
 		for _, l := range w.limits {
