@@ -14,6 +14,7 @@ import (
 // A key loses its limit while its tokens are out. What comes back then goes by the numbers that the key had: no call leaves
 // with others, the store counts what was used, and a process that limits the key all the time sees nothing else.
 func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
+	notUnderRace(t)
 	for _, kind := range []struct {
 		name string
 		p    Policy

@@ -94,6 +94,7 @@ func precisionAtAnEnd(per time.Duration, i int) time.Duration {
 // What validation accepts no script refuses: of every policy at the ends of all ranges, no call of any kind that it
 // makes; and the scripts take each as the model does.
 func TestEndsOfAllRanges(t *testing.T) {
+	notUnderRace(t)
 	policies := policiesAtTheEnds()
 	if testing.Short() {
 		some := policies[:0]

@@ -15,6 +15,7 @@ import (
 // A fleet reserves, cancels and settles at random: what was admitted, less what was given back, keeps the bound at any
 // time of the run, and no pot holds more than its record in Redis covers.
 func TestGivingBackKeepsTheBound(t *testing.T) {
+	notUnderRace(t)
 	for _, c := range []struct {
 		name  string
 		lease Lease

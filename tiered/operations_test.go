@@ -154,6 +154,7 @@ var opsCell = regexp.MustCompile(`^(\d+) %, ([0-9.]+) ×, (?:([0-9.]+)|any)$`)
 // TestOperationsTableIsTrue reads the table "what your users see" out of docs/operations.md, and has each of its faults
 // happen in each fail mode.
 func TestOperationsTableIsTrue(t *testing.T) {
+	notUnderRace(t)
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

@@ -100,6 +100,7 @@ func TestFlappingRedis(t *testing.T) {
 // Few processes have large shares: what each admits in the second until its breaker closes is more than a burst, and must
 // not be forgiven by the floor of the bucket each time that Redis comes back.
 func TestFlappingRedisWithFewProcesses(t *testing.T) {
+	notUnderRace(t)
 	for _, processes := range []int{2, 4} {
 		f := fleetRun{
 			processes: processes, known: processes, limit: thousand, demand: 1.5, trip: 600 * time.Microsecond,

@@ -24,6 +24,7 @@ var (
 // soon. The wire of that line stalls now and then: on an even one nothing would wait by the formula of the low-water mark
 // alone, on this one 87 of a million do, and with the quarter of the grant none.
 func TestRatios(t *testing.T) {
+	notUnderRace(t)
 	type line struct {
 		ratio.Line
 		of func(figures) float64

@@ -19,6 +19,7 @@ const openTime = second
 // beside what may be: until its breaker closes, at most openTime and a Timeout after the end, a process goes on alone, while
 // Redis lends its whole rate to those that are back.
 func TestTenSecondsAfterAnOutage(t *testing.T) {
+	notUnderRace(t)
 	const rate, burst, down, up = 1000., 200., 10 * second, 25 * second
 	alone := (openTime + DefaultTimeout).Seconds()
 	var table strings.Builder
@@ -127,6 +128,7 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 // Whatever the policy: 20 s after an outage Redis decides over every key again, and carries out a Reset. So it is of a key
 // that the outage cost calls, and of one that was first asked for when the breaker was open.
 func TestEveryPolicyRecovers(t *testing.T) {
+	notUnderRace(t)
 	i, every := 0, 1
 	if testing.Short() || underRace {
 		every = 23 // a prime, so that all values of each come up

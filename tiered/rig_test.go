@@ -130,3 +130,12 @@ func books(t *testing.T, g *Group) {
 		}
 	}
 }
+
+// notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and shorter tests
+// run the same code there.
+func notUnderRace(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("many runs: not under the race detector")
+	}
+}

@@ -99,6 +99,7 @@ func TestMoreKeysWaitingThanTheCacheHolds(t *testing.T) {
 // Just above what a node can answer, requests whose time was nearly over took the places of others: of 70 000 per second
 // that 64 000 could be answered of, 21 000 were.
 func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
+	notUnderRace(t)
 	for _, c := range []struct {
 		trip time.Duration
 		load int // per ms
