@@ -1,4 +1,6 @@
-// Package lua holds the scripts that Redis runs, and the contract of each.
+// Package lua holds the scripts that Redis runs, and the lease protocol that they speak: a [Call] and a [Reply], their codes, flags
+// and limits, and how they are written and read. Whoever composes, sends or judges calls uses these types. The package promises no
+// compatibility: it follows the scripts.
 //
 // A script works on one key, in one atomic step, by Redis' own clock (TIME). Its header states KEYS, ARGV, reply and
 // errors; this is the short form for readers of Go.
@@ -26,7 +28,7 @@
 // # The other algorithms
 //
 // FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) begin with one text, call.lua, which is put before
-// each: arguments, rules and clock are the same, and so are lease, settlement and errors.
+// each: arguments, rules, clock and errors are the same. Each has its own settlement, for it counts in its own way.
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
 //	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,

@@ -1,0 +1,125 @@
+package lua_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// number draws what a field may hold, more often a small one.
+func number(t *rapid.T, name string) int64 {
+	return rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, lua.Whole-1)).Draw(t, name)
+}
+
+// drawCall draws a call that says something with every field that its algorithm has a use for.
+func drawCall(t *rapid.T) lua.Call {
+	c := lua.Call{Bucket: "b", Algorithm: lua.Algorithm(rapid.IntRange(0, lua.Algorithms-1).Draw(t, "algorithm")), Fleet: 1}
+	limit := func() (l lua.Limit) {
+		l.Cap, l.Period = number(t, "cap"), number(t, "period")
+		switch c.Algorithm {
+		case lua.TokenBucket, lua.TokenBuckets:
+			l.Tokens = number(t, "tokens")
+		case lua.SlidingWindow:
+			l.Span = number(t, "span")
+		}
+		return l
+	}
+	first := limit()
+	c.Cap, c.Tokens, c.Period, c.Span = first.Cap, first.Tokens, first.Period, first.Span
+	switch c.Algorithm {
+	case lua.FixedWindow:
+		c.Phase = number(t, "phase")
+	case lua.SlidingWindow, lua.TokenBuckets:
+		for range rapid.IntRange(0, lua.MostLimits-1).Draw(t, "also") {
+			c.Also = append(c.Also, limit())
+		}
+	}
+	c.Want, c.Min, c.TTL = number(t, "want"), number(t, "min"), number(t, "ttl")
+	c.Deadline, c.Epoch, c.Now = number(t, "deadline"), number(t, "epoch"), number(t, "now")
+	if rapid.Bool().Draw(t, "leased") {
+		c.Lease, c.Fleet = rapid.StringN(1, 8, -1).Draw(t, "lease"), number(t, "fleet")
+		for _, x := range []*int64{&c.Seq, &c.Ack, &c.Hold, &c.Ret, &c.Refund, &c.Debt, &c.Owed, &c.Seen} {
+			*x = number(t, "lease field")
+		}
+		if c.Algorithm != lua.TokenBucket {
+			c.At, c.To, c.Since, c.Reset = number(t, "at"), number(t, "to"), number(t, "since"), number(t, "reset")
+		}
+	}
+	return c
+}
+
+func texts(args []any) (argv []string) {
+	for _, a := range args {
+		argv = append(argv, fmt.Sprint(a))
+	}
+	return argv
+}
+
+// What is sent says all of the call, in both forms; and what is borrowed from another call changes nothing.
+func TestArgumentsSayAll(t *testing.T) {
+	var before []any
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCall(t)
+		sent := c.Arguments(nil, before)
+		if !reflect.DeepEqual(sent, c.Arguments(nil, nil)) {
+			t.Fatalf("%+v: %v, and like %v: %v", c, c.Arguments(nil, nil), before, sent)
+		}
+		if n := c.ArgumentCount(); len(sent) > n || len(sent) < n-1 {
+			t.Fatalf("%+v: %d arguments, room for %d", c, len(sent), n)
+		}
+		for _, args := range [][]any{sent, c.LongArguments()} {
+			got, ok := lua.ParseCall(c.Algorithm, c.Bucket, texts(args))
+			if !ok || !reflect.DeepEqual(got, c) {
+				t.Fatalf("%+v\nis sent as %v\nand read as %+v, %t", c, args, got, ok)
+			}
+		}
+		before = sent
+	})
+}
+
+func TestParseCallRefusesWhatIsNone(t *testing.T) {
+	for a := range lua.Algorithm(lua.Algorithms) {
+		c := lua.Call{Algorithm: a, Cap: 5, Period: 1, Lease: "me", Seq: 1, Fleet: 1}
+		whole := texts(c.LongArguments())
+		for _, n := range []int{0, 7, len(whole) - 2, len(whole) - 1} {
+			if _, ok := lua.ParseCall(a, "b", whole[:n]); ok {
+				t.Errorf("algorithm %d: %d of %d arguments are read", a, n, len(whole))
+			}
+		}
+		for i := range whole {
+			spoiled := append([]string(nil), whole...)
+			spoiled[i] = "x"
+			if _, ok := lua.ParseCall(a, "b", spoiled); ok && whole[i] != "me" {
+				t.Errorf("algorithm %d: argument %d is read from %q", a, i+1, spoiled[i])
+			}
+		}
+	}
+}
+
+// Every text that is a record or terms is read as the numbers that it says, and no other is.
+func TestRecordsAndTerms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := lua.Record{Seq: number(t, "seq"), Grant: number(t, "grant"), Out: number(t, "out"), Want: number(t, "want"),
+			End: number(t, "end"), Debt: number(t, "debt")}
+		if got, ok := lua.ParseRecord(r.String()); !ok || got != r {
+			t.Fatalf("%v is read as %+v, %t", r, got, ok)
+		}
+	})
+	for _, text := range []string{"", "1|2|3|4|5", "1|2|3|4|5|6|7", "1|2|3|4|5|x", "1|2|3|4|5|-6", "1|2|3|4|5|9007199254740992"} {
+		if r, ok := lua.ParseRecord(text); ok {
+			t.Errorf("%q is read as %+v", text, r)
+		}
+	}
+	for text, want := range map[string]lua.Terms{
+		"5/1/1000": {5, 1, 1000, 5}, "5/0/1/9": {5, 0, 1, 9},
+		"": {}, "5/1": {}, "5/1/0": {}, "5/1/1000/5": {}, "5/1/1000/4": {}, "5/1/x": {}, "-5/1/1": {}, "5/1/1/9/9": {},
+	} {
+		if got, ok := lua.ParseTerms(text); got != want || ok != (want != lua.Terms{}) {
+			t.Errorf("%q is read as %+v, %t", text, got, ok)
+		}
+	}
+}
