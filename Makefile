@@ -15,7 +15,7 @@ ENGINES ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test guarded race fuzz bench ratios growth hot-key sizing tuning exact steady proof mutants scenario-mutants swarm soak speed engines faults browser screenshots redis chromium
+.PHONY: help demo check test test-long guarded race fuzz bench ratios growth hot-key sizing tuning exact steady proof mutants scenario-mutants swarm soak speed engines faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	cd examples/routers && go vet ./... && go test ./...
 
 # Packages whose tests take real time, with real processes: one after the other, so that they have the machine for themselves.
-REALTIME := . ./failover ./internal/engines ./internal/faults ./remote ./sim ./tiered
+REALTIME := ./failover ./internal/engines ./internal/faults ./remote ./sim ./tiered
 
 # Packages in which nothing runs beside anything else, or only what the tests of others run too: not for the race detector,
 # under which they take minutes.
@@ -41,14 +41,17 @@ RACEFREE := ./internal/adversary ./internal/legal ./sim/tune
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
 PROOF := ./internal/adversary ./internal/legal
 
-# Twice: the race detector slows everything down, so what takes real time (-short leaves it out) runs without it. Then about two
-# seconds of each fuzz target.
-test: redis ## all tests, against real redis-server processes: what CI runs
+test: redis ## before a pull request: the short tests under the race detector, and the promise on a real Redis with real processes
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(RACEFREE))")
-	go test -p 1 -timeout 10m $(REALTIME)
-	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(REALTIME) $(PROOF))")
 	go test -short -timeout 10m $(PROOF)
+	go test -timeout 10m .
+
+# The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. Then some two seconds
+# of each fuzz target.
+test-long: redis ## what make test leaves out: real time, real faults, the guarded user, fuzzing; CI runs both
+	go test -p 1 -timeout 10m $(REALTIME)
+	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list . $(REALTIME) $(PROOF))")
 	$(MAKE) --no-print-directory guarded fuzz
 
 # The packages whose stores talk to a real Redis.
