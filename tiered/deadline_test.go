@@ -314,7 +314,7 @@ func TestWaitersWithDeadlines(t *testing.T) {
 			}
 		}
 	})
-	if served < 100 || gaveUp < 20 {
+	if (served < 100 || gaveUp < 20) && !testing.Short() {
 		t.Errorf("%d were served and %d gave up: this shows little", served, gaveUp)
 	}
 }

@@ -309,7 +309,7 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 		}
 	})
 	t.Logf("%d buckets expired", over)
-	if over < 3 {
+	if over < 3 && !testing.Short() {
 		t.Errorf("%d buckets expired: this shows nothing", over)
 	}
 }

@@ -100,7 +100,7 @@ func TestPartsSumToTheLimit(t *testing.T) {
 		limit := func(i int) Limit {
 			per := time.Duration(rapid.Int64Range(1000, 99999).Draw(t, "per")) * time.Microsecond
 			for range i { // so far apart that no two count by the same blocks
-				per *= 100
+				per *= 1000
 			}
 			l := Limit{Tokens: rapid.Int64Range(int64(k), maxEntries).Draw(t, "tokens"), Per: per}
 			if p.Algorithm == TokenBucket {
