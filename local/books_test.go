@@ -214,13 +214,13 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 func TestDebtIsReportedInParts(t *testing.T) {
 	for _, counting := range []Counting{Refills, Levels, Counts} {
 		const all = 5 << 51
-		r := newRig(t, Policy{Cap: maxTokens, Tokens: 1, Per: time.Hour, Counting: counting, FailMode: FailOpen, NoLease: true})
-		for range all / maxTokens {
-			r.b.Alone(r.now, maxTokens, 1)
+		r := newRig(t, Policy{Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Counting: counting, FailMode: FailOpen, NoLease: true})
+		for range all / lua.MostTokens {
+			r.b.Alone(r.now, lua.MostTokens, 1)
 		}
-		r.b.Owe(r.now, maxTokens)
+		r.b.Owe(r.now, lua.MostTokens)
 		reported := int64(0)
-		for i := 0; reported < all+maxTokens; i++ {
+		for i := 0; reported < all+lua.MostTokens; i++ {
 			r.b.Probe()
 			r.seq++
 			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, Trip: ms, Fleet: 1})
@@ -230,7 +230,7 @@ func TestDebtIsReportedInParts(t *testing.T) {
 			reported += c.Debt
 			r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 1, TTLLeft: us(time.Second)})
 		}
-		if s := r.balance(); s.Settled != all+maxTokens || s.Opened != all {
+		if s := r.balance(); s.Settled != all+lua.MostTokens || s.Opened != all {
 			t.Errorf("counting %d: %+v", counting, s)
 		}
 	}

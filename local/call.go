@@ -194,7 +194,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 
 	if b.errand != nil && len(b.resets) > 0 && c.Clock {
 		// This lifts the level to its room from wherever it is: never further below zero than a burst and a second's refill.
-		all := 2*p.Cap + int64(min(p.refill(time.Second), maxTokens)) + 1
+		all := 2*p.Cap + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
 		call.Hold, call.Ret, call.Refund, call.resets = hold, b.toReturn(), all, len(b.resets)
 		if p.Counting != Refills {
 			call.Refund, call.Reset = 0, c.Server

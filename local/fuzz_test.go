@@ -132,7 +132,7 @@ func newShareRun(t *testing.T, limit []byte) *shareRun {
 	}
 	r := &shareRun{T: t, fleet: 1}
 	r.p = Policy{
-		Cap: next(1, maxTokens), Tokens: next(1, maxTokens), Per: time.Duration(next(int64(time.Microsecond), int64(maxPerOfAPolicy))),
+		Cap: next(1, lua.MostTokens), Tokens: next(1, lua.MostTokens), Per: time.Duration(next(int64(time.Microsecond), int64(maxPerOfAPolicy))),
 		Period: 250 * ms, Budget: 20 * ms, Timeout: 50 * ms, Uniform: func() float64 { return 0.5 },
 	}
 	r.b.Init(&r.p, "k")
@@ -246,7 +246,7 @@ func (r *shareRun) lease(n int64) {
 		}
 	}
 	r.seq++
-	r.b.demand.rate = maxTokens // so that it asks for more than the two
+	r.b.demand.rate = lua.MostTokens // so that it asks for more than the two
 	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: r.fleet})
 	if r.pass(); c.Seq != 0 {
 		if c.Hold < 0 || c.Hold > r.granted-r.fromLease || c.Owed > c.Debt || c.Debt > r.shared {

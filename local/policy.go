@@ -125,9 +125,6 @@ const (
 	// minIdle is the shortest idle time after which a lease goes back: below it the calls cost more than parked tokens.
 	minIdle = 10 * time.Millisecond
 
-	// maxTokens is the most that any amount can be.
-	maxTokens = 1 << 40
-
 	// maxDebt is the most that one call reports: more is not exact in a double, and Redis would refuse the call. The
 	// rest goes with the next one.
 	maxDebt = 1 << 52

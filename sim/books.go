@@ -59,9 +59,6 @@ type shelf interface {
 	left(bucket string) time.Duration // until its key ends; 0 for never
 }
 
-// noOverflow is where overflows begin, in tokens. One that is there is not stored.
-const noOverflow = 1 << 40
-
 // What is forgiven to levels, which are doubles, and to overflows: tokens.
 const (
 	levelRounding    = 1e-6
@@ -77,9 +74,9 @@ func stock(s shelf, bucket, lease string) (x stored) {
 	x.exists, x.left = true, s.left(bucket)
 	var wrong [7]error
 	x.level, wrong[0] = strconv.ParseFloat(v[0], 64)
-	if x.overflow = noOverflow; v[1] != "" {
+	if x.overflow = lua.OverflowStart; v[1] != "" {
 		x.overflow, wrong[1] = strconv.ParseFloat(v[1], 64)
-		x.overflow = noOverflow + x.overflow/4096
+		x.overflow = lua.OverflowStart + x.overflow/4096
 	}
 	x.last, wrong[2] = strconv.ParseInt(v[2], 10, 64)
 	x.born, wrong[3] = strconv.ParseInt(v[3], 10, 64)
@@ -165,7 +162,7 @@ func (a *account) executed(c *lua.Call, r *lua.Reply, now stored, at time.Durati
 	if r.Flags&lua.Created != 0 {
 		v.is(a.exists && !a.fullBy(c, r.Now, at), float64(c.Cap)-a.level, "a bucket was forgotten before it was full and its leases were over")
 		*a = account{
-			stored:  stored{level: float64(c.Cap), overflow: noOverflow, last: r.Now, born: r.Now, terms: terms{}.by(c)},
+			stored:  stored{level: float64(c.Cap), overflow: lua.OverflowStart, last: r.Now, born: r.Now, terms: terms{}.by(c)},
 			records: make(map[string]entry),
 		}
 		own, owned = entry{}, false
