@@ -19,7 +19,7 @@ import (
 var unremarkable = []string{
 	"Keys", "Leaving", "Evictions", "Format", "Script",
 	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
-	"policy.Top", "Recent", // which repeat others: refused_keys_test.go and recent_test.go
+	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
 	"node.Calls", "node.RoundTrip", "node.Processes", "node.Breaker",
 }
 
