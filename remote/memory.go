@@ -33,6 +33,7 @@ type Memory struct {
 	ring     []*memoryKey // the same buckets in no order, for the collection
 	hand     int          // next place in ring to be looked at
 	presence memoryPresence
+	step     memoryStep // of the call that runs
 }
 
 // memoryNode is the one node of a Memory.
@@ -102,21 +103,20 @@ func (m *Memory) run(c *lua.Call, r *lua.Reply) error {
 		*r = early
 		return nil
 	}
-	state := fresh[c.Algorithm]()
-	if b != nil {
-		if c.Algorithm.Sorted() != b.algorithm.Sorted() {
-			return &ScriptError{Text: "WRONGTYPE Operation against a key holding the wrong kind of value"}
-		} else if c.Algorithm != b.algorithm {
-			return &ScriptError{Text: "RLFOREIGN key"}
-		}
-		state = b.state
+	exists := b != nil
+	if !exists {
+		b = &memoryKey{name: c.Bucket, algorithm: c.Algorithm, state: fresh[c.Algorithm](), place: len(m.ring)}
+	} else if c.Algorithm.Sorted() != b.algorithm.Sorted() {
+		return &ScriptError{Text: "WRONGTYPE Operation against a key holding the wrong kind of value"}
+	} else if c.Algorithm != b.algorithm {
+		return &ScriptError{Text: "RLFOREIGN key"}
 	}
-	keep, written := state.run(c, server, b != nil, r)
+	m.step = memoryStep{Call: c, server: server, exists: exists, reply: r, ended: m.step.ended[:0]}
+	keep, written := b.state.run(&m.step)
 	if !written {
 		return nil
 	}
-	if b == nil {
-		b = &memoryKey{name: c.Bucket, algorithm: c.Algorithm, state: state, place: len(m.ring)}
+	if !exists {
 		m.buckets[b.name] = b
 		m.ring = append(m.ring, b)
 	}

@@ -6,12 +6,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// memoryState is the model of one algorithm: what a key holds, and the script's steps on it once the arguments are checked and
-// the call is not late. Each is a script in Go, step by step and in the same order; the reasons stand in the script.
+// memoryState is the model of one algorithm: what a key holds, and the script's steps on it once the arguments are
+// checked and the call is not late. Each is a script in Go, step by step and in the same order; the reasons stand in
+// the script. The scripts with leases have most steps in common: see memoryStep.
 type memoryState interface {
-	// run executes a call at a time of the server's clock; exists tells a fresh state. It reports whether the script
-	// would have written, and for how many ms the key then lives. Unwritten, the state is as before.
-	run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool)
+	// run executes a step and answers it. It reports whether the script would have written, and for how many ms the key
+	// then lives. Unwritten, the state is as before.
+	run(s *memoryStep) (keep int64, written bool)
 
 	// fields reports what is stored, as HGETALL does, or as ZRANGE does with scores.
 	fields() map[string]string
@@ -39,8 +40,8 @@ type memoryKey struct {
 	expires int64 // ms of the store's own clock: the last in which the key is there, as after PEXPIRE
 }
 
-// expired reports whether the key is gone at a time in µs of the store's clock. Redis compares whole milliseconds, and a key
-// is still there in the one in which it expires.
+// expired reports whether the key is gone at a time in µs of the store's clock. Redis compares whole milliseconds, and
+// a key is still there in the one in which it expires.
 func (k *memoryKey) expired(clock int64) bool { return clock/1000 > k.expires }
 
 // decimal is a whole number as the scripts write it.
@@ -57,8 +58,9 @@ func tooLate(c *lua.Call, server int64) (lua.Reply, bool) {
 	return lua.Reply{}, false
 }
 
-// guard is the rule for clocks of the keys that keep a time of their own: last is the newest of it, behind how far the server's
-// clock was set back. A small step back is waited out, by not letting the result pass below last; a large one is believed.
+// guard is the rule for clocks of the keys that keep a time of their own: last is the newest of it, behind how far the
+// server's clock was set back. A small step back is waited out, by not letting the result pass below last; a large one
+// is believed.
 func guard(last, server, behind int64) (behindNow int64, stepped bool) {
 	if last-server-behind > lua.MaxBack.Microseconds() {
 		return last - server, true

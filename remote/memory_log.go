@@ -45,7 +45,8 @@ func (e *logEntry) before(o *logEntry) int {
 }
 
 // run implements memoryState.
-func (l *memoryLog) run(c *lua.Call, server int64, exists bool, r *lua.Reply) (keep int64, written bool) {
+func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
+	c, server, exists, r := s.Call, s.server, s.exists, s.reply
 	next := *l // the entries are replaced, never changed
 	var flags lua.Flags
 	if !exists {
