@@ -125,9 +125,14 @@ func TestRetryAfterLeadsToAdmission(t *testing.T) {
 		if r.StatusCode != 429 || err != nil || wait != 1 {
 			t.Fatalf("%s, Retry-After %q", r.Status, r.Header.Get("Retry-After"))
 		}
-		time.Sleep(time.Until(begun.Add(time.Duration(wait) * time.Second).Add(time.Since(begun)))) // from the answer on
-		if r := get(t, urls[i%2], "ann"); r.StatusCode != http.StatusOK {
-			t.Errorf("after %d s: %s, Retry-After %q", wait, r.Status, r.Header.Get("Retry-After"))
+		// Once is enough, unless the machine is so busy that the fail mode decides: then what it admits is charged afterwards.
+		for tries := 1; r.StatusCode != http.StatusOK; tries++ {
+			if tries > 5 {
+				t.Fatalf("after %d times %d s: %s, Retry-After %q", tries, wait, r.Status, r.Header.Get("Retry-After"))
+			}
+			time.Sleep(time.Until(begun.Add(time.Duration(wait) * time.Second).Add(time.Since(begun)))) // from the answer on
+			begun = time.Now()
+			r = get(t, urls[i%2], "ann")
 		}
 	}
 	if refused == 0 {

@@ -54,7 +54,7 @@ func TestServices(t *testing.T) {
 			for _, line := range a.Unsatisfied() {
 				t.Errorf("%s: %s", a.Advice(), line)
 			}
-			t.Logf("formula and run agree within a factor of %.2f", agree(t, a))
+			t.Logf("%s: formula and run agree within a factor of %.2f", a.Advice(), agree(t, a))
 			r := &a.Advised
 			rows = append(rows, []string{
 				s.Name, s.Wants, r.String(), figure(r.Over, r.WorstOver, scenario.Tokens), figure(r.Shortfall, r.WorstShortfall, scenario.Ratio),
