@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 

@@ -14,7 +14,6 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
 	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
@@ -89,9 +88,13 @@ func ask[T any](t *testing.T, p *Page, script string) T {
 }
 
 var screens = []Screen{
-	{Width: 1280, Height: 900}, {Width: 1280, Height: 900, Dark: true},
-	{Width: 390, Height: 844}, {Width: 390, Height: 844, Dark: true},
-	{Width: 360, Height: 740}, {Width: 1280, Height: 900, NoScript: true}, {Width: 794, Height: 1123, Dark: true, Media: "print"},
+	{Width: 1280, Height: 900},
+	{Width: 1280, Height: 900, Dark: true},
+	{Width: 390, Height: 844},
+	{Width: 390, Height: 844, Dark: true},
+	{Width: 360, Height: 740},
+	{Width: 1280, Height: 900, NoScript: true},
+	{Width: 794, Height: 1123, Dark: true, Media: "print"},
 }
 
 func (s Screen) String() string {

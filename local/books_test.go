@@ -154,8 +154,10 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				if grant < call.Min {
 					grant = 0
 				}
-				r := lua.Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"), Retry: us(100 * ms),
-					TTLLeft: call.TTL, Epoch: 1}
+				r := lua.Reply{
+					Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"), Retry: us(100 * ms),
+					TTLLeft: call.TTL, Epoch: 1,
+				}
 				if _, ok := b.Accept(now, call.Seq, r); ok {
 					settled += call.Debt
 					if !call.Direct {

@@ -56,13 +56,18 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 		cost  int64
 		want  Outcome
 	}{
-		{2, 0, 5, Refused}, {2, 0, 3, Refused},
-		{2, 0, 2, Waiting}, {2, 0, 1, Waiting}, // a cheap request is not held back by a dear one
+		{2, 0, 5, Refused},
+		{2, 0, 3, Refused},
+		{2, 0, 2, Waiting},
+		{2, 0, 1, Waiting}, // a cheap request is not held back by a dear one
 		{2, 99 * ms, 4, Refused},
 		{2, 100 * ms, 3, Waiting},
-		{2, 299 * ms, 5, Refused}, {2, 300 * ms, 5, Waiting},
-		{0, 99 * ms, 1, Refused}, {0, 100 * ms, 1, Waiting},
-		{0, 199 * ms, 2, Refused}, {0, 200 * ms, 2, Waiting},
+		{2, 299 * ms, 5, Refused},
+		{2, 300 * ms, 5, Waiting},
+		{0, 99 * ms, 1, Refused},
+		{0, 100 * ms, 1, Waiting},
+		{0, 199 * ms, 2, Refused},
+		{0, 200 * ms, 2, Waiting},
 	} {
 		r := *r
 		r.b = new(Bucket)

@@ -157,8 +157,14 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 		cost    int64 // the largest
 		want    bool
 	}{
-		{1.9, false, 0, false}, {2, false, 0, true}, {1, true, 0, true}, {0.9, true, 0, false},
-		{7.9, false, 8, false}, {8, false, 8, true}, {4, true, 8, true}, {3.9, true, 8, false}, // by requests of 4, about
+		{1.9, false, 0, false},
+		{2, false, 0, true},
+		{1, true, 0, true},
+		{0.9, true, 0, false},
+		{7.9, false, 8, false},
+		{8, false, 8, true},
+		{4, true, 8, true},
+		{3.9, true, 8, false}, // by requests of 4, about
 	} {
 		p := &Policy{Cap: 1000, Tokens: 1000, Per: time.Second, Period: time.Second}
 		if got := size(p, &demand{rate: 4 * c.need}, ms, c.cost, 0).pays(c.leasing); got != c.want { // T is 250 ms
@@ -173,7 +179,12 @@ func TestASmallBurstIsNotLeased(t *testing.T) {
 		cap, cost, least int64
 		want             bool
 	}{
-		{49, 0, 50, false}, {50, 0, 50, true}, {50, 8, 50, true}, {50, 9, 50, false}, {119, 20, 50, false}, {120, 20, 50, true},
+		{49, 0, 50, false},
+		{50, 0, 50, true},
+		{50, 8, 50, true},
+		{50, 9, 50, false},
+		{119, 20, 50, false},
+		{120, 20, 50, true},
 		{8, 2, 0, true},
 	} {
 		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, LeastBurst: c.least}
@@ -304,8 +315,10 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 					if grant < call.Min {
 						grant = 0
 					}
-					b.Accept(now, call.Seq, lua.Reply{Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"),
-						Retry: us(100 * ms), TTLLeft: call.TTL})
+					b.Accept(now, call.Seq, lua.Reply{
+						Grant: grant, Level: rapid.Int64Range(-p.Cap, p.Cap).Draw(t, "level"),
+						Retry: us(100 * ms), TTLLeft: call.TTL,
+					})
 					b.Accept(now, call.Seq, lua.Reply{Grant: grant, TTLLeft: call.TTL}) // a second copy changes nothing
 					call = Call{}
 				}

@@ -14,7 +14,7 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	b := new(Bucket)
 	p := &Policy{Cap: 10, Tokens: 10, Per: 60e9, Counting: Counts, Period: 250e6, Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 }}
 	b.Init(p, "k")
-	admit := func(at int64, n int64) {
+	admit := func(at, n int64) {
 		t.Helper()
 		if v := b.Alone(secondsAfter(at), n, 1); v.Outcome != Shared {
 			t.Fatalf("%+v", v)

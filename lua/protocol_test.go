@@ -103,8 +103,10 @@ func TestParseCallRefusesWhatIsNone(t *testing.T) {
 // Every text that is a record or terms is read as the numbers that it says, and no other is.
 func TestRecordsAndTerms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := lua.Record{Seq: number(t, "seq"), Grant: number(t, "grant"), Out: number(t, "out"), Want: number(t, "want"),
-			End: number(t, "end"), Debt: number(t, "debt")}
+		r := lua.Record{
+			Seq: number(t, "seq"), Grant: number(t, "grant"), Out: number(t, "out"), Want: number(t, "want"),
+			End: number(t, "end"), Debt: number(t, "debt"),
+		}
 		if got, ok := lua.ParseRecord(r.String()); !ok || got != r {
 			t.Fatalf("%v is read as %+v, %t", r, got, ok)
 		}

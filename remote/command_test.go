@@ -32,9 +32,13 @@ func TestDecodeReply(t *testing.T) {
 	mixed := numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	mixed[4] = "0"
 	for _, val := range []any{
-		nil, "OK", int64(0), []any{}, numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), mixed,
-		numbersOf(6, 0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0), map[any]any{int64(1): int64(1)},
-		errors.New("an error in a list"), []any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
+		nil, "OK", int64(0),
+		[]any{},
+		numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), mixed,
+		numbersOf(6, 0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+		map[any]any{int64(1): int64(1)},
+		errors.New("an error in a list"),
+		[]any{nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
 	} {
 		if r, ok := lua.DecodeReply(lua.TokenBucket, val); ok || r != (lua.Reply{}) {
 			t.Errorf("DecodeReply(%v) = %+v, %t", val, r, ok)

@@ -271,9 +271,11 @@ func TestHistoryModel(t *testing.T) {
 			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)}, {5, 6, call(1, 0, 0, 0, 2), reply(0, 2, 0, 1)},
 		}, porcupine.Illegal},
 		{"what leases want is shared", []op{
-			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 5, call(2, 1, 0, 2, 4), reply(0, 3, 0, 1)},
+			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)},
+			{4, 5, call(2, 1, 0, 2, 4), reply(0, 3, 0, 1)},
 			{6, 7, by(1, call(1, 0, 0, 0, 4)), reply(1, 0, 0, 2)},
-			{8, 9, by(2, call(1, 0, 0, 0, 4)), reply(1, 0, 0, 3)}, {10, 11, call(3, 2, 0, 3, 4), reply(0, 1, 2, 3)},
+			{8, 9, by(2, call(1, 0, 0, 0, 4)), reply(1, 0, 0, 3)},
+			{10, 11, call(3, 2, 0, 3, 4), reply(0, 1, 2, 3)},
 		}, porcupine.Ok},
 	} {
 		t.Run(test.name, func(t *testing.T) {

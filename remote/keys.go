@@ -4,9 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"strconv"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // The name of a bucket is

@@ -26,7 +26,8 @@ func TestBucketNames(t *testing.T) {
 		{naming{prefix: "tl:"}, "api", long[1:], "tl:{api/" + long[1:] + "}tb1"},
 		// printf alice | sha256sum
 		{
-			naming{prefix: "tl:", hash: true}, "api", "alice",
+			naming{prefix: "tl:", hash: true},
+			"api", "alice",
 			"tl:{api/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90}tb1h",
 		},
 	} {
@@ -98,7 +99,7 @@ func TestPrefixes(t *testing.T) {
 }
 
 // legal makes any text a policy's name or a prefix, by putting an underscore for what may not be in one.
-func legal(s string, more string, most int) string {
+func legal(s, more string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 128 && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("_.-"+more, r) {
 			return r

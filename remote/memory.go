@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"sync"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Memory is the shared tier inside one process: the same buckets, replies and refusals as the scripts give on [Redis],

@@ -236,7 +236,9 @@ func (s settings) fill() {
 		timeout *time.Duration
 		ours    time.Duration
 	}{
-		{s.dialTimeout, dialTimeout}, {s.readTimeout, controlTimeout}, {s.writeTimeout, controlTimeout},
+		{s.dialTimeout, dialTimeout},
+		{s.readTimeout, controlTimeout},
+		{s.writeTimeout, controlTimeout},
 		{s.poolTimeout, poolTimeout},
 	} {
 		if *t.timeout <= 0 {

@@ -151,11 +151,17 @@ func TestDamagedBucket(t *testing.T) {
 		want         string
 	}
 	damages := []damage{
-		{"v", "tb2", "RLFOREIGN key"}, {"v", "", "RLFOREIGN key"}, {"v", "-", "RLFOREIGN key"},
+		{"v", "tb2", "RLFOREIGN key"},
+		{"v", "", "RLFOREIGN key"},
+		{"v", "-", "RLFOREIGN key"},
 		{"s", "-1", "RLCORRUPT field"},
-		{"pA", "x", "RLCORRUPT lease"}, {"pA", "", "RLCORRUPT lease"}, {"pA", "1|2|2|2|5", "RLCORRUPT lease"},
-		{"pA", "1|2|2|2|5|0|0", "RLCORRUPT lease"}, {"pA", "1|2|2|2|-5|0", "RLCORRUPT lease"},
-		{"pA", "1|2|2|2|nan|0", "RLCORRUPT lease"}, {"pA", "1|1.5|2|2|5|0", "RLCORRUPT lease"},
+		{"pA", "x", "RLCORRUPT lease"},
+		{"pA", "", "RLCORRUPT lease"},
+		{"pA", "1|2|2|2|5", "RLCORRUPT lease"},
+		{"pA", "1|2|2|2|5|0|0", "RLCORRUPT lease"},
+		{"pA", "1|2|2|2|-5|0", "RLCORRUPT lease"},
+		{"pA", "1|2|2|2|nan|0", "RLCORRUPT lease"},
+		{"pA", "1|1.5|2|2|5|0", "RLCORRUPT lease"},
 		{"pA", "1|2|1|2|5|0", "RLCORRUPT lease"},  // granted more than is out
 		{"pA", "1|2|99|2|5|0", "RLCORRUPT lease"}, // out more than the escrow
 		{"pA", "1|2|2|99|5|0", "RLCORRUPT lease"}, // wants more than the sum

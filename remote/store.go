@@ -3,8 +3,9 @@ package remote
 import (
 	"context"
 	"errors"
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Store is the shared tier: where the buckets live and the script's semantics hold. [Redis] and [Memory] are the only

@@ -146,19 +146,23 @@ func TestServerErrors(t *testing.T) {
 	}{
 		"OOM": {[]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}, redis.IsOOMError},
 		"READONLY": {
-			[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"},
+			[]any{"replicaof", "127.0.0.1", "1"},
+			[]any{"replicaof", "no", "one"},
 			func(err error) bool { return redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) },
 		},
 		"NOREPLICAS": {
-			[]any{"config", "set", "min-replicas-to-write", "1"}, []any{"config", "set", "min-replicas-to-write", "0"},
+			[]any{"config", "set", "min-replicas-to-write", "1"},
+			[]any{"config", "set", "min-replicas-to-write", "0"},
 			redis.IsNoReplicasError,
 		},
 		"ACL in the script": {
-			[]any{"acl", "setuser", server.User(), "-pexpire"}, []any{"acl", "setuser", server.User(), "+pexpire"},
+			[]any{"acl", "setuser", server.User(), "-pexpire"},
+			[]any{"acl", "setuser", server.User(), "+pexpire"},
 			redis.IsPermissionError,
 		},
 		"ACL": {
-			[]any{"acl", "setuser", server.User(), "-evalsha"}, []any{"acl", "setuser", server.User(), "+evalsha"},
+			[]any{"acl", "setuser", server.User(), "-evalsha"},
+			[]any{"acl", "setuser", server.User(), "+evalsha"},
 			redis.IsPermissionError,
 		},
 	} {

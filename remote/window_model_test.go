@@ -154,7 +154,7 @@ func TestBucketsDefinition(t *testing.T) {
 			levels[i] = big.NewRat(l.Cap, 1)
 		}
 		now, memory := scriptStart, memoryEngine()
-		after := func(elapsed int64, n int64) (fits bool) { // with a rounding error's room
+		after := func(elapsed, n int64) (fits bool) { // with a rounding error's room
 			for i, l := range limits {
 				level := new(big.Rat).Add(levels[i], new(big.Rat).Mul(big.NewRat(elapsed, l.Period), big.NewRat(l.Tokens, 1)))
 				level.Add(level, big.NewRat(1, 1_000_000_000))

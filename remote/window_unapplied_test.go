@@ -54,7 +54,8 @@ func TestUnappliedIsTold(t *testing.T) {
 		lua.SlidingWindow: {dated, resets, stamped},
 		lua.FixedWindow:   {dated, resets, stamped, {{"a refund of a window to come", refund(sec, 0, minute), lua.Unapplied, left}}},
 		lua.SlidingLog: {{
-			{"settling", settle(0), none, done}, {"settling in another epoch", settle(1), lua.Unapplied, left},
+			{"settling", settle(0), none, done},
+			{"settling in another epoch", settle(1), lua.Unapplied, left},
 			{"a reset", reset(0), none, 5}, // states what is to be, so it needs no deadline
 		}},
 	} {

@@ -47,8 +47,13 @@ func TestVersionsCountEachOther(t *testing.T) {
 		{"one limit less", [][][3]int64{{{100, minute, sec}, {70, 60 * minute, 10 * sec}}, {{100, minute, sec}}}, 100},
 		{"the order of the limits", [][][3]int64{{{100, minute, sec}, {70, sec, sec}}, {{70, sec, sec}, {100, minute, sec}}}, 70},
 		{"more versions than are kept", [][][3]int64{
-			{{100, minute, sec}}, {{100, minute, 2 * sec}}, {{100, minute, 3 * sec}}, {{100, minute, 4 * sec}}, {{100, minute, 5 * sec}},
-			{{100, minute, 6 * sec}}, {{100, 10 * minute, 10 * sec}},
+			{{100, minute, sec}},
+			{{100, minute, 2 * sec}},
+			{{100, minute, 3 * sec}},
+			{{100, minute, 4 * sec}},
+			{{100, minute, 5 * sec}},
+			{{100, minute, 6 * sec}},
+			{{100, 10 * minute, 10 * sec}},
 		}, 100},
 	} {
 		for _, e := range engines(t) {

@@ -201,8 +201,16 @@ func TestGranted(t *testing.T) {
 		level                     float64
 		want, least, others, gets int64
 	}{
-		{10, 8, 1, 0, 8}, {10, 8, 1, 4, 8}, {10, 8, 1, 12, 6}, {10, 8, 1, 24, 3}, {10.9, 8, 1, 32, 3}, {10, 8, 6, 24, 6}, {5.9, 8, 6, 12, 0},
-		{5, 8, 1, 0, 5}, {-3, 8, 1, 0, 0}, {10, 0, 1, 5, 0},
+		{10, 8, 1, 0, 8},
+		{10, 8, 1, 4, 8},
+		{10, 8, 1, 12, 6},
+		{10, 8, 1, 24, 3},
+		{10.9, 8, 1, 32, 3},
+		{10, 8, 6, 24, 6},
+		{5.9, 8, 6, 12, 0},
+		{5, 8, 1, 0, 5},
+		{-3, 8, 1, 0, 0},
+		{10, 0, 1, 5, 0},
 	} {
 		if got := granted(c.level, c.want, c.least, c.others); got != c.gets {
 			t.Errorf("of %v %d are wanted, %d at least, and %d by others: %d, want %d", c.level, c.want, c.least, c.others, got, c.gets)

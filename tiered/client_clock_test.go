@@ -44,8 +44,11 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 	ctx := context.Background()
 	hour := Limit{Tokens: 10, Per: time.Hour}
 	for i, p := range []Policy{
-		{Limit: hour}, {Limit: hour, Also: []Limit{PerDay(100)}}, {Limit: hour, Algorithm: FixedWindow},
-		{Limit: hour, Algorithm: SlidingWindow}, {Limit: hour, Algorithm: SlidingLog},
+		{Limit: hour},
+		{Limit: hour, Also: []Limit{PerDay(100)}},
+		{Limit: hour, Algorithm: FixedWindow},
+		{Limit: hour, Algorithm: SlidingWindow},
+		{Limit: hour, Algorithm: SlidingLog},
 	} {
 		for _, size := range []int64{0, NoLease} {
 			if p.Algorithm == SlidingLog && size == 0 {

@@ -60,7 +60,9 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 		during []time.Duration // before the look of Reset, before its first call and before its second
 		fails  bool
 	}{
-		{name: "before", before: back}, {name: "an hour before", before: hour}, {name: "before, ahead", before: ahead},
+		{name: "before", before: back},
+		{name: "an hour before", before: hour},
+		{name: "before, ahead", before: ahead},
 		{name: "after the look", during: []time.Duration{0, back}},
 		{name: "an hour after the look", during: []time.Duration{0, hour}},
 		{name: "after the look, ahead", during: []time.Duration{0, ahead}},

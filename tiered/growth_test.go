@@ -80,8 +80,10 @@ func growthByProcesses(t *testing.T, processes []int64, full bool) [][]string {
 }
 
 func growthByKeys(t *testing.T, keys []int64, full bool) [][]string {
-	rows := [][]string{{"keys", "calls per decision", "calls/s", "waited, per million", "refused",
-		"one process at full speed: ns per decision", "calls per decision"}}
+	rows := [][]string{{
+		"keys", "calls per decision", "calls/s", "waited, per million", "refused",
+		"one process at full speed: ns per decision", "calls per decision",
+	}}
 	for _, n := range keys {
 		// The same 16 000 requests/s over 10 processes, whatever the keys.
 		all := grow(t, fleetRun{processes: 10, limit: roomy, demand: 0.8, keys: int(n)}, full)

@@ -124,8 +124,10 @@ func TestHostileKeys(t *testing.T) {
 	}
 	user := "acl setuser " + r.server.User()
 	for _, trouble := range [][2]string{ // and the end of it
-		{user + " -pexpire", user + " +pexpire"}, {user + " -evalsha", user + " +evalsha"},
-		{user + " resetkeys ~other:*", user + " ~*"}, {"config set maxmemory 1", "config set maxmemory 0"},
+		{user + " -pexpire", user + " +pexpire"},
+		{user + " -evalsha", user + " +evalsha"},
+		{user + " resetkeys ~other:*", user + " ~*"},
+		{"config set maxmemory 1", "config set maxmemory 0"},
 	} {
 		r.do(trouble[0])
 		for i, key := range hostileKeys[:6] {

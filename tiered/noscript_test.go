@@ -13,8 +13,11 @@ import (
 // everyScript is a policy of each algorithm, and so of each script that decides. They admit nothing by themselves.
 func everyScript(lease Lease) (all []Policy) {
 	for i, p := range []Policy{
-		{Algorithm: TokenBucket}, {Algorithm: TokenBucket, Also: []Limit{PerHour(20_000)}},
-		{Algorithm: FixedWindow}, {Algorithm: SlidingWindow}, {Algorithm: SlidingLog},
+		{Algorithm: TokenBucket},
+		{Algorithm: TokenBucket, Also: []Limit{PerHour(20_000)}},
+		{Algorithm: FixedWindow},
+		{Algorithm: SlidingWindow},
+		{Algorithm: SlidingLog},
 	} {
 		p.Name, p.Limit, p.Lease, p.FailMode = fmt.Sprintf("p%d", i), PerMinute(10_000), lease, FailClosed
 		if p.Algorithm == SlidingLog {

@@ -51,8 +51,10 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: -2}}, []string{"Lease.Size is -2"}},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: ms}}, []string{"Lease.Period is 1ms"}},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: -ms}}, []string{"Lease.Period is -1ms"}},
-		{Policy{Name: "!", Limit: Limit{Tokens: -1, Per: -1}, Lease: Lease{Period: 1}},
-			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"}},
+		{
+			Policy{Name: "!", Limit: Limit{Tokens: -1, Per: -1}, Lease: Lease{Period: 1}},
+			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"},
+		},
 	} {
 		err := c.p.validate()
 		for _, part := range c.want {

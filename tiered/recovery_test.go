@@ -135,8 +135,14 @@ func TestEveryPolicyRecovers(t *testing.T) {
 	}
 	for a := TokenBucket; a <= SlidingWindow; a++ {
 		for _, limit := range []Limit{
-			{Tokens: 10, Per: 100 * ms}, {Tokens: 50, Per: 500 * ms}, PerSecond(100), {Tokens: 200, Per: 2 * second}, PerMinute(3000),
-			PerDay(1000), {Tokens: 3000, Per: time.Minute, Burst: 5}, {Tokens: 1, Per: second, Burst: 5000},
+			{Tokens: 10, Per: 100 * ms},
+			{Tokens: 50, Per: 500 * ms},
+			PerSecond(100),
+			{Tokens: 200, Per: 2 * second},
+			PerMinute(3000),
+			PerDay(1000),
+			{Tokens: 3000, Per: time.Minute, Burst: 5},
+			{Tokens: 1, Per: second, Burst: 5000},
 		} {
 			for _, lease := range []Lease{{}, {Size: NoLease}, {Period: time.Minute}, {Period: 5 * ms}} {
 				for _, timeout := range []time.Duration{50 * ms, 600 * ms, 5 * second} {

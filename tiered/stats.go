@@ -1,11 +1,11 @@
 package tiered
 
 import (
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // Stats are a Group's figures since it was made.
@@ -108,7 +108,8 @@ func (g *Group) Stats() Stats {
 	for i, l := range all {
 		l.mu.Lock()
 		sums[i] = l.past
-		others[i] = PolicyStats{Direct: l.terms.Load().fresh.NoLease, Poisoned: l.poor, Lost: l.lost, Forgiven: l.forgiven,
+		others[i] = PolicyStats{
+			Direct: l.terms.Load().fresh.NoLease, Poisoned: l.poor, Lost: l.lost, Forgiven: l.forgiven,
 			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
 		}
 		tops[i].past = l.gone.clone()

@@ -196,8 +196,10 @@ var told = []struct {
 			p.fails(5*time.Second, replied("LOADING Redis is loading the dataset in memory"))
 			p.fails(5*time.Second, replied("WRONGPASS invalid"))
 		},
-		lines: []string{gone, "WARN redis answers that it cannot serve: the fail modes decide",
-			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		lines: []string{
+			gone, "WARN redis answers that it cannot serve: the fail modes decide",
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled,
+		},
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.CannotServe node.Misconfigured node.Outages node.Settled",
 		events: "closed→open unreachable, open→probing, probing→open unreachable, probing→open cannot serve, probing→open misconfigured, " +
 			"probing→closed, error unreachable, error cannot serve, error misconfigured",
@@ -208,8 +210,10 @@ var told = []struct {
 			p.store.delay.Store(0)
 			p.ask(20 * time.Second)
 		},
-		lines: []string{"WARN redis answers later than Budget: the fail modes decide for keys without a lease",
-			"INFO redis answers within Budget again"},
+		lines: []string{
+			"WARN redis answers later than Budget: the fail modes decide for keys without a lease",
+			"INFO redis answers within Budget again",
+		},
 		figures: "policy.Shared policy.Settled node.Overruns node.Settled",
 	}, {
 		name: "slower than Timeout", fault: func(p patientOf) {

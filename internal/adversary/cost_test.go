@@ -13,8 +13,10 @@ import (
 // beyond the bound with the price in docs/proof.md. -v prints the worst that was seen.
 func TestWhatBrokenAssumptionsCost(t *testing.T) {
 	// Three processes at work, so that all of the burst is out when it happens; r·1 s is 4 tokens.
-	base := Scope{Bursts: []int64{24, 24, 24}, Tokens: 4, Per: second, Warm: true, FailMode: local.FailClosed,
-		Period: 250 * time.Millisecond, Timeout: 600 * time.Millisecond}
+	base := Scope{
+		Bursts: []int64{24, 24, 24}, Tokens: 4, Per: second, Warm: true, FailMode: local.FailClosed,
+		Period: 250 * time.Millisecond, Timeout: 600 * time.Millisecond,
+	}
 	accidents := []struct {
 		name    string
 		price   string
@@ -29,8 +31,10 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 		{name: "a process dies with its leases", actions: []Action{{Crash, 0, 0}, {Crash, 1, 0}}, free: true},
 		{name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s)", actions: []Action{{Forward, 0, 2000}}},
 		{name: "the bucket is lost", price: "one burst", actions: []Action{{Vanish, 0, 0}}},
-		{name: "a replica is promoted that missed the last writes", price: "one burst",
-			actions: []Action{{Copy, 0, 0}, {Promote, 0, 0}}},
+		{
+			name: "a replica is promoted that missed the last writes", price: "one burst",
+			actions: []Action{{Copy, 0, 0}, {Promote, 0, 0}},
+		},
 		{name: "a process' machine sleeps for twice a lease", price: "what it has, puts back or is being granted", actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}}},
 		{name: "a process is cloned, and its twin notices before it asks", price: "what it has, puts back or is being granted", actions: []Action{{Clone, 0, 0}}},
 	}

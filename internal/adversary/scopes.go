@@ -124,12 +124,18 @@ func deploys(a lua.Algorithm) []*Scope {
 func versions() []*Scope {
 	const ms = time.Millisecond
 	all := []*Scope{
-		{Name: "versions, precision", Bursts: []int64{9, 9},
-			Versions: []version{{4 * second, second}, {4 * second, 500 * ms}}},
-		{Name: "versions, length", Bursts: []int64{8, 12},
-			Versions: []version{{4 * second, second}, {6 * second, 1500 * ms}}},
-		{Name: "versions, three", Bursts: []int64{12, 9, 7},
-			Versions: []version{{4 * second, second}, {5 * second, second}, {500 * ms, 125 * ms}}},
+		{
+			Name: "versions, precision", Bursts: []int64{9, 9},
+			Versions: []version{{4 * second, second}, {4 * second, 500 * ms}},
+		},
+		{
+			Name: "versions, length", Bursts: []int64{8, 12},
+			Versions: []version{{4 * second, second}, {6 * second, 1500 * ms}},
+		},
+		{
+			Name: "versions, three", Bursts: []int64{12, 9, 7},
+			Versions: []version{{4 * second, second}, {5 * second, second}, {500 * ms, 125 * ms}},
+		},
 	}
 	for _, s := range all {
 		s.FailMode, s.Warm = local.FailClosed, true

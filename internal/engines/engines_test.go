@@ -245,8 +245,12 @@ func TestSame(t *testing.T) {
 		live *measure.Report
 		want bool
 	}{
-		{report(1000, .05, 0), true}, {report(1149, .07, 0), true}, {report(1600, .05, 0), false}, {report(1000, .1, 0), false},
-		{report(1600, .05, 600), true}, {report(1000, .1, 600), true},
+		{report(1000, .05, 0), true},
+		{report(1149, .07, 0), true},
+		{report(1600, .05, 0), false},
+		{report(1000, .1, 0), false},
+		{report(1600, .05, 600), true},
+		{report(1000, .1, 600), true},
 	} {
 		r := row{reports: [3]*measure.Report{report(1000, .05, 0), report(1000, .05, 0), c.live}}
 		if r.same(2) != c.want || !r.same(1) || (r.verdict() == "same") != c.want {

@@ -31,10 +31,16 @@ func TestSteadyFleet(t *testing.T) {
 	}{
 		{"a sliding window, 0.8 of 1000 per 2 s", 8, Load{Algorithm: tiered.SlidingWindow, Limit: window, Offer: 50}, 0.01, 0, 0.1},
 		{"a fixed window, 0.8 of 1000 per 2 s", 8, Load{Algorithm: tiered.FixedWindow, Limit: window, Offer: 50}, 0.01, 0, 0.1},
-		{"skew that moves, 3 times 2000/s, burst 500", 10,
-			Load{Limit: tiered.PerSecond(2000).WithBurst(500), Offer: 600, Moves: 10}, 1, 0.97, 0.2},
-		{"skew that moves, 3 times 2000/s, burst 2000", 10,
-			Load{Limit: tiered.PerSecond(2000).WithBurst(2000), Offer: 600, Moves: 10}, 1, 0.97, 0.2},
+		{
+			"skew that moves, 3 times 2000/s, burst 500", 10,
+			Load{Limit: tiered.PerSecond(2000).WithBurst(500), Offer: 600, Moves: 10},
+			1, 0.97, 0.2,
+		},
+		{
+			"skew that moves, 3 times 2000/s, burst 2000", 10,
+			Load{Limit: tiered.PerSecond(2000).WithBurst(2000), Offer: 600, Moves: 10},
+			1, 0.97, 0.2,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.load.Policy = "steady"

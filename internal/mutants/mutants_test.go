@@ -180,31 +180,54 @@ func TestJudge(t *testing.T) {
 	}{
 		{"passed", "PASS\n", 0, false, verdict{way: passes}},
 		{"an assertion", assertion, 1, false, verdict{way: fails, test: "TestA/x", after: "12 histories"}},
-		{"of rapid", "--- FAIL: TestA (0.01s)\n    a_test.go:7: [rapid] failed after 3 tests: no\nFAIL\n", 1, false,
-			verdict{way: fails, test: "TestA", after: "3 tests"}},
-		{"one of a kind", "--- FAIL: TestA (0.01s)\n    a_test.go:7: after 1 schedule: no\nFAIL\n", 1, false,
-			verdict{way: fails, test: "TestA", after: "1 schedule"}},
+		{
+			"of rapid", "--- FAIL: TestA (0.01s)\n    a_test.go:7: [rapid] failed after 3 tests: no\nFAIL\n", 1, false,
+			verdict{way: fails, test: "TestA", after: "3 tests"},
+		},
+		{
+			"one of a kind", "--- FAIL: TestA (0.01s)\n    a_test.go:7: after 1 schedule: no\nFAIL\n", 1, false,
+			verdict{way: fails, test: "TestA", after: "1 schedule"},
+		},
 		{"no test", "testing: warning: no tests to run\nPASS\n", 0, false, verdict{way: absent, why: "no tests to run"}},
-		{"a panic", "--- FAIL: TestA (0.00s)\npanic: nil map [recovered]\n\tpanic: nil map\n\ngoroutine 7\n", 2, false,
-			verdict{way: panics, test: "TestA", why: "panic: nil map [recovered]"}},
-		{"a panic under rapid", "--- FAIL: TestA (0.00s)\n    a_test.go:7: [rapid] panic after 2 tests: x\n", 1, false,
-			verdict{way: panics, test: "TestA", after: "2 tests", why: "a_test.go:7: [rapid] panic after 2 tests: x"}},
-		{"a deadlock", "fatal error: all goroutines are asleep - deadlock!\n", 2, false,
-			verdict{way: panics, why: "fatal error: all goroutines are asleep - deadlock!"}},
+		{
+			"a panic", "--- FAIL: TestA (0.00s)\npanic: nil map [recovered]\n\tpanic: nil map\n\ngoroutine 7\n", 2, false,
+			verdict{way: panics, test: "TestA", why: "panic: nil map [recovered]"},
+		},
+		{
+			"a panic under rapid", "--- FAIL: TestA (0.00s)\n    a_test.go:7: [rapid] panic after 2 tests: x\n", 1, false,
+			verdict{way: panics, test: "TestA", after: "2 tests", why: "a_test.go:7: [rapid] panic after 2 tests: x"},
+		},
+		{
+			"a deadlock", "fatal error: all goroutines are asleep - deadlock!\n", 2, false,
+			verdict{way: panics, why: "fatal error: all goroutines are asleep - deadlock!"},
+		},
 		{"out of time", "panic: test timed out after 1m0s\n\trunning tests:\n", 2, false, verdict{way: hangs}},
 		{"killed", "", -1, true, verdict{way: hangs}},
-		{"a race", "WARNING: DATA RACE\n--- FAIL: TestA (0.00s)\n    testing.go:1712: race detected during execution of test\nFAIL\n", 1, false,
-			verdict{way: races, test: "TestA"}},
-		{"a race and an assertion", "WARNING: DATA RACE\n--- FAIL: TestA (0.00s)\n    a_test.go:1: no\n    testing.go:1712: race detected during execution of test\nFAIL\n",
-			1, false, verdict{way: fails, test: "TestA"}},
-		{"a leak", "PASS\ngoleak: Errors on successful test run\n", 1, false,
-			verdict{way: breaks, why: "it ended with a failure, and no test failed: goleak: Errors on successful test run"}},
-		{"no redis-server", "--- FAIL: TestA (0.00s)\n    a_test.go:1: redis-server is not in PATH: install it\nFAIL\n", 1, false,
-			verdict{way: breaks, test: "TestA", why: "a_test.go:1: redis-server is not in PATH: install it"}},
-		{"a script that does not load", "--- FAIL: TestA (0.00s)\n    a_test.go:1: redis does not load the script: ERR\nFAIL\n", 1, false,
-			verdict{way: breaks, test: "TestA", why: "a_test.go:1: redis does not load the script: ERR"}},
-		{"a script that stumbles", "--- FAIL: TestA (0.00s)\n    a_test.go:1: ERR user_script:7: attempt to compare nil\nFAIL\n", 1, false,
-			verdict{way: breaks, test: "TestA", why: "a_test.go:1: ERR user_script:7: attempt to compare nil"}},
+		{
+			"a race", "WARNING: DATA RACE\n--- FAIL: TestA (0.00s)\n    testing.go:1712: race detected during execution of test\nFAIL\n", 1, false,
+			verdict{way: races, test: "TestA"},
+		},
+		{
+			"a race and an assertion", "WARNING: DATA RACE\n--- FAIL: TestA (0.00s)\n    a_test.go:1: no\n    testing.go:1712: race detected during execution of test\nFAIL\n",
+			1, false,
+			verdict{way: fails, test: "TestA"},
+		},
+		{
+			"a leak", "PASS\ngoleak: Errors on successful test run\n", 1, false,
+			verdict{way: breaks, why: "it ended with a failure, and no test failed: goleak: Errors on successful test run"},
+		},
+		{
+			"no redis-server", "--- FAIL: TestA (0.00s)\n    a_test.go:1: redis-server is not in PATH: install it\nFAIL\n", 1, false,
+			verdict{way: breaks, test: "TestA", why: "a_test.go:1: redis-server is not in PATH: install it"},
+		},
+		{
+			"a script that does not load", "--- FAIL: TestA (0.00s)\n    a_test.go:1: redis does not load the script: ERR\nFAIL\n", 1, false,
+			verdict{way: breaks, test: "TestA", why: "a_test.go:1: redis does not load the script: ERR"},
+		},
+		{
+			"a script that stumbles", "--- FAIL: TestA (0.00s)\n    a_test.go:1: ERR user_script:7: attempt to compare nil\nFAIL\n", 1, false,
+			verdict{way: breaks, test: "TestA", why: "a_test.go:1: ERR user_script:7: attempt to compare nil"},
+		},
 	} {
 		if got := judge(c.out, c.exit, c.killed); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)

@@ -49,19 +49,26 @@ func Report(s Shape) *measure.Report {
 			{Text: "at 41s crash procs=10% restart=2s", FromS: crash, ToS: crash + s.Length/30},
 		},
 		Expectations: []measure.Outcome{
-			{Text: "over_admission <= 1000", Value: 212, Passed: true}, {Text: "shortfall <= 5%", Value: .041, Passed: !s.Broken},
-			{Text: "decide_p99 <= 1ms", Value: .00042, Passed: true}, {Text: "recovered <= 3s after=35s", Value: 1.2, Passed: true},
+			{Text: "over_admission <= 1000", Value: 212, Passed: true},
+			{Text: "shortfall <= 5%", Value: .041, Passed: !s.Broken},
+			{Text: "decide_p99 <= 1ms", Value: .00042, Passed: true},
+			{Text: "recovered <= 3s after=35s", Value: 1.2, Passed: true},
 		},
 		Sometimes: []measure.Happening{
-			{Name: "breaker_open", Count: int64(s.Processes), Wanted: true}, {Name: "lease_lost", Count: 31, Wanted: true},
-			{Name: "short_grant", Count: 1204}, {Name: "debt_settled", Count: 48}, {Name: "process_died", Count: 5}, {Name: "stale_reply"},
+			{Name: "breaker_open", Count: int64(s.Processes), Wanted: true},
+			{Name: "lease_lost", Count: 31, Wanted: true},
+			{Name: "short_grant", Count: 1204},
+			{Name: "debt_settled", Count: 48},
+			{Name: "process_died", Count: 5},
+			{Name: "stale_reply"},
 		},
 	}
 	series(rep, r, s, from, to, crash)
 	breakers(rep, r, s, from, to, crash)
 	rep.Metrics = metrics(r, 1)
 	rep.Phases = []measure.Phase{
-		{Name: "before", FromS: 5, ToS: from, Metrics: metrics(r, 0)}, {Name: "during", FromS: from, ToS: to, Metrics: metrics(r, 1)},
+		{Name: "before", FromS: 5, ToS: from, Metrics: metrics(r, 0)},
+		{Name: "during", FromS: from, ToS: to, Metrics: metrics(r, 1)},
 		{Name: "after", FromS: to, ToS: s.Length, Metrics: metrics(r, .3)},
 	}
 	rep.Limits = map[string]measure.Metrics{"api": rep.Metrics}

@@ -6,8 +6,10 @@ func TestReplace(t *testing.T) {
 	for _, c := range []struct{ name, page, want string }{
 		{"empty", "a\n<!-- x: begin -->\n<!-- x: end -->\nb\n", "a\n<!-- x: begin -->\n\nnew\n\n<!-- x: end -->\nb\n"},
 		{"again", "<!-- x: begin -->\n\nold\n\n<!-- x: end -->", "<!-- x: begin -->\n\nnew\n\n<!-- x: end -->"},
-		{"beside another", "<!-- y: begin -->\n<!-- y: end --><!-- x: begin -->\n<!-- x: end -->",
-			"<!-- y: begin -->\n<!-- y: end --><!-- x: begin -->\n\nnew\n\n<!-- x: end -->"},
+		{
+			"beside another", "<!-- y: begin -->\n<!-- y: end --><!-- x: begin -->\n<!-- x: end -->",
+			"<!-- y: begin -->\n<!-- y: end --><!-- x: begin -->\n\nnew\n\n<!-- x: end -->",
+		},
 		{name: "no markers", page: "a"},
 		{name: "no end", page: "<!-- x: begin -->\n"},
 		{name: "twice", page: "<!-- x: begin -->\n<!-- x: end --><!-- x: begin -->\n<!-- x: end -->"},

@@ -15,7 +15,9 @@ func TestConn(t *testing.T) {
 		faults  Faults
 		long    bool
 	}{
-		{network: "tcp"}, {network: "pipe"}, {network: "unix", long: true},
+		{network: "tcp"},
+		{network: "pipe"},
+		{network: "unix", long: true},
 		{network: "tcp", faults: Faults{Delay: ms / 10, Jitter: ms / 10}},
 		{network: "pipe", faults: Faults{Delay: ms / 10, Jitter: ms / 10}},
 		{network: "unix", faults: Faults{Rate: 1e9}, long: true},

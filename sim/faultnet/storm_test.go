@@ -25,9 +25,15 @@ func TestStorm(t *testing.T) {
 				sum *int64
 				n   int64
 			}{
-				{&happened.Refused, c.Refused}, {&happened.Held, c.Held}, {&happened.Late, c.Late}, {&happened.Lost, c.Lost},
-				{&happened.Withheld, c.Withheld}, {&happened.CutBefore, c.CutBefore}, {&happened.CutAfter, c.CutAfter},
-				{&happened.CutNow, c.CutNow}, {&happened.Corrupted, c.Corrupted},
+				{&happened.Refused, c.Refused},
+				{&happened.Held, c.Held},
+				{&happened.Late, c.Late},
+				{&happened.Lost, c.Lost},
+				{&happened.Withheld, c.Withheld},
+				{&happened.CutBefore, c.CutBefore},
+				{&happened.CutAfter, c.CutAfter},
+				{&happened.CutNow, c.CutNow},
+				{&happened.Corrupted, c.Corrupted},
 			} {
 				*p.sum += p.n
 			}

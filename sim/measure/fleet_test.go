@@ -48,8 +48,15 @@ func TestDetectAndHeal(t *testing.T) {
 	}{
 		{"nothing opens", nil, []event{{10 * s, 0, "begin"}, {20 * s, 0, "end"}}, -1, -1},
 		{"the last one counts", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 150*ms, 0, "open"}, {10*s + 400*ms, 1, "open"}, {11 * s, 0, "probing"}, {11*s + 50*ms, 0, "open"},
-			{20 * s, 0, "end"}, {20*s + 300*ms, 1, "probing"}, {20*s + 301*ms, 1, "closed"}, {20*s + 700*ms, 0, "closed"},
+			{10 * s, 0, "begin"},
+			{10*s + 150*ms, 0, "open"},
+			{10*s + 400*ms, 1, "open"},
+			{11 * s, 0, "probing"},
+			{11*s + 50*ms, 0, "open"},
+			{20 * s, 0, "end"},
+			{20*s + 300*ms, 1, "probing"},
+			{20*s + 301*ms, 1, "closed"},
+			{20*s + 700*ms, 0, "closed"},
 		}, 400, 700},
 		{"the first opening of each counts", nil, []event{
 			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
@@ -67,16 +74,32 @@ func TestDetectAndHeal(t *testing.T) {
 		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "probing"}}, 1000, -1},
 		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "die"}}, 1000, 5000},
 		{"who comes later begins later", nil, []event{
-			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {15 * s, 2, "join"}, {15*s + 70*ms, 2, "open"}, {20 * s, 0, "end"},
-			{20*s + 500*ms, 2, "closed"}, {21 * s, 0, "closed"},
+			{10 * s, 0, "begin"},
+			{10*s + 100*ms, 0, "open"},
+			{15 * s, 2, "join"},
+			{15*s + 70*ms, 2, "open"},
+			{20 * s, 0, "end"},
+			{20*s + 500*ms, 2, "closed"},
+			{21 * s, 0, "closed"},
 		}, 100, 1000},
 		{"one fault covers the end of the other", two, []event{
-			{10 * s, 0, "begin"}, {10*s + 200*ms, 0, "open"}, {12 * s, 1, "begin"}, {12*s + 300*ms, 1, "open"}, {14 * s, 1, "end"},
-			{20 * s, 0, "end"}, {20*s + 500*ms, 0, "closed"}, {20*s + 600*ms, 1, "closed"},
+			{10 * s, 0, "begin"},
+			{10*s + 200*ms, 0, "open"},
+			{12 * s, 1, "begin"},
+			{12*s + 300*ms, 1, "open"},
+			{14 * s, 1, "end"},
+			{20 * s, 0, "end"},
+			{20*s + 500*ms, 0, "closed"},
+			{20*s + 600*ms, 1, "closed"},
 		}, 2300, 600},
 		{"one heals, the other does not", later, []event{
-			{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
-			{22 * s, 1, "begin"}, {23 * s, 0, "open"}, {24 * s, 1, "end"},
+			{10 * s, 0, "begin"},
+			{11 * s, 0, "open"},
+			{20 * s, 0, "end"},
+			{21 * s, 0, "closed"},
+			{22 * s, 1, "begin"},
+			{23 * s, 0, "open"},
+			{24 * s, 1, "end"},
 		}, 1000, -1},
 		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"}, {11 * s, 0, "closed"}}, 50, 1000},
 	} {
@@ -115,11 +138,19 @@ func TestDetectAndHealByPhase(t *testing.T) {
 func TestOpenAndChanges(t *testing.T) {
 	m := New(made())
 	m.tell([]event{
-		{0, 0, "join"}, {0, 1, "join"}, {0, 2, "join"}, {0, 3, "join"},
-		{9 * s, 3, "open"}, {9*s + 500*ms, 3, "closed"}, // before: 1 of 4
-		{10 * s, 0, "open"}, {11 * s, 1, "open"}, {12 * s, 1, "die"}, // during: 2 of 4, then 1 of 3
-		{12 * s, 2, "probing"},                                                 // 2 of 3
-		{12*s + 1, 2, "open"}, {12*s + 2, 2, "probing"}, {13 * s, 2, "closed"}, // no more changes but the closing
+		{0, 0, "join"},
+		{0, 1, "join"},
+		{0, 2, "join"},
+		{0, 3, "join"},
+		{9 * s, 3, "open"},
+		{9*s + 500*ms, 3, "closed"}, // before: 1 of 4
+		{10 * s, 0, "open"},
+		{11 * s, 1, "open"},
+		{12 * s, 1, "die"},     // during: 2 of 4, then 1 of 3
+		{12 * s, 2, "probing"}, // 2 of 3
+		{12*s + 1, 2, "open"},
+		{12*s + 2, 2, "probing"},
+		{13 * s, 2, "closed"}, // no more changes but the closing
 		{21 * s, 0, "closed"},
 	})
 	r := m.Report(30 * s)
@@ -144,13 +175,22 @@ func TestOpenAndChanges(t *testing.T) {
 func TestProbes(t *testing.T) {
 	m := New(made())
 	m.tell([]event{
-		{0, 0, "join"}, {5 * s, 1000, "calls"},
-		{10 * s, 0, "begin"}, {10*s + ms, 0, "open"}, {15 * s, 500, "calls"}, {20 * s, 0, "end"},
-		{20 * s, 3, "calls"}, {20*s + 60*ms, 4, "calls"}, {20*s + 99*ms, 1, "calls"}, // 8 within 100 ms
+		{0, 0, "join"},
+		{5 * s, 1000, "calls"},
+		{10 * s, 0, "begin"},
+		{10*s + ms, 0, "open"},
+		{15 * s, 500, "calls"},
+		{20 * s, 0, "end"},
+		{20 * s, 3, "calls"},
+		{20*s + 60*ms, 4, "calls"},
+		{20*s + 99*ms, 1, "calls"},  // 8 within 100 ms
 		{20*s + 100*ms, 2, "calls"}, // 7
 		{20*s + 500*ms, 6, "calls"},
-		{21 * s, 0, "closed"}, {21 * s, 100, "calls"},
-		{22 * s, 0, "open"}, {22 * s, 9, "calls"}, {22 * s, 0, "closed"}, // for a reason of its own: breakers close again too
+		{21 * s, 0, "closed"},
+		{21 * s, 100, "calls"},
+		{22 * s, 0, "open"},
+		{22 * s, 9, "calls"},
+		{22 * s, 0, "closed"}, // for a reason of its own: breakers close again too
 	})
 	r := m.Report(30 * s)
 	want(t, "before", phase(t, r, "before").Probes, 0)
@@ -159,8 +199,13 @@ func TestProbes(t *testing.T) {
 
 	m = New(made(expecting("probes", "<=", 8, 0, 22*s)))
 	m.tell([]event{
-		{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"},
-		{20*s + 10*ms, 3, "calls"}, {20*s + 60*ms, 4, "calls"}, {20*s + 99*ms, 1, "calls"}, {20*s + 109*ms, 2, "calls"},
+		{10 * s, 0, "begin"},
+		{11 * s, 0, "open"},
+		{20 * s, 0, "end"},
+		{20*s + 10*ms, 3, "calls"},
+		{20*s + 60*ms, 4, "calls"},
+		{20*s + 99*ms, 1, "calls"},
+		{20*s + 109*ms, 2, "calls"},
 		{20*s + 110*ms, 2, "calls"},
 	})
 	want(t, "slides", m.Report(30*s).Metrics.Probes, 10)
@@ -169,8 +214,16 @@ func TestProbes(t *testing.T) {
 func TestStrips(t *testing.T) {
 	m := New(made())
 	m.tell([]event{
-		{0, 1, "join"}, {10 * s, 1, "open"}, {11 * s, 1, "probing"}, {11*s + 49*ms, 1, "open"}, {12 * s, 1, "probing"}, {12*s + 51*ms, 1, "open"},
-		{20 * s, 1, "probing"}, {20*s + ms, 1, "closed"}, {25 * s, 1, "die"}, {26 * s, 1, "join"},
+		{0, 1, "join"},
+		{10 * s, 1, "open"},
+		{11 * s, 1, "probing"},
+		{11*s + 49*ms, 1, "open"},
+		{12 * s, 1, "probing"},
+		{12*s + 51*ms, 1, "open"},
+		{20 * s, 1, "probing"},
+		{20*s + ms, 1, "closed"},
+		{25 * s, 1, "die"},
+		{26 * s, 1, "join"},
 	})
 	r := m.Report(30 * s)
 	want(t, "strips", len(r.Breakers), 1)

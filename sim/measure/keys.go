@@ -49,8 +49,10 @@ type track struct {
 const sweepLeast = 4096
 
 func newKeys(l *scenario.Limit, lanes int) *keys {
-	k := &keys{tokens: max(l.Tokens, 0), per: max(time.Duration(l.Per), 1), burst: l.Burst, lanes: lanes,
-		all: make(map[string]*key), sweepAt: sweepLeast}
+	k := &keys{
+		tokens: max(l.Tokens, 0), per: max(time.Duration(l.Per), 1), burst: l.Burst, lanes: lanes,
+		all: make(map[string]*key), sweepAt: sweepLeast,
+	}
 	if k.burst <= 0 {
 		k.burst = k.tokens
 	}
@@ -68,8 +70,10 @@ func (k *keys) of(name string, limit int, now time.Duration, step int) *key {
 	if len(k.all) >= k.sweepAt {
 		k.forget(limit, now, step)
 	}
-	e := &key{bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), slots: make([]track, k.lanes), step: -1,
-		id: stable.Mix(stable.Hash(name) + uint64(limit))}
+	e := &key{
+		bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), slots: make([]track, k.lanes), step: -1,
+		id: stable.Mix(stable.Hash(name) + uint64(limit)),
+	}
 	k.all[name] = e
 	return e
 }

@@ -143,7 +143,7 @@ func TestKeysAndCounts(t *testing.T) {
 		x.WarmUp = scenario.Duration(2 * s)
 		x.Sometimes = []string{"late_call", "stale_reply"}
 	}))
-	sample := func(at int, keys int, evictions uint64, n tiered.NodeStats) {
+	sample := func(at, keys int, evictions uint64, n tiered.NodeStats) {
 		m.Sample(time.Duration(at)*s, 0, &tiered.Stats{Keys: keys, Evictions: evictions, Nodes: map[string]tiered.NodeStats{"a": n, "b": {StateLosses: 1}}}, false)
 	}
 	sample(1, 90, 7, tiered.NodeStats{StaleReplies: 3})
@@ -166,8 +166,13 @@ func TestKeysAndCounts(t *testing.T) {
 	}
 	want(t, "happenings", len(r.Sometimes), len(scenario.Happenings)+1)
 	for _, w := range []Happening{
-		{Name: "evicted_locally", Count: 2, Wanted: false}, {Name: "late_call", Count: 5, Wanted: true}, {Name: "stale_reply", Count: 0, Wanted: true}, {Name: "state_loss", Count: 0, Wanted: false},
-		{Name: "clock_step", Count: 1, Wanted: false}, {Name: "short_grant", Count: 1, Wanted: false}, {Name: "process_joined", Count: 0, Wanted: false},
+		{Name: "evicted_locally", Count: 2, Wanted: false},
+		{Name: "late_call", Count: 5, Wanted: true},
+		{Name: "stale_reply", Count: 0, Wanted: true},
+		{Name: "state_loss", Count: 0, Wanted: false},
+		{Name: "clock_step", Count: 1, Wanted: false},
+		{Name: "short_grant", Count: 1, Wanted: false},
+		{Name: "process_joined", Count: 0, Wanted: false},
 		{Name: "never heard of", Count: 1, Wanted: false},
 	} {
 		want(t, w.Name, got[w.Name], w)

@@ -194,8 +194,11 @@ func (r *run) layers() []layer {
 		lost[i] = max(lost[i]-spent[i]-returned[i]-burnt[i]-held[i], 0) // NaN stays NaN
 	}
 	return []layer{
-		{"spent", "spent", spent}, {"held", "held", held}, {"returned", "returned", returned},
-		{"burnt", "burnt", burnt}, {"lost", "lost or under way", lost},
+		{"spent", "spent", spent},
+		{"held", "held", held},
+		{"returned", "returned", returned},
+		{"burnt", "burnt", burnt},
+		{"lost", "lost or under way", lost},
 	}
 }
 

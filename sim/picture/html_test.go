@@ -295,8 +295,10 @@ func TestLittle(t *testing.T) {
 		"one step":    {Series: measure.Series{StepS: .1, Offered: []float64{5}}},
 		"one value":   {Series: measure.Series{StepS: .1, Offered: []float64{5, 6}, Jain: []float64{1}}},
 		"only zeros":  {Series: measure.Series{StepS: .1, Offered: []float64{0, 0}, MaxUs: []float64{0, 0}, Granted: []int64{0, 0}}},
-		"unknown": {Series: measure.Series{StepS: .1, Offered: []float64{-1, math.NaN()}, Held: []int64{-1}}, Breakers: []measure.BreakerStrip{{}},
-			Metrics: measure.Metrics{Jain: math.NaN(), Shortfall: math.Inf(1), RedisCalls: -1}},
+		"unknown": {
+			Series: measure.Series{StepS: .1, Offered: []float64{-1, math.NaN()}, Held: []int64{-1}}, Breakers: []measure.BreakerStrip{{}},
+			Metrics: measure.Metrics{Jain: math.NaN(), Shortfall: math.Inf(1), RedisCalls: -1},
+		},
 		"faults outside": {Series: measure.Series{StepS: 1, Offered: []float64{1, 2}}, Faults: []measure.FaultSpan{{FromS: 5, ToS: 9}, {FromS: -1, ToS: -1}, {FromS: 1, ToS: -1}}},
 	} {
 		page := draw(t, r)

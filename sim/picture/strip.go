@@ -67,8 +67,10 @@ func (t *timeline) strip(strips []measure.BreakerStrip) (c chart, counts [states
 		}
 	}
 	c.Keys = []key{
-		{Class: "closed", Kind: "bar", Text: "closed", Thick: thickness(closed, swatch)}, {Class: "probing", Kind: "bar", Text: "probing", Thick: thickness(probing, swatch)},
-		{Class: "open", Kind: "bar", Text: "open", Thick: thickness(open, swatch)}, {Class: "gone", Kind: "bar", Text: "no process", Thick: thickness(open, swatch)},
+		{Class: "closed", Kind: "bar", Text: "closed", Thick: thickness(closed, swatch)},
+		{Class: "probing", Kind: "bar", Text: "probing", Thick: thickness(probing, swatch)},
+		{Class: "open", Kind: "bar", Text: "open", Thick: thickness(open, swatch)},
+		{Class: "gone", Kind: "bar", Text: "no process", Thick: thickness(open, swatch)},
 	}
 	return c, counts
 }

@@ -174,9 +174,18 @@ func boundsTable() string {
 		what string
 		most int
 	}{
-		{"text, in bytes", MaxBytes}, {"text, in lines", MaxLines}, {"JSON, in bytes", MaxJSON}, {"name, in characters", maxName},
-		{"learn, in characters", maxLearn}, {"limits", MaxLimits}, {"traffic", MaxTraffic}, {"faults", MaxFaults},
-		{"expectations", MaxExpect}, {"axes of a sweep", MaxAxes}, {"values of an axis", MaxValues}, {"combinations of a sweep", MaxCells},
+		{"text, in bytes", MaxBytes},
+		{"text, in lines", MaxLines},
+		{"JSON, in bytes", MaxJSON},
+		{"name, in characters", maxName},
+		{"learn, in characters", maxLearn},
+		{"limits", MaxLimits},
+		{"traffic", MaxTraffic},
+		{"faults", MaxFaults},
+		{"expectations", MaxExpect},
+		{"axes of a sweep", MaxAxes},
+		{"values of an axis", MaxValues},
+		{"combinations of a sweep", MaxCells},
 	} {
 		rows = append(rows, []string{b.what, fmt.Sprint(b.most)})
 	}

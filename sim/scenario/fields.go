@@ -81,14 +81,23 @@ var limitFields = []field[Limit]{
 var fleetFields = []field[Fleet]{
 	{"n", func(f *Fleet) any { return &f.N }, span{min: 1, max: maxFleet}, "processes at the start"},
 	{"mode", func(f *Fleet) any { return &f.Mode }, span{words: modes, left: DefaultMode}, "fail mode of all policies: Policy.FailMode"},
-	{"size", func(f *Fleet) any { return &f.Size }, span{min: 0, max: maxTokens, also: -1, alsoMeans: "leasing nothing", left: "0, which follows demand"},
-		"tokens of a lease, at most a quarter of each burst: Lease.Size"},
+	{
+		"size", func(f *Fleet) any { return &f.Size },
+		span{min: 0, max: maxTokens, also: -1, alsoMeans: "leasing nothing", left: "0, which follows demand"},
+		"tokens of a lease, at most a quarter of each burst: Lease.Size",
+	},
 	{"period", func(f *Fleet) any { return &f.Period }, span{min: 5 * milli, max: minute, left: "250ms"}, "how long a lease is to last: Lease.Period"},
-	{"processes", func(f *Fleet) any { return &f.Processes }, span{min: 0, max: 1 << 20, left: "0, which is what presence says"},
-		"the least number of processes that each takes the fleet for: Options.Processes"},
+	{
+		"processes", func(f *Fleet) any { return &f.Processes },
+		span{min: 0, max: 1 << 20, left: "0, which is what presence says"},
+		"the least number of processes that each takes the fleet for: Options.Processes",
+	},
 	{"budget", func(f *Fleet) any { return &f.Budget }, span{min: milli, max: maxBudget, left: "20ms"}, "longest that a caller waits: Options.Budget"},
-	{"timeout", func(f *Fleet) any { return &f.Timeout }, span{min: milli, max: maxBudget, left: "50ms, or the budget if that is more"},
-		"longest that a call of Redis lasts, not below the budget: Options.Timeout"},
+	{
+		"timeout", func(f *Fleet) any { return &f.Timeout },
+		span{min: milli, max: maxBudget, left: "50ms, or the budget if that is more"},
+		"longest that a call of Redis lasts, not below the budget: Options.Timeout",
+	},
 	{"maxkeys", func(f *Fleet) any { return &f.MaxKeys }, span{min: 1, max: 1 << 30, left: "100000"}, "keys that a process keeps: Options.MaxKeys"},
 	{"inflight", func(f *Fleet) any { return &f.InFlight }, span{min: 1, max: 1 << 16, left: "64"}, "calls at one time per process and node: Options.MaxInFlight"},
 }
@@ -140,8 +149,11 @@ var expectFields = []field[Expectation]{
 }
 
 var runFields = []field[Scenario]{
-	{"warmup", func(s *Scenario) any { return &s.WarmUp }, span{min: milli, max: maxLength, left: DefaultWarmUp.String()},
-		"from when on the run is measured, and may have faults; shorter than the run"},
+	{
+		"warmup", func(s *Scenario) any { return &s.WarmUp },
+		span{min: milli, max: maxLength, left: DefaultWarmUp.String()},
+		"from when on the run is measured, and may have faults; shorter than the run",
+	},
 }
 
 // lengthField is what stands behind run itself.
@@ -162,8 +174,12 @@ var Shapes = []Shape{
 	{"bursts", []string{"rate", "every", "for"}, []string{"rate", "every", "for"}, "all requests of a period within a part of it: rate is the mean over the period"},
 	{"ramp", []string{"rate", "to"}, []string{"rate", "to"}, "from rate at the start, evenly, to another at the end"},
 	{"diurnal", []string{"rate", "to", "every"}, []string{"rate", "to", "every"}, "a wave between the two rates, beginning at rate"},
-	{"closed", []string{"clients", "think", "retry"}, []string{"clients"},
-		"clients that ask, wait for the answer, think, and ask again; one that is refused asks again after RetryAfter, at least after think"},
+	{
+		"closed",
+		[]string{"clients", "think", "retry"},
+		[]string{"clients"},
+		"clients that ask, wait for the answer, think, and ask again; one that is refused asks again after RetryAfter, at least after think",
+	},
 }
 
 // always is what traffic of every shape takes.

@@ -135,7 +135,7 @@ func (c *checker) count(path string, n, least, most int) int {
 
 // fieldsOf checks the fields of a statement, whose paths begin with prefix. takes are the fields that may be other than
 // zero, nil for all; needs those that must be.
-func fieldsOf[T any](c *checker, prefix string, t *T, fields []field[T], takes []string, needs []string) {
+func fieldsOf[T any](c *checker, prefix string, t *T, fields []field[T], takes, needs []string) {
 	for i := range fields {
 		f := &fields[i]
 		p, path := f.at(t), prefix+f.name

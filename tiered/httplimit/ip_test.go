@@ -16,7 +16,9 @@ func TestRemoteIP(t *testing.T) {
 		{"[2001:db8:1:3::]:1", "2001:db8:1:3::/64"},
 		{"[fe80::1%eth0]:1", "fe80::/64"},
 		{"192.0.2.1", "192.0.2.1"},
-		{"@", ""}, {"", ""}, {"pipe", ""},
+		{"@", ""},
+		{"", ""},
+		{"pipe", ""},
 	} {
 		r := &http.Request{RemoteAddr: c.remote, Header: http.Header{"X-Forwarded-For": {"198.51.100.9"}}}
 		if got, ok := RemoteIP().find(r); got != c.want || ok != (c.want != "") {

@@ -100,11 +100,13 @@ func answer(t *testing.T, h http.Handler, http2 bool) string {
 func TestDisguise(t *testing.T) {
 	type bare struct{ http.ResponseWriter }
 	for _, w := range []http.ResponseWriter{
-		httptest.NewRecorder(), bare{httptest.NewRecorder()},
+		httptest.NewRecorder(),
+		bare{httptest.NewRecorder()},
 		struct {
 			http.ResponseWriter
 			http.Hijacker
-		}{}, struct {
+		}{},
+		struct {
 			http.ResponseWriter
 			http.Hijacker
 			http.Flusher

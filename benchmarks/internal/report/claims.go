@@ -26,7 +26,7 @@ func (r *Results) Claims() (string, error) {
 	hot := func(limiter string, goroutines int, unit string) float64 {
 		return get(figure{"hot", limiter, goroutines, unit})
 	}
-	cold := func(limiter string, unit string) float64 { return get(figure{"cold", limiter, 16, unit}) }
+	cold := func(limiter, unit string) float64 { return get(figure{"cold", limiter, 16, unit}) }
 	const ours, bare, peer, leasing = "ours", "x-time-rate", "redis_rate", "vearne-batch-100"
 
 	text := strings.Join([]string{
