@@ -87,7 +87,7 @@ const (
 	// patience is how many times the rounds that are wanted are played at most, to find calm ones: some ten seconds.
 	patience = 4
 
-	// disturbed is by how much even the fastest turn of a round may be slower than the fastest of all: a neighbour on the other
+	// disturbed is by how much even the fastest turn of a round may be slower than the fastest of all: a neighbor on the other
 	// half of the core makes it 1.14 to 1.2 times.
 	disturbed = 1.1
 )

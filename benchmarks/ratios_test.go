@@ -47,7 +47,7 @@ func claim(t *testing.T, l ratio.Line) {
 const slice = 2 * time.Millisecond
 
 // brief is for decisions in the process, by goroutines that hardly meet. If those of a peer do, at its lock, its fastest turn
-// is one in which they missed each other, which is to its favour.
+// is one in which they missed each other, which is to its favor.
 func brief(goroutines int) Turn {
 	return Turn{Rounds: 9, Tries: 45, Slice: slice, Goroutines: goroutines, WallOnly: true}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverError is an error of Redis whose text had to be changed. As a redis.Error it is recognised by redis.IsOOMError,
+// serverError is an error of Redis whose text had to be changed. As a redis.Error it is recognized by redis.IsOOMError,
 // redis.HasErrorPrefix and the like.
 type serverError string
 

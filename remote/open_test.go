@@ -222,7 +222,7 @@ func FuzzOpen(f *testing.F) {
 		const secret = "S3CR3T"
 		raw := scheme + "://" + user + ":" + secret + password + "@" + host + path + "?" + query
 		if asksToDial(raw) {
-			t.Skip("a pool that is to be filled is dialled at once, wherever that may be")
+			t.Skip("a pool that is to be filled is dialed at once, wherever that may be")
 		}
 		s, err := Open(raw, &RedisOptions{Prefix: prefix})
 		if err != nil {
@@ -321,6 +321,6 @@ func TestOpenIsLazy(t *testing.T) {
 	var r [1]Result
 	s.Run(context.Background(), time.Second, []lua.Call{takeOne(s, "k")}, r[:])
 	if !errors.Is(r[0].Err, os.ErrNotExist) {
-		t.Errorf("dialling nobody: %v", r[0].Err)
+		t.Errorf("dialing nobody: %v", r[0].Err)
 	}
 }

@@ -60,7 +60,7 @@ type RedisOptions struct {
 // NOTE: set DialerRetries to 1. At its defaults go-redis dials five times within half a second; a call is over by then, and
 // its error is that it took too long, instead of what is wrong with the address or the certificate.
 //
-// Some things are bounded by the client's own settings, whatever the caller's timeout. A connection that is being dialled
+// Some things are bounded by the client's own settings, whatever the caller's timeout. A connection that is being dialed
 // outlives the call that wanted it by up to DialTimeout. A ClusterClient without ContextTimeoutEnabled takes up to its
 // ReadTimeout (5 s by default) when a node is frozen while it reads its first map of the slots, or just when it sends on
 // a call whose slot has moved. When a node of a Ring is down its keys move to others, where their buckets start full.
@@ -137,7 +137,7 @@ func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 }
 
 // Run executes the calls; see [Store]. It returns within timeout if the client heeds a context's deadline, as those of
-// [Open] do, and else within about three times that: connections are waited for and dialled during the first, and what
+// [Open] do, and else within about three times that: connections are waited for and dialed during the first, and what
 // was sent by then is written and read during one more each.
 func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	if len(calls) == 0 {

@@ -23,7 +23,7 @@ type liveFleet struct {
 	ideal   float64   // level of the ideal bucket that all admissions are taken from
 	idealAt int64     // µs of the wall clock
 
-	cancelled, credited int64 // tokens: given back by processes, taken by the bucket
+	canceled, credited int64 // tokens: given back by processes, taken by the bucket
 
 	epoch int64
 	there bool  // the key, when it was last looked at
@@ -50,7 +50,7 @@ type liveProcess struct {
 	seq, ack int64
 	pot, ret int64
 	refund   int64
-	spent    int64     // admitted tokens that may still be cancelled
+	spent    int64     // admitted tokens that may still be canceled
 	deadline time.Time // of the pot
 	end      int64     // of the record, by the server's clock
 
@@ -94,7 +94,7 @@ func (f *liveFleet) step(t tester, what, who int, amount int64, chance int) {
 	case 11: // what was admitted last is not used; the next call says so
 		if p.spent > 0 {
 			p.refund, p.spent = p.refund+1, p.spent-1
-			f.cancelled++
+			f.canceled++
 		}
 	}
 }
@@ -159,8 +159,8 @@ func (f *liveFleet) send(p *liveProcess, chance int) lua.Reply {
 		p.end, p.reply = r.Now+r.TTLLeft, r
 		if n := p.sent.Refund; n > 0 { // from now on, as in a central bucket that gets the same refunds
 			f.admit(r.Now, -n)
-			if f.credited += n; f.credited > f.cancelled {
-				f.fail("%d tokens refunded of %d cancelled", f.credited, f.cancelled)
+			if f.credited += n; f.credited > f.canceled {
+				f.fail("%d tokens refunded of %d canceled", f.credited, f.canceled)
 			}
 			f.seen["refunded"]++
 		}

@@ -34,7 +34,7 @@ type Store interface {
 
 	// Run executes calls, each at most once, in as few round trips as there are nodes concerned, and writes the result
 	// of calls[i] to results[i] (len(results) ≥ len(calls)). It blocks: on Redis for the wait for a connection and for
-	// dialling (both bounded by ctx), and up to timeout each for writing and reading. A call whose Result has an
+	// dialing (both bounded by ctx), and up to timeout each for writing and reading. A call whose Result has an
 	// error that is not a *[ScriptError] may or may not have been executed.
 	Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result)
 

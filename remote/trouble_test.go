@@ -14,7 +14,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-func TestCancelled(t *testing.T) {
+func TestCanceled(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.StoreClient()
 	s := NewRedis(client, nil)

@@ -115,7 +115,7 @@ func (m *miniature) dial(number int) (net.Conn, error) {
 // clientOptions set a client up as remote.Open does, but for the dialer, which no URL can name.
 func clientOptions(dial dialer) *redis.Options {
 	return &redis.Options{
-		Addr:                     "127.0.0.1:6379", // never dialled, and no name: looking one up leaves the bubble
+		Addr:                     "127.0.0.1:6379", // never dialed, and no name: looking one up leaves the bubble
 		Dialer:                   quietly(dial),
 		MaxRetries:               -1,
 		DialTimeout:              dialTimeout,
@@ -200,7 +200,7 @@ func (m *miniature) step(by time.Duration) {
 	m.clock, m.moved = m.clock+by, true
 }
 
-// close waits for connections that are being dialled, which outlive the call that wanted them, and their client.
+// close waits for connections that are being dialed, which outlive the call that wanted them, and their client.
 func (m *miniature) close() error {
 	time.Sleep(2 * dialTimeout)
 	for _, w := range m.links {

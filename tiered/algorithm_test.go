@@ -187,7 +187,7 @@ func TestSeveralBuckets(t *testing.T) {
 	}
 }
 
-// What is cancelled late comes back to each of several buckets.
+// What is canceled late comes back to each of several buckets.
 func TestSeveralBucketsTakeBack(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int64{0, NoLease} {

@@ -8,7 +8,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 )
 
-// roundTrip is that of the fleets that figures are published of: a Redis in the same data centre.
+// roundTrip is that of the fleets that figures are published of: a Redis in the same data center.
 const roundTrip = 600 * time.Microsecond
 
 // The limits of those fleets: one whose leases last for the default period, and one whose burst makes them short (burst/4r

@@ -50,7 +50,7 @@ func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *di
 	}
 }
 
-// What is cancelled comes back, more is charged, and a Reset is carried out, however short the window.
+// What is canceled comes back, more is charged, and a Reset is carried out, however short the window.
 func TestShortWindowSettles(t *testing.T) {
 	eachShortWindow(t, FailClosed, func(t *testing.T, _ *distant, l *Limiter) {
 		r := l.Reserve(t.Context(), "k", 1)
@@ -117,7 +117,7 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 	}
 }
 
-// Who is below a limit is served whether requests are cancelled or not: what a settling call takes is not leased, or it would count
+// Who is below a limit is served whether requests are canceled or not: what a settling call takes is not leased, or it would count
 // for longer than the window.
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -128,7 +128,7 @@ func TestTLSTrouble(t *testing.T) {
 		{"a certificate for another host", overTLS(t, elsewhere.TLSAddr, ca.Pool(), 1), "cannot validate certificate for 127.0.0.1"},
 		{"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1), "certificate has expired or is not yet valid"},
 		{"no TLS where it is spoken", opened(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
-		// Here the deadline of the call comes first, and hides what the dialling comes to.
+		// Here the deadline of the call comes first, and hides what the dialing comes to.
 		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), tooLong},
 		{"TLS where none is spoken", overTLS(t, good.Addr, ca.Pool(), 1), tooLong},
 		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.Addr), tooLong},

@@ -89,7 +89,7 @@ Exit status: 0 all expectations were met, 1 one was not, 2 it could not be run.`
 	return root
 }
 
-// colors reports whether a text may have colours: on a terminal, unless the user wants none (https://no-color.org).
+// colors reports whether a text may have colors: on a terminal, unless the user wants none (https://no-color.org).
 func colors(getenv func(string) string, terminal bool) bool {
 	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }

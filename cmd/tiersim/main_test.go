@@ -280,7 +280,7 @@ func TestColors(t *testing.T) {
 		{map[string]string{"TERM": "dumb"}, true, false},
 	} {
 		if got := colors(func(name string) string { return c.env[name] }, c.terminal); got != c.want {
-			t.Errorf("%v, terminal %v: colours %v", c.env, c.terminal, got)
+			t.Errorf("%v, terminal %v: colors %v", c.env, c.terminal, got)
 		}
 	}
 	for _, c := range []struct {
@@ -303,7 +303,7 @@ func TestColors(t *testing.T) {
 	a.text.Color = true
 	a.execute([]string{"run", path})
 	if !strings.Contains(o.String(), "\x1b[32mPASS") {
-		t.Errorf("no colours on a terminal: %q", o.String())
+		t.Errorf("no colors on a terminal: %q", o.String())
 	}
 }
 

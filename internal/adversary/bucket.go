@@ -25,7 +25,7 @@ type bucket struct {
 	granted   int64    // by the replies that it accepted
 	spent     int64    // admitted from Redis' tokens, less what was given back
 	late      int64    // of that, admitted by an earlier bucket of the process
-	refunding []refund // cancelled, and on its way back to Redis with the next call
+	refunding []refund // canceled, and on its way back to Redis with the next call
 	owes      int64    // admitted alone, or at a higher cost than was thought
 	owesLess  int64    // of that, given back: as far as it was not reported yet
 	evicted   bool     // by the cache, and not asked for since
@@ -52,7 +52,7 @@ type taking struct {
 	id     string       // the process' lease id then
 }
 
-// maxTakings is how many requests can still be cancelled.
+// maxTakings is how many requests can still be canceled.
 const maxTakings = 4
 
 // apply carries out what a step of the bucket asked for.

@@ -20,7 +20,7 @@ type request struct {
 	lost     bool          // it arrives for nothing
 	granted  int64         // to its lease, by an execution: may still be accepted
 	until    time.Duration // from here on what it is granted is dead on arrival
-	refunds  []refund      // cancelled tokens among those that it gives back
+	refunds  []refund      // canceled tokens among those that it gives back
 	credited bool
 	sent     time.Duration // by its process' clock
 	charged  int64         // debt, with the calls before it that nobody heard of

@@ -87,7 +87,7 @@ func TestBreakerLeavesNoGoroutines(t *testing.T) {
 				if err == nil {
 					break
 				}
-				// A connection that go-redis was dialling when it was closed lives for its DialTimeout of 5 s.
+				// A connection that go-redis was dialing when it was closed lives for its DialTimeout of 5 s.
 				if time.Since(begin) > 6*time.Second {
 					t.Fatal(err)
 				}

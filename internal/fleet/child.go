@@ -152,7 +152,7 @@ func (j *Job) finish(g *tiered.Group, w *watch.Store, closes func() error, r *Re
 	if err := closes(); err != nil {
 		return err
 	}
-	// Some end a moment later: connections that are being closed, and one that was being dialled lives for its timeout of 5 s.
+	// Some end a moment later: connections that are being closed, and one that was being dialed lives for its timeout of 5 s.
 	for patience := time.Now().Add(6 * time.Second); time.Now().Before(patience); time.Sleep(10 * time.Millisecond) {
 		if r.Goroutines = runtime.NumGoroutine() - goroutines; r.Goroutines <= 0 {
 			break

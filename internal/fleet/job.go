@@ -53,7 +53,7 @@ type Load struct {
 	Keys    int64   // so many keys instead, at random; -1 is a new one for each request
 	Most    int64   // requests, after which the load ends; 0 is no end
 	Workers int     // how many requests at once; 0 is 4
-	Cancel  float64 // part of the requests whose context is cancelled within 2 ms
+	Cancel  float64 // part of the requests whose context is canceled within 2 ms
 }
 
 // open makes the store, over connections of net, and what closes it and the client that it borrows.

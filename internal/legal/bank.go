@@ -44,7 +44,7 @@ func OnScripts() *Bank {
 	}
 	_ = first.Close()
 	client := redis.NewClient(&redis.Options{
-		Addr:   "127.0.0.1:6379", // never dialled
+		Addr:   "127.0.0.1:6379", // never dialed
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return dial(m) },
 		// What remote.Open sets up. go-redis' own number of connections depends on the processors.
 		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,

@@ -26,7 +26,7 @@ type Sentinel struct {
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx := context.Background()
-	// Without the delay a first synchronisation waits five seconds for more replicas to come.
+	// Without the delay a first synchronization waits five seconds for more replicas to come.
 	s := &Sentinel{Name: "primary", Primary: Start(t, "--repl-diskless-sync-delay", "0")}
 	s.Replica = Start(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(s.Primary.Port), "--repl-diskless-sync-delay", "0")
 	replica := s.Replica.Client()

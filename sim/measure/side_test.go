@@ -18,12 +18,12 @@ func TestSideBySide(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.ContainsRune(b.String(), '\x1b') {
-		t.Error("a name moves the cursor, or there are colours")
+		t.Error("a name moves the cursor, or there are colors")
 	}
 	golden(t, "side.txt", b.String())
 	b.Reset()
 	if err := SideBySide(&b, []string{"open"}, []*Report{rehearsed()}, TextOptions{Color: true}); err != nil || !strings.Contains(b.String(), "\x1b[31mFAIL") {
-		t.Errorf("%v: no colours", err)
+		t.Errorf("%v: no colors", err)
 	}
 }
 

@@ -19,7 +19,7 @@ type TextOptions struct {
 	Width int  // columns of the timeline, 72 when 0; 10 … 600
 }
 
-// String is the report as Text has it, in UTF-8 and without colours.
+// String is the report as Text has it, in UTF-8 and without colors.
 func (r *Report) String() string {
 	var b strings.Builder
 	_ = r.Text(&b, TextOptions{})
@@ -214,7 +214,7 @@ func (t *text) outcome(passed, unseen bool) string {
 	return t.verdict(passed)
 }
 
-// verdict is PASS in green or FAIL in red, where there are colours. The escapes of both are of one length, so that tables
+// verdict is PASS in green or FAIL in red, where there are colors. The escapes of both are of one length, so that tables
 // stay straight.
 func (t *text) verdict(passed bool) string {
 	if !t.o.Color {

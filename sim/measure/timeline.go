@@ -66,7 +66,7 @@ func marksLine(marks []bool) string {
 	return b.String()
 }
 
-// spark writes a sparkline of values from 0 to top; what is under a fault is shaded where there are colours.
+// spark writes a sparkline of values from 0 to top; what is under a fault is shaded where there are colors.
 func (t *text) spark(values []float64, top float64, marks []bool) {
 	levels := blocks
 	if t.o.ASCII {

@@ -23,7 +23,7 @@ const (
 	stripRoom = 72 * 1024 // bytes that the strips of all of them may take
 )
 
-// strip returns the breakers as rows over time: how thick a bar is says the state as its colour does.
+// strip returns the breakers as rows over time: how thick a bar is says the state as its color does.
 func (t *timeline) strip(strips []measure.BreakerStrip) (c chart, counts [states][]float64) {
 	strips = strips[:min(len(strips), maxStrips)]
 	row := 4

@@ -130,7 +130,7 @@ func nearest(word string, list []string) (near string) {
 	return near
 }
 
-// edits is how many bytes must be put in, taken out, changed, or changed with their neighbour to make b of a; or enough,
+// edits is how many bytes must be put in, taken out, changed, or changed with their neighbor to make b of a; or enough,
 // once it is known to be as many.
 func edits(a, b string, enough int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= enough {

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// smaller is a PNG with 256 colours: the most frequent ones, and for each other the nearest of them. A page has few colours,
+// smaller is a PNG with 256 colors: the most frequent ones, and for each other the nearest of them. A page has few colors,
 // and the edges of its letters do not show it.
 func smaller(picture []byte) ([]byte, error) {
 	m, err := png.Decode(bytes.NewReader(picture))
@@ -28,7 +28,7 @@ func smaller(picture []byte) ([]byte, error) {
 	frequent := slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(rank(a), rank(b)))
 	})
-	// One of a kind in a neighbourhood is enough, but for the most frequent ones, which are meant.
+	// One of a kind in a neighborhood is enough, but for the most frequent ones, which are meant.
 	var palette color.Palette
 	taken := map[uint32]bool{}
 	for i, c := range frequent {
