@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/gob"
+	"errors"
 	"io"
 	"reflect"
 	"testing"
@@ -26,7 +27,7 @@ func TestPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.close()
-	if err := s.send(&order{}); err != io.ErrClosedPipe {
+	if err := s.send(&order{}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("sent after the end: %v", err)
 	}
 	all := gob.NewDecoder(&b)

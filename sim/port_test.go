@@ -13,7 +13,7 @@ func TestUnaskedRefusals(t *testing.T) {
 		"RLARG argument 3": true, "RLCORRUPT field": true, "NOSCRIPT No matching script.": true, "WRONGTYPE Operation": false,
 	} {
 		for _, err := range []error{&remote.ScriptError{Text: text}, reply(text)} {
-			if _, plain := err.(reply); plain && text[:2] == "RL" {
+			if _, plain := errors.AsType[reply](err); plain && text[:2] == "RL" {
 				continue // a script says that, and then it is a ScriptError
 			}
 			if got := unasked(&remote.Result{Err: err}) != nil; got != want {

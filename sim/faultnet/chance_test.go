@@ -1,6 +1,7 @@
 package faultnet
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -251,7 +252,7 @@ func (tr *trickle) bound(set func(time.Time) error) {
 }
 
 func isTimeout(err error) bool {
-	e, ok := err.(net.Error)
+	e, ok := errors.AsType[net.Error](err)
 	return ok && e.Timeout()
 }
 

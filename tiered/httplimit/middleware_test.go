@@ -318,7 +318,8 @@ func TestPanicGivesNothingAway(t *testing.T) {
 			w := httptest.NewRecorder()
 			func() {
 				defer func() {
-					if v := recover(); v != http.ErrAbortHandler {
+					v := recover()
+					if err, _ := v.(error); !errors.Is(err, http.ErrAbortHandler) {
 						t.Errorf("panicked with %v", v)
 					}
 				}()
