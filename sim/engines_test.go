@@ -126,11 +126,12 @@ func TestNewConnection(t *testing.T) {
 			call := []lua.Call{{
 				Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
 			}}
-			for _, trips := range []time.Duration{1 + greetings + 2, 1} {
+			for _, trips := range []int{1 + greetings + 2, 1} {
+				want := time.Duration(trips) * trip
 				results, start := make([]remote.Result, 1), time.Now()
 				store.Run(t.Context(), time.Second, call, results)
-				if took := time.Since(start); results[0].Err != nil || took.Round(time.Millisecond) != trips*trip {
-					t.Errorf("%s: %v, after %v, want %v", engine, results[0].Err, took, trips*trip)
+				if took := time.Since(start); results[0].Err != nil || took.Round(time.Millisecond) != want {
+					t.Errorf("%s: %v, after %v, want %v", engine, results[0].Err, took, want)
 				}
 			}
 			if err := errors.Join(store.Close(), w.close()); err != nil {

@@ -152,12 +152,13 @@ func (l Limit) precision() time.Duration {
 	if l.Precision != 0 {
 		return l.Precision
 	}
-	parts := time.Duration(40)
+	parts := 40
 	if l.Per >= time.Minute {
 		parts = 60
 	}
 	// Rounded up: a block that is a little too short makes one more of them, and tokens come back a block later.
-	return (l.Per + parts*time.Microsecond - 1).Truncate(parts*time.Microsecond) / parts
+	unit := time.Duration(parts) * time.Microsecond
+	return (l.Per + unit - 1).Truncate(unit) / time.Duration(parts)
 }
 
 // stored is a limit as the store gets it.

@@ -21,8 +21,8 @@ type series struct {
 // stepLength is the least of 100, 200, 500 ms, 1, 2, 5 s, … that cuts a run into at most so many steps.
 func stepLength(run time.Duration) time.Duration {
 	for unit := 100 * time.Millisecond; ; unit *= 10 {
-		for _, n := range []time.Duration{1, 2, 5} {
-			if step := n * unit; (run+step-1)/step <= maxSteps {
+		for _, n := range []int{1, 2, 5} {
+			if step := time.Duration(n) * unit; (run+step-1)/step <= maxSteps {
 				return step
 			}
 		}
