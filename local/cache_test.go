@@ -262,10 +262,12 @@ func TestSaltMakesEvictionsRepeat(t *testing.T) {
 		}
 		return names
 	}
-	if survivors(7) != survivors(7) {
+	salted, again := survivors(7), survivors(7)
+	if salted != again {
 		t.Error("the same salt, other evictions")
 	}
-	if survivors(7) == survivors(8) || survivors(0) == survivors(0) {
+	unsalted, anew := survivors(0), survivors(0)
+	if salted == survivors(8) || unsalted == anew {
 		t.Error("the salt changes nothing")
 	}
 	if a, b := Hash(7, ID{1, "a"}), Hash(7, ID{2, "a"}); a != 0x29114b4762eb46a8 || b != 0x4b5ebbe84e1feb23 {

@@ -108,7 +108,7 @@ func (p *port) Settle(order uint64) {
 		order = uint64(p.dice.turns.uniform() * (1 << 53))
 	}
 	w := p.turns.join(p.run.at(), order)
-	time.Sleep(1) // by then all have joined who do at this instant
+	time.Sleep(time.Nanosecond) // by then all have joined who do at this instant
 	p.run.sleepUntil(p.turns.wait(p.run.at(), w))
 }
 

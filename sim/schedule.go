@@ -93,7 +93,7 @@ func (s *schedule) until(end time.Duration) {
 		s.events = s.events[1:]
 		s.run.sleepUntil(e.at)
 		e.do()
-		time.Sleep(1) // whatever follows from it now has happened before the next begins
+		time.Sleep(time.Nanosecond) // whatever follows from it now has happened before the next begins
 	}
 	s.run.sleepUntil(end)
 }

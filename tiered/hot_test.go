@@ -103,7 +103,7 @@ func TestPoliciesThatShareAHotPlace(t *testing.T) {
 					if d.Allowed {
 						admitted[d.Policy+key]++
 					}
-					time.Sleep(8) // after 128 decisions, one is chosen
+					time.Sleep(8 * time.Nanosecond) // after 128 decisions, one is chosen
 				}
 			}
 		}

@@ -124,10 +124,12 @@ func TestOutline(t *testing.T) {
 
 // The same report gives the same page.
 func TestSameTwice(t *testing.T) {
-	if draw(t, rehearsal.Report(rehearsal.Usual)) != draw(t, rehearsal.Report(rehearsal.Usual)) {
+	page, again := draw(t, rehearsal.Report(rehearsal.Usual)), draw(t, rehearsal.Report(rehearsal.Usual))
+	if page != again {
 		t.Error("two pages of one report differ")
 	}
-	if drawSweep(t, rehearsal.Sweep(3)) != drawSweep(t, rehearsal.Sweep(3)) {
+	page, again = drawSweep(t, rehearsal.Sweep(3)), drawSweep(t, rehearsal.Sweep(3))
+	if page != again {
 		t.Error("two pages of one sweep differ")
 	}
 }
