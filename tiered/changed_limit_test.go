@@ -84,7 +84,7 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 					time.Sleep(c.later)
 					want := int64(0) // by rate, with what the calls of the test took
 					if c.later > 0 {
-						want = int64(c.to.burst())
+						want = c.to.burst()
 					}
 					got := spendAll(t, l, "k")
 					early := int64(20 * ms.Seconds() * float64(max(c.from.Tokens, 1)) / c.from.Per.Seconds())

@@ -135,7 +135,7 @@ func (l Limit) burst() int64 {
 	return l.Burst
 }
 
-// NoLease, as Lease.Size, takes every token directly from Redis: one round trip for each request that is not known to be
+// NoLease as Lease.Size takes every token directly from Redis: one round trip for each request that is not known to be
 // denied, and nothing parked in any process.
 const NoLease = -1
 

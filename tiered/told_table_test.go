@@ -307,7 +307,7 @@ var told = []struct {
 		figures: "node.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
 	}, {
 		name: "presence is lost once", fault: func(p patientOf) {
-			p.store.absence.Store(new(error(io.EOF)))
+			p.store.absence.Store(new(io.EOF))
 			p.ask(3 * time.Second)
 			p.store.absence.Store(nil)
 			p.ask(5 * time.Second)
@@ -315,7 +315,7 @@ var told = []struct {
 		figures: "node.Absences",
 	}, {
 		name: "nobody asks, and Redis is gone", fault: func(p patientOf) {
-			p.store.absence.Store(new(error(io.EOF)))
+			p.store.absence.Store(new(io.EOF))
 			time.Sleep(time.Minute)
 			p.store.absence.Store(nil)
 			time.Sleep(5 * time.Second)

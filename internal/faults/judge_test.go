@@ -235,10 +235,10 @@ func (s *stage) judgeBound(f *figures, j subject, all []fleet.Record) {
 	}
 	var open, shared int64
 	for _, r := range all {
-		switch {
-		case r.Reason == tiered.Open:
+		switch r.Reason {
+		case tiered.Open:
 			open++
-		case r.Reason == tiered.Shared:
+		case tiered.Shared:
 			shared++
 		}
 	}

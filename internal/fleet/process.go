@@ -68,8 +68,10 @@ func (p *Process) tell(o order) {
 	}
 }
 
-// Pause freezes the process (SIGSTOP), Resume thaws it.
-func (p *Process) Pause()  { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause freezes the process (SIGSTOP).
+func (p *Process) Pause() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume thaws it (SIGCONT).
 func (p *Process) Resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Finish tells the process to stop, and does not wait for it.

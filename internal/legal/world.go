@@ -32,8 +32,7 @@ type World struct {
 	books           [][]*book // by policy and key
 	buckets         map[string]*book
 	reservations    []*reservation
-	burnt           []int64 // by policy
-	steps           []time.Duration
+	burnt           []int64       // by policy
 	vanished, ends  bool          // a bucket was lost; nothing is wrong any more
 	moved, ahead    bool          // the clock was set; ahead
 	lanes           time.Duration // of those who ask meanwhile, so far

@@ -57,12 +57,17 @@ func (c *Cluster) ready(ctx context.Context) bool {
 		if err != nil || !strings.Contains(info, "cluster_state:ok") {
 			return false
 		}
-		ranges, err := client.ClusterSlots(ctx).Result()
+		ranges, err := slotRanges(ctx, client)
 		if err != nil || len(ranges) != len(c.clients) {
 			return false
 		}
 	}
 	return true
+}
+
+// slotRanges are the ranges of slots and who has them, as a node knows it.
+func slotRanges(ctx context.Context, node *redis.Client) ([]redis.ClusterSlot, error) {
+	return node.ClusterSlots(ctx).Result() //nolint:staticcheck // deprecated for CLUSTER SHARDS, which Redis 6.2 has not
 }
 
 // Addrs are the addresses of all nodes.

@@ -30,7 +30,7 @@ func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	}
 	waitFor(t, "not all nodes know all replicas", func() bool {
 		for _, client := range c.clients {
-			ranges, err := client.ClusterSlots(ctx).Result()
+			ranges, err := slotRanges(ctx, client)
 			if err != nil || len(ranges) != n {
 				return false
 			}
@@ -47,7 +47,7 @@ func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 
 // PrimaryOf asks a node of the cluster who has a slot: its address.
 func (c *Cluster) PrimaryOf(asked, slot int) string {
-	ranges, err := c.clients[asked].ClusterSlots(context.Background()).Result()
+	ranges, err := slotRanges(context.Background(), c.clients[asked])
 	if err != nil {
 		return ""
 	}

@@ -102,7 +102,7 @@ func start(t testing.TB, env, args []string, part string) *Server {
 func prepare(t testing.TB) *Server {
 	t.Helper()
 	// Not t.TempDir: the path of a unix socket may have 107 bytes at most.
-	dir, err := os.MkdirTemp("", "redis")
+	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

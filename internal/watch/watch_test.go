@@ -17,7 +17,8 @@ import (
 func TestRefused(t *testing.T) {
 	for text, want := range map[error]bool{
 		nil: false, io.EOF: false, context.DeadlineExceeded: false, errors.New("NOPERM no"): false, errors.New("LOADING"): false,
-		errors.New("NOSCRIPT No matching script."): true, errors.New("remote: wrong reply shape"): true,
+		errors.New("NOSCRIPT No matching script."):                             true, //nolint:revive // Redis ends it so
+		errors.New("remote: wrong reply shape"):                                true,
 		fmt.Errorf("first: %w", &remote.ScriptError{Text: "RLARG argument 3"}): true,
 	} {
 		if watch.Refused(text) != want {
