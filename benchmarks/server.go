@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 

@@ -16,11 +16,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tiered-limiter/tiered-limiter/browser"
 	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
-
-	"github.com/tiered-limiter/tiered-limiter/browser"
 )
 
 // maxFile is how large a picture in the documents may be, in bytes.
