@@ -150,7 +150,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The modules below have the same configuration: golangci-lint finds it in a parent directory.
 .PHONY: lint
-lint: ## golangci-lint over all modules: about a minute, and two more when the Go toolchain builds it for the first time
+lint: ## golangci-lint over all modules: two to three minutes, and two more when the Go toolchain builds it for the first time
 	@failed=0; for module in . benchmarks examples/routers browser; do \
 		echo "golangci-lint run: $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
