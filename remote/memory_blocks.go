@@ -1,11 +1,12 @@
 package remote
 
 import (
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // memoryBlocks is lua/sliding_window.lua in Go.
@@ -149,7 +150,7 @@ func (c *blocksCall) begin(s *memoryStep) {
 		if _, known := c.stored[tag]; known || !s.exists {
 			continue
 		}
-		long, most := int64(lua.Whole), int64(0)
+		long, most := lua.Whole, int64(0)
 		for j, other := range c.tags {
 			if _, known := c.stored[other]; known {
 				most = max(most, c.counts[j].total)

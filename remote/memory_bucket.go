@@ -1,11 +1,12 @@
 package remote
 
 import (
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // This file is what lua/token_bucket.lua counts, in Go; memory_leases.go has its other steps, and the reasons stand in

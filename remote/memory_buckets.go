@@ -1,12 +1,13 @@
 package remote
 
 import (
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // memoryBuckets is lua/token_buckets.lua in Go. No product below is an addend: see memory_bucket.go.

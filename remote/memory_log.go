@@ -1,10 +1,11 @@
 package remote
 
 import (
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // memoryLog is lua/sliding_log.lua in Go.

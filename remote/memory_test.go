@@ -93,7 +93,7 @@ func TestMemoryContext(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 	if m.Len() != 0 {
-		t.Error("a cancelled call was executed")
+		t.Error("a canceled call was executed")
 	}
 	if _, err := m.Presence(ctx, time.Second, m.Node("b"), "a", time.Second); !errors.Is(err, context.Canceled) {
 		t.Errorf("presence: %v", err)

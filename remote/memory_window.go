@@ -1,9 +1,10 @@
 package remote
 
 import (
-	"github.com/tiered-limiter/tiered-limiter/lua"
 	"maps"
 	"math"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // memoryWindow is lua/fixed_window.lua in Go.
