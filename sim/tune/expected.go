@@ -43,7 +43,7 @@ func (q *Question) perKey(c Choice) perKey {
 	switch {
 	case c.Size > 0:
 		k.lease = min(max(float64(c.Size), float64(q.MaxCost*many)), k.burst/4)
-	case c.Size == 0 && follows >= 2*max(cost, 1): // else each request takes its own
+	case c.Size == 0 && follows >= max(2, float64(q.MaxCost*many)): // else each request takes its own
 		k.lease = min(max(1.25*follows, float64(q.MaxCost*many)), k.burst/4) // a quarter of it is the low-water mark
 	}
 	switch {
