@@ -82,8 +82,12 @@ func TestLiveAgrees(t *testing.T) {
 		t.Logf("%s: over-admission %.0f and %.0f, shortfall %.3f and %.3f, alone %d and %d, lag %.0f ms", fault,
 			model.Metrics.OverAdmission, live.Metrics.OverAdmission, model.Metrics.Shortfall, live.Metrics.Shortfall,
 			model.Metrics.Alone, live.Metrics.Alone, live.LagMs)
-		for _, d := range liveDifferences(model, live) {
-			t.Errorf("%s: %v", fault, d)
+		if live.LagMs > tooLate {
+			t.Logf("%s: not compared: the machine held a process up for %.0f ms", fault, live.LagMs)
+		} else {
+			for _, d := range liveDifferences(model, live) {
+				t.Errorf("%s: %v", fault, d)
+			}
 		}
 		if live.Metrics.Duplicated > 0 || live.Metrics.Uncounted > 0 {
 			t.Errorf("%s: %d tokens out of nothing, %d not counted", fault, live.Metrics.Duplicated, live.Metrics.Uncounted)
@@ -96,6 +100,10 @@ func TestLiveAgrees(t *testing.T) {
 		t.Error("no difference between fail-local and the others: nothing would be seen")
 	}
 }
+
+// tooLate is the lag, in ms, from which a live run says nothing of the limiter: a process that stands still for longer than an
+// outage takes to be noticed decides alone.
+const tooLate = 150
 
 // liveDifferences are differences, with room for what the machine did: each time that it holds a process up that process
 // decides later, and a call that takes longer than its timeout has failed. What is compared is what make engines compares
