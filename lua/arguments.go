@@ -67,17 +67,21 @@ func (c *Call) arguments(args, like []any, short bool) []any {
 		}
 	}
 	if c.Algorithm != TokenBucket {
-		third := algorithms[c.Algorithm].third
 		for i := range 1 + len(c.Also) {
-			l := c.limit(i)
-			number(l.Cap)
-			number(l.Period)
-			number(third(l, c))
+			for _, x := range c.limitArguments(i) {
+				number(x)
+			}
 		}
 	} else if short && c.Now == 0 {
 		args = args[:len(args)-1]
 	}
 	return args
+}
+
+// limitArguments are the numbers of one of the limits, from 0, as the scripts other than the token bucket's get them.
+func (c *Call) limitArguments(i int) [limitFields]int64 {
+	l := c.limit(i)
+	return [...]int64{l.Cap, l.Period, algorithms[c.Algorithm].third(l, c)}
 }
 
 // ArgumentCount is how many Arguments appends, or one more.

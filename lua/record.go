@@ -23,17 +23,9 @@ func (r Record) String() string {
 
 // ParseRecord reads a record. It reports false if the text is none.
 func ParseRecord(text string) (r Record, ok bool) {
-	parts := strings.Split(text, "|")
-	to := [...]*int64{&r.Seq, &r.Grant, &r.Out, &r.Want, &r.End, &r.Debt}
-	if len(parts) != len(to) {
+	to := []*int64{&r.Seq, &r.Grant, &r.Out, &r.Want, &r.End, &r.Debt}
+	if parseNumbers(text, "|", to) != len(to) {
 		return Record{}, false
-	}
-	for i, part := range parts {
-		x, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || x < 0 || x >= Whole {
-			return Record{}, false
-		}
-		*to[i] = x
 	}
 	return r, true
 }
@@ -46,21 +38,27 @@ type Terms struct {
 
 // ParseTerms reads cap/tokens/period, and /most if that is larger than cap. It reports false if the text is something else.
 func ParseTerms(text string) (t Terms, ok bool) {
-	parts := strings.Split(text, "/")
-	to := [...]*int64{&t.Cap, &t.Tokens, &t.Period, &t.Most}
-	if len(parts) < 3 || len(parts) > len(to) {
-		return Terms{}, false
-	}
-	for i, part := range parts {
-		x, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || x < 0 {
-			return Terms{}, false
-		}
-		*to[i] = x
-	}
-	if len(parts) == len(to) && t.Most <= t.Cap || t.Period == 0 {
+	n := parseNumbers(text, "/", []*int64{&t.Cap, &t.Tokens, &t.Period, &t.Most})
+	if n < 3 || n == 4 && t.Most <= t.Cap || t.Period == 0 {
 		return Terms{}, false
 	}
 	t.Most = max(t.Most, t.Cap)
 	return t, true
+}
+
+// parseNumbers reads whole numbers that a script takes, at most as many as there is room for, and reports how many there are: 0 if
+// the text is something else.
+func parseNumbers(text, separator string, to []*int64) int {
+	parts := strings.Split(text, separator)
+	if len(parts) > len(to) {
+		return 0
+	}
+	for i, part := range parts {
+		x, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || x < 0 || x >= Whole {
+			return 0
+		}
+		*to[i] = x
+	}
+	return len(parts)
 }

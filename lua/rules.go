@@ -112,8 +112,8 @@ func brokenWindowArgument(c *Call) int {
 // limits are a call's limits as the scripts get them, three numbers each.
 func (c *Call) limits() (all []int64) {
 	for i := range 1 + len(c.Also) {
-		l := c.limit(i)
-		all = append(all, l.Cap, l.Period, algorithms[c.Algorithm].third(l, c))
+		x := c.limitArguments(i)
+		all = append(all, x[:]...)
 	}
 	return all
 }
