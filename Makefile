@@ -15,7 +15,7 @@ ENGINES ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long guarded race fuzz bench ratios growth hot-key sizing tuning exact steady proof mutants scenario-mutants swarm soak speed engines faults browser screenshots redis chromium
+.PHONY: help demo check test test-long guarded race fuzz bench ratios growth hot-key sizing tuning exact steady proof mutants swarm soak speed engines faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,8 +103,8 @@ proof: redis ## the bound under an adversary who owns every message, what each b
 	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary
 	go test -count=1 -timeout 30m -v -run 'TestPlans' ./internal/legal -args -plans $(PLANS)
 
-mutants: redis ## put known mistakes into the code, one at a time, and see each of them caught: half an hour
-	go run ./internal/mutants
+mutants: redis ## break the rules of the protocol, one at a time, and see a test of each fail: under five minutes
+	go test -count=1 -timeout 20m -v -run TestMutants ./internal/mutants -args -mutants
 
 speed: ## how fast the simulator is, and that the same seed is the same run, twenty times on each engine: five minutes
 	go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
@@ -113,9 +113,6 @@ speed: ## how fast the simulator is, and that the same seed is the same run, twe
 engines: redis ## the library on the three engines side by side, one with real processes: writes docs/engines.md, a quarter of an hour
 	go test -count=1 -timeout 10m -run '^TestLive' ./sim -args -long
 	go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./internal/engines -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
-
-scenario-mutants: redis ## which scenario of the simulator shows each mistake in the lease protocol: half an hour
-	go run ./internal/mutants -scenarios docs/simulator-mutants.md
 
 # Another SEED than 1 is other scenarios: a nightly run takes the date.
 swarm: ## SEEDS (1000) random scenarios with random faults, from SEED (1) on: three minutes; failures go to sim/testdata/seeds

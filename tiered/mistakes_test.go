@@ -13,7 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Mistakes that a process could make with the protocol, and what each would cost. internal/mutants makes them.
+// Mistakes that a process could make with the protocol, and what each would cost.
 
 // meddling is a store that does something else with a lease's call than execute it and answer.
 type meddling struct {
