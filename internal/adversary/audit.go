@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -29,7 +30,7 @@ type rule interface {
 	refund(w *World, r *request, flags lua.Flags) // the store has executed it
 	reset(w *World, r *request)                   //
 	owed(w *World, r *request)                    // its debt was charged now, for the first time
-	asked(w *World, x *exchange)                  // the store has answered
+	asked(w *World, x *invariant.Exchange)        // the store has answered
 	digest(w *World, d *digester)                 // of what the future depends on
 }
 
@@ -88,10 +89,10 @@ func (w *World) admit(event int, n int64) {
 // clock reads the bucket's clock, µs: the server's, but that what was set back is waited out or made up for.
 func (w *World) clock() int64 {
 	server := w.server()
-	if w.scope.Algorithm == lua.FixedWindow && w.state.last-server > lua.MaxBack.Microseconds() {
+	if w.scope.Algorithm == lua.FixedWindow && w.state.Last-server > lua.MaxBack.Microseconds() {
 		return server // its windows keep to the server's clock
 	}
-	return max(server+w.state.behind, w.state.last)
+	return max(server+w.state.Behind, w.state.Last)
 }
 
 // bound checks that all that was admitted is within each limit.
@@ -161,7 +162,7 @@ func (b *bucket) audit() {
 
 // cover is how much of what a process holds the bucket knows to be out.
 func (w *World) cover(p *process) int64 {
-	r := w.state.records[p.id]
+	r := w.state.Records[p.id]
 	end := r.End
 	if w.scope.Algorithm == lua.FixedWindow { // set back, a later call's window may end before: what is out counts to the last end
 		latest, _ := w.state.whole("e")

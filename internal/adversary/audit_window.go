@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
@@ -82,10 +83,10 @@ func (w *World) turn() {
 
 // turnBack notes that the clock was set back: if nobody called since the edge, the store never saw it pass.
 func (w *World) turnBack() {
-	if w.scope.Algorithm != lua.FixedWindow || !w.state.exists {
+	if w.scope.Algorithm != lua.FixedWindow || !w.state.Exists {
 		return
 	}
-	if window := w.blockOf(w.limits[0], w.state.last); w.blockOf(w.limits[0], w.clock()) <= window {
+	if window := w.blockOf(w.limits[0], w.state.Last); w.blockOf(w.limits[0], w.clock()) <= window {
 		w.window, w.segment = window, w.written
 	}
 }
@@ -111,7 +112,7 @@ func (fixedRule) counted(w *World, spendable int64) {
 	if err != nil {
 		w.failf("%v", err)
 	}
-	if w.written != w.segment || !w.state.exists {
+	if w.written != w.segment || !w.state.Exists {
 		count = 0
 	}
 	windowCounted(w, 0, used, spendable, count)
@@ -141,7 +142,7 @@ func (fixedRule) reset(w *World, r *request) {
 	}
 }
 
-func (fixedRule) asked(*World, *exchange) {}
+func (fixedRule) asked(*World, *invariant.Exchange) {}
 
 func (fixedRule) owed(w *World, r *request) {
 	l := w.limits[0]
@@ -244,13 +245,13 @@ func (slidingRule) refund(w *World, r *request, flags lua.Flags) {
 
 func (slidingRule) reset(w *World, _ *request) { windowReset(w) }
 
-func (slidingRule) asked(*World, *exchange) {}
+func (slidingRule) asked(*World, *invariant.Exchange) {}
 
 func (slidingRule) owed(w *World, r *request) {
 	for _, l := range append([]lua.Limit{{Cap: r.call.Cap, Period: r.call.Period, Span: r.call.Span}}, r.call.Also...) {
 		known := &limit{Limit: l}
-		at := min(r.call.Since+w.state.behind, w.state.last)
-		if w.blockOf(known, at) <= w.blockOf(known, w.state.last)-l.Span {
+		at := min(r.call.Since+w.state.Behind, w.state.Last)
+		if w.blockOf(known, at) <= w.blockOf(known, w.state.Last)-l.Span {
 			continue
 		}
 		if total := w.total(l); total < min(r.call.Debt, l.Cap)-r.call.Refund {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -65,12 +65,9 @@ func (b *Bank) run(c lua.Call) (lua.Reply, error) {
 
 // state is what a bucket holds.
 type state struct {
-	exists       bool
-	fields       map[string]string
-	escrow       int64
-	last, behind int64                 // µs: the newest time, and by how much the bucket is ahead of the server's clock
-	pttl         int64                 // ms
-	records      map[string]lua.Record // by lease id
+	invariant.Bucket
+	fields map[string]string
+	pttl   int64 // ms
 }
 
 // whole reads a field that is a whole number, 0 where there is none.
@@ -83,26 +80,8 @@ func (s *state) whole(field string) (n int64, err error) {
 	return n, err
 }
 
-func (b *Bank) state(bucket string) (s state, err error) {
+func (b *Bank) state(a lua.Algorithm, bucket string) (s state, err error) {
 	s.fields, s.pttl = b.look(bucket)
-	s.exists = len(s.fields) > 0
-	for field, to := range map[string]*int64{"o": &s.escrow, "t": &s.last, "z": &s.behind} {
-		n, e := s.whole(field)
-		if *to = n; e != nil {
-			err = e
-		}
-	}
-	for field, v := range s.fields {
-		if !strings.HasPrefix(field, "p") {
-			continue
-		}
-		if s.records == nil {
-			s.records = make(map[string]lua.Record)
-		}
-		r, ok := lua.ParseRecord(v)
-		if s.records[field[1:]] = r; !ok {
-			err = fmt.Errorf("record %q", v)
-		}
-	}
+	s.Bucket, err = invariant.Parse(a, s.fields, invariant.Unseen)
 	return s, err
 }

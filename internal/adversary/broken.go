@@ -137,13 +137,13 @@ func (w *World) promote() bool {
 
 // reload looks at the bucket, after another server took over.
 func (w *World) reload() {
-	s, err := w.bank.state(w.bucket)
+	s, err := w.bank.state(w.scope.Algorithm, w.bucket)
 	if err != nil {
 		w.failf("the bucket is damaged: %v", err)
 	}
 	w.state = s
 	w.keyEnd = 0
-	if s.exists {
+	if s.Exists {
 		w.keyEnd = w.server()/1000 + s.pttl
 	}
 }

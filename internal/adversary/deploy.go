@@ -73,7 +73,7 @@ func (w *World) deploy() bool {
 		}
 		p.change(p.variant)
 	}
-	for _, r := range w.state.records { // their settlement takes them off limits that did not count them
+	for _, r := range w.state.Records { // their settlement takes them off limits that did not count them
 		cost += r.Out
 	}
 	for _, r := range w.requests {

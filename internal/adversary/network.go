@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -94,30 +95,24 @@ func (w *World) ask(c lua.Call) lua.Reply {
 		w.failf("the script refuses %+v: %v", c, err)
 		return answer
 	}
-	s, err := w.bank.state(w.bucket)
+	s, err := w.bank.state(w.scope.Algorithm, w.bucket)
 	if err != nil {
 		w.failf("the bucket is damaged: %v", err)
 	}
-	wrote := s.exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
-	x := exchange{call: c, answer: answer, before: w.state, writer: w.writer, wrote: wrote}
+	wrote := s.Exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
+	before := w.state
 	w.state = s
 	w.begin()
 	if wrote {
 		w.keyEnd = c.Now/1000 + s.pttl
-		w.written, w.writer = w.segment, c
-		w.window = w.blockOf(w.limits[0], s.last)
+		w.written = w.segment
+		w.window = w.blockOf(w.limits[0], s.Last)
 	}
-	w.rule.asked(w, &x)
+	own, owned := before.Records[c.Lease]
+	w.rule.asked(w, &invariant.Exchange{
+		Call: &c, Reply: &answer, Before: &before.Bucket, After: &s.Bucket, Own: own, Owned: owned, Conceded: w.harmed,
+	})
 	return answer
-}
-
-// exchange is a call that the store answered.
-type exchange struct {
-	call   lua.Call
-	answer lua.Reply
-	before state
-	writer lua.Call // that had written it
-	wrote  bool     // now
 }
 
 // execute lets a request arrive.
@@ -125,7 +120,7 @@ func (w *World) execute(r *request) {
 	if r.lost {
 		return
 	}
-	before := w.state.records[r.call.Lease]
+	before := w.state.Records[r.call.Lease]
 	answer := w.ask(r.call.Call)
 	w.tellf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
 	done := answer.Code == lua.Granted || answer.Code == lua.Denied

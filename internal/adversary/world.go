@@ -41,7 +41,6 @@ type World struct {
 	segments   int   // so far
 	forgotten  int   // admissions before the last reset of a window
 	written    int   // the segment in which the bucket was last written
-	writer     lua.Call
 	state      state // of the bucket, as last written
 	harmed     bool  // an assumption was broken: see concede
 	owed       int64 // charged by Owe
@@ -120,8 +119,8 @@ func (w *World) edge(off time.Duration) bool {
 			next = d
 		}
 	}
-	for _, r := range w.state.records {
-		consider(r.End - w.state.behind)
+	for _, r := range w.state.Records {
+		consider(r.End - w.state.Behind)
 	}
 	for _, r := range w.requests {
 		consider(r.call.Deadline)
@@ -178,7 +177,7 @@ func (w *World) uncovered() {
 
 // vanish loses the bucket: the next call finds a full one.
 func (w *World) vanish() bool {
-	if !w.state.exists {
+	if !w.state.Exists {
 		return false
 	}
 	w.lose()

@@ -58,12 +58,15 @@ var importRules = []importRule{
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
 	{packages: "sim/scenario"}, // data: the standard library only
 	{packages: "sim/library"},  // texts
-	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/redistest", "internal/watch"}, modules: []string{anything}},
+	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/invariant", "internal/redistest", "internal/watch"}, modules: []string{anything}},
 	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import internal packages, but for the simulator, which measures with the yardsticks and starts servers; and they each other.
+	// A judge must not share the defendant's code: what says how it ought to be knows the protocol's types at most.
+	{packages: "internal/ideal"},
+	{packages: "internal/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
-	{packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal"}, modules: []string{anything}},
+	{packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"}, modules: []string{anything}},
 	{packages: "internal/legal", ours: []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/watch"}, modules: []string{anything}},
 	{packages: "internal/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},

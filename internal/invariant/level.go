@@ -1,0 +1,120 @@
+package invariant
+
+import (
+	"math"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// overflowRounding is what is forgiven to an overflow, in tokens: it counts from 2⁴⁰.
+const overflowRounding = 1e-2
+
+// levels checks that no token appears and none disappears: a level is what it was, and what time and the caller brought, less
+// what was charged and granted. It never exceeds the room that leases leave, and no debt takes it below its floor.
+func (x *Exchange) levels(f *Finding) {
+	c, b := x.Call, x.Before
+	spilt := math.Inf(1)
+	for i, limit := range c.Limits() {
+		was := b.level(c.Algorithm, i, limit)
+		level, lost := x.refilled(&was)
+		spilt = min(spilt, lost)
+		level += x.settled(f)
+
+		out := x.After.Escrow
+		if c.Lease != "" {
+			out -= x.Reply.Grant
+		}
+		room, lowest := float64(limit.Cap-out), floor(limit)
+		level = max(min(level, room), lowest)
+		x.debt(f, level-lowest)
+		level -= min(float64(x.charge), math.Floor(level-lowest))
+		if back := x.refund(); c.SafeBy(x.Reply.Now + c.TTL) {
+			level = max(level, min(room, level+back))
+		}
+		is, due := x.After.level(c.Algorithm, i, limit).Tokens, level-float64(x.Reply.Grant)
+		f.Is(math.Abs(is-due) > Rounding, is-due, "the level is not what time and callers made of it")
+	}
+	due := min(b.Overflow+spilt, lua.OverflowEnd)
+	f.Is(math.Abs(x.After.Overflow-due) > overflowRounding, x.After.Overflow-due, "the overflow is not what the refill lost")
+}
+
+// refilled is a level after the time since the last write, and what of the refill found no room. The room of leases that are
+// over fills from the latest of their ends on, and not for the time before.
+func (x *Exchange) refilled(was *Level) (level, lost float64) {
+	since, b := x.now-x.Before.Last, x.Before
+	before := float64(was.Terms.Cap - b.Escrow)
+	level = min(was.Tokens, before) + was.brings(since)
+	room := before + float64(x.freed)
+	if x.freed > 0 {
+		room = min(room, before+was.brings(x.now-max(x.end, b.Last)))
+	}
+	return min(level, room), level - min(level, room)
+}
+
+// settled is what the caller brings back: a grant whose reply it never accepted, and what it returns of what is on record. What
+// it holds beyond its record it has taken.
+func (x *Exchange) settled(f *Finding) float64 {
+	c, cover, back := x.Call, int64(0), int64(0)
+	if x.Owned {
+		cover = x.Own.Out
+		if c.Ack < x.Own.Seq {
+			back, cover = x.Own.Grant, cover-x.Own.Grant
+		}
+		returned := min(c.Ret, cover)
+		back, cover = back+returned, cover-returned
+	}
+	beyond := max(0, c.Hold-cover)
+	f.Is(beyond > 0 && x.Owned && !x.Conceded, float64(beyond), "a process holds more than its record covers")
+	return float64(back - beyond)
+}
+
+// debt checks what is charged of the debt that a call reports: what is owed in any case, and of the rest what no overflow paid
+// since the caller last owed nothing. A single bucket charges as much as its floor allows, and records that.
+func (x *Exchange) debt(f *Finding, allowed float64) {
+	c := x.Call
+	seen := c.Seen
+	if c.Epoch != x.Before.Born {
+		seen = 0
+	}
+	paid := int64(max(0, x.After.Overflow-float64(seen))) / max(c.Fleet, 1)
+	due := max(0, max(c.Owed, c.Debt-paid)-x.charged)
+	if c.Algorithm == lua.TokenBucket {
+		due = min(due, int64(allowed))
+	}
+	f.Is(x.charge != due, float64(x.charge-due), "a debt is not charged as far as it is owed")
+}
+
+// refund is what the call gives back of what was admitted: a reset all that there is room for.
+func (x *Exchange) refund() float64 {
+	if x.Call.Reset > 0 {
+		return math.Inf(1)
+	}
+	return float64(x.Call.Refund)
+}
+
+// granted checks how much a caller was granted of what there was: that is what is left, and the grant.
+func (x *Exchange) granted(f *Finding) {
+	c, grant := x.Call, x.Reply.Grant
+	want, least := c.Want, max(c.Min, 1)
+	there := math.Inf(1)
+	for i, limit := range c.Limits() {
+		there = min(there, x.After.level(c.Algorithm, i, limit).Tokens+float64(grant))
+		want = min(want, limit.Cap)
+	}
+	f.Is(grant > 0 && float64(grant) > there+Rounding, float64(grant)-there, "more was granted than there was")
+	f.Is(grant > 0 && grant < least, 0, "less was granted than the least that is of use")
+	f.Is(grant == 0 && want > 0 && there >= float64(least)+Rounding, there, "a call was denied what there was")
+	others := x.After.wants - x.After.Records[c.Lease].Want
+	low, high := Part(there-Rounding, want, least, others), Part(there+Rounding, want, least, others)
+	f.Is(grant < low || grant > high, float64(grant-high), "a grant is not the caller's part of what there is")
+}
+
+// Part is what a caller is granted who wants so many tokens, and no fewer than least, of a level that others want part of too:
+// one and a half times its part.
+func Part(level float64, want, least, others int64) int64 {
+	there := int64(math.Floor(level))
+	if want == 0 || there < least {
+		return 0
+	}
+	return min(max(int64(math.Floor(1.5*float64(there)*float64(want)/float64(others+want))), least), want, there)
+}
