@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -83,12 +84,12 @@ func newAudit(base time.Time, least int64) *audit {
 func audited(c *lua.Call) bool { return c.Algorithm == lua.TokenBucket && len(c.Also) == 0 }
 
 // wrong notes that a rule did not hold.
-func (a *audit) wrong(process int, v verdict) {
+func (a *audit) wrong(process int, v invariant.Finding) {
 	r := &a.result
 	if r.Broken++; r.First == "" {
-		r.First = fmt.Sprintf("%v process %d: %s", time.Since(a.base).Round(time.Microsecond), process, v.rule)
+		r.First = fmt.Sprintf("%v process %d: %s", time.Since(a.base).Round(time.Microsecond), process, v.Rule)
 	}
-	r.Excess = max(r.Excess, v.excess)
+	r.Excess = max(r.Excess, v.Excess)
 }
 
 // sent looks at a call that is about to leave a process: what it says must be true. forgives reports whether the process gives
@@ -100,9 +101,9 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Looks++
-	v := verdict{}
+	v := invariant.Finding{}
 	owner, ok := a.leases[c.Lease]
-	v.is(ok && owner != process, 0, "two processes have one lease id")
+	v.Is(ok && owner != process, 0, "two processes have one lease id")
 	a.leases[c.Lease] = process
 	at := holding{process, c.Bucket}
 	h := a.holders[at]
@@ -111,31 +112,31 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 		a.holders[at] = h
 	}
 	s := h.of(b, time.Now().Add(-now))
-	v.is(h.lease == c.Lease && c.Seq <= h.seq, 0, "a call is not newer than the one before of its lease")
-	v.is(s.seq != 0 && time.Since(s.sent) < b.Policy().Timeout, 0, "two calls of one key are under way")
-	v.is(s.asked && c.Ack != s.ack, 0, "a call does not acknowledge what was accepted last")
-	v.is(!s.asked && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
-	v.is(c.Deadline == 0, 0, "a call of a lease has no deadline")
-	v.is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
+	v.Is(h.lease == c.Lease && c.Seq <= h.seq, 0, "a call is not newer than the one before of its lease")
+	v.Is(s.seq != 0 && time.Since(s.sent) < b.Policy().Timeout, 0, "two calls of one key are under way")
+	v.Is(s.asked && c.Ack != s.ack, 0, "a call does not acknowledge what was accepted last")
+	v.Is(!s.asked && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
+	v.Is(c.Deadline == 0, 0, "a call of a lease has no deadline")
+	v.Is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
 	when := time.Since(a.base)
 	cover := a.cover(at, c.Lease, when)
-	v.is(c.Hold > cover && !h.conceded, float64(c.Hold-cover), "a process holds more than its record covers")
+	v.Is(c.Hold > cover && !h.conceded, float64(c.Hold-cover), "a process holds more than its record covers")
 	live := h.live()
-	v.is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
+	v.Is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
 	t := b.Stats()
 	owes := t.Shared + t.Opened - t.Settled
-	v.is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
+	v.Is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
 	less := c.Debt < owes && len(h.states) == 1 && !forgives()
-	v.is(less, float64(owes-c.Debt), "a process owes less than it admitted alone")
+	v.Is(less, float64(owes-c.Debt), "a process owes less than it admitted alone")
 	// What a refund lost is burnt too.
-	v.is(t.Burnt > s.burnt && when < s.safe && !s.ended && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
-	v.is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
+	v.Is(t.Burnt > s.burnt && when < s.safe && !s.ended && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
+	v.Is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
 	fleet := a.fleet(process, when)
-	v.is(c.Fleet < fleet && b.Policy().Whole == nil, 0, "a process shares the limit with fewer than it heard of in the last minute")
-	v.or(s.alone.leaves(when, c, b, !s.asked))
+	v.Is(c.Fleet < fleet && b.Policy().Whole == nil, 0, "a process shares the limit with fewer than it heard of in the last minute")
+	v.Or(s.alone.leaves(when, c, b, !s.asked))
 	s.burnt, s.refunded, s.ended = t.Burnt, s.refunded+c.Refund, false
 	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
-	if v.rule != "" {
+	if v.Rule != "" {
 		a.wrong(process, v)
 	}
 	if !s.asked {
@@ -198,7 +199,7 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 				s.ack = c.Seq
 				s.alone.reads(c, &r.Reply, s.Bucket)
 				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
-				if e, ok := a.record(holding{process, c.Bucket}, c.Lease); ok && e.Seq == c.Seq {
+				if x := a.accounts[c.Bucket]; x != nil && x.Records[c.Lease].Seq == c.Seq { // a call's Seq is never 0
 					s.safe = safe(s.sent.Sub(a.base), c) // a process counts from the sending on, Redis from later
 				}
 			}
@@ -217,7 +218,7 @@ func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply
 	at := time.Since(a.base)
 	x := a.accounts[c.Bucket]
 	if x == nil {
-		x = &account{records: make(map[string]entry)}
+		x = &account{until: make(map[string]time.Duration)}
 		a.accounts[c.Bucket] = x
 	}
 	if x.lost {
@@ -229,14 +230,14 @@ func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply
 	}
 	h := a.holders[holding{process, c.Bucket}]
 	conceded := h == nil || h.conceded || h.lease != c.Lease
-	v := x.executed(c, &r, stock(on, c.Bucket, c.Lease), at, conceded)
+	v := x.executed(on, c, &r, at, conceded)
 	a.result.Looks++
 	if c.Lease != "" && h != nil && h.lease == c.Lease && h.seq == c.Seq && (r.Code == lua.Granted || r.Code == lua.Denied) {
 		live := h.live()
-		v.is(live > c.Hold, float64(live-c.Hold), "a process can spend more than its record covers")
+		v.Is(live > c.Hold, float64(live-c.Hold), "a process can spend more than its record covers")
 		h.conceded = false
 	}
-	if v.rule != "" {
+	if v.Rule != "" {
 		a.wrong(process, v)
 	}
 }
@@ -250,11 +251,11 @@ func (a *audit) look() {
 	defer a.mu.Unlock()
 	at := time.Since(a.base)
 	a.result.Looks++
-	who, worst := 0, verdict{}
+	who, worst := 0, invariant.Finding{}
 	for place, h := range a.holders {
 		for _, s := range h.states {
 			v := s.alone.reckon(at, s.Bucket, min(s.alone.fleet, a.fleet(place.process, at)), false)
-			if v.excess > worst.excess || v.excess == worst.excess && v.excess > 0 && place.process < who {
+			if v.Excess > worst.Excess || v.Excess == worst.Excess && v.Excess > 0 && place.process < who {
 				who, worst = place.process, v
 			}
 		}
@@ -263,11 +264,11 @@ func (a *audit) look() {
 			continue
 		}
 		cover := a.cover(place, h.lease, at)
-		if beyond := float64(live - cover); beyond > worst.excess || beyond == worst.excess && beyond > 0 && place.process < who {
-			who, worst = place.process, verdict{"a process can spend more than its record covers", beyond}
+		if beyond := float64(live - cover); beyond > worst.Excess || beyond == worst.Excess && beyond > 0 && place.process < who {
+			who, worst = place.process, invariant.Finding{Rule: "a process can spend more than its record covers", Excess: beyond}
 		}
 	}
-	if worst.rule != "" {
+	if worst.Rule != "" {
 		a.wrong(who, worst)
 	}
 }
@@ -279,20 +280,10 @@ func safe(at time.Duration, c *lua.Call) time.Duration {
 
 // cover is what Redis keeps for a lease.
 func (a *audit) cover(place holding, lease string, at time.Duration) int64 {
-	if e, ok := a.record(place, lease); ok && e.until > at {
-		return e.Out
+	if x := a.accounts[place.bucket]; x != nil && x.until[lease] > at {
+		return x.Records[lease].Out
 	}
 	return 0
-}
-
-// record is the entry of a lease.
-func (a *audit) record(place holding, lease string) (entry, bool) {
-	x := a.accounts[place.bucket]
-	if x == nil {
-		return entry{}, false
-	}
-	e, ok := x.records[lease]
-	return e, ok
 }
 
 // lost notes that Redis may have forgotten anything. What processes hold is not held against it until it is on record again.
@@ -337,17 +328,17 @@ func (a *audit) gone(process int, inOrder bool) {
 	defer a.mu.Unlock()
 	a.result.Looks++
 	at := time.Since(a.base)
-	worst := verdict{}
+	worst := invariant.Finding{}
 	for place, h := range a.holders {
 		if place.process != process {
 			continue
 		}
-		if out := a.cover(place, h.lease, at); inOrder && !h.conceded && float64(out) > worst.excess {
-			worst = verdict{"a process left in good order, and not all that it had", float64(out)}
+		if out := a.cover(place, h.lease, at); inOrder && !h.conceded && float64(out) > worst.Excess {
+			worst = invariant.Finding{Rule: "a process left in good order, and not all that it had", Excess: float64(out)}
 		}
 		delete(a.holders, place)
 	}
-	if worst.rule != "" {
+	if worst.Rule != "" {
 		a.wrong(process, worst)
 	}
 }

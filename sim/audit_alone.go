@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -36,7 +37,7 @@ const shareRounding = 1
 
 // reckon brings what is known of the share up to date, and reports a share that admits what it cannot have. fleet is the least
 // number of processes that divides it; full says that it may be full.
-func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool) (v verdict) {
+func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool) (v invariant.Finding) {
 	p := b.Policy()
 	if p.Whole != nil { // a share for several buckets
 		return v
@@ -50,7 +51,7 @@ func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool
 		s.left, shared, spent = most, 0, 0
 	}
 	asked := p.FailMode == local.FailLocal // fail-open only debits it
-	v.is(asked && shared > s.left+refill+shareRounding, shared-s.left-refill, "a share admits what it does not have")
+	v.Is(asked && shared > s.left+refill+shareRounding, shared-s.left-refill, "a share admits what it does not have")
 	least := 0.0
 	if asked && spent > 0 || !asked && shared+spent > 0 { // maybe before the refill, when the share had too few to be debited
 		least = shareRounding + refill
@@ -64,7 +65,7 @@ func (s *alone) reckon(at time.Duration, b *local.Bucket, fleet int64, full bool
 func part(p *local.Policy, fleet int64) int64 { return max(p.Cap/fleet, 1) }
 
 // leaves looks at what a call says of it, when it leaves. first says that it is the first of its bucket.
-func (s *alone) leaves(at time.Duration, c *lua.Call, b *local.Bucket, first bool) (v verdict) {
+func (s *alone) leaves(at time.Duration, c *lua.Call, b *local.Bucket, first bool) (v invariant.Finding) {
 	whole := b.Policy().Whole == nil
 	if first {
 		s.fleet = c.Fleet
@@ -74,11 +75,11 @@ func (s *alone) leaves(at time.Duration, c *lua.Call, b *local.Bucket, first boo
 	s.fleet, s.told = c.Fleet, t.Shared+t.Opened
 	most := part(b.Policy(), c.Fleet)
 	s.left = min(s.left, float64(most))
-	v.is(whole && c.Owed > most+shareRounding, float64(c.Owed-most), "more is owed in any case than the share can lack")
+	v.Is(whole && c.Owed > most+shareRounding, float64(c.Owed-most), "more is owed in any case than the share can lack")
 	lacks := min(float64(c.Debt), float64(most)-s.left) - shareRounding
-	v.is(whole && float64(c.Owed) < lacks, lacks-float64(c.Owed), "less is owed in any case than the share lacks")
+	v.Is(whole && float64(c.Owed) < lacks, lacks-float64(c.Owed), "less is owed in any case than the share lacks")
 	says := overflow{c.Seen, c.Epoch}
-	v.is(!first && !slices.Contains(s.read, says), 0, "the overflow was not read when nothing was owed")
+	v.Is(!first && !slices.Contains(s.read, says), 0, "the overflow was not read when nothing was owed")
 	s.read = append(s.read[:0], says)
 	return v
 }

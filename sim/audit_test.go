@@ -117,9 +117,17 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"late before its deadline", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code = lua.Late }) }},
 		{"stale", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code = lua.Stale }) }},
 		{"after a newer", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { c.Seq = 1 }) }},
-		{"than the least", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant, c.Min = 5, 10 }) }},
-		{"than there was", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant = 90 }) }},
-		{"denied what", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code, x.Grant = lua.Denied, 0 }) }},
+		{"does not cover", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant = 19 }) }},
+		{"than the least", func(r *rig, c *lua.Call) { r.grants(c, 5); r.run(c, func(x *lua.Reply) { x.Grant, c.Min = 5, 10 }) }},
+		{"than there was", func(r *rig, c *lua.Call) {
+			c.Want = 90
+			r.grants(c, 90)
+			r.run(c, func(x *lua.Reply) { x.Grant = 90 })
+		}},
+		{"denied what", func(r *rig, c *lua.Call) {
+			r.grants(c, 0)
+			r.run(c, func(x *lua.Reply) { x.Code, x.Grant = lua.Denied, 0 })
+		}},
 		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.run(c, nil) }},
 		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
 		{"", func(r *rig, c *lua.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
@@ -149,7 +157,10 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.moved(time.Hour); r.run(c, nil) }},
 		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.moved(time.Second); r.run(c, nil) }},
 		{"holds more", func(r *rig, c *lua.Call) { c.Hold = 31; r.run(c, nil) }},
-		{"the caller's part", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant = 19 }) }},
+		{"the caller's part", func(r *rig, c *lua.Call) { r.grants(c, 19); r.run(c, func(x *lua.Reply) { x.Grant = 19 }) }},
+		{"next sweep", tell("g", "946684801500000")},
+		{"the wants are not", tell("w", "21")},
+		{"not the one that it was", tell("c", "946684800000001")},
 		// It is full in 5 s and its lease over in 1 s, and a second more is margin.
 		{"", tell("ttl", "6000")},
 		{"a key ends before", tell("ttl", "5998")},
@@ -171,10 +182,17 @@ func TestAuditSeesRedis(t *testing.T) {
 	}
 }
 
+// grants has the bucket say that it grants the second call n tokens of the 70 that there are, beside the 30 that it holds.
+func (r *rig) grants(c *lua.Call, n int64) {
+	r.lies["l"], r.lies["o"] = strconv.FormatInt(70-n, 10), strconv.FormatInt(30+n, 10)
+	r.lies["w"] = strconv.FormatInt(c.Want, 10)
+	r.lies["pone"] = lua.Record{Seq: c.Seq, Grant: n, Out: 30 + n, Want: c.Want, End: r.clock() + c.TTL}.String()
+}
+
 // sweeps checks that there is a record to compare with.
 func (r *rig) sweeps(t *testing.T) {
 	t.Helper()
-	if e := r.accounts["b"].records["one"]; e.Seq != 1 || e.Out != 30 {
+	if e := r.accounts["b"].Records["one"]; e.Seq != 1 || e.Out != 30 {
 		t.Fatalf("on record is %+v", e)
 	}
 }
@@ -192,29 +210,6 @@ func (r *rig) says(t *testing.T, rule string) {
 	v := r.verdict()
 	if (rule == "") != (v.Broken == 0) || !strings.Contains(v.First, rule) {
 		t.Errorf("want %q, and the auditor says %+v", rule, v)
-	}
-}
-
-// What a caller is granted is one and a half times its part of what all who lease want.
-func TestGranted(t *testing.T) {
-	for _, c := range []struct {
-		level                     float64
-		want, least, others, gets int64
-	}{
-		{10, 8, 1, 0, 8},
-		{10, 8, 1, 4, 8},
-		{10, 8, 1, 12, 6},
-		{10, 8, 1, 24, 3},
-		{10.9, 8, 1, 32, 3},
-		{10, 8, 6, 24, 6},
-		{5.9, 8, 6, 12, 0},
-		{5, 8, 1, 0, 5},
-		{-3, 8, 1, 0, 0},
-		{10, 0, 1, 5, 0},
-	} {
-		if got := granted(c.level, c.want, c.least, c.others); got != c.gets {
-			t.Errorf("of %v %d are wanted, %d at least, and %d by others: %d, want %d", c.level, c.want, c.least, c.others, got, c.gets)
-		}
 	}
 }
 
@@ -300,7 +295,7 @@ func TestShareIsReckoned(t *testing.T) {
 			{func() { time.Sleep(9 * time.Second); r.alone(90); time.Sleep(2 * time.Second); r.alone(20) }, 6}, // 110 of 100: as refilled
 		} {
 			step.do()
-			if v := s.reckon(now(), r.bucket, 1, false); v.rule != "" || s.left != step.left {
+			if v := s.reckon(now(), r.bucket, 1, false); v.Broken() || s.left != step.left {
 				t.Errorf("step %d: %v left, want %v; %+v", i, s.left, step.left, v)
 			}
 		}
@@ -393,9 +388,9 @@ func TestAuditLooks(t *testing.T) {
 
 // cut has the record of process 1 cover so much.
 func (r *rig) cut(out int64) {
-	e := r.accounts["b"].records["one"]
+	e := r.accounts["b"].Records["one"]
 	e.Out = out
-	r.accounts["b"].records["one"] = e
+	r.accounts["b"].Records["one"] = e
 }
 
 // The arguments of the script are read as they are written, and its reply.

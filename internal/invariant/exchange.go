@@ -20,6 +20,9 @@ type Exchange struct {
 	// Conceded says that the caller may hold what the store forgot, or took for over.
 	Conceded bool
 
+	// Wrote is what Check found: the call has written, or had to.
+	Wrote bool
+
 	now, behind int64
 	freed       int64 // tokens of leases that are over, whose room is free from this call on
 	end         int64 // the latest end among them
@@ -48,7 +51,7 @@ func (x *Exchange) Check() (f Finding) {
 		x.created(&f)
 	}
 	x.now, x.behind = x.Before.clock(r.Now)
-	if !x.wrote() {
+	if x.Wrote = x.wrote(); !x.Wrote {
 		x.unwritten(&f)
 		return f
 	}
@@ -92,7 +95,7 @@ func (x *Exchange) changed() bool {
 	return false
 }
 
-// wrote reports whether the call has written, or had to. A call of a lease has to, and one that is granted something, that asks
+// wrote finds out whether the call has written, or had to. A call of a lease has to, and one that is granted something, that asks
 // for something after a large step back of the clock, or that is the first by other terms.
 func (x *Exchange) wrote() bool {
 	c, b, a := x.Call, x.Before, x.After
