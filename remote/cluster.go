@@ -11,20 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reloadEvery is the least time between two reloads of the slot map that the store asks for. While a node is down every
-// call to it fails and asks; a reload is one CLUSTER SLOTS, and a new primary is elected within seconds.
+// reloadEvery is the least time between two reloads of the slot map that the store requests. While a node is down,
+// every call to it fails and requests one. A reload is one CLUSTER SLOTS, and a new primary is elected within
+// seconds.
 const reloadEvery = time.Second
 
-// cluster asks the ClusterClient. Its map of slots is asked for once, by the first pick; from then on the client answers from
-// memory, and what it has learned of nodes that went and came counts at once.
+// cluster is the topology of a ClusterClient. The first pick loads the client's slot map. From then on the client
+// answers from memory, and what it learns about added and removed nodes counts at once.
 type cluster struct {
 	client *redis.ClusterClient
-	loaded atomic.Bool // the client has a map; it keeps one for ever
+	loaded atomic.Bool // the client has a slot map; it never drops it again
 
-	seen atomic.Pointer[map[string]*redis.Client] // by address, the nodes that were picked; replaced as a whole
+	// seen holds the nodes that were picked, by address. The map is replaced, never changed.
+	seen atomic.Pointer[map[string]*redis.Client]
 
 	base   time.Time
-	reload atomic.Int64 // ns since base from which on the map may be reloaded again
+	reload atomic.Int64 // time since base in ns before which the map is not reloaded again
 }
 
 func newCluster(client *redis.ClusterClient) *cluster {
@@ -42,10 +44,10 @@ func (t *cluster) node(bucket string) Node {
 	return nodeOf(client)
 }
 
-// all asks for every sixteenth slot: the client does not say what nodes it knows. An even Cluster of a thousand nodes, the most
-// there may be, has sixteen slots a node.
+// all asks for the node of every 16th slot, because the client does not list the nodes that it knows. A Cluster has
+// at most 1000 nodes, so with an even distribution each of them has at least 16 slots.
 func (t *cluster) all() (nodes []Node) {
-	for _, name := range everySixteenth() {
+	for _, name := range sampleNames() {
 		if n := t.node(name); n != "" && !slices.Contains(nodes, n) {
 			nodes = append(nodes, n)
 		}
@@ -53,8 +55,8 @@ func (t *cluster) all() (nodes []Node) {
 	return nodes
 }
 
-// everySixteenth are names that lie in the slots 0, 16, 32 and so on. The CRC of two bytes takes every value.
-var everySixteenth = sync.OnceValue(func() []string {
+// sampleNames returns names in the slots 0, 16, 32 and so on. The CRC of two bytes takes every value.
+var sampleNames = sync.OnceValue(func() []string {
 	names := make([]string, slots/16)
 	for i := range 1 << 16 {
 		name := string([]byte{byte(i >> 8), byte(i)})
@@ -72,22 +74,23 @@ func (t *cluster) pick(ctx context.Context, bucket string) (*redis.Client, error
 		return nil, err
 	}
 	t.loaded.Store(true)
-	t.see(client)
+	t.remember(client)
 	return client, nil
 }
 
-// mostNodes bounds what is kept of nodes that came and went: as many as a Cluster may have.
-const mostNodes = 1000
+// maxNodes bounds what is kept of nodes that joined and left. A Cluster has at most 1000 nodes.
+const maxNodes = 1000
 
-// see notes the client of a node. Of two that come at once one may be forgotten, until it is picked again.
-func (t *cluster) see(client *redis.Client) {
+// remember stores the client of a node. If two calls run at once, one of the two nodes may be dropped until it is
+// picked again.
+func (t *cluster) remember(client *redis.Client) {
 	addr := client.Options().Addr
 	known := t.seen.Load()
 	if known != nil && (*known)[addr] == client {
 		return
 	}
 	all := make(map[string]*redis.Client)
-	if known != nil && len(*known) < mostNodes {
+	if known != nil && len(*known) < maxNodes {
 		maps.Copy(all, *known)
 	}
 	all[addr] = client
@@ -103,8 +106,8 @@ func (t *cluster) at(addr string) *redis.Client {
 
 func (t *cluster) router() redis.UniversalClient { return t.client }
 
-// stale has the client reload its map, in a goroutine of its own and at most once in reloadEvery. The client does so by
-// itself only after a redirection and once a minute, not when a node is gone.
+// stale makes the client reload its slot map in a goroutine of its own, at most once per reloadEvery. The client
+// itself reloads after a redirection and once a minute, but not when a node is down.
 func (t *cluster) stale(ctx context.Context) {
 	now, next := int64(time.Since(t.base)), t.reload.Load()
 	if now >= next && t.reload.CompareAndSwap(next, now+int64(reloadEvery)) {

@@ -166,9 +166,11 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
-	// redirected runs f with a store that knows node 0, and node 1 if so told, and a key whose slot goes from one to the other.
+	// redirected runs f with a store that knows node 0, and node 1 if so told, and a key whose slot goes from one
+	// to the other.
 	states := []string{"moving", "moved", "moving, to a node not seen before", "moved, to a node not seen before"}
-	redirected := func(name string, first int, states []string, o redis.ClusterOptions, f func(t *testing.T, s *Redis, key string, known bool)) {
+	redirected := func(name string, first int, states []string, o redis.ClusterOptions,
+		f func(t *testing.T, s *Redis, key string, known bool)) {
 		for i, state := range states {
 			t.Run(name+": "+state, func(t *testing.T) {
 				client := redis.NewClusterClient(c.ClusterOptions(o))
@@ -234,7 +236,8 @@ func TestCluster(t *testing.T) {
 		if err != nil || census.Processes != 1 {
 			t.Errorf("%+v, %v", census, err)
 		}
-		if n, err := c.Client(2).Keys(t.Context(), "tl:{~*").Result(); err != nil || len(n) != 1 || n[0] == s.names.presence(first) {
+		if n, err := c.Client(2).Keys(t.Context(), "tl:{~*").Result(); err != nil || len(n) != 1 ||
+			n[0] == s.names.presence(first) {
 			t.Errorf("presence sets %q, %v", n, err)
 		}
 	})
@@ -287,8 +290,8 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// A ClusterClient at its defaults looks for the successor of a dead node once a minute; the store has it look at once, but
-// not at every failure.
+// A ClusterClient at its defaults looks for the successor of a dead node once a minute; the store has it look at
+// once, but not at every failure.
 func TestClusterFindsSuccessor(t *testing.T) {
 	old, successor := redistest.Start(t), redistest.Start(t)
 	var loads atomic.Int64
@@ -299,7 +302,8 @@ func TestClusterFindsSuccessor(t *testing.T) {
 		Username: access.Username, Password: access.Password, Protocol: access.Protocol,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			loads.Add(1)
-			return []redis.ClusterSlot{{Start: 0, End: slots - 1, Nodes: []redis.ClusterNode{{Addr: *primary.Load()}}}}, nil
+			return []redis.ClusterSlot{{Start: 0, End: slots - 1,
+				Nodes: []redis.ClusterNode{{Addr: *primary.Load()}}}}, nil
 		},
 	})
 	defer client.Close()

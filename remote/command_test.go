@@ -24,7 +24,8 @@ func numbersOf(n ...int64) []any {
 func TestDecodeReply(t *testing.T) {
 	got, ok := lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10))
 	want := lua.Reply{
-		Code: lua.Denied, Grant: 2, Level: -3, Retry: -1, Active: 5, TTLLeft: 6, Now: 7, Epoch: 8, Flags: 9, Overflow: 10,
+		Code: lua.Denied, Grant: 2, Level: -3, Retry: -1, Active: 5, TTLLeft: 6, Now: 7, Epoch: 8, Flags: 9,
+		Overflow: 10,
 	}
 	if !ok || got != want {
 		t.Errorf("decoded %+v, %t", got, ok)
@@ -81,7 +82,8 @@ func FuzzDecodeReply(f *testing.F) {
 		}
 		if ok {
 			got := []int64{
-				int64(r.Code), r.Grant, r.Level, r.Retry, r.Active, r.TTLLeft, r.Now, r.Epoch, int64(r.Flags), r.Overflow,
+				int64(r.Code), r.Grant, r.Level, r.Retry, r.Active, r.TTLLeft, r.Now, r.Epoch, int64(r.Flags),
+				r.Overflow,
 			}
 			if !slices.Equal(got, numbers) {
 				t.Fatalf("DecodeReply(%v) = %+v", list, r)
@@ -91,7 +93,8 @@ func FuzzDecodeReply(f *testing.F) {
 		switch {
 		case err != nil && (!errors.Is(err, errShape) || c != (Census{})),
 			err == nil && (!ints || len(list) != 2 || c.Processes != numbers[0] || c.Now != numbers[1]),
-			err != nil && ints && len(list) == 2 && min(numbers[0], numbers[1]) >= 0 && max(numbers[0], numbers[1]) < lua.Whole:
+			err != nil && ints && len(list) == 2 && min(numbers[0], numbers[1]) >= 0 &&
+				max(numbers[0], numbers[1]) < lua.Whole:
 			t.Fatalf("decodeCensus(%v) = %+v, %v", list, c, err)
 		}
 	})
@@ -100,7 +103,8 @@ func FuzzDecodeReply(f *testing.F) {
 // valueLetters are the types of [valueOf].
 const valueLetters = "isdnfFbgelmju"
 
-// valueOf makes a value of n, of the type that a letter stands for: all that go-redis decodes, and some that it does not.
+// valueOf makes a value of n, of the type that a letter stands for: all that go-redis decodes, and some that it
+// does not.
 func valueOf(letter byte, n int64) any {
 	switch letter {
 	case 's':

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverError is an error of Redis whose text had to be changed. As a redis.Error it is recognized by redis.IsOOMError,
-// redis.HasErrorPrefix and the like.
+// serverError is an error of Redis whose text had to be changed. It is a redis.Error, so redis.IsOOMError,
+// redis.HasErrorPrefix and similar functions recognize it.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
@@ -18,15 +18,16 @@ func (serverError) RedisError() {}
 
 var _ redis.Error = serverError("")
 
-// reportable turns what a script raised into a *[ScriptError] and takes a caller's text out of the few errors of Redis
-// that repeat it. All others are returned as they are, for errors.Is, errors.As and go-redis' own tests.
+// reportable turns an error that a script raised into a *[ScriptError], and removes caller data from the few errors
+// of Redis that repeat it. Other errors are returned unchanged, so that errors.Is, errors.As and go-redis' own
+// checks work.
 func reportable(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return err
 	}
 	text := reply.Error()
-	// "unknown command" repeats the arguments: keys, or the password when it is the handshake that is not known.
+	// "unknown command" repeats the arguments: keys, or the password if the server does not know the handshake.
 	if i := strings.Index(text, ", with args beginning with"); i >= 0 {
 		return serverError(text[:i])
 	}
@@ -36,9 +37,11 @@ func reportable(err error) error {
 		return &ScriptError{Text: inner}
 	case !raised:
 		return err
-	case strings.Contains(inner, "The user executing the script can't"): // Redis: an ACL concerns the node, not this bucket
+	case strings.Contains(inner, "The user executing the script can't"):
+		// Redis. An ACL concerns the node, not this bucket.
 		return serverError("NOPERM " + strings.TrimPrefix(inner, "ERR "))
-	case strings.HasPrefix(inner, "ERR ACL failure in script"): // Valkey: the text names the user, and may name the key
+	case strings.HasPrefix(inner, "ERR ACL failure in script"):
+		// Valkey. The text names the user, and may name the key.
 		return serverError("NOPERM the user executing the script can't run " + deniedCommand(inner))
 	case code == "ERR", code != strings.ToUpper(code):
 		return &ScriptError{Text: inner} // a fault of the script itself
@@ -47,10 +50,11 @@ func reportable(err error) error {
 	default:
 		return serverError(inner)
 	}
-	// The last two are what any write would have met: OOM, READONLY, MISCONF, …
+	// The last two cases are errors that any write would have met: OOM, READONLY, MISCONF, …
 }
 
-// deniedCommand is what Valkey says that the user may not run, or a general term where it says something else.
+// deniedCommand returns what Valkey says that the user may not run, or a general phrase if the text says something
+// else.
 func deniedCommand(text string) string {
 	_, rest, _ := strings.Cut(text, " to run the '")
 	if command, _, ok := strings.Cut(rest, "' command"); ok {
@@ -65,8 +69,8 @@ func isNodeError(err error) bool {
 	return !errors.As(reportable(err), &e)
 }
 
-// raisedText reports what an error says without what Redis adds when a script raises it, and whether one did. Redis 7
-// appends the place:
+// raisedText returns an error's text without what Redis adds when a script raises the error, and whether a script
+// raised it. Redis 7 appends the place:
 //
 //	WRONGTYPE Operation … value script: 60d…, on @user_script:84.
 //

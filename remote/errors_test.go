@@ -18,8 +18,8 @@ type replyError string
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
 
-// The texts of Redis 7 were recorded from 7.0.15, those of Valkey ("ACL failure") from 8.0.1; those of 6.2 follow its source,
-// scripting.c.
+// The texts of Redis 7 were recorded from 7.0.15, those of Valkey ("ACL failure") from 8.0.1; those of 6.2 follow
+// its source, scripting.c.
 func TestReportable(t *testing.T) {
 	const at7 = " script: 60d2e8f2cf5f7e3a1b7c0e8d9f6a5b4c3d2e1f00, on @user_script:84."
 	const at6 = "ERR Error running script (call to f_60d2e8f2cf5f7e3a1b7c0e8d9f6a5b4c3d2e1f00): @user_script:84: "
@@ -34,15 +34,22 @@ func TestReportable(t *testing.T) {
 		{"WRONGTYPE Operation against a key" + at7, true, "WRONGTYPE Operation against a key"},
 		{at6 + "WRONGTYPE Operation against a key", true, "WRONGTYPE Operation against a key"},
 		{at6 + "-WRONGTYPE Operation against a key", true, "WRONGTYPE Operation against a key"},
-		{"ERR user_script:12: attempt to compare nil with number" + at7, true, "ERR user_script:12: attempt to compare nil with number"},
-		{at6 + "user_script:84: attempt to compare nil with number", true, "user_script:84: attempt to compare nil with number"},
-		{"ERR Error compiling script (new function): user_script:1: syntax error", true, "ERR Error compiling script (new function): user_script:1: syntax error"},
+		{"ERR user_script:12: attempt to compare nil with number" + at7, true,
+			"ERR user_script:12: attempt to compare nil with number"},
+		{at6 + "user_script:84: attempt to compare nil with number", true,
+			"user_script:84: attempt to compare nil with number"},
+		{"ERR Error compiling script (new function): user_script:1: syntax error", true,
+			"ERR Error compiling script (new function): user_script:1: syntax error"},
 
-		{"OOM command not allowed when used memory > 'maxmemory'." + at7, false, "OOM command not allowed when used memory > 'maxmemory'." + at7},
+		{"OOM command not allowed when used memory > 'maxmemory'." + at7, false,
+			"OOM command not allowed when used memory > 'maxmemory'." + at7},
 		{at6 + "@user_script: 84: -OOM command not allowed", false, "OOM command not allowed"},
-		{at6 + "-READONLY You can't write against a read only replica.", false, "READONLY You can't write against a read only replica."},
-		{"ERR The user executing the script can't run this command or subcommand" + at7, false, "NOPERM The user executing the script can't run this command or subcommand"},
-		{at6 + "The user executing the script can't run this command or subcommand", false, "NOPERM The user executing the script can't run this command or subcommand"},
+		{at6 + "-READONLY You can't write against a read only replica.", false,
+			"READONLY You can't write against a read only replica."},
+		{"ERR The user executing the script can't run this command or subcommand" + at7, false,
+			"NOPERM The user executing the script can't run this command or subcommand"},
+		{at6 + "The user executing the script can't run this command or subcommand", false,
+			"NOPERM The user executing the script can't run this command or subcommand"},
 		{"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + at7, false, "NOPERM The user executing the script can't access at least one of the keys mentioned in the command arguments"},
 		{
 			"ERR ACL failure in script: User tl has no permissions to run the 'time' command" + at7, false,
@@ -52,7 +59,8 @@ func TestReportable(t *testing.T) {
 			"ERR ACL failure in script: No permissions to access the 's3cr3t' key" + at7, false,
 			"NOPERM the user executing the script can't run one of its commands, or access its key",
 		},
-		{"ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 's3cr3t' ", false, "ERR unknown command 'evalsha'"},
+		{"ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 's3cr3t' ", false,
+			"ERR unknown command 'evalsha'"},
 		{"LOADING Redis is loading the dataset in memory", false, "LOADING Redis is loading the dataset in memory"},
 		{"ERR max number of clients reached", false, "ERR max number of clients reached"},
 		{"MOVED 3999 127.0.0.1:6381", false, "MOVED 3999 127.0.0.1:6381"},
@@ -82,7 +90,8 @@ func TestReportable(t *testing.T) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}
-	if err := reportable(fmt.Errorf("a hook's: %w", replyError("RLARG argument 3"))); err.Error() != "remote: RLARG argument 3" {
+	if err := reportable(fmt.Errorf("a hook's: %w",
+		replyError("RLARG argument 3"))); err.Error() != "remote: RLARG argument 3" {
 		t.Errorf("wrapped: %v", err)
 	}
 }
@@ -103,7 +112,8 @@ func FuzzReportable(f *testing.F) {
 			text += marker + "S3CR3T" + arguments
 		}
 		err := reportable(replyError(text))
-		if err == nil || strings.Contains(err.Error(), marker) || arguments != "" && strings.Contains(err.Error(), "S3CR3T") {
+		if err == nil || strings.Contains(err.Error(), marker) ||
+			arguments != "" && strings.Contains(err.Error(), "S3CR3T") {
 			t.Fatalf("%q became %v", text, err)
 		}
 		var script *ScriptError
@@ -115,7 +125,8 @@ func FuzzReportable(f *testing.F) {
 			t.Fatalf("%q became %v, of a node: %v", text, err, script == nil)
 		}
 		wrapped := reportable(fmt.Errorf("a hook's: %w", replyError(text)))
-		if again := (*ScriptError)(nil); errors.As(wrapped, &again) != (script != nil) || script != nil && again.Text != script.Text {
+		if again := (*ScriptError)(nil); errors.As(wrapped, &again) != (script != nil) ||
+			script != nil && again.Text != script.Text {
 			t.Fatalf("%q became %v, wrapped %v", text, err, wrapped)
 		}
 	})

@@ -20,7 +20,8 @@ func ExampleOpen() {
 }
 
 func ExampleOpen_sentinel() {
-	store, err := remote.Open("sentinel://10.0.0.1:26379?addr=10.0.0.2:26379&addr=10.0.0.3:26379&master_name=primary", nil)
+	store, err := remote.Open("sentinel://10.0.0.1:26379?addr=10.0.0.2:26379&addr=10.0.0.3:26379&master_name=primary",
+		nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +49,8 @@ func ExampleNewRedis_tls() {
 	client := redis.NewClient(&redis.Options{
 		Addr:     "redis.internal:6380",
 		Username: "tiered", Password: os.Getenv("REDIS_PASSWORD"),
-		TLSConfig:             &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, // and Certificates, where Redis asks for one
+		// and Certificates, where Redis asks for one
+		TLSConfig:             &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		ContextTimeoutEnabled: true,
 		DialerRetries:         1, // an error in the log is what is wrong with the certificate
 	})

@@ -16,15 +16,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// FuzzServerClock lets the server's clock do what it likes, beside direct takes and two processes that lease, spend, give
-// back, owe, and lose replies. Time is what the clock went forward, from call to call: a step forward brings what as much
-// time would; one back brings nothing, and up to a second of it has to be made up for before time goes on (else a clock
-// that jitters would bring tokens at each jitter). By that time
+// FuzzServerClock lets the server's clock do what it likes, beside direct takes and two processes that lease,
+// spend, give back, owe, and lose replies. Time is what the clock went forward, from call to call: a step forward
+// brings what as much time would; one back brings nothing, and up to a second of it has to be made up for before
+// time goes on (else a clock that jitters would bring tokens at each jitter). By that time
 //
 //	admitted ≤ burst + rate · time
 //
-// in any interval, and what can be spent from the pots is in escrow. Without -fuzz every history is played to the script
-// in miniredis too, which must give the very same replies.
+// in any interval, and what can be spent from the pots is in escrow. Without -fuzz every history is played to the
+// script in miniredis too, which must give the very same replies.
 //
 // limit is the bucket's, as varints: cap, tokens, period, ttl. steps is what happens; see clockRun.step.
 func FuzzServerClock(f *testing.F) {
@@ -37,44 +37,58 @@ func FuzzServerClock(f *testing.F) {
 	}
 	ordinary := limit(10, 10, second, second)
 
-	f.Add(ordinary, clockSteps(direct, 10, direct, 1, shift, 100_000, direct, 1, direct, 1, shift, 3600*second, direct, 10, direct, 1))
+	f.Add(ordinary, clockSteps(direct, 10, direct, 1, shift, 100_000, direct, 1, direct, 1, shift, 3600*second,
+		direct, 10, direct, 1))
 	// Back and forth within what is waited out, and beyond it, where the step is believed.
 	for _, step := range []int64{900_000, second, second + 1, 3 * second, 3600 * second} {
 		f.Add(ordinary, clockSteps(
-			direct, 10, shift, -step, direct, 1, shift, step, direct, 10, shift, -step, direct, 10, shift, step/2, direct, 10,
+			direct, 10, shift, -step, direct, 1, shift, step, direct, 10, shift, -step, direct, 10, shift, step/2,
+			direct, 10,
 			shift, step, direct, 10, shift, -2*step, direct, 10, shift, 2*step, direct, 10, direct, 10,
 		))
 		f.Add(limit(10, 10, second, 2*second), clockSteps(
-			renew+0, 8, renew+1, 8, spend+0, 4, shift, -step, renew+0, 8, direct, 10, spend+1, 2, shift, step, spend+0, 8, direct, 10,
-			lose+1, 8, shift, -step, again+1, 1, direct, 10, renew+1, 1, spend+1, 10, shift, 2*second, direct, 10, spend+0, 10,
+			renew+0, 8, renew+1, 8, spend+0, 4, shift, -step, renew+0, 8, direct, 10, spend+1, 2, shift, step,
+			spend+0, 8, direct, 10,
+			lose+1, 8, shift, -step, again+1, 1, direct, 10, renew+1, 1, spend+1, 10, shift, 2*second, direct, 10,
+			spend+0, 10,
 			shift, step, giveBack+0, 1, direct, 10, shift, -step, giveBack+1, 1, direct, 10, shift, step, direct, 10,
 		))
 	}
 	// The sweep of one lease leaves the other alone, whose end is near.
 	f.Add(limit(10, 10, second, 2*second), clockSteps(
-		renew+0, 5, shift, 500_000, renew+1, 5, shift, 1_500_000, direct, 1, spend+1, 2, shift, 400_000, spend+1, 5, direct, 10,
+		renew+0, 5, shift, 500_000, renew+1, 5, shift, 1_500_000, direct, 1, spend+1, 2, shift, 400_000, spend+1, 5,
+		direct, 10,
 	))
 	// A lease of everything, spent just before its end: the room that it took fills only from then on.
 	f.Add(limit(10, 10, second, 5*second), clockSteps(
-		renew+0, 10, shift, 4_940_000, spend+0, 10, shift, 70_000, direct, 10, shift, second, direct, 10, direct, 1, shift, -2*second,
-		direct, 10, shift, second, direct, 10, renew+1, 10, spend+1, 10, shift, 10*second, renew+0, 10, spend+0, 10, direct, 1,
+		renew+0, 10, shift, 4_940_000, spend+0, 10, shift, 70_000, direct, 10, shift, second, direct, 10, direct, 1,
+		shift, -2*second,
+		direct, 10, shift, second, direct, 10, renew+1, 10, spend+1, 10, shift, 10*second, renew+0, 10, spend+0, 10,
+		direct, 1,
 	))
 	f.Add(limit(4, 1, second, second), clockSteps(
-		owe+0, 3, renew+0, 1, owe+0, 2, lose+0, 2, shift, -5*second, again+0, 1, renew+0, 2, direct, 4, shift, 5*second, direct, 4,
-		renew+0, 4, spend+0, 4, shift, 900_000, shift, -900_000, direct, 4, again+0, 1, shift, 2*second, renew+0, 4, spend+0, 4,
+		owe+0, 3, renew+0, 1, owe+0, 2, lose+0, 2, shift, -5*second, again+0, 1, renew+0, 2, direct, 4, shift,
+		5*second, direct, 4,
+		renew+0, 4, spend+0, 4, shift, 900_000, shift, -900_000, direct, 4, again+0, 1, shift, 2*second, renew+0, 4,
+		spend+0, 4,
 	))
 	// A clock that jitters, beside a bucket as far below zero as it goes.
 	f.Add(ordinary, clockSteps(
-		direct, 10, owe+0, 10, owe+0, 10, owe+0, 10, renew+0, 1, shift, -900_000, renew+0, 1, shift, 900_000, renew+0, 1,
-		shift, -900_000, renew+1, 1, shift, 900_000, renew+1, 1, shift, -900_000, renew+0, 1, shift, 900_000, renew+0, 1,
-		shift, -900_000, direct, 1, shift, 900_000, direct, 1, renew+0, 10, spend+0, 10, renew+1, 10, spend+1, 10, direct, 10,
+		direct, 10, owe+0, 10, owe+0, 10, owe+0, 10, renew+0, 1, shift, -900_000, renew+0, 1, shift, 900_000, renew+0,
+		1,
+		shift, -900_000, renew+1, 1, shift, 900_000, renew+1, 1, shift, -900_000, renew+0, 1, shift, 900_000, renew+0,
+		1,
+		shift, -900_000, direct, 1, shift, 900_000, direct, 1, renew+0, 10, spend+0, 10, renew+1, 10, spend+1, 10,
+		direct, 10,
 	))
-	f.Add(limit(3, 0, 1, 7), clockSteps(direct, 2, shift, 1<<45, direct, 2, shift, -1<<45, renew+0, 1, spend+0, 1, shift, 8, direct, 3))
+	f.Add(limit(3, 0, 1, 7), clockSteps(direct, 2, shift, 1<<45, direct, 2, shift, -1<<45, renew+0, 1, spend+0, 1,
+		shift, 8, direct, 3))
 	f.Add(limit(1<<40, 1<<40, 1, 1<<50), clockSteps(
 		renew+0, 1<<40, spend+0, 1<<39, shift, 1, direct, 1<<40, shift, -1, renew+1, 1<<40, spend+1, 1<<40,
 	))
 	f.Add(limit(1<<40, 3, 7, second), clockSteps(
-		direct, 1<<40, shift, 1<<30, direct, 1<<28, shift, 1, direct, 1, shift, -1<<30, direct, 1, shift, 1<<40, direct, 1<<39,
+		direct, 1<<40, shift, 1<<30, direct, 1<<28, shift, 1, direct, 1, shift, -1<<30, direct, 1, shift, 1<<40,
+		direct, 1<<39,
 	))
 
 	var script *engine
@@ -85,7 +99,8 @@ func FuzzServerClock(f *testing.F) {
 	f.Fuzz(func(t *testing.T, limit, steps []byte) {
 		buckets++
 		var r *clockRun
-		synctest.Test(t, func(t *testing.T) { // so that no key ends by the store's own clock, which stands still in here
+		// so that no key ends by the store's own clock, which stands still in here
+		synctest.Test(t, func(t *testing.T) {
 			r = newClockRun(t, limit)
 			for n := 0; len(steps) > 0 && n < mostClockSteps; n++ {
 				steps = r.step(steps)
@@ -176,7 +191,8 @@ func newClockRun(t *testing.T, limit []byte) *clockRun {
 	r.limit = lua.Call{
 		Bucket: "b", Cap: next(1, 1<<40), Tokens: next(0, 1<<40), Period: next(1, 1<<50), TTL: next(1, 1<<50), Fleet: 1,
 	}
-	r.admitted = ideal.NewPolicer(r.limit.Tokens, time.Duration(r.limit.Period), r.limit.Cap) // reckons in any unit of time
+	// reckons in any unit of time
+	r.admitted = ideal.NewPolicer(r.limit.Tokens, time.Duration(r.limit.Period), r.limit.Cap)
 	for i := range r.holders {
 		r.holders[i] = holder{id: string(rune('A' + i))}
 	}
@@ -284,7 +300,8 @@ func (r *clockRun) ask(c lua.Call) lua.Reply {
 	if a.reply.Grant < 0 || a.reply.Grant > c.Want || a.reply.Level > c.Cap {
 		r.Fatalf("%v to the last of\n%s", a, r.history(len(r.events)-1))
 	}
-	if !maps.Equal(before, r.memory.Fields(c.Bucket)) { // else it left no trace: no later call knows that time had passed
+	// else it left no trace: no later call knows that time had passed
+	if !maps.Equal(before, r.memory.Fields(c.Bucket)) {
 		r.latest += now - r.time
 		r.time, r.behind = now, behind
 		r.keyEnd = c.Now/1000 + r.memory.PTTL(c.Bucket) // PEXPIRE counts on the server's clock
@@ -300,7 +317,8 @@ func (r *clockRun) admit(n int64) {
 	}
 	r.admitted.Admit(r.time, n)
 	if worst := r.admitted.Worst(); worst.Over > 1e-6+1e-13*float64(r.limit.Cap) {
-		r.Fatalf("%d tokens in %d µs, over by %v, after\n%s", worst.Tokens, worst.To-worst.From, worst.Over, r.history(len(r.events)-1))
+		r.Fatalf("%d tokens in %d µs, over by %v, after\n%s", worst.Tokens, worst.To-worst.From, worst.Over,
+			r.history(len(r.events)-1))
 	}
 }
 

@@ -18,14 +18,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// FuzzReplyBytes puts a server of the worst kind at the other end of the wire: broken, hostile, or none of Redis at all.
-// Whatever bytes it sends, through go-redis' decoder and ours,
+// FuzzReplyBytes puts a server of the worst kind at the other end of the wire: broken, hostile, or none of Redis at
+// all. Whatever bytes it sends, through go-redis' decoder and ours,
 //   - nothing panics, and nothing is read without a deadline that lies within the call's timeout;
 //   - what is accepted makes sense as an answer to the call: above all, no grant of more than was asked for;
 //   - a reply that does make sense is accepted as it stands.
 //
-// The server answers the two calls of a pipeline with first, and with second what comes after: the calls that it claimed
-// not to know the script of. Its bytes come in pieces; at their end it hangs up, or is silent.
+// The server answers the two calls of a pipeline with first, and with second what comes after: the calls that it
+// claimed not to know the script of. Its bytes come in pieces; at their end it hangs up, or is silent.
 func FuzzReplyBytes(f *testing.F) {
 	const good, later = "*10\r\n:0\r\n:3\r\n:7\r\n:0\r\n:1\r\n:0\r\n:1763640000123456\r\n:1763640000123400\r\n:1\r\n:1099511627776\r\n",
 		"*10\r\n:0\r\n:2\r\n:-5\r\n:-1\r\n:1\r\n:1000000\r\n:1763640000123456\r\n:1763640000123400\r\n:15\r\n:4503599627370496\r\n"
@@ -57,8 +57,10 @@ func FuzzReplyBytes(f *testing.F) {
 		"*10\r\n:0\r\n,3\r\n:7\r\n:0\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n:1\r\n" + later,
 		"*10\r\n:0\r\n(3\r\n:7\r\n:0\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n:1\r\n" + later,
 		"*10\r\n:0\r\n:99999999999999999999\r\n:7\r\n:0\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n:1\r\n" + later,
-		"*10\r\n:0\r\n*1\r\n:3\r\n_\r\n#t\r\n,nan\r\n=7\r\ntxt:abc\r\n%1\r\n+a\r\n~0\r\n-ERR x\r\n!5\r\nERR y\r\n" + later,
-		"~10\r\n" + good[5:] + "+OK\r\n", "%5\r\n" + good[5:] + ":5\r\n", "%1\r\n*0\r\n:1\r\n" + later, "%1\r\n_\r\n" + later,
+		"*10\r\n:0\r\n*1\r\n:3\r\n_\r\n#t\r\n,nan\r\n=7\r\ntxt:abc\r\n%1\r\n+a\r\n~0\r\n-ERR x\r\n!5\r\nERR y\r\n" +
+			later,
+		"~10\r\n" + good[5:] + "+OK\r\n", "%5\r\n" + good[5:] + ":5\r\n", "%1\r\n*0\r\n:1\r\n" + later,
+		"%1\r\n_\r\n" + later,
 		"|1\r\n+ttl\r\n:9\r\n" + good + later, ">2\r\n+invalidate\r\n*0\r\n" + good + later, ">0\r\n" + good + later,
 		"_\r\n$-1\r\n", "*-1\r\n*-2\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n" + later, "$5\r\nabc", "*0\r\n" + later,
 
@@ -73,11 +75,13 @@ func FuzzReplyBytes(f *testing.F) {
 		"%9223372036854775807\r\n" + good, ">1000000000000000000\r\n", "|9223372036854775807\r\n" + good,
 	} {
 		f.Add([]byte(first), []byte(good+later), uint8(hangsUp))
-		f.Add([]byte(first), []byte(reply(1, 0, -1, 5, 0, 0, 9, 0, 1, 0)+"-NOSCRIPT again\r\n"), uint8(newestProtocol+7*inPieces))
+		f.Add([]byte(first), []byte(reply(1, 0, -1, 5, 0, 0, 9, 0, 1, 0)+"-NOSCRIPT again\r\n"),
+			uint8(newestProtocol+7*inPieces))
 		f.Add([]byte(first), []byte(good+later), uint8(rude))
 	}
 	for _, first := range []string{
-		reply(2, 1), reply(-1, 1), reply(math.MaxInt64, 1), reply(1, -1), reply(1, 1<<53), reply(1), reply(1, 2, 3), "+OK\r\n", "*-1\r\n",
+		reply(2, 1), reply(-1, 1), reply(math.MaxInt64, 1), reply(1, -1), reply(1, 1<<53), reply(1), reply(1, 2, 3),
+		"+OK\r\n", "*-1\r\n",
 		"-NOSCRIPT no\r\n", "-ERR x\r\n", "%1\r\n:1\r\n:2\r\n", "*9223372036854775807\r\n",
 	} {
 		f.Add([]byte(first), []byte(reply(3, 9)), uint8(forCensus))
@@ -86,18 +90,21 @@ func FuzzReplyBytes(f *testing.F) {
 		if announces.Match(first) || announces.Match(second) {
 			t.Skip("go-redis would allocate it")
 		}
-		server := &madServer{t: t, answers: [][]byte{first, second}, hangup: how&hangsUp != 0, piece: int(how / inPieces)}
+		server := &madServer{t: t, answers: [][]byte{first, second}, hangup: how&hangsUp != 0,
+			piece: int(how / inPieces)}
 		s := server.store(how)
 		if how&forCensus != 0 {
 			census, err := s.Presence(t.Context(), patience, s.Node(""), "l", time.Second)
-			if n, at := census.Processes, census.Now; n < 0 || n >= lua.Whole || at < 0 || at >= lua.Whole || err != nil && n+at > 0 {
+			if n, at := census.Processes, census.Now; n < 0 || n >= lua.Whole || at < 0 || at >= lua.Whole ||
+				err != nil && n+at > 0 {
 				t.Errorf("accepted %+v beside %v", census, err)
 			}
 			return
 		}
 		calls := [2]lua.Call{
 			{Bucket: "{p/a}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1, Fleet: 1, Want: 3, Min: 1},
-			{Bucket: "{p/b}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2, Ack: 1},
+			{Bucket: "{p/b}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2,
+				Ack: 1},
 		}
 		var results [2]Result
 		s.Run(t.Context(), patience, calls[:], results[:])
@@ -162,7 +169,8 @@ func nonsense(c *lua.Call, r Result) string {
 func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(answer, []byte("*10\r\n"))
 	for _, number := range []*int64{
-		(*int64)(&r.Code), &r.Grant, &r.Level, &r.Retry, &r.Active, &r.TTLLeft, &r.Now, &r.Epoch, (*int64)(&r.Flags), &r.Overflow,
+		(*int64)(&r.Code), &r.Grant, &r.Level, &r.Retry, &r.Active, &r.TTLLeft, &r.Now, &r.Epoch, (*int64)(&r.Flags),
+		&r.Overflow,
 	} {
 		line, after, found := bytes.Cut(rest, []byte("\r\n"))
 		digits, colon := bytes.CutPrefix(line, []byte(":"))
@@ -172,8 +180,8 @@ func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
 	return rest, ok
 }
 
-// madServer is what the store is connected to: it says what it was told to, and understands nothing. It has no goroutine
-// and no socket, so that a run takes microseconds.
+// madServer is what the store is connected to: it says what it was told to, and understands nothing. It has no
+// goroutine and no socket, so that a run takes microseconds.
 type madServer struct {
 	t      testing.TB
 	piece  int // bytes that arrive at once, 0 for all
@@ -186,7 +194,8 @@ type madServer struct {
 // store makes a store that is connected to the server.
 func (s *madServer) store(how uint8) *Redis {
 	o := &redis.Options{
-		Addr: "mad:1", PoolSize: 2, DisableIdentity: true, Protocol: 2, MaintNotificationsConfig: noMaintNotifications(),
+		Addr: "mad:1", PoolSize: 2, DisableIdentity: true, Protocol: 2,
+		MaintNotificationsConfig: noMaintNotifications(),
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return &madWire{server: s, polite: how&rude == 0}, nil
 		},
@@ -233,8 +242,8 @@ func (w *madWire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Read reads the next piece. At the end of all that was said it takes as long as the deadline allows, which is no time at
-// all in a test; but there must be a deadline.
+// Read reads the next piece. At the end of all that was said it takes as long as the deadline allows, which is no
+// time at all in a test; but there must be a deadline.
 func (w *madWire) Read(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

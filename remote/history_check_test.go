@@ -41,8 +41,10 @@ func (h *history) check(t *testing.T) {
 		if verdict == porcupine.Ok {
 			continue
 		}
-		t.Errorf("seed %d: no bucket answers like this, whatever the order of what was under way at once\n%s", h.seed, listing(part, info))
-		path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d-%d.html", h.seed, i)) // stays with go test -artifacts
+		t.Errorf("seed %d: no bucket answers like this, whatever the order of what was under way at once\n%s", h.seed,
+			listing(part, info))
+		// stays with go test -artifacts
+		path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d-%d.html", h.seed, i))
 		if err := porcupine.VisualizePath(historyModel, info, path); err != nil {
 			t.Error(err)
 		}
@@ -69,7 +71,8 @@ func listing(part []porcupine.Operation, info porcupine.LinearizationInfo) strin
 	state := historyModel.Init()
 	for _, op := range longest {
 		_, state = historyModel.Step(state, op.Input, op.Output)
-		fmt.Fprintf(&b, "%5d %s\n\t%s\n", op.Call, historyModel.DescribeOperation(op.Input, op.Output), historyModel.DescribeState(state))
+		fmt.Fprintf(&b, "%5d %s\n\t%s\n", op.Call, historyModel.DescribeOperation(op.Input, op.Output),
+			historyModel.DescribeState(state))
 	}
 	return b.String()
 }
@@ -99,18 +102,20 @@ func (n historyTally) add(h *history) {
 		count("returns", granted && c.Ret > 0)
 		count("refunds", granted && c.Refund > 0)
 		count("debts", granted && c.Debt > 0)
-		count("calls that overlap another process'", out.known && slices.ContainsFunc(h.operations, func(o porcupine.Operation) bool {
-			other := o.Input.(historyCall)
-			return other.who != c.who && other.Bucket == c.Bucket && o.Call < op.Return && op.Call < o.Metadata.(int64)
-		}))
+		count("calls that overlap another process'",
+			out.known && slices.ContainsFunc(h.operations, func(o porcupine.Operation) bool {
+				other := o.Input.(historyCall)
+				return other.who != c.who && other.Bucket == c.Bucket && o.Call < op.Return &&
+					op.Call < o.Metadata.(int64)
+			}))
 		if out.known {
 			heard = append(heard, op)
 		}
 		op.Return = op.Metadata.(int64)
 		hasty = append(hasty, op)
 	}
-	// A history that has no explanation without its unknown outcomes shows that one of them was executed; one that has none
-	// if they all were executed before they were given up shows that one was executed later or never.
+	// A history that has no explanation without its unknown outcomes shows that one of them was executed; one that
+	// has none if they all were executed before they were given up shows that one was executed later or never.
 	illegal := func(operations []porcupine.Operation) bool {
 		return porcupine.CheckOperationsTimeout(historyModel, operations, historyCheck) == porcupine.Illegal
 	}

@@ -22,9 +22,10 @@ type historyCall struct {
 	who int // the process, 0 … historyProcesses − 1
 }
 
-// historyOutcome is what came back. A call whose reply was lost may have been executed, may be executed later or never:
-// nothing is known of it. In a history it is an operation that never returns, so that each moment from its sending on is
-// a possible one; taken as the last of all it has no effect that anybody could see, which is as good as never.
+// historyOutcome is what came back. A call whose reply was lost may have been executed, may be executed later or
+// never: nothing is known of it. In a history it is an operation that never returns, so that each moment from its
+// sending on is a possible one; taken as the last of all it has no effect that anybody could see, which is as good
+// as never.
 type historyOutcome struct {
 	known bool
 	reply historyReply
@@ -41,9 +42,9 @@ func outcomeOf(r lua.Reply) historyOutcome {
 	return historyOutcome{known: true, reply: historyReply{r.Code, r.Grant, r.Level, r.Active, r.Flags}}
 }
 
-// historyBucket is the bucket as the contract in package lua states it, reduced to what is left without a clock: there is
-// no refill, no lease ends, no deadline passes. It was not derived from the other bucket in Go, that of [remote.Memory].
-// A value of it is a state, and is never changed.
+// historyBucket is the bucket as the contract in package lua states it, reduced to what is left without a clock:
+// there is no refill, no lease ends, no deadline passes. It was not derived from the other bucket in Go, that of
+// [remote.Memory]. A value of it is a state, and is never changed.
 type historyBucket struct {
 	exists bool
 	level  int64
@@ -169,7 +170,8 @@ func (c historyCall) String() string {
 		name  string
 		value int64
 	}{
-		{"ack", c.Ack}, {"hold", c.Hold}, {"ret", c.Ret}, {"refund", c.Refund}, {"debt", c.Debt}, {"want", c.Want}, {"min", c.Min},
+		{"ack", c.Ack}, {"hold", c.Hold}, {"ret", c.Ret}, {"refund", c.Refund}, {"debt", c.Debt}, {"want", c.Want},
+		{"min", c.Min},
 	} {
 		if f.value != 0 {
 			fmt.Fprintf(&b, " %s %d", f.name, f.value)
@@ -197,7 +199,8 @@ func (b historyBucket) String() string {
 	text := fmt.Sprintf("level %d", b.level)
 	for who, l := range b.leases {
 		if l.seq > 0 {
-			text += fmt.Sprintf(", process %d: call %d grant %d out %d want %d debt %d", who, l.seq, l.grant, l.out, l.want, l.debt)
+			text += fmt.Sprintf(", process %d: call %d grant %d out %d want %d debt %d", who, l.seq, l.grant, l.out,
+				l.want, l.debt)
 		}
 	}
 	return text
@@ -228,35 +231,45 @@ func TestHistoryModel(t *testing.T) {
 		ops  []op
 		want porcupine.CheckResult
 	}{
-		{"one after the other", []op{{2, 3, take(2), reply(0, 2, 1, 0)}, {4, 5, take(2), reply(0, 1, 0, 0)}}, porcupine.Ok},
-		{"the other way round", []op{{2, 3, take(2), reply(0, 1, 0, 0)}, {4, 5, take(2), reply(0, 2, 1, 0)}}, porcupine.Illegal},
+		{"one after the other", []op{{2, 3, take(2), reply(0, 2, 1, 0)}, {4, 5, take(2), reply(0, 1, 0, 0)}},
+			porcupine.Ok},
+		{"the other way round", []op{{2, 3, take(2), reply(0, 1, 0, 0)}, {4, 5, take(2), reply(0, 2, 1, 0)}},
+			porcupine.Illegal},
 		{"at once", []op{{2, 5, take(2), reply(0, 1, 0, 0)}, {3, 4, take(2), reply(0, 2, 1, 0)}}, porcupine.Ok},
-		{"one token for two", []op{{2, 5, take(3), reply(0, 3, 0, 0)}, {3, 4, take(1), reply(0, 1, 0, 0)}}, porcupine.Illegal},
+		{"one token for two", []op{{2, 5, take(3), reply(0, 3, 0, 0)}, {3, 4, take(1), reply(0, 1, 0, 0)}},
+			porcupine.Illegal},
 		{"taken twice", []op{{2, 3, take(1), reply(0, 1, 1, 0)}}, porcupine.Illegal},
-		{"created twice", []op{{2, 3, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}}, porcupine.Illegal},
+		{"created twice", []op{{2, 3, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}},
+			porcupine.Illegal},
 
 		{"unheard, executed", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 2, 0)}}, porcupine.Ok},
 		{"unheard, never executed", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 3, 0)}}, porcupine.Ok},
 		{"unheard, executed late", []op{
 			{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 3, 0)}, {5, 6, take(0), reply(0, 0, 2, 0)},
 		}, porcupine.Ok},
-		{"unheard, executed before it was sent", []op{{2, 3, take(0), reply(0, 0, 2, 0)}, {4, 0, take(1), unheard}}, porcupine.Illegal},
-		{"unheard, executed twice", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 1, 0)}}, porcupine.Illegal},
+		{"unheard, executed before it was sent", []op{{2, 3, take(0), reply(0, 0, 2, 0)}, {4, 0, take(1), unheard}},
+			porcupine.Illegal},
+		{"unheard, executed twice", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 1, 0)}},
+			porcupine.Illegal},
 		{"unheard, executed and undone by nobody", []op{
 			{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 2, 0)}, {5, 6, take(0), reply(0, 0, 3, 0)},
 		}, porcupine.Illegal},
 
 		{"an unheard lease is undone", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, take(0), reply(0, 0, 1, 1)}, {5, 6, call(2, 0, 0, 0, 0), reply(0, 0, 3, 0)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, take(0), reply(0, 0, 1, 1)},
+			{5, 6, call(2, 0, 0, 0, 0), reply(0, 0, 3, 0)},
 		}, porcupine.Ok},
 		{"an unheard lease is spent", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, take(0), reply(0, 0, 1, 1)}, {5, 6, call(2, 0, 0, 0, 0), reply(0, 0, 1, 0)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, take(0), reply(0, 0, 1, 1)},
+			{5, 6, call(2, 0, 0, 0, 0), reply(0, 0, 1, 0)},
 		}, porcupine.Illegal},
 		{"a lease is spent but for what is held", []op{
-			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 5, call(2, 1, 1, 0, 0), reply(0, 0, 1, 1)}, {6, 7, call(3, 2, 0, 1, 0), reply(0, 0, 2, 0)},
+			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 5, call(2, 1, 1, 0, 0), reply(0, 0, 1, 1)},
+			{6, 7, call(3, 2, 0, 1, 0), reply(0, 0, 2, 0)},
 		}, porcupine.Ok},
 		{"a return counts twice", []op{
-			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 0, call(2, 1, 0, 2, 0), unheard}, {5, 6, call(3, 1, 0, 2, 0), reply(0, 0, 5, 0)},
+			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 0, call(2, 1, 0, 2, 0), unheard},
+			{5, 6, call(3, 1, 0, 2, 0), reply(0, 0, 5, 0)},
 		}, porcupine.Illegal},
 		{"a copy gets the same", []op{
 			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 5, call(1, 0, 0, 0, 2), reply(2, 2, 1, 1)},
@@ -265,10 +278,12 @@ func TestHistoryModel(t *testing.T) {
 			{2, 3, call(1, 0, 0, 0, 1), reply(0, 1, 2, 1)}, {4, 5, call(1, 0, 0, 0, 1), reply(0, 1, 1, 1)},
 		}, porcupine.Illegal},
 		{"an older call is ignored", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)}, {5, 6, call(1, 0, 0, 0, 2), reply(3, 0, 2, 1)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)},
+			{5, 6, call(1, 0, 0, 0, 2), reply(3, 0, 2, 1)},
 		}, porcupine.Ok},
 		{"an older call is executed", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)}, {5, 6, call(1, 0, 0, 0, 2), reply(0, 2, 0, 1)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)},
+			{5, 6, call(1, 0, 0, 0, 2), reply(0, 2, 0, 1)},
 		}, porcupine.Illegal},
 		{"what leases want is shared", []op{
 			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)},
@@ -279,7 +294,8 @@ func TestHistoryModel(t *testing.T) {
 		}, porcupine.Ok},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ops := append([]op{{0, 1, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}}, test.ops...)
+			ops := append([]op{{0, 1, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}},
+				test.ops...)
 			history := make([]porcupine.Operation, len(ops))
 			for i, o := range ops {
 				o.call.Cap = 4

@@ -18,15 +18,16 @@ import (
 type networkFault int
 
 const (
-	noFault    networkFault = iota
-	slow                    // the request is on its way for a while, and others overtake it
-	unsent                  // the connection breaks before the request
-	torn                    // it breaks within the request; of several calls the first may be whole
-	late                    // the client waits in vain; the request arrives when it has long gone on
-	unheard                 // the request is executed for certain, and the reply lost
-	halved                  // the reply breaks off; of several the first may be whole
-	abandoned               // the client hangs up behind its request: the server may still answer, or not look at it any more
-	faultKinds int          = iota
+	noFault networkFault = iota
+	slow                 // the request is on its way for a while, and others overtake it
+	unsent               // the connection breaks before the request
+	torn                 // it breaks within the request; of several calls the first may be whole
+	late                 // the client waits in vain; the request arrives when it has long gone on
+	unheard              // the request is executed for certain, and the reply lost
+	halved               // the reply breaks off; of several the first may be whole
+	// the client hangs up behind its request: the server may still answer, or not look at it any more
+	abandoned
+	faultKinds int = iota
 )
 
 func (f networkFault) String() string {
@@ -36,7 +37,8 @@ func (f networkFault) String() string {
 // slowest is how long a slow request is on its way at most: some round trips to a server on the same machine.
 const slowest = 300 * time.Microsecond
 
-// faultyNetwork lies between processes and a server. It counts its faults, and keeps the requests that are to arrive late.
+// faultyNetwork lies between processes and a server. It counts its faults, and keeps the requests that are to
+// arrive late.
 type faultyNetwork struct {
 	faults  [faultKinds]atomic.Int64
 	arrived atomic.Int64 // late
@@ -111,7 +113,8 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 	c.fault, c.part = c.link.draw(len(p))
 	switch c.fault {
 	case slow:
-		time.Sleep(slowest * time.Duration(c.part) / time.Duration(len(p))) // the network's delay: nothing is waited for
+		// the network's delay: nothing is waited for
+		time.Sleep(slowest * time.Duration(c.part) / time.Duration(len(p)))
 	case unsent:
 		return 0, c.cut(syscall.ECONNRESET)
 	case torn:

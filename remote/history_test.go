@@ -33,8 +33,8 @@ const (
 // TestHistoryOnRedis lets processes lease, return and take tokens at once, over connections that break. It records who
 // sent what and heard what when, and porcupine looks for an order in which one bucket would have answered just so.
 //
-// The seed decides what the processes do and which requests the network disturbs, but not who comes first: a history that
-// fails may pass the next time. All that is needed to understand it is printed.
+// The seed decides what the processes do and which requests the network disturbs, but not who comes first: a
+// history that fails may pass the next time. All that is needed to understand it is printed.
 func TestHistoryOnRedis(t *testing.T) {
 	histories := 600
 	if testing.Short() {
@@ -92,7 +92,8 @@ func (w *historyWorld) play(seed uint64) *history {
 	processes := make([]*historyProcess, historyProcesses)
 	for who := range processes {
 		p := &historyProcess{
-			history: h, who: who, id: fmt.Sprintf("process-%d", who), chance: chance(-2 - who), now: time.Now().UnixMicro(),
+			history: h, who: who, id: fmt.Sprintf("process-%d", who), chance: chance(-2 - who),
+			now:    time.Now().UnixMicro(),
 			store:  remote.NewRedis(w.clients[who], options),
 			copies: remote.NewRedis(w.clients[historyProcesses+who], options),
 		}
@@ -147,7 +148,8 @@ func (h *history) run(s remote.Store, calls ...historyCall) []remote.Result {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, r := range results {
-		op := porcupine.Operation{Input: calls[i], Call: sent, Output: historyOutcome{}, Return: math.MaxInt64, Metadata: returned}
+		op := porcupine.Operation{Input: calls[i], Call: sent, Output: historyOutcome{}, Return: math.MaxInt64,
+			Metadata: returned}
 		switch {
 		case r.Err == nil:
 			op.Output, op.Return = outcomeOf(r.Reply), returned

@@ -14,20 +14,22 @@ import (
 //
 //	prefix{policy/key}tb1     the key as the user gave it, any bytes
 //	prefix{policy/hash}tb1h   its SHA-256 in hex, for long keys and where HashKeys is set
-//	prefix{policy/key}lg1:60000000   other algorithms have other marks, with what else their numbers depend on: see Kind
+//	prefix{policy/key}lg1:60000000   other algorithms have other marks, and more that their numbers depend on: see Kind
 //	prefix{policy/4.2.11/key}tb1s    the third of a key's four shards: see shardOf
 //
-// No two pairs of policy and key share a name: a prefix has no brace and a policy no slash, so the first of each ends
-// them; the mark at the end tells a hash from a key that looks like one. The braces make a hash tag of all that tells
-// buckets apart and of nothing else, so whatever is kept for a policy and key, under any mark, lives in one slot. A key
-// may hold braces: Redis takes the tag up to the first closing one, the same for all names of that key.
+// No two pairs of policy and key share a name. A prefix has no brace and a policy has no slash, so the first brace
+// and the first slash end them. The mark at the end tells a hash from a key that looks like one. The braces make
+// policy and key the hash tag, so everything that is kept for a policy and key, under any mark, is in one slot. A
+// key may contain braces: Redis takes the tag up to the first closing brace, which is the same for all names of
+// that key.
 //
-// Shards are to have slots of their own, so they stand in the tag, before the key, which may end it. The mark tells the shard
-// of a key from a key that begins so. How many there are is in the name: a version of the policy with another number has other
-// buckets, and takes none of these for parts of its limit.
+// Shards must have slots of their own, so the shard's number is in the tag. It stands before the key, because a
+// brace in the key may end the tag. The mark tells the shard of a key from a key that begins like one. The number
+// of shards is in the name too: a version of the policy with another number uses other buckets, and does not
+// mistake these for parts of its limit.
 //
-// The mark is the format of what is stored. Another format has another mark and so starts new buckets, beside the old
-// ones, while a deploy rolls on.
+// The mark is the format of what is stored. Another format has another mark, and so starts new buckets beside the
+// old ones during a deploy.
 const (
 	// hashedMark ends the mark of a name that has a hash for the key.
 	hashedMark = "h"
@@ -39,45 +41,49 @@ const (
 	// policy can take these names.
 	presenceMark = "}pr1"
 
-	// longestKey is the most bytes of a user's key that go into a name unhashed; with prefix and policy a name then
-	// stays under 350 bytes.
-	longestKey = 200
+	// maxKeyBytes is the length of the longest user key that goes into a name unhashed. With prefix and policy a
+	// name then stays under 350 bytes.
+	maxKeyBytes = 200
 
-	defaultPrefix = "tl:"
-	longestPrefix = 64
+	defaultPrefix  = "tl:"
+	maxPrefixBytes = 64
 )
 
-// digestPad begins a digest, which is so one byte longer than any key that is kept as it is.
-var digestPad = strings.Repeat("\x00", longestKey+1-sha256.Size)
+// digestPad begins a digest. It makes a digest one byte longer than any key that is kept as it is.
+var digestPad = strings.Repeat("\x00", maxKeyBytes+1-sha256.Size)
 
-// Digest returns what a process may keep in place of a key, so that long keys cannot fill its memory: a key of up to 200
-// bytes itself, and of a longer one 201 bytes with its SHA-256. [Store].Key gives both the same name. No key of up to 200
-// bytes is a digest, and the digest of one that looks like it is another.
+// Digest returns what a process may keep in place of a key, so that long keys cannot fill its memory. A key of up
+// to 200 bytes is returned unchanged. For a longer key it returns 201 bytes with the key's SHA-256. [Store].Key
+// gives both the same name. No key of up to 200 bytes is a digest, and the digest of a key that looks like a digest
+// is another one.
 func Digest(key string) string {
-	if len(key) <= longestKey {
+	if len(key) <= maxKeyBytes {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
 	return digestPad + string(sum[:])
 }
 
-// sumOf is the SHA-256 of a key, which may be given as its digest.
+// sumOf returns the SHA-256 of a key. The key may be given as its digest.
 func sumOf(key string) (sum [sha256.Size]byte) {
-	if len(key) == longestKey+1 && strings.HasPrefix(key, digestPad) {
+	if len(key) == maxKeyBytes+1 && strings.HasPrefix(key, digestPad) {
 		copy(sum[:], key[len(digestPad):])
 		return sum
 	}
 	return sha256.Sum256([]byte(key))
 }
 
-// Kind is what the stored numbers of a bucket depend on besides its key, and so a part of its name: two versions of a
-// policy in one deploy would else forget each other's counts. The zero value is the token bucket.
+// Kind is what the stored numbers of a bucket depend on besides its key. It is part of the bucket's name, because
+// otherwise two versions of a policy in one deploy would overwrite each other's counts. The zero value is the token
+// bucket.
 type Kind struct {
 	Algorithm lua.Algorithm
-	Window    int64 // µs, of a SlidingLog and a FixedWindow; else 0
+	Window    int64 // µs, of a SlidingLog and a FixedWindow; otherwise 0
 	Calendar  bool  // of a FixedWindow: its Phase is 0 for every key
 
-	Shards, Shard int // of a key that is split into several buckets: how many, ≥ 2, and which, from 0; else 0 and 0
+	// Shards and Shard are set for a key that is split into several buckets: their number, ≥ 2, and the index of this
+	// one, from 0. Otherwise both are 0.
+	Shards, Shard int
 }
 
 // mark ends the names of the kind's buckets.
@@ -95,16 +101,16 @@ func (k Kind) mark() string {
 	return mark
 }
 
-// naming gives buckets and presence sets their names. Its zero value has no prefix and hashes long keys only.
+// naming gives buckets and presence sets their names. The zero value has no prefix and hashes long keys only.
 type naming struct {
 	prefix string
 	hash   bool // every key, not only long ones
 }
 
-// bucket reports the name for a user's key under a policy, whose name must be [A-Za-z0-9_.-]{1,64}.
+// bucket returns the name for a user's key under a policy. The policy's name must match [A-Za-z0-9_.-]{1,64}.
 func (n naming) bucket(k Kind, policy, key string) string {
 	mark := k.mark()
-	if n.hash || len(key) > longestKey {
+	if n.hash || len(key) > maxKeyBytes {
 		sum := sumOf(key)
 		key, mark = hex.EncodeToString(sum[:]), mark+hashedMark
 	}
@@ -114,11 +120,12 @@ func (n naming) bucket(k Kind, policy, key string) string {
 	return n.prefix + "{" + policy + "/" + key + "}" + mark
 }
 
-// presence reports the name of the i-th presence set. Several exist so that every node of a cluster can have one: each
-// has a slot of its own.
+// presence returns the name of the i-th presence set. There are several, each in a slot of its own, so that every
+// node of a Cluster can have one.
 func (n naming) presence(i int) string { return n.prefix + "{~" + strconv.Itoa(i) + presenceMark }
 
-// checkPrefix reports why a prefix is refused, or nil. It does not repeat it: a secret may have gone astray.
+// checkPrefix reports why a prefix is refused, or nil. The error does not repeat the prefix, because it may be a
+// misplaced secret.
 func checkPrefix(prefix string) error {
 	for i := range len(prefix) {
 		switch c := prefix[i]; {
@@ -128,10 +135,11 @@ func checkPrefix(prefix string) error {
 			return errPrefix
 		}
 	}
-	if len(prefix) > longestPrefix {
+	if len(prefix) > maxPrefixBytes {
 		return errPrefix
 	}
 	return nil
 }
 
-var errPrefix = errors.New("remote: RedisOptions.Prefix has a character outside [A-Za-z0-9_.:-], or more than 64 of them")
+var errPrefix = errors.New("remote: RedisOptions.Prefix has a character outside [A-Za-z0-9_.:-], " +
+	"or more than 64 of them")

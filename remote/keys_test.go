@@ -14,7 +14,7 @@ import (
 )
 
 func TestBucketNames(t *testing.T) {
-	long := strings.Repeat("k", longestKey+1)
+	long := strings.Repeat("k", maxKeyBytes+1)
 	for _, test := range []struct {
 		names             naming
 		policy, key, want string
@@ -44,14 +44,16 @@ func TestBucketNames(t *testing.T) {
 	}
 }
 
-// Shards have names of their own, which no key, algorithm or number of shards shares; and each has a part of the slots of its
-// own, whatever the key is.
+// Shards have names of their own, which no key, algorithm or number of shards shares; and each has a part of the
+// slots of its own, whatever the key is.
 func TestShardNames(t *testing.T) {
-	names, long := naming{prefix: "tl:"}, strings.Repeat("k", longestKey+1)
+	names, long := naming{prefix: "tl:"}, strings.Repeat("k", maxKeyBytes+1)
 	hashed := naming{prefix: "tl:", hash: true}
 	for name, want := range map[string]string{
-		names.bucket(Kind{Shards: 4, Shard: 2}, "api", "alice"):                                                `^tl:\{api/4\.2\.\d+/alice\}tb1s$`,
-		names.bucket(Kind{Shards: 42, Algorithm: lua.FixedWindow, Window: 60, Calendar: true}, "api", "alice"): `^tl:\{api/42\.0\.\d+/alice\}fw1:60:0s$`,
+		names.bucket(Kind{Shards: 4, Shard: 2}, "api",
+			"alice"): `^tl:\{api/4\.2\.\d+/alice\}tb1s$`,
+		names.bucket(Kind{Shards: 42, Algorithm: lua.FixedWindow, Window: 60, Calendar: true}, "api",
+			"alice"): `^tl:\{api/42\.0\.\d+/alice\}fw1:60:0s$`,
 		hashed.bucket(Kind{Shards: 4, Shard: 2}, "api", "alice"):// printf alice | sha256sum
 		`^tl:\{api/4\.2\.\d+/2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90\}tb1sh$`,
 	} {
@@ -60,8 +62,10 @@ func TestShardNames(t *testing.T) {
 		}
 	}
 	seen := map[string]string{}
-	for _, key := range []string{"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb1s", long, hex.EncodeToString(make([]byte, 32))} {
-		for _, algorithm := range []Kind{{}, {Algorithm: lua.TokenBuckets}, {Algorithm: lua.SlidingLog, Window: 6}, {Algorithm: lua.FixedWindow, Window: 6, Calendar: true}} {
+	for _, key := range []string{"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb1s", long,
+		hex.EncodeToString(make([]byte, 32))} {
+		for _, algorithm := range []Kind{{}, {Algorithm: lua.TokenBuckets}, {Algorithm: lua.SlidingLog, Window: 6},
+			{Algorithm: lua.FixedWindow, Window: 6, Calendar: true}} {
 			for _, hash := range []bool{false, true} {
 				for _, k := range []int{0, 2, 4, 64} {
 					for j := range max(k, 1) {
@@ -71,7 +75,8 @@ func TestShardNames(t *testing.T) {
 						if k > 0 && slotOf(name)*k/slots != j {
 							t.Errorf("shard %d of %d of %.10q is in slot %d", j, k, key, slotOf(name))
 						}
-						if again := (naming{prefix: "tl:", hash: hash}).bucket(kind, "api", Digest(key)); again != name {
+						if again := (naming{prefix: "tl:", hash: hash}).bucket(kind, "api",
+							Digest(key)); again != name {
 							t.Errorf("%q, and by the digest %q", name, again)
 						}
 						is := fmt.Sprintf("%+v of %.10q", kind, key)
@@ -89,7 +94,8 @@ func TestShardNames(t *testing.T) {
 func TestPrefixes(t *testing.T) {
 	for prefix, ok := range map[string]bool{
 		"": true, "tl:": true, "A-z_0.9:": true, strings.Repeat("x", 64): true,
-		strings.Repeat("x", 65): false, "a{b": false, "a}b": false, "a/b": false, "a b": false, "é": false, "\x00": false,
+		strings.Repeat("x", 65): false, "a{b": false, "a}b": false, "a/b": false, "a b": false, "é": false,
+		"\x00": false,
 	} {
 		err := checkPrefix(prefix)
 		if (err == nil) != ok {
@@ -109,10 +115,10 @@ func legal(s, more string, most int) string {
 	return s[:min(len(s), most)]
 }
 
-// FuzzBucketNames: of any two buckets, by any two stores, the names are the same exactly if prefix, policy and key are and
-// both hash the key or neither does; and each name keeps the rules that a name has.
+// FuzzBucketNames: of any two buckets, by any two stores, the names are the same exactly if prefix, policy and key
+// are and both hash the key or neither does; and each name keeps the rules that a name has.
 func FuzzBucketNames(f *testing.F) {
-	long := strings.Repeat("k", longestKey+1)
+	long := strings.Repeat("k", maxKeyBytes+1)
 	digest := hex.EncodeToString(sha256.New().Sum(nil))
 	f.Add("api", "alice", "", false, "api", "bob", "", false)
 	f.Add("api", "alice", "tl:", true, "api", "alice", "", true)
@@ -161,7 +167,8 @@ type named struct {
 // newNamed names a bucket, with policy and prefix made legal, and checks the name by itself.
 func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	t.Helper()
-	n := named{prefix: legal(prefix, ":", longestPrefix), policy: legal(policy, "", 64), key: key, hashed: hash || len(key) > longestKey}
+	n := named{prefix: legal(prefix, ":", maxPrefixBytes), policy: legal(policy, "", 64), key: key, hashed: hash ||
+		len(key) > maxKeyBytes}
 	if n.policy == "" {
 		n.policy = "p"
 	}
@@ -182,7 +189,8 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	}
 	if n.hashed {
 		digest, mark := rest[:min(64, len(rest))], rest[min(64, len(rest)):]
-		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != "}"+lua.TokenBucket.Mark()+hashedMark {
+		if _, err := hex.DecodeString(digest); err != nil || len(digest) != 64 || mark != "}"+
+			lua.TokenBucket.Mark()+hashedMark {
 			t.Fatalf("%+v", n)
 		}
 	} else if rest != key+"}"+lua.TokenBucket.Mark() {
@@ -208,8 +216,8 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	return n
 }
 
-// slotByTheBook is CLUSTER KEYSLOT as the Redis Cluster Specification words it ("Hash tags", and appendix A for the CRC),
-// bit by bit and without a table.
+// slotByTheBook is CLUSTER KEYSLOT as the Redis Cluster Specification words it ("Hash tags", and appendix A for the
+// CRC), bit by bit and without a table.
 func slotByTheBook(key string) int {
 	tag := key
 	if _, after, found := strings.Cut(key, "{"); found {
@@ -256,25 +264,25 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 
 // A node of a Cluster that has sixteen slots side by side is found by one of these names.
 func TestEverySixteenth(t *testing.T) {
-	if n := len(everySixteenth()); n != slots/16 {
+	if n := len(sampleNames()); n != slots/16 {
 		t.Fatalf("%d names", n)
 	}
-	for i, name := range everySixteenth() {
+	for i, name := range sampleNames() {
 		if got := slotByTheBook(name); got != 16*i {
 			t.Errorf("%q is in slot %d, want %d", name, got, 16*i)
 		}
 	}
 }
 
-// A process keeps the digests of long keys, and the store gives them the names of the keys: so that who looks for a key's
-// bucket in Redis finds the one that the limiter uses. What only looks like a digest is another key.
+// A process keeps the digests of long keys, and the store gives them the names of the keys: so that who looks for a
+// key's bucket in Redis finds the one that the limiter uses. What only looks like a digest is another key.
 func TestDigest(t *testing.T) {
-	long := strings.Repeat("k", longestKey+1)
+	long := strings.Repeat("k", maxKeyBytes+1)
 	for _, names := range []naming{{}, {hash: true}} {
 		seen := map[string]string{}
 		for _, key := range []string{"", "a", long[1:], long, long + long, Digest(long)[1:], "\x00" + Digest(long)} {
 			kept := Digest(key)
-			if (kept == key) != (len(key) <= longestKey) || len(kept) > longestKey+1 {
+			if (kept == key) != (len(key) <= maxKeyBytes) || len(kept) > maxKeyBytes+1 {
 				t.Errorf("%.20q… is kept as %q", key, kept)
 			}
 			name := names.bucket(Kind{}, "api", key)
@@ -288,7 +296,8 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	// What a client sends who knows somebody's long key: as a process keeps it, it is not that one's.
-	if forged := Digest(long); Digest(forged) == forged || (naming{}).bucket(Kind{}, "api", Digest(forged)) == (naming{}).bucket(Kind{}, "api", long) {
+	if forged := Digest(long); Digest(forged) == forged ||
+		(naming{}).bucket(Kind{}, "api", Digest(forged)) == (naming{}).bucket(Kind{}, "api", long) {
 		t.Error("a digest that was sent as a key passes for the key")
 	}
 }

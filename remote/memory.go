@@ -10,39 +10,40 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Memory is the shared tier inside one process: the same buckets, replies and refusals as the scripts give on [Redis],
-// bit for bit. It is for development and for services that run as a single process; in a test it stands in for Redis,
-// outage included ([Memory.Fail]). What it holds ends with the process, and nobody else sees it.
+// Memory is the shared tier inside one process. It has the same buckets, replies and refusals as the scripts on
+// [Redis], bit for bit. Use it for development and for services that run as a single process. In a test it stands
+// in for Redis, outages included ([Memory.Fail]). Its contents end with the process, and no other process sees
+// them.
 //
-// Calls are atomic one by one, as on Redis, under one mutex that is held for less than a microsecond each, a sweep of
-// many leases apart. Nothing blocks, no goroutine is started and no timer: buckets whose time to live is over are
-// collected by the calls that follow, two looked at per call, so memory is bounded by the buckets that are alive plus
-// those that ended since the hand last came round.
+// Each call is atomic, as on Redis. A mutex is held for less than a microsecond per call, or longer if a call
+// sweeps many leases. Nothing blocks, and no goroutine or timer is started. Each call looks at two buckets and
+// removes those whose time to live is over. Memory is therefore bounded by the buckets that are alive and those
+// that ended during the last round of this collection.
 //
-// Its clock is the wall clock at its creation plus the monotonic time since: it never steps but by [Memory.Step], and in a
-// testing/synctest bubble it is the bubble's.
+// Its clock is the wall clock at its creation plus the monotonic time since. It steps only by [Memory.Step]. In a
+// testing/synctest bubble it is the bubble's clock.
 //
-// Use [NewMemory]; the zero value is refused by [Check].
+// Use [NewMemory]; [Check] refuses the zero value.
 type Memory struct {
-	base time.Time // when wall was read; its monotonic part is what counts
+	base time.Time // when wall was read; only its monotonic part is used
 
 	mu       sync.Mutex
-	wall     int64 // µs since 1970 at base, and what Step added
+	wall     int64 // µs since 1970 at base, plus what Step added
 	closed   bool
 	failure  error
 	buckets  map[string]*memoryKey
 	ring     []*memoryKey // the same buckets in no order, for the collection
-	hand     int          // next place in ring to be looked at
+	hand     int          // index in ring of the next bucket to look at
 	presence memoryPresence
-	step     memoryStep // of the call that runs
+	step     memoryStep // the call that is running
 }
 
-// memoryNode is the one node of a Memory.
+// memoryNode is the only node of a Memory.
 const memoryNode Node = "memory"
 
-// collected is how many buckets each call looks at. One would keep up with calls that create a bucket each; with two,
-// the hand comes round in half the calls that it took to create what it passes.
-const collected = 2
+// collectPerCall is the number of buckets that each call looks at. One would be enough for calls that create a
+// bucket each. With two, a round takes half as many calls as it took to create the buckets that it passes.
+const collectPerCall = 2
 
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
@@ -52,23 +53,24 @@ func NewMemory() *Memory {
 
 var _ Store = (*Memory)(nil)
 
-// Key reports the name of a token bucket: the one that [Redis] would use with an empty prefix, long keys hashed.
+// Key returns the name of a token bucket: the one that [Redis] would use with an empty prefix. Long keys are
+// hashed.
 func (m *Memory) Key(policy, key string) string { return m.Name(Kind{}, policy, key) }
 
-// Name reports the name of a bucket of any kind.
+// Name returns the name of a bucket of any kind.
 func (m *Memory) Name(k Kind, policy, key string) string { return naming{}.bucket(k, policy, key) }
 
-// Node reports the same node for every bucket.
+// Node returns the same node for every bucket.
 func (m *Memory) Node(string) Node { return memoryNode }
 
-// Nodes reports the one node.
+// Nodes returns the only node.
 func (m *Memory) Nodes() []Node { return []Node{memoryNode} }
 
-// Locate is Node: it never fails.
+// Locate is Node. It never fails.
 func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNode, nil }
 
-// Run executes the calls in order, each in one atomic step. It never blocks, so timeout has no use here; a ctx that is
-// done already fails every call, and so does Fail or Close.
+// Run executes the calls in order, each in one atomic step. It never blocks and ignores timeout. Every call fails
+// if ctx is done, during [Memory.Fail], and after Close.
 func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []lua.Call, results []Result) {
 	for i := range calls {
 		results[i] = Result{}
@@ -100,13 +102,13 @@ func (m *Memory) run(c *lua.Call, r *lua.Reply) error {
 	if server == 0 {
 		server = clock
 	}
-	if early, is := tooLate(c, server); is {
+	if early, is := earlyReply(c, server); is {
 		*r = early
 		return nil
 	}
 	exists := b != nil
 	if !exists {
-		b = &memoryKey{name: c.Bucket, algorithm: c.Algorithm, state: fresh[c.Algorithm](), place: len(m.ring)}
+		b = &memoryKey{name: c.Bucket, algorithm: c.Algorithm, state: fresh[c.Algorithm](), index: len(m.ring)}
 	} else if c.Algorithm.Sorted() != b.algorithm.Sorted() {
 		return &ScriptError{Text: "WRONGTYPE Operation against a key holding the wrong kind of value"}
 	} else if c.Algorithm != b.algorithm {
@@ -121,12 +123,13 @@ func (m *Memory) run(c *lua.Call, r *lua.Reply) error {
 		m.buckets[b.name] = b
 		m.ring = append(m.ring, b)
 	}
-	// PEXPIRE: Redis adds to its own clock, whatever time the call was told.
+	// Like PEXPIRE: Redis adds to its own clock, even if the call carries another time.
 	b.expires = clock/1000 + keep
 	return nil
 }
 
-// Presence says that process id is here and counts those that did within the last ttl; see [Store].
+// Presence records that process id is present and counts the processes that did so within the last ttl; see
+// [Store].
 func (m *Memory) Presence(
 	ctx context.Context, _ time.Duration, node Node, id string, ttl time.Duration,
 ) (Census, error) {
@@ -145,16 +148,16 @@ func (m *Memory) Presence(
 	return m.presence.run(clock, clock, id, ttl.Microseconds())
 }
 
-// Fail makes every call from now on fail with err, as an outage would, until Fail(nil) ends it. Nothing is executed
-// meanwhile and nothing is forgotten. Use it to see what your service does without its limiter's Redis: an error of the
-// network (io.EOF, syscall.ECONNREFUSED, context.DeadlineExceeded) is an outage, a *[ScriptError] is not.
+// Fail makes every call from now on fail with err, as in an outage. Fail(nil) ends it. Meanwhile nothing is
+// executed and nothing is lost. Use it to see what your service does without its limiter's Redis. A network error
+// (io.EOF, syscall.ECONNREFUSED, context.DeadlineExceeded) is an outage; a *[ScriptError] is not.
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failure = err
 }
 
-// Close forgets all buckets. Later calls fail with [ErrClosed], whatever was said to Fail; closing twice is fine.
+// Close removes all buckets. Later calls fail with [ErrClosed], even during Fail. Closing twice is fine.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,12 +181,12 @@ func (m *Memory) down() error {
 	return m.failure
 }
 
-// now reads the store's clock, µs since 1970. The lock is held.
+// now returns the store's clock in µs since 1970. The lock is held.
 func (m *Memory) now() int64 { return m.wall + time.Since(m.base).Microseconds() }
 
-// collect looks at the next buckets in the ring and drops those whose time is over.
+// collect looks at the next buckets in the ring and removes those whose time to live is over.
 func (m *Memory) collect(clock int64) {
-	for range collected {
+	for range collectPerCall {
 		if m.hand >= len(m.ring) {
 			m.hand = 0
 		}
@@ -198,11 +201,11 @@ func (m *Memory) collect(clock int64) {
 	}
 }
 
-// drop takes a bucket out of the map and the ring.
+// drop removes a bucket from the map and the ring.
 func (m *Memory) drop(b *memoryKey) {
 	last := len(m.ring) - 1
-	m.ring[last].place = b.place
-	m.ring[b.place] = m.ring[last]
+	m.ring[last].index = b.index
+	m.ring[b.index] = m.ring[last]
 	m.ring[last] = nil
 	m.ring = m.ring[:last]
 	delete(m.buckets, b.name)

@@ -14,16 +14,16 @@ type memoryBlocks struct {
 	memoryLeases
 	until  int64 // until then something counts
 	use    []memoryVersion
-	stored map[memoryTag]memoryCount // per limit of all of them
+	stored map[memoryTag]memoryCount // by limit, of all versions
 }
 
-// memoryVersion is one version of a policy, whose limits count.
+// memoryVersion is one version of a policy whose limits are still counted.
 type memoryVersion struct {
 	tags  []memoryTag
-	until int64 // when its last grant counts no more; 0 where it is the only one
+	until int64 // when its last grant expires; 0 if it is the only version
 }
 
-// long is its longest window.
+// long returns its longest window in µs.
 func (v memoryVersion) long() (long int64) {
 	for _, t := range v.tags {
 		long = max(long, t.period*t.span)
@@ -31,7 +31,7 @@ func (v memoryVersion) long() (long int64) {
 	return long
 }
 
-// memoryTag tells the limits of a key apart.
+// memoryTag identifies a limit of a key.
 type memoryTag struct{ period, span int64 }
 
 func (t memoryTag) String() string { return decimal(t.period) + "x" + decimal(t.span) }
@@ -39,17 +39,18 @@ func (t memoryTag) String() string { return decimal(t.period) + "x" + decimal(t.
 // memoryCount is what one limit counted.
 type memoryCount struct {
 	total  int64
-	first  int64 // block
+	first  int64 // first block that is counted
 	blocks map[int64]int64
 }
 
-const mostVersions = 4
+// maxVersions bounds the versions of a policy that a key counts for.
+const maxVersions = 4
 
-// blocksCall is what the limits count that a call counts in.
+// blocksCall is the state of one call: its limits, and the counts that it changes.
 type blocksCall struct {
 	*memoryBlocks
-	limits []lua.Limit   // of this version, which decide
-	tags   []memoryTag   // of these, and behind them of other versions
+	limits []lua.Limit   // of this version; they decide
+	tags   []memoryTag   // of these limits, and behind them of other versions
 	counts []memoryCount // of the tags
 	mine   memoryVersion
 	others []memoryVersion
@@ -70,20 +71,20 @@ func (c *blocksCall) load(s *memoryStep) {
 	c.versions(s)
 	c.trim(s)
 	c.begin(s)
-	s.fades = len(c.others) > 0 && c.mine.until > 0 && 2*(c.mine.until-s.now) < c.mine.long()
+	s.expiring = len(c.others) > 0 && c.mine.until > 0 && 2*(c.mine.until-s.now) < c.mine.long()
 }
 
-// blockOf is the number of the block that has an instant.
+// blockOf returns the number of the block that contains an instant.
 func blockOf(instant, period int64) int64 {
 	return int64(math.Floor(float64(instant) / float64(period)))
 }
 
-// end is when a limit counts nothing any more, or later.
+// end returns an instant at which the limit counts nothing any more.
 func (t memoryTag) end(s *memoryStep) int64 {
 	return (blockOf(max(s.now, s.latest), t.period) + t.span) * t.period
 }
 
-// versions finds out which other versions of the policy are in use, and puts their limits behind the call's own.
+// versions finds the other versions of the policy that are in use, and puts their limits behind the call's own.
 func (c *blocksCall) versions(s *memoryStep) {
 	for _, l := range c.limits {
 		c.mine.tags = append(c.mine.tags, memoryTag{l.Period, l.Span})
@@ -101,7 +102,7 @@ func (c *blocksCall) versions(s *memoryStep) {
 			c.others = append(c.others, v)
 		}
 	}
-	for len(c.others) >= mostVersions {
+	for len(c.others) >= maxVersions {
 		short := 0
 		for i, v := range c.others {
 			if v.long() < c.others[short].long() {
@@ -110,7 +111,7 @@ func (c *blocksCall) versions(s *memoryStep) {
 		}
 		gone := c.others[short]
 		c.others = slices.Delete(c.others, short, short+1)
-		for i := range c.others { // for as long as it may come back
+		for i := range c.others { // it may come back until then
 			c.others[i].until = max(c.others[i].until, gone.until)
 		}
 	}
@@ -124,11 +125,12 @@ func (c *blocksCall) versions(s *memoryStep) {
 	}
 }
 
-// trim takes what has left off the limits.
+// trim subtracts the blocks that have left the window.
 func (c *blocksCall) trim(s *memoryStep) {
 	for _, tag := range c.tags {
 		old := c.stored[tag]
-		next := memoryCount{total: old.total, first: blockOf(s.now, tag.period) - tag.span + 1, blocks: maps.Clone(old.blocks)}
+		first := blockOf(s.now, tag.period) - tag.span + 1
+		next := memoryCount{total: old.total, first: first, blocks: maps.Clone(old.blocks)}
 		if next.blocks == nil {
 			next.blocks = make(map[int64]int64)
 		}
@@ -143,8 +145,8 @@ func (c *blocksCall) trim(s *memoryStep) {
 	}
 }
 
-// begin has limits that are new to the key begin with what one at least as long has counted, or else with the most that
-// any has.
+// begin gives a limit that is new to the key its first count: what a limit with an equal or longer window has
+// counted, or otherwise the largest count of any limit.
 func (c *blocksCall) begin(s *memoryStep) {
 	for i, tag := range c.mine.tags {
 		if _, known := c.stored[tag]; known || !s.exists {
@@ -169,7 +171,8 @@ func (c *blocksCall) begin(s *memoryStep) {
 	}
 }
 
-// change counts k tokens more, or fewer but no fewer than none, at a time, in a limit that still counts it.
+// change adds k tokens at an instant to limit i, if the window still contains it. k may be negative; a block never
+// falls below 0.
 func (c *blocksCall) change(i int, at, k int64) {
 	n := &c.counts[i]
 	b := blockOf(at, c.tags[i].period)
@@ -193,11 +196,11 @@ func (c *blocksCall) refill(*memoryStep) {}
 
 func (c *blocksCall) takeBack(s *memoryStep, n int64) { c.count(s.own.End, -n) }
 
-// carry moves what is still held to the new end, and what was spent to now.
+// carry moves the tokens that are still held to the new end of the lease, and those that were spent to now.
 func (c *blocksCall) carry(s *memoryStep, out int64) {
 	c.count(s.own.End, -out)
 	c.count(min(s.now, s.own.End), max(0, out-s.Hold))
-	c.count(s.stop, s.Hold)
+	c.count(s.leaseEnd, s.Hold)
 }
 
 func (c *blocksCall) charge(s *memoryStep) {
@@ -220,7 +223,7 @@ func (c *blocksCall) charge(s *memoryStep) {
 	s.charged = s.Debt
 }
 
-// clearAll lets the counts fall to what is out in leases.
+// clearAll resets the counts to what is out in leases.
 func (c *blocksCall) clearAll(s *memoryStep) {
 	for i := range c.counts {
 		c.counts[i].total, c.counts[i].blocks = 0, make(map[int64]int64)
@@ -230,10 +233,10 @@ func (c *blocksCall) clearAll(s *memoryStep) {
 			c.count(l.End, l.Out)
 		}
 	}
-	c.count(s.stop, s.Hold)
+	c.count(s.leaseEnd, s.Hold)
 }
 
-func (c *blocksCall) refunds(s *memoryStep, _ int64) bool { return s.exists && s.Epoch == s.born }
+func (c *blocksCall) refunds(s *memoryStep, _ int64) bool { return s.exists && s.Epoch == s.epoch }
 
 func (c *blocksCall) level(*memoryStep) (tokens, which int64) {
 	tokens, which = lua.Whole, 1
@@ -245,17 +248,17 @@ func (c *blocksCall) level(*memoryStep) (tokens, which int64) {
 	return tokens, which
 }
 
-// lend counts a lease where it ends.
+// lend counts a grant now, or at the end of its lease.
 func (c *blocksCall) lend(s *memoryStep, n int64) {
 	at := s.now
 	if s.borrows {
-		at = s.stop
+		at = s.leaseEnd
 	}
 	c.count(at, n)
 }
 
-// retry reports how long until as many blocks have left as hold the tokens that are missing, in the limit that needs
-// longest. A replay does not look for them.
+// retry returns the µs until enough blocks have left the window of the limit that takes longest. A replay does not
+// compute this.
 func (c *blocksCall) retry(s *memoryStep) (after, which int64) {
 	_, which = c.level(s)
 	if after = 1; s.replays {
@@ -263,7 +266,7 @@ func (c *blocksCall) retry(s *memoryStep) (after, which int64) {
 	}
 	for i, l := range c.limits {
 		n := c.counts[i]
-		over, b := n.total+s.least-l.Cap, n.first
+		over, b := n.total+s.min-l.Cap, n.first
 		if over <= 0 {
 			continue
 		}
@@ -292,7 +295,7 @@ func (c *blocksCall) answer(s *memoryStep) {
 func (c *blocksCall) store(s *memoryStep) (keep int64) {
 	at := s.now
 	if s.Lease != "" {
-		at = s.stop
+		at = s.leaseEnd
 	}
 	if c.mine.until = max(c.mine.until, at+c.mine.long()); len(c.others) == 0 {
 		c.mine.until = 0
@@ -303,7 +306,7 @@ func (c *blocksCall) store(s *memoryStep) (keep int64) {
 		c.stored[tag] = c.counts[i]
 		c.until = max(c.until, tag.end(s))
 	}
-	return min(int64(math.Ceil(float64(c.until-s.server-s.behind)/1000))+1000, longestKeep)
+	return min(int64(math.Ceil(float64(c.until-s.server-s.behind)/1000))+1000, maxKeep)
 }
 
 // fields implements memoryState.
@@ -319,7 +322,7 @@ func (k *memoryBlocks) fields() map[string]string {
 	return f
 }
 
-// versionsText is what the script keeps of the versions.
+// versionsText returns the versions as the script stores them.
 func versionsText(all []memoryVersion) string {
 	var b strings.Builder
 	for i, v := range all {

@@ -9,52 +9,59 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// This file is what lua/token_bucket.lua counts, in Go; memory_leases.go has its other steps, and the reasons stand in
-// the script. The two must give the same doubles to the last bit, which they do when the same operations run in the
-// same order: Lua has nothing but doubles, and here whatever can be fractional is float64 and the rest int64, which
-// agree while whole numbers stay below 2⁵³. A Go compiler may fuse x*y + z into one rounding (arm64, s390x; never
-// amd64). No product below is an addend: each is divided first. Keep it so, or write float64(x*y) + z, which forbids
-// it.
+// This file is the counter of lua/token_bucket.lua in Go. The other steps are in memory_leases.go, and the script
+// states the reasons. Both must give the same doubles to the last bit, so both run the same operations in the same
+// order. Lua has only doubles. Here a number that can be fractional is a float64 and any other an int64. They agree
+// while whole numbers stay below 2⁵³.
+//
+// A Go compiler may fuse x*y + z into one rounding (on arm64 and s390x; never on amd64). No product below is an
+// addend: each is divided first. Keep it so, or write float64(x*y) + z, which prevents the fusion.
 
 const (
-	longestKeep   = 1 << 43 // ms, 279 years: a key without a rate; a time.Duration can hold it
-	overflowParts = 1 << 12 // of a token: what a double can hold between OverflowStart and OverflowEnd
-	roundingError = 1e-9    // tokens; 0.9999999999 is a rounding error of the refill, not a missing token
+	// maxKeep, in ms, is how long a key without a rate is kept: 279 years, which a time.Duration can hold.
+	maxKeep = 1 << 43
+
+	// overflowParts is the resolution of the overflow in parts of a token: what a double can hold between
+	// OverflowStart and OverflowEnd.
+	overflowParts = 1 << 12
+
+	// roundingError is in tokens. 0.9999999999 is a rounding error of the refill, not a missing token.
+	roundingError = 1e-9
 )
 
-// memoryBucket is what the hash of one bucket holds.
+// memoryBucket is the content of one bucket's hash.
 type memoryBucket struct {
 	memoryLeases
 	memoryLevel
-	overflow float64 // tokens that the refill ever lost because the bucket was full
+	overflow float64 // refill in tokens that was lost because the bucket was full, ever
 }
 
-// memoryLevel is how full a bucket is, and the terms by which the time since the last write counts.
+// memoryLevel is a bucket's level and the limit by which the time since the last write counts.
 type memoryLevel struct {
 	tokens float64 // may be negative (debt)
-	terms  terms
+	stored storedLimit
 }
 
-// terms are the numbers that a token bucket refills by until somebody writes who has others.
-type terms struct {
+// storedLimit is the limit of the last writer. A token bucket refills by it until a call with another limit writes.
+type storedLimit struct {
 	cap, tokens, period int64
-	most                int64 // the largest cap ever
+	maxCap              int64 // the largest cap ever
 }
 
-// by is the terms with the numbers of whoever writes.
-func (t terms) by(cap, tokens, period int64) terms {
-	return terms{cap, tokens, period, max(cap, t.most)}
+// by returns the stored limit after a write with these numbers.
+func (t storedLimit) by(cap, tokens, period int64) storedLimit {
+	return storedLimit{cap, tokens, period, max(cap, t.maxCap)}
 }
 
-// refilled reports the tokens that come in elapsed µs.
-func (t terms) refilled(elapsed int64) float64 {
+// refilled returns the tokens that come in elapsed µs.
+func (t storedLimit) refilled(elapsed int64) float64 {
 	return float64(elapsed) * float64(t.tokens) / float64(t.period)
 }
 
-// text joins numbers as Redis stores them, and the largest cap where it is larger.
-func (t terms) text(numbers ...int64) string {
-	if t.most > t.cap {
-		numbers = append(numbers, t.most)
+// text joins numbers as Redis stores them, and appends the largest cap if it is larger than the current one.
+func (t storedLimit) text(numbers ...int64) string {
+	if t.maxCap > t.cap {
+		numbers = append(numbers, t.maxCap)
 	}
 	parts := make([]string, len(numbers))
 	for i, n := range numbers {
@@ -63,30 +70,30 @@ func (t terms) text(numbers ...int64) string {
 	return strings.Join(parts, "/")
 }
 
-// look is the level now, for a call that changes nothing.
+// look sets the level to that of now, for a call that changes nothing.
 func (b *memoryLevel) look(s *memoryStep, l lua.Limit) {
-	b.tokens = min(b.tokens+b.terms.refilled(s.now-s.last), float64(min(l.Cap, b.terms.cap)-s.escrow))
+	b.tokens = min(b.tokens+b.stored.refilled(s.now-s.last), float64(min(l.Cap, b.stored.cap)-s.escrow))
 }
 
-// fill refills up to cap − escrow by the terms of the last writer, and into the room of ended leases only what came
-// after the last such end. It reports what was lost because the bucket was full. A cap that is now lower clamps in
-// charge: that is no loss.
+// fill refills up to cap − escrow by the limit of the last writer. Into the room of ended leases goes only the
+// refill since the last of them ended. It returns the refill that was lost because the bucket was full. If the cap
+// is now lower, charge reduces the level, and that is no loss.
 func (b *memoryLevel) fill(s *memoryStep) (lost float64) {
-	roomThen := float64(b.terms.cap - s.escrowThen)
-	refilled := min(b.tokens, roomThen) + b.terms.refilled(s.now-s.last)
+	roomThen := float64(b.stored.cap - s.escrowThen)
+	refilled := min(b.tokens, roomThen) + b.stored.refilled(s.now-s.last)
 	b.tokens = refilled
 	if s.escrow < s.escrowThen {
-		since := s.now // a broken-off run deleted the records before
+		since := s.now // an interrupted run deleted the records before
 		if s.lastEnded > 0 {
 			since = s.lastEnded
 		}
-		b.tokens = min(b.tokens, roomThen+b.terms.refilled(s.now-max(since, s.last)))
+		b.tokens = min(b.tokens, roomThen+b.stored.refilled(s.now-max(since, s.last)))
 	}
-	b.tokens = min(b.tokens, float64(b.terms.cap-s.escrow))
+	b.tokens = min(b.tokens, float64(b.stored.cap-s.escrow))
 	return refilled - b.tokens
 }
 
-// charge takes what is due off the level, as far as its floor allows, and reports it; and adds the refund, as far as
+// charge subtracts due tokens from the level, but not below its floor, and returns how many. It adds the refund if
 // there is room, or fills the room at a reset.
 func (b *memoryLevel) charge(s *memoryStep, l lua.Limit, due float64) (charged float64) {
 	room, lowest := float64(l.Cap-s.escrow), lowestLevel(l)
@@ -101,32 +108,32 @@ func (b *memoryLevel) charge(s *memoryStep, l lua.Limit, due float64) (charged f
 	return charged
 }
 
-// lowestLevel is the floor of a level: below it, what is owed is forgiven.
+// lowestLevel returns the floor of a level. Debt below it is forgiven.
 func lowestLevel(l lua.Limit) float64 {
 	perSecond := math.Floor(float64(l.Tokens) * 1e6 / float64(l.Period))
 	return -float64(l.Cap) - min(perSecond, float64(lua.MostTokens))
 }
 
-// wait reports after how many µs the least that the call takes may be there.
+// wait returns the µs until the call's minimum may be available.
 func (b *memoryLevel) wait(s *memoryStep, l lua.Limit) float64 {
-	us := math.Ceil((float64(s.least) - b.tokens) * float64(l.Period) / float64(l.Tokens))
-	if s.least > l.Cap-s.escrow { // no room before a lease is over
+	us := math.Ceil((float64(s.min) - b.tokens) * float64(l.Period) / float64(l.Tokens))
+	if s.min > l.Cap-s.escrow { // no room before a lease ends
 		us = max(us, float64(s.sweep-s.now))
 	}
 	return us
 }
 
-// full reports after how many µs a bucket of so many tokens would be full.
+// full returns the µs until a bucket of so many tokens is full.
 func (b *memoryLevel) full(tokens int64, l lua.Limit) float64 {
 	return math.Ceil((float64(tokens) - b.tokens) * float64(l.Period) / float64(l.Tokens))
 }
 
 func wholeTokens(level float64) int64 { return int64(math.Floor(level + roundingError)) }
 
-// due is the debt, less what was lost to overflow meanwhile and what was charged before.
+// due returns the call's debt in tokens, less the overflow since and less what was charged before.
 func (s *memoryStep) due(overflow float64) float64 {
 	seen := s.Seen
-	if s.Epoch != s.born {
+	if s.Epoch != s.epoch {
 		seen = 0
 	}
 	paid := math.Floor(max(0, overflow-float64(seen)) / float64(s.Fleet))
@@ -134,7 +141,7 @@ func (s *memoryStep) due(overflow float64) float64 {
 	return max(0, debt-float64(s.charged))
 }
 
-// limit is the one limit of a bucket.
+// limit returns the call's only limit.
 func (s *memoryStep) limit() lua.Limit {
 	return lua.Limit{Cap: s.Cap, Tokens: s.Tokens, Period: s.Period}
 }
@@ -151,10 +158,10 @@ func (b *memoryBucket) run(s *memoryStep) (keep int64, written bool) {
 func (b *memoryBucket) load(s *memoryStep) {
 	if !s.exists {
 		b.tokens, b.overflow = float64(s.Cap), lua.OverflowStart
-		b.terms = b.terms.by(s.Cap, s.Tokens, s.Period)
+		b.stored = b.stored.by(s.Cap, s.Tokens, s.Period)
 	}
 	s.resets = false // the script has no such argument
-	s.changed = b.terms.cap != s.Cap || b.terms.tokens != s.Tokens || b.terms.period != s.Period
+	s.changed = b.stored.cap != s.Cap || b.stored.tokens != s.Tokens || b.stored.period != s.Period
 }
 
 func (b *memoryBucket) refill(s *memoryStep) {
@@ -193,15 +200,15 @@ func (b *memoryBucket) retry(s *memoryStep) (after, which int64) {
 
 func (b *memoryBucket) answer(s *memoryStep) { s.reply.Overflow = int64(math.Floor(b.overflow)) }
 
-// store has the key live until its bucket would be full, by the largest cap, and its leases over.
+// store keeps the key until its bucket would be full by the largest cap and its leases have ended.
 func (b *memoryBucket) store(s *memoryStep) (keep int64) {
-	b.terms = b.terms.by(s.Cap, s.Tokens, s.Period)
+	b.stored = b.stored.by(s.Cap, s.Tokens, s.Period)
 	if s.Tokens == 0 {
-		return longestKeep
+		return maxKeep
 	}
-	ms := math.Ceil((float64(b.terms.most)-b.tokens)*float64(s.Period)/float64(s.Tokens)/1000) +
+	ms := math.Ceil((float64(b.stored.maxCap)-b.tokens)*float64(s.Period)/float64(s.Tokens)/1000) +
 		math.Ceil(float64(max(s.now, b.latest)-s.server-s.behind)/1000) + 1000
-	return int64(min(ms, longestKeep))
+	return int64(min(ms, maxKeep))
 }
 
 // fields implements memoryState.
@@ -215,11 +222,11 @@ func (b *memoryBucket) fields() map[string]string {
 	return f
 }
 
-// value is one of the fields, "" for one that is not there.
+// value returns a field, or "" if it is not stored.
 func (b *memoryBucket) value(field string) string {
 	double := func(x float64) string { return strconv.FormatFloat(x, 'g', 17, 64) }
 	switch {
-	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0: // they say nothing
+	case field == "s" && b.overflow == lua.OverflowStart, field == "z" && b.behind == 0: // the default is not stored
 		return ""
 	case field == "v":
 		return lua.TokenBucket.Mark()
@@ -228,7 +235,7 @@ func (b *memoryBucket) value(field string) string {
 	case field == "s":
 		return double((b.overflow - lua.OverflowStart) * overflowParts)
 	case field == "r":
-		return b.terms.text(b.terms.cap, b.terms.tokens, b.terms.period)
+		return b.stored.text(b.stored.cap, b.stored.tokens, b.stored.period)
 	}
 	return b.memoryLeases.value(field)
 }

@@ -16,15 +16,15 @@ type memoryBuckets struct {
 	until    int64             // from then on the buckets are full and no lease is out
 	overflow float64           // refill that all buckets lost at once
 	levels   map[int64]float64 // by period
-	terms    []terms           // of each, by its last writer
+	stored   []storedLimit     // of each period, by its last writer
 }
 
-// bucketsCall is the buckets of a call's limits.
+// bucketsCall is the state of one call: its limits and their buckets.
 type bucketsCall struct {
 	*memoryBuckets
 	limits  []lua.Limit
 	buckets []memoryLevel
-	unknown bool // a limit is new on the key
+	unknown bool // a limit is new to the key
 }
 
 // run implements memoryState.
@@ -42,20 +42,20 @@ func (c *bucketsCall) load(s *memoryStep) {
 	}
 	c.buckets = make([]memoryLevel, len(c.limits))
 	for i, l := range c.limits {
-		b := memoryLevel{tokens: float64(l.Cap - s.escrow), terms: terms{}.by(l.Cap, l.Tokens, l.Period)}
+		b := memoryLevel{tokens: float64(l.Cap - s.escrow), stored: storedLimit{}.by(l.Cap, l.Tokens, l.Period)}
 		if level, known := c.levels[l.Period]; known {
-			b = memoryLevel{tokens: level, terms: c.termsOf(l)}
+			b = memoryLevel{tokens: level, stored: c.storedLimitOf(l)}
 		} else {
 			c.unknown = true
 		}
-		s.changed = s.changed || b.terms.cap != l.Cap || b.terms.tokens != l.Tokens
+		s.changed = s.changed || b.stored.cap != l.Cap || b.stored.tokens != l.Tokens
 		c.buckets[i] = b
 	}
 }
 
-// termsOf are the terms of a limit that the key knows.
-func (k *memoryBuckets) termsOf(l lua.Limit) terms {
-	return k.terms[slices.IndexFunc(k.terms, func(t terms) bool { return t.period == l.Period })]
+// storedLimitOf returns the stored limit of a period that the key knows.
+func (k *memoryBuckets) storedLimitOf(l lua.Limit) storedLimit {
+	return k.stored[slices.IndexFunc(k.stored, func(t storedLimit) bool { return t.period == l.Period })]
 }
 
 func (c *bucketsCall) refill(s *memoryStep) {
@@ -130,25 +130,25 @@ func (c *bucketsCall) store(s *memoryStep) (keep int64) {
 		c.levels = make(map[int64]float64)
 	}
 	if s.changed || c.unknown {
-		c.terms = c.newTerms()
+		c.stored = c.newStored()
 	}
 	c.until = max(c.until, s.latest)
 	for i, l := range c.limits {
 		b := &c.buckets[i]
 		c.levels[l.Period] = b.tokens
-		full := float64(s.now) + b.full(max(l.Cap, b.terms.most), l)
+		full := float64(s.now) + b.full(max(l.Cap, b.stored.maxCap), l)
 		c.until = max(c.until, int64(min(full, float64(lua.Whole-1))))
 	}
 	ms := math.Ceil(float64(max(c.until, s.now)-s.server-s.behind)/1000) + 1000
-	return int64(min(ms, longestKeep))
+	return int64(min(ms, maxKeep))
 }
 
-// newTerms are those that the call leaves: its own, and then those of limits that it does not have.
-func (c *bucketsCall) newTerms() (all []terms) {
+// newStored returns the limits to store: the call's own, and then those of periods that the call does not have.
+func (c *bucketsCall) newStored() (all []storedLimit) {
 	for i, l := range c.limits {
-		all = append(all, c.buckets[i].terms.by(l.Cap, l.Tokens, l.Period))
+		all = append(all, c.buckets[i].stored.by(l.Cap, l.Tokens, l.Period))
 	}
-	for _, t := range c.terms {
+	for _, t := range c.stored {
 		if !slices.ContainsFunc(c.limits, func(l lua.Limit) bool { return l.Period == t.period }) {
 			all = append(all, t)
 		}
@@ -164,8 +164,8 @@ func (k *memoryBuckets) fields() map[string]string {
 	for period, level := range k.levels {
 		f["l"+decimal(period)] = strconv.FormatFloat(level, 'g', 17, 64) // %.17g
 	}
-	all := make([]string, len(k.terms))
-	for i, t := range k.terms {
+	all := make([]string, len(k.stored))
+	for i, t := range k.stored {
 		all[i] = decimal(t.period) + ":" + t.text(t.cap, t.tokens)
 	}
 	f["r"] = strings.Join(all, ",")

@@ -19,7 +19,7 @@ func (m *Memory) Len() int {
 		panic("ring and map differ")
 	}
 	for i, b := range m.ring {
-		if b.place != i || m.buckets[b.name] != b {
+		if b.index != i || m.buckets[b.name] != b {
 			panic("a bucket is out of its place")
 		}
 	}

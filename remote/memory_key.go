@@ -6,22 +6,22 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// memoryState is the model of one algorithm: what a key holds, and the script's steps on it once the arguments are
-// checked and the call is not late. Each is a script in Go, step by step and in the same order; the reasons stand in
-// the script. The scripts with leases have most steps in common: see memoryStep.
+// memoryState is what a key holds under one algorithm, with that algorithm's script in Go. It runs once the
+// arguments are checked and the call is not late. The steps are the script's, in the same order, and the script
+// states the reasons. The scripts with leases share most steps: see memoryStep.
 type memoryState interface {
-	// run executes a step and answers it. It reports whether the script would have written, and for how many ms the key
-	// then lives. Unwritten, the state is as before.
+	// run executes a step and writes its reply. It reports whether the script would have written, and for how many
+	// ms the key then lives. If it would not have written, the state is unchanged.
 	run(s *memoryStep) (keep int64, written bool)
 
-	// fields reports what is stored, as HGETALL does, or as ZRANGE does with scores.
+	// fields returns what is stored, as HGETALL does, or as ZRANGE with scores does.
 	fields() map[string]string
 
 	// clone returns a copy that shares nothing.
 	clone() memoryState
 }
 
-// fresh makes a state in which nothing was counted.
+// fresh makes a state in which nothing is counted.
 var fresh = [lua.Algorithms]func() memoryState{
 	lua.TokenBucket:   func() memoryState { return new(memoryBucket) },
 	lua.SlidingLog:    func() memoryState { return new(memoryLog) },
@@ -36,19 +36,19 @@ type memoryKey struct {
 	algorithm lua.Algorithm
 	state     memoryState
 
-	place   int   // in Memory.ring
-	expires int64 // ms of the store's own clock: the last in which the key is there, as after PEXPIRE
+	index   int   // index in Memory.ring
+	expires int64 // the last ms of the store's own clock in which the key exists, as after PEXPIRE
 }
 
-// expired reports whether the key is gone at a time in µs of the store's clock. Redis compares whole milliseconds, and
-// a key is still there in the one in which it expires.
+// expired reports whether the key is gone at a time in µs of the store's clock. Redis compares whole milliseconds,
+// and a key still exists in the millisecond in which it expires.
 func (k *memoryKey) expired(clock int64) bool { return clock/1000 > k.expires }
 
-// decimal is a whole number as the scripts write it.
+// decimal returns a whole number as the scripts write it.
 func decimal(x int64) string { return strconv.FormatInt(x, 10) }
 
-// tooLate answers a call that is late, or that no limit can ever grant.
-func tooLate(c *lua.Call, server int64) (lua.Reply, bool) {
+// earlyReply answers a call that is late, or that no limit can ever grant.
+func earlyReply(c *lua.Call, server int64) (lua.Reply, bool) {
 	if c.Deadline > 0 && server >= c.Deadline {
 		return lua.Reply{Code: lua.Late, Now: server}, true
 	}
@@ -58,9 +58,9 @@ func tooLate(c *lua.Call, server int64) (lua.Reply, bool) {
 	return lua.Reply{}, false
 }
 
-// guard is the rule for clocks of the keys that keep a time of their own: last is the newest of it, behind how far the
-// server's clock was set back. A small step back is waited out, by not letting the result pass below last; a large one
-// is believed.
+// guard handles a server clock that was set back, for keys that keep a time of their own. last is the newest time
+// of the key, and behind is how far the server's clock was set back so far. A small step back is waited out: the
+// caller keeps the key's time at last. A large step is believed.
 func guard(last, server, behind int64) (behindNow int64, stepped bool) {
 	if last-server-behind > lua.MaxBack.Microseconds() {
 		return last - server, true
@@ -68,5 +68,5 @@ func guard(last, server, behind int64) (behindNow int64, stepped bool) {
 	return behind, false
 }
 
-// argumentError refuses a call for its argument of a number.
+// argumentError is the script's refusal of its n-th argument.
 func argumentError(n int) error { return &ScriptError{Text: "RLARG argument " + strconv.Itoa(n)} }

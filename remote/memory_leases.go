@@ -6,112 +6,112 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// This file is what the scripts with leases have in common, in Go: each of them has these steps, in this order. What an
-// algorithm counts, and when, is its memoryCounter.
+// This file holds the steps that all scripts with leases share, in their order. The algorithms differ in their
+// memoryCounter: what they count, and when.
 
-// memoryLeases is what a key with leases knows beside its count; times in µs of the key's clock.
+// memoryLeases is what a key with leases stores beside its count. Times are in µs of the key's clock.
 type memoryLeases struct {
-	born   int64 // epoch: when the key was created
+	epoch  int64 // when the key was created
 	last   int64 // newest time
 	behind int64 // how far the server's clock was set back: the key's time is the server's plus this
 
-	lends  bool  // a lease was given once: what follows is stored
-	escrow int64 // tokens that the leases hold
-	wants  int64 // sum of the leases' wants
-	active int64 // leases that hold or want tokens
-	sweep  int64 // next sweep, 0 none
-	latest int64 // end of the latest lease
-	leases map[string]lua.Record
+	hasLent bool  // a lease was granted once, so the fields below are stored
+	escrow  int64 // tokens that the leases hold
+	wants   int64 // sum of the leases' wants
+	active  int64 // leases that hold or want tokens
+	sweep   int64 // time of the next sweep, 0 for none
+	latest  int64 // end of the latest lease
+	leases  map[string]lua.Record
 }
 
 // memoryCounter counts the tokens of a key. The step has the call and the leases.
 type memoryCounter interface {
-	// load brings the count to the step's time, as far as nothing depends on who calls.
+	// load brings the count to the step's time, except for what depends on the caller.
 	load(s *memoryStep)
 
-	// refill brings it there when it is known whether the step repeats another, and the sweep is done.
+	// refill completes that, after the sweep and once it is known whether the step is a replay.
 	refill(s *memoryStep)
 
-	// takeBack takes n tokens of the caller's lease back: they were not spent and will not be.
+	// takeBack returns n tokens of the caller's lease: they were not spent and will not be.
 	takeBack(s *memoryStep, n int64)
 
-	// carry has the call's Hold stay out. The lease still had out tokens: what is fewer was spent, what is more was
-	// never lent, or is forgotten, and counts now.
+	// carry keeps the call's Hold out. The lease had out tokens left. If Hold is fewer, the difference was spent.
+	// If it is more, the difference was never lent, or its record is lost, and it is counted now.
 	carry(s *memoryStep, out int64)
 
-	// charge counts the debt, and the refund and the reset if they are safe.
+	// charge counts the debt. It counts the refund and the reset if they are safe.
 	charge(s *memoryStep)
 
-	// refunds reports whether the key takes the call's refund at an instant.
+	// refunds reports whether the key accepts the call's refund at an instant.
 	refunds(s *memoryStep, instant int64) bool
 
-	// level reports how many tokens there are, and the number of the limit that has the fewest.
+	// level returns the tokens that are available, and the number of the limit with the fewest.
 	level(s *memoryStep) (tokens, which int64)
 
 	// lend counts a grant.
 	lend(s *memoryStep, n int64)
 
-	// retry reports after how many µs there may be the least that the call takes, -1 never, and the limit that has them
-	// last.
+	// retry returns the µs until the call's minimum may be available, or -1 for never, and the limit that takes
+	// longest.
 	retry(s *memoryStep) (after, which int64)
 
 	// answer completes the reply.
 	answer(s *memoryStep)
 
-	// store completes what is stored, and reports for how many ms the key lives.
+	// store completes what is stored. It returns for how many ms the key lives.
 	store(s *memoryStep) (keep int64)
 }
 
-// memoryStep is one execution of a script. A Memory has one and uses it again, so that a call allocates nothing.
+// memoryStep is one execution of a script. A Memory reuses a single one, so that a call does not allocate it.
 type memoryStep struct {
 	*lua.Call
 	server int64 // the server's time
-	exists bool  // the key
+	exists bool  // whether the key exists
 	reply  *lua.Reply
 
 	*memoryLeases // of the key
 
-	want, least int64 // tokens, as the limits allow
-	borrows     bool  // what is granted is in a lease
-	resets      bool  // the call is a reset too
-	now         int64 // the key's time: it never runs back, but in a fixed window
-	stop        int64 // end of a lease from now on
-	bound       int64 // a replay promises no time beyond it
+	want, min  int64 // tokens, reduced to what the limits allow
+	borrows    bool  // what is granted becomes a lease
+	resets     bool  // the call is a reset too
+	now        int64 // the key's time; it never runs back, except in a fixed window
+	leaseEnd   int64 // when a lease granted now ends
+	maxPromise int64 // a replay promises no lease time beyond it
 
 	own     lua.Record // the caller's record, if owned
 	owned   bool
 	replays bool // the call was executed before, or is older than one that was
-	safe    bool // no copy of the call outlives the record that knows it: a refund or a reset counts once
+	safe    bool // the record outlives every copy of the call, so a refund or a reset counts only once
 
-	keepsEnded bool     // records of ended leases are kept: what they hold may come back
-	ended      []string // leases whose time is over, if swept
+	keepsEnded bool     // records of ended leases are kept, because their tokens may come back
+	ended      []string // leases that ended, if swept
 	lastEnded  int64    // the latest end among them
 	escrowThen int64    // escrow before the sweep
 
-	charged int64 // debt, by this call and by those whose reply was not accepted
+	charged int64 // debt charged by this call and by those whose reply was not accepted
 	flags   lua.Flags
 
-	// Any of these has the step write.
-	changed bool // the limits are not those of the last writer
-	swept   bool // but for a peek
-	stepped bool // a large step back of the clock was believed; but for a peek
-	fades   bool // the version of the limits was about to be forgotten; but for a peek
+	// Each of these makes the step write.
+	changed  bool // the limits are not those of the last writer
+	swept    bool // except for a peek
+	stepped  bool // a large step back of the clock was believed; except for a peek
+	expiring bool // the version of the limits was about to be forgotten; except for a peek
 }
 
-// lease executes the step on a key's leases and their counter. The arguments are checked, and the call is not late. If
-// nothing is written, the caller restores the key.
+// lease executes the step on a key's leases and their counter. The arguments are checked, and the call is not late.
+// If nothing is written, the caller restores the key.
 func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, written bool) {
 	s.memoryLeases = k
 	if !s.exists {
-		s.born, s.last, s.flags = s.server, s.server, lua.Created
+		s.epoch, s.last, s.flags = s.server, s.server, lua.Created
 	}
-	if s.Epoch > 0 && s.Epoch != s.born {
+	if s.Epoch > 0 && s.Epoch != s.epoch {
 		s.flags += lua.OtherEpoch
 	}
-	s.want, s.least, s.borrows = min(s.Want, s.LeastCap()), max(s.Min, 1), s.Lease != ""
+	s.want, s.min, s.borrows = min(s.Want, s.LeastCap()), max(s.Min, 1), s.Lease != ""
 	s.resets = s.Reset > 0
 	s.now = max(s.server+s.behind, s.last)
-	s.stop, s.bound = s.now+s.TTL, lua.Whole
+	s.leaseEnd, s.maxPromise = s.now+s.TTL, lua.Whole
 	c.load(s)
 	if s.Lease != "" {
 		s.own, s.owned = s.leases[s.Lease]
@@ -125,14 +125,14 @@ func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, writte
 	s.settle(c)
 	s.safe = s.SafeBy(s.server + s.TTL)
 	c.charge(s)
-	s.note(c, s.now)
+	s.flagUnapplied(c, s.now)
 	return s.grantAndStore(c)
 }
 
 // repeat answers a call that was executed before, or is older than one that was. Nothing is written.
 func (s *memoryStep) repeat(c memoryCounter) {
 	c.refill(s)
-	left := min(s.own.End, s.bound) - s.now
+	left := min(s.own.End, s.maxPromise) - s.now
 	if s.Seq < s.own.Seq || left <= 0 {
 		s.answer(c, lua.Reply{Code: lua.Stale})
 		return
@@ -142,18 +142,18 @@ func (s *memoryStep) repeat(c memoryCounter) {
 		r.Retry, _ = c.retry(s)
 	}
 	s.safe = s.SafeBy(s.own.End - s.behind)
-	s.note(c, s.own.End-1)
+	s.flagUnapplied(c, s.own.End-1)
 	s.answer(c, r)
 }
 
-// note says that the refund or the reset of a call that is executed at an instant does not count.
-func (s *memoryStep) note(c memoryCounter, instant int64) {
+// flagUnapplied sets Unapplied if the call's refund or reset does not count at an instant.
+func (s *memoryStep) flagUnapplied(c memoryCounter, instant int64) {
 	if s.resets && !s.safe || s.Refund > 0 && !(s.safe && c.refunds(s, instant)) {
 		s.flags += lua.Unapplied
 	}
 }
 
-// guard waits a small step back of the clock out, and believes a large one; then behind makes up for it. The key's time
+// guard waits out a small step back of the clock, and believes a large one by adding it to behind. The key's time
 // is the same either way.
 func (s *memoryStep) guard() {
 	if s.behind, s.stepped = guard(s.last, s.server, s.behind); s.stepped {
@@ -161,7 +161,7 @@ func (s *memoryStep) guard() {
 	}
 }
 
-// sweepEnded counts ended leases no more. Their records are there until the step is written.
+// sweepEnded removes ended leases from the sums. Their records stay until the step is written.
 func (s *memoryStep) sweepEnded() {
 	s.escrowThen = s.escrow
 	if s.swept = s.sweep > 0 && s.now >= s.sweep; !s.swept {
@@ -177,7 +177,7 @@ func (s *memoryStep) sweepEnded() {
 			if !s.keepsEnded {
 				continue
 			}
-			l.Want = 0 // or the dead would have a part in what there is
+			l.Want = 0 // an ended lease has no part in what is granted
 		}
 		s.escrow, s.wants = s.escrow+l.Out, s.wants+l.Want
 		if l.Out+l.Want > 0 {
@@ -196,9 +196,9 @@ func (s *memoryStep) sweepEnded() {
 	s.latest, s.owned = latest, s.owned && s.own.End > s.now
 }
 
-// settle undoes a grant whose reply was not accepted, and takes back what the caller returns. What it holds no more was
-// spent, and what it holds beyond its record is counted. A debt whose reply was not accepted counts as charged. From
-// here on escrow has the hold.
+// settle undoes a grant whose reply was not accepted, and takes back what the caller returns. Tokens that the
+// caller no longer holds were spent. Tokens that it holds beyond its record are counted. A debt whose reply was not
+// accepted counts as charged. From here on escrow includes the hold.
 func (s *memoryStep) settle(c memoryCounter) {
 	var out int64
 	if s.owned {
@@ -226,13 +226,13 @@ func (s *memoryStep) settle(c memoryCounter) {
 	s.escrow += s.Hold
 }
 
-// grantAndStore grants what the caller gets, and stores and answers what came of the step. A refused direct take stores
-// nothing unless it saw something that must be kept, and a peek only new limits.
+// grantAndStore decides the grant, and stores and answers the step. A refused direct take stores nothing unless it
+// saw something that must be kept. A peek stores only new limits.
 func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 	r := lua.Reply{Code: lua.Granted}
 	avail, _ := c.level(s)
-	if s.want > 0 && avail >= s.least {
-		r.Grant = part(avail, s.want, s.wants+s.want, s.least)
+	if s.want > 0 && avail >= s.min {
+		r.Grant = grantSize(avail, s.want, s.wants+s.want, s.min)
 		c.lend(s, r.Grant)
 	} else if s.want > 0 {
 		r.Code = lua.Denied
@@ -240,11 +240,11 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 	}
 	leased := s.Lease != ""
 	peek := !leased && s.want == 0
-	written = leased || s.changed || !peek && (r.Grant > 0 || s.swept || s.stepped || s.fades)
+	written = leased || s.changed || !peek && (r.Grant > 0 || s.swept || s.stepped || s.expiring)
 	if written {
 		s.dropEnded()
 		if leased {
-			r.TTLLeft = s.stop - s.now
+			r.TTLLeft = s.leaseEnd - s.now
 			s.record(r.Grant)
 		}
 		s.last = s.now
@@ -257,13 +257,13 @@ func (s *memoryStep) grantAndStore(c memoryCounter) (keep int64, written bool) {
 	return keep, written
 }
 
-// part is what a caller gets of avail tokens, avail ≥ least: all that it wants, or one and a half times its part of
-// what the leases want.
-func part(avail, want, wanted, least int64) int64 {
+// grantSize returns the grant out of avail tokens, where avail ≥ least: all that the caller wants, or one and a
+// half times its part of what all leases want.
+func grantSize(avail, want, wanted, least int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(avail)*float64(want)/float64(wanted))), least), want, avail)
 }
 
-// dropEnded drops the records of ended leases, or what they want.
+// dropEnded removes the records of ended leases, or clears what they want if they are kept.
 func (s *memoryStep) dropEnded() {
 	for _, id := range s.ended {
 		if l := s.leases[id]; s.keepsEnded {
@@ -281,34 +281,34 @@ func (s *memoryStep) record(grant int64) {
 	if !s.borrows {
 		grant, want = 0, 0
 	}
-	s.lends, s.latest = true, max(s.latest, s.stop)
+	s.hasLent, s.latest = true, max(s.latest, s.leaseEnd)
 	s.escrow, s.wants = s.escrow+grant, s.wants+want
 	if s.Hold+grant+want > 0 {
 		s.active++
 	}
 	if s.sweep == 0 {
-		s.sweep = s.stop
+		s.sweep = s.leaseEnd
 	}
 	if s.leases == nil {
 		s.leases = make(map[string]lua.Record)
 	}
 	s.leases[s.Lease] = lua.Record{
-		Seq: s.Seq, Grant: grant, Out: s.Hold + grant, Want: want, End: s.stop, Debt: s.charged,
+		Seq: s.Seq, Grant: grant, Out: s.Hold + grant, Want: want, End: s.leaseEnd, Debt: s.charged,
 	}
 }
 
-// answer completes the reply. The limit that refused stays, if one did.
+// answer completes the reply. It keeps the limit that refused, if one did.
 func (s *memoryStep) answer(c memoryCounter, r lua.Reply) {
 	level, which := c.level(s)
 	if r.Level = level; r.Which == 0 {
 		r.Which = which
 	}
-	r.Active, r.Now, r.Epoch, r.Flags = s.active, s.server, s.born, s.flags
+	r.Active, r.Now, r.Epoch, r.Flags = s.active, s.server, s.epoch, s.flags
 	*s.reply = r
 	c.answer(s)
 }
 
-// value is one of the fields, "" for one that is not there.
+// value returns a field, or "" if it is not stored.
 func (k *memoryLeases) value(field string) string {
 	switch {
 	case field == "":
@@ -319,12 +319,12 @@ func (k *memoryLeases) value(field string) string {
 		}
 		return ""
 	case field == "c":
-		return decimal(k.born)
+		return decimal(k.epoch)
 	case field == "t":
 		return decimal(k.last)
 	case field == "z":
 		return decimal(k.behind)
-	case !k.lends:
+	case !k.hasLent:
 		return ""
 	}
 	switch field {
@@ -342,7 +342,7 @@ func (k *memoryLeases) value(field string) string {
 	return ""
 }
 
-// fields reports those that are there of some fields of one letter, and the leases.
+// fields returns the fields with these one-letter names that are stored, and the leases.
 func (k *memoryLeases) fields(names string) map[string]string {
 	f := make(map[string]string, len(names)+len(k.leases))
 	for _, name := range names {

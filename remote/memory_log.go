@@ -10,10 +10,10 @@ import (
 
 // memoryLog is lua/sliding_log.lua in Go.
 type memoryLog struct {
-	entries []logEntry // by score, then as Redis sorts members
+	entries []logEntry // by score, then in Redis' order of members
 	total   int64      // tokens in all entries together
-	last    int64      // newest stamp, on the log's own clock
-	born    int64      // epoch
+	last    int64      // newest stamp, by the log's own clock
+	epoch   int64      // epoch
 	behind  int64      // how far the server's clock was set back
 }
 
@@ -23,10 +23,10 @@ type logEntry struct {
 	debtor      string // "" for a take
 }
 
-// logSpare is how many old entries a call forgets beyond those that it needs.
+// logSpare is the number of old entries that a call removes beyond those that it must.
 const logSpare = 32
 
-// member is the entry's name in the sorted set.
+// member returns the entry's name in the sorted set.
 func (e *logEntry) member() string {
 	switch {
 	case e.debtor != "":
@@ -37,7 +37,7 @@ func (e *logEntry) member() string {
 	return decimal(e.score)
 }
 
-// before is the order of the sorted set.
+// before compares two entries in the order of the sorted set.
 func (e *logEntry) before(o *logEntry) int {
 	if e.score != o.score {
 		return int(min(max(e.score-o.score, -1), 1))
@@ -51,10 +51,10 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 	next := *l // the entries are replaced, never changed
 	var flags lua.Flags
 	if !exists {
-		next = memoryLog{born: server}
+		next = memoryLog{epoch: server}
 		flags = lua.Created
 	}
-	if c.Epoch > 0 && c.Epoch != next.born {
+	if c.Epoch > 0 && c.Epoch != next.epoch {
 		flags += lua.OtherEpoch
 	}
 	want, least := min(c.Want, c.Cap), max(c.Min, 1)
@@ -80,19 +80,19 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 		if c.Reset > 0 {
 			most = next.total
 		}
-		next.forget(cut, most)
+		next.trim(cut, most)
 	}
 
 	next.entries = slices.Clone(next.entries)
-	settled := exists && c.At > cut && c.Epoch == next.born && next.settle(c.At, c.To)
-	if c.At > 0 && !(exists && c.Epoch == next.born) {
+	settled := exists && c.At > cut && c.Epoch == next.epoch && next.settle(c.At, c.To)
+	if c.At > 0 && !(exists && c.Epoch == next.epoch) {
 		flags += lua.Unapplied
 	}
 	if due := min(c.Since+next.behind, now); c.Debt > 0 && due > cut {
 		next.charge(logEntry{due, c.Debt, c.Lease}, c.Cap)
 	}
 
-	*r = lua.Reply{Code: lua.Granted, Now: server, Epoch: next.born, Flags: flags, Which: 1, Stamp: now}
+	*r = lua.Reply{Code: lua.Granted, Now: server, Epoch: next.epoch, Flags: flags, Which: 1, Stamp: now}
 	if avail := c.Cap - next.total; want > 0 && avail >= least {
 		r.Grant = min(want, avail)
 		next.total += r.Grant
@@ -107,7 +107,7 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 	if written {
 		next.last = now
 		*l = next
-		keep = min(int64(math.Ceil(float64(now+c.Period-server-next.behind)/1000))+1000, longestKeep)
+		keep = min(int64(math.Ceil(float64(now+c.Period-server-next.behind)/1000))+1000, maxKeep)
 	} else if !exists {
 		r.Epoch = 0
 	}
@@ -117,8 +117,8 @@ func (l *memoryLog) run(s *memoryStep) (keep int64, written bool) {
 	return keep, written
 }
 
-// forget drops the oldest entries up to a time, no more than most.
-func (l *memoryLog) forget(cut, most int64) {
+// forget removes the oldest entries up to the time cut, at most most of them.
+func (l *memoryLog) trim(cut, most int64) {
 	n := 0
 	for ; n < len(l.entries) && int64(n) < most && l.entries[n].score <= cut; n++ {
 		l.total -= l.entries[n].cost
@@ -126,7 +126,7 @@ func (l *memoryLog) forget(cut, most int64) {
 	l.entries = l.entries[n:]
 }
 
-// settle gives the entry of a stamp its new cost, never a higher one.
+// settle sets the cost of the entry with a stamp, if the new cost is lower. It reports whether it did.
 func (l *memoryLog) settle(at, to int64) bool {
 	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == at && e.debtor == "" })
 	if i < 0 || to >= l.entries[i].cost {
@@ -140,7 +140,7 @@ func (l *memoryLog) settle(at, to int64) bool {
 	return true
 }
 
-// charge makes a debt what it is to be, as far as the log has room; never less than it was.
+// charge raises a debt to a new value, as far as the log has room. It never lowers one.
 func (l *memoryLog) charge(debt logEntry, most int64) {
 	had := int64(0)
 	i := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.score == debt.score && e.debtor == debt.debtor })
@@ -157,13 +157,13 @@ func (l *memoryLog) charge(debt logEntry, most int64) {
 	l.put(debt)
 }
 
-// put inserts an entry in its place.
+// put inserts an entry at its place.
 func (l *memoryLog) put(e logEntry) {
 	i, _ := slices.BinarySearchFunc(l.entries, e, func(a, b logEntry) int { return a.before(&b) })
 	l.entries = slices.Insert(l.entries, i, e)
 }
 
-// retry reports when as many entries have left as hold the tokens that are missing.
+// retry returns when enough entries have left the window to free the tokens that are missing.
 func (l *memoryLog) retry(over, cut, period int64) (at int64) {
 	for _, e := range l.entries {
 		if e.score <= cut {
@@ -177,9 +177,9 @@ func (l *memoryLog) retry(over, cut, period int64) (at int64) {
 	return at
 }
 
-// fields implements memoryState: members and their scores.
+// fields implements memoryState: it returns members and their scores.
 func (l *memoryLog) fields() map[string]string {
-	f := map[string]string{"#lg1": decimal(-1 - l.born), "#n": decimal(-1 - l.total), "#t": decimal(-1 - l.last)}
+	f := map[string]string{"#lg1": decimal(-1 - l.epoch), "#n": decimal(-1 - l.total), "#t": decimal(-1 - l.last)}
 	if l.behind > 0 {
 		f["#z"] = decimal(-1 - l.behind)
 	}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// This file is what an operator of Redis does with its command line: look into a bucket, lose one, set the clock. Bucket names are
-// those of [Memory.Key].
+// This file has what an operator of Redis does on the command line: look into a bucket, delete one, set the clock.
+// Bucket names are those of [Memory.Key].
 
-// Fields reports what HGETALL would of a bucket's hash, or ZRANGE of its sorted set (members and scores), nil when there is
-// none: package lua's scripts say what each means.
+// Fields returns what HGETALL would return of a bucket's hash, or ZRANGE of its sorted set (members and scores). It
+// returns nil if there is no bucket. The scripts of package lua say what each field means.
 func (m *Memory) Fields(bucket string) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -20,9 +20,9 @@ func (m *Memory) Fields(bucket string) map[string]string {
 	return b.state.fields()
 }
 
-// Values reports what HMGET would of some fields of a bucket, "" for each that it has not, nil when there is no bucket. The
-// simulator reads by it at every call: with Fields, which writes out every lease, a minute of 50 processes takes it 1.0 s of
-// processors instead of 0.7.
+// Values returns what HMGET would return of a bucket's fields, "" for each that is not set, and nil if there is no
+// bucket. The simulator reads buckets with it at every call. Fields writes out every lease: with it, a simulated
+// minute of 50 processes takes 1.0 s of processor time instead of 0.7 s.
 func (m *Memory) Values(bucket string, fields ...string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *Memory) Values(bucket string, fields ...string) []string {
 	return values
 }
 
-// PTTL reports the ms that a bucket has left, -2 when there is none, as Redis does.
+// PTTL returns the ms that a bucket has left, or -2 if there is none, as Redis does.
 func (m *Memory) PTTL(bucket string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +55,7 @@ func (m *Memory) PTTL(bucket string) int64 {
 	return b.expires - clock/1000
 }
 
-// Del forgets a bucket, as DEL does, an eviction, or a failover that loses it: the next call finds a full one.
+// Del deletes a bucket, as DEL, an eviction, or a failover that loses it would. The next call finds a full one.
 func (m *Memory) Del(bucket string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Memory) Del(bucket string) {
 	}
 }
 
-// Buckets lists the buckets that are there, as SCAN does: in no order, but in the same one after the same calls.
+// Buckets lists the buckets, as SCAN does. The order is arbitrary, but the same after the same calls.
 func (m *Memory) Buckets() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,16 +77,16 @@ func (m *Memory) Buckets() []string {
 	return all
 }
 
-// Step moves the store's clock ahead, or back when by is negative: what NTP does, an operator, or a failover to a host
-// whose clock is another. Whole microseconds count. As on Redis, what was to expire by then is gone after a step ahead.
+// Step sets the store's clock ahead, or back if by is negative, as NTP, an operator, or a failover to another host
+// may. Fractions of a microsecond are dropped. As on Redis, a step ahead removes what expires by then.
 func (m *Memory) Step(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wall += by.Microseconds()
 }
 
-// Clone returns a copy of the store as it is now, presence included: what a replica holds that has caught up. Calls to the
-// one are not seen by the other.
+// Clone returns a copy of the store as it is now, presence included, like a replica that has caught up. Later calls
+// to one are not seen by the other.
 func (m *Memory) Clone() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,13 +2,13 @@ package remote
 
 import "github.com/tiered-limiter/tiered-limiter/lua"
 
-// memoryPresence is lua/presence.lua in Go: which processes share the buckets.
+// memoryPresence is lua/presence.lua in Go: the processes that share the buckets.
 type memoryPresence struct {
-	seen    map[string]int64 // process → µs at which it was last here
+	seen    map[string]int64 // µs at which each process last reported
 	expires int64            // ms of the store's clock after which all are forgotten; see memoryKey
 }
 
-// run executes one call at the time now (µs); clock is the store's own, by which the set expires.
+// run executes one call at the time now (µs). clock is the store's own time, by which the set expires.
 func (p *memoryPresence) run(clock, now int64, id string, ttl int64) (Census, error) {
 	switch {
 	case id == "":
@@ -24,7 +24,8 @@ func (p *memoryPresence) run(clock, now int64, id string, ttl int64) (Census, er
 		return Census{Processes: int64(len(p.seen)), Now: now}, nil
 	}
 	for other, at := range p.seen {
-		// Further in the future than one ttl: written before the clock was set back. Its owner, if alive, renews it.
+		// An entry more than one ttl in the future was written before the clock was set back. Its process renews it
+		// if it is alive.
 		if at <= now-ttl || at > now+ttl {
 			delete(p.seen, other)
 		}

@@ -56,7 +56,8 @@ func TestMemoryFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Fail(io.EOF)
-	if r, err := memoryTake(m, "b", 4); err != io.EOF || r != (lua.Reply{}) { //nolint:errorlint // as given, not wrapped
+	//nolint:errorlint // as given, not wrapped
+	if r, err := memoryTake(m, "b", 4); err != io.EOF || r != (lua.Reply{}) {
 		t.Errorf("failing: %v, %v", r, err)
 	}
 	if _, err := m.Presence(t.Context(), 0, m.Node("b"), "a", time.Second); err != io.EOF { //nolint:errorlint // same
@@ -210,8 +211,9 @@ func TestMemoryForgets(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded runs a minute of keys that are used once, a thousand per second. Each lives 2 s (1 to refill, 1 of margin), so 2000 are
-// alive at a time; what is over is collected by the calls that follow, without a goroutine.
+// TestMemoryIsBounded runs a minute of keys that are used once, a thousand per second. Each lives 2 s (1 to refill,
+// 1 of margin), so 2000 are alive at a time; what is over is collected by the calls that follow, without a
+// goroutine.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := remote.NewMemory()
@@ -248,7 +250,8 @@ func TestMemoryIsConcurrent(t *testing.T) {
 			calls := make([]lua.Call, len(r))
 			for i := range 300 {
 				for j := range calls {
-					calls[j] = lua.Call{Bucket: fmt.Sprint("b", j%2), Cap: 1000, Period: 1, TTL: 1e6, Fleet: 1, Want: 1, Min: 1}
+					calls[j] = lua.Call{Bucket: fmt.Sprint("b", j%2), Cap: 1000, Period: 1, TTL: 1e6, Fleet: 1,
+						Want: 1, Min: 1}
 				}
 				m.Run(noContext, 0, calls, r[:])
 				for _, x := range r {
@@ -298,7 +301,8 @@ func TestCloneIsAReplica(t *testing.T) {
 	take := func(s *remote.Memory, n int64) lua.Reply {
 		var r [1]remote.Result
 		s.Run(t.Context(), time.Second, []lua.Call{{
-			Bucket: "b", Cap: 10, Tokens: 1, Period: 3600e6, Want: n, Min: n, TTL: 1e6, Lease: "A", Seq: n, Ack: n - 1, Fleet: 1,
+			Bucket: "b", Cap: 10, Tokens: 1, Period: 3600e6, Want: n, Min: n, TTL: 1e6, Lease: "A", Seq: n,
+			Ack: n - 1, Fleet: 1,
 		}}, r[:])
 		if r[0].Err != nil {
 			t.Fatal(r[0].Err)

@@ -10,18 +10,18 @@ import (
 // memoryWindow is lua/fixed_window.lua in Go.
 type memoryWindow struct {
 	memoryLeases
-	count int64 // tokens of the window of last
+	count int64 // tokens used in the window that contains last
 }
 
-// windowOf is the number of the window that has an instant.
+// windowOf returns the number of the window that contains an instant.
 func windowOf(instant, phase, period int64) int64 {
 	return int64(math.Floor(float64(instant-phase) / float64(period)))
 }
 
-// window is the number of the window of the call's limit that has an instant.
+// window returns the number of the window of the call's limit that contains an instant.
 func (s *memoryStep) window(instant int64) int64 { return windowOf(instant, s.Phase, s.Period) }
 
-// edge is the end of the window.
+// edge returns the end of the current window.
 func (s *memoryStep) edge() int64 { return s.Phase + (s.window(s.now)+1)*s.Period }
 
 // run implements memoryState.
@@ -33,8 +33,8 @@ func (w *memoryWindow) run(s *memoryStep) (keep int64, written bool) {
 	return keep, written
 }
 
-// load believes a large step back of the clock, for windows keep their alignment, and begins the next window when no
-// lease of another is out. Leases end with their window.
+// load believes a large step back of the clock, because windows keep their alignment. It begins the next window
+// once no lease of an earlier one is out. Leases end with their window.
 func (w *memoryWindow) load(s *memoryStep) {
 	if _, s.stepped = guard(s.last, s.server, 0); s.stepped {
 		s.flags += lua.SteppedBack
@@ -45,10 +45,10 @@ func (w *memoryWindow) load(s *memoryStep) {
 		}
 	}
 	if s.exists && s.window(s.now) > s.window(s.last) && s.latest <= s.now {
-		w.count, w.memoryLeases = 0, memoryLeases{born: s.born, last: s.last}
+		w.count, w.memoryLeases = 0, memoryLeases{epoch: s.epoch, last: s.last}
 	}
-	s.stop = min(s.now+s.TTL, s.edge())
-	s.bound, s.keepsEnded = s.stop, true
+	s.leaseEnd = min(s.now+s.TTL, s.edge())
+	s.maxPromise, s.keepsEnded = s.leaseEnd, true
 }
 
 func (w *memoryWindow) refill(*memoryStep) {}
@@ -78,7 +78,7 @@ func (w *memoryWindow) charge(s *memoryStep) {
 }
 
 func (w *memoryWindow) refunds(s *memoryStep, instant int64) bool {
-	return s.exists && s.Epoch == s.born && s.window(s.At) <= s.window(instant)
+	return s.exists && s.Epoch == s.epoch && s.window(s.At) <= s.window(instant)
 }
 
 func (w *memoryWindow) level(s *memoryStep) (tokens, which int64) { return s.Cap - w.count, 1 }
@@ -93,9 +93,9 @@ func (w *memoryWindow) answer(s *memoryStep) {
 	}
 }
 
-// store has the key live until the window is over, or the last lease: after a step back that may be later.
+// store keeps the key until the window and the last lease have ended. After a step back a lease may end later.
 func (w *memoryWindow) store(s *memoryStep) (keep int64) {
-	return min(int64(math.Ceil(float64(max(s.edge(), s.latest)-s.server)/1000))+1000, longestKeep)
+	return min(int64(math.Ceil(float64(max(s.edge(), s.latest)-s.server)/1000))+1000, maxKeep)
 }
 
 // fields implements memoryState.

@@ -100,27 +100,28 @@ func TestForgottenScripts(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				client := redis.NewClient(server.Options(redis.Options{ContextTimeoutEnabled: true, ReadTimeout: patience, WriteTimeout: patience}))
+				client := redis.NewClient(server.Options(redis.Options{ContextTimeoutEnabled: true,
+					ReadTimeout: patience, WriteTimeout: patience}))
 				defer client.Close()
 				hook := &forgetful{admin: admin, before: c.before, within: c.within}
 				client.AddHook(hook)
 				s := NewRedis(client, &RedisOptions{Prefix: fmt.Sprintf("tl:%d:%.12s:", first, lettersOf(name))})
-				var orders []order
+				var commands []command
 				for i := range 2 * len(scripts) { // two of each, so that one finds the other's text
 					if a := (first + i) % len(scripts); a < lua.Algorithms {
 						call := takeBy(s, lua.Algorithm(a), "k")
-						orders = append(orders, callOrder(&call, nil))
+						commands = append(commands, callCommand(&call, nil))
 					} else {
-						o := newOrder(&presence, s.names.presence(0), 3)
+						o := newCommand(&presence, s.names.presence(0), 3)
 						o.args = append(o.args, "me", time.Minute.Microseconds(), 0)
-						orders = append(orders, o)
+						commands = append(commands, o)
 					}
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				s.execute(ctx, patience, client, orders)
-				for i := range orders {
-					if err := orders[i].cmd.Err(); err != nil {
+				s.execute(ctx, patience, client, commands)
+				for i := range commands {
+					if err := commands[i].cmd.Err(); err != nil {
 						t.Errorf("%d: %v", i, err)
 					}
 				}

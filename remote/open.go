@@ -12,33 +12,33 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Settings of the clients that Open makes, where the URL does not say otherwise. How long a call reads and writes is the
-// caller's timeout in any case.
+// These are the settings of the clients that Open makes, unless the URL sets them. Reading and writing of a call
+// are always bounded by the caller's timeout.
 const (
-	// dialTimeout and controlTimeout bound what go-redis does on its own behalf: connecting, reading the slot map,
-	// asking sentinels. They are well above a round trip within a region, and short enough that a frozen node
-	// holds up the search for its successor only briefly.
+	// dialTimeout and controlTimeout bound what go-redis does by itself: connecting, reading the slot map, asking
+	// sentinels. They are well above a round trip within a region, and short enough that a frozen node delays the
+	// search for its successor only briefly.
 	dialTimeout    = 200 * time.Millisecond
 	controlTimeout = 200 * time.Millisecond
 
-	// poolTimeout is how long a call waits for a free connection: half of the usual timeout of a call, so that there is
-	// time left to use it.
+	// poolTimeout bounds how long a call waits for a free connection. It is half of the default timeout of a call,
+	// so that there is time left to use the connection.
 	poolTimeout = 25 * time.Millisecond
 
-	// slotsInterval is how often a cluster's slot map is read anew while calls are made. go-redis' own 60 s would be
-	// what a failover takes to be noticed by those who get no redirection.
+	// slotsInterval is how often a Cluster's slot map is reloaded while calls are made. With go-redis' default of
+	// 60 s, a client that gets no redirection would need that long to notice a failover.
 	slotsInterval = 2 * time.Second
 
-	// redirects is how many times a call whose slot moved is sent on: to the new owner, and from a slot that is moving
-	// there to where it goes.
+	// redirects bounds how often a call whose slot moved is sent on: once to the new owner, and once from a slot
+	// that is being migrated to its target.
 	redirects = 2
 )
 
-// mostOf bounds numbers of connections and of bytes in a URL. go-redis panics beyond 2³¹ connections.
-const mostOf = 1 << 20
+// maxNumber bounds numbers of connections and of bytes in a URL. go-redis panics beyond 2³¹ connections.
+const maxNumber = 1 << 20
 
-// Open returns a store over a client of its own, set up for the purpose; [Redis.Close] closes it. No connection is made
-// before the first call, but for those that a min_idle_conns in the URL asks for. The URL is one of
+// Open returns a store with a client of its own; [Redis.Close] closes it. No connection is made before the first
+// call, unless the URL sets min_idle_conns. The URL is one of
 //
 //	redis://user:password@host:port/db             one server; rediss with TLS
 //	unix://user:password@/path/to.sock?db=1        one server, over a unix socket
@@ -48,19 +48,22 @@ const mostOf = 1 << 20
 //	cluster://user:password@host:port?addr=host2:port2
 //	                                               a Cluster, found through any of the addresses
 //
-// sentinel and cluster are short for redis+sentinel and redis+cluster; with TLS they are rediss+sentinel and
-// rediss+cluster. addr may be given several times. Further parameters are go-redis' (dial_timeout, pool_size, protocol,
-// skip_verify, …; see redis.ParseURL, ParseFailoverURL and ParseClusterURL) and win over the settings made here, which
-// are: no retries, 200 ms to connect, one attempt, 25 ms to wait for a free connection, no maintenance notifications. How
-// long a call reads and writes is decided by whoever makes the call. Parameters that send calls to replicas are refused.
+// sentinel and cluster are short for redis+sentinel and redis+cluster. With TLS they are rediss+sentinel and
+// rediss+cluster. addr may be given several times. Further parameters are those of go-redis (dial_timeout,
+// pool_size, protocol, skip_verify, …; see redis.ParseURL, ParseFailoverURL and ParseClusterURL). They override the
+// settings made here: no retries, 200 ms to connect, one attempt, 25 ms to wait for a free connection, no
+// maintenance notifications. The timeout for reading and writing is an argument of each call. Parameters that send
+// calls to replicas are refused.
 //
-// With TLS a server must show a certificate for the host in the URL, of an authority that the operating system trusts; on
-// Linux SSL_CERT_FILE names the file of others. No URL can name an authority or a certificate of the client's: for those
-// take [NewRedis] and a client with a TLSConfig.
+// With TLS a server must present a certificate for the host in the URL, signed by an authority that the operating
+// system trusts. On Linux SSL_CERT_FILE names a file with other authorities. A URL cannot name an authority or a
+// client certificate: use [NewRedis] and a client with a TLSConfig for those.
 //
-// NOTE: whatever is neither letter nor digit in a user or password must be percent-encoded: / is %2F, @ is %40.
+// NOTE: a character in a user or password that is neither a letter nor a digit must be percent-encoded: / is %2F, @
+// is %40.
 //
-// Errors say which part of the URL breaks which rule and repeat nothing of it, as a mistake may put the password anywhere.
+// Errors say which part of the URL breaks which rule. They repeat nothing of the URL, because a mistake may put the
+// password anywhere.
 func Open(rawURL string, o *RedisOptions) (*Redis, error) {
 	client, err := open(rawURL)
 	if err != nil {
@@ -74,7 +77,7 @@ func Open(rawURL string, o *RedisOptions) (*Redis, error) {
 	return s, nil
 }
 
-// schemes tells what a URL's scheme stands for.
+// schemes says how a URL with a scheme is parsed.
 var schemes = map[string]struct {
 	parse func(*url.URL) (redis.UniversalClient, error)
 	plain string // the scheme as go-redis knows it
@@ -100,7 +103,8 @@ func open(rawURL string) (redis.UniversalClient, error) {
 	}
 	scheme, ok := schemes[u.Scheme]
 	if !ok {
-		return nil, errURL("its scheme is none of redis, rediss, unix, sentinel, rediss+sentinel, cluster, rediss+cluster")
+		return nil, errURL("its scheme is none of redis, rediss, unix, " +
+			"sentinel, rediss+sentinel, cluster, rediss+cluster")
 	}
 	if err := checkURL(u); err != nil {
 		return nil, err
@@ -109,21 +113,23 @@ func open(rawURL string) (redis.UniversalClient, error) {
 	return scheme.parse(u)
 }
 
-// errURL says what is wrong with a URL. It is never given a part of one.
+// errURL says what is wrong with a URL. The problem must not contain a part of the URL.
 func errURL(problem string) error { return errors.New("remote: the Redis URL: " + problem) }
 
-// checkURL refuses what would have the client connect to a piece of a password, and show it in the errors of that.
+// checkURL refuses URLs that would make the client connect to a piece of a password, and show it in the resulting
+// errors.
 func checkURL(u *url.URL) error {
 	switch {
 	case u.Opaque != "":
 		return errURL("two slashes must follow the scheme")
 	case strings.Contains(u.Host, "@"):
 		return errURL("its host has an @")
-	case strings.HasSuffix(u.Scheme, "sentinel") && u.Host == "", strings.HasSuffix(u.Scheme, "cluster") && u.Host == "":
+	case strings.HasSuffix(u.Scheme, "sentinel") && u.Host == "",
+		strings.HasSuffix(u.Scheme, "cluster") && u.Host == "":
 		return errURL("it needs a host")
 	case u.Scheme == "unix" && u.Host != "":
-		return errURL("a unix URL has no host; its path begins with the third slash, and a / in user or password must " +
-			"be written %2F")
+		return errURL("a unix URL has no host; its path begins with the third slash, and a / in user or " +
+			"password must be written %2F")
 	case strings.Contains(u.EscapedPath(), "@"):
 		return errURL("its path has an @; a / in user or password must be written %2F, and an @ in a path %40")
 	case u.Port() != "" && !isPort(u.Port()):
@@ -148,7 +154,7 @@ func checkURL(u *url.URL) error {
 	}
 	for name, least := range numbers {
 		for _, text := range query[name] {
-			if n, err := strconv.Atoi(text); text != "" && (err != nil || n < least || n > mostOf) {
+			if n, err := strconv.Atoi(text); text != "" && (err != nil || n < least || n > maxNumber) {
 				return errURL(name + " is not a whole number up to 1048576")
 			}
 		}
@@ -156,7 +162,8 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// numbers are the parameters that are counts, and the least of each: go-redis has no errors for these, it panics.
+// numbers are the parameters that are counts, with their minimum. go-redis panics on a bad one instead of returning
+// an error.
 var numbers = map[string]int{
 	"pool_size": 0, "min_idle_conns": 0, "max_idle_conns": 0, "max_active_conns": 0, "max_concurrent_dials": 0,
 	"pipeline_pool_size": -1, "pipeline_read_buffer_size": 0, "pipeline_write_buffer_size": 0,
@@ -197,8 +204,8 @@ func openSentinel(u *url.URL) (redis.UniversalClient, error) {
 
 func openCluster(u *url.URL) (redis.UniversalClient, error) {
 	if strings.Trim(u.Path, "/") != "" {
-		return nil, errURL("a cluster has no numbered databases, so its URL has no path; a / in user or password must " +
-			"be written %2F")
+		return nil, errURL("a cluster has no numbered databases, so its URL has no path; a / in user or " +
+			"password must be written %2F")
 	}
 	o, err := redis.ParseClusterURL(u.String())
 	if err != nil {
@@ -214,12 +221,12 @@ func openCluster(u *url.URL) (redis.UniversalClient, error) {
 		o.MaxRedirects = redirects
 	}
 	if o.MinRetryBackoff == 0 {
-		o.MinRetryBackoff = -1 // it would delay redirections, 10–30 ms each, which have nothing to wait for
+		o.MinRetryBackoff = -1 // redirections have nothing to wait for; the default delays each by 10–30 ms
 	}
 	return redis.NewClusterClient(o), nil
 }
 
-// settings are those that the three kinds of options have in common.
+// settings are the fields that the three kinds of options have in common.
 type settings struct {
 	maxRetries                *int
 	dialTimeout               *time.Duration
@@ -230,7 +237,7 @@ type settings struct {
 	contextTimeoutEnabled     *bool
 }
 
-// fill sets what the URL left open. go-redis reads a timeout ≤ 0 as none at all; here it means the one of ours.
+// fill sets what the URL left open. go-redis takes a timeout ≤ 0 for none at all; here it means our default.
 func (s settings) fill() {
 	for _, t := range []struct {
 		timeout *time.Duration
@@ -252,23 +259,24 @@ func (s settings) fill() {
 		*s.dialerRetries = 1
 	}
 	if *s.pipelinePoolSize == 0 {
-		*s.pipelinePoolSize = -1 // all that is sent are pipelines: one pool is enough
+		*s.pipelinePoolSize = -1 // all calls are pipelines: one pool is enough
 	}
 	*s.contextTimeoutEnabled = true
 }
 
-// noMaintNotifications switches off a handshake that only some hosted Redis understand, and that looks up host names.
+// noMaintNotifications switches off a handshake that only some hosted Redis understand, and that looks up host
+// names.
 func noMaintNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// errParse says in our own words what go-redis could not parse: its errors quote the URL.
+// errParse says in our own words what go-redis could not parse, because its errors quote the URL.
 func errParse(err error) error {
 	text := err.Error()
 	switch {
 	case strings.HasPrefix(text, "redis: unexpected option"):
-		return errURL("its query has a parameter that is unknown for this scheme; a ? or & in user or password must be " +
-			"percent-encoded")
+		return errURL("its query has a parameter that is unknown for this scheme; a ? or & in user or " +
+			"password must be percent-encoded")
 	case strings.HasPrefix(text, "redis: invalid database number"), strings.HasPrefix(text, "redis: invalid URL path"):
 		return errURL("its path or its parameter db is not the number of a database")
 	case strings.HasPrefix(text, "redis: empty unix socket path"):

@@ -23,47 +23,59 @@ func TestOpenShowsNoPassword(t *testing.T) {
 	const secret = "s3cr3t"
 	for _, u := range []string{
 		secret, ":" + secret, secret + "@host", ":" + secret + "@127.0.0.1:1", "user:" + secret + "@127.0.0.1:1",
-		"127.0.0.1:1/" + secret, "redis:" + secret, "redis:user:" + secret + "@127.0.0.1:1", "redis:/" + secret + "@127.0.0.1:1",
+		"127.0.0.1:1/" + secret, "redis:" + secret, "redis:user:" + secret + "@127.0.0.1:1", "redis:/" + secret +
+			"@127.0.0.1:1",
 		"redis:///" + secret, "redis:///:" + secret + "@127.0.0.1:1/0", "http://user:" + secret + "@127.0.0.1:1",
 		secret + "://127.0.0.1:1", "redis-" + secret + "://127.0.0.1:1",
 
-		"redis://user:" + secret + "@127.0.0.1:1", "redis://:" + secret + "@127.0.0.1:1", "redis://" + secret + "@127.0.0.1:1",
+		"redis://user:" + secret + "@127.0.0.1:1", "redis://:" + secret + "@127.0.0.1:1", "redis://" + secret +
+			"@127.0.0.1:1",
 		"redis://user:" + secret + "@127.0.0.1:port", "redis://user:" + secret + "@127.0.0.1:1:1",
 		"redis://user:" + secret + "@127.0.0.1:99999", "redis://user:" + secret + "@127.0.0.1:0",
 		"redis://user:" + secret + "@[::1", "redis://user:" + secret + "@ho st", "redis://user:" + secret + "@%zz",
-		"redis://user:" + secret + "\x00@127.0.0.1:1", "redis://user:" + secret + "\n@127.0.0.1:1", " redis://:" + secret + "@h",
+		"redis://user:" + secret + "\x00@127.0.0.1:1", "redis://user:" + secret + "\n@127.0.0.1:1", " redis://:" +
+			secret + "@h",
 		"redis://user:" + secret + "%@127.0.0.1:1", "redis://user:%" + secret + "@127.0.0.1:1",
 		"redis://user:" + secret + "[@127.0.0.1:1", "redis://user:" + secret + "\\@127.0.0.1:1",
 		"redis://user:" + secret + "@x@127.0.0.1:1", "redis://user:x@" + secret + "@127.0.0.1:1",
 
 		"redis://user:" + secret + "/x@127.0.0.1:1", "redis://user:x/" + secret + "@127.0.0.1:1",
-		"redis://user:1/" + secret + "@127.0.0.1:1", "redis://user:1/2/" + secret, "redis://" + secret + "/x@127.0.0.1:1",
+		"redis://user:1/" + secret + "@127.0.0.1:1", "redis://user:1/2/" + secret, "redis://" + secret +
+			"/x@127.0.0.1:1",
 		"redis://user:" + secret + "?x@127.0.0.1:1", "redis://user:x?" + secret + "@127.0.0.1:1",
 		"redis://user:1?" + secret + "@127.0.0.1:1", "redis://user:1?" + secret, "redis://" + secret + "?x@127.0.0.1:1",
 		"redis://user:" + secret + "#x@127.0.0.1:1", "redis://user:1#" + secret + "@127.0.0.1:1",
 		"redis://" + secret + "#x@127.0.0.1:1", "redis://user:1?db=" + secret, "redis://user:1?db=1&" + secret + "=1",
-		"redis://user:1?db=" + secret + "@127.0.0.1:1", "redis://127.0.0.1:1/" + secret, "redis://127.0.0.1:1/" + secret + "/1",
-		"redis://127.0.0.1:1?password=" + secret, "redis://127.0.0.1:1?" + secret + "=1", "redis://127.0.0.1:1?" + secret,
+		"redis://user:1?db=" + secret + "@127.0.0.1:1", "redis://127.0.0.1:1/" + secret, "redis://127.0.0.1:1/" +
+			secret + "/1",
+		"redis://127.0.0.1:1?password=" + secret, "redis://127.0.0.1:1?" + secret + "=1", "redis://127.0.0.1:1?" +
+			secret,
 		"redis://127.0.0.1:1?dial_timeout=" + secret, "redis://127.0.0.1:1?pool_size=" + secret,
-		"redis://127.0.0.1:1?pool_fifo=" + secret, "redis://127.0.0.1:1?protocol=" + secret, "redis://127.0.0.1:1?a=%" + secret,
+		"redis://127.0.0.1:1?pool_fifo=" + secret, "redis://127.0.0.1:1?protocol=" + secret,
+		"redis://127.0.0.1:1?a=%" + secret,
 		"redis://127.0.0.1:1?a=1;" + secret, "redis://127.0.0.1:1?addr=" + secret, "redis://h?max_retries=" + secret,
 
 		"rediss://user:" + secret + "/@127.0.0.1:1", "rediss://user:" + secret + "@127.0.0.1:1",
 		"unix://" + secret, "unix://user:" + secret + "@", "unix://user:" + secret + "/x@/nowhere/sock",
 		"unix://" + secret + "/x@/nowhere/sock", "unix://user:" + secret + "@/nowhere/sock",
-		"unix:///:" + secret + "@/nowhere/sock", "unix:///user:" + secret + "@/nowhere/sock", "unix:/:" + secret + "@/nowhere/sock",
+		"unix:///:" + secret + "@/nowhere/sock", "unix:///user:" + secret + "@/nowhere/sock", "unix:/:" + secret +
+			"@/nowhere/sock",
 		"unix:///nowhere/sock?db=" + secret, "unix:///nowhere/sock?" + secret, "unix:" + secret,
 
 		"sentinel://user:" + secret + "@127.0.0.1:1", "sentinel://user:" + secret + "@127.0.0.1:1?master_name=m",
-		"sentinel://127.0.0.1:1?master_name=m&password=" + secret, "sentinel://127.0.0.1:1?master_name=m&password=%" + secret,
-		"sentinel://127.0.0.1:1?master_name=m&password=x&" + secret, "sentinel://127.0.0.1:1?master_name=m&addr=" + secret,
+		"sentinel://127.0.0.1:1?master_name=m&password=" + secret, "sentinel://127.0.0.1:1?master_name=m&password=%" +
+			secret,
+		"sentinel://127.0.0.1:1?master_name=m&password=x&" + secret, "sentinel://127.0.0.1:1?master_name=m&addr=" +
+			secret,
 		"sentinel://127.0.0.1:1?master_name=m&addr=" + secret + "@h:1",
 		"sentinel://127.0.0.1:1?master_name=m&addr=user:" + secret + "@h:1",
 		"sentinel://127.0.0.1:1?master_name=m&addr=h:" + secret, "sentinel://127.0.0.1:1/" + secret + "?master_name=m",
-		"sentinel://127.0.0.1:1?master_name=m&db=" + secret, "rediss+sentinel://user:" + secret + "?@127.0.0.1:1?master_name=m",
+		"sentinel://127.0.0.1:1?master_name=m&db=" + secret, "rediss+sentinel://user:" + secret +
+			"?@127.0.0.1:1?master_name=m",
 
 		"cluster://user:" + secret + "@127.0.0.1:1", "cluster://user:" + secret + "/@127.0.0.1:1",
-		"cluster://user:1/" + secret + "@127.0.0.1:1", "cluster://user:1/" + secret, "cluster://127.0.0.1:1?addr=" + secret + "@h:1",
+		"cluster://user:1/" + secret + "@127.0.0.1:1", "cluster://user:1/" + secret, "cluster://127.0.0.1:1?addr=" +
+			secret + "@h:1",
 		"cluster://127.0.0.1:1?" + secret + "=1", "rediss+cluster://user:" + secret + "?@127.0.0.1:1",
 	} {
 		s, err := Open(u, nil)
@@ -118,7 +130,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"unix://h/path":                             "no host",
 	} {
 		_, err := Open(u, nil)
-		if err == nil || !strings.HasPrefix(err.Error(), "remote: the Redis URL: ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "remote: the Redis URL: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want something on %q", u, err, want)
 		}
 	}
@@ -133,7 +146,8 @@ func TestOpenSettings(t *testing.T) {
 		},
 		"redis://u:p%2F%40%23@h:1/2?dial_timeout=1s&pool_timeout=1s&max_retries=2&pipeline_pool_size=3&read_timeout=-1": func(o *redis.Options) bool {
 			return o.Username == "u" && o.Password == "p/@#" && o.DB == 2 && o.DialTimeout == time.Second &&
-				o.PoolTimeout == time.Second && o.MaxRetries == 2 && o.PipelinePoolSize == 3 && o.ReadTimeout == controlTimeout
+				o.PoolTimeout == time.Second && o.MaxRetries == 2 && o.PipelinePoolSize == 3 &&
+				o.ReadTimeout == controlTimeout
 		},
 		"rediss://h:1?skip_verify=true": func(o *redis.Options) bool {
 			return o.TLSConfig != nil && o.TLSConfig.ServerName == "h" && o.TLSConfig.InsecureSkipVerify
@@ -211,7 +225,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add("cluster", "u", "p", "h:1", "", "addr=x:1&addr=[::1]:2&max_redirects=-1&route_randomly=0", "")
 	f.Add("rediss+cluster", "u", "p", "", "", "", "")
 	// Pieces that are long enough to be known again in an error.
-	f.Add("redis", "somebody-of-our-users", "%zz", "a-host-of-our-network", "/a-path-that-is-wrong", "a-parameter-nobody-knows=1", "")
+	f.Add("redis", "somebody-of-our-users", "%zz", "a-host-of-our-network", "/a-path-that-is-wrong",
+		"a-parameter-nobody-knows=1", "")
 	f.Add("redis", "u", "p", "h", "/a-path-that-is-wrong", "", "")
 	f.Add("redis", "u", "p", "h", "", "a-parameter-nobody-knows=1", "")
 	f.Add("redis", "u", "p", "h", "", "dial_timeout=a-value-that-is-wrong", "")
@@ -230,7 +245,8 @@ func FuzzOpen(f *testing.F) {
 			for _, piece := range append(strings.FieldsFunc(raw, separator), prefix) {
 				// Nothing that long is a word of ours, but for names of parameters.
 				_, ours := numbers[piece]
-				if strings.Contains(err.Error(), secret) || len(piece) > 16 && !ours && strings.Contains(err.Error(), piece) {
+				if strings.Contains(err.Error(), secret) ||
+					len(piece) > 16 && !ours && strings.Contains(err.Error(), piece) {
 					t.Fatalf("%q: %q", raw, err)
 				}
 			}
@@ -264,7 +280,8 @@ func FuzzOpen(f *testing.F) {
 // asksToDial reports whether a URL has connections made in advance. That is the one thing that dials without a call.
 func asksToDial(raw string) bool {
 	u, err := url.Parse(raw)
-	return err == nil && slices.ContainsFunc(u.Query()["min_idle_conns"], func(n string) bool { return strings.Trim(n, "0") != "" })
+	return err == nil && slices.ContainsFunc(u.Query()["min_idle_conns"],
+		func(n string) bool { return strings.Trim(n, "0") != "" })
 }
 
 // goroutinesOf reports how many goroutines Open starts: those that dial. Of three tries, as others may start meanwhile.
@@ -284,8 +301,8 @@ func goroutinesOf(raw string) int {
 	return least
 }
 
-// checkPatience wants a bound for everything that a store's client waits for, whatever its URL says: go-redis takes some
-// values of a timeout for none at all. It returns the client.
+// checkPatience wants a bound for everything that a store's client waits for, whatever its URL says: go-redis takes
+// some values of a timeout for none at all. It returns the client.
 func checkPatience(t *testing.T, s *Redis) (client redis.UniversalClient) {
 	t.Helper()
 	var waits []time.Duration

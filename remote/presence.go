@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// presenceNames is how many names are tried for a presence set that lives on a node: enough to find one, but for a
-	// chance of e⁻¹⁶, for a node that has 16 of the 16384 slots.
+	// presenceNames is the number of names that are tried to find a presence set on a node. For a node with 16 of
+	// the 16384 slots the search fails with probability e⁻¹⁶.
 	presenceNames = slots
 
-	// presenceTries is how many of the names found are called: a slot that is just moving away answers for none.
+	// presenceTries is the number of found names that are called. A slot that is just moving away answers for none.
 	presenceTries = 3
 )
 
-// ErrNoPresence says that nothing was sent to a node, because no presence set can live there. It has next to no slots, or
-// is no node of this store, or not any more.
+// ErrNoPresence says that nothing was sent to a node, because no presence set can be on it. The node has almost no
+// slots, or is not a node of this store, or not any more.
 var ErrNoPresence = errors.New("remote: no presence set can live on this node")
 
-// Presence says that a process is here; see [Store]. The set is the first of a fixed sequence of names that lives on the
-// node, so all processes that see the same nodes share it. While slots move they may disagree for a moment, and count
-// too few.
+// Presence records that a process is present; see [Store]. The set is the first of a fixed sequence of names that
+// is on the node, so all processes that see the same nodes share it. While slots move, processes may disagree for a
+// moment and count too few.
 func (s *Redis) Presence(
 	ctx context.Context, timeout time.Duration, node Node, id string, ttl time.Duration,
 ) (Census, error) {
@@ -41,13 +41,13 @@ func (s *Redis) Presence(
 			continue
 		}
 		tries++
-		o := newOrder(&presence, name, 3)
+		o := newCommand(&presence, name, 3)
 		o.args = append(o.args, id, ttl.Microseconds(), 0)
-		s.executeOn(ctx, timeout, client, []*order{&o})
+		s.executeOn(ctx, timeout, client, []*command{&o})
 		if err = o.cmd.Err(); err == nil {
 			return decodeCensus(o.cmd.Val())
 		}
-		// Elsewhere it would count for, and tell the clock of, another node.
+		// On another node it would be counted there, and the reply would be that node's clock.
 		if !isMoved(err) {
 			break
 		}

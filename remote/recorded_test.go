@@ -17,9 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "record testdata/recorded.txt anew: after a change of the protocol")
 
-// Random histories come out as they were recorded: the arguments that Redis is sent, the replies, all that is stored and
-// every time to live. They have debts, resets, late and repeated calls, clocks that are set and keys that are lost. Other
-// tests compare the scripts with Memory; this one compares Memory and the encoder with what they were.
+// Random histories come out as they were recorded: the arguments that Redis is sent, the replies, all that is
+// stored and every time to live. They have debts, resets, late and repeated calls, clocks that are set and keys
+// that are lost. Other tests compare the scripts with Memory; this one compares Memory and the encoder with what
+// they were.
 func TestRecordedCalls(t *testing.T) {
 	const file = "testdata/recorded.txt"
 	var all strings.Builder
@@ -94,8 +95,10 @@ func (r *recorder) play(t *testing.T, k windowKind) {
 // note adds a call to the sum.
 func (r *recorder) note(c lua.Call, a answer, s stored) {
 	r.calls++
-	fmt.Fprintln(r.sum, c.Arguments(nil, nil), a.err, a.reply.Code, a.reply.Grant, a.reply.Level, a.reply.Retry, a.reply.Active, a.reply.TTLLeft,
-		a.reply.Now, a.reply.Epoch, a.reply.Flags, a.reply.Overflow, a.reply.Which, a.reply.Reset, a.reply.Stamp, s.pttl)
+	fmt.Fprintln(r.sum, c.Arguments(nil, nil), a.err, a.reply.Code, a.reply.Grant, a.reply.Level, a.reply.Retry,
+		a.reply.Active, a.reply.TTLLeft,
+		a.reply.Now, a.reply.Epoch, a.reply.Flags, a.reply.Overflow, a.reply.Which, a.reply.Reset, a.reply.Stamp,
+		s.pttl)
 	for _, field := range slices.Sorted(maps.Keys(s.fields)) {
 		fmt.Fprintln(r.sum, field, s.fields[field])
 	}

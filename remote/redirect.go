@@ -15,8 +15,8 @@ func isMoved(err error) bool {
 	return addr != ""
 }
 
-// movedTo reports the node that a cluster node named instead of executing a command, "" for none; and whether that one
-// wants to hear ASKING first, because the slot is only on its way to it.
+// movedTo returns the node that a Cluster node named instead of executing a command, or "". asking reports whether
+// the named node must get ASKING first, because the slot is still being migrated to it.
 func movedTo(err error) (addr string, asking bool) {
 	if addr, ok := redis.IsMovedError(err); ok {
 		return addr, false
@@ -25,21 +25,21 @@ func movedTo(err error) (addr string, asking bool) {
 	return addr, asking
 }
 
-// redirect sends orders, which their node did not execute, to the nodes that it named: at once, where the client that
-// follows slots would ask the former node once more and then rest for 8 to 24 ms by default, which is more than a caller
-// waits. That client has what is left: orders that were sent on twice, and nodes of which this store has not seen any
-// bucket yet. They go with the text of the script, for such a node may not know it.
-func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redis.UniversalClient, moved []*order) {
+// redirect sends commands that their node did not execute to the nodes that it named. It does so at once: the
+// ClusterClient would ask the former node again and then pause for 8 to 24 ms by default, which is longer than a
+// caller waits. The ClusterClient gets the rest: commands that were redirected twice, and those for nodes on which
+// this store has not seen a bucket yet. They carry the text of the script, because such a node may not know it.
+func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redis.UniversalClient, moved []*command) {
 	if len(moved) == 0 {
 		return
 	}
 	var targets sync.WaitGroup
 	for _, o := range moved {
-		o.moved = true
+		o.redirected = true
 	}
 	for rest := moved; len(rest) > 0; {
 		addr, _ := movedTo(rest[0].cmd.Err())
-		var there, others []*order
+		var there, others []*command
 		for _, o := range rest {
 			to, asking := movedTo(o.cmd.Err())
 			if to != addr {
@@ -55,11 +55,11 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 		rest = others
 	}
 	targets.Wait()
-	left := those(moved, func(err error) bool {
-		return isMoved(err) || errors.Is(err, redis.ErrClosed) // the node has left the cluster, and was not asked
+	left := failedWith(moved, func(err error) bool {
+		return isMoved(err) || errors.Is(err, redis.ErrClosed) // the node has left the Cluster, and was not asked
 	})
 	for _, o := range left {
-		o.asking = false // the router says that itself
+		o.asking = false // the router sends ASKING itself
 	}
 	if len(left) > 0 {
 		allTexts(left)

@@ -12,20 +12,22 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a Cluster or a Ring.
-// Build it with [Open], which sets up a client for the purpose, or with [NewRedis] over a client that you have.
+// Redis is the shared tier on Redis ≥ 6.2 or Valkey ≥ 8.0: one server, a primary behind Sentinel, a Cluster or a
+// Ring. [Open] makes one with a client of its own, and [NewRedis] with a client that you have. Its methods may be
+// called concurrently.
 //
-// Each call leaves the process once, whatever the client's settings say about retries: what a lost reply charged is
-// settled by the next call, but a second execution could not be. All calls that are due together on a node make one
-// pipeline, in one round trip. It writes to primaries only.
+// Each call is sent once, even if the client's settings ask for retries. The next call settles what a lost reply
+// charged, but a second execution could not be settled. All calls that are due together on a node go into one
+// pipeline, in one round trip. Calls are sent to primaries only.
 //
-// It owns no goroutine. Errors contain no user's key and no password.
+// A Redis owns no goroutine. Errors contain no user's key and no password.
 type Redis struct {
-	names   naming
-	nodes   topology
-	clones  clones
-	foreign redis.UniversalClient // the client when it is none of go-redis' own, and then the only node
-	broken  error                 // why it cannot be used; see check
+	names  naming
+	nodes  topology
+	clones clones
+	// foreign is the client if it is none of go-redis' own types. It is then the only node.
+	foreign redis.UniversalClient
+	broken  error // why the store cannot be used; see check
 
 	own    func() error // closes the client that Open made; nil for a borrowed one
 	closed atomic.Bool
@@ -33,37 +35,39 @@ type Redis struct {
 
 // RedisOptions are the options of [NewRedis] and [Open]. The zero value and nil are the defaults.
 type RedisOptions struct {
-	// Prefix starts the name of everything that is written, so that several services may share a Redis: up to 64
-	// characters of A-Z a-z 0-9 _ . : - and "tl:" when empty. Processes share a limit only under the same prefix.
+	// Prefix begins the name of everything that is written, so that several services may share a Redis. It has up
+	// to 64 of the characters A-Z a-z 0-9 _ . : - and is "tl:" if empty. Processes share a limit only under the
+	// same prefix.
 	Prefix string
 
-	// HashKeys puts a SHA-256 of every user's key into the name of its bucket instead of the key, so that e-mail
-	// addresses, tokens and IP addresses do not show in Redis, its logs and its monitors. Keys over 200 bytes go in
-	// hashed in any case. NOTE: the hash has no salt (processes must agree on it), so whoever reads Redis can test
-	// guesses: all IPv4 addresses within minutes.
+	// HashKeys puts the SHA-256 of every user's key into the name of its bucket instead of the key, so that e-mail
+	// addresses, tokens and IP addresses do not appear in Redis, its logs and its monitors. Keys over 200 bytes are
+	// always hashed. NOTE: the hash has no salt, because processes must agree on it. Anyone who can read Redis can
+	// test guesses: all IPv4 addresses within minutes.
 	//
 	// Changing it starts new, full buckets for all keys up to 200 bytes.
 	HashKeys bool
 }
 
-// NewRedis returns a store over a client of yours, at any settings; [Redis.Close] leaves it open. A nil client or an
-// illegal prefix is reported by [Check], and so by whoever is given the store.
+// NewRedis returns a store that uses the client c, with any settings. [Redis.Close] leaves c open. [Check] reports
+// a nil client or an illegal prefix.
 //
-// A *redis.Client (a failover client too), *redis.ClusterClient or *redis.Ring is asked for the node of each bucket, and
-// that node's client for a pipeline. Another implementation of redis.UniversalClient is used through its own Pipeline, as
-// if it were one node and with its own timeouts.
+// A *redis.Client (also a failover client), *redis.ClusterClient or *redis.Ring is asked for the node of each
+// bucket, and for that node's client. Another implementation of redis.UniversalClient is used through its own
+// Pipeline, as one node and with its own timeouts.
 //
-// NOTE: set ContextTimeoutEnabled in your client's options if your hooks (traces, metrics) should see the store's calls.
-// Without it go-redis pays no attention to a deadline, and the only way to bound a call is a clone that has no hooks. On
-// a ClusterClient and a Ring add hooks to the nodes, in OnNewNode.
+// NOTE: set ContextTimeoutEnabled in your client's options if your hooks (traces, metrics) should see the store's
+// calls. Without it go-redis ignores a context's deadline, and the only way to bound a call is a clone that has no
+// hooks. On a ClusterClient or a Ring add hooks to the nodes, in OnNewNode.
 //
-// NOTE: set DialerRetries to 1. At its defaults go-redis dials five times within half a second; a call is over by then, and
-// its error is that it took too long, instead of what is wrong with the address or the certificate.
+// NOTE: set DialerRetries to 1. By default go-redis dials five times within half a second. A call is over by then,
+// and its error is a timeout instead of what is wrong with the address or the certificate.
 //
-// Some things are bounded by the client's own settings, whatever the caller's timeout. A connection that is being dialed
-// outlives the call that wanted it by up to DialTimeout. A ClusterClient without ContextTimeoutEnabled takes up to its
-// ReadTimeout (5 s by default) when a node is frozen while it reads its first map of the slots, or just when it sends on
-// a call whose slot has moved. When a node of a Ring is down its keys move to others, where their buckets start full.
+// Some things are bounded by the client's own settings, not by the caller's timeout. A connection that is being
+// dialed outlives the call that wanted it by up to DialTimeout. A ClusterClient without ContextTimeoutEnabled takes
+// up to its ReadTimeout (5 s by default) if a node is frozen while the client reads its first slot map, or while it
+// redirects a call whose slot has moved. If a node of a Ring is down, its keys move to other nodes, where their
+// buckets start full.
 func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	s := &Redis{names: naming{prefix: defaultPrefix}}
 	if o != nil {
@@ -92,7 +96,7 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 
 var _ Store = (*Redis)(nil)
 
-// isNil reports whether there is no client: a nil interface or a nil pointer in one.
+// isNil reports whether c is a nil interface or holds a nil pointer.
 func isNil(c redis.UniversalClient) bool {
 	if c == nil {
 		return true
@@ -101,14 +105,14 @@ func isNil(c redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Key reports the name of a token bucket; see [RedisOptions] for prefix and hashing.
+// Key returns the name of a token bucket; see [RedisOptions] for prefix and hashing.
 func (s *Redis) Key(policy, key string) string { return s.Name(Kind{}, policy, key) }
 
-// Name reports the name of a bucket of any kind.
+// Name returns the name of a bucket of any kind.
 func (s *Redis) Name(k Kind, policy, key string) string { return s.names.bucket(k, policy, key) }
 
-// Node reports the address of the node that answers for a bucket; see [Store]. On a Cluster it is what the client knows of
-// the slots, and "" before the first call. A primary behind Sentinel is one node, whoever it is.
+// Node returns the address of the node that answers for a bucket; see [Store]. On a Cluster it comes from the
+// client's slot map, and is "" before the first call. A primary behind Sentinel is one node, even after a failover.
 func (s *Redis) Node(bucket string) Node {
 	if s.nodes == nil {
 		return ""
@@ -116,7 +120,8 @@ func (s *Redis) Node(bucket string) Node {
 	return s.nodes.node(bucket)
 }
 
-// Nodes reports the addresses of the nodes that buckets may be on; see [Store]. Of a Ring those that are up.
+// Nodes returns the addresses of the nodes that buckets may be on; see [Store]. For a Ring these are the nodes that
+// are up.
 func (s *Redis) Nodes() []Node {
 	if s.nodes == nil {
 		return nil
@@ -124,7 +129,7 @@ func (s *Redis) Nodes() []Node {
 	return s.nodes.all()
 }
 
-// Locate reports the node of a bucket, and loads the map of a Cluster's slots if there is none yet; see [Store].
+// Locate returns the node of a bucket. It loads the slot map of a Cluster if there is none yet; see [Store].
 func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 	if err := s.usable(ctx); err != nil {
 		return "", err
@@ -136,9 +141,9 @@ func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 	return nodeOf(client), nil
 }
 
-// Run executes the calls; see [Store]. It returns within timeout if the client heeds a context's deadline, as those of
-// [Open] do, and else within about three times that: connections are waited for and dialed during the first, and what
-// was sent by then is written and read during one more each.
+// Run executes the calls; see [Store]. It returns within timeout if the client respects a context's deadline, as
+// clients of [Open] do. Otherwise it returns within about three times timeout: one for getting a connection, one
+// for writing and one for reading.
 func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	if len(calls) == 0 {
 		return
@@ -156,8 +161,8 @@ func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 	s.runAll(ctx, timeout, calls, results)
 }
 
-// Close makes later calls fail with [ErrClosed], and closes the client if [Open] made it: calls that are under way then
-// fail too. Closing twice is fine.
+// Close makes later calls fail with [ErrClosed]. If [Open] made the client, Close closes it, and calls that are
+// under way fail too. Closing twice is fine.
 func (s *Redis) Close() error {
 	if s.closed.Swap(true) || s.own == nil {
 		return nil
@@ -172,7 +177,7 @@ func (s *Redis) check() error {
 	return s.broken
 }
 
-// usable reports why nothing is executed, or nil.
+// usable reports why no call is executed, or nil.
 func (s *Redis) usable(ctx context.Context) error {
 	if s.closed.Load() {
 		return ErrClosed

@@ -27,7 +27,8 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 			seq = max(1, seq+small("step", 3)-1)
 			c := lua.Call{
 				Cap: 90 + small("cap", 3), Tokens: 1 + small("tokens", 100), Period: 1_000_000 + small("period", 5),
-				Want: small("want", 40), TTL: 500_000 + small("ttl", 9), Fleet: 1 + small("fleet", 3), Epoch: epoch, Now: now,
+				Want: small("want", 40), TTL: 500_000 + small("ttl", 9), Fleet: 1 + small("fleet", 3), Epoch: epoch,
+				Now: now,
 			}
 			if c.Min = min(small("min", 5), c.Want); small("never", 20) == 20 {
 				c.Want, c.Min = 100, 99
@@ -48,7 +49,8 @@ func TestRedisAnswersAsMemory(t *testing.T) {
 			c.Bucket = s.Key("test", fmt.Sprint(check))
 			s.Run(t.Context(), patience, []lua.Call{c}, got[:])
 			memory.Run(t.Context(), patience, []lua.Call{c}, want[:])
-			if want[0].Err == nil && !want[0].Reply.Answers(&c) { // this seq was executed with other numbers: no process does that
+			// this seq was executed with other numbers: no process does that
+			if want[0].Err == nil && !want[0].Reply.Answers(&c) {
 				want[0] = Result{Err: errShape}
 			}
 			var a, b *ScriptError

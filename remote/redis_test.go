@@ -158,7 +158,8 @@ func TestScriptFlush(t *testing.T) {
 		for i, key := range flushed {
 			before[i] = charged(t, s, key)
 		}
-		if err := errors.Join(other.ScriptFlush(t.Context()).Err(), other.ConfigResetStat(t.Context()).Err()); err != nil {
+		if err := errors.Join(other.ScriptFlush(t.Context()).Err(),
+			other.ConfigResetStat(t.Context()).Err()); err != nil {
 			t.Fatal(err)
 		}
 		count.sent.Store(0)
@@ -217,10 +218,10 @@ func TestConcurrentCalls(t *testing.T) {
 func TestClonesAreBounded(t *testing.T) {
 	client := serverClient(t, &redis.Options{Addr: "127.0.0.1:1"})
 	var c clones
-	for i := range 3 * mostClones {
+	for i := range 3 * maxClones {
 		c.of(client, time.Duration(i+1))
 	}
-	if len(c.made) > mostClones {
+	if len(c.made) > maxClones {
 		t.Errorf("%d clones", len(c.made))
 	}
 	if a, b := c.of(client, time.Second), c.of(client, time.Second); a != b || a.Options().ReadTimeout != time.Second {

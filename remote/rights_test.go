@@ -17,8 +17,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the rights in docs/operations.md make the user themselves, from the very words there. That they are enough
-// for all that the store and the limiter do is what a guarded run shows; here, that none of them is too many.
+// The tests of the rights in docs/operations.md make the user themselves, from the very words there. That they are
+// enough for all that the store and the limiter do is what a guarded run shows; here, that none of them is too
+// many.
 
 // setUser executes ACL SETUSER with words of docs/operations.md.
 func setUser(t *testing.T, admin *redis.Client, words ...string) {
@@ -41,7 +42,8 @@ func setUserAnew(t *testing.T, admin *redis.Client, rights ...string) {
 // asUser opens a store as the user.
 func asUser(t *testing.T, scheme, addr, query string, o *remote.RedisOptions) *remote.Redis {
 	t.Helper()
-	u := url.URL{Scheme: scheme, User: url.UserPassword(redistest.User, redistest.Password), Host: addr, RawQuery: query}
+	u := url.URL{Scheme: scheme, User: url.UserPassword(redistest.User, redistest.Password), Host: addr,
+		RawQuery: query}
 	s, err := remote.Open(u.String(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +61,8 @@ func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error 
 	}
 	const second = 1_000_000
 	now := time.Now().UnixMicro()
-	direct := lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1, TTL: second, Fleet: 1}
+	direct := lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1,
+		TTL: second, Fleet: 1}
 	lease, sweep := direct, direct
 	lease.Lease, lease.Seq, lease.Now = "gone", 1, now+second
 	sweep.Lease, sweep.Seq, sweep.Now = "here", 1, now+4*second
@@ -107,13 +110,15 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	}
 
 	setUserAnew(t, admin, rights...)
-	if err := allOf(t, asUser(t, "redis", server.Addr, "", &remote.RedisOptions{Prefix: "other:"}), admin, "x"); !isDenied(err) {
+	if err := allOf(t, asUser(t, "redis", server.Addr, "", &remote.RedisOptions{Prefix: "other:"}), admin,
+		"x"); !isDenied(err) {
 		t.Errorf("another prefix: %v", err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.User, Password: redistest.Password})
 	defer client.Close()
 	for _, command := range []string{
-		"get tl:x", "del tl:x", "keys *", "scan 0", "flushall", "flushdb", "config get *", "acl list", "client list", "info", "monitor",
+		"get tl:x", "del tl:x", "keys *", "scan 0", "flushall", "flushdb", "config get *", "acl list", "client list",
+		"info", "monitor",
 		"script flush", "publish c m", "subscribe c", "shutdown", "replicaof no one", "ping", "dbsize", "multi",
 	} {
 		var words []any
@@ -157,7 +162,8 @@ func TestEveryRightIsNeededOnCluster(t *testing.T) {
 		s := asUser(t, "cluster", c.Addrs()[0], "", nil)
 		calls, results := make([]lua.Call, 2), make([]remote.Result, 2)
 		for i, key := range []string{"stays", fmt.Sprint("moves ", moved)} {
-			calls[i] = lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1, Fleet: 1}
+			calls[i] = lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1,
+				Fleet: 1}
 		}
 		moved++
 		n, err := c.Client(0).ClusterKeySlot(t.Context(), calls[1].Bucket).Result()
@@ -197,9 +203,11 @@ func TestEveryRightIsNeededOnRing(t *testing.T) {
 		s := remote.NewRedis(ring, nil)
 		up := true
 		key := 0
-		for until := time.Now().Add(500 * time.Millisecond); up && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(500 * time.Millisecond); up &&
+			time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 			key++
-			up = allOf(t, s, admin, fmt.Sprint(key, addition)) == nil // a real heartbeat: there is nothing else to wait on
+			// a real heartbeat: there is nothing else to wait on
+			up = allOf(t, s, admin, fmt.Sprint(key, addition)) == nil
 		}
 		if up != (addition != nil) {
 			t.Errorf("with %q the shard is up: %v", addition, up)

@@ -15,7 +15,8 @@ const secret = "s3cret@example.com"
 func argumentCall(bucket string) lua.Call {
 	return lua.Call{
 		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, Want: 2, Min: 1, TTL: 1e6, Lease: "A", Seq: 5, Ack: 4, Hold: 1,
-		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart, Now: scriptStart + 1e6,
+		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart,
+		Now: scriptStart + 1e6,
 	}
 }
 
@@ -39,14 +40,16 @@ func TestBadArgumentText(t *testing.T) {
 			for _, text := range bad {
 				args := longArgs(c)
 				args[n-1] = text
-				got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket}, args...))
+				got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket},
+					args...))
 				if want := fmt.Sprintf("RLARG argument %d", n); got.err != want {
 					t.Errorf("%s, %.20q: %v, want %s", e.name, text, got, want)
 				}
 			}
 		}
 		args := longArgs(c)[:19]
-		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket}, args...)); got.err !=
+		if got := answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{c.Bucket},
+			args...)); got.err !=
 			"RLARG argument 20" {
 			t.Errorf("%s, 19 arguments: %v", e.name, got)
 		}
@@ -182,7 +185,8 @@ func TestDamagedBucket(t *testing.T) {
 		for _, d := range damages {
 			e.del(t, bucket)
 			c := lua.Call{
-				Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Lease: "A", Seq: 1, Want: 2, Now: scriptStart,
+				Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Lease: "A", Seq: 1, Want: 2,
+				Now: scriptStart,
 			}
 			e.call(t, c)
 			c.Lease = "B"

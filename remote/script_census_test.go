@@ -120,20 +120,32 @@ var eventKinds = []struct {
 	{"refund, deadline too far", func(m *moment) bool { return m.refund(m.c.TTL, walkEnd) }},
 	{"debt charged", func(m *moment) bool { return m.settled && m.new.Debt > m.charged }},
 	{"debt paid by overflow", func(m *moment) bool { return m.due < m.c.Debt && m.new.Debt == max(m.due, m.charged) }},
-	{"debt owed in any case", func(m *moment) bool { return m.c.Debt-m.paid < m.due && m.new.Debt == m.due && m.due > m.charged }},
+	{"debt owed in any case", func(m *moment) bool {
+		return m.c.Debt-m.paid < m.due && m.new.Debt == m.due &&
+			m.due > m.charged
+	}},
 	{"debt forgiven at the floor", func(m *moment) bool { return m.settled && m.new.Debt < m.due }},
 	{"direct take", func(m *moment) bool { return m.direct() && m.r.Grant == m.c.Want && m.c.Want > 0 }},
 	{"direct take of what is there", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.short() }},
 	{"direct take denied", func(m *moment) bool { return m.direct() && m.r.Code == lua.Denied && m.r.Retry > 0 }},
 	{"peek", func(m *moment) bool { return m.direct() && m.c.Want == 0 }},
 	{"short way, new bucket", func(m *moment) bool { return m.shortWay() && !m.was.exists }},
-	{"short way, known bucket", func(m *moment) bool { return m.shortWay() && m.was.exists && m.is.overflow == m.was.overflow }},
-	{"short way, overflow", func(m *moment) bool { return m.shortWay() && m.was.exists && m.is.overflow > m.was.overflow }},
+	{"short way, known bucket", func(m *moment) bool {
+		return m.shortWay() && m.was.exists &&
+			m.is.overflow == m.was.overflow
+	}},
+	{"short way, overflow", func(m *moment) bool {
+		return m.shortWay() && m.was.exists &&
+			m.is.overflow > m.was.overflow
+	}},
 	{"short way, clock back", func(m *moment) bool { return m.shortWay() && m.back > 0 }},
 	{"short way, clock believed before", func(m *moment) bool { return m.shortWay() && m.was.behind > 0 }},
 	{"short way, limit lowered", func(m *moment) bool { return m.shortWay() && m.was.level > float64(m.c.Cap) }},
 	{"short way left, the bucket lends", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.lent }},
-	{"short way left, clock believed", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && !m.lent && m.back > 1e6 }},
+	{"short way left, clock believed", func(m *moment) bool {
+		return m.direct() && m.r.Grant > 0 && !m.lent &&
+			m.back > 1e6
+	}},
 	{"short way left, late", func(m *moment) bool { return m.c.Lease == "" && !m.lent && m.r.Code == lua.Late }},
 	{"settlement alone", func(m *moment) bool { return m.live && m.c.Want == 0 }},
 
@@ -143,7 +155,10 @@ var eventKinds = []struct {
 	{"limit lowered", func(m *moment) bool { return m.settled && m.c.Cap < m.mine.Cap }},
 	{"limit below what is leased", func(m *moment) bool { return m.settled && m.c.Cap < m.was.escrow }},
 	{"rate changed", func(m *moment) bool { return m.settled && m.mine.Cap > 0 && m.c.Tokens != m.mine.Tokens }},
-	{"two processes, two limits", func(m *moment) bool { return m.settled && m.others.Cap > 0 && m.c.Cap != m.others.Cap }},
+	{"two processes, two limits", func(m *moment) bool {
+		return m.settled && m.others.Cap > 0 &&
+			m.c.Cap != m.others.Cap
+	}},
 	{"two leases", func(m *moment) bool { return m.settled && m.r.Active == 2 }},
 
 	// What time does.
@@ -151,7 +166,10 @@ var eventKinds = []struct {
 	{"clock forward", func(m *moment) bool { return m.settled && m.was.outSum > 0 && m.passed >= 3600e6 }},
 	{"clock back, waited out", func(m *moment) bool { return m.back > 0 && m.back <= 1e6 && m.wrote() }},
 	{"clock back, believed", func(m *moment) bool { return m.back > 1e6 && m.wrote() }},
-	{"denied, clock believed", func(m *moment) bool { return m.direct() && m.r.Grant == 0 && m.back > 1e6 && m.wrote() }},
+	{"denied, clock believed", func(m *moment) bool {
+		return m.direct() && m.r.Grant == 0 && m.back > 1e6 &&
+			m.wrote()
+	}},
 	{"sweep", func(m *moment) bool { return m.swept && len(m.was.records) > 0 }},
 	{"sweep by a direct take", func(m *moment) bool { return m.swept && m.c.Lease == "" }},
 	{"sweep that burns tokens", func(m *moment) bool { return m.swept && m.burnt() > 0 }},

@@ -19,8 +19,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the scripts run every call on three engines: Memory, the Lua in miniredis (gopher-lua), the Lua in a real
-// redis-server. Memory is the model; the real server is the reference where the two Luas differ (printing of numbers).
+// The tests of the scripts run every call on three engines: Memory, the Lua in miniredis (gopher-lua), the Lua in a
+// real redis-server. Memory is the model; the real server is the reference where the two Luas differ (printing of
+// numbers).
 
 // scriptStart is the time 0 of all tests that inject the time, µs since 1970. 16 digits, as in production: whoever lets
 // Lua print such a number with its default 14 loses hours.
@@ -138,7 +139,8 @@ func answerOfCmd(t tester, cmd *redis.Cmd) answer {
 		t.Fatalf("a reply of %d numbers: %v", len(n), n)
 	}
 	r := lua.Reply{
-		Code: lua.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6], Epoch: n[7],
+		Code: lua.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6],
+		Epoch: n[7],
 		Flags: lua.Flags(n[8]), Overflow: n[9],
 	}
 	if len(n) == 13 {
@@ -247,8 +249,8 @@ func (e *engine) writes(t testing.TB) int64 {
 	return 0
 }
 
-// differs tells two states apart, "" if they are one. Whole numbers and doubles must be the same text; slack is by how many
-// ms the times to live may differ, being read a little after they were written.
+// differs tells two states apart, "" if they are one. Whole numbers and doubles must be the same text; slack is by
+// how many ms the times to live may differ, being read a little after they were written.
 func differs(want, got stored, slack int64) string {
 	if !maps.Equal(want.fields, got.fields) {
 		return fmt.Sprintf("fields\n\t%v, want\n\t%v", got.fields, want.fields)

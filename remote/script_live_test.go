@@ -134,7 +134,8 @@ func (f *liveFleet) again(p *liveProcess, chance int) {
 	}
 	c, first := p.sent, p.reply
 	record, known := f.stored().records[p.id]
-	known = known && record.Seq == c.Seq // else it was late, or was swept: the copy is the first that the bucket knows of
+	// else it was late, or was swept: the copy is the first that the bucket knows of
+	known = known && record.Seq == c.Seq
 	switch r := f.send(p, chance); {
 	case r.Code == lua.Late, !known && r.Code <= lua.Denied:
 	case known && r.Now >= record.End && r.Code == lua.Stale:

@@ -21,14 +21,15 @@ import (
 //	0s    A1 want=2  -> granted grant=2 level=0 | o=2 pA=1|2|2|2|2s|0
 //	1s    take 1     -> denied retry=1s | same
 //
-// A call is a time after the start, then a lease id and its seq, or take n (want and min n), or peek, then arguments by
-// their names in the contract. Without saying so, ack is seq − 1, min 0 and fleet 1. After the arrow stands what must be
-// in the reply (code first, or the whole error) and after the bar what must be stored; what is not named is not looked at
-// there, but all of reply, state and time to live must be the same on all engines. Instants (deadline, epoch, t, c, g, e,
-// end of a record) count from the start, overflow, seen and s from 2⁴⁰. In the state -f means no field f, none no key,
-// same nothing written since the call before, pttl is in ms. Other lines: "del" drops the key, "hdel pA" a record.
-// With span=4 it is a sliding window of so many blocks of period: 1000000x4 is what it counted, 1000000x4@2s the block that has
-// that instant, u the versions and until when they are in use.
+// A call is a time after the start, then a lease id and its seq, or take n (want and min n), or peek, then
+// arguments by their names in the contract. Without saying so, ack is seq − 1, min 0 and fleet 1. After the arrow
+// stands what must be in the reply (code first, or the whole error) and after the bar what must be stored; what is
+// not named is not looked at there, but all of reply, state and time to live must be the same on all engines.
+// Instants (deadline, epoch, t, c, g, e, end of a record) count from the start, overflow, seen and s from 2⁴⁰. In
+// the state -f means no field f, none no key, same nothing written since the call before, pttl is in ms. Other
+// lines: "del" drops the key, "hdel pA" a record. With span=4 it is a sliding window of so many blocks of period:
+// 1000000x4 is what it counted, 1000000x4@2s the block that has that instant, u the versions and until when they
+// are in use.
 func TestScenarios(t *testing.T) {
 	all := engines(t)
 	files, err := filepath.Glob("testdata/script/*.txt")
@@ -244,7 +245,8 @@ func checkAnswer(t *testing.T, words []string, got answer) (wrong []string) {
 	r := got.reply
 	have := map[string]int64{
 		"grant": r.Grant, "level": r.Level, "retry": r.Retry, "active": r.Active, "left": r.TTLLeft,
-		"now": r.Now - scriptStart, "epoch": r.Epoch - scriptStart, "flags": int64(r.Flags), "overflow": r.Overflow - 1<<40,
+		"now": r.Now - scriptStart, "epoch": r.Epoch - scriptStart, "flags": int64(r.Flags),
+		"overflow": r.Overflow - 1<<40,
 	}
 	for _, w := range words[1:] {
 		name, v, _ := strings.Cut(w, "=")
@@ -307,7 +309,8 @@ func checkState(t *testing.T, words []string, got stored) (wrong []string) {
 			ok = got.fields["z"] == strconv.FormatInt(micros(t, v), 10)
 		case name == "s" && got.fields["v"] == lua.TokenBucket.Mark(): // in 4096ths, and left out at 0
 			x, err := strconv.ParseFloat(v, 64)
-			ok = err == nil && (x == 0 && got.fields["s"] == "" || got.fields["s"] == strconv.FormatFloat(4096*x, 'g', 17, 64))
+			ok = err == nil && (x == 0 && got.fields["s"] == "" ||
+				got.fields["s"] == strconv.FormatFloat(4096*x, 'g', 17, 64))
 		case name == "l", name == "s":
 			x, err := strconv.ParseFloat(v, 64)
 			if err != nil {

@@ -8,20 +8,22 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// The script has a short way for most direct takes, which must come to the same as the long one. That it does is seen by
-// all tests that compare engines, for they send direct takes as production does; here, that it is taken when it should be.
+// The script has a short way for most direct takes, which must come to the same as the long one. That it does is
+// seen by all tests that compare engines, for they send direct takes as production does; here, that it is taken
+// when it should be.
 
 // directTake is a call in the short form, on a bucket of 10 that gets a token per second.
 func directTake(bucket string, after, want int64) lua.Call {
 	return lua.Call{
-		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: want, Min: want, Now: scriptStart + after,
+		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, TTL: 1e6, Fleet: 1, Want: want, Min: want,
+		Now:      scriptStart + after,
 		Deadline: scriptStart + 1e9,
 	}
 }
 
-// TestShortWay tells the ways apart by what they write: the server counts fields. The long way writes four each time, and five
-// more when the bucket lends. What else says something is one more: terms that are new, an overflow, a clock that was set back. So
-// is the time to live.
+// TestShortWay tells the ways apart by what they write: the server counts fields. The long way writes four each
+// time, and five more when the bucket lends. What else says something is one more: terms that are new, an overflow,
+// a clock that was set back. So is the time to live.
 func TestShortWay(t *testing.T) {
 	e := realEngine(t)
 	const long, nothing = 4 + 1, 0
@@ -33,18 +35,25 @@ func TestShortWay(t *testing.T) {
 		want   lua.Code
 	}{
 		{"a new bucket: all fields", nil, directTake("", 0, 1), 5 + 1, lua.Granted},
-		{"one that is there: level and time", []lua.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1, lua.Granted},
-		{"one that is full: the overflow too", []lua.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1, lua.Granted},
+		{"one that is there: level and time", []lua.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1,
+			lua.Granted},
+		{"one that is full: the overflow too", []lua.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1,
+			lua.Granted},
 		{"the clock a second back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, lua.Granted},
 		{"the clock further back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), 1 + long, lua.Granted},
 		{"not enough", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, lua.Denied},
 		{"all that is there", []lua.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, lua.Granted},
 		{"more than the burst", nil, min1(directTake("", 0, 11)), 1 + long, lua.Granted},
-		{"another rate", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long, lua.Granted},
-		{"another period", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long, lua.Granted},
-		{"another burst", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long, lua.Granted},
-		{"another rate, and not enough", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, lua.Denied},
-		{"another rate, and a look", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 0), 10, 2, 1e6), 1 + long, lua.Granted},
+		{"another rate", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long,
+			lua.Granted},
+		{"another period", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long,
+			lua.Granted},
+		{"another burst", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long,
+			lua.Granted},
+		{"another rate, and not enough", []lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, lua.Denied},
+		{"another rate, and a look", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 0), 10, 2, 1e6),
+			1 + long, lua.Granted},
 		{
 			"another rate, for the second time",
 			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 10, 2, 1e6)},
@@ -63,7 +72,8 @@ func TestShortWay(t *testing.T) {
 		{"a look", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, lua.Granted},
 		{"too late", nil, directTake("", 1e9, 1), nothing, lua.Late},
 		{"a bucket that lends", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, lua.Granted},
-		{"a bucket whose leases are over", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 5e6, 1), 1 + 4 + 5 + 1 + 1, lua.Granted},
+		{"a bucket whose leases are over", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 5e6, 1),
+			1 + 4 + 5 + 1 + 1, lua.Granted},
 	} {
 		bucket := fmt.Sprintf("{short/%s}tb1", c.name)
 		for _, b := range c.before {
@@ -91,15 +101,16 @@ func min1(c lua.Call) lua.Call { c.Min = 1; return c }
 
 func leaseOf(c lua.Call) lua.Call { c.Lease, c.Seq = "A", 1; return c }
 
-// TestShortForm sends direct takes in both forms, with text in place of each argument and over each damage to a bucket: all
-// that differs is their length.
+// TestShortForm sends direct takes in both forms, with text in place of each argument and over each damage to a
+// bucket: all that differs is their length.
 func TestShortForm(t *testing.T) {
 	const bucket = "{" + secret + "}tb1"
 	numbers := map[int]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 14, 8: 15, 9: 16} // of the arguments in the long form
 	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		send := func(args []any) answer {
-			return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{bucket}, args...))
+			return answerOfCmd(t, e.client.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{bucket},
+				args...))
 		}
 		for short, n := range numbers {
 			for _, text := range bad {
@@ -121,8 +132,10 @@ func TestShortForm(t *testing.T) {
 			t.Fatalf("%s wrote", e.name)
 		}
 		for _, field := range []string{"v", "l", "s", "t", "c", "z", "r", "-v", "-l", "-t", "-c", "-r"} {
-			for _, text := range append(bad, "-1e300", "1e300", "0", "7", "10/1", "10/1/0", "10/1/1000000/", "10/2/1000000", "1e1/1/1000000",
-				"10/1/1000000/99", "10/1/1000000/9", "10/1/1000000/0", "10/1/1000000/-9", "10/2/1000000/99", "10/1/1000000/"+strings.Repeat("9", 400)) {
+			for _, text := range append(bad, "-1e300", "1e300", "0", "7", "10/1", "10/1/0", "10/1/1000000/",
+				"10/2/1000000", "1e1/1/1000000",
+				"10/1/1000000/99", "10/1/1000000/9", "10/1/1000000/0", "10/1/1000000/-9", "10/2/1000000/99",
+				"10/1/1000000/"+strings.Repeat("9", 400)) {
 				e.del(t, bucket)
 				e.call(t, directTake(bucket, 0, 2))
 				if field[0] == '-' {

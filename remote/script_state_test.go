@@ -126,9 +126,9 @@ func (b parsed) unsound(c lua.Call, torn bool) string {
 	return ""
 }
 
-// needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until its leases are over
-// and it would be full, by the largest cap. An absent bucket is taken for a full one without leases, so who forgets it sooner
-// mints tokens.
+// needs reports for how many ms, from a time of the server's clock on, a bucket must be kept: until its leases are
+// over and it would be full, by the largest cap. An absent bucket is taken for a full one without leases, so who
+// forgets it sooner mints tokens.
 func (b parsed) needs(c lua.Call, server int64) float64 {
 	refill := (float64(b.most) - b.level) * float64(c.Period) / float64(c.Tokens)
 	return (refill + float64(max(b.last, b.latest)-(server+b.behind))) / 1000

@@ -10,9 +10,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestServerTime lets fleets of well-behaved processes live by the engines' own clocks, as in production. What they are
-// answered depends on the µs, so no two engines agree; what must hold of every answer is checked instead. The round trips
-// are what time passes by: leases of a few ms end between two calls, and a thousand tokens per second are one per step.
+// TestServerTime lets fleets of well-behaved processes live by the engines' own clocks, as in production. What they
+// are answered depends on the µs, so no two engines agree; what must hold of every answer is checked instead. The
+// round trips are what time passes by: leases of a few ms end between two calls, and a thousand tokens per second
+// are one per step.
 func TestServerTime(t *testing.T) {
 	began, all := time.Now(), engines(t)
 	all[1].mini.ClockTTL(true)
@@ -88,7 +89,8 @@ func TestServerForgets(t *testing.T) {
 			c.Seq, c.Ack, c.Epoch = 2, 1, a.reply.Epoch
 			a = e.call(t, c)
 			r := a.reply
-			if r.Grant != 10 || r.Flags != lua.Created|lua.OtherEpoch|lua.Unrecorded || r.Epoch != r.Now || r.Now <= c.Epoch {
+			if r.Grant != 10 || r.Flags != lua.Created|lua.OtherEpoch|lua.Unrecorded || r.Epoch != r.Now ||
+				r.Now <= c.Epoch {
 				t.Errorf("after the end: %v", a)
 			}
 		})

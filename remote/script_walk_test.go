@@ -12,10 +12,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// walk makes up a history as it goes: two processes with ideas of their own about the limit, whose calls are delayed,
-// repeated and now and then wrong, and a server whose clock is set and which loses keys. Memory answers, and what it
-// answers goes into the calls that follow. Its clock stands still at the time that the calls are told, so that keys live
-// and die by that time too.
+// walk makes up a history as it goes: two processes with ideas of their own about the limit, whose calls are
+// delayed, repeated and now and then wrong, and a server whose clock is set and which loses keys. Memory answers,
+// and what it answers goes into the calls that follow. Its clock stands still at the time that the calls are told,
+// so that keys live and die by that time too.
 type walk struct {
 	draw   func(n int) int // 0 … n-1
 	memory *remote.Memory
@@ -73,8 +73,8 @@ func newWalk(bucket string, draw func(int) int) *walk {
 	return w
 }
 
-// limit draws what a process may believe in: often a bucket of a few tokens, where every rule is soon at its limit, now and
-// then the largest numbers that the contract allows.
+// limit draws what a process may believe in: often a bucket of a few tokens, where every rule is soon at its limit,
+// now and then the largest numbers that the contract allows.
 func (w *walk) limit() lua.Call {
 	c := pick(w, lua.Call{Tokens: 7, Period: 1e6}, lua.Call{Tokens: 1, Period: 1e6},
 		lua.Call{Tokens: 1000, Period: 1e6}, lua.Call{Tokens: 3, Period: 7}, lua.Call{Tokens: 1, Period: 86400e6},
@@ -314,8 +314,8 @@ func (w *walk) run(p *walkProcess, c lua.Call) answer {
 	return e.answer
 }
 
-// happen makes an event happen to Memory, unless it is a call, which did, or an expiry, which Memory must notice itself,
-// and notes what it left.
+// happen makes an event happen to Memory, unless it is a call, which did, or an expiry, which Memory must notice
+// itself, and notes what it left.
 func (w *walk) happen(e event) {
 	before := w.state().fields
 	if len(w.events) > 0 {

@@ -9,14 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A shard's number is the first whose name lies in the shard's part, as whoever tries them one after the other finds it: names
-// never change.
+// A shard's number is the first whose name lies in the shard's part, as whoever tries them one after the other
+// finds it: names never change.
 func TestShardNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := Kind{Shards: rapid.IntRange(2, 64).Draw(t, "shards")}
 		k.Shard = rapid.IntRange(0, k.Shards-1).Draw(t, "shard")
 		policy := rapid.StringMatching(`[A-Za-z0-9_.-]{1,64}`).Draw(t, "policy")
-		key := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a{}/]{0,9}`), rapid.StringMatching(`k{0,200}`)).Draw(t, "key")
+		key := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a{}/]{0,9}`),
+			rapid.StringMatching(`k{0,200}`)).Draw(t, "key")
 		var want string
 		for i := 0; ; i++ {
 			want = policy + "/" + strconv.Itoa(k.Shards) + "." + strconv.Itoa(k.Shard) + "." + strconv.Itoa(i)

@@ -24,8 +24,8 @@ var versions = []lua.Limit{
 // rate is what a limit brings in a µs.
 func rate(l lua.Limit) *big.Rat { return big.NewRat(l.Tokens, l.Period) }
 
-// piecewise is the bucket of two versions by its definition, in exact fractions: time counts by the limit of whoever wrote last,
-// and every call by another limit writes.
+// piecewise is the bucket of two versions by its definition, in exact fractions: time counts by the limit of
+// whoever wrote last, and every call by another limit writes.
 type piecewise struct {
 	several bool // by the script of several buckets: nothing that was ever stored makes a key live shorter
 	exists  bool
@@ -76,9 +76,9 @@ func (p *piecewise) take(now int64, l lua.Limit, n int64) (granted bool) {
 	return granted
 }
 
-// Processes with different limits share one bucket, by one script or the other: each interval brings what the limit of its last
-// writer says, every call by another limit writes, and together they are admitted no more than one bucket of the largest burst
-// and rate, also when the key ends.
+// Processes with different limits share one bucket, by one script or the other: each interval brings what the limit
+// of its last writer says, every call by another limit writes, and together they are admitted no more than one
+// bucket of the largest burst and rate, also when the key ends.
 func TestLimitsThatDiffer(t *testing.T) {
 	for _, also := range []bool{false, true} {
 		t.Run(fmt.Sprint("also ", also), func(t *testing.T) {
@@ -94,7 +94,8 @@ func TestLimitsThatDiffer(t *testing.T) {
 					}
 				}
 				model, memory := &piecewise{several: also}, memoryEngine()
-				admitted := ideal.NewPolicer(largest.Tokens, time.Duration(largest.Period)*time.Microsecond, largest.Cap)
+				admitted := ideal.NewPolicer(largest.Tokens, time.Duration(largest.Period)*time.Microsecond,
+					largest.Cap)
 				now := scriptStart
 				for range rapid.IntRange(2, 30).Draw(t, "calls") {
 					now += rapid.SampledFrom([]int64{0, 1, 50e3, 333_333, 1e6, 1_500_001, 30e6, 300e6}).Draw(t, "later")

@@ -8,27 +8,28 @@ import (
 
 // topology knows which node answers for a bucket. All methods may be called concurrently.
 type topology interface {
-	// node reports the node of a bucket without I/O, "" if that is not known.
+	// node returns the node of a bucket without I/O, or "" if it is not known.
 	node(bucket string) Node
 
-	// all reports the nodes that buckets may be on, without I/O.
+	// all returns the nodes that buckets may be on, without I/O.
 	all() []Node
 
-	// pick returns the client of the node of a bucket, nil if that is the store's foreign client. It may do I/O, bounded
-	// by ctx, to find out where buckets live.
+	// pick returns the client of a bucket's node, or nil if that is the store's foreign client. It may do I/O to
+	// find the node, bounded by ctx.
 	pick(ctx context.Context, bucket string) (*redis.Client, error)
 
-	// router returns the client that follows a slot to another node, or nil where slots do not move.
+	// router returns the client that follows a slot to another node, or nil if slots do not move.
 	router() redis.UniversalClient
 
-	// at returns the client of the node with an address, nil where slots do not move, or if none of its buckets was picked.
+	// at returns the client of the node with an address. It is nil if slots do not move, or if no bucket of the
+	// node was picked.
 	at(addr string) *redis.Client
 
-	// stale says that a call failed or was sent to the wrong node: what is known of the nodes may be out of date.
+	// stale reports that a call failed or went to the wrong node, so what is known of the nodes may be out of date.
 	stale(ctx context.Context)
 }
 
-// nodeOf names the node behind a client: by its address, which is unique among the nodes of a store.
+// nodeOf names the node of a client by its address, which is unique among the nodes of a store.
 func nodeOf(client *redis.Client) Node {
 	if client == nil {
 		return "redis"
@@ -36,7 +37,7 @@ func nodeOf(client *redis.Client) Node {
 	return Node(client.Options().Addr)
 }
 
-// single is one node: a server, the primary behind Sentinel, or a foreign client (nil).
+// single is the topology of one node: a server, the primary behind Sentinel, or a foreign client (nil).
 type single struct{ client *redis.Client }
 
 func (t single) node(string) Node { return nodeOf(t.client) }
@@ -51,7 +52,8 @@ func (single) at(string) *redis.Client { return nil }
 
 func (single) stale(context.Context) {}
 
-// ring asks the Ring, which hashes names over its shards that are up. That takes a read lock and no I/O.
+// ring is the topology of a Ring, which hashes names over its shards that are up. That takes a read lock and no
+// I/O.
 type ring struct{ client *redis.Ring }
 
 func (t ring) node(bucket string) Node {

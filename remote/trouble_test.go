@@ -48,7 +48,8 @@ func TestFrozen(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	const slack = 30 * time.Millisecond // two cores, a race detector
 	for name, s := range map[string]*Redis{
-		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL("read_timeout=20ms")), "warm": NewRedis(server.StoreClient(), nil), "cold": NewRedis(server.StoreClient(), nil),
+		"opened": openStore(t, server.URL()), "opened with less": openStore(t, server.URL("read_timeout=20ms")),
+		"warm": NewRedis(server.StoreClient(), nil), "cold": NewRedis(server.StoreClient(), nil),
 		"no retries": NewRedis(serverClient(t, server.Options(redis.Options{MaxRetries: -1})), nil),
 		"foreign but bounded": NewRedis(foreign{serverClient(t, server.Options(redis.Options{
 			ContextTimeoutEnabled: true, MaxRetries: -1,
@@ -128,7 +129,8 @@ func TestServerErrors(t *testing.T) {
 	illegal := takeOne(s, "s3cr3t too")
 	illegal.Cap = 0
 	results := make([]Result, 4)
-	s.Run(ctx, patience, []lua.Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")}, results)
+	s.Run(ctx, patience, []lua.Call{takeOne(s, "s3cr3t"), takeOne(s, "foreign s3cr3t"), illegal, takeOne(s, "good")},
+		results)
 	for i, want := range []string{"WRONGTYPE ", "RLFOREIGN key", "RLARG argument 1"} {
 		var e *ScriptError
 		if !errors.As(results[i].Err, &e) || !strings.HasPrefix(e.Text, want) || strings.Contains(e.Text, "script:") ||
@@ -195,8 +197,8 @@ func TestOwnTimeoutsDoNotCount(t *testing.T) {
 		own  time.Duration
 		want bool
 	}{{0, true}, {-1, false}, {time.Second, true}, {time.Second - 1, false}, {time.Minute, true}} {
-		if got := leaves(test.own, time.Second); got != test.want {
-			t.Errorf("leaves(%v, 1s) = %v", test.own, got)
+		if got := allows(test.own, time.Second); got != test.want {
+			t.Errorf("allows(%v, 1s) = %v", test.own, got)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestBytesOfAKey holds the figures of docs/algorithms.md against a real Redis, a tenth more or less: what keys of a name of 30
-// bytes take there.
+// TestBytesOfAKey holds the figures of docs/algorithms.md against a real Redis, a tenth more or less: what keys of
+// a name of 30 bytes take there.
 func TestBytesOfAKey(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	if err != nil {
@@ -68,7 +68,8 @@ func TestBytesOfAKey(t *testing.T) {
 			bytes("token bucket that was full in between", 3, 0)
 			bytes("token bucket, 10 leases", 1, 10)
 		case lua.TokenBuckets:
-			bytes("token bucket with `Also`, 3 limits", 1, 0, lua.Limit{Cap: 5, Tokens: 5, Period: sec}, lua.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})
+			bytes("token bucket with `Also`, 3 limits", 1, 0, lua.Limit{Cap: 5, Tokens: 5, Period: sec},
+				lua.Limit{Cap: 9999, Tokens: 1, Period: sec * 3600})
 		case lua.FixedWindow:
 			bytes("fixed window", 1, 0)
 			bytes("fixed window, 10 leases", 1, 10)
@@ -83,8 +84,9 @@ func TestBytesOfAKey(t *testing.T) {
 	}
 }
 
-// TestCostOfSeveralBuckets measures what decides that a single bucket has a script of its own: the processor time of Redis for
-// direct takes, the median of five rounds. A second script is worth its upkeep if the general one costs a tenth more.
+// TestCostOfSeveralBuckets measures what decides that a single bucket has a script of its own: the processor time
+// of Redis for direct takes, the median of five rounds. A second script is worth its upkeep if the general one
+// costs a tenth more.
 func TestCostOfSeveralBuckets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a measurement")
@@ -124,8 +126,8 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// The work at the edge of a block does not grow with the time since the last call: after a day of blocks that nobody counted in, a
-// take reads no more than twice the span, and so does a refusal.
+// The work at the edge of a block does not grow with the time since the last call: after a day of blocks that
+// nobody counted in, a take reads no more than twice the span, and so does a refusal.
 func TestTrimmingIsBounded(t *testing.T) {
 	e := realEngine(t)
 	c := of(lua.SlidingWindow, "day", 100, minute, sec)
@@ -137,7 +139,8 @@ func TestTrimmingIsBounded(t *testing.T) {
 		if a := e.at(t, now, take(c, n)); a.reply.Code != code {
 			t.Fatal(a)
 		}
-		m := regexp.MustCompile(`cmdstat_hmget:calls=(\d+)`).FindStringSubmatch(e.client.Info(t.Context(), "commandstats").Val())
+		m := regexp.MustCompile(`cmdstat_hmget:calls=(\d+)`).FindStringSubmatch(e.client.Info(t.Context(),
+			"commandstats").Val())
 		fields, _ = strconv.ParseInt(m[1], 10, 64)
 		return fields
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// What made us doubt windows elsewhere, each shown on a real Redis: defects of scripts that are widely copied, and what happens
-// around them. The calls are told their time, unless what is to be shown is that Redis' own counts.
+// What made us doubt windows elsewhere, each shown on a real Redis: defects of scripts that are widely copied, and
+// what happens around them. The calls are told their time, unless what is to be shown is that Redis' own counts.
 
 const sec, minute = int64(1e6), int64(60e6)
 
@@ -44,7 +44,8 @@ func (e *engine) burst(t *testing.T, now int64, c lua.Call, n int) (admitted int
 	return admitted, lua.Reply{}
 }
 
-// TestWorkedExample computes the example of docs/algorithms.md: 100 per minute, 100 requests at sec 59 and 100 at sec 61.
+// TestWorkedExample computes the example of docs/algorithms.md: 100 per minute, 100 requests at sec 59 and 100 at
+// sec 61.
 func TestWorkedExample(t *testing.T) {
 	e := realEngine(t)
 	start := (scriptStart/minute + 1) * minute
@@ -73,13 +74,14 @@ func TestWorkedExample(t *testing.T) {
 		first, _ := e.burst(t, start+59*sec, c.call, 100)
 		then, refusal := e.burst(t, start+61*sec, c.call, 100)
 		if first != c.at59 || then != c.at61 || refusal.Retry != c.retry || int64(first+then) != c.worst {
-			t.Errorf("%s: %d and %d, retry %d; want %d and %d, retry %d", c.name, first, then, refusal.Retry, c.at59, c.at61, c.retry)
+			t.Errorf("%s: %d and %d, retry %d; want %d and %d, retry %d", c.name, first, then, refusal.Retry, c.at59,
+				c.at61, c.retry)
 		}
 	}
 }
 
-// Twice the limit within less than its length: sub-buckets counted over D/q blocks admit that, a span of one more does not; nor
-// does a precision that does not divide the length, or one below a second.
+// Twice the limit within less than its length: sub-buckets counted over D/q blocks admit that, a span of one more
+// does not; nor does a precision that does not divide the length, or one below a second.
 func TestNoIntervalHoldsMore(t *testing.T) {
 	e := realEngine(t)
 	start := (scriptStart/minute + 1) * minute
@@ -122,7 +124,8 @@ func TestOneMicrosecond(t *testing.T) {
 	}
 }
 
-// By Redis' own clock: of concurrent first requests exactly the limit is admitted, also when the scripts are forgotten meanwhile.
+// By Redis' own clock: of concurrent first requests exactly the limit is admitted, also when the scripts are
+// forgotten meanwhile.
 func TestFirstRequestsAtOnce(t *testing.T) {
 	server := redistest.StartOpen(t)
 	store := remote.NewRedis(server.Client(), nil)
@@ -154,13 +157,14 @@ func TestFirstRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// A key that lost its time to live gets one with the next admission; a weight above the limit is refused for ever and leaves
-// nothing; a shorter limit on the same key takes no time from it.
+// A key that lost its time to live gets one with the next admission; a weight above the limit is refused for ever
+// and leaves nothing; a shorter limit on the same key takes no time from it.
 func TestTimeToLive(t *testing.T) {
 	e := realEngine(t)
 	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
 		c := of(a, fmt.Sprint("ttl", a), 3, 3600*sec, 60*sec)
-		if got := e.at(t, scriptStart, take(c, 4)); got.reply.Code != lua.Never || e.lookAt(t, a, c.Bucket).fields != nil {
+		if got := e.at(t, scriptStart, take(c, 4)); got.reply.Code != lua.Never ||
+			e.lookAt(t, a, c.Bucket).fields != nil {
 			t.Errorf("algorithm %d, a cost above the limit: %v", a, got)
 		}
 		e.at(t, scriptStart, take(c, 1))
@@ -204,7 +208,8 @@ func TestWindowClockSetBack(t *testing.T) {
 	}
 }
 
-// A hundred thousand old entries are forgotten with no slow call: a few at a time while something is live, at once else.
+// A hundred thousand old entries are forgotten with no slow call: a few at a time while something is live, at once
+// else.
 func TestOldEntriesAreForgotten(t *testing.T) {
 	e := realEngine(t)
 	for _, live := range []int64{0, 1000} {
@@ -216,14 +221,16 @@ func TestOldEntriesAreForgotten(t *testing.T) {
 			at := fmt.Sprintf("%d", now+i)
 			pipe.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(now + i), Member: at})
 		}
-		pipe.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(-1 - 100_001 - live), Member: "#n"}, redis.Z{Score: float64(-1 - now - 100_000), Member: "#t"})
+		pipe.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(-1 - 100_001 - live), Member: "#n"},
+			redis.Z{Score: float64(-1 - now - 100_000), Member: "#t"})
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		later := now + minute + 200_000
 		if live > 0 {
 			for i := range live {
-				e.client.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(later - 1000 + i), Member: fmt.Sprintf("%d", later-1000+i)})
+				e.client.ZAdd(t.Context(), c.Bucket,
+					redis.Z{Score: float64(later - 1000 + i), Member: fmt.Sprintf("%d", later-1000+i)})
 			}
 			e.client.ZAdd(t.Context(), c.Bucket, redis.Z{Score: float64(-1 - (later - 1)), Member: "#t"})
 		}
@@ -236,8 +243,8 @@ func TestOldEntriesAreForgotten(t *testing.T) {
 	}
 }
 
-// A call forgets as many old entries as the room needs that it asks for: for its request, for its debt and for a limit that
-// was lowered. None is refused for what has left.
+// A call forgets as many old entries as the room needs that it asks for: for its request, for its debt and for a
+// limit that was lowered. None is refused for what has left.
 func TestOldEntriesMakeRoom(t *testing.T) {
 	for _, e := range engines(t) {
 		for i, c := range []struct{ limit, debt, want int64 }{{100, 0, 99}, {100, 60, 39}, {50, 0, 49}} {
@@ -295,11 +302,13 @@ func TestWindowArguments(t *testing.T) {
 					}
 					bad := append([]any{}, args...)
 					bad[i] = wrong
-					if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"}, bad...)); got.err != fmt.Sprintf("RLARG argument %d", i+1) {
+					if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"},
+						bad...)); got.err != fmt.Sprintf("RLARG argument %d", i+1) {
 						t.Errorf("%s, algorithm %d, argument %d is %v: %v", e.name, a, i+1, wrong, got)
 					}
 				}
-				if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"}, args[:i]...)); !strings.HasPrefix(got.err, "RLARG argument") {
+				if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"},
+					args[:i]...)); !strings.HasPrefix(got.err, "RLARG argument") {
 					t.Errorf("%s, algorithm %d, %d arguments: %v", e.name, a, i, got)
 				}
 			}
@@ -357,7 +366,8 @@ func TestWindowArguments(t *testing.T) {
 			e.client.HSet(ctx, c.Bucket, "t", "nan")
 		}
 		before := e.lookAt(t, a, c.Bucket).fields
-		if got := e.at(t, scriptStart+1, damaged); got.err != "RLCORRUPT field" || !maps.Equal(before, e.lookAt(t, a, c.Bucket).fields) {
+		if got := e.at(t, scriptStart+1, damaged); got.err != "RLCORRUPT field" ||
+			!maps.Equal(before, e.lookAt(t, a, c.Bucket).fields) {
 			t.Errorf("algorithm %d, damaged: %v", a, got)
 		}
 		c.Bucket = fmt.Sprint("foreign", a)
@@ -377,8 +387,8 @@ func TestWindowArguments(t *testing.T) {
 	}
 }
 
-// A fixed window whose clock is set back while leases are out keeps its count, in the window before and in its own that comes again:
-// what is leased may be used in either.
+// A fixed window whose clock is set back while leases are out keeps its count, in the window before and in its own
+// that comes again: what is leased may be used in either.
 func TestFixedWindowClockSetBackUnderLeases(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 		d := 10 * sec

@@ -14,9 +14,9 @@ import (
 // Flaws of published scripts, and what is said of ours at the edge of a window, each on a real Redis. The others are in
 // window_doubt_test.go and window_cost_test.go.
 
-// TestMostInAMinute drives each algorithm to the most that docs/algorithms.md says a minute can hold, by the schedule that is worst for
-// it, and no further: a fixed window twice its limit around an edge, a bucket that starts full its burst and what is refilled, the
-// sliding ones never more than their limit.
+// TestMostInAMinute drives each algorithm to the most that docs/algorithms.md says a minute can hold, by the
+// schedule that is worst for it, and no further: a fixed window twice its limit around an edge, a bucket that
+// starts full its burst and what is refilled, the sliding ones never more than their limit.
 func TestMostInAMinute(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	if err != nil {
@@ -42,8 +42,8 @@ func TestMostInAMinute(t *testing.T) {
 		{"`TokenBucket`, burst 10", small, 109},
 		{"`TokenBucket`, `Also` 10 per second", also, 199},
 	} {
-		// All that is asked for every 100 ms from half a minute before an edge on, for five minutes, at the last microsecond of a
-		// block when it is one.
+		// All that is asked for every 100 ms from half a minute before an edge on, for five minutes, at the last
+		// microsecond of a block when it is one.
 		var admitted []int64
 		for now := start + minute/2 - 1; now < start+5*minute+minute/2; now += 100_000 {
 			n, _ := e.burst(t, now, c.call, 100)
@@ -65,7 +65,8 @@ func TestMostInAMinute(t *testing.T) {
 			continue
 		}
 		// The page has the bound, which what is refilled just misses: C + r·t of a minute that is not over.
-		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.name) + ` \|(?:[^|]*\|){3} (\d+) \|$`).FindSubmatch(page)
+		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.name) +
+			` \|(?:[^|]*\|){3} (\d+) \|$`).FindSubmatch(page)
 		if row == nil {
 			t.Fatalf("docs/algorithms.md has no row of %s", c.name)
 		}
@@ -75,8 +76,9 @@ func TestMostInAMinute(t *testing.T) {
 	}
 }
 
-// Whoever asks too often is not shut out: what is refused extends nothing. Three per two seconds, asked for once a second, is
-// never refused; asked for every 20 ms, each is admitted at the very instant that the first refusal named.
+// Whoever asks too often is not shut out: what is refused extends nothing. Three per two seconds, asked for once a
+// second, is never refused; asked for every 20 ms, each is admitted at the very instant that the first refusal
+// named.
 func TestRefusalsExtendNothing(t *testing.T) {
 	e := realEngine(t)
 	for a := lua.SlidingLog; a <= lua.TokenBuckets; a++ {
@@ -106,13 +108,14 @@ func TestRefusalsExtendNothing(t *testing.T) {
 	}
 }
 
-// Limits in any order give the same answers and the same counts, and what one of them refuses counts in none: three limits in
-// all six orders, each on a key of its own.
+// Limits in any order give the same answers and the same counts, and what one of them refuses counts in none: three
+// limits in all six orders, each on a key of its own.
 func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
 	e := realEngine(t)
 	orders := [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	for _, a := range []lua.Algorithm{lua.SlidingWindow, lua.TokenBuckets} {
-		limits := []lua.Limit{{Cap: 4, Tokens: 4, Period: sec, Span: 11}, {Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4}, {Cap: 9, Tokens: 9, Period: minute, Span: 3}}
+		limits := []lua.Limit{{Cap: 4, Tokens: 4, Period: sec, Span: 11},
+			{Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4}, {Cap: 9, Tokens: 9, Period: minute, Span: 3}}
 		if a == lua.TokenBuckets {
 			for i := range limits {
 				limits[i].Span = 0

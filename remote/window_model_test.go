@@ -14,8 +14,8 @@ import (
 // spent is what a model remembers of an admission.
 type spent struct{ at, n int64 }
 
-// counts reports what counts of a list of admissions at an instant in a limit of a call: the model of an algorithm, by the
-// definition and not as the script does it.
+// counts reports what counts of a list of admissions at an instant in a limit of a call: the model of an algorithm,
+// by the definition and not as the script does it.
 func counts(list []spent, c lua.Call, l lua.Limit, now int64) int64 {
 	div := func(x, y int64) int64 { // rounds down
 		if x%y < 0 {
@@ -51,8 +51,9 @@ func sameDecision(a, b answer) bool {
 	return a.err == b.err && x.Code == y.Code && x.Grant == y.Grant && x.Level == y.Level && x.Retry == y.Retry
 }
 
-// Direct takes are admitted exactly when the definition says so, by every limit and all or nothing, and a refused one is told
-// exactly when it would be: at that instant it is admitted, a microsecond before it is not. Limits in any order say the same.
+// Direct takes are admitted exactly when the definition says so, by every limit and all or nothing, and a refused
+// one is told exactly when it would be: at that instant it is admitted, a microsecond before it is not. Limits in
+// any order say the same.
 func TestWindowDefinition(t *testing.T) {
 	eachKind(t, func(t *testing.T, k windowKind) {
 		if k.algorithm == lua.TokenBuckets {
@@ -134,7 +135,8 @@ func TestWindowDefinition(t *testing.T) {
 	})
 }
 
-// Several token buckets admit a direct take exactly when each has the tokens, by exact fractions, and debit all or none.
+// Several token buckets admit a direct take exactly when each has the tokens, by exact fractions, and debit all or
+// none.
 func TestBucketsDefinition(t *testing.T) {
 	server := realEngine(t)
 	var kind windowKind
@@ -156,7 +158,8 @@ func TestBucketsDefinition(t *testing.T) {
 		now, memory := scriptStart, memoryEngine()
 		after := func(elapsed, n int64) (fits bool) { // with a rounding error's room
 			for i, l := range limits {
-				level := new(big.Rat).Add(levels[i], new(big.Rat).Mul(big.NewRat(elapsed, l.Period), big.NewRat(l.Tokens, 1)))
+				level := new(big.Rat).Add(levels[i],
+					new(big.Rat).Mul(big.NewRat(elapsed, l.Period), big.NewRat(l.Tokens, 1)))
 				level.Add(level, big.NewRat(1, 1_000_000_000))
 				if level.Cmp(big.NewRat(n, 1)) < 0 {
 					return false

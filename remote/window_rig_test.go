@@ -12,8 +12,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the algorithms beside the token bucket, in the window_*_test.go files, tell every call its time. Memory's own
-// clock stands still at that time, so a key lives and dies by it there; on the other engines the test lets it die then.
+// The tests of the algorithms beside the token bucket, in the window_*_test.go files, tell every call its time.
+// Memory's own clock stands still at that time, so a key lives and dies by it there; on the other engines the test
+// lets it die then.
 
 // windowKind is one algorithm under test.
 type windowKind struct {
@@ -38,7 +39,8 @@ var windowKinds = []windowKind{
 	}},
 	{"token buckets", lua.TokenBuckets, func(d drawer) lua.Call {
 		limit := func(period int64) lua.Limit {
-			return lua.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period, Tokens: choose(d, int64(1), 2, 7, 1000)}
+			return lua.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period,
+				Tokens: choose(d, int64(1), 2, 7, 1000)}
 		}
 		l := limit(choose(d, int64(1e6), 1000, 300e3))
 		c := lua.Call{Cap: l.Cap, Period: l.Period, Tokens: l.Tokens}
@@ -102,8 +104,8 @@ func (e *engine) lookAt(t tester, a lua.Algorithm, bucket string) stored {
 	return s
 }
 
-// windowHistory makes up a history as it goes: two processes whose calls are delayed, repeated and now and then wrong, and a
-// server whose clock is set. What is answered goes into the calls that follow.
+// windowHistory makes up a history as it goes: two processes whose calls are delayed, repeated and now and then
+// wrong, and a server whose clock is set. What is answered goes into the calls that follow.
 type windowHistory struct {
 	draw     drawer
 	kind     windowKind
@@ -155,7 +157,8 @@ func (h *windowHistory) next() lua.Call {
 		c.Now = h.now
 		return c
 	}
-	if h.kind.algorithm == lua.SlidingWindow && h.draw(12) == 0 { // another version of the policy: one of those before, or a new one
+	// another version of the policy: one of those before, or a new one
+	if h.kind.algorithm == lua.SlidingWindow && h.draw(12) == 0 {
 		h.versions = append(h.versions, h.limit)
 		if h.limit = choose(h.draw, h.versions...); h.draw(2) == 0 {
 			h.limit = h.kind.call(h.draw, h.bucket, 0)
@@ -249,7 +252,8 @@ func TestWindowHistories(t *testing.T) {
 				t.Repeat(map[string]func(*rapid.T){"call": func(t *rapid.T) {
 					h.pass()
 					before := memory.memory.Fields(h.bucket)
-					if memory.memory.StopClock(h.now); before != nil && memory.memory.Fields(h.bucket) == nil { // its time is over
+					// its time is over
+					if memory.memory.StopClock(h.now); before != nil && memory.memory.Fields(h.bucket) == nil {
 						memory.memory.Del(h.bucket) // the clock may be set back
 						for _, e := range others {
 							e.client.Del(t.Context(), h.bucket)
@@ -273,9 +277,11 @@ func TestWindowHistories(t *testing.T) {
 						}
 						left := e.lookAt(t, k.algorithm, h.bucket)
 						if !maps.Equal(left.fields, after.fields) {
-							t.Fatalf("%s: %+v -> %v stored\n%v, want\n%v\nbefore\n%v", e.name, c, got, left.fields, after.fields, before)
+							t.Fatalf("%s: %+v -> %v stored\n%v, want\n%v\nbefore\n%v", e.name, c, got, left.fields,
+								after.fields, before)
 						}
-						if slack := int64(250); e.server != nil && wrote && max(left.pttl-after.pttl, after.pttl-left.pttl) > slack {
+						if slack := int64(250); e.server != nil && wrote &&
+							max(left.pttl-after.pttl, after.pttl-left.pttl) > slack {
 							t.Fatalf("%s: %+v lives %d ms, want %d", e.name, c, left.pttl, after.pttl)
 						}
 					}

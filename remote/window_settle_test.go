@@ -13,8 +13,9 @@ func settling(c lua.Call, seq int64, change func(c *lua.Call)) lua.Call {
 	return c
 }
 
-// What a log is told to be, it is, however often it is told: an entry gets its cost and never a higher one, only in its epoch, and
-// never a debt of the same microsecond in its place; a debt counts once, where it was admitted, as far as there is room.
+// What a log is told to be, it is, however often it is told: an entry gets its cost and never a higher one, only in
+// its epoch, and never a debt of the same microsecond in its place; a debt counts once, where it was admitted, as
+// far as there is room.
 func TestLogSettles(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 		c := of(lua.SlidingLog, "settles", 10, minute, 0)
@@ -81,7 +82,8 @@ func TestLogSettles(t *testing.T) {
 	}
 }
 
-// Refunds and debts of windows count once, in their own window and epoch, and make nothing fuller than full or emptier than empty.
+// Refunds and debts of windows count once, in their own window and epoch, and make nothing fuller than full or
+// emptier than empty.
 func TestWindowsSettle(t *testing.T) {
 	for _, a := range []lua.Algorithm{lua.FixedWindow, lua.SlidingWindow} {
 		for _, e := range []*engine{memoryEngine(), realEngine(t)} {
@@ -147,8 +149,8 @@ func TestWindowsSettle(t *testing.T) {
 	}
 }
 
-// A reset leaves the record of a lease that has ended, so it leaves its tokens too: else those that its holder brings back would
-// come off what was taken since.
+// A reset leaves the record of a lease that has ended, so it leaves its tokens too: else those that its holder
+// brings back would come off what was taken since.
 func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
 	for _, a := range []lua.Algorithm{lua.FixedWindow, lua.SlidingWindow} {
 		for _, e := range []*engine{memoryEngine(), miniEngine(t), realEngine(t)} {
@@ -175,8 +177,9 @@ func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
 	}
 }
 
-// The room of an ended lease fills in each of several buckets from the lease's end on, not for the time in which what filled it
-// could be spent: else a holder who spends late and whoever comes at the end have more than the burst together.
+// The room of an ended lease fills in each of several buckets from the lease's end on, not for the time in which
+// what filled it could be spent: else a holder who spends late and whoever comes at the end have more than the
+// burst together.
 func TestBucketsRoomOfAnEndedLease(t *testing.T) {
 	for _, e := range engines(t) {
 		c := of(lua.TokenBuckets, "room", 2, 2*sec, 0)
@@ -207,7 +210,8 @@ func TestLeaseCountsWhereItEnds(t *testing.T) {
 		c.TTL = 10 * sec
 		start := (scriptStart/minute + 1) * minute
 		e.at(t, start, settling(take(c, 6), 1, func(c *lua.Call) { c.Lease = "A" }))
-		for _, x := range []struct{ after, level int64 }{{0, 4}, {minute + sec, 4}, {minute + 11*sec - 1, 4}, {minute + 11*sec, 10}} {
+		for _, x := range []struct{ after, level int64 }{{0, 4}, {minute + sec, 4}, {minute + 11*sec - 1, 4},
+			{minute + 11*sec, 10}} {
 			if a := e.at(t, start+x.after, c); a.err != "" || a.reply.Level != x.level {
 				t.Errorf("%s, after %d µs: %v, want %d left", e.name, x.after, a, x.level)
 			}
@@ -215,8 +219,8 @@ func TestLeaseCountsWhereItEnds(t *testing.T) {
 	}
 }
 
-// A call that settles and takes directly settles as any other, and what it is granted counts now and is in no lease: nothing of it is
-// undone, repeated, wanted or held.
+// A call that settles and takes directly settles as any other, and what it is granted counts now and is in no
+// lease: nothing of it is undone, repeated, wanted or held.
 func TestSettlesAndTakesAtOnce(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 		c := of(lua.SlidingWindow, "at once", 10, sec, sec/4)
@@ -250,8 +254,8 @@ func TestSettlesAndTakesAtOnce(t *testing.T) {
 	}
 }
 
-// A lease may outlive what a limit counts, where it was taken under another. Its tokens count until the window after its end, a
-// refusal says so, and nothing of it is left behind.
+// A lease may outlive what a limit counts, where it was taken under another. Its tokens count until the window
+// after its end, a refusal says so, and nothing of it is left behind.
 func TestLeaseThatOutlivesItsWindow(t *testing.T) {
 	for _, e := range []*engine{memoryEngine(), realEngine(t)} {
 		c := of(lua.SlidingWindow, "outlived", 10, 1000, 250) // 1 ms

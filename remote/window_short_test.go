@@ -14,8 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Direct takes of windows and of several buckets in both forms, on keys of their own: the same answers and the same state, step by
-// step, and the same errors, by the number of the argument in the long form.
+// Direct takes of windows and of several buckets in both forms, on keys of their own: the same answers and the same
+// state, step by step, and the same errors, by the number of the argument in the long form.
 func TestShortFormOfWindows(t *testing.T) {
 	places := map[int]int{0: 1, 1: 2, 2: 3, 3: 11, 4: 12, 5: 13, 6: 22, 7: 23, 8: 24}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
@@ -33,7 +33,8 @@ func TestShortFormOfWindows(t *testing.T) {
 				for i := range limits {
 					c.Also = append(c.Also, lua.Limit{Cap: 6, Tokens: 6, Period: int64(11+i) * sec, Span: c.Span})
 				}
-				if n, want := len(c.Arguments(nil, nil)), 9+3*limits; limits < 5 && n != want || limits == 5 && n != len(c.LongArguments()) {
+				if n, want := len(c.Arguments(nil, nil)), 9+3*limits; limits < 5 && n != want ||
+					limits == 5 && n != len(c.LongArguments()) {
 					t.Errorf("%d further limits: %d arguments", limits, n)
 				}
 				for step, n := range []int64{1, 2, 3, 2, 0, 7, 1, 1, 5, 1, 2} {
@@ -53,7 +54,8 @@ func TestShortFormOfWindows(t *testing.T) {
 					if short != long || short.err != "" {
 						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, short, long)
 					}
-					if x, y := e.lookAt(t, a, keys[0]), e.lookAt(t, a, keys[1]); !maps.Equal(x.fields, y.fields) || max(x.pttl, y.pttl)-min(x.pttl, y.pttl) > 1000 {
+					if x, y := e.lookAt(t, a, keys[0]), e.lookAt(t, a, keys[1]); !maps.Equal(x.fields, y.fields) ||
+						max(x.pttl, y.pttl)-min(x.pttl, y.pttl) > 1000 {
 						t.Fatalf("%s, algorithm %d, step %d: short %v, long %v", e.name, a, step, x, y)
 					}
 					codes[short.reply.Code]++
@@ -90,7 +92,8 @@ func TestShortFormOfWindows(t *testing.T) {
 	}
 }
 
-// TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time, the median of five rounds.
+// TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time, the median of
+// five rounds.
 func TestCostOfAWindow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a measurement")
@@ -123,14 +126,16 @@ func TestCostOfAWindow(t *testing.T) {
 		if median(parts) > 1.05 {
 			t.Errorf("algorithm %d: the short form is not worth it", a)
 		}
-		t.Logf("algorithm %d: a direct take %.1f µs, in the short form %.1f µs: %.2f of it", a, median(long), median(short), median(parts))
+		t.Logf("algorithm %d: a direct take %.1f µs, in the short form %.1f µs: %.2f of it", a, median(long),
+			median(short), median(parts))
 	}
 }
 
 // cpu is the processor time of the server's main thread, in seconds.
 func (e *engine) cpu(t *testing.T) (total float64) {
 	text := e.client.Info(t.Context(), "cpu").Val()
-	for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user)_main_thread:([0-9.]+)`).FindAllStringSubmatch(text,
+		-1) {
 		x, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			t.Fatal(err)

@@ -52,7 +52,8 @@ func TestUnappliedIsTold(t *testing.T) {
 		lua.TokenBucket:   {dated},
 		lua.TokenBuckets:  {dated, resets, {{"a refund of another epoch", refund(sec, 1, 0), none, done}}},
 		lua.SlidingWindow: {dated, resets, stamped},
-		lua.FixedWindow:   {dated, resets, stamped, {{"a refund of a window to come", refund(sec, 0, minute), lua.Unapplied, left}}},
+		lua.FixedWindow: {dated, resets, stamped,
+			{{"a refund of a window to come", refund(sec, 0, minute), lua.Unapplied, left}}},
 		lua.SlidingLog: {{
 			{"settling", settle(0), none, done},
 			{"settling in another epoch", settle(1), lua.Unapplied, left},
@@ -80,7 +81,8 @@ func TestUnappliedIsTold(t *testing.T) {
 					call := settling(c, 1, func(c *lua.Call) { c.Now = now; test.change(c, took) })
 					r := at(call)
 					if r.Flags&lua.Unapplied != test.flag || r.Level != 5+test.back {
-						t.Errorf("%s, algorithm %d, %s: %+v, want flag %d and %d back", e.name, a, test.name, r, test.flag, test.back)
+						t.Errorf("%s, algorithm %d, %s: %+v, want flag %d and %d back", e.name, a, test.name, r,
+							test.flag, test.back)
 					}
 					for range 2 {
 						now += sec/2 - 1

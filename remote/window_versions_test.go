@@ -30,8 +30,8 @@ func lengthOf(l lua.Limit) int64 { return (l.Span - 1) * l.Period }
 // tagOf names a limit's fields.
 func tagOf(l lua.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
 
-// A new period or precision begins with what the old one counted, and what either admits counts in both: whoever asks, in whatever
-// order, an instant admits what the limit says.
+// A new period or precision begins with what the old one counted, and what either admits counts in both: whoever
+// asks, in whatever order, an instant admits what the limit says.
 func TestVersionsCountEachOther(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -39,13 +39,15 @@ func TestVersionsCountEachOther(t *testing.T) {
 		want     int64 // admitted in an instant
 	}{
 		{"another precision", [][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}}, 100},
-		{"three precisions", [][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}, {{100, minute, 7 * sec}}}, 100},
+		{"three precisions", [][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}, {{100, minute, 7 * sec}}},
+			100},
 		{"a lower limit, a bit longer", [][][3]int64{{{100, minute, sec}}, {{90, 61 * sec, sec}}}, 100},
 		{"a shorter one", [][][3]int64{{{100, minute, sec}}, {{100, sec, sec / 10}}}, 100},
 		{"a longer one", [][][3]int64{{{100, sec, sec / 10}}, {{100, minute, sec}}}, 100},
 		{"one limit more", [][][3]int64{{{100, minute, sec}}, {{100, minute, sec}, {150, 60 * minute, 10 * sec}}}, 100},
 		{"one limit less", [][][3]int64{{{100, minute, sec}, {70, 60 * minute, 10 * sec}}, {{100, minute, sec}}}, 100},
-		{"the order of the limits", [][][3]int64{{{100, minute, sec}, {70, sec, sec}}, {{70, sec, sec}, {100, minute, sec}}}, 70},
+		{"the order of the limits", [][][3]int64{{{100, minute, sec}, {70, sec, sec}},
+			{{70, sec, sec}, {100, minute, sec}}}, 70},
 		{"more versions than are kept", [][][3]int64{
 			{{100, minute, sec}},
 			{{100, minute, 2 * sec}},
@@ -71,7 +73,8 @@ func TestVersionsCountEachOther(t *testing.T) {
 					}
 				}
 				if admitted != c.want {
-					t.Errorf("%s, %s, in turns %v: %d admitted in an instant, want %d", e.name, c.name, together, admitted, c.want)
+					t.Errorf("%s, %s, in turns %v: %d admitted in an instant, want %d", e.name, c.name, together,
+						admitted, c.want)
 				}
 			}
 		}
@@ -103,7 +106,8 @@ type versionsProcess struct {
 // call executes a call on all engines, and notes which limits are new to the key.
 func (r *versionsRun) call(c lua.Call) lua.Reply {
 	memory := r.all[0].memory
-	if memory.StopClock(r.now); memory.Fields(r.bucket) == nil { // it may be over by Memory's clock, which is that of the calls
+	// it may be over by Memory's clock, which is that of the calls
+	if memory.StopClock(r.now); memory.Fields(r.bucket) == nil {
 		for _, e := range r.all[1:] {
 			e.client.Del(r.Context(), r.bucket)
 		}
@@ -146,7 +150,8 @@ func (r *versionsRun) call(c lua.Call) lua.Reply {
 		first := r.now
 		for _, v := range r.versions {
 			for _, other := range limitsOf(v) {
-				if from, known := r.first[tagOf(other)]; known && before[tagOf(other)] != "" && lengthOf(other) >= lengthOf(l) {
+				if from, known := r.first[tagOf(other)]; known && before[tagOf(other)] != "" &&
+					lengthOf(other) >= lengthOf(l) {
 					first = min(first, from)
 				}
 			}
@@ -166,8 +171,8 @@ func (r *versionsRun) in(length, from int64) (n int64) {
 	return n
 }
 
-// admit judges n tokens that are admitted now. No interval as long as the shortest limit holds more than the largest version
-// allows.
+// admit judges n tokens that are admitted now. No interval as long as the shortest limit holds more than the
+// largest version allows.
 func (r *versionsRun) admit(n int64) {
 	r.admitted = append(r.admitted, spent{r.now, n})
 	shortest, largest := int64(1)<<50, int64(0)
@@ -228,23 +233,27 @@ func (r *versionsRun) lease(p *versionsProcess) {
 	}
 }
 
-// No interleaving of versions admits more than the largest of them, in any interval as long as the shortest limit, leased or
-// direct; nor does a version admit more than its own limits by its own takes. The store is Memory, and a real Redis says the same.
+// No interleaving of versions admits more than the largest of them, in any interval as long as the shortest limit,
+// leased or direct; nor does a version admit more than its own limits by its own takes. The store is Memory, and a
+// real Redis says the same.
 func TestVersionsInAnyOrder(t *testing.T) {
 	server := realEngine(t)
 	runs, most := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
 		r := &versionsRun{
-			T: t, draw: func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }, all: []*engine{memoryEngine(), server},
-			bucket: fmt.Sprintf("{versions/%d}", runs), now: scriptStart, first: map[string]int64{}, until: map[string]int64{},
+			T: t, draw: func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") },
+			all:    []*engine{memoryEngine(), server},
+			bucket: fmt.Sprintf("{versions/%d}", runs), now: scriptStart, first: map[string]int64{},
+			until: map[string]int64{},
 			procs: [2]versionsProcess{{id: "A"}, {id: "B"}},
 		}
 		for range 2 + r.draw(5) {
 			var limits [][3]int64
 			for range 1 + r.draw(2) {
 				length := choose(r.draw, 4*sec, 4*sec, 5*sec, 12*sec, 500_000)
-				limits = append(limits, [3]int64{choose(r.draw, int64(5), 10, 3), length, length / choose(r.draw, int64(4), 8, 3)})
+				limits = append(limits, [3]int64{choose(r.draw, int64(5), 10, 3), length,
+					length / choose(r.draw, int64(4), 8, 3)})
 			}
 			if v := version(r.bucket, limits...); len(v.Also) == 0 || tagOf(limitsOf(v)[0]) != tagOf(v.Also[0]) {
 				r.versions = append(r.versions, v)
@@ -279,8 +288,8 @@ func TestVersionsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A version that nobody uses any more is forgotten when its last grant counts no more, with all its fields; one that is only refused
-// says twice in its window that it is in use.
+// A version that nobody uses any more is forgotten when its last grant counts no more, with all its fields; one
+// that is only refused says twice in its window that it is in use.
 func TestVersionsAreForgotten(t *testing.T) {
 	for _, e := range engines(t) {
 		bucket := "forgotten"
@@ -319,14 +328,15 @@ func TestVersionsAreForgotten(t *testing.T) {
 		}
 		now += 3*minute + 2*minute
 		e.at(t, now, take(short, 1))
-		if got := tags(); !slices.Equal(got, both[:1]) || e.lookAt(t, lua.SlidingWindow, bucket).fields["u"] != both[0] {
+		if got := tags(); !slices.Equal(got, both[:1]) ||
+			e.lookAt(t, lua.SlidingWindow, bucket).fields["u"] != both[0] {
 			t.Errorf("%s, two windows later: %v", e.name, got)
 		}
 	}
 }
 
-// What is settled, given back, owed and reset under one version is so in all of them: also what was out in a lease, or admitted,
-// before the other one came, as far as its instant tells.
+// What is settled, given back, owed and reset under one version is so in all of them: also what was out in a lease,
+// or admitted, before the other one came, as far as its instant tells.
 func TestVersionsSettleInAll(t *testing.T) {
 	for _, e := range engines(t) {
 		bucket := "settle in all"
@@ -337,7 +347,8 @@ func TestVersionsSettleInAll(t *testing.T) {
 			t.Helper()
 			for i, v := range []lua.Call{one, other, two} {
 				if a := e.at(t, now, v); a.err != "" || a.reply.Level != want[i] {
-					t.Errorf("%s, %s: version %d has %d, want %d: %v", e.name, what, i, a.reply.Level, want[i], e.lookAt(t, lua.SlidingWindow, bucket).fields)
+					t.Errorf("%s, %s: version %d has %d, want %d: %v", e.name, what, i, a.reply.Level, want[i],
+						e.lookAt(t, lua.SlidingWindow, bucket).fields)
 				}
 			}
 		}
@@ -375,8 +386,8 @@ func TestVersionsSettleInAll(t *testing.T) {
 	}
 }
 
-// A limit that is new begins with no more than it has to: with what the shortest one counted that is as long, though others have
-// more.
+// A limit that is new begins with no more than it has to: with what the shortest one counted that is as long,
+// though others have more.
 func TestVersionBeginsWithTheLeast(t *testing.T) {
 	for _, e := range engines(t) {
 		bucket := "least"
@@ -390,7 +401,8 @@ func TestVersionBeginsWithTheLeast(t *testing.T) {
 		for _, c := range []struct {
 			limit [3]int64
 			want  int64
-		}{{[3]int64{100, minute, 2 * sec}, 70}, {[3]int64{100, sec, sec / 10}, 70}, {[3]int64{1000, 30 * minute, 10 * sec}, 520}, {[3]int64{1000, 120 * minute, 20 * sec}, 520}} {
+		}{{[3]int64{100, minute, 2 * sec}, 70}, {[3]int64{100, sec, sec / 10}, 70},
+			{[3]int64{1000, 30 * minute, 10 * sec}, 520}, {[3]int64{1000, 120 * minute, 20 * sec}, 520}} {
 			if a := e.at(t, now, version(bucket, c.limit)); a.reply.Level != c.want {
 				t.Errorf("%s: of %v there are %d left, want %d", e.name, c.limit, a.reply.Level, c.want)
 			}
@@ -398,8 +410,8 @@ func TestVersionBeginsWithTheLeast(t *testing.T) {
 	}
 }
 
-// Of more versions than there is room for the one with the shortest limits goes, and begins with the count of a longer one when it
-// comes back, though nobody used that one meanwhile.
+// Of more versions than there is room for the one with the shortest limits goes, and begins with the count of a
+// longer one when it comes back, though nobody used that one meanwhile.
 func TestVersionsWithoutRoom(t *testing.T) {
 	v := func(n, seconds int64) [3]int64 { return [3]int64{n, seconds * sec, sec} }
 	type step struct {

@@ -20,7 +20,8 @@ func TestWantsOfTheDeadEndWithTheirLeases(t *testing.T) {
 			now := (scriptStart/hour + 1) * hour
 			lease := func(id string, seq, want int64) lua.Reply {
 				t.Helper()
-				r := e.at(t, now, settling(c, seq, func(c *lua.Call) { c.Lease, c.Ack, c.Want, c.Min = id, seq-1, want, want/20 }))
+				r := e.at(t, now, settling(c, seq,
+					func(c *lua.Call) { c.Lease, c.Ack, c.Want, c.Min = id, seq-1, want, want/20 }))
 				if r.err != "" {
 					t.Fatalf("%s, algorithm %d: %v", e.name, a, r)
 				}
@@ -40,7 +41,8 @@ func TestWantsOfTheDeadEndWithTheirLeases(t *testing.T) {
 			left := lease("alive", 2, 0).Level
 			want := min(60, left)
 			if r := lease("alive", 3, 60); r.Grant != want {
-				t.Errorf("%s, algorithm %d: %d granted of %d, and nobody else wants any: %+v", e.name, a, r.Grant, left, r)
+				t.Errorf("%s, algorithm %d: %d granted of %d, and nobody else wants any: %+v", e.name, a, r.Grant,
+					left, r)
 			}
 			if a != lua.FixedWindow {
 				continue
