@@ -2,15 +2,16 @@ package faults
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// audit looks at the buckets in Redis while a row is played: level + escrow must never exceed the burst, whatever happens;
-// and a new bucket before the one that was there could expire is a loss of state, which costs a burst.
+// audit looks at the buckets in Redis while a row is played. What they say of themselves must be possible, whatever happens
+// (invariant.Bucket). A new bucket before the old one could expire is a loss of state, which costs a burst.
 type audit struct {
 	s     *stage
 	done  chan struct{}
@@ -51,26 +52,29 @@ func (a *audit) look(policy, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	p := a.s.watch.Pipeline()
-	bucket, ttl := p.HMGet(ctx, name, "l", "o", "c", "t"), p.PTTL(ctx, name)
-	if _, err := p.Exec(ctx); err != nil || bucket.Val()[0] == nil {
+	fields, ttl := p.HGetAll(ctx, name), p.PTTL(ctx, name)
+	if _, err := p.Exec(ctx); err != nil || len(fields.Val()) == 0 {
 		return
 	}
-	h := bucket.Val()
 	a.looks++
-	if level, escrow := number(h[0]), number(h[1]); level+escrow > burst+1e-6 {
-		a.s.Errorf("%s: level %v + escrow %v > burst %d", policy, level, escrow, burst)
+	b, err := invariant.Parse(lua.TokenBucket, fields.Val(), ttl.Val())
+	if err != nil {
+		a.s.Errorf("%s: %v", policy, err)
+		return
 	}
-	epoch, touched := int64(number(h[2])), int64(number(h[3]))
+	if f := b.Check(lua.TokenBucket, lua.Limit{Cap: burst, Tokens: perSecond, Period: 1e6}); f.Broken() {
+		a.s.Errorf("%s: %v", policy, f)
+	}
 	last := a.seen[policy]
 	if last == nil {
-		last = &sight{epoch: epoch}
+		last = &sight{epoch: b.Born}
 		a.seen[policy] = last
 	}
-	if epoch != last.epoch && epoch < last.expires {
+	if b.Born != last.epoch && b.Born < last.expires {
 		last.losses++
 	}
 	// It lives for what is left of its time from the last touch on at least; a replica may have set its time to live later.
-	last.epoch, last.expires = epoch, touched+ttl.Val().Microseconds()-100_000
+	last.epoch, last.expires = b.Born, b.Last+b.Left.Microseconds()-100_000
 }
 
 // stop ends the audit. What it saw lost must be no more than the row allows.
@@ -96,9 +100,3 @@ func (a *audit) stop() {
 
 // asSeen as the number of losses is however many the audit sees.
 const asSeen = -1
-
-func number(v any) float64 {
-	text, _ := v.(string)
-	x, _ := strconv.ParseFloat(text, 64)
-	return x
-}
