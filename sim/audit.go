@@ -44,8 +44,7 @@ type holding struct {
 
 // holder is what the auditor keeps of it.
 type holder struct {
-	lease    string
-	seq      int64 // of the last call
+	last     invariant.Numbers
 	states   []*state
 	conceded bool // Redis lost what it knew, or moved its clock, since the lease was last on record there
 }
@@ -53,12 +52,10 @@ type holder struct {
 // state is one local bucket: a key that was forgotten and comes back has another.
 type state struct {
 	*local.Bucket
-	base    time.Time     // of its process' clock
-	ack     int64         // the last call that was accepted, or what came before the first
-	asked   bool          // it has made a call with a lease id
-	seq     int64         // of the call under way
-	timeout time.Duration // until its process hears of it
-	sent    time.Time     // when it left
+	base    time.Time // of its process' clock
+	calls   invariant.Caller
+	timeout time.Duration // until its process hears of the call under way
+	sent    time.Time     // when that left
 
 	burnt    int64         // tokens, by the call before
 	safe     time.Duration // of the run: what is held does not end before
@@ -112,17 +109,13 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 		a.holders[at] = h
 	}
 	s := h.of(b, time.Now().Add(-now))
-	v.Is(h.lease == c.Lease && c.Seq <= h.seq, 0, "a call is not newer than the one before of its lease")
-	v.Is(s.seq != 0 && time.Since(s.sent) < b.Policy().Timeout, 0, "two calls of one key are under way")
-	v.Is(s.asked && c.Ack != s.ack, 0, "a call does not acknowledge what was accepted last")
-	v.Is(!s.asked && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
-	v.Is(c.Deadline == 0, 0, "a call of a lease has no deadline")
-	v.Is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
+	if s.calls.Waits() && time.Since(s.sent) >= b.Policy().Timeout {
+		s.calls.GivesUp()
+	}
+	first := s.calls.Fresh(c)
+	v.Or(s.calls.Sends(c, &h.last))
 	when := time.Since(a.base)
-	cover := a.cover(at, c.Lease, when)
-	v.Is(c.Hold > cover && !h.conceded, float64(c.Hold-cover), "a process holds more than its record covers")
-	live := h.live()
-	v.Is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
+	v.Or(invariant.Holds(c, h.live(), a.cover(at, c.Lease, when), h.conceded))
 	t := b.Stats()
 	owes := t.Shared + t.Opened - t.Settled
 	v.Is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
@@ -133,16 +126,13 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	v.Is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
 	fleet := a.fleet(process, when)
 	v.Is(c.Fleet < fleet && b.Policy().Whole == nil, 0, "a process shares the limit with fewer than it heard of in the last minute")
-	v.Or(s.alone.leaves(when, c, b, !s.asked))
+	v.Or(s.alone.leaves(when, c, b, first))
 	s.burnt, s.refunded, s.ended = t.Burnt, s.refunded+c.Refund, false
 	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
 	if v.Rule != "" {
 		a.wrong(process, v)
 	}
-	if !s.asked {
-		s.asked, s.ack = true, c.Ack
-	}
-	h.lease, h.seq, s.seq, s.sent, s.timeout = c.Lease, c.Seq, c.Seq, time.Now(), b.Policy().Timeout
+	s.sent, s.timeout = time.Now(), b.Policy().Timeout
 }
 
 // of finds the state of a bucket, and forgets those before it that hold nothing.
@@ -152,7 +142,7 @@ func (h *holder) of(b *local.Bucket, base time.Time) *state {
 	for _, x := range h.states {
 		if x.Bucket == b {
 			s = x
-		} else if x.live() == 0 && x.seq == 0 {
+		} else if x.live() == 0 && !x.calls.Waits() {
 			continue
 		}
 		kept = append(kept, x)
@@ -191,12 +181,14 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 			if c.Lease == "" && answered {
 				s.alone.reads(c, &r.Reply, s.Bucket)
 			}
-			if c.Lease == "" || s.seq != c.Seq {
+			if c.Lease == "" || !s.calls.For(c.Seq) {
 				continue
 			}
-			s.seq = 0
-			if answered && time.Since(s.sent) < s.timeout { // a process that stands still counts from when it wanted to send
-				s.ack = c.Seq
+			// A process that stands still counts from when it wanted to send.
+			if !answered || time.Since(s.sent) >= s.timeout {
+				s.calls.GivesUp()
+			} else {
+				s.calls.Accepts()
 				s.alone.reads(c, &r.Reply, s.Bucket)
 				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
 				if x := a.accounts[c.Bucket]; x != nil && x.Records[c.Lease].Seq == c.Seq { // a call's Seq is never 0
@@ -229,12 +221,11 @@ func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply
 		return
 	}
 	h := a.holders[holding{process, c.Bucket}]
-	conceded := h == nil || h.conceded || h.lease != c.Lease
+	conceded := h == nil || h.conceded || h.last.Lease != c.Lease
 	v := x.executed(on, c, &r, at, conceded)
 	a.result.Looks++
-	if c.Lease != "" && h != nil && h.lease == c.Lease && h.seq == c.Seq && (r.Code == lua.Granted || r.Code == lua.Denied) {
-		live := h.live()
-		v.Is(live > c.Hold, float64(live-c.Hold), "a process can spend more than its record covers")
+	if last := (invariant.Numbers{Lease: c.Lease, Seq: c.Seq}); c.Lease != "" && h != nil && h.last == last && (r.Code == lua.Granted || r.Code == lua.Denied) {
+		v.Or(invariant.Covered(h.live(), c.Hold))
 		h.conceded = false
 	}
 	if v.Rule != "" {
@@ -252,21 +243,21 @@ func (a *audit) look() {
 	at := time.Since(a.base)
 	a.result.Looks++
 	who, worst := 0, invariant.Finding{}
+	worse := func(process int, f invariant.Finding) {
+		if f.Excess > worst.Excess || f.Excess == worst.Excess && f.Excess > 0 && process < who {
+			who, worst = process, f
+		}
+	}
 	for place, h := range a.holders {
 		for _, s := range h.states {
 			v := s.alone.reckon(at, s.Bucket, min(s.alone.fleet, a.fleet(place.process, at)), false)
-			if v.Excess > worst.Excess || v.Excess == worst.Excess && v.Excess > 0 && place.process < who {
-				who, worst = place.process, v
-			}
+			worse(place.process, v)
 		}
 		live := h.live()
 		if live == 0 || h.conceded {
 			continue
 		}
-		cover := a.cover(place, h.lease, at)
-		if beyond := float64(live - cover); beyond > worst.Excess || beyond == worst.Excess && beyond > 0 && place.process < who {
-			who, worst = place.process, invariant.Finding{Rule: "a process can spend more than its record covers", Excess: beyond}
-		}
+		worse(place.process, invariant.Covered(live, a.cover(place, h.last.Lease, at)))
 	}
 	if worst.Rule != "" {
 		a.wrong(who, worst)
@@ -333,7 +324,7 @@ func (a *audit) gone(process int, inOrder bool) {
 		if place.process != process {
 			continue
 		}
-		if out := a.cover(place, h.lease, at); inOrder && !h.conceded && float64(out) > worst.Excess {
+		if out := a.cover(place, h.last.Lease, at); inOrder && !h.conceded && float64(out) > worst.Excess {
 			worst = invariant.Finding{Rule: "a process left in good order, and not all that it had", Excess: float64(out)}
 		}
 		delete(a.holders, place)

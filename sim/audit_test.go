@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -175,7 +176,7 @@ func TestAuditSeesRedis(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			r.sweeps(t)
 			second := r.call(20, 1, 30, 0)
-			r.holders[holding{1, "b"}].lease = "one"
+			r.holders[holding{1, "b"}].last.Lease = "one"
 			c.do(r, second)
 			r.says(t, c.rule)
 		})
@@ -229,10 +230,13 @@ func TestAuditSeesAProcess(t *testing.T) {
 		{"owes more", func(r *rig, c *lua.Call) { c.Debt = 1 }},
 		{"one lease id", func(r *rig, c *lua.Call) { r.leases["one"] = 2 }},
 		{"under way", func(r *rig, c *lua.Call) {
-			s := r.holders[holding{1, "b"}].states[0]
-			s.seq, s.sent = 1, time.Now()
+			before := *c
+			r.sent(1, time.Since(r.base), &before, r.bucket, never)
+			c.Seq++
 		}},
-		{"all before it is spent", func(r *rig, c *lua.Call) { r.holders[holding{1, "b"}].states[0].asked = false; c.Ack = 0; c.Seq = 9 }},
+		{"all before it is spent", func(r *rig, c *lua.Call) {
+			r.holders[holding{1, "b"}].states[0].calls, c.Ack, c.Seq = invariant.Caller{}, 0, 9
+		}},
 		{"twice", func(r *rig, c *lua.Call) { r.holders[holding{1, "b"}].states[0].refunded = 1 }},
 		{"burnt", func(r *rig, c *lua.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
 
@@ -317,7 +321,8 @@ func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
 // hears has process 1 hear of a call that told a debt.
 func (r *rig) hears(debt, seen, epoch int64) {
 	s := r.holders[holding{1, "b"}].states[0]
-	s.seq, s.sent = 1, time.Now()
+	s.calls, s.sent = invariant.Caller{}, time.Now()
+	s.calls.Sends(&lua.Call{Lease: "one", Seq: 1}, &invariant.Numbers{})
 	r.returned(1, []lua.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: lua.Reply{Overflow: seen, Epoch: epoch}}})
 }
 

@@ -133,8 +133,8 @@ func (w *World) audit() {
 		if p.twin {
 			continue
 		}
-		if cover := w.cover(p); spendable > cover && !w.harmed {
-			w.failf("%s can spend %d tokens, and its record covers %d", p.id, spendable, cover)
+		if !w.harmed {
+			w.found(p, invariant.Covered(spendable, w.cover(p)))
 		}
 		all += spendable
 	}
@@ -145,13 +145,19 @@ func (w *World) audit() {
 	}
 }
 
+// found notes what a law says of a process.
+func (w *World) found(p *process, f invariant.Finding) {
+	if f.Broken() {
+		w.failf("%s: %v", p.id, f)
+	}
+}
+
 // audit checks the ledger: each token was granted once and is in one place.
 func (b *bucket) audit() {
 	w := b.process.world
 	s := b.Stats()
-	if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held || min(s.Spent+b.late, s.Returned, s.Burnt, s.Held) < 0 {
-		w.failf("%s: the ledger does not balance: %+v", b.process.id, s)
-	}
+	ledger := invariant.Ledger{Granted: s.Granted, Spent: s.Spent, Returned: s.Returned, Burnt: s.Burnt, Held: s.Held}
+	w.found(b.process, ledger.Check(b.late))
 	if s.Granted != b.granted {
 		w.failf("%s was granted %d tokens, its ledger says %d", b.process.id, b.granted, s.Granted)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -18,6 +19,7 @@ type bucket struct {
 	queued    bool
 	checkAt   time.Duration
 	call      *request // under way
+	calls     invariant.Caller
 	line      []*waiting
 	resetting *local.Waiter
 	takings   []*taking
@@ -212,6 +214,12 @@ func (b *bucket) send() {
 	if b.call != nil {
 		w.failf("%s: two calls under way", p.id)
 	}
+	if c.Lease != "" {
+		f := b.calls.Sends(&c.Call, &p.last)
+		live, _ := b.Bucket.Look(p.now())
+		f.Or(invariant.Holds(&c.Call, live, w.cover(p), w.harmed))
+		w.found(p, f)
+	}
 	b.call = w.request(b, c)
 }
 
@@ -219,6 +227,7 @@ func (b *bucket) send() {
 func (b *bucket) failed() {
 	if b.call != nil {
 		b.call.givenUp, b.call = true, nil
+		b.calls.GivesUp()
 	}
 	b.forgiven = b.forgiven || b.evicted
 }

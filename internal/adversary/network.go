@@ -271,6 +271,9 @@ func (p *process) charge(r *request) {
 func (p *process) accepted(b *bucket, r *reply) {
 	w := p.world
 	b.call = nil
+	if r.to.call.Lease != "" {
+		b.calls.Accepts()
+	}
 	b.granted += r.answer.Grant
 	if r.to.direct {
 		w.vain -= r.answer.Grant

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -17,7 +18,8 @@ type process struct {
 	variant int // whose limits it believes in
 	cache   *local.Cache[bucket, *bucket]
 
-	seq       int64         // of all its calls
+	seq       int64 // of all its calls
+	last      invariant.Numbers
 	known     bool          // the server's clock
 	twin      bool          // a copy that does not know it yet
 	asleep    time.Duration // how long its clock stood still

@@ -67,7 +67,7 @@ var importRules = []importRule{
 	{packages: "internal/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
 	{packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"}, modules: []string{anything}},
-	{packages: "internal/legal", ours: []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/watch"}, modules: []string{anything}},
+	{packages: "internal/legal", ours: []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/watch"}, modules: []string{anything}},
 	{packages: "internal/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
 	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"}, modules: []string{anything}},

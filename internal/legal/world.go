@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -320,9 +321,10 @@ func (p *process) audit(left bool) {
 	w, s := p.world, p.group.Stats()
 	for _, x := range w.plan.Policies {
 		y := s.Policies[x.Name]
-		if y.Granted != y.Spent+y.Returned+y.Burnt+y.Held || left && y.Held != 0 {
-			w.faultf("recovery", "the ledger does not balance: granted %d, spent %d, returned %d, burnt %d, held %d",
-				y.Granted, y.Spent, y.Returned, y.Burnt, y.Held)
+		ledger := invariant.Ledger{Granted: y.Granted, Spent: y.Spent, Returned: y.Returned, Burnt: y.Burnt, Held: y.Held}
+		f := ledger.Check(0)
+		if f.Is(left && y.Held != 0, float64(y.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {
+			w.faultf("recovery", "%v", f)
 		}
 		if y.Poisoned != 0 || y.PerKeyFaults != 0 {
 			w.faultf("health", "poisoned %d, no limits %d", y.Poisoned, y.PerKeyFaults)

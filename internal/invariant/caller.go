@@ -1,0 +1,74 @@
+package invariant
+
+import "github.com/tiered-limiter/tiered-limiter/lua"
+
+// Caller is what the calls of a lease for one key say, one after the other, and which of them were accepted. Whoever sees a
+// process' calls keeps one for each state that the process has of a key: a key that was forgotten and comes back has another.
+type Caller struct {
+	lease string
+	ack   int64 // the last call that was accepted, or what came before the first
+	call  int64 // under way; 0: none
+}
+
+// Numbers is the last number that a process gave to a call of a key, whatever state it had.
+type Numbers struct {
+	Lease string
+	Seq   int64
+}
+
+// Sends checks a call of a lease that is about to leave.
+func (t *Caller) Sends(c *lua.Call, last *Numbers) (f Finding) {
+	fresh := t.Fresh(c)
+	f.Is(last.Lease == c.Lease && c.Seq <= last.Seq, 0, "a call is not newer than the one before of its lease")
+	f.Is(t.call != 0, 0, "two calls of one key are under way")
+	f.Is(!fresh && c.Ack != t.ack, 0, "a call does not acknowledge what was accepted last")
+	f.Is(fresh && c.Ack != c.Seq-1, 0, "a fresh state does not say that all before it is spent")
+	f.Is(c.Deadline == 0, 0, "a call of a lease has no deadline")
+	f.Is(c.Ret > 0 && c.Hold > 0, 0, "a call returns a part of what it holds")
+	if fresh {
+		t.lease, t.ack = c.Lease, c.Ack
+	}
+	t.call, *last = c.Seq, Numbers{c.Lease, c.Seq}
+	return f
+}
+
+// Fresh reports whether a call is the first of its lease that this state makes.
+func (t *Caller) Fresh(c *lua.Call) bool { return t.lease != c.Lease }
+
+// Waits reports whether a call is under way.
+func (t *Caller) Waits() bool { return t.call != 0 }
+
+// For reports whether it is a call that is under way.
+func (t *Caller) For(seq int64) bool { return seq != 0 && t.call == seq }
+
+// Accepts notes that the reply to the call under way was accepted.
+func (t *Caller) Accepts() { t.ack, t.call = t.call, 0 }
+
+// GivesUp notes that whatever reply comes to the call under way is too late, or says no.
+func (t *Caller) GivesUp() { t.call = 0 }
+
+// Holds checks what a call says that its caller holds. live is what it can spend, and out what is on record for it. conceded
+// says that it may hold what the store forgot, or took for over.
+func Holds(c *lua.Call, live, out int64, conceded bool) (f Finding) {
+	f.Is(c.Hold > out && !conceded, float64(c.Hold-out), "a process holds more than its record covers")
+	f.Is(live > c.Hold, float64(live-c.Hold), "a process says that it holds less than it does")
+	return f
+}
+
+// Covered checks that what a process can spend is on record for it.
+func Covered(spendable, out int64) (f Finding) {
+	f.Is(spendable > out, float64(spendable-out), "a process can spend more than its record covers")
+	return f
+}
+
+// Ledger is what a process did with the tokens that the store granted it.
+type Ledger struct{ Granted, Spent, Returned, Burnt, Held int64 }
+
+// Check reports whether each token was granted once and is in one place. late are spent tokens that came back when their ledger
+// was closed: they count against another.
+func (l Ledger) Check(late int64) (f Finding) {
+	all := l.Spent + l.Returned + l.Burnt + l.Held
+	f.Is(l.Granted != all, float64(l.Granted-all), "the ledger does not balance: %+v", l)
+	f.Is(min(l.Spent+late, l.Returned, l.Burnt, l.Held) < 0, 0, "less than nothing is in the ledger: %+v", l)
+	return f
+}
