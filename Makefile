@@ -15,7 +15,7 @@ ENGINES ?= .
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long guarded race fuzz bench ratios growth hot-key sizing tuning exact steady proof mutants swarm soak speed engines faults browser screenshots redis chromium
+.PHONY: help demo check test test-long guarded race fuzz bench ratios growth hot-key tuning exact steady proof mutants swarm soak speed engines faults browser screenshots redis chromium
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,9 +82,6 @@ growth: ## how the cost grows with processes, keys and lease size: writes docs/p
 
 hot-key: ## what shards of one key are worth: writes docs/performance.md, two minutes
 	go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/performance.md
-
-sizing: ## what each constant of the sizing is worth, halved and doubled: writes docs/performance.md
-	go run ./internal/sizing -write docs/performance.md
 
 tuning: ## what tiersim tune advises for five services: writes docs/tuning.md, some two minutes
 	go test -count=1 -timeout 20m -v -run '^TestServices$$' ./sim/tune -args -write $(CURDIR)/docs/tuning.md

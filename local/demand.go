@@ -9,13 +9,13 @@ const (
 	// Time constants of the estimate. It follows a rise within a few renewals, because tokens that are missing make
 	// requests wait, and forgets slowly, because tokens that are left over go back. With a rise of 0.15 s one request in a
 	// thousand is refused at 0.95 of a limit, with 0.6 s twice as many wait where the demand moves; with a fall of 0.3 s calls
-	// are a fifth more (make sizing).
+	// are a fifth more (docs/performance.md).
 	riseTime = 300 * time.Millisecond
 	fallTime = time.Second
 
 	// scarceTime is that of both while Redis has less than is asked for. What a process wanted a second ago then counts
 	// against those who want it now. Where 80 % of 3 times 2000/s moves to another of 10 processes each second, 0.998 of the
-	// limit is used, without it 0.924 (make sizing).
+	// limit is used, without it 0.924 (docs/performance.md).
 	scarceTime = 100 * time.Millisecond
 
 	// minSample is the shortest interval over which a rate means anything.

@@ -177,7 +177,7 @@ func (p *Policy) holdOff(period time.Duration) time.Duration {
 // period reports how long a lease should last when 99 of 100 calls take at most trip: Period, doubled up to twice while
 // calls eat more than a quarter of it, but no longer than the refill takes for a quarter of the burst. Beyond that, what
 // waits in Redis while a process holds off would overflow (at 3 times 1000/s and a burst of 200, 10 processes use 0.998 of the
-// limit, at C/2r 0.892; at C/8r as much as at C/4r, for nearly twice the calls: make sizing).
+// limit, at C/2r 0.892; at C/8r as much as at C/4r, for nearly twice the calls: docs/performance.md).
 func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
@@ -204,7 +204,7 @@ func (p *Policy) LongestTTL() time.Duration { return p.ttl(p.period(never)) }
 
 // idle reports how long a lease may lie unused before it goes back. Where all the demand moves from process to process,
 // 1.2 times the limit, 0.995 of it is used, at 4 periods 0.990, and 0.49 if nothing goes back; at one period a key that is
-// asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (make sizing).
+// asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (docs/performance.md).
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
 
 // between returns a random duration in [lo·d, hi·d).

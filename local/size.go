@@ -23,8 +23,8 @@ const leastRequests = 12
 // The low-water mark covers what a round trip uses, with three standard deviations of a Poisson stream to spare, the
 // largest single cost, and a quarter of the last grant, for the calls that take longer than 99 of 100 do. At 0.8 of 20000/s
 // over 10 processes, where one call in 200 takes 10 ms more, with the first two alone 87 of a million decisions waited, and
-// 300 at a burst of 4000; with an eighth of the grant 0 and 188, with the quarter 0 and 12 (make sizing). It stays within a
-// quarter of the burst, so that one dear request does not make a process hoard.
+// 300 at a burst of 4000; with an eighth of the grant 0 and 188, with the quarter 0 and 12 (docs/performance.md). It stays
+// within a quarter of the burst, so that one dear request does not make a process hoard.
 func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	t := p.period(trip)
 	flight := d.over(trip)
@@ -53,7 +53,7 @@ func (b *Bucket) size(trip time.Duration) sizing {
 
 // pays reports whether leasing is worth its calls: it begins when a period brings two requests, and ends when it brings less
 // than one. Sooner, a small burst lies in processes that do not need it: at 0.9 of 40/s over 10 processes 7 of 100 requests
-// are refused that an ideal bucket admits if leasing begins at one, instead of 1 (make sizing).
+// are refused that an ideal bucket admits if leasing begins at one, instead of 1 (docs/performance.md).
 func (s sizing) pays(leasing bool) bool {
 	if s.small {
 		return false

@@ -106,7 +106,7 @@ func TestLiveAgrees(t *testing.T) {
 const tooLate = 150
 
 // liveDifferences are differences, with room for what the machine did: each time that it holds a process up that process
-// decides later, and a call that takes longer than its timeout has failed. What is compared is what make engines compares
+// decides later, and a call that takes longer than its timeout has failed. What is compared is what TestEngines compares
 // too: sums over the run. What a single breaker, key or second did (heal, least_key, recovered) differs from one live run to
 // the next as much as from the model.
 func liveDifferences(a, b *measure.Report) (all []measure.Difference) {
@@ -122,7 +122,7 @@ func liveDifferences(a, b *measure.Report) (all []measure.Difference) {
 
 // What each fault does to real servers and processes is seen in the report.
 func TestLiveFaults(t *testing.T) {
-	if !*long { // a minute: make engines
+	if !*long { // a minute: make pages PAGE=engines
 		t.Skip("a minute of real time")
 	}
 	opens := func(r *measure.Report) bool {

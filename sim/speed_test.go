@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// long has the tests of speed, of determinism and of live faults take the minutes that they need: make speed, make engines.
+// long has the tests of speed, of determinism and of live faults take the minutes that they need: make hunt HUNT=speed, make pages PAGE=engines.
 var long = flag.Bool("long", false, "run the tests of speed and determinism in full: minutes")
 
 // cpu is the processor time that this program has taken, by now.
@@ -34,7 +34,7 @@ func TestSpeed(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d processes for %s", c.processes, c.length), func(t *testing.T) {
 			if c.processes > 50 && !*long {
-				t.Skip("takes up to a minute: make speed")
+				t.Skip("takes up to a minute: make hunt HUNT=speed")
 			}
 			start, busy := time.Now(), cpu(t)
 			r := rehearse(t, fmt.Sprintf("name \"speed\"\nlimit api rate=1000/s\nfleet n=%d\ntraffic poisson rate=1500/s\nrun %s\n",

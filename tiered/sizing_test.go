@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-var sizing = flag.Bool("sizing", false, "run the loads of `make sizing` and print their figures")
+var sizing = flag.Bool("sizing", false, "run the loads of TestSizing and print their figures")
 
-// TestSizing runs the loads that the constants of the sizing are judged by, and prints "load<TAB>figure<TAB>value". The
-// program internal/sizing runs it on copies of the source in which a constant has another value.
+// TestSizing runs the loads that the constants of the sizing are judged by, and prints "load<TAB>figure<TAB>value".
+// Run it before and after a change of a constant: docs/performance.md.
 func TestSizing(t *testing.T) {
 	if !*sizing {
-		t.Skip("make sizing")
+		t.Skip("-args -sizing")
 	}
 	type figure struct {
 		name string

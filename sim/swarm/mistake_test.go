@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/overlay"
+	"github.com/tiered-limiter/tiered-limiter/internal/mutants"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
@@ -22,7 +22,7 @@ func TestKnownMistake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, err := overlay.Apply([]overlay.Edit{{
+	changed, err := mutants.Apply([]mutants.Edit{{
 		File: "local/reply.go", At: "this test", Old: []string{"b.debt.admitted -= c.Debt"}, New: nil,
 	}}, func(file string) (string, error) {
 		b, err := os.ReadFile(filepath.Join(root, file))
@@ -32,7 +32,7 @@ func TestKnownMistake(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	list, _, err := overlay.Write(root, dir, changed)
+	list, _, err := mutants.Write(root, dir, changed)
 	if err != nil {
 		t.Fatal(err)
 	}

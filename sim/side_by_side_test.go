@@ -1,4 +1,4 @@
-package engines
+package sim_test
 
 import (
 	"flag"
@@ -18,11 +18,11 @@ import (
 )
 
 var (
-	write = flag.String("write", "", "write the table into this page, which make engines does")
+	write = flag.String("write", "", "write the table into this page, which make pages PAGE=engines does")
 	only  = flag.String("only", ".", "the scenarios, a regular expression")
 )
 
-const page = "../../docs/engines.md"
+const page = "../docs/engines.md"
 
 // atOnce is how many real runs go on at one time; tries is how often a run is made that differs, the later ones with other
 // seeds, and live ones by themselves.
@@ -39,10 +39,11 @@ type row struct {
 	tried   int    // live
 }
 
-// TestEngines plays the library on all engines.
+// TestEngines plays the whole library on the three engines and compares: a Redis in Go, the scripts in miniredis, and a
+// redis-server with real processes.
 func TestEngines(t *testing.T) {
 	if *write == "" {
-		t.Skip("a quarter of an hour: make engines")
+		t.Skip("a quarter of an hour: make pages PAGE=engines")
 	}
 	wanted := regexp.MustCompile(*only)
 	var rows []*row
@@ -213,7 +214,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, name := range sim.Library() {
 		if !strings.Contains(string(text), "| `"+name+"` |") {
-			t.Errorf("docs/engines.md has no %q: make engines writes it", name)
+			t.Errorf("docs/engines.md has no %q: make pages PAGE=engines writes it", name)
 		}
 	}
 	if strings.Contains(string(text), "differs:") {

@@ -1,4 +1,4 @@
-package engines
+package sim_test
 
 import (
 	"testing"

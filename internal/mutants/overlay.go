@@ -1,7 +1,4 @@
-// Package overlay compiles the shipped source with a few lines that read otherwise: a mistake that tests must notice, a
-// constant at another value. The source itself stays as it is and has no knobs for that: the go command takes a changed
-// copy in place of a file (go test -overlay), embedded scripts included.
-package overlay
+package mutants
 
 import (
 	"encoding/json"

@@ -44,7 +44,7 @@ type importRule struct {
 }
 
 // importRules is the direction of imports. The first rule that matches a package counts; a package may come later than
-// its rule, but not without one. The depguard section of .golangci.yml says the same to editors.
+// its rule, but not without one.
 var importRules = []importRule{
 	{packages: "lua"},
 	{packages: "remote", ours: []string{"lua"}, modules: []string{goRedis}},
@@ -58,19 +58,36 @@ var importRules = []importRule{
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
 	{packages: "sim/scenario"}, // data: the standard library only
 	{packages: "sim/library"},  // texts
-	{packages: "sim/...", ours: []string{"sim/...", "lua", "remote", "local", "failover", "tiered/...", "internal/ideal", "internal/invariant", "internal/redistest", "internal/watch"}, modules: []string{anything}},
+	{
+		packages: "sim/...",
+		ours: []string{
+			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
+			"internal/ideal", "internal/invariant", "internal/redistest", "internal/watch",
+		},
+		modules: []string{anything},
+	},
 	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
-	// Only tests import internal packages, but for the simulator, which measures with the yardsticks and starts servers; and they each other.
-	// A judge must not share the defendant's code: what says how it ought to be knows the protocol's types at most.
+	// Only tests import internal packages, and the simulator, which measures with the yardsticks and starts servers.
+	// A judge must not share the defendant's code: it knows the protocol's types at most.
 	{packages: "internal/ideal"},
 	{packages: "internal/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
-	{packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"}, modules: []string{anything}},
-	{packages: "internal/legal", ours: []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/watch"}, modules: []string{anything}},
+	{
+		packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"},
+		modules: []string{anything},
+	},
+	{
+		packages: "internal/legal",
+		ours:     []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/watch"},
+		modules:  []string{anything},
+	},
 	{packages: "internal/watch", ours: []string{"lua", "remote"}},
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
-	{packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"}, modules: []string{anything}},
+	{
+		packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"},
+		modules: []string{anything},
+	},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},
 	{packages: "."},    // the acceptance tests
 	{packages: "docs"}, // tests
@@ -129,7 +146,7 @@ func checkDirection(graph []goPackage) (problems []string) {
 		}
 		i := slices.IndexFunc(importRules, func(r importRule) bool { return matches(r.packages, name) })
 		if i < 0 {
-			problems = append(problems, "package "+name+" has no rule: say in importRules of internal/layout, and under depguard in .golangci.yml, what it may import")
+			problems = append(problems, "package "+name+" has no rule: say in importRules of internal/layout what it may import")
 			continue
 		}
 		rule := importRules[i]
@@ -228,7 +245,7 @@ func watchSources(t *testing.T) {
 	}
 }
 
-// TestImportsBroken breaks each rule on a made-up graph: a check that cannot fail checks nothing.
+// TestImportsBroken breaks each kind of rule on a made-up graph: a check that cannot fail checks nothing.
 func TestImportsBroken(t *testing.T) {
 	pkg := func(path, mod string, imports ...string) goPackage {
 		p := goPackage{ImportPath: path, Imports: imports, Standard: mod == ""}
@@ -237,123 +254,45 @@ func TestImportsBroken(t *testing.T) {
 		}
 		return p
 	}
-	our := func(name string, imports ...string) goPackage {
-		for i, im := range imports {
-			if after, ok := strings.CutPrefix(im, "our/"); ok {
-				imports[i] = module + "/" + after
-			}
-		}
-		return pkg(module+"/"+name, module, imports...)
-	}
-	const miniredis = "github.com/alicebob/miniredis/v2"
-	// What is imported below, and stays as it is.
-	world := []goPackage{
-		pkg("fmt", "", "internal/fmtsort"), pkg("internal/fmtsort", ""),
-		pkg(goRedis, goRedis, "fmt", goRedis+"/internal"), pkg(goRedis+"/internal", goRedis, "github.com/cespare/xxhash/v2"),
-		pkg("github.com/cespare/xxhash/v2", "github.com/cespare/xxhash/v2"),
-		pkg(xTime+"/rate", xTime), pkg(golangLRU+"/simplelru", golangLRU), pkg(gobreaker, gobreaker),
-		pkg(miniredis, miniredis), pkg(cobra, cobra),
-	}
+	our := func(name string, imports ...string) goPackage { return pkg(module+"/"+name, module, imports...) }
+	const tiered, xxhash = module + "/tiered", "github.com/cespare/xxhash/v2"
 	healthy := []goPackage{
+		pkg("fmt", ""), pkg(goRedis, goRedis, "fmt", xxhash), pkg(xxhash, xxhash), pkg(gobreaker, gobreaker), pkg(cobra, cobra),
 		our("lua", "fmt"),
-		our("remote", "fmt", "our/lua", goRedis),
-		our("local", "fmt", xTime+"/rate", golangLRU+"/simplelru"),
+		our("remote", "fmt", module+"/lua", goRedis),
 		our("failover", gobreaker, goRedis),
-		our("tiered", "fmt", "our/local", "our/remote", "our/failover"),
-		our("tiered/httplimit", "our/tiered"),
-		our("sim", "our/tiered", "our/remote", "our/local", "our/failover", "our/lua", "our/sim/scenario", "our/internal/ideal", miniredis),
-		our("sim/scenario", "fmt"),
-		our("sim/library", "fmt"),
-		our("sim/faultnet", "fmt"),
-		our("cmd/tiersim", "our/sim", cobra),
-		our("examples/quickstart", "our/tiered", "our/tiered/httplimit", "our/remote", goRedis),
-		our("internal/ideal", "fmt"),
-		our("internal/redistest", "our/internal/ideal", goRedis),
+		our("tiered", "fmt", module+"/remote", module+"/failover"),
+		our("sim", tiered, module+"/internal/ideal", gobreaker),
+		our("cmd/tiersim", module+"/sim", cobra),
 		pkg(module, module),
 	}
-
 	for _, c := range []struct {
 		name    string
-		changed []goPackage // take the place of those of the same path, or come in addition
+		changed goPackage // takes the place of that of the same path, or comes in addition
 		want    []string
 	}{
-		{name: "healthy"},
-		{name: "lua imports ours", changed: []goPackage{our("lua", "our/remote")}, want: []string{"lua must not import remote"}},
-		{name: "lua imports others", changed: []goPackage{our("lua", goRedis)}, want: []string{"lua must not import " + goRedis + " of module " + goRedis}},
-		{name: "remote imports local", changed: []goPackage{our("remote", "our/local")}, want: []string{"remote must not import local"}},
-		{name: "remote imports failover", changed: []goPackage{our("remote", "our/failover")}, want: []string{"remote must not import failover"}},
+		{name: "healthy", changed: healthy[0]},
+		{"a package of ours", our("remote", module+"/failover"), []string{"remote must not import failover"}},
 		{
-			name: "remote imports others", changed: []goPackage{our("remote", xTime+"/rate")},
-			want: []string{"remote must not import " + xTime + "/rate of module " + xTime},
+			"a module of others", our("remote", gobreaker),
+			[]string{"remote must not import " + gobreaker + " of module " + gobreaker},
 		},
-		{name: "local imports remote", changed: []goPackage{our("local", "our/remote")}, want: []string{"local must not import remote"}},
-		{name: "local imports tiered", changed: []goPackage{our("local", "our/tiered")}, want: []string{"local must not import tiered"}},
+		{"a tree", our("sim", module+"/internal/fleet"), []string{"sim must not import internal/fleet"}},
+		{"the top", pkg(module, module, tiered), []string{". must not import tiered"}},
+		{"a command line", our("sim", cobra), []string{"sim must not import " + cobra + " of module " + cobra}},
 		{
-			name: "local imports others", changed: []goPackage{our("local", gobreaker)},
-			want: []string{"local must not import " + gobreaker + " of module " + gobreaker},
-		},
-		{name: "failover imports local", changed: []goPackage{our("failover", "our/local")}, want: []string{"failover must not import local"}},
-		{
-			name: "failover imports others", changed: []goPackage{our("failover", golangLRU+"/simplelru")},
-			want: []string{"failover must not import " + golangLRU + "/simplelru of module " + golangLRU},
-		},
-		{name: "tiered imports its adapter", changed: []goPackage{our("tiered", "our/tiered/httplimit")}, want: []string{"tiered must not import tiered/httplimit"}},
-		{
-			name: "tiered imports a library of another tier", changed: []goPackage{our("tiered", goRedis)},
-			want: []string{"tiered must not import " + goRedis + " of module " + goRedis},
-		},
-		{name: "tiered imports sim", changed: []goPackage{our("tiered", "our/sim/scenario")}, want: []string{"tiered must not import sim/scenario"}},
-		{name: "httplimit imports remote", changed: []goPackage{our("tiered/httplimit", "our/remote")}, want: []string{"tiered/httplimit must not import remote"}},
-		{
-			name: "httplimit imports others", changed: []goPackage{our("tiered/httplimit", cobra)},
-			want: []string{"tiered/httplimit must not import " + cobra + " of module " + cobra},
-		},
-		{name: "an example imports sim", changed: []goPackage{our("examples/quickstart", "our/sim")}, want: []string{"examples/quickstart must not import sim"}},
-		{name: "a command imports tiered", changed: []goPackage{our("cmd/tiersim", "our/tiered")}, want: []string{"cmd/tiersim must not import tiered"}},
-		{name: "tiered imports internal", changed: []goPackage{our("tiered", "our/internal/ideal")}, want: []string{"tiered must not import internal/ideal"}},
-		{name: "sim imports internal", changed: []goPackage{our("sim", "our/internal/fleet")}, want: []string{"sim must not import internal/fleet"}},
-		{
-			name: "faultnet imports", changed: []goPackage{our("sim/faultnet", "our/sim/scenario", goRedis)},
-			want: []string{"sim/faultnet must not import sim/scenario", "sim/faultnet must not import " + goRedis + " of module " + goRedis},
+			"a similar name", our("luathings"),
+			[]string{"package luathings has no rule: say in importRules of internal/layout what it may import"},
 		},
 		{
-			name: "the language imports what it speaks of", changed: []goPackage{our("sim/scenario", "our/sim", "our/tiered", goRedis)},
-			want: []string{
-				"sim/scenario must not import sim", "sim/scenario must not import tiered",
-				"sim/scenario must not import " + goRedis + " of module " + goRedis,
-			},
-		},
-		{name: "texts import their language", changed: []goPackage{our("sim/library", "our/sim/scenario")}, want: []string{"sim/library must not import sim/scenario"}},
-		{
-			name: "sim has a command line", changed: []goPackage{our("sim", cobra, progressbar), pkg(progressbar, progressbar)},
-			want: []string{"sim must not import " + cobra + " of module " + cobra, "sim must not import " + progressbar + " of module " + progressbar},
-		},
-		{name: "internal imports tiered", changed: []goPackage{our("internal/ideal", "our/tiered")}, want: []string{"internal/ideal must not import tiered"}},
-		{name: "the top imports", changed: []goPackage{pkg(module, module, module+"/tiered")}, want: []string{". must not import tiered"}},
-		{
-			name: "no rule", changed: []goPackage{our("util")},
-			want: []string{"package util has no rule: say in importRules of internal/layout, and under depguard in .golangci.yml, what it may import"},
-		},
-		{
-			name: "a similar name is another package", changed: []goPackage{our("luathings")},
-			want: []string{"package luathings has no rule: say in importRules of internal/layout, and under depguard in .golangci.yml, what it may import"},
-		},
-		{
-			name: "a dependency grows one of its own", changed: []goPackage{pkg("github.com/cespare/xxhash/v2", "github.com/cespare/xxhash/v2", cobra)},
-			want: []string{"module " + cobra + " would be in every user's binary: github.com/cespare/xxhash/v2 imports " + cobra},
-		},
-		{
-			name: "the simulator's dependency in the library", changed: []goPackage{our("local", miniredis)},
-			want: []string{
-				"local must not import " + miniredis + " of module " + miniredis,
-				"module " + miniredis + " would be in every user's binary: " + module + "/local imports " + miniredis,
-			},
+			"a dependency of a dependency", pkg(xxhash, xxhash, cobra),
+			[]string{"module " + cobra + " would be in every user's binary: " + xxhash + " imports " + cobra},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			graph := slices.Clone(c.changed)
-			for _, p := range slices.Concat(healthy, world) {
-				if !slices.ContainsFunc(c.changed, func(q goPackage) bool { return q.ImportPath == p.ImportPath }) {
+			graph := []goPackage{c.changed}
+			for _, p := range healthy {
+				if p.ImportPath != c.changed.ImportPath {
 					graph = append(graph, p)
 				}
 			}
@@ -361,5 +300,47 @@ func TestImportsBroken(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestDirections holds the rules that users rely on against the table itself.
+func TestDirections(t *testing.T) {
+	for _, c := range []struct{ from, to string }{
+		{"lua", "remote"}, {"remote", "local"}, {"local", "remote"}, {"local", "tiered"}, {"failover", "local"},
+		{"tiered", "tiered/httplimit"}, {"tiered", "sim/scenario"}, {"tiered", "internal/ideal"}, {"tiered/httplimit", "remote"},
+		{"sim/scenario", "sim"}, {"sim/scenario", "tiered"}, {"sim/library", "sim/scenario"}, {"sim/faultnet", "sim/scenario"},
+		{"sim", "internal/fleet"}, {"cmd/tiersim", "tiered"}, {"examples/quickstart", "sim"}, {"internal/ideal", "tiered"},
+		{"local", gobreaker}, {"failover", golangLRU}, {"tiered", goRedis}, {"tiered/httplimit", cobra}, {"lua", goRedis},
+		{"sim/scenario", goRedis}, {"sim/faultnet", goRedis}, {"sim", progressbar}, {"remote", xTime},
+	} {
+		to := goPackage{ImportPath: c.to, Module: &struct{ Path string }{c.to}}
+		if !strings.Contains(c.to, ".") {
+			to = goPackage{ImportPath: module + "/" + c.to, Module: &struct{ Path string }{module}}
+		}
+		from := goPackage{ImportPath: module + "/" + c.from, Imports: []string{to.ImportPath}, Module: &struct{ Path string }{module}}
+		if len(checkDirection([]goPackage{from, to})) == 0 {
+			t.Errorf("%s may import %s", c.from, c.to)
+		}
+	}
+}
+
+// TestNestedModulesFollow: the modules that live in this one name it by its path, so each change of its requirements is a
+// change of theirs, and `go` refuses to build them until somebody has made it.
+func TestNestedModulesFollow(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "go.mod" || path == "go.mod" {
+			return err
+		}
+		found++
+		list := exec.CommandContext(t.Context(), "go", "list", "-m", "-mod=readonly", "all")
+		list.Dir = filepath.Dir(path)
+		if out, err := list.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: run `go mod tidy` there\n%s", path, err, out)
+		}
+		return nil
+	})
+	if err != nil || found == 0 {
+		t.Fatalf("%d modules found, %v", found, err)
 	}
 }
