@@ -4,7 +4,7 @@
 // In a test of your own service, with your own policy:
 //
 //	func TestOutage(t *testing.T) {
-//		r, err := sim.Run(t, sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{policy}})
+//		r, err := sim.Run(sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{policy}})
 //		if err != nil || !r.Passed {
 //			t.Fatal(err, r)
 //		}
@@ -12,7 +12,7 @@
 //
 // docs/simulator.md teaches it in ten minutes. [Sweep] varies a scenario, package tune searches for a policy.
 //
-// A program of its own starts with [Main].
+// A program needs no test for it: [Run] may be called anywhere outside of a bubble.
 //
 // # What runs
 //
@@ -60,7 +60,7 @@
 //
 // [Live] plays a scenario in real time, outside of a bubble: Redis is a redis-server (it must be in PATH), and each process
 // a process, this program started again, with a go-redis client of its own and the network's faults in it. TestMain calls
-// [Child] first, so that a process knows what it is; [Main] does by itself. The same driver asks them through a pipe.
+// [Child] first, so that a process knows what it is; a program calls it first in main. The same driver asks them through a pipe.
 //
 //	func TestMain(m *testing.M) {
 //		sim.Child()

@@ -19,7 +19,7 @@ func TestLibraryPasses(t *testing.T) {
 		}
 		all = append(all, s)
 	}
-	reports, err := RunAll(t, all, nil)
+	reports, err := RunAll(all, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,30 +8,31 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
 // live is the engine whose Redis is a redis-server and whose processes are this program, started again, in real time.
 type live struct {
-	run   *run
-	scope *scope
+	run *run
+	dir string // for all files of the run
 
-	server  *redistest.Server // children know its address
+	server  *redisserver.Server   // children know its address
+	servers []*redisserver.Server // all that were started
 	up      bool
 	admin   *redis.Client
-	standby []*redistest.Server // replicas; the first one follows
-	apart   bool                // it does no more
-	clock   *redistest.Clock
+	standby []*redisserver.Server // replicas; the first one follows
+	apart   bool                  // it does no more
+	clock   *redisserver.Clock
 	ahead   time.Duration
 	unsaved string // a directory that is not there
 	saved   string // one for the data that the server loads when it starts
@@ -55,9 +56,9 @@ const adminTime = 5 * time.Second
 
 // newLive starts Redis and as many processes as the run will need: they have nothing to do until their time comes, and then
 // need none to start.
-func newLive(r *run, t testing.TB) (world, error) {
-	l := &live{run: r, scope: &scope{TB: t}}
-	err := l.scope.do(l.serveRedis)
+func newLive(r *run) (world, error) {
+	l := &live{run: r}
+	err := l.serveRedis()
 	for range r.starts() {
 		if err != nil {
 			break
@@ -80,7 +81,10 @@ func newLive(r *run, t testing.TB) (world, error) {
 }
 
 // serveRedis starts the servers, with all that some fault of the run will need.
-func (l *live) serveRedis() {
+func (l *live) serveRedis() (err error) {
+	if l.dir, err = os.MkdirTemp("", "sim"); err != nil {
+		return err
+	}
 	var env []string
 	args := []string{
 		"--lua-time-limit", "10", "--repl-diskless-sync-delay", "0", "--maxclients", "10000",
@@ -91,18 +95,17 @@ func (l *live) serveRedis() {
 	for i := range l.run.scenario.Faults {
 		switch f := &l.run.scenario.Faults[i]; {
 		case f.Kind == "clock" && l.clock == nil:
-			var err error
-			if l.clock, err = redistest.NewClock(l.scope); err != nil {
-				l.scope.Fatal(err)
+			if l.clock, err = redisserver.NewClock(l.dir); err != nil {
+				return err
 			}
 			env = l.clock.Env()
 		case f.Kind == "failover" && f.Lose < f.At:
 			failovers++
 		case f.Kind == "refuse" && f.Error == "MISCONF" && l.unsaved == "":
-			l.unsaved = l.scope.TempDir()
+			l.unsaved = filepath.Join(l.dir, "unsaved")
 			args = append(args, "--dir", l.unsaved)
 		case f.Kind == "refuse" && f.Error == "LOADING" && l.saved == "":
-			l.saved = l.scope.TempDir()
+			l.saved = filepath.Join(l.dir, "saved")
 			args = append(args, "--dir", l.saved, "--key-load-delay", strconv.Itoa(loadDelay),
 				"--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no") // it answers after each key
 		}
@@ -110,14 +113,26 @@ func (l *live) serveRedis() {
 	if password := l.run.password(); password != "" {
 		args = append(args, "--requirepass", password)
 	}
-	l.server = redistest.StartOpenEnv(l.scope, env, args...)
+	for _, d := range []string{l.unsaved, l.saved} {
+		if d != "" {
+			if err := os.Mkdir(d, 0o700); err != nil {
+				return err
+			}
+		}
+	}
+	for range 1 + failovers {
+		s, err := redisserver.Start(env, args)
+		if err != nil {
+			return err
+		}
+		l.servers = append(l.servers, s)
+	}
+	l.server, l.standby = l.servers[0], l.servers[1:]
 	l.up = true
 	l.manage()
-	for range failovers {
-		l.standby = append(l.standby, redistest.StartOpenEnv(l.scope, env, args...))
-	}
 	l.follow()
 	l.prepare()
+	return nil
 }
 
 // manage makes the operator's client that of the present server.
@@ -128,7 +143,7 @@ func (l *live) manage() {
 	l.admin = l.client(l.server)
 }
 
-func (l *live) client(s *redistest.Server) *redis.Client {
+func (l *live) client(s *redisserver.Server) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Network: "unix", Addr: s.Socket, Username: operator, Password: operatorPassword,
 		ReadTimeout: adminTime, ContextTimeoutEnabled: true,
@@ -244,7 +259,7 @@ func (l *live) restart() {
 	if l.unsaved != "" {
 		_ = os.MkdirAll(l.unsaved, 0o700)
 	}
-	if err := l.scope.do(l.server.Restart); err != nil {
+	if err := l.server.Run(); err != nil {
 		l.run.fail(err)
 		return
 	}
@@ -326,7 +341,13 @@ func (l *live) close() error {
 	if l.admin != nil {
 		all = append(all, l.admin.Close())
 	}
-	return errors.Join(append(all, l.scope.close())...)
+	for _, s := range l.servers {
+		s.Close()
+	}
+	if l.dir != "" {
+		all = append(all, os.RemoveAll(l.dir))
+	}
+	return errors.Join(all...)
 }
 
 // keys are the names of all buckets that the run's traffic can ask for, but for those that are new each time.

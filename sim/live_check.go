@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -26,8 +26,8 @@ func (p *plan) playable() error {
 	if !hooked.Load() {
 		wrong("its processes are this program, started again: call sim.Child() first of all in TestMain")
 	}
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		wrong("%s", redistest.Missing)
+	if err := redisserver.Installed(); err != nil {
+		wrong("%w", err)
 	}
 	if offer := p.offer(); offer > MostLiveRate {
 		wrong("the scenario makes up to %.0f requests per second: must be at most %d; "+
@@ -51,7 +51,7 @@ func (p *plan) playable() error {
 			}
 		case "clock":
 			if _, err := exec.LookPath("cc"); err != nil {
-				wrong("%s: %w", at, redistest.ErrNoCompiler)
+				wrong("%s: %w", at, redisserver.ErrNoCompiler)
 			}
 		}
 	}

@@ -27,8 +27,8 @@ const liveVariable = "TIERED_SIM_CHILD"
 // hooked says that this program calls Child.
 var hooked atomic.Bool
 
-// Child must be the first call of TestMain where tests use the engine [Live], whose processes are this program, started
-// again: in one of them it does that process' work and exits. In any other it returns at once. [Main] calls it by itself.
+// Child must be the first call of main, or of TestMain, in a program that uses the engine [Live], whose processes are this
+// program, started again. In one of them Child does that process' work and exits. In any other it returns at once.
 func Child() {
 	hooked.Store(true)
 	if os.Getenv(liveVariable) == "" {

@@ -2,13 +2,10 @@
 
 package sim
 
-import (
-	"errors"
-	"testing"
-)
+import "errors"
 
 // newLive says why there is no such engine here: it stops processes, and lets them go on, by signals.
-func newLive(*run, testing.TB) (world, error) {
+func newLive(*run) (world, error) {
 	return nil, errors.New("sim: engine live needs a Unix system")
 }
 

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -64,7 +64,7 @@ func newOutside(r *run) (*outside, error) {
 	}
 	o.cmd.Env = append(os.Environ(), liveVariable+"=1")
 	o.cmd.Stderr = &o.errors
-	o.cmd.SysProcAttr = redistest.DieWithParent()
+	o.cmd.SysProcAttr = redisserver.DieWithParent()
 	in, errIn := o.cmd.StdinPipe()
 	out, errOut := o.cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut, o.cmd.Start()); err != nil {

@@ -34,7 +34,7 @@ func runLive(t *testing.T, texts ...string) []*measure.Report {
 	for _, text := range texts {
 		all = append(all, parse(t, text))
 	}
-	reports, err := RunAll(t, all, &Options{Engine: Live})
+	reports, err := RunAll(all, &Options{Engine: Live})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestLiveProcessIsLost(t *testing.T) {
 		t.Skip("three seconds of real time")
 	}
 	var once sync.Once
-	_, err := Run(t, parse(t, liveStage+"run 3s warmup=1s\n"), &Options{Engine: Live, Progress: func(at, _ time.Duration) {
+	_, err := Run(parse(t, liveStage+"run 3s warmup=1s\n"), &Options{Engine: Live, Progress: func(at, _ time.Duration) {
 		if at > time.Second {
 			once.Do(func() {
 				for _, p := range children(t) {
@@ -219,19 +219,19 @@ func TestLiveCannot(t *testing.T) {
 		{"at 1s refuse error=NOAUTH for=1s\nat 3s refuse error=WRONGPASS for=1s", "must have one of them"},
 		{"at 1s refuse error=LOADING for=1s\nat 3s refuse error=MISCONF for=1s", "needs a server that can save"},
 	} {
-		_, err := Run(t, parse(t, liveStage+c.change+"\nrun 10s warmup=1s\n"), &Options{Engine: Live})
+		_, err := Run(parse(t, liveStage+c.change+"\nrun 10s warmup=1s\n"), &Options{Engine: Live})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s:\n%v, want\n%s", c.change, err, c.want)
 		}
 	}
 	hooked.Store(false)
 	defer hooked.Store(true)
-	_, err := Run(t, parse(t, liveStage+"run 5s\n"), &Options{Engine: Live})
+	_, err := Run(parse(t, liveStage+"run 5s\n"), &Options{Engine: Live})
 	if want := "call sim.Child() first"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err = Run(t, parse(t, liveStage+"at 2s clock by=1s\nrun 5s\n"), &Options{Engine: Live}); err == nil ||
+	if _, err = Run(parse(t, liveStage+"at 2s clock by=1s\nrun 5s\n"), &Options{Engine: Live}); err == nil ||
 		!strings.Contains(fmt.Sprint(err), "redis-server is not in PATH") || !strings.Contains(err.Error(), "no C compiler") {
 		t.Errorf("%v", err)
 	}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -11,8 +10,5 @@ import (
 func TestMain(m *testing.M) {
 	Child()
 	redis.SetLogger(silence{})
-	if os.Getenv(childVariable) != "" {
-		hourLong()
-	}
 	goleak.VerifyTestMain(m)
 }

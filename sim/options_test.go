@@ -24,7 +24,7 @@ func TestRunRefuses(t *testing.T) {
 		{valid, &Options{Policy: rename}, []string{`a policy named "other" for the limit "api"`}},
 		{valid, &Options{Policy: spoil}, []string{"Policy.Limit.Tokens is -1"}},
 	} {
-		r, err := Run(t, c.s, c.o)
+		r, err := Run(c.s, c.o)
 		if r != nil || err == nil {
 			t.Errorf("%v: %v, %v", c.want, r, err)
 			continue
@@ -41,7 +41,7 @@ func TestRunRefuses(t *testing.T) {
 func TestOwnPolicy(t *testing.T) {
 	s := parse(t, stage)
 	var told []time.Duration
-	r, err := Run(t, s, &Options{
+	r, err := Run(s, &Options{
 		Policy: func(p tiered.Policy) tiered.Policy {
 			p.Limit, p.Lease.Size = tiered.PerSecond(50).WithBurst(10), tiered.NoLease
 			return p

@@ -22,6 +22,11 @@ type simulated struct{ error }
 func (e simulated) Error() string { return simulatedPrefix + e.error.Error() }
 func (e simulated) Unwrap() error { return e.error }
 
+// silence is a logger of go-redis that says nothing.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
 // dialer is one for go-redis.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 

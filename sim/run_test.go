@@ -23,7 +23,7 @@ func TestUndecided(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 			r.fleet = &fleet{run: r}
-			if r.world, err = p.open(r, t); err == nil {
+			if r.world, err = p.open(r); err == nil {
 				r.asking.Add(c.asked)
 				_, err = r.run()
 			}
@@ -43,7 +43,7 @@ func TestLastFigures(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
 		r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 		r.fleet = &fleet{run: r}
-		if r.world, err = p.open(r, t); err != nil {
+		if r.world, err = p.open(r); err != nil {
 			return
 		}
 		made, missed := 0, 0

@@ -14,7 +14,7 @@ import (
 // rehearse runs a scenario and returns its report.
 func rehearse(t *testing.T, text string, o *Options) *measure.Report {
 	t.Helper()
-	r, err := Run(t, parse(t, text), o)
+	r, err := Run(parse(t, text), o)
 	if err != nil {
 		t.Fatal(err)
 	}

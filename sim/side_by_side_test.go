@@ -58,7 +58,7 @@ func TestEngines(t *testing.T) {
 		}
 	}
 	for i, engine := range sim.Engines[:2] {
-		reports, err := sim.RunAll(t, all, &sim.Options{Engine: engine})
+		reports, err := sim.RunAll(all, &sim.Options{Engine: engine})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestEngines(t *testing.T) {
 		for seed := uint64(2); seed <= tries && !r.same(1); seed++ {
 			t.Logf("%s differs on lua: again, with seed %d on both", r.name, seed)
 			for j, engine := range sim.Engines[:2] {
-				report, err := sim.Run(t, all[i], &sim.Options{Engine: engine, Seed: seed})
+				report, err := sim.Run(all[i], &sim.Options{Engine: engine, Seed: seed})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -146,7 +146,7 @@ func live(t *testing.T, rows []*row, all []*scenario.Scenario) {
 // play plays it live once more.
 func (r *row) play(t *testing.T, s *scenario.Scenario) {
 	r.tried++
-	report, err := sim.Run(t, s, &sim.Options{Engine: sim.Live, Seed: uint64(r.tried)})
+	report, err := sim.Run(s, &sim.Options{Engine: sim.Live, Seed: uint64(r.tried)})
 	if err != nil {
 		r.cannot = strings.ReplaceAll(strings.TrimPrefix(err.Error(), "sim: engine live: "), "\n", "; ")
 		return

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
@@ -22,13 +21,12 @@ const liveAtOnce = 4
 // Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed, as many at
 // one time as there are processors. All combinations are checked before the first is run; an error means that one could not
 // be. Options.Progress is told of all runs together, Options.Policy is called from several goroutines.
-func Sweep(t *testing.T, s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
-	t.Helper()
+func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	cells, scenarios, err := combine(s)
 	if err != nil {
 		return nil, err
 	}
-	reports, err := RunAll(t, scenarios, o)
+	reports, err := RunAll(scenarios, o)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +95,7 @@ func quote(word string) string {
 
 // RunAll runs scenarios as [Run] does, as many at one time as there are processors (four on the engine Live), and returns their reports in the same
 // order. At an error no further one is begun.
-func RunAll(t *testing.T, all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
-	t.Helper()
+func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -137,7 +134,7 @@ func RunAll(t *testing.T, all []*scenario.Scenario, o *Options) ([]*measure.Repo
 						o.Progress(sum, total)
 					}
 				}
-				if reports[i], errs[i] = Run(t, all[i], &own); errs[i] != nil {
+				if reports[i], errs[i] = Run(all[i], &own); errs[i] != nil {
 					broken.Store(true)
 				}
 			}

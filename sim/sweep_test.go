@@ -29,7 +29,7 @@ expect over_admission <= 100
 func TestSweepIsRuns(t *testing.T) {
 	s := parse(t, brief+"sweep fleet.mode=local,open,closed\nsweep fleet.n=2,3\n")
 	var last, calls atomic.Int64
-	all, err := Sweep(t, s, &Options{Seed: 5, Progress: func(at, of time.Duration) {
+	all, err := Sweep(s, &Options{Seed: 5, Progress: func(at, of time.Duration) {
 		calls.Add(1)
 		last.Store(int64(of))
 		if at > of || of != 42*time.Second {
@@ -51,7 +51,7 @@ func TestSweepIsRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := Run(t, one, &Options{Seed: 5})
+		r, err := Run(one, &Options{Seed: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,14 +84,14 @@ func TestSweepErrors(t *testing.T) {
 	} {
 		one := s.Clone()
 		one.Sweep = c.axes
-		if _, err := Sweep(t, one, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Sweep(one, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
 		}
 	}
-	if _, err := Sweep(t, nil, nil); err == nil {
+	if _, err := Sweep(nil, nil); err == nil {
 		t.Error("no error for nil")
 	}
-	if _, err := RunAll(t, []*scenario.Scenario{s, nil}, nil); err == nil {
+	if _, err := RunAll([]*scenario.Scenario{s, nil}, nil); err == nil {
 		t.Error("no error for a scenario that is nil")
 	}
 }
@@ -151,7 +151,7 @@ func TestPolicies(t *testing.T) {
 	two := parse(t, strings.Replace(text, "fleet", "limit users rate=10/s\nfleet", 1)+"traffic poisson limit=users rate=1/s\n")
 	one := parse(t, brief)
 	policy := tiered.Policy{Name: "mine", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}
-	r, err := Run(t, one, &Options{Policies: []tiered.Policy{policy}})
+	r, err := Run(one, &Options{Policies: []tiered.Policy{policy}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,11 +168,11 @@ func TestPolicies(t *testing.T) {
 		"two of one": {one, []tiered.Policy{policy, {Name: "api", Limit: policy.Limit}}, `Policies[0].Name is "mine"`},
 		"no limit":   {one, []tiered.Policy{{Name: "api"}}, "Limit"},
 	} {
-		if _, err := Run(t, c.s, &Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Run(c.s, &Options{Policies: c.policies}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	r, err = Run(t, two, &Options{Policies: []tiered.Policy{{Name: "users", Limit: tiered.PerSecond(7)}}})
+	r, err = Run(two, &Options{Policies: []tiered.Policy{{Name: "users", Limit: tiered.PerSecond(7)}}})
 	if err != nil || r.Scenario.Limits[1].Tokens != 7 || r.Scenario.Limits[0].Tokens != 50 {
 		t.Errorf("%v", err)
 	}

@@ -93,7 +93,7 @@ func TestAnyScenario(t *testing.T) {
 				runs++
 				s := small(rt)
 				o := &Options{Engine: engine, Seed: rapid.Uint64().Draw(rt, "seed")}
-				r, err := Run(t, s, o)
+				r, err := Run(s, o)
 				if err != nil {
 					rt.Fatalf("%v\n%v", err, s)
 				}

@@ -12,14 +12,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
-	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -28,18 +28,20 @@ import (
 )
 
 func main() {
-	args := slices.Clone(os.Args[1:]) // sim.Main hides them
+	sim.Child()
+	redis.SetLogger(silence{})
 	a := &app{out: os.Stdout, problems: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	a.text = measure.TextOptions{Color: colors(os.Getenv, term.IsTerminal(int(os.Stdout.Fd()))), ASCII: !utf8(os.Getenv)}
-	sim.Main(func(t *testing.T) int {
-		a.t = t
-		return a.execute(args)
-	})
+	os.Exit(a.execute(os.Args[1:]))
 }
+
+// silence is a logger of go-redis that says nothing: it would have a line for each connection that a fault breaks.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // app is the program.
 type app struct {
-	t             *testing.T // where scenarios can be run
 	out, problems io.Writer
 	terminal      bool // problems go to a terminal, so a bar may move there
 	text          measure.TextOptions

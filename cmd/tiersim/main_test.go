@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -30,11 +29,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// silence is a logger of go-redis, as sim.Main has one: it has a line for each connection that could not be made.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
-
 // tiersim runs the program in a process of its own.
 func tiersim(t *testing.T, args ...string) (out, problems string, status int) {
 	t.Helper()
@@ -53,7 +47,7 @@ func tiersim(t *testing.T, args ...string) (out, problems string, status int) {
 func run(t *testing.T, args ...string) (out, problems string, status int) {
 	t.Helper()
 	var o, p bytes.Buffer
-	a := &app{t: t, out: &o, problems: &p}
+	a := &app{out: &o, problems: &p}
 	status = a.execute(args)
 	return o.String(), p.String(), status
 }
@@ -250,7 +244,7 @@ func TestBar(t *testing.T) {
 		t.Errorf("without a terminal: %q", problems)
 	}
 	var o, p bytes.Buffer
-	a := &app{t: t, out: &o, problems: &p, terminal: true}
+	a := &app{out: &o, problems: &p, terminal: true}
 	if status := a.execute([]string{"sweep", path}); status != passed || !strings.Contains(p.String(), "sweeping") {
 		t.Errorf("status %d, stderr %q", status, p.String())
 	}
@@ -299,7 +293,7 @@ func TestColors(t *testing.T) {
 	}
 	path := file(t, "short.sim", short)
 	var o bytes.Buffer
-	a := &app{t: t, out: &o, problems: &o}
+	a := &app{out: &o, problems: &o}
 	a.text.Color = true
 	a.execute([]string{"run", path})
 	if !strings.Contains(o.String(), "\x1b[32mPASS") {

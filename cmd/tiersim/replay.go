@@ -28,7 +28,7 @@ scenario.`,
 				return fmt.Errorf("%q has no unseed to compare with (engine %q)", args[0], old.Engine)
 			}
 			b := a.bar("replaying")
-			again, err := sim.Run(a.t, old.Scenario, &sim.Options{Engine: old.Engine, Seed: old.Seed, Progress: b.progress})
+			again, err := sim.Run(old.Scenario, &sim.Options{Engine: old.Engine, Seed: old.Seed, Progress: b.progress})
 			b.done()
 			if err != nil {
 				return err

@@ -113,7 +113,7 @@ Several are run at once, and shown side by side. --html then writes a page for e
 			if err != nil {
 				return err
 			}
-			reports, err := sim.RunAll(a.t, all, o)
+			reports, err := sim.RunAll(all, o)
 			b.done()
 			if err != nil {
 				return err

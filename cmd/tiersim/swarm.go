@@ -52,7 +52,7 @@ With a scenario the limits, the fleet, the traffic and the network are its own, 
 					return err
 				}
 			}
-			res, err := swarm.Run(a.t, &o)
+			res, err := swarm.Run(&o)
 			b.done()
 			if err != nil {
 				return err

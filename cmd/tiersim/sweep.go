@@ -44,7 +44,7 @@ statement), or those of --axis in their place.`,
 			if err != nil {
 				return err
 			}
-			all, err := sim.Sweep(a.t, s, o)
+			all, err := sim.Sweep(s, o)
 			b.done()
 			if err != nil {
 				return err

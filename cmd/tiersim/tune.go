@@ -36,7 +36,7 @@ exit status is then 1. docs/tuning.md explains it by example.`,
 			return err
 		}
 		b := a.bar("tuning")
-		answer, err := tune.Search(a.t, q, b.progress)
+		answer, err := tune.Search(q, b.progress)
 		b.done()
 		if err != nil {
 			return err

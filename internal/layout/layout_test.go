@@ -62,7 +62,7 @@ var importRules = []importRule{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/ideal", "internal/invariant", "internal/redistest", "internal/watch",
+			"internal/ideal", "internal/invariant", "internal/redisserver", "internal/watch",
 		},
 		modules: []string{anything},
 	},
@@ -151,6 +151,10 @@ func checkDirection(graph []goPackage) (problems []string) {
 		}
 		rule := importRules[i]
 		for _, path := range p.Imports {
+			// A program runs scenarios too; sim/internal/bubble has the one test that virtual time takes.
+			if path == "testing" && name != "sim/internal/bubble" && !strings.HasPrefix(name, "internal/") {
+				problems = append(problems, name+" must not import testing")
+			}
 			if imported, ok := below(path); ok {
 				if !slices.ContainsFunc(rule.ours, func(pattern string) bool { return matches(pattern, imported) }) {
 					problems = append(problems, name+" must not import "+imported)

@@ -36,18 +36,17 @@ func StartSentinel(t testing.TB) *Sentinel {
 	})
 
 	s.Sentinel = prepare(t)
-	config := filepath.Join(s.Sentinel.dir, "sentinel.conf")
+	config := filepath.Join(s.Sentinel.Dir, "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile redis.log\n"+
 		"sentinel monitor %[3]s 127.0.0.1 %[4]d 1\n"+
 		"sentinel down-after-milliseconds %[3]s 500\n"+
 		"sentinel failover-timeout %[3]s 5000\n",
-		s.Sentinel.Port, s.Sentinel.dir, s.Name, s.Primary.Port)
+		s.Sentinel.Port, s.Sentinel.Dir, s.Name, s.Primary.Port)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Sentinel.args = []string{config, "--sentinel"}
+	s.Sentinel.Args = []string{config, "--sentinel"}
 	s.Sentinel.Restart()
-	t.Cleanup(s.Sentinel.Kill)
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
 	t.Cleanup(func() { _ = sentinel.Close() })
 	waitFor(t, "the sentinel does not find the replica", func() bool {

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 )
 
 // CA is a certificate authority that nobody but the test knows.
@@ -90,7 +92,11 @@ func StartTLS(t testing.TB, ca *CA, host string, until time.Time, args ...string
 		}
 		return path
 	}
-	port := strconv.Itoa(FreePort(t))
+	free, err := redisserver.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(free)
 	s := StartOpen(t, append([]string{
 		"--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", file("certificate.pem", certificate),
 		"--tls-key-file", file("key.pem", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})),

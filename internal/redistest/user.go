@@ -79,7 +79,7 @@ func (s *Server) guard(parts ...string) {
 	for _, part := range append([]string{OnServer, OnWindows}, parts...) {
 		store = append(store, Rights(s.t, part)...)
 	}
-	s.args = append(s.args, append(store, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-eval", "-evalsha")...)
+	s.Args = append(s.Args, append(store, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-eval", "-evalsha")...)
 	s.guarded = true
 }
 

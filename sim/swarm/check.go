@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
@@ -17,7 +16,6 @@ type breach struct{ what, why string }
 
 // runner runs scenarios of one seed.
 type runner struct {
-	t      *testing.T
 	engine string
 	seed   uint64
 }
@@ -61,7 +59,7 @@ func (run runner) run(s *scenario.Scenario) (r *measure.Report, b breach, err er
 			r, b, err = nil, breach{"end", fmt.Sprint(p)}, nil
 		}
 	}()
-	r, err = sim.Run(run.t, s, &sim.Options{Engine: run.engine, Seed: run.seed})
+	r, err = sim.Run(s, &sim.Options{Engine: run.engine, Seed: run.seed})
 	switch {
 	case errors.Is(err, sim.ErrUndecided):
 		return nil, breach{"end", err.Error()}, nil

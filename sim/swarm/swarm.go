@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -52,8 +51,7 @@ const mostShrunk = 10
 // Run runs one seed after the other, as many at a time as there are processors. An error means that one could not be run.
 //
 // It takes some 0.15 s of a processor per seed, and up to a hundred times that to shrink a failure; the first ten are.
-func Run(t *testing.T, o *Options) (*Result, error) {
-	t.Helper()
+func Run(o *Options) (*Result, error) {
 	own := *o
 	own.From, own.Seeds = max(own.From, 1), max(own.Seeds, 1)
 	res := &Result{Seeds: own.Seeds, Kinds: map[string]int{}, Happened: map[string]int{}}
@@ -69,7 +67,7 @@ func Run(t *testing.T, o *Options) (*Result, error) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < uint64(own.Seeds); i = next.Add(1) - 1 {
 				seed := own.From + i
-				run := runner{t, own.Engine, seed}
+				run := runner{own.Engine, seed}
 				s := Draw(seed, own.Base)
 				r, b, err := run.try(s)
 				var f Failure

@@ -25,7 +25,7 @@ func TestSwarm(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 10) // under the race detector some seconds each
 	}
-	res, err := Run(t, &Options{Seeds: n, Failed: func(f Failure) {
+	res, err := Run(&Options{Seeds: n, Failed: func(f Failure) {
 		t.Errorf("seed %d, %s, shrunk in %d runs:\n%s", f.Seed, f.What, f.Tries, f.Text())
 	}})
 	if err != nil {
@@ -165,7 +165,7 @@ func TestSeeds(t *testing.T) {
 		t.Fatalf("no files: %v", err)
 	}
 	for _, f := range files {
-		if why, err := Replay(t, f, sim.Virtual); err != nil || why != "" {
+		if why, err := Replay(f, sim.Virtual); err != nil || why != "" {
 			t.Errorf("%s: %v %s", f, err, why)
 		}
 	}

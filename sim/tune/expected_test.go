@@ -33,7 +33,7 @@ func agree(t *testing.T, a *Answer) (worst float64) {
 func TestExpected(t *testing.T) {
 	q := little()
 	q.Faults, q.Outage, q.Over, q.Shortfall = []string{"blackhole", "none"}, 6*second, 1000, 0.5
-	a, err := Search(t, q, nil)
+	a, err := Search(q, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

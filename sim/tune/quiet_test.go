@@ -27,7 +27,7 @@ func TestQuiet(t *testing.T) {
 			}
 		}
 		s.Expect = nil
-		if _, err := sim.Run(t, s, &sim.Options{Engine: sim.Lua}); err != nil {
+		if _, err := sim.Run(s, &sim.Options{Engine: sim.Lua}); err != nil {
 			t.Fatal(err)
 		}
 		return

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
@@ -53,8 +52,7 @@ var rounds = []struct {
 
 // Search answers a question. It takes some ten seconds of two processors, less for a smaller Question.Requests, and uses
 // all processors there are. progress is told how far it has come; nil tells nobody.
-func Search(t *testing.T, q Question, progress func(done, of time.Duration)) (*Answer, error) {
-	t.Helper()
+func Search(q Question, progress func(done, of time.Duration)) (*Answer, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
 	}
@@ -64,7 +62,7 @@ func Search(t *testing.T, q Question, progress func(done, of time.Duration)) (*A
 		names := q.Faults[:min(round.faults, len(q.Faults))]
 		length := max(time.Duration(float64(q.Outage)*round.length), 3*time.Second).Round(time.Second)
 		from := float64(i) / float64(len(rounds))
-		results, err := q.hold(t, left, names, length, q.Seed, func(at, of time.Duration) {
+		results, err := q.hold(left, names, length, q.Seed, func(at, of time.Duration) {
 			if progress != nil {
 				progress(time.Duration(1e9*(from+float64(at)/float64(of)/float64(len(rounds)))), 1e9)
 			}
@@ -80,7 +78,7 @@ func Search(t *testing.T, q Question, progress func(done, of time.Duration)) (*A
 	}
 	a.Advised = a.Last[0]
 	// A bound that is kept by a hair with one seed may be missed with another.
-	reports, err := a.Verify(t, q.Seed+1)
+	reports, err := a.Verify(q.Seed + 1)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +95,7 @@ func Search(t *testing.T, q Question, progress func(done, of time.Duration)) (*A
 
 // Verify runs what was advised again: all faults in full, with another seed, and what is accepted as expectations. The reports
 // are in the order of Question.Faults.
-func (a *Answer) Verify(t *testing.T, seed uint64) ([]*measure.Report, error) {
-	t.Helper()
+func (a *Answer) Verify(seed uint64) ([]*measure.Report, error) {
 	var all []*scenario.Scenario
 	for _, name := range a.Question.Faults {
 		s, err := a.Question.scenario(a.Advised.Choice, name, time.Duration(a.Question.Outage))
@@ -107,12 +104,12 @@ func (a *Answer) Verify(t *testing.T, seed uint64) ([]*measure.Report, error) {
 		}
 		all = append(all, s)
 	}
-	return sim.RunAll(t, all, &sim.Options{Seed: seed})
+	return sim.RunAll(all, &sim.Options{Seed: seed})
 }
 
 // hold runs choices in faults and returns the worst of each.
 func (q *Question) hold(
-	t *testing.T, choices []Choice, names []string, length time.Duration, seed uint64, progress func(at, of time.Duration),
+	choices []Choice, names []string, length time.Duration, seed uint64, progress func(at, of time.Duration),
 ) ([]Result, error) {
 	var all []*scenario.Scenario
 	for _, c := range choices {
@@ -130,7 +127,7 @@ func (q *Question) hold(
 	batch := 4 * runtime.GOMAXPROCS(0) * len(names)
 	for from := 0; from < len(all); from += batch {
 		part := all[from:min(from+batch, len(all))]
-		reports, err := sim.RunAll(t, part, &sim.Options{Seed: seed, Progress: func(at, of time.Duration) {
+		reports, err := sim.RunAll(part, &sim.Options{Seed: seed, Progress: func(at, of time.Duration) {
 			done := float64(from) + float64(len(part))*float64(at)/float64(of)
 			progress(time.Duration(done*1e6), time.Duration(len(all))*1e6)
 		}})

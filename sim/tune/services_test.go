@@ -33,11 +33,11 @@ func TestServices(t *testing.T) {
 					q.Processes = 20
 				}
 			}
-			a, err := Search(t, q, nil)
+			a, err := Search(q, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			reports, err := a.Verify(t, verifySeed)
+			reports, err := a.Verify(verifySeed)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func TestSearch(t *testing.T) {
 	}{{"strict", strict, true}, {"generous", generous, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			var last time.Duration
-			a, err := Search(t, c.q, func(done, of time.Duration) {
+			a, err := Search(c.q, func(done, of time.Duration) {
 				if done < last-time.Second/100 || done > of {
 					t.Errorf("progress went from %v to %v of %v", last, done, of)
 				}
@@ -51,11 +51,11 @@ func TestSearch(t *testing.T) {
 			if closed := a.Advised.Mode == "closed"; closed != c.closed || len(a.Unsatisfied())+len(a.Broken) > 0 {
 				t.Errorf("%s %q %q", a.Advice(), a.Unsatisfied(), a.Broken)
 			}
-			b, err := Search(t, c.q, nil)
+			b, err := Search(c.q, nil)
 			if err != nil || !reflect.DeepEqual(a, b) {
 				t.Errorf("another answer: %v", err)
 			}
-			reports, err := a.Verify(t, 77)
+			reports, err := a.Verify(77)
 			if err != nil || len(reports) != len(c.q.Faults) {
 				t.Fatal(err)
 			}
@@ -102,7 +102,7 @@ func text(t *testing.T, a *Answer) {
 func TestUnsatisfied(t *testing.T) {
 	q := little()
 	q.Over, q.Shortfall, q.Calls = 0, 0, 0.5
-	a, err := Search(t, q, nil)
+	a, err := Search(q, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"encoding/binary"
@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"testing"
 	"time"
 )
 
@@ -66,14 +65,13 @@ type Clock struct{ dir string }
 // ErrNoCompiler says why the clock of a server cannot be set.
 var ErrNoCompiler = errors.New("there is no C compiler, cc, for what is preloaded into redis-server to set its clock")
 
-// NewClock compiles what sets the clock of a server. The error may be ErrNoCompiler.
-func NewClock(t testing.TB) (*Clock, error) {
-	t.Helper()
+// NewClock compiles what sets the clock of a server, into dir. The error may be ErrNoCompiler.
+func NewClock(dir string) (*Clock, error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
 		return nil, ErrNoCompiler
 	}
-	c := &Clock{dir: t.TempDir()}
+	c := &Clock{dir: dir}
 	source := filepath.Join(c.dir, "clock.c")
 	if err := errors.Join(os.WriteFile(source, []byte(clockShim), 0o600), c.Set(0)); err != nil {
 		return nil, err

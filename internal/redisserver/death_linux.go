@@ -1,6 +1,6 @@
-package redistest
+package redisserver
 
 import "syscall"
 
-// DieWithParent lets the kernel end a process whose test binary was killed before its cleanups ran.
+// DieWithParent lets the kernel end a process whose parent was killed before it could clean up.
 func DieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package redisserver
+
+import "syscall"
+
+// DieWithParent has no equivalent here: a server outlives a parent that is killed.
+func DieWithParent() *syscall.SysProcAttr { return nil }
