@@ -26,9 +26,9 @@ type audit struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 	holders  map[holding]*holder
-	leases   map[string]int   // which process has a lease id
-	heard    map[int][]census // by process; those that count, falling
-	least    int64            // processes, that all of them know of: Options.Processes
+	leases   map[string]int            // which process has a lease id
+	heard    map[int]*invariant.Census // by process
+	least    int64                     // processes, that all of them know of: Options.Processes
 	result   measure.Audit
 }
 
@@ -62,7 +62,7 @@ type state struct {
 	ended    bool          // it did, while the call before was under way: then it does not live again with the answer
 	refunded int64         // tokens that calls said are refunded
 
-	alone alone
+	share invariant.Share
 }
 
 func (s *state) live() int64 {
@@ -70,10 +70,25 @@ func (s *state) live() int64 {
 	return live
 }
 
+// figures are what it reports.
+func (s *state) figures() invariant.Figures {
+	t := s.Stats()
+	return invariant.Figures{Fallback: t.Shared + t.Opened, Spent: t.Spent}
+}
+
+// whole reports whether a bucket has a share of its own. Those that are parts of a larger one have a share together.
+func whole(b *local.Bucket) bool { return b.Policy().Whole == nil }
+
+// shareOf is the limit that a process has a share of. Fail-open only debits it.
+func shareOf(b *local.Bucket) invariant.ShareOf {
+	p := b.Policy()
+	return invariant.ShareOf{Cap: p.Cap, Tokens: p.Tokens, Per: p.Per, Asked: p.FailMode == local.FailLocal}
+}
+
 func newAudit(base time.Time, least int64) *audit {
 	return &audit{
 		base: base, accounts: make(map[string]*account), holders: make(map[holding]*holder), leases: make(map[string]int),
-		heard: make(map[int][]census), least: least,
+		heard: make(map[int]*invariant.Census), least: least,
 	}
 }
 
@@ -117,16 +132,18 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	when := time.Since(a.base)
 	v.Or(invariant.Holds(c, h.live(), a.cover(at, c.Lease, when), h.conceded))
 	t := b.Stats()
-	owes := t.Shared + t.Opened - t.Settled
-	v.Is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
-	less := c.Debt < owes && len(h.states) == 1 && !forgives()
-	v.Is(less, float64(owes-c.Debt), "a process owes less than it admitted alone")
+	v.Or(invariant.Owes(c, t.Shared+t.Opened-t.Settled, len(h.states) == 1 && !forgives()))
 	// What a refund lost is burnt too.
-	v.Is(t.Burnt > s.burnt && when < s.safe && !s.ended && s.refunded == 0 && !h.conceded, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
-	v.Is(s.refunded > t.Returned+t.Burnt, float64(s.refunded-t.Returned-t.Burnt), "a process refunds a token twice")
-	fleet := a.fleet(process, when)
-	v.Is(c.Fleet < fleet && b.Policy().Whole == nil, 0, "a process shares the limit with fewer than it heard of in the last minute")
-	v.Or(s.alone.leaves(when, c, b, first))
+	kept := when < s.safe && !s.ended && s.refunded == 0 && !h.conceded
+	v.Is(kept && t.Burnt > s.burnt, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
+	twice := s.refunded - t.Returned - t.Burnt
+	v.Is(twice > 0, float64(twice), "a process refunds a token twice")
+	if whole(b) {
+		v.Is(c.Fleet < a.fleet(process, when), 0, "a process shares the limit with fewer than it heard of in the last minute")
+		v.Or(s.share.Sends(when, c, shareOf(b), s.figures(), first))
+	} else {
+		v.Or(s.share.Says(c, s.figures(), first))
+	}
 	s.burnt, s.refunded, s.ended = t.Burnt, s.refunded+c.Refund, false
 	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
 	if v.Rule != "" {
@@ -179,7 +196,7 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 		answered := r.Err == nil && (code == lua.Granted || code == lua.Denied || code == lua.Replay)
 		for _, s := range h.states {
 			if c.Lease == "" && answered {
-				s.alone.reads(c, &r.Reply, s.Bucket)
+				s.share.Reads(c, &r.Reply, s.figures())
 			}
 			if c.Lease == "" || !s.calls.For(c.Seq) {
 				continue
@@ -189,7 +206,7 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 				s.calls.GivesUp()
 			} else {
 				s.calls.Accepts()
-				s.alone.reads(c, &r.Reply, s.Bucket)
+				s.share.Reads(c, &r.Reply, s.figures())
 				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
 				if x := a.accounts[c.Bucket]; x != nil && x.Records[c.Lease].Seq == c.Seq { // a call's Seq is never 0
 					s.safe = safe(s.sent.Sub(a.base), c) // a process counts from the sending on, Redis from later
@@ -250,8 +267,10 @@ func (a *audit) look() {
 	}
 	for place, h := range a.holders {
 		for _, s := range h.states {
-			v := s.alone.reckon(at, s.Bucket, min(s.alone.fleet, a.fleet(place.process, at)), false)
-			worse(place.process, v)
+			if whole(s.Bucket) {
+				fleet := min(s.share.Fleet, a.fleet(place.process, at))
+				worse(place.process, s.share.Reckon(at, shareOf(s.Bucket), s.figures(), fleet, false))
+			}
 		}
 		live := h.live()
 		if live == 0 || h.conceded {
@@ -275,6 +294,28 @@ func (a *audit) cover(place holding, lease string, at time.Duration) int64 {
 		return x.Records[lease].Out
 	}
 	return 0
+}
+
+// counted notes how many processes one has heard that there are.
+func (a *audit) counted(process int, processes int64) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.heard[process] == nil {
+		a.heard[process] = new(invariant.Census)
+	}
+	a.heard[process].Hears(time.Since(a.base), processes)
+}
+
+// fleet is the smallest number that a process may divide a limit by.
+func (a *audit) fleet(process int, at time.Duration) int64 {
+	var heard invariant.Census
+	if c := a.heard[process]; c != nil {
+		heard = *c
+	}
+	return heard.Least(at, a.least)
 }
 
 // lost notes that Redis may have forgotten anything. What processes hold is not held against it until it is on record again.

@@ -244,8 +244,8 @@ func TestAuditSeesAProcess(t *testing.T) {
 		{"owes less than", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 79, 79 }},
 		{"less is owed", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
 		{"more is owed", func(r *rig, c *lua.Call) { c.Owed = 102 }},
-		{"a share admits", func(r *rig, c *lua.Call) { r.state().left = 50; r.alone(80); c.Debt, c.Owed = 80, 80 }},
-		{"a share admits", func(r *rig, c *lua.Call) { r.state().left = 50; r.alone(80); r.look(); c.Debt, c.Owed = 80, 80 }},
+		{"a share admits", func(r *rig, c *lua.Call) { r.half(); r.alone(80); c.Debt, c.Owed = 80, 80 }},
+		{"a share admits", func(r *rig, c *lua.Call) { r.half(); r.alone(80); r.look(); c.Debt, c.Owed = 80, 80 }},
 		{"", func(r *rig, c *lua.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 9 }},
 		{"the overflow was not", func(r *rig, c *lua.Call) { c.Seen, c.Epoch = 7, 9 }},
 		{"the overflow was not", func(r *rig, c *lua.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 8 }},
@@ -299,12 +299,12 @@ func TestShareIsReckoned(t *testing.T) {
 			{func() { time.Sleep(9 * time.Second); r.alone(90); time.Sleep(2 * time.Second); r.alone(20) }, 6}, // 110 of 100: as refilled
 		} {
 			step.do()
-			if v := s.reckon(now(), r.bucket, 1, false); v.Broken() || s.left != step.left {
-				t.Errorf("step %d: %v left, want %v; %+v", i, s.left, step.left, v)
+			if v := s.Reckon(now(), shareOf(r.bucket), r.figures(), 1, false); v.Broken() || s.Left() != step.left {
+				t.Errorf("step %d: %v left, want %v; %+v", i, s.Left(), step.left, v)
 			}
 		}
-		if _ = s.reckon(now(), r.bucket, 20, false); s.left != 5 {
-			t.Errorf("one part of 20 has %v left", s.left)
+		if _ = s.Reckon(now(), shareOf(r.bucket), r.figures(), 20, false); s.Left() != 5 {
+			t.Errorf("one part of 20 has %v left", s.Left())
 		}
 	})
 }
@@ -312,8 +312,13 @@ func TestShareIsReckoned(t *testing.T) {
 // never is a process that forgets no key.
 func never() bool { return false }
 
-// state is what the auditor keeps of process 1 when it is alone.
-func (r *rig) state() *alone { return &r.holders[holding{1, "b"}].states[0].alone }
+// state is what the auditor keeps of the share of process 1.
+func (r *rig) state() *invariant.Share { return &r.holders[holding{1, "b"}].states[0].share }
+
+func (r *rig) figures() invariant.Figures { return r.holders[holding{1, "b"}].states[0].figures() }
+
+// half has the auditor believe that the share of process 1 has 50 tokens at most: it was a part of 2 for a moment.
+func (r *rig) half() { r.state().Reckon(time.Since(r.base), shareOf(r.bucket), r.figures(), 2, false) }
 
 // alone has process 1 admit n tokens by its share.
 func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
