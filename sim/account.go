@@ -49,8 +49,8 @@ func readOne(s shelf, bucket, lease string) (invariant.Bucket, error) {
 	return invariant.Parse(lua.TokenBucket, fields, s.left(bucket))
 }
 
-// executed enters a call that Redis answered, and reports what is wrong with what it stores now. conceded says that the caller may
-// hold what Redis forgot.
+// executed enters a call that Redis answered, and reports what is wrong with what Redis stores now. conceded says
+// that the caller may hold what Redis forgot.
 func (a *account) executed(s shelf, c *lua.Call, r *lua.Reply, at time.Duration, conceded bool) (f invariant.Finding) {
 	x := invariant.Exchange{Call: c, Reply: r, Before: &a.Bucket, Conceded: conceded}
 	x.Own, x.Owned = a.Records[c.Lease]

@@ -12,14 +12,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// audit looks at both sides of the lease protocol, as nobody in a service can: at what Redis stores of each bucket, at what
-// each process holds, and at what is under way between them. What is admitted shows a mistake only when demand needs the token
-// that it made; the books show the token.
+// audit looks at both sides of the lease protocol, as nobody in a service can: at what Redis stores of each bucket,
+// at what each process holds, and at what is under way between them. A mistake shows in what is admitted only when
+// demand needs the token that it made. Here the token shows.
 //
-// It is told of every call that leaves, is executed and returns, and looks at all pots every so often. It changes nothing and
-// no time goes by: a run is the same with it and without. Only token buckets with one limit are audited.
+// The rules are those of package invariant. The audit only watches: each call that leaves, is executed and returns,
+// and all pots every so often. It changes nothing and no time goes by, so a run is the same without it. It watches
+// token buckets with one limit.
 //
-// A nil *audit is told everything and looks at nothing: the engine Live cannot see. Its methods may be called concurrently.
+// A nil *audit watches nothing: on the engine Live nobody sees both sides. Its methods may be called concurrently.
 type audit struct {
 	base time.Time
 
@@ -92,7 +93,7 @@ func newAudit(base time.Time, least int64) *audit {
 	}
 }
 
-// audited reports whether the books are about such calls.
+// audited reports whether the audit watches such calls.
 func audited(c *lua.Call) bool { return c.Algorithm == lua.TokenBucket && len(c.Also) == 0 }
 
 // wrong notes that a rule did not hold.
@@ -104,8 +105,8 @@ func (a *audit) wrong(process int, v invariant.Finding) {
 	r.Excess = max(r.Excess, v.Excess)
 }
 
-// sent looks at a call that is about to leave a process: what it says must be true. forgives reports whether the process gives
-// up what keys owe: those that it lets go of, where nobody is there to be told.
+// sent looks at a call that is about to leave a process. What it says must be true. forgives reports whether the
+// process gives up what the keys that it forgets owe, because no store is there to hear of it.
 func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucket, forgives func() bool) {
 	if a == nil || !audited(c) || c.Lease == "" {
 		return
@@ -139,7 +140,8 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	twice := s.refunded - t.Returned - t.Burnt
 	v.Is(twice > 0, float64(twice), "a process refunds a token twice")
 	if whole(b) {
-		v.Is(c.Fleet < a.fleet(process, when), 0, "a process shares the limit with fewer than it heard of in the last minute")
+		few := c.Fleet < a.fleet(process, when)
+		v.Is(few, 0, "a process shares the limit with fewer than it heard of in the last minute")
 		v.Or(s.share.Sends(when, c, shareOf(b), s.figures(), first))
 	} else {
 		v.Or(s.share.Says(c, s.figures(), first))
@@ -241,7 +243,8 @@ func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply
 	conceded := h == nil || h.conceded || h.last.Lease != c.Lease
 	v := x.executed(on, c, &r, at, conceded)
 	a.result.Looks++
-	if last := (invariant.Numbers{Lease: c.Lease, Seq: c.Seq}); c.Lease != "" && h != nil && h.last == last && (r.Code == lua.Granted || r.Code == lua.Denied) {
+	newest := c.Lease != "" && h != nil && h.last == invariant.Numbers{Lease: c.Lease, Seq: c.Seq}
+	if newest && (r.Code == lua.Granted || r.Code == lua.Denied) {
 		v.Or(invariant.Covered(h.live(), c.Hold))
 		h.conceded = false
 	}
@@ -318,7 +321,8 @@ func (a *audit) fleet(process int, at time.Duration) int64 {
 	return heard.Least(at, a.least)
 }
 
-// lost notes that Redis may have forgotten anything. What processes hold is not held against it until it is on record again.
+// lost notes that Redis may have forgotten anything. What processes hold is not held against it until it is on
+// record again.
 func (a *audit) lost() {
 	if a == nil {
 		return
@@ -331,8 +335,8 @@ func (a *audit) lost() {
 	}
 }
 
-// moved notes that the clock of Redis was set ahead: it may think leases over that are in use, and end keys before their time, which
-// do not come back when it is set back.
+// moved notes that the clock of Redis was set ahead: it may think leases over that are in use, and end keys before
+// their time, which do not come back when it is set back.
 func (a *audit) moved(ahead time.Duration) {
 	if a == nil {
 		return

@@ -138,8 +138,8 @@ func (b *Bucket) put(lease string, r lua.Record) {
 	b.Records[lease] = r
 }
 
-// Follows completes a bucket of which only [Fields] were read: every other lease is on record as it was before. The map of
-// records goes from one bucket to the other.
+// Follows completes a bucket of which only [Fields] were read: every other lease is on record as before. It takes
+// the map of records from the bucket before.
 func (b *Bucket) Follows(before *Bucket, lease string) {
 	own, ok := b.Records[lease]
 	b.Records, b.out, b.wants, b.latest = before.Records, before.out, before.wants, before.latest
@@ -151,14 +151,15 @@ func (b *Bucket) Follows(before *Bucket, lease string) {
 	}
 }
 
-// SweepDue reports whether a call that is executed at a time of the server's clock has to forget the leases that are over.
+// SweepDue reports whether a call that is executed at a time of the server's clock has to forget the leases that
+// are over.
 func (b *Bucket) SweepDue(server int64) bool {
 	now, _ := b.clock(server)
 	return b.Sweep > 0 && now >= b.Sweep
 }
 
-// clock is the time of a bucket that is asked at a time of the server's clock, and by how much it then is ahead of that clock.
-// A small step back is waited out. A large one is believed, and made up for.
+// clock is the time of a bucket at a time of the server's clock, and how far it then is ahead of that clock. The
+// bucket waits out a small step back. It believes a large one, and makes up for it.
 func (b *Bucket) clock(server int64) (now, behind int64) {
 	behind = b.Behind
 	if b.Last-server-behind > lua.MaxBack.Microseconds() {
@@ -167,7 +168,7 @@ func (b *Bucket) clock(server int64) (now, behind int64) {
 	return max(server+behind, b.Last), behind
 }
 
-// level is the level that a call's i-th limit has, or would have: a limit that is new is as full as what is out leaves room.
+// level is the level of a call's i-th limit. A limit that is new is as full as what is out leaves room.
 func (b *Bucket) level(a lua.Algorithm, i int, l lua.Limit) Level {
 	if a == lua.TokenBucket && len(b.Levels) > 0 {
 		return b.Levels[i]
@@ -180,7 +181,8 @@ func (b *Bucket) level(a lua.Algorithm, i int, l lua.Limit) Level {
 	return Level{float64(l.Cap - b.Escrow), lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: l.Cap}}
 }
 
-// Check reports what a bucket says of itself that cannot be. limits are those that its last writer knew: it debited no other.
+// Check reports what a bucket says of itself that cannot be. limits are those that its last writer knew, because it
+// debited no other.
 func (b *Bucket) Check(a lua.Algorithm, limits ...lua.Limit) (f Finding) {
 	if !b.Exists {
 		return f
@@ -194,8 +196,8 @@ func (b *Bucket) Check(a lua.Algorithm, limits ...lua.Limit) (f Finding) {
 	return f
 }
 
-// Missing is how many tokens a bucket that nobody asks lacks at a time of its clock until it is as full as a new one for every
-// caller: 0 if it may be forgotten. While a lease lives it may not, whatever its level.
+// Missing is how many tokens a bucket that nobody asks lacks, at a time of its clock, until it is as full as a new
+// one for every caller. Then it may be forgotten, unless a lease lives.
 func (b *Bucket) Missing(now int64, c *lua.Call) (tokens float64, forgettable bool) {
 	forgettable = true
 	for _, r := range b.Records {

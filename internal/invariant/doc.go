@@ -1,14 +1,17 @@
-// Package invariant states what must hold between a store and its processes, over what can be observed: the fields that the
-// store keeps, the calls and replies that pass, and the figures that a process reports.
+// Package invariant states what must hold between a store and its processes. It looks at what can be observed: the
+// fields that the store keeps, the calls and replies that pass, and the figures that a process reports.
 //
-//   - [Exchange]: what one call did to a token bucket. Time, records, levels, debt and grant each have a law. The sum of all
-//     is that no token appears from nowhere and none disappears.
+//   - [Exchange]: what one call did to a token bucket. Time, records, levels, debt and grant each have a law. Together they
+//     say that no token appears and none disappears.
 //   - [Bucket]: what a stored bucket must say of itself at any time: level + escrow ≤ burst, and the records add up.
+//   - [Caller], [Holds] and [Owes]: what a process says with its calls.
+//   - [Covered]: what a process can spend is on record for it in the store.
 //   - [Ledger]: what a process did with the tokens that it was granted.
-//   - [Covered]: what a process can spend, its record in the store covers.
+//   - [Share]: what a process admits without the store.
 //
-// The adversary, the simulator's audit and the tests on a real Redis ask it. So it imports neither package local nor package
-// remote: a judge must not share the defendant's code. From package lua it takes the protocol's types only.
+// The adversary, the simulator's audit and the tests on a real Redis ask it. It imports neither package local nor
+// package remote, because a judge must not share the defendant's code. From package lua it takes the types of the
+// protocol only.
 //
-// How many tokens a stream of requests may admit is the matter of package ideal.
+// Package ideal says how many tokens a stream of requests may admit.
 package invariant

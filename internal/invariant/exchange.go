@@ -14,7 +14,8 @@ type Exchange struct {
 	Own           lua.Record // what was on record of the call's lease before
 	Owned         bool       // something was
 
-	// Waited is the time that the bucket before would show now if the server's clock had never been moved, µs. 0: it never was.
+	// Waited is the time that the bucket before would show if nobody had moved the server's clock, in µs. 0: nobody
+	// did.
 	Waited int64
 
 	// Conceded says that the caller may hold what the store forgot, or took for over.
@@ -95,8 +96,8 @@ func (x *Exchange) changed() bool {
 	return false
 }
 
-// wrote finds out whether the call has written, or had to. A call of a lease has to, and one that is granted something, that asks
-// for something after a large step back of the clock, or that is the first by other terms.
+// wrote finds out whether the call has written, or had to. A call of a lease has to, and one that is granted
+// something, that asks for something after a large step back of the clock, or that is the first by other terms.
 func (x *Exchange) wrote() bool {
 	c, b, a := x.Call, x.Before, x.After
 	return c.Lease != "" || x.Reply.Grant > 0 || c.Want > 0 && x.behind != b.Behind || b.Exists && x.changed() ||
@@ -119,13 +120,15 @@ func (x *Exchange) terms(f *Finding) {
 	c := x.Call
 	for i, l := range c.Limits() {
 		most := max(l.Cap, x.Before.level(c.Algorithm, i, l).Terms.Most)
-		f.Is(x.After.level(c.Algorithm, i, l).Terms != lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: most},
-			0, "a bucket does not know the limit that it was written by")
+		due := lua.Terms{Cap: l.Cap, Tokens: l.Tokens, Period: l.Period, Most: most}
+		is := x.After.level(c.Algorithm, i, l).Terms
+		f.Is(is != due, 0, "a bucket does not know the limit that it was written by")
 	}
 	f.Is(x.After.Born != x.Before.Born, 0, "a bucket is not the one that it was")
 }
 
-// records checks who is on record: the caller as it says, everybody else as before until its lease is over and swept.
+// records checks who is on record: the caller as it says, and everybody else as before until a sweep after the
+// lease's end.
 func (x *Exchange) records(f *Finding) {
 	c, b, a := x.Call, x.Before, x.After
 	due, left := b.Sweep > 0 && x.now >= b.Sweep, false
@@ -157,7 +160,8 @@ func (x *Exchange) records(f *Finding) {
 		out := c.Hold + x.Reply.Grant
 		f.Is(own.Out != out, float64(own.Out-out), "a record does not cover hold and grant")
 		f.Is(own.End != x.now+c.TTL, 0, "a record does not end one ttl after its call")
-		f.Is(own.Grant != x.Reply.Grant || own.Want != min(c.Want, c.LeastCap()), 0, "a record does not say what was wanted and granted")
+		differs := own.Grant != x.Reply.Grant || own.Want != min(c.Want, c.LeastCap())
+		f.Is(differs, 0, "a record does not say what was wanted and granted")
 		if x.Owned && c.Ack < x.Own.Seq {
 			x.charged = x.Own.Debt
 		}

@@ -45,8 +45,8 @@ func (s *step) check(t *testing.T) invariant.Finding {
 
 func at(us int64) string { return fmt.Sprint(t0 + us) }
 
-// renewal is a call half a second after a bucket of 100, refilled by 10 per second, lent 30: the caller holds them, and is
-// granted 20. The refill of 5 finds no room.
+// renewal is a call half a second after a bucket of 100, refilled by 10 per second, lent 30: the caller holds them,
+// and is granted 20. The refill of 5 finds no room.
 func renewal() *step {
 	return &step{
 		call: lua.Call{
@@ -86,7 +86,8 @@ func refused() *step {
 	return s
 }
 
-// owing is the call of renewal with a debt of 40, of which 10 are owed in any case. Of the rest the overflow has paid 5.
+// owing is the call of renewal with a debt of 40, of which 10 are owed in any case. Of the rest the overflow has
+// paid 5.
 func owing() *step {
 	s := renewal()
 	s.call.Debt, s.call.Owed, s.call.Seen, s.reply.Grant = 40, 10, lua.OverflowStart, 20

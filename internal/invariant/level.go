@@ -9,8 +9,9 @@ import (
 // overflowRounding is what is forgiven to an overflow, in tokens: it counts from 2⁴⁰.
 const overflowRounding = 1e-2
 
-// levels checks that no token appears and none disappears: a level is what it was, and what time and the caller brought, less
-// what was charged and granted. It never exceeds the room that leases leave, and no debt takes it below its floor.
+// levels checks that no token appears and none disappears. A level is what it was, and what time and the caller
+// brought, less what was charged and granted. It never exceeds the room that leases leave. No debt takes it below
+// its floor.
 func (x *Exchange) levels(f *Finding) {
 	c, b := x.Call, x.Before
 	spilt := math.Inf(1)
@@ -35,11 +36,12 @@ func (x *Exchange) levels(f *Finding) {
 		f.Is(math.Abs(is-due) > Rounding, is-due, "the level is not what time and callers made of it")
 	}
 	due := min(b.Overflow+spilt, lua.OverflowEnd)
-	f.Is(math.Abs(x.After.Overflow-due) > overflowRounding, x.After.Overflow-due, "the overflow is not what the refill lost")
+	beyond := x.After.Overflow - due
+	f.Is(math.Abs(beyond) > overflowRounding, beyond, "the overflow is not what the refill lost")
 }
 
-// refilled is a level after the time since the last write, and what of the refill found no room. The room of leases that are
-// over fills from the latest of their ends on, and not for the time before.
+// refilled is a level after the time since the last write, and the part of the refill that found no room. The room
+// of leases that are over fills from the latest of their ends on.
 func (x *Exchange) refilled(was *Level) (level, lost float64) {
 	since, b := x.now-x.Before.Last, x.Before
 	before := float64(was.Terms.Cap - b.Escrow)
@@ -51,8 +53,8 @@ func (x *Exchange) refilled(was *Level) (level, lost float64) {
 	return min(level, room), level - min(level, room)
 }
 
-// settled is what the caller brings back: a grant whose reply it never accepted, and what it returns of what is on record. What
-// it holds beyond its record it has taken.
+// settled is what the caller brings back: a grant whose reply it never accepted, and what it returns of its record.
+// It takes what it holds beyond its record.
 func (x *Exchange) settled(f *Finding) float64 {
 	c, cover, back := x.Call, int64(0), int64(0)
 	if x.Owned {
@@ -68,8 +70,9 @@ func (x *Exchange) settled(f *Finding) float64 {
 	return float64(back - beyond)
 }
 
-// debt checks what is charged of the debt that a call reports: what is owed in any case, and of the rest what no overflow paid
-// since the caller last owed nothing. A single bucket charges as much as its floor allows, and records that.
+// debt checks what is charged of the debt that a call reports: what is owed in any case, and the part of the rest
+// that no overflow paid since the caller last owed nothing. A single bucket charges and records what its floor
+// allows.
 func (x *Exchange) debt(f *Finding, allowed float64) {
 	c := x.Call
 	seen := c.Seen
@@ -109,8 +112,8 @@ func (x *Exchange) granted(f *Finding) {
 	f.Is(grant < low || grant > high, float64(grant-high), "a grant is not the caller's part of what there is")
 }
 
-// Part is what a caller is granted who wants so many tokens, and no fewer than least, of a level that others want part of too:
-// one and a half times its part.
+// Part is what a caller is granted who wants so many tokens, and no fewer than least: one and a half times its part
+// of a level that others want too.
 func Part(level float64, want, least, others int64) int64 {
 	there := int64(math.Floor(level))
 	if want == 0 || there < least {

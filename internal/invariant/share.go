@@ -7,9 +7,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Share is what a process' part of a limit may have left, while the process decides without the store (decision 3 in docs/adr). The
-// share pays for all that the process admits, and no outage refills it. What it has not refilled is owed in any case, and the
-// overflow that pays the rest was read when nothing was owed.
+// Share is what a process' part of a limit may have left (decision 3 in docs/adr). The share pays for all that the
+// process admits, and no outage refills it. What it has not refilled is owed in any case. The overflow that pays
+// the rest was read when nothing was owed.
 //
 // An observer does not see each decision. So what is left is the most that there may be.
 type Share struct {
@@ -32,7 +32,8 @@ type ShareOf struct {
 	Asked       bool // a request needs a token of the share; else the share is only debited
 }
 
-// Figures are what a process reports of a key: tokens ever admitted without the store, and of those that it granted.
+// Figures are counters that a process reports of a key: tokens that it admitted without the store, and tokens that
+// it spent of those that the store granted.
 type Figures struct{ Fallback, Spent int64 }
 
 // overflow is one that a process read, and of which bucket.
@@ -55,17 +56,19 @@ func (l ShareOf) refill(d time.Duration, fleet int64) float64 {
 	return d.Seconds() * float64(l.Tokens) / l.Per.Seconds() / float64(fleet)
 }
 
-// Reckon brings what is known of the share up to date, and reports a share that admitted what it cannot have. fleet is the
-// least number of processes that divide the limit. full says that the share may be full.
+// Reckon brings what is known of the share up to date, and reports a share that admitted what it cannot have. fleet
+// is the least number of processes that divide the limit. full says that the share may be full.
 func (s *Share) Reckon(at time.Duration, l ShareOf, now Figures, fleet int64, full bool) (f Finding) {
 	refill := l.refill(at-s.at, fleet)
 	admitted, spent := float64(now.Fallback-s.fallback), float64(max(0, now.Spent-s.spent))
 	if full {
 		s.left, admitted, spent = l.most(fleet), 0, 0
 	}
-	f.Is(l.Asked && admitted > s.left+refill+shareRounding, admitted-s.left-refill, "a share admits what it does not have")
+	beyond := l.Asked && admitted > s.left+refill+shareRounding
+	f.Is(beyond, admitted-s.left-refill, "a share admits what it does not have")
 	least := 0.0
-	if l.Asked && spent > 0 || !l.Asked && admitted+spent > 0 { // the share may have had too few to be debited, before the refill
+	// Before the refill the share may have had too few to be debited.
+	if l.Asked && spent > 0 || !l.Asked && admitted+spent > 0 {
 		least = shareRounding + refill
 	}
 	s.left = min(l.most(fleet), max(s.left+refill-admitted-spent, least))
@@ -97,7 +100,8 @@ func (s *Share) Says(c *lua.Call, now Figures, first bool) (f Finding) {
 	return f
 }
 
-// Reads notes the overflow in a reply that was accepted. It counts if the call reported a debt, or if none came up since.
+// Reads notes the overflow in a reply that was accepted. It counts if the call reported a debt, or if none came up
+// since.
 func (s *Share) Reads(c *lua.Call, r *lua.Reply, now Figures) {
 	if direct := c.Lease == ""; r.Epoch == 0 || !direct && c.Debt == 0 && now.Fallback != s.reported {
 		return
@@ -107,8 +111,8 @@ func (s *Share) Reads(c *lua.Call, r *lua.Reply, now Figures) {
 	}
 }
 
-// Owes checks the debt that a call reports against what its process admitted without the store and did not report yet. all says
-// that nobody else can report it.
+// Owes checks the debt that a call reports. owes is what its process admitted without the store and has not
+// settled. all says that no other call can report it.
 func Owes(c *lua.Call, owes int64, all bool) (f Finding) {
 	f.Is(c.Debt > owes, float64(c.Debt-owes), "a process owes more than it admitted alone")
 	f.Is(all && c.Debt < owes, float64(owes-c.Debt), "a process owes less than it admitted alone")
@@ -132,8 +136,8 @@ func (c *Census) Hears(at time.Duration, processes int64) {
 	*c = append(kept, heard{at, processes})
 }
 
-// Least is the smallest number that the process may divide a limit by: the largest that it heard of in the last minute, but for
-// this instant, and no fewer than all of them know of.
+// Least is the smallest number that the process may divide a limit by: the largest that it heard of in the last
+// minute, and no fewer than known. What it heard in this very instant does not count yet.
 func (c Census) Least(at time.Duration, known int64) int64 {
 	n := max(known, 1)
 	for _, h := range c {
