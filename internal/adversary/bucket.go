@@ -129,7 +129,8 @@ func (b *bucket) alone(n int64) {
 func (b *bucket) share(n int64) {
 	p, fleet := b.process, b.process.world.scope.fleet()
 	if b.shared == nil {
-		b.shared = ideal.NewPolicer(p.policy.Tokens, p.policy.Per*time.Duration(fleet), max(p.policy.Cap/fleet, 1))
+		burst := invariant.ShareBurst(p.policy.Cap, fleet)
+		b.shared = ideal.NewPolicer(p.policy.Tokens, p.policy.Per*time.Duration(fleet), burst)
 	}
 	b.shared.Admit(int64(p.now()), n)
 	if worst := b.shared.Worst(); worst.Over > rounding {

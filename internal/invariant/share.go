@@ -48,8 +48,10 @@ const shareRounding = 1
 // Left is how many tokens the share has at most.
 func (s *Share) Left() float64 { return s.left }
 
-// most is what the share of one process holds: 1 of a burst that is less than one for each.
-func (l ShareOf) most(fleet int64) float64 { return float64(max(l.Cap/fleet, 1)) }
+// ShareBurst is what the share of one process holds: 1 of a burst that is less than one for each.
+func ShareBurst(burst, fleet int64) int64 { return max(burst/fleet, 1) }
+
+func (l ShareOf) most(fleet int64) float64 { return float64(ShareBurst(l.Cap, fleet)) }
 
 // refill is what one process' share gains.
 func (l ShareOf) refill(d time.Duration, fleet int64) float64 {
