@@ -101,7 +101,7 @@ func statementsTable() string {
 		switch {
 		case slices.Contains([]string{"name", "fleet", "run"}, st.name):
 			often = "once"
-		case st.once:
+		case st.once():
 			often = "at most once"
 		case slices.Contains([]string{"limit", "traffic"}, st.name):
 			often = "once or more"
@@ -115,24 +115,23 @@ func statementsTable() string {
 }
 
 func parameterTables() string {
-	return "`limit NAME` (1 to 64 of " + code(nameRule) + "):\n\n" + fieldsTable(limitFields, []string{"rate"}) +
-		"\n`fleet`:\n\n" + fieldsTable(fleetFields, []string{"n"}) +
-		"\n`traffic SHAPE`; which shape takes what is told below:\n\n" + fieldsTable(trafficFields, nil) +
-		"\n`net`:\n\n" + fieldsTable(netFields, nil) +
-		"\n`run TIME`, a time of " + lengthField.span.span(new(Duration)) + ":\n\n" + fieldsTable(runFields, nil) +
-		"\n`at TIME KIND`; which kind takes what is told below:\n\n" + fieldsTable(faultFields, nil) +
-		"\n`expect`:\n\n" + fieldsTable(expectFields, nil)
+	return "`limit NAME` (1 to 64 of " + code(nameRule) + "):\n\n" + fieldsTable("limit", "rate") +
+		"\n`fleet`:\n\n" + fieldsTable("fleet", "n") +
+		"\n`traffic SHAPE`; which shape takes what is told below:\n\n" + fieldsTable("traffic") +
+		"\n`net`:\n\n" + fieldsTable("net") +
+		"\n`run TIME`, a time of " + lengthField.span + ":\n\n" + fieldsTable("run") +
+		"\n`at TIME KIND`; which kind takes what is told below:\n\n" + fieldsTable("at") +
+		"\n`expect`:\n\n" + fieldsTable("expect")
 }
 
-func fieldsTable[T any](fields []field[T], needs []string) string {
+func fieldsTable(statement string, needs ...string) string {
 	rows := [][]string{{"parameter", "what it is", "range", "left out"}}
-	for i := range fields {
-		f := &fields[i]
-		left := f.span.left
+	for _, f := range find(statement).fields {
+		left := f.left
 		if slices.Contains(needs, f.name) {
 			left = "must be there"
 		}
-		rows = append(rows, []string{code(f.name), f.what, f.span.span(f.at(new(T))), left})
+		rows = append(rows, []string{code(f.name), f.what, f.span, left})
 	}
 	return section.Table(rows)
 }
@@ -148,7 +147,7 @@ func shapesTable() string {
 func faultsTable() string {
 	rows := [][]string{{"fault", "must have", "may have", "what it is"}}
 	for _, k := range Kinds {
-		takes, needs, _ := kindTakes(k.Name)
+		_, takes, needs, _ := find("at").takes(&Fault{Kind: k.Name})
 		rows = append(rows, []string{code(k.Name), codes(needs), codes(without(takes, needs)), k.What})
 	}
 	return section.Table(rows)

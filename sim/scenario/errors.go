@@ -52,11 +52,8 @@ func (all Errors) Unwrap() []error {
 	return errs
 }
 
-// sorted returns all in the order of the text, or nil if there are none.
-func (all Errors) sorted() error {
-	if len(all) == 0 {
-		return nil
-	}
+// sorted returns all in the order of the text.
+func (all Errors) sorted() Errors {
 	slices.SortStableFunc(all, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Offset, b.Offset))
 	})
@@ -65,6 +62,21 @@ func (all Errors) sorted() error {
 
 // says is the text of an error.
 func says(field, value, rule string) string { return field + " is " + value + ": " + rule }
+
+// place is where something is, as in an [Error].
+type place struct {
+	line, column int
+	offset       int64
+}
+
+// atMost returns an error at the place if there are more than so many.
+func (p place) atMost(what string, n int, unit string, most int) error {
+	if n <= most {
+		return nil
+	}
+	text := says(what, fmt.Sprintf("%d %s", n, unit), fmt.Sprintf("must be at most %d", most))
+	return Errors{{p.line, p.column, p.offset, "", text}}
+}
 
 const (
 	missing = "missing" // the value of what is not there
@@ -131,30 +143,27 @@ func nearest(word string, list []string) (near string) {
 }
 
 // edits is how many bytes must be put in, taken out, changed, or changed with their neighbor to make b of a; or enough,
-// once it is known to be as many.
+// if the lengths alone say that it is as many.
 func edits(a, b string, enough int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= enough {
 		return enough
 	}
-	var before, row, next []int // rows i-2, i-1 and i of the table over a (down) and b
-	row = make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		next = make([]int, len(b)+1)
-		next[0] = i + 1
-		for j := range len(b) {
-			change := row[j]
-			if a[i] != b[j] {
-				change++
+	table := make([][]int, len(a)+1)
+	for i := range table {
+		table[i] = make([]int, len(b)+1)
+		for j := range table[i] {
+			switch {
+			case i == 0 || j == 0:
+				table[i][j] = i + j
+			case a[i-1] == b[j-1]:
+				table[i][j] = table[i-1][j-1]
+			default:
+				table[i][j] = 1 + min(table[i-1][j-1], table[i-1][j], table[i][j-1])
 			}
-			next[j+1] = min(change, row[j+1]+1, next[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				next[j+1] = min(next[j+1], before[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				table[i][j] = min(table[i][j], table[i-2][j-2]+1)
 			}
 		}
-		before, row = row, next
 	}
-	return min(row[len(b)], enough)
+	return table[len(a)][len(b)]
 }

@@ -2,10 +2,12 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,62 +17,38 @@ import (
 // and repeated names, null, and values of another type are errors. It reports all that is wrong at once, as [Errors], each
 // with its path and offset; of broken JSON it says where only. It never panics. Faults may be in any order, as in [Parse].
 func ParseJSON(data []byte) (*Scenario, error) {
-	fail := func(offset int, field, value, rule string) error {
-		return Errors{{Offset: int64(offset), Text: says(field, value, rule)}}
-	}
-	if len(data) > MaxJSON {
-		return nil, fail(0, "the JSON", fmt.Sprintf("%d bytes long", len(data)), fmt.Sprintf("must be at most %d", MaxJSON))
-	}
-	if !utf8.Valid(data) {
-		bad := bytes.IndexByte(bytes.ToValidUTF8(data, []byte{0xff}), 0xff) // it keeps what is before
-		return nil, fail(bad, "the JSON", "no UTF-8 from here", "must be UTF-8")
-	}
-	var whole json.RawMessage
-	if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(data, &whole), &syntax) {
-		return nil, fail(int(max(0, syntax.Offset-1)), "the JSON", "broken here", "must be one object; "+syntax.Error())
-	}
-	r := &reader{data: data, dec: json.NewDecoder(bytes.NewReader(data)), at: map[string]int64{}}
-	r.dec.UseNumber()
-	r.checker = newChecker(r.wrong)
-	s := &Scenario{}
-	r.value(reflect.ValueOf(s).Elem(), "")
-	r.checker.scenario(s)
-	if err := r.errs.sorted(); err != nil {
+	if err := (place{}).atMost("the JSON", len(data), "bytes long", MaxJSON); err != nil {
 		return nil, err
 	}
+	r := &reader{data: data, dec: json.NewDecoder(bytes.NewReader(data)), checker: newChecker(place{})}
+	r.dec.UseNumber()
+	r.name = func(path string) string { return cmp.Or(path, "the JSON") }
+	var whole json.RawMessage
+	if !utf8.Valid(data) {
+		bad := bytes.IndexByte(bytes.ToValidUTF8(data, []byte{0xff}), 0xff) // it keeps what is before
+		r.report(place{offset: int64(bad)}, "", "the JSON", "no UTF-8 from here", "must be UTF-8")
+		return nil, r.errs
+	}
+	if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(data, &whole), &syntax) {
+		at := place{offset: max(0, syntax.Offset-1)}
+		r.report(at, "", "the JSON", "broken here", "must be one object; "+syntax.Error())
+		return nil, r.errs
+	}
+	s := &Scenario{}
+	r.value(reflect.ValueOf(s).Elem(), "")
+	r.scenario(s)
 	s.sortFaults()
-	if n := len(s.String()); n > MaxBytes {
-		return nil, fail(0, "the scenario", fmt.Sprintf("%d bytes of text", n), fmt.Sprintf("must be at most %d", MaxBytes))
+	if err := r.verdict(s, "bytes of text", place{}); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
 // reader walks through JSON along the types of a Scenario.
 type reader struct {
-	data    []byte
-	dec     *json.Decoder
-	at      map[string]int64 // by path, where the value begins
-	errs    Errors
-	checker checker
-}
-
-// wrong is how the checker reports: at the path or, if it is not there, at what it should be in.
-func (r *reader) wrong(path, value, rule string) {
-	at, found := r.at[path]
-	for up := path; !found; at, found = r.at[up] {
-		up = up[:max(0, strings.LastIndexAny(up, ".["))]
-	}
-	field := path
-	if path == "" {
-		field = "the JSON"
-	}
-	r.errs = append(r.errs, &Error{Offset: at, Path: path, Text: says(field, value, rule)})
-}
-
-// refuse is wrong of a value that could not be read, and of all in it.
-func (r *reader) refuse(path, value, rule string) {
-	r.wrong(path, value, rule)
-	r.checker.lost[path] = true
+	data []byte
+	dec  *json.Decoder
+	checker
 }
 
 // next is where the next token begins.
@@ -96,7 +74,7 @@ func (r *reader) token() json.Token {
 // value reads one value into v. What does not fit is reported and passed over.
 func (r *reader) value(v reflect.Value, path string) {
 	at := r.next()
-	r.at[path] = at
+	r.at[path] = place{offset: at}
 	token := r.token()
 	rule := ""
 	switch {
@@ -150,7 +128,8 @@ func (r *reader) value(v reflect.Value, path string) {
 	case json.Delim('['):
 		value = "an array"
 	}
-	r.refuse(path, value, rule)
+	r.wrong(path, value, rule)
+	r.lost[path] = true // and all in it
 	r.pass(token)
 }
 
@@ -170,34 +149,25 @@ func (r *reader) pass(token json.Token) {
 }
 
 func (r *reader) object(v reflect.Value, path string) {
-	fields := map[string]reflect.Value{}
-	var list []string
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		fields[name] = v.Field(i)
-		list = append(list, name)
-	}
+	list := tags(v.Type())
 	seen := map[string]bool{}
 	for r.dec.More() {
 		at := r.next()
 		name, _ := r.token().(string)
-		above := ""
-		if path != "" {
-			above = path + "."
-		}
-		below := above + name
+		i := slices.Index(list, name)
+		below := join(path, name)
 		rule, value := "", unknown
-		if _, ok := fields[name]; !ok {
+		if i < 0 {
 			rule = "must be one of " + strings.Join(list, ", ") + meant(name, list)
 		} else if seen[name] {
 			rule, value = "must be there once", "there again"
 		}
 		if rule == "" {
 			seen[name] = true
-			r.value(fields[name], below)
+			r.value(v.Field(i), below)
 			continue
 		}
-		r.errs = append(r.errs, &Error{Offset: at, Path: below, Text: says(above+show(name), value, rule)})
+		r.report(place{offset: at}, below, join(path, show(name)), value, rule)
 		r.pass(r.token())
 	}
 	r.token()

@@ -8,13 +8,15 @@ import (
 
 // token is a word of a line, with its quotes, and where it begins.
 type token struct {
-	text         string
-	line, column int
+	text string
+	place
 }
 
 // from is the rest of t from its i-th byte on.
 func (t token) from(i int) token {
-	return token{t.text[i:], t.line, t.column + utf8.RuneCountInString(t.text[:i])}
+	t.column += utf8.RuneCountInString(t.text[:i])
+	t.text = t.text[i:]
+	return t
 }
 
 // split cuts a line into words: at blanks and tabs that are not within quotes, up to a # that is not. rule says what is
@@ -32,7 +34,7 @@ func split(line string, number int) (all []token, rule string) {
 			break
 		}
 		end, closed := wordEnd(line)
-		all = append(all, token{line[:end], number, column})
+		all = append(all, token{line[:end], place{number, column, -1}})
 		if !closed {
 			return all, `must end with "`
 		}

@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -12,28 +13,27 @@ import (
 // it at once, as [Errors], each with line and column; a *Scenario comes only without. It never panics. The rules are those of
 // [Scenario.Validate], only that here the faults may be in any order; they come sorted by their times.
 func Parse(text string) (*Scenario, error) {
-	if len(text) > MaxBytes {
-		return nil, Errors{{Line: 1, Column: 1, Offset: -1, Text: says("the text", fmt.Sprintf("%d bytes long", len(text)), fmt.Sprintf("must be at most %d", MaxBytes))}}
-	}
 	lines := strings.Split(text, "\n")
 	if lines[len(lines)-1] == "" {
 		lines = lines[:len(lines)-1]
 	}
-	if len(lines) > MaxLines {
-		return nil, Errors{{Line: MaxLines + 1, Column: 1, Offset: -1, Text: says("the text", fmt.Sprintf("%d lines long", len(lines)), fmt.Sprintf("must be at most %d", MaxLines))}}
+	start := place{1, 1, -1}
+	end := place{len(lines) + 1, 1, -1}
+	if err := start.atMost("the text", len(text), "bytes long", MaxBytes); err != nil {
+		return nil, err
 	}
-	p := &parser{s: &Scenario{}, at: map[string]token{}, end: token{"", len(lines) + 1, 1}}
-	p.checker = newChecker(p.reportPath)
+	if err := (place{MaxLines + 1, 1, -1}).atMost("the text", len(lines), "lines long", MaxLines); err != nil {
+		return nil, err
+	}
+	p := &parser{s: &Scenario{}, checker: newChecker(end)}
+	p.name = inText
 	for i, line := range lines {
 		p.line(line, i+1)
 	}
-	p.checker.scenario(p.s)
-	if err := p.errs.sorted(); err != nil {
-		return nil, err
-	}
+	p.scenario(p.s)
 	p.s.sortFaults()
-	if n := len(p.s.String()); n > MaxBytes { // many short words that stand for long ones
-		return nil, Errors{{Line: 1, Column: 1, Offset: -1, Text: says("the scenario", fmt.Sprintf("%d bytes of canonical text", n), fmt.Sprintf("must be at most %d", MaxBytes))}}
+	if err := p.verdict(p.s, "bytes of canonical text", start); err != nil { // many short words may stand for long ones
+		return nil, err
 	}
 	return p.s, nil
 }
@@ -44,36 +44,14 @@ func (s *Scenario) sortFaults() {
 
 // parser fills a scenario and remembers where each field was.
 type parser struct {
-	s       *Scenario
-	at      map[string]token // by path, where its value or its statement is
-	end     token            // after the last line, where what is missing would be
-	errs    Errors
-	checker checker
+	s *Scenario
+	checker
 }
 
-// wrong reports an error at a place.
-func (p *parser) wrong(t token, path, field, value, rule string) {
-	p.errs = append(p.errs, &Error{Line: t.line, Column: t.column, Offset: -1, Path: path, Text: says(field, value, rule)})
-}
-
-// refuse is wrong of a field; what follows from it is not reported as well.
+// refuse reports an error of a field; what follows from it is not reported as well.
 func (p *parser) refuse(t token, path, field, value, rule string) {
-	p.checker.bad[path] = true
-	p.wrong(t, path, field, value, rule)
-}
-
-// reportPath is for the checker, which knows paths only.
-func (p *parser) reportPath(path, value, rule string) {
-	t, found := p.at[path]
-	for up := path; !found; t, found = p.at[up] {
-		i := strings.LastIndexAny(up, ".[")
-		if i < 0 {
-			t = p.end
-			break
-		}
-		up = up[:i]
-	}
-	p.wrong(t, path, inText(path), value, rule)
+	p.bad[path] = true
+	p.report(t.place, path, field, value, rule)
 }
 
 // inText is what text calls the field of a path: limits[2].burst is burst, faults is at.
@@ -91,67 +69,56 @@ func inText(path string) string {
 	return name
 }
 
-// statements are the words that a line may begin with, what comes after each, and the field that it fills.
-var statements = []struct {
-	name, form string
-	path       string
-	once       bool
-	parse      func(p *parser, s statement)
-}{
-	{"name", `"TEXT"`, "name", true, (*parser).name},
-	{"learn", `"TEXT"`, "learn", true, (*parser).learn},
-	{"limit", "NAME rate=TOKENS/PERIOD …", "limits", false, (*parser).limit},
-	{"fleet", "n=PROCESSES …", "fleet", true, (*parser).fleet},
-	{"traffic", "SHAPE …", "traffic", false, (*parser).traffic},
-	{"net", "rtt=TIME …", "net", true, (*parser).net},
-	{"at", "TIME KIND …", "faults", false, (*parser).fault},
-	{"run", "TIME …", "run", true, (*parser).run},
-	{"expect", "METRIC <= VALUE …", "expect", false, (*parser).expect},
-	{"sometimes", "HAPPENING …", "sometimes", false, (*parser).sometimes},
-	{"sweep", "PATH=VALUE,VALUE …", "sweep", false, (*parser).sweep},
+// line is a statement that is being read: its first word, and the words after it.
+type line struct {
+	token
+	*statement
+	rest []token
 }
 
-// statement is a line: its word, and the words after it.
-type statement struct {
-	token
-	name, form string
-	rest       []token
+// form says what the statement looks like.
+func (s *line) form() string {
+	return fmt.Sprintf("must be written as in `%s %s`", s.name, s.statement.form)
 }
 
 func (p *parser) line(text string, number int) {
 	if !utf8.ValidString(text) {
 		bad := strings.IndexByte(strings.ToValidUTF8(text, "\xff"), 0xff) // it keeps what is before
-		p.wrong(token{line: number, column: utf8.RuneCountInString(text[:bad]) + 1}, "", "the line", "no UTF-8 from here", "must be UTF-8")
+		at := place{number, utf8.RuneCountInString(text[:bad]) + 1, -1}
+		p.report(at, "", "the line", "no UTF-8 from here", "must be UTF-8")
 		return
 	}
 	words, rule := split(text, number)
 	if rule != "" {
 		last := words[len(words)-1]
-		p.wrong(last, "", "quoted text", showRaw(last.text), rule)
+		p.report(last.place, "", "quoted text", showRaw(last.text), rule)
 		p.hint(words)
 		return
 	}
 	if len(words) == 0 {
 		return
 	}
-	for _, st := range statements {
+	for i := range statements {
+		st := &statements[i]
 		if st.name != words[0].text {
 			continue
 		}
-		if first, again := p.at[st.path]; again && st.once {
-			p.wrong(words[0], st.path, st.name, "there again", fmt.Sprintf("must be there once, and is on line %d", first.line))
+		if first, again := p.at[st.path]; !again {
+			p.at[st.path] = words[0].place
+		} else if st.once() {
+			p.report(words[0].place, st.path, st.name, "there again", fmt.Sprintf("must be there once, and is on line %d", first.line))
 			return
-		} else if !again {
-			p.at[st.path] = words[0]
 		}
-		st.parse(p, statement{words[0], st.name, st.form, words[1:]})
+		l := &line{words[0], st, words[1:]}
+		if st.parse != nil {
+			st.parse(p, l)
+		} else {
+			p.item(l)
+		}
 		return
 	}
-	all := make([]string, len(statements))
-	for i, st := range statements {
-		all[i] = st.name
-	}
-	p.wrong(words[0], "", "statement", show(words[0].text), oneOf(words[0].text, all))
+	all := names(statements, func(st statement) string { return st.name })
+	p.report(words[0].place, "", "statement", show(words[0].text), oneOf(words[0].text, all))
 	p.hint(words)
 }
 
@@ -160,21 +127,21 @@ func (p *parser) hint(words []token) {
 	for _, st := range statements {
 		if st.name == words[0].text || nearest(words[0].text, []string{st.name}) != "" {
 			for _, path := range map[string][]string{"fleet": {"fleet.n"}, "run": {"run", "warmup"}}[st.name] {
-				p.checker.bad[path] = true
+				p.bad[path] = true
 			}
-			p.checker.bad[st.path] = true
+			p.bad[st.path] = true
 		}
 	}
 }
 
 // word takes the next word of a statement; without one it says what the statement looks like.
-func (p *parser) word(s *statement, path, field string) (t token, text string, ok bool) {
+func (p *parser) word(s *line, path, field string) (t token, text string, ok bool) {
 	if len(s.rest) == 0 {
-		p.refuse(s.token, path, field, missing, fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
+		p.refuse(s.token, path, field, missing, s.form())
 		return s.token, "", false
 	}
 	t, s.rest = s.rest[0], s.rest[1:]
-	p.at[path] = t
+	p.at[path] = t.place
 	text, rule := t.value()
 	if rule != "" {
 		p.refuse(t, path, field, showRaw(t.text), rule)
@@ -183,144 +150,85 @@ func (p *parser) word(s *statement, path, field string) (t token, text string, o
 	return t, text, true
 }
 
-// nothing makes sure that a statement is over.
-func (p *parser) nothing(s *statement) {
-	if len(s.rest) > 0 {
-		p.wrong(s.rest[0], "", "the rest of the line", showRaw(s.rest[0].text), fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
+// item reads a statement of words and parameters.
+func (p *parser) item(s *line) {
+	item, path := s.add(p.s)
+	if path != "" && path != s.path { // else it is where the first one is
+		p.at[path] = s.token.place
 	}
-}
-
-func (p *parser) name(s statement)  { p.quoted(s, "name", &p.s.Name) }
-func (p *parser) learn(s statement) { p.quoted(s, "learn", &p.s.Learn) }
-
-func (p *parser) quoted(s statement, path string, to *string) {
-	t, text, ok := p.word(&s, path, path)
-	if ok && t.text[0] != '"' {
-		p.refuse(t, path, path, showRaw(t.text), "must be in quotes")
-		return
-	}
-	*to = text
-	if ok && text == "" {
-		p.refuse(t, path, path, t.text, "must not be empty")
-	}
-	p.nothing(&s)
-}
-
-func (p *parser) limit(s statement) {
-	path := fmt.Sprintf("limits[%d]", len(p.s.Limits))
-	l := Limit{}
-	p.at[path] = s.token
-	_, l.Name, _ = p.word(&s, path+".name", "name")
-	readParams(p, s, path+".", "limit", &l, limitFields, nil)
-	if _, given := p.at[path+".rate"]; !given {
-		p.refuse(s.token, path+".rate", "rate", missing, "must be written as in `limit NAME rate=1000/s`")
-	}
-	p.s.Limits = append(p.s.Limits, l)
-}
-
-func (p *parser) fleet(s statement) {
-	readParams(p, s, "fleet.", "fleet", &p.s.Fleet, fleetFields, nil)
-}
-
-func (p *parser) net(s statement) { readParams(p, s, "net.", "net", &p.s.Net, netFields, nil) }
-
-func (p *parser) traffic(s statement) {
-	path := fmt.Sprintf("traffic[%d]", len(p.s.Traffic))
-	t := Traffic{}
-	p.at[path] = s.token
-	_, t.Shape, _ = p.word(&s, path+".shape", "shape")
-	what := t.Shape
-	takes, _, known := shapeTakes(t.Shape)
-	if !known {
-		what = s.name
-	}
-	readParams(p, s, path+".", what, &t, trafficFields, takes)
-	p.s.Traffic = append(p.s.Traffic, t)
-}
-
-func (p *parser) fault(s statement) {
-	path := fmt.Sprintf("faults[%d]", len(p.s.Faults))
-	f := Fault{}
-	p.at[path] = s.token
-	if t, text, ok := p.word(&s, path+".at", "time"); ok {
-		if f.At, ok = parseDuration(text); !ok {
-			p.refuse(t, path+".at", "time", showRaw(t.text), "must be a duration, as in 20s or 1m30s")
-		}
-	}
-	if len(s.rest) == 0 && p.checker.bad[path+".at"] { // said already
-		p.checker.bad[path+".kind"] = true
-	} else {
-		_, f.Kind, _ = p.word(&s, path+".kind", "kind")
-	}
-	what := f.Kind
-	takes, _, known := kindTakes(f.Kind)
-	if !known {
-		what = s.name
-	}
-	readParams(p, s, path+".", what, &f, faultFields, takes)
-	p.s.Faults = append(p.s.Faults, f)
-}
-
-func (p *parser) run(s statement) {
-	if t, text, ok := p.word(&s, "run", "run"); ok {
-		if rule := lengthField.span.set(&p.s.Length, text); rule != "" {
-			p.refuse(t, "run", "run", showRaw(t.text), rule)
-		}
-	}
-	readParams(p, s, "", "run", p.s, runFields, nil)
-}
-
-func (p *parser) expect(s statement) {
-	path := fmt.Sprintf("expect[%d]", len(p.s.Expect))
-	e := Expectation{}
-	p.at[path] = s.token
-	var ok bool
-	if _, e.Metric, ok = p.word(&s, path+".metric", "metric"); !ok {
-		p.checker.bad[path+".op"], p.checker.bad[path+".value"] = true, true
-	} else if _, e.Op, ok = p.word(&s, path+".op", "op"); !ok {
-		p.checker.bad[path+".value"] = true
-	} else if t, text, ok := p.word(&s, path+".value", "value"); ok {
-		if m, known := metric(e.Metric); known {
-			var rule string
-			if e.Value, rule = m.Unit.parse(text); rule != "" {
-				p.refuse(t, path+".value", "value", showRaw(t.text), rule)
-			}
-		}
-	}
-	readParams(p, s, path+".", "expect", &e, expectFields, nil)
-	p.s.Expect = append(p.s.Expect, e)
-}
-
-func (p *parser) sometimes(s statement) {
-	for more := true; more; more = len(s.rest) > 0 {
-		path := fmt.Sprintf("sometimes[%d]", len(p.s.Sometimes))
-		_, text, ok := p.word(&s, path, "sometimes")
-		if !ok && p.at[path].line == 0 {
-			return // there is none
-		}
-		p.s.Sometimes = append(p.s.Sometimes, text)
-	}
-}
-
-func (p *parser) sweep(s statement) {
-	for more := true; more; more = len(s.rest) > 0 {
-		path := fmt.Sprintf("sweep[%d]", len(p.s.Sweep))
-		if len(s.rest) == 0 {
-			p.word(&s, path, "sweep")
-			return
-		}
-		t := s.rest[0]
-		s.rest = s.rest[1:]
-		name, value, ok := t.parameter()
-		if !ok {
-			p.wrong(t, path, "sweep", showRaw(t.text), fmt.Sprintf("must be written as in `%s %s`", s.name, s.form))
+	said := false // that words are missing
+	for i := range s.words {
+		w := &s.words[i]
+		at := join(path, w.path)
+		if said && len(s.rest) == 0 {
+			p.bad[at] = true
 			continue
 		}
-		p.at[path], p.at[path+".path"], p.at[path+".values"] = t, t, value
+		t, text, ok := p.word(s, at, w.field)
+		if ok {
+			if rule := w.read(item, text); rule != "" {
+				p.refuse(t, at, w.field, showRaw(t.text), rule)
+			}
+		}
+		said = p.bad[at]
+	}
+	p.parameters(s, path, item)
+	if _, given := p.at[path+".rate"]; !given && s.name == "limit" {
+		p.refuse(s.token, path+".rate", "rate", missing, "must be written as in `limit NAME rate=1000/s`")
+	}
+}
+
+// add makes room for an item of the statement.
+func (st *statement) add(s *Scenario) (item any, path string) {
+	if v := member(s, st.path); v.Kind() == reflect.Slice {
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+	}
+	for path, item = range st.items(s) { // the last one
+	}
+	return item, path
+}
+
+// quoted reads a statement that is a text.
+func (p *parser) quoted(s *line) {
+	t, text, ok := p.word(s, s.path, s.path)
+	if ok && t.text[0] != '"' {
+		p.refuse(t, s.path, s.path, showRaw(t.text), "must be in quotes")
+		return
+	}
+	member(p.s, s.path).SetString(text)
+	if ok && text == "" {
+		p.refuse(t, s.path, s.path, t.text, "must not be empty")
+	}
+	if len(s.rest) > 0 {
+		p.report(s.rest[0].place, "", "the rest of the line", showRaw(s.rest[0].text), s.form())
+	}
+}
+
+func (p *parser) sometimes(s *line) {
+	for more := true; more; more = len(s.rest) > 0 {
+		path := fmt.Sprintf("sometimes[%d]", len(p.s.Sometimes))
+		if _, text, ok := p.word(s, path, "sometimes"); ok || p.at[path].line > 0 {
+			p.s.Sometimes = append(p.s.Sometimes, text)
+		}
+	}
+}
+
+func (p *parser) sweep(s *line) {
+	if len(s.rest) == 0 {
+		p.word(s, fmt.Sprintf("sweep[%d]", len(p.s.Sweep)), "sweep")
+	}
+	for _, t := range s.rest {
+		path := fmt.Sprintf("sweep[%d]", len(p.s.Sweep))
+		name, value, ok := t.parameter()
+		if !ok {
+			p.report(t.place, path, "sweep", showRaw(t.text), s.form())
+			continue
+		}
+		p.at[path], p.at[path+".path"], p.at[path+".values"] = t.place, t.place, value.place
 		a := Axis{Path: name}
 		for j, v := range value.list() {
 			at := fmt.Sprintf("%s.values[%d]", path, j)
-			p.at[at] = v
+			p.at[at] = v.place
 			text, rule := v.value()
 			if rule != "" {
 				p.refuse(v, at, "value", showRaw(v.text), rule)
@@ -331,49 +239,45 @@ func (p *parser) sweep(s statement) {
 	}
 }
 
-// readParams reads name=value up to the end of the line into fields of t. takes are those that may be given, nil for all;
-// what is the word that takes them.
-func readParams[T any](p *parser, s statement, prefix, what string, t *T, fields []field[T], takes []string) {
-	list := takes
-	if list == nil {
-		list = names(fields)
-	}
+// parameters reads name=value up to the end of the line into an item.
+func (p *parser) parameters(s *line, path string, item any) {
+	what, takes, _, _ := s.takes(item)
 	for _, w := range s.rest {
 		name, value, ok := w.parameter()
 		if !ok {
-			p.wrong(w, "", "parameter", show(w.text), "must be written as name=value, without blanks")
+			p.report(w.place, "", "parameter", show(w.text), "must be written as name=value, without blanks")
 			continue
 		}
-		path := prefix + name
-		f := find(fields, name)
+		at := join(path, name)
+		f := s.field(name)
 		if f == nil {
-			p.wrong(w, path, show(name), unknown, takesRule(what, list)+meant(name, list))
+			p.report(w.place, at, show(name), unknown, takesOnly(what, "takes", takes)+meant(name, takes))
 			continue
 		}
-		if _, again := p.at[path]; again {
-			p.wrong(w, path, name, "there again", "must be there once")
+		if _, again := p.at[at]; again {
+			p.report(w.place, at, name, "there again", "must be there once")
 			continue
 		}
-		p.at[path] = value
+		p.at[at] = value.place
 		text, rule := value.value()
 		switch {
 		case rule != "":
-		case takes != nil && !slices.Contains(takes, name):
-			p.refuse(w, path, name, show(text), notTaken(what, takes))
+		case !slices.Contains(takes, name):
+			p.refuse(w, at, name, show(text), takesOnly(what, "does not take it, it takes", takes))
 			continue
 		default:
-			rule = f.span.set(f.at(t), text)
+			rule = f.read(item, text)
 		}
 		if rule != "" {
-			p.refuse(value, path, name, showRaw(value.text), rule)
+			p.refuse(value, at, name, showRaw(value.text), rule)
 		}
 	}
 }
 
-// takesRule is the rule that a parameter breaks of which nobody has heard.
-func takesRule(what string, takes []string) string {
-	if len(takes) == 0 {
+// takesOnly is the rule that a parameter breaks which a statement or a kind does not take.
+func takesOnly(what, takes string, list []string) string {
+	if len(list) == 0 {
 		return what + " takes no parameters"
 	}
-	return what + " takes " + strings.Join(takes, ", ")
+	return what + " " + takes + " " + strings.Join(list, ", ")
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,41 +28,61 @@ const (
 // Validate reports all that is wrong with s, as [Errors], each with its field's path, or nil. The rules are those of
 // [Parse] and [ParseJSON]; besides, faults have to be in the order of their times.
 func (s *Scenario) Validate() error {
-	var all Errors
-	c := newChecker(func(path, value, rule string) {
-		all = append(all, &Error{Offset: -1, Path: path, Text: says(path, value, rule)})
-	})
+	c := newChecker(place{offset: -1})
 	c.scenario(s)
 	for i := range s.Faults {
 		if i > 0 && s.Faults[i].At < s.Faults[i-1].At {
 			c.wrong(fmt.Sprintf("faults[%d].at", i), s.Faults[i].At.String(), "must not be before the fault that is listed before it, at "+s.Faults[i-1].At.String())
 		}
 	}
-	if len(all) == 0 {
-		if n := len(s.String()); n > MaxBytes {
-			return Errors{{Offset: -1, Text: says("the scenario", fmt.Sprintf("%d bytes of text", n), fmt.Sprintf("must be at most %d", MaxBytes))}}
-		}
-	}
-	return all.sorted()
+	return c.verdict(s, "bytes of text", place{offset: -1})
 }
 
 // checker holds a scenario against the rules.
 type checker struct {
-	bad    map[string]bool // paths that something is wrong with already: one error is enough, and what follows from it is none
-	lost   map[string]bool // the same of all that is below a path
-	report func(path, value, rule string)
+	// bad are paths that something is wrong with already: one error is enough, and what follows from it is none.
+	bad  map[string]bool
+	lost map[string]bool  // the same of all that is below a path
+	at   map[string]place // where a path was read
+	name func(path string) string
+	errs Errors
 }
 
-func newChecker(report func(path, value, rule string)) checker {
-	return checker{bad: map[string]bool{}, lost: map[string]bool{}, report: report}
-}
-
-func (c *checker) wrong(path, value, rule string) {
-	if c.sound(path) {
-		c.bad[path] = true
-		c.report(path, value, rule)
+// newChecker returns a checker for a scenario of which what is missing would be at a place.
+func newChecker(end place) checker {
+	return checker{
+		bad: map[string]bool{}, lost: map[string]bool{}, at: map[string]place{"": end},
+		name: func(path string) string { return path },
 	}
 }
+
+// wrong reports an error at the place of a path or, if it is not there, of what it should be in.
+func (c *checker) wrong(path, value, rule string) {
+	if !c.sound(path) {
+		return
+	}
+	c.bad[path] = true
+	at, found := c.at[path]
+	for up := path; !found; at, found = c.at[up] {
+		up = above(up)
+	}
+	c.report(at, path, c.name(path), value, rule)
+}
+
+func (c *checker) report(at place, path, field, value, rule string) {
+	c.errs = append(c.errs, &Error{at.line, at.column, at.offset, path, says(field, value, rule)})
+}
+
+// verdict returns all errors, or the one about a text of s that would be too long.
+func (c *checker) verdict(s *Scenario, unit string, start place) error {
+	if len(c.errs) > 0 {
+		return c.errs.sorted()
+	}
+	return start.atMost("the scenario", len(s.String()), unit, MaxBytes)
+}
+
+// above is the path of what a path is in.
+func above(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
 
 // must is wrong unless ok.
 func (c *checker) must(ok bool, path, value, rule string) {
@@ -83,7 +104,7 @@ func (c *checker) sound(paths ...string) bool {
 			if p == "" {
 				break
 			}
-			p = p[:max(0, strings.LastIndexAny(p, ".["))]
+			p = above(p)
 		}
 		return false
 	})
@@ -97,7 +118,7 @@ func (c *checker) scenario(s *Scenario) {
 	for i := range c.count("traffic", len(s.Traffic), 1, MaxTraffic) {
 		c.traffic(s, fmt.Sprintf("traffic[%d]", i), &s.Traffic[i])
 	}
-	fieldsOf(c, "net.", &s.Net, netFields, nil, nil)
+	c.item(find("net"), "net", &s.Net)
 	c.run(s)
 	for i := range c.count("faults", len(s.Faults), 0, MaxFaults) {
 		c.fault(s, fmt.Sprintf("faults[%d]", i), &s.Faults[i])
@@ -133,71 +154,53 @@ func (c *checker) count(path string, n, least, most int) int {
 	return n
 }
 
-// fieldsOf checks the fields of a statement, whose paths begin with prefix. takes are the fields that may be other than
-// zero, nil for all; needs those that must be.
-func fieldsOf[T any](c *checker, prefix string, t *T, fields []field[T], takes, needs []string) {
-	for i := range fields {
-		f := &fields[i]
-		p, path := f.at(t), prefix+f.name
-		if rate, ok := p.(perPeriod); ok { // two fields
-			c.part(prefix+"tokens", path, &tokensSpan, rate.tokens)
-			c.part(prefix+"per", path, &perSpan, rate.per)
+// item checks the fields of a statement.
+func (c *checker) item(st *statement, path string, item any) {
+	what, takes, needs, known := st.takes(item)
+	if !known {
+		w := st.words[len(st.words)-1].path
+		name := member(item, w).String()
+		c.wrong(join(path, w), given(name), oneOf(name, kindNames(st.kinds)))
+	}
+	for i := range st.fields {
+		f := &st.fields[i]
+		v, at := f.get(item), join(path, f.name)
+		if r, ok := v.(rate); ok { // two fields
+			c.half(at, join(path, "tokens"), &tokensSpec, r.tokens)
+			c.half(at, join(path, "per"), &periodSpec, r.per)
 			continue
 		}
 		switch {
-		case isZero(p) && slices.Contains(needs, f.name):
-			c.wrong(path, missing, f.span.rule(p))
-		case isZero(p):
-		case takes != nil && !slices.Contains(takes, f.name): // said by takes
+		case isZero(v):
+			if slices.Contains(needs, f.name) {
+				c.wrong(at, missing, "must be "+f.span)
+			}
+		case known && !slices.Contains(takes, f.name):
+			c.wrong(at, show(f.format(v)), takesOnly(what, "does not take it, it takes", takes))
 		default:
-			if rule := f.span.broken(p); rule != "" {
-				c.wrong(path, show(f.span.format(p)), rule)
+			if rule := f.broken(v); rule != "" {
+				c.wrong(at, show(f.format(v)), rule)
 			}
 		}
 	}
 }
 
-// part checks one half of a rate; the other may have been given, or the whole refused already.
-func (c *checker) part(path, whole string, sp *span, p any) {
-	if !c.sound(whole) {
-		return
-	}
-	value := show(sp.format(p))
-	if isZero(p) {
+// half checks one half of a rate; the other may have been given, or the whole refused already.
+func (c *checker) half(whole, path string, sp *spec, v any) {
+	value := show(sp.format(v))
+	if isZero(v) {
 		value = missing
 	}
-	if rule := sp.broken(p); rule != "" {
+	if rule := sp.broken(v); rule != "" && c.sound(whole) {
 		c.wrong(path, value, rule)
 	}
-}
-
-// untaken reports fields that are set and that the statement, called what, does not take.
-func untaken[T any](c *checker, prefix, what string, t *T, fields []field[T], takes []string) {
-	for i := range fields {
-		f := &fields[i]
-		if p := f.at(t); !isZero(p) && !slices.Contains(takes, f.name) {
-			c.wrong(prefix+f.name, show(f.span.format(p)), notTaken(what, takes))
-		}
-	}
-}
-
-// notTaken is the rule that says what a statement takes.
-func notTaken(what string, takes []string) string {
-	if len(takes) == 0 {
-		return what + " takes no parameters"
-	}
-	return what + " does not take it, it takes " + strings.Join(takes, ", ")
 }
 
 func (c *checker) limits(s *Scenario) {
 	for i := range c.count("limits", len(s.Limits), 1, MaxLimits) {
 		l, path := &s.Limits[i], fmt.Sprintf("limits[%d].", i)
-		value := show(l.Name)
-		if l.Name == "" {
-			value = missing
-		}
-		c.must(isName(l.Name), path+"name", value, "must be 1 to 64 of "+nameRule)
-		fieldsOf(c, path, l, limitFields, nil, nil)
+		c.must(isName(l.Name), path+"name", given(l.Name), "must be "+nameSpec.span)
+		c.item(find("limit"), path[:len(path)-1], l)
 		first := slices.IndexFunc(s.Limits, func(o Limit) bool { return o.Name == l.Name })
 		c.must(first == i, path+"name", show(l.Name), fmt.Sprintf("must be another name than that of limit %d", first+1))
 	}
@@ -208,7 +211,7 @@ func (c *checker) limitNames(s *Scenario) (all []string) {
 	if !c.sound("limits") {
 		return nil
 	}
-	return allNames(s.Limits, func(l Limit) string { return l.Name })
+	return names(s.Limits, func(l Limit) string { return l.Name })
 }
 
 // known checks the name of a limit that another statement refers to.
@@ -220,11 +223,8 @@ func (c *checker) known(s *Scenario, path, name string) {
 
 func (c *checker) fleet(s *Scenario) {
 	f := &s.Fleet
-	fieldsOf(c, "fleet.", f, fleetFields, nil, []string{"n"})
-	budget := f.Budget
-	if budget == 0 {
-		budget = Duration(defaultBudget)
-	}
+	c.item(find("fleet"), "fleet", f)
+	budget := cmp.Or(f.Budget, defaultBudget)
 	if f.Timeout != 0 && c.sound("fleet.budget") {
 		c.must(f.Timeout >= budget, "fleet.timeout", f.Timeout.String(), "must not be below the budget, "+budget.String())
 	}
@@ -236,26 +236,15 @@ func (c *checker) fleet(s *Scenario) {
 		if !c.sound(path+"rate", path+"tokens", path+"burst") {
 			continue
 		}
-		burst := l.Burst
-		if burst == 0 {
-			burst = l.Tokens
-		}
-		quarter := (burst + 3) / 4
+		quarter := (cmp.Or(l.Burst, l.Tokens) + 3) / 4
 		c.must(f.Size <= quarter, "fleet.size", strconv.FormatInt(f.Size, 10),
 			fmt.Sprintf("must be at most a quarter of the burst of each limit, %d of limit %s", quarter, show(l.Name)))
 	}
 }
 
 func (c *checker) traffic(s *Scenario, path string, t *Traffic) {
-	takes, needs, ok := shapeTakes(t.Shape)
-	c.must(ok, path+".shape", given(t.Shape), oneOf(t.Shape, shapeNames()))
-	if ok {
-		untaken(c, path+".", t.Shape, t, trafficFields, takes)
-	} else {
-		takes = nil
-	}
+	c.item(find("traffic"), path, t)
 	path += "."
-	fieldsOf(c, path, t, trafficFields, takes, needs)
 	c.known(s, path+"limit", t.Limit)
 	c.must(t.Limit != "" || len(s.Limits) <= 1, path+"limit", missing, "must be there when there are several limits")
 	if c.sound(path+"every", path+"for") {
@@ -266,7 +255,8 @@ func (c *checker) traffic(s *Scenario, path string, t *Traffic) {
 		c.must(t.MaxCost >= cost, path+"maxcost", strconv.FormatInt(t.MaxCost, 10), fmt.Sprintf("must not be below the cost, %d", cost))
 	}
 	if c.sound(path + "keys") {
-		c.must(t.KeySkew == 0 || t.Keys > 1, path+"keyskew", formatNumber(t.KeySkew, 0), "must be left out where keys is not 2 or more: there is nothing to choose from")
+		c.must(t.KeySkew == 0 || t.Keys > 1, path+"keyskew", formatPlain(t.KeySkew),
+			"must be left out where keys is not 2 or more: there is nothing to choose from")
 	}
 }
 
@@ -279,20 +269,16 @@ func given(word string) string {
 }
 
 // MeasuredFrom is when the run begins to be measured: WarmUp, or what holds when that is left out.
-func (s *Scenario) MeasuredFrom() Duration {
-	if s.WarmUp == 0 {
-		return DefaultWarmUp
-	}
-	return s.WarmUp
-}
+func (s *Scenario) MeasuredFrom() Duration { return cmp.Or(s.WarmUp, DefaultWarmUp) }
 
 func (c *checker) run(s *Scenario) {
+	value := s.Length.String()
 	if s.Length == 0 {
-		c.wrong("run", missing, lengthField.span.rule(&s.Length))
-	} else if rule := lengthField.span.broken(&s.Length); rule != "" {
-		c.wrong("run", s.Length.String(), rule)
+		value = missing
 	}
-	fieldsOf(c, "", s, runFields, nil, nil)
+	rule := lengthField.broken(s.Length)
+	c.must(rule == "", "run", value, rule)
+	c.item(find("run"), "", s)
 	if c.sound("run", "warmup") {
 		c.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
 		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(), "must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
@@ -306,15 +292,8 @@ func (c *checker) fault(s *Scenario, path string, f *Fault) {
 		c.must(f.At < s.Length, path+".at", f.At.String(), "must be before the end of the run, at "+s.Length.String())
 		timed = c.sound(path + ".at")
 	}
-	takes, needs, ok := kindTakes(f.Kind)
-	c.must(ok, path+".kind", given(f.Kind), oneOf(f.Kind, kindNames()))
-	if ok {
-		untaken(c, path+".", f.Kind, f, faultFields, takes)
-	} else {
-		takes = nil
-	}
+	c.item(find("at"), path, f)
 	path += "."
-	fieldsOf(c, path, f, faultFields, takes, needs)
 	if timed && c.sound(path+"for") {
 		rest := s.Length - f.At
 		c.must(f.For <= rest, path+"for", f.For.String(), "must end within the run: at most "+rest.String()+", or left out")
@@ -333,15 +312,11 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 	c.must(ok, path+".metric", given(e.Metric), oneOf(e.Metric, metricNames()))
 	c.must(e.Op == "<=" || e.Op == ">=", path+".op", given(e.Op), "must be <= or >=")
 	if ok {
-		least := 0.0
-		if m.Unit == Seconds && e.Value != 0 {
-			least = 1e-9 // what a duration can say
-		}
-		c.must(e.Value >= least && e.Value <= m.Unit.most(), path+".value", show(m.Unit.Format(e.Value)),
-			"must be "+m.Unit.span()+", in "+m.Unit.String())
+		rule := m.Unit.broken(e.Value)
+		c.must(rule == "", path+".value", show(m.Unit.Format(e.Value)), rule)
 	}
+	c.item(find("expect"), path, e)
 	path += "."
-	fieldsOf(c, path, e, expectFields, nil, nil)
 	c.known(s, path+"limit", e.Limit)
 	if !c.sound("run", "warmup") {
 		return

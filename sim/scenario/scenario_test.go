@@ -7,6 +7,7 @@ import (
 	"go/doc/comment"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -211,7 +212,7 @@ func TestTooMuch(t *testing.T) {
 			strings.Replace(ordinary, "burst=1000", "burst="+strings.Repeat("1", 500), 1),
 			"2:31: burst is " + strings.Repeat("1", 40) + "…: must be a whole number, as in 50 or 1_000_000",
 		},
-		{ordinary + "at 9s " + strings.Repeat("x", 5000), "6:7: kind is " + strings.Repeat("x", 40) + "…: must be one of " + strings.Join(kindNames(), ", ")},
+		{ordinary + "at 9s " + strings.Repeat("x", 5000), "6:7: kind is " + strings.Repeat("x", 40) + "…: must be one of " + strings.Join(kindNames(Kinds), ", ")},
 	} {
 		if s, err := Parse(c.text); s != nil || err == nil || err.Error() != c.want {
 			t.Errorf("%v\nsaid\n%v\nwant\n%s", s, err, c.want)
@@ -274,27 +275,24 @@ func TestErrorsAreErrors(t *testing.T) {
 		t.Errorf("%v: %+v", err, one)
 	}
 	for what, list := range map[string][]string{
-		"kinds": kindNames(), "shapes": shapeNames(), "metrics": metricNames(), "happenings": Happenings,
-		"faults' fields": names(faultFields), "traffic's fields": names(trafficFields),
+		"kinds": kindNames(Kinds), "shapes": kindNames(Shapes), "metrics": metricNames(), "happenings": Happenings,
+		"faults' fields": tags(reflect.TypeFor[Fault]()), "traffic's fields": tags(reflect.TypeFor[Traffic]()),
 	} {
 		sorted := slices.Sorted(slices.Values(list))
 		if len(slices.Compact(sorted)) != len(list) {
 			t.Errorf("%s: one is there twice: %q", what, list)
 		}
 	}
-	for _, k := range Kinds {
-		takes, needs, _ := kindTakes(k.Name)
-		for _, p := range append(takes, needs...) {
-			if find(faultFields, p) == nil || !slices.Contains(takes, p) {
-				t.Errorf("%s takes %s, which is no parameter", k.Name, p)
-			}
-		}
-	}
-	for _, s := range Shapes {
-		takes, needs, _ := shapeTakes(s.Name)
-		for _, p := range append(takes, needs...) {
-			if find(trafficFields, p) == nil || !slices.Contains(takes, p) {
-				t.Errorf("%s takes %s, which is no parameter", s.Name, p)
+	for i := range statements {
+		st := &statements[i]
+		for _, k := range st.kinds {
+			item := reflect.New(member(&Scenario{}, st.path).Type().Elem()).Interface()
+			member(item, st.words[len(st.words)-1].path).SetString(k.Name)
+			_, takes, needs, _ := st.takes(item)
+			for _, p := range append(takes, needs...) {
+				if st.field(p) == nil || !slices.Contains(takes, p) {
+					t.Errorf("%s takes %s, which is no parameter", k.Name, p)
+				}
 			}
 		}
 	}

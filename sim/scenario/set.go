@@ -22,26 +22,40 @@ func (s *Scenario) Set(path, value string) error {
 // Paths are those that Set takes, in the order of a text. The first limit, and the first traffic, can also be reached
 // without its name or number: limit.rate, traffic.rate.
 func (s *Scenario) Paths() []string {
-	paths := []string{"run", "warmup"}
-	add := func(prefix string, names []string) {
-		for _, n := range names {
-			paths = append(paths, prefix+"."+n)
+	return names(s.targets(), func(t target) string { return t.path })
+}
+
+// target is a field that can be set.
+type target struct {
+	path  string
+	field *field
+	item  any
+}
+
+func (s *Scenario) targets() []target {
+	all := []target{{"run", &lengthField, s}, {"warmup", &find("run").fields[0], s}}
+	for i := range statements {
+		st, n := &statements[i], 0
+		for _, item := range st.items(s) {
+			prefix := st.name
+			switch n++; st.name {
+			case "limit":
+				prefix += "." + item.(*Limit).Name
+			case "traffic", "at":
+				prefix += "." + strconv.Itoa(n)
+			case "fleet", "net":
+			default:
+				continue
+			}
+			_, takes, _, known := st.takes(item)
+			for _, name := range takes {
+				if known {
+					all = append(all, target{prefix + "." + name, st.field(name), item})
+				}
+			}
 		}
 	}
-	for _, l := range s.Limits {
-		add("limit."+l.Name, names(limitFields))
-	}
-	add("fleet", names(fleetFields))
-	for i, t := range s.Traffic {
-		takes, _, _ := shapeTakes(t.Shape)
-		add("traffic."+strconv.Itoa(i+1), takes)
-	}
-	add("net", names(netFields))
-	for i, f := range s.Faults {
-		takes, _, _ := kindTakes(f.Kind)
-		add("at."+strconv.Itoa(i+1), takes)
-	}
-	return paths
+	return all
 }
 
 // canonicalPath is path as Paths has it.
@@ -91,35 +105,9 @@ func (s *Scenario) hasPath(path string) (rule string) {
 // set sets what hasPath says there is.
 func (s *Scenario) set(path, value string) (rule string) {
 	path = s.canonicalPath(path)
-	statement, rest, _ := strings.Cut(path, ".")
-	dot := strings.LastIndex(rest, ".") // a limit's name may have some
-	which, name := "", rest
-	if dot >= 0 {
-		which, name = rest[:dot], rest[dot+1:]
-	}
-	nth, _ := strconv.Atoi(which)
-	switch statement {
-	case "run":
-		return lengthField.span.set(&s.Length, value)
-	case "warmup":
-		return setField(s, runFields, "warmup", value)
-	case "fleet":
-		return setField(&s.Fleet, fleetFields, name, value)
-	case "net":
-		return setField(&s.Net, netFields, name, value)
-	case "traffic":
-		return setField(&s.Traffic[nth-1], trafficFields, name, value)
-	case "at":
-		return setField(&s.Faults[nth-1], faultFields, name, value)
-	default: // limit
-		i := slices.IndexFunc(s.Limits, func(l Limit) bool { return l.Name == which })
-		return setField(&s.Limits[i], limitFields, name, value)
-	}
-}
-
-func setField[T any](t *T, fields []field[T], name, value string) (rule string) {
-	f := find(fields, name)
-	return f.span.set(f.at(t), value)
+	all := s.targets()
+	t := all[slices.IndexFunc(all, func(t target) bool { return t.path == path })]
+	return t.field.read(t.item, value)
 }
 
 // Clone is a copy that shares nothing with s.

@@ -6,57 +6,50 @@ import "time"
 var units = [...]struct {
 	name, form string
 	most       float64
+	parse      func(text string) (float64, bool)
+	format     func(v float64) string
 }{
-	Tokens:  {"tokens", "1000", maxValue},
-	Ratio:   {"parts of one", "5% or 0.05", 1e6},
-	Seconds: {"time", "1ms or 1.5s", float64(maxLength) / float64(time.Second)},
-	PerSec:  {"calls per second", "500/s or 500", maxRate},
-	Count:   {"plain numbers", "80", maxValue},
+	Tokens:  {"tokens", "1000", maxValue, parsePlain, formatPlain},
+	Ratio:   {"parts of one", "5% or 0.05", 1e6, parseRatio, formatRatio},
+	Seconds: {"time", "1ms or 1.5s", time.Duration(maxLength).Seconds(), parseSeconds, formatSeconds},
+	PerSec:  {"calls per second", "500/s or 500", maxRate, parsePerSecond, formatRate},
+	Count:   {"plain numbers", "80", maxValue, parsePlain, formatPlain},
+}
+
+func parsePerSecond(text string) (v float64, ok bool) {
+	if v, ok = parsePlain(text); !ok {
+		return parseRate(text)
+	}
+	return v, ok
 }
 
 // String names the unit: tokens, parts of one, time, calls per second, plain numbers.
 func (u Unit) String() string { return units[u].name }
 
-func (u Unit) most() float64 { return units[u].most }
-
-// span says which values there are.
-func (u Unit) span() string {
-	if u == Seconds {
-		return "0s to " + Duration(maxLength).String()
-	}
-	return u.Format(0) + " to " + u.Format(u.most())
-}
-
 // Format writes a value of an Expectation as text has it: 1000, 5%, 1.5ms, 500/s.
-func (u Unit) Format(v float64) string {
-	switch u {
-	case Ratio:
-		return formatRatio(v)
-	case Seconds:
-		return formatSeconds(v)
-	case PerSec:
-		return formatRate(v)
-	}
-	return formatNumber(v, 0)
-}
+func (u Unit) Format(v float64) string { return units[u].format(v) }
 
 // parse reads a value in the unit; rule says what is wrong with it.
 func (u Unit) parse(text string) (v float64, rule string) {
-	ok := false
-	switch u {
-	case Ratio:
-		v, ok = parseRatio(text)
-	case Seconds:
-		v, ok = parseSeconds(text)
-	case PerSec:
-		if v, ok = parseNumber(text, 0); !ok {
-			v, ok = parseRate(text)
-		}
-	default:
-		v, ok = parseNumber(text, 0)
-	}
+	v, ok := units[u].parse(text)
 	if !ok {
 		return 0, "must be in " + u.String() + ", as in " + units[u].form
 	}
 	return v, ""
+}
+
+// broken is the rule that a value breaks, empty if none.
+func (u Unit) broken(v float64) string {
+	least, most := 0.0, units[u].most
+	if u == Seconds && v != 0 {
+		least = 1e-9 // what a duration can say
+	}
+	if v >= least && v <= most {
+		return ""
+	}
+	span := u.Format(0) + " to " + u.Format(most)
+	if u == Seconds {
+		span = "0s to " + maxLength.String()
+	}
+	return "must be " + span + ", in " + u.String()
 }

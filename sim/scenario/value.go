@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -70,6 +71,10 @@ func parseWhole(text string) (int64, bool) {
 	return n, err == nil
 }
 
+func parsePlain(text string) (float64, bool) { return parseNumber(text, 0) }
+
+func formatPlain(v float64) string { return formatNumber(v, 0) }
+
 // parseNumber reads a decimal number of 0 or more, times ten to the power of shift.
 func parseNumber(text string, shift int) (float64, bool) {
 	mantissa, exponent, scientific := strings.Cut(text, "e")
@@ -113,16 +118,12 @@ func formatNumber(v float64, shift int) string {
 	if mantissa[0] == '-' {
 		sign, mantissa = "-", mantissa[1:]
 	}
-	digits := strings.Replace(mantissa, ".", "", 1)
-	switch {
-	case e < -6 || e > 20:
+	if e < -6 || e > 20 {
 		return sign + mantissa + "e" + strconv.Itoa(e)
-	case e < 0:
-		return sign + "0." + strings.Repeat("0", -e-1) + digits
-	case e+1 >= len(digits):
-		return sign + digits + strings.Repeat("0", e+1-len(digits))
 	}
-	return sign + digits[:e+1] + "." + digits[e+1:]
+	exact, _ := new(big.Rat).SetString(mantissa + "e" + strconv.Itoa(e))
+	_, fraction, _ := strings.Cut(mantissa, ".")
+	return sign + exact.FloatString(max(0, len(fraction)-e))
 }
 
 // parseRatio reads 5% or 0.05.

@@ -1,6 +1,7 @@
 package scenario
 
-// Kind is what may go wrong, and what a statement of it takes besides at.
+// Kind is a kind of fault or of traffic, and the parameters that a statement of it takes. Besides these all traffic takes
+// limit, keys, keyskew, procskew, cost, maxcost and cancel.
 type Kind struct {
 	Name  string
 	Takes []string // parameters that may be given
@@ -30,6 +31,25 @@ var Kinds = []Kind{
 	{"deploy", []string{"every"}, []string{"every"}, false, "one process after the other is closed and replaced by a new one"},
 	{"scale", []string{"n"}, []string{"n"}, false, "processes join, or leave in good order, until there are n"},
 	{"flood", []string{"keys"}, []string{"keys"}, true, "so many keys that nobody has seen are asked for, spread over the time"},
+}
+
+// Shapes are all kinds of traffic: how its rate changes.
+var Shapes = []Kind{
+	{"poisson", []string{"rate"}, []string{"rate"}, false, "requests at random times, at the same rate all the time"},
+	{
+		"bursts", []string{"rate", "every", "for"}, []string{"rate", "every", "for"}, false,
+		"all requests of a period within a part of it: rate is the mean over the period",
+	},
+	{"ramp", []string{"rate", "to"}, []string{"rate", "to"}, false, "from rate at the start, evenly, to another at the end"},
+	{
+		"diurnal", []string{"rate", "to", "every"}, []string{"rate", "to", "every"}, false,
+		"a wave between the two rates, beginning at rate",
+	},
+	{
+		"closed", []string{"clients", "think", "retry"}, []string{"clients"}, false,
+		"clients that ask, wait for the answer, think, and ask again; " +
+			"one that is refused asks again after RetryAfter, at least after think",
+	},
 }
 
 // Metric is something that an expectation may bound.
@@ -89,4 +109,26 @@ var Happenings = []string{
 	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant", "late_call", "stale_reply",
 	"waited", "refused", "shared", "share_spent", "opened", "unavailable", "canceled", "debt_settled", "evicted_locally", "clock_step",
 	"process_died", "process_joined", "script_sent",
+}
+
+// names of a table.
+func names[T any](table []T, name func(T) string) []string {
+	all := make([]string, len(table))
+	for i, t := range table {
+		all[i] = name(t)
+	}
+	return all
+}
+
+func kindNames(all []Kind) []string { return names(all, func(k Kind) string { return k.Name }) }
+func metricNames() []string         { return names(Metrics, func(m Metric) string { return m.Name }) }
+
+// metric is the metric of that name.
+func metric(name string) (m Metric, known bool) {
+	for _, m := range Metrics {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return m, false
 }

@@ -1,0 +1,202 @@
+package scenario
+
+import (
+	"fmt"
+	"math/bits"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// spec says how the values of a field are written, and which there may be. The type of a value is int64 (also of an int),
+// float64, Duration, string, Part or rate.
+type spec struct {
+	form   string   // what a value looks like; empty if any text is one
+	span   string   // which values there may be
+	words  []string // if they are these only
+	parse  func(text string) (v any, ok bool)
+	has    func(v any) bool
+	format func(v any) string
+}
+
+func values[V any](form, span string, parse func(string) (V, bool), has func(V) bool, format func(V) string) spec {
+	return spec{
+		form: form, span: span,
+		parse:  func(text string) (any, bool) { v, ok := parse(text); return v, ok },
+		has:    func(v any) bool { return has(v.(V)) },
+		format: func(v any) string { return format(v.(V)) },
+	}
+}
+
+// between are the values from least to most.
+func between[V int64 | float64 | Duration](
+	form string, least, most V, parse func(string) (V, bool), format, limit func(V) string,
+) spec {
+	has := func(v V) bool { return v >= least && v <= most }
+	return values(form, limit(least)+" to "+limit(most), parse, has, format)
+}
+
+func whole(least, most int64) spec {
+	return between("a whole number, as in 50 or 1_000_000", least, most, parseWhole, formatWhole, power)
+}
+
+// count is whole for less than a million.
+func count(least, most int64) spec {
+	return between("a whole number, as in 50 or 1_000", least, most, parseWhole, formatWhole, power)
+}
+
+func duration(least, most Duration) spec {
+	return between("a duration, as in 300us, 1.5s or 1h", least, most, parseDuration, Duration.String, Duration.String)
+}
+
+func number(least, most float64) spec {
+	return between("a number, as in 1.1", least, most, parsePlain, formatPlain, formatPlain)
+}
+
+func ratio(least, most float64) spec {
+	return between("a ratio, as in 5% or 0.05", least, most, parseRatio, formatRatio, formatRatio)
+}
+
+func perSecond(least, most float64) spec {
+	return between("a number per period, as in 1000/s, 100/min or 10/100ms", least, most, parseRate, formatRate, formatRate)
+}
+
+// some are 1 to most of the processes, or a share of them.
+func some(most int64) spec {
+	counts, shares := count(1, most), ratio(leastShare, 1)
+	return values("a number of processes or a share of them, as in 3 or 10%",
+		counts.span+" processes, or "+shares.span+" of them", parsePart, func(p Part) bool {
+			if p.Count != 0 {
+				return p.Share == 0 && counts.has(int64(p.Count))
+			}
+			return shares.has(p.Share)
+		}, func(p Part) string {
+			if p.Share != 0 && p.Count != 0 {
+				return fmt.Sprintf("%s and %d", formatRatio(p.Share), p.Count)
+			}
+			return p.String()
+		})
+}
+
+func text(span string, has func(string) bool) spec {
+	self := func(s string) string { return s }
+	return values("", span, func(s string) (string, bool) { return s, true }, has, self)
+}
+
+// oneWord is a word of a list.
+func oneWord(words ...string) spec {
+	s := text("one of "+strings.Join(words, ", "), nil)
+	s.words = words
+	return s
+}
+
+// or adds a value outside of the span.
+func (s spec) or(also int64, means string) spec {
+	has := s.has
+	s.has = func(v any) bool { return has(v) || v == any(also) }
+	s.span += fmt.Sprintf(", or %d for %s", also, means)
+	return s
+}
+
+// except takes zero out of the span of a duration.
+func (s spec) exceptZero() spec {
+	has := s.has
+	s.has = func(v any) bool { return has(v) && v != any(Duration(0)) }
+	s.span += ", and not 0s"
+	return s
+}
+
+// broken is the rule that a value breaks, empty if none. Zero is a value like others here.
+func (s *spec) broken(v any) string {
+	if p, ok := v.(Part); ok && p.Share != 0 && p.Count != 0 {
+		return "must have a share or a count, not both"
+	}
+	if r, ok := v.(rate); ok {
+		if rule := tokensSpec.broken(r.tokens); rule != "" {
+			return rule
+		}
+		return periodSpec.broken(r.per)
+	}
+	for _, w := range s.words {
+		if w == v {
+			return ""
+		}
+	}
+	switch {
+	case s.words != nil:
+		return oneOf(v.(string), s.words)
+	case s.has(v):
+		return ""
+	}
+	return "must be " + s.span
+}
+
+// rate is a limit's rate, which is two fields.
+type rate struct {
+	tokens int64
+	per    Duration
+}
+
+// The two halves of a limit's rate.
+var (
+	tokensSpec = spec{
+		span: "1 to " + power(maxTokens) + " tokens", format: whole(1, maxTokens).format, has: whole(1, maxTokens).has,
+	}
+	periodSpec = values("", "1us to 100 years, in whole microseconds", parseDuration,
+		func(d Duration) bool { return d >= micro && d <= maxPer && d%micro == 0 }, Duration.String)
+)
+
+func tokenRate() spec {
+	s := values("a whole number per period, as in 1000/s, 100/min or 10/100ms",
+		tokensSpec.span+", per "+periodSpec.span, parseTokenRate, nil, rate.String)
+	return s
+}
+
+func parseTokenRate(text string) (r rate, ok bool) {
+	amount, period, found := strings.Cut(text, "/")
+	if r.tokens, ok = parseWhole(amount); ok {
+		r.per, ok = parsePeriod(period)
+	}
+	return r, found && ok
+}
+
+func (r rate) String() string { return formatWhole(r.tokens) + "/" + formatPeriod(r.per) }
+
+// isZero reports whether v is what it is when it is left out.
+func isZero(v any) bool { return v == reflect.Zero(reflect.TypeOf(v)).Interface() }
+
+// isName reports whether a limit may have this name: the limiter's rule for the name of a policy.
+func isName(s string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+	return s != "" && len(s) <= 64 && strings.Trim(s, letters) == ""
+}
+
+// isReply reports whether Redis could say so: a word in capitals, and perhaps more.
+func isReply(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	word, _, _ := strings.Cut(s, " ")
+	return word != "" && len(s) <= maxReply && 'A' <= word[0] && word[0] <= 'Z' && strings.ToUpper(word) == word
+}
+
+// isText reports whether s is some characters that can be seen, and blanks.
+func isText(s string, least, most int) bool {
+	n := utf8.RuneCountInString(s)
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	return utf8.ValidString(s) && n >= least && n <= most && !strings.ContainsFunc(s, hidden)
+}
+
+func formatWhole(v int64) string { return strconv.FormatInt(v, 10) }
+
+// power writes the limits that are powers of two as such.
+func power(v int64) string {
+	if v >= 1<<16 && bits.OnesCount64(uint64(v)) == 1 {
+		return "2^" + strconv.Itoa(bits.TrailingZeros64(uint64(v)))
+	}
+	return formatWhole(v)
+}
