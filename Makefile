@@ -36,7 +36,7 @@ REALTIME := ./failover ./internal/engines ./internal/faults ./remote ./sim ./tie
 
 # Packages in which nothing runs beside anything else, or only what the tests of others run too: not for the race detector,
 # under which they take minutes.
-RACEFREE := ./internal/adversary ./internal/legal ./sim/tune
+RACEFREE := ./internal/adversary ./internal/legal ./internal/tune
 
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
 PROOF := ./internal/adversary ./internal/legal
@@ -84,7 +84,7 @@ hot-key: ## what shards of one key are worth: writes docs/performance.md, two mi
 	go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/performance.md
 
 tuning: ## what tiersim tune advises for five services: writes docs/tuning.md, some two minutes
-	go test -count=1 -timeout 20m -v -run '^TestServices$$' ./sim/tune -args -write $(CURDIR)/docs/tuning.md
+	go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal/tune -args -write $(CURDIR)/docs/tuning.md
 
 exact: redis ## the bound: many processes, one limit, never more than burst + rate * time
 	go test -count=1 -v -run 'TestExact' .

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tiered-limiter/tiered-limiter/sim/swarm"
+	"github.com/tiered-limiter/tiered-limiter/internal/swarm"
 )
 
 func (a *app) swarm() *cobra.Command {

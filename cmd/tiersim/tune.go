@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/tune"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
-	"github.com/tiered-limiter/tiered-limiter/sim/tune"
 )
 
 func (a *app) tune() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tiered-limiter/tiered-limiter/sim/tune"
+	"github.com/tiered-limiter/tiered-limiter/internal/tune"
 )
 
 // The commands of docs/tuning.md ask what the page's figures are the answer to.

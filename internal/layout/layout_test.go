@@ -66,7 +66,7 @@ var importRules = []importRule{
 		},
 		modules: []string{anything},
 	},
-	{packages: "cmd/...", ours: []string{"sim/..."}, modules: []string{anything}},
+	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "internal/tune"}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import internal packages, and the simulator, which measures with the yardsticks and starts servers.
 	// A judge must not share the defendant's code: it knows the protocol's types at most.
@@ -83,6 +83,9 @@ var importRules = []importRule{
 		modules:  []string{anything},
 	},
 	{packages: "internal/watch", ours: []string{"lua", "remote"}},
+	// What tiersim alone makes of the simulator.
+	{packages: "internal/swarm", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
+	{packages: "internal/tune", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
 	{
 		packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"},

@@ -160,7 +160,7 @@ func TestBroken(t *testing.T) {
 
 // The failures of former swarms stay away: what is in these files is mended.
 func TestSeeds(t *testing.T) {
-	files, err := filepath.Glob("../testdata/seeds/*.sim")
+	files, err := filepath.Glob("../../sim/testdata/seeds/*.sim")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
 	}
