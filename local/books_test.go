@@ -12,10 +12,10 @@ import (
 // Whatever the sequence of steps, alone or not, given back or owed: the books balance, no debt is negative or lost, and
 // owed is what b owes, what fail-open has only counted yet included.
 func owed(b *Bucket) debt {
-	if b.stake == nil {
+	if b.leaseState == nil {
 		return debt{}
 	}
-	return debt{b.owing(), b.debt.sure}
+	return debt{b.owing(), b.debt.certain}
 }
 
 // the pot never holds more than what Redis was told.
@@ -139,7 +139,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 					}
 				default:
 					cover = call.Hold
-					if call.Debt != owed(b).admitted || call.Owed < owed(b).sure || call.Owed > call.Debt {
+					if call.Debt != owed(b).admitted || call.Owed < owed(b).certain || call.Owed > call.Debt {
 						t.Fatalf("%+v with a debt of %+v", call, owed(b))
 					}
 				}
@@ -201,7 +201,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 			if s.Spent != admitted {
 				t.Fatalf("spent %d by the books, %d admitted and not given back", s.Spent, admitted)
 			}
-			if d := owed(b); d.admitted < 0 || d.sure < 0 || d.sure > d.admitted || d.admitted != alone-settled || s.Settled != settled {
+			if d := owed(b); d.admitted < 0 || d.certain < 0 || d.certain > d.admitted || d.admitted != alone-settled || s.Settled != settled {
 				t.Fatalf("debt %+v, want %d − %d", d, alone, settled)
 			}
 			if pot := b.live(now); pot < 0 || pot > cover {

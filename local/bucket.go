@@ -13,29 +13,29 @@ const never = math.MaxInt64
 // Bucket is the process' side of one bucket: its lease, and all it knows of the rest. Make it with [Bucket.Init]. All
 // methods may be called concurrently.
 //
-// It is small, because a process may keep a million. What only some of them need comes with the need: a [stake] with the
-// first lease or debt, an [errand] while somebody waits or a call is under way, a [denial] with a refusal.
+// It is small, because a process may keep a million. What only some of them need comes with the need: a [leaseState] with the
+// first lease or debt, an [pending] while somebody waits or a call is under way, a [denial] with a refusal.
 type Bucket struct {
-	terms atomic.Pointer[Policy] // changed under the mutex
-	key   string
+	policy atomic.Pointer[Policy] // changed under the mutex
+	key    string
 
 	// What the hot path reads: together, and on a cache line that only slower paths write.
-	*stake              // nil before it is needed, then the same for ever
-	level  atomic.Int64 // last seen in Redis
-	ready  atomic.Bool  // there is a stake, and nobody waits in line: takers may look at the pot
+	*leaseState              // nil before it is needed, then the same for ever
+	level       atomic.Int64 // last seen in Redis
+	ready       atomic.Bool  // there is a stake, and nobody waits in line: takers may look at the pot
 
-	queued   bool  // in the owner's queue
-	leasing  bool  // demand pays for a lease
-	due      due   // what is due that nobody asked for
-	retired  bool  // evicted: everything is to go back, then the bucket closes
-	closed   bool  //
-	probe    probe // whether a call is wanted that finds out if Redis answers, or tells it of another limit
-	failures uint8 // in a row
-	sight    sight // what the level last seen is worth
-	fleet    int32 // processes that the share is a part for; 0 before it is known
+	queued    bool      // in the owner's queue
+	leasing   bool      // demand pays for a lease
+	duty      duty      // what is due that nobody asked for
+	retired   bool      // evicted: everything is to go back, then the bucket closes
+	closed    bool      //
+	probe     probe     // whether a call is wanted that finds out if Redis answers, or tells it of another limit
+	failures  uint8     // in a row
+	certainty certainty // what the level last seen is worth
+	fleet     int32     // processes that the share is a part for; 0 before it is known
 
 	mu sync.Mutex // guards what is not atomic
-	*errand
+	*pending
 	denied atomic.Pointer[denial] // nil for none
 
 	seenAt time.Duration // when the call left that told the level
@@ -50,29 +50,29 @@ type Bucket struct {
 }
 
 // due is what a bucket has to do though nobody asks for anything.
-type due uint8
+type duty uint8
 
 const (
-	nothing due = iota
-	goHome      // idle: the lease is to go back
-	extend      // in use, but about to end: the lease is to live on
+	nothing   duty = iota
+	returning      // idle: the lease is to go back
+	extending      // in use, but about to end: the lease is to live on
 )
 
 // sight is what the level that Redis was last seen to have says of how much it was at most; see [Bucket.Outlives].
-type sight uint8
+type certainty uint8
 
 const (
-	above    sight = iota // less than one token more
-	whole                 // so much
-	doubtful              // nothing
+	roundedDown certainty = iota // less than one token more
+	exact                        // so much
+	doubtful                     // nothing
 )
 
 // Init makes b the new bucket of a key of a policy. It keeps the key.
 func (b *Bucket) Init(p *Policy, key string) {
-	b.terms.Store(p)
+	b.policy.Store(p)
 	b.key = key
 	if p.Counting != Refills {
-		b.denied.Store(&denial{windows: new(windowed)})
+		b.denied.Store(&denial{windows: new(windowState)})
 	}
 	b.level.Store(p.Cap) // an absent bucket is full
 }
@@ -84,7 +84,7 @@ func (b *Bucket) ID() ID { return ID{b.Policy().Number, b.key} }
 func (b *Bucket) Is(id ID) bool { return b.key == id.Key && b.Policy().Number == id.Policy }
 
 // Policy is the bucket's, at present: see [Bucket.SetPolicy].
-func (b *Bucket) Policy() *Policy { return b.terms.Load() }
+func (b *Bucket) Policy() *Policy { return b.policy.Load() }
 
 // Take takes n ≥ 1 tokens from the pot, if it lives, holds them and nobody waits in line. left is what remains, here and
 // by the last look at Redis; renew says that the owner should call [Bucket.Renew].
@@ -95,8 +95,8 @@ func (b *Bucket) Take(now time.Duration, n int64) (left int64, ok, renew bool) {
 	if !b.ready.Load() {
 		return 0, false, false
 	}
-	if n > 1 && n > b.cost.Load() {
-		b.cost.Store(n) // racing stores lose at most a little of the low-water mark
+	if n > 1 && n > b.maxCost.Load() {
+		b.maxCost.Store(n) // racing stores lose at most a little of the low-water mark
 	}
 	pot, ok := b.take(now, n)
 	if !ok {
@@ -110,7 +110,7 @@ func (b *Bucket) Holds(now time.Duration, n int64) bool { return b.ready.Load() 
 
 // renewable reports that a pot is at its low-water mark, and that nothing speaks against asking for more.
 func (b *Bucket) renewable(now time.Duration, pot int64) bool {
-	return pot <= b.low.Load() && int64(now) >= b.askAt.Load()
+	return pot <= b.low.Load() && int64(now) >= b.renewAt.Load()
 }
 
 // remaining adds what Redis was last seen to have to what is held here; an estimate in 0 … Cap.
@@ -165,7 +165,7 @@ type Effect struct {
 func (b *Bucket) Renew(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.stake == nil || int64(now) < b.askAt.Load() {
+	if b.closed || b.leaseState == nil || int64(now) < b.renewAt.Load() {
 		return Effect{}
 	}
 	return b.send()
@@ -205,10 +205,10 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 	if retry, refused := w.refusal(b.denied.Load(), now, need); refused {
 		return b.refuse(w, b.live(now), retry), Effect{}
 	}
-	if b.stake != nil && now < b.backOff {
+	if b.leaseState != nil && now < b.backOff {
 		return Verdict{Outcome: Failed, Left: b.remaining(b.live(now))}, Effect{}
 	}
-	b.run().line.join(w)
+	b.needPending().waiters.join(w)
 	b.ready.Store(false)
 	return Verdict{Outcome: Waiting}, b.send()
 }
@@ -217,52 +217,52 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 func (b *Bucket) Leave(w *Waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.errand == nil || w.in != &b.line {
+	if b.pending == nil || w.in != &b.waiters {
 		return false
 	}
-	b.line.leave(w)
-	b.settleDown()
+	b.waiters.leave(w)
+	b.conclude()
 	return true
 }
 
 // plenty, as serve's level, refuses nobody.
-const plenty = math.MaxInt64
+const unlimited = math.MaxInt64
 
 // serve gives tokens of the pot to those in line, first come, first served, and refuses those who need more than the
 // level that Redis is known to have. The others stay in line.
 func (b *Bucket) serve(now time.Duration, level int64) {
-	if b.errand == nil {
+	if b.pending == nil {
 		return
 	}
-	for w := b.line.first; w != nil; {
+	for w := b.waiters.first; w != nil; {
 		next := w.next
 		if pot, ok := b.take(now, w.cost); ok {
-			w.Short = level != plenty
-			b.line.end(w, b.admits(b.remaining(pot)))
+			w.Short = level != unlimited
+			b.waiters.end(w, b.admits(b.remaining(pot)))
 		} else if need := w.cost - b.live(now); need > level {
 			retry, _ := w.refusal(b.denied.Load(), now, need)
-			b.line.end(w, b.refuse(w, b.live(now), retry))
-		} else if level == plenty {
+			b.waiters.end(w, b.refuse(w, b.live(now), retry))
+		} else if level == unlimited {
 			break
 		}
 		w = next
 	}
-	b.settleDown()
+	b.conclude()
 }
 
 // end gives everybody in line whom the pot cannot serve the same verdict.
 func (b *Bucket) end(now time.Duration, v Verdict) {
-	if b.errand == nil {
+	if b.pending == nil {
 		return
 	}
-	for w := b.line.first; w != nil; w = b.line.first {
+	for w := b.waiters.first; w != nil; w = b.waiters.first {
 		if pot, ok := b.take(now, w.cost); ok {
-			b.line.end(w, b.admits(b.remaining(pot)))
+			b.waiters.end(w, b.admits(b.remaining(pot)))
 		} else {
-			b.line.end(w, v)
+			b.waiters.end(w, v)
 		}
 	}
-	b.settleDown()
+	b.conclude()
 }
 
 // Reset asks for the bucket to be filled to its room; the verdict (Admitted: done, Failed, Gone) comes through w.C.
@@ -272,7 +272,7 @@ func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) {
 	if b.closed || !b.byLimit() {
 		return Verdict{Outcome: Gone}, Effect{}
 	}
-	e := b.run()
+	e := b.needPending()
 	e.resets = append(e.resets, w)
 	return Verdict{Outcome: Waiting}, b.send()
 }

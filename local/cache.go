@@ -20,7 +20,7 @@ const (
 	// leavers is how many evicted buckets, as a part of a shard's keys, may be on their way out at once. Each needs a
 	// round trip to give its lease back; what does not fit is burnt, but for what somebody waits for: there are no more of
 	// those than requests under way, each of which takes more memory than a bucket.
-	leavers = 8
+	leavingPart = 8
 )
 
 // ID names a bucket in a process: the number of its policy and the user's key.
@@ -91,7 +91,7 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 		}
 		s.lru, _ = simplelru.NewLRU[uint64, B](s.size, nil) // its only error is a size under 1
 		s.leaving = make(map[ID]B)
-		s.room = max(s.size/leavers, 16)
+		s.room = max(s.size/leavingPart, 16)
 	}
 	return c
 }
@@ -124,20 +124,20 @@ func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {
 // finds that it [Bucket.Is] the one that he wants need not [Cache.Get] it, which takes a quarter of a decision: to hash a key,
 // and then to wait for each of three loads.
 func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
-	if chosen(now) {
+	if sampled(now) {
 		return nil
 	}
-	return c.front.hottest(policy).Load()
+	return c.front.hotSlot(policy).Load()
 }
 
 // Get returns the bucket of id, a new one if there is none. Most often it takes no lock; else one, briefly. It allocates
 // only for a new bucket.
 func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
 	h := c.hash(id)
-	p := c.front.places(h)
+	p := c.front.slots(h)
 	for i := range p.tags {
 		if p.tags[i].Load() == tag(h) {
-			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) && !chosen(now) {
+			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) && !sampled(now) {
 				return b
 			}
 		}
@@ -152,8 +152,8 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	b, ok := s.lru.Get(h)
 	if ok && b.Is(id) {
 		c.front.put(h, b)
-		if chosen(now) {
-			c.front.hottest(id.Policy).Store(b)
+		if sampled(now) {
+			c.front.hotSlot(id.Policy).Store(b)
 		}
 		s.mu.Unlock()
 		return b

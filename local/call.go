@@ -29,19 +29,19 @@ type Call struct {
 	ttl    time.Duration // TTL
 	wanted time.Duration // from here on the node should do nothing: Deadline, by this process' clock
 
-	sent   time.Duration
-	trip   time.Duration
-	period time.Duration
-	sure   int64 // part of Debt that no refill pays
-	resets int   // how many of the bucket's resets it carries out
-	home   bool  // gives everything back
-	quiet  bool  // see Bucket.Quiet
-	first  bool  // the node's clock is unknown: it has not answered yet
+	sent      time.Duration
+	trip      time.Duration
+	period    time.Duration
+	certain   int64 // part of Debt that no refill pays
+	resets    int   // how many of the bucket's resets it carries out
+	returning bool  // gives everything back
+	quiet     bool  // see Bucket.Quiet
+	first     bool  // the node's clock is unknown: it has not answered yet
 
-	patient bool // for those alone who wait and ask again
+	forWaiters bool // for those alone who wait and ask again
 
-	settles *Stamp // the entry of a log that To is for
-	settled int64  // tokens that it gets back
+	settles    *Stamp // the entry of a log that To is for
+	settledNow int64  // tokens that it gets back
 }
 
 // lends reports whether what the call is granted is a lease. Else it is for those in line, and nothing of it stays here.
@@ -77,23 +77,23 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	if b.closed || b.calling() {
 		return Call{}, Effect{}
 	}
-	if b.stake != nil {
-		b.endOld(now)
+	if b.leaseState != nil {
+		b.dropEnded(now)
 	}
-	b.tell(now, c.Fleet)
+	b.setFleet(now, c.Fleet)
 	b.account(now)
 	call, ok := b.compose(now, c)
-	if b.stake != nil {
-		cost := b.cost.Load()
-		b.cost.Store(cost - (cost+7)/8) // old costs fade
+	if b.leaseState != nil {
+		cost := b.maxCost.Load()
+		b.maxCost.Store(cost - (cost+7)/8) // old costs fade
 	}
 	if !ok {
 		b.endResets(Verdict{Outcome: Failed})      // without the node's clock there is no refund
 		b.askFrom(now + b.Policy().breath(c.Trip)) // do not look again at each decision
 		b.forgive()
-		if b.errand != nil {
-			b.late = false
-			b.settleDown()
+		if b.pending != nil {
+			b.again = false
+			b.conclude()
 		}
 		effect := b.next(now)
 		if effect.Send { // what cannot be sent now (the node's clock is unknown) would spin
@@ -116,7 +116,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	call.Epoch = b.epoch
 	if s := call.settles; s != nil {
 		call.At, call.Epoch = s.At, s.Epoch
-	} else if w := b.windowed(); w != nil && w.refund != nil && call.Refund > 0 {
+	} else if w := b.windows(); w != nil && w.refund != nil && call.Refund > 0 {
 		call.At = w.refund.At
 		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
 			call.Epoch = w.refund.Epoch
@@ -125,7 +125,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	}
 	if !call.Direct {
 		call.Lease = c.Lease
-		b.needStake()
+		b.needLease()
 		if b.ack == unknown {
 			b.ack = c.Seq - 1 // whatever an earlier state of this key was granted counts as spent
 		}
@@ -136,13 +136,13 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 			b.deadline.Store(end)
 		}
 		if b.freezes() {
-			call.Debt, call.sure, call.Since = b.freeze(now, c.Server)
+			call.Debt, call.certain, call.Since = b.freeze(now, c.Server)
 		} else {
 			call.Debt = min(b.debt.admitted, maxDebt)
-			call.sure = min(b.debt.sure, call.Debt)
+			call.certain = min(b.debt.certain, call.Debt)
 			call.Since = c.Server
 		}
-		call.Owed = min(call.Debt, call.sure+b.share.missing(now))
+		call.Owed = min(call.Debt, call.certain+b.share.missing(now))
 		// The call may be executed until its deadline, and its record then lives for one ttl. One that only gives back puts
 		// nothing out; if it prolonged this, a return that always fails would be repeated for ever.
 		if call.Hold > 0 || call.Want > 0 && call.lends() {
@@ -152,25 +152,25 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	if call.named() {
 		call.Seen = b.seen
 	}
-	b.run().call = call
-	if b.stake != nil {
-		b.gen.Add(1)
-		b.askAt.Store(never)
+	b.needPending().call = call
+	if b.leaseState != nil {
+		b.generation.Add(1)
+		b.renewAt.Store(never)
 	}
 	return call, Effect{}
 }
 
 // endOld takes what is dead out of the pot, and lets go of what a record no longer keeps.
-func (b *Bucket) endOld(now time.Duration) {
+func (b *Bucket) dropEnded(now time.Duration) {
 	if b.pot.Load() > 0 && int64(now) >= b.deadline.Load() {
 		b.drain() // dead here; Redis credits it while the record lives
 	}
-	if b.ledger.ret > 0 && b.pot.Load() > 0 { // granted to a call that was under way when the rest was taken out of use
+	if b.ledger.toReturn > 0 && b.pot.Load() > 0 { // granted to a call that was under way when the rest was taken out of use
 		b.drain() // a call gives back the whole pot or nothing
 	}
 	if now >= b.outUntil {
-		b.ledger.burnt += b.ledger.ret // the record is over: nothing is out any more
-		b.ledger.ret = 0
+		b.ledger.burnt += b.ledger.toReturn // the record is over: nothing is out any more
+		b.ledger.toReturn = 0
 	}
 }
 
@@ -183,7 +183,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	if p.Counting == Logs {
 		return b.composeLog(now, c)
 	}
-	tells := b.tells()
+	tells := b.mustReport()
 	if tells { // whatever is sent does
 		b.probe = probeNot
 	}
@@ -192,10 +192,10 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
 	hold := b.live(now)
 
-	if b.errand != nil && len(b.resets) > 0 && c.Clock {
+	if b.pending != nil && len(b.resets) > 0 && c.Clock {
 		// This lifts the level to its room from wherever it is: never further below zero than a burst and a second's refill.
 		all := 2*p.Cap + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
-		call.Hold, call.Ret, call.Refund, call.resets = hold, b.toReturn(), all, len(b.resets)
+		call.Hold, call.Ret, call.Refund, call.resets = hold, b.owedReturn(), all, len(b.resets)
 		if p.Counting != Refills {
 			call.Refund, call.Reset = 0, c.Server
 		}
@@ -203,9 +203,9 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	}
 
 	settles := b.settles() // only a call with a lease id can
-	owes := settles || b.stake != nil && now < b.outUntil
+	owes := settles || b.leaseState != nil && now < b.outUntil
 	if a := b.asking(now + min(c.Trip, p.Budget/2)); a.n > 0 {
-		call.patient = a.patient
+		call.forWaiters = a.allWait
 		if !c.Clock || p.NoLease && (!settles || p.Brief) || a.n == 1 && !b.leasing && !owes {
 			call.Direct, call.wanted = true, a.last
 			call.Min, call.Want = a.first, b.withMore(a.cost)
@@ -220,7 +220,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 				call.Want = s.want(p, hold, a.cost+a.more, call.Min)
 			}
 		}
-		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
+		call.Hold, call.Ret, call.Refund = hold, b.owedReturn(), b.owedRefund()
 		return call, true
 	}
 	probe := b.probe == probeNow
@@ -230,28 +230,28 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		return call, call.Direct
 	}
 
-	home := b.retired || b.due == goHome && b.spent() == b.usedSpent // not when it was used since it was found idle
-	extends := b.due == extend && hold > 0
-	b.due = nothing
+	home := b.retired || b.duty == returning && b.spent() == b.usedSpent // not when it was used since it was found idle
+	extends := b.duty == extending && hold > 0
+	b.duty = nothing
 	switch {
 	case home && owes:
 		b.drain()
-		call.home = true
-		call.Ret, call.Refund = b.ledger.ret, b.ledger.refund
+		call.returning = true
+		call.Ret, call.Refund = b.ledger.toReturn, b.ledger.toRefund
 	case extends:
 		call.Hold = hold
 	case probe: // never a look, which writes nothing: a replica and a full server would answer that
-		call.Hold, call.Ret, call.Refund = hold, b.toReturn(), b.toRefund()
+		call.Hold, call.Ret, call.Refund = hold, b.owedReturn(), b.owedRefund()
 		if b.leasing {
 			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
 		}
 	case b.hasNews():
-		call.Hold, call.Ret, call.Refund = hold, b.ledger.ret, b.ledger.refund
+		call.Hold, call.Ret, call.Refund = hold, b.ledger.toReturn, b.ledger.toRefund
 	case tells && owes: // it asks for nothing: what there is not would be held off from
 		call.Hold = hold
 	case tells: // a look, which writes when the limit is another
 		call.Direct = true
-	case b.leasing && !home && (b.stake == nil || hold <= b.low.Load()):
+	case b.leasing && !home && (b.leaseState == nil || hold <= b.low.Load()):
 		call.Min, call.Want, call.Hold = 1, s.want(p, hold, 0, 1), hold
 	default:
 		return Call{}, false
@@ -266,12 +266,12 @@ type asked struct {
 	more    int64         // besides, for others
 	n       int           // their number
 	last    time.Duration // when the last of them gives up
-	patient bool          // all of them wait and ask again
+	allWait bool          // all of them wait and ask again
 }
 
 // asking marks those in line who wait until soonest, when an answer may be there, or longer.
 func (b *Bucket) asking(soonest time.Duration) (a asked) {
-	a.patient = true
+	a.allWait = true
 	for w := range b.queue() {
 		w.asked, w.more = false, 0
 		if w.until <= soonest || a.cost+w.cost > b.Policy().Cap {
@@ -285,7 +285,7 @@ func (b *Bucket) asking(soonest time.Duration) (a asked) {
 		a.more += w.More
 		a.n++
 		a.last = max(a.last, w.until)
-		a.patient = a.patient && w.Patient
+		a.allWait = a.allWait && w.Patient
 	}
 	return a
 }
@@ -304,7 +304,7 @@ func (b *Bucket) withMore(cost int64) int64 {
 
 // quiet reports whether all that a call is made for want it quiet, and there are any; see asking and [Bucket.Quiet].
 func (b *Bucket) quiet(resets int) (quiet bool) {
-	if b.errand == nil {
+	if b.pending == nil {
 		return false
 	}
 	for _, w := range b.resets[:resets] {
@@ -312,7 +312,7 @@ func (b *Bucket) quiet(resets int) (quiet bool) {
 			return false
 		}
 	}
-	for w := b.line.first; w != nil && resets == 0; w = w.next {
+	for w := b.waiters.first; w != nil && resets == 0; w = w.next {
 		if w.asked {
 			if quiet = w.Quiet; !quiet {
 				return false
@@ -331,26 +331,26 @@ func (b *Bucket) Quiet(seq int64) bool {
 
 // settles reports whether there is a refund or a debt to settle.
 func (b *Bucket) settles() bool {
-	return b.stake != nil && (b.ledger.refund > 0 || b.debt.admitted > 0)
+	return b.leaseState != nil && (b.ledger.toRefund > 0 || b.debt.admitted > 0)
 }
 
 // hasNews reports whether there is something to tell Redis that should not wait for a request.
 func (b *Bucket) hasNews() bool {
-	return b.stake != nil && (b.ledger.ret > 0 || b.ledger.refund > 0 || b.debt.sure > 0)
+	return b.leaseState != nil && (b.ledger.toReturn > 0 || b.ledger.toRefund > 0 || b.debt.certain > 0)
 }
 
 // toReturn reports the leased tokens that are to go back.
-func (b *Bucket) toReturn() int64 {
-	if b.stake == nil {
+func (b *Bucket) owedReturn() int64 {
+	if b.leaseState == nil {
 		return 0
 	}
-	return b.ledger.ret
+	return b.ledger.toReturn
 }
 
 // toRefund reports the admitted tokens that are to go back.
-func (b *Bucket) toRefund() int64 {
-	if b.stake == nil {
+func (b *Bucket) owedRefund() int64 {
+	if b.leaseState == nil {
 		return 0
 	}
-	return b.ledger.refund
+	return b.ledger.toRefund
 }

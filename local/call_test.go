@@ -131,7 +131,7 @@ func TestWhatEndsUnderWayIsDropped(t *testing.T) {
 	r.now = end - 5*ms
 	r.b.demand.rate = 1000
 	r.b.low.Store(10)
-	r.b.askAt.Store(0)
+	r.b.renewAt.Store(0)
 	r.b.Renew(r.now)
 	c := r.begin()
 	if c.Hold != 10 {

@@ -19,7 +19,7 @@ const (
 	scarceTime = 100 * time.Millisecond
 
 	// minSample is the shortest interval over which a rate means anything.
-	minSample = time.Millisecond
+	minInterval = time.Millisecond
 )
 
 // demand estimates how many tokens per second this process is asked for, refused ones included. The zero value has seen
@@ -41,7 +41,7 @@ func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
 		return
 	}
 	delta := now - d.at
-	if delta < minSample {
+	if delta < minInterval {
 		return
 	}
 	x := float64(max(min(offers-d.offers, cap), 0)) / delta.Seconds() // what was put back may outweigh what was offered

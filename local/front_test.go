@@ -30,14 +30,14 @@ func strays(t rapid.TB, c *cacheRig) {
 			if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
 				t.Fatalf("%v is not in use, and hot (closed: %v)", b.id, b.closed)
 			}
-			if c.front.hottest(b.id.Policy) != &c.front.hot[i] {
+			if c.front.hotSlot(b.id.Policy) != &c.front.hot[i] {
 				t.Fatalf("%v is hot, and where nobody looks for it", b.id)
 			}
 		}
 	}
 	table := *c.front.table.Load()
-	for i := range ways * len(table) {
-		b := table[i/ways].buckets[i%ways].Load()
+	for i := range slotsPerName * len(table) {
+		b := table[i/slotsPerName].buckets[i%slotsPerName].Load()
 		if b == nil {
 			continue
 		}
@@ -45,7 +45,7 @@ func strays(t rapid.TB, c *cacheRig) {
 		if in, ok := c.shard(h).lru.Peek(h); !ok || in != b {
 			t.Fatalf("%v is not in use, and found without a lock (closed: %v)", b.id, b.closed)
 		}
-		if c.front.places(h) != &table[i/ways] {
+		if c.front.slots(h) != &table[i/slotsPerName] {
 			t.Fatalf("%v is where nobody looks for it", b.id)
 		}
 	}
@@ -57,8 +57,8 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 		c := newCacheRig(rapid.IntRange(1, 9).Draw(t, "keys"), cachePolicy)
 		seq := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			id := ID{rapid.SampledFrom([]int{0, 1, hotPlaces}).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
-			now := rapid.SampledFrom([]time.Duration{0, rarely / 2}).Draw(t, "now")
+			id := ID{rapid.SampledFrom([]int{0, 1, hotSlots}).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
+			now := rapid.SampledFrom([]time.Duration{0, samplePeriod / 2}).Draw(t, "now")
 			switch rapid.SampledFrom([]string{"get", "get", "get", "lend", "touch", "settle", "empty"}).Draw(t, "step") {
 			case "get":
 				known, there := c.Find(id)
@@ -103,7 +103,7 @@ func TestFrontTableUnderRaces(t *testing.T) {
 			all.Go(func() {
 				for k := range 30 {
 					id := ID{0, strconv.Itoa((j + k*k) % 5)}
-					if b := c.find(time.Duration(k%2)*rarely/2, id); b.id != id {
+					if b := c.find(time.Duration(k%2)*samplePeriod/2, id); b.id != id {
 						t.Errorf("asked for %v, got %v", id, b.id)
 					}
 					pause()
@@ -127,8 +127,8 @@ func TestFrontTableFindsMost(t *testing.T) {
 	found := 0
 	for i := range keys * 9 / 10 {
 		h := c.hash(ID{0, strconv.Itoa(i)})
-		p := c.front.places(h)
-		for j := range ways {
+		p := c.front.slots(h)
+		for j := range slotsPerName {
 			if p.tags[j].Load() == tag(h) && p.buckets[j].Load() != nil {
 				found++
 			}
@@ -187,7 +187,7 @@ func TestHotKeyStaysWhenOthersGo(t *testing.T) {
 	c := newCacheRig(2, cachePolicy)
 	c.Get(0, ID{0, "goes"})
 	hot := c.Get(0, ID{0, "hot"})
-	c.Get(rarely/2, hot.id)
+	c.Get(samplePeriod/2, hot.id)
 	c.Get(0, ID{0, "comes"})
 	if _, ok := c.Find(ID{0, "goes"}); ok || c.Hot(0, 0) != hot {
 		t.Errorf("gone: %v, hot: %v", !ok, c.Hot(0, 0))

@@ -209,7 +209,7 @@ func (r *shareRun) alone(n int64) {
 }
 
 // alive reports whether the lease is.
-func (r *shareRun) alive() bool { return r.b.stake != nil && int64(r.now) < r.b.deadline.Load() }
+func (r *shareRun) alive() bool { return r.b.leaseState != nil && int64(r.now) < r.b.deadline.Load() }
 
 // pass lets the ideal share's time pass, and tells it the fleet.
 func (r *shareRun) pass() {

@@ -13,8 +13,8 @@ import (
 //
 // of which granted is kept by the bucket, and spent is what that equation leaves: the hot path counts nothing.
 type ledger struct {
-	ret      int64 // of the lease, to be given back: repeated until accepted
-	refund   int64 // admitted or granted, then not used: to be given back once
+	toReturn int64 // of the lease, to be given back: repeated until accepted
+	toRefund int64 // admitted or granted, then not used: to be given back once
 	returned int64 // either of them, accepted
 	burnt    int64 // ended unspent, or lost on the way back
 
@@ -28,8 +28,8 @@ type ledger struct {
 // refunded notes that a call with n tokens to refund was answered: they are back, or burnt if Redis did not credit
 // them. They are not sent again: a copy of that call, executed when the record that knows it is over, could credit
 // them too.
-func (l *ledger) refunded(n int64, r lua.Reply) {
-	l.refund -= n
+func (l *ledger) refundAnswered(n int64, r lua.Reply) {
+	l.toRefund -= n
 	if r.Flags&lua.Unapplied != 0 {
 		l.burnt += n
 	} else {
@@ -78,10 +78,10 @@ func (b *Bucket) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := Stats{Granted: b.granted, Refused: b.refused.Load()}
-	if b.stake != nil {
+	if b.leaseState != nil {
 		l := &b.ledger
 		s.Returned, s.Burnt, s.Settled = l.returned, l.burnt, l.settled
-		s.Held = b.pot.Load() + l.ret + l.refund
+		s.Held = b.pot.Load() + l.toReturn + l.toRefund
 		s.Add(l.byMode(b.Policy().FailMode, l.unbooked.Load()))
 	}
 	if b.Policy().Rule == Blocked { // the share refused what it did before
@@ -104,23 +104,23 @@ func (l *ledger) byMode(m FailMode, unbooked int64) Stats {
 
 // spent reports the tokens admitted so far, but for what takers take meanwhile.
 func (b *Bucket) spent() int64 {
-	if b.stake == nil {
+	if b.leaseState == nil {
 		return b.granted
 	}
 	l := &b.ledger
-	return b.granted - b.pot.Load() - l.ret - l.refund - l.returned - l.burnt
+	return b.granted - b.pot.Load() - l.toReturn - l.toRefund - l.returned - l.burnt
 }
 
 // account brings share and demand up to date with what was admitted and asked for.
 func (b *Bucket) account(now time.Duration) {
 	spent := b.spent()
-	if spent == b.debited && now-b.demand.at < minSample && b.Policy().FailMode != FailOpen {
+	if spent == b.debited && now-b.demand.at < minInterval && b.Policy().FailMode != FailOpen {
 		return // nothing is new, and what was asked for is sampled later
 	}
 	b.share.debit(now, spent-b.debited)
 	b.debited = spent
 	offered := spent + b.refused.Load()
-	if b.stake != nil {
+	if b.leaseState != nil {
 		b.book(now)
 		alone := b.ledger.byMode(b.Policy().FailMode, b.ledger.unbooked.Load())
 		offered += alone.Shared + alone.Opened + alone.Failed // what the share refused is among what was refused

@@ -41,7 +41,7 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	takers, wasted := 1+random.Int64N(4), random.IntN(5)
 	r := newRig(t, Policy{Cap: 64, Tokens: 1, Per: time.Hour, Size: 1 + random.Int64N(12)})
-	r.b.needStake()
+	r.b.needLease()
 	var redis record
 	var net, racing atomic.Int64
 	exchange := func(returns bool) {

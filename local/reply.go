@@ -14,31 +14,31 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	if !ok {
 		return Effect{}, false
 	}
-	again := b.late // the call was made once more
-	b.late, b.failures = false, 0
+	again := b.again // the call was made once more
+	b.again, b.failures = false, 0
 	b.level.Store(r.Level)
 	b.seenAt = c.sent
-	b.windowed().lasts(c, r, b.epoch)
-	b.sight = above
+	b.windows().lasts(c, r, b.epoch)
+	b.certainty = roundedDown
 	switch {
 	case c.others(r) > 0:
-		b.sight = doubtful
+		b.certainty = doubtful
 	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // there cannot be more
-		b.sight = whole
+		b.certainty = exact
 	}
 	b.granted += r.Grant
-	if b.stake != nil {
+	if b.leaseState != nil {
 		b.backOff = 0
 		b.debt.admitted -= c.Debt
-		b.debt.sure -= c.sure
+		b.debt.certain -= c.certain
 		b.ledger.settled += c.Debt
 	}
 	// Read while something is owed, the overflow would hide what the bucket threw away since. What was admitted while
 	// this call carried the rest was admitted about now.
-	if (b.stake == nil || b.owing() == 0 || c.Debt > 0) && r.Epoch != 0 {
+	if (b.leaseState == nil || b.owing() == 0 || c.Debt > 0) && r.Epoch != 0 {
 		b.seen, b.epoch = r.Overflow, r.Epoch
 	} else if r.Epoch != b.epoch {
-		b.sight = doubtful // the next reply, of the same bucket, will say that it is another one
+		b.certainty = doubtful // the next reply, of the same bucket, will say that it is another one
 	}
 	b.stamped(c, now, r)
 	if !c.Direct {
@@ -50,11 +50,11 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		w.Active = r.Active
 	}
 	if !c.lends() {
-		b.acceptDirect(now, r.Grant)
+		b.handOut(now, r.Grant)
 	}
 	b.endReset(now, c, r, again)
 	short := r.Grant < c.Want
-	left := int64(plenty)
+	left := int64(unlimited)
 	if short {
 		left = 0
 		if r.Grant == 0 {
@@ -63,12 +63,12 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	}
 	b.serve(now, left)
 	b.account(now)
-	b.settleDown()
+	b.conclude()
 	if b.freezes() && c.Debt > 0 && b.debt.admitted > 0 { // more than was frozen, and no refill pays it
 		b.probe = probeNow
 		return b.send(), true
 	}
-	if b.errand != nil || b.tells() { // more have come, or another limit
+	if b.pending != nil || b.mustReport() { // more have come, or another limit
 		return b.send(), true
 	}
 	return b.next(now), true
@@ -79,7 +79,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 func (b *Bucket) Lost(now time.Duration, seq int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.stake != nil && b.calling() && b.call.Seq == seq && int64(now) < b.deadline.Load()
+	return b.leaseState != nil && b.calling() && b.call.Seq == seq && int64(now) < b.deadline.Load()
 }
 
 // Outlives reports whether the bucket that Redis was last seen to have must still be there at now, by all that is known here: it
@@ -93,16 +93,16 @@ func (b *Bucket) Lost(now time.Duration, seq int64) bool {
 func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sight == doubtful || b.closed || named != b.epoch {
+	if b.certainty == doubtful || b.closed || named != b.epoch {
 		return false
 	}
 	p, level := b.Policy(), b.level.Load()
 	drifted := time.Duration(float64(now-b.seenAt) * drift)
-	if w := b.windowed(); w != nil {
+	if w := b.windows(); w != nil {
 		return now+drifted < w.counts
 	}
 	most := float64(level)
-	if b.sight == above {
+	if b.certainty == roundedDown {
 		most++
 	}
 	return most+p.refill(now-b.seenAt+drifted) < float64(p.Cap)
@@ -130,7 +130,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	switch {
 	case short && r.Grant == 0:
 		d.refused(b.Policy(), c.Min, r.Level, c.sent, now, micros(r.Retry))
-	case c.patient && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
+	case c.forWaiters && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
 	case c.Want > 0 || c.resets > 0:
@@ -145,7 +145,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 			renewal = min(renewal, now+micros(r.TTLLeft)) // then another window begins, and nothing is used of it
 		}
 	}
-	if !c.patient {
+	if !c.forWaiters {
 		d.holdOff = renewal
 	}
 	d.seal()
@@ -173,10 +173,10 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 		r.Grant = 0
 	}
 	b.ack = c.Seq
-	b.ledger.ret -= c.Ret
+	b.ledger.toReturn -= c.Ret
 	b.ledger.returned += c.Ret
 	if c.resets == 0 {
-		b.ledger.refunded(c.Refund, r)
+		b.ledger.refundAnswered(c.Refund, r)
 	}
 	if int64(now) >= b.deadline.Load() {
 		b.burn()
@@ -184,7 +184,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	b.pot.Add(r.Grant)
 	b.deadline.Store(int64(c.sent + life(min(c.ttl, micros(r.TTLLeft))))) // from the sending on: Redis counts from later
 
-	if w := b.windowed(); w != nil {
+	if w := b.windows(); w != nil {
 		w.edge = b.Policy().Window == 0 && r.TTLLeft < c.TTL
 	}
 	b.outUntil = now + c.ttl
@@ -192,7 +192,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 		b.outUntil = 0
 	}
 	if c.Want > 0 {
-		b.grant = r.Grant
+		b.lastGrant = r.Grant
 	}
 	b.low.Store(b.size(c.trip).low)
 	b.usedAt, b.usedSpent = now, b.spent()
@@ -207,7 +207,7 @@ func (b *Bucket) endReset(now time.Duration, c Call, r lua.Reply, again bool) {
 	v := Verdict{Outcome: Admitted, Left: b.remaining(b.live(now))}
 	if r.Flags&lua.Unapplied != 0 && c.settles == nil { // of a log it is the settling that came to nothing
 		if !again {
-			b.late = true
+			b.again = true
 			return
 		}
 		v.Outcome = Failed
@@ -223,7 +223,7 @@ func life(ttl time.Duration) time.Duration { return time.Duration(float64(ttl) *
 
 // acceptDirect hands a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it,
 // so it never enters the pot.
-func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
+func (b *Bucket) handOut(now time.Duration, grant int64) {
 	rest := grant // when all have theirs
 	for w := range b.queue() {
 		if w.asked && w.cost <= rest {
@@ -235,11 +235,11 @@ func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
 			w.Came = min(w.more, rest)
 			rest -= w.Came
 			grant -= w.cost + w.Came
-			b.line.end(w, b.admits(b.remaining(0)))
+			b.waiters.end(w, b.admits(b.remaining(0)))
 		}
 	}
 	if grant > 0 {
-		b.needStake()
+		b.needLease()
 		b.giveBackStamped(grant, b.StampOf())
 	}
 }
@@ -249,13 +249,13 @@ func (b *Bucket) acceptDirect(now time.Duration, grant int64) {
 func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	late := b.errand != nil && b.late
+	late := b.pending != nil && b.again
 	c, ok := b.ended(seq)
 	if !ok {
 		return Effect{}
 	}
 	if late && c.Direct { // its time was too short, and nothing is wrong with the node
-		b.late = false
+		b.again = false
 		b.askFrom(now)
 		b.end(now, Verdict{Outcome: Failed})
 		return b.next(now)
@@ -263,10 +263,10 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	if late {
 		return b.fail(now, c)
 	}
-	b.late = true
-	b.lose(c)
-	if c.home {
-		b.due = goHome
+	b.again = true
+	b.unanswered(c)
+	if c.returning {
+		b.duty = returning
 	}
 	return b.send()
 }
@@ -283,13 +283,13 @@ func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int6
 	if !ok {
 		return Effect{}, 0
 	}
-	b.lose(c)
-	carried := c.resets == 0 && c.Ret+c.Refund+c.settled+c.Debt > 0
-	if c.Refund = 0; b.stake != nil && (b.retired || b.failures+1 >= retries) {
+	b.unanswered(c)
+	carried := c.resets == 0 && c.Ret+c.Refund+c.settledNow+c.Debt > 0
+	if c.Refund = 0; b.leaseState != nil && (b.retired || b.failures+1 >= retries) {
 		b.account(now)
 		forgiven = b.giveUp()
-		b.ledger.burnt += b.ledger.ret
-		b.ledger.ret = 0
+		b.ledger.burnt += b.ledger.toReturn
+		b.ledger.toReturn = 0
 		if b.retired {
 			b.burn()
 			b.deadline.Store(0)
@@ -298,7 +298,7 @@ func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int6
 			b.outUntil = 0
 		}
 	}
-	if !carried || b.retired || b.owing()+b.ledger.refund+b.ledger.ret > 0 {
+	if !carried || b.retired || b.owing()+b.ledger.toRefund+b.ledger.toReturn > 0 {
 		return b.fail(now, c), forgiven
 	}
 	b.failWith(now, c, Gone)
@@ -341,9 +341,9 @@ func (b *Bucket) fail(now time.Duration, c Call) Effect {
 
 // failWith is fail, with an outcome for those in line.
 func (b *Bucket) failWith(now time.Duration, c Call, o Outcome) {
-	b.lose(c)
+	b.unanswered(c)
 	b.forgive()
-	b.late = false
+	b.again = false
 	b.failures = min(b.failures+1, 20)
 	longest := min(c.period<<b.failures, maxBackoff)
 	if c.first {
@@ -358,29 +358,29 @@ func (b *Bucket) failWith(now time.Duration, c Call, o Outcome) {
 
 // pause asks no more until a time.
 func (b *Bucket) pause(until time.Duration) {
-	b.needStake()
+	b.needLease()
 	b.backOff = until
-	b.askAt.Store(int64(until))
+	b.renewAt.Store(int64(until))
 }
 
 func (b *Bucket) endResets(v Verdict) {
-	if b.errand == nil {
+	if b.pending == nil {
 		return
 	}
 	for _, w := range b.resets {
 		w.C <- v
 	}
 	b.resets = nil
-	b.settleDown()
+	b.conclude()
 }
 
 // lose gives up the refund of a call: it counts at most once, so it is not sent again.
-func (b *Bucket) lose(c Call) {
-	if c.Ret+c.Refund+c.settled > 0 || c.resets > 0 { // it may have been executed
-		b.sight = doubtful
+func (b *Bucket) unanswered(c Call) {
+	if c.Ret+c.Refund+c.settledNow > 0 || c.resets > 0 { // it may have been executed
+		b.certainty = doubtful
 	}
 	if c.resets == 0 && c.Refund > 0 { // what settles a log states a cost: that is repeated
-		b.ledger.refund -= c.Refund
+		b.ledger.toRefund -= c.Refund
 		b.ledger.burnt += c.Refund
 	}
 }
@@ -388,7 +388,7 @@ func (b *Bucket) lose(c Call) {
 // forgive drops debt and refund of a retired bucket that could not be sent with its return: one try is what they are
 // worth, or an outage would keep every evicted key, and a poisoned key for ever.
 func (b *Bucket) forgive() {
-	if b.retired && b.stake != nil {
+	if b.retired && b.leaseState != nil {
 		b.giveUp()
 	}
 }
@@ -400,11 +400,11 @@ func (b *Bucket) giveUp() (forgiven int64) {
 	if b.Policy().FailMode == FailOpen {
 		b.ledger.booked += b.ledger.unbooked.Swap(0)
 	}
-	if w := b.windowed(); w != nil {
-		w.frozen, w.sure = 0, 0
+	if w := b.windows(); w != nil {
+		w.frozen, w.frozenCertain = 0, 0
 		w.forget()
 	}
-	b.ledger.burnt += b.ledger.refund
-	b.ledger.refund = 0
+	b.ledger.burnt += b.ledger.toRefund
+	b.ledger.toRefund = 0
 	return forgiven
 }

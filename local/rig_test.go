@@ -37,11 +37,11 @@ func newRig(t *testing.T, p Policy) *rig {
 }
 
 // staked is what b has at stake, which may be nothing.
-func staked(b *Bucket) *stake {
-	if b.stake == nil {
-		return new(stake)
+func staked(b *Bucket) *leaseState {
+	if b.leaseState == nil {
+		return new(leaseState)
 	}
-	return b.stake
+	return b.leaseState
 }
 
 func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }

@@ -25,7 +25,7 @@ type share struct {
 var base = time.Now()
 
 // tell says how many processes the limit is shared by, ≥ 1.
-func (b *Bucket) tell(now time.Duration, fleet int64) {
+func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
 		b.share.resize(b.Policy(), now, int64(n), b.fleet == 0)
 		b.fleet = n

@@ -45,8 +45,8 @@ func (p *Policy) small(unit float64) bool {
 // size works out the bucket's sizing now.
 func (b *Bucket) size(trip time.Duration) sizing {
 	cost, grant := int64(0), int64(0)
-	if b.stake != nil {
-		cost, grant = b.cost.Load(), b.grant
+	if b.leaseState != nil {
+		cost, grant = b.maxCost.Load(), b.lastGrant
 	}
 	return size(b.Policy(), &b.demand, trip, cost, grant)
 }

@@ -44,7 +44,7 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 		if s := r.balance(); s.Returned+s.Burnt > 0 {
 			t.Errorf("%s: %+v", c.name, s)
 		}
-		if r.b.errand != nil {
+		if r.b.pending != nil {
 			t.Errorf("%s: the errand goes on", c.name)
 		}
 	}
@@ -64,7 +64,7 @@ func TestUnappliedRefundIsBurnt(t *testing.T) {
 				t.Fatalf("counting %d: nothing is sent", counting)
 			}
 			call := r.begin()
-			if call.Refund+call.settled != 3 {
+			if call.Refund+call.settledNow != 3 {
 				t.Fatalf("counting %d: %+v", counting, call)
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{Level: 98, Epoch: 1, TTLLeft: us(time.Second), Flags: flags(unapplied)})

@@ -90,14 +90,14 @@ func (p *process) clone() bool {
 func copyState(to, from *local.Bucket) {
 	target := reflect.ValueOf(to).Elem()
 	target.Set(reflect.ValueOf(from).Elem())
-	stake := target.FieldByName("stake")
-	if stake.IsNil() {
+	lease := target.FieldByName("leaseState")
+	if lease.IsNil() {
 		return
 	}
-	stake = reflect.NewAt(stake.Type(), stake.Addr().UnsafePointer()).Elem() // which may be set, unlike the field
-	own := reflect.New(stake.Type().Elem())
-	own.Elem().Set(stake.Elem())
-	stake.Set(own)
+	lease = reflect.NewAt(lease.Type(), lease.Addr().UnsafePointer()).Elem() // which may be set, unlike the field
+	own := reflect.New(lease.Type().Elem())
+	own.Elem().Set(lease.Elem())
+	lease.Set(own)
 }
 
 // awake is what a process does when it finds that its clock stood still: it takes a new lease id, for the old one may be in

@@ -9,7 +9,7 @@ import "time"
 // (its overflow); the script charges max(owed, admitted − (overflow − seen)/fleet).
 type debt struct {
 	admitted int64 // alone, since seen was read
-	sure     int64 // part of it that is owed whatever was thrown away: costs that turned out higher
+	certain  int64 // part of it that is owed whatever was thrown away: costs that turned out higher
 }
 
 // Alone decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer; fleet is the number of
@@ -29,12 +29,12 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 			return b.admits(b.remaining(pot))
 		}
 	}
-	b.needStake()
+	b.needLease()
 	if b.Policy().FailMode == FailClosed {
 		b.ledger.unbooked.Add(n)
 		return Verdict{Outcome: Failed, Left: b.live(now)}
 	}
-	b.tell(now, fleet)
+	b.setFleet(now, fleet)
 	if b.Policy().FailMode == FailOpen {
 		b.ledger.unbooked.Add(n)
 		b.account(now)
@@ -67,11 +67,11 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 	case FailOpen:
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
 	case FailClosed:
-		b.needStake()
+		b.needLease()
 		b.ledger.unbooked.Add(n)
 		return Verdict{Outcome: Failed, Left: held}
 	}
-	b.tell(now, fleet)
+	b.setFleet(now, fleet)
 	b.account(now)
 	if b.share.tokens(now) >= float64(n) {
 		return Verdict{Outcome: Shared, Left: b.remaining(held)}
@@ -82,7 +82,7 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 
 // spentShare counts and refuses a request of n tokens that the share does not have.
 func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
-	b.needStake()
+	b.needLease()
 	b.refused.Add(n)
 	b.ledger.unbooked.Add(n)
 	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
@@ -141,8 +141,8 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 		return Effect{}
 	}
 	b.queued, b.probe = false, probeNot
-	if b.errand != nil {
-		b.late = false
+	if b.pending != nil {
+		b.again = false
 	}
 	b.forgive()
 	pause := b.Policy().breath(0)

@@ -16,7 +16,7 @@ func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
 }
 
 // few is how many processes may ask for each token that they wait for.
-const few = 3
+const maxAskers = 3
 
 // Turn reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond the
 // time when the next one can be there, where so many leases are active: see [Waiter.Active]. A few only keep out of step,
@@ -27,10 +27,10 @@ func (b *Bucket) Turn(active int64) time.Duration {
 	switch {
 	case p.Counting != Refills || active <= 1 || b.level.Load() >= active:
 		return 0
-	case active <= few:
+	case active <= maxAskers:
 		return p.between(0, 0.25, p.wait(1))
 	}
-	return p.between(0.5, 1.5, p.wait(float64(active-few)))
+	return p.between(0.5, 1.5, p.wait(float64(active-maxAskers)))
 }
 
 // Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last

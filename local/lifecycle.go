@@ -11,17 +11,17 @@ func (b *Bucket) next(now time.Duration) Effect {
 		return Effect{}
 	case b.probe == probeLater:
 		return Effect{Check: b.backOff}
-	case b.settled(now):
+	case b.owesNothing(now):
 		return Effect{Done: b.retired}
 	case b.waiting() > 0:
 		return Effect{Check: now + minIdle} // their time is over and they are about to leave
-	case b.errand != nil: // a Reset waits
+	case b.pending != nil: // a Reset waits
 		return b.send()
-	case b.retired || b.due != nothing:
+	case b.retired || b.duty != nothing:
 		return b.sendFrom(now)
-	case b.ledger.refund > 0 || b.debt.sure > 0:
+	case b.ledger.toRefund > 0 || b.debt.certain > 0:
 		return Effect{Check: max(now+refundDelay, b.backOff)}
-	case b.ledger.ret > 0:
+	case b.ledger.toReturn > 0:
 		return Effect{Check: max(now+minIdle, b.backOff)}
 	}
 	check := b.usedAt + idle(b.Policy().period(0))
@@ -42,7 +42,7 @@ func (b *Bucket) sendFrom(now time.Duration) Effect {
 // ending is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a fixed window
 // it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
 func (b *Bucket) ending() time.Duration {
-	if w := b.windowed(); w != nil && w.edge {
+	if w := b.windows(); w != nil && w.edge {
 		return never
 	}
 	return time.Duration(b.deadline.Load()) - b.Policy().ttl(b.Policy().period(0))/4
@@ -50,12 +50,12 @@ func (b *Bucket) ending() time.Duration {
 
 // settled reports that nothing is owed, in either direction; but for a debt, which waits for the next call (what is
 // refilled meanwhile pays it), unless there will be none.
-func (b *Bucket) settled(now time.Duration) bool {
-	if b.queued || b.errand != nil {
+func (b *Bucket) owesNothing(now time.Duration) bool {
+	if b.queued || b.pending != nil {
 		return false
 	}
-	return b.stake == nil ||
-		b.ledger.refund == 0 && b.debt.sure == 0 && now >= b.outUntil && (!b.retired || b.owing() == 0)
+	return b.leaseState == nil ||
+		b.ledger.toRefund == 0 && b.debt.certain == 0 && now >= b.outUntil && (!b.retired || b.owing() == 0)
 }
 
 // Check looks whether something is due that no decision asks for: a lease that lies idle goes back, and so does what is
@@ -67,10 +67,10 @@ func (b *Bucket) Check(now time.Duration) Effect {
 		b.probe = probeNow
 		return b.send()
 	}
-	if b.tells() && (b.stake == nil || now >= b.backOff) {
+	if b.mustReport() && (b.leaseState == nil || now >= b.backOff) {
 		return b.send()
 	}
-	if b.closed || b.queued || b.calling() || b.settled(now) || b.stake == nil {
+	if b.closed || b.queued || b.calling() || b.owesNothing(now) || b.leaseState == nil {
 		return b.next(now)
 	}
 	if b.retired || b.hasNews() {
@@ -86,12 +86,12 @@ func (b *Bucket) Check(now time.Duration) Effect {
 	if now >= b.ending() && b.live(now) > 0 {
 		// Used too slowly to be renewed: keep what the next periods need, else give it back.
 		home = home || float64(b.live(now)) > 4*need
-		b.due = extend
+		b.duty = extending
 	}
 	if home {
-		b.due = goHome
-	} else if b.due == goHome {
-		b.due = nothing
+		b.duty = returning
+	} else if b.duty == returning {
+		b.duty = nothing
 	}
 	return b.next(now)
 }
@@ -102,13 +102,13 @@ func (b *Bucket) Check(now time.Duration) Effect {
 func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.needStake() // which knows what is of the old id
+	b.needLease() // which knows what is of the old id
 	b.deadline.Store(0)
 	b.burn()
 	b.burnReturns()
 	b.ack, b.outUntil = unknown, 0
-	b.sight = doubtful // for how long it stood still nobody tells here
-	b.gen.Store((b.gen.Load()>>eraBits + 1) << eraBits)
+	b.certainty = doubtful // for how long it stood still nobody tells here
+	b.generation.Store((b.generation.Load()>>eraBits + 1) << eraBits)
 	if !b.calling() {
 		return b.next(now)
 	}
@@ -120,9 +120,9 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 
 // burnReturns gives up what was to go back.
 func (b *Bucket) burnReturns() {
-	b.windowed().forget()
-	b.ledger.burnt += b.ledger.ret + b.ledger.refund
-	b.ledger.ret, b.ledger.refund = 0, 0
+	b.windows().forget()
+	b.ledger.burnt += b.ledger.toReturn + b.ledger.toRefund
+	b.ledger.toReturn, b.ledger.toRefund = 0, 0
 }
 
 // Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who have
@@ -146,7 +146,7 @@ func (b *Bucket) Revive() {
 func (b *Bucket) Close(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.retired && !b.closed && b.settled(now) {
+	if b.retired && !b.closed && b.owesNothing(now) {
 		b.close()
 	}
 	return b.closed
@@ -157,30 +157,30 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.close()
-	if b.errand != nil {
-		b.call, b.late = Call{}, false // its reply, if it comes, is ignored
+	if b.pending != nil {
+		b.call, b.again = Call{}, false // its reply, if it comes, is ignored
 	}
 	// Not Gone: looked up again, they would push out others who wait, and so on for ever.
 	failed := Verdict{Outcome: Failed}
 	b.end(now, failed)
 	b.endResets(failed)
-	b.settleDown()
+	b.conclude()
 }
 
 // Awaited reports whether somebody waits for what Redis answers.
 func (b *Bucket) Awaited() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.errand != nil && (b.line.n > 0 || len(b.resets) > 0)
+	return b.pending != nil && (b.waiters.n > 0 || len(b.resets) > 0)
 }
 
 // close makes the bucket answer Gone from now on. What it still holds is burnt.
 func (b *Bucket) close() {
 	b.closed = true
 	b.ready.Store(false)
-	w := b.windowed()
+	w := b.windows()
 	b.denied.Store(nil) // or it would go on to refuse
-	if b.stake != nil {
+	if b.leaseState != nil {
 		b.burn()
 		b.burnReturns()
 		w.forget()
@@ -203,7 +203,7 @@ func (b *Bucket) Look(now time.Duration) (held, level int64) {
 // levelAt is the level in Redis by the last reply and the refill since.
 func (b *Bucket) levelAt(now time.Duration) int64 {
 	p := b.Policy()
-	if w := b.windowed(); w != nil {
+	if w := b.windows(); w != nil {
 		level := b.level.Load()
 		if now >= time.Duration(w.clearAt.Load()) {
 			level = p.Cap

@@ -66,8 +66,8 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				t.Errorf("closed %v, and it took them back: %v", r.b.closed, ok)
 			}
 			r.pot(7 + c.pot)
-			if r.b.ledger.refund != c.refund || r.b.ledger.burnt != c.burnt {
-				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ledger.refund, r.b.ledger.burnt, c.refund, c.burnt)
+			if r.b.ledger.toRefund != c.refund || r.b.ledger.burnt != c.burnt {
+				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ledger.toRefund, r.b.ledger.burnt, c.refund, c.burnt)
 			}
 			r.balance()
 			if c.refund == 0 || r.b.calling() || r.b.backOff > r.now { // then another event sends it

@@ -45,7 +45,7 @@ type Waiter struct {
 	until      time.Duration // not wanted from here on
 	asked      bool          // the call under way is for it
 	prev, next *Waiter
-	in         *line
+	in         *waiters
 	verdict    Verdict // once it has left, until it is told
 }
 
@@ -53,14 +53,14 @@ type Waiter struct {
 func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
 
 // line is a first-in-first-out list of waiters, with O(1) removal from the middle. The zero value is empty.
-type line struct {
+type waiters struct {
 	first, last *Waiter
 	n           int
 
 	decided, newest *Waiter // those who have their verdict and do not know it yet, in order, by next
 }
 
-func (l *line) join(w *Waiter) {
+func (l *waiters) join(w *Waiter) {
 	w.in, w.prev, w.next = l, l.last, nil
 	if l.last == nil {
 		l.first = w
@@ -71,7 +71,7 @@ func (l *line) join(w *Waiter) {
 	l.n++
 }
 
-func (l *line) leave(w *Waiter) {
+func (l *waiters) leave(w *Waiter) {
 	if w.prev == nil {
 		l.first = w.next
 	} else {
@@ -87,7 +87,7 @@ func (l *line) leave(w *Waiter) {
 }
 
 // end gives w its verdict and takes it out of line. It is told by tell.
-func (l *line) end(w *Waiter, v Verdict) {
+func (l *waiters) end(w *Waiter, v Verdict) {
 	l.leave(w)
 	w.verdict = v
 	if l.decided == nil {
@@ -99,7 +99,7 @@ func (l *line) end(w *Waiter, v Verdict) {
 }
 
 // tell tells verdicts, from w on.
-func (w *Waiter) tell() {
+func (w *Waiter) deliver() {
 	for w != nil {
 		next := w.next
 		w.next = nil // from here on it is its caller's

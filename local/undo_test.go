@@ -22,7 +22,7 @@ func TestTakeBack(t *testing.T) {
 	} {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, Whole: whole, FailMode: c.mode})
 		r.lease(5)
-		r.b.tell(r.now, 8) // a share of 400 ÷ 8
+		r.b.setFleet(r.now, 8) // a share of 400 ÷ 8
 		r.b.account(r.now)
 		share := r.b.share.tokens(r.now)
 		if share > 50 || share < 40 {
@@ -39,9 +39,9 @@ func TestTakeBack(t *testing.T) {
 		if s := r.b.Stats(); s != before {
 			t.Errorf("%v: %+v, before %+v", c.refused, s, before)
 		}
-		r.now += minSample
+		r.now += minInterval
 		r.b.account(r.now)
-		refilled := r.b.share.tokens(r.now-minSample) + 0.05
+		refilled := r.b.share.tokens(r.now-minInterval) + 0.05
 		if got := share - refilled; got < 5.9 || got > 6.1 {
 			t.Errorf("%v: the share paid %v for 6 tokens", c.refused, got)
 		}

@@ -29,7 +29,7 @@ func (r *rig) admitAlone(n int64) {
 // askAndBegin puts one request of one token, and returns the call that is made for it.
 func (r *rig) askAndBegin() Call {
 	r.Helper()
-	if r.b.stake != nil {
+	if r.b.leaseState != nil {
 		r.now = max(r.now, r.b.backOff)
 	}
 	if _, v, e := r.ask(1); v.Outcome != Waiting || !e.Send {
@@ -327,7 +327,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		c.meanwhile(r)
 		call := r.begin() // of what is in the queue, if anything is
 		if call.Seq == 0 {
-			if r.b.stake != nil {
+			if r.b.leaseState != nil {
 				r.now = max(r.now, r.b.backOff)
 			}
 			r.ask(1)
@@ -351,7 +351,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 
 	// Its overflow is not read while it is owed, though nobody has booked it yet.
 	r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: FailOpen})
-	r.b.needStake()
+	r.b.needLease()
 	w, _, _ := r.ask(1)
 	c := r.beginWith(false)
 	r.b.Leave(w)

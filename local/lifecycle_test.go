@@ -218,7 +218,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 			ask()
 			call := r.begin()
 			r.b.Leave(w)
-			if r.b.errand == nil {
+			if r.b.pending == nil {
 				r.Error("the call is under way, and the errand over")
 			}
 			r.b.Fail(r.now, call.Seq)
@@ -272,10 +272,10 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 					r.Fatalf("%s: %+v, want to wait", c.name, v)
 				}
 			})
-			if r.b.errand != nil {
-				t.Errorf("%s, leased %v: the errand goes on: %+v", c.name, leased, *r.b.errand)
+			if r.b.pending != nil {
+				t.Errorf("%s, leased %v: the errand goes on: %+v", c.name, leased, *r.b.pending)
 			}
-			if r.b.ready.Load() != (r.b.stake != nil) {
+			if r.b.ready.Load() != (r.b.leaseState != nil) {
 				t.Errorf("%s, leased %v: nobody waits, and takers are not let in", c.name, leased)
 			}
 			r.balance()

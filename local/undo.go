@@ -17,11 +17,11 @@ func (b *Bucket) TakeBack(n, lent int64, refused Outcome) bool {
 	case refused == Refused:
 		b.refused.Add(-n)
 	case refused == ShareSpent && mode == FailLocal:
-		b.needStake() // the bucket may be new, if the one that refused was evicted
+		b.needLease() // the bucket may be new, if the one that refused was evicted
 		b.refused.Add(-n)
 		b.ledger.unbooked.Add(-n)
 	case refused == Failed && mode == FailClosed:
-		b.needStake()
+		b.needLease()
 		b.ledger.unbooked.Add(-n)
 	default: // the mode was changed since, so what was refused is with the owner's figures already
 		return true

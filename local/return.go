@@ -15,14 +15,14 @@ const (
 // Generation is to be read before tokens are taken that may be given back.
 func (b *Bucket) Generation() int64 {
 	if b.ready.Load() {
-		return b.gen.Load()
+		return b.generation.Load()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stake == nil {
+	if b.leaseState == nil {
 		return 0
 	}
-	return b.gen.Load()
+	return b.generation.Load()
 }
 
 // GiveBack gives n tokens back that were admitted and then not used. Into the pot they go only if nothing has left for
@@ -40,20 +40,20 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s 
 	case b.closed:
 		return Effect{}, false
 	}
-	b.needStake()
+	b.needLease()
 	switch {
 	case from == FromShare:
 		b.account(now)
 		// A call under way may have charged its part of the debt already: that is not given back.
-		b.debt.admitted -= min(n, b.debt.admitted-b.debt.sure-b.reporting())
+		b.debt.admitted -= min(n, b.debt.admitted-b.debt.certain-b.reporting())
 		return Effect{}, true
-	case gen>>eraBits != b.gen.Load()>>eraBits: // a twin of this process may give the same tokens back: see Expire
+	case gen>>eraBits != b.generation.Load()>>eraBits: // a twin of this process may give the same tokens back: see Expire
 		b.ledger.burnt += n
 		return Effect{}, true
 	case b.Policy().Unset: // nothing was taken by it, so there is nobody whom this could be given back to
 		b.ledger.burnt += n
 		return Effect{}, true
-	case from == FromLease && gen == b.gen.Load() && int64(now) < b.deadline.Load():
+	case from == FromLease && gen == b.generation.Load() && int64(now) < b.deadline.Load():
 		b.pot.Add(n)
 		return Effect{}, true
 	}
@@ -64,12 +64,12 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s 
 // reporting is the debt that the call under way reports and that refill may pay.
 func (b *Bucket) reporting() int64 {
 	if b.freezes() {
-		return b.windowed().frozen - b.windowed().sure
+		return b.windows().frozen - b.windows().frozenCertain
 	}
-	if b.errand == nil {
+	if b.pending == nil {
 		return 0
 	}
-	return b.call.Debt - b.call.sure
+	return b.call.Debt - b.call.certain
 }
 
 // Owe charges n more tokens, at most one burst, for a request that turned out to cost more: the bucket may go below zero.
@@ -83,10 +83,10 @@ func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
 	if b.Policy().Unset {
 		return Effect{}, true // nothing was taken by it, so nothing can have cost more
 	}
-	b.needStake()
+	b.needLease()
 	n = min(n, b.Policy().Cap)
 	b.debt.admitted += n
-	b.debt.sure += n
+	b.debt.certain += n
 	b.owe(now)
 	return b.next(now), true
 }

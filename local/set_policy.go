@@ -25,7 +25,7 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	}
 	var folded Stats
 	if b.closed {
-		b.terms.Store(p)
+		b.policy.Store(p)
 		return folded, Effect{}
 	}
 	b.account(now)
@@ -35,33 +35,33 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	if p.FailMode != old.FailMode {
 		folded.Add(b.fold(now))
 	}
-	b.turn(now, old, p)
-	b.terms.Store(p)
+	b.changeNumbers(now, old, p)
+	b.policy.Store(p)
 	if p.Cap != old.Cap || p.Tokens != old.Tokens || p.Per != old.Per {
-		b.sight = doubtful
+		b.certainty = doubtful
 	}
 	if b.fleet != 0 && p.Rule == ByLimit {
 		b.share.resize(p, now, int64(b.fleet), false)
 	}
-	if b.epoch == 0 && b.stake == nil { // never asked for: an absent bucket is full
+	if b.epoch == 0 && b.leaseState == nil { // never asked for: an absent bucket is full
 		b.level.Store(p.Cap)
 	}
-	if w := b.windowed(); w != nil {
+	if w := b.windows(); w != nil {
 		b.denied.Store(&denial{windows: w})
 	} else {
 		b.denied.Store(nil)
 	}
-	if !b.queued && !b.calling() && b.stake != nil {
+	if !b.queued && !b.calling() && b.leaseState != nil {
 		b.askFrom(max(now, b.backOff))
 	}
 	for w := range b.queue() {
 		if p.Rule != ByLimit || w.cost > p.Cap {
-			b.line.end(w, Verdict{Outcome: Gone})
+			b.waiters.end(w, Verdict{Outcome: Gone})
 		}
 	}
-	b.settleDown()
+	b.conclude()
 	effect := b.next(now)
-	effect.Tell = b.tells() && !b.queued && !b.calling()
+	effect.Tell = b.mustReport() && !b.queued && !b.calling()
 	return folded, effect
 }
 
@@ -71,13 +71,13 @@ func (b *Bucket) Inherit(p *Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old := b.Policy(); old.Unset && !p.Unset {
-		b.terms.Store(p.Under(old.Rule))
+		b.policy.Store(p.Under(old.Rule))
 	}
 }
 
 // turn brings what is known of the level up to now by the old numbers, before p is in force, and notes whether Redis is to hear
 // of others.
-func (b *Bucket) turn(now time.Duration, old, p *Policy) {
+func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 	was := old.numbers()
 	known := !old.Unset // else the old numbers are nobody's
 	if p.Rule != ByLimit || known && was == p.numbers() {
@@ -104,21 +104,21 @@ func (b *Bucket) turn(now time.Duration, old, p *Policy) {
 
 // lower takes what is leased out of use when p is below the limit that it was leased under: it is to go back.
 func (b *Bucket) lower(now time.Duration, was Numbers, p *Policy) {
-	if b.stake != nil && now < b.outUntil && p.numbers().below(was) {
+	if b.leaseState != nil && now < b.outUntil && p.numbers().below(was) {
 		b.drain()
 	}
 }
 
 // full reports whether the bucket in Redis is full, by all that is known here, with nothing out.
 func (b *Bucket) full(now time.Duration) bool {
-	if b.queued || b.calling() || b.failures > 0 || b.stake != nil && (now < b.outUntil || b.settles()) {
+	if b.queued || b.calling() || b.failures > 0 || b.leaseState != nil && (now < b.outUntil || b.settles()) {
 		return false
 	}
 	return b.levelAt(now) >= b.Policy().Cap
 }
 
 // tells reports whether a call is wanted that tells Redis of another limit.
-func (b *Bucket) tells() bool { return b.probe == probeTell && b.byLimit() && !b.closed }
+func (b *Bucket) mustReport() bool { return b.probe == probeTell && b.byLimit() && !b.closed }
 
 // decides reports whether the limit is what decides over n tokens. It was so when the owner looked, but it may have changed.
 func (b *Bucket) decides(n int64) bool {
@@ -129,7 +129,7 @@ func (b *Bucket) decides(n int64) bool {
 // foldRefused takes what was refused, but for what the share has, out of the books: by the limit, or because the rule is Blocked.
 func (b *Bucket) foldRefused() (limited, blocked int64) {
 	share := int64(0)
-	if b.stake != nil {
+	if b.leaseState != nil {
 		share = b.ledger.byMode(b.Policy().FailMode, b.ledger.unbooked.Load()).ShareSpent
 	}
 	n := b.refused.Swap(share) - share
@@ -142,7 +142,7 @@ func (b *Bucket) foldRefused() (limited, blocked int64) {
 
 // fold takes what was counted by fail mode out of the books, so that another mode may count on.
 func (b *Bucket) fold(now time.Duration) (s Stats) {
-	if b.stake == nil {
+	if b.leaseState == nil {
 		return s
 	}
 	l, mode := &b.ledger, b.Policy().FailMode
