@@ -12,10 +12,10 @@ import (
 // Whatever the sequence of steps, alone or not, given back or owed: the books balance, no debt is negative or lost, and
 // owed is what b owes, what fail-open has only counted yet included.
 func owed(b *Bucket) debt {
-	if b.leaseState == nil {
+	if b.lease == nil {
 		return debt{}
 	}
-	return debt{b.owing(), b.debt.certain}
+	return debt{b.owing(), b.lease.fallback.debt.certain}
 }
 
 // the pot never holds more than what Redis was told.
@@ -204,7 +204,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 			if d := owed(b); d.admitted < 0 || d.certain < 0 || d.certain > d.admitted || d.admitted != alone-settled || s.Settled != settled {
 				t.Fatalf("debt %+v, want %d − %d", d, alone, settled)
 			}
-			if pot := b.live(now); pot < 0 || pot > cover {
+			if pot := b.lease.live(now); pot < 0 || pot > cover {
 				t.Fatalf("pot %d, and Redis knows of %d", pot, cover)
 			}
 		}

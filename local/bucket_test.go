@@ -10,14 +10,14 @@ import (
 func TestLeaseIsSpentAndRenewedAtTheLowWaterMark(t *testing.T) {
 	r := newRig(t, Policy{Cap: 4000, Tokens: 4000})
 	r.lease(40)
-	low := r.b.low.Load()
+	low := r.b.lease.pot.low.Load()
 	if low < 10 {
 		t.Fatalf("low-water mark %d, want a quarter of the grant of 42", low)
 	}
 	r.b.leasing = true
-	for r.b.pot.Load() > low+1 {
+	for r.b.lease.pot.tokens.Load() > low+1 {
 		if _, ok, renew := r.b.Take(r.now, 1); !ok || renew {
-			t.Fatalf("at %d: taken %v, renew %v", r.b.pot.Load(), ok, renew)
+			t.Fatalf("at %d: taken %v, renew %v", r.b.lease.pot.tokens.Load(), ok, renew)
 		}
 	}
 	r.now += 20 * ms
@@ -165,7 +165,7 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 				r.lease(10)
 				r.now += 10 * ms
 				r.b.demand.rate = 1000
-				r.b.low.Store(10)
+				r.b.lease.pot.low.Store(10)
 				if _, ok, renew := r.b.Take(r.now, 1); !ok || !renew {
 					t.Fatal("no renewal at the mark")
 				}
@@ -305,17 +305,17 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 			first, _, _ := r.ask(60)
 			second, _, _ := r.ask(90)
 			c.then(r, first)
-			if r.b.waiting() == 0 || second.in == nil {
+			if r.b.pending.count() == 0 || second.in == nil {
 				t.Fatalf("%s, mode %d: nobody waits any more: this shows nothing", c.name, mode)
 			}
-			held := r.b.live(r.now)
+			held := r.b.lease.live(r.now)
 			if held == 0 {
 				t.Fatalf("%s, mode %d: there is nothing to take: this shows nothing", c.name, mode)
 			}
 			if _, ok, _ := r.b.Take(r.now, 1); ok {
 				t.Errorf("%s, mode %d: a token was taken from who waits", c.name, mode)
 			}
-			if v := r.alone(1); v.Outcome == Admitted || r.b.live(r.now) != held {
+			if v := r.alone(1); v.Outcome == Admitted || r.b.lease.live(r.now) != held {
 				t.Errorf("%s, mode %d: %+v: a token was taken from who waits, alone", c.name, mode, v)
 			}
 		}

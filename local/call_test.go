@@ -89,7 +89,7 @@ func TestDeadlineCountsFromTheSendingAndTheShorterLife(t *testing.T) {
 	c := r.begin()
 	r.now += 40 * ms
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 10, TTLLeft: us(500 * ms)})
-	if got, want := time.Duration(r.b.deadline.Load()), sent+495*ms; got != want {
+	if got, want := time.Duration(r.b.lease.pot.deadline.Load()), sent+495*ms; got != want {
 		t.Fatalf("deadline %v, want %v: 99%% of what Redis left, from the sending on", got, want)
 	}
 	if _, ok, _ := r.b.Take(sent+495*ms, 1); ok {
@@ -103,7 +103,7 @@ func TestDeadlineCountsFromTheSendingAndTheShorterLife(t *testing.T) {
 func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	r.now = time.Duration(r.b.deadline.Load())
+	r.now = time.Duration(r.b.lease.pot.deadline.Load())
 	w, _, _ := r.ask(1)
 	c := r.begin()
 	if c.Hold != 0 || c.Ret != 10 {
@@ -112,7 +112,7 @@ func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
 	// The return is repeated until it is accepted.
 	r.b.Fail(r.now, c.Seq)
 	r.expect(w, Failed)
-	r.now = r.b.backOff
+	r.now = r.b.lease.backOff
 	r.ask(1)
 	c = r.begin()
 	if c.Ret != 10 || c.Ack == c.Seq-1 {
@@ -127,11 +127,11 @@ func TestEndedLeaseIsReturnedNotRevived(t *testing.T) {
 func TestWhatEndsUnderWayIsDropped(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	end := time.Duration(r.b.deadline.Load())
+	end := time.Duration(r.b.lease.pot.deadline.Load())
 	r.now = end - 5*ms
 	r.b.demand.rate = 1000
-	r.b.low.Store(10)
-	r.b.renewAt.Store(0)
+	r.b.lease.pot.low.Store(10)
+	r.b.lease.pot.renewAt.Store(0)
 	r.b.Renew(r.now)
 	c := r.begin()
 	if c.Hold != 10 {
@@ -158,13 +158,13 @@ func TestGivenUpCallIsIgnored(t *testing.T) {
 	if _, v, _ := r.ask(1); v.Outcome != Failed {
 		t.Fatalf("outcome %d right after a failure, want Failed without asking", v.Outcome)
 	}
-	r.now = r.b.backOff
+	r.now = r.b.lease.backOff
 	r.ask(1)
 	next := r.begin()
 	if next.Ack >= c.Seq {
 		t.Fatalf("ack %d covers seq %d, which was never accepted", next.Ack, c.Seq)
 	}
-	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, TTLLeft: us(time.Second)}); ok || !r.b.calling() {
+	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 5, TTLLeft: us(time.Second)}); ok || !r.b.pending.calling() {
 		t.Fatal("the reply of a call that was given up was accepted as that of the next")
 	}
 }
@@ -179,7 +179,7 @@ func TestFreshStateAcknowledgesEverythingBefore(t *testing.T) {
 		t.Fatalf("%+v, want ack = seq − 1 and hold 0", c)
 	}
 	r.b.Fail(r.now, 42)
-	r.now = r.b.backOff
+	r.now = r.b.lease.backOff
 	r.ask(1)
 	if c = r.begin(); c.Ack != 41 {
 		t.Fatalf("%+v, want ack 41 still: 42 was not accepted", c)
@@ -324,10 +324,10 @@ func TestFirstCallIsSoonMadeAgain(t *testing.T) {
 			r.now += 50 * ms
 			r.b.Fail(r.now, c.Seq)
 			r.expect(w, Failed)
-			if got := r.b.backOff - r.now; got != want {
+			if got := r.b.lease.backOff - r.now; got != want {
 				t.Errorf("clock known: %v, after %d failures: asks again after %v, want %v", known, failures+1, got, want)
 			}
-			r.now = r.b.backOff
+			r.now = r.b.lease.backOff
 		}
 	}
 }

@@ -29,7 +29,7 @@ type denial struct {
 	// What it comes to for one token, which is what most requests ask for: refused until, and when it may be there.
 	oneUntil, oneAt time.Duration
 
-	windows *windowState // of a bucket whose policy does not just refill: always the same, kept here for the bucket's size
+	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
 }
 
 // learn notes a level that was too low, as the reply to a call sent then told.

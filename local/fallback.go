@@ -1,19 +1,59 @@
 package local
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// debt is what was admitted without Redis and is to be charged when it answers again.
+// fallback counts what the fail mode decided while Redis did not answer, in tokens.
 //
-// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what was admitted without
-// it. A bucket that others could reach threw nothing away, and everything is owed. The bucket counts what it threw away
-// (its overflow); the script charges max(owed, admitted − (overflow − seen)/fleet).
-type debt struct {
-	admitted int64 // alone, since seen was read
-	certain  int64 // part of it that is owed whatever was thrown away: costs that turned out higher
+// Invariant: settled ≤ what was ever booked and owed. Each admitted token is in exactly one of unbooked and booked.
+type fallback struct {
+	// unbooked is, by fail mode, what fail-open admitted since the last booking, what fail-closed refused, or what the
+	// share refused. Deciders add to it without the mutex.
+	unbooked atomic.Int64
+	bookAt   atomic.Int64 // ns since the base: until then fail-open only counts
+
+	booked  int64 // admitted, and charged to share and debt
+	settled int64 // of the debt, charged to the bucket or forgiven by it
+	debt    debt
 }
 
-// Alone decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer; fleet is the number of
-// processes that share the limit. A lease is spent first, in every mode.
+// bookDelay is how long fail-open may only count, so that most decisions need no lock. It is shorter than anything that
+// a share or a debt is compared with.
+const bookDelay = time.Millisecond
+
+// owing reports what was admitted without Redis and is not settled.
+func (f *fallback) owing(m FailMode) int64 {
+	if m == FailOpen {
+		return f.debt.admitted + f.unbooked.Load()
+	}
+	return f.debt.admitted
+}
+
+// stats says what the counts mean under a fail mode.
+func (f *fallback) stats(m FailMode, unbooked int64) Stats {
+	switch m {
+	case FailOpen:
+		return Stats{Opened: f.booked + unbooked}
+	case FailClosed:
+		return Stats{Failed: unbooked}
+	}
+	return Stats{Shared: f.booked, ShareSpent: unbooked}
+}
+
+// forgive drops the debt and reports it.
+func (f *fallback) forgive(m FailMode) (forgiven int64) {
+	forgiven = f.owing(m)
+	f.debt = debt{}
+	if m == FailOpen {
+		f.booked += f.unbooked.Swap(0)
+	}
+	return forgiven
+}
+
+// Alone decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
+// processes that share the limit. In every mode a lease is spent first.
 func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	if v, ok := b.AloneAtOnce(now, n); ok {
 		b.CountAlone(n)
@@ -24,51 +64,50 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Gone}
 	}
-	if b.waiting() == 0 {
-		if pot, ok := b.take(now, n); ok {
+	if b.pending.count() == 0 {
+		if pot, ok := b.lease.take(now, n); ok {
 			return b.admits(b.remaining(pot))
 		}
 	}
-	b.needLease()
-	if b.Policy().FailMode == FailClosed {
-		b.ledger.unbooked.Add(n)
-		return Verdict{Outcome: Failed, Left: b.live(now)}
+	f := &b.needLease().fallback
+	mode := b.Policy().FailMode
+	if mode == FailClosed {
+		f.unbooked.Add(n)
+		return Verdict{Outcome: Failed, Left: b.lease.live(now)}
 	}
 	b.setFleet(now, fleet)
-	if b.Policy().FailMode == FailOpen {
-		b.ledger.unbooked.Add(n)
+	if mode == FailOpen {
+		f.unbooked.Add(n)
 		b.account(now)
-		return Verdict{Outcome: Opened, Left: b.remaining(b.live(now))}
+		return Verdict{Outcome: Opened, Left: b.remaining(b.lease.live(now))}
 	}
-	// The share is debited with what was admitted from Redis' tokens before it decides: an outage refills nothing.
-	b.account(now)
+	b.account(now) // before the share decides: what Redis granted counts against it, and an outage refills nothing
 	ok, left, retry := b.share.take(now, n)
 	if !ok {
-		return b.spentShare(n, left, retry)
+		return b.shareSpent(n, left, retry)
 	}
-	b.ledger.booked += n
-	b.debt.admitted += n
-	b.owe(now)
-	return Verdict{Outcome: Shared, Left: b.remaining(b.live(now))}
+	f.booked += n
+	f.debt.admitted += n
+	b.windows().admittedAt(now)
+	return Verdict{Outcome: Shared, Left: b.remaining(b.lease.live(now))}
 }
 
-// Foresee decides like Alone, but takes nothing where that would admit. What it refuses it counts.
+// Foresee decides like Alone, but takes nothing if that would admit. It counts what it refuses.
 func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.decides(n) {
 		return Verdict{Outcome: Gone}
 	}
-	held := b.live(now)
-	if b.waiting() == 0 && held >= n {
+	held := b.lease.live(now)
+	if b.pending.count() == 0 && held >= n {
 		return Verdict{Outcome: Admitted, Left: b.remaining(held)}
 	}
 	switch b.Policy().FailMode {
 	case FailOpen:
 		return Verdict{Outcome: Opened, Left: b.remaining(held)}
 	case FailClosed:
-		b.needLease()
-		b.ledger.unbooked.Add(n)
+		b.needLease().fallback.unbooked.Add(n)
 		return Verdict{Outcome: Failed, Left: held}
 	}
 	b.setFleet(now, fleet)
@@ -77,26 +116,28 @@ func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
 		return Verdict{Outcome: Shared, Left: b.remaining(held)}
 	}
 	left, retry := b.share.lacks(now, n)
-	return b.spentShare(n, left, retry)
+	return b.shareSpent(n, left, retry)
 }
 
-// spentShare counts and refuses a request of n tokens that the share does not have.
-func (b *Bucket) spentShare(n, left int64, retry time.Duration) Verdict {
-	b.needLease()
+// shareSpent counts and refuses a request of n tokens that the share does not have.
+func (b *Bucket) shareSpent(n, left int64, retry time.Duration) Verdict {
+	b.needLease().fallback.unbooked.Add(n)
 	b.refused.Add(n)
-	b.ledger.unbooked.Add(n)
 	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
-// AloneAtOnce is Alone for most of the decisions that need only to be counted: it takes no lock. It reports false when Alone
-// is needed. The caller counts it afterwards, with [Bucket.CountAlone].
+// AloneAtOnce is Alone for most of the decisions that only have to be counted. It takes no lock. It reports false if the
+// caller needs Alone. The caller counts the decision afterwards, with [Bucket.CountAlone].
 func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
-	p := b.Policy()
-	mode := p.FailMode
-	if mode == FailLocal || !b.ready.Load() || mode == FailOpen && int64(now) >= b.bookAt.Load() {
+	mode := b.Policy().FailMode
+	if mode == FailLocal || !b.ready.Load() {
 		return Verdict{}, false
 	}
-	held := b.live(now)
+	l := b.lease
+	if mode == FailOpen && int64(now) >= l.fallback.bookAt.Load() {
+		return Verdict{}, false
+	}
+	held := l.pot.live(now)
 	if held >= n { // a lease is spent first
 		return Verdict{}, false
 	}
@@ -106,52 +147,24 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
 }
 
-// CountAlone counts n tokens that AloneAtOnce decided over; see [Bucket.CountRefused] for why it is a step of its own.
-func (b *Bucket) CountAlone(n int64) { b.ledger.unbooked.Add(n) }
+// CountAlone counts n tokens that AloneAtOnce decided over. [Bucket.CountRefused] says why that is a step of its own.
+func (b *Bucket) CountAlone(n int64) { b.lease.fallback.unbooked.Add(n) }
 
-// probe says whether a call is wanted that finds out if Redis answers: now, or when the back-off is over; or one that tells it of
-// another limit, when the owner has its turn.
-type probe uint8
-
-const (
-	probeNot probe = iota
-	probeLater
-	probeNow
-	probeTell
-)
-
-// Probe asks for a call that finds out whether Redis answers again: nobody waits for it, and it settles the debt.
-func (b *Bucket) Probe() Effect {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return Effect{}
-	}
-	b.probe = probeNow
-	return b.send()
+// book charges share and debt with what fail-open admitted since the last time.
+func (b *Bucket) book(now time.Duration) {
+	f := &b.lease.fallback
+	b.bookOpened(now, f.unbooked.Swap(0)) // deciders add to it without the mutex
+	f.bookAt.Store(int64(now + bookDelay))
 }
 
-// Drop takes the bucket out of the queue because its node's breaker lets nothing through: those in line are Failed, and
-// the key asks again after a part of its period, so that not all come at once when the breaker closes. A period may be a
-// minute: no key waits longer than after a failure.
-func (b *Bucket) Drop(now time.Duration) Effect {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.queued {
-		return Effect{}
+// bookOpened charges share and debt with tokens that fail-open admitted.
+func (b *Bucket) bookOpened(now time.Duration, opened int64) {
+	if opened <= 0 {
+		return
 	}
-	b.queued, b.probe = false, probeNot
-	if b.pending != nil {
-		b.again = false
-	}
-	b.forgive()
-	pause := b.Policy().breath(0)
-	if b.retired {
-		pause = maxBackoff // nobody waits for it, and there may be thousands
-	}
-	b.pause(now + b.Policy().between(0.5, 1, pause))
-	v := Verdict{Outcome: Failed}
-	b.end(now, v)
-	b.endResets(v)
-	return b.next(now)
+	f := &b.lease.fallback
+	f.booked += opened
+	f.debt.admitted += opened
+	b.share.debit(now, opened)
+	b.windows().admittedAt(now)
 }

@@ -29,8 +29,8 @@ func (r *rig) admitAlone(n int64) {
 // askAndBegin puts one request of one token, and returns the call that is made for it.
 func (r *rig) askAndBegin() Call {
 	r.Helper()
-	if r.b.leaseState != nil {
-		r.now = max(r.now, r.b.backOff)
+	if r.b.lease != nil {
+		r.now = max(r.now, r.b.lease.backOff)
 	}
 	if _, v, e := r.ask(1); v.Outcome != Waiting || !e.Send {
 		r.Fatalf("%+v %+v, want to wait for a call", v, e)
@@ -90,7 +90,7 @@ func TestFlappingRefillsNoShare(t *testing.T) {
 		for r.b.Alone(r.now, 1, 2).Outcome == Shared {
 			alone++
 		}
-		r.b.backOff = 0
+		r.b.lease.backOff = 0
 		r.ask(1)
 		c := r.beginFor(2)
 		r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 1, TTLLeft: us(time.Second), Retry: us(time.Second)})
@@ -299,9 +299,9 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		c := r.askAndBegin()
 		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
 		r.admitAlone(4)
-		before := r.b.ledger.booked
+		before := r.b.lease.fallback.booked
 		r.admitAlone(6)
-		if r.b.ledger.booked != before {
+		if r.b.lease.fallback.booked != before {
 			t.Fatal("it was booked at once: this shows nothing")
 		}
 		return r
@@ -327,8 +327,8 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		c.meanwhile(r)
 		call := r.begin() // of what is in the queue, if anything is
 		if call.Seq == 0 {
-			if r.b.leaseState != nil {
-				r.now = max(r.now, r.b.backOff)
+			if r.b.lease != nil {
+				r.now = max(r.now, r.b.lease.backOff)
 			}
 			r.ask(1)
 			call = r.begin()
@@ -341,8 +341,8 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Epoch: 7, Overflow: 50, TTLLeft: us(time.Second)})
 		r.now += time.Millisecond
 		r.b.account(r.now)
-		if r.b.debt.admitted != 0 || r.b.owing() != 0 {
-			t.Errorf("%s: %+v is owed when all was settled", c.name, r.b.debt)
+		if r.b.lease.fallback.debt.admitted != 0 || r.b.owing() != 0 {
+			t.Errorf("%s: %+v is owed when all was settled", c.name, r.b.lease.fallback.debt)
 		}
 		if s := r.balance(); s.Settled != c.debt {
 			t.Errorf("%s: %d settled, want %d", c.name, s.Settled, c.debt)
@@ -356,7 +356,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	c := r.beginWith(false)
 	r.b.Leave(w)
 	r.admitAlone(6) // while a direct take is under way, which cannot carry it
-	if r.b.debt.admitted != 0 {
+	if r.b.lease.fallback.debt.admitted != 0 {
 		t.Fatal("it was booked at once: this shows nothing")
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 70})
@@ -368,10 +368,10 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	r = open(t)
 	c = r.askAndBegin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 50, TTLLeft: us(time.Second)})
-	r.now = r.b.outUntil
+	r.now = r.b.lease.outUntil
 	r.b.account(r.now)
 	r.admitAlone(2)
-	if r.b.debt.admitted != 0 {
+	if r.b.lease.fallback.debt.admitted != 0 {
 		t.Fatal("it was booked at once: this shows nothing")
 	}
 	if e := r.b.Retire(r.now); !e.Send || r.b.Close(r.now) {

@@ -209,7 +209,7 @@ func (r *shareRun) alone(n int64) {
 }
 
 // alive reports whether the lease is.
-func (r *shareRun) alive() bool { return r.b.leaseState != nil && int64(r.now) < r.b.deadline.Load() }
+func (r *shareRun) alive() bool { return r.b.lease != nil && int64(r.now) < r.b.lease.pot.deadline.Load() }
 
 // pass lets the ideal share's time pass, and tells it the fleet.
 func (r *shareRun) pass() {
@@ -228,7 +228,7 @@ func (r *shareRun) pass() {
 // spend counts tokens of the lease.
 func (r *shareRun) spend(n int64, alive bool) {
 	if r.fromLease += n; r.fromLease > r.granted || !alive {
-		r.Fatalf("%d tokens at %v of a lease until %v: %d of %d", n, r.now, time.Duration(r.b.deadline.Load()), r.fromLease, r.granted)
+		r.Fatalf("%d tokens at %v of a lease until %v: %d of %d", n, r.now, time.Duration(r.b.lease.pot.deadline.Load()), r.fromLease, r.granted)
 	}
 }
 

@@ -275,7 +275,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 			if r.b.pending != nil {
 				t.Errorf("%s, leased %v: the errand goes on: %+v", c.name, leased, *r.b.pending)
 			}
-			if r.b.ready.Load() != (r.b.leaseState != nil) {
+			if r.b.ready.Load() != (r.b.lease != nil) {
 				t.Errorf("%s, leased %v: nobody waits, and takers are not let in", c.name, leased)
 			}
 			r.balance()

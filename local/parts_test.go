@@ -350,8 +350,8 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			if s.Spent != admitted {
 				t.Fatalf("spent %d by the books, %d admitted", s.Spent, admitted)
 			}
-			if staked(b).pot.Load() < 0 {
-				t.Fatalf("pot %d", staked(b).pot.Load())
+			if staked(b).pot.tokens.Load() < 0 {
+				t.Fatalf("pot %d", staked(b).pot.tokens.Load())
 			}
 		}
 	})

@@ -3,19 +3,22 @@ package local
 import (
 	"iter"
 	"sync"
+	"time"
 )
 
-// errand is what a bucket has only while somebody waits or a call is under way.
+// pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
+//
+// Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.conclude].
 type pending struct {
 	waiters waiters
-	resets  []*Waiter
-	call    Call // Seq 0 for none
-	again   bool // the call was late once, or its reset came to nothing, and it is made once more
+	resets  []*Waiter // they wait for a reset, in order
+	call    Call      // under way; Seq 0 if none is
+	again   bool      // the call is made a second time: it was late, or its reset came to nothing
 }
 
 var pendings = sync.Pool{New: func() any { return new(pending) }}
 
-// run returns the bucket's errand, a new one if there was none.
+// needPending returns the bucket's pending state, a new one if there is none.
 func (b *Bucket) needPending() *pending {
 	if b.pending == nil {
 		b.pending = pendings.Get().(*pending)
@@ -23,43 +26,90 @@ func (b *Bucket) needPending() *pending {
 	return b.pending
 }
 
-// settleDown ends the errand if it is done, lets takers in when nobody waits, and then tells those who have their verdict: who
-// asks again at once finds the pot open, and is not refused by what was learned with it.
+// conclude ends a step that may have served somebody. It releases the pending state if nothing is left in it, and lets
+// takers at the pot if nobody waits. Only then it delivers the verdicts: a caller who asks again at once finds the pot
+// open, and what came with its verdict does not refuse it.
 func (b *Bucket) conclude() {
-	e := b.pending
-	if e == nil {
-		b.open()
+	p := b.pending
+	if p == nil {
+		b.openPot()
 		return
 	}
-	decided := e.waiters.decided
-	e.waiters.decided, e.waiters.newest = nil, nil
-	if e.waiters.n == 0 && len(e.resets) == 0 && e.call.Seq == 0 && !e.again {
+	decided := p.waiters.takeDecided()
+	if p.idle() {
 		b.pending = nil
-		*e = pending{}
-		pendings.Put(e)
+		*p = pending{}
+		pendings.Put(p)
 	}
-	b.open()
+	b.openPot()
 	decided.deliver()
 }
 
-// calling reports whether a call is under way.
-func (b *Bucket) calling() bool { return b.pending != nil && b.call.Seq != 0 }
-
-// waiting reports how many are in line.
-func (b *Bucket) waiting() int {
-	if b.pending == nil {
-		return 0
-	}
-	return b.waiters.n
+// idle reports whether there is nothing to wait for.
+func (p *pending) idle() bool {
+	return p.waiters.n == 0 && len(p.resets) == 0 && p.call.Seq == 0 && !p.again
 }
 
-// queue yields those in line, first come first; w may leave.
-func (b *Bucket) queue() iter.Seq[*Waiter] {
+// calling reports whether a call is under way.
+func (p *pending) calling() bool { return p != nil && p.call.Seq != 0 }
+
+// carries reports whether the call seq is under way.
+func (p *pending) carries(seq int64) bool { return p.calling() && p.call.Seq == seq }
+
+// end takes the call seq off. It reports false if that call is not under way.
+func (p *pending) end(seq int64) (Call, bool) {
+	if !p.carries(seq) {
+		return Call{}, false
+	}
+	c := p.call
+	p.call = Call{}
+	return c, true
+}
+
+// cancel ends the call under way, if there is one: its reply will be ignored.
+func (p *pending) cancel() (c Call, ok bool) {
+	if !p.calling() {
+		return Call{}, false
+	}
+	return p.end(p.call.Seq)
+}
+
+// stopRepeating notes that the call is not made a second time.
+func (p *pending) stopRepeating() {
+	if p != nil {
+		p.again = false
+	}
+}
+
+// repeating reports whether the call under way is made a second time.
+func (p *pending) repeating() bool { return p != nil && p.again }
+
+// count reports how many wait for tokens.
+func (p *pending) count() int {
+	if p == nil {
+		return 0
+	}
+	return p.waiters.n
+}
+
+// resetting reports how many resets wait.
+func (p *pending) resetting() int {
+	if p == nil {
+		return 0
+	}
+	return len(p.resets)
+}
+
+// awaited reports whether somebody waits for what Redis answers.
+func (p *pending) awaited() bool { return p.count() > 0 || p.resetting() > 0 }
+
+// waiting yields those who wait for tokens, first come first. The one that is yielded may leave.
+func (p *pending) waiting() iter.Seq[*Waiter] {
 	return func(yield func(*Waiter) bool) {
-		if b.pending == nil {
+		if p == nil {
 			return
 		}
-		for w := b.waiters.first; w != nil; {
+		for w := p.waiters.first; w != nil; {
 			next := w.next
 			if !yield(w) {
 				return
@@ -67,4 +117,79 @@ func (b *Bucket) queue() iter.Seq[*Waiter] {
 			w = next
 		}
 	}
+}
+
+// decide gives w its verdict and takes it out of the queue. The verdict is delivered by [Bucket.conclude].
+func (p *pending) decide(w *Waiter, v Verdict) { p.waiters.decide(w, v) }
+
+// endResets gives the first n resets a verdict. Theirs is delivered at once: nobody else depends on it.
+func (p *pending) endResets(n int, v Verdict) {
+	for _, w := range p.resets[:n] {
+		w.C <- v
+	}
+	p.resets = p.resets[n:]
+}
+
+// request is what those who wait ask of a call.
+type request struct {
+	first   int64 // cost of the first of them, tokens
+	cost    int64 // of all of them, at most one burst
+	more    int64 // besides, for others
+	n       int   // their number
+	allWait bool  // each of them waits and asks again
+
+	last time.Duration // when the last of them gives up
+}
+
+// request marks those who wait until soonest or longer, and sums up what they ask for. An answer comes no sooner.
+func (p *pending) request(soonest time.Duration, burst int64) request {
+	r := request{allWait: true}
+	for w := range p.waiting() {
+		w.asked, w.more = false, 0
+		if w.until <= soonest || r.cost+w.cost > burst {
+			continue
+		}
+		if r.n == 0 {
+			r.first = w.cost
+		}
+		w.asked = true
+		r.cost += w.cost
+		r.more += w.More
+		r.n++
+		r.last = max(r.last, w.until)
+		r.allWait = r.allWait && w.Patient
+	}
+	return r
+}
+
+// addMore adds what the waiters want for others to the cost of a direct take for them. That is a quarter of the burst at
+// most for each, because it is lost with the reply.
+func (p *pending) addMore(cost int64, policy *Policy) int64 {
+	for w := range p.waiting() {
+		if w.asked {
+			w.more = min(w.More, policy.quarter(), policy.Cap-cost)
+			cost += w.more
+		}
+	}
+	return cost
+}
+
+// quiet reports whether a call is made for waiters that are Quiet and nobody else. With resets it is made for these.
+func (p *pending) quiet(resets int) (quiet bool) {
+	if resets > 0 {
+		for _, w := range p.resets[:resets] {
+			if !w.Quiet {
+				return false
+			}
+		}
+		return true
+	}
+	for w := range p.waiting() {
+		if w.asked {
+			if quiet = w.Quiet; !quiet {
+				return false
+			}
+		}
+	}
+	return quiet
 }

@@ -125,10 +125,6 @@ const (
 	// minIdle is the shortest idle time after which a lease goes back: below it the calls cost more than parked tokens.
 	minIdle = 10 * time.Millisecond
 
-	// maxDebt is the most that one call reports: more is not exact in a double, and Redis would refuse the call. The
-	// rest goes with the next one.
-	maxDebt = 1 << 52
-
 	// maxBackoff is the longest a key waits before it asks again after a failure: how soon an outage's end is noticed.
 	maxBackoff = time.Second
 

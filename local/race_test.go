@@ -54,7 +54,7 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 		} else {
 			r.b.Probe()
 		}
-		if pot := r.b.pot.Load(); pot > redis.out {
+		if pot := r.b.lease.pot.tokens.Load(); pot > redis.out {
 			wrong = fmt.Sprintf("%d in the pot, %d are out", pot, redis.out)
 		}
 		c := r.begin()
@@ -148,7 +148,7 @@ func TestNothingEndedIsTakenWhileAReplyArrives(t *testing.T) {
 		r.b.Probe()
 		r.b.demand.rate = 1000
 		c := r.begin()
-		end := time.Duration(r.b.deadline.Load())
+		end := time.Duration(r.b.lease.pot.deadline.Load())
 		var taken atomic.Int64
 		var accepted atomic.Bool
 		var all sync.WaitGroup

@@ -22,19 +22,19 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 		{"a renewal left", FromLease, func(r *rig) { r.ask(20); r.begin() }, 0, 3, 0},
 		{"a renewal left and failed", FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq) }, 0, 3, 0},
 		{"the lease went home", FromLease, func(r *rig) {
-			r.b.usedAt, r.b.usedSpent = r.now, r.b.spent()
+			r.b.lease.usedAt, r.b.lease.usedSpent = r.now, r.b.spent()
 			r.now += 600 * ms
 			r.b.Check(r.now)
 			r.begin()
 		}, -7, 3, 0},
-		{"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.deadline.Load()) }, 0, 3, 0},
+		{"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.lease.pot.deadline.Load()) }, 0, 3, 0},
 		{"the lease was given up", FromLease, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
 		{"its lease id was given up", FromRedis, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
 		{"burnt under way", FromLease, func(r *rig) {
 			r.now += 100 * ms
 			r.ask(20)
 			call := r.begin()
-			r.now = time.Duration(r.b.deadline.Load())
+			r.now = time.Duration(r.b.lease.pot.deadline.Load())
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 20, TTLLeft: us(2 * time.Second)}) // and all 20 went to the line
 		}, -7, 3, 7},
 		{"burnt after it was taken under way", FromLease, nil, -7, 3, 7},
@@ -57,7 +57,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			if c.meanwhile != nil {
 				c.meanwhile(r)
 			} else {
-				r.now = time.Duration(r.b.deadline.Load())
+				r.now = time.Duration(r.b.lease.pot.deadline.Load())
 				r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, TTLLeft: us(2 * time.Second)})
 				r.b.Take(r.now, call.Want)
 			}
@@ -66,11 +66,11 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				t.Errorf("closed %v, and it took them back: %v", r.b.closed, ok)
 			}
 			r.pot(7 + c.pot)
-			if r.b.ledger.toRefund != c.refund || r.b.ledger.burnt != c.burnt {
-				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.ledger.toRefund, r.b.ledger.burnt, c.refund, c.burnt)
+			if r.b.lease.ledger.toRefund != c.refund || r.b.lease.ledger.burnt != c.burnt {
+				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.lease.ledger.toRefund, r.b.lease.ledger.burnt, c.refund, c.burnt)
 			}
 			r.balance()
-			if c.refund == 0 || r.b.calling() || r.b.backOff > r.now { // then another event sends it
+			if c.refund == 0 || r.b.pending.calling() || r.b.lease.backOff > r.now { // then another event sends it
 				return
 			}
 			if e.Check == 0 || e.Check > r.now+refundDelay {

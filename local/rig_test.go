@@ -38,10 +38,10 @@ func newRig(t *testing.T, p Policy) *rig {
 
 // staked is what b has at stake, which may be nothing.
 func staked(b *Bucket) *leaseState {
-	if b.leaseState == nil {
+	if b.lease == nil {
 		return new(leaseState)
 	}
-	return b.leaseState
+	return b.lease
 }
 
 func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }
@@ -92,7 +92,7 @@ func (r *rig) expect(w *Waiter, o Outcome) Verdict {
 
 func (r *rig) pot(want int64) {
 	r.Helper()
-	if got := staked(r.b).pot.Load(); got != want {
+	if got := staked(r.b).pot.tokens.Load(); got != want {
 		r.Fatalf("the pot holds %d, want %d", got, want)
 	}
 }

@@ -7,24 +7,24 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// share is what this process may admit of a key when it is alone: the limit divided by the processes of the fleet. It is
-// debited with all that the process admits, in every state, so an outage begins with what is left of its fair part, and
-// no outage refills it.
+// share is what this process may admit of a key while Redis does not answer: the limit divided by the processes of the
+// fleet. It is debited with everything that the process admits, at all times. So an outage begins with what is left of
+// its fair part, and no outage refills it.
 //
-// It lives under the bucket's mutex, and its clock never goes back: called with an earlier now, an x/time/rate limiter
-// rewinds and mints tokens (golang/go#65508, golang/go#71360).
-//
-// The zero value holds nothing.
+// The bucket's mutex guards it. The zero value holds nothing.
 type share struct {
 	limiter rate.Limiter
-	last    time.Duration
+
+	// last is the latest time that it was asked at. Invariant: it never falls. Called with an earlier time, a
+	// rate.Limiter rewinds and mints tokens (golang/go#65508, golang/go#71360).
+	last time.Duration
 }
 
-// base is what now is added to, because x/time/rate wants a time.Time: any fixed instant will do. One that was read from
+// base is what now is added to, because x/time/rate wants a time.Time. Any fixed instant will do. One that was read from
 // the clock has a monotonic part, and package time computes twice as fast with that.
 var base = time.Now()
 
-// tell says how many processes the limit is shared by, ≥ 1.
+// setFleet says how many processes share the limit, ≥ 1.
 func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
 		b.share.resize(b.Policy(), now, int64(n), b.fleet == 0)
@@ -34,7 +34,7 @@ func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 
 // resize makes the share one part in fleet. A new share is full: nothing of its fair part was used.
 func (s *share) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
-	if p.Whole != nil { // one share for the key, not one for each of its buckets
+	if p.Whole != nil { // the key has one share, not one for each of its buckets
 		p = p.Whole
 	}
 	at := s.time(now)
@@ -48,7 +48,7 @@ func (s *share) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
 	s.limiter.SetBurstAt(at, burst)
 }
 
-// debit charges n tokens that were admitted, as far as the share has whole tokens.
+// debit charges n tokens that were admitted. What exceeds the whole tokens of the share is forgiven.
 func (s *share) debit(now time.Duration, n int64) {
 	if n <= 0 {
 		return
@@ -59,8 +59,8 @@ func (s *share) debit(now time.Duration, n int64) {
 	}
 }
 
-// take takes n tokens if the share has them; else it reports what is left, and when it may have them, or never when n exceeds
-// the share's burst.
+// take takes n tokens if the share has them. If not, it reports what is left and in how long it may have them: never if n
+// exceeds the burst of the share.
 func (s *share) take(now time.Duration, n int64) (ok bool, left int64, retry time.Duration) {
 	at := s.time(now)
 	if s.limiter.AllowN(at, int(n)) {
@@ -70,7 +70,7 @@ func (s *share) take(now time.Duration, n int64) (ok bool, left int64, retry tim
 	return false, left, retry
 }
 
-// lacks reports what is left when that is less than n tokens, and when there may be n of them, or never.
+// lacks reports what is left when that is less than n tokens, and in how long there may be n of them, or never.
 func (s *share) lacks(now time.Duration, n int64) (left int64, retry time.Duration) {
 	// At more than a token per ns a share may be below zero: x/time/rate takes a wait of under 1 ns for none.
 	tokens := s.tokens(now)
@@ -85,8 +85,8 @@ func (s *share) lacks(now time.Duration, n int64) (left int64, retry time.Durati
 	return left, max(time.Duration(wait), time.Microsecond)
 }
 
-// missing reports the tokens that refill has not brought back yet, rounded up: what is certainly still owed of what was
-// admitted alone.
+// missing reports the tokens that the refill has not brought back yet, rounded up: that much of what was admitted without
+// Redis is certainly still owed.
 func (s *share) missing(now time.Duration) int64 {
 	return max(int64(math.Ceil(float64(s.limiter.Burst())-s.tokens(now))), 0)
 }
@@ -96,6 +96,7 @@ func (s *share) tokens(now time.Duration) float64 {
 	return s.limiter.TokensAt(s.time(now))
 }
 
+// time is now, or the latest time so far if that is later.
 func (s *share) time(now time.Duration) time.Time {
 	s.last = max(s.last, now)
 	return base.Add(s.last)

@@ -42,12 +42,9 @@ func (p *Policy) small(unit float64) bool {
 	return p.LeastBurst > 0 && float64(p.Cap) < max(float64(p.LeastBurst), leastRequests*unit)
 }
 
-// size works out the bucket's sizing now.
+// size works out the sizing of the bucket now.
 func (b *Bucket) size(trip time.Duration) sizing {
-	cost, grant := int64(0), int64(0)
-	if b.leaseState != nil {
-		cost, grant = b.maxCost.Load(), b.lastGrant
-	}
+	cost, grant := b.lease.sized()
 	return size(b.Policy(), &b.demand, trip, cost, grant)
 }
 

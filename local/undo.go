@@ -1,10 +1,11 @@
 package local
 
-// TakeBack takes back that n tokens were refused, with that outcome, because another bucket of the same key has decided over
-// them: lent is what it admitted of them. They stay asked for here. What was lent the share pays for, as for what was
-// admitted here: it is the key's, so a process that borrows starts an outage with no more than it would have from one bucket.
+// TakeBack takes back that n tokens were refused, with that outcome, because another bucket of the same key has decided
+// over them. lent is what that bucket admitted of them. They stay asked for here. The share pays for what was lent as for
+// what was admitted here: the share is the key's, so a process that borrows starts an outage with no more than it would
+// have from one bucket.
 //
-// It reports false, and notes nothing, when this bucket is closed: look the key up again.
+// It reports false, and notes nothing, if this bucket is closed: look the key up again.
 func (b *Bucket) TakeBack(n, lent int64, refused Outcome) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -17,13 +18,11 @@ func (b *Bucket) TakeBack(n, lent int64, refused Outcome) bool {
 	case refused == Refused:
 		b.refused.Add(-n)
 	case refused == ShareSpent && mode == FailLocal:
-		b.needLease() // the bucket may be new, if the one that refused was evicted
 		b.refused.Add(-n)
-		b.ledger.unbooked.Add(-n)
+		b.needLease().fallback.unbooked.Add(-n) // the bucket may be new, if the one that refused was evicted
 	case refused == Failed && mode == FailClosed:
-		b.needLease()
-		b.ledger.unbooked.Add(-n)
-	default: // the mode was changed since, so what was refused is with the owner's figures already
+		b.needLease().fallback.unbooked.Add(-n)
+	default: // the mode was changed since, and the owner has counted what was refused
 		return true
 	}
 	b.demand.offers -= n // or borrowing would look like less demand

@@ -16,7 +16,7 @@ func TestTakeBack(t *testing.T) {
 			if v := r.b.Alone(r.now, 80, 8); v.Outcome != ShareSpent {
 				r.Fatalf("%+v", v)
 			}
-			r.b.spentShare(8-80, 0, 0) // 8 of them
+			r.b.shareSpent(8-80, 0, 0) // 8 of them
 		}},
 		{Failed, FailClosed, func(r *rig) { r.b.CountAlone(8) }},
 	} {

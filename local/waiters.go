@@ -9,9 +9,9 @@ type Outcome uint8
 const (
 	Admitted   Outcome = iota + 1
 	Refused            // the limit says no
-	Failed             // Redis did not answer: Bucket.Alone decides by the fail mode; or it has, and admits nothing
+	Failed             // Redis did not answer, and Bucket.Alone decides; or Bucket.Alone did, and admits nothing
 	Waiting            // the verdict comes through Waiter.C
-	Gone               // this bucket is closed: look the key up again
+	Gone               // this bucket is closed, or its rule has changed: look the key up again
 	Shared             // admitted by the share
 	ShareSpent         // refused by the share
 	Opened             // admitted by fail-open
@@ -21,88 +21,99 @@ const (
 type Verdict struct {
 	Outcome Outcome
 	Left    int64         // tokens held here and believed to be in Redis, after this request
-	Retry   time.Duration // Refused, ShareSpent: when it may be admitted, > 0
-	Stamp   *Stamp        // Admitted, unless the policy just refills: what the tokens were counted by, or earlier
+	Retry   time.Duration // of Refused and ShareSpent: when it may be admitted, > 0
+	Stamp   *Stamp        // of Admitted, unless the policy just refills: when the tokens were counted, or earlier
 }
 
-// Waiter is a request that waits in a bucket's line. It may be used again once it has left the line and C is empty.
+// Waiter is a request that waits for a reply. It may be used again once it has its verdict or has left, and C is empty.
 type Waiter struct {
 	C     chan Verdict // capacity 1: a verdict never blocks the bucket
-	Quiet bool         // set before it is used: see Bucket.Quiet
+	Quiet bool         // see Bucket.Quiet. Set it before use
 
-	// Patient says that whoever is refused waits and asks again. It does not hold off, and its refusals count neither as
-	// refused nor as demand. The owner sets this before Ask, and More.
+	// Patient says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
+	// refusals count neither as refused nor as demand. The owner sets it before Ask, and More.
 	Patient bool
-	More    int64 // besides, tokens for others, who want one each: they are in the pot afterwards, or have come with its own
+	More    int64 // tokens wanted besides, for others who want one each
 
-	// What a patient waiter is told besides the verdict.
-	Came   int64 // tokens of More that came with its own
-	Short  bool  // Redis granted less than was asked for, for others want it too
-	Active int64 // leases of the bucket that hold or want tokens, this process' too, by the reply
+	// What a patient waiter learns besides the verdict.
+	Came   int64 // of More, tokens that came with its own. The rest may be in the pot
+	Short  bool  // Redis granted less than was asked for, because others want it too
+	Active int64 // leases of the bucket that hold or want tokens, with this process' own, by the reply
 
 	cost       int64
 	more       int64         // of More, what the call under way asks for
-	until      time.Duration // not wanted from here on
+	until      time.Duration // the caller gives up then
 	asked      bool          // the call under way is for it
 	prev, next *Waiter
 	in         *waiters
-	verdict    Verdict // once it has left, until it is told
+	verdict    Verdict // from when it is decided until it is delivered
 }
 
 // NewWaiter returns a waiter.
 func NewWaiter() *Waiter { return &Waiter{C: make(chan Verdict, 1)} }
 
-// line is a first-in-first-out list of waiters, with O(1) removal from the middle. The zero value is empty.
+// waiters is a first-in-first-out queue with removal from the middle in O(1). The zero value is empty.
 type waiters struct {
 	first, last *Waiter
-	n           int
+	n           int // invariant: the number of waiters from first to last
 
-	decided, newest *Waiter // those who have their verdict and do not know it yet, in order, by next
+	// Those who have a verdict that is not delivered yet, in order, linked by next. Invariant: none of them is in the
+	// queue.
+	decided, lastDecided *Waiter
 }
 
-func (l *waiters) join(w *Waiter) {
-	w.in, w.prev, w.next = l, l.last, nil
-	if l.last == nil {
-		l.first = w
+// join appends w.
+func (q *waiters) join(w *Waiter) {
+	w.in, w.prev, w.next = q, q.last, nil
+	if q.last == nil {
+		q.first = w
 	} else {
-		l.last.next = w
+		q.last.next = w
 	}
-	l.last = w
-	l.n++
+	q.last = w
+	q.n++
 }
 
-func (l *waiters) leave(w *Waiter) {
+// leave takes w out.
+func (q *waiters) leave(w *Waiter) {
 	if w.prev == nil {
-		l.first = w.next
+		q.first = w.next
 	} else {
 		w.prev.next = w.next
 	}
 	if w.next == nil {
-		l.last = w.prev
+		q.last = w.prev
 	} else {
 		w.next.prev = w.prev
 	}
-	l.n--
+	q.n--
 	w.in, w.prev, w.next, w.asked = nil, nil, nil, false
 }
 
-// end gives w its verdict and takes it out of line. It is told by tell.
-func (l *waiters) end(w *Waiter, v Verdict) {
-	l.leave(w)
+// decide takes w out with a verdict, which is delivered later.
+func (q *waiters) decide(w *Waiter, v Verdict) {
+	q.leave(w)
 	w.verdict = v
-	if l.decided == nil {
-		l.decided = w
+	if q.decided == nil {
+		q.decided = w
 	} else {
-		l.newest.next = w
+		q.lastDecided.next = w
 	}
-	l.newest = w
+	q.lastDecided = w
 }
 
-// tell tells verdicts, from w on.
+// takeDecided takes out those who have a verdict, linked by next.
+func (q *waiters) takeDecided() *Waiter {
+	w := q.decided
+	q.decided, q.lastDecided = nil, nil
+	return w
+}
+
+// deliver sends the verdicts of w and of those linked behind it.
 func (w *Waiter) deliver() {
 	for w != nil {
 		next := w.next
-		w.next = nil // from here on it is its caller's
+		w.next = nil // once it has its verdict it belongs to its caller
 		w.C <- w.verdict
 		w = next
 	}

@@ -2,10 +2,10 @@ package local
 
 import "time"
 
-// Who waits for tokens and asks again is another kind of request. It holds nobody off and is not held off: it asks when
-// the tokens may be there, for those behind it too. And it is counted when it is served.
+// A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
+// when the tokens may be there, for those behind it too. It is counted when it is served.
 
-// Awaits is Refuse for who waits: see [Waiter.Patient].
+// Awaits is Refuse for a caller that waits; see [Waiter.Patient].
 func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
 	held := b.held(now)
 	retry, refused := b.denied.Load().lacks(now, n-held)
@@ -15,17 +15,17 @@ func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
 }
 
-// few is how many processes may ask for each token that they wait for.
+// maxAskers is how many processes may ask for each token that they wait for.
 const maxAskers = 3
 
 // Turn reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond the
-// time when the next one can be there, where so many leases are active: see [Waiter.Active]. A few only keep out of step,
-// so that none is always the second. Of more, each asks for its part of the refill: calls per token stay few, whatever
-// their number. It takes no lock.
+// time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes only
+// keep out of step, so that none is always the second. If there are more, each asks for its part of the refill: calls per
+// token stay few, whatever their number. It takes no lock.
 func (b *Bucket) Turn(active int64) time.Duration {
 	p := b.Policy()
 	switch {
-	case p.Counting != Refills || active <= 1 || b.level.Load() >= active:
+	case p.Counting != Refills || active <= 1 || b.seen.level.Load() >= active:
 		return 0
 	case active <= maxAskers:
 		return p.between(0, 0.25, p.wait(1))
@@ -33,16 +33,16 @@ func (b *Bucket) Turn(active int64) time.Duration {
 	return p.between(0.5, 1.5, p.wait(float64(active-maxAskers)))
 }
 
-// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
-// seen to have and by the refill: what others give back may come sooner. It reports known false where Redis did not
-// tell of a level that was too low since it last granted all that was asked for: it may be full. It takes no lock.
+// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last seen
+// to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all that was
+// asked for and told of no level that was too low since: the bucket may be full. It takes no lock.
 func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
 	p, d := b.Policy(), b.denied.Load()
 	n -= b.held(now)
 	switch {
 	case n <= 0:
 		return now, true
-	case d == nil || d.at == 0:
+	case !d.scarce():
 		if p.Counting != Refills || n <= p.Cap {
 			return now, false
 		}
@@ -63,15 +63,7 @@ func later(now, d time.Duration) time.Duration {
 	return now + d
 }
 
-// held reports the tokens in the pot, if it is open.
-func (b *Bucket) held(now time.Duration) int64 {
-	if !b.ready.Load() {
-		return 0
-	}
-	return b.live(now)
-}
-
-// refusal is refuses or lacks, whichever is the waiter's.
+// refusal asks a denial for a waiter: refuses, or lacks for one that waits and asks again.
 func (w *Waiter) refusal(d *denial, now time.Duration, need int64) (retry time.Duration, refused bool) {
 	if w.Patient {
 		return d.lacks(now, need)

@@ -20,7 +20,7 @@ func (r *rig) insist(n, more int64) (*Waiter, Verdict, Effect) {
 func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 	r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
 	r.lease(10)
-	for r.b.live(r.now) > 0 {
+	for r.b.lease.live(r.now) > 0 {
 		r.b.Take(r.now, 1)
 	}
 	w, _, _ := r.ask(1)
@@ -54,7 +54,7 @@ func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 	if got := r.b.denied.Load().holdOff; got != holdOff {
 		t.Errorf("the others are held off until %v, before until %v", got, holdOff)
 	}
-	if at := time.Duration(staked(r.b).renewAt.Load()); at < r.now+100*ms {
+	if at := time.Duration(staked(r.b).pot.renewAt.Load()); at < r.now+100*ms {
 		t.Errorf("renewals are asked for from %v on, at %v", at, r.now)
 	}
 }

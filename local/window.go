@@ -7,46 +7,49 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Counting is how Redis counts for a policy, as far as it matters here.
+// Counting is how Redis counts for a policy, where that matters to a process.
 type Counting uint8
 
 // The ways to count.
 const (
 	Refills Counting = iota // a level that rises with time: one token bucket
-	Counts                  // windows: what is refused stays so until Redis' retry time; a refund and a debt name their instants
-	Levels                  // several token buckets: like Counts, but that a debt is owed whenever it was made
-	Logs                    // like Counts, and never leased: every direct take is an entry that can be settled
+	Counts                  // windows: what is refused stays so until Redis' retry time, and a refund and a debt name their times
+	Levels                  // several token buckets: like Counts, but a debt is owed whenever it was made
+	Logs                    // like Counts, but never leased: every direct take is an entry that can be settled
 )
 
-// Stamp is the instant at which Redis counted tokens, on the bucket's own clock: whoever gives them back names it.
+// Stamp is when Redis counted tokens, on the bucket's own clock. A call that gives them back names it.
 type Stamp struct {
 	At, Epoch int64
-	cost      int64 // of a log's entry, as it should be
-	owed      int64 // tokens of it that are given back and not settled
+	cost      int64 // of a log's entry, what it should cost
+	owed      int64 // part of the entry's tokens that is given back and not settled yet
 }
 
-// windowed is what a bucket knows beside the rest when its policy does not just refill.
+// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of a
+// policy that does. It answers as if nothing was known, and notes nothing.
 type windowState struct {
 	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
 
-	// What the last accepted reply said, for whoever is told of a decision: without the mutex, for most are made without it.
-	clearAt  atomic.Int64  // ns since the base: nothing that it knew of counts any more; 0 before the first
-	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first
-	refuser  atomic.Uint32 // the one that the last refusal waits for longest; 0 before the first
+	// What the last accepted reply said. Decisions read it without the mutex.
+	clearAt  atomic.Int64  // ns since the base: nothing that was known counts any more; 0 before the first reply
+	tightest atomic.Uint32 // the limit, from 1, that has the least left; 0 before the first reply
+	refuser  atomic.Uint32 // the limit that the last refusal waits for longest; 0 before the first refusal
 
-	counts time.Duration // until then something counts for certain, but for what others give back
+	counts time.Duration // until then something counts for certain, unless others give it back
 	edge   bool          // the lease ends with its window: no call prolongs it
 
-	refund *Stamp   // the oldest of what is to be refunded: too old a stamp gives back no more than is counted there
-	settle []*Stamp // entries that cost less than the log has them
+	refund *Stamp   // the oldest of what is to be refunded, because a stamp gives back only what counts there
+	settle []*Stamp // entries that cost less than the log has them at. Invariant: each has owed > 0
 
-	admitted      time.Duration // alone, the last time
-	frozen        int64         // debt that was reported and not accepted: it is repeated as it is, so that repeating does no harm
-	frozenCertain int64         // part of it
-	since         int64         // server time of its admissions
+	// Debt that was reported and not accepted. It is repeated as it is, so that repeating does no harm.
+	// Invariant: 0 ≤ frozenCertain ≤ frozen ≤ the debt.
+	frozen        int64
+	frozenCertain int64         // part of it that no refill pays
+	since         int64         // server time, µs, of its first admission
+	admitted      time.Duration // when something was last admitted without Redis
 }
 
-// windowed is nil for a policy that just refills.
+// windows is nil if the policy just refills.
 func (b *Bucket) windows() *windowState {
 	if d := b.denied.Load(); d != nil {
 		return d.windows
@@ -54,22 +57,23 @@ func (b *Bucket) windows() *windowState {
 	return nil
 }
 
-// Told reports what Redis said last of a policy that does not just refill: which of its limits, from 1, refused last, or else
-// has the least left, and when nothing that was known counts any more. Zeros before it said anything. It takes no lock.
+// Told reports what Redis said last about a policy that does not just refill: which of its limits, from 1, refused last
+// or else has the least left, and when nothing that was known counts any more. Before Redis said anything both are 0. It
+// takes no lock.
 func (b *Bucket) Told(refused bool) (which uint8, clear time.Duration) {
-	d := b.denied.Load()
-	if d == nil || d.windows == nil {
+	w := b.windows()
+	if w == nil {
 		return 0, 0
 	}
-	which = uint8(d.windows.tightest.Load())
+	which = uint8(w.tightest.Load())
 	if refused {
-		which = uint8(d.windows.refuser.Load())
+		which = uint8(w.refuser.Load())
 	}
-	return which, time.Duration(d.windows.clearAt.Load())
+	return which, time.Duration(w.clearAt.Load())
 }
 
-// StampOf reports what tokens that are taken now were counted by, or earlier; nil for a policy that refills. It is to be read
-// before they are taken.
+// StampOf reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read it
+// before the tokens are taken.
 func (b *Bucket) StampOf() *Stamp {
 	if w := b.windows(); w != nil {
 		return w.stamp.Load()
@@ -82,9 +86,21 @@ func (b *Bucket) admits(left int64) Verdict {
 	return Verdict{Outcome: Admitted, Left: left, Stamp: b.StampOf()}
 }
 
-// stamped notes what a reply says of when its tokens were counted, and until when.
-func (b *Bucket) stamped(c Call, now time.Duration, r lua.Reply) {
-	w := b.windows()
+// clear reports whether nothing that was known counts any more.
+func (w *windowState) clear(now time.Duration) bool { return now >= time.Duration(w.clearAt.Load()) }
+
+// endsWithWindow reports whether the lease ends with its window.
+func (w *windowState) endsWithWindow() bool { return w != nil && w.edge }
+
+// leased notes whether a lease ends with its window: then it is shorter than the call asked for.
+func (w *windowState) leased(p *Policy, c Call, r lua.Reply) {
+	if w != nil {
+		w.edge = p.Window == 0 && r.TTLLeft < c.TTL
+	}
+}
+
+// replied notes what an accepted reply says of when its tokens were counted, and until when.
+func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 	if w == nil {
 		return
 	}
@@ -102,17 +118,17 @@ func (b *Bucket) stamped(c Call, now time.Duration, r lua.Reply) {
 		w.frozen, w.frozenCertain = 0, 0
 	}
 	if s := c.settles; s != nil {
-		b.ledger.refundAnswered(c.settledNow, r)
 		if s.owed -= c.settledNow; s.owed == 0 {
 			w.settle = w.settle[1:]
 		}
 	}
 }
 
-// lasts notes until when something counts, by a reply in a bucket of an epoch: what was granted, until nothing does, and what
-// refuses, until it does not. How long the rest counts the reply tells at the latest, which is no help here. A refused
-// direct take says nothing: it wrote nothing, and if the key does not know its limits, it may end sooner with those of others.
-func (w *windowState) lasts(c Call, r lua.Reply, epoch int64) {
+// countsUntil notes until when something counts for certain, by a reply to a call that was made in a bucket of an epoch.
+// What was granted counts until nothing does, and what refuses counts until it does not. How long the rest counts the
+// reply says only as an upper bound, which is no help here. A refused direct take says nothing: it wrote nothing, and if
+// the key does not know its limits, what refuses may end sooner, with those of others.
+func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	if w == nil {
 		return
 	}
@@ -127,53 +143,70 @@ func (w *windowState) lasts(c Call, r lua.Reply, epoch int64) {
 	}
 }
 
-// freezes reports whether a debt that was reported stays as it was until it is accepted: it counts where it was made.
+// freezes reports whether a debt that was reported stays as it is until it is accepted, because it counts where it was
+// made.
 func (b *Bucket) freezes() bool { return b.windows() != nil && b.Policy().Counting != Levels }
 
-// freeze makes the debt that a call reports one that stays as it is until it is accepted.
-func (b *Bucket) freeze(now time.Duration, server int64) (debt, sure, since int64) {
-	w := b.windows()
-	if w.frozen == 0 && b.debt.admitted > 0 {
-		w.frozen = min(b.debt.admitted, maxDebt)
-		w.frozenCertain = min(b.debt.certain, w.frozen)
+// freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock in
+// µs.
+func (w *windowState) freeze(d *debt, now time.Duration, server int64) (debt, certain, since int64) {
+	if w.frozen == 0 && d.admitted > 0 {
+		w.frozen, w.frozenCertain = d.report()
 		w.since = max(server-(now-min(w.admitted, now)).Microseconds(), 1)
 	}
 	return w.frozen, w.frozenCertain, w.since
 }
 
-// owe notes when tokens were admitted that are to be charged.
-func (b *Bucket) owe(now time.Duration) {
-	if w := b.windows(); w != nil {
+// admittedAt notes when tokens were admitted that are to be charged.
+func (w *windowState) admittedAt(now time.Duration) {
+	if w != nil {
 		w.admitted = max(w.admitted, now)
 	}
 }
 
-// giveBackStamped prepares a refund of n tokens that were counted at a stamp.
-func (b *Bucket) giveBackStamped(n int64, s *Stamp) {
-	w := b.windows()
+// refundAt prepares a refund of n tokens that were counted at a stamp. It reports false if they cannot be given back.
+func (w *windowState) refundAt(n int64, s *Stamp, counting Counting) bool {
 	switch {
 	case w == nil:
-	case s == nil: // nothing tells where they count
-		b.ledger.burnt += n
-		return
-	case b.Policy().Counting == Logs:
+	case s == nil: // nothing says where they count
+		return false
+	case counting == Logs:
 		if s.cost -= n; s.owed == 0 {
 			w.settle = append(w.settle, s)
 		}
 		s.owed += n
 	case w.refund == nil:
 		w.refund = s
-	case s.Epoch != w.refund.Epoch: // a call names one bucket, and one that was made anew owes nothing of the old one's
-		b.ledger.burnt += n
-		return
+	case s.Epoch != w.refund.Epoch: // a call names one bucket, and a new one owes nothing of what the old one counted
+		return false
 	case s.At < w.refund.At:
 		w.refund = s
 	}
-	b.ledger.toRefund += n
+	return true
 }
 
-// forget drops what was to be refunded or settled.
-func (w *windowState) forget() {
+// refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
+func (b *Bucket) refund(n int64, s *Stamp) {
+	l := &b.needLease().ledger
+	if b.windows().refundAt(n, s, b.Policy().Counting) {
+		l.toRefund += n
+	} else {
+		l.burnt += n
+	}
+}
+
+// takeRefund returns the stamp of what a call refunds, and forgets it: a refund is sent once.
+func (w *windowState) takeRefund() *Stamp {
+	if w == nil {
+		return nil
+	}
+	s := w.refund
+	w.refund = nil
+	return s
+}
+
+// forgetRefunds drops what was to be refunded or settled.
+func (w *windowState) forgetRefunds() {
 	if w == nil {
 		return
 	}
@@ -183,32 +216,20 @@ func (w *windowState) forget() {
 	w.refund, w.settle = nil, nil
 }
 
-// composeLog is compose for a log: every call is a direct take, or none, with what there is to settle.
-func (b *Bucket) composeLog(now time.Duration, c Conditions) (Call, bool) {
-	p, w := b.Policy(), b.windows()
-	period := b.size(c.Trip).period
-	b.leasing = false
-	call := Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
-	ok := false
-	if b.pending != nil && len(b.resets) > 0 && c.Clock {
-		call.Reset, call.resets, ok = c.Server, len(b.resets), true
+// forgetDebt drops what was reported and not accepted.
+func (w *windowState) forgetDebt() {
+	if w != nil {
+		w.frozen, w.frozenCertain = 0, 0
 	}
-	if a := b.asking(now + min(c.Trip, p.Budget/2)); a.n > 0 {
-		call.Min, call.Want, call.wanted, ok = a.first, b.withMore(a.cost), a.last, true
-		call.forWaiters = a.allWait
+}
+
+// reporting is the part of the debt that a call under way reports and that refill may pay.
+func (b *Bucket) reporting() int64 {
+	switch {
+	case b.freezes():
+		return b.windows().frozen - b.windows().frozenCertain
+	case b.pending.calling():
+		return b.pending.call.Debt - b.pending.call.certain
 	}
-	if len(w.settle) > 0 {
-		s := w.settle[0]
-		call.settles, call.To, call.settledNow, ok = s, s.cost, s.owed, true
-	}
-	if c.Clock && b.leaseState != nil && (b.debt.certain > 0 || b.debt.admitted > 0 && (ok || b.retired || b.probe == probeNow)) {
-		call.Debt, call.certain, call.Since = b.freeze(now, c.Server)
-		ok = true
-	}
-	probe := b.probe == probeNow
-	b.probe, b.duty = probeNot, nothing
-	if c.Clock && (probe || call.Debt > 0 || call.Reset > 0) {
-		call.Lease = c.Lease
-	}
-	return call, ok || probe
+	return 0
 }

@@ -90,7 +90,7 @@ func (p *process) clone() bool {
 func copyState(to, from *local.Bucket) {
 	target := reflect.ValueOf(to).Elem()
 	target.Set(reflect.ValueOf(from).Elem())
-	lease := target.FieldByName("leaseState")
+	lease := target.FieldByName("lease")
 	if lease.IsNil() {
 		return
 	}

@@ -23,7 +23,7 @@ func TestKnownMistake(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed, err := mutants.Apply([]mutants.Edit{{
-		File: "local/reply.go", At: "this test", Old: []string{"b.debt.admitted -= c.Debt"}, New: nil,
+		File: "local/debt.go", At: "this test", Old: []string{"d.admitted -= c.Debt"}, New: nil,
 	}}, func(file string) (string, error) {
 		b, err := os.ReadFile(filepath.Join(root, file))
 		return string(b), err

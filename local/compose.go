@@ -1,0 +1,159 @@
+package local
+
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// compose chooses what the next call is for: a reset, those who wait, what is due, or a renewal. It reports false if
+// nothing is to be sent.
+func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
+	p := b.Policy()
+	if p.Unset {
+		return Call{}, false
+	}
+	if p.Counting == Logs {
+		return b.composeLog(now, c)
+	}
+	report := b.mustReport()
+	if report { // any call reports the limit
+		b.probe = probeNot
+	}
+	s := b.size(c.Trip)
+	b.leasing = !p.NoLease && s.pays(b.leasing)
+	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
+	call.Hold = b.lease.live(now)
+	if c.Clock && b.pending.resetting() > 0 {
+		b.composeReset(&call, c.Server)
+		return call, true
+	}
+	if r := b.request(now, c.Trip); r.n > 0 {
+		b.composeRequest(&call, now, c.Clock, r, s)
+		return call, true
+	}
+	if !c.Clock { // without a deadline there is no lease and no refund, but a peek teaches the clock
+		ok := b.takeProbe() || report
+		call.Hold, call.Direct = 0, ok
+		return call, ok
+	}
+	ok := b.composeUnasked(&call, now, s, report)
+	return call, ok
+}
+
+// request is what those who wait ask of a call that is sent now. An answer takes a round trip, or half of the Budget if
+// that is less.
+func (b *Bucket) request(now, trip time.Duration) request {
+	p := b.Policy()
+	return b.pending.request(now+min(trip, p.Budget/2), p.Cap)
+}
+
+// takeProbe reports whether a probe is wanted, and notes that it is made.
+func (b *Bucket) takeProbe() bool {
+	wanted := b.probe == probeNow
+	b.probe = probeNot
+	return wanted
+}
+
+// composeReset makes a call that lifts the level to its room from wherever it is. That is never further below zero than a
+// burst and a second's refill.
+func (b *Bucket) composeReset(call *Call, server int64) {
+	p := b.Policy()
+	call.Ret, _ = b.lease.goingBack()
+	call.resets = b.pending.resetting()
+	if p.Counting == Refills {
+		call.Refund = 2*p.Cap + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
+	} else {
+		call.Reset = server
+	}
+}
+
+// composeRequest makes a call for those who wait: a direct take, or a lease that serves them too.
+func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r request, s sizing) {
+	p, hold := b.Policy(), call.Hold
+	call.forWaiters = r.allWait
+	settles := b.lease.owes() // only a call with a lease id can
+	owes := settles || b.lease.out(now)
+	if !clock || p.NoLease && (!settles || p.Brief) || r.n == 1 && !b.leasing && !owes {
+		call.Direct, call.wanted, call.Hold = true, r.last, 0
+		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
+		return
+	}
+	call.Ret, call.Refund = b.lease.goingBack()
+	if call.AtOnce = p.AtOnce; call.AtOnce {
+		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
+		return
+	}
+	call.Min = max(r.first-hold, 1) // what is held keeps its room: asking for all of first could be refused for ever
+	call.Want = max(call.Min, min(r.cost+r.more-hold, p.quarter()))
+	if b.leasing {
+		call.Want = s.want(p, hold, r.cost+r.more, call.Min)
+	}
+}
+
+// composeUnasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports false
+// if there is none to make.
+func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report bool) bool {
+	p, l, hold := b.Policy(), b.lease, call.Hold
+	probe := b.takeProbe()
+	owes := l.owes() || l.out(now)
+	// A lease that was found idle does not go back if it was used since.
+	returns := b.retired || b.duty == returning && b.spent() == l.usedSpent
+	extends := b.duty == extending && hold > 0
+	b.duty = nothing
+	low, leased := l.low()
+	switch {
+	case returns && owes:
+		l.giveBack()
+		call.Hold, call.returning = 0, true
+		call.Ret, call.Refund = l.goingBack()
+	case extends:
+	case probe: // not a peek, which writes nothing: a replica and a full server would answer that
+		call.Ret, call.Refund = l.goingBack()
+		if b.leasing {
+			call.Min, call.Want = 1, s.want(p, hold, 0, 1)
+		}
+	case l.hasNews():
+		call.Ret, call.Refund = l.goingBack()
+	case report && owes: // it asks for nothing, because a short grant would set a hold-off
+	case report: // a peek, which writes if the limit is another one
+		call.Hold, call.Direct = 0, true
+	case b.leasing && !returns && (!leased || hold <= low):
+		call.Min, call.Want = 1, s.want(p, hold, 0, 1)
+	default:
+		return false
+	}
+	return true
+}
+
+// composeLog is compose for a log. Every call is a direct take, or none, with what there is to settle.
+func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool) {
+	p, w := b.Policy(), b.windows()
+	period := b.size(c.Trip).period
+	b.leasing = false
+	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
+	if c.Clock && b.pending.resetting() > 0 {
+		call.Reset, call.resets, ok = c.Server, b.pending.resetting(), true
+	}
+	if r := b.request(now, c.Trip); r.n > 0 {
+		call.Min, call.Want, call.wanted, ok = r.first, b.pending.addMore(r.cost, p), r.last, true
+		call.forWaiters = r.allWait
+	}
+	if len(w.settle) > 0 {
+		s := w.settle[0]
+		call.settles, call.To, call.settledNow, ok = s, s.cost, s.owed, true
+	}
+	if c.Clock && b.lease != nil {
+		d := &b.lease.fallback.debt
+		if d.certain > 0 || d.admitted > 0 && (ok || b.retired || b.probe == probeNow) {
+			call.Debt, call.certain, call.Since = w.freeze(d, now, c.Server)
+			ok = true
+		}
+	}
+	probe := b.takeProbe()
+	b.duty = nothing
+	if c.Clock && (probe || call.Debt > 0 || call.Reset > 0) {
+		call.Lease = c.Lease
+	}
+	return call, ok || probe
+}

@@ -1,0 +1,212 @@
+package local
+
+import "time"
+
+// probe says whether a call is wanted that nobody waits for.
+type probe uint8
+
+const (
+	probeNot    probe = iota
+	probeLater        // to find out whether Redis answers, when the back-off is over
+	probeNow          // the same, now
+	probeReport       // to tell Redis of another limit, when the owner calls Check
+)
+
+// retries is how many failed calls in a row are followed by another that no request asks for: as many as open a breaker.
+// After that either the breaker is open, or the node answers others and this key can wait until somebody wants it.
+const retries = 3
+
+// maxFailures bounds the count of failures, so that a pause doubled as often fits a time.Duration.
+const maxFailures = 20
+
+// Fail ends the call seq without an answer: it timed out or broke. What it asked for may have been done; what the next
+// call states settles that. Everybody who waits gets Failed, and the key asks no more for a while.
+func (b *Bucket) Fail(now time.Duration, seq int64) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c, ok := b.pending.end(seq)
+	if !ok {
+		return Effect{}
+	}
+	return b.fail(now, c)
+}
+
+// Late ends the call seq, which reached the node after its deadline: nothing was done, and the node's clock is known
+// better now. The call is made a second time; if that is late too, it has failed.
+func (b *Bucket) Late(now time.Duration, seq int64) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	second := b.pending.repeating()
+	c, ok := b.pending.end(seq)
+	switch {
+	case !ok:
+		return Effect{}
+	case second && c.Direct: // its time was too short, and nothing is wrong with the node
+		b.pending.again = false
+		b.lease.renewFrom(now)
+		b.serveLast(now, Verdict{Outcome: Failed})
+		return b.next(now)
+	case second:
+		return b.fail(now, c)
+	}
+	b.pending.again = true
+	b.unanswered(c)
+	if c.returning {
+		b.duty = returning
+	}
+	return b.send()
+}
+
+// Poisoned ends the call seq, which was refused because of its bucket alone: another program has written to it, it is
+// damaged, or what the call says can never be accepted.
+//
+// It is like Fail, but what was to be settled is given up the third time in a row, because every later call would carry it
+// and fail too. A retired bucket gives it up at once: there is nowhere to go, and closing a process would wait for nothing
+// until the lease ends. Tokens are burnt, so nothing is minted. It reports the debt that is forgiven. Those who wait look
+// again once there is nothing left to settle: what they ask for may well be granted.
+func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c, ok := b.pending.end(seq)
+	if !ok {
+		return Effect{}, 0
+	}
+	b.unanswered(c)
+	carried := c.resets == 0 && c.Ret+c.Refund+c.settledNow+c.Debt > 0
+	c.Refund = 0 // burnt
+	if b.lease != nil && (b.retired || b.failures+1 >= retries) {
+		b.account(now)
+		forgiven = b.giveUp()
+		b.lease.ledger.burnReturn()
+		if b.retired {
+			b.lease.burn()
+			b.lease.pot.deadline.Store(0)
+		}
+		if b.lease.live(now) == 0 {
+			b.lease.outUntil = 0
+		}
+	}
+	toReturn, toRefund := b.lease.goingBack()
+	if !carried || b.retired || b.owing()+toRefund+toReturn > 0 {
+		return b.fail(now, c), forgiven
+	}
+	b.failWith(now, c, Gone)
+	b.pause(now)
+	return b.next(now), forgiven
+}
+
+// Retry has a call that just failed made again as soon as the key asks again at all, which is within a second. Leases make
+// calls rare: if each call waited for the next request, three rare requests would have to find out that Redis is gone, and
+// a lease could end before anybody knew that it was not renewed.
+func (b *Bucket) Retry(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if 0 < b.failures && b.failures < retries && !b.retired && b.probe != probeNow {
+		b.probe = probeLater
+	}
+	return b.next(now)
+}
+
+// Probe asks for a call that finds out whether Redis answers again. Nobody waits for it, and it settles the debt.
+func (b *Bucket) Probe() Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return Effect{}
+	}
+	b.probe = probeNow
+	return b.send()
+}
+
+// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who wait get Failed. The
+// key asks again after a part of its period, so that not all keys come at once when the breaker closes. A period may be a
+// minute, but no key waits longer than after a failure.
+func (b *Bucket) Drop(now time.Duration) Effect {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.queued {
+		return Effect{}
+	}
+	b.queued, b.probe = false, probeNot
+	b.pending.stopRepeating()
+	b.forgive()
+	pause := b.Policy().breath(0)
+	if b.retired {
+		pause = maxBackoff // nobody waits for it, and there may be thousands
+	}
+	b.pause(now + b.Policy().between(0.5, 1, pause))
+	b.serveLast(now, Verdict{Outcome: Failed})
+	b.failResets()
+	return b.next(now)
+}
+
+func (b *Bucket) fail(now time.Duration, c Call) Effect {
+	b.failWith(now, c, Failed)
+	return b.next(now)
+}
+
+// failWith ends a call without an answer. outcome is for those who wait for tokens.
+func (b *Bucket) failWith(now time.Duration, c Call, outcome Outcome) {
+	b.unanswered(c)
+	b.forgive()
+	b.pending.stopRepeating()
+	b.failures = min(b.failures+1, maxFailures)
+	longest := min(c.period<<b.failures, maxBackoff)
+	if c.first {
+		longest = min(longest, connecting*c.Policy.Timeout)
+	}
+	b.pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
+	b.serveLast(now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
+	b.failResets()
+}
+
+// pause forbids to ask until a time.
+func (b *Bucket) pause(until time.Duration) {
+	l := b.needLease()
+	l.backOff = until
+	l.renewFrom(until)
+}
+
+// failResets answers all resets that wait: they were not carried out.
+func (b *Bucket) failResets() {
+	p := b.pending
+	if p == nil {
+		return
+	}
+	p.endResets(len(p.resets), Verdict{Outcome: Failed})
+	b.conclude()
+}
+
+// unanswered gives up the refund of a call: it counts at most once, so it is not sent again.
+func (b *Bucket) unanswered(c Call) {
+	if c.Ret+c.Refund+c.settledNow > 0 || c.resets > 0 { // it may have been executed
+		b.certainty = doubtful
+	}
+	if c.resets == 0 && c.Refund > 0 { // what settles a log states a cost, and is repeated
+		b.lease.ledger.burnRefund(c.Refund)
+	}
+}
+
+// forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or an
+// outage would keep every evicted key, and a damaged key would stay for ever.
+func (b *Bucket) forgive() {
+	if b.retired && b.lease != nil {
+		b.giveUp()
+	}
+}
+
+// giveUp forgives the debt and burns the refund. It reports the debt.
+func (b *Bucket) giveUp() (forgiven int64) {
+	l, w := b.lease, b.windows()
+	forgiven = l.fallback.forgive(b.Policy().FailMode)
+	l.ledger.burnRefund(l.ledger.toRefund)
+	w.forgetDebt()
+	w.forgetRefunds()
+	return forgiven
+}
+
+// owing reports what was admitted without Redis and is not settled.
+func (b *Bucket) owing() int64 { return b.lease.owing(b.Policy().FailMode) }
+
+// mustReport reports whether a call is wanted that tells Redis of another limit.
+func (b *Bucket) mustReport() bool { return b.probe == probeReport && b.byLimit() && !b.closed }

@@ -1,0 +1,122 @@
+package local
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// lastSeen is what the last reply said of the bucket in Redis. How well that bounds the level from above is
+// [Bucket.certainty], which is kept elsewhere for the Bucket's size.
+type lastSeen struct {
+	level atomic.Int64  // whole tokens; negative is debt. Takers read it without the mutex
+	at    time.Duration // when the call left that was told the level
+
+	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else is
+	// owed, the overflow would hide what the bucket threw away since that was admitted.
+	overflow int64
+	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
+}
+
+// certainty says how much the bucket had at most when its level was last seen; see [Bucket.Outlives].
+type certainty uint8
+
+const (
+	roundedDown certainty = iota // less than one token more than the level
+	exact                        // the level
+	doubtful                     // nobody here knows
+)
+
+// certaintyOf says what a reply to a call leaves uncertain.
+func certaintyOf(c Call, r lua.Reply) certainty {
+	switch {
+	case c.others(r) > 0: // they may give something back
+		return doubtful
+	case r.Level >= c.Policy.Cap-c.Hold-r.Grant: // the bucket is full
+		return exact
+	}
+	return roundedDown
+}
+
+// see notes what a reply says of the bucket in Redis. The debt that it accepted is settled before.
+func (b *Bucket) see(c Call, r lua.Reply) {
+	s := &b.seen
+	b.windows().countsUntil(c, r, s.epoch)
+	s.level.Store(r.Level)
+	s.at = c.sent
+	b.certainty = certaintyOf(c, r)
+	// What was admitted while a call carried the rest of the debt was admitted about now.
+	if r.Epoch != 0 && (c.Debt > 0 || b.owing() == 0) {
+		s.overflow, s.epoch = r.Overflow, r.Epoch
+	} else if r.Epoch != s.epoch {
+		b.certainty = doubtful // the next reply of the same bucket will say that it is another one
+	}
+}
+
+// levelAt is the level in Redis by the last reply and the refill since.
+func (b *Bucket) levelAt(now time.Duration) int64 {
+	p, level := b.Policy(), b.seen.level.Load()
+	if w := b.windows(); w != nil {
+		if w.clear(now) {
+			return p.Cap
+		}
+		return min(level, p.Cap)
+	}
+	return int64(min(float64(level)+p.refill(now-b.seen.at), float64(p.Cap)))
+}
+
+// full reports whether the bucket in Redis is full with nothing out, by all that is known here.
+func (b *Bucket) full(now time.Duration) bool {
+	if b.queued || b.pending.calling() || b.failures > 0 || b.lease.out(now) || b.lease.owes() {
+		return false
+	}
+	return b.levelAt(now) >= b.Policy().Cap
+}
+
+// remaining adds what Redis was last seen to have to what is held here. It is an estimate in 0 … Cap.
+func (b *Bucket) remaining(held int64) int64 {
+	return min(held+max(b.seen.level.Load(), 0), b.Policy().Cap)
+}
+
+// Look reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
+func (b *Bucket) Look(now time.Duration) (held, level int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease.live(now), b.levelAt(now)
+}
+
+// Outlives reports whether the bucket that Redis was last seen to have must still be there at now, because it cannot be
+// full by then. If it reports false and the bucket is not there, it may just have expired.
+//
+// If in doubt it reports false. The level may have been up to a token higher than was told, it was as of some time after
+// the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call without an
+// answer may have given something back, nothing is known. It cannot see a Reset by others, nor what they give back of
+// what was admitted.
+//
+// named is the epoch that the call named. A refund names the bucket that it was taken from, which may be an earlier one.
+func (b *Bucket) Outlives(now time.Duration, named int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.certainty == doubtful || b.closed || named != b.seen.epoch {
+		return false
+	}
+	elapsed := now - b.seen.at
+	drifted := time.Duration(float64(elapsed) * drift)
+	if w := b.windows(); w != nil {
+		return now+drifted < w.counts
+	}
+	p, most := b.Policy(), float64(b.seen.level.Load())
+	if b.certainty == roundedDown {
+		most++
+	}
+	return most+p.refill(elapsed+drifted) < float64(p.Cap)
+}
+
+// Lost reports whether a reply to the call seq that says that the call before is not on record means that Redis lost
+// writes: that record was to live on. Otherwise it is over, as it should be, or this process began anew.
+func (b *Bucket) Lost(now time.Duration, seq int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pending.carries(seq) && b.lease.lives(now)
+}
