@@ -13,9 +13,10 @@ const never = math.MaxInt64
 // Bucket is the process' side of one bucket: its lease, and what it knows of the bucket in Redis. Make it with
 // [Bucket.Init]. All methods may be called concurrently.
 //
-// It composes parts that each keep their own invariants. It is small, because a process may keep a million. What only some
-// buckets need is allocated when it is needed: a lease state with the first lease or debt, a pending state while somebody
-// waits or a call is under way, a denial with a refusal. Each of these may be nil, and its methods answer for that.
+// It composes parts that each keep their own invariants. It is small, because a process may keep a million. What only
+// some buckets need is allocated when it is needed: a lease state with the first lease or debt, a pending state while
+// somebody waits or a call is under way, a denial with a refusal. Each of these may be nil, and its methods answer for
+// that.
 //
 // It fills a size class of the allocator together with what package tiered adds (240 of 256 bytes).
 type Bucket struct {
@@ -91,8 +92,8 @@ type Effect struct {
 	Tell  bool          // call Bucket.Check soon, because Redis is to hear of another limit: see SetPolicy
 }
 
-// Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if somebody waits. left
-// is what remains, here and in Redis as last seen. renew says that the owner should call [Bucket.Renew].
+// Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if somebody waits.
+// left is what remains, here and in Redis as last seen. renew says that the owner should call [Bucket.Renew].
 //
 // The caller has read now before. A token that is taken by a goroutine that slept in between counts as admitted at now,
 // before the lease's end.
@@ -122,9 +123,9 @@ func (b *Bucket) held(now time.Duration) int64 {
 	return b.lease.pot.live(now)
 }
 
-// Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it takes no lock,
-// because a key over its limit is often the one that is asked for most. The caller counts the refusal afterwards, with
-// [Bucket.CountRefused].
+// Refuse answers a request for n tokens that Take did not have, if it is known to be refused. Like Take it takes no
+// lock, because a key over its limit is often the one that is asked for most. The caller counts the refusal afterwards,
+// with [Bucket.CountRefused].
 func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	d := b.denied.Load()
 	if d == nil {
@@ -141,9 +142,9 @@ func (b *Bucket) Refuse(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Refused, Left: b.remaining(held), Retry: retry}, true
 }
 
-// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own, for
-// after the answer is written: an atomic addition waits for all writes before it, and whoever reads an answer that was
-// written a moment ago waits for them too. One wait instead of two is a tenth of a decision.
+// CountRefused counts n tokens that Refuse refused, or the owner because the rule is Blocked. It is a step of its own,
+// for after the answer is written: an atomic addition waits for all writes before it, and whoever reads an answer that
+// was written a moment ago waits for them too. One wait instead of two is a tenth of a decision.
 func (b *Bucket) CountRefused(n int64) { b.refused.Add(n) }
 
 // Denied reports whether a request for one token is known to be refused now, and for how long. It takes no lock.
@@ -207,8 +208,8 @@ func (b *Bucket) Leave(w *Waiter) bool {
 // unlimited, as serve's level, refuses nobody.
 const unlimited = math.MaxInt64
 
-// serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the level
-// that Redis is known to have. The others go on waiting.
+// serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
+// level that Redis is known to have. The others go on waiting.
 func (b *Bucket) serve(now time.Duration, level int64) {
 	p := b.pending
 	if p == nil {
@@ -255,7 +256,8 @@ func (b *Bucket) Renew(now time.Duration) Effect {
 	return b.send()
 }
 
-// Reset asks for the bucket to be filled to its room. The verdict (Admitted if it is done, Failed, Gone) comes through w.C.
+// Reset asks for the bucket to be filled to its room. The verdict (Admitted if it is done, Failed, Gone) comes through
+// w.C.
 func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,7 +276,8 @@ func (b *Bucket) Awaited() bool {
 	return b.pending.awaited()
 }
 
-// Quiet reports whether the call seq is under way for nobody but waiters that are Quiet: then nobody is to be told of it.
+// Quiet reports whether the call seq is under way for nobody but waiters that are Quiet: then nobody is to be told of
+// it.
 func (b *Bucket) Quiet(seq int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

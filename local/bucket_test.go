@@ -132,8 +132,8 @@ func TestShortGrantHoldsOff(t *testing.T) {
 	}
 }
 
-// Any grant that is short holds off: one that leaves something in Redis for others' part too, and one that nobody waited
-// for. The time is spread over half a period, so that processes refused together do not come back together.
+// Any grant that is short holds off: one that leaves something in Redis for others' part too, and one that nobody
+// waited for. The time is spread over half a period, so that processes refused together do not come back together.
 func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -199,8 +199,8 @@ func TestAnyShortGrantHoldsOffForAboutAPeriod(t *testing.T) {
 	}
 }
 
-// Whoever finds a call under way waits for its answer, and one answer serves all: nobody is refused for it, and nobody asks
-// on his own.
+// Whoever finds a call under way waits for its answer, and one answer serves all: nobody is refused for it, and nobody
+// asks on his own.
 func TestRequestsWaitForTheCallUnderWay(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	first, _, _ := r.ask(1)
@@ -367,7 +367,8 @@ func TestWhatIsRefusedCounts(t *testing.T) {
 	}
 }
 
-// A denial is read without a lock: what a later reply teaches is another one. And it outlasts what says nothing about it.
+// A denial is read without a lock: what a later reply teaches is another one. And it outlasts what says nothing about
+// it.
 func TestDenialNeverChanges(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	refuse := func(level int64) *denial {

@@ -10,15 +10,17 @@ import (
 )
 
 const (
-	// maxShards bounds how many parts a cache has, each with a lock of its own. Sixteen are enough that two cores of a
-	// hundred rarely meet, and few enough that each part's least recently used key is close to the whole cache's.
+	// maxShards is the largest number of shards, each with a lock of its own. Sixteen are enough that two cores of a
+	// hundred rarely meet. They are few enough that the least recently used key of a shard is close to that of the
+	// cache.
 	maxShards = 16
 
-	// minShard is the fewest keys of a shard: below it, chance would fill one shard long before the others.
+	// minShard is the smallest number of keys of a shard. With fewer, chance would fill one shard long before the
+	// others.
 	minShard = 256
 
-	// leavers is how many evicted buckets, as a part of a shard's keys, may be on their way out at once. Each needs a
-	// round trip to give its lease back; what does not fit is burnt, but for what somebody waits for: there are no more of
+	// leavingPart: one in leavingPart of a shard's keys may be on its way out at a time. An evicted bucket needs a
+	// round trip to give its lease back. What does not fit is burnt, unless somebody waits for it: there are no more of
 	// those than requests under way, each of which takes more memory than a bucket.
 	leavingPart = 8
 )
@@ -29,7 +31,7 @@ type ID struct {
 	Key    string
 }
 
-// Cached is what a [Cache] holds: a pointer to a bucket and what its owner keeps with it.
+// Cached is what a [Cache] holds: a pointer to a bucket with what its owner keeps with it.
 type Cached[T any] interface {
 	*T
 	ID() ID
@@ -41,11 +43,11 @@ type Cached[T any] interface {
 	Awaited() bool
 }
 
-// Cache finds buckets by name and bounds their number: the least recently used one is evicted. An evicted bucket gives
+// Cache finds buckets by name and bounds their number: it evicts the least recently used one. An evicted bucket gives
 // back what it holds before it is forgotten, and is found again until then. All methods may be called concurrently.
 //
-// A bucket that is asked for often is found through the front table, without a lock and without counting as used, but once in
-// a while: whoever sends something for a bucket says [Cache.Touch], and that is often enough.
+// A bucket that is asked for often is found through the front table, without a lock. That counts as a use only once in
+// a while. The owner calls [Cache.Touch] when it sends something for a bucket, and that is often enough.
 type Cache[T any, B Cached[T]] struct {
 	seed   maphash.Seed
 	salt   uint64 // of Owner
@@ -54,20 +56,20 @@ type Cache[T any, B Cached[T]] struct {
 	front  front[T]
 }
 
-// Owner is what a cache needs from whoever uses it. Fresh and Gone are called with a lock held: they must be quick and
-// must not call the cache.
+// Owner is what a cache needs from its user. Fresh and Gone are called with a lock held: they must be quick and must
+// not call the cache.
 type Owner[T any, B Cached[T]] struct {
 	Fresh func(ID) B          // makes a bucket
 	Evict func(b B, e Effect) // carries out what Retire asked for
 	Gone  func(b B)           // notes that b was closed and forgotten
 
-	// Salt, unless it is 0, has names hashed alike in every run, for a simulation that repeats exactly. Whoever knows it
-	// can choose names that share a shard: leave it 0 in a service.
+	// Salt makes names hash alike in every run, for a simulation that repeats exactly; 0 is for a random salt. Leave it
+	// 0 in a service: someone who knows it can choose names that share a shard.
 	Salt uint64
 }
 
-// shard is a part of a cache. Its keys are hashes, which take half of the memory that names would; two names of the same
-// hash, once in 2⁶⁴ pairs, take turns: each evicts the other.
+// shard is a part of a cache. Its keys are hashes, which take half of the memory that names would. Two names of the
+// same hash, once in 2⁶⁴ pairs, take turns: each evicts the other.
 type shard[T any, B Cached[T]] struct {
 	mu      sync.Mutex
 	lru     *simplelru.LRU[uint64, B]
@@ -96,7 +98,7 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 	return c
 }
 
-// hash is the name's: its low bits choose a place in the front table, its high bits a shard.
+// hash is the hash of a name. Its low bits choose the slots in the front table, its high bits the shard.
 func (c *Cache[T, B]) hash(id ID) uint64 {
 	if c.salt != 0 {
 		return Hash(c.salt, id)
@@ -104,8 +106,8 @@ func (c *Cache[T, B]) hash(id ID) uint64 {
 	return maphash.String(c.seed, id.Key) ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 }
 
-// Hash is a hash that is the same in every process: FNV-1a from a salt on, and the last step of SplitMix64 (Steele, Lea, Flood
-// 2014) to spread it over all bits.
+// Hash is the same in every process. It is FNV-1a that starts from a salt, spread over all bits by the last step of
+// SplitMix64 (Steele, Lea, Flood 2014).
 func Hash(salt uint64, id ID) uint64 {
 	h := salt ^ uint64(id.Policy)*0x9e3779b97f4a7c15
 	for i := range len(id.Key) {
@@ -120,9 +122,9 @@ func (c *Cache[T, B]) shard(hash uint64) *shard[T, B] {
 	return &c.shards[(hash>>32)*uint64(len(c.shards))>>32]
 }
 
-// Hot returns the bucket of a policy that is likely asked for most, nil when none is known; it may be another policy's. Who
-// finds that it [Bucket.Is] the one that he wants need not [Cache.Get] it, which takes a quarter of a decision: to hash a key,
-// and then to wait for each of three loads.
+// Hot returns the bucket that is likely asked for most under a policy, or nil if none is known. It may be another
+// policy's. If it [Bucket.Is] the one wanted, the caller saves [Cache.Get], which takes a quarter of a decision: it
+// hashes a key and then waits for each of three loads.
 func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
 	if sampled(now) {
 		return nil
@@ -130,8 +132,8 @@ func (c *Cache[T, B]) Hot(now time.Duration, policy int) B {
 	return c.front.hotSlot(policy).Load()
 }
 
-// Get returns the bucket of id, a new one if there is none. Most often it takes no lock; else one, briefly. It allocates
-// only for a new bucket.
+// Get returns the bucket of id, a new one if there is none. It mostly takes no lock, and else one, briefly. It
+// allocates only for a new bucket.
 func (c *Cache[T, B]) Get(now time.Duration, id ID) B {
 	h := c.hash(id)
 	p := c.front.slots(h)
@@ -164,7 +166,7 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 		delete(s.leaving, id)
 		b.Revive()
 	} else {
-		// The cache outlives the request: it must neither pin nor trust the memory that the key is a part of.
+		// The cache outlives the request. It must neither pin nor trust the memory that the key is part of.
 		id.Key = strings.Clone(id.Key)
 		b = c.owner.Fresh(id)
 	}
@@ -195,7 +197,7 @@ func (c *Cache[T, B]) Touch(b B) {
 	s.mu.Unlock()
 }
 
-// Find returns the bucket of id if there is one, and does not count as a use.
+// Find returns the bucket of id if there is one. It does not count as a use.
 func (c *Cache[T, B]) Find(id ID) (B, bool) {
 	h := c.hash(id)
 	s := c.shard(h)
@@ -208,8 +210,8 @@ func (c *Cache[T, B]) Find(id ID) (B, bool) {
 	return b, ok
 }
 
-// retire takes b out of use. If it owes nothing it is gone at once, else it joins those on their way out; where there is
-// no room for it, and nobody waits for it, it burns.
+// retire takes b out of use. If it owes nothing it is closed at once. Otherwise it joins those on their way out. If
+// there is no room and nobody waits for it, it burns.
 func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 	id := b.ID()
 	h := c.hash(id)
@@ -264,8 +266,8 @@ func (c *Cache[T, B]) Empty(now time.Duration) {
 	}
 }
 
-// All calls f for every bucket, those on their way out included, shard by shard, with that shard locked: f must be quick
-// and must not call the cache.
+// All calls f for every bucket, with those on their way out, shard by shard. The shard is locked: f must be quick and
+// must not call the cache.
 func (c *Cache[T, B]) All(f func(B)) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -280,7 +282,7 @@ func (c *Cache[T, B]) All(f func(B)) {
 	}
 }
 
-// Counts reports the buckets in use, those on their way out, and the evictions since ever.
+// Counts reports the buckets in use, those on their way out, and all evictions so far.
 func (c *Cache[T, B]) Counts() (keys, leaving int, evictions uint64) {
 	for i := range c.shards {
 		s := &c.shards[i]

@@ -247,8 +247,8 @@ func TestCacheUnderConcurrency(t *testing.T) {
 	}
 }
 
-// Two caches of the same salt evict the same keys, in any process: the hashes below were computed once. Without a salt they
-// do not.
+// Two caches of the same salt evict the same keys, in any process: the hashes below were computed once. Without a salt
+// they do not.
 func TestSaltMakesEvictionsRepeat(t *testing.T) {
 	survivors := func(salt uint64) (names string) {
 		c := newSaltedRig(1024, salt) // four shards, of which the hash chooses

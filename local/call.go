@@ -45,7 +45,8 @@ type Call struct {
 	settledNow int64  // tokens that the entry gets back
 }
 
-// leases reports whether what the call is granted is a lease. If not, it is for those who wait, and none of it stays here.
+// leases reports whether what the call is granted is a lease. If not, it is for those who wait, and none of it stays
+// here.
 func (c *Call) leases() bool { return !c.Direct && !c.AtOnce }
 
 // named reports whether the call says whose it is. Only such a call has Debt, Owed, Seen and Reset.
@@ -62,12 +63,12 @@ func (c *Call) others(r lua.Reply) int64 {
 // micros converts a time as Redis tells it.
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// refundDelay is how long refunded tokens wait for another call of their key to ride on. With a call's own time they are
-// back within 50 ms.
+// refundDelay is how long refunded tokens wait for another call of their key to ride on. With a call's own time they
+// are back within 50 ms.
 const refundDelay = 25 * time.Millisecond
 
-// Begin says what to send now that the queue's turn has come. The call that it returns must end with Accept, Late or Fail.
-// A call of Seq 0 means that nothing is to be sent any more; only then there is an Effect.
+// Begin says what to send now that the queue's turn has come. The call that it returns must end with Accept, Late or
+// Fail. A call of Seq 0 means that nothing is to be sent any more; only then there is an Effect.
 func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,8 +166,8 @@ func (b *Bucket) stateLease(call *Call, now time.Duration, c Conditions) {
 		call.Since = c.Server
 	}
 	call.Owed = min(call.Debt, call.certain+b.share.missing(now))
-	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back puts
-	// nothing out. If it prolonged this, a return that always fails would be repeated for ever.
+	// The call may be executed until its deadline, and its record then lives for one ttl. A call that only gives back
+	// puts nothing out. If it prolonged this, a return that always fails would be repeated for ever.
 	if call.Hold > 0 || call.Want > 0 && call.leases() {
 		l.mayBeOut(now + b.Policy().Timeout + call.ttl)
 	}

@@ -311,8 +311,8 @@ func TestResetOutlastsTheLine(t *testing.T) {
 	r.expect(reset, Admitted)
 }
 
-// Who connects from far away may take longer than Timeout. The first call to a node that fails is made again when the connection
-// can be there, and not as late as one to a node that answered before: until then the process decides alone.
+// Who connects from far away may take longer than Timeout. The first call to a node that fails is made again when the
+// connection can be there, and not as late as one to a node that answered before: until then the process decides alone.
 func TestFirstCallIsSoonMadeAgain(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100})

@@ -55,8 +55,8 @@ func (b *Bucket) takeProbe() bool {
 	return wanted
 }
 
-// composeReset makes a call that lifts the level to its room from wherever it is. That is never further below zero than a
-// burst and a second's refill.
+// composeReset makes a call that lifts the level to its room from wherever it is. That is never further below zero than
+// a burst and a second's refill.
 func (b *Bucket) composeReset(call *Call, server int64) {
 	p := b.Policy()
 	call.Ret, _ = b.lease.goingBack()
@@ -91,8 +91,8 @@ func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r req
 	}
 }
 
-// composeUnasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports false
-// if there is none to make.
+// composeUnasked makes a call that nobody waits for: what is due, a probe, news for Redis, or a renewal. It reports
+// false if there is none to make.
 func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report bool) bool {
 	p, l, hold := b.Policy(), b.lease, call.Hold
 	probe := b.takeProbe()

@@ -2,9 +2,9 @@ package local
 
 // debt is what was admitted without Redis and is to be charged to the bucket when Redis answers again.
 //
-// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what was admitted without
-// it. A bucket that others could reach threw nothing away, and all of the debt is charged. The bucket counts what it
-// threw away (its overflow). The script charges max(owed, admitted − (overflow − seen)/fleet).
+// A bucket that nobody could reach was full meanwhile and threw its refill away: that pays for what was admitted
+// without it. A bucket that others could reach threw nothing away, and all of the debt is charged. The bucket counts
+// what it threw away (its overflow). The script charges max(owed, admitted − (overflow − seen)/fleet).
 type debt struct {
 	admitted int64 // tokens, since the overflow was last read
 	certain  int64 // part of it that no refill pays: costs that turned out higher. Invariant: 0 ≤ certain ≤ admitted

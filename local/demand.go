@@ -6,33 +6,33 @@ import (
 )
 
 const (
-	// Time constants of the estimate. It follows a rise within a few renewals, because tokens that are missing make
-	// requests wait, and forgets slowly, because tokens that are left over go back. With a rise of 0.15 s one request in a
-	// thousand is refused at 0.95 of a limit, with 0.6 s twice as many wait where the demand moves; with a fall of 0.3 s calls
-	// are a fifth more (docs/performance.md).
+	// Time constants of the estimate. It follows a rise within a few renewals, because missing tokens make requests
+	// wait. It forgets slowly, because surplus tokens go back. With a rise of 0.15 s one request in a thousand is
+	// refused at 0.95 of a limit. With 0.6 s twice as many wait where the demand moves. With a fall of 0.3 s there are
+	// a fifth more calls (docs/performance.md).
 	riseTime = 300 * time.Millisecond
 	fallTime = time.Second
 
-	// scarceTime is that of both while Redis has less than is asked for. What a process wanted a second ago then counts
-	// against those who want it now. Where 80 % of 3 times 2000/s moves to another of 10 processes each second, 0.998 of the
-	// limit is used, without it 0.924 (docs/performance.md).
+	// scarceTime replaces both while Redis has less than is asked for. What a process wanted a second ago then counts
+	// against those who want it now. If 80 % of 3 times 2000/s moves to another of 10 processes each second, 0.998 of
+	// the limit is used, and 0.924 without this (docs/performance.md).
 	scarceTime = 100 * time.Millisecond
 
-	// minSample is the shortest interval over which a rate means anything.
+	// minInterval is the shortest interval over which a rate is measured.
 	minInterval = time.Millisecond
 )
 
-// demand estimates how many tokens per second this process is asked for, refused ones included. The zero value has seen
-// nothing.
+// demand estimates how many tokens per second this process is asked for, with those that it refuses. The zero value has
+// seen nothing. Invariant: rate is finite and ≥ 0.
 type demand struct {
 	rate   float64       // tokens/s
 	at     time.Duration // when it was last brought up to date; 0 never
-	offers int64         // offered in total by then
+	offers int64         // tokens asked for in total by then
 }
 
-// sample brings the estimate up to date, given the tokens offered in total since ever, and whether Redis had less than was
-// asked for the last time. A sample counts at most cap tokens: more could not be granted anyway, and one flood must not size
-// the next lease.
+// sample brings the estimate up to date. offers is the tokens asked for in total so far; scarce says whether Redis had
+// less than was asked for the last time. A sample counts at most cap tokens: more could not be granted anyway, and one
+// flood must not size the next lease.
 //
 // It is an exponential average in continuous time: rate += (1 − e^(−Δ/θ))·(x − rate) for the rate x over the last Δ.
 func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
@@ -44,7 +44,7 @@ func (d *demand) sample(now time.Duration, offers, cap int64, scarce bool) {
 	if delta < minInterval {
 		return
 	}
-	x := float64(max(min(offers-d.offers, cap), 0)) / delta.Seconds() // what was put back may outweigh what was offered
+	x := float64(max(min(offers-d.offers, cap), 0)) / delta.Seconds() // more may be put back than was asked for
 	theta := fallTime
 	switch {
 	case scarce:

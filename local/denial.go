@@ -7,32 +7,35 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// longestDenial bounds how long a denial is believed, with jitter below it: returned tokens, refunds, a Reset and a
-// raised limit must become visible. It costs a call in 4.4 s for a key that is asked for and refused all the time.
+// longestDenial is the longest that a denial is believed, with jitter below it. Returned tokens, refunds, a Reset and a
+// raised limit must become visible. A key that is asked for and refused all the time costs a call in 4.4 s.
 const longestDenial = 5 * time.Second
 
-// denial is what the last refusal taught: the level that the bucket had, and until when that is to be believed. It knows
-// about cost and age: a cheap request is not held back by a dear one. After a short grant everything is denied for a while.
-// It never changes, so that it can be read without a lock. Nil and the zero value deny nothing.
+// denial is what the last refusal taught: the level that the bucket had, and until when to believe that. It takes costs
+// into account, so an expensive request does not hold back a cheap one. After a short grant everything is denied for a
+// while. A nil denial and the zero value deny nothing.
+//
+// Invariant: it does not change once it is stored in a bucket, because it is read without a lock.
 type denial struct {
-	level   float64
-	nanos   float64       // that the refill takes for a token
-	at      time.Duration // when the call that learned it was sent
-	until   time.Duration
+	level   float64       // tokens at the time at
+	nanos   float64       // ns that the refill takes for a token
+	at      time.Duration // when the call was sent that was told the level; 0 for no refusal
+	until   time.Duration // the level is believed until then; 0 if it leaves out a part of a token
 	holdOff time.Duration // everything is denied until then
 
-	// Where no single refill tells the level, nanos is 0, and bound tokens and more are denied until opens. Where one
-	// does, nothing is known of more than bound tokens: what is out leaves no room for them.
+	// If no single refill tells the level, nanos is 0, and bound tokens and more are denied until opens. If one does,
+	// nothing is known about more than bound tokens: what is out in leases leaves no room for them.
 	bound float64
 	opens time.Duration
 
-	// What it comes to for one token, which is what most requests ask for: refused until, and when it may be there.
-	oneUntil, oneAt time.Duration
+	// The same for one token, which is what most requests ask for; see seal.
+	oneUntil time.Duration // refused until then
+	oneAt    time.Duration // it may be there then
 
 	windows *windowState // nil if the policy just refills, else always the same. Kept here for the bucket's size
 }
 
-// learn notes a level that was too low, as the reply to a call sent then told.
+// learn notes a level that was too low, by the reply to a call that was sent at sent.
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
 	d.bound, d.opens = 0, 0
@@ -42,14 +45,14 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 }
 
 // refused notes a refusal of least tokens whose reply arrived now. retry is Redis' estimate of when they may be there,
-// negative for never; it tells the part of a token that the level, a whole number, leaves out.
+// negative for never. It also tells the part of a token that the level, a whole number, leaves out.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration) {
 	level := float64(whole)
 	if p.Counting != Refills {
 		d.learn(p, level, sent)
 		d.bound, d.opens = float64(least), never
 		if retry >= 0 && retry < never-now {
-			d.opens = now + retry // from the arrival on: told to users, it must not be too early
+			d.opens = now + retry // counted from the arrival: users are told of it, so it must not be too early
 		}
 		d.believe(p, now, retry)
 		return
@@ -61,13 +64,13 @@ func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Du
 	d.believe(p, now, retry)
 }
 
-// scarce reports whether Redis had less than was asked for, the last time.
+// scarce reports whether Redis had less than was asked for the last time.
 func (d *denial) scarce() bool { return d != nil && d.at > 0 }
 
-// granted notes that a call brought tokens, where what was known before tells what part of a token it left, which r
-// leaves out: others take whole tokens, and the refill is known. It reports false where that is not so.
+// granted notes that a call brought tokens, and works out what part of a token it left, which the reply leaves out:
+// others take whole tokens, and the refill is known. It reports false if too little was known before.
 func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool {
-	if d.nanos == 0 || d.until == 0 { // not known, or not to a part of a token
+	if d.nanos == 0 || d.until == 0 { // the level was not known, or not to a part of a token
 		return false
 	}
 	level := d.level + p.refill(c.sent-d.at)
@@ -76,7 +79,7 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 	}
 	level -= float64(r.Grant)
 	part := level - math.Floor(level)
-	if level < float64(r.Level) { // as exact as round trips are even
+	if level < float64(r.Level) { // round trips differ: this is no more exact than they are
 		part = 0
 	}
 	d.learn(p, float64(r.Level)+part, c.sent)
@@ -88,14 +91,14 @@ func (d *denial) granted(p *Policy, c Call, r lua.Reply, now time.Duration) bool
 }
 
 // raise notes that there were whole tokens when a call was sent that asked for none, if that is more than the refill
-// brought: what this process gave back, for one.
+// brought: this process may have given some back.
 func (d *denial) raise(p *Policy, whole int64, sent time.Duration) {
 	if d.nanos > 0 && float64(whole) > d.level+p.refill(sent-d.at) {
 		d.level, d.at = float64(whole), sent
 	}
 }
 
-// believe sets how long a refusal is believed.
+// believe sets until when a refusal is believed.
 func (d *denial) believe(p *Policy, now, retry time.Duration) {
 	longest := p.between(0.75, 1, longestDenial)
 	if retry < 0 || retry > longest {
@@ -105,13 +108,13 @@ func (d *denial) believe(p *Policy, now, retry time.Duration) {
 	d.until = now + retry + p.between(0, 1.0/16, retry)
 }
 
-// ready reports when need tokens may be there, by what was learned: by the refill, or when the windows open.
+// ready reports when need tokens may be there: by the refill, or when the windows open.
 func (d *denial) ready(need int64) time.Duration {
 	if d.nanos == 0 {
 		if float64(need) <= d.level {
 			return d.at
 		}
-		return d.opens // of a cheaper request than was refused, an upper bound
+		return d.opens // for a cheaper request than the one refused, an upper bound
 	}
 	w := math.Ceil((float64(need) - d.level) * d.nanos)
 	if w >= float64(never-d.at) {
@@ -125,7 +128,7 @@ func (d *denial) wait(now time.Duration, need int64) time.Duration {
 	return d.ready(need) - now
 }
 
-// seal works out what the denial comes to for one token. It is the last that happens to it.
+// seal works out what the denial means for one token. It is called last, before the denial is stored.
 func (d *denial) seal() {
 	ready := d.ready(1)
 	d.oneUntil, d.oneAt = d.holdOff, max(ready, d.holdOff)
@@ -134,7 +137,7 @@ func (d *denial) seal() {
 	}
 }
 
-// knows reports whether what was learned says anything of need tokens.
+// knows reports whether what was learned says anything about need tokens.
 func (d *denial) knows(need int64) bool {
 	if d.nanos > 0 {
 		return float64(need) <= d.bound
@@ -142,8 +145,8 @@ func (d *denial) knows(need int64) bool {
 	return float64(need) >= d.bound
 }
 
-// refuses reports whether a request is denied that needs need tokens, and when it may be admitted: never in less than a
-// microsecond.
+// refuses reports whether a request that needs need tokens is denied, and in how long it may be admitted, which is at
+// least 1 µs.
 func (d *denial) refuses(now time.Duration, need int64) (retry time.Duration, refused bool) {
 	retry, refused = d.lacks(now, need)
 	if d != nil && now < d.holdOff {

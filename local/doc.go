@@ -1,22 +1,30 @@
-// Package local is the per-process tier: a bounded [Cache] of [Bucket]s, each the process' side of one bucket in Redis.
+// Package local is the process' side of the buckets in Redis: a bounded [Cache] of [Bucket]s.
 //
-// A Bucket holds a lease (a pot of tokens with a deadline, which the hot path decrements), remembers what is known to be
-// denied until when, keeps the line of those who wait for a reply, estimates demand, decides when to ask for how much,
-// and keeps the share: what this process may admit when it is alone.
+// A Bucket decides about one key of one policy. It composes parts, each a type with its own file and invariants:
 //
-// Everything here is a state machine: no goroutine, no I/O, no clock. Time comes in as now, the duration since a base that
-// the owner fixed once; randomness comes in through [Policy]. The owner (package tiered) carries out the effects that the
-// methods report: send a call, look again at some time.
+//   - a pot with the tokens of the lease, which the hot path takes from;
+//   - a ledger of what became of the other tokens that were granted;
+//   - waiters, who wait for the reply to a pending call;
+//   - a denial: what is known to be refused, and until when;
+//   - a demand: an estimate of what is asked for, by which leases are sized;
+//   - a share: what this process may admit while Redis does not answer, and the debt that results.
+//
+// Everything here is a state machine without goroutines, I/O or a clock. Time comes in as now, the duration since a
+// base that the owner has fixed once. Randomness comes in through [Policy]. The owner (package tiered) carries out the
+// effects that the methods return: send a call, check again at some time.
 //
 // # One call at a time
 //
-// A Bucket has at most one call under way. The owner puts the bucket into a queue when an [Effect] says Send; when the
-// queue's turn comes, [Bucket.Begin] says what to send, as of that moment; the call then ends with exactly one of
-// [Bucket.Accept], [Bucket.Late] and [Bucket.Fail]. Anything that comes after that for the same call is ignored.
+// A Bucket has at most one call under way. The owner puts the bucket into a queue when an [Effect] says Send. When the
+// queue's turn comes, [Bucket.Begin] says what to send, as of that moment. The call then ends with exactly one of
+// [Bucket.Accept], [Bucket.Late], [Bucket.Poisoned] and [Bucket.Fail]. Whatever comes after that for the same call is
+// ignored.
 //
 // # Locking
 //
-// [Cache.Hot] takes no lock; [Cache.Get], [Bucket.Take] and [Bucket.Refuse] take none, most often, and neither does [Bucket.Alone]
-// where admissions only have to be counted. All other methods take the bucket's mutex, never for longer than a walk through its line, and never
-// across anything that blocks.
+// [Cache.Hot] and [Bucket.Refuse] take no lock, nor does [Bucket.Take]. [Cache.Get] mostly takes none, and neither does
+// [Bucket.Alone] where decisions only have to be counted. All other methods take the bucket's mutex, never for longer
+// than a walk through its waiters, and never across anything that blocks.
+//
+// The package promises no compatibility: it follows package tiered.
 package local

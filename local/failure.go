@@ -12,8 +12,9 @@ const (
 	probeReport       // to tell Redis of another limit, when the owner calls Check
 )
 
-// retries is how many failed calls in a row are followed by another that no request asks for: as many as open a breaker.
-// After that either the breaker is open, or the node answers others and this key can wait until somebody wants it.
+// retries is how many failed calls in a row are followed by another that no request asks for: as many as open a
+// breaker. After that either the breaker is open, or the node answers others and this key can wait until somebody wants
+// it.
 const retries = 3
 
 // maxFailures bounds the count of failures, so that a pause doubled as often fits a time.Duration.
@@ -60,10 +61,10 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 // Poisoned ends the call seq, which was refused because of its bucket alone: another program has written to it, it is
 // damaged, or what the call says can never be accepted.
 //
-// It is like Fail, but what was to be settled is given up the third time in a row, because every later call would carry it
-// and fail too. A retired bucket gives it up at once: there is nowhere to go, and closing a process would wait for nothing
-// until the lease ends. Tokens are burnt, so nothing is minted. It reports the debt that is forgiven. Those who wait look
-// again once there is nothing left to settle: what they ask for may well be granted.
+// It is like Fail, but what was to be settled is given up the third time in a row, because every later call would carry
+// it and fail too. A retired bucket gives it up at once: there is nowhere to go, and closing a process would wait for
+// nothing until the lease ends. Tokens are burnt, so nothing is minted. It reports the debt that is forgiven. Those who
+// wait look again once there is nothing left to settle: what they ask for may well be granted.
 func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,9 +96,9 @@ func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int6
 	return b.next(now), forgiven
 }
 
-// Retry has a call that just failed made again as soon as the key asks again at all, which is within a second. Leases make
-// calls rare: if each call waited for the next request, three rare requests would have to find out that Redis is gone, and
-// a lease could end before anybody knew that it was not renewed.
+// Retry has a call that just failed made again as soon as the key asks again at all, which is within a second. Leases
+// make calls rare: if each call waited for the next request, three rare requests would have to find out that Redis is
+// gone, and a lease could end before anybody knew that it was not renewed.
 func (b *Bucket) Retry(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,9 +119,9 @@ func (b *Bucket) Probe() Effect {
 	return b.send()
 }
 
-// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who wait get Failed. The
-// key asks again after a part of its period, so that not all keys come at once when the breaker closes. A period may be a
-// minute, but no key waits longer than after a failure.
+// Drop takes the bucket out of the queue because its node's breaker lets nothing through. Those who wait get Failed.
+// The key asks again after a part of its period, so that not all keys come at once when the breaker closes. A period
+// may be a minute, but no key waits longer than after a failure.
 func (b *Bucket) Drop(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,8 +188,8 @@ func (b *Bucket) unanswered(c Call) {
 	}
 }
 
-// forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or an
-// outage would keep every evicted key, and a damaged key would stay for ever.
+// forgive drops debt and refund of a retired bucket that could not be sent with its return. They are worth one try, or
+// an outage would keep every evicted key, and a damaged key would stay for ever.
 func (b *Bucket) forgive() {
 	if b.retired && b.lease != nil {
 		b.giveUp()

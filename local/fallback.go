@@ -126,8 +126,8 @@ func (b *Bucket) shareSpent(n, left int64, retry time.Duration) Verdict {
 	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
-// AloneAtOnce is Alone for most of the decisions that only have to be counted. It takes no lock. It reports false if the
-// caller needs Alone. The caller counts the decision afterwards, with [Bucket.CountAlone].
+// AloneAtOnce is Alone for most of the decisions that only have to be counted. It takes no lock. It reports false if
+// the caller needs Alone. The caller counts the decision afterwards, with [Bucket.CountAlone].
 func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	mode := b.Policy().FailMode
 	if mode == FailLocal || !b.ready.Load() {

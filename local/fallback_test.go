@@ -291,8 +291,8 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	}
 }
 
-// For a millisecond fail-open only counts, without a lock. All of that becomes debt, once, whatever comes first: the next
-// request, the reply to a call, its own cancelation, the clock's standing still, or the end of the bucket.
+// For a millisecond fail-open only counts, without a lock. All of that becomes debt, once, whatever comes first: the
+// next request, the reply to a call, its own cancelation, the clock's standing still, or the end of the bucket.
 func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	open := func(t *testing.T) *rig {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: FailOpen})

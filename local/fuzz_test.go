@@ -9,9 +9,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// FuzzShareClock drives a bucket that is alone, and the leases it had before, by any clock: one that jumps, stands still,
-// goes back and starts below zero. Only where it goes beyond all that it showed before, time has passed, and only that
-// refills the share:
+// FuzzShareClock drives a bucket that is alone, and the leases it had before, by any clock: one that jumps, stands
+// still, goes back and starts below zero. Only where it goes beyond all that it showed before, time has passed, and
+// only that refills the share:
 //
 //	admitted alone ≤ burst of the share + rate · (advance of the latest now)
 //

@@ -113,8 +113,8 @@ func (l *leaseState) dropEnded(now time.Duration) {
 		return
 	}
 	held := l.pot.tokens.Load() > 0
-	// A call gives back the whole pot or nothing. Tokens are in the pot while others are to go back if they were granted
-	// to a call that was under way when the pot was emptied.
+	// A call gives back the whole pot or nothing. Tokens are in the pot while others are to go back if they were
+	// granted to a call that was under way when the pot was emptied.
 	if held && (l.pot.over(now) || l.ledger.toReturn > 0) {
 		l.giveBack() // Redis credits them while the record lives
 	}

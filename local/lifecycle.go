@@ -38,8 +38,8 @@ func (b *Bucket) sendAfterBackOff(now time.Duration) Effect {
 	return Effect{Check: b.lease.backOffEnd()}
 }
 
-// extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a fixed
-// window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
+// extendAt is when a lease that still holds tokens must be seen to: what ends in the pot is burnt. At the edge of a
+// fixed window it ends anyway: without that, each process made a call every 10 ms of the last 250 ms of each window.
 func (b *Bucket) extendAt() time.Duration {
 	if b.windows().endsWithWindow() {
 		return never
@@ -63,8 +63,8 @@ func (b *Bucket) owesNothing(now time.Duration) bool {
 	return !b.retired || b.owing() == 0
 }
 
-// Check sees to what is due though no decision asks for it: a lease that lies idle goes back, and so does what is still to
-// be returned or refunded.
+// Check sees to what is due though no decision asks for it: a lease that lies idle goes back, and so does what is still
+// to be returned or refunded.
 func (b *Bucket) Check(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,9 +108,9 @@ func (b *Bucket) findDuty(now time.Duration) {
 	}
 }
 
-// Expire lets go of everything that Redis knows of this bucket. The clock that the lease's deadline is measured by stood
-// still, because the machine was suspended. The process goes on under another lease id, because it may be a copy of one
-// that runs on. What was to go back is burnt: such a twin gives it back too.
+// Expire lets go of everything that Redis knows of this bucket. The clock that the lease's deadline is measured by
+// stood still, because the machine was suspended. The process goes on under another lease id, because it may be a copy
+// of one that runs on. What was to go back is burnt: such a twin gives it back too.
 func (b *Bucket) Expire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,8 +125,8 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	return b.fail(now, c)
 }
 
-// Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who have
-// it in hand. When it owes nothing any more, an Effect says Done.
+// Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
+// have it in hand. When it owes nothing any more, an Effect says Done.
 func (b *Bucket) Retire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,8 +141,9 @@ func (b *Bucket) Revive() {
 	b.retired = false
 }
 
-// Close closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Gone. A state
-// that was forgotten earlier would lose what it returns: the first call of the next state would overtake the return.
+// Close closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Gone. A
+// state that was forgotten earlier would lose what it returns: the first call of the next state would overtake the
+// return.
 func (b *Bucket) Close(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -141,8 +141,8 @@ func TestExpireEndsTheLeaseAndGivesTheCallUp(t *testing.T) {
 	}
 }
 
-// A closed bucket answers nobody, by no way: who has it in hand looks the key up again. With ways that need no lock and look
-// at more than one thing, each of them has to be shut.
+// A closed bucket answers nobody, by no way: who has it in hand looks the key up again. With ways that need no lock and
+// look at more than one thing, each of them has to be shut.
 func TestClosedBucketAnswersNobody(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -206,8 +206,8 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 	}
 }
 
-// However an errand ends, the bucket is settled after it, and takers are let in: one that never ended would keep an evicted
-// key for ever.
+// However an errand ends, the bucket is settled after it, and takers are let in: one that never ended would keep an
+// evicted key for ever.
 func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 	for _, c := range []struct {
 		name string

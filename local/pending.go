@@ -162,8 +162,8 @@ func (p *pending) request(soonest time.Duration, burst int64) request {
 	return r
 }
 
-// addMore adds what the waiters want for others to the cost of a direct take for them. That is a quarter of the burst at
-// most for each, because it is lost with the reply.
+// addMore adds what the waiters want for others to the cost of a direct take for them. That is a quarter of the burst
+// at most for each, because it is lost with the reply.
 func (p *pending) addMore(cost int64, policy *Policy) int64 {
 	for w := range p.waiting() {
 		if w.asked {

@@ -8,28 +8,30 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Policy is what buckets of one policy have in common. It never changes: [Bucket.SetPolicy] gives a bucket another one.
+// Policy is what the buckets of one policy have in common. It never changes: [Bucket.SetPolicy] gives a bucket another
+// one.
 type Policy struct {
-	Number int // tells it from the other policies of a Cache
-	Owner  any // the caller's: not looked at here
+	Number int // identifies it in a Cache
+	Owner  any // the caller's; not read here
 
 	Call lua.Call // what every call has: the algorithm and its limits
 
-	Nanos float64 // that the refill takes for a token, for the owner: not looked at here
+	Nanos float64 // ns that the refill takes for a token, for the owner; not read here
 
-	Rule  Rule   // where it is not ByLimit, the numbers below are those by which what is out goes back
+	Rule  Rule   // unless it is ByLimit, the numbers below are those by which what is out goes back
 	Unset bool   // nobody set those numbers for the key, so nothing is out by them, and no call is made by them
-	Rules *Rules // the policy under other rules; nil where each bucket may have its own
+	Rules *Rules // the policy under other rules; nil if each bucket may have its own
 
 	Cap    int64         // burst, tokens, 1 … 2⁴⁰; of a window, what it holds
 	Tokens int64         // refilled per Per, 1 … 2⁴⁰; of a window, Cap
 	Per    time.Duration // ≥ 1 µs
 
-	// First is the limit that SetPolicy may change where the numbers above sum several up; zero where they are that limit's.
+	// First is the limit that SetPolicy may change if the numbers above sum up several. It is zero if they are that
+	// limit's.
 	First Numbers
 
-	// Whole is the policy of the whole limit where this one is of a part of it, for one of a key's several buckets; else nil.
-	// What a process may admit alone is its part of that.
+	// Whole is the policy of the whole limit if this one is of a shard, one of a key's several buckets; else nil. The
+	// share is a part of the whole limit.
 	Whole *Policy
 
 	Counting Counting      // how Redis counts
@@ -38,25 +40,25 @@ type Policy struct {
 	Size    int64         // tokens of a lease; 0 follows demand
 	Period  time.Duration // how long a lease should last at present demand
 	NoLease bool          // every token is taken directly
-	Brief   bool          // of a fixed window that may be over when a call's reply comes: what settles never takes tokens too
-	AtOnce  bool          // also by a call that settles: of a sliding window, where a lease would count until its end
+	Brief   bool          // a fixed window may be over when a reply comes: a call that settles never takes tokens too
+	AtOnce  bool          // also by a call that settles: in a sliding window a lease would count until its end
 
-	LeastBurst int64 // a burst below it is not leased from, for what lies in a process is missing there; 0 for any
+	LeastBurst int64 // a smaller burst is not leased from, because what lies in a process is missing in it; 0 for any
 
 	FailMode FailMode // what decides when Redis does not
 
-	Budget  time.Duration  // how long a request waits
-	Timeout time.Duration  // how long a call is wanted, from its sending
+	Budget  time.Duration  // the longest that a request waits
+	Timeout time.Duration  // how long after its sending a call may still be executed
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 }
 
-// Numbers are those of one token bucket.
+// Numbers are the burst and the rate of one token bucket.
 type Numbers struct {
 	Cap, Tokens int64
 	Per         time.Duration
 }
 
-// numbers are those that Redis is told of.
+// numbers are those that Redis hears of.
 func (p *Policy) numbers() Numbers {
 	if p.First != (Numbers{}) {
 		return p.First
@@ -72,20 +74,20 @@ func (n Numbers) below(m Numbers) bool {
 // Rule says whether there is a limit to decide by.
 type Rule uint8
 
-// The rules. With all but the first the owner decides, and asks the bucket for nothing.
+// The rules. Under all but the first the owner decides, and asks the bucket for nothing.
 const (
 	ByLimit    Rule = iota
-	Unlimited       // everything is admitted, and nobody is asked
-	Blocked         // nothing is
+	Unlimited       // everything is admitted
+	Blocked         // nothing is admitted
 	Unresolved      // the owner has to find out first
 )
 
-// Rules are one policy under each of the rules: the buckets that share the one share the others too.
+// Rules are one policy under each of the rules. Buckets that share one of them share the others too.
 type Rules struct {
 	under [Unresolved + 1]atomic.Pointer[Policy]
 }
 
-// Under is the policy with the same numbers, under another rule.
+// Under is the policy with the same numbers and another rule.
 func (p *Policy) Under(r Rule) *Policy {
 	if p.Rule == r {
 		return p
@@ -98,40 +100,41 @@ func (p *Policy) Under(r Rule) *Policy {
 	q := *p
 	q.Rule = r
 	if p.Rules != nil {
-		p.Rules.under[r].Store(&q) // who does the same at this moment makes another: it is as good
+		p.Rules.under[r].Store(&q) // a concurrent call makes another one, which is as good
 	}
 	return &q
 }
 
-// FailMode is what decides when Redis does not answer and the lease is used up.
+// FailMode says what decides when Redis does not answer and the lease is used up.
 type FailMode uint8
 
 // The fail modes.
 const (
-	FailLocal  FailMode = iota // the share: this process' part of the limit
+	FailLocal  FailMode = iota // the share decides: this process' part of the limit
 	FailOpen                   // everything is admitted, and counted
-	FailClosed                 // nothing is
+	FailClosed                 // nothing is admitted
 )
 
 const (
-	// minTTL is the shortest life of a lease: long against any pause of a healthy process, so that tokens do not end
-	// unspent; the price is how long a crash parks its pot (1.5 ttl at most).
+	// minTTL is the shortest life of a lease. It is long against any pause of a healthy process, so that tokens do not
+	// end unspent. The price is how long a crash parks its pot (1.5 ttl at most).
 	minTTL = time.Second
 
-	// drift is the part of a lease's life that is given away so that the clocks of process and Redis may run at rates
-	// that differ by it: 1 %, a hundred times what quartz does.
+	// drift is by how much the rates of the clocks of process and Redis may differ: 1 %, a hundred times what quartz
+	// does. A lease is used for that much less of its life.
 	drift = 0.01
 
-	// minIdle is the shortest idle time after which a lease goes back: below it the calls cost more than parked tokens.
+	// minIdle is the shortest idle time after which a lease goes back. Below it the calls cost more than parked tokens.
 	minIdle = 10 * time.Millisecond
 
-	// maxBackoff is the longest a key waits before it asks again after a failure: how soon an outage's end is noticed.
+	// maxBackoff is the longest that a key waits before it asks again after a failure. The end of an outage is noticed
+	// by then.
 	maxBackoff = time.Second
 
-	// connecting is how many Timeouts a key waits at most before it asks a node again that has not answered yet. To connect
-	// takes some round trips more than a call, which far away is longer than Timeout, and a connection that is being made is
-	// given up after so long. A process that starts decides alone until then: 15 ms from Redis it was 0.45 s by the usual
-	// pause, and is 0.2 s.
+	// connecting is how many Timeouts a key waits at most before it asks a node again that has not answered yet.
+	// Connecting takes some round trips more than a call. Far away that is longer than Timeout, and a connection that
+	// is being made is given up after so long. Until then a starting process decides by the fail mode. 15 ms from Redis
+	// that was 0.45 s with the usual pause, and is 0.2 s.
 	connecting = 4
 )
 
@@ -149,14 +152,15 @@ func (p *Policy) wait(x float64) time.Duration {
 	return time.Duration(max(d, 0))
 }
 
-// quarter is the most that one call leases, unless a single request costs more, and the highest low-water mark: so a crash
-// burns half of the burst at most.
+// quarter is the most that one call leases, unless a single request costs more. It is also the highest low-water mark.
+// So a crash burns half of the burst at most.
 func (p *Policy) quarter() int64 { return (p.Cap + 3) / 4 }
 
-// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is out in
-// leases, and what was spent from its settlement on, so whatever lasts is missing in it. At 0.8 of 500 per second 8 processes
-// refuse 0.3 % without the first bound, 0.1 % with it. At 3 times 1000 per 2 s they use 0.92 of the limit with four times this
-// hold-off, 0.99 with twice this, and 0.996 with this one, at 0.35 calls per token.
+// A lease lasts for an eighth of a sliding window at most, and a hold-off for a fortieth. Such a window counts what is
+// out in leases, and it counts what was spent from the settlement on. So tokens that lie in a process for long are
+// missing in it. At 0.8 of 500 per second 8 processes refuse 0.3 % without the first bound, 0.1 % with it. At 3 times
+// 1000 per 2 s they use 0.92 of the limit with four times this hold-off, 0.99 with twice this, and 0.996 with this one,
+// at 0.35 calls per token.
 const (
 	slidingPeriod  = 8
 	slidingHoldOff = 40
@@ -170,10 +174,10 @@ func (p *Policy) holdOff(period time.Duration) time.Duration {
 	return period
 }
 
-// period reports how long a lease should last when 99 of 100 calls take at most trip: Period, doubled up to twice while
-// calls eat more than a quarter of it, but no longer than the refill takes for a quarter of the burst. Beyond that, what
-// waits in Redis while a process holds off would overflow (at 3 times 1000/s and a burst of 200, 10 processes use 0.998 of the
-// limit, at C/2r 0.892; at C/8r as much as at C/4r, for nearly twice the calls: docs/performance.md).
+// period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period, doubled up to twice
+// while a call takes more than a quarter of it. It is no longer than the refill takes for a quarter of the burst
+// (C/4r), because what waits in Redis while a process holds off would overflow. At 3 times 1000/s and a burst of 200,
+// 10 processes use 0.998 of the limit, and at C/2r 0.892. At C/8r they use as much, with nearly twice the calls (docs/performance.md).
 func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
@@ -185,22 +189,22 @@ func (p *Policy) period(trip time.Duration) time.Duration {
 	return max(min(t, p.wait(float64(p.Cap)/4)), 1)
 }
 
-// breath reports how long a key waits before it asks again for what could not be sent: a period, but no longer than after a
-// failure.
+// breath reports how long a key waits before it asks again for what could not be sent: a period, but no longer than
+// after a failure.
 func (p *Policy) breath(trip time.Duration) time.Duration {
 	return min(max(p.period(trip), minIdle), maxBackoff)
 }
 
-// ttl reports how long a lease lives: longer than any call for it can be under way, so that every copy of a call meets
-// the record that knows it.
+// ttl reports how long a lease lives. That is longer than any call for it can be under way, so that every copy of a
+// call meets the record that knows it.
 func (p *Policy) ttl(period time.Duration) time.Duration { return max(4*period, minTTL, 2*p.Timeout) }
 
-// LongestTTL reports the longest that a lease of the policy may live: calls that take long double its period twice.
+// LongestTTL reports the longest that a lease of the policy may live. Calls that take long double its period twice.
 func (p *Policy) LongestTTL() time.Duration { return p.ttl(p.period(never)) }
 
-// idle reports how long a lease may lie unused before it goes back. Where all the demand moves from process to process,
-// 1.2 times the limit, 0.995 of it is used, at 4 periods 0.990, and 0.49 if nothing goes back; at one period a key that is
-// asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (docs/performance.md).
+// idle reports how long a lease may lie unused before it goes back. If all the demand, 1.2 times the limit, moves from
+// process to process, 0.995 of the limit is used, at 4 periods 0.990, and 0.49 if nothing goes back. At one period a
+// key that is asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (docs/performance.md).
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
 
 // between returns a random duration in [lo·d, hi·d).

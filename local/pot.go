@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pot holds the tokens of a lease that nobody has taken yet. Takers remove tokens without the bucket's mutex. Everything
-// else changes under it. The zero value is an empty pot whose lease is over.
+// pot holds the tokens of a lease that nobody has taken yet. Takers remove tokens without the bucket's mutex.
+// Everything else changes under it. The zero value is an empty pot whose lease is over.
 //
 // The order of the fields matters: a decision reads the first three, and three times in four they share a cache line.
 type pot struct {

@@ -110,9 +110,10 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	return renewal
 }
 
-// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others, or,
-// if nothing was granted, for cheaper requests. A sliding window is asked as long as it has something left: as it fills
-// up, the grants get smaller and more frequent, down to one token at a time, and nobody is refused before it is full.
+// holdsOff reports whether everything is denied for a while after a short grant. As a rule what is left is for others,
+// or, if nothing was granted, for cheaper requests. A sliding window is asked as long as it has something left: as it
+// fills up, the grants get smaller and more frequent, down to one token at a time, and nobody is refused before it is
+// full.
 func (b *Bucket) holdsOff(r lua.Reply) bool {
 	return r.Level < 1 || r.Grant > 0 && b.Policy().Window == 0
 }
@@ -142,8 +143,8 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	l.used(now, b.spent())
 }
 
-// handOut gives a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it, so it
-// never enters the pot.
+// handOut gives a direct grant to those it was asked for. What nobody takes any more goes back: no lease covers it, so
+// it never enters the pot.
 func (b *Bucket) handOut(grant int64) {
 	rest := grant // when all have what they cost
 	for w := range b.pending.waiting() {
@@ -164,8 +165,8 @@ func (b *Bucket) handOut(grant int64) {
 	}
 }
 
-// endReset answers those whose resets a call carried out. A reset that Redis did not carry out, because its deadline lay
-// too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
+// endReset answers those whose resets a call carried out. A reset that Redis did not carry out, because its deadline
+// lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
 func (b *Bucket) endReset(now time.Duration, c Call, r lua.Reply, second bool) {
 	if c.resets == 0 {
 		return

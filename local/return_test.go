@@ -115,8 +115,8 @@ func TestGiveBackOfTheShareLowersTheDebt(t *testing.T) {
 	r.balance()
 }
 
-// A debt that is on its way to Redis is charged there: what is given back of it meanwhile is lost. Once it was taken off
-// the debt, and the debt became negative: Redis refused every call for the key.
+// A debt that is on its way to Redis is charged there: what is given back of it meanwhile is lost. Once it was taken
+// off the debt, and the debt became negative: Redis refused every call for the key.
 func TestGiveBackOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)

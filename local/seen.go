@@ -13,8 +13,8 @@ type lastSeen struct {
 	level atomic.Int64  // whole tokens; negative is debt. Takers read it without the mutex
 	at    time.Duration // when the call left that was told the level
 
-	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else is
-	// owed, the overflow would hide what the bucket threw away since that was admitted.
+	// Invariant: both were read in the same reply, while nothing was owed or with the debt. Read while something else
+	// is owed, the overflow would hide what the bucket threw away since that was admitted.
 	overflow int64
 	epoch    int64 // of the bucket that the overflow is of; 0 if none was read
 }
@@ -89,12 +89,13 @@ func (b *Bucket) Look(now time.Duration) (held, level int64) {
 // Outlives reports whether the bucket that Redis was last seen to have must still be there at now, because it cannot be
 // full by then. If it reports false and the bucket is not there, it may just have expired.
 //
-// If in doubt it reports false. The level may have been up to a token higher than was told, it was as of some time after
-// the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call without an
-// answer may have given something back, nothing is known. It cannot see a Reset by others, nor what they give back of
-// what was admitted.
+// If in doubt it reports false. The level may have been up to a token higher than was told, it was as of some time
+// after the call was sent, and Redis' clock may run faster than the process'. Where others hold leases, or a call
+// without an answer may have given something back, nothing is known. It cannot see a Reset by others, nor what they
+// give back of what was admitted.
 //
-// named is the epoch that the call named. A refund names the bucket that it was taken from, which may be an earlier one.
+// named is the epoch that the call named. A refund names the bucket that it was taken from, which may be an earlier
+// one.
 func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

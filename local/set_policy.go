@@ -2,17 +2,18 @@ package local
 
 import "time"
 
-// SetPolicy has the bucket go on under another policy of the same Number and Owner. It reports what the bucket had counted
-// by fail mode, or because the rule is Blocked, if p has another mode or rule: the owner keeps these counts from now on.
+// SetPolicy has the bucket go on under another policy of the same Number and Owner. It reports what the bucket had
+// counted by fail mode, or because the rule is Blocked, if p has another mode or rule: the owner keeps these counts
+// from now on.
 //
 // Nothing is minted and nothing is taken away. What came until now came by the old numbers, here, in the share and in
-// Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows at
-// once. Those who wait and whom p will never admit, or who need not ask, get Gone: look again.
+// Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows
+// at once. Those who wait and whom p will never admit, or who need not ask, get Gone: look again.
 //
-// Redis counts by the old numbers until a call brings others. So if they change, and the bucket is not known to be full,
-// the Effect says Tell: one call that nobody waits for, and no more of them than calls were made since the bucket was
-// full. It takes nothing. It says when the new rate began, and the key in Redis lives by it. If it fails, the next call
-// says it. If the limit is lowered, what is leased under the larger one is not spent any more: it goes back.
+// Redis counts by the old numbers until a call brings others. So if they change, and the bucket is not known to be
+// full, the Effect says Tell: one call that nobody waits for, and no more of them than calls were made since the bucket
+// was full. It takes nothing. It says when the new rate began, and the key in Redis lives by it. If it fails, the next
+// call says it. If the limit is lowered, what is leased under the larger one is not spent any more: it goes back.
 //
 // Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what comes back of a
 // reservation, a call under way, a lease or a debt was taken by them.
@@ -70,8 +71,8 @@ func (b *Bucket) forgetDenial() {
 	}
 }
 
-// Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was the
-// policy of that bucket. If nobody has set b's numbers, it goes by those of p.
+// Inherit makes b the successor of a closed bucket of its key, before something comes back that was taken there. p was
+// the policy of that bucket. If nobody has set b's numbers, it goes by those of p.
 func (b *Bucket) Inherit(p *Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

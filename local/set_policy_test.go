@@ -79,7 +79,8 @@ func TestNoLimitClosesThePot(t *testing.T) {
 	}
 }
 
-// What is refused counts by the rule that refused it, also when the rule changes; the share's refusals stay the share's.
+// What is refused counts by the rule that refused it, also when the rule changes; the share's refusals stay the
+// share's.
 func TestBlockedIsCountedApart(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
 	r.b.Alone(r.now, 10, 1)
@@ -119,8 +120,8 @@ func TestBlockedIsCountedApart(t *testing.T) {
 	}
 }
 
-// Of numbers that nobody set no call is made, whatever is asked for. Who was limited once keeps the numbers, and hands them to
-// the next bucket of the key; buckets of one policy share what they keep.
+// Of numbers that nobody set no call is made, whatever is asked for. Who was limited once keeps the numbers, and hands
+// them to the next bucket of the key; buckets of one policy share what they keep.
 func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
 		r := newRig(t, Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})

@@ -20,8 +20,8 @@ type share struct {
 	last time.Duration
 }
 
-// base is what now is added to, because x/time/rate wants a time.Time. Any fixed instant will do. One that was read from
-// the clock has a monotonic part, and package time computes twice as fast with that.
+// base is what now is added to, because x/time/rate wants a time.Time. Any fixed instant will do. One that was read
+// from the clock has a monotonic part, and package time computes twice as fast with that.
 var base = time.Now()
 
 // setFleet says how many processes share the limit, ≥ 1.
@@ -59,8 +59,8 @@ func (s *share) debit(now time.Duration, n int64) {
 	}
 }
 
-// take takes n tokens if the share has them. If not, it reports what is left and in how long it may have them: never if n
-// exceeds the burst of the share.
+// take takes n tokens if the share has them. If not, it reports what is left and in how long it may have them: never if
+// n exceeds the burst of the share.
 func (s *share) take(now time.Duration, n int64) (ok bool, left int64, retry time.Duration) {
 	at := s.time(now)
 	if s.limiter.AllowN(at, int(n)) {
@@ -85,8 +85,8 @@ func (s *share) lacks(now time.Duration, n int64) (left int64, retry time.Durati
 	return left, max(time.Duration(wait), time.Microsecond)
 }
 
-// missing reports the tokens that the refill has not brought back yet, rounded up: that much of what was admitted without
-// Redis is certainly still owed.
+// missing reports the tokens that the refill has not brought back yet, rounded up: that much of what was admitted
+// without Redis is certainly still owed.
 func (s *share) missing(now time.Duration) int64 {
 	return max(int64(math.Ceil(float64(s.limiter.Burst())-s.tokens(now))), 0)
 }

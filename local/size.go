@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// sizing is one answer to "how much, and whether at all", for a demand and a node as they are now.
+// sizing says whether a lease pays and how large it should be, for a demand and a node as they are now.
 type sizing struct {
 	period time.Duration // T: how long a lease should last
 	need   float64       // tokens expected in one period
 	low    int64         // low-water mark: a pot at or under it is renewed
-	unit   float64       // tokens of a request, about
+	unit   float64       // mean cost of a request, tokens, about
 	small  bool          // the burst is too small to be leased from
 }
 
-// leastRequests is the smallest burst in requests that a key is leased from, where Policy.LeastBurst is one in tokens.
+// leastRequests is the smallest burst, in requests, that a key is leased from. Policy.LeastBurst is the same in tokens.
 const leastRequests = 12
 
-// size works out a sizing. trip is the 99th percentile of the node's round trips, cost the largest cost of late, grant
-// the last lease's.
+// size works out a sizing. trip is the 99th percentile of the node's round trips, cost is the largest cost of late, and
+// grant is that of the last lease.
 //
-// The low-water mark covers what a round trip uses, with three standard deviations of a Poisson stream to spare, the
-// largest single cost, and a quarter of the last grant, for the calls that take longer than 99 of 100 do. At 0.8 of 20000/s
-// over 10 processes, where one call in 200 takes 10 ms more, with the first two alone 87 of a million decisions waited, and
-// 300 at a burst of 4000; with an eighth of the grant 0 and 188, with the quarter 0 and 12 (docs/performance.md). It stays
-// within a quarter of the burst, so that one dear request does not make a process hoard.
+// The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
+// the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip. At 0.8 of
+// 20000/s over 10 processes, where one call in 200 takes 10 ms more, 87 of a million decisions waited with the first
+// two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12 (docs/performance.md). The mark is a quarter of the burst at most, so that one expensive request does not make a process hoard.
 func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	t := p.period(trip)
 	flight := d.over(trip)
@@ -48,9 +47,10 @@ func (b *Bucket) size(trip time.Duration) sizing {
 	return size(b.Policy(), &b.demand, trip, cost, grant)
 }
 
-// pays reports whether leasing is worth its calls: it begins when a period brings two requests, and ends when it brings less
-// than one. Sooner, a small burst lies in processes that do not need it: at 0.9 of 40/s over 10 processes 7 of 100 requests
-// are refused that an ideal bucket admits if leasing begins at one, instead of 1 (docs/performance.md).
+// pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
+// brings less than one. If it began sooner, a small burst would lie in processes that do not need it: at 0.9 of 40/s
+// over 10 processes, 7 of 100 requests are refused that an ideal bucket admits if leasing begins at one request, and 1
+// if it begins at two (docs/performance.md).
 func (s sizing) pays(leasing bool) bool {
 	if s.small {
 		return false
@@ -61,13 +61,13 @@ func (s sizing) pays(leasing bool) bool {
 	return s.need >= 2*s.unit
 }
 
-// want reports the tokens to ask for when the pot holds pot, those in line need line, and the call makes no sense with
-// fewer than least.
-func (s sizing) want(p *Policy, pot, line, least int64) int64 {
+// want reports the tokens to ask for if the pot holds pot, those who wait need waiting, and the call makes no sense
+// with fewer than least.
+func (s sizing) want(p *Policy, pot, waiting, least int64) int64 {
 	lease := p.Size
 	if lease == 0 {
 		lease = int64(math.Ceil(min(s.need, float64(p.Cap))))
 	}
-	want := max(lease+s.low-pot, line-pot)
+	want := max(lease+s.low-pot, waiting-pot)
 	return max(least, min(want, p.quarter()))
 }

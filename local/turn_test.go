@@ -181,7 +181,8 @@ func TestTellingOfALeaseIsOneTry(t *testing.T) {
 	}
 }
 
-// What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed that was leased under the larger.
+// What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed that was leased under
+// the larger.
 func TestLoweredLeaseGoesBack(t *testing.T) {
 	for _, counting := range []Counting{Refills, Levels, Counts} {
 		for _, c := range []struct {

@@ -18,10 +18,10 @@ func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
 // maxAskers is how many processes may ask for each token that they wait for.
 const maxAskers = 3
 
-// Turn reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond the
-// time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes only
-// keep out of step, so that none is always the second. If there are more, each asks for its part of the refill: calls per
-// token stay few, whatever their number. It takes no lock.
+// Turn reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond
+// the time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes
+// only keep out of step, so that none is always the second. If there are more, each asks for its part of the refill:
+// calls per token stay few, whatever their number. It takes no lock.
 func (b *Bucket) Turn(active int64) time.Duration {
 	p := b.Policy()
 	switch {
@@ -33,9 +33,9 @@ func (b *Bucket) Turn(active int64) time.Duration {
 	return p.between(0.5, 1.5, p.wait(float64(active-maxAskers)))
 }
 
-// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last seen
-// to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all that was
-// asked for and told of no level that was too low since: the bucket may be full. It takes no lock.
+// Earliest reports when n tokens can be there at the earliest, by what is held here, by the level that Redis was last
+// seen to have and by the refill. What others give back may come sooner. It reports known false if Redis granted all
+// that was asked for and told of no level that was too low since: the bucket may be full. It takes no lock.
 func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known bool) {
 	p, d := b.Policy(), b.denied.Load()
 	n -= b.held(now)

@@ -25,8 +25,8 @@ type Stamp struct {
 	owed      int64 // part of the entry's tokens that is given back and not settled yet
 }
 
-// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of a
-// policy that does. It answers as if nothing was known, and notes nothing.
+// windowState is what a bucket knows besides the rest if its policy does not just refill. A nil *windowState is that of
+// a policy that does. It answers as if nothing was known, and notes nothing.
 type windowState struct {
 	stamp atomic.Pointer[Stamp] // of the last accepted reply: the tokens in the pot were counted then or later
 
@@ -58,8 +58,8 @@ func (b *Bucket) windows() *windowState {
 }
 
 // Told reports what Redis said last about a policy that does not just refill: which of its limits, from 1, refused last
-// or else has the least left, and when nothing that was known counts any more. Before Redis said anything both are 0. It
-// takes no lock.
+// or else has the least left, and when nothing that was known counts any more. Before Redis said anything both are 0.
+// It takes no lock.
 func (b *Bucket) Told(refused bool) (which uint8, clear time.Duration) {
 	w := b.windows()
 	if w == nil {
@@ -124,10 +124,10 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 	}
 }
 
-// countsUntil notes until when something counts for certain, by a reply to a call that was made in a bucket of an epoch.
-// What was granted counts until nothing does, and what refuses counts until it does not. How long the rest counts the
-// reply says only as an upper bound, which is no help here. A refused direct take says nothing: it wrote nothing, and if
-// the key does not know its limits, what refuses may end sooner, with those of others.
+// countsUntil notes until when something counts for certain, by a reply to a call that was made in a bucket of an
+// epoch. What was granted counts until nothing does, and what refuses counts until it does not. How long the rest
+// counts the reply says only as an upper bound, which is no help here. A refused direct take says nothing: it wrote
+// nothing, and if the key does not know its limits, what refuses may end sooner, with those of others.
 func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	if w == nil {
 		return
@@ -147,8 +147,8 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 // made.
 func (b *Bucket) freezes() bool { return b.windows() != nil && b.Policy().Counting != Levels }
 
-// freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock in
-// µs.
+// freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock
+// in µs.
 func (w *windowState) freeze(d *debt, now time.Duration, server int64) (debt, certain, since int64) {
 	if w.frozen == 0 && d.admitted > 0 {
 		w.frozen, w.frozenCertain = d.report()

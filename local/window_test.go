@@ -9,7 +9,8 @@ import (
 
 func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// A window's debt is reported as it was, with its instant, until it is accepted: what is admitted meanwhile waits for the next call.
+// A window's debt is reported as it was, with its instant, until it is accepted: what is admitted meanwhile waits for
+// the next call.
 func TestWindowDebtIsFrozen(t *testing.T) {
 	b := new(Bucket)
 	p := &Policy{Cap: 10, Tokens: 10, Per: 60e9, Counting: Counts, Period: 250e6, Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 }}
@@ -45,8 +46,8 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	}
 }
 
-// What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs less than the
-// refused request did.
+// What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs
+// less than the refused request did.
 func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 	p := &Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, Period: 250e6, Uniform: func() float64 { return 0.5 }}
 	var d denial
@@ -76,8 +77,8 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 	}
 }
 
-// Who refused last and who has the least left are two limits, each as the last reply said that knew: a refusal does not tell of the
-// latter, nor an admission or a settlement of the former.
+// Who refused last and who has the least left are two limits, each as the last reply said that knew: a refusal does not
+// tell of the latter, nor an admission or a settlement of the former.
 func TestWhichLimitWasTold(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
 	check := func(when string, tight, refuser uint8, clear time.Duration) {
@@ -108,7 +109,8 @@ func TestWhichLimitWasTold(t *testing.T) {
 	}
 }
 
-// What comes back is credited where it was counted and nowhere else: its call names that bucket even while it reports a debt.
+// What comes back is credited where it was counted and nowhere else: its call names that bucket even while it reports a
+// debt.
 func TestWindowRefundNamesItsBucket(t *testing.T) {
 	for _, owes := range []bool{false, true} {
 		r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
@@ -129,8 +131,8 @@ func TestWindowRefundNamesItsBucket(t *testing.T) {
 	}
 }
 
-// A refund names the oldest of its stamps, whichever came first: a newer one would give back more than counts there. Stamps of two
-// buckets do not go together: what was counted by one that is not there any more is given back to none.
+// A refund names the oldest of its stamps, whichever came first: a newer one would give back more than counts there.
+// Stamps of two buckets do not go together: what was counted by one that is not there any more is given back to none.
 func TestRefundNamesItsOldestStamp(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -160,8 +162,8 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 	}
 }
 
-// A lease that ends with its fixed window cannot be prolonged, so no call tries to; and at the edge, when the whole limit is
-// there again, nothing that was learned before denies it.
+// A lease that ends with its fixed window cannot be prolonged, so no call tries to; and at the edge, when the whole
+// limit is there again, nothing that was learned before denies it.
 func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 	for _, c := range []struct {
 		name    string
