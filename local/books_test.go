@@ -186,9 +186,9 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				b.Expire(now)
 				call = Call{}
 			case "retire":
-				b.Retire(now)
+				b.retire(now)
 			case "revive":
-				b.Revive()
+				b.revive()
 			}
 			collect()
 			if b.retired && owed(b) == (debt{}) { // forgiven

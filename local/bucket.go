@@ -88,7 +88,7 @@ func (b *Bucket) decides(n int64) bool { return b.byLimit() && n <= b.Policy().C
 type Effect struct {
 	Send  bool          // put the bucket into its node's queue
 	Check time.Duration // call Bucket.Check no later than then; 0 for never
-	Done  bool          // the bucket is retired and owes nothing: Close it
+	Done  bool          // the bucket is retired and owes nothing: Cache.Forget it
 	Tell  bool          // call Bucket.Check soon, because Redis is to hear of another limit: see SetPolicy
 }
 
@@ -269,8 +269,8 @@ func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) {
 	return Verdict{Outcome: Waiting}, b.send()
 }
 
-// Awaited reports whether somebody waits for what Redis answers.
-func (b *Bucket) Awaited() bool {
+// awaited reports whether somebody waits for what Redis answers.
+func (b *Bucket) awaited() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pending.awaited()

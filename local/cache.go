@@ -36,11 +36,11 @@ type Cached[T any] interface {
 	*T
 	ID() ID
 	Is(ID) bool
-	Retire(now time.Duration) Effect
-	Revive()
-	Close(now time.Duration) bool
+	retire(now time.Duration) Effect
+	revive()
+	finish(now time.Duration) bool
 	Burn(now time.Duration)
-	Awaited() bool
+	awaited() bool
 }
 
 // Cache finds buckets by name and bounds their number: it evicts the least recently used one. An evicted bucket gives
@@ -60,7 +60,7 @@ type Cache[T any, B Cached[T]] struct {
 // not call the cache.
 type Owner[T any, B Cached[T]] struct {
 	Fresh func(ID) B          // makes a bucket
-	Evict func(b B, e Effect) // carries out what Retire asked for
+	Evict func(b B, e Effect) // carries out what an evicted bucket asks for
 	Gone  func(b B)           // notes that b was closed and forgotten
 
 	// Salt makes names hash alike in every run, for a simulation that repeats exactly; 0 is for a random salt. Leave it
@@ -164,7 +164,7 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	b, leaving := s.leaving[id]
 	if leaving {
 		delete(s.leaving, id)
-		b.Revive()
+		b.revive()
 	} else {
 		// The cache outlives the request. It must neither pin nor trust the memory that the key is part of.
 		id.Key = strings.Clone(id.Key)
@@ -217,10 +217,10 @@ func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 	h := c.hash(id)
 	s.lru.Remove(h)
 	c.front.drop(h, id.Policy, b)
-	effect := b.Retire(now)
+	effect := b.retire(now)
 	switch {
-	case effect.Done && b.Close(now):
-	case len(s.leaving) >= s.room && !b.Awaited():
+	case effect.Done && b.finish(now):
+	case len(s.leaving) >= s.room && !b.awaited():
 		b.Burn(now)
 	default:
 		s.leaving[id] = b
@@ -236,7 +236,7 @@ func (c *Cache[T, B]) Forget(now time.Duration, b B) {
 	s := c.shard(c.hash(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving[id] == b && b.Close(now) {
+	if s.leaving[id] == b && b.finish(now) {
 		delete(s.leaving, id)
 		c.owner.Gone(b)
 	}

@@ -131,16 +131,16 @@ func (b *Bucket) address(call *Call, now time.Duration, c Conditions) {
 	}
 	call.Epoch = b.seen.epoch
 	if s := call.settles; s != nil {
-		call.At, call.Epoch = s.At, s.Epoch
+		call.At, call.Epoch = s.at, s.epoch
 		return
 	}
 	if call.Refund == 0 {
 		return
 	}
 	if s := b.windows().takeRefund(); s != nil {
-		call.At = s.At
+		call.At = s.at
 		if b.freezes() { // else the epoch is that of Seen, and what comes back is credited whenever it was taken
-			call.Epoch = s.Epoch
+			call.Epoch = s.epoch
 		}
 	}
 }

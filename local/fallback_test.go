@@ -217,7 +217,7 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: c.mode})
 		r.admitAlone(5)
 		r.admitAlone(3) // by fail-open: only counted yet
-		if e := r.b.Retire(r.now); !e.Send || r.b.Close(r.now) {
+		if e := r.b.retire(r.now); !e.Send || r.b.finish(r.now) {
 			t.Fatalf("%s: %+v, want the debt to be told first", c.name, e)
 		}
 		e := c.end(r)
@@ -236,17 +236,17 @@ func TestRetiredBucketTellsItsDebtOnce(t *testing.T) {
 				}
 			}
 		}
-		if !r.b.Close(r.now) {
+		if !r.b.finish(r.now) {
 			t.Errorf("%s: not closed", c.name)
 		}
 	}
 
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(5)
-	r.b.Retire(r.now)
+	r.b.retire(r.now)
 	c := r.begin()
 	r.owes(c, 5, 5, 0, 0)
-	if e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)}); !e.Done || !r.b.Close(r.now) {
+	if e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)}); !e.Done || !r.b.finish(r.now) {
 		t.Errorf("%+v, want to be done", e)
 	}
 }
@@ -320,7 +320,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq); r.admitAlone(1) }, 11, 11},
 		{"a call is refused by the breaker", func(r *rig) { r.b.Probe(); r.b.Drop(r.now) }, 10, 10},
 		{"the lease id is given up", func(r *rig) { r.b.Expire(r.now) }, 10, 10},
-		{"evicted and asked for again", func(r *rig) { r.b.Retire(r.now); r.b.Revive() }, 10, 10},
+		{"evicted and asked for again", func(r *rig) { r.b.retire(r.now); r.b.revive() }, 10, 10},
 		{"looked at", func(r *rig) { r.b.Check(r.now); r.b.Stats() }, 10, 10},
 	} {
 		r := open(t)
@@ -374,7 +374,7 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	if r.b.lease.fallback.debt.admitted != 0 {
 		t.Fatal("it was booked at once: this shows nothing")
 	}
-	if e := r.b.Retire(r.now); !e.Send || r.b.Close(r.now) {
+	if e := r.b.retire(r.now); !e.Send || r.b.finish(r.now) {
 		t.Fatalf("%+v, want the debt to be told first", e)
 	}
 	if c = r.begin(); c.Debt != 2 {

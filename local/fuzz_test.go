@@ -209,7 +209,9 @@ func (r *shareRun) alone(n int64) {
 }
 
 // alive reports whether the lease is.
-func (r *shareRun) alive() bool { return r.b.lease != nil && int64(r.now) < r.b.lease.pot.deadline.Load() }
+func (r *shareRun) alive() bool {
+	return r.b.lease != nil && int64(r.now) < r.b.lease.pot.deadline.Load()
+}
 
 // pass lets the ideal share's time pass, and tells it the fleet.
 func (r *shareRun) pass() {

@@ -15,7 +15,7 @@ type leaseState struct {
 	ledger   ledger
 
 	ack       int64         // highest seq of a lease call whose reply was accepted; unknownAck before the first call
-	outUntil  time.Duration // until then Redis may count tokens as out to this process. Invariant: 0 or ≥ pot's deadline
+	outUntil  time.Duration // until then Redis may count tokens as out to this process. Invariant: 0 or ≥ deadline
 	lastGrant int64         // tokens of the last lease
 	backOff   time.Duration // no call before then, because one has failed
 

@@ -125,26 +125,26 @@ func (b *Bucket) Expire(now time.Duration) Effect {
 	return b.fail(now, c)
 }
 
-// Retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
+// retire begins the end of a bucket that its cache evicted: whatever it holds goes back. It still answers those who
 // have it in hand. When it owes nothing any more, an Effect says Done.
-func (b *Bucket) Retire(now time.Duration) Effect {
+func (b *Bucket) retire(now time.Duration) Effect {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.retired, b.probe = true, probeNot
 	return b.next(now)
 }
 
-// Revive takes Retire back: the key was asked for again before the end.
-func (b *Bucket) Revive() {
+// revive takes retire back: the key was asked for again before the end.
+func (b *Bucket) revive() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.retired = false
 }
 
-// Close closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Gone. A
+// finish closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Gone. A
 // state that was forgotten earlier would lose what it returns: the first call of the next state would overtake the
 // return.
-func (b *Bucket) Close(now time.Duration) bool {
+func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.retired && !b.closed && b.owesNothing(now) {

@@ -85,7 +85,7 @@ func TestReturnIsCalledOffWhenTheLeaseIsUsedMeanwhile(t *testing.T) {
 
 func TestRetireReturnsAndCloses(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
-	if e := r.b.Retire(r.now); !e.Done || !r.b.Close(r.now) {
+	if e := r.b.retire(r.now); !e.Done || !r.b.finish(r.now) {
 		t.Fatalf("%+v: a bucket that owes nothing closes at once", e)
 	}
 	if _, v, _ := r.ask(1); v.Outcome != Gone {
@@ -94,7 +94,7 @@ func TestRetireReturnsAndCloses(t *testing.T) {
 
 	r = newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	if e := r.b.Retire(r.now); !e.Send || r.b.Close(r.now) {
+	if e := r.b.retire(r.now); !e.Send || r.b.finish(r.now) {
 		t.Fatalf("%+v: the lease is not given back first", e)
 	}
 	c := r.begin()
@@ -102,7 +102,7 @@ func TestRetireReturnsAndCloses(t *testing.T) {
 		t.Fatalf("%+v, want ret 10", c)
 	}
 	e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})
-	if !e.Done || !r.b.Close(r.now) {
+	if !e.Done || !r.b.finish(r.now) {
 		t.Fatalf("%+v, want done", e)
 	}
 	r.balance()
@@ -156,7 +156,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 		}},
 		{"one that gave its lease back", func(r *rig) {
 			r.lease(10)
-			r.b.Retire(r.now)
+			r.b.retire(r.now)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{TTLLeft: us(time.Second)})
 		}},
 		{"one that was burnt", func(r *rig) { r.lease(10) }},
@@ -175,7 +175,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
 			r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: mode})
 			c.close(r)
-			if r.b.Retire(r.now); !r.b.Close(r.now) {
+			if r.b.retire(r.now); !r.b.finish(r.now) {
 				r.b.Burn(r.now)
 			}
 			if _, ok, renew := r.b.Take(r.now, 1); ok || renew {
@@ -279,7 +279,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 				t.Errorf("%s, leased %v: nobody waits, and takers are not let in", c.name, leased)
 			}
 			r.balance()
-			e := r.b.Retire(r.now)
+			e := r.b.retire(r.now)
 			for i := 0; !e.Done && i < 10; i++ {
 				if r.now = max(r.now, e.Check); e.Check > 0 {
 					e = r.b.Check(r.now)
@@ -288,7 +288,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 					e, _ = r.b.Accept(r.now, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
 				}
 			}
-			if !e.Done || !r.b.Close(r.now) {
+			if !e.Done || !r.b.finish(r.now) {
 				t.Errorf("%s, leased %v: it is never settled", c.name, leased)
 			}
 		}

@@ -35,7 +35,7 @@ func TestOutlives(t *testing.T) {
 		}, 0},
 		{"a return without an answer", Policy{Cap: 100, Tokens: 1}, func(r *rig) {
 			r.lease(20)
-			r.b.Retire(r.now)
+			r.b.retire(r.now)
 			r.b.Fail(r.now, r.begin().Seq)
 		}, 0},
 		{"closed", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Burn(r.now) }, 0},

@@ -339,9 +339,9 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 				b.Expire(now)
 				call = Call{}
 			case "retire":
-				b.Retire(now)
+				b.retire(now)
 			case "revive":
-				b.Revive()
+				b.revive()
 			}
 			collect()
 			s := b.Stats()

@@ -11,7 +11,7 @@ import (
 // The order of the fields matters: a decision reads the first three, and three times in four they share a cache line.
 type pot struct {
 	tokens   atomic.Int64 // invariant: tokens ≥ 0. Only refill adds to it, only after it has burnt what is over
-	deadline atomic.Int64 // ns since the base: from here on no token is spent. Invariant: before the lease ends in Redis
+	deadline atomic.Int64 // ns since the base: no token is spent from here on. Invariant: the lease in Redis ends later
 	low      atomic.Int64 // low-water mark: a pot with no more tokens is renewed
 
 	// renewAt is in ns since the base: no renewal before then. It is never while a call is queued or under way.

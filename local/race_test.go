@@ -50,8 +50,8 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 		r.b.demand.rate = 1000 // so that a lease pays
 		r.b.mu.Unlock()
 		if returns {
-			r.b.Retire(r.now)
-			defer r.b.Revive()
+			r.b.retire(r.now)
+			defer r.b.revive()
 		} else {
 			r.b.Probe()
 		}

@@ -92,7 +92,7 @@ func TestAnotherLimitIsTold(t *testing.T) {
 		}, Policy{}, 20, true},
 		{"the same", func(*rig) {}, Policy{}, 10, false},
 		{"somebody waits, and his call will tell", func(r *rig) { r.ask(1) }, Policy{}, 20, false},
-		{"evicted", func(r *rig) { r.b.Retire(r.now) }, Policy{}, 20, false},
+		{"evicted", func(r *rig) { r.b.retire(r.now) }, Policy{}, 20, false},
 	} {
 		r := told(t, c.p)
 		c.setup(r)

@@ -13,14 +13,14 @@ type Counting uint8
 // The ways to count.
 const (
 	Refills Counting = iota // a level that rises with time: one token bucket
-	Counts                  // windows: what is refused stays so until Redis' retry time, and a refund and a debt name their times
+	Counts                  // windows: a refusal lasts until Redis' retry time, and refund and debt name their times
 	Levels                  // several token buckets: like Counts, but a debt is owed whenever it was made
 	Logs                    // like Counts, but never leased: every direct take is an entry that can be settled
 )
 
 // Stamp is when Redis counted tokens, on the bucket's own clock. A call that gives them back names it.
 type Stamp struct {
-	At, Epoch int64
+	at, epoch int64
 	cost      int64 // of a log's entry, what it should cost
 	owed      int64 // part of the entry's tokens that is given back and not settled yet
 }
@@ -112,7 +112,7 @@ func (w *windowState) replied(c Call, now time.Duration, r lua.Reply) {
 		w.tightest.Store(uint32(r.Which))
 	}
 	if r.Stamp > 0 {
-		w.stamp.Store(&Stamp{At: r.Stamp, Epoch: r.Epoch, cost: r.Grant})
+		w.stamp.Store(&Stamp{at: r.Stamp, epoch: r.Epoch, cost: r.Grant})
 	}
 	if c.Debt > 0 {
 		w.frozen, w.frozenCertain = 0, 0
@@ -177,9 +177,9 @@ func (w *windowState) refundAt(n int64, s *Stamp, counting Counting) bool {
 		s.owed += n
 	case w.refund == nil:
 		w.refund = s
-	case s.Epoch != w.refund.Epoch: // a call names one bucket, and a new one owes nothing of what the old one counted
+	case s.epoch != w.refund.epoch: // a call names one bucket, and a new one owes nothing of what the old one counted
 		return false
-	case s.At < w.refund.At:
+	case s.at < w.refund.at:
 		w.refund = s
 	}
 	return true
