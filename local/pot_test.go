@@ -1,8 +1,6 @@
 package local
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,28 +70,6 @@ func TestPotBurnsWhatIsOverBeforeARefill(t *testing.T) {
 	p.refill(0, 10, time.Second)
 	if burnt := p.refill(time.Second, 5, 2*time.Second); burnt != 10 || p.live(time.Second) != 5 {
 		t.Errorf("%d burnt and %d live, want 10 and 5", burnt, p.live(time.Second))
-	}
-}
-
-func TestPotIsTakenFromByManyAtOnce(t *testing.T) {
-	var p pot
-	const tokens = 1000
-	p.refill(0, tokens, time.Second)
-	var taken atomic.Int64
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for {
-				if _, ok := p.take(0, 3); !ok {
-					return
-				}
-				taken.Add(3)
-			}
-		})
-	}
-	all.Wait()
-	if left := p.tokens.Load(); left >= 3 || taken.Load()+left != tokens {
-		t.Errorf("%d taken, %d left of %d", taken.Load(), left, tokens)
 	}
 }
 
