@@ -2,49 +2,49 @@ package failover
 
 import "time"
 
-// Attempt is one attempt to reach the node, from [Guard.Begin]. Its methods may be called concurrently.
+// Attempt is one attempt to reach the node. [Guard.Begin] returns it. Its methods may be called concurrently.
 type Attempt struct {
 	guard   *Guard
 	expired func()
 	timer   *time.Timer
 	probe   bool
 
-	done func(error) // gobreaker's; nil when the attempt has ended; under the Guard's lock
+	done func(error) // gobreaker's; nil once the attempt has ended; protected by the Guard's lock
 }
 
-// End ends the attempt by what came of it, according to [Classify]. It reports false when the attempt had ended before:
-// by the timer, and then expired was called or is about to be.
+// End ends the attempt with its result err, according to [Classify]. It reports false if the timer has ended the
+// attempt before. In that case expired was called or is about to be.
 func (a *Attempt) End(err error) bool {
-	return a.end(Classify(err), err) // which calls methods of the error, so not under the lock
+	return a.end(Classify(err), err) // Classify calls methods of the error, so it runs without the lock
 }
 
-// Abort ends the attempt as a failure, unless it has ended. Defer it, so that a panic or runtime.Goexit ends the attempt
-// at once and not only by its timer.
+// Abort ends the attempt as a failure, unless it has ended. Defer it, so that a panic or runtime.Goexit ends the
+// attempt at once and not only by its timer.
 func (a *Attempt) Abort() { a.end(Unreachable, ErrAborted) }
 
 func (a *Attempt) end(class Class, err error) bool {
-	ended := a.settle(class, err)
+	ended := a.finish(class, err)
 	if ended {
 		a.timer.Stop()
 	}
-	a.guard.tell()
+	a.guard.deliver()
 	return ended
 }
 
-// expire is run by the timer.
+// expire is called by the timer.
 func (a *Attempt) expire() {
-	if !a.settle(Unreachable, ErrTimeout) {
+	if !a.finish(Unreachable, ErrTimeout) {
 		return
 	}
-	defer a.guard.tell() // those who wait for an answer come first
+	defer a.guard.deliver() // callers that wait for an answer come first
 	if a.expired != nil {
 		a.expired()
 	}
 }
 
-// settle tells gobreaker the outcome, unless that has been done. A result that comes after the breaker changed its state
-// concerns what was before; gobreaker ignores it.
-func (a *Attempt) settle(class Class, err error) bool {
+// finish reports the outcome to gobreaker, and reports false if that was done before. gobreaker ignores a result
+// that arrives after the breaker changed its state, because the result belongs to the former state.
+func (a *Attempt) finish(class Class, err error) bool {
 	g := a.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,8 +56,8 @@ func (a *Attempt) settle(class Class, err error) bool {
 	g.class, g.err = class, err
 	done(err)
 	g.err = nil
-	if a.probe && g.half { // excluded: nothing is known, so the next attempt is a probe, without another open time
-		g.become(Open, err)
+	if a.probe && g.halfOpen { // excluded: nothing is known, so the next attempt is a probe, without another wait
+		g.setState(Open, err)
 	}
 	return true
 }

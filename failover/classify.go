@@ -13,28 +13,30 @@ import (
 // Class is what the outcome of an attempt says about the node.
 type Class uint8
 
-// The classes, and what each is to the breaker.
+// The classes, and how the breaker counts each.
 const (
-	// Fine: the node answered. Success.
+	// Fine: the node answered. Counts as a success.
 	Fine Class = iota
-	// Unreachable: no answer (dialing, DNS, a lost connection, a timeout), or an unknown error. Failure. Unless it was
-	// dialing, the call may have been executed.
+	// Unreachable: no answer (dialing, DNS, a lost connection, a timeout), or an unknown error. Counts as a
+	// failure. Except for a failed dial, the call may have been executed.
 	Unreachable
-	// Saturated: no connection is free in this process' own pool. Failure; but excluded as a probe, which never left.
+	// Saturated: this process' own pool has no free connection. Counts as a failure. A probe that was not sent for
+	// this reason is excluded.
 	Saturated
-	// CannotServe: the node answers, and cannot do it (LOADING, READONLY, OOM, …). Failure.
+	// CannotServe: the node answers but cannot execute the call (LOADING, READONLY, OOM, …). Counts as a failure.
 	CannotServe
-	// Misconfigured: the node refuses this user (NOAUTH, WRONGPASS, NOPERM), or one side refuses the other's certificate or
-	// speaks no TLS. Failure, and one is enough to open: it does not heal before somebody changes a setting.
+	// Misconfigured: the node refuses this user (NOAUTH, WRONGPASS, NOPERM), one side refuses the other's
+	// certificate, or one side does not speak TLS. A single failure opens the breaker, because this lasts until
+	// somebody changes a setting.
 	Misconfigured
-	// KeyFault: a refusal that concerns one bucket, or a reply that makes no sense. Success, or one poisoned key would be an
-	// outage for all.
+	// KeyFault: a refusal that concerns one bucket, or a reply that makes no sense. Counts as a success, because
+	// otherwise one damaged key would be an outage for all keys.
 	KeyFault
 	// Canceled: the caller gave up. Excluded: neither success nor failure.
 	Canceled
 )
 
-// String reports the class in lower case.
+// String returns the class in lower case.
 func (c Class) String() string {
 	switch c {
 	case Fine:
@@ -55,34 +57,37 @@ func (c Class) String() string {
 	return "unknown"
 }
 
-// success reports whether the breaker counts a success. What is neither that nor excluded is a failure.
+// success reports whether the breaker counts a success. If it is false and the class is not excluded, the breaker
+// counts a failure.
 func (c Class) success() bool { return c == Fine || c == KeyFault }
 
-// excluded reports whether the breaker counts nothing at all.
+// excluded reports whether the breaker counts nothing.
 func (c Class) excluded(probe bool) bool { return c == Canceled || c == Saturated && probe }
 
-// oneBucket is an error that knows whether only the bucket is concerned that was asked for, the node being well.
+// oneBucket is an error that knows whether it concerns only the requested bucket while the node works.
 type oneBucket interface {
 	error
 	OneBucket() bool
 }
 
-// Classify reports the class of an attempt that ended with err. It never panics, whatever the error's own methods do.
+// Classify returns the class of an attempt that ended with err. It never panics, even if a method of the error
+// does.
 //
-// An error with a method OneBucket() bool that reports true is a KeyFault. Any reply of Redis that is not known to be
-// something else is CannotServe; any other error that is not known is Unreachable.
+// An error with a method OneBucket() bool that returns true is a KeyFault. A reply of Redis without a class of its
+// own is CannotServe. Any other unknown error is Unreachable.
 //
-// A deadline does not say whose it was, and context.DeadlineExceeded is Unreachable. Whoever lets a caller's context reach
-// the node has to end the attempt with context.Canceled when that context has ended: an impatient caller proves nothing.
+// context.DeadlineExceeded is Unreachable, because it does not say whose deadline it was. If a caller's context may
+// end the call, end the attempt with context.Canceled once that context is done: a caller that gives up proves
+// nothing about the node.
 func Classify(err error) Class {
 	if err == nil {
-		return Fine // most often, and without what the rest allocates
+		return Fine // the common case, without the allocations of the rest
 	}
 	return classify(err)
 }
 
 func classify(err error) (class Class) {
-	// A hook of the client may return anything, a nil pointer in an error too.
+	// A hook of the client may return anything, even a nil pointer in an error.
 	defer func() {
 		if recover() != nil {
 			class = Unreachable
@@ -106,8 +111,8 @@ func classify(err error) (class Class) {
 	}
 }
 
-// refusesTLS reports whether a handshake ended because the two sides do not accept each other. Certificates expire and are
-// issued for other names or by other authorities until somebody acts, so this is as bad as a wrong password. A connection
+// refusesTLS reports whether a handshake failed because the two sides do not accept each other: a certificate has
+// expired, or has the wrong name or authority. That lasts until somebody acts, like a wrong password. A connection
 // that is lost or silent during its handshake is not meant.
 func refusesTLS(err error) bool {
 	var certificate *tls.CertificateVerificationError
@@ -120,17 +125,19 @@ func refusesTLS(err error) bool {
 // classifyReply reports the class of an error that Redis sent.
 func classifyReply(reply redis.Error) Class {
 	switch {
-	case errors.Is(reply, redis.Nil), redis.HasErrorPrefix(reply, "NOSCRIPT"): // the latter is answered by sending the text
+	case errors.Is(reply, redis.Nil), redis.HasErrorPrefix(reply, "NOSCRIPT"): // NOSCRIPT: the text is sent next
 		return Fine
 	case redis.HasErrorPrefix(reply, "WRONGTYPE"), redis.HasErrorPrefix(reply, "CROSSSLOT"):
 		return KeyFault
 	case redis.IsAuthError(reply), redis.IsPermissionError(reply):
 		return Misconfigured
-	// An ACL without one of the script's commands or keys. Redis 7 and Valkey give it no code but ERR, so it is no PermissionError.
+	// An ACL forbids one of the script's commands or keys. Redis 7 and Valkey send only the code ERR, so
+	// IsPermissionError does not recognize it.
 	case strings.Contains(reply.Error(), "The user executing the script can't"),
 		strings.HasPrefix(reply.Error(), "ERR ACL failure in script"):
 		return Misconfigured
-	default: // LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, MISCONF, OOM, BUSY, max clients, MOVED, …
+	// LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, NOREPLICAS, MISCONF, OOM, BUSY, max clients, MOVED, …
+	default:
 		return CannotServe
 	}
 }

@@ -22,7 +22,7 @@ func made(t testing.TB) map[string]*Guard {
 		if name == "probing" {
 			g.probeAt.Store(0)
 			g.mu.Lock()
-			g.become(Probing, nil)
+			g.setState(Probing, nil)
 			g.mu.Unlock()
 		}
 		if g.State().String() != name {

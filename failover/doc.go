@@ -1,18 +1,20 @@
-// Package failover decides whether a Redis node is asked at all: one [Guard] per node is the breaker around its calls, and
-// [Classify] says what an error tells about the node.
+// Package failover decides whether a Redis node is called at all. A [Guard] is the breaker around the calls to one
+// node, and [Classify] says what an error means for the node.
 //
 // # The breaker
 //
-// While a node answers, its Guard is [Closed] and lets everything through. Three failures in a row open it, or a single
-// one that cannot heal by itself (a wrong password). While it is [Open] nobody waits for the node: the policy's fail mode
-// answers at once. After 0.5 to 1 s, drawn anew each time so that processes which lost a node together do not come back
-// together, the next call that is due goes through as a probe; until it ends the Guard is [Probing] and refuses all
-// others. The probe closes it, or opens it again for as long; the wait never grows, because until the last process is
-// back part of the fleet decides alone.
+// While a node answers, its Guard is [Closed] and lets every attempt through. Three failures in a row open it. A
+// failure that cannot heal by itself (a wrong password) opens it at once. While it is [Open] no caller waits for
+// the node: the policy's fail mode answers at once.
+//
+// After 0.5 to 1 s the next attempt goes through as a probe. The time is drawn anew each time, so that processes
+// that lost a node together do not come back together. During the probe the Guard is [Probing] and refuses all
+// other attempts. The probe closes the Guard, or opens it again for 0.5 to 1 s. This time never grows, because each
+// process that is not back decides by its fail mode.
 //
 // # An attempt
 //
-// Each attempt to reach the node is bracketed:
+// Each attempt to reach the node has a beginning and an end:
 //
 //	a, ok := g.Begin(giveUp)
 //	if !ok {
@@ -24,13 +26,13 @@
 //		return // it took longer than Timeout, and giveUp has answered
 //	}
 //
-// An attempt ends once: by End, by Abort, or by the Guard's own timer after Options.Timeout. So no probe can hold the
-// breaker for longer than that, whatever becomes of its goroutine.
+// An attempt ends once: by End, by Abort, or by the Guard's own timer after Options.Timeout. So a probe cannot hold
+// the breaker for longer than that, even if its goroutine never returns.
 //
 // # Cost, locks, goroutines
 //
-// [Guard.State] and [Guard.Ready] read atomics and allocate nothing: they are made for every decision. Begin, End and Abort
-// take mutexes, never across anything that blocks (but see [Options].OnChange), and cost about a microsecond: they belong
-// around calls to Redis. The package owns no goroutine; a timer that fires runs on one of the runtime's. All time is that
-// of package time, so that a testing/synctest bubble sees all of it.
+// [Guard.State] and [Guard.Ready] read atomics and allocate nothing. They may be called for every decision. Begin,
+// End and Abort take mutexes and cost about a microsecond, so they belong around calls to Redis. They hold no mutex
+// while something blocks (but see [Options].OnChange). The package owns no goroutine; a timer runs on a goroutine
+// of the runtime. All times are those of package time, so they follow the clock of a testing/synctest bubble.
 package failover

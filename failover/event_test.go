@@ -134,7 +134,8 @@ func TestEventsBroken(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got list[State]
 				g := New(Options{Uniform: draws(0), OnChange: func(e Event) {
-					if got.add(e.To) <= 2 { // the first in End, the second in Begin: that attempt never reaches its caller
+					// the first in End, the second in Begin: that attempt never reaches its caller
+					if got.add(e.To) <= 2 {
 						stop()
 					}
 				}})
@@ -215,7 +216,8 @@ func TestTogether(t *testing.T) {
 				t.Error("told two at once")
 			}
 			defer telling.Add(-1)
-			if e.From != last || e.From == e.To || e.From == Closed && e.To == Probing || e.From == Open && e.To == Closed {
+			if e.From != last || e.From == e.To || e.From == Closed && e.To == Probing ||
+				e.From == Open && e.To == Closed {
 				t.Errorf("%v, then from %v to %v", last, e.From, e.To)
 			}
 			last, steps = e.To, steps+1

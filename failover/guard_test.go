@@ -251,7 +251,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestLate: the result of an attempt that began before the breaker changed its state changes nothing, whenever it comes.
+// TestLate: the result of an attempt that began before the breaker changed its state changes nothing, whenever it
+// comes.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []byte("sfmpck") {
@@ -336,7 +337,8 @@ func TestSpread(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	got := fmt.Sprint(Closed, Open, Probing, State(9), Fine, Unreachable, Saturated, CannotServe, Misconfigured, KeyFault, Canceled, Class(99))
+	got := fmt.Sprint(Closed, Open, Probing, State(9), Fine, Unreachable, Saturated, CannotServe, Misconfigured,
+		KeyFault, Canceled, Class(99))
 	if want := "closed open probing unknown fine unreachable saturated cannot serve misconfigured key fault canceled unknown"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

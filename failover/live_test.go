@@ -25,7 +25,10 @@ func TestClassifyLive(t *testing.T) {
 	const script = "return redis.call('HSET', KEYS[1], 'a', 1)"
 	eval := func(c *redis.Client, key string) error { return c.Eval(ctx, script, []string{key}).Err() }
 	user := func(name, password string) *redis.Client {
-		return newClient(t, server.Addr, func(o *redis.Options) { o.Username, o.Password, o.ReadTimeout = name, password, time.Second })
+		return newClient(t, server.Addr, func(o *redis.Options) {
+			o.Username, o.Password, o.ReadTimeout = name,
+				password, time.Second
+		})
 	}
 	do("ACL", "SETUSER", "mute", "on", ">x", "~*", "+eval")
 	do("ACL", "SETUSER", "blind", "on", ">x", "~*", "+hset")
@@ -41,7 +44,10 @@ func TestClassifyLive(t *testing.T) {
 	}{
 		{name: "well", call: func() error { return eval(plain, "a") }, want: Fine},
 		{name: "nothing there", call: func() error { return plain.Get(ctx, "none").Err() }, want: Fine},
-		{name: "unknown script", call: func() error { return plain.EvalSha(ctx, "0000000000000000000000000000000000000000", nil).Err() }, want: Fine},
+		{name: "unknown script", call: func() error {
+			return plain.EvalSha(ctx,
+				"0000000000000000000000000000000000000000", nil).Err()
+		}, want: Fine},
 		{name: "another type", call: func() error { return plain.HSet(ctx, "string", "a", 1).Err() }, want: KeyFault},
 		{name: "wrong password", call: func() error { return eval(user("mute", "y"), "a") }, want: Misconfigured},
 		{name: "may not in scripts", call: func() error { return eval(user("mute", "x"), "a") }, want: Misconfigured},

@@ -43,7 +43,8 @@ func TestClassifyRareReplies(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	server := redistest.Start(t, "--enable-debug-command", "yes", "--enable-protected-configs", "yes")
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, MaxRetries: -1, ReadTimeout: 20 * time.Second})
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, MaxRetries: -1,
+		ReadTimeout: 20 * time.Second})
 	defer admin.Close()
 	do := func(args ...any) {
 		t.Helper()
@@ -164,7 +165,8 @@ func TestClassifyClusterReplies(t *testing.T) {
 	classified(t, "a slot of another", first.Eval(ctx, writes, []string{"foo"}).Err(), "MOVED", CannotServe)
 	c.Migrate(slotOfFoo, 1, 0)
 	classified(t, "a slot that is moving", second.Eval(ctx, writes, []string{"foo"}).Err(), "ASK", CannotServe)
-	if err := second.MSet(ctx, "{foo}1", 1, "{foo}2", 1).Err(); !redis.IsTryAgainError(err) && !redis.HasErrorPrefix(err, "ASK") {
+	if err := second.MSet(ctx, "{foo}1", 1, "{foo}2", 1).Err(); !redis.IsTryAgainError(err) &&
+		!redis.HasErrorPrefix(err, "ASK") {
 		t.Errorf("several keys of a slot that is moving: %v", err)
 	} else if Classify(err) != CannotServe {
 		t.Errorf("%v: %v", err, Classify(err))
@@ -198,22 +200,26 @@ func TestClassifyHandshakes(t *testing.T) {
 	addr := secure.Listener.Addr().String()
 	classified(t, "an unknown authority", get(addr, with(&tls.Config{})), "unknown authority", Misconfigured)
 	classified(t, "a certificate of another name",
-		get(addr, with(&tls.Config{RootCAs: trusts(secure), ServerName: "redis.invalid"})), "redis.invalid", Misconfigured)
+		get(addr, with(&tls.Config{RootCAs: trusts(secure), ServerName: "redis.invalid"})), "redis.invalid",
+		Misconfigured)
 	classified(t, "no certificate of ours",
 		get(picky.Listener.Addr().String(), with(&tls.Config{RootCAs: trusts(picky)})), "remote error", Misconfigured)
 	classified(t, "TLS that is too old",
-		get(addr, with(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10})), "", Misconfigured)
+		get(addr, with(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
+			MaxVersion: tls.VersionTLS10})), "", Misconfigured)
 	// A redis-server without TLS reads the handshake as a command without an end, or one that it does not know.
 	classified(t, "TLS to a plain server", get(plain.Addr, func(o *redis.Options) {
 		o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 300*ms
 	}), "", Unreachable, Misconfigured)
-	classified(t, "TLS to a server that speaks", get(speaks(t, "-ERR unknown command\r\n"), with(&tls.Config{InsecureSkipVerify: true})),
+	classified(t, "TLS to a server that speaks", get(speaks(t, "-ERR unknown command\r\n"),
+		with(&tls.Config{InsecureSkipVerify: true})),
 		"does not look like a TLS", Misconfigured)
 	classified(t, "plain to a TLS server", get(addr, func(*redis.Options) {}), "", Unreachable)
 
-	nowhere := &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("no name server")
-	}}}
+	nowhere := &net.Dialer{Resolver: &net.Resolver{PreferGo: true,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no name server")
+		}}}
 	classified(t, "no name server", get("redis.invalid:6379", func(o *redis.Options) {
 		o.Dialer = nowhere.DialContext
 	}), "lookup", Unreachable)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestNeverStuck: however probes end, and however often, the state afterwards is right at once, and an hour later a good
-// call closes the breaker. gobreaker alone stays half-open for ever when an end is missing.
+// TestNeverStuck: however probes end, and however often, the state afterwards is right at once, and an hour later a
+// good call closes the breaker. gobreaker alone stays half-open for ever when an end is missing.
 func TestNeverStuck(t *testing.T) {
 	const timeout = 50 * ms
 	// guarded is an attempt as the package's comment has it.
@@ -35,7 +35,12 @@ func TestNeverStuck(t *testing.T) {
 		ready bool          // then: another may probe at once
 	}{
 		{name: "panics", probe: func(g *Guard) { apart(func() { guarded(g, func() error { panic("probe") }) }) }},
-		{name: "ends its goroutine", probe: func(g *Guard) { apart(func() { guarded(g, func() error { runtime.Goexit(); return nil }) }) }},
+		{name: "ends its goroutine", probe: func(g *Guard) {
+			apart(func() {
+				guarded(g,
+					func() error { runtime.Goexit(); return nil })
+			})
+		}},
 		{
 			name: "hangs", takes: timeout,
 			probe: func(g *Guard) {
@@ -44,7 +49,8 @@ func TestNeverStuck(t *testing.T) {
 		},
 		{name: "never ends", takes: timeout, probe: func(g *Guard) { g.Begin(nil) }},
 		{name: "is canceled", ready: true, probe: func(g *Guard) { guarded(g, func() error { return outcomes['c'] }) }},
-		{name: "finds no connection", ready: true, probe: func(g *Guard) { guarded(g, func() error { return outcomes['p'] }) }},
+		{name: "finds no connection", ready: true,
+			probe: func(g *Guard) { guarded(g, func() error { return outcomes['p'] }) }},
 		{name: "is refused", probe: func(g *Guard) { guarded(g, func() error { return outcomes['m'] }) }},
 		{name: "has a broken error", probe: func(g *Guard) { guarded(g, func() error { return (*nilError)(nil) }) }},
 	} {
