@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The fields of draft-ietf-httpapi-ratelimit-headers-11, each a List of structured fields (RFC 9651). All that is known of
-// that revision is in this file: the draft is expected to rename its parameters.
+// The fields of draft-ietf-httpapi-ratelimit-headers-11. Each is a List of structured fields (RFC 9651). This file
+// is the only one that depends on that revision, because the draft is expected to rename its parameters.
 const (
 	fieldPolicy11 = "Ratelimit-Policy"
 	fieldLimit11  = "Ratelimit"
@@ -20,12 +20,13 @@ const (
 //	RateLimit-Policy: "user";q=200;w=2, "ip";q=1000;w=60, "ip#2";q=9000;w=3600
 //	RateLimit: "user";r=57;t=1
 //
-// with an item for each limit of each policy that applied, as far as it is known, and one for the limit that decided. A middleware
-// further out may have written the fields before: a List may be on several lines.
+// with an item for each known limit of each policy that applied, and one for the limit that decided. An outer
+// middleware may have written the fields before: a List may span several lines.
 //
-// q is the burst, w the seconds that it takes to be refilled: of a window, its tokens and its length. r is what is left, and t the
-// seconds that it takes to be refilled, at the rate that a window comes to: whoever spends r in t never exceeds the limit. (When a
-// window ends is X-RateLimit-Reset.) After a refusal t is Retry-After, and r what is left but no more than is refilled in t.
+// q is the burst, and w the seconds in which it is refilled. For a window they are its tokens and its length. r is
+// what is left, and t the seconds in which r is refilled, at the mean rate for a window. A client that spends r in
+// t never exceeds the limit. (X-RateLimit-Reset says when a window ends.) After a refusal t is Retry-After, and r
+// is what is left, but not more than is refilled in t.
 func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 	var room [128]byte
 	b := room[:0]
@@ -43,7 +44,7 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 		}
 		switch {
 		case p.Shadow:
-		case p.PerKey != nil: // of other keys than the one that decided it is not known
+		case p.PerKey != nil: // the limit is known only for the key that decided
 			if l, ok := uses[i].limiter.LimitOf(*d); ok && p.Name == d.Policy {
 				item(p.Name, l)
 			}
@@ -70,11 +71,12 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 	} else {
 		t = pace.refill(max(r, 1))
 	}
-	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], limitName(d.Policy, int(d.Which)), "r", r, "t", t)))
+	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], limitName(d.Policy, int(d.Which)), "r", r, "t",
+		t)))
 }
 
-// limitName is how clients are told of one of a policy's limits, from 1: the policy's name, and of those behind the first its
-// number behind a sign that no policy's name has.
+// limitName returns the name of a policy's limit, numbered from 1. The first limit has the policy's name. Others
+// append their number after a #, which no policy's name contains.
 func limitName(policy string, which int) string {
 	if which < 2 {
 		return policy
@@ -82,7 +84,7 @@ func limitName(policy string, which int) string {
 	return policy + "#" + strconv.Itoa(which)
 }
 
-// burst is the most that a limit admits at once.
+// burst returns the most tokens that a limit admits at once.
 func burst(l tiered.Limit) int64 {
 	if l.Burst == 0 {
 		return l.Tokens
@@ -90,45 +92,45 @@ func burst(l tiered.Limit) int64 {
 	return l.Burst
 }
 
-// pace is how many nanoseconds a token takes to be refilled; 0 if that is not known.
+// pace is the time in ns in which one token is refilled; 0 if unknown.
 type pace float64
 
 func paceOf(l tiered.Limit) pace { return pace(float64(l.Per) / float64(l.Tokens)) }
 
-// refill is how many seconds n tokens take to be refilled, rounded up, and 1 at least; 0 if that is not known.
+// refill returns the seconds in which n tokens are refilled, rounded up and at least 1; 0 if unknown.
 func (p pace) refill(n int64) int64 {
 	if p == 0 {
 		return 0
 	}
-	const rounding = 1 - 1e-12 // a quotient a hair above a whole number is that number
-	return int64(min(max(math.Ceil(float64(n)*float64(p)/1e9*rounding), 1), longestInteger))
+	const rounding = 1 - 1e-12 // a quotient slightly above a whole number is that number
+	return int64(min(max(math.Ceil(float64(n)*float64(p)/1e9*rounding), 1), maxInteger))
 }
 
-// in is how many tokens are refilled in so many seconds.
+// in returns how many tokens are refilled in so many seconds.
 func (p pace) in(seconds int64) int64 {
 	if p == 0 {
 		return 0
 	}
-	return int64(min(float64(seconds)*1e9/float64(p), longestInteger))
+	return int64(min(float64(seconds)*1e9/float64(p), maxInteger))
 }
 
-// longestInteger is the largest Integer of a structured field: RFC 9651 §3.3.1.
-const longestInteger = 999_999_999_999_999
+// maxInteger is the largest Integer of a structured field (RFC 9651 §3.3.1).
+const maxInteger = 999_999_999_999_999
 
-// appendItem appends "name";a=n;b=m, without b where m is 0. The name of a limit has only letters that a String of structured
-// fields may have.
+// appendItem appends "name";a=n;b=m, without b if m is 0. The name of a limit contains only characters that a
+// String of structured fields may contain.
 func appendItem(b []byte, name, first string, n int64, second string, m int64) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	b = append(b, `";`...)
 	b = append(b, first...)
 	b = append(b, '=')
-	b = strconv.AppendInt(b, min(max(n, 0), longestInteger), 10)
+	b = strconv.AppendInt(b, min(max(n, 0), maxInteger), 10)
 	if m <= 0 {
 		return b
 	}
 	b = append(b, ';')
 	b = append(b, second...)
 	b = append(b, '=')
-	return strconv.AppendInt(b, min(m, longestInteger), 10)
+	return strconv.AppendInt(b, min(m, maxInteger), 10)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Names of fields as net/http keeps them. On the wire their case makes no difference.
+// Names of fields as net/http stores them. On the wire their case does not matter.
 const (
 	fieldLimit     = "X-Ratelimit-Limit"
 	fieldRemaining = "X-Ratelimit-Remaining"
@@ -17,10 +17,10 @@ const (
 	fieldRetry     = "Retry-After"
 )
 
-// retryUnavailable is when to come back where nobody knows: Redis is tried again every half to one second.
+// retryUnavailable is the Retry-After while Redis does not answer: it is tried again every half to one second.
 const retryUnavailable = time.Second
 
-// headers tells of a Decision that was made by a limit, whichever way.
+// headers writes the fields for a Decision that a limit made.
 func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 	retry := int64(0)
 	if !d.Allowed {
@@ -29,7 +29,7 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 			h[fieldRetry] = []string{strconv.FormatInt(retry, 10)}
 		}
 	}
-	if !counted(d) || d.Limit == math.MaxInt64 || tried(uses, d) {
+	if !counted(d) || d.Limit == math.MaxInt64 || shadowed(uses, d) {
 		return
 	}
 	if !l.NoXRateLimit {
@@ -44,8 +44,9 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 	}
 }
 
-// tried reports whether the policy of d is only tried out: clients are not to keep to what may never come into force.
-func tried(uses []use, d *tiered.Decision) bool {
+// shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that is only being
+// tried.
+func shadowed(uses []use, d *tiered.Decision) bool {
 	for i := range uses {
 		if p := uses[i].limiter.Policy(); p.Shadow && p.Name == d.Policy {
 			return true
@@ -60,23 +61,23 @@ func counted(d *tiered.Decision) bool {
 	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
 		return false
 	}
-	return d.Limit > 0 // else it is blocked
+	return d.Limit > 0 // otherwise the key is blocked
 }
 
-// retryAfter reports when it makes sense to come back, and false where it never does or nobody will.
+// retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will retry.
 func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 	switch d.Reason {
 	case tiered.ExceedsBurst, tiered.InvalidKey, tiered.Canceled:
 		return 0, false
 	case tiered.Limited:
 		return d.RetryAfter, true
-	case tiered.ShareSpent: // 0 where the share alone never admits it: then Redis has to come back first
+	case tiered.ShareSpent: // RetryAfter is 0 if the share never admits the cost: then Redis has to come back first
 		return max(d.RetryAfter, time.Nanosecond), true
 	}
 	return retryUnavailable, true
 }
 
-// writeX writes the three fields. Their values share one string and one array: two allocations.
+// writeX writes the three X-RateLimit fields. Their values share one string and one array: two allocations.
 func writeX(h http.Header, limit, remaining int64, reset time.Duration) {
 	var room [64]byte
 	b := strconv.AppendInt(room[:0], max(limit, 0), 10)
@@ -89,7 +90,7 @@ func writeX(h http.Header, limit, remaining int64, reset time.Duration) {
 	h[fieldLimit], h[fieldRemaining], h[fieldReset] = v[0:1:1], v[1:2:2], v[2:3:3]
 }
 
-// seconds is d in whole seconds, rounded up, and 1 at least: the form of Retry-After that needs no clock.
+// seconds returns d in whole seconds, rounded up and at least 1. This form of Retry-After needs no clock.
 func seconds(d time.Duration) int64 { return max(ceil(d), 1) }
 
 func ceil(d time.Duration) int64 {
@@ -100,7 +101,7 @@ func ceil(d time.Duration) int64 {
 	return s
 }
 
-// saturated is a+b, both ≥ 0, and at most the longest duration there is.
+// saturated returns a+b, or the longest duration if the sum overflows. Both are ≥ 0.
 func saturated(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -108,10 +108,12 @@ func TestDraft11(t *testing.T) {
 		h = wrap(t, []Rule{{Limiter: all, Key: Header("X-None"), Missing: Together}}, o, h)
 		for i, want := range []string{`"ip";r=9;t=54`, `"ip";r=8;t=48`, `"ip";r=7;t=42`} {
 			r := get(h, "ann").Header
-			if p := r.Values("RateLimit-Policy"); len(p) != 2 || p[0] != `"all";q=1000000;w=1` || p[1] != `"user";q=150;w=2, "ip";q=10;w=60` {
+			if p := r.Values("RateLimit-Policy"); len(p) != 2 || p[0] != `"all";q=1000000;w=1` ||
+				p[1] != `"user";q=150;w=2, "ip";q=10;w=60` {
 				t.Errorf("RateLimit-Policy %q", p)
 			}
-			if l := r.Values("RateLimit"); len(l) != 2 || l[0] != fmt.Sprintf(`"all";r=%d;t=1`, 999999-i) || l[1] != want {
+			if l := r.Values("RateLimit"); len(l) != 2 || l[0] != fmt.Sprintf(`"all";r=%d;t=1`, 999999-i) ||
+				l[1] != want {
 				t.Errorf("RateLimit %q, want %s", l, want)
 			}
 		}
@@ -119,7 +121,8 @@ func TestDraft11(t *testing.T) {
 			get(h, "ann")
 		}
 		r := get(h, "ann")
-		if r.StatusCode != 429 || r.Header.Values("RateLimit")[1] != `"ip";r=0;t=6` || r.Header.Get("Retry-After") != "6" {
+		if r.StatusCode != 429 || r.Header.Values("RateLimit")[1] != `"ip";r=0;t=6` ||
+			r.Header.Get("Retry-After") != "6" {
 			t.Errorf("refused: %s %v", r.Status, r.Header)
 		}
 	})
@@ -136,7 +139,8 @@ func TestDraft11KeepsToTheRate(t *testing.T) {
 		get(h, "ann")
 		cost = 8
 		r := get(h, "ann")
-		if r.StatusCode != 429 || r.Header.Get("Retry-After") != "18" || r.Header.Get("RateLimit") != `"p";r=3;t=18` || r.Header.Get("X-RateLimit-Remaining") != "5" {
+		if r.StatusCode != 429 || r.Header.Get("Retry-After") != "18" ||
+			r.Header.Get("RateLimit") != `"p";r=3;t=18` || r.Header.Get("X-RateLimit-Remaining") != "5" {
 			t.Errorf("%s %v", r.Status, r.Header)
 		}
 	})
@@ -157,11 +161,13 @@ func TestFieldsAtRunTime(t *testing.T) {
 			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 1, 200, "", "", ""},
 			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 5, 200, "", "", ""},
 			{
-				tiered.Policy{Limit: tiered.PerHour(1), PerKey: func(string) tiered.Limit { return tiered.PerMinute(60).WithBurst(30) }},
+				tiered.Policy{Limit: tiered.PerHour(1),
+					PerKey: func(string) tiered.Limit { return tiered.PerMinute(60).WithBurst(30) }},
 				1, 200, "30", `"p";q=30;w=30`, `"p";r=29;t=29`,
 			},
 			{
-				tiered.Policy{Limit: tiered.PerHour(1), PerKey: func(string) tiered.Limit { return tiered.Limit{Tokens: 2, Per: time.Minute} }},
+				tiered.Policy{Limit: tiered.PerHour(1),
+					PerKey: func(string) tiered.Limit { return tiered.Limit{Tokens: 2, Per: time.Minute} }},
 				3, 429, "2", `"p";q=2;w=60`, `"p";r=0;t=30`,
 			},
 		} {
@@ -176,7 +182,8 @@ func TestFieldsAtRunTime(t *testing.T) {
 			}
 			r := get(h, "ann")
 			draft := func(name string) string { return strings.ReplaceAll(r.Header.Get(name), c.policy.Name, "p") }
-			if r.StatusCode != c.status || r.Header.Get("X-RateLimit-Limit") != c.limit || draft("RateLimit-Policy") != c.policies || draft("RateLimit") != c.left {
+			if r.StatusCode != c.status || r.Header.Get("X-RateLimit-Limit") != c.limit ||
+				draft("RateLimit-Policy") != c.policies || draft("RateLimit") != c.left {
 				t.Errorf("%d: %s %v, want %+v", i, r.Status, r.Header, c)
 			}
 		}
@@ -185,16 +192,22 @@ func TestFieldsAtRunTime(t *testing.T) {
 
 // FuzzHeaders writes the fields for any numbers and reads them with what is not ours: net/http, strconv and httpsfv.
 func FuzzHeaders(f *testing.F) {
-	f.Add(int64(100), int64(time.Second), int64(200), int64(57), int64(3*time.Second), int64(time.Second), uint8(tiered.Limited), 0.5, int64(time.Second))
-	f.Add(int64(1), int64(math.MaxInt64), int64(1<<40), int64(1<<40), int64(math.MaxInt64), int64(math.MaxInt64), uint8(tiered.Granted), 0.0, int64(0))
-	f.Add(int64(1<<40), int64(1000), int64(0), int64(-5), int64(-1), int64(math.MaxInt64), uint8(tiered.ShareSpent), 0.999, int64(time.Hour))
+	f.Add(int64(100), int64(time.Second), int64(200), int64(57), int64(3*time.Second), int64(time.Second),
+		uint8(tiered.Limited), 0.5, int64(time.Second))
+	f.Add(int64(1), int64(math.MaxInt64), int64(1<<40), int64(1<<40), int64(math.MaxInt64), int64(math.MaxInt64),
+		uint8(tiered.Granted), 0.0, int64(0))
+	f.Add(int64(1<<40), int64(1000), int64(0), int64(-5), int64(-1), int64(math.MaxInt64), uint8(tiered.ShareSpent),
+		0.999, int64(time.Hour))
 	g, _ := group(f)
 	name := 0
-	f.Fuzz(func(t *testing.T, tokens, per, burst, remaining, reset, retry int64, reason uint8, random float64, jitter int64) {
-		p := tiered.Policy{Name: "p" + strconv.Itoa(name), Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst}}
+	f.Fuzz(func(t *testing.T, tokens, per, burst, remaining, reset, retry int64, reason uint8, random float64,
+		jitter int64) {
+		p := tiered.Policy{Name: "p" + strconv.Itoa(name),
+			Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst}}
 		name++
 		limiter, err := g.Limiter(p)
-		if err != nil || !(random >= 0 && random < 1) || jitter < 0 || time.Duration(jitter) > maxJitter || reason > uint8(tiered.Canceled) {
+		if err != nil || !(random >= 0 && random < 1) || jitter < 0 || time.Duration(jitter) > maxJitter ||
+			reason > uint8(tiered.Canceled) {
 			t.Skip()
 		}
 		d := tiered.Decision{
@@ -203,7 +216,8 @@ func FuzzHeaders(f *testing.F) {
 		}
 		d.Allowed = tiered.Granted <= d.Reason && d.Reason <= tiered.Shadowed
 		for _, unix := range []bool{false, true} {
-			l := &limit{Options: Options{Random: func() float64 { return random }, Jitter: time.Duration(jitter), IETFDraft11: true, ResetUnix: unix}}
+			l := &limit{Options: Options{Random: func() float64 { return random }, Jitter: time.Duration(jitter),
+				IETFDraft11: true, ResetUnix: unix}}
 			h := http.Header{}
 			l.headers(h, []use{{0, limiter, "k", 1}}, &d)
 			w := httptest.NewRecorder()
@@ -216,7 +230,9 @@ func FuzzHeaders(f *testing.F) {
 			again := int64(0)
 			if v := h.Get("Retry-After"); v != "" {
 				again, err = strconv.ParseInt(v, 10, 64)
-				if err != nil || again < 1 || float64(again) < time.Duration(min(retry, math.MaxInt64-jitter)).Seconds() && d.Reason != tiered.Unavailable && d.Reason != tiered.InvalidCost && counted(&d) {
+				if err != nil || again < 1 || float64(again) < time.Duration(min(retry,
+					math.MaxInt64-jitter)).Seconds() && d.Reason != tiered.Unavailable &&
+					d.Reason != tiered.InvalidCost && counted(&d) {
 					t.Errorf("Retry-After %s for %v", v, time.Duration(retry))
 				}
 			}
@@ -242,7 +258,7 @@ func FuzzHeaders(f *testing.F) {
 			if s < 1 || float64(r)/float64(s) > rate*rounding {
 				t.Errorf("r=%d t=%d is more than %v/s", r, s, rate)
 			}
-			if again > 0 && s != min(again, longestInteger) {
+			if again > 0 && s != min(again, maxInteger) {
 				t.Errorf("t=%d and Retry-After %d", s, again)
 			}
 		}
@@ -295,7 +311,8 @@ func BenchmarkMiddleware(b *testing.B) {
 // The allocations of an admitted request are known: the Reservation and its list, and the fields.
 func TestAllocations(t *testing.T) {
 	g, _ := group(t)
-	h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerSecond(1e9)))}, nil, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerSecond(1e9)))}, nil,
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r, w := request("ann"), httptest.NewRecorder()
 	for range 100 {
 		h.ServeHTTP(w, r)

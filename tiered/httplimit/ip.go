@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// RemoteIP counts by the address that the connection comes from: IPv4 by the address, IPv6 by its /64, of which a client
-// has 2⁶⁴ addresses to choose from. It looks at no header: behind a proxy everybody has the proxy's address, and
-// [ForwardedFor] is what you want. A connection without an IP address, such as a unix socket's, has no key.
+// RemoteIP counts by the address that the connection comes from. An IPv4 client is counted by its address, an IPv6
+// client by its /64, because it can choose among its 2⁶⁴ addresses. RemoteIP reads no header: behind a proxy all
+// clients have the proxy's address, so use [ForwardedFor] there. A connection without an IP address, such as a unix
+// socket's, has no key.
 func RemoteIP() Key {
 	return Key{of: func(r *http.Request) (string, bool) {
 		a, ok := peer(r)
@@ -18,27 +19,28 @@ func RemoteIP() Key {
 	}}
 }
 
-// ForwardedFor counts like [RemoteIP] by the right-most address of X-Forwarded-For that is not one of proxies: what stands
-// left of it was written by whoever sent the request, and is worth nothing.
+// ForwardedFor counts like [RemoteIP], by the right-most address of X-Forwarded-For that is not one of proxies. The
+// sender of the request wrote what is left of it, so that cannot be trusted.
 //
-// The field is looked at only if the connection comes from one of proxies. Each of them must append the address that it
-// was called from, on the same line or on another. If all addresses are proxies', the left-most counts; without the field,
-// the connection's. Where an entry is reached that is no address, with or without a port, the request has no key.
+// The field is read only if the connection comes from one of proxies. Each proxy must append the address that it
+// was called from, on the same line or on another. If all addresses are proxies, the left-most counts. Without the
+// field, the connection's address counts. If the search reaches an entry that is not an address, with or without a
+// port, the request has no key.
 func ForwardedFor(proxies ...netip.Prefix) Key {
 	return forwarded("ForwardedFor", "X-Forwarded-For", lastOfXFF, proxies)
 }
 
-// Forwarded is [ForwardedFor] for the for= of the header field Forwarded (RFC 7239). "unknown" and names like "_hidden"
-// are no addresses.
+// Forwarded is [ForwardedFor] for the for= parameter of the header field Forwarded (RFC 7239). "unknown" and names
+// like "_hidden" are not addresses.
 func Forwarded(proxies ...netip.Prefix) Key {
 	return forwarded("Forwarded", "Forwarded", lastOfForwarded, proxies)
 }
 
-// last cuts the right-most entry off a field's value and reports the address in it; rest is what stands before it. An empty
-// entry, which a list may have, is "".
-type last func(value string) (rest, address string, ok bool)
+// cutLast cuts the right-most entry off a field's value. It returns what stands before the entry, and the entry's
+// address. A list may have an empty entry: its address is "".
+type cutLast func(value string) (rest, address string, ok bool)
 
-func forwarded(name, field string, cut last, proxies []netip.Prefix) Key {
+func forwarded(name, field string, cut cutLast, proxies []netip.Prefix) Key {
 	if len(proxies) == 0 {
 		return Key{err: fmt.Errorf("is %s(): must have the prefix of a proxy at least", name)}
 	}
@@ -62,8 +64,8 @@ func forwarded(name, field string, cut last, proxies []netip.Prefix) Key {
 	}}
 }
 
-// client walks through the lines from the right, as long as the addresses are proxies'.
-func client(proxy netip.Addr, lines []string, cut last, trusted []netip.Prefix) (netip.Addr, bool) {
+// client walks through the lines from the right, past the addresses of proxies.
+func client(proxy netip.Addr, lines []string, cut cutLast, trusted []netip.Prefix) (netip.Addr, bool) {
 	a := proxy
 	for _, line := range slices.Backward(lines) {
 		for line != "" {
@@ -92,8 +94,8 @@ func lastOfXFF(value string) (rest, text string, ok bool) {
 	return value[:max(i, 0)], strings.Trim(value[i+1:], " \t"), true
 }
 
-// lastOfForwarded cuts at the last comma outside of quotes. It reads from the right, so that a quote that a client left open
-// cannot swallow what a proxy wrote after it.
+// lastOfForwarded cuts at the last comma outside of quotes. It reads from the right, so that a quote that a client
+// left open does not swallow what a proxy wrote after it.
 func lastOfForwarded(value string) (rest, text string, ok bool) {
 	quoted := false
 	i := len(value) - 1
@@ -113,7 +115,8 @@ func lastOfForwarded(value string) (rest, text string, ok bool) {
 	if entry == "" {
 		return rest, "", true
 	}
-	for pair := range strings.SplitSeq(entry, ";") { // an address has no semicolon; a quoted one elsewhere finds no for=
+	// An address contains no semicolon. A quoted semicolon elsewhere only yields a pair without for=.
+	for pair := range strings.SplitSeq(entry, ";") {
 		name, v, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
 		if !strings.EqualFold(name, "for") {
 			continue
@@ -126,7 +129,7 @@ func lastOfForwarded(value string) (rest, text string, ok bool) {
 	return "", "", false
 }
 
-// address reads 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] and [2001:db8::1]:80.
+// address parses 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1] and [2001:db8::1]:80.
 func address(s string) (netip.Addr, bool) {
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
 		s = s[1 : len(s)-1]
@@ -145,14 +148,14 @@ func address(s string) (netip.Addr, bool) {
 	return a.Unmap().WithZone(""), true
 }
 
-// peer is the address that the connection comes from.
+// peer returns the address that the connection comes from.
 func peer(r *http.Request) (netip.Addr, bool) { return address(r.RemoteAddr) }
 
 func isOneOf(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// block is an IPv4 address, or the /64 that an IPv6 address is in, as text; "" for none.
+// block returns an IPv4 address, or the /64 of an IPv6 address, as text. It returns "" for an invalid address.
 func block(a netip.Addr) string {
 	switch {
 	case !a.IsValid():

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Key says whom a request is counted for. The zero Key is an error: make one with [Header], [Credential], [Cookie],
-// [PathValue], [RemoteIP], [ForwardedFor], [Forwarded] or [KeyFunc].
+// Key tells which client a request counts for. The zero Key is an error: make one with [Header], [Credential],
+// [Cookie], [PathValue], [RemoteIP], [ForwardedFor], [Forwarded] or [KeyFunc].
 type Key struct {
 	of  func(*http.Request) (string, bool)
-	err error // what was wrong when it was made: New reports it
+	err error // an error in its construction: New reports it
 }
 
-// KeyFunc counts a request for what f returns. f returns false for a request that has no key, as it does by returning "".
-// It is called concurrently, once per request and rule.
+// KeyFunc counts a request for the key that f returns. f returns false or "" for a request that has no key. It is
+// called concurrently, once per request and rule.
 func KeyFunc(f func(*http.Request) (key string, ok bool)) Key {
 	if f == nil {
 		return Key{err: errors.New("is KeyFunc(nil): must be a function")}
@@ -25,14 +25,14 @@ func KeyFunc(f func(*http.Request) (key string, ok bool)) Key {
 	return Key{of: f}
 }
 
-// Header counts by the first value of a header field, as it was sent. Everybody can send any: use it for fields that a
-// proxy of yours sets, or for what was authenticated before.
+// Header counts by the first value of a header field, as it was sent. A client can send any value: use Header for
+// fields that your proxy sets, or that were authenticated before.
 func Header(name string) Key {
 	if !isToken(name) {
 		return Key{err: fmt.Errorf("is Header(%q): must be the name of a header field", name)}
 	}
 	name = http.CanonicalHeaderKey(name)
-	if name == "Host" { // which net/http keeps elsewhere
+	if name == "Host" { // net/http stores it elsewhere
 		return Key{of: func(r *http.Request) (string, bool) { return r.Host, true }}
 	}
 	return Key{of: func(r *http.Request) (string, bool) {
@@ -43,11 +43,12 @@ func Header(name string) Key {
 	}}
 }
 
-// Credential counts by the SHA-256 of a header field that holds a secret, such as Authorization or X-Api-Key: the secret
-// itself goes neither to Redis nor into a Decision. Of Authorization and Proxy-Authorization the scheme's case and the
-// spaces after it make no difference, nor does how Basic is encoded, or one user would have many buckets.
+// Credential counts by the SHA-256 of a header field that holds a secret, such as Authorization or X-Api-Key. The
+// secret itself goes neither to Redis nor into a Decision. In Authorization and Proxy-Authorization the case of the
+// scheme, the spaces after it and the encoding of Basic do not matter, so that one user does not get several
+// buckets.
 //
-// Put it behind what checks the credential: else each made-up one has a bucket of its own.
+// Check the credential before this middleware. Otherwise each invented one gets a bucket of its own.
 func Credential(name string) Key {
 	if !isToken(name) {
 		return Key{err: fmt.Errorf("is Credential(%q): must be the name of a header field", name)}
@@ -67,7 +68,7 @@ func Credential(name string) Key {
 	}}.Hashed()
 }
 
-// canonicalCredential is a credential with its scheme in lower case, and of Basic what it encodes.
+// canonicalCredential returns a credential with its scheme in lower case. It decodes a Basic credential.
 func canonicalCredential(s string) string {
 	scheme, rest, ok := strings.Cut(s, " ")
 	if !ok {
@@ -76,13 +77,13 @@ func canonicalCredential(s string) string {
 	scheme, rest = strings.ToLower(scheme), strings.TrimLeft(rest, " ")
 	if scheme == "basic" {
 		if plain, err := base64.StdEncoding.DecodeString(rest); err == nil {
-			return "basic\x00" + string(plain) // which no header holds
+			return "basic\x00" + string(plain) // no header contains a NUL
 		}
 	}
 	return scheme + " " + rest
 }
 
-// Cookie counts by the value of a cookie. A session cookie is a secret: Cookie("session").Hashed().
+// Cookie counts by the value of a cookie. A session cookie is a secret: use Cookie("session").Hashed().
 func Cookie(name string) Key {
 	if !isToken(name) {
 		return Key{err: fmt.Errorf("is Cookie(%q): must be the name of a cookie", name)}
@@ -96,8 +97,8 @@ func Cookie(name string) Key {
 	}}
 }
 
-// PathValue counts by a wildcard of the pattern that matched, as in "/tenants/{tenant}/". Only a handler within the
-// [http.ServeMux] sees one: wrap the handler of the pattern, not the mux.
+// PathValue counts by a wildcard of the matched pattern, as in "/tenants/{tenant}/". Only a handler within the
+// [http.ServeMux] sees it: wrap the handler of the pattern, not the mux.
 func PathValue(name string) Key {
 	if name == "" {
 		return Key{err: errors.New(`is PathValue(""): must be the name of a wildcard`)}
@@ -105,8 +106,8 @@ func PathValue(name string) Key {
 	return Key{of: func(r *http.Request) (string, bool) { return r.PathValue(name), true }}
 }
 
-// Hashed is k with the SHA-256 of what it finds, 43 letters of base64url, in place of it. What can be guessed, an e-mail
-// address say, can be guessed from its hash too.
+// Hashed returns k with each key replaced by its SHA-256: 43 characters of base64url. A key that can be guessed,
+// such as an e-mail address, can be recognized by its hash too.
 func (k Key) Hashed() Key {
 	of := k.of
 	if of == nil {
@@ -131,30 +132,30 @@ const (
 	// Refuse answers 400.
 	Refuse
 
-	// Exempt lets the request pass this rule, uncounted; the other rules remain.
+	// Exempt lets the request pass this rule uncounted. The other rules still apply.
 	Exempt
 
-	// Together counts all requests without a key as those of one client.
+	// Together counts all requests without a key as one client.
 	Together
 )
 
-// together is the key of those without one. A key of a client never is: see find.
-const together = "\x00"
+// sharedKey is the key of all requests without one. A client's key never equals it: see find.
+const sharedKey = "\x00"
 
-// find reports the key of a request. One that begins as the common one does, which only a path or a function of the
-// user's can make it, gets another of the same letters before it: no two keys become one.
+// find returns the key of a request. A key that begins like sharedKey gets that prefix once more, so that no two
+// keys become one. Only a path or a user's function can return such a key.
 func (k Key) find(r *http.Request) (string, bool) {
 	key, ok := k.of(r)
 	if !ok || key == "" {
 		return "", false
 	}
-	if key[0] == together[0] {
-		key = together + key
+	if key[0] == sharedKey[0] {
+		key = sharedKey + key
 	}
 	return key, true
 }
 
-// isToken reports whether s is a token of RFC 9110 §5.6.2, which the names of fields and cookies are.
+// isToken reports whether s is a token of RFC 9110 §5.6.2, as the names of fields and cookies are.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]

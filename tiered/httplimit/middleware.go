@@ -8,10 +8,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// New returns a middleware that lets a request through if all rules admit it, and answers it otherwise. It is safe for
-// concurrent use, for any number of handlers; it waits no longer than the Group's Budget.
+// New returns a middleware that lets a request through if all rules admit it, and answers it otherwise. The
+// middleware may be used concurrently, and for any number of handlers. A request waits at most for the Group's
+// Budget.
 //
-// Errors name each field that breaks its rule, all at once.
+// The error names each field that breaks its rule.
 func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
 	options, err := fill(rules, o)
 	if err != nil {
@@ -29,7 +30,7 @@ type limit struct {
 	Options
 }
 
-// fewRules is how many rules need no memory of their own per request.
+// fewRules is the number of rules for which a request allocates no list.
 const fewRules = 4
 
 func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -48,7 +49,7 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	ctx := r.Context()
-	if ctx.Err() != nil { // nobody reads the answer: nothing is taken for it
+	if ctx.Err() != nil { // nobody reads the answer, so nothing is taken
 		l.refuse(w, r, canceled(ctx, uses))
 		return
 	}
@@ -64,20 +65,20 @@ func (l *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	l.headers(w.Header(), uses, &t.Decision)
 	if l.Settle {
-		r = r.WithContext(withTaken(ctx, t, l.rules, uses))
+		r = r.WithContext(withSettlement(ctx, t, l.rules, uses))
 	}
 	if l.Counts == nil {
 		next.ServeHTTP(w, r)
 		return
 	}
-	seen := &witness{ResponseWriter: w}
-	next.ServeHTTP(seen.disguise(), r)
+	seen := &statusRecorder{ResponseWriter: w}
+	next.ServeHTTP(seen.writer(), r)
 	if !l.Counts(seen.final()) {
 		t.Cancel()
 	}
 }
 
-// use is what a request needs of one rule.
+// use is the part of a request that one rule counts.
 type use struct {
 	rule    int
 	limiter *tiered.Limiter
@@ -85,7 +86,8 @@ type use struct {
 	cost    int64
 }
 
-// uses appends what a request needs of each rule that applies to it. A Decision with a Reason refuses it at once.
+// uses appends a use for each rule that applies to the request. A Decision with a Reason refuses the request at
+// once.
 func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
 	for i := range l.rules {
 		rule := &l.rules[i]
@@ -100,7 +102,7 @@ func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
 			case Refuse:
 				return nil, tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
 			case Together:
-				key = together
+				key = sharedKey
 			}
 		}
 		cost := int64(1)
@@ -114,7 +116,7 @@ func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
 	return uses, tiered.Decision{}
 }
 
-// canceled is the Decision on a request that nobody waits for any more.
+// canceled returns the Decision for a request whose client has gone.
 func canceled(ctx context.Context, uses []use) tiered.Decision {
 	return tiered.Decision{
 		Reason: tiered.Canceled, Expired: errors.Is(ctx.Err(), context.DeadlineExceeded),
@@ -122,7 +124,7 @@ func canceled(ctx context.Context, uses []use) tiered.Decision {
 	}
 }
 
-// take takes for all uses, or for none. One is decided without the machinery of several.
+// take reserves the tokens of all uses, or of none. A single use takes a shorter way.
 func take(ctx context.Context, uses []use) tiered.Reservation {
 	if len(uses) == 1 {
 		u := &uses[0]

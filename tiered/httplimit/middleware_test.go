@@ -20,7 +20,8 @@ func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := group(t)
 		// A token every 2.5 s, three at once.
-		h := wrap(t, []Rule{perUser(limiter(t, g, "per-user", tiered.Limit{Tokens: 24, Per: time.Minute, Burst: 3}))}, nil, ok)
+		h := wrap(t, []Rule{perUser(limiter(t, g, "per-user", tiered.Limit{Tokens: 24, Per: time.Minute, Burst: 3}))},
+			nil, ok)
 		at := time.Duration(0)
 		for i, s := range []struct {
 			at                             time.Duration
@@ -42,8 +43,10 @@ func TestSteps(t *testing.T) {
 			at = s.at
 			r := get(h, s.user)
 			x := r.Header
-			got := []string{x.Get("X-RateLimit-Limit"), x.Get("X-RateLimit-Remaining"), x.Get("X-RateLimit-Reset"), x.Get("Retry-After")}
-			if want := []string{s.limit, s.remaining, s.reset, s.retry}; r.StatusCode != s.status || strings.Join(got, " ") != strings.Join(want, " ") {
+			got := []string{x.Get("X-RateLimit-Limit"), x.Get("X-RateLimit-Remaining"), x.Get("X-RateLimit-Reset"),
+				x.Get("Retry-After")}
+			if want := []string{s.limit, s.remaining, s.reset, s.retry}; r.StatusCode != s.status ||
+				strings.Join(got, " ") != strings.Join(want, " ") {
 				t.Errorf("step %d at %v: %d %q, want %d %q", i, s.at, r.StatusCode, got, s.status, want)
 			}
 		}
@@ -97,13 +100,16 @@ func TestRefusals(t *testing.T) {
 			r := get(h, c.user)
 			body, _ := io.ReadAll(r.Body)
 			var p problem
-			if err := json.Unmarshal(body, &p); err != nil || r.Header.Get("Content-Type") != "application/problem+json" {
+			if err := json.Unmarshal(body, &p); err != nil ||
+				r.Header.Get("Content-Type") != "application/problem+json" {
 				t.Fatalf("%s: %s: %v, %v", c.name, body, err, r.Header)
 			}
-			if r.StatusCode != c.status || p.Status != c.status || r.Header.Get("Retry-After") != c.retry || !strings.Contains(p.Detail, c.policy) {
+			if r.StatusCode != c.status || p.Status != c.status || r.Header.Get("Retry-After") != c.retry ||
+				!strings.Contains(p.Detail, c.policy) {
 				t.Errorf("%s: %s, Retry-After %q, %+v", c.name, r.Status, r.Header.Get("Retry-After"), p)
 			}
-			if (r.StatusCode == 429) != (len(p.Violated) == 1 && p.Violated[0] == c.policy) || p.Title == "" || p.Type == "" {
+			if (r.StatusCode == 429) != (len(p.Violated) == 1 && p.Violated[0] == c.policy) || p.Title == "" ||
+				p.Type == "" {
 				t.Errorf("%s: %+v", c.name, p)
 			}
 			if c.user != "" && strings.Contains(string(body), c.user) {
@@ -129,7 +135,8 @@ func TestAllOrNothing(t *testing.T) {
 			}, Skip: func(r *http.Request) bool { return r.URL.Path == "/skipped" }},
 		}
 		var refused Refusal
-		h := wrap(t, rules, &Options{Denied: func(_ http.ResponseWriter, _ *http.Request, r Refusal) { refused = r }}, ok)
+		h := wrap(t, rules, &Options{Denied: func(_ http.ResponseWriter, _ *http.Request, r Refusal) { refused = r }},
+			ok)
 		ask := func(tenant, user, path string) int {
 			r := httptest.NewRequest(http.MethodGet, path, nil)
 			if tenant != "" {
@@ -156,7 +163,7 @@ func TestAllOrNothing(t *testing.T) {
 			{"acme", "", "/", 429, 0, 1, "tenant"},
 			{"", "", "/", 200, 0, 0, ""},
 			{"", "", "/", 429, 0, 0, "user"},
-			{"", together, "/", 200, 0, 1, ""}, // has another bucket than those without a key
+			{"", sharedKey, "/", 200, 0, 1, ""}, // has another bucket than those without a key
 		} {
 			refused = Refusal{}
 			status := ask(s.tenant, s.user, s.path)
@@ -164,12 +171,14 @@ func TestAllOrNothing(t *testing.T) {
 			key := s.user
 			switch key {
 			case "":
-				key = together
-			case together:
-				key = together + together
+				key = sharedKey
+			case sharedKey:
+				key = sharedKey + sharedKey
 			}
-			if status != s.status || refused.Policy != s.policy || left(tenant, "acme") != s.tenantLeft || left(user, key) != s.left {
-				t.Errorf("step %d: %d by %q, acme has %d, the user %d; want %+v", i, status, refused.Policy, left(tenant, "acme"), left(user, key), s)
+			if status != s.status || refused.Policy != s.policy || left(tenant, "acme") != s.tenantLeft ||
+				left(user, key) != s.left {
+				t.Errorf("step %d: %d by %q, acme has %d, the user %d; want %+v", i, status, refused.Policy,
+					left(tenant, "acme"), left(user, key), s)
 			}
 		}
 	})
@@ -185,7 +194,8 @@ func TestCanceledTakesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		r := request("ann").WithContext(ctx)
-		if got := do(wrap(t, []Rule{perUser(l)}, nil, handler), r); got.StatusCode != 503 || served > 0 || left(l, "ann") != 5 {
+		if got := do(wrap(t, []Rule{perUser(l)}, nil, handler), r); got.StatusCode != 503 || served > 0 ||
+			left(l, "ann") != 5 {
 			t.Errorf("canceled before: %s, served %d, left %d", got.Status, served, left(l, "ann"))
 		}
 		// Ends after it was looked at first, before the tokens are there: Err is asked before and after.
@@ -284,7 +294,11 @@ func TestCounts(t *testing.T) {
 		{"500 and a body", func(w http.ResponseWriter) { http.Error(w, "x", 500) }, false},
 		{"103, then 404", func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(404) }, false},
 		{"body, then 500", func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")); w.WriteHeader(500) }, true},
-		{"copied, then 500", func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("x")); w.WriteHeader(500) }, true},
+		{"copied, then 500", func(w http.ResponseWriter) {
+			_,
+				_ = io.Copy(w, strings.NewReader("x"))
+			w.WriteHeader(500)
+		}, true},
 		{"flushed, then 500", func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush(); w.WriteHeader(500) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -293,7 +307,11 @@ func TestCounts(t *testing.T) {
 				l := limiter(t, g, "p", tiered.PerHour(5))
 				during := int64(0)
 				h := wrap(t, []Rule{perUser(l)}, &Options{Counts: func(s int) bool { return s < 400 }},
-					http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { during = left(l, "ann"); c.answer(w) }))
+					http.HandlerFunc(func(w http.ResponseWriter,
+						_ *http.Request) {
+						during = left(l, "ann")
+						c.answer(w)
+					}))
 				get(h, "ann")
 				time.Sleep(time.Second)
 				want := int64(5)
@@ -314,7 +332,10 @@ func TestPanicGivesNothingAway(t *testing.T) {
 		g, _ := group(t)
 		l := limiter(t, g, "p", tiered.PerHour(5))
 		for i, o := range []*Options{nil, {Counts: func(int) bool { return false }}} {
-			h := wrap(t, []Rule{perUser(l)}, o, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+			h := wrap(t, []Rule{perUser(l)}, o, http.HandlerFunc(func(http.ResponseWriter,
+				*http.Request) {
+				panic(http.ErrAbortHandler)
+			}))
 			w := httptest.NewRecorder()
 			func() {
 				defer func() {
@@ -369,8 +390,10 @@ func TestDenied(t *testing.T) {
 				}
 				body, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
-				if resp.StatusCode != want || i == 1 && (string(body) != c.body || resp.Header.Get("Retry-After") != "3600") {
-					t.Errorf("%s, want %d; body %q, Retry-After %q", resp.Status, want, body, resp.Header.Get("Retry-After"))
+				if resp.StatusCode != want || i == 1 &&
+					(string(body) != c.body || resp.Header.Get("Retry-After") != "3600") {
+					t.Errorf("%s, want %d; body %q, Retry-After %q", resp.Status, want, body,
+						resp.Header.Get("Retry-After"))
 				}
 			}
 		})
@@ -413,7 +436,8 @@ func TestSettle(t *testing.T) {
 				text = outcome.Error()
 			}
 			if text != s.err || left(requests, "ann") != s.requests || left(tokens, "acme") != s.tokens {
-				t.Errorf("step %d: %v, %d requests and %d tokens left, want %+v", i, outcome, left(requests, "ann"), left(tokens, "acme"), s)
+				t.Errorf("step %d: %v, %d requests and %d tokens left, want %+v", i, outcome, left(requests, "ann"),
+					left(tokens, "acme"), s)
 			}
 		}
 		if err := Settle(context.Background(), 1); err == nil {

@@ -10,71 +10,72 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Rule is one policy that requests have to keep to.
+// Rule is one policy that applies to requests.
 type Rule struct {
-	// Limiter has the policy. Required; each policy once.
+	// Limiter has the policy. Required. Each policy may be in one rule only.
 	Limiter *tiered.Limiter
 
-	// Key says whom a request is counted for. Required.
+	// Key tells which client a request counts for. Required.
 	Key Key
 
 	// Missing says what happens to a request without a key: Refuse, Exempt or Together. Required.
 	Missing Missing
 
-	// Cost is what a request costs, in tokens; nil means 1. A request that costs 0 passes the rule without being counted,
-	// one that costs more than the burst is refused. A negative cost is a mistake in Cost: it is answered with 503.
+	// Cost returns what a request costs, in tokens; nil means 1. A request that costs 0 passes the rule uncounted.
+	// One that costs more than the burst is refused. A negative cost is a bug in Cost and is answered with 503.
 	Cost func(*http.Request) int64
 
-	// Skip lets a request pass the rule, uncounted. Nil skips none.
+	// Skip lets a request pass the rule uncounted. nil skips none.
 	Skip func(*http.Request) bool
 }
 
-// Options are a middleware's. A nil *Options, and each zero field, means the default. Functions are called concurrently.
+// Options are the options of a middleware. A nil *Options, and each zero field, means the default. Functions are
+// called concurrently.
 type Options struct {
-	// Skip lets a request pass all rules, uncounted: [Preflight] is one. Nil skips none.
+	// Skip lets a request pass all rules uncounted; see [Preflight]. nil skips none.
 	Skip func(*http.Request) bool
 
-	// Counts reports whether an answer with this status counts. Where it does not, the tokens go back when the handler
-	// returns; while it runs they are taken, so that a crowd cannot pass before the first answer. A connection that a handler
-	// takes over counts as 101. A handler that panics gives nothing back: whoever finds out how to make it panic has no
-	// free requests. Nil counts every answer.
+	// Counts reports whether an answer with this status counts. If not, the tokens are returned when the handler
+	// returns. While it runs they are taken, so that a crowd cannot pass before the first answer. A hijacked
+	// connection counts as status 101. If a handler panics, nothing is returned: a client that can make it panic
+	// must not get free requests. nil counts every answer.
 	Counts func(status int) bool
 
-	// Denied writes the answer to a refused request. Headers are set; unless it writes another status, it is Refusal.Status.
-	// Nil writes a line of text.
+	// Denied writes the answer to a refused request. The headers are set. If Denied writes no status, the status is
+	// Refusal.Status. nil writes a line of text.
 	Denied func(http.ResponseWriter, *http.Request, Refusal)
 
-	// Problem answers refusals as application/problem+json (RFC 9457), with the problem types of the IETF draft that
-	// IETFDraft11 names, unless Denied answers.
+	// Problem answers refusals as application/problem+json (RFC 9457), with the problem types of the IETF draft
+	// that IETFDraft11 names. Denied, if set, answers instead.
 	Problem bool
 
 	// NoXRateLimit leaves out X-RateLimit-Limit, -Remaining and -Reset.
 	NoXRateLimit bool
 
-	// ResetUnix makes X-RateLimit-Reset the Unix time in seconds at which the limit is whole again. By default it is the
-	// seconds until then.
+	// ResetUnix makes X-RateLimit-Reset the Unix time in seconds at which the limit is full again. By default it is
+	// the number of seconds until then.
 	ResetUnix bool
 
-	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11 of 2026-05-23: not a
-	// standard, and the next revision may spell them otherwise.
+	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11 of 2026-05-23.
+	// This is not a standard, and the next revision may change the names.
 	IETFDraft11 bool
 
-	// Jitter is the most that is added to Retry-After, at random, so that clients who were refused together do not come
-	// back together: 0 … 1 h.
+	// Jitter is the largest random time that is added to Retry-After, so that clients that were refused together do
+	// not come back together: 0 … 1 h.
 	Jitter time.Duration
 
-	// Random is where the jitter comes from: numbers in [0, 1). Nil means math/rand/v2.
+	// Random returns the jitter's random numbers in [0, 1). nil means math/rand/v2.
 	Random func() float64
 
-	// Settle lets the handler correct the cost, when it is known at last: see [Settle]. The handler then gets a copy of
-	// the request, so that what it or a mux within sets in it, its Pattern for one, is not seen outside.
+	// Settle lets the handler correct the cost once it is known: see [Settle]. The handler then gets a copy of the
+	// request. What it or an inner mux sets in the copy, such as Pattern, is not seen outside.
 	Settle bool
 }
 
-// maxJitter is longer than any Retry-After that somebody waits for.
+// maxJitter is longer than any Retry-After that a client waits for.
 const maxJitter = time.Hour
 
-// fill validates rules and options, all problems at once, and fills in the defaults.
+// fill validates rules and options, reports all problems at once, and fills in the defaults.
 func fill(rules []Rule, o *Options) (Options, error) {
 	var f Options
 	if o != nil {
@@ -115,9 +116,10 @@ func fill(rules []Rule, o *Options) (Options, error) {
 	return f, errors.Join(all...)
 }
 
-// Preflight reports whether a request is the preflight of a browser: OPTIONS with Origin and Access-Control-Request-Method.
-// A browser sends it without credentials and of its own accord. Everybody can send such requests: skip them only where
-// they are answered cheaply.
+// Preflight reports whether a request is a browser's CORS preflight: OPTIONS with Origin and
+// Access-Control-Request-Method. Browsers send it without credentials. Anyone can send such requests: skip them
+// only if they are cheap to answer.
 func Preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
+		r.Header.Get("Access-Control-Request-Method") != ""
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Refusal is why a request was not let through.
+// Refusal says why a request was refused.
 type Refusal struct {
 	tiered.Decision // its Policy and Key are those that refused
 
-	Status int // that suits it: 429, 503, 400
+	Status int // the HTTP status for it: 429, 503 or 400
 }
 
-// status is what suits a refusal. What no client can help is 503; nothing is 500.
+// status returns the HTTP status for a refusal. It is 503 if the client cannot help it, and never 500.
 func status(r tiered.Reason) int {
 	switch r {
 	case tiered.Limited, tiered.ShareSpent, tiered.ExceedsBurst:
@@ -41,7 +41,8 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision
 	}
 }
 
-// detail says in a sentence what was refused. It does not repeat the key, which may be a secret or another's.
+// detail describes the refusal in a sentence. It does not repeat the key, which may be a secret or another
+// client's.
 func (r Refusal) detail() string {
 	switch r.Reason {
 	case tiered.Limited, tiered.ShareSpent:
@@ -57,10 +58,11 @@ func (r Refusal) detail() string {
 	return "The service cannot admit the request now."
 }
 
-// limit is the name of the limit that refused: the policy's, and of several its number.
+// limit returns the name of the limit that refused: the policy's name, with the limit's number if there are
+// several.
 func (r Refusal) limit() string { return limitName(r.Policy, int(r.Which)) }
 
-// problem is the body of RFC 9457. The types and violated-policies are of the draft that draft11.go names.
+// problem is the body of RFC 9457. The types and violated-policies are those of the draft that draft11.go names.
 type problem struct {
 	Type     string   `json:"type"`
 	Title    string   `json:"title"`
@@ -80,7 +82,7 @@ func (r Refusal) writeProblem(w http.ResponseWriter) {
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Temporarily reduced capacity"
 	}
 	b, err := json.Marshal(p)
-	if err != nil { // strings and a number: it does not happen
+	if err != nil { // cannot happen with strings and a number
 		http.Error(w, r.detail(), r.Status)
 		return
 	}
@@ -91,15 +93,15 @@ func (r Refusal) writeProblem(w http.ResponseWriter) {
 	_, _ = w.Write(b)
 }
 
-// refusalWriter answers with the refusal's status where a handler says none: a refused request never looks like a served one
-// by mistake.
+// refusalWriter answers with the refusal's status if a handler sets none, so that a refused request never looks
+// like a served one.
 type refusalWriter struct {
 	http.ResponseWriter
 	refused int
 	wrote   bool
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap is for http.ResponseController.
 func (w *refusalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *refusalWriter) WriteHeader(status int) {
@@ -112,7 +114,7 @@ func (w *refusalWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController prefers.
+// FlushError is for http.ResponseController, which prefers it to Flush.
 func (w *refusalWriter) FlushError() error {
 	w.answer()
 	return http.NewResponseController(w.ResponseWriter).Flush()

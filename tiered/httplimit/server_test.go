@@ -28,7 +28,8 @@ func TestResponseController(t *testing.T) {
 		},
 		"deadlines": func(w http.ResponseWriter, _ *http.Request) {
 			c := http.NewResponseController(w)
-			fmt.Fprint(w, errors.Join(c.SetReadDeadline(time.Now().Add(time.Hour)), c.SetWriteDeadline(time.Now().Add(time.Hour))))
+			fmt.Fprint(w, errors.Join(c.SetReadDeadline(time.Now().Add(time.Hour)),
+				c.SetWriteDeadline(time.Now().Add(time.Hour))))
 		},
 		"full duplex": func(w http.ResponseWriter, r *http.Request) {
 			err := http.NewResponseController(w).EnableFullDuplex()
@@ -69,7 +70,8 @@ func TestResponseController(t *testing.T) {
 				l := limiter(t, g, "p", tiered.PerHour(10))
 				plain := answer(t, h, http2)
 				for _, o := range []*Options{nil, {Counts: counts}, {Settle: true, Counts: counts}} {
-					if got := answer(t, wrap(t, []Rule{{Limiter: l, Key: RemoteIP(), Missing: Refuse}}, o, h), http2); got != plain || got == "" {
+					if got := answer(t, wrap(t, []Rule{{Limiter: l, Key: RemoteIP(), Missing: Refuse}}, o, h),
+						http2); got != plain || got == "" {
 						t.Errorf("with %+v: %q, without the middleware %q", o, got, plain)
 					}
 				}
@@ -112,7 +114,7 @@ func TestDisguise(t *testing.T) {
 			http.Flusher
 		}{},
 	} {
-		d := (&witness{ResponseWriter: w}).disguise()
+		d := (&statusRecorder{ResponseWriter: w}).writer()
 		_, flushes := w.(http.Flusher)
 		_, hijacks := w.(http.Hijacker)
 		_, f := d.(http.Flusher)
@@ -158,7 +160,8 @@ func TestHijackCounts(t *testing.T) {
 func TestStreaming(t *testing.T) {
 	g, _ := group(t)
 	next := make(chan bool)
-	s := httptest.NewServer(wrap(t, []Rule{{Limiter: limiter(t, g, "p", tiered.PerHour(10)), Key: RemoteIP(), Missing: Refuse}},
+	s := httptest.NewServer(wrap(t, []Rule{{Limiter: limiter(t, g, "p", tiered.PerHour(10)), Key: RemoteIP(),
+		Missing: Refuse}},
 		&Options{Counts: func(int) bool { return true }},
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for i := range 3 {

@@ -8,30 +8,30 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// takenKey is where a context has a *settlement.
-type takenKey struct{}
+// settlementKey is the context key of a *settlement.
+type settlementKey struct{}
 
 // settlement is what a handler may correct.
 type settlement struct {
 	tiered.Reservation
 	rules int
-	of    []int // the rule of each use that was reserved
+	of    []int // the rule of each reserved use
 }
 
-func withTaken(ctx context.Context, t tiered.Reservation, rules []Rule, uses []use) context.Context {
+func withSettlement(ctx context.Context, t tiered.Reservation, rules []Rule, uses []use) context.Context {
 	s := &settlement{Reservation: t, rules: len(rules), of: make([]int, len(uses))}
 	for i, u := range uses {
 		s.of[i] = u.rule
 	}
-	return context.WithValue(ctx, takenKey{}, s)
+	return context.WithValue(ctx, settlementKey{}, s)
 }
 
-// Settle corrects what the request of ctx cost to what it turned out to cost: one number of tokens for each rule of the
-// innermost middleware, in their order; those of rules that did not apply to the request are ignored. What was too much
-// goes back, what was too little is charged, as by [tiered.Reservation.Settle]. It counts once; it may be called after the
-// handler has answered, and does not wait. An error means that nothing was corrected.
+// Settle corrects the cost of the request of ctx to the actual one: one number of tokens for each rule of the
+// innermost middleware, in their order. Numbers of rules that did not apply to the request are ignored. A surplus
+// is returned and a deficit is charged, as by [tiered.Reservation.Settle]. Only the first call counts. Settle may
+// be called after the handler has answered, and does not block. If it returns an error, nothing was corrected.
 func Settle(ctx context.Context, actual ...int64) error {
-	s, ok := ctx.Value(takenKey{}).(*settlement)
+	s, ok := ctx.Value(settlementKey{}).(*settlement)
 	if !ok {
 		return errors.New("httplimit: the context is not of a request that was counted with Options.Settle")
 	}
