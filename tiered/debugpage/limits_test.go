@@ -14,7 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The page says of each policy how it counts, and nothing that its algorithm does not have: no burst of a window, no lease of a log.
+// The page says of each policy how it counts, and nothing that its algorithm does not have: no burst of a window,
+// no lease of a log.
 func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 	minute, hour := tiered.PerMinute(100), tiered.Limit{Tokens: 1000, Per: time.Hour}
 	plan := func(string) tiered.Limit { return tiered.PerMinute(5) }
@@ -22,20 +23,31 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		policy       tiered.Policy
 		limit, lease string
 	}{
-		"bucket":      {tiered.Policy{Limit: minute}, "100 per minute, bursts of 100", "by demand"},
-		"burst":       {tiered.Policy{Limit: minute.WithBurst(8), Lease: tiered.Lease{Size: 2}}, "100 per minute, bursts of 8", "of 2"},
-		"several":     {tiered.Policy{Limit: minute.WithBurst(8), Also: []tiered.Limit{hour}}, "100 per minute, bursts of 8 and 1 000 per hour, bursts of 1 000", "by demand"},
-		"direct":      {tiered.Policy{Limit: minute, Lease: tiered.Lease{Size: tiered.NoLease}}, "100 per minute, bursts of 100", "none: each token from Redis"},
-		"fixed":       {tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, "100 per minute by fixed window", "by demand"},
-		"calendar":    {tiered.Policy{Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true}, "9 per day by fixed window of the calendar", "by demand"},
-		"log":         {tiered.Policy{Limit: hour, Algorithm: tiered.SlidingLog}, "1 000 per hour by sliding log", "none: each token from Redis"},
-		"sliding":     {tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow}, "100 per minute and 1 000 per hour by sliding window", "by demand"},
-		"short":       {tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: 100 * time.Millisecond}, Algorithm: tiered.SlidingWindow}, "5 per 100ms by sliding window", "none: each token from Redis"},
-		"plans":       {tiered.Policy{Limit: minute, PerKey: plan}, "100 per minute, bursts of 100, or what the key has", "by demand"},
-		"unlimited":   {tiered.Policy{Limit: tiered.Unlimited}, "unlimited", "by demand"},
-		"only-plans":  {tiered.Policy{Limit: tiered.Blocked, PerKey: plan}, "blocked, or what the key has", "by demand"},
+		"bucket": {tiered.Policy{Limit: minute}, "100 per minute, bursts of 100", "by demand"},
+		"burst": {tiered.Policy{Limit: minute.WithBurst(8), Lease: tiered.Lease{Size: 2}},
+			"100 per minute, bursts of 8", "of 2"},
+		"several": {tiered.Policy{Limit: minute.WithBurst(8), Also: []tiered.Limit{hour}},
+			"100 per minute, bursts of 8 and 1 000 per hour, bursts of 1 000", "by demand"},
+		"direct": {tiered.Policy{Limit: minute, Lease: tiered.Lease{Size: tiered.NoLease}},
+			"100 per minute, bursts of 100", "none: each token from Redis"},
+		"fixed": {tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, "100 per minute by fixed window",
+			"by demand"},
+		"calendar": {tiered.Policy{Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true},
+			"9 per day by fixed window of the calendar", "by demand"},
+		"log": {tiered.Policy{Limit: hour, Algorithm: tiered.SlidingLog}, "1 000 per hour by sliding log",
+			"none: each token from Redis"},
+		"sliding": {tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			"100 per minute and 1 000 per hour by sliding window", "by demand"},
+		"short": {tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: 100 * time.Millisecond},
+			Algorithm: tiered.SlidingWindow}, "5 per 100ms by sliding window", "none: each token from Redis"},
+		"plans": {tiered.Policy{Limit: minute, PerKey: plan},
+			"100 per minute, bursts of 100, or what the key has", "by demand"},
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited}, "unlimited", "by demand"},
+		"only-plans": {tiered.Policy{Limit: tiered.Blocked, PerKey: plan}, "blocked, or what the key has",
+			"by demand"},
 		"blocked-all": {tiered.Policy{Limit: tiered.Blocked, Algorithm: tiered.SlidingWindow}, "blocked", "by demand"},
-		"trial":       {tiered.Policy{Limit: minute, Shadow: true}, "100 per minute, bursts of 100 tried out, refuses nobody", "by demand"},
+		"trial": {tiered.Policy{Limit: minute, Shadow: true},
+			"100 per minute, bursts of 100 tried out, refuses nobody", "by demand"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g, err := tiered.NewGroup(remote.NewMemory(), nil)
@@ -72,7 +84,8 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		ctx := context.Background()
 		defer g.Close(ctx)
-		two, err := g.Limiter(tiered.Policy{Name: "two", Limit: tiered.PerMinute(100), Also: []tiered.Limit{tiered.PerDay(2)}})
+		two, err := g.Limiter(tiered.Policy{Name: "two", Limit: tiered.PerMinute(100),
+			Also: []tiered.Limit{tiered.PerDay(2)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +93,8 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 			two.Allow(ctx, "ann")
 		}
 		_, page := get(t, g, nil, http.MethodGet, "/")
-		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "3 2 per day" || blocked != "–" || cell(page, "Refused") != "3" {
+		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "3 2 per day" || blocked != "–" ||
+			cell(page, "Refused") != "3" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
 		shut, err := g.Limiter(tiered.Policy{Name: "shut", Limit: tiered.Blocked})
@@ -92,7 +106,8 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/")
 		_, page, _ = strings.Cut(page, "<h3>shut</h3>")
-		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "0" || blocked != "70" || !strings.Contains(page, "<code>thief</code>") {
+		if by, blocked := cell(page, "By the limit"), cell(page, "Blocked"); by != "0" || blocked != "70" ||
+			!strings.Contains(page, "<code>thief</code>") {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
 	})

@@ -1,9 +1,10 @@
-// Package debugpage shows what a limiter is doing, as one web page without scripts: policies, the breaker of each Redis node,
-// what is leased, which keys are refused most and why, and the last events.
+// Package debugpage shows what a limiter does, as one web page without scripts: policies, the breaker of each Redis
+// node, what is leased, which keys are refused most and why, and the latest events.
 //
 //	mux.Handle("/debug/limiter", page) // of a port that only operators reach
 //
-// Whoever may read the page learns names of nodes and policies, and how much is used. Mount it where strangers cannot go.
+// A reader of the page learns the names of nodes and policies, and how much is used. Mount it where strangers
+// cannot reach it.
 package debugpage
 
 import (
@@ -22,15 +23,17 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Options are a page's. Nil means the defaults.
+// Options are the options of [New]. nil means the defaults.
 type Options struct {
-	// ShowKeys shows refused keys as they are. By default the page shows 16 hex digits of their SHA-256: keys are
-	// e-mail addresses, tokens, IPs. (What can be guessed can be guessed from its hash too.)
+	// ShowKeys shows refused keys as they are. By default the page shows 16 hex digits of their SHA-256, because
+	// keys may be e-mail addresses, tokens or IP addresses. A key that can be guessed can be recognized by its hash
+	// too.
 	ShowKeys bool
 }
 
-// New returns the page of a Group. It answers GET and HEAD, under whatever path it is mounted; each request reads
-// [tiered.Group.Stats], which walks all keys. With ?every=5 the page loads itself anew every 5 s (1 … 300).
+// New returns the page of a Group. The page answers GET and HEAD under any path. Each request calls
+// [tiered.Group.Stats], which walks all keys. With ?every=5 the browser reloads the page every 5 s (1 … 300). The
+// error is not nil if g is nil.
 func New(g *tiered.Group, o *Options) (http.Handler, error) {
 	if g == nil {
 		return nil, errors.New("debugpage: group is nil: must be set")
@@ -53,7 +56,7 @@ var source string
 //go:embed page.css
 var style string
 
-// The style is in the page, and allowed by its hash; nothing else is.
+// policy is the Content-Security-Policy. It allows the page's own style, by its hash, and nothing else.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
@@ -88,23 +91,23 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		every = n
 	}
-	var b bytes.Buffer // so that an error is no half of a page
-	if err := text.Execute(&b, p.look(every)); err != nil {
+	var b bytes.Buffer // buffered, so that an error does not leave half a page
+	if err := text.Execute(&b, p.view(every)); err != nil {
 		http.Error(w, "the page cannot be drawn", http.StatusServiceUnavailable)
 		return
 	}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
-	_, _ = w.Write(b.Bytes()) // of HEAD, net/http leaves it out
+	_, _ = w.Write(b.Bytes()) // net/http omits the body for HEAD
 }
 
-// hashed are the first 16 hex digits of a key's SHA-256.
+// hashed returns the first 16 hex digits of a key's SHA-256.
 func hashed(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
 }
 
-// count writes a number with thin spaces between thousands.
+// count formats a number with thin spaces between thousands.
 func count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	first := 0
@@ -117,7 +120,7 @@ func count(n int64) string {
 	return s
 }
 
-// length writes a duration in two units at most: 1.5s, 2m5s, 3h20m.
+// length formats a duration in at most two units: 1.5s, 2m5s, 3h20m.
 func length(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -137,7 +140,7 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 }
 
-// ago says how long ago something was.
+// ago returns how long ago t was.
 func ago(now, t time.Time) string {
 	if d := now.Sub(t).Round(time.Second); d > 0 {
 		return length(d) + " ago"

@@ -12,16 +12,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// view is what the page shows.
+// view is the data of the page.
 type view struct {
 	tiered.Stats
-	Now      time.Time
-	Every    int
-	Hashed   bool
-	Trouble  int // nodes whose breaker is not closed
-	Nodes    []node
-	Policies []row
-	Events   []tiered.Event // the newest first
+	Now       time.Time
+	Every     int
+	Hashed    bool
+	Unhealthy int // nodes whose breaker is not closed
+	Nodes     []node
+	Policies  []row
+	Events    []tiered.Event // newest first
 }
 
 type node struct {
@@ -36,10 +36,10 @@ type row struct {
 	Keys []key
 }
 
-// Admitted is all that was admitted, by Redis' tokens or without it.
+// Admitted returns all admitted tokens, with Redis or without it.
 func (r row) Admitted() int64 { return r.Spent + r.Shared + r.Open }
 
-// Refused is all that was refused, or would have been.
+// Refused returns all refused tokens, or in shadow mode those that would have been refused.
 func (r row) Refused() int64 { return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked }
 
 type key struct {
@@ -48,27 +48,29 @@ type key struct {
 	tiered.RefusedKey
 }
 
-// Alone is what was refused without Redis: by the share or by fail-closed, for a policy has one fail mode.
-func (k key) Alone() int64 { return k.ShareSpent + k.Unavailable }
+// Fallback returns what was refused without Redis: by the share or by fail-closed, because a policy has one fail
+// mode.
+func (k key) Fallback() int64 { return k.ShareSpent + k.Unavailable }
 
-// longestName is the most bytes of a key that are shown.
-const longestName = 80
+// maxName is the longest part of a key that is shown, in bytes.
+const maxName = 80
 
-// look reads the figures.
-func (p *page) look(every int) view {
+// view reads the figures.
+func (p *page) view(every int) view {
 	v := view{Stats: p.group.Stats(), Now: time.Now(), Every: every, Hashed: !p.ShowKeys}
 	for _, name := range slices.Sorted(maps.Keys(v.Stats.Nodes)) {
 		n := v.Stats.Nodes[name]
 		if n.Breaker != "closed" {
-			v.Trouble++
+			v.Unhealthy++
 		}
 		v.Nodes = append(v.Nodes, node{name, n})
 	}
 	for _, policy := range p.group.Policies() {
 		s := v.Stats.Policies[policy.Name]
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy) + shardsOf(policy), Shadow: policy.Shadow, FailMode: policy.FailMode.String(),
-			Lease: leaseOf(policy.Lease, s.Direct), PolicyStats: s,
+			Name: policy.Name, Limit: limitOf(policy) + shardsOf(policy), Shadow: policy.Shadow,
+			FailMode: policy.FailMode.String(),
+			Lease:    leaseOf(policy.Lease, s.Direct), PolicyStats: s,
 		}
 		for _, k := range r.Top {
 			by := ""
@@ -84,14 +86,14 @@ func (p *page) look(every int) view {
 	return v
 }
 
-// name is how a key is shown: hashed, or in quotes if it has anything but plain letters, and cut.
+// name returns a key as it is shown: hashed, or cut to maxName bytes and quoted if it needs quotes.
 func (p *page) name(key string) string {
 	if !p.ShowKeys {
 		return hashed(key)
 	}
 	cut := ""
-	if len(key) > longestName {
-		key, cut = key[:longestName], "…"
+	if len(key) > maxName {
+		key, cut = key[:maxName], "…"
 	}
 	if quoted := strconv.Quote(key); quoted != `"`+key+`"` {
 		return quoted + cut
@@ -99,8 +101,8 @@ func (p *page) name(key string) string {
 	return key + cut
 }
 
-// limitOf says a policy's limits in words, as its algorithm counts: 100 per second, bursts of 200; or 100 per minute by fixed
-// window. What has limits by key says so, for they may be others.
+// limitOf returns a policy's limits in words: "100 per second, bursts of 200", or "100 per minute by fixed window".
+// It adds a remark if keys may have limits of their own.
 func limitOf(p tiered.Policy) string {
 	limited := p.Limit != tiered.Unlimited && p.Limit != tiered.Blocked
 	var all []string
@@ -124,7 +126,7 @@ func limitOf(p tiered.Policy) string {
 	return text
 }
 
-// tokensPer says a limit without its burst.
+// tokensPer returns a limit in words without its burst.
 func tokensPer(l tiered.Limit) string {
 	switch l {
 	case tiered.Unlimited:
@@ -135,7 +137,7 @@ func tokensPer(l tiered.Limit) string {
 	return count(l.Tokens) + " per " + period(l.Per)
 }
 
-// shardsOf says into how many shards each key is split, if it is.
+// shardsOf returns into how many shards each key is split, or "" if it is not.
 func shardsOf(p tiered.Policy) string {
 	if p.Shards < 2 {
 		return ""
