@@ -1,6 +1,5 @@
-// Package watch holds tests to what no store does that nobody damages: refuse a call of the shipped client. Its
-// arguments break no rule, its scripts are known or sent again, what it reads it has written itself, and the reply has
-// the shape that it expects.
+// Package watch fails a test if an undamaged store refuses a call. The shipped client sends only legal arguments,
+// resends unknown scripts, and reads only what it has written itself, so no call of it may be refused.
 package watch
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Refused reports whether an error of a call is a refusal that no outage explains, and no user without rights.
+// Refused reports whether a call's error is a refusal, and not an outage or a missing right.
 func Refused(err error) bool {
 	var one *remote.ScriptError
 	if err == nil || errors.As(err, &one) {
@@ -33,7 +32,7 @@ type Store struct {
 	first error
 }
 
-// Of watches a store.
+// Of returns a store that passes calls to s and counts refusals.
 func Of(s remote.Store) *Store { return &Store{Store: s} }
 
 // Run executes calls; see [remote.Store].
@@ -44,7 +43,7 @@ func (s *Store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 			s.mu.Lock()
 			if s.count++; s.first == nil {
 				c := calls[i]
-				c.Bucket = "" // it has the user's key
+				c.Bucket = "" // it contains the user's key
 				s.first = fmt.Errorf("watch: the store refuses %+v: %w", c, results[i].Err)
 			}
 			s.mu.Unlock()
@@ -52,7 +51,7 @@ func (s *Store) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 	}
 }
 
-// Err is the first refusal, nil if there was none.
+// Err returns the first refusal and the number of all, or nil if there was none.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,16 +61,16 @@ func (s *Store) Err() error {
 	return fmt.Errorf("%w (%d refusals)", s.first, s.count)
 }
 
-// Damaged is a store whose buckets a test damages on purpose: it may refuse calls, and lose what it was told.
+// Damaged is a store whose buckets a test damages on purpose. It may refuse calls, and lose data.
 type Damaged struct{ remote.Store }
 
-// Over returns a store in whose place a test uses another, and fails the test at its end if that refused a call. A
-// Damaged one may.
+// Over returns a store to use in place of s. At its end the test fails if the store has refused a call. A Damaged
+// store is returned as it is.
 func Over(t testing.TB, s remote.Store) remote.Store {
 	switch s.(type) {
 	case nil, Damaged:
 		return s
-	case interface{ Settle(order uint64) }: // a simulator's store has methods that a watched one has not
+	case interface{ Settle(order uint64) }: // a simulator's store has methods that a Store has not
 		return s
 	}
 	watched := Of(s)

@@ -16,8 +16,10 @@ import (
 
 func TestRefused(t *testing.T) {
 	for text, want := range map[error]bool{
-		nil: false, io.EOF: false, context.DeadlineExceeded: false, errors.New("NOPERM no"): false, errors.New("LOADING"): false,
-		errors.New("NOSCRIPT No matching script."):                             true, //nolint:revive // Redis ends it so
+		nil: false, io.EOF: false, context.DeadlineExceeded: false, errors.New("NOPERM no"): false,
+		errors.New("LOADING"): false,
+		//nolint:revive // Redis ends it so
+		errors.New("NOSCRIPT No matching script."):                             true,
 		errors.New("remote: wrong reply shape"):                                true,
 		fmt.Errorf("first: %w", &remote.ScriptError{Text: "RLARG argument 3"}): true,
 	} {
@@ -79,7 +81,8 @@ func TestWatchFailsTheTest(t *testing.T) {
 		}
 		r := &recorder{TB: t, cleanup: func() {}}
 		watched := watch.Over(r, s)
-		watched.Run(t.Context(), time.Second, []lua.Call{call(s, func(c *lua.Call) { c.TTL = 0 })}, make([]remote.Result, 1))
+		watched.Run(t.Context(), time.Second, []lua.Call{call(s, func(c *lua.Call) { c.TTL = 0 })},
+			make([]remote.Result, 1))
 		if r.cleanup(); r.failed == damaged {
 			t.Errorf("damaged %t: failed %t", damaged, r.failed)
 		}
