@@ -10,29 +10,32 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Algorithm is how what a key has used is counted. docs/algorithms.md compares them.
+// Algorithm selects how usage is counted. docs/algorithms.md compares the algorithms.
 type Algorithm uint8
 
 const (
-	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless somebody else counts
-	// otherwise: it keeps the least, is leased at no price but parked burst, and its retry time is that of the next token.
+	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless a contract
+	// requires another one: it stores the least, it is leased at no price but the burst that is held in processes,
+	// and its retry time is that of the next token.
 	TokenBucket Algorithm = iota
 
-	// FixedWindow admits at most Tokens in each window of length Per, and so up to twice as many in an interval of that length
-	// that meets two windows: for contracts and bills that count so. See Policy.Calendar.
+	// FixedWindow admits at most Tokens in each window of length Per. An interval of that length that touches two
+	// windows may see twice as many. It is meant for contracts and bills that count by windows. See
+	// Policy.Calendar.
 	FixedWindow
 
-	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Redis keeps every
-	// request for Per and is asked for each: for small limits such as logins and codes.
+	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Redis
+	// stores every request for Per, and is called for each. It is meant for small limits such as logins and codes.
 	SlidingLog
 
-	// SlidingWindow admits at most Tokens in any interval of length Per too, for large limits and several of them: it counts
-	// by blocks (Limit.Precision), and a token comes back Per to Per and two blocks after its use.
+	// SlidingWindow admits at most Tokens in any interval of length Per, for large limits and for several of them.
+	// It counts in blocks (Limit.Precision). A token comes back between Per and Per plus two blocks after its use.
 	SlidingWindow
 )
 
 var algorithms = [...]string{
-	TokenBucket: "token bucket", FixedWindow: "fixed window", SlidingLog: "sliding log", SlidingWindow: "sliding window",
+	TokenBucket: "token bucket", FixedWindow: "fixed window", SlidingLog: "sliding log",
+	SlidingWindow: "sliding window",
 }
 
 // String returns the algorithm's name in words, as in "token bucket".
@@ -45,19 +48,19 @@ func (a Algorithm) String() string {
 
 const (
 	maxLimits  = lua.MostLimits
-	maxBlocks  = lua.MostSpan - 1 // in a Per: an interval as long as that meets one more
+	maxBlocks  = lua.MostSpan - 1 // in a Per: an interval of that length touches one more
 	maxWindow  = 10 * 365 * 24 * time.Hour
 	maxEntries = 100_000 // of a SlidingLog
 )
 
-// What is accepted the scripts take, or this does not compile: the longest Per, of shards too, and of a window all
-// its blocks, which are up to two longer than the window.
+// The scripts accept what is accepted here, or this does not compile: the longest Per, also of a shard, and all
+// blocks of the longest window, which together are up to two blocks longer than the window.
 const (
 	_ = uint64(lua.LongestPeriod - maxPer/time.Microsecond)
 	_ = uint64(lua.LongestWindow - 3*maxWindow/time.Microsecond)
 )
 
-// validateAlgorithm reports what does not go together.
+// validateAlgorithm reports settings that do not go together.
 func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)) {
 	a := p.Algorithm
 	if a > SlidingWindow {
@@ -66,7 +69,8 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 	}
 	if p.Limit.rule() != local.ByLimit {
 		if a == FixedWindow || a == SlidingLog {
-			bad("Limit", "Unlimited or Blocked", "must be a limit, for the names of the buckets have its Per; PerKey may return these")
+			bad("Limit", "Unlimited or Blocked",
+				"must be a limit, for the names of the buckets have its Per; PerKey may return these")
 		}
 		if len(p.Also) > 0 {
 			bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty where Limit is Unlimited or Blocked")
@@ -80,7 +84,8 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		bad("Calendar", true, "is of a FixedWindow only, and Algorithm is "+a.String())
 	}
 	if len(p.Also) > 0 && a != SlidingWindow && a != TokenBucket {
-		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "is of a TokenBucket or SlidingWindow only, and Algorithm is "+a.String())
+		bad("Also", fmt.Sprintf("%d limits", len(p.Also)),
+			"is of a TokenBucket or SlidingWindow only, and Algorithm is "+a.String())
 	}
 	if len(p.Also) >= maxLimits {
 		bad("Also", fmt.Sprintf("%d limits", len(p.Also)), fmt.Sprintf("must be at most %d", maxLimits-1))
@@ -94,7 +99,8 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 			bad("Lease.Period", p.Lease.Period, "must be 0: a SlidingLog is never leased")
 		}
 		if p.Limit.Tokens > maxEntries {
-			bad("Limit.Tokens", p.Limit.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request", maxEntries))
+			bad("Limit.Tokens", p.Limit.Tokens, fmt.Sprintf("must be at most %d: a SlidingLog keeps every request",
+				maxEntries))
 		}
 	}
 	for i, l := range p.limits() {
@@ -111,7 +117,8 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 				}
 				rule := "must differ from that of " + name
 				if a == SlidingWindow {
-					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1, l.precision())
+					rule += fmt.Sprintf(", or the Precision must: both count by %d blocks of %v", s.Span-1,
+						l.precision())
 				}
 				bad(field+".Per", l.Per, rule)
 			}
@@ -119,7 +126,7 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 	}
 }
 
-// validateFor reports what an algorithm has no use for, or cannot count.
+// validateFor reports what an algorithm does not use, or cannot count.
 func (l Limit) validateFor(a Algorithm, field string, bad func(field string, value any, rule string)) {
 	if l.Precision != 0 && a != SlidingWindow {
 		bad(field+".Precision", l.Precision, "is of a SlidingWindow only, and Algorithm is "+a.String())
@@ -139,15 +146,16 @@ func (l Limit) validateFor(a Algorithm, field string, bad func(field string, val
 	if q := l.precision(); q < time.Microsecond || q > l.Per || q%time.Microsecond != 0 {
 		bad(field+".Precision", l.Precision, "must be 1µs to Per, in whole microseconds, or 0")
 	} else if n := (l.Per + q - 1) / q; n > maxBlocks {
-		bad(field+".Precision", l.Precision, fmt.Sprintf("must divide Per into at most %d blocks, here %d: their span is one longer, and at most 512",
-			maxBlocks, n))
+		bad(field+".Precision", l.Precision,
+			fmt.Sprintf("must divide Per into at most %d blocks, here %d: their span is one longer, and at most 512",
+				maxBlocks, n))
 	}
 }
 
-// limits are all of a policy.
+// limits returns all limits of a policy.
 func (p Policy) limits() []Limit { return append([]Limit{p.Limit}, p.Also...) }
 
-// precision is the length of a block.
+// precision returns the length of a block.
 func (l Limit) precision() time.Duration {
 	if l.Precision != 0 {
 		return l.Precision
@@ -156,22 +164,22 @@ func (l Limit) precision() time.Duration {
 	if l.Per >= time.Minute {
 		parts = 60
 	}
-	// Rounded up: a block that is a little too short makes one more of them, and tokens come back a block later.
+	// Rounded up: a slightly shorter block would need one more of them, and tokens would come back a block later.
 	unit := time.Duration(parts) * time.Microsecond
 	return (l.Per + unit - 1).Truncate(unit) / time.Duration(parts)
 }
 
-// stored is a limit as the store gets it.
+// stored returns the limit as the store gets it.
 func (l Limit) stored(a Algorithm) lua.Limit {
 	s := lua.Limit{Cap: l.burst(), Tokens: l.Tokens, Period: l.Per.Microseconds()}
-	if a == SlidingWindow { // one block more than D has: an interval of length D meets as many
+	if a == SlidingWindow { // an interval of length Per touches one block more than Per contains
 		q := l.precision()
 		s.Period, s.Span = q.Microseconds(), int64((l.Per+q-1)/q)+1
 	}
 	return s
 }
 
-// counting is what package local needs to know of an algorithm.
+// counting returns the class of the algorithm that package local must know.
 func (p Policy) counting() local.Counting {
 	switch {
 	case p.Algorithm == SlidingLog:
@@ -184,11 +192,12 @@ func (p Policy) counting() local.Counting {
 	return local.Refills
 }
 
-// leastBurst is the smallest burst that is leased from unless Lease.Size says so. Where one process is asked for just the limit,
-// at costs of 1 to 3, leases use 0.89 of a burst of 5, 0.972 of 20, 0.982 of 40 and 0.987 of 60; taken directly, all.
+// leastBurst is the smallest burst that is leased unless Lease.Size is set. If one process demands exactly the
+// limit, at costs of 1 to 3, leases use 0.89 of a burst of 5, 0.972 of 20, 0.982 of 40 and 0.987 of 60. Direct
+// takes use all of it.
 const leastBurst = 50
 
-// window is the length of the shortest sliding window, 0 if there is none.
+// window returns the length of the shortest sliding window, 0 if there is none.
 func (p Policy) window() time.Duration {
 	if p.Algorithm != SlidingWindow {
 		return 0
@@ -200,7 +209,7 @@ func (p Policy) window() time.Duration {
 	return shortest
 }
 
-// kind is what the names of a policy's buckets depend on.
+// kind returns what the names of a policy's buckets depend on.
 func (p Policy) kind() remote.Kind {
 	switch p.Algorithm {
 	case FixedWindow:
@@ -216,8 +225,9 @@ func (p Policy) kind() remote.Kind {
 	return remote.Kind{}
 }
 
-// leased reports whether a policy can be: a SlidingLog is not, and where a lease outlives what a SlidingWindow counts, tokens
-// would lie in it for longer than they count once they are used. A brief FixedWindow is over when its lease arrives.
+// leased reports whether a policy can be leased. A SlidingLog cannot. A SlidingWindow cannot if a lease may last
+// longer than the window, because tokens would be held for longer than they count once they are used. A brief
+// FixedWindow has ended when its lease arrives.
 func (p Policy) leased(terms *local.Policy) bool {
 	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || terms.Brief {
 		return false
@@ -232,9 +242,9 @@ func (p Policy) leased(terms *local.Policy) bool {
 	return true
 }
 
-// terms are the numbers that a process goes by when it is alone: of several limits, the smallest burst and the slowest refill,
-// which is on the safe side of each.
-func (p Policy) terms() (burst, tokens int64, per time.Duration) {
+// shareNumbers returns the numbers of the process' share: of several limits the smallest burst and the slowest refill,
+// which is safe for each of them.
+func (p Policy) shareNumbers() (burst, tokens int64, per time.Duration) {
 	burst, tokens, per = p.Limit.burst(), p.Limit.Tokens, p.Limit.Per
 	for _, l := range p.Also {
 		burst = min(burst, l.burst())
@@ -245,7 +255,7 @@ func (p Policy) terms() (burst, tokens int64, per time.Duration) {
 	return burst, tokens, per
 }
 
-// call is a policy's part of every call.
+// call returns what every call of a policy contains.
 func (p Policy) call() lua.Call {
 	first := p.Limit.stored(p.Algorithm)
 	c := lua.Call{
@@ -258,7 +268,7 @@ func (p Policy) call() lua.Call {
 	return c
 }
 
-// longest is until nothing that a key used counts any more, at most.
+// longest returns an upper bound of the time until nothing that a key used counts any more.
 func (p Policy) longest() (longest time.Duration) {
 	for _, l := range p.limits() {
 		d := l.Per
@@ -273,12 +283,12 @@ func (p Policy) longest() (longest time.Duration) {
 	return longest
 }
 
-// follows reports what of p cannot take the place of what was, because of the buckets that there are.
+// follows reports settings of p that cannot replace those of was, because existing buckets count by them.
 func (p Policy) follows(was Policy) error {
 	stays := func(field string, is, was any) error {
 		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, for the buckets in Redis count so", field, is, was)
 	}
-	// A bucket is named, or one of several on a key is, by its period: another period would begin full.
+	// The period is part of a bucket's name, or of a limit's name within a bucket: another period would begin full.
 	named := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
 	switch {
 	case p.Algorithm != was.Algorithm:
@@ -295,7 +305,7 @@ func (p Policy) follows(was Policy) error {
 	return nil
 }
 
-// phase is where the windows of a key begin, µs: it must be the same in every process.
+// phase returns where the windows of a key begin, in µs. It must be the same in every process.
 func (l *Limiter) phase(key string) int64 {
 	if l.kind.Algorithm != lua.FixedWindow || l.kind.Calendar {
 		return 0
@@ -304,7 +314,7 @@ func (l *Limiter) phase(key string) int64 {
 	return int64(local.Hash(basis, local.ID{Key: key}) % uint64(l.kind.Window))
 }
 
-// resets reports how long until nothing of a key counts any more, or longer.
+// resets returns an upper bound of the time until nothing of a key counts any more.
 func resets(p *local.Policy, left int64) time.Duration {
 	switch {
 	case left >= p.Cap:

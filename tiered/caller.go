@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// caller is a goroutine that calls what the user gave: the hooks, or the Logger.
+// caller is a goroutine that calls the user's code: the hooks, or the Logger.
 type caller struct {
 	id   atomic.Int64 // the goroutine's number; 0 before the first call
 	busy atomic.Bool  // a call is under way
@@ -19,18 +19,19 @@ func (c *caller) call(f func()) {
 	if c.id.Load() == 0 {
 		c.id.Store(goroutine())
 	}
-	// A fault of f becomes a panic, like all else that goes wrong in it, and inside has something to look for.
+	// A memory fault in f becomes a panic, like any other failure in it. The setting also marks the goroutine for
+	// inside.
 	debug.SetPanicOnFault(true)
 	c.busy.Store(true)
 	defer c.busy.Store(false)
 	f()
 }
 
-// inside reports whether it was called by what is being called, on that goroutine.
+// inside reports whether the current goroutine is the one of c, within a call.
 //
-// Go tells a goroutine's number only in the text of its stack, which takes 5 to 20 µs, and a decision cannot afford that
-// whenever some hook runs. What a goroutine does at a fault can be asked for in some nanoseconds, and hardly any but a caller
-// has it set: only then is the number looked at.
+// Go reveals a goroutine's number only in the text of its stack. That takes 5 to 20 µs, too much for each decision
+// while a hook runs. The setting of SetPanicOnFault takes some nanoseconds to read, and hardly any other goroutine
+// sets it. Only if it is set, the number is compared.
 func (c *caller) inside() bool {
 	if !c.busy.Load() {
 		return false
@@ -42,7 +43,7 @@ func (c *caller) inside() bool {
 	return goroutine() == c.id.Load()
 }
 
-// goroutine is the number of this goroutine.
+// goroutine returns the number of this goroutine.
 func goroutine() int64 {
 	var room [64]byte
 	text := room[:runtime.Stack(room[:], false)] // goroutine 18 [running]: …

@@ -157,7 +157,7 @@ func TestCallsOfAChange(t *testing.T) {
 				t.Errorf("%s: %d calls, want %d", what, len(calls), most)
 			}
 			for i, c := range calls {
-				if turn := start.Add(time.Duration(i) * 2 * telling); c.Want != 0 || c.Lease != "" || c.at.Before(turn) || c.at.After(turn.Add(5*ms)) {
+				if turn := start.Add(time.Duration(i) * 2 * reportGap); c.Want != 0 || c.Lease != "" || c.at.Before(turn) || c.at.After(turn.Add(5*ms)) {
 					t.Fatalf("%s: call %d, %v after the change: %+v", what, i, c.at.Sub(start), c.Call)
 				}
 			}

@@ -7,63 +7,67 @@ import (
 	"time"
 )
 
-// Decision is the answer to one request. The zero Decision is a refusal.
+// Decision is the result of one request. The zero Decision is a refusal.
 type Decision struct {
 	Allowed bool
 	Reason  Reason
 	Tier    Tier
 
-	// Which is, of several limits on a key, the one that refused, else the tightest: 1 is Policy.Limit, 2 Also[0], …; 0 of one
-	// limit.
+	// Which is the number of the limit that refused, or of the one with the fewest tokens left: 1 is Policy.Limit,
+	// 2 is Also[0], and so on. It is 0 if the key has only one limit.
 	Which uint8
 
-	Expired bool // when Canceled: by the context's deadline
+	Expired bool // if Canceled: the context's deadline passed
 
 	Policy string // name of the policy that decided
-	Key    string // as it was asked for
+	Key    string // as in the request
 
-	// Limit is the limit's burst, in tokens: of several, that of Which; where a cost exceeds what a shard holds, that
-	// (Policy.Shards).
+	// Limit is the limit's burst in tokens: that of Which, if there are several limits. If a cost exceeds the burst
+	// of a shard, it is that burst (Policy.Shards).
 	Limit int64
 
-	// Remaining is the tokens held here and last seen in Redis: an estimate in 0 … Limit; of Shards, from one of them. It is known
-	// of what was decided, and of what costs more than the burst or nothing at all.
+	// Remaining estimates the tokens that are left, 0 … Limit: those held here and those last seen in Redis. With
+	// Shards it is computed from one of them. It is known if the limit decided, and if the cost exceeds the burst
+	// or is 0.
 	Remaining int64
 
-	// RetryAfter is, when Limited or ShareSpent, when asking again makes sense; 0 for a cost above the share's burst.
+	// RetryAfter says, if Limited or ShareSpent, when a retry makes sense. It is 0 if the cost exceeds the share's
+	// burst.
 	RetryAfter time.Duration
 
-	// ResetAfter is when the bucket would be full again, if nobody asked: an estimate from Remaining; of a window, at the
-	// latest, and with Shards of a SlidingWindow, of one shard: another may count for longer.
+	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a
+	// window it is an upper bound. For a SlidingWindow with Shards it concerns one shard: another may count for
+	// longer.
 	ResetAfter time.Duration
 }
 
-// Reason says why a Decision is what it is.
+// Reason says why a request was admitted or refused.
 type Reason uint8
 
-// The reasons. Granted, Shared, Open and Shadowed allow; the others refuse.
+// The reasons. Granted, Shared, Open and Shadowed admit; the others refuse.
 const (
 	Unknown      Reason = iota // nothing was decided: the zero Decision
 	Granted                    // within the limit
-	Shared                     // Redis does not answer, and this process' share of the limit admits it (FailLocal)
+	Shared                     // Redis does not answer, and this process' share admits the request (FailLocal)
 	Open                       // Redis does not answer, and everything is admitted (FailOpen)
-	Shadowed                   // it would be refused, but the policy is tried out (Policy.Shadow)
-	Limited                    // over the limit: ask again after RetryAfter (HTTP 429)
-	ShareSpent                 // Redis does not answer, and this process' share is used up: RetryAfter tells (429)
+	Shadowed                   // the policy would refuse, but is only tried out (Policy.Shadow)
+	Limited                    // over the limit: retry after RetryAfter (HTTP 429)
+	ShareSpent                 // Redis does not answer, and this process' share is used up (429): see RetryAfter
 	Unavailable                // Redis does not answer, and nothing is admitted (FailClosed; 503)
-	ExceedsBurst               // costs more than the burst, which is 0 when Blocked: never granted
+	ExceedsBurst               // costs more than the burst, which is 0 for Blocked: never granted
 	InvalidKey                 // the key is empty or longer than MaxKeyLength
 	InvalidCost                // the cost is not positive
-	Canceled                   // the caller's context ended while it waited: by its deadline if Expired, else it was canceled
+	Canceled                   // the caller's context ended while it waited: by its deadline if Expired
 )
 
 var reasons = [...]string{
-	Unknown: "unknown", Granted: "granted", Shared: "shared", Open: "open", Shadowed: "shadowed", Limited: "limited", ShareSpent: "share spent",
+	Unknown: "unknown", Granted: "granted", Shared: "shared", Open: "open", Shadowed: "shadowed", Limited: "limited",
+	ShareSpent:  "share spent",
 	Unavailable: "unavailable", ExceedsBurst: "exceeds burst", InvalidKey: "invalid key", InvalidCost: "invalid cost",
 	Canceled: "canceled",
 }
 
-// String returns a word or two in lower case: a label for logs and metrics.
+// String returns one or two words in lower case, for logs and metrics.
 func (r Reason) String() string {
 	if int(r) < len(reasons) {
 		return reasons[r]
@@ -71,14 +75,14 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Tier says where a Decision was made.
+// Tier says where a request was decided.
 type Tier uint8
 
 // The tiers.
 const (
-	None     Tier = iota // nowhere: the request could not be decided
-	Local                // in this process: from a lease, or from what is known to be denied
-	Remote               // by Redis, asked for this request
+	None     Tier = iota // nowhere: nothing could be decided
+	Local                // in this process: from a lease, or because the key is known to be denied
+	Remote               // by Redis, for this request
 	Failover             // by the fail mode, because Redis does not answer
 )
 
@@ -92,7 +96,7 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier %d", uint8(t))
 }
 
-// The errors that a refusal is, by errors.Is. The HTTP status that suits each is in parentheses.
+// The errors of refusals, for errors.Is. The suitable HTTP status is in parentheses.
 var (
 	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and ShareSpent (429)
 	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
@@ -100,8 +104,8 @@ var (
 	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400)
 )
 
-// Err returns nil for a Decision that allows, else a *[LimitedError]. Where the caller's context ended that is what the
-// context's Err is too, by errors.Is: context.DeadlineExceeded or context.Canceled.
+// Err returns nil if d allows, and otherwise a *[LimitedError]. If the caller's context ended, errors.Is finds
+// context.DeadlineExceeded or context.Canceled in it.
 func (d Decision) Err() error {
 	if d.Allowed {
 		return nil
@@ -109,19 +113,20 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// LimitedError is a refusal as an error. errors.Is finds [ErrLimited], [ErrUnavailable], [ErrExceedsBurst], [ErrInvalid],
-// context.Canceled or, of a context whose deadline passed, context.DeadlineExceeded in it. It finds that one too where
-// [Limiter.WaitN] did not wait for a deadline that is too soon.
+// LimitedError is a refusal as an error. errors.Is finds in it one of [ErrLimited], [ErrUnavailable],
+// [ErrExceedsBurst], [ErrInvalid], context.Canceled and context.DeadlineExceeded. The last one also if
+// [Limiter.WaitN] did not wait because the deadline is too soon.
 type LimitedError struct {
 	Decision Decision
-	late     bool // who waited could not be served before its deadline
+	late     bool // the wait could not end before its deadline
 }
 
-// Is reports that a wait that its deadline forbids is a context.DeadlineExceeded, though it has not passed: it is the
-// same to whoever waits.
+// Is reports that a wait that its deadline rules out is a context.DeadlineExceeded, although the deadline has not
+// passed.
 func (e *LimitedError) Is(target error) bool { return e.late && target == context.DeadlineExceeded }
 
-// Error says which policy refused, of several limits by which, and why. It does not repeat the key, which may be a secret.
+// Error says which policy refused, by which of several limits, and why. It does not repeat the key, which may be a
+// secret.
 func (e *LimitedError) Error() string {
 	d := &e.Decision
 	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
@@ -137,7 +142,7 @@ func (e *LimitedError) Error() string {
 	return s
 }
 
-// Unwrap returns the sentinel that stands for the Decision's reason.
+// Unwrap returns the error variable for the Decision's reason.
 func (e *LimitedError) Unwrap() error {
 	switch e.Decision.Reason {
 	case Limited, ShareSpent:

@@ -1,12 +1,13 @@
-// Package tiered is a rate limiter for services that run as many processes: a global limit at the price of a local one.
+// Package tiered is a rate limiter for services that run as many processes: a global limit at the cost of a local
+// one.
 //
-// Each process takes tokens in batches from a bucket in Redis and decides from them without asking. For any number of
-// processes and any interval of length t, a key is admitted at most
+// Each process takes tokens in batches from a bucket in Redis, and then decides without asking Redis. With any
+// number of processes, in any interval of length t, a key is admitted at most
 //
 //	burst + rate·t
 //
-// tokens, as by one ideal token bucket: what a process has leased counts against the burst until it is spent, returned or
-// burnt.
+// tokens, as by a single ideal token bucket. What a process has leased counts against the burst until it is spent,
+// returned or burnt.
 //
 //	store, err := remote.Open("redis://127.0.0.1:6379", nil)
 //	limiter, err := tiered.New(store, tiered.Policy{
@@ -22,32 +23,34 @@
 //
 // # What a decision costs
 //
-// A hot key is decided in the process, without allocation or round trip; its lease is renewed in the background. A key
-// that is asked for rarely is taken directly: one round trip, shared with others that are due. A key that is known to be
-// over its limit is refused in the process. No decision waits longer than [Options].Budget.
+// A hot key is decided in the process, without allocation or round trip. Its lease is renewed in the background. A
+// key that is used rarely is taken directly: one round trip, shared with other calls that are due. A key that is
+// known to be over its limit is refused in the process. No decision waits longer than [Options].Budget.
 //
 // # Other ways to count
 //
-// [Policy].Also puts further limits on each key, as in ten per second and a thousand per hour. [Policy].Algorithm counts in windows
-// instead: [FixedWindow], [SlidingWindow], [SlidingLog]. docs/algorithms.md compares them.
+// [Policy].Also puts further limits on each key, as in ten per second and a thousand per hour. [Policy].Algorithm
+// counts in windows instead: [FixedWindow], [SlidingWindow], [SlidingLog]. docs/algorithms.md compares them.
 //
 // # When Redis does not answer
 //
-// A lease is spent to its deadline; then the policy's [FailMode] decides, at once: by this process' share of the limit
-// ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker per Redis node finds
-// out within a second that it is back, and what was admitted without Redis is then charged, as far as Redis lost no refill
-// meanwhile. The limiter starts while Redis is down. Set [Options].Processes to the number of processes that you run at least.
+// A lease may be spent until its deadline. Then the policy's [FailMode] decides at once: by this process' share of
+// the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker
+// per Redis node notices within a second that the node is back. What was admitted without Redis is then charged,
+// less the refill that the bucket lost meanwhile because it was full. The limiter starts while Redis is down. Set
+// [Options].Processes to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //
-// [Limiter.Wait] waits its turn, [Limiter.Reserve] takes tokens that can be given back or corrected, [Limiter.Do] counts only
-// successes, [Limiter.Peek] looks and takes nothing. [Group.Stats] counts, [Trace] tells each event.
+// [Limiter.Wait] waits for its turn, [Limiter.Reserve] takes tokens that can be returned or corrected, [Limiter.Do]
+// counts only successes, and [Limiter.Peek] looks and takes nothing. [Group.Stats] counts, and [Trace] reports each
+// event.
 //
 // # One Group, many policies
 //
-// [New] is for one policy. [NewGroup] and [Group.Limiter] let any number of them share one cache of keys, one set of calls
-// to Redis and one set of goroutines.
+// [New] is for one policy. [NewGroup] and [Group.Limiter] let several policies share one cache of keys, one set of
+// calls to Redis and one set of goroutines.
 //
-// [Strictest] joins keys of several policies that one request needs together: all of them admit it, or none. Limits may
-// differ by key ([Policy].PerKey) and change while the service runs ([Limiter.SetPolicy]).
+// [Strictest] joins keys of several policies that one request needs together: all of them admit it, or none. Limits
+// may differ by key ([Policy].PerKey) and change while the service runs ([Limiter.SetPolicy]).
 package tiered

@@ -12,7 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// parts are the Limiters that have a bucket of each key: the shards, or this one.
+// parts returns the Limiters that have a bucket of each key: the shards, or this one.
 func (l *Limiter) parts() []*Limiter {
 	if l.shards != nil {
 		return l.shards
@@ -20,8 +20,8 @@ func (l *Limiter) parts() []*Limiter {
 	return []*Limiter{l}
 }
 
-// each is the policy of every part for a key, given that of one.
-func (l *Limiter) each(p *local.Policy) []*local.Policy {
+// each returns the policy of every part for a key, given that of one part.
+func (l *Limiter) partPolicies(p *local.Policy) []*local.Policy {
 	if l.shards == nil {
 		return []*local.Policy{p}
 	}
@@ -32,7 +32,7 @@ func (l *Limiter) each(p *local.Policy) []*local.Policy {
 	return all
 }
 
-// numbers are those that decide over a key.
+// numbers returns the policy that decides a key.
 func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
 	l, _ = l.places(id.Key)
 	id.Policy = l.number
@@ -45,9 +45,9 @@ func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
 	return b.Policy()
 }
 
-// Peek reports what Allow would say now, and takes nothing. It asks Redis, once and for at most Options.Budget; when that
-// fails, the answer is what this process knows. Of a policy with Shards it asks all of the key's, and Remaining is what they have
-// together.
+// Peek returns what Allow would return now, and takes nothing. It asks Redis once, and blocks for at most
+// Options.Budget. If that fails, the answer is what this process knows. With Shards it asks all shards of the key,
+// and Remaining is their sum.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r)
@@ -66,7 +66,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		l.refuseBlocked(&d, key)
 		return d
 	}
-	policies := l.each(p)
+	policies := l.partPolicies(p)
 	results := l.look(ctx, id.Key, policies)
 	whole := p
 	if p.Whole != nil {
@@ -79,14 +79,14 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	}
 	first, second := l.places(id.Key)
 	tier, now, sum := Remote, l.group.now(), int64(0)
-	var least *sight // of the one or two that Allow would ask
+	var least *peeked // of the one or two parts that Allow would ask
 	retry := time.Duration(math.MaxInt64)
 	grants := false
 	for i, s := range l.parts() {
 		if results[i].Err != nil {
 			tier = Local
 		}
-		v := s.sight(now, id.Key, policies[i], results[i])
+		v := s.peeked(now, id.Key, policies[i], results[i])
 		if v == nil {
 			continue
 		}
@@ -114,19 +114,19 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	return d
 }
 
-// sight is what is known of one bucket of a key.
-type sight struct {
+// peeked is what is known of one bucket of a key.
+type peeked struct {
 	left    int64         // tokens
-	retry   time.Duration // until there is one, if none is left
-	which   uint8         // of several limits has fewest, from 1; 0 if nobody said
-	forgets time.Duration // when nothing counts any more, since the Group's base; 0 if nobody said
+	retry   time.Duration // time until there is one, if none is left
+	which   uint8         // number of the limit that has the fewest, from 1; 0 if unknown
+	forgets time.Duration // when nothing counts any more, since the Group's base; 0 if unknown
 }
 
-// sight is that of a part: what Redis says, with what is held here, and where it does not answer what this process knows; nil
-// if it knows nothing.
-func (l *Limiter) sight(now time.Duration, key string, p *local.Policy, r remote.Result) *sight {
+// peeked returns what is known of a part: what Redis says plus what is held here, or what this process knows if
+// Redis does not answer. It returns nil if nothing is known.
+func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remote.Result) *peeked {
 	var held, level int64
-	v, clear := &sight{}, p.Owner.(*plan).longest
+	v, clear := &peeked{}, p.Owner.(*plan).longest
 	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
 	if cached {
 		held, level = b.Look(now)
@@ -151,9 +151,9 @@ func (l *Limiter) sight(now time.Duration, key string, p *local.Policy, r remote
 	return v
 }
 
-// Reset fills the bucket of key: what was used is forgiven, what is leased stays leased, and what is known to be
-// denied is forgotten here (other processes notice within 5 s). It waits at most two Options.Budget. Nil means that
-// Redis did it; an error means that it is not known whether the bucket was reset.
+// Reset fills the bucket of key. What was used is forgiven, and what is leased stays leased. A known denial is
+// dropped here at once, and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means
+// that Redis has done it. After an error it is unknown whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()
@@ -167,8 +167,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if p.Rule != local.ByLimit { // there is no bucket
 		return nil
 	}
-	// A refund needs a deadline, and that the node's clock: a look teaches it, and tells a Redis that is down.
-	for _, r := range l.look(ctx, id.Key, l.each(p)) {
+	// A reset needs a deadline, and so the node's clock. A peek learns it, and notices a Redis that is down.
+	for _, r := range l.look(ctx, id.Key, l.partPolicies(p)) {
 		if r.Err != nil {
 			return l.resetError(ctx, r.Err)
 		}
@@ -206,10 +206,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 				switch v.Outcome {
 				case local.Failed:
 					return l.resetError(ctx, nil)
-				case local.Gone: // evicted and forgotten since we looked it up
+				case local.Gone: // evicted since it was looked up
 					again = append(again, pending[i])
 				}
-			case <-ctx.Done(): // the answer goes to w, which nobody reads any more
+			case <-ctx.Done(): // nobody reads the answer in w any more
 				return l.resetError(ctx, ctx.Err())
 			}
 		}

@@ -8,18 +8,20 @@ import (
 )
 
 const (
-	// journalRoom is the most lines that wait for a slow Logger. What comes on top is dropped: Stats have the figures.
+	// journalRoom bounds the lines that wait for a slow Logger. Further lines are dropped; Stats has the figures.
 	journalRoom = 256
 
-	// tallyTime is how long what may come in crowds is counted before it makes a line: one line a second of each kind.
+	// tallyTime is how long frequent events are counted before they make one line: one line per second of each
+	// kind.
 	tallyTime = time.Second
 
-	// namedMost is how many refused buckets are told of. Who has more has a cause that the first ones tell.
-	namedMost = 128
+	// maxNamed bounds the rejected buckets that are logged. If there are more, the first ones show the cause.
+	maxNamed = 128
 )
 
-// journal writes lines to the Logger: on a goroutine of its own, so that a slow Logger holds up neither a decision nor a
-// hook, and a hook that blocks keeps no line back. A nil journal writes nothing; all methods may be called concurrently.
+// journal writes lines to the Logger. It has a goroutine of its own, so that a slow Logger delays neither a
+// decision nor a hook, and a blocked hook delays no line. A nil journal writes nothing. All methods may be called
+// concurrently.
 type journal struct {
 	logger *slog.Logger
 	group  *Group
@@ -32,14 +34,14 @@ type journal struct {
 	named   map[string]struct{}
 }
 
-// entry is something to do at a time.
+// entry is a function to call at a time.
 type entry struct {
 	at   time.Duration
-	last bool // also when the Group ends before
+	last bool // call it even if the Group ends before that time
 	do   func()
 }
 
-// tally counts what is to make one line.
+// tally counts events that make one line.
 type tally struct {
 	level slog.Level
 	text  string
@@ -62,8 +64,8 @@ func (j *journal) line(level slog.Level, text string, args ...any) {
 	j.in(0, true, func() { j.logger.Log(context.Background(), level, text, args...) })
 }
 
-// tally writes a line in a second, with how often it was called until then under the same name. The arguments are those of
-// the first call.
+// tally writes a line after a second, with the sum of n over all calls under the same name until then. The
+// arguments are those of the first call.
 func (j *journal) tally(name string, n int64, level slog.Level, text string, args ...any) {
 	if j == nil {
 		return
@@ -88,21 +90,22 @@ func (j *journal) tally(name string, n int64, level slog.Level, text string, arg
 	}
 }
 
-// once reports whether a bucket has yet to be told of, and notes that it is. When there were too many it reports false.
+// once reports whether a bucket has not been logged yet, and records it. It reports false once there are too many.
 func (j *journal) once(bucket string) bool {
 	if j == nil {
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, ok := j.named[bucket]; ok || len(j.named) == namedMost {
+	if _, ok := j.named[bucket]; ok || len(j.named) == maxNamed {
 		return false
 	}
 	j.named[bucket] = struct{}{}
 	return true
 }
 
-// in calls do on the journal's goroutine when d is over. If the Group ends before, it is called then, or never: last.
+// in calls do on the journal's goroutine after d. If the Group ends before, do is called then if last is true, and
+// otherwise never.
 func (j *journal) in(d time.Duration, last bool, do func()) {
 	if j == nil {
 		return
@@ -112,7 +115,7 @@ func (j *journal) in(d time.Duration, last bool, do func()) {
 	j.plan(d, last, do)
 }
 
-// plan is in, under the lock. It reports false when too much waits already.
+// plan is in with the lock held. It reports false if too many entries are waiting.
 func (j *journal) plan(d time.Duration, last bool, do func()) bool {
 	if len(j.entries) >= journalRoom {
 		return false
@@ -125,7 +128,7 @@ func (j *journal) plan(d time.Duration, last bool, do func()) bool {
 	return true
 }
 
-// run works until ctx ends, and then writes what is still to be written.
+// run works until ctx ends, and then writes what is left.
 func (j *journal) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -153,16 +156,17 @@ func (j *journal) run(ctx context.Context) {
 	}
 }
 
-// do survives a Logger that panics: there is nobody to tell.
+// do survives a Logger that panics: there is nowhere to report it.
 func (j *journal) do(e entry) {
 	defer func() { _ = recover() }()
 	j.caller.call(e.do)
 }
 
-// calls reports whether the Logger has called what asks.
+// calls reports whether the caller runs within the Logger.
 func (j *journal) calls() bool { return j != nil && j.caller.inside() }
 
-// take removes what is due, or everything, in the order in which it came. It reports the time to the earliest of the rest.
+// take removes and returns the entries that are due, or all, in the order of their arrival. It also returns the
+// time until the earliest of the rest.
 func (j *journal) take(all bool) (due []entry, pause time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

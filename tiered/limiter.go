@@ -27,17 +27,17 @@ type Limiter struct {
 	setting sync.Mutex // one SetPolicy at a time
 	lookUps lookUps
 
-	mu       sync.Mutex
-	past     local.Stats // of buckets that were forgotten, and by fail modes that were changed
-	gone     refusals    // of forgotten buckets, the most refused
-	poor     int64       // calls that the store refused for their bucket alone
-	forgiven int64       // debt that they were to report, and that is given up
-	lost     int64       // tokens asked for by calls without an answer
+	mu             sync.Mutex
+	evictedStats   local.Stats // of buckets that were forgotten, and by fail modes that were changed
+	evictedRefused refusals    // of forgotten buckets, the most refused
+	rejected       int64       // calls that the store refused for their bucket alone
+	forgiven       int64       // debt that they were to report, and that is given up
+	lost           int64       // tokens asked for by calls without an answer
 
-	waits    waits
-	free     atomic.Int64 // tokens admitted without a limit
-	shadowed atomic.Int64 // tokens that were refused, and yet admitted
-	misses   atomic.Int64 // PerKey panicked or returned no limit
+	waits        waits
+	free         atomic.Int64 // tokens admitted without a limit
+	shadowed     atomic.Int64 // tokens that were refused, and yet admitted
+	perKeyFaults atomic.Int64 // PerKey panicked or returned no limit
 }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.
@@ -107,8 +107,8 @@ func (l *Limiter) keep(key string, s local.Stats) {
 	l = l.whole
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.past.Add(s)
-	l.gone.add(key, refusedOf(s))
+	l.evictedStats.Add(s)
+	l.evictedRefused.add(key, refusedOf(s))
 }
 
 // forgive counts debt that no call can report.
@@ -126,7 +126,7 @@ func (l *Limiter) failed(call *lua.Call, err error) {
 	l = l.whole
 	l.mu.Lock()
 	if poor {
-		l.poor++
+		l.rejected++
 	} else {
 		l.lost += call.Want
 	}

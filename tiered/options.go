@@ -8,44 +8,46 @@ import (
 	"time"
 )
 
-// Options are a Group's. A nil *Options, and each zero field, means the default.
+// Options are the options of a Group. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min, 0 means 20 ms. It waits only for a key of
-	// which this process holds too little.
+	// Budget is the longest that a decision waits for Redis: 1 ms … 1 min; 0 means 20 ms. A decision waits only if
+	// this process holds too few tokens of the key.
 	Budget time.Duration
 
-	// Timeout is the longest that a call to Redis is waited for, Budget … 1 min; 0 means 50 ms, or Budget where that is
-	// more. A call that takes longer has failed, whatever the client's own settings. It is left under way for four times as
-	// long, a second at most, so that a connection that takes longer to make is there for the next.
+	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget
+	// if that is more. A slower call has failed, whatever the client's own settings are. It continues in the
+	// background for up to four times Timeout, at most a second (but at least Timeout), so that a new connection
+	// that took longer is ready for the next call.
 	Timeout time.Duration
 
-	// Processes is the least number of processes that share the limits, 0 … 2²⁰. The number is known from Redis; this
-	// is the floor while it is not. It divides the limit when a process is alone.
+	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes; this
+	// is a lower bound and is used while the count is unknown. The number divides the limit into shares for
+	// FailLocal.
 	Processes int
 
-	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰, 0 means 100 000. The least
-	// recently used gives its lease back and is forgotten.
+	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it
+	// the least recently used key returns its lease and is removed.
 	MaxKeys int
 
-	// MaxInFlight bounds the calls under way to each Redis node: 1 … 65 536, 0 means 64. Those beyond wait, for no longer
-	// than Budget. Those that failed by Timeout do not count.
+	// MaxInFlight bounds the calls under way to each Redis node: 1 … 65 536; 0 means 64. Further calls wait, but no
+	// longer than Budget. Calls that have failed by Timeout do not count.
 	MaxInFlight int
 
-	// Random is where every jitter comes from: numbers in [0, 1), called concurrently. Nil means math/rand/v2. Give it a
-	// seed to make a simulation repeat exactly.
+	// Random returns the numbers in [0, 1) for every jitter. It is called concurrently. nil means math/rand/v2. A
+	// seeded source makes a simulation repeatable.
 	Random func() float64
 
-	// Trace is told what happens, event by event. Nil tells nobody.
+	// Trace receives what happens, event by event. nil means no hooks.
 	Trace *Trace
 
-	// Logger receives state changes, one line each, and nothing per request: docs/operations.md lists the lines. It is
-	// called on a goroutine of the Group. Nil logs nothing.
+	// Logger receives state changes, one line each, and nothing per request. docs/operations.md lists the lines. It
+	// is called on a goroutine of the Group. nil logs nothing.
 	Logger *slog.Logger
 }
 
-// Defaults of Options.
+// Default values of Options.
 const (
-	DefaultBudget      = 20 * time.Millisecond // a round trip is 0.2–2 ms: tenfold room, and no user notices
+	DefaultBudget      = 20 * time.Millisecond // a round trip takes 0.2–2 ms: ten times that, and no user notices
 	DefaultTimeout     = 50 * time.Millisecond
 	DefaultMaxKeys     = 100_000
 	DefaultMaxInFlight = 64
@@ -54,18 +56,20 @@ const (
 // options are Options with the defaults filled in.
 type options struct {
 	Options
-	uniform func() float64 // every random choice but the lease id and the seeds of hashes: see simulated
+	uniform func() float64 // every random choice except the lease id and the seeds of hashes
 }
 
-// patience is how long a call is left under way, though who waits for it is told after Timeout that nobody answers, and the
-// breaker counts it as failed. What arrives so late does nothing, by its deadline; but the connection stays.
+// patience returns how long a call stays under way. After Timeout its callers already have their answer, and the
+// breaker has counted a failure. A call that reaches Redis so late does nothing, because of its deadline, but its
+// connection is kept.
 //
-// A new connection takes four round trips (to dial, for what go-redis says first, twice, and for the call), five with TLS and one
-// more for a script that Redis does not know. Who hangs up each time when it is not there after 50 ms never has one 15 ms away from
-// Redis, and is alone for good. With 200 ms it may be 33 ms away; remote.Open's clients read for as long.
+// A new connection takes four round trips: one to dial, two for go-redis' handshake, one for the call. TLS adds
+// one, and so does a script that Redis does not know. A client that hung up after 50 ms each time would never get a
+// connection to a Redis 15 ms away, and would stay in the fail mode for good. With 200 ms Redis may be 33 ms away.
+// The clients of remote.Open read for as long.
 func (o *options) patience() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
 
-// fill validates o, all problems at once, and fills in the defaults.
+// fill validates o, reports all problems at once, and fills in the defaults.
 func (o *Options) fill() (options, error) {
 	f := options{uniform: rand.Float64}
 	if o != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// lookUps are the calls of PerKey that are under way: one for each key.
+// lookUps are the running calls of PerKey, one per key.
 type lookUps struct {
 	mu   sync.Mutex
 	keys map[string]*lookUp
@@ -19,7 +19,7 @@ type lookUp struct {
 	stale bool // Refresh was called meanwhile
 }
 
-// begin returns the look-up of a key that is under way, or a new one, which is the caller's to make.
+// begin returns the running look-up of a key, or a new one that the caller must make.
 func (s *lookUps) begin(key string) (u *lookUp, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,7 +34,8 @@ func (s *lookUps) begin(key string) (u *lookUp, mine bool) {
 	return u, true
 }
 
-// again reports whether a look-up is to be made again, because Refresh was called meanwhile; else it is over.
+// again reports whether a look-up must be repeated because Refresh was called meanwhile. Otherwise it ends the
+// look-up.
 func (s *lookUps) again(key string, u *lookUp) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,23 +43,23 @@ func (s *lookUps) again(key string, u *lookUp) bool {
 		u.stale = false
 		return true
 	}
-	s.over(key, u)
+	s.finish(key, u)
 	return false
 }
 
-// over lets those go on who wait for a look-up.
-func (s *lookUps) over(key string, u *lookUp) {
+// finish ends a look-up, and releases those that wait for it.
+func (s *lookUps) finish(key string, u *lookUp) {
 	if s.keys[key] == u {
 		delete(s.keys, key)
 		close(u.done)
 	}
 }
 
-// abandon ends a look-up without an answer.
+// abandon ends a look-up without a result.
 func (s *lookUps) abandon(key string, u *lookUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over(key, u)
+	s.finish(key, u)
 }
 
 func (s *lookUps) forget(key string) {
@@ -69,7 +70,8 @@ func (s *lookUps) forget(key string) {
 	}
 }
 
-// resolve finds out the limit of a bucket's key, unless it is known. Whoever comes while PerKey is under way waits for it.
+// resolve determines the limit of a bucket's key, unless it is known. Concurrent callers wait for one call of
+// PerKey.
 func (l *Limiter) resolve(b *bucket, key string) {
 	for b.Policy().Rule == local.Unresolved {
 		u, mine := l.whole.lookUps.begin(b.key())
@@ -81,7 +83,7 @@ func (l *Limiter) resolve(b *bucket, key string) {
 	}
 }
 
-// lookUp asks PerKey, again if the policy changes or somebody calls Refresh meanwhile.
+// lookUp calls PerKey, and again if the policy changes or Refresh is called meanwhile.
 func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 	defer l.whole.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
 	for {
@@ -91,7 +93,7 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 			limit = l.limitOf(t, key)
 		}
 		if b.change(l.group.now(), l.plan(t, limit)) {
-			l.group.tell([]*bucket{b})
+			l.group.reportLimit([]*bucket{b})
 		}
 		if t == l.terms.Load() && !l.whole.lookUps.again(b.key(), u) {
 			return
@@ -99,11 +101,11 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 	}
 }
 
-// limitOf asks PerKey. What is not a limit, and what panics, is Policy.Limit.
+// limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.
 func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.missed("panicked: " + quote(v))
+			l.perKeyFault("panicked: " + quote(v))
 			limit = t.policy.Limit
 		}
 	}()
@@ -117,15 +119,16 @@ func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
 	p := t.policy
 	p.Limit = limit
 	if err := errors.Join(p.validate(), p.follows(t.policy)); err != nil {
-		l.missed("returned a limit that the policy cannot have: " + err.Error())
+		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
 		return t.policy.Limit
 	}
 	return limit
 }
 
-// missed counts an answer of PerKey that is none, and logs the first.
-func (l *Limiter) missed(why string) {
-	if l.whole.misses.Add(1) == 1 {
-		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy", l.name, "why", why)
+// perKeyFault counts a failure of PerKey, and logs the first one.
+func (l *Limiter) perKeyFault(why string) {
+	if l.whole.perKeyFaults.Add(1) == 1 {
+		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy",
+			l.name, "why", why)
 	}
 }

@@ -6,20 +6,25 @@ import (
 	"time"
 )
 
-// Event is a state change or a fault, for somebody who comes later. It names no key.
+// Event is a state change or a fault, kept for a later reader. It names no key.
 type Event struct {
-	At    time.Time // the last time, where Count is more than 1
-	What  string    // "open", "closed" of a breaker; a [FaultEvent]'s Fault; "presence again" when it is over
+	At    time.Time // the last time, if Count is more than 1
+	What  string    // "open" or "closed" of a breaker; a [FaultEvent]'s Fault; "presence again" at its end
 	Node  string
-	Class string        // of the error that opened a breaker: see [NodeStats].Cause
-	By    time.Duration // by how much a clock was set or a process stood still; of a breaker that closed, how long it was not
-	Count int64         // so many of one kind in a row
+	Class string // of the error that opened a breaker: see [NodeStats].Cause
+
+	// By is by how much a clock was set or how long a process stood still. If a breaker closed, it is how long it was
+	// not closed.
+	By time.Duration
+
+	Count int64 // events of this kind in a row
 }
 
-// recentEvents is how many events are kept: some hours of a bad night, 6 kB.
+// recentEvents is the number of events that are kept: some hours of a bad night, 6 kB.
 const recentEvents = 64
 
-// recent keeps the last events. A crowd of one kind, as of buckets that a flushed Redis lost, is one.
+// recent keeps the last events. A series of equal events, such as the buckets that a flushed Redis lost, is one
+// entry.
 type recent struct {
 	mu     sync.Mutex
 	events []Event
@@ -43,7 +48,7 @@ func (r *recent) add(e Event) {
 	r.events = append(r.events, e)
 }
 
-// state leaves out the probing: an outage of a minute has a hundred probes.
+// state skips the probing: an outage of a minute has a hundred probes.
 func (r *recent) state(e StateEvent) {
 	if e.To == "closed" || e.From == "closed" {
 		r.add(Event{What: e.To, Node: e.Node, Class: e.Class, By: e.After})

@@ -203,12 +203,12 @@ func TestRefusalsBound(t *testing.T) {
 			total += n
 			r.add(key, RefusedKey{Limited: n})
 		}
-		if len(r) > goneKeys {
+		if len(r) > evictedKeys {
 			t.Fatalf("%d keys", len(r))
 		}
 		for key, had := range truth {
 			k, ok := r[key]
-			if !ok && had*goneKeys > total {
+			if !ok && had*evictedKeys > total {
 				t.Errorf("%s had %d of %d and is not there", key, had, total)
 			}
 			if ok && (k.Key != key || k.Tokens() > had || had > k.Tokens()+k.Forgotten) {

@@ -10,12 +10,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Limits that need no Redis: for [Policy].Limit and for what [Policy].PerKey returns.
+// Limits that need no Redis, for [Policy].Limit and for the result of [Policy].PerKey.
 var (
-	// Unlimited admits everything: Limit and Remaining of its Decisions are math.MaxInt64.
+	// Unlimited admits everything. Limit and Remaining of its Decisions are math.MaxInt64.
 	Unlimited = unlimited
 
-	// Blocked refuses everything, with Reason ExceedsBurst: its burst is 0, so no waiting helps.
+	// Blocked refuses everything, with Reason ExceedsBurst. Its burst is 0, so waiting does not help.
 	Blocked = blocked
 )
 
@@ -24,7 +24,7 @@ var (
 	blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
 )
 
-// rule says whether the limit is one.
+// rule tells whether l is Unlimited, Blocked, or a limit.
 func (l Limit) rule() local.Rule {
 	switch l {
 	case unlimited:
@@ -35,7 +35,7 @@ func (l Limit) rule() local.Rule {
 	return local.ByLimit
 }
 
-// validate reports all that is wrong with l, each problem with field, value and rule.
+// validate reports all problems of l, each with field, value and rule.
 func (l Limit) validate(name string) error {
 	if l.rule() != local.ByLimit {
 		return nil
@@ -59,8 +59,8 @@ func (l Limit) validate(name string) error {
 	return errors.Join(all...)
 }
 
-// byRule decides over n tokens where no limit does, or none that could ever admit so many. It reports false when the
-// limit decides.
+// byRule decides a request for n tokens if no limit applies, or if the limit can never admit so many. It reports
+// false if the limit decides.
 func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision) bool {
 	p := b.Policy()
 	if p.Rule == local.ByLimit && n <= p.Cap {
@@ -85,7 +85,7 @@ func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision)
 	return true
 }
 
-// takeBy is take of a Limiter with a special mode.
+// takeBy is take for a Limiter with a special mode.
 func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	switch {
 	case l.mode.Load()&modeUnlimited != 0 && valid(key, n) == Granted:
@@ -118,7 +118,7 @@ func (l *Limiter) refuseBlocked(d *Decision, key string) {
 	*d = Decision{Reason: ExceedsBurst, Tier: Local, Policy: l.name, Key: key}
 }
 
-// finish ends a Decision over n tokens of a Limiter with a special mode.
+// finish completes the Decision for n tokens of a Limiter with a special mode.
 func (l *Limiter) finish(d *Decision, n int64) {
 	mode := l.mode.Load()
 	if mode&modeShadow != 0 && !d.Allowed {

@@ -7,11 +7,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// A policy with Shards has a Limiter for each shard, with a part of every limit and with buckets of their own: to them, a
-// bucket is one like any other. A process uses two of a key's: its first, and where that refuses, its second. Whichever are
-// chosen, each keeps the bound of its part, and the parts sum to the limit.
+// A policy with Shards has a Limiter for each shard, with a part of every limit and with buckets of its own. A
+// shard's bucket is like any other. A process uses two shards of a key: its first, and if that refuses, its second.
+// Each shard keeps the bound of its part, and the parts sum to the limit, so any choice of shards keeps the bound.
 
-// maxShards is the most that one key may be split into: with more, each would have too little of any limit that people write.
+// maxShards bounds the shards of a key. With more, each would have too little of any limit that people use.
 const maxShards = 64
 
 // validateShards reports what cannot be split.
@@ -29,16 +29,20 @@ func (p Policy) validateShards(bad func(field string, value any, rule string)) {
 			field = fmt.Sprintf("Also[%d]", i-1)
 		}
 		if burst := l.burst(); burst > 0 && burst < int64(p.Shards) {
-			bad("Shards", p.Shards, fmt.Sprintf("must be at most the burst of %s, %d: a request takes all its tokens from one shard", field, burst))
+			bad("Shards", p.Shards, fmt.Sprintf(
+				"must be at most the burst of %s, %d: a request takes all its tokens from one shard", field, burst))
 		}
-		if most := (maxPer / time.Duration(p.Shards)).Truncate(time.Microsecond); p.Algorithm == TokenBucket && l.Per > most && l.Per <= maxPer {
-			bad(field+".Per", l.Per, fmt.Sprintf("must be at most %v with %d shards, each of which takes as many times as long for its tokens", most, p.Shards))
+		most := (maxPer / time.Duration(p.Shards)).Truncate(time.Microsecond)
+		if p.Algorithm == TokenBucket && l.Per > most && l.Per <= maxPer {
+			bad(field+".Per", l.Per, fmt.Sprintf("must be at most %v with %d shards, "+
+				"each of which takes as many times as long for its tokens", most, p.Shards))
 		}
 	}
 }
 
-// part is what shard number i of the policy's k has of every limit. All of them sum to the limit, exactly: bursts, and what
-// windows hold, are divided with what remains of the division to the first shards; a rate is the same tokens in k times the time.
+// part returns shard i's part of every limit, of k shards. The parts sum to the limit exactly. Bursts and window
+// limits are divided, and the remainder of the division goes to the first shards. A rate becomes the same tokens in
+// k times the time.
 func (p Policy) part(i, k int) Policy {
 	split := func(l Limit) Limit {
 		if l.rule() != local.ByLimit {

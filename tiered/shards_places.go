@@ -2,8 +2,9 @@ package tiered
 
 import "github.com/tiered-limiter/tiered-limiter/local"
 
-// places are the shards of a key that this process uses: by hash, so that the processes are spread over them evenly, and the
-// same as long as the process lives. Of a policy without Shards both are the Limiter itself.
+// places returns the two shards of a key that this process uses. They are chosen by a hash with a seed of this
+// process, so that processes spread evenly over the shards, and stay the same while the process lives. Without
+// Shards both are the Limiter itself.
 func (l *Limiter) places(key string) (first, second *Limiter) {
 	if l.shards == nil {
 		return l, l
@@ -17,7 +18,7 @@ func (l *Limiter) places(key string) (first, second *Limiter) {
 	return l.shards[i], l.shards[j]
 }
 
-// home names the bucket of a key that this process asks first.
+// home returns the identity of the bucket of a key that this process asks first.
 func (l *Limiter) home(key string) local.ID {
 	id := l.id(key)
 	first, _ := l.places(id.Key)
@@ -25,8 +26,9 @@ func (l *Limiter) home(key string) local.ID {
 	return id
 }
 
-// borrows reports a bucket that is the second shard of its key in this process: whatever it refuses, the first did before.
-func (b *bucket) borrows() bool {
+// isSecondShard reports whether b is the second shard of its key in this process. The first has refused whatever b
+// refuses.
+func (b *bucket) isSecondShard() bool {
 	l := b.limiter()
 	if l.whole == l {
 		return false
@@ -35,16 +37,16 @@ func (b *bucket) borrows() bool {
 	return l != first
 }
 
-// counted is what counts of a bucket's figures: no request is refused twice.
+// counted returns the figures of a bucket without refusals that the key's first bucket has counted.
 func (b *bucket) counted(s local.Stats) local.Stats {
-	if b.borrows() {
+	if b.isSecondShard() {
 		s.Refused = 0
 	}
 	return s
 }
 
-// fleetOf is how many of fleet processes have a shard as their first one, on average and rounded up. A shard throws that part
-// of its refill away for each of them when nobody can reach it; see local.debt.
+// fleetOf returns how many of fleet processes have a given shard as their first, on average and rounded up. While no
+// process can reach the shard, the refill that it loses pays for the debts of so many processes.
 func (l *Limiter) fleetOf(fleet int64) int64 {
 	k := int64(len(l.whole.shards))
 	if k == 0 {

@@ -8,18 +8,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Stats are a Group's figures since it was made.
+// Stats are the figures of a Group since its creation.
 type Stats struct {
-	Keys      int    // kept in the process now
-	Leaving   int    // evicted, but still giving back what they hold
-	Evictions uint64 // keys that MaxKeys pushed out
+	Keys      int    // in the process now
+	Leaving   int    // evicted, but still returning what they hold
+	Evictions uint64 // keys evicted because of MaxKeys
 
-	Standstills  int64 // times that this machine stood still, or its clock was set forward, and all leases were given up
-	TraceDropped int64 // events that the hooks did not keep up with
+	Standstills  int64 // times that all leases were dropped: this machine stood still, or its clock was set forward
+	TraceDropped int64 // events dropped because the hooks were too slow
 	TracePanics  int64 // events whose hook panicked
 
-	Format string // of the buckets in Redis: the end of their keys' names
-	Script string // that decides in Redis: its SHA-1, 40 hex digits
+	Format string // of the buckets in Redis: the last part of their keys' names
+	Script string // SHA-1 of the script that decides in Redis, 40 hex digits
 
 	Recent []Event // state changes and faults: the last 64, oldest first
 
@@ -27,70 +27,70 @@ type Stats struct {
 	Nodes    map[string]NodeStats   // by node
 }
 
-// PolicyStats are one policy's, in tokens. Granted = Spent + Returned + Burnt + Held.
+// PolicyStats are the figures of one policy, in tokens. Granted = Spent + Returned + Burnt + Held.
 type PolicyStats struct {
 	Granted     int64 // by Redis
 	Spent       int64 // admitted
-	Returned    int64 // given back
-	Burnt       int64 // ended unspent, or lost on the way back
-	Held        int64 // in hand now
-	Limited     int64 // asked for and refused by the limit
-	ShareSpent  int64 // asked for while Redis did not answer, and refused because the share was used up
-	Unavailable int64 // asked for while Redis did not answer, and refused by fail-closed
-	Shared      int64 // admitted by this process' share, while Redis did not answer
-	Open        int64 // admitted by fail-open, while Redis did not answer
-	Settled     int64 // of Shared and Open, reported to Redis since
-	Forgiven    int64 // of Shared and Open, given up: Redis refused their key's reports three times, as in Poisoned
-	Lost        int64 // asked for by calls without an answer: so many at most were granted to nobody
-	Poisoned    int64 // calls refused because of their key alone: another type, not ours, or damaged
+	Returned    int64 // returned unspent
+	Burnt       int64 // expired unspent, or lost during the return
+	Held        int64 // held now
+	Limited     int64 // requested and refused by the limit
+	ShareSpent  int64 // requested while Redis did not answer, and refused because the share was used up
+	Unavailable int64 // requested while Redis did not answer, and refused by fail-closed
+	Shared      int64 // admitted by this process' share while Redis did not answer
+	Open        int64 // admitted by fail-open while Redis did not answer
+	Settled     int64 // of Shared and Open: reported to Redis since
+	Forgiven    int64 // of Shared and Open: given up after Redis rejected the key's report three times, as in Poisoned
+	Lost        int64 // requested by calls without an answer: at most so many were granted to nobody
+	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
-	Unlimited    int64 // admitted by Unlimited: not in Granted and Spent
-	Blocked      int64 // asked for and refused by Blocked: not in Limited
-	Shadowed     int64 // of all that was refused, admitted because the policy is tried out
-	PerKeyFaults int64 // keys for which PerKey panicked or returned a limit that is not valid
+	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
+	Blocked      int64 // requested and refused by Blocked; not in Limited
+	Shadowed     int64 // of all that was refused: admitted because the policy is only tried out
+	PerKeyFaults int64 // keys for which PerKey panicked or returned an invalid limit
 
-	// Of [Limiter.WaitN] and [Uses.Wait], in calls. Who gets its tokens at once did not wait; who asks again is not
-	// Limited.
+	// Calls of [Limiter.WaitN] and [Uses.Wait]. A call that gets its tokens at once does not count as a wait. A
+	// waiting call that asks again does not count as Limited.
 	Waiting     int64         // now
 	Waited      int64         // waited, and got their tokens
-	GaveUp      int64         // waited for nothing: called off or out of time; or left at once, because they would be
-	WaitTime    time.Duration // how long both waited, all together
-	LongestWait time.Duration // how long one of them did, at most
+	GaveUp      int64         // ended without tokens: canceled or out of time, or returned at once because it would be
+	WaitTime    time.Duration // total time of Waited and GaveUp
+	LongestWait time.Duration // the longest of these waits
 
-	Direct bool // nothing is leased: each token is taken from Redis, by Lease.Size or because the algorithm wants it
+	Direct bool // nothing is leased: each token is taken from Redis, because of Lease.Size or the algorithm
 
-	Top []RefusedKey // the keys that were refused most, at most 20, the most refused first
+	Top []RefusedKey // the most refused keys, at most 20, the most refused first
 }
 
-// NodeStats are one Redis node's.
+// NodeStats are the figures of one Redis node.
 type NodeStats struct {
-	Calls    int64 // sent; several of them share a round trip
+	Calls    int64 // sent; several share a round trip
 	Failures int64 // calls without an answer: they may have been executed
 
-	Saturated     int64 // of Failures: no connection was free in this process' own pool
-	CannotServe   int64 // of Failures: Redis said that it cannot (LOADING, READONLY, OOM, …)
-	Misconfigured int64 // of Failures: Redis refused this user (NOAUTH, WRONGPASS, NOPERM): it does not heal by itself
+	Saturated     int64 // of Failures: this process' own pool had no free connection
+	CannotServe   int64 // of Failures: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
+	Misconfigured int64 // of Failures: Redis refused this user (NOAUTH, WRONGPASS, NOPERM); needs a new setting
 
-	Overruns     int64         // decisions that got no answer within Budget: the fail mode decided
-	LateReplies  int64         // answers that came after Timeout
-	LateCalls    int64         // calls that reached Redis after their deadline, and did nothing
-	StaleReplies int64         // calls that a newer one had overtaken, and that did nothing
+	Overruns     int64         // decisions without an answer within Budget: the fail mode decided
+	LateReplies  int64         // answers after Timeout
+	LateCalls    int64         // calls that reached Redis after their deadline and did nothing
+	StaleReplies int64         // calls that did nothing because a newer call had overtaken them
 	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
-	ClockSteps   int64         // times that the node's clock was set, by 50 ms or more, as seen from here
+	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
 	ClockBack    int64         // buckets that believed a step back of more than a second
-	RoundTrip    time.Duration // 99th percentile of late; 2 ms before there are 16
+	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms before there are 16
 
 	Processes int64 // that share the limits
-	Absences  int64 // times that the node did not note that this process is here
+	Absences  int64 // presence reports of this process that the node did not record
 
 	Breaker    string        // "closed", "open" or "probing"
-	Cause      string        // of its last opening: "unreachable", "saturated", "cannot serve", "misconfigured"; "" for never
+	Cause      string        // class of the error that opened it last, see [ErrorEvent].Class; "" for never
 	Outages    int64         // times that it opened
-	OutageTime time.Duration // how long it was not closed, all together
+	OutageTime time.Duration // total time in which it was not closed
 	Settled    int64         // tokens admitted without Redis and reported to it
 }
 
-// Stats reports the Group's figures. It walks all keys: call it every few seconds, not per request.
+// Stats returns the Group's figures. It walks all keys: call it every few seconds, not per request.
 func (g *Group) Stats() Stats {
 	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
@@ -107,32 +107,33 @@ func (g *Group) Stats() Stats {
 	others := make([]PolicyStats, len(all)) // what is not counted by key
 	for i, l := range all {
 		l.mu.Lock()
-		sums[i] = l.past
+		sums[i] = l.evictedStats
 		others[i] = PolicyStats{
-			Direct: l.terms.Load().fresh.NoLease, Poisoned: l.poor, Lost: l.lost, Forgiven: l.forgiven,
-			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.misses.Load(),
+			Direct: l.terms.Load().fresh.NoLease, Poisoned: l.rejected, Lost: l.lost, Forgiven: l.forgiven,
+			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
 		}
-		tops[i].past = l.gone.clone()
+		tops[i].evicted = l.evictedRefused.clone()
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
 		if n := b.limiter().whole.number; n < len(sums) {
 			s := b.counted(b.Stats())
 			sums[n].Add(s)
-			tops[n].see(now, b, s)
+			tops[n].add(now, b, s)
 		}
 	}
 	g.cache.All(count)
 	g.after.All(count)
 	for i, l := range all {
-		if l.whole != l { // its figures are the whole's
+		if l.whole != l { // a shard: its figures are in the whole's
 			continue
 		}
 		t := sums[i]
 		p := others[i]
 		p.Granted, p.Spent, p.Returned, p.Burnt, p.Held = t.Granted, t.Spent, t.Returned, t.Burnt, t.Held
 		p.ShareSpent, p.Unavailable = t.ShareSpent, t.Failed
-		p.Limited = max(t.Refused-t.ShareSpent, 0) // who decided before the mode was changed may count a moment later
+		// A decision from before a change of the mode may be counted a moment later.
+		p.Limited = max(t.Refused-t.ShareSpent, 0)
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		l.waits.tell(&p)

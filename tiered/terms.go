@@ -8,16 +8,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// terms are what a Limiter decides by until the next SetPolicy.
+// terms are the settings of a Limiter until the next SetPolicy.
 type terms struct {
 	policy Policy
-	fresh  *local.Policy // of new buckets: the policy's limit, or that PerKey is to be asked
+	fresh  *local.Policy // for new buckets: the policy's limit, or Unresolved if PerKey must be called
 
 	mu    sync.Mutex
-	plans map[Limit]*local.Policy // by limit: few, most often
+	plans map[Limit]*local.Policy // by limit; usually few
 }
 
-// maxPlans is how many limits of PerKey are kept for all the keys that have them. Beyond it each key has its own, of 200 bytes.
+// maxPlans bounds the limits of PerKey that are shared among keys. Beyond it each key has a copy of 200 bytes.
 const maxPlans = 1024
 
 func newTerms(l *Limiter, p Policy) *terms {
@@ -27,19 +27,19 @@ func newTerms(l *Limiter, p Policy) *terms {
 		return t
 	}
 	t.fresh = l.local(p, p.Limit)
-	t.fresh.Rule, t.fresh.Unset = local.Unresolved, true // the limit may be another key's
+	t.fresh.Rule, t.fresh.Unset = local.Unresolved, true // the limit may be that of another key
 	return t
 }
 
-// plan is a limit under the terms of a Limiter, and the owner of its local policy.
+// plan is a resolved limit of a Limiter. It is the owner of a local policy.
 type plan struct {
 	limiter  *Limiter
-	longest  time.Duration // until nothing of a key counts any more, at most
-	limits   []Limit       // the policy's or the key's, at least one; of a shard, the whole ones
-	smallest uint8         // of them, from 1: that of the smallest burst
+	longest  time.Duration // upper bound of the time until nothing of a key counts any more
+	limits   []Limit       // the policy's or the key's, at least one; for a shard, those of the whole key
+	smallest uint8         // number, from 1, of the limit with the smallest burst
 }
 
-// plan is the local policy of a limit under the terms.
+// plan returns the local policy of a limit under the settings t.
 func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
 	return p
 }
 
-// local converts a policy with a limit; for a shard, its part of that.
+// local converts a policy with a limit into a local policy. For a shard it has the shard's part of the limit.
 func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	var whole *local.Policy
 	if l.whole != l {
@@ -72,12 +72,13 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	p.Limit = limit
 	if lp.Rule != local.ByLimit {
 		lp.Unset = true
-		p.Limit = PerSecond(maxShards) // any numbers will do: nobody is asked by them, and a key that had a limit keeps its own
+		// Any numbers will do: no call uses them, and a key that had a limit keeps its own.
+		p.Limit = PerSecond(maxShards)
 	}
 	if whole != nil {
 		p = p.part(l.kind.Shard, l.kind.Shards)
 	}
-	lp.Cap, lp.Tokens, lp.Per = p.terms()
+	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()
 	lp.Nanos = p.Limit.nanosPerToken()
 	if len(p.Also) > 0 {
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}
@@ -94,7 +95,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	return lp
 }
 
-// set puts a policy into force for buckets to come.
+// set makes p the policy of new buckets.
 func (l *Limiter) set(p Policy) {
 	for _, s := range l.shards {
 		s.set(p)
@@ -117,32 +118,33 @@ func (l *Limiter) set(p Policy) {
 	l.mode.Store(mode)
 }
 
-// Policy returns the policy, at present: see [Limiter.SetPolicy].
+// Policy returns the current policy: see [Limiter.SetPolicy].
 func (l *Limiter) Policy() Policy { return l.terms.Load().policy.clone() }
 
-// SetPolicy puts another policy into force, for all keys and at once: Limit, PerKey, FailMode, Lease and Shadow may differ from
-// the present one's; Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog or of a
-// TokenBucket with Also. It reports what is wrong with p, and then changes nothing. It walks all keys of the Group, which takes
-// some 60 ms for 100 000 of them, and waits for nobody.
+// SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease and Shadow may change. Name,
+// Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket
+// with Also. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which takes
+// about 60 ms for 100 000 keys, and does not block on Redis.
 //
-// Raising a limit mints nothing: a key goes on from the tokens that it had, and only one that nobody used is full. What came
-// until now came by the old rate, and the new one counts from now on. A SlidingWindow of another Per or Precision begins with
-// what the old one counted, as if it were admitted now. Lowering takes effect at once: what is leased is spent no
-// more, and goes back. While processes have different limits, as during a deploy, a key is admitted what the largest of them
-// allows.
+// Raising a limit creates no tokens: a key keeps the tokens that it had, and only an unused key is full. The old
+// rate counts until the change, and the new one from then on. A SlidingWindow with another Per or Precision begins
+// with the count of the old one, as if that had been admitted now. Lowering a limit takes effect at once: what is
+// leased is not spent any more, and is returned. While processes have different limits, as during a deploy, a key
+// is admitted what the largest of them allows.
 //
-// Redis hears of the new limit by one call for each key of the Group that is not known to be full, which is no more than the
-// process made since they were full. Nobody waits for these calls. They leave one by one, those for leased keys first, so that
-// all processes together take a fifth of a Redis' time: 60 µs apart, times the processes. A key that is used before its turn
-// needs none. If a call fails, the key's next one tells. With PerKey a key's new limit is known, and counts, from its next use
-// on.
+// Redis learns the new limit by one call for each key of the Group that is not known to be full. That is no more
+// than the calls that the process made since they were full. Nobody waits for these calls. They leave one by one,
+// those for leased keys first, 60 µs times the number of processes apart, so that all processes together use a
+// fifth of a Redis' time. A key that is used before its turn needs no such call. If a call fails, the key's next
+// call carries the limit. With PerKey a key's new limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
 	if err := p.validate(); err != nil {
 		return err
 	}
 	if p.Name != l.name {
-		return fmt.Errorf("tiered: Policy.Name is %q: must stay %q, for the buckets in Redis are of that name", p.Name, l.name)
+		return fmt.Errorf("tiered: Policy.Name is %q: must stay %q, for the buckets in Redis are of that name",
+			p.Name, l.name)
 	}
 	l.setting.Lock()
 	defer l.setting.Unlock()
@@ -169,26 +171,26 @@ func (l *Limiter) SetPolicy(p Policy) error {
 				others = append(others, b)
 			}
 		}
-		g.tell(append(leased, others...))
+		g.reportLimit(append(leased, others...))
 	}
 	return nil
 }
 
-// telling is how far apart the calls are that tell Redis of another limit, of all processes together: five times what one
-// takes it.
-const telling = 60 * time.Microsecond
+// reportGap is the time between two calls that report another limit to Redis, over all processes together: five
+// times what one call takes Redis.
+const reportGap = 60 * time.Microsecond
 
-// tell has Redis hear of the limit of buckets.
-func (g *Group) tell(all []*bucket) {
+// report schedules calls that report the limit of buckets to Redis.
+func (g *Group) reportLimit(all []*bucket) {
 	at := g.now()
 	for _, b := range all {
 		g.agenda.plan(b, at)
-		at += telling * time.Duration(g.fleetOf(b))
+		at += reportGap * time.Duration(g.fleetOf(b))
 	}
 }
 
-// Refresh has [Policy].PerKey asked again for key, at its next use: its plan has changed. Without PerKey, and for a key that
-// this process does not keep, it does nothing.
+// Refresh makes the next use of key call [Policy].PerKey again, because the key's limit has changed. It does
+// nothing without PerKey, and for a key that this process does not keep.
 func (l *Limiter) Refresh(key string) {
 	t, g := l.terms.Load(), l.group
 	if t.policy.PerKey == nil || key == "" || len(key) > MaxKeyLength {
@@ -196,17 +198,18 @@ func (l *Limiter) Refresh(key string) {
 	}
 	id := l.id(key)
 	l.lookUps.forget(id.Key)
-	for i := range 1 + len(l.shards) { // they have the numbers behind its own
+	for i := range 1 + len(l.shards) { // the shards' numbers follow the Limiter's own
 		id.Policy = l.number + i
 		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
 			if b, ok := c.Find(id); ok {
-				b.change(g.now(), b.Policy().Under(local.Unresolved)) // which tells nobody: the new limit is yet to be found
+				// Nothing is reported: the new limit is not known yet.
+				b.change(g.now(), b.Policy().Under(local.Unresolved))
 			}
 		}
 	}
 }
 
-// change has b go on by p, and reports whether Redis is to hear of it.
+// change makes p the policy of b, and reports whether Redis must learn about it.
 func (b *bucket) change(now time.Duration, p *local.Policy) (tell bool) {
 	folded, effect := b.SetPolicy(now, p)
 	if folded = b.counted(folded); folded != (local.Stats{}) {

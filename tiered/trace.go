@@ -8,66 +8,68 @@ import (
 	"time"
 )
 
-// Trace is told what happens, event by event. Each hook may be nil. They are called one after the other on a goroutine of
-// the Group, so they may be slow: what they do not keep up with is dropped, and counted in Stats.TraceDropped; no decision
-// waits for them. A hook that panics is logged, with what it panicked with in quotes and cut, and the event lost.
+// Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of
+// the Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and
+// counted in Stats.TraceDropped. If a hook panics, that event is lost, and the value is logged, quoted and cut.
 //
-// A hook may use the Group, and close it. What it decides itself, on the goroutine that it is called on, and the calls that
-// are made for nobody else are told to no hook, or it would be told of its own doings for ever.
+// A hook may use the Group, and close it. The hooks are not told of the decisions that a hook itself makes on their
+// goroutine, nor of the calls that only such a decision needs. Otherwise they would cause events for ever.
 type Trace struct {
-	Decision func(Decision)   // every decision, of [Strictest] the one that counts, of a wait the last: about 0.3 µs each
+	Decision func(Decision)   // every decision; of [Strictest] the deciding one, of a wait the last; about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
 	Error    func(ErrorEvent) // every call that was not answered, or did nothing
-	Fault    func(FaultEvent) // what else goes wrong, of a node or of this process
-	Wait     func(WaitEvent)  // the end of every wait, and who gives up at once
+	Fault    func(FaultEvent) // other faults of a node or of this process
+	Wait     func(WaitEvent)  // the end of every wait, also of one that gives up at once
 }
 
 // LeaseEvent is a call that Redis accepted.
 type LeaseEvent struct {
 	Node, Policy, Key string
-	Direct            bool  // tokens for requests that waited, without a lease
+	Direct            bool  // tokens for waiting requests, without a lease
 	Asked, Granted    int64 // tokens
-	Held              int64 // in hand when it was sent
-	Returned          int64 // given back unspent, or refunded
-	Settled           int64 // of what was admitted without Redis, reported to it
-	Which             uint8 // of several limits on the key, the one that refused, else the tightest: see [Decision]
+	Held              int64 // held when it was sent
+	Returned          int64 // returned unspent, or refunded
+	Settled           int64 // reported to Redis, of what was admitted without it
+	Which             uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
 	RoundTrip         time.Duration
 }
 
-// StateEvent is a change of a node's breaker: "closed", "open", "probing".
+// StateEvent is a change of a node's breaker. The states are "closed", "open" and "probing".
 type StateEvent struct {
 	Node, From, To string
 	Err            error         // what opened it; nil otherwise
-	Class          string        // of Err: see [NodeStats].Cause; "" otherwise
-	After          time.Duration // when it closes: how long it was not closed
+	Class          string        // of Err: see [ErrorEvent].Class; "" otherwise
+	After          time.Duration // if it closes: how long it was not closed
 }
 
-// ErrorEvent is a call that was not answered, was refused for its bucket alone, or did nothing.
+// ErrorEvent is a call that was not answered, was rejected because of its bucket alone, or did nothing.
 type ErrorEvent struct {
 	Node, Policy, Key string
 	Err               error
-	// Class is a class of errors (see [NodeStats].Cause), or "key fault" of a bucket that is of another type, not ours or
-	// damaged, "late" of a call that reached Redis after its deadline, "stale" of one that a newer call had overtaken.
+	// Class is "unreachable", "saturated", "cannot serve" or "misconfigured", "key fault" for a bucket that is of
+	// another type, not ours or damaged, "late" for a call that reached Redis after its deadline, or "stale" for
+	// one that a newer call had overtaken.
 	Class string
 	Asked int64 // tokens
 }
 
-// WaitEvent is the end of a wait in [Limiter.WaitN] or [Uses.Wait]: of several keys, for the one that refused last.
+// WaitEvent is the end of a wait in [Limiter.WaitN] or [Uses.Wait]. With several keys, Policy and Key are those
+// that refused last.
 type WaitEvent struct {
 	Policy, Key string
 	Tokens      int64
-	Time        time.Duration // that it waited
-	Err         error         // what Wait returned; nil when the tokens were taken
+	Time        time.Duration // how long it waited
+	Err         error         // what Wait returned; nil if the tokens were taken
 	Waiting     int64         // calls that still wait, for any key of the policy
 }
 
-// FaultEvent is something that goes wrong and is no call's error. What does not concern it is zero.
+// FaultEvent is a fault that is not the error of one call. Fields that do not apply are zero.
 type FaultEvent struct {
 	// Fault is one of
 	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
 	//   "clock step"  the clock of Node was set: By so much, backwards if negative
-	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were given up
+	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were dropped
 	//   "presence"    Node does not count this process any more, for Err; when Err is nil, it does again
 	Fault             string
 	Node, Policy, Key string
@@ -75,15 +77,15 @@ type FaultEvent struct {
 	Err               error
 }
 
-// traceQueue is how many events may wait for the hooks: some milliseconds of a busy process, some 100 kB.
+// traceQueue bounds the events that wait for the hooks: some milliseconds of a busy process, about 100 kB.
 const traceQueue = 1024
 
-// tracer hands events to the hooks, which may be slow and are not to hold up a decision.
+// tracer passes events to the hooks. They may be slow and must not delay a decision.
 type tracer struct {
 	hooks   Trace
 	events  chan func()
 	caller  caller
-	recent  recent // for Stats, whether there are hooks or not
+	recent  recent // for Stats, with or without hooks
 	dropped atomic.Int64
 	panics  atomic.Int64
 }
@@ -104,19 +106,19 @@ func (t *tracer) put(event func()) {
 	}
 }
 
-// decision is called only if there is a hook: a decision must not cost a copy that nobody reads.
+// decision is called only if there is a hook: without one, a decision must not pay for a copy.
 func (t *tracer) decision(d Decision) {
 	if !t.caller.inside() {
 		t.put(func() { t.hooks.Decision(d) })
 	}
 }
 
-// quiet reports whether a call that is needed now is needed by a hook, and there are hooks for calls.
+// quiet reports whether hooks receive calls, and a hook needs the call that is made now.
 func (t *tracer) quiet() bool {
 	return (t.hooks.Lease != nil || t.hooks.Error != nil) && t.caller.inside()
 }
 
-// lease, too, is called only if there is a hook.
+// lease is called only if there is a hook.
 func (t *tracer) lease(e LeaseEvent) {
 	t.put(func() { t.hooks.Lease(e) })
 }
@@ -128,7 +130,7 @@ func (t *tracer) state(e StateEvent) {
 	}
 }
 
-// failure, too, is called only if there is a hook.
+// failure is called only if there is a hook.
 func (t *tracer) failure(e ErrorEvent) {
 	t.put(func() { t.hooks.Error(e) })
 }
@@ -146,20 +148,20 @@ func (t *tracer) fault(e FaultEvent) {
 	}
 }
 
-// longestQuote is the most bytes of a panic's text that are logged: enough for a message, and less than a key can have.
-const longestQuote = 200
+// maxQuote bounds the bytes of a panic's text that are logged: enough for a message, and less than a key may have.
+const maxQuote = 200
 
-// quote is a value that a hook panicked with, as text that is safe in any log: there may be a key in it, and so whatever a
-// client chose to send.
+// quote returns the value of a hook's panic as text that is safe in any log. It may contain a key, and so anything
+// that a client chose to send.
 func quote(v any) string {
 	text := fmt.Sprint(v)
-	if len(text) > longestQuote {
-		return strconv.Quote(text[:longestQuote]) + "…"
+	if len(text) > maxQuote {
+		return strconv.Quote(text[:maxQuote]) + "…"
 	}
 	return strconv.Quote(text)
 }
 
-// run calls the hooks until ctx ends, and then for what has happened by then.
+// run calls the hooks until ctx ends, and then for the events that are queued by then.
 func (t *tracer) run(ctx context.Context, panicked func(any)) {
 	call := func(event func()) {
 		defer func() {
@@ -175,7 +177,7 @@ func (t *tracer) run(ctx context.Context, panicked func(any)) {
 		case event := <-t.events:
 			call(event)
 		case <-ctx.Done():
-			for range len(t.events) { // and no more: a hook's doings may lead to another event for ever
+			for range len(t.events) { // no more than these: a hook may cause events for ever
 				call(<-t.events)
 			}
 			return

@@ -306,8 +306,8 @@ func TestPanicsAreQuoted(t *testing.T) {
 		{"all is well", `"all is well"`},
 		{"a\nlevel=ERROR msg=lost", `"a\nlevel=ERROR msg=lost"`},
 		{errors.New("\x1b[2J\xff"), `"\x1b[2J\xff"`},
-		{strings.Repeat("k", longestQuote), `"` + strings.Repeat("k", longestQuote) + `"`},
-		{strings.Repeat("k", longestQuote+1), `"` + strings.Repeat("k", longestQuote) + `"…`},
+		{strings.Repeat("k", maxQuote), `"` + strings.Repeat("k", maxQuote) + `"`},
+		{strings.Repeat("k", maxQuote+1), `"` + strings.Repeat("k", maxQuote) + `"…`},
 		{nil, `"<nil>"`},
 	} {
 		if got := quote(c.value); got != c.want {

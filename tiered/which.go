@@ -7,11 +7,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// What a Decision tells of several limits on one key, and of windows: Redis said it last, and it is asked for only where a
-// policy does not just refill, so that the usual decision pays nothing.
+// This file completes a Decision for keys with several limits and for windows, with what Redis said last. It is
+// used only if a policy is not a simple token bucket, so that the usual decision pays nothing.
 
-// told completes a Decision over a key: which is the limit that Redis named, from 1, and clear when it forgets all that it
-// knew, as a time since the Group's base; zeros where it has said nothing yet.
+// told completes a Decision. which is the number of the limit that Redis named, from 1. clear is when nothing of
+// the key counts any more, as a time since the Group's base. Each is 0 if Redis has not said it yet.
 func (d *Decision) told(p *local.Policy, now time.Duration, which uint8, clear time.Duration) {
 	if d.Reason < Granted || d.Reason > ShareSpent {
 		return
@@ -20,12 +20,12 @@ func (d *Decision) told(p *local.Policy, now time.Duration, which uint8, clear t
 	d.clears(p, now, clear)
 }
 
-// clears says when all that counts is forgotten, where Redis has said so.
+// clears sets ResetAfter to the time until clear, if Redis has said it.
 func (d *Decision) clears(p *local.Policy, now, clear time.Duration) {
 	if d.ResetAfter == 0 || clear == 0 {
 		return
 	}
-	if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // what is taken from a lease since counts until the lease ends
+	if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // tokens taken from a lease since count until the lease ends
 		if p.Whole != nil {
 			p = p.Whole
 		}
@@ -33,7 +33,8 @@ func (d *Decision) clears(p *local.Policy, now, clear time.Duration) {
 	}
 }
 
-// name names one of several limits: before Redis has, and where only the burst decides, the one with the smallest burst.
+// name sets the limit of d. It is the one with the smallest burst if Redis has not named one, or if only the burst
+// decides.
 func (p *plan) name(d *Decision, which uint8) {
 	if len(p.limits) == 1 {
 		return
@@ -44,7 +45,7 @@ func (p *plan) name(d *Decision, which uint8) {
 	d.Which, d.Limit = which, p.limits[which-1].burst()
 }
 
-// smallest is the limit with the smallest burst, from 1.
+// smallest returns the number of the limit with the smallest burst, from 1.
 func smallest(limits []Limit) (which uint8) {
 	for i, l := range limits {
 		if i == 0 || l.burst() < limits[which-1].burst() {
@@ -54,9 +55,9 @@ func smallest(limits []Limit) (which uint8) {
 	return which
 }
 
-// LimitOf reports the limit that a Decision of this Limiter was made by: of several on a key the one that it names
-// ([Decision].Which), with [Policy].PerKey that of its key. It asks nobody. It reports false when the process does not keep the
-// key any more.
+// LimitOf returns the limit by which this Limiter made the Decision d: the limit that d names ([Decision].Which),
+// or with [Policy].PerKey that of its key. It reads only memory. It reports false if the process no longer keeps
+// the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	t := l.terms.Load()
 	if t.policy.PerKey == nil {
@@ -79,7 +80,7 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	}
 }
 
-// named is the limit, of several, that a reply names.
+// named returns the number of the limit that a reply names, 0 if there is only one.
 func named(call *lua.Call, r lua.Reply) uint8 {
 	if len(call.Also) == 0 {
 		return 0

@@ -11,14 +11,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// glance is a job that looks at a bucket and takes nothing.
-type glance struct {
+// peek is a job that reads a bucket and takes nothing.
+type peek struct {
 	call  lua.Call
-	until time.Duration      // nobody waits from here on
+	until time.Duration      // nobody waits after that
 	reply chan remote.Result // capacity 1
 }
 
-func (p *glance) begin(n *node, now time.Duration, _ string) (lua.Call, bool) {
+func (p *peek) begin(n *node, now time.Duration, _ string) (lua.Call, bool) {
 	if now >= p.until {
 		return lua.Call{}, false
 	}
@@ -26,9 +26,9 @@ func (p *glance) begin(n *node, now time.Duration, _ string) (lua.Call, bool) {
 	return p.call, true
 }
 
-func (p *glance) drop(*node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
+func (p *peek) drop(*node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
 
-func (p *glance) end(_ *node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
+func (p *peek) end(_ *node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
 	p.reply <- r
 }
 
@@ -37,14 +37,14 @@ var (
 	errOpen   = errors.New("tiered: the breaker is open")
 )
 
-// look asks Redis for the state of each bucket of a key, by its policy, in one pipeline per node and for at most
+// look asks Redis for the state of each bucket of a key, in one pipeline per node. It blocks for at most
 // Options.Budget.
 func (l *Limiter) look(ctx context.Context, key string, policies []*local.Policy) []remote.Result {
 	g, parts := l.group, l.parts()
-	results, looks := make([]remote.Result, len(parts)), make([]*glance, len(parts))
+	results, looks := make([]remote.Result, len(parts)), make([]*peek, len(parts))
 	var jobs []addressed
 	for i, s := range parts {
-		j := &glance{
+		j := &peek{
 			call: call(g.store.Name(s.kind, s.name, key), policies[i]), until: g.now() + g.options.Budget,
 			reply: make(chan remote.Result, 1),
 		}
@@ -52,7 +52,7 @@ func (l *Limiter) look(ctx context.Context, key string, policies []*local.Policy
 		switch n := g.node(g.store.Node(j.call.Bucket)); {
 		case g.closed.Load():
 			results[i].Err = errClosed
-		case n.guard.State() != failover.Closed: // a look is no probe: it writes nothing
+		case n.guard.State() != failover.Closed: // a peek cannot be a probe: it writes nothing
 			results[i].Err = errOpen
 		default:
 			looks[i] = j
