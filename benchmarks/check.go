@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// strays is how many decisions of n may be of another kind than the load's: a lease that was late, a denial that was
-// looked up again, a call that probed. When a contestant's turn comes its lease may have gone back, and then all wait.
+// strays returns how many of n decisions may be of another kind than the load's: because a lease was late, a denial
+// was checked again, or a call was a probe. Before a contestant's turn its lease may have been returned, and then
+// all goroutines wait.
 func strays(n int) int64 { return 2*mostGoroutines + int64(n)/1000 }
 
-// Check fails the run unless u was the work that the load describes.
+// Check fails the run unless u is the work that the load describes.
 func (s *Subject) Check(tb testing.TB, u Usage) {
 	tb.Helper()
 	s.must(tb, s.check(u))
 }
 
-// CheckKeys fails the run unless the keys that were asked for are in Redis, where the load leaves a bucket of each.
+// CheckKeys fails the run unless Redis has a bucket of each key that was used.
 func (s *Subject) CheckKeys(tb testing.TB) {
 	tb.Helper()
 	s.must(tb, s.checkKeys(tb))
@@ -30,7 +31,7 @@ func (s *Subject) must(tb testing.TB, err error) {
 	}
 }
 
-// check looks at the answers and at the commands that brought them.
+// check looks at the answers and at the number of commands.
 func (s *Subject) check(u Usage) error {
 	n, c, e := int64(u.N), s.Contestant, s.Load.Expect
 	admitted, asked := u.Tally.With(Admitted), u.Tally.With(Asked)
@@ -61,14 +62,15 @@ func (s *Subject) check(u Usage) error {
 	case asked > strays(u.N):
 		problem("%d of %d waited for Redis", asked, n)
 	}
-	// A batch that was fetched before may serve the first decisions. Client is 0 when nothing but time was read.
+	// A batch that was fetched before may serve the first decisions. Client is 0 if only the time was read.
 	if least := int64(c.Commands*float64(admitted)) - 1; u.Client > 0 && !e.Refused && u.Commands < least {
 		problem("%d commands for %d admitted: it has fallen back on itself", u.Commands, admitted)
 	}
 	return errors.Join(problems...)
 }
 
-// unreasonable is the most decisions that may be refused far below the limit: none, but for a contestant's known fault.
+// unreasonable returns how many decisions may be refused far below the limit: none, unless that is a contestant's
+// known fault.
 func (s *Subject) unreasonable(u Usage) int64 {
 	if s.Load.Name != Hot.Name || u.Goroutines < 2 {
 		return 0
@@ -76,7 +78,7 @@ func (s *Subject) unreasonable(u Usage) int64 {
 	return int64(s.Contestant.Refuses * float64(u.N))
 }
 
-// refilled is the most tokens that a used-up key can have got since.
+// refilled returns the most tokens that a used-up key may have gained since.
 func (s *Subject) refilled() int64 {
 	return 1 + int64(time.Since(s.usedUp).Seconds()*s.Load.Limit.perSecond())
 }
@@ -86,7 +88,7 @@ func (s *Subject) checkKeys(tb testing.TB) error {
 		return nil
 	}
 	want, got := int64(distinct(s.walks, s.Load.Keys)), s.Server.Keys(tb)-s.keysThere
-	if got < want-want/50 || got > want+want/50+2 { // a key of the operator's own may have come or gone
+	if got < want-want/50 || got > want+want/50+2 { // the operator's own keys may come or go
 		return fmt.Errorf("%d different keys were asked for, and Redis has %d", want, got)
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Answer is what a contestant made of one request: bits, so that they can be counted without a branch.
+// Answer is a contestant's answer to one request. Its bits can be counted without a branch.
 type Answer uint8
 
 // The bits of an Answer.
@@ -20,34 +20,35 @@ const (
 // Decide decides one request. It may be called concurrently.
 type Decide func(ctx context.Context, key string) Answer
 
-// Contestant is a limiter that takes part.
+// Contestant is a limiter that is measured.
 type Contestant struct {
 	Name string
-	Make func(tb testing.TB, s *Server, l Limit) Decide // s is nil without Redis; what is left to close is up to tb.Cleanup
+	// s is nil without Redis; what is left to close is up to tb.Cleanup
+	Make func(tb testing.TB, s *Server, l Limit) Decide
 
 	Redis bool // it gets a server
 	Ours  bool // it says Asked, and holds the in-process expectations
 
 	Asks bool // ours, made to wait for Redis at each decision
 
-	// Commands is the fewest Redis commands per admitted decision. With fewer it has quietly fallen back on itself, and
-	// what was measured would be something else. 0 for who need not ask.
+	// Commands is the fewest Redis commands per admitted decision. With fewer the contestant has silently fallen
+	// back on a limiter in the process, and something else would be measured. 0 if it need not call Redis.
 	Commands float64
 
-	// Falters leaves Redis alone for a while after a start, though it is well, and has to be waited for.
+	// Falters means that it avoids a healthy Redis for a while after a start. The benchmark waits for it.
 	Falters bool
 
 	Loads []string // that it takes part in
 
-	// Alone leaves out the hot key with more than one goroutine, where it answers with errors.
+	// Alone leaves out the hot key with more than one goroutine, because the contestant answers that with errors.
 	Alone bool
 
-	// Refuses is the share of decisions that it may refuse without reason when several goroutines ask for the hot key:
-	// it does so, and to leave it out would be to hide it. What it refuses is reported.
+	// Refuses is the part of decisions that it may refuse without reason if several goroutines use the hot key. It
+	// does so, and leaving it out would hide that. The number is reported.
 	Refuses float64
 }
 
-// Plays reports whether the contestant takes part in a load with so many goroutines.
+// Plays reports whether the contestant takes part in a load with that many goroutines.
 func (c Contestant) Plays(l Load, goroutines int) bool {
 	if !slices.Contains(c.Loads, l.Name) {
 		return false
@@ -55,14 +56,14 @@ func (c Contestant) Plays(l Load, goroutines int) bool {
 	if c.Alone && l.Name == Hot.Name && goroutines > 1 {
 		return false
 	}
-	// Two goroutines ask how a limiter in the process bears company; over the network, 16 do.
+	// Two goroutines show how a limiter in the process copes with contention; over the network, 16 do.
 	return goroutines != 2 || !c.Redis || c.Ours
 }
 
-// Contestants are all of them, in the order of the tables.
+// Contestants are all contestants, in the order of the tables.
 var Contestants = slices.Concat(ours, inProcess, overRedis)
 
-// Named is the contestant of that name; there must be one.
+// Named returns the contestant with that name. It fails the test if there is none.
 func Named(tb testing.TB, name string) Contestant {
 	tb.Helper()
 	i := slices.IndexFunc(Contestants, func(c Contestant) bool { return c.Name == name })

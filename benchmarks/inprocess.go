@@ -11,13 +11,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bare is the limiter that all in-process figures are compared with: one x/time/rate limiter, and no keys at all.
+// Bare is the limiter with which all in-process figures are compared: one x/time/rate limiter, and no keys at all.
 const Bare = "x-time-rate"
 
-// BareLRU is what a service writes that needs it per key.
+// BareLRU is what a service writes that needs Bare per key.
 const BareLRU = "x-time-rate+golang-lru"
 
-// inProcess are the peers that know nothing of other processes.
+// inProcess are the peers that do not share limits between processes.
 var inProcess = []Contestant{
 	{Name: Bare, Make: bare, Loads: []string{Hot.Name, Denied.Name, Down.Name}},
 	{Name: BareLRU, Make: bareLRU, Loads: []string{Hot.Name, Denied.Name, Warm.Name}},
@@ -25,7 +25,7 @@ var inProcess = []Contestant{
 	{Name: "sethvargo-memorystore", Make: sethvargo, Loads: []string{Hot.Name, Denied.Name, Warm.Name}},
 }
 
-// verdict is the Answer of a peer that says yes or no.
+// verdict returns the Answer of a peer that says yes or no.
 func verdict(admitted bool) Answer {
 	if admitted {
 		return Admitted
@@ -40,7 +40,7 @@ func bare(_ testing.TB, _ *Server, l Limit) Decide {
 	return func(context.Context, string) Answer { return verdict(limiter.Allow()) }
 }
 
-// bareLRU has room for twice the keys, as ours has.
+// bareLRU has room for twice the keys, like ours.
 func bareLRU(tb testing.TB, _ *Server, l Limit) Decide {
 	cache, err := lru.New[string, *rate.Limiter](maxKeys)
 	if err != nil {

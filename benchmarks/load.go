@@ -2,16 +2,16 @@ package benchmarks
 
 import "time"
 
-// Limit is what every contestant is given: so many tokens per time, with bursts of as many.
+// Limit is the limit of every contestant: tokens per time, with a burst of as many.
 type Limit struct {
 	Tokens int64
 	Per    time.Duration
 }
 
-// perSecond is the rate in tokens per second.
+// perSecond returns the rate in tokens per second.
 func (l Limit) perSecond() float64 { return float64(l.Tokens) / l.Per.Seconds() }
 
-// Load is a kind of work: who asks for what, and what the answer has to be.
+// Load is a kind of work: the keys, the goroutines, and the expected answers.
 type Load struct {
 	Name       string
 	Keys       int // asked for at random
@@ -20,7 +20,7 @@ type Load struct {
 	Expect     Expect // of every answer
 }
 
-// Expect is what must be true of a load's answers, or they were not the work that was to be measured.
+// Expect is what must hold for a load's answers. Otherwise they were not the work to be measured.
 type Expect struct {
 	Refused bool // by the limit; else admitted
 	Asking  bool // most decisions wait for Redis; else ours and the in-process ones decide at home
@@ -28,31 +28,33 @@ type Expect struct {
 }
 
 var (
-	// plenty is a limit that nobody reaches: some fifty times what one process can decide.
+	// plenty is a limit that is never reached: about fifty times what one process can decide.
 	plenty = Limit{1e9, time.Second}
 
-	// stock is one that nobody reaches either, and whose rate is so low that a lease may last.
+	// stock is never reached either, and its rate is so low that a lease may last.
 	stock = Limit{1e9, 24 * time.Hour}
 )
 
 // The loads.
 var (
-	// Hot is one key that is asked for all the time and never refused.
+	// Hot is one key that is used all the time and never refused.
 	Hot = Load{Name: "hot", Keys: 1, Limit: plenty, Goroutines: []int{1, 2, 16}}
 
-	// Denied is one key that is asked for all the time and was used up long ago.
-	Denied = Load{Name: "denied", Keys: 1, Limit: Limit{100, time.Hour}, Goroutines: []int{1, 16}, Expect: Expect{Refused: true}}
+	// Denied is one key that is used all the time and was exhausted long ago.
+	Denied = Load{Name: "denied", Keys: 1, Limit: Limit{100, time.Hour}, Goroutines: []int{1, 16},
+		Expect: Expect{Refused: true}}
 
-	// Cold is keys that are each asked for about once a second: what a limiter per user sees. The limit is one whose
-	// buckets live long enough in Redis to be counted afterwards.
-	Cold = Load{Name: "cold", Keys: 100_000, Limit: Limit{1000, 24 * time.Hour}, Goroutines: []int{1, 16}, Expect: Expect{Asking: true}}
+	// Cold is keys that are each used about once a second, as with a limiter per user. With its limit the buckets
+	// live long enough in Redis to be counted afterwards.
+	Cold = Load{Name: "cold", Keys: 100_000, Limit: Limit{1000, 24 * time.Hour}, Goroutines: []int{1, 16},
+		Expect: Expect{Asking: true}}
 
-	// Warm is as many keys, all of which the process can decide about without asking: it measures the look-up.
+	// Warm is as many keys, all of which the process can decide without a call: it measures the look-up.
 	Warm = Load{Name: "warm", Keys: 100_000, Limit: stock, Goroutines: []int{1, 2}}
 
 	// Down is one key while Redis is gone and the breaker is open.
 	Down = Load{Name: "down", Keys: 1, Limit: plenty, Goroutines: []int{1, 2}, Expect: Expect{Down: true}}
 )
 
-// Loads are all of them.
+// Loads are all loads.
 var Loads = []Load{Hot, Denied, Cold, Warm, Down}

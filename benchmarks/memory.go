@@ -8,25 +8,26 @@ import (
 	"time"
 )
 
-// growth is how much memory the server uses in addition, per key, after fill has made so many.
+// growth returns how much more memory the server uses per key after fill has made that many.
 func (s *Server) growth(tb testing.TB, keys int64, fill func()) float64 {
 	tb.Helper()
 	there, before := s.Keys(tb), s.settledMemory(tb)
 	fill()
-	if made := s.Keys(tb) - there; made < keys-1 || made > keys+1 { // one of another kind may come or go
+	if made := s.Keys(tb) - there; made < keys-1 || made > keys+1 { // one other key may come or go
 		tb.Fatalf("%d keys came, to be %d", made, keys)
 	}
 	return (s.settledMemory(tb) - before) / float64(keys)
 }
 
-// memory is what the server uses for all but its clients' connections: how many there are has nothing to do with keys.
+// memory returns what the server uses, except for its clients' connections: their number has nothing to do with
+// keys.
 func (s *Server) memory(tb testing.TB) float64 {
 	tb.Helper()
 	return s.info(tb, "memory", "used_memory") - s.info(tb, "memory", "mem_clients_normal")
 }
 
-// settledMemory is memory once it has not moved for half a second: a table of keys that has just grown is there twice
-// until Redis has found the time to move them over.
+// settledMemory returns memory once it has not changed for half a second. While Redis moves the keys into a larger
+// table, both tables exist.
 func (s *Server) settledMemory(tb testing.TB) float64 {
 	tb.Helper()
 	const still = 4096 // bytes: what asking takes
@@ -46,7 +47,7 @@ func (s *Server) settledMemory(tb testing.TB) float64 {
 	return 0
 }
 
-// mustLease fails the test unless so many buckets have a lease of each process.
+// mustLease fails the test unless that many buckets have a lease of each process.
 func (s *Server) mustLease(tb testing.TB, keys, processes int) {
 	tb.Helper()
 	ctx := context.Background()

@@ -11,7 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Names of ours that ratios are about.
+// Names of our contestants that ratios refer to.
 const (
 	Ours       = "ours"        // as it comes
 	OursDirect = "ours-direct" // asks Redis for each request
@@ -21,18 +21,18 @@ const (
 	FailClosed = "ours-fail-closed"
 )
 
-// maxKeys is the room that a cache of keys has: nothing is evicted by what is measured here.
+// maxKeys is the capacity of a cache of keys: nothing is evicted in these measurements.
 const maxKeys = 2 * 100_000
 
-// patient is for a machine that has other work to do: what is measured is what a decision costs, and the fail mode would
-// decide in its place whenever the server does not get the processor for 20 ms.
+// patient is for a busy machine. The measurements are of a decision's cost, but the fail mode would decide whenever
+// the server does not get the processor for 20 ms.
 var patient = tiered.Options{Budget: time.Second, Timeout: time.Second}
 
-// ours are this project's limiter in each gear.
+// ours is this project's limiter in each mode of operation.
 var ours = []Contestant{
 	ourselves(Ours, tiered.Policy{}, Hot, Denied, Cold),
 	ourselves(OursDirect, tiered.Policy{Lease: tiered.Lease{Size: tiered.NoLease}}, Hot, Cold),
-	// Renewing 100 000 leases four times a second would be a benchmark of renewals, so these last.
+	// Renewing 100 000 leases four times a second would measure renewals, so these leases last longer.
 	ourselves(OursHeld, tiered.Policy{Lease: tiered.Lease{Size: 1 << 16, Period: time.Minute}}, Warm),
 	ourselves(FailLocal, tiered.Policy{FailMode: tiered.FailLocal}, Down),
 	ourselves(FailOpen, tiered.Policy{FailMode: tiered.FailOpen}, Down),
@@ -55,8 +55,8 @@ func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
 	return c
 }
 
-// without is a limiter that has lost its Redis and has opened its breaker. Before that it looks at each decision whether it
-// is to try again, which is not what is measured.
+// without returns a limiter that has lost its Redis and has opened its breaker. Before that, each decision checks
+// whether to try again, and that is not what is measured.
 func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
 	s.Kill()
 	var open atomic.Bool
@@ -71,7 +71,7 @@ func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
 	return decide
 }
 
-// limiter is one process' limiter on the server.
+// limiter returns one process' limiter on the server.
 func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Options) *tiered.Limiter {
 	tb.Helper()
 	o.MaxKeys = maxKeys
@@ -88,7 +88,7 @@ func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Optio
 	return limiter
 }
 
-// decideBy is a limiter as a contestant. Without Redis the fail mode must decide, and with it never.
+// decideBy turns a limiter into a contestant. Without Redis the fail mode must decide, and with it never.
 func decideBy(tb testing.TB, l *tiered.Limiter, down bool) Decide {
 	right := map[bool][]tiered.Tier{false: {tiered.Local, tiered.Remote}, true: {tiered.Failover}}[down]
 	var byTier [8]Answer

@@ -19,23 +19,25 @@ import (
 	zeroredis "github.com/zeromicro/go-zero/core/stores/redis"
 )
 
-// Names of peers that ratios are about.
+// Names of peers that ratios refer to.
 const (
 	RedisRate = "redis_rate"
 	Vearne    = "vearne-batch-100"
 )
 
-// overRedis are the peers that share their limit over Redis. go-zero's and vearne's limiters are objects for one key each,
-// and go-zero's knows no rate below one per second.
+// overRedis are the peers that share their limit over Redis. The limiters of go-zero and vearne are objects for one
+// key each, and go-zero's has no rate below one per second.
 var overRedis = []Contestant{
 	{Name: RedisRate, Make: redisRate, Redis: true, Commands: 1, Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
 	{Name: "ulule", Make: ulule, Redis: true, Commands: 1, Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
 	{
-		Name: "throttled", Make: throttledGCRA, Redis: true, Commands: 3, Loads: []string{Hot.Name, Denied.Name, Cold.Name},
+		Name: "throttled", Make: throttledGCRA, Redis: true, Commands: 3,
+		Loads: []string{Hot.Name, Denied.Name, Cold.Name},
 		Alone: true, // it gives up after ten lost races for the key
 	},
 	{Name: "go-zero", Make: goZero, Redis: true, Commands: 1, Falters: true, Loads: []string{Hot.Name}},
-	{Name: "httprate-redis", Make: httprateRedis, Redis: true, Commands: 5, Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
+	{Name: "httprate-redis", Make: httprateRedis, Redis: true, Commands: 5,
+		Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
 	{
 		Name: Vearne, Make: vearne, Redis: true, Commands: 0.01, Loads: []string{Hot.Name, Denied.Name},
 		Refuses: 0.25, // who waits for a batch that others have spent when it comes
@@ -89,7 +91,7 @@ func throttledGCRA(tb testing.TB, s *Server, l Limit) Decide {
 	}
 }
 
-// goZero says nothing when it has fallen back on a limiter of its own; Contestant.Commands notices.
+// goZero does not report that it has fallen back on a limiter in the process. Contestant.Commands detects it.
 func goZero(tb testing.TB, s *Server, l Limit) Decide {
 	store, err := zeroredis.NewRedis(zeroredis.RedisConf{
 		Host: s.Addr, Type: zeroredis.NodeType, NonBlock: true, DisableIdentity: true, Protocol: 3,
@@ -123,7 +125,7 @@ func httprateRedis(tb testing.TB, s *Server, l Limit) Decide {
 	}
 }
 
-// noResponse is a response that nobody writes: its headers are switched off.
+// noResponse is a response that nobody writes. Its headers are switched off.
 type noResponse struct{}
 
 func (noResponse) Header() http.Header         { return http.Header{} }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pair is two contestants' usage, one right after the other or at the best of a round: whatever else the machine did meanwhile
-// hit both.
+// Pair is the usage of two contestants, one right after the other or each at its best of a round, so that any other
+// load on the machine affects both.
 type Pair struct{ A, B Usage }
 
 // Turn says how contestants take turns.
@@ -18,14 +18,14 @@ type Turn struct {
 	Goroutines int
 	WallOnly   bool // only Wall is read: asking Redis for its figures would take as long as a short slice
 
-	// Tries is how many turns each of the two has in a round, of which its fastest counts; 0 is one. It is for goroutines that
-	// wait for nobody: whatever else the machine does can only make their turn longer, and not both sides by the same factor.
-	// Where goroutines meet, the fastest turn would be one in which they missed each other.
+	// Tries is the number of turns of each of the two in a round, of which the fastest counts; 0 means one. It is
+	// for goroutines that wait for nobody: other load on the machine can only make their turn longer, and not both
+	// sides by the same factor. If goroutines contend, the fastest turn would be one without contention.
 	Tries int
 }
 
-// Against lets two subjects work in turns and reports each round. Which of them begins alternates too. With Tries, rounds
-// that were disturbed as a whole are made again.
+// Against lets two subjects work in turns and returns each round. The first one alternates. With Tries, rounds that
+// were disturbed as a whole are repeated.
 func (t Turn) Against(tb testing.TB, a, b *Subject) []Pair {
 	tb.Helper()
 	na, nb := t.sliceOf(tb, a), t.sliceOf(tb, b)
@@ -53,7 +53,7 @@ func (t Turn) Against(tb testing.TB, a, b *Subject) []Pair {
 	return rounds
 }
 
-// pair is one turn of each; in every other pair b begins.
+// pair runs one turn of each. In every other pair b begins.
 func (t Turn) pair(tb testing.TB, a, b *Subject, na, nb, number int) (p Pair) {
 	tb.Helper()
 	if number%2 == 0 {
@@ -66,7 +66,7 @@ func (t Turn) pair(tb testing.TB, a, b *Subject, na, nb, number int) (p Pair) {
 	return p
 }
 
-// fastest has the fastest A and the fastest B of a round.
+// fastest returns the fastest A and the fastest B of a round.
 func fastest(round []Pair) Pair {
 	best := round[0]
 	for _, p := range round[1:] {
@@ -81,19 +81,19 @@ func fastest(round []Pair) Pair {
 }
 
 const (
-	// leastRounds is the fewest rounds that a median is of.
+	// leastRounds is the fewest rounds of which a median is taken.
 	leastRounds = 5
 
-	// patience is how many times the rounds that are wanted are played at most, to find calm ones: some ten seconds.
+	// patience bounds how many times the wanted number of rounds is played to find calm ones: about ten seconds.
 	patience = 4
 
-	// disturbed is by how much even the fastest turn of a round may be slower than the fastest of all: a neighbor on the other
-	// half of the core makes it 1.14 to 1.2 times.
+	// disturbed is the factor by which even the fastest turn of a round may exceed the fastest of all. A neighbor
+	// on the other half of the core makes it 1.14 to 1.2.
 	disturbed = 1.1
 )
 
-// undisturbed plays rounds until as many as are wanted were calm, and has those: fewer, where they do not come, and if they are
-// too few for a median, all that were played.
+// undisturbed plays rounds until enough were calm, and returns those. If they do not come it returns fewer, or all
+// that were played if the calm ones are too few for a median.
 func undisturbed(wanted int, play func() Pair) []Pair {
 	var rounds, quiet []Pair
 	for len(quiet) < wanted && len(rounds) < patience*wanted {
@@ -106,7 +106,8 @@ func undisturbed(wanted int, play func() Pair) []Pair {
 	return quiet
 }
 
-// calm are the rounds in which the machine was as fast as it can be. B tells, and not A, which is what the claim is about.
+// calm returns the rounds in which the machine was as fast as it can be. B decides that, and not A, because the
+// claim is about A.
 func calm(rounds []Pair) (quiet []Pair) {
 	best := math.Inf(1)
 	for _, p := range rounds {
@@ -128,7 +129,8 @@ func (t Turn) measure(tb testing.TB, s *Subject, n int) Usage {
 	return s.Measure(tb, t.Goroutines, n)
 }
 
-// sliceOf is the number of decisions that take a slice's time, by the fastest of five tries; of fewer if they are long.
+// sliceOf returns the number of decisions that take a slice's time, by the fastest of five tries. It uses fewer
+// decisions if they are long.
 func (t Turn) sliceOf(tb testing.TB, s *Subject) int {
 	tb.Helper()
 	n := 10 * t.Goroutines
@@ -144,16 +146,16 @@ func (t Turn) sliceOf(tb testing.TB, s *Subject) int {
 	return n
 }
 
-// Wall is a usage's time per decision; the other figures likewise.
+// Wall returns a usage's time per decision.
 func Wall(u Usage) float64 { return Per(u, u.Wall) }
 
-// ClientCPU is the client's processor time per decision.
+// ClientCPU returns the client's processor time per decision.
 func ClientCPU(u Usage) float64 { return Per(u, u.Client) }
 
-// ServerCPU is the server's processor time per decision.
+// ServerCPU returns the server's processor time per decision.
 func ServerCPU(u Usage) float64 { return Per(u, u.Server) }
 
-// Quotient is the median over all rounds of A's figure by B's.
+// Quotient returns the median over all rounds of A's figure divided by B's.
 func Quotient(pairs []Pair, figure func(Usage) float64) float64 {
 	quotients := make([]float64, len(pairs))
 	for i, p := range pairs {
@@ -162,7 +164,7 @@ func Quotient(pairs []Pair, figure func(Usage) float64) float64 {
 	return Median(quotients)
 }
 
-// Median is the middle one, or the mean of the two in the middle. It panics without any.
+// Median returns the middle value, or the mean of the two in the middle. It panics if there is none.
 func Median(xs []float64) float64 {
 	xs = slices.Sorted(slices.Values(xs))
 	n := len(xs)

@@ -53,7 +53,8 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// Rounds are played until there are enough calm ones, and no longer than that; what is too little for a median is not chosen from.
+// Rounds are played until there are enough calm ones, and no longer than that; what is too little for a median is
+// not chosen from.
 func TestUndisturbed(t *testing.T) {
 	for _, c := range []struct {
 		name    string

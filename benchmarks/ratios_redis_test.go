@@ -40,7 +40,8 @@ func TestRatiosColdKeys(t *testing.T) {
 	ours, peer := Start(t, Ours, Cold), Start(t, RedisRate, Cold)
 	pairs := Turn{Rounds: 31, Slice: 150 * time.Millisecond, Goroutines: crowd}.Against(t, ours, peer)
 	atLeast(t, "cold random keys, 16 goroutines, decisions/s: ours ÷ redis_rate", 1/Quotient(pairs, Wall), 1.25)
-	atMost(t, "cold random keys, 16 goroutines, server CPU per decision: ours ÷ redis_rate", Quotient(pairs, ServerCPU), 1.2)
+	atMost(t, "cold random keys, 16 goroutines, server CPU per decision: ours ÷ redis_rate",
+		Quotient(pairs, ServerCPU), 1.2)
 
 	pairs = Turn{Rounds: 101, Slice: 20 * time.Millisecond, Goroutines: 1, WallOnly: true}.Against(t, ours, peer)
 	atMost(t, "one cold key, 1 goroutine, latency: ours ÷ redis_rate", Quotient(pairs, Wall), 1.25)

@@ -42,12 +42,12 @@ func claim(t *testing.T, l ratio.Line) {
 	}
 }
 
-// slice is shorter than what an operating system gives to one process before another has its turn, so that among many turns
-// there are some that nothing interrupted, on a busy machine too.
+// slice is shorter than what an operating system gives to one process before another has its turn, so that among
+// many turns there are some that nothing interrupted, on a busy machine too.
 const slice = 2 * time.Millisecond
 
-// brief is for decisions in the process, by goroutines that hardly meet. If those of a peer do, at its lock, its fastest turn
-// is one in which they missed each other, which is to its favor.
+// brief is for decisions in the process, by goroutines that hardly meet. If those of a peer do, at its lock, its
+// fastest turn is one in which they missed each other, which is to its favor.
 func brief(goroutines int) Turn {
 	return Turn{Rounds: 9, Tries: 45, Slice: slice, Goroutines: goroutines, WallOnly: true}
 }
@@ -58,8 +58,10 @@ var crowded = Turn{Rounds: 9 * 45, Slice: slice, Goroutines: cores, WallOnly: tr
 func TestRatiosHotKey(t *testing.T) {
 	forRatios(t)
 	ours, bare := Start(t, Ours, Hot), Start(t, Bare, Hot)
-	atMost(t, "hot key, 1 goroutine: ours ÷ bare rate.Limiter.Allow", Quotient(brief(1).Against(t, ours, bare), Wall), 0.7)
-	atMost(t, "hot key, parallel, 2 cores: ours ÷ bare rate.Limiter.Allow", Quotient(crowded.Against(t, ours, bare), Wall), 0.65)
+	atMost(t, "hot key, 1 goroutine: ours ÷ bare rate.Limiter.Allow", Quotient(brief(1).Against(t, ours, bare), Wall),
+		0.7)
+	atMost(t, "hot key, parallel, 2 cores: ours ÷ bare rate.Limiter.Allow",
+		Quotient(crowded.Against(t, ours, bare), Wall), 0.65)
 	atMost(t, "hot key: allocations per decision", testing.AllocsPerRun(200_000, func() { ours.Drive(1, 1) }), 0)
 }
 

@@ -8,8 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// TestRatiosDeniedCommands has processes ask 10 000 times a second, each for an exhausted key of its own, for longer than
-// a denial is believed: five seconds. They are measured side by side, as they have nothing to do but wait.
+// TestRatiosDeniedCommands has processes ask 10 000 times a second, each for an exhausted key of its own, for
+// longer than a denial is believed: five seconds. They are measured side by side, as they have nothing to do but
+// wait.
 func TestRatiosDeniedCommands(t *testing.T) {
 	forRatios(t)
 	const processes, rate, length = 5, 10_000, 12 * time.Second
@@ -33,7 +34,8 @@ func TestRatiosDeniedCommands(t *testing.T) {
 		})
 	}
 	done.Wait()
-	atMost(t, "Redis commands per denied decision, one process, 10 000/s on one exhausted key of 100 per hour", Median(perDecision), 0.0005)
+	atMost(t, "Redis commands per denied decision, one process, 10 000/s on one exhausted key of 100 per hour",
+		Median(perDecision), 0.0005)
 }
 
 // pace makes so many decisions a second, by the clock and not by the ticks that it gets.
@@ -52,9 +54,9 @@ func (s *Subject) pace(rate int, length time.Duration) Usage {
 	return u
 }
 
-// TestRatiosRedisMemory fills Redis with buckets and divides what they take. A bucket's name is part of it: 16 bytes of
-// key, and what the policy and the prefix add. The bounds are 5 % above what the format of the day took: the digits of a
-// level vary by less, and a field more takes more.
+// TestRatiosRedisMemory fills Redis with buckets and divides what they take. A bucket's name is part of it: 16
+// bytes of key, and what the policy and the prefix add. The bounds are 5 % above what the format of the day took:
+// the digits of a level vary by less, and a field more takes more.
 func TestRatiosRedisMemory(t *testing.T) {
 	forRatios(t)
 	t.Run("direct", func(t *testing.T) {
@@ -76,7 +78,8 @@ func TestRatiosRedisMemory(t *testing.T) {
 		var all []*Subject
 		for range processes {
 			l := server.limiter(t, policy, stock, patient)
-			all = append(all, &Subject{Load: Load{Keys: keys}, decide: decideBy(t, l, false), walks: []*walk{tour(keys, keys+1)}})
+			all = append(all, &Subject{Load: Load{Keys: keys}, decide: decideBy(t, l, false),
+				walks: []*walk{tour(keys, keys+1)}})
 			all[len(all)-1].Drive(1, 1) // connects, and says that it is there
 		}
 		perKey := server.growth(t, keys, func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
-// Server is a redis-server of one contestant, and a meter on all that it is sent.
+// Server is the redis-server of one contestant, with a meter for all requests to it.
 type Server struct {
 	*redistest.Server
 	Meter Meter
@@ -21,7 +21,7 @@ type Server struct {
 	operator *redis.Client // not metered
 }
 
-// StartServer starts one that ends with the test or benchmark.
+// StartServer starts a server that ends with the test or benchmark.
 func StartServer(tb testing.TB) *Server {
 	tb.Helper()
 	s := &Server{Server: redistest.Start(tb)}
@@ -29,12 +29,12 @@ func StartServer(tb testing.TB) *Server {
 	return s
 }
 
-// peerClient is a client at go-redis' defaults, metered: what a peer's user has.
+// peerClient returns a metered client with go-redis' default settings, as a peer's user has.
 func (s *Server) peerClient(tb testing.TB) *redis.Client {
 	return s.dial(tb, &redis.Options{})
 }
 
-// ownClient is a client set up as remote.Open does it, but as patient as the limiter, and metered.
+// ownClient returns a metered client set up as remote.Open does it, with the limiter's longer timeout.
 func (s *Server) ownClient(tb testing.TB) *redis.Client {
 	return s.dial(tb, &redis.Options{
 		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Second,
@@ -49,7 +49,7 @@ func (s *Server) dial(tb testing.TB, o *redis.Options) *redis.Client {
 	return c
 }
 
-// Keys is the number of keys in the server.
+// Keys returns the number of keys in the server.
 func (s *Server) Keys(tb testing.TB) int64 {
 	tb.Helper()
 	n, err := s.operator.DBSize(context.Background()).Result()
@@ -59,7 +59,7 @@ func (s *Server) Keys(tb testing.TB) int64 {
 	return n
 }
 
-// info is the sum of figures of a section of INFO.
+// info returns the sum of figures of a section of INFO.
 func (s *Server) info(tb testing.TB, section string, names ...string) (sum float64) {
 	tb.Helper()
 	text, err := s.operator.Info(context.Background(), section).Result()
@@ -76,7 +76,7 @@ func (s *Server) info(tb testing.TB, section string, names ...string) (sum float
 	return sum
 }
 
-// CPU is the processor time that the server's process has used, in user and system mode.
+// CPU returns the processor time that the server's process has used, in user and system mode.
 func (s *Server) CPU(tb testing.TB) time.Duration {
 	tb.Helper()
 	return time.Duration(s.info(tb, "cpu", "used_cpu_sys", "used_cpu_user") * float64(time.Second))

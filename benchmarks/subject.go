@@ -20,10 +20,10 @@ type Subject struct {
 	keysThere int64     // in Redis before the load began
 }
 
-// mostGoroutines is as many as any load has.
+// mostGoroutines is the largest number of goroutines of any load.
 const mostGoroutines = 16
 
-// Start brings a contestant to the point where a load is what it has been doing for a while. It ends with the test.
+// Start brings a contestant into the steady state of a load. It ends with the test.
 func Start(tb testing.TB, name string, l Load) *Subject {
 	tb.Helper()
 	return start(tb, Named(tb, name), l)
@@ -51,10 +51,10 @@ func start(tb testing.TB, c Contestant, l Load) *Subject {
 	return s
 }
 
-// Tally is how many answers there were of each sort.
+// Tally is the number of answers of each sort.
 type Tally [answers]int64
 
-// With is the number of answers that have a bit.
+// With returns the number of answers that have a bit.
 func (t Tally) With(bit Answer) (n int64) {
 	for a, count := range t {
 		if Answer(a)&bit != 0 {
@@ -64,7 +64,7 @@ func (t Tally) With(bit Answer) (n int64) {
 	return n
 }
 
-// Drive makes n decisions, by so many goroutines at once.
+// Drive makes n decisions on so many goroutines at once.
 func (s *Subject) Drive(goroutines, n int) Tally {
 	if goroutines == 1 {
 		return s.stride(s.walks[0], n)
@@ -104,11 +104,11 @@ func (s *Subject) stride(w *walk, n int) (t Tally) {
 	return t
 }
 
-// settleTime is the longest that a contestant may take to get into its stride.
+// settleTime is the longest that a contestant may take to reach the steady state.
 const settleTime = 30 * time.Second
 
-// settle does the load's work until it is done as it should be: connections are open, leases as long as demand makes
-// them, the key used up, the breaker open.
+// settle does the load's work until it is in its steady state: connections are open, leases have the size that
+// demand gives them, the key is exhausted, the breaker is open.
 func (s *Subject) settle() error {
 	switch l := s.Load; {
 	case l.Expect.Refused:
@@ -116,7 +116,7 @@ func (s *Subject) settle() error {
 	case l.Name == Warm.Name:
 		return s.visitAll()
 	case l.Expect.Asking:
-		// Keys of its own, so that the load's are cold.
+		// It uses other keys, so that the load's are cold.
 		strangers := &Subject{Contestant: s.Contestant, Load: l, decide: s.decide}
 		for i := range mostGoroutines {
 			strangers.walks = append(strangers.walks, tour(l.Keys+i*100, l.Keys+(i+1)*100))
@@ -130,7 +130,7 @@ func (s *Subject) settle() error {
 	}
 }
 
-// untilSteady works for half a second at least, and until a thousand decisions in a row are what they should be.
+// untilSteady works for at least half a second, and until a thousand decisions in a row are as expected.
 func (s *Subject) untilSteady() error {
 	begin := time.Now()
 	for {
@@ -144,7 +144,7 @@ func (s *Subject) untilSteady() error {
 	}
 }
 
-// useUp asks for the key until it is refused a thousand times in a row.
+// useUp uses the key until it is refused a thousand times in a row.
 func (s *Subject) useUp() error {
 	for begin := time.Now(); time.Since(begin) < settleTime; {
 		if t := s.Drive(1, 1000); t.With(Admitted|Failed) == 0 {
@@ -155,7 +155,7 @@ func (s *Subject) useUp() error {
 	return fmt.Errorf("a key of %d is not used up", s.Load.Limit.Tokens)
 }
 
-// visitAll asks for each key until the process decides about it by itself.
+// visitAll uses each key until the process decides it without a call.
 func (s *Subject) visitAll() error {
 	all := &Subject{decide: s.decide}
 	for i := range mostGoroutines {

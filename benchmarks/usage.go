@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Usage is what a number of decisions took.
+// Usage is what a number of decisions cost.
 type Usage struct {
 	N          int
 	Goroutines int
@@ -18,25 +18,25 @@ type Usage struct {
 	Flights    int64         // in so many writes
 }
 
-// Per is a time or a number per decision.
+// Per returns a time or a number per decision.
 func Per[T ~int64](u Usage, x T) float64 { return float64(x) / float64(u.N) }
 
-// Measure makes n decisions and says what they took. It checks nothing: see Check.
+// Measure makes n decisions and returns their cost. It checks nothing: see Check.
 func (s *Subject) Measure(tb testing.TB, goroutines, n int) Usage {
 	tb.Helper()
 	done := s.begin(tb)
 	return done(s.Time(goroutines, n))
 }
 
-// Time is Measure with no figure but the time it took.
+// Time is Measure with the wall time only.
 func (s *Subject) Time(goroutines, n int) Usage {
 	start := time.Now()
 	tally := s.Drive(goroutines, n)
 	return Usage{N: n, Goroutines: goroutines, Tally: tally, Wall: time.Since(start)}
 }
 
-// begin reads the meters and clocks, and returns what reads them again and fills in the difference. Asking the server
-// takes time on both sides, so it is asked first here and last there.
+// begin reads the meters and clocks. It returns a function that reads them again and fills in the difference.
+// Asking the server takes time on both sides, so that is first here and last there.
 func (s *Subject) begin(tb testing.TB) func(Usage) Usage {
 	tb.Helper()
 	live := s.Server != nil && !s.Load.Expect.Down
@@ -58,7 +58,7 @@ func (s *Subject) begin(tb testing.TB) func(Usage) Usage {
 	}
 }
 
-// ownCPU is the processor time that this process has used.
+// ownCPU returns the processor time that this process has used.
 func ownCPU(tb testing.TB) time.Duration {
 	tb.Helper()
 	var r syscall.Rusage

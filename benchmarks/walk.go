@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// hotCopies is how many copies of a hot key are asked for in turn. A service's keys come out of its requests, so they
-	// are never the string that the limiter holds; comparing a string with itself would be free.
+	// hotCopies is the number of copies of a hot key that are used in turn. A service takes its keys from requests,
+	// so they are never the string that the limiter holds. Comparing a string with itself would cost nothing.
 	hotCopies = 16
 
-	// steps is the length of a walk over many keys: with 16 goroutines, each of 100 000 keys comes five times.
+	// steps is the length of a walk over many keys. With 16 goroutines each of 100 000 keys comes five times.
 	steps = 1 << 15
 )
 
-// walk is the keys that one goroutine asks for, in order, over and over. The bytes of the keys lie in that order too: what
-// is measured is a limiter that misses the processor's cache, not the list of keys.
+// walk is the cyclic list of keys that one goroutine uses. The bytes of the keys lie in the same order in memory,
+// so that the limiter's cache misses are measured and not those of the list.
 type walk struct {
 	keys []string // a power of two
 	ids  []int    // of keys
@@ -42,7 +42,7 @@ func newWalk(n int, seed uint64) *walk {
 	return w
 }
 
-// tour is a walk past each of the keys from … to-1 once.
+// tour returns a walk that visits each of the keys from … to-1 once.
 func tour(from, to int) *walk {
 	w := &walk{}
 	for i := from; i < to; i++ {
@@ -52,7 +52,7 @@ func tour(from, to int) *walk {
 	return w
 }
 
-// lay writes the keys one behind the other.
+// lay writes the keys one behind the other in memory.
 func (w *walk) lay() {
 	var text strings.Builder
 	for _, id := range w.ids {
@@ -70,7 +70,7 @@ const keySize = 16
 
 func keyOf(id int) string { return fmt.Sprintf("user:%0*d", keySize-len("user:"), id) }
 
-// distinct counts the keys that the walks have come by.
+// distinct counts the different keys that the walks have visited.
 func distinct(walks []*walk, n int) (found int) {
 	seen := make([]bool, n)
 	for _, w := range walks {

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Meter counts what clients send to a server. It reads the requests as they are written, so it counts what went over the
-// wire: INFO would count the commands that scripts call as well.
+// Meter counts what clients send to a server. It reads the requests as they are written, so it counts what is on
+// the wire. INFO would also count the commands that scripts call.
 type Meter struct {
 	commands atomic.Int64
 	flights  atomic.Int64 // writes: round trips, unless a write was split
@@ -29,7 +29,7 @@ func (m *Meter) Dial(ctx context.Context, network, addr string) (net.Conn, error
 
 func (m *Meter) wrap(c net.Conn) net.Conn { return &meteredConn{Conn: c, meter: m} }
 
-// meteredConn is one connection. Only one goroutine at a time writes to a connection of go-redis.
+// meteredConn is one connection. go-redis writes to a connection from one goroutine at a time.
 type meteredConn struct {
 	net.Conn
 	meter  *Meter
@@ -43,7 +43,7 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// SyscallConn lets go-redis look at the socket before it uses a pooled connection again, as it does without a meter.
+// SyscallConn lets go-redis check the socket before it reuses a pooled connection, as it does without a meter.
 func (c *meteredConn) SyscallConn() (syscall.RawConn, error) {
 	s, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -52,8 +52,8 @@ func (c *meteredConn) SyscallConn() (syscall.RawConn, error) {
 	return s.SyscallConn()
 }
 
-// requestParser finds the beginnings of requests in a stream of them: *<items>, then $<length> and so many bytes for each.
-// It skips what it need not see, and so costs some 100 ns a request.
+// requestParser finds the beginnings of requests in a stream: *<items>, then $<length> and that many bytes for
+// each. It skips the data, so it costs about 100 ns per request.
 type requestParser struct {
 	kind   byte // of the header that is being read
 	number int
@@ -85,7 +85,7 @@ func (p *requestParser) count(b []byte) (requests int64) {
 	return requests
 }
 
-// dialHook puts a meter into a client that dials for itself.
+// dialHook puts a meter into a client that dials by itself.
 type dialHook struct{ meter *Meter }
 
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {

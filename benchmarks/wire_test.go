@@ -16,7 +16,8 @@ func TestRequestsAreCounted(t *testing.T) {
 		return b.String()
 	}
 	// Data that looks like requests, and none at all.
-	text := request("PING") + request("EVALSHA", "*1\r\n$4\r\nPING\r\n", "") + request("SET", "k", strings.Repeat("x", 300))
+	text := request("PING") + request("EVALSHA", "*1\r\n$4\r\nPING\r\n", "") + request("SET", "k",
+		strings.Repeat("x", 300))
 	for _, piece := range []int{1, 2, 3, 7, 50, len(text)} {
 		var p requestParser
 		var got int64
