@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// clockShim is preloaded into a redis-server: it adds to the time of day what lies in a file that both map. It asks the
-// kernel itself, because looking up the library's function would allocate, and the allocator asks for the time.
+// clockShim is preloaded into a redis-server. It adds an offset to the time of day, read from a file that both map.
+// It asks the kernel directly: looking up the library's function would allocate, and the allocator asks for the
+// time.
 const clockShim = `
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -59,7 +60,7 @@ time_t time(time_t *t) {
 }
 `
 
-// Clock is the time of day of the servers that were started with its Env. Not for concurrent use.
+// Clock sets the time of day of the servers that were started with its Env. It is not for concurrent use.
 type Clock struct{ dir string }
 
 // ErrNoCompiler says why the clock of a server cannot be set.
@@ -85,18 +86,18 @@ func NewClock(dir string) (*Clock, error) {
 func (c *Clock) shim() string { return filepath.Join(c.dir, "clock.so") }
 func (c *Clock) file() string { return filepath.Join(c.dir, "offset") }
 
-// Env is for the environment of a server.
+// Env returns the environment variables for a server.
 func (c *Clock) Env() []string {
 	return []string{"LD_PRELOAD=" + c.shim(), "CLOCK_OFFSET_FILE=" + c.file()}
 }
 
-// Set sets the clock, by that much from the true time, in whole microseconds.
+// Set sets the clock ahead of the true time, or behind it if ahead is negative, in whole microseconds.
 func (c *Clock) Set(ahead time.Duration) error {
 	f, err := os.OpenFile(c.file(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	// In one write over what is there: the servers have the file mapped.
+	// One write in place: the servers have the file mapped.
 	_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead.Microseconds())), 0)
 	return errors.Join(err, f.Close())
 }

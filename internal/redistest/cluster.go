@@ -21,11 +21,13 @@ type Cluster struct {
 // clusterSlots is the number of hash slots.
 const clusterSlots = 16384
 
-// clusterArgs make a server a node of a cluster. A node that is silent for 2 s has failed.
-var clusterArgs = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000"}
+// clusterArgs make a server a node of a Cluster. A node that is silent for 2 s counts as failed.
+var clusterArgs = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+	"--cluster-node-timeout", "2000"}
 
-// StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers, and returns when every
-// one serves and knows all others: after some 2.5 s, most of which Redis insists on. It is killed at the end of the test.
+// StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers. It returns when
+// each serves and knows all others: after about 2.5 s, most of which Redis insists on. The Cluster is killed at the
+// end of the test.
 func StartCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	ctx := context.Background()
@@ -39,7 +41,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 		id, err := client.Do(ctx, "cluster", "myid").Text()
 		c.must(err)
 		c.ids = append(c.ids, id)
-		// Different epochs from the start: nodes of the same one would first have to settle whose is whose.
+		// Nodes get different epochs: with equal ones they would first have to resolve which node owns what.
 		c.must(client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
 		c.must(client.ClusterAddSlotsRange(ctx, i*clusterSlots/n, (i+1)*clusterSlots/n-1).Err())
 		for _, other := range c.Servers[:i] {
@@ -50,7 +52,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// ready reports whether every node serves and sees every range with its owner.
+// ready reports whether every node serves and sees the owner of every range.
 func (c *Cluster) ready(ctx context.Context) bool {
 	for _, client := range c.clients {
 		info, err := client.ClusterInfo(ctx).Result()
@@ -65,12 +67,13 @@ func (c *Cluster) ready(ctx context.Context) bool {
 	return true
 }
 
-// slotRanges are the ranges of slots and who has them, as a node knows it.
+// slotRanges returns the ranges of slots and their owners, as a node knows them.
 func slotRanges(ctx context.Context, node *redis.Client) ([]redis.ClusterSlot, error) {
-	return node.ClusterSlots(ctx).Result() //nolint:staticcheck // deprecated for CLUSTER SHARDS, which Redis 6.2 has not
+	//nolint:staticcheck // deprecated for CLUSTER SHARDS, which Redis 6.2 has not
+	return node.ClusterSlots(ctx).Result()
 }
 
-// Addrs are the addresses of all nodes.
+// Addrs returns the addresses of all nodes.
 func (c *Cluster) Addrs() []string {
 	var addrs []string
 	for _, s := range c.Servers {
@@ -79,7 +82,7 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Owner is the index of the node that had a slot at the start.
+// Owner returns the index of the node that had a slot at the start.
 func (c *Cluster) Owner(slot int) int {
 	n := len(c.Servers)
 	for i := range n {
@@ -90,7 +93,7 @@ func (c *Cluster) Owner(slot int) int {
 	return n - 1
 }
 
-// Client is a client of one node, at go-redis' defaults.
+// Client returns a client of one node, with go-redis' default settings.
 func (c *Cluster) Client(node int) *redis.Client { return c.clients[node] }
 
 // Migrate starts to move a slot: its owner answers ASK for keys that it does not have.
@@ -100,7 +103,7 @@ func (c *Cluster) Migrate(slot, from, to int) {
 	c.setSlot(from, slot, "migrating", c.ids[to])
 }
 
-// Assign gives a slot to a node: all others answer MOVED. The former owner must have no keys in it.
+// Assign gives a slot to a node: all others answer MOVED. The former owner must have no keys in the slot.
 func (c *Cluster) Assign(slot, to int) {
 	c.t.Helper()
 	c.setSlot(to, slot, "node", c.ids[to]) // the new owner first, or nobody would have it

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// StartReplicatedCluster runs a cluster of n primaries, as [StartCluster] does, and a replica of each: Replicas[i] follows
-// Servers[i]. It returns when every replica follows and every node knows it.
+// StartReplicatedCluster runs a Cluster of n primaries like [StartCluster], and a replica of each: Replicas[i]
+// follows Servers[i]. It returns when every replica follows and every node knows it.
 func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	ctx := context.Background()
@@ -45,7 +45,7 @@ func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// PrimaryOf asks a node of the cluster who has a slot: its address.
+// PrimaryOf asks a node of the Cluster for the owner of a slot, and returns its address.
 func (c *Cluster) PrimaryOf(asked, slot int) string {
 	ranges, err := slotRanges(context.Background(), c.clients[asked])
 	if err != nil {

@@ -21,12 +21,12 @@ type Sentinel struct {
 	Replica  *Server
 }
 
-// StartSentinel runs the three processes and returns when the replica follows the primary and the sentinel knows both.
-// A primary that is silent for half a second is replaced. All are killed at the end of the test.
+// StartSentinel runs the three processes. It returns when the replica follows the primary and the sentinel knows
+// both. A primary that is silent for half a second is replaced. All processes are killed at the end of the test.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	ctx := context.Background()
-	// Without the delay a first synchronization waits five seconds for more replicas to come.
+	// By default a first synchronization waits five seconds for further replicas.
 	s := &Sentinel{Name: "primary", Primary: Start(t, "--repl-diskless-sync-delay", "0")}
 	s.Replica = Start(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(s.Primary.Port), "--repl-diskless-sync-delay", "0")
 	replica := s.Replica.Client()
@@ -56,7 +56,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// waitFor polls real processes: there is nothing else to wait on.
+// waitFor polls real processes, because they offer nothing to wait on.
 func waitFor(t testing.TB, failure string, ready func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {

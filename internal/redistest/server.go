@@ -21,33 +21,33 @@ type Server struct {
 	guarded bool // see user.go
 }
 
-// Start runs a redis-server with extra arguments ("--maxmemory", "10mb") and returns when it answers. It is killed at
-// the end of the test.
+// Start runs a redis-server with extra arguments ("--maxmemory", "10mb") and returns when it answers. It is killed
+// at the end of the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, nil, args, OnDatabase)
 }
 
-// StartOpen is Start for a test that brings users of its own, or that runs scripts by its own hand: in a guarded run too
-// there is one user, who may do everything.
+// StartOpen is Start for a test that makes its own users or runs scripts itself. Even in a guarded run the server
+// has a single user with all rights.
 func StartOpen(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, nil, args, unguarded)
 }
 
-// StartOpenEnv is StartOpen with variables in the environment of the process, besides this one's.
+// StartOpenEnv is StartOpen with further variables in the environment of the process.
 func StartOpenEnv(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
 	return start(t, env, args, unguarded)
 }
 
-// StartEnv is Start with variables in the environment of the process, besides this one's.
+// StartEnv is Start with further variables in the environment of the process.
 func StartEnv(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
 	return start(t, env, args, OnDatabase)
 }
 
-// StartShards starts n servers that may be the shards of a Ring.
+// StartShards starts n servers for the shards of a Ring.
 func StartShards(t testing.TB, n int) []*Server {
 	t.Helper()
 	var all []*Server
@@ -57,10 +57,10 @@ func StartShards(t testing.TB, n int) []*Server {
 	return all
 }
 
-// unguarded stands for a part of the rights where there is no guard.
+// unguarded, in place of a part of the rights, means that there is no guard.
 const unguarded = ""
 
-// start runs a server, in a guarded run with the rights of a part besides those that every store needs.
+// start runs a server. In a guarded run it has the rights of a part besides those that every store needs.
 func start(t testing.TB, env, args []string, part string) *Server {
 	t.Helper()
 	s := prepare(t)
@@ -100,8 +100,8 @@ func (s *Server) Client() *redis.Client {
 	return c
 }
 
-// Calls reports how often the server has executed a command since its start or CONFIG RESETSTAT, from INFO
-// commandstats: "evalsha", "eval", …
+// Calls returns how often the server has executed a command ("evalsha", "eval", …) since its start or CONFIG
+// RESETSTAT, from INFO commandstats.
 func (s *Server) Calls(c redis.UniversalClient, command string) int64 {
 	s.t.Helper()
 	info, err := c.Info(context.Background(), "commandstats").Result()

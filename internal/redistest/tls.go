@@ -18,7 +18,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 )
 
-// CA is a certificate authority that nobody but the test knows.
+// CA is a certificate authority that only the test knows.
 type CA struct {
 	PEM []byte // its certificate
 
@@ -27,7 +27,7 @@ type CA struct {
 	cert *x509.Certificate
 }
 
-// NewCA makes one that is valid for an hour.
+// NewCA makes an authority that is valid for an hour.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
 	ca := &CA{t: t, cert: &x509.Certificate{
@@ -43,14 +43,14 @@ func NewCA(t testing.TB) *CA {
 	return ca
 }
 
-// Pool has the authority alone.
+// Pool returns a pool with this authority only.
 func (ca *CA) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(ca.cert)
 	return p
 }
 
-// sign makes a certificate and its key, both signed by the authority: the first one by itself.
+// sign makes a certificate and its key, signed by the authority. The first one signs itself.
 func (ca *CA) sign(c *x509.Certificate) (certificate []byte, key *ecdsa.PrivateKey) {
 	ca.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,8 +69,8 @@ func (ca *CA) sign(c *x509.Certificate) (certificate []byte, key *ecdsa.PrivateK
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-// StartTLS is StartOpen with a second port, TLSAddr, where the server speaks TLS alone. It shows a certificate of the
-// authority for a host (a name or an address) and until a time. It asks clients for none.
+// StartTLS is StartOpen with a second port, TLSAddr, on which the server speaks only TLS. Its certificate is signed
+// by the authority for a host (a name or an address) and expires at until. It asks clients for no certificate.
 func StartTLS(t testing.TB, ca *CA, host string, until time.Time, args ...string) *Server {
 	t.Helper()
 	c := &x509.Certificate{NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}

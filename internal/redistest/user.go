@@ -11,22 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A guarded run is one with TIERED_TEST_GUARDED=1: what tests make their stores of then connects as docs/operations.md
-// asks, as a user with no right but those that are listed there, over the unix socket where there is one, and with RESP2.
-// What the tests themselves ask of a server they ask as the default user, who may do all but run scripts: a store that
-// comes past the guard does not work.
+// A guarded run has TIERED_TEST_GUARDED=1. Its stores connect as docs/operations.md asks: as a user with only the
+// rights that are listed there, over the unix socket if there is one, and with RESP2. Tests send their own commands
+// as the default user, who may do everything except run scripts, so a store that does not use the limited user
+// fails.
 const guardedEnv = "TIERED_TEST_GUARDED"
 
 // Guarded reports whether this is a guarded run.
 func Guarded() bool { return os.Getenv(guardedEnv) == "1" }
 
-// User and Password are the store's in a guarded run. The password is one that a URL must escape.
+// User and Password belong to the store in a guarded run. A URL must escape the password.
 const (
 	User     = "tiered"
 	Password = "p/ss@w0rd?"
 )
 
-// The parts of the rights in docs/operations.md, each an addition to the first.
+// The parts of the rights in docs/operations.md. Each is added to the first.
 const (
 	OnServer   = "redis-user"          // whatever the topology
 	OnCluster  = "redis-user-cluster"  // on each node of a Cluster
@@ -35,7 +35,8 @@ const (
 	OnWindows  = "redis-user-windows"  // for policies that count in windows
 )
 
-// Rights are the words of a part's ACL SETUSER line behind the user's name and password, as docs/operations.md has them.
+// Rights returns the words of a part's ACL SETUSER line after the user's name and password, as in
+// docs/operations.md.
 func Rights(t testing.TB, part string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root(t), "docs", "operations.md"))
@@ -53,7 +54,7 @@ func Rights(t testing.TB, part string) []string {
 	return strings.Fields(strings.TrimPrefix(line, "on >PASSWORD "))
 }
 
-// root is the directory of the module that has docs/operations.md: a test runs in that of its package.
+// root returns the directory of the module with docs/operations.md. A test runs in the directory of its package.
 func root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -83,7 +84,7 @@ func (s *Server) guard(parts ...string) {
 	s.guarded = true
 }
 
-// User is the name of the user that a store connects as.
+// User returns the name of the user that a store connects as.
 func (s *Server) User() string {
 	if s.guarded {
 		return User
@@ -91,7 +92,7 @@ func (s *Server) User() string {
 	return "default"
 }
 
-// URL is the server's address as remote.Open takes it, with parameters ("db=1").
+// URL returns the server's address as remote.Open takes it, with parameters ("db=1").
 func (s *Server) URL(parameters ...string) string {
 	if s.guarded {
 		return s.UnixURL(parameters...)
@@ -110,7 +111,7 @@ func (s *Server) UnixURL(parameters ...string) string {
 	return u.String()
 }
 
-// Options are o with the server's address and the store's user: for a store over a client of the test's.
+// Options returns o with the server's address and the store's user, for a store over a client of the test.
 func (s *Server) Options(o redis.Options) *redis.Options {
 	o.Addr = s.Addr
 	if s.guarded {
@@ -119,14 +120,15 @@ func (s *Server) Options(o redis.Options) *redis.Options {
 	return &o
 }
 
-// StoreClient returns a client at go-redis' defaults for a store, closed at the end of the test.
+// StoreClient returns a client with go-redis' default settings for a store. It is closed at the end of the test.
 func (s *Server) StoreClient() *redis.Client {
 	c := redis.NewClient(s.Options(redis.Options{}))
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// access is what of Options goes into those of a ClusterClient, a Ring and a URL of several addresses.
+// access returns the part of Options that goes into those of a ClusterClient, a Ring, and a URL with several
+// addresses.
 func (s *Server) access() (user, password string, protocol int) {
 	if s.guarded {
 		return User, Password, 2
@@ -134,14 +136,14 @@ func (s *Server) access() (user, password string, protocol int) {
 	return "", "", 0
 }
 
-// ClusterOptions are o with the nodes' addresses and the store's user.
+// ClusterOptions returns o with the nodes' addresses and the store's user.
 func (c *Cluster) ClusterOptions(o redis.ClusterOptions) *redis.ClusterOptions {
 	o.Addrs = c.Addrs()
 	o.Username, o.Password, o.Protocol = c.Servers[0].access()
 	return &o
 }
 
-// URL is the cluster's address as remote.Open takes it, to be found through some of its nodes.
+// URL returns the Cluster's address as remote.Open takes it, to be found through some of its nodes.
 func (c *Cluster) URL(nodes ...int) string {
 	u := url.URL{Scheme: "cluster", Host: c.Servers[nodes[0]].Addr}
 	query := url.Values{}
@@ -156,7 +158,7 @@ func (c *Cluster) URL(nodes ...int) string {
 	return u.String()
 }
 
-// URL is the address of whatever server is the primary, as remote.Open takes it.
+// URL returns the address of the current primary as remote.Open takes it.
 func (s *Sentinel) URL() string {
 	query := url.Values{"master_name": {s.Name}}
 	if user, password, protocol := s.Primary.access(); user != "" {
@@ -167,8 +169,8 @@ func (s *Sentinel) URL() string {
 	return (&url.URL{Scheme: "sentinel", Host: s.Sentinel.Addr, RawQuery: query.Encode()}).String()
 }
 
-// RingOptions are o with the servers' addresses under the names "0", "1", … and the store's user. The servers were started
-// with StartShards.
+// RingOptions returns o with the servers' addresses under the names "0", "1", … and the store's user. The servers
+// must be started with StartShards.
 func RingOptions(servers []*Server, o redis.RingOptions) *redis.RingOptions {
 	o.Addrs = map[string]string{}
 	for i, s := range servers {
