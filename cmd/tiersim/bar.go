@@ -7,14 +7,15 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// bar shows how far long work has come, on a terminal only; elsewhere it does nothing. Its methods may be called concurrently.
+// bar shows the progress of long work, on a terminal only. Elsewhere it does nothing. Its methods may be called
+// concurrently.
 type bar struct {
 	mu   sync.Mutex
-	bar  *progressbar.ProgressBar // nil where nothing is shown
+	bar  *progressbar.ProgressBar // nil if nothing is shown
 	over bool
 }
 
-// steps is how finely a bar moves.
+// steps is the number of steps of a bar.
 const steps = 1000
 
 func (a *app) bar(what string) *bar {
@@ -22,23 +23,25 @@ func (a *app) bar(what string) *bar {
 		return &bar{}
 	}
 	return &bar{bar: progressbar.NewOptions(steps,
-		progressbar.OptionSetWriter(a.problems), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(40), progressbar.OptionShowElapsedTimeOnFinish(),
+		progressbar.OptionSetWriter(a.problems), progressbar.OptionSetDescription(what),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(40),
+		progressbar.OptionShowElapsedTimeOnFinish(),
 	)}
 }
 
-// progress moves it: at of the whole is done.
+// progress moves the bar: at of the whole is done.
 func (b *bar) progress(at, of time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bar == nil || b.over || of <= 0 {
 		return
 	}
-	// The last step is done's, so that the bar goes once.
-	_ = b.bar.Set(min(int(float64(at)/float64(of)*steps), steps-1)) // it fails when nobody can see it
+	// The last step belongs to done, so that the bar is removed once.
+	_ = b.bar.Set(min(int(float64(at)/float64(of)*steps), steps-1)) // it fails only if nobody can see it
 }
 
-// done takes it away.
+// done removes the bar.
 func (b *bar) done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 
 const page = "../../docs/simulator.md"
 
-// Every command of docs/simulator.md runs, in the order of the page and in one directory, and does not fail unless the page says
-// that it may.
+// Every command of docs/simulator.md runs, in the order of the page and in one directory, and does not fail unless
+// the page says that it may.
 func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute, and two under the race detector")
@@ -128,7 +128,8 @@ func TestDemo(t *testing.T) {
 	if status != passed {
 		t.Errorf("status %d, %s\n%s", status, problems, out)
 	}
-	for _, part := range []string{"outage", "outage-open", "outage-closed", "\nPASS  outage: ", "\nPASS  outage-open: ", "\nPASS  outage-closed: "} {
+	for _, part := range []string{"outage", "outage-open", "outage-closed", "\nPASS  outage: ",
+		"\nPASS  outage-open: ", "\nPASS  outage-closed: "} {
 		if !strings.Contains(out, part) {
 			t.Errorf("no %q in\n%s", part, out)
 		}

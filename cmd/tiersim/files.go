@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// files are where reports go besides the terminal; "-" is stdout, which then gets nothing else.
+// files are the files of the reports. "-" is stdout, which then gets nothing else.
 type files struct{ json, html string }
 
 func (f *files) flags(c *cobra.Command) {
@@ -22,7 +22,7 @@ func (f *files) flags(c *cobra.Command) {
 // stdout reports whether a file is stdout.
 func (f *files) stdout() bool { return f.json == "-" || f.html == "-" }
 
-// check finds out before a long run whether the files can be written.
+// check reports before a long run whether the files can be written.
 func (f *files) check() error {
 	if f.json != "" && f.json == f.html {
 		return fmt.Errorf("--json and --html are both %q: must differ", f.json)
@@ -42,7 +42,7 @@ func (f *files) check() error {
 	return errors.Join(all...)
 }
 
-// write writes a file, if there is to be one: whole or not at all.
+// write writes a file if its name is not empty: completely or not at all.
 func (a *app) write(path string, render func(io.Writer) error) error {
 	if path == "" {
 		return nil
@@ -61,7 +61,7 @@ func (a *app) write(path string, render func(io.Writer) error) error {
 	return nil
 }
 
-// quoted is an error about a file with its path in quotes.
+// quoted returns an error about a file with its path in quotes.
 func quoted(err error) error {
 	if e := (*os.PathError)(nil); errors.As(err, &e) {
 		return fmt.Errorf("%s %q: %w", e.Op, e.Path, e.Err)

@@ -1,5 +1,5 @@
-// Tiersim rehearses failures of Redis: it runs the shipped limiter through them in virtual time and says what was admitted,
-// refused and waited for.
+// Tiersim rehearses failures of Redis. It runs the shipped limiter through them in virtual time, and reports what
+// was admitted and refused, and how long requests waited.
 //
 //	tiersim list                                         # the scenarios
 //	tiersim run outage                                   # one of them
@@ -54,7 +54,8 @@ const (
 	notRunnable = 2
 )
 
-// errBroken says that an expectation is broken, or that what should be equal is not. It has been printed.
+// errBroken says that an expectation failed, or that two reports that should be equal differ. The details have been
+// printed.
 var errBroken = errors.New("an expectation is broken")
 
 // execute runs a command line and returns the exit status.
@@ -87,16 +88,18 @@ Exit status: 0 all expectations were met, 1 one was not, 2 it could not be run.`
 			return errors.New("which command?\n" + strings.TrimRight(c.UsageString(), "\n"))
 		},
 	}
-	root.AddCommand(a.list(), a.run(), a.sweep(), a.tune(), a.swarm(), a.replay(), a.diff(), a.check(), a.faults(), a.metrics())
+	root.AddCommand(a.list(), a.run(), a.sweep(), a.tune(), a.swarm(), a.replay(), a.diff(), a.check(), a.faults(),
+		a.metrics())
 	return root
 }
 
-// colors reports whether a text may have colors: on a terminal, unless the user wants none (https://no-color.org).
+// colors reports whether a text may have colors: on a terminal, unless the user disables them
+// (https://no-color.org).
 func colors(getenv func(string) string, terminal bool) bool {
 	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
-// utf8 reports whether the user's locale says so; what comes first says it, as in POSIX.
+// utf8 reports whether the user's locale is UTF-8. The first variable that is set decides, as in POSIX.
 func utf8(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToLower(getenv(name)); v != "" {

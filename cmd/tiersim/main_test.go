@@ -79,7 +79,8 @@ func file(t *testing.T, name, text string) string {
 func TestProgram(t *testing.T) {
 	path := file(t, "short.sim", short)
 	out, problems, status := tiersim(t, "run", path, "--seed", "7")
-	if status != passed || problems != "" || !strings.Contains(out, "\nPASS  unseed ") || !strings.Contains(out, "seed 7") {
+	if status != passed || problems != "" || !strings.Contains(out, "\nPASS  unseed ") ||
+		!strings.Contains(out, "seed 7") {
 		t.Errorf("status %d, stderr %q, stdout\n%s", status, problems, out)
 	}
 	for _, r := range out {
@@ -90,10 +91,12 @@ func TestProgram(t *testing.T) {
 	if strings.HasSuffix(out, "PASS\n") {
 		t.Error("package testing has the last word")
 	}
-	if _, _, status := tiersim(t, "run", path, "--set", "fleet.mode=open", "--set", "traffic.rate=500/s"); status != broken {
+	if _, _, status := tiersim(t, "run", path, "--set", "fleet.mode=open", "--set",
+		"traffic.rate=500/s"); status != broken {
 		t.Errorf("status %d for a broken expectation", status)
 	}
-	if _, problems, status := tiersim(t, "run", "nothing"); status != notRunnable || !strings.HasPrefix(problems, "tiersim: ") {
+	if _, problems, status := tiersim(t, "run", "nothing"); status != notRunnable ||
+		!strings.HasPrefix(problems, "tiersim: ") {
 		t.Errorf("status %d, stderr %q for a scenario that is not there", status, problems)
 	}
 }
@@ -147,7 +150,8 @@ func TestStatus(t *testing.T) {
 func TestReplayAndDiff(t *testing.T) {
 	path, dir := file(t, "short.sim", short), t.TempDir()
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
-	for _, args := range [][]string{{"run", path, "--json", a}, {"run", path, "--seed", "2", "--set", "traffic.rate=150/s", "--json", b}} {
+	for _, args := range [][]string{{"run", path, "--json", a},
+		{"run", path, "--seed", "2", "--set", "traffic.rate=150/s", "--json", b}} {
 		if _, problems, status := run(t, args...); status != passed {
 			t.Fatalf("%q: %s", args, problems)
 		}
@@ -170,8 +174,10 @@ func TestReplayAndDiff(t *testing.T) {
 	if out, problems, status := run(t, "replay", other); status != broken || !strings.Contains(out, "another run") {
 		t.Errorf("status %d, %q, %q", status, out, problems)
 	}
-	lame := file(t, "lame.json", regexp.MustCompile(`"unseed": "[0-9a-f]*"`).ReplaceAllString(string(text), `"unseed": ""`))
-	if _, problems, status := run(t, "replay", lame); status != notRunnable || !strings.Contains(problems, "no unseed") {
+	lame := file(t, "lame.json", regexp.MustCompile(`"unseed": "[0-9a-f]*"`).ReplaceAllString(string(text),
+		`"unseed": ""`))
+	if _, problems, status := run(t, "replay", lame); status != notRunnable ||
+		!strings.Contains(problems, "no unseed") {
 		t.Errorf("status %d, %q", status, problems)
 	}
 }
@@ -187,7 +193,8 @@ func TestReplayLive(t *testing.T) {
 		t.Fatalf("status %d, %q, %q", status, problems, out)
 	}
 	out, problems, status = run(t, "replay", a)
-	if !strings.HasPrefix(out, "a live run is never the same") || (status == broken) == strings.Contains(out, "no difference") || status == notRunnable {
+	if !strings.HasPrefix(out, "a live run is never the same") ||
+		(status == broken) == strings.Contains(out, "no difference") || status == notRunnable {
 		t.Errorf("status %d, %q, %q", status, out, problems)
 	}
 }
@@ -200,7 +207,8 @@ func TestFiles(t *testing.T) {
 	if status != passed || !strings.HasPrefix(out, "{\n") || !strings.HasSuffix(out, "}\n") {
 		t.Errorf("status %d, %q, stdout %.100q", status, problems, out)
 	}
-	if text, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(text, []byte("<!doctype html>")) && !bytes.HasPrefix(text, []byte("<!DOCTYPE html>")) {
+	if text, err := os.ReadFile(page); err != nil ||
+		!bytes.HasPrefix(text, []byte("<!doctype html>")) && !bytes.HasPrefix(text, []byte("<!DOCTYPE html>")) {
 		t.Errorf("%v: %.40q", err, text)
 	}
 	// Several: a page each, and the last line says where.
@@ -231,7 +239,8 @@ func TestSweep(t *testing.T) {
 	if _, err := os.Stat(page); err != nil {
 		t.Error(err)
 	}
-	out, _, status = run(t, "sweep", path, "--axis", "fleet.mode=closed,open", "--axis", "traffic.rate=500/s", "--json", "-")
+	out, _, status = run(t, "sweep", path, "--axis", "fleet.mode=closed,open", "--axis", "traffic.rate=500/s",
+		"--json", "-")
 	if status != broken || strings.Count(out, `"unseed"`) != 2 || strings.Count(out, `"passed": false`) != 1 {
 		t.Errorf("status %d, %s", status, out)
 	}

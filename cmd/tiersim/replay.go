@@ -41,7 +41,8 @@ scenario.`,
 				fmt.Fprintf(a.out, "the same run: unseed %s\n", again.Unseed)
 				return nil
 			}
-			fmt.Fprintf(a.out, "another run: unseed %s, and it was %s\nversion %q, and it was %q\n", again.Unseed, old.Unseed, again.Version, old.Version)
+			fmt.Fprintf(a.out, "another run: unseed %s, and it was %s\nversion %q, and it was %q\n", again.Unseed,
+				old.Unseed, again.Version, old.Version)
 			a.differences(old, again)
 			return errBroken
 		},
@@ -50,7 +51,8 @@ scenario.`,
 
 func (a *app) diff() *cobra.Command {
 	return &cobra.Command{
-		Use: "diff A.json B.json", Short: "What differs between two reports by more than noise", Args: cobra.ExactArgs(2),
+		Use: "diff A.json B.json", Short: "What differs between two reports by more than noise",
+		Args: cobra.ExactArgs(2),
 		Long: `Diff compares two reports metric by metric, and prints what is further apart than two runs with different seeds often are:
 5 %, or a few tokens or milliseconds. The exit status is 1 when something is.`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -64,7 +66,7 @@ func (a *app) diff() *cobra.Command {
 	}
 }
 
-// compare prints what differs by more than noise; something that does is an error.
+// compare prints what differs by more than noise. A difference is an error.
 func (a *app) compare(x, y *measure.Report) error {
 	if a.differences(x, y) > 0 {
 		return errBroken
@@ -73,7 +75,7 @@ func (a *app) compare(x, y *measure.Report) error {
 	return nil
 }
 
-// differences prints them and says how many there are.
+// differences prints the differences and returns their number.
 func (a *app) differences(x, y *measure.Report) int {
 	all := measure.Diff(x, y)
 	for _, d := range all {

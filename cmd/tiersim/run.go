@@ -16,7 +16,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// engine are the flags of what is run.
+// engine holds the flags of what is run.
 type engine struct {
 	name string
 	seed uint64
@@ -30,7 +30,7 @@ func (e *engine) flags(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(sim.Engines, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// options are those of a run, which tell a bar how far it is.
+// options returns the options of a run, which report progress to a bar.
 func (e *engine) options(b *bar) (*sim.Options, error) {
 	if e.seed == 0 {
 		return nil, errors.New("--seed is 0: must be 1 or more")
@@ -43,7 +43,7 @@ func setFlag(c *cobra.Command, sets *[]string) {
 	_ = c.RegisterFlagCompletionFunc("set", completePath)
 }
 
-// completePath completes what --set and --axis take, for the scenario that is already there.
+// completePath completes the arguments of --set and --axis for the scenario on the command line.
 func completePath(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	if len(args) == 0 {
@@ -60,7 +60,7 @@ func completePath(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	return all, directive
 }
 
-// load is a scenario with the changes of --set.
+// load reads a scenario and applies the changes of --set.
 func load(name string, sets []string) (*scenario.Scenario, error) {
 	s, err := sim.Load(name)
 	if err != nil {
@@ -86,7 +86,8 @@ func (a *app) run() *cobra.Command {
 	var f files
 	var sets []string
 	c := &cobra.Command{
-		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side", Args: cobra.MinimumNArgs(1),
+		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side",
+		Args: cobra.MinimumNArgs(1),
 		Long: `Run runs a scenario: one of the library (tiersim list), or a file that ends in .sim (text) or .json.
 Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html

@@ -67,10 +67,10 @@ With a scenario the limits, the fleet, the traffic and the network are its own, 
 	return c
 }
 
-// mostSeeds is the most of one command: some hours.
+// mostSeeds bounds the seeds of one command: some hours of work.
 const mostSeeds = 1_000_000
 
-// swarmed prints what came of a swarm, and writes its files.
+// swarmed prints the result of a swarm, and writes its files.
 func (a *app) swarmed(res *swarm.Result, directory string) error {
 	for i := range res.Failures {
 		f := &res.Failures[i]
@@ -89,7 +89,8 @@ func (a *app) swarmed(res *swarm.Result, directory string) error {
 	}
 	fmt.Fprintf(a.out, "faults: %s\n", counts(res.Kinds))
 	fmt.Fprintf(a.out, "happened: %s\n", counts(res.Happened))
-	fmt.Fprintf(a.out, "over-admission: in %d runs; at most %.2f of its bound, seed %d\n", res.Over, res.Nearest, res.NearestSeed)
+	fmt.Fprintf(a.out, "over-admission: in %d runs; at most %.2f of its bound, seed %d\n", res.Over, res.Nearest,
+		res.NearestSeed)
 	fmt.Fprintf(a.out, "%d of %d seeds kept all promises\n", res.Seeds-len(res.Failures), res.Seeds)
 	if len(res.Failures) > 0 {
 		return errBroken
@@ -97,7 +98,7 @@ func (a *app) swarmed(res *swarm.Result, directory string) error {
 	return nil
 }
 
-// counts are numbers of runs by what they had or what happened in them.
+// counts formats numbers of runs by their faults and by what happened in them.
 func counts(n map[string]int) string {
 	names := slices.Sorted(maps.Keys(n))
 	texts := make([]string, len(names))

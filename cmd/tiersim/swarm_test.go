@@ -10,7 +10,8 @@ import (
 // A swarm says what it was about, and that all promises were kept; the same seeds are the same swarm.
 func TestSwarm(t *testing.T) {
 	out, problems, status := run(t, "swarm", "--seeds", "4", "--seed", "5")
-	if status != passed || problems != "" || !strings.HasSuffix(out, "4 of 4 seeds kept all promises\n") || !strings.Contains(out, "script_sent 4") {
+	if status != passed || problems != "" || !strings.HasSuffix(out, "4 of 4 seeds kept all promises\n") ||
+		!strings.Contains(out, "script_sent 4") {
 		t.Fatalf("status %d, %s\n%s", status, problems, out)
 	}
 	if again, _, _ := run(t, "swarm", "--seeds", "4", "--seed", "5"); again != out {

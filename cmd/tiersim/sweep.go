@@ -19,7 +19,8 @@ func (a *app) sweep() *cobra.Command {
 	var f files
 	var sets, axes []string
 	c := &cobra.Command{
-		Use: "sweep NAME|FILE", Short: "Run a scenario with each combination of some values, on all processors", Args: cobra.ExactArgs(1),
+		Use: "sweep NAME|FILE", Short: "Run a scenario with each combination of some values, on all processors",
+		Args: cobra.ExactArgs(1),
 		Long: `Sweep runs a scenario once for each combination of the values of its axes: those that it has itself (a sweep
 statement), or those of --axis in their place.`,
 		Example: `  tiersim sweep blackhole
@@ -37,7 +38,8 @@ statement), or those of --axis in their place.`,
 				return err
 			}
 			if len(s.Sweep) == 0 {
-				return fmt.Errorf("%q has no axis of its own: give one with --axis, as in --axis fleet.size=0,5,20", args[0])
+				return fmt.Errorf("%q has no axis of its own: give one with --axis, as in --axis fleet.size=0,5,20",
+					args[0])
 			}
 			b := a.bar("sweeping")
 			o, err := e.options(b)
@@ -72,7 +74,7 @@ statement), or those of --axis in their place.`,
 	return c
 }
 
-// setAxes replaces the axes of a scenario, if there are any to replace them.
+// setAxes replaces the axes of a scenario, if axes are given.
 func setAxes(s *scenario.Scenario, axes []string) error {
 	if len(axes) == 0 {
 		return nil
@@ -88,7 +90,7 @@ func setAxes(s *scenario.Scenario, axes []string) error {
 	return s.Validate()
 }
 
-// indented writes v as JSON, as reports are.
+// indented writes v as indented JSON, like reports.
 func indented(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")

@@ -19,7 +19,8 @@ func (a *app) tune() *cobra.Command {
 	var f files
 	var wanted question
 	c := &cobra.Command{
-		Use: "tune", Short: "Search lease size and period, fail mode and Options.Processes for a service", Args: cobra.NoArgs,
+		Use: "tune", Short: "Search lease size and period, fail mode and Options.Processes for a service",
+		Args: cobra.NoArgs,
 		Long: `Tune runs the shipped limiter with each of some thirty settings through silent, dying, flapping and slow Redises, partitions
 and deploys, and prints the settings that none beats, which one to take, and the policy in Go. What nothing satisfies it says; the
 exit status is then 1. docs/tuning.md explains it by example.`,
@@ -64,7 +65,7 @@ exit status is then 1. docs/tuning.md explains it by example.`,
 	return c
 }
 
-// question are the flags of a tune.Question: what has a unit of its own is text.
+// question holds the flags of a tune.Question. A value with a unit is text.
 type question struct {
 	tune.Question
 	rate, over, shortfall, calls string
@@ -90,18 +91,20 @@ func (q *question) flags(c *cobra.Command) {
 	flags.StringVar(&q.calls, "calls", "", "accepted calls of Redis per second (default any number)")
 	flags.Float64Var(&q.Requests, "requests", 300, "to simulate per second at most; beyond them one stands for several")
 	flags.Uint64Var(&q.Seed, "seed", 1, "what all that is random depends on: from 1")
-	_ = c.RegisterFlagCompletionFunc("shape", cobra.FixedCompletions([]string{"steady", "bursts", "ramp", "wave"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(tune.Faults(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("shape", cobra.FixedCompletions([]string{"steady", "bursts", "ramp", "wave"},
+		cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(tune.Faults(),
+		cobra.ShellCompDirectiveNoFileComp))
 }
 
-// read reads what has units of its own.
+// read parses the values with units.
 func (q *question) read() (tune.Question, error) {
 	q.RTT, q.Outage = scenario.Duration(q.rtt), scenario.Duration(q.outage)
 	var all []error
 	wrong := func(flag, value, rule string) {
 		all = append(all, fmt.Errorf("--%s is %q: must be %s", flag, value, rule))
 	}
-	// The language reads a limit's rate.
+	// The scenario language parses a limit's rate.
 	s, err := scenario.Parse(probe)
 	if err != nil {
 		return q.Question, err
@@ -121,7 +124,8 @@ func (q *question) read() (tune.Question, error) {
 	if q.Shortfall, ok = part(q.shortfall, 1); !ok || q.Shortfall > 1 {
 		wrong("shortfall", q.shortfall, "0 to 100%, as in 5% or 0.05")
 	}
-	if q.Calls, ok = part(strings.TrimSuffix(q.calls, "/s"), 0); q.calls != "" && (!ok || q.Calls <= 0 || strings.HasSuffix(q.calls, "%")) {
+	if q.Calls, ok = part(strings.TrimSuffix(q.calls, "/s"), 0); q.calls != "" &&
+		(!ok || q.Calls <= 0 || strings.HasSuffix(q.calls, "%")) {
 		wrong("calls", q.calls, "more than 0 per second, as in 200/s")
 	}
 	if q.Seed == 0 {
@@ -130,10 +134,10 @@ func (q *question) read() (tune.Question, error) {
 	return q.Question, errors.Join(all...)
 }
 
-// probe is a scenario whose limit's rate can be set.
+// probe returns a scenario whose limit's rate can be set.
 const probe = "name \"x\"\nlimit x rate=1/s\nfleet n=1\ntraffic poisson rate=1/s\nrun 10s\n"
 
-// part is a number that is not negative, or a percentage of a whole.
+// part parses a number that is not negative, or a percentage of a whole.
 func part(text string, whole float64) (float64, bool) {
 	number, percent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(number, 64)

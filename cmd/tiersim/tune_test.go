@@ -39,7 +39,8 @@ func TestTune(t *testing.T) {
 	}
 	quick := strings.Fields("tune --rate 40/s --processes 4 --outage 5s --faults blackhole,none --requests 40")
 	out, problems, status := run(t, append(quick, "--over", "1000", "--shortfall", "60%")...)
-	if status != passed || !strings.Contains(out, "policy := tiered.Policy{") || strings.Contains(out, "NOT SATISFIED") {
+	if status != passed || !strings.Contains(out, "policy := tiered.Policy{") ||
+		strings.Contains(out, "NOT SATISFIED") {
 		t.Errorf("status %d, %q, %s", status, problems, out)
 	}
 	out, _, status = run(t, append(quick, "--over", "0", "--shortfall", "0", "--calls", "0.1/s")...)

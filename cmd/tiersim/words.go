@@ -98,7 +98,7 @@ func (a *app) table(fill func(row func(...string)) error) error {
 	return w.Flush()
 }
 
-// complete completes the name of a scenario; files are the shell's to complete.
+// complete completes the name of a scenario. The shell completes files.
 func complete(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	for _, name := range sim.Library() {
