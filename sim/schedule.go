@@ -154,7 +154,7 @@ func (s *schedule) begin(f *fault) {
 	case "flap":
 		s.flap(f)
 	}
-	if !lasts(f.Kind) {
+	if !scenario.Lasts(f.Kind) {
 		s.ended(f)
 		return
 	}
@@ -163,11 +163,6 @@ func (s *schedule) begin(f *fault) {
 	if f.For > 0 {
 		s.plan(s.endOf(f), func() { s.end(f) })
 	}
-}
-
-// lasts reports whether a fault of the kind goes on for a time.
-func lasts(kind string) bool {
-	return slices.ContainsFunc(scenario.Kinds, func(k scenario.Kind) bool { return k.Name == kind && k.Lasts })
 }
 
 // endOf is when a fault ends.

@@ -243,7 +243,7 @@ func endOf(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 		return at + time.Duration(f.Every)*time.Duration(most)
 	case f.Kind == "crash":
 		return at + time.Duration(f.Restart)
-	case slices.ContainsFunc(scenario.Kinds, func(k scenario.Kind) bool { return k.Name == f.Kind && k.Lasts }):
+	case scenario.Lasts(f.Kind):
 		return time.Duration(s.Length)
 	}
 	return at

@@ -88,13 +88,7 @@ func broken(r *measure.Report) breach {
 		if e.After > 0 {
 			what += "-healed"
 		}
-		unit := scenario.Count
-		for _, m := range scenario.Metrics {
-			if m.Name == e.Metric {
-				unit = m.Unit
-			}
-		}
-		return breach{what, fmt.Sprintf("%s, but is %s", o.Text, measure.Figure(o.Value, unit))}
+		return breach{what, fmt.Sprintf("%s, but is %s", o.Text, measure.Figure(o.Value, scenario.UnitOf(e.Metric)))}
 	}
 	return breach{}
 }

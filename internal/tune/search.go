@@ -86,7 +86,7 @@ func Search(q Question, progress func(done, of time.Duration)) (*Answer, error) 
 		for _, o := range r.Expectations {
 			if !o.Passed {
 				metric, _, _ := strings.Cut(o.Text, " ")
-				a.Broken = append(a.Broken, fmt.Sprintf("%s in the fault %s, where it is %s", o.Text, q.Faults[i], measure.Figure(o.Value, unit(metric))))
+				a.Broken = append(a.Broken, fmt.Sprintf("%s in the fault %s, where it is %s", o.Text, q.Faults[i], measure.Figure(o.Value, scenario.UnitOf(metric))))
 			}
 		}
 	}
@@ -246,7 +246,7 @@ func (a *Answer) Unsatisfied() (all []string) {
 		for j := range a.Last {
 			least = min(least, a.Question.bounds(&a.Last[j])[i].value)
 		}
-		u := unit(b.metric)
+		u := scenario.UnitOf(b.metric)
 		text := fmt.Sprintf("%s <= %s is not kept: it is %s in the fault %s", b.metric, measure.Figure(b.most, u), measure.Figure(b.value, u), b.worst)
 		if least > b.most+b.slack {
 			text += fmt.Sprintf("; no choice of the last round comes below %s", measure.Figure(least, u))
@@ -256,9 +256,4 @@ func (a *Answer) Unsatisfied() (all []string) {
 		all = append(all, text)
 	}
 	return all
-}
-
-func unit(metric string) scenario.Unit {
-	i := slices.IndexFunc(scenario.Metrics, func(m scenario.Metric) bool { return m.Name == metric })
-	return scenario.Metrics[i].Unit
 }

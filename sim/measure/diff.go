@@ -50,7 +50,7 @@ type Difference struct {
 
 // String is the difference in a line. What is not known is "-".
 func (d Difference) String() string {
-	a, b := figure(d.A, d.Unit), figure(d.B, d.Unit)
+	a, b := Figure(d.A, d.Unit), Figure(d.B, d.Unit)
 	if d.Text != [2]string{} {
 		a, b = clean(d.Text[0]), clean(d.Text[1])
 	}
@@ -85,8 +85,8 @@ func (t Tolerance) Diff(a, b *Report) []Difference {
 	}
 	metrics("all", &a.Metrics, &b.Metrics)
 	for _, p := range a.Phases {
-		if q := slices.IndexFunc(b.Phases, func(q Phase) bool { return q.Name == p.Name }); q >= 0 {
-			metrics(p.Name, &p.Metrics, &b.Phases[q].Metrics)
+		if q := b.phase(p.Name); q != nil {
+			metrics(p.Name, &p.Metrics, &q.Metrics)
 		}
 	}
 	words("report", "phases", phaseNames(a), phaseNames(b))

@@ -205,7 +205,7 @@ func (f *fleet) fault(at time.Duration, i int, ended bool) {
 		e.begun, e.began, e.detect, e.heal = true, at, -1, -1
 		f.on++
 	}
-	if !ended && lasts(f.scenario.Faults[i].Kind) {
+	if !ended && scenario.Lasts(f.scenario.Faults[i].Kind) {
 		return
 	}
 	if !e.ended {

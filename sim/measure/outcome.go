@@ -217,7 +217,7 @@ func (m *Meter) spans(end time.Duration) []FaultSpan {
 		if e.begun {
 			from, to = e.began, max(to, e.began)
 		}
-		if e.ended && lasts(f.Kind) {
+		if e.ended && scenario.Lasts(f.Kind) {
 			to = e.end
 		} else if e.ended {
 			to = max(to, e.end)
@@ -237,7 +237,7 @@ func (m *Meter) outcome(i int, end time.Duration) Outcome {
 	x := m.metrics(m.parts.expect[i], limit, end)
 	o := Outcome{Text: e.String(), Value: x.Value(e.Metric)}
 	allowed := 0.0
-	if m.live && unitOf(e.Metric) == scenario.Seconds {
+	if m.live && scenario.UnitOf(e.Metric) == scenario.Seconds {
 		allowed = m.lag.Seconds()
 	}
 	switch {

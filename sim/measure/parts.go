@@ -58,7 +58,7 @@ func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	switch {
 	case f.For > 0:
 		at += time.Duration(f.For)
-	case lasts(f.Kind):
+	case scenario.Lasts(f.Kind):
 		return time.Duration(s.Length)
 	case f.Kind == "deploy":
 		at += time.Duration(f.Every) * time.Duration(s.Fleet.N)
@@ -66,11 +66,6 @@ func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 		at += time.Duration(f.Restart)
 	}
 	return min(at, time.Duration(s.Length))
-}
-
-// lasts reports whether faults of a kind go on for a while.
-func lasts(kind string) bool {
-	return slices.ContainsFunc(scenario.Kinds, func(k scenario.Kind) bool { return k.Name == kind && k.Lasts })
 }
 
 // faultsSpan is from when to when there are faults; without any both are the end of the run.

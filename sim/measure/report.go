@@ -48,35 +48,35 @@ type Metrics struct {
 	Admitted int64 `json:"admitted_tokens"`
 	Ideal    int64 `json:"ideal_tokens"` // what one ideal bucket per key admits of the same requests
 
-	OverAdmission  float64 `json:"over_admission_tokens"`
-	Shortfall      float64 `json:"shortfall_ratio"`
-	DeniedWithin   float64 `json:"denied_within_ratio"`
-	Utilisation    float64 `json:"utilisation_ratio"`
-	DecideP50      float64 `json:"decide_p50_us"`
-	DecideP99      float64 `json:"decide_p99_us"`
-	DecideP999     float64 `json:"decide_p999_us"`
-	DecideMax      float64 `json:"decide_max_us"`
-	Waited         float64 `json:"waited_ratio"`
-	RedisCalls     float64 `json:"redis_calls_per_s"`
-	CallsPerToken  float64 `json:"calls_per_token"`
-	Lost           int64   `json:"lost_tokens"`
-	Burnt          int64   `json:"burnt_tokens"`
-	Duplicated     int64   `json:"duplicated_tokens"`
-	Alone          int64   `json:"alone_tokens"`
-	Uncounted      int64   `json:"uncounted_tokens"`
-	Detect         float64 `json:"time_to_detect_ms"`
-	Heal           float64 `json:"time_to_heal_ms"`
-	Recovered      float64 `json:"time_to_recover_ms"`
-	Open           float64 `json:"open_ratio"`
-	BreakerChanges int     `json:"breaker_changes"`
-	Probes         int     `json:"probes_per_100ms"`
-	Jain           float64 `json:"jain"`
-	LeastProcess   float64 `json:"least_process_ratio"`
-	JainKeys       float64 `json:"jain_keys"`
-	LeastKey       float64 `json:"least_key_ratio"`
-	StarvedProcess float64 `json:"starved_process_ms"`
-	StarvedKey     float64 `json:"starved_key_ms"`
-	Keys           int     `json:"keys"`
+	OverAdmission  float64 `json:"over_admission_tokens" metric:"over_admission"`
+	Shortfall      float64 `json:"shortfall_ratio" metric:"shortfall"`
+	DeniedWithin   float64 `json:"denied_within_ratio" metric:"denied_within"`
+	Utilisation    float64 `json:"utilisation_ratio" metric:"utilisation"`
+	DecideP50      float64 `json:"decide_p50_us" metric:"decide_p50"`
+	DecideP99      float64 `json:"decide_p99_us" metric:"decide_p99"`
+	DecideP999     float64 `json:"decide_p999_us" metric:"decide_p999"`
+	DecideMax      float64 `json:"decide_max_us" metric:"decide_max"`
+	Waited         float64 `json:"waited_ratio" metric:"waited"`
+	RedisCalls     float64 `json:"redis_calls_per_s" metric:"redis_calls,fleet"`
+	CallsPerToken  float64 `json:"calls_per_token" metric:"calls_per_token,fleet"`
+	Lost           int64   `json:"lost_tokens" metric:"lost,fleet"`
+	Burnt          int64   `json:"burnt_tokens" metric:"burnt"`
+	Duplicated     int64   `json:"duplicated_tokens" metric:"duplicated,fleet"`
+	Alone          int64   `json:"alone_tokens" metric:"alone"`
+	Uncounted      int64   `json:"uncounted_tokens" metric:"uncounted"`
+	Detect         float64 `json:"time_to_detect_ms" metric:"detect,fleet"`
+	Heal           float64 `json:"time_to_heal_ms" metric:"heal,fleet"`
+	Recovered      float64 `json:"time_to_recover_ms" metric:"recovered"`
+	Open           float64 `json:"open_ratio" metric:"open,fleet"`
+	BreakerChanges int     `json:"breaker_changes" metric:"breaker_changes,fleet"`
+	Probes         int     `json:"probes_per_100ms" metric:"probes,fleet"`
+	Jain           float64 `json:"jain" metric:"jain"`
+	LeastProcess   float64 `json:"least_process_ratio" metric:"least_process"`
+	JainKeys       float64 `json:"jain_keys" metric:"jain_keys"`
+	LeastKey       float64 `json:"least_key_ratio" metric:"least_key"`
+	StarvedProcess float64 `json:"starved_process_ms" metric:"starved_process"`
+	StarvedKey     float64 `json:"starved_key_ms" metric:"starved_key"`
+	Keys           int     `json:"keys" metric:"keys,fleet"`
 }
 
 // Outcome is an expectation and what came of it.

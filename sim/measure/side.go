@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -25,21 +26,17 @@ func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error
 	}
 	for _, phase := range phasesOf(all) {
 		t.line("%s", clean(phase.Name)+fmt.Sprintf(" (%s-%s)", lasting(phase.FromS), lasting(phase.ToS)))
-		tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(tab, strings.Join(head, "\t")+"\t")
+		tab := t.table()
+		writeRow(tab, head)
 		for _, name := range compared {
-			row, known := []string{name}, false
-			for _, r := range all {
-				v := -1.0
-				if i := slices.IndexFunc(r.Phases, func(p Phase) bool { return p.Name == phase.Name }); i >= 0 {
-					v = r.Phases[i].Metrics.Value(name)
+			values := make([]float64, len(all))
+			for i, r := range all {
+				values[i] = -1
+				if p := r.phase(phase.Name); p != nil {
+					values[i] = p.Metrics.Value(name)
 				}
-				known = known || v >= 0
-				row = append(row, figure(v, unitOf(name)))
 			}
-			if known {
-				fmt.Fprintln(tab, strings.Join(row, "\t")+"\t")
-			}
+			figures(tab, name, scenario.UnitOf(name), values)
 		}
 		_ = tab.Flush()
 		t.line("")
@@ -61,13 +58,23 @@ func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error
 func phasesOf(all []*Report) (phases []Phase) {
 	for _, name := range []string{"before", "during", "after"} {
 		for _, r := range all {
-			if i := slices.IndexFunc(r.Phases, func(p Phase) bool { return p.Name == name }); i >= 0 {
-				phases = append(phases, r.Phases[i])
+			if p := r.phase(name); p != nil {
+				phases = append(phases, *p)
 				break
 			}
 		}
 	}
 	return phases
+}
+
+// phase is the phase of that name, or nil.
+func (r *Report) phase(name string) *Phase {
+	for i := range r.Phases {
+		if r.Phases[i].Name == name {
+			return &r.Phases[i]
+		}
+	}
+	return nil
 }
 
 func seedOf(r *Report) string {
@@ -79,7 +86,7 @@ func (t *text) outcomes(r *Report, indent string) {
 	tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
 	for _, o := range r.Expectations {
 		metric, _, _ := strings.Cut(o.Text, " ")
-		fmt.Fprintf(tab, "%s%s\t%s\t%s\n", indent, t.outcome(o.Passed, o.Unseen), clean(o.Text), is(&o, unitOf(metric)))
+		fmt.Fprintf(tab, "%s%s\t%s\t%s\n", indent, t.outcome(o.Passed, o.Unseen), clean(o.Text), is(&o, scenario.UnitOf(metric)))
 	}
 	_ = tab.Flush()
 }
@@ -88,13 +95,13 @@ func (t *text) outcomes(r *Report, indent string) {
 // whether it passed.
 func (s *Sweep) Text(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
-	name := "no name"
-	if s.Scenario != nil && s.Scenario.Name != "" {
+	name := ""
+	if s.Scenario != nil {
 		name = s.Scenario.Name
 	}
-	t.line("%s", clean(name))
+	t.line("%s", clean(cmp.Or(name, "no name")))
 	t.line("engine %s, seed %d, %d runs\n", clean(s.Engine), s.Seed, len(s.Cells))
-	tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	tab := t.table()
 	var head []string
 	for _, a := range s.Axes {
 		head = append(head, clean(a.Path))
@@ -108,7 +115,7 @@ func (s *Sweep) Text(w io.Writer, o TextOptions) error {
 			row = append(row, clean(c.Values[a.Path]))
 		}
 		for _, name := range compared {
-			row = append(row, figure(c.Metrics.Value(name), unitOf(name)))
+			row = append(row, Figure(c.Metrics.Value(name), scenario.UnitOf(name)))
 		}
 		if c.Passed {
 			passed++
@@ -125,6 +132,3 @@ func (s *Sweep) Text(w io.Writer, o TextOptions) error {
 func (s *Sweep) Passed() bool {
 	return !slices.ContainsFunc(s.Cells, func(c Cell) bool { return !c.Passed })
 }
-
-// Figure is a value of a metric as texts have it: 1000, 5%, 1.5ms, 261/s, and - for what cannot be told.
-func Figure(v float64, u scenario.Unit) string { return figure(v, u) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -107,25 +108,20 @@ func (t *text) phases(r *Report) {
 	}
 
 	t.line("")
-	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, strings.Join(head, "\t")+"\t")
-	row := func(name string, u scenario.Unit, get func(*Metrics) float64) {
-		known := false
-		cells := []string{name}
-		for _, m := range columns {
-			v := get(m)
-			known = known || v >= 0
-			cells = append(cells, figure(v, u))
-		}
-		if known {
-			fmt.Fprintln(w, strings.Join(cells, "\t")+"\t")
-		}
-	}
+	w := t.table()
+	writeRow(w, head)
+	values := make([]float64, len(columns))
 	for _, m := range tokenMetrics {
-		row(m.name, scenario.Tokens, func(x *Metrics) float64 { return float64(m.get(x)) })
+		for i, x := range columns {
+			values[i] = float64(m.get(x))
+		}
+		figures(w, m.name, scenario.Tokens, values)
 	}
 	for _, m := range scenario.Metrics {
-		row(m.Name, m.Unit, func(x *Metrics) float64 { return x.Value(m.Name) })
+		for i, x := range columns {
+			values[i] = x.Value(m.Name)
+		}
+		figures(w, m.Name, m.Unit, values)
 	}
 	_ = w.Flush()
 }
@@ -135,12 +131,26 @@ func (t *text) expectations(r *Report) {
 		return
 	}
 	t.line("")
-	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
-	for _, o := range r.Expectations {
-		metric, _, _ := strings.Cut(o.Text, " ")
-		fmt.Fprintf(w, "%s\t%s\t%s\n", t.outcome(o.Passed, o.Unseen), clean(o.Text), is(&o, unitOf(metric)))
+	t.outcomes(r, "")
+}
+
+// writeRow writes a line of a table, whose cells stand to the right.
+func writeRow(w io.Writer, cells []string) { fmt.Fprintln(w, strings.Join(cells, "\t")+"\t") }
+
+// figures is a line of a table about a metric, of which each column has a value. Without a known one there is no line.
+func figures(w io.Writer, name string, u scenario.Unit, values []float64) {
+	if slices.ContainsFunc(values, func(v float64) bool { return v >= 0 }) {
+		cells := []string{name}
+		for _, v := range values {
+			cells = append(cells, Figure(v, u))
+		}
+		writeRow(w, cells)
 	}
-	_ = w.Flush()
+}
+
+// table is one whose cells stand to the right.
+func (t *text) table() *tabwriter.Writer {
+	return tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
 }
 
 // sometimes is what must have happened, each in a line, and what else did.
@@ -186,7 +196,7 @@ func (t *text) last(r *Report) {
 	again := fmt.Sprintf("again with --engine %s --seed %d, or tiersim replay of its JSON", clean(engine), r.Seed)
 	if r.Engine == "live" {
 		t.line("\nledger: what Redis granted to who had gone or given up nobody saw, and what a killed process did last\n"+
-			"the machine itself held processes up for up to %s: times may be longer by so much", figure(r.LagMs*millisecond, scenario.Seconds))
+			"the machine itself held processes up for up to %s: times may be longer by so much", Figure(r.LagMs*millisecond, scenario.Seconds))
 		again += ": no two are equal"
 	}
 	if r.Unseed != "" {
@@ -203,7 +213,7 @@ func is(o *Outcome, u scenario.Unit) string {
 	if o.Unseen {
 		return unseen
 	}
-	return "is " + figure(o.Value, u)
+	return "is " + Figure(o.Value, u)
 }
 
 // outcome is the verdict on one thing, if there is one.

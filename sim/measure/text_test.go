@@ -202,6 +202,6 @@ func TestFigures(t *testing.T) {
 		{0.29, scenario.Count, "0.29"},
 		{-1, scenario.Tokens, "-"},
 	} {
-		want(t, "figure", figure(c.v, c.u), c.want)
+		want(t, "figure", Figure(c.v, c.u), c.want)
 	}
 }

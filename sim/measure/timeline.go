@@ -39,31 +39,17 @@ func (t *text) timeline(r *Report) {
 	calls := columnsOf(s.Calls, columns)
 	rates("Redis calls", calls, slices.Max(calls))
 	if slices.Contains(marks, true) {
-		mark := '░'
+		mark := "░"
 		if t.o.ASCII {
-			mark = '#'
+			mark = "#"
 		}
-		t.line("%s", strings.TrimRight(strings.Map(func(c rune) rune {
-			if c == 'x' {
-				return mark
-			}
-			return c
-		}, marksLine(marks)), " "))
-	}
-	end := lasting(length)
-	t.line("0s%*s", columns-2, end)
-}
-
-func marksLine(marks []bool) string {
-	var b strings.Builder
-	for _, m := range marks {
-		if m {
-			b.WriteByte('x')
-		} else {
-			b.WriteByte(' ')
+		under := ""
+		for _, m := range marks {
+			under += map[bool]string{true: mark, false: " "}[m]
 		}
+		t.line("%s", strings.TrimRight(under, " "))
 	}
-	return b.String()
+	t.line("0s%*s", columns-2, lasting(length))
 }
 
 // spark writes a sparkline of values from 0 to top; what is under a fault is shaded where there are colors.

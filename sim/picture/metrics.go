@@ -10,7 +10,7 @@ import (
 
 // written is a value of a metric as people read it.
 func written(name string, v float64) string {
-	switch unitOf(name) {
+	switch scenario.UnitOf(name) {
 	case scenario.Ratio:
 		if name == "jain" || name == "jain_keys" || name == "calls_per_token" {
 			return amount(v)
@@ -32,16 +32,6 @@ func tenths(v float64) float64 {
 		return -1
 	}
 	return math.Round(v*10) / 10
-}
-
-// unitOf is the unit of a metric, and Count of what is none.
-func unitOf(name string) scenario.Unit {
-	for _, m := range scenario.Metrics {
-		if m.Name == name {
-			return m.Unit
-		}
-	}
-	return scenario.Count
 }
 
 // bounded is the metric that an expectation's text is about: its first word, with or without "expect".

@@ -184,7 +184,7 @@ func (d *drawing) values(metric string) []float64 {
 	list := make([]float64, len(d.Cells))
 	for i := range d.Cells {
 		list[i] = d.Cells[i].Metrics.Value(metric)
-		if unitOf(metric) == scenario.Tokens {
+		if scenario.UnitOf(metric) == scenario.Tokens {
 			list[i] = tenths(list[i])
 		}
 	}

@@ -1,5 +1,7 @@
 package scenario
 
+import "slices"
+
 // Kind is a kind of fault or of traffic, and the parameters that a statement of it takes. Besides these all traffic takes
 // limit, keys, keyskew, procskew, cost, maxcost and cancel.
 type Kind struct {
@@ -31,6 +33,11 @@ var Kinds = []Kind{
 	{"deploy", []string{"every"}, []string{"every"}, false, "one process after the other is closed and replaced by a new one"},
 	{"scale", []string{"n"}, []string{"n"}, false, "processes join, or leave in good order, until there are n"},
 	{"flood", []string{"keys"}, []string{"keys"}, true, "so many keys that nobody has seen are asked for, spread over the time"},
+}
+
+// Lasts reports whether a kind of fault takes for= and ends after it.
+func Lasts(kind string) bool {
+	return slices.ContainsFunc(Kinds, func(k Kind) bool { return k.Name == kind && k.Lasts })
 }
 
 // Shapes are all kinds of traffic: how its rate changes.
@@ -102,6 +109,14 @@ var Metrics = []Metric{
 	{"starved_process", Seconds, "the longest that a process was asked and admitted nothing"},
 	{"starved_key", Seconds, "the longest that a key was asked for and nothing was admitted"},
 	{"keys", Count, "kept in a process, at most"},
+}
+
+// UnitOf is the unit of a metric, Count of what is none.
+func UnitOf(name string) Unit {
+	if m, known := metric(name); known {
+		return m.Unit
+	}
+	return Count
 }
 
 // Happenings are what `sometimes` may ask for: it happened at least once, or the run was about something else.
