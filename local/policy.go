@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,7 @@ func (p *Policy) Under(r Rule) *Policy {
 	return &q
 }
 
-// FailMode says what decides when Redis does not answer and the lease is used up.
+// FailMode decides when Redis does not answer and the lease is used up.
 type FailMode uint8
 
 // The fail modes.
@@ -114,6 +115,19 @@ const (
 	FailOpen                   // everything is admitted, and counted
 	FailClosed                 // nothing is admitted
 )
+
+// String returns "fail-local", "fail-open" or "fail-closed".
+func (m FailMode) String() string {
+	switch m {
+	case FailLocal:
+		return "fail-local"
+	case FailOpen:
+		return "fail-open"
+	case FailClosed:
+		return "fail-closed"
+	}
+	return fmt.Sprintf("fail mode %d", uint8(m))
+}
 
 const (
 	// minTTL is the shortest life of a lease. It is long against any pause of a healthy process, so that tokens do not

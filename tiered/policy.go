@@ -72,31 +72,25 @@ type Policy struct {
 }
 
 // FailMode selects what decides while Redis does not answer. In every mode a lease is spent first, until its
-// deadline.
-type FailMode uint8
+// deadline. Its String is "fail-local", "fail-open" or "fail-closed".
+type FailMode = local.FailMode
 
 const (
 	// FailLocal admits by this process' share of the limit: rate/N and burst/N (at least 1) for N processes, less
 	// what the process has used of it already. A request that costs more than the share's burst is refused. When
 	// Redis answers again, what was admitted is charged to the bucket, less the refill that it lost meanwhile
 	// because it was full.
-	FailLocal FailMode = iota
+	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
-	FailOpen
+	FailOpen = local.FailOpen
 
 	// FailClosed refuses everything, with Reason Unavailable (HTTP 503).
-	FailClosed
+	FailClosed = local.FailClosed
 )
 
-var failModes = [...]string{FailLocal: "fail-local", FailOpen: "fail-open", FailClosed: "fail-closed"}
-
-// String returns "fail-local", "fail-open" or "fail-closed".
-func (m FailMode) String() string {
-	if int(m) < len(failModes) {
-		return failModes[m]
-	}
-	return fmt.Sprintf("fail mode %d", uint8(m))
+var failModes = [...]string{
+	FailLocal: FailLocal.String(), FailOpen: FailOpen.String(), FailClosed: FailClosed.String(),
 }
 
 // Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at

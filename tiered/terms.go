@@ -63,7 +63,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	lp := &local.Policy{
 		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Counting: p.counting(), Whole: whole,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
-		FailMode: local.FailMode(p.FailMode), Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
+		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}
 	if lp.Period == 0 {
 		lp.Period = DefaultPeriod
