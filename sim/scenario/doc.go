@@ -1,5 +1,5 @@
-// Package scenario is the language of rehearsals: who shares which limits, who asks for how much, what goes wrong when, and
-// what must be true of it all the same. A scenario is data; package sim runs it.
+// Package scenario is the language of rehearsals: who shares which limits, who asks for how much, what goes wrong
+// when, and what must be true of it all the same. A scenario is data; package sim runs it.
 //
 // It is plain text, a statement per line, in any order; so may be the times of the faults:
 //
@@ -20,9 +20,9 @@
 //	sometimes breaker_open lease_lost
 //	sweep     fleet.size=0,5,20 fleet.mode=open,closed,local
 //
-// [Parse] reads it and reports what is wrong with its line and column, all of it at once; [Scenario.String] writes it in one
-// canonical form that parses to the same; JSON is its twin for programs, read by [ParseJSON]. [Scenario.Set] changes a field
-// by its path, as a sweep does. The page docs/scenarios.md is the reference.
+// [Parse] reads it and reports what is wrong with its line and column, all of it at once; [Scenario.String] writes it
+// in one canonical form that parses to the same; JSON is its twin for programs, read by [ParseJSON]. [Scenario.Set]
+// changes a field by its path, as a sweep does. The page docs/scenarios.md is the reference.
 //
 // A Scenario is data without a lock: goroutines may read one together, and change only their own ([Scenario.Clone]).
 // Nothing in this package blocks.

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Error is one thing that is wrong with a scenario. Which of the places are known depends on where it came from: text has
-// Line and Column, JSON has Offset and Path, a scenario made in Go has Path.
+// Error is one thing that is wrong with a scenario. Which of the places are known depends on where it came from: text
+// has Line and Column, JSON has Offset and Path, a scenario made in Go has Path.
 type Error struct {
 	Line   int    // from 1; 0 when there is no text
 	Column int    // from 1, in characters; a tab is one
@@ -19,7 +19,8 @@ type Error struct {
 	Text   string // field, value and rule: "n is 0: must be 1 to 5000"
 }
 
-// Error returns the place and the text: "3:9: n is 0: must be 1 to 5000", "byte 41: fleet.n is 0: …", "fleet.n is 0: …".
+// Error returns the place and the text: "3:9: n is 0: must be 1 to 5000", "byte 41: fleet.n is 0: …", "fleet.n is 0:
+// …".
 func (e *Error) Error() string {
 	switch {
 	case e.Line > 0:
@@ -104,7 +105,8 @@ func showRaw(text string) string {
 	return show(text)
 }
 
-// plain reports whether text needs no quotes where a value stands: ASCII letters, digits, and what numbers are made of.
+// plain reports whether text needs no quotes where a value stands: ASCII letters, digits, and what numbers are made
+// of.
 func plain(text string) bool {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -129,8 +131,8 @@ func meant(word string, list []string) string {
 	return ""
 }
 
-// nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to four
-// letters; empty if there is none.
+// nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to
+// four letters; empty if there is none.
 func nearest(word string, list []string) (near string) {
 	best := 3
 	for _, w := range list {
@@ -142,8 +144,8 @@ func nearest(word string, list []string) (near string) {
 	return near
 }
 
-// edits is how many bytes must be put in, taken out, changed, or changed with their neighbor to make b of a; or enough,
-// if the lengths alone say that it is as many.
+// edits is how many bytes must be put in, taken out, changed, or changed with their neighbor to make b of a; or
+// enough, if the lengths alone say that it is as many.
 func edits(a, b string, enough int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= enough {
 		return enough

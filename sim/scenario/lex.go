@@ -19,8 +19,8 @@ func (t token) from(i int) token {
 	return t
 }
 
-// split cuts a line into words: at blanks and tabs that are not within quotes, up to a # that is not. rule says what is
-// wrong with the last word, if something is.
+// split cuts a line into words: at blanks and tabs that are not within quotes, up to a # that is not. rule says what
+// is wrong with the last word, if something is.
 func split(line string, number int) (all []token, rule string) {
 	line = strings.TrimSuffix(line, "\r")
 	column := 1

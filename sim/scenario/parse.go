@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads a scenario from text, of at most [MaxBytes] in at most [MaxLines] lines. It reports all that is wrong with
-// it at once, as [Errors], each with line and column; a *Scenario comes only without. It never panics. The rules are those of
-// [Scenario.Validate], only that here the faults may be in any order; they come sorted by their times.
+// Parse reads a scenario from text, of at most [MaxBytes] in at most [MaxLines] lines. It reports all that is wrong
+// with it at once, as [Errors], each with line and column; a *Scenario comes only without. It never panics. The rules
+// are those of [Scenario.Validate], only that here the faults may be in any order; they come sorted by their times.
 func Parse(text string) (*Scenario, error) {
 	lines := strings.Split(text, "\n")
 	if lines[len(lines)-1] == "" {
@@ -106,7 +106,8 @@ func (p *parser) line(text string, number int) {
 		if first, again := p.at[st.path]; !again {
 			p.at[st.path] = words[0].place
 		} else if st.once() {
-			p.report(words[0].place, st.path, st.name, "there again", fmt.Sprintf("must be there once, and is on line %d", first.line))
+			rule := fmt.Sprintf("must be there once, and is on line %d", first.line)
+			p.report(words[0].place, st.path, st.name, "there again", rule)
 			return
 		}
 		l := &line{words[0], st, words[1:]}

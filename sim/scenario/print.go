@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// String is s in its canonical form: statements in one order, parameters in that of their table, nothing that says no more
-// than the default. For a valid s it parses to the same.
+// String is s in its canonical form: statements in one order, parameters in that of their table, nothing that says no
+// more than the default. For a valid s it parses to the same.
 func (s *Scenario) String() string {
 	var b strings.Builder
 	line := func(statement, rest string) { fmt.Fprintf(&b, "%-9s %s\n", statement, rest) }

@@ -32,7 +32,8 @@ func (s *Scenario) Validate() error {
 	c.scenario(s)
 	for i := range s.Faults {
 		if i > 0 && s.Faults[i].At < s.Faults[i-1].At {
-			c.wrong(fmt.Sprintf("faults[%d].at", i), s.Faults[i].At.String(), "must not be before the fault that is listed before it, at "+s.Faults[i-1].At.String())
+			c.wrong(fmt.Sprintf("faults[%d].at", i), s.Faults[i].At.String(),
+				"must not be before the fault that is listed before it, at "+s.Faults[i-1].At.String())
 		}
 	}
 	return c.verdict(s, "bytes of text", place{offset: -1})
@@ -217,7 +218,8 @@ func (c *checker) limitNames(s *Scenario) (all []string) {
 // known checks the name of a limit that another statement refers to.
 func (c *checker) known(s *Scenario, path, name string) {
 	if limits := c.limitNames(s); len(limits) > 0 && name != "" {
-		c.must(slices.Contains(limits, name), path, show(name), "must be a limit: "+strings.Join(limits, ", ")+meant(name, limits))
+		c.must(slices.Contains(limits, name), path, show(name),
+			"must be a limit: "+strings.Join(limits, ", ")+meant(name, limits))
 	}
 }
 
@@ -252,7 +254,8 @@ func (c *checker) traffic(s *Scenario, path string, t *Traffic) {
 	}
 	cost := max(t.Cost, 1)
 	if t.MaxCost != 0 && c.sound(path+"cost") {
-		c.must(t.MaxCost >= cost, path+"maxcost", strconv.FormatInt(t.MaxCost, 10), fmt.Sprintf("must not be below the cost, %d", cost))
+		c.must(t.MaxCost >= cost, path+"maxcost", strconv.FormatInt(t.MaxCost, 10),
+			fmt.Sprintf("must not be below the cost, %d", cost))
 	}
 	if c.sound(path + "keys") {
 		c.must(t.KeySkew == 0 || t.Keys > 1, path+"keyskew", formatPlain(t.KeySkew),
@@ -281,14 +284,16 @@ func (c *checker) run(s *Scenario) {
 	c.item(find("run"), "", s)
 	if c.sound("run", "warmup") {
 		c.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
-		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(), "must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
+		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(),
+			"must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
 	}
 }
 
 func (c *checker) fault(s *Scenario, path string, f *Fault) {
 	timed := c.sound(path+".at", "run", "warmup")
 	if timed {
-		c.must(f.At >= s.MeasuredFrom(), path+".at", f.At.String(), "must not be before the warm-up ends, at "+s.MeasuredFrom().String())
+		c.must(f.At >= s.MeasuredFrom(), path+".at", f.At.String(),
+			"must not be before the warm-up ends, at "+s.MeasuredFrom().String())
 		c.must(f.At < s.Length, path+".at", f.At.String(), "must be before the end of the run, at "+s.Length.String())
 		timed = c.sound(path + ".at")
 	}
@@ -303,7 +308,8 @@ func (c *checker) fault(s *Scenario, path string, f *Fault) {
 		for _, o := range s.Faults {
 			most = max(most, o.N)
 		}
-		c.must(f.Procs.Count <= most, path+"procs", strconv.Itoa(f.Procs.Count), fmt.Sprintf("must be at most the whole fleet, %d", most))
+		c.must(f.Procs.Count <= most, path+"procs", strconv.Itoa(f.Procs.Count),
+			fmt.Sprintf("must be at most the whole fleet, %d", most))
 	}
 }
 
@@ -323,11 +329,13 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 	}
 	from, to := s.MeasuredFrom(), s.Length
 	if e.After != 0 {
-		c.must(e.After >= from && e.After < to, path+"after", e.After.String(), fmt.Sprintf("must be within what is measured, %s to %s", from, to))
+		c.must(e.After >= from && e.After < to, path+"after", e.After.String(),
+			fmt.Sprintf("must be within what is measured, %s to %s", from, to))
 		from = e.After
 	}
 	if e.Before != 0 && c.sound(path+"after") {
-		c.must(e.Before > from && e.Before <= to, path+"before", e.Before.String(), fmt.Sprintf("must be after %s, and not after the end, %s", from, to))
+		c.must(e.Before > from && e.Before <= to, path+"before", e.Before.String(),
+			fmt.Sprintf("must be after %s, and not after the end, %s", from, to))
 	}
 }
 
@@ -358,5 +366,6 @@ func (c *checker) sweep(s *Scenario) {
 		}
 		cells = min(cells*len(a.Values), MaxCells+1)
 	}
-	c.must(cells <= MaxCells, "sweep", "more than "+strconv.Itoa(MaxCells)+" runs", "must be at most so many, with one value of each axis in each")
+	c.must(cells <= MaxCells, "sweep", "more than "+strconv.Itoa(MaxCells)+" runs",
+		"must be at most so many, with one value of each axis in each")
 }

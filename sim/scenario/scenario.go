@@ -27,8 +27,8 @@ type Limit struct {
 	Burst  int64    `json:"burst,omitempty"` // 0 is Tokens
 }
 
-// Fleet is the processes and how each is set up: `fleet n=50 size=20 period=250ms mode=local processes=50`. A field that is
-// 0 has the limiter's own default.
+// Fleet is the processes and how each is set up: `fleet n=50 size=20 period=250ms mode=local processes=50`. A field
+// that is 0 has the limiter's own default.
 type Fleet struct {
 	N         int      `json:"n"`                   // 1 … 5000, at the start
 	Mode      string   `json:"mode,omitempty"`      // local (default), open, closed
@@ -41,8 +41,8 @@ type Fleet struct {
 	InFlight  int      `json:"inflight,omitempty"` // Options.MaxInFlight
 }
 
-// Traffic is a stream of requests: `traffic SHAPE limit=NAME rate=PER/PERIOD …`. Requests come at random times (Poisson);
-// the shape says how the rate changes.
+// Traffic is a stream of requests: `traffic SHAPE limit=NAME rate=PER/PERIOD …`. Requests come at random times
+// (Poisson); the shape says how the rate changes.
 //
 //	poisson  rate                        the same all the time
 //	bursts   rate every=2s for=800ms     all of a period's requests within a part of it
@@ -104,8 +104,8 @@ type Part struct {
 	Count int     `json:"count,omitempty"`
 }
 
-// Expectation is a bound on a metric: `expect METRIC <= VALUE`, over all of the run from the warm-up on, or from After to
-// Before of it. See Metrics for names and units.
+// Expectation is a bound on a metric: `expect METRIC <= VALUE`, over all of the run from the warm-up on, or from
+// After to Before of it. See Metrics for names and units.
 type Expectation struct {
 	Metric string   `json:"metric"`
 	Op     string   `json:"op"`    // <=, >=

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Set changes one field, given as text would have it: Set("fleet.n", "200"), Set("limit.rate", "2000/s"). [Scenario.Paths]
-// lists what there is. A value that the field cannot have is an error and changes nothing; whether all of s still fits
-// together is for [Scenario.Validate] to say, once all is set.
+// Set changes one field, given as text would have it: Set("fleet.n", "200"), Set("limit.rate", "2000/s").
+// [Scenario.Paths] lists what there is. A value that the field cannot have is an error and changes nothing; whether
+// all of s still fits together is for [Scenario.Validate] to say, once all is set.
 func (s *Scenario) Set(path, value string) error {
 	if rule := s.hasPath(path); rule != "" {
 		return &Error{Offset: -1, Path: path, Text: says("path", given(path), rule)}

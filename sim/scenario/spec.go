@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// spec says how the values of a field are written, and which there may be. The type of a value is int64 (also of an int),
-// float64, Duration, string, Part or rate.
+// spec says how the values of a field are written, and which there may be. The type of a value is int64 (also of an
+// int), float64, Duration, string, Part or rate.
 type spec struct {
 	form   string   // what a value looks like; empty if any text is one
 	span   string   // which values there may be

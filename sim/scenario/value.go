@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// How values are written. Whatever is printed here is read back as exactly the same value: decimal points are moved in the
-// text, not by arithmetic.
+// How values are written. Whatever is printed here is read back as exactly the same value: decimal points are moved
+// in the text, not by arithmetic.
 
 // MarshalText writes d as text does: 1.5s, 300us, 1m.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
@@ -140,7 +140,7 @@ func formatRatio(v float64) string { return formatNumber(v, 2) + "%" }
 var periods = []struct {
 	word string
 	per  Duration
-}{{"s", Duration(time.Second)}, {"min", Duration(time.Minute)}, {"h", Duration(time.Hour)}, {"day", Duration(24 * time.Hour)}, {"ms", Duration(time.Millisecond)}}
+}{{"s", second}, {"min", minute}, {"h", hour}, {"day", 24 * hour}, {"ms", milli}}
 
 func parsePeriod(text string) (Duration, bool) {
 	for _, p := range periods {

@@ -2,8 +2,8 @@ package scenario
 
 import "slices"
 
-// Kind is a kind of fault or of traffic, and the parameters that a statement of it takes. Besides these all traffic takes
-// limit, keys, keyskew, procskew, cost, maxcost and cancel.
+// Kind is a kind of fault or of traffic, and the parameters that a statement of it takes. Besides these all traffic
+// takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
 type Kind struct {
 	Name  string
 	Takes []string // parameters that may be given
@@ -81,7 +81,11 @@ const (
 // Metrics are all metrics; a report has each of them.
 var Metrics = []Metric{
 	{"over_admission", Tokens, "admitted beyond burst + rate·t, in the worst interval (exact)"},
-	{"shortfall", Ratio, "of what an ideal limiter admits of the same requests, what was not admitted: by seconds, and only where too little was"},
+	{
+		"shortfall", Ratio,
+		"of what an ideal limiter admits of the same requests, what was not admitted: by seconds, and only where " +
+			"too little was",
+	},
 	{"denied_within", Ratio, "of the requests that an ideal bucket of their key admits, those that were refused"},
 	{"utilisation", Ratio, "admitted, of what an ideal limiter admits"},
 	{"decide_p50", Seconds, "time of a decision: half are quicker"},
@@ -98,13 +102,20 @@ var Metrics = []Metric{
 	{"uncounted", Tokens, "admitted without Redis, and not in Stats: must be 0"},
 	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened"},
 	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
-	{"recovered", Seconds, "from the end of the last fault until the admitted rate stays within 5 % of the ideal, or as near as chance lets so few tokens be"},
+	{
+		"recovered", Seconds,
+		"from the end of the last fault until the admitted rate stays within 5 % of the ideal, or as near as chance " +
+			"lets so few tokens be",
+	},
 	{"open", Ratio, "processes whose breaker is open, at most at one time"},
 	{"breaker_changes", Count, "openings and closings, of the busiest process"},
 	{"probes", Count, "calls of all processes within 100 ms while breakers are closing again, at most"},
 	{"jain", Ratio, "Jain's index of fairness over the processes: admitted by demand"},
 	{"least_process", Ratio, "the least part of its demand that a process admitted"},
-	{"jain_keys", Ratio, "Jain's index of fairness over the keys: admitted by what the ideal bucket of the key admits, at most 1"},
+	{
+		"jain_keys", Ratio,
+		"Jain's index of fairness over the keys: admitted by what the ideal bucket of the key admits, at most 1",
+	},
 	{"least_key", Ratio, "the least part of what its ideal bucket admits that a key got"},
 	{"starved_process", Seconds, "the longest that a process was asked and admitted nothing"},
 	{"starved_key", Seconds, "the longest that a key was asked for and nothing was admitted"},
@@ -121,9 +132,9 @@ func UnitOf(name string) Unit {
 
 // Happenings are what `sometimes` may ask for: it happened at least once, or the run was about something else.
 var Happenings = []string{
-	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant", "late_call", "stale_reply",
-	"waited", "refused", "shared", "share_spent", "opened", "unavailable", "canceled", "debt_settled", "evicted_locally", "clock_step",
-	"process_died", "process_joined", "script_sent",
+	"breaker_open", "breaker_closed", "probe_failed", "lease_lost", "lease_burnt", "state_loss", "short_grant",
+	"late_call", "stale_reply", "waited", "refused", "shared", "share_spent", "opened", "unavailable", "canceled",
+	"debt_settled", "evicted_locally", "clock_step", "process_died", "process_joined", "script_sent",
 }
 
 // names of a table.
