@@ -20,13 +20,13 @@ const (
 // drawer draws what validation accepts.
 type drawer struct{ *rand.Rand }
 
-// pick is one of some things, each as likely.
+// pick returns one of several values, each equally likely.
 func pick[T any](d *drawer, from ...T) T { return from[d.IntN(len(from))] }
 
-// one is true one time in n.
+// one returns true one time in n.
 func (d *drawer) one(n int) bool { return d.IntN(n) == 0 }
 
-// closed is a Group that takes no policy any more, but still says what is wrong with one: validation, and nothing else.
+// closed is a Group that accepts no policy any more, but still reports what is wrong with one. It only validates.
 var closed = sync.OnceValue(func() *tiered.Group {
 	g, err := tiered.NewGroup(remote.NewMemory(), nil)
 	if err != nil {
@@ -42,7 +42,7 @@ func valid(p tiered.Policy) bool {
 	return err.Error() == "tiered: the Group is closed"
 }
 
-// policy draws one until it is valid.
+// policy draws policies until one is valid.
 func (d *drawer) policy() tiered.Policy {
 	for {
 		p := tiered.Policy{
@@ -64,19 +64,21 @@ func (d *drawer) policy() tiered.Policy {
 
 func (d *drawer) lease() tiered.Lease {
 	none := tiered.Lease{Size: tiered.NoLease}
-	return pick(d, tiered.Lease{}, tiered.Lease{}, none, none, tiered.Lease{Size: 1}, tiered.Lease{Size: int64(1 + d.IntN(30))},
+	return pick(d, tiered.Lease{}, tiered.Lease{}, none, none, tiered.Lease{Size: 1},
+		tiered.Lease{Size: int64(1 + d.IntN(30))},
 		tiered.Lease{Period: 5 * ms}, tiered.Lease{Period: time.Minute})
 }
 
-// tokens are few, as a rule: then what goes wrong shows.
+// tokens returns a number that is usually small, so that errors show.
 func (d *drawer) tokens() int64 {
 	return pick(d, int64(1), 2, 3, 5, 10, 10, 30, 50, 100, 100, 400, 1000, 10_000, 1<<20, 1<<40)
 }
 
-// per is from a microsecond to the longest, and most often what a plan lives to see the end of.
+// per returns a time from a microsecond to the longest, usually one that ends within a plan.
 func (d *drawer) per() time.Duration {
 	return pick(d, time.Microsecond, 7*time.Microsecond, ms, 20*ms, 100*ms, 300*ms, 500*ms, 750*ms, second, second,
-		2*second, 5*second, 30*second, time.Minute, time.Minute, time.Hour, time.Hour, day, day, 30*day, year, 10*year, 40*year, 100*year)
+		2*second, 5*second, 30*second, time.Minute, time.Minute, time.Hour, time.Hour, day, day, 30*day, year,
+		10*year, 40*year, 100*year)
 }
 
 func (d *drawer) limit(a tiered.Algorithm) tiered.Limit {
@@ -94,7 +96,7 @@ func (d *drawer) precision(per time.Duration) time.Duration {
 	return pick(d, 0, 0, per, per/2, per/7, per/100, per/500).Truncate(time.Microsecond)
 }
 
-// another draws a limit that may take the place of p's: SetPolicy, PerKey and a deploy allow it.
+// another draws a limit that may replace p's by SetPolicy, PerKey or a deploy.
 func (d *drawer) another(p tiered.Policy) tiered.Limit {
 	for {
 		next := p
@@ -130,7 +132,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 	}
 }
 
-// rule draws what PerKey may say.
+// rule draws a result of PerKey.
 func (d *drawer) rule(p tiered.Policy) tiered.Limit {
 	if d.one(2) {
 		return pick(d, tiered.Unlimited, tiered.Blocked)
@@ -141,7 +143,7 @@ func (d *drawer) rule(p tiered.Policy) tiered.Limit {
 	return d.another(p)
 }
 
-// often is how likely each verb is.
+// often is the weight of each verb.
 var often = [...]int{
 	Ask: 12, Reserve: 12, Together: 4, Both: 3, Crowd: 4, Stream: 8, Behind: 4, Cancel: 7, Settle: 4, Await: 1, Peek: 2,
 	Others: 3, Rule: 10, Change: 8, Tune: 2, Reset: 4, Restart: 3, Crash: 2, Forget: 3, Back: 5, Ahead: 3, Vanish: 2,
@@ -212,7 +214,7 @@ func (d *drawer) step(p *Plan) Step {
 	return s
 }
 
-// after is how long nothing happens: nearly nothing, or as long as something takes that the limiter does.
+// after returns the pause before a step: almost none, or as long as something takes that the limiter does.
 func (d *drawer) after(per time.Duration) time.Duration {
 	most := pick(d, 0, 0, ms, 20*ms, 20*ms, 300*ms, 300*ms, 2*second, min(per, 20*second), min(2*per, 30*second))
 	if d.one(60) {

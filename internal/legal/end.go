@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// end makes everything well, and then looks whether it is.
-func (w *World) end() {
+// end ends all disturbances and checks the final state.
+func (w *player) end() {
 	w.tell("all is well")
 	w.disturb(func(n *network) { *n = network{} })
 	w.streams.Wait()
@@ -37,7 +37,7 @@ func (w *World) end() {
 		w.count()
 	}
 	w.mu.Lock()
-	for _, all := range w.books {
+	for _, all := range w.histories {
 		for _, b := range all {
 			w.judge(b)
 		}
@@ -56,11 +56,11 @@ func (w *World) end() {
 	if !w.plan.Real {
 		time.Sleep(3*w.plan.Options.Timeout + 3*second)
 	}
-	w.bank.Close()
+	w.backend.Close()
 }
 
-// recover is 20 s of little demand.
-func (w *World) recover() {
+// recover plays 20 s of low demand.
+func (w *player) recover() {
 	rounds, length := 40, 20*second
 	if w.plan.Thin {
 		rounds = 8
@@ -80,8 +80,8 @@ func (w *World) recover() {
 	}
 }
 
-// judge holds what was admitted against the limits; mu is held.
-func (w *World) judge(b *book) {
+// judge compares what was admitted with the limits; mu is held.
+func (w *player) judge(b *history) {
 	for i, terms := range b.limits() {
 		if n, where := b.over(terms); n > 0 {
 			text := fmt.Sprintf("policy %d, key %d, limit %d: %v too many in %s", b.policy, b.key, i+1, n, where)
@@ -90,15 +90,15 @@ func (w *World) judge(b *book) {
 	}
 }
 
-// count has a stranger look what is left of each key.
-func (w *World) count() {
+// count lets a new process read what is left of each key.
+func (w *player) count() {
 	time.Sleep(2 * second)
 	w.open(0, 0, tiered.Limit{}, network{})
 	p := w.slots[0]
 	time.Sleep(100 * ms)
 	for i := range p.limiters {
 		for k := range keys {
-			b := w.books[i][k]
+			b := w.histories[i][k]
 			now := w.enter(0)
 			d := p.limiters[i].Peek(context.Background(), keyName(k))
 			w.mu.Lock()

@@ -9,15 +9,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
 )
 
-// flow is a time that is told by what a changing rate has brought: in it the rate is one token per unit.
+// flow measures time by the tokens that a changing rate has brought: by it the rate is one token per unit.
 type flow struct {
-	edges  []time.Duration // where the rate changes, the first is 0
-	rates  []float64       // tokens per ns, from each edge on: the largest in force
-	tokens []float64       // brought by each edge
+	edges  []time.Duration // where the rate changes; the first is 0
+	rates  []float64       // tokens per ns from each edge on: the largest rate in force
+	tokens []float64       // brought until each edge
 	unit   float64
 }
 
-// newFlow is the flow of a limit up to a horizon, nil where it brings more than can be counted.
+// newFlow returns the flow of a limit up to a horizon, or nil if it brings more tokens than can be counted.
 func newFlow(terms []term, horizon time.Duration) *flow {
 	f := &flow{edges: []time.Duration{0, horizon}}
 	for _, t := range terms {
@@ -45,7 +45,7 @@ func newFlow(terms []term, horizon time.Duration) *flow {
 	return f
 }
 
-// at is the time of a flow at a time in ns.
+// at converts a time in ns to the time of the flow.
 func (f *flow) at(ns int64) int64 {
 	i, exact := slices.BinarySearch(f.edges, time.Duration(ns))
 	if !exact {
@@ -54,7 +54,7 @@ func (f *flow) at(ns int64) int64 {
 	return int64((f.tokens[i] + f.rates[i]*float64(time.Duration(ns)-f.edges[i])) * f.unit)
 }
 
-// error is how many tokens a time may be wrong by, and a level that is kept as a double.
+// error returns by how many tokens a time may be wrong, and a level that is stored as a double.
 func (f *flow) error() float64 {
 	return 1e-6 + 4/f.unit + f.tokens[len(f.tokens)-1]*1e-14
 }

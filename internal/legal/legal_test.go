@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // play plays a plan in a bubble of its own, and reports its first fault.
-func play(t *testing.T, p legal.Plan, bank func() *legal.Bank, tell bool) (fault string, o legal.Outcome) {
+func play(t *testing.T, p legal.Plan, bank func() *legal.Backend, tell bool) (fault string, o legal.Outcome) {
 	hangs := time.AfterFunc(*patience, func() { panic(fmt.Sprintf("it hangs: %v", p)) })
 	defer hangs.Stop()
 	synctest.Test(t, func(*testing.T) { o = p.Play(bank(), tell) })
@@ -49,7 +49,7 @@ func firstOf(o legal.Outcome) string {
 func thin(seed uint64) legal.Plan { return legal.Draw(seed).Thinned() }
 
 // playAll plays the plans of count seeds, some at once, until one breaks something.
-func playAll(t *testing.T, count int, draw func(seed uint64) legal.Plan, bank func() *legal.Bank) {
+func playAll(t *testing.T, count int, draw func(seed uint64) legal.Plan, bank func() *legal.Backend) {
 	begin := time.Now()
 	var next, first atomic.Int64
 	first.Store(int64(count))

@@ -10,34 +10,34 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Class is how much goes wrong.
+// Class says how much is disturbed.
 type Class uint8
 
 // The classes.
 const (
-	Calm      Class = iota // nothing is wrong with the network, nor with the store
+	Calm      Class = iota // neither the network nor the store is disturbed
 	Rough                  // messages are late, lost or repeated, the store may be down, processes crash
-	Accidents              // the store's clock jumps ahead too, and buckets are lost: that has a price
+	Accidents              // also, the store's clock jumps ahead and buckets are lost: that has a price
 )
 
-// Plan is one history of some processes, to be played as often as one likes.
+// Plan is one history of some processes. It can be played any number of times.
 type Plan struct {
 	Seed      uint64
 	Class     Class
 	Processes int
 	Options   tiered.Options
-	Policies  []tiered.Policy // what the processes start with
-	Plans     []bool          // whether a policy asks PerKey
-	Trip      time.Duration   // of a message, there and back
-	Repeats   bool            // messages may arrive twice, and then the clock is not set back: a refund may count once more
-	Hook      bool            // each decision's hook decides, of the same Group
-	Books     bool            // at the end a stranger looks what is left; else an operator resets
-	Thin      bool            // for a store whose calls are dear
-	Real      bool            // in real time: nobody can say that nothing is wrong, as the machine may be busy
+	Policies  []tiered.Policy // of the processes at the start
+	Plans     []bool          // whether a policy has PerKey
+	Trip      time.Duration   // of a message, both ways
+	Repeats   bool            // messages may arrive twice; then the clock is not set back: a refund may count once more
+	Hook      bool            // the Decision hook makes decisions of the same Group
+	Books     bool            // at the end a new process reads what is left; otherwise an operator resets
+	Thin      bool            // for a store whose calls are expensive
+	Real      bool            // in real time: as the machine may be busy, disturbances cannot be excluded
 	Steps     []Step
 }
 
-// Thinned is a plan with fewer calls, for a store whose calls are dear.
+// Thinned returns a plan with fewer calls, for a store whose calls are expensive.
 func (p Plan) Thinned() Plan {
 	p.Thin = true
 	p.Steps = slices.Clone(p.Steps[:min(len(p.Steps), 30)])
@@ -53,7 +53,7 @@ func (p Plan) Thinned() Plan {
 	return p
 }
 
-// InRealTime is a thinned plan that takes some seconds of real time.
+// InRealTime returns a thinned plan that takes some seconds of real time.
 func (p Plan) InRealTime() Plan {
 	p = p.Thinned()
 	p.Real, p.Hook = true, false
@@ -69,8 +69,8 @@ func (p Plan) InRealTime() Plan {
 	return p
 }
 
-// Suits reports whether gopher-lua can play a plan: it makes room for all numbers up to the largest up to 2^26 that a
-// table has for a key, and a sliding window's script has block numbers for keys.
+// Suits reports whether gopher-lua can play a plan. If a table has a numeric key of up to 2^26, gopher-lua
+// allocates all places up to it, and the script of a sliding window uses block numbers as keys.
 func (p Plan) Suits() bool {
 	suits := func(l tiered.Limit) bool { return precision(l) < 10*second || precision(l) > 30*day }
 	for _, x := range p.Policies {
@@ -85,47 +85,49 @@ func (p Plan) Suits() bool {
 	})
 }
 
-// Verb is what kind of thing happens.
+// Verb is the kind of a step.
 type Verb uint8
 
-// The verbs. Who is a process, Which a policy, Key a key; N says how much, or which.
+// The verbs. Who is a process, Which a policy, Key a key. N is a number or an index.
 const (
-	Ask      Verb = iota // for a cost; see Plan.cost
+	Ask      Verb = iota // requests tokens; see process.cost
 	Reserve              // the same, to be given back or settled
-	Together             // all policies at once, of one key or of several
+	Together             // requests all policies at once, for one key or several
 	Both                 // the same, reserved
-	Crowd                // N ask for one each at the same time
-	Stream               // N ask for one each, Pause apart
-	Behind               // the same, while the next steps happen
-	Cancel               // reservation N is given back
-	Settle               // it did cost something else
-	Await                // somebody waits for tokens, for Pause at most
-	Peek                 // somebody looks, and at the figures too
-	Others               // N other keys, so that this one is pushed out
-	Rule                 // PerKey says something else from now on
+	Crowd                // N requests for one token each at the same time
+	Stream               // N requests for one token each, Pause apart
+	Behind               // the same, while the next steps are played
+	Cancel               // gives reservation N back
+	Settle               // settles a reservation at another cost
+	Await                // waits for tokens, for at most Pause
+	Peek                 // peeks, and reads the figures
+	Others               // uses N other keys, so that this one is evicted
+	Rule                 // PerKey returns something else from now on
 	Change               // SetPolicy with another Limit
 	Tune                 // SetPolicy with another Lease or FailMode
 	Reset                // an operator fills a bucket
-	Restart              // Who leaves, and comes back; Limit, if any, is that of another version
-	Crash                // Who is gone, and comes back
+	Restart              // Who closes and starts again; Limit, if set, is that of another version
+	Crash                // Who is killed and starts again
 	Forget               // the store forgets its scripts
 	Back                 // the store's clock is set back by Pause
 	Ahead                // it jumps ahead
 	Vanish               // the store loses the bucket
 	Lossy                // N percent of the messages are lost
-	Slow                 // a message takes Pause more
+	Slow                 // a message takes up to Pause longer
 	Repeat               // every other message arrives twice
-	Down                 // the store is down, or hangs
-	Well                 // network and store are well again
+	Down                 // the store is down, or does not answer
+	Well                 // network and store are undisturbed again
 )
 
 var verbs = [...]string{
-	"ask", "reserve", "together", "reserve together", "crowd", "stream", "stream behind", "cancel", "settle", "wait", "peek",
-	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead", "vanish",
+	"ask", "reserve", "together", "reserve together", "crowd", "stream", "stream behind", "cancel", "settle", "wait",
+	"peek",
+	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
+	"vanish",
 	"lossy", "slow", "repeat", "down", "well",
 }
 
-// Step is one thing that happens, After the one before.
+// Step is one step of a plan. It happens After the one before.
 type Step struct {
 	Verb            Verb
 	After, Pause    time.Duration
@@ -137,7 +139,8 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	text := fmt.Sprintf("+%v %s: process %d, policy %d, key %d, n %d", s.After, verbs[s.Verb], s.Who, s.Which, s.Key, s.N)
+	text := fmt.Sprintf("+%v %s: process %d, policy %d, key %d, n %d", s.After, verbs[s.Verb], s.Who, s.Which, s.Key,
+		s.N)
 	if s.Pause != 0 {
 		text += fmt.Sprintf(", %v", s.Pause)
 	}
@@ -150,7 +153,7 @@ func (s Step) String() string {
 	return text
 }
 
-// show is a limit in few words.
+// show formats a limit briefly.
 func show(l tiered.Limit) string {
 	switch l {
 	case tiered.Unlimited:
@@ -203,7 +206,7 @@ func Draw(seed uint64) Plan {
 	if p.Options.Budget == 0 {
 		p.Options.Budget = tiered.DefaultBudget
 	}
-	// A microsecond more than Budget: of two timers that end together the processors would choose.
+	// A microsecond more than Budget: if two timers ended together, the processors would choose.
 	p.Options.Timeout = max(p.Options.Timeout, tiered.DefaultTimeout, p.Options.Budget+time.Microsecond)
 	p.Trip = p.Options.Budget / time.Duration(pick(&d, 20, 50, 100))
 	p.Repeats = p.Repeats && p.Class != Calm
@@ -214,7 +217,7 @@ func Draw(seed uint64) Plan {
 		p.Plans = append(p.Plans, len(x.Also) == 0 && d.one(2))
 	}
 	if slices.Contains(p.Plans, true) && p.Options.MaxKeys > 0 {
-		p.Options.MaxKeys = max(p.Options.MaxKeys, 8) // keys of one request that push each other out go to the fail mode
+		p.Options.MaxKeys = max(p.Options.MaxKeys, 8) // keys of one request that evict each other go to the fail mode
 	}
 	for range 30 + d.IntN(60) {
 		p.Steps = append(p.Steps, d.step(&p))
@@ -222,7 +225,7 @@ func Draw(seed uint64) Plan {
 	return p
 }
 
-// Shrink returns the shortest plan that it finds and that still breaks something. broken plays one.
+// Shrink returns the shortest plan that it finds and that still fails. broken plays a plan.
 func Shrink(p Plan, broken func(Plan) bool) Plan {
 	for size := len(p.Steps); size > 0; size /= 2 {
 		for at := 0; at+size <= len(p.Steps); {

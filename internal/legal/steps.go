@@ -12,20 +12,20 @@ import (
 // reservation is tokens that may be given back.
 type reservation struct {
 	tiered.Reservation
-	by   *process
-	legs []leg
+	by    *process
+	parts []part
 }
 
-// leg is a request's part in one key.
-type leg struct {
-	book *book
-	at   time.Duration // when it was admitted
-	cost int64
-	sure bool // by Redis' tokens; else they may have
+// part is the part of a request that concerns one key.
+type part struct {
+	history *history
+	at      time.Duration // when it was admitted
+	cost    int64
+	sure    bool // by Redis' tokens; otherwise it may have been
 }
 
-// do has a step happen.
-func (w *World) do(i int, s *Step) {
+// do plays a step.
+func (w *player) do(i int, s *Step) {
 	time.Sleep(s.After)
 	w.tell("step %d: %v", i, *s)
 	p := w.slots[s.Who]
@@ -74,16 +74,16 @@ func (w *World) do(i int, s *Step) {
 	case Restart, Crash:
 		w.restart(s)
 	case Forget:
-		w.bank.Forget()
+		w.backend.Forget()
 	case Back, Ahead, Vanish:
 		w.accident(s)
 	default:
-		w.weather(s)
+		w.setNetwork(s)
 	}
 }
 
-// weather changes what is wrong with network and store.
-func (w *World) weather(s *Step) {
+// setNetwork changes the disturbances of network and store.
+func (w *player) setNetwork(s *Step) {
 	w.disturb(func(n *network) {
 		switch s.Verb {
 		case Lossy:
@@ -100,34 +100,34 @@ func (w *World) weather(s *Step) {
 	})
 }
 
-// change has a process go on by another policy, if validation accepts it.
+// change sets another policy in a process, if validation accepts it.
 func (p *process) change(policy int, change func(*tiered.Policy)) {
 	l := p.limiters[policy]
 	x := l.Policy()
 	change(&x)
-	p.world.enter(0)
+	p.player.enter(0)
 	if err := l.SetPolicy(x); err != nil {
-		p.world.tell("%v", err)
+		p.player.tell("%v", err)
 		return
 	}
 	p.register()
 }
 
-// cost is what a request of a step costs: most often a part of what there is at most, and now and then more than that.
+// cost returns what a request of a step costs: usually a part of the burst, and sometimes more than the burst.
 func (p *process) cost(s *Step) int64 {
-	p.world.mu.Lock()
+	p.player.mu.Lock()
 	l := p.limit(s.Which, s.Key)
-	p.world.mu.Unlock()
+	p.player.mu.Unlock()
 	most := burst(l)
 	if l == tiered.Unlimited || l == tiered.Blocked {
-		most = burst(p.world.plan.Policies[s.Which].Limit)
+		most = burst(p.player.plan.Policies[s.Which].Limit)
 	}
-	most /= int64(max(p.world.plan.Policies[s.Which].Shards, 1))
+	most /= int64(max(p.player.plan.Policies[s.Which].Shards, 1))
 	costs := [...]int64{1, 1, 1, 2, most / 4, most / 2, most, most, most * 9 / 10, most + 1}
 	return max(costs[s.N%len(costs)], 1)
 }
 
-// burst is the most that a limit admits at once.
+// burst returns the most tokens that a limit admits at once.
 func burst(l tiered.Limit) int64 {
 	if l.Burst > 0 {
 		return l.Burst
@@ -135,9 +135,9 @@ func burst(l tiered.Limit) int64 {
 	return l.Tokens
 }
 
-// ask decides for one key.
+// ask requests tokens of one key.
 func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool) {
-	w, l := p.world, p.limiters[policy]
+	w, l := p.player, p.limiters[policy]
 	var r tiered.Reservation
 	before := w.enter(lane)
 	if reserve {
@@ -153,21 +153,21 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
 	w.unavailable(&d)
 	if d.Tier == tiered.Failover {
-		w.books[policy][key].vain(before, after, cost)
-		w.books[policy][key].fills(p)
+		w.histories[policy][key].vain(before, after, cost)
+		w.histories[policy][key].fills(p)
 	}
 	if !d.Allowed || d.Limit == math.MaxInt64 {
 		return
 	}
-	legs := []leg{{w.books[policy][key], after, cost, d.Reason == tiered.Granted}}
+	legs := []part{{w.histories[policy][key], after, cost, d.Reason == tiered.Granted}}
 	w.admit(before, after, legs)
 	if reserve {
 		w.reservations = append(w.reservations, &reservation{r, p, legs})
 	}
 }
 
-// unavailable notes that a fail mode decided while nothing was wrong; mu is held.
-func (w *World) unavailable(d *tiered.Decision) {
+// unavailable records that a fail mode decided while nothing was disturbed; mu is held.
+func (w *player) unavailable(d *tiered.Decision) {
 	if d.Tier == tiered.Failover && (w.plan.Class == Calm || w.ends) {
 		kind := "health"
 		if w.plan.Class != Calm {
@@ -178,14 +178,14 @@ func (w *World) unavailable(d *tiered.Decision) {
 	}
 }
 
-// together decides for one key of each policy at once, and now and then for two of the same.
+// together requests one key of each policy at once, and sometimes two of the same policy.
 func (p *process) together(s *Step, reserve bool) {
-	w := p.world
+	w := p.player
 	var uses []tiered.Use
-	var legs []leg
+	var legs []part
 	add := func(policy, key int, cost int64) {
 		uses = append(uses, p.limiters[policy].ForN(keyName(key), cost))
-		legs = append(legs, leg{book: w.books[policy][key], cost: cost})
+		legs = append(legs, part{history: w.histories[policy][key], cost: cost})
 	}
 	for i := range p.limiters {
 		add(i, s.Key, 1+int64(s.N)%2)
@@ -193,9 +193,10 @@ func (p *process) together(s *Step, reserve bool) {
 	if s.N > 5 {
 		add(s.Which, (s.Key+1)%keys, 1)
 	}
-	limited := func(i int) bool { // by a limit, and it fails closed: else it may have been admitted by something else
-		x := p.limiters[legs[i].book.policy]
-		l := p.limit(legs[i].book.policy, legs[i].book.key)
+	// limited reports whether a limit decides and the policy fails closed. Otherwise something else may have admitted.
+	limited := func(i int) bool {
+		x := p.limiters[legs[i].history.policy]
+		l := p.limit(legs[i].history.policy, legs[i].history.key)
 		return x.Policy().FailMode == tiered.FailClosed && l != tiered.Unlimited && l != tiered.Blocked
 	}
 	before := w.enter(0)
@@ -213,8 +214,8 @@ func (p *process) together(s *Step, reserve bool) {
 	w.unavailable(&d)
 	if !d.Allowed || d.Tier == tiered.Failover {
 		for _, x := range legs {
-			x.book.vain(before, after, x.cost)
-			x.book.fills(p)
+			x.history.vain(before, after, x.cost)
+			x.history.fills(p)
 		}
 	}
 	if !d.Allowed {
@@ -229,14 +230,14 @@ func (p *process) together(s *Step, reserve bool) {
 	}
 }
 
-// admit notes what was admitted; mu is held.
-func (w *World) admit(before, after time.Duration, legs []leg) {
+// admit records what was admitted; mu is held.
+func (w *player) admit(before, after time.Duration, legs []part) {
 	for _, x := range legs {
-		x.book.admitted(before, after, x.cost, x.sure)
+		x.history.admitted(before, after, x.cost, x.sure)
 	}
 }
 
-// stream asks for one, again and again.
+// stream requests one token, again and again.
 func (p *process) stream(lane time.Duration, s *Step) {
 	for range s.N {
 		p.ask(lane, s.Which, s.Key, 1, s.N%5 == 0)
@@ -244,8 +245,8 @@ func (p *process) stream(lane time.Duration, s *Step) {
 	}
 }
 
-// settle gives a reservation back, all or in part, or charges more.
-func (w *World) settle(s *Step) {
+// settle gives a reservation back, in full or in part, or charges more.
+func (w *player) settle(s *Step) {
 	now := w.enter(0)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,28 +258,28 @@ func (w *World) settle(s *Step) {
 	w.reservations = append(w.reservations[:i], w.reservations[i+1:]...)
 	cancel := s.Verb == Cancel
 	var actual []int64
-	for _, x := range r.legs {
+	for _, x := range r.parts {
 		n := [...]int64{0, x.cost / 2, x.cost, x.cost + 1, 2*x.cost + 3}[s.N%5]
 		if cancel {
 			n = 0
 		}
 		actual = append(actual, n)
-		x.book.settled(now, x.at, x.cost, n)
-		x.book.fills(r.by)
+		x.history.settled(now, x.at, x.cost, n)
+		x.history.fills(r.by)
 	}
 	w.mu.Unlock()
 	if cancel {
 		r.Cancel()
 	} else {
 		r.Settle(actual...)
-		r.Cancel() // the second means nothing
+		r.Cancel() // the second call has no effect
 	}
 	w.mu.Lock()
 }
 
-// await waits, where it is known who admits.
+// await waits for a token. It records the admission as certain only if the policy fails closed.
 func (p *process) await(s *Step) {
-	w, l := p.world, p.limiters[s.Which]
+	w, l := p.player, p.limiters[s.Which]
 	ctx, cancel := context.WithTimeout(context.Background(), s.Pause)
 	defer cancel()
 	mode := l.Policy().FailMode
@@ -291,34 +292,35 @@ func (p *process) await(s *Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		w.books[s.Which][s.Key].vain(before, after, 1)
-		w.books[s.Which][s.Key].fills(p)
+		w.histories[s.Which][s.Key].vain(before, after, 1)
+		w.histories[s.Which][s.Key].fills(p)
 	}
 	if err != nil || rule == tiered.Unlimited {
 		return
 	}
-	w.admit(before, after, []leg{{w.books[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
+	w.admit(before, after, []part{{w.histories[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
 }
 
 // reset fills a bucket.
-func (w *World) reset(p *process, policy, key int) {
+func (w *player) reset(p *process, policy, key int) {
 	before := w.enter(0)
 	err := p.limiters[policy].Reset(context.Background(), keyName(key))
 	w.mu.Lock()
 	rule := p.limit(policy, key)
-	w.books[policy][key].reset(before, w.now())
-	w.books[policy][key].fills(p)
+	w.histories[policy][key].reset(before, w.now())
+	w.histories[policy][key].fills(p)
 	w.line("reset: %v", err)
 	w.mu.Unlock()
 	if err != nil {
 		few := w.plan.Options.MaxKeys > 0 && w.plan.Options.MaxKeys < w.plan.Policies[policy].Shards
-		// Few keys push each other out, and after a step of the clock it may not be known whether it is done.
+		// With a small MaxKeys the shards evict each other. After a step of the clock it may be unknown whether
+		// Redis did it.
 		if w.plan.Class == Calm && !few && !w.moved {
 			w.faultf("recovery", "Reset: %v", err)
 		}
 		return
 	}
-	// What others have leased stays leased; of a window so does, until its end, what one had leased last that is gone.
+	// Leases of other processes stay. A window also keeps, until its end, the last lease of a process that is gone.
 	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
 		w.plan.Policies[policy].Algorithm == tiered.SlidingLog
 	if rule == tiered.Blocked || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
@@ -332,14 +334,14 @@ func (w *World) reset(p *process, policy, key int) {
 	}
 }
 
-// restart closes a process, or leaves it for dead, and starts another in its place.
-func (w *World) restart(s *Step) {
+// restart closes a process, or kills it, and starts another in its place.
+func (w *player) restart(s *Step) {
 	p := w.slots[s.Who]
 	patience := [...]time.Duration{0, 100 * ms, 2 * second}[s.N%3]
 	if w.plan.Class == Calm {
 		patience = time.Minute
 	}
-	w.streams.Wait() // who asked is answered
+	w.streams.Wait() // running requests end first
 	n, _ := p.wire.state()
 	if s.Verb == Crash {
 		p.wire.mu.Lock()
@@ -351,7 +353,7 @@ func (w *World) restart(s *Step) {
 	w.mu.Lock()
 	w.gone = append(w.gone, p)
 	mine := w.reservations[:0]
-	for _, r := range w.reservations { // what a process had dies with it
+	for _, r := range w.reservations { // a process' reservations end with it
 		if r.by != p {
 			mine = append(mine, r)
 		}
@@ -361,9 +363,9 @@ func (w *World) restart(s *Step) {
 	w.open(s.Who, s.Which, s.Limit, n)
 }
 
-// accident is what happens to the store itself.
-func (w *World) accident(s *Step) {
-	b := w.bank
+// accident plays a fault of the store itself.
+func (w *player) accident(s *Step) {
+	b := w.backend
 	if b.Step == nil {
 		return
 	}
@@ -386,7 +388,7 @@ func (w *World) accident(s *Step) {
 		}
 		b.Step(by)
 		w.moved, w.ahead = true, w.ahead || by > 0
-		for _, all := range w.books {
+		for _, all := range w.histories {
 			for _, book := range all {
 				book.moved(now, by)
 			}

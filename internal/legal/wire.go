@@ -13,32 +13,32 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// network is what is wrong with the messages between processes and store.
+// network is the present disturbances of the messages between processes and store.
 type network struct {
 	loss   int           // percent of the messages, each way
-	slow   time.Duration // a way takes up to so much more
+	slow   time.Duration // the most by which each way takes longer
 	repeat bool          // every other request arrives twice
 	down   bool          // the store refuses connections
-	hangs  bool          // it takes them, and says nothing
+	hangs  bool          // it accepts them, and does not answer
 }
 
-// wire is a process' way to the store. It tells the world what the store did, and is the simulated store of package
-// tiered: what is random there, and what happens at one instant, follows from the plan.
+// wire connects a process to the store. It reports to the player what the store did. It is also a simulated store
+// of package tiered: randomness, and the order of simultaneous events, follow from the plan.
 type wire struct {
 	remote.Store
-	world *World
-	lane  time.Duration // ns in a microsecond at which its messages arrive, and no other's
-	salt  uint64
+	player *player
+	lane   time.Duration // lane of its messages' arrival, in ns; no other process has it
+	salt   uint64
 
 	mu      sync.Mutex
 	dead    bool
 	net     network
 	entropy uint64
-	last    time.Duration // of Random
-	drawn   uint64        // at last
+	last    time.Duration // last instant of Random
+	drawn   uint64        // numbers drawn at that instant
 }
 
-// mix is a hash of some numbers, the same in every run.
+// mix returns a hash of numbers, the same in every run.
 func mix(all ...uint64) uint64 {
 	h := uint64(0x9e3779b97f4a7c15)
 	for _, x := range all {
@@ -50,8 +50,8 @@ func mix(all ...uint64) uint64 {
 	return h
 }
 
-// text is a hash of a text, the same in every run.
-func text(s string) uint64 {
+// hashText returns a hash of a text, the same in every run.
+func hashText(s string) uint64 {
 	h := uint64(0xcbf29ce484222325) // FNV
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 0x100000001b3
@@ -59,7 +59,7 @@ func text(s string) uint64 {
 	return h
 }
 
-// Entropy is where lease ids and salts come from.
+// Entropy returns the random bits of lease ids and salts.
 func (w *wire) Entropy() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,25 +67,25 @@ func (w *wire) Entropy() uint64 {
 	return mix(w.salt, 1, w.entropy)
 }
 
-// Settle lets all else happen that happens now: each who waits goes on at an instant of its own, by its number. Who
-// sends has none, and a lane that nobody else has: what is due by then leaves together.
+// Settle lets everything else happen that is due now. Each waiter continues at an instant of its own, by its order.
+// A sender has order 0 and a lane of its own: what is due by then leaves together.
 func (w *wire) Settle(order uint64) {
 	if order == 0 {
 		time.Sleep(time.Nanosecond)
-		w.world.enter(450)
+		w.player.enter(450)
 		return
 	}
 	time.Sleep(1 + time.Duration(order%1000))
 }
 
-// Sends learns whose bucket a call is for.
+// Sends records the key of a call's bucket.
 func (w *wire) Sends(_ time.Duration, c *lua.Call, b *local.Bucket) {
-	w.world.names(c.Bucket, b.Policy().Number, b.ID().Key)
+	w.player.names(c.Bucket, b.Policy().Number, b.ID().Key)
 }
 
-// Random is [tiered.Options].Random. What it draws depends on the instant, and not on what was drawn before.
+// Random is [tiered.Options].Random. The number depends on the instant, and not on the number of draws before it.
 func (w *wire) Random() float64 {
-	now := w.world.now()
+	now := w.player.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now != w.last {
@@ -95,27 +95,27 @@ func (w *wire) Random() float64 {
 	return float64(mix(w.salt, 2, uint64(now), w.drawn)>>11) / (1 << 53)
 }
 
-// dice are what a message meets.
+// dice returns a random number for a property of a message.
 func (w *wire) dice(c *lua.Call, what uint64) uint64 {
-	return mix(w.salt, 3, text(c.Bucket), uint64(c.Seq), what)
+	return mix(w.salt, 3, hashText(c.Bucket), uint64(c.Seq), what)
 }
 
-// state reports what is wrong now, and whether the process is dead.
+// state returns the present disturbances, and whether the process is dead.
 func (w *wire) state() (network, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.net, w.dead
 }
 
-// arrive sleeps so long, and then until an instant that is no other process'.
+// arrive sleeps for way, and then until an instant in the process' own lane.
 func (w *wire) arrive(way time.Duration) {
 	time.Sleep(way)
-	w.world.enter(w.lane)
+	w.player.enter(w.lane)
 }
 
-// way is how long a message takes, one way.
+// way returns how long a message takes one way.
 func (w *wire) way(n network, dice uint64) time.Duration {
-	d := w.world.plan.Trip/4 + time.Duration(dice%uint64(w.world.plan.Trip/2))
+	d := w.player.plan.Trip/4 + time.Duration(dice%uint64(w.player.plan.Trip/2))
 	if n.slow > 0 {
 		d += time.Duration(mix(dice) % uint64(n.slow))
 	}
@@ -124,42 +124,42 @@ func (w *wire) way(n network, dice uint64) time.Duration {
 
 var errDead = errors.New("legal: the process is dead")
 
-// Run is a round trip: executed when the request arrives, even if nobody waits any more.
+// Run is a round trip. Calls are executed when the request arrives, even if nobody waits any more.
 func (w *wire) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	n, dead := w.state()
-	first, sent := calls[0], w.world.now()
+	first, sent := calls[0], w.player.now()
 	switch {
 	case dead:
 		fail(results[:len(calls)], errDead)
 		return
 	case n.down && !n.hangs:
-		w.arrive(w.world.plan.Trip)
+		w.arrive(w.player.plan.Trip)
 		fail(results[:len(calls)], io.EOF)
 		return
 	}
 	there, back := w.way(n, w.dice(&first, 1)), w.way(n, w.dice(&first, 2))
 	lost := func(what uint64) bool { return int(w.dice(&first, what)%100) < n.loss }
-	mine := append([]lua.Call(nil), calls...) // the caller may be gone when they arrive
+	mine := append([]lua.Call(nil), calls...) // the caller may have left when they arrive
 	done := make(chan []remote.Result, 1)
-	w.world.background(func() {
+	w.player.background(func() {
 		if n.down || lost(3) {
 			return
 		}
 		w.arrive(there)
 		answers := w.execute(sent, mine)
 		if n.repeat && w.dice(&first, 4)%2 == 0 {
-			w.world.background(func() {
+			w.player.background(func() {
 				w.arrive(time.Duration(w.dice(&first, 5) % uint64(2*second)))
 				w.execute(sent, mine)
 			})
 		}
 		if !lost(6) && answers != nil {
 			time.Sleep(back)
-			w.world.enter(w.lane - 40) // those are no arrival's
+			w.player.enter(w.lane - 40) // no arrival has this lane
 			done <- answers
 		}
 	})
-	timer := time.NewTimer(timeout + time.Duration(1+w.dice(&first, 7)%1000)) // the Group's own timer is first
+	timer := time.NewTimer(timeout + time.Duration(1+w.dice(&first, 7)%1000)) // the Group's own timer ends first
 	defer timer.Stop()
 	select {
 	case answers := <-done:
@@ -169,17 +169,17 @@ func (w *wire) Run(_ context.Context, timeout time.Duration, calls []lua.Call, r
 	}
 }
 
-// execute has the store execute calls, unless it is down by now: nil.
+// execute makes the store execute calls. It returns nil if the store is down by now.
 func (w *wire) execute(sent time.Duration, calls []lua.Call) []remote.Result {
 	if n, dead := w.state(); n.down || dead {
 		return nil
 	}
-	if tick := w.world.bank.Tick; tick != nil {
+	if tick := w.player.backend.Tick; tick != nil {
 		tick()
 	}
 	results := make([]remote.Result, len(calls))
 	w.Store.Run(context.Background(), 10*second, calls, results)
-	w.world.executed(w, sent, calls, results)
+	w.player.executed(w, sent, calls, results)
 	return results
 }
 
@@ -194,7 +194,7 @@ func (w *wire) Presence(
 	ctx context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
 ) (remote.Census, error) {
 	n, dead := w.state()
-	switch dice := mix(w.salt, 4, uint64(w.world.now())); {
+	switch dice := mix(w.salt, 4, uint64(w.player.now())); {
 	case dead:
 		return remote.Census{}, errDead
 	case n.down, int(dice%100) < n.loss:
@@ -203,8 +203,8 @@ func (w *wire) Presence(
 	default:
 		w.arrive(w.way(network{}, mix(dice, 1)))
 		c, err := w.Store.Presence(ctx, timeout, node, id, ttl)
-		if err != nil && ctx.Err() == nil && (!w.world.plan.Real || watch.Refused(err)) {
-			w.world.faultf("health", "the store refuses a presence: %v", err)
+		if err != nil && ctx.Err() == nil && (!w.player.plan.Real || watch.Refused(err)) {
+			w.player.faultf("health", "the store refuses a presence: %v", err)
 		}
 		time.Sleep(w.way(network{}, mix(dice, 2)))
 		return c, err

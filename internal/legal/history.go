@@ -10,36 +10,36 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// book is what happened to one key of one policy. World.mu guards it.
-type book struct {
+// history is what happened to one key of one policy. player.mu guards it.
+type history struct {
 	policy, key int
 	base        time.Time
 	rules       tiered.Policy
-	life        time.Duration // of a lease, at most
+	life        time.Duration // the longest life of a lease
 	terms       []term        // of the limit that changes
-	open        map[int]int   // by slot: its term
-	phase       time.Duration // where a fixed window begins, of the store's clock
+	open        map[int]int   // by slot: the index of its current term
+	phase       time.Duration // where a fixed window begins, by the store's clock
 	moves       []move        // of the store's clock
-	leased      bool          // tokens were; while they are out, a bucket does not refill into their room
+	leased      bool          // tokens were leased; while they are out, the bucket does not refill into their room
 
-	fillers map[*process]bool // who gave something back, or filled it
+	fillers map[*process]bool // processes that gave tokens back, or filled the bucket
 
-	sure    []ideal.Admission // by Redis' tokens
-	credits []ideal.Credit    // what came back, or is conceded
-	spent   []spending        // all that may have been taken
+	sure    []ideal.Admission // admitted by Redis' tokens
+	credits []ideal.Credit    // tokens that came back, or are conceded
+	spent   []spending        // all tokens that may have been taken
 }
 
-// term is a limit for as long as it was in force: from the moment a process had it, until that process' first call by
-// the next one.
+// term is a limit with the time for which it was in force: from the moment when a process had it, until that
+// process' first call with the next one.
 type term struct {
 	tiered.Limit
 	from, closed, until time.Duration
 	slot                int
 }
 
-// spending is tokens that may have been taken; negative ones came back.
+// spending is tokens that may have been taken. Negative ones came back.
 type spending struct {
-	at, of time.Duration // of is when what comes back was taken
+	at, of time.Duration // of is when tokens that come back were taken
 	n      int64
 }
 
@@ -49,28 +49,28 @@ type move struct{ at, by time.Duration }
 const (
 	never = time.Duration(math.MaxInt64)
 
-	// back is how long what is given back may be under way: a call is wanted for a lease's life at most, and is sent
+	// back is the longest time until returned tokens arrive: a call is wanted within a lease's life, and is sent
 	// within 50 ms.
 	back = 3 * second
 )
 
-func newBook(base time.Time, policy, key int, p tiered.Policy, timeout time.Duration, calm bool) *book {
+func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.Duration, calm bool) *history {
 	period := p.Lease.Period
 	if period == 0 {
 		period = tiered.DefaultPeriod
 	}
 	if !calm {
-		period *= 4 // where calls take long, leases do
+		period *= 4 // if calls take long, leases last longer
 	}
-	return &book{
+	return &history{
 		base: base, policy: policy, key: key, rules: p, life: max(4*period, second, 2*timeout), open: make(map[int]int),
 		fillers: make(map[*process]bool),
 	}
 }
 
-// inForce notes what a process has for a limit from now on. Unlimited and Blocked put none in force, and end none: what
-// was taken by the limit before goes back by it.
-func (b *book) inForce(slot int, now time.Duration, l tiered.Limit) {
+// inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force and end none:
+// what was taken before is returned by the former limit.
+func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
 	if l == tiered.Unlimited || l == tiered.Blocked {
 		return
 	}
@@ -84,14 +84,14 @@ func (b *book) inForce(slot int, now time.Duration, l tiered.Limit) {
 	b.terms = append(b.terms, term{l, now, never, never, slot})
 }
 
-// executed notes that the store did what a process asked for.
-func (b *book) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
+// executed records that the store executed a process' call.
+func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
 	b.leased = b.leased || c.Lease != "" && grant > 0
 	if b.rules.Algorithm == tiered.FixedWindow {
 		b.phase = time.Duration(c.Phase) * time.Microsecond
 	}
 	if b.rules.Shards > 1 {
-		return // its other shards may not know yet
+		return // its other shards may not know the limit yet
 	}
 	for i := range b.terms {
 		if t := &b.terms[i]; t.slot == slot && t.closed < sent && t.until == never && !b.by(t, c) {
@@ -100,8 +100,8 @@ func (b *book) executed(slot int, sent, now time.Duration, c *lua.Call, grant in
 	}
 }
 
-// by reports whether a call may be one by a term: a key that nobody asks for gives back by the limit that it had.
-func (b *book) by(t *term, c *lua.Call) bool {
+// by reports whether a call may use a term's limit: an unused key gives tokens back by the limit that it had.
+func (b *history) by(t *term, c *lua.Call) bool {
 	if c.Cap != burst(t.Limit) {
 		return false
 	}
@@ -114,15 +114,15 @@ func (b *book) by(t *term, c *lua.Call) bool {
 	return c.Period == t.Per.Microseconds()
 }
 
-func (b *book) admitted(before, after time.Duration, n int64, sure bool) {
+func (b *history) admitted(before, after time.Duration, n int64, sure bool) {
 	if sure {
 		b.sure = append(b.sure, ideal.Admission{Before: int64(before), After: int64(after), Tokens: n})
 	}
 	b.spent = append(b.spent, spending{after, after, n})
 }
 
-// settled notes that a request turned out to have cost another number.
-func (b *book) settled(now, of time.Duration, cost, actual int64) {
+// settled records that a request cost another number of tokens in the end.
+func (b *history) settled(now, of time.Duration, cost, actual int64) {
 	if actual < cost {
 		b.credit(now, now+max(back, b.life), cost-actual)
 		b.spent = append(b.spent, spending{now, of, actual - cost})
@@ -131,34 +131,34 @@ func (b *book) settled(now, of time.Duration, cost, actual int64) {
 	}
 }
 
-// vain notes that a request may have been granted tokens that it did not use: another key refused, or it had left. They
-// come back.
-func (b *book) vain(before, after time.Duration, n int64) {
+// vain records tokens that a request may have been granted and did not use, because another key refused or the
+// request had left. They come back.
+func (b *history) vain(before, after time.Duration, n int64) {
 	b.credit(before, after+max(back, b.life), n)
 }
 
-func (b *book) credit(from, to time.Duration, n int64) {
+func (b *history) credit(from, to time.Duration, n int64) {
 	b.credits = append(b.credits, ideal.Credit{From: int64(from), To: int64(to), Tokens: n})
 }
 
-// reset notes that an operator filled the bucket, or may have.
-func (b *book) reset(before, after time.Duration) {
+// reset records that an operator filled the bucket, or may have.
+func (b *history) reset(before, after time.Duration) {
 	b.credit(before, after+max(back, b.life), b.most())
 }
 
-// accident notes one, that costs so many tokens; a burst at most.
-func (b *book) accident(now time.Duration, n int64) { b.credit(now, now+b.life, min(n, b.most())) }
+// accident records one that costs n tokens, but at most a burst.
+func (b *history) accident(now time.Duration, n int64) { b.credit(now, now+b.life, min(n, b.most())) }
 
-// moved notes a step of the store's clock. One ahead costs what the time brings.
-func (b *book) moved(now, by time.Duration) {
+// moved records a step of the store's clock. A step ahead costs the refill of that time.
+func (b *history) moved(now, by time.Duration) {
 	b.moves = append(b.moves, move{now, by})
 	if by > 0 {
 		b.accident(now, math.MaxInt64)
 	}
 }
 
-// most is the largest burst of all limits there were.
-func (b *book) most() (most int64) {
+// most returns the largest burst of all limits that were in force.
+func (b *history) most() (most int64) {
 	for _, t := range b.terms {
 		most = max(most, burst(t.Limit))
 	}
@@ -168,8 +168,8 @@ func (b *book) most() (most int64) {
 	return most
 }
 
-// limits are those that the key has, each as its terms.
-func (b *book) limits() [][]term {
+// limits returns the limits of the key, each as a list of terms.
+func (b *history) limits() [][]term {
 	all := [][]term{b.terms}
 	for _, l := range b.rules.Also {
 		all = append(all, []term{{l, 0, never, never, 0}})
@@ -177,8 +177,8 @@ func (b *book) limits() [][]term {
 	return all
 }
 
-// over reports by how much the worst interval exceeds a limit, and which that is.
-func (b *book) over(terms []term) (tokens float64, where string) {
+// over returns by how much the worst interval exceeds a limit, and which interval that is.
+func (b *history) over(terms []term) (tokens float64, where string) {
 	switch b.rules.Algorithm {
 	case tiered.TokenBucket:
 		return b.overBucket(terms)
@@ -188,10 +188,10 @@ func (b *book) over(terms []term) (tokens float64, where string) {
 	return b.overSliding(terms)
 }
 
-// overBucket holds what was admitted against an ideal bucket. Time is told by what the largest rate in force brings, so
-// that a rate that changes is one that does not. A smaller burst is held against what came once no lease of a larger
-// one lived.
-func (b *book) overBucket(terms []term) (worst float64, where string) {
+// overBucket compares what was admitted with an ideal bucket. Time is measured by what the largest rate in force
+// brings, so that a changing rate becomes a constant one. A smaller burst is compared with what was admitted once
+// no lease of a larger one was left.
+func (b *history) overBucket(terms []term) (worst float64, where string) {
 	if len(b.sure) == 0 {
 		return 0, ""
 	}
@@ -217,7 +217,8 @@ func (b *book) overBucket(terms []term) (worst float64, where string) {
 	return worst - f.error(), where
 }
 
-// alone is the next span, not before from, in which no burst larger than t's is in force and no lease of one lives.
+// alone returns the next span, not before from, in which no burst larger than t's is in force and no lease of one
+// is left.
 func alone(terms []term, t term, from, life time.Duration) (start, end time.Duration) {
 	start, end = from, never
 	for moved := true; moved; {
@@ -243,8 +244,8 @@ func after(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// worst is the worst interval within a span.
-func (b *book) worst(f *flow, from, to time.Duration, burst int64) ideal.Excess {
+// worst returns the worst interval within a span.
+func (b *history) worst(f *flow, from, to time.Duration, burst int64) ideal.Excess {
 	var sure []ideal.Admission
 	var credits []ideal.Credit
 	for _, a := range b.sure {
@@ -258,8 +259,9 @@ func (b *book) worst(f *flow, from, to time.Duration, burst int64) ideal.Excess 
 	return ideal.WorstNet(sure, credits, 1, time.Duration(f.unit), burst)
 }
 
-// overFixed holds each window against the largest limit in force. One that a step of the clock cuts is nobody's.
-func (b *book) overFixed(terms []term) (worst float64, where string) {
+// overFixed compares each window with the largest limit in force. A window that a step of the clock cuts is
+// skipped.
+func (b *history) overFixed(terms []term) (worst float64, where string) {
 	start := b.wall()
 	per := b.rules.Limit.Per
 	worst = math.Inf(-1)
@@ -289,8 +291,8 @@ func (b *book) overFixed(terms []term) (worst float64, where string) {
 	return worst, where
 }
 
-// wall is what the store's clock showed at the beginning, since 1970, less all whole windows.
-func (b *book) wall() time.Duration {
+// wall returns the time of the store's clock at the beginning, since 1970 and modulo the window.
+func (b *history) wall() time.Duration {
 	return time.Duration(b.base.UnixNano() % int64(b.rules.Limit.Per))
 }
 
@@ -301,8 +303,8 @@ func floorDiv(a, b int64) int64 {
 	return a / b
 }
 
-// overSliding holds each interval against the largest limit that was in force, by the shortest length.
-func (b *book) overSliding(terms []term) (worst float64, where string) {
+// overSliding compares each interval of the shortest length with the largest limit that was in force.
+func (b *history) overSliding(terms []term) (worst float64, where string) {
 	longest := time.Duration(0)
 	for _, t := range terms {
 		longest = max(longest, t.Per)
@@ -326,9 +328,9 @@ func (b *book) overSliding(terms []term) (worst float64, where string) {
 	return worst, where
 }
 
-// within is by how much what was admitted in an interval, its end not included, exceeds the largest limit that was in
+// within returns by how much the tokens admitted in the interval [from, to) exceed the largest limit that was in
 // force.
-func (b *book) within(terms []term, from, to time.Duration) float64 {
+func (b *history) within(terms []term, from, to time.Duration) float64 {
 	most, sum := int64(0), int64(0)
 	for _, t := range terms {
 		if t.from <= to && after(t.until, b.life) >= from {
@@ -348,12 +350,12 @@ func (b *book) within(terms []term, from, to time.Duration) float64 {
 	return float64(sum - most)
 }
 
-// fills notes that a process gives tokens back, or may.
-func (b *book) fills(p *process) { b.fillers[p] = true }
+// fills records that a process gives tokens back, or may.
+func (b *history) fills(p *process) { b.fillers[p] = true }
 
-// filled reports whether a process may see a bucket that is fuller than it can know: another gave something back, or had
-// another limit.
-func (b *book) filled(p *process) bool {
+// filled reports whether a process may see a bucket that is fuller than it can know, because another process gave
+// tokens back or had another limit.
+func (b *history) filled(p *process) bool {
 	for other := range b.fillers {
 		if other != p {
 			return true
@@ -362,14 +364,15 @@ func (b *book) filled(p *process) bool {
 	return len(b.open) > 1 && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
 }
 
-// left is what must be there in the end, at least: what is given back counts at once, for then most of it is lost to a
-// full burst that is full; of all limits, the slowest rate and the smallest burst that were in force. What is given back of
-// a leased sliding window may be lost: it comes off the block of its grant, and a settlement may have counted it in a later.
-func (b *book) left(now time.Duration, burnt int64) int64 {
+// left returns a lower bound of the tokens that must be there in the end. Returned tokens count at once, because
+// then most of them are lost if the bucket is full. The slowest rate and the smallest burst count that were in
+// force. Tokens returned to a leased sliding window may be lost: they are subtracted from the block of their grant,
+// and a settlement may have counted them in a later block.
+func (b *history) left(now time.Duration, burnt int64) int64 {
 	least := int64(math.MaxInt64)
 	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
 	if b.rules.Shards > 1 && (lowered || len(b.rules.Also) > 0) {
-		return 0 // one shard may be short of what another has too much of
+		return 0 // one shard may lack what another has too much of
 	}
 	if b.leased && b.rules.Algorithm == tiered.SlidingWindow {
 		b.spent = slices.DeleteFunc(b.spent, func(x spending) bool { return x.n < 0 })
@@ -381,7 +384,7 @@ func (b *book) left(now time.Duration, burnt int64) int64 {
 	return least
 }
 
-func (b *book) leftOf(terms []term, now time.Duration) int64 {
+func (b *history) leftOf(terms []term, now time.Duration) int64 {
 	smallest := func(from, to time.Duration) (cap int64, rate float64) {
 		cap, rate = math.MaxInt64, math.Inf(1)
 		for _, t := range terms {
@@ -397,7 +400,7 @@ func (b *book) leftOf(terms []term, now time.Duration) int64 {
 			longest = max(longest, t.Per+2*precision(t.Limit))
 		}
 		if len(b.moves) > 0 {
-			longest = now // how long ago it was that a clock was set back, nobody knows: it may all still count
+			longest = now // it is unknown when a clock was set back: everything may still count
 		}
 		left, _ := smallest(now-min(longest, now), now)
 		for _, x := range b.spent {
@@ -410,7 +413,7 @@ func (b *book) leftOf(terms []term, now time.Duration) int64 {
 	first, _ := smallest(0, 0)
 	level, last := float64(first), time.Duration(0)
 	for _, x := range append(slices.Clone(b.spent), spending{at: now}) {
-		// In steps, for a limit in force for a moment is not for all the time.
+		// In steps, because a limit may be in force for a part of the time only.
 		for at := last; at < x.at; {
 			next := x.at
 			for _, t := range terms {
@@ -422,12 +425,13 @@ func (b *book) leftOf(terms []term, now time.Duration) int64 {
 			}
 			cap, rate := smallest(at+1, next-1)
 			if b.rules.Shards > 1 || b.leased || len(b.moves) > 0 {
-				rate = 0 // a shard that is full refills no other, and a clock that was set back brings nothing for a while
+				// A full shard refills no other, and a clock that was set back brings nothing for a while.
+				rate = 0
 			}
 			level = min(level+rate*float64(next-at), float64(cap))
 			at = next
 		}
-		// What costs more than was taken is charged later, and by then a smaller burst may be in force.
+		// A cost above what was taken is charged later, when a smaller burst may be in force.
 		soon, _ := smallest(x.at, x.at+max(back, b.life))
 		cap, _ := smallest(x.at, x.at)
 		last, level = max(last, x.at), min(min(level, float64(soon))-float64(x.n), float64(cap))
@@ -435,7 +439,7 @@ func (b *book) leftOf(terms []term, now time.Duration) int64 {
 	return int64(math.Floor(level - 1e-6 - math.Abs(level)*1e-12))
 }
 
-// precision is the length of a sliding window's blocks; see package tiered.
+// precision returns the length of a sliding window's blocks; see package tiered.
 func precision(l tiered.Limit) time.Duration {
 	switch {
 	case l.Precision > 0:

@@ -15,66 +15,67 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// keys is how many keys the policies are asked for, besides those that only push others out.
+// keys is the number of keys that policies are asked for, besides those that only evict others.
 const keys = 2
 
-// World is a plan that is being played. It must live in a bubble, unless its store is a real one.
-type World struct {
-	plan  *Plan
-	bank  *Bank
-	base  time.Time
-	slots []*process
-	gone  []*process // crashed, or replaced
-	born  uint64
+// player plays a plan. It must run in a bubble, unless its store is a real one.
+type player struct {
+	plan    *Plan
+	backend *Backend
+	base    time.Time
+	slots   []*process
+	gone    []*process // crashed, or replaced
+	born    uint64
 
-	others, streams sync.WaitGroup // goroutines: messages, and those who ask meanwhile
-	busy            atomic.Int64   // of the latter
+	others, streams sync.WaitGroup // goroutines: messages, and requests in the background
+	busy            atomic.Int64   // number of requests in the background
 	mu              sync.Mutex
-	books           [][]*book // by policy and key
-	buckets         map[string]*book
+	histories       [][]*history // by policy and key
+	buckets         map[string]*history
 	reservations    []*reservation
 	burnt           []int64       // by policy
-	vanished, ends  bool          // a bucket was lost; nothing is wrong any more
-	moved, ahead    bool          // the clock was set; ahead
-	lanes           time.Duration // of those who ask meanwhile, so far
+	vanished, ends  bool          // a bucket was lost; the disturbances have ended
+	moved, ahead    bool          // the clock was set; the clock was set ahead
+	lanes           time.Duration // of requests in the background, so far
 	hooks, asked    int
 	faults          []Fault
 	told            bool
 	story           strings.Builder
 }
 
-// Fault is something that must not be. Kind is over, under, health, recovery, loss or hook.
+// Fault is a violation. Kind is over, under, health, recovery, loss or hook.
 type Fault struct {
 	Kind, Text string
 }
 
 func (f Fault) String() string { return f.Kind + ": " + f.Text }
 
-// process is one of a fleet.
+// process is one process of the fleet.
 type process struct {
-	world    *World
+	player   *player
 	slot     int
 	wire     *wire
 	group    *tiered.Group
 	limiters []*tiered.Limiter
-	rules    [][]tiered.Limit // what PerKey says, by policy and key; guarded by World.mu
+	rules    [][]tiered.Limit // results of PerKey, by policy and key; guarded by player.mu
 }
 
-// Outcome is what a plan came to.
+// Outcome is the result of a plan.
 type Outcome struct {
 	Faults []Fault
-	Story  string // all that was decided and executed, if it was to be told
+	Story  string // all decisions and calls, if requested
 }
 
-// Play plays a plan over a store, and tells of it if it is to.
-func (p Plan) Play(b *Bank, tell bool) Outcome {
-	w := &World{
-		plan: &p, bank: b, base: time.Now(), told: tell, buckets: make(map[string]*book), burnt: make([]int64, len(p.Policies)),
+// Play plays a plan over a store. If tell is set, the Outcome has the story.
+func (p Plan) Play(b *Backend, tell bool) Outcome {
+	w := &player{
+		plan: &p, backend: b, base: time.Now(), told: tell, buckets: make(map[string]*history),
+		burnt: make([]int64, len(p.Policies)),
 	}
 	for i, x := range p.Policies {
-		w.books = append(w.books, nil)
+		w.histories = append(w.histories, nil)
 		for k := range keys {
-			w.books[i] = append(w.books[i], newBook(w.base, i, k, x, p.Options.Timeout, p.Class == Calm))
+			w.histories[i] = append(w.histories[i], newHistory(w.base, i, k, x, p.Options.Timeout, p.Class == Calm))
 		}
 	}
 	for i := range p.Processes {
@@ -88,29 +89,29 @@ func (p Plan) Play(b *Bank, tell bool) Outcome {
 	return Outcome{w.faults, w.story.String()}
 }
 
-// now is the time since the beginning.
-func (w *World) now() time.Duration { return time.Since(w.base) }
+// now returns the time since the beginning.
+func (w *player) now() time.Duration { return time.Since(w.base) }
 
-// enter sleeps until an instant at which nobody else begins anything: in each microsecond everybody has one, his lane.
-// Those of the steps are 0, of those who ask meanwhile up to 399, of who sends 450; a process' messages arrive in one
-// from 500 on, and are answered 40 ns before.
-func (w *World) enter(lane time.Duration) time.Duration {
+// enter sleeps until the next instant of a lane. Each microsecond has an instant, a number of ns, for each lane, so
+// that no two things begin at the same time. Steps have lane 0, requests in the background up to 399, senders 450.
+// A process' messages arrive in a lane from 500 on, and are answered 40 ns earlier.
+func (w *player) enter(lane time.Duration) time.Duration {
 	time.Sleep((lane - w.now()%1000 + 1000) % 1000)
 	return w.now()
 }
 
-// background runs something that the end of the world waits for.
-func (w *World) background(f func()) { w.others.Go(f) }
+// background runs something that must end before the plan ends.
+func (w *player) background(f func()) { w.others.Go(f) }
 
-// meanwhile has somebody ask while the next steps happen.
-func (w *World) meanwhile(f func(lane time.Duration)) {
+// meanwhile runs requests in the background while the next steps are played.
+func (w *player) meanwhile(f func(lane time.Duration)) {
 	w.busy.Add(1)
-	w.lanes = (w.lanes + 7) % 400 // what leaves does so a nanosecond later, alone
+	w.lanes = (w.lanes + 7) % 400 // each leaves at a nanosecond of its own
 	lane := w.lanes
 	w.streams.Go(func() { defer w.busy.Add(-1); f(lane) })
 }
 
-func (w *World) faultf(kind, format string, args ...any) {
+func (w *player) faultf(kind, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := Fault{kind, fmt.Sprintf(format, args...)}
@@ -119,7 +120,7 @@ func (w *World) faultf(kind, format string, args ...any) {
 }
 
 // line adds to the story; mu is held.
-func (w *World) line(format string, args ...any) {
+func (w *player) line(format string, args ...any) {
 	if !w.told {
 		return
 	}
@@ -128,7 +129,7 @@ func (w *World) line(format string, args ...any) {
 	w.story.WriteByte('\n')
 }
 
-func (w *World) tell(format string, args ...any) {
+func (w *player) tell(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.line(format, args...)
@@ -136,12 +137,12 @@ func (w *World) tell(format string, args ...any) {
 
 func keyName(k int) string { return fmt.Sprintf("k%d", k) }
 
-// open starts a process in a slot, with another limit for a policy if there is one.
-func (w *World) open(slot, policy int, other tiered.Limit, n network) {
+// open starts a process in a slot. If other is not zero, it is the limit of one policy.
+func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 	w.born++
-	p := &process{world: w, slot: slot}
+	p := &process{player: w, slot: slot}
 	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
-	p.wire = &wire{Store: w.bank.Store, world: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n}
+	p.wire = &wire{Store: w.backend.Store, player: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n}
 	o := w.plan.Options
 	o.Random = p.wire.Random
 	o.Trace = &tiered.Trace{Fault: p.alarm}
@@ -173,8 +174,8 @@ func (w *World) open(slot, policy int, other tiered.Limit, n network) {
 }
 
 func (p *process) perKey(policy int, key string) tiered.Limit {
-	p.world.mu.Lock()
-	defer p.world.mu.Unlock()
+	p.player.mu.Lock()
+	defer p.player.mu.Unlock()
 	for k, rule := range p.rules[policy] {
 		if key == keyName(k) {
 			return rule
@@ -183,7 +184,7 @@ func (p *process) perKey(policy int, key string) tiered.Limit {
 	return tiered.Limit{}
 }
 
-// limit is what a key has now; mu is held.
+// limit returns the present limit of a key; mu is held.
 func (p *process) limit(policy, key int) tiered.Limit {
 	if rule := p.rules[policy][key]; rule != (tiered.Limit{}) {
 		return rule
@@ -191,20 +192,20 @@ func (p *process) limit(policy, key int) tiered.Limit {
 	return p.limiters[policy].Policy().Limit
 }
 
-// register notes which limits are in force now.
+// register records which limits are in force now.
 func (p *process) register() {
-	w := p.world
+	w := p.player
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range p.limiters {
 		for k := range keys {
-			w.books[i][k].inForce(p.slot, w.now(), p.limit(i, k))
+			w.histories[i][k].inForce(p.slot, w.now(), p.limit(i, k))
 		}
 	}
 }
 
-// names learns which bucket is whose.
-func (w *World) names(bucket string, number int, key string) {
+// names records which bucket belongs to which key.
+func (w *player) names(bucket string, number int, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, x := range w.plan.Policies {
@@ -217,15 +218,15 @@ func (w *World) names(bucket string, number int, key string) {
 		}
 		for k := range keys {
 			if key == keyName(k) {
-				w.buckets[bucket] = w.books[i][k]
+				w.buckets[bucket] = w.histories[i][k]
 			}
 		}
 		return
 	}
 }
 
-// executed looks at what the store did.
-func (w *World) executed(from *wire, sent time.Duration, calls []lua.Call, results []remote.Result) {
+// executed checks and records what the store did.
+func (w *player) executed(from *wire, sent time.Duration, calls []lua.Call, results []remote.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, c := range calls {
@@ -237,7 +238,8 @@ func (w *World) executed(from *wire, sent time.Duration, calls []lua.Call, resul
 			continue // a real network, on a machine that may be busy
 		}
 		if r.Err != nil {
-			w.faults = append(w.faults, Fault{"health", fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err)})
+			w.faults = append(w.faults, Fault{"health",
+				fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err)})
 			continue
 		}
 		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= lua.Replay {
@@ -246,9 +248,9 @@ func (w *World) executed(from *wire, sent time.Duration, calls []lua.Call, resul
 	}
 }
 
-// slot is that of the wire's process, -1 of one that was replaced.
+// slot returns the slot of the wire's process, or -1 if it was replaced.
 func (w *wire) slot() int {
-	for i, p := range w.world.slots {
+	for i, p := range w.player.slots {
 		if p != nil && p.wire == w {
 			return i
 		}
@@ -256,9 +258,9 @@ func (w *wire) slot() int {
 	return -1
 }
 
-// hook decides in a hook.
+// hook makes a decision in a hook.
 func (p *process) hook(tiered.Decision) {
-	w := p.world
+	w := p.player
 	w.mu.Lock()
 	w.hooks++
 	over := w.hooks > 20*w.asked+1000
@@ -270,10 +272,11 @@ func (p *process) hook(tiered.Decision) {
 	p.limiters[0].Allow(context.Background(), "told")
 }
 
-// alarm notes that a process missed a bucket. It cannot know what others gave back, nor that they had a larger limit: what
-// was filled so, and then expired, it may miss. So it is of a fixed window that ends elsewhere because the clock was set.
+// alarm checks a report of a lost bucket. A process cannot know what others gave back, nor that they had a larger
+// limit. A bucket that was filled so, and then expired, may look lost. So may a fixed window that ends at another
+// time because the clock was set.
 func (p *process) alarm(e tiered.FaultEvent) {
-	w := p.world
+	w := p.player
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.Fault != "state loss" || w.vanished || w.ahead || w.plan.Real {
@@ -281,16 +284,17 @@ func (p *process) alarm(e tiered.FaultEvent) {
 	}
 	for i, x := range w.plan.Policies {
 		elsewhere := w.moved && x.Algorithm == tiered.FixedWindow
-		for k, b := range w.books[i] {
+		for k, b := range w.histories[i] {
 			if e.Policy == x.Name && e.Key == keyName(k) && !elsewhere && !b.filled(p) {
-				w.faults = append(w.faults, Fault{"loss", fmt.Sprintf("at %v policy %d, key %d: lost, and it was not", w.now(), i, k)})
+				w.faults = append(w.faults, Fault{"loss",
+					fmt.Sprintf("at %v policy %d, key %d: lost, and it was not", w.now(), i, k)})
 			}
 		}
 	}
 }
 
-// disturb changes what is wrong with the network.
-func (w *World) disturb(change func(*network)) {
+// disturb changes the disturbances of the network.
+func (w *player) disturb(change func(*network)) {
 	for _, p := range w.slots {
 		p.wire.mu.Lock()
 		change(&p.wire.net)
@@ -298,13 +302,14 @@ func (w *World) disturb(change func(*network)) {
 	}
 }
 
-// leave closes a process, and reports its figures.
+// leave closes a process, and records its figures.
 func (p *process) leave(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := p.group.Close(ctx)
-	w := p.world
-	if !w.plan.Real { // Close looks again each Budget, or is told: whichever the processors have first
+	w := p.player
+	// Close checks again after each Budget or when it is notified. Which comes first depends on the processors.
+	if !w.plan.Real {
 		time.Sleep(second - w.now()%second)
 	}
 	s := p.group.Stats()
@@ -316,9 +321,9 @@ func (p *process) leave(patience time.Duration) error {
 	return err
 }
 
-// audit looks at a process' figures.
+// audit checks a process' figures.
 func (p *process) audit(left bool) {
-	w, s := p.world, p.group.Stats()
+	w, s := p.player, p.group.Stats()
 	for _, x := range w.plan.Policies {
 		y := s.Policies[x.Name]
 		ledger := invariant.Ledger{Granted: y.Granted, Spent: y.Spent, Returned: y.Returned, Burnt: y.Burnt, Held: y.Held}
@@ -332,7 +337,8 @@ func (p *process) audit(left bool) {
 	}
 	for _, n := range s.Nodes {
 		if n.Misconfigured > 0 || w.plan.Class == Calm && n.Failures > 0 {
-			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Failures, n.Misconfigured)
+			w.faultf("health", "%d calls failed, %d as misconfigured, and nothing was wrong", n.Failures,
+				n.Misconfigured)
 		}
 	}
 }

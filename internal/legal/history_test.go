@@ -8,18 +8,18 @@ import (
 )
 
 // told is a book of a history.
-func told(p tiered.Policy, tell func(b *book)) *book {
-	b := newBook(time.Unix(0, 0), 0, 0, p, 50*ms, true)
+func told(p tiered.Policy, tell func(b *history)) *history {
+	b := newHistory(time.Unix(0, 0), 0, 0, p, 50*ms, true)
 	b.inForce(0, 0, p.Limit)
 	tell(b)
 	return b
 }
 
 // take is an admission of n tokens that takes a millisecond.
-func (b *book) take(at time.Duration, n int64) { b.admitted(at, at+ms, n, true) }
+func (b *history) take(at time.Duration, n int64) { b.admitted(at, at+ms, n, true) }
 
 // change has process 0 go on by another limit, and say so to the store at once.
-func (b *book) change(at time.Duration, l tiered.Limit) {
+func (b *history) change(at time.Duration, l tiered.Limit) {
 	b.inForce(0, at, l)
 	for i := range b.terms {
 		if b.terms[i].closed == at {
@@ -37,55 +37,55 @@ func TestBooksAccuse(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy tiered.Policy
-		tell   func(b *book, more int64)
+		tell   func(b *history, more int64)
 	}{
-		{"a burst", bucket, func(b *book, more int64) { b.take(0, 4); b.take(second, 6+more) }},
-		{"a refill", hour, func(b *book, more int64) { b.take(0, 10); b.take(5*second, 5+more) }},
-		{"what came back", bucket, func(b *book, more int64) {
+		{"a burst", bucket, func(b *history, more int64) { b.take(0, 4); b.take(second, 6+more) }},
+		{"a refill", hour, func(b *history, more int64) { b.take(0, 10); b.take(5*second, 5+more) }},
+		{"what came back", bucket, func(b *history, more int64) {
 			b.take(0, 10)
 			b.settled(second, 0, 10, 7)
 			b.take(2*second, 3+more)
 		}},
-		{"came back too long ago", bucket, func(b *book, more int64) {
+		{"came back too long ago", bucket, func(b *history, more int64) {
 			b.settled(0, 0, 10, 1)
 			b.take(time.Minute, 10+more)
 		}},
-		{"raised at noon", bucket, func(b *book, more int64) {
+		{"raised at noon", bucket, func(b *history, more int64) {
 			b.take(0, 10)
 			b.change(12*time.Hour, tiered.PerDay(1000).WithBurst(10))
 			b.take(12*time.Hour+second, 5+more)
 		}},
-		{"lowered, and its leases are over", bucket, func(b *book, more int64) {
+		{"lowered, and its leases are over", bucket, func(b *history, more int64) {
 			b.change(second, tiered.PerDay(2))
 			b.take(10*second, 2+more)
 		}},
-		{"lowered, and its leases live", bucket, func(b *book, more int64) {
+		{"lowered, and its leases live", bucket, func(b *history, more int64) {
 			b.change(second, tiered.PerDay(2))
 			b.take(1500*ms, 10+more)
 		}},
-		{"reset", bucket, func(b *book, more int64) {
+		{"reset", bucket, func(b *history, more int64) {
 			b.take(0, 10)
 			b.reset(second, second)
 			b.take(2*second, 10+more)
 		}},
-		{"unlimited, and back", bucket, func(b *book, more int64) {
+		{"unlimited, and back", bucket, func(b *history, more int64) {
 			b.take(0, 10)
 			b.inForce(0, second, tiered.Unlimited)
 			b.inForce(0, 2*second, tiered.PerDay(10))
 			b.take(3*second, more)
 		}},
-		{"a window", fixed, func(b *book, more int64) { b.take(0, 4); b.take(50*second, 6+more) }},
-		{"the next window", fixed, func(b *book, more int64) { b.take(59*second, 10); b.take(61*second, 10+more) }},
-		{"an interval", sliding, func(b *book, more int64) { b.take(30*second, 4); b.take(89*second, 6+more) }},
-		{"the next interval", log, func(b *book, more int64) { b.take(30*second, 10); b.take(91*second, 10+more) }},
-		{"another span", sliding, func(b *book, more int64) {
+		{"a window", fixed, func(b *history, more int64) { b.take(0, 4); b.take(50*second, 6+more) }},
+		{"the next window", fixed, func(b *history, more int64) { b.take(59*second, 10); b.take(61*second, 10+more) }},
+		{"an interval", sliding, func(b *history, more int64) { b.take(30*second, 4); b.take(89*second, 6+more) }},
+		{"the next interval", log, func(b *history, more int64) { b.take(30*second, 10); b.take(91*second, 10+more) }},
+		{"another span", sliding, func(b *history, more int64) {
 			b.take(second, 10)
 			b.change(2*second, tiered.Limit{Tokens: 10, Per: 61 * second})
 			b.take(3*second, more)
 		}},
 	} {
 		for more := range int64(2) {
-			b := told(c.policy, func(b *book) { c.tell(b, more) })
+			b := told(c.policy, func(b *history) { c.tell(b, more) })
 			if over, where := b.over(b.terms); (over > 0) != (more > 0) {
 				t.Errorf("%s, and %d more: %v over in %s", c.name, more, over, where)
 			}
@@ -99,25 +99,26 @@ func TestBooksMissTokens(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy tiered.Policy
-		tell   func(b *book)
+		tell   func(b *history)
 		left   int64
 	}{
-		{"taken", tiered.Policy{Limit: tiered.PerDay(10)}, func(b *book) { b.take(0, 4) }, 6},
-		{"taken and given back", tiered.Policy{Limit: tiered.PerDay(10)}, func(b *book) {
+		{"taken", tiered.Policy{Limit: tiered.PerDay(10)}, func(b *history) { b.take(0, 4) }, 6},
+		{"taken and given back", tiered.Policy{Limit: tiered.PerDay(10)}, func(b *history) {
 			b.take(0, 4)
 			b.settled(second, 0, 4, 1)
 		}, 9},
-		{"refilled", tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)}, func(b *book) { b.take(0, 100) }, 59},
-		{"refilled, then lowered", tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)}, func(b *book) {
+		{"refilled", tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)}, func(b *history) { b.take(0, 100) },
+			59},
+		{"refilled, then lowered", tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)}, func(b *history) {
 			b.take(0, 100)
 			b.change(50*second, tiered.PerDay(1).WithBurst(100))
 		}, 49},
-		{"lowered, then raised", tiered.Policy{Limit: tiered.PerDay(100)}, func(b *book) {
+		{"lowered, then raised", tiered.Policy{Limit: tiered.PerDay(100)}, func(b *history) {
 			b.change(second, tiered.PerDay(10))
 			b.change(2*second, tiered.PerDay(100))
 		}, 10},
-		{"a window", day, func(b *book) { b.take(0, 4) }, 6},
-		{"a window that is over", short, func(b *book) { b.take(0, 4) }, 10},
+		{"a window", day, func(b *history) { b.take(0, 4) }, 6},
+		{"a window that is over", short, func(b *history) { b.take(0, 4) }, 10},
 	} {
 		b := told(c.policy, c.tell)
 		if n := b.left(time.Minute, 0); n != c.left {

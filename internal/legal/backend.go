@@ -17,28 +17,28 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Bank is a store, with what an operator does to it. What is nil it cannot do.
-type Bank struct {
+// Backend is a store with an operator's actions. A nil action is not possible.
+type Backend struct {
 	Store  remote.Store
 	Step   func(by time.Duration) // sets its clock
-	Tick   func()                 // is called before each call
-	Forget func()                 // has it forget its scripts
-	Lose   func(bucket string)    // has it lose a bucket
+	Tick   func()                 // called before each call
+	Forget func()                 // makes it forget its scripts
+	Lose   func(bucket string)    // makes it lose a bucket
 	Close  func()
 }
 
-// OnMemory is a bank whose store is the model of the scripts.
-func OnMemory() *Bank {
+// OnMemory returns a backend with the model of the scripts.
+func OnMemory() *Backend {
 	m := remote.NewMemory()
-	return &Bank{Store: m, Step: m.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
+	return &Backend{Store: m, Step: m.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
 }
 
-// OnScripts is a bank whose store are the shipped scripts in another Lua, through go-redis. It must be made in the
-// bubble in which it is used: its clock is the bubble's.
-func OnScripts() *Bank {
+// OnScripts returns a backend with the shipped scripts in another Lua, through go-redis. Its clock is that of the
+// bubble, so it must be made in the bubble in which it is used.
+func OnScripts() *Backend {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	first, err := m.Dial() // it has no socket, only pipes; the first of them makes it start
+	first, err := m.Dial() // it has no socket, only pipes; the first one starts it
 	if err != nil {
 		panic(fmt.Sprintf("legal: no miniredis: %v", err))
 	}
@@ -46,7 +46,7 @@ func OnScripts() *Bank {
 	client := redis.NewClient(&redis.Options{
 		Addr:   "127.0.0.1:6379", // never dialed
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return dial(m) },
-		// What remote.Open sets up. go-redis' own number of connections depends on the processors.
+		// These are the settings of remote.Open. go-redis' own number of connections depends on the processors.
 		MaxRetries: -1, DialerRetries: 1, PoolSize: 100, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
@@ -56,7 +56,7 @@ func OnScripts() *Bank {
 		m.Server().Dispatch(peer, append([]string{cmd}, args...))
 	}
 	c := &clock{set: m.SetTime}
-	return &Bank{
+	return &Backend{
 		Store: remote.NewRedis(client, nil), Step: c.step, Tick: c.tick,
 		Forget: func() { do("SCRIPT", "FLUSH") },
 		Lose:   func(bucket string) { do("DEL", bucket) },
@@ -64,8 +64,9 @@ func OnScripts() *Bank {
 	}
 }
 
-// buffered is a connection that takes what is written at once, as a socket does. Two ends of a pipe that both write wait
-// for each other for ever: so it is when the script of a pipeline's first call is answered while that of the second is sent.
+// buffered is a connection that accepts a write at once, as a socket does. If both ends of a pipe write, they wait
+// for each other for ever. That would happen if the first call of a pipeline is answered while the second is being
+// sent.
 type buffered struct {
 	net.Conn
 	out  chan []byte
@@ -112,14 +113,14 @@ func (c *buffered) Close() error {
 	return c.Conn.Close()
 }
 
-// SetWriteDeadline and SetDeadline leave alone what is sent later.
+// SetWriteDeadline and SetDeadline do not bound what is sent later.
 func (c *buffered) SetWriteDeadline(time.Time) error { return nil }
 func (c *buffered) SetDeadline(t time.Time) error    { return c.Conn.SetReadDeadline(t) }
 
-// OnRedis is a bank on a real server, whose clock nobody sets. Its names begin with a prefix.
-func OnRedis(client *redis.Client, prefix string) *Bank {
+// OnRedis returns a backend with a real server, whose clock is never set. Its names begin with prefix.
+func OnRedis(client *redis.Client, prefix string) *Backend {
 	ctx := context.Background()
-	return &Bank{
+	return &Backend{
 		Store:  remote.NewRedis(client, &remote.RedisOptions{Prefix: prefix}),
 		Forget: func() { client.ScriptFlush(ctx) },
 		Lose:   func(bucket string) { client.Del(ctx, bucket) },
@@ -127,7 +128,7 @@ func OnRedis(client *redis.Client, prefix string) *Bank {
 	}
 }
 
-// clock is one that was set: miniredis' stands still then, so it is set again before each call.
+// clock sets miniredis' clock before each call, because it stands still once it was set.
 type clock struct {
 	set func(time.Time)
 	mu  sync.Mutex
