@@ -1,5 +1,6 @@
---[[ call: how the scripts of the windows and of several buckets begin. lua.go puts this text before each of them, so that
-there is one set of arguments, one set of rules and one clock. token_bucket.lua begins by itself: its short way comes first.
+--[[ call: the beginning of all scripts except token_bucket.lua. lua.go puts this text before each of them, so that
+there is one set of arguments, one set of rules and one clock. token_bucket.lua has its own beginning: its short way
+comes first.
 
 ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
    1 want      asked for, clamped to the least cap           2 min       grant no fewer, <= want (0 counts as 1)
@@ -15,8 +16,9 @@ ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
   20 since     server time of the admissions that debt is for, needed with it
   21 reset     server time: forget what was counted by then (0 nothing)
   22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^52) and one that the script names
-A direct take by at most five limits has a short form of 9 to 21: 1-3, deadline, epoch, now, and the limits. In the long form that is
-4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
+A direct take by at most five limits has a short form of 9 to 21: 1-3, deadline, epoch, now, and the limits. In the
+long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form, whichever
+was sent.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
   the first ten as token_bucket.lua has them; level is that of the tightest limit
@@ -24,7 +26,8 @@ Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow
   of a replay it tells what its first execution did, as the record tells it
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
-Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothing is written, no text of the caller repeated
+Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothing is written, and no text of the caller
+        is repeated
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -94,8 +97,8 @@ if server == 0 then
   local time = call('TIME')
   server = time[1] * SECOND + time[2]
 end
--- too_late answers a call that is late, or that no limit can ever grant; nil for the others. Each script asks it after its own
--- rules, so that whatever breaks a rule is refused.
+-- too_late answers a call that is late, or that no limit can ever grant. It returns nil for other calls. Each
+-- script calls it after checking its own rules, so that a call that breaks a rule is refused.
 local function too_late()
   if deadline > 0 and server >= deadline then return {LATE, 0, 0, 0, 0, 0, server, 0, 0, 0, 0, 0, 0} end
   if least > tightest_cap then return {NEVER, 0, 0, -1, 0, 0, server, 0, 0, 0, 0, 0, 0} end
@@ -103,7 +106,7 @@ local function too_late()
 end
 local peek = not leased and want == 0
 
--- A record of a lease: seq, grant, out, want, end, debt; nil where it is damaged.
+-- A record of a lease: seq, grant, out, want, end, debt. It is nil if it is damaged.
 local function parse(record)
   local s, g, o, w, e, d = string.match(record, '^(%d+)|(%d+)|(%d+)|(%d+)|(%d+)|(%d+)$')
   return tonumber(s), tonumber(g), tonumber(o), tonumber(w), tonumber(e), tonumber(d)

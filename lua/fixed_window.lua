@@ -1,24 +1,25 @@
 --[[ fixed_window: at most cap tokens in each aligned window. Direct or leased. O(1), but for sweeps.
 
-Windows begin at phase + k * period of the server's clock. A lease ends with its window at the latest, so every token is used in
-the window that counted it, and what is counted never exceeds cap.
+Windows begin at phase + k * period of the server's clock. A lease ends with its window at the latest. So every token
+is used in the window that counted it, and what is counted never exceeds cap.
 
-KEYS[1]  a hash that only this script writes; its name has the period, for another one would mistake its count
+KEYS[1]  a hash that only this script writes. Its name has the period, because another period would misread its count
   v  format mark 'fw1'      c  epoch      t  newest time      n  tokens counted in the window of t
-  and once a lease was given:
+  and once a lease was granted:
   w  sum of the leases' wants     a  leases that hold or want tokens     e  end of the latest lease
   g  next sweep, 0 none
   p<lease id>  seq|grant|out|want|end|debt charged, kept to the end of the window: what it holds may come back. A sweep
-               makes the want of a lease that has ended 0, or the dead would have a part in what there is until the edge
+               sets the want of an ended lease to 0, so that it has no part in what is granted until the edge
 
-ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it counts in its
-own window only. debt counts in the window of since only. reset: what is counted falls to what is out in leases, under a
-deadline <= now + ttl like a refund. Flag 32 is set when a refund or reset lacks that deadline, and when a refund finds
-no key, one of another epoch, or a window before its own (the clock was set back). What a window that is over had counted
-is forgotten, so there is nothing to do, and no flag.
+ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it
+counts only in its own window. debt counts only in the window of since. reset: the count falls to what is out in
+leases, under a deadline <= now + ttl like a refund. Flag 32 is set if a refund or reset lacks that deadline, and if a
+refund finds no key, one of another epoch, or a window before its own (the clock was set back). The count of an ended
+window is forgotten, so there is nothing to do for it, and no flag.
 
-A window that is over is forgotten at once, leases and all (UNLINK), so a key that lost its time to live gets one with the next
-take. A refused direct take writes nothing, unless it swept or found a large step back of the clock; nor does a peek.
+An ended window is deleted at once, leases included (UNLINK), so a key that lost its time to live gets one with the
+next take. A refused direct take writes nothing, unless it swept or found a large step back of the clock. A peek
+writes nothing.
 ]]
 
 local FORMAT = 'fw1'
@@ -50,9 +51,10 @@ else
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
 
--- Clock: a small step back is waited out. A larger one is believed: then the count becomes that of the clock's own window, for
--- windows keep their alignment; and so it does of the one that comes next while leases may still be out that counted in it.
--- What is left of their time stays what it was: else nobody would be admitted before the clock is where it was.
+-- Clock: a small step back is waited out. A larger one is believed. Windows keep their alignment, so the count then
+-- becomes that of the clock's own window. It also becomes that of the next window while leases that it counted may
+-- still be out. The remaining life of these leases stays the same: otherwise nobody would be admitted before the
+-- clock is where it was.
 local now, stepped = server, false
 if now < last then
   stepped = last - now > maxback
@@ -124,8 +126,8 @@ end
 if hold > r_out then count, flags = count + hold - r_out, flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 
--- A debt counts in its own window, as far as that is not full; a refund too, once. The deadline kills every copy of this call
--- before the record that knows its seq is over, and a window that is over takes none.
+-- A debt counts in its own window, as far as that is not full. A refund does too, once: the deadline ends every
+-- copy of this call before the record that knows its seq is over, and an ended window takes none.
 if debt > 0 and window(since) == k then
   local charge = min(max(0, debt - charged), max(0, cap - count))
   count, charged = count + charge, charged + charge
@@ -134,7 +136,8 @@ local once = deadline > 0 and deadline <= server + ttl
 if refund > 0 and once and exists and epoch == born and window(at) == k then count = count - refund end
 local mine = once and exists and epoch == born and window(at) <= k
 if reset > 0 and not once or refund > 0 and not mine then flags = flags + UNAPPLIED end
--- While a step back is waited out, the time of a reset may be one of the window before: it is of the one that waits.
+-- While a step back is waited out, the time of a reset may lie in the window before. It means the window that
+-- waits.
 if reset > 0 and once and window(now > server and now or min(reset, now)) == k then
   local out = hold
   local all = lends and call('HGETALL', key) or {}
@@ -149,8 +152,8 @@ if reset > 0 and once and window(now > server and now or min(reset, now)) == k t
 end
 count = max(count, hold)
 
--- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part
--- alone more would lie here, and overflow, for those who do not ask just now.
+-- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
+-- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
 local code, grant, after = GRANTED, 0, 0
 local avail, wanted = cap - count, wants + want
 if want > 0 and avail >= least then

@@ -1,7 +1,8 @@
 --[[ presence: which processes share the buckets of this node.
 
 KEYS[1]  a sorted set: one member per process, its score the server time in microseconds at which it was last here
-ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a silent process counts; 0 leaves at once
+ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a silent process counts; 0 leaves at
+once
          3 now, 0 reads TIME; anything else is for tests
 Reply    {processes here, this one included; now, server time in microseconds}
 Errors   nothing is written: RLARG argument n, WRONGTYPE ... a key that is not a sorted set
@@ -25,7 +26,8 @@ end
 if ttl == 0 then
   redis.call('ZREM', key, id)
 else
-  -- An entry further in the future than one ttl was written before the clock was set back: its owner, if alive, renews it.
+  -- An entry more than one ttl in the future was written before the clock was set back. Its process renews it if it
+  -- is alive.
   redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - ttl))
   redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + ttl), '+inf')
   redis.call('ZADD', key, string.format('%.0f', now), id)

@@ -1,21 +1,23 @@
 --[[ sliding_log: at most cap tokens in any interval of length period, to the microsecond. Direct takes only.
 
 KEYS[1]  a sorted set that only this script writes
-  one member per take: score its stamp (strictly increasing, so two takes in one microsecond are two members), member the stamp,
-  or stamp:cost when the cost is not 1
+  one member per take: its score is its stamp (strictly increasing, so two takes in one microsecond are two
+  members), and the member is the stamp, or stamp:cost if the cost is not 1
   one member per debt: score the instant of its admissions, member d<lease id>@<instant>:<cost>
   and with score -1-x the members  #lg1 epoch   #n tokens in all members together   #t newest stamp   #z how far the
   server's clock was set back (absent when 0): the key's time is the server's plus z
 
-ARGV  see call.lua. One limit: cap, period, 0. 6-9 must be 0: nothing is leased. A lease id says whose debt it is; with one the
-call always writes. at and to (<= the cost it has) settle the entry of that stamp, if epoch is still the key's; else flag
-32 is set.
+ARGV  see call.lua. One limit: cap, period, 0. 6-9 must be 0: nothing is leased. A lease id names the process of a
+debt; a call with one always writes. at and to (<= the present cost) settle the entry of that stamp, if epoch is still
+the key's. Otherwise flag 32 is set.
 
-Settling, a debt (by its id and since) and a reset state what is to be, not what to change: repeating them does no harm.
-But while the key's time waits, for the server's clock was set back, a reset forgets all that is there.
-Bounded work: every member holds a token at least and together they hold no more than cap, so forgetting as many old members as
-tokens are wanted makes room, if old members can. No call reads more than want + debt + 32 old ones (and cap lowered: as many as
-it was lowered by), and none is refused because of old ones. A refused take writes nothing, nor does a peek.
+Settling, a debt (by its id and since) and a reset state a result, not a change: repeating them does no harm. But
+while the key's time waits, because the server's clock was set back, a reset forgets everything.
+
+Bounded work: every member holds at least a token, and together they hold at most cap. So forgetting as many old
+members as tokens are wanted makes room, if old members can. A call reads at most want + debt + 32 old ones (after cap
+was lowered, as many more as it was lowered by), and none is refused because of old ones. A refused take writes
+nothing, and a peek writes nothing.
 ]]
 
 local FORMAT = '#lg1'
@@ -55,10 +57,11 @@ local stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 local now = max(server + behind, last + 1)
 
--- Forget what has left: all at once if nothing is left, else no more than can be needed.
+-- Forget what has left the window: all at once if nothing is left, otherwise no more than can be needed.
 local cut = now - period
 if reset > 0 then
-  -- Where the key's time waits, for the clock was set back, it does not tell what was counted by then from what came since.
+  -- While the key's time waits, because the clock was set back, it does not tell what was counted by then from what
+  -- came since.
   cut = max(cut, now > server + behind and now or min(reset + behind, now))
 end
 local empty, gone = exists and last <= cut, {}
@@ -87,7 +90,7 @@ if at > cut and not empty and exists and epoch == born then
   end
 end
 
--- Charge a debt where its admissions were. The log can be full, not fuller.
+-- Charge a debt at the time of its admissions. The log can become full, not fuller.
 local due = min(since + behind, now)
 if debt > 0 and due > cut then
   local mine, had, old = 'd' .. id .. '@' .. text(due) .. ':', 0, nil
@@ -113,8 +116,8 @@ if want > 0 and avail >= least then
   put(text(now), entry(now, grant))
 elseif want > 0 then
   code = DENIED
-  -- As many members must leave as hold the tokens that are missing: the stored ones, but for those that this call takes out
-  -- (two at most are live), and those that it puts in.
+  -- Enough members must leave to free the tokens that are missing: the stored ones, without those that this call
+  -- removes (at most two of them count), and with those that it adds.
   local over, out, live = least - avail, {}, {}
   for i = 1, #gone do out[gone[i]] = true end
   local all = empty and {} or call('ZRANGEBYSCORE', key, '(' .. text(cut), '+inf', 'WITHSCORES', 'LIMIT', 0, text(over + 2))

@@ -1,38 +1,43 @@
 --[[ sliding_window: each limit counts its last span blocks of one period. Direct or leased; up to 8 limits on the key.
 
-A span of ceil(D / period) + 1 holds every interval of length D, so at most cap tokens are admitted in any of them; a token comes
-back D to D + 2 periods after its use. A span of one block less would admit twice as much within D. All limits are checked, then
-all count: a refusal by one changes none.
+A span of ceil(D / period) + 1 contains every interval of length D, so at most cap tokens are admitted in any of them.
+A token comes back D to D + 2 periods after its use. A span of one block less would admit twice as much within D. All
+limits are checked, then all count: a refusal by one changes none.
 
-Leased tokens count in the block in which the lease ends, and from the settlement on, once spent, in that of the settlement: never
-before the block of their use, and blocks to come are counted. So the bound is the same, leased or not.
+Leased tokens count in the block in which the lease ends. Once spent, they count from the settlement on in its block.
+That is never before the block of their use, and blocks in the future are counted. So the bound is the same, leased or
+not.
 
-Versions of a policy share the key, as in a deploy or after SetPolicy: limits of another period or span count beside each other.
-Every call counts in the limits of all versions that are in use, and only its own decide: so whoever is granted tokens keeps its own
-limits, whoever was granted the others. A limit that the key does not know begins with what one at least as long has counted, or
-else with the most that any has: now, and what is out in leases where it ends. Of at most 4 versions; beyond that the one goes
-whose limits are shortest, which finds a longer one to begin from when it comes back.
+Versions of a policy share the key, as in a deploy or after SetPolicy: limits with another period or span count side
+by side. Every call counts in the limits of all versions that are in use, and only its own limits decide. So a process
+is held to its own limits, whatever other versions grant. A limit that the key does not know begins with the count of
+one at least as long, or otherwise with the largest count of any. That is counted now, and leased tokens where their
+lease ends. There are at most 4 versions. Beyond that the one with the shortest limits is dropped: when it comes back
+it finds a longer limit to begin from.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'sw2'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
-  server's plus z           x  until then something counts
-  u  the limits in use: <tag>,... of a version; of several <tag>,...@<until>;... where until is when its last grant counts no more
+  v  format mark 'sw2'      c  epoch      t  newest time
+  z  how far the server's clock was set back: the key's time is the server's plus z
+  x  until then something counts
+  u  the limits in use: <tag>,... of a single version; of several <tag>,...@<until>;... with until the time after which
+     nothing of the version's last grant counts
   and per limit, tag = <period>x<span>:
   <tag>  tokens counted     <tag>:<b>  of them, those of block b = floor(time / period), if any
-  and once a lease was given:
+  and once a lease was granted:
   w  sum of the leases' wants     a  leases that hold or want tokens     g  next sweep, 0 none     e  end of the latest lease
   p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
-ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same period and span.
-19 is 0, or 1 for a call that settles and takes directly: what it is granted counts at once, is in no lease and never undone. at:
-the stamp of what is refunded; its block gives back no more than it holds. debt counts in the block of since, as far as its limit
-is not full, in those of other versions in full. Refund and reset need a deadline <= now + ttl; a reset leaves what is out in
-leases. Flag 32 is set when they lack that, and when a refund finds no key or one of another epoch; not when its block has left.
+ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same
+period and span. 19 is 0, or 1 for a call that settles and takes directly: its grant counts at once, is in no lease
+and is never undone. at: the stamp of what is refunded; its block gives back no more than it holds. debt counts in the
+block of since: in this version's limits as far as they are not full, and in those of other versions in full. Refund
+and reset need a deadline <= now + ttl. A reset leaves what is out in leases. Flag 32 is set if they lack the
+deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window.
 
-Bounded work: at the edge of a block those that left are read and deleted, no more than 2 * span per limit, or all fields once
-where a lease outlives its window; a refusal reads as many for its retry. All fields are also read when a limit is new or goes. A
-refused direct take writes nothing, unless it swept, found a large step back of the clock, or was about to be forgotten as a version
-(twice in its longest window); nor does a peek.
+Bounded work: at the edge of a block those that left the window are read and deleted, at most 2 * span per limit, or
+all fields once if a lease outlives its window. A refusal reads as many for its retry. All fields are also read when a
+limit is added or dropped. A refused direct take writes nothing, unless it swept, found a large step back of the
+clock, or its version was about to be forgotten (twice in its longest window). A peek writes nothing.
 ]]
 
 local FORMAT = 'sw2'
@@ -79,7 +84,7 @@ else
 end
 if epoch > 0 and epoch ~= born then flags = flags + OTHER_EPOCH end
 
--- Clock: a small step back is waited out, a large one is believed and z makes up for it.
+-- Clock: a small step back is waited out. A large one is believed, and z makes up for it.
 local stepped = last - server - behind > maxback
 if stepped then behind, flags = last - server, flags + STEPPED_BACK end
 local now = max(server + behind, last)
@@ -115,7 +120,7 @@ if exists and stored[USE] ~= mine then
     end
     local goes = table.remove(beside, short)
     ended = true
-    for _, o in ipairs(beside) do o[2] = max(o[2], goes[2]) end -- for as long as it may come back
+    for _, o in ipairs(beside) do o[2] = max(o[2], goes[2]) end -- it may come back until then
   end
   local known, more = {}, {}
   for i = 1, m do known[tag[i]] = true end
@@ -171,8 +176,8 @@ for i = 1, n do
   end
 end
 
--- blocks are those that this call has looked at: what they hold now, and whether there was one. They are known by their
--- fields, for other Luas make an array as long as a number is large.
+-- blocks are those that this call has read: their counts, and whether they existed. They are keyed by their fields,
+-- because other Luas allocate an array as long as a numeric key is large.
 local blocks, cleared, damaged = {}, false, false
 for i = 1, n do blocks[i] = {} end
 local function block(i, b)
@@ -187,7 +192,7 @@ local function block(i, b)
   end
   return known
 end
--- change counts k tokens more, or fewer but no fewer than none, at a time, in a limit that still counts it.
+-- change adds k tokens at a time to a limit that still counts it. k may be negative; a block never falls below 0.
 local function change(i, time, k)
   local b = floor(time / period[i])
   if k == 0 or b < first[i] then return end
@@ -205,7 +210,7 @@ local function level()
   end
   return least_left, which
 end
--- clear reports how long until nothing counts, or longer.
+-- clear returns an upper bound of the time until nothing counts.
 local function clear()
   local us = 0
   for i = 1, m do
@@ -214,7 +219,7 @@ local function clear()
   return us
 end
 
--- begin has a limit that is new to the key count what the others did. It reports damage.
+-- begin gives a limit that is new to the key its first count. It reports damage.
 local function begin(i)
   local most, long = 0, WHOLE
   for j = 1, n do
@@ -252,7 +257,7 @@ if leased and stored[FIXED] then
   end
 end
 
--- Sweep: records of ended leases go, their tokens stay where they ended.
+-- Sweep: records of ended leases are deleted, and their tokens stay counted where the leases ended.
 local swept = sweep > 0 and now >= sweep
 local others = {} -- leases of other processes that have a record, ended or not: settling takes off what it says
 if swept or reset > 0 and leases then
@@ -275,7 +280,8 @@ if swept or reset > 0 and leases then
   if latest > 0 and swept then sweep = now + ceil(ttl / 2) end
 end
 
--- Settle. What is still held moves to the new end, what was spent to now, what never came or comes back counts no more.
+-- Settle. What is still held moves to the new end, and what was spent to now. What never arrived or comes back is
+-- subtracted.
 local charged = 0
 if r_seq then
   wants = max(0, wants - r_want)
@@ -291,7 +297,7 @@ if hold > r_out then flags = flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 count(stop, hold)
 
--- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
+-- The deadline ends every copy of this call before the record that knows its seq is swept: no refund counts twice.
 local once = deadline > 0 and deadline <= server + ttl
 if reset > 0 and once then
   local some = all()
@@ -313,8 +319,8 @@ if debt > charged then
   charged = debt
 end
 
--- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part
--- alone more would lie here, and overflow, for those who do not ask just now.
+-- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
+-- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
 local code, grant, after = GRANTED, 0, 0
 local tight, which = level()
 local wanted = wants + want

@@ -1,18 +1,20 @@
 --[[ token_bucket: one token bucket that lends its tokens.
 
-A process leases tokens, spends them without asking, and settles with its next call. What is lent is in escrow: debited
-from the level, not yet known to be spent. At every moment level + escrow <= cap, so all that can be spent anywhere never
-exceeds one full bucket, and any interval of length t admits at most cap + rate * t, whatever the number of processes.
+A process leases tokens, spends them without asking, and reports with its next call. Leased tokens are escrow: they
+have left the level, and it is not known yet whether they are spent. At every moment level + escrow <= cap. So all
+that can be spent anywhere never exceeds one full bucket, and any interval of length t admits at most cap + rate * t,
+with any number of processes.
 
 KEYS[1]  a hash that only this script writes
   v  format mark 'tb1'                          l  level, a double, may be negative (debt)
   t  time of the level                          c  epoch: when the bucket was created
-  s  overflow: tokens that the refill lost because the bucket was full. It starts at 2^40 and stops at 2^52. Stored is what came
-     since the start, in 4096ths of a token, the step of a double there: a whole number is short. There is none at 0
-  r  terms: cap/tokens/period of the last writer, and /most, the largest cap ever, where that is larger
-  z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age. There is
-     none at 0
-  and once a lease was given:
+  s  overflow: tokens of the refill that were lost because the bucket was full. It starts at 2^40 and stops at 2^52.
+     What came since the start is stored, in 4096ths of a token: the step of a double there, so a whole number is short. Not
+     stored at 0
+  r  terms: cap/tokens/period of the last writer, and /most, the largest cap ever, if that is larger
+  z  how far the server's clock was set back: the bucket's time is the server's plus z, so what is stored keeps its age.
+     Not stored at 0
+  and once a lease was granted:
   o  escrow, tokens        w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none    e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
@@ -28,8 +30,8 @@ ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
   15 epoch     as last seen, 0 unknown                      16 now       0 reads TIME; anything else is for tests
   17 maxback   longest step back that is waited out         18 owed      part of the debt charged in any case, <= debt
   19 seen      overflow when the debt was last 0            20 fleet     processes that share the bucket, >= 1
-A direct take has a short form of 8 or 9: 1-6, then deadline, epoch, now (0 when left out). In the long form that is 7 '',
-17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
+A direct take has a short form of 8 or 9: 1-6, then deadline, epoch, now (0 when left out). In the long form that is 7
+'', 17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
 
 Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}
   code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
@@ -44,10 +46,10 @@ Errors  nothing is written, and no text of the caller is repeated
   RLFOREIGN key         a hash that is not ours            WRONGTYPE ...  not a hash
   RLCORRUPT field|lease ours, but damaged
 
-Terms count from their first call on: until then the bucket refills by those that it has stored. So the first call by other
-terms writes, whatever it is. But for that, a direct take that is denied writes nothing, and want = 0 without a lease id (a
-peek) never does. Every other call writes all it answered. Whoever writes sets the key's time to live so that the key outlives
-everything that an absent (full) bucket would forget: by the largest cap, for whoever asks next may have that one.
+A new limit counts from its first call on. Until then the bucket refills by the stored terms, so the first call with
+other terms always writes. Otherwise a direct take that is denied writes nothing, and a peek (want = 0 without a lease
+id) never does. Every other call writes what it answered. Each write sets the key's time to live so that the key
+outlives everything that a missing (full) bucket would forget, by the largest cap: the next caller may have that one.
 ]]
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -55,17 +57,19 @@ local call, format, tonumber = redis.call, string.format, tonumber
 local FORMAT = 'tb1'
 local WHOLE = 2 ^ 53           -- from here on doubles skip whole numbers
 local OVERFLOW_START, OVERFLOW_END, OVERFLOW_PARTS = 2 ^ 40, 2 ^ 52, 2 ^ 12
-local MOST, LONGEST = 2 ^ 40, 2 ^ 50 -- tokens, microseconds: what is stored are sums of these, and they must stay below 2^53
-local LONGEST_TTL_MS = 2 ^ 43  -- 279 years is for ever; Go clients and miniredis count it in 63 bits of nanoseconds
+-- Tokens, and microseconds. Sums of these are stored, and they must stay below 2^53.
+local MOST, LONGEST = 2 ^ 40, 2 ^ 50
+local LONGEST_TTL_MS = 2 ^ 43 -- 279 years are for ever; Go clients and miniredis count it in 63 bits of nanoseconds
 local SECOND = 1000000
 local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
 local SHORT = 9                -- the most arguments of the short form
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED = 1, 2, 4, 8, 16, 32
 
--- 0. The short way, for a direct take in the short form that is granted in full by a bucket which never lent: the steps
--- below without what is 0 then, in 12 us instead of 20. It refuses nothing: whatever else it meets it leaves to the long way
--- (break), with nothing written. No function is made before or called in it that is not Redis' own: that is 1 us of the 12.
+-- 0. The short way is for a direct take in the short form that is granted in full by a bucket that never lent. It
+-- takes the steps below without what is 0 then, in 12 us instead of 20. It refuses nothing: anything else is left
+-- to the long way (break), with nothing written. Before it and in it only Redis' own functions are called and none
+-- is made: that would cost 1 us of the 12.
 local key, argv = KEYS[1], ARGV
 if #ARGV <= SHORT then
   repeat
@@ -183,7 +187,7 @@ local exists, lends = stored[1] == FORMAT, stored[7] and true or false
 local level, overflow, last, born, behind = cap, OVERFLOW_START, server, server, 0
 local escrow, wants, active, sweep, latest = 0, 0, 0, 0, 0
 local flags = 0
-local was_cap, was_refill, was_period, most = cap, refill, period, cap -- by which the time since the last write counts
+local was_cap, was_refill, was_period, most = cap, refill, period, cap -- the stored terms
 if exists then
   if stored[13] ~= argv[1] .. '/' .. argv[2] .. '/' .. argv[3] then
     local c, f, p, largest = string.match(stored[13] or '', '^(%d+)/(%d+)/(%d+)/?(%d*)$')
@@ -243,13 +247,13 @@ if leased and stored[12] then
   end
 end
 
--- 5. Clock: a small step back is waited out, a large one is believed and z makes up for it.
+-- 5. Clock: a small step back is waited out. A large one is believed, and z makes up for it.
 local stepped = last - now > maxback
 if stepped then behind, flags = behind + last - now, flags + STEPPED_BACK end
 local unguarded = server + behind
 now = max(unguarded, last)
 
--- 6. Sweep: tokens of ended leases are burned, their room is free. All records are parsed before any is deleted.
+-- 6. Sweep: tokens of ended leases are burnt, and their room is free. All records are parsed before any is deleted.
 local escrow_before, last_ended = escrow, 0
 local swept = sweep > 0 and now >= sweep
 local ended = {}
@@ -272,8 +276,9 @@ if swept then
   if latest > 0 then sweep = now + ceil(ttl / 2) end
 end
 
--- 7. Refill, by the terms of the last writer. Room that an ended lease took fills only from the last such end on. The stored
--- escrow tells, not this sweep: a run that broke off after its deletions left it too high, and that errs on the safe side.
+-- 7. Refill by the terms of the last writer. Room of ended leases fills only from the last such end on. The stored
+-- escrow decides that, not this sweep: an interrupted run has deleted records and left the escrow too high, which
+-- errs on the safe side.
 local elapsed = now - last
 local refilled = min(level, was_cap - escrow_before) + elapsed * was_refill / was_period
 level = refilled
@@ -283,12 +288,12 @@ if escrow < escrow_before then
 end
 level = min(level, was_cap - escrow)
 overflow = min(overflow + (refilled - level), OVERFLOW_END) -- without the brackets rounding alone lowers it
--- A cap that is now lower clamps below, when it is known what is still out: that is no overflow.
+-- If the cap is now lower, the level is reduced below, once it is known what is still out. That is no overflow.
 
--- 8. Settle. A grant whose reply was not accepted is undone; what the caller holds no more was spent; what it holds beyond
--- its record (bucket lost, lease over) is charged. A debt whose reply was not accepted is reported again, and counts as
--- charged. It is never undone: unlike a grant it kept no room free, the refill since may have paid it and been taken by
--- others, and then it would come back on top.
+-- 8. Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it
+-- holds beyond its record (the bucket was lost, the lease is over) is charged. A debt whose reply was not accepted
+-- is reported again, and counts as charged. It is never undone: unlike a grant it kept no room free. The refill
+-- since may have paid it and others may have taken that, so undoing it would create tokens.
 local charged = 0
 if r_seq then
   escrow, wants = escrow - r_out, wants - r_want
@@ -302,10 +307,10 @@ end
 if hold > r_out then level, flags = level - (hold - r_out), flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 
--- 9. Escrow counts the hold. Refill that was lost while the caller could not reach the bucket pays its part of the debt.
--- The floor forgives the rest, so that a full bucket is never further away than 2 cap / rate + 1 s. It lies one second of
--- refill below -cap, because so much may be admitted beside the bucket each time that it comes back: a breaker closes
--- within a second. A floor at -cap would forgive that again and again while the server flaps.
+-- 9. Escrow includes the hold. Refill that was lost while the caller could not reach the bucket pays its part of
+-- the debt. The floor forgives the rest, so that a bucket needs at most 2 cap / rate + 1 s to be full. The floor is
+-- one second of refill below -cap, because so much may be admitted beside the bucket each time that it comes back:
+-- a breaker closes within a second. A floor at -cap would forgive that again and again while the server flaps.
 escrow = escrow + hold
 local room, lowest = cap - escrow, -cap - min(floor(refill * SECOND / period), MOST)
 level = max(min(level, room), lowest)
@@ -313,12 +318,12 @@ if epoch ~= born then seen = 0 end
 debt = max(owed, debt - floor(max(0, overflow - seen) / fleet))
 local charge = min(max(0, debt - charged), floor(level - lowest))
 level, charged = level - charge, charged + charge
--- The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts twice.
+-- The deadline ends every copy of this call before the record that knows its seq is swept: no refund counts twice.
 if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end
 if refund > 0 and not (deadline > 0 and deadline <= server + ttl) then flags = flags + UNAPPLIED end
 
--- 10. Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its
--- part alone more would lie here, and overflow, for those who do not ask just now.
+-- 10. Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so
+-- much. With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
 local code, grant, after = GRANTED, 0, 0
 local avail, wanted = tokens(level), wants + want
 if want > 0 and avail >= least then
@@ -327,7 +332,7 @@ end
 level = level - grant
 if want > 0 and grant == 0 then code, after = DENIED, retry_after() end
 
--- 11. Write: deletions, then one HSET, then PEXPIRE. A run that breaks off leaves the escrow too high, never too low.
+-- 11. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low.
 local left, record = 0, nil
 if leased then
   left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
@@ -337,7 +342,7 @@ if leased then
 end
 if leased or exists and changed or not peek and (grant > 0 or swept or stepped) then
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
-  local fields = {} -- those that say something
+  local fields = {} -- only fields that are not at their default
   local function put(field, x) fields[#fields + 1], fields[#fields + 2] = field, x end
   if leased then
     fields = {'o', escrow, 'w', wants, 'a', active, 'g', sweep, 'e', latest, own, record}
@@ -348,8 +353,8 @@ if leased or exists and changed or not peek and (grant > 0 or swept or stepped) 
   if behind > 0 then put('z', behind) end
   if changed or not exists then put('r', format('%d/%d/%d', cap, refill, period) .. (most > cap and format('/%d', most) or '')) end
   redis.call('HSET', key, 'v', FORMAT, 'l', string.format('%.17g', level), 't', now, 'c', born, unpack(fields))
-  -- The key may vanish when its bucket would be full and its leases over (never, without a rate). Redis counts the time
-  -- on its own clock, which is behind the bucket's during a small step back; 1 s is margin.
+  -- The key may expire when its bucket would be full and its leases over (never, without a rate). Redis counts the
+  -- time by its own clock, which is behind the bucket's during a small step back. 1 s is margin.
   local ms = LONGEST_TTL_MS
   if refill > 0 then
     ms = ceil((most - level) * period / refill / 1000) + ceil((max(now, latest) - unguarded) / 1000) + 1000

@@ -1,27 +1,28 @@
 --[[ token_buckets: several token buckets on one key, each token debited from all of them. Direct or leased; up to 8.
 
-All are checked, then all are debited: a refusal by one changes none. There is one escrow, for what is out in a lease is out of
-each bucket: at every moment level + escrow <= cap holds for each, so each limit has the bound of a single bucket. The steps, and
-the reasons for them, are those of token_bucket.lua. The overflow is one for all: refill counts that every bucket lost at once, the
-least of what each lost. It is never more than a bucket's own, so each is charged at least what it would be alone.
+All are checked, then all are debited: a refusal by one changes none. There is one escrow, because what is out in a
+lease is out of each bucket. At every moment level + escrow <= cap holds for each, so each limit has the bound of a
+single bucket. The steps and their reasons are those of token_bucket.lua. There is one overflow: the refill that every
+bucket lost at once, which is the least of what each lost. It is never more than a bucket's own, so each is charged at
+least as much as a single bucket would be.
 
 KEYS[1]  a hash that only this script writes
-  v  format mark 'tm1'      c  epoch      t  newest time      z  how far the server's clock was set back: the key's time is the
-  server's plus z           x  from then on the buckets are full and no lease is out
+  v  format mark 'tm1'      c  epoch      t  newest time
+  z  how far the server's clock was set back: the key's time is the server's plus z
+  x  from then on the buckets are full and no lease is out
   s  overflow, a double: starts at 2^40, stops at 2^52
   l<period>  level of the bucket of that period, a double, may be negative (debt)
-  r  terms of each, with commas: period:cap/tokens of its last writer, and /most, the largest cap ever, where that is larger
-  and once a lease was given:
+  r  terms of each, with commas: period:cap/tokens of its last writer, and /most, the largest cap, if larger
+  and once a lease was granted:
   o  escrow, tokens         w  sum of the leases' wants     a  leases that hold or want tokens
   g  next sweep, 0 none     e  end of the latest lease      p<lease id>  seq|grant|out|want|end|debt charged, kept to its end
 
-ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 19 must be 0, 18 says
-nothing here: what comes back raises the levels, whenever it was taken.
-Refund and reset need a deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases
-leave.
+ARGV  see call.lua. Limits: cap, period, tokens refilled per period (1 .. 2^40); no two with the same period. 19 must
+be 0. 18 has no effect here: what comes back raises the levels, whenever it was taken. Refund and reset need a
+deadline <= now + ttl, else flag 32 is set; a reset fills each bucket to the room that leases leave.
 
-A refused direct take writes nothing, unless it swept, found a large step back of the clock, or is the first call by other terms
-of a bucket that is there; nor does a peek, unless it is that first call.
+A refused direct take writes nothing, unless it swept, found a large step back of the clock, or is the first call with
+other terms for an existing bucket. A peek writes nothing, unless it is that first call.
 ]]
 
 local FORMAT = 'tm1'
@@ -182,8 +183,8 @@ local function credit(k)
   for i = 1, m do level[i] = level[i] + k end
 end
 
--- Settle. A grant whose reply was not accepted is undone; what the caller holds no more was spent; what it holds beyond its record
--- is charged.
+-- Settle. A grant whose reply was not accepted is undone. What the caller no longer holds was spent. What it holds
+-- beyond its record is charged.
 local charged = 0
 if r_seq then
   escrow, wants = escrow - r_out, wants - r_want
@@ -204,8 +205,8 @@ if hold > r_out then
 end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 
--- Escrow counts the hold. The deadline kills every copy of this call before the record that knows its seq is swept: no refund counts
--- twice.
+-- Escrow includes the hold. The deadline ends every copy of this call before the record that knows its seq is
+-- swept: no refund counts twice.
 escrow = escrow + hold
 local once = deadline > 0 and deadline <= server + ttl
 if refund + reset > 0 and not once then flags = flags + UNAPPLIED end
@@ -220,8 +221,8 @@ for i = 1, m do
 end
 charged = charged + charge
 
--- Grant all, or one and a half times the caller's part of what the leases want, as far as there is so much. With its part
--- alone more would lie here, and overflow, for those who do not ask just now.
+-- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
+-- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
 local code, grant, after = GRANTED, 0, 0
 local avail, which = tight()
 local wanted = wants + want
