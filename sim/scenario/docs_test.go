@@ -173,18 +173,18 @@ func boundsTable() string {
 		what string
 		most int
 	}{
-		{"text, in bytes", MaxBytes},
-		{"text, in lines", MaxLines},
-		{"JSON, in bytes", MaxJSON},
+		{"text, in bytes", maxBytes},
+		{"text, in lines", maxLines},
+		{"JSON, in bytes", maxJSON},
 		{"name, in characters", maxName},
 		{"learn, in characters", maxLearn},
-		{"limits", MaxLimits},
-		{"traffic", MaxTraffic},
-		{"faults", MaxFaults},
-		{"expectations", MaxExpect},
-		{"axes of a sweep", MaxAxes},
-		{"values of an axis", MaxValues},
-		{"combinations of a sweep", MaxCells},
+		{"limits", maxLimits},
+		{"traffic", maxTraffic},
+		{"faults", maxFaults},
+		{"expectations", maxExpect},
+		{"axes of a sweep", maxAxes},
+		{"values of an axis", maxValues},
+		{"combinations of a sweep", maxCells},
 	} {
 		rows = append(rows, []string{b.what, fmt.Sprint(b.most)})
 	}

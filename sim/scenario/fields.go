@@ -35,9 +35,9 @@ const (
 
 // What holds when it is left out.
 const (
-	DefaultWarmUp = 2 * second  // Scenario.WarmUp
+	defaultWarmUp = 2 * second  // Scenario.WarmUp
 	DefaultRTT    = 400 * micro // Net.RTT
-	DefaultMode   = "local"     // Fleet.Mode
+	defaultMode   = "local"     // Fleet.Mode
 	defaultBudget = 20 * milli  // as the limiter has it
 )
 
@@ -88,7 +88,7 @@ var statements = []statement{
 		name: "fleet", form: "n=PROCESSES …", path: "fleet", needs: []string{"n"},
 		fields: []field{
 			{"n", count(1, maxFleet), "", "processes at the start"},
-			{"mode", oneWord("local", "open", "closed"), DefaultMode, "fail mode of all policies: Policy.FailMode"},
+			{"mode", oneWord("local", "open", "closed"), defaultMode, "fail mode of all policies: Policy.FailMode"},
 			{
 				"size", whole(0, maxTokens).or(-1, "leasing nothing"), "0, which follows demand",
 				"tokens of a lease, at most a quarter of each burst: Lease.Size",
@@ -166,7 +166,7 @@ var statements = []statement{
 			func(item any) string { return item.(*Scenario).Length.String() },
 		}},
 		fields: []field{{
-			"warmup", duration(milli, maxLength), DefaultWarmUp.String(),
+			"warmup", duration(milli, maxLength), defaultWarmUp.String(),
 			"from when on the run is measured, and may have faults; shorter than the run",
 		}},
 	},

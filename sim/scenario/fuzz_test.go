@@ -134,7 +134,7 @@ func checkSame(t *testing.T, s *Scenario) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(data) > MaxJSON {
+	if len(data) > maxJSON {
 		t.Fatalf("%d bytes of JSON", len(data))
 	}
 	again, err = ParseJSON(data)

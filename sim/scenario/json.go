@@ -13,12 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// ParseJSON reads a scenario from the JSON that encoding/json makes of one, at most [MaxJSON] bytes. It is strict:
+// ParseJSON reads a scenario from the JSON that encoding/json makes of one, at most 512 KiB. It is strict:
 // unknown and repeated names, null, and values of another type are errors. It reports all that is wrong at once, as
 // [Errors], each with its path and offset; of broken JSON it says where only. It never panics. Faults may be in any
 // order, as in [Parse].
 func ParseJSON(data []byte) (*Scenario, error) {
-	if err := (place{}).atMost("the JSON", len(data), "bytes long", MaxJSON); err != nil {
+	if err := (place{}).atMost("the JSON", len(data), "bytes long", maxJSON); err != nil {
 		return nil, err
 	}
 	r := &reader{data: data, dec: json.NewDecoder(bytes.NewReader(data)), checker: newChecker(place{})}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads a scenario from text, of at most [MaxBytes] in at most [MaxLines] lines. It reports all that is wrong
+// Parse reads a scenario from text, of at most 64 KiB in at most 2000 lines. It reports all that is wrong
 // with it at once, as [Errors], each with line and column; a *Scenario comes only without. It never panics. The rules
 // are those of [Scenario.Validate], only that here the faults may be in any order; they come sorted by their times.
 func Parse(text string) (*Scenario, error) {
@@ -19,10 +19,10 @@ func Parse(text string) (*Scenario, error) {
 	}
 	start := place{1, 1, -1}
 	end := place{len(lines) + 1, 1, -1}
-	if err := start.atMost("the text", len(text), "bytes long", MaxBytes); err != nil {
+	if err := start.atMost("the text", len(text), "bytes long", maxBytes); err != nil {
 		return nil, err
 	}
-	if err := (place{MaxLines + 1, 1, -1}).atMost("the text", len(lines), "lines long", MaxLines); err != nil {
+	if err := (place{maxLines + 1, 1, -1}).atMost("the text", len(lines), "lines long", maxLines); err != nil {
 		return nil, err
 	}
 	p := &parser{s: &Scenario{}, checker: newChecker(end)}

@@ -10,17 +10,17 @@ import (
 
 // Bounds of a scenario. A run of [Scenario] may be as long as a day; a text may not be long, since people read it.
 const (
-	MaxBytes = 64 << 10  // of text, and of what String returns
-	MaxJSON  = 512 << 10 // bytes of JSON
-	MaxLines = 2000      // of text
+	maxBytes = 64 << 10  // of text, and of what String returns
+	maxJSON  = 512 << 10 // bytes of JSON
+	maxLines = 2000      // of text
 
-	MaxLimits  = 16
-	MaxTraffic = 20
-	MaxFaults  = 200
-	MaxExpect  = 100
-	MaxAxes    = 8
-	MaxValues  = 100    // of an axis
-	MaxCells   = 10_000 // of a sweep: the product of its axes
+	maxLimits  = 16
+	maxTraffic = 20
+	maxFaults  = 200
+	maxExpect  = 100
+	maxAxes    = 8
+	maxValues  = 100    // of an axis
+	maxCells   = 10_000 // of a sweep: the product of its axes
 
 	maxName, maxLearn = 100, 300 // characters
 )
@@ -79,7 +79,7 @@ func (c *checker) verdict(s *Scenario, unit string, start place) error {
 	if len(c.errs) > 0 {
 		return c.errs.sorted()
 	}
-	return start.atMost("the scenario", len(s.String()), unit, MaxBytes)
+	return start.atMost("the scenario", len(s.String()), unit, maxBytes)
 }
 
 // above is the path of what a path is in.
@@ -116,15 +116,15 @@ func (c *checker) scenario(s *Scenario) {
 	c.text("learn", s.Learn, 0, maxLearn)
 	c.limits(s)
 	c.fleet(s)
-	for i := range c.count("traffic", len(s.Traffic), 1, MaxTraffic) {
+	for i := range c.count("traffic", len(s.Traffic), 1, maxTraffic) {
 		c.traffic(s, fmt.Sprintf("traffic[%d]", i), &s.Traffic[i])
 	}
 	c.item(find("net"), "net", &s.Net)
 	c.run(s)
-	for i := range c.count("faults", len(s.Faults), 0, MaxFaults) {
+	for i := range c.count("faults", len(s.Faults), 0, maxFaults) {
 		c.fault(s, fmt.Sprintf("faults[%d]", i), &s.Faults[i])
 	}
-	for i := range c.count("expect", len(s.Expect), 0, MaxExpect) {
+	for i := range c.count("expect", len(s.Expect), 0, maxExpect) {
 		c.expect(s, fmt.Sprintf("expect[%d]", i), &s.Expect[i])
 	}
 	for i := range c.count("sometimes", len(s.Sometimes), 0, len(Happenings)) {
@@ -198,7 +198,7 @@ func (c *checker) half(whole, path string, sp *spec, v any) {
 }
 
 func (c *checker) limits(s *Scenario) {
-	for i := range c.count("limits", len(s.Limits), 1, MaxLimits) {
+	for i := range c.count("limits", len(s.Limits), 1, maxLimits) {
 		l, path := &s.Limits[i], fmt.Sprintf("limits[%d].", i)
 		c.must(isName(l.Name), path+"name", given(l.Name), "must be "+nameSpec.span)
 		c.item(find("limit"), path[:len(path)-1], l)
@@ -272,7 +272,7 @@ func given(word string) string {
 }
 
 // MeasuredFrom is when the run begins to be measured: WarmUp, or what holds when that is left out.
-func (s *Scenario) MeasuredFrom() Duration { return cmp.Or(s.WarmUp, DefaultWarmUp) }
+func (s *Scenario) MeasuredFrom() Duration { return cmp.Or(s.WarmUp, defaultWarmUp) }
 
 func (c *checker) run(s *Scenario) {
 	value := s.Length.String()
@@ -284,8 +284,8 @@ func (c *checker) run(s *Scenario) {
 	c.item(find("run"), "", s)
 	if c.sound("run", "warmup") {
 		c.must(s.WarmUp < s.Length, "warmup", s.WarmUp.String(), "must be shorter than the run, "+s.Length.String())
-		c.must(s.WarmUp != 0 || DefaultWarmUp < s.Length, "run", s.Length.String(),
-			"must be longer than the warm-up, "+DefaultWarmUp.String()+" when left out")
+		c.must(s.WarmUp != 0 || defaultWarmUp < s.Length, "run", s.Length.String(),
+			"must be longer than the warm-up, "+defaultWarmUp.String()+" when left out")
 	}
 }
 
@@ -340,7 +340,7 @@ func (c *checker) expect(s *Scenario, path string, e *Expectation) {
 }
 
 func (c *checker) sweep(s *Scenario) {
-	n, cells := c.count("sweep", len(s.Sweep), 0, MaxAxes), 1
+	n, cells := c.count("sweep", len(s.Sweep), 0, maxAxes), 1
 	if n == 0 || !c.sound("limits", "traffic", "faults") { // nothing to set anything of
 		return
 	}
@@ -353,8 +353,8 @@ func (c *checker) sweep(s *Scenario) {
 		}
 		same := func(o Axis) bool { return try.canonicalPath(o.Path) == try.canonicalPath(a.Path) }
 		c.must(!slices.ContainsFunc(s.Sweep[:i], same), path+"path", show(a.Path), "must be there once only")
-		if n := len(a.Values); n == 0 || n > MaxValues {
-			c.wrong(path+"values", fmt.Sprintf("of %d values", n), fmt.Sprintf("must be 1 to %d values", MaxValues))
+		if n := len(a.Values); n == 0 || n > maxValues {
+			c.wrong(path+"values", fmt.Sprintf("of %d values", n), fmt.Sprintf("must be 1 to %d values", maxValues))
 			continue
 		}
 		for j, v := range a.Values {
@@ -364,8 +364,8 @@ func (c *checker) sweep(s *Scenario) {
 			}
 			c.must(!slices.Contains(a.Values[:j], v), at, show(v), "must be there once only")
 		}
-		cells = min(cells*len(a.Values), MaxCells+1)
+		cells = min(cells*len(a.Values), maxCells+1)
 	}
-	c.must(cells <= MaxCells, "sweep", "more than "+strconv.Itoa(MaxCells)+" runs",
+	c.must(cells <= maxCells, "sweep", "more than "+strconv.Itoa(maxCells)+" runs",
 		"must be at most so many, with one value of each axis in each")
 }

@@ -184,9 +184,9 @@ expect[1].value is +Infs: must be 0s to 24h, in time`
 // What is too long is refused before anybody reads it, and what is not UTF-8 where that begins.
 func TestTooMuch(t *testing.T) {
 	axes := mustParse(t, ordinary+strings.Repeat("at 10s refuse error=OOM\n", 2))
-	for i := range 2 { // MaxCells
+	for i := range 2 { // maxCells
 		a := Axis{Path: fmt.Sprintf("at.%d.error", i+1)}
-		for j := range MaxValues {
+		for j := range maxValues {
 			a.Values = append(a.Values, fmt.Sprintf("E%d ", j)+strings.Repeat("x", 90))
 		}
 		axes.Sweep = append(axes.Sweep, a)
@@ -194,11 +194,11 @@ func TestTooMuch(t *testing.T) {
 	if err := axes.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	long := ordinary + strings.Repeat("#", MaxBytes-len(ordinary))
+	long := ordinary + strings.Repeat("#", maxBytes-len(ordinary))
 	if _, err := Parse(long); err != nil {
 		t.Error(err)
 	}
-	many := ordinary + strings.Repeat("\n", MaxLines-strings.Count(ordinary, "\n"))
+	many := ordinary + strings.Repeat("\n", maxLines-strings.Count(ordinary, "\n"))
 	if _, err := Parse(many); err != nil {
 		t.Error(err)
 	}
@@ -207,7 +207,7 @@ func TestTooMuch(t *testing.T) {
 		{many + "\n", "2001:1: the text is 2001 lines long: must be at most 2000"},
 		{ordinary + "# é\xffé\n# \xc3", "6:4: the line is no UTF-8 from here: must be UTF-8\n7:3: the line is no UTF-8 from here: must be UTF-8"},
 		{"\xff" + ordinary, "1:1: the line is no UTF-8 from here: must be UTF-8\n6:1: name is missing: must be 1 to 100 printable characters"},
-		{ordinary + strings.Repeat("at 9s flush\n", MaxFaults+1), "6:1: at is there 201 times: must be there at most 200 times"},
+		{ordinary + strings.Repeat("at 9s flush\n", maxFaults+1), "6:1: at is there 201 times: must be there at most 200 times"},
 		{
 			strings.Replace(ordinary, "burst=1000", "burst="+strings.Repeat("1", 500), 1),
 			"2:31: burst is " + strings.Repeat("1", 40) + "…: must be a whole number, as in 50 or 1_000_000",
@@ -219,7 +219,7 @@ func TestTooMuch(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ data, want string }{
-		{strings.Repeat(" ", MaxJSON+1), "byte 0: the JSON is 524289 bytes long: must be at most 524288"},
+		{strings.Repeat(" ", maxJSON+1), "byte 0: the JSON is 524289 bytes long: must be at most 524288"},
 		{`{"name": "é` + "\xff\xff" + `"}`, "byte 12: the JSON is no UTF-8 from here: must be UTF-8"},
 		{strings.Repeat("[", 100_000), "byte 10000: the JSON is broken here: "},
 		{`{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}", "byte 1: x is unknown: "},
@@ -234,7 +234,7 @@ func TestTooMuch(t *testing.T) {
 
 // A scenario that has no text that could be read again is not valid, wherever it came from.
 func TestTextTooLong(t *testing.T) {
-	s := mustParse(t, ordinary+strings.Repeat("at 10s refuse error=OOM\n", MaxFaults))
+	s := mustParse(t, ordinary+strings.Repeat("at 10s refuse error=OOM\n", maxFaults))
 	for i := range s.Faults {
 		s.Faults[i].Error = "E" + strings.Repeat(`\`, 99) // twice as long in quotes
 	}
@@ -243,7 +243,7 @@ func TestTextTooLong(t *testing.T) {
 	}
 	for i, path := range []string{"at.1.error", "at.2.error"} {
 		s.Sweep = append(s.Sweep, Axis{Path: path})
-		for j := range MaxValues {
+		for j := range maxValues {
 			s.Sweep[i].Values = append(s.Sweep[i].Values, fmt.Sprintf("E%d", j)+strings.Repeat(`\`, 90))
 		}
 	}
@@ -258,11 +258,11 @@ func TestTextTooLong(t *testing.T) {
 	if _, err := ParseJSON(data); err == nil || err.Error() != "byte 0: "+want {
 		t.Errorf("said %v, want %s", err, want)
 	}
-	text := ordinary + strings.Repeat("at 10s refuse error=E"+strings.Repeat(`\`, 90)+"\n", MaxFaults) // without quotes
+	text := ordinary + strings.Repeat("at 10s refuse error=E"+strings.Repeat(`\`, 90)+"\n", maxFaults) // without quotes
 	for i, a := range s.Sweep {
 		text += fmt.Sprintf("sweep at.%d.error=%s\n", i+1, strings.Join(a.Values, ","))
 	}
-	if _, err := Parse(text); len(text) > MaxBytes-1000 || err == nil || !strings.HasPrefix(err.Error(), "1:1: the scenario is ") {
+	if _, err := Parse(text); len(text) > maxBytes-1000 || err == nil || !strings.HasPrefix(err.Error(), "1:1: the scenario is ") {
 		t.Errorf("%d bytes: %v", len(text), err)
 	}
 }
