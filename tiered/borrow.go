@@ -1,39 +1,12 @@
 package tiered
 
 import (
-	"context"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// borrow asks the second shard for what the first, b, has refused a request that began then, within the same Budget.
-func (l *Limiter) borrow(ctx context.Context, began time.Duration, b *bucket, key string, n int64, t *taking, d *Decision) {
-	legs := [1]leg{{taking: taking{limiter: l, key: key, cost: n, bucket: b}, now: began, until: began + l.group.options.Budget}}
-	s := &legs[0]
-	s.d = *d
-	if t != nil {
-		s.waits = t.waits
-	}
-	if d.Tier != Local { // it waited
-		l.group.settle(uint64(s.until)) // others may have been refused with it, and borrow too
-		s.now = l.group.now()
-	}
-	if s.other() {
-		s.fromPot()
-		if s.state == undecided {
-			askRedis(ctx, legs[:])
-		}
-		end(legs[:])
-	}
-	*d = s.d
-	if t != nil && s.state == taken {
-		t.bucket, t.source, t.gen, t.era, t.stamp = s.bucket, s.source, s.gen, s.era, s.stamp
-	}
-}
-
-// firstRefusal is what the first shard of a leg's key answered, while the second is asked.
+// firstRefusal is what the first shard of a part's key answered, while the second is asked.
 type firstRefusal struct {
 	bucket *bucket // the first shard's; nil while none has refused
 	reason Reason
@@ -41,40 +14,40 @@ type firstRefusal struct {
 	retry  time.Duration
 }
 
-// other goes on with the second shard of the leg's key, where the first has refused. It reports false when there is none, or
-// when what is known of it does not help; then the first's answer stands, but for the time to come back.
-func (t *leg) other() bool {
-	l := t.limiter
-	if l.shards == nil || t.bucket == nil || t.first.bucket != nil || t.last {
+// other goes on with the second shard of the part's key when the first has refused. It reports false if there is none, or if
+// what is known of it does not help. Then the first's answer stands, except for the time to come back.
+func (p *part) other() bool {
+	l := p.limiter
+	if l.shards == nil || p.bucket == nil || p.first.bucket != nil || p.last {
 		return false
 	}
 	g := l.group
-	if outcomeOf(t.d.Reason) == 0 || g.closed.Load() {
+	if p.lone() && p.d.Tier != Local { // it has waited, and others may have been refused with it, and borrow too
+		p.giveWay()
+		p.now = g.now()
+	}
+	if outcomeOf(p.d.Reason) == 0 || g.closed.Load() {
 		return false
 	}
-	id := t.bucket.ID()
+	id := p.bucket.ID()
 	_, second := l.places(id.Key)
 	id.Policy = second.number
-	b := g.find(t.now, id)
-	if !b.Holds(t.now, t.cost) {
-		if n := b.whereabouts(); n != nil && n.guard.State() != failover.Closed {
-			if n.guard.ReadyAt(t.now) {
-				b.apply(t.now, b.Probe())
-			}
+	b := g.find(p.now, id)
+	if !b.Holds(p.now, p.cost) {
+		if b.probe(p.now) {
 			return false // its share is the first's
 		}
-		if v, ok := t.known(t.now, b, t.cost); ok {
-			t.refused(b, t.cost)
-			t.d.RetryAfter = sooner(t.d.Reason, t.d.RetryAfter, v.Retry)
+		if v, denied := p.denied(b); denied {
+			p.d.RetryAfter = sooner(p.d.Reason, p.d.RetryAfter, v.Retry)
 			return false
 		}
-		if t.until > 0 && t.now >= t.until {
+		if p.now >= p.until {
 			return false
 		}
 	}
-	t.first = firstRefusal{t.bucket, t.d.Reason, t.d.Tier, t.d.RetryAfter}
-	t.from(b, local.FromLease)
-	t.state = undecided
+	p.first = firstRefusal{p.bucket, p.d.Reason, p.d.Tier, p.d.RetryAfter}
+	p.from(b, local.FromLease)
+	p.state = undecided
 	return true
 }
 
@@ -122,35 +95,44 @@ func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
 }
 
 // borrowed makes the second shard's answer that of both.
-func (t *leg) borrowed() {
+func (p *part) borrowed() {
 	switch {
-	case t.d.Allowed:
-		t.takeBack(t.cost)
-	case t.d.Reason == Canceled:
-		t.takeBack(0)
-	case t.d.Reason == Limited:
-		t.d.Reason, t.d.Tier = t.first.reason, t.first.tier
-		t.d.RetryAfter = sooner(t.first.reason, t.first.retry, t.d.RetryAfter)
+	case p.d.Allowed:
+		p.takeBack(p.cost)
+	case p.d.Reason == Canceled:
+		p.takeBack(0)
+	case p.d.Reason == Limited:
+		p.d.Reason, p.d.Tier = p.first.reason, p.first.tier
+		p.d.RetryAfter = sooner(p.first.reason, p.first.retry, p.d.RetryAfter)
 	}
 }
 
-// takeBack tells the first shard's bucket that it did not refuse the leg after all, and what the second admitted of it.
-func (t *leg) takeBack(lent int64) {
-	b, g := t.first.bucket, t.limiter.group
-	n := t.cost
-	if t.asksAgain() && t.first.reason == Limited { // that was not counted
+// takeBack tells the first shard's bucket that it did not refuse the part after all, and what the second admitted of it.
+func (p *part) takeBack(lent int64) {
+	b, g := p.first.bucket, p.limiter.group
+	n := p.cost
+	if p.asksAgain() && p.first.reason == Limited { // that was not counted
 		n = 0
 	}
-	for !b.TakeBack(n, lent, outcomeOf(t.first.reason)) { // evicted and forgotten since
-		b = g.find(t.now, b.ID())
+	for !b.TakeBack(n, lent, outcomeOf(p.first.reason)) { // evicted and forgotten since
+		b = g.find(p.now, b.ID())
 	}
 }
 
-// unanswered leaves the leg to the fail mode, or to the first shard's answer if it is the second that does not answer.
-func (t *leg) unanswered() {
-	if t.first.bucket == nil {
-		t.state = alone
-		return
+// exceedsShard refuses what costs more than any shard may hold. It is the same for all shards, though some hold a token
+// more: else one process would admit a request that another never does.
+func (l *Limiter) exceedsShard(b *bucket, key string, n int64, d *Decision) bool {
+	if n == 1 { // each has one
+		return false
 	}
-	t.decided() // d is still the first's
+	b.limiter().resolve(b, key)
+	p := b.Policy()
+	if p.Rule != local.ByLimit || p.Whole == nil || n <= p.Whole.Cap/int64(len(l.shards)) {
+		return false
+	}
+	l.refuseForGood(d, b, key, ExceedsBurst)
+	if limits := p.Owner.(*plan); len(limits.limits) > 1 {
+		d.Which = limits.smallest
+	}
+	return true
 }

@@ -148,7 +148,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			var d Decision
 			if name := strconv.Itoa(key); f.pinned {
 				first, _ := l.places(name)
-				first.take(context.Background(), name, 1, nil, &d, true)
+				first.take(context.Background(), name, 1, nil, &d)
 			} else {
 				d = l.AllowN(context.Background(), name, cost)
 			}

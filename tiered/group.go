@@ -33,7 +33,7 @@ type Group struct {
 	standstills atomic.Int64 // awakenings
 	eras        atomic.Int64 // rises before each of them and after it: what was taken in another era is not given back
 
-	patients sync.Pool // of *patient
+	waiters  sync.Pool // of *waiter
 	cache    *local.Cache[bucket, *bucket]
 	after    *local.Cache[bucket, *bucket] // of decisions after Close
 	agenda   *agenda
@@ -83,7 +83,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	if g.simulated != nil {
 		salt = g.simulated.Entropy()
 	}
-	g.patients.New = newPatient
+	g.waiters.New = newWaiter
 	g.counted.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
 	g.journal = newJournal(g)

@@ -73,7 +73,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		whole = p.Whole
 	}
 	if slices.ContainsFunc(results, func(r remote.Result) bool { return r.Err != nil }) && ctx.Err() != nil {
-		l.decideBy(&d, whole, key, Canceled, None, 0, 0)
+		l.decideBy(&d, whole, key, answer{Canceled, None, 0, 0})
 		d.Expired = expired(ctx)
 		return d
 	}
@@ -101,12 +101,12 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	}
 	switch {
 	case least == nil:
-		l.decideBy(&d, whole, key, Unavailable, None, 0, 0)
+		l.decideBy(&d, whole, key, answer{Unavailable, None, 0, 0})
 		return d
 	case grants:
-		l.decideBy(&d, whole, key, Granted, tier, min(sum, whole.Cap), 0)
+		l.decideBy(&d, whole, key, answer{Granted, tier, min(sum, whole.Cap), 0})
 	default:
-		l.decideBy(&d, whole, key, Limited, tier, min(sum, whole.Cap), retry)
+		l.decideBy(&d, whole, key, answer{Limited, tier, min(sum, whole.Cap), retry})
 	}
 	if p.Counting != local.Refills {
 		d.told(p, now, least.which, least.forgets)

@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
@@ -43,54 +42,29 @@ type taking struct {
 	waits   *standing    // who asks for them, if that is somebody who waits and asks again
 }
 
+// from notes where the tokens come from, before they are taken.
 func (t *taking) from(b *bucket, s local.Source) {
-	if t == nil {
-		return
-	}
 	if t.bucket != b {
 		t.bucket, t.gen, t.era, t.stamp = b, b.Generation(), t.limiter.group.eras.Load(), b.StampOf()
 	}
 	t.source = s
 }
 
-// asksAgain reports whether it is for somebody who waits and asks again.
-func (t *taking) asksAgain() bool { return t != nil && t.waits != nil }
-
-// known refuses n tokens of b if they are known to be refused.
-func (t *taking) known(now time.Duration, b *bucket, n int64) (local.Verdict, bool) {
-	if t.asksAgain() {
-		return b.Awaits(now, n)
-	}
-	return b.Refuse(now, n)
-}
-
-// refused counts n tokens that known refused.
-func (t *taking) refused(b *bucket, n int64) {
-	if !t.asksAgain() {
-		b.CountRefused(n)
-	}
-}
+// asksAgain reports whether the tokens are for somebody who waits and asks again.
+func (t *taking) asksAgain() bool { return t.waits != nil }
 
 // nothing says that nothing was taken.
-func (t *taking) nothing() {
-	if t != nil {
-		t.bucket = nil
-	}
-}
+func (t *taking) nothing() { t.bucket = nil }
 
-// counted notes what tokens were counted by that a verdict admits.
-func (t *taking) counted(v local.Verdict) {
-	if t != nil {
-		t.stamp = v.Stamp
-	}
-}
+// counted notes what the tokens that v admits were counted by.
+func (t *taking) counted(v local.Verdict) { t.stamp = v.Stamp }
 
 // Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does; never a future token. Give back with Cancel what was
 // not used, or correct the cost with Settle when it is known.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
-	l.take(ctx, key, n, &h.one[0], &r.Decision, false)
+	l.take(ctx, key, n, &h.one[0], &r.Decision)
 	r.held = h
 	return r
 }

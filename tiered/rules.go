@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -59,50 +58,36 @@ func (l Limit) validate(name string) error {
 	return errors.Join(all...)
 }
 
-// byRule decides a request for n tokens if no limit applies, or if the limit can never admit so many. It reports
-// false if the limit decides.
-func (l *Limiter) byRule(b *bucket, key string, n int64, t *taking, d *Decision) bool {
+// byLimit reports whether the limit decides over t, and may ever admit it.
+func (t *taking) byLimit() bool {
+	p := t.bucket.Policy()
+	return p.Rule == local.ByLimit && t.cost <= p.Cap
+}
+
+// byRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the limit
+// decides.
+func (t *taking) byRule(d *Decision) bool {
+	l, b := t.limiter, t.bucket
 	p := b.Policy()
-	if p.Rule == local.ByLimit && n <= p.Cap {
-		return false
+	for ; p.Rule == local.Unresolved; p = b.Policy() {
+		b.limiter().resolve(b, t.key)
 	}
-	if p.Rule == local.Unresolved {
-		b.limiter().resolve(b, key)
-		return l.byRule(b, key, n, t, d)
+	if p.Rule == local.ByLimit && t.cost <= p.Cap {
+		return false
 	}
 	t.nothing()
 	switch p.Rule {
 	case local.Unlimited:
-		l.whole.free.Add(n)
-		l.unlimited(d, key)
+		l.whole.free.Add(t.cost)
+		l.unlimited(d, t.key)
 	case local.Blocked:
-		b.CountRefused(n)
-		l.refuseBlocked(d, key)
+		b.CountRefused(t.cost)
+		l.refuseBlocked(d, t.key)
 	default:
-		l.standing(d, b, key, ExceedsBurst)
+		l.refuseForGood(d, b, t.key, ExceedsBurst)
 		p.Owner.(*plan).name(d, 0)
 	}
 	return true
-}
-
-// takeBy is take for a Limiter with a special mode.
-func (l *Limiter) takeBy(ctx context.Context, key string, n int64, t *taking, d *Decision) {
-	switch {
-	case l.mode.Load()&modeUnlimited != 0 && valid(key, n) == Granted:
-		l.free.Add(n)
-		l.unlimited(d, key)
-	case l.shards != nil:
-		l.takeShard(ctx, key, n, t, d)
-	default:
-		l.take(ctx, key, n, t, d, true)
-	}
-	if !d.Allowed {
-		t.nothing()
-	}
-	if t.asksAgain() && d.waits() && l.mode.Load()&modeShadow == 0 {
-		return // nothing is decided yet
-	}
-	l.finish(d, n)
 }
 
 // unlimited writes the Decision of Unlimited.
@@ -118,14 +103,19 @@ func (l *Limiter) refuseBlocked(d *Decision, key string) {
 	*d = Decision{Reason: ExceedsBurst, Tier: Local, Policy: l.name, Key: key}
 }
 
-// finish completes the Decision for n tokens of a Limiter with a special mode.
+// finish ends a Decision over n tokens that no request has made.
 func (l *Limiter) finish(d *Decision, n int64) {
 	mode := l.mode.Load()
 	if mode&modeShadow != 0 && !d.Allowed {
-		l.shadowed.Add(max(n, 0))
-		d.Allowed, d.Reason = true, Shadowed
+		l.tryOut(d, n)
 	}
 	if mode&modeTraced != 0 {
 		l.group.trace.decision(*d)
 	}
+}
+
+// tryOut turns a refusal of n tokens into an admission, because the policy is only tried out.
+func (l *Limiter) tryOut(d *Decision, n int64) {
+	l.shadowed.Add(max(n, 0))
+	d.Allowed, d.Reason = true, Shadowed
 }

@@ -89,26 +89,25 @@ func (u *Use) before(v *Use) bool {
 //
 // It allocates nothing for up to four uses that this process decides by itself.
 func (u Uses) Allow(ctx context.Context) (d Decision) {
-	var room [few]leg
-	legs := u.legs(room[:0])
-	together(ctx, legs, &d)
+	var room [few]part
+	u.request(room[:0]).decide(ctx, &d)
 	return d
 }
 
-// legs appends the uses to legs, those of one key as one, in order.
-func (u *Uses) legs(legs []leg) []leg {
+// request appends the uses to r in order, those of one key as one part.
+func (u *Uses) request(r request) request {
 next:
 	for i := range u.n {
 		use := &u.at(i).Use
-		for j := len(legs) - 1; j >= 0 && legs[j].key == use.key; j-- {
-			if t := &legs[j]; t.limiter == use.limiter {
-				t.cost = sum(t.cost, use.cost)
+		for j := len(r) - 1; j >= 0 && r[j].key == use.key; j-- {
+			if p := &r[j]; p.limiter == use.limiter {
+				p.cost = sum(p.cost, use.cost)
 				continue next
 			}
 		}
-		legs = append(legs, leg{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}})
+		r = append(r, part{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}})
 	}
-	return legs
+	return r
 }
 
 // sum adds two costs; one that is not valid stays so.
@@ -126,17 +125,17 @@ func sum(a, b int64) int64 {
 // each use, in the order that Strictest was given.
 func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
-	legs := u.legs(make([]leg, 0, u.n))
-	together(ctx, legs, &r.Decision)
-	h.takings, h.uses = make([]taking, len(legs)), make([]settling, u.n)
-	for i := range legs {
-		h.takings[i] = legs[i].taking
+	parts := u.request(make(request, 0, u.n))
+	parts.decide(ctx, &r.Decision)
+	h.takings, h.uses = make([]taking, len(parts)), make([]settling, u.n)
+	for i := range parts {
+		h.takings[i] = parts[i].taking
 	}
 	for i := range u.n {
 		use := u.at(i)
 		s := settling{cost: use.cost}
-		for j := range legs {
-			if legs[j].limiter == use.limiter && legs[j].key == use.key {
+		for j := range parts {
+			if parts[j].limiter == use.limiter && parts[j].key == use.key {
 				s.taking = j
 			}
 		}

@@ -23,7 +23,7 @@ func (u Uses) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := usesWait{uses: u, patient: &standing{several: true}}
+	w := usesWait{uses: u, waiter: &standing{several: true}}
 	defer w.leave()
 	err := w.wait(ctx)
 	if w.first == nil {
@@ -35,71 +35,71 @@ func (u Uses) Wait(ctx context.Context) error {
 // usesWait is one call of [Uses.Wait].
 type usesWait struct {
 	uses    Uses
-	legs    []leg
-	patient *standing // says that the legs are for somebody who waits
+	request request
+	waiter  *standing // says that the request is for somebody who waits
 	first   *standing // where it stood first: its figures are there; nil before
 	place   *standing // where it stands; nil for nowhere
 }
 
 // wait waits for the tokens.
 func (w *usesWait) wait(ctx context.Context) error {
-	w.legs = w.uses.legs(make([]leg, 0, w.uses.n))
-	for i := range w.legs { // behind those who wait already
-		if t := &w.legs[i]; t.limiter != nil && t.limiter.group.turns.busy(t.limiter.id(t.key)) {
-			if err := w.enter(ctx, w.at(ctx, t)); err != nil {
+	w.request = w.uses.request(make(request, 0, w.uses.n))
+	for i := range w.request { // behind those who wait already
+		if p := &w.request[i]; p.limiter != nil && p.limiter.group.turns.busy(p.limiter.id(p.key)) {
+			if err := w.enter(ctx, w.at(ctx, p)); err != nil {
 				return err
 			}
 			break
 		}
 	}
 	for {
-		t, d := w.ask(ctx)
+		p, d := w.ask(ctx)
 		switch {
 		case d.Allowed:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case t == nil || t.hopeless() > 0 || d.RetryAfter == 0:
+		case p == nil || p.unavailability() > 0 || d.RetryAfter == 0:
 			return d.Err()
 		}
-		if err := w.sleep(ctx, t, &d); err != nil {
+		if err := w.sleep(ctx, p, &d); err != nil {
 			return err
 		}
 	}
 }
 
 // ask asks for all tokens together.
-func (w *usesWait) ask(ctx context.Context) (t *leg, d Decision) {
-	w.legs = w.uses.legs(w.legs[:0])
-	for i := range w.legs {
-		if t := &w.legs[i]; t.limiter != nil && !t.shadow() {
-			t.waits = w.patient
+func (w *usesWait) ask(ctx context.Context) (strictest *part, d Decision) {
+	w.request = w.uses.request(w.request[:0])
+	for i := range w.request {
+		if p := &w.request[i]; p.limiter != nil && !p.shadow() {
+			p.waits = w.waiter
 		}
 	}
 	if w.place != nil {
 		w.place.limiter.group.turns.ask(w.place)
 	}
-	t = together(ctx, w.legs, &d)
+	strictest = w.request.decide(ctx, &d)
 	if w.place != nil && !d.Allowed {
 		w.place.limiter.group.turns.asked(w.place)
 	}
-	return t, d
+	return strictest, d
 }
 
-// sleep sleeps in the line of the leg t, which refused, until its tokens can be there and it has the turn.
-func (w *usesWait) sleep(ctx context.Context, t *leg, d *Decision) error {
-	s := w.at(ctx, t)
+// sleep sleeps in the line of the part p, which refused, until its tokens can be there and it has the turn.
+func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
+	s := w.at(ctx, p)
 	pause, err := s.pause(d)
 	if err != nil {
 		return err
 	}
-	for i := range w.legs { // the share refused others too
-		if other := &w.legs[i]; other != t && other.state == refused && other.d.Reason == ShareSpent {
+	for i := range w.request { // the share refused others too
+		if other := &w.request[i]; other != p && other.state == refused && other.d.Reason == ShareSpent {
 			w.at(ctx, other).notRefused(local.ShareSpent)
 		}
 	}
-	if anyOf(w.legs, taken) { // two may have refused each other so: they are not to meet again
-		pause += time.Duration(t.limiter.group.options.uniform() * float64(mixUp))
+	if w.request.any(taken) { // two may have refused each other so: they are not to meet again
+		pause += time.Duration(p.limiter.group.options.uniform() * float64(mixUp))
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -114,13 +114,13 @@ func (w *usesWait) sleep(ctx context.Context, t *leg, d *Decision) error {
 	}
 }
 
-// at is the place at a leg's key: that where it stands, or a new one.
-func (w *usesWait) at(ctx context.Context, t *leg) *standing {
-	id := t.limiter.id(t.key)
-	if s := w.place; s != nil && s.id == id && s.limiter == t.limiter {
+// at returns the place at a part's key: that where it stands, or a new one.
+func (w *usesWait) at(ctx context.Context, p *part) *standing {
+	id := p.limiter.id(p.key)
+	if s := w.place; s != nil && s.id == id && s.limiter == p.limiter {
 		return s
 	}
-	s := t.limiter.stand(ctx, id, t.key, t.cost)
+	s := p.limiter.stand(ctx, id, p.key, p.cost)
 	s.several = true
 	if w.first == nil {
 		w.first = s

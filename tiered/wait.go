@@ -90,7 +90,7 @@ func (s *standing) wait(ctx context.Context) error {
 		}
 		t := taking{limiter: s.limiter, key: s.key, cost: s.cost, waits: s}
 		turns.ask(s)
-		s.limiter.take(ctx, s.key, s.cost, &t, &d, false)
+		s.limiter.take(ctx, s.key, s.cost, &t, &d)
 		if d.Allowed {
 			s.hand(&t)
 			return nil
@@ -165,7 +165,7 @@ func (s *standing) late(retry time.Duration) error {
 	var d Decision
 	l, b := s.limiter, s.bucket()
 	held, level := b.Look(l.group.now())
-	l.decide(&d, l.group.now(), b, s.key, Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry)
+	b.decide(&d, l.group.now(), s.key, answer{Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry})
 	return s.outOfTime(&d)
 }
 
@@ -190,7 +190,7 @@ func (s *standing) handed() {
 	var d Decision
 	b, now := s.bucket(), l.group.now()
 	held, level := b.Look(now)
-	l.decide(&d, now, b, s.key, Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0)
+	b.decide(&d, now, s.key, answer{Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0})
 	l.group.trace.decision(d)
 }
 

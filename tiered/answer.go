@@ -1,0 +1,113 @@
+package tiered
+
+import (
+	"math"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// answer is what a Decision says besides the limit that it was made by.
+type answer struct {
+	reason Reason
+	tier   Tier
+	left   int64 // tokens, for the reasons that know what is left
+	retry  time.Duration
+}
+
+// decide writes a Decision by the limit of b, made at now. All arguments fit into registers.
+func (b *bucket) decide(d *Decision, now time.Duration, key string, a answer) {
+	p := b.Policy()
+	p.Owner.(*plan).limiter.decideBy(d, p, key, a)
+	if p.Counting != local.Refills {
+		which, clear := b.Told(a.reason == Limited)
+		d.told(p, now, which, clear)
+	}
+}
+
+// decideBy is decide where only the policy is known.
+func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
+	r := a.reason
+	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, a.tier
+	limit, left, remaining := p.Cap, a.left, a.left
+	if parent := p.Whole; parent != nil { // a shard speaks for all
+		k := int64(len(l.whole.shards))
+		if r != ShareSpent { // the share is not the shard's
+			left = min(left*k, parent.Cap)
+		}
+		if p = parent; r == ExceedsBurst {
+			limit = parent.Cap / k
+			remaining = min(remaining, limit)
+		} else {
+			limit, remaining = parent.Cap, left
+		}
+	}
+	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, limit, remaining, a.retry
+	if Granted <= r && r <= ShareSpent || r == ExceedsBurst || r == InvalidCost {
+		d.ResetAfter = resets(p, left)
+	}
+}
+
+// byFailMode writes the Decision that a fail mode came to.
+func (t *taking) byFailMode(now time.Duration, v local.Verdict, d *Decision) {
+	a := answer{Unavailable, Failover, v.Left, 0}
+	switch v.Outcome {
+	case local.Admitted: // of the lease
+		a.reason, a.tier = Granted, Local
+	case local.Shared:
+		a.reason = Shared
+	case local.Opened:
+		a.reason = Open
+	case local.ShareSpent:
+		if a.reason = ShareSpent; v.Retry < math.MaxInt64 { // else never, as long as Redis does not answer
+			a.retry = v.Retry
+		}
+	}
+	t.bucket.decide(d, now, t.key, a)
+}
+
+// refuseForGood writes a refusal that no tokens could have changed, with what b has left, if this process knows that.
+func (l *Limiter) refuseForGood(d *Decision, b *bucket, key string, r Reason) {
+	p, now := b.Policy(), l.group.now()
+	held, level := b.Look(now)
+	l.decideBy(d, p, key, answer{r, None, min(held+max(level, 0), p.Cap), 0})
+	if p.Counting != local.Refills {
+		_, clear := b.Told(false)
+		d.clears(p, now, clear)
+	}
+}
+
+// invalid refuses a request that is not valid, or that costs more than any burst.
+func (l *Limiter) invalid(d *Decision, key string, r Reason) {
+	p := l.terms.Load().fresh
+	if r != InvalidKey {
+		if b, ok := l.group.cache.Find(l.home(key)); ok && b.Policy().Rule != local.Unresolved {
+			if p = b.Policy(); p.Rule == local.ByLimit {
+				l.refuseForGood(d, b, key, r)
+				p.Owner.(*plan).name(d, 0)
+				return
+			}
+		}
+	}
+	switch p.Rule { // whose numbers mean nothing
+	case local.Unlimited:
+		l.unlimited(d, key)
+		d.Allowed, d.Reason, d.Tier = false, r, None
+	case local.Blocked:
+		l.refuseBlocked(d, key)
+		d.Reason, d.Tier = r, None
+	default: // nobody asked for the key here: its bucket may be full
+		left := p.Cap
+		if r == InvalidKey {
+			left = 0
+		}
+		l.decideBy(d, p, key, answer{r, None, left, 0})
+	}
+}
+
+// refusal returns the Decision on a request that is not valid.
+func (l *Limiter) refusal(key string, r Reason) (d Decision) {
+	l.invalid(&d, key, r)
+	l.finish(&d, 0)
+	return d
+}

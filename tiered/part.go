@@ -1,0 +1,303 @@
+package tiered
+
+import (
+	"context"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// part is what a request needs of one key, and how far the decision over it has come.
+type part struct {
+	taking
+	state   partState
+	several bool          // other keys are decided with it
+	renew   bool          // its lease is at its low-water mark
+	now     time.Duration // since its Group's base
+	until   time.Duration // nobody waits for it from here on
+	tries   int           // times that it was to join its bucket's line
+
+	first firstRefusal // once the second shard is asked, of a policy with Shards
+	last  bool         // no other shard is asked any more
+
+	waiter *waiter   // while it waits
+	call   addressed // its call, until it is sent
+	d      Decision  // its own, once it is taken or refused
+}
+
+// partState says what becomes of a part next, or what became of it.
+type partState uint8
+
+const (
+	undecided partState = iota // nothing is taken, and Redis is to decide
+	fallback                   // Redis does not answer: the fail mode decides
+	waiting                    // in line for Redis' answer
+	taken
+	refused
+)
+
+// peek decides the part by what this process knows. It refuses, and of several parts it takes nothing.
+func (p *part) peek() {
+	l := p.limiter
+	if l == nil { // the zero Use
+		p.state = refused
+		return
+	}
+	if r := valid(p.key, p.cost); r != Granted {
+		l.invalid(&p.d, p.key, r)
+		p.decided()
+		return
+	}
+	if l.mode.Load()&modeUnlimited != 0 {
+		l.free.Add(p.cost)
+		l.unlimited(&p.d, p.key)
+		p.decided()
+		return
+	}
+	b := l.group.find(p.now, l.home(p.key))
+	if l.shards != nil && l.exceedsShard(b, p.key, p.cost, &p.d) {
+		p.decided()
+		return
+	}
+	p.from(b, local.FromLease)
+	if p.several && b.Holds(p.now, p.cost) {
+		return
+	}
+	if !p.several && p.takeFromPot() {
+		return
+	}
+	p.decideHere()
+}
+
+// decideHere decides the part by what this process knows, when its lease does not hold the tokens. It takes nothing.
+func (p *part) decideHere() {
+	if p.byRule() {
+		return
+	}
+	if p.limiter.group.closed.Load() || p.bucket.probe(p.now) {
+		p.state = fallback
+		if p.several {
+			p.foresee()
+		}
+		return
+	}
+	if v, denied := p.denied(p.bucket); denied {
+		p.answer(answer{Limited, Local, v.Left, v.Retry})
+		p.decided()
+	}
+}
+
+// denied reports whether this process knows that b refuses the tokens, and counts that.
+func (p *part) denied(b *bucket) (local.Verdict, bool) {
+	if p.asksAgain() {
+		return b.Awaits(p.now, p.cost)
+	}
+	v, denied := b.Refuse(p.now, p.cost)
+	if denied {
+		b.CountRefused(p.cost)
+	}
+	return v, denied
+}
+
+// foresee refuses the part if the fail mode would. It takes nothing.
+func (p *part) foresee() {
+	for {
+		v := p.bucket.Foresee(p.now, p.cost, p.limiter.group.fleetOf(p.bucket))
+		switch v.Outcome {
+		case local.Gone:
+			if p.findAgain(local.FromShare) {
+				return
+			}
+			continue
+		case local.ShareSpent, local.Failed:
+			p.byFailMode(p.now, v, &p.d)
+			p.decided()
+		}
+		return
+	}
+}
+
+// takeFromPot takes the part's tokens from its lease. It reports false if the lease does not hold them.
+func (p *part) takeFromPot() bool {
+	left, ok, renew := p.bucket.Take(p.now, p.cost)
+	if ok {
+		p.renew = renew
+		p.answer(answer{Granted, Local, left, 0})
+		p.decided()
+	}
+	return ok
+}
+
+// join puts the part into its bucket's line. The part stays undecided if the bucket was evicted or its policy has changed.
+func (p *part) join() {
+	g := p.limiter.group
+	w := g.waiter()
+	w.Patient = p.asksAgain()
+	if p.asksForOthers() {
+		w.More = g.turns.behind(p.waits, p.bucket.Policy().Cap)
+	}
+	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
+	if v.Outcome == local.Gone { // perhaps another part's bucket has evicted it
+		if p.from(g.find(p.now, p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
+			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
+		}
+	}
+	if effect.Send {
+		p.call = p.bucket.route()
+		effect.Send = false
+	}
+	p.bucket.apply(p.now, effect)
+	if v.Outcome == local.Waiting {
+		p.state, p.waiter = waiting, w
+		p.from(p.bucket, local.FromRedis)
+		return
+	}
+	p.leave(w, v, Local)
+	if v.Outcome != local.Gone {
+		p.verdict(v, Local)
+	}
+}
+
+// wait waits for the answer.
+func (p *part) wait(ctx context.Context) {
+	g := p.limiter.group
+	w := p.waiter
+	v, reason := w.wait(ctx, p.until-g.now(), p.bucket)
+	if !p.lone() {
+		p.giveWay()
+	}
+	p.now = g.now()
+	p.leave(w, v, Remote)
+	p.waiter = nil
+	switch reason {
+	case Canceled:
+		p.answer(answer{Canceled, None, 0, 0})
+		p.d.Expired = expired(ctx)
+		p.decided()
+	case Unavailable:
+		if n := p.bucket.node.Load(); n != nil {
+			n.overran()
+		}
+		p.unanswered()
+	default:
+		p.verdict(v, Remote)
+	}
+}
+
+// leave notes what w heard besides the verdict, which is zero if there was no answer, and gives w up.
+func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
+	if p.asksForOthers() {
+		if v.Outcome != 0 && tier == Remote {
+			p.waits.active = w.Active
+		}
+		if v.Outcome == local.Admitted {
+			p.waits.more, p.waits.short = w.Came, w.Short
+		}
+	}
+	p.limiter.group.waiters.Put(w)
+}
+
+// verdict notes the bucket's answer.
+func (p *part) verdict(v local.Verdict, tier Tier) {
+	switch v.Outcome {
+	case local.Admitted:
+		p.counted(v)
+		p.answer(answer{Granted, tier, v.Left, 0})
+	case local.Refused:
+		p.answer(answer{Limited, tier, v.Left, v.Retry})
+	case local.Failed:
+		if p.lone() {
+			p.giveWay()
+		}
+		p.unanswered()
+		return
+	case local.Gone:
+		p.state = undecided
+		p.findAgain(local.FromLease)
+		return
+	}
+	p.decided()
+}
+
+// unanswered leaves the part to the fail mode, or to the first shard's answer if it is the second that does not answer.
+func (p *part) unanswered() {
+	if p.first.bucket == nil {
+		p.state = fallback
+		return
+	}
+	p.decided() // d is still the first's
+}
+
+// fallBack lets the fail mode decide.
+func (p *part) fallBack() {
+	g := p.limiter.group
+	for {
+		p.from(p.bucket, local.FromShare)
+		v := p.bucket.Alone(p.now, p.cost, g.fleetOf(p.bucket))
+		switch v.Outcome {
+		case local.Gone:
+			if p.findAgain(local.FromShare) {
+				return
+			}
+			continue
+		case local.Admitted: // of the lease
+			p.from(p.bucket, local.FromRedis)
+			p.counted(v)
+		case local.Shared:
+			g.sharedAlone()
+		}
+		p.byFailMode(p.now, v, &p.d)
+		p.decided()
+		return
+	}
+}
+
+// findAgain looks up the part's bucket, because it was evicted or its policy has changed. It reports whether that decides.
+func (p *part) findAgain(s local.Source) bool {
+	p.from(p.limiter.group.find(p.now, p.bucket.ID()), s)
+	return p.byRule()
+}
+
+// byRule decides the part if no limit does.
+func (p *part) byRule() bool {
+	if p.byLimit() || !p.taking.byRule(&p.d) {
+		return false
+	}
+	p.decided()
+	return true
+}
+
+// answer writes the part's Decision.
+func (p *part) answer(a answer) { p.bucket.decide(&p.d, p.now, p.key, a) }
+
+// decided notes what d says. If the first shard refuses, the part goes on with the second. If the policy is only tried out,
+// it refuses nobody.
+func (p *part) decided() {
+	if p.first.bucket != nil {
+		p.borrowed()
+	} else if !p.d.Allowed && p.other() {
+		return
+	}
+	if !p.d.Allowed && p.shadow() {
+		p.limiter.tryOut(&p.d, p.cost)
+		p.nothing()
+	}
+	p.state = refused
+	if p.d.Allowed {
+		p.state = taken
+	}
+}
+
+func (p *part) shadow() bool { return p.limiter.mode.Load()&modeShadow != 0 }
+
+// lone reports whether the request goes on to nothing else when the answer comes.
+func (p *part) lone() bool { return !p.several && p.first.bucket == nil }
+
+// asksForOthers reports whether the part is for the first of those who wait for a key. It asks for those behind it too.
+func (p *part) asksForOthers() bool {
+	return p.asksAgain() && !p.waits.several && p.first.bucket == nil
+}
+
+// giveWay lets everything else that happens at this instant happen first, in a simulation: others may have waited for the
+// same answer. No two requests begin to wait at one instant, so until tells them apart.
+func (p *part) giveWay() { p.limiter.group.settle(uint64(p.until)) }

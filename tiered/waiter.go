@@ -1,0 +1,54 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// waiter is what a caller waits for an answer with. Each has a channel and a timer, so a Group keeps a pool of them. The
+// pool is not a global one because the timers of a synctest bubble stay in it.
+type waiter struct {
+	*local.Waiter
+	timer *time.Timer
+}
+
+func newWaiter() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &waiter{local.NewWaiter(), t}
+}
+
+// waiter returns one to wait with now.
+func (g *Group) waiter() *waiter {
+	w := g.waiters.Get().(*waiter)
+	w.Quiet, w.Patient, w.More, w.Came, w.Short = g.trace.quiet(), false, 0, 0, false
+	return w
+}
+
+// wait waits for the verdict, at most d and no longer than ctx. The reason is Granted if there is a verdict.
+func (w *waiter) wait(ctx context.Context, d time.Duration, b *bucket) (local.Verdict, Reason) {
+	var canceled <-chan struct{}
+	if ctx != nil {
+		canceled = ctx.Done()
+	}
+	w.timer.Reset(d)
+	defer w.timer.Stop()
+	reason := Unavailable
+	select {
+	case v := <-w.C:
+		return v, Granted
+	case <-w.timer.C:
+	case <-canceled:
+		reason = Canceled
+	}
+	if b.Leave(w.Waiter) {
+		return local.Verdict{}, reason
+	}
+	return <-w.C, Granted // the verdict was faster
+}
+
+// expired reports whether a context that ended did so by its deadline.
+func expired(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
