@@ -60,10 +60,7 @@ func (p *part) peek() {
 		return
 	}
 	p.from(b, local.FromLease)
-	if p.several && b.Holds(p.now, p.cost) {
-		return
-	}
-	if !p.several && p.takeFromPot() {
+	if p.several && b.Holds(p.now, p.cost) || !p.several && p.takeFromPot() {
 		return
 	}
 	p.decideHere()
