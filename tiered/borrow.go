@@ -14,8 +14,8 @@ type firstRefusal struct {
 	retry  time.Duration
 }
 
-// other goes on with the second shard of the part's key when the first has refused. It reports false if there is none, or if
-// what is known of it does not help. Then the first's answer stands, except for the time to come back.
+// other goes on with the second shard of the part's key when the first has refused. It reports false if there is
+// none, or if what is known of it does not help. Then the first's answer stands, except for the time to come back.
 func (p *part) other() bool {
 	l := p.limiter
 	if l.shards == nil || p.bucket == nil || p.first.bucket != nil || p.last {
@@ -75,7 +75,8 @@ func sooner(r Reason, first, second time.Duration) time.Duration {
 	return min(first, second)
 }
 
-// retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not refused.
+// retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not
+// refused.
 func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
 	first, second := l.places(key)
 	for _, s := range []*Limiter{first, second} {
@@ -107,7 +108,8 @@ func (p *part) borrowed() {
 	}
 }
 
-// takeBack tells the first shard's bucket that it did not refuse the part after all, and what the second admitted of it.
+// takeBack tells the first shard's bucket that it did not refuse the part after all, and what the second admitted of
+// it.
 func (p *part) takeBack(lent int64) {
 	b, g := p.first.bucket, p.limiter.group
 	n := p.cost

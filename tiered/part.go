@@ -125,7 +125,8 @@ func (p *part) takeFromPot() bool {
 	return ok
 }
 
-// join puts the part into its bucket's line. The part stays undecided if the bucket was evicted or its policy has changed.
+// join puts the part into its bucket's line. The part stays undecided if the bucket was evicted or its policy has
+// changed.
 func (p *part) join() {
 	g := p.limiter.group
 	w := g.waiter()
@@ -249,7 +250,8 @@ func (p *part) fallBack() {
 	}
 }
 
-// findAgain looks up the part's bucket, because it was evicted or its policy has changed. It reports whether that decides.
+// findAgain looks up the part's bucket, because it was evicted or its policy has changed. It reports whether that
+// decides.
 func (p *part) findAgain(s local.Source) bool {
 	p.from(p.limiter.group.find(p.now, p.bucket.ID()), s)
 	return p.byRule()
@@ -267,8 +269,8 @@ func (p *part) byRule() bool {
 // answer writes the part's Decision.
 func (p *part) answer(a answer) { p.bucket.decide(&p.d, p.now, p.key, a) }
 
-// decided notes what d says. If the first shard refuses, the part goes on with the second. If the policy is only tried out,
-// it refuses nobody.
+// decided notes what d says. If the first shard refuses, the part goes on with the second. If the policy is only
+// tried out, it refuses nobody.
 func (p *part) decided() {
 	if p.first.bucket != nil {
 		p.borrowed()
@@ -295,6 +297,6 @@ func (p *part) asksForOthers() bool {
 	return p.asksAgain() && !p.waits.several && p.first.bucket == nil
 }
 
-// giveWay lets everything else that happens at this instant happen first, in a simulation: others may have waited for the
-// same answer. No two requests begin to wait at one instant, so until tells them apart.
+// giveWay lets everything else that happens at this instant happen first, in a simulation: others may have waited for
+// the same answer. No two requests begin to wait at one instant, so until tells them apart.
 func (p *part) giveWay() { p.limiter.group.settle(uint64(p.until)) }

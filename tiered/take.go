@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// A decision over one key: take admits what the lease holds, and decideAtOnce refuses what is known to be denied. The rest
-// is a request over a list of one key: see request.
+// A decision over one key: take admits what the lease holds, and decideAtOnce refuses what is known to be denied. The
+// rest is a request over a list of one key: see request.
 
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
@@ -19,9 +19,10 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
 //
-// It answers at once when the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks Redis
-// and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. When Redis does not answer,
-// the policy's FailMode decides. There is no error to handle: what went wrong is the Decision's Reason.
+// It answers at once when the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
+// Redis and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. When Redis
+// does not answer, the policy's FailMode decides. There is no error to handle: what went wrong is the Decision's
+// Reason.
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
@@ -29,8 +30,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) 
 	return d
 }
 
-// take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies of it
-// were a quarter of what a decision cost.
+// take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies
+// of it were a quarter of what a decision cost.
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	mode := l.mode.Load()
 	if mode&^modeSharded != 0 {
@@ -71,8 +72,8 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	b.decide(d, now, key, answer{Granted, Local, left, 0})
 }
 
-// decideAtOnce decides when the lease does not hold the tokens, if that takes no lock: by what is known to be denied, or by
-// a fail mode that only counts. It reports false if it does not decide.
+// decideAtOnce decides when the lease does not hold the tokens, if that takes no lock: by what is known to be denied,
+// or by a fail mode that only counts. It reports false if it does not decide.
 func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key string, n int64) bool {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.group.closed.Load() {
@@ -133,8 +134,8 @@ func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
 	*t = r[0].taking
 }
 
-// unhealthy returns the node that b was last sent to if its breaker is not closed, and else nil. The breaker is asked only
-// for its state: a sender asks it for leave, when it is about to send something.
+// unhealthy returns the node that b was last sent to if its breaker is not closed, and else nil. The breaker is asked
+// only for its state: a sender asks it for leave, when it is about to send something.
 func (b *bucket) unhealthy() *node {
 	n := b.node.Load()
 	if n == nil {

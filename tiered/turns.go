@@ -8,61 +8,63 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// turns lets those who wait for a key go one after the other: only the first asks, for those behind it too.
+// turns lets the callers that wait for a key go one after the other. Only the first asks, and it asks for those
+// behind too.
 type turns struct {
 	mu   sync.Mutex
-	keys map[local.ID]*line
+	keys map[local.ID]*waitQueue
 }
 
-// line is who waits for a key, in the order in which they came. The first has the turn.
-type line struct {
+// waitQueue holds the callers that wait for a key, in the order in which they came. The first has the turn.
+type waitQueue struct {
 	first, last *standing
 	cost        int64 // of all
-	asking      int64 // of those for whom the first asks at this moment: what they get is not counted yet
-	unsure      bool  // somebody came while nothing told whether its deadline can be met
+	asking      int64 // of those that the first asks for at this moment: what they get is not counted yet
+	unsure      bool  // a caller came while it was not known whether its deadline can be met
 
-	rest time.Duration // until then what is left in Redis is for other processes
+	idleUntil time.Duration // what is left in Redis is for other processes until then
 }
 
-// standing is who waits for a key, and its place in line.
+// standing is a caller that waits for a key, and its place in the queue.
 type standing struct {
 	limiter *Limiter
 	id      local.ID
 	key     string
 	cost    int64
-	until   time.Duration // its deadline, since the Group's base; forever for none
-	several bool          // it needs other keys too, so nobody can take its tokens for it
-	asked   bool          // the first asked for its token: what was granted before it came is not its
+	until   time.Duration // its deadline, since the Group's base; forever if it has none
+	several bool          // it needs other keys too, so no other caller can take its tokens for it
+	asked   bool          // the first has asked for its token: what was granted before it came is not for it
 
-	// Of its last call, while it is the first.
+	// What its last call brought, while it is the first.
 	more   int64 // tokens that came with its own, for those behind
 	short  bool  // Redis left something to others
-	active int64 // leases of the bucket: see local.Waiter. Or of the last call of who was the first before
+	active int64 // leases of the bucket by the last call, perhaps of the first before it: see local.Waiter
 
 	since      time.Duration // when it began to wait; 0 before
 	next, prev *standing
-	told       chan news // capacity 1; nil for who came first
+	events     chan event // capacity 1; nil if it came first
 }
 
-// news is what becomes of who waits for its turn.
-type news struct {
-	event event
+// event ends the wait for a turn.
+type event struct {
+	kind  eventKind
 	retry time.Duration // outOfTime: when it could be served
 }
 
-type event uint8
+// eventKind says how a wait for a turn ended. Only with its turn is the caller still in the queue.
+type eventKind uint8
 
 const (
-	itsTurn   event = iota
-	served          // its tokens were taken for it; it is not in line any more
-	outOfTime       // its deadline cannot be met; nor is this
-	calledOff       // its context ended; nor is this
+	itsTurn   eventKind = iota
+	served              // its tokens were taken for it
+	outOfTime           // its deadline cannot be met
+	gaveUp              // its context ended
 )
 
-// enter waits for the turn of s, or for the end of ctx. Only with its turn is s in line when it returns.
-func (t *turns) enter(ctx context.Context, s *standing) news {
+// enter waits for the turn of s, or for the end of ctx. Only with its turn is s in the queue when enter returns.
+func (t *turns) enter(ctx context.Context, s *standing) event {
 	if ctx.Err() != nil {
-		return news{event: calledOff}
+		return event{kind: gaveUp}
 	}
 	var b *bucket
 	if s.until < forever {
@@ -70,48 +72,48 @@ func (t *turns) enter(ctx context.Context, s *standing) news {
 	}
 	t.mu.Lock()
 	if t.keys == nil {
-		t.keys = make(map[local.ID]*line)
+		t.keys = make(map[local.ID]*waitQueue)
 	}
 	q := t.keys[s.id]
 	if q == nil {
-		t.keys[s.id] = &line{first: s, last: s, cost: s.cost}
+		t.keys[s.id] = &waitQueue{first: s, last: s, cost: s.cost}
 		t.mu.Unlock()
-		return news{event: itsTurn}
+		return event{kind: itsTurn}
 	}
 	if b != nil {
 		retry, known := s.lacksTime(b, q.cost-q.asking+s.cost)
 		if retry > 0 {
 			t.mu.Unlock()
-			return news{outOfTime, retry}
+			return event{outOfTime, retry}
 		}
 		q.unsure = q.unsure || !known
 	}
-	s.told = make(chan news, 1)
+	s.events = make(chan event, 1)
 	q.push(s)
 	t.mu.Unlock()
 	s.begin()
 	select {
-	case e := <-s.told:
+	case e := <-s.events:
 		return e
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
 	select {
-	case e := <-s.told: // it came at the same moment
+	case e := <-s.events: // it came at the same moment
 		t.mu.Unlock()
-		if e.event != itsTurn {
+		if e.kind != itsTurn {
 			return e
 		}
 		t.leave(s)
 	default:
-		q.remove(s) // thousands may leave at once, and all keys wait for this lock
+		q.remove(s) // thousands may leave at once, and all keys need this lock
 		t.mu.Unlock()
 	}
-	return news{event: calledOff}
+	return event{kind: gaveUp}
 }
 
-// lacksTime reports, if n tokens cannot be there before the deadline of s, when they can; else 0. known is false where
-// too little is known to tell. Of shards nothing is: each has a level of its own.
+// lacksTime reports when n tokens can be there, if that is after the deadline of s, and else 0. known is false if too
+// little is known to say. With shards it always returns 0, because each shard has a level of its own.
 func (s *standing) lacksTime(b *bucket, n int64) (retry time.Duration, known bool) {
 	if s.limiter.shards != nil {
 		return 0, true
@@ -124,7 +126,7 @@ func (s *standing) lacksTime(b *bucket, n int64) (retry time.Duration, known boo
 	return at - now, true
 }
 
-// ask notes that the first in line asks for its tokens, and asked that it did not get them.
+// ask notes that the first in the queue asks for its tokens. asked notes that it did not get them.
 func (t *turns) ask(s *standing)   { t.asks(s, s.cost) }
 func (t *turns) asked(s *standing) { t.asks(s, 0) }
 
@@ -134,12 +136,12 @@ func (t *turns) asks(s *standing, cost int64) {
 	t.keys[s.id].asking = cost
 }
 
-// behind reports how many stand behind s, most at most, before the first who wants more than one token: whatever comes
-// for them is used. What a dear request waits for would lie about.
-func (t *turns) behind(s *standing, most int64) (n int64) {
+// behind returns how many callers behind s want one token each, at most limit. It counts up to the first that wants
+// more: what comes for single tokens is used at once, and tokens for part of a higher cost would lie unused.
+func (t *turns) behind(s *standing, limit int64) (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for w := s.next; w != nil && w.cost == 1 && !w.several && n < most; w = w.next {
+	for w := s.next; w != nil && w.cost == 1 && !w.several && n < limit; w = w.next {
 		w.asked = true
 		n++
 	}
@@ -147,22 +149,23 @@ func (t *turns) behind(s *standing, most int64) (n int64) {
 	return n
 }
 
-// hand takes those out of line, in turn, whom n tokens serve: one each. It reports how many tokens are left.
+// hand gives n tokens to the callers behind s, in turn and one each, and takes them out of the queue. It returns how
+// many tokens are left.
 func (t *turns) hand(s *standing, n int64) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.keys[s.id]
 	for w := s.next; n > 0 && w != nil && w.asked; w = s.next {
-		q.tell(w, news{event: served})
+		q.end(w, event{kind: served})
 		n--
 	}
 	q.asking = s.cost
 	return n
 }
 
-// reckon takes those out of line whose deadlines cannot be met, if somebody came before there was an answer to tell by.
-// s is the first, and was refused.
-func (t *turns) reckon(s *standing) {
+// dropLate takes the callers out of the queue whose deadlines cannot be met, if one came while that was not known. s
+// is the first, and was refused.
+func (t *turns) dropLate(s *standing) {
 	b := s.bucket()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +178,7 @@ func (t *turns) reckon(s *standing) {
 	for w := s.next; w != nil; {
 		next := w.next
 		if retry, _ := w.lacksTime(b, front+w.cost); retry > 0 {
-			q.tell(w, news{outOfTime, retry})
+			q.end(w, event{outOfTime, retry})
 		} else {
 			front += w.cost
 		}
@@ -183,19 +186,20 @@ func (t *turns) reckon(s *standing) {
 	}
 }
 
-// resting is how long the first in line leaves what Redis has to other processes before it asks, if it has to ask.
-func (t *turns) resting(s *standing) time.Duration {
+// idle returns how long the first in the queue leaves what Redis has to other processes before it asks, if it has to
+// ask.
+func (t *turns) idle(s *standing) time.Duration {
 	t.mu.Lock()
-	rest := t.keys[s.id].rest
+	until := t.keys[s.id].idleUntil
 	t.mu.Unlock()
 	now := s.limiter.group.now()
-	if rest <= now || s.until < rest || s.bucket().Holds(now, s.cost) {
+	if until <= now || s.until < until || s.bucket().Holds(now, s.cost) {
 		return 0
 	}
-	return rest - now
+	return until - now
 }
 
-// busy reports whether anybody has the turn.
+// busy reports whether a caller has the turn.
 func (t *turns) busy(id local.ID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,31 +208,31 @@ func (t *turns) busy(id local.ID) bool {
 
 // leave passes the turn on.
 func (t *turns) leave(s *standing) {
-	rest := time.Duration(0)
+	idleUntil := time.Duration(0)
 	if s.short {
-		rest = s.limiter.group.now() + pace + s.bucket().Turn(s.active)
+		idleUntil = s.limiter.group.now() + pace + s.bucket().Turn(s.active)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.keys[s.id]
 	q.remove(s)
 	q.asking = 0
-	q.rest = max(q.rest, rest)
+	q.idleUntil = max(q.idleUntil, idleUntil)
 	if q.first == nil {
 		delete(t.keys, s.id)
 		return
 	}
 	q.first.active = s.active
-	q.first.told <- news{event: itsTurn}
+	q.first.events <- event{kind: itsTurn}
 }
 
-func (q *line) push(s *standing) {
+func (q *waitQueue) push(s *standing) {
 	s.prev, q.last.next = q.last, s
 	q.last = s
 	q.cost += s.cost
 }
 
-func (q *line) remove(s *standing) {
+func (q *waitQueue) remove(s *standing) {
 	if s.prev == nil {
 		q.first = s.next
 	} else {
@@ -243,8 +247,8 @@ func (q *line) remove(s *standing) {
 	s.next, s.prev = nil, nil
 }
 
-// tell takes w, which is not the first, out of line and tells it why.
-func (q *line) tell(w *standing, e news) {
+// end takes w, which is not the first, out of the queue and reports why.
+func (q *waitQueue) end(w *standing, e event) {
 	q.remove(w)
-	w.told <- e
+	w.events <- e
 }

@@ -19,7 +19,7 @@ func (l *Limiter) For(key string) Use { return Use{l, key, 1} }
 // ForN is the use of n tokens of key, for [Strictest]. It asks nothing and takes nothing.
 func (l *Limiter) ForN(key string, n int64) Use { return Use{l, key, n} }
 
-// few is how many uses are decided without memory of their own: a user, an address, a token and a tenant.
+// few is how many uses are decided without an allocation: a user, an address, a token and a tenant.
 const few = 4
 
 // Uses are several uses that one request needs together. They hold nothing and may be used again and concurrently. The
@@ -36,8 +36,8 @@ type numbered struct {
 	place int
 }
 
-// Strictest joins uses of several keys, of one policy or of several: all of them are admitted, or none. Two uses of the same
-// key of the same Limiter are one of both costs.
+// Strictest joins uses of several keys, of one policy or of several: all of them are admitted, or none. Two uses of
+// the same key of the same Limiter are one of both costs.
 //
 // The Limiters may be of different Groups; then the shortest of their Budgets counts.
 func Strictest(uses ...Use) Uses {
@@ -45,8 +45,9 @@ func Strictest(uses ...Use) Uses {
 	if u.n > few {
 		u.more = make([]numbered, u.n-few)
 	}
-	// In one order for everybody: of two requests that want the last tokens of the same keys, the one that is first at the
-	// first key is most often first at all of them, so one is admitted. In opposite orders each would refuse the other.
+	// All callers use one order. Of two requests that want the last tokens of the same keys, the one that is first at
+	// the first key is most often first at all of them, so one is admitted. In opposite orders each would refuse the
+	// other.
 	for i, use := range uses {
 		j := i
 		for ; j > 0 && use.before(&u.at(j-1).Use); j-- {
@@ -57,7 +58,7 @@ func Strictest(uses ...Use) Uses {
 	return u
 }
 
-// at is the i-th in order.
+// at returns the i-th in order.
 func (u *Uses) at(i int) *numbered {
 	if i < few {
 		return &u.first[i]
@@ -65,7 +66,7 @@ func (u *Uses) at(i int) *numbered {
 	return &u.more[i-few]
 }
 
-// before is the order in which keys are asked: by the policy's name and the key.
+// before reports whether u is asked before v: by the policy's name, then by the key.
 func (u *Use) before(v *Use) bool {
 	if u.limiter == nil || v.limiter == nil {
 		return u.limiter == nil && v.limiter != nil
@@ -76,16 +77,16 @@ func (u *Use) before(v *Use) bool {
 	return u.key < v.key
 }
 
-// Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or nothing. What
-// was taken when one of them refuses goes back: to the lease at once, else to Redis within 50 ms, and what is lost on the way is
-// burnt.
+// Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or
+// nothing. What was taken when one of them refuses goes back: to the lease at once, else to Redis within 50 ms, and
+// what is lost on the way is burnt.
 //
 // What this process knows by itself is asked first, so that a key that is known to be over its limit refuses without a
 // call and without taking from the others; the rest goes to Redis in one pipeline per node. It waits for Redis no
 // longer than Options.Budget in all. When Redis does not answer, each policy decides by its own FailMode.
 //
-// A refusal is the Decision of the strictest that refused: of one that no waiting helps, else of the longest RetryAfter. An
-// admission is the Decision of the one that admits the fewest more such requests: Remaining ÷ cost.
+// A refusal is the Decision of the strictest that refused: of one that no waiting helps, else of the longest
+// RetryAfter. An admission is the Decision of the one that admits the fewest more such requests: Remaining ÷ cost.
 //
 // It allocates nothing for up to four uses that this process decides by itself.
 func (u Uses) Allow(ctx context.Context) (d Decision) {
@@ -121,8 +122,8 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// Reserve takes the tokens of all uses now, or none, as [Uses.Allow] does. [Reservation.Settle] takes one actual cost for
-// each use, in the order that Strictest was given.
+// Reserve takes the tokens of all uses now, or none, as [Uses.Allow] does. [Reservation.Settle] takes one actual cost
+// for each use, in the order that Strictest was given.
 func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(request, 0, u.n))

@@ -7,15 +7,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// mixUp is the most by which those who gave something back are held apart: as long as that takes to arrive.
-const mixUp = 50 * time.Millisecond
+// maxSpread is the longest time that keeps callers apart that gave something back: it takes as long to arrive.
+const maxSpread = 50 * time.Millisecond
 
-// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. It returns nil when they were
-// taken, ctx.Err() when ctx ended first (and then nothing was taken), or a *[LimitedError] at once when waiting cannot help,
-// as [Limiter.WaitN] does.
+// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. It returns nil when they
+// were taken, ctx.Err() when ctx ended first (and then nothing was taken), or a *[LimitedError] at once when waiting
+// cannot help, as [Limiter.WaitN] does.
 //
-// Nothing is held while it waits. A waiter stands in line, first come, first served, at the key that refused it, and at no
-// other: who waits for one user's limit does not hold up another's, though both need the same tenant's.
+// Nothing is held while it waits. A waiter stands in line, first come, first served, at the key that refused it, and
+// at no other: who waits for one user's limit does not hold up another's, though both need the same tenant's.
 func (u Uses) Wait(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -37,8 +37,8 @@ type usesWait struct {
 	uses    Uses
 	request request
 	waiter  *standing // says that the request is for somebody who waits
-	first   *standing // where it stood first: its figures are there; nil before
-	place   *standing // where it stands; nil for nowhere
+	first   *standing // where it stood first, which has its figures; nil before
+	place   *standing // where it stands; nil if nowhere
 }
 
 // wait waits for the tokens.
@@ -86,7 +86,7 @@ func (w *usesWait) ask(ctx context.Context) (strictest *part, d Decision) {
 	return strictest, d
 }
 
-// sleep sleeps in the line of the part p, which refused, until its tokens can be there and it has the turn.
+// sleep sleeps in the queue of the part p, which refused, until its tokens can be there and it has the turn.
 func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 	s := w.at(ctx, p)
 	pause, err := s.pause(d)
@@ -98,8 +98,8 @@ func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 			w.at(ctx, other).notRefused(local.ShareSpent)
 		}
 	}
-	if w.request.any(taken) { // two may have refused each other so: they are not to meet again
-		pause += time.Duration(p.limiter.group.options.uniform() * float64(mixUp))
+	if w.request.any(taken) { // two callers may have refused each other: they must not meet again
+		pause += time.Duration(p.limiter.group.options.uniform() * float64(maxSpread))
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -114,7 +114,7 @@ func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 	}
 }
 
-// at returns the place at a part's key: that where it stands, or a new one.
+// at returns the place at a part's key: the one where w stands, or a new one.
 func (w *usesWait) at(ctx context.Context, p *part) *standing {
 	id := p.limiter.id(p.key)
 	if s := w.place; s != nil && s.id == id && s.limiter == p.limiter {
@@ -128,7 +128,7 @@ func (w *usesWait) at(ctx context.Context, p *part) *standing {
 	return s
 }
 
-// enter waits for the turn at a place, unless it has it, and leaves that where it stood before.
+// enter waits for the turn at a place, unless w has it, and leaves the place where w stood before.
 func (w *usesWait) enter(ctx context.Context, s *standing) error {
 	w.first.begin()
 	if w.place == s {
@@ -136,8 +136,8 @@ func (w *usesWait) enter(ctx context.Context, s *standing) error {
 	}
 	w.leave()
 	s.since = w.first.since // it waits once
-	switch e := s.limiter.group.turns.enter(ctx, s); e.event {
-	case calledOff:
+	switch e := s.limiter.group.turns.enter(ctx, s); e.kind {
+	case gaveUp:
 		return ctx.Err()
 	case outOfTime:
 		return s.late(e.retry)

@@ -9,18 +9,20 @@ import (
 )
 
 const (
-	// lookAgain is the longest that a waiter sleeps: longer than a denial is believed (5 s and a sixteenth), so that Redis
-	// is asked again.
+	// lookAgain is the longest that a waiter sleeps. It is longer than a denial is believed (5 s and a sixteenth), so
+	// the waiter asks Redis again.
 	lookAgain = 5500 * time.Millisecond
 
-	// lookAgainAlone is the same while Redis does not answer: no call, unless a probe is due; it may be back, and full.
-	lookAgainAlone = time.Second
+	// lookAgainFallback is the same while Redis does not answer. It may be back, and full. Looking again makes no call
+	// unless a probe is due.
+	lookAgainFallback = time.Second
 
-	// pace is the least for which what is left in Redis is left to other processes after a grant that was short, so that tokens
-	// which come faster are asked for together: 200 calls per second at most for all who wait for a key in a process.
+	// pace is the shortest time for which a process leaves what Redis has to other processes after a grant that was
+	// short. Tokens that come faster are asked for together: all waiters of a key in a process make at most 200 calls
+	// per second.
 	pace = 5 * time.Millisecond
 
-	// forever is the deadline of who has none.
+	// forever is the deadline of a caller that has none.
 	forever = time.Duration(math.MaxInt64)
 )
 
@@ -61,7 +63,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	return s.ended(s.wait(ctx))
 }
 
-// stand is a place for who waits for n tokens of a key.
+// stand returns a place for a caller that waits for n tokens of a key.
 func (l *Limiter) stand(ctx context.Context, id local.ID, key string, n int64) *standing {
 	s := &standing{limiter: l, id: id, key: key, cost: n, until: forever}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -73,18 +75,18 @@ func (l *Limiter) stand(ctx context.Context, id local.ID, key string, n int64) *
 // wait waits for the tokens.
 func (s *standing) wait(ctx context.Context) error {
 	turns := &s.limiter.group.turns
-	switch t := turns.enter(ctx, s); t.event {
-	case calledOff:
+	switch e := turns.enter(ctx, s); e.kind {
+	case gaveUp:
 		return ctx.Err()
 	case served:
 		s.handed()
 		return nil
 	case outOfTime:
-		return s.late(t.retry)
+		return s.late(e.retry)
 	}
 	defer turns.leave(s)
 	var d Decision
-	for pause := turns.resting(s); ; {
+	for pause := turns.idle(s); ; {
 		if err := s.sleep(ctx, pause); err != nil {
 			return err
 		}
@@ -130,7 +132,8 @@ func (d *Decision) waits() bool {
 	return !d.Allowed && (d.Reason == Limited || d.Reason == ShareSpent) && d.RetryAfter > 0
 }
 
-// pause is how long the first in line sleeps after it was refused. The error says that this is too long.
+// pause returns how long the first in the queue sleeps after it was refused. The error says that its deadline is
+// sooner.
 func (s *standing) pause(d *Decision) (time.Duration, error) {
 	g := s.limiter.group
 	left := s.until - g.now()
@@ -139,9 +142,9 @@ func (s *standing) pause(d *Decision) (time.Duration, error) {
 	}
 	if d.Reason == ShareSpent {
 		s.notRefused(local.ShareSpent)
-		return min(d.RetryAfter, lookAgainAlone), nil
+		return min(d.RetryAfter, lookAgainFallback), nil
 	}
-	g.turns.reckon(s)
+	g.turns.dropLate(s)
 	pause := d.RetryAfter + s.bucket().Turn(s.active)
 	if pause > left {
 		pause = d.RetryAfter
@@ -149,7 +152,7 @@ func (s *standing) pause(d *Decision) (time.Duration, error) {
 	return min(pause, lookAgain), nil
 }
 
-// outOfTime is the error of who was refused, and cannot be served in time. Now it counts as refused.
+// outOfTime returns the error of a caller that was refused and cannot be served in time. It counts as refused now.
 func (s *standing) outOfTime(d *Decision) error {
 	if d.Reason == Limited {
 		s.bucket().CountRefused(s.cost)
@@ -160,7 +163,7 @@ func (s *standing) outOfTime(d *Decision) error {
 	return &LimitedError{Decision: *d, late: true}
 }
 
-// late is outOfTime of who was never first, and was told when it can be served.
+// late is outOfTime of a caller that was never first. retry is when it could be served.
 func (s *standing) late(retry time.Duration) error {
 	var d Decision
 	l, b := s.limiter, s.bucket()
@@ -169,19 +172,19 @@ func (s *standing) late(retry time.Duration) error {
 	return s.outOfTime(&d)
 }
 
-// notRefused takes back that the share refused who waits on.
+// notRefused takes back that the share refused a caller that goes on waiting.
 func (s *standing) notRefused(o local.Outcome) {
 	for !s.bucket().TakeBack(s.cost, 0, o) { // evicted and forgotten since
 	}
 }
 
-// bucket is that of the key, its first where it has shards.
+// bucket returns the key's bucket; with shards, that of the first.
 func (s *standing) bucket() *bucket {
 	g := s.limiter.group
 	return g.find(g.now(), s.limiter.home(s.key))
 }
 
-// handed tells the hook that s has its token, which came with those of the first in line.
+// handed reports to the hook that s has its token, which came with those of the first in the queue.
 func (s *standing) handed() {
 	l := s.limiter
 	if l.mode.Load()&modeTraced == 0 {
@@ -194,7 +197,7 @@ func (s *standing) handed() {
 	l.group.trace.decision(d)
 }
 
-// hand gives the tokens that came with those of s to who stands behind it. What nobody takes goes back.
+// hand gives the tokens that came with those of s to the callers behind it. What they do not take goes back.
 func (s *standing) hand(t *taking) {
 	if s.more == 0 {
 		return

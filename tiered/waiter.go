@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// waiter is what a caller waits for an answer with. Each has a channel and a timer, so a Group keeps a pool of them. The
-// pool is not a global one because the timers of a synctest bubble stay in it.
+// waiter is what a caller waits for an answer with. Each has a channel and a timer, so a Group keeps a pool of them.
+// The pool is not a global one because the timers of a synctest bubble stay in it.
 type waiter struct {
 	*local.Waiter
 	timer *time.Timer
