@@ -98,8 +98,8 @@ func TestPartsSumToTheLimit(t *testing.T) {
 		k := rapid.IntRange(2, maxShards).Draw(t, "k")
 		p := Policy{Name: "api", Shards: k, Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(t, "algorithm"))}
 		limit := func(i int) Limit {
-			per := time.Duration(rapid.Int64Range(1000, 99999).Draw(t, "per")) * time.Microsecond
-			for range i { // so far apart that no two count by the same blocks
+			per := time.Duration(rapid.Int64Range(1000, 40_000).Draw(t, "per")) * time.Microsecond
+			for range i { // so far apart that no two count by the same blocks; three times, still below maxPer ÷ maxShards
 				per *= 1000
 			}
 			l := Limit{Tokens: rapid.Int64Range(int64(k), maxEntries).Draw(t, "tokens"), Per: per}
