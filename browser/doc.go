@@ -2,5 +2,6 @@
 // read on a screen of 360 pixels and in the dark, that the values under the pointer are right, and that nothing is fetched.
 // It is a module of its own, so that nobody else needs what drives a browser.
 //
-// `make browser` runs it and installs chromium when there is none; `make screenshots` writes the pictures of the documents.
+// `make pages PAGE=browser` runs it and installs chromium when there is none. `make pages PAGE=images` writes the pictures of the
+// documents.
 package browser

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// long has the tests of speed, of determinism and of live faults take the minutes that they need: make hunt HUNT=speed, make pages PAGE=engines.
+// long has the tests of speed, of determinism and of live faults take the minutes that they need: make hunt HUNT=speed, make
+// pages PAGE=engines.
 var long = flag.Bool("long", false, "run the tests of speed and determinism in full: minutes")
 
 // cpu is the processor time that this program has taken, by now.

@@ -313,12 +313,32 @@ func TestImportsBroken(t *testing.T) {
 // TestDirections holds the rules that users rely on against the table itself.
 func TestDirections(t *testing.T) {
 	for _, c := range []struct{ from, to string }{
-		{"lua", "remote"}, {"remote", "local"}, {"local", "remote"}, {"local", "tiered"}, {"failover", "local"},
-		{"tiered", "tiered/httplimit"}, {"tiered", "sim/scenario"}, {"tiered", "internal/ideal"}, {"tiered/httplimit", "remote"},
-		{"sim/scenario", "sim"}, {"sim/scenario", "tiered"}, {"sim/library", "sim/scenario"}, {"sim/faultnet", "sim/scenario"},
-		{"sim", "internal/fleet"}, {"cmd/tiersim", "tiered"}, {"examples/quickstart", "sim"}, {"internal/ideal", "tiered"},
-		{"local", gobreaker}, {"failover", golangLRU}, {"tiered", goRedis}, {"tiered/httplimit", cobra}, {"lua", goRedis},
-		{"sim/scenario", goRedis}, {"sim/faultnet", goRedis}, {"sim", progressbar}, {"remote", xTime},
+		{"lua", "remote"},
+		{"remote", "local"},
+		{"local", "remote"},
+		{"local", "tiered"},
+		{"failover", "local"},
+		{"tiered", "tiered/httplimit"},
+		{"tiered", "sim/scenario"},
+		{"tiered", "internal/ideal"},
+		{"tiered/httplimit", "remote"},
+		{"sim/scenario", "sim"},
+		{"sim/scenario", "tiered"},
+		{"sim/library", "sim/scenario"},
+		{"sim/faultnet", "sim/scenario"},
+		{"sim", "internal/fleet"},
+		{"cmd/tiersim", "tiered"},
+		{"examples/quickstart", "sim"},
+		{"internal/ideal", "tiered"},
+		{"local", gobreaker},
+		{"failover", golangLRU},
+		{"tiered", goRedis},
+		{"tiered/httplimit", cobra},
+		{"lua", goRedis},
+		{"sim/scenario", goRedis},
+		{"sim/faultnet", goRedis},
+		{"sim", progressbar},
+		{"remote", xTime},
 	} {
 		to := goPackage{ImportPath: c.to, Module: &struct{ Path string }{c.to}}
 		if !strings.Contains(c.to, ".") {

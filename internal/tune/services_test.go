@@ -11,13 +11,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-var write = flag.String("write", "", "write what is advised in full into this page, which make tuning does")
+var write = flag.String("write", "", "write what is advised in full into this page, which make pages PAGE=tuning does")
 
 // verifySeed is another one than that of the search.
 const verifySeed = 4711
 
 // What is advised for five services that are unlike each other holds when it is run again with another seed, in all faults. In
-// the tests the search is a short one; make tuning makes it in full.
+// the tests the search is a short one; make pages PAGE=tuning makes it in full.
 func TestServices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute")
@@ -87,7 +87,7 @@ func TestPage(t *testing.T) {
 	for _, s := range Services() {
 		for _, part := range []string{"| " + s.Name + " |", "### " + s.Name, "$ tiersim tune " + strings.Join(s.Flags, " ")} {
 			if !strings.Contains(string(text), part) {
-				t.Errorf("docs/tuning.md has no %q: make tuning writes it", part)
+				t.Errorf("docs/tuning.md has no %q: make pages PAGE=tuning writes it", part)
 			}
 		}
 	}
