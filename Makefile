@@ -101,7 +101,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The modules below have the same configuration: golangci-lint finds it in a parent directory.
 lint: ## golangci-lint over all modules: two to three minutes, and two more when the Go toolchain builds it for the first time
-	@failed=0; for module in . benchmarks examples/routers browser; do \
+	@failed=0; for module in . benchmarks examples/routers sim/picture/browser; do \
 		echo "golangci-lint run: $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed
@@ -136,13 +136,13 @@ define page-images
 go run ./cmd/tiersim run outage --json build/run.json >build/run.txt
 go run ./cmd/tiersim sweep blackhole --json build/sweep.json >build/sweep.txt || true
 go run ./cmd/tiersim tune --rate 50/s --processes 10 --demand 1.2 --over 0 --shortfall 70% --calls 200/s --json build/tune.json >build/tune.txt
-cd browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images \
+cd sim/picture/browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images \
 	-report $(CURDIR)/build/run.json -sweep $(CURDIR)/build/sweep.json -search $(CURDIR)/build/tune.json
 endef
 
 define page-browser
 @$(CHROMIUM)
-cd browser && go vet ./... && go test -count=1 -timeout 10m ./...
+cd sim/picture/browser && go vet ./... && go test -count=1 -timeout 10m ./...
 endef
 
 # fuzz   every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m

@@ -86,7 +86,6 @@ var importRules = []importRule{
 	// What tiersim alone makes of the simulator.
 	{packages: "internal/swarm", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{packages: "internal/tune", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
-	{packages: "internal/rehearsal", ours: []string{"sim/measure", "sim/scenario"}},
 	{
 		packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"},
 		modules: []string{anything},

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 

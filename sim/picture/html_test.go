@@ -17,9 +17,9 @@ import (
 	"golang.org/x/net/html"
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 

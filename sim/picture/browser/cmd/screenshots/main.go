@@ -1,6 +1,6 @@
 // Screenshots writes the pictures of reports that the documents show, as small PNG files.
 //
-//	go run ./cmd/screenshots -out ../docs/images -report report.json -sweep sweep.json -search tune.json
+//	go run ./cmd/screenshots -out ../../../docs/images -report report.json -sweep sweep.json -search tune.json
 //
 // Reports, sweeps and searches are what `tiersim --json` writes. Without them it draws made-up ones, which are good for looking at the
 // pages and not for the documents' figures.
@@ -16,10 +16,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tiered-limiter/tiered-limiter/browser"
-	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture/browser"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture/internal/rehearsal"
 )
 
 // maxFile is how large a picture in the documents may be, in bytes.

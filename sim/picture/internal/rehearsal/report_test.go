@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture/internal/rehearsal"
 )
 
 // A made-up report is one that could be: it can be read back, of a valid scenario, and its books balance.

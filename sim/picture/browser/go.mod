@@ -1,8 +1,8 @@
-module github.com/tiered-limiter/tiered-limiter/browser
+module github.com/tiered-limiter/tiered-limiter/sim/picture/browser
 
 go 1.26.0
 
-replace github.com/tiered-limiter/tiered-limiter => ../
+replace github.com/tiered-limiter/tiered-limiter => ../../../
 
 require (
 	github.com/chromedp/cdproto v0.159.0

@@ -15,9 +15,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/rehearsal"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
+	"github.com/tiered-limiter/tiered-limiter/sim/picture/internal/rehearsal"
 )
 
 var chrome *Chrome
