@@ -28,12 +28,11 @@ func export(group *tiered.Group) {
 	// OPERATIONS
 }
 
-// The tests read the project from its root.
-func TestMain(m *testing.M) {
-	if err := os.Chdir(".."); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
+// toRoot has a test read the project from its root. In a TestMain that would hide from the go command which files the tests
+// open, and it would reuse their results when a page has changed.
+func toRoot(t *testing.T) {
+	t.Helper()
+	t.Chdir("..")
 }
 
 func operations(t *testing.T) string {
@@ -57,6 +56,7 @@ func block(t *testing.T, page, language string) string {
 
 // The page's program is the one that compiles here, and what it exports can be read.
 func TestOperationsExport(t *testing.T) {
+	toRoot(t)
 	source, err := os.ReadFile("docs/operations_test.go")
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +83,7 @@ func TestOperationsExport(t *testing.T) {
 
 // What the page names exists: fields of Stats, flags of tiersim, files and headings.
 func TestOperationsNamesWhatThereIs(t *testing.T) {
+	toRoot(t)
 	page := operations(t)
 	has := func(of any, field string) bool {
 		_, ok := reflect.TypeOf(of).FieldByName(field)
@@ -153,6 +154,7 @@ func headings(page string) map[string]bool {
 // A server that has the page's settings, and the limiter on it: without a replica it is told why nothing is granted, with one
 // the limit holds, and full memory costs no bucket.
 func TestOperationsRedisSettings(t *testing.T) {
+	toRoot(t)
 	args, settings := []string{"--repl-diskless-sync-delay", "0"}, map[string]string{}
 	for line := range strings.Lines(block(t, operations(t), "conf")) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,6 +38,7 @@ var _ = readme // compiled, not run: it has an address of its own
 
 // The README's program is the one that compiles here, and what it names exists.
 func TestReadmeIsTrue(t *testing.T) {
+	toRoot(t)
 	source, err := os.ReadFile("docs/readme_test.go")
 	if err != nil {
 		t.Fatal(err)
@@ -51,18 +53,38 @@ func TestReadmeIsTrue(t *testing.T) {
 	if got := strings.TrimSpace(string(block[1])); got != want {
 		t.Errorf("the README says\n%s\n\nand this file\n%s", got, want)
 	}
+	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllSubmatch(text, -1) {
+		if _, err := os.Stat(string(m[1])); err != nil {
+			t.Errorf("the README links to %s: %v", m[1], err)
+		}
+	}
+}
+
+// Every target that a document names exists, and so does the page or the hunt that it is given.
+func TestTargetsExist(t *testing.T) {
+	toRoot(t)
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("make ([a-z]+)").FindAllSubmatch(text, -1) {
-		if !strings.Contains(string(makefile), "\n"+string(m[1])+":") {
-			t.Errorf("the README names `make %s`, which is not in the Makefile", m[1])
-		}
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllSubmatch(text, -1) {
-		if _, err := os.Stat(string(m[1])); err != nil {
-			t.Errorf("the README links to %s: %v", m[1], err)
+	named := regexp.MustCompile("(?m)(?:`|^ *)make ([a-z-]+)(?: (PAGE|HUNT)=([a-z-]+))?")
+	for _, file := range append(documents, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s names `make %s`, which is not in the Makefile", file, m[1])
+			}
+			which := map[string]string{"PAGE": "page-", "HUNT": "hunt-"}[m[2]] + m[3]
+			if m[2] != "" && !regexp.MustCompile(`(?m)^(?:define )?`+which+`(?: =|$)`).Match(makefile) {
+				t.Errorf("%s names `make %s %s=%s`, which is not in the Makefile", file, m[1], m[2], m[3])
+			}
 		}
 	}
 }

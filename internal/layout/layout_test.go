@@ -15,14 +15,6 @@ import (
 	"testing"
 )
 
-// The tests read the module from its root.
-func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
-
 const module = "github.com/tiered-limiter/tiered-limiter"
 
 // Modules outside the standard library.
@@ -119,6 +111,7 @@ type goPackage struct {
 }
 
 func TestImports(t *testing.T) {
+	t.Chdir("../..") // os.Chdir in a TestMain would hide from the go command which files the tests open
 	watchSources(t)
 	for _, system := range systems {
 		t.Run(system, func(t *testing.T) {
@@ -353,6 +346,7 @@ func TestDirections(t *testing.T) {
 // TestNestedModulesFollow: the modules that live in this one name it by its path, so each change of its requirements is a
 // change of theirs, and `go` refuses to build them until somebody has made it.
 func TestNestedModulesFollow(t *testing.T) {
+	t.Chdir("../..")
 	found := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "go.mod" || path == "go.mod" {
