@@ -145,13 +145,15 @@ define page-browser
 cd sim/picture/browser && go vet ./... && go test -count=1 -timeout 10m ./...
 endef
 
-# fuzz   every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m
-# race   the short tests, RACECOUNT times on 1, 2 and 4 processors
-# soak   random schedules of the protocol's messages for SOAK; a failure prints its seed
-# speed  how fast the simulator is, and that the same seed is the same run: five minutes
-# swarm  SEEDS random scenarios with random faults, from SEED on: three minutes. Failures go to sim/testdata/seeds. Another
-#        SEED is other scenarios: a nightly run takes the date
-HUNTS := fuzz race soak speed swarm
+# fuzz      every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m
+# gremlins  mutants of all Go code of one PACKAGE: an operator or a condition is another one, and its short tests must fail.
+#           It names those that lived; some of them change nothing that a test could see
+# race      the short tests, RACECOUNT times on 1, 2 and 4 processors
+# soak      random schedules of the protocol's messages for SOAK; a failure prints its seed
+# speed     how fast the simulator is, and that the same seed is the same run: five minutes
+# swarm     SEEDS random scenarios with random faults, from SEED on: three minutes. Failures go to sim/testdata/seeds. Another
+#           SEED is other scenarios: a nightly run takes the date
+HUNTS := fuzz gremlins race soak speed swarm
 
 # A count and not a time is the default: up to Go 1.26 a run that a clock ends fails now and then with "context deadline
 # exceeded" and no input to show for it (golang/go#75804). 10000 inputs take two seconds.
@@ -160,8 +162,11 @@ RACECOUNT ?= 3
 SOAK ?= 10m
 SEEDS ?= 1000
 SEED ?= 1
+PACKAGE ?= ./failover
 
-hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=race, swarm, soak, fuzz or speed
+GREMLINS ?= github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+
+hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=race, swarm, soak, fuzz, speed or gremlins
 	$(or $(hunt-$(HUNT)),$(error HUNT is one of $(HUNTS)))
 
 define hunt-fuzz
@@ -177,6 +182,9 @@ define hunt-race
 @$(REDIS)
 go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...
 endef
+
+# -short is not a flag of gremlins. -count=1 keeps cached results out of its timeout (gremlins#267).
+hunt-gremlins = GOFLAGS='-short -count=1' go run $(GREMLINS) unleash $(PACKAGE) --workers 2 --timeout-coefficient 10 -S lt
 
 hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
 hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
