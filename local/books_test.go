@@ -9,8 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Whatever the sequence of steps, alone or not, given back or owed: the books balance, no debt is negative or lost, and
-// owed is what b owes, what fail-open has only counted yet included.
+// owed is what b owes, with what fail-open has only counted so far.
 func owed(b *Bucket) debt {
 	if b.lease == nil {
 		return debt{}
@@ -18,8 +17,9 @@ func owed(b *Bucket) debt {
 	return debt{b.owing(), b.lease.fallback.debt.certain}
 }
 
-// the pot never holds more than what Redis was told.
-func TestAloneKeepsItsBooks(t *testing.T) {
+// Whatever the sequence of steps, with Redis or by the fail mode, given back or owed: the books balance, no debt is
+// negative or lost, and the pot never holds more than Redis was told.
+func TestFallbackKeepsItsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
 			Cap: rapid.Int64Range(1, 200).Draw(t, "cap"), Tokens: rapid.Int64Range(1, 1000).Draw(t, "tokens"),
@@ -128,7 +128,7 @@ func TestAloneKeepsItsBooks(t *testing.T) {
 				}
 				seq++
 				if rapid.Bool().Draw(t, "busy") {
-					b.demand.rate = 1000 // so that it leases more than what is in line
+					b.demand.rate = 1000 // so that it leases more than the waiters want
 				}
 				call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
 				switch {

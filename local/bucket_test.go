@@ -59,7 +59,7 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 		{2, 0, 5, Refused},
 		{2, 0, 3, Refused},
 		{2, 0, 2, Waiting},
-		{2, 0, 1, Waiting}, // a cheap request is not held back by a dear one
+		{2, 0, 1, Waiting}, // a cheap request is not held back by an expensive one
 		{2, 99 * ms, 4, Refused},
 		{2, 100 * ms, 3, Waiting},
 		{2, 299 * ms, 5, Refused},
@@ -238,26 +238,26 @@ func TestRefusedRequestsAreDemand(t *testing.T) {
 	}
 }
 
-func TestLineIsFirstComeFirstServed(t *testing.T) {
+func TestWaitersAreServedFirstComeFirst(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(3)
-	dear, v, _ := r.ask(5)
+	expensive, v, _ := r.ask(5)
 	if v.Outcome != Waiting {
 		t.Fatalf("%+v, want to wait: 3 held, 5 wanted", v)
 	}
 	if _, ok, _ := r.b.Take(r.now, 1); ok {
-		t.Fatal("a cheap request overtook one in line")
+		t.Fatal("a cheap request overtook one that waits")
 	}
 	cheap, v, _ := r.ask(1)
 	if v.Outcome != Waiting {
-		t.Fatalf("%+v, want to stand in line too", v)
+		t.Fatalf("%+v, want it to wait too", v)
 	}
 	c := r.begin()
 	if c.Hold != 3 || c.Min != 2 || c.Want < 3 {
 		t.Fatalf("%+v, want hold 3, min 2 (5 less what is held), want 3 at least", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: c.Want, TTLLeft: us(time.Second)})
-	r.expect(dear, Admitted)
+	r.expect(expensive, Admitted)
 	r.expect(cheap, Admitted)
 	if !r.b.ready.Load() {
 		t.Fatal("the line is empty, and the hot path still closed")
@@ -281,7 +281,7 @@ func TestLeaving(t *testing.T) {
 	r.balance()
 }
 
-// Whatever happens to some of those in line, nobody overtakes the others: not by the pot, and not alone.
+// Whatever happens to some waiters, nobody overtakes the others, neither from the pot nor by the fail mode.
 func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 	for _, c := range []struct {
 		name string

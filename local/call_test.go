@@ -45,7 +45,7 @@ func TestOnlyOneCallUnderWay(t *testing.T) {
 		t.Fatalf("a second call began: %+v", again)
 	}
 	if e, _ := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 2, TTLLeft: us(time.Second)}); !e.Send {
-		t.Fatal("one still waits in line: another call is due")
+		t.Fatal("one still waits: another call is due")
 	}
 }
 
@@ -258,11 +258,11 @@ func TestResetFillsByARefund(t *testing.T) {
 func TestFailureLeavesTheHeldTokensToThoseTheySuffice(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
-	dear, _, _ := r.ask(50)
+	expensive, _, _ := r.ask(50)
 	cheap, _, _ := r.ask(1)
 	c := r.begin()
 	r.b.Fail(r.now, c.Seq)
-	r.expect(dear, Failed)
+	r.expect(expensive, Failed)
 	r.expect(cheap, Admitted)
 }
 
@@ -277,7 +277,7 @@ func TestLateResetDoesNotSendALiveLeaseHome(t *testing.T) {
 	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second)})
 	r.expect(w, Admitted)
 	if c = r.begin(); c.Ret > 0 {
-		t.Errorf("%+v: the lease of a key in use went home", c)
+		t.Errorf("%+v: the lease of a key in use went back", c)
 	}
 }
 
@@ -297,7 +297,7 @@ func TestLatenessIsForgottenWithItsCall(t *testing.T) {
 }
 
 // Who asked for a reset gets an answer, though all others left meanwhile.
-func TestResetOutlastsTheLine(t *testing.T) {
+func TestResetOutlastsTheWaiters(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(1)
 	reset := NewWaiter()

@@ -46,7 +46,7 @@ func (r *rig) owes(c Call, debt, owed, seen, epoch int64) {
 	}
 }
 
-func TestAloneBeginsWithWhatIsLeftOfTheShare(t *testing.T) {
+func TestFallbackBeginsWithWhatIsLeftOfTheShare(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	a, _, _ := r.ask(1)
 	b, _, _ := r.ask(1)
@@ -107,7 +107,7 @@ func TestDebtIsRepeatedUntilAcceptedAndChargedOnce(t *testing.T) {
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
 	r.admitAlone(20) // and one was admitted by Redis: the share has 79
 
-	// One request in line, and yet no direct take: only a lease's record makes a debt count once.
+	// One waiter, and yet no direct take: only a lease's record makes a debt count once.
 	c = r.askAndBegin()
 	r.owes(c, 20, 20, 40, 7)
 	r.admitAlone(2) // while the call is under way

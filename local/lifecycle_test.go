@@ -160,7 +160,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{TTLLeft: us(time.Second)})
 		}},
 		{"one that was burnt", func(r *rig) { r.lease(10) }},
-		{"one that was burnt with somebody in line", func(r *rig) {
+		{"one that was burnt while somebody waits", func(r *rig) {
 			r.lease(10)
 			w, _, _ := r.ask(20)
 			r.begin()
@@ -206,9 +206,9 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 	}
 }
 
-// However an errand ends, the bucket is settled after it, and takers are let in: one that never ended would keep an
-// evicted key for ever.
-func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
+// However a pending state ends, the bucket owes nothing after it and takers are let in. One that never ended would keep
+// an evicted key for ever.
+func TestPendingEndsWithTheLastWaiter(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		run  func(r *rig, w *Waiter, ask func())
@@ -219,7 +219,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 			call := r.begin()
 			r.b.Leave(w)
 			if r.b.pending == nil {
-				r.Error("the call is under way, and the errand over")
+				r.Error("the call is under way, and nothing is pending")
 			}
 			r.b.Fail(r.now, call.Seq)
 		}},
@@ -273,7 +273,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 				}
 			})
 			if r.b.pending != nil {
-				t.Errorf("%s, leased %v: the errand goes on: %+v", c.name, leased, *r.b.pending)
+				t.Errorf("%s, leased %v: something is still pending: %+v", c.name, leased, *r.b.pending)
 			}
 			if r.b.ready.Load() != (r.b.lease != nil) {
 				t.Errorf("%s, leased %v: nobody waits, and takers are not let in", c.name, leased)
@@ -295,7 +295,7 @@ func TestErrandEndsWithTheLastWhoWaits(t *testing.T) {
 	}
 }
 
-// What was taken before there was anything at stake, directly, is of the old lease id too when a new one is taken.
+// What was taken directly, before there was a lease state, belongs to the old lease id too when a new one is taken.
 func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(3)

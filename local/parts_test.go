@@ -115,7 +115,7 @@ func TestSizeWantsADemandAndAQuarterAtMost(t *testing.T) {
 		t.Errorf("from empty: want %d, not 500", got)
 	}
 	if got := s.want(p, 0, 7000, 1); got != 5000 {
-		t.Errorf("with 7000 in line: want %d, not a quarter of the burst", got)
+		t.Errorf("with 7000 waited for: want %d, not a quarter of the burst", got)
 	}
 	if got := s.want(p, 0, 7000, 6000); got != 6000 {
 		t.Errorf("for one request of 6000: want %d", got)
@@ -351,8 +351,8 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			if s.Spent != admitted {
 				t.Fatalf("spent %d by the books, %d admitted", s.Spent, admitted)
 			}
-			if staked(b).pot.tokens.Load() < 0 {
-				t.Fatalf("pot %d", staked(b).pot.tokens.Load())
+			if leaseOf(b).pot.tokens.Load() < 0 {
+				t.Fatalf("pot %d", leaseOf(b).pot.tokens.Load())
 			}
 		}
 	})

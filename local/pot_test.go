@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Whatever happens to a pot, each token that went in is taken, burnt, given back or still there, and the generation never
-// falls.
+// Whatever happens to a pot, each token that went in is taken, burnt, given back or still there, and the generation
+// never falls.
 func TestPotKeepsItsTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p pot
@@ -172,8 +172,8 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	})
 }
 
-// Nobody waits for nothing, and there is nothing to take where there never was a lease: a part that a bucket does not have
-// answers as an empty one.
+// Nobody waits for nothing, and there is nothing to take where there never was a lease: a part that a bucket does not
+// have answers as an empty one.
 func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 	var l *leaseState
 	var p *pending

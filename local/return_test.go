@@ -7,7 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
+func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		source    Source
@@ -21,7 +21,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 		{"a direct take", FromRedis, func(*rig) {}, 0, 3, 0},
 		{"a renewal left", FromLease, func(r *rig) { r.ask(20); r.begin() }, 0, 3, 0},
 		{"a renewal left and failed", FromLease, func(r *rig) { r.ask(20); r.b.Fail(r.now, r.begin().Seq) }, 0, 3, 0},
-		{"the lease went home", FromLease, func(r *rig) {
+		{"the lease went back", FromLease, func(r *rig) {
 			r.b.lease.usedAt, r.b.lease.usedSpent = r.now, r.b.spent()
 			r.now += 600 * ms
 			r.b.Check(r.now)
@@ -88,7 +88,7 @@ func TestGiveBackGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 }
 
 // What a taker took of a lease that the call under way already reported as held, it may put back: the record covers it.
-func TestGiveBackOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
+func TestReturnOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
 	r := newRig(t, Policy{Cap: 1000, Tokens: 1000})
 	r.lease(10)
 	w, _, _ := r.ask(20)
@@ -100,7 +100,7 @@ func TestGiveBackOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
 	r.pot(call.Hold)
 }
 
-func TestGiveBackOfTheShareLowersTheDebt(t *testing.T) {
+func TestReturnOfTheShareLowersTheDebt(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	r.admitAlone(5)
@@ -117,7 +117,7 @@ func TestGiveBackOfTheShareLowersTheDebt(t *testing.T) {
 
 // A debt that is on its way to Redis is charged there: what is given back of it meanwhile is lost. Once it was taken
 // off the debt, and the debt became negative: Redis refused every call for the key.
-func TestGiveBackOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
+func TestReturnOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	c := r.askAndBegin()

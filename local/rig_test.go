@@ -36,8 +36,8 @@ func newRig(t *testing.T, p Policy) *rig {
 	return r
 }
 
-// staked is what b has at stake, which may be nothing.
-func staked(b *Bucket) *leaseState {
+// leaseOf is the lease state of b, or an empty one.
+func leaseOf(b *Bucket) *leaseState {
 	if b.lease == nil {
 		return new(leaseState)
 	}
@@ -67,7 +67,7 @@ func (r *rig) lease(n int64) {
 	b, _, _ := r.ask(1)
 	c := r.begin()
 	if c.Direct || c.Want < 2 {
-		r.Fatalf("two in line led to %+v, want a lease of at least 2", c)
+		r.Fatalf("two waiters led to %+v, want a lease of at least 2", c)
 	}
 	if _, ok := r.b.Accept(r.now, c.Seq, lua.Reply{Grant: n + 2, Level: 50, TTLLeft: us(time.Second)}); !ok {
 		r.Fatal("the reply was not accepted")
@@ -92,7 +92,7 @@ func (r *rig) expect(w *Waiter, o Outcome) Verdict {
 
 func (r *rig) pot(want int64) {
 	r.Helper()
-	if got := staked(r.b).pot.tokens.Load(); got != want {
+	if got := leaseOf(r.b).pot.tokens.Load(); got != want {
 		r.Fatalf("the pot holds %d, want %d", got, want)
 	}
 }

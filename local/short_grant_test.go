@@ -14,9 +14,9 @@ import (
 func TestShortGrantIsSpentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100})
-		w, other, dear := NewWaiter(), NewWaiter(), NewWaiter()
+		w, other, expensive := NewWaiter(), NewWaiter(), NewWaiter()
 		w.C = make(chan Verdict) // so that the reply stands still when it tells the first
-		for i, x := range []*Waiter{w, other, dear} {
+		for i, x := range []*Waiter{w, other, expensive} {
 			if v, _ := r.b.Ask(r.now, []int64{1, 1, 4}[i], r.now+20*ms, x); v.Outcome != Waiting {
 				t.Fatalf("%+v", v)
 			}
@@ -44,7 +44,7 @@ func TestShortGrantIsSpentFirst(t *testing.T) {
 			t.Fatal("not accepted")
 		}
 		r.expect(other, Admitted)
-		r.expect(dear, Refused)
+		r.expect(expensive, Refused)
 		if v, refused := r.b.Refuse(r.now, 1); refused {
 			t.Errorf("%+v, and one token is held", v)
 		}

@@ -45,7 +45,7 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, s)
 		}
 		if r.b.pending != nil {
-			t.Errorf("%s: the errand goes on", c.name)
+			t.Errorf("%s: something is still pending", c.name)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // What another bucket of the key admits instead was not refused here, whatever refused it; it stays asked for, so that
 // borrowing does not look like less demand; and the share pays for it.
-func TestTakeBack(t *testing.T) {
+func TestUndoneRefusal(t *testing.T) {
 	whole := &Policy{Cap: 400, Tokens: 400, Per: 1e9}
 	for _, c := range []struct {
 		refused Outcome
@@ -57,7 +57,7 @@ func TestTakeBack(t *testing.T) {
 
 // A bucket that was made anew since another one of its key refused takes back all the same: what the two have counted
 // together is right.
-func TestTakeBackOfAnother(t *testing.T) {
+func TestUndoneRefusalOfAnother(t *testing.T) {
 	for refused, mode := range map[Outcome]FailMode{Refused: FailOpen, ShareSpent: FailLocal, Failed: FailClosed} {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: mode})
 		if !r.b.TakeBack(8, 6, refused) {

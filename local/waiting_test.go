@@ -54,7 +54,7 @@ func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 	if got := r.b.denied.Load().holdOff; got != holdOff {
 		t.Errorf("the others are held off until %v, before until %v", got, holdOff)
 	}
-	if at := time.Duration(staked(r.b).pot.renewAt.Load()); at < r.now+100*ms {
+	if at := time.Duration(leaseOf(r.b).pot.renewAt.Load()); at < r.now+100*ms {
 		t.Errorf("renewals are asked for from %v on, at %v", at, r.now)
 	}
 }
