@@ -77,13 +77,12 @@ func (s *state) figures() invariant.Figures {
 	return invariant.Figures{Fallback: t.Shared + t.Opened, Spent: t.Spent}
 }
 
-// whole reports whether a bucket has a share of its own. Those that are parts of a larger one have a share together.
-func whole(b *local.Bucket) bool { return b.Policy().Whole == nil }
-
-// shareOf is the limit that a process has a share of. Fail-open only debits it.
-func shareOf(b *local.Bucket) invariant.ShareOf {
+// shareOf is the limit that a process has a share of. Fail-open only debits it. It reports false if the bucket is a
+// part of a larger one: those have a share together.
+func shareOf(b *local.Bucket) (of invariant.ShareOf, ok bool) {
 	p := b.Policy()
-	return invariant.ShareOf{Cap: p.Cap, Tokens: p.Tokens, Per: p.Per, Asked: p.FailMode == local.FailLocal}
+	of = invariant.ShareOf{Cap: p.Cap, Tokens: p.Tokens, Per: p.Per, Asked: p.FailMode == local.FailLocal}
+	return of, p.Whole == nil
 }
 
 func newAudit(base time.Time, least int64) *audit {
@@ -133,16 +132,17 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	when := time.Since(a.base)
 	v.Or(invariant.Holds(c, h.live(), a.cover(at, c.Lease, when), h.conceded))
 	t := b.Stats()
-	v.Or(invariant.Owes(c, t.Shared+t.Opened-t.Settled, len(h.states) == 1 && !forgives()))
+	owes := t.Shared + t.Opened - t.Settled
+	v.Or(invariant.Owes(c, owes, c.Debt < owes && len(h.states) == 1 && !forgives())) // forgives looks at all keys
 	// What a refund lost is burnt too.
 	kept := when < s.safe && !s.ended && s.refunded == 0 && !h.conceded
 	v.Is(kept && t.Burnt > s.burnt, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
 	twice := s.refunded - t.Returned - t.Burnt
 	v.Is(twice > 0, float64(twice), "a process refunds a token twice")
-	if whole(b) {
+	if of, ok := shareOf(b); ok {
 		few := c.Fleet < a.fleet(process, when)
 		v.Is(few, 0, "a process shares the limit with fewer than it heard of in the last minute")
-		v.Or(s.share.Sends(when, c, shareOf(b), s.figures(), first))
+		v.Or(s.share.Sends(when, c, of, s.figures(), first))
 	} else {
 		v.Or(s.share.Says(c, s.figures(), first))
 	}
@@ -270,9 +270,9 @@ func (a *audit) look() {
 	}
 	for place, h := range a.holders {
 		for _, s := range h.states {
-			if whole(s.Bucket) {
+			if of, ok := shareOf(s.Bucket); ok {
 				fleet := min(s.share.Fleet, a.fleet(place.process, at))
-				worse(place.process, s.share.Reckon(at, shareOf(s.Bucket), s.figures(), fleet, false))
+				worse(place.process, s.share.Reckon(at, of, s.figures(), fleet, false))
 			}
 		}
 		live := h.live()

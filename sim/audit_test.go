@@ -299,11 +299,11 @@ func TestShareIsReckoned(t *testing.T) {
 			{func() { time.Sleep(9 * time.Second); r.alone(90); time.Sleep(2 * time.Second); r.alone(20) }, 6}, // 110 of 100: as refilled
 		} {
 			step.do()
-			if v := s.Reckon(now(), shareOf(r.bucket), r.figures(), 1, false); v.Broken() || s.Left() != step.left {
+			if v := s.Reckon(now(), of(r.bucket), r.figures(), 1, false); v.Broken() || s.Left() != step.left {
 				t.Errorf("step %d: %v left, want %v; %+v", i, s.Left(), step.left, v)
 			}
 		}
-		if _ = s.Reckon(now(), shareOf(r.bucket), r.figures(), 20, false); s.Left() != 5 {
+		if _ = s.Reckon(now(), of(r.bucket), r.figures(), 20, false); s.Left() != 5 {
 			t.Errorf("one part of 20 has %v left", s.Left())
 		}
 	})
@@ -317,8 +317,13 @@ func (r *rig) state() *invariant.Share { return &r.holders[holding{1, "b"}].stat
 
 func (r *rig) figures() invariant.Figures { return r.holders[holding{1, "b"}].states[0].figures() }
 
+func of(b *local.Bucket) invariant.ShareOf {
+	share, _ := shareOf(b)
+	return share
+}
+
 // half has the auditor believe that the share of process 1 has 50 tokens at most: it was a part of 2 for a moment.
-func (r *rig) half() { r.state().Reckon(time.Since(r.base), shareOf(r.bucket), r.figures(), 2, false) }
+func (r *rig) half() { r.state().Reckon(time.Since(r.base), of(r.bucket), r.figures(), 2, false) }
 
 // alone has process 1 admit n tokens by its share.
 func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
