@@ -83,10 +83,10 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (lua.Call, bool)
 	l := b.limiter()
 	g := l.group
 	seq := g.seq.Add(1)
-	server, known := n.clock.at(now)
+	server, known := n.clock.At(now)
 	c, effect := b.Begin(now, local.Conditions{
 		Seq: seq, Lease: *g.lease.Load(), Bucket: name, Phase: l.phase(b.key()),
-		Clock: known, Server: server, Trip: n.clock.trip(), Fleet: n.fleet.size(), Here: l.fleetOf(n.fleet.size()),
+		Clock: known, Server: server, Trip: n.clock.RoundTrip(), Fleet: n.fleet.Size(), Here: l.fleetOf(n.fleet.Size()),
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)

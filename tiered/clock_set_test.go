@@ -174,7 +174,7 @@ func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 				want(t, l.Allow(t.Context(), "moves"), Granted)
 				n := l.group.allNodes()[0]
 				now := l.group.now()
-				got, _ := n.clock.at(now)
+				got, _ := n.clock.At(now)
 				if off := time.Duration(got-time.Now().UnixMicro()) * time.Microsecond; off.Abs() > 10*ms {
 					t.Fatalf("%v off", off)
 				}

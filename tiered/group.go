@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -200,8 +201,7 @@ func (g *Group) node(id remote.Node) *node {
 	if n = g.nodes[id]; n != nil {
 		return n
 	}
-	n = &node{group: g, id: id, work: make(chan struct{}), gone: make(chan struct{})}
-	n.fleet.least = int64(g.options.Processes)
+	n = &node{group: g, id: id, fleet: dispatch.NewFleet(int64(g.options.Processes)), work: make(chan struct{}), gone: make(chan struct{})}
 	n.guard = failover.New(failover.Options{Timeout: g.options.Timeout, Uniform: g.options.uniform, Base: g.base, OnChange: n.changed})
 	g.nodes[id] = n
 	select {
@@ -225,7 +225,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 // fleetOf reports how many processes share b's limit, as far as is known; 1 when it is not.
 func (g *Group) fleetOf(b *bucket) int64 {
 	if n := b.node.Load(); n != nil {
-		return n.fleet.size()
+		return n.fleet.Size()
 	}
 	return max(int64(g.options.Processes), 1)
 }
@@ -252,10 +252,6 @@ func (g *Group) allNodes() []*node {
 	return all
 }
 
-// standstill is the least gap between wall and monotonic clock that is taken for a machine that was suspended: the
-// monotonic clock stood still, and leases may have ended unnoticed. Slewing makes gaps of 0.5 ms a second at most.
-const standstill = 50 * time.Millisecond
-
 // newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
 func (g *Group) newLease() {
 	var id [8]byte
@@ -276,14 +272,14 @@ func (g *Group) watchClock(now time.Duration) {
 	if !ok {
 		return // the next look is soon
 	}
-	if ahead-g.wall.Load() < int64(standstill) {
+	if ahead-g.wall.Load() < int64(dispatch.Standstill) {
 		g.wall.Store(ahead)
 		return
 	}
 	g.awake.Lock() // nobody sends by the old id meanwhile
 	defer g.awake.Unlock()
 	before := g.wall.Load()
-	if ahead-before < int64(standstill) {
+	if ahead-before < int64(dispatch.Standstill) {
 		return
 	}
 	g.eras.Add(1)
@@ -296,7 +292,7 @@ func (g *Group) watchClock(now time.Duration) {
 		b.apply(now, b.Expire(now))
 	}
 	for _, n := range g.allNodes() {
-		n.clock.woke(now)
+		n.clock.Resume(now)
 	}
 	by := time.Duration(ahead - before)
 	g.standstills.Add(1)

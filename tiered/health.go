@@ -203,7 +203,7 @@ func (n *node) slowly(before, outages int64) {
 		return
 	}
 	n.group.journal.line(slog.LevelWarn, "redis answers later than Budget: the fail modes decide for keys without a lease",
-		"node", string(n.id), "round trip", n.clock.trip(), "budget", n.group.options.Budget, "decide", n.group.failModes())
+		"node", string(n.id), "round trip", n.clock.RoundTrip(), "budget", n.group.options.Budget, "decide", n.group.failModes())
 	n.group.journal.in(slowTime, false, func() { n.slowStill(before, count, outages) })
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -53,8 +54,8 @@ var errGivenUp = errors.New("tiered: no answer within Timeout")
 type node struct {
 	group *Group
 	id    remote.Node
-	clock clock
-	fleet fleet
+	clock dispatch.Clock
+	fleet *dispatch.Fleet
 	guard *failover.Guard // asked when a batch is about to leave, and nowhere else
 
 	mu       sync.Mutex

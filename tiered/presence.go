@@ -5,69 +5,19 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-const (
-	// presencePeriod is how often a process says that it is here. It gives the clock of a node that is not used
-	// otherwise, and the number of processes.
-	presencePeriod = 3 * time.Second
-
-	// presenceTTL is how long a silent process counts: three periods, and a second for the slowest.
-	presenceTTL = 10 * time.Second
-
-	// fleetMemory is how long the largest number seen counts: too small a number is the dangerous side, for it divides
-	// what a process may admit alone.
-	fleetMemory = time.Minute
-)
-
-// fleet is the number of processes that share a node's limits: the most seen in the last minute of answered refreshes,
-// and at least Options.Processes. It rises at once, falls after a minute, and stays while nobody answers.
-type fleet struct {
-	mu      sync.Mutex
-	least   int64
-	most    atomic.Int64  // of seen, for those who do not lock
-	seen    []census      // oldest first, falling: an entry goes when a later one is at least as large
-	learned time.Duration // the last answered refresh
-}
-
-type census struct {
-	at        time.Duration
-	processes int64
-}
-
-// learn notes an answered refresh.
-func (f *fleet) learn(now time.Duration, processes int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	// Who is first to come back after a long outage sees nobody else. What was seen before counts on, as if there had been
-	// no silence, until the others are back.
-	if silence := now - f.learned; silence > fleetMemory-2*presencePeriod {
-		for i := range f.seen {
-			f.seen[i].at += silence
-		}
-	}
-	f.learned = now
-	for len(f.seen) > 0 && f.seen[len(f.seen)-1].processes <= processes {
-		f.seen = f.seen[:len(f.seen)-1]
-	}
-	f.seen = append(f.seen, census{now, processes})
-	for now-f.seen[0].at > fleetMemory {
-		f.seen = f.seen[1:]
-	}
-	f.most.Store(f.seen[0].processes)
-}
-
-// size reports the number, ≥ 1.
-func (f *fleet) size() int64 { return max(f.most.Load(), f.least, 1) }
+// presenceTTL is how long a silent process counts: three periods, and a second for the slowest.
+const presenceTTL = 10 * time.Second
 
 // attend says every period, to every node in use, that this process is here; with Shards, to every node that is known.
 func (g *Group) attend(ctx context.Context) {
-	timer := time.NewTimer(presencePeriod)
+	timer := time.NewTimer(dispatch.PresencePeriod)
 	defer timer.Stop()
 	for {
 		select {
@@ -87,7 +37,7 @@ func (g *Group) attend(ctx context.Context) {
 		}
 		all.Wait()
 		// A tenth of jitter, so that processes started together do not stay in step.
-		timer.Reset(presencePeriod - time.Duration(g.options.uniform()*float64(presencePeriod)/10))
+		timer.Reset(dispatch.PresencePeriod - time.Duration(g.options.uniform()*float64(dispatch.PresencePeriod)/10))
 	}
 }
 
@@ -149,10 +99,10 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 	}
 	n.refuses.Store(nil) // it was written
 	now := g.now()
-	n.stepped(n.clock.learn(sent, now, c.Now))
-	before := n.fleet.size()
-	n.fleet.learn(now, c.Processes)
-	if after := n.fleet.size(); after != before {
+	n.stepped(n.clock.Learn(sent, now, c.Now))
+	before := n.fleet.Size()
+	n.fleet.Learn(now, c.Processes)
+	if after := n.fleet.Size(); after != before {
 		g.journal.line(slog.LevelDebug, "another number of processes shares the limits", "node", string(n.id), "from", before, "to", after)
 	}
 	g.counted.Store(true)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -196,7 +197,7 @@ func TestProcessesIsTheFloor(t *testing.T) {
 			if n := p.size(); n != 5 {
 				t.Fatalf("%d, want 5", n)
 			}
-			time.Sleep(presencePeriod)
+			time.Sleep(dispatch.PresencePeriod)
 		}
 		var others []process
 		for range 6 {

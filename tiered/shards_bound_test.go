@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -332,7 +333,7 @@ func TestShardsMeetAllNodes(t *testing.T) {
 		store := &apart{distant: newDistant(ms), present: make(map[remote.Node]int)}
 		g := several(t, store, nil, direct("plain", 80))[0].group
 		counted := func() []remote.Node {
-			time.Sleep(2 * presencePeriod)
+			time.Sleep(2 * dispatch.PresencePeriod)
 			store.mu.Lock()
 			defer store.mu.Unlock()
 			return slices.Sorted(maps.Keys(store.present))

@@ -159,8 +159,8 @@ func (n *node) stats() NodeStats {
 		Misconfigured: n.failed[failover.Misconfigured].Load(),
 		Overruns:      n.overruns.Load(), LateReplies: n.lateReplies.Load(), LateCalls: n.lateCalls.Load(),
 		StaleReplies: n.staleReplies.Load(), StateLosses: n.stateLosses.Load(),
-		ClockSteps: n.steps.Load(), ClockBack: n.believed.Load(), RoundTrip: n.clock.trip(),
-		Processes: n.fleet.size(), Absences: n.absent.Load(),
+		ClockSteps: n.steps.Load(), ClockBack: n.believed.Load(), RoundTrip: n.clock.RoundTrip(),
+		Processes: n.fleet.Size(), Absences: n.absent.Load(),
 		Breaker: n.guard.State().String(), Cause: cause, Outages: n.outages.Load(), OutageTime: out,
 		Settled: n.reported.Load(),
 	}

@@ -1,4 +1,4 @@
-package tiered
+package dispatch
 
 import (
 	"testing"
@@ -7,27 +7,32 @@ import (
 	"pgregory.net/rapid"
 )
 
+const (
+	ms     = time.Millisecond
+	second = time.Second
+)
+
 func TestClockTakesTheShortestRoundTripOfLate(t *testing.T) {
 	const offset = 1_000_000 // µs that the node is ahead
-	var c clock
-	if _, known := c.at(0); known {
+	var c Clock
+	if _, known := c.At(0); known {
 		t.Fatal("known before any reply")
 	}
 	// The reply of a slow call says little: the node read its clock somewhere within.
-	c.learn(0, 10*ms, offset+9000)
-	if got, _ := c.at(0); got != offset+4000 {
+	c.Learn(0, 10*ms, offset+9000)
+	if got, _ := c.At(0); got != offset+4000 {
 		t.Fatalf("%d, want the middle of the round trip", got-offset)
 	}
-	c.learn(20*ms, 21*ms, offset+20_500)
-	if got, _ := c.at(0); got != offset {
+	c.Learn(20*ms, 21*ms, offset+20_500)
+	if got, _ := c.At(0); got != offset {
 		t.Fatalf("%d off after a short round trip", got-offset)
 	}
-	c.learn(30*ms, 50*ms, offset+49_000)
-	if got, _ := c.at(0); got != offset {
+	c.Learn(30*ms, 50*ms, offset+49_000)
+	if got, _ := c.At(0); got != offset {
 		t.Fatalf("%d off: a longer round trip replaced a shorter one", got-offset)
 	}
-	c.correct(0, ms, 500+7)
-	if got, _ := c.at(0); got != 7 {
+	c.Correct(0, ms, 500+7)
+	if got, _ := c.At(0); got != 7 {
 		t.Fatalf("a correction left %d", got)
 	}
 }
@@ -45,7 +50,7 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 		node := func(at time.Duration) int64 { // what its clock shows
 			return (at + time.Duration(drift*float64(at)) + ahead).Microseconds()
 		}
-		var c clock
+		var c Clock
 		now, heard := time.Duration(0), time.Duration(0)
 		for range rapid.IntRange(1, 60).Draw(t, "replies") {
 			now += between("pause", 0, rest)
@@ -55,13 +60,13 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 			}
 			sent := now
 			now += between("trip", 100*time.Microsecond, longest)
-			step := c.learn(sent, now, node(sent+between("read", 0, now-sent)))
+			step := c.Learn(sent, now, node(sent+between("read", 0, now-sent)))
 			if first := heard == 0; (step != 0) != (set && !first) {
 				t.Fatalf("the clock was set: %t; told: %v", set, step)
 			}
 			heard = now
-			got, known := c.at(now)
-			if off := time.Duration(got-node(now)) * time.Microsecond; !known || off.Abs() > standstill+2*longest+(2*clockWindow+rest)/100 {
+			got, known := c.At(now)
+			if off := time.Duration(got-node(now)) * time.Microsecond; !known || off.Abs() > Standstill+2*longest+(2*clockWindow+rest)/100 {
 				t.Fatalf("%v off after a reply", off)
 			}
 		}
@@ -74,68 +79,42 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 func TestClockDoubtsOverlappingReplies(t *testing.T) {
 	const back = -2_000_000 // µs
 	for _, beforeFirst := range []bool{true, false} {
-		var c clock
-		c.learn(0, ms, 500)
+		var c Clock
+		c.Learn(0, ms, 500)
 		before, after := int64(12_000), int64(back+16_000)
 		if beforeFirst { // the reply from before the step comes first
-			c.learn(10*ms, 18*ms, before)
-			c.learn(11*ms, 20*ms, after)
+			c.Learn(10*ms, 18*ms, before)
+			c.Learn(11*ms, 20*ms, after)
 		} else {
-			c.learn(11*ms, 18*ms, after)
-			c.learn(10*ms, 20*ms, before)
+			c.Learn(11*ms, 18*ms, after)
+			c.Learn(10*ms, 20*ms, before)
 		}
-		if got, _ := c.at(0); got > back+10_000 {
+		if got, _ := c.At(0); got > back+10_000 {
 			t.Errorf("before the step first %t: %d µs ahead, want about %d", beforeFirst, got, back)
 		}
-		c.learn(30*ms, 50*ms, back+40_000)
-		if got, _ := c.at(0); got < back-10_000 || got > back+10_000 {
+		c.Learn(30*ms, 50*ms, back+40_000)
+		if got, _ := c.At(0); got < back-10_000 || got > back+10_000 {
 			t.Errorf("before the step first %t: %d µs ahead, want about %d", beforeFirst, got, back)
 		}
 	}
 }
 
 func TestTripIsTheNinetyNinthPercentile(t *testing.T) {
-	var c clock
-	for range tripFew - 1 {
-		c.learn(0, 5*ms, 0)
+	var c Clock
+	for range minTrips - 1 {
+		c.Learn(0, 5*ms, 0)
 	}
-	if c.trip() != tripUnknown {
-		t.Fatalf("%v before there are %d samples", c.trip(), tripFew)
+	if c.RoundTrip() != defaultTrip {
+		t.Fatalf("%v before there are %d samples", c.RoundTrip(), minTrips)
 	}
 	for i := range 128 {
 		d := ms
 		if i%64 == 0 {
 			d = 9 * ms
 		}
-		c.learn(0, d, 0)
+		c.Learn(0, d, 0)
 	}
-	if c.trip() != 9*ms {
-		t.Fatalf("%v, want 9ms: 2 of 128 took that", c.trip())
-	}
-}
-
-func TestFleetRisesAtOnceAndFallsAfterAMinute(t *testing.T) {
-	f := fleet{least: 3}
-	for _, step := range []struct {
-		at        time.Duration
-		processes int64
-		want      int64
-	}{
-		{0, 1, 3}, // Options.Processes is the floor
-		{3 * time.Second, 50, 50},
-		{6 * time.Second, 10, 50},
-		{60 * time.Second, 8, 50},
-		{63 * time.Second, 8, 50}, // exactly a minute old
-		{64 * time.Second, 8, 10},
-		{67 * time.Second, 8, 8},
-		{70 * time.Second, 9, 9},
-	} {
-		f.learn(step.at, step.processes)
-		if got := f.size(); got != step.want {
-			t.Fatalf("at %v: %d, want %d", step.at, got, step.want)
-		}
-	}
-	if (&fleet{}).size() != 1 {
-		t.Error("unknown is not 1")
+	if c.RoundTrip() != 9*ms {
+		t.Fatalf("%v, want 9ms: 2 of 128 took that", c.RoundTrip())
 	}
 }

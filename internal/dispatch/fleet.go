@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// PresencePeriod is the time from one refresh of a process' presence at a node to the next. A refresh gives the clock
+	// of a node that is otherwise idle, and the number of processes.
+	PresencePeriod = 3 * time.Second
+
+	// fleetMemory is how long the largest number of processes counts. Too small a number is the dangerous side, because a
+	// process divides by it what it may admit while Redis does not answer.
+	fleetMemory = time.Minute
+)
+
+// Fleet is the number of processes that share a node's limits: the largest number of the last minute of answered
+// refreshes, and at least a configured minimum. It rises at once, falls after a minute, and stays while the node does not
+// answer.
+//
+// All methods may be called concurrently.
+type Fleet struct {
+	min int64 // never changes
+
+	mu      sync.Mutex
+	seen    []census      // oldest first; processes falls strictly, so the first entry is the largest
+	learned time.Duration // the last answered refresh
+
+	max atomic.Int64 // seen[0].processes, or 0 while seen is empty; read without the mutex
+}
+
+// census is the number of processes that one refresh showed.
+type census struct {
+	at        time.Duration
+	processes int64
+}
+
+// NewFleet returns a Fleet that is never smaller than min.
+func NewFleet(min int64) *Fleet { return &Fleet{min: min} }
+
+// Learn takes in an answered refresh.
+func (f *Fleet) Learn(now time.Duration, processes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// The first process to come back after a long outage sees no other. The numbers from before the outage keep counting
+	// until the others are back, as if there had been no silence.
+	if silence := now - f.learned; silence > fleetMemory-2*PresencePeriod {
+		for i := range f.seen {
+			f.seen[i].at += silence
+		}
+	}
+	f.learned = now
+	for len(f.seen) > 0 && f.seen[len(f.seen)-1].processes <= processes {
+		f.seen = f.seen[:len(f.seen)-1]
+	}
+	f.seen = append(f.seen, census{now, processes})
+	for now-f.seen[0].at > fleetMemory {
+		f.seen = f.seen[1:]
+	}
+	f.max.Store(f.seen[0].processes)
+}
+
+// Size reports the number of processes, at least 1.
+func (f *Fleet) Size() int64 { return max(f.max.Load(), f.min, 1) }
