@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -15,8 +16,8 @@ import (
 // bucket is a local.Bucket with what the Group needs to send its calls.
 type bucket struct {
 	local.Bucket
-	node    atomic.Pointer[node] // that it was last sent to
-	checkAt time.Duration        // in the agenda for then; 0 for not. Guarded by the agenda's mutex
+	node    atomic.Pointer[dispatch.Node] // that it was last sent to
+	checkAt time.Duration                 // in the agenda for then; 0 for not. Guarded by the agenda's mutex
 }
 
 // limiter is whose bucket it is.
@@ -36,7 +37,7 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
 		to := b.route()
-		to.node.push(to.due)
+		to.Node.Push(to.Pending)
 	}
 	if e.Check > 0 {
 		g.agenda.plan(b, e.Check)
@@ -47,46 +48,46 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 }
 
 // route addresses b's next call, and notes that b is in use.
-func (b *bucket) route() addressed {
+func (b *bucket) route() dispatch.Routed {
 	g, name := b.limiter().group, b.name()
 	g.cache.Touch(b)
-	n := g.node(g.store.Node(name))
+	n := g.dispatch.Node(g.store.Node(name))
 	b.at(n)
-	return addressed{due{b, name}, n}
+	return dispatch.Routed{Pending: dispatch.Pending{Job: b, Bucket: name}, Node: n}
 }
 
-// whereabouts is the node that b was last sent to, nil for none. While a node is in trouble a new bucket's is found out: it
+// whereabouts is the node that b was last sent to, nil for none. While a node is unhealthy a new bucket's is found out: it
 // would else wait for a sender, to be told that its node is not asked.
-func (b *bucket) whereabouts() *node {
+func (b *bucket) whereabouts() *dispatch.Node {
 	if n := b.node.Load(); n != nil {
 		return n
 	}
 	g := b.limiter().group
-	if g.troubled.Load() == 0 {
+	if g.dispatch.Unhealthy() == 0 {
 		return nil
 	}
-	n := g.node(g.store.Node(b.name()))
+	n := g.dispatch.Node(g.store.Node(b.name()))
 	b.at(n)
 	return n
 }
 
 // at notes the node that the bucket is sent to. It is read at every decision, so it is written only when it changes.
-func (b *bucket) at(n *node) {
+func (b *bucket) at(n *dispatch.Node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
 	}
 }
 
-// begin implements job.
-func (b *bucket) begin(n *node, now time.Duration, name string) (lua.Call, bool) {
+// Compose implements [dispatch.Job].
+func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
 	b.at(n) // its node may have been found since it was put into a queue
 	l := b.limiter()
 	g := l.group
 	seq := g.seq.Add(1)
-	server, known := n.clock.At(now)
+	server, known := n.ServerTime(now)
 	c, effect := b.Begin(now, local.Conditions{
 		Seq: seq, Lease: *g.lease.Load(), Bucket: name, Phase: l.phase(b.key()),
-		Clock: known, Server: server, Trip: n.clock.RoundTrip(), Fleet: n.fleet.Size(), Here: l.fleetOf(n.fleet.Size()),
+		Clock: known, Server: server, Trip: n.RoundTrip(), Fleet: n.Processes(), Here: l.fleetOf(n.Processes()),
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)
@@ -98,15 +99,15 @@ func (b *bucket) begin(n *node, now time.Duration, name string) (lua.Call, bool)
 	return c.Call, true
 }
 
-// end implements job.
-func (b *bucket) end(n *node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result) {
+// Finish implements [dispatch.Job].
+func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sent time.Duration, r remote.Result) {
 	var e local.Effect
 	l, seq := b.limiter(), call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
 		l.failed(call, r.Err)
 		class := failover.Classify(r.Err)
-		b.tell(n, call, r.Err, class.String())
+		b.reportError(n, call, r.Err, class.String())
 		if class == failover.KeyFault {
 			var forgiven int64
 			e, forgiven = b.Poisoned(now, seq)
@@ -116,13 +117,13 @@ func (b *bucket) end(n *node, now time.Duration, call *lua.Call, sent time.Durat
 			e.Check = b.Retry(now).Check
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
-		n.settled(call.Debt)
+		healthOf(n).settled(call.Debt)
 		if b.wasLost(now, call, r.Reply) {
 			b.lost(n)
 		}
 		if t := l.group.trace; t.hooks.Lease != nil && !b.Quiet(seq) {
 			t.lease(LeaseEvent{
-				Node: string(n.id), Policy: l.name, Key: b.key(),
+				Node: string(n.ID()), Policy: l.name, Key: b.key(),
 				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent,
 				Which: named(call, r.Reply),
@@ -130,10 +131,10 @@ func (b *bucket) end(n *node, now time.Duration, call *lua.Call, sent time.Durat
 		}
 		e, _ = b.Accept(now, seq, r.Reply)
 	case code == lua.Late:
-		b.tell(n, call, errLate, "late")
+		b.reportError(n, call, errLate, "late")
 		e = b.Late(now, seq)
 	default:
-		b.tell(n, call, errStale, "stale")
+		b.reportError(n, call, errStale, "stale")
 		e = b.Fail(now, seq)
 	}
 	b.apply(now, e)
@@ -147,11 +148,11 @@ func refunded(c *lua.Call, r lua.Reply) int64 {
 	return c.Refund
 }
 
-// tell tells the hooks of a call that came to nothing.
-func (b *bucket) tell(n *node, call *lua.Call, err error, class string) {
+// reportError reports a call that failed to the hooks.
+func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class string) {
 	l := b.limiter()
 	if t := l.group.trace; t.hooks.Error != nil && !b.Quiet(call.Seq) {
-		t.failure(ErrorEvent{Node: string(n.id), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want})
+		t.failure(ErrorEvent{Node: string(n.ID()), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want})
 	}
 }
 
@@ -167,12 +168,12 @@ func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
 }
 
 // lost tells that Redis had lost the bucket. Those of a flushed Redis come in a crowd: they make one line.
-func (b *bucket) lost(n *node) {
+func (b *bucket) lost(n *dispatch.Node) {
 	l := b.limiter()
-	n.stateLosses.Add(1)
-	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.id), Policy: l.name, Key: b.key()})
-	l.group.journal.tally("state loss "+string(n.id), 1, slog.LevelWarn,
-		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.id))
+	healthOf(n).stateLosses.Add(1)
+	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.ID()), Policy: l.name, Key: b.key()})
+	l.group.journal.tally("state loss "+string(n.ID()), 1, slog.LevelWarn,
+		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.ID()))
 }
 
 // What a call came to that did nothing.
@@ -181,8 +182,8 @@ var (
 	errStale = errors.New("tiered: a newer call had overtaken this one, and it did nothing")
 )
 
-// drop implements job.
-func (b *bucket) drop(n *node, now time.Duration) {
+// Abandon implements [dispatch.Job].
+func (b *bucket) Abandon(n *dispatch.Node, now time.Duration) {
 	b.at(n)
 	b.apply(now, b.Drop(now))
 }

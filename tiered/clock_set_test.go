@@ -172,13 +172,13 @@ func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 			for range 20 {
 				time.Sleep(second)
 				want(t, l.Allow(t.Context(), "moves"), Granted)
-				n := l.group.allNodes()[0]
+				n := l.group.dispatch.Nodes()[0]
 				now := l.group.now()
-				got, _ := n.clock.At(now)
+				got, _ := n.ServerTime(now)
 				if off := time.Duration(got-time.Now().UnixMicro()) * time.Microsecond; off.Abs() > 10*ms {
 					t.Fatalf("%v off", off)
 				}
-				if steps := n.steps.Load(); steps > 0 {
+				if steps := n.Stats().Steps; steps > 0 {
 					t.Fatalf("its clock was set, it is said, %d times", steps)
 				}
 			}

@@ -96,7 +96,7 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	if others[Granted] < 100 || len(others) != 1 {
 		t.Errorf("keys of the other nodes: %v", others)
 	}
-	if victims[Open] < 100 || l.group.node(victim).guard.State() == failover.Closed {
+	if victims[Open] < 100 || l.group.dispatch.Node(victim).State() == failover.Closed {
 		t.Errorf("keys of the frozen node: %v", victims)
 	}
 
@@ -266,7 +266,7 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 		goroutines := runtime.NumGoroutine()
 		store.loseRequests.Store(true)
 		ask(3 * time.Second)
-		if n := l.group.troubled.Load(); n != 1 {
+		if n := l.group.dispatch.Unhealthy(); n != 1 {
 			t.Errorf("%d nodes in trouble", n)
 		}
 		store.now.Store(&second) // a replica was promoted
@@ -276,8 +276,8 @@ func TestNodeThatLeftIsForgotten(t *testing.T) {
 			t.Errorf("from 1.5 s after the promotion: %v", r)
 		}
 		nodes := l.group.Stats().Nodes
-		if len(nodes) != 1 || nodes[string(second)].Breaker != "closed" || l.group.troubled.Load() != 0 {
-			t.Errorf("%d in trouble, %+v", l.group.troubled.Load(), nodes)
+		if len(nodes) != 1 || nodes[string(second)].Breaker != "closed" || l.group.dispatch.Unhealthy() != 0 {
+			t.Errorf("%d in trouble, %+v", l.group.dispatch.Unhealthy(), nodes)
 		}
 		if n := runtime.NumGoroutine(); n > goroutines+1 {
 			t.Errorf("%d goroutines, %d before", n, goroutines)

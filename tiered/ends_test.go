@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -29,7 +30,7 @@ func (s *ends) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range calls {
-		if isScriptError(results[i].Err) {
+		if dispatch.IsScriptError(results[i].Err) {
 			s.t.Errorf("%v: %+v", results[i].Err, c)
 		}
 		if c.Now = results[i].Reply.Now; results[i].Err == nil && c.Now > 0 {
@@ -187,8 +188,8 @@ func toTheEnds(t *testing.T, store *ends, l *Limiter, p Policy) {
 		check(l.Allow(ctx, "k"))
 		time.Sleep(300 * ms)
 	}
-	if n := l.group.allNodes()[0]; n.guard.State().String() != "closed" {
-		t.Errorf("the breaker is %v", n.guard.State())
+	if n := l.group.dispatch.Nodes()[0]; n.State().String() != "closed" {
+		t.Errorf("the breaker is %v", n.State())
 	}
 	if err := l.Reset(ctx, "k"); err != nil {
 		t.Errorf("Reset: %v", err)

@@ -76,7 +76,7 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 					l := limiter(t, store, p, nil) // which knows nothing of that
 					want(t, l.Allow(t.Context(), "k"), Granted)
 					time.Sleep(10 * ms)
-					guard := l.group.allNodes()[0].guard
+					guard := l.group.dispatch.Nodes()[0]
 					asked := 0
 					exhausted := func() {
 						t.Helper()
@@ -135,7 +135,7 @@ func TestStoreThatWritesAgainDecides(t *testing.T) {
 		store.is.Store(false)
 		want(t, l.Allow(t.Context(), "b"), Granted)
 		want(t, l.Allow(t.Context(), "used up"), Limited)
-		if guard := l.group.allNodes()[0].guard; guard.State() != failover.Closed {
+		if guard := l.group.dispatch.Nodes()[0]; guard.State() != failover.Closed {
 			t.Errorf("the breaker is %v", guard.State())
 		}
 	})

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -40,25 +39,18 @@ type Group struct {
 	agenda   *agenda
 	limiters limiters
 	turns    turns
-	lines    sync.Mutex // held while one request joins several lines
+	lines    sync.Mutex           // held while one request joins several lines
+	dispatch *dispatch.Dispatcher // sends the calls
 	trace    *tracer
 	journal  *journal // nil without a Logger
-
-	nodeMu   sync.RWMutex
-	nodes    map[remote.Node]*node
-	newNode  chan struct{} // capacity 1
-	sharded  atomic.Bool   // some policy has Shards
-	troubled atomic.Int64  // nodes whose breaker is not closed
 
 	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
 	uncounted sync.Once   // says that it is not
 
 	closed  atomic.Bool // decisions follow the fail modes, leases go back
-	ended   atomic.Bool // nothing is sent any more
 	stop    context.CancelFunc
-	done    <-chan struct{}    // closed by stop
 	silence context.CancelFunc // ends the hooks: after all that Close does
-	tasks   sync.WaitGroup     // every goroutine but the callers
+	tasks   sync.WaitGroup     // every goroutine but the callers and the dispatcher's
 	callers sync.WaitGroup     // those that call the hooks and the Logger
 	empty   chan struct{}      // capacity 1: a bucket was forgotten
 
@@ -75,7 +67,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g := &Group{
 		store: s, options: filled, base: time.Now(),
-		nodes: make(map[remote.Node]*node), newNode: make(chan struct{}, 1), empty: make(chan struct{}, 1),
+		empty: make(chan struct{}, 1),
 	}
 	g.simulated, _ = s.(simulated)
 	g.newLease()
@@ -100,12 +92,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {}, Salt: salt,
 	})
 	ctx, stop := context.WithCancel(context.Background())
-	g.stop, g.done = stop, ctx.Done()
-	if id := s.Node(s.Key("", "")); id != "" {
-		g.node(id) // there is one node: learn its clock before the first request
-	}
+	g.stop = stop
+	g.dispatch = dispatch.New(ctx, g.dispatchOptions())
 	g.tasks.Go(func() { g.agenda.run(ctx) })
-	g.tasks.Go(func() { g.attend(ctx) })
+	g.dispatch.Start(ctx)
 	tell, silence := context.WithCancel(context.Background())
 	g.silence = silence
 	g.callers.Go(func() {
@@ -145,7 +135,7 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 	ls.all = append(append(ls.all, l), l.shards...)
 	ls.byName[p.Name] = l
 	if l.shards != nil {
-		g.sharded.Store(true)
+		g.dispatch.MeetAll() // each process that shares the limit is counted at the nodes of all shards
 	}
 	return l, nil
 }
@@ -188,27 +178,17 @@ func (g *Group) gone(b *bucket) {
 	}
 }
 
-// node returns the node of a name, a new one at its first use.
-func (g *Group) node(id remote.Node) *node {
-	g.nodeMu.RLock()
-	n := g.nodes[id]
-	g.nodeMu.RUnlock()
-	if n != nil {
-		return n
+// dispatchOptions are those of the Group's dispatcher.
+func (g *Group) dispatchOptions() dispatch.Options {
+	o := dispatch.Options{
+		Store: g.store, Base: g.base, Timeout: g.options.Timeout, Patience: g.options.patience(),
+		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.uniform,
+		Lease: func() string { return *g.lease.Load() }, Observer: observer{g},
 	}
-	g.nodeMu.Lock()
-	defer g.nodeMu.Unlock()
-	if n = g.nodes[id]; n != nil {
-		return n
+	if g.simulated != nil {
+		o.Settle = func() { g.simulated.Settle(0) } // what is pending now leaves together, whoever was quicker
 	}
-	n = &node{group: g, id: id, fleet: dispatch.NewFleet(int64(g.options.Processes)), work: make(chan struct{}), gone: make(chan struct{})}
-	n.guard = failover.New(failover.Options{Timeout: g.options.Timeout, Uniform: g.options.uniform, Base: g.base, OnChange: n.changed})
-	g.nodes[id] = n
-	select {
-	case g.newNode <- struct{}{}:
-	default:
-	}
-	return n
+	return o
 }
 
 // find returns the bucket of id: after Close, one that never asks Redis.
@@ -225,7 +205,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 // fleetOf reports how many processes share b's limit, as far as is known; 1 when it is not.
 func (g *Group) fleetOf(b *bucket) int64 {
 	if n := b.node.Load(); n != nil {
-		return n.fleet.Size()
+		return n.Processes()
 	}
 	return max(int64(g.options.Processes), 1)
 }
@@ -240,16 +220,6 @@ func (g *Group) sharedAlone() {
 		g.journal.line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
 			"while redis does not answer: set Options.Processes")
 	})
-}
-
-func (g *Group) allNodes() []*node {
-	g.nodeMu.RLock()
-	defer g.nodeMu.RUnlock()
-	all := make([]*node, 0, len(g.nodes))
-	for _, n := range g.nodes {
-		all = append(all, n)
-	}
-	return all
 }
 
 // newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
@@ -291,9 +261,7 @@ func (g *Group) watchClock(now time.Duration) {
 	for _, b := range all {
 		b.apply(now, b.Expire(now))
 	}
-	for _, n := range g.allNodes() {
-		n.clock.Resume(now)
-	}
+	g.dispatch.Resume(now)
 	by := time.Duration(ahead - before)
 	g.standstills.Add(1)
 	g.trace.fault(FaultEvent{Fault: "standstill", By: by})
@@ -329,23 +297,17 @@ func (g *Group) Close(ctx context.Context) error {
 	}
 	g.closed.Store(true)
 	err := g.emptied(ctx)
-	g.ended.Store(true)
-	for _, n := range g.allNodes() {
-		n.stop()
-	}
+	g.dispatch.Stop()
 	g.stop()
 	if err == nil {
-		var all sync.WaitGroup
-		for _, n := range g.allNodes() {
-			all.Go(func() { n.present(ctx, 0) })
-		}
-		all.Wait()
+		g.dispatch.Leave(ctx)
 	}
 	g.silence()
 	called := g.trace.caller.inside() || g.journal.calls() // then this goroutine would wait for itself
 	ended := make(chan struct{})
 	go func() {
 		g.tasks.Wait()
+		g.dispatch.Wait()
 		if !called {
 			g.callers.Wait()
 		}

@@ -4,62 +4,45 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 )
 
-// health is what a node has gone through: what Stats report of it, and what the journal has said.
+// health is the Group's observer of one node: it writes the journal's lines and the Trace's events, and counts for Stats what
+// the dispatcher does not know.
 type health struct {
-	failed [8]atomic.Int64 // calls without an answer, by failover.Class
+	group *Group
+	node  *dispatch.Node
 
 	overruns        atomic.Int64 // decisions that got no answer within Budget
-	steps, believed atomic.Int64 // of the clock: seen by this process, and by buckets
-	absent          atomic.Int64 // refreshes of presence that were not answered
 	debts, reported atomic.Int64 // calls that settled, and the tokens
+	stateLosses     atomic.Int64 // replies that showed that Redis had lost a bucket
 	slow            atomic.Bool  // overruns are being watched
-	settlesWatched  atomic.Bool
+	settlesWatched  atomic.Bool  // a line about debts is planned
 	missed          atomic.Int64 // refreshes of presence in a row that failed though the breaker was closed
-	uncounted       atomic.Bool  // the journal has said that it is not counted
-	outages         atomic.Int64 // times that the breaker opened
+	uncounted       atomic.Bool  // the journal has said that this process is not counted
 
-	// Guarded by node.mu.
-	openedAt time.Duration // of the outage that lasts, or the last one
-	open     bool
-	out      time.Duration  // all outages that are over
-	cause    failover.Class // of what opened the breaker last, or left it open
-	told     uint16         // classes that the journal has told of in this outage, as bits
+	mu              sync.Mutex
+	reportedClasses uint16 // classes that the journal has reported in this outage, as bits
 }
 
-// failures reports the calls without an answer.
-func (h *health) failures() (sum int64) {
-	for i := range h.failed {
-		sum += h.failed[i].Load()
-	}
-	return sum
+// observer is a Group as its dispatcher's observer.
+type observer struct{ group *Group }
+
+// Look implements [dispatch.Observer].
+func (o observer) Look(now time.Duration) { o.group.watchClock(now) }
+
+// Node implements [dispatch.Observer].
+func (o observer) Node(n *dispatch.Node) dispatch.NodeObserver {
+	return &health{group: o.group, node: n}
 }
 
-// outage reports for how long the breaker was not closed, all together, and what opened it last: "" for never.
-func (n *node) outage() (out time.Duration, cause string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.outages.Load() == 0 {
-		return 0, ""
-	}
-	out = n.out
-	if n.open {
-		out += n.group.now() - n.openedAt
-	}
-	return out, n.cause.String()
-}
-
-// lastCause reports what opened the breaker last, or left it open.
-func (n *node) lastCause() failover.Class {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cause
-}
+// healthOf returns the Group's observer of a node.
+func healthOf(n *dispatch.Node) *health { return n.Observer().(*health) }
 
 // openings are the lines of a breaker that opens, by what opened it.
 var openings = map[failover.Class]string{
@@ -73,58 +56,42 @@ var openings = map[failover.Class]string{
 const remedy = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; once they fit, " +
 	"a probe finds out within a second and nothing has to be restarted"
 
-// changed tells of the breaker's changes. The journal has a line of its opening and of its closing, and one more for each
-// other class of error that probes meet on the way: a Redis that died may come back with another password.
-func (n *node) changed(e failover.Event) {
-	g, node := n.group, string(n.id)
-	at := e.At.Sub(g.base)
-	n.trouble(e.To != failover.Closed)
-	told := StateEvent{Node: node, From: e.From.String(), To: e.To.String(), Err: e.Err}
-	switch e.To {
+// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes, and one more
+// for each other class of error that probes meet in between: a Redis that died may come back with another password.
+func (h *health) Changed(c dispatch.Change) {
+	g, node := h.group, string(h.node.ID())
+	event := StateEvent{Node: node, From: c.From.String(), To: c.To.String(), Err: c.Err}
+	switch c.To {
 	case failover.Open:
-		class := failover.Classify(e.Err)
-		told.Class = class.String()
-		if n.opened(at, class, e.From == failover.Closed) {
-			level, about := slog.LevelWarn, []any{"node", node, "class", class.String(), "error", e.Err, "decide", g.failModes()}
-			if class == failover.Misconfigured {
+		event.Class = c.Class.String()
+		if h.firstOf(c.Class, c.From == failover.Closed) {
+			level, about := slog.LevelWarn, []any{"node", node, "class", event.Class, "error", c.Err, "decide", g.failModes()}
+			if c.Class == failover.Misconfigured {
 				level, about = slog.LevelError, append(about, "remedy", remedy)
 			}
-			g.journal.line(level, openings[class], about...)
+			g.journal.line(level, openings[c.Class], about...)
 		}
 	case failover.Closed:
-		told.After = n.closed(at)
-		g.journal.line(slog.LevelInfo, "redis answers again", "node", node, "after", told.After)
-		n.watchDebts()
+		event.After = c.After
+		g.journal.line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
+		h.watchDebts()
 	}
-	g.trace.state(told)
+	g.trace.state(event)
 }
 
-// opened notes that the breaker opened or stays open, and reports whether that is news.
-func (n *node) opened(at time.Duration, class failover.Class, first bool) (news bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if first {
-		n.outages.Add(1)
-		n.open, n.openedAt, n.told = true, at, 0
+// firstOf reports whether a class of error is the first of its kind in this outage, which may begin with it, and has a line.
+func (h *health) firstOf(class failover.Class, begins bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if begins {
+		h.reportedClasses = 0
 	}
 	if openings[class] == "" {
 		return false // a probe that had nothing to send
 	}
-	n.cause = class
-	news = n.told&(1<<class) == 0
-	n.told |= 1 << class
-	return news
-}
-
-// closed notes that the breaker closed, and reports after how long.
-func (n *node) closed(at time.Duration) time.Duration {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closedAt = n.group.now()
-	after := at - n.openedAt
-	n.open = false
-	n.out += after
-	return after
+	first := h.reportedClasses&(1<<class) == 0
+	h.reportedClasses |= 1 << class
+	return first
 }
 
 // failModes says what decides now: "fail-local: api, login; fail-closed: pay". Of a mode's policies it names the first few.
@@ -154,31 +121,31 @@ func (g *Group) failModes() string {
 const settleTime = 5 * time.Second
 
 // settled notes a call that reported what was admitted without Redis.
-func (n *node) settled(tokens int64) {
+func (h *health) settled(tokens int64) {
 	if tokens > 0 {
-		n.debts.Add(1)
-		n.reported.Add(tokens)
+		h.debts.Add(1)
+		h.reported.Add(tokens)
 	}
 }
 
 // watchDebts has the journal say what was settled after an outage: once for those that follow each other closely.
-func (n *node) watchDebts() {
-	if n.settlesWatched.Swap(true) {
+func (h *health) watchDebts() {
+	if h.settlesWatched.Swap(true) {
 		return
 	}
-	debts, tokens := n.debts.Load(), n.reported.Load()
-	n.group.journal.in(settleTime, true, func() {
-		n.settlesWatched.Store(false)
-		if tokens := n.reported.Load() - tokens; tokens > 0 {
-			n.group.journal.line(slog.LevelInfo, "what was admitted without redis was reported to it",
-				"node", string(n.id), "tokens", tokens, "keys", n.debts.Load()-debts)
+	debts, tokens := h.debts.Load(), h.reported.Load()
+	h.group.journal.in(settleTime, true, func() {
+		h.settlesWatched.Store(false)
+		if tokens := h.reported.Load() - tokens; tokens > 0 {
+			h.group.journal.line(slog.LevelInfo, "what was admitted without redis was reported to it",
+				"node", string(h.node.ID()), "tokens", tokens, "keys", h.debts.Load()-debts)
 		}
 	})
 }
 
 const (
-	// slowLeast is how many decisions within a second must have waited in vain for a line: fewer are a hiccup.
-	slowLeast = 3
+	// minSlow is how many decisions within a second must have waited in vain for a line: fewer are a hiccup.
+	minSlow = 3
 
 	// slowTime without one is the end of it.
 	slowTime = 10 * time.Second
@@ -186,73 +153,77 @@ const (
 
 // overran notes a decision that got no answer within Budget. The breaker knows nothing of it, while answers come within
 // Timeout: so the journal says when that begins and when it ends.
-func (n *node) overran() {
-	before := n.overruns.Add(1) - 1
-	if n.slow.Load() || n.slow.Swap(true) {
+func (h *health) overran() {
+	before := h.overruns.Add(1) - 1
+	if h.slow.Load() || h.slow.Swap(true) {
 		return
 	}
-	outages := n.outages.Load()
-	n.group.journal.in(tallyTime, false, func() { n.slowly(before, outages) })
+	outages := h.node.Outages()
+	h.group.journal.in(tallyTime, false, func() { h.slowly(before, outages) })
 }
 
 // slowly says that a node is slow, unless its breaker has opened: each outage begins with a few decisions that waited.
-func (n *node) slowly(before, outages int64) {
-	count := n.overruns.Load()
-	if count-before < slowLeast || n.outages.Load() != outages || n.guard.State() != failover.Closed {
-		n.slow.Store(false)
+func (h *health) slowly(before, outages int64) {
+	count := h.overruns.Load()
+	if count-before < minSlow || h.node.Outages() != outages || h.node.State() != failover.Closed {
+		h.slow.Store(false)
 		return
 	}
-	n.group.journal.line(slog.LevelWarn, "redis answers later than Budget: the fail modes decide for keys without a lease",
-		"node", string(n.id), "round trip", n.clock.RoundTrip(), "budget", n.group.options.Budget, "decide", n.group.failModes())
-	n.group.journal.in(slowTime, false, func() { n.slowStill(before, count, outages) })
+	h.group.journal.line(slog.LevelWarn, "redis answers later than Budget: the fail modes decide for keys without a lease",
+		"node", string(h.node.ID()), "round trip", h.node.RoundTrip(), "budget", h.group.options.Budget, "decide", h.group.failModes())
+	h.group.journal.in(slowTime, false, func() { h.slowStill(before, count, outages) })
 }
 
 // slowStill looks whether that goes on.
-func (n *node) slowStill(before, seen, outages int64) {
-	count := n.overruns.Load()
+func (h *health) slowStill(before, seen, outages int64) {
+	count := h.overruns.Load()
 	switch {
-	case n.outages.Load() != outages: // which had lines of its own
-		n.slow.Store(false)
+	case h.node.Outages() != outages: // which had lines of its own
+		h.slow.Store(false)
 	case count == seen:
-		n.slow.Store(false)
-		n.group.journal.line(slog.LevelInfo, "redis answers within Budget again", "node", string(n.id), "decisions", count-before)
+		h.slow.Store(false)
+		h.group.journal.line(slog.LevelInfo, "redis answers within Budget again", "node", string(h.node.ID()), "decisions", count-before)
 	default:
-		n.group.journal.in(slowTime, false, func() { n.slowStill(before, count, outages) })
+		h.group.journal.in(slowTime, false, func() { h.slowStill(before, count, outages) })
 	}
 }
 
-// stepped notes that the node's clock was set.
-func (n *node) stepped(by time.Duration) {
-	if by == 0 {
-		return
-	}
-	g := n.group
-	n.steps.Add(1)
-	g.trace.fault(FaultEvent{Fault: "clock step", Node: string(n.id), By: by})
-	g.journal.tally("clock "+string(n.id), 1, slog.LevelWarn, "the clock of redis was set", "node", string(n.id), "by", by)
+// Stepped implements [dispatch.NodeObserver].
+func (h *health) Stepped(by time.Duration) {
+	g, node := h.group, string(h.node.ID())
+	g.trace.fault(FaultEvent{Fault: "clock step", Node: node, By: by})
+	g.journal.tally("clock "+node, 1, slog.LevelWarn, "the clock of redis was set", "node", node, "by", by)
 }
 
-// missedMost is how many refreshes of presence must fail in a row before that is told: a restart of Redis costs one, and so
+// Counted implements [dispatch.NodeObserver].
+func (h *health) Counted(before, after int64) {
+	if after != before {
+		h.group.journal.line(slog.LevelDebug, "another number of processes shares the limits",
+			"node", string(h.node.ID()), "from", before, "to", after)
+	}
+	h.group.counted.Store(true)
+}
+
+// maxMissed is how many refreshes of presence must fail in a row before that is told: a restart of Redis costs one, and so
 // does a refusal that the breaker is about to tell of.
-const missedMost = 2
+const maxMissed = 2
 
-// presence notes what came of a refresh of presence. A process that is not counted makes everybody's share too large, and
+// Present implements [dispatch.NodeObserver]. A process that is not counted makes everybody's share too large, and
 // the breaker does not tell: it may be closed, or this process idle.
-func (n *node) presence(err error, closed bool) {
-	g := n.group
+func (h *health) Present(err error, probe bool) {
+	g := h.group
 	if err == nil {
-		n.missed.Store(0)
-		if n.uncounted.Swap(false) {
-			g.trace.fault(FaultEvent{Fault: "presence", Node: string(n.id)})
-			g.journal.line(slog.LevelInfo, "redis counts this process again", "node", string(n.id))
+		h.missed.Store(0)
+		if h.uncounted.Swap(false) {
+			g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID())})
+			g.journal.line(slog.LevelInfo, "redis counts this process again", "node", string(h.node.ID()))
 		}
 		return
 	}
-	n.absent.Add(1)
-	if !closed { // the breaker tells
+	if probe { // the breaker reports it
 		return
 	}
-	if n.missed.Add(1) < missedMost {
+	if h.missed.Add(1) < maxMissed {
 		return
 	}
 	class := failover.Classify(err)
@@ -260,9 +231,9 @@ func (n *node) presence(err error, closed bool) {
 	if class == failover.Misconfigured || class == failover.KeyFault {
 		level = slog.LevelError // it does not heal by itself
 	}
-	if !n.uncounted.Swap(true) {
-		g.trace.fault(FaultEvent{Fault: "presence", Node: string(n.id), Err: err})
+	if !h.uncounted.Swap(true) {
+		g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID()), Err: err})
 		g.journal.line(level, "redis does not count this process: shares are too large while it does not answer",
-			"node", string(n.id), "class", class.String(), "error", err)
+			"node", string(h.node.ID()), "class", class.String(), "error", err)
 	}
 }

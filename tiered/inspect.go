@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -176,7 +177,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
 	for pending := l.parts(); len(pending) > 0; {
-		var jobs []addressed
+		var jobs []dispatch.Routed
 		answers := make([]*local.Waiter, len(pending))
 		for i, s := range pending {
 			now := g.now()
@@ -198,7 +199,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 				answers[i].C <- v
 			}
 		}
-		push(jobs)
+		dispatch.Push(jobs)
 		var again []*Limiter
 		for i, w := range answers {
 			select {

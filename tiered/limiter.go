@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -122,7 +123,7 @@ func (l *Limiter) forgive(n int64) {
 // failed counts a call that was not answered, or that the store refused because of its bucket: a key of another type, a
 // damaged bucket. The latter make a line, once per bucket; no line says which, for a key is nobody else's business.
 func (l *Limiter) failed(call *lua.Call, err error) {
-	poor := isScriptError(err)
+	poor := dispatch.IsScriptError(err)
 	l = l.whole
 	l.mu.Lock()
 	if poor {

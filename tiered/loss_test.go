@@ -151,12 +151,12 @@ func TestStateLossesAreLosses(t *testing.T) {
 			}
 			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(150).WithBurst(100)}, options)
 			ask(l, 3*second)
-			n := l.group.node(store.Node(""))
-			if l.group.Stats().Policies["api"].Granted == 0 || n.stateLosses.Load() > 0 {
-				t.Fatalf("%s: %d losses before it", c.name, n.stateLosses.Load())
+			n := l.group.dispatch.Node(store.Node(""))
+			if l.group.Stats().Policies["api"].Granted == 0 || healthOf(n).stateLosses.Load() > 0 {
+				t.Fatalf("%s: %d losses before it", c.name, healthOf(n).stateLosses.Load())
 			}
 			c.event(store, l)
-			got := n.stateLosses.Load()
+			got := healthOf(n).stateLosses.Load()
 			t.Logf("%s: %d", c.name, got)
 			if c.lost != (got > 0) {
 				t.Errorf("%s: %d losses", c.name, got)

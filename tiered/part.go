@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -20,9 +21,9 @@ type part struct {
 	first firstRefusal // once the second shard is asked, of a policy with Shards
 	last  bool         // no other shard is asked any more
 
-	waiter *waiter   // while it waits
-	call   addressed // its call, until it is sent
-	d      Decision  // its own, once it is taken or refused
+	waiter *waiter         // while it waits
+	call   dispatch.Routed // its call, until it is sent
+	d      Decision        // its own, once it is taken or refused
 }
 
 // partState says what becomes of a part next, or what became of it.
@@ -174,7 +175,7 @@ func (p *part) wait(ctx context.Context) {
 		p.decided()
 	case Unavailable:
 		if n := p.bucket.node.Load(); n != nil {
-			n.overran()
+			healthOf(n).overran()
 		}
 		p.unanswered()
 	default:

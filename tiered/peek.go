@@ -6,29 +6,31 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// peek is a job that reads a bucket and takes nothing.
+// peek is a [dispatch.Job] that reads a bucket and takes nothing.
 type peek struct {
+	group *Group
 	call  lua.Call
 	until time.Duration      // nobody waits after that
 	reply chan remote.Result // capacity 1
 }
 
-func (p *peek) begin(n *node, now time.Duration, _ string) (lua.Call, bool) {
+func (p *peek) Compose(_ *dispatch.Node, now time.Duration, _ string) (lua.Call, bool) {
 	if now >= p.until {
 		return lua.Call{}, false
 	}
-	p.call.Seq = n.group.seq.Add(1)
+	p.call.Seq = p.group.seq.Add(1)
 	return p.call, true
 }
 
-func (p *peek) drop(*node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
+func (p *peek) Abandon(*dispatch.Node, time.Duration) { p.reply <- remote.Result{Err: errOpen} }
 
-func (p *peek) end(_ *node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
+func (p *peek) Finish(_ *dispatch.Node, _ time.Duration, _ *lua.Call, _ time.Duration, r remote.Result) {
 	p.reply <- r
 }
 
@@ -42,24 +44,25 @@ var (
 func (l *Limiter) look(ctx context.Context, key string, policies []*local.Policy) []remote.Result {
 	g, parts := l.group, l.parts()
 	results, looks := make([]remote.Result, len(parts)), make([]*peek, len(parts))
-	var jobs []addressed
+	var jobs []dispatch.Routed
 	for i, s := range parts {
 		j := &peek{
-			call: call(g.store.Name(s.kind, s.name, key), policies[i]), until: g.now() + g.options.Budget,
+			group: g,
+			call:  call(g.store.Name(s.kind, s.name, key), policies[i]), until: g.now() + g.options.Budget,
 			reply: make(chan remote.Result, 1),
 		}
 		j.call.Phase = s.phase(key)
-		switch n := g.node(g.store.Node(j.call.Bucket)); {
+		switch n := g.dispatch.Node(g.store.Node(j.call.Bucket)); {
 		case g.closed.Load():
 			results[i].Err = errClosed
-		case n.guard.State() != failover.Closed: // a peek cannot be a probe: it writes nothing
+		case n.State() != failover.Closed: // a peek cannot be a probe: it writes nothing
 			results[i].Err = errOpen
 		default:
 			looks[i] = j
-			jobs = append(jobs, addressed{due{j, j.call.Bucket}, n})
+			jobs = append(jobs, dispatch.Routed{Pending: dispatch.Pending{Job: j, Bucket: j.call.Bucket}, Node: n})
 		}
 	}
-	push(jobs)
+	dispatch.Push(jobs)
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
 	for i, j := range looks {

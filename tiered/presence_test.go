@@ -65,7 +65,7 @@ func (p process) size() int64 { return p.group.Stats().Nodes["memory"].Processes
 // present counts the processes that a store knows, with a visitor that leaves again.
 func present(t *testing.T, m *remote.Memory) int64 {
 	t.Helper()
-	c, err := m.Presence(context.Background(), 0, m.Node(""), "visitor", presenceTTL)
+	c, err := m.Presence(context.Background(), 0, m.Node(""), "visitor", dispatch.PresenceTTL)
 	if err != nil {
 		t.Fatal(err)
 	}

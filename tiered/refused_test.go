@@ -145,7 +145,7 @@ func TestPasswordChanged(t *testing.T) {
 			}})
 			ctx := context.Background()
 			want(t, l.Allow(ctx, "k"), Granted)
-			guard := l.group.allNodes()[0].guard
+			guard := l.group.dispatch.Nodes()[0]
 
 			must(t, admin, c.breaks...)
 			if c.unreachable {
@@ -254,11 +254,11 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.loseRequests.Store(true)
-		guard := l.group.node(store.Node("")).guard
+		guard := l.group.dispatch.Node(store.Node(""))
 		for i := 0; guard.State() == failover.Closed; i++ {
 			l.Allow(t.Context(), fmt.Sprint(i))
 		}
-		for !guard.Ready() {
+		for !guard.ProbeDue(l.group.now()) {
 			time.Sleep(ms)
 		}
 		synctest.Wait()
@@ -267,14 +267,14 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*ms)
 		defer cancel()
-		l.group.allNodes()[0].present(ctx, 0)
+		l.group.dispatch.Leave(ctx)
 		synctest.Wait()
 		mu.Lock()
 		if len(failed) != 1 || failed[0] != context.Canceled { //nolint:errorlint // the very same
 			t.Errorf("the probe ended with %v", failed)
 		}
 		mu.Unlock()
-		if !guard.Ready() {
+		if !guard.ProbeDue(l.group.now()) {
 			t.Error("the next probe has to wait")
 		}
 		store.loseRequests.Store(false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -143,15 +144,15 @@ func (r request) join() {
 
 // send sends the calls that the parts need.
 func (r request) send() {
-	var room [few]addressed
+	var room [few]dispatch.Routed
 	calls := room[:0]
 	for i := range r {
-		if p := &r[i]; p.call.node != nil {
+		if p := &r[i]; p.call.Node != nil {
 			calls = append(calls, p.call)
-			p.call = addressed{}
+			p.call = dispatch.Routed{}
 		}
 	}
-	push(calls)
+	dispatch.Push(calls)
 }
 
 // fallBack lets the fail modes decide, once all that Redis was asked for is taken. Of several parts each is asked first

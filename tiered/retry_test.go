@@ -48,7 +48,7 @@ func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 			store.next.Store(1e9)
 			begun := time.Now()
 			l.Allow(t.Context(), "k")
-			guard := l.group.allNodes()[0].guard
+			guard := l.group.dispatch.Nodes()[0]
 			for guard.State() == failover.Closed {
 				if time.Since(begun) > 3*second {
 					t.Fatalf("%v: after 3 s the breaker is closed", mode)
@@ -183,7 +183,7 @@ func TestDirectKeysProbe(t *testing.T) {
 				want(t, l.Allow(t.Context(), "first"), Granted)
 				time.Sleep(10 * time.Minute)
 			}
-			guard := l.group.allNodes()[0].guard
+			guard := l.group.dispatch.Nodes()[0]
 			store.loseRequests.Store(true)
 			for i := 0; guard.State() == failover.Closed; i++ {
 				l.Allow(t.Context(), fmt.Sprint(i))

@@ -116,8 +116,8 @@ func TestHooksHearOfClose(t *testing.T) {
 			}
 			time.Sleep(100 * ms)
 			s.loseRequests.Store(true)
-			n := g.allNodes()[0]
-			for n.guard.State() != failover.Open || !n.guard.Ready() {
+			n := g.dispatch.Nodes()[0]
+			for n.State() != failover.Open || !n.ProbeDue(g.now()) {
 				l.Allow(t.Context(), "k")
 				time.Sleep(10 * ms)
 			}

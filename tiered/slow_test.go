@@ -174,7 +174,7 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 			crowd.Wait()
 			watch(last(300*ms), rare)
 			goroutines, connected := runtime.NumGoroutine(), connections()
-			guard := l.group.allNodes()[0].guard
+			guard := l.group.dispatch.Nodes()[0]
 
 			server.Pause()
 			for guard.State() == failover.Closed {

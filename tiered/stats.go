@@ -145,23 +145,31 @@ func (g *Group) Stats() Stats {
 		}
 		s.Policies[l.name] = p
 	}
-	for _, n := range g.allNodes() {
-		s.Nodes[string(n.id)] = n.stats()
+	for _, n := range g.dispatch.Nodes() {
+		s.Nodes[string(n.ID())] = healthOf(n).stats()
 	}
 	return s
 }
 
-func (n *node) stats() NodeStats {
-	out, cause := n.outage()
+// stats are the figures of the node and of what was heard of it.
+func (h *health) stats() NodeStats {
+	n, cause := h.node.Stats(), ""
+	if n.Outages > 0 {
+		cause = n.Cause.String()
+	}
+	var failures int64
+	for _, f := range n.Failed {
+		failures += f
+	}
 	return NodeStats{
-		Calls: n.calls.Load(), Failures: n.failures(),
-		Saturated: n.failed[failover.Saturated].Load(), CannotServe: n.failed[failover.CannotServe].Load(),
-		Misconfigured: n.failed[failover.Misconfigured].Load(),
-		Overruns:      n.overruns.Load(), LateReplies: n.lateReplies.Load(), LateCalls: n.lateCalls.Load(),
-		StaleReplies: n.staleReplies.Load(), StateLosses: n.stateLosses.Load(),
-		ClockSteps: n.steps.Load(), ClockBack: n.believed.Load(), RoundTrip: n.clock.RoundTrip(),
-		Processes: n.fleet.Size(), Absences: n.absent.Load(),
-		Breaker: n.guard.State().String(), Cause: cause, Outages: n.outages.Load(), OutageTime: out,
-		Settled: n.reported.Load(),
+		Calls: n.Calls, Failures: failures,
+		Saturated: n.Failed[failover.Saturated], CannotServe: n.Failed[failover.CannotServe],
+		Misconfigured: n.Failed[failover.Misconfigured],
+		Overruns:      h.overruns.Load(), LateReplies: n.LateReplies, LateCalls: n.LateCalls,
+		StaleReplies: n.StaleReplies, StateLosses: h.stateLosses.Load(),
+		ClockSteps: n.Steps, ClockBack: n.StepsBack, RoundTrip: h.node.RoundTrip(),
+		Processes: h.node.Processes(), Absences: n.Absences,
+		Breaker: h.node.State().String(), Cause: cause, Outages: n.Outages, OutageTime: n.OutageTime,
+		Settled: h.reported.Load(),
 	}
 }

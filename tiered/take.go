@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -88,7 +89,7 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 		}
 		return denied
 	}
-	if node.guard.ReadyAt(now) { // a probe is due
+	if node.ProbeDue(now) { // a probe is due
 		return false
 	}
 	v, ok := b.AloneAtOnce(now, n)
@@ -136,12 +137,12 @@ func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
 
 // unhealthy returns the node that b was last sent to if its breaker is not closed, and else nil. The breaker is asked
 // only for its state: a sender asks it for leave, when it is about to send something.
-func (b *bucket) unhealthy() *node {
+func (b *bucket) unhealthy() *dispatch.Node {
 	n := b.node.Load()
 	if n == nil {
 		n = b.whereabouts()
 	}
-	if n == nil || n.guard.State() == failover.Closed {
+	if n == nil || n.State() == failover.Closed {
 		return nil
 	}
 	return n
@@ -150,7 +151,7 @@ func (b *bucket) unhealthy() *node {
 // probe reports whether b's node is unhealthy, and sends it a probe if one is due.
 func (b *bucket) probe(now time.Duration) bool {
 	n := b.unhealthy()
-	if n != nil && n.guard.ReadyAt(now) {
+	if n != nil && n.ProbeDue(now) {
 		b.apply(now, b.Probe())
 	}
 	return n != nil

@@ -126,7 +126,7 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 			capacity := float64(DefaultMaxInFlight) / c.trip.Seconds()
 			rate := float64(granted.Load()) / 0.5
 			t.Logf("round trip %v, %d/s offered: %.0f/s answered of %.0f/s", c.trip, c.load*1000, rate, capacity)
-			if b := l.group.allNodes()[0].guard.State(); b != failover.Closed {
+			if b := l.group.dispatch.Nodes()[0].State(); b != failover.Closed {
 				t.Errorf("round trip %v: a flood of keys opened the breaker", c.trip)
 			}
 			if rate < 0.6*capacity {
@@ -165,10 +165,8 @@ func TestLooksDoNotPileUp(t *testing.T) {
 			time.Sleep(100 * time.Microsecond)
 		}
 		all.Wait()
-		n := l.group.allNodes()[0]
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if queued := len(n.queue) - n.head; queued > 1000 {
+		n := l.group.dispatch.Nodes()[0]
+		if queued := n.Stats().Queued; queued > 1000 {
 			t.Errorf("%d in the queue", queued)
 		}
 	})
@@ -277,13 +275,13 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 			}
 		}
 		all.Wait()
-		n := l.group.allNodes()[0]
+		n := l.group.dispatch.Nodes()[0]
 		t.Logf("%d of 20000 answered by the fail mode, %d of 500 decisions of the hot key not by its lease", opened.Load(), hotElsewhere.Load())
 		if opened.Load() == 0 {
 			t.Error("the flood was no flood: this shows nothing")
 		}
-		if n.guard.State() != failover.Closed || hotElsewhere.Load() > 0 {
-			t.Errorf("breaker %v, %d decisions of the hot key not by its lease", n.guard.State(), hotElsewhere.Load())
+		if n.State() != failover.Closed || hotElsewhere.Load() > 0 {
+			t.Errorf("breaker %v, %d decisions of the hot key not by its lease", n.State(), hotElsewhere.Load())
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 func outage(t *testing.T, store *distant, l *Limiter) {
 	t.Helper()
 	store.loseRequests.Store(true)
-	n := l.group.node(l.group.store.Node(l.group.store.Key(l.name, "x")))
-	for i := 0; n.guard.State() == failover.Closed; i++ {
+	n := l.group.dispatch.Node(l.group.store.Node(l.group.store.Key(l.name, "x")))
+	for i := 0; n.State() == failover.Closed; i++ {
 		if i > 100 {
 			t.Fatal("the breaker does not open")
 		}

@@ -1,4 +1,4 @@
-package tiered
+package dispatch
 
 import (
 	"context"
@@ -12,16 +12,16 @@ import (
 // another's; its breaker is about nothing but the finding out.
 
 // locate hands over what is due, and drops it when its nodes cannot be found.
-func (n *node) locate(room []due) result {
-	g := n.group
+func (n *Node) locate(room []Pending) result {
+	d := n.dispatcher
 	jobs := n.take(maxBatch, room)
 	if len(jobs) == 0 {
 		return idle
 	}
 	jobs = slices.Clone(jobs) // expired may still read it when room is used again
-	drop := func(jobs []due) {
-		for _, d := range jobs {
-			d.job.drop(n, g.now())
+	drop := func(jobs []Pending) {
+		for _, p := range jobs {
+			p.Job.Abandon(n, d.now())
 		}
 	}
 	attempt, ok := n.guard.Begin(func() { // it takes longer than Timeout
@@ -35,13 +35,13 @@ func (n *node) locate(room []due) result {
 		return sent
 	}
 	defer attempt.Abort()
-	ctx, cancel := context.WithTimeout(context.Background(), g.options.patience())
+	ctx, cancel := context.WithTimeout(context.Background(), d.options.Patience)
 	defer cancel()
 	var found []remote.Node
 	var err error
-	for _, d := range jobs { // where the first is not found no other is
+	for _, p := range jobs { // where the first is not found no other is
 		var id remote.Node
-		if id, err = g.store.Locate(ctx, d.bucket); err != nil {
+		if id, err = d.options.Store.Locate(ctx, p.Bucket); err != nil {
 			break
 		}
 		found = append(found, id)
@@ -54,7 +54,7 @@ func (n *node) locate(room []due) result {
 	}
 	n.returned(len(jobs))
 	for i, id := range found {
-		g.node(id).push(jobs[i])
+		d.Node(id).Push(jobs[i])
 	}
 	drop(jobs[len(found):])
 	return sent

@@ -1,4 +1,4 @@
-package tiered
+package dispatch
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// send empties the queue, batch by batch, and rests when nothing is due. It ends with the Group, or when a batch took so long
-// that it was given up: then another sender has its place.
-func (n *node) send() {
+// send sends the queue batch by batch, and idles when it is empty. It returns at the end of the Dispatcher, or if its batch
+// was given up: then another sender has its place.
+func (n *Node) send() {
 	b := batch{node: n}
 	for {
-		n.group.settle(0) // what is due now goes out together, whoever was quicker
+		n.dispatcher.settle() // what is due now goes out together, whoever was quicker
 		switch n.sendSome(&b) {
 		case sent:
 			b.forget()
@@ -27,7 +27,7 @@ func (n *node) send() {
 			// when nothing else can run it is back at once.
 			runtime.Gosched()
 		case idle:
-			if !n.rest() {
+			if !n.idle() {
 				return
 			}
 		case givenUp:
@@ -37,7 +37,7 @@ func (n *node) send() {
 }
 
 // sendSome sends what is due, or finds out where to.
-func (n *node) sendSome(b *batch) result {
+func (n *Node) sendSome(b *batch) result {
 	if n.id == "" {
 		return n.locate(b.room[:])
 	}
@@ -56,9 +56,9 @@ const (
 // batch is one pipeline under way. A sender uses the same one again: when it is given up, which somebody may still be about
 // to do in another goroutine, its sender has ended.
 type batch struct {
-	node    *node
-	room    [maxBatch]due // for what is taken off the queue
-	jobs    []job
+	node    *Node
+	room    [maxBatch]Pending // for what is taken off the queue
+	jobs    []Job
 	calls   []lua.Call
 	results []remote.Result
 	sent    time.Duration
@@ -68,43 +68,43 @@ type batch struct {
 
 // run sends what is due in one pipeline and hands out the results.
 func (b *batch) run() result {
-	n, g := b.node, b.node.group
-	most := maxBatch
+	n, d := b.node, b.node.dispatcher
+	limit := maxBatch
 	if n.guard.State() != failover.Closed {
-		most = 1 // a probe is one call
+		limit = 1 // a probe is one call
 	}
-	due := n.take(most, b.room[:]) // all at once: what was pushed together stays together, when there is another sender
+	due := n.take(limit, b.room[:]) // all at once: what was pushed together stays together, when there is another sender
 	if len(due) == 0 {
 		return idle
 	}
-	b.sent = g.now()
-	g.watchClock(b.sent)
+	b.sent = d.now()
+	d.options.Observer.Look(b.sent)
 	b.mu.Lock() // giveUp, should it come that soon, waits until it is known who was asked
 	attempt, ok := n.guard.Begin(b.giveUp)
 	if !ok {
 		b.mu.Unlock()
 		due = append(due, n.take(maxBatch, nil)...)
-		for _, d := range due {
-			d.job.drop(n, b.sent)
+		for _, p := range due {
+			p.Job.Abandon(n, b.sent)
 		}
 		n.returned(len(due))
 		return sent
 	}
-	defer attempt.Abort()                               // a panic or Goexit on the way is a failure too
-	if most > 1 && n.guard.State() != failover.Closed { // it has changed meanwhile
-		for _, d := range due[1:] {
-			d.job.drop(n, b.sent)
+	defer attempt.Abort()                                // a panic or Goexit on the way is a failure too
+	if limit > 1 && n.guard.State() != failover.Closed { // it has changed meanwhile
+		for _, p := range due[1:] {
+			p.Job.Abandon(n, b.sent)
 		}
 		n.returned(len(due) - 1)
-		due, most = due[:1], 1
+		due, limit = due[:1], 1
 	}
 	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
-	for ; len(due) > 0; due = n.take(most-len(b.calls), due) {
+	for ; len(due) > 0; due = n.take(limit-len(b.calls), due) {
 		before := len(b.calls)
 		b.jobs, b.calls = slices.Grow(b.jobs, len(due)), slices.Grow(b.calls, len(due)) // a Call is large: copied once, not log n times
-		for _, d := range due {
-			if call, ok := d.job.begin(n, b.sent, d.bucket); ok {
-				b.jobs = append(b.jobs, d.job)
+		for _, p := range due {
+			if call, ok := p.Job.Compose(n, b.sent, p.Bucket); ok {
+				b.jobs = append(b.jobs, p.Job)
 				b.calls = append(b.calls, call)
 			}
 		}
@@ -124,7 +124,7 @@ func (b *batch) run() result {
 
 	n.calls.Add(int64(len(b.calls)))
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
-	g.store.Run(context.Background(), g.options.patience(), b.calls, b.results)
+	d.options.Store.Run(context.Background(), d.options.Patience, b.calls, b.results)
 	n.doubt(b.calls, b.results)
 	r := end(outcome(b.calls, b.results))
 	if r == sent {
@@ -145,7 +145,7 @@ func (b *batch) forget() {
 }
 
 // returned notes that calls are no longer under way.
-func (n *node) returned(calls int) {
+func (n *Node) returned(calls int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight -= calls
@@ -161,7 +161,7 @@ func wrote(c *lua.Call, r *remote.Result) bool {
 // doubt puts the refusal of a node that refuses to write in place of the takes that it denied: in the same pipeline,
 // or as long as nothing shows that it writes again. A replica and a server that is full answer what writes nothing,
 // but a store that cannot write does not decide.
-func (n *node) doubt(calls []lua.Call, results []remote.Result) {
+func (n *Node) doubt(calls []lua.Call, results []remote.Result) {
 	before := n.refuses.Load()
 	last, refused := before, (*error)(nil) // in this pipeline
 	written := false
@@ -191,7 +191,7 @@ func (n *node) doubt(calls []lua.Call, results []remote.Result) {
 }
 
 // outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
-// misconfiguration says most. That a look was answered says nothing: it does not write, so a replica or a server that is
+// misconfiguration says limit. That a look was answered says nothing: it does not write, so a replica or a server that is
 // full answers it too.
 func outcome(calls []lua.Call, results []remote.Result) (err error) {
 	looked := false
@@ -222,7 +222,7 @@ func (b *batch) giveUp() {
 	results := make([]remote.Result, len(b.jobs))
 	b.mu.Unlock()
 	for i := range results {
-		results[i].Err = errGivenUp
+		results[i].Err = ErrNoAnswer
 	}
 	b.finish(results)
 	b.node.returned(len(results))
@@ -231,12 +231,13 @@ func (b *batch) giveUp() {
 
 // finish hands out the results: once, as the breaker's attempt ends once.
 func (b *batch) finish(results []remote.Result) {
-	n, now := b.node, b.node.group.now()
-	n.group.watchClock(now) // the machine may have stood still since the batch left
+	n, d := b.node, b.node.dispatcher
+	now := d.now()
+	d.options.Observer.Look(now) // the machine may have stood still since the batch left
 	for i, j := range b.jobs {
 		r := results[i]
 		switch {
-		case r.Err != nil && !isScriptError(r.Err):
+		case r.Err != nil && !IsScriptError(r.Err):
 			n.failed[failover.Classify(r.Err)].Add(1)
 		case r.Err != nil:
 		case r.Reply.Code == lua.Late:
@@ -250,11 +251,12 @@ func (b *batch) finish(results []remote.Result) {
 				n.stepped(n.clock.Learn(b.sent, now, r.Reply.Now))
 			}
 		}
-		j.end(n, now, &b.calls[i], b.sent, r)
+		j.Finish(n, now, &b.calls[i], b.sent, r)
 	}
 }
 
-func isScriptError(err error) bool {
+// IsScriptError reports whether err means that the store refused a call because of its bucket.
+func IsScriptError(err error) bool {
 	var e *remote.ScriptError
 	return errors.As(err, &e)
 }

@@ -1,70 +1,68 @@
-package tiered
+package dispatch
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// presenceTTL is how long a silent process counts: three periods, and a second for the slowest.
-const presenceTTL = 10 * time.Second
+// PresenceTTL is how long a silent process counts: three periods, and a second for a slow refresh.
+const PresenceTTL = 10 * time.Second
 
-// attend says every period, to every node in use, that this process is here; with Shards, to every node that is known.
-func (g *Group) attend(ctx context.Context) {
-	timer := time.NewTimer(dispatch.PresencePeriod)
+// attend refreshes this process' presence every period, at each node in use, or at all nodes after MeetAll.
+func (d *Dispatcher) attend(ctx context.Context) {
+	timer := time.NewTimer(PresencePeriod)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.newNode: // a new node's clock is wanted at once
+		case <-d.newNode: // a new node's clock is wanted at once
 		case <-timer.C:
 		}
-		g.meet()
+		d.meet()
 		select {
-		case <-g.newNode: // that it met is told below
+		case <-d.newNode: // that it met is told below
 		default:
 		}
 		var all sync.WaitGroup
-		for _, n := range g.allNodes() {
-			all.Go(func() { n.present(ctx, presenceTTL) })
+		for _, n := range d.Nodes() {
+			all.Go(func() { n.present(ctx, PresenceTTL) })
 		}
 		all.Wait()
 		// A tenth of jitter, so that processes started together do not stay in step.
-		timer.Reset(dispatch.PresencePeriod - time.Duration(g.options.uniform()*float64(dispatch.PresencePeriod)/10))
+		timer.Reset(PresencePeriod - time.Duration(d.options.Uniform()*float64(PresencePeriod)/10))
 	}
 }
 
 // meet learns of all nodes, if there are shards: every process that shares the limit is to be counted at the nodes of all shards
 // of a key, though it uses but two of them.
-func (g *Group) meet() {
-	if !g.sharded.Load() {
+func (d *Dispatcher) meet() {
+	if !d.meetAll.Load() {
 		return
 	}
-	for _, id := range g.store.Nodes() {
-		g.node(id)
+	for _, id := range d.options.Store.Nodes() {
+		d.Node(id)
 	}
 }
 
 // present tells one node; a ttl of 0 takes leave. What does not arrive is said again a period later.
-func (n *node) present(ctx context.Context, ttl time.Duration) {
+func (n *Node) present(ctx context.Context, ttl time.Duration) {
 	if n.id == "" {
 		return
 	}
-	g, asker := n.group, ctx
-	patience := g.options.Timeout
+	d, asker := n.dispatcher, ctx
+	patience := d.options.Timeout
 	if ttl > 0 { // else somebody waits for Close
-		patience = g.options.patience()
+		patience = d.options.Patience
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	sent := g.now()
+	sent := d.now()
 	var attempt *failover.Attempt
 	if n.guard.State() != failover.Closed { // a probe, which a process that is idle makes nowhere else
 		var ok bool
@@ -73,7 +71,7 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 		}
 		defer attempt.Abort()
 	}
-	c, err := g.store.Presence(ctx, patience, n.id, *g.lease.Load(), ttl)
+	c, err := d.options.Store.Presence(ctx, patience, n.id, d.options.Lease(), ttl)
 	if attempt != nil {
 		verdict := err
 		switch {
@@ -87,23 +85,23 @@ func (n *node) present(ctx context.Context, ttl time.Duration) {
 		attempt.End(verdict)
 	}
 	if errors.Is(err, remote.ErrNoPresence) && n.guard.State() != failover.Closed {
-		n.group.forget(n)
+		n.dispatcher.forget(n)
 		return
 	}
 	if ttl == 0 {
 		return
 	}
-	n.presence(err, attempt == nil)
+	if err != nil {
+		n.absences.Add(1)
+	}
+	n.observer.Present(err, attempt != nil)
 	if err != nil {
 		return
 	}
 	n.refuses.Store(nil) // it was written
-	now := g.now()
+	now := d.now()
 	n.stepped(n.clock.Learn(sent, now, c.Now))
 	before := n.fleet.Size()
 	n.fleet.Learn(now, c.Processes)
-	if after := n.fleet.Size(); after != before {
-		g.journal.line(slog.LevelDebug, "another number of processes shares the limits", "node", string(n.id), "from", before, "to", after)
-	}
-	g.counted.Store(true)
+	n.observer.Counted(before, n.fleet.Size())
 }

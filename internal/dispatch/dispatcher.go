@@ -1,0 +1,176 @@
+package dispatch
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Options are what a Dispatcher is made with. All fields but Settle must be set.
+type Options struct {
+	Store remote.Store
+	Base  time.Time // all times are durations since then, by the monotonic clock
+
+	Timeout     time.Duration // after which a batch is given up, and the breaker counts a failure
+	Patience    time.Duration // for which a call that was given up may stay under way, at least Timeout
+	MaxInFlight int           // calls under way to one node
+	Processes   int           // the smallest size of the fleet; 0 if it is not known
+
+	Uniform  func() float64 // a random number in [0, 1)
+	Lease    func() string  // this process' lease id, by which it says that it is here
+	Observer Observer
+
+	// Settle returns when all else that happens at this instant of virtual time has happened. It is nil in a service.
+	Settle func()
+}
+
+// Observer hears what a Dispatcher does. Its methods are called on a sender's goroutine and must not block.
+type Observer interface {
+	// Look is called before a batch is made up and after its replies are in. The machine may have stood still before
+	// either.
+	Look(now time.Duration)
+
+	// Node returns the observer of a node that is used for the first time. It must not call the Node.
+	Node(n *Node) NodeObserver
+}
+
+// NodeObserver hears what happens to one node.
+type NodeObserver interface {
+	// Changed is called when the breaker changes. It is called in the order of the changes.
+	Changed(c Change)
+
+	// Stepped is called when the node's clock was set by that much.
+	Stepped(by time.Duration)
+
+	// Present is called after each refresh of this process' presence, with its error. The breaker is told of the error
+	// too if probe is true: then it was not closed when the refresh left.
+	Present(err error, probe bool)
+
+	// Counted is called after each answered refresh, with the size of the fleet before it and after it.
+	Counted(before, after int64)
+}
+
+// Change is a change of a node's breaker.
+type Change struct {
+	From, To failover.State
+	Class    failover.Class // of Err, if To is Open
+	Err      error
+	After    time.Duration // if To is Closed: how long the breaker was not closed
+}
+
+// Dispatcher sends calls to the nodes of a store. All methods may be called concurrently.
+type Dispatcher struct {
+	options Options
+	done    <-chan struct{} // closed at the end
+	ended   atomic.Bool     // nothing is queued any more
+	tasks   sync.WaitGroup  // attend and the senders
+
+	mu        sync.RWMutex
+	nodes     map[remote.Node]*Node // guarded by mu
+	newNode   chan struct{}         // capacity 1: a node was added
+	meetAll   atomic.Bool           // presence goes to all nodes of the store, not only to those in use
+	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
+}
+
+// New returns a Dispatcher that works until ctx ends.
+func New(ctx context.Context, o Options) *Dispatcher {
+	d := &Dispatcher{
+		options: o, done: ctx.Done(), nodes: make(map[remote.Node]*Node), newNode: make(chan struct{}, 1),
+	}
+	if id := o.Store.Node(o.Store.Key("", "")); id != "" {
+		d.Node(id) // the store has one node: learn its clock before the first request
+	}
+	return d
+}
+
+// Start begins to say that this process is here.
+func (d *Dispatcher) Start(ctx context.Context) {
+	d.tasks.Go(func() { d.attend(ctx) })
+}
+
+// MeetAll has this process say that it is here to all nodes of the store, also those that it does not use.
+func (d *Dispatcher) MeetAll() { d.meetAll.Store(true) }
+
+// Stop empties all queues for good. Calls under way go on.
+func (d *Dispatcher) Stop() {
+	d.ended.Store(true)
+	for _, n := range d.Nodes() {
+		n.stop()
+	}
+}
+
+// Leave tells all nodes that this process leaves. It blocks until they answered, at most for two Timeouts.
+func (d *Dispatcher) Leave(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, n := range d.Nodes() {
+		all.Go(func() { n.present(ctx, 0) })
+	}
+	all.Wait()
+}
+
+// Wait blocks until all goroutines have ended.
+func (d *Dispatcher) Wait() { d.tasks.Wait() }
+
+// Node returns the node of a name, a new one at its first use.
+func (d *Dispatcher) Node(id remote.Node) *Node {
+	d.mu.RLock()
+	n := d.nodes[id]
+	d.mu.RUnlock()
+	if n != nil {
+		return n
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n = d.nodes[id]; n != nil {
+		return n
+	}
+	n = &Node{
+		dispatcher: d, id: id, fleet: NewFleet(int64(d.options.Processes)),
+		work: make(chan struct{}), forgotten: make(chan struct{}),
+	}
+	n.observer = d.options.Observer.Node(n)
+	n.guard = failover.New(failover.Options{
+		Timeout: d.options.Timeout, Uniform: d.options.Uniform, Base: d.options.Base, OnChange: n.changed,
+	})
+	d.nodes[id] = n
+	select {
+	case d.newNode <- struct{}{}:
+	default:
+	}
+	return n
+}
+
+// Nodes returns the nodes in use, in no order.
+func (d *Dispatcher) Nodes() []*Node {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	all := make([]*Node, 0, len(d.nodes))
+	for _, n := range d.nodes {
+		all = append(all, n)
+	}
+	return all
+}
+
+// Unhealthy reports how many nodes have a breaker that is not closed.
+func (d *Dispatcher) Unhealthy() int64 { return d.unhealthy.Load() }
+
+// Resume tells all nodes that this process' clock stood still until now.
+func (d *Dispatcher) Resume(now time.Duration) {
+	for _, n := range d.Nodes() {
+		n.clock.Resume(now)
+	}
+}
+
+// now is the time since the base.
+func (d *Dispatcher) now() time.Duration { return time.Since(d.options.Base) }
+
+// settle lets everything else that happens now happen first, in a simulation.
+func (d *Dispatcher) settle() {
+	if d.options.Settle != nil {
+		d.options.Settle()
+	}
+}

@@ -1,0 +1,118 @@
+package dispatch
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/failover"
+)
+
+// Stats are a node's figures since it was first used.
+type Stats struct {
+	Calls        int64    // sent
+	Failed       [8]int64 // calls without an answer, by failover.Class
+	LateReplies  int64    // answers that came after Timeout
+	LateCalls    int64    // calls that reached the node after their deadline
+	StaleReplies int64    // calls that a newer one had overtaken
+	Steps        int64    // times that the node's clock was set
+	StepsBack    int64    // buckets that accepted a step back
+	Absences     int64    // refreshes of presence that were not answered
+	Queued       int      // pending calls now
+
+	Outages    int64 // times that the breaker opened
+	OutageTime time.Duration
+	Cause      failover.Class // of the last opening; valid if Outages > 0
+}
+
+// health counts what a node goes through.
+type health struct {
+	calls, lateReplies, lateCalls, staleReplies, steps, stepsBack, absences atomic.Int64
+
+	failed  [8]atomic.Int64 // calls without an answer, by failover.Class
+	outages atomic.Int64    // times that the breaker opened
+
+	// The rest is guarded by Node.mu.
+
+	open       bool           // the breaker is not closed
+	openedAt   time.Duration  // the start of the outage that lasts, or of the last one
+	outageTime time.Duration  // of all outages that are over
+	cause      failover.Class // of what opened the breaker last, or left it open
+}
+
+// Stats returns the node's figures.
+func (n *Node) Stats() Stats {
+	s := Stats{
+		Calls: n.calls.Load(), LateReplies: n.lateReplies.Load(), LateCalls: n.lateCalls.Load(),
+		StaleReplies: n.staleReplies.Load(), Steps: n.steps.Load(), StepsBack: n.stepsBack.Load(),
+		Absences: n.absences.Load(),
+	}
+	for i := range s.Failed {
+		s.Failed[i] = n.failed[i].Load()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.Queued = len(n.queue) - n.head
+	s.Outages, s.OutageTime, s.Cause = n.outages.Load(), n.outageTime, n.cause
+	if n.open {
+		s.OutageTime += n.dispatcher.now() - n.openedAt
+	}
+	return s
+}
+
+// Outages reports how often the breaker opened.
+func (n *Node) Outages() int64 { return n.outages.Load() }
+
+// lastCause reports what opened the breaker last, or left it open.
+func (n *Node) lastCause() failover.Class {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cause
+}
+
+// changed follows the breaker.
+func (n *Node) changed(e failover.Event) {
+	at := e.At.Sub(n.dispatcher.options.Base)
+	n.setUnhealthy(e.To != failover.Closed)
+	c := Change{From: e.From, To: e.To, Err: e.Err}
+	switch e.To {
+	case failover.Open:
+		c.Class = failover.Classify(e.Err)
+		n.opened(at, c.Class, e.From == failover.Closed)
+	case failover.Closed:
+		c.After = n.closed(at)
+	}
+	n.observer.Changed(c)
+}
+
+// opened notes that the breaker opened, or that it stays open after a probe.
+func (n *Node) opened(at time.Duration, class failover.Class, first bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if first {
+		n.outages.Add(1)
+		n.open, n.openedAt = true, at
+	}
+	switch class { // another class is of a probe that had nothing to send
+	case failover.Unreachable, failover.Saturated, failover.CannotServe, failover.Misconfigured:
+		n.cause = class
+	}
+}
+
+// closed notes that the breaker closed, and reports after how long.
+func (n *Node) closed(at time.Duration) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closedAt = n.dispatcher.now()
+	after := at - n.openedAt
+	n.open = false
+	n.outageTime += after
+	return after
+}
+
+// stepped notes that the node's clock was set, unless by is 0.
+func (n *Node) stepped(by time.Duration) {
+	if by != 0 {
+		n.steps.Add(1)
+		n.observer.Stepped(by)
+	}
+}
