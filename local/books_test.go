@@ -92,7 +92,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "alone":
 				x := taken{n(), FromShare, b.Generation()}
-				switch v := b.Alone(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Outcome {
+				switch v := b.Fallback(now, x.n, rapid.Int64Range(1, 5).Draw(t, "fleet")); v.Outcome {
 				case Admitted:
 					x.source = FromRedis
 					admitted += x.n
@@ -108,7 +108,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
 				x := held[i]
 				held = append(held[:i], held[i+1:]...)
-				if _, ok := b.GiveBack(now, x.n, x.source, x.gen, nil); !ok {
+				if _, ok := b.Return(now, x.n, x.source, x.gen, nil); !ok {
 					break // it is closed
 				}
 				if x.source != FromShare {
@@ -120,7 +120,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				}
 			case "owe":
 				x := rapid.Int64Range(1, 2*p.Cap).Draw(t, "owe")
-				b.Owe(now, x)
+				b.Charge(now, x)
 				alone += min(x, p.Cap)
 			case "begin":
 				if call.Seq != 0 {
@@ -130,7 +130,7 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				if rapid.Bool().Draw(t, "busy") {
 					b.demand.rate = 1000 // so that it leases more than the waiters want
 				}
-				call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
+				call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), RoundTrip: ms, Fleet: 3})
 				switch {
 				case call.Seq == 0:
 				case call.Direct:
@@ -218,14 +218,14 @@ func TestDebtIsReportedInParts(t *testing.T) {
 		const all = 5 << 51
 		r := newRig(t, Policy{Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Counting: counting, FailMode: FailOpen, NoLease: true})
 		for range all / lua.MostTokens {
-			r.b.Alone(r.now, lua.MostTokens, 1)
+			r.b.Fallback(r.now, lua.MostTokens, 1)
 		}
-		r.b.Owe(r.now, lua.MostTokens)
+		r.b.Charge(r.now, lua.MostTokens)
 		reported := int64(0)
 		for i := 0; reported < all+lua.MostTokens; i++ {
 			r.b.Probe()
 			r.seq++
-			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, Trip: ms, Fleet: 1})
+			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, RoundTrip: ms, Fleet: 1})
 			if c.Debt < 1 || c.Debt > 1<<52 || c.Owed > c.Debt || i > 3 {
 				t.Fatalf("counting %d, after %d: %+v", counting, reported, c)
 			}

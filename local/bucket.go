@@ -31,7 +31,7 @@ type Bucket struct {
 	leasing   bool        // demand pays for a lease
 	duty      duty        // what is due that nobody asked for
 	retired   bool        // evicted: everything is to go back, then the bucket closes
-	closed    bool        // it answers Gone. Invariant: it stays closed, and holds nothing
+	closed    bool        // it answers Outdated. Invariant: it stays closed, and holds nothing
 	probe     probe
 	failures  uint8     // calls without an answer, in a row
 	certainty certainty // of what was last seen
@@ -86,10 +86,10 @@ func (b *Bucket) decides(n int64) bool { return b.byLimit() && n <= b.Policy().C
 
 // Effect is what the owner has to do after a step.
 type Effect struct {
-	Send  bool          // put the bucket into its node's queue
-	Check time.Duration // call Bucket.Check no later than then; 0 for never
-	Done  bool          // the bucket is retired and owes nothing: Cache.Forget it
-	Tell  bool          // call Bucket.Check soon, because Redis is to hear of another limit: see SetPolicy
+	Send   bool          // put the bucket into its node's queue
+	Check  time.Duration // call Bucket.Check no later than then; 0 for never
+	Done   bool          // the bucket is retired and owes nothing: Cache.Forget it
+	Report bool          // call Bucket.Check soon, because Redis is to hear of another limit: see SetPolicy
 }
 
 // Take takes n ≥ 1 tokens from the pot. It reports false if the lease is over or holds fewer, or if somebody waits.
@@ -159,7 +159,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.decides(n) {
-		return Verdict{Outcome: Gone}, Effect{}
+		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	need := n // from Redis
 	if b.pending.count() == 0 {
@@ -173,7 +173,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 		need -= b.lease.live(now)
 	}
 	w.cost, w.until = n, until
-	w.Came, w.Short = 0, false
+	w.MoreGranted, w.Short = 0, false
 	if retry, refused := w.refusal(b.denied.Load(), now, need); refused {
 		return b.refuse(w, now, retry), Effect{}
 	}
@@ -187,7 +187,7 @@ func (b *Bucket) Ask(now time.Duration, n int64, until time.Duration, w *Waiter)
 
 // refuse refuses w, and counts that unless w asks again.
 func (b *Bucket) refuse(w *Waiter, now, retry time.Duration) Verdict {
-	if !w.Patient {
+	if !w.AskAgain {
 		b.refused.Add(w.cost)
 	}
 	return Verdict{Outcome: Refused, Left: b.remaining(b.lease.live(now)), Retry: retry}
@@ -256,13 +256,13 @@ func (b *Bucket) Renew(now time.Duration) Effect {
 	return b.send()
 }
 
-// Reset asks for the bucket to be filled to its room. The verdict (Admitted if it is done, Failed, Gone) comes through
-// w.C.
+// Reset asks for the bucket to be filled to its room. The verdict (Admitted if it is done, Failed, Outdated) comes
+// through w.C.
 func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.byLimit() {
-		return Verdict{Outcome: Gone}, Effect{}
+		return Verdict{Outcome: Outdated}, Effect{}
 	}
 	p := b.needPending()
 	p.resets = append(p.resets, w)

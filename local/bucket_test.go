@@ -349,7 +349,7 @@ func TestWhatIsRefusedCounts(t *testing.T) {
 			}
 		}, 12},
 		{"by the share", func(r *rig) {
-			if v := r.b.Alone(r.now, 40, 5); v.Outcome != ShareSpent {
+			if v := r.b.Fallback(r.now, 40, 5); v.Outcome != ShareSpent {
 				r.Errorf("%+v, want to be refused by a share of 20", v)
 			}
 		}, 40},
@@ -385,7 +385,7 @@ func TestDenialNeverChanges(t *testing.T) {
 		t.Errorf("%+v and then %+v: who read the first while the second came saw neither", was, *first)
 	}
 	was = *second
-	r.b.Owe(r.now, 1) // a call that asks for nothing
+	r.b.Charge(r.now, 1) // a call that asks for nothing
 	r.now += refundDelay
 	r.b.Check(r.now)
 	c := r.begin()

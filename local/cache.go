@@ -56,12 +56,12 @@ type Cache[T any, B Cached[T]] struct {
 	front  front[T]
 }
 
-// Owner is what a cache needs from its user. Fresh and Gone are called with a lock held: they must be quick and must
+// Owner is what a cache needs from its user. New and Closed are called with a lock held: they must be quick and must
 // not call the cache.
 type Owner[T any, B Cached[T]] struct {
-	Fresh func(ID) B          // makes a bucket
-	Evict func(b B, e Effect) // carries out what an evicted bucket asks for
-	Gone  func(b B)           // notes that b was closed and forgotten
+	New    func(ID) B          // makes a bucket
+	Evict  func(b B, e Effect) // carries out what an evicted bucket asks for
+	Closed func(b B)           // notes that b was closed and forgotten
 
 	// Salt makes names hash alike in every run, for a simulation that repeats exactly; 0 is for a random salt. Leave it
 	// 0 in a service: someone who knows it can choose names that share a shard.
@@ -168,7 +168,7 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 	} else {
 		// The cache outlives the request. It must neither pin nor trust the memory that the key is part of.
 		id.Key = strings.Clone(id.Key)
-		b = c.owner.Fresh(id)
+		b = c.owner.New(id)
 	}
 	if !evict && s.lru.Len() == s.size {
 		_, old, evict = s.lru.GetOldest()
@@ -226,7 +226,7 @@ func (c *Cache[T, B]) retire(now time.Duration, s *shard[T, B], b B) Effect {
 		s.leaving[id] = b
 		return effect
 	}
-	c.owner.Gone(b)
+	c.owner.Closed(b)
 	return Effect{}
 }
 
@@ -238,7 +238,7 @@ func (c *Cache[T, B]) Forget(now time.Duration, b B) {
 	defer s.mu.Unlock()
 	if s.leaving[id] == b && b.finish(now) {
 		delete(s.leaving, id)
-		c.owner.Gone(b)
+		c.owner.Closed(b)
 	}
 }
 

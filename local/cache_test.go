@@ -33,14 +33,14 @@ func newSaltedRig(keys int, salt uint64) *cacheRig { return newCache(keys, cache
 func newCache(keys int, p *Policy, salt uint64) *cacheRig {
 	r := &cacheRig{evicted: make(map[*owned]Effect)}
 	r.Cache = NewCache(keys, Owner[owned, *owned]{
-		Fresh: func(id ID) *owned {
+		New: func(id ID) *owned {
 			b := &owned{id: id}
 			b.Init(p, id.Key)
 			return b
 		},
-		Evict: func(b *owned, e Effect) { r.mu.Lock(); r.evicted[b] = e; r.mu.Unlock() },
-		Gone:  func(b *owned) { r.mu.Lock(); r.gone = append(r.gone, b); r.mu.Unlock() },
-		Salt:  salt,
+		Evict:  func(b *owned, e Effect) { r.mu.Lock(); r.evicted[b] = e; r.mu.Unlock() },
+		Closed: func(b *owned) { r.mu.Lock(); r.gone = append(r.gone, b); r.mu.Unlock() },
+		Salt:   salt,
 	})
 	return r
 }
@@ -53,7 +53,7 @@ var cachePolicy = &Policy{
 func lend(b *Bucket, seq int64) {
 	b.Ask(0, 1, time.Second, NewWaiter())
 	b.Ask(0, 1, time.Second, NewWaiter())
-	c, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
+	c, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
 	b.Accept(0, c.Seq, lua.Reply{Grant: 12, TTLLeft: us(time.Second)})
 }
 
@@ -102,7 +102,7 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 	if b, ok := c.Find(a.id); !ok || b != a {
 		t.Fatal("forgotten before the return was settled")
 	}
-	call, _ := a.Begin(0, Conditions{Seq: 2, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
+	call, _ := a.Begin(0, Conditions{Seq: 2, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
 	if call.Ret != 10 {
 		t.Fatalf("%+v, want ret 10", call)
 	}
@@ -113,7 +113,7 @@ func TestEvictedLeaseIsGivenBackBeforeTheKeyIsForgotten(t *testing.T) {
 	if _, ok := c.Find(a.id); ok || len(c.gone) != 1 {
 		t.Fatal("settled, and not forgotten")
 	}
-	if v, _ := a.Ask(0, 1, ms, NewWaiter()); v.Outcome != Gone {
+	if v, _ := a.Ask(0, 1, ms, NewWaiter()); v.Outcome != Outdated {
 		t.Fatalf("outcome %d of a forgotten bucket, want Gone", v.Outcome)
 	}
 }
@@ -174,7 +174,7 @@ func TestBucketThatSomebodyWaitsForIsNotBurnt(t *testing.T) {
 		t.Fatalf("%d are leaving, %d gone, want 99 and none", leaving, len(c.gone))
 	}
 	for i, b := range buckets {
-		call, _ := b.Begin(0, Conditions{Seq: int64(i + 1), Lease: "me", Trip: ms, Fleet: 1})
+		call, _ := b.Begin(0, Conditions{Seq: int64(i + 1), Lease: "me", RoundTrip: ms, Fleet: 1})
 		if e, _ := b.Accept(0, call.Seq, lua.Reply{Grant: 1, Level: 9}); e.Done {
 			c.Forget(0, b)
 		}

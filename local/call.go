@@ -8,30 +8,30 @@ import (
 
 // Conditions are what a call depends on besides its bucket, at the moment of sending.
 type Conditions struct {
-	Seq    int64         // for this call, from one counter per process that only rises
-	Lease  string        // the id of the process
-	Bucket string        // the name of the bucket in the store
-	Phase  int64         // µs: where the bucket's fixed windows begin
-	Clock  bool          // the node's clock is known, so it understands a deadline
-	Server int64         // the node's clock, µs since 1970, if it is known
-	Trip   time.Duration // 99th percentile of the node's round trips
-	Fleet  int64         // processes that share the limit, ≥ 1
-	Here   int64         // of these, those that have their share in this bucket; 0 is all
+	Seq       int64         // for this call, from one counter per process that only rises
+	Lease     string        // the id of the process
+	Bucket    string        // the name of the bucket in the store
+	Phase     int64         // µs: where the bucket's fixed windows begin
+	Clock     bool          // the node's clock is known, so it understands a deadline
+	Server    int64         // the node's clock, µs since 1970, if it is known
+	RoundTrip time.Duration // 99th percentile of the node's round trips
+	Fleet     int64         // processes that share the limit, ≥ 1
+	FleetHere int64         // of these, those that have their share in this bucket; 0 is all
 }
 
 // Call is what to send, and what has to be known of it when it ends. All that it states is absolute, so a copy does no
 // harm.
 type Call struct {
 	lua.Call
-	Policy *Policy // the policy that it was made under
-	Direct bool    // tokens for those who wait, without a lease. Invariant: then Ack, Hold, Ret and Refund are 0
-	AtOnce bool    // it settles, and takes tokens for those who wait without leasing them. Invariant: never Direct
+	Policy   *Policy // the policy that it was made under
+	Direct   bool    // tokens for those who wait, without a lease. Invariant: then Ack, Hold, Ret and Refund are 0
+	Unleased bool    // it settles, and takes tokens for those who wait without leasing them. Invariant: never Direct
 
 	ttl    time.Duration // of the lease
 	wanted time.Duration // until then the node should execute it: Deadline, by this process' clock
 
 	sent   time.Duration
-	trip   time.Duration // Conditions.Trip
+	trip   time.Duration // Conditions.RoundTrip
 	period time.Duration // of the lease
 	first  bool          // the node has not answered yet, so its clock is unknown
 
@@ -47,7 +47,7 @@ type Call struct {
 
 // leases reports whether what the call is granted is a lease. If not, it is for those who wait, and none of it stays
 // here.
-func (c *Call) leases() bool { return !c.Direct && !c.AtOnce }
+func (c *Call) leases() bool { return !c.Direct && !c.Unleased }
 
 // named reports whether the call says whose it is. Only such a call has Debt, Owed, Seen and Reset.
 func (c *Call) named() bool { return c.Lease != "" }
@@ -85,7 +85,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 	call, ok := b.compose(now, c)
 	b.lease.fadeCost()
 	if !ok {
-		return Call{}, b.sendNothing(now, c.Trip)
+		return Call{}, b.sendNothing(now, c.RoundTrip)
 	}
 	b.address(&call, now, c)
 	if !call.Direct {
@@ -118,15 +118,15 @@ func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
 // address adds to a call what does not depend on what it is for: from whom, to which bucket, by when.
 func (b *Bucket) address(call *Call, now time.Duration, c Conditions) {
 	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
-	call.Policy, call.sent, call.trip, call.first = b.Policy(), now, c.Trip, !c.Clock
+	call.Policy, call.sent, call.trip, call.first = b.Policy(), now, c.RoundTrip, !c.Clock
 	call.quiet = b.pending.quiet(call.resets)
-	if call.Fleet = c.Here; call.Fleet == 0 {
+	if call.Fleet = c.FleetHere; call.Fleet == 0 {
 		call.Fleet = c.Fleet
 	}
 	if call.TTL = call.ttl.Microseconds(); c.Clock {
 		call.Deadline = c.Server + (call.wanted - now).Microseconds()
 	}
-	if call.AtOnce {
+	if call.Unleased {
 		call.To = 1
 	}
 	call.Epoch = b.seen.epoch

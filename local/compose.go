@@ -20,7 +20,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	if report { // any call reports the limit
 		b.probe = probeNot
 	}
-	s := b.size(c.Trip)
+	s := b.size(c.RoundTrip)
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
 	call.Hold = b.lease.live(now)
@@ -28,7 +28,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 		b.composeReset(&call, c.Server)
 		return call, true
 	}
-	if r := b.request(now, c.Trip); r.n > 0 {
+	if r := b.request(now, c.RoundTrip); r.n > 0 {
 		b.composeRequest(&call, now, c.Clock, r, s)
 		return call, true
 	}
@@ -74,13 +74,13 @@ func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r req
 	call.forWaiters = r.allWait
 	settles := b.lease.owes() // only a call with a lease id can
 	owes := settles || b.lease.out(now)
-	if !clock || p.NoLease && (!settles || p.Brief) || r.n == 1 && !b.leasing && !owes {
+	if !clock || p.NoLease && (!settles || p.ShortWindow) || r.n == 1 && !b.leasing && !owes {
 		call.Direct, call.wanted, call.Hold = true, r.last, 0
 		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
 		return
 	}
 	call.Ret, call.Refund = b.lease.goingBack()
-	if call.AtOnce = p.AtOnce; call.AtOnce {
+	if call.Unleased = p.Unleased; call.Unleased {
 		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
 		return
 	}
@@ -129,13 +129,13 @@ func (b *Bucket) composeUnasked(call *Call, now time.Duration, s sizing, report 
 // composeLog is compose for a log. Every call is a direct take, or none, with what there is to settle.
 func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool) {
 	p, w := b.Policy(), b.windows()
-	period := b.size(c.Trip).period
+	period := b.size(c.RoundTrip).period
 	b.leasing = false
 	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
 	if c.Clock && b.pending.resetting() > 0 {
 		call.Reset, call.resets, ok = c.Server, b.pending.resetting(), true
 	}
-	if r := b.request(now, c.Trip); r.n > 0 {
+	if r := b.request(now, c.RoundTrip); r.n > 0 {
 		call.Min, call.Want, call.wanted, ok = r.first, b.pending.addMore(r.cost, p), r.last, true
 		call.forWaiters = r.allWait
 	}

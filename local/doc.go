@@ -17,14 +17,14 @@
 //
 // A Bucket has at most one call under way. The owner puts the bucket into a queue when an [Effect] says Send. When the
 // queue's turn comes, [Bucket.Begin] says what to send, as of that moment. The call then ends with exactly one of
-// [Bucket.Accept], [Bucket.Late], [Bucket.Poisoned] and [Bucket.Fail]. Whatever comes after that for the same call is
+// [Bucket.Accept], [Bucket.Late], [Bucket.Rejected] and [Bucket.Fail]. Whatever comes after that for the same call is
 // ignored.
 //
 // # Locking
 //
 // [Cache.Hot] and [Bucket.Refuse] take no lock, nor does [Bucket.Take]. [Cache.Get] mostly takes none, and neither does
-// [Bucket.Alone] where decisions only have to be counted. All other methods take the bucket's mutex, never for longer
-// than a walk through its waiters, and never across anything that blocks.
+// [Bucket.Fallback] where decisions only have to be counted. All other methods take the bucket's mutex, never for
+// longer than a walk through its waiters, and never across anything that blocks.
 //
 // The package promises no compatibility: it follows package tiered.
 package local

@@ -58,14 +58,14 @@ func (b *Bucket) Late(now time.Duration, seq int64) Effect {
 	return b.send()
 }
 
-// Poisoned ends the call seq, which was refused because of its bucket alone: another program has written to it, it is
+// Rejected ends the call seq, which was refused because of its bucket alone: another program has written to it, it is
 // damaged, or what the call says can never be accepted.
 //
 // It is like Fail, but what was to be settled is given up the third time in a row, because every later call would carry
 // it and fail too. A retired bucket gives it up at once: there is nowhere to go, and closing a process would wait for
 // nothing until the lease ends. Tokens are burnt, so nothing is minted. It reports the debt that is forgiven. Those who
 // wait look again once there is nothing left to settle: what they ask for may well be granted.
-func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int64) {
+func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c, ok := b.pending.end(seq)
@@ -91,7 +91,7 @@ func (b *Bucket) Poisoned(now time.Duration, seq int64) (e Effect, forgiven int6
 	if !carried || b.retired || b.owing()+toRefund+toReturn > 0 {
 		return b.fail(now, c), forgiven
 	}
-	b.failWith(now, c, Gone)
+	b.failWith(now, c, Outdated)
 	b.pause(now)
 	return b.next(now), forgiven
 }

@@ -52,17 +52,17 @@ func (f *fallback) forgive(m FailMode) (forgiven int64) {
 	return forgiven
 }
 
-// Alone decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
+// Fallback decides over n tokens, 1 ≤ n ≤ Cap, by the fail mode, because Redis does not answer. fleet is the number of
 // processes that share the limit. In every mode a lease is spent first.
-func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
-	if v, ok := b.AloneAtOnce(now, n); ok {
-		b.CountAlone(n)
+func (b *Bucket) Fallback(now time.Duration, n, fleet int64) Verdict {
+	if v, ok := b.TryFallback(now, n); ok {
+		b.CountFallback(n)
 		return v
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.decides(n) {
-		return Verdict{Outcome: Gone}
+		return Verdict{Outcome: Outdated}
 	}
 	if b.pending.count() == 0 {
 		if pot, ok := b.lease.take(now, n); ok {
@@ -92,12 +92,12 @@ func (b *Bucket) Alone(now time.Duration, n, fleet int64) Verdict {
 	return Verdict{Outcome: Shared, Left: b.remaining(b.lease.live(now))}
 }
 
-// Foresee decides like Alone, but takes nothing if that would admit. It counts what it refuses.
-func (b *Bucket) Foresee(now time.Duration, n, fleet int64) Verdict {
+// PeekFallback decides like Fallback, but takes nothing if that would admit. It counts what it refuses.
+func (b *Bucket) PeekFallback(now time.Duration, n, fleet int64) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.decides(n) {
-		return Verdict{Outcome: Gone}
+		return Verdict{Outcome: Outdated}
 	}
 	held := b.lease.live(now)
 	if b.pending.count() == 0 && held >= n {
@@ -126,9 +126,9 @@ func (b *Bucket) shareSpent(n, left int64, retry time.Duration) Verdict {
 	return Verdict{Outcome: ShareSpent, Left: left, Retry: retry}
 }
 
-// AloneAtOnce is Alone for most of the decisions that only have to be counted. It takes no lock. It reports false if
-// the caller needs Alone. The caller counts the decision afterwards, with [Bucket.CountAlone].
-func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
+// TryFallback is Fallback for most of the decisions that only have to be counted. It takes no lock. It reports false if
+// the caller needs Fallback. The caller counts the decision afterwards, with [Bucket.CountFallback].
+func (b *Bucket) TryFallback(now time.Duration, n int64) (Verdict, bool) {
 	mode := b.Policy().FailMode
 	if mode == FailLocal || !b.ready.Load() {
 		return Verdict{}, false
@@ -147,8 +147,9 @@ func (b *Bucket) AloneAtOnce(now time.Duration, n int64) (Verdict, bool) {
 	return Verdict{Outcome: Opened, Left: b.remaining(held)}, true
 }
 
-// CountAlone counts n tokens that AloneAtOnce decided over. [Bucket.CountRefused] says why that is a step of its own.
-func (b *Bucket) CountAlone(n int64) { b.lease.fallback.unbooked.Add(n) }
+// CountFallback counts n tokens that TryFallback decided over. [Bucket.CountRefused] says why that is a step of its
+// own.
+func (b *Bucket) CountFallback(n int64) { b.lease.fallback.unbooked.Add(n) }
 
 // book charges share and debt with what fail-open admitted since the last time.
 func (b *Bucket) book(now time.Duration) {

@@ -11,12 +11,12 @@ import (
 func (r *rig) beginFor(fleet int64) Call {
 	r.Helper()
 	r.seq++
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: fleet})
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: fleet})
 	return c
 }
 
 // alone decides n tokens by the fail mode, in a fleet of one.
-func (r *rig) alone(n int64) Verdict { return r.b.Alone(r.now, n, 1) }
+func (r *rig) alone(n int64) Verdict { return r.b.Fallback(r.now, n, 1) }
 
 // admitAlone is alone that must be admitted.
 func (r *rig) admitAlone(n int64) {
@@ -60,7 +60,7 @@ func TestFallbackBeginsWithWhatIsLeftOfTheShare(t *testing.T) {
 	counts := map[Outcome]int{}
 	var v Verdict
 	for range 30 {
-		v = r.b.Alone(r.now, 1, 4)
+		v = r.b.Fallback(r.now, 1, 4)
 		counts[v.Outcome]++
 	}
 	// Twelve of the 25 came from Redis, three of them only now: the lease goes first.
@@ -70,11 +70,11 @@ func TestFallbackBeginsWithWhatIsLeftOfTheShare(t *testing.T) {
 	if v.Retry != 40*ms {
 		t.Errorf("retry %v, want 40ms: a token at 25/s", v.Retry)
 	}
-	if v := r.b.Alone(r.now, 26, 4); v.Outcome != ShareSpent || v.Retry != never {
+	if v := r.b.Fallback(r.now, 26, 4); v.Outcome != ShareSpent || v.Retry != never {
 		t.Errorf("%+v for more than the share's burst, want never", v)
 	}
 	r.now += 40 * ms
-	if v := r.b.Alone(r.now, 1, 4); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 1, 4); v.Outcome != Shared {
 		t.Errorf("%+v when the token is there", v)
 	}
 	if s := r.balance(); s.Shared != 14 || s.Spent != 12 {
@@ -87,7 +87,7 @@ func TestFlappingRefillsNoShare(t *testing.T) {
 	r := newRig(t, Policy{Cap: 20, Tokens: 20})
 	alone := 0
 	for range 10 {
-		for r.b.Alone(r.now, 1, 2).Outcome == Shared {
+		for r.b.Fallback(r.now, 1, 2).Outcome == Shared {
 			alone++
 		}
 		r.b.lease.backOff = 0
@@ -255,7 +255,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	c := r.askAndBegin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 7, Overflow: 40})
-	e, _ := r.b.Owe(r.now, 30)
+	e, _ := r.b.Charge(r.now, 30)
 	if e.Check == 0 || e.Check > r.now+refundDelay {
 		t.Fatalf("%+v, want to be looked at within %v", e, refundDelay)
 	}
@@ -269,24 +269,24 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 		t.Fatalf("%+v: it takes tokens for nobody", c)
 	}
 	r.b.Fail(r.now, c.Seq)
-	r.b.Owe(r.now, 2)
+	r.b.Charge(r.now, 2)
 	r.admitAlone(4)
 	r.now += 10 * time.Second // the share is full again: of the debt, only what is owed in any case remains so
 	c = r.begin()
 	r.owes(c, 36, 32, 40, 7)
-	r.b.GiveBack(r.now, 10, FromShare, 0, nil) // under way: none of it
+	r.b.Return(r.now, 10, FromShare, 0, nil) // under way: none of it
 	r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 7, TTLLeft: us(time.Second)})
 	if c = r.begin(); c.Seq != 0 {
 		t.Fatalf("%+v: it was charged twice", c)
 	}
-	r.b.Owe(r.now, 1000)
+	r.b.Charge(r.now, 1000)
 	r.now += refundDelay
 	r.b.Check(r.now)
 	c = r.begin()
 	r.owes(c, 100, 100, 0, 7) // one burst at most
 	r.balance()
 	r.b.Burn(r.now)
-	if _, ok := r.b.Owe(r.now, 1); ok {
+	if _, ok := r.b.Charge(r.now, 1); ok {
 		t.Error("a closed bucket charged something")
 	}
 }
@@ -314,9 +314,9 @@ func TestWhatFailOpenOnlyCountsIsOwedOnce(t *testing.T) {
 	}{
 		{"nothing", func(*rig) {}, 10, 10},
 		{"more of the same", func(r *rig) { r.admitAlone(2); r.now += ms; r.admitAlone(3); r.admitAlone(1) }, 16, 16},
-		{"a part is given back", func(r *rig) { r.b.GiveBack(r.now, 6, FromShare, 0, nil) }, 4, 4},
-		{"all is given back", func(r *rig) { r.b.GiveBack(r.now, 10, FromShare, 0, nil) }, 0, 0},
-		{"a request that turns out dearer", func(r *rig) { r.b.Owe(r.now, 5) }, 15, 15},
+		{"a part is given back", func(r *rig) { r.b.Return(r.now, 6, FromShare, 0, nil) }, 4, 4},
+		{"all is given back", func(r *rig) { r.b.Return(r.now, 10, FromShare, 0, nil) }, 0, 0},
+		{"a request that turns out dearer", func(r *rig) { r.b.Charge(r.now, 5) }, 15, 15},
 		{"a call fails", func(r *rig) { r.b.Fail(r.now, r.askAndBegin().Seq); r.admitAlone(1) }, 11, 11},
 		{"a call is refused by the breaker", func(r *rig) { r.b.Probe(); r.b.Drop(r.now) }, 10, 10},
 		{"the lease id is given up", func(r *rig) { r.b.Expire(r.now) }, 10, 10},
@@ -387,7 +387,7 @@ func TestFleetThatChangesFillsNoShare(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	alone := 0
 	for _, fleet := range []int64{2, 1, 4, 2, 1, 50, 1, 2} {
-		for r.b.Alone(r.now, 1, fleet).Outcome == Shared {
+		for r.b.Fallback(r.now, 1, fleet).Outcome == Shared {
 			alone++
 		}
 		r.seq++

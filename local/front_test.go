@@ -75,7 +75,7 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 			case "settle": // the return of one on its way out, so that it is forgotten
 				if b, ok := c.Find(id); ok && b.queued {
 					seq++
-					call, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
+					call, _ := b.Begin(0, Conditions{Seq: seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
 					b.Accept(0, call.Seq, lua.Reply{TTLLeft: us(time.Second)})
 					c.Forget(0, b)
 				}

@@ -178,7 +178,7 @@ func (r *shareRun) step(steps []byte) []byte {
 // alone decides n tokens without Redis and looks at the answer.
 func (r *shareRun) alone(n int64) {
 	alive := r.alive()
-	v := r.b.Alone(r.now, n, r.fleet)
+	v := r.b.Fallback(r.now, n, r.fleet)
 	if v.Left < 0 || v.Left > r.p.Cap {
 		r.Fatalf("%d tokens alone: %+v of %d", n, v, r.p.Cap)
 	}
@@ -249,7 +249,7 @@ func (r *shareRun) lease(n int64) {
 	}
 	r.seq++
 	r.b.demand.rate = lua.MostTokens // so that it asks for more than the two
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: r.fleet})
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: r.fleet})
 	if r.pass(); c.Seq != 0 {
 		if c.Hold < 0 || c.Hold > r.granted-r.fromLease || c.Owed > c.Debt || c.Debt > r.shared {
 			r.Fatalf("%d granted, %d spent of it, %d alone: %+v", r.granted, r.fromLease, r.shared, c)

@@ -141,8 +141,8 @@ func (b *Bucket) revive() {
 	b.retired = false
 }
 
-// finish closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Gone. A
-// state that was forgotten earlier would lose what it returns: the first call of the next state would overtake the
+// finish closes a retired bucket that owes nothing, and reports whether it is closed. A closed bucket answers Outdated.
+// A state that was forgotten earlier would lose what it returns: the first call of the next state would overtake the
 // return.
 func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
@@ -160,13 +160,13 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.close()
 	b.pending.cancel() // its reply, if it comes, is ignored
 	b.pending.stopRepeating()
-	// Not Gone: looked up again, they would push out others who wait, and so on for ever.
+	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
 	b.serveLast(now, Verdict{Outcome: Failed})
 	b.failResets()
 	b.conclude()
 }
 
-// close makes the bucket answer Gone from now on. What it still holds is burnt.
+// close makes the bucket answer Outdated from now on. What it still holds is burnt.
 func (b *Bucket) close() {
 	b.closed = true
 	b.ready.Store(false)

@@ -77,7 +77,7 @@ func TestReturnIsCalledOffWhenTheLeaseIsUsedMeanwhile(t *testing.T) {
 	}
 	r.b.Take(r.now, 1)
 	r.seq++
-	c, e := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Trip: ms, Fleet: 1})
+	c, e := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, RoundTrip: ms, Fleet: 1})
 	if c.Seq != 0 || e.Check == 0 {
 		t.Fatalf("%+v %+v, want no call and another look", c, e)
 	}
@@ -88,7 +88,7 @@ func TestRetireReturnsAndCloses(t *testing.T) {
 	if e := r.b.retire(r.now); !e.Done || !r.b.finish(r.now) {
 		t.Fatalf("%+v: a bucket that owes nothing closes at once", e)
 	}
-	if _, v, _ := r.ask(1); v.Outcome != Gone {
+	if _, v, _ := r.ask(1); v.Outcome != Outdated {
 		t.Fatalf("outcome %d of a closed bucket, want Gone", v.Outcome)
 	}
 
@@ -169,7 +169,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 		}},
 		{"one that somebody gave tokens back to", func(r *rig) {
 			r.b.Burn(r.now)
-			r.b.GiveBack(r.now, 1, FromRedis, 0, nil)
+			r.b.Return(r.now, 1, FromRedis, 0, nil)
 		}},
 	} {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
@@ -184,16 +184,16 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 			if v, ok := r.b.Refuse(r.now, 5); ok {
 				t.Errorf("%s, mode %d: Refuse says %+v", c.name, mode, v)
 			}
-			if _, v, e := r.ask(5); v.Outcome != Gone || e != (Effect{}) {
+			if _, v, e := r.ask(5); v.Outcome != Outdated || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Ask says %+v %+v", c.name, mode, v, e)
 			}
-			if v := r.alone(5); v.Outcome != Gone {
+			if v := r.alone(5); v.Outcome != Outdated {
 				t.Errorf("%s, mode %d: Alone says %+v", c.name, mode, v)
 			}
-			if e, ok := r.b.Owe(r.now, 5); ok || e != (Effect{}) {
+			if e, ok := r.b.Charge(r.now, 5); ok || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Owe says %+v", c.name, mode, e)
 			}
-			if v, e := r.b.Reset(NewWaiter()); v.Outcome != Gone || e != (Effect{}) {
+			if v, e := r.b.Reset(NewWaiter()); v.Outcome != Outdated || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Reset says %+v %+v", c.name, mode, v, e)
 			}
 			if e := r.b.Probe(); e != (Effect{}) || r.b.Renew(r.now) != e || r.b.Check(r.now) != e || r.begin().Seq != 0 {
@@ -303,7 +303,7 @@ func TestNewLeaseIDOfABucketWithoutALease(t *testing.T) {
 	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 3, Level: 97})
 	r.expect(w, Admitted)
 	r.b.Expire(r.now)
-	if e, ok := r.b.GiveBack(r.now, 3, FromRedis, gen, nil); !ok || e != (Effect{}) {
+	if e, ok := r.b.Return(r.now, 3, FromRedis, gen, nil); !ok || e != (Effect{}) {
 		t.Errorf("%+v: a twin of this process gives the same tokens back", e)
 	}
 	if s := r.balance(); s.Burnt != 3 || s.Held != 0 {

@@ -188,7 +188,7 @@ func TestASmallBurstIsNotLeased(t *testing.T) {
 		{120, 20, 50, true},
 		{8, 2, 0, true},
 	} {
-		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, LeastBurst: c.least}
+		p := &Policy{Cap: c.cap, Tokens: c.cap, Per: time.Second, Period: 250 * ms, MinBurst: c.least}
 		if got := size(p, &demand{rate: 1e6}, ms, c.cost, 0).pays(false); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
@@ -299,7 +299,7 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			case "begin":
 				if call.Seq == 0 {
 					seq++
-					call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), Trip: ms, Fleet: 3})
+					call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"), RoundTrip: ms, Fleet: 3})
 					if call.Ret > 0 && call.Hold > 0 {
 						t.Fatalf("ret beside a hold: %+v", call)
 					}

@@ -157,7 +157,7 @@ func (p *pending) request(soonest time.Duration, burst int64) request {
 		r.more += w.More
 		r.n++
 		r.last = max(r.last, w.until)
-		r.allWait = r.allWait && w.Patient
+		r.allWait = r.allWait && w.AskAgain
 	}
 	return r
 }

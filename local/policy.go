@@ -17,7 +17,7 @@ type Policy struct {
 
 	Call lua.Call // what every call has: the algorithm and its limits
 
-	Nanos float64 // ns that the refill takes for a token, for the owner; not read here
+	NanosPerToken float64 // ns that the refill takes for a token, for the owner; not read here
 
 	Rule  Rule   // unless it is ByLimit, the numbers below are those by which what is out goes back
 	Unset bool   // nobody set those numbers for the key, so nothing is out by them, and no call is made by them
@@ -31,20 +31,20 @@ type Policy struct {
 	// limit's.
 	First Numbers
 
-	// Whole is the policy of the whole limit if this one is of a shard, one of a key's several buckets; else nil. The
+	// Parent is the policy of the whole limit if this one is of a shard, one of a key's several buckets; else nil. The
 	// share is a part of the whole limit.
-	Whole *Policy
+	Parent *Policy
 
 	Counting Counting      // how Redis counts
 	Window   time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
-	Size    int64         // tokens of a lease; 0 follows demand
-	Period  time.Duration // how long a lease should last at present demand
-	NoLease bool          // every token is taken directly
-	Brief   bool          // a fixed window may be over when a reply comes: a call that settles never takes tokens too
-	AtOnce  bool          // also by a call that settles: in a sliding window a lease would count until its end
+	Size        int64         // tokens of a lease; 0 follows demand
+	Period      time.Duration // how long a lease should last at present demand
+	NoLease     bool          // every token is taken directly
+	ShortWindow bool          // a fixed window may be over when a reply comes: a call that settles takes none too
+	Unleased    bool          // also by a call that settles: in a sliding window a lease would count until its end
 
-	LeastBurst int64 // a smaller burst is not leased from, because what lies in a process is missing in it; 0 for any
+	MinBurst int64 // a smaller burst is not leased from, because what lies in a process is missing in it; 0 for any
 
 	FailMode FailMode // what decides when Redis does not
 
@@ -88,8 +88,8 @@ type Rules struct {
 	under [Unresolved + 1]atomic.Pointer[Policy]
 }
 
-// Under is the policy with the same numbers and another rule.
-func (p *Policy) Under(r Rule) *Policy {
+// WithRule is the policy with the same numbers and another rule.
+func (p *Policy) WithRule(r Rule) *Policy {
 	if p.Rule == r {
 		return p
 	}
@@ -191,7 +191,8 @@ func (p *Policy) holdOff(period time.Duration) time.Duration {
 // period reports how long a lease should last if 99 of 100 calls take at most trip. That is Period, doubled up to twice
 // while a call takes more than a quarter of it. It is no longer than the refill takes for a quarter of the burst
 // (C/4r), because what waits in Redis while a process holds off would overflow. At 3 times 1000/s and a burst of 200,
-// 10 processes use 0.998 of the limit, and at C/2r 0.892. At C/8r they use as much, with nearly twice the calls (docs/performance.md).
+// 10 processes use 0.998 of the limit, and at C/2r 0.892. At C/8r they use as much, with nearly twice the calls
+// (docs/performance.md).
 func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
@@ -213,8 +214,8 @@ func (p *Policy) breath(trip time.Duration) time.Duration {
 // call meets the record that knows it.
 func (p *Policy) ttl(period time.Duration) time.Duration { return max(4*period, minTTL, 2*p.Timeout) }
 
-// LongestTTL reports the longest that a lease of the policy may live. Calls that take long double its period twice.
-func (p *Policy) LongestTTL() time.Duration { return p.ttl(p.period(never)) }
+// MaxTTL reports the longest that a lease of the policy may live. Calls that take long double its period twice.
+func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never)) }
 
 // idle reports how long a lease may lie unused before it goes back. If all the demand, 1.2 times the limit, moves from
 // process to process, 0.995 of the limit is used, at 4 periods 0.990, and 0.49 if nothing goes back. At one period a

@@ -83,7 +83,7 @@ func race(t *testing.T, seed uint64) (kept int64, wrong string) {
 				}
 				pause()
 				if taken++; taken%5 < wasted {
-					r.b.GiveBack(r.now, n, FromLease, gen, nil)
+					r.b.Return(r.now, n, FromLease, gen, nil)
 				} else {
 					net.Add(n)
 				}

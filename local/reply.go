@@ -154,14 +154,14 @@ func (b *Bucket) handOut(grant int64) {
 	}
 	for w := range b.pending.waiting() {
 		if w.asked && w.cost <= grant {
-			w.Came = min(w.more, rest)
-			rest -= w.Came
-			grant -= w.cost + w.Came
+			w.MoreGranted = min(w.more, rest)
+			rest -= w.MoreGranted
+			grant -= w.cost + w.MoreGranted
 			b.pending.decide(w, b.admits(b.remaining(0)))
 		}
 	}
 	if grant > 0 {
-		b.refund(grant, b.StampOf())
+		b.refund(grant, b.LastStamp())
 	}
 }
 

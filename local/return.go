@@ -12,7 +12,7 @@ const (
 	FromShare               // nowhere: Redis did not answer
 )
 
-// Generation tells [Bucket.GiveBack] whether tokens may go back into the pot. Read it before they are taken.
+// Generation tells [Bucket.Return] whether tokens may go back into the pot. Read it before they are taken.
 func (b *Bucket) Generation() int64 {
 	if b.ready.Load() {
 		return b.lease.generation()
@@ -22,13 +22,13 @@ func (b *Bucket) Generation() int64 {
 	return b.lease.generation()
 }
 
-// GiveBack gives n tokens back that were admitted and then not used. They go into the pot only if no call has left
+// Return gives n tokens back that were admitted and then not used. They go into the pot only if no call has left
 // since gen was read: such a call reported them as spent, and others may be using their place. Otherwise they go back
 // to Redis, within 50 ms and once: what is lost on the way is burnt. s is when they were counted; see [Verdict].
 //
 // It reports false, and does nothing, if this bucket is closed: look the key up again and give them back there, as
 // FromRedis, in the generation that it has now.
-func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
+func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *Stamp) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -53,9 +53,9 @@ func (b *Bucket) GiveBack(now time.Duration, n int64, from Source, gen int64, s 
 	return Effect{}, true
 }
 
-// Owe charges n more tokens, at most one burst, for a request that turned out to cost more. The bucket may go below
+// Charge charges n more tokens, at most one burst, for a request that turned out to cost more. The bucket may go below
 // zero. It reports false, and charges nothing, if this bucket is closed: look the key up again.
-func (b *Bucket) Owe(now time.Duration, n int64) (Effect, bool) {
+func (b *Bucket) Charge(now time.Duration, n int64) (Effect, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

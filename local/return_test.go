@@ -61,7 +61,7 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 				r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, TTLLeft: us(2 * time.Second)})
 				r.b.Take(r.now, call.Want)
 			}
-			e, ok := r.b.GiveBack(r.now, 3, c.source, gen, nil)
+			e, ok := r.b.Return(r.now, 3, c.source, gen, nil)
 			if ok == r.b.closed {
 				t.Errorf("closed %v, and it took them back: %v", r.b.closed, ok)
 			}
@@ -96,7 +96,7 @@ func TestReturnOfWhatWasTakenAfterTheCallLeft(t *testing.T) {
 	r.b.Leave(w)
 	gen := r.b.Generation()
 	r.b.Take(r.now, 3)
-	r.b.GiveBack(r.now, 3, FromLease, gen, nil)
+	r.b.Return(r.now, 3, FromLease, gen, nil)
 	r.pot(call.Hold)
 }
 
@@ -104,7 +104,7 @@ func TestReturnOfTheShareLowersTheDebt(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	r.admitAlone(5)
-	if e, ok := r.b.GiveBack(r.now, 10, FromShare, 0, nil); !ok || e != (Effect{}) {
+	if e, ok := r.b.Return(r.now, 10, FromShare, 0, nil); !ok || e != (Effect{}) {
 		t.Errorf("%+v, want nothing to be done", e)
 	}
 	c := r.askAndBegin()
@@ -123,8 +123,8 @@ func TestReturnOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	c := r.askAndBegin()
 	r.owes(c, 10, 10, 0, 0)
 	r.admitAlone(4)
-	r.b.Owe(r.now, 1)
-	r.b.GiveBack(r.now, 10, FromShare, 0, nil)
+	r.b.Charge(r.now, 1)
+	r.b.Return(r.now, 10, FromShare, 0, nil)
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Epoch: 1, TTLLeft: us(time.Second)})
 	c = r.askAndBegin()
 	if c.Debt != 1 || c.Owed != 1 {
@@ -134,7 +134,7 @@ func TestReturnOfTheShareWhileItsDebtIsUnderWay(t *testing.T) {
 	r = newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.admitAlone(10)
 	c = r.askAndBegin()
-	r.b.GiveBack(r.now, 10, FromShare, 0, nil)
+	r.b.Return(r.now, 10, FromShare, 0, nil)
 	r.b.Fail(r.now, c.Seq)
 	if c = r.askAndBegin(); c.Debt != 10 {
 		t.Fatalf("%+v, want a debt of 10", c)

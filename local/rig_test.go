@@ -49,7 +49,7 @@ func (r *rig) begin() Call { r.Helper(); return r.beginWith(true) }
 func (r *rig) beginWith(clock bool) Call {
 	r.Helper()
 	r.seq++
-	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: clock, Trip: ms, Fleet: 1})
+	c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: clock, RoundTrip: ms, Fleet: 1})
 	return c
 }
 

@@ -79,8 +79,8 @@ func (b *Bucket) remaining(held int64) int64 {
 	return min(held+max(b.seen.level.Load(), 0), b.Policy().Cap)
 }
 
-// Look reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
-func (b *Bucket) Look(now time.Duration) (held, level int64) {
+// Peek reports what is known here: the tokens held, and the level in Redis by the last reply and the refill since.
+func (b *Bucket) Peek(now time.Duration) (held, level int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lease.live(now), b.levelAt(now)
@@ -114,9 +114,9 @@ func (b *Bucket) Outlives(now time.Duration, named int64) bool {
 	return most+p.refill(elapsed+drifted) < float64(p.Cap)
 }
 
-// Lost reports whether a reply to the call seq that says that the call before is not on record means that Redis lost
-// writes: that record was to live on. Otherwise it is over, as it should be, or this process began anew.
-func (b *Bucket) Lost(now time.Duration, seq int64) bool {
+// LostRecord reports whether a reply to the call seq that says that the call before is not on record means that Redis
+// lost writes: that record was to live on. Otherwise it is over, as it should be, or this process began anew.
+func (b *Bucket) LostRecord(now time.Duration, seq int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pending.carries(seq) && b.lease.lives(now)

@@ -8,12 +8,13 @@ import "time"
 //
 // Nothing is minted and nothing is taken away. What came until now came by the old numbers, here, in the share and in
 // Redis, and is clamped if the burst is smaller. What is known to be denied is forgotten, so that a raised limit shows
-// at once. Those who wait and whom p will never admit, or who need not ask, get Gone: look again.
+// at once. Those who wait and whom p will never admit, or who need not ask, get Outdated: look again.
 //
 // Redis counts by the old numbers until a call brings others. So if they change, and the bucket is not known to be
-// full, the Effect says Tell: one call that nobody waits for, and no more of them than calls were made since the bucket
-// was full. It takes nothing. It says when the new rate began, and the key in Redis lives by it. If it fails, the next
-// call says it. If the limit is lowered, what is leased under the larger one is not spent any more: it goes back.
+// full, the Effect says Report: one call that nobody waits for, and no more of them than calls were made since the
+// bucket was full. It takes nothing. It says when the new rate began, and the key in Redis lives by it. If it fails,
+// the next call says it. If the limit is lowered, what is leased under the larger one is not spent any more: it goes
+// back.
 //
 // Under a rule by which no limit decides the bucket keeps its numbers for as long as it lives: what comes back of a
 // reservation, a call under way, a lease or a debt was taken by them.
@@ -22,7 +23,7 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	defer b.mu.Unlock()
 	old := b.Policy()
 	if p.Rule != ByLimit && !old.Unset { // what comes back goes by the numbers that it was taken by
-		p = old.Under(p.Rule)
+		p = old.WithRule(p.Rule)
 	}
 	var folded Stats
 	if b.closed {
@@ -53,12 +54,12 @@ func (b *Bucket) SetPolicy(now time.Duration, p *Policy) (Stats, Effect) {
 	}
 	for w := range b.pending.waiting() {
 		if p.Rule != ByLimit || w.cost > p.Cap {
-			b.pending.decide(w, Verdict{Outcome: Gone})
+			b.pending.decide(w, Verdict{Outcome: Outdated})
 		}
 	}
 	b.conclude()
 	effect := b.next(now)
-	effect.Tell = b.mustReport() && !b.queued && !b.pending.calling()
+	effect.Report = b.mustReport() && !b.queued && !b.pending.calling()
 	return folded, effect
 }
 
@@ -77,7 +78,7 @@ func (b *Bucket) Inherit(p *Policy) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old := b.Policy(); old.Unset && !p.Unset {
-		b.policy.Store(p.Under(old.Rule))
+		b.policy.Store(p.WithRule(old.Rule))
 	}
 }
 

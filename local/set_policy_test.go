@@ -10,7 +10,7 @@ func TestForeseeTakesNothing(t *testing.T) {
 		r := newRig(t, Policy{Cap: 10, Tokens: 1, FailMode: mode})
 		for range 5 {
 			want := map[FailMode]Outcome{FailLocal: Shared, FailOpen: Opened, FailClosed: Failed}[mode]
-			if v := r.b.Foresee(r.now, 10, 1); v.Outcome != want {
+			if v := r.b.PeekFallback(r.now, 10, 1); v.Outcome != want {
 				t.Fatalf("mode %d: %+v, want %d", mode, v, want)
 			}
 		}
@@ -19,38 +19,38 @@ func TestForeseeTakesNothing(t *testing.T) {
 		}
 	}
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Alone(r.now, 7, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 7, 1); v.Outcome != Shared {
 		t.Fatalf("%+v", v)
 	}
-	if v := r.b.Foresee(r.now, 4, 1); v.Outcome != ShareSpent || v.Left != 3 || v.Retry <= 0 {
+	if v := r.b.PeekFallback(r.now, 4, 1); v.Outcome != ShareSpent || v.Left != 3 || v.Retry <= 0 {
 		t.Errorf("%+v, want to be refused", v)
 	}
-	if v := r.b.Alone(r.now, 3, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Shared {
 		t.Errorf("%+v: what was refused took something", v)
 	}
 }
 
 func TestSetPolicyMintsNothing(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Alone(r.now, 10, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Shared {
 		t.Fatalf("%+v", v)
 	}
 	more := *r.p
 	more.Cap = 1000
 	r.b.SetPolicy(r.now, &more)
-	if v := r.b.Alone(r.now, 1, 1); v.Outcome != ShareSpent {
+	if v := r.b.Fallback(r.now, 1, 1); v.Outcome != ShareSpent {
 		t.Errorf("%+v: the share was filled", v)
 	}
 	less := more
 	less.Cap = 2
 	r.b.SetPolicy(r.now, &less)
-	if v := r.b.Alone(r.now, 3, 1); v.Outcome != Gone {
+	if v := r.b.Fallback(r.now, 3, 1); v.Outcome != Outdated {
 		t.Errorf("%+v: it costs more than the burst", v)
 	}
 	// A key that nobody asked for is full, by whatever limit.
 	fresh := newRig(t, *r.p)
 	fresh.b.SetPolicy(fresh.now, &more)
-	if _, level := fresh.b.Look(fresh.now); level != 1000 {
+	if _, level := fresh.b.Peek(fresh.now); level != 1000 {
 		t.Errorf("%d, want 1000", level)
 	}
 }
@@ -65,7 +65,7 @@ func TestNoLimitClosesThePot(t *testing.T) {
 		if _, ok, _ := r.b.Take(r.now, 1); ok {
 			t.Errorf("rule %d: the pot gives", rule)
 		}
-		if _, v, _ := r.ask(1); v.Outcome != Gone {
+		if _, v, _ := r.ask(1); v.Outcome != Outdated {
 			t.Errorf("rule %d: %+v", rule, v)
 		}
 		for i := 0; effect.Send == false && effect.Check > 0 && i < 100; i++ {
@@ -83,8 +83,8 @@ func TestNoLimitClosesThePot(t *testing.T) {
 // share's.
 func TestBlockedIsCountedApart(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	r.b.Alone(r.now, 10, 1)
-	r.b.Alone(r.now, 2, 1) // the share is spent
+	r.b.Fallback(r.now, 10, 1)
+	r.b.Fallback(r.now, 2, 1) // the share is spent
 	r.b.CountRefused(3)
 	blocked, free := *r.p, *r.p
 	blocked.Rule = Blocked
@@ -126,10 +126,10 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
 		r := newRig(t, Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
 		w := NewWaiter()
-		if v, e := r.b.Reset(w); v.Outcome != Gone || e != (Effect{}) {
+		if v, e := r.b.Reset(w); v.Outcome != Outdated || e != (Effect{}) {
 			t.Errorf("rule %d: Reset: %+v, %+v", rule, v, e)
 		}
-		if e, ok := r.b.Owe(r.now, 5); !ok || e != (Effect{}) {
+		if e, ok := r.b.Charge(r.now, 5); !ok || e != (Effect{}) {
 			t.Errorf("rule %d: Owe: %+v, %v", rule, e, ok)
 		}
 		if e := r.b.Probe(); e.Send {
@@ -141,7 +141,7 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 		old := newRig(t, *limited)
 		old.b.SetPolicy(old.now, limited)
 		old.b.SetPolicy(old.now, r.p)
-		if p := old.b.Policy(); p.Rule != rule || p.Cap != 10 || p.Unset || p != limited.Under(rule) {
+		if p := old.b.Policy(); p.Rule != rule || p.Cap != 10 || p.Unset || p != limited.WithRule(rule) {
 			t.Errorf("rule %d: %+v after a limit of 10", rule, p)
 		}
 		r.b.Inherit(r.p)
@@ -149,10 +149,10 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 			t.Errorf("rule %d: %+v", rule, r.b.Policy())
 		}
 		r.b.Inherit(old.b.Policy())
-		if r.b.Policy() != limited.Under(rule) {
+		if r.b.Policy() != limited.WithRule(rule) {
 			t.Errorf("rule %d: %+v, want what the earlier one had", rule, r.b.Policy())
 		}
-		r.b.Owe(r.now, 5)
+		r.b.Charge(r.now, 5)
 		if c := r.begin(); c.Debt != 5 || c.Policy.Cap != 10 {
 			t.Errorf("rule %d: %+v, want a debt of 5 by a limit of 10", rule, c)
 		}

@@ -34,8 +34,8 @@ func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 
 // resize makes the share one part in fleet. A new share is full: nothing of its fair part was used.
 func (s *share) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
-	if p.Whole != nil { // the key has one share, not one for each of its buckets
-		p = p.Whole
+	if p.Parent != nil { // the key has one share, not one for each of its buckets
+		p = p.Parent
 	}
 	at := s.time(now)
 	// At least 1: a share of less than one token would never admit.

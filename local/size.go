@@ -14,7 +14,7 @@ type sizing struct {
 	small  bool          // the burst is too small to be leased from
 }
 
-// leastRequests is the smallest burst, in requests, that a key is leased from. Policy.LeastBurst is the same in tokens.
+// leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is the same in tokens.
 const leastRequests = 12
 
 // size works out a sizing. trip is the 99th percentile of the node's round trips, cost is the largest cost of late, and
@@ -23,7 +23,9 @@ const leastRequests = 12
 // The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
 // the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip. At 0.8 of
 // 20000/s over 10 processes, where one call in 200 takes 10 ms more, 87 of a million decisions waited with the first
-// two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12 (docs/performance.md). The mark is a quarter of the burst at most, so that one expensive request does not make a process hoard.
+// two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12
+// (docs/performance.md). The mark is a quarter of the burst at most, so that one expensive request does not make a
+// process hoard.
 func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	t := p.period(trip)
 	flight := d.over(trip)
@@ -38,7 +40,7 @@ func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 
 // small reports whether the burst is too small to be leased from, at requests of unit tokens each.
 func (p *Policy) small(unit float64) bool {
-	return p.LeastBurst > 0 && float64(p.Cap) < max(float64(p.LeastBurst), leastRequests*unit)
+	return p.MinBurst > 0 && float64(p.Cap) < max(float64(p.MinBurst), leastRequests*unit)
 }
 
 // size works out the sizing of the bucket now.

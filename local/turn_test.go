@@ -59,10 +59,10 @@ func TestLevelGoesOnFromTheOldRate(t *testing.T) {
 		r := told(t, Policy{})
 		r.now += c.after
 		r.to(c.cap, c.tokens)
-		if _, level := r.b.Look(r.now); level != c.level {
+		if _, level := r.b.Peek(r.now); level != c.level {
 			t.Errorf("%s: level %d, want %d", c.name, level, c.level)
 		}
-		if _, level := r.b.Look(r.now + 10*ms); level != c.soon {
+		if _, level := r.b.Peek(r.now + 10*ms); level != c.soon {
 			t.Errorf("%s: level %d after 10 ms, want %d", c.name, level, c.soon)
 		}
 	}
@@ -96,7 +96,7 @@ func TestAnotherLimitIsTold(t *testing.T) {
 	} {
 		r := told(t, c.p)
 		c.setup(r)
-		if e := r.to(c.cap, 1); e.Tell != c.tell {
+		if e := r.to(c.cap, 1); e.Report != c.tell {
 			t.Errorf("%s: %+v, want Tell %v", c.name, e, c.tell)
 		}
 		if !c.tell {
@@ -106,11 +106,11 @@ func TestAnotherLimitIsTold(t *testing.T) {
 		if call.Want != 0 || call.Hold != 0 || call.Policy.Cap != c.cap {
 			t.Errorf("%s: %+v, want a look by the new limit", c.name, call)
 		}
-		if e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Level: 3, Epoch: 1}); !ok || e.Send || e.Tell || r.b.Check(r.now).Send {
+		if e, ok := r.b.Accept(r.now, call.Seq, lua.Reply{Level: 3, Epoch: 1}); !ok || e.Send || e.Report || r.b.Check(r.now).Send {
 			t.Errorf("%s: %+v, want nothing more", c.name, e)
 		}
 	}
-	if e := newRig(t, Policy{Cap: 10, Tokens: 1}).to(20, 1); e.Tell {
+	if e := newRig(t, Policy{Cap: 10, Tokens: 1}).to(20, 1); e.Report {
 		t.Errorf("%+v: nobody asked for this key", e)
 	}
 }
@@ -120,7 +120,7 @@ func TestAnotherFirstLimitIsTold(t *testing.T) {
 	r := told(t, Policy{Counting: Levels, First: Numbers{100, 100, time.Second}})
 	p := *r.b.Policy()
 	p.First.Tokens = 50
-	if _, e := r.b.SetPolicy(r.now, &p); !e.Tell {
+	if _, e := r.b.SetPolicy(r.now, &p); !e.Report {
 		t.Errorf("%+v, want Tell", e)
 	}
 }
@@ -158,7 +158,7 @@ func TestTellingOfALeaseIsOneTry(t *testing.T) {
 		r := newRig(t, Policy{Cap: 100, Tokens: 10})
 		r.lease(20)
 		e := r.to(cap, tokens)
-		if e.Tell {
+		if e.Report {
 			e = r.b.Check(r.now)
 		}
 		for range 1000 {
@@ -229,7 +229,7 @@ func TestGrantOfALargerLimitGoesBack(t *testing.T) {
 	if under.Direct || under.Policy.Cap != 100 {
 		t.Fatalf("%+v", under)
 	}
-	if e := r.to(10, 1); e.Tell {
+	if e := r.to(10, 1); e.Report {
 		t.Errorf("%+v: the end of the call will tell", e)
 	}
 	e, ok := r.b.Accept(r.now, under.Seq, lua.Reply{Grant: under.Want, Level: 50, TTLLeft: us(time.Second)})
@@ -249,15 +249,15 @@ func TestGrantOfALargerLimitGoesBack(t *testing.T) {
 // The share counts by the old rate until the limit changes.
 func TestShareGoesOnFromTheOldRate(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 1})
-	if v := r.b.Alone(r.now, 10, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 10, 1); v.Outcome != Shared {
 		t.Fatalf("%+v", v)
 	}
 	r.now += 5 * time.Second
 	r.to(1000, 1000)
-	if v := r.b.Alone(r.now, 6, 1); v.Outcome != ShareSpent {
+	if v := r.b.Fallback(r.now, 6, 1); v.Outcome != ShareSpent {
 		t.Errorf("%+v, want to be refused", v)
 	}
-	if v := r.b.Alone(r.now, 5, 1); v.Outcome != Shared {
+	if v := r.b.Fallback(r.now, 5, 1); v.Outcome != Shared {
 		t.Errorf("%+v, want 5", v)
 	}
 }

@@ -31,7 +31,7 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 				t.Fatalf("%s: %d of %d calls", c.name, i, len(c.replies))
 			}
 			r.seq++
-			call, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e9, Trip: ms, Fleet: 1})
+			call, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e9, RoundTrip: ms, Fleet: 1})
 			if call.Refund == 0 && call.Reset == 0 {
 				t.Fatalf("%s: %+v resets nothing", c.name, call)
 			}
@@ -58,7 +58,7 @@ func TestUnappliedRefundIsBurnt(t *testing.T) {
 			w, _, _ := r.ask(5)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 			stamp := r.expect(w, Admitted).Stamp
-			r.b.GiveBack(r.now, 3, FromRedis, r.b.Generation(), stamp)
+			r.b.Return(r.now, 3, FromRedis, r.b.Generation(), stamp)
 			r.now += refundDelay
 			if e := r.b.Check(r.now); !e.Send && counting != Logs {
 				t.Fatalf("counting %d: nothing is sent", counting)

@@ -1,12 +1,12 @@
 package local
 
-// TakeBack takes back that n tokens were refused, with that outcome, because another bucket of the same key has decided
-// over them. lent is what that bucket admitted of them. They stay asked for here. The share pays for what was lent as
-// for what was admitted here: the share is the key's, so a process that borrows starts an outage with no more than it
-// would have from one bucket.
+// UndoRefusal takes back that n tokens were refused, with that outcome, because another bucket of the same key has
+// decided over them. lent is what that bucket admitted of them. They stay asked for here. The share pays for what was
+// lent as for what was admitted here: the share is the key's, so a process that borrows starts an outage with no more
+// than it would have from one bucket.
 //
 // It reports false, and notes nothing, if this bucket is closed: look the key up again.
-func (b *Bucket) TakeBack(n, lent int64, refused Outcome) bool {
+func (b *Bucket) UndoRefusal(n, lent int64, refused Outcome) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

@@ -13,14 +13,14 @@ func TestUndoneRefusal(t *testing.T) {
 	}{
 		{Refused, FailLocal, func(r *rig) { r.b.CountRefused(8) }},
 		{ShareSpent, FailLocal, func(r *rig) {
-			if v := r.b.Alone(r.now, 80, 8); v.Outcome != ShareSpent {
+			if v := r.b.Fallback(r.now, 80, 8); v.Outcome != ShareSpent {
 				r.Fatalf("%+v", v)
 			}
 			r.b.shareSpent(8-80, 0, 0) // 8 of them
 		}},
-		{Failed, FailClosed, func(r *rig) { r.b.CountAlone(8) }},
+		{Failed, FailClosed, func(r *rig) { r.b.CountFallback(8) }},
 	} {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100, Whole: whole, FailMode: c.mode})
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, Parent: whole, FailMode: c.mode})
 		r.lease(5)
 		r.b.setFleet(r.now, 8) // a share of 400 ÷ 8
 		r.b.account(r.now)
@@ -33,7 +33,7 @@ func TestUndoneRefusal(t *testing.T) {
 		if s := r.b.Stats(); s == before {
 			t.Fatalf("%v: nothing was refused", c.refused)
 		}
-		if !r.b.TakeBack(8, 6, c.refused) {
+		if !r.b.UndoRefusal(8, 6, c.refused) {
 			t.Fatal("closed")
 		}
 		if s := r.b.Stats(); s != before {
@@ -49,7 +49,7 @@ func TestUndoneRefusal(t *testing.T) {
 			t.Errorf("%v: a demand of %v/s", c.refused, r.b.demand.rate)
 		}
 		r.b.Burn(r.now)
-		if r.b.TakeBack(1, 1, c.refused) {
+		if r.b.UndoRefusal(1, 1, c.refused) {
 			t.Errorf("%v: a closed bucket takes back", c.refused)
 		}
 	}
@@ -60,7 +60,7 @@ func TestUndoneRefusal(t *testing.T) {
 func TestUndoneRefusalOfAnother(t *testing.T) {
 	for refused, mode := range map[Outcome]FailMode{Refused: FailOpen, ShareSpent: FailLocal, Failed: FailClosed} {
 		r := newRig(t, Policy{Cap: 100, Tokens: 100, FailMode: mode})
-		if !r.b.TakeBack(8, 6, refused) {
+		if !r.b.UndoRefusal(8, 6, refused) {
 			t.Fatal("closed")
 		}
 		if s := r.b.Stats(); s.Refused+s.Failed != -8 {

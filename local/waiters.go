@@ -9,9 +9,9 @@ type Outcome uint8
 const (
 	Admitted   Outcome = iota + 1
 	Refused            // the limit says no
-	Failed             // Redis did not answer, and Bucket.Alone decides; or Bucket.Alone did, and admits nothing
+	Failed             // Redis did not answer, and Bucket.Fallback decides; or Bucket.Fallback did, and admits nothing
 	Waiting            // the verdict comes through Waiter.C
-	Gone               // this bucket is closed, or its rule has changed: look the key up again
+	Outdated           // this bucket is closed, or its rule has changed: look the key up again
 	Shared             // admitted by the share
 	ShareSpent         // refused by the share
 	Opened             // admitted by fail-open
@@ -30,15 +30,15 @@ type Waiter struct {
 	C     chan Verdict // capacity 1: a verdict never blocks the bucket
 	Quiet bool         // see Bucket.Quiet. Set it before use
 
-	// Patient says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
+	// AskAgain says that the caller waits and asks again when it is refused. Such a waiter sets no hold-off, and its
 	// refusals count neither as refused nor as demand. The owner sets it before Ask, and More.
-	Patient bool
-	More    int64 // tokens wanted besides, for others who want one each
+	AskAgain bool
+	More     int64 // tokens wanted besides, for others who want one each
 
 	// What a patient waiter learns besides the verdict.
-	Came   int64 // of More, tokens that came with its own. The rest may be in the pot
-	Short  bool  // Redis granted less than was asked for, because others want it too
-	Active int64 // leases of the bucket that hold or want tokens, with this process' own, by the reply
+	MoreGranted int64 // of More, tokens that came with its own. The rest may be in the pot
+	Short       bool  // Redis granted less than was asked for, because others want it too
+	Active      int64 // leases of the bucket that hold or want tokens, with this process' own, by the reply
 
 	cost       int64
 	more       int64         // of More, what the call under way asks for

@@ -5,8 +5,8 @@ import "time"
 // A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
 // when the tokens may be there, for those behind it too. It is counted when it is served.
 
-// Awaits is Refuse for a caller that waits; see [Waiter.Patient].
-func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
+// RefuseWaiter is Refuse for a caller that waits; see [Waiter.AskAgain].
+func (b *Bucket) RefuseWaiter(now time.Duration, n int64) (Verdict, bool) {
 	held := b.held(now)
 	retry, refused := b.denied.Load().lacks(now, n-held)
 	if !refused || n <= held {
@@ -18,11 +18,11 @@ func (b *Bucket) Awaits(now time.Duration, n int64) (Verdict, bool) {
 // maxAskers is how many processes may ask for each token that they wait for.
 const maxAskers = 3
 
-// Turn reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond
+// Yield reports how long a process that waits should leave the tokens to the others that lease from the bucket, beyond
 // the time when the next token can be there. active is how many leases are active; see [Waiter.Active]. A few processes
 // only keep out of step, so that none is always the second. If there are more, each asks for its part of the refill:
 // calls per token stay few, whatever their number. It takes no lock.
-func (b *Bucket) Turn(active int64) time.Duration {
+func (b *Bucket) Yield(active int64) time.Duration {
 	p := b.Policy()
 	switch {
 	case p.Counting != Refills || active <= 1 || b.seen.level.Load() >= active:
@@ -65,7 +65,7 @@ func later(now, d time.Duration) time.Duration {
 
 // refusal asks a denial for a waiter: refuses, or lacks for one that waits and asks again.
 func (w *Waiter) refusal(d *denial, now time.Duration, need int64) (retry time.Duration, refused bool) {
-	if w.Patient {
+	if w.AskAgain {
 		return d.lacks(now, need)
 	}
 	return d.refuses(now, need)

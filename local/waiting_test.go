@@ -10,7 +10,7 @@ import (
 // insist is ask for who waits and asks again.
 func (r *rig) insist(n, more int64) (*Waiter, Verdict, Effect) {
 	w := NewWaiter()
-	w.Patient, w.More = true, more
+	w.AskAgain, w.More = true, more
 	v, e := r.b.Ask(r.now, n, r.now+20*ms, w)
 	return w, v, e
 }
@@ -33,7 +33,7 @@ func TestHoldOffIsNotForThoseWhoWait(t *testing.T) {
 		t.Fatalf("%+v %v, want a hold-off", v, refused)
 	}
 	r.now += 2 * ms
-	if v, refused := r.b.Awaits(r.now, 1); refused {
+	if v, refused := r.b.RefuseWaiter(r.now, 1); refused {
 		t.Errorf("%+v: held off, and the next token came", v)
 	}
 	p, v, _ := r.insist(1, 5)
@@ -114,7 +114,7 @@ func TestGrantLeavesAKnownPartOfAToken(t *testing.T) {
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.cost, Level: c.level})
 			r.expect(w, Admitted)
-			v, refused := r.b.Awaits(r.now, c.next)
+			v, refused := r.b.RefuseWaiter(r.now, c.next)
 			if refused != c.known || refused && v.Retry != c.wait {
 				t.Errorf("refused %v, %v, want %v, %v", refused, v.Retry, c.known, c.wait)
 			}
@@ -154,7 +154,7 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 			t.Fatalf("%+v, want a direct take of 9, 2 at least", call)
 		}
 		r.b.Accept(r.now, call.Seq, lua.Reply{Grant: c.grant})
-		if r.expect(first, Admitted); first.Came != c.more {
+		if r.expect(first, Admitted); first.MoreGranted != c.more {
 			t.Errorf("a grant of %d: %+v, want %d more", c.grant, first, c.more)
 		}
 		if c.second > 0 {
@@ -168,17 +168,17 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 
 // So does a take that settles too, of a sliding window that leases nothing.
 func TestTakeAtOnceForThoseBehind(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: Counts, NoLease: true, AtOnce: true})
+	r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: Counts, NoLease: true, Unleased: true})
 	w, _, _ := r.ask(5)
 	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
-	r.b.GiveBack(r.now, 3, FromRedis, r.b.Generation(), r.expect(w, Admitted).Stamp)
+	r.b.Return(r.now, 3, FromRedis, r.b.Generation(), r.expect(w, Admitted).Stamp)
 	w, _, _ = r.insist(2, 4)
 	call := r.begin()
-	if !call.AtOnce || call.Refund != 3 || call.Min != 2 || call.Want != 6 {
+	if !call.Unleased || call.Refund != 3 || call.Min != 2 || call.Want != 6 {
 		t.Fatalf("%+v, want to settle 3 and to take 6, 2 at least", call)
 	}
 	r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 5, Level: 0, Epoch: 1, TTLLeft: us(time.Second)})
-	if r.expect(w, Admitted); w.Came != 3 {
+	if r.expect(w, Admitted); w.MoreGranted != 3 {
 		t.Errorf("%+v, want 3 more", w)
 	}
 	if s := r.balance(); s.Spent != 7 || s.Held != 0 {
@@ -193,7 +193,7 @@ func TestDenialRisesWithWhatGoesBack(t *testing.T) {
 	c := r.begin()
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: 40, Retry: us(500 * ms)})
 	r.expect(w, Refused)
-	r.b.GiveBack(r.now, 20, FromRedis, r.b.Generation(), nil)
+	r.b.Return(r.now, 20, FromRedis, r.b.Generation(), nil)
 	r.now += 50 * ms
 	if e := r.b.Check(r.now); !e.Send {
 		t.Fatalf("%+v", e)
@@ -202,7 +202,7 @@ func TestDenialRisesWithWhatGoesBack(t *testing.T) {
 		t.Fatalf("%+v, want a refund", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{Level: 65, TTLLeft: us(time.Second)})
-	if v, refused := r.b.Awaits(r.now, 90); !refused || v.Retry != 250*ms {
+	if v, refused := r.b.RefuseWaiter(r.now, 90); !refused || v.Retry != 250*ms {
 		t.Errorf("%+v %v, want to wait for 25 tokens", v, refused)
 	}
 }

@@ -57,10 +57,10 @@ func (b *Bucket) windows() *windowState {
 	return nil
 }
 
-// Told reports what Redis said last about a policy that does not just refill: which of its limits, from 1, refused last
-// or else has the least left, and when nothing that was known counts any more. Before Redis said anything both are 0.
-// It takes no lock.
-func (b *Bucket) Told(refused bool) (which uint8, clear time.Duration) {
+// LastReport reports what Redis said last about a policy that does not just refill: which of its limits, from 1,
+// refused last or else has the least left, and when nothing that was known counts any more. Before Redis said anything
+// both are 0. It takes no lock.
+func (b *Bucket) LastReport(refused bool) (which uint8, clear time.Duration) {
 	w := b.windows()
 	if w == nil {
 		return 0, 0
@@ -72,9 +72,9 @@ func (b *Bucket) Told(refused bool) (which uint8, clear time.Duration) {
 	return which, time.Duration(w.clearAt.Load())
 }
 
-// StampOf reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read it
-// before the tokens are taken.
-func (b *Bucket) StampOf() *Stamp {
+// LastStamp reports when tokens that are taken now were counted, or earlier. It is nil for a policy that refills. Read
+// it before the tokens are taken.
+func (b *Bucket) LastStamp() *Stamp {
 	if w := b.windows(); w != nil {
 		return w.stamp.Load()
 	}
@@ -83,7 +83,7 @@ func (b *Bucket) StampOf() *Stamp {
 
 // admits is the verdict on a request that was admitted from what Redis granted.
 func (b *Bucket) admits(left int64) Verdict {
-	return Verdict{Outcome: Admitted, Left: left, Stamp: b.StampOf()}
+	return Verdict{Outcome: Admitted, Left: left, Stamp: b.LastStamp()}
 }
 
 // clear reports whether nothing that was known counts any more.

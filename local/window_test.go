@@ -17,7 +17,7 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	b.Init(p, "k")
 	admit := func(at, n int64) {
 		t.Helper()
-		if v := b.Alone(secondsAfter(at), n, 1); v.Outcome != Shared {
+		if v := b.Fallback(secondsAfter(at), n, 1); v.Outcome != Shared {
 			t.Fatalf("%+v", v)
 		}
 	}
@@ -83,10 +83,10 @@ func TestWhichLimitWasTold(t *testing.T) {
 	r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Counting: Counts, NoLease: true})
 	check := func(when string, tight, refuser uint8, clear time.Duration) {
 		t.Helper()
-		if got, at := r.b.Told(false); got != tight || at != clear {
+		if got, at := r.b.LastReport(false); got != tight || at != clear {
 			t.Errorf("%s: the tightest is %d until %v, want %d until %v", when, got, at, tight, clear)
 		}
-		if got, _ := r.b.Told(true); got != refuser {
+		if got, _ := r.b.LastReport(true); got != refuser {
 			t.Errorf("%s: %d refused, want %d", when, got, refuser)
 		}
 	}
@@ -104,7 +104,7 @@ func TestWhichLimitWasTold(t *testing.T) {
 	answer(1, lua.Reply{Grant: 1, Level: 4, Which: 2, Epoch: 1, Stamp: 1, Reset: us(time.Hour)}, Admitted)
 	check("admitted again", 2, 3, r.now+time.Hour)
 	refills := newRig(t, Policy{Cap: 10, Tokens: 10})
-	if which, clear := refills.b.Told(true); which != 0 || clear != 0 {
+	if which, clear := refills.b.LastReport(true); which != 0 || clear != 0 {
 		t.Errorf("a bucket that refills: %d, %v", which, clear)
 	}
 }
@@ -120,8 +120,8 @@ func TestWindowRefundNamesItsBucket(t *testing.T) {
 		w, _, _ = r.ask(1)
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 1, Level: 9, Epoch: 2, Stamp: 7, Reset: us(time.Minute)}) // it was made anew
 		r.expect(w, Admitted)
-		r.b.GiveBack(r.now, 2, FromRedis, r.b.Generation(), stamp)
-		if owes && r.b.Alone(r.now, 3, 1).Outcome != Shared {
+		r.b.Return(r.now, 2, FromRedis, r.b.Generation(), stamp)
+		if owes && r.b.Fallback(r.now, 3, 1).Outcome != Shared {
 			t.Fatal("not admitted alone")
 		}
 		r.b.Probe()
@@ -151,7 +151,7 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 			stamps[i] = r.expect(w, Admitted).Stamp
 		}
 		for i, n := range []int64{2, 3} {
-			r.b.GiveBack(r.now, n, FromRedis, r.b.Generation(), stamps[i])
+			r.b.Return(r.now, n, FromRedis, r.b.Generation(), stamps[i])
 		}
 		r.b.Probe()
 		got := r.begin()

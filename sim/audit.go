@@ -67,7 +67,7 @@ type state struct {
 }
 
 func (s *state) live() int64 {
-	live, _ := s.Look(time.Since(s.base))
+	live, _ := s.Peek(time.Since(s.base))
 	return live
 }
 
@@ -82,7 +82,7 @@ func (s *state) figures() invariant.Figures {
 func shareOf(b *local.Bucket) (of invariant.ShareOf, ok bool) {
 	p := b.Policy()
 	of = invariant.ShareOf{Cap: p.Cap, Tokens: p.Tokens, Per: p.Per, Asked: p.FailMode == local.FailLocal}
-	return of, p.Whole == nil
+	return of, p.Parent == nil
 }
 
 func newAudit(base time.Time, least int64) *audit {

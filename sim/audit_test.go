@@ -28,7 +28,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	r := &rig{audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
-	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, Nanos: 1e8, Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
+	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, NanosPerToken: 1e8, Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
 	t.Cleanup(func() {
 		if err := r.memory.Close(); err != nil {
 			t.Error(err)
@@ -326,7 +326,7 @@ func of(b *local.Bucket) invariant.ShareOf {
 func (r *rig) half() { r.state().Reckon(time.Since(r.base), of(r.bucket), r.figures(), 2, false) }
 
 // alone has process 1 admit n tokens by its share.
-func (r *rig) alone(n int64) { r.bucket.Alone(time.Since(r.base), n, 1) }
+func (r *rig) alone(n int64) { r.bucket.Fallback(time.Since(r.base), n, 1) }
 
 // hears has process 1 hear of a call that told a debt.
 func (r *rig) hears(debt, seen, epoch int64) {
@@ -366,7 +366,7 @@ func (r *rig) lease(t *testing.T, want int64) {
 	r.sent(1, now, c, r.bucket, never)
 	r.run(c, nil)
 	_, ok := r.bucket.Accept(now, b.Seq, lua.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second.Microseconds(), Epoch: 1})
-	if live, _ := r.bucket.Look(now); !ok || live != want || b.Seq != 1 {
+	if live, _ := r.bucket.Peek(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}
 	r.returned(1, []lua.Call{*c}, []remote.Result{{}})

@@ -229,12 +229,12 @@ func (p Policy) kind() remote.Kind {
 // longer than the window, because tokens would be held for longer than they count once they are used. A brief
 // FixedWindow has ended when its lease arrives.
 func (p Policy) leased(terms *local.Policy) bool {
-	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || terms.Brief {
+	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || terms.ShortWindow {
 		return false
 	}
 	if p.Algorithm == SlidingWindow {
 		for _, l := range p.limits() {
-			if l.Per < terms.LongestTTL() {
+			if l.Per < terms.MaxTTL() {
 				return false
 			}
 		}
@@ -320,7 +320,7 @@ func resets(p *local.Policy, left int64) time.Duration {
 	case left >= p.Cap:
 		return 0
 	case p.Counting == local.Refills:
-		return resetAfter(p.Cap-left, p.Nanos)
+		return resetAfter(p.Cap-left, p.NanosPerToken)
 	}
 	return p.Owner.(*plan).longest
 }

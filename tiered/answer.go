@@ -20,7 +20,7 @@ func (b *bucket) decide(d *Decision, now time.Duration, key string, a answer) {
 	p := b.Policy()
 	p.Owner.(*plan).limiter.decideBy(d, p, key, a)
 	if p.Counting != local.Refills {
-		which, clear := b.Told(a.reason == Limited)
+		which, clear := b.LastReport(a.reason == Limited)
 		d.told(p, now, which, clear)
 	}
 }
@@ -30,7 +30,7 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	r := a.reason
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, a.tier
 	limit, left, remaining := p.Cap, a.left, a.left
-	if parent := p.Whole; parent != nil { // a shard speaks for all
+	if parent := p.Parent; parent != nil { // a shard speaks for all
 		k := int64(len(l.whole.shards))
 		if r != ShareSpent { // the share is not the shard's
 			left = min(left*k, parent.Cap)
@@ -69,10 +69,10 @@ func (t *taking) byFailMode(now time.Duration, v local.Verdict, d *Decision) {
 // refuseForGood writes a refusal that no tokens could have changed, with what b has left, if this process knows that.
 func (l *Limiter) refuseForGood(d *Decision, b *bucket, key string, r Reason) {
 	p, now := b.Policy(), l.group.now()
-	held, level := b.Look(now)
+	held, level := b.Peek(now)
 	l.decideBy(d, p, key, answer{r, None, min(held+max(level, 0), p.Cap), 0})
 	if p.Counting != local.Refills {
-		_, clear := b.Told(false)
+		_, clear := b.LastReport(false)
 		d.clears(p, now, clear)
 	}
 }

@@ -116,7 +116,7 @@ func (p *part) takeBack(lent int64) {
 	if p.asksAgain() && p.first.reason == Limited { // that was not counted
 		n = 0
 	}
-	for !b.TakeBack(n, lent, outcomeOf(p.first.reason)) { // evicted and forgotten since
+	for !b.UndoRefusal(n, lent, outcomeOf(p.first.reason)) { // evicted and forgotten since
 		b = g.find(p.now, b.ID())
 	}
 }
@@ -129,7 +129,7 @@ func (l *Limiter) exceedsShard(b *bucket, key string, n int64, d *Decision) bool
 	}
 	b.limiter().resolve(b, key)
 	p := b.Policy()
-	if p.Rule != local.ByLimit || p.Whole == nil || n <= p.Whole.Cap/int64(len(l.shards)) {
+	if p.Rule != local.ByLimit || p.Parent == nil || n <= p.Parent.Cap/int64(len(l.shards)) {
 		return false
 	}
 	l.refuseForGood(d, b, key, ExceedsBurst)

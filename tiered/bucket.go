@@ -87,7 +87,7 @@ func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 	server, known := n.ServerTime(now)
 	c, effect := b.Begin(now, local.Conditions{
 		Seq: seq, Lease: *g.lease.Load(), Bucket: name, Phase: l.phase(b.key()),
-		Clock: known, Server: server, Trip: n.RoundTrip(), Fleet: n.Processes(), Here: l.fleetOf(n.Processes()),
+		Clock: known, Server: server, RoundTrip: n.RoundTrip(), Fleet: n.Processes(), FleetHere: l.fleetOf(n.Processes()),
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)
@@ -110,7 +110,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 		b.reportError(n, call, r.Err, class.String())
 		if class == failover.KeyFault {
 			var forgiven int64
-			e, forgiven = b.Poisoned(now, seq)
+			e, forgiven = b.Rejected(now, seq)
 			l.forgive(forgiven)
 		} else {
 			e = b.Fail(now, seq)
@@ -161,7 +161,7 @@ func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 // not be full again by what is known here. (Where another process filled it meanwhile, by a Reset or by what it gave back of what
 // was admitted, and it then expired, that is a false alarm.)
 func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
-	if r.Flags&lua.Unrecorded != 0 && b.Lost(now, call.Seq) {
+	if r.Flags&lua.Unrecorded != 0 && b.LostRecord(now, call.Seq) {
 		return true
 	}
 	return r.Flags&lua.OtherEpoch != 0 && b.Outlives(now, call.Epoch)

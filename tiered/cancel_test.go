@@ -16,7 +16,7 @@ func leased(t *testing.T, l *Limiter) *bucket {
 		calls := l.group.Stats().Nodes["memory"].Calls
 		r := l.Reserve(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
-		if held, _ := b.Look(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls && r.Tier == Local {
+		if held, _ := b.Peek(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls && r.Tier == Local {
 			return b
 		}
 	}
@@ -30,19 +30,19 @@ func TestCancelPutsBackIntoTheLease(t *testing.T) {
 		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
 		b := leased(t, l)
 		start := time.Now()
-		held, _ := b.Look(l.group.now())
+		held, _ := b.Peek(l.group.now())
 		r := l.Reserve(t.Context(), "k", 5)
 		want(t, r.Decision, Granted)
-		if now, _ := b.Look(l.group.now()); now != held-5 || r.Tier != Local {
+		if now, _ := b.Peek(l.group.now()); now != held-5 || r.Tier != Local {
 			t.Fatalf("%d held, %d before: this shows nothing", now, held)
 		}
 		r.Cancel()
-		if now, _ := b.Look(l.group.now()); now != held {
+		if now, _ := b.Peek(l.group.now()); now != held {
 			t.Errorf("%d held after Cancel, want %d", now, held)
 		}
 		r.Cancel()
 		r.Settle(100)
-		if now, _ := b.Look(l.group.now()); now != held {
+		if now, _ := b.Peek(l.group.now()); now != held {
 			t.Errorf("%d held after another Cancel, want %d", now, held)
 		}
 		time.Sleep(60 * ms)
@@ -65,10 +65,10 @@ func TestCancelAfterARenewalIsARefund(t *testing.T) {
 			time.Sleep(ms)
 		}
 		time.Sleep(2 * ms)
-		held, _ := b.Look(l.group.now())
+		held, _ := b.Peek(l.group.now())
 		start = time.Now()
 		r.Cancel()
-		if now, _ := b.Look(l.group.now()); now != held {
+		if now, _ := b.Peek(l.group.now()); now != held {
 			t.Errorf("%d held after Cancel, %d before: Redis has the five as spent", now, held)
 		}
 		time.Sleep(DefaultTimeout)

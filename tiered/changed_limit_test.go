@@ -112,7 +112,7 @@ func TestLoweredLimitHoldsAtOnce(t *testing.T) {
 				bound := ideal.NewPolicer(to.Tokens, to.Per, to.burst())
 				set(t, l, limitTo(to))
 				b, _ := l.group.cache.Find(l.id("k"))
-				if held, _ := b.Look(l.group.now()); held != 0 {
+				if held, _ := b.Peek(l.group.now()); held != 0 {
 					t.Errorf("%d held", held)
 				}
 				start, admitted := time.Now(), 0

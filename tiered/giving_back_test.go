@@ -130,7 +130,7 @@ func covered(t *testing.T, store *tape, fleet []*Limiter) {
 		if !ok {
 			continue
 		}
-		held, _ := b.Look(l.group.now())
+		held, _ := b.Peek(l.group.now())
 		r := records[*l.group.lease.Load()]
 		if known := r.Hold + r.reply.Grant; held > known {
 			t.Errorf("process %d holds %d, and Redis knows of %d: %+v", i, held, known, r)

@@ -83,13 +83,13 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.limiters.byName = make(map[string]*Limiter)
 	g.agenda = newAgenda(g)
 	g.cache = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
-		Fresh: g.fresh,
-		Evict: func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
-		Gone:  g.gone,
-		Salt:  salt,
+		New:    g.fresh,
+		Evict:  func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
+		Closed: g.gone,
+		Salt:   salt,
 	})
 	g.after = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
-		Fresh: g.fresh, Evict: func(*bucket, local.Effect) {}, Gone: func(*bucket) {}, Salt: salt,
+		New: g.fresh, Evict: func(*bucket, local.Effect) {}, Closed: func(*bucket) {}, Salt: salt,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop

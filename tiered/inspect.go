@@ -70,8 +70,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	policies := l.partPolicies(p)
 	results := l.look(ctx, id.Key, policies)
 	whole := p
-	if p.Whole != nil {
-		whole = p.Whole
+	if p.Parent != nil {
+		whole = p.Parent
 	}
 	if slices.ContainsFunc(results, func(r remote.Result) bool { return r.Err != nil }) && ctx.Err() != nil {
 		l.decideBy(&d, whole, key, answer{Canceled, None, 0, 0})
@@ -130,7 +130,7 @@ func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remot
 	v, clear := &peeked{}, p.Owner.(*plan).longest
 	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
 	if cached {
-		held, level = b.Look(now)
+		held, level = b.Peek(now)
 	}
 	switch {
 	case r.Err == nil:
@@ -140,13 +140,13 @@ func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remot
 			v.forgets = now + clear
 		}
 	case cached:
-		v.which, v.forgets = b.Told(false)
+		v.which, v.forgets = b.LastReport(false)
 	default:
 		return nil
 	}
 	v.left, v.retry = min(held+max(level, 0), p.Cap), clear
 	if p.Counting == local.Refills {
-		v.retry = resetAfter(1-level, p.Nanos)
+		v.retry = resetAfter(1-level, p.NanosPerToken)
 	}
 	v.retry = max(v.retry, time.Microsecond)
 	return v
@@ -207,7 +207,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 				switch v.Outcome {
 				case local.Failed:
 					return l.resetError(ctx, nil)
-				case local.Gone: // evicted since it was looked up
+				case local.Outdated: // evicted since it was looked up
 					again = append(again, pending[i])
 				}
 			case <-ctx.Done(): // nobody reads the answer in w any more

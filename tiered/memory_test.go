@@ -73,7 +73,7 @@ func TestRatiosMemory(t *testing.T) {
 			after := heapInUse()
 			leased := 0
 			l.group.cache.All(func(b *bucket) {
-				if held, _ := b.Look(l.group.now()); held > 0 {
+				if held, _ := b.Peek(l.group.now()); held > 0 {
 					leased++
 				}
 			})

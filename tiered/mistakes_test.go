@@ -182,7 +182,7 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 		warm(t, a, "k", 300)
 		held := func() int64 {
 			bucket, _ := a.group.cache.Find(a.id("k"))
-			n, _ := bucket.Look(a.group.now())
+			n, _ := bucket.Peek(a.group.now())
 			return n
 		}
 		for range 3000 {
@@ -269,7 +269,7 @@ func TestLostReplyOfAShorterLife(t *testing.T) {
 		lost := a.group.now()
 		bucket, _ := a.group.cache.Find(a.id("k"))
 		for range 9 { // used, so that it does not go home, but slowly; until its room has filled, were it over
-			if held, _ := bucket.Look(a.group.now()); held == 0 && a.group.now() < lost+900*ms {
+			if held, _ := bucket.Peek(a.group.now()); held == 0 && a.group.now() < lost+900*ms {
 				t.Fatal("nothing is held: this shows nothing")
 			}
 			time.Sleep(200 * ms)

@@ -88,7 +88,7 @@ func (p *part) decideHere() {
 // denied reports whether this process knows that b refuses the tokens, and counts that.
 func (p *part) denied(b *bucket) (local.Verdict, bool) {
 	if p.asksAgain() {
-		return b.Awaits(p.now, p.cost)
+		return b.RefuseWaiter(p.now, p.cost)
 	}
 	v, denied := b.Refuse(p.now, p.cost)
 	if denied {
@@ -100,9 +100,9 @@ func (p *part) denied(b *bucket) (local.Verdict, bool) {
 // foresee refuses the part if the fail mode would. It takes nothing.
 func (p *part) foresee() {
 	for {
-		v := p.bucket.Foresee(p.now, p.cost, p.limiter.group.fleetOf(p.bucket))
+		v := p.bucket.PeekFallback(p.now, p.cost, p.limiter.group.fleetOf(p.bucket))
 		switch v.Outcome {
-		case local.Gone:
+		case local.Outdated:
 			if p.findAgain(local.FromShare) {
 				return
 			}
@@ -131,12 +131,12 @@ func (p *part) takeFromPot() bool {
 func (p *part) join() {
 	g := p.limiter.group
 	w := g.waiter()
-	w.Patient = p.asksAgain()
+	w.AskAgain = p.asksAgain()
 	if p.asksForOthers() {
 		w.More = g.turns.behind(p.waits, p.bucket.Policy().Cap)
 	}
 	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
-	if v.Outcome == local.Gone { // perhaps another part's bucket has evicted it
+	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
 		if p.from(g.find(p.now, p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
 			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 		}
@@ -152,7 +152,7 @@ func (p *part) join() {
 		return
 	}
 	p.leave(w, v, Local)
-	if v.Outcome != local.Gone {
+	if v.Outcome != local.Outdated {
 		p.verdict(v, Local)
 	}
 }
@@ -190,7 +190,7 @@ func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
 			p.waits.active = w.Active
 		}
 		if v.Outcome == local.Admitted {
-			p.waits.more, p.waits.short = w.Came, w.Short
+			p.waits.more, p.waits.short = w.MoreGranted, w.Short
 		}
 	}
 	p.limiter.group.waiters.Put(w)
@@ -210,7 +210,7 @@ func (p *part) verdict(v local.Verdict, tier Tier) {
 		}
 		p.unanswered()
 		return
-	case local.Gone:
+	case local.Outdated:
 		p.state = undecided
 		p.findAgain(local.FromLease)
 		return
@@ -232,9 +232,9 @@ func (p *part) fallBack() {
 	g := p.limiter.group
 	for {
 		p.from(p.bucket, local.FromShare)
-		v := p.bucket.Alone(p.now, p.cost, g.fleetOf(p.bucket))
+		v := p.bucket.Fallback(p.now, p.cost, g.fleetOf(p.bucket))
 		switch v.Outcome {
-		case local.Gone:
+		case local.Outdated:
 			if p.findAgain(local.FromShare) {
 				return
 			}

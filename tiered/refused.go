@@ -116,7 +116,7 @@ func (t *top) add(now time.Duration, b *bucket, s local.Stats) {
 		k.RetryAfter = retry
 	}
 	if several := len(b.Policy().Owner.(*plan).limits) > 1; several && k.Limited > 0 {
-		k.Which, _ = b.Told(true)
+		k.Which, _ = b.LastReport(true)
 	}
 	t.found = append(t.found, k)
 	if len(t.found) == 10*topKeys { // sorted once per 180 keys

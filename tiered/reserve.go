@@ -45,7 +45,7 @@ type taking struct {
 // from notes where the tokens come from, before they are taken.
 func (t *taking) from(b *bucket, s local.Source) {
 	if t.bucket != b {
-		t.bucket, t.gen, t.era, t.stamp = b, b.Generation(), t.limiter.group.eras.Load(), b.StampOf()
+		t.bucket, t.gen, t.era, t.stamp = b, b.Generation(), t.limiter.group.eras.Load(), b.LastStamp()
 	}
 	t.source = s
 }
@@ -129,14 +129,14 @@ func (t *taking) settle(actual int64) {
 		var ok bool
 		switch {
 		case excess < 0:
-			e, ok = b.Owe(now, -excess)
+			e, ok = b.Charge(now, -excess)
 		case !late:
-			e, ok = b.GiveBack(now, excess, t.source, t.gen, t.stamp)
+			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
 		case g.closed.Load(), t.era != g.eras.Load(): // nothing is sent any more; or a twin of this process may give it back
 			t.limiter.keep(b.key(), local.Stats{Spent: -excess, Burnt: excess})
 			return
 		default:
-			e, ok = b.GiveBack(now, excess, local.FromRedis, b.Generation(), t.stamp)
+			e, ok = b.Return(now, excess, local.FromRedis, b.Generation(), t.stamp)
 		}
 		if ok {
 			b.apply(now, e)

@@ -137,7 +137,7 @@ func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 						time.Sleep(100 * ms)
 					}
 					time.Sleep(5 * time.Second)
-					if held, _ := b.Look(l.group.now()); held != 0 {
+					if held, _ := b.Peek(l.group.now()); held != 0 {
 						t.Errorf("%d held", held)
 					}
 					s := l.group.Stats().Policies["api"]

@@ -42,7 +42,7 @@ func (e *entropic) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 		e.whose = make(map[*local.Bucket]int64)
 	}
 	e.calls = append(e.calls, *c)
-	e.whose[b], _ = b.Look(now)
+	e.whose[b], _ = b.Peek(now)
 }
 
 // A simulator is told of each call before it leaves, and can look at the bucket whose it is: it holds what the call says.

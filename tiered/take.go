@@ -92,14 +92,14 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 	if node.ProbeDue(now) { // a probe is due
 		return false
 	}
-	v, ok := b.AloneAtOnce(now, n)
+	v, ok := b.TryFallback(now, n)
 	if ok {
 		r := Open
 		if v.Outcome == local.Failed {
 			r = Unavailable
 		}
 		b.decide(d, now, key, answer{r, Failover, v.Left, 0})
-		b.CountAlone(n)
+		b.CountFallback(n)
 	}
 	return ok
 }

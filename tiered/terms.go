@@ -61,7 +61,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	}
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Counting: p.counting(), Whole: whole,
+		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Counting: p.counting(), Parent: whole,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}
@@ -79,17 +79,17 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 		p = p.part(l.kind.Shard, l.kind.Shards)
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()
-	lp.Nanos = p.Limit.nanosPerToken()
+	lp.NanosPerToken = p.Limit.nanosPerToken()
 	if len(p.Also) > 0 {
 		lp.First = local.Numbers{Cap: p.Limit.burst(), Tokens: p.Limit.Tokens, Per: p.Limit.Per}
 	}
 	lp.Window = p.window()
-	lp.Brief = p.Algorithm == FixedWindow && p.Limit.Per < 2*o.Timeout
+	lp.ShortWindow = p.Algorithm == FixedWindow && p.Limit.Per < 2*o.Timeout
 	if lp.Size == 0 {
-		lp.LeastBurst = leastBurst
+		lp.MinBurst = leastBurst
 	}
 	lp.NoLease = !p.leased(lp)
-	lp.AtOnce = lp.NoLease && p.Algorithm == SlidingWindow
+	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Call = p.call()
 	lp.Owner = &plan{limiter: l, longest: p.longest(), limits: limits, smallest: smallest(limits)}
 	return lp
@@ -165,7 +165,7 @@ func (l *Limiter) SetPolicy(p Policy) error {
 			if !b.change(g.now(), b.limiter().terms.Load().fresh) {
 				continue
 			}
-			if held, _ := b.Look(g.now()); held > 0 {
+			if held, _ := b.Peek(g.now()); held > 0 {
 				leased = append(leased, b)
 			} else {
 				others = append(others, b)
@@ -203,7 +203,7 @@ func (l *Limiter) Refresh(key string) {
 		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
 			if b, ok := c.Find(id); ok {
 				// Nothing is reported: the new limit is not known yet.
-				b.change(g.now(), b.Policy().Under(local.Unresolved))
+				b.change(g.now(), b.Policy().WithRule(local.Unresolved))
 			}
 		}
 	}
@@ -216,5 +216,5 @@ func (b *bucket) change(now time.Duration, p *local.Policy) (tell bool) {
 		b.limiter().keep(b.key(), folded)
 	}
 	b.apply(now, effect)
-	return effect.Tell
+	return effect.Report
 }

@@ -210,7 +210,7 @@ func (t *turns) busy(id local.ID) bool {
 func (t *turns) leave(s *standing) {
 	idleUntil := time.Duration(0)
 	if s.short {
-		idleUntil = s.limiter.group.now() + pace + s.bucket().Turn(s.active)
+		idleUntil = s.limiter.group.now() + pace + s.bucket().Yield(s.active)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -190,13 +190,13 @@ func TestStrictestOfPotsPutsBack(t *testing.T) {
 		l := several(t, store, nil, Policy{Name: "api", Limit: PerHour(10_000)}, direct("user", 1))
 		b := leased(t, l[0])
 		want(t, l[1].Allow(t.Context(), "ann"), Granted)
-		held, _ := b.Look(l[0].group.now())
+		held, _ := b.Peek(l[0].group.now())
 		start := time.Now()
 		d := Strictest(l[0].ForN("k", 5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
 		if want(t, d, Limited); d.Tier != Remote {
 			t.Fatalf("%+v: this shows nothing", d)
 		}
-		if now, _ := b.Look(l[0].group.now()); now != held {
+		if now, _ := b.Peek(l[0].group.now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		time.Sleep(60 * ms)
@@ -216,10 +216,10 @@ func TestRenewalWaitsForTheOthers(t *testing.T) {
 		b := leased(t, l[0])
 		want(t, l[1].Allow(t.Context(), "ann"), Granted)
 		time.Sleep(ms)
-		held, _ := b.Look(l[0].group.now()) // to take all of it but one is to come under any low-water mark
+		held, _ := b.Peek(l[0].group.now()) // to take all of it but one is to come under any low-water mark
 		start := time.Now()
 		want(t, Strictest(l[0].ForN("k", held-1), l[1].For("ann")).Allow(t.Context()), Limited)
-		if now, _ := b.Look(l[0].group.now()); now != held {
+		if now, _ := b.Peek(l[0].group.now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		if calls := store.since(start); len(calls) != 1 {

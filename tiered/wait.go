@@ -145,7 +145,7 @@ func (s *standing) pause(d *Decision) (time.Duration, error) {
 		return min(d.RetryAfter, lookAgainFallback), nil
 	}
 	g.turns.dropLate(s)
-	pause := d.RetryAfter + s.bucket().Turn(s.active)
+	pause := d.RetryAfter + s.bucket().Yield(s.active)
 	if pause > left {
 		pause = d.RetryAfter
 	}
@@ -167,14 +167,14 @@ func (s *standing) outOfTime(d *Decision) error {
 func (s *standing) late(retry time.Duration) error {
 	var d Decision
 	l, b := s.limiter, s.bucket()
-	held, level := b.Look(l.group.now())
+	held, level := b.Peek(l.group.now())
 	b.decide(&d, l.group.now(), s.key, answer{Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry})
 	return s.outOfTime(&d)
 }
 
 // notRefused takes back that the share refused a caller that goes on waiting.
 func (s *standing) notRefused(o local.Outcome) {
-	for !s.bucket().TakeBack(s.cost, 0, o) { // evicted and forgotten since
+	for !s.bucket().UndoRefusal(s.cost, 0, o) { // evicted and forgotten since
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *standing) handed() {
 	}
 	var d Decision
 	b, now := s.bucket(), l.group.now()
-	held, level := b.Look(now)
+	held, level := b.Peek(now)
 	b.decide(&d, now, s.key, answer{Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0})
 	l.group.trace.decision(d)
 }

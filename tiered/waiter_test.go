@@ -13,7 +13,7 @@ func TestWaiterIsFresh(t *testing.T) {
 	g := l.group
 	g.waiters = sync.Pool{New: func() any {
 		w := newWaiter().(*waiter)
-		w.Came, w.Short = 5, true
+		w.MoreGranted, w.Short = 5, true
 		return w
 	}}
 	s := l.stand(t.Context(), l.id("k"), "k", 1)

@@ -26,8 +26,8 @@ func (d *Decision) clears(p *local.Policy, now, clear time.Duration) {
 		return
 	}
 	if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // tokens taken from a lease since count until the lease ends
-		if p.Whole != nil {
-			p = p.Whole
+		if p.Parent != nil {
+			p = p.Parent
 		}
 		d.ResetAfter = resetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
 	}

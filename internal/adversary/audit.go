@@ -123,7 +123,7 @@ func (w *World) audit() {
 		spendable := int64(0)
 		for _, b := range p.buckets {
 			b.audit()
-			live, _ := b.Bucket.Look(p.now())
+			live, _ := b.Bucket.Peek(p.now())
 			spendable += live
 			if b.call != nil && p.now() < b.call.until {
 				spendable += b.call.granted

@@ -41,7 +41,7 @@ func (p *process) freeze(d time.Duration) {
 // holds reports what a process can spend, may yet be granted, or may put back into its pot.
 func (p *process) holds() (tokens int64) {
 	for _, b := range p.buckets {
-		live, _ := b.Bucket.Look(p.now())
+		live, _ := b.Bucket.Peek(p.now())
 		tokens += live
 		for _, t := range b.takings {
 			if t.from == local.FromLease {

@@ -66,7 +66,7 @@ func (b *bucket) apply(e local.Effect) {
 		}
 		b.queued = true
 	}
-	if e.Tell { // at once, or at the next look
+	if e.Report { // at once, or at the next look
 		e.Check = p.now()
 	}
 	if e.Check > 0 && (b.checkAt == 0 || e.Check < b.checkAt) {
@@ -107,7 +107,7 @@ func (b *bucket) alone(n int64) {
 	p := b.process
 	w := p.world
 	gen := b.Generation()
-	switch v := b.Bucket.Alone(p.now(), n, w.scope.fleet()); v.Outcome {
+	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleet()); v.Outcome {
 	case local.Admitted:
 		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: v.Stamp})
 	case local.Shared:
@@ -118,7 +118,7 @@ func (b *bucket) alone(n int64) {
 		b.owes += n
 		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
 	case local.ShareSpent, local.Failed:
-	case local.Gone: // evicted and forgotten meanwhile: another bucket has its place
+	case local.Outdated: // evicted and forgotten meanwhile: another bucket has its place
 		p.current().alone(n)
 	default:
 		w.failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Outcome)
@@ -150,9 +150,9 @@ func (b *bucket) giveBack(t *taking, n int64) {
 			}
 		}
 	}
-	before, _ := b.Bucket.Look(now)
+	before, _ := b.Bucket.Peek(now)
 	burnt := b.Stats().Burnt
-	e, ok := b.Bucket.GiveBack(now, n, t.from, t.gen, t.stamp)
+	e, ok := b.Bucket.Return(now, n, t.from, t.gen, t.stamp)
 	if !ok {
 		w.failf("%s: the bucket in use is closed", b.process.id)
 	}
@@ -162,7 +162,7 @@ func (b *bucket) giveBack(t *taking, n int64) {
 		return
 	}
 	b.spent -= n
-	if after, _ := b.Bucket.Look(now); b.Stats().Burnt > burnt {
+	if after, _ := b.Bucket.Peek(now); b.Stats().Burnt > burnt {
 		return
 	} else if after > before {
 		// Put back where nothing has left since: as if it had never been taken.
@@ -183,7 +183,7 @@ func (p *process) giveBackLate(t *taking, n int64) {
 	}
 	b, now := p.current(), p.now()
 	burnt := b.Stats().Burnt
-	e, ok := b.Bucket.GiveBack(now, n, local.FromRedis, b.Generation(), t.stamp)
+	e, ok := b.Bucket.Return(now, n, local.FromRedis, b.Generation(), t.stamp)
 	if !ok {
 		p.world.failf("%s: the bucket in use is closed", p.id)
 	}
@@ -205,7 +205,7 @@ func (b *bucket) send() {
 	b.queued = false
 	p.seq++
 	c, effect := b.Begin(p.now(), local.Conditions{
-		Seq: p.seq, Lease: p.id, Bucket: w.bucket, Phase: b.Policy().Call.Phase, Clock: p.known, Server: w.server() + p.guess.Microseconds(), Trip: p.trip, Fleet: w.scope.fleet(),
+		Seq: p.seq, Lease: p.id, Bucket: w.bucket, Phase: b.Policy().Call.Phase, Clock: p.known, Server: w.server() + p.guess.Microseconds(), RoundTrip: p.trip, Fleet: w.scope.fleet(),
 	})
 	if c.Seq == 0 {
 		b.apply(effect)
@@ -217,7 +217,7 @@ func (b *bucket) send() {
 	}
 	if c.Lease != "" {
 		f := b.calls.Sends(&c.Call, &p.last)
-		live, _ := b.Bucket.Look(p.now())
+		live, _ := b.Bucket.Peek(p.now())
 		f.Or(invariant.Holds(&c.Call, live, w.cover(p), w.harmed))
 		w.found(p, f)
 	}
@@ -269,7 +269,7 @@ func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
 		} else {
 			b.admit(t)
 		}
-	case local.Gone: // the limit changed, and is below what it asked for
+	case local.Outdated: // the limit changed, and is below what it asked for
 	case local.Failed:
 		b.alone(wait.n)
 	case local.Refused:

@@ -27,7 +27,7 @@ func (p *process) change(n int) {
 func (b *bucket) outgrown(was *local.Policy) {
 	w := b.process.world
 	before, now := &was.Call, &b.Policy().Call
-	if held, _ := b.Look(b.process.now()); held > 0 && (now.Cap < before.Cap || w.rate(now) < w.rate(before)) {
+	if held, _ := b.Peek(b.process.now()); held > 0 && (now.Cap < before.Cap || w.rate(now) < w.rate(before)) {
 		w.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
 	}
 }

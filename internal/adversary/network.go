@@ -54,7 +54,7 @@ func newest(all []refund, most int64) (kept []refund) {
 // request puts a call into the network.
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
-	r := &request{process: p, bucket: b, call: c, direct: c.Direct || c.AtOnce, sent: p.now()}
+	r := &request{process: p, bucket: b, call: c, direct: c.Direct || c.Unleased, sent: p.now()}
 	if c.Refund > 0 && !r.resets() {
 		r.refunds, b.refunding = newest(b.refunding, c.Refund), nil
 	}
@@ -207,7 +207,7 @@ func (p *process) deliver(r *reply) {
 	}
 	p.known = true
 	wanted := b.call == r.to && !r.to.givenUp
-	pot, _ := b.Bucket.Look(p.now())
+	pot, _ := b.Bucket.Peek(p.now())
 	seq, a := r.to.call.Seq, r.answer
 	switch a.Code {
 	case lua.Granted, lua.Denied, lua.Replay:
@@ -222,7 +222,7 @@ func (p *process) deliver(r *reply) {
 		spent := b.spent
 		b.collect(r)
 		if accepted && r.to.direct {
-			left, _ := b.Bucket.Look(p.now())
+			left, _ := b.Bucket.Peek(p.now())
 			b.direct(r, b.spent-spent, pot-left)
 		}
 		b.apply(effect)

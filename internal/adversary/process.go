@@ -49,9 +49,9 @@ func (w *World) start(number int) *process {
 	w.born++
 	p := &process{world: w, number: number, id: strconv.Itoa(w.born), known: true, trip: trip, policy: w.policies[number], variant: number}
 	p.cache = local.NewCache(1, local.Owner[bucket, *bucket]{
-		Fresh: p.fresh,
-		Evict: func(b *bucket, e local.Effect) { b.apply(e) },
-		Gone:  p.gone,
+		New:    p.fresh,
+		Evict:  func(b *bucket, e local.Effect) { b.apply(e) },
+		Closed: p.gone,
 	})
 	return p
 }
@@ -105,13 +105,13 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 		return false
 	}
 	event := -1 // now
-	if live, _ := b.Bucket.Look(p.now()); late && live < n {
+	if live, _ := b.Bucket.Peek(p.now()); late && live < n {
 		event = p.stale.event // it may find what has ended meanwhile: then it counts as of when that lived
 	}
 	if late {
 		p.stale = nil
 	}
-	t := taking{n: n, from: local.FromLease, gen: b.Generation(), event: event, stamp: b.StampOf()}
+	t := taking{n: n, from: local.FromLease, gen: b.Generation(), event: event, stamp: b.LastStamp()}
 	if _, ok, renew := b.Take(now, n); ok {
 		b.admit(t)
 		if renew {
@@ -179,7 +179,7 @@ func (p *process) owe(n int64) bool {
 	}
 	p.world.owed += n
 	b.owes += n
-	e, ok := b.Owe(p.now(), n)
+	e, ok := b.Charge(p.now(), n)
 	if !ok {
 		p.world.failf("%s: the bucket in use is closed", p.id)
 	}

@@ -128,7 +128,7 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 	if s.Versions != nil && s.Versions[i].per < s.longestLease() {
 		p.NoLease = true // tokens would lie in leases for longer than they count
 	}
-	p.AtOnce = p.NoLease && s.Algorithm == lua.SlidingWindow
+	p.Unleased = p.NoLease && s.Algorithm == lua.SlidingWindow
 	switch {
 	case s.windows():
 		p.Counting = local.Counts
