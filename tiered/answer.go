@@ -48,8 +48,23 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	}
 }
 
+// fallBack decides over n tokens by the fail mode. It writes no Decision if the verdict is Outdated: the bucket was
+// evicted, or its policy has changed.
+func (b *bucket) fallBack(d *Decision, now time.Duration, key string, n int64) local.Verdict {
+	g := b.limiter().group
+	v := b.Fallback(now, n, g.fleetOf(b))
+	switch v.Outcome {
+	case local.Outdated:
+		return v
+	case local.Shared:
+		g.sharedAlone()
+	}
+	b.byFailMode(d, now, key, v)
+	return v
+}
+
 // byFailMode writes the Decision that a fail mode came to.
-func (t *taking) byFailMode(now time.Duration, v local.Verdict, d *Decision) {
+func (b *bucket) byFailMode(d *Decision, now time.Duration, key string, v local.Verdict) {
 	a := answer{Unavailable, Failover, v.Left, 0}
 	switch v.Outcome {
 	case local.Admitted: // of the lease
@@ -63,7 +78,7 @@ func (t *taking) byFailMode(now time.Duration, v local.Verdict, d *Decision) {
 			a.retry = v.Retry
 		}
 	}
-	t.bucket.decide(d, now, t.key, a)
+	b.decide(d, now, key, a)
 }
 
 // refuseForGood writes a refusal that no tokens could have changed, with what b has left, if this process knows that.

@@ -108,7 +108,7 @@ func (p *part) foresee() {
 			}
 			continue
 		case local.ShareSpent, local.Failed:
-			p.byFailMode(p.now, v, &p.d)
+			p.bucket.byFailMode(&p.d, p.now, p.key, v)
 			p.decided()
 		}
 		return
@@ -229,11 +229,9 @@ func (p *part) unanswered() {
 
 // fallBack lets the fail mode decide.
 func (p *part) fallBack() {
-	g := p.limiter.group
 	for {
 		p.from(p.bucket, local.FromShare)
-		v := p.bucket.Fallback(p.now, p.cost, g.fleetOf(p.bucket))
-		switch v.Outcome {
+		switch v := p.bucket.fallBack(&p.d, p.now, p.key, p.cost); v.Outcome {
 		case local.Outdated:
 			if p.findAgain(local.FromShare) {
 				return
@@ -242,10 +240,7 @@ func (p *part) fallBack() {
 		case local.Admitted: // of the lease
 			p.from(p.bucket, local.FromRedis)
 			p.counted(v)
-		case local.Shared:
-			g.sharedAlone()
 		}
-		p.byFailMode(p.now, v, &p.d)
 		p.decided()
 		return
 	}

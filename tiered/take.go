@@ -73,8 +73,8 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	b.decide(d, now, key, answer{Granted, Local, left, 0})
 }
 
-// decideAtOnce decides when the lease does not hold the tokens, if that takes no lock: by what is known to be denied,
-// or by a fail mode that only counts. It reports false if it does not decide.
+// decideAtOnce decides when the lease does not hold the tokens, if nobody has to be asked: by what is known to be
+// denied, or by the fail mode. It reports false if it does not decide. A list of parts would cost half as much again.
 func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key string, n int64) bool {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.group.closed.Load() {
@@ -92,16 +92,12 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 	if node.ProbeDue(now) { // a probe is due
 		return false
 	}
-	v, ok := b.TryFallback(now, n)
-	if ok {
-		r := Open
-		if v.Outcome == local.Failed {
-			r = Unavailable
-		}
-		b.decide(d, now, key, answer{r, Failover, v.Left, 0})
+	if v, ok := b.TryFallback(now, n); ok {
+		b.byFailMode(d, now, key, v)
 		b.CountFallback(n)
+		return true
 	}
-	return ok
+	return b.fallBack(d, now, key, n).Outcome != local.Outdated
 }
 
 // takeInMode is take of a Limiter that is traced, tried out or unlimited.
