@@ -243,12 +243,12 @@ func (b *batch) finish(results []remote.Result) {
 		case r.Reply.Code == lua.Late:
 			n.lateCalls.Add(1)
 			if !r.Elsewhere {
-				n.stepped(n.clock.Correct(b.sent, now, r.Reply.Now))
+				n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))
 			}
 		default:
 			n.note(r.Reply)
 			if !r.Elsewhere {
-				n.stepped(n.clock.Learn(b.sent, now, r.Reply.Now))
+				n.stepped(n.clock.learn(b.sent, now, r.Reply.Now))
 			}
 		}
 		j.Finish(n, now, &b.calls[i], b.sent, r)

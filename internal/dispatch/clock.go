@@ -24,12 +24,12 @@ const (
 	defaultTrip = 2 * time.Millisecond
 )
 
-// Clock estimates the clock of a node from its replies, and measures round trips. The sample with the shortest round trip
+// clock estimates the clock of a node from its replies, and measures round trips. The sample with the shortest round trip
 // is the best one, because the time in a reply lies somewhere within its round trip. A sample that a later reply disproves
 // is dropped: the node's clock was set.
 //
 // The zero Clock knows nothing. All methods may be called concurrently.
-type Clock struct {
+type clock struct {
 	mu sync.Mutex
 
 	// best holds the best sample of this window and of the window before. best[0] is unknown from the end of a window to
@@ -68,9 +68,9 @@ func (s sample) setSince(old sample) time.Duration {
 	return step
 }
 
-// Learn takes in a reply that came now to a call sent at sent, with the node's clock in µs. It reports by how much that
+// learn takes in a reply that came now to a call sent at sent, with the node's clock in µs. It reports by how much that
 // clock was set since the last reply, or 0.
-func (c *Clock) Learn(sent, now time.Duration, server int64) (step time.Duration) {
+func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration) {
 	s := newSample(sent, now, server)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *Clock) Learn(sent, now time.Duration, server int64) (step time.Duration
 // keep keeps s if it is the best sample of its window. It drops the samples that s disproves, however short their round
 // trips were: by the time of a clock that was set back since, deadlines would lie too far ahead, and Redis would accept
 // neither a refund nor a Reset.
-func (c *Clock) keep(s sample) {
+func (c *clock) keep(s sample) {
 	for _, old := range c.best {
 		if step := s.setSince(old); step != 0 {
 			if step > 0 && s.at-s.trip < old.at {
@@ -105,9 +105,9 @@ func (c *Clock) keep(s sample) {
 	}
 }
 
-// Correct replaces the estimate by the one of this reply. The call was late, so the estimate was wrong. Like Learn it
+// correct replaces the estimate by the one of this reply. The call was late, so the estimate was wrong. Like learn it
 // reports a step.
-func (c *Clock) Correct(sent, now time.Duration, server int64) (step time.Duration) {
+func (c *clock) correct(sent, now time.Duration, server int64) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := newSample(sent, now, server)
@@ -117,7 +117,7 @@ func (c *Clock) Correct(sent, now time.Duration, server int64) (step time.Durati
 }
 
 // compare reports by how much the node's clock was set since the last sample.
-func (c *Clock) compare(s sample, sent time.Duration) (step time.Duration) {
+func (c *clock) compare(s sample, sent time.Duration) (step time.Duration) {
 	if sent < c.last.at || sent < c.resumedAt {
 		return 0 // older than the last, or the process' own clock stood still on the way
 	}
@@ -126,15 +126,15 @@ func (c *Clock) compare(s sample, sent time.Duration) (step time.Duration) {
 	return step
 }
 
-// Resume tells the Clock that the process' own clock stood still until now, so the node's is ahead by more than before.
-func (c *Clock) Resume(now time.Duration) {
+// resume tells the clock that the process' own clock stood still until now, so the node's is ahead by more than before.
+func (c *clock) resume(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resumedAt, c.last = now, sample{}
 }
 
 // rotate begins a new window if the old one is over.
-func (c *Clock) rotate(now time.Duration) {
+func (c *clock) rotate(now time.Duration) {
 	if now < c.windowEnd {
 		return
 	}
@@ -142,8 +142,8 @@ func (c *Clock) rotate(now time.Duration) {
 	c.windowEnd = now + clockWindow
 }
 
-// At reports what the node's clock shows at t, in µs. It reports false if no reply has come yet.
-func (c *Clock) At(t time.Duration) (int64, bool) {
+// at reports what the node's clock shows at t, in µs. It reports false if no reply has come yet.
+func (c *clock) at(t time.Duration) (int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.best[0]
@@ -153,8 +153,8 @@ func (c *Clock) At(t time.Duration) (int64, bool) {
 	return s.offset + t.Microseconds(), s.known
 }
 
-// RoundTrip reports the 99th percentile of the last 128 round trips, or 2 ms if there were fewer than 16.
-func (c *Clock) RoundTrip() time.Duration {
+// roundTrip reports the 99th percentile of the last 128 round trips, or 2 ms if there were fewer than 16.
+func (c *clock) roundTrip() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n < minTrips {

@@ -14,25 +14,25 @@ const (
 
 func TestClockTakesTheShortestRoundTripOfLate(t *testing.T) {
 	const offset = 1_000_000 // µs that the node is ahead
-	var c Clock
-	if _, known := c.At(0); known {
+	var c clock
+	if _, known := c.at(0); known {
 		t.Fatal("known before any reply")
 	}
 	// The reply of a slow call says little: the node read its clock somewhere within.
-	c.Learn(0, 10*ms, offset+9000)
-	if got, _ := c.At(0); got != offset+4000 {
+	c.learn(0, 10*ms, offset+9000)
+	if got, _ := c.at(0); got != offset+4000 {
 		t.Fatalf("%d, want the middle of the round trip", got-offset)
 	}
-	c.Learn(20*ms, 21*ms, offset+20_500)
-	if got, _ := c.At(0); got != offset {
+	c.learn(20*ms, 21*ms, offset+20_500)
+	if got, _ := c.at(0); got != offset {
 		t.Fatalf("%d off after a short round trip", got-offset)
 	}
-	c.Learn(30*ms, 50*ms, offset+49_000)
-	if got, _ := c.At(0); got != offset {
+	c.learn(30*ms, 50*ms, offset+49_000)
+	if got, _ := c.at(0); got != offset {
 		t.Fatalf("%d off: a longer round trip replaced a shorter one", got-offset)
 	}
-	c.Correct(0, ms, 500+7)
-	if got, _ := c.At(0); got != 7 {
+	c.correct(0, ms, 500+7)
+	if got, _ := c.at(0); got != 7 {
 		t.Fatalf("a correction left %d", got)
 	}
 }
@@ -50,7 +50,7 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 		node := func(at time.Duration) int64 { // what its clock shows
 			return (at + time.Duration(drift*float64(at)) + ahead).Microseconds()
 		}
-		var c Clock
+		var c clock
 		now, heard := time.Duration(0), time.Duration(0)
 		for range rapid.IntRange(1, 60).Draw(t, "replies") {
 			now += between("pause", 0, rest)
@@ -60,12 +60,12 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 			}
 			sent := now
 			now += between("trip", 100*time.Microsecond, longest)
-			step := c.Learn(sent, now, node(sent+between("read", 0, now-sent)))
+			step := c.learn(sent, now, node(sent+between("read", 0, now-sent)))
 			if first := heard == 0; (step != 0) != (set && !first) {
 				t.Fatalf("the clock was set: %t; told: %v", set, step)
 			}
 			heard = now
-			got, known := c.At(now)
+			got, known := c.at(now)
 			if off := time.Duration(got-node(now)) * time.Microsecond; !known || off.Abs() > Standstill+2*longest+(2*clockWindow+rest)/100 {
 				t.Fatalf("%v off after a reply", off)
 			}
@@ -79,42 +79,42 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 func TestClockDoubtsOverlappingReplies(t *testing.T) {
 	const back = -2_000_000 // µs
 	for _, beforeFirst := range []bool{true, false} {
-		var c Clock
-		c.Learn(0, ms, 500)
+		var c clock
+		c.learn(0, ms, 500)
 		before, after := int64(12_000), int64(back+16_000)
 		if beforeFirst { // the reply from before the step comes first
-			c.Learn(10*ms, 18*ms, before)
-			c.Learn(11*ms, 20*ms, after)
+			c.learn(10*ms, 18*ms, before)
+			c.learn(11*ms, 20*ms, after)
 		} else {
-			c.Learn(11*ms, 18*ms, after)
-			c.Learn(10*ms, 20*ms, before)
+			c.learn(11*ms, 18*ms, after)
+			c.learn(10*ms, 20*ms, before)
 		}
-		if got, _ := c.At(0); got > back+10_000 {
+		if got, _ := c.at(0); got > back+10_000 {
 			t.Errorf("before the step first %t: %d µs ahead, want about %d", beforeFirst, got, back)
 		}
-		c.Learn(30*ms, 50*ms, back+40_000)
-		if got, _ := c.At(0); got < back-10_000 || got > back+10_000 {
+		c.learn(30*ms, 50*ms, back+40_000)
+		if got, _ := c.at(0); got < back-10_000 || got > back+10_000 {
 			t.Errorf("before the step first %t: %d µs ahead, want about %d", beforeFirst, got, back)
 		}
 	}
 }
 
 func TestTripIsTheNinetyNinthPercentile(t *testing.T) {
-	var c Clock
+	var c clock
 	for range minTrips - 1 {
-		c.Learn(0, 5*ms, 0)
+		c.learn(0, 5*ms, 0)
 	}
-	if c.RoundTrip() != defaultTrip {
-		t.Fatalf("%v before there are %d samples", c.RoundTrip(), minTrips)
+	if c.roundTrip() != defaultTrip {
+		t.Fatalf("%v before there are %d samples", c.roundTrip(), minTrips)
 	}
 	for i := range 128 {
 		d := ms
 		if i%64 == 0 {
 			d = 9 * ms
 		}
-		c.Learn(0, d, 0)
+		c.learn(0, d, 0)
 	}
-	if c.RoundTrip() != 9*ms {
-		t.Fatalf("%v, want 9ms: 2 of 128 took that", c.RoundTrip())
+	if c.roundTrip() != 9*ms {
+		t.Fatalf("%v, want 9ms: 2 of 128 took that", c.roundTrip())
 	}
 }

@@ -129,7 +129,7 @@ func (d *Dispatcher) Node(id remote.Node) *Node {
 		return n
 	}
 	n = &Node{
-		dispatcher: d, id: id, fleet: NewFleet(int64(d.options.Processes)),
+		dispatcher: d, id: id, fleet: newFleet(int64(d.options.Processes)),
 		work: make(chan struct{}), forgotten: make(chan struct{}),
 	}
 	n.observer = d.options.Observer.Node(n)
@@ -161,7 +161,7 @@ func (d *Dispatcher) Unhealthy() int64 { return d.unhealthy.Load() }
 // Resume tells all nodes that this process' clock stood still until now.
 func (d *Dispatcher) Resume(now time.Duration) {
 	for _, n := range d.Nodes() {
-		n.clock.Resume(now)
+		n.clock.resume(now)
 	}
 }
 

@@ -16,12 +16,12 @@ const (
 	fleetMemory = time.Minute
 )
 
-// Fleet is the number of processes that share a node's limits: the largest number of the last minute of answered
+// fleet is the number of processes that share a node's limits: the largest number of the last minute of answered
 // refreshes, and at least a configured minimum. It rises at once, falls after a minute, and stays while the node does not
 // answer.
 //
 // All methods may be called concurrently.
-type Fleet struct {
+type fleet struct {
 	min int64 // never changes
 
 	mu      sync.Mutex
@@ -37,11 +37,11 @@ type census struct {
 	processes int64
 }
 
-// NewFleet returns a Fleet that is never smaller than min.
-func NewFleet(min int64) *Fleet { return &Fleet{min: min} }
+// newFleet returns a fleet that is never smaller than min.
+func newFleet(min int64) *fleet { return &fleet{min: min} }
 
-// Learn takes in an answered refresh.
-func (f *Fleet) Learn(now time.Duration, processes int64) {
+// learn takes in an answered refresh.
+func (f *fleet) learn(now time.Duration, processes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// The first process to come back after a long outage sees no other. The numbers from before the outage keep counting
@@ -62,5 +62,5 @@ func (f *Fleet) Learn(now time.Duration, processes int64) {
 	f.max.Store(f.seen[0].processes)
 }
 
-// Size reports the number of processes, at least 1.
-func (f *Fleet) Size() int64 { return max(f.max.Load(), f.min, 1) }
+// size reports the number of processes, at least 1.
+func (f *fleet) size() int64 { return max(f.max.Load(), f.min, 1) }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestFleetRisesAtOnceAndFallsAfterAMinute(t *testing.T) {
-	f := NewFleet(3)
+	f := newFleet(3)
 	for _, step := range []struct {
 		at        time.Duration
 		processes int64
@@ -21,12 +21,12 @@ func TestFleetRisesAtOnceAndFallsAfterAMinute(t *testing.T) {
 		{67 * time.Second, 8, 8},
 		{70 * time.Second, 9, 9},
 	} {
-		f.Learn(step.at, step.processes)
-		if got := f.Size(); got != step.want {
+		f.learn(step.at, step.processes)
+		if got := f.size(); got != step.want {
 			t.Fatalf("at %v: %d, want %d", step.at, got, step.want)
 		}
 	}
-	if NewFleet(0).Size() != 1 {
+	if newFleet(0).size() != 1 {
 		t.Error("unknown is not 1")
 	}
 }

@@ -59,8 +59,8 @@ type Node struct {
 	dispatcher *Dispatcher
 	id         remote.Node // "" for the node whose pending calls have no known node yet: see locate
 	observer   NodeObserver
-	clock      Clock
-	fleet      *Fleet
+	clock      clock
+	fleet      *fleet
 	guard      *failover.Guard // begins an attempt when a batch is about to leave, and in locate and present
 
 	mu        sync.Mutex
@@ -92,13 +92,13 @@ func (n *Node) State() failover.State { return n.guard.State() }
 func (n *Node) ProbeDue(now time.Duration) bool { return n.guard.ReadyAt(now) }
 
 // ServerTime reports what the node's clock shows at t, in µs. It reports false if no reply has come yet.
-func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.At(t) }
+func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.at(t) }
 
-// RoundTrip reports the 99th percentile of the round trips: see [Clock.RoundTrip].
-func (n *Node) RoundTrip() time.Duration { return n.clock.RoundTrip() }
+// RoundTrip reports the 99th percentile of the round trips.
+func (n *Node) RoundTrip() time.Duration { return n.clock.roundTrip() }
 
-// Processes reports how many processes share the node's limits: see [Fleet].
-func (n *Node) Processes() int64 { return n.fleet.Size() }
+// Processes reports how many processes share the node's limits.
+func (n *Node) Processes() int64 { return n.fleet.size() }
 
 // Push queues pending calls for the node, and puts a sender to work. Calls of one Push leave in one pipeline if there is
 // room. After Stop it does nothing.

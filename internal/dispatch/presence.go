@@ -100,8 +100,8 @@ func (n *Node) present(ctx context.Context, ttl time.Duration) {
 	}
 	n.refuses.Store(nil) // it was written
 	now := d.now()
-	n.stepped(n.clock.Learn(sent, now, c.Now))
-	before := n.fleet.Size()
-	n.fleet.Learn(now, c.Processes)
-	n.observer.Counted(before, n.fleet.Size())
+	n.stepped(n.clock.learn(sent, now, c.Now))
+	before := n.fleet.size()
+	n.fleet.learn(now, c.Processes)
+	n.observer.Counted(before, n.fleet.size())
 }
