@@ -214,9 +214,9 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 // A debt of more tokens than a double counts exactly is reported in parts: Redis would refuse the call, and every one
 // after it.
 func TestDebtIsReportedInParts(t *testing.T) {
-	for _, counting := range []Counting{Refills, Levels, Counts} {
+	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
 		const all = 5 << 51
-		r := newRig(t, Policy{Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Counting: counting, FailMode: FailOpen, NoLease: true})
+		r := newRig(t, Policy{Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Call: lua.Call{Algorithm: algorithm}, FailMode: FailOpen, NoLease: true})
 		for range all / lua.MostTokens {
 			r.b.Fallback(r.now, lua.MostTokens, 1)
 		}
@@ -227,13 +227,13 @@ func TestDebtIsReportedInParts(t *testing.T) {
 			r.seq++
 			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, RoundTrip: ms, Fleet: 1})
 			if c.Debt < 1 || c.Debt > 1<<52 || c.Owed > c.Debt || i > 3 {
-				t.Fatalf("counting %d, after %d: %+v", counting, reported, c)
+				t.Fatalf("algorithm %d, after %d: %+v", algorithm, reported, c)
 			}
 			reported += c.Debt
 			r.b.Accept(r.now, c.Seq, lua.Reply{Epoch: 1, TTLLeft: us(time.Second)})
 		}
 		if s := r.balance(); s.Settled != all+lua.MostTokens || s.Opened != all {
-			t.Errorf("counting %d: %+v", counting, s)
+			t.Errorf("algorithm %d: %+v", algorithm, s)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // never is a time that does not come.
@@ -63,7 +65,7 @@ const (
 func (b *Bucket) Init(p *Policy, key string) {
 	b.policy.Store(p)
 	b.key = key
-	if p.Counting != Refills {
+	if p.Call.Algorithm != lua.TokenBucket {
 		b.denied.Store(&denial{windows: new(windowState)})
 	}
 	b.seen.level.Store(p.Cap) // an absent bucket is full

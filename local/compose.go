@@ -13,7 +13,7 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	if p.Unset {
 		return Call{}, false
 	}
-	if p.Counting == Logs {
+	if p.Call.Algorithm == lua.SlidingLog {
 		return b.composeLog(now, c)
 	}
 	report := b.mustReport()
@@ -61,7 +61,7 @@ func (b *Bucket) composeReset(call *Call, server int64) {
 	p := b.Policy()
 	call.Ret, _ = b.lease.goingBack()
 	call.resets = b.pending.resetting()
-	if p.Counting == Refills {
+	if p.Call.Algorithm == lua.TokenBucket {
 		call.Refund = 2*p.Cap + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
 	} else {
 		call.Reset = server

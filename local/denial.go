@@ -39,7 +39,7 @@ type denial struct {
 func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 	d.level, d.nanos, d.at, d.until = level, 0, sent, 0
 	d.bound, d.opens = 0, 0
-	if p.Counting == Refills {
+	if p.Call.Algorithm == lua.TokenBucket {
 		d.nanos, d.bound = float64(p.Per)/float64(p.Tokens), float64(p.Cap)
 	}
 }
@@ -48,7 +48,7 @@ func (d *denial) learn(p *Policy, level float64, sent time.Duration) {
 // negative for never. It also tells the part of a token that the level, a whole number, leaves out.
 func (d *denial) refused(p *Policy, least, whole int64, sent, now, retry time.Duration) {
 	level := float64(whole)
-	if p.Counting != Refills {
+	if p.Call.Algorithm != lua.TokenBucket {
 		d.learn(p, level, sent)
 		d.bound, d.opens = float64(least), never
 		if retry >= 0 && retry < never-now {

@@ -39,19 +39,19 @@ func TestOutlives(t *testing.T) {
 			r.b.Fail(r.now, r.begin().Seq)
 		}, 0},
 		{"closed", Policy{Cap: 10, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Burn(r.now) }, 0},
-		{"a window: what was granted", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
+		{"a window: what was granted", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
 			direct(r, lua.Reply{Grant: 1, Level: 9, Reset: us(3 * time.Second)})
 		}, 3 * time.Second},
-		{"a window: refused, for a while", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
+		{"a window: refused, for a while", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
 			r.lease(1)
 			r.b.Take(r.now, 1)
 			r.ask(1)
 			r.b.Accept(r.now+ms, r.begin().Seq, lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second), TTLLeft: us(time.Second)})
 		}, time.Second},
-		{"a window: refused, and nothing written", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
+		{"a window: refused, and nothing written", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
 			direct(r, lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second)})
 		}, 0},
-		{"a window of others", Policy{Cap: 10, Tokens: 10, Counting: Counts}, func(r *rig) {
+		{"a window of others", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
 			direct(r, lua.Reply{Grant: 1, Level: 5, Reset: us(3 * time.Second), Active: 2})
 		}, 0},
 	} {

@@ -35,8 +35,7 @@ type Policy struct {
 	// share is a part of the whole limit.
 	Parent *Policy
 
-	Counting Counting      // how Redis counts
-	Window   time.Duration // the shortest length of its sliding windows; 0 for any other way to count
+	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
 	Size        int64         // tokens of a lease; 0 follows demand
 	Period      time.Duration // how long a lease should last at present demand

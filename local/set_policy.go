@@ -91,7 +91,7 @@ func (b *Bucket) changeNumbers(now time.Duration, old, p *Policy) {
 		return
 	}
 	b.lower(now, was, p)
-	if p.Counting == Counts || p.Counting == Logs { // no rate, so nothing came by the old one
+	if p.Call.Algorithm.Window() { // no rate, so nothing came by the old one
 		return
 	}
 	neverAsked := b.seen.epoch == 0 && !b.queued && !b.pending.calling()

@@ -78,11 +78,11 @@ func TestAnotherLimitIsTold(t *testing.T) {
 		tell  bool
 	}{
 		{"not full", func(*rig) {}, Policy{}, 20, true},
-		{"not full, several buckets", func(*rig) {}, Policy{Counting: Levels}, 20, true},
-		{"a window", func(*rig) {}, Policy{Counting: Counts}, 20, false},
+		{"not full, several buckets", func(*rig) {}, Policy{Call: lua.Call{Algorithm: lua.TokenBuckets}}, 20, true},
+		{"a window", func(*rig) {}, Policy{Call: lua.Call{Algorithm: lua.FixedWindow}}, 20, false},
 		{"nearly full", func(r *rig) { r.now += 7999 * ms }, Policy{}, 20, true},
 		{"full", func(r *rig) { r.now += 8 * time.Second }, Policy{}, 20, false},
-		{"full, several buckets", func(r *rig) { r.now += 8 * time.Second }, Policy{Counting: Levels}, 20, false},
+		{"full, several buckets", func(r *rig) { r.now += 8 * time.Second }, Policy{Call: lua.Call{Algorithm: lua.TokenBuckets}}, 20, false},
 		{"full, by what is known, but a call failed", func(r *rig) {
 			r.now += 8 * time.Second
 			w, _, _ := r.ask(1)
@@ -117,7 +117,7 @@ func TestAnotherLimitIsTold(t *testing.T) {
 
 // The limit that changes may not be the one that a process goes by when it is alone.
 func TestAnotherFirstLimitIsTold(t *testing.T) {
-	r := told(t, Policy{Counting: Levels, First: Numbers{100, 100, time.Second}})
+	r := told(t, Policy{Call: lua.Call{Algorithm: lua.TokenBuckets}, First: Numbers{100, 100, time.Second}})
 	p := *r.b.Policy()
 	p.First.Tokens = 50
 	if _, e := r.b.SetPolicy(r.now, &p); !e.Report {
@@ -184,7 +184,7 @@ func TestTellingOfALeaseIsOneTry(t *testing.T) {
 // What is leased goes back when the limit is lowered, whatever is on its way: nothing is renewed that was leased under
 // the larger.
 func TestLoweredLeaseGoesBack(t *testing.T) {
-	for _, counting := range []Counting{Refills, Levels, Counts} {
+	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
 		for _, c := range []struct {
 			name        string
 			cap, tokens int64
@@ -192,7 +192,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 		}{
 			{"raised", 200, 20, false}, {"a smaller burst", 50, 1, true}, {"a lower rate", 100, 1, true}, {"the same", 100, 10, false},
 		} {
-			r := newRig(t, Policy{Cap: 100, Tokens: 10, Counting: counting})
+			r := newRig(t, Policy{Cap: 100, Tokens: 10, Call: lua.Call{Algorithm: algorithm}})
 			r.lease(20)
 			r.to(c.cap, c.tokens)
 			if _, ok, _ := r.b.Take(r.now, 1); ok == c.back {
@@ -203,7 +203,7 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 			}
 			r.now += minIdle
 			if e := r.b.Check(r.now); !e.Send {
-				if counting != Counts {
+				if algorithm != lua.FixedWindow {
 					t.Errorf("%s: %+v, want a call", c.name, e)
 				}
 				continue

@@ -11,19 +11,19 @@ import (
 func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		counting Counting
+		algorithm lua.Algorithm
 		replies  []bool // unapplied
 		outcome  Outcome
 	}{
-		{"at once", Refills, []bool{false}, Admitted},
-		{"once more", Refills, []bool{true, false}, Admitted},
-		{"twice in vain", Refills, []bool{true, true}, Failed},
-		{"once more, of a window", Counts, []bool{true, false}, Admitted},
-		{"twice in vain, of a window", Counts, []bool{true, true}, Failed},
-		{"once more, of several buckets", Levels, []bool{true, false}, Admitted},
-		{"of a log", Logs, []bool{false}, Admitted},
+		{"at once", lua.TokenBucket, []bool{false}, Admitted},
+		{"once more", lua.TokenBucket, []bool{true, false}, Admitted},
+		{"twice in vain", lua.TokenBucket, []bool{true, true}, Failed},
+		{"once more, of a window", lua.FixedWindow, []bool{true, false}, Admitted},
+		{"twice in vain, of a window", lua.FixedWindow, []bool{true, true}, Failed},
+		{"once more, of several buckets", lua.TokenBuckets, []bool{true, false}, Admitted},
+		{"of a log", lua.SlidingLog, []bool{false}, Admitted},
 	} {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100, Counting: c.counting, NoLease: c.counting == Logs})
+		r := newRig(t, Policy{Cap: 100, Tokens: 100, Call: lua.Call{Algorithm: c.algorithm}, NoLease: c.algorithm == lua.SlidingLog})
 		w := NewWaiter()
 		_, e := r.b.Reset(w)
 		for i, unapplied := range c.replies {
@@ -52,30 +52,30 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 
 // What Redis did not take back is burnt and not returned, and is not sent again: a copy of its call could count too.
 func TestUnappliedRefundIsBurnt(t *testing.T) {
-	for _, counting := range []Counting{Refills, Levels, Counts, Logs} {
+	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow, lua.SlidingLog} {
 		for _, unapplied := range []bool{false, true} {
-			r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: counting, NoLease: true})
+			r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: algorithm}, NoLease: true})
 			w, _, _ := r.ask(5)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 			stamp := r.expect(w, Admitted).Stamp
 			r.b.Return(r.now, 3, FromRedis, r.b.Generation(), stamp)
 			r.now += refundDelay
-			if e := r.b.Check(r.now); !e.Send && counting != Logs {
-				t.Fatalf("counting %d: nothing is sent", counting)
+			if e := r.b.Check(r.now); !e.Send && algorithm != lua.SlidingLog {
+				t.Fatalf("algorithm %d: nothing is sent", algorithm)
 			}
 			call := r.begin()
 			if call.Refund+call.settledNow != 3 {
-				t.Fatalf("counting %d: %+v", counting, call)
+				t.Fatalf("algorithm %d: %+v", algorithm, call)
 			}
 			r.b.Accept(r.now, call.Seq, lua.Reply{Level: 98, Epoch: 1, TTLLeft: us(time.Second), Flags: flags(unapplied)})
 			s := r.balance()
 			if unapplied && (s.Burnt != 3 || s.Returned != 0) || !unapplied && (s.Burnt != 0 || s.Returned != 3) || s.Held > 0 {
-				t.Errorf("counting %d, unapplied %t: %+v", counting, unapplied, s)
+				t.Errorf("algorithm %d, unapplied %t: %+v", algorithm, unapplied, s)
 			}
 			r.now += time.Second
 			r.b.Probe()
 			if again := r.begin(); again.Refund > 0 {
-				t.Errorf("counting %d, unapplied %t: refunded again: %+v", counting, unapplied, again)
+				t.Errorf("algorithm %d, unapplied %t: refunded again: %+v", algorithm, unapplied, again)
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package local
 
-import "time"
+import (
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
 
 // A caller that waits for tokens and asks again is another kind of request. It sets no hold-off and minds none: it asks
 // when the tokens may be there, for those behind it too. It is counted when it is served.
@@ -25,7 +29,7 @@ const maxAskers = 3
 func (b *Bucket) Yield(active int64) time.Duration {
 	p := b.Policy()
 	switch {
-	case p.Counting != Refills || active <= 1 || b.seen.level.Load() >= active:
+	case p.Call.Algorithm != lua.TokenBucket || active <= 1 || b.seen.level.Load() >= active:
 		return 0
 	case active <= maxAskers:
 		return p.between(0, 0.25, p.wait(1))
@@ -43,7 +47,7 @@ func (b *Bucket) Earliest(now time.Duration, n int64) (at time.Duration, known b
 	case n <= 0:
 		return now, true
 	case !d.scarce():
-		if p.Counting != Refills || n <= p.Cap {
+		if p.Call.Algorithm != lua.TokenBucket || n <= p.Cap {
 			return now, false
 		}
 		return later(now, p.wait(float64(n-p.Cap))), false

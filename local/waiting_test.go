@@ -168,7 +168,7 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 
 // So does a take that settles too, of a sliding window that leases nothing.
 func TestTakeAtOnceForThoseBehind(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Counting: Counts, NoLease: true, Unleased: true})
+	r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: lua.FixedWindow}, NoLease: true, Unleased: true})
 	w, _, _ := r.ask(5)
 	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 	r.b.Return(r.now, 3, FromRedis, r.b.Generation(), r.expect(w, Admitted).Stamp)
@@ -228,7 +228,7 @@ func TestEarliest(t *testing.T) {
 	r.now += 100 * ms
 	expect(25, 2150*ms, true)
 
-	r = newRig(t, Policy{Cap: 10, Tokens: 10, Counting: Counts, NoLease: true})
+	r = newRig(t, Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}, NoLease: true})
 	expect(25, 0, false)
 	w, _, _ = r.insist(5, 0)
 	c = r.begin()

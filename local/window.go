@@ -7,17 +7,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// Counting is how Redis counts for a policy, where that matters to a process.
-type Counting uint8
-
-// The ways to count.
-const (
-	Refills Counting = iota // a level that rises with time: one token bucket
-	Counts                  // windows: a refusal lasts until Redis' retry time, and refund and debt name their times
-	Levels                  // several token buckets: like Counts, but a debt is owed whenever it was made
-	Logs                    // like Counts, but never leased: every direct take is an entry that can be settled
-)
-
 // Stamp is when Redis counted tokens, on the bucket's own clock. A call that gives them back names it.
 type Stamp struct {
 	at, epoch int64
@@ -145,7 +134,9 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 
 // freezes reports whether a debt that was reported stays as it is until it is accepted, because it counts where it was
 // made.
-func (b *Bucket) freezes() bool { return b.windows() != nil && b.Policy().Counting != Levels }
+func (b *Bucket) freezes() bool {
+	return b.windows() != nil && b.Policy().Call.Algorithm != lua.TokenBuckets
+}
 
 // freeze returns the debt that a call reports. It stays the same until a reply accepts it. server is the node's clock
 // in µs.
@@ -165,12 +156,12 @@ func (w *windowState) admittedAt(now time.Duration) {
 }
 
 // refundAt prepares a refund of n tokens that were counted at a stamp. It reports false if they cannot be given back.
-func (w *windowState) refundAt(n int64, s *Stamp, counting Counting) bool {
+func (w *windowState) refundAt(n int64, s *Stamp, algorithm lua.Algorithm) bool {
 	switch {
 	case w == nil:
 	case s == nil: // nothing says where they count
 		return false
-	case counting == Logs:
+	case algorithm == lua.SlidingLog:
 		if s.cost -= n; s.owed == 0 {
 			w.settle = append(w.settle, s)
 		}
@@ -188,7 +179,7 @@ func (w *windowState) refundAt(n int64, s *Stamp, counting Counting) bool {
 // refund puts n tokens that were counted at a stamp among those that are to be refunded, or burns them.
 func (b *Bucket) refund(n int64, s *Stamp) {
 	l := &b.needLease().ledger
-	if b.windows().refundAt(n, s, b.Policy().Counting) {
+	if b.windows().refundAt(n, s, b.Policy().Call.Algorithm) {
 		l.toRefund += n
 	} else {
 		l.burnt += n

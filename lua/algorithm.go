@@ -52,3 +52,6 @@ func (a Algorithm) Mark() string { return algorithms[a].mark }
 
 // Sorted reports whether a bucket is a sorted set. The others are hashes.
 func (a Algorithm) Sorted() bool { return algorithms[a].sorted }
+
+// Window reports whether tokens come back when they are old enough. Those of a bucket come back at a rate.
+func (a Algorithm) Window() bool { return a == FixedWindow || a == SlidingWindow || a == SlidingLog }

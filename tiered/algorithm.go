@@ -179,19 +179,6 @@ func (l Limit) stored(a Algorithm) lua.Limit {
 	return s
 }
 
-// counting returns the class of the algorithm that package local must know.
-func (p Policy) counting() local.Counting {
-	switch {
-	case p.Algorithm == SlidingLog:
-		return local.Logs
-	case p.Algorithm != TokenBucket:
-		return local.Counts
-	case len(p.Also) > 0:
-		return local.Levels
-	}
-	return local.Refills
-}
-
 // leastBurst is the smallest burst that is leased unless Lease.Size is set. If one process demands exactly the
 // limit, at costs of 1 to 3, leases use 0.89 of a burst of 5, 0.972 of 20, 0.982 of 40 and 0.987 of 60. Direct
 // takes use all of it.
@@ -319,7 +306,7 @@ func resets(p *local.Policy, left int64) time.Duration {
 	switch {
 	case left >= p.Cap:
 		return 0
-	case p.Counting == local.Refills:
+	case p.Call.Algorithm == lua.TokenBucket:
 		return resetAfter(p.Cap-left, p.NanosPerToken)
 	}
 	return p.Owner.(*plan).longest

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // answer is what a Decision says besides the limit that it was made by.
@@ -19,7 +20,7 @@ type answer struct {
 func (b *bucket) decide(d *Decision, now time.Duration, key string, a answer) {
 	p := b.Policy()
 	p.Owner.(*plan).limiter.decideBy(d, p, key, a)
-	if p.Counting != local.Refills {
+	if p.Call.Algorithm != lua.TokenBucket {
 		which, clear := b.LastReport(a.reason == Limited)
 		d.told(p, now, which, clear)
 	}
@@ -86,7 +87,7 @@ func (l *Limiter) refuseForGood(d *Decision, b *bucket, key string, r Reason) {
 	p, now := b.Policy(), l.group.now()
 	held, level := b.Peek(now)
 	l.decideBy(d, p, key, answer{r, None, min(held+max(level, 0), p.Cap), 0})
-	if p.Counting != local.Refills {
+	if p.Call.Algorithm != lua.TokenBucket {
 		_, clear := b.LastReport(false)
 		d.clears(p, now, clear)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -109,7 +110,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	default:
 		l.decideBy(&d, whole, key, answer{Limited, tier, min(sum, whole.Cap), retry})
 	}
-	if p.Counting != local.Refills {
+	if p.Call.Algorithm != lua.TokenBucket {
 		d.told(p, now, least.which, least.forgets)
 	}
 	return d
@@ -145,7 +146,7 @@ func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remot
 		return nil
 	}
 	v.left, v.retry = min(held+max(level, 0), p.Cap), clear
-	if p.Counting == local.Refills {
+	if p.Call.Algorithm == lua.TokenBucket {
 		v.retry = resetAfter(1-level, p.NanosPerToken)
 	}
 	v.retry = max(v.retry, time.Microsecond)

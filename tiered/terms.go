@@ -61,7 +61,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	}
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Counting: p.counting(), Parent: whole,
+		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Parent: whole,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}

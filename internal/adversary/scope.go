@@ -129,12 +129,6 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 		p.NoLease = true // tokens would lie in leases for longer than they count
 	}
 	p.Unleased = p.NoLease && s.Algorithm == lua.SlidingWindow
-	switch {
-	case s.windows():
-		p.Counting = local.Counts
-	case s.Algorithm == lua.TokenBuckets:
-		p.Counting = local.Levels
-	}
 	if len(limits) > 1 {
 		p.First = local.Numbers{Cap: limits[0].Cap, Tokens: limits[0].Tokens, Per: s.length(limits[0])}
 		if s.windows() {
