@@ -41,13 +41,17 @@ var (
 	Hot = Load{Name: "hot", Keys: 1, Limit: plenty, Goroutines: []int{1, 2, 16}}
 
 	// Denied is one key that is used all the time and was exhausted long ago.
-	Denied = Load{Name: "denied", Keys: 1, Limit: Limit{100, time.Hour}, Goroutines: []int{1, 16},
-		Expect: Expect{Refused: true}}
+	Denied = Load{
+		Name: "denied", Keys: 1, Limit: Limit{100, time.Hour}, Goroutines: []int{1, 16},
+		Expect: Expect{Refused: true},
+	}
 
 	// Cold is keys that are each used about once a second, as with a limiter per user. With its limit the buckets
 	// live long enough in Redis to be counted afterwards.
-	Cold = Load{Name: "cold", Keys: 100_000, Limit: Limit{1000, 24 * time.Hour}, Goroutines: []int{1, 16},
-		Expect: Expect{Asking: true}}
+	Cold = Load{
+		Name: "cold", Keys: 100_000, Limit: Limit{1000, 24 * time.Hour}, Goroutines: []int{1, 16},
+		Expect: Expect{Asking: true},
+	}
 
 	// Warm is as many keys, all of which the process can decide without a call: it measures the look-up.
 	Warm = Load{Name: "warm", Keys: 100_000, Limit: stock, Goroutines: []int{1, 2}}

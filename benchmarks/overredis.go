@@ -36,8 +36,10 @@ var overRedis = []Contestant{
 		Alone: true, // it gives up after ten lost races for the key
 	},
 	{Name: "go-zero", Make: goZero, Redis: true, Commands: 1, Falters: true, Loads: []string{Hot.Name}},
-	{Name: "httprate-redis", Make: httprateRedis, Redis: true, Commands: 5,
-		Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
+	{
+		Name: "httprate-redis", Make: httprateRedis, Redis: true, Commands: 5,
+		Loads: []string{Hot.Name, Denied.Name, Cold.Name},
+	},
 	{
 		Name: Vearne, Make: vearne, Redis: true, Commands: 0.01, Loads: []string{Hot.Name, Denied.Name},
 		Refuses: 0.25, // who waits for a batch that others have spent when it comes

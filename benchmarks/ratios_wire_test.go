@@ -78,8 +78,10 @@ func TestRatiosRedisMemory(t *testing.T) {
 		var all []*Subject
 		for range processes {
 			l := server.limiter(t, policy, stock, patient)
-			all = append(all, &Subject{Load: Load{Keys: keys}, decide: decideBy(t, l, false),
-				walks: []*walk{tour(keys, keys+1)}})
+			all = append(all, &Subject{
+				Load: Load{Keys: keys}, decide: decideBy(t, l, false),
+				walks: []*walk{tour(keys, keys+1)},
+			})
 			all[len(all)-1].Drive(1, 1) // connects, and says that it is there
 		}
 		perKey := server.growth(t, keys, func() {

@@ -32,8 +32,10 @@ func TestClassifyReplies(t *testing.T) {
 		{"CLUSTERDOWN The cluster is down", CannotServe},
 		{"TRYAGAIN Multiple keys request during rehashing of slot", CannotServe},
 		{"NOREPLICAS Not enough good replicas to write.", CannotServe},
-		{"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-			CannotServe},
+		{
+			"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+			CannotServe,
+		},
 		{"OOM command not allowed when used memory > 'maxmemory'.", CannotServe},
 		{"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", CannotServe},
 		{"ERR max number of clients reached", CannotServe},
@@ -46,8 +48,10 @@ func TestClassifyReplies(t *testing.T) {
 		{"NOAUTH Authentication required.", Misconfigured},
 		{"WRONGPASS invalid username-password pair or user is disabled.", Misconfigured},
 		{"NOPERM this user has no permissions to run the 'evalsha' command", Misconfigured},
-		{"ERR The user executing the script can't run this command or subcommand script: 60d2, on @user_script:84.",
-			Misconfigured},
+		{
+			"ERR The user executing the script can't run this command or subcommand script: 60d2, on @user_script:84.",
+			Misconfigured,
+		},
 		{"ERR Error running script (call to f_60d2): @user_script:84: The user executing the script can't run this command", Misconfigured},
 		{"ERR ACL failure in script: User tl has no permissions to run the 'time' command script: 60d2, on @user_script:84.", Misconfigured},
 
@@ -60,8 +64,10 @@ func TestClassifyReplies(t *testing.T) {
 		if err == nil || err.Error() != test.text {
 			t.Fatalf("%q came back as %v", test.text, err)
 		}
-		for _, err := range []error{err, fmt.Errorf("a hook's: %w", err), errors.Join(errors.New("also"), err),
-			replyError(test.text)} {
+		for _, err := range []error{
+			err, fmt.Errorf("a hook's: %w", err), errors.Join(errors.New("also"), err),
+			replyError(test.text),
+		} {
 			if got := Classify(err); got != test.want {
 				t.Errorf("%q as %T: %v, want %v", test.text, err, got, test.want)
 			}

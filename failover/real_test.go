@@ -43,8 +43,10 @@ func TestClassifyRareReplies(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	server := redistest.Start(t, "--enable-debug-command", "yes", "--enable-protected-configs", "yes")
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, MaxRetries: -1,
-		ReadTimeout: 20 * time.Second})
+	admin := redis.NewClient(&redis.Options{
+		Addr: server.Addr, PoolSize: 1, MaxRetries: -1,
+		ReadTimeout: 20 * time.Second,
+	})
 	defer admin.Close()
 	do := func(args ...any) {
 		t.Helper()
@@ -205,8 +207,10 @@ func TestClassifyHandshakes(t *testing.T) {
 	classified(t, "no certificate of ours",
 		get(picky.Listener.Addr().String(), with(&tls.Config{RootCAs: trusts(picky)})), "remote error", Misconfigured)
 	classified(t, "TLS that is too old",
-		get(addr, with(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
-			MaxVersion: tls.VersionTLS10})), "", Misconfigured)
+		get(addr, with(&tls.Config{
+			InsecureSkipVerify: true, MinVersion: tls.VersionTLS10,
+			MaxVersion: tls.VersionTLS10,
+		})), "", Misconfigured)
 	// A redis-server without TLS reads the handshake as a command without an end, or one that it does not know.
 	classified(t, "TLS to a plain server", get(plain.Addr, func(o *redis.Options) {
 		o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 300*ms
@@ -216,10 +220,12 @@ func TestClassifyHandshakes(t *testing.T) {
 		"does not look like a TLS", Misconfigured)
 	classified(t, "plain to a TLS server", get(addr, func(*redis.Options) {}), "", Unreachable)
 
-	nowhere := &net.Dialer{Resolver: &net.Resolver{PreferGo: true,
+	nowhere := &net.Dialer{Resolver: &net.Resolver{
+		PreferGo: true,
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("no name server")
-		}}}
+		},
+	}}
 	classified(t, "no name server", get("redis.invalid:6379", func(o *redis.Options) {
 		o.Dialer = nowhere.DialContext
 	}), "lookup", Unreachable)

@@ -49,8 +49,10 @@ func TestNeverStuck(t *testing.T) {
 		},
 		{name: "never ends", takes: timeout, probe: func(g *Guard) { g.Begin(nil) }},
 		{name: "is canceled", ready: true, probe: func(g *Guard) { guarded(g, func() error { return outcomes['c'] }) }},
-		{name: "finds no connection", ready: true,
-			probe: func(g *Guard) { guarded(g, func() error { return outcomes['p'] }) }},
+		{
+			name: "finds no connection", ready: true,
+			probe: func(g *Guard) { guarded(g, func() error { return outcomes['p'] }) },
+		},
 		{name: "is refused", probe: func(g *Guard) { guarded(g, func() error { return outcomes['m'] }) }},
 		{name: "has a broken error", probe: func(g *Guard) { guarded(g, func() error { return (*nilError)(nil) }) }},
 	} {

@@ -10,10 +10,10 @@ import (
 // A reset that Redis did not carry out is made once more, and is an error if it was not carried out then either.
 func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 	for _, c := range []struct {
-		name     string
+		name      string
 		algorithm lua.Algorithm
-		replies  []bool // unapplied
-		outcome  Outcome
+		replies   []bool // unapplied
+		outcome   Outcome
 	}{
 		{"at once", lua.TokenBucket, []bool{false}, Admitted},
 		{"once more", lua.TokenBucket, []bool{true, false}, Admitted},

@@ -170,7 +170,8 @@ func TestCluster(t *testing.T) {
 	// to the other.
 	states := []string{"moving", "moved", "moving, to a node not seen before", "moved, to a node not seen before"}
 	redirected := func(name string, first int, states []string, o redis.ClusterOptions,
-		f func(t *testing.T, s *Redis, key string, known bool)) {
+		f func(t *testing.T, s *Redis, key string, known bool),
+	) {
 		for i, state := range states {
 			t.Run(name+": "+state, func(t *testing.T) {
 				client := redis.NewClusterClient(c.ClusterOptions(o))
@@ -302,8 +303,10 @@ func TestClusterFindsSuccessor(t *testing.T) {
 		Username: access.Username, Password: access.Password, Protocol: access.Protocol,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			loads.Add(1)
-			return []redis.ClusterSlot{{Start: 0, End: slots - 1,
-				Nodes: []redis.ClusterNode{{Addr: *primary.Load()}}}}, nil
+			return []redis.ClusterSlot{{
+				Start: 0, End: slots - 1,
+				Nodes: []redis.ClusterNode{{Addr: *primary.Load()}},
+			}}, nil
 		},
 	})
 	defer client.Close()

@@ -34,22 +34,36 @@ func TestReportable(t *testing.T) {
 		{"WRONGTYPE Operation against a key" + at7, true, "WRONGTYPE Operation against a key"},
 		{at6 + "WRONGTYPE Operation against a key", true, "WRONGTYPE Operation against a key"},
 		{at6 + "-WRONGTYPE Operation against a key", true, "WRONGTYPE Operation against a key"},
-		{"ERR user_script:12: attempt to compare nil with number" + at7, true,
-			"ERR user_script:12: attempt to compare nil with number"},
-		{at6 + "user_script:84: attempt to compare nil with number", true,
-			"user_script:84: attempt to compare nil with number"},
-		{"ERR Error compiling script (new function): user_script:1: syntax error", true,
-			"ERR Error compiling script (new function): user_script:1: syntax error"},
+		{
+			"ERR user_script:12: attempt to compare nil with number" + at7, true,
+			"ERR user_script:12: attempt to compare nil with number",
+		},
+		{
+			at6 + "user_script:84: attempt to compare nil with number", true,
+			"user_script:84: attempt to compare nil with number",
+		},
+		{
+			"ERR Error compiling script (new function): user_script:1: syntax error", true,
+			"ERR Error compiling script (new function): user_script:1: syntax error",
+		},
 
-		{"OOM command not allowed when used memory > 'maxmemory'." + at7, false,
-			"OOM command not allowed when used memory > 'maxmemory'." + at7},
+		{
+			"OOM command not allowed when used memory > 'maxmemory'." + at7, false,
+			"OOM command not allowed when used memory > 'maxmemory'." + at7,
+		},
 		{at6 + "@user_script: 84: -OOM command not allowed", false, "OOM command not allowed"},
-		{at6 + "-READONLY You can't write against a read only replica.", false,
-			"READONLY You can't write against a read only replica."},
-		{"ERR The user executing the script can't run this command or subcommand" + at7, false,
-			"NOPERM The user executing the script can't run this command or subcommand"},
-		{at6 + "The user executing the script can't run this command or subcommand", false,
-			"NOPERM The user executing the script can't run this command or subcommand"},
+		{
+			at6 + "-READONLY You can't write against a read only replica.", false,
+			"READONLY You can't write against a read only replica.",
+		},
+		{
+			"ERR The user executing the script can't run this command or subcommand" + at7, false,
+			"NOPERM The user executing the script can't run this command or subcommand",
+		},
+		{
+			at6 + "The user executing the script can't run this command or subcommand", false,
+			"NOPERM The user executing the script can't run this command or subcommand",
+		},
 		{"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments" + at7, false, "NOPERM The user executing the script can't access at least one of the keys mentioned in the command arguments"},
 		{
 			"ERR ACL failure in script: User tl has no permissions to run the 'time' command" + at7, false,
@@ -59,8 +73,10 @@ func TestReportable(t *testing.T) {
 			"ERR ACL failure in script: No permissions to access the 's3cr3t' key" + at7, false,
 			"NOPERM the user executing the script can't run one of its commands, or access its key",
 		},
-		{"ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 's3cr3t' ", false,
-			"ERR unknown command 'evalsha'"},
+		{
+			"ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 's3cr3t' ", false,
+			"ERR unknown command 'evalsha'",
+		},
 		{"LOADING Redis is loading the dataset in memory", false, "LOADING Redis is loading the dataset in memory"},
 		{"ERR max number of clients reached", false, "ERR max number of clients reached"},
 		{"MOVED 3999 127.0.0.1:6381", false, "MOVED 3999 127.0.0.1:6381"},

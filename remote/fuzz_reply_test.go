@@ -90,8 +90,10 @@ func FuzzReplyBytes(f *testing.F) {
 		if announces.Match(first) || announces.Match(second) {
 			t.Skip("go-redis would allocate it")
 		}
-		server := &madServer{t: t, answers: [][]byte{first, second}, hangup: how&hangsUp != 0,
-			piece: int(how / inPieces)}
+		server := &madServer{
+			t: t, answers: [][]byte{first, second}, hangup: how&hangsUp != 0,
+			piece: int(how / inPieces),
+		}
 		s := server.store(how)
 		if how&forCensus != 0 {
 			census, err := s.Presence(t.Context(), patience, s.Node(""), "l", time.Second)
@@ -103,8 +105,10 @@ func FuzzReplyBytes(f *testing.F) {
 		}
 		calls := [2]lua.Call{
 			{Bucket: "{p/a}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1, Fleet: 1, Want: 3, Min: 1},
-			{Bucket: "{p/b}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2,
-				Ack: 1},
+			{
+				Bucket: "{p/b}tb1", Cap: 10, Tokens: 1, Period: 1, TTL: 1e6, Fleet: 1, Want: 5, Lease: "l", Seq: 2,
+				Ack: 1,
+			},
 		}
 		var results [2]Result
 		s.Run(t.Context(), patience, calls[:], results[:])

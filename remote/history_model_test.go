@@ -170,7 +170,12 @@ func (c historyCall) String() string {
 		name  string
 		value int64
 	}{
-		{"ack", c.Ack}, {"hold", c.Hold}, {"ret", c.Ret}, {"refund", c.Refund}, {"debt", c.Debt}, {"want", c.Want},
+		{"ack", c.Ack},
+		{"hold", c.Hold},
+		{"ret", c.Ret},
+		{"refund", c.Refund},
+		{"debt", c.Debt},
+		{"want", c.Want},
 		{"min", c.Min},
 	} {
 		if f.value != 0 {
@@ -231,44 +236,66 @@ func TestHistoryModel(t *testing.T) {
 		ops  []op
 		want porcupine.CheckResult
 	}{
-		{"one after the other", []op{{2, 3, take(2), reply(0, 2, 1, 0)}, {4, 5, take(2), reply(0, 1, 0, 0)}},
-			porcupine.Ok},
-		{"the other way round", []op{{2, 3, take(2), reply(0, 1, 0, 0)}, {4, 5, take(2), reply(0, 2, 1, 0)}},
-			porcupine.Illegal},
+		{
+			"one after the other",
+			[]op{{2, 3, take(2), reply(0, 2, 1, 0)}, {4, 5, take(2), reply(0, 1, 0, 0)}},
+			porcupine.Ok,
+		},
+		{
+			"the other way round",
+			[]op{{2, 3, take(2), reply(0, 1, 0, 0)}, {4, 5, take(2), reply(0, 2, 1, 0)}},
+			porcupine.Illegal,
+		},
 		{"at once", []op{{2, 5, take(2), reply(0, 1, 0, 0)}, {3, 4, take(2), reply(0, 2, 1, 0)}}, porcupine.Ok},
-		{"one token for two", []op{{2, 5, take(3), reply(0, 3, 0, 0)}, {3, 4, take(1), reply(0, 1, 0, 0)}},
-			porcupine.Illegal},
+		{
+			"one token for two",
+			[]op{{2, 5, take(3), reply(0, 3, 0, 0)}, {3, 4, take(1), reply(0, 1, 0, 0)}},
+			porcupine.Illegal,
+		},
 		{"taken twice", []op{{2, 3, take(1), reply(0, 1, 1, 0)}}, porcupine.Illegal},
-		{"created twice", []op{{2, 3, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}},
-			porcupine.Illegal},
+		{
+			"created twice",
+			[]op{{2, 3, take(1), historyOutcome{true, historyReply{0, 1, 3, 0, lua.Created}}}},
+			porcupine.Illegal,
+		},
 
 		{"unheard, executed", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 2, 0)}}, porcupine.Ok},
 		{"unheard, never executed", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 3, 0)}}, porcupine.Ok},
 		{"unheard, executed late", []op{
 			{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 3, 0)}, {5, 6, take(0), reply(0, 0, 2, 0)},
 		}, porcupine.Ok},
-		{"unheard, executed before it was sent", []op{{2, 3, take(0), reply(0, 0, 2, 0)}, {4, 0, take(1), unheard}},
-			porcupine.Illegal},
-		{"unheard, executed twice", []op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 1, 0)}},
-			porcupine.Illegal},
+		{
+			"unheard, executed before it was sent",
+			[]op{{2, 3, take(0), reply(0, 0, 2, 0)}, {4, 0, take(1), unheard}},
+			porcupine.Illegal,
+		},
+		{
+			"unheard, executed twice",
+			[]op{{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 1, 0)}},
+			porcupine.Illegal,
+		},
 		{"unheard, executed and undone by nobody", []op{
 			{2, 0, take(1), unheard}, {3, 4, take(0), reply(0, 0, 2, 0)}, {5, 6, take(0), reply(0, 0, 3, 0)},
 		}, porcupine.Illegal},
 
 		{"an unheard lease is undone", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, take(0), reply(0, 0, 1, 1)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard},
+			{3, 4, take(0), reply(0, 0, 1, 1)},
 			{5, 6, call(2, 0, 0, 0, 0), reply(0, 0, 3, 0)},
 		}, porcupine.Ok},
 		{"an unheard lease is spent", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, take(0), reply(0, 0, 1, 1)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard},
+			{3, 4, take(0), reply(0, 0, 1, 1)},
 			{5, 6, call(2, 0, 0, 0, 0), reply(0, 0, 1, 0)},
 		}, porcupine.Illegal},
 		{"a lease is spent but for what is held", []op{
-			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 5, call(2, 1, 1, 0, 0), reply(0, 0, 1, 1)},
+			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)},
+			{4, 5, call(2, 1, 1, 0, 0), reply(0, 0, 1, 1)},
 			{6, 7, call(3, 2, 0, 1, 0), reply(0, 0, 2, 0)},
 		}, porcupine.Ok},
 		{"a return counts twice", []op{
-			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)}, {4, 0, call(2, 1, 0, 2, 0), unheard},
+			{2, 3, call(1, 0, 0, 0, 2), reply(0, 2, 1, 1)},
+			{4, 0, call(2, 1, 0, 2, 0), unheard},
 			{5, 6, call(3, 1, 0, 2, 0), reply(0, 0, 5, 0)},
 		}, porcupine.Illegal},
 		{"a copy gets the same", []op{
@@ -278,11 +305,13 @@ func TestHistoryModel(t *testing.T) {
 			{2, 3, call(1, 0, 0, 0, 1), reply(0, 1, 2, 1)}, {4, 5, call(1, 0, 0, 0, 1), reply(0, 1, 1, 1)},
 		}, porcupine.Illegal},
 		{"an older call is ignored", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard},
+			{3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)},
 			{5, 6, call(1, 0, 0, 0, 2), reply(3, 0, 2, 1)},
 		}, porcupine.Ok},
 		{"an older call is executed", []op{
-			{2, 0, call(1, 0, 0, 0, 2), unheard}, {3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)},
+			{2, 0, call(1, 0, 0, 0, 2), unheard},
+			{3, 4, call(2, 0, 0, 0, 1), reply(0, 1, 2, 1)},
 			{5, 6, call(1, 0, 0, 0, 2), reply(0, 2, 0, 1)},
 		}, porcupine.Illegal},
 		{"what leases want is shared", []op{

@@ -148,8 +148,10 @@ func (h *history) run(s remote.Store, calls ...historyCall) []remote.Result {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, r := range results {
-		op := porcupine.Operation{Input: calls[i], Call: sent, Output: historyOutcome{}, Return: math.MaxInt64,
-			Metadata: returned}
+		op := porcupine.Operation{
+			Input: calls[i], Call: sent, Output: historyOutcome{}, Return: math.MaxInt64,
+			Metadata: returned,
+		}
 		switch {
 		case r.Err == nil:
 			op.Output, op.Return = outcomeOf(r.Reply), returned

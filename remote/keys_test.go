@@ -62,10 +62,16 @@ func TestShardNames(t *testing.T) {
 		}
 	}
 	seen := map[string]string{}
-	for _, key := range []string{"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb1s", long,
-		hex.EncodeToString(make([]byte, 32))} {
-		for _, algorithm := range []Kind{{}, {Algorithm: lua.TokenBuckets}, {Algorithm: lua.SlidingLog, Window: 6},
-			{Algorithm: lua.FixedWindow, Window: 6, Calendar: true}} {
+	for _, key := range []string{
+		"", "a", "}", "{}", "4.2/a", "4.3/", "/", "a}tb1s", long,
+		hex.EncodeToString(make([]byte, 32)),
+	} {
+		for _, algorithm := range []Kind{
+			{},
+			{Algorithm: lua.TokenBuckets},
+			{Algorithm: lua.SlidingLog, Window: 6},
+			{Algorithm: lua.FixedWindow, Window: 6, Calendar: true},
+		} {
 			for _, hash := range []bool{false, true} {
 				for _, k := range []int{0, 2, 4, 64} {
 					for j := range max(k, 1) {

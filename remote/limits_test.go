@@ -20,22 +20,27 @@ func TestScriptsTakeTheEnds(t *testing.T) {
 		}{
 			{"tokens", nil, func(c *lua.Call, beyond int64) { c.Cap = lua.MostTokens + beyond }, true},
 			{"tokens per period", severalBuckets, func(c *lua.Call,
-				beyond int64) {
+				beyond int64,
+			) {
 				c.Tokens = lua.MostTokens + beyond
 			}, true},
-			{"period", noSpan, func(c *lua.Call, beyond int64) { c.Period = lua.LongestPeriod + beyond },
-				a != lua.TokenBucket},
+			{
+				"period", noSpan, func(c *lua.Call, beyond int64) { c.Period = lua.LongestPeriod + beyond },
+				a != lua.TokenBucket,
+			},
 			{"lease", noSpan, func(c *lua.Call, beyond int64) { c.TTL = lua.LongestLease + beyond }, true},
 			{"span", spans, func(c *lua.Call, beyond int64) { c.Span = lua.MostSpan + beyond }, true},
 			{"window", spans, func(c *lua.Call, beyond int64) {
 				c.Span, c.Period = lua.MostSpan, lua.LongestWindow/lua.MostSpan+beyond
 			}, true},
-			{"limits", func(a lua.Algorithm) bool { return spans(a) || severalBuckets(a) },
+			{
+				"limits", func(a lua.Algorithm) bool { return spans(a) || severalBuckets(a) },
 				func(c *lua.Call, beyond int64) {
 					for i := range lua.MostLimits - 1 + beyond {
 						c.Also = append(c.Also, lua.Limit{Cap: 9, Tokens: 1, Period: c.Period + i + 1, Span: c.Span})
 					}
-				}, true},
+				}, true,
+			},
 		} {
 			if c.of != nil && !c.of(a) {
 				continue

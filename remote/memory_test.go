@@ -250,8 +250,10 @@ func TestMemoryIsConcurrent(t *testing.T) {
 			calls := make([]lua.Call, len(r))
 			for i := range 300 {
 				for j := range calls {
-					calls[j] = lua.Call{Bucket: fmt.Sprint("b", j%2), Cap: 1000, Period: 1, TTL: 1e6, Fleet: 1,
-						Want: 1, Min: 1}
+					calls[j] = lua.Call{
+						Bucket: fmt.Sprint("b", j%2), Cap: 1000, Period: 1, TTL: 1e6, Fleet: 1,
+						Want: 1, Min: 1,
+					}
 				}
 				m.Run(noContext, 0, calls, r[:])
 				for _, x := range r {

@@ -100,8 +100,10 @@ func TestForgottenScripts(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				client := redis.NewClient(server.Options(redis.Options{ContextTimeoutEnabled: true,
-					ReadTimeout: patience, WriteTimeout: patience}))
+				client := redis.NewClient(server.Options(redis.Options{
+					ContextTimeoutEnabled: true,
+					ReadTimeout:           patience, WriteTimeout: patience,
+				}))
 				defer client.Close()
 				hook := &forgetful{admin: admin, before: c.before, within: c.within}
 				client.AddHook(hook)

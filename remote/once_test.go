@@ -95,8 +95,10 @@ func TestCutReplyChargesOnce(t *testing.T) {
 
 			// The same through the same client, but not by the store: this test can fail.
 			cut.on.Store(true)
-			o := callCommand(&lua.Call{Bucket: s.Key("test", "plain"), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1,
-				Fleet: 1}, nil)
+			o := callCommand(&lua.Call{
+				Bucket: s.Key("test", "plain"), Cap: full, Period: 1, Want: 1, Min: 1, TTL: 1,
+				Fleet: 1,
+			}, nil)
 			err := c.EvalSha(t.Context(), lua.TokenBucket.Script().SHA, []string{s.Key("test", "plain")},
 				o.args[argFirst:]...).Err()
 			cut.on.Store(false)

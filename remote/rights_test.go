@@ -42,8 +42,10 @@ func setUserAnew(t *testing.T, admin *redis.Client, rights ...string) {
 // asUser opens a store as the user.
 func asUser(t *testing.T, scheme, addr, query string, o *remote.RedisOptions) *remote.Redis {
 	t.Helper()
-	u := url.URL{Scheme: scheme, User: url.UserPassword(redistest.User, redistest.Password), Host: addr,
-		RawQuery: query}
+	u := url.URL{
+		Scheme: scheme, User: url.UserPassword(redistest.User, redistest.Password), Host: addr,
+		RawQuery: query,
+	}
 	s, err := remote.Open(u.String(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -61,8 +63,10 @@ func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error 
 	}
 	const second = 1_000_000
 	now := time.Now().UnixMicro()
-	direct := lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1,
-		TTL: second, Fleet: 1}
+	direct := lua.Call{
+		Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: second, Want: 1, Min: 1,
+		TTL: second, Fleet: 1,
+	}
 	lease, sweep := direct, direct
 	lease.Lease, lease.Seq, lease.Now = "gone", 1, now+second
 	sweep.Lease, sweep.Seq, sweep.Now = "here", 1, now+4*second
@@ -162,8 +166,10 @@ func TestEveryRightIsNeededOnCluster(t *testing.T) {
 		s := asUser(t, "cluster", c.Addrs()[0], "", nil)
 		calls, results := make([]lua.Call, 2), make([]remote.Result, 2)
 		for i, key := range []string{"stays", fmt.Sprint("moves ", moved)} {
-			calls[i] = lua.Call{Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1,
-				Fleet: 1}
+			calls[i] = lua.Call{
+				Bucket: s.Key("rights", key), Cap: 100, Tokens: 1, Period: 1, Want: 1, Min: 1, TTL: 1,
+				Fleet: 1,
+			}
 		}
 		moved++
 		n, err := c.Client(0).ClusterKeySlot(t.Context(), calls[1].Bucket).Result()

@@ -11,7 +11,8 @@ import (
 
 // seenAt says that process id is here at an injected time; on Redis under the key.
 func (e *engine) seenAt(t *testing.T, key string, now int64, id string, ttl int64) (processes, at int64,
-	refusal string) {
+	refusal string,
+) {
 	t.Helper()
 	if e.memory != nil {
 		c, err := e.memory.PresenceAt(now, id, ttl)
@@ -100,8 +101,10 @@ func TestPresenceBadText(t *testing.T) {
 			}
 			return answerOf(t, lua.Reply{}, err).err
 		}
-		for _, text := range []string{"", "x", "nan", "inf", "-inf", "-1", "0.5", "9007199254740992",
-			strings.Repeat("9", 400)} {
+		for _, text := range []string{
+			"", "x", "nan", "inf", "-inf", "-1", "0.5", "9007199254740992",
+			strings.Repeat("9", 400),
+		} {
 			if got := eval("a", text, 0); got != "RLARG argument 2" {
 				t.Errorf("%s, ttl %.20q: %q", e.name, text, got)
 			}

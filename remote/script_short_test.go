@@ -35,25 +35,52 @@ func TestShortWay(t *testing.T) {
 		want   lua.Code
 	}{
 		{"a new bucket: all fields", nil, directTake("", 0, 1), 5 + 1, lua.Granted},
-		{"one that is there: level and time", []lua.Call{directTake("", 0, 2)}, directTake("", 1e6, 1), 2 + 1,
-			lua.Granted},
-		{"one that is full: the overflow too", []lua.Call{directTake("", 0, 2)}, directTake("", 9e6, 10), 3 + 1,
-			lua.Granted},
+		{
+			"one that is there: level and time",
+			[]lua.Call{directTake("", 0, 2)},
+			directTake("", 1e6, 1), 2 + 1,
+			lua.Granted,
+		},
+		{
+			"one that is full: the overflow too",
+			[]lua.Call{directTake("", 0, 2)},
+			directTake("", 9e6, 10), 3 + 1,
+			lua.Granted,
+		},
 		{"the clock a second back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6, 1), 2 + 1, lua.Granted},
 		{"the clock further back", []lua.Call{directTake("", 0, 2)}, directTake("", -1e6-1, 1), 1 + long, lua.Granted},
 		{"not enough", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 9), nothing, lua.Denied},
 		{"all that is there", []lua.Call{directTake("", 0, 2)}, min1(directTake("", 0, 9)), long, lua.Granted},
 		{"more than the burst", nil, min1(directTake("", 0, 11)), 1 + long, lua.Granted},
-		{"another rate", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long,
-			lua.Granted},
-		{"another period", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long,
-			lua.Granted},
-		{"another burst", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long,
-			lua.Granted},
-		{"another rate, and not enough", []lua.Call{directTake("", 0, 2)},
-			limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, lua.Denied},
-		{"another rate, and a look", []lua.Call{directTake("", 0, 2)}, limitedTo(directTake("", 0, 0), 10, 2, 1e6),
-			1 + long, lua.Granted},
+		{
+			"another rate",
+			[]lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 1), 10, 2, 1e6), 1 + long,
+			lua.Granted,
+		},
+		{
+			"another period",
+			[]lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 1), 10, 1, 2e6), 1 + long,
+			lua.Granted,
+		},
+		{
+			"another burst",
+			[]lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 1), 11, 1, 1e6), 1 + long,
+			lua.Granted,
+		},
+		{
+			"another rate, and not enough",
+			[]lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 9), 10, 2, 1e6), 1 + long, lua.Denied,
+		},
+		{
+			"another rate, and a look",
+			[]lua.Call{directTake("", 0, 2)},
+			limitedTo(directTake("", 0, 0), 10, 2, 1e6),
+			1 + long, lua.Granted,
+		},
 		{
 			"another rate, for the second time",
 			[]lua.Call{directTake("", 0, 2), limitedTo(directTake("", 0, 1), 10, 2, 1e6)},
@@ -72,8 +99,12 @@ func TestShortWay(t *testing.T) {
 		{"a look", []lua.Call{directTake("", 0, 2)}, directTake("", 0, 0), nothing, lua.Granted},
 		{"too late", nil, directTake("", 1e9, 1), nothing, lua.Late},
 		{"a bucket that lends", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 0, 1), long, lua.Granted},
-		{"a bucket whose leases are over", []lua.Call{leaseOf(directTake("", 0, 2))}, directTake("", 5e6, 1),
-			1 + 4 + 5 + 1 + 1, lua.Granted},
+		{
+			"a bucket whose leases are over",
+			[]lua.Call{leaseOf(directTake("", 0, 2))},
+			directTake("", 5e6, 1),
+			1 + 4 + 5 + 1 + 1, lua.Granted,
+		},
 	} {
 		bucket := fmt.Sprintf("{short/%s}tb1", c.name)
 		for _, b := range c.before {

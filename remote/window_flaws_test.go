@@ -114,8 +114,11 @@ func TestOrderOfLimitsMakesNoDifference(t *testing.T) {
 	e := realEngine(t)
 	orders := [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	for _, a := range []lua.Algorithm{lua.SlidingWindow, lua.TokenBuckets} {
-		limits := []lua.Limit{{Cap: 4, Tokens: 4, Period: sec, Span: 11},
-			{Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4}, {Cap: 9, Tokens: 9, Period: minute, Span: 3}}
+		limits := []lua.Limit{
+			{Cap: 4, Tokens: 4, Period: sec, Span: 11},
+			{Cap: 6, Tokens: 6, Period: 10 * sec, Span: 4},
+			{Cap: 9, Tokens: 9, Period: minute, Span: 3},
+		}
 		if a == lua.TokenBuckets {
 			for i := range limits {
 				limits[i].Span = 0

@@ -43,8 +43,10 @@ func TestBucketsForgiveNoMoreThanEachAlone(t *testing.T) {
 		limits := limitsOf(c)
 		single := make([]lua.Call, len(limits))
 		for i, l := range limits {
-			single[i] = lua.Call{Bucket: fmt.Sprintf("%s%d", c.Bucket, i), Cap: l.Cap, Tokens: l.Tokens,
-				Period: l.Period, TTL: 1e6, Fleet: 1}
+			single[i] = lua.Call{
+				Bucket: fmt.Sprintf("%s%d", c.Bucket, i), Cap: l.Cap, Tokens: l.Tokens,
+				Period: l.Period, TTL: 1e6, Fleet: 1,
+			}
 		}
 		now, seq := scriptStart, int64(0)
 		// told: each reads the overflow in whole tokens, and so may forgive up to one more or less than another

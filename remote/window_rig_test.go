@@ -39,8 +39,10 @@ var windowKinds = []windowKind{
 	}},
 	{"token buckets", lua.TokenBuckets, func(d drawer) lua.Call {
 		limit := func(period int64) lua.Limit {
-			return lua.Limit{Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period,
-				Tokens: choose(d, int64(1), 2, 7, 1000)}
+			return lua.Limit{
+				Cap: choose(d, int64(3), 1, 2, 5, 10, 100), Period: period,
+				Tokens: choose(d, int64(1), 2, 7, 1000),
+			}
 		}
 		l := limit(choose(d, int64(1e6), 1000, 300e3))
 		c := lua.Call{Cap: l.Cap, Period: l.Period, Tokens: l.Tokens}

@@ -210,8 +210,12 @@ func TestLeaseCountsWhereItEnds(t *testing.T) {
 		c.TTL = 10 * sec
 		start := (scriptStart/minute + 1) * minute
 		e.at(t, start, settling(take(c, 6), 1, func(c *lua.Call) { c.Lease = "A" }))
-		for _, x := range []struct{ after, level int64 }{{0, 4}, {minute + sec, 4}, {minute + 11*sec - 1, 4},
-			{minute + 11*sec, 10}} {
+		for _, x := range []struct{ after, level int64 }{
+			{0, 4},
+			{minute + sec, 4},
+			{minute + 11*sec - 1, 4},
+			{minute + 11*sec, 10},
+		} {
 			if a := e.at(t, start+x.after, c); a.err != "" || a.reply.Level != x.level {
 				t.Errorf("%s, after %d µs: %v, want %d left", e.name, x.after, a, x.level)
 			}

@@ -52,8 +52,10 @@ func TestUnappliedIsTold(t *testing.T) {
 		lua.TokenBucket:   {dated},
 		lua.TokenBuckets:  {dated, resets, {{"a refund of another epoch", refund(sec, 1, 0), none, done}}},
 		lua.SlidingWindow: {dated, resets, stamped},
-		lua.FixedWindow: {dated, resets, stamped,
-			{{"a refund of a window to come", refund(sec, 0, minute), lua.Unapplied, left}}},
+		lua.FixedWindow: {
+			dated, resets, stamped,
+			{{"a refund of a window to come", refund(sec, 0, minute), lua.Unapplied, left}},
+		},
 		lua.SlidingLog: {{
 			{"settling", settle(0), none, done},
 			{"settling in another epoch", settle(1), lua.Unapplied, left},

@@ -39,15 +39,20 @@ func TestVersionsCountEachOther(t *testing.T) {
 		want     int64 // admitted in an instant
 	}{
 		{"another precision", [][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}}, 100},
-		{"three precisions", [][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}, {{100, minute, 7 * sec}}},
-			100},
+		{
+			"three precisions",
+			[][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}, {{100, minute, 7 * sec}}},
+			100,
+		},
 		{"a lower limit, a bit longer", [][][3]int64{{{100, minute, sec}}, {{90, 61 * sec, sec}}}, 100},
 		{"a shorter one", [][][3]int64{{{100, minute, sec}}, {{100, sec, sec / 10}}}, 100},
 		{"a longer one", [][][3]int64{{{100, sec, sec / 10}}, {{100, minute, sec}}}, 100},
 		{"one limit more", [][][3]int64{{{100, minute, sec}}, {{100, minute, sec}, {150, 60 * minute, 10 * sec}}}, 100},
 		{"one limit less", [][][3]int64{{{100, minute, sec}, {70, 60 * minute, 10 * sec}}, {{100, minute, sec}}}, 100},
-		{"the order of the limits", [][][3]int64{{{100, minute, sec}, {70, sec, sec}},
-			{{70, sec, sec}, {100, minute, sec}}}, 70},
+		{"the order of the limits", [][][3]int64{
+			{{100, minute, sec}, {70, sec, sec}},
+			{{70, sec, sec}, {100, minute, sec}},
+		}, 70},
 		{"more versions than are kept", [][][3]int64{
 			{{100, minute, sec}},
 			{{100, minute, 2 * sec}},
@@ -252,8 +257,10 @@ func TestVersionsInAnyOrder(t *testing.T) {
 			var limits [][3]int64
 			for range 1 + r.draw(2) {
 				length := choose(r.draw, 4*sec, 4*sec, 5*sec, 12*sec, 500_000)
-				limits = append(limits, [3]int64{choose(r.draw, int64(5), 10, 3), length,
-					length / choose(r.draw, int64(4), 8, 3)})
+				limits = append(limits, [3]int64{
+					choose(r.draw, int64(5), 10, 3), length,
+					length / choose(r.draw, int64(4), 8, 3),
+				})
 			}
 			if v := version(r.bucket, limits...); len(v.Also) == 0 || tagOf(limitsOf(v)[0]) != tagOf(v.Also[0]) {
 				r.versions = append(r.versions, v)
@@ -401,8 +408,12 @@ func TestVersionBeginsWithTheLeast(t *testing.T) {
 		for _, c := range []struct {
 			limit [3]int64
 			want  int64
-		}{{[3]int64{100, minute, 2 * sec}, 70}, {[3]int64{100, sec, sec / 10}, 70},
-			{[3]int64{1000, 30 * minute, 10 * sec}, 520}, {[3]int64{1000, 120 * minute, 20 * sec}, 520}} {
+		}{
+			{[3]int64{100, minute, 2 * sec}, 70},
+			{[3]int64{100, sec, sec / 10}, 70},
+			{[3]int64{1000, 30 * minute, 10 * sec}, 520},
+			{[3]int64{1000, 120 * minute, 20 * sec}, 520},
+		} {
 			if a := e.at(t, now, version(bucket, c.limit)); a.reply.Level != c.want {
 				t.Errorf("%s: of %v there are %d left, want %d", e.name, c.limit, a.reply.Level, c.want)
 			}

@@ -134,7 +134,7 @@ func (l Limit) burst() int64 {
 	return l.Burst
 }
 
-// NoLease, as Lease.Size, takes every token directly from Redis. Each request that is not known to be denied takes
+// NoLease is a Lease.Size that takes every token directly from Redis. Each request that is not known to be denied takes
 // one round trip, and no tokens are held in a process.
 const NoLease = -1
 

@@ -39,8 +39,10 @@ type RefusedKey struct {
 }
 
 func refusedOf(s local.Stats) RefusedKey {
-	return RefusedKey{Limited: s.Refused - s.ShareSpent, ShareSpent: s.ShareSpent, Unavailable: s.Failed,
-		Blocked: s.Blocked}
+	return RefusedKey{
+		Limited: s.Refused - s.ShareSpent, ShareSpent: s.ShareSpent, Unavailable: s.Failed,
+		Blocked: s.Blocked,
+	}
 }
 
 // Tokens returns how many tokens were refused for all reasons.

@@ -152,11 +152,3 @@ func (b *bucket) probe(now time.Duration) bool {
 	}
 	return n != nil
 }
-
-// stateOf returns the state of a part that d decides.
-func stateOf(d *Decision) partState {
-	if d.Allowed {
-		return taken
-	}
-	return refused
-}

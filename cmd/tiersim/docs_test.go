@@ -128,8 +128,10 @@ func TestDemo(t *testing.T) {
 	if status != passed {
 		t.Errorf("status %d, %s\n%s", status, problems, out)
 	}
-	for _, part := range []string{"outage", "outage-open", "outage-closed", "\nPASS  outage: ",
-		"\nPASS  outage-open: ", "\nPASS  outage-closed: "} {
+	for _, part := range []string{
+		"outage", "outage-open", "outage-closed", "\nPASS  outage: ",
+		"\nPASS  outage-open: ", "\nPASS  outage-closed: ",
+	} {
 		if !strings.Contains(out, part) {
 			t.Errorf("no %q in\n%s", part, out)
 		}

@@ -150,8 +150,10 @@ func TestStatus(t *testing.T) {
 func TestReplayAndDiff(t *testing.T) {
 	path, dir := file(t, "short.sim", short), t.TempDir()
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
-	for _, args := range [][]string{{"run", path, "--json", a},
-		{"run", path, "--seed", "2", "--set", "traffic.rate=150/s", "--json", b}} {
+	for _, args := range [][]string{
+		{"run", path, "--json", a},
+		{"run", path, "--seed", "2", "--set", "traffic.rate=150/s", "--json", b},
+	} {
 		if _, problems, status := run(t, args...); status != passed {
 			t.Fatalf("%q: %s", args, problems)
 		}

@@ -107,8 +107,12 @@ func TestBooksMissTokens(t *testing.T) {
 			b.take(0, 4)
 			b.settled(second, 0, 4, 1)
 		}, 9},
-		{"refilled", tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)}, func(b *history) { b.take(0, 100) },
-			59},
+		{
+			"refilled",
+			tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)},
+			func(b *history) { b.take(0, 100) },
+			59,
+		},
 		{"refilled, then lowered", tiered.Policy{Limit: tiered.PerMinute(60).WithBurst(100)}, func(b *history) {
 			b.take(0, 100)
 			b.change(50*second, tiered.PerDay(1).WithBurst(100))

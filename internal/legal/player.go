@@ -238,8 +238,10 @@ func (w *player) executed(from *wire, sent time.Duration, calls []lua.Call, resu
 			continue // a real network, on a machine that may be busy
 		}
 		if r.Err != nil {
-			w.faults = append(w.faults, Fault{"health",
-				fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err)})
+			w.faults = append(w.faults, Fault{
+				"health",
+				fmt.Sprintf("at %v the store refuses %+v: %v", w.now(), c, r.Err),
+			})
 			continue
 		}
 		if b := w.buckets[c.Bucket]; b != nil && r.Reply.Code <= lua.Replay {
@@ -286,8 +288,10 @@ func (p *process) alarm(e tiered.FaultEvent) {
 		elsewhere := w.moved && x.Algorithm == tiered.FixedWindow
 		for k, b := range w.histories[i] {
 			if e.Policy == x.Name && e.Key == keyName(k) && !elsewhere && !b.filled(p) {
-				w.faults = append(w.faults, Fault{"loss",
-					fmt.Sprintf("at %v policy %d, key %d: lost, and it was not", w.now(), i, k)})
+				w.faults = append(w.faults, Fault{
+					"loss",
+					fmt.Sprintf("at %v policy %d, key %d: lost, and it was not", w.now(), i, k),
+				})
 			}
 		}
 	}

@@ -22,8 +22,10 @@ type Cluster struct {
 const clusterSlots = 16384
 
 // clusterArgs make a server a node of a Cluster. A node that is silent for 2 s counts as failed.
-var clusterArgs = []string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-	"--cluster-node-timeout", "2000"}
+var clusterArgs = []string{
+	"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+	"--cluster-node-timeout", "2000",
+}
 
 // StartCluster runs n primaries that share the slots in n equal ranges, in the order of Servers. It returns when
 // each serves and knows all others: after about 2.5 s, most of which Redis insists on. The Cluster is killed at the

@@ -53,12 +53,12 @@ func valid(t *rapid.T) *Scenario {
 	s := d.s
 	s.Name = textOf.Draw(t, "name")
 	d.maybe("learn", func() { s.Learn = textOf.Draw(t, "learn text") })
-	s.Length = d.time(4*Duration(time.Second), Duration(maxLength), "run")
-	d.maybe("warmup", func() { s.WarmUp = d.time(Duration(milli), s.Length-Duration(time.Second), "warmup") })
+	s.Length = d.time(4*Duration(time.Second), maxLength, "run")
+	d.maybe("warmup", func() { s.WarmUp = d.time(milli, s.Length-Duration(time.Second), "warmup") })
 	names := rapid.SliceOfNDistinct(nameOf, 1, 4, rapid.ID).Draw(t, "limits")
 	quarter := int64(maxTokens)
 	for _, n := range names {
-		l := Limit{Name: n, Tokens: d.int(1, maxTokens, "tokens"), Per: d.time(1000, Duration(maxPer), "per") / 1000 * 1000}
+		l := Limit{Name: n, Tokens: d.int(1, maxTokens, "tokens"), Per: d.time(1000, maxPer, "per") / 1000 * 1000}
 		burst := l.Tokens
 		d.maybe("burst", func() {
 			l.Burst = d.int(1, maxTokens, "burst tokens")
@@ -71,22 +71,22 @@ func valid(t *rapid.T) *Scenario {
 	f.N = int(d.int(1, maxFleet, "n"))
 	f.Mode = rapid.SampledFrom([]string{"", "local", "open", "closed"}).Draw(t, "mode")
 	f.Size = d.int(-1, quarter, "size")
-	d.maybe("period", func() { f.Period = d.time(Duration(5*milli), Duration(minute), "period time") })
+	d.maybe("period", func() { f.Period = d.time(5*milli, minute, "period time") })
 	f.Processes = int(d.int(0, 1<<20, "processes"))
-	d.maybe("budget", func() { f.Budget = d.time(Duration(milli), Duration(minute), "budget time") })
+	d.maybe("budget", func() { f.Budget = d.time(milli, minute, "budget time") })
 	d.maybe("timeout", func() {
 		least := f.Budget
 		if least == 0 {
-			least = Duration(defaultBudget)
+			least = defaultBudget
 		}
-		f.Timeout = d.time(least, Duration(minute), "timeout time")
+		f.Timeout = d.time(least, minute, "timeout time")
 	})
 	f.MaxKeys, f.InFlight = int(d.int(0, 1<<30, "maxkeys")), int(d.int(0, 1<<16, "inflight"))
 	for range d.int(1, 4, "traffic") {
 		s.Traffic = append(s.Traffic, d.traffic(names))
 	}
-	d.maybe("rtt", func() { s.Net.RTT = d.time(1000, Duration(10*second), "rtt time") })
-	s.Net.Jitter = d.time(0, Duration(10*second), "jitter")
+	d.maybe("rtt", func() { s.Net.RTT = d.time(1000, 10*second, "rtt time") })
+	s.Net.Jitter = d.time(0, 10*second, "jitter")
 	for range d.int(0, 5, "faults") {
 		s.Faults = append(s.Faults, d.fault())
 	}
@@ -107,7 +107,7 @@ func (d draw) traffic(limits []string) Traffic {
 		r.Limit = rapid.SampledFrom(limits).Draw(d.T, "limit name")
 	}
 	if r.Shape == "closed" {
-		r.Clients, r.Think, r.Retry = int(d.int(1, maxKeys, "clients")), d.time(0, Duration(hour), "think"), int(d.int(0, 1000, "retry"))
+		r.Clients, r.Think, r.Retry = int(d.int(1, maxKeys, "clients")), d.time(0, hour, "think"), int(d.int(0, 1000, "retry"))
 	} else {
 		r.Rate = d.float(leastRate, maxRate, "rate")
 	}
@@ -115,10 +115,10 @@ func (d draw) traffic(limits []string) Traffic {
 		r.To = d.float(leastRate, maxRate, "to")
 	}
 	if r.Shape == "bursts" || r.Shape == "diurnal" {
-		r.Every = d.time(Duration(milli), Duration(maxLength), "every")
+		r.Every = d.time(milli, maxLength, "every")
 	}
 	if r.Shape == "bursts" {
-		r.For = d.time(Duration(milli), r.Every, "for")
+		r.For = d.time(milli, r.Every, "for")
 	}
 	if r.Keys = d.int(-1, maxKeys, "keys"); r.Keys > 1 {
 		r.KeySkew = d.float(0, 10, "keyskew")
@@ -131,7 +131,7 @@ func (d draw) traffic(limits []string) Traffic {
 
 func (d draw) fault() Fault {
 	k := rapid.SampledFrom(Kinds).Draw(d.T, "kind")
-	f := Fault{Kind: k.Name, At: d.time(d.s.MeasuredFrom(), d.s.Length-Duration(milli), "at")}
+	f := Fault{Kind: k.Name, At: d.time(d.s.MeasuredFrom(), d.s.Length-milli, "at")}
 	all := k.Takes
 	if k.Lasts {
 		all = append(all[:len(all):len(all)], "for")
@@ -149,7 +149,7 @@ func (d draw) fault() Fault {
 }
 
 func (d draw) parameter(f *Fault, name string) {
-	some := func() Duration { return d.time(Duration(milli), Duration(hour), name) }
+	some := func() Duration { return d.time(milli, hour, name) }
 	switch name {
 	case "for":
 		f.For = d.time(1000, d.s.Length-f.At, name)
@@ -205,11 +205,11 @@ func (d draw) expect(limits []string) Expectation {
 	}
 	from := d.s.MeasuredFrom()
 	d.maybe("after", func() {
-		from = d.time(from, d.s.Length-Duration(milli), "after time")
+		from = d.time(from, d.s.Length-milli, "after time")
 		e.After = from
 	})
 	d.maybe("before", func() { e.Before = d.time(from+1, d.s.Length, "before time") })
-	if e.Before > 0 && e.Before < Duration(milli) {
+	if e.Before > 0 && e.Before < milli {
 		e.Before = 0
 	}
 	d.maybe("of limit", func() { e.Limit = rapid.SampledFrom(limits).Draw(d.T, "limit") })

@@ -24,30 +24,55 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 		limit, lease string
 	}{
 		"bucket": {tiered.Policy{Limit: minute}, "100 per minute, bursts of 100", "by demand"},
-		"burst": {tiered.Policy{Limit: minute.WithBurst(8), Lease: tiered.Lease{Size: 2}},
-			"100 per minute, bursts of 8", "of 2"},
-		"several": {tiered.Policy{Limit: minute.WithBurst(8), Also: []tiered.Limit{hour}},
-			"100 per minute, bursts of 8 and 1 000 per hour, bursts of 1 000", "by demand"},
-		"direct": {tiered.Policy{Limit: minute, Lease: tiered.Lease{Size: tiered.NoLease}},
-			"100 per minute, bursts of 100", "none: each token from Redis"},
-		"fixed": {tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow}, "100 per minute by fixed window",
-			"by demand"},
-		"calendar": {tiered.Policy{Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true},
-			"9 per day by fixed window of the calendar", "by demand"},
-		"log": {tiered.Policy{Limit: hour, Algorithm: tiered.SlidingLog}, "1 000 per hour by sliding log",
-			"none: each token from Redis"},
-		"sliding": {tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
-			"100 per minute and 1 000 per hour by sliding window", "by demand"},
-		"short": {tiered.Policy{Limit: tiered.Limit{Tokens: 5, Per: 100 * time.Millisecond},
-			Algorithm: tiered.SlidingWindow}, "5 per 100ms by sliding window", "none: each token from Redis"},
-		"plans": {tiered.Policy{Limit: minute, PerKey: plan},
-			"100 per minute, bursts of 100, or what the key has", "by demand"},
+		"burst": {
+			tiered.Policy{Limit: minute.WithBurst(8), Lease: tiered.Lease{Size: 2}},
+			"100 per minute, bursts of 8", "of 2",
+		},
+		"several": {
+			tiered.Policy{Limit: minute.WithBurst(8), Also: []tiered.Limit{hour}},
+			"100 per minute, bursts of 8 and 1 000 per hour, bursts of 1 000", "by demand",
+		},
+		"direct": {
+			tiered.Policy{Limit: minute, Lease: tiered.Lease{Size: tiered.NoLease}},
+			"100 per minute, bursts of 100", "none: each token from Redis",
+		},
+		"fixed": {
+			tiered.Policy{Limit: minute, Algorithm: tiered.FixedWindow},
+			"100 per minute by fixed window",
+			"by demand",
+		},
+		"calendar": {
+			tiered.Policy{Limit: tiered.PerDay(9), Algorithm: tiered.FixedWindow, Calendar: true},
+			"9 per day by fixed window of the calendar", "by demand",
+		},
+		"log": {
+			tiered.Policy{Limit: hour, Algorithm: tiered.SlidingLog},
+			"1 000 per hour by sliding log",
+			"none: each token from Redis",
+		},
+		"sliding": {
+			tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
+			"100 per minute and 1 000 per hour by sliding window", "by demand",
+		},
+		"short": {tiered.Policy{
+			Limit:     tiered.Limit{Tokens: 5, Per: 100 * time.Millisecond},
+			Algorithm: tiered.SlidingWindow,
+		}, "5 per 100ms by sliding window", "none: each token from Redis"},
+		"plans": {
+			tiered.Policy{Limit: minute, PerKey: plan},
+			"100 per minute, bursts of 100, or what the key has", "by demand",
+		},
 		"unlimited": {tiered.Policy{Limit: tiered.Unlimited}, "unlimited", "by demand"},
-		"only-plans": {tiered.Policy{Limit: tiered.Blocked, PerKey: plan}, "blocked, or what the key has",
-			"by demand"},
+		"only-plans": {
+			tiered.Policy{Limit: tiered.Blocked, PerKey: plan},
+			"blocked, or what the key has",
+			"by demand",
+		},
 		"blocked-all": {tiered.Policy{Limit: tiered.Blocked, Algorithm: tiered.SlidingWindow}, "blocked", "by demand"},
-		"trial": {tiered.Policy{Limit: minute, Shadow: true},
-			"100 per minute, bursts of 100 tried out, refuses nobody", "by demand"},
+		"trial": {
+			tiered.Policy{Limit: minute, Shadow: true},
+			"100 per minute, bursts of 100 tried out, refuses nobody", "by demand",
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g, err := tiered.NewGroup(remote.NewMemory(), nil)
@@ -84,8 +109,10 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		ctx := context.Background()
 		defer g.Close(ctx)
-		two, err := g.Limiter(tiered.Policy{Name: "two", Limit: tiered.PerMinute(100),
-			Also: []tiered.Limit{tiered.PerDay(2)}})
+		two, err := g.Limiter(tiered.Policy{
+			Name: "two", Limit: tiered.PerMinute(100),
+			Also: []tiered.Limit{tiered.PerDay(2)},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,8 +31,10 @@ func used(t *testing.T) *tiered.Group {
 	ctx := context.Background()
 	t.Cleanup(func() { store.Fail(nil); _ = g.Close(ctx) })
 	for i, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
-		l, err := g.Limiter(tiered.Policy{Name: fmt.Sprint("policy-", i), Limit: tiered.PerMinute(1000).WithBurst(3),
-			FailMode: mode})
+		l, err := g.Limiter(tiered.Policy{
+			Name: fmt.Sprint("policy-", i), Limit: tiered.PerMinute(1000).WithBurst(3),
+			FailMode: mode,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +93,10 @@ func TestPage(t *testing.T) {
 			t.Errorf("%d bytes", len(page))
 		}
 		_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
-		for _, want := range []string{"<code>ann@example.org</code>", "&lt;script&gt;alert", `\x00\n`,
-			`http-equiv="refresh" content="7"`} {
+		for _, want := range []string{
+			"<code>ann@example.org</code>", "&lt;script&gt;alert", `\x00\n`,
+			`http-equiv="refresh" content="7"`,
+		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("no %q in the page with keys", want)
 			}
@@ -111,8 +115,10 @@ func TestEmptyPage(t *testing.T) {
 		}
 		defer g.Close(context.Background())
 		_, page := get(t, g, nil, http.MethodGet, "/")
-		for _, want := range []string{"There is no policy.", "No key was refused.", "Nothing went wrong.",
-			`<span class="state closed">`} {
+		for _, want := range []string{
+			"There is no policy.", "No key was refused.", "Nothing went wrong.",
+			`<span class="state closed">`,
+		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("no %q in the page", want)
 			}
@@ -131,8 +137,10 @@ func TestManners(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close(context.Background())
-		for method, want := range map[string]int{"GET": 200, "HEAD": 200, "POST": 405, "PUT": 405, "DELETE": 405,
-			"OPTIONS": 405, "BREW": 405} {
+		for method, want := range map[string]int{
+			"GET": 200, "HEAD": 200, "POST": 405, "PUT": 405, "DELETE": 405,
+			"OPTIONS": 405, "BREW": 405,
+		} {
 			r, page := get(t, g, nil, method, "/")
 			h := r.Header
 			if r.StatusCode != want || want == 405 && h.Get("Allow") != "GET, HEAD" ||
@@ -144,8 +152,10 @@ func TestManners(t *testing.T) {
 				t.Errorf("%s: %v", method, h)
 			}
 		}
-		for every, want := range map[string]int{"1": 200, "300": 200, "0": 400, "301": 400, "-1": 400, "x": 400,
-			"5%3Burl=https://example.org": 400} {
+		for every, want := range map[string]int{
+			"1": 200, "300": 200, "0": 400, "301": 400, "-1": 400, "x": 400,
+			"5%3Burl=https://example.org": 400,
+		} {
 			if r, _ := get(t, g, nil, http.MethodGet, "/?every="+every); r.StatusCode != want {
 				t.Errorf("every=%s: %s, want %d", every, r.Status, want)
 			}
@@ -173,8 +183,10 @@ func TestWords(t *testing.T) {
 			t.Errorf("%d ns: %s, want %s", d, got, want)
 		}
 	}
-	for n, want := range map[int64]string{0: "0", 999: "999", -999: "-999", 1000: "1 000", 1234567: "1 234 567",
-		-123456: "-123 456"} {
+	for n, want := range map[int64]string{
+		0: "0", 999: "999", -999: "-999", 1000: "1 000", 1234567: "1 234 567",
+		-123456: "-123 456",
+	} {
 		if got := strings.ReplaceAll(count(n), "\u202f", " "); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
@@ -185,8 +197,10 @@ func TestWords(t *testing.T) {
 		}
 	}
 	p := page{Options: Options{ShowKeys: true}}
-	for key, want := range map[string]string{"ann": "ann", `a"b`: `"a\"b"`,
-		strings.Repeat("x", 100): strings.Repeat("x", 80) + "…", "é": "é", "\xff": `"\xff"`} {
+	for key, want := range map[string]string{
+		"ann": "ann", `a"b`: `"a\"b"`,
+		strings.Repeat("x", 100): strings.Repeat("x", 80) + "…", "é": "é", "\xff": `"\xff"`,
+	} {
 		if got := p.name(key); got != want {
 			t.Errorf("%q: %s, want %s", key, got, want)
 		}

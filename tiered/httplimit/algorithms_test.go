@@ -104,23 +104,43 @@ func TestFieldsByAlgorithm(t *testing.T) {
 		"a list: the limit that refused": {
 			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
 			first:  60,
-			admitted: told{200, "90 30 3650", "", limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {30, 1200}}, ""},
-			then: 45, refused: told{429, "90 30 3635", "3635", limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {30, 3635}}, "p#2"},
+			admitted: told{
+				200, "90 30 3650", "",
+				limits{"p": {100, 60}, "p#2": {90, 3600}},
+				limits{"p#2": {30, 1200}},
+				"",
+			},
+			then: 45, refused: told{
+				429, "90 30 3635", "3635",
+				limits{"p": {100, 60}, "p#2": {90, 3600}},
+				limits{"p#2": {30, 3635}},
+				"p#2",
+			},
 		},
 		"several buckets: the limit that refused": {
 			policy: tiered.Policy{Limit: minute.WithBurst(50), Also: []tiered.Limit{hour}}, first: 40,
 			admitted: told{200, "50 10 1600", "", limits{"p": {50, 30}, "p#2": {90, 3600}}, limits{"p": {10, 6}}, ""},
-			then:     50, refused: told{429, "50 35 1585", "9", limits{"p": {50, 30}, "p#2": {90, 3600}},
-				limits{"p": {15, 9}}, "p"},
+			then:     50, refused: told{
+				429, "50 35 1585", "9",
+				limits{"p": {50, 30}, "p#2": {90, 3600}},
+				limits{"p": {15, 9}},
+				"p",
+			},
 		},
 		"several buckets: the other": {
 			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}}, first: 60,
-			admitted: told{200, "90 30 2400", "", limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {30, 1200}}, ""},
-			then: 40, refused: told{429, "90 30 2385", "385", limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {9, 385}}, "p#2"},
+			admitted: told{
+				200, "90 30 2400", "",
+				limits{"p": {100, 60}, "p#2": {90, 3600}},
+				limits{"p#2": {30, 1200}},
+				"",
+			},
+			then: 40, refused: told{
+				429, "90 30 2385", "385",
+				limits{"p": {100, 60}, "p#2": {90, 3600}},
+				limits{"p#2": {9, 385}},
+				"p#2",
+			},
 		},
 		"a limit by key": {
 			policy: tiered.Policy{
@@ -132,8 +152,12 @@ func TestFieldsByAlgorithm(t *testing.T) {
 		"by key, unused": {
 			policy: tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return minute }}, first: 100,
 			admitted: told{200, "100 0 60", "", limits{"p": {100, 60}}, limits{"p": {0, 1}}, ""},
-			then:     1, secondAdmission: true, refused: told{200, "100 24 46", "", limits{"p": {100, 60}},
-				limits{"p": {24, 15}}, ""},
+			then:     1, secondAdmission: true, refused: told{
+				200, "100 24 46", "",
+				limits{"p": {100, 60}},
+				limits{"p": {24, 15}},
+				"",
+			},
 		},
 		"unlimited": {
 			policy: tiered.Policy{Limit: tiered.Unlimited}, first: 1, admitted: told{status: 200},
@@ -150,10 +174,18 @@ func TestFieldsByAlgorithm(t *testing.T) {
 		"more than a window ever holds": {
 			policy: tiered.Policy{Limit: minute, Also: []tiered.Limit{hour}, Algorithm: tiered.SlidingWindow},
 			first:  95,
-			admitted: told{429, "90 90 0", "", limits{"p": {100, 60}, "p#2": {90, 3600}}, limits{"p#2": {90, 3600}},
-				"p#2"},
-			then: 95, refused: told{429, "90 90 0", "", limits{"p": {100, 60}, "p#2": {90, 3600}},
-				limits{"p#2": {90, 3600}}, "p#2"},
+			admitted: told{
+				429, "90 90 0", "",
+				limits{"p": {100, 60}, "p#2": {90, 3600}},
+				limits{"p#2": {90, 3600}},
+				"p#2",
+			},
+			then: 95, refused: told{
+				429, "90 90 0", "",
+				limits{"p": {100, 60}, "p#2": {90, 3600}},
+				limits{"p#2": {90, 3600}},
+				"p#2",
+			},
 		},
 		"more than a bucket ever holds": {
 			policy: tiered.Policy{Limit: minute}, first: 60,

@@ -161,13 +161,17 @@ func TestFieldsAtRunTime(t *testing.T) {
 			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 1, 200, "", "", ""},
 			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 5, 200, "", "", ""},
 			{
-				tiered.Policy{Limit: tiered.PerHour(1),
-					PerKey: func(string) tiered.Limit { return tiered.PerMinute(60).WithBurst(30) }},
+				tiered.Policy{
+					Limit:  tiered.PerHour(1),
+					PerKey: func(string) tiered.Limit { return tiered.PerMinute(60).WithBurst(30) },
+				},
 				1, 200, "30", `"p";q=30;w=30`, `"p";r=29;t=29`,
 			},
 			{
-				tiered.Policy{Limit: tiered.PerHour(1),
-					PerKey: func(string) tiered.Limit { return tiered.Limit{Tokens: 2, Per: time.Minute} }},
+				tiered.Policy{
+					Limit:  tiered.PerHour(1),
+					PerKey: func(string) tiered.Limit { return tiered.Limit{Tokens: 2, Per: time.Minute} },
+				},
 				3, 429, "2", `"p";q=2;w=60`, `"p";r=0;t=30`,
 			},
 		} {
@@ -201,9 +205,12 @@ func FuzzHeaders(f *testing.F) {
 	g, _ := group(f)
 	name := 0
 	f.Fuzz(func(t *testing.T, tokens, per, burst, remaining, reset, retry int64, reason uint8, random float64,
-		jitter int64) {
-		p := tiered.Policy{Name: "p" + strconv.Itoa(name),
-			Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst}}
+		jitter int64,
+	) {
+		p := tiered.Policy{
+			Name:  "p" + strconv.Itoa(name),
+			Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst},
+		}
 		name++
 		limiter, err := g.Limiter(p)
 		if err != nil || !(random >= 0 && random < 1) || jitter < 0 || time.Duration(jitter) > maxJitter ||
@@ -216,8 +223,10 @@ func FuzzHeaders(f *testing.F) {
 		}
 		d.Allowed = tiered.Granted <= d.Reason && d.Reason <= tiered.Shadowed
 		for _, unix := range []bool{false, true} {
-			l := &limit{Options: Options{Random: func() float64 { return random }, Jitter: time.Duration(jitter),
-				IETFDraft11: true, ResetUnix: unix}}
+			l := &limit{Options: Options{
+				Random: func() float64 { return random }, Jitter: time.Duration(jitter),
+				IETFDraft11: true, ResetUnix: unix,
+			}}
 			h := http.Header{}
 			l.headers(h, []use{{0, limiter, "k", 1}}, &d)
 			w := httptest.NewRecorder()

@@ -28,8 +28,10 @@ func TestRemoteIP(t *testing.T) {
 }
 
 // proxies are trusted in the tests: 10/8 in its two spellings, and a /48.
-var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/9"), netip.MustParsePrefix("::ffff:10.128.0.0/105"),
-	netip.MustParsePrefix("2001:db8:f::/48")}
+var proxies = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/9"), netip.MustParsePrefix("::ffff:10.128.0.0/105"),
+	netip.MustParsePrefix("2001:db8:f::/48"),
+}
 
 func TestForwardedFor(t *testing.T) {
 	for _, c := range []struct {
@@ -76,8 +78,11 @@ func TestForwarded(t *testing.T) {
 		{"several", []string{`for=1.1.1.1, for="198.51.100.9", for=10.0.0.9`}, "198.51.100.9"},
 		{"a comma in quotes", []string{`for=1.1.1.1, for=198.51.100.9;host="a,b"`}, "198.51.100.9"},
 		{"a quote left open", []string{`for="1.1.1.1, for=198.51.100.9`}, "198.51.100.9"},
-		{"a quote left open, one that closes", []string{`for="1.1.1.1, for="[2001:db8:1:2:3::9]"`},
-			"2001:db8:1:2::/64"},
+		{
+			"a quote left open, one that closes",
+			[]string{`for="1.1.1.1, for="[2001:db8:1:2:3::9]"`},
+			"2001:db8:1:2::/64",
+		},
 		{"a quote at the end", []string{`for=198.51.100.9"`}, ""},
 		{"an escape", []string{`for="198.51.100.9\""`}, ""},
 		{"unknown", []string{"for=unknown"}, ""},
@@ -164,8 +169,10 @@ func FuzzForwarded(f *testing.F) {
 }
 
 func TestBadProxies(t *testing.T) {
-	for _, k := range []Key{ForwardedFor(), Forwarded(), ForwardedFor(netip.Prefix{}), Header(""), PathValue(""),
-		KeyFunc(nil), Credential("a:b")} {
+	for _, k := range []Key{
+		ForwardedFor(), Forwarded(), ForwardedFor(netip.Prefix{}), Header(""), PathValue(""),
+		KeyFunc(nil), Credential("a:b"),
+	} {
 		if k.err == nil || k.of != nil {
 			t.Errorf("%+v has no error", k)
 		}

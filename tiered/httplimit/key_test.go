@@ -38,8 +38,10 @@ func TestKeys(t *testing.T) {
 		{"function without a key", KeyFunc(func(*http.Request) (string, bool) { return "x", false }), same(), ""},
 		{"no credential", Credential("Authorization"), same("Authorization", " "), ""},
 		// printf 'bearer abc' | openssl dgst -sha256 -binary | basenc --base64url
-		{"credential", Credential("Authorization"), same("Authorization", "Bearer abc"),
-			"RuOOnOTEMsPKhGNuJ7piQmPP4OSteIhty62ZQqDz82o"},
+		{
+			"credential", Credential("Authorization"), same("Authorization", "Bearer abc"),
+			"RuOOnOTEMsPKhGNuJ7piQmPP4OSteIhty62ZQqDz82o",
+		},
 	} {
 		got, found := c.key.find(c.r)
 		if got != c.want || found != (c.want != "") {
@@ -71,8 +73,10 @@ func TestCredentialIsOne(t *testing.T) {
 		}
 	}
 	seen := map[string]string{}
-	for _, v := range []string{"Bearer abc", "Bearer Abc", "Basic YTpi", "Basic YTpj", "a:b", "abc", "basic a:b",
-		"basic:a:b"} {
+	for _, v := range []string{
+		"Bearer abc", "Bearer Abc", "Basic YTpi", "Basic YTpj", "a:b", "abc", "basic a:b",
+		"basic:a:b",
+	} {
 		if other, ok := seen[of(v)]; ok {
 			t.Errorf("%q and %q are one", v, other)
 		}

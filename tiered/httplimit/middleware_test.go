@@ -43,8 +43,10 @@ func TestSteps(t *testing.T) {
 			at = s.at
 			r := get(h, s.user)
 			x := r.Header
-			got := []string{x.Get("X-RateLimit-Limit"), x.Get("X-RateLimit-Remaining"), x.Get("X-RateLimit-Reset"),
-				x.Get("Retry-After")}
+			got := []string{
+				x.Get("X-RateLimit-Limit"), x.Get("X-RateLimit-Remaining"), x.Get("X-RateLimit-Reset"),
+				x.Get("Retry-After"),
+			}
 			if want := []string{s.limit, s.remaining, s.reset, s.retry}; r.StatusCode != s.status ||
 				strings.Join(got, " ") != strings.Join(want, " ") {
 				t.Errorf("step %d at %v: %d %q, want %d %q", i, s.at, r.StatusCode, got, s.status, want)
@@ -308,7 +310,8 @@ func TestCounts(t *testing.T) {
 				during := int64(0)
 				h := wrap(t, []Rule{perUser(l)}, &Options{Counts: func(s int) bool { return s < 400 }},
 					http.HandlerFunc(func(w http.ResponseWriter,
-						_ *http.Request) {
+						_ *http.Request,
+					) {
 						during = left(l, "ann")
 						c.answer(w)
 					}))
@@ -333,7 +336,8 @@ func TestPanicGivesNothingAway(t *testing.T) {
 		l := limiter(t, g, "p", tiered.PerHour(5))
 		for i, o := range []*Options{nil, {Counts: func(int) bool { return false }}} {
 			h := wrap(t, []Rule{perUser(l)}, o, http.HandlerFunc(func(http.ResponseWriter,
-				*http.Request) {
+				*http.Request,
+			) {
 				panic(http.ErrAbortHandler)
 			}))
 			w := httptest.NewRecorder()

@@ -160,8 +160,10 @@ func TestHijackCounts(t *testing.T) {
 func TestStreaming(t *testing.T) {
 	g, _ := group(t)
 	next := make(chan bool)
-	s := httptest.NewServer(wrap(t, []Rule{{Limiter: limiter(t, g, "p", tiered.PerHour(10)), Key: RemoteIP(),
-		Missing: Refuse}},
+	s := httptest.NewServer(wrap(t, []Rule{{
+		Limiter: limiter(t, g, "p", tiered.PerHour(10)), Key: RemoteIP(),
+		Missing: Refuse,
+	}},
 		&Options{Counts: func(int) bool { return true }},
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for i := range 3 {
