@@ -2,8 +2,8 @@
 //
 // A Bucket decides about one key of one policy. It composes parts, each a type with its own file and invariants:
 //
-//   - a pot with the tokens of the lease, which the hot path takes from;
-//   - a ledger of what became of the other tokens that were granted;
+//   - a lease state (lease.go) with a pot of the lease's tokens, which the hot path takes from, and a ledger of what
+//     became of the other tokens that were granted;
 //   - waiters, who wait for the reply to a pending call;
 //   - a denial: what is known to be refused, and until when;
 //   - a demand: an estimate of what is asked for, by which leases are sized;
@@ -11,7 +11,8 @@
 //
 // Everything here is a state machine without goroutines, I/O or a clock. Time comes in as now, the duration since a
 // base that the owner has fixed once. Randomness comes in through [Policy]. The owner (package tiered) carries out the
-// effects that the methods return: send a call, check again at some time.
+// effects that the methods return: send a call, check again at some time. Of this module the package imports lua only,
+// whose calls it composes and whose replies it reads.
 //
 // # One call at a time
 //
