@@ -89,7 +89,7 @@ func (f *fleet) at(slot int) *process {
 	return f.slots[slot]
 }
 
-// size is the number of slots, and live are the processes there are, by slot. version changes when any of that does.
+// live returns the processes there are, by slot. The version changes when any of them does.
 func (f *fleet) live() (all []*process, version int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
