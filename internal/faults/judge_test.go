@@ -168,8 +168,7 @@ func (s *stage) judgeFault(f *figures, j subject, all []fleet.Record) {
 		case slices.Contains(alone[j.FailMode], r.Reason):
 			byMode++
 		case r.Reason == tiered.Granted:
-		case r.Reason == tiered.Limited && (j.breakers != opens || j.spared > 0 || s.serves):
-			continue
+		case r.Reason == tiered.Limited && (j.breakers != opens || j.spared > 0):
 		default:
 			if strange == 0 {
 				first = r
@@ -190,7 +189,7 @@ func (s *stage) judgeFault(f *figures, j subject, all []fleet.Record) {
 		s.late(f, "%d of %d decisions were made alone", byMode, len(during))
 	case j.breakers == opens && byMode == 0:
 		s.late(f, "no decision was made alone: this shows nothing")
-	case j.breakers == opens && j.FailMode == tiered.FailOpen && refused > 0:
+	case j.breakers == opens && j.FailMode == tiered.FailOpen && refused > 0 && j.spared == 0:
 		s.late(f, "%d were refused by fail-open", refused)
 	}
 	if (j.breakers == opens || s.prompt) && f.p99 >= time.Millisecond+s.usualLag() {

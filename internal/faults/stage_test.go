@@ -72,7 +72,6 @@ type row struct {
 	allow    float64       // part of the decisions that may be made alone although Redis answers; 0 is next to none
 	prompt   bool          // it holds no decision up
 	breakers opening
-	serves   bool                                         // Redis still serves a call now and then, and what it says counts
 	spared   int                                          // processes that the fault does not touch
 	lost     int64                                        // how often at most Redis loses all of its buckets
 	more     func(s *stage, mode tiered.FailMode) float64 // tokens that this fault may cost besides, as the design says
