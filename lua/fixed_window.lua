@@ -177,7 +177,10 @@ if leased or not peek and (grant > 0 or swept or stepped) then
   elseif swept or stepped and lends then
     lending = {'w', wants, 'a', active, 'e', latest, 'g', sweep}
   end
-  if fresh then call('UNLINK', key) end
+  if fresh then
+    call('HSET', key, 'v', FORMAT) -- without memory nothing is executed: see token_bucket.lua
+    call('UNLINK', key)
+  end
   for i = 1, #ended, CHUNK do call('HSET', key, unpack(ended, i, min(i + CHUNK - 1, #ended))) end
   call('HSET', key, 'v', FORMAT, 'c', born, 't', now, 'n', count, unpack(lending))
   -- Until the window is over, or the last lease: after a step back that may be later. Redis counts on its own clock.

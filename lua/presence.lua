@@ -26,11 +26,12 @@ end
 if ttl == 0 then
   redis.call('ZREM', key, id)
 else
+  -- ZADD comes first, because a full Redis refuses it only while nothing is written.
+  redis.call('ZADD', key, string.format('%.0f', now), id)
   -- An entry more than one ttl in the future was written before the clock was set back. Its process renews it if it
   -- is alive.
   redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - ttl))
   redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + ttl), '+inf')
-  redis.call('ZADD', key, string.format('%.0f', now), id)
   redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl / 500))) -- two ttl, in milliseconds
 end
 return {redis.call('ZCARD', key), now}

@@ -397,6 +397,7 @@ if leased or not peek and (grant > 0 or swept or stepped or fades) then
     until_ = max(until_, (floor(max(now, latest) / period[i]) + span[i]) * period[i])
   end
   put('x', until_)
+  if #gone > 0 then call('HSET', key, 'v', FORMAT) end -- without memory nothing is executed: see token_bucket.lua
   for i = 1, #gone, CHUNK do call('HDEL', key, unpack(gone, i, min(i + CHUNK - 1, #gone))) end
   call('HSET', key, unpack(set))
   call('PEXPIRE', key, text(min(ceil((until_ - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))

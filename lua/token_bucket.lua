@@ -333,6 +333,8 @@ level = level - grant
 if want > 0 and grant == 0 then code, after = DENIED, retry_after() end
 
 -- 11. Write: deletions, then one HSET, then PEXPIRE. An interrupted run leaves the escrow too high, never too low.
+-- Redis refuses a command that needs memory (OOM) only while a run has written nothing. So an HSET that changes nothing
+-- comes before the deletions. Without it a full Redis would execute the calls that sweep, and refuse all others.
 local left, record = 0, nil
 if leased then
   left, latest, escrow, wants = ttl, max(latest, now + ttl), escrow + grant, wanted
@@ -341,6 +343,7 @@ if leased then
   record = string.format('%d|%d|%d|%d|%d|%d', seq, grant, hold + grant, want, now + ttl, charged)
 end
 if leased or exists and changed or not peek and (grant > 0 or swept or stepped) then
+  if #ended > 0 then redis.call('HSET', key, 'v', FORMAT) end
   for _, field in ipairs(ended) do redis.call('HDEL', key, field) end
   local fields = {} -- only fields that are not at their default
   local function put(field, x) fields[#fields + 1], fields[#fields + 2] = field, x end

@@ -263,6 +263,7 @@ if leased or changed or not peek and (grant > 0 or swept or stepped) then
   end
   put('x', until_)
   if changed or unknown or not exists then put('r', told) end
+  if #ended > 0 then call('HSET', key, 'v', FORMAT) end -- without memory nothing is executed: see token_bucket.lua
   for _, field in ipairs(ended) do call('HDEL', key, field) end
   call('HSET', key, unpack(set))
   call('PEXPIRE', key, text(min(ceil((max(until_, now) - server - behind) / 1000) + 1000, LONGEST_TTL_MS)))
