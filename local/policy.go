@@ -128,6 +128,25 @@ func (m FailMode) String() string {
 	return fmt.Sprintf("fail mode %d", uint8(m))
 }
 
+// MarshalText returns what String does. An error means that m is none of the fail modes.
+func (m FailMode) MarshalText() ([]byte, error) {
+	if m > FailClosed {
+		return nil, fmt.Errorf("tiered: FailMode is %d: must be FailLocal, FailOpen or FailClosed", uint8(m))
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads what MarshalText returns: "fail-local", "fail-open" or "fail-closed".
+func (m *FailMode) UnmarshalText(text []byte) error {
+	for mode := FailLocal; mode <= FailClosed; mode++ {
+		if mode.String() == string(text) {
+			*m = mode
+			return nil
+		}
+	}
+	return fmt.Errorf("tiered: FailMode is %.80q: must be fail-local, fail-open or fail-closed", text)
+}
+
 const (
 	// minTTL is the shortest life of a lease. It is long against any pause of a healthy process, so that tokens do not
 	// end unspent. The price is how long a crash parks its pot (1.5 ttl at most).

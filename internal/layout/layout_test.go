@@ -43,14 +43,15 @@ var importRules = []importRule{
 	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover"}},
-	{packages: "tiered", ours: []string{"lua", "local", "remote", "failover", "internal/dispatch"}},
+	{packages: "tiered", ours: []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/ratetext"}},
+	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "sim/internal/stable"},
 	// For anybody's client: the standard library only, but for hashes.
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
-	{packages: "sim/scenario"}, // data: the standard library only
-	{packages: "sim/library"},  // texts
+	{packages: "sim/scenario", ours: []string{"internal/ratetext"}}, // data
+	{packages: "sim/library"}, // texts
 	{
 		packages: "sim/...",
 		ours: []string{

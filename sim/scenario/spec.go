@@ -6,8 +6,11 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 )
 
 // spec says how the values of a field are written, and which there may be. The type of a value is int64 (also of an
@@ -154,15 +157,12 @@ func tokenRate() spec {
 	return s
 }
 
-func parseTokenRate(text string) (r rate, ok bool) {
-	amount, period, found := strings.Cut(text, "/")
-	if r.tokens, ok = parseWhole(amount); ok {
-		r.per, ok = parsePeriod(period)
-	}
-	return r, found && ok
+func parseTokenRate(text string) (rate, bool) {
+	tokens, period, err := ratetext.Parse(text)
+	return rate{tokens, Duration(period)}, err == nil
 }
 
-func (r rate) String() string { return formatWhole(r.tokens) + "/" + formatPeriod(r.per) }
+func (r rate) String() string { return ratetext.Format(r.tokens, time.Duration(r.per)) }
 
 // isZero reports whether v is what it is when it is left out.
 func isZero(v any) bool { return v == reflect.Zero(reflect.TypeOf(v)).Interface() }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 )
 
 // How values are written. Whatever is printed here is read back as exactly the same value: decimal points are moved
@@ -22,16 +24,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // String is d as Go writes it, but with us for microseconds and without parts that are zero: 300us, 1.5s, 1m, 1h30m.
-func (d Duration) String() string {
-	s := strings.Replace(time.Duration(d).String(), "µ", "u", 1)
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
-}
+func (d Duration) String() string { return ratetext.FormatDuration(time.Duration(d)) }
 
 func parseDuration(text string) (Duration, bool) {
 	d, err := time.ParseDuration(text)
@@ -58,18 +51,11 @@ func parsePart(text string) (p Part, ok bool) {
 	return Part{Count: int(n)}, ok && int64(int(n)) == n
 }
 
-// maxDigits bounds a number's text: enough for every float64 and int64.
-const maxDigits = 400
+// maxExponent bounds the power of ten of a number: enough for every float64.
+const maxExponent = 400
 
 // parseWhole reads a whole number; _ may stand between two digits.
-func parseWhole(text string) (int64, bool) {
-	digits, ok := withoutSeparators(text)
-	if !ok || strings.HasPrefix(text, "+") {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	return n, err == nil
-}
+func parseWhole(text string) (int64, bool) { return ratetext.ParseWhole(text) }
 
 func parsePlain(text string) (float64, bool) { return parseNumber(text, 0) }
 
@@ -80,30 +66,17 @@ func parseNumber(text string, shift int) (float64, bool) {
 	mantissa, exponent, scientific := strings.Cut(text, "e")
 	if scientific {
 		e, err := strconv.Atoi(exponent)
-		if err != nil || e < -maxDigits || e > maxDigits {
+		if err != nil || e < -maxExponent || e > maxExponent {
 			return 0, false
 		}
 		shift += e
 	}
-	mantissa, ok := withoutSeparators(mantissa)
+	mantissa, ok := ratetext.WithoutSeparators(mantissa)
 	if !ok || strings.Trim(mantissa, "0123456789.") != "" { // no sign, no hexadecimal, no infinity
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(mantissa+"e"+strconv.Itoa(shift), 64)
 	return v, err == nil
-}
-
-func withoutSeparators(text string) (string, bool) {
-	if len(text) > maxDigits {
-		return "", false
-	}
-	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
-	for i := range len(text) {
-		if text[i] == '_' && !(digit(i-1) && digit(i+1)) {
-			return "", false
-		}
-	}
-	return strings.ReplaceAll(text, "_", ""), true
 }
 
 // formatNumber writes v times ten to the power of shift with as few digits as say exactly which float64 v is.
@@ -136,30 +109,12 @@ func parseRatio(text string) (float64, bool) {
 
 func formatRatio(v float64) string { return formatNumber(v, 2) + "%" }
 
-// periods are the words for what a rate is per.
-var periods = []struct {
-	word string
-	per  Duration
-}{{"s", second}, {"min", minute}, {"h", hour}, {"day", 24 * hour}, {"ms", milli}}
-
 func parsePeriod(text string) (Duration, bool) {
-	for _, p := range periods {
-		if p.word == text {
-			return p.per, true
-		}
-	}
-	d, ok := parseDuration(text)
-	return d, ok && d > 0
+	d, ok := ratetext.ParsePeriod(text)
+	return Duration(d), ok
 }
 
-func formatPeriod(d Duration) string {
-	for _, p := range periods {
-		if p.per == d {
-			return p.word
-		}
-	}
-	return d.String()
-}
+func formatPeriod(d Duration) string { return ratetext.FormatPeriod(time.Duration(d)) }
 
 // parseRate reads 1000/s, 100/min, 2.5/100ms as so many per second.
 func parseRate(text string) (float64, bool) {

@@ -1,0 +1,137 @@
+// Package ratetext reads and writes rates and periods, such as 100/min, 1000/s and 5/30d. Limits and scenarios share it.
+package ratetext
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// periods are the words for a period. Of several words for one period the first is the one that is written.
+var periods = []struct {
+	word   string
+	period time.Duration
+}{
+	{"s", time.Second},
+	{"min", time.Minute},
+	{"h", time.Hour},
+	{"day", day},
+	{"week", 7 * day},
+	{"ms", time.Millisecond},
+	{"us", time.Microsecond},
+	{"sec", time.Second},
+	{"second", time.Second},
+	{"m", time.Minute},
+	{"minute", time.Minute},
+	{"hour", time.Hour},
+	{"d", day},
+	{"w", 7 * day},
+}
+
+// Error says what is wrong with a text, and where.
+type Error struct {
+	At   int    // offset in bytes
+	What string // the part of the text that is wrong
+	Rule string // what it must be
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%q at byte %d %s", e.What, e.At, e.Rule) }
+
+// Parse reads a rate: a whole number, a slash and a period. It does not check ranges.
+func Parse(text string) (tokens int64, period time.Duration, err *Error) {
+	amount, per, found := strings.Cut(text, "/")
+	if !found {
+		return 0, 0, &Error{0, text, "must be tokens per period, as in 100/min"}
+	}
+	tokens, ok := ParseWhole(amount)
+	if !ok {
+		return 0, 0, &Error{0, amount, "must be a whole number of tokens, as in 100/min"}
+	}
+	if period, ok = ParsePeriod(per); !ok {
+		return 0, 0, &Error{len(amount) + 1, per, "must be s, min, h, day, week, or a duration such as 10s, 1h30m or 30d"}
+	}
+	return tokens, period, nil
+}
+
+// Format writes a rate so that Parse returns the same.
+func Format(tokens int64, period time.Duration) string {
+	return strconv.FormatInt(tokens, 10) + "/" + FormatPeriod(period)
+}
+
+// ParsePeriod reads a unit, such as min, or a duration: what [time.ParseDuration] reads, and whole days and weeks, such
+// as 30d and 2w. It reports false if the text is neither, or if the period is not positive.
+func ParsePeriod(text string) (time.Duration, bool) {
+	for _, p := range periods {
+		if p.word == text {
+			return p.period, true
+		}
+	}
+	for unit, length := range map[string]time.Duration{"d": day, "w": 7 * day} {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			n, ok := ParseWhole(number)
+			if d := time.Duration(n) * length; ok && n > 0 && d/length == time.Duration(n) {
+				return d, true
+			}
+			return 0, false
+		}
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d > 0
+}
+
+// FormatPeriod writes a period so that ParsePeriod returns the same, if it is positive.
+func FormatPeriod(d time.Duration) string {
+	for _, p := range periods {
+		if p.period == d {
+			return p.word
+		}
+	}
+	if d > 0 && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	return FormatDuration(d)
+}
+
+// FormatDuration writes d as [time.Duration.String] does, but with us for microseconds and without parts that are zero:
+// 300us, 1.5s, 1m, 1h30m.
+func FormatDuration(d time.Duration) string {
+	s := strings.Replace(d.String(), "µ", "u", 1)
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// maxDigits bounds the text of a number.
+const maxDigits = 400
+
+// ParseWhole reads a whole number. An underscore may stand between two digits.
+func ParseWhole(text string) (int64, bool) {
+	digits, ok := WithoutSeparators(text)
+	if !ok || strings.HasPrefix(text, "+") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, err == nil
+}
+
+// WithoutSeparators removes the underscores of a number. It reports false if one does not stand between two digits, or
+// if the text is too long for a number.
+func WithoutSeparators(text string) (string, bool) {
+	if len(text) > maxDigits {
+		return "", false
+	}
+	digit := func(i int) bool { return i >= 0 && i < len(text) && '0' <= text[i] && text[i] <= '9' }
+	for i := range len(text) {
+		if text[i] == '_' && (!digit(i-1) || !digit(i+1)) {
+			return "", false
+		}
+	}
+	return strings.ReplaceAll(text, "_", ""), true
+}

@@ -1,0 +1,64 @@
+package ratetext
+
+import (
+	"testing"
+	"time"
+)
+
+func TestPeriods(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want time.Duration // 0: it is not a period
+		out  string
+	}{
+		{"s", time.Second, "s"},
+		{"sec", time.Second, "s"},
+		{"1s", time.Second, "s"},
+		{"m", time.Minute, "min"},
+		{"minute", time.Minute, "min"},
+		{"hour", time.Hour, "h"},
+		{"90m", 90 * time.Minute, "1h30m"},
+		{"24h", day, "day"},
+		{"7d", 7 * day, "week"},
+		{"2w", 14 * day, "14d"},
+		{"30d", 30 * day, "30d"},
+		{"1.5d", 0, ""},
+		{"100ms", 100 * time.Millisecond, "100ms"},
+		{"1µs", time.Microsecond, "us"},
+		{"0s", 0, ""},
+		{"-1s", 0, ""},
+		{"0d", 0, ""},
+		{"9223372036854775807w", 0, ""},
+		{"", 0, ""},
+		{"mni", 0, ""},
+		{"d1", 0, ""},
+	} {
+		got, ok := ParsePeriod(c.text)
+		if ok != (c.want > 0) || ok && got != c.want {
+			t.Errorf("%q is %v, %v; want %v", c.text, got, ok, c.want)
+		} else if ok && FormatPeriod(got) != c.out {
+			t.Errorf("%v is written %q, want %q", got, FormatPeriod(got), c.out)
+		}
+	}
+}
+
+// What is written is read back as the same.
+func FuzzRate(f *testing.F) {
+	f.Add("100/min")
+	f.Add("1_000/1h30m")
+	f.Add("-5/30d")
+	f.Fuzz(func(t *testing.T, text string) {
+		tokens, period, err := Parse(text)
+		if err != nil {
+			if err.At < 0 || err.At+len(err.What) > len(text) || text[err.At:err.At+len(err.What)] != err.What {
+				t.Errorf("%q: %v does not name a part of it", text, err)
+			}
+			return
+		}
+		n, p, err := Parse(Format(tokens, period))
+		if err != nil || n != tokens || p != period {
+			t.Errorf("%q is %d per %v, written %q and read as %d per %v: %v", text, tokens, period,
+				Format(tokens, period), n, p, err)
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// The words of a limit's text.
+const (
+	textUnlimited = "unlimited"
+	textBlocked   = "blocked"
+	textBurst     = "burst"
+	textPrecision = "precision"
+)
+
+// ParseLimit reads a limit:
+//
+//	100/s
+//	100/min burst 200
+//	1000/h precision 30s
+//	unlimited
+//	blocked
+//
+// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as in
+// 1_000_000. [Limit.String] writes what ParseLimit reads. The error names all problems, each with its position in the
+// text.
+func ParseLimit(text string) (Limit, error) {
+	switch words := strings.Fields(text); {
+	case len(words) == 1 && words[0] == textUnlimited:
+		return unlimited, nil
+	case len(words) == 1 && words[0] == textBlocked:
+		return blocked, nil
+	}
+	p := limitParser{text: text}
+	l := p.limit()
+	if p.errs == nil {
+		if err := l.validate("Limit"); err != nil {
+			p.errs = []error{err}
+		}
+	}
+	if p.errs != nil {
+		return Limit{}, errors.Join(p.errs...)
+	}
+	return l, nil
+}
+
+// limitParser reads the words of a limit, and collects what is wrong with them.
+type limitParser struct {
+	text string
+	at   int // the next word is searched from here
+	errs []error
+}
+
+func (p *limitParser) limit() (l Limit) {
+	word, at := p.word()
+	tokens, per, err := ratetext.Parse(word)
+	if err != nil {
+		p.wrong(at+err.At, err.What, err.Rule)
+	}
+	l.Tokens, l.Per = tokens, per
+	for given := map[string]bool{}; ; {
+		name, at := p.word()
+		if name == "" {
+			return l
+		}
+		if given[name] {
+			p.wrong(at, name, "must be given once")
+		}
+		given[name] = true
+		switch name {
+		case textBurst:
+			value, at := p.word()
+			n, ok := ratetext.ParseWhole(value)
+			if !ok || n < 1 {
+				p.wrong(at, value, "must be a burst of 1 to 2^40 tokens")
+			}
+			l.Burst = n
+		case textPrecision:
+			value, at := p.word()
+			d, ok := ratetext.ParsePeriod(value)
+			if !ok {
+				p.wrong(at, value, "must be a precision, as in 30s")
+			}
+			l.Precision = d
+		default:
+			p.wrong(at, name, "must be burst or precision")
+		}
+	}
+}
+
+// word returns the next word, "" at the end, and where it begins.
+func (p *limitParser) word() (word string, at int) {
+	rest := p.text[p.at:]
+	trimmed := strings.TrimLeft(rest, " \t")
+	at = p.at + len(rest) - len(trimmed)
+	if end := strings.IndexAny(trimmed, " \t"); end >= 0 {
+		trimmed = trimmed[:end]
+	}
+	p.at = at + len(trimmed)
+	return trimmed, at
+}
+
+func (p *limitParser) wrong(at int, what, rule string) {
+	p.errs = append(p.errs, fmt.Errorf("tiered: limit %.80q: %.80q at position %d %s", p.text, what, at+1, rule))
+}
+
+// String returns l as [ParseLimit] reads it, such as "100/min burst 200". A burst of Tokens is not written, unless Burst
+// says so.
+func (l Limit) String() string {
+	switch l.rule() {
+	case local.Unlimited:
+		return textUnlimited
+	case local.Blocked:
+		return textBlocked
+	}
+	s := ratetext.Format(l.Tokens, l.Per)
+	if l.Burst != 0 {
+		s += fmt.Sprintf(" %s %d", textBurst, l.Burst)
+	}
+	if l.Precision != 0 {
+		s += " " + textPrecision + " " + ratetext.FormatPeriod(l.Precision)
+	}
+	return s
+}
+
+// MarshalText returns what String does, and an empty text for the zero Limit. An error means that the limit is not
+// valid.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l == (Limit{}) {
+		return []byte{}, nil
+	}
+	if err := l.validate("Limit"); err != nil {
+		return nil, err
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText reads what [ParseLimit] does. An empty text is the zero Limit.
+func (l *Limit) UnmarshalText(text []byte) (err error) {
+	if len(text) == 0 {
+		*l = Limit{}
+		return nil
+	}
+	parsed, err := ParseLimit(string(text))
+	if err == nil {
+		*l = parsed
+	}
+	return err
+}
+
+// MarshalText returns what String does. An error means that a is none of the algorithms.
+func (a Algorithm) MarshalText() ([]byte, error) {
+	if int(a) >= len(algorithms) {
+		return nil, fmt.Errorf("tiered: Algorithm is %d: must be TokenBucket, FixedWindow, SlidingLog or SlidingWindow", a)
+	}
+	return []byte(a.String()), nil
+}
+
+// UnmarshalText reads the name of an algorithm: "token bucket", "fixed window", "sliding log" or "sliding window". A
+// hyphen may stand for the space.
+func (a *Algorithm) UnmarshalText(text []byte) error {
+	for i, name := range algorithms {
+		if s := string(text); s == name || s == strings.Replace(name, " ", "-", 1) {
+			*a = Algorithm(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("tiered: Algorithm is %.80q: must be one of %s", text, strings.Join(algorithms[:], ", "))
+}
+
+// PerWeek returns n tokens per seven days, with bursts of n.
+func PerWeek(n int64) Limit { return Limit{Tokens: n, Per: 7 * 24 * time.Hour} }
+
+// Per returns n tokens per d, with bursts of n: Per(10, time.Minute). n is 1 … 2⁴⁰, and d is 1 µs … 100 years.
+func Per(n int64, d time.Duration) Limit { return Limit{Tokens: n, Per: d} }
+
+// Every returns one token per d, with a burst of 1: Every(100*time.Millisecond) is ten per second, evenly spaced.
+func Every(d time.Duration) Limit { return Limit{Tokens: 1, Per: d} }

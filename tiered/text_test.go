@@ -1,0 +1,121 @@
+package tiered
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseLimit(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want Limit
+		out  string // if it is not text
+		errs []string
+	}{
+		{text: "100/s", want: PerSecond(100)},
+		{text: "100/min burst 200", want: PerMinute(100).WithBurst(200)},
+		{text: "  5/minute\tburst 7 ", want: PerMinute(5).WithBurst(7), out: "5/min burst 7"},
+		{text: "1_000/h precision 30s", want: Limit{Tokens: 1000, Per: time.Hour, Precision: 30 * time.Second},
+			out: "1000/h precision 30s"},
+		{text: "3/week", want: PerWeek(3)},
+		{text: "3/30d", want: Per(3, 30*24*time.Hour)},
+		{text: "1/100ms", want: Every(100 * time.Millisecond)},
+		{text: "unlimited", want: unlimited},
+		{text: "blocked", want: blocked},
+		{text: "", errs: []string{`"" at position 1 must be tokens per period`}},
+		{text: "100", errs: []string{`"100" at position 1 must be tokens per period`}},
+		{text: "100/mni", errs: []string{`"mni" at position 5 must be s, min`}},
+		{text: "ten/min", errs: []string{`"ten" at position 1 must be a whole number`}},
+		{text: "1.5/s", errs: []string{`"1.5" at position 1 must be a whole number`}},
+		{text: "10/min burst", errs: []string{`"" at position 13 must be a burst`}},
+		{text: "10/x burst y z", errs: []string{`"x" at position 4`, `"y" at position 12`,
+			`"z" at position 14 must be burst or precision`}},
+		{text: "10/min burst 0", errs: []string{`"0" at position 14 must be a burst of 1 to 2^40`}},
+		{text: "10/min burst 5 burst 6", errs: []string{`"burst" at position 16 must be given once`}},
+		{text: "0/s", errs: []string{"Limit.Tokens is 0: must be 1 to 2^40"}},
+		{text: "2000000000000/200000d", errs: []string{"must be s, min"}},
+		{text: "unlimited burst 5", errs: []string{`"unlimited" at position 1`}},
+	} {
+		got, err := ParseLimit(c.text)
+		if len(c.errs) == 0 {
+			want := c.out
+			if want == "" {
+				want = c.text
+			}
+			if err != nil || got != c.want || got.String() != want {
+				t.Errorf("%q is %+v, written %q, and %v; want %+v, %q", c.text, got, got, err, c.want, want)
+			}
+			continue
+		}
+		for _, part := range c.errs {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%q: %v, want %s", c.text, err, part)
+			}
+		}
+	}
+}
+
+// What a configuration file says is what is read from what is written.
+func TestTexts(t *testing.T) {
+	type config struct {
+		Limit     Limit
+		None      Limit
+		Mode      FailMode
+		Algorithm Algorithm
+		Plans     map[string]Limit
+	}
+	want := config{
+		PerDay(5).WithBurst(9), Limit{}, FailOpen, SlidingWindow,
+		map[string]Limit{"free": PerHour(10), "pro": unlimited},
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const golden = `{"Limit":"5/day burst 9","None":"","Mode":"fail-open","Algorithm":"sliding window",` +
+		`"Plans":{"free":"10/h","pro":"unlimited"}}`
+	if string(text) != golden {
+		t.Errorf("%s, want %s", text, golden)
+	}
+	var got config
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := json.Marshal(got); string(again) != golden {
+		t.Errorf("read as %+v", got)
+	}
+	for _, broken := range []string{
+		`{"Limit":"5"}`, `{"Mode":"open"}`, `{"Algorithm":"leaky bucket"}`, `{"Plans":{"free":"0/s"}}`,
+	} {
+		if err := json.Unmarshal([]byte(broken), &got); err == nil {
+			t.Errorf("%s is read", broken)
+		}
+	}
+	for _, broken := range []any{Limit{Tokens: 5}, FailMode(3), Algorithm(4)} {
+		if text, err := json.Marshal(broken); err == nil {
+			t.Errorf("%#v is written %s", broken, text)
+		}
+	}
+	var hyphen Algorithm
+	if err := hyphen.UnmarshalText([]byte("token-bucket")); err != nil || hyphen != TokenBucket {
+		t.Errorf("%v, %v", hyphen, err)
+	}
+}
+
+func FuzzParseLimit(f *testing.F) {
+	for _, text := range []string{"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d",
+		"1_0/w"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseLimit(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseLimit(l.String()); err != nil || again != l {
+			t.Errorf("%q is %+v, written %q, and read as %+v, %v", text, l, l, again, err)
+		}
+	})
+}
