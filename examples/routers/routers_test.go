@@ -42,9 +42,9 @@ func TestRouters(t *testing.T) {
 			}{
 				{"ann", "hello acme", "1", "", 200},
 				{"ann", "hello acme", "0", "", 200},
-				{"ann", "Over the limit of policy \"per-user\".\n", "0", "1800", 429},
+				{"ann", "Rate limit exceeded.\n", "0", "1800", 429},
 				{"bob", "hello acme", "1", "", 200},
-				{"", "The request does not say whom policy \"per-user\" is to count it for.\n", "", "", 400},
+				{"", "The request does not identify its client.\n", "", "", 400},
 			} {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/tenants/acme", nil)
 				if err != nil {

@@ -47,7 +47,7 @@ func ExampleNew() {
 	// Output:
 	// 200 1  hello
 	// 200 0  hello
-	// 429 0 1800 Over the limit of policy "per-user".
+	// 429 0 1800 Rate limit exceeded.
 }
 
 func ExampleSettle() {

@@ -9,13 +9,70 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Names of fields as net/http stores them. On the wire their case does not matter.
-const (
-	fieldLimit     = "X-Ratelimit-Limit"
-	fieldRemaining = "X-Ratelimit-Remaining"
-	fieldReset     = "X-Ratelimit-Reset"
-	fieldRetry     = "Retry-After"
-)
+const fieldRetry = "Retry-After"
+
+// Headers selects the three fields that tell a client about the limit. The zero Headers is the default:
+// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+type Headers struct {
+	// Prefix of the names of the fields: "" means "X-RateLimit". "RateLimit" makes RateLimit-Limit, -Remaining and
+	// -Reset.
+	Prefix string
+
+	// Omit leaves the three fields out. Retry-After stays.
+	Omit bool
+
+	// ResetUnix makes -Reset the Unix time in seconds at which the limit is full again. By default it is the number
+	// of seconds until then.
+	ResetUnix bool
+}
+
+// fieldNames are the names of the three fields as net/http stores them. On the wire their case does not matter.
+type fieldNames struct{ limit, remaining, reset string }
+
+func (h Headers) names() fieldNames {
+	if h.Prefix == "" || h.Prefix == defaultPrefix {
+		return fieldNames{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	}
+	name := func(last string) string { return http.CanonicalHeaderKey(h.Prefix + last) }
+	return fieldNames{name("-Limit"), name("-Remaining"), name("-Reset")}
+}
+
+const defaultPrefix = "X-RateLimit"
+
+// WriteHeaders sets X-RateLimit-Limit, -Remaining and -Reset, and Retry-After if d is a refusal that a retry may turn.
+// It is for handlers that ask a Limiter themselves. What is unknown is not written: after an outage with fail-closed,
+// for example, only Retry-After.
+func WriteHeaders(h http.Header, d tiered.Decision) { Headers{}.Write(h, d) }
+
+// Write is [WriteHeaders] with the fields that s selects.
+func (s Headers) Write(h http.Header, d tiered.Decision) {
+	if after, ok := retryAfter(&d); ok && !d.Allowed {
+		h[fieldRetry] = []string{strconv.FormatInt(seconds(after), 10)}
+	}
+	if counted(&d) && d.Limit != math.MaxInt64 {
+		s.write(h, s.names(), &d)
+	}
+}
+
+// write sets the three fields. Their values share one string and one array: two allocations.
+func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision) {
+	if s.Omit {
+		return
+	}
+	reset := d.ResetAfter
+	if s.ResetUnix {
+		reset = saturated(time.Duration(time.Now().UnixNano()), reset)
+	}
+	var room [64]byte
+	b := strconv.AppendInt(room[:0], max(d.Limit, 0), 10)
+	first := len(b)
+	b = strconv.AppendInt(b, max(d.Remaining, 0), 10)
+	second := len(b)
+	b = strconv.AppendInt(b, ceil(max(reset, 0)), 10)
+	text := string(b)
+	v := &[3]string{text[:first], text[first:second], text[second:]}
+	h[names.limit], h[names.remaining], h[names.reset] = v[0:1:1], v[1:2:2], v[2:3:3]
+}
 
 // retryUnavailable is the Retry-After while Redis does not answer: it is tried again every half to one second.
 const retryUnavailable = time.Second
@@ -32,13 +89,7 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 	if !counted(d) || d.Limit == math.MaxInt64 || shadowed(uses, d) {
 		return
 	}
-	if !l.NoXRateLimit {
-		reset := d.ResetAfter
-		if l.ResetUnix {
-			reset = saturated(time.Duration(time.Now().UnixNano()), reset)
-		}
-		writeX(h, d.Limit, d.Remaining, reset)
-	}
+	l.Headers.write(h, l.names, d)
 	if l.IETFDraft11 {
 		writeDraft11(h, uses, d, retry)
 	}
@@ -75,19 +126,6 @@ func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 		return max(d.RetryAfter, time.Nanosecond), true
 	}
 	return retryUnavailable, true
-}
-
-// writeX writes the three X-RateLimit fields. Their values share one string and one array: two allocations.
-func writeX(h http.Header, limit, remaining int64, reset time.Duration) {
-	var room [64]byte
-	b := strconv.AppendInt(room[:0], max(limit, 0), 10)
-	first := len(b)
-	b = strconv.AppendInt(b, max(remaining, 0), 10)
-	second := len(b)
-	b = strconv.AppendInt(b, ceil(max(reset, 0)), 10)
-	s := string(b)
-	v := &[3]string{s[:first], s[first:second], s[second:]}
-	h[fieldLimit], h[fieldRemaining], h[fieldReset] = v[0:1:1], v[1:2:2], v[2:3:3]
 }
 
 // seconds returns d in whole seconds, rounded up and at least 1. This form of Retry-After needs no clock.

@@ -3,9 +3,11 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,15 +47,20 @@ func TestFieldsByReason(t *testing.T) {
 		tiered.Canceled:     {503, false, false},
 		tiered.Unknown:      {503, true, false},
 	}
-	l := &limit{Options: Options{Random: func() float64 { return 0 }}}
+	l := &limit{Options: Options{Random: func() float64 { return 0 }}, names: Headers{}.names()}
 	for _, reason := range known() {
 		d := tiered.Decision{Reason: reason, Limit: 9, Policy: "p"}
 		d.Allowed = tiered.Granted <= reason && reason <= tiered.Shadowed
 		h := http.Header{}
 		l.headers(h, nil, &d)
+		alone := http.Header{}
+		WriteHeaders(alone, d)
+		if !maps.EqualFunc(h, alone, slices.Equal) {
+			t.Errorf("%v: the middleware writes %v, WriteHeaders %v", reason, h, alone)
+		}
 		got := fields{0, h.Get("Retry-After") != "", h.Get("X-RateLimit-Limit") == "9"}
 		if !d.Allowed {
-			got.status = status(reason)
+			got.status = Status(d)
 		}
 		if got != want[reason] {
 			t.Errorf("%v: %+v, want %+v", reason, got, want[reason])
@@ -64,14 +71,116 @@ func TestFieldsByReason(t *testing.T) {
 func TestResetUnix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at 2000-01-01 00:00:00 UTC
 		g, _ := group(t)
-		h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerMinute(1)))}, &Options{ResetUnix: true}, ok)
+		h := wrap(t, []Rule{perUser(limiter(t, g, "p", tiered.PerMinute(1)))},
+			&Options{Headers: Headers{ResetUnix: true}}, ok)
 		time.Sleep(500 * time.Millisecond)
 		if got, want := get(h, "ann").Header.Get("X-RateLimit-Reset"), strconv.Itoa(946684800+61); got != want {
 			t.Errorf("X-RateLimit-Reset is %s, want %s", got, want)
 		}
-		h = wrap(t, []Rule{perUser(limiter(t, g, "q", tiered.PerMinute(1)))}, &Options{NoXRateLimit: true}, ok)
+		h = wrap(t, []Rule{perUser(limiter(t, g, "q", tiered.PerMinute(1)))}, &Options{Headers: Headers{Omit: true}},
+			ok)
 		if got := get(h, "ann").Header; got.Get("X-RateLimit-Reset")+got.Get("X-RateLimit-Limit")+got.Get("X-RateLimit-Remaining") != "" {
 			t.Errorf("not left out: %v", got)
+		}
+	})
+}
+
+// Handlers that ask a Limiter themselves write the same answers as the middleware.
+func TestWriteRefusal(t *testing.T) {
+	refused := tiered.Decision{
+		Reason: tiered.Limited, Policy: "per-user", Key: "ann", Limit: 200, RetryAfter: 1500 * time.Millisecond,
+		ResetAfter: 3 * time.Second,
+	}
+	w := httptest.NewRecorder()
+	WriteRefusal(w, refused)
+	if got := w.Body.String(); w.Code != 429 || got != "Rate limit exceeded.\n" ||
+		w.Header().Get("Retry-After") != "2" ||
+		w.Header().Get("X-RateLimit-Limit") != "200" || w.Header().Get("X-RateLimit-Reset") != "3" {
+		t.Errorf("%d %q %v", w.Code, got, w.Header())
+	}
+	w = httptest.NewRecorder()
+	if WriteRefusal(w, tiered.Decision{Allowed: true, Reason: tiered.Granted, Limit: 9}); w.Body.Len() > 0 ||
+		len(w.Header()) > 0 {
+		t.Errorf("an admitted request is answered: %v", w)
+	}
+	h := http.Header{}
+	Headers{Prefix: "RateLimit", ResetUnix: true}.Write(h, refused)
+	reset, err := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64)
+	if now := time.Now().Unix(); err != nil || reset < now || reset > now+5 || h.Get("RateLimit-Limit") != "200" ||
+		len(h) != 4 {
+		t.Errorf("%v", h)
+	}
+	for reason, body := range map[tiered.Reason]string{
+		tiered.ShareSpent:   "Rate limit exceeded.",
+		tiered.ExceedsBurst: "The request costs more than the rate limit ever allows at once.",
+		tiered.InvalidKey:   "The request does not identify its client.",
+		tiered.Unavailable:  "The service cannot accept the request now. Try again later.",
+	} {
+		w := httptest.NewRecorder()
+		WriteRefusal(w, tiered.Decision{Reason: reason, Limit: 1, Policy: "secret-plan", Key: "ann"})
+		if got := w.Body.String(); got != body+"\n" {
+			t.Errorf("%v: %q", reason, got)
+		}
+	}
+	w = httptest.NewRecorder()
+	if WriteRefusal(w, tiered.Decision{Reason: tiered.ExceedsBurst}); w.Body.String() != "Requests are not accepted.\n" {
+		t.Errorf("blocked: %q", w.Body)
+	}
+}
+
+func TestPrefixedHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		l := limiter(t, g, "p", tiered.PerMinute(9))
+		if _, err := New([]Rule{perUser(l)}, &Options{Headers: Headers{Prefix: "X RateLimit"}}); err == nil ||
+			!strings.Contains(err.Error(), `Options.Headers.Prefix is "X RateLimit"`) {
+			t.Error(err)
+		}
+		h := wrap(t, []Rule{perUser(l)}, &Options{Headers: Headers{Prefix: "acme-quota"}}, ok)
+		if got := get(h, "ann").Header; got.Get("Acme-Quota-Limit") != "9" || got.Get("Acme-Quota-Remaining") != "8" ||
+			got.Get("X-RateLimit-Limit") != "" {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// The two common middlewares, each in one line.
+func TestByIPAndByHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		byIP, err := ByIP(limiter(t, g, "ip", tiered.PerMinute(1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		byUser, err := ByHeader(limiter(t, g, "user", tiered.PerMinute(1)), "X-User")
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := func(address, user string) *http.Request {
+			r := request(user)
+			r.RemoteAddr = address
+			return r
+		}
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		for i, c := range []struct {
+			h    func(http.Handler) http.Handler
+			r    *http.Request
+			want int
+		}{
+			{byIP, from("192.0.2.1:1", "ann"), 200},
+			{byIP, from("192.0.2.1:2", "bob"), 429},
+			{byIP, from("192.0.2.2:1", "ann"), 200},
+			{byIP, from("@", "ann"), 400},
+			{byUser, from("192.0.2.1:1", "ann"), 200},
+			{byUser, from("192.0.2.9:1", "ann"), 429},
+			{byUser, from("192.0.2.1:1", "bob"), 200},
+		} {
+			if got := do(c.h(next), c.r); got.StatusCode != c.want {
+				t.Errorf("%d: %d, want %d", i, got.StatusCode, c.want)
+			}
+		}
+		if _, err := ByIP(nil); err == nil {
+			t.Error("a nil Limiter is accepted")
 		}
 	})
 }
@@ -223,9 +332,9 @@ func FuzzHeaders(f *testing.F) {
 		}
 		d.Allowed = tiered.Granted <= d.Reason && d.Reason <= tiered.Shadowed
 		for _, unix := range []bool{false, true} {
-			l := &limit{Options: Options{
+			l := &limit{names: Headers{}.names(), Options: Options{
 				Random: func() float64 { return random }, Jitter: time.Duration(jitter),
-				IETFDraft11: true, ResetUnix: unix,
+				IETFDraft11: true, Headers: Headers{ResetUnix: unix},
 			}}
 			h := http.Header{}
 			l.headers(h, []use{{0, limiter, "k", 1}}, &d)

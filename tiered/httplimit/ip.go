@@ -8,16 +8,102 @@ import (
 	"strings"
 )
 
-// RemoteIP counts by the address that the connection comes from. An IPv4 client is counted by its address, an IPv6
-// client by its /64, because it can choose among its 2⁶⁴ addresses. RemoteIP reads no header: behind a proxy all
-// clients have the proxy's address, so use [ForwardedFor] there. A connection without an IP address, such as a unix
-// socket's, has no key.
-func RemoteIP() Key {
-	return Key{of: func(r *http.Request) (string, bool) {
-		a, ok := peer(r)
-		return block(a), ok
+// The lengths of the prefixes by which addresses are counted, unless [Key.Prefix] sets others. An IPv6 client can
+// choose among the 2⁶⁴ addresses of its /64.
+const (
+	prefixIPv4 = 32
+	prefixIPv6 = 64
+)
+
+// findIP returns the address that a request counts for. It reports false if the request has none.
+type findIP func(*http.Request) (netip.Addr, bool)
+
+// key returns the Key that counts by prefixes of these lengths.
+func (f findIP) key(ipv4, ipv6 int) Key {
+	return Key{ip: f, of: func(r *http.Request) (string, bool) {
+		a, ok := f(r)
+		return prefix(a, ipv4, ipv6), ok
 	}}
 }
+
+// Prefix returns k with addresses counted by prefixes of ipv4 (1 … 32) and ipv6 (1 … 128) bits, instead of 32 and 64.
+// All addresses of a prefix are one client. k must be made by [RemoteIP], [ForwardedFor], [Forwarded], [TrustedHops]
+// or [HeaderIP].
+func (k Key) Prefix(ipv4, ipv6 int) Key {
+	switch {
+	case k.err != nil:
+		return k
+	case k.ip == nil:
+		return Key{err: fmt.Errorf("is Prefix(%d, %d) of a key that is no address: must be of RemoteIP or another IP key",
+			ipv4, ipv6)}
+	case ipv4 < 1 || ipv4 > 32 || ipv6 < 1 || ipv6 > 128:
+		return Key{err: fmt.Errorf("is Prefix(%d, %d): must be 1 to 32 bits of IPv4 and 1 to 128 of IPv6", ipv4, ipv6)}
+	}
+	return k.ip.key(ipv4, ipv6)
+}
+
+// RemoteIP counts by the address that the connection comes from. An IPv4 client is counted by its address, an IPv6
+// client by its /64: see [Key.Prefix]. RemoteIP reads no header: behind a proxy all clients have the proxy's address,
+// so use [ForwardedFor] there. A connection without an IP address, such as a unix socket's, has no key.
+func RemoteIP() Key { return findIP(peer).key(prefixIPv4, prefixIPv6) }
+
+// HeaderIP counts like [RemoteIP], by the address in a header field that a proxy sets, such as CF-Connecting-IP or
+// X-Real-IP. The field is read only if the connection comes from one of proxies. Otherwise, and without the field, the
+// connection's address counts. If the field is not one address, with or without a port, the request has no key.
+//
+// The proxy must overwrite what a client sends in that field.
+func HeaderIP(name string, proxies ...netip.Prefix) Key {
+	if !isToken(name) {
+		return Key{err: fmt.Errorf("is HeaderIP(%q): must be the name of a header field", name)}
+	}
+	trusted, err := trustedProxies("HeaderIP", proxies)
+	if err != nil {
+		return Key{err: err}
+	}
+	name = http.CanonicalHeaderKey(name)
+	return findIP(func(r *http.Request) (netip.Addr, bool) {
+		a, ok := peer(r)
+		lines := r.Header[name]
+		if !ok || !isOneOf(trusted, a) || len(lines) == 0 {
+			return a, ok
+		}
+		if len(lines) > 1 {
+			return netip.Addr{}, false
+		}
+		return address(strings.Trim(lines[0], " \t"))
+	}).key(prefixIPv4, prefixIPv6)
+}
+
+// TrustedHops counts like [RemoteIP], by the address in X-Forwarded-For that the outermost of n proxies appended: the
+// n-th from the right. Use it if the addresses of the proxies are not known, but their number is. n is 1 … 32.
+//
+// It is safe only if every request passes all n proxies, and each of them appends the address that it was called from.
+// Otherwise a client chooses its own address. A request with fewer addresses, or with an entry there that is not an
+// address, has no key.
+func TrustedHops(n int) Key {
+	if n < 1 || n > maxHops {
+		return Key{err: fmt.Errorf("is TrustedHops(%d): must be 1 to %d proxies", n, maxHops)}
+	}
+	return findIP(func(r *http.Request) (netip.Addr, bool) {
+		left := n
+		for _, line := range slices.Backward(r.Header["X-Forwarded-For"]) {
+			for line != "" {
+				rest, text, _ := lastOfXFF(line)
+				line = rest
+				if text == "" {
+					continue
+				}
+				if left--; left == 0 {
+					return address(text)
+				}
+			}
+		}
+		return netip.Addr{}, false
+	}).key(prefixIPv4, prefixIPv6)
+}
+
+// maxHops is far more proxies than a request passes.
+const maxHops = 32
 
 // ForwardedFor counts like [RemoteIP], by the right-most address of X-Forwarded-For that is not one of proxies. The
 // sender of the request wrote what is left of it, so that cannot be trusted.
@@ -41,27 +127,35 @@ func Forwarded(proxies ...netip.Prefix) Key {
 type cutLast func(value string) (rest, address string, ok bool)
 
 func forwarded(name, field string, cut cutLast, proxies []netip.Prefix) Key {
+	trusted, err := trustedProxies(name, proxies)
+	if err != nil {
+		return Key{err: err}
+	}
+	return findIP(func(r *http.Request) (netip.Addr, bool) {
+		a, ok := peer(r)
+		if !ok || !isOneOf(trusted, a) {
+			return a, ok
+		}
+		return client(a, r.Header[field], cut, trusted)
+	}).key(prefixIPv4, prefixIPv6)
+}
+
+// trustedProxies validates the proxies of a key. An IPv4 prefix in IPv6 form becomes an IPv4 prefix.
+func trustedProxies(name string, proxies []netip.Prefix) ([]netip.Prefix, error) {
 	if len(proxies) == 0 {
-		return Key{err: fmt.Errorf("is %s(): must have the prefix of a proxy at least", name)}
+		return nil, fmt.Errorf("is %s(): must have the prefix of a proxy at least", name)
 	}
 	trusted := make([]netip.Prefix, len(proxies))
 	for i, p := range proxies {
 		if !p.IsValid() {
-			return Key{err: fmt.Errorf("is %s with proxy %d %v: must be a valid prefix", name, i, p)}
+			return nil, fmt.Errorf("is %s with proxy %d %v: must be a valid prefix", name, i, p)
 		}
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
 			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 		}
 		trusted[i] = p
 	}
-	return Key{of: func(r *http.Request) (string, bool) {
-		a, ok := peer(r)
-		if !ok || !isOneOf(trusted, a) {
-			return block(a), ok
-		}
-		a, ok = client(a, r.Header[field], cut, trusted)
-		return block(a), ok
-	}}
+	return trusted, nil
 }
 
 // client walks through the lines from the right, past the addresses of proxies.
@@ -155,14 +249,18 @@ func isOneOf(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// block returns an IPv4 address, or the /64 of an IPv6 address, as text. It returns "" for an invalid address.
-func block(a netip.Addr) string {
+// prefix returns the prefix of an address as text, and a full IPv4 address without its length. It returns "" for an
+// invalid address.
+func prefix(a netip.Addr, ipv4, ipv6 int) string {
+	bits := ipv6
 	switch {
 	case !a.IsValid():
 		return ""
-	case a.Is4():
+	case a.Is4() && ipv4 == prefixIPv4:
 		return a.String()
+	case a.Is4():
+		bits = ipv4
 	}
-	p, _ := a.Prefix(64) // fails only for an address with a zone, or shorter
+	p, _ := a.Prefix(bits) // fails only for an address with a zone, or shorter
 	return p.String()
 }

@@ -120,7 +120,7 @@ func FuzzForwardedFor(f *testing.F) {
 			}
 			return
 		}
-		want := block(a)
+		want := prefix(a, 32, 64)
 		entries := strings.Split(first+","+second, ",")
 		for i := len(entries) - 1; i >= 0 && isOneOf(proxies2(), a); i-- {
 			e := strings.Trim(entries[i], " \t")
@@ -131,7 +131,7 @@ func FuzzForwardedFor(f *testing.F) {
 				want = ""
 				break
 			}
-			want = block(a)
+			want = prefix(a, 32, 64)
 		}
 		if got != want || ok != (want != "") {
 			t.Errorf("from %q with %q and %q: %q, want %q", remote, first, second, got, want)
@@ -171,10 +171,77 @@ func FuzzForwarded(f *testing.F) {
 func TestBadProxies(t *testing.T) {
 	for _, k := range []Key{
 		ForwardedFor(), Forwarded(), ForwardedFor(netip.Prefix{}), Header(""), PathValue(""),
-		KeyFunc(nil), Credential("a:b"),
+		KeyFunc(nil), Credential("a:b"), HeaderIP("X-Real-IP"), HeaderIP("", proxies...), TrustedHops(0),
+		TrustedHops(33),
+		RemoteIP().Prefix(0, 64), RemoteIP().Prefix(33, 64), RemoteIP().Prefix(24, 0), RemoteIP().Prefix(24, 129),
+		Method().Prefix(24, 56), ForwardedFor().Prefix(24, 56), JoinKeys(), JoinKeys(RemoteIP(), Key{}),
+		JoinKeys(Header("")),
 	} {
 		if k.err == nil || k.of != nil {
 			t.Errorf("%+v has no error", k)
+		}
+	}
+}
+
+func TestPrefixes(t *testing.T) {
+	for _, c := range []struct {
+		key     Key
+		address string
+		want    string
+	}{
+		{RemoteIP(), "192.0.2.77:1", "192.0.2.77"},
+		{RemoteIP(), "[2001:db8:1:2:3::4]:1", "2001:db8:1:2::/64"},
+		{RemoteIP().Prefix(24, 48), "192.0.2.77:1", "192.0.2.0/24"},
+		{RemoteIP().Prefix(24, 48), "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
+		{RemoteIP().Prefix(24, 48), "[::ffff:192.0.2.77]:1", "192.0.2.0/24"},
+		{RemoteIP().Prefix(32, 128), "[2001:db8::1]:1", "2001:db8::1/128"},
+		{ForwardedFor(proxies...).Prefix(16, 48), "192.0.2.77:1", "192.0.0.0/16"},
+	} {
+		if got, _ := c.key.find(&http.Request{RemoteAddr: c.address}); got != c.want {
+			t.Errorf("%s: %q, want %q", c.address, got, c.want)
+		}
+	}
+}
+
+func TestHeaderIP(t *testing.T) {
+	key := HeaderIP("cf-connecting-ip", proxies...)
+	for _, c := range []struct {
+		from  string
+		lines []string
+		want  string
+	}{
+		{"10.0.0.1:1", []string{"198.51.100.9"}, "198.51.100.9"},
+		{"10.0.0.1:1", []string{" [2001:db8::1]:80 "}, "2001:db8::/64"},
+		{"192.0.2.1:1", []string{"198.51.100.9"}, "192.0.2.1"}, // who is no proxy may write anything
+		{"10.0.0.1:1", nil, "10.0.0.1"},
+		{"10.0.0.1:1", []string{"unknown"}, ""},
+		{"10.0.0.1:1", []string{"198.51.100.9", "198.51.100.8"}, ""},
+		{"@", []string{"198.51.100.9"}, ""},
+	} {
+		r := &http.Request{RemoteAddr: c.from, Header: http.Header{"Cf-Connecting-Ip": c.lines}}
+		if got, ok := key.find(r); got != c.want || ok != (c.want != "") {
+			t.Errorf("from %s with %q: %q, want %q", c.from, c.lines, got, c.want)
+		}
+	}
+}
+
+func TestTrustedHops(t *testing.T) {
+	for _, c := range []struct {
+		hops  int
+		lines []string
+		want  string
+	}{
+		{1, []string{"198.51.100.9"}, "198.51.100.9"},
+		{1, []string{"1.1.1.1, 198.51.100.9"}, "198.51.100.9"}, // what a client writes stands to the left
+		{2, []string{"1.1.1.1, 198.51.100.9", "10.0.0.1"}, "198.51.100.9"},
+		{2, []string{"198.51.100.9,,", " 10.0.0.1 ,"}, "198.51.100.9"},
+		{2, []string{"10.0.0.1"}, ""},
+		{1, []string{"198.51.100.9, unknown"}, ""},
+		{1, nil, ""},
+	} {
+		r := &http.Request{RemoteAddr: "192.0.2.1:1", Header: http.Header{"X-Forwarded-For": c.lines}}
+		if got, ok := TrustedHops(c.hops).find(r); got != c.want || ok != (c.want != "") {
+			t.Errorf("%d hops of %q: %q, want %q", c.hops, c.lines, got, c.want)
 		}
 	}
 }

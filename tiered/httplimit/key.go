@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// Key tells which client a request counts for. The zero Key is an error: make one with [Header], [Credential],
-// [Cookie], [PathValue], [RemoteIP], [ForwardedFor], [Forwarded] or [KeyFunc].
+// Key tells what a request counts for: mostly a client. The zero Key is an error: make one with [Header],
+// [Credential], [Cookie], [PathValue], [Route], [Method], [RemoteIP], [ForwardedFor], [Forwarded], [TrustedHops],
+// [HeaderIP], [JoinKeys] or [KeyFunc].
 type Key struct {
 	of  func(*http.Request) (string, bool)
-	err error // an error in its construction: New reports it
+	ip  findIP // if it counts by addresses
+	err error  // an error in its construction: New reports it
 }
 
 // KeyFunc counts a request for the key that f returns. f returns false or "" for a request that has no key. It is
@@ -104,6 +108,48 @@ func PathValue(name string) Key {
 		return Key{err: errors.New(`is PathValue(""): must be the name of a wildcard`)}
 	}
 	return Key{of: func(r *http.Request) (string, bool) { return r.PathValue(name), true }}
+}
+
+// Route counts by the pattern that the request matched in the [http.ServeMux], such as "GET /items/{id}". Only a
+// handler within the mux sees it: wrap the handler of the pattern, not the mux.
+func Route() Key {
+	return Key{of: func(r *http.Request) (string, bool) { return r.Pattern, true }}
+}
+
+// Method counts by the request's method. It is meant for [JoinKeys].
+func Method() Key {
+	return Key{of: func(r *http.Request) (string, bool) { return r.Method, true }}
+}
+
+// JoinKeys counts by all of the keys together, as in JoinKeys(RemoteIP(), Route()): each client has a bucket for each
+// route. A request that lacks one of the keys has none. Different keys never give the same joined key.
+func JoinKeys(keys ...Key) Key {
+	if len(keys) == 0 {
+		return Key{err: errors.New("is JoinKeys(): must have one key at least")}
+	}
+	keys = slices.Clone(keys)
+	for i, k := range keys {
+		switch {
+		case k.err != nil:
+			return Key{err: fmt.Errorf("is JoinKeys with key %d that %w", i, k.err)}
+		case k.of == nil:
+			return Key{err: fmt.Errorf("is JoinKeys with key %d zero: must be set, as in httplimit.RemoteIP()", i)}
+		}
+	}
+	return Key{of: func(r *http.Request) (string, bool) {
+		var room [128]byte
+		joined := room[:0]
+		for _, k := range keys {
+			part, ok := k.of(r)
+			if !ok || part == "" {
+				return "", false
+			}
+			joined = strconv.AppendInt(joined, int64(len(part)), 10) // so that a part may contain anything
+			joined = append(joined, ':')
+			joined = append(joined, part...)
+		}
+		return string(joined), true
+	}}
 }
 
 // Hashed returns k with each key replaced by its SHA-256: 43 characters of base64url. A key that can be guessed,

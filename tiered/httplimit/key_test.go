@@ -16,6 +16,8 @@ func TestKeys(t *testing.T) {
 	}
 	path := same()
 	path.SetPathValue("tenant", "acme/\x00")
+	routed := same()
+	routed.Pattern = "GET /items/{id}"
 	odd := same()
 	odd.SetPathValue("tenant", "\x00")
 	for _, c := range []struct {
@@ -36,6 +38,11 @@ func TestKeys(t *testing.T) {
 		{"like those without a key", PathValue("tenant"), odd, "\x00\x00"},
 		{"function", KeyFunc(func(r *http.Request) (string, bool) { return r.Method, true }), same(), "GET"},
 		{"function without a key", KeyFunc(func(*http.Request) (string, bool) { return "x", false }), same(), ""},
+		{"method", Method(), same(), "GET"},
+		{"route", Route(), routed, "GET /items/{id}"},
+		{"no route", Route(), same(), ""},
+		{"joined", JoinKeys(Header("X-User"), Method()), same("X-User", "ann"), "3:ann3:GET"},
+		{"joined, one missing", JoinKeys(Header("X-User"), Route()), same("X-User", "ann"), ""},
 		{"no credential", Credential("Authorization"), same("Authorization", " "), ""},
 		// printf 'bearer abc' | openssl dgst -sha256 -binary | basenc --base64url
 		{
@@ -48,6 +55,26 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", c.name, got, found, c.want)
 		}
 	}
+}
+
+// Different parts never give one key, whatever they contain.
+func FuzzJoinKeys(f *testing.F) {
+	f.Add("a", "b", "ab", "")
+	f.Add("1:a", "b", "1", "a1:b")
+	of := func(a, b string) (string, bool) {
+		text := func(s string) Key { return KeyFunc(func(*http.Request) (string, bool) { return s, true }) }
+		return JoinKeys(text(a), text(b)).find(httptest.NewRequest(http.MethodGet, "/", nil))
+	}
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		first, ok := of(a, b)
+		second, also := of(c, d)
+		if ok != (a != "" && b != "") {
+			t.Errorf("%q and %q have a key: %v", a, b, ok)
+		}
+		if ok && also && (first == second) != (a == c && b == d) {
+			t.Errorf("%q and %q are %q, %q and %q are %q", a, b, first, c, d, second)
+		}
+	})
 }
 
 // One user has one bucket however the credential is written; two users have two.

@@ -18,16 +18,30 @@ func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &limit{rules: append([]Rule(nil), rules...), Options: options}
+	l := &limit{rules: append([]Rule(nil), rules...), Options: options, names: options.Headers.names()}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, next) })
 	}, nil
+}
+
+// ByIP returns a middleware that counts each request for the address of its connection: New with [RemoteIP]. A request
+// without an address gets 400. Behind a proxy all clients have one address: use New with [ForwardedFor] there.
+func ByIP(l *tiered.Limiter) (func(http.Handler) http.Handler, error) {
+	return New([]Rule{{Limiter: l, Key: RemoteIP(), Missing: Refuse}}, nil)
+}
+
+// ByHeader returns a middleware that counts each request for the value of a header field: New with [Header]. A request
+// without the field gets 400. A client can send any value, so name a field that your proxy sets or that was
+// authenticated before.
+func ByHeader(l *tiered.Limiter, name string) (func(http.Handler) http.Handler, error) {
+	return New([]Rule{{Limiter: l, Key: Header(name), Missing: Refuse}}, nil)
 }
 
 // limit is a middleware.
 type limit struct {
 	rules []Rule
 	Options
+	names fieldNames
 }
 
 // fewRules is the number of rules for which a request allocates no list.

@@ -49,12 +49,8 @@ type Options struct {
 	// that IETFDraft11 names. Denied, if set, answers instead.
 	Problem bool
 
-	// NoXRateLimit leaves out X-RateLimit-Limit, -Remaining and -Reset.
-	NoXRateLimit bool
-
-	// ResetUnix makes X-RateLimit-Reset the Unix time in seconds at which the limit is full again. By default it is
-	// the number of seconds until then.
-	ResetUnix bool
+	// Headers selects the fields that state the limit. The zero Headers is X-RateLimit-Limit, -Remaining and -Reset.
+	Headers Headers
 
 	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11 of 2026-05-23.
 	// This is not a standard, and the next revision may change the names.
@@ -109,6 +105,9 @@ func fill(rules []Rule, o *Options) (Options, error) {
 	}
 	if f.Jitter < 0 || f.Jitter > maxJitter {
 		bad("Options.Jitter is %v: must be 0 to 1h", f.Jitter)
+	}
+	if f.Headers.Prefix != "" && !isToken(f.Headers.Prefix) {
+		bad("Options.Headers.Prefix is %q: must be the beginning of a header field's name, as X-RateLimit is", f.Headers.Prefix)
 	}
 	if f.Random == nil {
 		f.Random = rand.Float64

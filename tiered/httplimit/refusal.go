@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -15,9 +14,13 @@ type Refusal struct {
 	Status int // the HTTP status for it: 429, 503 or 400
 }
 
-// status returns the HTTP status for a refusal. It is 503 if the client cannot help it, and never 500.
-func status(r tiered.Reason) int {
-	switch r {
+// Status returns the HTTP status for a Decision: 200 if it allows. Otherwise it is 429 if a limit refused, 400 if the
+// key is missing or too long, and 503 if the client cannot help it. It is never 500.
+func Status(d tiered.Decision) int {
+	if d.Allowed {
+		return http.StatusOK
+	}
+	switch d.Reason {
 	case tiered.Limited, tiered.ShareSpent, tiered.ExceedsBurst:
 		return http.StatusTooManyRequests
 	case tiered.InvalidKey:
@@ -26,9 +29,20 @@ func status(r tiered.Reason) int {
 	return http.StatusServiceUnavailable
 }
 
+// WriteRefusal answers a request that d refuses: with the header fields of [WriteHeaders], the status of [Status], and
+// a line of text. It is for handlers that ask a Limiter themselves. It writes nothing if d allows.
+func WriteRefusal(w http.ResponseWriter, d tiered.Decision) {
+	if d.Allowed {
+		return
+	}
+	WriteHeaders(w.Header(), d)
+	refusal := Refusal{d, Status(d)}
+	http.Error(w, refusal.detail(), refusal.Status)
+}
+
 // refuse answers a request that is not let through.
 func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision) {
-	refusal := Refusal{d, status(d.Reason)}
+	refusal := Refusal{d, Status(d)}
 	switch {
 	case l.Denied != nil:
 		seen := &refusalWriter{ResponseWriter: w, refused: refusal.Status}
@@ -41,21 +55,21 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision
 	}
 }
 
-// detail describes the refusal in a sentence. It does not repeat the key, which may be a secret or another
-// client's.
+// detail describes the refusal in a sentence. It repeats neither the key, which may be a secret or another client's,
+// nor the name of a policy, which is nothing to a client.
 func (r Refusal) detail() string {
 	switch r.Reason {
 	case tiered.Limited, tiered.ShareSpent:
-		return fmt.Sprintf("Over the limit of policy %q.", r.limit())
+		return "Rate limit exceeded."
 	case tiered.ExceedsBurst:
 		if r.Limit == 0 {
-			return fmt.Sprintf("Policy %q admits nothing now.", r.Policy)
+			return "Requests are not accepted."
 		}
-		return fmt.Sprintf("The request costs more than policy %q ever admits at once.", r.limit())
+		return "The request costs more than the rate limit ever allows at once."
 	case tiered.InvalidKey:
-		return fmt.Sprintf("The request does not say whom policy %q is to count it for.", r.Policy)
+		return "The request does not identify its client."
 	}
-	return "The service cannot admit the request now."
+	return "The service cannot accept the request now. Try again later."
 }
 
 // limit returns the name of the limit that refused: the policy's name, with the limit's number if there are
