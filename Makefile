@@ -24,7 +24,7 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	go vet ./...
 	go test -short ./...
 	cd benchmarks && go vet ./... && go test -short ./...
-	cd examples/routers && go vet ./... && go test ./...
+	for module in contrib/*/; do (cd $$module && go vet ./... && go test ./...) || exit 1; done
 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
 REALTIME := ./failover ./internal/faults ./remote ./sim ./tiered
@@ -101,7 +101,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The modules below have the same configuration: golangci-lint finds it in a parent directory.
 lint: ## golangci-lint over all modules: two to three minutes, and two more when the Go toolchain builds it for the first time
-	@failed=0; for module in . benchmarks examples/routers sim/picture/browser; do \
+	@failed=0; for module in . benchmarks contrib/* sim/picture/browser; do \
 		echo "golangci-lint run: $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed

@@ -1,0 +1,58 @@
+// Package echolimit puts the middleware of package httplimit into echo.
+//
+//	limit, err := httplimit.New([]httplimit.Rule{{
+//		Limiter: perTenant,
+//		Key:     echolimit.Key(func(c echo.Context) string { return c.Param("tenant") }),
+//		Missing: httplimit.Refuse,
+//	}}, nil)
+//	...
+//	e.GET("/tenants/:tenant", handler, echolimit.Middleware(limit))
+package echolimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// contextKey is the key of the echo.Context in a request's context.
+type contextKey struct{}
+
+// Middleware calls the next handler if limit lets the request through. limit is what [httplimit.New],
+// [httplimit.ByIP] or [httplimit.ByHeader] returns.
+func Middleware(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			admitted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c.SetRequest(r)
+				c.Response().Writer = w
+				if err := next(c); err != nil {
+					c.Error(err) // now, so that Options.Counts sees the status
+				}
+			})
+			r, w := c.Request(), c.Response().Writer
+			defer func() { c.Response().Writer = w }()
+			limit(admitted).ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, c)))
+			return nil
+		}
+	}
+}
+
+// Key counts a request for what f reads from echo's context: a parameter, or what another middleware has set. An empty
+// text means that the request has no key. It works within [Middleware] only.
+func Key(f func(echo.Context) string) httplimit.Key {
+	if f == nil {
+		return httplimit.KeyFunc(nil)
+	}
+	return httplimit.KeyFunc(func(r *http.Request) (string, bool) {
+		c, ok := r.Context().Value(contextKey{}).(echo.Context)
+		if !ok {
+			return "", false
+		}
+		key := f(c)
+		return key, key != ""
+	})
+}

@@ -1,0 +1,62 @@
+package echolimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+func TestMiddleware(t *testing.T) {
+	store := remote.NewMemory()
+	limiter, err := tiered.New(store, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = limiter.Close(t.Context()) }()
+	limit, err := httplimit.New([]httplimit.Rule{{
+		Limiter: limiter, Missing: httplimit.Refuse,
+		Key: Key(func(c echo.Context) string { return c.Param("tenant") + c.Get("suffix").(string) }),
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	e := echo.New()
+	suffix := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			c.Set("suffix", "/eu")
+			return next(c)
+		}
+	}
+	e.GET("/:tenant", func(c echo.Context) error {
+		served++
+		return c.String(http.StatusOK, "hello "+c.Param("tenant"))
+	}, suffix, Middleware(limit))
+	for i, want := range []struct {
+		path, body, remaining string
+		status                int
+	}{
+		{"/acme", "hello acme", "1", 200},
+		{"/acme", "hello acme", "0", 200},
+		{"/acme", "Rate limit exceeded.\n", "0", 429},
+		{"/other", "hello other", "1", 200},
+	} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, want.path, nil))
+		if w.Code != want.status || w.Body.String() != want.body || w.Header().Get("X-RateLimit-Remaining") != want.remaining {
+			t.Errorf("request %d: %d %q %v, want %+v", i, w.Code, w.Body, w.Header(), want)
+		}
+	}
+	if served != 3 {
+		t.Errorf("the handler ran %d times, want 3", served)
+	}
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+		t.Error("a nil function is accepted")
+	}
+}

@@ -1,0 +1,56 @@
+// Package ginlimit puts the middleware of package httplimit into gin.
+//
+//	limit, err := httplimit.New([]httplimit.Rule{{
+//		Limiter: perTenant,
+//		Key:     ginlimit.Key(func(c *gin.Context) string { return c.Param("tenant") }),
+//		Missing: httplimit.Refuse,
+//	}}, nil)
+//	...
+//	router.GET("/tenants/:tenant", ginlimit.Middleware(limit), handler)
+package ginlimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// contextKey is the key of the *gin.Context in a request's context.
+type contextKey struct{}
+
+// Middleware returns a handler that calls the next ones if limit lets the request through, and aborts otherwise. limit
+// is what [httplimit.New], [httplimit.ByIP] or [httplimit.ByHeader] returns.
+func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		admitted := false
+		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			admitted = true
+			c.Request = r
+			c.Next()
+		})
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, c))
+		limit(next).ServeHTTP(c.Writer, r)
+		if !admitted {
+			c.Abort()
+		}
+	}
+}
+
+// Key counts a request for what f reads from gin's context: a parameter, or what another middleware has set. An empty
+// text means that the request has no key. It works within [Middleware] only.
+func Key(f func(*gin.Context) string) httplimit.Key {
+	if f == nil {
+		return httplimit.KeyFunc(nil)
+	}
+	return httplimit.KeyFunc(func(r *http.Request) (string, bool) {
+		c, ok := r.Context().Value(contextKey{}).(*gin.Context)
+		if !ok {
+			return "", false
+		}
+		key := f(c)
+		return key, key != ""
+	})
+}

@@ -1,0 +1,58 @@
+package ginlimit
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+func TestMiddleware(t *testing.T) {
+	gin.SetMode(gin.TestMode)
+	store := remote.NewMemory()
+	limiter, err := tiered.New(store, tiered.Policy{Name: "per-tenant", Limit: tiered.PerHour(2)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = limiter.Close(t.Context()) }()
+	limit, err := httplimit.New([]httplimit.Rule{{
+		Limiter: limiter, Missing: httplimit.Refuse,
+		Key: Key(func(c *gin.Context) string { return c.Param("tenant") + c.GetString("suffix") }),
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	g := gin.New()
+	g.Use(func(c *gin.Context) { c.Set("suffix", "/eu") })
+	g.GET("/:tenant", Middleware(limit), func(c *gin.Context) {
+		served++
+		c.String(http.StatusOK, "hello "+c.Param("tenant"))
+	})
+	for i, want := range []struct {
+		path, body, remaining string
+		status                int
+	}{
+		{"/acme", "hello acme", "1", 200},
+		{"/acme", "hello acme", "0", 200},
+		{"/acme", "Rate limit exceeded.\n", "0", 429},
+		{"/other", "hello other", "1", 200},
+	} {
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, want.path, nil))
+		if w.Code != want.status || w.Body.String() != want.body || w.Header().Get("X-RateLimit-Remaining") != want.remaining {
+			t.Errorf("request %d: %d %q %v, want %+v", i, w.Code, w.Body, w.Header(), want)
+		}
+	}
+	if served != 3 {
+		t.Errorf("the handler ran %d times, want 3", served)
+	}
+	if _, err := httplimit.New([]httplimit.Rule{{Limiter: limiter, Key: Key(nil), Missing: httplimit.Refuse}}, nil); err == nil {
+		t.Error("a nil function is accepted")
+	}
+}
