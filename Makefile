@@ -129,12 +129,11 @@ go test -count=1 -timeout 10m -run '^TestLive' ./sim -args -long
 go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./sim -args -write $(CURDIR)/docs/engines.md -only '$(ENGINES)'
 endef
 
-# Some cells of the sweep break an expectation, which is no failure here.
 define page-images
 @$(CHROMIUM)
 @mkdir -p build
 go run ./cmd/tiersim run outage --json build/run.json >build/run.txt
-go run ./cmd/tiersim sweep blackhole --json build/sweep.json >build/sweep.txt || true
+go run ./cmd/tiersim sweep blackhole --json build/sweep.json >build/sweep.txt
 go run ./cmd/tiersim tune --rate 50/s --processes 10 --demand 1.2 --over 0 --shortfall 70% --calls 200/s --json build/tune.json >build/tune.txt
 cd sim/picture/browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images \
 	-report $(CURDIR)/build/run.json -sweep $(CURDIR)/build/sweep.json -search $(CURDIR)/build/tune.json

@@ -26,6 +26,9 @@ func Load(name string) (*scenario.Scenario, error) {
 	if extension != ".sim" && extension != ".json" && !strings.ContainsAny(name, `/\`) {
 		text, err := library.Text(name)
 		if err != nil {
+			if near := scenario.Nearest(name, library.Names()); near != "" {
+				return nil, fmt.Errorf("sim: scenario is %q: did you mean %s?", name, near)
+			}
 			return nil, fmt.Errorf("sim: %w; or a file NAME.sim, NAME.json or ./NAME", err)
 		}
 		return parsed(name, text, scenario.Parse)

@@ -185,8 +185,8 @@ func (p *plan) most() int {
 	return most
 }
 
-// version is that of the project and of Go.
-func version() string {
+// Version is that of the project and of Go, as reports have it.
+func Version() string {
 	project := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		project = info.Main.Version

@@ -76,7 +76,7 @@ func (p *plan) run() (report *measure.Report, err error) {
 		bubble.Run(play)
 	}
 	if report != nil {
-		report.Engine, report.Seed, report.Version = p.engine, p.seed, version()
+		report.Engine, report.Seed, report.Version = p.engine, p.seed, Version()
 	}
 	return report, err
 }

@@ -57,6 +57,9 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 			return nil, nil, fmt.Errorf("sim: the sweep has more than %d combinations: must be at most so many", MaxCells)
 		}
 	}
+	asIs := s.Clone()
+	asIs.Sweep = nil
+	written := asIs.String()
 	var all []error
 	for i := range n {
 		c, values := s.Clone(), map[string]string{}
@@ -77,7 +80,8 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 				all = append(all, fmt.Errorf("sim: with %q: %w", values, err))
 			}
 		}
-		cells, scenarios = append(cells, measure.Cell{Values: values}), append(scenarios, c)
+		cells = append(cells, measure.Cell{Values: values, AsIs: c.String() == written})
+		scenarios = append(scenarios, c)
 		if len(all) > 10 {
 			break // and so on
 		}

@@ -89,8 +89,34 @@ Exit status: 0 all expectations were met, 1 one was not, 2 it could not be run.`
 		},
 	}
 	root.AddCommand(a.list(), a.run(), a.sweep(), a.tune(), a.swarm(), a.replay(), a.diff(), a.check(), a.faults(),
-		a.metrics())
+		a.metrics(), a.version())
 	return root
+}
+
+// arguments accepts least to most arguments, any number if most is 0. The error shows how to go on.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) >= least && (most == 0 || len(args) <= most) {
+			return nil
+		}
+		got := "no arguments"
+		if len(args) > 0 {
+			got = fmt.Sprintf("arguments %q", args)
+		}
+		example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+		return fmt.Errorf("%s has %s: must be %s, as in\n  %s\n%q lists the scenarios, %q says more",
+			c.Name(), got, c.UseLine(), example, "tiersim list", "tiersim help "+c.Name())
+	}
+}
+
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "The versions of tiersim and of Go, as reports have them", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(a.out, "tiersim", sim.Version())
+			return err
+		},
+	}
 }
 
 // colors reports whether a text may have colors: on a terminal, unless the user disables them

@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -50,6 +52,46 @@ func run(t *testing.T, args ...string) (out, problems string, status int) {
 	a := &app{out: &o, problems: &p}
 	status = a.execute(args)
 	return o.String(), p.String(), status
+}
+
+// An error shows how to go on.
+func TestHowToGoOn(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"run", "run has no arguments: must be tiersim run NAME|FILE ... [flags], as in\n  tiersim run outage"},
+		{"sweep", "  tiersim sweep blackhole\n\"tiersim list\" lists the scenarios"},
+		{"sweep a b", `sweep has arguments ["a" "b"]: must be tiersim sweep NAME|FILE [flags]`},
+		{"diff one.json", "tiersim diff before.json after.json"},
+		{"check", "tiersim check mine.sim"},
+		{"replay", "tiersim replay report.json"},
+		{"run outgae", `scenario is "outgae": did you mean outage?`},
+		{"run zzz", `scenario is "zzz": must be one of blackhole`},
+		{"verison", `unknown command "verison"`},
+	} {
+		_, problems, status := run(t, strings.Fields(c.line)...)
+		if status != notRunnable || !strings.Contains(problems, c.want) {
+			t.Errorf("tiersim %s: %d, %q, want %q", c.line, status, problems, c.want)
+		}
+	}
+	if out, _, status := run(t, "version"); status != passed || !strings.HasPrefix(out, "tiersim ") || !strings.Contains(out, runtime.Version()) {
+		t.Errorf("version: %d %q", status, out)
+	}
+}
+
+// Without a terminal a long run writes a line now and then.
+func TestSignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		b := (&app{problems: &lines}).bar("tuning")
+		for i := range 31 {
+			b.progress(time.Duration(i), 100)
+			time.Sleep(time.Second)
+		}
+		b.done()
+		b.progress(99, 100)
+		if got := lines.String(); got != "tiersim: tuning: 10 %\ntiersim: tuning: 20 %\ntiersim: tuning: 30 %\n" {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 // short is a scenario that takes a moment and keeps what it promises.
@@ -120,7 +162,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", wrong}, notRunnable, "", `wrong.sim":1:`},
 		{nil, notRunnable, "", "Usage:"},
 		{[]string{"dance"}, notRunnable, "", `"dance"`},
-		{[]string{"run"}, notRunnable, "", "requires at least 1 arg"},
+		{[]string{"run"}, notRunnable, "", "run has no arguments"},
 		{[]string{"run", "nothing"}, notRunnable, "", `scenario is "nothing"`},
 		{[]string{"run", path, "--seed", "0"}, notRunnable, "", "--seed is 0"},
 		{[]string{"run", path, "--engine", "steam"}, notRunnable, "", `Engine is "steam"`},
@@ -243,8 +285,13 @@ func TestSweep(t *testing.T) {
 	}
 	out, _, status = run(t, "sweep", path, "--axis", "fleet.mode=closed,open", "--axis", "traffic.rate=500/s",
 		"--json", "-")
-	if status != broken || strings.Count(out, `"unseed"`) != 2 || strings.Count(out, `"passed": false`) != 1 {
-		t.Errorf("status %d, %s", status, out)
+	if status != passed || strings.Count(out, `"unseed"`) != 2 || strings.Count(out, `"passed": false`) != 1 {
+		t.Errorf("cells for comparison: status %d, %s", status, out)
+	}
+	failing := file(t, "failing.sim", strings.Replace(short, "fleet n=3", "fleet n=3 mode=open", 1))
+	out, _, status = run(t, "sweep", failing, "--axis", "fleet.mode=closed,open", "--set", "traffic.rate=500/s")
+	if status != broken || !strings.Contains(out, "FAIL  1 of 2 kept all expectations: the scenario as it is must") {
+		t.Errorf("the scenario as it is: status %d, %s", status, out)
 	}
 }
 

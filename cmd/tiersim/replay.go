@@ -13,7 +13,8 @@ import (
 
 func (a *app) replay() *cobra.Command {
 	return &cobra.Command{
-		Use: "replay REPORT.json", Short: "Run again what a report is of, and compare: the same run has the same unseed", Args: cobra.ExactArgs(1),
+		Use: "replay REPORT.json", Short: "Run again what a report is of, and compare: the same run has the same unseed",
+		Args: arguments(1, 1), Example: "  tiersim replay report.json",
 		Long: `Replay runs the scenario of a report again, with its seed and on its engine. The exit status is 1 when the unseed, a hash
 over all that happened, is another; then it says what differs. Another version of the project may well behave in another way.
 On the engine live no two runs are equal: then it prints what differs by more than noise, as diff does.
@@ -52,7 +53,7 @@ scenario.`,
 func (a *app) diff() *cobra.Command {
 	return &cobra.Command{
 		Use: "diff A.json B.json", Short: "What differs between two reports by more than noise",
-		Args: cobra.ExactArgs(2),
+		Args: arguments(2, 2), Example: "  tiersim diff before.json after.json",
 		Long: `Diff compares two reports metric by metric, and prints what is further apart than two runs with different seeds often are:
 5 %, or a few tokens or milliseconds. The exit status is 1 when something is.`,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -87,7 +87,7 @@ func (a *app) run() *cobra.Command {
 	var sets []string
 	c := &cobra.Command{
 		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side",
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, 0),
 		Long: `Run runs a scenario: one of the library (tiersim list), or a file that ends in .sim (text) or .json.
 Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html

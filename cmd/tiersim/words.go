@@ -74,7 +74,8 @@ func (a *app) metrics() *cobra.Command {
 func (a *app) check() *cobra.Command {
 	var sets []string
 	c := &cobra.Command{
-		Use: "check NAME|FILE", Short: "Say what is wrong with a scenario, with line and column, or how it reads in full", Args: cobra.ExactArgs(1),
+		Use: "check NAME|FILE", Short: "Say what is wrong with a scenario, with line and column, or how it reads in full",
+		Args: arguments(1, 1), Example: "  tiersim check mine.sim",
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := load(args[0], sets)

@@ -120,15 +120,35 @@ func (s *Sweep) Text(w io.Writer, o TextOptions) error {
 		if c.Passed {
 			passed++
 		}
-		fmt.Fprintln(tab, strings.Join(append(row, t.verdict(c.Passed), ""), "\t"))
+		fmt.Fprintln(tab, strings.Join(append(row, t.cell(c), ""), "\t"))
 	}
 	_ = tab.Flush()
-	t.line("\n%s  %d of %d kept all expectations", t.verdict(passed == len(s.Cells)), passed, len(s.Cells))
+	t.line("\n%s  %d of %d kept all expectations: %s", t.verdict(s.Passed()), passed, len(s.Cells), s.judged())
 	_, err := io.WriteString(w, t.b.String())
 	return err
 }
 
-// Passed reports whether every cell has.
+// Passed reports whether the scenario as it is kept its expectations. The other cells are for comparison: settings that
+// break an expectation are what a sweep is to find.
 func (s *Sweep) Passed() bool {
-	return !slices.ContainsFunc(s.Cells, func(c Cell) bool { return !c.Passed })
+	return !slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.AsIs && !c.Passed })
+}
+
+// judged says what Passed is about.
+func (s *Sweep) judged() string {
+	if slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.AsIs }) {
+		return "the scenario as it is must, the others are for comparison"
+	}
+	return "none is the scenario as it is, so all are for comparison"
+}
+
+// cell is what came of a cell's expectations: PASS or FAIL if it must keep them.
+func (t *text) cell(c *Cell) string {
+	switch {
+	case c.AsIs:
+		return t.verdict(c.Passed)
+	case c.Passed:
+		return "kept"
+	}
+	return "not kept"
 }

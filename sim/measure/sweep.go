@@ -27,6 +27,7 @@ type Sweep struct {
 type Cell struct {
 	Values  map[string]string `json:"values"` // by Axis.Path, one of its Values each
 	Passed  bool              `json:"passed"`
+	AsIs    bool              `json:"as_is,omitempty"` // the values are those of the scenario itself
 	Unseed  string            `json:"unseed"`
 	Metrics Metrics           `json:"metrics"`
 }

@@ -102,7 +102,7 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 			kept++
 		}
 	}
-	p.Good = kept == len(s.Cells)
+	p.Good = s.Passed()
 	p.Kept = fmt.Sprintf("%s: %d kept all expectations", plural(len(s.Cells), "combination", "combinations"), kept)
 	p.Facts = facts(nil, s.Engine)
 	for _, a := range s.Axes {

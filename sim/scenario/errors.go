@@ -125,15 +125,15 @@ func oneOf(word string, list []string) string {
 
 // meant asks back if a word of the list is at most two letters away: "; did you mean kill?"
 func meant(word string, list []string) string {
-	if near := nearest(word, list); near != "" {
+	if near := Nearest(word, list); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""
 }
 
-// nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to
+// Nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to
 // four letters; empty if there is none.
-func nearest(word string, list []string) (near string) {
+func Nearest(word string, list []string) (near string) {
 	best := 3
 	for _, w := range list {
 		d := edits(strings.ToLower(word), strings.ToLower(w), best)

@@ -126,7 +126,7 @@ func (p *parser) line(text string, number int) {
 // hint keeps a line that could not be read from being missed as well.
 func (p *parser) hint(words []token) {
 	for _, st := range statements {
-		if st.name == words[0].text || nearest(words[0].text, []string{st.name}) != "" {
+		if st.name == words[0].text || Nearest(words[0].text, []string{st.name}) != "" {
 			for _, path := range map[string][]string{"fleet": {"fleet.n"}, "run": {"run", "warmup"}}[st.name] {
 				p.bad[path] = true
 			}

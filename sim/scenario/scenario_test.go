@@ -313,7 +313,7 @@ func TestNearest(t *testing.T) {
 		{"", ""},
 		{strings.Repeat("x", 1000), ""},
 	} {
-		if got := nearest(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
+		if got := Nearest(c.word, []string{"kill", "blackhole", "ip"}); got != c.want {
 			t.Errorf("%.20s: %q, want %q", c.word, got, c.want)
 		}
 	}
