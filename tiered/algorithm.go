@@ -70,10 +70,10 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 	if p.Limit.rule() != local.ByLimit {
 		if a == FixedWindow || a == SlidingLog {
 			bad("Limit", "Unlimited or Blocked",
-				"must be a limit, for the names of the buckets have its Per; PerKey may return these")
+				"must be a limit, because the names of the buckets contain its Per; PerKey may return these")
 		}
 		if len(p.Also) > 0 {
-			bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty where Limit is Unlimited or Blocked")
+			bad("Also", fmt.Sprintf("%d limits", len(p.Also)), "must be empty if Limit is Unlimited or Blocked")
 		}
 		return
 	}
@@ -215,13 +215,13 @@ func (p Policy) kind() remote.Kind {
 // leased reports whether a policy can be leased. A SlidingLog cannot. A SlidingWindow cannot if a lease may last
 // longer than the window, because tokens would be held for longer than they count once they are used. A brief
 // FixedWindow has ended when its lease arrives.
-func (p Policy) leased(terms *local.Policy) bool {
-	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || terms.ShortWindow {
+func (p Policy) leased(lp *local.Policy) bool {
+	if p.Lease.Size == NoLease || p.Algorithm == SlidingLog || lp.ShortWindow {
 		return false
 	}
 	if p.Algorithm == SlidingWindow {
 		for _, l := range p.limits() {
-			if l.Per < terms.MaxTTL() {
+			if l.Per < lp.MaxTTL() {
 				return false
 			}
 		}
@@ -255,8 +255,8 @@ func (p Policy) call() lua.Call {
 	return c
 }
 
-// longest returns an upper bound of the time until nothing that a key used counts any more.
-func (p Policy) longest() (longest time.Duration) {
+// retention returns an upper bound of the time for which what a key used counts.
+func (p Policy) retention() (longest time.Duration) {
 	for _, l := range p.limits() {
 		d := l.Per
 		switch p.Algorithm {
@@ -270,10 +270,10 @@ func (p Policy) longest() (longest time.Duration) {
 	return longest
 }
 
-// follows reports settings of p that cannot replace those of was, because existing buckets count by them.
-func (p Policy) follows(was Policy) error {
+// checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.
+func (p Policy) checkReplaces(was Policy) error {
 	stays := func(field string, is, was any) error {
-		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, for the buckets in Redis count so", field, is, was)
+		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, because the buckets in Redis count by it", field, is, was)
 	}
 	// The period is part of a bucket's name, or of a limit's name within a bucket: another period would begin full.
 	named := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
@@ -301,7 +301,7 @@ func (l *Limiter) phase(key string) int64 {
 	return int64(local.Hash(basis, local.ID{Key: key}) % uint64(l.kind.Window))
 }
 
-// resets returns an upper bound of the time until nothing of a key counts any more.
+// resets returns an upper bound of the time until a key with left tokens is full again.
 func resets(p *local.Policy, left int64) time.Duration {
 	switch {
 	case left >= p.Cap:
@@ -309,5 +309,5 @@ func resets(p *local.Policy, left int64) time.Duration {
 	case p.Call.Algorithm == lua.TokenBucket:
 		return resetAfter(p.Cap-left, p.NanosPerToken)
 	}
-	return p.Owner.(*plan).longest
+	return p.Owner.(*resolvedLimit).retention
 }

@@ -19,10 +19,10 @@ type answer struct {
 // decide writes a Decision by the limit of b, made at now. All arguments fit into registers.
 func (b *bucket) decide(d *Decision, now time.Duration, key string, a answer) {
 	p := b.Policy()
-	p.Owner.(*plan).limiter.decideBy(d, p, key, a)
+	p.Owner.(*resolvedLimit).limiter.decideBy(d, p, key, a)
 	if p.Call.Algorithm != lua.TokenBucket {
 		which, clear := b.LastReport(a.reason == Limited)
-		d.told(p, now, which, clear)
+		d.addReport(p, now, which, clear)
 	}
 }
 
@@ -32,7 +32,7 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, a.tier
 	limit, left, remaining := p.Cap, a.left, a.left
 	if parent := p.Parent; parent != nil { // a shard speaks for all
-		k := int64(len(l.whole.shards))
+		k := int64(len(l.parent.shards))
 		if r != ShareSpent { // the share is not the shard's
 			left = min(left*k, parent.Cap)
 		}
@@ -58,7 +58,7 @@ func (b *bucket) fallBack(d *Decision, now time.Duration, key string, n int64) l
 	case local.Outdated:
 		return v
 	case local.Shared:
-		g.sharedAlone()
+		g.warnIfFleetUnknown()
 	}
 	b.byFailMode(d, now, key, v)
 	return v
@@ -89,18 +89,18 @@ func (l *Limiter) refuseForGood(d *Decision, b *bucket, key string, r Reason) {
 	l.decideBy(d, p, key, answer{r, None, min(held+max(level, 0), p.Cap), 0})
 	if p.Call.Algorithm != lua.TokenBucket {
 		_, clear := b.LastReport(false)
-		d.clears(p, now, clear)
+		d.setResetAfter(p, now, clear)
 	}
 }
 
 // invalid refuses a request that is not valid, or that costs more than any burst.
 func (l *Limiter) invalid(d *Decision, key string, r Reason) {
-	p := l.terms.Load().fresh
+	p := l.settings.Load().initial
 	if r != InvalidKey {
-		if b, ok := l.group.cache.Find(l.home(key)); ok && b.Policy().Rule != local.Unresolved {
+		if b, ok := l.group.cache.Find(l.firstID(key)); ok && b.Policy().Rule != local.Unresolved {
 			if p = b.Policy(); p.Rule == local.ByLimit {
 				l.refuseForGood(d, b, key, r)
-				p.Owner.(*plan).name(d, 0)
+				p.Owner.(*resolvedLimit).setLimit(d, 0)
 				return
 			}
 		}

@@ -16,23 +16,24 @@ import (
 // bucket is a local.Bucket with what the Group needs to send its calls.
 type bucket struct {
 	local.Bucket
-	node    atomic.Pointer[dispatch.Node] // that it was last sent to
-	checkAt time.Duration                 // in the agenda for then; 0 for not. Guarded by the agenda's mutex
+	node    atomic.Pointer[dispatch.Node] // the node that it was last sent to; nil before
+	checkAt time.Duration                 // when the schedule checks it; 0 for never. Guarded by the schedule's mutex
 }
 
-// limiter is whose bucket it is.
-func (b *bucket) limiter() *Limiter { return b.Policy().Owner.(*plan).limiter }
+// limiter returns the Limiter that the bucket belongs to.
+func (b *bucket) limiter() *Limiter { return b.Policy().Owner.(*resolvedLimit).limiter }
 
-// key is the user's, or its digest.
+// key returns the user's key, or its digest.
 func (b *bucket) key() string { return b.ID().Key }
 
-// name is what the store calls the bucket. Computed per call, not kept: a name costs as much memory as a key.
+// name returns the bucket's name in the store. It is computed for each call, because a stored name would cost as much
+// memory as the key.
 func (b *bucket) name() string {
 	l := b.limiter()
 	return l.group.store.Name(l.kind, l.name, b.key())
 }
 
-// apply carries out what a step of the bucket asks for.
+// apply carries out the effect of a step of the bucket.
 func (b *bucket) apply(now time.Duration, e local.Effect) {
 	g := b.limiter().group
 	if e.Send {
@@ -40,25 +41,26 @@ func (b *bucket) apply(now time.Duration, e local.Effect) {
 		to.Node.Push(to.Pending)
 	}
 	if e.Check > 0 {
-		g.agenda.plan(b, e.Check)
+		g.schedule.add(b, e.Check)
 	}
 	if e.Done {
 		g.cache.Forget(now, b)
 	}
 }
 
-// route addresses b's next call, and notes that b is in use.
+// route returns b's next call with its node, and notes that b is in use.
 func (b *bucket) route() dispatch.Routed {
 	g, name := b.limiter().group, b.name()
 	g.cache.Touch(b)
 	n := g.dispatch.Node(g.store.Node(name))
-	b.at(n)
+	b.setNode(n)
 	return dispatch.Routed{Pending: dispatch.Pending{Job: b, Bucket: name}, Node: n}
 }
 
-// whereabouts is the node that b was last sent to, nil for none. While a node is unhealthy a new bucket's is found out: it
-// would else wait for a sender, to be told that its node is not asked.
-func (b *bucket) whereabouts() *dispatch.Node {
+// knownNode returns the node that b was last sent to. It returns nil if that is unknown and all nodes are healthy. If a
+// node is unhealthy, it determines b's node at once. Otherwise a request for a new bucket would wait for a sender, only
+// to learn that nothing is sent to that node.
+func (b *bucket) knownNode() *dispatch.Node {
 	if n := b.node.Load(); n != nil {
 		return n
 	}
@@ -67,12 +69,12 @@ func (b *bucket) whereabouts() *dispatch.Node {
 		return nil
 	}
 	n := g.dispatch.Node(g.store.Node(b.name()))
-	b.at(n)
+	b.setNode(n)
 	return n
 }
 
-// at notes the node that the bucket is sent to. It is read at every decision, so it is written only when it changes.
-func (b *bucket) at(n *dispatch.Node) {
+// setNode stores the node that the bucket is sent to. It writes only a change, because every decision reads the field.
+func (b *bucket) setNode(n *dispatch.Node) {
 	if b.node.Load() != n {
 		b.node.Store(n)
 	}
@@ -80,7 +82,7 @@ func (b *bucket) at(n *dispatch.Node) {
 
 // Compose implements [dispatch.Job].
 func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.Call, bool) {
-	b.at(n) // its node may have been found since it was put into a queue
+	b.setNode(n) // its node may have been found after it was queued
 	l := b.limiter()
 	g := l.group
 	seq := g.seq.Add(1)
@@ -105,7 +107,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 	l, seq := b.limiter(), call.Seq
 	switch code := r.Reply.Code; {
 	case r.Err != nil:
-		l.failed(call, r.Err)
+		l.countFailure(call, r.Err)
 		class := failover.Classify(r.Err)
 		b.reportError(n, call, r.Err, class.String())
 		if class == failover.KeyFault {
@@ -117,9 +119,9 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 			e.Check = b.Retry(now).Check
 		}
 	case code == lua.Granted || code == lua.Denied || code == lua.Replay:
-		healthOf(n).settled(call.Debt)
+		healthOf(n).countReported(call.Debt)
 		if b.wasLost(now, call, r.Reply) {
-			b.lost(n)
+			b.reportLoss(n)
 		}
 		if t := l.group.trace; t.hooks.Lease != nil && !b.Quiet(seq) {
 			t.lease(LeaseEvent{
@@ -140,7 +142,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 	b.apply(now, e)
 }
 
-// refunded is what came back of the tokens that a call refunded.
+// refunded returns how many of the tokens that a call refunded came back to the bucket.
 func refunded(c *lua.Call, r lua.Reply) int64 {
 	if r.Flags&lua.Unapplied != 0 {
 		return 0
@@ -156,10 +158,10 @@ func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class 
 	}
 }
 
-// wasLost reports whether a reply, not yet accepted, shows that Redis had lost the bucket, or what it last wrote of it. Of a
-// lease the record tells, to the last write. A direct take leaves none: there, a bucket of another epoch was lost that could
-// not be full again by what is known here. (Where another process filled it meanwhile, by a Reset or by what it gave back of what
-// was admitted, and it then expired, that is a false alarm.)
+// wasLost reports whether a reply, not yet accepted, shows that Redis has lost the bucket or the last writes to it. For
+// a lease, the missing record shows it. A direct take leaves no record. For it, another epoch shows a loss, unless the
+// bucket may have been full by now and expired. It is a false alarm if another process filled the bucket, by a Reset or
+// by returned tokens, and the bucket then expired.
 func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
 	if r.Flags&lua.Unrecorded != 0 && b.LostRecord(now, call.Seq) {
 		return true
@@ -167,8 +169,8 @@ func (b *bucket) wasLost(now time.Duration, call *lua.Call, r lua.Reply) bool {
 	return r.Flags&lua.OtherEpoch != 0 && b.Outlives(now, call.Epoch)
 }
 
-// lost tells that Redis had lost the bucket. Those of a flushed Redis come in a crowd: they make one line.
-func (b *bucket) lost(n *dispatch.Node) {
+// reportLoss reports that Redis has lost the bucket. Many losses, as after a flush, make one line in the log.
+func (b *bucket) reportLoss(n *dispatch.Node) {
 	l := b.limiter()
 	healthOf(n).stateLosses.Add(1)
 	l.group.trace.fault(FaultEvent{Fault: "state loss", Node: string(n.ID()), Policy: l.name, Key: b.key()})
@@ -176,7 +178,7 @@ func (b *bucket) lost(n *dispatch.Node) {
 		"redis lost buckets, or what it had written last: each may admit a burst more", "node", string(n.ID()))
 }
 
-// What a call came to that did nothing.
+// Errors of calls that did nothing.
 var (
 	errLate  = errors.New("tiered: the call reached Redis after its deadline, and did nothing")
 	errStale = errors.New("tiered: a newer call had overtaken this one, and it did nothing")
@@ -184,6 +186,6 @@ var (
 
 // Abandon implements [dispatch.Job].
 func (b *bucket) Abandon(n *dispatch.Node, now time.Duration) {
-	b.at(n)
+	b.setNode(n)
 	b.apply(now, b.Drop(now))
 }

@@ -73,8 +73,8 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 		set(t, l, limitTo(to))
 	}
 	real := map[lua.Limit]bool{}
-	for _, s := range watch.parts() {
-		c := call("", s.terms.Load().fresh)
+	for _, s := range watch.bucketLimiters() {
+		c := call("", s.settings.Load().initial)
 		real[lua.Limit{Cap: c.Cap, Tokens: c.Tokens, Period: c.Period, Span: c.Span}] = true
 	}
 
@@ -95,7 +95,7 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 			want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
 			time.Sleep(200 * ms)
 		}
-		for _, s := range l.parts() {
+		for _, s := range l.bucketLimiters() {
 			if _, ok := l.group.cache.Find(s.id("k")); ok {
 				t.Fatal("not evicted")
 			}
@@ -147,7 +147,7 @@ func TestCancelAfterEviction(t *testing.T) {
 			{"a part goes back", func(*Limiter) {}, settle(45), 45, 0, 15, 15},
 			{"the key is in use again", func(l *Limiter) { l.Allow(context.Background(), "k") }, Reservation.Cancel, 1, 0, 60, 60},
 			{"the machine stands still", func(l *Limiter) {
-				l.group.wall.Add(-int64(time.Second))
+				l.group.wallAhead.Add(-int64(time.Second))
 				l.Allow(context.Background(), "j") // which notices
 			}, Reservation.Cancel, 60, 60, 0, 60},
 			{"the Group closes", func(l *Limiter) { _ = l.group.Close(context.Background()) }, settle(50), 60, 10, 0, 10},
@@ -165,7 +165,7 @@ func TestCancelAfterEviction(t *testing.T) {
 						want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
 						time.Sleep(200 * ms)
 					}
-					for _, s := range l.parts() {
+					for _, s := range l.bucketLimiters() {
 						if _, ok := l.group.cache.Find(s.id("k")); ok {
 							t.Fatal("not evicted")
 						}

@@ -245,7 +245,7 @@ func (c *waitingCase) fault() string {
 		}
 		// What it may lose beside an ideal bucket: some round trips, the pace, part of a token; and one round trip for
 		// each in front that wants more than one token.
-		slack := 6*c.trip + 2*pace + time.Duration(2*c.limit.nanosPerToken())
+		slack := 6*c.trip + 2*minIdle + time.Duration(2*c.limit.nanosPerToken())
 		for _, front := range c.comers[:i] {
 			if front.cost > 1 {
 				slack += c.trip

@@ -120,7 +120,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			limiters[i] = limiter(t, wire, policy, &Options{
 				Processes: f.known, Random: dice(seed, uint64(3000+i)), Budget: f.patience, Timeout: f.patience,
 			})
-			limiters[i].group.place = rand.New(rand.NewPCG(seed, uint64(5000+i))).Uint64()
+			limiters[i].group.shardSeed = rand.New(rand.NewPCG(seed, uint64(5000+i))).Uint64()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if f.loseReplies > 0 {
@@ -147,7 +147,7 @@ func (f fleetRun) see(t *testing.T, seed uint64) (offers []offer, calls int64, h
 			at := time.Since(start)
 			var d Decision
 			if name := strconv.Itoa(key); f.pinned {
-				first, _ := l.places(name)
+				first, _ := l.shardsOf(name)
 				first.take(context.Background(), name, 1, nil, &d)
 			} else {
 				d = l.AllowN(context.Background(), name, cost)

@@ -21,38 +21,38 @@ import (
 // Group is any number of policies over one store: they share one cache of keys, one set of connections and one set of
 // goroutines. All methods may be called concurrently.
 type Group struct {
-	store   remote.Store
-	options options
-	lease   atomic.Pointer[string] // this process' id: see newLease
-	place   uint64                 // this process' first lease id: it tells which shards are its own
-	base    time.Time
-	seq     atomic.Int64 // of all calls of all keys: a key that is forgotten and comes back must not begin at 1
-	wall    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
-	awake   sync.Mutex   // one awakening at a time
+	store        remote.Store
+	options      options
+	lease        atomic.Pointer[string] // this process' id: see newLease
+	shardSeed    uint64                 // this process' first lease id: it tells which shards are its own
+	base         time.Time
+	seq          atomic.Int64 // of all calls of all keys: a key that is forgotten and comes back must not begin at 1
+	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
+	standstillMu sync.Mutex   // one awakening at a time
 
 	standstills atomic.Int64 // awakenings
-	eras        atomic.Int64 // rises before each of them and after it: what was taken in another era is not given back
+	leaseGen    atomic.Int64 // rises before each of them and after it: what was taken in another era is not given back
 
-	waiters  sync.Pool // of *waiter
-	cache    *local.Cache[bucket, *bucket]
-	after    *local.Cache[bucket, *bucket] // of decisions after Close
-	agenda   *agenda
-	limiters limiters
-	turns    turns
-	lines    sync.Mutex           // held while one request joins several lines
-	dispatch *dispatch.Dispatcher // sends the calls
-	trace    *tracer
-	journal  *journal // nil without a Logger
+	waiters         sync.Pool // of *waiter
+	cache           *local.Cache[bucket, *bucket]
+	cacheAfterClose *local.Cache[bucket, *bucket] // of decisions after Close
+	schedule        *schedule
+	limiters        limiters
+	queues          waitQueues
+	joinMu          sync.Mutex           // held while one request joins several lines
+	dispatch        *dispatch.Dispatcher // sends the calls
+	trace           *tracer
+	journal         *journal // nil without a Logger
 
-	counted   atomic.Bool // the size of the fleet is known, from Redis or from Options
-	uncounted sync.Once   // says that it is not
+	fleetKnown    atomic.Bool // the size of the fleet is known, from Redis or from Options
+	warnFleetOnce sync.Once   // says that it is not
 
-	closed  atomic.Bool // decisions follow the fail modes, leases go back
-	stop    context.CancelFunc
-	silence context.CancelFunc // ends the hooks: after all that Close does
-	tasks   sync.WaitGroup     // every goroutine but the callers and the dispatcher's
-	callers sync.WaitGroup     // those that call the hooks and the Logger
-	empty   chan struct{}      // capacity 1: a bucket was forgotten
+	closed    atomic.Bool // decisions follow the fail modes, leases go back
+	stop      context.CancelFunc
+	stopHooks context.CancelFunc // ends the hooks: after all that Close does
+	tasks     sync.WaitGroup     // every goroutine but the callers and the dispatcher's
+	callbacks sync.WaitGroup     // those that call the hooks and the Logger
+	forgotten chan struct{}      // capacity 1: a bucket was forgotten
 
 	simulated simulated // nil in a service
 }
@@ -67,44 +67,44 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	}
 	g := &Group{
 		store: s, options: filled, base: time.Now(),
-		empty: make(chan struct{}, 1),
+		forgotten: make(chan struct{}, 1),
 	}
 	g.simulated, _ = s.(simulated)
 	g.newLease()
-	g.place, _ = strconv.ParseUint(*g.lease.Load(), 16, 64)
+	g.shardSeed, _ = strconv.ParseUint(*g.lease.Load(), 16, 64)
 	var salt uint64 // of the keys' hashes; 0 is random
 	if g.simulated != nil {
 		salt = g.simulated.Entropy()
 	}
 	g.waiters.New = newWaiter
-	g.counted.Store(filled.Processes > 0)
+	g.fleetKnown.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
 	g.journal = newJournal(g)
 	g.limiters.byName = make(map[string]*Limiter)
-	g.agenda = newAgenda(g)
+	g.schedule = newSchedule(g)
 	g.cache = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
-		New:    g.fresh,
+		New:    g.newBucket,
 		Evict:  func(b *bucket, e local.Effect) { b.apply(g.now(), e) },
-		Closed: g.gone,
+		Closed: g.keepStats,
 		Salt:   salt,
 	})
-	g.after = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
-		New: g.fresh, Evict: func(*bucket, local.Effect) {}, Closed: func(*bucket) {}, Salt: salt,
+	g.cacheAfterClose = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
+		New: g.newBucket, Evict: func(*bucket, local.Effect) {}, Closed: func(*bucket) {}, Salt: salt,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
 	g.dispatch = dispatch.New(ctx, g.dispatchOptions())
-	g.tasks.Go(func() { g.agenda.run(ctx) })
+	g.tasks.Go(func() { g.schedule.run(ctx) })
 	g.dispatch.Start(ctx)
 	tell, silence := context.WithCancel(context.Background())
-	g.silence = silence
-	g.callers.Go(func() {
+	g.stopHooks = silence
+	g.callbacks.Go(func() {
 		g.trace.run(tell, func(v any) {
 			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
 		})
 	})
 	if g.journal != nil {
-		g.callers.Go(func() { g.journal.run(ctx) })
+		g.callbacks.Go(func() { g.journal.run(ctx) })
 	}
 	return g, nil
 }
@@ -146,7 +146,7 @@ func (g *Group) Policies() []Policy {
 	defer g.limiters.mu.RUnlock()
 	all := make([]Policy, 0, len(g.limiters.byName))
 	for _, l := range g.limiters.all {
-		if l.whole == l {
+		if l.parent == l {
 			all = append(all, l.Policy())
 		}
 	}
@@ -163,17 +163,17 @@ func (g *Group) limiter(number int) *Limiter {
 func (g *Group) now() time.Duration { return time.Since(g.base) }
 
 // fresh makes a bucket for the cache.
-func (g *Group) fresh(id local.ID) *bucket {
+func (g *Group) newBucket(id local.ID) *bucket {
 	b := new(bucket)
-	b.Init(g.limiter(id.Policy).terms.Load().fresh, id.Key)
+	b.Init(g.limiter(id.Policy).settings.Load().initial, id.Key)
 	return b
 }
 
 // gone keeps the figures of a bucket that was forgotten.
-func (g *Group) gone(b *bucket) {
-	b.limiter().keep(b.key(), b.counted(b.Stats()))
+func (g *Group) keepStats(b *bucket) {
+	b.limiter().keepStats(b.key(), b.ownStats(b.Stats()))
 	select {
-	case g.empty <- struct{}{}:
+	case g.forgotten <- struct{}{}:
 	default:
 	}
 }
@@ -181,7 +181,7 @@ func (g *Group) gone(b *bucket) {
 // dispatchOptions are those of the Group's dispatcher.
 func (g *Group) dispatchOptions() dispatch.Options {
 	o := dispatch.Options{
-		Store: g.store, Base: g.base, Timeout: g.options.Timeout, Patience: g.options.patience(),
+		Store: g.store, Base: g.base, Timeout: g.options.Timeout, Patience: g.options.clientTimeout(),
 		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.uniform,
 		Lease: func() string { return *g.lease.Load() }, Observer: observer{g},
 	}
@@ -197,7 +197,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 		return b
 	}
 	if g.closed.Load() {
-		return g.after.Get(now, id)
+		return g.cacheAfterClose.Get(now, id)
 	}
 	return g.cache.Get(now, id)
 }
@@ -212,11 +212,11 @@ func (g *Group) fleetOf(b *bucket) int64 {
 
 // sharedAlone warns, once, when a share decides while the number of processes is not known: the dangerous side, for each
 // of them then admits the whole limit alone.
-func (g *Group) sharedAlone() {
-	if g.counted.Load() {
+func (g *Group) warnIfFleetUnknown() {
+	if g.fleetKnown.Load() {
 		return
 	}
-	g.uncounted.Do(func() {
+	g.warnFleetOnce.Do(func() {
 		g.journal.line(slog.LevelWarn, "the number of processes is not known, so each admits the whole limit alone "+
 			"while redis does not answer: set Options.Processes")
 	})
@@ -242,20 +242,20 @@ func (g *Group) watchClock(now time.Duration) {
 	if !ok {
 		return // the next look is soon
 	}
-	if ahead-g.wall.Load() < int64(dispatch.Standstill) {
-		g.wall.Store(ahead)
+	if ahead-g.wallAhead.Load() < int64(dispatch.Standstill) {
+		g.wallAhead.Store(ahead)
 		return
 	}
-	g.awake.Lock() // nobody sends by the old id meanwhile
-	defer g.awake.Unlock()
-	before := g.wall.Load()
+	g.standstillMu.Lock() // nobody sends by the old id meanwhile
+	defer g.standstillMu.Unlock()
+	before := g.wallAhead.Load()
 	if ahead-before < int64(dispatch.Standstill) {
 		return
 	}
-	g.eras.Add(1)
-	defer g.eras.Add(1)
+	g.leaseGen.Add(1)
+	defer g.leaseGen.Add(1)
 	g.newLease()
-	defer g.wall.Store(ahead)
+	defer g.wallAhead.Store(ahead)
 	var all []*bucket
 	g.cache.All(func(b *bucket) { all = append(all, b) })
 	for _, b := range all {
@@ -296,20 +296,20 @@ func (g *Group) Close(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	g.closed.Store(true)
-	err := g.emptied(ctx)
+	err := g.empty(ctx)
 	g.dispatch.Stop()
 	g.stop()
 	if err == nil {
 		g.dispatch.Leave(ctx)
 	}
-	g.silence()
-	called := g.trace.caller.inside() || g.journal.calls() // then this goroutine would wait for itself
+	g.stopHooks()
+	called := g.trace.goroutine.isCurrent() || g.journal.isCurrent() // then this goroutine would wait for itself
 	ended := make(chan struct{})
 	go func() {
 		g.tasks.Wait()
 		g.dispatch.Wait()
 		if !called {
-			g.callers.Wait()
+			g.callbacks.Wait()
 		}
 		close(ended)
 	}()
@@ -325,7 +325,7 @@ func (g *Group) Close(ctx context.Context) error {
 }
 
 // emptied retires all buckets and waits until they are settled and forgotten.
-func (g *Group) emptied(ctx context.Context) error {
+func (g *Group) empty(ctx context.Context) error {
 	// A decision that was under way may have made another bucket: look again after the time it can take.
 	again := time.NewTicker(g.options.Budget)
 	defer again.Stop()
@@ -335,7 +335,7 @@ func (g *Group) emptied(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-g.empty:
+		case <-g.forgotten:
 		case <-again.C:
 		case <-ctx.Done():
 			return ctx.Err()

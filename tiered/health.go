@@ -18,13 +18,13 @@ type health struct {
 	group *Group
 	node  *dispatch.Node
 
-	overruns        atomic.Int64 // decisions that got no answer within Budget
-	debts, reported atomic.Int64 // calls that settled, and the tokens
-	stateLosses     atomic.Int64 // replies that showed that Redis had lost a bucket
-	slow            atomic.Bool  // overruns are being watched
-	settlesWatched  atomic.Bool  // a line about debts is planned
-	missed          atomic.Int64 // refreshes of presence in a row that failed though the breaker was closed
-	uncounted       atomic.Bool  // the journal has said that this process is not counted
+	overruns            atomic.Int64 // decisions that got no answer within Budget
+	debtCalls, reported atomic.Int64 // calls that settled, and the tokens
+	stateLosses         atomic.Int64 // replies that showed that Redis had lost a bucket
+	slow                atomic.Bool  // overruns are being watched
+	debtLinePlanned     atomic.Bool  // a line about debts is planned
+	missedRefreshes     atomic.Int64 // refreshes of presence in a row that failed though the breaker was closed
+	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
 	mu              sync.Mutex
 	reportedClasses uint16 // classes that the journal has reported in this outage, as bits
@@ -74,7 +74,7 @@ func (h *health) Changed(c dispatch.Change) {
 	case failover.Closed:
 		event.After = c.After
 		g.journal.line(slog.LevelInfo, "redis answers again", "node", node, "after", c.After)
-		h.watchDebts()
+		h.planDebtLine()
 	}
 	g.trace.state(event)
 }
@@ -103,7 +103,7 @@ func (g *Group) failModes() string {
 	for m := range failModes {
 		var names []string
 		for _, l := range g.limiters.all {
-			if l.whole == l && l.Policy().FailMode == FailMode(m) {
+			if l.parent == l && l.Policy().FailMode == FailMode(m) {
 				names = append(names, l.name)
 			}
 		}
@@ -118,27 +118,27 @@ func (g *Group) failModes() string {
 }
 
 // settleTime is how long after an outage its debts are added up for one line: keys in use settle within their period.
-const settleTime = 5 * time.Second
+const debtLineDelay = 5 * time.Second
 
 // settled notes a call that reported what was admitted without Redis.
-func (h *health) settled(tokens int64) {
+func (h *health) countReported(tokens int64) {
 	if tokens > 0 {
-		h.debts.Add(1)
+		h.debtCalls.Add(1)
 		h.reported.Add(tokens)
 	}
 }
 
 // watchDebts has the journal say what was settled after an outage: once for those that follow each other closely.
-func (h *health) watchDebts() {
-	if h.settlesWatched.Swap(true) {
+func (h *health) planDebtLine() {
+	if h.debtLinePlanned.Swap(true) {
 		return
 	}
-	debts, tokens := h.debts.Load(), h.reported.Load()
-	h.group.journal.in(settleTime, true, func() {
-		h.settlesWatched.Store(false)
+	debts, tokens := h.debtCalls.Load(), h.reported.Load()
+	h.group.journal.after(debtLineDelay, true, func() {
+		h.debtLinePlanned.Store(false)
 		if tokens := h.reported.Load() - tokens; tokens > 0 {
 			h.group.journal.line(slog.LevelInfo, "what was admitted without redis was reported to it",
-				"node", string(h.node.ID()), "tokens", tokens, "keys", h.debts.Load()-debts)
+				"node", string(h.node.ID()), "tokens", tokens, "keys", h.debtCalls.Load()-debts)
 		}
 	})
 }
@@ -153,17 +153,17 @@ const (
 
 // overran notes a decision that got no answer within Budget. The breaker knows nothing of it, while answers come within
 // Timeout: so the journal says when that begins and when it ends.
-func (h *health) overran() {
+func (h *health) countOverrun() {
 	before := h.overruns.Add(1) - 1
 	if h.slow.Load() || h.slow.Swap(true) {
 		return
 	}
 	outages := h.node.Outages()
-	h.group.journal.in(tallyTime, false, func() { h.slowly(before, outages) })
+	h.group.journal.after(tallyTime, false, func() { h.reportSlow(before, outages) })
 }
 
 // slowly says that a node is slow, unless its breaker has opened: each outage begins with a few decisions that waited.
-func (h *health) slowly(before, outages int64) {
+func (h *health) reportSlow(before, outages int64) {
 	count := h.overruns.Load()
 	if count-before < minSlow || h.node.Outages() != outages || h.node.State() != failover.Closed {
 		h.slow.Store(false)
@@ -171,11 +171,11 @@ func (h *health) slowly(before, outages int64) {
 	}
 	h.group.journal.line(slog.LevelWarn, "redis answers later than Budget: the fail modes decide for keys without a lease",
 		"node", string(h.node.ID()), "round trip", h.node.RoundTrip(), "budget", h.group.options.Budget, "decide", h.group.failModes())
-	h.group.journal.in(slowTime, false, func() { h.slowStill(before, count, outages) })
+	h.group.journal.after(slowTime, false, func() { h.checkStillSlow(before, count, outages) })
 }
 
 // slowStill looks whether that goes on.
-func (h *health) slowStill(before, seen, outages int64) {
+func (h *health) checkStillSlow(before, seen, outages int64) {
 	count := h.overruns.Load()
 	switch {
 	case h.node.Outages() != outages: // which had lines of its own
@@ -184,7 +184,7 @@ func (h *health) slowStill(before, seen, outages int64) {
 		h.slow.Store(false)
 		h.group.journal.line(slog.LevelInfo, "redis answers within Budget again", "node", string(h.node.ID()), "decisions", count-before)
 	default:
-		h.group.journal.in(slowTime, false, func() { h.slowStill(before, count, outages) })
+		h.group.journal.after(slowTime, false, func() { h.checkStillSlow(before, count, outages) })
 	}
 }
 
@@ -201,20 +201,20 @@ func (h *health) Counted(before, after int64) {
 		h.group.journal.line(slog.LevelDebug, "another number of processes shares the limits",
 			"node", string(h.node.ID()), "from", before, "to", after)
 	}
-	h.group.counted.Store(true)
+	h.group.fleetKnown.Store(true)
 }
 
 // maxMissed is how many refreshes of presence must fail in a row before that is told: a restart of Redis costs one, and so
 // does a refusal that the breaker is about to tell of.
-const maxMissed = 2
+const maxMissedRefreshes = 2
 
 // Present implements [dispatch.NodeObserver]. A process that is not counted makes everybody's share too large, and
 // the breaker does not tell: it may be closed, or this process idle.
 func (h *health) Present(err error, probe bool) {
 	g := h.group
 	if err == nil {
-		h.missed.Store(0)
-		if h.uncounted.Swap(false) {
+		h.missedRefreshes.Store(0)
+		if h.absenceReported.Swap(false) {
 			g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID())})
 			g.journal.line(slog.LevelInfo, "redis counts this process again", "node", string(h.node.ID()))
 		}
@@ -223,7 +223,7 @@ func (h *health) Present(err error, probe bool) {
 	if probe { // the breaker reports it
 		return
 	}
-	if h.missed.Add(1) < maxMissed {
+	if h.missedRefreshes.Add(1) < maxMissedRefreshes {
 		return
 	}
 	class := failover.Classify(err)
@@ -231,7 +231,7 @@ func (h *health) Present(err error, probe bool) {
 	if class == failover.Misconfigured || class == failover.KeyFault {
 		level = slog.LevelError // it does not heal by itself
 	}
-	if !h.uncounted.Swap(true) {
+	if !h.absenceReported.Swap(true) {
 		g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID()), Err: err})
 		g.journal.line(level, "redis does not count this process: shares are too large while it does not answer",
 			"node", string(h.node.ID()), "class", class.String(), "error", err)

@@ -251,8 +251,8 @@ func TestLoggerThatAsks(t *testing.T) {
 
 // Who is inside a call is known from who is not, whatever else is set.
 func TestCaller(t *testing.T) {
-	var c caller
-	if c.inside() {
+	var c callbackGoroutine
+	if c.isCurrent() {
 		t.Error("before a call")
 	}
 	ran := make(chan struct{})
@@ -260,38 +260,38 @@ func TestCaller(t *testing.T) {
 		defer close(ran)
 		for range 3 {
 			c.call(func() {
-				if !c.inside() {
+				if !c.isCurrent() {
 					t.Error("in the call")
 				}
 				other := make(chan bool)
 				go func() {
-					var own caller
+					var own callbackGoroutine
 					inside := false
-					own.call(func() { inside = c.inside() }) // faults are panics there as well
-					other <- inside || c.inside()
+					own.call(func() { inside = c.isCurrent() }) // faults are panics there as well
+					other <- inside || c.isCurrent()
 				}()
 				if <-other {
 					t.Error("in another goroutine, while the call is under way")
 				}
-				if !c.inside() {
+				if !c.isCurrent() {
 					t.Error("in the call, asked again")
 				}
 			})
-			if c.inside() {
+			if c.isCurrent() {
 				t.Error("after the call")
 			}
 		}
 	}()
 	<-ran
-	if a, b := goroutine(), goroutine(); a <= 0 || a != b {
+	if a, b := goroutineID(), goroutineID(); a <= 0 || a != b {
 		t.Errorf("this goroutine's number is %d and %d", a, b)
 	}
 }
 
 func BenchmarkDecisionWhileAHookRuns(b *testing.B) {
-	var c caller
+	var c callbackGoroutine
 	c.busy.Store(true)
 	for b.Loop() {
-		c.inside()
+		c.isCurrent()
 	}
 }

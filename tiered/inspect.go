@@ -14,33 +14,33 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// parts returns the Limiters that have a bucket of each key: the shards, or this one.
-func (l *Limiter) parts() []*Limiter {
+// bucketLimiters returns the Limiters that have a bucket of each key: the shards, or this one.
+func (l *Limiter) bucketLimiters() []*Limiter {
 	if l.shards != nil {
 		return l.shards
 	}
 	return []*Limiter{l}
 }
 
-// each returns the policy of every part for a key, given that of one part.
-func (l *Limiter) partPolicies(p *local.Policy) []*local.Policy {
+// bucketPolicies returns the policy of each bucket of a key, given that of one bucket.
+func (l *Limiter) bucketPolicies(p *local.Policy) []*local.Policy {
 	if l.shards == nil {
 		return []*local.Policy{p}
 	}
 	all := make([]*local.Policy, len(l.shards))
 	for i, s := range l.shards {
-		all[i] = s.plan(s.terms.Load(), p.Owner.(*plan).limits[0])
+		all[i] = s.policyOf(s.settings.Load(), p.Owner.(*resolvedLimit).limits[0])
 	}
 	return all
 }
 
-// numbers returns the policy that decides a key.
-func (l *Limiter) numbers(id local.ID, key string) *local.Policy {
-	l, _ = l.places(id.Key)
+// policyFor returns the policy that decides a key.
+func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
+	l, _ = l.shardsOf(id.Key)
 	id.Policy = l.number
-	t := l.terms.Load()
-	if t.policy.PerKey == nil {
-		return t.fresh
+	s := l.settings.Load()
+	if s.policy.PerKey == nil {
+		return s.initial
 	}
 	b := l.group.find(l.group.now(), id)
 	l.resolve(b, key)
@@ -59,7 +59,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	}
 	defer func() { l.finish(&d, 0) }()
 	id := l.id(key)
-	p := l.numbers(id, key)
+	p := l.policyFor(id, key)
 	switch p.Rule {
 	case local.Unlimited:
 		l.unlimited(&d, key)
@@ -68,23 +68,23 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		l.refuseBlocked(&d, key)
 		return d
 	}
-	policies := l.partPolicies(p)
-	results := l.look(ctx, id.Key, policies)
-	whole := p
+	policies := l.bucketPolicies(p)
+	results := l.peekAll(ctx, id.Key, policies)
+	parent := p
 	if p.Parent != nil {
-		whole = p.Parent
+		parent = p.Parent
 	}
 	if slices.ContainsFunc(results, func(r remote.Result) bool { return r.Err != nil }) && ctx.Err() != nil {
-		l.decideBy(&d, whole, key, answer{Canceled, None, 0, 0})
+		l.decideBy(&d, parent, key, answer{Canceled, None, 0, 0})
 		d.Expired = expired(ctx)
 		return d
 	}
-	first, second := l.places(id.Key)
+	first, second := l.shardsOf(id.Key)
 	tier, now, sum := Remote, l.group.now(), int64(0)
-	var least *peeked // of the one or two parts that Allow would ask
+	var least *peeked // of the one or two buckets that Allow would ask
 	retry := time.Duration(math.MaxInt64)
 	grants := false
-	for i, s := range l.parts() {
+	for i, s := range l.bucketLimiters() {
 		if results[i].Err != nil {
 			tier = Local
 		}
@@ -103,15 +103,15 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 	}
 	switch {
 	case least == nil:
-		l.decideBy(&d, whole, key, answer{Unavailable, None, 0, 0})
+		l.decideBy(&d, parent, key, answer{Unavailable, None, 0, 0})
 		return d
 	case grants:
-		l.decideBy(&d, whole, key, answer{Granted, tier, min(sum, whole.Cap), 0})
+		l.decideBy(&d, parent, key, answer{Granted, tier, min(sum, parent.Cap), 0})
 	default:
-		l.decideBy(&d, whole, key, answer{Limited, tier, min(sum, whole.Cap), retry})
+		l.decideBy(&d, parent, key, answer{Limited, tier, min(sum, parent.Cap), retry})
 	}
 	if p.Call.Algorithm != lua.TokenBucket {
-		d.told(p, now, least.which, least.forgets)
+		d.addReport(p, now, least.which, least.resetAt)
 	}
 	return d
 }
@@ -121,14 +121,14 @@ type peeked struct {
 	left    int64         // tokens
 	retry   time.Duration // time until there is one, if none is left
 	which   uint8         // number of the limit that has the fewest, from 1; 0 if unknown
-	forgets time.Duration // when nothing counts any more, since the Group's base; 0 if unknown
+	resetAt time.Duration // when nothing counts any more, since the Group's base; 0 if unknown
 }
 
-// peeked returns what is known of a part: what Redis says plus what is held here, or what this process knows if
-// Redis does not answer. It returns nil if nothing is known.
+// peeked returns what is known of a bucket: what Redis says plus what is held here. If Redis does not answer, it
+// returns what this process knows, or nil if that is nothing.
 func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remote.Result) *peeked {
 	var held, level int64
-	v, clear := &peeked{}, p.Owner.(*plan).longest
+	v, clear := &peeked{}, p.Owner.(*resolvedLimit).retention
 	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
 	if cached {
 		held, level = b.Peek(now)
@@ -138,10 +138,10 @@ func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remot
 		level, v.which = r.Reply.Level, uint8(r.Reply.Which)
 		if r.Reply.Reset > 0 {
 			clear = time.Duration(r.Reply.Reset) * time.Microsecond
-			v.forgets = now + clear
+			v.resetAt = now + clear
 		}
 	case cached:
-		v.which, v.forgets = b.LastReport(false)
+		v.which, v.resetAt = b.LastReport(false)
 	default:
 		return nil
 	}
@@ -165,19 +165,19 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	}
 	g := l.group
 	id := l.id(key)
-	p := l.numbers(id, key)
+	p := l.policyFor(id, key)
 	if p.Rule != local.ByLimit { // there is no bucket
 		return nil
 	}
 	// A reset needs a deadline, and so the node's clock. A peek learns it, and notices a Redis that is down.
-	for _, r := range l.look(ctx, id.Key, l.partPolicies(p)) {
+	for _, r := range l.peekAll(ctx, id.Key, l.bucketPolicies(p)) {
 		if r.Err != nil {
 			return l.resetError(ctx, r.Err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
 	defer cancel()
-	for pending := l.parts(); len(pending) > 0; {
+	for pending := l.bucketLimiters(); len(pending) > 0; {
 		var jobs []dispatch.Routed
 		answers := make([]*local.Waiter, len(pending))
 		for i, s := range pending {
@@ -185,7 +185,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 			b := g.cache.Get(now, local.ID{Policy: s.number, Key: id.Key})
 			s.resolve(b, key)
 			answers[i] = local.NewWaiter()
-			answers[i].Quiet = g.trace.quiet()
+			answers[i].Quiet = g.trace.inHook()
 			if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
 				answers[i].C <- local.Verdict{Outcome: local.Admitted}
 				continue

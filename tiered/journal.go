@@ -16,22 +16,22 @@ const (
 	tallyTime = time.Second
 
 	// maxNamed bounds the rejected buckets that are logged. If there are more, the first ones show the cause.
-	maxNamed = 128
+	maxLogged = 128
 )
 
 // journal writes lines to the Logger. It has a goroutine of its own, so that a slow Logger delays neither a
 // decision nor a hook, and a blocked hook delays no line. A nil journal writes nothing. All methods may be called
 // concurrently.
 type journal struct {
-	logger *slog.Logger
-	group  *Group
-	caller caller
-	wake   chan struct{} // capacity 1: there is something to do, or to do earlier
+	logger    *slog.Logger
+	group     *Group
+	goroutine callbackGoroutine
+	wake      chan struct{} // capacity 1: there is something to do, or to do earlier
 
 	mu      sync.Mutex
 	entries []entry
 	tallies map[string]*tally
-	named   map[string]struct{}
+	logged  map[string]struct{}
 }
 
 // entry is a function to call at a time.
@@ -55,13 +55,13 @@ func newJournal(g *Group) *journal {
 	}
 	return &journal{
 		logger: g.options.Logger, group: g, wake: make(chan struct{}, 1),
-		tallies: make(map[string]*tally), named: make(map[string]struct{}),
+		tallies: make(map[string]*tally), logged: make(map[string]struct{}),
 	}
 }
 
 // line writes a line soon.
 func (j *journal) line(level slog.Level, text string, args ...any) {
-	j.in(0, true, func() { j.logger.Log(context.Background(), level, text, args...) })
+	j.after(0, true, func() { j.logger.Log(context.Background(), level, text, args...) })
 }
 
 // tally writes a line after a second, with the sum of n over all calls under the same name until then. The
@@ -78,7 +78,7 @@ func (j *journal) tally(name string, n int64, level slog.Level, text string, arg
 		return
 	}
 	t = &tally{level: level, text: text, args: args, count: n}
-	planned := j.plan(tallyTime, true, func() {
+	planned := j.addEntry(tallyTime, true, func() {
 		j.mu.Lock()
 		delete(j.tallies, name)
 		count := t.count
@@ -91,32 +91,32 @@ func (j *journal) tally(name string, n int64, level slog.Level, text string, arg
 }
 
 // once reports whether a bucket has not been logged yet, and records it. It reports false once there are too many.
-func (j *journal) once(bucket string) bool {
+func (j *journal) firstTime(bucket string) bool {
 	if j == nil {
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if _, ok := j.named[bucket]; ok || len(j.named) == maxNamed {
+	if _, ok := j.logged[bucket]; ok || len(j.logged) == maxLogged {
 		return false
 	}
-	j.named[bucket] = struct{}{}
+	j.logged[bucket] = struct{}{}
 	return true
 }
 
 // in calls do on the journal's goroutine after d. If the Group ends before, do is called then if last is true, and
 // otherwise never.
-func (j *journal) in(d time.Duration, last bool, do func()) {
+func (j *journal) after(d time.Duration, last bool, do func()) {
 	if j == nil {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.plan(d, last, do)
+	j.addEntry(d, last, do)
 }
 
 // plan is in with the lock held. It reports false if too many entries are waiting.
-func (j *journal) plan(d time.Duration, last bool, do func()) bool {
+func (j *journal) addEntry(d time.Duration, last bool, do func()) bool {
 	if len(j.entries) >= journalRoom {
 		return false
 	}
@@ -159,11 +159,11 @@ func (j *journal) run(ctx context.Context) {
 // do survives a Logger that panics: there is nowhere to report it.
 func (j *journal) do(e entry) {
 	defer func() { _ = recover() }()
-	j.caller.call(e.do)
+	j.goroutine.call(e.do)
 }
 
 // calls reports whether the caller runs within the Logger.
-func (j *journal) calls() bool { return j != nil && j.caller.inside() }
+func (j *journal) isCurrent() bool { return j != nil && j.goroutine.isCurrent() }
 
 // take removes and returns the entries that are due, or all, in the order of their arrival. It also returns the
 // time until the earliest of the rest.

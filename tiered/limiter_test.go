@@ -473,7 +473,7 @@ func TestStandstillGivesUpTheLeases(t *testing.T) {
 			t.Fatal("nothing is leased: this shows nothing")
 		}
 		before := *l.group.lease.Load()
-		l.group.wall.Add(-int64(time.Second)) // as if the wall clock had gone on for a second without us
+		l.group.wallAhead.Add(-int64(time.Second)) // as if the wall clock had gone on for a second without us
 		l.group.watchClock(l.group.now())
 		if *l.group.lease.Load() == before {
 			t.Error("the lease id is that of before: a copy of this machine may be using it too")

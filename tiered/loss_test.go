@@ -71,7 +71,7 @@ func TestStateLossesAreLosses(t *testing.T) {
 		{"deleted, and made anew by another process", func(s *replicated, l *Limiter) {
 			bucket := s.Key("api", "k")
 			s.Memory.Del(bucket)
-			call := call(bucket, l.terms.Load().fresh)
+			call := call(bucket, l.settings.Load().initial)
 			call.Want, call.Min, call.TTL, call.Fleet = 1, 1, 1e6, 1
 			s.Memory.Run(context.Background(), second, []lua.Call{call}, make([]remote.Result, 1))
 			ask(l, second)

@@ -67,7 +67,7 @@ type options struct {
 // one, and so does a script that Redis does not know. A client that hung up after 50 ms each time would never get a
 // connection to a Redis 15 ms away, and would stay in the fail mode for good. With 200 ms Redis may be 33 ms away.
 // The clients of remote.Open read for as long.
-func (o *options) patience() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
+func (o *options) clientTimeout() time.Duration { return max(o.Timeout, min(4*o.Timeout, time.Second)) }
 
 // fill validates o, reports all problems at once, and fills in the defaults.
 func (o *Options) fill() (options, error) {

@@ -18,8 +18,8 @@ type part struct {
 	until   time.Duration // nobody waits for it from here on
 	tries   int           // times that it was to join its bucket's line
 
-	first firstRefusal // once the second shard is asked, of a policy with Shards
-	last  bool         // no other shard is asked any more
+	first     firstRefusal // once the second shard is asked, of a policy with Shards
+	firstOnly bool         // no other shard is asked any more
 
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
@@ -50,17 +50,17 @@ func (p *part) peek() {
 		return
 	}
 	if l.mode.Load()&modeUnlimited != 0 {
-		l.free.Add(p.cost)
+		l.admittedUnlimited.Add(p.cost)
 		l.unlimited(&p.d, p.key)
 		p.decided()
 		return
 	}
-	b := l.group.find(p.now, l.home(p.key))
+	b := l.group.find(p.now, l.firstID(p.key))
 	if l.shards != nil && l.exceedsShard(b, p.key, p.cost, &p.d) {
 		p.decided()
 		return
 	}
-	p.from(b, local.FromLease)
+	p.setSource(b, local.FromLease)
 	if p.several && b.Holds(p.now, p.cost) || !p.several && p.takeFromPot() {
 		return
 	}
@@ -69,7 +69,7 @@ func (p *part) peek() {
 
 // decideHere decides the part by what this process knows, when its lease does not hold the tokens. It takes nothing.
 func (p *part) decideHere() {
-	if p.byRule() {
+	if p.decideByRule() {
 		return
 	}
 	if p.limiter.group.closed.Load() || p.bucket.probe(p.now) {
@@ -133,11 +133,11 @@ func (p *part) join() {
 	w := g.waiter()
 	w.AskAgain = p.asksAgain()
 	if p.asksForOthers() {
-		w.More = g.turns.behind(p.waits, p.bucket.Policy().Cap)
+		w.More = g.queues.askForOthers(p.caller, p.bucket.Policy().Cap)
 	}
 	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
-		if p.from(g.find(p.now, p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
+		if p.setSource(g.find(p.now, p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
 			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 		}
 	}
@@ -148,12 +148,12 @@ func (p *part) join() {
 	p.bucket.apply(p.now, effect)
 	if v.Outcome == local.Waiting {
 		p.state, p.waiter = waiting, w
-		p.from(p.bucket, local.FromRedis)
+		p.setSource(p.bucket, local.FromRedis)
 		return
 	}
 	p.leave(w, v, Local)
 	if v.Outcome != local.Outdated {
-		p.verdict(v, Local)
+		p.takeVerdict(v, Local)
 	}
 }
 
@@ -162,8 +162,8 @@ func (p *part) wait(ctx context.Context) {
 	g := p.limiter.group
 	w := p.waiter
 	v, reason := w.wait(ctx, p.until-g.now(), p.bucket)
-	if !p.lone() {
-		p.giveWay()
+	if !p.isSingle() {
+		p.yield()
 	}
 	p.now = g.now()
 	p.leave(w, v, Remote)
@@ -175,11 +175,11 @@ func (p *part) wait(ctx context.Context) {
 		p.decided()
 	case Unavailable:
 		if n := p.bucket.node.Load(); n != nil {
-			healthOf(n).overran()
+			healthOf(n).countOverrun()
 		}
-		p.unanswered()
+		p.noAnswer()
 	default:
-		p.verdict(v, Remote)
+		p.takeVerdict(v, Remote)
 	}
 }
 
@@ -187,17 +187,17 @@ func (p *part) wait(ctx context.Context) {
 func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
 	if p.asksForOthers() {
 		if v.Outcome != 0 && tier == Remote {
-			p.waits.active = w.Active
+			p.caller.active = w.Active
 		}
 		if v.Outcome == local.Admitted {
-			p.waits.more, p.waits.short = w.MoreGranted, w.Short
+			p.caller.more, p.caller.short = w.MoreGranted, w.Short
 		}
 	}
 	p.limiter.group.waiters.Put(w)
 }
 
 // verdict notes the bucket's answer.
-func (p *part) verdict(v local.Verdict, tier Tier) {
+func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
 		p.counted(v)
@@ -205,10 +205,10 @@ func (p *part) verdict(v local.Verdict, tier Tier) {
 	case local.Refused:
 		p.answer(answer{Limited, tier, v.Left, v.Retry})
 	case local.Failed:
-		if p.lone() {
-			p.giveWay()
+		if p.isSingle() {
+			p.yield()
 		}
-		p.unanswered()
+		p.noAnswer()
 		return
 	case local.Outdated:
 		p.state = undecided
@@ -219,7 +219,7 @@ func (p *part) verdict(v local.Verdict, tier Tier) {
 }
 
 // unanswered leaves the part to the fail mode, or to the first shard's answer if it is the second that does not answer.
-func (p *part) unanswered() {
+func (p *part) noAnswer() {
 	if p.first.bucket == nil {
 		p.state = fallback
 		return
@@ -230,7 +230,7 @@ func (p *part) unanswered() {
 // fallBack lets the fail mode decide.
 func (p *part) fallBack() {
 	for {
-		p.from(p.bucket, local.FromShare)
+		p.setSource(p.bucket, local.FromShare)
 		switch v := p.bucket.fallBack(&p.d, p.now, p.key, p.cost); v.Outcome {
 		case local.Outdated:
 			if p.findAgain(local.FromShare) {
@@ -238,7 +238,7 @@ func (p *part) fallBack() {
 			}
 			continue
 		case local.Admitted: // of the lease
-			p.from(p.bucket, local.FromRedis)
+			p.setSource(p.bucket, local.FromRedis)
 			p.counted(v)
 		}
 		p.decided()
@@ -249,13 +249,13 @@ func (p *part) fallBack() {
 // findAgain looks up the part's bucket, because it was evicted or its policy has changed. It reports whether that
 // decides.
 func (p *part) findAgain(s local.Source) bool {
-	p.from(p.limiter.group.find(p.now, p.bucket.ID()), s)
-	return p.byRule()
+	p.setSource(p.limiter.group.find(p.now, p.bucket.ID()), s)
+	return p.decideByRule()
 }
 
 // byRule decides the part if no limit does.
-func (p *part) byRule() bool {
-	if p.byLimit() || !p.taking.byRule(&p.d) {
+func (p *part) decideByRule() bool {
+	if p.limitDecides() || !p.taking.decideByRule(&p.d) {
 		return false
 	}
 	p.decided()
@@ -269,13 +269,13 @@ func (p *part) answer(a answer) { p.bucket.decide(&p.d, p.now, p.key, a) }
 // tried out, it refuses nobody.
 func (p *part) decided() {
 	if p.first.bucket != nil {
-		p.borrowed()
-	} else if !p.d.Allowed && p.other() {
+		p.mergeShards()
+	} else if !p.d.Allowed && p.trySecondShard() {
 		return
 	}
 	if !p.d.Allowed && p.shadow() {
 		p.limiter.tryOut(&p.d, p.cost)
-		p.nothing()
+		p.clear()
 	}
 	p.state = refused
 	if p.d.Allowed {
@@ -286,13 +286,13 @@ func (p *part) decided() {
 func (p *part) shadow() bool { return p.limiter.mode.Load()&modeShadow != 0 }
 
 // lone reports whether the request goes on to nothing else when the answer comes.
-func (p *part) lone() bool { return !p.several && p.first.bucket == nil }
+func (p *part) isSingle() bool { return !p.several && p.first.bucket == nil }
 
 // asksForOthers reports whether the part is for the first of those who wait for a key. It asks for those behind it too.
 func (p *part) asksForOthers() bool {
-	return p.asksAgain() && !p.waits.several && p.first.bucket == nil
+	return p.asksAgain() && !p.caller.several && p.first.bucket == nil
 }
 
 // giveWay lets everything else that happens at this instant happen first, in a simulation: others may have waited for
 // the same answer. No two requests begin to wait at one instant, so until tells them apart.
-func (p *part) giveWay() { p.limiter.group.settle(uint64(p.until)) }
+func (p *part) yield() { p.limiter.group.yield(uint64(p.until)) }

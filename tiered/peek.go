@@ -41,8 +41,8 @@ var (
 
 // look asks Redis for the state of each bucket of a key, in one pipeline per node. It blocks for at most
 // Options.Budget.
-func (l *Limiter) look(ctx context.Context, key string, policies []*local.Policy) []remote.Result {
-	g, parts := l.group, l.parts()
+func (l *Limiter) peekAll(ctx context.Context, key string, policies []*local.Policy) []remote.Result {
+	g, parts := l.group, l.bucketLimiters()
 	results, looks := make([]remote.Result, len(parts)), make([]*peek, len(parts))
 	var jobs []dispatch.Routed
 	for i, s := range parts {

@@ -74,7 +74,7 @@ func (s *lookUps) forget(key string) {
 // PerKey.
 func (l *Limiter) resolve(b *bucket, key string) {
 	for b.Policy().Rule == local.Unresolved {
-		u, mine := l.whole.lookUps.begin(b.key())
+		u, mine := l.parent.lookUps.begin(b.key())
 		if !mine {
 			<-u.done
 			continue
@@ -85,49 +85,49 @@ func (l *Limiter) resolve(b *bucket, key string) {
 
 // lookUp calls PerKey, and again if the policy changes or Refresh is called meanwhile.
 func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
-	defer l.whole.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
+	defer l.parent.lookUps.abandon(b.key(), u) // PerKey may end the goroutine
 	for {
-		t := l.terms.Load()
-		limit := t.policy.Limit
-		if t.policy.PerKey != nil {
-			limit = l.limitOf(t, key)
+		s := l.settings.Load()
+		limit := s.policy.Limit
+		if s.policy.PerKey != nil {
+			limit = l.limitOf(s, key)
 		}
-		if b.change(l.group.now(), l.plan(t, limit)) {
+		if b.setPolicy(l.group.now(), l.policyOf(s, limit)) {
 			l.group.reportLimit([]*bucket{b})
 		}
-		if t == l.terms.Load() && !l.whole.lookUps.again(b.key(), u) {
+		if s == l.settings.Load() && !l.parent.lookUps.again(b.key(), u) {
 			return
 		}
 	}
 }
 
 // limitOf calls PerKey. It returns Policy.Limit if the result is invalid, or if PerKey panics.
-func (l *Limiter) limitOf(t *terms, key string) (limit Limit) {
+func (l *Limiter) limitOf(s *settings, key string) (limit Limit) {
 	defer func() {
 		if v := recover(); v != nil {
 			l.perKeyFault("panicked: " + quote(v))
-			limit = t.policy.Limit
+			limit = s.policy.Limit
 		}
 	}()
-	limit = t.policy.PerKey(key)
+	limit = s.policy.PerKey(key)
 	if limit == (Limit{}) {
-		return t.policy.Limit
+		return s.policy.Limit
 	}
 	if limit.rule() != local.ByLimit {
 		return limit
 	}
-	p := t.policy
+	p := s.policy
 	p.Limit = limit
-	if err := errors.Join(p.validate(), p.follows(t.policy)); err != nil {
+	if err := errors.Join(p.validate(), p.checkReplaces(s.policy)); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
-		return t.policy.Limit
+		return s.policy.Limit
 	}
 	return limit
 }
 
 // perKeyFault counts a failure of PerKey, and logs the first one.
 func (l *Limiter) perKeyFault(why string) {
-	if l.whole.perKeyFaults.Add(1) == 1 {
+	if l.parent.perKeyFaults.Add(1) == 1 {
 		l.group.journal.line(slog.LevelError, "PerKey gave no limit for a key: the policy's own decides", "policy",
 			l.name, "why", why)
 	}

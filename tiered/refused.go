@@ -117,7 +117,7 @@ func (t *top) add(now time.Duration, b *bucket, s local.Stats) {
 	if retry, denied := b.Denied(now); denied {
 		k.RetryAfter = retry
 	}
-	if several := len(b.Policy().Owner.(*plan).limits) > 1; several && k.Limited > 0 {
+	if several := len(b.Policy().Owner.(*resolvedLimit).limits) > 1; several && k.Limited > 0 {
 		k.Which, _ = b.LastReport(true)
 	}
 	t.found = append(t.found, k)

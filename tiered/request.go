@@ -21,7 +21,7 @@ func (r request) decide(ctx context.Context, d *Decision) *part {
 	for i := range r {
 		r[i].peek()
 	}
-	return r.carryOut(ctx, d)
+	return r.decideRest(ctx, d)
 }
 
 // begin sets the time from which on nobody waits: the shortest Budget counts.
@@ -51,8 +51,8 @@ func (r request) begin() {
 // The order keeps what is given back small. What this process knows to be refused is refused before anything is taken.
 // Pots are next, because they take back what they gave; then Redis, all keys at once. Fail modes are last, because
 // nothing puts tokens back into a share.
-func (r request) carryOut(ctx context.Context, d *Decision) *part {
-	for r.open() {
+func (r request) decideRest(ctx context.Context, d *Decision) *part {
+	for r.pending() {
 		for i := range r {
 			if p := &r[i]; p.state == undecided {
 				p.takeFromPot()
@@ -61,18 +61,18 @@ func (r request) carryOut(ctx context.Context, d *Decision) *part {
 		r.askRedis(ctx)
 		r.fallBack()
 	}
-	back := r.any(refused)
+	back := r.has(refused)
 	r.end(back)
 	p := r.strictest(back)
 	*d = p.d
-	if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && d.waits()) {
+	if l := p.limiter; l != nil && l.mode.Load()&modeTraced != 0 && !(p.asksAgain() && d.waitHelps()) {
 		l.group.trace.decision(*d)
 	}
 	return p
 }
 
 // open reports whether a part is still to be decided, while none refuses.
-func (r request) open() bool {
+func (r request) pending() bool {
 	open := false
 	for i := range r {
 		switch r[i].state {
@@ -85,7 +85,7 @@ func (r request) open() bool {
 	return open
 }
 
-func (r request) any(s partState) bool {
+func (r request) has(s partState) bool {
 	for i := range r {
 		if r[i].state == s {
 			return true
@@ -101,7 +101,7 @@ const maxTries = 8
 // askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names who refused for
 // longest.
 func (r request) askRedis(ctx context.Context) {
-	for r.any(undecided) {
+	for r.has(undecided) {
 		for i := range r { // this may call PerKey, which is the user's, so it does not hold up the lines of others
 			p := &r[i]
 			if p.state != undecided {
@@ -109,9 +109,9 @@ func (r request) askRedis(ctx context.Context) {
 			}
 			switch {
 			case p.tries == 0:
-				p.byRule()
+				p.decideByRule()
 			case p.tries == maxTries, p.limiter.group.now() >= p.until:
-				p.unanswered()
+				p.noAnswer()
 			default:
 				p.findAgain(local.FromLease)
 			}
@@ -131,7 +131,7 @@ func (r request) askRedis(ctx context.Context) {
 // first in one line is first in all of them.
 func (r request) join() {
 	if len(r) > 1 {
-		lines := &r[0].limiter.group.lines
+		lines := &r[0].limiter.group.joinMu
 		lines.Lock()
 		defer lines.Unlock()
 	}
@@ -144,7 +144,7 @@ func (r request) join() {
 
 // send sends the calls that the parts need.
 func (r request) send() {
-	var room [few]dispatch.Routed
+	var room [inlineParts]dispatch.Routed
 	calls := room[:0]
 	for i := range r {
 		if p := &r[i]; p.call.Node != nil {
@@ -158,20 +158,20 @@ func (r request) send() {
 // fallBack lets the fail modes decide, once all that Redis was asked for is taken. Of several parts each is asked first
 // whether it would admit.
 func (r request) fallBack() {
-	if !r.open() {
+	if !r.pending() {
 		return
 	}
 	if len(r) > 1 {
 		for i := range r {
 			p := &r[i]
-			p.last = true
+			p.firstOnly = true
 			if p.state == fallback {
 				p.foresee()
 			}
 		}
 	}
 	for i := range r {
-		if p := &r[i]; p.state == fallback && !r.any(refused) {
+		if p := &r[i]; p.state == fallback && !r.has(refused) {
 			p.fallBack()
 		}
 	}
@@ -183,9 +183,9 @@ func (r request) end(back bool) {
 		switch p := &r[i]; {
 		case p.bucket == nil: // it took nothing
 		case back && p.state == taken:
-			p.settle(0)
+			p.correctCost(0)
 		case back && p.state == undecided && p.first.bucket != nil: // its second shard was never asked
-			p.takeBack(0)
+			p.undoFirstRefusal(0)
 		case !back && p.renew:
 			p.bucket.apply(p.now, p.bucket.Renew(p.now))
 		}
@@ -199,7 +199,7 @@ func (r request) strictest(back bool) (strictest *part) {
 		p := &r[i]
 		switch {
 		case back && p.state != refused:
-		case strictest == nil, back && p.refusesLonger(strictest), !back && p.more() < strictest.more():
+		case strictest == nil, back && p.refusesLonger(strictest), !back && p.admitsMore() < strictest.admitsMore():
 			strictest = p
 		}
 	}
@@ -235,7 +235,7 @@ func (p *part) unavailability() int {
 }
 
 // more reports how many more such requests the part would admit, by what is known.
-func (p *part) more() float64 {
+func (p *part) admitsMore() float64 {
 	if p.shadow() {
 		return math.Inf(1) // it is not in force, so it is not what the caller hears of
 	}

@@ -18,43 +18,43 @@ type Reservation struct {
 type held struct {
 	ended   atomic.Bool
 	takings []taking
-	uses    []settling // of [Uses]; nil means one for each taking
+	uses    []useCost // of [Uses]; nil means one for each taking
 
 	one [1]taking // room for takings
 }
 
 // settling is one use's part of what was taken: two uses of one key share a taking.
-type settling struct {
+type useCost struct {
 	taking int
 	cost   int64
 }
 
 // taking is tokens of one key, and where they were taken from.
 type taking struct {
-	limiter *Limiter
-	key     string
-	cost    int64
-	bucket  *bucket // nil: nothing was taken, there was no limit or it was not in force
-	source  local.Source
-	gen     int64        // of the pot, before they were taken
-	era     int64        // of the Group, before they were taken
-	stamp   *local.Stamp // what they were counted by, or earlier
-	waits   *standing    // who asks for them, if that is somebody who waits and asks again
+	limiter  *Limiter
+	key      string
+	cost     int64
+	bucket   *bucket // nil: nothing was taken, there was no limit or it was not in force
+	source   local.Source
+	gen      int64         // of the pot, before they were taken
+	leaseGen int64         // of the Group, before they were taken
+	stamp    *local.Stamp  // what they were counted by, or earlier
+	caller   *queuedCaller // who asks for them, if that is somebody who waits and asks again
 }
 
 // from notes where the tokens come from, before they are taken.
-func (t *taking) from(b *bucket, s local.Source) {
+func (t *taking) setSource(b *bucket, s local.Source) {
 	if t.bucket != b {
-		t.bucket, t.gen, t.era, t.stamp = b, b.Generation(), t.limiter.group.eras.Load(), b.LastStamp()
+		t.bucket, t.gen, t.leaseGen, t.stamp = b, b.Generation(), t.limiter.group.leaseGen.Load(), b.LastStamp()
 	}
 	t.source = s
 }
 
 // asksAgain reports whether the tokens are for somebody who waits and asks again.
-func (t *taking) asksAgain() bool { return t.waits != nil }
+func (t *taking) asksAgain() bool { return t.caller != nil }
 
 // nothing says that nothing was taken.
-func (t *taking) nothing() { t.bucket = nil }
+func (t *taking) clear() { t.bucket = nil }
 
 // counted notes what the tokens that v admits were counted by.
 func (t *taking) counted(v local.Verdict) { t.stamp = v.Stamp }
@@ -75,7 +75,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservati
 // taken back: the share has paid.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
-		r.held.takings[i].settle(0)
+		r.held.takings[i].correctCost(0)
 	}
 }
 
@@ -98,7 +98,7 @@ func (r Reservation) Settle(actual ...int64) {
 	for i := range r.held.takings {
 		t := &r.held.takings[i]
 		if r.held.uses == nil {
-			t.settle(of(i, t.cost))
+			t.correctCost(of(i, t.cost))
 			continue
 		}
 		total := int64(0)
@@ -107,7 +107,7 @@ func (r Reservation) Settle(actual ...int64) {
 				total += of(place, s.cost)
 			}
 		}
-		t.settle(total)
+		t.correctCost(total)
 	}
 }
 
@@ -117,7 +117,7 @@ func (r Reservation) end() bool {
 }
 
 // settle makes of what was taken what it did cost.
-func (t *taking) settle(actual int64) {
+func (t *taking) correctCost(actual int64) {
 	excess := t.cost - actual
 	if t.bucket == nil || excess == 0 {
 		return
@@ -132,8 +132,8 @@ func (t *taking) settle(actual int64) {
 			e, ok = b.Charge(now, -excess)
 		case !late:
 			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
-		case g.closed.Load(), t.era != g.eras.Load(): // nothing is sent any more; or a twin of this process may give it back
-			t.limiter.keep(b.key(), local.Stats{Spent: -excess, Burnt: excess})
+		case g.closed.Load(), t.leaseGen != g.leaseGen.Load(): // nothing is sent any more; or a twin of this process may give it back
+			t.limiter.keepStats(b.key(), local.Stats{Spent: -excess, Burnt: excess})
 			return
 		default:
 			e, ok = b.Return(now, excess, local.FromRedis, b.Generation(), t.stamp)

@@ -59,14 +59,14 @@ func (l Limit) validate(name string) error {
 }
 
 // byLimit reports whether the limit decides over t, and may ever admit it.
-func (t *taking) byLimit() bool {
+func (t *taking) limitDecides() bool {
 	p := t.bucket.Policy()
 	return p.Rule == local.ByLimit && t.cost <= p.Cap
 }
 
 // byRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the limit
 // decides.
-func (t *taking) byRule(d *Decision) bool {
+func (t *taking) decideByRule(d *Decision) bool {
 	l, b := t.limiter, t.bucket
 	p := b.Policy()
 	for ; p.Rule == local.Unresolved; p = b.Policy() {
@@ -75,17 +75,17 @@ func (t *taking) byRule(d *Decision) bool {
 	if p.Rule == local.ByLimit && t.cost <= p.Cap {
 		return false
 	}
-	t.nothing()
+	t.clear()
 	switch p.Rule {
 	case local.Unlimited:
-		l.whole.free.Add(t.cost)
+		l.parent.admittedUnlimited.Add(t.cost)
 		l.unlimited(d, t.key)
 	case local.Blocked:
 		b.CountRefused(t.cost)
 		l.refuseBlocked(d, t.key)
 	default:
 		l.refuseForGood(d, b, t.key, ExceedsBurst)
-		p.Owner.(*plan).name(d, 0)
+		p.Owner.(*resolvedLimit).setLimit(d, 0)
 	}
 	return true
 }

@@ -43,7 +43,7 @@ func (p Policy) validateShards(bad func(field string, value any, rule string)) {
 // part returns shard i's part of every limit, of k shards. The parts sum to the limit exactly. Bursts and window
 // limits are divided, and the remainder of the division goes to the first shards. A rate becomes the same tokens in
 // k times the time.
-func (p Policy) part(i, k int) Policy {
+func (p Policy) shard(i, k int) Policy {
 	split := func(l Limit) Limit {
 		if l.rule() != local.ByLimit {
 			return l

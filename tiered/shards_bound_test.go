@@ -63,7 +63,7 @@ func TestShardsKeepTheBound(t *testing.T) {
 						}
 						n := 1 + random.Int64N(3)
 						if restless {
-							l.group.place = random.Uint64()
+							l.group.shardSeed = random.Uint64()
 						}
 						before := time.Now().UnixNano()
 						d := l.AllowN(context.Background(), "k", n)
@@ -280,7 +280,7 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 			l := several(t, store, &Options{Processes: 40}, p)[0]
 			ctx := t.Context()
 			for i := uint64(1); ; i++ { // the first shard on the node that will be lost, the second on the other
-				l.group.place = i
+				l.group.shardSeed = i
 				if a, b := l.at("k"); a%2 == 1 && b%2 == 0 {
 					break
 				}

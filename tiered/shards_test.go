@@ -25,7 +25,7 @@ func sharded(name string, burst int64, k int) Policy {
 func inShards(t *testing.T, m *remote.Memory, l *Limiter, key string) (levels []int64) {
 	t.Helper()
 	for _, s := range l.shards {
-		c := call(m.Name(s.kind, s.name, s.id(key).Key), s.terms.Load().fresh)
+		c := call(m.Name(s.kind, s.name, s.id(key).Key), s.settings.Load().initial)
 		var r [1]remote.Result
 		m.Run(context.Background(), 0, []lua.Call{c}, r[:])
 		if r[0].Err != nil {
@@ -38,7 +38,7 @@ func inShards(t *testing.T, m *remote.Memory, l *Limiter, key string) (levels []
 
 // at are the numbers of the two shards of a key that the process uses.
 func (l *Limiter) at(key string) (first, second int) {
-	a, b := l.places(key)
+	a, b := l.shardsOf(key)
 	return a.kind.Shard, b.kind.Shard
 }
 
@@ -122,7 +122,7 @@ func TestPartsSumToTheLimit(t *testing.T) {
 			rate[i] = new(big.Rat)
 		}
 		for j := range k {
-			part := p.part(j, k)
+			part := p.shard(j, k)
 			for i, l := range part.limits() {
 				whole := p.limits()[i]
 				if d := l.burst() - whole.burst()/int64(k); d < 0 || d > 1 {
@@ -149,7 +149,7 @@ func TestProcessesAreSpreadOverTheShards(t *testing.T) {
 	l := several(t, remote.NewMemory(), nil, sharded("api", 100, k))[0]
 	var firsts, pairs [k * k]int
 	for i := range uint64(processes) {
-		l.group.place = i * 0x9e3779b97f4a7c15
+		l.group.shardSeed = i * 0x9e3779b97f4a7c15
 		a, b := l.at("key")
 		if a == b {
 			t.Fatal("the second is the first")

@@ -145,7 +145,7 @@ func TestShortWindowSettlesOnRedis(t *testing.T) {
 	l := limiter(t, open(t, redistest.Start(t).URL()),
 		Policy{Name: "api", Limit: Limit{Tokens: 50, Per: 500 * ms}, Algorithm: SlidingWindow, FailMode: FailClosed},
 		&Options{Budget: 500 * ms, Timeout: 500 * ms})
-	for !l.group.counted.Load() { // presence has taught the clock
+	for !l.group.fleetKnown.Load() { // presence has taught the clock
 		time.Sleep(ms)
 	}
 	r := l.Reserve(t.Context(), "k", 10)

@@ -24,7 +24,7 @@ type simulated interface {
 }
 
 // settle lets everything else that happens now happen first, in a simulation.
-func (g *Group) settle(order uint64) {
+func (g *Group) yield(order uint64) {
 	if g.simulated != nil {
 		g.simulated.Settle(order)
 	}

@@ -124,7 +124,7 @@ func TestHooksHearOfClose(t *testing.T) {
 			s.loseRequests.Store(false)
 			synctest.Wait()
 			before := len(states)
-			closeIn(t, &Limiter{group: g, owns: true}, time.Second)
+			closeIn(t, &Limiter{group: g, ownsGroup: true}, time.Second)
 			if told := states[before:]; !slices.Equal(told, []string{"probing", "closed"}) {
 				t.Fatalf("told of %q", told)
 			}
@@ -147,7 +147,7 @@ func TestWhoWaitedSettles(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer other.Close(t.Context())
-		other.group.place = l.group.place
+		other.group.shardSeed = l.group.shardSeed
 		synctest.Wait()
 		check := func(what string, ok bool, times int) {
 			t.Helper()

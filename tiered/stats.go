@@ -109,23 +109,23 @@ func (g *Group) Stats() Stats {
 		l.mu.Lock()
 		sums[i] = l.evictedStats
 		others[i] = PolicyStats{
-			Direct: l.terms.Load().fresh.NoLease, Poisoned: l.rejected, Lost: l.lost, Forgiven: l.forgiven,
-			Unlimited: l.free.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
+			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
+			Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
 		}
 		tops[i].evicted = l.evictedRefused.clone()
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
-		if n := b.limiter().whole.number; n < len(sums) {
-			s := b.counted(b.Stats())
+		if n := b.limiter().parent.number; n < len(sums) {
+			s := b.ownStats(b.Stats())
 			sums[n].Add(s)
 			tops[n].add(now, b, s)
 		}
 	}
 	g.cache.All(count)
-	g.after.All(count)
+	g.cacheAfterClose.All(count)
 	for i, l := range all {
-		if l.whole != l { // a shard: its figures are in the whole's
+		if l.parent != l { // a shard: its parent has its figures
 			continue
 		}
 		t := sums[i]
@@ -136,7 +136,7 @@ func (g *Group) Stats() Stats {
 		p.Limited = max(t.Refused-t.ShareSpent, 0)
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
-		l.waits.tell(&p)
+		l.waitStats.fill(&p)
 		p.Top = tops[i].list()
 		if l.shards != nil {
 			for i := range p.Top {

@@ -47,14 +47,14 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	now := g.now()
 	id := l.id(key)
 	if mode != 0 {
-		id = l.home(key)
+		id = l.firstID(key)
 	}
 	b := g.find(now, id)
 	if mode != 0 && l.exceedsShard(b, key, n, d) {
 		return
 	}
 	if t != nil {
-		t.from(b, local.FromLease)
+		t.setSource(b, local.FromLease)
 	}
 	left, ok, renew := b.Take(now, n)
 	if !ok {
@@ -127,7 +127,7 @@ func valid(key string, n int64) Reason {
 func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
 	r := request{{taking: *t, now: now, until: now + t.limiter.group.options.Budget}}
 	r[0].decideHere()
-	r.carryOut(ctx, d)
+	r.decideRest(ctx, d)
 	*t = r[0].taking
 }
 
@@ -136,7 +136,7 @@ func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
 func (b *bucket) unhealthy() *dispatch.Node {
 	n := b.node.Load()
 	if n == nil {
-		n = b.whereabouts()
+		n = b.knownNode()
 	}
 	if n == nil || n.State() == failover.Closed {
 		return nil

@@ -82,12 +82,12 @@ const traceQueue = 1024
 
 // tracer passes events to the hooks. They may be slow and must not delay a decision.
 type tracer struct {
-	hooks   Trace
-	events  chan func()
-	caller  caller
-	recent  recent // for Stats, with or without hooks
-	dropped atomic.Int64
-	panics  atomic.Int64
+	hooks     Trace
+	events    chan func()
+	goroutine callbackGoroutine
+	recent    recent // for Stats, with or without hooks
+	dropped   atomic.Int64
+	panics    atomic.Int64
 }
 
 func newTracer(hooks *Trace) *tracer {
@@ -108,14 +108,14 @@ func (t *tracer) put(event func()) {
 
 // decision is called only if there is a hook: without one, a decision must not pay for a copy.
 func (t *tracer) decision(d Decision) {
-	if !t.caller.inside() {
+	if !t.goroutine.isCurrent() {
 		t.put(func() { t.hooks.Decision(d) })
 	}
 }
 
 // quiet reports whether hooks receive calls, and a hook needs the call that is made now.
-func (t *tracer) quiet() bool {
-	return (t.hooks.Lease != nil || t.hooks.Error != nil) && t.caller.inside()
+func (t *tracer) inHook() bool {
+	return (t.hooks.Lease != nil || t.hooks.Error != nil) && t.goroutine.isCurrent()
 }
 
 // lease is called only if there is a hook.
@@ -136,7 +136,7 @@ func (t *tracer) failure(e ErrorEvent) {
 }
 
 func (t *tracer) wait(e WaitEvent) {
-	if t.hooks.Wait != nil && !t.caller.inside() {
+	if t.hooks.Wait != nil && !t.goroutine.isCurrent() {
 		t.put(func() { t.hooks.Wait(e) })
 	}
 }
@@ -170,7 +170,7 @@ func (t *tracer) run(ctx context.Context, panicked func(any)) {
 				panicked(v)
 			}
 		}()
-		t.caller.call(event)
+		t.goroutine.call(event)
 	}
 	for {
 		select {

@@ -23,29 +23,29 @@ func (u Uses) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	w := usesWait{uses: u, waiter: &standing{several: true}}
+	w := usesWait{uses: u, waiter: &queuedCaller{several: true}}
 	defer w.leave()
 	err := w.wait(ctx)
 	if w.first == nil {
 		return err
 	}
-	return w.first.ended(err)
+	return w.first.countEnd(err)
 }
 
 // usesWait is one call of [Uses.Wait].
 type usesWait struct {
 	uses    Uses
 	request request
-	waiter  *standing // says that the request is for somebody who waits
-	first   *standing // where it stood first, which has its figures; nil before
-	place   *standing // where it stands; nil if nowhere
+	waiter  *queuedCaller // says that the request is for somebody who waits
+	first   *queuedCaller // where it stood first, which has its figures; nil before
+	place   *queuedCaller // where it stands; nil if nowhere
 }
 
 // wait waits for the tokens.
 func (w *usesWait) wait(ctx context.Context) error {
 	w.request = w.uses.request(make(request, 0, w.uses.n))
 	for i := range w.request { // behind those who wait already
-		if p := &w.request[i]; p.limiter != nil && p.limiter.group.turns.busy(p.limiter.id(p.key)) {
+		if p := &w.request[i]; p.limiter != nil && p.limiter.group.queues.hasCallers(p.limiter.id(p.key)) {
 			if err := w.enter(ctx, w.at(ctx, p)); err != nil {
 				return err
 			}
@@ -73,23 +73,23 @@ func (w *usesWait) ask(ctx context.Context) (strictest *part, d Decision) {
 	w.request = w.uses.request(w.request[:0])
 	for i := range w.request {
 		if p := &w.request[i]; p.limiter != nil && !p.shadow() {
-			p.waits = w.waiter
+			p.caller = w.waiter
 		}
 	}
 	if w.place != nil {
-		w.place.limiter.group.turns.ask(w.place)
+		w.place.limiter.group.queues.startAsking(w.place)
 	}
 	strictest = w.request.decide(ctx, &d)
 	if w.place != nil && !d.Allowed {
-		w.place.limiter.group.turns.asked(w.place)
+		w.place.limiter.group.queues.stopAsking(w.place)
 	}
 	return strictest, d
 }
 
 // sleep sleeps in the queue of the part p, which refused, until its tokens can be there and it has the turn.
 func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
-	s := w.at(ctx, p)
-	pause, err := s.pause(d)
+	c := w.at(ctx, p)
+	pause, err := c.pause(d)
 	if err != nil {
 		return err
 	}
@@ -98,12 +98,12 @@ func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 			w.at(ctx, other).notRefused(local.ShareSpent)
 		}
 	}
-	if w.request.any(taken) { // two callers may have refused each other: they must not meet again
+	if w.request.has(taken) { // two callers may have refused each other: they must not meet again
 		pause += time.Duration(p.limiter.group.options.uniform() * float64(maxSpread))
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	if err := w.enter(ctx, s); err != nil {
+	if err := w.enter(ctx, c); err != nil {
 		return err
 	}
 	select {
@@ -115,40 +115,40 @@ func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 }
 
 // at returns the place at a part's key: the one where w stands, or a new one.
-func (w *usesWait) at(ctx context.Context, p *part) *standing {
+func (w *usesWait) at(ctx context.Context, p *part) *queuedCaller {
 	id := p.limiter.id(p.key)
-	if s := w.place; s != nil && s.id == id && s.limiter == p.limiter {
-		return s
+	if c := w.place; c != nil && c.id == id && c.limiter == p.limiter {
+		return c
 	}
-	s := p.limiter.stand(ctx, id, p.key, p.cost)
-	s.several = true
+	c := p.limiter.newQueuedCaller(ctx, id, p.key, p.cost)
+	c.several = true
 	if w.first == nil {
-		w.first = s
+		w.first = c
 	}
-	return s
+	return c
 }
 
 // enter waits for the turn at a place, unless w has it, and leaves the place where w stood before.
-func (w *usesWait) enter(ctx context.Context, s *standing) error {
-	w.first.begin()
-	if w.place == s {
+func (w *usesWait) enter(ctx context.Context, c *queuedCaller) error {
+	w.first.beginWait()
+	if w.place == c {
 		return nil
 	}
 	w.leave()
-	s.since = w.first.since // it waits once
-	switch e := s.limiter.group.turns.enter(ctx, s); e.kind {
+	c.since = w.first.since // it waits once
+	switch e := c.limiter.group.queues.enter(ctx, c); e.kind {
 	case gaveUp:
 		return ctx.Err()
 	case outOfTime:
-		return s.late(e.retry)
+		return c.late(e.retry)
 	}
-	w.place = s
+	w.place = c
 	return nil
 }
 
 func (w *usesWait) leave() {
 	if w.place != nil {
-		w.place.limiter.group.turns.leave(w.place)
+		w.place.limiter.group.queues.leave(w.place)
 		w.place = nil
 	}
 }

@@ -11,16 +11,16 @@ import (
 const (
 	// lookAgain is the longest that a waiter sleeps. It is longer than a denial is believed (5 s and a sixteenth), so
 	// the waiter asks Redis again.
-	lookAgain = 5500 * time.Millisecond
+	maxSleep = 5500 * time.Millisecond
 
 	// lookAgainFallback is the same while Redis does not answer. It may be back, and full. Looking again makes no call
 	// unless a probe is due.
-	lookAgainFallback = time.Second
+	maxSleepFallback = time.Second
 
 	// pace is the shortest time for which a process leaves what Redis has to other processes after a grant that was
 	// short. Tokens that come faster are asked for together: all waiters of a key in a process make at most 200 calls
 	// per second.
-	pace = 5 * time.Millisecond
+	minIdle = 5 * time.Millisecond
 
 	// forever is the deadline of a caller that has none.
 	forever = time.Duration(math.MaxInt64)
@@ -50,7 +50,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)
-	if p := l.numbers(id, key); p.Rule != local.ByLimit || n > p.Cap { // nobody has to wait for that
+	if p := l.policyFor(id, key); p.Rule != local.ByLimit || n > p.Cap { // nobody has to wait for that
 		return l.AllowN(ctx, key, n).Err()
 	}
 	if err := ctx.Err(); err != nil {
@@ -59,64 +59,64 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if l.mode.Load()&modeShadow != 0 { // nor for that
 		return l.AllowN(ctx, key, n).Err()
 	}
-	s := l.stand(ctx, id, key, n)
-	return s.ended(s.wait(ctx))
+	c := l.newQueuedCaller(ctx, id, key, n)
+	return c.countEnd(c.wait(ctx))
 }
 
 // stand returns a place for a caller that waits for n tokens of a key.
-func (l *Limiter) stand(ctx context.Context, id local.ID, key string, n int64) *standing {
-	s := &standing{limiter: l, id: id, key: key, cost: n, until: forever}
+func (l *Limiter) newQueuedCaller(ctx context.Context, id local.ID, key string, n int64) *queuedCaller {
+	c := &queuedCaller{limiter: l, id: id, key: key, cost: n, until: forever}
 	if deadline, ok := ctx.Deadline(); ok {
-		s.until = l.group.now() + time.Until(deadline)
+		c.until = l.group.now() + time.Until(deadline)
 	}
-	return s
+	return c
 }
 
 // wait waits for the tokens.
-func (s *standing) wait(ctx context.Context) error {
-	turns := &s.limiter.group.turns
-	switch e := turns.enter(ctx, s); e.kind {
+func (c *queuedCaller) wait(ctx context.Context) error {
+	turns := &c.limiter.group.queues
+	switch e := turns.enter(ctx, c); e.kind {
 	case gaveUp:
 		return ctx.Err()
 	case served:
-		s.handed()
+		c.reportServed()
 		return nil
 	case outOfTime:
-		return s.late(e.retry)
+		return c.late(e.retry)
 	}
-	defer turns.leave(s)
+	defer turns.leave(c)
 	var d Decision
-	for pause := turns.idle(s); ; {
-		if err := s.sleep(ctx, pause); err != nil {
+	for pause := turns.idleTime(c); ; {
+		if err := c.sleep(ctx, pause); err != nil {
 			return err
 		}
-		t := taking{limiter: s.limiter, key: s.key, cost: s.cost, waits: s}
-		turns.ask(s)
-		s.limiter.take(ctx, s.key, s.cost, &t, &d)
+		t := taking{limiter: c.limiter, key: c.key, cost: c.cost, caller: c}
+		turns.startAsking(c)
+		c.limiter.take(ctx, c.key, c.cost, &t, &d)
 		if d.Allowed {
-			s.hand(&t)
+			c.handOut(&t)
 			return nil
 		}
-		turns.asked(s)
+		turns.stopAsking(c)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !d.waits():
+		case !d.waitHelps():
 			return d.Err()
 		}
 		var err error
-		if pause, err = s.pause(&d); err != nil {
+		if pause, err = c.pause(&d); err != nil {
 			return err
 		}
 	}
 }
 
 // sleep sleeps, or until ctx ends.
-func (s *standing) sleep(ctx context.Context, d time.Duration) error {
+func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
 	if d == 0 {
 		return nil
 	}
-	s.begin()
+	c.beginWait()
 	timer := time.NewTimer(d)
 	select {
 	case <-timer.C:
@@ -128,84 +128,84 @@ func (s *standing) sleep(ctx context.Context, d time.Duration) error {
 }
 
 // waits reports whether waiting may help.
-func (d *Decision) waits() bool {
+func (d *Decision) waitHelps() bool {
 	return !d.Allowed && (d.Reason == Limited || d.Reason == ShareSpent) && d.RetryAfter > 0
 }
 
 // pause returns how long the first in the queue sleeps after it was refused. The error says that its deadline is
 // sooner.
-func (s *standing) pause(d *Decision) (time.Duration, error) {
-	g := s.limiter.group
-	left := s.until - g.now()
+func (c *queuedCaller) pause(d *Decision) (time.Duration, error) {
+	g := c.limiter.group
+	left := c.until - g.now()
 	if d.RetryAfter > left {
-		return 0, s.outOfTime(d)
+		return 0, c.outOfTime(d)
 	}
 	if d.Reason == ShareSpent {
-		s.notRefused(local.ShareSpent)
-		return min(d.RetryAfter, lookAgainFallback), nil
+		c.notRefused(local.ShareSpent)
+		return min(d.RetryAfter, maxSleepFallback), nil
 	}
-	g.turns.dropLate(s)
-	pause := d.RetryAfter + s.bucket().Yield(s.active)
+	g.queues.dropLate(c)
+	pause := d.RetryAfter + c.bucket().Yield(c.active)
 	if pause > left {
 		pause = d.RetryAfter
 	}
-	return min(pause, lookAgain), nil
+	return min(pause, maxSleep), nil
 }
 
 // outOfTime returns the error of a caller that was refused and cannot be served in time. It counts as refused now.
-func (s *standing) outOfTime(d *Decision) error {
+func (c *queuedCaller) outOfTime(d *Decision) error {
 	if d.Reason == Limited {
-		s.bucket().CountRefused(s.cost)
+		c.bucket().CountRefused(c.cost)
 	}
-	if l := s.limiter; l.mode.Load()&modeTraced != 0 {
+	if l := c.limiter; l.mode.Load()&modeTraced != 0 {
 		l.group.trace.decision(*d)
 	}
 	return &LimitedError{Decision: *d, late: true}
 }
 
 // late is outOfTime of a caller that was never first. retry is when it could be served.
-func (s *standing) late(retry time.Duration) error {
+func (c *queuedCaller) late(retry time.Duration) error {
 	var d Decision
-	l, b := s.limiter, s.bucket()
+	l, b := c.limiter, c.bucket()
 	held, level := b.Peek(l.group.now())
-	b.decide(&d, l.group.now(), s.key, answer{Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry})
-	return s.outOfTime(&d)
+	b.decide(&d, l.group.now(), c.key, answer{Limited, Local, max(min(held+level, b.Policy().Cap), 0), retry})
+	return c.outOfTime(&d)
 }
 
 // notRefused takes back that the share refused a caller that goes on waiting.
-func (s *standing) notRefused(o local.Outcome) {
-	for !s.bucket().UndoRefusal(s.cost, 0, o) { // evicted and forgotten since
+func (c *queuedCaller) notRefused(o local.Outcome) {
+	for !c.bucket().UndoRefusal(c.cost, 0, o) { // evicted and forgotten since
 	}
 }
 
 // bucket returns the key's bucket; with shards, that of the first.
-func (s *standing) bucket() *bucket {
-	g := s.limiter.group
-	return g.find(g.now(), s.limiter.home(s.key))
+func (c *queuedCaller) bucket() *bucket {
+	g := c.limiter.group
+	return g.find(g.now(), c.limiter.firstID(c.key))
 }
 
 // handed reports to the hook that s has its token, which came with those of the first in the queue.
-func (s *standing) handed() {
-	l := s.limiter
+func (c *queuedCaller) reportServed() {
+	l := c.limiter
 	if l.mode.Load()&modeTraced == 0 {
 		return
 	}
 	var d Decision
-	b, now := s.bucket(), l.group.now()
+	b, now := c.bucket(), l.group.now()
 	held, level := b.Peek(now)
-	b.decide(&d, now, s.key, answer{Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0})
+	b.decide(&d, now, c.key, answer{Granted, Remote, max(min(held+level, b.Policy().Cap), 0), 0})
 	l.group.trace.decision(d)
 }
 
 // hand gives the tokens that came with those of s to the callers behind it. What they do not take goes back.
-func (s *standing) hand(t *taking) {
-	if s.more == 0 {
+func (c *queuedCaller) handOut(t *taking) {
+	if c.more == 0 {
 		return
 	}
-	g := s.limiter.group
-	if left := g.turns.hand(s, s.more); left > 0 {
+	g := c.limiter.group
+	if left := g.queues.handOut(c, c.more); left > 0 {
 		back := *t
 		back.cost, back.source = left, local.FromRedis
-		back.settle(0)
+		back.correctCost(0)
 	}
 }

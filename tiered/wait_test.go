@@ -68,9 +68,9 @@ func (q *queue) granted() {
 // noTurns checks that nothing is left of those who waited.
 func noTurns(t *testing.T, g *Group) {
 	t.Helper()
-	g.turns.mu.Lock()
-	defer g.turns.mu.Unlock()
-	if n := len(g.turns.keys); n > 0 {
+	g.queues.mu.Lock()
+	defer g.queues.mu.Unlock()
+	if n := len(g.queues.queues); n > 0 {
 		t.Errorf("%d keys are waited for, and nobody waits", n)
 	}
 }
@@ -79,7 +79,7 @@ func noTurns(t *testing.T, g *Group) {
 func level(t *testing.T, m *remote.Memory, l *Limiter, key string) int64 {
 	t.Helper()
 	var r [1]remote.Result
-	m.Run(context.Background(), 0, []lua.Call{call(m.Key(l.name, l.id(key).Key), l.terms.Load().fresh)}, r[:])
+	m.Run(context.Background(), 0, []lua.Call{call(m.Key(l.name, l.id(key).Key), l.settings.Load().initial)}, r[:])
 	if r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
@@ -209,13 +209,13 @@ func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 		for range 200 {
 			first, leaveFirst := context.WithCancel(t.Context())
 			second, leaveSecond := context.WithCancel(t.Context())
-			holder := l.stand(first, l.id("k"), "k", 1)
-			l.group.turns.enter(first, holder) // nobody is there
+			holder := l.newQueuedCaller(first, l.id("k"), "k", 1)
+			l.group.queues.enter(first, holder) // nobody is there
 			q := &queue{t: t, l: l}
 			q.join(second, 0, "k", 1)
 			q.join(t.Context(), 1, "k", 1)
 			go leaveSecond()
-			l.group.turns.leave(holder)
+			l.group.queues.leave(holder)
 			q.all.Wait()
 			leaveFirst()
 			if done := q.ended(); len(done) != 2 {
@@ -241,8 +241,8 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
-		holder := l.stand(t.Context(), l.id("k"), "k", 1)
-		l.group.turns.enter(t.Context(), holder) // somebody waits already
+		holder := l.newQueuedCaller(t.Context(), l.id("k"), "k", 1)
+		l.group.queues.enter(t.Context(), holder) // somebody waits already
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
@@ -268,7 +268,7 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 		if time.Since(start) != 0 || store.calls.Load() != 0 {
 			t.Errorf("%v and %d calls", time.Since(start), store.calls.Load())
 		}
-		l.group.turns.leave(holder)
+		l.group.queues.leave(holder)
 		noTurns(t, l.group)
 	})
 }

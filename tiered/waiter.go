@@ -24,7 +24,7 @@ func newWaiter() any {
 // waiter returns one to wait with now.
 func (g *Group) waiter() *waiter {
 	w := g.waiters.Get().(*waiter)
-	w.Quiet, w.AskAgain, w.More, w.MoreGranted, w.Short = g.trace.quiet(), false, 0, 0, false
+	w.Quiet, w.AskAgain, w.More, w.MoreGranted, w.Short = g.trace.inHook(), false, 0, 0, false
 	return w
 }
 

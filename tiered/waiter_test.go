@@ -16,14 +16,14 @@ func TestWaiterIsFresh(t *testing.T) {
 		w.MoreGranted, w.Short = 5, true
 		return w
 	}}
-	s := l.stand(t.Context(), l.id("k"), "k", 1)
-	g.turns.enter(t.Context(), s)
-	defer g.turns.leave(s)
+	c := l.newQueuedCaller(t.Context(), l.id("k"), "k", 1)
+	g.queues.enter(t.Context(), c)
+	defer g.queues.leave(c)
 	now := g.now()
-	p := part{taking: taking{limiter: l, key: "k", cost: 1, waits: s}, now: now, until: now + time.Second}
-	p.from(g.find(now, l.id("k")), 0)
+	p := part{taking: taking{limiter: l, key: "k", cost: 1, caller: c}, now: now, until: now + time.Second}
+	p.setSource(g.find(now, l.id("k")), 0)
 	p.join()
-	if p.state != taken || s.more != 0 || s.short {
-		t.Errorf("state %d, %d tokens for those behind, short %t: want %d, 0, false", p.state, s.more, s.short, taken)
+	if p.state != taken || c.more != 0 || c.short {
+		t.Errorf("state %d, %d tokens for those behind, short %t: want %d, 0, false", p.state, c.more, c.short, taken)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // waits are a policy's figures of those who wait.
-type waits struct {
+type waitStats struct {
 	mu      sync.Mutex
 	waiting int64
 	waited  int64
@@ -17,36 +17,36 @@ type waits struct {
 }
 
 // begin notes that s has to wait.
-func (s *standing) begin() {
-	l := s.limiter
-	if s.since > 0 {
+func (c *queuedCaller) beginWait() {
+	l := c.limiter
+	if c.since > 0 {
 		return
 	}
-	s.since = max(l.group.now(), 1)
-	l.waits.mu.Lock()
-	defer l.waits.mu.Unlock()
-	l.waits.waiting++
+	c.since = max(l.group.now(), 1)
+	l.waitStats.mu.Lock()
+	defer l.waitStats.mu.Unlock()
+	l.waitStats.waiting++
 }
 
 // ended notes how a wait ended. What was admitted or refused at once, as by Allow, was no wait; who leaves because it
 // would be in vain gave up.
-func (s *standing) ended(err error) error {
+func (c *queuedCaller) countEnd(err error) error {
 	var e *LimitedError
-	if s.since == 0 && (err == nil || errors.As(err, &e) && !e.late) {
+	if c.since == 0 && (err == nil || errors.As(err, &e) && !e.late) {
 		return err
 	}
-	l := s.limiter
-	end := WaitEvent{Policy: l.name, Key: s.key, Tokens: s.cost, Err: err}
-	if s.since > 0 {
-		end.Time = l.group.now() - s.since
+	l := c.limiter
+	end := WaitEvent{Policy: l.name, Key: c.key, Tokens: c.cost, Err: err}
+	if c.since > 0 {
+		end.Time = l.group.now() - c.since
 	}
-	end.Waiting = l.waits.end(end.Time, s.since > 0, err == nil)
+	end.Waiting = l.waitStats.end(end.Time, c.since > 0, err == nil)
 	l.group.trace.wait(end)
 	return err
 }
 
 // end counts the end of a wait, and reports how many still wait.
-func (w *waits) end(t time.Duration, began, served bool) int64 {
+func (w *waitStats) end(t time.Duration, began, served bool) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if began {
@@ -63,7 +63,7 @@ func (w *waits) end(t time.Duration, began, served bool) int64 {
 }
 
 // tell writes the figures into a policy's.
-func (w *waits) tell(p *PolicyStats) {
+func (w *waitStats) fill(p *PolicyStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.Waiting, p.Waited, p.GaveUp, p.WaitTime, p.LongestWait = w.waiting, w.waited, w.gaveUp, w.time, w.longest

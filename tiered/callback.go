@@ -9,15 +9,15 @@ import (
 )
 
 // caller is a goroutine that calls the user's code: the hooks, or the Logger.
-type caller struct {
+type callbackGoroutine struct {
 	id   atomic.Int64 // the goroutine's number; 0 before the first call
 	busy atomic.Bool  // a call is under way
 }
 
 // call calls f. All calls are made on one goroutine.
-func (c *caller) call(f func()) {
+func (c *callbackGoroutine) call(f func()) {
 	if c.id.Load() == 0 {
-		c.id.Store(goroutine())
+		c.id.Store(goroutineID())
 	}
 	// A memory fault in f becomes a panic, like any other failure in it. The setting also marks the goroutine for
 	// inside.
@@ -32,7 +32,7 @@ func (c *caller) call(f func()) {
 // Go reveals a goroutine's number only in the text of its stack. That takes 5 to 20 µs, too much for each decision
 // while a hook runs. The setting of SetPanicOnFault takes some nanoseconds to read, and hardly any other goroutine
 // sets it. Only if it is set, the number is compared.
-func (c *caller) inside() bool {
+func (c *callbackGoroutine) isCurrent() bool {
 	if !c.busy.Load() {
 		return false
 	}
@@ -40,11 +40,11 @@ func (c *caller) inside() bool {
 		debug.SetPanicOnFault(false)
 		return false
 	}
-	return goroutine() == c.id.Load()
+	return goroutineID() == c.id.Load()
 }
 
 // goroutine returns the number of this goroutine.
-func goroutine() int64 {
+func goroutineID() int64 {
 	var room [64]byte
 	text := room[:runtime.Stack(room[:], false)] // goroutine 18 [running]: …
 	text = bytes.TrimPrefix(text, []byte("goroutine "))

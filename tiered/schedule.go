@@ -9,25 +9,25 @@ import (
 
 // agenda looks at buckets when they are due: a lease that lies idle, something still to be returned. One timer, for the
 // earliest of them, drives it.
-type agenda struct {
-	group *Group
-	mu    sync.Mutex
-	due   dueHeap
-	wake  chan struct{} // capacity 1: the earliest time has changed
+type schedule struct {
+	group  *Group
+	mu     sync.Mutex
+	checks checkHeap
+	wake   chan struct{} // capacity 1: the earliest time has changed
 }
 
-func newAgenda(g *Group) *agenda { return &agenda{group: g, wake: make(chan struct{}, 1)} }
+func newSchedule(g *Group) *schedule { return &schedule{group: g, wake: make(chan struct{}, 1)} }
 
 // plan sees to it that b is checked at a time, or earlier. An earlier check plans the next one itself.
-func (a *agenda) plan(b *bucket, at time.Duration) {
+func (a *schedule) add(b *bucket, at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if b.checkAt != 0 && b.checkAt <= at {
 		return
 	}
 	b.checkAt = at // an entry for a later time is void now
-	heap.Push(&a.due, appointment{at, b})
-	if a.due[0].bucket == b {
+	heap.Push(&a.checks, scheduledCheck{at, b})
+	if a.checks[0].bucket == b {
 		select {
 		case a.wake <- struct{}{}:
 		default:
@@ -36,7 +36,7 @@ func (a *agenda) plan(b *bucket, at time.Duration) {
 }
 
 // run works until ctx ends.
-func (a *agenda) run(ctx context.Context) {
+func (a *schedule) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -56,12 +56,12 @@ func (a *agenda) run(ctx context.Context) {
 }
 
 // take removes the buckets that are due.
-func (a *agenda) take(now time.Duration) []*bucket {
+func (a *schedule) take(now time.Duration) []*bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var due []*bucket
-	for len(a.due) > 0 && a.due[0].at <= now {
-		if p := heap.Pop(&a.due).(appointment); p.bucket.checkAt == p.at {
+	for len(a.checks) > 0 && a.checks[0].at <= now {
+		if p := heap.Pop(&a.checks).(scheduledCheck); p.bucket.checkAt == p.at {
 			p.bucket.checkAt = 0
 			due = append(due, p.bucket)
 		}
@@ -70,34 +70,34 @@ func (a *agenda) take(now time.Duration) []*bucket {
 }
 
 // pause reports the time to the earliest entry.
-func (a *agenda) pause() time.Duration {
+func (a *schedule) pause() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.due) == 0 {
+	if len(a.checks) == 0 {
 		return time.Hour
 	}
-	return max(a.due[0].at-a.group.now(), 0)
+	return max(a.checks[0].at-a.group.now(), 0)
 }
 
 // appointment is an entry of the agenda: void if the bucket is planned for another time.
-type appointment struct {
+type scheduledCheck struct {
 	at     time.Duration
 	bucket *bucket
 }
 
 // dueHeap is a min-heap by time, for container/heap.
-type dueHeap []appointment
+type checkHeap []scheduledCheck
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(appointment)) }
+func (h checkHeap) Len() int           { return len(h) }
+func (h checkHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h checkHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *checkHeap) Push(x any)        { *h = append(*h, x.(scheduledCheck)) }
 
-func (h *dueHeap) Pop() any {
+func (h *checkHeap) Pop() any {
 	old := *h
 	last := len(old) - 1
 	p := old[last]
-	old[last] = appointment{}
+	old[last] = scheduledCheck{}
 	*h = old[:last]
 	return p
 }

@@ -14,7 +14,7 @@ import (
 // come, and who plans an earlier look than all others wakes the agenda.
 func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := newAgenda(nil)
+		a := newSchedule(nil)
 		buckets := make([]bucket, 5)
 		due := map[*bucket]time.Duration{}
 		earliest := func() (at time.Duration) {
@@ -30,8 +30,8 @@ func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 			if rapid.Bool().Draw(t, "plan") {
 				b := &buckets[rapid.IntRange(0, len(buckets)-1).Draw(t, "bucket")]
 				at := now + time.Duration(rapid.IntRange(1, 20).Draw(t, "in"))
-				first := len(a.due) == 0 || at < a.due[0].at // it sleeps until then, even if that is void by now
-				a.plan(b, at)
+				first := len(a.checks) == 0 || at < a.checks[0].at // it sleeps until then, even if that is void by now
+				a.add(b, at)
 				if d, planned := due[b]; !planned || at < d {
 					due[b] = at
 				}

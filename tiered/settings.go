@@ -8,60 +8,60 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// terms are the settings of a Limiter until the next SetPolicy.
-type terms struct {
-	policy Policy
-	fresh  *local.Policy // for new buckets: the policy's limit, or Unresolved if PerKey must be called
+// settings are those of a Limiter until the next SetPolicy.
+type settings struct {
+	policy  Policy
+	initial *local.Policy // for new buckets: the policy's limit, or Unresolved if PerKey must be called
 
-	mu    sync.Mutex
-	plans map[Limit]*local.Policy // by limit; usually few
+	mu       sync.Mutex
+	policies map[Limit]*local.Policy // by limit; usually few
 }
 
-// maxPlans bounds the limits of PerKey that are shared among keys. Beyond it each key has a copy of 200 bytes.
-const maxPlans = 1024
+// maxPolicies bounds the limits of PerKey that are shared among keys. Beyond it each key has a copy of 200 bytes.
+const maxPolicies = 1024
 
-func newTerms(l *Limiter, p Policy) *terms {
-	t := &terms{policy: p, plans: make(map[Limit]*local.Policy)}
+func newSettings(l *Limiter, p Policy) *settings {
+	s := &settings{policy: p, policies: make(map[Limit]*local.Policy)}
 	if p.PerKey == nil {
-		t.fresh = l.plan(t, p.Limit)
-		return t
+		s.initial = l.policyOf(s, p.Limit)
+		return s
 	}
-	t.fresh = l.local(p, p.Limit)
-	t.fresh.Rule, t.fresh.Unset = local.Unresolved, true // the limit may be that of another key
-	return t
+	s.initial = l.local(p, p.Limit)
+	s.initial.Rule, s.initial.Unset = local.Unresolved, true // the limit may be that of another key
+	return s
 }
 
-// plan is a resolved limit of a Limiter. It is the owner of a local policy.
-type plan struct {
-	limiter  *Limiter
-	longest  time.Duration // upper bound of the time until nothing of a key counts any more
-	limits   []Limit       // the policy's or the key's, at least one; for a shard, those of the whole key
-	smallest uint8         // number, from 1, of the limit with the smallest burst
+// resolvedLimit is what a Limiter adds to a local policy, as its owner.
+type resolvedLimit struct {
+	limiter   *Limiter
+	retention time.Duration // upper bound of the time for which what a key used counts
+	limits    []Limit       // the policy's or the key's, at least one; for a shard, those of its parent
+	smallest  uint8         // number, from 1, of the limit with the smallest burst
 }
 
-// plan returns the local policy of a limit under the settings t.
-func (l *Limiter) plan(t *terms, limit Limit) *local.Policy {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if p := t.plans[limit]; p != nil {
+// policyOf returns the local policy of a limit under the settings s.
+func (l *Limiter) policyOf(s *settings, limit Limit) *local.Policy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.policies[limit]; p != nil {
 		return p
 	}
-	p := l.local(t.policy, limit)
-	if len(t.plans) < maxPlans {
-		t.plans[limit] = p
+	p := l.local(s.policy, limit)
+	if len(s.policies) < maxPolicies {
+		s.policies[limit] = p
 	}
 	return p
 }
 
 // local converts a policy with a limit into a local policy. For a shard it has the shard's part of the limit.
 func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
-	var whole *local.Policy
-	if l.whole != l {
-		whole = l.whole.local(p, limit)
+	var parent *local.Policy
+	if l.parent != l {
+		parent = l.parent.local(p, limit)
 	}
 	o := &l.group.options
 	lp := &local.Policy{
-		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Parent: whole,
+		Number: l.number, Rule: limit.rule(), Rules: new(local.Rules), Parent: parent,
 		Size: max(p.Lease.Size, 0), Period: p.Lease.Period,
 		FailMode: p.FailMode, Budget: o.Budget, Timeout: o.Timeout, Uniform: o.uniform,
 	}
@@ -75,8 +75,8 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 		// Any numbers will do: no call uses them, and a key that had a limit keeps its own.
 		p.Limit = PerSecond(maxShards)
 	}
-	if whole != nil {
-		p = p.part(l.kind.Shard, l.kind.Shards)
+	if parent != nil {
+		p = p.shard(l.kind.Shard, l.kind.Shards)
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()
 	lp.NanosPerToken = p.Limit.nanosPerToken()
@@ -91,7 +91,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	lp.NoLease = !p.leased(lp)
 	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Call = p.call()
-	lp.Owner = &plan{limiter: l, longest: p.longest(), limits: limits, smallest: smallest(limits)}
+	lp.Owner = &resolvedLimit{limiter: l, retention: p.retention(), limits: limits, smallest: smallest(limits)}
 	return lp
 }
 
@@ -100,26 +100,26 @@ func (l *Limiter) set(p Policy) {
 	for _, s := range l.shards {
 		s.set(p)
 	}
-	t := newTerms(l, p)
-	l.terms.Store(t)
+	s := newSettings(l, p)
+	l.settings.Store(s)
 	mode := uint32(0)
 	if l.group.trace.hooks.Decision != nil {
 		mode |= modeTraced
 	}
-	if t.policy.Shadow {
+	if s.policy.Shadow {
 		mode |= modeShadow
 	}
 	if l.shards != nil {
 		mode |= modeSharded
 	}
-	if t.fresh.Rule == local.Unlimited {
+	if s.initial.Rule == local.Unlimited {
 		mode |= modeUnlimited
 	}
 	l.mode.Store(mode)
 }
 
 // Policy returns the current policy: see [Limiter.SetPolicy].
-func (l *Limiter) Policy() Policy { return l.terms.Load().policy.clone() }
+func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 
 // SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease and Shadow may change. Name,
 // Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket
@@ -143,26 +143,26 @@ func (l *Limiter) SetPolicy(p Policy) error {
 		return err
 	}
 	if p.Name != l.name {
-		return fmt.Errorf("tiered: Policy.Name is %q: must stay %q, for the buckets in Redis are of that name",
+		return fmt.Errorf("tiered: Policy.Name is %q: must stay %q, because the buckets in Redis have that name",
 			p.Name, l.name)
 	}
-	l.setting.Lock()
-	defer l.setting.Unlock()
-	if err := p.follows(l.Policy()); err != nil {
+	l.setMu.Lock()
+	defer l.setMu.Unlock()
+	if err := p.checkReplaces(l.Policy()); err != nil {
 		return err
 	}
 	l.set(p)
 	g := l.group
-	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
+	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
 		var all []*bucket
 		c.All(func(b *bucket) {
-			if b.limiter().whole == l {
+			if b.limiter().parent == l {
 				all = append(all, b)
 			}
 		})
 		var leased, others []*bucket
 		for _, b := range all {
-			if !b.change(g.now(), b.limiter().terms.Load().fresh) {
+			if !b.setPolicy(g.now(), b.limiter().settings.Load().initial) {
 				continue
 			}
 			if held, _ := b.Peek(g.now()); held > 0 {
@@ -180,11 +180,11 @@ func (l *Limiter) SetPolicy(p Policy) error {
 // times what one call takes Redis.
 const reportGap = 60 * time.Microsecond
 
-// report schedules calls that report the limit of buckets to Redis.
+// reportLimit schedules calls that report the limit of buckets to Redis.
 func (g *Group) reportLimit(all []*bucket) {
 	at := g.now()
 	for _, b := range all {
-		g.agenda.plan(b, at)
+		g.schedule.add(b, at)
 		at += reportGap * time.Duration(g.fleetOf(b))
 	}
 }
@@ -192,28 +192,28 @@ func (g *Group) reportLimit(all []*bucket) {
 // Refresh makes the next use of key call [Policy].PerKey again, because the key's limit has changed. It does
 // nothing without PerKey, and for a key that this process does not keep.
 func (l *Limiter) Refresh(key string) {
-	t, g := l.terms.Load(), l.group
-	if t.policy.PerKey == nil || key == "" || len(key) > MaxKeyLength {
+	s, g := l.settings.Load(), l.group
+	if s.policy.PerKey == nil || key == "" || len(key) > MaxKeyLength {
 		return
 	}
 	id := l.id(key)
 	l.lookUps.forget(id.Key)
 	for i := range 1 + len(l.shards) { // the shards' numbers follow the Limiter's own
 		id.Policy = l.number + i
-		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.after} {
+		for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
 			if b, ok := c.Find(id); ok {
 				// Nothing is reported: the new limit is not known yet.
-				b.change(g.now(), b.Policy().WithRule(local.Unresolved))
+				b.setPolicy(g.now(), b.Policy().WithRule(local.Unresolved))
 			}
 		}
 	}
 }
 
-// change makes p the policy of b, and reports whether Redis must learn about it.
-func (b *bucket) change(now time.Duration, p *local.Policy) (tell bool) {
+// setPolicy makes p the policy of b, and reports whether Redis must learn about it.
+func (b *bucket) setPolicy(now time.Duration, p *local.Policy) (report bool) {
 	folded, effect := b.SetPolicy(now, p)
-	if folded = b.counted(folded); folded != (local.Stats{}) {
-		b.limiter().keep(b.key(), folded)
+	if folded = b.ownStats(folded); folded != (local.Stats{}) {
+		b.limiter().keepStats(b.key(), folded)
 	}
 	b.apply(now, effect)
 	return effect.Report

@@ -16,21 +16,21 @@ type firstRefusal struct {
 
 // other goes on with the second shard of the part's key when the first has refused. It reports false if there is
 // none, or if what is known of it does not help. Then the first's answer stands, except for the time to come back.
-func (p *part) other() bool {
+func (p *part) trySecondShard() bool {
 	l := p.limiter
-	if l.shards == nil || p.bucket == nil || p.first.bucket != nil || p.last {
+	if l.shards == nil || p.bucket == nil || p.first.bucket != nil || p.firstOnly {
 		return false
 	}
 	g := l.group
-	if p.lone() && p.d.Tier != Local { // it has waited, and others may have been refused with it, and borrow too
-		p.giveWay()
+	if p.isSingle() && p.d.Tier != Local { // it has waited, and others may have been refused with it, and borrow too
+		p.yield()
 		p.now = g.now()
 	}
 	if outcomeOf(p.d.Reason) == 0 || g.closed.Load() {
 		return false
 	}
 	id := p.bucket.ID()
-	_, second := l.places(id.Key)
+	_, second := l.shardsOf(id.Key)
 	id.Policy = second.number
 	b := g.find(p.now, id)
 	if !b.Holds(p.now, p.cost) {
@@ -46,7 +46,7 @@ func (p *part) other() bool {
 		}
 	}
 	p.first = firstRefusal{p.bucket, p.d.Reason, p.d.Tier, p.d.RetryAfter}
-	p.from(b, local.FromLease)
+	p.setSource(b, local.FromLease)
 	p.state = undecided
 	return true
 }
@@ -78,7 +78,7 @@ func sooner(r Reason, first, second time.Duration) time.Duration {
 // retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not
 // refused.
 func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
-	first, second := l.places(key)
+	first, second := l.shardsOf(key)
 	for _, s := range []*Limiter{first, second} {
 		b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: key})
 		if !ok {
@@ -96,12 +96,12 @@ func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
 }
 
 // borrowed makes the second shard's answer that of both.
-func (p *part) borrowed() {
+func (p *part) mergeShards() {
 	switch {
 	case p.d.Allowed:
-		p.takeBack(p.cost)
+		p.undoFirstRefusal(p.cost)
 	case p.d.Reason == Canceled:
-		p.takeBack(0)
+		p.undoFirstRefusal(0)
 	case p.d.Reason == Limited:
 		p.d.Reason, p.d.Tier = p.first.reason, p.first.tier
 		p.d.RetryAfter = sooner(p.first.reason, p.first.retry, p.d.RetryAfter)
@@ -110,7 +110,7 @@ func (p *part) borrowed() {
 
 // takeBack tells the first shard's bucket that it did not refuse the part after all, and what the second admitted of
 // it.
-func (p *part) takeBack(lent int64) {
+func (p *part) undoFirstRefusal(lent int64) {
 	b, g := p.first.bucket, p.limiter.group
 	n := p.cost
 	if p.asksAgain() && p.first.reason == Limited { // that was not counted
@@ -133,7 +133,7 @@ func (l *Limiter) exceedsShard(b *bucket, key string, n int64, d *Decision) bool
 		return false
 	}
 	l.refuseForGood(d, b, key, ExceedsBurst)
-	if limits := p.Owner.(*plan); len(limits.limits) > 1 {
+	if limits := p.Owner.(*resolvedLimit); len(limits.limits) > 1 {
 		d.Which = limits.smallest
 	}
 	return true

@@ -279,7 +279,7 @@ var told = []struct {
 		figures: "node.ClockSteps node.ClockBack", events: "clock step -1m0s",
 	}, {
 		name: "the machine stands still", fault: func(p patientOf) {
-			p.l.group.wall.Add(-int64(time.Minute)) // as if the wall clock had gone on without us
+			p.l.group.wallAhead.Add(-int64(time.Minute)) // as if the wall clock had gone on without us
 			p.store.shift.Add(time.Minute.Microseconds())
 			p.ask(5 * time.Second)
 		},

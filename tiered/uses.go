@@ -20,13 +20,13 @@ func (l *Limiter) For(key string) Use { return Use{l, key, 1} }
 func (l *Limiter) ForN(key string, n int64) Use { return Use{l, key, n} }
 
 // few is how many uses are decided without an allocation: a user, an address, a token and a tenant.
-const few = 4
+const inlineParts = 4
 
 // Uses are several uses that one request needs together. They hold nothing and may be used again and concurrently. The
 // zero Uses, and Strictest of nothing, are refused with Reason Unknown: a route that has lost its limits is not open.
 type Uses struct {
 	n     int
-	first [few]numbered
+	first [inlineParts]numbered
 	more  []numbered // those behind the first few
 }
 
@@ -42,8 +42,8 @@ type numbered struct {
 // The Limiters may be of different Groups; then the shortest of their Budgets counts.
 func Strictest(uses ...Use) Uses {
 	u := Uses{n: len(uses)}
-	if u.n > few {
-		u.more = make([]numbered, u.n-few)
+	if u.n > inlineParts {
+		u.more = make([]numbered, u.n-inlineParts)
 	}
 	// All callers use one order. Of two requests that want the last tokens of the same keys, the one that is first at
 	// the first key is most often first at all of them, so one is admitted. In opposite orders each would refuse the
@@ -60,10 +60,10 @@ func Strictest(uses ...Use) Uses {
 
 // at returns the i-th in order.
 func (u *Uses) at(i int) *numbered {
-	if i < few {
+	if i < inlineParts {
 		return &u.first[i]
 	}
-	return &u.more[i-few]
+	return &u.more[i-inlineParts]
 }
 
 // before reports whether u is asked before v: by the policy's name, then by the key.
@@ -90,7 +90,7 @@ func (u *Use) before(v *Use) bool {
 //
 // It allocates nothing for up to four uses that this process decides by itself.
 func (u Uses) Allow(ctx context.Context) (d Decision) {
-	var room [few]part
+	var room [inlineParts]part
 	u.request(room[:0]).decide(ctx, &d)
 	return d
 }
@@ -128,13 +128,13 @@ func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(request, 0, u.n))
 	parts.decide(ctx, &r.Decision)
-	h.takings, h.uses = make([]taking, len(parts)), make([]settling, u.n)
+	h.takings, h.uses = make([]taking, len(parts)), make([]useCost, u.n)
 	for i := range parts {
 		h.takings[i] = parts[i].taking
 	}
 	for i := range u.n {
 		use := u.at(i)
-		s := settling{cost: use.cost}
+		s := useCost{cost: use.cost}
 		for j := range parts {
 			if parts[j].limiter == use.limiter && parts[j].key == use.key {
 				s.taking = j

@@ -12,16 +12,16 @@ import (
 
 // told completes a Decision. which is the number of the limit that Redis named, from 1. clear is when nothing of
 // the key counts any more, as a time since the Group's base. Each is 0 if Redis has not said it yet.
-func (d *Decision) told(p *local.Policy, now time.Duration, which uint8, clear time.Duration) {
+func (d *Decision) addReport(p *local.Policy, now time.Duration, which uint8, clear time.Duration) {
 	if d.Reason < Granted || d.Reason > ShareSpent {
 		return
 	}
-	p.Owner.(*plan).name(d, which)
-	d.clears(p, now, clear)
+	p.Owner.(*resolvedLimit).setLimit(d, which)
+	d.setResetAfter(p, now, clear)
 }
 
 // clears sets ResetAfter to the time until clear, if Redis has said it.
-func (d *Decision) clears(p *local.Policy, now, clear time.Duration) {
+func (d *Decision) setResetAfter(p *local.Policy, now, clear time.Duration) {
 	if d.ResetAfter == 0 || clear == 0 {
 		return
 	}
@@ -35,7 +35,7 @@ func (d *Decision) clears(p *local.Policy, now, clear time.Duration) {
 
 // name sets the limit of d. It is the one with the smallest burst if Redis has not named one, or if only the burst
 // decides.
-func (p *plan) name(d *Decision, which uint8) {
+func (p *resolvedLimit) setLimit(d *Decision, which uint8) {
 	if len(p.limits) == 1 {
 		return
 	}
@@ -59,14 +59,14 @@ func smallest(limits []Limit) (which uint8) {
 // or with [Policy].PerKey that of its key. It reads only memory. It reports false if the process no longer keeps
 // the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
-	t := l.terms.Load()
-	if t.policy.PerKey == nil {
-		if i := int(d.Which) - 2; i >= 0 && i < len(t.policy.Also) {
-			return t.policy.Also[i], true
+	s := l.settings.Load()
+	if s.policy.PerKey == nil {
+		if i := int(d.Which) - 2; i >= 0 && i < len(s.policy.Also) {
+			return s.policy.Also[i], true
 		}
-		return t.policy.Limit, true
+		return s.policy.Limit, true
 	}
-	b, ok := l.group.cache.Find(l.home(d.Key))
+	b, ok := l.group.cache.Find(l.firstID(d.Key))
 	if !ok || b.Policy().Rule == local.Unresolved {
 		return Limit{}, false
 	}
@@ -76,7 +76,7 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	case local.Blocked:
 		return Blocked, true
 	default:
-		return p.Owner.(*plan).limits[0], true
+		return p.Owner.(*resolvedLimit).limits[0], true
 	}
 }
 

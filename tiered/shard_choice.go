@@ -5,11 +5,11 @@ import "github.com/tiered-limiter/tiered-limiter/local"
 // places returns the two shards of a key that this process uses. They are chosen by a hash with a seed of this
 // process, so that processes spread evenly over the shards, and stay the same while the process lives. Without
 // Shards both are the Limiter itself.
-func (l *Limiter) places(key string) (first, second *Limiter) {
+func (l *Limiter) shardsOf(key string) (first, second *Limiter) {
 	if l.shards == nil {
 		return l, l
 	}
-	h, k := local.Hash(l.group.place, local.ID{Key: key}), uint64(len(l.shards))
+	h, k := local.Hash(l.group.shardSeed, local.ID{Key: key}), uint64(len(l.shards))
 	i := h >> 32 * k >> 32
 	j := i + 1 + h&(1<<32-1)*(k-1)>>32
 	if j >= k {
@@ -19,9 +19,9 @@ func (l *Limiter) places(key string) (first, second *Limiter) {
 }
 
 // home returns the identity of the bucket of a key that this process asks first.
-func (l *Limiter) home(key string) local.ID {
+func (l *Limiter) firstID(key string) local.ID {
 	id := l.id(key)
-	first, _ := l.places(id.Key)
+	first, _ := l.shardsOf(id.Key)
 	id.Policy = first.number
 	return id
 }
@@ -30,15 +30,15 @@ func (l *Limiter) home(key string) local.ID {
 // refuses.
 func (b *bucket) isSecondShard() bool {
 	l := b.limiter()
-	if l.whole == l {
+	if l.parent == l {
 		return false
 	}
-	first, _ := l.whole.places(b.key())
+	first, _ := l.parent.shardsOf(b.key())
 	return l != first
 }
 
 // counted returns the figures of a bucket without refusals that the key's first bucket has counted.
-func (b *bucket) counted(s local.Stats) local.Stats {
+func (b *bucket) ownStats(s local.Stats) local.Stats {
 	if b.isSecondShard() {
 		s.Refused = 0
 	}
@@ -48,7 +48,7 @@ func (b *bucket) counted(s local.Stats) local.Stats {
 // fleetOf returns how many of fleet processes have a given shard as their first, on average and rounded up. While no
 // process can reach the shard, the refill that it loses pays for the debts of so many processes.
 func (l *Limiter) fleetOf(fleet int64) int64 {
-	k := int64(len(l.whole.shards))
+	k := int64(len(l.parent.shards))
 	if k == 0 {
 		return fleet
 	}

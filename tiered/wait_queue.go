@@ -1,0 +1,255 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// waitQueues holds a queue for each key that callers wait for. The callers of a key go one after the other. Only the
+// first of them asks Redis, and it asks for those behind it too.
+type waitQueues struct {
+	mu     sync.Mutex
+	queues map[local.ID]*waitQueue
+}
+
+// waitQueue holds the callers that wait for a key, in the order in which they came. The first has the turn.
+type waitQueue struct {
+	first, last *queuedCaller
+	cost        int64 // of all
+	asking      int64 // of those that the first asks for at this moment: what they get is not counted yet
+	unsure      bool  // when a caller came, it was not known whether its deadline can be met
+
+	idleUntil time.Duration // until then, the tokens in Redis are left to other processes
+}
+
+// queuedCaller is a caller that waits for a key, and its place in the queue.
+type queuedCaller struct {
+	limiter *Limiter
+	id      local.ID
+	key     string
+	cost    int64
+	until   time.Duration // its deadline, since the Group's base; forever if it has none
+	several bool          // it needs other keys too, so no other caller can take its tokens for it
+	asked   bool          // the first has asked for its token too
+
+	// What its last call brought, while it is the first.
+	more   int64 // tokens that came with its own, for those behind
+	short  bool  // Redis left something to others
+	active int64 // leases of the bucket by the last call, perhaps of the first before it: see local.Waiter
+
+	since      time.Duration // when it began to wait; 0 before
+	next, prev *queuedCaller
+	events     chan event // capacity 1; nil if it came first
+}
+
+// event ends the wait for a turn.
+type event struct {
+	kind  eventKind
+	retry time.Duration // outOfTime: when it could be served
+}
+
+// eventKind says how a wait for a turn ended. Only with its turn is the caller still in the queue.
+type eventKind uint8
+
+const (
+	itsTurn   eventKind = iota
+	served              // its tokens were taken for it
+	outOfTime           // its deadline cannot be met
+	gaveUp              // its context ended
+)
+
+// enter waits until it is c's turn, or until ctx ends. When enter returns, c is in the queue only if it has the turn.
+func (qs *waitQueues) enter(ctx context.Context, c *queuedCaller) event {
+	if ctx.Err() != nil {
+		return event{kind: gaveUp}
+	}
+	var b *bucket
+	if c.until < forever {
+		b = c.bucket()
+	}
+	qs.mu.Lock()
+	if qs.queues == nil {
+		qs.queues = make(map[local.ID]*waitQueue)
+	}
+	q := qs.queues[c.id]
+	if q == nil {
+		qs.queues[c.id] = &waitQueue{first: c, last: c, cost: c.cost}
+		qs.mu.Unlock()
+		return event{kind: itsTurn}
+	}
+	if b != nil {
+		retry, known := c.lacksTime(b, q.cost-q.asking+c.cost)
+		if retry > 0 {
+			qs.mu.Unlock()
+			return event{outOfTime, retry}
+		}
+		q.unsure = q.unsure || !known
+	}
+	c.events = make(chan event, 1)
+	q.push(c)
+	qs.mu.Unlock()
+	c.beginWait()
+	select {
+	case e := <-c.events:
+		return e
+	case <-ctx.Done():
+	}
+	qs.mu.Lock()
+	select {
+	case e := <-c.events: // it came at the same moment
+		qs.mu.Unlock()
+		if e.kind != itsTurn {
+			return e
+		}
+		qs.leave(c)
+	default:
+		q.remove(c) // thousands may leave at once, and all keys need this lock
+		qs.mu.Unlock()
+	}
+	return event{kind: gaveUp}
+}
+
+// lacksTime returns how long it takes until n tokens can be there, if that is after the deadline of c. Otherwise it
+// returns 0. known is false if too little is known to say. With shards it always returns 0, because each shard has a
+// level of its own.
+func (c *queuedCaller) lacksTime(b *bucket, n int64) (retry time.Duration, known bool) {
+	if c.limiter.shards != nil {
+		return 0, true
+	}
+	now := c.limiter.group.now()
+	at, known := b.Earliest(now, n)
+	if at <= c.until {
+		return 0, known
+	}
+	return at - now, true
+}
+
+// ask notes that the first in the queue asks for its tokens. asked notes that it did not get them.
+func (qs *waitQueues) startAsking(c *queuedCaller) { qs.setAsking(c, c.cost) }
+func (qs *waitQueues) stopAsking(c *queuedCaller)  { qs.setAsking(c, 0) }
+
+func (qs *waitQueues) setAsking(c *queuedCaller, cost int64) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.queues[c.id].asking = cost
+}
+
+// askForOthers returns how many callers behind c want one token each, at most limit. It stops at the first caller that
+// wants more, because tokens for a part of its cost would lie unused.
+func (qs *waitQueues) askForOthers(c *queuedCaller, limit int64) (n int64) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for w := c.next; w != nil && w.cost == 1 && !w.several && n < limit; w = w.next {
+		w.asked = true
+		n++
+	}
+	qs.queues[c.id].asking = c.cost + n
+	return n
+}
+
+// handOut gives n tokens to the callers behind c, one token each, and removes those callers from the queue. It returns
+// how many tokens are left.
+func (qs *waitQueues) handOut(c *queuedCaller, n int64) int64 {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.queues[c.id]
+	for w := c.next; n > 0 && w != nil && w.asked; w = c.next {
+		q.end(w, event{kind: served})
+		n--
+	}
+	q.asking = c.cost
+	return n
+}
+
+// dropLate removes the callers whose deadlines cannot be met, if one came while that was not known. c is the first, and
+// was refused.
+func (qs *waitQueues) dropLate(c *queuedCaller) {
+	b := c.bucket()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.queues[c.id]
+	if q == nil || q.first != c || !q.unsure {
+		return
+	}
+	q.unsure = false
+	front := c.cost
+	for w := c.next; w != nil; {
+		next := w.next
+		if retry, _ := w.lacksTime(b, front+w.cost); retry > 0 {
+			q.end(w, event{outOfTime, retry})
+		} else {
+			front += w.cost
+		}
+		w = next
+	}
+}
+
+// idleTime returns how long the first in the queue waits before it asks Redis, so that other processes get what Redis
+// has. It returns 0 if the lease holds the tokens.
+func (qs *waitQueues) idleTime(c *queuedCaller) time.Duration {
+	qs.mu.Lock()
+	until := qs.queues[c.id].idleUntil
+	qs.mu.Unlock()
+	now := c.limiter.group.now()
+	if until <= now || c.until < until || c.bucket().Holds(now, c.cost) {
+		return 0
+	}
+	return until - now
+}
+
+// hasCallers reports whether a caller waits for the key.
+func (qs *waitQueues) hasCallers(id local.ID) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.queues[id] != nil
+}
+
+// leave passes the turn on.
+func (qs *waitQueues) leave(c *queuedCaller) {
+	idleUntil := time.Duration(0)
+	if c.short {
+		idleUntil = c.limiter.group.now() + minIdle + c.bucket().Yield(c.active)
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.queues[c.id]
+	q.remove(c)
+	q.asking = 0
+	q.idleUntil = max(q.idleUntil, idleUntil)
+	if q.first == nil {
+		delete(qs.queues, c.id)
+		return
+	}
+	q.first.active = c.active
+	q.first.events <- event{kind: itsTurn}
+}
+
+func (q *waitQueue) push(c *queuedCaller) {
+	c.prev, q.last.next = q.last, c
+	q.last = c
+	q.cost += c.cost
+}
+
+func (q *waitQueue) remove(c *queuedCaller) {
+	if c.prev == nil {
+		q.first = c.next
+	} else {
+		c.prev.next = c.next
+	}
+	if c.next == nil {
+		q.last = c.prev
+	} else {
+		c.next.prev = c.prev
+	}
+	q.cost -= c.cost
+	c.next, c.prev = nil, nil
+}
+
+// end removes c, which is not the first, and tells it why.
+func (q *waitQueue) end(c *queuedCaller, e event) {
+	q.remove(c)
+	c.events <- e
+}
