@@ -8,11 +8,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// answer is what a Decision says besides the limit that it was made by.
+// answer is the part of a Decision that does not follow from the limit.
 type answer struct {
 	reason Reason
 	tier   Tier
-	left   int64 // tokens, for the reasons that know what is left
+	left   int64 // tokens; for some reasons unknown, and 0
 	retry  time.Duration
 }
 
@@ -26,12 +26,12 @@ func (b *bucket) decide(d *Decision, now time.Duration, key string, a answer) {
 	}
 }
 
-// decideBy is decide where only the policy is known.
+// decideBy is decide for a policy without a bucket.
 func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	r := a.reason
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, a.tier
 	limit, left, remaining := p.Cap, a.left, a.left
-	if parent := p.Parent; parent != nil { // a shard speaks for all
+	if parent := p.Parent; parent != nil { // a shard's numbers, converted to the parent's
 		k := int64(len(l.parent.shards))
 		if r != ShareSpent { // the share is not the shard's
 			left = min(left*k, parent.Cap)
@@ -64,7 +64,7 @@ func (b *bucket) fallBack(d *Decision, now time.Duration, key string, n int64) l
 	return v
 }
 
-// byFailMode writes the Decision that a fail mode came to.
+// byFailMode writes the Decision of a fail mode.
 func (b *bucket) byFailMode(d *Decision, now time.Duration, key string, v local.Verdict) {
 	a := answer{Unavailable, Failover, v.Left, 0}
 	switch v.Outcome {
@@ -75,14 +75,14 @@ func (b *bucket) byFailMode(d *Decision, now time.Duration, key string, v local.
 	case local.Opened:
 		a.reason = Open
 	case local.ShareSpent:
-		if a.reason = ShareSpent; v.Retry < math.MaxInt64 { // else never, as long as Redis does not answer
+		if a.reason = ShareSpent; v.Retry < math.MaxInt64 { // otherwise never, while Redis does not answer
 			a.retry = v.Retry
 		}
 	}
 	b.decide(d, now, key, a)
 }
 
-// refuseForGood writes a refusal that no tokens could have changed, with what b has left, if this process knows that.
+// refuseForGood writes a refusal that more tokens could not have prevented. Remaining is what this process knows of b.
 func (l *Limiter) refuseForGood(d *Decision, b *bucket, key string, r Reason) {
 	p, now := b.Policy(), l.group.now()
 	held, level := b.Peek(now)
@@ -105,14 +105,14 @@ func (l *Limiter) invalid(d *Decision, key string, r Reason) {
 			}
 		}
 	}
-	switch p.Rule { // whose numbers mean nothing
+	switch p.Rule { // without a limit the numbers of p mean nothing
 	case local.Unlimited:
 		l.unlimited(d, key)
 		d.Allowed, d.Reason, d.Tier = false, r, None
 	case local.Blocked:
 		l.refuseBlocked(d, key)
 		d.Reason, d.Tier = r, None
-	default: // nobody asked for the key here: its bucket may be full
+	default: // this process does not know the key: its bucket may be full
 		left := p.Cap
 		if r == InvalidKey {
 			left = 0

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// caller is a goroutine that calls the user's code: the hooks, or the Logger.
+// callbackGoroutine is a goroutine that calls the user's code: the hooks, or the Logger.
 type callbackGoroutine struct {
 	id   atomic.Int64 // the goroutine's number; 0 before the first call
 	busy atomic.Bool  // a call is under way
@@ -20,14 +20,14 @@ func (c *callbackGoroutine) call(f func()) {
 		c.id.Store(goroutineID())
 	}
 	// A memory fault in f becomes a panic, like any other failure in it. The setting also marks the goroutine for
-	// inside.
+	// isCurrent.
 	debug.SetPanicOnFault(true)
 	c.busy.Store(true)
 	defer c.busy.Store(false)
 	f()
 }
 
-// inside reports whether the current goroutine is the one of c, within a call.
+// isCurrent reports whether the current goroutine is the one of c, within a call.
 //
 // Go reveals a goroutine's number only in the text of its stack. That takes 5 to 20 µs, too much for each decision
 // while a hook runs. The setting of SetPanicOnFault takes some nanoseconds to read, and hardly any other goroutine
@@ -43,7 +43,7 @@ func (c *callbackGoroutine) isCurrent() bool {
 	return goroutineID() == c.id.Load()
 }
 
-// goroutine returns the number of this goroutine.
+// goroutineID returns the number of the current goroutine.
 func goroutineID() int64 {
 	var room [64]byte
 	text := room[:runtime.Stack(room[:], false)] // goroutine 18 [running]: …

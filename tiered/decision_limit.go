@@ -10,7 +10,7 @@ import (
 // This file completes a Decision for keys with several limits and for windows, with what Redis said last. It is
 // used only if a policy is not a simple token bucket, so that the usual decision pays nothing.
 
-// told completes a Decision. which is the number of the limit that Redis named, from 1. clear is when nothing of
+// addReport adds to a Decision what Redis said last. which is the number of the limit that Redis named, from 1. clear is when nothing of
 // the key counts any more, as a time since the Group's base. Each is 0 if Redis has not said it yet.
 func (d *Decision) addReport(p *local.Policy, now time.Duration, which uint8, clear time.Duration) {
 	if d.Reason < Granted || d.Reason > ShareSpent {
@@ -20,7 +20,7 @@ func (d *Decision) addReport(p *local.Policy, now time.Duration, which uint8, cl
 	d.setResetAfter(p, now, clear)
 }
 
-// clears sets ResetAfter to the time until clear, if Redis has said it.
+// setResetAfter sets ResetAfter to the time until clear, if Redis has said it.
 func (d *Decision) setResetAfter(p *local.Policy, now, clear time.Duration) {
 	if d.ResetAfter == 0 || clear == 0 {
 		return
@@ -33,7 +33,7 @@ func (d *Decision) setResetAfter(p *local.Policy, now, clear time.Duration) {
 	}
 }
 
-// name sets the limit of d. It is the one with the smallest burst if Redis has not named one, or if only the burst
+// setLimit sets the limit of d. It is the one with the smallest burst if Redis has not named one, or if only the burst
 // decides.
 func (p *resolvedLimit) setLimit(d *Decision, which uint8) {
 	if len(p.limits) == 1 {

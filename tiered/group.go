@@ -24,35 +24,35 @@ type Group struct {
 	store        remote.Store
 	options      options
 	lease        atomic.Pointer[string] // this process' id: see newLease
-	shardSeed    uint64                 // this process' first lease id: it tells which shards are its own
+	shardSeed    uint64                 // the first lease id as a number. It chooses the shards that this process uses
 	base         time.Time
-	seq          atomic.Int64 // of all calls of all keys: a key that is forgotten and comes back must not begin at 1
-	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic one
-	standstillMu sync.Mutex   // one awakening at a time
+	seq          atomic.Int64 // of all calls of all keys, because a key that is evicted and comes back must not begin at 1
+	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic clock
+	standstillMu sync.Mutex   // held while leases are dropped after a standstill
 
-	standstills atomic.Int64 // awakenings
-	leaseGen    atomic.Int64 // rises before each of them and after it: what was taken in another era is not given back
+	standstills atomic.Int64 // so far
+	leaseGen    atomic.Int64 // rises before and after each standstill. Tokens are returned only within one generation
 
 	waiters         sync.Pool // of *waiter
 	cache           *local.Cache[bucket, *bucket]
-	cacheAfterClose *local.Cache[bucket, *bucket] // of decisions after Close
+	cacheAfterClose *local.Cache[bucket, *bucket] // for decisions after Close
 	schedule        *schedule
 	limiters        limiters
 	queues          waitQueues
-	joinMu          sync.Mutex           // held while one request joins several lines
+	joinMu          sync.Mutex           // held while one request joins several queues
 	dispatch        *dispatch.Dispatcher // sends the calls
 	trace           *tracer
 	journal         *journal // nil without a Logger
 
 	fleetKnown    atomic.Bool // the size of the fleet is known, from Redis or from Options
-	warnFleetOnce sync.Once   // says that it is not
+	warnFleetOnce sync.Once   // warns that it is not
 
-	closed    atomic.Bool // decisions follow the fail modes, leases go back
+	closed    atomic.Bool // decisions follow the fail modes, and leases are returned
 	stop      context.CancelFunc
-	stopHooks context.CancelFunc // ends the hooks: after all that Close does
-	tasks     sync.WaitGroup     // every goroutine but the callers and the dispatcher's
-	callbacks sync.WaitGroup     // those that call the hooks and the Logger
-	forgotten chan struct{}      // capacity 1: a bucket was forgotten
+	stopHooks context.CancelFunc // ends the hooks; the last step of Close
+	tasks     sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher
+	callbacks sync.WaitGroup     // the goroutines that call the hooks and the Logger
+	forgotten chan struct{}      // capacity 1: a bucket was removed
 
 	simulated simulated // nil in a service
 }
@@ -96,10 +96,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.dispatch = dispatch.New(ctx, g.dispatchOptions())
 	g.tasks.Go(func() { g.schedule.run(ctx) })
 	g.dispatch.Start(ctx)
-	tell, silence := context.WithCancel(context.Background())
-	g.stopHooks = silence
+	hooksCtx, stopHooks := context.WithCancel(context.Background())
+	g.stopHooks = stopHooks
 	g.callbacks.Go(func() {
-		g.trace.run(tell, func(v any) {
+		g.trace.run(hooksCtx, func(v any) {
 			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
 		})
 	})
@@ -109,7 +109,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	return g, nil
 }
 
-// limiters are a Group's, by number and by name.
+// limiters are those of a Group, by number and by name.
 type limiters struct {
 	mu     sync.RWMutex
 	all    []*Limiter // each policy's, followed by its shards
@@ -159,17 +159,17 @@ func (g *Group) limiter(number int) *Limiter {
 	return g.limiters.all[number]
 }
 
-// now is the time since the Group's base, monotonic: one reading per decision.
+// now returns the time since the Group's base, by the monotonic clock. A decision reads it once.
 func (g *Group) now() time.Duration { return time.Since(g.base) }
 
-// fresh makes a bucket for the cache.
+// newBucket makes a bucket for the cache.
 func (g *Group) newBucket(id local.ID) *bucket {
 	b := new(bucket)
 	b.Init(g.limiter(id.Policy).settings.Load().initial, id.Key)
 	return b
 }
 
-// gone keeps the figures of a bucket that was forgotten.
+// keepStats keeps the figures of a bucket that was removed.
 func (g *Group) keepStats(b *bucket) {
 	b.limiter().keepStats(b.key(), b.ownStats(b.Stats()))
 	select {
@@ -186,12 +186,12 @@ func (g *Group) dispatchOptions() dispatch.Options {
 		Lease: func() string { return *g.lease.Load() }, Observer: observer{g},
 	}
 	if g.simulated != nil {
-		o.Settle = func() { g.simulated.Settle(0) } // what is pending now leaves together, whoever was quicker
+		o.Settle = func() { g.simulated.Settle(0) } // calls of one instant leave together, in any order of arrival
 	}
 	return o
 }
 
-// find returns the bucket of id: after Close, one that never asks Redis.
+// find returns the bucket of id. After Close it returns one that never asks Redis.
 func (g *Group) find(now time.Duration, id local.ID) *bucket {
 	if b := g.cache.Hot(now, id.Policy); b != nil && b.Is(id) {
 		return b
@@ -202,7 +202,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 	return g.cache.Get(now, id)
 }
 
-// fleetOf reports how many processes share b's limit, as far as is known; 1 when it is not.
+// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes.
 func (g *Group) fleetOf(b *bucket) int64 {
 	if n := b.node.Load(); n != nil {
 		return n.Processes()
@@ -210,8 +210,8 @@ func (g *Group) fleetOf(b *bucket) int64 {
 	return max(int64(g.options.Processes), 1)
 }
 
-// sharedAlone warns, once, when a share decides while the number of processes is not known: the dangerous side, for each
-// of them then admits the whole limit alone.
+// warnIfFleetUnknown warns, once, if a share decides while the number of processes is unknown. That is dangerous,
+// because each process then admits the whole limit.
 func (g *Group) warnIfFleetUnknown() {
 	if g.fleetKnown.Load() {
 		return
@@ -222,7 +222,7 @@ func (g *Group) warnIfFleetUnknown() {
 	})
 }
 
-// newLease takes a new lease id: 64 random bits, never host and pid, which come back after a restart.
+// newLease draws a new lease id of 64 random bits. Host and pid would not do, because they come back after a restart.
 func (g *Group) newLease() {
 	var id [8]byte
 	if g.simulated != nil {
@@ -234,19 +234,19 @@ func (g *Group) newLease() {
 	g.lease.Store(&text)
 }
 
-// watchClock ends all leases when the wall clock has run ahead of the monotonic one since the last look, and takes a new
-// lease id: the machine may be a copy of one that runs on with the old one, and Redis would grant each of them what it
-// granted the other.
+// watchClock ends all leases if the wall clock has run ahead of the monotonic clock since the last check. It also draws a
+// new lease id, because this machine may be a copy of one that still runs with the old id. Redis would take the calls of
+// both for those of one process.
 func (g *Group) watchClock(now time.Duration) {
 	ahead, ok := g.ahead()
 	if !ok {
-		return // the next look is soon
+		return // the next check is soon
 	}
 	if ahead-g.wallAhead.Load() < int64(dispatch.Standstill) {
 		g.wallAhead.Store(ahead)
 		return
 	}
-	g.standstillMu.Lock() // nobody sends by the old id meanwhile
+	g.standstillMu.Lock() // no call leaves with the old id meanwhile
 	defer g.standstillMu.Unlock()
 	before := g.wallAhead.Load()
 	if ahead-before < int64(dispatch.Standstill) {
@@ -268,9 +268,9 @@ func (g *Group) watchClock(now time.Duration) {
 	g.journal.line(slog.LevelWarn, "the clock jumped: all leases were given up", "by", by)
 }
 
-// ahead reports by how much the wall clock has run ahead of the monotonic one since the base, in ns. One time.Now for both is
-// not enough: it reads one after the other, and on a busy machine the thread may lose the processor in between, which looked
-// like a standstill once in some 10⁵ calls. Where that cannot be ruled out three times in a row ok is false.
+// ahead returns by how many ns the wall clock has run ahead of the monotonic clock since the base. time.Now reads one
+// clock after the other. If the thread loses the processor in between, that looks like a standstill: on a busy machine
+// about once in 10⁵ calls. ahead tries three times to rule that out. If it cannot, ok is false.
 func (g *Group) ahead() (ns int64, ok bool) {
 	const heldUp = time.Millisecond // far below a standstill, far above what three readings take
 	for range 3 {
@@ -283,14 +283,14 @@ func (g *Group) ahead() (ns int64, ok bool) {
 	return 0, false
 }
 
-// Close gives all leases back, takes leave from Redis and ends all goroutines, then closes nothing of the store: who
-// opened it closes it. It waits for that until ctx ends, and then reports ctx.Err(): what was not given back is burnt
-// when its lease ends, and what still runs ends within three Timeouts. Later decisions follow the fail mode.
-// Closing again waits again.
+// Close returns all leases to Redis, ends this process' presence there and ends all goroutines. It does not close the
+// store. It waits until ctx ends, and then returns ctx.Err(). Tokens that were not returned by then are burnt when their
+// leases end, and goroutines that still run end within three Timeouts. Later decisions follow the fail mode. Another
+// Close waits again.
 //
-// In a hook of Options.Trace, or in the Logger's handler, it waits for neither of them: they end when that hook has returned
-// and the others were told what had happened by then. That is known only on the goroutine that calls the hook: a hook that waits
-// for another goroutine's Close waits until ctx ends.
+// If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger. They
+// end after that call has returned and the events until then are delivered. This holds only on the goroutine that calls
+// the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -303,7 +303,7 @@ func (g *Group) Close(ctx context.Context) error {
 		g.dispatch.Leave(ctx)
 	}
 	g.stopHooks()
-	called := g.trace.goroutine.isCurrent() || g.journal.isCurrent() // then this goroutine would wait for itself
+	called := g.trace.goroutine.isCurrent() || g.journal.isCurrent() // if so, this goroutine would wait for itself
 	ended := make(chan struct{})
 	go func() {
 		g.tasks.Wait()
@@ -324,9 +324,9 @@ func (g *Group) Close(ctx context.Context) error {
 	return nil
 }
 
-// emptied retires all buckets and waits until they are settled and forgotten.
+// empty retires all buckets and waits until their tokens are returned and they are removed.
 func (g *Group) empty(ctx context.Context) error {
-	// A decision that was under way may have made another bucket: look again after the time it can take.
+	// A decision under way may have made another bucket. It ends within Budget, so check again after that.
 	again := time.NewTicker(g.options.Budget)
 	defer again.Stop()
 	for {

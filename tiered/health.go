@@ -12,25 +12,25 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 )
 
-// health is the Group's observer of one node: it writes the journal's lines and the Trace's events, and counts for Stats what
-// the dispatcher does not know.
+// health is the Group's observer of one node. It writes the journal's lines and the Trace's events, and counts for Stats
+// what the dispatcher does not know.
 type health struct {
 	group *Group
 	node  *dispatch.Node
 
 	overruns            atomic.Int64 // decisions that got no answer within Budget
-	debtCalls, reported atomic.Int64 // calls that settled, and the tokens
+	debtCalls, reported atomic.Int64 // calls that reported debts, and the tokens
 	stateLosses         atomic.Int64 // replies that showed that Redis had lost a bucket
-	slow                atomic.Bool  // overruns are being watched
+	slow                atomic.Bool  // the journal watches overruns
 	debtLinePlanned     atomic.Bool  // a line about debts is planned
-	missedRefreshes     atomic.Int64 // refreshes of presence in a row that failed though the breaker was closed
+	missedRefreshes     atomic.Int64 // failed refreshes of presence in a row, while the breaker was closed
 	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
 	mu              sync.Mutex
 	reportedClasses uint16 // classes that the journal has reported in this outage, as bits
 }
 
-// observer is a Group as its dispatcher's observer.
+// observer makes a Group the observer of its dispatcher.
 type observer struct{ group *Group }
 
 // Look implements [dispatch.Observer].
@@ -44,7 +44,7 @@ func (o observer) Node(n *dispatch.Node) dispatch.NodeObserver {
 // healthOf returns the Group's observer of a node.
 func healthOf(n *dispatch.Node) *health { return n.Observer().(*health) }
 
-// openings are the lines of a breaker that opens, by what opened it.
+// openings are the log lines of a breaker that opens, by the class of the error.
 var openings = map[failover.Class]string{
 	failover.Unreachable:   "redis does not answer: the fail modes decide",
 	failover.Saturated:     "no connection to redis is free: the fail modes decide",
@@ -53,11 +53,12 @@ var openings = map[failover.Class]string{
 }
 
 // remedy is what to do about a misconfiguration.
-const remedy = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; once they fit, " +
-	"a probe finds out within a second and nothing has to be restarted"
+const remedy = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; " +
+	"once they fit, a probe finds out within a second and nothing has to be restarted"
 
-// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes, and one more
-// for each other class of error that probes meet in between: a Redis that died may come back with another password.
+// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes. It gets
+// one more for each other class of error that probes meet in between: a Redis that died may come back with another
+// password.
 func (h *health) Changed(c dispatch.Change) {
 	g, node := h.group, string(h.node.ID())
 	event := StateEvent{Node: node, From: c.From.String(), To: c.To.String(), Err: c.Err}
@@ -65,7 +66,8 @@ func (h *health) Changed(c dispatch.Change) {
 	case failover.Open:
 		event.Class = c.Class.String()
 		if h.firstOf(c.Class, c.From == failover.Closed) {
-			level, about := slog.LevelWarn, []any{"node", node, "class", event.Class, "error", c.Err, "decide", g.failModes()}
+			level := slog.LevelWarn
+			about := []any{"node", node, "class", event.Class, "error", c.Err, "decide", g.failModes()}
 			if c.Class == failover.Misconfigured {
 				level, about = slog.LevelError, append(about, "remedy", remedy)
 			}
@@ -79,7 +81,7 @@ func (h *health) Changed(c dispatch.Change) {
 	g.trace.state(event)
 }
 
-// firstOf reports whether a class of error is the first of its kind in this outage, which may begin with it, and has a line.
+// firstOf reports whether class has a log line and is new in this outage. begins says that the outage begins with it.
 func (h *health) firstOf(class failover.Class, begins bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,9 +96,10 @@ func (h *health) firstOf(class failover.Class, begins bool) bool {
 	return first
 }
 
-// failModes says what decides now: "fail-local: api, login; fail-closed: pay". Of a mode's policies it names the first few.
+// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at most five policies of
+// each mode.
 func (g *Group) failModes() string {
-	const few = 5
+	const maxNames = 5
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()
 	var modes []string
@@ -107,8 +110,8 @@ func (g *Group) failModes() string {
 				names = append(names, l.name)
 			}
 		}
-		if len(names) > few {
-			names = append(slices.Clip(names[:few]), "…")
+		if len(names) > maxNames {
+			names = append(slices.Clip(names[:maxNames]), "…")
 		}
 		if len(names) > 0 {
 			modes = append(modes, failModes[m]+": "+strings.Join(names, ", "))
@@ -117,10 +120,11 @@ func (g *Group) failModes() string {
 	return strings.Join(modes, "; ")
 }
 
-// settleTime is how long after an outage its debts are added up for one line: keys in use settle within their period.
+// debtLineDelay is the time after an outage for which reported debts are added up into one line. Keys in use report
+// theirs within their lease period.
 const debtLineDelay = 5 * time.Second
 
-// settled notes a call that reported what was admitted without Redis.
+// countReported counts a call that reported tokens admitted without Redis.
 func (h *health) countReported(tokens int64) {
 	if tokens > 0 {
 		h.debtCalls.Add(1)
@@ -128,7 +132,8 @@ func (h *health) countReported(tokens int64) {
 	}
 }
 
-// watchDebts has the journal say what was settled after an outage: once for those that follow each other closely.
+// planDebtLine plans a line about the debts that are reported after an outage. Outages that follow each other closely
+// share one line.
 func (h *health) planDebtLine() {
 	if h.debtLinePlanned.Swap(true) {
 		return
@@ -144,15 +149,15 @@ func (h *health) planDebtLine() {
 }
 
 const (
-	// minSlow is how many decisions within a second must have waited in vain for a line: fewer are a hiccup.
+	// minSlow is the least number of overruns within a second that makes a line. Fewer are a hiccup.
 	minSlow = 3
 
-	// slowTime without one is the end of it.
+	// slowTime is how long there must be no overrun until the node counts as fast again.
 	slowTime = 10 * time.Second
 )
 
-// overran notes a decision that got no answer within Budget. The breaker knows nothing of it, while answers come within
-// Timeout: so the journal says when that begins and when it ends.
+// countOverrun counts a decision that got no answer within Budget. The breaker does not see it if the answer comes within
+// Timeout, so the journal says when such a time begins and ends.
 func (h *health) countOverrun() {
 	before := h.overruns.Add(1) - 1
 	if h.slow.Load() || h.slow.Swap(true) {
@@ -162,7 +167,7 @@ func (h *health) countOverrun() {
 	h.group.journal.after(tallyTime, false, func() { h.reportSlow(before, outages) })
 }
 
-// slowly says that a node is slow, unless its breaker has opened: each outage begins with a few decisions that waited.
+// reportSlow logs that a node is slow, unless its breaker has opened. Each outage begins with a few overruns.
 func (h *health) reportSlow(before, outages int64) {
 	count := h.overruns.Load()
 	if count-before < minSlow || h.node.Outages() != outages || h.node.State() != failover.Closed {
@@ -170,19 +175,21 @@ func (h *health) reportSlow(before, outages int64) {
 		return
 	}
 	h.group.journal.line(slog.LevelWarn, "redis answers later than Budget: the fail modes decide for keys without a lease",
-		"node", string(h.node.ID()), "round trip", h.node.RoundTrip(), "budget", h.group.options.Budget, "decide", h.group.failModes())
+		"node", string(h.node.ID()), "round trip", h.node.RoundTrip(), "budget", h.group.options.Budget,
+		"decide", h.group.failModes())
 	h.group.journal.after(slowTime, false, func() { h.checkStillSlow(before, count, outages) })
 }
 
-// slowStill looks whether that goes on.
+// checkStillSlow logs when the node is fast again. Until then it checks every slowTime.
 func (h *health) checkStillSlow(before, seen, outages int64) {
 	count := h.overruns.Load()
 	switch {
-	case h.node.Outages() != outages: // which had lines of its own
+	case h.node.Outages() != outages: // an outage has lines of its own
 		h.slow.Store(false)
 	case count == seen:
 		h.slow.Store(false)
-		h.group.journal.line(slog.LevelInfo, "redis answers within Budget again", "node", string(h.node.ID()), "decisions", count-before)
+		h.group.journal.line(slog.LevelInfo, "redis answers within Budget again",
+			"node", string(h.node.ID()), "decisions", count-before)
 	default:
 		h.group.journal.after(slowTime, false, func() { h.checkStillSlow(before, count, outages) })
 	}
@@ -204,12 +211,12 @@ func (h *health) Counted(before, after int64) {
 	h.group.fleetKnown.Store(true)
 }
 
-// maxMissed is how many refreshes of presence must fail in a row before that is told: a restart of Redis costs one, and so
-// does a refusal that the breaker is about to tell of.
+// maxMissedRefreshes is how many refreshes of presence must fail in a row before that is reported. A restart of Redis
+// costs one, and so does an error that the breaker is about to report.
 const maxMissedRefreshes = 2
 
-// Present implements [dispatch.NodeObserver]. A process that is not counted makes everybody's share too large, and
-// the breaker does not tell: it may be closed, or this process idle.
+// Present implements [dispatch.NodeObserver]. If a process is not counted, all shares are too large. The breaker does not
+// show that, because it may be closed, or this process idle.
 func (h *health) Present(err error, probe bool) {
 	g := h.group
 	if err == nil {

@@ -15,7 +15,7 @@ const (
 	// kind.
 	tallyTime = time.Second
 
-	// maxNamed bounds the rejected buckets that are logged. If there are more, the first ones show the cause.
+	// maxLogged bounds the rejected buckets that are logged. If there are more, the first ones show the cause.
 	maxLogged = 128
 )
 
@@ -90,7 +90,7 @@ func (j *journal) tally(name string, n int64, level slog.Level, text string, arg
 	}
 }
 
-// once reports whether a bucket has not been logged yet, and records it. It reports false once there are too many.
+// firstTime reports whether a bucket has not been logged yet, and records it. It reports false once there are too many.
 func (j *journal) firstTime(bucket string) bool {
 	if j == nil {
 		return false
@@ -104,7 +104,7 @@ func (j *journal) firstTime(bucket string) bool {
 	return true
 }
 
-// in calls do on the journal's goroutine after d. If the Group ends before, do is called then if last is true, and
+// after calls do on the journal's goroutine after d. If the Group ends before, do is called then if last is true, and
 // otherwise never.
 func (j *journal) after(d time.Duration, last bool, do func()) {
 	if j == nil {
@@ -115,7 +115,7 @@ func (j *journal) after(d time.Duration, last bool, do func()) {
 	j.addEntry(d, last, do)
 }
 
-// plan is in with the lock held. It reports false if too many entries are waiting.
+// addEntry is after with the lock held. It reports false if too many entries are waiting.
 func (j *journal) addEntry(d time.Duration, last bool, do func()) bool {
 	if len(j.entries) >= journalRoom {
 		return false
@@ -162,7 +162,7 @@ func (j *journal) do(e entry) {
 	j.goroutine.call(e.do)
 }
 
-// calls reports whether the caller runs within the Logger.
+// isCurrent reports whether the current goroutine runs within the Logger.
 func (j *journal) isCurrent() bool { return j != nil && j.goroutine.isCurrent() }
 
 // take removes and returns the entries that are due, or all, in the order of their arrival. It also returns the

@@ -8,36 +8,36 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// part is what a request needs of one key, and how far the decision over it has come.
+// part is what a request needs of one key, and the state of the decision over it.
 type part struct {
 	taking
 	state   partState
 	several bool          // other keys are decided with it
 	renew   bool          // its lease is at its low-water mark
 	now     time.Duration // since its Group's base
-	until   time.Duration // nobody waits for it from here on
-	tries   int           // times that it was to join its bucket's line
+	until   time.Duration // the caller stops waiting then
+	tries   int           // times that it tried to join its bucket's queue
 
-	first     firstRefusal // once the second shard is asked, of a policy with Shards
-	firstOnly bool         // no other shard is asked any more
+	first     firstRefusal // set once the second shard is asked, with Policy.Shards
+	firstOnly bool         // the second shard is not asked any more
 
 	waiter *waiter         // while it waits
 	call   dispatch.Routed // its call, until it is sent
-	d      Decision        // its own, once it is taken or refused
+	d      Decision        // of this part, once it is taken or refused
 }
 
-// partState says what becomes of a part next, or what became of it.
+// partState is the state of a part.
 type partState uint8
 
 const (
-	undecided partState = iota // nothing is taken, and Redis is to decide
+	undecided partState = iota // nothing is taken: Redis has to decide
 	fallback                   // Redis does not answer: the fail mode decides
-	waiting                    // in line for Redis' answer
+	waiting                    // in the queue for Redis' answer
 	taken
 	refused
 )
 
-// peek decides the part by what this process knows. It refuses, and of several parts it takes nothing.
+// peek decides the part by what this process knows. If the part is one of several, peek may refuse, but takes nothing.
 func (p *part) peek() {
 	l := p.limiter
 	if l == nil { // the zero Use
@@ -67,7 +67,7 @@ func (p *part) peek() {
 	p.decideHere()
 }
 
-// decideHere decides the part by what this process knows, when its lease does not hold the tokens. It takes nothing.
+// decideHere decides the part by what this process knows, if its lease does not hold the tokens. It takes nothing.
 func (p *part) decideHere() {
 	if p.decideByRule() {
 		return
@@ -126,7 +126,7 @@ func (p *part) takeFromPot() bool {
 	return ok
 }
 
-// join puts the part into its bucket's line. The part stays undecided if the bucket was evicted or its policy has
+// join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or its policy has
 // changed.
 func (p *part) join() {
 	g := p.limiter.group
@@ -183,7 +183,7 @@ func (p *part) wait(ctx context.Context) {
 	}
 }
 
-// leave notes what w heard besides the verdict, which is zero if there was no answer, and gives w up.
+// leave stores what w learned besides the verdict v, and puts w back into the pool. v is zero if there was no answer.
 func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
 	if p.asksForOthers() {
 		if v.Outcome != 0 && tier == Remote {
@@ -196,11 +196,11 @@ func (p *part) leave(w *waiter, v local.Verdict, tier Tier) {
 	p.limiter.group.waiters.Put(w)
 }
 
-// verdict notes the bucket's answer.
+// takeVerdict decides the part by the bucket's answer.
 func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 	switch v.Outcome {
 	case local.Admitted:
-		p.counted(v)
+		p.stamp = v.Stamp
 		p.answer(answer{Granted, tier, v.Left, 0})
 	case local.Refused:
 		p.answer(answer{Limited, tier, v.Left, v.Retry})
@@ -218,7 +218,7 @@ func (p *part) takeVerdict(v local.Verdict, tier Tier) {
 	p.decided()
 }
 
-// unanswered leaves the part to the fail mode, or to the first shard's answer if it is the second that does not answer.
+// noAnswer leaves the part to the fail mode. If the second shard did not answer, the first one's answer counts.
 func (p *part) noAnswer() {
 	if p.first.bucket == nil {
 		p.state = fallback
@@ -239,21 +239,21 @@ func (p *part) fallBack() {
 			continue
 		case local.Admitted: // of the lease
 			p.setSource(p.bucket, local.FromRedis)
-			p.counted(v)
+			p.stamp = v.Stamp
 		}
 		p.decided()
 		return
 	}
 }
 
-// findAgain looks up the part's bucket, because it was evicted or its policy has changed. It reports whether that
-// decides.
+// findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports whether the
+// new policy decides the part without a limit.
 func (p *part) findAgain(s local.Source) bool {
 	p.setSource(p.limiter.group.find(p.now, p.bucket.ID()), s)
 	return p.decideByRule()
 }
 
-// byRule decides the part if no limit does.
+// decideByRule decides the part if no limit does.
 func (p *part) decideByRule() bool {
 	if p.limitDecides() || !p.taking.decideByRule(&p.d) {
 		return false
@@ -265,8 +265,8 @@ func (p *part) decideByRule() bool {
 // answer writes the part's Decision.
 func (p *part) answer(a answer) { p.bucket.decide(&p.d, p.now, p.key, a) }
 
-// decided notes what d says. If the first shard refuses, the part goes on with the second. If the policy is only
-// tried out, it refuses nobody.
+// decided sets the part's state by its Decision. If the first shard refuses, the part goes on with the second. In shadow
+// mode a refusal admits.
 func (p *part) decided() {
 	if p.first.bucket != nil {
 		p.mergeShards()
@@ -285,14 +285,14 @@ func (p *part) decided() {
 
 func (p *part) shadow() bool { return p.limiter.mode.Load()&modeShadow != 0 }
 
-// lone reports whether the request goes on to nothing else when the answer comes.
+// isSingle reports whether the answer ends the request: no other part and no first shard's answer has to be considered.
 func (p *part) isSingle() bool { return !p.several && p.first.bucket == nil }
 
-// asksForOthers reports whether the part is for the first of those who wait for a key. It asks for those behind it too.
+// asksForOthers reports whether the part is for the first caller in a queue, which asks for those behind it too.
 func (p *part) asksForOthers() bool {
 	return p.asksAgain() && !p.caller.several && p.first.bucket == nil
 }
 
-// giveWay lets everything else that happens at this instant happen first, in a simulation: others may have waited for
-// the same answer. No two requests begin to wait at one instant, so until tells them apart.
+// yield lets everything else that happens at this instant happen first, in a simulation: other requests may have waited
+// for the same answer. No two requests begin to wait at one instant, so until gives them an order.
 func (p *part) yield() { p.limiter.group.yield(uint64(p.until)) }

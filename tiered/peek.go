@@ -16,7 +16,7 @@ import (
 type peek struct {
 	group *Group
 	call  lua.Call
-	until time.Duration      // nobody waits after that
+	until time.Duration      // the caller stops waiting then
 	reply chan remote.Result // capacity 1
 }
 
@@ -39,7 +39,7 @@ var (
 	errOpen   = errors.New("tiered: the breaker is open")
 )
 
-// look asks Redis for the state of each bucket of a key, in one pipeline per node. It blocks for at most
+// peekAll asks Redis for the state of each bucket of a key, in one pipeline per node. It blocks for at most
 // Options.Budget.
 func (l *Limiter) peekAll(ctx context.Context, key string, policies []*local.Policy) []remote.Result {
 	g, parts := l.group, l.bucketLimiters()

@@ -8,10 +8,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// request is what one caller asks for: tokens of one key, or of several keys that are decided together, all or nothing.
+// request is what one caller asks for: tokens of one key, or of several keys, all or nothing.
 type request []part
 
-// decide decides over all parts. It returns the part whose Decision it is; nil without parts.
+// decide decides over all parts. It returns the part whose Decision d is, or nil if there are no parts.
 func (r request) decide(ctx context.Context, d *Decision) *part {
 	if len(r) == 0 {
 		*d = Decision{}
@@ -24,7 +24,7 @@ func (r request) decide(ctx context.Context, d *Decision) *part {
 	return r.decideRest(ctx, d)
 }
 
-// begin sets the time from which on nobody waits: the shortest Budget counts.
+// begin sets until when the caller waits. The shortest Budget counts.
 func (r request) begin() {
 	budget := forever
 	for i := range r {
@@ -46,11 +46,11 @@ func (r request) begin() {
 	}
 }
 
-// carryOut decides what peek has left open.
+// decideRest decides the parts that peek has not decided.
 //
-// The order keeps what is given back small. What this process knows to be refused is refused before anything is taken.
-// Pots are next, because they take back what they gave; then Redis, all keys at once. Fail modes are last, because
-// nothing puts tokens back into a share.
+// The order keeps small what has to be returned if a later part refuses. Known refusals come before anything is taken.
+// Pots are next, because tokens can be put back into them. Redis is next, for all keys at once. Fail modes are last,
+// because nothing can be put back into a share.
 func (r request) decideRest(ctx context.Context, d *Decision) *part {
 	for r.pending() {
 		for i := range r {
@@ -71,20 +71,21 @@ func (r request) decideRest(ctx context.Context, d *Decision) *part {
 	return p
 }
 
-// open reports whether a part is still to be decided, while none refuses.
+// pending reports whether a part is still to be decided and none has refused.
 func (r request) pending() bool {
-	open := false
+	pending := false
 	for i := range r {
 		switch r[i].state {
 		case refused:
 			return false
 		case undecided, fallback:
-			open = true
+			pending = true
 		}
 	}
-	return open
+	return pending
 }
 
+// has reports whether a part is in state s.
 func (r request) has(s partState) bool {
 	for i := range r {
 		if r[i].state == s {
@@ -94,15 +95,15 @@ func (r request) has(s partState) bool {
 	return false
 }
 
-// maxTries is how often a bucket that is evicted before it can be asked is looked up again. With more keys in a request
-// than MaxKeys, and PerKey to be asked for each, they would evict each other for ever.
+// maxTries is how often a bucket is looked up again if it is evicted before it can be asked. If a request has more keys
+// than MaxKeys and PerKey is called for each, they would evict each other for ever.
 const maxTries = 8
 
-// askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names who refused for
-// longest.
+// askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names the part that
+// refuses for longest.
 func (r request) askRedis(ctx context.Context) {
 	for r.has(undecided) {
-		for i := range r { // this may call PerKey, which is the user's, so it does not hold up the lines of others
+		for i := range r { // this may call the user's PerKey, so it must not hold joinMu
 			p := &r[i]
 			if p.state != undecided {
 				continue
@@ -127,8 +128,8 @@ func (r request) askRedis(ctx context.Context) {
 	}
 }
 
-// join puts the undecided parts into the lines of their buckets. Several parts join one request after the other: who is
-// first in one line is first in all of them.
+// join puts the undecided parts into the queues of their buckets. Requests with several parts join one after the other,
+// so that the first in one queue is the first in all of them.
 func (r request) join() {
 	if len(r) > 1 {
 		lines := &r[0].limiter.group.joinMu
@@ -155,8 +156,8 @@ func (r request) send() {
 	dispatch.Push(calls)
 }
 
-// fallBack lets the fail modes decide, once all that Redis was asked for is taken. Of several parts each is asked first
-// whether it would admit.
+// fallBack lets the fail modes decide, once everything is taken that Redis decides. If there are several parts, it first
+// checks that each fail mode would admit its part.
 func (r request) fallBack() {
 	if !r.pending() {
 		return
@@ -177,7 +178,8 @@ func (r request) fallBack() {
 	}
 }
 
-// end gives back what was taken, if a part refused. Else it asks for renewals: what has left for Redis is not put back.
+// end returns what was taken if a part refused (back). Otherwise it starts the renewals that are due. They come last,
+// because tokens that a renewal has reported cannot be put back into the pot.
 func (r request) end(back bool) {
 	for i := range r {
 		switch p := &r[i]; {
@@ -192,8 +194,8 @@ func (r request) end(back bool) {
 	}
 }
 
-// strictest returns the part whose Decision is that of all: of those that refuse the one for which waiting helps least,
-// else the one that admits the fewest more such requests.
+// strictest returns the part whose Decision counts for the request: the refusing part for which waiting helps least, or
+// if none refuses, the part that admits the fewest more such requests.
 func (r request) strictest(back bool) (strictest *part) {
 	for i := range r {
 		p := &r[i]
@@ -234,10 +236,10 @@ func (p *part) unavailability() int {
 	return 4
 }
 
-// more reports how many more such requests the part would admit, by what is known.
+// admitsMore returns how many more such requests the part would admit, as far as this process knows.
 func (p *part) admitsMore() float64 {
 	if p.shadow() {
-		return math.Inf(1) // it is not in force, so it is not what the caller hears of
+		return math.Inf(1) // a policy in shadow mode does not limit the caller
 	}
 	return float64(p.d.Remaining) / float64(p.cost)
 }

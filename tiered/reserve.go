@@ -7,14 +7,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Reservation is tokens that were taken, and that may be given back or corrected: once, by the first of Cancel and
-// Settle. A Reservation that was refused, and the zero Reservation, hold nothing. Copies are the same Reservation.
+// Reservation holds tokens that were taken and may be returned or corrected, once: the first call of Cancel or Settle
+// counts. A refused Reservation and the zero Reservation hold nothing. Copies are the same Reservation.
 type Reservation struct {
 	Decision
 	held *held
 }
 
-// held is what a Reservation holds.
+// held is the state that all copies of a Reservation share.
 type held struct {
 	ended   atomic.Bool
 	takings []taking
@@ -23,7 +23,7 @@ type held struct {
 	one [1]taking // room for takings
 }
 
-// settling is one use's part of what was taken: two uses of one key share a taking.
+// useCost is the cost of one use. Two uses of one key share a taking.
 type useCost struct {
 	taking int
 	cost   int64
@@ -34,15 +34,15 @@ type taking struct {
 	limiter  *Limiter
 	key      string
 	cost     int64
-	bucket   *bucket // nil: nothing was taken, there was no limit or it was not in force
+	bucket   *bucket // nil if nothing was taken, because there was no limit or it was not in force
 	source   local.Source
-	gen      int64         // of the pot, before they were taken
-	leaseGen int64         // of the Group, before they were taken
-	stamp    *local.Stamp  // what they were counted by, or earlier
-	caller   *queuedCaller // who asks for them, if that is somebody who waits and asks again
+	gen      int64         // of the pot, before the tokens were taken
+	leaseGen int64         // of the Group, before the tokens were taken
+	stamp    *local.Stamp  // when they were counted, or earlier
+	caller   *queuedCaller // nil unless the tokens are for a caller that waits and asks again
 }
 
-// from notes where the tokens come from, before they are taken.
+// setSource stores where the tokens come from, before they are taken.
 func (t *taking) setSource(b *bucket, s local.Source) {
 	if t.bucket != b {
 		t.bucket, t.gen, t.leaseGen, t.stamp = b, b.Generation(), t.limiter.group.leaseGen.Load(), b.LastStamp()
@@ -50,17 +50,14 @@ func (t *taking) setSource(b *bucket, s local.Source) {
 	t.source = s
 }
 
-// asksAgain reports whether the tokens are for somebody who waits and asks again.
+// asksAgain reports whether the tokens are for a caller that waits and asks again.
 func (t *taking) asksAgain() bool { return t.caller != nil }
 
-// nothing says that nothing was taken.
+// clear stores that nothing was taken.
 func (t *taking) clear() { t.bucket = nil }
 
-// counted notes what the tokens that v admits were counted by.
-func (t *taking) counted(v local.Verdict) { t.stamp = v.Stamp }
-
-// Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does; never a future token. Give back with Cancel what was
-// not used, or correct the cost with Settle when it is known.
+// Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does. It never takes tokens of the future. Return unused
+// tokens with Cancel, or correct the cost with Settle when it is known.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
@@ -69,22 +66,22 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservati
 	return r
 }
 
-// Cancel gives all tokens back: to the lease if nothing was sent to Redis since, else to Redis, within 50 ms. It neither
-// blocks nor fails, but that [Policy].PerKey is asked again where the process has forgotten the key; what is lost on the way
-// is burnt, and so is all after Close. Of what the share admitted while Redis did not answer, only the debt is
-// taken back: the share has paid.
+// Cancel returns all tokens: to the lease if nothing was sent to Redis since they were taken, and otherwise to Redis,
+// within 50 ms. It does not block, except that it calls [Policy].PerKey if the process no longer keeps the key. Tokens
+// that are lost on the way are burnt, and so are all tokens after Close. If the share admitted the request while Redis
+// did not answer, Cancel lowers the debt, but returns nothing to the share.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
 		r.held.takings[i].correctCost(0)
 	}
 }
 
-// Settle corrects the cost to what it turned out to be. What was too much goes back as by Cancel. What was too little is
-// charged to the bucket, at most one burst of it, even below zero: the next requests wait for it. A negative actual
-// counts as 0.
+// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged to the
+// bucket, at most one burst of them. This may take its level below zero, and then the next requests wait. A negative
+// actual counts as 0.
 //
-// Of a Reservation by [Uses.Reserve] there is one actual cost for each use, in the order that [Strictest] was given. Uses
-// without one cost what was taken; numbers without a use mean nothing.
+// A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [Strictest]. A use
+// without one keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {
 	if !r.end() {
 		return
@@ -111,12 +108,12 @@ func (r Reservation) Settle(actual ...int64) {
 	}
 }
 
-// end reports whether there is anything to settle, once.
+// end reports whether there is anything to correct. It reports true at most once.
 func (r Reservation) end() bool {
 	return r.Allowed && r.held != nil && r.held.ended.CompareAndSwap(false, true)
 }
 
-// settle makes of what was taken what it did cost.
+// correctCost corrects the cost to actual.
 func (t *taking) correctCost(actual int64) {
 	excess := t.cost - actual
 	if t.bucket == nil || excess == 0 {
@@ -124,7 +121,7 @@ func (t *taking) correctCost(actual int64) {
 	}
 	g := t.limiter.group
 	now, b := g.now(), t.bucket
-	for late := false; ; late = true { // evicted and forgotten since: its key has another bucket
+	for late := false; ; late = true { // if the bucket was evicted meanwhile, its key has another one
 		var e local.Effect
 		var ok bool
 		switch {
@@ -132,7 +129,7 @@ func (t *taking) correctCost(actual int64) {
 			e, ok = b.Charge(now, -excess)
 		case !late:
 			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
-		case g.closed.Load(), t.leaseGen != g.leaseGen.Load(): // nothing is sent any more; or a twin of this process may give it back
+		case g.closed.Load(), t.leaseGen != g.leaseGen.Load(): // nothing is sent any more, or a copy of this process may return the tokens
 			t.limiter.keepStats(b.key(), local.Stats{Spent: -excess, Burnt: excess})
 			return
 		default:
@@ -149,8 +146,8 @@ func (t *taking) correctCost(actual int64) {
 	}
 }
 
-// Do calls fn if the limit admits one token for key, and gives the token back as [Reservation.Cancel] does if fn fails or
-// panics: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
+// Do calls fn if the limit admits one token for key. If fn fails or panics, it returns the token as [Reservation.Cancel]
+// does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	r := l.Reserve(ctx, key, 1)
 	if !r.Allowed {

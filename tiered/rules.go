@@ -23,7 +23,7 @@ var (
 	blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
 )
 
-// rule tells whether l is Unlimited, Blocked, or a limit.
+// rule returns whether l is Unlimited, Blocked, or a limit.
 func (l Limit) rule() local.Rule {
 	switch l {
 	case unlimited:
@@ -58,14 +58,14 @@ func (l Limit) validate(name string) error {
 	return errors.Join(all...)
 }
 
-// byLimit reports whether the limit decides over t, and may ever admit it.
+// limitDecides reports whether a limit decides over t, and could admit it.
 func (t *taking) limitDecides() bool {
 	p := t.bucket.Policy()
 	return p.Rule == local.ByLimit && t.cost <= p.Cap
 }
 
-// byRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the limit
-// decides.
+// decideByRule decides if no limit applies, or if the limit can never admit so many tokens. It reports false if the
+// limit decides.
 func (t *taking) decideByRule(d *Decision) bool {
 	l, b := t.limiter, t.bucket
 	p := b.Policy()
@@ -103,7 +103,7 @@ func (l *Limiter) refuseBlocked(d *Decision, key string) {
 	*d = Decision{Reason: ExceedsBurst, Tier: Local, Policy: l.name, Key: key}
 }
 
-// finish ends a Decision over n tokens that no request has made.
+// finish applies shadow mode and the hook to a Decision over n tokens that was made without a request.
 func (l *Limiter) finish(d *Decision, n int64) {
 	mode := l.mode.Load()
 	if mode&modeShadow != 0 && !d.Allowed {

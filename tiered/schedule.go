@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// agenda looks at buckets when they are due: a lease that lies idle, something still to be returned. One timer, for the
-// earliest of them, drives it.
+// schedule checks buckets at planned times: a lease may be idle, or tokens may still have to be returned. One timer, set
+// for the earliest check, drives it.
 type schedule struct {
 	group  *Group
 	mu     sync.Mutex
@@ -18,14 +18,14 @@ type schedule struct {
 
 func newSchedule(g *Group) *schedule { return &schedule{group: g, wake: make(chan struct{}, 1)} }
 
-// plan sees to it that b is checked at a time, or earlier. An earlier check plans the next one itself.
+// add plans a check of b at a time, unless an earlier one is planned. That check plans the next one itself.
 func (a *schedule) add(b *bucket, at time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if b.checkAt != 0 && b.checkAt <= at {
 		return
 	}
-	b.checkAt = at // an entry for a later time is void now
+	b.checkAt = at // this makes an entry for a later time void
 	heap.Push(&a.checks, scheduledCheck{at, b})
 	if a.checks[0].bucket == b {
 		select {
@@ -35,7 +35,7 @@ func (a *schedule) add(b *bucket, at time.Duration) {
 	}
 }
 
-// run works until ctx ends.
+// run checks buckets until ctx ends.
 func (a *schedule) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -55,7 +55,7 @@ func (a *schedule) run(ctx context.Context) {
 	}
 }
 
-// take removes the buckets that are due.
+// take removes and returns the buckets that are due.
 func (a *schedule) take(now time.Duration) []*bucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *schedule) take(now time.Duration) []*bucket {
 	return due
 }
 
-// pause reports the time to the earliest entry.
+// pause returns the time until the earliest check.
 func (a *schedule) pause() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,13 +79,13 @@ func (a *schedule) pause() time.Duration {
 	return max(a.checks[0].at-a.group.now(), 0)
 }
 
-// appointment is an entry of the agenda: void if the bucket is planned for another time.
+// scheduledCheck is an entry of the schedule. It is void if bucket.checkAt is another time.
 type scheduledCheck struct {
 	at     time.Duration
 	bucket *bucket
 }
 
-// dueHeap is a min-heap by time, for container/heap.
+// checkHeap is a min-heap by time, for container/heap.
 type checkHeap []scheduledCheck
 
 func (h checkHeap) Len() int           { return len(h) }

@@ -6,7 +6,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// firstRefusal is what the first shard of a part's key answered, while the second is asked.
+// firstRefusal is the answer of the first shard of a part's key, while the second is asked.
 type firstRefusal struct {
 	bucket *bucket // the first shard's; nil while none has refused
 	reason Reason
@@ -14,15 +14,16 @@ type firstRefusal struct {
 	retry  time.Duration
 }
 
-// other goes on with the second shard of the part's key when the first has refused. It reports false if there is
-// none, or if what is known of it does not help. Then the first's answer stands, except for the time to come back.
+// trySecondShard continues with the second shard of the part's key after the first has refused. It reports false if
+// there is none, or if it is known not to help. Then the first shard's answer counts, with the sooner of both retry
+// times.
 func (p *part) trySecondShard() bool {
 	l := p.limiter
 	if l.shards == nil || p.bucket == nil || p.first.bucket != nil || p.firstOnly {
 		return false
 	}
 	g := l.group
-	if p.isSingle() && p.d.Tier != Local { // it has waited, and others may have been refused with it, and borrow too
+	if p.isSingle() && p.d.Tier != Local { // other requests may have been refused at the same instant
 		p.yield()
 		p.now = g.now()
 	}
@@ -35,7 +36,7 @@ func (p *part) trySecondShard() bool {
 	b := g.find(p.now, id)
 	if !b.Holds(p.now, p.cost) {
 		if b.probe(p.now) {
-			return false // its share is the first's
+			return false // both shards use one share
 		}
 		if v, denied := p.denied(b); denied {
 			p.d.RetryAfter = sooner(p.d.Reason, p.d.RetryAfter, v.Retry)
@@ -51,7 +52,7 @@ func (p *part) trySecondShard() bool {
 	return true
 }
 
-// outcomeOf is the outcome of a refusal that another shard may turn; 0 of any other.
+// outcomeOf returns the outcome of a refusal that the second shard may overrule. It returns 0 for any other.
 func outcomeOf(r Reason) local.Outcome {
 	switch r {
 	case Limited:
@@ -64,19 +65,19 @@ func outcomeOf(r Reason) local.Outcome {
 	return 0
 }
 
-// sooner is when to come back to the one of two shards that is ready first.
+// sooner returns the retry time of the shard that is ready first.
 func sooner(r Reason, first, second time.Duration) time.Duration {
 	switch {
-	case r == Unavailable: // which names no time
+	case r == Unavailable: // it has no retry time
 		return first
-	case first == 0: // never, as long as this process is alone
+	case first == 0: // never, while Redis does not answer
 		return second
 	}
 	return min(first, second)
 }
 
-// retryOf is when a key that is refused at this moment may be admitted again, by either of its shards; 0 if it is not
-// refused.
+// retryOf returns the time until a key that is refused now may be admitted again, by either of its shards. It returns 0
+// if the key is not refused.
 func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
 	first, second := l.shardsOf(key)
 	for _, s := range []*Limiter{first, second} {
@@ -95,7 +96,7 @@ func (l *Limiter) retryOf(now time.Duration, key string) (retry time.Duration) {
 	return retry
 }
 
-// borrowed makes the second shard's answer that of both.
+// mergeShards makes one answer of those of both shards.
 func (p *part) mergeShards() {
 	switch {
 	case p.d.Allowed:
@@ -108,23 +109,22 @@ func (p *part) mergeShards() {
 	}
 }
 
-// takeBack tells the first shard's bucket that it did not refuse the part after all, and what the second admitted of
-// it.
+// undoFirstRefusal undoes the count of the first shard's refusal. lent is what the second shard admitted instead.
 func (p *part) undoFirstRefusal(lent int64) {
 	b, g := p.first.bucket, p.limiter.group
 	n := p.cost
-	if p.asksAgain() && p.first.reason == Limited { // that was not counted
+	if p.asksAgain() && p.first.reason == Limited { // such a refusal was not counted
 		n = 0
 	}
-	for !b.UndoRefusal(n, lent, outcomeOf(p.first.reason)) { // evicted and forgotten since
+	for !b.UndoRefusal(n, lent, outcomeOf(p.first.reason)) { // the bucket was evicted meanwhile
 		b = g.find(p.now, b.ID())
 	}
 }
 
-// exceedsShard refuses what costs more than any shard may hold. It is the same for all shards, though some hold a token
-// more: else one process would admit a request that another never does.
+// exceedsShard refuses a cost above the burst of a shard. The limit is the same for all shards, although the first ones
+// hold one token more. Otherwise one process would admit a request that another one never does.
 func (l *Limiter) exceedsShard(b *bucket, key string, n int64, d *Decision) bool {
-	if n == 1 { // each has one
+	if n == 1 { // each shard holds one
 		return false
 	}
 	b.limiter().resolve(b, key)

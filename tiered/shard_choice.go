@@ -2,7 +2,7 @@ package tiered
 
 import "github.com/tiered-limiter/tiered-limiter/local"
 
-// places returns the two shards of a key that this process uses. They are chosen by a hash with a seed of this
+// shardsOf returns the two shards of a key that this process uses. They are chosen by a hash with a seed of this
 // process, so that processes spread evenly over the shards, and stay the same while the process lives. Without
 // Shards both are the Limiter itself.
 func (l *Limiter) shardsOf(key string) (first, second *Limiter) {
@@ -18,7 +18,7 @@ func (l *Limiter) shardsOf(key string) (first, second *Limiter) {
 	return l.shards[i], l.shards[j]
 }
 
-// home returns the identity of the bucket of a key that this process asks first.
+// firstID returns the ID of the bucket of a key that this process asks first.
 func (l *Limiter) firstID(key string) local.ID {
 	id := l.id(key)
 	first, _ := l.shardsOf(id.Key)
@@ -37,7 +37,7 @@ func (b *bucket) isSecondShard() bool {
 	return l != first
 }
 
-// counted returns the figures of a bucket without refusals that the key's first bucket has counted.
+// ownStats returns the figures s of b without the refusals that the key's first bucket has counted.
 func (b *bucket) ownStats(s local.Stats) local.Stats {
 	if b.isSecondShard() {
 		s.Refused = 0

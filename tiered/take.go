@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// A decision over one key: take admits what the lease holds, and decideAtOnce refuses what is known to be denied. The
-// rest is a request over a list of one key: see request.
+// A decision over one key begins in take, which admits what the lease holds. decideAtOnce refuses what is known to be
+// denied. Everything else is a request over a list of one key: see request.
 
 // Allow is AllowN for one token.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
@@ -20,10 +20,10 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 
 // AllowN decides whether a request for key that costs n tokens may go on now, and takes them if so.
 //
-// It answers at once when the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
-// Redis and waits, at most Options.Budget and no longer than ctx; ctx is looked at only while waiting. When Redis
-// does not answer, the policy's FailMode decides. There is no error to handle: what went wrong is the Decision's
-// Reason.
+// It answers at once if the process holds a lease with n tokens, or knows that Redis has none. Otherwise it asks
+// Redis and waits, at most for Options.Budget and no longer than until ctx ends. It checks ctx only while it waits. If
+// Redis does not answer, the policy's FailMode decides. There is no error to handle: the Decision's Reason says what
+// went wrong.
 //
 // The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
@@ -31,8 +31,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) 
 	return d
 }
 
-// take is AllowN. t, if not nil, learns how to give the tokens back. The Decision is written into its place: copies
-// of it were a quarter of what a decision cost.
+// take is AllowN. If t is not nil, take stores in it how the tokens can be returned. It writes the Decision into *d,
+// because copies of it were a quarter of the cost of a decision.
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	mode := l.mode.Load()
 	if mode&^modeSharded != 0 {
@@ -73,8 +73,8 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	b.decide(d, now, key, answer{Granted, Local, left, 0})
 }
 
-// decideAtOnce decides when the lease does not hold the tokens, if nobody has to be asked: by what is known to be
-// denied, or by the fail mode. It reports false if it does not decide. A list of parts would cost half as much again.
+// decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
+// reports false if it cannot decide. The same by a request would cost half as much again.
 func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key string, n int64) bool {
 	p := b.Policy()
 	if p.Rule != local.ByLimit || n > p.Cap || l.group.closed.Load() {
@@ -89,7 +89,7 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 		}
 		return denied
 	}
-	if node.ProbeDue(now) { // a probe is due
+	if node.ProbeDue(now) {
 		return false
 	}
 	if v, ok := b.TryFallback(now, n); ok {
@@ -100,7 +100,7 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 	return b.fallBack(d, now, key, n).Outcome != local.Outdated
 }
 
-// takeInMode is take of a Limiter that is traced, tried out or unlimited.
+// takeInMode is take of a Limiter that is traced, unlimited or in shadow mode.
 func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	if t == nil {
 		t = &taking{limiter: l, key: key, cost: n}
@@ -110,7 +110,7 @@ func (l *Limiter) takeInMode(ctx context.Context, key string, n int64, t *taking
 	*t = r[0].taking
 }
 
-// valid returns Granted unless no limit admits the request. Whether the cost exceeds the key's burst is decided later.
+// valid returns Granted, or the reason why no limit would admit the request. It does not know the key's burst.
 func valid(key string, n int64) Reason {
 	switch {
 	case key == "" || len(key) > MaxKeyLength:
@@ -123,7 +123,7 @@ func valid(key string, n int64) Reason {
 	return Granted
 }
 
-// ask begins a request over one key, whose lease does not hold the tokens.
+// ask decides over one key whose lease does not hold the tokens, by a request.
 func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
 	r := request{{taking: *t, now: now, until: now + t.limiter.group.options.Budget}}
 	r[0].decideHere()
@@ -131,8 +131,8 @@ func (t *taking) ask(ctx context.Context, now time.Duration, d *Decision) {
 	*t = r[0].taking
 }
 
-// unhealthy returns the node that b was last sent to if its breaker is not closed, and else nil. The breaker is asked
-// only for its state: a sender asks it for leave, when it is about to send something.
+// unhealthy returns the node that b was last sent to if its breaker is not closed, and otherwise nil. It only reads the
+// breaker's state. A sender asks the breaker for permission just before it sends something.
 func (b *bucket) unhealthy() *dispatch.Node {
 	n := b.node.Load()
 	if n == nil {

@@ -113,7 +113,7 @@ func (t *tracer) decision(d Decision) {
 	}
 }
 
-// quiet reports whether hooks receive calls, and a hook needs the call that is made now.
+// inHook reports whether a hook receives calls to Redis, and a hook causes the one that is made now.
 func (t *tracer) inHook() bool {
 	return (t.hooks.Lease != nil || t.hooks.Error != nil) && t.goroutine.isCurrent()
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Use is what one request needs of one key: tokens of a policy. [Limiter.For] and [Limiter.ForN] make it; the zero Use
-// is needed of nothing, and is refused.
+// Use is what one request needs of one key: tokens of a policy. Make it with [Limiter.For] or [Limiter.ForN]. The zero
+// Use is refused.
 type Use struct {
 	limiter *Limiter
 	key     string
@@ -16,38 +16,38 @@ type Use struct {
 // For is ForN for one token.
 func (l *Limiter) For(key string) Use { return Use{l, key, 1} }
 
-// ForN is the use of n tokens of key, for [Strictest]. It asks nothing and takes nothing.
+// ForN returns a use of n tokens of key, for [Strictest]. It takes nothing and does not block.
 func (l *Limiter) ForN(key string, n int64) Use { return Use{l, key, n} }
 
-// few is how many uses are decided without an allocation: a user, an address, a token and a tenant.
+// inlineParts is how many uses are decided without an allocation: a user, an address, a token and a tenant.
 const inlineParts = 4
 
-// Uses are several uses that one request needs together. They hold nothing and may be used again and concurrently. The
-// zero Uses, and Strictest of nothing, are refused with Reason Unknown: a route that has lost its limits is not open.
+// Uses are several uses that one request needs together. They hold no tokens, and may be used again and concurrently.
+// The zero Uses, and Strictest without uses, are refused with Reason Unknown, so that a route without its limits is not
+// open.
 type Uses struct {
 	n     int
 	first [inlineParts]numbered
-	more  []numbered // those behind the first few
+	more  []numbered // those after first
 }
 
-// numbered is a use and its place among those that were named.
+// numbered is a use and its index among the arguments of Strictest.
 type numbered struct {
 	Use
 	place int
 }
 
 // Strictest joins uses of several keys, of one policy or of several: all of them are admitted, or none. Two uses of
-// the same key of the same Limiter are one of both costs.
+// the same key of the same Limiter count as one use with the sum of their costs.
 //
-// The Limiters may be of different Groups; then the shortest of their Budgets counts.
+// The Limiters may belong to different Groups. Then the shortest of their Budgets counts.
 func Strictest(uses ...Use) Uses {
 	u := Uses{n: len(uses)}
 	if u.n > inlineParts {
 		u.more = make([]numbered, u.n-inlineParts)
 	}
-	// All callers use one order. Of two requests that want the last tokens of the same keys, the one that is first at
-	// the first key is most often first at all of them, so one is admitted. In opposite orders each would refuse the
-	// other.
+	// All callers use one order. If two requests want the last tokens of the same keys, the one that is first at the
+	// first key is mostly first at all of them, and is admitted. In opposite orders each would refuse the other.
 	for i, use := range uses {
 		j := i
 		for ; j > 0 && use.before(&u.at(j-1).Use); j-- {
@@ -78,24 +78,25 @@ func (u *Use) before(v *Use) bool {
 }
 
 // Allow decides whether a request that needs all the uses may go on now, and takes their tokens if so: all or
-// nothing. What was taken when one of them refuses goes back: to the lease at once, else to Redis within 50 ms, and
-// what is lost on the way is burnt.
+// nothing. If one use is refused, Allow returns what it took: to the lease at once, or to Redis within 50 ms. Tokens
+// that are lost on the way are burnt.
 //
-// What this process knows by itself is asked first, so that a key that is known to be over its limit refuses without a
-// call and without taking from the others; the rest goes to Redis in one pipeline per node. It waits for Redis no
-// longer than Options.Budget in all. When Redis does not answer, each policy decides by its own FailMode.
+// It first decides what this process knows. A key that is known to be over its limit is refused without a call, and
+// nothing is taken from the others. The rest goes to Redis in one pipeline per node. Allow waits for Redis at most for
+// Options.Budget in all. If Redis does not answer, each policy decides by its own FailMode.
 //
-// A refusal is the Decision of the strictest that refused: of one that no waiting helps, else of the longest
-// RetryAfter. An admission is the Decision of the one that admits the fewest more such requests: Remaining ÷ cost.
+// A refusal is the Decision of the strictest use that refused: one for which waiting does not help, or the one with
+// the longest RetryAfter. An admission is the Decision of the use that admits the fewest more such requests
+// (Remaining ÷ cost).
 //
-// It allocates nothing for up to four uses that this process decides by itself.
+// It allocates nothing for up to four uses that this process decides alone.
 func (u Uses) Allow(ctx context.Context) (d Decision) {
 	var room [inlineParts]part
 	u.request(room[:0]).decide(ctx, &d)
 	return d
 }
 
-// request appends the uses to r in order, those of one key as one part.
+// request appends the uses to r in order. Uses of one key become one part.
 func (u *Uses) request(r request) request {
 next:
 	for i := range u.n {
@@ -111,7 +112,7 @@ next:
 	return r
 }
 
-// sum adds two costs; one that is not valid stays so.
+// sum adds two costs. If one of them is not valid, neither is the result.
 func sum(a, b int64) int64 {
 	if a <= 0 || b <= 0 {
 		return min(a, b)
@@ -123,7 +124,7 @@ func sum(a, b int64) int64 {
 }
 
 // Reserve takes the tokens of all uses now, or none, as [Uses.Allow] does. [Reservation.Settle] takes one actual cost
-// for each use, in the order that Strictest was given.
+// for each use, in the order that was given to Strictest.
 func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(request, 0, u.n))

@@ -7,15 +7,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// maxSpread is the longest time that keeps callers apart that gave something back: it takes as long to arrive.
+// maxSpread is the longest random delay of a caller that returned tokens. The tokens take that long to arrive in Redis.
 const maxSpread = 50 * time.Millisecond
 
-// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. It returns nil when they
-// were taken, ctx.Err() when ctx ended first (and then nothing was taken), or a *[LimitedError] at once when waiting
-// cannot help, as [Limiter.WaitN] does.
+// Wait waits until all uses are admitted together, and takes their tokens: all or nothing. It returns nil if the tokens
+// were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It returns a *[LimitedError] at once if
+// waiting cannot help, as [Limiter.WaitN] does.
 //
-// Nothing is held while it waits. A waiter stands in line, first come, first served, at the key that refused it, and
-// at no other: who waits for one user's limit does not hold up another's, though both need the same tenant's.
+// It holds no tokens while it waits. It waits in the queue of the key that refused it, first come, first served, and in
+// no other. So a caller that waits for one user's limit does not delay callers for another user of the same tenant.
 func (u Uses) Wait(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -36,15 +36,15 @@ func (u Uses) Wait(ctx context.Context) error {
 type usesWait struct {
 	uses    Uses
 	request request
-	waiter  *queuedCaller // says that the request is for somebody who waits
-	first   *queuedCaller // where it stood first, which has its figures; nil before
-	place   *queuedCaller // where it stands; nil if nowhere
+	waiter  *queuedCaller // marks the request as one of a caller that waits
+	first   *queuedCaller // its first place in a queue, which has its figures; nil before
+	place   *queuedCaller // its present place; nil if it is in no queue
 }
 
 // wait waits for the tokens.
 func (w *usesWait) wait(ctx context.Context) error {
 	w.request = w.uses.request(make(request, 0, w.uses.n))
-	for i := range w.request { // behind those who wait already
+	for i := range w.request { // queue behind callers that wait already
 		if p := &w.request[i]; p.limiter != nil && p.limiter.group.queues.hasCallers(p.limiter.id(p.key)) {
 			if err := w.enter(ctx, w.at(ctx, p)); err != nil {
 				return err
@@ -68,7 +68,7 @@ func (w *usesWait) wait(ctx context.Context) error {
 	}
 }
 
-// ask asks for all tokens together.
+// ask requests all tokens together.
 func (w *usesWait) ask(ctx context.Context) (strictest *part, d Decision) {
 	w.request = w.uses.request(w.request[:0])
 	for i := range w.request {
@@ -86,19 +86,19 @@ func (w *usesWait) ask(ctx context.Context) (strictest *part, d Decision) {
 	return strictest, d
 }
 
-// sleep sleeps in the queue of the part p, which refused, until its tokens can be there and it has the turn.
+// sleep waits in the queue of the part p, which refused, until it is w's turn and p's tokens can be there.
 func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 	c := w.at(ctx, p)
 	pause, err := c.pause(d)
 	if err != nil {
 		return err
 	}
-	for i := range w.request { // the share refused others too
+	for i := range w.request { // the share refused other parts too
 		if other := &w.request[i]; other != p && other.state == refused && other.d.Reason == ShareSpent {
 			w.at(ctx, other).notRefused(local.ShareSpent)
 		}
 	}
-	if w.request.has(taken) { // two callers may have refused each other: they must not meet again
+	if w.request.has(taken) { // two callers may have refused each other: they must not collide again
 		pause += time.Duration(p.limiter.group.options.uniform() * float64(maxSpread))
 	}
 	timer := time.NewTimer(pause)
@@ -114,7 +114,7 @@ func (w *usesWait) sleep(ctx context.Context, p *part, d *Decision) error {
 	}
 }
 
-// at returns the place at a part's key: the one where w stands, or a new one.
+// at returns w's place in the queue of a part's key: the present one, or a new one.
 func (w *usesWait) at(ctx context.Context, p *part) *queuedCaller {
 	id := p.limiter.id(p.key)
 	if c := w.place; c != nil && c.id == id && c.limiter == p.limiter {
@@ -128,14 +128,14 @@ func (w *usesWait) at(ctx context.Context, p *part) *queuedCaller {
 	return c
 }
 
-// enter waits for the turn at a place, unless w has it, and leaves the place where w stood before.
+// enter waits for the turn of a place, unless w has it. It leaves w's previous place first.
 func (w *usesWait) enter(ctx context.Context, c *queuedCaller) error {
 	w.first.beginWait()
 	if w.place == c {
 		return nil
 	}
 	w.leave()
-	c.since = w.first.since // it waits once
+	c.since = w.first.since // it counts as one wait
 	switch e := c.limiter.group.queues.enter(ctx, c); e.kind {
 	case gaveUp:
 		return ctx.Err()

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// lookAgain is the longest that a waiter sleeps. It is longer than a denial is believed (5 s and a sixteenth), so
+	// maxSleep is the longest that a waiter sleeps. It is longer than a denial is believed (5 s and a sixteenth), so
 	// the waiter asks Redis again.
 	maxSleep = 5500 * time.Millisecond
 
-	// lookAgainFallback is the same while Redis does not answer. It may be back, and full. Looking again makes no call
+	// maxSleepFallback is the same while Redis does not answer. It may be back, and full. Asking again makes no call
 	// unless a probe is due.
 	maxSleepFallback = time.Second
 
-	// pace is the shortest time for which a process leaves what Redis has to other processes after a grant that was
+	// minIdle is the shortest time for which a process leaves what Redis has to other processes after a grant that was
 	// short. Tokens that come faster are asked for together: all waiters of a key in a process make at most 200 calls
 	// per second.
 	minIdle = 5 * time.Millisecond
@@ -30,18 +30,18 @@ const (
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
 // WaitN waits until n tokens of key are admitted, first come, first served among the waiters of this process. It
-// returns nil when they were taken, ctx.Err() when ctx ended first (and then nothing was taken), or a *[LimitedError]
-// at once when waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, alone, the
-// share's), Redis does not answer and the policy fails closed, or the tokens cannot be there before the deadline of
-// ctx. By the last of these errors.Is finds [ErrLimited] and context.DeadlineExceeded.
+// returns nil if the tokens were taken. It returns ctx.Err() if ctx ended first; then nothing was taken. It returns a
+// *[LimitedError] at once if waiting cannot help: the key or the cost is invalid, the cost exceeds the burst (or, while
+// Redis does not answer, the share's), Redis does not answer and the policy fails closed, or the tokens cannot be there
+// before the deadline of ctx. In the error of the last case errors.Is finds [ErrLimited] and context.DeadlineExceeded.
 //
-// Whether the deadline can be met is reckoned as by a limiter of one process: by the level that Redis was last seen to
-// have, the refill, and what those want who wait in front. That others may give tokens back sooner does not count, nor
-// that they may be first. Who cannot be served in time leaves at once, and holds up nobody.
+// WaitN estimates the time of the tokens as a limiter of one process would: by the level last seen in Redis, the
+// refill, and what the waiters in front want. It ignores that other processes may return tokens sooner, or take them
+// first. A waiter that cannot be served in time leaves at once, and delays nobody.
 //
-// Nothing polls: a waiter sleeps until the reply to a call or until tokens can be there, and the first asks for those
-// behind it too. But what others give back, a Reset and the end of an outage announce themselves to nobody: the first
-// in turn looks again after 5.5 s, alone after 1 s.
+// Nothing polls. A waiter sleeps until a reply comes or until tokens can be there, and the first waiter asks for those
+// behind it too. Tokens that others return, a Reset and the end of an outage are not announced, so the first waiter
+// asks again after 5.5 s, or after 1 s while Redis does not answer.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -50,20 +50,20 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)
-	if p := l.policyFor(id, key); p.Rule != local.ByLimit || n > p.Cap { // nobody has to wait for that
+	if p := l.policyFor(id, key); p.Rule != local.ByLimit || n > p.Cap { // waiting does not help
 		return l.AllowN(ctx, key, n).Err()
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if l.mode.Load()&modeShadow != 0 { // nor for that
+	if l.mode.Load()&modeShadow != 0 { // no need to wait
 		return l.AllowN(ctx, key, n).Err()
 	}
 	c := l.newQueuedCaller(ctx, id, key, n)
 	return c.countEnd(c.wait(ctx))
 }
 
-// stand returns a place for a caller that waits for n tokens of a key.
+// newQueuedCaller returns a caller that waits for n tokens of a key. It is not in a queue yet.
 func (l *Limiter) newQueuedCaller(ctx context.Context, id local.ID, key string, n int64) *queuedCaller {
 	c := &queuedCaller{limiter: l, id: id, key: key, cost: n, until: forever}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -111,7 +111,7 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 	}
 }
 
-// sleep sleeps, or until ctx ends.
+// sleep sleeps for d, or until ctx ends.
 func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
 	if d == 0 {
 		return nil
@@ -127,13 +127,13 @@ func (c *queuedCaller) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waits reports whether waiting may help.
+// waitHelps reports whether waiting may help.
 func (d *Decision) waitHelps() bool {
 	return !d.Allowed && (d.Reason == Limited || d.Reason == ShareSpent) && d.RetryAfter > 0
 }
 
-// pause returns how long the first in the queue sleeps after it was refused. The error says that its deadline is
-// sooner.
+// pause returns how long c, the first in the queue, sleeps after it was refused. It returns an error if the deadline of
+// c is sooner.
 func (c *queuedCaller) pause(d *Decision) (time.Duration, error) {
 	g := c.limiter.group
 	left := c.until - g.now()
@@ -163,7 +163,7 @@ func (c *queuedCaller) outOfTime(d *Decision) error {
 	return &LimitedError{Decision: *d, late: true}
 }
 
-// late is outOfTime of a caller that was never first. retry is when it could be served.
+// late is outOfTime of a caller that was never first. retry is the time until it could be served.
 func (c *queuedCaller) late(retry time.Duration) error {
 	var d Decision
 	l, b := c.limiter, c.bucket()
@@ -172,9 +172,9 @@ func (c *queuedCaller) late(retry time.Duration) error {
 	return c.outOfTime(&d)
 }
 
-// notRefused takes back that the share refused a caller that goes on waiting.
+// notRefused undoes the count of a refusal by the share, because c goes on waiting.
 func (c *queuedCaller) notRefused(o local.Outcome) {
-	for !c.bucket().UndoRefusal(c.cost, 0, o) { // evicted and forgotten since
+	for !c.bucket().UndoRefusal(c.cost, 0, o) { // the bucket was evicted meanwhile
 	}
 }
 
@@ -184,7 +184,7 @@ func (c *queuedCaller) bucket() *bucket {
 	return g.find(g.now(), c.limiter.firstID(c.key))
 }
 
-// handed reports to the hook that s has its token, which came with those of the first in the queue.
+// reportServed reports to the hook that c has its token. The token came with those of the first in the queue.
 func (c *queuedCaller) reportServed() {
 	l := c.limiter
 	if l.mode.Load()&modeTraced == 0 {
@@ -197,7 +197,7 @@ func (c *queuedCaller) reportServed() {
 	l.group.trace.decision(d)
 }
 
-// hand gives the tokens that came with those of s to the callers behind it. What they do not take goes back.
+// handOut gives the tokens that came with those of c to the callers behind it. What they do not take goes back.
 func (c *queuedCaller) handOut(t *taking) {
 	if c.more == 0 {
 		return

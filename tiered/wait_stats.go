@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// waits are a policy's figures of those who wait.
+// waitStats are a policy's figures of its waiting callers.
 type waitStats struct {
 	mu      sync.Mutex
 	waiting int64
@@ -16,7 +16,7 @@ type waitStats struct {
 	longest time.Duration
 }
 
-// begin notes that s has to wait.
+// beginWait counts that c has to wait, once.
 func (c *queuedCaller) beginWait() {
 	l := c.limiter
 	if c.since > 0 {
@@ -28,8 +28,8 @@ func (c *queuedCaller) beginWait() {
 	l.waitStats.waiting++
 }
 
-// ended notes how a wait ended. What was admitted or refused at once, as by Allow, was no wait; who leaves because it
-// would be in vain gave up.
+// countEnd counts and reports the end of a wait, and returns err. A caller that was admitted or refused at once, as by
+// Allow, did not wait. A caller that left because it could not be served in time gave up.
 func (c *queuedCaller) countEnd(err error) error {
 	var e *LimitedError
 	if c.since == 0 && (err == nil || errors.As(err, &e) && !e.late) {
@@ -45,7 +45,7 @@ func (c *queuedCaller) countEnd(err error) error {
 	return err
 }
 
-// end counts the end of a wait, and reports how many still wait.
+// end counts the end of a wait, and returns how many callers still wait.
 func (w *waitStats) end(t time.Duration, began, served bool) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *waitStats) end(t time.Duration, began, served bool) int64 {
 	return w.waiting
 }
 
-// tell writes the figures into a policy's.
+// fill writes the figures into p.
 func (w *waitStats) fill(p *PolicyStats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// waiter is what a caller waits for an answer with. Each has a channel and a timer, so a Group keeps a pool of them.
-// The pool is not a global one because the timers of a synctest bubble stay in it.
+// waiter waits for an answer. It has a channel and a timer, so a Group keeps a pool of them. The pool is not global,
+// because a timer of a synctest bubble must stay in its bubble.
 type waiter struct {
 	*local.Waiter
 	timer *time.Timer
@@ -21,14 +21,14 @@ func newWaiter() any {
 	return &waiter{local.NewWaiter(), t}
 }
 
-// waiter returns one to wait with now.
+// waiter returns a waiter from the pool.
 func (g *Group) waiter() *waiter {
 	w := g.waiters.Get().(*waiter)
 	w.Quiet, w.AskAgain, w.More, w.MoreGranted, w.Short = g.trace.inHook(), false, 0, 0, false
 	return w
 }
 
-// wait waits for the verdict, at most d and no longer than ctx. The reason is Granted if there is a verdict.
+// wait waits for the verdict, at most d and no longer than until ctx ends. The reason is Granted if there is a verdict.
 func (w *waiter) wait(ctx context.Context, d time.Duration, b *bucket) (local.Verdict, Reason) {
 	var canceled <-chan struct{}
 	if ctx != nil {
@@ -47,7 +47,7 @@ func (w *waiter) wait(ctx context.Context, d time.Duration, b *bucket) (local.Ve
 	if b.Leave(w.Waiter) {
 		return local.Verdict{}, reason
 	}
-	return <-w.C, Granted // the verdict was faster
+	return <-w.C, Granted // the verdict came first
 }
 
 // expired reports whether a context that ended did so by its deadline.
