@@ -273,7 +273,8 @@ func (p Policy) retention() (longest time.Duration) {
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.
 func (p Policy) checkReplaces(was Policy) error {
 	stays := func(field string, is, was any) error {
-		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, because the buckets in Redis count by it", field, is, was)
+		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, because the buckets in Redis count by it",
+			field, is, was)
 	}
 	// The period is part of a bucket's name, or of a limit's name within a bucket: another period would begin full.
 	named := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0

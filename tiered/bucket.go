@@ -89,7 +89,8 @@ func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 	server, known := n.ServerTime(now)
 	c, effect := b.Begin(now, local.Conditions{
 		Seq: seq, Lease: *g.lease.Load(), Bucket: name, Phase: l.phase(b.key()),
-		Clock: known, Server: server, RoundTrip: n.RoundTrip(), Fleet: n.Processes(), FleetHere: l.fleetOf(n.Processes()),
+		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
+		Fleet: n.Processes(), FleetHere: l.fleetOf(n.Processes()),
 	})
 	if c.Seq == 0 {
 		b.apply(now, effect)
@@ -154,7 +155,9 @@ func refunded(c *lua.Call, r lua.Reply) int64 {
 func (b *bucket) reportError(n *dispatch.Node, call *lua.Call, err error, class string) {
 	l := b.limiter()
 	if t := l.group.trace; t.hooks.Error != nil && !b.Quiet(call.Seq) {
-		t.failure(ErrorEvent{Node: string(n.ID()), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want})
+		t.failure(ErrorEvent{
+			Node: string(n.ID()), Policy: l.name, Key: b.key(), Err: err, Class: class, Asked: call.Want,
+		})
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 // This file completes a Decision for keys with several limits and for windows, with what Redis said last. It is
 // used only if a policy is not a simple token bucket, so that the usual decision pays nothing.
 
-// addReport adds to a Decision what Redis said last. which is the number of the limit that Redis named, from 1. clear is when nothing of
-// the key counts any more, as a time since the Group's base. Each is 0 if Redis has not said it yet.
+// addReport adds to a Decision what Redis said last. which is the number of the limit that Redis named, from 1.
+// clear is when nothing of the key counts any more, as a time since the Group's base. Each is 0 if Redis has not
+// said it yet.
 func (d *Decision) addReport(p *local.Policy, now time.Duration, which uint8, clear time.Duration) {
 	if d.Reason < Granted || d.Reason > ShareSpent {
 		return

@@ -26,7 +26,7 @@ type Group struct {
 	lease        atomic.Pointer[string] // this process' id: see newLease
 	shardSeed    uint64                 // the first lease id as a number. It chooses the shards that this process uses
 	base         time.Time
-	seq          atomic.Int64 // of all calls of all keys, because a key that is evicted and comes back must not begin at 1
+	seq          atomic.Int64 // of all calls of all keys: a key that was evicted must not begin at 1 again
 	wallAhead    atomic.Int64 // ns by which the wall clock was ahead of the monotonic clock
 	standstillMu sync.Mutex   // held while leases are dropped after a standstill
 
@@ -135,7 +135,7 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 	ls.all = append(append(ls.all, l), l.shards...)
 	ls.byName[p.Name] = l
 	if l.shards != nil {
-		g.dispatch.MeetAll() // each process that shares the limit is counted at the nodes of all shards
+		g.dispatch.UseAllNodes() // each process that shares the limit is counted at the nodes of all shards
 	}
 	return l, nil
 }
@@ -181,7 +181,7 @@ func (g *Group) keepStats(b *bucket) {
 // dispatchOptions are those of the Group's dispatcher.
 func (g *Group) dispatchOptions() dispatch.Options {
 	o := dispatch.Options{
-		Store: g.store, Base: g.base, Timeout: g.options.Timeout, Patience: g.options.clientTimeout(),
+		Store: g.store, Base: g.base, Timeout: g.options.Timeout, ClientTimeout: g.options.clientTimeout(),
 		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.uniform,
 		Lease: func() string { return *g.lease.Load() }, Observer: observer{g},
 	}
@@ -234,9 +234,9 @@ func (g *Group) newLease() {
 	g.lease.Store(&text)
 }
 
-// watchClock ends all leases if the wall clock has run ahead of the monotonic clock since the last check. It also draws a
-// new lease id, because this machine may be a copy of one that still runs with the old id. Redis would take the calls of
-// both for those of one process.
+// watchClock ends all leases if the wall clock has run ahead of the monotonic clock since the last check. It also
+// draws a new lease id, because this machine may be a copy of one that still runs with the old id. Redis would take
+// the calls of both for those of one process.
 func (g *Group) watchClock(now time.Duration) {
 	ahead, ok := g.ahead()
 	if !ok {
@@ -283,14 +283,14 @@ func (g *Group) ahead() (ns int64, ok bool) {
 	return 0, false
 }
 
-// Close returns all leases to Redis, ends this process' presence there and ends all goroutines. It does not close the
-// store. It waits until ctx ends, and then returns ctx.Err(). Tokens that were not returned by then are burnt when their
-// leases end, and goroutines that still run end within three Timeouts. Later decisions follow the fail mode. Another
-// Close waits again.
+// Close returns all leases to Redis, ends this process' presence there and ends all goroutines. It does not close
+// the store. It waits until ctx ends, and then returns ctx.Err(). Tokens that were not returned by then are burnt
+// when their leases end, and goroutines that still run end within three Timeouts. Later decisions follow the fail
+// mode. Another Close waits again.
 //
-// If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger. They
-// end after that call has returned and the events until then are delivered. This holds only on the goroutine that calls
-// the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
+// If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
+// They end after that call has returned and the events until then are delivered. This holds only on the goroutine
+// that calls the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

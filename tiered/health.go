@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 )
 
-// health is the Group's observer of one node. It writes the journal's lines and the Trace's events, and counts for Stats
-// what the dispatcher does not know.
+// health is the Group's observer of one node. It writes the journal's lines and the Trace's events, and counts for
+// Stats what the dispatcher does not know.
 type health struct {
 	group *Group
 	node  *dispatch.Node
@@ -33,8 +33,8 @@ type health struct {
 // observer makes a Group the observer of its dispatcher.
 type observer struct{ group *Group }
 
-// Look implements [dispatch.Observer].
-func (o observer) Look(now time.Duration) { o.group.watchClock(now) }
+// CheckClock implements [dispatch.Observer].
+func (o observer) CheckClock(now time.Duration) { o.group.watchClock(now) }
 
 // Node implements [dispatch.Observer].
 func (o observer) Node(n *dispatch.Node) dispatch.NodeObserver {
@@ -56,9 +56,9 @@ var openings = map[failover.Class]string{
 const remedy = "compare user, password, ACL rule and certificates of Redis with those of its URL or client; " +
 	"once they fit, a probe finds out within a second and nothing has to be restarted"
 
-// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes. It gets
-// one more for each other class of error that probes meet in between: a Redis that died may come back with another
-// password.
+// Changed implements [dispatch.NodeObserver]. The journal gets a line when the breaker opens and when it closes. It
+// gets one more for each other class of error that probes meet in between: a Redis that died may come back with
+// another password.
 func (h *health) Changed(c dispatch.Change) {
 	g, node := h.group, string(h.node.ID())
 	event := StateEvent{Node: node, From: c.From.String(), To: c.To.String(), Err: c.Err}
@@ -96,8 +96,8 @@ func (h *health) firstOf(class failover.Class, begins bool) bool {
 	return first
 }
 
-// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at most five policies of
-// each mode.
+// failModes returns what decides now, as in "fail-local: api, login; fail-closed: pay". It names at most five
+// policies of each mode.
 func (g *Group) failModes() string {
 	const maxNames = 5
 	g.limiters.mu.RLock()
@@ -156,8 +156,8 @@ const (
 	slowTime = 10 * time.Second
 )
 
-// countOverrun counts a decision that got no answer within Budget. The breaker does not see it if the answer comes within
-// Timeout, so the journal says when such a time begins and ends.
+// countOverrun counts a decision that got no answer within Budget. The breaker does not see it if the answer comes
+// within Timeout, so the journal says when such a time begins and ends.
 func (h *health) countOverrun() {
 	before := h.overruns.Add(1) - 1
 	if h.slow.Load() || h.slow.Swap(true) {
@@ -174,7 +174,8 @@ func (h *health) reportSlow(before, outages int64) {
 		h.slow.Store(false)
 		return
 	}
-	h.group.journal.line(slog.LevelWarn, "redis answers later than Budget: the fail modes decide for keys without a lease",
+	h.group.journal.line(slog.LevelWarn,
+		"redis answers later than Budget: the fail modes decide for keys without a lease",
 		"node", string(h.node.ID()), "round trip", h.node.RoundTrip(), "budget", h.group.options.Budget,
 		"decide", h.group.failModes())
 	h.group.journal.after(slowTime, false, func() { h.checkStillSlow(before, count, outages) })
@@ -215,8 +216,8 @@ func (h *health) Counted(before, after int64) {
 // costs one, and so does an error that the breaker is about to report.
 const maxMissedRefreshes = 2
 
-// Present implements [dispatch.NodeObserver]. If a process is not counted, all shares are too large. The breaker does not
-// show that, because it may be closed, or this process idle.
+// Present implements [dispatch.NodeObserver]. If a process is not counted, all shares are too large. The breaker
+// does not show that, because it may be closed, or this process idle.
 func (h *health) Present(err error, probe bool) {
 	g := h.group
 	if err == nil {

@@ -265,8 +265,8 @@ func (p *part) decideByRule() bool {
 // answer writes the part's Decision.
 func (p *part) answer(a answer) { p.bucket.decide(&p.d, p.now, p.key, a) }
 
-// decided sets the part's state by its Decision. If the first shard refuses, the part goes on with the second. In shadow
-// mode a refusal admits.
+// decided sets the part's state by its Decision. If the first shard refuses, the part goes on with the second. In
+// shadow mode a refusal admits.
 func (p *part) decided() {
 	if p.first.bucket != nil {
 		p.mergeShards()

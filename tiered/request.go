@@ -156,8 +156,8 @@ func (r request) send() {
 	dispatch.Push(calls)
 }
 
-// fallBack lets the fail modes decide, once everything is taken that Redis decides. If there are several parts, it first
-// checks that each fail mode would admit its part.
+// fallBack lets the fail modes decide, once everything is taken that Redis decides. If there are several parts, it
+// first checks that each fail mode would admit its part.
 func (r request) fallBack() {
 	if !r.pending() {
 		return

@@ -76,9 +76,9 @@ func (r Reservation) Cancel() {
 	}
 }
 
-// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged to the
-// bucket, at most one burst of them. This may take its level below zero, and then the next requests wait. A negative
-// actual counts as 0.
+// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged
+// to the bucket, at most one burst of them. This may take its level below zero, and then the next requests wait. A
+// negative actual counts as 0.
 //
 // A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [Strictest]. A use
 // without one keeps its cost, and surplus numbers are ignored.
@@ -129,7 +129,8 @@ func (t *taking) correctCost(actual int64) {
 			e, ok = b.Charge(now, -excess)
 		case !late:
 			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
-		case g.closed.Load(), t.leaseGen != g.leaseGen.Load(): // nothing is sent any more, or a copy of this process may return the tokens
+		case g.closed.Load(), t.leaseGen != g.leaseGen.Load():
+			// Nothing is sent any more, or a copy of this process may return the tokens.
 			t.limiter.keepStats(b.key(), local.Stats{Spent: -excess, Burnt: excess})
 			return
 		default:
@@ -146,8 +147,8 @@ func (t *taking) correctCost(actual int64) {
 	}
 }
 
-// Do calls fn if the limit admits one token for key. If fn fails or panics, it returns the token as [Reservation.Cancel]
-// does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
+// Do calls fn if the limit admits one token for key. If fn fails or panics, it returns the token as
+// [Reservation.Cancel] does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	r := l.Reserve(ctx, key, 1)
 	if !r.Allowed {

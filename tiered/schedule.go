@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// schedule checks buckets at planned times: a lease may be idle, or tokens may still have to be returned. One timer, set
-// for the earliest check, drives it.
+// schedule checks buckets at planned times: a lease may be idle, or tokens may still have to be returned. One
+// timer, set for the earliest check, drives it.
 type schedule struct {
 	group  *Group
 	mu     sync.Mutex

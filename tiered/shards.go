@@ -40,9 +40,9 @@ func (p Policy) validateShards(bad func(field string, value any, rule string)) {
 	}
 }
 
-// shard returns p with the part of every limit that shard i of k has. The parts sum to the limit exactly. Bursts and window
-// limits are divided, and the remainder of the division goes to the first shards. A rate becomes the same tokens in
-// k times the time.
+// shard returns p with the part of every limit that shard i of k has. The parts sum to the limit exactly. Bursts
+// and window limits are divided, and the remainder of the division goes to the first shards. A rate becomes the
+// same tokens in k times the time.
 func (p Policy) shard(i, k int) Policy {
 	split := func(l Limit) Limit {
 		if l.rule() != local.ByLimit {

@@ -13,18 +13,19 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// send sends the queue batch by batch, and idles when it is empty. It returns at the end of the Dispatcher, or if its batch
-// was given up: then another sender has its place.
+// send is the loop of a sender. It sends the queue batch by batch, and waits while the queue is empty. It returns
+// when the Dispatcher ends. It also returns if its batch took longer than Timeout, because another sender then has
+// its place.
 func (n *Node) send() {
 	b := batch{node: n}
 	for {
-		n.dispatcher.settle() // what is due now goes out together, whoever was quicker
-		switch n.sendSome(&b) {
+		n.dispatcher.settle() // calls of one instant leave together, in any order of arrival
+		switch n.sendBatch(&b) {
 		case sent:
-			b.forget()
-			// Those who just got their answers go first: what they ask for next makes the next pipeline fuller. With 16
-			// callers of cold keys it held 8 calls instead of 5, at 8 % less CPU of the process. It waits for nobody:
-			// when nothing else can run it is back at once.
+			b.reset()
+			// Callers that just got their answers run first, because their next requests make the next pipeline
+			// fuller. With 16 callers of cold keys it held 8 calls instead of 5, and the process used 8 % less CPU.
+			// Gosched returns at once if nothing else can run.
 			runtime.Gosched()
 		case idle:
 			if !n.idle() {
@@ -36,8 +37,8 @@ func (n *Node) send() {
 	}
 }
 
-// sendSome sends what is due, or finds out where to.
-func (n *Node) sendSome(b *batch) result {
+// sendBatch sends pending calls, or finds the nodes for them.
+func (n *Node) sendBatch(b *batch) result {
 	if n.id == "" {
 		return n.locate(b.room[:])
 	}
@@ -53,33 +54,33 @@ const (
 	givenUp
 )
 
-// batch is one pipeline under way. A sender uses the same one again: when it is given up, which somebody may still be about
-// to do in another goroutine, its sender has ended.
+// batch is one pipeline under way. A sender reuses its batch. A batch that was given up is not reused, because its
+// sender ends.
 type batch struct {
 	node    *Node
-	room    [maxBatch]Pending // for what is taken off the queue
+	room    [maxBatch]Pending // for calls taken off the queue
 	jobs    []Job
 	calls   []lua.Call
 	results []remote.Result
 	sent    time.Duration
 
-	mu sync.Mutex // jobs, while giveUp may read them
+	mu sync.Mutex // guards jobs while giveUp may read them
 }
 
-// run sends what is due in one pipeline and hands out the results.
+// run sends pending calls in one pipeline and delivers the results.
 func (b *batch) run() result {
 	n, d := b.node, b.node.dispatcher
 	limit := maxBatch
 	if n.guard.State() != failover.Closed {
 		limit = 1 // a probe is one call
 	}
-	due := n.take(limit, b.room[:]) // all at once: what was pushed together stays together, when there is another sender
+	due := n.take(limit, b.room[:]) // in one step, so that calls pushed together leave together
 	if len(due) == 0 {
 		return idle
 	}
 	b.sent = d.now()
-	d.options.Observer.Look(b.sent)
-	b.mu.Lock() // giveUp, should it come that soon, waits until it is known who was asked
+	d.options.Observer.CheckClock(b.sent)
+	b.mu.Lock() // an early giveUp waits until jobs is complete
 	attempt, ok := n.guard.Begin(b.giveUp)
 	if !ok {
 		b.mu.Unlock()
@@ -87,46 +88,47 @@ func (b *batch) run() result {
 		for _, p := range due {
 			p.Job.Abandon(n, b.sent)
 		}
-		n.returned(len(due))
+		n.callsDone(len(due))
 		return sent
 	}
-	defer attempt.Abort()                                // a panic or Goexit on the way is a failure too
-	if limit > 1 && n.guard.State() != failover.Closed { // it has changed meanwhile
+	defer attempt.Abort()                                // a panic or Goexit from here on is a failure too
+	if limit > 1 && n.guard.State() != failover.Closed { // the breaker has opened meanwhile
 		for _, p := range due[1:] {
 			p.Job.Abandon(n, b.sent)
 		}
-		n.returned(len(due) - 1)
+		n.callsDone(len(due) - 1)
 		due, limit = due[:1], 1
 	}
-	// Those whose time is over do not fill the pipeline, or just above its capacity a node would do nothing else.
+	// Calls that have expired do not fill the pipeline. Otherwise a node just above its capacity would get no others.
 	for ; len(due) > 0; due = n.take(limit-len(b.calls), due) {
 		before := len(b.calls)
-		b.jobs, b.calls = slices.Grow(b.jobs, len(due)), slices.Grow(b.calls, len(due)) // a Call is large: copied once, not log n times
+		// A Call is large: it is copied once, not log n times.
+		b.jobs, b.calls = slices.Grow(b.jobs, len(due)), slices.Grow(b.calls, len(due))
 		for _, p := range due {
 			if call, ok := p.Job.Compose(n, b.sent, p.Bucket); ok {
 				b.jobs = append(b.jobs, p.Job)
 				b.calls = append(b.calls, call)
 			}
 		}
-		n.returned(len(due) - (len(b.calls) - before))
+		n.callsDone(len(due) - (len(b.calls) - before))
 	}
 	b.mu.Unlock()
 	end := func(err error) result {
 		if !attempt.End(err) {
 			return givenUp
 		}
-		n.returned(len(b.calls))
+		n.callsDone(len(b.calls))
 		return sent
 	}
 	if len(b.calls) == 0 {
-		return end(context.Canceled) // nothing was sent: that counts for nothing
+		return end(context.Canceled) // nothing was sent, so nothing was learned
 	}
 
 	n.calls.Add(int64(len(b.calls)))
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
-	d.options.Store.Run(context.Background(), d.options.Patience, b.calls, b.results)
-	n.doubt(b.calls, b.results)
-	r := end(outcome(b.calls, b.results))
+	d.options.Store.Run(context.Background(), d.options.ClientTimeout, b.calls, b.results)
+	n.overrideDenials(b.calls, b.results)
+	r := end(batchError(b.calls, b.results))
 	if r == sent {
 		b.finish(b.results)
 	} else {
@@ -135,8 +137,8 @@ func (b *batch) run() result {
 	return r
 }
 
-// forget makes a batch that was sent ready for what is due next, and lets go of who was in it.
-func (b *batch) forget() {
+// reset empties a batch that was sent, and drops its references.
+func (b *batch) reset() {
 	clear(b.room[:])
 	clear(b.jobs)
 	clear(b.calls)
@@ -144,25 +146,25 @@ func (b *batch) forget() {
 	b.jobs, b.calls, b.results = b.jobs[:0], b.calls[:0], b.results[:0]
 }
 
-// returned notes that calls are no longer under way.
-func (n *Node) returned(calls int) {
+// callsDone counts calls that are no longer under way.
+func (n *Node) callsDone(calls int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight -= calls
 }
 
-// wrote reports whether the answer to a call shows that the node takes writes: a grant is written, and so is whatever
-// a call of a lease came to. Who is denied a direct take learns nothing of that: it writes nothing.
+// wrote reports whether the answer to a call shows that the node takes writes. A grant is written, and so is every
+// result of a leased call. A denied direct take writes nothing, so it shows nothing.
 func wrote(c *lua.Call, r *remote.Result) bool {
 	code := r.Reply.Code
 	return r.Err == nil && (code == lua.Granted || code == lua.Denied) && (r.Reply.Grant > 0 || c.Lease != "")
 }
 
-// doubt puts the refusal of a node that refuses to write in place of the takes that it denied: in the same pipeline,
-// or as long as nothing shows that it writes again. A replica and a server that is full answer what writes nothing,
-// but a store that cannot write does not decide.
-func (n *Node) doubt(calls []lua.Call, results []remote.Result) {
-	before := n.refuses.Load()
+// overrideDenials replaces the denials of a node that refuses writes by its error: in the pipeline with that error,
+// and in later ones until a reply shows that the node writes again. A replica and a full server still answer calls
+// that write nothing, but a store that cannot write must not decide.
+func (n *Node) overrideDenials(calls []lua.Call, results []remote.Result) {
+	before := n.writeError.Load()
 	last, refused := before, (*error)(nil) // in this pipeline
 	written := false
 	for i := range results {
@@ -178,7 +180,7 @@ func (n *Node) doubt(calls []lua.Call, results []remote.Result) {
 		refused = before
 	}
 	if last != before {
-		n.refuses.Store(last)
+		n.writeError.Store(last)
 	}
 	if refused == nil {
 		return
@@ -190,18 +192,18 @@ func (n *Node) doubt(calls []lua.Call, results []remote.Result) {
 	}
 }
 
-// outcome is what a batch says about the node: nothing bad when any call was answered, else an error, of which a
-// misconfiguration says limit. That a look was answered says nothing: it does not write, so a replica or a server that is
-// full answers it too.
-func outcome(calls []lua.Call, results []remote.Result) (err error) {
-	looked := false
+// batchError returns what a batch shows about the node: nil if any call was answered, and otherwise one of the errors,
+// preferably a misconfiguration. An answered peek shows nothing, because it does not write: a replica or a full server
+// answers it too.
+func batchError(calls []lua.Call, results []remote.Result) (err error) {
+	peeked := false
 	for i, r := range results {
 		switch failover.Classify(r.Err) {
 		case failover.Fine, failover.KeyFault:
 			if calls[i].Want > 0 || calls[i].Lease != "" {
 				return nil
 			}
-			looked = true
+			peeked = true
 		case failover.Misconfigured:
 			err = r.Err
 		default:
@@ -210,13 +212,13 @@ func outcome(calls []lua.Call, results []remote.Result) (err error) {
 			}
 		}
 	}
-	if err == nil && looked {
-		return context.Canceled // counts for nothing
+	if err == nil && peeked {
+		return context.Canceled // nothing was learned
 	}
 	return err
 }
 
-// giveUp ends a batch that takes longer than Timeout: those who wait get an answer now, and the sender's place is free.
+// giveUp ends a batch that takes longer than Timeout. Its jobs get an error now, and the sender's place becomes free.
 func (b *batch) giveUp() {
 	b.mu.Lock()
 	results := make([]remote.Result, len(b.jobs))
@@ -225,15 +227,15 @@ func (b *batch) giveUp() {
 		results[i].Err = ErrNoAnswer
 	}
 	b.finish(results)
-	b.node.returned(len(results))
-	b.node.replace()
+	b.node.callsDone(len(results))
+	b.node.freeSender()
 }
 
-// finish hands out the results: once, as the breaker's attempt ends once.
+// finish delivers the results. It is called once, because the breaker's attempt ends once.
 func (b *batch) finish(results []remote.Result) {
 	n, d := b.node, b.node.dispatcher
 	now := d.now()
-	d.options.Observer.Look(now) // the machine may have stood still since the batch left
+	d.options.Observer.CheckClock(now) // the machine may have stood still since the batch left
 	for i, j := range b.jobs {
 		r := results[i]
 		switch {
@@ -246,7 +248,7 @@ func (b *batch) finish(results []remote.Result) {
 				n.stepped(n.clock.correct(b.sent, now, r.Reply.Now))
 			}
 		default:
-			n.note(r.Reply)
+			n.countReply(r.Reply)
 			if !r.Elsewhere {
 				n.stepped(n.clock.learn(b.sent, now, r.Reply.Now))
 			}

@@ -7,16 +7,17 @@ import (
 )
 
 // Standstill is the smallest jump of a clock that counts as one: the smallest gap between the wall clock and the
-// monotonic clock that shows a suspended machine, and the smallest step of a node's clock. Slewing changes a clock by at
-// most 0.5 ms a second.
+// monotonic clock that shows a suspended machine, and the smallest step of a node's clock. Slewing changes a clock
+// by at most 0.5 ms a second.
 const Standstill = 50 * time.Millisecond
 
 const (
-	// clockWindow is how long a sample of a node's clock may be the best one. A sample that is kept for ever drifts away,
-	// and then every call is late. Two windows of half the length make "the best of the last 5 to 10 s" cheap.
+	// clockWindow is how long a sample of a node's clock may be the best one. A sample that is kept for ever drifts
+	// away, and then every call is late. Two windows of half the length make "the best of the last 5 to 10 s"
+	// cheap.
 	clockWindow = 5 * time.Second
 
-	// maxTrips is how many round trips the 99th percentile is taken of.
+	// maxTrips is the number of round trips of which the 99th percentile is taken.
 	maxTrips = 128
 
 	// With fewer than minTrips round trips the percentile is not known, and defaultTrip is assumed.
@@ -24,16 +25,16 @@ const (
 	defaultTrip = 2 * time.Millisecond
 )
 
-// clock estimates the clock of a node from its replies, and measures round trips. The sample with the shortest round trip
-// is the best one, because the time in a reply lies somewhere within its round trip. A sample that a later reply disproves
-// is dropped: the node's clock was set.
+// clock estimates the clock of a node from its replies, and measures round trips. The sample with the shortest
+// round trip is the best one, because the time in a reply lies somewhere within its round trip. A sample that a
+// later reply disproves is dropped: the node's clock was set.
 //
 // The zero Clock knows nothing. All methods may be called concurrently.
 type clock struct {
 	mu sync.Mutex
 
-	// best holds the best sample of this window and of the window before. best[0] is unknown from the end of a window to
-	// the first reply after it.
+	// best holds the best sample of this window and of the window before. best[0] is unknown from the end of a
+	// window to the first reply after it.
 	best      [2]sample
 	windowEnd time.Duration
 
@@ -68,8 +69,8 @@ func (s sample) setSince(old sample) time.Duration {
 	return step
 }
 
-// learn takes in a reply that came now to a call sent at sent, with the node's clock in µs. It reports by how much that
-// clock was set since the last reply, or 0.
+// learn adds a sample: the reply came now to a call sent at sent, and server is the node's clock in µs. It reports
+// by how much that clock was set since the last reply, or 0.
 func (c *clock) learn(sent, now time.Duration, server int64) (step time.Duration) {
 	s := newSample(sent, now, server)
 	c.mu.Lock()
@@ -105,8 +106,8 @@ func (c *clock) keep(s sample) {
 	}
 }
 
-// correct replaces the estimate by the one of this reply. The call was late, so the estimate was wrong. Like learn it
-// reports a step.
+// correct replaces the estimate by this reply's. The call was late, so the estimate was wrong. Like learn it reports a
+// step.
 func (c *clock) correct(sent, now time.Duration, server int64) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,30 +15,31 @@ type Options struct {
 	Store remote.Store
 	Base  time.Time // all times are durations since then, by the monotonic clock
 
-	Timeout     time.Duration // after which a batch is given up, and the breaker counts a failure
-	Patience    time.Duration // for which a call that was given up may stay under way, at least Timeout
-	MaxInFlight int           // calls under way to one node
-	Processes   int           // the smallest size of the fleet; 0 if it is not known
+	Timeout       time.Duration // after which a batch is given up, and the breaker counts a failure
+	ClientTimeout time.Duration // for which the client waits for a reply, also of a batch that was given up; ≥ Timeout
+	MaxInFlight   int           // calls under way to one node
+	Processes     int           // the smallest size of the fleet; 0 if it is not known
 
 	Uniform  func() float64 // a random number in [0, 1)
-	Lease    func() string  // this process' lease id, by which it says that it is here
+	Lease    func() string  // this process' lease id, which its presence is recorded under
 	Observer Observer
 
-	// Settle returns when all else that happens at this instant of virtual time has happened. It is nil in a service.
+	// Settle returns when everything else that happens at this instant of virtual time has happened. It is nil in a
+	// service.
 	Settle func()
 }
 
-// Observer hears what a Dispatcher does. Its methods are called on a sender's goroutine and must not block.
+// Observer is told what a Dispatcher does. Its methods are called on a sender's goroutine and must not block.
 type Observer interface {
-	// Look is called before a batch is made up and after its replies are in. The machine may have stood still before
-	// either.
-	Look(now time.Duration)
+	// CheckClock is called before a batch is composed and after its replies have arrived. The machine may have stood
+	// still before either.
+	CheckClock(now time.Duration)
 
 	// Node returns the observer of a node that is used for the first time. It must not call the Node.
 	Node(n *Node) NodeObserver
 }
 
-// NodeObserver hears what happens to one node.
+// NodeObserver is told what happens to one node.
 type NodeObserver interface {
 	// Changed is called when the breaker changes. It is called in the order of the changes.
 	Changed(c Change)
@@ -46,11 +47,11 @@ type NodeObserver interface {
 	// Stepped is called when the node's clock was set by that much.
 	Stepped(by time.Duration)
 
-	// Present is called after each refresh of this process' presence, with its error. The breaker is told of the error
-	// too if probe is true: then it was not closed when the refresh left.
+	// Present is called after each refresh of this process' presence, with its error. If probe is true, the refresh was
+	// a probe: the breaker was not closed when it left, and knows the error too.
 	Present(err error, probe bool)
 
-	// Counted is called after each answered refresh, with the size of the fleet before it and after it.
+	// Counted is called after each answered refresh, with the size of the fleet before and after it.
 	Counted(before, after int64)
 }
 
@@ -67,12 +68,12 @@ type Dispatcher struct {
 	options Options
 	done    <-chan struct{} // closed at the end
 	ended   atomic.Bool     // nothing is queued any more
-	tasks   sync.WaitGroup  // attend and the senders
+	tasks   sync.WaitGroup  // refreshPresence and the senders
 
 	mu        sync.RWMutex
 	nodes     map[remote.Node]*Node // guarded by mu
 	newNode   chan struct{}         // capacity 1: a node was added
-	meetAll   atomic.Bool           // presence goes to all nodes of the store, not only to those in use
+	allNodes  atomic.Bool           // presence goes to all nodes of the store, not only to those in use
 	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
 }
 
@@ -87,15 +88,15 @@ func New(ctx context.Context, o Options) *Dispatcher {
 	return d
 }
 
-// Start begins to say that this process is here.
+// Start begins to refresh this process' presence.
 func (d *Dispatcher) Start(ctx context.Context) {
-	d.tasks.Go(func() { d.attend(ctx) })
+	d.tasks.Go(func() { d.refreshPresence(ctx) })
 }
 
-// MeetAll has this process say that it is here to all nodes of the store, also those that it does not use.
-func (d *Dispatcher) MeetAll() { d.meetAll.Store(true) }
+// UseAllNodes makes this process refresh its presence at all nodes of the store, also at those that it does not use.
+func (d *Dispatcher) UseAllNodes() { d.allNodes.Store(true) }
 
-// Stop empties all queues for good. Calls under way go on.
+// Stop empties all queues for good. Calls under way continue.
 func (d *Dispatcher) Stop() {
 	d.ended.Store(true)
 	for _, n := range d.Nodes() {
@@ -103,11 +104,11 @@ func (d *Dispatcher) Stop() {
 	}
 }
 
-// Leave tells all nodes that this process leaves. It blocks until they answered, at most for two Timeouts.
+// Leave ends this process' presence at all nodes. It blocks until they have answered, at most for two Timeouts.
 func (d *Dispatcher) Leave(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, n := range d.Nodes() {
-		all.Go(func() { n.present(ctx, 0) })
+		all.Go(func() { n.reportPresence(ctx, 0) })
 	}
 	all.Wait()
 }
@@ -115,7 +116,7 @@ func (d *Dispatcher) Leave(ctx context.Context) {
 // Wait blocks until all goroutines have ended.
 func (d *Dispatcher) Wait() { d.tasks.Wait() }
 
-// Node returns the node of a name, a new one at its first use.
+// Node returns the node of that name. It makes one at the first use.
 func (d *Dispatcher) Node(id remote.Node) *Node {
 	d.mu.RLock()
 	n := d.nodes[id]
@@ -130,7 +131,7 @@ func (d *Dispatcher) Node(id remote.Node) *Node {
 	}
 	n = &Node{
 		dispatcher: d, id: id, fleet: newFleet(int64(d.options.Processes)),
-		work: make(chan struct{}), forgotten: make(chan struct{}),
+		wake: make(chan struct{}), forgotten: make(chan struct{}),
 	}
 	n.observer = d.options.Observer.Node(n)
 	n.guard = failover.New(failover.Options{
@@ -168,7 +169,7 @@ func (d *Dispatcher) Resume(now time.Duration) {
 // now is the time since the base.
 func (d *Dispatcher) now() time.Duration { return time.Since(d.options.Base) }
 
-// settle lets everything else that happens now happen first, in a simulation.
+// settle lets everything else that happens at this instant happen first, in a simulation.
 func (d *Dispatcher) settle() {
 	if d.options.Settle != nil {
 		d.options.Settle()

@@ -1,5 +1,5 @@
-// Package dispatch is the sending side of package tiered: it decides when a call leaves for which Redis node, how many go
-// in one pipeline, and what the node's replies show about the node.
+// Package dispatch is the sending side of package tiered. It decides when a call leaves for which Redis node and
+// how many calls go into one pipeline, and it learns from the replies how the node is.
 //
 // It may import lua, remote and failover, but neither local nor tiered: it knows no bucket and no policy.
 package dispatch

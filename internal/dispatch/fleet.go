@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// PresencePeriod is the time from one refresh of a process' presence at a node to the next. A refresh gives the clock
-	// of a node that is otherwise idle, and the number of processes.
+	// PresencePeriod is the time from one refresh of a process' presence at a node to the next. A refresh gives the
+	// clock of a node that is otherwise idle, and the number of processes.
 	PresencePeriod = 3 * time.Second
 
-	// fleetMemory is how long the largest number of processes counts. Too small a number is the dangerous side, because a
-	// process divides by it what it may admit while Redis does not answer.
+	// fleetMemory is how long the largest number of processes counts. Too small a number is the dangerous side,
+	// because a process divides by it what it may admit while Redis does not answer.
 	fleetMemory = time.Minute
 )
 
 // fleet is the number of processes that share a node's limits: the largest number of the last minute of answered
-// refreshes, and at least a configured minimum. It rises at once, falls after a minute, and stays while the node does not
-// answer.
+// refreshes, and at least a configured minimum. It rises at once, falls after a minute, and stays while the node
+// does not answer.
 //
 // All methods may be called concurrently.
 type fleet struct {
@@ -40,12 +40,12 @@ type census struct {
 // newFleet returns a fleet that is never smaller than min.
 func newFleet(min int64) *fleet { return &fleet{min: min} }
 
-// learn takes in an answered refresh.
+// learn adds the number of an answered refresh.
 func (f *fleet) learn(now time.Duration, processes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// The first process to come back after a long outage sees no other. The numbers from before the outage keep counting
-	// until the others are back, as if there had been no silence.
+	// The first process to come back after a long outage sees no other. The numbers from before the outage keep
+	// counting until the others are back, as if there had been no silence.
 	if silence := now - f.learned; silence > fleetMemory-2*PresencePeriod {
 		for i := range f.seen {
 			f.seen[i].at += silence

@@ -24,7 +24,7 @@ type Stats struct {
 	Cause      failover.Class // of the last opening; valid if Outages > 0
 }
 
-// health counts what a node goes through.
+// health holds the figures of a node.
 type health struct {
 	calls, lateReplies, lateCalls, staleReplies, steps, stepsBack, absences atomic.Int64
 
@@ -34,9 +34,9 @@ type health struct {
 	// The rest is guarded by Node.mu.
 
 	open       bool           // the breaker is not closed
-	openedAt   time.Duration  // the start of the outage that lasts, or of the last one
+	openedAt   time.Duration  // the start of the present outage, or of the last one
 	outageTime time.Duration  // of all outages that are over
-	cause      failover.Class // of what opened the breaker last, or left it open
+	cause      failover.Class // of the error that last opened the breaker or kept it open
 }
 
 // Stats returns the node's figures.
@@ -62,14 +62,14 @@ func (n *Node) Stats() Stats {
 // Outages reports how often the breaker opened.
 func (n *Node) Outages() int64 { return n.outages.Load() }
 
-// lastCause reports what opened the breaker last, or left it open.
+// lastCause returns the class of the error that last opened the breaker or kept it open.
 func (n *Node) lastCause() failover.Class {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.cause
 }
 
-// changed follows the breaker.
+// changed records a change of the breaker.
 func (n *Node) changed(e failover.Event) {
 	at := e.At.Sub(n.dispatcher.options.Base)
 	n.setUnhealthy(e.To != failover.Closed)
@@ -84,7 +84,7 @@ func (n *Node) changed(e failover.Event) {
 	n.observer.Changed(c)
 }
 
-// opened notes that the breaker opened, or that it stays open after a probe.
+// opened records that the breaker opened, or that it stays open after a probe.
 func (n *Node) opened(at time.Duration, class failover.Class, first bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,13 +92,13 @@ func (n *Node) opened(at time.Duration, class failover.Class, first bool) {
 		n.outages.Add(1)
 		n.open, n.openedAt = true, at
 	}
-	switch class { // another class is of a probe that had nothing to send
+	switch class { // a probe that had nothing to send has another class
 	case failover.Unreachable, failover.Saturated, failover.CannotServe, failover.Misconfigured:
 		n.cause = class
 	}
 }
 
-// closed notes that the breaker closed, and reports after how long.
+// closed records that the breaker closed, and returns for how long it was not closed.
 func (n *Node) closed(at time.Duration) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,7 +109,7 @@ func (n *Node) closed(at time.Duration) time.Duration {
 	return after
 }
 
-// stepped notes that the node's clock was set, unless by is 0.
+// stepped records that the node's clock was set, unless by is 0.
 func (n *Node) stepped(by time.Duration) {
 	if by != 0 {
 		n.steps.Add(1)

@@ -7,18 +7,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The node without a name has the jobs whose node is not known yet: of a Cluster, before its map of slots was loaded. It
-// sends none of them. Its senders find out where they belong and hand them over, so that no node's calls wait for
-// another's; its breaker is about nothing but the finding out.
+// The node without a name has the jobs whose node is not known yet, as in a Cluster whose map of slots is not
+// loaded. It sends none of them. Its senders find the node of each job and push the job there, so that calls of one
+// node never wait for another node. Its breaker only counts whether nodes are found.
 
-// locate hands over what is due, and drops it when its nodes cannot be found.
+// locate pushes pending jobs to their nodes, and abandons those whose nodes cannot be found.
 func (n *Node) locate(room []Pending) result {
 	d := n.dispatcher
 	jobs := n.take(maxBatch, room)
 	if len(jobs) == 0 {
 		return idle
 	}
-	jobs = slices.Clone(jobs) // expired may still read it when room is used again
+	jobs = slices.Clone(jobs) // a batch that was given up may still read it when room is reused
 	drop := func(jobs []Pending) {
 		for _, p := range jobs {
 			p.Job.Abandon(n, d.now())
@@ -26,20 +26,20 @@ func (n *Node) locate(room []Pending) result {
 	}
 	attempt, ok := n.guard.Begin(func() { // it takes longer than Timeout
 		drop(jobs)
-		n.returned(len(jobs))
-		n.replace()
+		n.callsDone(len(jobs))
+		n.freeSender()
 	})
 	if !ok {
 		drop(jobs)
-		n.returned(len(jobs))
+		n.callsDone(len(jobs))
 		return sent
 	}
 	defer attempt.Abort()
-	ctx, cancel := context.WithTimeout(context.Background(), d.options.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), d.options.ClientTimeout)
 	defer cancel()
 	var found []remote.Node
 	var err error
-	for _, p := range jobs { // where the first is not found no other is
+	for _, p := range jobs { // if one is not found, none after it is
 		var id remote.Node
 		if id, err = d.options.Store.Locate(ctx, p.Bucket); err != nil {
 			break
@@ -52,7 +52,7 @@ func (n *Node) locate(room []Pending) result {
 	if !attempt.End(err) {
 		return givenUp
 	}
-	n.returned(len(jobs))
+	n.callsDone(len(jobs))
 	for i, id := range found {
 		d.Node(id).Push(jobs[i])
 	}

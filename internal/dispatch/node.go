@@ -12,23 +12,25 @@ import (
 )
 
 const (
-	// MaxSenders is how many pipelines may be under way to a node at once. One would make a call that comes a moment too
-	// late wait for a whole round trip of others'; with two the second leaves at once, and under load both fill up. Each
-	// more makes the pipelines shorter and the decisions dearer: with 1, 2, 3, 4 senders and 16 callers of cold keys on
-	// loopback a decision took 32, 33, 36, 38 µs of CPU, of the process and of Redis together.
+	// MaxSenders is how many pipelines may be under way to a node at once. With one, a call that comes a moment too
+	// late waits for a whole round trip of other calls. With two, it leaves at once, and under load both pipelines
+	// fill up. More senders make the pipelines shorter and a decision more expensive. With 1, 2, 3, 4 senders and
+	// 16 callers of cold keys on loopback, a decision took 32, 33, 36, 38 µs of CPU in the process and Redis
+	// together.
 	MaxSenders = 2
 
-	// maxBatch is the most calls in one pipeline: at 12 µs each some 0.8 ms of Redis' time, so that a batch holds nobody up
-	// for long. In pipelines of 1, 4, 8, 16, 32, 128 calls each call costs Redis 29, 17, 14, 12.3, 11.8, 11.1 µs of CPU.
+	// maxBatch is the most calls in one pipeline. At 12 µs each they take 0.8 ms of Redis' time, so other clients
+	// do not wait long. In pipelines of 1, 4, 8, 16, 32, 128 calls, a call costs Redis 29, 17, 14, 12.3, 11.8, 11.1
+	// µs of CPU.
 	maxBatch = 64
 )
 
-// Job has one call to send to a node. Its methods are called on a sender's goroutine and must not block. Each Job that is
-// pushed gets one Compose or one Abandon; a Compose that reports true is followed by one Finish. At the end of the
-// Dispatcher it may get none of them.
+// Job has one call to send to a node. Its methods are called on a sender's goroutine and must not block. After a Push,
+// either Compose or Abandon is called once. If Compose reports true, Finish is called once. When the Dispatcher ends,
+// none of them may be called.
 type Job interface {
-	// Compose returns the call for the bucket of that name, as of now. It reports false if there is nothing to send any
-	// more.
+	// Compose returns the call to send at now, for the bucket of that name. It reports false if there is nothing to
+	// send any more.
 	Compose(n *Node, now time.Duration, bucket string) (lua.Call, bool)
 
 	// Finish takes the result of the call. The error is ErrNoAnswer if the call took longer than Timeout.
@@ -44,7 +46,7 @@ type Pending struct {
 	Bucket string
 }
 
-// Routed is a pending call with the node that it is for.
+// Routed is a pending call and its node.
 type Routed struct {
 	Pending
 	Node *Node
@@ -53,8 +55,8 @@ type Routed struct {
 // ErrNoAnswer is the result of a call that took longer than Timeout. The node may execute it later.
 var ErrNoAnswer = errors.New("tiered: no answer within Timeout")
 
-// Node is one Redis server as this process sees it: the queue of pending calls, the senders that empty it, and the node's
-// clock. What is pending when a sender is free leaves in one pipeline; no call waits for others to fill it.
+// Node is one Redis server as this process sees it: a queue of pending calls, the senders that empty it, and the node's
+// clock. A free sender sends all pending calls in one pipeline. No call waits for others to fill it.
 type Node struct {
 	dispatcher *Dispatcher
 	id         remote.Node // "" for the node whose pending calls have no known node yet: see locate
@@ -66,15 +68,15 @@ type Node struct {
 	mu        sync.Mutex
 	queue     []Pending     // queue[head:] is pending; what lies before was taken
 	head      int           // ≤ len(queue), and 0 if the queue is empty
-	sending   int           // senders at work, but for those whose batch was given up; ≤ MaxSenders
+	sending   int           // senders at work, without those whose batch was given up; ≤ MaxSenders
 	idling    int           // senders that wait for work; ≤ MaxSenders
-	work      chan struct{} // to one of them; no capacity
+	wake      chan struct{} // wakes one of them; no capacity
 	inFlight  int           // calls taken off the queue and neither returned nor given up; ≤ MaxInFlight
-	closedAt  time.Duration // when the breaker closed again; 0 for never
+	closedAt  time.Duration // when the breaker last closed; 0 for never
 	unhealthy bool          // counted in Dispatcher.unhealthy; false once forgotten is closed
 	forgotten chan struct{} // closed when the Dispatcher has forgotten the node
 
-	refuses atomic.Pointer[error] // the error of the node's last answer to a write; nil if that was written
+	writeError atomic.Pointer[error] // the error of the node's last answer to a write; nil if that was written
 
 	health
 }
@@ -100,8 +102,8 @@ func (n *Node) RoundTrip() time.Duration { return n.clock.roundTrip() }
 // Processes reports how many processes share the node's limits.
 func (n *Node) Processes() int64 { return n.fleet.size() }
 
-// Push queues pending calls for the node, and puts a sender to work. Calls of one Push leave in one pipeline if there is
-// room. After Stop it does nothing.
+// Push queues pending calls for the node, and puts a sender to work. Calls of one Push leave in one pipeline if
+// there is room. After Stop it does nothing.
 func (n *Node) Push(jobs ...Pending) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -138,24 +140,25 @@ func (n *Node) stop() {
 	n.queue, n.head = nil, 0
 }
 
-// start puts a sender to work if a call is pending and there is room for it: an idle sender, or a new one. n.mu is held.
+// start puts a sender to work if a call is pending and there is room for it: an idle sender, or a new one. n.mu is
+// held.
 func (n *Node) start() {
 	if n.head < len(n.queue) && n.sending < MaxSenders && n.room() > 0 {
 		n.sending++
 		select {
-		case n.work <- struct{}{}:
+		case n.wake <- struct{}{}:
 		default:
 			n.dispatcher.tasks.Go(n.send)
 		}
 	}
 }
 
-// idle waits for work and reports whether there is any. A goroutine that has grown its stack is cheaper than a new one for
-// each call. At most MaxSenders goroutines wait.
+// idle waits for work and reports whether there is any. Reusing a goroutine that has grown its stack is cheaper than a
+// new one for each call. At most MaxSenders goroutines wait.
 func (n *Node) idle() bool {
 	n.mu.Lock()
 	n.sending--
-	n.start() // for what came in since
+	n.start() // for calls that came meanwhile
 	crowded := n.idling == MaxSenders
 	if !crowded {
 		n.idling++
@@ -170,7 +173,7 @@ func (n *Node) idle() bool {
 		n.mu.Unlock()
 	}()
 	select {
-	case <-n.work:
+	case <-n.wake:
 		return true
 	case <-n.forgotten:
 		return false
@@ -179,8 +182,8 @@ func (n *Node) idle() bool {
 	}
 }
 
-// replace frees the place of a sender whose batch was given up.
-func (n *Node) replace() {
+// freeSender frees the place of a sender whose batch was given up.
+func (n *Node) freeSender() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sending--
@@ -188,8 +191,8 @@ func (n *Node) replace() {
 }
 
 const (
-	// rampUp is the largest number of calls under way in the first rampUpTime after the breaker closed. What piled up during
-	// an outage must not cause the next one.
+	// rampUp is the largest number of calls under way in the first rampUpTime after the breaker closed. Calls that
+	// piled up during an outage must not cause the next one.
 	rampUp     = 16
 	rampUpTime = time.Second
 )
@@ -213,14 +216,14 @@ func (n *Node) take(limit int, into []Pending) []Pending {
 	n.head += count
 	if n.head == len(n.queue) {
 		n.queue, n.head = n.queue[:0], 0
-	} else if n.head > len(n.queue)/2 { // so each job is moved once, on average
+	} else if n.head > len(n.queue)/2 { // so that each job is moved once, on average
 		n.queue, n.head = append(n.queue[:0], n.queue[n.head:]...), 0
 	}
 	n.inFlight += count
 	return jobs
 }
 
-// setUnhealthy counts a node whose breaker is not closed, but none that is forgotten.
+// setUnhealthy counts n as unhealthy, or no longer. A forgotten node is not counted.
 func (n *Node) setUnhealthy(is bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,8 +238,8 @@ func (n *Node) setUnhealthy(is bool) {
 	}
 }
 
-// forget removes a node that left its Cluster, unless calls are pending or under way. Nothing is sent to it any more, so
-// its breaker would stay open for ever.
+// forget removes a node that left its Cluster, unless calls are pending or under way. Nothing is sent to it any
+// more, so its breaker would stay open for ever.
 func (d *Dispatcher) forget(n *Node) {
 	d.mu.Lock()
 	n.mu.Lock()
@@ -252,8 +255,8 @@ func (d *Dispatcher) forget(n *Node) {
 	}
 }
 
-// note counts what a reply tells about the node.
-func (n *Node) note(r lua.Reply) {
+// countReply counts what a reply shows about the node.
+func (n *Node) countReply(r lua.Reply) {
 	if r.Code == lua.Stale {
 		n.staleReplies.Add(1)
 	}

@@ -13,25 +13,26 @@ import (
 // PresenceTTL is how long a silent process counts: three periods, and a second for a slow refresh.
 const PresenceTTL = 10 * time.Second
 
-// attend refreshes this process' presence every period, at each node in use, or at all nodes after MeetAll.
-func (d *Dispatcher) attend(ctx context.Context) {
+// refreshPresence refreshes this process' presence every period, at each node in use, or at all nodes after
+// UseAllNodes.
+func (d *Dispatcher) refreshPresence(ctx context.Context) {
 	timer := time.NewTimer(PresencePeriod)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.newNode: // a new node's clock is wanted at once
+		case <-d.newNode: // a refresh teaches a new node's clock
 		case <-timer.C:
 		}
-		d.meet()
+		d.addAllNodes()
 		select {
-		case <-d.newNode: // that it met is told below
+		case <-d.newNode: // a node that addAllNodes has just added is refreshed below
 		default:
 		}
 		var all sync.WaitGroup
 		for _, n := range d.Nodes() {
-			all.Go(func() { n.present(ctx, PresenceTTL) })
+			all.Go(func() { n.reportPresence(ctx, PresenceTTL) })
 		}
 		all.Wait()
 		// A tenth of jitter, so that processes started together do not stay in step.
@@ -39,10 +40,10 @@ func (d *Dispatcher) attend(ctx context.Context) {
 	}
 }
 
-// meet learns of all nodes, if there are shards: every process that shares the limit is to be counted at the nodes of all shards
-// of a key, though it uses but two of them.
-func (d *Dispatcher) meet() {
-	if !d.meetAll.Load() {
+// addAllNodes adds all nodes of the store after UseAllNodes. With shards, each process must be counted at the nodes of
+// all shards of a key, although it uses only two of them.
+func (d *Dispatcher) addAllNodes() {
+	if !d.allNodes.Load() {
 		return
 	}
 	for _, id := range d.options.Store.Nodes() {
@@ -50,35 +51,35 @@ func (d *Dispatcher) meet() {
 	}
 }
 
-// present tells one node; a ttl of 0 takes leave. What does not arrive is said again a period later.
-func (n *Node) present(ctx context.Context, ttl time.Duration) {
+// reportPresence refreshes the presence at one node, or ends it if ttl is 0. If that fails, the next period repeats it.
+func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) {
 	if n.id == "" {
 		return
 	}
-	d, asker := n.dispatcher, ctx
-	patience := d.options.Timeout
-	if ttl > 0 { // else somebody waits for Close
-		patience = d.options.Patience
+	d, callerCtx := n.dispatcher, ctx
+	timeout := d.options.Timeout
+	if ttl > 0 { // otherwise Close waits
+		timeout = d.options.ClientTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
 	sent := d.now()
 	var attempt *failover.Attempt
-	if n.guard.State() != failover.Closed { // a probe, which a process that is idle makes nowhere else
+	if n.guard.State() != failover.Closed { // a probe: an idle process makes no other
 		var ok bool
 		if attempt, ok = n.guard.Begin(func() {}); !ok {
 			return
 		}
 		defer attempt.Abort()
 	}
-	c, err := d.options.Store.Presence(ctx, patience, n.id, d.options.Lease(), ttl)
+	c, err := d.options.Store.Presence(ctx, timeout, n.id, d.options.Lease(), ttl)
 	if attempt != nil {
 		verdict := err
 		switch {
-		// Who closes the Group may be in a hurry, and a node that left its Cluster was not asked at all: nothing was learned.
-		case err != nil && asker.Err() != nil, errors.Is(err, remote.ErrNoPresence):
+		// Nothing was learned if the caller of Close did not wait, or if a node that left its Cluster was not asked.
+		case err != nil && callerCtx.Err() != nil, errors.Is(err, remote.ErrNoPresence):
 			verdict = context.Canceled
-		// Being counted needs other rights than a bucket: only a bucket's call shows that somebody has mended that.
+		// Presence needs other rights than a bucket, so only a bucket's call can show that they were mended.
 		case err == nil && n.lastCause() == failover.Misconfigured:
 			verdict = context.Canceled
 		}
@@ -98,7 +99,7 @@ func (n *Node) present(ctx context.Context, ttl time.Duration) {
 	if err != nil {
 		return
 	}
-	n.refuses.Store(nil) // it was written
+	n.writeError.Store(nil) // the presence was written
 	now := d.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
 	before := n.fleet.size()
