@@ -160,13 +160,7 @@ func (l Limit) precision() time.Duration {
 	if l.Precision != 0 {
 		return l.Precision
 	}
-	parts := 40
-	if l.Per >= time.Minute {
-		parts = 60
-	}
-	// Rounded up: a slightly shorter block would need one more of them, and tokens would come back a block later.
-	unit := time.Duration(parts) * time.Microsecond
-	return (l.Per + unit - 1).Truncate(unit) / time.Duration(parts)
+	return lua.DefaultBlock(l.Per)
 }
 
 // stored returns the limit as the store gets it.

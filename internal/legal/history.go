@@ -439,13 +439,10 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 	return int64(math.Floor(level - 1e-6 - math.Abs(level)*1e-12))
 }
 
-// precision returns the length of a sliding window's blocks; see package tiered.
+// precision returns the length of a sliding window's blocks.
 func precision(l tiered.Limit) time.Duration {
-	switch {
-	case l.Precision > 0:
+	if l.Precision > 0 {
 		return l.Precision
-	case l.Per >= time.Minute:
-		return l.Per / 60
 	}
-	return max(l.Per/10, time.Microsecond)
+	return lua.DefaultBlock(l.Per)
 }

@@ -1,9 +1,13 @@
 package legal
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -129,4 +133,47 @@ func TestBooksMissTokens(t *testing.T) {
 			t.Errorf("%s: %d must be left, want %d", c.name, n, c.left)
 		}
 	}
+}
+
+// A call that states the default blocks of a sliding window is a call under that limit. The store's executed calls end a
+// limit that they do not state.
+func TestDefaultBlocksAreThoseOfTheLimit(t *testing.T) {
+	for _, per := range []time.Duration{second, 59 * second, time.Minute, time.Hour} {
+		p := tiered.Policy{Name: "p", Algorithm: tiered.SlidingWindow, Limit: tiered.Limit{Tokens: 10, Per: per}}
+		store := &recorder{Memory: remote.NewMemory()}
+		l, err := tiered.New(store, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Allow(t.Context(), "k"); d.Tier != tiered.Remote {
+			t.Fatalf("%+v, want a decision by the store", d)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b := newHistory(time.Unix(0, 0), 0, 0, p, 50*ms, true)
+		if c := store.first(); !b.by(&term{Limit: p.Limit}, &c) {
+			t.Errorf("per %v: the limit does not have the blocks of %d µs that its call states", per, c.Period)
+		}
+	}
+}
+
+// recorder is a store that keeps the first call.
+type recorder struct {
+	*remote.Memory
+	mu    sync.Mutex
+	calls []lua.Call
+}
+
+func (r *recorder) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
+	r.mu.Lock()
+	r.calls = append(r.calls, calls...)
+	r.mu.Unlock()
+	r.Memory.Run(ctx, timeout, calls, results)
+}
+
+func (r *recorder) first() lua.Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[0]
 }
