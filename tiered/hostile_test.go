@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"pgregory.net/rapid"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -58,7 +58,7 @@ func TestHostileKeys(t *testing.T) {
 	// What go-redis logs by itself goes somewhere too.
 	var library lockedBuffer
 	redis.SetLogger(&printer{&library})
-	defer redis.SetLogger(fleet.Silent{})
+	defer logging.Disable()
 
 	r := newHostileRig(t)
 	buckets := map[string]bool{} // by the names that package remote promises

@@ -12,14 +12,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -29,16 +28,11 @@ import (
 
 func main() {
 	sim.Child()
-	redis.SetLogger(silence{})
+	logging.Disable() // go-redis would write a line for each connection that a fault breaks
 	a := &app{out: os.Stdout, problems: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	a.text = measure.TextOptions{Color: colors(os.Getenv, term.IsTerminal(int(os.Stdout.Fd()))), ASCII: !utf8(os.Getenv)}
 	os.Exit(a.execute(os.Args[1:]))
 }
-
-// silence is a logger of go-redis that says nothing: it would have a line for each connection that a fault breaks.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 // app is the program.
 type app struct {

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
 )
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		os.Exit(0)
 	}
-	redis.SetLogger(silence{})
+	logging.Disable()
 	os.Exit(m.Run())
 }
 
