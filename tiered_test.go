@@ -1,4 +1,5 @@
-// The acceptance tests: what the project promises, through its public API, on real redis-server processes.
+// Package tiered_test holds the acceptance tests: what the project promises, checked through its public API on real
+// redis-server processes.
 package tiered_test
 
 import (

@@ -64,7 +64,7 @@ func (t Tally) With(bit Answer) (n int64) {
 	return n
 }
 
-// Drive makes n decisions on so many goroutines at once.
+// Drive makes n decisions on that many concurrent goroutines, and counts the answers.
 func (s *Subject) Drive(goroutines, n int) Tally {
 	if goroutines == 1 {
 		return s.stride(s.walks[0], n)

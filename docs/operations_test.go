@@ -1,4 +1,4 @@
-// Package docs_test holds what the documents say against what there is.
+// Package docs_test checks that the documents agree with the code.
 package docs_test
 
 import (

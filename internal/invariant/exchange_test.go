@@ -174,9 +174,9 @@ func TestExchange(t *testing.T) {
 		{"level is not", several().alter("l2000000", "95")},
 		{"overflow is not", several().alter("s", "1099511627781")},
 		{"holds more", renewal().but(func(s *step) { s.before["pone"], s.before["o"] = record(1, 30, 29, 30, 1e6, 0), "29" })},
-		{"a debt is not", owing().alter("l", "10", "pone", record(2, 20, 50, 20, 1500e3, 40))},
-		{"a debt is not", owing().alter("l", "40", "pone", record(2, 20, 50, 20, 1500e3, 10))},
-		{"a debt is not", renewal().alter("l", "49", "pone", record(2, 20, 50, 20, 1500e3, 1))},
+		{"the charge differs", owing().alter("l", "10", "pone", record(2, 20, 50, 20, 1500e3, 40))},
+		{"the charge differs", owing().alter("l", "40", "pone", record(2, 20, 50, 20, 1500e3, 10))},
+		{"the charge differs", renewal().alter("l", "49", "pone", record(2, 20, 50, 20, 1500e3, 1))},
 
 		{"than there was", renewal().but(func(s *step) { s.grants(90, 90, 1) })},
 		{"than the least", renewal().but(func(s *step) { s.grants(5, 20, 10) })},
@@ -195,7 +195,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// grants has the store grant n tokens of the 70 that there are, to a caller who wants so many and no fewer than least.
+// grants makes the store grant n of its 70 tokens to a call for want tokens, and at least least.
 func (s *step) grants(n, want, least int64) {
 	s.call.Want, s.call.Min, s.reply.Grant = want, least, n
 	s.alter("l", fmt.Sprint(70-n), "o", fmt.Sprint(30+n), "w", fmt.Sprint(want), "pone", record(2, n, 30+n, want, 1500e3, 0))
@@ -224,7 +224,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// A bucket is accused of what it says of itself, whoever wrote it.
+// The checks of one bucket find each contradiction in its fields, without knowing which call wrote them.
 func TestBucket(t *testing.T) {
 	limit := lua.Limit{Cap: 100, Tokens: 10, Period: 1e6}
 	for _, c := range []struct {

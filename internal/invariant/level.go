@@ -84,7 +84,7 @@ func (x *Exchange) debt(f *Finding, allowed float64) {
 	if c.Algorithm == lua.TokenBucket {
 		due = min(due, int64(allowed))
 	}
-	f.Is(x.charge != due, float64(x.charge-due), "a debt is not charged as far as it is owed")
+	f.Is(x.charge != due, float64(x.charge-due), "the charge differs from the debt that is owed")
 }
 
 // refund is what the call gives back of what was admitted: a reset all that there is room for.

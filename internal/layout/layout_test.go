@@ -1,4 +1,4 @@
-// Package layout_test holds the direction of imports, and the modules inside this one.
+// Package layout_test checks the direction of imports, and the modules inside this one.
 package layout_test
 
 import (
