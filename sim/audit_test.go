@@ -106,7 +106,7 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"does not cover", tell("pone", "2|20|49|20|946684801500000|0")},
 		{"is not on record", tell("pone", "1|20|50|20|946684801500000|0")},
 		{"does not end one ttl", tell("pone", "2|20|50|20|946684801500001|0")},
-		{"a debt is not", tell("pone", "2|20|50|20|946684801500000|1")},
+		{"the charge differs", tell("pone", "2|20|50|20|946684801500000|1")},
 		{"damaged", tell("pone", "2|20")},
 		{"damaged", tell("l", "many")},
 		{"not written", func(r *rig, c *lua.Call) {
