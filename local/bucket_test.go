@@ -74,14 +74,16 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 		r.b.Init(r.p, "k")
 		w, _, _ := r.ask(5)
 		c := r.begin()
-		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: step.level, Retry: us(time.Duration(5-step.level) * 100 * ms)})
+		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: step.level,
+			Retry: us(time.Duration(5-step.level) * 100 * ms)})
 		<-w.C
 		r.now += step.at
 		if v, ok := r.b.Refuse(r.now, step.cost); ok != (step.want == Refused) {
 			t.Errorf("level %d, %v later, cost %d: refused at once %v %+v", step.level, step.at, step.cost, ok, v)
 		}
 		if _, v, _ := r.ask(step.cost); v.Outcome != step.want {
-			t.Errorf("level %d, %v later, cost %d: outcome %d, want %d", step.level, step.at, step.cost, v.Outcome, step.want)
+			t.Errorf("level %d, %v later, cost %d: outcome %d, want %d", step.level, step.at, step.cost, v.Outcome,
+				step.want)
 		}
 	}
 }

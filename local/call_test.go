@@ -325,7 +325,8 @@ func TestFirstCallIsSoonMadeAgain(t *testing.T) {
 			r.b.Fail(r.now, c.Seq)
 			r.expect(w, Failed)
 			if got := r.b.lease.backOff - r.now; got != want {
-				t.Errorf("clock known: %v, after %d failures: asks again after %v, want %v", known, failures+1, got, want)
+				t.Errorf("clock known: %v, after %d failures: asks again after %v, want %v", known, failures+1, got,
+					want)
 			}
 			r.now = r.b.lease.backOff
 		}

@@ -129,7 +129,8 @@ func TestDebtIsRepeatedUntilAcceptedAndChargedOnce(t *testing.T) {
 		t.Fatalf("%+v, want 22 of 25 settled", s)
 	}
 
-	r.now += time.Second // the share is full again: nothing is owed in any case, the three are owed if nothing overflowed
+	// the share is full again: nothing is owed in any case, the three are owed if nothing overflowed
+	r.now += time.Second
 	c = r.askAndBegin()
 	r.owes(c, 3, 0, 55, 7)
 	r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 1, Level: 10, Epoch: 7, Overflow: 60, TTLLeft: us(time.Second)})

@@ -57,13 +57,16 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 		c := newCacheRig(rapid.IntRange(1, 9).Draw(t, "keys"), cachePolicy)
 		seq := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			id := ID{rapid.SampledFrom([]int{0, 1, hotSlots}).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
+			id := ID{rapid.SampledFrom([]int{0, 1, hotSlots}).Draw(t, "policy"),
+				strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
 			now := rapid.SampledFrom([]time.Duration{0, samplePeriod / 2}).Draw(t, "now")
-			switch rapid.SampledFrom([]string{"get", "get", "get", "lend", "touch", "settle", "empty"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"get", "get", "get", "lend", "touch", "settle", "empty"}).Draw(t,
+				"step") {
 			case "get":
 				known, there := c.Find(id)
 				if b := c.find(now, id); b.id != id || there && b != known || b.closed || b.retired {
-					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.id, b == known, b.closed, b.retired)
+					t.Fatalf("asked for %v, got %v (the one known: %v, closed: %v, retired: %v)", id, b.id,
+						b == known, b.closed, b.retired)
 				}
 			case "lend":
 				seq++
@@ -201,7 +204,8 @@ func TestHotKeyStaysWhenOthersGo(t *testing.T) {
 // namesOfOneHash returns two names that a cache cannot tell apart by their hash: chance gives them to nobody.
 func namesOfOneHash(c *cacheRig) (a, b ID) {
 	const golden = uint64(0x9e3779b97f4a7c15) // as in Cache.hash
-	inverse := golden                         // modulo 2⁶⁴, by Newton's method: each step doubles the bits that are right
+	// modulo 2⁶⁴, by Newton's method: each step doubles the bits that are right
+	inverse := golden
 	for range 6 {
 		inverse *= 2 - golden*inverse
 	}

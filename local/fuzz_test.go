@@ -36,16 +36,19 @@ func FuzzShareClock(f *testing.F) {
 		move, -time.Hour, alone, 1, move, time.Hour, alone, 100, alone, 1,
 	))
 	f.Add(ordinary, shareSteps(
-		move, -time.Hour, alone, 100, move, time.Minute, alone, 1, move, -time.Minute, alone, 1, move, time.Hour, alone, 1,
+		move, -time.Hour, alone, 100, move, time.Minute, alone, 1, move, -time.Minute, alone, 1, move, time.Hour,
+		alone, 1,
 	))
 	// The fleet shrinks and grows while the clock is behind: neither gives tokens.
 	f.Add(ordinary, shareSteps(
-		fleetOf, 10, move, time.Second, alone, 10, move, -time.Second, fleetOf, 1, alone, 90, fleetOf, 5, move, time.Second, alone, 20,
+		fleetOf, 10, move, time.Second, alone, 10, move, -time.Second, fleetOf, 1, alone, 90, fleetOf, 5, move,
+		time.Second, alone, 20,
 		move, 500*ms, alone, 10, fleetOf, 2, alone, 50, move, 24*time.Hour, alone, 50, alone, 1,
 	))
 	// A lease that is spent before, beside and after, and one whose deadline comes near again.
 	f.Add(ordinary, shareSteps(
-		move, time.Second, lease, 20, take, 5, alone, 1, move, 2*time.Second, take, 1, move, -1500*ms, take, 1, alone, 20,
+		move, time.Second, lease, 20, take, 5, alone, 1, move, 2*time.Second, take, 1, move, -1500*ms, take, 1, alone,
+		20,
 		lease, 10, move, -time.Hour, take, 3, lease, 25, alone, 100, move, 2*time.Hour, take, 1, alone, 100,
 	))
 	// The smallest and the largest limits.
@@ -132,7 +135,8 @@ func newShareRun(t *testing.T, limit []byte) *shareRun {
 	}
 	r := &shareRun{T: t, fleet: 1}
 	r.p = Policy{
-		Cap: next(1, lua.MostTokens), Tokens: next(1, lua.MostTokens), Per: time.Duration(next(int64(time.Microsecond), int64(maxPerOfAPolicy))),
+		Cap: next(1, lua.MostTokens), Tokens: next(1, lua.MostTokens),
+		Per:    time.Duration(next(int64(time.Microsecond), int64(maxPerOfAPolicy))),
 		Period: 250 * ms, Budget: 20 * ms, Timeout: 50 * ms, Uniform: func() float64 { return 0.5 },
 	}
 	r.b.Init(&r.p, "k")
@@ -193,7 +197,8 @@ func (r *shareRun) alone(n int64) {
 		r.level -= float64(n)
 		// Doubles keep 15 digits of what is at most one burst; x/time/rate takes a wait under 1 ns for none.
 		if r.level < -r.perNS-1e-6-1e-12*r.burst {
-			r.Fatalf("%d tokens at %v, in a fleet of %d: an ideal share of %v would be at %v", n, r.now, r.fleet, r.burst, r.level)
+			r.Fatalf("%d tokens at %v, in a fleet of %d: an ideal share of %v would be at %v", n, r.now, r.fleet,
+				r.burst, r.level)
 		}
 	case ShareSpent:
 		if v.Retry <= 0 {
@@ -201,7 +206,8 @@ func (r *shareRun) alone(n int64) {
 		}
 		// Who comes back as told finds the tokens; not earlier than the ideal share has them.
 		if wait := (float64(n) - r.level) / r.perNS; v.Retry < never && float64(v.Retry) < wait*(1-1e-9)-1000 {
-			r.Fatalf("%d tokens at %v, in a fleet of %d: retry after %v, which takes %v ns", n, r.now, r.fleet, v.Retry, wait)
+			r.Fatalf("%d tokens at %v, in a fleet of %d: retry after %v, which takes %v ns", n, r.now, r.fleet,
+				v.Retry, wait)
 		}
 	default:
 		r.Fatalf("%d tokens alone: %+v", n, v)
@@ -230,7 +236,8 @@ func (r *shareRun) pass() {
 // spend counts tokens of the lease.
 func (r *shareRun) spend(n int64, alive bool) {
 	if r.fromLease += n; r.fromLease > r.granted || !alive {
-		r.Fatalf("%d tokens at %v of a lease until %v: %d of %d", n, r.now, time.Duration(r.b.lease.pot.deadline.Load()), r.fromLease, r.granted)
+		r.Fatalf("%d tokens at %v of a lease until %v: %d of %d", n, r.now,
+			time.Duration(r.b.lease.pot.deadline.Load()), r.fromLease, r.granted)
 	}
 }
 

@@ -196,7 +196,8 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 			if v, e := r.b.Reset(NewWaiter()); v.Outcome != Outdated || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Reset says %+v %+v", c.name, mode, v, e)
 			}
-			if e := r.b.Probe(); e != (Effect{}) || r.b.Renew(r.now) != e || r.b.Check(r.now) != e || r.begin().Seq != 0 {
+			if e := r.b.Probe(); e != (Effect{}) || r.b.Renew(r.now) != e || r.b.Check(r.now) != e ||
+				r.begin().Seq != 0 {
 				t.Errorf("%s, mode %d: it sends", c.name, mode)
 			}
 			if s := r.balance(); s.Held != 0 || s.Refused+s.Opened+s.Failed+s.Shared > 5 {

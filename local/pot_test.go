@@ -18,7 +18,8 @@ func TestPotKeepsItsTokens(t *testing.T) {
 		now := time.Second
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			n := rapid.Int64Range(1, 20).Draw(t, "n")
-			switch rapid.SampledFrom([]string{"take", "refill", "empty", "end", "send", "era", "wait"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"take", "refill", "empty", "end", "send", "era", "wait"}).Draw(t,
+				"step") {
 			case "take":
 				left, ok := p.take(now, n)
 				if ok && (p.over(now) || left < 0) {
@@ -82,7 +83,8 @@ func TestLedgerMovesTokens(t *testing.T) {
 	}{
 		{"a return is accepted", func(l *ledger) { l.returnAccepted(4) }, ledger{3, 5, 4, 0}},
 		{"a refund is credited", func(l *ledger) { l.refundAnswered(2, lua.Reply{}) }, ledger{7, 3, 2, 0}},
-		{"a refund is not credited", func(l *ledger) { l.refundAnswered(2, lua.Reply{Flags: lua.Unapplied}) }, ledger{7, 3, 0, 2}},
+		{"a refund is not credited", func(l *ledger) { l.refundAnswered(2, lua.Reply{Flags: lua.Unapplied}) },
+			ledger{7, 3, 0, 2}},
 		{"returns are burnt", func(l *ledger) { l.burnReturn() }, ledger{0, 5, 0, 7}},
 		{"a refund is burnt", func(l *ledger) { l.burnRefund(5) }, ledger{7, 0, 0, 5}},
 	} {
@@ -189,10 +191,12 @@ func TestAbsentPartsAnswerAsEmptyOnes(t *testing.T) {
 	w.admittedAt(0)
 	w.forgetDebt()
 	w.forgetRefunds()
-	if left, ok := l.take(0, 1); ok || left != 0 || l.live(0) != 0 || l.lives(0) || l.unspent() != 0 || l.generation() != 0 {
+	if left, ok := l.take(0, 1); ok || left != 0 || l.live(0) != 0 || l.lives(0) || l.unspent() != 0 ||
+		l.generation() != 0 {
 		t.Error("a lease that there is not holds something")
 	}
-	if l.out(0) || l.backsOff(0) || l.owes() || l.hasNews() || l.owing(FailOpen) != 0 || l.stats(FailLocal) != (Stats{}) {
+	if l.out(0) || l.backsOff(0) || l.owes() || l.hasNews() || l.owing(FailOpen) != 0 ||
+		l.stats(FailLocal) != (Stats{}) {
 		t.Error("a lease that there is not owes something")
 	}
 	if p.calling() || p.carries(0) || p.repeating() || p.awaited() || p.quiet(0) || p.request(0, 1).n != 0 {

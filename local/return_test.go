@@ -27,7 +27,8 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			r.b.Check(r.now)
 			r.begin()
 		}, -7, 3, 0},
-		{"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.lease.pot.deadline.Load()) }, 0, 3, 0},
+		{"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.lease.pot.deadline.Load()) }, 0, 3,
+			0},
 		{"the lease was given up", FromLease, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
 		{"its lease id was given up", FromRedis, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
 		{"burnt under way", FromLease, func(r *rig) {
@@ -35,7 +36,8 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			r.ask(20)
 			call := r.begin()
 			r.now = time.Duration(r.b.lease.pot.deadline.Load())
-			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 20, TTLLeft: us(2 * time.Second)}) // and all 20 went to the line
+			// and all 20 went to the line
+			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: 20, TTLLeft: us(2 * time.Second)})
 		}, -7, 3, 7},
 		{"burnt after it was taken under way", FromLease, nil, -7, 3, 7},
 		{"evicted and gone", FromLease, func(r *rig) { r.b.Burn(r.now) }, -7, 0, 7}, // and its key is looked up again
@@ -67,7 +69,8 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			}
 			r.pot(7 + c.pot)
 			if r.b.lease.ledger.toRefund != c.refund || r.b.lease.ledger.burnt != c.burnt {
-				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.lease.ledger.toRefund, r.b.lease.ledger.burnt, c.refund, c.burnt)
+				t.Errorf("refund %d, burnt %d, want %d and %d", r.b.lease.ledger.toRefund, r.b.lease.ledger.burnt,
+					c.refund, c.burnt)
 			}
 			r.balance()
 			if c.refund == 0 || r.b.pending.calling() || r.b.lease.backOff > r.now { // then another event sends it

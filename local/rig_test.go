@@ -102,7 +102,8 @@ func (r *rig) balance() Stats {
 	r.Helper()
 	s := r.b.Stats()
 	if s.Granted != s.Spent+s.Returned+s.Burnt+s.Held {
-		r.Fatalf("granted %d ≠ spent %d + returned %d + burnt %d + held %d", s.Granted, s.Spent, s.Returned, s.Burnt, s.Held)
+		r.Fatalf("granted %d ≠ spent %d + returned %d + burnt %d + held %d", s.Granted, s.Spent, s.Returned, s.Burnt,
+			s.Held)
 	}
 	return s
 }

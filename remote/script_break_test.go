@@ -21,8 +21,8 @@ local redis = {error_reply = server.error_reply, call = function(name, ...)
 end}
 `
 
-// Redis rolls nothing back when a script ends with an error. A call that sweeps three leases and grants a fourth is ended
-// after each of its writes. The escrow still covers the leases, and the level fits beside it.
+// Redis rolls nothing back when a script ends with an error. A call that sweeps three leases and grants a fourth is
+// ended after each of its writes. The escrow still covers the leases, and the level fits beside it.
 func TestScriptThatBreaksOff(t *testing.T) {
 	e := miniEngine(t)
 	const most, bucket = 10, "{k}tb1"

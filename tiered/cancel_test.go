@@ -16,7 +16,8 @@ func leased(t *testing.T, l *Limiter) *bucket {
 		calls := l.group.Stats().Nodes["memory"].Calls
 		r := l.Reserve(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
-		if held, _ := b.Peek(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls && r.Tier == Local {
+		if held, _ := b.Peek(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls &&
+			r.Tier == Local {
 			return b
 		}
 	}

@@ -20,8 +20,8 @@ func spendAll(t *testing.T, l *Limiter, key string) (n int64) {
 	return n
 }
 
-// A new rate counts from the moment of the change, however it is made and whatever is leased: what came until then came by the old
-// one.
+// A new rate counts from the moment of the change, however it is made and whatever is leased: what came until then
+// came by the old one.
 func TestNewRateCountsFromNowOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -99,9 +99,11 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 	}
 }
 
-// Nothing that was leased under a larger limit is spent once it is lowered, and what is admitted afterwards is the lower limit's.
+// Nothing that was leased under a larger limit is spent once it is lowered, and what is admitted afterwards is the
+// lower limit's.
 func TestLoweredLimitHoldsAtOnce(t *testing.T) {
-	for name, to := range map[string]Limit{"of minutes": PerMinute(1), "a smaller burst": PerSecond(20_000).WithBurst(1)} {
+	for name, to := range map[string]Limit{"of minutes": PerMinute(1),
+		"a smaller burst": PerSecond(20_000).WithBurst(1)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(20_000)}, nil)
@@ -139,7 +141,8 @@ func TestLoweredLimitHoldsAtOnce(t *testing.T) {
 func TestCallsOfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, &Options{Processes: 2}, Policy{Name: "api", Limit: PerSecond(10), Lease: Lease{Size: NoLease}})[0]
+		l := several(t, store, &Options{Processes: 2},
+			Policy{Name: "api", Limit: PerSecond(10), Lease: Lease{Size: NoLease}})[0]
 		for i := range 300 {
 			want(t, l.AllowN(t.Context(), fmt.Sprint("full ", i), 1), Granted)
 		}
@@ -157,7 +160,8 @@ func TestCallsOfAChange(t *testing.T) {
 				t.Errorf("%s: %d calls, want %d", what, len(calls), most)
 			}
 			for i, c := range calls {
-				if turn := start.Add(time.Duration(i) * 2 * reportGap); c.Want != 0 || c.Lease != "" || c.at.Before(turn) || c.at.After(turn.Add(5*ms)) {
+				if turn := start.Add(time.Duration(i) * 2 * reportGap); c.Want != 0 || c.Lease != "" ||
+					c.at.Before(turn) || c.at.After(turn.Add(5*ms)) {
 					t.Fatalf("%s: call %d, %v after the change: %+v", what, i, c.at.Sub(start), c.Call)
 				}
 			}
@@ -175,7 +179,8 @@ func TestCallsOfAChange(t *testing.T) {
 func TestChangeInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, Policy{Name: "api", Limit: PerSecond(100), Lease: Lease{Size: NoLease}, FailMode: FailClosed})[0]
+		l := several(t, store, nil, Policy{Name: "api", Limit: PerSecond(100), Lease: Lease{Size: NoLease},
+			FailMode: FailClosed})[0]
 		time.Sleep(second)
 		want(t, l.AllowN(t.Context(), "k", 100), Granted)
 		silence(t, store.distant, l)
@@ -196,8 +201,8 @@ func TestChangeInAnOutage(t *testing.T) {
 	})
 }
 
-// Two processes of a deploy, one of which has the new limit: together they are admitted what one bucket of the larger burst and
-// rate admits.
+// Two processes of a deploy, one of which has the new limit: together they are admitted what one bucket of the
+// larger burst and rate admits.
 func TestChangeInOneProcess(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,8 @@ func (s *setting) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 func eachAlgorithm(t *testing.T, f func(t *testing.T, p Policy)) {
 	for name, p := range map[string]Policy{
 		"token bucket": {Algorithm: TokenBucket}, "several buckets": {Also: []Limit{PerHour(100)}},
-		"fixed window": {Algorithm: FixedWindow}, "sliding window": {Algorithm: SlidingWindow}, "sliding log": {Algorithm: SlidingLog},
+		"fixed window": {Algorithm: FixedWindow}, "sliding window": {Algorithm: SlidingWindow},
+		"sliding log": {Algorithm: SlidingLog},
 	} {
 		p.Name, p.Limit = "api", PerDay(100)
 		if p.Algorithm != SlidingLog {
@@ -81,7 +82,8 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 				store.steps = c.during
 				err := l.Reset(t.Context(), "k")
 				left := remaining(t, l)
-				if fails := c.fails && p.Algorithm != SlidingLog; fails && !errors.Is(err, ErrUnavailable) || !fails && err != nil {
+				if fails := c.fails && p.Algorithm != SlidingLog; fails && !errors.Is(err, ErrUnavailable) ||
+					!fails && err != nil {
 					t.Errorf("Reset: %v", err)
 				} else if err == nil && left != 100 {
 					t.Errorf("Reset returned nil, and %d of 100 are left", left)
@@ -98,7 +100,8 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 func TestResetOfAWindowThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		p := Policy{Name: "api", Algorithm: FixedWindow, Calendar: true, Limit: PerMinute(100), Lease: Lease{Size: NoLease}}
+		p := Policy{Name: "api", Algorithm: FixedWindow, Calendar: true, Limit: PerMinute(100),
+			Lease: Lease{Size: NoLease}}
 		l := limiter(t, store, p, nil)
 		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
 		want(t, l.AllowN(t.Context(), "k", 100), Granted)

@@ -18,9 +18,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// A master of a Cluster that is frozen, the worst way to die, concerns its own keys and no others: neither those that are
-// known nor those that nobody has asked for yet, and not a process either that starts meanwhile and has yet to find out
-// which node has which key.
+// A master of a Cluster that is frozen, the worst way to die, concerns its own keys and no others: neither those
+// that are known nor those that nobody has asked for yet, and not a process either that starts meanwhile and has
+// yet to find out which node has which key.
 func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("11 s of real time")
@@ -28,7 +28,8 @@ func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	for i := range c.Servers {
-		must(t, c.Client(i), "CONFIG", "SET", "cluster-require-full-coverage", "no") // no replicas here, so no window of CLUSTERDOWN
+		// no replicas here, so no window of CLUSTERDOWN
+		must(t, c.Client(i), "CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	const dead = 1
 	victim := remote.Node(c.Servers[dead].Addr)
@@ -179,7 +180,8 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 		all.Wait()
 		time.Sleep(100 * ms)
 		nodes := l.group.Stats().Nodes
-		if nodes[""].Breaker != "closed" || nodes[""].Calls > 0 || nodes[string(alive)].Breaker != "closed" || nodes[string(deceased)].Failures == 0 {
+		if nodes[""].Breaker != "closed" || nodes[""].Calls > 0 || nodes[string(alive)].Breaker != "closed" ||
+			nodes[string(deceased)].Failures == 0 {
 			t.Errorf("%+v", nodes)
 		}
 		store.found.Store(true)
@@ -241,7 +243,8 @@ type moved struct {
 
 func (s *moved) Node(string) remote.Node { return *s.now.Load() }
 
-func (s *moved) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+func (s *moved) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
+	ttl time.Duration) (remote.Census, error) {
 	if n != s.Node("") {
 		return remote.Census{}, remote.ErrNoPresence
 	}

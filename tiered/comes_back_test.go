@@ -11,8 +11,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// A key loses its limit while its tokens are out. What comes back then goes by the numbers that the key had: no call leaves
-// with others, the store counts what was used, and a process that limits the key all the time sees nothing else.
+// A key loses its limit while its tokens are out. What comes back then goes by the numbers that the key had: no
+// call leaves with others, the store counts what was used, and a process that limits the key all the time sees
+// nothing else.
 func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 	notUnderRace(t)
 	for _, kind := range []struct {
@@ -41,11 +42,12 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 						continue // of these PerKey alone may return such a rule
 					}
 					for _, when := range []string{"at once", "after a lease's life", "evicted"} {
-						t.Run(fmt.Sprint(kind.name, "/", back.name, "/", rule, "/PerKey ", perKey, "/", when), func(t *testing.T) {
-							synctest.Test(t, func(t *testing.T) {
-								comesBack(t, kind.p, to, perKey, when, back.f, back.used)
+						t.Run(fmt.Sprint(kind.name, "/", back.name, "/", rule, "/PerKey ", perKey, "/", when),
+							func(t *testing.T) {
+								synctest.Test(t, func(t *testing.T) {
+									comesBack(t, kind.p, to, perKey, when, back.f, back.used)
+								})
 							})
-						})
 					}
 				}
 			}
@@ -122,8 +124,8 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 	books(t, l.group)
 }
 
-// What outlives its bucket in the process goes back all the same, unless somebody else may give it back too; what does not go
-// back counts as burnt, not as spent.
+// What outlives its bucket in the process goes back all the same, unless somebody else may give it back too; what
+// does not go back counts as burnt, not as spent.
 func TestCancelAfterEviction(t *testing.T) {
 	for _, p := range []Policy{
 		{Limit: PerDay(100), Lease: Lease{Size: NoLease}},
@@ -145,47 +147,52 @@ func TestCancelAfterEviction(t *testing.T) {
 		}{
 			{"nothing happens", func(*Limiter) {}, Reservation.Cancel, 0, 0, 60, 60},
 			{"a part goes back", func(*Limiter) {}, settle(45), 45, 0, 15, 15},
-			{"the key is in use again", func(l *Limiter) { l.Allow(context.Background(), "k") }, Reservation.Cancel, 1, 0, 60, 60},
+			{"the key is in use again", func(l *Limiter) { l.Allow(context.Background(), "k") }, Reservation.Cancel,
+				1, 0, 60, 60},
 			{"the machine stands still", func(l *Limiter) {
 				l.group.wallAhead.Add(-int64(time.Second))
 				l.Allow(context.Background(), "j") // which notices
 			}, Reservation.Cancel, 60, 60, 0, 60},
-			{"the Group closes", func(l *Limiter) { _ = l.group.Close(context.Background()) }, settle(50), 60, 10, 0, 10},
+			{"the Group closes", func(l *Limiter) { _ = l.group.Close(context.Background()) }, settle(50), 60, 10, 0,
+				10},
 		} {
-			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", p.Shards, "/", len(p.Also), "/", c.name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store, ctx := newTape(), t.Context()
-					watch := several(t, store, nil, p)[0]
-					all := several(t, store, &Options{MaxKeys: 4}, p, direct("others", 1000))
-					l, others := all[0], all[1]
-					time.Sleep(time.Hour)
-					r := l.Reserve(ctx, "k", 60)
-					want(t, r.Decision, Granted)
-					for i := range 20 {
-						want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
-						time.Sleep(200 * ms)
-					}
-					for _, s := range l.bucketLimiters() {
-						if _, ok := l.group.cache.Find(s.id("k")); ok {
-							t.Fatal("not evicted")
+			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", p.Shards, "/", len(p.Also), "/", c.name),
+				func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						store, ctx := newTape(), t.Context()
+						watch := several(t, store, nil, p)[0]
+						all := several(t, store, &Options{MaxKeys: 4}, p, direct("others", 1000))
+						l, others := all[0], all[1]
+						time.Sleep(time.Hour)
+						r := l.Reserve(ctx, "k", 60)
+						want(t, r.Decision, Granted)
+						for i := range 20 {
+							want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
+							time.Sleep(200 * ms)
 						}
-					}
-					full, before := watch.Peek(ctx, "k").Limit, l.group.Stats().Policies["api"]
-					c.meanwhile(l)
-					spent := l.group.Stats().Policies["api"].Spent
-					c.back(r)
-					c.back(r)
-					time.Sleep(100 * ms)
-					if n := watch.Peek(ctx, "k").Remaining; n < full-c.left || n > full-c.left+full/1000+1 {
-						t.Errorf("%d of %d are left, want %d to be missing", n, full, c.left)
-					}
-					s := l.group.Stats().Policies["api"]
-					if s.Burnt-before.Burnt != c.burnt || s.Returned-before.Returned != c.returned || spent-s.Spent != c.spentLess {
-						t.Errorf("%+v, before %+v and %d spent, want %d burnt and %d returned", s, before, spent, c.burnt, c.returned)
-					}
-					books(t, l.group)
+						for _, s := range l.bucketLimiters() {
+							if _, ok := l.group.cache.Find(s.id("k")); ok {
+								t.Fatal("not evicted")
+							}
+						}
+						full, before := watch.Peek(ctx, "k").Limit, l.group.Stats().Policies["api"]
+						c.meanwhile(l)
+						spent := l.group.Stats().Policies["api"].Spent
+						c.back(r)
+						c.back(r)
+						time.Sleep(100 * ms)
+						if n := watch.Peek(ctx, "k").Remaining; n < full-c.left || n > full-c.left+full/1000+1 {
+							t.Errorf("%d of %d are left, want %d to be missing", n, full, c.left)
+						}
+						s := l.group.Stats().Policies["api"]
+						if s.Burnt-before.Burnt != c.burnt || s.Returned-before.Returned != c.returned ||
+							spent-s.Spent != c.spentLess {
+							t.Errorf("%+v, before %+v and %d spent, want %d burnt and %d returned", s, before, spent,
+								c.burnt, c.returned)
+						}
+						books(t, l.group)
+					})
 				})
-			})
 		}
 	}
 }

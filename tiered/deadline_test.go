@@ -38,10 +38,13 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 		{"a token an hour", Policy{Limit: PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
 		{"a dear request", Policy{Limit: PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second, 7 * time.Second},
 		{"leased", Policy{Limit: PerSecond(100), Lease: Lease{Size: 25}}, 100, 100, 500 * ms, time.Second},
-		{"a fixed window", Policy{Limit: PerMinute(10), Algorithm: FixedWindow, Calendar: true}, 10, 1, 50 * time.Second, time.Minute},
-		{"a sliding window", Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, 10, 1, 50 * time.Second, time.Minute},
+		{"a fixed window", Policy{Limit: PerMinute(10), Algorithm: FixedWindow, Calendar: true}, 10, 1,
+			50 * time.Second, time.Minute},
+		{"a sliding window", Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, 10, 1, 50 * time.Second,
+			time.Minute},
 		{"a log", Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, 10, 1, 50 * time.Second, time.Minute},
-		{"several limits", Policy{Limit: PerSecond(10), Also: []Limit{PerMinute(10)}}, 10, 10, 50 * time.Second, time.Minute},
+		{"several limits", Policy{Limit: PerSecond(10), Also: []Limit{PerMinute(10)}}, 10, 10, 50 * time.Second,
+			time.Minute},
 		{"shards", Policy{Limit: PerMinute(10), Shards: 2}, 10, 5, 50 * time.Second, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -60,11 +63,13 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 					if d := time.Since(start); d > 3*ms || ctx.Err() != nil {
 						t.Errorf("refused after %v, want at once", d)
 					}
-					if d := err.Decision; d.Reason != Limited || d.RetryAfter < c.time || d.RetryAfter > c.retry+c.retry/10 {
+					if d := err.Decision; d.Reason != Limited || d.RetryAfter < c.time ||
+						d.RetryAfter > c.retry+c.retry/10 {
 						t.Errorf("%+v, want to be told of %v", d, c.retry)
 					}
 				}
-				if p := l.group.Stats().Policies["api"]; p.Spent != c.spent || p.GaveUp != 2 || p.Limited != 2*c.n || p.Waiting != 0 || p.Waited != 0 {
+				if p := l.group.Stats().Policies["api"]; p.Spent != c.spent || p.GaveUp != 2 || p.Limited != 2*c.n ||
+					p.Waiting != 0 || p.Waited != 0 {
 					t.Errorf("%+v", p)
 				}
 				noTurns(t, l.group)
@@ -125,7 +130,8 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 						t.Errorf("%+v", w)
 					}
 				}
-				if s := l.group.Stats().Policies["api"]; s.Waited != 21 || s.GaveUp != 3 || s.Limited != 3 || s.Spent != 31 {
+				if s := l.group.Stats().Policies["api"]; s.Waited != 21 || s.GaveUp != 3 || s.Limited != 3 ||
+					s.Spent != 31 {
 					t.Errorf("%+v", s)
 				}
 				noTurns(t, l.group)
@@ -168,7 +174,8 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 			outOfTimeError(t, err)
 		}
 		first.Wait()
-		if s := l[0].group.Stats().Policies["user"]; s.Waited != 2 || s.GaveUp != 2 || s.Waiting != 0 || s.LongestWait < 59*time.Second {
+		if s := l[0].group.Stats().Policies["user"]; s.Waited != 2 || s.GaveUp != 2 || s.Waiting != 0 ||
+			s.LongestWait < 59*time.Second {
 			t.Errorf("%+v", s)
 		}
 		noTurns(t, l[0].group)
@@ -195,7 +202,8 @@ type comer struct {
 
 func (c *waitingCase) run(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(c.trip), Policy{Name: "api", Limit: c.limit, Lease: c.lease}, &Options{Random: dice(1, 1)})
+		l := limiter(t, newDistant(c.trip), Policy{Name: "api", Limit: c.limit, Lease: c.lease},
+			&Options{Random: dice(1, 1)})
 		start := time.Now()
 		var all sync.WaitGroup
 		for i := range c.comers {
@@ -222,7 +230,8 @@ func (c *waitingCase) run(t *testing.T) {
 // fault is what is wrong with how they ended; empty when nothing is.
 func (c *waitingCase) fault() string {
 	var last time.Duration
-	var back int64 // came for those who left meanwhile, and went back: it counted when it was taken, and again when it is
+	// came for those who left meanwhile, and went back: it counted when it was taken, and again when it is
+	var back int64
 	var admissions []ideal.Admission
 	for i, w := range c.comers {
 		if w.patience > 0 && w.ended > w.came+w.patience {
@@ -262,7 +271,8 @@ func (c *waitingCase) fault() string {
 				if !bucket.Take(at, front.cost) {
 					bucket.Take(int64(front.ended), front.cost)
 				}
-			case front.err == nil || front.ended > w.ended, !errors.Is(front.err, ErrLimited): // it left a call under way
+			// it left a call under way
+			case front.err == nil || front.ended > w.ended, !errors.Is(front.err, ErrLimited):
 				pending += front.cost
 			}
 		}
@@ -271,7 +281,8 @@ func (c *waitingCase) fault() string {
 			return fmt.Sprintf("number %d gave up at %v and could have been served", i, w.ended)
 		}
 	}
-	if e := ideal.Worst(admissions, c.limit.Tokens, c.limit.Per, c.limit.burst()); e.Over > float64(back)+tolerance(c.limit) {
+	if e := ideal.Worst(admissions, c.limit.Tokens, c.limit.Per,
+		c.limit.burst()); e.Over > float64(back)+tolerance(c.limit) {
 		return fmt.Sprint(e)
 	}
 	return ""
@@ -283,7 +294,8 @@ func TestWaitersWithDeadlines(t *testing.T) {
 	var served, gaveUp int
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &waitingCase{
-			limit: rapid.SampledFrom([]Limit{PerSecond(10), PerSecond(100), PerSecond(100).WithBurst(20), thousand}).Draw(rt, "limit"),
+			limit: rapid.SampledFrom([]Limit{PerSecond(10), PerSecond(100), PerSecond(100).WithBurst(20),
+				thousand}).Draw(rt, "limit"),
 			lease: Lease{Size: rapid.SampledFrom([]int64{0, NoLease}).Draw(rt, "lease")},
 			trip:  rapid.SampledFrom([]time.Duration{ms, 5 * ms}).Draw(rt, "trip"),
 		}
@@ -298,7 +310,8 @@ func TestWaitersWithDeadlines(t *testing.T) {
 				cost:  rapid.Int64Range(1, most).Draw(rt, "cost"),
 			}
 			if rapid.Bool().Draw(rt, "deadline") {
-				w.patience = time.Duration(rapid.IntRange(1, 100).Draw(rt, "patience")) * time.Duration(math.Max(interval, 2e6))
+				w.patience = time.Duration(rapid.IntRange(1, 100).Draw(rt,
+					"patience")) * time.Duration(math.Max(interval, 2e6))
 			}
 			c.comers = append(c.comers, w)
 		}

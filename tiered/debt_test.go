@@ -28,7 +28,8 @@ func (s forgiving) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 }
 
 // rehearse lets a fleet of ten live through outages, with a store that charges debts or one that forgives them.
-func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, down func(time.Duration, int) bool, forgive bool) (offers []offer) {
+func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, down func(time.Duration, int) bool,
+	forgive bool) (offers []offer) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes = 10
 		start := time.Now()
@@ -55,7 +56,8 @@ func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, d
 						d := l.Allow(context.Background(), "hot")
 						mu.Lock()
 						defer mu.Unlock()
-						offers = append(offers, offer{at: at, done: time.Since(start), cost: 1, allowed: d.Allowed, reason: d.Reason})
+						offers = append(offers, offer{at: at, done: time.Since(start), cost: 1, allowed: d.Allowed,
+							reason: d.Reason})
 					})
 				}
 			})
@@ -66,13 +68,16 @@ func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, d
 	return offers
 }
 
-// What counting the overflow is worth: the same load against a store that charges debts as it does, and against one that
-// charges only what is owed in any case.
+// What counting the overflow is worth: the same load against a store that charges debts as it does, and against one
+// that charges only what is owed in any case.
 func TestWhatTheOverflowIsWorth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("twelve runs of up to 65 s in virtual time")
 	}
-	outage, flap := during(10*second, 25*second), func(at time.Duration, _ int) bool { return at > 5*second && at/second%2 == 1 }
+	outage, flap := during(10*second, 25*second), func(at time.Duration,
+		_ int) bool {
+		return at > 5*second && at/second%2 == 1
+	}
 	const seeds = 3
 	for _, c := range []struct {
 		name     string
@@ -90,7 +95,8 @@ func TestWhatTheOverflowIsWorth(t *testing.T) {
 		charged, forgiven := "", ""
 		most, least := -1e9, 1e9
 		for seed := range uint64(seeds) {
-			a, b := rehearse(t, seed, c.demand, c.length, c.down, false), rehearse(t, seed, c.demand, c.length, c.down, true)
+			a, b := rehearse(t, seed, c.demand, c.length, c.down, false),
+				rehearse(t, seed, c.demand, c.length, c.down, true)
 			over, without := worst(a, thousand, c.from, c.to).Over, worst(b, thousand, c.from, c.to).Over
 			most, least = max(most, over), min(least, without)
 			charged += fmt.Sprintf(" %5.0f", over)
@@ -112,8 +118,8 @@ func TestWhatTheOverflowIsWorth(t *testing.T) {
 	}
 }
 
-// After ten minutes without Redis, a user of several limits who stayed within all of them is refused nothing: every bucket of
-// his was full meanwhile, and what they threw away pays for what he was admitted.
+// After ten minutes without Redis, a user of several limits who stayed within all of them is refused nothing: every
+// bucket of his was full meanwhile, and what they threw away pays for what he was admitted.
 func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 	const processes, down, up, end = 4, time.Minute, 11 * time.Minute, 13 * time.Minute
 	for _, demand := range []float64{0.3, 0.8} {
@@ -125,7 +131,8 @@ func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 			alone, refused := make([]int, processes), make([]int, processes)
 			var loads sync.WaitGroup
 			for i := range processes {
-				l := limiter(t, wire, Policy{Name: "api", Limit: PerMinute(100), Also: []Limit{PerSecond(10)}}, &Options{Processes: processes})
+				l := limiter(t, wire, Policy{Name: "api", Limit: PerMinute(100), Also: []Limit{PerSecond(10)}},
+					&Options{Processes: processes})
 				loads.Go(func() {
 					time.Sleep(each / processes * time.Duration(i))
 					for ; time.Since(start) < end; time.Sleep(each) {

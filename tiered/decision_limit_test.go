@@ -25,8 +25,9 @@ func patientOptions(hooks *Trace) *Options {
 	return &Options{Budget: 10 * time.Second, Timeout: 10 * time.Second, Processes: 1, Trace: hooks}
 }
 
-// Of several limits on a key the Decision names the one that refused, and has its burst: whichever place it has, from Redis and
-// from what is known here, alone and together with other keys, to hooks and in the table of the refused.
+// Of several limits on a key the Decision names the one that refused, and has its burst: whichever place it has,
+// from Redis and from what is known here, alone and together with other keys, to hooks and in the table of the
+// refused.
 func TestWhichLimitRefused(t *testing.T) {
 	ctx := context.Background()
 	daily := Limit{Tokens: 100, Per: 24 * time.Hour}
@@ -58,7 +59,8 @@ func TestWhichLimitRefused(t *testing.T) {
 						}
 						defer g.Close(ctx)
 						l, err := g.Limiter(Policy{
-							Name: "p", Limit: c.limits[0], Also: c.limits[1:], Algorithm: algorithm, Lease: Lease{Size: size},
+							Name: "p", Limit: c.limits[0], Also: c.limits[1:], Algorithm: algorithm,
+							Lease: Lease{Size: size},
 						})
 						if err != nil {
 							t.Fatal(err)
@@ -69,7 +71,8 @@ func TestWhichLimitRefused(t *testing.T) {
 						}
 						check := func(d Decision, allowed bool, tier Tier) {
 							t.Helper()
-							if d.Allowed != allowed || d.Which != c.which || d.Limit != 3 || tier != None && d.Tier != tier {
+							if d.Allowed != allowed || d.Which != c.which || d.Limit != 3 ||
+								tier != None && d.Tier != tier {
 								t.Errorf("%v, lease %d: %+v", algorithm, size, d)
 							}
 							if limit, ok := l.LimitOf(d); !ok || limit != hourly {
@@ -109,7 +112,8 @@ func TestWhichLimitRefused(t *testing.T) {
 	}
 }
 
-// An admission names the limit with the fewest tokens left, which changes as they are used; Remaining is never more than its burst.
+// An admission names the limit with the fewest tokens left, which changes as they are used; Remaining is never more
+// than its burst.
 func TestWhichLimitIsTightest(t *testing.T) {
 	for _, size := range []int64{0, NoLease} {
 		synctest.Test(t, func(t *testing.T) {
@@ -136,8 +140,8 @@ func TestWhichLimitIsTightest(t *testing.T) {
 	}
 }
 
-// Who refused is who makes wait longest, and not who has the least left; a cheaper request that is admitted meanwhile is told of
-// the latter.
+// Who refused is who makes wait longest, and not who has the least left; a cheaper request that is admitted
+// meanwhile is told of the latter.
 func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), Policy{
@@ -162,8 +166,8 @@ func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	})
 }
 
-// The reset of a window is when it forgets what it counted, and not its whole length at each request: leased and direct, as far as
-// Redis has said.
+// The reset of a window is when it forgets what it counted, and not its whole length at each request: leased and
+// direct, as far as Redis has said.
 func TestResetOfAWindow(t *testing.T) {
 	for _, size := range []int64{0, NoLease} {
 		synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,8 @@ func TestEveryDecisionIsCounted(t *testing.T) {
 		t.Run(test.want.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := remote.NewMemory()
-				l, err := New(store, Policy{Name: "p", Limit: Limit{Tokens: 10, Per: time.Hour}, FailMode: test.mode}, nil)
+				l, err := New(store, Policy{Name: "p", Limit: Limit{Tokens: 10, Per: time.Hour}, FailMode: test.mode},
+					nil)
 				if err != nil {
 					t.Fatal(err)
 				}

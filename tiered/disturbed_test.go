@@ -79,7 +79,8 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 			wire := &disturbed{Store: open(t), random: rand.New(rand.NewPCG(1, 2))}
 			const burst, processes = 6000, 4
 			policy := tiered.Policy{
-				Name: "api", Limit: tiered.PerDay(1000).WithBurst(burst), Lease: tiered.Lease{Period: 20 * time.Millisecond},
+				Name: "api", Limit: tiered.PerDay(1000).WithBurst(burst),
+				Lease:    tiered.Lease{Period: 20 * time.Millisecond},
 				FailMode: tiered.FailClosed,
 			}
 			var admitted [processes]int64
@@ -138,7 +139,8 @@ func TestLostDoubledAndLateMessages(t *testing.T) {
 func TestScriptFlushIsNotNoticed(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
-	l, err := tiered.New(remote.NewRedis(server.StoreClient(), nil), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
+	l, err := tiered.New(remote.NewRedis(server.StoreClient(), nil),
+		tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
 		&tiered.Options{Budget: 10 * time.Second, Timeout: 10 * time.Second}) // a busy machine is no outage
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +167,8 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 	store := remote.NewRedis(server.StoreClient(), nil)
 	var log bytes.Buffer
 	g, err := tiered.NewGroup(store, &tiered.Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), Budget: time.Second, Timeout: time.Second, // a busy machine is no outage
+		// a busy machine is no outage
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), Budget: time.Second, Timeout: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -56,8 +56,10 @@ func policiesAtTheEnds() (all []Policy) {
 						for _, shards := range []int{0, 2, maxShards} {
 							n++
 							p := Policy{
-								Name: fmt.Sprint("p", n), Algorithm: a, Shards: shards, Calendar: a == FixedWindow && n%2 == 0,
-								Limit: Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4], FailMode: modes[n/2%3],
+								Name: fmt.Sprint("p", n), Algorithm: a, Shards: shards,
+								Calendar: a == FixedWindow && n%2 == 0,
+								Limit:    Limit{Tokens: tokens, Per: per, Burst: burst}, Lease: leases[n%4],
+								FailMode: modes[n/2%3],
 							}
 							for j := range also {
 								l := p.Limit
@@ -89,7 +91,8 @@ func policiesAtTheEnds() (all []Policy) {
 
 // precisionAtAnEnd is 0, the whole of a period, or the least of which it has no more than may be.
 func precisionAtAnEnd(per time.Duration, i int) time.Duration {
-	return []time.Duration{0, per, max((per/maxBlocks + time.Microsecond).Truncate(time.Microsecond), time.Microsecond)}[i%3]
+	return []time.Duration{0, per, max((per/maxBlocks + time.Microsecond).Truncate(time.Microsecond),
+		time.Microsecond)}[i%3]
 }
 
 // What validation accepts no script refuses: of every policy at the ends of all ranges, no call of any kind that it

@@ -102,7 +102,8 @@ func ExampleLimiter_Wait() {
 	defer limiter.Close(ctx)
 
 	fmt.Println(limiter.Wait(ctx, "queue"))
-	fmt.Println(errors.Is(limiter.WaitN(ctx, "queue", 2000), tiered.ErrExceedsBurst)) // would wait for ever: says so at once
+	// would wait for ever: says so at once
+	fmt.Println(errors.Is(limiter.WaitN(ctx, "queue", 2000), tiered.ErrExceedsBurst))
 	// Output:
 	// <nil>
 	// true

@@ -14,18 +14,20 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, where nobody waits longer than 50 ms.
-// The first calls fail by that, and those to come find the connections that they have left.
+// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, where nobody waits longer
+// than 50 ms. The first calls fail by that, and those to come find the connections that they have left.
 func TestFarFromRedis(t *testing.T) {
 	distance := faultnet.New(1)
 	if err := distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	client := redis.NewClient(redistest.Start(t).Options(redis.Options{
-		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, Dialer: distance.Dialer((&net.Dialer{}).DialContext),
+		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+		Dialer: distance.Dialer((&net.Dialer{}).DialContext),
 	}))
 	defer client.Close()
-	limiter, err := tiered.New(watch.Over(t, remote.NewRedis(client, nil)), tiered.Policy{Name: "far", Limit: tiered.PerSecond(1e6)}, nil)
+	limiter, err := tiered.New(watch.Over(t, remote.NewRedis(client, nil)),
+		tiered.Policy{Name: "far", Limit: tiered.PerSecond(1e6)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

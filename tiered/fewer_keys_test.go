@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A process that keeps fewer keys than one request needs decides within Budget all the same, alone or in a crowd: whose bucket is
-// pushed out while he looks for it does not begin to wait anew.
+// A process that keeps fewer keys than one request needs decides within Budget all the same, alone or in a crowd:
+// whose bucket is pushed out while he looks for it does not begin to wait anew.
 func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	for _, trip := range []time.Duration{ms, 8 * ms, 15 * ms} {
 		for _, crowd := range []int{1, 2, 16} {
@@ -20,7 +20,8 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						var ps []Policy
 						for i := range 4 {
-							ps = append(ps, Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 30), FailMode: FailClosed, Lease: Lease{Size: NoLease}})
+							ps = append(ps, Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 30),
+								FailMode: FailClosed, Lease: Lease{Size: NoLease}})
 						}
 						l := several(t, newDistant(trip), &Options{MaxKeys: keys}, ps...)
 						time.Sleep(second)
@@ -32,7 +33,8 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 							all.Go(func() {
 								for i := range 20 {
 									start := time.Now()
-									d := Strictest(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"), l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
+									d := Strictest(l[0].For(fmt.Sprint(w)), l[1].For("t"), l[2].For("i"),
+										l[3].For(fmt.Sprint("x", w, i))).Allow(context.Background())
 									mu.Lock()
 									longest = max(longest, time.Since(start))
 									if d.Allowed {
@@ -45,7 +47,8 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 						}
 						all.Wait()
 						if longest > DefaultBudget {
-							t.Errorf("the longest of %d decisions took %v, Budget is %v", 20*crowd, longest, DefaultBudget)
+							t.Errorf("the longest of %d decisions took %v, Budget is %v", 20*crowd, longest,
+								DefaultBudget)
 						}
 						if crowd == 1 && granted != 20 {
 							t.Errorf("%d of 20 were granted", granted)
@@ -61,8 +64,8 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	}
 }
 
-// Rarely used keys, more of them at a time than the process keeps while Redis or the process is slow for a moment: all are decided
-// by Redis.
+// Rarely used keys, more of them at a time than the process keeps while Redis or the process is slow for a moment:
+// all are decided by Redis.
 func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -73,7 +76,8 @@ func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 			}
 			return 1
 		}
-		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(10), FailMode: FailClosed}, &Options{MaxKeys: 100, MaxInFlight: 1000})
+		l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(10), FailMode: FailClosed},
+			&Options{MaxKeys: 100, MaxInFlight: 1000})
 		time.Sleep(second)
 		var all sync.WaitGroup
 		var refused atomic.Int64

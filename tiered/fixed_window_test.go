@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A leased fixed window goes on after the store's clock was set back: what is left of its leases is what it was, and does
-// not wait for the clock to be where they would have ended.
+// A leased fixed window goes on after the store's clock was set back: what is left of its leases is what it was,
+// and does not wait for the clock to be where they would have ended.
 func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 	for _, step := range []time.Duration{2 * second, time.Minute, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -34,13 +34,15 @@ func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 	}
 }
 
-// A fixed window that may be over when a reply comes is taken directly, and served: also while something is to be settled.
+// A fixed window that may be over when a reply comes is taken directly, and served: also while something is to be
+// settled.
 func TestBriefFixedWindowIsServed(t *testing.T) {
 	for _, per := range []time.Duration{time.Microsecond, ms, 99 * ms} {
 		for _, mode := range []FailMode{FailOpen, FailLocal, FailClosed} {
 			synctest.Test(t, func(t *testing.T) {
 				limit := Limit{Tokens: 1000, Per: per}
-				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: limit, Algorithm: FixedWindow, FailMode: mode}, nil)
+				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: limit, Algorithm: FixedWindow,
+					FailMode: mode}, nil)
 				for range 200 {
 					r := l.Reserve(context.Background(), "k", 2)
 					if r.Tier == Failover || !r.Allowed {

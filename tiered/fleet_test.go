@@ -55,7 +55,8 @@ type fleetRun struct {
 }
 
 const (
-	// peak is what is offered in a surge, in times the average; quiet what is offered between surges, as a part of that.
+	// peak is what is offered in a surge, in times the average; quiet what is offered between surges, as a part of
+	// that.
 	peak  = 2.35
 	quiet = 0.04
 )
@@ -233,8 +234,9 @@ func dice(seed, stream uint64) func() float64 {
 	}
 }
 
-// ways returns what a way over the wire takes, in times the average: half of it is as in a network, never less than half of
-// the average and sometimes several times as much; a stall is a slow command before ours, a fork, a pause of either side.
+// ways returns what a way over the wire takes, in times the average: half of it is as in a network, never less than
+// half of the average and sometimes several times as much; a stall is a slow command before ours, a fork, a pause
+// of either side.
 func (f fleetRun) ways(seed, process uint64) func() float64 {
 	uniform := dice(seed, 4000+process)
 	return func() float64 {
@@ -375,7 +377,8 @@ func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
 		{"1.5 r", fleetRun{processes: 10, limit: thousand, demand: 1.5}, 0.985, 0.3},
 		{"0.95 r", fleetRun{processes: 10, limit: thousand, demand: 0.95}, 0.99, 0.3},
 		{"surges of 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, surges: true}, 0.9, 0.3},
-		{"10/s over 8 processes, 3 r", fleetRun{processes: 8, limit: PerSecond(10), demand: 3, length: 60 * time.Second}, 0.95, 4},
+		{"10/s over 8 processes, 3 r", fleetRun{processes: 8, limit: PerSecond(10), demand: 3,
+			length: 60 * time.Second}, 0.95, 4},
 		{"no leases, 3 r", fleetRun{processes: 10, limit: thousand, demand: 3, lease: Lease{Size: NoLease}}, 0.98, 4},
 		{"3 r, 10 % of replies lost", fleetRun{processes: 10, limit: thousand, demand: 3, loseReplies: 0.1}, 0.8, 0.4},
 	} {

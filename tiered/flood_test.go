@@ -34,15 +34,16 @@ const (
 	expiryLag     = 2 * time.Second // Redis looks for what has expired ten times a second, and never for long
 )
 
-// TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded, in the
-// process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
+// TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded,
+// in the process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
 func TestFloodOfKeys(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sum := range []string{
-		fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess), fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
+		fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess),
+		fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
 		fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
 	} {
 		if !strings.Contains(string(page), sum) {
@@ -63,7 +64,8 @@ func TestFloodOfKeys(t *testing.T) {
 	defer store.Close()
 	// Patient: a busy machine is no outage.
 	patient := 20 * time.Second
-	g, err := tiered.NewGroup(watch.Over(t, store), &tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient})
+	g, err := tiered.NewGroup(watch.Over(t, store),
+		&tiered.Options{MaxKeys: maxKeys, Budget: patient, Timeout: patient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,8 @@ func TestFloodOfKeys(t *testing.T) {
 			for i := c; i < flood; i += callers {
 				// A key is mostly a piece of something larger, which must not stay with it.
 				request := fmt.Sprintf("%016d", i) + strings.Repeat("x", 1000)
-				if d := l.Allow(context.Background(), request[:16]); d.Reason != tiered.Granted || d.Tier != tiered.Remote {
+				if d := l.Allow(context.Background(), request[:16]); d.Reason != tiered.Granted ||
+					d.Tier != tiered.Remote {
 					t.Errorf("%+v", d)
 					return
 				}
@@ -126,7 +129,8 @@ func TestFloodOfKeys(t *testing.T) {
 	t.Logf("%d keys in %v: at most %d kB more in the process, %d goroutines more; in Redis at most %d buckets in %d kB, %d bytes each",
 		flood, took, most.heap>>10, most.goroutines, most.keys, most.memory>>10, most.memory/max(most.keys, 1))
 
-	if s.Keys > maxKeys || s.Leaving > maxKeys/leavingPart+16*16 || s.Evictions < uint64(flood-maxKeys-maxKeys/leavingPart) {
+	if s.Keys > maxKeys || s.Leaving > maxKeys/leavingPart+16*16 ||
+		s.Evictions < uint64(flood-maxKeys-maxKeys/leavingPart) {
 		t.Errorf("%d keys kept, %d leaving, %d evicted", s.Keys, s.Leaving, s.Evictions)
 	}
 	if bound := int64(maxKeys*(leavingPart+1)/leavingPart*keyInProcess + restOfProcess); most.heap > bound {

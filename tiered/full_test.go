@@ -52,7 +52,8 @@ func (s *full) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	s.together = s.together || denied && refused
 }
 
-func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
+	ttl time.Duration) (remote.Census, error) {
 	if s.is.Load() {
 		time.Sleep(s.trip)
 		return remote.Census{}, errFull
@@ -88,7 +89,8 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 
 					store.is.Store(true)
 					if together {
-						if d := Strictest(l.For("fresh"), l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
+						if d := Strictest(l.For("fresh"),
+							l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
 							t.Errorf("%+v, in one pipeline %t", d, store.together)
 						}
 						exhausted()

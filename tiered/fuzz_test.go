@@ -47,7 +47,8 @@ func FuzzPolicy(f *testing.F) {
 			Lease: Lease{Size: size, Period: time.Duration(period)},
 		}
 		wrong := problems{}
-		wrong.find("Name", fmt.Sprintf("%.80q", name), name != "" && len(name) <= 64 && strings.Trim(name, nameLetters) == "")
+		wrong.find("Name", fmt.Sprintf("%.80q", name),
+			name != "" && len(name) <= 64 && strings.Trim(name, nameLetters) == "")
 		if p.Limit == (Limit{}) {
 			wrong.find("Limit", "zero", false)
 		} else {
@@ -175,8 +176,8 @@ func (p problems) reported(t *testing.T, of string, err error) (others []string)
 	return others
 }
 
-// keepsTo asks l for all sorts of amounts, by the clock of a bubble, and closes it. The store is near and nobody else is
-// there, so all is as with an ideal bucket but for the tokens in a lease.
+// keepsTo asks l for all sorts of amounts, by the clock of a bubble, and closes it. The store is near and nobody
+// else is there, so all is as with an ideal bucket but for the tokens in a lease.
 func keepsTo(t *testing.T, l *Limiter, key string, n int64) {
 	t.Helper()
 	defer func() {
@@ -214,7 +215,8 @@ func keepsTo(t *testing.T, l *Limiter, key string, n int64) {
 			d.ResetAfter < 0 || d.RetryAfter < 0 || (d.Reason == Limited) != (d.RetryAfter > 0) {
 			t.Fatalf("%d of %d: %+v", n, burst, d)
 		}
-		if err := d.Err(); d.Allowed != (err == nil) || len(key) > 16 && err != nil && strings.Contains(err.Error(), key) {
+		if err := d.Err(); d.Allowed != (err == nil) ||
+			len(key) > 16 && err != nil && strings.Contains(err.Error(), key) {
 			t.Fatalf("%+v: %v", d, err)
 		}
 		if d.Allowed {

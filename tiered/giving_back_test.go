@@ -59,7 +59,8 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 					all.Go(func() {
 						for time.Since(start) < 20*time.Second {
 							time.Sleep(time.Duration(random.ExpFloat64() * float64(6*ms)))
-							n, wait, how := 1+random.Int64N(8), time.Duration(random.ExpFloat64()*float64(40*ms)), random.IntN(4)
+							n, wait, how := 1+random.Int64N(8), time.Duration(random.ExpFloat64()*float64(40*ms)),
+								random.IntN(4)
 							actual := random.Int64N(n)
 							if c.dear {
 								actual *= 5
@@ -121,7 +122,8 @@ func covered(t *testing.T, store *tape, fleet []*Limiter) {
 	defer store.mu.Unlock()
 	records := map[string]taped{} // the last executed call of each lease
 	for _, c := range store.calls {
-		if c.Lease != "" && (c.reply.Code == lua.Granted || c.reply.Code == lua.Denied) && c.Seq > records[c.Lease].Seq {
+		if c.Lease != "" && (c.reply.Code == lua.Granted || c.reply.Code == lua.Denied) &&
+			c.Seq > records[c.Lease].Seq {
 			records[c.Lease] = c
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 var growth = flag.String("growth", "", "measure in full how the cost grows, and write the tables into this `file`")
 
-// TestGrowth makes the tables of how the cost grows: with processes, keys and the size of a lease. Calls, what waited and
-// utilisation are those of fleets in virtual time; ns per decision are of one process on this machine. Without -growth it
-// makes the first row of each, so that the program still works when somebody needs it.
+// TestGrowth makes the tables of how the cost grows: with processes, keys and the size of a lease. Calls, what
+// waited and utilisation are those of fleets in virtual time; ns per decision are of one process on this machine.
+// Without -growth it makes the first row of each, so that the program still works when somebody needs it.
 func TestGrowth(t *testing.T) {
 	if underRace {
 		t.Skip("its loads run in other tests")
@@ -99,7 +99,8 @@ func growthByKeys(t *testing.T, keys []int64, full bool) [][]string {
 
 func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 	rows := [][]string{{
-		"`Lease.Size`", "at 0.8: calls per decision", "calls/s", "waited, per million", "at 3×: calls per admitted token",
+		"`Lease.Size`", "at 0.8: calls per decision", "calls/s", "waited, per million",
+		"at 3×: calls per admitted token",
 		"utilisation", "over the bound", "ns per decision, one process at full speed",
 	}}
 	for _, n := range sizes {
@@ -113,15 +114,17 @@ func growthBySize(t *testing.T, sizes []int64, full bool) [][]string {
 		hard := grow(t, fleetRun{processes: 10, limit: roomy, demand: 3, lease: lease}, full)
 		rows = append(rows, []string{
 			name, cell(easy, 4, figures.calls), cell(easy, 0, figures.load), cell(easy, 0, figures.waits),
-			cell(hard, 4, figures.price), cell(hard, 4, figures.use), strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64),
+			cell(hard, 4, figures.price), cell(hard, 4, figures.use),
+			strconv.FormatFloat(most(hard, figures.excess), 'f', 0, 64),
 			strconv.FormatFloat(ns, 'f', 0, 64),
 		})
 	}
 	return rows
 }
 
-// atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys at random as fast as it
-// can, and how many calls. The store is Memory, so a call costs two switches of goroutines and no network.
+// atFullSpeed is how many ns a decision takes, in real time, when one goroutine asks for some keys at random as
+// fast as it can, and how many calls. The store is Memory, so a call costs two switches of goroutines and no
+// network.
 func atFullSpeed(t *testing.T, keys int, lease Lease) (ns, calls float64) {
 	t.Helper()
 	policy := Policy{Name: "api", Limit: PerSecond(1 << 36), Lease: lease}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// hookMost is how often a hook of these tests asks: without it one that feeds itself would never end, nor would the test.
+// hookMost is how often a hook of these tests asks: without it one that feeds itself would never end, nor would the
+// test.
 const hookMost = 200
 
 // hooks makes a Trace of one hook for each kind of event, and makes that kind of event happen.
@@ -21,31 +22,37 @@ var hooks = []struct {
 	trace   func(f func()) *Trace
 	happens func(t *testing.T, store *distant, l *Limiter)
 }{
-	{"decision", func(f func()) *Trace { return &Trace{Decision: func(Decision) { f() }} }, func(t *testing.T, _ *distant, l *Limiter) {
-		l.Allow(t.Context(), "k")
-	}},
-	{"lease", func(f func()) *Trace { return &Trace{Lease: func(LeaseEvent) { f() }} }, func(t *testing.T, _ *distant, l *Limiter) {
-		l.Allow(t.Context(), "k")
-	}},
-	{"error", func(f func()) *Trace { return &Trace{Error: func(ErrorEvent) { f() }} }, func(t *testing.T, store *distant, l *Limiter) {
-		store.Fail(context.DeadlineExceeded)
-		l.Allow(t.Context(), "k")
-	}},
-	{"state", func(f func()) *Trace { return &Trace{State: func(StateEvent) { f() }} }, func(t *testing.T, store *distant, l *Limiter) {
-		store.Fail(context.DeadlineExceeded)
-		for i := range 4 {
-			l.Allow(t.Context(), fmt.Sprint(i))
-		}
-	}},
-	{"fault", func(f func()) *Trace { return &Trace{Fault: func(FaultEvent) { f() }} }, func(t *testing.T, store *distant, l *Limiter) {
-		l.Allow(t.Context(), "k")
-		store.Memory.Step(-time.Minute)
-		l.Allow(t.Context(), "j")
-	}},
-	{"wait", func(f func()) *Trace { return &Trace{Wait: func(WaitEvent) { f() }} }, func(t *testing.T, _ *distant, l *Limiter) {
-		l.AllowN(t.Context(), "k", 1000)
-		_ = l.WaitN(t.Context(), "k", 1000)
-	}},
+	{"decision", func(f func()) *Trace { return &Trace{Decision: func(Decision) { f() }} },
+		func(t *testing.T, _ *distant, l *Limiter) {
+			l.Allow(t.Context(), "k")
+		}},
+	{"lease", func(f func()) *Trace { return &Trace{Lease: func(LeaseEvent) { f() }} },
+		func(t *testing.T, _ *distant, l *Limiter) {
+			l.Allow(t.Context(), "k")
+		}},
+	{"error", func(f func()) *Trace { return &Trace{Error: func(ErrorEvent) { f() }} },
+		func(t *testing.T, store *distant, l *Limiter) {
+			store.Fail(context.DeadlineExceeded)
+			l.Allow(t.Context(), "k")
+		}},
+	{"state", func(f func()) *Trace { return &Trace{State: func(StateEvent) { f() }} },
+		func(t *testing.T, store *distant, l *Limiter) {
+			store.Fail(context.DeadlineExceeded)
+			for i := range 4 {
+				l.Allow(t.Context(), fmt.Sprint(i))
+			}
+		}},
+	{"fault", func(f func()) *Trace { return &Trace{Fault: func(FaultEvent) { f() }} },
+		func(t *testing.T, store *distant, l *Limiter) {
+			l.Allow(t.Context(), "k")
+			store.Memory.Step(-time.Minute)
+			l.Allow(t.Context(), "j")
+		}},
+	{"wait", func(f func()) *Trace { return &Trace{Wait: func(WaitEvent) { f() }} },
+		func(t *testing.T, _ *distant, l *Limiter) {
+			l.AllowN(t.Context(), "k", 1000)
+			_ = l.WaitN(t.Context(), "k", 1000)
+		}},
 }
 
 // teller calls a function for each line that is logged.
@@ -60,10 +67,13 @@ func loggedBy(f func()) *slog.Logger                       { return slog.New(tel
 // What a hook asks for is decided and counted, and told to no hook: it is called as often as if it asked for nothing.
 func TestHookThatAsks(t *testing.T) {
 	asks := map[string]func(l *Limiter, n int){
-		"nothing":           func(*Limiter, int) {},
-		"one key":           func(l *Limiter, _ int) { l.Allow(context.Background(), "log") },
-		"a key each time":   func(l *Limiter, n int) { l.Allow(context.Background(), fmt.Sprint("log", n)) },
-		"several keys":      func(l *Limiter, n int) { Strictest(l.For("log"), l.For(fmt.Sprint(n))).Allow(context.Background()) },
+		"nothing":         func(*Limiter, int) {},
+		"one key":         func(l *Limiter, _ int) { l.Allow(context.Background(), "log") },
+		"a key each time": func(l *Limiter, n int) { l.Allow(context.Background(), fmt.Sprint("log", n)) },
+		"several keys": func(l *Limiter, n int) {
+			Strictest(l.For("log"),
+				l.For(fmt.Sprint(n))).Allow(context.Background())
+		},
 		"what is invalid":   func(l *Limiter, _ int) { l.AllowN(context.Background(), "log", -1) },
 		"a look":            func(l *Limiter, n int) { l.Peek(context.Background(), fmt.Sprint("log", n)) },
 		"a reset":           func(l *Limiter, _ int) { _ = l.Reset(context.Background(), "log") },
@@ -81,7 +91,8 @@ func TestHookThatAsks(t *testing.T) {
 					var l *Limiter
 					var calls atomic.Int64
 					store := newDistant(ms)
-					l = limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}, FailMode: FailClosed},
+					l = limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
+						FailMode: FailClosed},
 						&Options{Trace: h.trace(func() {
 							if n := calls.Add(1); n < hookMost {
 								ask(l, int(n))
@@ -97,8 +108,10 @@ func TestHookThatAsks(t *testing.T) {
 			}
 			for name, n := range times {
 				// A breaker has its own pace: a node that is asked is also probed, twice in a second at most.
-				if base := times["nothing"]; base == 0 || n != base && (h.name != "state" || n > base+25) && (h.name != "error" || n > base+10) {
-					t.Errorf("a hook that asks for %s was called %d times, one that asks for nothing %d times", name, n, base)
+				if base := times["nothing"]; base == 0 ||
+					n != base && (h.name != "state" || n > base+25) && (h.name != "error" || n > base+10) {
+					t.Errorf("a hook that asks for %s was called %d times, one that asks for nothing %d times", name,
+						n, base)
 				}
 			}
 		})
@@ -110,12 +123,13 @@ func TestOthersAreToldOfWhileAHookAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *Limiter
 		var keys []string
-		l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)}, &Options{Trace: &Trace{Decision: func(d Decision) {
-			keys = append(keys, d.Key)
-			l.Allow(context.Background(), "log")
-			time.Sleep(10 * ms)
-			l.Allow(context.Background(), "log")
-		}}})
+		l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)},
+			&Options{Trace: &Trace{Decision: func(d Decision) {
+				keys = append(keys, d.Key)
+				l.Allow(context.Background(), "log")
+				time.Sleep(10 * ms)
+				l.Allow(context.Background(), "log")
+			}}})
 		var want []string
 		for i := range 20 {
 			want = append(want, fmt.Sprint(i))
@@ -143,7 +157,8 @@ func TestHookThatCloses(t *testing.T) {
 				var l *Limiter
 				all := make(chan error, traceQueue)
 				store := newDistant(ms)
-				l = limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000)}, &Options{Trace: h.trace(func() { closes(l, all) })})
+				l = limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000)},
+					&Options{Trace: h.trace(func() { closes(l, all) })})
 				time.Sleep(10 * ms)
 				h.happens(t, store, l)
 				start := time.Now()
@@ -174,7 +189,8 @@ func TestHookThatCloses(t *testing.T) {
 			all := make(chan error, traceQueue)
 			p := Policy{Name: "api", Limit: PerSecond(1000), PerKey: func(string) Limit { panic("no") }}
 			closing := func() { closes(l, all) }
-			l = limiter(t, newDistant(ms), p, &Options{Logger: loggedBy(closing), Trace: &Trace{Decision: func(Decision) { closing() }}})
+			l = limiter(t, newDistant(ms), p, &Options{Logger: loggedBy(closing),
+				Trace: &Trace{Decision: func(Decision) { closing() }}})
 			time.Sleep(10 * ms)
 			l.Allow(t.Context(), "k")
 			start := time.Now()
@@ -189,11 +205,12 @@ func TestHookThatCloses(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var l *Limiter
 			all := make(chan error, traceQueue)
-			l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)}, &Options{Trace: &Trace{Decision: func(Decision) {
-				done := make(chan struct{})
-				go func() { closes(l, all); close(done) }()
-				<-done
-			}}})
+			l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)},
+				&Options{Trace: &Trace{Decision: func(Decision) {
+					done := make(chan struct{})
+					go func() { closes(l, all); close(done) }()
+					<-done
+				}}})
 			l.Allow(t.Context(), "k")
 			if err := <-all; !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Close: %v", err)
@@ -207,17 +224,18 @@ func TestHookThatFeedsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *Limiter
 		var stop atomic.Bool // so that the test ends in any case
-		l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)}, &Options{Trace: &Trace{Decision: func(Decision) {
-			time.Sleep(ms)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				if !stop.Load() {
-					l.Allow(context.Background(), "log")
-				}
-			}()
-			<-done
-		}}})
+		l = limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000)},
+			&Options{Trace: &Trace{Decision: func(Decision) {
+				time.Sleep(ms)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					if !stop.Load() {
+						l.Allow(context.Background(), "log")
+					}
+				}()
+				<-done
+			}}})
 		l.Allow(t.Context(), "k")
 		time.Sleep(second)
 		closeIn(t, l, 5*second)

@@ -26,23 +26,29 @@ var hostileKeys = []string{
 	marker + "\nlevel=ERROR msg=\"all is lost\"", marker + "\r\nSet-Cookie: a=b\r\n\r\n",
 	"\x1b[2J\x1b[31m" + marker + "\x1b]0;title\x07", "\x00" + marker + "\x00", marker + "\x7f\x08\x08\x08",
 	"\xff\xfe" + marker + "\xc3\x28\xed\xa0\x80", marker + "\u202eevil\u2028\u2029\u0085\ufeff",
-	"{}" + marker, "{" + marker + "}", "}{" + marker + "}{", marker + "}tb1", "{other/" + marker + "}tb1", "/" + marker + "/../",
-	marker + "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker, "$" + marker + "\r\n", marker + "' ; FLUSHALL ; '",
+	"{}" + marker, "{" + marker + "}", "}{" + marker + "}{", marker + "}tb1", "{other/" + marker + "}tb1", "/" +
+		marker + "/../",
+	marker + "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "*1\r\n$8\r\nFLUSHALL\r\n" + marker, "$" + marker + "\r\n", marker +
+		"' ; FLUSHALL ; '",
 	"<script>alert('" + marker + "')</script>", "\"><img src=x onerror=" + marker + ">", "&lt;" + marker,
-	marker + "%s%n%d%!v(PANIC=%[1]*d", "${" + marker + ":-jndi}", "`" + marker + "`", "\"" + marker + "\"", "'" + marker + "'",
+	marker + "%s%n%d%!v(PANIC=%[1]*d", "${" + marker + ":-jndi}", "`" + marker + "`", "\"" + marker + "\"", "'" +
+		marker + "'",
 	"\\" + marker + "\\n", "x script: f, on @user_script" + marker, "WRONGTYPE " + marker, "NOSCRIPT " + marker,
-	marker + strings.Repeat("\n\x1b[31m", 1700), marker + strings.Repeat("x", 190), strings.Repeat("\x00", 201-32) + marker,
+	marker + strings.Repeat("\n\x1b[31m", 1700), marker + strings.Repeat("x", 190),
+	strings.Repeat("\x00", 201-32) + marker,
 }
 
 // hostileKey draws such a key, or one made of pieces of them.
 func hostileKey() *rapid.Generator[string] {
 	pieces := rapid.SampledFrom([]string{
-		"\n", "\r\n", "\x1b[", "\x00", "\xff", "{", "}", "/", "%s", "%n", "%!", "<b>", "\"", "'", "\\", "*1\r\n", "$4\r\n", "=", " ",
+		"\n", "\r\n", "\x1b[", "\x00", "\xff", "{", "}", "/", "%s", "%n", "%!", "<b>", "\"", "'", "\\", "*1\r\n",
+		"$4\r\n", "=", " ",
 		"\u202e", "tb1", "tl:", "ERR", "script: ", "long enough to be hashed, if there are some more of it; ",
 	})
 	return rapid.Custom(func(t *rapid.T) string {
 		before := strings.Join(rapid.SliceOfN(pieces, 0, 8).Draw(t, "before"), "")
-		return before + marker + rapid.String().Draw(t, "text") + string(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "bytes"))
+		return before + marker + rapid.String().Draw(t,
+			"text") + string(rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "bytes"))
 	})
 }
 
@@ -173,7 +179,8 @@ func TestHostileNames(t *testing.T) {
 		}
 		text := err.Error()
 		formatted := strings.Contains(text, "%!") && !strings.Contains(name, "%!")
-		if i := strings.Index(text, marker); !harmless(text) || formatted || len(text) > 700 || i >= 0 && !quoted(text, i) {
+		if i := strings.Index(text, marker); !harmless(text) || formatted || len(text) > 700 ||
+			i >= 0 && !quoted(text, i) {
 			t.Errorf("%.100q: %.700q", name, text)
 		}
 		_, err = remote.Open("redis://127.0.0.1:1", &remote.RedisOptions{Prefix: name})
@@ -194,7 +201,8 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-// A hook that panics is logged; if the logger does so too there is nobody left to tell, and the next event has its turn.
+// A hook that panics is logged; if the logger does so too there is nobody left to tell, and the next event has its
+// turn.
 func TestHooksAndLoggerThatPanic(t *testing.T) {
 	calls := make(chan string, 3)
 	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{

@@ -11,10 +11,10 @@ import (
 
 var hotKey = flag.String("hot-key", "", "measure shards in full, and write the table into this `file`")
 
-// TestHotKey makes the table of what shards are worth: fleets in virtual time that share one key of 1000/s and a burst of 200,
-// with one bucket, with shards of which each process has one, and with the second that it really has. What counts is what is
-// admitted, as a part of what one ideal bucket admits: the worst of the seeds, for a seed is also a way to spread the processes.
-// Calls are those of the busiest bucket's Redis, if each had one of its own.
+// TestHotKey makes the table of what shards are worth: fleets in virtual time that share one key of 1000/s and a
+// burst of 200, with one bucket, with shards of which each process has one, and with the second that it really has.
+// What counts is what is admitted, as a part of what one ideal bucket admits: the worst of the seeds, for a seed is
+// also a way to spread the processes. Calls are those of the busiest bucket's Redis, if each had one of its own.
 //
 // It holds the lines that make shards worth having. Without -hot-key it makes fewer of them, shorter.
 func TestHotKey(t *testing.T) {
@@ -27,7 +27,8 @@ func TestHotKey(t *testing.T) {
 		seeds, length = 3, 12*second
 	}
 	rows := [][]string{{
-		"processes", "taken", "demand", "one bucket", "calls/s", "shards", "its own only", "with a second", "calls/s, all shards",
+		"processes", "taken", "demand", "one bucket", "calls/s", "shards", "its own only", "with a second",
+		"calls/s, all shards",
 	}}
 	for _, processes := range []int{10, 100} {
 		for _, lease := range []Lease{{Size: NoLease}, {}} {
@@ -40,7 +41,8 @@ func TestHotKey(t *testing.T) {
 					if !full && (k == 8 || processes == 100 && demand == 1.5) {
 						continue
 					}
-					f := fleetRun{processes: processes, limit: thousand, demand: demand, lease: lease, mode: FailClosed, trip: roundTrip, length: length}
+					f := fleetRun{processes: processes, limit: thousand, demand: demand, lease: lease,
+						mode: FailClosed, trip: roundTrip, length: length}
 					one := f.runs(t, seeds)
 					f.shards = k
 					both := f.runs(t, seeds)
@@ -50,7 +52,8 @@ func TestHotKey(t *testing.T) {
 					rows = append(rows, []string{
 						strconv.Itoa(processes), taken, strconv.FormatFloat(demand, 'f', 1, 64),
 						cell(one, 3, figures.use), cell(one, 0, figures.load), strconv.Itoa(k),
-						strconv.FormatFloat(use(own), 'f', 3, 64), strconv.FormatFloat(use(both), 'f', 3, 64), cell(both, 0, figures.load),
+						strconv.FormatFloat(use(own), 'f', 3, 64), strconv.FormatFloat(use(both), 'f', 3, 64),
+						cell(both, 0, figures.load),
 					})
 					for _, all := range [][]figures{one, both, own} {
 						if over := most(all, figures.excess); over > 0 {
@@ -58,7 +61,8 @@ func TestHotKey(t *testing.T) {
 						}
 					}
 					if use(both) < use(own) || use(own) < 0.95 && use(both) < use(own)+0.05 {
-						t.Errorf("%d processes, %d shards: a second shard admits %.3f, without it %.3f", processes, k, use(both), use(own))
+						t.Errorf("%d processes, %d shards: a second shard admits %.3f, without it %.3f", processes, k,
+							use(both), use(own))
 					}
 					if processes == 100 && k == 4 && use(both) < 0.97 {
 						t.Errorf("100 processes, %d shards: %.3f of what one bucket admits", k, use(both))

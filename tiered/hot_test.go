@@ -59,7 +59,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	l := hot(t, "k")
 	calls := l.group.Stats().Nodes["memory"].Calls
 	if n := allocates(t, l, "k"); n != 0 {
-		t.Errorf("%v allocations per decision from a lease (and %d calls meanwhile)", n, l.group.Stats().Nodes["memory"].Calls-calls)
+		t.Errorf("%v allocations per decision from a lease (and %d calls meanwhile)", n,
+			l.group.Stats().Nodes["memory"].Calls-calls)
 	}
 
 	d, err := New(remote.NewMemory(), Policy{Name: "api", Limit: PerDay(1)}, nil)
@@ -146,7 +147,8 @@ func BenchmarkAllowParallel(b *testing.B) {
 
 func BenchmarkRefused(b *testing.B) {
 	ctx := context.Background()
-	l, err := New(remote.NewMemory(), Policy{Name: "api", Limit: Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000}}, nil)
+	l, err := New(remote.NewMemory(), Policy{Name: "api",
+		Limit: Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000}}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

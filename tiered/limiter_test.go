@@ -45,7 +45,8 @@ func TestRedisDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		store.Fail(io.EOF)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil) // starts while Redis is down
+		// starts while Redis is down
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
 		d := l.Allow(context.Background(), "k")
 		want(t, d, Unavailable)
 		if d.Tier != Failover || !errors.Is(d.Err(), ErrUnavailable) {
@@ -106,10 +107,13 @@ func TestContextThatEnds(t *testing.T) {
 		}, context.Canceled, context.DeadlineExceeded},
 	} {
 		for what, ask := range map[string]func(context.Context, *Limiter) Decision{
-			"Allow":     func(ctx context.Context, l *Limiter) Decision { return l.Allow(ctx, "k") },
-			"Reserve":   func(ctx context.Context, l *Limiter) Decision { return l.Reserve(ctx, "k", 2).Decision },
-			"Strictest": func(ctx context.Context, l *Limiter) Decision { return Strictest(l.For("k"), l.For("j")).Allow(ctx) },
-			"Peek":      func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
+			"Allow":   func(ctx context.Context, l *Limiter) Decision { return l.Allow(ctx, "k") },
+			"Reserve": func(ctx context.Context, l *Limiter) Decision { return l.Reserve(ctx, "k", 2).Decision },
+			"Strictest": func(ctx context.Context,
+				l *Limiter) Decision {
+				return Strictest(l.For("k"), l.For("j")).Allow(ctx)
+			},
+			"Peek": func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
 		} {
 			for _, shards := range []int{0, 4} {
 				synctest.Test(t, func(t *testing.T) {
@@ -122,7 +126,8 @@ func TestContextThatEnds(t *testing.T) {
 					d := ask(ctx, l)
 					err := d.Err()
 					var refused *LimitedError
-					if d.Reason != Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) || !errors.As(err, &refused) {
+					if d.Reason != Canceled || !errors.Is(err, c.is) || errors.Is(err, c.other) ||
+						!errors.As(err, &refused) {
 						t.Errorf("%s, %s, %d shards: %+v: %v, want %v", name, what, shards, d, err, c.is)
 					}
 				})
@@ -271,7 +276,8 @@ func TestPeekTakesNothing(t *testing.T) {
 			}
 		}
 		l.AllowN(ctx, "k", 10)
-		if d := l.Peek(ctx, "k"); d.Reason != Limited || d.Remaining != 0 || d.RetryAfter <= 5*time.Minute || d.RetryAfter > 6*time.Minute {
+		if d := l.Peek(ctx, "k"); d.Reason != Limited || d.Remaining != 0 || d.RetryAfter <= 5*time.Minute ||
+			d.RetryAfter > 6*time.Minute {
 			t.Fatalf("%+v, want refused for up to 6 minutes", d)
 		}
 		store.loseRequests.Store(true)
@@ -384,7 +390,8 @@ func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 			t.Errorf("%d calls were sent", n)
 		}
 		long := strings.Repeat("k", MaxKeyLength)
-		for _, key := range []string{long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ", strings.Repeat("\x00", 201)} {
+		for _, key := range []string{long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ",
+			strings.Repeat("\x00", 201)} {
 			want(t, l.Allow(ctx, key), Granted)
 			if d := l.Allow(ctx, key); d.Remaining != 8 || d.Key != key {
 				t.Errorf("a key of %d bytes is not a bucket of its own: %+v", len(key), d.Remaining)
@@ -413,7 +420,8 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 func TestPoisonedBucketConcernsNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
-		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, nil)
+		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
+			nil)
 		want(t, l.Allow(context.Background(), "bad"), Unavailable)
 		want(t, l.Allow(context.Background(), "good"), Granted)
 		s := l.group.Stats()

@@ -149,7 +149,8 @@ func TestStateLossesAreLosses(t *testing.T) {
 			if strings.HasPrefix(c.name, "evicted") {
 				options.MaxKeys = 1
 			}
-			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(150).WithBurst(100)}, options)
+			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(150).WithBurst(100)},
+				options)
 			ask(l, 3*second)
 			n := l.group.dispatch.Node(store.Node(""))
 			if l.group.Stats().Policies["api"].Granted == 0 || healthOf(n).stateLosses.Load() > 0 {
@@ -182,7 +183,8 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer func() { stop(); all.Wait() }()
 	for i := range limiters {
-		limiters[i] = limiter(t, watch.Damaged{Store: open(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)}, policy, &Options{Processes: len(limiters)})
+		limiters[i] = limiter(t, watch.Damaged{Store: open(t, "sentinel://"+c.Sentinel.Addr+"?master_name="+c.Name)},
+			policy, &Options{Processes: len(limiters)})
 		all.Go(func() {
 			for ctx.Err() == nil {
 				limiters[i].Allow(ctx, "k")
@@ -226,12 +228,13 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	}
 }
 
-// A healthy store loses nothing, whatever the limit, and whenever and by how many processes it is asked: that a bucket expired,
-// for it was full, is no loss.
+// A healthy store loses nothing, whatever the limit, and whenever and by how many processes it is asked: that a
+// bucket expired, for it was full, is no loss.
 func TestNoLossesOfAHealthyStore(t *testing.T) {
 	over := 0 // buckets that expired and were made anew
 	rapid.Check(t, func(rt *rapid.T) {
-		p := Policy{Name: "api", Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")), FailMode: FailClosed}
+		p := Policy{Name: "api", Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")),
+			FailMode: FailClosed}
 		limit := func(least time.Duration) Limit {
 			l := Limit{
 				Tokens: rapid.Int64Range(1, 20).Draw(rt, "tokens"),
@@ -263,7 +266,8 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 		}
 		asks := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) ask {
 			return ask{
-				rapid.IntRange(0, processes-1).Draw(rt, "who"), rapid.Int64Range(1, most).Draw(rt, "n"), rapid.SampledFrom([]int{1, 1, 1, 2, 30}).Draw(rt, "times"),
+				rapid.IntRange(0, processes-1).Draw(rt, "who"), rapid.Int64Range(1, most).Draw(rt, "n"),
+				rapid.SampledFrom([]int{1, 1, 1, 2, 30}).Draw(rt, "times"),
 				processes == 1 && rapid.IntRange(0, 3).Draw(rt, "cancel") == 0,
 				time.Duration(rapid.Int64Range(0, 12_000_000).Draw(rt, "after")) * time.Microsecond,
 			}
@@ -274,7 +278,8 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 			store := newDistant(ms)
 			var mu sync.Mutex
 			random := rand.New(rand.NewPCG(seed, 1))
-			store.tail = func() float64 { // round trips of up to 5 ms: twice that is within Budget, or what nobody waits for is given back
+			// round trips of up to 5 ms: twice that is within Budget, or what nobody waits for is given back
+			store.tail = func() float64 {
 				mu.Lock()
 				defer mu.Unlock()
 				return 5 * random.Float64()
@@ -314,7 +319,8 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 	}
 }
 
-// A level is told as a whole number. What expired a moment after it was full is no loss; what was deleted a moment before is.
+// A level is told as a whole number. What expired a moment after it was full is no loss; what was deleted a moment
+// before is.
 func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	for _, del := range []bool{false, true} {
 		for _, asks := range [][]time.Duration{
@@ -324,7 +330,8 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(ms)
-				l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "p", Limit: Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
+				l := limiter(t, watch.Damaged{Store: store},
+					Policy{Name: "p", Limit: Limit{Tokens: 1, Per: 4 * second, Burst: 3}}, nil)
 				start := time.Now()
 				for _, at := range asks {
 					time.Sleep(at - time.Since(start))
@@ -347,8 +354,8 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	}
 }
 
-// A window that the key does not know begins with what the old one counts, and is written with its first grant. Until then the
-// key ends with the old one, whatever was refused meanwhile: that is no loss.
+// A window that the key does not know begins with what the old one counts, and is written with its first grant.
+// Until then the key ends with the old one, whatever was refused meanwhile: that is no loss.
 func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 	for _, limits := range [][2]Limit{
 		{PerSecond(30), {Tokens: 1, Per: 30 * second}},

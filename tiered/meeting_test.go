@@ -79,7 +79,8 @@ func TestWindowsAtRunTime(t *testing.T) {
 				other := p
 				other.Limit.Per = 2 * time.Minute
 				err := l.SetPolicy(other)
-				if may := p.Algorithm == SlidingWindow; may != (err == nil) || !may && !strings.Contains(err.Error(), "must stay") {
+				if may := p.Algorithm == SlidingWindow; may != (err == nil) ||
+					!may && !strings.Contains(err.Error(), "must stay") {
 					t.Errorf("another period: %v", err)
 				}
 			})
@@ -87,7 +88,8 @@ func TestWindowsAtRunTime(t *testing.T) {
 	}
 }
 
-// PerKey gives a window a limit of its own, and Blocked and Unlimited; another period where the names depend on it is no answer.
+// PerKey gives a window a limit of its own, and Blocked and Unlimited; another period where the names depend on it
+// is no answer.
 func TestPerKeyOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {
@@ -98,7 +100,8 @@ func TestPerKeyOfWindows(t *testing.T) {
 			}
 			store := remote.NewMemory()
 			if len(p.Also) > 0 {
-				if _, err := New(store, p, nil); err == nil || !strings.Contains(err.Error(), "Policy.Also is 1 limits: must be empty with PerKey") {
+				if _, err := New(store, p, nil); err == nil ||
+					!strings.Contains(err.Error(), "Policy.Also is 1 limits: must be empty with PerKey") {
 					t.Fatalf("%v", err)
 				}
 				return
@@ -128,7 +131,8 @@ func TestPerKeyOfWindows(t *testing.T) {
 	}
 }
 
-// What several keys took goes back when one refuses, whichever way they count; and what a reservation of them did not cost.
+// What several keys took goes back when one refuses, whichever way they count; and what a reservation of them did
+// not cost.
 func TestStrictestOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {

@@ -35,8 +35,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestRatiosMemory measures what a key costs in the process, at a million keys of 16 bytes in `make ratios`, at a tenth of that
-// elsewhere. The key itself is 16 of them.
+// TestRatiosMemory measures what a key costs in the process, at a million keys of 16 bytes in `make ratios`, at a
+// tenth of that elsewhere. The key itself is 16 of them.
 func TestRatiosMemory(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector has its own memory")
@@ -57,7 +57,8 @@ func TestRatiosMemory(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := context.Background()
 			before := heapInUse()
-			l, err := New(generous{remote.NewMemory()}, Policy{Name: "api", Limit: Limit{Tokens: 1000, Per: 24 * time.Hour}, Lease: Lease{Period: time.Minute}},
+			l, err := New(generous{remote.NewMemory()},
+				Policy{Name: "api", Limit: Limit{Tokens: 1000, Per: 24 * time.Hour}, Lease: Lease{Period: time.Minute}},
 				&Options{MaxKeys: keys + keys/8, Budget: time.Minute, Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)

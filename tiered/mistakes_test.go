@@ -117,8 +117,8 @@ func TestKeyThatWasForgottenComesBack(t *testing.T) {
 	})
 }
 
-// Replies are lost. What comes of it is told by the next call, under its own seq: who sends the same again under another
-// takes twice.
+// Replies are lost. What comes of it is told by the next call, under its own seq: who sends the same again under
+// another takes twice.
 func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMeddling(func(n int) meddle {
@@ -165,8 +165,8 @@ func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
 	}
 }
 
-// Every call is answered "late" from some moment on: nothing is written any more, so the lease ends when its record does,
-// and others may have its room.
+// Every call is answered "late" from some moment on: nothing is written any more, so the lease ends when its record
+// does, and others may have its room.
 func TestRefusalExtendsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := false
@@ -225,8 +225,8 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 	})
 }
 
-// A process that is asked for nothing any more gives its lease back and is silent. If replies asked for renewals, it would
-// lease, return and lease again for as long as it remembers the demand.
+// A process that is asked for nothing any more gives its lease back and is silent. If replies asked for renewals,
+// it would lease, return and lease again for as long as it remembers the demand.
 func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -243,8 +243,8 @@ func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	})
 }
 
-// A lease is renewed for a shorter life than it had, because round trips became short, and the reply is lost: it ends when
-// its record does, not when it would have.
+// A lease is renewed for a shorter life than it had, because round trips became short, and the reply is lost: it
+// ends when its record does, not when it would have.
 func TestLostReplyOfAShorterLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()

@@ -40,15 +40,19 @@ var (
 	opsDemand = [...]float64{calm: 0.5, busy: 1.5}
 )
 
-// opsFaults are the rows of the table, each with all that look the same to users. A fault is done to each process, again
-// and again, with the time since it began; done is true when it is over.
+// opsFaults are the rows of the table, each with all that look the same to users. A fault is done to each process,
+// again and again, with the time since it began; done is true when it is over.
 var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration, done bool){
 	"Redis gone, refusing, out of memory; no free connection": {
-		breaking(io.EOF), breaking(replied("WRONGPASS invalid")), breaking(replied("OOM command not allowed")), breaking(redis.ErrPoolTimeout),
+		breaking(io.EOF), breaking(replied("WRONGPASS invalid")), breaking(replied("OOM command not allowed")),
+		breaking(redis.ErrPoolTimeout),
 	},
-	"silent: frozen, or a black hole": {func(s *afflicted, _ int, _ time.Duration, done bool) { s.loseRequests.Store(!done) }},
-	"slower than `Timeout`":           {slowing(80 * ms)},
-	"slower than `Budget`":            {slowing(30 * ms)},
+	"silent: frozen, or a black hole": {func(s *afflicted, _ int, _ time.Duration,
+		done bool) {
+		s.loseRequests.Store(!done)
+	}},
+	"slower than `Timeout`": {slowing(80 * ms)},
+	"slower than `Budget`":  {slowing(30 * ms)},
 	"up and down, a second each": {func(s *afflicted, process int, since time.Duration, done bool) {
 		breaking(io.EOF)(s, process, since, done || since/time.Second%2 == 1)
 	}},
@@ -93,7 +97,8 @@ type opsSeen struct {
 }
 
 // opsRun has a fault happen to a fleet.
-func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Duration, bool)) (seen opsSeen, longest time.Duration) {
+func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Duration, bool)) (seen opsSeen,
+	longest time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
 	var offers [len(opsDemand)][]offer
@@ -103,7 +108,8 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 		var all sync.WaitGroup
 		for i := range opsProcesses {
 			store := &afflicted{distant: &distant{Memory: shared.Memory, trip: ms}}
-			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: opsLimit, FailMode: mode}, &Options{Random: dice(1, uint64(i))})
+			l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: opsLimit, FailMode: mode},
+				&Options{Random: dice(1, uint64(i))})
 			all.Go(func() {
 				time.Sleep(opsFrom)
 				for at := time.Duration(0); at < opsTo-opsFrom; at += time.Second {
@@ -238,7 +244,8 @@ func TestFarRedisTableIsTrue(t *testing.T) {
 		f.demand = 1.5
 		hard := f.measure(t, 1)
 		refused := 100 * (1 - float64(easy.admitted)/float64(easy.offered))
-		t.Logf("%v: at 0.8 %.3f %% waited and %.3f %% were refused; at 1.5 utilisation %.2f %%", far, easy.waited/1e4, refused, 100*hard.utilisation)
+		t.Logf("%v: at 0.8 %.3f %% waited and %.3f %% were refused; at 1.5 utilisation %.2f %%", far, easy.waited/1e4,
+			refused, 100*hard.utilisation)
 		for _, c := range []struct {
 			what         string
 			says, is, by float64
@@ -268,7 +275,8 @@ func TestOperationsPageHasTheLines(t *testing.T) {
 	}
 	lines := map[string]bool{
 		"WARN the number of processes is not known, so each admits the whole limit alone while redis does not answer: set Options.Processes": true,
-		"ERROR PerKey gave no limit for a key: the policy's own decides":                                                                     true, // no fault of Redis: see the test of PerKey
+		// no fault of Redis: see the test of PerKey
+		"ERROR PerKey gave no limit for a key: the policy's own decides": true,
 	}
 	for _, c := range told {
 		for _, line := range c.lines {

@@ -97,8 +97,8 @@ func TestFlappingRedis(t *testing.T) {
 	}
 }
 
-// Few processes have large shares: what each admits in the second until its breaker closes is more than a burst, and must
-// not be forgiven by the floor of the bucket each time that Redis comes back.
+// Few processes have large shares: what each admits in the second until its breaker closes is more than a burst,
+// and must not be forgiven by the floor of the bucket each time that Redis comes back.
 func TestFlappingRedisWithFewProcesses(t *testing.T) {
 	notUnderRace(t)
 	for _, processes := range []int{2, 4} {
@@ -120,7 +120,8 @@ func TestFlappingRedisWithFewProcesses(t *testing.T) {
 
 func TestLostRepliesUnderOverload(t *testing.T) {
 	f := fleetRun{
-		processes: 10, known: 10, limit: thousand, demand: 3, trip: 600 * time.Microsecond, length: 30 * second, lossy: 0.05,
+		processes: 10, known: 10, limit: thousand, demand: 3, trip: 600 * time.Microsecond, length: 30 * second,
+		lossy: 0.05,
 	}
 	offers, _ := f.run(t, 1)
 	all := worst(offers, f.limit, 0, f.length)
@@ -161,8 +162,8 @@ func TestUsersWithinTheirLimitAreNotHurt(t *testing.T) {
 	}
 }
 
-// A Redis that was never there is probed although its clock is not known, so it is found soon after it comes, and while it
-// is away nothing but probes goes out.
+// A Redis that was never there is probed although its clock is not known, so it is found soon after it comes, and
+// while it is away nothing but probes goes out.
 func TestRedisThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -30,7 +30,8 @@ func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 	v.Memory.Run(ctx, timeout, calls, results)
 }
 
-func (v vanishing) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+func (v vanishing) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
+	ttl time.Duration) (remote.Census, error) {
 	if v.gone.Load() {
 		return remote.Census{}, io.EOF
 	}
@@ -124,7 +125,8 @@ func TestFleetIsCounted(t *testing.T) {
 		left = time.Now()
 		time.Sleep(6900 * ms)
 		if n := present(t, memory); n != 30 {
-			t.Errorf("%d present %v after the end of 10 of 30: a slow process would be counted out", n, time.Since(left))
+			t.Errorf("%d present %v after the end of 10 of 30: a slow process would be counted out", n,
+				time.Since(left))
 		}
 		time.Sleep(3120 * ms)
 		if n := present(t, memory); n != 20 {
@@ -172,7 +174,8 @@ func TestFleetStaysWhilePresenceCannotBeRead(t *testing.T) {
 		if alone != 8*12 { // ⌊100/8⌋ each
 			t.Errorf("%d admitted alone, want 96", alone)
 		}
-		// Back again: all entries are over, and the first to come sees itself only. Once it took itself for the only one.
+		// Back again: all entries are over, and the first to come sees itself only. Once it took itself for the
+		// only one.
 		memory.Fail(nil)
 		for range 90 {
 			time.Sleep(time.Second)

@@ -28,7 +28,8 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 		defer g.Close(ctx)
 		var limiters [3]*Limiter
 		for i := range limiters {
-			limiters[i], err = g.Limiter(Policy{Name: fmt.Sprint("p", i), Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i)})
+			limiters[i], err = g.Limiter(Policy{Name: fmt.Sprint("p", i),
+				Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,7 +47,8 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 		ask("dan", 2+5, 1)
 		top := func(policy string) (all []string) {
 			for _, k := range g.Stats().Policies[policy].Top {
-				all = append(all, fmt.Sprint(k.Key, " ", k.Limited, " ", k.ShareSpent, " ", k.Unavailable, " ", k.Forgotten, " ", k.RetryAfter > 0))
+				all = append(all, fmt.Sprint(k.Key, " ", k.Limited, " ", k.ShareSpent, " ", k.Unavailable, " ",
+					k.Forgotten, " ", k.RetryAfter > 0))
 			}
 			return all
 		}
@@ -60,7 +62,8 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 			check("refused", l.name, "bob 6 0 0 0 true", "ann 5 0 0 0 true", "dan 5 0 0 0 true")
 		}
 		store.Fail(errors.New("down"))
-		time.Sleep(10 * time.Second) // what is known to be denied is forgotten, and a breaker opens at the third failure
+		// what is known to be denied is forgotten, and a breaker opens at the third failure
+		time.Sleep(10 * time.Second)
 		for i := range 5 {
 			ask(fmt.Sprint("nobody ", i), 1, 1)
 		}
@@ -103,8 +106,8 @@ func TestTopIsTheTop(t *testing.T) {
 	})
 }
 
-// Whom Blocked refuses is named too, and apart from whom a limit refuses: by the key, by the policy, evicted since and let in
-// again. That costs a decision no memory.
+// Whom Blocked refuses is named too, and apart from whom a limit refuses: by the key, by the policy, evicted since
+// and let in again. That costs a decision no memory.
 func TestTopNamesTheBlocked(t *testing.T) {
 	ctx := context.Background()
 	for name, policy := range map[string]Policy{
@@ -143,7 +146,8 @@ func TestTopNamesTheBlocked(t *testing.T) {
 				}
 				l.Allow(ctx, "spy")
 				top := l.group.Stats().Policies["p"].Top
-				if len(top) != 12 || top[0].Key != "thief" || top[0].Blocked != 16 || top[1].Key != "spy" || top[1].Blocked != 2 {
+				if len(top) != 12 || top[0].Key != "thief" || top[0].Blocked != 16 || top[1].Key != "spy" ||
+					top[1].Blocked != 2 {
 					t.Errorf("evicted: %+v", top)
 				}
 				if n := testing.AllocsPerRun(100, func() { l.Allow(ctx, "spy") }); n > 0 {
@@ -153,7 +157,8 @@ func TestTopNamesTheBlocked(t *testing.T) {
 				for range 3 {
 					l.Allow(ctx, "thief")
 				}
-				if top := l.group.Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 || top[1].Limited != 2 {
+				if top := l.group.Stats().Policies["p"].Top; top[1].Key != "thief" || top[1].Blocked != 16 ||
+					top[1].Limited != 2 {
 					t.Errorf("let in: %+v", top)
 				}
 			})
@@ -187,8 +192,8 @@ func TestTopOutlivesEviction(t *testing.T) {
 	})
 }
 
-// Whatever comes, in bounded memory: what a key had lies between its figure and that plus Forgotten, and whoever has more
-// than a 64th of all is there.
+// Whatever comes, in bounded memory: what a key had lies between its figure and that plus Forgotten, and whoever
+// has more than a 64th of all is there.
 func TestRefusalsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r refusals

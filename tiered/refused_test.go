@@ -58,11 +58,12 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	var mu sync.Mutex
 	var changes []StateEvent
 	policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
-	l := limiter(t, watch.Damaged{Store: store}, policy, &Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		changes = append(changes, e)
-	}}})
+	l := limiter(t, watch.Damaged{Store: store}, policy,
+		&Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, e)
+		}}})
 	admin := server.Client()
 	bad := func(i int) string { return fmt.Sprint("bad ", i) }
 	const poisoned = 300
@@ -99,7 +100,8 @@ func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	all.Wait()
 	s := l.group.Stats()
 	node := s.Nodes[server.Addr]
-	t.Logf("%d calls refused for their key, %d calls in all, %d failures", s.Policies["api"].Poisoned, node.Calls, node.Failures)
+	t.Logf("%d calls refused for their key, %d calls in all, %d failures", s.Policies["api"].Poisoned, node.Calls,
+		node.Failures)
 	if s.Policies["api"].Poisoned < poisoned || node.Failures > 0 || node.Breaker != "closed" {
 		t.Errorf("%d poisoned, node %+v", s.Policies["api"].Poisoned, node)
 	}
@@ -121,11 +123,16 @@ func TestPasswordChanged(t *testing.T) {
 		code        string
 		unreachable bool // Redis is away first
 	}{
-		{"password", []any{"ACL", "SETUSER", "app", "resetpass", ">new"}, []any{"ACL", "SETUSER", "app", ">old"}, true, "WRONGPASS", false},
-		{"password in an outage", []any{"ACL", "SETUSER", "app", "resetpass", ">new"}, []any{"ACL", "SETUSER", "app", ">old"}, true, "WRONGPASS", true},
-		{"EVALSHA", []any{"ACL", "SETUSER", "app", "-evalsha"}, []any{"ACL", "SETUSER", "app", "+evalsha"}, false, "NOPERM", false},
-		{"command in the script", []any{"ACL", "SETUSER", "app", "-pexpire"}, []any{"ACL", "SETUSER", "app", "+pexpire"}, false, "NOPERM", false},
-		{"keys", []any{"ACL", "SETUSER", "app", "resetkeys"}, []any{"ACL", "SETUSER", "app", "~tl:*"}, false, "NOPERM", false},
+		{"password", []any{"ACL", "SETUSER", "app", "resetpass", ">new"}, []any{"ACL", "SETUSER", "app", ">old"},
+			true, "WRONGPASS", false},
+		{"password in an outage", []any{"ACL", "SETUSER", "app", "resetpass", ">new"},
+			[]any{"ACL", "SETUSER", "app", ">old"}, true, "WRONGPASS", true},
+		{"EVALSHA", []any{"ACL", "SETUSER", "app", "-evalsha"}, []any{"ACL", "SETUSER", "app", "+evalsha"}, false,
+			"NOPERM", false},
+		{"command in the script", []any{"ACL", "SETUSER", "app", "-pexpire"},
+			[]any{"ACL", "SETUSER", "app", "+pexpire"}, false, "NOPERM", false},
+		{"keys", []any{"ACL", "SETUSER", "app", "resetkeys"}, []any{"ACL", "SETUSER", "app", "~tl:*"}, false,
+			"NOPERM", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // it waits for real probes
@@ -136,13 +143,14 @@ func TestPasswordChanged(t *testing.T) {
 			store := open(t, "redis://app:old@"+server.Addr)
 			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailClosed}
 			var failed atomic.Int64 // probes
-			l := limiter(t, watch.Damaged{Store: store}, policy, &Options{Budget: second, Timeout: second, Logger: log.logger(), Trace: &Trace{
-				State: func(e StateEvent) {
-					if e.From == "probing" && e.To == "open" {
-						failed.Add(1)
-					}
-				},
-			}})
+			l := limiter(t, watch.Damaged{Store: store}, policy,
+				&Options{Budget: second, Timeout: second, Logger: log.logger(), Trace: &Trace{
+					State: func(e StateEvent) {
+						if e.From == "probing" && e.To == "open" {
+							failed.Add(1)
+						}
+					},
+				}})
 			ctx := context.Background()
 			want(t, l.Allow(ctx, "k"), Granted)
 			guard := l.group.dispatch.Nodes()[0]
@@ -165,7 +173,8 @@ func TestPasswordChanged(t *testing.T) {
 				l.Allow(ctx, fmt.Sprint("k", i))
 			}
 			// A connection that was killed may be noticed by a failure of its own.
-			if n := l.group.Stats().Nodes[server.Addr]; !c.unreachable && (n.Breaker == "closed" || n.Failures-failures > 2) {
+			if n := l.group.Stats().Nodes[server.Addr]; !c.unreachable &&
+				(n.Breaker == "closed" || n.Failures-failures > 2) {
 				t.Errorf("after ten decisions: %+v", n)
 			}
 			soon(t, "an error in the log", 5*second, func() bool {
@@ -178,7 +187,8 @@ func TestPasswordChanged(t *testing.T) {
 				return failed.Load() >= before+2
 			})
 			text := strings.Join(log.lines(), "\n")
-			if n := strings.Count(text, "level=ERROR"); n != 1 || !strings.Contains(text, c.code) || !strings.Contains(text, "remedy=") {
+			if n := strings.Count(text, "level=ERROR"); n != 1 || !strings.Contains(text, c.code) ||
+				!strings.Contains(text, "remedy=") {
 				t.Errorf("%d errors, want one with %s:\n%s", n, c.code, text)
 			}
 			if strings.Contains(text, "old") || strings.Contains(text, "=new") {
@@ -188,7 +198,10 @@ func TestPasswordChanged(t *testing.T) {
 			must(t, admin, c.mends...)
 			took := soon(t, "it heals", 5*second, func() bool { return l.Allow(ctx, "k").Reason == Granted })
 			t.Logf("healed after %v", took)
-			soon(t, "it says so", second, func() bool { return strings.Contains(strings.Join(log.lines(), "\n"), "redis answers again") })
+			soon(t, "it says so", second, func() bool {
+				return strings.Contains(strings.Join(log.lines(), "\n"),
+					"redis answers again")
+			})
 		})
 	}
 }
@@ -197,7 +210,8 @@ func TestPasswordChanged(t *testing.T) {
 func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}, FailMode: FailClosed}, nil)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
+			FailMode: FailClosed}, nil)
 		var all sync.WaitGroup
 		reasons := make(map[Reason]int)
 		var mu sync.Mutex
@@ -232,7 +246,8 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 // silent is a store whose presence is never answered, but which heeds its context as a real client does.
 type silent struct{ *distant }
 
-func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ string, _ time.Duration) (remote.Census, error) {
+func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ string, _ time.Duration) (remote.Census,
+	error) {
 	<-ctx.Done()
 	return remote.Census{}, ctx.Err()
 }
@@ -243,13 +258,14 @@ func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 		store := silent{newDistant(10 * ms)}
 		var mu sync.Mutex
 		var failed []error
-		l, err := New(store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, &Options{Trace: &Trace{State: func(e StateEvent) {
-			mu.Lock()
-			defer mu.Unlock()
-			if e.From == "probing" && e.To == "open" {
-				failed = append(failed, e.Err)
-			}
-		}}})
+		l, err := New(store, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
+			&Options{Trace: &Trace{State: func(e StateEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.From == "probing" && e.To == "open" {
+					failed = append(failed, e.Err)
+				}
+			}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +306,8 @@ func TestRedisThatCannotWrite(t *testing.T) {
 	}{
 		{"full", []any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"}},
 		{"a replica", []any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"}},
-		{"without replicas", []any{"CONFIG", "SET", "min-replicas-to-write", "1"}, []any{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		{"without replicas", []any{"CONFIG", "SET", "min-replicas-to-write", "1"},
+			[]any{"CONFIG", "SET", "min-replicas-to-write", "0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // it waits for real probes
@@ -298,16 +315,17 @@ func TestRedisThatCannotWrite(t *testing.T) {
 			admin := server.Client()
 			var opens, failed, closes atomic.Int64
 			policy := Policy{Name: "api", Limit: PerSecond(1e6), Lease: Lease{Size: NoLease}, FailMode: FailOpen}
-			l := limiter(t, open(t, server.URL()), policy, &Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
-				switch {
-				case e.From == "closed":
-					opens.Add(1)
-				case e.To == "closed":
-					closes.Add(1)
-				case e.To == "open":
-					failed.Add(1)
-				}
-			}}})
+			l := limiter(t, open(t, server.URL()), policy,
+				&Options{Budget: second, Timeout: second, Trace: &Trace{State: func(e StateEvent) {
+					switch {
+					case e.From == "closed":
+						opens.Add(1)
+					case e.To == "closed":
+						closes.Add(1)
+					case e.To == "open":
+						failed.Add(1)
+					}
+				}}})
 			ctx := context.Background()
 			want(t, l.Allow(ctx, "k"), Granted)
 			must(t, admin, c.breaks...)
@@ -358,15 +376,16 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 				"no key, Peek":      l.Peek(ctx, ""),
 			} {
 				if d.Allowed || d.Limit != c.limit || !errors.Is(d.Err(), ErrInvalid) {
-					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Limit, c.limit)
+					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Limit,
+						c.limit)
 				}
 			}
 		})
 	}
 }
 
-// A refusal that no tokens could have changed says what the key has left all the same, as far as that is known here: nobody is
-// asked for it.
+// A refusal that no tokens could have changed says what the key has left all the same, as far as that is known
+// here: nobody is asked for it.
 func TestRefusalSaysWhatIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		policy               Policy
@@ -374,14 +393,22 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 		least, most          time.Duration // until nothing counts, after 4 were taken
 		dear                 int64
 	}{
-		{policy: Policy{Limit: PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second, dear: 11},
-		{policy: direct("api", 10), limit: 10, left: 6, untaken: 10, least: 96 * time.Hour, most: 96 * time.Hour, dear: 11},
-		{policy: Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerMinute(20) }}, limit: 20, left: 16, untaken: 20, least: 12 * second, most: 12 * second, dear: 21},
-		{policy: Policy{Limit: PerHour(50), Also: []Limit{PerMinute(10)}}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: time.Hour, dear: 11},
-		{policy: Policy{Limit: PerMinute(40), Shards: 4}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second, dear: 11},
-		{policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second, most: time.Minute, dear: 11},
-		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, limit: 10, left: 6, untaken: 10, least: 59 * second, most: time.Minute, dear: 11},
-		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, limit: 10, left: 6, untaken: 10, least: 59 * second, most: 63 * second, dear: 11},
+		{policy: Policy{Limit: PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second,
+			dear: 11},
+		{policy: direct("api", 10), limit: 10, left: 6, untaken: 10, least: 96 * time.Hour, most: 96 * time.Hour,
+			dear: 11},
+		{policy: Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerMinute(20) }}, limit: 20, left: 16,
+			untaken: 20, least: 12 * second, most: 12 * second, dear: 21},
+		{policy: Policy{Limit: PerHour(50), Also: []Limit{PerMinute(10)}}, limit: 10, left: 6, untaken: 10,
+			least: 24 * second, most: time.Hour, dear: 11},
+		{policy: Policy{Limit: PerMinute(40), Shards: 4}, limit: 10, left: 6, untaken: 10, least: 24 * second,
+			most: 24 * second, dear: 11},
+		{policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
+			most: time.Minute, dear: 11},
+		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, limit: 10, left: 6, untaken: 10,
+			least: 59 * second, most: time.Minute, dear: 11},
+		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, limit: 10, left: 6, untaken: 10,
+			least: 59 * second, most: 63 * second, dear: 11},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
@@ -391,7 +418,8 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			time.Sleep(second)
 			want(t, l.AllowN(ctx, "k", 4), Granted)
 			calls := store.calls.Load()
-			for what, cost := range map[string]int64{"one too many": c.dear, "absurd": 1 << 60, "nothing": 0, "less": -5} {
+			for what, cost := range map[string]int64{"one too many": c.dear, "absurd": 1 << 60, "nothing": 0,
+				"less": -5} {
 				for how, ask := range map[string]func(string) Decision{
 					"AllowN":    func(key string) Decision { return l.AllowN(ctx, key, cost) },
 					"Reserve":   func(key string) Decision { return l.Reserve(ctx, key, cost).Decision },
@@ -403,13 +431,15 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 					}
 					d := ask("k")
 					left := c.left * (limit / c.limit)
-					if d.Allowed || d.Limit != limit || d.Remaining != left || d.ResetAfter < c.least || d.ResetAfter > c.most || d.RetryAfter != 0 {
+					if d.Allowed || d.Limit != limit || d.Remaining != left || d.ResetAfter < c.least ||
+						d.ResetAfter > c.most || d.RetryAfter != 0 {
 						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, left, limit)
 					}
 					if c.policy.PerKey != nil && what != "one too many" {
 						continue // whose limit nobody knows yet
 					}
-					if d := ask(fmt.Sprint(what, how)); c.policy.Shards == 0 && (d.Limit != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0) {
+					if d := ask(fmt.Sprint(what, how)); c.policy.Shards == 0 &&
+						(d.Limit != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0) {
 						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
 					}
 				}

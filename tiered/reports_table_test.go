@@ -49,7 +49,8 @@ func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []lua.
 	}
 }
 
-func (s *afflicted) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+func (s *afflicted) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
+	ttl time.Duration) (remote.Census, error) {
 	if err := s.absence.Load(); err != nil {
 		return remote.Census{}, *err
 	}
@@ -100,8 +101,9 @@ const (
 	lossy   = "WARN redis lost buckets, or what it had written last: each may admit a burst more"
 )
 
-// told is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The lines are
-// all that are written; the figures are those that are zero before and are not afterwards; so are the events.
+// told is the table of faults: what each of them shows of itself, and that nothing of it is there without it. The
+// lines are all that are written; the figures are those that are zero before and are not afterwards; so are the
+// events.
 var told = []struct {
 	name    string
 	mode    FailMode
@@ -128,12 +130,14 @@ var told = []struct {
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 		attrs:   `decide="fail-open: api"`,
 	}, {
-		name: "Redis is gone, fail-closed", mode: FailClosed, fault: func(p patientOf) { p.fails(5*time.Second, io.EOF) },
+		name: "Redis is gone, fail-closed", mode: FailClosed,
+		fault:   func(p patientOf) { p.fails(5*time.Second, io.EOF) },
 		lines:   []string{gone, back},
 		figures: "policy.Unavailable policy.Lost node.Failures node.Outages",
 		events:  "closed→open unreachable, open→probing, probing→open unreachable, probing→closed, error unreachable",
 	}, {
-		name: "Redis is gone, and the share is used up", limit: PerSecond(10), fault: func(p patientOf) { p.fails(3*time.Second, io.EOF) },
+		name: "Redis is gone, and the share is used up", limit: PerSecond(10),
+		fault:   func(p patientOf) { p.fails(3*time.Second, io.EOF) },
 		options: Options{Processes: 20},
 		lines:   []string{gone, back, settled},
 		figures: "policy.Shared policy.ShareSpent policy.Settled policy.Lost node.Failures node.Outages node.Settled",
@@ -168,8 +172,12 @@ var told = []struct {
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Saturated node.Absences node.Outages node.Settled",
 		events:  "closed→open saturated, open→probing, probing→open saturated, probing→closed, error saturated",
 	}, {
-		name: "the password was changed", fault: func(p patientOf) { p.fails(5*time.Second, replied("WRONGPASS invalid")) },
-		lines:   []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		name: "the password was changed", fault: func(p patientOf) {
+			p.fails(5*time.Second,
+				replied("WRONGPASS invalid"))
+		},
+		lines: []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
+			settled},
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
 	}, {
@@ -185,7 +193,8 @@ var told = []struct {
 				time.Sleep(time.Second)
 			}
 		},
-		lines:   []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back, settled},
+		lines: []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
+			settled},
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
 			"error misconfigured",
@@ -284,7 +293,8 @@ var told = []struct {
 			p.ask(5 * time.Second)
 		},
 		// Until the entry of its old identity is over, it counts as two.
-		lines:   []string{"WARN the clock jumped: all leases were given up", "DEBUG another number of processes shares the limits"},
+		lines: []string{"WARN the clock jumped: all leases were given up",
+			"DEBUG another number of processes shares the limits"},
 		figures: "Standstills node.LateCalls", events: "standstill 1m0s, error late", attrs: "by=1m0s",
 	}, {
 		name: "keys of another type", mode: FailClosed, fault: func(p patientOf) {
@@ -295,7 +305,8 @@ var told = []struct {
 		},
 		lines: slices.Repeat([]string{ // a hundred keys: one line a second
 			"ERROR redis refuses buckets, as they are not what the limiter wrote: the fail mode decides for their keys"}, 5),
-		figures: "policy.Poisoned policy.Unavailable", events: "error key fault", attrs: "policy=api error=\"remote: WRONGTYPE\"",
+		figures: "policy.Poisoned policy.Unavailable", events: "error key fault",
+		attrs: "policy=api error=\"remote: WRONGTYPE\"",
 	}, {
 		name: "presence is not allowed", fault: func(p patientOf) {
 			p.store.absence.Store(new(error(replied("NOPERM this user has no permissions to run the 'zadd' command"))))
@@ -303,7 +314,8 @@ var told = []struct {
 			p.store.absence.Store(nil)
 			p.ask(5 * time.Second)
 		},
-		lines:   []string{"ERROR redis does not count this process: shares are too large while it does not answer", "INFO redis counts this process again"},
+		lines: []string{"ERROR redis does not count this process: shares are too large while it does not answer",
+			"INFO redis counts this process again"},
 		figures: "node.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
 	}, {
 		name: "presence is lost once", fault: func(p patientOf) {
@@ -320,7 +332,8 @@ var told = []struct {
 			p.store.absence.Store(nil)
 			time.Sleep(5 * time.Second)
 		},
-		lines:   []string{"WARN redis does not count this process: shares are too large while it does not answer", "INFO redis counts this process again"},
+		lines: []string{"WARN redis does not count this process: shares are too large while it does not answer",
+			"INFO redis counts this process again"},
 		figures: "node.Absences", events: "presence EOF, presence again",
 	}, {
 		name: "stale calls", fault: func(p patientOf) {

@@ -136,7 +136,8 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 					t.Errorf("no %s in\n%s", c.attrs, strings.Join(lines, "\n"))
 				}
 				after := remarkable(p.l.group.Stats())
-				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages", "node.Outages node.OutageTime node.Cause")) {
+				for _, name := range strings.Fields(strings.ReplaceAll(c.figures, "node.Outages",
+					"node.Outages node.OutageTime node.Cause")) {
 					if !after[name] {
 						t.Errorf("%s is zero", name)
 					}
@@ -163,7 +164,8 @@ func TestUnknownNumberOfProcessesIsTold(t *testing.T) {
 			var log logged
 			store := newDistant(ms)
 			store.loseRequests.Store(true)
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)}, &Options{Processes: processes, Logger: log.logger()})
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(100)},
+				&Options{Processes: processes, Logger: log.logger()})
 			time.Sleep(10 * time.Second)
 			const text = "the number of processes is not known"
 			if lines := strings.Join(log.lines(), "\n"); strings.Contains(lines, text) {
@@ -234,7 +236,8 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		ask()
 		p.store.loseRequests.Store(false)
 		s := p.l.group.Stats().Policies["api"]
-		if seen[Limited] == 0 || seen[ShareSpent] == 0 || s.Limited != seen[Limited] || s.ShareSpent != seen[ShareSpent] {
+		if seen[Limited] == 0 || seen[ShareSpent] == 0 || s.Limited != seen[Limited] ||
+			s.ShareSpent != seen[ShareSpent] {
 			t.Errorf("%v, and Stats have %+v", seen, s)
 		}
 	})

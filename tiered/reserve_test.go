@@ -54,7 +54,8 @@ func (s *tape) since(at time.Time) []taped {
 }
 
 func TestReservationEndsOnce(t *testing.T) {
-	first, second := []func(Reservation){Reservation.Cancel, settle(1), settle(4), settle(9)}, []func(Reservation){Reservation.Cancel, settle(0), settle(4), settle(10)}
+	first, second := []func(Reservation){Reservation.Cancel, settle(1), settle(4), settle(9)},
+		[]func(Reservation){Reservation.Cancel, settle(0), settle(4), settle(10)}
 	lefts := []int64{10, 9, 6, 1}
 	for i, end := range first {
 		for _, again := range second {
@@ -241,7 +242,8 @@ func TestDoCountsSuccesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		left(9)
-		if err := l.Do(ctx, "k", func(context.Context) error { return io.EOF }); err != io.EOF { //nolint:errorlint // that very value
+		//nolint:errorlint // that very value
+		if err := l.Do(ctx, "k", func(context.Context) error { return io.EOF }); err != io.EOF {
 			t.Fatal(err)
 		}
 		left(9)
@@ -262,7 +264,8 @@ func TestDoCountsSuccesses(t *testing.T) {
 		left(9)
 		want(t, l.AllowN(ctx, "k", 9), Granted)
 		var limited *LimitedError
-		if err := l.Do(ctx, "k", func(context.Context) error { t.Error("called"); return nil }); !errors.As(err, &limited) || !errors.Is(err, ErrLimited) {
+		if err := l.Do(ctx, "k", func(context.Context) error { t.Error("called"); return nil }); !errors.As(err,
+			&limited) || !errors.Is(err, ErrLimited) {
 			t.Fatal(err)
 		}
 		left(0)

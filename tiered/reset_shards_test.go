@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// A key with more shards than the process keeps keys is reset as any other: a bucket that is pushed out is kept until its reset
-// is answered.
+// A key with more shards than the process keeps keys is reset as any other: a bucket that is pushed out is kept
+// until its reset is answered.
 func TestResetOfMoreShardsThanAreKept(t *testing.T) {
 	const shards = 64
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindow, SlidingLog} {
 		for _, keys := range []int{1, 3, shards - 1} {
 			t.Run(fmt.Sprint(a, "/", keys, " keys"), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					l := limiter(t, newDistant(8*ms), Policy{Name: "api", Limit: PerHour(50 * shards), Algorithm: a, Shards: shards}, &Options{MaxKeys: keys})
+					l := limiter(t, newDistant(8*ms),
+						Policy{Name: "api", Limit: PerHour(50 * shards), Algorithm: a, Shards: shards},
+						&Options{MaxKeys: keys})
 					for range 2 {
 						for range shards {
 							l.AllowN(t.Context(), "k", 50)

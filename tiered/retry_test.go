@@ -36,8 +36,8 @@ func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 	}
 }
 
-// One request in a long time meets a Redis that is gone: no other is needed to find out, and none more is made than that
-// takes.
+// One request in a long time meets a Redis that is gone: no other is needed to find out, and none more is made than
+// that takes.
 func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
 		synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,8 @@ func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 				}
 				time.Sleep(ms)
 			}
-			t.Logf("%v: the breaker opened after %v, %d calls and one request", mode, time.Since(begun), store.seen.Load())
+			t.Logf("%v: the breaker opened after %v, %d calls and one request", mode, time.Since(begun),
+				store.seen.Load())
 			time.Sleep(time.Minute) // presence goes on, calls for this key do not
 			if n := store.seen.Load(); n != 3 {
 				t.Errorf("%v: %d calls failed in a minute, want the 3 that open the breaker", mode, n)
@@ -116,8 +117,8 @@ func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 // maxBackoff is the longest that a failed call waits to be made again; it is package local's.
 const maxBackoff = time.Second
 
-// A renewal that failed is made again although nobody asks for the key any more, and the tokens it brings go back when the
-// lease lies idle.
+// A renewal that failed is made again although nobody asks for the key any more, and the tokens it brings go back
+// when the lease lies idle.
 func TestFailedRenewalIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}

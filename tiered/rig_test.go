@@ -66,7 +66,8 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 	time.Sleep(d.half())
 }
 
-func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
+	ttl time.Duration) (remote.Census, error) {
 	time.Sleep(d.half())
 	if d.loseRequests.Load() || d.loseReplies.Load() || d.down != nil && d.down() {
 		time.Sleep(timeout)
@@ -77,7 +78,8 @@ func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.
 	return c, err
 }
 
-// limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is watch.Damaged.
+// limiter returns a Limiter that is closed at the end of the test. Its store refuses no call, unless it is
+// watch.Damaged.
 func limiter(t *testing.T, s remote.Store, p Policy, o *Options) *Limiter {
 	t.Helper()
 	l, err := New(watch.Over(t, s), p, o)
@@ -99,7 +101,8 @@ func sound(t *testing.T, g *Group, s remote.Store) {
 	}
 	for _, n := range g.Stats().Nodes {
 		if n.StateLosses > 0 || n.Misconfigured > 0 {
-			t.Errorf("%d state losses and %d calls refused to this user, on a store that nobody damaged", n.StateLosses, n.Misconfigured)
+			t.Errorf("%d state losses and %d calls refused to this user, on a store that nobody damaged",
+				n.StateLosses, n.Misconfigured)
 		}
 	}
 }
@@ -131,8 +134,8 @@ func books(t *testing.T, g *Group) {
 	}
 }
 
-// notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and shorter tests
-// run the same code there.
+// notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and
+// shorter tests run the same code there.
 func notUnderRace(t *testing.T) {
 	t.Helper()
 	if underRace {

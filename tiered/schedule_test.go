@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is planned, in whatever order: each bucket is looked at once when the earliest time that was wanted for it has
-// come, and who plans an earlier look than all others wakes the agenda.
+// Whatever is planned, in whatever order: each bucket is looked at once when the earliest time that was wanted for
+// it has come, and who plans an earlier look than all others wakes the agenda.
 func TestAgendaKeepsTheEarlierOfTwoAppointments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newSchedule(nil)
@@ -71,7 +71,8 @@ func TestBusyKeyIsNotEvictedByOthers(t *testing.T) {
 			warmEach(t, l, "busy", 500, step)
 		}
 		if n := l.group.Stats().Evictions; n != others+1-keys {
-			t.Errorf("%d evictions for %d others that came, want %d: the busy key was among them", n, others, others+1-keys)
+			t.Errorf("%d evictions for %d others that came, want %d: the busy key was among them", n, others,
+				others+1-keys)
 		}
 		books(t, l.group)
 	})

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A request that the first shard refuses is admitted by the second. When both refuse, the sooner of them says when to come back.
+// A request that the first shard refuses is admitted by the second. When both refuse, the sooner of them says when
+// to come back.
 func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -14,7 +15,8 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 		ctx := t.Context()
 		a, b := l.at("k")
 		d := l.Allow(ctx, "k")
-		if want(t, d, Granted); d.Limit != 42 || d.Remaining < 36 || d.Remaining > 40 || d.Tier != Remote || d.Key != "k" || d.Policy != "api" {
+		if want(t, d, Granted); d.Limit != 42 || d.Remaining < 36 || d.Remaining > 40 || d.Tier != Remote ||
+			d.Key != "k" || d.Policy != "api" {
 			t.Errorf("%+v, want four times what the shard has", d)
 		}
 		held := inShards(t, store.Memory, l, "k")
@@ -30,14 +32,16 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 				t.Errorf("the first that is borrowed took %v, want two round trips", time.Since(start))
 			}
 			if i > held[a] && time.Since(start) != ms {
-				t.Errorf("what is borrowed took %v, want one round trip: the first is known to refuse", time.Since(start))
+				t.Errorf("what is borrowed took %v, want one round trip: the first is known to refuse",
+					time.Since(start))
 			}
 		}
 		for i := range 3 { // by Redis, and then from what is known
 			d := l.Allow(ctx, "k")
 			want(t, d, Limited)
 			// A shard's token takes four times as long, and the first shard was empty first.
-			if d.Limit != 42 || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > 4*24*time.Hour || d.ResetAfter < 41*24*time.Hour {
+			if d.Limit != 42 || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > 4*24*time.Hour ||
+				d.ResetAfter < 41*24*time.Hour {
 				t.Errorf("%+v", d)
 			}
 			wait, _ := g(l, a, "k").Denied(l.group.now())
@@ -57,7 +61,8 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 		}
 		// What was refused and then admitted was not refused; what both refused was refused once.
 		s := l.group.Stats().Policies["api"]
-		if s.Limited != 3 || s.Spent != both+1 || len(s.Top) != 1 || s.Top[0].Limited != 3 || s.Top[0].Key != "k" || s.Top[0].RetryAfter == 0 {
+		if s.Limited != 3 || s.Spent != both+1 || len(s.Top) != 1 || s.Top[0].Limited != 3 || s.Top[0].Key != "k" ||
+			s.Top[0].RetryAfter == 0 {
 			t.Errorf("%+v", s)
 		}
 		if len(l.group.Stats().Policies) != 1 || len(l.group.Policies()) != 1 {
@@ -69,7 +74,8 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 
 func TestWaitForAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, Policy{Name: "api", Limit: PerSecond(4).WithBurst(4), Shards: 4, Lease: Lease{Size: NoLease}})[0]
+		l := several(t, newDistant(ms), nil, Policy{Name: "api", Limit: PerSecond(4).WithBurst(4), Shards: 4,
+			Lease: Lease{Size: NoLease}})[0]
 		ctx := t.Context()
 		start := time.Now()
 		for range 10 { // two at once, then two a second: the process has two of four shards
@@ -131,8 +137,8 @@ func TestStrictestBorrows(t *testing.T) {
 	})
 }
 
-// Both shards are asked within one Budget: where the second's answer would come later, the first's stands, and what the second
-// granted goes back.
+// Both shards are asked within one Budget: where the second's answer would come later, the first's stands, and what
+// the second granted goes back.
 func TestBorrowingStaysWithinTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(15 * ms) // of a Budget of 20

@@ -104,8 +104,8 @@ func TestLoweringClamps(t *testing.T) {
 	})
 }
 
-// A process that is blocked, or let go, gives its lease back by the numbers that it was taken by, and the key goes on from there
-// when it is limited again.
+// A process that is blocked, or let go, gives its lease back by the numbers that it was taken by, and the key goes
+// on from there when it is limited again.
 func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 	for name, rule := range map[string]Limit{"blocked": Blocked, "unlimited": Unlimited} {
 		for _, perKey := range []bool{false, true} {
@@ -241,7 +241,8 @@ func TestAlsoIsTheLimitersOwn(t *testing.T) {
 		if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Also is") {
 			t.Errorf("%s: Also was changed by SetPolicy: %v", when, err)
 		}
-		if now := l.Policy().Also; len(now) != 1 || now[0] != PerHour(10) || l.group.Policies()[0].Also[0] != PerHour(10) {
+		if now := l.Policy().Also; len(now) != 1 || now[0] != PerHour(10) ||
+			l.group.Policies()[0].Also[0] != PerHour(10) {
 			t.Errorf("%s: %v is in force", when, now)
 		}
 	}

@@ -44,11 +44,13 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 				calls, start := store.calls.Load(), time.Now()
 				for range 100 {
 					d := free.AllowN(ctx, "k", 1000)
-					if want(t, d, Granted); d.Limit != math.MaxInt64 || d.Remaining != math.MaxInt64 || d.ResetAfter != 0 || d.Tier != Local {
+					if want(t, d, Granted); d.Limit != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
+						d.ResetAfter != 0 || d.Tier != Local {
 						t.Fatalf("%+v", d)
 					}
 					d = shut.Allow(ctx, "k")
-					if want(t, d, ExceedsBurst); d.Limit != 0 || d.Remaining != 0 || d.RetryAfter != 0 || d.Policy != "api" || d.Key != "k" {
+					if want(t, d, ExceedsBurst); d.Limit != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
+						d.Policy != "api" || d.Key != "k" {
 						t.Fatalf("%+v", d)
 					}
 				}
@@ -76,7 +78,8 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 				if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
 					t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
 				}
-				if s := free.group.Stats().Policies["api"]; s.Unlimited != 100_000+7+1+3 || s.Spent != 0 || s.Limited != 0 {
+				if s := free.group.Stats().Policies["api"]; s.Unlimited != 100_000+7+1+3 || s.Spent != 0 ||
+					s.Limited != 0 {
 					t.Errorf("%+v", s)
 				}
 				if s := shut.group.Stats().Policies["api"]; s.Blocked != 100+7+1+1 || s.Limited != 0 {
@@ -103,11 +106,13 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		ctx := t.Context()
 		for i := range 5 {
 			d := shadow.Allow(ctx, "k")
-			if !d.Allowed || i < 3 && d.Reason != Granted || i >= 3 && (d.Reason != Shadowed || d.Err() != nil || d.RetryAfter == 0) {
+			if !d.Allowed || i < 3 && d.Reason != Granted ||
+				i >= 3 && (d.Reason != Shadowed || d.Err() != nil || d.RetryAfter == 0) {
 				t.Fatalf("number %d: %+v", i, d)
 			}
 		}
-		for _, d := range []Decision{shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4), shadow.Peek(ctx, "k")} {
+		for _, d := range []Decision{shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4),
+			shadow.Peek(ctx, "k")} {
 			if !d.Allowed || d.Reason != Shadowed {
 				t.Errorf("%+v", d)
 			}
@@ -118,7 +123,8 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		if err := shadow.Wait(ctx, "k"); err != nil {
 			t.Error(err)
 		}
-		if s := shadow.group.Stats().Policies["api"]; s.Spent != 3 || s.Shadowed != 2+1+4+2+2+1 || s.Limited != 2+2+2+1 {
+		if s := shadow.group.Stats().Policies["api"]; s.Spent != 3 || s.Shadowed != 2+1+4+2+2+1 ||
+			s.Limited != 2+2+2+1 {
 			t.Errorf("%+v", s)
 		}
 		// It neither refuses for others nor speaks for them.
@@ -158,11 +164,13 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			memory := remote.NewMemory()
-			limits := []Limit{PerSecond(200).WithBurst(40), PerSecond(50).WithBurst(10), PerSecond(1000).WithBurst(100), PerSecond(100).WithBurst(1000)}
+			limits := []Limit{PerSecond(200).WithBurst(40), PerSecond(50).WithBurst(10),
+				PerSecond(1000).WithBurst(100), PerSecond(100).WithBurst(1000)}
 			largest := PerSecond(1000).WithBurst(1000)
 			var l []*Limiter
 			for range 3 {
-				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil, Policy{Name: "api", Limit: limits[0], FailMode: FailClosed})[0])
+				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
+					Policy{Name: "api", Limit: limits[0], FailMode: FailClosed})[0])
 			}
 			var mu sync.Mutex
 			var as []ideal.Admission
@@ -197,7 +205,8 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 							before := time.Now()
 							if l.AllowN(t.Context(), "k", int64(1+n%3)).Allowed {
 								mu.Lock()
-								as = append(as, ideal.Admission{Before: before.UnixNano(), After: time.Now().UnixNano(), Tokens: int64(1 + n%3)})
+								as = append(as, ideal.Admission{Before: before.UnixNano(),
+									After: time.Now().UnixNano(), Tokens: int64(1 + n%3)})
 								mu.Unlock()
 							}
 							time.Sleep(time.Duration(1+i) * ms)
@@ -249,7 +258,8 @@ func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
 						before = time.Now()
 						if l.Allow(context.Background(), "k").Allowed {
 							mu.Lock()
-							as = append(as, ideal.Admission{Before: before.UnixNano(), After: time.Now().UnixNano(), Tokens: 1})
+							as = append(as, ideal.Admission{Before: before.UnixNano(), After: time.Now().UnixNano(),
+								Tokens: 1})
 							mu.Unlock()
 						}
 					}
@@ -276,7 +286,8 @@ func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
 			if e := bound(c.next, 3200*ms, time.Hour); e.Over > 1 {
 				t.Errorf("over the new one: %v", e)
 			}
-			t.Logf("%d admitted in 4 s; over the larger by %.1f, over the smaller by %.1f", len(as), bound(large, 0, time.Hour).Over, bound(small, 0, time.Hour).Over)
+			t.Logf("%d admitted in 4 s; over the larger by %.1f, over the smaller by %.1f", len(as),
+				bound(large, 0, time.Hour).Over, bound(small, 0, time.Hour).Over)
 			if bound(small, 0, time.Hour).Over < 10 {
 				t.Error("the larger was never used: this shows nothing")
 			}

@@ -20,13 +20,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Whatever the algorithm, the lease and the number of shards, and whichever shards are chosen at each request, the limit holds in
-// every interval, over all shards and processes together.
+// Whatever the algorithm, the lease and the number of shards, and whichever shards are chosen at each request, the
+// limit holds in every interval, over all shards and processes together.
 func TestShardsKeepTheBound(t *testing.T) {
 	refused, admitted := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		k := rapid.IntRange(2, 6).Draw(rt, "shards")
-		p := Policy{Name: "api", Shards: k, FailMode: FailClosed, Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm"))}
+		p := Policy{Name: "api", Shards: k, FailMode: FailClosed,
+			Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm"))}
 		if rapid.Bool().Draw(rt, "direct") && p.Algorithm != SlidingLog {
 			p.Lease.Size = NoLease
 		}
@@ -55,11 +56,13 @@ func TestShardsKeepTheBound(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, uint64(i)))
 				l := limiter(t, store, p, &Options{Random: dice(seed, uint64(1000+i))})
 				loads.Go(func() {
-					pause := float64(p.Limit.nanosPerToken()) * float64(processes) / 1.5 // two tokens a request: three times the limit
+					// two tokens a request: three times the limit
+					pause := float64(p.Limit.nanosPerToken()) * float64(processes) / 1.5
 					for time.Since(start) < 8*second {
 						time.Sleep(time.Duration(random.ExpFloat64()*pause) + 1)
 						if random.IntN(300) == 0 {
-							time.Sleep(time.Duration(random.Int64N(int64(3 * second)))) // leases go back or end, buckets fill
+							// leases go back or end, buckets fill
+							time.Sleep(time.Duration(random.Int64N(int64(3 * second))))
 						}
 						n := 1 + random.Int64N(3)
 						if restless {
@@ -74,7 +77,8 @@ func TestShardsKeepTheBound(t *testing.T) {
 						} else {
 							refused++
 						}
-						if d.Remaining < 0 || d.Remaining > d.Limit || d.Limit != p.limits()[max(d.Which, 1)-1].burst() {
+						if d.Remaining < 0 || d.Remaining > d.Limit ||
+							d.Limit != p.limits()[max(d.Which, 1)-1].burst() {
 							t.Errorf("%+v", d)
 						}
 						mu.Unlock()
@@ -121,8 +125,8 @@ func overBy(all []ideal.Admission, a Algorithm, l Limit, k int) float64 {
 	return float64(worst - l.Tokens)
 }
 
-// Without Redis a process admits its share of the key, once: not for each shard, and from the first request on as much less as it
-// had from either of its shards before.
+// Without Redis a process admits its share of the key, once: not for each shard, and from the first request on as
+// much less as it had from either of its shards before.
 func TestOneShareForAllShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes = 8
@@ -179,9 +183,9 @@ func TestOneShareForAllShards(t *testing.T) {
 	}
 }
 
-// An outage of the whole fleet costs no more than with one bucket: a burst while it lasts, once more at most until all processes
-// know that it is over, and nobody is refused afterwards who stays within the limit: what was admitted without Redis is charged, but
-// for what every shard threw away meanwhile.
+// An outage of the whole fleet costs no more than with one bucket: a burst while it lasts, once more at most until
+// all processes know that it is over, and nobody is refused afterwards who stays within the limit: what was
+// admitted without Redis is charged, but for what every shard threw away meanwhile.
 func TestOutageOfAShardedKey(t *testing.T) {
 	for _, c := range []struct {
 		demand      float64
@@ -193,7 +197,8 @@ func TestOutageOfAShardedKey(t *testing.T) {
 		{0.5, 33 * second, 0, 0, 0.005}, // so long that a burst is little beside what was admitted
 	} {
 		down := func(at time.Duration, _ int) bool { return at > 3*second && at < c.up }
-		f := fleetRun{processes: 20, known: 20, limit: thousand, demand: c.demand, mode: FailLocal, trip: roundTrip, length: c.up + 6*second, down: down}
+		f := fleetRun{processes: 20, known: 20, limit: thousand, demand: c.demand, mode: FailLocal, trip: roundTrip,
+			length: c.up + 6*second, down: down}
 		f.shards = 4
 		offers, _ := f.run(t, 1)
 		w := worst(offers, thousand, 0, f.length)
@@ -259,7 +264,8 @@ func (a *apart) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 	a.distant.Run(ctx, timeout, calls, results)
 }
 
-func (a *apart) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string, ttl time.Duration) (remote.Census, error) {
+func (a *apart) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
+	ttl time.Duration) (remote.Census, error) {
 	if a.gone(n) {
 		return remote.Census{}, errors.New("down")
 	}
@@ -269,8 +275,8 @@ func (a *apart) Presence(ctx context.Context, timeout time.Duration, n remote.No
 	return a.distant.Presence(ctx, timeout, n, id, ttl)
 }
 
-// Where the node of the first shard is down and the second's is not, the second is asked before a refusal; and every process is
-// counted at the nodes of all shards, though it uses two of them, for it has a share of all.
+// Where the node of the first shard is down and the second's is not, the second is asked before a refusal; and
+// every process is counted at the nodes of all shards, though it uses two of them, for it has a share of all.
 func TestShardsOnSeveralNodes(t *testing.T) {
 	for _, mode := range []FailMode{FailClosed, FailLocal} {
 		synctest.Test(t, func(t *testing.T) {
@@ -318,7 +324,8 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 			if mode == FailLocal && (granted != 99 || shared != 9 || s.ShareSpent != 12 || s.Limited != 0) {
 				t.Errorf("%d granted, %d shared: %+v", granted, shared, s)
 			}
-			if d := l.Allow(ctx, "k"); mode == FailClosed && d.Reason != Unavailable || mode == FailLocal && d.Reason != ShareSpent {
+			if d := l.Allow(ctx, "k"); mode == FailClosed && d.Reason != Unavailable ||
+				mode == FailLocal && d.Reason != ShareSpent {
 				t.Errorf("%+v", d)
 			}
 			books(t, l.group)
@@ -326,8 +333,8 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// Where a policy has Shards a process is counted at every node that the store knows, whatever it asked for so far; and else at those
-// that it uses.
+// Where a policy has Shards a process is counted at every node that the store knows, whatever it asked for so far;
+// and else at those that it uses.
 func TestShardsMeetAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &apart{distant: newDistant(ms), present: make(map[remote.Node]int)}
@@ -350,8 +357,8 @@ func TestShardsMeetAllNodes(t *testing.T) {
 	})
 }
 
-// What a shard threw away in an outage pays for the processes that have it as their first: a fourth of them, rounded up. For all of
-// them it would pay a fourth of what the whole threw away.
+// What a shard threw away in an outage pays for the processes that have it as their first: a fourth of them,
+// rounded up. For all of them it would pay a fourth of what the whole threw away.
 func TestShardPaysForItsOwnProcesses(t *testing.T) {
 	l := several(t, remote.NewMemory(), nil, sharded("api", 80, 4), direct("plain", 80))
 	for fleet, want := range map[int64]int64{1: 1, 3: 1, 4: 1, 5: 2, 20: 5, 21: 6} {

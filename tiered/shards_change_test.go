@@ -15,14 +15,16 @@ func TestPeekAndResetOfShards(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, sharded("api", 42, 4))[0]
 		ctx := t.Context()
-		if d := l.Peek(ctx, "k"); d.Reason != Granted || d.Remaining != 42 || d.Limit != 42 || d.ResetAfter != 0 || d.Tier != Remote {
+		if d := l.Peek(ctx, "k"); d.Reason != Granted || d.Remaining != 42 || d.Limit != 42 || d.ResetAfter != 0 ||
+			d.Tier != Remote {
 			t.Errorf("%+v", d)
 		}
 		n := int64(0)
 		for ; l.Allow(ctx, "k").Allowed; n++ {
 		}
 		d := l.Peek(ctx, "k")
-		if d.Reason != Limited || d.Remaining != 42-n || d.RetryAfter <= 0 || d.RetryAfter > 4*24*time.Hour || d.ResetAfter < time.Duration(n-2)*24*time.Hour {
+		if d.Reason != Limited || d.Remaining != 42-n || d.RetryAfter <= 0 || d.RetryAfter > 4*24*time.Hour ||
+			d.ResetAfter < time.Duration(n-2)*24*time.Hour {
 			t.Errorf("after %d: %+v, want what Allow would say, and what the others have", n, d)
 		}
 		calls := store.runs.Load()
@@ -61,7 +63,8 @@ func TestPeekAndResetOfShards(t *testing.T) {
 func TestShardsOfLimitsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		plans := map[string]Limit{"gold": PerDay(1).WithBurst(80), "free": Unlimited, "out": Blocked, "small": PerDay(1).WithBurst(3)}
+		plans := map[string]Limit{"gold": PerDay(1).WithBurst(80), "free": Unlimited, "out": Blocked,
+			"small": PerDay(1).WithBurst(3)}
 		asked := 0
 		p := sharded("api", 40, 4)
 		p.PerKey = func(key string) Limit { asked++; return plans[key] }
@@ -83,7 +86,8 @@ func TestShardsOfLimitsThatChange(t *testing.T) {
 		if d := l.Allow(ctx, "gold"); d.Limit != 80 {
 			t.Errorf("%+v", d)
 		}
-		if d := l.AllowN(ctx, "free", 1e6); d.Reason != Granted || d.Limit != Unlimited.Tokens || d.Remaining != d.Limit {
+		if d := l.AllowN(ctx, "free", 1e6); d.Reason != Granted || d.Limit != Unlimited.Tokens ||
+			d.Remaining != d.Limit {
 			t.Errorf("%+v", d)
 		}
 		if d := l.Allow(ctx, "out"); d.Reason != ExceedsBurst || d.Limit != 0 {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// PerKey is the user's: while it takes its time for the second shard of a key, nobody else waits for it, and it may use the Group.
+// PerKey is the user's: while it takes its time for the second shard of a key, nobody else waits for it, and it may
+// use the Group.
 func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -47,8 +48,8 @@ func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// What two shards refused was refused once, also after the limit was changed and after the key was forgotten; and the key is
-// named once.
+// What two shards refused was refused once, also after the limit was changed and after the key was forgotten; and
+// the key is named once.
 func TestRefusedByTwoShardsCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := sharded("api", 8, 4)
@@ -102,7 +103,8 @@ func TestShardsNameTheLimitThatRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, a := range []Algorithm{TokenBucket, SlidingWindow} {
 			l := several(t, newDistant(ms), nil, Policy{
-				Name: "api", Algorithm: a, Limit: PerMinute(40), Also: []Limit{PerHour(80)}, Shards: 4, Lease: Lease{Size: NoLease},
+				Name: "api", Algorithm: a, Limit: PerMinute(40), Also: []Limit{PerHour(80)}, Shards: 4,
+				Lease: Lease{Size: NoLease},
 			})[0]
 			ctx := t.Context()
 			if d := l.AllowN(ctx, "k", 11); d.Reason != ExceedsBurst || d.Which != 1 || d.Limit != 10 {

@@ -85,7 +85,8 @@ func TestReservationOfAShardGoesBackThere(t *testing.T) {
 			time.Sleep(100 * ms)
 			levels := inShards(t, store.Memory, l, "k")
 			for i, n := range levels {
-				if w := map[int]int64{a: first, b: second}; i == a && n != w[a] || i == b && n != w[b] || i != a && i != b && n != 10 {
+				if w := map[int]int64{a: first, b: second}; i == a && n != w[a] || i == b && n != w[b] ||
+					i != a && i != b && n != 10 {
 					t.Fatalf("the shards have %v, want %d in %d and %d in %d", levels, first, a, second, b)
 				}
 			}

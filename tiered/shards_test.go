@@ -61,10 +61,13 @@ func TestShardsThatCannotBe(t *testing.T) {
 		{Policy{Limit: PerSecond(64), Shards: -1}, "Policy.Shards is -1: must be 2 to 64"},
 		{Policy{Limit: PerSecond(3), Shards: 4}, "Policy.Shards is 4: must be at most the burst of Limit, 3"},
 		{Policy{Limit: PerSecond(3).WithBurst(4), Shards: 4}, ""},
-		{Policy{Limit: PerSecond(9).WithBurst(3), Shards: 4}, "Policy.Shards is 4: must be at most the burst of Limit, 3"},
-		{Policy{Limit: PerSecond(9), Also: []Limit{PerHour(99), PerDay(100).WithBurst(3)}, Shards: 4}, "Policy.Shards is 4: must be at most the burst of Also[1], 3"},
+		{Policy{Limit: PerSecond(9).WithBurst(3), Shards: 4},
+			"Policy.Shards is 4: must be at most the burst of Limit, 3"},
+		{Policy{Limit: PerSecond(9), Also: []Limit{PerHour(99), PerDay(100).WithBurst(3)}, Shards: 4},
+			"Policy.Shards is 4: must be at most the burst of Also[1], 3"},
 		{Policy{Limit: PerSecond(9), Also: []Limit{PerHour(99)}, Shards: 4}, ""},
-		{Policy{Limit: Limit{Tokens: 9, Per: maxPer}, Shards: 2}, "Policy.Limit.Per is 876000h0m0s: must be at most 438000h0m0s with 2 shards"},
+		{Policy{Limit: Limit{Tokens: 9, Per: maxPer}, Shards: 2},
+			"Policy.Limit.Per is 876000h0m0s: must be at most 438000h0m0s with 2 shards"},
 		{Policy{Limit: Limit{Tokens: 9, Per: maxPer / 2}, Shards: 2}, ""},
 		{Policy{Limit: PerMinute(9), Algorithm: SlidingLog, Shards: 3}, ""},
 		{Policy{Limit: PerMinute(9), Algorithm: FixedWindow, Shards: 10}, "must be at most the burst of Limit, 9"},
@@ -92,14 +95,17 @@ func TestShardsThatCannotBe(t *testing.T) {
 	}
 }
 
-// The parts of a limit sum to it: every burst, every window and every rate, exactly, and no two differ by more than a token.
+// The parts of a limit sum to it: every burst, every window and every rate, exactly, and no two differ by more than
+// a token.
 func TestPartsSumToTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(2, maxShards).Draw(t, "k")
-		p := Policy{Name: "api", Shards: k, Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(t, "algorithm"))}
+		p := Policy{Name: "api", Shards: k, Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(t,
+			"algorithm"))}
 		limit := func(i int) Limit {
 			per := time.Duration(rapid.Int64Range(1000, 40_000).Draw(t, "per")) * time.Microsecond
-			for range i { // so far apart that no two count by the same blocks; three times, still below maxPer ÷ maxShards
+			// so far apart that no two count by the same blocks; three times, still below maxPer ÷ maxShards
+			for range i {
 				per *= 1000
 			}
 			l := Limit{Tokens: rapid.Int64Range(int64(k), maxEntries).Draw(t, "tokens"), Per: per}
@@ -143,7 +149,8 @@ func TestPartsSumToTheLimit(t *testing.T) {
 	})
 }
 
-// Every process has two shards of a key, the same at every request; processes and keys are spread over all of them evenly.
+// Every process has two shards of a key, the same at every request; processes and keys are spread over all of them
+// evenly.
 func TestProcessesAreSpreadOverTheShards(t *testing.T) {
 	const processes, k = 4000, 8
 	l := several(t, remote.NewMemory(), nil, sharded("api", 100, k))[0]

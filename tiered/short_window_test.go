@@ -14,8 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// shortWindows are sliding windows of which one is shorter than a lease may live: a second, two Timeouts, four periods. They are
-// taken directly; what is given back, reset and owed goes by calls with a lease id all the same.
+// shortWindows are sliding windows of which one is shorter than a lease may live: a second, two Timeouts, four
+// periods. They are taken directly; what is given back, reset and owed goes by calls with a lease id all the same.
 var shortWindows = []struct {
 	name string
 	p    Policy
@@ -117,11 +117,12 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 	}
 }
 
-// Who is below a limit is served whether requests are canceled or not: what a settling call takes is not leased, or it would count
-// for longer than the window.
+// Who is below a limit is served whether requests are canceled or not: what a settling call takes is not leased, or
+// it would count for longer than the window.
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: Limit{Tokens: 4, Per: 100 * ms}, Algorithm: SlidingWindow}, nil)
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: Limit{Tokens: 4, Per: 100 * ms},
+			Algorithm: SlidingWindow}, nil)
 		time.Sleep(10 * ms)
 		refused := 0
 		for i := range 1000 {
@@ -178,8 +179,8 @@ func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	}
 }
 
-// What Redis will never accept, a key's debt or what it gives back, is given up after a few tries, and the limit decides again. A
-// Reset is told that it failed.
+// What Redis will never accept, a key's debt or what it gives back, is given up after a few tries, and the limit
+// decides again. A Reset is told that it failed.
 func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingLog, SlidingWindow} {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
@@ -210,7 +211,8 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 					}
 					want(t, l.Allow(t.Context(), "k"), Granted)
 					s := l.group.Stats().Policies["api"]
-					if alone := s.Shared + s.Open; s.Burnt != 1 && a != SlidingLog || s.Forgiven != alone || s.Settled > 0 {
+					if alone := s.Shared + s.Open; s.Burnt != 1 && a != SlidingLog || s.Forgiven != alone ||
+						s.Settled > 0 {
 						t.Errorf("burnt %d, forgiven %d of %d, settled %d", s.Burnt, s.Forgiven, alone, s.Settled)
 					}
 					books(t, l.group)

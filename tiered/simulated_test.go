@@ -45,7 +45,8 @@ func (e *entropic) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 	e.whose[b], _ = b.Peek(now)
 }
 
-// A simulator is told of each call before it leaves, and can look at the bucket whose it is: it holds what the call says.
+// A simulator is told of each call before it leaves, and can look at the bucket whose it is: it holds what the call
+// says.
 func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
@@ -70,7 +71,8 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.calls) < 5 || held == 0 || s.calls[0].Bucket != s.Key("api", "k") {
-			t.Errorf("told of %d calls, %d of them with something held; the first is %+v", len(s.calls), held, s.calls[0])
+			t.Errorf("told of %d calls, %d of them with something held; the first is %+v", len(s.calls), held,
+				s.calls[0])
 		}
 	})
 }
@@ -110,7 +112,8 @@ func TestHooksHearOfClose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := g.Limiter(Policy{Name: "p", Limit: PerSecond(10), FailMode: FailClosed, Lease: Lease{Size: NoLease}})
+			l, err := g.Limiter(Policy{Name: "p", Limit: PerSecond(10), FailMode: FailClosed,
+				Lease: Lease{Size: NoLease}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,8 +135,8 @@ func TestHooksHearOfClose(t *testing.T) {
 	}
 }
 
-// Many may wait for one answer. Before they go on to another key or shard, at one instant, each settles, under a number that no
-// other has.
+// Many may wait for one answer. Before they go on to another key or shard, at one instant, each settles, under a
+// number that no other has.
 func TestWhoWaitedSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}

@@ -33,8 +33,8 @@ func newCreeping(trip time.Duration) *creeping {
 
 func (s *creeping) set(trip time.Duration) { s.way.Store(int64(trip / 2)) }
 
-// A Redis that answers just within Timeout is there, and its breaker never opens; one that takes just longer is gone, and
-// the breaker opens once and stays open.
+// A Redis that answers just within Timeout is there, and its breaker never opens; one that takes just longer is
+// gone, and the breaker opens once and stays open.
 func TestSlowCallsTrip(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -58,16 +58,17 @@ func TestSlowCallsTrip(t *testing.T) {
 			store := newCreeping(c.trip(0))
 			var mu sync.Mutex
 			opens, closes := 0, 0
-			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000)}, &Options{Trace: &Trace{State: func(e StateEvent) {
-				mu.Lock()
-				defer mu.Unlock()
-				if e.From == "closed" {
-					opens++
-				}
-				if e.To == "closed" {
-					closes++
-				}
-			}}})
+			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000)},
+				&Options{Trace: &Trace{State: func(e StateEvent) {
+					mu.Lock()
+					defer mu.Unlock()
+					if e.From == "closed" {
+						opens++
+					}
+					if e.To == "closed" {
+						closes++
+					}
+				}}})
 			start := time.Now()
 			longest := time.Duration(0)
 			for i := 0; time.Since(start) < 60*second; i++ {
@@ -82,7 +83,8 @@ func TestSlowCallsTrip(t *testing.T) {
 			defer mu.Unlock()
 			t.Logf("%s: opened %d times, closed %d times, longest decision %v", c.name, opens, closes, longest)
 			if opens != c.opens || closes != c.closes {
-				t.Errorf("%s: opened %d times, closed %d times, want %d and %d", c.name, opens, closes, c.opens, c.closes)
+				t.Errorf("%s: opened %d times, closed %d times, want %d and %d", c.name, opens, closes, c.opens,
+					c.closes)
 			}
 			if longest > 2*DefaultBudget {
 				t.Errorf("%s: two decisions took %v", c.name, longest)
@@ -92,8 +94,8 @@ func TestSlowCallsTrip(t *testing.T) {
 	}
 }
 
-// While a real Redis is frozen, decisions take no longer than when it is well once the breaker is open; nor do those of hot
-// keys while it closes again. Afterwards there are as many goroutines and connections as before.
+// While a real Redis is frozen, decisions take no longer than when it is well once the breaker is open; nor do
+// those of hot keys while it closes again. Afterwards there are as many goroutines and connections as before.
 func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("6 s of real time")
@@ -119,7 +121,8 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 		}
 		t.Run(mode.String(), func(t *testing.T) {
 			store := open(t, server.URL())
-			l, err := New(store, Policy{Name: fmt.Sprint("api", int(mode)), Limit: PerSecond(10_000), FailMode: mode}, &Options{Processes: 1})
+			l, err := New(store, Policy{Name: fmt.Sprint("api", int(mode)), Limit: PerSecond(10_000), FailMode: mode},
+				&Options{Processes: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,8 +137,8 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 				}
 			}()
 			defer close(there)
-			// watch makes decisions for a time, and reports the 99th percentile of how long they took, and of how long it took
-			// on this machine meanwhile to wake another goroutine and be woken by it.
+			// watch makes decisions for a time, and reports the 99th percentile of how long they took, and of how
+			// long it took on this machine meanwhile to wake another goroutine and be woken by it.
 			watch := func(while func() bool, decide func()) (p99, lag time.Duration, n int) {
 				var took, none []time.Duration
 				for while() {
@@ -197,9 +200,10 @@ func TestDecisionsAreFastAroundAnOutage(t *testing.T) {
 			if closed.IsZero() {
 				t.Error("it did not close")
 			}
-			after := soon(t, fmt.Sprintf("%d goroutines and %d connections, as before", goroutines, connected), 10*second, func() bool {
-				return runtime.NumGoroutine() <= goroutines && connections() <= connected
-			})
+			after := soon(t, fmt.Sprintf("%d goroutines and %d connections, as before", goroutines, connected),
+				10*second, func() bool {
+					return runtime.NumGoroutine() <= goroutines && connections() <= connected
+				})
 			t.Logf("%d goroutines and %d connections before, no more %v later", goroutines, connected, after)
 			closeIn(t, l, 5*second)
 			_ = store.Close()

@@ -28,11 +28,13 @@ import (
 // tlsSecret is the server's password in these tests. No error may have it.
 const tlsSecret = "s3cr3t"
 
-// overTLS is a store over a client of the user's with an authority of his own. It dials so many times; 0 is go-redis' 5.
+// overTLS is a store over a client of the user's with an authority of his own. It dials so many times; 0 is
+// go-redis' 5.
 func overTLS(t *testing.T, addr string, roots *x509.CertPool, dials int) *remote.Redis {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
-		Addr: addr, Password: tlsSecret, TLSConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DialerRetries: dials,
+		Addr: addr, Password: tlsSecret, TLSConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DialerRetries: dials,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	return remote.NewRedis(client, nil)
@@ -51,7 +53,8 @@ func opened(t *testing.T, url string) *remote.Redis {
 func TestTLS(t *testing.T) {
 	ca := redistest.NewCA(t)
 	server := redistest.StartTLS(t, ca, "127.0.0.1", time.Now().Add(time.Hour), "--requirepass", tlsSecret)
-	l, err := tiered.New(overTLS(t, server.TLSAddr, ca.Pool(), 0), tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
+	l, err := tiered.New(overTLS(t, server.TLSAddr, ca.Pool(), 0),
+		tiered.Policy{Name: "api", Limit: tiered.PerHour(10)},
 		&tiered.Options{Budget: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +73,8 @@ const rootsEnv = "TIERED_TEST_TLS_URL"
 // An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
 func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
-		l, err := tiered.New(opened(t, url), tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed},
+		l, err := tiered.New(opened(t, url), tiered.Policy{Name: "api", Limit: tiered.PerHour(10),
+			FailMode: tiered.FailClosed},
 			&tiered.Options{Budget: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -102,12 +106,12 @@ func TestOpenTLS(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the certificate, or with who speaks TLS to whom: the error says what, the breaker opens, and nobody
-// waits.
+// Whatever is wrong with the certificate, or with who speaks TLS to whom: the error says what, the breaker opens,
+// and nobody waits.
 func TestTLSTrouble(t *testing.T) {
 	const tooLong = "deadline exceeded|longer than its timeout"
-	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How small, tests in virtual time
-	// say: here the machine has its part.
+	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How small, tests in
+	// virtual time say: here the machine has its part.
 	const patient = 2 * time.Second
 	ca, stranger := redistest.NewCA(t), redistest.NewCA(t)
 	hour := time.Now().Add(time.Hour)
@@ -123,10 +127,14 @@ func TestTLSTrouble(t *testing.T) {
 		store *remote.Redis
 		want  string // what the line in the log says, a regexp
 	}{
-		{"an authority that is not known", overTLS(t, good.TLSAddr, stranger.Pool(), 1), "certificate signed by unknown authority"},
-		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"), "certificate signed by unknown authority"},
-		{"a certificate for another host", overTLS(t, elsewhere.TLSAddr, ca.Pool(), 1), "cannot validate certificate for 127.0.0.1"},
-		{"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1), "certificate has expired or is not yet valid"},
+		{"an authority that is not known", overTLS(t, good.TLSAddr, stranger.Pool(), 1),
+			"certificate signed by unknown authority"},
+		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"),
+			"certificate signed by unknown authority"},
+		{"a certificate for another host", overTLS(t, elsewhere.TLSAddr, ca.Pool(), 1),
+			"cannot validate certificate for 127.0.0.1"},
+		{"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1),
+			"certificate has expired or is not yet valid"},
 		{"no TLS where it is spoken", opened(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
 		// Here the deadline of the call comes first, and hides what the dialing comes to.
 		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), tooLong},

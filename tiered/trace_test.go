@@ -87,7 +87,8 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 			t.Errorf("have %s\nwant %s", got, want)
 		}
 		first, last := d.leases[0], d.leases[3]
-		if first != (LeaseEvent{Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1, RoundTrip: ms}) {
+		if first != (LeaseEvent{Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1,
+			RoundTrip: ms}) {
 			t.Errorf("%+v", first)
 		}
 		if last.Granted != 0 || last.Asked != 1 {
@@ -104,7 +105,8 @@ func TestTraceTellsOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, &Options{Trace: &Trace{Lease: d.trace().Lease}})
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)},
+			&Options{Trace: &Trace{Lease: d.trace().Lease}})
 		leased(t, l)
 		time.Sleep(2 * time.Second) // it goes home
 		synctest.Wait()
@@ -125,7 +127,10 @@ func TestTraceTellsOfLeases(t *testing.T) {
 		l.Allow(t.Context(), "k")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if !slices.ContainsFunc(d.leases, func(e LeaseEvent) bool { return e.Key == "k" && e.Settled == 7 && !e.Direct }) {
+		if !slices.ContainsFunc(d.leases, func(e LeaseEvent) bool {
+			return e.Key == "k" && e.Settled == 7 &&
+				!e.Direct
+		}) {
 			t.Errorf("no event tells of the 7 that were admitted alone: %+v", d.leases[len(d.leases)-3:])
 		}
 	})
@@ -137,7 +142,8 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 		var log logged
 		const secret = "user@example.com"
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)}, &Options{Trace: d.trace(), Logger: log.logger()})
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(10)},
+			&Options{Trace: d.trace(), Logger: log.logger()})
 		ask := func(d time.Duration) {
 			for range d / (50 * ms) {
 				l.Allow(t.Context(), secret)
@@ -190,12 +196,14 @@ func TestTraceAndLogOfAnOutage(t *testing.T) {
 	})
 }
 
-// Refusals by the limit are for the hooks and the figures; those by the store make a line per bucket, and not per request.
+// Refusals by the limit are for the hooks and the figures; those by the store make a line per bucket, and not per
+// request.
 func TestNoLinePerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := &poisoned{Memory: remote.NewMemory(), key: "{api/bad}tb1"}
-		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed}, &Options{Logger: log.logger()})
+		l := limiter(t, watch.Damaged{Store: store}, Policy{Name: "api", Limit: PerSecond(10), FailMode: FailClosed},
+			&Options{Logger: log.logger()})
 		time.Sleep(10 * ms)
 		for range 100 {
 			l.Allow(t.Context(), "bad")
@@ -203,7 +211,8 @@ func TestNoLinePerRequest(t *testing.T) {
 			l.AllowN(t.Context(), "good", 100)
 			time.Sleep(time.Second)
 		}
-		if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "refuses buckets") || strings.Contains(lines[0], "bad") {
+		if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "refuses buckets") ||
+			strings.Contains(lines[0], "bad") {
 			t.Errorf("%q", lines)
 		}
 	})
@@ -291,7 +300,8 @@ func TestHookThatPanics(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		lines := log.lines()
-		if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], `panic="\"EOF\"" count=5`) {
+		if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") ||
+			!strings.Contains(lines[0], `panic="\"EOF\"" count=5`) {
 			t.Errorf("want one line, of one decision and four calls: %q", lines)
 		}
 		if n := l.group.Stats().TracePanics; n != 5 {

@@ -16,8 +16,8 @@ import (
 
 // These are bugs that were found once, each with the course of events that showed it.
 
-// A lease's ttl follows the round trips. When they became short, a renewal carried a shorter ttl than the pot's deadline;
-// its reply was lost, and the process went on spending what the record no longer covered.
+// A lease's ttl follows the round trips. When they became short, a renewal carried a shorter ttl than the pot's
+// deadline; its reply was lost, and the process went on spending what the record no longer covered.
 func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
@@ -61,7 +61,8 @@ func TestShorterTTLWhoseReplyIsLost(t *testing.T) {
 	})
 }
 
-// A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset reported nil and did nothing.
+// A refund is credited only under a deadline within one ttl: with a Timeout beyond that, Reset reported nil and did
+// nothing.
 func TestResetWithALongTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(10)}, &Options{Timeout: 10 * time.Second})
@@ -96,8 +97,8 @@ func TestMoreKeysWaitingThanTheCacheHolds(t *testing.T) {
 	})
 }
 
-// Just above what a node can answer, requests whose time was nearly over took the places of others: of 70 000 per second
-// that 64 000 could be answered of, 21 000 were.
+// Just above what a node can answer, requests whose time was nearly over took the places of others: of 70 000 per
+// second that 64 000 could be answered of, 21 000 were.
 func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 	notUnderRace(t)
 	for _, c := range []struct {
@@ -255,7 +256,8 @@ func TestCloseThatCannotWaitEndsTheCalls(t *testing.T) {
 // A flood of unknown keys, more than the node can be asked about, is answered by the fail mode; others are not.
 func TestFloodConcernsOnlyItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10_000), FailMode: FailOpen}, &Options{MaxInFlight: 8})
+		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10_000), FailMode: FailOpen},
+			&Options{MaxInFlight: 8})
 		ctx := context.Background()
 		warm(t, l, "hot", 1500)
 		var all sync.WaitGroup
@@ -276,7 +278,8 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 		}
 		all.Wait()
 		n := l.group.dispatch.Nodes()[0]
-		t.Logf("%d of 20000 answered by the fail mode, %d of 500 decisions of the hot key not by its lease", opened.Load(), hotElsewhere.Load())
+		t.Logf("%d of 20000 answered by the fail mode, %d of 500 decisions of the hot key not by its lease",
+			opened.Load(), hotElsewhere.Load())
 		if opened.Load() == 0 {
 			t.Error("the flood was no flood: this shows nothing")
 		}
@@ -286,12 +289,13 @@ func TestFloodConcernsOnlyItself(t *testing.T) {
 	})
 }
 
-// A key without leases took everything directly, as long as somebody waited: what it owed, and what was given back, never
-// left.
+// A key without leases took everything directly, as long as somebody waited: what it owed, and what was given back,
+// never left.
 func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}}, &Options{Processes: 1})
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}},
+			&Options{Processes: 1})
 		r := l.Reserve(context.Background(), "k", 1) // before the crowd, which would not let it through
 		want(t, r.Decision, Granted)
 		ctx, stop := context.WithCancel(context.Background())

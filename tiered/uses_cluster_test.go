@@ -42,7 +42,8 @@ func TestStrictestInACluster(t *testing.T) {
 	ctx := context.Background()
 	uses := func(i int) Uses {
 		key := fmt.Sprint(i)
-		return Strictest(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key), l[2].For("b"+key))
+		return Strictest(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),
+			l[2].For("b"+key))
 	}
 	for i := range 50 { // finds the nodes
 		l[1].Allow(ctx, fmt.Sprint("node", i))
@@ -122,7 +123,8 @@ func TestStrictestKeepsEveryBoundOnRedis(t *testing.T) {
 					mu.Lock()
 					for i, in := range set {
 						if in && d.Allowed {
-							admissions[i] = append(admissions[i], ideal.Admission{Before: before.UnixNano(), After: after.UnixNano(), Tokens: 1})
+							admissions[i] = append(admissions[i],
+								ideal.Admission{Before: before.UnixNano(), After: after.UnixNano(), Tokens: 1})
 						}
 					}
 					if !d.Allowed {
@@ -136,8 +138,8 @@ func TestStrictestKeepsEveryBoundOnRedis(t *testing.T) {
 	}
 	all.Wait()
 	for i, as := range admissions {
-		// What was given back counted until then, 50 ms on a quick machine: its refill meanwhile is not lost. The callers' own
-		// clocks are read before and after, so a slow machine only makes the check milder.
+		// What was given back counted until then, 50 ms on a quick machine: its refill meanwhile is not lost. The
+		// callers' own clocks are read before and after, so a slow machine only makes the check milder.
 		late := 0.25 * 1e9 / limits[i].nanosPerToken()
 		e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, limits[i].burst())
 		t.Logf("p%d: %d admitted, worst: %v", i, len(as), e)

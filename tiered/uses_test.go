@@ -84,7 +84,8 @@ func TestStrictestTakesAllOrNothing(t *testing.T) {
 func TestStrictestNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
-		l := several(t, newDistant(ms), nil, p("second", PerSecond(1)), p("hour", PerHour(1)), p("minute", PerMinute(1)), p("tokens", PerDay(5000)))
+		l := several(t, newDistant(ms), nil, p("second", PerSecond(1)), p("hour", PerHour(1)),
+			p("minute", PerMinute(1)), p("tokens", PerDay(5000)))
 		ctx := t.Context()
 		for _, l := range l[:3] {
 			want(t, l.Allow(ctx, "k"), Granted)
@@ -118,7 +119,8 @@ func TestStrictestIsOnePipeline(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			runs, calls, start := store.runs.Load(), store.calls.Load(), time.Now()
-			uses := Strictest(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key), l[1].For("another"+key))
+			uses := Strictest(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key),
+				l[1].For("another"+key))
 			want(t, uses.Allow(t.Context()), Granted)
 			if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs != 1 || calls != 6 {
 				t.Fatalf("%d pipelines with %d calls, want one with 6", runs, calls)
@@ -137,8 +139,8 @@ func TestStrictestIsOnePipeline(t *testing.T) {
 	})
 }
 
-// In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is first at
-// all of them.
+// In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is
+// first at all of them.
 func TestStrictestAsksInOneOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
@@ -207,8 +209,8 @@ func TestStrictestOfPotsPutsBack(t *testing.T) {
 	})
 }
 
-// A lease at its low-water mark is renewed when all have admitted: a renewal that had left would have told Redis that the
-// tokens are spent, and they could not be put back.
+// A lease at its low-water mark is renewed when all have admitted: a renewal that had left would have told Redis
+// that the tokens are spent, and they could not be put back.
 func TestRenewalWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
@@ -264,7 +266,8 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 			t.Errorf("%+v: 6 + 5 of a burst of 10 can never be", d)
 		}
 		for _, n := range []int64{0, -1, maxTokens + 1, 1 << 62} {
-			if d := Strictest(l[0].ForN("k", 1), l[0].ForN("k", n)).Allow(ctx); d.Allowed || n < 1 && d.Reason != InvalidCost || n > 1 && d.Reason != ExceedsBurst {
+			if d := Strictest(l[0].ForN("k", 1), l[0].ForN("k", n)).Allow(ctx); d.Allowed ||
+				n < 1 && d.Reason != InvalidCost || n > 1 && d.Reason != ExceedsBurst {
 				t.Errorf("1 + %d: %+v", n, d)
 			}
 		}

@@ -114,8 +114,8 @@ func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	})
 }
 
-// Two requests that each want the last token of the same two keys, named in opposite orders: one of them is admitted, in
-// every round, however the two meet; and none of those who wait waits for ever.
+// Two requests that each want the last token of the same two keys, named in opposite orders: one of them is
+// admitted, in every round, however the two meet; and none of those who wait waits for ever.
 func TestOneOfTwoIsAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -155,7 +155,8 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 			memory := remote.NewMemory()
 			var l []*Limiter
 			for range processes {
-				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil, Policy{Name: "api", Limit: PerSecond(1).WithBurst(2)})...)
+				l = append(l, several(t, &distant{Memory: memory, trip: ms}, nil,
+					Policy{Name: "api", Limit: PerSecond(1).WithBurst(2)})...)
 			}
 			start := time.Now()
 			need := map[string]int{}
@@ -181,7 +182,8 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 			for _, n := range need {
 				most = max(most, n)
 			}
-			// Each key brings one per second. What goes back is on its way for 50 ms, and is parked in a lease for a second.
+			// Each key brings one per second. What goes back is on its way for 50 ms, and is parked in a lease for
+			// a second.
 			if took, bound := time.Since(start), time.Duration(2*most+4)*time.Second; took > bound {
 				failure = fmt.Sprintf("%+v took %v, want %v at most", wants, took, bound)
 			}
@@ -192,8 +194,8 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 	})
 }
 
-// Of two processes each is nearer to another node, so that each is first at one of two keys, and refuses the other, for ever
-// if they always meet.
+// Of two processes each is nearer to another node, so that each is first at one of two keys, and refuses the other,
+// for ever if they always meet.
 func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -247,7 +249,8 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 			names := []string{"a", "b", "c"}
 			var policies []Policy
 			for i, limit := range limits {
-				policies = append(policies, Policy{Name: names[i], Limit: limit, FailMode: FailClosed, Lease: Lease{Size: 2}})
+				policies = append(policies, Policy{Name: names[i], Limit: limit, FailMode: FailClosed,
+					Lease: Lease{Size: 2}})
 			}
 			l = several(t, store, nil, policies...)
 			time.Sleep(time.Second)
@@ -292,9 +295,11 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 			lossy = false
 			mu.Unlock()
 			for i, as := range admissions {
-				// What goes back late counted until then: what the bucket refilled meanwhile is not lost (0.2 s of it at most).
+				// What goes back late counted until then: what the bucket refilled meanwhile is not lost (0.2 s of
+				// it at most).
 				late := 0.2 / (limits[i].nanosPerToken() / 1e9)
-				if e := ideal.Worst(as, limits[i].Tokens, limits[i].Per, limits[i].burst()); e.Over > late+tolerance(limits[i]) {
+				if e := ideal.Worst(as, limits[i].Tokens, limits[i].Per,
+					limits[i].burst()); e.Over > late+tolerance(limits[i]) {
 					t.Errorf("seed %d, %s: %v", seed, names[i], e)
 				}
 				if len(as) < 10 {

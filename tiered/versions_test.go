@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Another Per or Precision of a sliding window begins with what the old one counted: whatever it is changed to, and however often,
-// no instant holds more than the largest of the limits.
+// Another Per or Precision of a sliding window begins with what the old one counted: whatever it is changed to, and
+// however often, no instant holds more than the largest of the limits.
 func TestAnotherPrecisionForgetsNothing(t *testing.T) {
 	for name, change := range map[string]func(*Policy){
 		"another precision":         func(p *Policy) { p.Limit.Precision = 2 * second },
@@ -66,8 +66,8 @@ func versions() []Policy {
 	return all
 }
 
-// Processes whose policies differ in Per, Precision and Also count each other's admissions: in an instant, and in every interval as
-// long as the shortest of the windows.
+// Processes whose policies differ in Per, Precision and Also count each other's admissions: in an instant, and in
+// every interval as long as the shortest of the windows.
 func TestVersionsInADeploy(t *testing.T) {
 	const shortest = 10 * second
 	play := func(t *testing.T, store remote.Store, pause func(), rounds int) {

@@ -37,7 +37,8 @@ func TestWaitDuringAnOutage(t *testing.T) {
 			}
 			silence(t, store, l)
 			var limited *LimitedError
-			if d, err := wait(t, l, "k", 1); d != 0 || !errors.As(err, &limited) || limited.Decision.Reason != Unavailable {
+			if d, err := wait(t, l, "k", 1); d != 0 || !errors.As(err, &limited) ||
+				limited.Decision.Reason != Unavailable {
 				t.Errorf("%v after %v, want to be refused at once", err, d)
 			}
 			store.loseRequests.Store(false)
@@ -65,7 +66,8 @@ func TestWaitDuringAnOutage(t *testing.T) {
 				t.Errorf("%+v: this shows nothing", s)
 			}
 			var limited *LimitedError
-			if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) || limited.Decision.Reason != ShareSpent {
+			if d, err := wait(t, l, "k", 6); d != 0 || !errors.As(err, &limited) ||
+				limited.Decision.Reason != ShareSpent {
 				t.Errorf("more than the share's burst: %v after %v, want to be refused at once", err, d)
 			}
 			store.loseRequests.Store(false)

@@ -27,7 +27,8 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 				})
 			}
 			time.Sleep(5 * time.Second)
-			if s := l.group.Stats().Policies["api"]; s.Waiting < 1490 || s.Waiting > 1510 || s.Waited+s.Waiting != waiters || s.Limited != 0 {
+			if s := l.group.Stats().Policies["api"]; s.Waiting < 1490 || s.Waiting > 1510 ||
+				s.Waited+s.Waiting != waiters || s.Limited != 0 {
 				t.Errorf("after 5 s: %+v", s)
 			}
 			all.Wait()
@@ -35,7 +36,8 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 			if s.Limited != 0 || len(s.Top) > 0 || s.Spent != 100+waiters {
 				t.Errorf("%+v, want nobody to be refused", s)
 			}
-			if s.Waiting != 0 || s.Waited != waiters || s.GaveUp != 0 || s.LongestWait < 20*time.Second || s.LongestWait > 20200*ms {
+			if s.Waiting != 0 || s.Waited != waiters || s.GaveUp != 0 || s.LongestWait < 20*time.Second ||
+				s.LongestWait > 20200*ms {
 				t.Errorf("%+v", s)
 			}
 			if mean := s.WaitTime / waiters; mean < 9900*ms || mean > 10100*ms {
@@ -77,7 +79,8 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 			all.Wait()
 			synctest.Wait() // hooks are called a little later
 			if allowed != 1+waiters || refused != 0 || store.calls.Load() > waiters/2 {
-				t.Errorf("the hook heard of %d admissions and %d refusals; %d calls", allowed, refused, store.calls.Load())
+				t.Errorf("the hook heard of %d admissions and %d refusals; %d calls", allowed, refused,
+					store.calls.Load())
 			}
 		})
 	}
@@ -154,7 +157,8 @@ func TestWaitsAreTold(t *testing.T) {
 				t.Errorf("event %d is %+v, want %+v", i, got, e)
 			}
 		}
-		if s := l.group.Stats().Policies["api"]; s.Waiting != 0 || s.Waited != 1 || s.GaveUp != 2 || s.LongestWait != events[2].Time ||
+		if s := l.group.Stats().Policies["api"]; s.Waiting != 0 || s.Waited != 1 || s.GaveUp != 2 ||
+			s.LongestWait != events[2].Time ||
 			s.WaitTime != events[1].Time+events[2].Time || s.Limited != 1 {
 			t.Errorf("%+v", s)
 		}

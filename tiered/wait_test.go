@@ -51,7 +51,10 @@ func (q *queue) ended() []waited {
 	defer q.mu.Unlock()
 	done := slices.Clone(q.done)
 	// Those who go at the same instant may come to say so in any order.
-	slices.SortStableFunc(done, func(a, b waited) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.who, b.who)) })
+	slices.SortStableFunc(done, func(a, b waited) int {
+		return cmp.Or(cmp.Compare(a.at, b.at),
+			cmp.Compare(a.who, b.who))
+	})
 	return done
 }
 
@@ -114,7 +117,8 @@ func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 	}{
 		{"by direct takes", PerSecond(10).WithBurst(10), 30, func(r *rand.Rand) int64 { return 1 + r.Int64N(10) }},
 		{"by leases", PerSecond(1000).WithBurst(200), 400, func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }},
-		{"dear and cheap", PerSecond(100).WithBurst(100), 40, func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] }},
+		{"dear and cheap", PerSecond(100).WithBurst(100), 40,
+			func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,7 +187,9 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 				given := l.group.now()
 				cancel()
 				synctest.Wait()
-				if done := q.ended(); len(done) != 1 || done[0].who != 2 || done[0].err != context.Canceled || c.after > 0 && done[0].at != given { //nolint:errorlint // that very value
+				//nolint:errorlint // that very value
+				if done := q.ended(); len(done) != 1 || done[0].who != 2 || done[0].err != context.Canceled ||
+					c.after > 0 && done[0].at != given {
 					t.Fatalf("%+v, want number 2 to end at %v with ctx.Err()", done, given)
 				}
 				leave()
@@ -261,7 +267,8 @@ func TestWaitRefusesAtOnceWhatWaitingDoesNotHelp(t *testing.T) {
 			{"k", math.MaxInt64, ExceedsBurst, ErrExceedsBurst},
 		} {
 			var limited *LimitedError
-			if err := l.WaitN(ctx, c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) || limited.Decision.Reason != c.reason {
+			if err := l.WaitN(ctx, c.key, c.n); !errors.As(err, &limited) || !errors.Is(err, c.is) ||
+				limited.Decision.Reason != c.reason {
 				t.Errorf("key of %d bytes, cost %d: %v", len(c.key), c.n, err)
 			}
 		}
@@ -277,7 +284,8 @@ func TestWaitersDoNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		var looks atomic.Int64
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)}, &Options{Trace: &Trace{Decision: func(Decision) { looks.Add(1) }}})
+		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1)},
+			&Options{Trace: &Trace{Decision: func(Decision) { looks.Add(1) }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		q := &queue{t: t, l: l}
 		for i := range 50 {

@@ -66,7 +66,8 @@ func TestClockFollowsAStepAtOnce(t *testing.T) {
 			}
 			heard = now
 			got, known := c.at(now)
-			if off := time.Duration(got-node(now)) * time.Microsecond; !known || off.Abs() > Standstill+2*longest+(2*clockWindow+rest)/100 {
+			if off := time.Duration(got-node(now)) * time.Microsecond; !known ||
+				off.Abs() > Standstill+2*longest+(2*clockWindow+rest)/100 {
 				t.Fatalf("%v off after a reply", off)
 			}
 		}
