@@ -40,7 +40,8 @@ func eachWindow(t *testing.T, f func(t *testing.T, l *Limiter, m *remote.Memory)
 	}
 }
 
-// A window admits what it holds, refuses the next with a time at which it is admitted again, and not much before.
+// A window admits what it holds and refuses the next request. The retry time is when that request is admitted, and
+// it is not admitted much earlier.
 func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
 	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
@@ -64,7 +65,7 @@ func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
 	})
 }
 
-// What is given back can be taken again; what cost more is charged; a Reset forgets.
+// Returned tokens can be taken again, a higher cost is charged, and a Reset forgets both.
 func TestWindowsGiveBack(t *testing.T) {
 	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
@@ -106,7 +107,7 @@ func TestWindowsGiveBack(t *testing.T) {
 	})
 }
 
-// What the share admitted in an outage is charged where it was admitted.
+// What the share admitted in an outage is charged to the window in which it was admitted.
 func TestWindowsChargeAnOutage(t *testing.T) {
 	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *Limiter, m *remote.Memory) {
@@ -139,7 +140,7 @@ func TestWindowsChargeAnOutage(t *testing.T) {
 	})
 }
 
-// Several buckets on a key: the tightest decides, and what is leased or given back counts in each.
+// With several buckets on a key the tightest decides, and leased and returned tokens count in each.
 func TestSeveralBuckets(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int64{0, NoLease} {
@@ -188,7 +189,7 @@ func TestSeveralBuckets(t *testing.T) {
 	}
 }
 
-// What is canceled late comes back to each of several buckets.
+// Tokens that are canceled late come back to each of several buckets.
 func TestSeveralBucketsTakeBack(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int64{0, NoLease} {
@@ -214,7 +215,7 @@ func TestSeveralBucketsTakeBack(t *testing.T) {
 	}
 }
 
-// What does not go together is an error that names field, value and rule.
+// Settings that exclude each other are an error that names field, value and rule.
 func TestAlgorithmMistakes(t *testing.T) {
 	minute := Limit{Tokens: 10, Per: time.Minute}
 	for _, c := range []struct {

@@ -110,7 +110,7 @@ func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 	})
 }
 
-// A refund is sent once: a lost one is burnt, never credited twice.
+// A refund is sent once. If it is lost, its tokens are burnt, so they are never credited twice.
 func TestLostRefundIsBurnt(t *testing.T) {
 	for _, lose := range []func(*tape) func(bool){
 		func(s *tape) func(bool) { return s.loseRequests.Store },
@@ -175,7 +175,7 @@ func TestCancelAfterClose(t *testing.T) {
 	})
 }
 
-// What was admitted without Redis and then given back is not charged.
+// Tokens that were admitted without Redis and then returned are not charged.
 func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 	for _, mode := range []FailMode{FailLocal, FailOpen} {
 		synctest.Test(t, func(t *testing.T) {

@@ -20,8 +20,8 @@ func spendAll(t *testing.T, l *Limiter, key string) (n int64) {
 	return n
 }
 
-// A new rate counts from the moment of the change, however it is made and whatever is leased: what came until then
-// came by the old one.
+// A new rate counts from the moment of the change, and the old one until then. It does not matter how the limit is
+// changed and what is leased.
 func TestNewRateCountsFromNowOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -99,8 +99,8 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 	}
 }
 
-// Nothing that was leased under a larger limit is spent once it is lowered, and what is admitted afterwards is the
-// lower limit's.
+// Once a limit is lowered, tokens that were leased under the larger one are not spent, and the lower limit bounds
+// what is admitted.
 func TestLoweredLimitHoldsAtOnce(t *testing.T) {
 	for name, to := range map[string]Limit{"of minutes": PerMinute(1),
 		"a smaller burst": PerSecond(20_000).WithBurst(1)} {
@@ -175,7 +175,7 @@ func TestCallsOfAChange(t *testing.T) {
 	})
 }
 
-// While Redis does not answer nobody is told again and again; the next request tells.
+// While Redis does not answer, a changed limit is not reported again and again. The next request reports it.
 func TestChangeInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
@@ -201,8 +201,8 @@ func TestChangeInAnOutage(t *testing.T) {
 	})
 }
 
-// Two processes of a deploy, one of which has the new limit: together they are admitted what one bucket of the
-// larger burst and rate admits.
+// In a deploy one of two processes has the new limit. Together they admit what one bucket with the larger burst and
+// rate admits.
 func TestChangeInOneProcess(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

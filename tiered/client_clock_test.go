@@ -27,8 +27,8 @@ func (o *overheard) Run(ctx context.Context, timeout time.Duration, calls []lua.
 	o.Redis.Run(ctx, timeout, calls, results)
 }
 
-// A process whose clock is two hours ahead of Redis' counts nothing by it: what others used of an hour is still
-// used, and no call says what time it is here, of any algorithm, leased, direct, given back and reset.
+// A process whose clock is two hours ahead of Redis' clock does not count by its own. What others used of an hour stays
+// used. No call states the process' time, with any algorithm: leases, direct takes, returns and resets.
 func TestClientsClockCountsForNothing(t *testing.T) {
 	clock, err := redistest.NewClock(t)
 	if errors.Is(err, redistest.ErrNoCompiler) {

@@ -51,8 +51,7 @@ func remaining(t *testing.T, l *Limiter) int64 {
 	return d.Remaining
 }
 
-// When Redis' clock is set, back or ahead, Reset has reset when it returns nil, whether that was heard of before it
-// or not.
+// If Reset returns nil, the bucket is reset, also if Redis' clock was set back or ahead before the process noticed it.
 func TestResetWhenTheClockIsSet(t *testing.T) {
 	const back, hour, ahead = -2 * second, -time.Hour, 2 * second
 	for _, c := range []struct {
@@ -96,7 +95,8 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 	}
 }
 
-// A fixed window waits while the clock is back in the one before: a Reset of that time is one of the window that waits.
+// While the clock is back in an earlier window, a fixed window waits. A Reset at that time resets the window that
+// waits.
 func TestResetOfAWindowThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -115,7 +115,7 @@ func TestResetOfAWindowThatWaits(t *testing.T) {
 	})
 }
 
-// What Cancel gives back after Redis' clock was set counts as returned if it is back, and else as burnt.
+// After Redis' clock was set, canceled tokens count as returned if they reached the bucket, and otherwise as burnt.
 func TestCancelWhenTheClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{0, -500 * ms, -2 * second, -time.Hour, 2 * second, time.Minute} {
 		for _, heard := range []bool{true, false} { // of the step, before the refund is sent
@@ -163,8 +163,8 @@ func (s *moving) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 	}
 }
 
-// A node's clock is learned from its own replies: not from those of another node, to which it sent a call on, late
-// ones too.
+// A node's clock is learned only from its own replies, late ones too, and not from those of a node to which it
+// redirected a call.
 func TestRedirectedReplyTeachesNoClock(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,9 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// A master of a Cluster that is frozen, the worst way to die, concerns its own keys and no others: neither those
-// that are known nor those that nobody has asked for yet, and not a process either that starts meanwhile and has
-// yet to find out which node has which key.
+// A frozen master of a Cluster, the worst way to die, affects only its own keys. It affects no other key, known or new,
+// and no process that starts meanwhile and does not know the map of slots yet.
 func TestDeadMasterConcernsItsOwnKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("11 s of real time")
@@ -160,7 +159,7 @@ func (s *pair) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	s.distant.Run(ctx, timeout, calls, results)
 }
 
-// What is asked for before it is known which node has it waits for the finding out, and not for the slowest node.
+// A request for a key whose node is unknown waits until the node is found, and not for the slowest node.
 func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &pair{distant: newDistant(ms)}
@@ -188,7 +187,8 @@ func TestFirstCallsWaitForNoOtherNode(t *testing.T) {
 	})
 }
 
-// Nodes that cannot be found are an outage like others: the breaker of the finding out opens, and it is tried again.
+// If nodes cannot be found, that is an outage like any other: the breaker of the unnamed node opens, and probes try
+// again.
 func TestNodesThatCannotBeFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lost{distant: newDistant(ms)}
@@ -251,7 +251,7 @@ func (s *moved) Presence(ctx context.Context, timeout time.Duration, n remote.No
 	return s.distant.Presence(ctx, timeout, s.Memory.Node(""), id, ttl)
 }
 
-// A dead node whose keys are another's by now is forgotten, with its breaker and its senders; decisions go on.
+// A dead node whose keys have moved to another node is forgotten, with its breaker and its senders. Decisions continue.
 func TestNodeThatLeftIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := alive, deceased

@@ -11,9 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// A key loses its limit while its tokens are out. What comes back then goes by the numbers that the key had: no
-// call leaves with others, the store counts what was used, and a process that limits the key all the time sees
-// nothing else.
+// A key loses its limit while its tokens are out. They are returned with the numbers that the key had. No call states
+// others, the store counts what was used, and a process that still limits the key sees no difference.
 func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 	notUnderRace(t)
 	for _, kind := range []struct {
@@ -124,8 +123,8 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 	books(t, l.group)
 }
 
-// What outlives its bucket in the process goes back all the same, unless somebody else may give it back too; what
-// does not go back counts as burnt, not as spent.
+// Reserved tokens are returned also if their bucket was evicted, unless a copy of the process may return them too.
+// Tokens that are not returned count as burnt, not as spent.
 func TestCancelAfterEviction(t *testing.T) {
 	for _, p := range []Policy{
 		{Limit: PerDay(100), Lease: Lease{Size: NoLease}},

@@ -130,8 +130,8 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 	return pause
 }
 
-// Who waits goes when its token comes, whether tokens are leased or taken directly, however many processes wait and
-// however far Redis is; and a token that is waited for costs few calls.
+// A waiter is served when its token comes, with leases and direct takes, with many processes and with a distant
+// Redis. A token that is waited for costs few calls.
 func TestCrowdsGoAtThePaceOfTheLimit(t *testing.T) {
 	hundred, direct := PerSecond(100), Lease{Size: NoLease}
 	for _, c := range []struct {
@@ -171,7 +171,7 @@ func TestCrowdsGoAtThePaceOfTheLimit(t *testing.T) {
 	}
 }
 
-// TestRatiosWaiting has the lines of `make ratios` that are about who waits. In virtual time, so they repeat exactly.
+// TestRatiosWaiting has the lines of `make ratios` about waiters. It runs in virtual time, so they repeat exactly.
 func TestRatiosWaiting(t *testing.T) {
 	leased := crowd{limit: PerSecond(100), processes: 1, waiters: 600, trip: ms}
 	direct := leased
@@ -192,8 +192,8 @@ func TestRatiosWaiting(t *testing.T) {
 	}
 }
 
-// A hold-off is for requests that are refused and gone. Who waits beside them goes when a token comes, as with one
-// limiter of x/time/rate; and beside that the others cost no calls.
+// A hold-off applies to requests that are refused and leave. A waiter beside them is served when a token comes, as with
+// one limiter of x/time/rate, and the refused requests cost no calls.
 func TestWaitersBesideThoseWhoAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

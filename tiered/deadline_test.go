@@ -25,7 +25,7 @@ func outOfTimeError(t *testing.T, err error) *LimitedError {
 	return limited
 }
 
-// Who cannot be served before its deadline is told so as soon as that is known, and takes nothing.
+// A waiter that cannot be served before its deadline gets an error as soon as that is known, and takes nothing.
 func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -78,7 +78,7 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 	}
 }
 
-// Who cannot be served blocks nobody: behind one that wanted a hundred tokens in 5 s, a token that was free took 5 s.
+// A waiter that cannot be served delays nobody. Behind one that wanted 100 tokens, a free token once took 5 s.
 func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(10).WithBurst(100)}, nil)
@@ -98,7 +98,7 @@ func TestWaiterWithoutAChanceBlocksNobody(t *testing.T) {
 	})
 }
 
-// A place in line counts: those in front take what the refill brings first.
+// The estimate counts the waiters in front, because they take the refill first.
 func TestDeadlineCountsThoseInFront(t *testing.T) {
 	for _, early := range []bool{false, true} { // all come before the first answer tells what there is
 		t.Run(fmt.Sprintf("early %v", early), func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestDeadlineCountsThoseInFront(t *testing.T) {
 	}
 }
 
-// Of several keys the one that refuses says whether there is time, and who has none stands in no line.
+// With several keys, the one that refuses decides whether there is time. A caller without time enters no queue.
 func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
@@ -288,8 +288,8 @@ func (c *waitingCase) fault() string {
 	return ""
 }
 
-// Whoever comes with whatever deadline: those who are served go in turn, nobody waits beyond its deadline, nobody gives
-// up who could have been served by the refill, and no more is admitted than by an ideal bucket.
+// With any arrivals and deadlines: waiters are served in turn, none waits beyond its deadline, none gives up that the
+// refill could have served, and no more is admitted than by an ideal bucket.
 func TestWaitersWithDeadlines(t *testing.T) {
 	var served, gaveUp int
 	rapid.Check(t, func(rt *rapid.T) {

@@ -68,8 +68,8 @@ func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, d
 	return offers
 }
 
-// What counting the overflow is worth: the same load against a store that charges debts as it does, and against one
-// that charges only what is owed in any case.
+// The test compares two stores under the same load: one charges debts less the overflow, as the scripts do, and one
+// charges only what no refill pays.
 func TestWhatTheOverflowIsWorth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("twelve runs of up to 65 s in virtual time")
@@ -118,8 +118,8 @@ func TestWhatTheOverflowIsWorth(t *testing.T) {
 	}
 }
 
-// After ten minutes without Redis, a user of several limits who stayed within all of them is refused nothing: every
-// bucket of his was full meanwhile, and what they threw away pays for what he was admitted.
+// A user stays within several limits during ten minutes without Redis. Afterwards nothing is refused: all buckets
+// of the user were full meanwhile, and the refill that they lost pays for what was admitted.
 func TestALongOutageIsForgivenWhereAllBucketsWereFull(t *testing.T) {
 	const processes, down, up, end = 4, time.Minute, 11 * time.Minute, 13 * time.Minute
 	for _, demand := range []float64{0.3, 0.8} {

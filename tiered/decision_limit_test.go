@@ -25,9 +25,8 @@ func patientOptions(hooks *Trace) *Options {
 	return &Options{Budget: 10 * time.Second, Timeout: 10 * time.Second, Processes: 1, Trace: hooks}
 }
 
-// Of several limits on a key the Decision names the one that refused, and has its burst: whichever place it has,
-// from Redis and from what is known here, alone and together with other keys, to hooks and in the table of the
-// refused.
+// With several limits on a key, a refusal names the limit that refused, with its burst. This holds for each position of
+// the limit, for decisions by Redis and by the process, for one key and several, in hooks and in Stats.
 func TestWhichLimitRefused(t *testing.T) {
 	ctx := context.Background()
 	daily := Limit{Tokens: 100, Per: 24 * time.Hour}
@@ -112,8 +111,7 @@ func TestWhichLimitRefused(t *testing.T) {
 	}
 }
 
-// An admission names the limit with the fewest tokens left, which changes as they are used; Remaining is never more
-// than its burst.
+// An admission names the limit with the fewest tokens left, which changes with use. Remaining never exceeds its burst.
 func TestWhichLimitIsTightest(t *testing.T) {
 	for _, size := range []int64{0, NoLease} {
 		synctest.Test(t, func(t *testing.T) {
@@ -140,8 +138,8 @@ func TestWhichLimitIsTightest(t *testing.T) {
 	}
 }
 
-// Who refused is who makes wait longest, and not who has the least left; a cheaper request that is admitted
-// meanwhile is told of the latter.
+// A refusal names the limit with the longest wait, not the one with the fewest tokens left. A cheaper request that is
+// admitted meanwhile names the latter.
 func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), Policy{
@@ -166,8 +164,8 @@ func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 	})
 }
 
-// The reset of a window is when it forgets what it counted, and not its whole length at each request: leased and
-// direct, as far as Redis has said.
+// ResetAfter of a window is the time until it forgets what it counted, once Redis has reported that, and not the
+// window's whole length. This holds for leases and direct takes.
 func TestResetOfAWindow(t *testing.T) {
 	for _, size := range []int64{0, NoLease} {
 		synctest.Test(t, func(t *testing.T) {
@@ -204,7 +202,7 @@ func TestResetOfAWindow(t *testing.T) {
 	})
 }
 
-// A Decision is passed by value: the name of the limit is in room that it had.
+// A Decision is passed by value. Which must fit into padding that the struct has anyway.
 func TestDecisionIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(Decision{}); n > 72 {
 		t.Errorf("%d bytes", n)

@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Each decision is counted once, whichever way it took: those that are made at once are counted apart from being made.
+// Each decision is counted once, whichever path decided it. A decision at once is counted in a separate step.
 func TestEveryDecisionIsCounted(t *testing.T) {
 	for _, test := range []struct {
 		mode FailMode

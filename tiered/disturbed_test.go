@@ -59,9 +59,8 @@ func (d *disturbed) Run(ctx context.Context, timeout time.Duration, calls []lua.
 	}
 }
 
-// Requests and replies are lost, doubled and delayed; processes close and come back. A bucket that hardly refills still
-// admits no more than it has, and in the end its books balance: what is missing from it was admitted, or was granted to
-// somebody whom the reply did not reach.
+// Requests and replies are lost, doubled and delayed, and processes close and come back. A bucket that hardly refills
+// admits no more than it has. In the end its ledger balances: missing tokens were admitted, or their grant was lost.
 func TestLostDoubledAndLateMessages(t *testing.T) {
 	stores := map[string]func(t *testing.T) remote.Store{
 		"memory": func(*testing.T) remote.Store { return remote.NewMemory() },
@@ -159,7 +158,7 @@ func TestScriptFlushIsNotNoticed(t *testing.T) {
 	}
 }
 
-// Whatever lies under a bucket's name stays as it is, concerns no other key, and shows up in no log.
+// A foreign or damaged value under a bucket's name stays as it is, affects no other key, and appears in no log.
 func TestForeignAndDamagedBuckets(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
