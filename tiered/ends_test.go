@@ -89,14 +89,14 @@ func policiesAtTheEnds() (all []Policy) {
 	return all
 }
 
-// precisionAtAnEnd is 0, the whole of a period, or the least of which it has no more than may be.
+// precisionAtAnEnd returns 0, the whole period, or the shortest legal precision.
 func precisionAtAnEnd(per time.Duration, i int) time.Duration {
 	return []time.Duration{0, per, max((per/maxBlocks + time.Microsecond).Truncate(time.Microsecond),
 		time.Microsecond)}[i%3]
 }
 
-// What validation accepts no script refuses: of every policy at the ends of all ranges, no call of any kind that it
-// makes; and the scripts take each as the model does.
+// The scripts refuse nothing that validation accepts: no call of any kind, for any policy at the ends of all
+// ranges. And they answer each call as Memory does.
 func TestEndsOfAllRanges(t *testing.T) {
 	notUnderRace(t)
 	policies := policiesAtTheEnds()

@@ -14,8 +14,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, where nobody waits longer
-// than 50 ms. The first calls fail by that, and those to come find the connections that they have left.
+// Far from Redis a new connection takes longer than Timeout: four round trips of 20 ms, with a Timeout of 50 ms.
+// The first calls fail, and later ones use the connections that the first calls have made.
 func TestFarFromRedis(t *testing.T) {
 	distance := faultnet.New(1)
 	if err := distance.Set(faultnet.Faults{Delay: 10 * time.Millisecond}); err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A process that keeps fewer keys than one request needs decides within Budget all the same, alone or in a crowd:
-// whose bucket is pushed out while he looks for it does not begin to wait anew.
+// A process that keeps fewer keys than one request needs still decides within Budget, with one caller or many. A caller
+// whose bucket is evicted during the look-up does not begin its wait again.
 func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	for _, trip := range []time.Duration{ms, 8 * ms, 15 * ms} {
 		for _, crowd := range []int{1, 2, 16} {
@@ -64,8 +64,8 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 	}
 }
 
-// Rarely used keys, more of them at a time than the process keeps while Redis or the process is slow for a moment:
-// all are decided by Redis.
+// More rarely used keys are under way than the process keeps, while Redis or the process is slow for a moment. Redis
+// decides all of them.
 func TestMoreKeysUnderWayThanAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

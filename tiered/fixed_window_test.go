@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A leased fixed window goes on after the store's clock was set back: what is left of its leases is what it was,
-// and does not wait for the clock to be where they would have ended.
+// A leased fixed window continues after the store's clock was set back. Its leases keep the time that they had
+// left, and do not last until the clock reaches their old end.
 func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 	for _, step := range []time.Duration{2 * second, time.Minute, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -34,8 +34,7 @@ func TestFixedWindowGoesOnAfterAStepBack(t *testing.T) {
 	}
 }
 
-// A fixed window that may be over when a reply comes is taken directly, and served: also while something is to be
-// settled.
+// A fixed window that may be over when a reply comes is taken directly. It is served also while a debt is unreported.
 func TestBriefFixedWindowIsServed(t *testing.T) {
 	for _, per := range []time.Duration{time.Microsecond, ms, 99 * ms} {
 		for _, mode := range []FailMode{FailOpen, FailLocal, FailClosed} {

@@ -61,8 +61,8 @@ func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Nod
 	return s.distant.Presence(ctx, timeout, n, id, ttl)
 }
 
-// A store that cannot write does not decide: what it still denies, because that writes nothing, is decided by the
-// fail mode, and does not show that it is well. It decides again as soon as it has written.
+// A store that cannot write does not decide. It may still deny direct takes, because that writes nothing. The fail mode
+// decides those, and they do not count as a healthy answer. The store decides again as soon as it has written.
 func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 	for mode, reason := range map[FailMode]Reason{FailOpen: Open, FailLocal: Shared, FailClosed: Unavailable} {
 		for _, together := range []bool{true, false} {
@@ -120,7 +120,7 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 	}
 }
 
-// One refused write is forgotten with the next that is taken.
+// One refused write is forgotten after the next successful one.
 func TestStoreThatWritesAgainDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &full{distant: newDistant(ms)}

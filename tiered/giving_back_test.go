@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// A fleet reserves, cancels and settles at random: what was admitted, less what was given back, keeps the bound at any
-// time of the run, and no pot holds more than its record in Redis covers.
+// A fleet reserves, cancels and settles at random. At any time, admitted tokens less returned ones keep the bound,
+// and no pot holds more than its record in Redis covers.
 func TestGivingBackKeepsTheBound(t *testing.T) {
 	notUnderRace(t)
 	for _, c := range []struct {

@@ -64,7 +64,7 @@ func (f teller) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f teller) WithGroup(string) slog.Handler             { return f }
 func loggedBy(f func()) *slog.Logger                       { return slog.New(teller(f)) }
 
-// What a hook asks for is decided and counted, and told to no hook: it is called as often as if it asked for nothing.
+// A hook's own requests are decided and counted, but reported to no hook. It is called as often as without them.
 func TestHookThatAsks(t *testing.T) {
 	asks := map[string]func(l *Limiter, n int){
 		"nothing":         func(*Limiter, int) {},
@@ -118,7 +118,7 @@ func TestHookThatAsks(t *testing.T) {
 	}
 }
 
-// What others decide while a hook runs is told.
+// Decisions of other goroutines are reported while a hook runs.
 func TestOthersAreToldOfWhileAHookAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *Limiter
@@ -144,7 +144,7 @@ func TestOthersAreToldOfWhileAHookAsks(t *testing.T) {
 	})
 }
 
-// Who closes the Group in a hook does not wait for that hook.
+// A Close in a hook does not wait for that hook.
 func TestHookThatCloses(t *testing.T) {
 	closes := func(l *Limiter, all chan<- error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*second)
@@ -219,7 +219,7 @@ func TestHookThatCloses(t *testing.T) {
 	})
 }
 
-// A hook that asks in another goroutine is told of that, for ever; Close ends all the same.
+// A hook that makes requests on another goroutine causes events for ever. Close still ends.
 func TestHookThatFeedsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *Limiter
@@ -243,7 +243,7 @@ func TestHookThatFeedsItself(t *testing.T) {
 	})
 }
 
-// A Logger's handler may ask too.
+// A Logger's handler may make requests too.
 func TestLoggerThatAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *Limiter
@@ -267,7 +267,7 @@ func TestLoggerThatAsks(t *testing.T) {
 	})
 }
 
-// Who is inside a call is known from who is not, whatever else is set.
+// isCurrent tells the goroutine within a call from all others, also from those that set SetPanicOnFault.
 func TestCaller(t *testing.T) {
 	var c callbackGoroutine
 	if c.isCurrent() {

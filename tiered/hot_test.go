@@ -79,7 +79,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// More policies than there are places for hot keys, and the same key for each: every decision is by its own policy.
+// There are more policies than places for hot keys, all with the same key. Each decision is by its own policy.
 func TestPoliciesThatShareAHotPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := NewGroup(remote.NewMemory(), nil)

@@ -81,7 +81,7 @@ func TestRedisSilent(t *testing.T) {
 	})
 }
 
-// A Decision on a request whose context ended is the error that the context has, and not the other.
+// The Decision of a request whose context ended has the context's own error: canceled or deadline exceeded.
 func TestContextThatEnds(t *testing.T) {
 	because := errors.New("nobody is there any more")
 	for name, c := range map[string]struct {
@@ -136,7 +136,7 @@ func TestContextThatEnds(t *testing.T) {
 	}
 }
 
-// A reply is lost: what Redis granted is neither spent here nor lost for ever.
+// If a reply is lost, the tokens that Redis granted are neither spent nor lost for ever.
 func TestLostReplyOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -446,8 +446,8 @@ func (p *poisoned) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 	}
 }
 
-// While a call is under way, nothing that another goroutine may call waits for it: Stats alone takes every lock that a
-// Group has. A lock held across the call would keep the bubble's time from going on, and the test from ending.
+// While a call is under way, no method of a Group waits for it. Stats takes every lock of a Group. If a lock were held
+// across the call, the bubble's time would stop and the test would not end.
 func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms)

@@ -34,14 +34,14 @@ func (s *replicated) Run(ctx context.Context, timeout time.Duration, calls []lua
 	s.distant.Run(ctx, timeout, calls, results)
 }
 
-// promote makes a replica the primary that knows nothing of what happened while lag ran.
+// promote makes a replica the primary. The replica has missed all writes during lag.
 func (s *replicated) promote(lag func()) {
 	replica := s.Memory.Clone()
 	lag()
 	s.successor.Store(&distant{Memory: replica, trip: s.trip})
 }
 
-// What Redis lost is counted, and nothing that looks like it.
+// Losses of Redis are counted, and nothing else that looks like one.
 func TestStateLossesAreLosses(t *testing.T) {
 	ask := func(l *Limiter, d time.Duration) {
 		for range d / (5 * ms) {
@@ -166,8 +166,8 @@ func TestStateLossesAreLosses(t *testing.T) {
 	}
 }
 
-// A planned failover by a real Sentinel: no call fails for long, yet what the old primary granted while the new one was
-// already chosen is lost. Only the counter tells.
+// In a planned failover by a real Sentinel no call fails for long. But grants of the old primary after the new one was
+// chosen are lost. Only the counter shows that.
 func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("7 s of real time")
@@ -228,8 +228,8 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 	}
 }
 
-// A healthy store loses nothing, whatever the limit, and whenever and by how many processes it is asked: that a
-// bucket expired, for it was full, is no loss.
+// A healthy store loses nothing, with any limit, any times and any number of processes. A bucket that expired
+// because it was full is no loss.
 func TestNoLossesOfAHealthyStore(t *testing.T) {
 	over := 0 // buckets that expired and were made anew
 	rapid.Check(t, func(rt *rapid.T) {
@@ -319,8 +319,8 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 	}
 }
 
-// A level is told as a whole number. What expired a moment after it was full is no loss; what was deleted a moment
-// before is.
+// Replies state the level as a whole number. A bucket that expired just after it was full is no loss. One that was
+// deleted just before is.
 func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	for _, del := range []bool{false, true} {
 		for _, asks := range [][]time.Duration{
@@ -354,8 +354,8 @@ func TestLossIsWhatCannotHaveExpired(t *testing.T) {
 	}
 }
 
-// A window that the key does not know begins with what the old one counts, and is written with its first grant.
-// Until then the key ends with the old one, whatever was refused meanwhile: that is no loss.
+// A new window begins with the count of the old one, and is written with its first grant. Until then the key
+// expires with the old window, also if requests were refused meanwhile. That is no loss.
 func TestWindowThatOnlyRefusedIsNotLost(t *testing.T) {
 	for _, limits := range [][2]Limit{
 		{PerSecond(30), {Tokens: 1, Per: 30 * second}},

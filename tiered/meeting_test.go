@@ -31,7 +31,7 @@ func admitted(t *testing.T, l *Limiter, key string) (n int) {
 	}
 }
 
-// A limit of a window is raised and lowered like any other: nothing is minted, nothing is lost.
+// The limit of a window is raised and lowered like any other. No tokens are created or lost.
 func TestWindowsAtRunTime(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {
@@ -88,8 +88,7 @@ func TestWindowsAtRunTime(t *testing.T) {
 	}
 }
 
-// PerKey gives a window a limit of its own, and Blocked and Unlimited; another period where the names depend on it
-// is no answer.
+// PerKey may give a window another limit, Blocked or Unlimited. Another period is invalid if bucket names contain it.
 func TestPerKeyOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {
@@ -131,8 +130,8 @@ func TestPerKeyOfWindows(t *testing.T) {
 	}
 }
 
-// What several keys took goes back when one refuses, whichever way they count; and what a reservation of them did
-// not cost.
+// If one of several keys refuses, the others get their tokens back, with any algorithm. The same holds for the unused
+// tokens of a reservation.
 func TestStrictestOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {

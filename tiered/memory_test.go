@@ -90,7 +90,7 @@ func TestRatiosMemory(t *testing.T) {
 	}
 }
 
-// A million buckets lie side by side, so their size is one of those that the allocator has: a word more costs 32 bytes.
+// The allocator rounds the size of a bucket up to a size class, so one more word would cost 32 bytes per key.
 func TestBucketFitsItsSizeClass(t *testing.T) {
 	if n := unsafe.Sizeof(bucket{}); n > 256 {
 		t.Errorf("%d bytes, want 256 at most", n)

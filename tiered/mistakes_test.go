@@ -79,7 +79,7 @@ func spend(l *Limiter, length time.Duration) (admitted int64) {
 // hourly is a bucket of 1000 that hardly refills, so that what is admitted can be counted.
 var hourly = Policy{Name: "api", Limit: PerHour(1000), FailMode: FailClosed}
 
-// Two processes that do the same at the same time are two all the same: one's grant is not the other's.
+// Two processes that do the same at the same time stay separate: neither gets the other's grant.
 func TestTwoProcessesAreTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -96,7 +96,7 @@ func TestTwoProcessesAreTwo(t *testing.T) {
 	})
 }
 
-// A key that was evicted, settled and forgotten comes back while Redis still remembers its last call.
+// A key that was evicted and forgotten comes back while Redis still has the record of its last call.
 func TestKeyThatWasForgottenComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), hourly, &Options{MaxKeys: 1})
@@ -117,8 +117,8 @@ func TestKeyThatWasForgottenComesBack(t *testing.T) {
 	})
 }
 
-// Replies are lost. What comes of it is told by the next call, under its own seq: who sends the same again under
-// another takes twice.
+// Replies are lost. The next call has its own seq, and its ack shows Redis which grants were not accepted.
+// Otherwise the tokens would be taken twice.
 func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMeddling(func(n int) meddle {
@@ -135,7 +135,7 @@ func TestCallWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	})
 }
 
-// A grant is lost on its way, and the next call is answered without having been executed: that is no acceptance, or the
+// A grant is lost, and the next call is answered without being executed. That answer accepts nothing. Otherwise the
 // lost grant would count as spent.
 func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
 	for _, c := range []struct {
@@ -165,8 +165,8 @@ func TestWhatWasNotExecutedIsNotAccepted(t *testing.T) {
 	}
 }
 
-// Every call is answered "late" from some moment on: nothing is written any more, so the lease ends when its record
-// does, and others may have its room.
+// From some moment on every call is answered "late", so nothing is written any more. The lease ends when its record
+// does, and other processes get its tokens.
 func TestRefusalExtendsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := false
@@ -225,8 +225,8 @@ func TestRefusalExtendsNoLease(t *testing.T) {
 	})
 }
 
-// A process that is asked for nothing any more gives its lease back and is silent. If replies asked for renewals,
-// it would lease, return and lease again for as long as it remembers the demand.
+// A process without requests returns its lease and sends nothing more. If replies caused renewals, it would lease and
+// return again for as long as it remembers the demand.
 func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -243,8 +243,8 @@ func TestOnlyDecisionsAskForRenewals(t *testing.T) {
 	})
 }
 
-// A lease is renewed for a shorter life than it had, because round trips became short, and the reply is lost: it
-// ends when its record does, not when it would have.
+// A lease is renewed with a shorter life, because round trips became short, and the reply is lost. The lease ends
+// when its record does, not at its former end.
 func TestLostReplyOfAShorterLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()

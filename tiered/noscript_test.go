@@ -28,8 +28,8 @@ func everyScript(lease Lease) (all []Policy) {
 	return all
 }
 
-// A healthy Redis that has forgotten its scripts, or does not know them yet, refuses nobody, whichever of them a
-// request needs together; nor while that happens again and again under load. Nothing counts as a failure of Redis.
+// A healthy Redis that has lost its scripts, or does not have them yet, refuses no request, also if a request needs
+// several scripts, and if they are lost again and again under load. Nothing counts as a failure of Redis.
 func TestForgottenScriptsRefuseNobody(t *testing.T) {
 	for name, lease := range map[string]Lease{"direct": {Size: NoLease}, "leased": {}} {
 		t.Run(name, func(t *testing.T) {

@@ -97,8 +97,8 @@ func TestFlappingRedis(t *testing.T) {
 	}
 }
 
-// Few processes have large shares: what each admits in the second until its breaker closes is more than a burst,
-// and must not be forgiven by the floor of the bucket each time that Redis comes back.
+// With few processes the shares are large. Each may admit more than a burst in the second until its breaker closes. The
+// floor of the bucket must not forgive that each time Redis comes back.
 func TestFlappingRedisWithFewProcesses(t *testing.T) {
 	notUnderRace(t)
 	for _, processes := range []int{2, 4} {
@@ -162,8 +162,8 @@ func TestUsersWithinTheirLimitAreNotHurt(t *testing.T) {
 	}
 }
 
-// A Redis that was never there is probed although its clock is not known, so it is found soon after it comes, and
-// while it is away nothing but probes goes out.
+// A Redis that was never reached is probed although its clock is unknown, so it is found soon after it starts.
+// Until then only probes are sent.
 func TestRedisThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -96,7 +96,7 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 	})
 }
 
-// What PerKey answers after a Refresh, or a SetPolicy, that came while it was under way, is not kept.
+// If Refresh or SetPolicy is called while PerKey runs, its result is not kept.
 func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		burst := atomic.Int64{}

@@ -151,7 +151,7 @@ func TestFleetIsCounted(t *testing.T) {
 	})
 }
 
-// While nobody answers the last number counts, however long that takes: a smaller one would let each admit more alone.
+// While no node answers, the last number of processes counts, for any time. A smaller one would make the shares larger.
 func TestFleetStaysWhilePresenceCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := remote.NewMemory()
@@ -216,7 +216,7 @@ func TestProcessesIsTheFloor(t *testing.T) {
 	})
 }
 
-// An idle process finds out that Redis is back by its presence alone, and that costs one call a period.
+// An idle process notices by its presence alone that Redis is back. That costs one call per period.
 func TestPresenceIsTheProbeOfAnIdleProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

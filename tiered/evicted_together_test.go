@@ -7,8 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Keys of one request that push each other out, each time that PerKey is asked for them, do not keep the request
-// for ever.
+// If the keys of one request evict each other whenever PerKey is called, the request still ends.
 func TestKeysThatPushEachOtherOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Policy{Name: "api", Limit: PerHour(100), PerKey: func(string) Limit { return PerHour(50) }}
