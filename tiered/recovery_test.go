@@ -131,8 +131,8 @@ func TestTwoHundredProcessesProbeApart(t *testing.T) {
 	})
 }
 
-// Whatever the policy: 20 s after an outage Redis decides over every key again, and carries out a Reset. So it is
-// of a key that the outage cost calls, and of one that was first asked for when the breaker was open.
+// With any policy, Redis decides over every key again 20 s after an outage, and carries out a Reset. This holds for a
+// key whose calls failed, and for one that was first used while the breaker was open.
 func TestEveryPolicyRecovers(t *testing.T) {
 	notUnderRace(t)
 	i, every := 0, 1

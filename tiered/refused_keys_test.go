@@ -83,7 +83,7 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 	})
 }
 
-// However many keys are refused, those that were refused most are found.
+// The most refused keys are found among any number of refused keys.
 func TestTopIsTheTop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerDay(1)}, nil)
@@ -106,8 +106,8 @@ func TestTopIsTheTop(t *testing.T) {
 	})
 }
 
-// Whom Blocked refuses is named too, and apart from whom a limit refuses: by the key, by the policy, evicted since
-// and let in again. That costs a decision no memory.
+// Keys that Blocked refuses are listed too, with figures of their own: blocked by PerKey or by the policy, evicted, or
+// unblocked again. A decision allocates nothing for it.
 func TestTopNamesTheBlocked(t *testing.T) {
 	ctx := context.Background()
 	for name, policy := range map[string]Policy{
@@ -166,7 +166,7 @@ func TestTopNamesTheBlocked(t *testing.T) {
 	}
 }
 
-// A key that was refused, evicted and asked for again has all of its refusals.
+// A key that was refused, evicted and used again has all of its refusals.
 func TestTopOutlivesEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerDay(1)}, &Options{MaxKeys: 1})
@@ -192,8 +192,8 @@ func TestTopOutlivesEviction(t *testing.T) {
 	})
 }
 
-// Whatever comes, in bounded memory: what a key had lies between its figure and that plus Forgotten, and whoever
-// has more than a 64th of all is there.
+// With any input the memory is bounded. A key's true count lies between its figure and its figure plus Forgotten, and
+// each key with more than a 64th of all refusals is listed.
 func TestRefusalsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r refusals

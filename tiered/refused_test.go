@@ -51,7 +51,7 @@ func soon(t *testing.T, what string, within time.Duration, is func() bool) (took
 	return time.Since(begun)
 }
 
-// Keys that Redis refuses, in every way it can, do not concern the others: hundreds of them, thousands of decisions.
+// Hundreds of keys that Redis rejects, in every way it can, do not affect thousands of decisions over other keys.
 func TestPoisonedKeysConcernThemselves(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL())
@@ -206,7 +206,7 @@ func TestPasswordChanged(t *testing.T) {
 	}
 }
 
-// Callers who give up count for nothing, however many.
+// Any number of callers that give up do not count as failures of Redis.
 func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
@@ -252,7 +252,7 @@ func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ st
 	return remote.Census{}, ctx.Err()
 }
 
-// Who closes a Group in a hurry, while a probe is due, says nothing about Redis.
+// A hurried Close while a probe is due does not count as a failure of Redis.
 func TestHurriedCloseIsNoFailedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := silent{newDistant(10 * ms)}
@@ -348,7 +348,7 @@ func TestRedisThatCannotWrite(t *testing.T) {
 	}
 }
 
-// What is not valid is refused with the limit that there is: none, of a policy without one.
+// An invalid request is refused with the policy's limit, or without one if it has none.
 func TestLimitOfWhatIsInvalid(t *testing.T) {
 	for _, c := range []struct {
 		policy Policy
@@ -384,8 +384,8 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 	}
 }
 
-// A refusal that no tokens could have changed says what the key has left all the same, as far as that is known
-// here: nobody is asked for it.
+// A refusal that more tokens could not have prevented still states what this process knows of the key's tokens. It
+// makes no call.
 func TestRefusalSaysWhatIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		policy               Policy

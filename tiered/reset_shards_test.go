@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A key with more shards than the process keeps keys is reset as any other: a bucket that is pushed out is kept
-// until its reset is answered.
+// A key with more shards than MaxKeys is reset like any other. An evicted bucket is kept until its reset is answered.
 func TestResetOfMoreShardsThanAreKept(t *testing.T) {
 	const shards = 64
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingWindow, SlidingLog} {

@@ -36,7 +36,7 @@ func (s *losing) Run(ctx context.Context, timeout time.Duration, calls []lua.Cal
 	}
 }
 
-// One request in a long time meets a Redis that is gone: no other is needed to find out, and none more is made than
+// A single rare request meets a dead Redis. No other request is needed to notice that, and no more calls are made than
 // that takes.
 func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 	for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
@@ -66,7 +66,7 @@ func TestRareRequestsFindOutThatRedisIsGone(t *testing.T) {
 	}
 }
 
-// One lost call is made up for once, within a second. An error that concerns the key alone is not.
+// One lost call is repeated once, within a second. A call that failed because of its key alone is not repeated.
 func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -95,7 +95,7 @@ func TestOneLostCallIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// A key whose calls fail again and again while the node answers others is not asked for for ever.
+// If a key's calls fail again and again while the node answers others, they are not repeated for ever.
 func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded, only: "bad"}
@@ -117,8 +117,7 @@ func TestKeyThatKeepsFailingIsLeftAlone(t *testing.T) {
 // maxBackoff is the longest that a failed call waits to be made again; it is package local's.
 const maxBackoff = time.Second
 
-// A renewal that failed is made again although nobody asks for the key any more, and the tokens it brings go back
-// when the lease lies idle.
+// A failed renewal is repeated although the key is not used any more. Its tokens are returned when the lease is idle.
 func TestFailedRenewalIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &losing{distant: newDistant(ms), err: context.DeadlineExceeded}

@@ -98,7 +98,7 @@ func TestWaitForAShard(t *testing.T) {
 	})
 }
 
-// In Strictest a key is borrowed for as it is alone, and what was borrowed goes back when another key refuses.
+// In Strictest a key's second shard is asked as for a single key, and its tokens are returned when another key refuses.
 func TestStrictestBorrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -137,8 +137,8 @@ func TestStrictestBorrows(t *testing.T) {
 	})
 }
 
-// Both shards are asked within one Budget: where the second's answer would come later, the first's stands, and what
-// the second granted goes back.
+// Both shards are asked within one Budget. If the second one's answer comes later, the first one's counts, and tokens
+// that the second granted are returned.
 func TestBorrowingStaysWithinTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(15 * ms) // of a Budget of 20

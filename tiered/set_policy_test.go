@@ -104,8 +104,8 @@ func TestLoweringClamps(t *testing.T) {
 	})
 }
 
-// A process that is blocked, or let go, gives its lease back by the numbers that it was taken by, and the key goes
-// on from there when it is limited again.
+// If a key becomes Blocked or Unlimited, its lease is returned with the numbers that it was granted by. When the key
+// has a limit again, it continues from there.
 func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 	for name, rule := range map[string]Limit{"blocked": Blocked, "unlimited": Unlimited} {
 		for _, perKey := range []bool{false, true} {
@@ -156,7 +156,7 @@ func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 	}
 }
 
-// Who waits in line for Redis' answer when the limit changes is decided by the new one.
+// If the limit changes while a request waits for Redis' answer, the new limit decides.
 func TestSetPolicyWhileSomebodyWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		to   Limit
@@ -230,7 +230,7 @@ func TestFailModeIsChangedInAnOutage(t *testing.T) {
 	})
 }
 
-// The limits of a policy are its own: who passed them or was told of them may write to the slice.
+// A Limiter has its own copy of Policy.Also: callers may write to the slice that they passed or got.
 func TestAlsoIsTheLimitersOwn(t *testing.T) {
 	also := []Limit{PerHour(10)}
 	p := Policy{Name: "api", Limit: PerSecond(5), Also: also}

@@ -158,7 +158,7 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 	})
 }
 
-// While limits change to and fro under load, a key is admitted what the largest of them allows, and no more.
+// While limits change back and forth under load, a key is admitted no more than the largest of them allows.
 func TestLimitsChangeUnderLoad(t *testing.T) {
 	for seed := range 2 * seeds(4) {
 		synctest.Test(t, func(t *testing.T) {

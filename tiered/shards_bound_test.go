@@ -333,8 +333,8 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// Where a policy has Shards a process is counted at every node that the store knows, whatever it asked for so far;
-// and else at those that it uses.
+// If a policy has Shards, a process is counted at every node that the store knows, and otherwise at the nodes that it
+// uses.
 func TestShardsMeetAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &apart{distant: newDistant(ms), present: make(map[remote.Node]int)}

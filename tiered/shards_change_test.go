@@ -59,7 +59,7 @@ func TestPeekAndResetOfShards(t *testing.T) {
 	})
 }
 
-// Plans, a policy that changes, shadow mode and limits that are none are those of the key, whatever shard decides.
+// PerKey, SetPolicy, shadow mode, Unlimited and Blocked apply to the key, whichever shard decides.
 func TestShardsOfLimitsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

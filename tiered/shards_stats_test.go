@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// PerKey is the user's: while it takes its time for the second shard of a key, nobody else waits for it, and it may
-// use the Group.
+// PerKey is the user's code. While it runs for the second shard of a key, no other request waits for it, and it may use
+// the Group.
 func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -48,8 +48,8 @@ func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// What two shards refused was refused once, also after the limit was changed and after the key was forgotten; and
-// the key is named once.
+// A request that both shards refuse counts once, also after a change of the limit and an eviction. The key is listed
+// once.
 func TestRefusedByTwoShardsCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := sharded("api", 8, 4)
@@ -98,7 +98,7 @@ func TestRefusedByTwoShardsCountsOnce(t *testing.T) {
 	})
 }
 
-// Of several limits on a key in shards, what refuses is named as without shards.
+// With several limits and Shards, a refusal names the limit that refused, as without Shards.
 func TestShardsNameTheLimitThatRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, a := range []Algorithm{TokenBucket, SlidingWindow} {

@@ -11,7 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// What is leased is decided in the process, by the first shard and by the second.
+// Leased tokens are decided in the process, by the first shard and by the second.
 func TestShardsAreLeased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -69,7 +69,7 @@ func TestRequestLargerThanAShard(t *testing.T) {
 	})
 }
 
-// What is given back goes to the shard that it came from; what is owed is charged there.
+// Returned tokens go to the shard that they came from, and debts are charged there.
 func TestReservationOfAShardGoesBackThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

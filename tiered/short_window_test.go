@@ -50,7 +50,7 @@ func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *di
 	}
 }
 
-// What is canceled comes back, more is charged, and a Reset is carried out, however short the window.
+// With any short window, canceled tokens come back, a higher cost is charged, and a Reset is carried out.
 func TestShortWindowSettles(t *testing.T) {
 	eachShortWindow(t, FailClosed, func(t *testing.T, _ *distant, l *Limiter) {
 		r := l.Reserve(t.Context(), "k", 1)
@@ -141,7 +141,7 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 	})
 }
 
-// The same by the script in a real Redis.
+// The same with the script in a real Redis.
 func TestShortWindowSettlesOnRedis(t *testing.T) {
 	l := limiter(t, open(t, redistest.Start(t).URL()),
 		Policy{Name: "api", Limit: Limit{Tokens: 50, Per: 500 * ms}, Algorithm: SlidingWindow, FailMode: FailClosed},
@@ -179,8 +179,8 @@ func (d *deaf) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	}
 }
 
-// What Redis will never accept, a key's debt or what it gives back, is given up after a few tries, and the limit
-// decides again. A Reset is told that it failed.
+// If Redis never accepts a key's debt or returned tokens, they are given up after a few tries, and the limit decides
+// again. A Reset reports an error.
 func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 	for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingLog, SlidingWindow} {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {

@@ -45,8 +45,7 @@ func (e *entropic) Sends(now time.Duration, c *lua.Call, b *local.Bucket) {
 	e.whose[b], _ = b.Peek(now)
 }
 
-// A simulator is told of each call before it leaves, and can look at the bucket whose it is: it holds what the call
-// says.
+// Sends is called before each call leaves, with its bucket. The bucket holds what the call states.
 func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entropic{Memory: remote.NewMemory()}
@@ -77,7 +76,7 @@ func TestSimulatorIsToldWhatLeaves(t *testing.T) {
 	})
 }
 
-// Lease ids are random, but those over a simulator's store, which repeat with its numbers.
+// Lease ids are random. Over a simulator's store they repeat with its random numbers.
 func TestEntropyIsTheStores(t *testing.T) {
 	lease := func(s remote.Store) string {
 		g, err := NewGroup(s, nil)
@@ -102,7 +101,7 @@ func TestEntropyIsTheStores(t *testing.T) {
 	}
 }
 
-// The hooks hear of what Close itself does: it takes leave, which is a probe while the breaker is open.
+// The hooks receive what Close itself does: ending the presence is a probe while the breaker is open.
 func TestHooksHearOfClose(t *testing.T) {
 	for range 20 { // whether they did was once for the processors to say
 		synctest.Test(t, func(t *testing.T) {

@@ -33,8 +33,8 @@ func newCreeping(trip time.Duration) *creeping {
 
 func (s *creeping) set(trip time.Duration) { s.way.Store(int64(trip / 2)) }
 
-// A Redis that answers just within Timeout is there, and its breaker never opens; one that takes just longer is
-// gone, and the breaker opens once and stays open.
+// If Redis answers just within Timeout, the breaker never opens. If it takes a little longer, the breaker opens once
+// and stays open.
 func TestSlowCallsTrip(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -106,8 +106,8 @@ func TestOpenTLS(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with the certificate, or with who speaks TLS to whom: the error says what, the breaker opens,
-// and nobody waits.
+// With any mistake in a certificate or in the use of TLS, the error states the mistake, the breaker opens, and no
+// request waits.
 func TestTLSTrouble(t *testing.T) {
 	const tooLong = "deadline exceeded|longer than its timeout"
 	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How small, tests in

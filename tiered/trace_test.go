@@ -218,7 +218,7 @@ func TestNoLinePerRequest(t *testing.T) {
 	})
 }
 
-// A hook that blocks costs decisions no time: what it does not keep up with is dropped, and counted.
+// A hook that blocks does not delay decisions. Events that it does not keep up with are dropped and counted.
 func TestSlowHookHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -343,7 +343,7 @@ func TestNoHooks(t *testing.T) {
 	}
 }
 
-// What happened before Close is told, and after it decisions go on, without hooks.
+// Events before Close are delivered. After Close decisions continue, without hooks.
 func TestTraceEndsWithClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0

@@ -137,7 +137,7 @@ func TestAboveCapacityThereIsNoCollapse(t *testing.T) {
 	}
 }
 
-// A request for more than there is refused, in one breath, a cheap one that there were tokens for.
+// A request for more tokens than there were also refused a cheap one, for which there were enough.
 func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(10)}, nil)
@@ -155,7 +155,7 @@ func TestDearRequestDoesNotRefuseACheapOne(t *testing.T) {
 	})
 }
 
-// Looks whose callers had gone stayed in the queue, in front of decisions.
+// Peeks whose callers had left stayed in the queue, in front of decisions.
 func TestLooksDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(40 * ms) // slow, but alive

@@ -98,7 +98,8 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 	})
 }
 
-// When Redis stops to answer, and no breaker is open yet, a share does not pay for what another policy refuses.
+// When Redis stops answering and no breaker is open yet, a share does not pay for a request that another policy
+// refuses.
 func TestShareDoesNotPayForARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -129,7 +130,7 @@ func soonInBubble(t *testing.T, is func() bool) {
 	}
 }
 
-// In an outage of one Redis the keys of another are still its own, and a refusal by a share gives them back.
+// In an outage of one of two stores, the other still decides its keys. If a share refuses, their tokens are returned.
 func TestOutageOfOneOfTwoStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		well, ill := newDistant(ms), newDistant(ms)

@@ -209,8 +209,8 @@ func TestStrictestOfPotsPutsBack(t *testing.T) {
 	})
 }
 
-// A lease at its low-water mark is renewed when all have admitted: a renewal that had left would have told Redis
-// that the tokens are spent, and they could not be put back.
+// A lease at its low-water mark is renewed only after all keys have admitted. An earlier renewal would report the
+// tokens as spent, and they could not be put back.
 func TestRenewalWaitsForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()

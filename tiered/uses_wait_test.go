@@ -48,7 +48,7 @@ func TestWaitForSeveral(t *testing.T) {
 	})
 }
 
-// Who waits for one user's limit does not hold up another user of the same tenant.
+// A waiter for one user's limit does not delay another user of the same tenant.
 func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("tenant", 100), Policy{Name: "user", Limit: PerMinute(1)})
@@ -79,7 +79,7 @@ func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 	})
 }
 
-// Those who wait at one key go in the order in which they came, whether they need others too or not.
+// Waiters at one key are served in the order in which they came, whether or not they need other keys too.
 func TestWaitersOfSeveralStandInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, Policy{Name: "tenant", Limit: PerSecond(1)}, direct("user", 100))
@@ -194,8 +194,8 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 	})
 }
 
-// Of two processes each is nearer to another node, so that each is first at one of two keys, and refuses the other,
-// for ever if they always meet.
+// Each of two processes is nearer to another node, so each is first at one of two keys and refuses the other. Without a
+// random delay they would do so for ever.
 func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 	}
 }
 
-// No key admits more than its limit, whatever is lost, and what is lost on its way back is burnt and counted.
+// No key admits more than its limit, with any losses. Tokens that are lost during their return are burnt and counted.
 func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 	var returned, burnt int64
 	for seed := range 2 + seeds(8) {
@@ -323,7 +323,7 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 	}
 }
 
-// A give-back whose reply is lost is not sent again: it may have been executed.
+// A return whose reply is lost is not repeated, because it may have been executed.
 func TestLostGiveBackIsBurnt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

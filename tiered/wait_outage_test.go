@@ -116,7 +116,7 @@ func TestWaitNoticesTheEndOfAnOutage(t *testing.T) {
 	})
 }
 
-// What another process gives back, and a Reset, are noticed within some 5 s, by those who wait as by those who ask.
+// Tokens that another process returns, and a Reset, are noticed within about 5 s, by waiters and by other requests.
 func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Who waits and is served was not refused, however often it asked; and a token costs about one call.
+// A waiter that is served does not count as refused, for any number of attempts. A token costs about one call.
 func TestWhoWaitsIsNotRefused(t *testing.T) {
 	for _, lease := range []Lease{{}, {Size: NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestWhoWaitsIsNotRefused(t *testing.T) {
 	}
 }
 
-// The hook hears of each wait's last decision, also where the first in line asked for the others.
+// The hook receives the last decision of each wait, also if the first in the queue asked for the others.
 func TestDecisionsOfThoseWhoWait(t *testing.T) {
 	for _, lease := range []Lease{{}, {Size: NoLease}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 	}
 }
 
-// Asking again is no demand: a lease is sized by those who came.
+// Repeated attempts of a waiter are no demand: the size of a lease follows the requests that came.
 func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -110,7 +110,7 @@ func TestWhoAsksAgainIsNoDemand(t *testing.T) {
 	})
 }
 
-// The figures and the hook tell how each wait ended.
+// The figures and the hook report how each wait ended.
 func TestWaitsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -165,7 +165,7 @@ func TestWaitsAreTold(t *testing.T) {
 	})
 }
 
-// While Redis does not answer, who waits for the share is not refused by it either.
+// While Redis does not answer, waiters for the share do not count as refused either.
 func TestWhoWaitsForTheShareIsNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
@@ -220,7 +220,7 @@ func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 	})
 }
 
-// A policy that is tried out lets nobody wait, and counts whom it would have.
+// In shadow mode no request waits, and refusals are counted.
 func TestNobodyWaitsForAShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerHour(1), Shadow: true}, nil)

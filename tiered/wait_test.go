@@ -145,7 +145,7 @@ func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 	}
 }
 
-// A wait that is called off has taken nothing, at whatever stage it was, and those behind it do not notice.
+// A wait that is canceled at any stage takes nothing, and does not affect the waiters behind it.
 func TestCanceledWaitTakesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -208,7 +208,7 @@ func TestCanceledWaitTakesNothing(t *testing.T) {
 	}
 }
 
-// The turn comes at the very moment at which its owner gives up: it passes on.
+// If a waiter gives up at the moment at which it gets the turn, the turn passes on.
 func TestTurnIsNotLostToOneWhoLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(1000).WithBurst(1000)}, nil)
@@ -353,7 +353,8 @@ func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
 	})
 }
 
-// Waiters come and give up at random: who stays goes in turn, who left took nothing, and nobody is forgotten.
+// Waiters come and give up at random. Those that stay are served in turn, those that left took nothing, and none is
+// forgotten.
 func TestWaitersComeAndGo(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {

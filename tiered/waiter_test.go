@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What the last user of a waiter heard is not news for the next. The bucket admits the next from its pot, so
-// nothing came with that token for those behind, and they are not to get any.
+// A reused waiter carries nothing over from its last use. The bucket admits the next request from its pot, so no tokens
+// came for callers behind it, and they get none.
 func TestWaiterIsFresh(t *testing.T) {
 	l := hot(t, "k")
 	g := l.group
