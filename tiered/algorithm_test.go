@@ -69,7 +69,7 @@ func TestWindowsRefuseAndAdmitAgain(t *testing.T) {
 func TestWindowsGiveBack(t *testing.T) {
 	ctx := context.Background()
 	eachWindow(t, func(t *testing.T, l *Limiter, _ *remote.Memory) {
-		r := l.Reserve(ctx, "k", 10)
+		r := l.ReserveN(ctx, "k", 10)
 		if !r.Allowed {
 			t.Fatal(r.Decision)
 		}
@@ -86,7 +86,7 @@ func TestWindowsGiveBack(t *testing.T) {
 			t.Errorf("more than came back: %+v", d)
 		}
 		time.Sleep(6 * time.Second)
-		r = l.Reserve(ctx, "k", 2)
+		r = l.ReserveN(ctx, "k", 2)
 		if !r.Allowed {
 			t.Fatalf("what came back: %+v", r.Decision)
 		}
@@ -176,7 +176,7 @@ func TestSeveralBuckets(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
-			r := l.Reserve(ctx, "k", 10)
+			r := l.ReserveN(ctx, "k", 10)
 			if !r.Allowed {
 				t.Fatal(r.Decision)
 			}
@@ -201,7 +201,7 @@ func TestSeveralBucketsTakeBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close(ctx)
-			r := l.Reserve(ctx, "k", 10)
+			r := l.ReserveN(ctx, "k", 10)
 			time.Sleep(2 * time.Second)
 			if d := l.Peek(ctx, "k"); d.Allowed || !r.Allowed {
 				t.Fatalf("%+v", d)
@@ -257,11 +257,11 @@ func TestAlgorithmMistakes(t *testing.T) {
 		},
 	} {
 		p := Policy{Name: "p", Limit: minute}
-		if err := p.validate(); err != nil {
+		if err := p.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		c.change(&p)
-		if err := p.validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v:\n%v, want\n%s", p, err, c.want)
 		}
 	}

@@ -43,7 +43,7 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 			limit, remaining = parent.Cap, left
 		}
 	}
-	d.Policy, d.Key, d.Limit, d.Remaining, d.RetryAfter = l.name, key, limit, remaining, a.retry
+	d.Policy, d.Key, d.Burst, d.Remaining, d.RetryAfter = l.name, key, limit, remaining, a.retry
 	if Granted <= r && r <= ShareSpent || r == ExceedsBurst || r == InvalidCost {
 		d.ResetAfter = resets(p, left)
 	}

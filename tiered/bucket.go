@@ -129,7 +129,7 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 				Node: string(n.ID()), Policy: l.name, Key: b.key(),
 				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
 				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent,
-				Which: named(call, r.Reply),
+				LimitNumber: named(call, r.Reply),
 			})
 		}
 		e, _ = b.Accept(now, seq, r.Reply)

@@ -14,7 +14,7 @@ func leased(t *testing.T, l *Limiter) *bucket {
 	b, _ := l.group.cache.Find(l.id("k"))
 	for range 1000 {
 		calls := l.group.Stats().Nodes["memory"].Calls
-		r := l.Reserve(context.Background(), "k", 3)
+		r := l.ReserveN(context.Background(), "k", 3)
 		time.Sleep(2 * ms)
 		if held, _ := b.Peek(l.group.now()); held > 20 && l.group.Stats().Nodes["memory"].Calls == calls &&
 			r.Tier == Local {
@@ -32,7 +32,7 @@ func TestCancelPutsBackIntoTheLease(t *testing.T) {
 		b := leased(t, l)
 		start := time.Now()
 		held, _ := b.Peek(l.group.now())
-		r := l.Reserve(t.Context(), "k", 5)
+		r := l.ReserveN(t.Context(), "k", 5)
 		want(t, r.Decision, Granted)
 		if now, _ := b.Peek(l.group.now()); now != held-5 || r.Tier != Local {
 			t.Fatalf("%d held, %d before: this shows nothing", now, held)
@@ -59,7 +59,7 @@ func TestCancelAfterARenewalIsARefund(t *testing.T) {
 		store := newTape()
 		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(10_000)}, nil)
 		b := leased(t, l)
-		r := l.Reserve(t.Context(), "k", 5)
+		r := l.ReserveN(t.Context(), "k", 5)
 		start := time.Now()
 		for len(store.since(start)) == 0 { // until a renewal has left, which tells the five as spent
 			want(t, l.Allow(t.Context(), "k"), Granted)
@@ -89,7 +89,7 @@ func TestCancelOfADirectTakeIsARefund(t *testing.T) {
 		store := newTape()
 		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
 		time.Sleep(10 * ms)
-		r := l.Reserve(t.Context(), "k", 4)
+		r := l.ReserveN(t.Context(), "k", 4)
 		if d := r.Decision; !d.Allowed || d.Tier != Remote || level(t, store.Memory, l, "k") != 6 {
 			t.Fatalf("%+v", d)
 		}
@@ -121,7 +121,7 @@ func TestLostRefundIsBurnt(t *testing.T) {
 			store := newTape()
 			l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
 			time.Sleep(10 * ms)
-			keep, r := l.Reserve(t.Context(), "k", 5), l.Reserve(t.Context(), "k", 4)
+			keep, r := l.ReserveN(t.Context(), "k", 5), l.ReserveN(t.Context(), "k", 4)
 			want(t, keep.Decision, Granted)
 			want(t, r.Decision, Granted)
 			lose(store)(true)
@@ -156,10 +156,10 @@ func TestCancelAfterClose(t *testing.T) {
 		leased(t, l)
 		var all []Reservation
 		for range 6 {
-			all = append(all, l.Reserve(t.Context(), "k", 2), l.Reserve(t.Context(), "cold", 1))
+			all = append(all, l.ReserveN(t.Context(), "k", 2), l.ReserveN(t.Context(), "cold", 1))
 		}
 		closeIn(t, l, time.Second)
-		after := l.Reserve(t.Context(), "k", 1)
+		after := l.ReserveN(t.Context(), "k", 1)
 		if after.Reason != Shared {
 			t.Fatalf("%+v", after.Decision)
 		}
@@ -185,7 +185,7 @@ func TestCancelOfWhatWasAdmittedAlone(t *testing.T) {
 			silence(t, store.distant, l)
 			var all []Reservation
 			for range 10 {
-				r := l.Reserve(t.Context(), "k", 5)
+				r := l.ReserveN(t.Context(), "k", 5)
 				if r.Reason != Shared && r.Reason != Open {
 					t.Fatalf("%+v", r.Decision)
 				}

@@ -67,7 +67,7 @@ func TestClientsClockCountsForNothing(t *testing.T) {
 			if err := errors.Join(first.Close(ctx), other.Reset(ctx, "k")); err != nil {
 				t.Error(err)
 			}
-			r := other.Reserve(ctx, "k", 5)
+			r := other.ReserveN(ctx, "k", 5)
 			want(t, r.Decision, Granted)
 			r.Settle(2)
 			soon(t, "what was not used is back", 10*second, func() bool { return other.Peek(ctx, "k").Remaining == 8 })

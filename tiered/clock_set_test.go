@@ -123,7 +123,7 @@ func TestCancelWhenTheClockIsSet(t *testing.T) {
 				eachAlgorithm(t, func(t *testing.T, p Policy) {
 					store := newDistant(ms)
 					l := limiter(t, store, p, nil)
-					r := l.Reserve(t.Context(), "k", 50)
+					r := l.ReserveN(t.Context(), "k", 50)
 					want(t, r.Decision, Granted)
 					time.Sleep(10 * ms)
 					store.Step(by)

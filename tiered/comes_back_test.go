@@ -35,7 +35,7 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 		}{
 			{"canceled", Reservation.Cancel, 0}, {"cheaper", settle(4), 4}, {"dearer", settle(25), 25},
 		} {
-			for rule, to := range map[string]Limit{"unlimited": Unlimited, "blocked": Blocked} {
+			for rule, to := range map[string]Limit{"unlimited": Unlimited(), "blocked": Blocked()} {
 				for _, perKey := range []bool{true, false} {
 					if !perKey && (kind.p.Algorithm == FixedWindow || kind.p.Algorithm == SlidingLog) {
 						continue // of these PerKey alone may return such a rule
@@ -82,10 +82,10 @@ func comesBack(t *testing.T, p Policy, to Limit, perKey bool, when string, back 
 	time.Sleep(time.Hour)
 	want(t, l.AllowN(ctx, "k", 10), Granted)
 	time.Sleep(10 * second)
-	r := l.Reserve(ctx, "k", 10)
+	r := l.ReserveN(ctx, "k", 10)
 	want(t, r.Decision, Granted)
 	change(to)
-	if d := l.Allow(ctx, "k"); d.Allowed != (to == Unlimited) || d.Tier != Local {
+	if d := l.Allow(ctx, "k"); d.Allowed != (to == Unlimited()) || d.Tier != Local {
 		t.Fatalf("%+v", d)
 	}
 	switch when {
@@ -163,7 +163,7 @@ func TestCancelAfterEviction(t *testing.T) {
 						all := several(t, store, &Options{MaxKeys: 4}, p, direct("others", 1000))
 						l, others := all[0], all[1]
 						time.Sleep(time.Hour)
-						r := l.Reserve(ctx, "k", 60)
+						r := l.ReserveN(ctx, "k", 60)
 						want(t, r.Decision, Granted)
 						for i := range 20 {
 							want(t, others.Allow(ctx, fmt.Sprint(i)), Granted)
@@ -174,7 +174,7 @@ func TestCancelAfterEviction(t *testing.T) {
 								t.Fatal("not evicted")
 							}
 						}
-						full, before := watch.Peek(ctx, "k").Limit, l.group.Stats().Policies["api"]
+						full, before := watch.Peek(ctx, "k").Burst, l.group.Stats().Policies["api"]
 						c.meanwhile(l)
 						spent := l.group.Stats().Policies["api"].Spent
 						c.back(r)

@@ -145,7 +145,7 @@ func TestUsesWaitRefusesAtOnceWhatTheirDeadlineForbids(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil,
 			Policy{Name: "tenant", Limit: PerSecond(10)}, Policy{Name: "user", Limit: PerMinute(1)})
-		uses := Strictest(l[0].For("acme"), l[1].For("ann"))
+		uses := All(l[0].For("acme"), l[1].For("ann"))
 		want(t, uses.Allow(t.Context()), Granted)
 		wait := func(u Uses, d time.Duration) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -13,20 +13,21 @@ type Decision struct {
 	Reason  Reason
 	Tier    Tier
 
-	// Which is the number of the limit that refused, or of the one with the fewest tokens left: 1 is Policy.Limit,
+	// LimitNumber is the number of the limit that refused, or of the one with the fewest tokens left: 1 is Policy.Limit,
 	// 2 is Also[0], and so on. It is 0 if the key has only one limit.
-	Which uint8
+	LimitNumber uint8
 
 	Expired bool // if Canceled: the context's deadline passed
 
 	Policy string // name of the policy that decided
 	Key    string // as in the request
 
-	// Limit is the limit's burst in tokens: that of Which, if there are several limits. If a cost exceeds the burst
-	// of a shard, it is that burst (Policy.Shards).
-	Limit int64
+	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
+	// several limits it is that of LimitNumber. If a cost exceeds the burst of a shard, it is that burst
+	// (Policy.Shards). [Limiter.LimitOf] returns the whole limit.
+	Burst int64
 
-	// Remaining estimates the tokens that are left, 0 … Limit: those held here and those last seen in Redis. With
+	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
 	// Shards it is computed from one of them. It is known if the limit decided, and if the cost exceeds the burst
 	// or is 0.
 	Remaining int64
@@ -130,8 +131,8 @@ func (e *LimitedError) Is(target error) bool { return e.late && target == contex
 func (e *LimitedError) Error() string {
 	d := &e.Decision
 	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
-	if d.Which > 0 {
-		s += fmt.Sprintf(" by limit %d", d.Which)
+	if d.LimitNumber > 0 {
+		s += fmt.Sprintf(" by limit %d", d.LimitNumber)
 	}
 	if e.late {
 		s += ", and the context's deadline is sooner"

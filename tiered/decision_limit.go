@@ -43,7 +43,7 @@ func (p *resolvedLimit) setLimit(d *Decision, which uint8) {
 	if which == 0 || int(which) > len(p.limits) {
 		which = p.smallest
 	}
-	d.Which, d.Limit = which, p.limits[which-1].burst()
+	d.LimitNumber, d.Burst = which, p.limits[which-1].burst()
 }
 
 // smallest returns the number of the limit with the smallest burst, from 1.
@@ -56,13 +56,13 @@ func smallest(limits []Limit) (which uint8) {
 	return which
 }
 
-// LimitOf returns the limit by which this Limiter made the Decision d: the limit that d names ([Decision].Which),
+// LimitOf returns the limit by which this Limiter made the Decision d: the limit that d names ([Decision].LimitNumber),
 // or with [Policy].PerKey that of its key. It reads only memory. It reports false if the process no longer keeps
 // the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	s := l.settings.Load()
 	if s.policy.PerKey == nil {
-		if i := int(d.Which) - 2; i >= 0 && i < len(s.policy.Also) {
+		if i := int(d.LimitNumber) - 2; i >= 0 && i < len(s.policy.Also) {
 			return s.policy.Also[i], true
 		}
 		return s.policy.Limit, true
@@ -73,9 +73,9 @@ func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	}
 	switch p := b.Policy(); p.Rule {
 	case local.Unlimited:
-		return Unlimited, true
+		return Unlimited(), true
 	case local.Blocked:
-		return Blocked, true
+		return Blocked(), true
 	default:
 		return p.Owner.(*resolvedLimit).limits[0], true
 	}

@@ -46,9 +46,9 @@ func TestWhichLimitRefused(t *testing.T) {
 						var mu sync.Mutex
 						var told []uint8
 						g, err := NewGroup(store, patientOptions(&Trace{
-							Decision: func(d Decision) { mu.Lock(); told = append(told, d.Which); mu.Unlock() },
+							Decision: func(d Decision) { mu.Lock(); told = append(told, d.LimitNumber); mu.Unlock() },
 							Lease: func(e LeaseEvent) {
-								if e.Policy == "p" && e.Which != c.which {
+								if e.Policy == "p" && e.LimitNumber != c.which {
 									t.Errorf("%+v", e)
 								}
 							},
@@ -70,7 +70,7 @@ func TestWhichLimitRefused(t *testing.T) {
 						}
 						check := func(d Decision, allowed bool, tier Tier) {
 							t.Helper()
-							if d.Allowed != allowed || d.Which != c.which || d.Limit != 3 ||
+							if d.Allowed != allowed || d.LimitNumber != c.which || d.Burst != 3 ||
 								tier != None && d.Tier != tier {
 								t.Errorf("%v, lease %d: %+v", algorithm, size, d)
 							}
@@ -86,14 +86,14 @@ func TestWhichLimitRefused(t *testing.T) {
 						check(d, false, Local)
 						check(l.Peek(ctx, "k"), false, Remote)
 						check(l.AllowN(ctx, "k", 4), false, None) // exceeds the smallest burst
-						check(Strictest(other.For("a"), l.For("k")).Allow(ctx), false, Local)
+						check(All(other.For("a"), l.For("k")).Allow(ctx), false, Local)
 						if err := d.Err(); !strings.Contains(err.Error(), "by limit "+string('0'+rune(c.which))) {
 							t.Error(err)
 						}
-						if d := other.Allow(ctx, "a"); d.Which != 0 || d.Err() != nil {
+						if d := other.Allow(ctx, "a"); d.LimitNumber != 0 || d.Err() != nil {
 							t.Errorf("one limit: %+v", d)
 						}
-						if top := g.Stats().Policies["p"].Top; len(top) != 1 || top[0].Which != c.which {
+						if top := g.Stats().Policies["p"].Top; len(top) != 1 || top[0].LimitNumber != c.which {
 							t.Errorf("top %+v", top)
 						}
 						if err := g.Close(ctx); err != nil { // the hooks are told by now
@@ -122,16 +122,16 @@ func TestWhichLimitIsTightest(t *testing.T) {
 			seen := map[uint8]int{}
 			for range 25 {
 				d := l.Allow(ctx, "k")
-				if !d.Allowed || d.Which == 0 || d.Limit != []int64{10, 25}[d.Which-1] || d.Remaining > d.Limit {
+				if !d.Allowed || d.LimitNumber == 0 || d.Burst != []int64{10, 25}[d.LimitNumber-1] || d.Remaining > d.Burst {
 					t.Fatalf("%+v", d)
 				}
-				seen[d.Which]++
+				seen[d.LimitNumber]++
 				time.Sleep(time.Second)
 			}
 			if seen[1] < 10 || seen[2] < 5 {
 				t.Errorf("size %d: %v", size, seen)
 			}
-			if d := l.Allow(ctx, "k"); d.Allowed || d.Which != 2 || d.Limit != 25 || d.RetryAfter < time.Minute {
+			if d := l.Allow(ctx, "k"); d.Allowed || d.LimitNumber != 2 || d.Burst != 25 || d.RetryAfter < time.Minute {
 				t.Errorf("size %d: %+v", size, d)
 			}
 		})
@@ -146,10 +146,10 @@ func TestWhichRefusedIsNotTheTightest(t *testing.T) {
 			Name: "p", Limit: PerMinute(10), Also: []Limit{PerHour(12)}, Lease: Lease{Size: NoLease},
 		}, nil)
 		ctx := context.Background()
-		r := l.Reserve(ctx, "k", 7) // 3 and 5 are left
+		r := l.ReserveN(ctx, "k", 7) // 3 and 5 are left
 		ask := func(cost int64, allowed bool, tier Tier, which uint8) {
 			t.Helper()
-			if d := l.AllowN(ctx, "k", cost); d.Allowed != allowed || d.Tier != tier || d.Which != which {
+			if d := l.AllowN(ctx, "k", cost); d.Allowed != allowed || d.Tier != tier || d.LimitNumber != which {
 				t.Errorf("%d: %+v", cost, d)
 			}
 		}

@@ -51,6 +51,6 @@
 // [New] is for one policy. [NewGroup] and [Group.Limiter] let several policies share one cache of keys, one set of
 // calls to Redis and one set of goroutines.
 //
-// [Strictest] joins keys of several policies that one request needs together: all of them admit it, or none. Limits
+// [All] joins keys of several policies that one request needs together: all of them admit it, or none. Limits
 // may differ by key ([Policy].PerKey) and change while the service runs ([Limiter.SetPolicy]).
 package tiered

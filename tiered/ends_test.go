@@ -77,7 +77,7 @@ func policiesAtTheEnds() (all []Policy) {
 							if a == SlidingLog {
 								p.Lease = Lease{}
 							}
-							if p.validate() == nil {
+							if p.Validate() == nil {
 								all = append(all, p)
 							}
 						}
@@ -156,13 +156,13 @@ func toTheEnds(t *testing.T, store *ends, l *Limiter, p Policy) {
 	burst := p.Limit.burst() / int64(max(p.Shards, 1))
 	check := func(d Decision) {
 		t.Helper()
-		if d.Remaining < 0 || d.Remaining > d.Limit || d.RetryAfter < 0 || d.ResetAfter < 0 {
+		if d.Remaining < 0 || d.Remaining > d.Burst || d.RetryAfter < 0 || d.ResetAfter < 0 {
 			t.Errorf("%+v", d)
 		}
 	}
 	for _, n := range []int64{1, 2, burst, burst/3 + 1, burst} {
 		check(l.AllowN(ctx, "k", n))
-		first, second, third := l.Reserve(ctx, "k", max(n/2, 1)), l.Reserve(ctx, "k", 1), l.Reserve(ctx, "k", 1)
+		first, second, third := l.ReserveN(ctx, "k", max(n/2, 1)), l.ReserveN(ctx, "k", 1), l.ReserveN(ctx, "k", 1)
 		first.Cancel()
 		second.Settle(math.MaxInt64)
 		third.Settle(math.MinInt64)

@@ -53,7 +53,7 @@ func ExampleGroup() {
 	// Output: true exceeds burst
 }
 
-func ExampleLimiter_Reserve() {
+func ExampleLimiter_ReserveN() {
 	store := remote.NewMemory()
 	defer store.Close()
 	limiter, err := tiered.New(store, tiered.Policy{Name: "tokens", Limit: tiered.PerHour(1000)}, nil)
@@ -63,7 +63,7 @@ func ExampleLimiter_Reserve() {
 	ctx := context.Background()
 	defer limiter.Close(ctx)
 
-	r := limiter.Reserve(ctx, "ann", 300) // what the request may cost
+	r := limiter.ReserveN(ctx, "ann", 300) // what the request may cost
 	if !r.Allowed {
 		panic(r.Err())
 	}
@@ -109,7 +109,7 @@ func ExampleLimiter_Wait() {
 	// true
 }
 
-func ExampleStrictest() {
+func ExampleAll() {
 	store := remote.NewMemory()
 	defer store.Close()
 	group, err := tiered.NewGroup(store, nil)
@@ -127,7 +127,7 @@ func ExampleStrictest() {
 		panic(err)
 	}
 
-	uses := tiered.Strictest(users.For("ann"), tenants.For("acme"))
+	uses := tiered.All(users.For("ann"), tenants.For("acme"))
 	fmt.Println(uses.Allow(ctx).Allowed)
 	d := uses.Allow(ctx)
 	fmt.Println(d.Reason, "by", d.Policy, d.Key) // and the tenant's token is given back
@@ -154,7 +154,7 @@ func ExampleUses_Reserve() {
 		panic(err)
 	}
 
-	r := tiered.Strictest(requests.For("ann"), tokens.ForN("ann", 4000)).Reserve(ctx) // an estimate
+	r := tiered.All(requests.For("ann"), tokens.ForN("ann", 4000)).Reserve(ctx) // an estimate
 	if !r.Allowed {
 		panic(r.Err())
 	}
@@ -166,7 +166,7 @@ func ExampleUses_Reserve() {
 func ExampleLimiter_SetPolicy() {
 	store := remote.NewMemory()
 	defer store.Close()
-	plans := map[string]tiered.Limit{"gold": tiered.PerHour(3), "thief": tiered.Blocked}
+	plans := map[string]tiered.Limit{"gold": tiered.PerHour(3), "thief": tiered.Blocked()}
 	limiter, err := tiered.New(store, tiered.Policy{
 		Name:   "api",
 		Limit:  tiered.PerHour(1), // who has no plan
@@ -177,7 +177,7 @@ func ExampleLimiter_SetPolicy() {
 	}
 	ctx := context.Background()
 	defer limiter.Close(ctx)
-	fmt.Println(limiter.Allow(ctx, "gold").Limit, limiter.Allow(ctx, "ann").Limit, limiter.Allow(ctx, "thief").Allowed)
+	fmt.Println(limiter.Allow(ctx, "gold").Burst, limiter.Allow(ctx, "ann").Burst, limiter.Allow(ctx, "thief").Allowed)
 
 	p := limiter.Policy()
 	p.Limit = tiered.PerHour(2)
@@ -185,7 +185,7 @@ func ExampleLimiter_SetPolicy() {
 		panic(err)
 	}
 	d := limiter.Allow(ctx, "ann")
-	fmt.Println(d.Limit, d.Allowed) // her one token is used: a raised limit is no gift
+	fmt.Println(d.Burst, d.Allowed) // her one token is used: a raised limit is no gift
 	// Output:
 	// 3 1 false
 	// 2 false

@@ -43,7 +43,7 @@ func TestBriefFixedWindowIsServed(t *testing.T) {
 				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: limit, Algorithm: FixedWindow,
 					FailMode: mode}, nil)
 				for range 200 {
-					r := l.Reserve(context.Background(), "k", 2)
+					r := l.ReserveN(context.Background(), "k", 2)
 					if r.Tier == Failover || !r.Allowed {
 						t.Fatalf("%v: %+v", per, r.Decision)
 					}

@@ -89,7 +89,7 @@ func TestStoreThatCannotWriteDoesNotDecide(t *testing.T) {
 
 					store.is.Store(true)
 					if together {
-						if d := Strictest(l.For("fresh"),
+						if d := All(l.For("fresh"),
 							l.For("used up 18")).Allow(t.Context()); d.Reason != reason || !store.together {
 							t.Errorf("%+v, in one pipeline %t", d, store.together)
 						}

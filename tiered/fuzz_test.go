@@ -211,7 +211,7 @@ func keepsTo(t *testing.T, l *Limiter, key string, n int64) {
 		if !slices.Contains(want, d.Reason) || d.Allowed != (d.Reason == Granted) {
 			t.Fatalf("%d of %d: %+v, want %v", n, burst, d, want)
 		}
-		if d.Limit != burst || d.Remaining < 0 || d.Remaining > burst || d.Policy != l.Policy().Name || d.Key != key ||
+		if d.Burst != burst || d.Remaining < 0 || d.Remaining > burst || d.Policy != l.Policy().Name || d.Key != key ||
 			d.ResetAfter < 0 || d.RetryAfter < 0 || (d.Reason == Limited) != (d.RetryAfter > 0) {
 			t.Fatalf("%d of %d: %+v", n, burst, d)
 		}

@@ -66,7 +66,7 @@ func TestGivingBackKeepsTheBound(t *testing.T) {
 								actual *= 5
 							}
 							all.Go(func() {
-								r := l.Reserve(context.Background(), "k", n)
+								r := l.ReserveN(context.Background(), "k", n)
 								if !r.Allowed {
 									return
 								}

@@ -119,7 +119,7 @@ type limiters struct {
 // Limiter adds a policy to the Group. A name can be used once per Group.
 func (g *Group) Limiter(p Policy) (*Limiter, error) {
 	p = p.clone()
-	if err := p.validate(); err != nil {
+	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	if g.closed.Load() {

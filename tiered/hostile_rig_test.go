@@ -160,7 +160,7 @@ func (r *hostileRig) abuse(key string) (all []error) {
 	add(l.Wait(brief, key))
 	add(l.Wait(gone, key))
 	add(l.WaitN(ctx, key, 1000))
-	res := l.Reserve(ctx, key, 2)
+	res := l.ReserveN(ctx, key, 2)
 	add(res.Err())
 	res.Settle(3)
 	res.Cancel()

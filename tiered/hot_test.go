@@ -98,7 +98,7 @@ func TestPoliciesThatShareAHotPlace(t *testing.T) {
 			for i, l := range g.limiters.all {
 				for _, key := range []string{"k", "l"} {
 					d := l.Allow(context.Background(), key)
-					if d.Limit != int64(i+1) || d.Key != key {
+					if d.Burst != int64(i+1) || d.Key != key {
 						t.Fatalf("%+v of policy %d", d, i)
 					}
 					if d.Allowed {

@@ -47,11 +47,14 @@ func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
 	return b.Policy()
 }
 
-// Peek returns what Allow would return now, and takes nothing. It asks Redis once, and blocks for at most
+// Peek is PeekN for one token.
+func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
+
+// PeekN returns what [Limiter.AllowN] would return now, and takes nothing. It asks Redis once, and blocks for at most
 // Options.Budget. If that fails, the answer is what this process knows. With Shards it asks all shards of the key,
 // and Remaining is their sum.
-func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
-	if r := valid(key, 1); r != Granted {
+func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
+	if r := valid(key, n); r != Granted {
 		return l.refusal(key, r)
 	}
 	if ctx == nil {
@@ -88,7 +91,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		if results[i].Err != nil {
 			tier = Local
 		}
-		v := s.peeked(now, id.Key, policies[i], results[i])
+		v := s.peeked(now, id.Key, n, policies[i], results[i])
 		if v == nil {
 			continue
 		}
@@ -99,12 +102,14 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 		if least == nil || v.left < least.left {
 			least = v
 		}
-		retry, grants = min(retry, v.retry), grants || v.left > 0
+		retry, grants = min(retry, v.retry), grants || v.left >= n
 	}
 	switch {
 	case least == nil:
 		l.decideBy(&d, parent, key, answer{Unavailable, None, 0, 0})
 		return d
+	case n > p.Cap:
+		l.decideBy(&d, p, key, answer{ExceedsBurst, tier, least.left, 0})
 	case grants:
 		l.decideBy(&d, parent, key, answer{Granted, tier, min(sum, parent.Cap), 0})
 	default:
@@ -119,14 +124,14 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision) {
 // peeked is what is known of one bucket of a key.
 type peeked struct {
 	left    int64         // tokens
-	retry   time.Duration // time until there is one, if none is left
+	retry   time.Duration // time until there are as many as were asked for, if there are fewer
 	which   uint8         // number of the limit that has the fewest, from 1; 0 if unknown
 	resetAt time.Duration // when nothing counts any more, since the Group's base; 0 if unknown
 }
 
 // peeked returns what is known of a bucket: what Redis says plus what is held here. If Redis does not answer, it
 // returns what this process knows, or nil if that is nothing.
-func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remote.Result) *peeked {
+func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy, r remote.Result) *peeked {
 	var held, level int64
 	v, clear := &peeked{}, p.Owner.(*resolvedLimit).retention
 	b, cached := l.group.cache.Find(local.ID{Policy: l.number, Key: key})
@@ -147,7 +152,7 @@ func (l *Limiter) peeked(now time.Duration, key string, p *local.Policy, r remot
 	}
 	v.left, v.retry = min(held+max(level, 0), p.Cap), clear
 	if p.Call.Algorithm == lua.TokenBucket {
-		v.retry = resetAfter(1-level, p.NanosPerToken)
+		v.retry = resetAfter(n-held-level, p.NanosPerToken)
 	}
 	v.retry = max(v.retry, time.Microsecond)
 	return v

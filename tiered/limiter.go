@@ -65,7 +65,7 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 
 // New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.Limiter].
 func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
-	if err := p.validate(); err != nil {
+	if err := p.Validate(); err != nil {
 		_, optionsErr := o.fill()
 		return nil, errors.Join(err, optionsErr, remote.Check(s))
 	}

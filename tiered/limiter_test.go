@@ -22,7 +22,7 @@ func TestAllowUpToTheBurstThenAtTheRate(t *testing.T) {
 		for i := range 5 {
 			d := l.Allow(ctx, "k")
 			want(t, d, Granted)
-			if d.Limit != 5 || d.Remaining != int64(4-i) || d.Policy != "api" || d.Key != "k" {
+			if d.Burst != 5 || d.Remaining != int64(4-i) || d.Policy != "api" || d.Key != "k" {
 				t.Fatalf("decision %d: %+v", i, d)
 			}
 		}
@@ -108,10 +108,10 @@ func TestContextThatEnds(t *testing.T) {
 	} {
 		for what, ask := range map[string]func(context.Context, *Limiter) Decision{
 			"Allow":   func(ctx context.Context, l *Limiter) Decision { return l.Allow(ctx, "k") },
-			"Reserve": func(ctx context.Context, l *Limiter) Decision { return l.Reserve(ctx, "k", 2).Decision },
-			"Strictest": func(ctx context.Context,
+			"Reserve": func(ctx context.Context, l *Limiter) Decision { return l.ReserveN(ctx, "k", 2).Decision },
+			"All": func(ctx context.Context,
 				l *Limiter) Decision {
-				return Strictest(l.For("k"), l.For("j")).Allow(ctx)
+				return All(l.For("k"), l.For("j")).Allow(ctx)
 			},
 			"Peek": func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
 		} {

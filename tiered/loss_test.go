@@ -291,7 +291,7 @@ func TestNoLossesOfAHealthyStore(t *testing.T) {
 			}
 			for _, a := range asks {
 				for range a.times {
-					r := all[a.who].Reserve(context.Background(), "k", a.n)
+					r := all[a.who].ReserveN(context.Background(), "k", a.n)
 					if a.cancel {
 						r.Cancel()
 					}

@@ -94,7 +94,7 @@ func TestPerKeyOfWindows(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			p.PerKey = func(key string) Limit {
 				return map[string]Limit{
-					"few": PerMinute(3), "any": Unlimited, "none": Blocked, "hour": PerHour(4), "bad": {Tokens: -1},
+					"few": PerMinute(3), "any": Unlimited(), "none": Blocked(), "hour": PerHour(4), "bad": {Tokens: -1},
 				}[key]
 			}
 			store := remote.NewMemory()
@@ -132,7 +132,7 @@ func TestPerKeyOfWindows(t *testing.T) {
 
 // If one of several keys refuses, the others get their tokens back, with any algorithm. The same holds for the unused
 // tokens of a reservation.
-func TestStrictestOfWindows(t *testing.T) {
+func TestAllOfWindows(t *testing.T) {
 	for _, p := range windows {
 		t.Run(p.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,17 +141,17 @@ func TestStrictestOfWindows(t *testing.T) {
 				l := several(t, newDistant(ms), nil, p, direct("z", 3))
 				time.Sleep(time.Second)
 				for range 3 {
-					want(t, Strictest(l[0].For("k"), l[1].For("k")).Allow(t.Context()), Granted)
+					want(t, All(l[0].For("k"), l[1].For("k")).Allow(t.Context()), Granted)
 				}
 				for i := range 20 {
-					d := Strictest(l[0].For("k"), l[1].ForN("k", 1)).Allow(t.Context())
+					d := All(l[0].For("k"), l[1].ForN("k", 1)).Allow(t.Context())
 					if want(t, d, Limited); d.Policy != "z" {
 						t.Fatalf("%d: %+v", i, d)
 					}
 					time.Sleep(100 * ms)
 				}
 				left := 7
-				r := Strictest(l[0].ForN("k", 4), l[1].For("other")).Reserve(t.Context())
+				r := All(l[0].ForN("k", 4), l[1].For("other")).Reserve(t.Context())
 				want(t, r.Decision, Granted)
 				r.Settle(1, 1)
 				left--

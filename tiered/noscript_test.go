@@ -41,7 +41,7 @@ func TestForgottenScriptsRefuseNobody(t *testing.T) {
 				for i := range uses {
 					uses[i] = l[(first+i)%len(l)].For(key)
 				}
-				return Strictest(uses...).Allow(context.Background())
+				return All(uses...).Allow(context.Background())
 			}
 			for first := range l {
 				for n := 1; n <= len(l); n++ {

@@ -118,7 +118,7 @@ func (l *Limiter) limitOf(s *settings, key string) (limit Limit) {
 	}
 	p := s.policy
 	p.Limit = limit
-	if err := errors.Join(p.validate(), p.checkReplaces(s.policy)); err != nil {
+	if err := errors.Join(p.Validate(), p.checkReplaces(s.policy)); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
 		return s.policy.Limit
 	}

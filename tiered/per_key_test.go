@@ -47,7 +47,7 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 				all.Go(func() {
 					if d := l.Allow(ctx, key); d.Allowed {
 						n.Add(1)
-					} else if d.Limit != most {
+					} else if d.Burst != most {
 						t.Errorf("%+v, want the limit %d", d, most)
 					}
 				})
@@ -69,13 +69,13 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 		l.Refresh("nobody")
 		l.Refresh("")
 		// The level is absolute: a better plan is no gift.
-		if d := l.Allow(ctx, "ann"); d.Reason != Limited || d.Limit != 5 || count("ann") != 2 {
+		if d := l.Allow(ctx, "ann"); d.Reason != Limited || d.Burst != 5 || count("ann") != 2 {
 			t.Errorf("%+v after %d look-ups", d, count("ann"))
 		}
-		if n := l.Peek(ctx, "gold").Limit; n != 5 || count("gold") != 1 {
+		if n := l.Peek(ctx, "gold").Burst; n != 5 || count("gold") != 1 {
 			t.Errorf("Peek: %d", n)
 		}
-		if d := l.Peek(ctx, "new"); d.Limit != 3 || count("new") != 1 {
+		if d := l.Peek(ctx, "new"); d.Burst != 3 || count("new") != 1 {
 			t.Errorf("Peek of a new key: %+v", d)
 		}
 		for i := range 100 { // they push the others out
@@ -90,7 +90,7 @@ func TestPerKeyIsAskedOncePerKey(t *testing.T) {
 			t.Errorf("%d look-ups after SetPolicy, want 3", count("gold"))
 		}
 		set(t, l, func(p *Policy) { p.PerKey = nil })
-		if d := l.Allow(ctx, "gold"); d.Limit != 2 || count("gold") != 3 {
+		if d := l.Allow(ctx, "gold"); d.Burst != 2 || count("gold") != 3 {
 			t.Errorf("%+v without PerKey", d)
 		}
 	})
@@ -119,11 +119,11 @@ func TestLookUpThatWasOvertakenIsMadeAgain(t *testing.T) {
 			}
 			return <-done
 		}
-		if d := decide(); d.Limit != 4 {
+		if d := decide(); d.Burst != 4 {
 			t.Errorf("%+v after Refresh", d)
 		}
 		l.Refresh("k")
-		if d := decide(); d.Limit != 5 {
+		if d := decide(); d.Burst != 5 {
 			t.Errorf("%+v after SetPolicy", d)
 		}
 	})
@@ -146,7 +146,7 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 		l := several(t, newDistant(ms), &Options{Logger: slog.New(slog.NewTextHandler(&lines, nil))}, p)[0]
 		for _, key := range []string{"panic", "panic too", "invalid"} {
 			for range 2 {
-				if d := l.Allow(t.Context(), key); d.Reason != Granted || d.Limit != 2 {
+				if d := l.Allow(t.Context(), key); d.Reason != Granted || d.Burst != 2 {
 					t.Fatalf("%q: %+v", key, d)
 				}
 			}
@@ -157,7 +157,7 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 			go func() { defer close(done); l.Allow(t.Context(), "exit") }()
 			<-done
 		}
-		if d := l.Allow(t.Context(), "well"); d.Limit != 3 {
+		if d := l.Allow(t.Context(), "well"); d.Burst != 3 {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(2 * time.Second)
@@ -198,12 +198,12 @@ func TestPerKeyAllocatesNothing(t *testing.T) {
 	set(t, l, func(p *Policy) { p.PerKey = func(string) Limit { return PerSecond(1 << 35) } })
 	warmed(t, func() bool {
 		d := l.Allow(ctx, "k")
-		return d.Tier == Local && d.Limit == 1<<35
+		return d.Tier == Local && d.Burst == 1<<35
 	})
 	if n := allocates(t, l, "k"); n != 0 {
 		t.Errorf("%v allocations per decision with PerKey", n)
 	}
-	free := several(t, remote.NewMemory(), nil, Policy{Name: "api", Limit: Unlimited})[0]
+	free := several(t, remote.NewMemory(), nil, Policy{Name: "api", Limit: Unlimited()})[0]
 	if n := testing.AllocsPerRun(1000, func() { free.Allow(ctx, "k") }); n != 0 {
 		t.Errorf("%v allocations per decision without a limit", n)
 	}

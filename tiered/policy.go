@@ -58,7 +58,7 @@ type Policy struct {
 	// Each process uses two of a key's shards, chosen by hash. If the first refuses, it asks the second. The bounds
 	// stay those of the limit. In exchange a request may be refused that a single bucket would have admitted. That
 	// hardly happens with ten times as many processes as shards. No request may cost more than the burst divided by
-	// Shards, rounded down: it is refused with ExceedsBurst, and the Decision's Limit is that number. The burst of
+	// Shards, rounded down: it is refused with ExceedsBurst, and the Decision's Burst is that number. The burst of
 	// a limit by PerKey must be at least Shards. Remaining is what one shard has left, times Shards. Fewer tokens
 	// may be left.
 	//
@@ -172,8 +172,8 @@ func (p Policy) clone() Policy {
 
 var policyName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// validate reports all problems of p, each with field, value and rule.
-func (p Policy) validate() error {
+// Validate reports all problems of p, each with field, value and rule. It returns nil if a Limiter can be made of p.
+func (p Policy) Validate() error {
 	var all []error
 	bad := func(field string, value any, rule string) {
 		all = append(all, fmt.Errorf("tiered: Policy.%s is %v: %s", field, value, rule))

@@ -21,7 +21,7 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Name: "x", Limit: PerMinute(3), Lease: Lease{Size: NoLease, Period: time.Minute}},
 		{Name: "x", Limit: Limit{Tokens: 1, Per: maxPer}},
 	} {
-		if err := p.validate(); err != nil {
+		if err := p.Validate(); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestPolicyIsValidated(t *testing.T) {
 			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"},
 		},
 	} {
-		err := c.p.validate()
+		err := c.p.Validate()
 		for _, part := range c.want {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				t.Errorf("%+v: error %v does not say %q", c.p, err, part)

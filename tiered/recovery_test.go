@@ -156,7 +156,7 @@ func TestEveryPolicyRecovers(t *testing.T) {
 						for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
 							p := Policy{Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease,
 								Shards: shards}
-							if p.validate() != nil {
+							if p.Validate() != nil {
 								continue
 							}
 							if i++; i%every == 0 {
@@ -180,7 +180,7 @@ func recovers(t *testing.T, p Policy, timeout time.Duration) {
 			tiers = map[Tier]int{}
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(step) {
 				for _, key := range keys {
-					r := l.Reserve(context.Background(), key, 1)
+					r := l.ReserveN(context.Background(), key, 1)
 					if tiers[r.Tier]++; tiers[r.Tier]%3 == 0 {
 						r.Cancel()
 					}

@@ -30,9 +30,9 @@ type RefusedKey struct {
 	Blocked     int64 // by a Blocked limit, of the policy or of the key
 	Forgotten   int64
 
-	// Which is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
+	// LimitNumber is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
 	// or was evicted.
-	Which uint8
+	LimitNumber uint8
 
 	// RetryAfter is when the key may be admitted again, if a token of it would be refused now; otherwise 0.
 	RetryAfter time.Duration
@@ -118,7 +118,7 @@ func (t *top) add(now time.Duration, b *bucket, s local.Stats) {
 		k.RetryAfter = retry
 	}
 	if several := len(b.Policy().Owner.(*resolvedLimit).limits) > 1; several && k.Limited > 0 {
-		k.Which, _ = b.LastReport(true)
+		k.LimitNumber, _ = b.LastReport(true)
 	}
 	t.found = append(t.found, k)
 	if len(t.found) == 10*topKeys { // sorted once per 180 keys

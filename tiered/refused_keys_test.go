@@ -111,12 +111,12 @@ func TestTopIsTheTop(t *testing.T) {
 func TestTopNamesTheBlocked(t *testing.T) {
 	ctx := context.Background()
 	for name, policy := range map[string]Policy{
-		"by the policy": {Name: "p", Limit: Blocked},
+		"by the policy": {Name: "p", Limit: Blocked()},
 		"by the key": {Name: "p", Limit: PerDay(1), PerKey: func(key string) Limit {
 			if key == "friend" {
 				return PerDay(2)
 			}
-			return Blocked
+			return Blocked()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestTopNamesTheBlocked(t *testing.T) {
 				for range 5 {
 					l.AllowN(ctx, "thief", 3)
 				}
-				Strictest(l.For("spy"), l.For("thief")).Allow(ctx)
+				All(l.For("spy"), l.For("thief")).Allow(ctx)
 				l.Peek(ctx, "spy") // asks for nothing
 				check("blocked", "thief 16 0 16", "spy 1 0 1")
 				for i := range 10 { // the two are evicted

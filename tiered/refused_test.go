@@ -357,26 +357,26 @@ func TestLimitOfWhatIsInvalid(t *testing.T) {
 		{Policy{Limit: PerSecond(7)}, 7},
 		{Policy{Limit: PerSecond(7).WithBurst(9)}, 9},
 		{Policy{Limit: PerSecond(16), Shards: 4}, 16},
-		{Policy{Limit: PerSecond(7), PerKey: func(string) Limit { return Unlimited }}, 7},
+		{Policy{Limit: PerSecond(7), PerKey: func(string) Limit { return Unlimited() }}, 7},
 		{Policy{Limit: PerMinute(7), Algorithm: SlidingLog}, 7},
-		{Policy{Limit: Unlimited}, math.MaxInt64},
-		{Policy{Limit: Unlimited, Shards: 4}, math.MaxInt64},
-		{Policy{Limit: Blocked}, 0},
+		{Policy{Limit: Unlimited()}, math.MaxInt64},
+		{Policy{Limit: Unlimited(), Shards: 4}, math.MaxInt64},
+		{Policy{Limit: Blocked()}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
 			l := limiter(t, remote.NewMemory(), c.policy, nil)
 			ctx := t.Context()
 			for what, d := range map[string]Decision{
-				"no key":            l.Allow(ctx, ""),
-				"a long key":        l.Allow(ctx, strings.Repeat("k", MaxKeyLength+1)),
-				"no cost":           l.AllowN(ctx, "k", 0),
-				"no key, Strictest": Strictest(l.For("")).Allow(ctx),
-				"no key, Reserve":   l.Reserve(ctx, "", 1).Decision,
-				"no key, Peek":      l.Peek(ctx, ""),
+				"no key":          l.Allow(ctx, ""),
+				"a long key":      l.Allow(ctx, strings.Repeat("k", MaxKeyLength+1)),
+				"no cost":         l.AllowN(ctx, "k", 0),
+				"no key, All":     All(l.For("")).Allow(ctx),
+				"no key, Reserve": l.ReserveN(ctx, "", 1).Decision,
+				"no key, Peek":    l.Peek(ctx, ""),
 			} {
-				if d.Allowed || d.Limit != c.limit || !errors.Is(d.Err(), ErrInvalid) {
-					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Limit,
+				if d.Allowed || d.Burst != c.limit || !errors.Is(d.Err(), ErrInvalid) {
+					t.Errorf("%+v: %s: %v with a limit of %d, want %d", c.policy.Limit, what, d.Reason, d.Burst,
 						c.limit)
 				}
 			}
@@ -421,9 +421,9 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			for what, cost := range map[string]int64{"one too many": c.dear, "absurd": 1 << 60, "nothing": 0,
 				"less": -5} {
 				for how, ask := range map[string]func(string) Decision{
-					"AllowN":    func(key string) Decision { return l.AllowN(ctx, key, cost) },
-					"Reserve":   func(key string) Decision { return l.Reserve(ctx, key, cost).Decision },
-					"Strictest": func(key string) Decision { return Strictest(l.ForN(key, cost)).Allow(ctx) },
+					"AllowN":  func(key string) Decision { return l.AllowN(ctx, key, cost) },
+					"Reserve": func(key string) Decision { return l.ReserveN(ctx, key, cost).Decision },
+					"All":     func(key string) Decision { return All(l.ForN(key, cost)).Allow(ctx) },
 				} {
 					limit := c.limit
 					if c.policy.Shards > 0 && what != "one too many" && cost < 1 {
@@ -431,7 +431,7 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 					}
 					d := ask("k")
 					left := c.left * (limit / c.limit)
-					if d.Allowed || d.Limit != limit || d.Remaining != left || d.ResetAfter < c.least ||
+					if d.Allowed || d.Burst != limit || d.Remaining != left || d.ResetAfter < c.least ||
 						d.ResetAfter > c.most || d.RetryAfter != 0 {
 						t.Errorf("%v, %s, %s: %+v, want %d of %d left", c.policy.Algorithm, what, how, d, left, limit)
 					}
@@ -439,7 +439,7 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 						continue // whose limit nobody knows yet
 					}
 					if d := ask(fmt.Sprint(what, how)); c.policy.Shards == 0 &&
-						(d.Limit != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0) {
+						(d.Burst != c.limit || d.Remaining != c.untaken || d.ResetAfter != 0) {
 						t.Errorf("%v, %s, %s: %+v, want all that there is to be left", c.policy.Algorithm, what, how, d)
 					}
 				}

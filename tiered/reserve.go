@@ -56,9 +56,14 @@ func (t *taking) asksAgain() bool { return t.caller != nil }
 // clear stores that nothing was taken.
 func (t *taking) clear() { t.bucket = nil }
 
-// Reserve takes n tokens now, or refuses, as [Limiter.AllowN] does. It never takes tokens of the future. Return unused
-// tokens with Cancel, or correct the cost with Settle when it is known.
-func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (r Reservation) {
+// Reserve is ReserveN for one token.
+func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
+	return l.ReserveN(ctx, key, 1)
+}
+
+// ReserveN takes n tokens now, or refuses as [Limiter.AllowN] does. It never reserves the future: to wait for tokens use
+// [Limiter.WaitN]. Return with Cancel what was not used, or correct the cost with Settle when it is known.
+func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
 	l.take(ctx, key, n, &h.one[0], &r.Decision)
@@ -80,7 +85,7 @@ func (r Reservation) Cancel() {
 // to the bucket, at most one burst of them. This may take its level below zero, and then the next requests wait. A
 // negative actual counts as 0.
 //
-// A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [Strictest]. A use
+// A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [All]. A use
 // without one keeps its cost, and surplus numbers are ignored.
 func (r Reservation) Settle(actual ...int64) {
 	if !r.end() {
@@ -150,7 +155,7 @@ func (t *taking) correctCost(actual int64) {
 // Do calls fn if the limit admits one token for key. If fn fails or panics, it returns the token as
 // [Reservation.Cancel] does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
-	r := l.Reserve(ctx, key, 1)
+	r := l.ReserveN(ctx, key, 1)
 	if !r.Allowed {
 		return r.Err()
 	}

@@ -63,7 +63,7 @@ func TestReservationEndsOnce(t *testing.T) {
 				store := newTape()
 				l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
 				time.Sleep(10 * ms)
-				r := l.Reserve(t.Context(), "k", 4)
+				r := l.ReserveN(t.Context(), "k", 4)
 				copied := r
 				end(r)
 				again(r)
@@ -82,7 +82,7 @@ func TestReservationEndsOnce(t *testing.T) {
 		store := newTape()
 		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(100)}, nil)
 		time.Sleep(10 * ms)
-		keep, r := l.Reserve(t.Context(), "k", 50), l.Reserve(t.Context(), "k", 4)
+		keep, r := l.ReserveN(t.Context(), "k", 50), l.ReserveN(t.Context(), "k", 4)
 		want(t, keep.Decision, Granted)
 		want(t, r.Decision, Granted)
 		var all sync.WaitGroup
@@ -109,11 +109,11 @@ func TestReservationThatHoldsNothing(t *testing.T) {
 		cancel()
 		for reason, r := range map[Reason]Reservation{
 			Unknown:      {},
-			Limited:      l.Reserve(t.Context(), "k", 5),
-			ExceedsBurst: l.Reserve(t.Context(), "k", 11),
-			InvalidCost:  l.Reserve(t.Context(), "k", -5),
-			InvalidKey:   l.Reserve(t.Context(), "", 1),
-			Canceled:     l.Reserve(canceled, "other", 1),
+			Limited:      l.ReserveN(t.Context(), "k", 5),
+			ExceedsBurst: l.ReserveN(t.Context(), "k", 11),
+			InvalidCost:  l.ReserveN(t.Context(), "k", -5),
+			InvalidKey:   l.ReserveN(t.Context(), "", 1),
+			Canceled:     l.ReserveN(canceled, "other", 1),
 		} {
 			if r.Allowed || r.Reason != reason {
 				t.Errorf("%+v, want %v", r.Decision, reason)
@@ -157,7 +157,7 @@ func TestSettle(t *testing.T) {
 			if c.before > 0 {
 				want(t, l.AllowN(t.Context(), "k", c.before), Granted)
 			}
-			r := l.Reserve(t.Context(), "k", c.cost)
+			r := l.ReserveN(t.Context(), "k", c.cost)
 			want(t, r.Decision, Granted)
 			start := time.Now()
 			r.Settle(c.actual)
@@ -181,7 +181,7 @@ func TestNextRequestsWaitForWhatSettleOwes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, newTape(), Policy{Name: "api", Limit: PerSecond(10)}, nil)
 		time.Sleep(10 * ms)
-		r := l.Reserve(t.Context(), "k", 10)
+		r := l.ReserveN(t.Context(), "k", 10)
 		start := time.Now()
 		r.Settle(15)
 		if err := l.Wait(t.Context(), "k"); err != nil {
@@ -200,7 +200,7 @@ func TestSettleAfterEviction(t *testing.T) {
 		store := newTape()
 		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, &Options{MaxKeys: 1})
 		time.Sleep(10 * ms)
-		r, back := l.Reserve(t.Context(), "k", 2), l.Reserve(t.Context(), "k2", 2)
+		r, back := l.ReserveN(t.Context(), "k", 2), l.ReserveN(t.Context(), "k2", 2)
 		want(t, l.Allow(t.Context(), "other"), Granted)
 		time.Sleep(time.Minute)
 		if s := l.group.Stats(); s.Leaving != 0 || s.Evictions != 2 {

@@ -9,19 +9,18 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Limits that need no Redis, for [Policy].Limit and for the result of [Policy].PerKey.
-var (
-	// Unlimited admits everything. Limit and Remaining of its Decisions are math.MaxInt64.
-	Unlimited = unlimited
-
-	// Blocked refuses everything, with Reason ExceedsBurst. Its burst is 0, so waiting does not help.
-	Blocked = blocked
-)
-
 var (
 	unlimited = Limit{Tokens: math.MaxInt64, Burst: math.MaxInt64}
 	blocked   = Limit{Tokens: math.MinInt64, Burst: math.MinInt64}
 )
+
+// Unlimited returns a limit that admits everything and needs no Redis, for [Policy].Limit and for the result of
+// [Policy].PerKey. Burst and Remaining of its Decisions are math.MaxInt64.
+func Unlimited() Limit { return unlimited }
+
+// Blocked returns a limit that refuses everything, with Reason ExceedsBurst, and needs no Redis, for [Policy].Limit and
+// for the result of [Policy].PerKey. Its burst is 0, so waiting does not help.
+func Blocked() Limit { return blocked }
 
 // rule returns whether l is Unlimited, Blocked, or a limit.
 func (l Limit) rule() local.Rule {
@@ -94,7 +93,7 @@ func (t *taking) decideByRule(d *Decision) bool {
 func (l *Limiter) unlimited(d *Decision, key string) {
 	*d = Decision{
 		Allowed: true, Reason: Granted, Tier: Local, Policy: l.name, Key: key,
-		Limit: math.MaxInt64, Remaining: math.MaxInt64,
+		Burst: math.MaxInt64, Remaining: math.MaxInt64,
 	}
 }
 

@@ -134,7 +134,7 @@ func (l *Limiter) exceedsShard(b *bucket, key string, n int64, d *Decision) bool
 	}
 	l.refuseForGood(d, b, key, ExceedsBurst)
 	if limits := p.Owner.(*resolvedLimit); len(limits.limits) > 1 {
-		d.Which = limits.smallest
+		d.LimitNumber = limits.smallest
 	}
 	return true
 }

@@ -15,7 +15,7 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 		ctx := t.Context()
 		a, b := l.at("k")
 		d := l.Allow(ctx, "k")
-		if want(t, d, Granted); d.Limit != 42 || d.Remaining < 36 || d.Remaining > 40 || d.Tier != Remote ||
+		if want(t, d, Granted); d.Burst != 42 || d.Remaining < 36 || d.Remaining > 40 || d.Tier != Remote ||
 			d.Key != "k" || d.Policy != "api" {
 			t.Errorf("%+v, want four times what the shard has", d)
 		}
@@ -40,7 +40,7 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 			d := l.Allow(ctx, "k")
 			want(t, d, Limited)
 			// A shard's token takes four times as long, and the first shard was empty first.
-			if d.Limit != 42 || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > 4*24*time.Hour ||
+			if d.Burst != 42 || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter > 4*24*time.Hour ||
 				d.ResetAfter < 41*24*time.Hour {
 				t.Errorf("%+v", d)
 			}
@@ -88,7 +88,7 @@ func TestWaitForAShard(t *testing.T) {
 		}
 		start = time.Now()
 		for range 4 {
-			if err := Strictest(l.For("k"), l.For("j")).Wait(ctx); err != nil {
+			if err := All(l.For("k"), l.For("j")).Wait(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -98,8 +98,8 @@ func TestWaitForAShard(t *testing.T) {
 	})
 }
 
-// In Strictest a key's second shard is asked as for a single key, and its tokens are returned when another key refuses.
-func TestStrictestBorrows(t *testing.T) {
+// In All a key's second shard is asked as for a single key, and its tokens are returned when another key refuses.
+func TestAllBorrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, sharded("hot", 40, 4), direct("user", 15))
@@ -107,10 +107,10 @@ func TestStrictestBorrows(t *testing.T) {
 		ctx := t.Context()
 		a, b := hot.at("k")
 		for range 15 {
-			want(t, Strictest(hot.For("k"), user.For("ann")).Allow(ctx), Granted)
+			want(t, All(hot.For("k"), user.For("ann")).Allow(ctx), Granted)
 		}
 		for range 2 { // by Redis, and from what is known
-			d := Strictest(hot.For("k"), user.For("ann")).Allow(ctx)
+			d := All(hot.For("k"), user.For("ann")).Allow(ctx)
 			if want(t, d, Limited); d.Policy != "user" {
 				t.Errorf("%+v", d)
 			}
@@ -120,10 +120,10 @@ func TestStrictestBorrows(t *testing.T) {
 			t.Errorf("the shards have %v, want none in %d and 5 in %d: what was refused costs nothing", n, a, b)
 		}
 		for range 5 {
-			want(t, Strictest(hot.For("k"), user.For("bob")).Allow(ctx), Granted)
+			want(t, All(hot.For("k"), user.For("bob")).Allow(ctx), Granted)
 		}
-		d := Strictest(hot.For("k"), user.For("bob")).Allow(ctx)
-		if want(t, d, Limited); d.Policy != "hot" || d.Key != "k" || d.Limit != 40 || d.RetryAfter <= 0 {
+		d := All(hot.For("k"), user.For("bob")).Allow(ctx)
+		if want(t, d, Limited); d.Policy != "hot" || d.Key != "k" || d.Burst != 40 || d.RetryAfter <= 0 {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(100 * ms)
@@ -149,7 +149,7 @@ func TestBorrowingStaysWithinTheBudget(t *testing.T) {
 		}
 		for _, ask := range []func() Decision{
 			func() Decision { return l.Allow(ctx, "k") },
-			func() Decision { return Strictest(l.For("k")).Allow(ctx) },
+			func() Decision { return All(l.For("k")).Allow(ctx) },
 		} {
 			if err := l.Reset(ctx, "k"); err != nil {
 				t.Fatal(err)

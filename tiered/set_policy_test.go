@@ -20,10 +20,10 @@ func TestSetPolicyRefuses(t *testing.T) {
 		"another name":  direct("other", 10),
 		"no limit":      {Name: "api"},
 		"a bad limit":   {Name: "api", Limit: Limit{Tokens: -1, Per: time.Second}},
-		"nearly none":   {Name: "api", Limit: Unlimited.WithBurst(5)},
+		"nearly none":   {Name: "api", Limit: Unlimited().WithBurst(5)},
 		"a big lease":   {Name: "api", Limit: PerSecond(10), Lease: Lease{Size: 4}},
 		"no such mode":  {Name: "api", Limit: PerSecond(10), FailMode: 9},
-		"blocked twice": {Name: "api", Limit: Blocked.WithBurst(1)},
+		"blocked twice": {Name: "api", Limit: Blocked().WithBurst(1)},
 	} {
 		if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.") {
 			t.Errorf("%s: %v", name, err)
@@ -55,7 +55,7 @@ func TestRaisingMintsNothing(t *testing.T) {
 			left int64
 		}{{"used", 0}, {"half", 5}, {"new", 1000}} {
 			d := l.AllowN(ctx, c.key, c.left+1)
-			if c.left < 1000 && (d.Reason != Limited || d.Limit != 1000) || c.left == 1000 && d.Reason != ExceedsBurst {
+			if c.left < 1000 && (d.Reason != Limited || d.Burst != 1000) || c.left == 1000 && d.Reason != ExceedsBurst {
 				t.Errorf("%s: %+v, want no more than %d", c.key, d, c.left)
 			}
 			if c.left > 0 {
@@ -107,7 +107,7 @@ func TestLoweringClamps(t *testing.T) {
 // If a key becomes Blocked or Unlimited, its lease is returned with the numbers that it was granted by. When the key
 // has a limit again, it continues from there.
 func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
-	for name, rule := range map[string]Limit{"blocked": Blocked, "unlimited": Unlimited} {
+	for name, rule := range map[string]Limit{"blocked": Blocked(), "unlimited": Unlimited()} {
 		for _, perKey := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", by PerKey ", perKey), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestLeaseOfAKeyWithoutALimitGoesBack(t *testing.T) {
 					spent := l.group.Stats().Policies["api"].Spent
 					change(rule)
 					for range 10 {
-						if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == Unlimited) {
+						if d := l.Allow(t.Context(), "k"); d.Allowed != (rule == Unlimited()) {
 							t.Fatalf("%+v", d)
 						}
 						time.Sleep(100 * ms)
@@ -162,18 +162,18 @@ func TestSetPolicyWhileSomebodyWaits(t *testing.T) {
 		to   Limit
 		want Reason
 	}{
-		"lowered": {PerDay(1).WithBurst(3), ExceedsBurst}, "blocked": {Blocked, ExceedsBurst},
-		"unlimited": {Unlimited, Granted}, "raised": {PerDay(1).WithBurst(30), Granted},
+		"lowered": {PerDay(1).WithBurst(3), ExceedsBurst}, "blocked": {Blocked(), ExceedsBurst},
+		"unlimited": {Unlimited(), Granted}, "raised": {PerDay(1).WithBurst(30), Granted},
 	} {
 		for _, strictest := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", Strictest ", strictest), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, ", All ", strictest), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := several(t, newDistant(10*ms), nil, direct("api", 10))[0]
 					time.Sleep(time.Second)
 					done := make(chan Decision)
 					go func() {
 						if strictest {
-							done <- Strictest(l.ForN("k", 5)).Allow(t.Context())
+							done <- All(l.ForN("k", 5)).Allow(t.Context())
 						} else {
 							done <- l.AllowN(t.Context(), "k", 5)
 						}

@@ -139,7 +139,7 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // call carries the limit. With PerKey a key's new limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
-	if err := p.validate(); err != nil {
+	if err := p.Validate(); err != nil {
 		return err
 	}
 	if p.Name != l.name {

@@ -37,27 +37,27 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newDistant(ms)
-				free := several(t, store, nil, policy(Unlimited))[0]
-				shut := several(t, store, nil, policy(Blocked))[0]
+				free := several(t, store, nil, policy(Unlimited()))[0]
+				shut := several(t, store, nil, policy(Blocked()))[0]
 				ctx := t.Context()
 				time.Sleep(time.Second)
 				calls, start := store.calls.Load(), time.Now()
 				for range 100 {
 					d := free.AllowN(ctx, "k", 1000)
-					if want(t, d, Granted); d.Limit != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
+					if want(t, d, Granted); d.Burst != math.MaxInt64 || d.Remaining != math.MaxInt64 ||
 						d.ResetAfter != 0 || d.Tier != Local {
 						t.Fatalf("%+v", d)
 					}
 					d = shut.Allow(ctx, "k")
-					if want(t, d, ExceedsBurst); d.Limit != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
+					if want(t, d, ExceedsBurst); d.Burst != 0 || d.Remaining != 0 || d.RetryAfter != 0 ||
 						d.Policy != "api" || d.Key != "k" {
 						t.Fatalf("%+v", d)
 					}
 				}
-				r := free.Reserve(ctx, "k", 7)
+				r := free.ReserveN(ctx, "k", 7)
 				want(t, r.Decision, Granted)
 				r.Settle(9)
-				r = shut.Reserve(ctx, "k", 7)
+				r = shut.ReserveN(ctx, "k", 7)
 				want(t, r.Decision, ExceedsBurst)
 				r.Cancel()
 				want(t, free.Peek(ctx, "k"), Granted)
@@ -68,8 +68,8 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 				if err := shut.Wait(ctx, "k"); !errors.Is(err, ErrExceedsBurst) {
 					t.Errorf("%v", err)
 				}
-				want(t, Strictest(free.For("k"), free.For("j")).Allow(ctx), Granted)
-				want(t, Strictest(free.For("k"), shut.For("j")).Allow(ctx), ExceedsBurst)
+				want(t, All(free.For("k"), free.For("j")).Allow(ctx), Granted)
+				want(t, All(free.For("k"), shut.For("j")).Allow(ctx), ExceedsBurst)
 				for _, l := range []*Limiter{free, shut} {
 					want(t, l.AllowN(ctx, "k", 0), InvalidCost)
 					want(t, l.Allow(ctx, ""), InvalidKey)
@@ -118,8 +118,8 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 			}
 		}
 		// What was not taken is neither given back nor charged.
-		shadow.Reserve(ctx, "k", 2).Cancel()
-		shadow.Reserve(ctx, "k", 2).Settle(3)
+		shadow.ReserveN(ctx, "k", 2).Cancel()
+		shadow.ReserveN(ctx, "k", 2).Settle(3)
 		if err := shadow.Wait(ctx, "k"); err != nil {
 			t.Error(err)
 		}
@@ -128,7 +128,7 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		// It neither refuses for others nor speaks for them.
-		uses := Strictest(shadow.For("k"), real.For("k"))
+		uses := All(shadow.For("k"), real.For("k"))
 		d := uses.Allow(ctx)
 		if want(t, d, Granted); d.Policy != "real" || d.Remaining != 4 {
 			t.Errorf("%+v", d)
@@ -136,7 +136,7 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 		r := uses.Reserve(ctx)
 		want(t, r.Decision, Granted)
 		r.Cancel()
-		if d := Strictest(shadow.For("k"), shadow.For("")).Allow(ctx); !d.Allowed || d.Reason != Shadowed {
+		if d := All(shadow.For("k"), shadow.For("")).Allow(ctx); !d.Allowed || d.Reason != Shadowed {
 			t.Errorf("%+v", d)
 		}
 		time.Sleep(200 * ms)
@@ -189,7 +189,7 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 						case 0:
 							p.Limit, p.PerKey = limits[1], func(string) Limit { return to }
 						case 1:
-							p.Limit = Blocked
+							p.Limit = Blocked()
 						}
 						if err := l.SetPolicy(p); err != nil {
 							t.Error(err)

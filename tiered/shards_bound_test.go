@@ -77,8 +77,8 @@ func TestShardsKeepTheBound(t *testing.T) {
 						} else {
 							refused++
 						}
-						if d.Remaining < 0 || d.Remaining > d.Limit ||
-							d.Limit != p.limits()[max(d.Which, 1)-1].burst() {
+						if d.Remaining < 0 || d.Remaining > d.Burst ||
+							d.Burst != p.limits()[max(d.LimitNumber, 1)-1].burst() {
 							t.Errorf("%+v", d)
 						}
 						mu.Unlock()
@@ -141,7 +141,7 @@ func TestOneShareForAllShards(t *testing.T) {
 			if n != 10 {
 				t.Errorf("a process of 8 admits %d of 80 alone, want 10", n)
 			}
-			if d := l.Allow(t.Context(), "k"); d.Reason != ShareSpent || d.Limit != 80 {
+			if d := l.Allow(t.Context(), "k"); d.Reason != ShareSpent || d.Burst != 80 {
 				t.Errorf("%+v", d)
 			}
 			total += n
@@ -310,7 +310,7 @@ func TestShardsOnSeveralNodes(t *testing.T) {
 					shared++
 				}
 				if i == 50 {
-					if s := Strictest(l.For("k")).Allow(ctx); s.Reason != Granted {
+					if s := All(l.For("k")).Allow(ctx); s.Reason != Granted {
 						t.Errorf("%+v", s)
 					}
 				}

@@ -15,7 +15,7 @@ func TestPeekAndResetOfShards(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, sharded("api", 42, 4))[0]
 		ctx := t.Context()
-		if d := l.Peek(ctx, "k"); d.Reason != Granted || d.Remaining != 42 || d.Limit != 42 || d.ResetAfter != 0 ||
+		if d := l.Peek(ctx, "k"); d.Reason != Granted || d.Remaining != 42 || d.Burst != 42 || d.ResetAfter != 0 ||
 			d.Tier != Remote {
 			t.Errorf("%+v", d)
 		}
@@ -63,7 +63,7 @@ func TestPeekAndResetOfShards(t *testing.T) {
 func TestShardsOfLimitsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		plans := map[string]Limit{"gold": PerDay(1).WithBurst(80), "free": Unlimited, "out": Blocked,
+		plans := map[string]Limit{"gold": PerDay(1).WithBurst(80), "free": Unlimited(), "out": Blocked(),
 			"small": PerDay(1).WithBurst(3)}
 		asked := 0
 		p := sharded("api", 40, 4)
@@ -83,21 +83,21 @@ func TestShardsOfLimitsThatChange(t *testing.T) {
 		if n := count("none"); n != 20 || asked != 4 {
 			t.Errorf("none: %d after %d look-ups", n, asked)
 		}
-		if d := l.Allow(ctx, "gold"); d.Limit != 80 {
+		if d := l.Allow(ctx, "gold"); d.Burst != 80 {
 			t.Errorf("%+v", d)
 		}
-		if d := l.AllowN(ctx, "free", 1e6); d.Reason != Granted || d.Limit != Unlimited.Tokens ||
-			d.Remaining != d.Limit {
+		if d := l.AllowN(ctx, "free", 1e6); d.Reason != Granted || d.Burst != Unlimited().Tokens ||
+			d.Remaining != d.Burst {
 			t.Errorf("%+v", d)
 		}
-		if d := l.Allow(ctx, "out"); d.Reason != ExceedsBurst || d.Limit != 0 {
+		if d := l.Allow(ctx, "out"); d.Reason != ExceedsBurst || d.Burst != 0 {
 			t.Errorf("%+v", d)
 		}
 		if d := l.Peek(ctx, "out"); d.Reason != ExceedsBurst {
 			t.Errorf("%+v", d)
 		}
 		// A limit that cannot be split is no answer.
-		if d := l.Allow(ctx, "small"); d.Limit != 40 || l.group.Stats().Policies["api"].PerKeyFaults != 1 {
+		if d := l.Allow(ctx, "small"); d.Burst != 40 || l.group.Stats().Policies["api"].PerKeyFaults != 1 {
 			t.Errorf("%+v", d)
 		}
 		if s := l.group.Stats().Policies["api"]; s.Unlimited != 1e6 || s.Blocked != 1 {
@@ -105,7 +105,7 @@ func TestShardsOfLimitsThatChange(t *testing.T) {
 		}
 		plans["gold"] = PerDay(1).WithBurst(400)
 		l.Refresh("gold")
-		if d := l.Allow(ctx, "gold"); d.Reason != Limited || d.Limit != 400 {
+		if d := l.Allow(ctx, "gold"); d.Reason != Limited || d.Burst != 400 {
 			t.Errorf("%+v, want the new plan, and no gift", d)
 		}
 		if err := l.Reset(ctx, "gold"); err != nil {
@@ -115,7 +115,7 @@ func TestShardsOfLimitsThatChange(t *testing.T) {
 			t.Errorf("gold: %d", n)
 		}
 		set(t, l, func(p *Policy) { p.PerKey = nil; p.Limit = PerDay(1).WithBurst(20) })
-		if d := l.Allow(ctx, "new"); d.Reason != Granted || d.Limit != 20 {
+		if d := l.Allow(ctx, "new"); d.Reason != Granted || d.Burst != 20 {
 			t.Errorf("%+v", d)
 		}
 		if n := count("new"); n != 9 {
@@ -125,16 +125,16 @@ func TestShardsOfLimitsThatChange(t *testing.T) {
 		if d := l.Allow(ctx, "new"); d.Reason != Shadowed || !d.Allowed {
 			t.Errorf("%+v", d)
 		}
-		if d := Strictest(l.For("new")).Allow(ctx); d.Reason != Shadowed {
+		if d := All(l.For("new")).Allow(ctx); d.Reason != Shadowed {
 			t.Errorf("%+v", d)
 		}
 		if s := l.group.Stats().Policies["api"]; s.Shadowed != 2 {
 			t.Errorf("%+v", s)
 		}
-		set(t, l, limitTo(Blocked))
+		set(t, l, limitTo(Blocked()))
 		set(t, l, func(p *Policy) { p.Shadow = false })
 		want(t, l.Allow(ctx, "new"), ExceedsBurst)
-		set(t, l, limitTo(Unlimited))
+		set(t, l, limitTo(Unlimited()))
 		want(t, l.AllowN(ctx, "new", 1e6), Granted)
 		books(t, l.group)
 	})

@@ -19,7 +19,7 @@ func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 			if asked.Add(1) > 1 {
 				time.Sleep(time.Hour) // nothing but Budget bounds a decision, and this
 			}
-			if d := Strictest(other.For("x"), other.For("y")).Allow(t.Context()); !d.Allowed {
+			if d := All(other.For("x"), other.For("y")).Allow(t.Context()); !d.Allowed {
 				t.Errorf("%+v", d)
 			}
 			return plans.Limit
@@ -40,7 +40,7 @@ func TestPerKeyOfASecondShardHoldsUpNobody(t *testing.T) {
 			t.Fatalf("PerKey was asked %d times, want it under way for the second shard", n)
 		}
 		start := time.Now()
-		want(t, Strictest(other.For("a"), other.For("b")).Allow(t.Context()), Granted)
+		want(t, All(other.For("a"), other.For("b")).Allow(t.Context()), Granted)
 		if took := time.Since(start); took > 2*ms {
 			t.Errorf("a stranger waited for %v", took)
 		}
@@ -79,7 +79,7 @@ func TestRefusedByTwoShardsCountsOnce(t *testing.T) {
 		}
 		ask("k", 9)
 		check("at first")
-		for _, limit := range []Limit{Blocked, p.Limit} {
+		for _, limit := range []Limit{Blocked(), p.Limit} {
 			changed := p
 			changed.Limit = limit
 			if err := l.SetPolicy(changed); err != nil {
@@ -107,7 +107,7 @@ func TestShardsNameTheLimitThatRefused(t *testing.T) {
 				Lease: Lease{Size: NoLease},
 			})[0]
 			ctx := t.Context()
-			if d := l.AllowN(ctx, "k", 11); d.Reason != ExceedsBurst || d.Which != 1 || d.Limit != 10 {
+			if d := l.AllowN(ctx, "k", 11); d.Reason != ExceedsBurst || d.LimitNumber != 1 || d.Burst != 10 {
 				t.Errorf("%v: %+v, want what a shard has of the first limit", a, d)
 			}
 			d := l.Allow(ctx, "k")
@@ -118,11 +118,11 @@ func TestShardsNameTheLimitThatRefused(t *testing.T) {
 				time.Sleep(7500 * ms) // well within the first limit, also of one shard
 				d = l.Allow(ctx, "k")
 			}
-			if d.Reason != Limited || d.Which != 2 || d.Limit != 80 {
+			if d.Reason != Limited || d.LimitNumber != 2 || d.Burst != 80 {
 				t.Errorf("%v: %+v, want the second limit", a, d)
 			}
 			d = l.Peek(ctx, "k")
-			if d.Reason != Limited || d.Which != 2 || d.Limit != 80 {
+			if d.Reason != Limited || d.LimitNumber != 2 || d.Burst != 80 {
 				t.Errorf("%v: %+v, want the second limit", a, d)
 			}
 			if a == SlidingWindow && (d.ResetAfter <= 0 || d.ResetAfter > time.Hour+2*time.Minute) {

@@ -52,11 +52,11 @@ func TestRequestLargerThanAShard(t *testing.T) {
 			l := several(t, newDistant(ms), nil, sharded("api", 42, 4))[0]
 			ctx := t.Context()
 			d := l.AllowN(ctx, "k", 11) // some have 11
-			if want(t, d, ExceedsBurst); d.Limit != 10 || d.RetryAfter != 0 {
+			if want(t, d, ExceedsBurst); d.Burst != 10 || d.RetryAfter != 0 {
 				t.Errorf("%+v, want the most that a request may cost", d)
 			}
-			d = Strictest(l.ForN("k", 11)).Allow(ctx)
-			if want(t, d, ExceedsBurst); d.Limit != 10 {
+			d = All(l.ForN("k", 11)).Allow(ctx)
+			if want(t, d, ExceedsBurst); d.Burst != 10 {
 				t.Errorf("%+v", d)
 			}
 			if err := l.WaitN(ctx, "k", 11); !errors.Is(err, ErrExceedsBurst) {
@@ -76,8 +76,8 @@ func TestReservationOfAShardGoesBackThere(t *testing.T) {
 		l := several(t, store, nil, sharded("api", 40, 4))[0]
 		ctx := t.Context()
 		a, b := l.at("k")
-		own := l.Reserve(ctx, "k", 10)
-		lent := l.Reserve(ctx, "k", 6)
+		own := l.ReserveN(ctx, "k", 10)
+		lent := l.ReserveN(ctx, "k", 6)
 		want(t, own.Decision, Granted)
 		want(t, lent.Decision, Granted)
 		check := func(first, second int64) {
@@ -99,9 +99,9 @@ func TestReservationOfAShardGoesBackThere(t *testing.T) {
 		lent.Cancel() // once
 		check(10, 2)
 		time.Sleep(6 * second) // a denial is believed for 5 s
-		r := Strictest(l.ForN("k", 10), l.ForN("j", 1)).Reserve(ctx)
+		r := All(l.ForN("k", 10), l.ForN("j", 1)).Reserve(ctx)
 		want(t, r.Decision, Granted)
-		q := Strictest(l.ForN("k", 2), l.ForN("j", 1)).Reserve(ctx)
+		q := All(l.ForN("k", 2), l.ForN("j", 1)).Reserve(ctx)
 		want(t, q.Decision, Granted)
 		check(0, 0)
 		q.Cancel()

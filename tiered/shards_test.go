@@ -73,10 +73,10 @@ func TestShardsThatCannotBe(t *testing.T) {
 		{Policy{Limit: PerMinute(9), Algorithm: FixedWindow, Shards: 10}, "must be at most the burst of Limit, 9"},
 		{Policy{Limit: PerSecond(160), Lease: Lease{Size: 11}, Shards: 4}, "Policy.Lease.Size is 11: must be"},
 		{Policy{Limit: PerSecond(160), Lease: Lease{Size: 10}, Shards: 4}, ""},
-		{Policy{Limit: Unlimited, Shards: 4}, ""},
+		{Policy{Limit: Unlimited(), Shards: 4}, ""},
 	} {
 		c.policy.Name = "api"
-		err := c.policy.validate()
+		err := c.policy.Validate()
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, want %q", c.policy, err, c.says)
 		}
@@ -120,7 +120,7 @@ func TestPartsSumToTheLimit(t *testing.T) {
 				p.Also = append(p.Also, limit(i+1))
 			}
 		}
-		if err := p.validate(); err != nil {
+		if err := p.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		burst, rate := make([]int64, len(p.limits())), make([]*big.Rat, len(p.limits()))

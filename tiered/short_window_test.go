@@ -53,10 +53,10 @@ func eachShortWindow(t *testing.T, mode FailMode, f func(t *testing.T, store *di
 // With any short window, canceled tokens come back, a higher cost is charged, and a Reset is carried out.
 func TestShortWindowSettles(t *testing.T) {
 	eachShortWindow(t, FailClosed, func(t *testing.T, _ *distant, l *Limiter) {
-		r := l.Reserve(t.Context(), "k", 1)
+		r := l.ReserveN(t.Context(), "k", 1)
 		want(t, r.Decision, Granted)
 		r.Cancel()
-		r = l.Reserve(t.Context(), "k", 1) // with the refund
+		r = l.ReserveN(t.Context(), "k", 1) // with the refund
 		want(t, r.Decision, Granted)
 		r.Settle(2)
 		time.Sleep(time.Second)
@@ -126,7 +126,7 @@ func TestShortWindowSettlesAndTakes(t *testing.T) {
 		time.Sleep(10 * ms)
 		refused := 0
 		for i := range 1000 {
-			if r := l.Reserve(t.Context(), "k", 1); !r.Allowed {
+			if r := l.ReserveN(t.Context(), "k", 1); !r.Allowed {
 				refused++
 			} else if i%10 == 0 {
 				r.Cancel()
@@ -149,7 +149,7 @@ func TestShortWindowSettlesOnRedis(t *testing.T) {
 	for !l.group.fleetKnown.Load() { // presence has taught the clock
 		time.Sleep(ms)
 	}
-	r := l.Reserve(t.Context(), "k", 10)
+	r := l.ReserveN(t.Context(), "k", 10)
 	want(t, r.Decision, Granted)
 	r.Cancel()
 	want(t, l.Allow(t.Context(), "k"), Granted)
@@ -191,7 +191,7 @@ func TestWhatIsNeverAcceptedIsGivenUp(t *testing.T) {
 						Name: "api", Limit: PerHour(100), Algorithm: a, FailMode: mode, Lease: Lease{Size: NoLease},
 					}, nil)
 					time.Sleep(10 * ms)
-					r := l.Reserve(t.Context(), "k", 5)
+					r := l.ReserveN(t.Context(), "k", 5)
 					want(t, r.Decision, Granted)
 					store.Memory.Fail(context.DeadlineExceeded)
 					for range 5 {

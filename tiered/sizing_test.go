@@ -121,7 +121,7 @@ func canceled(t *testing.T) (calls, away float64) {
 		for range n {
 			time.Sleep(time.Duration(random.ExpFloat64() * float64(50*ms)))
 			all.Go(func() {
-				r := l.Reserve(ctx, "k", 1)
+				r := l.ReserveN(ctx, "k", 1)
 				time.Sleep(5 * ms)
 				r.Cancel()
 			})

@@ -15,7 +15,7 @@ import (
 // A hook may use the Group, and close it. The hooks are not told of the decisions that a hook itself makes on their
 // goroutine, nor of the calls that only such a decision needs. Otherwise they would cause events for ever.
 type Trace struct {
-	Decision func(Decision)   // every decision; of [Strictest] the deciding one, of a wait the last; about 0.3 µs each
+	Decision func(Decision)   // every decision; of [All] the deciding one, of a wait the last; about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
 	Error    func(ErrorEvent) // every call that was not answered, or did nothing
@@ -31,7 +31,7 @@ type LeaseEvent struct {
 	Held              int64 // held when it was sent
 	Returned          int64 // returned unspent, or refunded
 	Settled           int64 // reported to Redis, of what was admitted without it
-	Which             uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
+	LimitNumber       uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
 	RoundTrip         time.Duration
 }
 

@@ -296,7 +296,7 @@ func TestBusyKeyWithoutLeasesSettlesAndRefunds(t *testing.T) {
 		store := newDistant(ms)
 		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease}},
 			&Options{Processes: 1})
-		r := l.Reserve(context.Background(), "k", 1) // before the crowd, which would not let it through
+		r := l.ReserveN(context.Background(), "k", 1) // before the crowd, which would not let it through
 		want(t, r.Decision, Granted)
 		ctx, stop := context.WithCancel(context.Background())
 		var all sync.WaitGroup

@@ -16,14 +16,14 @@ type Use struct {
 // For is ForN for one token.
 func (l *Limiter) For(key string) Use { return Use{l, key, 1} }
 
-// ForN returns a use of n tokens of key, for [Strictest]. It takes nothing and does not block.
+// ForN returns a use of n tokens of key, for [All]. It takes nothing and does not block.
 func (l *Limiter) ForN(key string, n int64) Use { return Use{l, key, n} }
 
 // inlineParts is how many uses are decided without an allocation: a user, an address, a token and a tenant.
 const inlineParts = 4
 
 // Uses are several uses that one request needs together. They hold no tokens, and may be used again and concurrently.
-// The zero Uses, and Strictest without uses, are refused with Reason Unknown, so that a route without its limits is not
+// The zero Uses, and All without uses, are refused with Reason Unknown, so that a route without its limits is not
 // open.
 type Uses struct {
 	n     int
@@ -31,17 +31,17 @@ type Uses struct {
 	more  []numbered // those after first
 }
 
-// numbered is a use and its index among the arguments of Strictest.
+// numbered is a use and its index among the arguments of All.
 type numbered struct {
 	Use
 	place int
 }
 
-// Strictest joins uses of several keys, of one policy or of several: all of them are admitted, or none. Two uses of
+// All joins uses of several keys, of one policy or of several: all of them are admitted, or none. Two uses of
 // the same key of the same Limiter count as one use with the sum of their costs.
 //
 // The Limiters may belong to different Groups. Then the shortest of their Budgets counts.
-func Strictest(uses ...Use) Uses {
+func All(uses ...Use) Uses {
 	u := Uses{n: len(uses)}
 	if u.n > inlineParts {
 		u.more = make([]numbered, u.n-inlineParts)
@@ -124,7 +124,7 @@ func sum(a, b int64) int64 {
 }
 
 // Reserve takes the tokens of all uses now, or none, as [Uses.Allow] does. [Reservation.Settle] takes one actual cost
-// for each use, in the order that was given to Strictest.
+// for each use, in the order that was given to All.
 func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(request, 0, u.n))

@@ -33,7 +33,7 @@ func (w *witness) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 }
 
 // In a Cluster user, address and tenant lie in different slots, on different nodes: one pipeline for each node.
-func TestStrictestInACluster(t *testing.T) {
+func TestAllInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	w := &witness{Redis: open(t, "cluster://"+c.Servers[0].Addr), runs: make(map[remote.Node]int)}
@@ -42,7 +42,7 @@ func TestStrictestInACluster(t *testing.T) {
 	ctx := context.Background()
 	uses := func(i int) Uses {
 		key := fmt.Sprint(i)
-		return Strictest(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),
+		return All(l[0].For(key), l[1].For(key), l[2].For(key), l[3].For(key), l[1].For("b"+key),
 			l[2].For("b"+key))
 	}
 	for i := range 50 { // finds the nodes
@@ -93,7 +93,7 @@ func TestStrictestInACluster(t *testing.T) {
 }
 
 // Several processes on a real Redis take from the same keys, in overlapping sets: none of the keys exceeds its limit.
-func TestStrictestKeepsEveryBoundOnRedis(t *testing.T) {
+func TestAllKeepsEveryBoundOnRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	limits := []Limit{PerSecond(100).WithBurst(20), PerSecond(60).WithBurst(30), PerSecond(40).WithBurst(10)}
@@ -118,7 +118,7 @@ func TestStrictestKeepsEveryBoundOnRedis(t *testing.T) {
 						}
 					}
 					before := time.Now()
-					d := Strictest(uses...).Allow(context.Background())
+					d := All(uses...).Allow(context.Background())
 					after := time.Now()
 					mu.Lock()
 					for i, in := range set {

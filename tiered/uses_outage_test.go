@@ -39,7 +39,7 @@ func TestBudgetIsForAllTogether(t *testing.T) {
 			uses = append(uses, l.For("k"))
 		}
 		start := time.Now()
-		d := Strictest(uses...).Allow(t.Context())
+		d := All(uses...).Allow(t.Context())
 		if took := time.Since(start); took != DefaultBudget || d.Reason != Open {
 			t.Errorf("%+v after %v, want fail-open's after one Budget", d, took)
 		}
@@ -66,23 +66,23 @@ func TestOutageIsDecidedByEachFailMode(t *testing.T) {
 		}
 		// Closed refuses, and takes nothing from the share that was asked before it.
 		for range 10 {
-			want1(Strictest(local.For("k"), open.For("k"), closed.For("k")).Allow(ctx), Unavailable, "closed")
+			want1(All(local.For("k"), open.For("k"), closed.For("k")).Allow(ctx), Unavailable, "closed")
 		}
 		// The share is whole, and is spent by what is admitted.
 		for range 3 {
-			want1(Strictest(local.For("k"), open.For("k2")).Allow(ctx), Shared, "local")
+			want1(All(local.For("k"), open.For("k2")).Allow(ctx), Shared, "local")
 		}
-		want1(Strictest(local.For("k"), open.For("k2")).Allow(ctx), ShareSpent, "local")
-		want1(Strictest(open.For("k"), open.For("k2")).Allow(ctx), Open, "open")
+		want1(All(local.For("k"), open.For("k2")).Allow(ctx), ShareSpent, "local")
+		want1(All(open.For("k"), open.For("k2")).Allow(ctx), Open, "open")
 		// A share that is used up takes nothing from another.
 		for range 10 {
-			want1(Strictest(local.For("a"), local.For("k")).Allow(ctx), ShareSpent, "local")
+			want1(All(local.For("a"), local.For("k")).Allow(ctx), ShareSpent, "local")
 		}
 		for range 3 {
-			want1(Strictest(local.For("a"), local.For("b")).Allow(ctx), Shared, "local")
+			want1(All(local.For("a"), local.For("b")).Allow(ctx), Shared, "local")
 		}
 		// Unavailable is stricter than a share that comes back.
-		want1(Strictest(local.For("a"), closed.For("k")).Allow(ctx), Unavailable, "closed")
+		want1(All(local.For("a"), closed.For("k")).Allow(ctx), Unavailable, "closed")
 		s := local.group.Stats().Policies
 		if s["local"].Shared != 9 || s["open"].Open < 3+1 || s["closed"].Unavailable != 11 {
 			t.Errorf("%+v", s)
@@ -108,7 +108,7 @@ func TestShareDoesNotPayForARefusal(t *testing.T) {
 		l := several(t, store, nil, share, closed)
 		time.Sleep(time.Second)
 		store.loseRequests.Store(true)
-		d := Strictest(l[0].For("k"), l[1].For("k")).Allow(t.Context())
+		d := All(l[0].For("k"), l[1].For("k")).Allow(t.Context())
 		if want(t, d, Unavailable); d.Policy != "closed" {
 			t.Fatalf("%+v", d)
 		}
@@ -139,12 +139,12 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 		time.Sleep(time.Second)
 		outage(t, ill, b)
 		for range 2 {
-			if d := Strictest(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != Shared {
+			if d := All(a.For("k"), b.For("k")).Allow(t.Context()); !d.Allowed || d.Reason != Shared {
 				t.Fatalf("%+v, want b's share: it is the tighter", d)
 			}
 		}
 		for range 10 {
-			want(t, Strictest(a.For("k"), b.For("k")).Allow(t.Context()), ShareSpent)
+			want(t, All(a.For("k"), b.For("k")).Allow(t.Context()), ShareSpent)
 		}
 		time.Sleep(100 * ms)
 		if n := level(t, well.Memory, a, "k"); n != 98 {
@@ -153,7 +153,7 @@ func TestOutageOfOneOfTwoStores(t *testing.T) {
 	})
 }
 
-func TestStrictestAfterClose(t *testing.T) {
+func TestAllAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		p := direct("closed", 5)
@@ -163,10 +163,10 @@ func TestStrictestAfterClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := store.calls.Load()
-		if d := Strictest(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != Shared {
+		if d := All(l[0].For("k"), l[0].For("j")).Allow(t.Context()); d.Reason != Shared {
 			t.Errorf("%+v", d)
 		}
-		if d := Strictest(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != Unavailable {
+		if d := All(l[0].For("k"), l[1].For("j")).Allow(t.Context()); d.Reason != Unavailable {
 			t.Errorf("%+v", d)
 		}
 		if n := store.calls.Load() - calls; n > 0 {
@@ -175,14 +175,14 @@ func TestStrictestAfterClose(t *testing.T) {
 	})
 }
 
-func TestCanceledStrictestTakesNothing(t *testing.T) {
+func TestCanceledAllTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
 		l := several(t, store, nil, direct("a", 5), direct("b", 5))
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*ms)
 		defer cancel()
-		d := Strictest(l[0].For("k"), l[1].For("k")).Allow(ctx)
+		d := All(l[0].For("k"), l[1].For("k")).Allow(ctx)
 		if d.Reason != Canceled || d.Allowed {
 			t.Errorf("%+v", d)
 		}

@@ -45,19 +45,19 @@ func direct(name string, n int64) Policy {
 	return Policy{Name: name, Limit: PerDay(1).WithBurst(n), Lease: Lease{Size: NoLease}}
 }
 
-func TestStrictestTakesAllOrNothing(t *testing.T) {
+func TestAllTakesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("user", 2), direct("tenant", 3))
 		user, tenant := l[0], l[1]
 		for i := range 2 {
-			d := Strictest(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+			d := All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
 			want(t, d, Granted)
 			if d.Policy != "user" || d.Key != "ann" || d.Remaining != int64(1-i) || d.Tier != Remote {
 				t.Errorf("%+v, want the tighter of the two: user's %d", d, 1-i)
 			}
 		}
-		d := Strictest(tenant.For("acme"), user.For("ann")).Allow(t.Context())
+		d := All(tenant.For("acme"), user.For("ann")).Allow(t.Context())
 		want(t, d, Limited)
 		if d.Policy != "user" || d.Key != "ann" || d.RetryAfter < 23*time.Hour {
 			t.Errorf("%+v, want the user's", d)
@@ -67,8 +67,8 @@ func TestStrictestTakesAllOrNothing(t *testing.T) {
 			t.Errorf("the tenant has %d, want 1: a refused request costs nothing", n)
 		}
 		// Another user of the tenant has what is left.
-		want(t, Strictest(tenant.For("acme"), user.For("bob")).Allow(t.Context()), Granted)
-		d = Strictest(tenant.For("acme"), user.For("eve")).Allow(t.Context())
+		want(t, All(tenant.For("acme"), user.For("bob")).Allow(t.Context()), Granted)
+		d = All(tenant.For("acme"), user.For("eve")).Allow(t.Context())
 		want(t, d, Limited)
 		if d.Policy != "tenant" {
 			t.Errorf("%+v, want the tenant's", d)
@@ -81,7 +81,7 @@ func TestStrictestTakesAllOrNothing(t *testing.T) {
 	})
 }
 
-func TestStrictestNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
+func TestAllNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
 		l := several(t, newDistant(ms), nil, p("second", PerSecond(1)), p("hour", PerHour(1)),
@@ -91,20 +91,20 @@ func TestStrictestNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 			want(t, l.Allow(ctx, "k"), Granted)
 		}
 		for range 2 { // by Redis, and then from what is known
-			d := Strictest(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].ForN("k", 1000)).Allow(ctx)
+			d := All(l[0].For("k"), l[1].For("k"), l[2].For("k"), l[3].ForN("k", 1000)).Allow(ctx)
 			want(t, d, Limited)
 			if d.Policy != "hour" || d.RetryAfter < 59*time.Minute {
 				t.Errorf("%+v, want the hour's", d)
 			}
 		}
 		// One that no waiting helps is stricter than any that it does.
-		d := Strictest(l[1].For("k"), l[3].ForN("k", 5001), l[0].For("new")).Allow(ctx)
+		d := All(l[1].For("k"), l[3].ForN("k", 5001), l[0].For("new")).Allow(ctx)
 		if want(t, d, ExceedsBurst); d.Policy != "tokens" {
 			t.Errorf("%+v, want the tokens'", d)
 		}
 		// 4000 tokens are four requests of 1000: tighter than five of one.
 		five := several(t, newDistant(ms), nil, direct("requests", 6))[0]
-		d = Strictest(five.For("k"), l[3].ForN("j", 1000)).Allow(ctx)
+		d = All(five.For("k"), l[3].ForN("j", 1000)).Allow(ctx)
 		want(t, d, Granted)
 		if d.Policy != "tokens" || d.Remaining != 4000 {
 			t.Errorf("%+v, want the tokens': four more requests, not five", d)
@@ -112,14 +112,14 @@ func TestStrictestNamesWhoRefusedForLongestAndWhoIsTightest(t *testing.T) {
 	})
 }
 
-func TestStrictestIsOnePipeline(t *testing.T) {
+func TestAllIsOnePipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(2 * ms)
 		l := several(t, store, nil, direct("user", 100), direct("ip", 100), direct("tenant", 100), direct("token", 1))
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			runs, calls, start := store.runs.Load(), store.calls.Load(), time.Now()
-			uses := Strictest(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key),
+			uses := All(l[0].For(key), l[1].For(key), l[2].For("t"+key), l[3].For(key), l[0].For("another"+key),
 				l[1].For("another"+key))
 			want(t, uses.Allow(t.Context()), Granted)
 			if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs != 1 || calls != 6 {
@@ -131,7 +131,7 @@ func TestStrictestIsOnePipeline(t *testing.T) {
 		}
 		// What goes back is due at one instant: one pipeline too, or the two that may be under way.
 		runs, calls := store.runs.Load(), store.calls.Load()
-		want(t, Strictest(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(t.Context()), Limited)
+		want(t, All(l[0].For("0"), l[1].For("0"), l[2].For("t0"), l[3].For("0")).Allow(t.Context()), Limited)
 		time.Sleep(100 * ms)
 		if runs, calls := store.runs.Load()-runs, store.calls.Load()-calls; runs > 3 || calls != 4+3 {
 			t.Errorf("%d pipelines with %d calls for a refusal, want one to take four, and one or two to give back three", runs, calls)
@@ -141,7 +141,7 @@ func TestStrictestIsOnePipeline(t *testing.T) {
 
 // In whatever order they are named, keys are asked in one order, so that of two requests for the same keys one is
 // first at all of them.
-func TestStrictestAsksInOneOrder(t *testing.T) {
+func TestAllAsksInOneOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
 		l := several(t, store, nil, direct("b", 100), direct("a", 100))
@@ -150,7 +150,7 @@ func TestStrictestAsksInOneOrder(t *testing.T) {
 		for range 20 {
 			rand.Shuffle(len(named), func(i, j int) { named[i], named[j] = named[j], named[i] })
 			start := time.Now()
-			want(t, Strictest(named...).Allow(t.Context()), Granted)
+			want(t, All(named...).Allow(t.Context()), Granted)
 			var order []string
 			for _, c := range store.since(start) {
 				order = append(order, c.Bucket)
@@ -171,7 +171,7 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 		want(t, l[1].Allow(t.Context(), "ann"), Limited)
 		calls, start := store.calls.Load(), time.Now()
 		for range 100 {
-			d := Strictest(l[0].For("acme"), l[1].For("ann")).Allow(t.Context())
+			d := All(l[0].For("acme"), l[1].For("ann")).Allow(t.Context())
 			if want(t, d, Limited); d.Tier != Local || d.Policy != "user" {
 				t.Fatalf("%+v", d)
 			}
@@ -186,7 +186,7 @@ func TestKnownDenialTakesNothingFromOthers(t *testing.T) {
 	})
 }
 
-func TestStrictestOfPotsPutsBack(t *testing.T) {
+func TestAllOfPotsPutsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
 		l := several(t, store, nil, Policy{Name: "api", Limit: PerHour(10_000)}, direct("user", 1))
@@ -194,7 +194,7 @@ func TestStrictestOfPotsPutsBack(t *testing.T) {
 		want(t, l[1].Allow(t.Context(), "ann"), Granted)
 		held, _ := b.Peek(l[0].group.now())
 		start := time.Now()
-		d := Strictest(l[0].ForN("k", 5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
+		d := All(l[0].ForN("k", 5), l[1].For("ann")).Allow(t.Context()) // Redis refuses it
 		if want(t, d, Limited); d.Tier != Remote {
 			t.Fatalf("%+v: this shows nothing", d)
 		}
@@ -220,14 +220,14 @@ func TestRenewalWaitsForTheOthers(t *testing.T) {
 		time.Sleep(ms)
 		held, _ := b.Peek(l[0].group.now()) // to take all of it but one is to come under any low-water mark
 		start := time.Now()
-		want(t, Strictest(l[0].ForN("k", held-1), l[1].For("ann")).Allow(t.Context()), Limited)
+		want(t, All(l[0].ForN("k", held-1), l[1].For("ann")).Allow(t.Context()), Limited)
 		if now, _ := b.Peek(l[0].group.now()); now != held {
 			t.Errorf("%d held, %d before", now, held)
 		}
 		if calls := store.since(start); len(calls) != 1 {
 			t.Errorf("%d calls, want the one that was refused", len(calls))
 		}
-		want(t, Strictest(l[0].ForN("k", held-1), l[1].For("bob")).Allow(t.Context()), Granted)
+		want(t, All(l[0].ForN("k", held-1), l[1].For("bob")).Allow(t.Context()), Granted)
 		time.Sleep(10 * ms)
 		if calls := store.since(start); len(calls) < 3 {
 			t.Errorf("%d calls: the lease is not renewed when all have admitted", len(calls))
@@ -241,7 +241,7 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 		l := several(t, store, nil, direct("api", 10), direct("b", 10))
 		ctx := t.Context()
 		calls := store.calls.Load()
-		uses := Strictest(l[0].ForN("k", 2), l[1].For("k"), l[0].ForN("k", 3), l[0].ForN("other", 1))
+		uses := All(l[0].ForN("k", 2), l[1].For("k"), l[0].ForN("k", 3), l[0].ForN("other", 1))
 		r := uses.Reserve(ctx)
 		want(t, r.Decision, Granted)
 		if n := store.calls.Load() - calls; n != 3 {
@@ -262,11 +262,11 @@ func TestUsesOfOneKeyAreOne(t *testing.T) {
 				t.Errorf("%s of %s: %d left, want %d", c.key, c.l.name, n, c.want)
 			}
 		}
-		if d := Strictest(l[0].ForN("k", 6), l[0].ForN("k", 5)).Allow(ctx); d.Reason != ExceedsBurst {
+		if d := All(l[0].ForN("k", 6), l[0].ForN("k", 5)).Allow(ctx); d.Reason != ExceedsBurst {
 			t.Errorf("%+v: 6 + 5 of a burst of 10 can never be", d)
 		}
 		for _, n := range []int64{0, -1, maxTokens + 1, 1 << 62} {
-			if d := Strictest(l[0].ForN("k", 1), l[0].ForN("k", n)).Allow(ctx); d.Allowed ||
+			if d := All(l[0].ForN("k", 1), l[0].ForN("k", n)).Allow(ctx); d.Allowed ||
 				n < 1 && d.Reason != InvalidCost || n > 1 && d.Reason != ExceedsBurst {
 				t.Errorf("1 + %d: %+v", n, d)
 			}
@@ -278,7 +278,7 @@ func TestReservationOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("requests", 10), direct("tokens", 1000))
-		uses := Strictest(l[1].ForN("k", 300), l[0].For("k"))
+		uses := All(l[1].ForN("k", 300), l[0].For("k"))
 		settled := func(r Reservation, tokens, requests int64) {
 			t.Helper()
 			time.Sleep(100 * ms)
@@ -320,13 +320,13 @@ func TestUsesThatAreMistakes(t *testing.T) {
 		want Reason
 	}{
 		"the zero Uses":    {Uses{}, Unknown},
-		"no use":           {Strictest(), Unknown},
-		"the zero Use":     {Strictest(Use{}), Unknown},
-		"a zero Use":       {Strictest(l.For("k"), Use{}), Unknown},
-		"an empty key":     {Strictest(l.For("k"), l.For("")), InvalidKey},
-		"a cost of 0":      {Strictest(l.For("k"), l.ForN("j", 0)), InvalidCost},
-		"above the burst":  {Strictest(l.For("k"), l.ForN("j", 11)), ExceedsBurst},
-		"a zero among six": {Strictest(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), Use{}), Unknown},
+		"no use":           {All(), Unknown},
+		"the zero Use":     {All(Use{}), Unknown},
+		"a zero Use":       {All(l.For("k"), Use{}), Unknown},
+		"an empty key":     {All(l.For("k"), l.For("")), InvalidKey},
+		"a cost of 0":      {All(l.For("k"), l.ForN("j", 0)), InvalidCost},
+		"above the burst":  {All(l.For("k"), l.ForN("j", 11)), ExceedsBurst},
+		"a zero among six": {All(l.For("1"), l.For("2"), l.For("3"), l.For("4"), l.For("5"), Use{}), Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := c.uses.Allow(ctx); d.Allowed || d.Reason != c.want {
@@ -351,17 +351,17 @@ func TestUsesThatAreMistakes(t *testing.T) {
 	}
 }
 
-func TestStrictestOverGroups(t *testing.T) {
+func TestAllOverGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, other := newDistant(ms), newDistant(ms)
 		a := several(t, one, &Options{Budget: 30 * ms}, direct("api", 5))[0]
 		time.Sleep(3 * time.Second) // so that the two count time from different moments
 		b := several(t, other, &Options{Budget: 10 * ms}, direct("api", 2))[0]
 		for range 2 {
-			want(t, Strictest(a.For("k"), b.For("k")).Allow(t.Context()), Granted)
+			want(t, All(a.For("k"), b.For("k")).Allow(t.Context()), Granted)
 		}
-		d := Strictest(b.For("k"), a.For("k")).Allow(t.Context())
-		if want(t, d, Limited); d.Limit != 2 {
+		d := All(b.For("k"), a.For("k")).Allow(t.Context())
+		if want(t, d, Limited); d.Burst != 2 {
 			t.Errorf("%+v, want b's", d)
 		}
 		time.Sleep(100 * ms)
@@ -370,14 +370,14 @@ func TestStrictestOverGroups(t *testing.T) {
 		}
 		one.loseRequests.Store(true)
 		start := time.Now()
-		Strictest(b.For("new"), a.For("new")).Allow(t.Context())
+		All(b.For("new"), a.For("new")).Allow(t.Context())
 		if took := time.Since(start); took != 10*ms {
 			t.Errorf("it took %v, want the shorter Budget", took)
 		}
 	})
 }
 
-func TestStrictestAllocatesNothingAtHome(t *testing.T) {
+func TestAllAllocatesNothingAtHome(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector allocates")
 	}
@@ -395,7 +395,7 @@ func TestStrictestAllocatesNothingAtHome(t *testing.T) {
 	}
 	time.Sleep(300 * ms)
 	decide := func() {
-		if d := Strictest(all[0].For("k"), all[1].For("k"), all[2].For("k"), all[3].For("k")).Allow(ctx); !d.Allowed {
+		if d := All(all[0].For("k"), all[1].For("k"), all[2].For("k"), all[3].For("k")).Allow(ctx); !d.Allowed {
 			t.Fatal("refused")
 		}
 	}
@@ -410,7 +410,7 @@ func TestStrictestAllocatesNothingAtHome(t *testing.T) {
 	blocked[0].Allow(ctx, "k")
 	blocked[0].Allow(ctx, "k")
 	if n := testing.AllocsPerRun(10_000, func() {
-		if d := Strictest(blocked[0].For("k"), blocked[1].For("k")).Allow(ctx); d.Reason != Limited {
+		if d := All(blocked[0].For("k"), blocked[1].For("k")).Allow(ctx); d.Reason != Limited {
 			t.Fatal("not refused")
 		}
 	}); n != 0 {
@@ -418,7 +418,7 @@ func TestStrictestAllocatesNothingAtHome(t *testing.T) {
 	}
 }
 
-func BenchmarkStrictest(b *testing.B) {
+func BenchmarkAll(b *testing.B) {
 	for _, n := range []int{1, 2, 4} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			ctx := context.Background()
@@ -433,7 +433,7 @@ func BenchmarkStrictest(b *testing.B) {
 				}
 				uses = append(uses, m.For("k"))
 			}
-			together := Strictest(uses...)
+			together := All(uses...)
 			b.ReportAllocs()
 			for b.Loop() {
 				together.Allow(ctx)

@@ -21,7 +21,7 @@ func TestWaitForSeveral(t *testing.T) {
 		store := newDistant(ms)
 		p := func(name string, l Limit) Policy { return Policy{Name: name, Limit: l, Lease: Lease{Size: NoLease}} }
 		l := several(t, store, nil, p("second", PerSecond(1)), p("three", Limit{Tokens: 1, Per: 3 * time.Second}))
-		uses := Strictest(l[0].For("k"), l[1].For("k"))
+		uses := All(l[0].For("k"), l[1].For("k"))
 		start := time.Now()
 		for i := range 4 {
 			if err := uses.Wait(t.Context()); err != nil {
@@ -53,7 +53,7 @@ func TestWaiterHoldsUpNobodyAtOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := several(t, newDistant(ms), nil, direct("tenant", 100), Policy{Name: "user", Limit: PerMinute(1)})
 		ctx := t.Context()
-		ann, bob := Strictest(l[0].For("acme"), l[1].For("ann")), Strictest(l[0].For("acme"), l[1].For("bob"))
+		ann, bob := All(l[0].For("acme"), l[1].For("ann")), All(l[0].For("acme"), l[1].For("bob"))
 		want(t, ann.Allow(ctx), Granted)
 		var all sync.WaitGroup
 		start := time.Now()
@@ -92,7 +92,7 @@ func TestWaitersOfSeveralStandInLine(t *testing.T) {
 			all.Go(func() {
 				var err error
 				if i%2 == 0 {
-					err = Strictest(l[1].For(fmt.Sprint(i)), l[0].For("acme")).Wait(ctx)
+					err = All(l[1].For(fmt.Sprint(i)), l[0].For("acme")).Wait(ctx)
 				} else {
 					err = l[0].Wait(ctx, "acme")
 				}
@@ -125,8 +125,8 @@ func TestOneOfTwoIsAdmitted(t *testing.T) {
 			key := fmt.Sprint(round)
 			var all sync.WaitGroup
 			var got [2]Decision
-			all.Go(func() { got[0] = Strictest(l[0].For(key), l[1].For(key)).Allow(t.Context()) })
-			all.Go(func() { got[1] = Strictest(l[1].For(key), l[0].For(key)).Allow(t.Context()) })
+			all.Go(func() { got[0] = All(l[0].For(key), l[1].For(key)).Allow(t.Context()) })
+			all.Go(func() { got[1] = All(l[1].For(key), l[0].For(key)).Allow(t.Context()) })
 			all.Wait()
 			if got[0].Allowed == got[1].Allowed {
 				t.Fatalf("round %d: %+v and %+v", round, got[0], got[1])
@@ -170,7 +170,7 @@ func TestWaitersThatNeedEachOthersKeysComeToAnEnd(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					p := l[w.process]
-					if err := Strictest(p.For(a), p.For(b)).Wait(ctx); err != nil {
+					if err := All(p.For(a), p.For(b)).Wait(ctx); err != nil {
 						mu.Lock()
 						failure = fmt.Sprintf("waiter %d of %+v: %v", i, wants, err)
 						mu.Unlock()
@@ -219,8 +219,8 @@ func TestWaitersWhoAreEachFirstAtOneKeyPartInTime(t *testing.T) {
 				})
 			}
 			for range 2 {
-				wait(Strictest(a1.For("k"), b1.For("k")))
-				wait(Strictest(a2.For("k"), b2.For("k")))
+				wait(All(a1.For("k"), b1.For("k")))
+				wait(All(a2.For("k"), b2.For("k")))
 			}
 			all.Wait()
 			if took := time.Since(start); took > 20*time.Second {
@@ -276,7 +276,7 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 							continue
 						}
 						before := time.Now()
-						if Strictest(uses...).Allow(t.Context()).Allowed {
+						if All(uses...).Allow(t.Context()).Allowed {
 							mu.Lock()
 							for i, n := range costs {
 								if n > 0 {
@@ -328,8 +328,8 @@ func TestLostGiveBackIsBurnt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
 		l := several(t, store, nil, direct("a", 10), direct("b", 1))
-		want(t, Strictest(l[0].ForN("k", 3), l[1].For("k")).Allow(t.Context()), Granted)
-		want(t, Strictest(l[0].ForN("k", 4), l[1].For("k")).Allow(t.Context()), Limited)
+		want(t, All(l[0].ForN("k", 3), l[1].For("k")).Allow(t.Context()), Granted)
+		want(t, All(l[0].ForN("k", 4), l[1].For("k")).Allow(t.Context()), Limited)
 		store.loseRequests.Store(true) // the four are on their way
 		time.Sleep(300 * ms)
 		store.loseRequests.Store(false)

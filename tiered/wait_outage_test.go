@@ -122,7 +122,7 @@ func TestWaitNoticesTokensThatCameBack(t *testing.T) {
 		store := newDistant(ms)
 		a := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
 		b := limiter(t, store, Policy{Name: "api", Limit: PerDay(10)}, nil)
-		r := a.Reserve(t.Context(), "k", 10)
+		r := a.ReserveN(t.Context(), "k", 10)
 		want(t, r.Decision, Granted)
 		q := &queue{t: t, l: b}
 		for i := range 3 {

@@ -59,7 +59,7 @@ func TestDecisionsOfThoseWhoWait(t *testing.T) {
 			store := newDistant(15 * ms)
 			l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: lease}, &Options{
 				Trace: &Trace{Decision: func(d Decision) {
-					if d.Allowed && d.Reason == Granted && d.Remaining >= 0 && d.Limit == 1000 {
+					if d.Allowed && d.Reason == Granted && d.Remaining >= 0 && d.Burst == 1000 {
 						allowed++
 					} else {
 						refused++
@@ -204,7 +204,7 @@ func TestWhoWaitsElsewhereIsNotRefused(t *testing.T) {
 				}
 			})
 			all.Go(func() {
-				if err := Strictest(l[0].For("other"), l[1].For("ann")).Wait(t.Context()); err != nil {
+				if err := All(l[0].For("other"), l[1].For("ann")).Wait(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -228,7 +228,7 @@ func TestNobodyWaitsForAShadow(t *testing.T) {
 			if err := l.Wait(t.Context(), "k"); err != nil {
 				t.Error(err)
 			}
-			if err := Strictest(l.For("k")).Wait(t.Context()); err != nil {
+			if err := All(l.For("k")).Wait(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}

@@ -102,7 +102,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 		next := p
 		l := &next.Limit
 		if d.one(6) {
-			*l = pick(d, tiered.Unlimited, tiered.Blocked)
+			*l = pick(d, tiered.Unlimited(), tiered.Blocked())
 			if valid(next) {
 				return *l
 			}
@@ -135,7 +135,7 @@ func (d *drawer) another(p tiered.Policy) tiered.Limit {
 // rule draws a result of PerKey.
 func (d *drawer) rule(p tiered.Policy) tiered.Limit {
 	if d.one(2) {
-		return pick(d, tiered.Unlimited, tiered.Blocked)
+		return pick(d, tiered.Unlimited(), tiered.Blocked())
 	}
 	if d.one(2) {
 		return tiered.Limit{}

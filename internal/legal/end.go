@@ -106,7 +106,7 @@ func (w *player) count() {
 			w.mu.Unlock()
 			if d.Remaining < least {
 				w.faultf("under", "policy %d, key %d: %d of %d are left, and there must be %d: %v",
-					i, k, d.Remaining, d.Limit, least, d.Reason)
+					i, k, d.Remaining, d.Burst, least, d.Reason)
 			}
 		}
 	}

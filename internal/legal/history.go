@@ -71,7 +71,7 @@ func newHistory(base time.Time, policy, key int, p tiered.Policy, timeout time.D
 // inForce records the limit of a process from now on. Unlimited and Blocked put no limit in force and end none:
 // what was taken before is returned by the former limit.
 func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
-	if l == tiered.Unlimited || l == tiered.Blocked {
+	if l == tiered.Unlimited() || l == tiered.Blocked() {
 		return
 	}
 	if i, ok := b.open[slot]; ok {

@@ -74,7 +74,7 @@ func TestBooksAccuse(t *testing.T) {
 		}},
 		{"unlimited, and back", bucket, func(b *history, more int64) {
 			b.take(0, 10)
-			b.inForce(0, second, tiered.Unlimited)
+			b.inForce(0, second, tiered.Unlimited())
 			b.inForce(0, 2*second, tiered.PerDay(10))
 			b.take(3*second, more)
 		}},

@@ -156,9 +156,9 @@ func (s Step) String() string {
 // show formats a limit briefly.
 func show(l tiered.Limit) string {
 	switch l {
-	case tiered.Unlimited:
+	case tiered.Unlimited():
 		return "unlimited"
-	case tiered.Blocked:
+	case tiered.Blocked():
 		return "blocked"
 	}
 	text := fmt.Sprintf("%d per %v", l.Tokens, l.Per)

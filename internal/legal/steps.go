@@ -119,7 +119,7 @@ func (p *process) cost(s *Step) int64 {
 	l := p.limit(s.Which, s.Key)
 	p.player.mu.Unlock()
 	most := burst(l)
-	if l == tiered.Unlimited || l == tiered.Blocked {
+	if l == tiered.Unlimited() || l == tiered.Blocked() {
 		most = burst(p.player.plan.Policies[s.Which].Limit)
 	}
 	most /= int64(max(p.player.plan.Policies[s.Which].Shards, 1))
@@ -141,7 +141,7 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 	var r tiered.Reservation
 	before := w.enter(lane)
 	if reserve {
-		r = l.Reserve(context.Background(), keyName(key), cost)
+		r = l.ReserveN(context.Background(), keyName(key), cost)
 	} else {
 		r.Decision = l.AllowN(context.Background(), keyName(key), cost)
 	}
@@ -156,7 +156,7 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 		w.histories[policy][key].vain(before, after, cost)
 		w.histories[policy][key].fills(p)
 	}
-	if !d.Allowed || d.Limit == math.MaxInt64 {
+	if !d.Allowed || d.Burst == math.MaxInt64 {
 		return
 	}
 	legs := []part{{w.histories[policy][key], after, cost, d.Reason == tiered.Granted}}
@@ -197,7 +197,7 @@ func (p *process) together(s *Step, reserve bool) {
 	limited := func(i int) bool {
 		x := p.limiters[legs[i].history.policy]
 		l := p.limit(legs[i].history.policy, legs[i].history.key)
-		return x.Policy().FailMode == tiered.FailClosed && l != tiered.Unlimited && l != tiered.Blocked
+		return x.Policy().FailMode == tiered.FailClosed && l != tiered.Unlimited() && l != tiered.Blocked()
 	}
 	before := w.enter(0)
 	w.mu.Lock()
@@ -205,7 +205,7 @@ func (p *process) together(s *Step, reserve bool) {
 		legs[i].sure = limited(i)
 	}
 	w.mu.Unlock()
-	r := tiered.Strictest(uses...).Reserve(context.Background())
+	r := tiered.All(uses...).Reserve(context.Background())
 	after, d := w.now(), r.Decision
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -295,7 +295,7 @@ func (p *process) await(s *Step) {
 		w.histories[s.Which][s.Key].vain(before, after, 1)
 		w.histories[s.Which][s.Key].fills(p)
 	}
-	if err != nil || rule == tiered.Unlimited {
+	if err != nil || rule == tiered.Unlimited() {
 		return
 	}
 	w.admit(before, after, []part{{w.histories[s.Which][s.Key], after, 1, mode == tiered.FailClosed}})
@@ -323,14 +323,14 @@ func (w *player) reset(p *process, policy, key int) {
 	// Leases of other processes stay. A window also keeps, until its end, the last lease of a process that is gone.
 	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
 		w.plan.Policies[policy].Algorithm == tiered.SlidingLog
-	if rule == tiered.Blocked || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
+	if rule == tiered.Blocked() || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
 		return
 	}
 	w.enter(0)
 	d := p.limiters[policy].Peek(context.Background(), keyName(key))
 	if d.Remaining < 1 {
 		w.faultf("recovery", "Reset of policy %d returned nil, and then %d of %d remain: %v",
-			policy, d.Remaining, d.Limit, d.Reason)
+			policy, d.Remaining, d.Burst, d.Reason)
 	}
 }
 

@@ -62,13 +62,13 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 			tiered.Policy{Limit: minute, PerKey: plan},
 			"100 per minute, bursts of 100, or what the key has", "by demand",
 		},
-		"unlimited": {tiered.Policy{Limit: tiered.Unlimited}, "unlimited", "by demand"},
+		"unlimited": {tiered.Policy{Limit: tiered.Unlimited()}, "unlimited", "by demand"},
 		"only-plans": {
-			tiered.Policy{Limit: tiered.Blocked, PerKey: plan},
+			tiered.Policy{Limit: tiered.Blocked(), PerKey: plan},
 			"blocked, or what the key has",
 			"by demand",
 		},
-		"blocked-all": {tiered.Policy{Limit: tiered.Blocked, Algorithm: tiered.SlidingWindow}, "blocked", "by demand"},
+		"blocked-all": {tiered.Policy{Limit: tiered.Blocked(), Algorithm: tiered.SlidingWindow}, "blocked", "by demand"},
 		"trial": {
 			tiered.Policy{Limit: minute, Shadow: true},
 			"100 per minute, bursts of 100 tried out, refuses nobody", "by demand",
@@ -124,7 +124,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 			cell(page, "Refused") != "3" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
-		shut, err := g.Limiter(tiered.Policy{Name: "shut", Limit: tiered.Blocked})
+		shut, err := g.Limiter(tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
 		if err != nil {
 			t.Fatal(err)
 		}

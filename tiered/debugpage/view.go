@@ -74,8 +74,8 @@ func (p *page) view(every int) view {
 		}
 		for _, k := range r.Top {
 			by := ""
-			if k.Which > 0 && int(k.Which) <= 1+len(policy.Also) {
-				by = tokensPer(append([]tiered.Limit{policy.Limit}, policy.Also...)[k.Which-1])
+			if k.LimitNumber > 0 && int(k.LimitNumber) <= 1+len(policy.Also) {
+				by = tokensPer(append([]tiered.Limit{policy.Limit}, policy.Also...)[k.LimitNumber-1])
 			}
 			r.Keys = append(r.Keys, key{p.name(k.Key), by, k})
 		}
@@ -104,7 +104,7 @@ func (p *page) name(key string) string {
 // limitOf returns a policy's limits in words: "100 per second, bursts of 200", or "100 per minute by fixed window".
 // It adds a remark if keys may have limits of their own.
 func limitOf(p tiered.Policy) string {
-	limited := p.Limit != tiered.Unlimited && p.Limit != tiered.Blocked
+	limited := p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked()
 	var all []string
 	for _, l := range append([]tiered.Limit{p.Limit}, p.Also...) {
 		text := tokensPer(l)
@@ -129,9 +129,9 @@ func limitOf(p tiered.Policy) string {
 // tokensPer returns a limit in words without its burst.
 func tokensPer(l tiered.Limit) string {
 	switch l {
-	case tiered.Unlimited:
+	case tiered.Unlimited():
 		return "unlimited"
-	case tiered.Blocked:
+	case tiered.Blocked():
 		return "blocked"
 	}
 	return count(l.Tokens) + " per " + period(l.Per)

@@ -160,15 +160,15 @@ func TestFieldsByAlgorithm(t *testing.T) {
 			},
 		},
 		"unlimited": {
-			policy: tiered.Policy{Limit: tiered.Unlimited}, first: 1, admitted: told{status: 200},
+			policy: tiered.Policy{Limit: tiered.Unlimited()}, first: 1, admitted: told{status: 200},
 			then: 1, secondAdmission: true, refused: told{status: 200},
 		},
 		"blocked": {
-			policy: tiered.Policy{Limit: tiered.Blocked}, first: 1, admitted: told{status: 429, violated: "p"},
+			policy: tiered.Policy{Limit: tiered.Blocked()}, first: 1, admitted: told{status: 429, violated: "p"},
 			then: 1, refused: told{status: 429, violated: "p"},
 		},
 		"blocked by key": {
-			policy: tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return tiered.Blocked }}, first: 1,
+			policy: tiered.Policy{Limit: hour, PerKey: func(string) tiered.Limit { return tiered.Blocked() }}, first: 1,
 			admitted: told{status: 429, violated: "p"}, then: 1, refused: told{status: 429, violated: "p"},
 		},
 		"more than a window ever holds": {

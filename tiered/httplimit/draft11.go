@@ -48,7 +48,7 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 			if l, ok := uses[i].limiter.LimitOf(*d); ok && p.Name == d.Policy {
 				item(p.Name, l)
 			}
-		case p.Limit != tiered.Unlimited && p.Limit != tiered.Blocked:
+		case p.Limit != tiered.Unlimited() && p.Limit != tiered.Blocked():
 			item(p.Name, p.Limit)
 			for i, also := range p.Also {
 				item(limitName(p.Name, i+2), also)
@@ -71,7 +71,7 @@ func writeDraft11(h http.Header, uses []use, d *tiered.Decision, retry int64) {
 	} else {
 		t = pace.refill(max(r, 1))
 	}
-	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], limitName(d.Policy, int(d.Which)), "r", r, "t",
+	h[fieldLimit11] = append(h[fieldLimit11], string(appendItem(b[:0], limitName(d.Policy, int(d.LimitNumber)), "r", r, "t",
 		t)))
 }
 

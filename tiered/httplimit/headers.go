@@ -49,7 +49,7 @@ func (s Headers) Write(h http.Header, d tiered.Decision) {
 	if after, ok := retryAfter(&d); ok && !d.Allowed {
 		h[fieldRetry] = []string{strconv.FormatInt(seconds(after), 10)}
 	}
-	if counted(&d) && d.Limit != math.MaxInt64 {
+	if counted(&d) && d.Burst != math.MaxInt64 {
 		s.write(h, s.names(), &d)
 	}
 }
@@ -64,7 +64,7 @@ func (s Headers) write(h http.Header, names fieldNames, d *tiered.Decision) {
 		reset = saturated(time.Duration(time.Now().UnixNano()), reset)
 	}
 	var room [64]byte
-	b := strconv.AppendInt(room[:0], max(d.Limit, 0), 10)
+	b := strconv.AppendInt(room[:0], max(d.Burst, 0), 10)
 	first := len(b)
 	b = strconv.AppendInt(b, max(d.Remaining, 0), 10)
 	second := len(b)
@@ -86,7 +86,7 @@ func (l *limit) headers(h http.Header, uses []use, d *tiered.Decision) {
 			h[fieldRetry] = []string{strconv.FormatInt(retry, 10)}
 		}
 	}
-	if !counted(d) || d.Limit == math.MaxInt64 || shadowed(uses, d) {
+	if !counted(d) || d.Burst == math.MaxInt64 || shadowed(uses, d) {
 		return
 	}
 	l.Headers.write(h, l.names, d)
@@ -112,7 +112,7 @@ func counted(d *tiered.Decision) bool {
 	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
 		return false
 	}
-	return d.Limit > 0 // otherwise the key is blocked
+	return d.Burst > 0 // otherwise the key is blocked
 }
 
 // retryAfter returns when a retry makes sense. It reports false if it never does, or if nobody will retry.

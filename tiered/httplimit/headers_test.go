@@ -49,7 +49,7 @@ func TestFieldsByReason(t *testing.T) {
 	}
 	l := &limit{Options: Options{Random: func() float64 { return 0 }}, names: Headers{}.names()}
 	for _, reason := range known() {
-		d := tiered.Decision{Reason: reason, Limit: 9, Policy: "p"}
+		d := tiered.Decision{Reason: reason, Burst: 9, Policy: "p"}
 		d.Allowed = tiered.Granted <= reason && reason <= tiered.Shadowed
 		h := http.Header{}
 		l.headers(h, nil, &d)
@@ -88,7 +88,7 @@ func TestResetUnix(t *testing.T) {
 // Handlers that ask a Limiter themselves write the same answers as the middleware.
 func TestWriteRefusal(t *testing.T) {
 	refused := tiered.Decision{
-		Reason: tiered.Limited, Policy: "per-user", Key: "ann", Limit: 200, RetryAfter: 1500 * time.Millisecond,
+		Reason: tiered.Limited, Policy: "per-user", Key: "ann", Burst: 200, RetryAfter: 1500 * time.Millisecond,
 		ResetAfter: 3 * time.Second,
 	}
 	w := httptest.NewRecorder()
@@ -99,7 +99,7 @@ func TestWriteRefusal(t *testing.T) {
 		t.Errorf("%d %q %v", w.Code, got, w.Header())
 	}
 	w = httptest.NewRecorder()
-	if WriteRefusal(w, tiered.Decision{Allowed: true, Reason: tiered.Granted, Limit: 9}); w.Body.Len() > 0 ||
+	if WriteRefusal(w, tiered.Decision{Allowed: true, Reason: tiered.Granted, Burst: 9}); w.Body.Len() > 0 ||
 		len(w.Header()) > 0 {
 		t.Errorf("an admitted request is answered: %v", w)
 	}
@@ -117,7 +117,7 @@ func TestWriteRefusal(t *testing.T) {
 		tiered.Unavailable:  "The service cannot accept the request now. Try again later.",
 	} {
 		w := httptest.NewRecorder()
-		WriteRefusal(w, tiered.Decision{Reason: reason, Limit: 1, Policy: "secret-plan", Key: "ann"})
+		WriteRefusal(w, tiered.Decision{Reason: reason, Burst: 1, Policy: "secret-plan", Key: "ann"})
 		if got := w.Body.String(); got != body+"\n" {
 			t.Errorf("%v: %q", reason, got)
 		}
@@ -265,8 +265,8 @@ func TestFieldsAtRunTime(t *testing.T) {
 			limit          string
 			policies, left string // of the draft's
 		}{
-			{tiered.Policy{Limit: tiered.Unlimited}, 1, 200, "", "", ""},
-			{tiered.Policy{Limit: tiered.Blocked}, 1, 429, "", "", ""},
+			{tiered.Policy{Limit: tiered.Unlimited()}, 1, 200, "", "", ""},
+			{tiered.Policy{Limit: tiered.Blocked()}, 1, 429, "", "", ""},
 			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 1, 200, "", "", ""},
 			{tiered.Policy{Limit: tiered.PerMinute(2), Shadow: true}, 5, 200, "", "", ""},
 			{
@@ -327,7 +327,7 @@ func FuzzHeaders(f *testing.F) {
 			t.Skip()
 		}
 		d := tiered.Decision{
-			Reason: tiered.Reason(reason), Policy: p.Name, Limit: max(burst, 1), Remaining: remaining,
+			Reason: tiered.Reason(reason), Policy: p.Name, Burst: max(burst, 1), Remaining: remaining,
 			ResetAfter: time.Duration(reset), RetryAfter: time.Duration(max(retry, 0)),
 		}
 		d.Allowed = tiered.Granted <= d.Reason && d.Reason <= tiered.Shadowed
@@ -361,7 +361,7 @@ func FuzzHeaders(f *testing.F) {
 					t.Errorf("%s is %q", name, v)
 				}
 			}
-			if !counted(&d) || limiter.Policy().Limit == tiered.Unlimited || limiter.Policy().Limit == tiered.Blocked {
+			if !counted(&d) || limiter.Policy().Limit == tiered.Unlimited() || limiter.Policy().Limit == tiered.Blocked() {
 				return
 			}
 			policy := one(t, h, "RateLimit-Policy", p.Name)

@@ -142,11 +142,11 @@ func canceled(ctx context.Context, uses []use) tiered.Decision {
 func take(ctx context.Context, uses []use) tiered.Reservation {
 	if len(uses) == 1 {
 		u := &uses[0]
-		return u.limiter.Reserve(ctx, u.key, u.cost)
+		return u.limiter.ReserveN(ctx, u.key, u.cost)
 	}
 	all := make([]tiered.Use, len(uses))
 	for i, u := range uses {
 		all[i] = u.limiter.ForN(u.key, u.cost)
 	}
-	return tiered.Strictest(all...).Reserve(ctx)
+	return tiered.All(all...).Reserve(ctx)
 }

@@ -62,7 +62,7 @@ func (r Refusal) detail() string {
 	case tiered.Limited, tiered.ShareSpent:
 		return "Rate limit exceeded."
 	case tiered.ExceedsBurst:
-		if r.Limit == 0 {
+		if r.Burst == 0 {
 			return "Requests are not accepted."
 		}
 		return "The request costs more than the rate limit ever allows at once."
@@ -74,7 +74,7 @@ func (r Refusal) detail() string {
 
 // limit returns the name of the limit that refused: the policy's name, with the limit's number if there are
 // several.
-func (r Refusal) limit() string { return limitName(r.Policy, int(r.Which)) }
+func (r Refusal) limit() string { return limitName(r.Policy, int(r.LimitNumber)) }
 
 // problem is the body of RFC 9457. The types and violated-policies are those of the draft that draft11.go names.
 type problem struct {

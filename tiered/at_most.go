@@ -1,0 +1,44 @@
+package tiered
+
+import "context"
+
+// mostAttempts bounds the attempts of AllowAtMost, and with them its round trips.
+const mostAttempts = 4
+
+// AllowAtMost takes as many tokens as there are, up to n, and returns how many it took: 0 if d is a refusal. It is for
+// work that can be done in part, such as sending what fits of a batch.
+//
+// If there are n tokens it costs as much as [Limiter.AllowN]. Otherwise it asks again for what the refusal said was left,
+// up to three times: it blocks for up to four Options.Budget, and while others take tokens of the key it may get fewer
+// than there were. Each attempt counts in Stats, and d is the Decision of the last one.
+func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
+	if n > 0 {
+		n = min(n, maxTokens)
+	}
+	for attempt := 1; ; attempt++ {
+		if d = l.AllowN(ctx, key, n); d.Allowed {
+			return n, d
+		}
+		fewer := d.Remaining
+		switch d.Reason {
+		case Limited, ShareSpent:
+			if l.shards != nil && d.Reason == Limited {
+				fewer /= int64(len(l.shards)) // Remaining is of all shards, and one of them must have the tokens
+			}
+		case ExceedsBurst:
+			fewer = d.Burst
+		default:
+			return 0, d
+		}
+		if n = min(fewer, n-1); n < 1 || attempt == mostAttempts {
+			return 0, d
+		}
+	}
+}
+
+// SetLimit changes the policy's Limit, and nothing else of it: see [Limiter.SetPolicy].
+func (l *Limiter) SetLimit(limit Limit) error {
+	p := l.Policy()
+	p.Limit = limit
+	return l.SetPolicy(p)
+}

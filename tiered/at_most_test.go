@@ -1,0 +1,140 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// What there is, is granted to the token: by a lease, by Redis, by a fail mode, and by every algorithm.
+func TestAllowAtMost(t *testing.T) {
+	down := errors.New("down")
+	for name, c := range map[string]struct {
+		policy Policy
+		o      Options
+		used   int64
+		down   bool
+		n      int64
+		want   int64
+		reason Reason
+	}{
+		"enough":              {Policy{Limit: PerHour(10)}, Options{}, 2, false, 5, 5, Granted},
+		"fewer":               {Policy{Limit: PerHour(10)}, Options{}, 7, false, 5, 3, Granted},
+		"none":                {Policy{Limit: PerHour(10)}, Options{}, 10, false, 5, 0, Limited},
+		"more than the burst": {Policy{Limit: PerHour(10)}, Options{}, 3, false, 99, 7, Granted},
+		"one":                 {Policy{Limit: PerHour(10)}, Options{}, 9, false, 1, 1, Granted},
+		"no number":           {Policy{Limit: PerHour(10)}, Options{}, 0, false, 0, 0, InvalidCost},
+		"leased":              {Policy{Limit: PerHour(400), Lease: Lease{Size: 100}}, Options{}, 360, false, 99, 40, Granted},
+		"fixed window":        {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, Options{}, 7, false, 5, 3, Granted},
+		"sliding window":      {Policy{Limit: PerHour(10), Algorithm: SlidingWindow}, Options{}, 7, false, 5, 3, Granted},
+		"sliding log":         {Policy{Limit: PerHour(10), Algorithm: SlidingLog}, Options{}, 7, false, 5, 3, Granted},
+		"several limits":      {Policy{Limit: PerHour(100), Also: []Limit{PerDay(10)}}, Options{}, 7, false, 5, 3, Granted},
+		"the share":           {Policy{Limit: PerHour(10)}, Options{Processes: 2}, 0, true, 9, 5, Shared},
+		"fail-open":           {Policy{Limit: PerHour(10), FailMode: FailOpen}, Options{}, 0, true, 9, 9, Open},
+		"fail-closed":         {Policy{Limit: PerHour(10), FailMode: FailClosed}, Options{}, 0, true, 9, 0, Unavailable},
+		"unlimited":           {Policy{Limit: Unlimited()}, Options{}, 0, false, 1 << 39, 1 << 39, Granted},
+		"blocked":             {Policy{Limit: Blocked()}, Options{}, 0, false, 5, 0, ExceedsBurst},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := remote.NewMemory()
+				c.policy.Name = "p"
+				l, err := New(store, c.policy, &c.o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = l.Close(t.Context()) }()
+				if c.used > 0 {
+					if d := l.AllowN(t.Context(), "k", c.used); !d.Allowed {
+						t.Fatal(d)
+					}
+				}
+				if c.down {
+					store.Fail(down)
+				}
+				got, d := l.AllowAtMost(t.Context(), "k", c.n)
+				if got != c.want || d.Reason != c.reason || d.Allowed != (got > 0) {
+					t.Errorf("%d, %v, want %d, %v", got, d, c.want, c.reason)
+				}
+			})
+		})
+	}
+}
+
+// Of a shard it grants what one has. It ends, and it grants nothing twice.
+func TestAllowAtMostOfShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerHour(40), Shards: 4}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(t.Context()) }()
+		total := int64(0)
+		for range 20 {
+			n, _ := l.AllowAtMost(t.Context(), "k", 15)
+			total += n
+		}
+		if total != 20 { // a process uses two shards of a key
+			t.Errorf("%d of the 20 tokens of two shards", total)
+		}
+	})
+}
+
+// PeekN says what AllowN would, and takes nothing.
+func TestPeekN(t *testing.T) {
+	for _, algorithm := range []Algorithm{TokenBucket, FixedWindow, SlidingWindow, SlidingLog} {
+		for _, shards := range []int{0, 2} {
+			for _, used := range []int64{0, 4, 9, 10} {
+				for _, n := range []int64{-1, 0, 1, 5, 6, 10, 11, 1 << 41} {
+					name := fmt.Sprintf("%v, %d shards, %d used, %d asked", algorithm, shards, used, n)
+					synctest.Test(t, func(t *testing.T) {
+						l, err := New(remote.NewMemory(), Policy{
+							Name: "p", Limit: PerHour(10), Algorithm: algorithm, Shards: shards, Lease: Lease{Size: NoLease},
+						}, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer func() { _ = l.Close(t.Context()) }()
+						for range used {
+							l.Allow(t.Context(), "k")
+						}
+						time.Sleep(time.Second)
+						peeked := l.PeekN(t.Context(), "k", n)
+						if again := l.PeekN(t.Context(), "k", n); again != peeked {
+							t.Errorf("%s: %+v, then %+v", name, peeked, again)
+						}
+						d := l.AllowN(t.Context(), "k", n)
+						if peeked.Allowed != d.Allowed || peeked.Reason != d.Reason || peeked.Burst != d.Burst {
+							t.Errorf("%s: %+v, and AllowN %+v", name, peeked, d)
+						}
+						// A peek's reply tells whole tokens, so its time may be that of a token longer.
+						if later := peeked.RetryAfter - d.RetryAfter; algorithm == TokenBucket && shards == 0 &&
+							(later < -time.Microsecond || later > time.Hour/10) {
+							t.Errorf("%s: retry after %v, AllowN says %v", name, peeked.RetryAfter, d.RetryAfter)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestSetLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerHour(10), FailMode: FailOpen}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(t.Context()) }()
+		if err := l.SetLimit(PerHour(3)); err != nil || l.Policy().Limit != PerHour(3) || l.Policy().FailMode != FailOpen {
+			t.Errorf("%v, %+v", err, l.Policy())
+		}
+		if err := l.SetLimit(Limit{}); err == nil || l.Policy().Limit != PerHour(3) {
+			t.Errorf("%v, %+v", err, l.Policy())
+		}
+	})
+}
