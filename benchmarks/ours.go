@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,7 +75,7 @@ func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
 // limiter returns one process' limiter on the server.
 func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Options) *tiered.Limiter {
 	tb.Helper()
-	o.MaxKeys = maxKeys
+	o.MaxKeys, o.Logger = maxKeys, slog.New(slog.DiscardHandler)
 	p.Name, p.Limit = "bench", tiered.Limit{Tokens: l.Tokens, Per: l.Per}
 	limiter, err := tiered.New(remote.NewRedis(s.ownClient(tb), nil), p, &o)
 	if err != nil {

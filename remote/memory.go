@@ -69,6 +69,9 @@ func (m *Memory) Nodes() []Node { return []Node{memoryNode} }
 // Locate is Node. It never fails.
 func (m *Memory) Locate(context.Context, string) (Node, error) { return memoryNode, nil }
 
+// Dial returns nil: there is nothing to dial.
+func (m *Memory) Dial(context.Context, Node) error { return nil }
+
 // Run executes the calls in order, each in one atomic step. It never blocks and ignores timeout. Every call fails
 // if ctx is done, during [Memory.Fail], and after Close.
 func (m *Memory) Run(ctx context.Context, _ time.Duration, calls []lua.Call, results []Result) {

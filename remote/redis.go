@@ -29,6 +29,8 @@ type Redis struct {
 	foreign redis.UniversalClient
 	broken  error // why the store cannot be used; see check
 
+	skipsHooks bool // see SkipsHooks
+
 	own    func() error // closes the client that Open made; nil for a borrowed one
 	closed atomic.Bool
 }
@@ -83,11 +85,11 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 	}
 	switch c := c.(type) {
 	case *redis.Client:
-		s.nodes = single{c}
+		s.nodes, s.skipsHooks = single{c}, !c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		s.nodes = newCluster(c)
+		s.nodes, s.skipsHooks = newCluster(c), !c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
-		s.nodes = ring{c}
+		s.nodes, s.skipsHooks = ring{c}, !c.Options().ContextTimeoutEnabled
 	default:
 		s.nodes, s.foreign = single{}, c
 	}
@@ -95,6 +97,10 @@ func NewRedis(c redis.UniversalClient, o *RedisOptions) *Redis {
 }
 
 var _ Store = (*Redis)(nil)
+
+// SkipsHooks reports whether hooks of the client, such as traces and metrics, do not see the store's calls: the client
+// lacks ContextTimeoutEnabled. See [NewRedis].
+func (s *Redis) SkipsHooks() bool { return s.skipsHooks }
 
 // isNil reports whether c is a nil interface or holds a nil pointer.
 func isNil(c redis.UniversalClient) bool {

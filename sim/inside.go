@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,7 @@ func (r *run) newInside(p *process, open func(number, slot int) (remote.Store, e
 	in.port.dice.presence = newDice(r.seed, name+", presence", r.base)
 	in.port.dice.turns = newDice(r.seed, name+", turns", r.base)
 	options := r.options
+	options.Logger = slog.New(slog.DiscardHandler) // a run reports what happens
 	options.Random = newDice(r.seed, name+", limiter", r.base).uniform
 	options.Trace = &tiered.Trace{State: func(e tiered.StateEvent) { r.breaker(r.at(), p, e.To) }}
 	if in.group, err = tiered.NewGroup(in.port, &options); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -118,7 +119,7 @@ func (c *child) begin(j *job) error {
 	c.store = &overheard{Redis: remote.NewRedis(client, nil), out: c.out}
 	var err error
 	c.group, err = tiered.NewGroup(c.store, &tiered.Options{
-		Budget: j.Budget, Timeout: j.Timeout, Processes: j.Processes, MaxKeys: j.MaxKeys, MaxInFlight: j.MaxInFlight,
+		Budget: j.Budget, Timeout: j.Timeout, Processes: j.Processes, MaxKeys: j.MaxKeys, MaxInFlight: j.MaxInFlight, Logger: slog.New(slog.DiscardHandler),
 		Trace: &tiered.Trace{State: func(e tiered.StateEvent) { _ = c.out.send(&news{At: time.Now().UnixNano(), Breaker: e.To}) }},
 	})
 	if err != nil {

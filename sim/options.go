@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -159,7 +160,9 @@ func policyOf(f *scenario.Fleet, l *scenario.Limit, change func(tiered.Policy) t
 // tryOut reports what the limiter finds wrong with options and policies: by making one, in real time and without Redis.
 func (p *plan) tryOut() error {
 	store := remote.NewMemory()
-	g, err := tiered.NewGroup(store, &p.options)
+	options := p.options
+	options.Logger = slog.New(slog.DiscardHandler)
+	g, err := tiered.NewGroup(store, &options)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +107,10 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	})
 	if g.journal != nil {
 		g.callbacks.Go(func() { g.journal.run(ctx) })
+	}
+	if r, ok := s.(interface{ SkipsHooks() bool }); ok && r.SkipsHooks() {
+		g.journal.line(slog.LevelWarn, "hooks of the redis client, such as traces, do not see the limiter's calls: "+
+			"set ContextTimeoutEnabled in its options")
 	}
 	return g, nil
 }
@@ -283,6 +289,27 @@ func (g *Group) ahead() (ns int64, ok bool) {
 	return 0, false
 }
 
+// Ping asks every node of the store that is known, and returns nil if all of them record this process. The error names
+// the nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose
+// breaker is open is asked only when a probe is due.
+//
+// Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A service whose fail mode
+// decides without Redis should not stop serving because of it. Ping takes one round trip and blocks for at most four
+// times Options.Timeout, or until ctx ends.
+func (g *Group) Ping(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	err := errClosed
+	if !g.closed.Load() {
+		err = g.dispatch.Ping(ctx, g.causeOf)
+	}
+	if err == nil || errors.Is(err, errClosed) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
 // Close returns all leases to Redis, ends this process' presence there and ends all goroutines. It does not close
 // the store. It waits until ctx ends, and then returns ctx.Err(). Tokens that were not returned by then are burnt
 // when their leases end, and goroutines that still run end within three Timeouts. Later decisions follow the fail
@@ -319,9 +346,24 @@ func (g *Group) Close(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("tiered: not all leases were given back: %w", err)
+		return fmt.Errorf("tiered: %s were not given back: %w", g.unreturned(), err)
 	}
 	return nil
+}
+
+// unreturned names what the Group still holds: tokens by policy.
+func (g *Group) unreturned() string {
+	var all []string
+	for name, p := range g.Stats().Policies {
+		if p.Held > 0 {
+			all = append(all, fmt.Sprintf("%d tokens of policy %q", p.Held, name))
+		}
+	}
+	if all == nil {
+		return "some leases"
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }
 
 // empty retires all buckets and waits until their tokens are returned and they are removed.

@@ -1,6 +1,8 @@
 package tiered
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // health is the Group's observer of one node. It writes the journal's lines and the Trace's events, and counts for
@@ -67,11 +70,14 @@ func (h *health) Changed(c dispatch.Change) {
 		event.Class = c.Class.String()
 		if h.firstOf(c.Class, c.From == failover.Closed) {
 			level := slog.LevelWarn
-			about := []any{"node", node, "class", event.Class, "error", c.Err, "decide", g.failModes()}
+			about := []any{"decide", g.failModes()}
 			if c.Class == failover.Misconfigured {
 				level, about = slog.LevelError, append(about, "remedy", remedy)
 			}
-			g.journal.line(level, openings[c.Class], about...)
+			g.journal.after(0, true, func() { // the cause may take a dial
+				about := append([]any{"node", node, "class", event.Class, "error", g.causeOf(h.node.ID(), c.Err)}, about...)
+				g.journal.logger.Log(context.Background(), level, openings[c.Class], about...)
+			})
 		}
 	case failover.Closed:
 		event.After = c.After
@@ -79,6 +85,24 @@ func (h *health) Changed(c dispatch.Change) {
 		h.planDebtLine()
 	}
 	g.trace.state(event)
+}
+
+// maxDial bounds the dial that finds the cause of a timeout.
+const maxDial = 100 * time.Millisecond
+
+// causeOf returns why a node does not answer. If err is only a timeout, it dials the node once: go-redis dials again and
+// again until a call's time is over, and hides that nobody listens, or that nobody knows the name. It must not run on a
+// caller's goroutine.
+func (g *Group) causeOf(node remote.Node, err error) error {
+	if !errors.Is(err, failover.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), maxDial)
+	defer cancel()
+	if cause := g.store.Dial(ctx, node); cause != nil && ctx.Err() == nil {
+		return cause
+	}
+	return err
 }
 
 // firstOf reports whether class has a log line and is new in this outage. begins says that the outage begins with it.
@@ -241,7 +265,10 @@ func (h *health) Present(err error, probe bool) {
 	}
 	if !h.absenceReported.Swap(true) {
 		g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID()), Err: err})
-		g.journal.line(level, "redis does not count this process: shares are too large while it does not answer",
-			"node", string(h.node.ID()), "class", class.String(), "error", err)
+		g.journal.after(0, true, func() {
+			g.journal.logger.Log(context.Background(), level,
+				"redis does not count this process: shares are too large while it does not answer",
+				"node", string(h.node.ID()), "class", class.String(), "error", g.causeOf(h.node.ID(), err))
+		})
 	}
 }

@@ -41,7 +41,8 @@ type Options struct {
 	Trace *Trace
 
 	// Logger receives state changes, one line each, and nothing per request. docs/operations.md lists the lines. It
-	// is called on a goroutine of the Group. nil logs nothing.
+	// is called on a goroutine of the Group. nil means slog.Default() at the time of NewGroup;
+	// slog.New(slog.DiscardHandler) is silence.
 	Logger *slog.Logger
 }
 
@@ -103,7 +104,7 @@ func (o *Options) fill() (options, error) {
 		f.MaxInFlight = DefaultMaxInFlight
 	}
 	if f.Logger == nil {
-		f.Logger = slog.New(slog.DiscardHandler)
+		f.Logger = slog.Default()
 	}
 	return f, errors.Join(all...)
 }

@@ -110,6 +110,7 @@ func TestOpenTLS(t *testing.T) {
 // request waits.
 func TestTLSTrouble(t *testing.T) {
 	const tooLong = "deadline exceeded|longer than its timeout"
+	const expiredOr = "certificate has expired or is not yet valid|" + tooLong
 	// A handshake that is not answered takes 5 s, a decision and a call a small part of this. How small, tests in
 	// virtual time say: here the machine has its part.
 	const patient = 2 * time.Second
@@ -137,7 +138,9 @@ func TestTLSTrouble(t *testing.T) {
 			"certificate has expired or is not yet valid"},
 		{"no TLS where it is spoken", opened(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
 		// Here the deadline of the call comes first, and hides what the dialing comes to.
-		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), tooLong},
+		// At go-redis' defaults too. The line of the breaker finds the cause by a dial of its own, unless the machine is
+		// busy for a tenth of a second.
+		{"an expired certificate, at go-redis' defaults", overTLS(t, expired.TLSAddr, ca.Pool(), 0), expiredOr},
 		{"TLS where none is spoken", overTLS(t, good.Addr, ca.Pool(), 1), tooLong},
 		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.Addr), tooLong},
 		{"a frozen server", overTLS(t, frozen.TLSAddr, ca.Pool(), 1), tooLong},
@@ -146,7 +149,7 @@ func TestTLSTrouble(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer
 			o := &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-			if c.want != tooLong {
+			if !strings.Contains(c.want, tooLong) {
 				o.Timeout = 5 * time.Second // a busy machine must not hide it
 			}
 			g, err := tiered.NewGroup(c.store, o)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 		}
 		var all sync.WaitGroup
 		for _, n := range d.Nodes() {
-			all.Go(func() { n.reportPresence(ctx, PresenceTTL) })
+			all.Go(func() { _ = n.reportPresence(ctx, PresenceTTL) }) // Stats and the log tell of errors
 		}
 		all.Wait()
 		// A tenth of jitter, so that processes started together do not stay in step.
@@ -51,10 +52,38 @@ func (d *Dispatcher) addAllNodes() {
 	}
 }
 
+// ErrOpen says that a node was not asked, because its breaker is open.
+var ErrOpen = errors.New("the breaker is open")
+
+// Ping refreshes this process' presence at all nodes that the store knows now, and reports those that did not answer. It
+// blocks until all have answered, at most for two ClientTimeouts and what cause takes, which may replace an error by one
+// that says more.
+func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) error) error {
+	ids := d.options.Store.Nodes()
+	if len(ids) == 0 { // a Cluster of which nothing is known yet
+		id, err := d.options.Store.Locate(ctx, "ping")
+		if err != nil {
+			return fmt.Errorf("no node is known: %w", err)
+		}
+		ids = []remote.Node{id}
+	}
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			if err := d.Node(id).reportPresence(ctx, PresenceTTL); err != nil {
+				errs[i] = fmt.Errorf("node %q: %w", id, cause(id, err))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
 // reportPresence refreshes the presence at one node, or ends it if ttl is 0. If that fails, the next period repeats it.
-func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) {
+func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	if n.id == "" {
-		return
+		return nil
 	}
 	d, callerCtx := n.dispatcher, ctx
 	timeout := d.options.Timeout
@@ -68,7 +97,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) {
 	if n.guard.State() != failover.Closed { // a probe: an idle process makes no other
 		var ok bool
 		if attempt, ok = n.guard.Begin(func() {}); !ok {
-			return
+			return ErrOpen
 		}
 		defer attempt.Abort()
 	}
@@ -87,17 +116,17 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) {
 	}
 	if errors.Is(err, remote.ErrNoPresence) && n.guard.State() != failover.Closed {
 		n.dispatcher.forget(n)
-		return
+		return err
 	}
 	if ttl == 0 {
-		return
+		return err
 	}
 	if err != nil {
 		n.absences.Add(1)
 	}
 	n.observer.Present(err, attempt != nil)
 	if err != nil {
-		return
+		return err
 	}
 	n.writeError.Store(nil) // the presence was written
 	now := d.now()
@@ -105,4 +134,5 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) {
 	before := n.fleet.size()
 	n.fleet.learn(now, c.Processes)
 	n.observer.Counted(before, n.fleet.size())
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func run(text string) error {
 	var report Report
 	watched := watch.Of(store)
 	group, err := tiered.NewGroup(watched, &tiered.Options{
-		Processes: job.Processes, MaxKeys: job.MaxKeys,
+		Processes: job.Processes, MaxKeys: job.MaxKeys, Logger: slog.New(slog.DiscardHandler),
 		Trace: &tiered.Trace{State: func(e tiered.StateEvent) {
 			report.States = append(report.States, State{time.Now().UnixNano(), e.Node, e.To})
 		}},

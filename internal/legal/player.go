@@ -3,6 +3,7 @@ package legal
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,7 +145,7 @@ func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
 	p.wire = &wire{Store: w.backend.Store, player: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n}
 	o := w.plan.Options
-	o.Random = p.wire.Random
+	o.Random, o.Logger = p.wire.Random, slog.New(slog.DiscardHandler)
 	o.Trace = &tiered.Trace{Fault: p.alarm}
 	if w.plan.Hook {
 		o.Trace.Decision = p.hook

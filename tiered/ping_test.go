@@ -1,0 +1,187 @@
+package tiered
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Ping says before any traffic what is wrong with an address, a user or a client.
+func TestPing(t *testing.T) {
+	s := redistest.StartOpen(t)
+	if err := s.Client().Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">x", "~*", "+evalsha", "+eval", "+time").Err(); err != nil {
+		t.Fatal(err)
+	}
+	free := redistest.StartOpen(t)
+	free.Kill()
+	for _, c := range []struct {
+		name, url string
+		want      string // in the error; "" for none
+	}{
+		{"well", "redis://" + s.Addr, ""},
+		{"nobody listens", "redis://" + free.Addr, "connection refused"},
+		{"a name with a typo", "redis://localhost.invalid:6379", "no such host"},
+		{"a wrong password", "redis://reader:y@" + s.Addr, "WRONGPASS"},
+		{"a missing right", "redis://reader:x@" + s.Addr, "NOPERM"},
+	} {
+		for _, own := range []bool{true, false} {
+			var store remote.Store = open(t, c.url)
+			if !own { // a client as services have it
+				o, err := redis.ParseURL(c.url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				client := redis.NewClient(o)
+				t.Cleanup(func() { _ = client.Close() })
+				store = remote.NewRedis(client, nil)
+			}
+			g, err := NewGroup(store, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = g.Ping(t.Context())
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+				!errors.Is(err, ErrUnavailable)) {
+				t.Errorf("%s, own client %v: %v, want %q", c.name, own, err, c.want)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			_ = g.Close(ctx)
+			cancel()
+			if err := g.Ping(t.Context()); !errors.Is(err, errClosed) {
+				t.Errorf("closed: %v", err)
+			}
+		}
+	}
+}
+
+// A check of readiness fails during an outage, and does not load a Redis that is down.
+func TestPingInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		l, err := New(store, Policy{Name: "p", Limit: PerSecond(100)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(t.Context()) }()
+		if err := l.group.Ping(nil); err != nil { //nolint:staticcheck // a nil context is allowed
+			t.Error(err)
+		}
+		store.Fail(errors.New("down"))
+		for range 200 {
+			l.AllowN(t.Context(), "k", 90)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := l.group.Ping(t.Context()); err == nil {
+			t.Error("an outage goes unnoticed")
+		}
+		store.Fail(nil)
+		time.Sleep(5 * time.Second)
+		if err := l.group.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Close says what it could not give back.
+func TestCloseNamesWhatIsNotReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		l, err := New(store, Policy{Name: "per-user", Limit: PerSecond(1000), Lease: Lease{Size: 50}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			l.Allow(t.Context(), "k")
+			time.Sleep(time.Millisecond)
+		}
+		store.Fail(errors.New("down"))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), `tokens of policy "per-user" were not given back`) ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// With the client that services have, the log names the cause of an outage, and says once that hooks see nothing.
+func TestLogOfADefaultClient(t *testing.T) {
+	server := redistest.StartOpen(t)
+	server.Kill()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	var log lockedBuffer
+	l, err := New(remote.NewRedis(client, nil), Policy{Name: "p", Limit: PerSecond(10)}, &Options{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), "the fail modes decide"); {
+		if l.Allow(t.Context(), "k"); time.Now().After(deadline) {
+			t.Fatalf("no line of the outage: %s", log.String())
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = l.Close(ctx)
+	lines := log.String()
+	if !strings.Contains(lines, "connection refused") || strings.Contains(lines, "longer than its timeout") {
+		t.Errorf("the cause is not named: %s", lines)
+	}
+	if strings.Count(lines, "hooks of the redis client") != 1 {
+		t.Errorf("want one line about hooks: %s", lines)
+	}
+}
+
+// lockedBuffer is a buffer for concurrent use.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// Without a Logger the lines go where the program's own go.
+func TestDefaultLogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var log lockedBuffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		l, err := New(store, Policy{Name: "p", Limit: PerSecond(10)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.Fail(errors.New("down"))
+		l.Allow(t.Context(), "k")
+		time.Sleep(time.Second)
+		_ = l.Close(t.Context())
+	})
+	if !strings.Contains(log.String(), "redis does not answer") {
+		t.Errorf("%q", log.String())
+	}
+}
