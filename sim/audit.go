@@ -12,73 +12,73 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// audit looks at both sides of the lease protocol, as nobody in a service can: at what Redis stores of each bucket,
-// at what each process holds, and at what is under way between them. A mistake shows in what is admitted only when
-// demand needs the token that it made. Here the token shows.
+// audit compares both sides of the lease protocol: what Redis stores of each bucket, what each process holds, and what
+// is under way between them. A mistake shows in the admissions only when demand needs the token that it made. Here the
+// token shows.
 //
-// The rules are those of package invariant. The audit only watches: each call that leaves, is executed and returns,
-// and all pots every so often. It changes nothing and no time goes by, so a run is the same without it. It watches
-// token buckets with one limit.
+// The rules are those of package invariant. The audit sees each call that leaves, is executed and returns, and compares
+// all pots every [auditInterval]. It changes nothing and takes no virtual time, so a run is the same without it. It
+// checks token buckets with one limit.
 //
-// A nil *audit watches nothing: on the engine Live nobody sees both sides. Its methods may be called concurrently.
+// A nil *audit checks nothing: on the engine Live nobody sees both sides. The methods may be called concurrently.
 type audit struct {
 	base time.Time
 
-	mu       sync.Mutex
-	accounts map[string]*account
-	holders  map[holding]*holder
-	leases   map[string]int            // which process has a lease id
-	heard    map[int]*invariant.Census // by process
-	least    int64                     // processes, that all of them know of: Options.Processes
-	result   measure.Audit
+	mu      sync.Mutex
+	buckets map[string]*auditedBucket
+	holders map[holderKey]*holder
+	leases  map[string]int            // which process uses a lease id
+	census  map[int]*invariant.Census // by process
+	least   int64                     // Options.Processes
+	result  measure.Audit
 }
 
-// auditEvery is how far apart the looks at all pots are: a lease lasts a second at least. It meets no instant at which
-// something else is planned.
-const auditEvery = 50*time.Millisecond + 13*time.Microsecond + 7
+// auditInterval is the time between two comparisons of all pots. A lease lasts a second at least. Nothing else is
+// planned for the same instants.
+const auditInterval = 50*time.Millisecond + 13*time.Microsecond + 7
 
-// holding is a process' part of a bucket.
-type holding struct {
+// holderKey names a process' part of a bucket.
+type holderKey struct {
 	process int
 	bucket  string
 }
 
-// holder is what the auditor keeps of it.
+// holder is what the audit knows of a process' part of a bucket.
 type holder struct {
 	last     invariant.Numbers
-	states   []*state
-	conceded bool // Redis lost what it knew, or moved its clock, since the lease was last on record there
+	states   []*localState
+	conceded bool // Redis lost its state or its clock moved after the lease was last on record
 }
 
-// state is one local bucket: a key that was forgotten and comes back has another.
-type state struct {
+// localState is one local bucket. A key that was evicted and comes back has another.
+type localState struct {
 	*local.Bucket
 	base    time.Time // of its process' clock
 	calls   invariant.Caller
-	timeout time.Duration // until its process hears of the call under way
-	sent    time.Time     // when that left
+	timeout time.Duration // after it the process gives up the call under way
+	sent    time.Time     // when the call left
 
-	burnt    int64         // tokens, by the call before
-	safe     time.Duration // of the run: what is held does not end before
-	ended    bool          // it did, while the call before was under way: then it does not live again with the answer
-	refunded int64         // tokens that calls said are refunded
+	burnt     int64         // tokens, as of the call before
+	safeUntil time.Duration // of the run: tokens in hand do not expire before
+	ended     bool          // the lease ended while the last call was under way: its answer does not revive it
+	refunded  int64         // tokens that calls reported as refunded
 
 	share invariant.Share
 }
 
-func (s *state) live() int64 {
+func (s *localState) held() int64 {
 	live, _ := s.Peek(time.Since(s.base))
 	return live
 }
 
-// figures are what it reports.
-func (s *state) figures() invariant.Figures {
+// figures returns the numbers that invariant.Share checks.
+func (s *localState) figures() invariant.Figures {
 	t := s.Stats()
 	return invariant.Figures{Fallback: t.Shared + t.Opened, Spent: t.Spent}
 }
 
-// shareOf is the limit that a process has a share of. Fail-open only debits it. It reports false if the bucket is a
-// part of a larger one: those have a share together.
+// shareOf returns the limit of which a process has a share. Fail-open only debits the share. It reports false for a
+// shard: all shards of a key have one share.
 func shareOf(b *local.Bucket) (of invariant.ShareOf, ok bool) {
 	p := b.Policy()
 	of = invariant.ShareOf{Cap: p.Cap, Tokens: p.Tokens, Per: p.Per, Asked: p.FailMode == local.FailLocal}
@@ -87,16 +87,17 @@ func shareOf(b *local.Bucket) (of invariant.ShareOf, ok bool) {
 
 func newAudit(base time.Time, least int64) *audit {
 	return &audit{
-		base: base, accounts: make(map[string]*account), holders: make(map[holding]*holder), leases: make(map[string]int),
-		heard: make(map[int]*invariant.Census), least: least,
+		base: base, buckets: make(map[string]*auditedBucket), holders: make(map[holderKey]*holder),
+		leases: make(map[string]int),
+		census: make(map[int]*invariant.Census), least: least,
 	}
 }
 
-// audited reports whether the audit watches such calls.
+// audited reports whether the audit checks such calls.
 func audited(c *lua.Call) bool { return c.Algorithm == lua.TokenBucket && len(c.Also) == 0 }
 
-// wrong notes that a rule did not hold.
-func (a *audit) wrong(process int, v invariant.Finding) {
+// broken records a rule that did not hold.
+func (a *audit) broken(process int, v invariant.Finding) {
 	r := &a.result
 	if r.Broken++; r.First == "" {
 		r.First = fmt.Sprintf("%v process %d: %s", time.Since(a.base).Round(time.Microsecond), process, v.Rule)
@@ -104,8 +105,8 @@ func (a *audit) wrong(process int, v invariant.Finding) {
 	r.Excess = max(r.Excess, v.Excess)
 }
 
-// sent looks at a call that is about to leave a process. What it says must be true. forgives reports whether the
-// process gives up what the keys that it forgets owe, because no store is there to hear of it.
+// sent checks a call that is about to leave a process: what it states must be true. forgives reports whether the
+// process gives up the debts of keys that it evicts, because no store is there to hear of them.
 func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucket, forgives func() bool) {
 	if a == nil || !audited(c) || c.Lease == "" {
 		return
@@ -117,7 +118,7 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	owner, ok := a.leases[c.Lease]
 	v.Is(ok && owner != process, 0, "two processes have one lease id")
 	a.leases[c.Lease] = process
-	at := holding{process, c.Bucket}
+	at := holderKey{process, c.Bucket}
 	h := a.holders[at]
 	if h == nil {
 		h = &holder{}
@@ -130,58 +131,59 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	first := s.calls.Fresh(c)
 	v.Or(s.calls.Sends(c, &h.last))
 	when := time.Since(a.base)
-	v.Or(invariant.Holds(c, h.live(), a.cover(at, c.Lease, when), h.conceded))
+	v.Or(invariant.Holds(c, h.held(), a.covered(at, c.Lease, when), h.conceded))
 	t := b.Stats()
 	owes := t.Shared + t.Opened - t.Settled
 	v.Or(invariant.Owes(c, owes, c.Debt < owes && len(h.states) == 1 && !forgives())) // forgives looks at all keys
 	// What a refund lost is burnt too.
-	kept := when < s.safe && !s.ended && s.refunded == 0 && !h.conceded
+	kept := when < s.safeUntil && !s.ended && s.refunded == 0 && !h.conceded
 	v.Is(kept && t.Burnt > s.burnt, float64(t.Burnt-s.burnt), "a process burnt what its lease still covers")
 	twice := s.refunded - t.Returned - t.Burnt
 	v.Is(twice > 0, float64(twice), "a process refunds a token twice")
 	if of, ok := shareOf(b); ok {
-		few := c.Fleet < a.fleet(process, when)
+		few := c.Fleet < a.leastProcesses(process, when)
 		v.Is(few, 0, "a process shares the limit with fewer than it heard of in the last minute")
 		v.Or(s.share.Sends(when, c, of, s.figures(), first))
 	} else {
 		v.Or(s.share.Says(c, s.figures(), first))
 	}
 	s.burnt, s.refunded, s.ended = t.Burnt, s.refunded+c.Refund, false
-	s.safe = min(s.safe, safe(when, c)) // its record may be this call's from now on, and nobody hear of that
+	// its record may be this call's from now on, and nobody hear of that
+	s.safeUntil = min(s.safeUntil, safeUntil(when, c))
 	if v.Rule != "" {
-		a.wrong(process, v)
+		a.broken(process, v)
 	}
 	s.sent, s.timeout = time.Now(), b.Policy().Timeout
 }
 
-// of finds the state of a bucket, and forgets those before it that hold nothing.
-func (h *holder) of(b *local.Bucket, base time.Time) *state {
+// of returns the state of a local bucket, and drops older states that hold nothing.
+func (h *holder) of(b *local.Bucket, base time.Time) *localState {
 	kept := h.states[:0]
-	var s *state
+	var s *localState
 	for _, x := range h.states {
 		if x.Bucket == b {
 			s = x
-		} else if x.live() == 0 && !x.calls.Waits() {
+		} else if x.held() == 0 && !x.calls.Waits() {
 			continue
 		}
 		kept = append(kept, x)
 	}
 	if h.states = kept; s == nil {
-		s = &state{Bucket: b, base: base}
+		s = &localState{Bucket: b, base: base}
 		h.states = append(h.states, s)
 	}
 	return s
 }
 
-// live is what all states of a key hold together.
-func (h *holder) live() (sum int64) {
+// held adds up what all states of a key hold.
+func (h *holder) held() (sum int64) {
 	for _, s := range h.states {
-		sum += s.live()
+		sum += s.held()
 	}
 	return sum
 }
 
-// returned notes what became of calls, when the process hears of it.
+// returned records what the process hears of its calls.
 func (a *audit) returned(process int, calls []lua.Call, results []remote.Result) {
 	if a == nil {
 		return
@@ -190,7 +192,7 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 	defer a.mu.Unlock()
 	for i := range calls {
 		c, r := &calls[i], &results[i]
-		h := a.holders[holding{process, c.Bucket}]
+		h := a.holders[holderKey{process, c.Bucket}]
 		if h == nil {
 			continue
 		}
@@ -209,17 +211,18 @@ func (a *audit) returned(process int, calls []lua.Call, results []remote.Result)
 			} else {
 				s.calls.Accepts()
 				s.share.Reads(c, &r.Reply, s.figures())
-				s.ended = s.safe > 0 && time.Since(a.base) >= s.safe
-				if x := a.accounts[c.Bucket]; x != nil && x.Records[c.Lease].Seq == c.Seq { // a call's Seq is never 0
-					s.safe = safe(s.sent.Sub(a.base), c) // a process counts from the sending on, Redis from later
+				s.ended = s.safeUntil > 0 && time.Since(a.base) >= s.safeUntil
+				if x := a.buckets[c.Bucket]; x != nil && x.Records[c.Lease].Seq == c.Seq { // a call's Seq is never 0
+					// a process counts from the sending on, Redis from later
+					s.safeUntil = safeUntil(s.sent.Sub(a.base), c)
 				}
 			}
 		}
 	}
 }
 
-// execute has Redis execute a call, and looks at what it made of it. do reports the reply, unless there is none.
-func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply, bool)) {
+// execute runs a call with do and checks what Redis made of it. do reports false if there is no reply.
+func (a *audit) execute(on hashReader, process int, c *lua.Call, do func() (lua.Reply, bool)) {
 	if a == nil || !audited(c) {
 		do()
 		return
@@ -227,34 +230,34 @@ func (a *audit) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := time.Since(a.base)
-	x := a.accounts[c.Bucket]
+	x := a.buckets[c.Bucket]
 	if x == nil {
-		x = &account{until: make(map[string]time.Duration)}
-		a.accounts[c.Bucket] = x
+		x = &auditedBucket{until: make(map[string]time.Duration)}
+		a.buckets[c.Bucket] = x
 	}
-	if x.lost {
-		x.load(on, c.Bucket, at)
+	if x.stale {
+		x.reload(on, c.Bucket, at)
 	}
 	r, ok := do()
 	if !ok {
 		return
 	}
-	h := a.holders[holding{process, c.Bucket}]
+	h := a.holders[holderKey{process, c.Bucket}]
 	conceded := h == nil || h.conceded || h.last.Lease != c.Lease
-	v := x.executed(on, c, &r, at, conceded)
+	v := x.check(on, c, &r, at, conceded)
 	a.result.Looks++
 	newest := c.Lease != "" && h != nil && h.last == invariant.Numbers{Lease: c.Lease, Seq: c.Seq}
 	if newest && (r.Code == lua.Granted || r.Code == lua.Denied) {
-		v.Or(invariant.Covered(h.live(), c.Hold))
+		v.Or(invariant.Covered(h.held(), c.Hold))
 		h.conceded = false
 	}
 	if v.Rule != "" {
-		a.wrong(process, v)
+		a.broken(process, v)
 	}
 }
 
-// look compares all pots with what Redis keeps for them. What is wrong at one instant counts once.
-func (a *audit) look() {
+// comparePots compares all pots with what Redis keeps for them. What is wrong at one instant counts once.
+func (a *audit) comparePots() {
 	if a == nil {
 		return
 	}
@@ -271,80 +274,80 @@ func (a *audit) look() {
 	for place, h := range a.holders {
 		for _, s := range h.states {
 			if of, ok := shareOf(s.Bucket); ok {
-				fleet := min(s.share.Fleet, a.fleet(place.process, at))
+				fleet := min(s.share.Fleet, a.leastProcesses(place.process, at))
 				worse(place.process, s.share.Reckon(at, of, s.figures(), fleet, false))
 			}
 		}
-		live := h.live()
+		live := h.held()
 		if live == 0 || h.conceded {
 			continue
 		}
-		worse(place.process, invariant.Covered(live, a.cover(place, h.last.Lease, at)))
+		worse(place.process, invariant.Covered(live, a.covered(place, h.last.Lease, at)))
 	}
 	if worst.Rule != "" {
-		a.wrong(who, worst)
+		a.broken(who, worst)
 	}
 }
 
-// safe is until when no process may take a lease for over that a call at a time prolonged: it uses 99 % of each.
-func safe(at time.Duration, c *lua.Call) time.Duration {
+// safeUntil returns the time before which no process may take a lease for ended that a call at a time prolonged. A
+// process uses 99 % of a lease.
+func safeUntil(at time.Duration, c *lua.Call) time.Duration {
 	return at + time.Duration(c.TTL)*time.Microsecond*49/50
 }
 
-// cover is what Redis keeps for a lease.
-func (a *audit) cover(place holding, lease string, at time.Duration) int64 {
-	if x := a.accounts[place.bucket]; x != nil && x.until[lease] > at {
+// covered returns the tokens that Redis keeps for a lease.
+func (a *audit) covered(place holderKey, lease string, at time.Duration) int64 {
+	if x := a.buckets[place.bucket]; x != nil && x.until[lease] > at {
 		return x.Records[lease].Out
 	}
 	return 0
 }
 
-// counted notes how many processes one has heard that there are.
+// counted records how many processes there are, as one process was told.
 func (a *audit) counted(process int, processes int64) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.heard[process] == nil {
-		a.heard[process] = new(invariant.Census)
+	if a.census[process] == nil {
+		a.census[process] = new(invariant.Census)
 	}
-	a.heard[process].Hears(time.Since(a.base), processes)
+	a.census[process].Hears(time.Since(a.base), processes)
 }
 
-// fleet is the smallest number that a process may divide a limit by.
-func (a *audit) fleet(process int, at time.Duration) int64 {
+// leastProcesses returns the smallest number by which a process may divide a limit.
+func (a *audit) leastProcesses(process int, at time.Duration) int64 {
 	var heard invariant.Census
-	if c := a.heard[process]; c != nil {
+	if c := a.census[process]; c != nil {
 		heard = *c
 	}
 	return heard.Least(at, a.least)
 }
 
-// lost notes that Redis may have forgotten anything. What processes hold is not held against it until it is on
-// record again.
-func (a *audit) lost() {
+// storeLost records that Redis may have forgotten anything. What a process holds is not checked until its next record.
+func (a *audit) storeLost() {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.concede()
-	for _, x := range a.accounts {
-		x.lost = true
+	for _, x := range a.buckets {
+		x.stale = true
 	}
 }
 
-// moved notes that the clock of Redis was set ahead: it may think leases over that are in use, and end keys before
-// their time, which do not come back when it is set back.
-func (a *audit) moved(ahead time.Duration) {
+// clockMoved records that the clock of Redis was set ahead. Redis may end leases that are in use, and end keys early;
+// they do not come back when the clock is set back.
+func (a *audit) clockMoved(ahead time.Duration) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.concede()
-	for _, x := range a.accounts {
+	for _, x := range a.buckets {
 		x.at -= ahead
 	}
 }
@@ -355,8 +358,8 @@ func (a *audit) concede() {
 	}
 }
 
-// gone forgets a process that died, or left: one that left in good order has given everything back.
-func (a *audit) gone(process int, inOrder bool) {
+// processEnded forgets a process that crashed or left. One that left in good order has returned everything.
+func (a *audit) processEnded(process int, inOrder bool) {
 	if a == nil {
 		return
 	}
@@ -369,17 +372,18 @@ func (a *audit) gone(process int, inOrder bool) {
 		if place.process != process {
 			continue
 		}
-		if out := a.cover(place, h.last.Lease, at); inOrder && !h.conceded && float64(out) > worst.Excess {
-			worst = invariant.Finding{Rule: "a process left in good order, and not all that it had", Excess: float64(out)}
+		if out := a.covered(place, h.last.Lease, at); inOrder && !h.conceded && float64(out) > worst.Excess {
+			worst = invariant.Finding{Rule: "a process left in good order, and not all that it had",
+				Excess: float64(out)}
 		}
 		delete(a.holders, place)
 	}
 	if worst.Rule != "" {
-		a.wrong(process, worst)
+		a.broken(process, worst)
 	}
 }
 
-// verdict is what the audit came to, −1 where nothing was seen.
+// verdict returns the result. All figures are −1 if nothing was checked.
 func (a *audit) verdict() measure.Audit {
 	if a == nil {
 		return measure.Audit{Broken: -1, Looks: -1, Excess: -1}

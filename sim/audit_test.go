@@ -27,8 +27,10 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(), lies: map[string]string{}}
-	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, NanosPerToken: 1e8, Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
+	r := &rig{audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(),
+		lies: map[string]string{}}
+	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, NanosPerToken: 1e8,
+		Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
 	t.Cleanup(func() {
 		if err := r.memory.Close(); err != nil {
 			t.Error(err)
@@ -38,7 +40,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // values are those of the Memory, but for the lies.
-func (r *rig) values(bucket string, fields ...string) []string {
+func (r *rig) someFields(bucket string, fields ...string) []string {
 	v := r.memory.Values(bucket, fields...)
 	for i, f := range fields {
 		if lie, ok := r.lies[f]; ok && len(v) > 0 {
@@ -48,14 +50,14 @@ func (r *rig) values(bucket string, fields ...string) []string {
 	return v
 }
 
-func (r *rig) fields(bucket string) map[string]string {
+func (r *rig) allFields(bucket string) map[string]string {
 	all := r.memory.Fields(bucket)
 	maps.Copy(all, r.lies)
 	return all
 }
 
 // left is the Memory's, but for a lie in ms.
-func (r *rig) left(bucket string) time.Duration {
+func (r *rig) ttl(bucket string) time.Duration {
 	ms := r.memory.PTTL(bucket)
 	if lie, ok := r.lies["ttl"]; ok {
 		ms, _ = strconv.ParseInt(lie, 10, 64)
@@ -119,7 +121,11 @@ func TestAuditSeesRedis(t *testing.T) {
 		{"stale", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Code = lua.Stale }) }},
 		{"after a newer", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { c.Seq = 1 }) }},
 		{"does not cover", func(r *rig, c *lua.Call) { r.run(c, func(x *lua.Reply) { x.Grant = 19 }) }},
-		{"than the least", func(r *rig, c *lua.Call) { r.grants(c, 5); r.run(c, func(x *lua.Reply) { x.Grant, c.Min = 5, 10 }) }},
+		{"than the least", func(r *rig, c *lua.Call) {
+			r.grants(c, 5)
+			r.run(c,
+				func(x *lua.Reply) { x.Grant, c.Min = 5, 10 })
+		}},
 		{"than there was", func(r *rig, c *lua.Call) {
 			c.Want = 90
 			r.grants(c, 90)
@@ -130,7 +136,7 @@ func TestAuditSeesRedis(t *testing.T) {
 			r.run(c, func(x *lua.Reply) { x.Code, x.Grant = lua.Denied, 0 })
 		}},
 		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.run(c, nil) }},
-		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.lost(); r.run(c, nil) }},
+		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.storeLost(); r.run(c, nil) }},
 		{"", func(r *rig, c *lua.Call) { r.memory.Step(-time.Hour); c.Deadline -= 3600_000_000; r.run(c, nil) }},
 		// A glance writes nothing: the lease that is over is on record as before, and its room fills from its end on.
 		{"", func(r *rig, c *lua.Call) {
@@ -155,10 +161,14 @@ func TestAuditSeesRedis(t *testing.T) {
 			tell("l", "55")(r, c)
 		}},
 		// A clock that was set ahead, and back: what ended meanwhile does not come back.
-		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.moved(time.Hour); r.run(c, nil) }},
-		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.moved(time.Second); r.run(c, nil) }},
+		{"", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.clockMoved(time.Hour); r.run(c, nil) }},
+		{"forgotten before", func(r *rig, c *lua.Call) { r.memory.Del("b"); r.clockMoved(time.Second); r.run(c, nil) }},
 		{"holds more", func(r *rig, c *lua.Call) { c.Hold = 31; r.run(c, nil) }},
-		{"the caller's part", func(r *rig, c *lua.Call) { r.grants(c, 19); r.run(c, func(x *lua.Reply) { x.Grant = 19 }) }},
+		{"the caller's part", func(r *rig, c *lua.Call) {
+			r.grants(c, 19)
+			r.run(c,
+				func(x *lua.Reply) { x.Grant = 19 })
+		}},
 		{"next sweep", tell("g", "946684801500000")},
 		{"the wants are not", tell("w", "21")},
 		{"not the one that it was", tell("c", "946684800000001")},
@@ -176,14 +186,15 @@ func TestAuditSeesRedis(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			r.sweeps(t)
 			second := r.call(20, 1, 30, 0)
-			r.holders[holding{1, "b"}].last.Lease = "one"
+			r.holders[holderKey{1, "b"}].last.Lease = "one"
 			c.do(r, second)
 			r.says(t, c.rule)
 		})
 	}
 }
 
-// grants has the bucket say that it grants the second call n tokens of the 70 that there are, beside the 30 that it holds.
+// grants has the bucket say that it grants the second call n tokens of the 70 that there are, beside the 30 that it
+// holds.
 func (r *rig) grants(c *lua.Call, n int64) {
 	r.lies["l"], r.lies["o"] = strconv.FormatInt(70-n, 10), strconv.FormatInt(30+n, 10)
 	r.lies["w"] = strconv.FormatInt(c.Want, 10)
@@ -193,7 +204,7 @@ func (r *rig) grants(c *lua.Call, n int64) {
 // sweeps checks that there is a record to compare with.
 func (r *rig) sweeps(t *testing.T) {
 	t.Helper()
-	if e := r.accounts["b"].Records["one"]; e.Seq != 1 || e.Out != 30 {
+	if e := r.buckets["b"].Records["one"]; e.Seq != 1 || e.Out != 30 {
 		t.Fatalf("on record is %+v", e)
 	}
 }
@@ -201,9 +212,9 @@ func (r *rig) sweeps(t *testing.T) {
 // nowhere is a Redis in which nothing is.
 type nowhere struct{}
 
-func (nowhere) values(string, ...string) []string { return nil }
-func (nowhere) fields(string) map[string]string   { return nil }
-func (nowhere) left(string) time.Duration         { return 0 }
+func (nowhere) someFields(string, ...string) []string { return nil }
+func (nowhere) allFields(string) map[string]string    { return nil }
+func (nowhere) ttl(string) time.Duration              { return 0 }
 
 // says checks what the auditor has found.
 func (r *rig) says(t *testing.T, rule string) {
@@ -235,9 +246,9 @@ func TestAuditSeesAProcess(t *testing.T) {
 			c.Seq++
 		}},
 		{"all before it is spent", func(r *rig, c *lua.Call) {
-			r.holders[holding{1, "b"}].states[0].calls, c.Ack, c.Seq = invariant.Caller{}, 0, 9
+			r.holders[holderKey{1, "b"}].states[0].calls, c.Ack, c.Seq = invariant.Caller{}, 0, 9
 		}},
-		{"twice", func(r *rig, c *lua.Call) { r.holders[holding{1, "b"}].states[0].refunded = 1 }},
+		{"twice", func(r *rig, c *lua.Call) { r.holders[holderKey{1, "b"}].states[0].refunded = 1 }},
 		{"burnt", func(r *rig, c *lua.Call) { r.bucket.Burn(time.Since(r.base)); c.Hold = 0 }},
 
 		{"", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 80, 80 }},
@@ -245,7 +256,13 @@ func TestAuditSeesAProcess(t *testing.T) {
 		{"less is owed", func(r *rig, c *lua.Call) { r.alone(80); c.Debt, c.Owed = 80, 78 }},
 		{"more is owed", func(r *rig, c *lua.Call) { c.Owed = 102 }},
 		{"a share admits", func(r *rig, c *lua.Call) { r.half(); r.alone(80); c.Debt, c.Owed = 80, 80 }},
-		{"a share admits", func(r *rig, c *lua.Call) { r.half(); r.alone(80); r.look(); c.Debt, c.Owed = 80, 80 }},
+		{"a share admits", func(r *rig, c *lua.Call) {
+			r.half()
+			r.alone(80)
+			r.comparePots()
+			c.Debt, c.Owed = 80,
+				80
+		}},
 		{"", func(r *rig, c *lua.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 9 }},
 		{"the overflow was not", func(r *rig, c *lua.Call) { c.Seen, c.Epoch = 7, 9 }},
 		{"the overflow was not", func(r *rig, c *lua.Call) { r.hears(0, 7, 9); c.Seen, c.Epoch = 7, 8 }},
@@ -263,7 +280,11 @@ func TestAuditSeesAProcess(t *testing.T) {
 			c.Debt, c.Owed, c.Seen, c.Epoch = 80, 80, 7, 9
 		}},
 		{"with fewer", func(r *rig, c *lua.Call) { r.heardOf(3, 300*time.Millisecond) }},
-		{"with fewer", func(r *rig, c *lua.Call) { r.heardOf(3, 300*time.Millisecond); r.heardOf(1, time.Millisecond) }},
+		{"with fewer", func(r *rig, c *lua.Call) {
+			r.heardOf(3, 300*time.Millisecond)
+			r.heardOf(1,
+				time.Millisecond)
+		}},
 		{"", func(r *rig, c *lua.Call) { r.heardOf(3, time.Minute); r.heardOf(1, time.Second); c.Hold = 0 }},
 		{"with fewer", func(r *rig, c *lua.Call) { r.least = 2 }},
 	} {
@@ -279,7 +300,8 @@ func TestAuditSeesAProcess(t *testing.T) {
 	}
 }
 
-// The auditor reckons at least what a share has left, and no more than refill, burst and what it may have been debited allow.
+// The auditor reckons at least what a share has left, and no more than refill, burst and what it may have been
+// debited allow.
 func TestShareIsReckoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -296,7 +318,8 @@ func TestShareIsReckoned(t *testing.T) {
 			{func() { r.alone(29) }, 1},
 			{func() { time.Sleep(time.Second) }, 11},
 			{func() { r.alone(5) }, 6},
-			{func() { time.Sleep(9 * time.Second); r.alone(90); time.Sleep(2 * time.Second); r.alone(20) }, 6}, // 110 of 100: as refilled
+			// 110 of 100: as refilled
+			{func() { time.Sleep(9 * time.Second); r.alone(90); time.Sleep(2 * time.Second); r.alone(20) }, 6},
 		} {
 			step.do()
 			if v := s.Reckon(now(), of(r.bucket), r.figures(), 1, false); v.Broken() || s.Left() != step.left {
@@ -313,9 +336,9 @@ func TestShareIsReckoned(t *testing.T) {
 func never() bool { return false }
 
 // state is what the auditor keeps of the share of process 1.
-func (r *rig) state() *invariant.Share { return &r.holders[holding{1, "b"}].states[0].share }
+func (r *rig) state() *invariant.Share { return &r.holders[holderKey{1, "b"}].states[0].share }
 
-func (r *rig) figures() invariant.Figures { return r.holders[holding{1, "b"}].states[0].figures() }
+func (r *rig) figures() invariant.Figures { return r.holders[holderKey{1, "b"}].states[0].figures() }
 
 func of(b *local.Bucket) invariant.ShareOf {
 	share, _ := shareOf(b)
@@ -330,14 +353,15 @@ func (r *rig) alone(n int64) { r.bucket.Fallback(time.Since(r.base), n, 1) }
 
 // hears has process 1 hear of a call that told a debt.
 func (r *rig) hears(debt, seen, epoch int64) {
-	s := r.holders[holding{1, "b"}].states[0]
+	s := r.holders[holderKey{1, "b"}].states[0]
 	s.calls, s.sent = invariant.Caller{}, time.Now()
 	s.calls.Sends(&lua.Call{Lease: "one", Seq: 1}, &invariant.Numbers{})
-	r.returned(1, []lua.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}}, []remote.Result{{Reply: lua.Reply{Overflow: seen, Epoch: epoch}}})
+	r.returned(1, []lua.Call{{Bucket: "b", Lease: "one", Seq: 1, Debt: debt}},
+		[]remote.Result{{Reply: lua.Reply{Overflow: seen, Epoch: epoch}}})
 }
 
-// stands has process 1 hear of a call so long after it wanted to send it, for it stood still. c is the next one, which says that
-// it was not accepted.
+// stands has process 1 hear of a call so long after it wanted to send it, for it stood still. c is the next one,
+// which says that it was not accepted.
 func (r *rig) stands(c *lua.Call, d time.Duration) {
 	second := *c
 	r.sent(1, time.Since(r.base), &second, r.bucket, never)
@@ -365,7 +389,8 @@ func (r *rig) lease(t *testing.T, want int64) {
 	c := r.call(want+2, b.Ack, 0, 0)
 	r.sent(1, now, c, r.bucket, never)
 	r.run(c, nil)
-	_, ok := r.bucket.Accept(now, b.Seq, lua.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second.Microseconds(), Epoch: 1})
+	_, ok := r.bucket.Accept(now, b.Seq, lua.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second.Microseconds(),
+		Epoch: 1})
 	if live, _ := r.bucket.Peek(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}
@@ -378,13 +403,13 @@ func TestAuditLooks(t *testing.T) {
 		rule string
 		do   func(r *rig)
 	}{
-		{"", func(r *rig) { r.look() }},
-		{"spend more", func(r *rig) { r.cut(29); r.look() }},
-		{"", func(r *rig) { r.cut(29); r.moved(time.Second); r.look() }},
-		{"", func(r *rig) { r.cut(0); time.Sleep(time.Second); r.look() }}, // over
-		{"left in good order", func(r *rig) { r.gone(1, true) }},
-		{"", func(r *rig) { r.gone(1, false) }},
-		{"", func(r *rig) { r.cut(0); r.gone(1, true) }},
+		{"", func(r *rig) { r.comparePots() }},
+		{"spend more", func(r *rig) { r.cut(29); r.comparePots() }},
+		{"", func(r *rig) { r.cut(29); r.clockMoved(time.Second); r.comparePots() }},
+		{"", func(r *rig) { r.cut(0); time.Sleep(time.Second); r.comparePots() }}, // over
+		{"left in good order", func(r *rig) { r.processEnded(1, true) }},
+		{"", func(r *rig) { r.processEnded(1, false) }},
+		{"", func(r *rig) { r.cut(0); r.processEnded(1, true) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
@@ -403,9 +428,9 @@ func TestAuditLooks(t *testing.T) {
 
 // cut has the record of process 1 cover so much.
 func (r *rig) cut(out int64) {
-	e := r.accounts["b"].Records["one"]
+	e := r.buckets["b"].Records["one"]
 	e.Out = out
-	r.accounts["b"].Records["one"] = e
+	r.buckets["b"].Records["one"] = e
 }
 
 // The arguments of the script are read as they are written, and its reply.
@@ -414,7 +439,8 @@ func TestCallIn(t *testing.T) {
 	short := strings.Fields("sha 1 b 1 2 3 4 5 6 7 8")
 	long[0], short[0] = lua.TokenBucket.Script().SHA, lua.TokenBucket.Script().SHA
 	want := lua.Call{
-		Bucket: "b", Cap: 1, Tokens: 2, Period: 3, Want: 4, Min: 5, TTL: 6, Lease: "lease", Seq: 8, Ack: 9, Hold: 10, Ret: 11, Refund: 12,
+		Bucket: "b", Cap: 1, Tokens: 2, Period: 3, Want: 4, Min: 5, TTL: 6, Lease: "lease", Seq: 8, Ack: 9, Hold: 10,
+		Ret: 11, Refund: 12,
 		Debt: 13, Deadline: 14, Epoch: 15, Now: 16, Owed: 18, Seen: 19, Fleet: 20,
 	}
 	if c, ok := callIn(long); !ok || !reflect.DeepEqual(c, want) {
@@ -423,12 +449,14 @@ func TestCallIn(t *testing.T) {
 	if c, ok := callIn(short); !ok || c.Deadline != 7 || c.Epoch != 8 || c.Fleet != 1 || c.Lease != "" {
 		t.Errorf("%+v, %v", c, ok)
 	}
-	for _, bad := range [][]string{nil, {"x", "1", "b", "1"}, append(long, "1"), append(short[:3:3], strconv.Itoa(1), "x")} {
+	for _, bad := range [][]string{nil, {"x", "1", "b", "1"}, append(long, "1"),
+		append(short[:3:3], strconv.Itoa(1), "x")} {
 		if c, ok := callIn(bad); ok {
 			t.Errorf("%q is %+v", bad, c)
 		}
 	}
-	if r, ok := replyIn("*10\r\n:1\r\n:2\r\n:-3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n:10\r\n"); !ok || r.Code != 1 || r.Grant != 2 || r.Level != -3 || r.Now != 7 || r.Flags != 9 {
+	if r, ok := replyIn("*10\r\n:1\r\n:2\r\n:-3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n:10\r\n"); !ok ||
+		r.Code != 1 || r.Grant != 2 || r.Level != -3 || r.Now != 7 || r.Flags != 9 {
 		t.Errorf("%+v, %v", r, ok)
 	}
 	if _, ok := replyIn("-ERR no\r\n"); ok {

@@ -22,8 +22,10 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 		case d.Metric == "decide_p99" || d.Metric == "decide_max": // by single round trips: the budget bounds them
 		case d.Metric == "probes": // of 100 ms
 		case d.Metric == "starved_key" && math.Abs(d.A-d.B) <= uneven*between(a.Scenario).Seconds():
-		case d.Metric == "lost" && math.Abs(d.A-d.B) <= max(d.A, d.B)/2: // some hundred leases; see TestLossOpensAsManyBreakers
-		case d.Metric == "starved_process" && math.Abs(d.A-d.B) <= opening: // of 8 seeds of lost-replies it is 1.2 to 2.4 s on both
+		// some hundred leases; see TestLossOpensAsManyBreakers
+		case d.Metric == "lost" && math.Abs(d.A-d.B) <= max(d.A, d.B)/2:
+		// of 8 seeds of lost-replies it is 1.2 to 2.4 s on both
+		case d.Metric == "starved_process" && math.Abs(d.A-d.B) <= opening:
 		case d.Metric == "heal" && math.Abs(healed(a)-healed(b)) <= opening:
 		case d.Metric == "detect" || d.Metric == "open": // by which single process had three failures in a row
 		default:
@@ -33,8 +35,8 @@ func differences(a, b *measure.Report) (all []measure.Difference) {
 	return all
 }
 
-// opening is for how much longer a process is without Redis when one probe more fails, in seconds: a breaker is open for a second
-// at most, and then somebody has to ask.
+// opening is for how much longer a process is without Redis when one probe more fails, in seconds: a breaker is
+// open for a second at most, and then somebody has to ask.
 const opening = 1.5
 
 // healed is how long the faults of a run took to heal, in seconds: not at all, if no breaker happened to be open.
@@ -45,9 +47,9 @@ func healed(r *measure.Report) float64 {
 	return r.Metrics.Heal / 1000
 }
 
-// uneven is by how many gaps between two requests of a key starved_key may be apart: it is the longest of a few runs of refusals,
-// each some gaps long, and a gap is exponential. Of 14 seeds with one reply in 20 lost it was 0 to 6.6 gaps on virtual, and 0 to 6
-// on lua, medians 1.7 and 1.2.
+// uneven is by how many gaps between two requests of a key starved_key may be apart: it is the longest of a few
+// runs of refusals, each some gaps long, and a gap is exponential. Of 14 seeds with one reply in 20 lost it was 0
+// to 6.6 gaps on virtual, and 0 to 6 on lua, medians 1.7 and 1.2.
 const uneven = 7
 
 // between is the mean gap between two requests of a key, of the traffic with the rarest.
@@ -60,9 +62,9 @@ func between(s *scenario.Scenario) (most time.Duration) {
 	return most
 }
 
-// With lost replies a process has as often three failures in a row on both engines, and a key that is asked for all the time is
-// starved for as long: until the next process is asked, which is none of those whose breaker is open. Both are summed over
-// seeds, since each run has few of either.
+// With lost replies a process has as often three failures in a row on both engines, and a key that is asked for all
+// the time is starved for as long: until the next process is asked, which is none of those whose breaker is open.
+// Both are summed over seeds, since each run has few of either.
 func TestLossOpensAsManyBreakers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")
@@ -77,9 +79,10 @@ func TestLossOpensAsManyBreakers(t *testing.T) {
 			lost[i] += float64(r.Ledger.Lost)
 		}
 	}
-	t.Logf("breakers opened %v times, %v tokens lost, and a key starved for %.0f ms in the mean of %d seeds", opened, lost, starved, seeds)
-	// Four standard deviations, of counts of independent events. Where nothing of a new connection were lost it would be a
-	// seventh: 10 % three times in a row, and not 10 %, 27 %, 27 %.
+	t.Logf("breakers opened %v times, %v tokens lost, and a key starved for %.0f ms in the mean of %d seeds", opened,
+		lost, starved, seeds)
+	// Four standard deviations, of counts of independent events. Where nothing of a new connection were lost it
+	// would be a seventh: 10 % three times in a row, and not 10 %, 27 %, 27 %.
 	if math.Abs(opened[0]-opened[1]) > 4*math.Sqrt(opened[0]+opened[1]) {
 		t.Errorf("breakers opened %v times", opened)
 	}
@@ -87,7 +90,8 @@ func TestLossOpensAsManyBreakers(t *testing.T) {
 	if math.Abs(lost[0]-lost[1]) > 0.2*lost[0] {
 		t.Errorf("%v tokens were lost", lost)
 	}
-	// A run of refusals by process after process: as long as some gaps of 125 ms, in the worst of a few seeds as 14 of them.
+	// A run of refusals by process after process: as long as some gaps of 125 ms, in the worst of a few seeds as 14
+	// of them.
 	if math.Abs(starved[0]-starved[1]) > 600 || max(starved[0], starved[1]) > 1500 {
 		t.Errorf("a key was starved for %.0f ms", starved)
 	}
@@ -102,17 +106,17 @@ at 5s     lose chance=10% for=25s
 run       32s warmup=5s
 `
 
-// A new connection takes as many round trips on both: to dial, for what go-redis says first, and for the call, which Redis does
-// not know the first time. What each can lose of it is counted by that.
+// A new connection takes as many round trips on both: to dial, for what go-redis says first, and for the call,
+// which Redis does not know the first time. What each can lose of it is counted by that.
 func TestNewConnection(t *testing.T) {
 	const trip = 10 * time.Millisecond
 	type opener interface {
-		world
+		engine
 		open(number, slot int) (remote.Store, error)
 	}
 	for engine, newWorld := range map[string]func(n scenario.Net) (opener, error){
-		Virtual: func(n scenario.Net) (opener, error) { return newVirtual(deaf{}, 1, n, 1), nil },
-		Lua:     func(n scenario.Net) (opener, error) { return newMiniature(deaf{}, 1, n) },
+		Virtual: func(n scenario.Net) (opener, error) { return newVirtualEngine(deaf{}, 1, n, 1), nil },
+		Lua:     func(n scenario.Net) (opener, error) { return newLuaEngine(deaf{}, 1, n) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, err := newWorld(scenario.Net{RTT: scenario.Duration(trip)})
@@ -126,7 +130,7 @@ func TestNewConnection(t *testing.T) {
 			call := []lua.Call{{
 				Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
 			}}
-			for _, trips := range []int{1 + greetings + 2, 1} {
+			for _, trips := range []int{1 + handshakes + 2, 1} {
 				want := time.Duration(trips) * trip
 				results, start := make([]remote.Result, 1), time.Now()
 				store.Run(t.Context(), time.Second, call, results)
@@ -144,14 +148,16 @@ func TestNewConnection(t *testing.T) {
 // deaf is a run that does not listen.
 type deaf struct{}
 
-func (deaf) newInside(*process, func(int, int) (remote.Store, error)) (body, error) { return nil, nil }
-func (deaf) answered(int, lua.Code, int64)                                          {}
-func (deaf) happened(string)                                                        {}
-func (deaf) execute(_ shelf, _ int, _ *lua.Call, do func() (lua.Reply, bool))       { do() }
+func (deaf) newSimulatedProcess(*process, func(int, int) (remote.Store, error)) (instance, error) {
+	return nil, nil
+}
+func (deaf) answered(int, lua.Code, int64)                                         {}
+func (deaf) happened(string)                                                       {}
+func (deaf) execute(_ hashReader, _ int, _ *lua.Call, do func() (lua.Reply, bool)) { do() }
 
-// recovered is how long it took until all was well again, in ms, in the mean of some seeds. After lost replies that goes by which
-// breakers happen to be open when no more is lost: of 12 seeds it is 0 to 0.6 s on virtual and 0 to 1 s on lua, means 0.28 and
-// 0.39. Engines draw other delays, so that one seed of each says nothing.
+// recovered is how long it took until all was well again, in ms, in the mean of some seeds. After lost replies that
+// goes by which breakers happen to be open when no more is lost: of 12 seeds it is 0 to 0.6 s on virtual and 0 to 1
+// s on lua, means 0.28 and 0.39. Engines draw other delays, so that one seed of each says nothing.
 func recovered(t *testing.T, text, engine string) (mean float64) {
 	const seeds = 4
 	for seed := range uint64(seeds) {
@@ -169,7 +175,8 @@ func TestEnginesAgree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds each")
 	}
-	for _, name := range []string{"steady", "blackhole-replies", "kill-local", "freeze", "lost-replies", "failover-lag", "eviction", "crash", "clock-forward"} {
+	for _, name := range []string{"steady", "blackhole-replies", "kill-local", "freeze", "lost-replies",
+		"failover-lag", "eviction", "crash", "clock-forward"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := library.Text(name)
 			if err != nil {
@@ -177,14 +184,17 @@ func TestEnginesAgree(t *testing.T) {
 			}
 			model, scripts := rehearse(t, text, nil), rehearse(t, text, &Options{Engine: Lua})
 			if name == "lost-replies" {
-				model.Metrics.Recovered, scripts.Metrics.Recovered = recovered(t, text, Virtual), recovered(t, text, Lua)
+				model.Metrics.Recovered, scripts.Metrics.Recovered = recovered(t, text, Virtual),
+					recovered(t, text, Lua)
 			}
 			for _, d := range differences(model, scripts) {
 				t.Errorf("%v", d)
 			}
 			t.Logf("over-admission %.0f and %.0f, utilisation %.3f and %.3f, shortfall %.3f and %.3f, %.0f and %.0f calls/s",
-				model.Metrics.OverAdmission, scripts.Metrics.OverAdmission, model.Metrics.Utilisation, scripts.Metrics.Utilisation,
-				model.Metrics.Shortfall, scripts.Metrics.Shortfall, model.Metrics.RedisCalls, scripts.Metrics.RedisCalls)
+				model.Metrics.OverAdmission, scripts.Metrics.OverAdmission, model.Metrics.Utilisation,
+				scripts.Metrics.Utilisation,
+				model.Metrics.Shortfall, scripts.Metrics.Shortfall, model.Metrics.RedisCalls,
+				scripts.Metrics.RedisCalls)
 		})
 	}
 	// It can fail: lost replies are not a black hole.

@@ -85,16 +85,23 @@ func TestEachFault(t *testing.T) {
 		fault  string
 		checks []check
 	}{
-		{"", all(never("breaker_open", "lease_lost", "shared", "state_loss", "clock_step", "process_died", "late_call"), open(0, 0, 12),
+		{"", all(never("breaker_open", "lease_lost", "shared", "state_loss", "clock_step", "process_died",
+			"late_call"), open(0, 0, 12),
 			is("exact", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }),
 			is("used", func(r *measure.Report) bool { return r.Metrics.Utilisation > 0.97 }))},
-		{"at 5s kill for=3s", all(happens("breaker_open", "breaker_closed", "shared", "probe_failed", "script_sent"), open(1, 7, 8), healed)},
-		{"at 5s freeze for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"), open(1, 7, 8), healed)},
-		{`at 5s refuse error=LOADING for=3s`, all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"), open(1, 7, 8), healed)},
+		{"at 5s kill for=3s", all(happens("breaker_open", "breaker_closed", "shared", "probe_failed", "script_sent"),
+			open(1, 7, 8), healed)},
+		{"at 5s freeze for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
+			open(1, 7, 8), healed)},
+		{`at 5s refuse error=LOADING for=3s`, all(happens("breaker_open", "breaker_closed", "shared"),
+			never("lease_lost"), open(1, 7, 8), healed)},
 		{`at 5s refuse error=NOAUTH for=3s`, all(happens("breaker_open", "shared"), open(1, 7, 8), healed)},
 		{`at 5s refuse error=WRONGTYPE for=3s`, all(never("breaker_open"), open(0, 0, 12))},
-		{"at 5s blackhole for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"), open(1, 7, 8), healed)}, // late calls: who waited for a connection
-		{"at 5s blackhole for=3s only=requests", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
+		// late calls: who waited for a connection
+		{"at 5s blackhole for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
+			open(1, 7, 8), healed)},
+		{"at 5s blackhole for=3s only=requests", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8),
+			healed)},
 		{"at 5s blackhole for=3s only=replies", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
 		{"at 5s blackhole for=3s procs=3", all(happens("breaker_open"), open(0.3, 7, 8), healed)},
 		{"at 5s cut for=3s", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
@@ -108,26 +115,39 @@ func TestEachFault(t *testing.T) {
 		{"at 4s flap up=500ms down=1s for=4500ms", all(happens("breaker_open", "breaker_closed", "shared"), healed)},
 		{"at 5s flush", all(happens("state_loss"), never("breaker_open"))},
 		{"at 5s evict keys=1", all(happens("state_loss"), never("breaker_open"))},
-		{"at 5s scriptflush", all(never("breaker_open"), is("sent again", func(r *measure.Report) bool { return count(r, "script_sent") >= 3 }))},
+		{"at 5s scriptflush", all(never("breaker_open"),
+			is("sent again", func(r *measure.Report) bool { return count(r, "script_sent") >= 3 }))},
 		{"at 5s failover lose=1s for=2s", all(happens("breaker_open", "shared"), healed,
 			is("what was there is there", func(r *measure.Report) bool { return count(r, "state_loss") == 0 }))},
 		{"at 5s clock by=10m", all(happens("clock_step"), is("a burst, once", func(r *measure.Report) bool {
 			more := 3 * (mean(r, r.Series.Admitted, 5, 8) - 200)
 			return more > 30 && more < 210 && mean(r, r.Series.Admitted, 8, 12) < 215
 		}))},
-		{"at 5s clock by=-10m", all(happens("clock_step"), is("no more", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 1 }),
+		{"at 5s clock by=-10m", all(happens("clock_step"),
+			is("no more", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 1 }),
 			is("no stall", func(r *measure.Report) bool { return mean(r, r.Series.Admitted, 7, 12) > 180 }))},
-		{"at 5s crash procs=3", all(happens("process_died"), is("seven", func(r *measure.Report) bool { return processes(r) == 7 }))},
-		{"at 5s crash procs=3 restart=1s", all(happens("process_died", "process_joined"), is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
-		{"at 5s crashloop procs=2 every=500ms for=3s", all(is("twelve died", func(r *measure.Report) bool { return count(r, "process_died") == 12 }),
+		{"at 5s crash procs=3", all(happens("process_died"),
+			is("seven", func(r *measure.Report) bool { return processes(r) == 7 }))},
+		{"at 5s crash procs=3 restart=1s", all(happens("process_died", "process_joined"),
 			is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
-		{"at 5s pause procs=3 for=2s", all(never("process_died"), is("less is asked of seven", func(r *measure.Report) bool {
-			return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
-		}))},
-		{"at 5s deploy every=200ms", all(is("ten died", func(r *measure.Report) bool { return count(r, "process_died") == 10 }),
-			is("nothing is lost", func(r *measure.Report) bool { return r.Ledger.Lost == 0 && r.Metrics.OverAdmission < 0.1 }))},
+		{"at 5s crashloop procs=2 every=500ms for=3s",
+			all(is("twelve died", func(r *measure.Report) bool { return count(r, "process_died") == 12 }),
+				is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
+		{"at 5s pause procs=3 for=2s", all(never("process_died"),
+			is("less is asked of seven", func(r *measure.Report) bool {
+				return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
+			}))},
+		{"at 5s deploy every=200ms", all(is("ten died",
+			func(r *measure.Report) bool { return count(r, "process_died") == 10 }),
+			is("nothing is lost", func(r *measure.Report) bool {
+				return r.Ledger.Lost == 0 &&
+					r.Metrics.OverAdmission < 0.1
+			}))},
 		{"at 5s scale n=15", is("fifteen", func(r *measure.Report) bool { return processes(r) == 15 })},
-		{"at 5s scale n=4", is("four", func(r *measure.Report) bool { return processes(r) == 4 && count(r, "process_died") == 6 })},
+		{"at 5s scale n=4", is("four", func(r *measure.Report) bool {
+			return processes(r) == 4 &&
+				count(r, "process_died") == 6
+		})},
 		{"at 5s flood keys=1000 for=2s", is("so many keys", func(r *measure.Report) bool {
 			more := mean(r, r.Series.Offered, 5, 7) - mean(r, r.Series.Offered, 2, 5)
 			return more > 400 && more < 600 && r.Metrics.Keys > 50
@@ -160,7 +180,8 @@ func TestFlap(t *testing.T) {
 	for _, c := range []struct {
 		from, to float64
 		up       bool
-	}{{3, 4, true}, {4.1, 4.5, false}, {4.6, 5.5, true}, {5.6, 6, false}, {6.1, 7, true}, {7.1, 7.5, false}, {7.6, 12, true}} {
+	}{{3, 4, true}, {4.1, 4.5, false}, {4.6, 5.5, true}, {5.6, 6, false}, {6.1, 7, true}, {7.1, 7.5, false},
+		{7.6, 12, true}} {
 		// A call that got through shows as a grant; without one everybody lives of shares in the end.
 		granted := 0.0
 		for i := 1; i < len(r.Series.Granted); i++ {

@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// fleet is the processes of a run. Each has a slot: the place of a process in the fleet, with its part of the traffic and its
-// network. A process that is replaced leaves its slot to its successor.
+// fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the traffic and a network. A
+// process that is replaced leaves its slot to its successor.
 type fleet struct {
 	run *run
 
@@ -22,50 +22,52 @@ type fleet struct {
 	errs    []error
 }
 
-// process is one process of a service, as the driver sees it.
+// process is one process of a service.
 type process struct {
 	number, slot int
-	still        gate // shut while the process stands still
+	pause        pauseGate // shut while the process stands still
 	dead         atomic.Bool
-	body
+	instance
 
-	sampling sync.Mutex // so that its figures are noted in the order in which they were true
+	sampling sync.Mutex // keeps samples in the order in which they were true
 }
 
-// body is what an engine makes of a process. Its methods may be called concurrently, but for crash, leave and end.
-type body interface {
-	// decide has a request decided, whose caller leaves after a time, 0 for never. It reports when the request came to the
-	// process and how long that took, and whether it lived to tell.
-	decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came, took time.Duration, told bool)
-	// stats are the process' figures, nil when it does not tell.
+// instance is what an engine runs as a process. Its methods may be called concurrently, except crash, leave and end.
+type instance interface {
+	// decide makes a request, whose caller gives up after leave; 0 means never. It returns when the request came to the
+	// process and how long the decision took. told is false if the process ended before it could answer.
+	decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came, took time.Duration,
+		told bool)
+	// stats returns the process' figures, nil if it does not report any.
 	stats() *tiered.Stats
 	// busy reports whether calls to Redis are under way.
 	busy() bool
 
-	// stop makes the process stand still, and resume go on. Its gate is shut all the while.
+	// stop suspends the process and resume continues it. Its pause gate is shut meanwhile.
 	stop()
 	resume()
 
-	// crash ends the process at once, with all that it holds; leave in good order, and blocks. Both return its last
-	// figures, nil where nobody knows them.
+	// crash ends the process at once, with all that it holds. leave shuts it down in good order, and blocks. Both
+	// return its last figures, nil if they are unknown.
 	crash() *tiered.Stats
 	leave() *tiered.Stats
-	// end clears up after either, and waits for what is left.
+	// end cleans up after either, and waits for what is left.
 	end() error
 }
 
-// leaveTime is what a process that is shut down has to give its leases back, before it is killed.
+// leaveTime is the time for a shutdown in good order. After it the process is killed.
 const leaveTime = 10 * time.Second
 
-// start starts a process in a slot, in place of what is there.
+// start starts a process in a slot, in place of the one that is there.
 func (f *fleet) start(slot int) error {
 	f.mu.Lock()
 	p := &process{number: f.number, slot: slot}
-	p.still.own = time.Duration(f.number % 1000) // ns: those of one fault go on at one instant, and ask for the same keys
+	// ns: processes that one fault paused continue at different instants
+	p.pause.offset = time.Duration(f.number % 1000)
 	f.number++
 	f.mu.Unlock()
 	var err error
-	if p.body, err = f.run.world.start(p); err != nil {
+	if p.instance, err = f.run.engine.start(p); err != nil {
 		return err
 	}
 	f.run.joined(p)
@@ -79,7 +81,7 @@ func (f *fleet) start(slot int) error {
 	return nil
 }
 
-// at is who is in a slot now, nil when nobody is.
+// at returns the process in a slot, or nil.
 func (f *fleet) at(slot int) *process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +91,7 @@ func (f *fleet) at(slot int) *process {
 	return f.slots[slot]
 }
 
-// live returns the processes there are, by slot. The version changes when any of them does.
+// live returns all processes by slot. The version changes when one of them does.
 func (f *fleet) live() (all []*process, version int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,14 +103,14 @@ func (f *fleet) live() (all []*process, version int) {
 	return all, f.version
 }
 
-// changed reports whether the fleet is another than at a version.
+// changed reports whether the fleet differs from that of a version.
 func (f *fleet) changed(version int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.version != version
 }
 
-// take empties a slot and returns who was there.
+// take empties a slot and returns the process that was there.
 func (f *fleet) take(slot int) *process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +133,7 @@ func (f *fleet) crash(slot int) {
 	f.leaving.Go(func() { f.note(p.end()) })
 }
 
-// leave shuts down the process in a slot in good order. Its successor may be there already: p is who leaves.
+// leave shuts a process down in good order. Its successor may be there already.
 func (f *fleet) leave(p *process) {
 	f.leaving.Go(func() {
 		f.died(p, p.leave())
@@ -139,26 +141,26 @@ func (f *fleet) leave(p *process) {
 	})
 }
 
-// died notes that a process has ended, and with which figures.
+// died records that a process has ended, and its last figures.
 func (f *fleet) died(p *process, s *tiered.Stats) {
 	f.run.died(p, s)
 	p.dead.Store(true)
-	p.still.open() // a process that stands still can be killed too
+	p.pause.open() // a paused process can be killed too
 }
 
-// note notes an error.
+// note keeps an error for close.
 func (f *fleet) note(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.errs = append(f.errs, err)
 }
 
-// close shuts down all that are left, and waits for all that ever were.
+// close shuts down all processes, and waits for all that ever ran.
 func (f *fleet) close() error {
 	all, _ := f.live()
 	for _, p := range all {
 		f.take(p.slot)
-		p.still.open()
+		p.pause.open()
 		f.leave(p)
 	}
 	f.leaving.Wait()

@@ -37,7 +37,7 @@ type live struct {
 	unsaved string // a directory that is not there
 	saved   string // one for the data that the server loads when it starts
 
-	state    service
+	state    redisState
 	refusing string // as of now
 	poisoned []string
 	networks []conditions // by slot
@@ -56,7 +56,7 @@ const adminTime = 5 * time.Second
 
 // newLive starts Redis and as many processes as the run will need: they have nothing to do until their time comes, and then
 // need none to start.
-func newLive(r *run) (world, error) {
+func newLive(r *run) (engine, error) {
 	l := &live{run: r}
 	err := l.serveRedis()
 	for range r.starts() {
@@ -179,7 +179,7 @@ func (l *live) follow() {
 	l.run.fail(errors.New("sim: engine live: a replica does not follow its primary"))
 }
 
-func (l *live) start(p *process) (body, error) {
+func (l *live) start(p *process) (instance, error) {
 	if len(l.spares) == 0 {
 		return nil, errors.New("sim: engine live has no process left to start")
 	}
@@ -228,7 +228,7 @@ func (l *live) connect(slot int, c conditions) {
 	}
 }
 
-func (l *live) serve(s service) {
+func (l *live) serve(s redisState) {
 	if s == l.state {
 		return
 	}
@@ -294,7 +294,7 @@ func (l *live) evict(keys int, random *rand.Rand) {
 	if err := all.Err(); err != nil {
 		l.run.fail(fmt.Errorf("sim: engine live: redis-server: SCAN: %w", err))
 	}
-	for _, b := range some(slices.Compact(slices.Sorted(slices.Values(buckets))), keys, random) {
+	for _, b := range sample(slices.Compact(slices.Sorted(slices.Values(buckets))), keys, random) {
 		l.do("DEL", b)
 	}
 }

@@ -81,9 +81,9 @@ func (p *plan) offer() float64 {
 	for i := range p.scenario.Traffic {
 		t := &p.scenario.Traffic[i]
 		if t.Shape == "closed" {
-			sum += float64(t.Clients) / (way + time.Duration(t.Think)).Seconds()
+			sum += float64(t.Clients) / (clientTime + time.Duration(t.Think)).Seconds()
 		} else {
-			sum += (&stream{what: t}).most()
+			sum += (&stream{what: t}).maxRate()
 		}
 	}
 	for i := range p.scenario.Faults {
@@ -104,7 +104,7 @@ func (p *plan) lasting(f *scenario.Fault) scenario.Duration {
 
 // starts is how many processes start in a run at most.
 func (p *plan) starts() int {
-	most := p.most()
+	most := p.maxProcesses()
 	n := p.scenario.Fleet.N
 	for i := range p.scenario.Faults {
 		f := &p.scenario.Faults[i]

@@ -18,9 +18,9 @@ const maxFile = 1 << 20
 // Library returns the names of the scenarios that come with the simulator, sorted, as [Load] takes them.
 func Library() []string { return library.Names() }
 
-// Load returns a scenario: one of the [Library], or, when the name ends in .sim or .json or has a slash in it, that of a
-// file. A file that ends in .json is JSON, any other is text. The scenario is the caller's to change. An error names all
-// that is wrong with it.
+// Load returns a scenario: one of the [Library], or, when the name ends in .sim or .json or has a slash in it, that
+// of a file. A file that ends in .json is JSON, any other is text. The scenario is the caller's to change. An error
+// names all that is wrong with it.
 func Load(name string) (*scenario.Scenario, error) {
 	extension := filepath.Ext(name)
 	if extension != ".sim" && extension != ".json" && !strings.ContainsAny(name, `/\`) {
@@ -52,7 +52,7 @@ func MustLoad(name string) *scenario.Scenario {
 	return s
 }
 
-// read is the text of a file.
+// read returns the text of a file.
 func read(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -69,7 +69,7 @@ func read(name string) (string, error) {
 	return string(text), nil
 }
 
-// quoted is err with the path in quotes: nothing in a name moves a cursor.
+// quoted quotes the path of an error: no name moves a cursor.
 func quoted(err error) error {
 	if e := (*os.PathError)(nil); errors.As(err, &e) {
 		return fmt.Errorf("%s %q: %w", e.Op, e.Path, e.Err)
@@ -77,7 +77,7 @@ func quoted(err error) error {
 	return err
 }
 
-// parsed parses a text; each line of an error begins with whose it is.
+// parsed parses a text. Each line of an error begins with its file.
 func parsed(name, text string, parse func(string) (*scenario.Scenario, error)) (*scenario.Scenario, error) {
 	s, err := parse(text)
 	var all scenario.Errors

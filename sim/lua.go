@@ -25,36 +25,36 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// miniature is the engine that runs the shipped scripts: in miniredis, through go-redis and a faultnet per slot. The jitter
-// of its network is uniform, with the mean that the scenario has.
-type miniature struct {
+// luaEngine runs the shipped scripts in miniredis, through go-redis and a faultnet per slot. The jitter of its network
+// is uniform, with the mean that the scenario states.
+type luaEngine struct {
 	listener
 	seed  uint64
 	net   scenario.Net
 	redis *miniredis.Miniredis
 
-	frozen gate
+	frozen pauseGate
 
-	mu      sync.Mutex
-	state   service
-	lives   int           // rises when all connections are cut
-	clock   time.Duration // by how much that of Redis was moved
-	moved   bool          // ever
-	links   []*wire       // by slot
-	replica *snapshot
+	mu         sync.Mutex
+	state      redisState
+	generation int           // rises when all connections are cut
+	clock      time.Duration // by how much that of Redis was moved
+	moved      bool          // ever
+	links      []*faultyLink // by slot
+	replica    *snapshot
 }
 
-// wire is the network of a slot.
-type wire struct {
+// faultyLink is the network of a slot.
+type faultyLink struct {
 	*faultnet.Net
 	c conditions
 }
 
-// newMiniature returns the engine. It must be called in a bubble.
-func newMiniature(l listener, seed uint64, n scenario.Net) (*miniature, error) {
-	m := &miniature{listener: l, seed: seed, net: n, redis: miniredis.NewMiniRedis()}
+// newLuaEngine returns the engine. It must be called in a bubble.
+func newLuaEngine(l listener, seed uint64, n scenario.Net) (*luaEngine, error) {
+	m := &luaEngine{listener: l, seed: seed, net: n, redis: miniredis.NewMiniRedis()}
 	m.redis.ClockTTL(true) // keys end by the bubble's clock
-	m.frozen.step = executing
+	m.frozen.spacing = executionTime
 	first, err := m.redis.Dial() // it has no socket, only pipes; the first of them makes it start
 	if err != nil {
 		return nil, err
@@ -70,28 +70,29 @@ const connections = 100
 // dialTimeout is that of remote.Open.
 const dialTimeout = 200 * time.Millisecond
 
-// miniatureStore is a remote.Redis with a client of its own.
-type miniatureStore struct {
+// luaStore is a remote.Redis with a client of its own.
+type luaStore struct {
 	*remote.Redis
 	client *redis.Client
 }
 
 // Close closes the client too.
-func (s *miniatureStore) Close() error { return errors.Join(s.Redis.Close(), s.client.Close()) }
+func (s *luaStore) Close() error { return errors.Join(s.Redis.Close(), s.client.Close()) }
 
-func (m *miniature) start(p *process) (body, error) { return m.newInside(p, m.open) }
+func (m *luaEngine) start(p *process) (instance, error) { return m.newSimulatedProcess(p, m.open) }
 
-func (m *miniature) open(number, slot int) (remote.Store, error) {
+func (m *luaEngine) open(number, slot int) (remote.Store, error) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return m.dial(number) }
 	o := clientOptions(m.link(slot).Dialer(dial))
 	o.PoolSize = connections
 	client := redis.NewClient(o)
-	return &miniatureStore{remote.NewRedis(client, nil), client}, nil
+	return &luaStore{remote.NewRedis(client, nil), client}, nil
 }
 
-// dial makes a connection that tells Redis whose it is. That is said before the network has it: a client that is given a name
-// sends it as one more message, which the shipped ones do not, and which could be lost like the others.
-func (m *miniature) dial(number int) (net.Conn, error) {
+// dial makes a connection that tells Redis whose it is. That is said before the network has it: a client that is
+// given a name sends it as one more message, which the shipped ones do not, and which could be lost like the
+// others.
+func (m *luaEngine) dial(number int) (net.Conn, error) {
 	c, err := m.redis.Dial()
 	if err != nil {
 		return nil, err
@@ -129,19 +130,19 @@ func clientOptions(dial dialer) *redis.Options {
 	}
 }
 
-func (m *miniature) link(slot int) *wire {
+func (m *luaEngine) link(slot int) *faultyLink {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for n := len(m.links); n <= slot; n++ {
-		w := &wire{Net: faultnet.New(stable.Mix(m.seed ^ stable.Mix(uint64(n))))}
+		w := &faultyLink{Net: faultnet.New(stable.Mix(m.seed ^ stable.Mix(uint64(n))))}
 		m.links = append(m.links, w)
 		m.set(w)
 	}
 	return m.links[slot]
 }
 
-// set puts all that is wrong into a network; mu is held. Nothing of it can be out of range.
-func (m *miniature) set(w *wire) {
+// set applies all faults to the network of a slot. mu is held. No value is out of range.
+func (m *luaEngine) set(w *faultyLink) {
 	hole := w.c.holdOut || w.c.holdIn
 	_ = w.Set(faultnet.Faults{
 		Refuse: m.state.down && !hole, HoldDial: hole, HoldOut: w.c.holdOut, HoldIn: w.c.holdIn,
@@ -150,7 +151,7 @@ func (m *miniature) set(w *wire) {
 	})
 }
 
-func (m *miniature) connect(slot int, c conditions) {
+func (m *luaEngine) connect(slot int, c conditions) {
 	w := m.link(slot)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,12 +159,12 @@ func (m *miniature) connect(slot int, c conditions) {
 	m.set(w)
 }
 
-func (m *miniature) serve(s service) {
+func (m *luaEngine) serve(s redisState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dies := s.down && !m.state.down
 	if dies {
-		m.lives++
+		m.generation++
 	}
 	m.state = s
 	for _, w := range m.links {
@@ -179,29 +180,29 @@ func (m *miniature) serve(s service) {
 	}
 }
 
-func (m *miniature) flush()        { m.redis.FlushAll() }
-func (m *miniature) flushScripts() { m.dispatch(false, "SCRIPT", "FLUSH") }
+func (m *luaEngine) flush()        { m.redis.FlushAll() }
+func (m *luaEngine) flushScripts() { m.dispatch(false, "SCRIPT", "FLUSH") }
 
-func (m *miniature) evict(keys int, random *rand.Rand) {
+func (m *luaEngine) evict(keys int, random *rand.Rand) {
 	var buckets []string
 	for _, k := range m.redis.Keys() {
 		if m.redis.Type(k) == "hash" {
 			buckets = append(buckets, k)
 		}
 	}
-	for _, b := range some(buckets, keys, random) {
+	for _, b := range sample(buckets, keys, random) {
 		m.redis.Del(b)
 	}
 }
 
-func (m *miniature) step(by time.Duration) {
+func (m *luaEngine) step(by time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.clock, m.moved = m.clock+by, true
 }
 
 // close waits for connections that are being dialed, which outlive the call that wanted them, and their client.
-func (m *miniature) close() error {
+func (m *luaEngine) close() error {
 	time.Sleep(2 * dialTimeout)
 	for _, w := range m.links {
 		w.Cut()
@@ -210,8 +211,8 @@ func (m *miniature) close() error {
 	return nil
 }
 
-// hook sees every command before miniredis does, those that a script sends too; it returns true when it has answered.
-func (m *miniature) hook(c *server.Peer, cmd string, args ...string) bool {
+// hook sees every command before miniredis does, those of scripts too. It returns true if it has answered.
+func (m *luaEngine) hook(c *server.Peer, cmd string, args ...string) bool {
 	script := (cmd == "EVAL" || cmd == "EVALSHA") && c.ClientName != "" // dispatch has no name
 	if !script && cmd != "HELLO" {
 		return false
@@ -248,14 +249,14 @@ func (m *miniature) hook(c *server.Peer, cmd string, args ...string) bool {
 	return true
 }
 
-func (m *miniature) now() (service, int) {
+func (m *luaEngine) now() (redisState, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state, m.lives
+	return m.state, m.generation
 }
 
-// dispatch has a command executed, by the clock of Redis, and returns the reply as it would be sent.
-func (m *miniature) dispatch(resp3 bool, cmd string, args ...string) string {
+// dispatch executes a command by the clock of Redis and returns the reply as Redis would send it.
+func (m *luaEngine) dispatch(resp3 bool, cmd string, args ...string) string {
 	m.mu.Lock()
 	if m.moved {
 		m.redis.SetTime(time.Now().Add(m.clock)) // it stands still until the next command, and nobody looks

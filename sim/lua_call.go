@@ -8,7 +8,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// callIn is the call that the arguments of EVAL or EVALSHA make, if they are for the token bucket.
+// callIn parses the arguments of EVAL or EVALSHA, if they are for the token bucket.
 func callIn(args []string) (c lua.Call, ok bool) {
 	script := lua.TokenBucket.Script()
 	if len(args) < 4 || args[0] != script.SHA && args[0] != script.Source {
@@ -17,7 +17,7 @@ func callIn(args []string) (c lua.Call, ok bool) {
 	return lua.ParseCall(lua.TokenBucket, args[2], args[3:])
 }
 
-// replyIn is a reply of the token bucket as the wire has it: an array of whole numbers.
+// replyIn parses a reply of the token bucket: on the wire it is an array of whole numbers.
 func replyIn(answer string) (r lua.Reply, ok bool) {
 	parts := strings.Split(strings.TrimSuffix(answer, "\r\n"), "\r\n")
 	numbers := make([]any, 0, len(parts))
@@ -31,8 +31,8 @@ func replyIn(answer string) (r lua.Reply, ok bool) {
 	return lua.DecodeReply(lua.TokenBucket, numbers)
 }
 
-// values and fields are how the auditor reads the hashes.
-func (m *miniature) values(bucket string, fields ...string) []string {
+// someFields and allFields read the hashes for the audit.
+func (m *luaEngine) someFields(bucket string, fields ...string) []string {
 	if !m.redis.Exists(bucket) {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (m *miniature) values(bucket string, fields ...string) []string {
 	return all
 }
 
-func (m *miniature) fields(bucket string) map[string]string {
+func (m *luaEngine) allFields(bucket string) map[string]string {
 	names, _ := m.redis.HKeys(bucket) // none where there is no hash
 	all := make(map[string]string, len(names))
 	for _, f := range names {
@@ -52,4 +52,4 @@ func (m *miniature) fields(bucket string) map[string]string {
 	return all
 }
 
-func (m *miniature) left(bucket string) time.Duration { return m.redis.TTL(bucket) }
+func (m *luaEngine) ttl(bucket string) time.Duration { return m.redis.TTL(bucket) }

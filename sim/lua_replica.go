@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// snapshot is all that a Redis holds: what a replica has that gets nothing more.
+// snapshot is all that a Redis held when its replica stopped following.
 type snapshot struct {
 	keys []record
 }
 
-// record is one key: a bucket, or who is here.
+// record is one key: a bucket, or the presence set.
 type record struct {
 	name   string
 	fields []string // of a hash, each followed by its value
 	scores map[string]float64
-	left   time.Duration // to live, as of at; 0 is for ever
+	left   time.Duration // to live, as of at; 0: the key does not end
 	at     time.Time
 }
 
-func (m *miniature) remember() {
+func (m *luaEngine) remember() {
 	s := &snapshot{}
 	for _, k := range m.redis.Keys() {
 		r := record{name: k, left: m.redis.TTL(k), at: time.Now()}
@@ -39,7 +39,7 @@ func (m *miniature) remember() {
 	m.replica = s
 }
 
-func (m *miniature) promote() {
+func (m *luaEngine) promote() {
 	m.mu.Lock()
 	s := m.replica
 	m.replica = nil

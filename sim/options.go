@@ -26,8 +26,8 @@ const (
 // Engines are the names of the engines.
 var Engines = []string{Virtual, Lua, Live}
 
-// What the engine Live carries on two processors. At 40 000 requests per second, six processes took one of them, and nothing
-// came late; four runs at one time share them.
+// What the engine Live carries on two processors. At 40 000 requests per second, six processes took one of them,
+// and nothing came late; four runs at one time share them.
 const (
 	MostLiveRate   = 25000 // requests per second
 	MostLiveStarts = 100   // processes, all those together that start in a run
@@ -41,29 +41,30 @@ type Options struct {
 	// Seed is what all that is random depends on; 0 means 1.
 	Seed uint64
 
-	// Policy is given the policy of each limit as the scenario has it, and returns the one to run: yours, under the same
-	// name. Its limit is that of the report too. nil leaves them as they are.
+	// Policy is given the policy of each limit as the scenario has it, and returns the one to run: yours, under the
+	// same name. Its limit is that of the report too. nil leaves them as they are.
 	Policy func(tiered.Policy) tiered.Policy
 
-	// Policies are yours: each is run in place of that of the limit with its name; a single one also in place of that of the
-	// only limit, under the limit's name. One that would replace nothing is an error.
+	// Policies are yours: each is run in place of that of the limit with its name; a single one also in place of
+	// that of the only limit, under the limit's name. One that would replace nothing is an error.
 	Policies []tiered.Policy
 
-	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. nil tells nobody.
+	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. nil tells
+	// nobody.
 	Progress func(at, of time.Duration)
 }
 
-// plan is a scenario made ready to be run.
+// plan is a scenario made ready to run.
 type plan struct {
-	scenario *scenario.Scenario // a copy, in which no default of the network is left out
-	engine   string
-	seed     uint64
-	options  tiered.Options
-	policies []tiered.Policy // as Scenario.Limits
-	progress func(at, of time.Duration)
+	scenario   *scenario.Scenario // a copy, in which no default of the network is left out
+	engineName string
+	seed       uint64
+	options    tiered.Options
+	policies   []tiered.Policy // as Scenario.Limits
+	progress   func(at, of time.Duration)
 }
 
-// prepare checks a scenario and its options, all problems at once, and makes it ready.
+// prepare checks a scenario and its options, and reports all problems at once.
 func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	if s == nil {
 		return nil, errors.New("sim: the scenario is nil")
@@ -71,16 +72,17 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	p := &plan{engine: o.Engine, seed: o.Seed, progress: o.Progress}
-	if p.engine == "" {
-		p.engine = Virtual
+	p := &plan{engineName: o.Engine, seed: o.Seed, progress: o.Progress}
+	if p.engineName == "" {
+		p.engineName = Virtual
 	}
 	if p.seed == 0 {
 		p.seed = 1
 	}
 	var all []error
-	if !slices.Contains(Engines, p.engine) {
-		all = append(all, fmt.Errorf("sim: Options.Engine is %q: must be one of %s", p.engine, strings.Join(Engines, ", ")))
+	if !slices.Contains(Engines, p.engineName) {
+		all = append(all, fmt.Errorf("sim: Options.Engine is %q: must be one of %s", p.engineName,
+			strings.Join(Engines, ", ")))
 	}
 	if err := s.Validate(); err != nil {
 		return nil, errors.Join(append(all, err)...)
@@ -94,7 +96,7 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		Budget: time.Duration(f.Budget), Timeout: time.Duration(f.Timeout),
 		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
 	}
-	own, err := o.own(p.scenario.Limits)
+	own, err := o.policiesByName(p.scenario.Limits)
 	all = append(all, err)
 	for i := range p.scenario.Limits {
 		policy, err := policyOf(f, &p.scenario.Limits[i], func(given tiered.Policy) tiered.Policy {
@@ -111,20 +113,20 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	if err := errors.Join(all...); err != nil {
 		return nil, err
 	}
-	if p.engine == Live {
+	if p.engineName == Live {
 		if err := p.playable(); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.tryOut()
+	return p, p.tryLimiter()
 }
 
-var modes = map[string]tiered.FailMode{
+var failModes = map[string]tiered.FailMode{
 	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
 }
 
-// own are Policies by the names of limits.
-func (o *Options) own(limits []scenario.Limit) (map[string]tiered.Policy, error) {
+// policiesByName returns Policies by the names of the scenario's limits.
+func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Policy, error) {
 	own := map[string]tiered.Policy{}
 	var all []error
 	for i, p := range o.Policies {
@@ -143,22 +145,25 @@ func (o *Options) own(limits []scenario.Limit) (map[string]tiered.Policy, error)
 	return own, errors.Join(all...)
 }
 
-// policyOf is the policy of a limit; what the user makes of it is written back.
+// policyOf returns the policy of a limit, as change has it, and writes the new limit back.
 func policyOf(f *scenario.Fleet, l *scenario.Limit, change func(tiered.Policy) tiered.Policy) (tiered.Policy, error) {
 	p := tiered.Policy{
-		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst}, FailMode: modes[f.Mode],
-		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
+		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst},
+		FailMode: failModes[f.Mode],
+		Lease:    tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
 	}
 	p = change(p)
 	if p.Name != l.Name {
-		return p, fmt.Errorf("sim: Options.Policy returned a policy named %.80q for the limit %q: must keep the name", p.Name, l.Name)
+		return p, fmt.Errorf("sim: Options.Policy returned a policy named %.80q for the limit %q: must keep the name",
+			p.Name, l.Name)
 	}
 	l.Tokens, l.Per, l.Burst = p.Limit.Tokens, scenario.Duration(p.Limit.Per), p.Limit.Burst
 	return p, nil
 }
 
-// tryOut reports what the limiter finds wrong with options and policies: by making one, in real time and without Redis.
-func (p *plan) tryOut() error {
+// tryLimiter reports what the limiter finds wrong with options and policies. It makes one, in real time and without
+// Redis.
+func (p *plan) tryLimiter() error {
 	store := remote.NewMemory()
 	options := p.options
 	options.Logger = slog.New(slog.DiscardHandler)
@@ -174,13 +179,13 @@ func (p *plan) tryOut() error {
 	return errors.Join(append(all, g.Close(context.Background()), store.Close())...)
 }
 
-// limitOf is the index of a limit, by its name; there is only one when it has none.
+// limitOf returns the index of a limit by its name. Without a name it is the only limit.
 func (p *plan) limitOf(name string) int {
 	return max(slices.IndexFunc(p.scenario.Limits, func(l scenario.Limit) bool { return l.Name == name }), 0)
 }
 
-// most is the largest number of processes there may be at one time, but for those that are leaving.
-func (p *plan) most() int {
+// maxProcesses returns the largest number of processes at one time, except those that are leaving.
+func (p *plan) maxProcesses() int {
 	most := p.scenario.Fleet.N
 	for i := range p.scenario.Faults {
 		most = max(most, p.scenario.Faults[i].N)
@@ -188,7 +193,7 @@ func (p *plan) most() int {
 	return most
 }
 
-// Version is that of the project and of Go, as reports have it.
+// Version returns that of the project and of Go, as reports have it.
 func Version() string {
 	project := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -10,15 +10,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
 )
 
-// named returns a source of random numbers that depends on nothing but the seed and its own name.
-func named(seed uint64, name string) *rand.Rand {
+// newRand returns a source of random numbers that depends on the seed and its own name only.
+func newRand(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, stable.Hash(name)))
 }
 
-// dice are random numbers for those who draw concurrently. What is drawn depends on the instant and on how many were
-// drawn at it before, not on all that was drawn since the start: two goroutines that run at one instant may swap what they
-// get, and the rest of the run is the same.
-type dice struct {
+// concurrentRand is a source of random numbers for goroutines that draw concurrently. What it returns depends on the
+// instant and on how many numbers were drawn at it before, not on all that were drawn since the start. Two goroutines
+// that run at one instant may swap their numbers; the rest of the run stays the same.
+type concurrentRand struct {
 	seed uint64
 	base time.Time
 
@@ -27,12 +27,12 @@ type dice struct {
 	n    uint64
 }
 
-func newDice(seed uint64, name string, base time.Time) *dice {
-	return &dice{seed: stable.Mix(seed ^ stable.Hash(name)), base: base}
+func newConcurrentRand(seed uint64, name string, base time.Time) *concurrentRand {
+	return &concurrentRand{seed: stable.Mix(seed ^ stable.Hash(name)), base: base}
 }
 
 // uniform draws from [0,1).
-func (d *dice) uniform() float64 {
+func (d *concurrentRand) uniform() float64 {
 	now := time.Since(d.base)
 	d.mu.Lock()
 	if now != d.last {
@@ -45,14 +45,14 @@ func (d *dice) uniform() float64 {
 }
 
 // exponential draws a duration whose mean is given.
-func (d *dice) exponential(mean time.Duration) time.Duration {
+func (d *concurrentRand) exponential(mean time.Duration) time.Duration {
 	return time.Duration(-math.Log(1-d.uniform()) * float64(mean))
 }
 
-// zipf chooses among n things, the i-th with a weight of (i+1)^-skew: 0 is uniform. Unlike rand.Zipf it takes any skew.
+// zipf chooses among n things, the i-th with a weight of (i+1)^-skew; 0 is uniform. Unlike rand.Zipf it takes any skew.
 type zipf struct {
 	n   int
-	sum []float64 // of the weights up to each; nil when uniform
+	sum []float64 // of the weights up to each; nil if uniform
 }
 
 func newZipf(n int, skew float64) zipf {

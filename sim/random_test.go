@@ -8,7 +8,7 @@ import (
 )
 
 func TestZipf(t *testing.T) {
-	r := named(1, "a test")
+	r := newRand(1, "a test")
 	for _, c := range []struct {
 		skew  float64
 		ratio float64 // of the first to the last of ten
@@ -30,7 +30,7 @@ func TestZipf(t *testing.T) {
 // Those who waited go on in the order in which they came, each at an instant of its own.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate
+		var g pauseGate
 		if g.pass() {
 			t.Error("an open gate holds up")
 		}

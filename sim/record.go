@@ -10,48 +10,49 @@ import (
 
 // This file is what the meter is told, until the run is over: what happens afterwards is clearing up.
 
-// asked notes a request, and decided what became of it.
+// asked records a request, and decided its decision.
 func (r *run) asked(at time.Duration, process, limit int, key string, cost int64) measure.Request {
 	return r.meter.Asked(at, process, limit, key, cost)
 }
 
 func (r *run) decided(at time.Duration, q measure.Request, d tiered.Decision) {
-	if !r.over.Load() {
+	if !r.finished.Load() {
 		r.meter.Decided(at, q, d)
 	}
 }
 
-// recorded notes both, of a request that a real process told of, or, if it was not heard, never will.
-func (r *run) recorded(at, took time.Duration, process, limit int, key string, cost int64, d tiered.Decision, heard bool) {
-	if r.over.Load() {
+// recorded records a request of a real process and, if the caller heard it, its decision.
+func (r *run) recorded(at, took time.Duration, process, limit int, key string, cost int64, d tiered.Decision,
+	heard bool) {
+	if r.finished.Load() {
 		return
 	}
 	var q measure.Request
-	r.tape.add(at, func() { q = r.meter.Asked(at, process, limit, key, cost) })
+	r.log.add(at, func() { q = r.meter.Asked(at, process, limit, key, cost) })
 	if heard {
-		r.tape.add(at+took, func() { r.meter.Decided(at+took, q, d) })
+		r.log.add(at+took, func() { r.meter.Decided(at+took, q, d) })
 	}
 }
 
-// breaker notes a change of a process' breaker.
+// breaker records a change of a process' breaker.
 func (r *run) breaker(at time.Duration, p *process, state string) {
-	if !r.over.Load() && !p.dead.Load() {
-		r.tape.add(at, func() { r.meter.Breaker(at, p.number, state) })
+	if !r.finished.Load() && !p.dead.Load() {
+		r.log.add(at, func() { r.meter.Breaker(at, p.number, state) })
 	}
 }
 
 func (r *run) joined(p *process) {
 	at := r.at()
-	r.tape.add(at, func() { r.meter.Joined(at, p.number) })
+	r.log.add(at, func() { r.meter.Joined(at, p.number) })
 }
 
-// died notes that a process has ended, with its last figures if they are known.
+// died records that a process has ended, with its last figures if they are known.
 func (r *run) died(p *process, s *tiered.Stats) {
-	if r.over.Load() {
+	if r.finished.Load() {
 		return
 	}
 	at := r.at()
-	r.tape.add(at, func() {
+	r.log.add(at, func() {
 		if s != nil {
 			r.meter.Sample(at, p.number, s, true)
 		}
@@ -64,30 +65,30 @@ func (r *run) sample(p *process, last bool) {
 	defer p.sampling.Unlock()
 	if s := p.stats(); s != nil {
 		at := r.at()
-		r.tape.add(at, func() { r.meter.Sample(at, p.number, s, last) })
+		r.log.add(at, func() { r.meter.Sample(at, p.number, s, last) })
 	}
 }
 
-// fault notes the beginning or the end of a fault.
+// fault records the beginning or the end of a fault.
 func (r *run) fault(i int, ended bool) {
-	if !r.over.Load() {
+	if !r.finished.Load() {
 		at := r.at()
-		r.tape.add(at, func() { r.meter.Fault(at, i, ended) })
+		r.log.add(at, func() { r.meter.Fault(at, i, ended) })
 	}
 }
 
-// called, answered and happened are told by the stores.
+// called, answered and happened are called by the stores.
 func (r *run) called(at time.Duration, process, n int) {
-	if !r.over.Load() {
-		r.tape.add(at, func() { r.meter.Called(at, process, n) })
+	if !r.finished.Load() {
+		r.log.add(at, func() { r.meter.Called(at, process, n) })
 	}
 }
 
 func (r *run) answered(process int, code lua.Code, grant int64) {
 	switch {
-	case r.over.Load():
+	case r.finished.Load():
 	case code == lua.Late:
-		r.meter.Happened("late_call") // most who sent one have given it up by now
+		r.meter.Happened("late_call") // most callers of such a call have given it up
 	case code == lua.Stale:
 		r.meter.Happened("stale_reply")
 	case code == lua.Granted && grant > 0:
@@ -96,15 +97,15 @@ func (r *run) answered(process int, code lua.Code, grant int64) {
 }
 
 func (r *run) happened(name string) {
-	if !r.over.Load() {
+	if !r.finished.Load() {
 		at := r.at()
-		r.tape.add(at, func() { r.meter.Happened(name) })
+		r.log.add(at, func() { r.meter.Happened(name) })
 	}
 }
 
-func (r *run) execute(on shelf, process int, c *lua.Call, do func() (lua.Reply, bool)) {
+func (r *run) execute(on hashReader, process int, c *lua.Call, do func() (lua.Reply, bool)) {
 	r.audit.execute(on, process, c, do)
 }
 
-// at is the time since the beginning.
+// at returns the time since the beginning.
 func (r *run) at() time.Duration { return time.Since(r.base) }

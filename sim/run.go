@@ -15,11 +15,11 @@ import (
 )
 
 // Run runs a scenario and reports what was measured. Unless the engine is Live, time is virtual: the run has a
-// testing/synctest bubble of its own. An error means that it could not be run. Expectations that were not met are in the
-// report and are no error. A nil o means the defaults.
+// testing/synctest bubble of its own. An error means that it could not be run. Expectations that were not met are
+// in the report and are no error. A nil o means the defaults.
 //
-// Call it outside of a bubble. It takes some 3 µs of a processor per request, and ten times that per call to Redis on the
-// Lua engine and two on the other.
+// Call it outside of a bubble. It takes some 3 µs of a processor per request, and ten times that per call to Redis
+// on the Lua engine and two on the other.
 func Run(s *scenario.Scenario, o *Options) (*measure.Report, error) {
 	p, err := prepare(s, o)
 	if err != nil {
@@ -28,27 +28,27 @@ func Run(s *scenario.Scenario, o *Options) (*measure.Report, error) {
 	return p.run()
 }
 
-// ErrUndecided says that requests were not decided a second after the end of a run, and no fault held them up. The limiter
-// decides each within Budget, so that is a bug of ours.
+// ErrUndecided means that requests were not decided a second after the end of a run, and no fault held them up. The
+// limiter decides each within Budget, so it is a bug of ours.
 var ErrUndecided = errors.New("sim: requests that nobody decides")
 
 // run is a scenario that is being run.
 type run struct {
 	*plan
-	base  time.Time
-	meter *measure.Meter
-	world world
-	fleet *fleet
-	audit *audit // nil on the engine Live
+	base   time.Time
+	meter  *measure.Meter
+	engine engine
+	fleet  *fleet
+	audit  *audit // nil on the engine Live
 
-	connected []conditions   // of the network of each slot, as the world knows it
-	traffic   sync.WaitGroup // who makes requests
+	networks  []conditions   // by slot, as the engine has them
+	traffic   sync.WaitGroup // streams of requests
 	requests  sync.WaitGroup // those under way
-	asking    atomic.Int64   // streams and clients that make more, and requests that a process has in hand
-	over      atomic.Bool    // nothing is measured any more
+	undecided atomic.Int64   // streams and clients that make more, and requests that a process has not decided
+	finished  atomic.Bool    // nothing is measured any more
 
-	lag  lag   // live: of all who take part
-	tape *tape // live: what the meter is told at the end; nil tells it at once
+	lag lag       // live: the longest of all processes
+	log *eventLog // live: what the meter hears at the end; nil: it hears everything at once
 
 	mu   sync.Mutex
 	errs []error
@@ -59,44 +59,44 @@ func (p *plan) run() (report *measure.Report, err error) {
 	play := func() {
 		r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 		r.fleet = &fleet{run: r}
-		if p.engine == Live {
-			r.tape = &tape{}
+		if p.engineName == Live {
+			r.log = &eventLog{}
 		}
-		if r.world, err = p.open(r); err == nil {
+		if r.engine, err = p.open(r); err == nil {
 			r.base = time.Now() // real processes take some time to be ready
-			if p.engine != Live {
+			if p.engineName != Live {
 				r.audit = newAudit(r.base, int64(p.options.Processes))
 			}
 			report, err = r.run()
 		}
 	}
-	if p.engine == Live {
+	if p.engineName == Live {
 		play()
 	} else {
 		bubble.Run(play)
 	}
 	if report != nil {
-		report.Engine, report.Seed, report.Version = p.engine, p.seed, Version()
+		report.Engine, report.Seed, report.Version = p.engineName, p.seed, Version()
 	}
 	return report, err
 }
 
-// open makes the world of a run.
-func (p *plan) open(r *run) (world, error) {
-	switch p.engine {
+// open starts the engine of a run.
+func (p *plan) open(r *run) (engine, error) {
+	switch p.engineName {
 	case Lua:
-		return newMiniature(r, p.seed, p.scenario.Net)
+		return newLuaEngine(r, p.seed, p.scenario.Net)
 	case Live:
 		return newLive(r)
 	default:
-		return newVirtual(r, p.seed, p.scenario.Net, p.most()), nil
+		return newVirtualEngine(r, p.seed, p.scenario.Net, p.maxProcesses()), nil
 	}
 }
 
 // run leaves nothing behind: in a bubble nothing may be left.
 func (r *run) run() (*measure.Report, error) {
 	length := time.Duration(r.scenario.Length)
-	if r.engine == Live {
+	if r.engineName == Live {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		go r.lag.measure(ctx)
@@ -114,40 +114,40 @@ func (r *run) run() (*measure.Report, error) {
 	if busy := r.finish(); busy > 0 && len(s.active) == 0 {
 		r.fail(fmt.Errorf("%w: %d", ErrUndecided, busy))
 	}
-	r.tape.play()
-	if r.engine == Live {
+	r.log.play()
+	if r.engineName == Live {
 		r.meter.Live(r.lag.longest())
 	}
 	report := r.meter.Report(length)
 	s.lift()
 	r.traffic.Wait()
 	r.requests.Wait()
-	err := errors.Join(r.fleet.close(), r.world.close(), errors.Join(r.errs...))
+	err := errors.Join(r.fleet.close(), r.engine.close(), errors.Join(r.errs...))
 	report.Audited(r.audit.verdict()) // who went home has given everything back
 	return report, err
 }
 
-// finish waits until all requests are made and decided (real streams are late by what the machine holds them up, and would
-// go on after the last figures) and all calls have returned, but for what waits for a fault to end, and takes
-// the last figures. It returns how many requests are not decided.
+// finish waits until all requests are made and decided and all calls have returned, except those that a fault holds up,
+// and takes the last figures. It returns the number of undecided requests. Real streams are late by what the machine
+// holds them up, and would go on after the last figures.
 func (r *run) finish() (undecided int64) {
 	all, _ := r.fleet.live()
 	longest := max(r.options.Budget+2*r.options.Timeout, time.Second)
 	for end := r.at() + longest; r.at() < end; time.Sleep(time.Millisecond) {
-		if r.asking.Load() == 0 && !slices.ContainsFunc(all, func(p *process) bool { return p.busy() }) {
+		if r.undecided.Load() == 0 && !slices.ContainsFunc(all, func(p *process) bool { return p.busy() }) {
 			break
 		}
 	}
 	for _, p := range all {
 		r.sample(p, true)
 	}
-	r.over.Store(true)
-	return r.asking.Load()
+	r.finished.Store(true)
+	return r.undecided.Load()
 }
 
 func (r *run) sleepUntil(at time.Duration) { time.Sleep(time.Until(r.base.Add(at))) }
 
-// fail notes that something could not be done that no fault explains.
+// fail keeps an error that no fault explains.
 func (r *run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,15 +16,16 @@ func TestUndecided(t *testing.T) {
 		asked int64
 		want  bool
 	}{{"", 0, false}, {"", 1, true}, {"at 3s pause\n", 1, false}} {
-		p, err := prepare(parse(t, "name \"u\"\nlimit a rate=5/s\nfleet n=1\ntraffic poisson rate=5/s\nrun 4s\n"+c.fault), nil)
+		p, err := prepare(parse(t, "name \"u\"\nlimit a rate=5/s\nfleet n=1\ntraffic poisson rate=5/s\nrun 4s\n"+
+			c.fault), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Test(t, func(*testing.T) {
 			r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 			r.fleet = &fleet{run: r}
-			if r.world, err = p.open(r); err == nil {
-				r.asking.Add(c.asked)
+			if r.engine, err = p.open(r); err == nil {
+				r.undecided.Add(c.asked)
 				_, err = r.run()
 			}
 		})
@@ -34,23 +35,25 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// A real stream is late by what the machine holds it up: the last figures wait for it, or they would miss what it still makes.
+// A real stream is late by what the machine holds it up: the last figures wait for it, or they would miss what it
+// still makes.
 func TestLastFigures(t *testing.T) {
-	p, err := prepare(parse(t, "name \"late\"\nlimit a rate=1000/s\nfleet n=2\ntraffic poisson rate=500/s\nrun 4s\n"), nil)
+	p, err := prepare(parse(t, "name \"late\"\nlimit a rate=1000/s\nfleet n=2\ntraffic poisson rate=500/s\nrun 4s\n"),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(*testing.T) {
 		r := &run{plan: p, base: time.Now(), meter: measure.New(p.scenario)}
 		r.fleet = &fleet{run: r}
-		if r.world, err = p.open(r); err != nil {
+		if r.engine, err = p.open(r); err != nil {
 			return
 		}
 		made, missed := 0, 0
 		late := r.newStream(0)
 		late.end += 50 * time.Millisecond
 		late.keys = func() string {
-			if made++; r.over.Load() {
+			if made++; r.finished.Load() {
 				missed++
 			}
 			return "key 0"

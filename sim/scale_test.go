@@ -10,8 +10,8 @@ import (
 // most is how many processes a fleet has here: four fleets of real ones share two processors.
 const most = 8
 
-// scaled is a scenario with a fleet of at most so many processes: it, and what it grows to, in proportion. Rates and limits
-// stay as they are, so each process has more of them.
+// scaled is a scenario with a fleet of at most so many processes: it, and what it grows to, in proportion. Rates
+// and limits stay as they are, so each process has more of them.
 func scaled(s *scenario.Scenario) *scenario.Scenario {
 	s = s.Clone()
 	n := s.Fleet.N

@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// schedule is what happens when, apart from traffic: processes start, faults begin and end, figures are taken. One goroutine
-// does it all; what is due at one instant is done a nanosecond apart, first what was planned first.
+// schedule plans everything but traffic: when processes start, faults begin and end, and figures are taken. One
+// goroutine does it all. Events of one instant run a nanosecond apart, in the order in which they were planned.
 type schedule struct {
 	run    *run
 	events []event // by time
@@ -30,27 +30,28 @@ type fault struct {
 	number int
 	random *rand.Rand // of its own
 	slots  []int      // of the processes concerned, rising; nil is all
-	paused []*process // who stands still
+	paused []*process // that stand still
 	lapsed bool       // a link that flaps is up
 }
 
-// newSchedule plans a run: the processes start one after the other, and figures are taken at the end of each step.
+// newSchedule plans a run. The processes start one after the other, and figures are taken at the end of each step.
 func newSchedule(r *run) *schedule {
 	s := &schedule{run: r}
-	random := named(r.seed, "starts")
-	slot := min(startup/time.Duration(r.scenario.Fleet.N), mostApart)
+	random := newRand(r.seed, "starts")
+	slot := min(startup/time.Duration(r.scenario.Fleet.N), maxStartGap)
 	for i := range r.scenario.Fleet.N {
-		// None at an instant at which another does something.
+		// No two at one instant.
+		// no two at one instant
 		s.plan(slot*time.Duration(i)+time.Duration(random.Int64N(int64(slot))), func() { s.start(i) })
 	}
 	s.faults()
 	step := r.meter.Step()
-	var look func()
-	look = func() {
+	var takeSamples func()
+	takeSamples = func() {
 		all, _ := r.fleet.live()
 		for _, p := range all {
-			if r.engine == Live {
-				r.requests.Go(func() { r.sample(p, false) }) // nothing else waits for a process that is slow to tell
+			if r.engineName == Live {
+				r.requests.Go(func() { r.sample(p, false) }) // a process that is slow to answer holds up nothing else
 			} else {
 				r.sample(p, false)
 			}
@@ -58,27 +59,27 @@ func newSchedule(r *run) *schedule {
 		if r.progress != nil {
 			r.progress(r.at(), time.Duration(r.scenario.Length))
 		}
-		s.plan(r.at()+step, look)
+		s.plan(r.at()+step, takeSamples)
 	}
-	s.plan(step, look)
+	s.plan(step, takeSamples)
 	if r.audit != nil {
 		var audit func()
 		audit = func() {
-			r.audit.look()
-			s.plan(r.at()+auditEvery, audit)
+			r.audit.comparePots()
+			s.plan(r.at()+auditInterval, audit)
 		}
-		s.plan(auditEvery, audit)
+		s.plan(auditInterval, audit)
 	}
 	return s
 }
 
 // The processes start within this time, and no further apart.
 const (
-	startup   = time.Second
-	mostApart = 10 * time.Millisecond
+	startup     = time.Second
+	maxStartGap = 10 * time.Millisecond
 )
 
-// plan has something done at a time.
+// plan adds an event.
 func (s *schedule) plan(at time.Duration, do func()) {
 	i, _ := slices.BinarySearchFunc(s.events, at, func(e event, at time.Duration) int {
 		return cmp.Or(cmp.Compare(e.at, at), -1) // behind its equals
@@ -86,14 +87,14 @@ func (s *schedule) plan(at time.Duration, do func()) {
 	s.events = slices.Insert(s.events, i, event{at, do})
 }
 
-// until does what is due until the end, that included.
+// until runs the events up to the end, that included.
 func (s *schedule) until(end time.Duration) {
 	for len(s.events) > 0 && s.events[0].at <= end {
 		e := s.events[0]
 		s.events = s.events[1:]
 		s.run.sleepUntil(e.at)
 		e.do()
-		time.Sleep(time.Nanosecond) // whatever follows from it now has happened before the next begins
+		time.Sleep(time.Nanosecond) // all that follows from it now happens before the next event
 	}
 	s.run.sleepUntil(end)
 }
@@ -102,9 +103,9 @@ func (s *schedule) until(end time.Duration) {
 func (s *schedule) faults() {
 	sc := s.run.scenario
 	for i := range sc.Faults {
-		f := &fault{Fault: &sc.Faults[i], number: i, random: named(s.run.seed, fmt.Sprintf("fault %d", i))}
+		f := &fault{Fault: &sc.Faults[i], number: i, random: newRand(s.run.seed, fmt.Sprintf("fault %d", i))}
 		if f.Kind == "failover" && f.Lose < f.At {
-			s.plan(time.Duration(f.At-f.Lose), s.run.world.remember)
+			s.plan(time.Duration(f.At-f.Lose), s.run.engine.remember)
 		}
 		s.plan(time.Duration(f.At), func() { s.begin(f) })
 	}
@@ -117,17 +118,17 @@ func (s *schedule) begin(f *fault) {
 	f.slots = s.choose(f)
 	switch f.Kind {
 	case "flush":
-		r.world.flush()
-		r.audit.lost()
+		r.engine.flush()
+		r.audit.storeLost()
 	case "evict":
-		r.world.evict(int(f.Keys), f.random)
-		r.audit.lost()
+		r.engine.evict(int(f.Keys), f.random)
+		r.audit.storeLost()
 	case "scriptflush":
-		r.world.flushScripts()
+		r.engine.flushScripts()
 	case "clock":
-		r.world.step(time.Duration(f.By))
+		r.engine.step(time.Duration(f.By))
 		if f.By > 0 {
-			r.audit.moved(time.Duration(f.By))
+			r.audit.clockMoved(time.Duration(f.By))
 		}
 		r.happened("clock_step")
 	case "crash":
@@ -139,7 +140,7 @@ func (s *schedule) begin(f *fault) {
 		for _, slot := range f.slots {
 			if p := r.fleet.at(slot); p != nil {
 				f.paused = append(f.paused, p)
-				p.still.shut()
+				p.pause.shut()
 				p.stop()
 			}
 		}
@@ -165,7 +166,7 @@ func (s *schedule) begin(f *fault) {
 	}
 }
 
-// endOf is when a fault ends.
+// endOf returns when a fault ends.
 func (s *schedule) endOf(f *fault) time.Duration {
 	if f.For == 0 {
 		return time.Duration(s.run.scenario.Length)
@@ -175,22 +176,22 @@ func (s *schedule) endOf(f *fault) time.Duration {
 
 func (s *schedule) ended(f *fault) { s.run.fault(f.number, true) }
 
-// end is the end of a fault that lasted.
+// end ends a fault that lasts.
 func (s *schedule) end(f *fault) {
 	s.active = slices.DeleteFunc(s.active, func(a *fault) bool { return a == f })
 	switch f.Kind {
 	case "kill":
-		s.run.world.flush()
-		s.run.world.flushScripts()
-		s.run.audit.lost()
+		s.run.engine.flush()
+		s.run.engine.flushScripts()
+		s.run.audit.storeLost()
 	case "failover":
-		s.run.world.promote()
-		s.run.audit.lost()
+		s.run.engine.promote()
+		s.run.audit.storeLost()
 	case "pause":
 		for _, p := range f.paused {
-			if !s.still(p) {
+			if !s.paused(p) {
 				p.resume()
-				p.still.open()
+				p.pause.open()
 			}
 		}
 	}
@@ -198,21 +199,21 @@ func (s *schedule) end(f *fault) {
 	s.ended(f)
 }
 
-// lift ends all faults that are left, when the run is over.
+// lift ends all faults that are left when the run is over.
 func (s *schedule) lift() {
 	for len(s.active) > 0 {
 		s.end(s.active[0])
 	}
 }
 
-// still reports whether a process has to stand still for another fault.
-func (s *schedule) still(p *process) bool {
+// paused reports whether another fault pauses a process too.
+func (s *schedule) paused(p *process) bool {
 	return slices.ContainsFunc(s.active, func(f *fault) bool { return slices.Contains(f.paused, p) })
 }
 
-// apply tells the world what is wrong, by all faults that are active.
+// apply sets what is wrong by all active faults.
 func (s *schedule) apply() {
-	var state service
+	var state redisState
 	for _, f := range s.active {
 		switch f.Kind {
 		case "kill", "failover":
@@ -223,28 +224,28 @@ func (s *schedule) apply() {
 			state.refuse = f.Error
 		}
 	}
-	s.run.world.serve(state)
-	for slot := range s.run.connected {
+	s.run.engine.serve(state)
+	for slot := range s.run.networks {
 		s.connect(slot)
 	}
 }
 
-// connect tells the world what is wrong with the network of a slot.
+// connect sets the network of a slot.
 func (s *schedule) connect(slot int) {
 	var c conditions
 	for _, f := range s.active {
 		if _, concerned := slices.BinarySearch(f.slots, slot); f.lapsed || f.slots != nil && !concerned {
 			continue
 		}
-		c = c.and(f.network())
+		c = c.plus(f.network())
 	}
-	if c != s.run.connected[slot] {
-		s.run.connected[slot] = c
-		s.run.world.connect(slot, c)
+	if c != s.run.networks[slot] {
+		s.run.networks[slot] = c
+		s.run.engine.connect(slot, c)
 	}
 }
 
-// network is what a fault does to the network of those concerned.
+// network returns what a fault does to the network of a process.
 func (f *fault) network() (c conditions) {
 	chance := f.Chance
 	if chance == 0 {
@@ -265,9 +266,9 @@ func (f *fault) network() (c conditions) {
 	return c
 }
 
-// choose draws which slots a fault concerns; nil is all, those that come later too.
+// choose draws the slots that a fault concerns. nil is all, later ones too.
 func (s *schedule) choose(f *fault) []int {
-	n := len(s.run.connected)
+	n := len(s.run.networks)
 	var slots []int
 	for slot := range n {
 		if s.run.fleet.at(slot) != nil {
@@ -279,7 +280,7 @@ func (s *schedule) choose(f *fault) []int {
 		n = f.Procs.Count
 	case f.Procs.Share > 0:
 		n = int(math.Ceil(f.Procs.Share * float64(len(slots))))
-	case onProcesses(f.Kind):
+	case hitsProcesses(f.Kind):
 		return slots
 	default:
 		return nil
@@ -290,10 +291,12 @@ func (s *schedule) choose(f *fault) []int {
 	return slots
 }
 
-// onProcesses reports whether a fault of the kind does something to processes, and not to their network.
-func onProcesses(kind string) bool { return kind == "crash" || kind == "crashloop" || kind == "pause" }
+// hitsProcesses reports whether such a fault concerns processes and not their network.
+func hitsProcesses(kind string) bool {
+	return kind == "crash" || kind == "crashloop" || kind == "pause"
+}
 
-// flap lets a link that is down come up, and so on until the fault ends.
+// flap switches a link, which is down, up and down until the fault ends.
 func (s *schedule) flap(f *fault) {
 	end := s.endOf(f)
 	var turn func(at time.Duration)
@@ -314,7 +317,7 @@ func (s *schedule) flap(f *fault) {
 	turn(time.Duration(f.At + f.Down))
 }
 
-// crash ends processes, and starts others when they are to come back.
+// crash ends processes, and starts others if they are to come back.
 func (s *schedule) crash(f *fault) {
 	for _, slot := range f.slots {
 		s.run.fleet.crash(slot)
@@ -326,7 +329,7 @@ func (s *schedule) crash(f *fault) {
 	}
 	s.plan(back, func() {
 		for _, slot := range f.slots {
-			if s.run.fleet.at(slot) == nil { // else somebody else was quicker
+			if s.run.fleet.at(slot) == nil { // else another fault has filled the slot
 				s.start(slot)
 			}
 		}
@@ -334,7 +337,7 @@ func (s *schedule) crash(f *fault) {
 	})
 }
 
-// crashLoop ends the same processes again and again, and each time others take their places.
+// crashLoop ends the same processes again and again, and replaces them each time.
 func (s *schedule) crashLoop(f *fault) {
 	end := s.endOf(f)
 	var again func(at time.Duration)
@@ -350,9 +353,9 @@ func (s *schedule) crashLoop(f *fault) {
 	again(time.Duration(f.At))
 }
 
-// deploy replaces one process after the other by a new one, in the order of their slots.
+// deploy replaces one process after the other, in the order of their slots.
 func (s *schedule) deploy(f *fault) {
-	n := len(s.run.connected)
+	n := len(s.run.networks)
 	var next func(slot int)
 	next = func(slot int) {
 		if slot >= n {
@@ -368,9 +371,9 @@ func (s *schedule) deploy(f *fault) {
 	next(0)
 }
 
-// scale makes the fleet larger, or smaller in good order.
+// scale adds processes, or shuts some down in good order.
 func (s *schedule) scale(f *fault) {
-	for slot := range max(f.N, len(s.run.connected)) {
+	for slot := range max(f.N, len(s.run.networks)) {
 		p := s.run.fleet.at(slot)
 		switch {
 		case slot < f.N && p == nil:
@@ -385,8 +388,8 @@ func (s *schedule) scale(f *fault) {
 // start starts a process in a slot.
 func (s *schedule) start(slot int) {
 	r := s.run
-	for len(r.connected) <= slot {
-		r.connected = append(r.connected, conditions{})
+	for len(r.networks) <= slot {
+		r.networks = append(r.networks, conditions{})
 	}
 	s.connect(slot)
 	if err := r.fleet.start(slot); err != nil {

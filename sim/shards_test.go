@@ -28,8 +28,8 @@ run       10s
 	}
 }
 
-// crowded are keys in shards that are asked for in bursts, so that many wait for one answer and go on to another shard at the same
-// instant, while all that can go wrong does.
+// crowded are keys in shards that are asked for in bursts, so that many wait for one answer and go on to another
+// shard at the same instant, while all that can go wrong does.
 const crowded = `name "shards, and all at once"
 limit     bucket rate=60/s burst=30
 limit     window rate=60/s burst=60
@@ -63,7 +63,8 @@ func TestShardsRepeat(t *testing.T) {
 	several := policy("several", tiered.TokenBucket, 3)
 	several.Also = []tiered.Limit{{Tokens: 100, Per: 10 * time.Second, Burst: 60}}
 	policies := []tiered.Policy{
-		policy("bucket", tiered.TokenBucket, 4), policy("window", tiered.FixedWindow, 3), policy("log", tiered.SlidingLog, 2),
+		policy("bucket", tiered.TokenBucket, 4), policy("window", tiered.FixedWindow, 3),
+		policy("log", tiered.SlidingLog, 2),
 		policy("sliding", tiered.SlidingWindow, 4), several,
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
@@ -87,7 +88,8 @@ func TestShardsRepeat(t *testing.T) {
 				}
 			}
 			if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
-				t.Fatalf("seed %d, run %d: unseed %s, and first %s:\n%s", seed+1, i, r.Unseed, first.Unseed, differing(a, b))
+				t.Fatalf("seed %d, run %d: unseed %s, and first %s:\n%s", seed+1, i, r.Unseed, first.Unseed,
+					differing(a, b))
 			}
 		}
 	}

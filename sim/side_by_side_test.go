@@ -24,8 +24,8 @@ var (
 
 const page = "../docs/engines.md"
 
-// atOnce is how many real runs go on at one time; tries is how often a run is made that differs, the later ones with other
-// seeds, and live ones by themselves.
+// atOnce is how many real runs go on at one time; tries is how often a run is made that differs, the later ones
+// with other seeds, and live ones by themselves.
 const (
 	atOnce = 4
 	tries  = 3
@@ -99,7 +99,8 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// merged is the table of a page with the rows that were played in place of those that it had, and how many are the same.
+// merged is the table of a page with the rows that were played in place of those that it had, and how many are the
+// same.
 func merged(page string, rows []*row) (sum string, table [][]string) {
 	table = [][]string{{
 		"scenario", "over_admission: virtual", "lua", "live", "shortfall: virtual", "lua", "live", "machine's lag", "",
@@ -227,7 +228,8 @@ func TestMerged(t *testing.T) {
 	page := "x\n| scenario | |\n| --- | --- |\n| `bursts` | 1 | same |\n| `outage` | 2 | differs: lua |\n"
 	again := &row{name: "outage", cannot: "no"}
 	sum, table := merged(page, []*row{again})
-	if len(table) != 3 || !slices.Equal(table[1], []string{"`bursts`", "1", "same"}) || !slices.Equal(table[2], again.cells()) ||
+	if len(table) != 3 || !slices.Equal(table[1], []string{"`bursts`", "1", "same"}) ||
+		!slices.Equal(table[2], again.cells()) ||
 		sum != "1 of 2 scenarios were the same on all three engines." {
 		t.Errorf("%q %q", sum, table)
 	}
@@ -240,7 +242,8 @@ func TestSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := func(over, shortfall, lag float64) *measure.Report {
-		return &measure.Report{Scenario: s, Metrics: measure.Metrics{OverAdmission: over, Shortfall: shortfall}, LagMs: lag}
+		return &measure.Report{Scenario: s, Metrics: measure.Metrics{OverAdmission: over, Shortfall: shortfall},
+			LagMs: lag}
 	}
 	for _, c := range []struct {
 		live *measure.Report

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// long has the tests of speed, of determinism and of live faults take the minutes that they need: make hunt HUNT=speed, make
-// pages PAGE=engines.
+// long has the tests of speed, of determinism and of live faults take the minutes that they need: make hunt
+// HUNT=speed, make pages PAGE=engines.
 var long = flag.Bool("long", false, "run the tests of speed and determinism in full: minutes")
 
 // cpu is the processor time that this program has taken, by now.
@@ -21,8 +21,8 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// How long the virtual engine takes, printed. What is held to a bound is the time of processors, which those who share the
-// machine change little: two of them are to be ready in time.
+// How long the virtual engine takes, printed. What is held to a bound is the time of processors, which those who
+// share the machine change little: two of them are to be ready in time.
 func TestSpeed(t *testing.T) {
 	for _, c := range []struct {
 		processes int
@@ -42,7 +42,8 @@ func TestSpeed(t *testing.T) {
 				c.processes, c.length), nil)
 			wall, busy := time.Since(start), cpu(t)-busy
 			t.Logf("%.1f s, %.1f s of processors: %d requests at %.1f µs, %d calls/s; unseed %s",
-				wall.Seconds(), busy.Seconds(), r.Metrics.Offered, float64(wall.Microseconds())/float64(r.Metrics.Offered), int64(r.Metrics.RedisCalls), r.Unseed)
+				wall.Seconds(), busy.Seconds(), r.Metrics.Offered,
+				float64(wall.Microseconds())/float64(r.Metrics.Offered), int64(r.Metrics.RedisCalls), r.Unseed)
 			if busy > 2*c.most && !underRace {
 				t.Errorf("took %v of processors: more than two have in %v", busy, c.most)
 			}

@@ -18,9 +18,10 @@ const MaxCells = 600
 // liveAtOnce is how many runs go on at one time on the engine Live, whose processes wait more than they work.
 const liveAtOnce = 4
 
-// Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed, as many at
-// one time as there are processors. All combinations are checked before the first is run; an error means that one could not
-// be. Options.Progress is told of all runs together, Options.Policy is called from several goroutines.
+// Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed,
+// as many at one time as there are processors. All combinations are checked before the first is run; an error means
+// that one could not be. Options.Progress is told of all runs together, Options.Policy is called from several
+// goroutines.
 func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	cells, scenarios, err := combine(s)
 	if err != nil {
@@ -40,7 +41,7 @@ func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	}, nil
 }
 
-// combine returns a cell and a scenario for each combination of the axes' values; the last axis changes first.
+// combine returns a cell and a scenario for each combination of the axes' values. The last axis changes first.
 func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.Scenario, err error) {
 	if s == nil {
 		return nil, nil, errors.New("sim: the scenario is nil")
@@ -54,7 +55,8 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 			return nil, nil, fmt.Errorf("sim: sweep[%d] has no values: an axis has at least one", i)
 		}
 		if n *= len(a.Values); n > MaxCells {
-			return nil, nil, fmt.Errorf("sim: the sweep has more than %d combinations: must be at most so many", MaxCells)
+			return nil, nil, fmt.Errorf("sim: the sweep has more than %d combinations: must be at most so many",
+				MaxCells)
 		}
 	}
 	asIs := s.Clone()
@@ -89,7 +91,7 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 	return cells, scenarios, errors.Join(all...)
 }
 
-// quote keeps a user's word as it is where it can be.
+// quote quotes a user's word if it has to.
 func quote(word string) string {
 	if q := fmt.Sprintf("%q", word); q != `"`+word+`"` {
 		return q
@@ -97,8 +99,8 @@ func quote(word string) string {
 	return word
 }
 
-// RunAll runs scenarios as [Run] does, as many at one time as there are processors (four on the engine Live), and returns their reports in the same
-// order. At an error no further one is begun.
+// RunAll runs scenarios as [Run] does, as many at one time as there are processors (four on the engine Live), and
+// returns their reports in the same order. At an error no further one is begun.
 func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	if o == nil {
 		o = &Options{}

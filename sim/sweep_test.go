@@ -40,7 +40,8 @@ func TestSweepIsRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all.Cells) != 6 || all.Seed != 5 || all.Engine != Virtual || calls.Load() < 6 {
-		t.Fatalf("%d cells, seed %d, engine %q, %d calls of Progress", len(all.Cells), all.Seed, all.Engine, calls.Load())
+		t.Fatalf("%d cells, seed %d, engine %q, %d calls of Progress", len(all.Cells), all.Seed, all.Engine,
+			calls.Load())
 	}
 	seen := map[string]bool{}
 	for i, c := range all.Cells {
@@ -80,7 +81,8 @@ func TestSweepErrors(t *testing.T) {
 		{[]scenario.Axis{{Path: "fleet.n", Values: []string{"0"}}}, "must be 1 to 5000"},
 		{[]scenario.Axis{{Path: "fleet.speed", Values: []string{"1"}}}, "fleet.speed"},
 		{[]scenario.Axis{{Path: "run", Values: []string{"3s"}}}, "must be"},
-		{[]scenario.Axis{{Path: "fleet.n", Values: strings.Split(many, ",")}, {Path: "fleet.size", Values: strings.Split(many, ",")}}, "more than 600"},
+		{[]scenario.Axis{{Path: "fleet.n", Values: strings.Split(many, ",")},
+			{Path: "fleet.size", Values: strings.Split(many, ",")}}, "more than 600"},
 	} {
 		one := s.Clone()
 		one.Sweep = c.axes
@@ -148,7 +150,8 @@ func TestLoad(t *testing.T) {
 // A user's policies take the place of those of the scenario, and one that would not is no silent success.
 func TestPolicies(t *testing.T) {
 	text := strings.Replace(brief, "poisson", "poisson limit=api", 1)
-	two := parse(t, strings.Replace(text, "fleet", "limit users rate=10/s\nfleet", 1)+"traffic poisson limit=users rate=1/s\n")
+	two := parse(t, strings.Replace(text, "fleet", "limit users rate=10/s\nfleet", 1)+
+		"traffic poisson limit=users rate=1/s\n")
 	one := parse(t, brief)
 	policy := tiered.Policy{Name: "mine", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}
 	r, err := Run(one, &Options{Policies: []tiered.Policy{policy}})
@@ -163,8 +166,9 @@ func TestPolicies(t *testing.T) {
 		policies []tiered.Policy
 		want     string
 	}{
-		"nobody's":   {two, []tiered.Policy{policy}, `Policies[0].Name is "mine"`},
-		"twice":      {two, []tiered.Policy{{Name: "api", Limit: policy.Limit}, {Name: "api", Limit: policy.Limit}}, `Policies[1].Name is "api": must be there once`},
+		"nobody's": {two, []tiered.Policy{policy}, `Policies[0].Name is "mine"`},
+		"twice": {two, []tiered.Policy{{Name: "api", Limit: policy.Limit}, {Name: "api", Limit: policy.Limit}},
+			`Policies[1].Name is "api": must be there once`},
 		"two of one": {one, []tiered.Policy{policy, {Name: "api", Limit: policy.Limit}}, `Policies[0].Name is "mine"`},
 		"no limit":   {one, []tiered.Policy{{Name: "api"}}, "Limit"},
 	} {

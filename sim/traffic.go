@@ -12,8 +12,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// patience is how long callers wait for a process that stands still: who came earlier is gone when it goes on.
-const patience = time.Second
+// callerTimeout is how long callers wait for a process that stands still. Those that came earlier are gone when it
+// continues.
+const callerTimeout = time.Second
 
 // stream is the requests of one traffic statement, or of a flood of keys.
 type stream struct {
@@ -21,41 +22,41 @@ type stream struct {
 	what   *scenario.Traffic
 	limit  int // index in Scenario.Limits
 	random *rand.Rand
-	keys   func() string // the next request's
+	keys   func() string // returns that of the next request
 	begin  time.Duration
 	end    time.Duration
 
-	// Who is there, as of a version of the fleet.
+	// The live processes, as of a version of the fleet.
 	version int
 	live    []*process
 	slots   zipf
 }
 
-// newStream is the stream number i of a scenario's traffic. Whatever it draws depends on the seed and its number.
+// newStream returns the stream of the scenario's i-th traffic. What it draws depends on the seed and i.
 func (r *run) newStream(i int) *stream {
 	t := &r.scenario.Traffic[i]
 	s := &stream{
 		run: r, what: t, limit: r.limitOf(t.Limit), end: time.Duration(r.scenario.Length),
-		random: named(r.seed, fmt.Sprintf("traffic %d", i)), version: -1,
+		random: newRand(r.seed, fmt.Sprintf("traffic %d", i)), version: -1,
 	}
-	s.keys = s.someKeys(t.Keys, t.KeySkew, fmt.Sprintf("new %d-", i))
+	s.keys = s.keyChooser(t.Keys, t.KeySkew, fmt.Sprintf("new %d-", i))
 	return s
 }
 
-// newFlood is the stream of keys that a flood asks for, each once, of the first limit.
+// newFlood returns the stream of the keys of a flood, each once, of the first limit.
 func (r *run) newFlood(i int, begin, end time.Duration) *stream {
 	f := &r.scenario.Faults[i]
 	rate := float64(f.Keys) / (end - begin).Seconds()
 	s := &stream{
 		run: r, what: &scenario.Traffic{Shape: "poisson", Rate: rate}, begin: begin, end: end,
-		random: named(r.seed, fmt.Sprintf("flood %d", i)), version: -1,
+		random: newRand(r.seed, fmt.Sprintf("flood %d", i)), version: -1,
 	}
-	s.keys = s.someKeys(-1, 0, fmt.Sprintf("flood %d-", i))
+	s.keys = s.keyChooser(-1, 0, fmt.Sprintf("flood %d-", i))
 	return s
 }
 
-// someKeys returns who chooses keys: out of so many, or new ones each time.
-func (s *stream) someKeys(n int64, skew float64, fresh string) func() string {
+// keyChooser returns a function that chooses among n keys. n < 0 makes a new key each time.
+func (s *stream) keyChooser(n int64, skew float64, fresh string) func() string {
 	switch {
 	case n < 0:
 		var count int64
@@ -73,34 +74,35 @@ func (s *stream) someKeys(n int64, skew float64, fresh string) func() string {
 	}
 }
 
-// open makes requests until the end, whatever becomes of those before.
+// open makes requests until the end. It does not wait for their decisions.
 func (s *stream) open() {
 	r := s.run
-	r.asking.Add(1)
-	defer r.asking.Add(-1)
+	r.undecided.Add(1)
+	defer r.undecided.Add(-1)
 	for next := s.begin; ; {
-		if next = s.after(next); next >= s.end {
+		if next = s.nextArrival(next); next >= s.end {
 			return
 		}
 		r.sleepUntil(next)
-		if p := s.process(); p != nil {
-			key, cost, leave := s.keys(), s.cost(), s.leave()
-			r.asking.Add(1)
+		if p := s.chooseProcess(); p != nil {
+			key, cost, leave := s.keys(), s.cost(), s.cancelAfter()
+			r.undecided.Add(1)
 			r.requests.Go(func() {
-				defer r.asking.Add(-1)
+				defer r.undecided.Add(-1)
 				r.ask(p, s.limit, key, cost, leave)
 			})
 		}
 	}
 }
 
-// after draws when the request after one is made: a Poisson process of the rate at each time, by thinning one of the highest
-// rate. Times are whole nanoseconds, each later than the one before, and as good as never those of another stream.
-func (s *stream) after(t time.Duration) time.Duration {
-	most := s.most()
+// nextArrival draws the time of the request after one at t: a Poisson process with the rate at each time, thinned from
+// one with the maximum rate. Times are whole nanoseconds, each later than the one before, and almost never those of
+// another stream.
+func (s *stream) nextArrival(t time.Duration) time.Duration {
+	most := s.maxRate()
 	for {
 		t += 1 + time.Duration(min(s.random.ExpFloat64()/most*float64(time.Second), float64(s.end)))
-		if t >= s.end || s.steady() || s.random.Float64()*most < s.rate(t) {
+		if t >= s.end || s.steady() || s.random.Float64()*most < s.rateAt(t) {
 			return t
 		}
 	}
@@ -108,8 +110,8 @@ func (s *stream) after(t time.Duration) time.Duration {
 
 func (s *stream) steady() bool { return s.what.Shape == "poisson" }
 
-// most is the highest rate, and rate that at a time, in requests per second.
-func (s *stream) most() float64 {
+// maxRate is the highest rate, and rateAt that of a time, in requests per second.
+func (s *stream) maxRate() float64 {
 	switch t := s.what; t.Shape {
 	case "bursts":
 		return t.Rate * float64(t.Every) / float64(t.For)
@@ -120,11 +122,11 @@ func (s *stream) most() float64 {
 	}
 }
 
-func (s *stream) rate(at time.Duration) float64 {
+func (s *stream) rateAt(at time.Duration) float64 {
 	switch t := s.what; t.Shape {
 	case "bursts":
 		if at%time.Duration(t.Every) < time.Duration(t.For) {
-			return s.most()
+			return s.maxRate()
 		}
 		return 0
 	case "ramp":
@@ -137,8 +139,8 @@ func (s *stream) rate(at time.Duration) float64 {
 	}
 }
 
-// process chooses who is asked, among those who are there: the first slots more often, if the traffic is skewed.
-func (s *stream) process() *process {
+// chooseProcess chooses among the live processes. If the traffic is skewed, low slots come more often.
+func (s *stream) chooseProcess() *process {
 	if f := s.run.fleet; f.changed(s.version) {
 		s.live, s.version = f.live()
 		s.slots = newZipf(len(s.live), s.what.ProcSkew)
@@ -157,40 +159,40 @@ func (s *stream) cost() int64 {
 	return least + s.random.Int64N(s.what.MaxCost-least+1)
 }
 
-// leave is when the caller leaves, 0 for never.
-func (s *stream) leave() time.Duration {
+// cancelAfter draws when the caller gives up; 0 means never.
+func (s *stream) cancelAfter() time.Duration {
 	if s.what.Cancel == 0 || s.random.Float64() >= s.what.Cancel {
 		return 0
 	}
 	return 1 + time.Duration(s.random.Int64N(int64(time.Millisecond)))
 }
 
-// clients are as many clients as the statement has, each of whom waits for its answer before it asks again.
+// clients starts the statement's clients. Each waits for its answer before it asks again.
 func (s *stream) clients(i int) {
 	for c := range s.what.Clients {
 		own := *s
-		own.random = named(s.run.seed, fmt.Sprintf("traffic %d, client %d", i, c))
-		own.keys = own.someKeys(s.what.Keys, s.what.KeySkew, fmt.Sprintf("new %d-%d-", i, c))
+		own.random = newRand(s.run.seed, fmt.Sprintf("traffic %d, client %d", i, c))
+		own.keys = own.keyChooser(s.what.Keys, s.what.KeySkew, fmt.Sprintf("new %d-%d-", i, c))
 		s.run.traffic.Go(own.client)
 	}
 }
 
-// client is one of them.
+// client makes the requests of one client.
 func (s *stream) client() {
 	r := s.run
-	r.asking.Add(1)
-	defer r.asking.Add(-1)
+	r.undecided.Add(1)
+	defer r.undecided.Add(-1)
 	for {
 		if !s.pause(s.think()) {
 			return
 		}
 		key, cost := s.keys(), s.cost()
 		for try := 0; ; try++ {
-			p := s.process()
+			p := s.chooseProcess()
 			if p == nil {
 				break
 			}
-			d, heard := r.ask(p, s.limit, key, cost, s.leave())
+			d, heard := r.ask(p, s.limit, key, cost, s.cancelAfter())
 			if heard && d.Allowed || try >= s.what.Retry {
 				break
 			}
@@ -203,13 +205,13 @@ func (s *stream) client() {
 	}
 }
 
-// way is the mean time between an answer and the next request of a client that does not think: what its own network and the
-// service itself take. Else a client that is admitted would ask again at the same instant, for ever.
-const way = time.Millisecond
+// clientTime is the mean time between an answer and the next request of a client that does not think: its network and
+// the service itself. Without it an admitted client would ask again at the same instant, for ever.
+const clientTime = time.Millisecond
 
-// think draws how long it takes until a client asks again.
+// think draws the time until a client asks again.
 func (s *stream) think() time.Duration {
-	return time.Duration(s.random.ExpFloat64() * float64(way+time.Duration(s.what.Think)))
+	return time.Duration(s.random.ExpFloat64() * float64(clientTime+time.Duration(s.what.Think)))
 }
 
 // pause waits, and reports whether the run goes on then.
@@ -221,26 +223,26 @@ func (s *stream) pause(d time.Duration) bool {
 	return true
 }
 
-// ask makes one request, and reports what became of it, if the caller heard of that. Who asks counts in asking, but for who
-// waits for a process that stands still.
+// ask makes one request and returns its decision. heard is false if the caller did not hear it. The caller counts in
+// undecided, except while it waits for a process that stands still.
 func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, heard bool) {
 	came := r.at()
-	if p.still.isShut() {
-		r.asking.Add(-1)
-		p.still.pass()
-		r.asking.Add(1)
+	if p.pause.isShut() {
+		r.undecided.Add(-1)
+		p.pause.pass()
+		r.undecided.Add(1)
 	}
-	if r.at()-came > patience || p.dead.Load() {
+	if r.at()-came > callerTimeout || p.dead.Load() {
 		return d, false
 	}
 	at, q := r.at(), measure.Request{}
-	if r.tape == nil {
+	if r.log == nil {
 		q = r.asked(at, p.number, limit, key, cost)
 	}
 	d, at, took, told := p.decide(limit, key, cost, leave)
 	heard = told && !p.dead.Load() // else the connection of the caller broke
 	switch {
-	case r.tape != nil:
+	case r.log != nil:
 		r.recorded(at, took, p.number, limit, key, cost, d, heard)
 	case heard:
 		r.decided(at+took, q, d)

@@ -16,7 +16,10 @@ func TestTraffic(t *testing.T) {
 		traffic string
 		ok      func(r *measure.Report) bool
 	}{
-		{"poisson rate=500/s", func(r *measure.Report) bool { return near(offered(r, 1, 11), 500) && near(offered(r, 11, 22), 500) }},
+		{"poisson rate=500/s", func(r *measure.Report) bool {
+			return near(offered(r, 1, 11), 500) &&
+				near(offered(r, 11, 22), 500)
+		}},
 		{"poisson rate=500/s cost=4", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2000) }},
 		{"poisson rate=500/s cost=1 maxcost=9", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2500) }},
 		{"bursts rate=500/s every=2s for=500ms", func(r *measure.Report) bool {
@@ -29,10 +32,14 @@ func TestTraffic(t *testing.T) {
 			return offered(r, 9.5, 10.5) < 160 && near(offered(r, 14.5, 15.5), 980) && near(offered(r, 2, 22), 550)
 		}},
 		{"closed clients=50 think=99ms", func(r *measure.Report) bool { return near(offered(r, 1, 22), 500) }},
-		{"closed clients=50 think=49ms cost=1000 retry=3", func(r *measure.Report) bool { // nine of ten are refused, and try again
+		// nine of ten are refused, and try again
+		{"closed clients=50 think=49ms cost=1000 retry=3", func(r *measure.Report) bool {
 			return r.Metrics.Utilisation > 0.9 && offered(r, 5, 22) > 2e5 && offered(r, 5, 22) < 1e6
 		}},
-		{"poisson rate=500/s keys=100 keyskew=1", func(r *measure.Report) bool { return r.Metrics.Keys > 90 && r.Metrics.Keys <= 100 }},
+		{"poisson rate=500/s keys=100 keyskew=1", func(r *measure.Report) bool {
+			return r.Metrics.Keys > 90 &&
+				r.Metrics.Keys <= 100
+		}},
 		{"poisson rate=100/s keys=-1", func(r *measure.Report) bool { return r.Metrics.Keys > 500 }},
 		{"poisson rate=100/s keys=-1 cancel=100%", func(r *measure.Report) bool {
 			return count(r, "canceled") > 600 // the others were quicker: a round trip is 0.4 ms
@@ -61,21 +68,21 @@ func TestTrafficIsSpread(t *testing.T) {
 	s := r.newStream(0)
 	var n [4]float64
 	for range 100_000 {
-		n[s.process().slot]++
+		n[s.chooseProcess().slot]++
 	}
 	if ratio := n[0] / n[3]; ratio < 3.8 || ratio > 4.2 {
 		t.Errorf("asked %v: the first %g times as often as the fourth, want 4", n, ratio)
 	}
 	r.fleet.take(0)
 	for range 1000 {
-		if s.process().slot == 0 {
+		if s.chooseProcess().slot == 0 {
 			t.Fatal("who is gone is asked")
 		}
 	}
 	for i := range 4 {
 		r.fleet.take(i)
 	}
-	if s.process() != nil {
+	if s.chooseProcess() != nil {
 		t.Error("nobody is there, and somebody is asked")
 	}
 }

@@ -14,47 +14,48 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// executing is what a call takes Redis: how far apart those are executed that waited while it was frozen.
-const executing = 12 * time.Microsecond
+// executionTime is the time between two calls that waited while Redis was frozen.
+const executionTime = 12 * time.Microsecond
 
-// virtual is the engine whose Redis is a remote.Memory, which answers as the scripts do, bit for bit. Messages are goroutines
+// virtualEngine has a remote.Memory for a Redis, which answers as the scripts do, bit for bit. Messages are goroutines
 // that sleep.
-type virtual struct {
+type virtualEngine struct {
 	listener
 	seed  uint64
 	base  time.Time
 	net   scenario.Net
 	lanes int64 // see virtualStore.arrival
 
-	frozen   gate
+	frozen   pauseGate
 	messages sync.WaitGroup // under way
 
-	mu      sync.Mutex
-	state   service
-	lives   int            // rises when all connections are cut
-	memory  *remote.Memory // the present one
-	replica *remote.Memory
-	clock   time.Duration // by how much the server's was moved
-	loaded  [scripts]bool
-	links   map[int]*link
+	mu         sync.Mutex
+	state      redisState
+	generation int            // rises when all connections are cut
+	memory     *remote.Memory // the present one
+	replica    *remote.Memory
+	clock      time.Duration // how far the server's was moved
+	loaded     [scripts]bool
+	links      map[int]*link
 }
 
-// The scripts that Redis has to know.
+// The scripts that Redis loads.
 const (
 	tokenBucket = iota
 	presence
 	scripts
 )
 
-// newVirtual returns the engine for a fleet of up to most processes at a time. It must be called in a bubble.
-func newVirtual(l listener, seed uint64, n scenario.Net, most int) *virtual {
-	v := &virtual{
-		listener: l, seed: seed, base: time.Now(), net: n, lanes: 1, memory: remote.NewMemory(), links: make(map[int]*link),
+// newVirtualEngine returns the engine for a fleet of up to most processes at a time. It must be called in a bubble.
+func newVirtualEngine(l listener, seed uint64, n scenario.Net, most int) *virtualEngine {
+	v := &virtualEngine{
+		listener: l, seed: seed, base: time.Now(), net: n, lanes: 1, memory: remote.NewMemory(),
+		links: make(map[int]*link),
 	}
 	for v.lanes < int64(most) {
 		v.lanes *= 2
 	}
-	v.frozen.step = executing
+	v.frozen.spacing = executionTime
 	return v
 }
 
@@ -71,7 +72,7 @@ func (l *link) now() (conditions, <-chan struct{}) {
 	return l.c, l.changed
 }
 
-func (v *virtual) link(slot int) *link {
+func (v *virtualEngine) link(slot int) *link {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	l := v.links[slot]
@@ -82,7 +83,7 @@ func (v *virtual) link(slot int) *link {
 	return l
 }
 
-func (v *virtual) connect(slot int, c conditions) {
+func (v *virtualEngine) connect(slot int, c conditions) {
 	l := v.link(slot)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,10 +92,10 @@ func (v *virtual) connect(slot int, c conditions) {
 	l.changed = make(chan struct{})
 }
 
-func (v *virtual) serve(s service) {
+func (v *virtualEngine) serve(s redisState) {
 	v.mu.Lock()
 	if s.down && !v.state.down {
-		v.lives++
+		v.generation++
 	}
 	v.state = s
 	v.mu.Unlock()
@@ -105,54 +106,54 @@ func (v *virtual) serve(s service) {
 	}
 }
 
-func (v *virtual) flush() {
+func (v *virtualEngine) flush() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.memory = v.empty()
 }
 
-// empty is a new Redis on the same host, or one whose clock is the same.
-func (v *virtual) empty() *remote.Memory {
+// empty returns a new Redis with the clock of the old one.
+func (v *virtualEngine) empty() *remote.Memory {
 	m := remote.NewMemory()
 	m.Step(v.clock)
 	return m
 }
 
-func (v *virtual) flushScripts() {
+func (v *virtualEngine) flushScripts() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.loaded = [scripts]bool{}
 }
 
-func (v *virtual) evict(keys int, random *rand.Rand) {
+func (v *virtualEngine) evict(keys int, random *rand.Rand) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, b := range some(v.memory.Buckets(), keys, random) {
+	for _, b := range sample(v.memory.Buckets(), keys, random) {
 		v.memory.Del(b)
 	}
 }
 
-// some is n of the names, at random, whatever their order is.
-func some(names []string, n int, random *rand.Rand) []string {
+// sample returns n of the names, at random, whatever their order is.
+func sample(names []string, n int, random *rand.Rand) []string {
 	slices.Sort(names)
 	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	return names[:min(n, len(names))]
 }
 
-func (v *virtual) step(by time.Duration) {
+func (v *virtualEngine) step(by time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.clock += by
 	v.memory.Step(by)
 }
 
-func (v *virtual) remember() {
+func (v *virtualEngine) remember() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.replica = v.memory.Clone()
 }
 
-func (v *virtual) promote() {
+func (v *virtualEngine) promote() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.memory, v.replica = v.replica, nil; v.memory == nil {
@@ -161,28 +162,28 @@ func (v *virtual) promote() {
 	v.loaded = [scripts]bool{}
 }
 
-// close waits for all that is under way: in a bubble no time goes by after the end.
-func (v *virtual) close() error {
+// close waits for all messages: in a bubble no time passes after the end.
+func (v *virtualEngine) close() error {
 	v.messages.Wait()
 	return v.memory.Close()
 }
 
-// at is what Redis is to a request that arrives now.
-func (v *virtual) at(script int) (m *remote.Memory, s service, lives int, loaded bool) {
+// at returns the state of Redis for a request that arrives now.
+func (v *virtualEngine) at(script int) (m *remote.Memory, s redisState, lives int, loaded bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.memory, v.state, v.lives, v.loaded[script]
+	return v.memory, v.state, v.generation, v.loaded[script]
 }
 
-// load notes that Redis was sent a script.
-func (v *virtual) load(script int) {
+// load records that Redis was sent a script.
+func (v *virtualEngine) load(script int) {
 	v.mu.Lock()
 	v.loaded[script] = true
 	v.mu.Unlock()
 	v.happened("script_sent")
 }
 
-// refused is the error of a call that Redis does not execute.
+// refused returns the error of a call that Redis does not execute.
 func refused(word string) error {
 	text := refusal(word)
 	if strings.HasPrefix(text, "WRONGTYPE") { // as remote.Redis has it
@@ -191,7 +192,7 @@ func refused(word string) error {
 	return reply(text)
 }
 
-// reply is an error that Redis sent. As a redis.Error it is classified as one.
+// reply is an error that Redis sent. It is classified as a redis.Error.
 type reply string
 
 func (r reply) Error() string { return string(r) }
@@ -201,6 +202,7 @@ func (reply) RedisError() {}
 
 // What a network does to who uses it.
 var (
+	// The errors of a broken network.
 	errRefused  = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	errReset    = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 	errTimedOut = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}

@@ -10,44 +10,44 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// virtualStore is the way of one process to a virtual Redis. All but the messages is that of the Memory it embeds, which
-// holds nothing.
+// virtualStore connects one process to a virtual Redis. The Memory that it embeds holds nothing; it answers all that
+// needs no message.
 type virtualStore struct {
 	*remote.Memory
-	world  *virtual
+	redis  *virtualEngine
 	number int
 	link   *link
-	dice   *dice
+	random *concurrentRand
 
-	mu   sync.Mutex
-	idle int // connections that are open and not in use
-	life int // of Redis, that they were made in
+	mu         sync.Mutex
+	idle       int // open connections that nobody uses
+	generation int // of Redis when they were made
 }
 
-func (v *virtual) start(p *process) (body, error) { return v.newInside(p, v.open) }
+func (v *virtualEngine) start(p *process) (instance, error) { return v.newSimulatedProcess(p, v.open) }
 
-func (v *virtual) open(number, slot int) (remote.Store, error) {
+func (v *virtualEngine) open(number, slot int) (remote.Store, error) {
 	return &virtualStore{
-		Memory: remote.NewMemory(), world: v, number: number, link: v.link(slot),
-		dice: newDice(v.seed, fmt.Sprintf("process %d, network", number), v.base),
+		Memory: remote.NewMemory(), redis: v, number: number, link: v.link(slot),
+		random: newConcurrentRand(v.seed, fmt.Sprintf("process %d, network", number), v.base),
 	}, nil
 }
 
 // Run executes calls as remote.Redis does: in a round trip, and until timeout.
 func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
-	// The caller may be gone when it is executed, so it is not written to before that is known.
+	// The caller may be gone when the call is executed, so the results are not written before that is known.
 	executed := make([]remote.Result, len(calls))
-	err := s.trip(timeout, tokenBucket, func(m *remote.Memory, refusal error) {
+	err := s.roundTrip(timeout, tokenBucket, func(m *remote.Memory, refusal error) {
 		if refusal != nil {
 			fail(executed, refusal)
 			return
 		}
 		for i := range calls {
-			s.world.execute(memoryShelf{m}, s.number, &calls[i], func() (lua.Reply, bool) {
+			s.redis.execute(memoryReader{m}, s.number, &calls[i], func() (lua.Reply, bool) {
 				m.Run(context.Background(), timeout, calls[i:i+1], executed[i:])
 				return executed[i].Reply, executed[i].Err == nil
 			})
-			s.world.answered(s.number, executed[i].Reply.Code, executed[i].Reply.Grant)
+			s.redis.answered(s.number, executed[i].Reply.Code, executed[i].Reply.Grant)
 		}
 	})
 	if err != nil {
@@ -57,14 +57,14 @@ func (s *virtualStore) Run(_ context.Context, timeout time.Duration, calls []lua
 	}
 }
 
-// memoryShelf is a Memory as the auditor reads it.
-type memoryShelf struct{ *remote.Memory }
+// memoryReader reads a Memory for the audit.
+type memoryReader struct{ *remote.Memory }
 
-func (m memoryShelf) values(bucket string, fields ...string) []string {
+func (m memoryReader) someFields(bucket string, fields ...string) []string {
 	return m.Values(bucket, fields...)
 }
-func (m memoryShelf) fields(bucket string) map[string]string { return m.Fields(bucket) }
-func (m memoryShelf) left(bucket string) time.Duration {
+func (m memoryReader) allFields(bucket string) map[string]string { return m.Fields(bucket) }
+func (m memoryReader) ttl(bucket string) time.Duration {
 	return time.Duration(max(m.PTTL(bucket), 0)) * time.Millisecond
 }
 
@@ -74,38 +74,39 @@ func fail(results []remote.Result, err error) {
 	}
 }
 
-// Presence says that a process is here; see remote.Store.
+// Presence reports the process as present; see remote.Store.
 func (s *virtualStore) Presence(
 	_ context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
 ) (remote.Census, error) {
 	var c remote.Census
 	var err error
-	if lost := s.trip(timeout, presence, func(m *remote.Memory, refusal error) {
+	if lost := s.roundTrip(timeout, presence, func(m *remote.Memory, refusal error) {
 		if err = refusal; err == nil {
 			c, err = m.Presence(context.Background(), timeout, node, id, ttl)
 		}
 	}); lost != nil {
-		return remote.Census{}, lost // and leaves c and err to who executes it late
+		return remote.Census{}, lost // c and err still belong to a late execution
 	}
 	return c, err
 }
 
-// trip sends a request and waits for its reply, until timeout. execute is called when the request arrives, if it does: maybe
-// after the timeout, and then nobody looks at what it did.
-func (s *virtualStore) trip(timeout time.Duration, script int, execute func(m *remote.Memory, refusal error)) error {
-	_, state, lives, _ := s.world.at(script)
+// roundTrip sends a request and waits for its reply, until timeout. execute runs if the request arrives. That may be
+// after the timeout; then its result is ignored.
+func (s *virtualStore) roundTrip(timeout time.Duration, script int,
+	execute func(m *remote.Memory, refusal error)) error {
+	_, state, lives, _ := s.redis.at(script)
 	c, _ := s.link.now()
-	w := wayTo{timeout: timeout, there: s.way(c), back: s.way(c), lives: lives}
+	w := route{timeout: timeout, there: s.latency(c), back: s.latency(c), generation: lives}
 	connected := s.connected(lives)
 	switch {
-	case !connected && (c.holdOut || c.holdIn): // whoever dials sends nothing before he knows that somebody listens
+	case !connected && (c.holdOut || c.holdIn): // a dialer sends nothing before the server has answered
 		time.Sleep(timeout)
 		return errTimedOut
 	case state.down:
 		return errRefused
 	}
 	replied := make(chan error, 1)
-	s.world.messages.Go(func() { replied <- s.travel(&w, connected, script, execute) })
+	s.redis.messages.Go(func() { replied <- s.deliver(&w, connected, script, execute) })
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
@@ -121,13 +122,13 @@ func (s *virtualStore) trip(timeout time.Duration, script int, execute func(m *r
 	}
 }
 
-// connected takes a connection that is open, and reports whether there was one. A connection is lost with a request or a
-// reply, and by a timeout: what goes on after a gap is no stream.
+// connected takes an idle connection, and reports whether there was one. A connection ends with a lost request or
+// reply, and with a timeout: a stream has no gaps.
 func (s *virtualStore) connected(life int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life != life {
-		s.idle, s.life = 0, life
+	if s.generation != life {
+		s.idle, s.generation = 0, life
 	}
 	if s.idle == 0 {
 		return false
@@ -136,32 +137,33 @@ func (s *virtualStore) connected(life int) bool {
 	return true
 }
 
-// wayTo is a way to Redis, and back.
-type wayTo struct {
+// route is the way of a request to Redis, and back.
+type route struct {
 	timeout     time.Duration
 	there, back time.Duration
-	lives       int // of Redis, when it was taken
+	generation  int // of Redis when the request left
 }
 
-// greetings is what go-redis sends over a new connection before it is used, and waits for each: HELLO, and who it is. What a
-// network loses it loses of them as well, so who has lost a connection is more likely to lose the next: of 5 % that are lost
-// three in a row, which open a breaker, are not one in 8000 but one in 1000.
-const greetings = 2
+// handshakes is the number of exchanges of go-redis on a new connection before its first use: HELLO, and the client's
+// name. They can be lost too, so a process that lost a connection is more likely to lose the next. At 5 % lost, three
+// losses in a row, which open a breaker, come once in 1000, not once in 8000.
+const handshakes = 2
 
-// travel is the way of a request, and of its reply. Who has no connection makes one before. It goes on when the caller has hung
-// up, as through a proxy between them, and unlike what a client of its own sends: what comes late, and after its successor, must
-// do nothing, and is seldom enough.
-func (s *virtualStore) travel(w *wayTo, connected bool, script int, execute func(m *remote.Memory, refusal error)) error {
+// deliver carries a request to Redis and its reply back, over a new connection if there is none. It goes on when the
+// caller has hung up, as through a proxy between them. Such late calls must do nothing; a client without a proxy seldom
+// makes one.
+func (s *virtualStore) deliver(w *route, connected bool, script int,
+	execute func(m *remote.Memory, refusal error)) error {
 	if !connected {
-		time.Sleep(w.there + w.back) // until somebody listens
-		for range greetings {
-			if err := s.exchange(w, script, func(*remote.Memory, service, bool) {}); err != nil {
+		time.Sleep(w.there + w.back) // the connection is made
+		for range handshakes {
+			if err := s.exchange(w, script, func(*remote.Memory, redisState, bool) {}); err != nil {
 				return err
 			}
 		}
 	}
 	unknown := false
-	err := s.exchange(w, script, func(m *remote.Memory, state service, loaded bool) {
+	err := s.exchange(w, script, func(m *remote.Memory, state redisState, loaded bool) {
 		switch {
 		case state.refuse != "":
 			execute(m, refused(state.refuse))
@@ -174,34 +176,35 @@ func (s *virtualStore) travel(w *wayTo, connected bool, script int, execute func
 	if err != nil || !unknown {
 		return err
 	}
-	return s.exchange(w, script, func(m *remote.Memory, state service, _ bool) {
+	return s.exchange(w, script, func(m *remote.Memory, state redisState, _ bool) {
 		if state.refuse != "" {
 			execute(m, refused(state.refuse))
 			return
 		}
-		s.world.load(script)
+		s.redis.load(script)
 		execute(m, nil)
 	})
 }
 
-// exchange is a message over a connection, and the answer to it. Each is subject to what is wrong with the network when it is
-// sent. arrive is called when it gets to a Redis that is up.
-func (s *virtualStore) exchange(w *wayTo, script int, arrive func(m *remote.Memory, state service, loaded bool)) error {
+// exchange sends a message over a connection and waits for the answer. The faults of the network at its sending apply.
+// arrive runs when it reaches a Redis that is up.
+func (s *virtualStore) exchange(w *route, script int,
+	arrive func(m *remote.Memory, state redisState, loaded bool)) error {
 	c, _ := s.link.now()
-	// Drawn whatever the faults are, so that what happens to the next message does not depend on what they were for this.
-	cut, lost := s.dice.uniform(), s.dice.uniform()
+	// Always drawn, so that what happens to the next message does not depend on the faults of this one.
+	cut, lost := s.random.uniform(), s.random.uniform()
 	switch {
 	case c.holdOut:
-		time.Sleep(w.timeout) // by then nobody waits any more
+		time.Sleep(w.timeout) // by then nobody waits
 		return errTimedOut
 	case cut < c.cut:
 		return errReset
 	}
 	time.Sleep(time.Until(s.arrival(w.there)))
-	s.world.frozen.pass()
-	m, state, lives, loaded := s.world.at(script)
-	if state.down || lives != w.lives {
-		return errReset // whatever waited in the buffers of Redis died with it
+	s.redis.frozen.pass()
+	m, state, lives, loaded := s.redis.at(script)
+	if state.down || lives != w.generation {
+		return errReset // what waited in the buffers of Redis died with it
 	}
 	arrive(m, state, loaded)
 	time.Sleep(w.back)
@@ -216,26 +219,27 @@ func (s *virtualStore) exchange(w *wayTo, script int, arrive func(m *remote.Memo
 		<-changed
 		time.Sleep(w.back) // sent again
 	}
-	if _, _, lives, _ := s.world.at(script); lives != w.lives {
+	if _, _, lives, _ := s.redis.at(script); lives != w.generation {
 		return errReset
 	}
 	return nil
 }
 
-// way is how long a message takes, one way.
-func (s *virtualStore) way(c conditions) time.Duration {
-	n := &s.world.net
+// latency draws the time of a message, one way.
+func (s *virtualStore) latency(c conditions) time.Duration {
+	n := &s.redis.net
 	d := (time.Duration(n.RTT) + c.delay) / 2
 	if jitter := time.Duration(n.Jitter) + c.jitter; jitter > 0 {
-		d += s.dice.exponential(jitter / 2)
+		d += s.random.exponential(jitter / 2)
 	}
 	return d
 }
 
-// arrival is when a request arrives that takes so long: a little later, so that no two processes reach Redis at one instant,
-// at which the processors would order them. Each has instants of its own, one in so many as there are processes.
+// arrival returns when a request arrives that takes so long. It is rounded up to an instant of this process, so that no
+// two processes reach Redis at one instant, at which the processors would order them. Of so many instants as there are
+// processes, each has one.
 func (s *virtualStore) arrival(there time.Duration) time.Time {
-	v := s.world
+	v := s.redis
 	at := time.Since(v.base) + there
 	at += time.Duration((int64(s.number) - int64(at)) & (v.lanes - 1))
 	return v.base.Add(at)

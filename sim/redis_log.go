@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// go-redis writes a line to stderr for each connection that it cannot make, some thousand in a scenario on the Lua engine, and
-// that is what we came for. Its one logger is the whole program's and cannot be asked for, so that Run could not put back
-// what a user has set. Therefore it is set here, before any test begins, and never again: the one that go-redis has by itself,
-// less the lines about connections that failed because a scenario says so. Whoever sets another afterwards keeps theirs.
+// go-redis logs a line for each connection that it cannot make: some thousand in a scenario on the Lua engine. It has
+// one logger for the whole program, which cannot be read, so Run could not restore a user's logger. Therefore it is set
+// here, once, before any test begins: to go-redis' own, less the lines about connections that failed because a scenario
+// says so. A logger that is set later stays.
 func init() { redis.SetLogger(logging.NewBlacklistLogger([]string{simulatedPrefix})) }
 
 const simulatedPrefix = "simulated: "
@@ -22,15 +22,15 @@ type simulated struct{ error }
 func (e simulated) Error() string { return simulatedPrefix + e.error.Error() }
 func (e simulated) Unwrap() error { return e.error }
 
-// silence is a logger of go-redis that says nothing.
+// silence is a logger of go-redis that drops everything.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// dialer is one for go-redis.
+// dialer is a dialer for go-redis.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// quietly is a dialer of a broken network.
+// quietly marks the errors of a dialer as simulated.
 func quietly(dial dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)

@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// A tape tells in the order of time, what was so at one time in the order of telling; no tape tells at once.
-func TestTape(t *testing.T) {
+// A log plays its events by time, and those of one time in the order in which they were added. A nil log runs them
+// at once.
+func TestEventLog(t *testing.T) {
 	var got []string
-	tell := func(tape *tape, at time.Duration, what string) { tape.add(at, func() { got = append(got, what) }) }
+	tell := func(log *eventLog, at time.Duration, what string) { log.add(at, func() { got = append(got, what) }) }
 	tell(nil, 3, "at once")
-	x := &tape{}
+	x := &eventLog{}
 	tell(x, 2, "second")
 	tell(x, 1, "first")
 	tell(x, 2, "third")

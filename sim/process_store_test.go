@@ -10,7 +10,8 @@ import (
 // A call that is refused though no scenario asks for it ends the run with an error.
 func TestUnaskedRefusals(t *testing.T) {
 	for text, want := range map[string]bool{
-		"RLARG argument 3": true, "RLCORRUPT field": true, "NOSCRIPT No matching script.": true, "WRONGTYPE Operation": false,
+		"RLARG argument 3": true, "RLCORRUPT field": true, "NOSCRIPT No matching script.": true,
+		"WRONGTYPE Operation": false,
 	} {
 		for _, err := range []error{&remote.ScriptError{Text: text}, reply(text)} {
 			if _, plain := errors.AsType[reply](err); plain && text[:2] == "RL" {

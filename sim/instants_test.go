@@ -8,23 +8,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever asks in which order: those who come at one instant have the same turns, no two of all have one, none has one before all
-// of its instant have come, and what comes from outside goes on at an instant that is nobody's turn.
-func TestTurns(t *testing.T) {
+// In whatever order callers join, their instants are the same, no two are equal, none is reserved before all callers of
+// that instant have joined, and a request from outside continues at an instant that nobody reserved.
+func TestInstants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.IntRange(1, 8).Draw(t, "steps")
-		var tt [2]turns
+		var tt [2]instants
 		theirs := map[time.Duration]bool{}
 		now := time.Duration(0)
 		for range steps {
-			now += time.Duration(rapid.IntRange(1, 30).Draw(t, "later")) // most of them within the slack of those before
+			// most of them within the slack of those before
+			now += time.Duration(rapid.IntRange(1, 30).Draw(t, "later"))
 			numbers := rapid.SliceOfNDistinct(rapid.Uint64(), 0, 60, rapid.ID).Draw(t, "numbers")
 			orders := [2][]uint64{numbers, rapid.Permutation(numbers).Draw(t, "another order")}
 			var goes [2]map[uint64]time.Duration
 			var enters [2]time.Duration
 			for k := range tt {
 				goes[k] = map[uint64]time.Duration{}
-				var all []*turn
+				var all []*instant
 				for _, n := range orders[k] {
 					all = append(all, tt[k].join(now, n))
 				}
