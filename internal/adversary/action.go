@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Verb is what kind of thing happens.
+// Verb is a kind of thing that happens.
 type Verb uint8
 
 // The verbs. Who is a process; N says how much, or which: 0 the oldest, 1 the next, -1 the newest.
@@ -55,8 +55,10 @@ const (
 )
 
 var verbNames = [...]string{
-	"ask", "read clock", "ask stale", "rush", "leave", "cancel", "trim", "owe", "reset", "send", "give up", "drop", "probe", "look",
-	"evict", "burn", "suspend", "freeze", "clone", "crash", "change", "guess", "lag", "execute", "repeat", "lose", "deliver", "echo", "cut", "flow", "outsider", "wait",
+	"ask", "read clock", "ask stale", "rush", "leave", "cancel", "trim", "owe", "reset", "send", "give up", "drop",
+	"probe", "look",
+	"evict", "burn", "suspend", "freeze", "clone", "crash", "change", "guess", "lag", "execute", "repeat", "lose",
+	"deliver", "echo", "cut", "flow", "outsider", "wait",
 	"edge", "back", "forward", "vanish", "copy", "promote", "deploy",
 }
 
@@ -76,7 +78,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("%c %v %d", 'A'+rune(a.Who), a.Verb, a.N)
 }
 
-// Do makes a happen, and reports whether it could.
+// Do makes a happen, and reports whether it was possible.
 func (w *World) Do(a Action) bool {
 	ok := false
 	if a.Verb < Execute {
@@ -85,16 +87,16 @@ func (w *World) Do(a Action) bool {
 		ok = w.happen(a)
 	}
 	if ok {
-		w.audit()
+		w.check()
 	}
 	return ok
 }
 
-// happen is what happens in the network, to the server, and to time.
+// happen does what concerns the network, the server, or time.
 func (w *World) happen(a Action) bool {
 	switch a.Verb {
 	case Execute, Repeat, Lose:
-		i, ok := which(len(w.requests), a.N)
+		i, ok := indexOf(len(w.requests), a.N)
 		if !ok {
 			return false
 		}
@@ -108,7 +110,7 @@ func (w *World) happen(a Action) bool {
 			w.execute(r)
 		}
 	case Deliver, Echo, Cut:
-		i, ok := which(len(w.replies), a.N)
+		i, ok := indexOf(len(w.replies), a.N)
 		if !ok {
 			return false
 		}
@@ -126,9 +128,9 @@ func (w *World) happen(a Action) bool {
 	case Outsider:
 		w.outsider(int64(a.N))
 	case Wait:
-		w.pass(w.scope.longestLease() / 100 * time.Duration(a.N))
+		w.advance(w.scope.longestLease() / 100 * time.Duration(a.N))
 	case Edge:
-		return w.edge(time.Duration(a.N) * time.Microsecond)
+		return w.advanceToEdge(time.Duration(a.N) * time.Microsecond)
 	case Back:
 		w.setBack(time.Duration(a.N) * time.Millisecond)
 	case Forward:
@@ -147,31 +149,31 @@ func (w *World) happen(a Action) bool {
 	return true
 }
 
-// maxCopies is how often one message arrives at most before it arrives for good.
+// maxCopies is how often one message may arrive before its last copy.
 const maxCopies = 2
 
-// which reports the index of the n-th of count, -1 for the last.
-func which(count, n int) (int, bool) {
+// indexOf returns the index of the n-th of count; -1 is the last.
+func indexOf(count, n int) (int, bool) {
 	if n < 0 {
 		n += count
 	}
 	return n, n >= 0 && n < count
 }
 
-// do is what happens in a process.
+// do does what concerns a process.
 func (p *process) do(a Action) bool {
 	w, now := p.world, p.now()
 	switch a.Verb {
 	case Ask:
 		return p.ask(now, int64(a.N), false)
 	case ReadClock:
-		p.stale = &stale{now: now, event: w.open()}
+		p.stale = &stale{now: now, event: w.newEvent()}
 		return true
 	case AskStale:
 		s := p.stale
 		return s != nil && p.ask(s.now, int64(a.N), true)
 	case Rush:
-		p.current().alone(p.policy.Cap)
+		p.current().fallback(p.policy.Cap)
 		return true
 	case Leave:
 		return p.leave()
@@ -195,10 +197,10 @@ func (p *process) do(a Action) bool {
 		p.change(a.N)
 		return true
 	case Guess:
-		p.guess = w.scope.longestLease() / 4 * time.Duration(a.N)
+		p.clockError = w.scope.longestLease() / 4 * time.Duration(a.N)
 		return true
 	case Lag:
-		p.trip = time.Duration(a.N) * time.Millisecond
+		p.roundTrip = time.Duration(a.N) * time.Millisecond
 		return true
 	case Evict, Burn:
 		return p.evict(a.Verb == Burn)
@@ -207,7 +209,7 @@ func (p *process) do(a Action) bool {
 		s.apply(s.Probe())
 		return true
 	case Suspend:
-		p.awake()
+		p.wake()
 		return true
 	}
 	var able []*bucket
@@ -217,7 +219,7 @@ func (p *process) do(a Action) bool {
 			able = append(able, s)
 		}
 	}
-	i, ok := which(len(able), a.N)
+	i, ok := indexOf(len(able), a.N)
 	if !ok {
 		return false
 	}

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop"))
 }
 
-// steps is how long a random schedule is at most. The shortest ones that show a known mistake have 2 to 18 steps; what is
-// longer finds them sooner, for chance needs detours.
+// steps is how long a random schedule is at most. The shortest ones that show a known mistake have 2 to 18 steps;
+// what is longer finds them sooner, for chance needs detours.
 const steps = 120
 
 // algorithmNames are what the tests call the algorithms.
@@ -61,7 +61,7 @@ func scopes(t testing.TB, a lua.Algorithm) []*adversary.Scope {
 }
 
 // play plays the schedules of count seeds, with workers at once, each in a bank of its own or one that they share.
-func play(t *testing.T, a lua.Algorithm, first uint64, count int, bank func() *adversary.Bank) {
+func play(t *testing.T, a lua.Algorithm, first uint64, count int, bank func() *adversary.Store) {
 	all := scopes(t, a)
 	var next, played, calls atomic.Int64
 	var tightest sync.Mutex
@@ -87,7 +87,7 @@ func play(t *testing.T, a lua.Algorithm, first uint64, count int, bank func() *a
 					continue
 				}
 				short := adversary.Shrink(s, func(s adversary.Schedule) bool { return s.Play(b, bucket).Fault != "" })
-				t.Errorf("after %d schedules: %s\nshrunk: %s", played.Load(), o.Fault, short.Tell(b, bucket))
+				t.Errorf("after %d schedules: %s\nshrunk: %s", played.Load(), o.Fault, short.Describe(b, bucket))
 			}
 		})
 	}
@@ -105,8 +105,8 @@ func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a lua.Algori
 	}
 }
 
-// inBubble plays on Memory, whose clock stands still in a bubble: a bucket's time to live is counted by it, and is compared
-// with the world's.
+// inBubble plays on Memory, whose clock stands still in a bubble: a bucket's time to live is counted by it, and is
+// compared with the world's.
 func inBubble(t *testing.T, a lua.Algorithm, first uint64, count int) {
 	synctest.Test(t, func(t *testing.T) { play(t, a, first, count, adversary.OnMemory) })
 }
@@ -126,7 +126,7 @@ func TestSchedulesOnRedis(t *testing.T) {
 		count /= 10
 	}
 	eachAlgorithm(t, count, func(t *testing.T, a lua.Algorithm, count int) {
-		play(t, a, *from, count, func() *adversary.Bank {
+		play(t, a, *from, count, func() *adversary.Store {
 			c := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket})
 			t.Cleanup(func() { _ = c.Close() })
 			return adversary.OnRedis(c)
@@ -140,7 +140,7 @@ func TestSchedulesOnMiniredis(t *testing.T) {
 		count /= 10
 	}
 	eachAlgorithm(t, count, func(t *testing.T, a lua.Algorithm, count int) {
-		play(t, a, *from, count, func() *adversary.Bank {
+		play(t, a, *from, count, func() *adversary.Store {
 			m := miniredis.RunT(t)
 			c := redis.NewClient(&redis.Options{Addr: m.Addr()})
 			t.Cleanup(func() { _ = c.Close() })
@@ -187,7 +187,7 @@ func FuzzSchedule(f *testing.F) {
 			s.Choices = append(s.Choices, uint16(int(c)*len(s.Scope.Actions)/256))
 		}
 		if fault := s.Play(adversary.OnMemory(), "b").Fault; fault != "" {
-			t.Fatalf("%s\n%s", fault, s.Tell(adversary.OnMemory(), "b"))
+			t.Fatalf("%s\n%s", fault, s.Describe(adversary.OnMemory(), "b"))
 		}
 	})
 }

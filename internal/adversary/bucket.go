@@ -10,37 +10,37 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// bucket is a local.Bucket, and what its owner and its auditor know of it.
+// bucket is a local.Bucket, with what the adversary knows of it.
 type bucket struct {
 	local.Bucket
 	process *process
-	closed  bool // and forgotten by the cache
+	closed  bool // and dropped by the cache
 
 	queued    bool
 	checkAt   time.Duration
 	call      *request // under way
 	calls     invariant.Caller
-	line      []*waiting
+	waiters   []*waitingRequest
 	resetting *local.Waiter
 	takings   []*taking
 
-	granted   int64    // by the replies that it accepted
-	spent     int64    // admitted from Redis' tokens, less what was given back
-	late      int64    // of that, admitted by an earlier bucket of the process
-	refunding []refund // canceled, and on its way back to Redis with the next call
-	owes      int64    // admitted alone, or at a higher cost than was thought
-	owesLess  int64    // of that, given back: as far as it was not reported yet
-	evicted   bool     // by the cache, and not asked for since
-	forgiven  bool     // a call failed after that: one try is what a debt is worth then
-	shared    *ideal.Policer
+	granted      int64    // by the replies that it accepted
+	spent        int64    // admitted from Redis' tokens, less refunds
+	returnedLate int64    // of spent, admitted by an earlier bucket of the process
+	refunding    []refund // canceled, and returned to Redis with the next call
+	debt         int64    // admitted by the fail mode, or at a higher cost than was known
+	debtReturned int64    // of debt, refunded: as far as it was not reported yet
+	evicted      bool     // by the cache, and not asked for since
+	forgiven     bool     // a call failed after that: a debt is worth one try then
+	shared       *ideal.Policer
 }
 
-// waiting is a request in line.
-type waiting struct {
+// waitingRequest is a request that waits.
+type waitingRequest struct {
 	waiter *local.Waiter
 	n      int64
 	gen    int64
-	since  int64 // the last seq when it joined: calls after that may be for it
+	since  int64 // the last seq when it joined: later calls may be for it
 }
 
 // taking is what a request took.
@@ -49,12 +49,12 @@ type taking struct {
 	n      int64
 	from   local.Source
 	gen    int64
-	event  int          // of the admissions; -1 none
+	event  int          // of the admissions; -1: none
 	stamp  *local.Stamp // of what they were counted by
 	id     string       // the process' lease id then
 }
 
-// maxTakings is how many requests can still be canceled.
+// maxTakings is the number of requests that can still be canceled.
 const maxTakings = 4
 
 // apply carries out what a step of the bucket asked for.
@@ -77,17 +77,17 @@ func (b *bucket) apply(e local.Effect) {
 	}
 }
 
-// admit notes that tokens were admitted, at their event or, with -1, now.
+// admit records that tokens were admitted, at their event or, if that is -1, now.
 func (b *bucket) admit(t taking) {
 	w := b.process.world
 	if t.event == -1 {
-		t.event = w.open()
+		t.event = w.newEvent()
 	}
 	w.admit(t.event, t.n)
 	b.took(t)
 }
 
-// took notes tokens whose admission somebody else notes: see direct.
+// took records tokens whose admission is recorded elsewhere: see direct.
 func (b *bucket) took(t taking) {
 	t.bucket = b
 	b.spent += t.n
@@ -102,32 +102,32 @@ func (b *bucket) remember(t *taking) {
 	}
 }
 
-// alone decides by the fail mode.
-func (b *bucket) alone(n int64) {
+// fallback decides by the fail mode.
+func (b *bucket) fallback(n int64) {
 	p := b.process
 	w := p.world
 	gen := b.Generation()
-	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleet()); v.Outcome {
+	switch v := b.Bucket.Fallback(p.now(), n, w.scope.fleetSize()); v.Outcome {
 	case local.Admitted:
 		b.admit(taking{n: n, from: local.FromRedis, gen: gen, event: -1, stamp: v.Stamp})
 	case local.Shared:
-		b.share(n)
-		b.owes += n
+		b.checkShare(n)
+		b.debt += n
 		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
 	case local.Opened:
-		b.owes += n
+		b.debt += n
 		b.remember(&taking{bucket: b, n: n, from: local.FromShare, event: -1})
 	case local.ShareSpent, local.Failed:
 	case local.Outdated: // evicted and forgotten meanwhile: another bucket has its place
-		p.current().alone(n)
+		p.current().fallback(n)
 	default:
 		w.failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Outcome)
 	}
 }
 
-// share checks that what a bucket admits alone fits into this process' part of the limit.
-func (b *bucket) share(n int64) {
-	p, fleet := b.process, b.process.world.scope.fleet()
+// checkShare checks that what a bucket admits by the fail mode fits into the process' share of the limit.
+func (b *bucket) checkShare(n int64) {
+	p, fleet := b.process, b.process.world.scope.fleetSize()
 	if b.shared == nil {
 		burst := invariant.ShareBurst(p.policy.Cap, fleet)
 		b.shared = ideal.NewPolicer(p.policy.Tokens, p.policy.Per*time.Duration(fleet), burst)
@@ -138,7 +138,7 @@ func (b *bucket) share(n int64) {
 	}
 }
 
-// giveBack gives n tokens of a taking back.
+// giveBack refunds n tokens of a taking.
 func (b *bucket) giveBack(t *taking, n int64) {
 	w, now := b.process.world, b.process.now()
 	t.n -= n
@@ -158,7 +158,7 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	}
 	b.apply(e)
 	if t.from == local.FromShare {
-		b.owesLess += n
+		b.debtReturned += n
 		return
 	}
 	b.spent -= n
@@ -172,13 +172,13 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	}
 }
 
-// giveBackLate gives n tokens of a taking back whose bucket is forgotten: to the one that its key has now.
+// giveBackLate refunds n tokens of a taking whose bucket is gone, to the bucket that the key has now.
 func (p *process) giveBackLate(t *taking, n int64) {
 	if t.n -= n; t.n == 0 {
 		i := slices.Index(p.late, t)
 		p.late = slices.Delete(p.late, i, i+1)
 	}
-	if t.id != p.id { // a twin may give them back
+	if t.id != p.id { // a twin may refund them
 		return
 	}
 	b, now := p.current(), p.now()
@@ -189,23 +189,24 @@ func (p *process) giveBackLate(t *taking, n int64) {
 	}
 	b.apply(e)
 	b.spent -= n
-	b.late += n
+	b.returnedLate += n
 	if b.Stats().Burnt == burnt {
 		b.refunding = append(b.refunding, refund{t.event, n})
 	}
 }
 
-// send lets the call that is due leave.
+// send sends the call that is due.
 func (b *bucket) send() {
 	p := b.process
 	w := p.world
 	if p.twin {
-		p.awake()
+		p.wake()
 	}
 	b.queued = false
 	p.seq++
 	c, effect := b.Begin(p.now(), local.Conditions{
-		Seq: p.seq, Lease: p.id, Bucket: w.bucket, Phase: b.Policy().Call.Phase, Clock: p.known, Server: w.server() + p.guess.Microseconds(), RoundTrip: p.trip, Fleet: w.scope.fleet(),
+		Seq: p.seq, Lease: p.id, Bucket: w.bucket, Phase: b.Policy().Call.Phase, Clock: p.clockKnown,
+		Server: w.server() + p.clockError.Microseconds(), RoundTrip: p.roundTrip, Fleet: w.scope.fleetSize(),
 	})
 	if c.Seq == 0 {
 		b.apply(effect)
@@ -218,13 +219,13 @@ func (b *bucket) send() {
 	if c.Lease != "" {
 		f := b.calls.Sends(&c.Call, &p.last)
 		live, _ := b.Bucket.Peek(p.now())
-		f.Or(invariant.Holds(&c.Call, live, w.cover(p), w.harmed))
-		w.found(p, f)
+		f.Or(invariant.Holds(&c.Call, live, w.covered(p), w.damaged))
+		w.report(p, f)
 	}
 	b.call = w.request(b, c)
 }
 
-// failed notes that the call under way, if any, is given up.
+// failed gives up the call under way, if there is one.
 func (b *bucket) failed() {
 	if b.call != nil {
 		b.call.givenUp, b.call = true, nil
@@ -241,16 +242,16 @@ func (b *bucket) giveUp() {
 	b.collect(nil)
 }
 
-// collect takes the verdicts of those who waited. reply is the one that brought them, if any.
+// collect reads the verdicts of the waiters. reply is the one that brought them, if any.
 func (b *bucket) collect(reply *reply) {
-	line := b.line
-	b.line = nil
+	line := b.waiters
+	b.waiters = nil
 	for _, wait := range line {
 		select {
 		case v := <-wait.waiter.C:
 			b.verdict(wait, v, reply)
 		default:
-			b.line = append(b.line, wait)
+			b.waiters = append(b.waiters, wait)
 		}
 	}
 	if b.resetting != nil && len(b.resetting.C) > 0 {
@@ -259,7 +260,7 @@ func (b *bucket) collect(reply *reply) {
 	}
 }
 
-func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
+func (b *bucket) verdict(wait *waitingRequest, v local.Verdict, reply *reply) {
 	switch v.Outcome {
 	case local.Admitted:
 		t := taking{n: wait.n, from: local.FromRedis, gen: wait.gen, event: -1, stamp: v.Stamp}
@@ -271,15 +272,15 @@ func (b *bucket) verdict(wait *waiting, v local.Verdict, reply *reply) {
 		}
 	case local.Outdated: // the limit changed, and is below what it asked for
 	case local.Failed:
-		b.alone(wait.n)
+		b.fallback(wait.n)
 	case local.Refused:
 	default:
 		b.process.world.failf("%s: waited for %d, outcome %d", b.process.id, wait.n, v.Outcome)
 	}
 }
 
-// describe says what a bucket is at.
+// describe states what a bucket is doing.
 func (b *bucket) describe() string {
 	return fmt.Sprintf("queued %t, check at %v, under way %t, %d in line, ledger %+v",
-		b.queued, b.checkAt, b.call != nil, len(b.line), b.Stats())
+		b.queued, b.checkAt, b.call != nil, len(b.waiters), b.Stats())
 }

@@ -26,7 +26,7 @@ func TestWorldsAreBusy(t *testing.T) {
 		for _, c := range s.Choices {
 			a := s.Scope.action(c)
 			var heard *reply
-			if i, ok := which(len(w.replies), a.N); ok && (a.Verb == Deliver || a.Verb == Echo) {
+			if i, ok := indexOf(len(w.replies), a.N); ok && (a.Verb == Deliver || a.Verb == Echo) {
 				heard = w.replies[i]
 			}
 			wanted := heard != nil && heard.to.bucket.call == heard.to
@@ -43,7 +43,7 @@ func TestWorldsAreBusy(t *testing.T) {
 				}
 			}
 		}
-		w.goHome(seed%2 == 0)
+		w.shutDown(seed%2 == 0)
 		for _, p := range w.processes {
 			for what, n := range map[string]int64{
 				"returned": p.released.Returned, "burnt": p.released.Burnt, "shared": p.released.Shared,

@@ -29,14 +29,17 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 		{name: "the server's clock is set back by 0.4 s", actions: []Action{{Back, 0, 400}}, free: true},
 		{name: "the server's clock is set back by an hour", actions: []Action{{Back, 0, 3600e3}}, free: true},
 		{name: "a process dies with its leases", actions: []Action{{Crash, 0, 0}, {Crash, 1, 0}}, free: true},
-		{name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s)", actions: []Action{{Forward, 0, 2000}}},
+		{name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s)",
+			actions: []Action{{Forward, 0, 2000}}},
 		{name: "the bucket is lost", price: "one burst", actions: []Action{{Vanish, 0, 0}}},
 		{
 			name: "a replica is promoted that missed the last writes", price: "one burst",
 			actions: []Action{{Copy, 0, 0}, {Promote, 0, 0}},
 		},
-		{name: "a process' machine sleeps for twice a lease", price: "what it has, puts back or is being granted", actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}}},
-		{name: "a process is cloned, and its twin notices before it asks", price: "what it has, puts back or is being granted", actions: []Action{{Clone, 0, 0}}},
+		{name: "a process' machine sleeps for twice a lease", price: "what it has, puts back or is being granted",
+			actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}}},
+		{name: "a process is cloned, and its twin notices before it asks",
+			price: "what it has, puts back or is being granted", actions: []Action{{Clone, 0, 0}}},
 	}
 	schedules := 6000
 	if testing.Short() {
@@ -49,10 +52,12 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 				s.Name, s.Drift = a.name, a.drift
 				for p := range s.Bursts {
 					s.Actions = append(s.Actions, times(6, Action{Ask, p, 1}, Action{Rush, p, 0})...)
-					s.Actions = append(s.Actions, Action{Ask, p, 2}, Action{Send, p, 0}, Action{Look, p, 0}, Action{Cancel, p, -1})
+					s.Actions = append(s.Actions, Action{Ask, p, 2}, Action{Send, p, 0}, Action{Look, p, 0},
+						Action{Cancel, p, -1})
 				}
 				s.Actions = append(s.Actions, times(9, Action{Flow, 0, 0})...)
-				s.Actions = append(s.Actions, Action{Wait, 0, 1}, Action{Wait, 0, 3}, Action{Wait, 0, 10}, Action{Edge, 0, 0},
+				s.Actions = append(s.Actions, Action{Wait, 0, 1}, Action{Wait, 0, 3}, Action{Wait, 0, 10},
+					Action{Edge, 0, 0},
 					Action{Outsider, 0, 0}, Action{Execute, 0, 0}, Action{Deliver, 0, 0})
 				s.Actions = append(s.Actions, times(2, a.actions...)...)
 				worst, conceded, happened := 0.0, int64(0), 0
@@ -61,12 +66,12 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 					w := New(&s, OnMemory(), "b", r.Seed)
 					once(r, w)
 					if w.fault != "" {
-						t.Fatalf("%s\n%s", w.fault, r.Tell(OnMemory(), "b"))
+						t.Fatalf("%s\n%s", w.fault, r.Describe(OnMemory(), "b"))
 					}
 					if l := w.limits[0]; l.worst > worst {
 						worst, conceded = l.worst, l.conceded
 					}
-					if w.harmed {
+					if w.damaged {
 						happened++
 					}
 				}
@@ -91,11 +96,11 @@ func once(s Schedule, w *World) {
 		a := s.Scope.action(choice)
 		switch a.Verb {
 		case Forward, Vanish, Promote, Freeze, Clone:
-			if w.harmed {
+			if w.damaged {
 				continue
 			}
 		}
 		w.Do(a)
 	}
-	w.goHome(s.Seed%2 == 0)
+	w.shutDown(s.Seed%2 == 0)
 }

@@ -7,7 +7,7 @@ import (
 
 // This file changes limits while leases are out.
 
-// change tells a process the limits of process n, as a deploy does: the bound is that of the largest in use.
+// change gives a process the limits of process n, as a deploy does. The bound is that of the largest limits in use.
 func (p *process) change(n int) {
 	w := p.world
 	p.variant = n
@@ -23,7 +23,7 @@ func (p *process) change(n int) {
 	}
 }
 
-// outgrown checks that nothing is left of what was leased under a larger limit.
+// outgrown checks that no token is left that was leased under a larger limit.
 func (b *bucket) outgrown(was *local.Policy) {
 	w := b.process.world
 	before, now := &was.Call, &b.Policy().Call
@@ -32,7 +32,7 @@ func (b *bucket) outgrown(was *local.Policy) {
 	}
 }
 
-// rate is that of a call's first limit, tokens per µs.
+// rate returns that of a call's first limit, tokens per µs.
 func (w *World) rate(c *lua.Call) float64 {
 	switch w.scope.Algorithm {
 	case lua.SlidingWindow:
@@ -44,7 +44,7 @@ func (w *World) rate(c *lua.Call) float64 {
 	}
 }
 
-// deploy tells everybody of limits that were not there before. They hold from now on; what others have in hand, are being
+// deploy gives everybody limits that were not there before. They hold from now on. What processes hold, are being
 // granted, or may still cancel was not counted by them.
 func (w *World) deploy() bool {
 	if w.deployed || len(w.scope.Later) == 0 {
@@ -53,7 +53,7 @@ func (w *World) deploy() bool {
 	w.deployed = true
 	known := len(w.limits)
 	for i := range w.scope.Bursts {
-		w.know(w.scope.limits(i, true))
+		w.addLimits(w.scope.limits(i, true))
 	}
 	cost := int64(0)
 	for _, p := range w.processes {
@@ -82,6 +82,6 @@ func (w *World) deploy() bool {
 	for _, l := range w.limits[known:] {
 		l.from, l.conceded = len(w.admissions.events), cost
 	}
-	w.tellf("conceded in the new limits: %d", cost)
+	w.logf("conceded in the new limits: %d", cost)
 	return true
 }

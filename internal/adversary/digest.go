@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// digest is a fingerprint of all that the future of a world depends on. What the shipped code keeps is read field by field,
-// whatever its fields are: a field that is added to it cannot be forgotten here.
+// digest is a hash of all that the future of a world depends on. The state of the shipped code is read field by field,
+// by reflection: a field that is added to it cannot be forgotten here.
 //
 // 64 bits: among ten million states the odds that two share a digest, so that one is not followed up, are 1 in 400 000.
 func (w *World) digest() uint64 {
@@ -55,9 +55,9 @@ func (d *digester) add(xs ...uint64) {
 	}
 }
 
-// bucket adds what the store holds.
+// bucket adds what the store keeps.
 func (d *digester) bucket() {
-	fields, _ := d.world.bank.look(d.world.bucket)
+	fields, _ := d.world.store.read(d.world.bucket)
 	names := make([]string, 0, len(fields))
 	for name := range fields {
 		names = append(names, name)
@@ -78,11 +78,12 @@ func (d *digester) text(s string) {
 
 func (d *digester) process(p *process) {
 	d.text(p.id)
-	d.add(uint64(p.variant), uint64(p.seq), uint64(p.guess), uint64(p.trip), flag(p.known), uint64(len(p.buckets)))
+	d.add(uint64(p.variant), uint64(p.seq), uint64(p.clockError), uint64(p.roundTrip), flag(p.clockKnown),
+		uint64(len(p.buckets)))
 	current, inUse := p.cache.Find(id)
 	for _, b := range p.buckets {
 		d.add(flag(b.queued), uint64(b.checkAt), flag(b.call != nil), flag(inUse && b == current), flag(b.evicted),
-			uint64(len(b.line)), uint64(len(b.takings)), flag(b.resetting != nil))
+			uint64(len(b.waiters)), uint64(len(b.takings)), flag(b.resetting != nil))
 		d.value(reflect.ValueOf(&b.Bucket).Elem())
 		for _, t := range b.takings {
 			d.add(uint64(t.n), uint64(t.from), uint64(t.gen))
@@ -91,7 +92,7 @@ func (d *digester) process(p *process) {
 		for _, part := range b.refunding {
 			d.refund(part)
 		}
-		for _, wait := range b.line {
+		for _, wait := range b.waiters {
 			d.add(uint64(wait.n), uint64(wait.gen), uint64(wait.since))
 		}
 	}
@@ -108,16 +109,17 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-// request adds a message: which one it is, and what has become of it.
+// request adds a message, and what has become of it.
 func (d *digester) request(r *request) {
 	d.text(r.process.id)
-	d.add(uint64(r.repeated), flag(r.givenUp), flag(r.lost), uint64(r.granted), flag(r.credited))
+	d.add(uint64(r.repeated), flag(r.givenUp), flag(r.ignored), uint64(r.granted), flag(r.credited))
 	for _, part := range r.refunds {
 		d.refund(part)
 	}
 }
 
-// refund adds tokens that go back: where they were admitted counts only where they were never taken then.
+// refund adds tokens that are refunded. When they were admitted counts only in windows, where a refund undoes the
+// admission.
 func (d *digester) refund(r refund) {
 	d.add(uint64(r.n))
 	if d.world.scope.windows() {
@@ -125,7 +127,7 @@ func (d *digester) refund(r refund) {
 	}
 }
 
-// admissions adds when what can be put back was taken, and what of the rest may still count.
+// admissions adds when the tokens that can be refunded were admitted, and what may still count of the rest.
 func (d *digester) admissions() {
 	w := d.world
 	for _, p := range w.processes {
@@ -142,8 +144,8 @@ func (d *digester) admissions() {
 	w.rule.digest(w, d)
 }
 
-// value adds anything, by its kind. Locks, functions and channels say nothing of the future; what is waiting in a channel
-// is collected after every step.
+// value adds any value, by its kind. Locks, functions and channels do not affect the future; what waits in a channel is
+// collected after every step.
 func (d *digester) value(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:
@@ -181,7 +183,7 @@ func (d *digester) value(v reflect.Value) {
 	}
 }
 
-// skipped are types that say nothing: a policy never changes, and those in line are added by name.
+// skipped are types that are not added: a policy never changes, and waiters are added by name.
 var skipped = map[reflect.Type]bool{
 	reflect.TypeFor[sync.Mutex]():    true,
 	reflect.TypeFor[time.Location](): true,

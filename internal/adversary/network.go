@@ -14,17 +14,17 @@ type request struct {
 	process *process
 	bucket  *bucket
 	call    local.Call
-	direct  bool // what it is granted is for those in line, and in no lease
+	direct  bool // its grant is for the waiters, and no lease
 
 	repeated int
-	givenUp  bool          // by its process: its reply is not wanted
-	lost     bool          // it arrives for nothing
+	givenUp  bool          // by its process: the reply is not wanted
+	ignored  bool          // it arrives without effect
 	granted  int64         // to its lease, by an execution: may still be accepted
-	until    time.Duration // from here on what it is granted is dead on arrival
-	refunds  []refund      // canceled tokens among those that it gives back
+	expires  time.Duration // from then on its grant has ended before it arrives
+	refunds  []refund      // canceled tokens among those that it returns
 	credited bool
 	sent     time.Duration // by its process' clock
-	charged  int64         // debt, with the calls before it that nobody heard of
+	charged  int64         // debt, with that of the unanswered calls before it
 }
 
 // reply is an answer on its way back.
@@ -35,13 +35,13 @@ type reply struct {
 	repeated int
 }
 
-// refund is tokens that were admitted at an event and are to go back.
+// refund is tokens that were admitted at an event and are to be returned.
 type refund struct {
 	event int
 	n     int64
 }
 
-// newest are the last of the refunds, most tokens of them: what came before is burnt.
+// newest returns the last of the refunds, up to most tokens. The rest is burnt.
 func newest(all []refund, most int64) (kept []refund) {
 	for i := len(all) - 1; i >= 0 && most > 0; i-- {
 		n := min(all[i].n, most)
@@ -62,76 +62,79 @@ func (w *World) request(b *bucket, c local.Call) *request {
 	if len(w.requests) > maxMessages {
 		w.requests = w.requests[1:]
 	}
-	w.tellf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
-		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.To, time.Duration(c.TTL)*time.Microsecond, time.Duration(c.Deadline-w.server())*time.Microsecond)
+	w.logf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
+		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.To,
+		time.Duration(c.TTL)*time.Microsecond, time.Duration(c.Deadline-w.server())*time.Microsecond)
 	return r
 }
 
-// maxMessages bounds what is under way in each direction; beyond it the oldest is lost.
+// maxMessages bounds the messages under way in each direction; beyond it the oldest is lost.
 const maxMessages = 6
 
-// resets reports whether the call fills the bucket: by saying so, or a single bucket by refunding more than there can be.
+// resets reports whether the call fills the bucket: it says so, or it refunds more to a single bucket than there can
+// be.
 func (r *request) resets() bool {
 	return r.call.Reset > 0 || r.call.Algorithm == lua.TokenBucket && r.call.Refund > 2*r.call.Cap
 }
 
-// wire is what all calls of a policy have.
-func (w *World) wire(p *local.Policy) lua.Call {
+// newCall returns a call of a policy.
+func (w *World) newCall(p *local.Policy) lua.Call {
 	c := p.Call
 	c.Bucket = w.bucket
 	return c
 }
 
-// ask has the server execute a call, now by its clock.
-func (w *World) ask(c lua.Call) lua.Reply {
+// exchange has the server execute a call now, by its clock.
+func (w *World) exchange(c lua.Call) lua.Reply {
 	c.Now = w.server()
 	if w.keyEnd > 0 && c.Now/1000 > w.keyEnd {
 		w.lose() // it expired
 	}
-	w.turn()
+	w.updateSegment()
 	w.calls++
-	answer, err := w.bank.run(c)
+	answer, err := w.store.run(c)
 	if err != nil {
 		w.failf("the script refuses %+v: %v", c, err)
 		return answer
 	}
-	s, err := w.bank.state(w.scope.Algorithm, w.bucket)
+	s, err := w.store.state(w.scope.Algorithm, w.bucket)
 	if err != nil {
 		w.failf("the bucket is damaged: %v", err)
 	}
 	wrote := s.Exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
 	before := w.state
 	w.state = s
-	w.begin()
+	w.trackVersions()
 	if wrote {
 		w.keyEnd = c.Now/1000 + s.pttl
 		w.written = w.segment
 		w.window = w.blockOf(w.limits[0], s.Last)
 	}
 	own, owned := before.Records[c.Lease]
-	w.rule.asked(w, &invariant.Exchange{
-		Call: &c, Reply: &answer, Before: &before.Bucket, After: &s.Bucket, Own: own, Owned: owned, Conceded: w.harmed,
+	w.rule.executed(w, &invariant.Exchange{
+		Call: &c, Reply: &answer, Before: &before.Bucket, After: &s.Bucket, Own: own, Owned: owned, Conceded: w.damaged,
 	})
 	return answer
 }
 
-// execute lets a request arrive.
+// execute delivers a request to the server.
 func (w *World) execute(r *request) {
-	if r.lost {
+	if r.ignored {
 		return
 	}
 	before := w.state.Records[r.call.Lease]
-	answer := w.ask(r.call.Call)
-	w.tellf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
+	answer := w.exchange(r.call.Call)
+	w.logf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
 	done := answer.Code == lua.Granted || answer.Code == lua.Denied
-	if done && answer.Flags&lua.Adopted != 0 && w.scope.Books {
+	if done && answer.Flags&lua.Adopted != 0 && w.scope.Lossless {
 		w.failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
 	}
 	if done && !r.call.Direct {
 		r.process.charge(r)
 	}
-	if done && r.call.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.Debt == 0 || r.call.Ack >= before.Seq) && !w.harmed {
-		w.rule.owed(w, r)
+	if done && r.call.Debt > 0 && !r.resets() && w.forgotten == 0 && (before.Debt == 0 || r.call.Ack >= before.Seq) &&
+		!w.damaged {
+		w.rule.debtCharged(w, r)
 	}
 	dated := r.call.Deadline > 0 && r.call.Deadline <= w.server()+r.call.TTL
 	if told := answer.Flags&lua.Unapplied != 0; done && !told && !dated && r.call.Refund+r.call.Reset > 0 {
@@ -143,7 +146,7 @@ func (w *World) execute(r *request) {
 		switch {
 		case r.resets():
 			r.credited = true
-			w.uncovered()
+			w.concedeUncovered()
 			w.rule.reset(w, r)
 		case r.call.Refund > 0:
 			r.credited = true
@@ -153,20 +156,20 @@ func (w *World) execute(r *request) {
 	}
 	if answer.Code == lua.Granted || answer.Code == lua.Replay {
 		if r.direct {
-			w.vain += answer.Grant
+			w.undelivered += answer.Grant
 		} else {
 			r.granted = max(r.granted, answer.Grant)
 			left := time.Duration(min(r.call.TTL, answer.TTLLeft)) * time.Microsecond
-			r.until = max(r.until, r.sent+left-left/100)
+			r.expires = max(r.expires, r.sent+left-left/100)
 		}
 	}
-	w.replies = append(w.replies, &reply{to: r, answer: answer, event: w.open()})
+	w.replies = append(w.replies, &reply{to: r, answer: answer, event: w.newEvent()})
 	if len(w.replies) > maxMessages {
 		w.replies = w.replies[1:]
 	}
 }
 
-// flow lets everything that is due be sent, arrive in order, and be answered.
+// flow sends everything that is due, executes it in order, and delivers the replies.
 func (w *World) flow() {
 	for _, p := range w.processes {
 		for _, b := range append([]*bucket(nil), p.buckets...) {
@@ -183,9 +186,9 @@ func (w *World) flow() {
 	}
 }
 
-// outsider takes n tokens directly, or none; with 0 all there are.
+// outsider takes n tokens directly, or none; 0 takes all there are.
 func (w *World) outsider(n int64) {
-	c := w.wire(w.policies[0])
+	c := w.newCall(w.policies[0])
 	c.Want, c.Min = n, n
 	switch {
 	case n == 0:
@@ -193,19 +196,19 @@ func (w *World) outsider(n int64) {
 	case n > c.Cap:
 		return
 	}
-	answer := w.ask(c)
-	w.tellf("an outsider asked for %d: %+v, %v", n, answer, w.state.fields)
-	w.admit(w.open(), answer.Grant)
-	w.outside += answer.Grant
+	answer := w.exchange(c)
+	w.logf("an outsider asked for %d: %+v, %v", n, answer, w.state.fields)
+	w.admit(w.newEvent(), answer.Grant)
+	w.takenByOutsiders += answer.Grant
 }
 
-// deliver lets a reply arrive. The bucket has to know by itself whether it still wants it.
+// deliver delivers a reply. The bucket has to know by itself whether it still wants it.
 func (p *process) deliver(r *reply) {
 	w, b := p.world, r.to.bucket
 	if w == nil {
 		return // the process is dead
 	}
-	p.known = true
+	p.clockKnown = true
 	wanted := b.call == r.to && !r.to.givenUp
 	pot, _ := b.Bucket.Peek(p.now())
 	seq, a := r.to.call.Seq, r.answer
@@ -228,8 +231,8 @@ func (p *process) deliver(r *reply) {
 		b.apply(effect)
 	case lua.Late:
 		if wanted {
-			p.guess = 0 // its clock is corrected
-			b.failed()  // the first time it is sent again
+			p.clockError = 0 // its clock is corrected
+			b.failed()       // the first time it is sent again
 		}
 		b.apply(b.Late(p.now(), seq))
 	default:
@@ -239,35 +242,35 @@ func (p *process) deliver(r *reply) {
 		b.apply(b.Fail(p.now(), seq))
 	}
 	b.collect(nil)
-	w.tellf("%s hears of %d, wanted %t", p.id, seq, wanted)
+	w.logf("%s hears of %d, wanted %t", p.id, seq, wanted)
 }
 
-// direct says when the tokens count that those in line got with a direct take's reply: what it brought, when it was
-// executed; what the pot had, now. What it brought for somebody who has left is given back, and counts, like every token
-// that is given back, as admitted until then.
+// direct records when the tokens count that a direct take's reply brought the waiters: what it granted, when it was
+// executed; what came out of the pot, now. Its grant for a waiter that has left is returned. Like every token that is
+// returned, it counts as admitted until then.
 func (b *bucket) direct(r *reply, admitted, ofPot int64) {
 	w := b.process.world
 	w.admit(r.event, r.answer.Grant)
 	if left := r.answer.Grant - (admitted - ofPot); left > 0 {
 		b.refunding = append(b.refunding, refund{r.event, left})
 	}
-	w.admit(w.open(), ofPot)
+	w.admit(w.newEvent(), ofPot)
 }
 
-// charge notes that a call was executed, with the debt that it reports. What calls before it reported without being heard
-// counts towards that; what is reported no more, because its bucket gave it up, stays charged.
+// charge records that a call was executed, with the debt that it reports. Debt of unanswered calls before it counts
+// towards that. Debt that is reported no more, because its bucket gave it up, stays charged.
 func (p *process) charge(r *request) {
 	charged := int64(0)
-	if last := p.unheard; last != nil && r.call.Ack < last.call.Seq {
+	if last := p.unanswered; last != nil && r.call.Ack < last.call.Seq {
 		charged = last.charged
 	} else if last != nil {
-		p.forgotten += last.charged
+		p.writtenOff += last.charged
 	}
 	r.charged = max(charged, r.call.Debt)
-	p.unheard = r
+	p.unanswered = r
 }
 
-// accepted notes an accepted reply.
+// accepted records an accepted reply.
 func (p *process) accepted(b *bucket, r *reply) {
 	w := p.world
 	b.call = nil
@@ -276,11 +279,11 @@ func (p *process) accepted(b *bucket, r *reply) {
 	}
 	b.granted += r.answer.Grant
 	if r.to.direct {
-		w.vain -= r.answer.Grant
+		w.undelivered -= r.answer.Grant
 	}
-	if p.unheard == r.to {
-		p.forgotten += r.to.charged - r.to.call.Debt
-		p.unheard = nil
+	if p.unanswered == r.to {
+		p.writtenOff += r.to.charged - r.to.call.Debt
+		p.unanswered = nil
 	}
 	if r.to.credited && !r.to.resets() {
 		w.credited -= r.to.call.Refund

@@ -8,35 +8,35 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// process is one process of the fleet: the shipped cache and the buckets that it ever held, until they close. It owns
-// them as package tiered does, but that it acts only when told to.
+// process is one process of the fleet: the shipped cache, and the buckets that it ever held, until they close. It owns
+// them as package tiered does, but acts only when it is told to.
 type process struct {
 	world   *World
 	number  int    // its place in the fleet
 	id      string // its lease id: a new one at each start
 	policy  *local.Policy
-	variant int // whose limits it believes in
+	variant int // whose limits it uses
 	cache   *local.Cache[bucket, *bucket]
 
-	seq       int64 // of all its calls
-	last      invariant.Numbers
-	known     bool          // the server's clock
-	twin      bool          // a copy that does not know it yet
-	asleep    time.Duration // how long its clock stood still
-	trip      time.Duration // what its round trips take
-	guess     time.Duration // by how much its idea of that is wrong
-	buckets   []*bucket     // not closed
-	released  local.Stats   // of those that are
-	late      []*taking     // of those that are, and not of the share: what can still be given back
-	unheard   *request      // the last lease call that was executed, until its reply is accepted
-	forgotten int64         // debt that was charged and is reported no more, for its bucket gave it up
-	stale     *stale        // a request that read the clock, and sleeps
+	seq        int64 // of all its calls
+	last       invariant.Numbers
+	clockKnown bool          // the server's clock is known
+	twin       bool          // a copy that does not know yet that it is one
+	asleep     time.Duration // how long its clock stood still
+	roundTrip  time.Duration // of its calls
+	clockError time.Duration // of its estimate of the server's clock
+	buckets    []*bucket     // not closed
+	released   local.Stats   // of the closed ones
+	late       []*taking     // of the closed ones, and not of the share: can still be refunded
+	unanswered *request      // the last leased call that was executed, until its reply is accepted
+	writtenOff int64         // debt that was charged and is reported no more, because its bucket gave it up
+	stale      *stale        // a request that read the clock, and sleeps
 }
 
 // stale is a request that read the clock a while ago.
 type stale struct {
 	now   time.Duration
-	event int // when what it takes counts as admitted, should the lease have ended meanwhile
+	event int // when its admission counts, should the lease have ended meanwhile
 }
 
 // id is the key that all is about; other makes its cache, which has room for one, evict it.
@@ -46,17 +46,18 @@ var (
 )
 
 func (w *World) start(number int) *process {
-	w.born++
-	p := &process{world: w, number: number, id: strconv.Itoa(w.born), known: true, trip: trip, policy: w.policies[number], variant: number}
+	w.started++
+	p := &process{world: w, number: number, id: strconv.Itoa(w.started), clockKnown: true,
+		roundTrip: defaultRoundTrip, policy: w.policies[number], variant: number}
 	p.cache = local.NewCache(1, local.Owner[bucket, *bucket]{
-		New:    p.fresh,
+		New:    p.newBucket,
 		Evict:  func(b *bucket, e local.Effect) { b.apply(e) },
-		Closed: p.gone,
+		Closed: p.bucketClosed,
 	})
 	return p
 }
 
-func (p *process) fresh(of local.ID) *bucket {
+func (p *process) newBucket(of local.ID) *bucket {
 	b := &bucket{process: p}
 	b.Init(p.policy, of.Key)
 	if of == id {
@@ -65,15 +66,15 @@ func (p *process) fresh(of local.ID) *bucket {
 	return b
 }
 
-// gone is called with a lock of the cache held, in the middle of a step.
-func (p *process) gone(b *bucket) { b.closed = true }
+// bucketClosed runs with a lock of the cache held, in the middle of a step.
+func (p *process) bucketClosed(b *bucket) { b.closed = true }
 
-// forget drops the buckets that closed.
+// forget drops closed buckets.
 func (p *process) forget() {
 	open := p.buckets[:0]
 	for _, b := range p.buckets {
 		if b.closed {
-			b.paid()
+			b.checkDebt()
 			p.released.Add(b.Stats())
 			for _, t := range b.takings {
 				if t.from != local.FromShare {
@@ -88,25 +89,25 @@ func (p *process) forget() {
 	p.buckets = open
 }
 
-// current is the bucket that a request meets.
+// current returns the bucket that a request finds.
 func (p *process) current() *bucket {
 	b := p.cache.Get(p.now(), id)
 	b.evicted = false
 	return b
 }
 
-// maxLine bounds how many wait.
-const maxLine = 3
+// maxWaiters bounds the waiters of a bucket.
+const maxWaiters = 3
 
-// ask is a request for n tokens that read the clock at now; late says that it slept since.
+// ask makes a request for n tokens that read the clock at now. late says that it slept since.
 func (p *process) ask(now time.Duration, n int64, late bool) bool {
 	b := p.current()
-	if n > p.policy.Cap || len(b.line) >= maxLine {
+	if n > p.policy.Cap || len(b.waiters) >= maxWaiters {
 		return false
 	}
 	event := -1 // now
 	if live, _ := b.Bucket.Peek(p.now()); late && live < n {
-		event = p.stale.event // it may find what has ended meanwhile: then it counts as of when that lived
+		event = p.stale.event // it may take what has ended meanwhile: then it counts as of when that was valid
 	}
 	if late {
 		p.stale = nil
@@ -119,17 +120,17 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 		}
 		return true
 	}
-	wait := &waiting{waiter: local.NewWaiter(), n: n, gen: t.gen, since: p.seq}
+	wait := &waitingRequest{waiter: local.NewWaiter(), n: n, gen: t.gen, since: p.seq}
 	v, effect := b.Bucket.Ask(now, n, now+p.policy.Budget, wait.waiter)
 	b.apply(effect)
 	switch v.Outcome {
 	case local.Waiting:
-		b.line = append(b.line, wait)
+		b.waiters = append(b.waiters, wait)
 	case local.Admitted:
 		t.stamp = v.Stamp
 		b.admit(t)
 	case local.Failed:
-		b.alone(n)
+		b.fallback(n)
 	case local.Refused:
 	default:
 		p.world.failf("%s: asked for %d, outcome %d", p.id, n, v.Outcome)
@@ -137,14 +138,14 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 	return true
 }
 
-// leave lets the one who waits longest give up.
+// leave makes the oldest waiter give up.
 func (p *process) leave() bool {
 	for _, b := range p.buckets {
-		if len(b.line) == 0 {
+		if len(b.waiters) == 0 {
 			continue
 		}
-		first := b.line[0]
-		b.line = b.line[1:]
+		first := b.waiters[0]
+		b.waiters = b.waiters[1:]
 		if !b.Bucket.Leave(first.waiter) {
 			p.world.failf("%s: a waiter without a verdict is not in line", p.id)
 		}
@@ -153,13 +154,13 @@ func (p *process) leave() bool {
 	return false
 }
 
-// giveBack gives back up to most tokens of a request that was admitted, n-th oldest or newest.
+// giveBack refunds up to most tokens of the n-th request that was admitted.
 func (p *process) giveBack(n int, most int64) bool {
 	var all []*taking
 	for _, b := range p.buckets {
 		all = append(all, b.takings...)
 	}
-	i, ok := which(len(all)+len(p.late), n)
+	i, ok := indexOf(len(all)+len(p.late), n)
 	switch {
 	case !ok:
 		return false
@@ -174,11 +175,11 @@ func (p *process) giveBack(n int, most int64) bool {
 
 func (p *process) owe(n int64) bool {
 	b := p.current()
-	if p.world.scope.Books && p.world.owed+n > p.policy.Cap/4 {
-		return false // beyond the floor debt is forgiven, and the books would not balance
+	if p.world.scope.Lossless && p.world.owed+n > p.policy.Cap/4 {
+		return false // debt below the floor is forgiven, and not accounted for
 	}
 	p.world.owed += n
-	b.owes += n
+	b.debt += n
 	e, ok := b.Charge(p.now(), n)
 	if !ok {
 		p.world.failf("%s: the bucket in use is closed", p.id)
@@ -189,7 +190,7 @@ func (p *process) owe(n int64) bool {
 
 func (p *process) reset() bool {
 	b := p.current()
-	if b.resetting != nil || p.world.scope.Books {
+	if b.resetting != nil || p.world.scope.Lossless {
 		return false
 	}
 	b.resetting = local.NewWaiter()
@@ -198,7 +199,7 @@ func (p *process) reset() bool {
 	return true
 }
 
-// evict makes the cache forget the key; burn lets there be no room for those on their way out.
+// evict makes the cache evict the key. With burn there is no room for buckets that are closing.
 func (p *process) evict(burn bool) bool {
 	b, ok := p.cache.Find(id)
 	if !ok {
@@ -217,7 +218,7 @@ func (p *process) evict(burn bool) bool {
 	return true
 }
 
-// crash ends the process, with all it holds, and starts another in its place.
+// crash ends the process with all that it holds, and starts another in its place.
 func (p *process) crash() {
 	w := p.world
 	for _, b := range p.buckets {

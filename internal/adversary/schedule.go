@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Schedule is one history of a world, to be played as often as one likes.
+// Schedule is one history of a world. It can be played any number of times.
 type Schedule struct {
 	Scope   *Scope
 	Seed    uint64   // of the processes' jitter
-	Choices []uint16 // each an action of the scope; one that is not possible when its turn comes is left out
+	Choices []uint16 // each an action of the scope; one that is not possible in its turn is left out
 }
 
 // Random returns a schedule that follows from its seed alone: one of the scopes, and up to steps steps.
@@ -23,39 +23,39 @@ func Random(scopes []*Scope, seed uint64, steps int) Schedule {
 	return s
 }
 
-// action is what a choice stands for.
+// action returns the action of a choice.
 func (s *Scope) action(choice uint16) Action { return s.Actions[int(choice)%len(s.Actions)] }
 
-// Outcome is what a schedule came to.
+// Outcome is the result of a schedule.
 type Outcome struct {
 	Fault string  // what broke, "" if nothing did
 	Calls int     // that the store executed
-	Slack float64 // how many more tokens would have been within the limit that was nearest to its bound
+	Slack float64 // tokens that were left of the limit that came nearest to its bound
 }
 
-// Play plays a schedule in a bank, and sends everybody home.
-func (s Schedule) Play(bank *Bank, bucket string) Outcome {
+// Play plays a schedule in a store, and shuts all processes down.
+func (s Schedule) Play(bank *Store, bucket string) Outcome {
 	w := New(s.Scope, bank, bucket, s.Seed)
 	s.play(w)
 	return Outcome{Fault: w.fault, Calls: w.calls, Slack: w.slack()}
 }
 
-// Tell plays a schedule and describes every step.
-func (s Schedule) Tell(bank *Bank, bucket string) string {
+// Describe plays a schedule and describes every step.
+func (s Schedule) Describe(bank *Store, bucket string) string {
 	w := New(s.Scope, bank, bucket, s.Seed)
-	w.story = new(strings.Builder)
+	w.log = new(strings.Builder)
 	s.play(w)
-	return fmt.Sprintf("scope %s, seed %d, choices %x\n%s", s.Scope.Name, s.Seed, s.Choices, w.story)
+	return fmt.Sprintf("scope %s, seed %d, choices %x\n%s", s.Scope.Name, s.Seed, s.Choices, w.log)
 }
 
 func (s Schedule) play(w *World) {
 	s.steps(w)
 	if w.fault == "" {
-		w.tellf("all go home")
-		w.goHome(s.Seed%2 == 0)
+		w.logf("all go home")
+		w.shutDown(s.Seed%2 == 0)
 	}
 	if w.fault != "" {
-		w.tellf("BROKEN: %s", w.fault)
+		w.logf("BROKEN: %s", w.fault)
 	}
 	w.lose() // a server is used by many
 }
@@ -63,14 +63,14 @@ func (s Schedule) play(w *World) {
 // steps plays the prelude and the choices, and reports whether the last of them was possible.
 func (s Schedule) steps(w *World) (possible bool) {
 	for _, a := range s.Scope.Prelude {
-		w.stepf(0, a)
+		w.logStep(0, a)
 		w.Do(a)
 	}
 	for i, choice := range s.Choices {
 		a := s.Scope.action(choice)
-		w.stepf(i, a)
+		w.logStep(i, a)
 		if possible = w.Do(a); !possible {
-			w.stepf(i, nil)
+			w.logStep(i, nil)
 		}
 		if w.fault != "" {
 			return possible

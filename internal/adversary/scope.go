@@ -12,41 +12,41 @@ type Scope struct {
 	Name string
 
 	Algorithm lua.Algorithm
-	Bursts    []int64       // that the processes believe in, one each; the bound is that of the largest
+	Bursts    []int64       // that the processes use, one each; the bound is that of the largest
 	Tokens    int64         // refilled per Per; a window holds its burst, whatever this is
 	Per       time.Duration // of a window, its length
 	Block     time.Duration // of a sliding window, a whole part of Per
 	Phase     time.Duration // where fixed windows begin
 
-	// Versions are the windows that the processes believe in, one each, where those differ in more than their bursts.
-	// Else it is nil, and all have Per and Block.
+	// Versions are the windows of the processes, one each, if they differ in more than their bursts. If it is nil, all
+	// have Per and Block.
 	Versions []version
 
-	Also  []lua.Limit // that everybody has beside the first
-	Later []lua.Limit // that everybody has from Deploy on
+	Also  []lua.Limit // limits of all processes beside the first
+	Later []lua.Limit // limits that come with Deploy
 
-	Slower   bool          // every other process believes in half of that
-	Size     int64         // of a lease; 0 follows demand
-	NoLease  bool          // direct takes only
-	Period   time.Duration // how long a lease should last
-	Timeout  time.Duration // of a call; leases live for at least twice as long
-	FailMode local.FailMode
-	Drift    float64 // by this part the clock of every other process is slow, and the others' fast
-	Fleet    int64   // processes that a process believes in; 0: as many as there are
-	Warm     bool    // the demand is known to be high from the start, so that the first call leases
+	Slower    bool          // every other process has half of the rate
+	Size      int64         // of a lease; 0 follows demand
+	NoLease   bool          // direct takes only
+	Period    time.Duration // how long a lease should last
+	Timeout   time.Duration // of a call; leases live for at least twice as long
+	FailMode  local.FailMode
+	Drift     float64 // by this part the clock of every other process is slow, and the others' fast
+	FleetSize int64   // number of processes that a process assumes; 0: the real one
+	Warm      bool    // demand is high from the start, so that the first call leases
 
-	// Books says that no lease ends and nobody crashes, so that in the end not a single token may be missing.
-	Books bool
+	// Lossless means that no lease ends and no process crashes. In the end not one token may be missing.
+	Lossless bool
 
-	Prelude []Action // what happens first, in every schedule
+	Prelude []Action // actions at the start of every schedule
 	Actions []Action // what a choice chooses from; an action that comes twice is twice as likely
 }
 
 // version is the length of a sliding window, and of its blocks.
 type version struct{ per, block time.Duration }
 
-// trip is the round trip that processes believe in at first: what is about to give up within one is not asked for.
-const trip = 10 * time.Millisecond
+// defaultRoundTrip is the round trip that processes assume at first. A request that gives up sooner makes no call.
+const defaultRoundTrip = 10 * time.Millisecond
 
 func (s *Scope) burst() int64 {
 	most := int64(0)
@@ -56,14 +56,14 @@ func (s *Scope) burst() int64 {
 	return most
 }
 
-func (s *Scope) fleet() int64 {
-	if s.Fleet > 0 {
-		return s.Fleet
+func (s *Scope) fleetSize() int64 {
+	if s.FleetSize > 0 {
+		return s.FleetSize
 	}
 	return int64(len(s.Bursts))
 }
 
-// limits are those that process i believes in, with those that come with a deploy or without.
+// limits returns those of process i, with or without those of a deploy.
 func (s *Scope) limits(i int, later bool) []lua.Limit {
 	per, block, tokens := s.Per, s.Block, s.Tokens
 	if s.Versions != nil {
@@ -87,9 +87,9 @@ func (s *Scope) limits(i int, later bool) []lua.Limit {
 	return all
 }
 
-// together is what all versions keep, whoever is granted: in any interval as long as the shortest of their limits,
-// what the largest of them allows.
-func (s *Scope) together() (all lua.Limit) {
+// commonLimit returns the bound that all versions keep together: in any interval as long as the shortest of their
+// limits, what the largest of them allows.
+func (s *Scope) commonLimit() (all lua.Limit) {
 	for i := range s.Bursts {
 		allows := int64(1) << 40
 		for _, l := range s.limits(i, false) {
@@ -103,7 +103,7 @@ func (s *Scope) together() (all lua.Limit) {
 	return all
 }
 
-// length is that of a window, or the time in which a bucket gets its tokens.
+// length returns that of a window, or the time in which a bucket refills its tokens.
 func (s *Scope) length(l lua.Limit) time.Duration {
 	blocks := int64(1)
 	if s.Algorithm == lua.SlidingWindow {
@@ -112,21 +112,22 @@ func (s *Scope) length(l lua.Limit) time.Duration {
 	return time.Duration(blocks*l.Period) * time.Microsecond
 }
 
-// policy is process i's.
+// policy returns that of process i.
 func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy {
 	limits := s.limits(i, later)
 	c := lua.Call{
-		Algorithm: s.Algorithm, Cap: limits[0].Cap, Tokens: limits[0].Tokens, Period: limits[0].Period, Span: limits[0].Span,
+		Algorithm: s.Algorithm, Cap: limits[0].Cap, Tokens: limits[0].Tokens, Period: limits[0].Period,
+		Span:  limits[0].Span,
 		Phase: s.Phase.Microseconds(), Also: limits[1:], TTL: s.longestLease().Microseconds(), Fleet: 1,
 	}
 	p := &local.Policy{
 		Call: c, Cap: limits[0].Cap,
 		Size: s.Size, Period: s.Period, NoLease: s.NoLease, FailMode: s.FailMode,
-		Budget:  2 * s.Timeout, // longer than any product would wait: so that those in line meet replies of every age
+		Budget:  2 * s.Timeout, // longer than any product would wait, so that waiters meet replies of every age
 		Timeout: s.Timeout, Uniform: uniform,
 	}
 	if s.Versions != nil && s.Versions[i].per < s.longestLease() {
-		p.NoLease = true // tokens would lie in leases for longer than they count
+		p.NoLease = true // tokens would be in leases for longer than they count
 	}
 	p.Unleased = p.NoLease && s.Algorithm == lua.SlidingWindow
 	if len(limits) > 1 {
@@ -148,17 +149,17 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 	return p
 }
 
-// windows reports whether tokens are counted in windows: then what is given back was never taken.
+// windows reports whether the algorithm counts in windows. A refund undoes an admission then.
 func (s *Scope) windows() bool {
 	return s.Algorithm == lua.FixedWindow || s.Algorithm == lua.SlidingWindow
 }
 
-// longestLease is how long a lease lives at most, whatever the policy makes of the scope.
+// longestLease returns the longest life of a lease, whatever the policy makes of the scope.
 func (s *Scope) longestLease() time.Duration {
 	return max(16*s.Period, 2*s.Timeout, time.Second)
 }
 
-// untilFull is how long it takes from the deepest debt to full, or until nothing counts.
+// untilFull returns the time from the deepest debt to a full bucket, or until nothing counts.
 func (s *Scope) untilFull() time.Duration {
 	longest := time.Duration(0)
 	for i := range s.Bursts {

@@ -11,20 +11,21 @@ import (
 
 const second = time.Second
 
-// Algorithms are the ways to count that are played, in the order in which they are reported.
+// Algorithms are those that are played, in the order of reports.
 func Algorithms() []lua.Algorithm {
 	return []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow, lua.SlidingWindow}
 }
 
-// Scopes are the worlds that random schedules are played in. They differ in what could hide a mistake: how large the
-// burst is beside a lease, who else is there, whether tokens come back, who decides when nobody answers.
+// Scopes are the worlds of random schedules. They differ in what could hide a mistake: how large the burst is beside a
+// lease, how many processes there are, whether tokens come back, who decides when Redis does not answer.
 func Scopes(a lua.Algorithm) []*Scope {
 	scopes := []*Scope{
 		{Name: "one process", Bursts: []int64{2}, Tokens: 1, Per: second},
 		{Name: "two processes, cold", Bursts: []int64{4, 4}, Tokens: 2, Per: second},
 		{Name: "two processes", Bursts: []int64{9, 9}, Tokens: 2, Per: second, Warm: true},
 		{Name: "three processes", Bursts: []int64{21, 21, 21}, Tokens: 5, Per: 2 * second, Warm: true},
-		{Name: "odd rate, clocks 0.9 % off", Bursts: []int64{16, 16}, Tokens: 7, Per: 3 * second, Warm: true, Drift: 0.009},
+		{Name: "odd rate, clocks 0.9 % off", Bursts: []int64{16, 16}, Tokens: 7, Per: 3 * second, Warm: true,
+			Drift: 0.009},
 		{Name: "two limits", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
 		{Name: "leases of three", Bursts: []int64{12, 12}, Tokens: 1, Per: second, Size: 3, Warm: true},
@@ -51,32 +52,32 @@ func Scopes(a lua.Algorithm) []*Scope {
 			s.Prelude, s.Actions = lateRenewal(len(s.Bursts)), ends(len(s.Bursts))
 		}
 	}
-	alone := []*Scope{
-		{Name: "alone", Bursts: []int64{6, 6, 6}, Tokens: 2, Per: second, FailMode: local.FailLocal},
-		{Name: "alone, one", Bursts: []int64{4}, Tokens: 1, Per: second, FailMode: local.FailLocal},
+	fallbacks := []*Scope{
+		{Name: "fallback", Bursts: []int64{6, 6, 6}, Tokens: 2, Per: second, FailMode: local.FailLocal},
+		{Name: "fallback, one", Bursts: []int64{4}, Tokens: 1, Per: second, FailMode: local.FailLocal},
 		{Name: "open", Bursts: []int64{4, 4}, Tokens: 1, Per: second, FailMode: local.FailOpen},
 	}
-	for _, s := range alone {
+	for _, s := range fallbacks {
 		s.Actions = append(everything(len(s.Bursts), s.burst()), outages(len(s.Bursts))...)
 	}
-	books := []*Scope{
-		{Name: "books", Bursts: []int64{8, 8}},
-		{Name: "books, one", Bursts: []int64{5}},
-		{Name: "books, alone", Bursts: []int64{24, 24}, FailMode: local.FailLocal, Fleet: 16},
+	losslessScopes := []*Scope{
+		{Name: "lossless", Bursts: []int64{8, 8}},
+		{Name: "lossless, one", Bursts: []int64{5}},
+		{Name: "lossless, fallback", Bursts: []int64{24, 24}, FailMode: local.FailLocal, FleetSize: 16},
 	}
-	for _, s := range books {
-		if s.FailMode == 0 && s.Name != "books, alone" {
+	for _, s := range losslessScopes {
+		if s.FailMode == 0 && s.Name != "lossless, fallback" {
 			s.FailMode, s.Warm = local.FailClosed, true
 		}
 		// No refill to speak of, and leases that outlive everything.
-		s.Books, s.Tokens, s.Per, s.Period, s.Timeout = true, 1, 1e6*time.Hour, 1000*second, 500*second
+		s.Lossless, s.Tokens, s.Per, s.Period, s.Timeout = true, 1, 1e6*time.Hour, 1000*second, 500*second
 		s.Actions = lossless(len(s.Bursts), s.burst())
 	}
 	scopes = append(scopes, deploys(a)...)
 	if a == lua.SlidingWindow {
 		scopes = append(scopes, versions()...)
 	}
-	scopes = append(append(scopes, alone...), books...)
+	scopes = append(append(scopes, fallbacks...), losslessScopes...)
 	for _, s := range scopes {
 		if s.Period == 0 {
 			s.Period = 250 * time.Millisecond
@@ -89,7 +90,7 @@ func Scopes(a lua.Algorithm) []*Scope {
 	return scopes
 }
 
-// deploys are worlds in which limits change while leases are out, and one more comes where there may be several.
+// deploys are worlds in which limits change while leases are out, and one more comes if there may be several.
 func deploys(a lua.Algorithm) []*Scope {
 	all := []*Scope{
 		{Name: "deploy", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
@@ -98,7 +99,8 @@ func deploys(a lua.Algorithm) []*Scope {
 	if a == lua.TokenBucket || a == lua.TokenBuckets {
 		all = append(all,
 			&Scope{Name: "deploy, two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
-			&Scope{Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
+			&Scope{Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true,
+				Warm: true},
 			&Scope{Name: "deploy, direct", Bursts: []int64{3, 9}, Tokens: 2, Per: second, Slower: true, NoLease: true})
 	}
 	for _, s := range all {
@@ -120,7 +122,7 @@ func deploys(a lua.Algorithm) []*Scope {
 }
 
 // versions are worlds in which the processes' sliding windows differ in length and precision, and change to those of
-// others.
+// other processes.
 func versions() []*Scope {
 	const ms = time.Millisecond
 	all := []*Scope{
@@ -150,11 +152,11 @@ func versions() []*Scope {
 	return all
 }
 
-// count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a message may take, and hold
-// several lives of a lease at most.
+// count makes the scope one of an algorithm. Windows are shorter than what a schedule lasts and a message may take,
+// and hold several lives of a lease at most.
 func (s *Scope) count(a lua.Algorithm) {
 	s.Algorithm = a
-	if s.Books && a != lua.TokenBucket {
+	if s.Lossless && a != lua.TokenBucket {
 		s.Per = 1e5 * time.Hour // the scripts of the others know no longer one
 		s.Block = s.Per / 2
 		if s.windows() { // one that is full forgives debts
@@ -227,7 +229,7 @@ func everything(processes int, burst int64) []Action {
 		Action{Reset, 0, 0}, Action{Back, 0, 400}, Action{Back, 0, 3000})
 }
 
-// ends is little else than calls that meet the end of a lease.
+// ends makes calls around the end of a lease, and little else.
 func ends(processes int) (all []Action) {
 	for p := range processes {
 		all = append(all, times(2, Action{Ask, p, 1}, Action{Probe, p, 0}, Action{Send, p, 0}, Action{Rush, p, 0})...)
@@ -238,7 +240,7 @@ func ends(processes int) (all []Action) {
 		Action{Outsider, 0, 0})...)
 }
 
-// lateRenewal is a lease most of whose time is over, and a renewal on its way.
+// lateRenewal is a lease that has nearly ended, and a renewal on its way.
 func lateRenewal(processes int) []Action {
 	all := []Action{{Flow, 0, 0}, {Wait, 0, 20}}
 	for p := range processes {
@@ -247,7 +249,7 @@ func lateRenewal(processes int) []Action {
 	return all
 }
 
-// outages are what makes processes decide alone.
+// outages are actions after which processes decide by the fail mode.
 func outages(processes int) (all []Action) {
 	for p := range processes {
 		all = append(all, times(6, Action{Ask, p, 1})...)
@@ -257,11 +259,12 @@ func outages(processes int) (all []Action) {
 	return all
 }
 
-// lossless is what may happen while no token may be missing in the end: no lease ends, nobody dies.
+// lossless are actions after which no token may be missing: no lease ends, no process crashes.
 func lossless(processes int, burst int64) []Action {
 	all := work(processes, burst)
 	for p := range processes {
-		all = append(all, Action{Owe, p, 1}, Action{Drop, p, 0}, Action{Evict, p, 0}, Action{Guess, p, -1}, Action{Guess, p, 0})
+		all = append(all, Action{Owe, p, 1}, Action{Drop, p, 0}, Action{Evict, p, 0}, Action{Guess, p, -1},
+			Action{Guess, p, 0})
 	}
 	return append(all, Action{Wait, 0, 0})
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Small is a scope to be walked through, and how deep.
-type Small struct {
+// SmallScope is a scope that is small enough to be walked through, and how deep.
+type SmallScope struct {
 	*Scope
 	Depth int
 }
 
-// tick is half the life of a lease: the step in which time passes here.
+// tick is half the life of a lease, in percent of the longest: the step of time here.
 const tick = 15
 
-// SmallScopes are worlds that are small enough to be walked through: a burst of two, one token a tick, leases of one token
-// that live for two ticks.
-func SmallScopes() []Small {
-	wire := []Action{{Execute, 0, 0}, {Execute, 0, 1}, {Repeat, 0, 0}, {Deliver, 0, 0}, {Deliver, 0, 1}, {Outsider, 0, 0}, {Wait, 0, tick}}
+// SmallScopes have a burst of two, one token per tick, and leases of one token that live for two ticks.
+func SmallScopes() []SmallScope {
+	wire := []Action{{Execute, 0, 0}, {Execute, 0, 1}, {Repeat, 0, 0}, {Deliver, 0, 0}, {Deliver, 0, 1},
+		{Outsider, 0, 0}, {Wait, 0, tick}}
 	plus := func(of []Action, more ...Action) []Action { return append(append([]Action(nil), of...), more...) }
-	all := []Small{
+	all := []SmallScope{
 		{Depth: 8, Scope: &Scope{
 			Name: "one process", Bursts: []int64{2}, Warm: true,
 			Actions: plus(wire, Action{Ask, 0, 1}, Action{Probe, 0, 0}, Action{Send, 0, 0}, Action{GiveUp, 0, 0},
@@ -28,7 +28,8 @@ func SmallScopes() []Small {
 		}},
 		{Depth: 7, Scope: &Scope{
 			Name: "one process, cold, that cancels", Bursts: []int64{2},
-			Actions: plus(wire, Action{Ask, 0, 1}, Action{Ask, 0, 2}, Action{Leave, 0, 0}, Action{Send, 0, 0}, Action{GiveUp, 0, 0},
+			Actions: plus(wire, Action{Ask, 0, 1}, Action{Ask, 0, 2}, Action{Leave, 0, 0}, Action{Send, 0, 0},
+				Action{GiveUp, 0, 0},
 				Action{Cancel, 0, -1}, Action{Look, 0, 0}, Action{Evict, 0, 0}),
 		}},
 		{Depth: 7, Scope: &Scope{

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Walk plays every schedule of a scope up to a depth: breadth first, so that the first thing that breaks is shown by one of
-// the shortest schedules that break it. Two schedules that lead to the same state are followed up once.
+// Walk plays every schedule of a scope up to a depth. It goes breadth first, so that the first failure has one of the
+// shortest schedules. Of two schedules that lead to the same state one is followed up.
 type Walk struct {
 	Scope   *Scope
 	Depth   int
@@ -16,7 +16,7 @@ type Walk struct {
 	Broken *Error // the first thing that broke
 }
 
-// Error is what broke, and the schedule that broke it.
+// Error is a failure, and the schedule that led to it.
 type Error struct {
 	Schedule Schedule
 	Fault    string
@@ -36,7 +36,7 @@ func (k *Walk) Run() bool {
 	return true
 }
 
-// level takes one step from each state of a frontier, with every action, and returns the states that are new.
+// level takes one step from each state of a frontier, with every action, and returns the new states.
 func (k *Walk) level(frontier [][]uint16, seen *seen) (next [][]uint16) {
 	var mu sync.Mutex
 	var at atomic.Int64
@@ -60,8 +60,8 @@ func (k *Walk) level(frontier [][]uint16, seen *seen) (next [][]uint16) {
 	return next
 }
 
-// follow takes one more step after a schedule, each in a world of its own: what the shipped code holds can be played
-// again but not copied.
+// follow takes one more step after a schedule, each in a world of its own: the state of the shipped code can be
+// replayed but not copied.
 func (k *Walk) follow(path []uint16, seen *seen, mu *sync.Mutex) (found [][]uint16) {
 	for choice := range uint16(len(k.Scope.Actions)) {
 		s := Schedule{Scope: k.Scope, Choices: append(append(make([]uint16, 0, len(path)+1), path...), choice)}
@@ -87,7 +87,7 @@ func (k *Walk) follow(path []uint16, seen *seen, mu *sync.Mutex) (found [][]uint
 	return found
 }
 
-// seen is a set of digests that many may add to.
+// seen is a set of digests for concurrent use.
 type seen struct {
 	shards [64]struct {
 		mu  sync.Mutex

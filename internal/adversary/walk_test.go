@@ -23,10 +23,11 @@ func TestEverySmallSchedule(t *testing.T) {
 }
 
 // walk runs in a bubble, where the clock stands still, for Memory counts a bucket's time to live by its own clock.
-func walk(t *testing.T, s adversary.Small) {
+func walk(t *testing.T, s adversary.SmallScope) {
 	k := adversary.Walk{Scope: s.Scope, Depth: s.Depth, Workers: runtime.GOMAXPROCS(0)}
 	if !k.Run() {
-		t.Fatalf("after %d states: %s\n%s", k.States, k.Broken.Fault, k.Broken.Schedule.Tell(adversary.OnMemory(), "b"))
+		t.Fatalf("after %d states: %s\n%s", k.States, k.Broken.Fault,
+			k.Broken.Schedule.Describe(adversary.OnMemory(), "b"))
 	}
 	t.Logf("%d states, %d steps deep", k.States, s.Depth)
 }

@@ -10,30 +10,30 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// World is a fleet of processes, a bucket that they share, and everything that lies between. It is single-threaded and
-// has no clock: what it does follows from its scope, its seed and the choices alone.
+// World is a fleet of processes, a bucket that they share, and everything between them. It is single-threaded and has
+// no clock: what it does follows from its scope, its seed and the choices alone.
 type World struct {
 	scope    *Scope
-	bank     *Bank
-	bucket   string // its name there
+	store    *Store
+	bucket   string // its name in the store
 	uniform  func() float64
 	policies []*local.Policy // of each process, at present
 	rule     rule
 	limits   []*limit
-	deployed bool
+	deployed bool              // the limits of Scope.Later are in use
 	began    map[lua.Limit]int // of versions: the admissions before a limit was first counted
 
 	now      time.Duration // real time, the same for all
 	offset   time.Duration // of the server's clock, from real time
-	setBacks time.Duration // of it, all told
-	keyEnd   int64         // ms of the server's clock after which the bucket has expired; 0 there is none
+	setBacks time.Duration // sum of all set-backs of the server's clock
+	keyEnd   int64         // ms of the server's clock after which the bucket has expired; 0: it does not exist
 
 	processes []*process
-	born      int // processes ever started
+	started   int // number of processes so far
 	requests  []*request
 	replies   []*reply
 
-	replica *Bank // a copy of what the server held
+	replica *Store // a copy of what the server held
 
 	admissions admissions
 	window     int64 // a fixed one's: the last that was written in, or in which a segment began
@@ -42,28 +42,28 @@ type World struct {
 	forgotten  int   // admissions before the last reset of a window
 	written    int   // the segment in which the bucket was last written
 	state      state // of the bucket, as last written
-	harmed     bool  // an assumption was broken: see concede
+	damaged    bool  // an assumption was broken: see concede
 	owed       int64 // charged by Owe
 	calls      int   // executed
 
-	// Tokens that moved without anybody's knowing, for the books.
-	outside  int64 // taken by outsiders
-	vain     int64 // granted directly by replies that nobody accepted
-	credited int64 // refunds that were credited by calls that nobody saw answered
+	// Tokens that no process knows of, for lossless scopes.
+	takenByOutsiders int64 // taken by outsiders
+	undelivered      int64 // granted directly by replies that no process accepted
+	credited         int64 // refunds that were credited by calls that no process saw answered
 
-	fault string // the first thing that broke
-	story *strings.Builder
-	told  int // of the story, before the step under way
+	fault     string // the first failure
+	log       *strings.Builder
+	stepStart int // length of log before the step under way
 }
 
 // epoch is the server's time at the start, µs since 1970: 16 digits, as in production.
 const epoch = int64(1_763_640_000_000_000)
 
-// New returns a world at its start. The seed decides over the processes' jitter; with 0 there is none. bucket names it in the bank, which may
-// hold others.
-func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
+// New returns a world at its start. The seed decides the processes' jitter; 0 means none. bucket is its name in the
+// store, which may hold others.
+func New(s *Scope, bank *Store, bucket string, seed uint64) *World {
 	r := rand.New(rand.NewPCG(seed, 1))
-	w := &World{began: map[lua.Limit]int{}, scope: s, bank: bank, bucket: bucket, uniform: r.Float64}
+	w := &World{began: map[lua.Limit]int{}, scope: s, store: bank, bucket: bucket, uniform: r.Float64}
 	if seed == 0 {
 		w.uniform = func() float64 { return 0.5 }
 	}
@@ -71,13 +71,13 @@ func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
 	for i := range s.Bursts {
 		w.policies = append(w.policies, s.policy(i, false, w.uniform))
 		if s.Versions == nil {
-			w.know(s.limits(i, false))
+			w.addLimits(s.limits(i, false))
 		}
 	}
 	if s.Versions != nil {
-		w.know([]lua.Limit{s.together()})
+		w.addLimits([]lua.Limit{s.commonLimit()})
 	}
-	w.turn()
+	w.updateSegment()
 	for i := range s.Bursts {
 		w.processes = append(w.processes, w.start(i))
 	}
@@ -89,7 +89,7 @@ func New(s *Scope, bank *Bank, bucket string, seed uint64) *World {
 	return w
 }
 
-// warm makes the process believe in a demand of many tokens a millisecond.
+// warm gives the process a demand of many tokens a millisecond.
 func (p *process) warm() {
 	b, w := p.current(), p.world
 	for range 8 {
@@ -102,16 +102,16 @@ func (p *process) warm() {
 // server reads the server's clock, µs.
 func (w *World) server() int64 { return epoch + (w.now + w.offset).Microseconds() }
 
-// pass lets time go by.
-func (w *World) pass(d time.Duration) {
+// advance lets time pass.
+func (w *World) advance(d time.Duration) {
 	w.now += max(d.Truncate(time.Microsecond), time.Microsecond)
-	w.turn()
-	w.tellf("%v", w.now)
+	w.updateSegment()
+	w.logf("%v", w.now)
 }
 
-// edge lets time go by until the next thing ends: a lease's record, or the time within which a request is wanted. Off is
-// added: at the instant itself it is over.
-func (w *World) edge(off time.Duration) bool {
+// advanceToEdge advances to the next end: of a lease's record, of the time within which a request is wanted, or of a
+// window. off is added; at the instant itself it is over.
+func (w *World) advanceToEdge(off time.Duration) bool {
 	server := w.server()
 	next := int64(0)
 	consider := func(t int64) {
@@ -133,25 +133,25 @@ func (w *World) edge(off time.Duration) bool {
 	if next == 0 || time.Duration(next)*time.Microsecond+off <= 0 {
 		return false
 	}
-	w.pass(time.Duration(next)*time.Microsecond + off)
+	w.advance(time.Duration(next)*time.Microsecond + off)
 	return true
 }
 
-// setBack sets the server's clock back. A refund whose copies are still about may then count twice: that is conceded,
-// by letting no refund be under way.
+// setBack sets the server's clock back. A refund with copies under way could then count twice. That is conceded: no
+// refund under way takes effect.
 func (w *World) setBack(d time.Duration) {
 	w.offset -= d
 	w.setBacks += d
-	w.turnBack()
+	w.revertSegment()
 	for _, r := range w.requests {
 		if r.call.Refund > 0 {
-			r.lost = true
+			r.ignored = true
 		}
 	}
 }
 
-// jump sets the server's clock ahead: a bucket credits the time, once, and a window ends early; and leases end there before
-// they end here.
+// jump sets the server's clock ahead. A bucket credits the time once, a window ends early, and leases end at the server
+// before they end in the process.
 func (w *World) jump(d time.Duration) {
 	w.offset += d
 	w.concede(func(l *limit) int64 {
@@ -162,20 +162,20 @@ func (w *World) jump(d time.Duration) {
 	})
 }
 
-// uncovered concedes what a jump of the clock leaves to processes whose leases ended early at the server: the refill of
-// the jump pays for it, but a Reset fills their room at once.
-func (w *World) uncovered() {
-	if !w.harmed {
+// concedeUncovered concedes what a jump of the clock leaves to processes whose leases ended early at the server. The
+// refill of the jump pays for it, but a Reset fills that room at once.
+func (w *World) concedeUncovered() {
+	if !w.damaged {
 		return
 	}
 	for _, p := range w.processes {
-		if extra := p.holds() - w.cover(p); extra > 0 {
+		if extra := p.holds() - w.covered(p); extra > 0 {
 			w.concede(tokens(extra))
 		}
 	}
 }
 
-// vanish loses the bucket: the next call finds a full one.
+// vanish deletes the bucket. The next call finds a full one.
 func (w *World) vanish() bool {
 	if !w.state.Exists {
 		return false
@@ -186,7 +186,7 @@ func (w *World) vanish() bool {
 }
 
 func (w *World) lose() {
-	w.bank.lose(w.bucket)
+	w.store.remove(w.bucket)
 	w.state, w.keyEnd = state{}, 0
 }
 
@@ -195,39 +195,39 @@ func (w *World) concede(cost func(*limit) int64) {
 	for i, l := range w.limits {
 		n := cost(l)
 		l.conceded += n
-		w.harmed = w.harmed || n > 0
-		w.tellf("conceded in limit %d: %d", i+1, n)
+		w.damaged = w.damaged || n > 0
+		w.logf("conceded in limit %d: %d", i+1, n)
 	}
 }
 
-// tokens is as many of every limit.
+// tokens is a cost of n tokens for every limit.
 func tokens(n int64) func(*limit) int64 { return func(*limit) int64 { return n } }
 
-// failf notes what broke, the first time.
+// failf records the first failure.
 func (w *World) failf(format string, args ...any) {
 	if w.fault == "" {
 		w.fault = fmt.Sprintf(format, args...)
 	}
 }
 
-// tellf adds a line to the story, when somebody wants to read it.
-func (w *World) tellf(format string, args ...any) {
-	if w.story != nil {
-		fmt.Fprintf(w.story, "        "+format+"\n", args...)
+// logf adds a line to the log, if there is one.
+func (w *World) logf(format string, args ...any) {
+	if w.log != nil {
+		fmt.Fprintf(w.log, "        "+format+"\n", args...)
 	}
 }
 
-// stepf begins a step's part of the story; with nothing for a, the last step was not possible and is struck out.
-func (w *World) stepf(i int, a fmt.Stringer) {
-	if w.story == nil {
+// logStep begins a step's part of the log. If a is nil, the last step was not possible, and its part is removed.
+func (w *World) logStep(i int, a fmt.Stringer) {
+	if w.log == nil {
 		return
 	}
 	if a != nil {
-		w.told = w.story.Len()
-		fmt.Fprintf(w.story, "%4d  %v\n", i, a)
+		w.stepStart = w.log.Len()
+		fmt.Fprintf(w.log, "%4d  %v\n", i, a)
 		return
 	}
-	before := w.story.String()[:w.told]
-	w.story.Reset()
-	w.story.WriteString(before)
+	before := w.log.String()[:w.stepStart]
+	w.log.Reset()
+	w.log.WriteString(before)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// This file breaks what the proof of the bound assumes, so that the price can be seen: each accident concedes, in tokens,
-// what docs/proof.md says that it costs.
+// This file breaks what the proof of the bound assumes, so that the price can be seen: each accident concedes, in
+// tokens, what docs/proof.md says that it costs.
 
 // now reads a process' clock: monotonic, but not quite of the right rate, and it stands still while the machine sleeps.
 func (p *process) now() time.Duration {
@@ -24,21 +24,21 @@ func (p *process) now() time.Duration {
 	}
 }
 
-// until reports how much real time passes before a process' clock shows t.
+// until returns how much real time passes before a process' clock shows t.
 func (p *process) until(t time.Duration) time.Duration {
 	return time.Duration(float64(t-p.now())*(1+2*p.world.scope.Drift)) + time.Microsecond
 }
 
-// freeze suspends the process' machine. Its pot outlives its lease, and so does what it is granted by a call under way.
+// freeze suspends the process' machine. Its pot outlives its lease, and so do the tokens that a call under way brings.
 func (p *process) freeze(d time.Duration) {
 	w := p.world
 	w.concede(tokens(p.holds()))
 	p.asleep += d
-	p.guess -= d // what it knows of the server's clock is as of before
-	w.pass(d)
+	p.clockError -= d // what it knows of the server's clock is as of before
+	w.advance(d)
 }
 
-// holds reports what a process can spend, may yet be granted, or may put back into its pot.
+// holds returns the tokens that a process can spend, may yet be granted, or may put back into its pot.
 func (p *process) holds() (tokens int64) {
 	for _, b := range p.buckets {
 		live, _ := b.Bucket.Peek(p.now())
@@ -55,9 +55,9 @@ func (p *process) holds() (tokens int64) {
 	return tokens
 }
 
-// clone replaces the last process by a copy of this one, leases and all. It is possible while nothing is under way, as
-// only the state of a bucket can be copied and not what others know of it. The copy notices that its machine stood still
-// before it sends anything (see awake); until then it spends what its twin spends too.
+// clone replaces the last process by a copy of this one, leases included. Nothing may be under way: only the state of a
+// bucket can be copied, not what others know of it. The copy notices that its machine stood still before it sends
+// anything (see wake). Until then it spends what its twin spends too.
 func (p *process) clone() bool {
 	w := p.world
 	last := len(w.processes) - 1
@@ -65,7 +65,7 @@ func (p *process) clone() bool {
 		return false
 	}
 	for _, b := range p.buckets {
-		if b.call != nil || b.queued || len(b.line) > 0 || b.resetting != nil || b.evicted {
+		if b.call != nil || b.queued || len(b.waiters) > 0 || b.resetting != nil || b.evicted {
 			return false
 		}
 	}
@@ -76,17 +76,18 @@ func (p *process) clone() bool {
 	w.processes[last].world = nil
 	q := w.start(last)
 	w.processes[last] = q
-	q.twin, q.seq, q.known, q.guess, q.asleep, q.trip = true, p.seq, p.known, p.guess, p.asleep, p.trip
+	q.twin, q.seq, q.clockKnown, q.clockError, q.asleep, q.roundTrip = true, p.seq, p.clockKnown, p.clockError,
+		p.asleep, p.roundTrip
 	for _, b := range p.buckets {
 		c := q.current()
 		copyState(&c.Bucket, &b.Bucket)
-		c.checkAt, c.granted, c.spent, c.owes = b.checkAt, b.granted, b.spent, b.owes
+		c.checkAt, c.granted, c.spent, c.debt = b.checkAt, b.granted, b.spent, b.debt
 	}
 	return true
 }
 
-// copyState makes to a copy of a bucket at rest, what its fields point to included: but for its policy and its denial, which
-// never change.
+// copyState copies a bucket at rest with what its fields point to, except its policy and its denial, which never
+// change.
 func copyState(to, from *local.Bucket) {
 	target := reflect.ValueOf(to).Elem()
 	target.Set(reflect.ValueOf(from).Elem())
@@ -94,17 +95,17 @@ func copyState(to, from *local.Bucket) {
 	if lease.IsNil() {
 		return
 	}
-	lease = reflect.NewAt(lease.Type(), lease.Addr().UnsafePointer()).Elem() // which may be set, unlike the field
+	lease = reflect.NewAt(lease.Type(), lease.Addr().UnsafePointer()).Elem() // can be set, unlike the field
 	own := reflect.New(lease.Type().Elem())
 	own.Elem().Set(lease.Elem())
 	lease.Set(own)
 }
 
-// awake is what a process does when it finds that its clock stood still: it takes a new lease id, for the old one may be in
-// use by a twin, and lets go of all that it had by that.
-func (p *process) awake() {
-	p.world.born++
-	p.twin, p.id, p.unheard = false, strconv.Itoa(p.world.born), nil
+// wake is what a process does when it finds that its clock stood still. It takes a new lease id, because a twin may use
+// the old one, and gives up all that it held under that.
+func (p *process) wake() {
+	p.world.started++
+	p.twin, p.id, p.unanswered = false, strconv.Itoa(p.world.started), nil
 	for _, b := range append([]*bucket(nil), p.buckets...) {
 		if b.call != nil {
 			b.failed()
@@ -117,27 +118,27 @@ func (p *process) awake() {
 
 // copyBucket lets a replica catch up.
 func (w *World) copyBucket() bool {
-	if w.bank.copy == nil {
+	if w.store.copy == nil {
 		return false
 	}
-	w.replica = w.bank.copy()
+	w.replica = w.store.copy()
 	return true
 }
 
-// promote makes the replica the server: what was written since is lost.
+// promote makes the replica the server. What was written since is lost.
 func (w *World) promote() bool {
 	if w.replica == nil {
 		return false
 	}
-	w.bank, w.replica = w.replica, nil
+	w.store, w.replica = w.replica, nil
 	w.concede((*limit).all)
 	w.reload()
 	return true
 }
 
-// reload looks at the bucket, after another server took over.
+// reload reads the bucket after another server took over.
 func (w *World) reload() {
-	s, err := w.bank.state(w.scope.Algorithm, w.bucket)
+	s, err := w.store.state(w.scope.Algorithm, w.bucket)
 	if err != nil {
 		w.failf("the bucket is damaged: %v", err)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// What windows have in common: they count, so what is given back was never taken, and no refill pays for anything. A reset
-// forgets what was counted; it raises no count that is too low since a refund came off after a reset before it.
-
+// windowReset forgets what was counted before a reset. Windows count, so a refund undoes an admission, and no
+// refill pays for anything. A reset deletes the counts. A count that is below 0, because a refund came after an
+// earlier reset, stays.
 func windowReset(w *World) {
 	w.forgotten = len(w.admissions.events)
 	for _, l := range w.limits {
@@ -26,17 +26,18 @@ func windowReset(w *World) {
 	}
 }
 
-// giveBack takes a refund off the admissions: what a reset forgot comes off those after it.
+// giveBack takes a refund off the admissions. A refund from before a reset comes off those after it.
 func (w *World) giveBack(r refund) {
 	if r.event < w.forgotten {
-		r.event = w.open()
+		r.event = w.newEvent()
 	}
 	w.admit(r.event, -r.n)
 }
 
-// windowCounted checks that the store counts what a limit has in use. What has less than conceded is not asked.
+// windowCounted checks that the store counts what a limit has in use. Limits to which something was conceded are
+// skipped.
 func windowCounted(w *World, i int, used, spendable, counted int64) {
-	if w.harmed || w.limits[i].conceded > 0 {
+	if w.damaged || w.limits[i].conceded > 0 {
 		return
 	}
 	if used+spendable > counted {
@@ -58,31 +59,31 @@ func windowDigest(w *World, d *digester) {
 	}
 }
 
-// fixedRule is that of a fixed window: each holds its limit. Where the server's clock is set back by more than is waited out,
-// what was counted before goes on to count, until an edge is passed and no lease of before is out: all that is one segment.
-// Without that a segment is a window.
+// fixedRule is that of a fixed window: each holds its limit. If the server's clock is set back by more than is waited
+// out, earlier counts stay until an edge is passed and no older lease is out: all that is one segment. Otherwise a
+// segment is a window.
 type fixedRule struct{}
 
-// blockOf is the number of the window, or of the block, that an instant is in.
+// blockOf returns the number of the window, or of the block, that an instant is in.
 func (w *World) blockOf(l *limit, instant int64) int64 {
 	return int64(math.Floor(float64(instant-w.scope.Phase.Microseconds()) / float64(l.Period)))
 }
 
-// turn notes that a segment is over.
-func (w *World) turn() {
+// updateSegment begins a new segment if the present one is over.
+func (w *World) updateSegment() {
 	if w.scope.Algorithm != lua.FixedWindow {
 		return
 	}
 	now := w.clock()
-	latest, _ := w.state.whole("e")
+	latest, _ := w.state.integer("e")
 	if window := w.blockOf(w.limits[0], now); window > w.window && latest <= now {
 		w.segments++
 		w.window, w.segment = window, w.segments
 	}
 }
 
-// turnBack notes that the clock was set back: if nobody called since the edge, the store never saw it pass.
-func (w *World) turnBack() {
+// revertSegment follows a clock that was set back: if there was no call since the edge, the store never saw it pass.
+func (w *World) revertSegment() {
 	if w.scope.Algorithm != lua.FixedWindow || !w.state.Exists {
 		return
 	}
@@ -91,7 +92,7 @@ func (w *World) turnBack() {
 	}
 }
 
-func (fixedRule) over(w *World, l *limit) float64 {
+func (fixedRule) excess(w *World, l *limit) float64 {
 	most, sums := int64(0), make([]int64, w.segments+1)
 	for _, e := range w.admissions.events[l.from:] {
 		sums[e.segment] += e.tokens
@@ -101,14 +102,14 @@ func (fixedRule) over(w *World, l *limit) float64 {
 }
 
 func (fixedRule) counted(w *World, spendable int64) {
-	w.turn()
+	w.updateSegment()
 	used, l := int64(0), w.limits[0]
 	for _, e := range w.admissions.events[l.from:] {
 		if e.segment == w.segment {
 			used += e.tokens
 		}
 	}
-	count, err := w.state.whole("n")
+	count, err := w.state.integer("n")
 	if err != nil {
 		w.failf("%v", err)
 	}
@@ -118,8 +119,8 @@ func (fixedRule) counted(w *World, spendable int64) {
 	windowCounted(w, 0, used, spendable, count)
 }
 
-// refund comes off the window of its stamp, if that is still the one. After the clock was set back, stamps of before may name the
-// window that it shows now: that is conceded.
+// refund comes off the window of its stamp, if that is still the present one. After the clock was set back, older
+// stamps may name the window that it shows now: that is conceded.
 func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 	l := w.limits[0]
 	if flags&(lua.OtherEpoch|lua.Created) != 0 || w.blockOf(l, r.call.At) != w.blockOf(l, w.clock()) {
@@ -130,7 +131,7 @@ func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 		case e.segment == w.segment:
 			w.giveBack(part)
 		case w.setBacks > 0:
-			w.admit(w.open(), -part.n)
+			w.admit(w.newEvent(), -part.n)
 		}
 	}
 }
@@ -142,25 +143,25 @@ func (fixedRule) reset(w *World, r *request) {
 	}
 }
 
-func (fixedRule) asked(*World, *invariant.Exchange) {}
+func (fixedRule) executed(*World, *invariant.Exchange) {}
 
-func (fixedRule) owed(w *World, r *request) {
+func (fixedRule) debtCharged(w *World, r *request) {
 	l := w.limits[0]
 	if w.blockOf(l, r.call.Since) != w.blockOf(l, w.clock()) {
 		return // its window is over
 	}
-	if count, _ := w.state.whole("n"); count < min(r.call.Debt, r.call.Cap)-r.call.Refund {
+	if count, _ := w.state.integer("n"); count < min(r.call.Debt, r.call.Cap)-r.call.Refund {
 		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.call.Debt, count)
 	}
 }
 
 func (fixedRule) digest(w *World, d *digester) { windowDigest(w, d) }
 
-// slidingRule is that of a sliding window: no interval of its length holds more, nor do as many consecutive blocks as the store
-// counts.
+// slidingRule is that of a sliding window: no interval of its length holds more, and neither do as many consecutive
+// blocks as the store counts.
 type slidingRule struct{}
 
-func (slidingRule) over(w *World, l *limit) float64 {
+func (slidingRule) excess(w *World, l *limit) float64 {
 	events, most := w.admissions.events[l.from:], int64(0)
 	length := w.scope.length(l.Limit)
 	first, sum := 0, int64(0)
@@ -186,11 +187,11 @@ func (slidingRule) over(w *World, l *limit) float64 {
 	return float64(most - l.Cap)
 }
 
-// tagOf names what the store counts in a limit.
+// tagOf returns the field in which the store counts a limit.
 func tagOf(l lua.Limit) string { return fmt.Sprintf("%dx%d", l.Period, l.Span) }
 
-// begin notes which limits of versions are counted, and from when on.
-func (w *World) begin() {
+// trackVersions records which limits of versions are counted, and since when.
+func (w *World) trackVersions() {
 	for i := range w.scope.Versions {
 		for _, l := range w.scope.limits(i, false) {
 			if w.state.fields[tagOf(l)] == "" {
@@ -202,9 +203,9 @@ func (w *World) begin() {
 	}
 }
 
-// total is what the store counts in a limit.
-func (w *World) total(l lua.Limit) int64 {
-	n, err := w.state.whole(tagOf(l))
+// counted returns what the store counts in a limit.
+func (w *World) counted(l lua.Limit) int64 {
+	n, err := w.state.integer(tagOf(l))
 	if err != nil {
 		w.failf("%v", err)
 	}
@@ -214,16 +215,16 @@ func (w *World) total(l lua.Limit) int64 {
 func (slidingRule) counted(w *World, spendable int64) {
 	if w.scope.Versions != nil {
 		for l, from := range w.began {
-			windowCounted(w, 0, w.used(l, max(from, w.limits[0].from)), spendable, w.total(l))
+			windowCounted(w, 0, w.used(l, max(from, w.limits[0].from)), spendable, w.counted(l))
 		}
 		return
 	}
 	for i, l := range w.limits {
-		windowCounted(w, i, w.used(l.Limit, l.from), spendable, w.total(l.Limit))
+		windowCounted(w, i, w.used(l.Limit, l.from), spendable, w.counted(l.Limit))
 	}
 }
 
-// used is what was admitted in the length of a limit up to now, from an event on.
+// used returns what was admitted within the length of a limit up to now, from an event on.
 func (w *World) used(l lua.Limit, from int) (n int64) {
 	since := w.now - w.scope.length(l)
 	for _, e := range w.admissions.events[from:] {
@@ -236,7 +237,7 @@ func (w *World) used(l lua.Limit, from int) (n int64) {
 
 func (slidingRule) refund(w *World, r *request, flags lua.Flags) {
 	if flags&(lua.OtherEpoch|lua.Created) != 0 {
-		return // a bucket that was lost and made anew owes nobody
+		return // a new bucket owes nothing
 	}
 	for _, part := range r.refunds {
 		w.giveBack(part)
@@ -245,16 +246,16 @@ func (slidingRule) refund(w *World, r *request, flags lua.Flags) {
 
 func (slidingRule) reset(w *World, _ *request) { windowReset(w) }
 
-func (slidingRule) asked(*World, *invariant.Exchange) {}
+func (slidingRule) executed(*World, *invariant.Exchange) {}
 
-func (slidingRule) owed(w *World, r *request) {
+func (slidingRule) debtCharged(w *World, r *request) {
 	for _, l := range append([]lua.Limit{{Cap: r.call.Cap, Period: r.call.Period, Span: r.call.Span}}, r.call.Also...) {
 		known := &limit{Limit: l}
 		at := min(r.call.Since+w.state.Behind, w.state.Last)
 		if w.blockOf(known, at) <= w.blockOf(known, w.state.Last)-l.Span {
 			continue
 		}
-		if total := w.total(l); total < min(r.call.Debt, l.Cap)-r.call.Refund {
+		if total := w.counted(l); total < min(r.call.Debt, l.Cap)-r.call.Refund {
 			w.failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.call.Debt, total)
 		}
 	}

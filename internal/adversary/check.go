@@ -8,13 +8,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// rounding is what is forgiven to a level that is kept as a double, tokens.
+// rounding is the tolerance for a level that is kept as a double, in tokens.
 const rounding = 1e-6
 
-// limit is one that was in use: the largest, where processes differ.
+// limit is one in use: the largest, if processes differ.
 type limit struct {
 	lua.Limit
-	from     int     // the first admission that it is for
+	from     int     // the first admission that it counts
 	conceded int64   // tokens that broken assumptions may cost
 	worst    float64 // the most that was admitted beyond it
 }
@@ -22,15 +22,15 @@ type limit struct {
 // all is what a lost bucket may cost.
 func (l *limit) all() int64 { return l.Cap }
 
-// rule is what an algorithm promises. It holds the admissions against each limit, and what the store counts against what is
-// used and can be.
+// rule is what an algorithm promises. It compares the admissions with each limit, and what the store counts with what
+// is used and can be used.
 type rule interface {
-	over(w *World, l *limit) float64              // by how much what was admitted exceeds a limit, tokens; below 0 it does not
-	counted(w *World, spendable int64)            // spendable is what all processes together may still admit
+	excess(w *World, l *limit) float64            // tokens admitted beyond a limit; negative: none
+	counted(w *World, spendable int64)            // spendable: tokens that all processes may still admit
 	refund(w *World, r *request, flags lua.Flags) // the store has executed it
 	reset(w *World, r *request)                   //
-	owed(w *World, r *request)                    // its debt was charged now, for the first time
-	asked(w *World, x *invariant.Exchange)        // the store has answered
+	debtCharged(w *World, r *request)             // its debt was charged now, for the first time
+	executed(w *World, x *invariant.Exchange)     // the store has answered
 	digest(w *World, d *digester)                 // of what the future depends on
 }
 
@@ -45,48 +45,49 @@ func ruleOf(s *Scope) rule {
 	}
 }
 
-// know adds limits to those that the bounds are by.
-func (w *World) know(limits []lua.Limit) {
+// addLimits adds limits to those that are checked.
+func (w *World) addLimits(limits []lua.Limit) {
 	for i, l := range limits {
 		if i == len(w.limits) {
 			w.limits = append(w.limits, &limit{Limit: l, worst: -float64(l.Cap)})
 		}
 		known := w.limits[i]
-		known.Cap, known.Tokens, known.Period = max(known.Cap, l.Cap), max(known.Tokens, l.Tokens), min(known.Period, l.Period)
+		known.Cap, known.Tokens, known.Period = max(known.Cap, l.Cap), max(known.Tokens, l.Tokens),
+			min(known.Period, l.Period)
 	}
 }
 
-// admissions is what was admitted, in order of time.
+// admissions are what was admitted, in order of time.
 type admissions struct {
 	events  []event
-	changed bool // since it was held against the limits
+	changed bool // since it was compared with the limits
 }
 
-// event is an instant at which tokens were admitted: how many may become known later, for a direct take counts when it is
-// executed, and what is put back was never taken.
+// event is an instant at which tokens were admitted. Their number may become known later: a direct take counts when it
+// is executed, and tokens that are put back were never taken.
 type event struct {
 	at       time.Duration
-	key      int64 // what the bucket's clock showed, µs
-	segment  int   // of a fixed window's
+	key      int64 // the bucket's clock, µs
+	segment  int   // of a fixed window
 	tokens   int64
-	refunded int64 // and given back to a bucket that refills
+	refunded int64 // returned to a bucket that refills
 }
 
-// open returns an event now.
-func (w *World) open() int {
-	w.turn()
+// newEvent returns an event now.
+func (w *World) newEvent() int {
+	w.updateSegment()
 	a := &w.admissions
 	a.events = append(a.events, event{at: w.now, key: w.clock(), segment: w.segment})
 	return len(a.events) - 1
 }
 
-// admit notes that n tokens more were admitted at an event, or fewer.
+// admit adds n admitted tokens to an event. n may be negative.
 func (w *World) admit(event int, n int64) {
 	w.admissions.events[event].tokens += n
 	w.admissions.changed = true
 }
 
-// clock reads the bucket's clock, µs: the server's, but that what was set back is waited out or made up for.
+// clock returns the bucket's clock, µs: the server's, but a set-back is waited out or made up for.
 func (w *World) clock() int64 {
 	server := w.server()
 	if w.scope.Algorithm == lua.FixedWindow && w.state.Last-server > lua.MaxBack.Microseconds() {
@@ -95,17 +96,17 @@ func (w *World) clock() int64 {
 	return max(server+w.state.Behind, w.state.Last)
 }
 
-// bound checks that all that was admitted is within each limit.
+// bound checks that the admissions are within each limit.
 func (w *World) bound() {
 	for i, l := range w.limits {
-		if l.worst = max(l.worst, w.rule.over(w, l)); l.worst > float64(l.conceded)+rounding {
+		if l.worst = max(l.worst, w.rule.excess(w, l)); l.worst > float64(l.conceded)+rounding {
 			w.failf("over-admission: limit %d (%+v) by %v, conceded %d", i+1, l.Limit, l.worst, l.conceded)
 		}
 	}
 }
 
-// slack reports how many more tokens would have been within the limit that came nearest to its bound; no end of them where an
-// assumption was broken.
+// slack returns the tokens that were left of the limit that came nearest to its bound, +Inf where an assumption was
+// broken.
 func (w *World) slack() float64 {
 	least := math.Inf(1)
 	for _, l := range w.limits {
@@ -116,16 +117,16 @@ func (w *World) slack() float64 {
 	return least
 }
 
-// audit looks at everything, after a step.
-func (w *World) audit() {
+// check checks every rule, after a step.
+func (w *World) check() {
 	all := int64(0)
 	for _, p := range w.processes {
 		spendable := int64(0)
 		for _, b := range p.buckets {
-			b.audit()
+			b.checkLedger()
 			live, _ := b.Bucket.Peek(p.now())
 			spendable += live
-			if b.call != nil && p.now() < b.call.until {
+			if b.call != nil && p.now() < b.call.expires {
 				spendable += b.call.granted
 			}
 		}
@@ -133,8 +134,8 @@ func (w *World) audit() {
 		if p.twin {
 			continue
 		}
-		if !w.harmed {
-			w.found(p, invariant.Covered(spendable, w.cover(p)))
+		if !w.damaged {
+			w.report(p, invariant.Covered(spendable, w.covered(p)))
 		}
 		all += spendable
 	}
@@ -145,19 +146,19 @@ func (w *World) audit() {
 	}
 }
 
-// found notes what a law says of a process.
-func (w *World) found(p *process, f invariant.Finding) {
+// report fails the world if a rule was broken by a process.
+func (w *World) report(p *process, f invariant.Finding) {
 	if f.Broken() {
 		w.failf("%s: %v", p.id, f)
 	}
 }
 
-// audit checks the ledger: each token was granted once and is in one place.
-func (b *bucket) audit() {
+// checkLedger checks that each token was granted once and is in one place.
+func (b *bucket) checkLedger() {
 	w := b.process.world
 	s := b.Stats()
 	ledger := invariant.Ledger{Granted: s.Granted, Spent: s.Spent, Returned: s.Returned, Burnt: s.Burnt, Held: s.Held}
-	w.found(b.process, ledger.Check(b.late))
+	w.report(b.process, ledger.Check(b.returnedLate))
 	if s.Granted != b.granted {
 		w.failf("%s was granted %d tokens, its ledger says %d", b.process.id, b.granted, s.Granted)
 	}
@@ -166,12 +167,13 @@ func (b *bucket) audit() {
 	}
 }
 
-// cover is how much of what a process holds the bucket knows to be out.
-func (w *World) cover(p *process) int64 {
+// covered returns how many tokens of a process the bucket has on record.
+func (w *World) covered(p *process) int64 {
 	r := w.state.Records[p.id]
 	end := r.End
-	if w.scope.Algorithm == lua.FixedWindow { // set back, a later call's window may end before: what is out counts to the last end
-		latest, _ := w.state.whole("e")
+	// set back, a later call's window may end before: what is out counts to the last end
+	if w.scope.Algorithm == lua.FixedWindow {
+		latest, _ := w.state.integer("e")
 		end = max(end, latest)
 	}
 	if w.clock() >= end {
@@ -180,11 +182,11 @@ func (w *World) cover(p *process) int64 {
 	return r.Out
 }
 
-// paid checks that what was admitted without Redis was reported to it before the bucket was forgotten: once.
-func (b *bucket) paid() {
+// checkDebt checks that what was admitted without Redis was reported to it once before the bucket was dropped.
+func (b *bucket) checkDebt() {
 	settled := b.Stats().Settled
-	if settled > b.owes || settled < b.owes-b.owesLess && !b.forgiven {
+	if settled > b.debt || settled < b.debt-b.debtReturned && !b.forgiven {
 		b.process.world.failf("%s owed %d tokens (%d of them given back), and reported %d",
-			b.process.id, b.owes, b.owesLess, settled)
+			b.process.id, b.debt, b.debtReturned, settled)
 	}
 }

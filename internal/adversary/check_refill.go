@@ -9,10 +9,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// refillRule is that of token buckets, one or several: what was admitted fits into an ideal bucket of each limit.
+// refillRule is that of token buckets, one or several: the admissions fit into an ideal bucket of each limit.
 type refillRule struct{}
 
-// police lets an ideal bucket watch what was admitted.
+// police shows the admissions to an ideal bucket.
 func (w *World) police(l *limit) *ideal.Policer {
 	p := ideal.NewPolicer(l.Tokens, time.Duration(l.Period)*time.Microsecond, l.Cap)
 	for _, e := range w.admissions.events[l.from:] {
@@ -26,7 +26,7 @@ func (w *World) police(l *limit) *ideal.Policer {
 	return p
 }
 
-func (refillRule) over(w *World, l *limit) float64 { return w.police(l).Worst().Over }
+func (refillRule) excess(w *World, l *limit) float64 { return w.police(l).Worst().Over }
 
 func (refillRule) counted(*World, int64) {}
 
@@ -36,7 +36,7 @@ func (refillRule) refund(w *World, r *request, _ lua.Flags) {
 	for _, part := range r.refunds {
 		sum += part.n
 	}
-	w.admissions.events[w.open()].refunded += sum
+	w.admissions.events[w.newEvent()].refunded += sum
 }
 
 func (refillRule) reset(w *World, _ *request) {
@@ -44,19 +44,19 @@ func (refillRule) reset(w *World, _ *request) {
 	for _, l := range w.limits {
 		most = max(most, l.Cap)
 	}
-	w.admissions.events[w.open()].refunded += 4 * most
+	w.admissions.events[w.newEvent()].refunded += 4 * most
 }
 
-func (refillRule) owed(*World, *request) {}
+func (refillRule) debtCharged(*World, *request) {}
 
-func (refillRule) asked(w *World, x *invariant.Exchange) {
+func (refillRule) executed(w *World, x *invariant.Exchange) {
 	if f := x.Check(); f.Broken() {
 		w.failf("%v", f)
 	}
 }
 
-// digest adds how full ideal buckets would be, or, as long as somebody may yet learn of a direct take that was executed in the
-// past, everything.
+// digest adds how full ideal buckets would be. While the reply of a direct take that was executed in the past is under
+// way, it adds every admission.
 func (refillRule) digest(w *World, d *digester) {
 	for _, r := range w.replies {
 		if r.to.direct {
