@@ -10,8 +10,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Bound is the most that any key of a limit may admit beyond burst + rate·t, in any interval of a run, in tokens: +Inf where
-// nothing is promised. It is what docs/proof.md says of the faults that the scenario has. With C the burst, R the rate:
+// Bound is the most that any key of a limit may admit beyond burst + rate·t, in any interval of a run, in tokens:
+// +Inf where nothing is promised. It is what docs/proof.md says of the faults that the scenario has. With C the
+// burst, R the rate:
 //
 //   - A token, since what is compared are fractions. R·late, since a request is counted when it is decided and was granted
 //     before: at most Budget, and less on a network that answers in time.
@@ -34,47 +35,47 @@ func Bound(s *scenario.Scenario, limit int) float64 {
 		return math.Inf(1)
 	}
 	rate, burst := rateAndBurst(&s.Limits[limit])
-	return bound + alone(s, rate, burst, 1)
+	return bound + fallbackTokens(s, rate, burst, 1)
 }
 
 // Granted is the part of [Bound] that Redis grants: all but the fail mode's.
 func Granted(s *scenario.Scenario, limit int) float64 {
 	rate, burst := rateAndBurst(&s.Limits[limit])
-	bound := 1 + rate*late(s).Seconds()
+	bound := 1 + rate*decisionDelay(s).Seconds()
 	for i := range s.Faults {
 		f := &s.Faults[i]
 		switch f.Kind {
 		case "kill", "flush", "evict", "failover":
 			bound += burst
 		case "clock":
-			if by := time.Duration(f.By); by > 0 || acrossFailover(s, f) {
+			if by := time.Duration(f.By); by > 0 || oldClockReturns(s, f) {
 				bound += min(burst, rate*by.Abs().Seconds())
 			}
 		case "pause":
-			bound += min(burst, underWay(s, limit))
+			bound += min(burst, maxUnderWay(s, limit))
 		}
 	}
 	return bound
 }
 
-// rateAndBurst are in tokens per second, and tokens.
+// rateAndBurst returns a limit's rate in tokens per second, and its burst.
 func rateAndBurst(l *scenario.Limit) (rate, burst float64) {
 	return float64(l.Tokens) / time.Duration(l.Per).Seconds(), float64(cmp.Or(l.Burst, l.Tokens))
 }
 
-// late is the longest from a grant in Redis to the decision that it belongs to.
-func late(s *scenario.Scenario) time.Duration {
+// decisionDelay returns the longest time from a grant in Redis to the decision that it is for.
+func decisionDelay(s *scenario.Scenario) time.Duration {
 	for i := range s.Faults {
 		switch s.Faults[i].Kind {
 		case "blackhole", "flap", "pause":
-			return budget(s)
+			return budgetOf(s)
 		}
 	}
-	return min(trip(s), budget(s))
+	return min(maxRoundTrip(s), budgetOf(s))
 }
 
-// trip is the longest round trip, where a reply comes.
-func trip(s *scenario.Scenario) time.Duration {
+// maxRoundTrip returns the longest round trip whose reply arrives.
+func maxRoundTrip(s *scenario.Scenario) time.Duration {
 	const tail = 20 // times the mean of an exponential distribution: beyond is once in 5·10⁸
 	d := time.Duration(cmp.Or(s.Net.RTT, scenario.DefaultRTT)) + tail*time.Duration(s.Net.Jitter)
 	for i := range s.Faults {
@@ -95,8 +96,8 @@ func trip(s *scenario.Scenario) time.Duration {
 // Then each key asks Redis with its next request.
 func grace(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	const longestOpen = time.Second
-	timeout := cmp.Or(time.Duration(s.Fleet.Timeout), max(tiered.DefaultTimeout, budget(s)))
-	connect := min(5*trip(s), timeout)
+	timeout := cmp.Or(time.Duration(s.Fleet.Timeout), max(tiered.DefaultTimeout, budgetOf(s)))
+	connect := min(5*maxRoundTrip(s), timeout)
 	switch f.Kind {
 	case "flush", "evict", "scriptflush", "crash", "crashloop", "deploy", "scale":
 		return connect
@@ -104,12 +105,13 @@ func grace(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	return timeout + longestOpen + connect
 }
 
-func budget(s *scenario.Scenario) time.Duration {
+func budgetOf(s *scenario.Scenario) time.Duration {
 	return cmp.Or(time.Duration(s.Fleet.Budget), tiered.DefaultBudget)
 }
 
-// underWay is how many tokens of a limit may be asked for within a Budget: five standard deviations beyond the mean.
-func underWay(s *scenario.Scenario, limit int) float64 {
+// maxUnderWay returns how many tokens of a limit may be asked for within a Budget: five standard deviations beyond the
+// mean.
+func maxUnderWay(s *scenario.Scenario, limit int) float64 {
 	n, most := 0.0, 1.0
 	for i := range s.Traffic {
 		t := &s.Traffic[i]
@@ -120,23 +122,24 @@ func underWay(s *scenario.Scenario, limit int) float64 {
 		if t.Shape == "bursts" {
 			rate *= float64(t.Every) / float64(t.For)
 		}
-		n += rate*budget(s).Seconds() + float64(t.Clients)
+		n += rate*budgetOf(s).Seconds() + float64(t.Clients)
 		most = max(most, float64(t.Cost), float64(t.MaxCost))
 	}
 	return (n + 5*math.Sqrt(n) + 1) * most
 }
 
-// acrossFailover reports whether the clock is set while a replica lags behind that takes over later: it has the old clock.
-func acrossFailover(s *scenario.Scenario, clock *scenario.Fault) bool {
+// oldClockReturns reports whether the clock is set while a replica lags behind that takes over later: it has the old
+// clock.
+func oldClockReturns(s *scenario.Scenario, clock *scenario.Fault) bool {
 	return slices.ContainsFunc(s.Faults, func(f scenario.Fault) bool {
 		return f.Kind == "failover" && clock.At >= f.At-f.Lose && clock.At <= f.At+f.For
 	})
 }
 
-// alone is the most that all shares of a key admit. What Redis certainly does not grant meanwhile is taken off: spared is the
-// part of the rate that it is, 1 or, for all that is admitted alone, 0.
-func alone(s *scenario.Scenario, rate, burst, spared float64) float64 {
-	most, joined := fleet(s)
+// fallbackTokens returns the most that all shares of a key admit. What Redis certainly does not grant meanwhile is
+// subtracted: spared is that part of the rate, 1 or, for all tokens that are admitted by the fail mode, 0.
+func fallbackTokens(s *scenario.Scenario, rate, burst, spared float64) float64 {
+	most, joined := fleetSizes(s)
 	known := max(float64(s.Fleet.N), float64(s.Fleet.Processes)) // what those of the beginning have counted
 	floor := max(1, float64(s.Fleet.Processes))                  // what others may be left with
 	part := func(n float64) float64 { return max(1, math.Floor(burst/n)) }
@@ -163,8 +166,8 @@ func alone(s *scenario.Scenario, rate, burst, spared float64) float64 {
 			if time.Duration(f.At) > from || endOf(s, f)+grace(s, f) <= from {
 				continue
 			}
-			silent = silent || total(f) && from < endOf(s, f)
-			some += aloneAtOnce(s, f, most)
+			silent = silent || servesNobody(f) && from < endOf(s, f)
+			some += cutOffAtOnce(s, f, most)
 		}
 		if silent {
 			refill += rate * max(0, all-spared) * (to - from).Seconds()
@@ -175,8 +178,8 @@ func alone(s *scenario.Scenario, rate, burst, spared float64) float64 {
 	return shares + refill
 }
 
-// fleet is the most processes there are at one time, and how many join during the run.
-func fleet(s *scenario.Scenario) (most, joined int) {
+// fleetSizes returns the largest number of processes at one time, and how many join during the run.
+func fleetSizes(s *scenario.Scenario) (most, joined int) {
 	most = s.Fleet.N
 	for i := range s.Faults {
 		most = max(most, s.Faults[i].N)
@@ -195,7 +198,7 @@ func fleet(s *scenario.Scenario) (most, joined int) {
 	return most, joined
 }
 
-// concerned is how many of the processes a fault concerns at most.
+// concerned returns how many processes a fault concerns at most.
 func concerned(f *scenario.Fault, most int) float64 {
 	switch {
 	case f.Procs.Count > 0:
@@ -206,8 +209,8 @@ func concerned(f *scenario.Fault, most int) float64 {
 	return float64(most)
 }
 
-// aloneAtOnce is how many processes a fault leaves alone at a time, at most.
-func aloneAtOnce(s *scenario.Scenario, f *scenario.Fault, most int) float64 {
+// cutOffAtOnce returns how many processes a fault cuts off from Redis at one time, at most.
+func cutOffAtOnce(s *scenario.Scenario, f *scenario.Fault, most int) float64 {
 	switch f.Kind {
 	case "flush", "evict", "scriptflush": // everybody, for a call that takes longer than Budget
 	case "deploy": // who is new, and has no connection yet
@@ -216,8 +219,8 @@ func aloneAtOnce(s *scenario.Scenario, f *scenario.Fault, most int) float64 {
 	return concerned(f, most)
 }
 
-// total reports whether Redis grants nothing to anybody while a fault lasts.
-func total(f *scenario.Fault) bool {
+// servesNobody reports whether Redis grants nothing while a fault lasts.
+func servesNobody(f *scenario.Fault) bool {
 	switch f.Kind {
 	case "kill", "freeze", "refuse", "failover":
 		return true
@@ -229,7 +232,7 @@ func total(f *scenario.Fault) bool {
 	return false
 }
 
-// endOf is when a fault is over, and what it broke is up again.
+// endOf returns when a fault is over, and what it broke is up again.
 func endOf(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	at := time.Duration(f.At)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// breach is a promise that was broken; what is empty for none.
+// breach is a broken promise; empty means none.
 type breach struct{ what, why string }
 
 // runner runs scenarios of one seed.
@@ -20,14 +20,14 @@ type runner struct {
 	seed   uint64
 }
 
-// try runs a scenario without its faults, completes by that what it has to keep, runs it, and says what it breaks first.
-// The report is nil when the run did not end. An error means that it could not be run.
+// try runs a scenario without its faults to complete its expectations, then runs it, and returns the first that it
+// breaks. The report is nil when the run did not end. An error means that it could not be run.
 func (run runner) try(s *scenario.Scenario) (*measure.Report, breach, error) {
 	Expect(s, nil)
 	if err := s.Validate(); err != nil {
 		return nil, breach{}, err
 	}
-	r, b, err := run.run(unharmed(s))
+	r, b, err := run.run(withoutFaults(s))
 	if r == nil || err != nil {
 		return nil, b, err
 	}
@@ -44,15 +44,17 @@ func (run runner) try(s *scenario.Scenario) (*measure.Report, breach, error) {
 	for i := range s.Limits {
 		m := r.Limits[s.Limits[i].Name]
 		most := math.Ceil(Granted(s, i)) + float64(m.Alone)
-		if e := (scenario.Expectation{Metric: "over_admission", Op: "<=", Value: most, Limit: s.Limits[i].Name}); m.OverAdmission > most {
+		if e := (scenario.Expectation{Metric: "over_admission", Op: "<=", Value: most,
+			Limit: s.Limits[i].Name}); m.OverAdmission > most {
 			s.Expect = append(s.Expect, e)
-			return r, breach{"over-admission-granted", fmt.Sprintf("%v, but is %s", &e, measure.Figure(m.OverAdmission, scenario.Tokens))}, nil
+			return r, breach{"over-admission-granted",
+				fmt.Sprintf("%v, but is %s", &e, measure.Figure(m.OverAdmission, scenario.Tokens))}, nil
 		}
 	}
 	return r, breach{}, nil
 }
 
-// run runs a scenario as it is, and says which of its promises it breaks first.
+// run runs a scenario as it is, and returns the first promise that it breaks.
 func (run runner) run(s *scenario.Scenario) (r *measure.Report, b breach, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a bubble in which somebody waits for ever
@@ -69,7 +71,7 @@ func (run runner) run(s *scenario.Scenario) (r *measure.Report, b breach, err er
 	return r, broken(r), nil
 }
 
-// broken is the first promise that a report breaks.
+// broken returns the first promise that a report breaks.
 func broken(r *measure.Report) breach {
 	l := r.Ledger
 	if sum := l.Spent + l.Returned + l.Burnt + l.Held + l.Lost; sum != l.Granted || l.Lost < 0 || l.Held < 0 {
@@ -77,7 +79,8 @@ func broken(r *measure.Report) breach {
 			l.Granted, l.Spent, l.Returned, l.Burnt, l.Held, l.Lost, sum)}
 	}
 	if a := &r.Audit; a.Broken > 0 {
-		return breach{"audit", fmt.Sprintf("broken %d times, by up to %v tokens, first at %s", a.Broken, a.Excess, a.First)}
+		return breach{"audit", fmt.Sprintf("broken %d times, by up to %v tokens, first at %s", a.Broken, a.Excess,
+			a.First)}
 	}
 	for i, o := range r.Expectations {
 		if o.Passed || o.Value < 0 { // what nobody asked for cannot be told

@@ -8,11 +8,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// warmUp is until all processes know each other: they look every three seconds.
+// warmUp is the time until all processes know each other. They look every three seconds.
 const warmUp = 5 * time.Second
 
-// Draw returns the scenario of a seed. With a base, its limits, fleet, traffic and network are those of the base, and only
-// the faults are drawn; base is not changed, and must be valid.
+// Draw returns the scenario of a seed. With a base, its limits, fleet, traffic and network are those of the base,
+// and only the faults are drawn; base is not changed, and must be valid.
 func Draw(seed uint64, base *scenario.Scenario) *scenario.Scenario {
 	d := drawer{rand.New(rand.NewPCG(seed, 0x5eed5))}
 	var s *scenario.Scenario
@@ -52,24 +52,26 @@ func (d drawer) micros(least, most int) scenario.Duration {
 	return scenario.Duration(time.Duration(d.between(least, most)) * time.Microsecond)
 }
 
-// one draws one of some.
-func one[T any](d drawer, some ...T) T { return some[d.IntN(len(some))] }
+// pick draws one of some.
+func pick[T any](d drawer, some ...T) T { return some[d.IntN(len(some))] }
 
 // limits draws a hot limit, and sometimes one of many users.
 func (d drawer) limits(s *scenario.Scenario) {
 	rate := d.between(20, 400)
 	s.Limits = []scenario.Limit{{
-		Name: "hot", Tokens: int64(rate), Per: scenario.Duration(time.Second), Burst: max(4, int64(float64(rate)*(0.1+1.9*d.Float64()))),
+		Name: "hot", Tokens: int64(rate), Per: scenario.Duration(time.Second),
+		Burst: max(4, int64(float64(rate)*(0.1+1.9*d.Float64()))),
 	}}
 	if d.chance(0.4) {
-		s.Limits = append(s.Limits, scenario.Limit{Name: "users", Tokens: int64(d.between(30, 600)), Per: scenario.Duration(time.Minute)})
+		s.Limits = append(s.Limits, scenario.Limit{Name: "users", Tokens: int64(d.between(30, 600)),
+			Per: scenario.Duration(time.Minute)})
 	}
 }
 
 func (d drawer) fleet(s *scenario.Scenario) {
 	f := &s.Fleet
 	f.N = d.between(1, 12)
-	f.Mode = one(d, "local", "local", "open", "closed", "closed")
+	f.Mode = pick(d, "local", "local", "open", "closed", "closed")
 	smallest := s.Limits[0].Burst
 	if len(s.Limits) > 1 {
 		smallest = min(smallest, s.Limits[1].Tokens)
@@ -99,7 +101,7 @@ func (d drawer) fleet(s *scenario.Scenario) {
 func (d drawer) traffic(s *scenario.Scenario) {
 	rate := float64(s.Limits[0].Tokens)
 	for range d.between(1, 2) {
-		t := scenario.Traffic{Limit: "hot", Shape: one(d, "poisson", "poisson", "bursts", "ramp", "diurnal", "closed")}
+		t := scenario.Traffic{Limit: "hot", Shape: pick(d, "poisson", "poisson", "bursts", "ramp", "diurnal", "closed")}
 		draw := func() float64 { return float64(int(rate*(0.3+3.7*d.Float64()))) + 1 }
 		switch t.Shape {
 		case "closed":
@@ -128,7 +130,8 @@ func (d drawer) traffic(s *scenario.Scenario) {
 	if len(s.Limits) > 1 {
 		keys := d.between(2, 40)
 		each := float64(s.Limits[1].Tokens) / 60 * (0.2 + d.Float64())
-		t := scenario.Traffic{Limit: "users", Shape: "poisson", Keys: int64(keys), Rate: float64(int(each*float64(keys))) + 1}
+		t := scenario.Traffic{Limit: "users", Shape: "poisson", Keys: int64(keys),
+			Rate: float64(int(each*float64(keys))) + 1}
 		if d.chance(0.4) {
 			t.KeySkew = 0.5
 		}

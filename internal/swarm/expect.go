@@ -14,8 +14,8 @@ const (
 	quiet    = 10 * time.Second // of that
 )
 
-// By how much less a limit may be used once all is healed than if nothing had happened: 5 %, and what of a burst may lie on
-// this or the other side of the beginning, up to 10 % in all.
+// By how much less a limit may be used once all is healed than if nothing had happened: 5 %, and what of a burst
+// may lie on this or the other side of the beginning, up to 10 % in all.
 const (
 	less     = 0.05
 	mostLess = 0.1
@@ -24,8 +24,8 @@ const (
 // Expect gives a scenario its length and replaces its expectations by the promises that hold whatever goes wrong. After
 // the last fault come five seconds to settle and ten that are quiet. A fault that lasts must have an end (for=).
 //
-// used is how much of each limit is used in the quiet part when nothing goes wrong, by its utilisation; nil where that is
-// not known, negative where it cannot be told.
+// used is how much of each limit is used in the quiet part when nothing goes wrong, by its utilisation; nil where
+// that is not known, negative where it cannot be told.
 func Expect(s *scenario.Scenario, used []float64) {
 	healed, pauses := time.Duration(s.MeasuredFrom()), time.Duration(0)
 	for i := range s.Faults {
@@ -39,13 +39,14 @@ func Expect(s *scenario.Scenario, used []float64) {
 	s.Length = calm + scenario.Duration(quiet)
 	s.Expect, s.Sometimes, s.Sweep = nil, nil, nil
 	expect := func(metric, op string, value float64, after scenario.Duration, limit string) {
-		s.Expect = append(s.Expect, scenario.Expectation{Metric: metric, Op: op, Value: value, After: after, Limit: limit})
+		s.Expect = append(s.Expect, scenario.Expectation{Metric: metric, Op: op, Value: value, After: after,
+			Limit: limit})
 	}
 	expect("duplicated", "<=", 0, 0, "")
 	expect("uncounted", "<=", 0, 0, "")
 	// Who stands still decides late, and gets his answer when he goes on.
-	expect("decide_max", "<=", (budget(s) + pauses + time.Millisecond).Seconds(), 0, "")
-	expect("decide_max", "<=", (budget(s) + time.Millisecond).Seconds(), calm, "")
+	expect("decide_max", "<=", (budgetOf(s) + pauses + time.Millisecond).Seconds(), 0, "")
+	expect("decide_max", "<=", (budgetOf(s) + time.Millisecond).Seconds(), calm, "")
 	expect("open", "<=", 0, calm, "")
 	expect("breaker_changes", "<=", 0, calm, "")
 	healthy := *s
@@ -61,7 +62,7 @@ func Expect(s *scenario.Scenario, used []float64) {
 		case s.Fleet.Mode == "closed" || len(s.Faults) == 0:
 			expect("alone", "<=", 0, 0, name)
 		case s.Fleet.Mode != "open" && s.Fleet.MaxKeys == 0 && oneKey(s, name):
-			expect("alone", "<=", math.Ceil(alone(s, rate, burst, 0)), 0, name)
+			expect("alone", "<=", math.Ceil(fallbackTokens(s, rate, burst, 0)), 0, name)
 		}
 		if used != nil && used[i] > mostLess {
 			least := used[i] - min(mostLess, less+burst/(rate*quiet.Seconds()))
@@ -79,9 +80,9 @@ func oneKey(s *scenario.Scenario, limit string) bool {
 	})
 }
 
-// unharmed is a scenario of which [Expect] has made one of the swarm, without what goes wrong in it: only the fleet's size
-// changes as it does. It expects nothing but to be asked how much of each limit is used in the quiet part.
-func unharmed(s *scenario.Scenario) *scenario.Scenario {
+// withoutFaults returns a scenario of which [Expect] has made one of the swarm, without its faults, except that the
+// fleet changes its size. Its only expectation asks how much of each limit is used in the quiet part.
+func withoutFaults(s *scenario.Scenario) *scenario.Scenario {
 	c := s.Clone()
 	c.Faults = slices.DeleteFunc(c.Faults, func(f scenario.Fault) bool {
 		return f.Kind != "scale" && (f.Kind != "crash" || f.Restart > 0)

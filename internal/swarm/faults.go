@@ -20,10 +20,10 @@ func (d drawer) faults(s *scenario.Scenario) {
 	kinds = kinds[:d.between(1, 4)]
 	s.Faults = nil
 	for range d.between(1, 6) {
-		k := one(d, kinds...)
+		k := pick(d, kinds...)
 		f := scenario.Fault{At: scenario.Duration(warmUp) + d.millis(0, trouble), Kind: k.Name}
 		if k.Lasts {
-			f.For = d.millis(20, one(d, 300, 2000, lasting))
+			f.For = d.millis(20, pick(d, 300, 2000, lasting))
 		}
 		for _, p := range k.Takes {
 			d.parameter(&f, p, s.Fleet.N, slices.Contains(k.Needs, p))
@@ -46,11 +46,11 @@ func (d drawer) parameter(f *scenario.Fault, name string, processes int, needed 
 			f.Procs.Share = float64(d.between(1, 9)) / 10
 		}
 	case "only":
-		f.Only = one(d, "requests", "replies")
+		f.Only = pick(d, "requests", "replies")
 	case "chance":
 		f.Chance = float64(d.between(1, 60)) / 100
 	case "delay":
-		f.Delay = d.millis(1, one(d, 10, 40, 200))
+		f.Delay = d.millis(1, pick(d, 10, 40, 200))
 	case "jitter":
 		f.Jitter = d.millis(1, 20)
 	case "up", "down":
@@ -61,7 +61,7 @@ func (d drawer) parameter(f *scenario.Fault, name string, processes int, needed 
 			f.Down = v
 		}
 	case "by":
-		f.By = d.millis(10, one(d, 500, 5000, 3_600_000))
+		f.By = d.millis(10, pick(d, 500, 5000, 3_600_000))
 		if d.chance(0.5) {
 			f.By = -f.By
 		}
@@ -80,6 +80,7 @@ func (d drawer) parameter(f *scenario.Fault, name string, processes int, needed 
 	case "keys":
 		f.Keys = int64(d.between(1, 400))
 	case "error":
-		f.Error = one(d, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE")
+		f.Error = pick(d, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS", "MISCONF", "OOM", "BUSY",
+			"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE")
 	}
 }

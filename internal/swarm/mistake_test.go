@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
-// A known mistake in the limiter, that a debt stays when Redis has accepted it, breaks a promise; the scenario is shrunk to a
-// few lines, and its file is red with the mistake and green without it.
+// A known mistake in the limiter, that a debt stays when Redis has accepted it, breaks a promise; the scenario is
+// shrunk to a few lines, and its file is red with the mistake and green without it.
 func TestKnownMistake(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")
@@ -63,7 +63,8 @@ func TestKnownMistake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of the two processes that are drawn both may stay: a shorter fault was tried first, and one alone does not notice that.
+	// Of the two processes that are drawn both may stay: a shorter fault was tried first, and one alone does not
+	// notice that.
 	if len(s.Limits) != 1 || len(s.Traffic) != 1 || s.Fleet.N > 2 || len(s.Faults) != 1 || s.Faults[0].Kind != fault {
 		t.Errorf("it could be smaller:\n%v", s)
 	}

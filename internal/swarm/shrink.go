@@ -7,11 +7,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// mostTries bounds how many smaller scenarios are tried: ten seconds or so.
-const mostTries = 150
+// maxTries bounds how many smaller scenarios are tried: about ten seconds.
+const maxTries = 150
 
-// shrink looks for a smaller scenario that breaks the same promise: it takes the first change that does, and begins again,
-// until none is left.
+// shrink looks for a smaller scenario that breaks the same promise. It takes the first change that does, and begins
+// again, until none is left.
 func (run runner) shrink(f *Failure) {
 	for from := 0; ; {
 		all := smaller(f.Scenario)
@@ -20,7 +20,7 @@ func (run runner) shrink(f *Failure) {
 			// What did not help before the last change probably does not now: begin with the others.
 			at := (from + i) % len(all)
 			c := all[at]
-			if f.Tries == mostTries {
+			if f.Tries == maxTries {
 				return
 			}
 			f.Tries++
@@ -35,7 +35,7 @@ func (run runner) shrink(f *Failure) {
 	}
 }
 
-// smaller are scenarios that are a little smaller, the most promising first. Some may not be valid.
+// smaller returns scenarios that are a little smaller, the most promising first. Some may not be valid.
 func smaller(s *scenario.Scenario) (all []*scenario.Scenario) {
 	but := func(change func(c *scenario.Scenario)) {
 		c := s.Clone()
@@ -67,7 +67,7 @@ func smaller(s *scenario.Scenario) (all []*scenario.Scenario) {
 			but(func(c *scenario.Scenario) { c.Fleet.N = n; fit(c) })
 		}
 	}
-	all = append(all, plainer(s)...)
+	all = append(all, simpler(s)...)
 	for i := range s.Faults {
 		all = append(all, shorter(s, i)...)
 	}
@@ -81,7 +81,7 @@ func smaller(s *scenario.Scenario) (all []*scenario.Scenario) {
 	return slices.DeleteFunc(all, func(c *scenario.Scenario) bool { return slices.Equal(lines(c), lines(s)) })
 }
 
-// lines are what tells two scenarios apart here.
+// lines returns what tells two scenarios apart.
 func lines(s *scenario.Scenario) []string {
 	c := s.Clone()
 	c.Expect, c.Length = nil, 0
@@ -97,8 +97,8 @@ func fit(s *scenario.Scenario) {
 	}
 }
 
-// plainer are scenarios with something left out of the fleet, the traffic or the network.
-func plainer(s *scenario.Scenario) (all []*scenario.Scenario) {
+// simpler returns scenarios with something left out of the fleet, the traffic or the network.
+func simpler(s *scenario.Scenario) (all []*scenario.Scenario) {
 	but := func(change func(c *scenario.Scenario)) {
 		c := s.Clone()
 		c.Expect = nil
@@ -134,7 +134,7 @@ func plainer(s *scenario.Scenario) (all []*scenario.Scenario) {
 	return all
 }
 
-// shorter are scenarios in which a fault is shorter, or a plainer one.
+// shorter returns scenarios in which a fault is shorter or simpler.
 func shorter(s *scenario.Scenario, i int) (all []*scenario.Scenario) {
 	but := func(change func(f *scenario.Fault)) {
 		c := s.Clone()

@@ -45,10 +45,11 @@ type Result struct {
 	NearestSeed uint64
 }
 
-// mostShrunk is how many failures are made smaller: where there are more, they have a cause in common.
-const mostShrunk = 10
+// maxShrunk is how many failures are made smaller. More failures have a cause in common.
+const maxShrunk = 10
 
-// Run runs one seed after the other, as many at a time as there are processors. An error means that one could not be run.
+// Run runs one seed after the other, as many at a time as there are processors. An error means that one could not
+// be run.
 //
 // It takes some 0.15 s of a processor per seed, and up to a hundred times that to shrink a failure; the first ten are.
 func Run(o *Options) (*Result, error) {
@@ -73,7 +74,7 @@ func Run(o *Options) (*Result, error) {
 				var f Failure
 				if err == nil && b.what != "" {
 					f = Failure{Seed: seed, What: b.what, Why: b.why, Scenario: s, Drawn: s.Clone()}
-					if shrunk.Add(1) <= mostShrunk {
+					if shrunk.Add(1) <= maxShrunk {
 						run.shrink(&f)
 					}
 				}
@@ -102,7 +103,7 @@ func Run(o *Options) (*Result, error) {
 	return res, errors.Join(errs...)
 }
 
-// add counts what a run showed; nil is one that did not end.
+// add counts what a run showed. r is nil if the run did not end.
 func (res *Result) add(seed uint64, s *scenario.Scenario, r *measure.Report) {
 	seen := map[string]bool{}
 	for i := range s.Faults {

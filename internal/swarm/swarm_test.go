@@ -56,7 +56,8 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	if len(kinds) != len(scenario.Kinds) || len(modes) != 3 || overlapping < 500 {
-		t.Errorf("%d kinds of %d, %d modes, %d faults on top of each other", len(kinds), len(scenario.Kinds), len(modes), overlapping)
+		t.Errorf("%d kinds of %d, %d modes, %d faults on top of each other", len(kinds), len(scenario.Kinds),
+			len(modes), overlapping)
 	}
 	if a, b := Draw(7, nil).String(), Draw(7, nil).String(); a != b {
 		t.Errorf("one seed, two scenarios:\n%s%s", a, b)
@@ -75,7 +76,8 @@ func TestDrawOnBase(t *testing.T) {
 		if err := s.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(s.Limits, base.Limits) || !reflect.DeepEqual(s.Traffic, base.Traffic) || s.Fleet != base.Fleet || s.Net != base.Net {
+		if !reflect.DeepEqual(s.Limits, base.Limits) || !reflect.DeepEqual(s.Traffic, base.Traffic) ||
+			s.Fleet != base.Fleet || s.Net != base.Net {
 			t.Errorf("not as the base:\n%v", s)
 		}
 	}
@@ -101,8 +103,8 @@ func TestBound(t *testing.T) {
 		{"n=4 mode=closed", "at 6s crash restart=1s\nat 7s deploy every=1s\nat 7s scale n=9", 1.04},
 		{"n=4 mode=open", "at 6s scriptflush", inf},
 		{"n=4 mode=local maxkeys=3", "at 6s blackhole for=5s", inf},
-		// Everybody is alone for 5 s and uses up his share; then some may still be, for a Timeout, an open breaker and five round
-		// trips of 400 µs: 1.052 s.
+		// Everybody is alone for 5 s and uses up his share; then some may still be, for a Timeout, an open breaker
+		// and five round trips of 400 µs: 1.052 s.
 		{"n=4 mode=local", "at 6s blackhole for=5s", 3 + 4*12 + 105.2},
 		{"n=4 mode=local processes=8", "at 6s blackhole for=5s", 3 + 4*6 + 52.6},
 		{"n=4 mode=local", "at 6s blackhole for=5s procs=1", 3 + 4*12 + 6.052*25},
@@ -111,9 +113,11 @@ func TestBound(t *testing.T) {
 		{"n=4 mode=local", "at 6s scriptflush", 1.04 + 4*12 + 0.2},
 		{"n=4 mode=local processes=4", "at 6s deploy every=1s", 1.04 + 8*12 + 2*25*4.002},
 		// Four new ones in place of the others, who know of two: half of the limit each.
-		{"n=4 mode=local processes=2", "at 6s deploy every=1s\nat 6s refuse for=5s error=OOM", 1.04 + 4*12 + 4*25 + 100*5 + 210.4},
+		{"n=4 mode=local processes=2", "at 6s deploy every=1s\nat 6s refuse for=5s error=OOM",
+			1.04 + 4*12 + 4*25 + 100*5 + 210.4},
 	} {
-		s, err := scenario.Parse("name \"b\"\nlimit a rate=100/s burst=50\nfleet " + c.fleet + "\ntraffic poisson rate=10/s\n" + c.faults + "\nrun 60s warmup=5s\n")
+		s, err := scenario.Parse("name \"b\"\nlimit a rate=100/s burst=50\nfleet " + c.fleet +
+			"\ntraffic poisson rate=10/s\n" + c.faults + "\nrun 60s warmup=5s\n")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +131,8 @@ func TestBound(t *testing.T) {
 func TestBroken(t *testing.T) {
 	s := Draw(1, nil)
 	good := func() *measure.Report {
-		r := &measure.Report{Scenario: s, Ledger: measure.Ledger{Granted: 15, Spent: 1, Returned: 2, Burnt: 3, Held: 4, Lost: 5}}
+		r := &measure.Report{Scenario: s, Ledger: measure.Ledger{Granted: 15, Spent: 1, Returned: 2, Burnt: 3,
+			Held: 4, Lost: 5}}
 		for i := range s.Expect {
 			r.Expectations = append(r.Expectations, measure.Outcome{Text: s.Expect[i].String(), Passed: true})
 		}
@@ -148,7 +153,8 @@ func TestBroken(t *testing.T) {
 		}
 	}
 	for _, change := range []func(l *measure.Ledger){
-		func(l *measure.Ledger) { l.Granted++ }, func(l *measure.Ledger) { l.Spent++ }, func(l *measure.Ledger) { l.Lost, l.Held = -1, 10 },
+		func(l *measure.Ledger) { l.Granted++ }, func(l *measure.Ledger) { l.Spent++ },
+		func(l *measure.Ledger) { l.Lost, l.Held = -1, 10 },
 	} {
 		r := good()
 		change(&r.Ledger)
@@ -171,13 +177,14 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// What is tried in place of a failing scenario is smaller, and not the same: without each of the faults, the streams and the
-// limits, with a process less, with each fault shorter. The scenario itself stays.
+// What is tried in place of a failing scenario is smaller, and not the same: without each of the faults, the
+// streams and the limits, with a process less, with each fault shorter. The scenario itself stays.
 func TestSmaller(t *testing.T) {
 	for seed := range uint64(50) {
 		s := Draw(seed, nil)
 		was := s.String()
-		without, streams, limits, shorter, fewer := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}, false
+		without, streams, limits, shorter, fewer := map[string]bool{}, map[string]bool{}, map[string]bool{},
+			map[int]bool{}, false
 		for _, c := range smaller(s) {
 			if len(c.Faults) > len(s.Faults) || c.Fleet.N > s.Fleet.N || slices.Equal(lines(c), lines(s)) {
 				t.Fatalf("not smaller:\n%v%v", s, c)
@@ -205,8 +212,10 @@ func TestSmaller(t *testing.T) {
 			}
 		}
 		if !maps.Equal(without, want) || fewer != (s.Fleet.N > 1) || s.String() != was ||
-			len(s.Limits) > 1 && len(limits) != len(s.Limits) || len(s.Traffic) > 1 && len(s.Limits) == 1 && len(streams) != len(s.Traffic) {
-			t.Errorf("seed %d: without faults %v, limits %v, streams %v; fewer processes: %v\n%v", seed, without, limits, streams, fewer, s)
+			len(s.Limits) > 1 && len(limits) != len(s.Limits) ||
+			len(s.Traffic) > 1 && len(s.Limits) == 1 && len(streams) != len(s.Traffic) {
+			t.Errorf("seed %d: without faults %v, limits %v, streams %v; fewer processes: %v\n%v", seed, without,
+				limits, streams, fewer, s)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Choice is what can be chosen. The zero value is what the limiter does by itself.
+// Choice is a set of settings. The zero value is what the limiter does by itself.
 type Choice struct {
 	Mode      string            // local, open, closed; empty is local
 	Size      int64             // of a lease: 0 follows demand, -1 leases nothing
@@ -25,18 +25,19 @@ const (
 
 var paths = []string{modePath, sizePath, periodPath, processesPath}
 
-// values are a choice by axis.
+// values returns a choice by axis.
 func (c Choice) values() map[string]string {
 	period := c.Period
 	if period == 0 {
-		period = usualPeriod
+		period = defaultPeriod
 	}
 	return map[string]string{
-		modePath: c.mode(), sizePath: fmt.Sprint(c.Size), periodPath: period.String(), processesPath: fmt.Sprint(c.Processes),
+		modePath: c.mode(), sizePath: fmt.Sprint(c.Size), periodPath: period.String(),
+		processesPath: fmt.Sprint(c.Processes),
 	}
 }
 
-const usualPeriod = scenario.Duration(250 * time.Millisecond)
+const defaultPeriod = scenario.Duration(250 * time.Millisecond)
 
 func (c Choice) mode() string {
 	if c.Mode == "" {
@@ -45,7 +46,7 @@ func (c Choice) mode() string {
 	return c.Mode
 }
 
-// fleet is a choice as parameters of a fleet.
+// fleet returns a choice as parameters of a fleet statement.
 func (c Choice) fleet() string {
 	text := "mode=" + c.mode()
 	if c.Size != 0 {
@@ -81,7 +82,7 @@ func (c Choice) String() string {
 	return text
 }
 
-// choices are all that are tried, those first that are plainest: who is as good as another and comes before it is taken.
+// choices returns all that are tried, the plainest first: of equal ones the first is taken.
 func (q *Question) choices() (all []Choice) {
 	type lease struct {
 		size   int64
@@ -100,7 +101,8 @@ func (q *Question) choices() (all []Choice) {
 	}
 	leases = append(leases, lease{-1, 0})
 	for _, l := range leases {
-		for _, c := range []Choice{{Mode: "local", Processes: q.Processes}, {Mode: "local"}, {Mode: "closed"}, {Mode: "open"}} {
+		for _, c := range []Choice{{Mode: "local", Processes: q.Processes}, {Mode: "local"}, {Mode: "closed"},
+			{Mode: "open"}} {
 			c.Size, c.Period = l.size, scenario.Duration(l.period)
 			all = append(all, c)
 		}
@@ -113,7 +115,8 @@ func (q *Question) Go(c Choice) string {
 	modes := map[string]string{"local": "FailLocal", "open": "FailOpen", "closed": "FailClosed"}
 	var b strings.Builder
 	fmt.Fprintf(&b, "policy := tiered.Policy{\n\tName:     %q,\n", q.Limit.Name)
-	fmt.Fprintf(&b, "\tLimit:    tiered.Limit{Tokens: %d, Per: %s, Burst: %d},\n", q.Limit.Tokens, goDuration(time.Duration(q.Limit.Per)), q.Limit.Burst)
+	fmt.Fprintf(&b, "\tLimit:    tiered.Limit{Tokens: %d, Per: %s, Burst: %d},\n", q.Limit.Tokens,
+		goDuration(time.Duration(q.Limit.Per)), q.Limit.Burst)
 	fmt.Fprintf(&b, "\tFailMode: tiered.%s,\n", modes[c.mode()])
 	var lease []string
 	switch {
@@ -137,10 +140,11 @@ func (q *Question) Go(c Choice) string {
 	return b.String()
 }
 
-// policy is a choice for a program to read.
+// policy returns a choice for a program to read.
 func (q *Question) policy(c Choice) *measure.Policy {
 	return &measure.Policy{
-		Limit: q.Limit, FailMode: c.mode(), LeaseSize: c.Size, Period: cmp.Or(c.Period, usualPeriod), Processes: c.Processes,
+		Limit: q.Limit, FailMode: c.mode(), LeaseSize: c.Size, Period: cmp.Or(c.Period, defaultPeriod),
+		Processes: c.Processes,
 	}
 }
 
@@ -149,7 +153,8 @@ func goDuration(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
 		name string
-	}{{time.Hour, "Hour"}, {time.Minute, "Minute"}, {time.Second, "Second"}, {time.Millisecond, "Millisecond"}, {time.Microsecond, "Microsecond"}} {
+	}{{time.Hour, "Hour"}, {time.Minute, "Minute"}, {time.Second, "Second"}, {time.Millisecond, "Millisecond"},
+		{time.Microsecond, "Microsecond"}} {
 		if d%u.unit == 0 && d > 0 {
 			if d == u.unit {
 				return "time." + u.name

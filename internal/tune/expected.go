@@ -10,7 +10,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// What the shipped limiter does, as far as a sum on a napkin needs it.
+// What the shipped limiter does, as far as an estimate needs it.
 const (
 	trips       = 3                     // failed calls that open a breaker
 	callTimeout = 50 * time.Millisecond // Options.Timeout
@@ -18,7 +18,7 @@ const (
 	denialLasts = 5 * time.Second       // that Redis refused is believed for so long at most
 )
 
-// perKey is what a choice makes of the demand of one key, in tokens and seconds.
+// perKey is the demand of one key under a choice, in tokens and seconds.
 type perKey struct {
 	demand, rate, burst float64 // tokens per second, and tokens
 	processes           float64
@@ -29,15 +29,16 @@ type perKey struct {
 
 // perKey reckons with the requests that are simulated, of which one may stand for several.
 func (q *Question) perKey(c Choice) perKey {
-	_, many := q.scale()
+	_, many := q.scaleDown()
 	n := float64(q.Processes)
 	k := perKey{
-		rate: float64(q.Limit.Tokens) / time.Duration(q.Limit.Per).Seconds(), burst: float64(q.Limit.Burst), processes: n,
+		rate: float64(q.Limit.Tokens) / time.Duration(q.Limit.Per).Seconds(), burst: float64(q.Limit.Burst),
+		processes: n,
 	}
 	k.demand = q.Demand * k.rate
 	cost := float64(q.Cost+q.MaxCost) / 2 * float64(many)
 	k.requests = k.demand / cost / n
-	period := min(time.Duration(cmp.Or(c.Period, usualPeriod)).Seconds(), k.burst/(4*k.rate))
+	period := min(time.Duration(cmp.Or(c.Period, defaultPeriod)).Seconds(), k.burst/(4*k.rate))
 	own := k.demand / n // of a process
 	follows := own * period
 	switch {
@@ -59,11 +60,12 @@ func (q *Question) perKey(c Choice) perKey {
 	return k
 }
 
-// expected are the sums for what was advised, and for the best choices of the modes that they are about, each beside what was
-// measured. One whose mode was not in the last round, or whose fault was not asked for, is left out.
+// expected returns the estimates for what was advised, and for the best choices of the fail modes that they are about,
+// each beside the measured value. An estimate is left out if its mode was not in the last round, or its fault was not
+// asked for.
 func (a *Answer) expected() (all []measure.Expected) {
 	q := &a.Question
-	keys, many := q.scale()
+	keys, many := q.scaleDown()
 	simulated := float64(max(1, q.Keys/keys))
 	outage := time.Duration(q.Outage).Seconds()
 	add := func(name string, atMost bool, what string, u scenario.Unit, value, measured float64) {
@@ -105,7 +107,8 @@ func (a *Answer) expected() (all []measure.Expected) {
 	return all
 }
 
-// bestOf is the best result of a fail mode in the last round, nil when there is none. What was advised is the best of its own.
+// bestOf returns the best result of a fail mode in the last round, nil if there is none. What was advised is the best
+// of its own mode.
 func (a *Answer) bestOf(mode string) *Result {
 	i := slices.IndexFunc(a.Last, func(r Result) bool { return r.mode() == mode })
 	if i < 0 {

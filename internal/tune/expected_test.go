@@ -8,7 +8,7 @@ import (
 )
 
 // within is the factor that sums on a napkin and runs agree within; docs/tuning.md names it.
-const within = 3
+const maxFactor = 3
 
 // agree holds the sums beside a search against what was measured, and returns the worst factor between them.
 func agree(t *testing.T, a *Answer) (worst float64) {
@@ -22,7 +22,7 @@ func agree(t *testing.T, a *Answer) (worst float64) {
 		}
 		factor := max(e.Value/e.Measured, e.Measured/e.Value)
 		worst = max(worst, factor)
-		if factor > within || e.AtMost && e.Measured > e.Value+slack {
+		if factor > maxFactor || e.AtMost && e.Measured > e.Value+slack {
 			t.Errorf("%s: %s, measured %s: %s", e.Name, e.Text, e.MeasuredText, e.What)
 		}
 	}
@@ -58,7 +58,8 @@ func TestExpected(t *testing.T) {
 		{"of a size, within the limit", func(q *Question) { q.Demand = 0.5 }, Choice{Size: 3}, 3, 0.6, 5},
 		{"a quarter of the burst at most", func(*Question) {}, Choice{Size: 300}, 10, 0.25, 15},
 		{"no leases, within the limit", func(q *Question) { q.Demand = 0.5 }, Choice{Size: -1}, 0, 0, 5},
-		{"a denial is believed for 5 s", func(q *Question) { q.Limit.Per = 600 * second }, Choice{Size: -1}, 0, 5, 0.025},
+		{"a denial is believed for 5 s", func(q *Question) { q.Limit.Per = 600 * second }, Choice{Size: -1}, 0, 5,
+			0.025},
 	} {
 		q := little()
 		c.change(&q)
@@ -66,7 +67,8 @@ func TestExpected(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := q.perKey(c.choice)
-		if near := func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }; !near(k.lease, c.lease) || !near(k.between, c.between) || !near(k.requests, c.requestsOfAProcess) {
+		if near := func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }; !near(k.lease, c.lease) ||
+			!near(k.between, c.between) || !near(k.requests, c.requestsOfAProcess) {
 			t.Errorf("%s: %+v", c.name, k)
 		}
 	}
@@ -83,7 +85,8 @@ func TestExpectedWithout(t *testing.T) {
 	if all := a.expected(); len(all) > 0 {
 		t.Errorf("%+v", all)
 	}
-	if p := q.policy(r.Choice); p.FailMode != "closed" || p.LeaseSize != -1 || time.Duration(p.Period) != 250*time.Millisecond || p.Limit != q.Limit {
+	if p := q.policy(r.Choice); p.FailMode != "closed" || p.LeaseSize != -1 ||
+		time.Duration(p.Period) != 250*time.Millisecond || p.Limit != q.Limit {
 		t.Errorf("%+v", p)
 	}
 }

@@ -27,8 +27,8 @@ type Question struct {
 	Outage scenario.Duration // how long the faults last, 3s … 10m; 0 is 15s
 	Faults []string          // of Faults; empty is all
 
-	// What is accepted, with every fault: tokens beyond the limit in the worst interval, per key; the part of what an ideal
-	// limiter admits that is not admitted, outage and all; calls of Redis per second, 0 for any number.
+	// What is accepted, with every fault: tokens beyond the limit in the worst interval, per key; the part of what
+	// an ideal limiter admits that is not admitted, outage and all; calls of Redis per second, 0 for any number.
 	Over      float64
 	Shortfall float64
 	Calls     float64
@@ -37,27 +37,29 @@ type Question struct {
 	Requests float64 // simulated per second at most: beyond them one stands for several; 0 is 300
 }
 
-// usualRequests are few enough for an answer in some ten seconds, and enough for twenty processes to have a demand each.
-const usualRequests = 300
+// defaultRequests are few enough for an answer in about ten seconds, and enough demand for each of twenty processes.
+const defaultRequests = 300
 
 // shapes of demand.
 var shapes = []string{"steady", "bursts", "ramp", "wave"}
 
-// fault is what a candidate has to stand.
+// fault is what each choice has to pass through.
 type fault struct {
 	name, what string
 	statements func(at, length time.Duration, processes int) []string
 }
 
-// faults, those first that tell most.
+// faults are in the order of how much they tell.
 var faults = []fault{
 	{"blackhole", "Redis is silent", func(at, length time.Duration, _ int) []string {
 		return []string{fmt.Sprintf("at %v blackhole for=%v", at, length)}
 	}},
-	{"deploy", "Redis is silent, and all processes are replaced meanwhile", func(at, length time.Duration, processes int) []string {
-		every := max(length/2/time.Duration(processes), time.Millisecond).Round(time.Millisecond)
-		return []string{fmt.Sprintf("at %v blackhole for=%v", at, length), fmt.Sprintf("at %v deploy every=%v", at+length/4, every)}
-	}},
+	{"deploy", "Redis is silent, and all processes are replaced meanwhile",
+		func(at, length time.Duration, processes int) []string {
+			every := max(length/2/time.Duration(processes), time.Millisecond).Round(time.Millisecond)
+			return []string{fmt.Sprintf("at %v blackhole for=%v", at, length),
+				fmt.Sprintf("at %v deploy every=%v", at+length/4, every)}
+		}},
 	{"none", "nothing goes wrong", func(time.Duration, time.Duration, int) []string { return nil }},
 	{"kill", "Redis dies and comes back empty", func(at, length time.Duration, _ int) []string {
 		return []string{fmt.Sprintf("at %v kill for=%v", at, length)}
@@ -73,7 +75,7 @@ var faults = []fault{
 	}},
 }
 
-// Faults are the names of what candidates are held against.
+// Faults returns the names of the faults.
 func Faults() []string {
 	names := make([]string, len(faults))
 	for i, f := range faults {
@@ -90,7 +92,7 @@ func (q *Question) Check() error {
 	q.Limit.Burst = cmp.Or(q.Limit.Burst, q.Limit.Tokens)
 	q.Limit.Name = cmp.Or(q.Limit.Name, "api")
 	q.RTT, q.Outage = cmp.Or(q.RTT, scenario.DefaultRTT), cmp.Or(q.Outage, scenario.Duration(15*time.Second))
-	q.Seed, q.Requests = cmp.Or(q.Seed, 1), cmp.Or(q.Requests, usualRequests)
+	q.Seed, q.Requests = cmp.Or(q.Seed, 1), cmp.Or(q.Requests, defaultRequests)
 	if len(q.Faults) == 0 {
 		q.Faults = Faults()
 	}
@@ -105,18 +107,21 @@ func (q *Question) Check() error {
 	wrong(q.Limit.Per < scenario.Duration(time.Microsecond), "period", q.Limit.Per, "1us or more")
 	wrong(q.Limit.Burst < 1, "burst", q.Limit.Burst, "1 token or more")
 	wrong(q.Processes < 1 || q.Processes > 1000, "processes", q.Processes, "1 to 1000")
-	wrong(!slices.Contains(shapes, q.Shape), "shape", fmt.Sprintf("%.40q", q.Shape), "one of "+strings.Join(shapes, ", "))
+	wrong(!slices.Contains(shapes, q.Shape), "shape", fmt.Sprintf("%.40q", q.Shape), "one of "+
+		strings.Join(shapes, ", "))
 	wrong(number(q.Demand, 0.01, 100), "demand", q.Demand, "0.01 to 100 times the limit")
 	wrong(q.Keys < 1 || q.Keys > 100_000, "keys", q.Keys, "1 to 100000")
 	wrong(q.Cost < 1 || q.Cost > q.Limit.Burst, "cost", q.Cost, "1 to the burst")
 	wrong(q.MaxCost < q.Cost || q.MaxCost > q.Limit.Burst, "maxcost", q.MaxCost, "the cost to the burst")
-	wrong(q.Outage < scenario.Duration(3*time.Second) || q.Outage > scenario.Duration(10*time.Minute), "outage", q.Outage, "3s to 10m")
+	wrong(q.Outage < scenario.Duration(3*time.Second) || q.Outage > scenario.Duration(10*time.Minute), "outage",
+		q.Outage, "3s to 10m")
 	wrong(number(q.Over, 0, math.MaxFloat64), "over", q.Over, "0 tokens or more")
 	wrong(number(q.Shortfall, 0, 1), "shortfall", q.Shortfall, "0 to 100%")
 	wrong(number(q.Calls, 0, math.MaxFloat64), "calls", q.Calls, "0 per second or more")
 	wrong(number(q.Requests, 10, 1e6), "requests", q.Requests, "10 to 1000000 per second")
 	for i, name := range q.Faults {
-		wrong(!slices.Contains(Faults(), name), "fault", fmt.Sprintf("%.40q", name), "one of "+strings.Join(Faults(), ", "))
+		wrong(!slices.Contains(Faults(), name), "fault", fmt.Sprintf("%.40q", name), "one of "+
+			strings.Join(Faults(), ", "))
 		wrong(slices.Contains(q.Faults[:i], name), "fault", fmt.Sprintf("%.40q", name), "there once")
 	}
 	if err := errors.Join(all...); err != nil {
@@ -126,19 +131,19 @@ func (q *Question) Check() error {
 	return err
 }
 
-// rate is requests per second, over all keys, as they are.
+// rate returns the requests per second over all keys, before scaling down.
 func (q *Question) rate() float64 {
 	perKey := float64(q.Limit.Tokens) / time.Duration(q.Limit.Per).Seconds()
 	return q.Demand * perKey * float64(q.Keys) / (float64(q.Cost+q.MaxCost) / 2)
 }
 
-// allowed are the accepted calls of Redis per second. Who accepts any number still wants few: two per request, for taking and
-// giving back, and what processes do besides.
-func (q *Question) allowed() float64 { return cmp.Or(q.Calls, 2*q.rate()+2*float64(q.Processes)) }
+// maxCalls returns the accepted calls of Redis per second. Without a bound few are still better: then it is two per
+// request, for taking and returning, and what processes do besides.
+func (q *Question) maxCalls() float64 { return cmp.Or(q.Calls, 2*q.rate()+2*float64(q.Processes)) }
 
-// scale is how a demand that is too much to simulate is made smaller: so many keys are left out for each that is there, which
-// changes nothing for the others; and then a request stands for so many.
-func (q *Question) scale() (keys, requests int64) {
+// scaleDown makes a demand smaller that is too much to simulate. Each simulated key stands for so many keys, which
+// changes nothing for the others. If that is not enough, each request stands for so many.
+func (q *Question) scaleDown() (keys, requests int64) {
 	keys, requests = 1, 1
 	more := q.rate() / q.Requests
 	if more > 1 {
@@ -152,7 +157,7 @@ func (q *Question) scale() (keys, requests int64) {
 	return keys, requests
 }
 
-// margin is the time before and after a fault, and twice before: to warm up, and to be measured.
+// margin returns the time before and after a fault. Twice that comes first, to warm up and to be measured.
 func margin(length time.Duration) time.Duration {
 	return min(max(length/2, 4*time.Second), 15*time.Second)
 }
@@ -160,7 +165,7 @@ func margin(length time.Duration) time.Duration {
 // scenario is the rehearsal of a choice in a fault that lasts for a time, with what is accepted as its expectations.
 func (q *Question) scenario(c Choice, name string, length time.Duration) (*scenario.Scenario, error) {
 	f := faults[slices.IndexFunc(faults, func(f fault) bool { return f.name == name })]
-	keys, requests := q.scale()
+	keys, requests := q.scaleDown()
 	rate := q.rate() / float64(keys*requests)
 	warm := margin(length)
 	end := 2*warm + length + margin(length)
@@ -174,7 +179,8 @@ func (q *Question) scenario(c Choice, name string, length time.Duration) (*scena
 		fmt.Sprintf("name %q", "tune: "+f.what),
 		fmt.Sprintf("limit x rate=%d/%v burst=%d", q.Limit.Tokens, q.Limit.Per, q.Limit.Burst),
 		fmt.Sprintf("fleet n=%d %s", q.Processes, c.fleet()),
-		fmt.Sprintf("traffic %s keys=%d cost=%d maxcost=%d", shape, max(1, q.Keys/keys), q.Cost*requests, q.MaxCost*requests),
+		fmt.Sprintf("traffic %s keys=%d cost=%d maxcost=%d", shape, max(1, q.Keys/keys), q.Cost*requests,
+			q.MaxCost*requests),
 		fmt.Sprintf("net rtt=%v", q.RTT),
 		fmt.Sprintf("run %v warmup=%v", end, warm),
 	}
@@ -191,7 +197,8 @@ func (q *Question) scenario(c Choice, name string, length time.Duration) (*scena
 		{Metric: "uncounted", Op: "<=", Value: 0},
 	}
 	if q.Calls > 0 {
-		s.Expect = append(s.Expect, scenario.Expectation{Metric: "redis_calls", Op: "<=", Value: q.Calls / float64(keys)})
+		s.Expect = append(s.Expect, scenario.Expectation{Metric: "redis_calls", Op: "<=",
+			Value: q.Calls / float64(keys)})
 	}
 	return s, s.Validate()
 }

@@ -13,8 +13,8 @@ import (
 
 const quietVariable = "TIERED_TEST_QUIET"
 
-// A user's test on the Lua engine has no line of go-redis about connections that the scenario refuses, without a TestMain; a
-// logger that somebody sets is kept. This is here because the tests of package sim set one.
+// A user's test on the Lua engine has no line of go-redis about connections that the scenario refuses, without a
+// TestMain; a logger that somebody sets is kept. This is here because the tests of package sim set one.
 func TestQuiet(t *testing.T) {
 	if how := os.Getenv(quietVariable); how != "" {
 		if how == "loud" {

@@ -26,7 +26,8 @@ type Result struct {
 	price                                 float64
 	metrics                               measure.Metrics
 	byFault                               map[string]measure.Metrics // of the last round
-	held                                  int64                      // tokens, at most at one time, in the runs of the last round
+	// tokens, at most at one time, in the runs of the last round
+	held int64
 }
 
 // Answer is what came of a search.
@@ -39,7 +40,8 @@ type Answer struct {
 	Broken   []string // what was not kept when Advised was run again with another seed: a sentence each
 }
 
-// rounds of the search: of how many faults, in which part of the outage's length, and how many choices are left after it.
+// rounds of the search: of how many faults, in which part of the outage's length, and how many choices are left
+// after it.
 var rounds = []struct {
 	faults int
 	length float64
@@ -50,8 +52,8 @@ var rounds = []struct {
 	{len(faults), 1, func(n int) int { return n }},
 }
 
-// Search answers a question. It takes some ten seconds of two processors, less for a smaller Question.Requests, and uses
-// all processors there are. progress is told how far it has come; nil tells nobody.
+// Search answers a question. It takes some ten seconds of two processors, less for a smaller Question.Requests, and
+// uses all processors there are. progress is told how far it has come; nil tells nobody.
 func Search(q Question, progress func(done, of time.Duration)) (*Answer, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func Search(q Question, progress func(done, of time.Duration)) (*Answer, error) 
 		names := q.Faults[:min(round.faults, len(q.Faults))]
 		length := max(time.Duration(float64(q.Outage)*round.length), 3*time.Second).Round(time.Second)
 		from := float64(i) / float64(len(rounds))
-		results, err := q.hold(left, names, length, q.Seed, func(at, of time.Duration) {
+		results, err := q.runAll(left, names, length, q.Seed, func(at, of time.Duration) {
 			if progress != nil {
 				progress(time.Duration(1e9*(from+float64(at)/float64(of)/float64(len(rounds)))), 1e9)
 			}
@@ -86,15 +88,16 @@ func Search(q Question, progress func(done, of time.Duration)) (*Answer, error) 
 		for _, o := range r.Expectations {
 			if !o.Passed {
 				metric, _, _ := strings.Cut(o.Text, " ")
-				a.Broken = append(a.Broken, fmt.Sprintf("%s in the fault %s, where it is %s", o.Text, q.Faults[i], measure.Figure(o.Value, scenario.UnitOf(metric))))
+				a.Broken = append(a.Broken, fmt.Sprintf("%s in the fault %s, where it is %s", o.Text, q.Faults[i],
+					measure.Figure(o.Value, scenario.UnitOf(metric))))
 			}
 		}
 	}
 	return a, nil
 }
 
-// Verify runs what was advised again: all faults in full, with another seed, and what is accepted as expectations. The reports
-// are in the order of Question.Faults.
+// Verify runs what was advised again: all faults in full, with another seed, and what is accepted as expectations.
+// The reports are in the order of Question.Faults.
 func (a *Answer) Verify(seed uint64) ([]*measure.Report, error) {
 	var all []*scenario.Scenario
 	for _, name := range a.Question.Faults {
@@ -107,8 +110,8 @@ func (a *Answer) Verify(seed uint64) ([]*measure.Report, error) {
 	return sim.RunAll(all, &sim.Options{Seed: seed})
 }
 
-// hold runs choices in faults and returns the worst of each.
-func (q *Question) hold(
+// runAll runs choices in faults and returns the worst of each.
+func (q *Question) runAll(
 	choices []Choice, names []string, length time.Duration, seed uint64, progress func(at, of time.Duration),
 ) ([]Result, error) {
 	var all []*scenario.Scenario
@@ -121,7 +124,7 @@ func (q *Question) hold(
 			all = append(all, s)
 		}
 	}
-	keys, _ := q.scale()
+	keys, _ := q.scaleDown()
 	results := make([]Result, len(choices))
 	// Reports are long: few at one time.
 	batch := 4 * runtime.GOMAXPROCS(0) * len(names)
@@ -140,12 +143,12 @@ func (q *Question) hold(
 	}
 	for i := range results {
 		results[i].Choice = choices[i]
-		results[i].price = q.price(&results[i])
+		results[i].price = q.score(&results[i])
 	}
 	return results, nil
 }
 
-// add makes a report part of a result.
+// add merges a report into a result.
 func (r *Result) add(report *measure.Report, fault string, keys float64, first bool) {
 	m := report.Metrics
 	if first {
@@ -166,10 +169,13 @@ func (r *Result) add(report *measure.Report, fault string, keys float64, first b
 	worse(&r.Calls, m.RedisCalls*keys, &r.WorstCalls)
 	r.DecideMax, r.Denied = max(r.DecideMax, m.DecideMax), max(r.Denied, m.DeniedWithin)
 	w := &r.metrics
-	w.OverAdmission, w.Shortfall, w.RedisCalls, w.DecideMax, w.DeniedWithin = r.Over, r.Shortfall, r.Calls, r.DecideMax, r.Denied
-	w.DecideP50, w.DecideP99, w.DecideP999 = max(w.DecideP50, m.DecideP50), max(w.DecideP99, m.DecideP99), max(w.DecideP999, m.DecideP999)
+	w.OverAdmission, w.Shortfall, w.RedisCalls, w.DecideMax, w.DeniedWithin = r.Over, r.Shortfall, r.Calls,
+		r.DecideMax, r.Denied
+	w.DecideP50, w.DecideP99, w.DecideP999 = max(w.DecideP50, m.DecideP50), max(w.DecideP99, m.DecideP99),
+		max(w.DecideP999, m.DecideP999)
 	w.StarvedProcess, w.StarvedKey = max(w.StarvedProcess, m.StarvedProcess), max(w.StarvedKey, m.StarvedKey)
-	w.LeastProcess, w.LeastKey, w.JainKeys = min(w.LeastProcess, m.LeastProcess), min(w.LeastKey, m.LeastKey), min(w.JainKeys, m.JainKeys)
+	w.LeastProcess, w.LeastKey, w.JainKeys = min(w.LeastProcess, m.LeastProcess), min(w.LeastKey, m.LeastKey),
+		min(w.JainKeys, m.JainKeys)
 	w.Waited, w.CallsPerToken = max(w.Waited, m.Waited), max(w.CallsPerToken, m.CallsPerToken)
 	w.Alone, w.Burnt, w.Lost = max(w.Alone, m.Alone), max(w.Burnt, m.Burnt), max(w.Lost, m.Lost)
 	w.Detect, w.Heal, w.Recovered = max(w.Detect, m.Detect), max(w.Heal, m.Heal), max(w.Recovered, m.Recovered)
@@ -179,11 +185,10 @@ func (r *Result) add(report *measure.Report, fault string, keys float64, first b
 	w.Utilisation, w.Jain = min(w.Utilisation, m.Utilisation), min(w.Jain, m.Jain)
 }
 
-// price is what a result takes of what is accepted: the sum over the three bounds of the part that is taken, from 0 to
-// 3. What
-// is beyond a bound costs so much more that no saving elsewhere pays for it. Fail-open comes after all else that keeps the
-// bounds: in an outage longer than the one that was tried it keeps none.
-func (q *Question) price(r *Result) float64 {
+// score adds up which part of each of the three bounds a result takes: 0 to 3. What is beyond a bound costs so much
+// more that no saving elsewhere pays for it. Fail-open comes after all else that keeps the bounds: in an outage longer
+// than the one that was tried it keeps none.
+func (q *Question) score(r *Result) float64 {
 	sum, kept := 0.0, true
 	for _, b := range q.bounds(r) {
 		switch part := b.value / max(b.most, b.slack, 1e-3); {
@@ -215,12 +220,12 @@ func (q *Question) bounds(r *Result) []bound {
 	return []bound{
 		{"over_admission", max(r.Over, 0), q.Over, slack, r.WorstOver, false},
 		{"shortfall", max(r.Shortfall, 0), q.Shortfall, 0, r.WorstShortfall, false},
-		{"redis_calls", max(r.Calls, 0), q.allowed(), 0, r.WorstCalls, q.Calls == 0},
+		{"redis_calls", max(r.Calls, 0), q.maxCalls(), 0, r.WorstCalls, q.Calls == 0},
 	}
 }
 
-// best are the best n, and of each fail mode the best in any case. The first is the one to advise: the plainest of those that
-// are about as good as the best. all is in the order of plainness.
+// best returns the best n, and in any case the best of each fail mode. The first is the one to advise: the plainest of
+// those that are about as good as the best. all is in the order of plainness.
 func best(all []Result, n int) []Result {
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b Result) int { return cmp.Compare(a.price, b.price) })
@@ -247,7 +252,8 @@ func (a *Answer) Unsatisfied() (all []string) {
 			least = min(least, a.Question.bounds(&a.Last[j])[i].value)
 		}
 		u := scenario.UnitOf(b.metric)
-		text := fmt.Sprintf("%s <= %s is not kept: it is %s in the fault %s", b.metric, measure.Figure(b.most, u), measure.Figure(b.value, u), b.worst)
+		text := fmt.Sprintf("%s <= %s is not kept: it is %s in the fault %s", b.metric, measure.Figure(b.most, u),
+			measure.Figure(b.value, u), b.worst)
 		if least > b.most+b.slack {
 			text += fmt.Sprintf("; no choice of the last round comes below %s", measure.Figure(least, u))
 		} else {

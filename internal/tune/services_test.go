@@ -16,13 +16,14 @@ var write = flag.String("write", "", "write what is advised in full into this pa
 // verifySeed is another one than that of the search.
 const verifySeed = 4711
 
-// What is advised for five services that are unlike each other holds when it is run again with another seed, in all faults. In
-// the tests the search is a short one; make pages PAGE=tuning makes it in full.
+// What is advised for five services that are unlike each other holds when it is run again with another seed, in all
+// faults. In the tests the search is a short one; make pages PAGE=tuning makes it in full.
 func TestServices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute")
 	}
-	rows := [][]string{{"service", "wants", "advice", "over_admission", "shortfall", "Redis calls", "longest decision", "holds with another seed"}}
+	rows := [][]string{{"service", "wants", "advice", "over_admission", "shortfall", "Redis calls",
+		"longest decision", "holds with another seed"}}
 	var details strings.Builder
 	for _, s := range Services() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -57,10 +58,12 @@ func TestServices(t *testing.T) {
 			t.Logf("%s: formula and run agree within a factor of %.2f", a.Advice(), agree(t, a))
 			r := &a.Advised
 			rows = append(rows, []string{
-				s.Name, s.Wants, r.String(), figure(r.Over, r.WorstOver, scenario.Tokens), figure(r.Shortfall, r.WorstShortfall, scenario.Ratio),
+				s.Name, s.Wants, r.String(), figure(r.Over, r.WorstOver, scenario.Tokens),
+				figure(r.Shortfall, r.WorstShortfall, scenario.Ratio),
 				measure.Figure(r.Calls, scenario.PerSec), measure.Figure(r.DecideMax/1e6, scenario.Seconds), held,
 			})
-			details.WriteString("\n### " + s.Name + "\n\n" + strings.ToUpper(s.Wants[:1]) + s.Wants[1:] + ".\n\n```text\n$ tiersim tune " + strings.Join(s.Flags, " ") + "\n")
+			details.WriteString("\n### " + s.Name + "\n\n" + strings.ToUpper(s.Wants[:1]) + s.Wants[1:] +
+				".\n\n```text\n$ tiersim tune " + strings.Join(s.Flags, " ") + "\n")
 			if err := a.Text(&details); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +88,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range Services() {
-		for _, part := range []string{"| " + s.Name + " |", "### " + s.Name, "$ tiersim tune " + strings.Join(s.Flags, " ")} {
+		for _, part := range []string{"| " + s.Name + " |", "### " + s.Name, "$ tiersim tune " +
+			strings.Join(s.Flags, " ")} {
 			if !strings.Contains(string(text), part) {
 				t.Errorf("docs/tuning.md has no %q: make pages PAGE=tuning writes it", part)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Pareto are the results of the last round that no other beats: in each of over-admission, shortfall and calls another is
-// worse, or as good; of equal ones the first.
+// Pareto are the results of the last round that no other beats: in each of over-admission, shortfall and calls
+// another is worse, or as good; of equal ones the first.
 func (a *Answer) Pareto() (front []Result) {
 	for i := range a.Last {
 		r := &a.Last[i]
@@ -35,7 +35,8 @@ func (a *Answer) Pareto() (front []Result) {
 func (a *Answer) Advice() string {
 	r := &a.Advised
 	text := fmt.Sprintf("Take %v: over %d faults at most %s tokens beyond the limit, %s short of an ideal limiter, %s calls of Redis per second",
-		r.Choice, len(a.Question.Faults), measure.Figure(max(r.Over, 0), scenario.Tokens), measure.Figure(max(r.Shortfall, 0), scenario.Ratio),
+		r.Choice, len(a.Question.Faults), measure.Figure(max(r.Over, 0), scenario.Tokens),
+		measure.Figure(max(r.Shortfall, 0), scenario.Ratio),
 		measure.Figure(r.Calls, scenario.Count))
 	for _, mode := range []string{"local", "closed", "open"} {
 		i := slices.IndexFunc(a.Last, func(o Result) bool { return o.mode() == mode })
@@ -49,12 +50,14 @@ func (a *Answer) Advice() string {
 	return text + "."
 }
 
-// Text writes the answer: what was asked, the choices that none beats, the advice, what nothing satisfies, and the policy in Go.
+// Text writes the answer: what was asked, the choices that none beats, the advice, what nothing satisfies, and the
+// policy in Go.
 func (a *Answer) Text(w io.Writer) error {
 	var b strings.Builder
 	q := &a.Question
-	keys, requests := q.scale()
-	fmt.Fprintf(&b, "%d choices in %d runs, seed %d; faults of %v: %s\n", a.Tried, a.Runs, q.Seed, q.Outage, strings.Join(q.Faults, ", "))
+	keys, requests := q.scaleDown()
+	fmt.Fprintf(&b, "%d choices in %d runs, seed %d; faults of %v: %s\n", a.Tried, a.Runs, q.Seed, q.Outage,
+		strings.Join(q.Faults, ", "))
 	fmt.Fprintf(&b, "demand %s, %.4g requests per second", q.Shape, q.rate())
 	if keys > 1 {
 		fmt.Fprintf(&b, "; one key was simulated for %d", keys)
@@ -62,7 +65,8 @@ func (a *Answer) Text(w io.Writer) error {
 	if requests > 1 {
 		fmt.Fprintf(&b, "; one request was simulated for %d", requests)
 	}
-	fmt.Fprintf(&b, "\naccepted: over_admission <= %s, shortfall <= %s", measure.Figure(q.Over, scenario.Tokens), measure.Figure(q.Shortfall, scenario.Ratio))
+	fmt.Fprintf(&b, "\naccepted: over_admission <= %s, shortfall <= %s", measure.Figure(q.Over, scenario.Tokens),
+		measure.Figure(q.Shortfall, scenario.Ratio))
 	if q.Calls > 0 {
 		fmt.Fprintf(&b, ", redis_calls <= %s", measure.Figure(q.Calls, scenario.PerSec))
 	}
@@ -78,7 +82,8 @@ func (a *Answer) Text(w io.Writer) error {
 		if r.Size < 0 {
 			v[periodPath] = "-"
 		}
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", mark, v[modePath], v[sizePath], v[periodPath], v[processesPath],
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", mark, v[modePath], v[sizePath], v[periodPath],
+			v[processesPath],
 			figure(r.Over, r.WorstOver, scenario.Tokens), figure(r.Shortfall, r.WorstShortfall, scenario.Ratio),
 			measure.Figure(r.Calls, scenario.PerSec), measure.Figure(r.DecideMax/1e6, scenario.Seconds))
 	}
@@ -95,7 +100,8 @@ func (a *Answer) Text(w io.Writer) error {
 	}
 	b.WriteString("\nOn a napkin, and measured:\n\n")
 	for _, e := range a.expected() {
-		fmt.Fprintf(&b, "  %s: %s %s, measured %s\n      %s\n", e.Name, map[bool]string{true: "at most", false: "about"}[e.AtMost], e.Text, e.MeasuredText, e.What)
+		fmt.Fprintf(&b, "  %s: %s %s, measured %s\n      %s\n", e.Name,
+			map[bool]string{true: "at most", false: "about"}[e.AtMost], e.Text, e.MeasuredText, e.What)
 	}
 	fmt.Fprintf(&b, "\n%s", q.Go(a.Advised.Choice))
 	_, err := io.WriteString(w, b.String())
@@ -111,8 +117,8 @@ func figure(v float64, fault string, u scenario.Unit) string {
 	return text
 }
 
-// Sweep is the last round as a sweep, for a page and for JSON: the worst of each choice over all faults. Its scenario is the
-// advised choice in the first fault.
+// Sweep is the last round as a sweep, for a page and for JSON: the worst of each choice over all faults. Its
+// scenario is the advised choice in the first fault.
 func (a *Answer) Sweep() (*measure.Sweep, error) {
 	q := &a.Question
 	s, err := q.scenario(a.Advised.Choice, q.Faults[0], time.Duration(q.Outage))
@@ -120,8 +126,9 @@ func (a *Answer) Sweep() (*measure.Sweep, error) {
 		return nil, err
 	}
 	out := &measure.Sweep{
-		Schema: measure.Schema, Scenario: s, Engine: "virtual", Seed: q.Seed, Advice: a.Advice(), Advised: a.Advised.values(),
-		Policy: q.policy(a.Advised.Choice), Expected: a.expected(),
+		Schema: measure.Schema, Scenario: s, Engine: "virtual", Seed: q.Seed, Advice: a.Advice(),
+		Advised: a.Advised.values(),
+		Policy:  q.policy(a.Advised.Choice), Expected: a.expected(),
 	}
 	for _, path := range paths {
 		axis := scenario.Axis{Path: path}

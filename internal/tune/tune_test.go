@@ -25,8 +25,8 @@ func little() Question {
 	}
 }
 
-// Who accepts nothing beyond the limit gets fail-closed; who accepts no shortfall but any over-admission gets another. The
-// answer is the same each time, and it holds with another seed.
+// Who accepts nothing beyond the limit gets fail-closed; who accepts no shortfall but any over-admission gets
+// another. The answer is the same each time, and it holds with another seed.
 func TestSearch(t *testing.T) {
 	strict := little()
 	strict.Over, strict.Shortfall = 0, 0.9
@@ -107,10 +107,12 @@ func TestUnsatisfied(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(a.Unsatisfied(), "\n")
-	if !strings.Contains(all, "redis_calls <= 0.5/s is not kept") || !strings.Contains(all, "no choice of the last round comes below") {
+	if !strings.Contains(all, "redis_calls <= 0.5/s is not kept") ||
+		!strings.Contains(all, "no choice of the last round comes below") {
 		t.Error(all)
 	}
-	if again := strings.Join(a.Broken, "\n"); !strings.Contains(again, "redis_calls <= 0.5/s in the fault partition, where it is ") {
+	if again := strings.Join(a.Broken, "\n"); !strings.Contains(again,
+		"redis_calls <= 0.5/s in the fault partition, where it is ") {
 		t.Errorf("run again: %q", again)
 	}
 }
@@ -120,7 +122,8 @@ func TestPareto(t *testing.T) {
 		return Result{Choice: Choice{Mode: mode}, Over: over, Shortfall: short, Calls: calls}
 	}
 	a := &Answer{Last: []Result{
-		r("local", 1, 0.1, 10), r("local", 1, 0.1, 10), r("closed", 0, 0.5, 10), r("open", 9, 0.1, 10), r("open", 9, 0, 10), r("local", 1, 0.2, 11),
+		r("local", 1, 0.1, 10), r("local", 1, 0.1, 10), r("closed", 0, 0.5, 10), r("open", 9, 0.1, 10),
+		r("open", 9, 0, 10), r("local", 1, 0.2, 11),
 	}}
 	var got []float64
 	for _, r := range a.Pareto() {
@@ -131,27 +134,29 @@ func TestPareto(t *testing.T) {
 	}
 }
 
-// The price follows what is accepted: less is cheaper, a broken bound is dearer than all that keep theirs, and fail-open comes
-// after them too.
+// The price follows what is accepted: less is cheaper, a broken bound is dearer than all that keep theirs, and
+// fail-open comes after them too.
 func TestPrice(t *testing.T) {
 	q := little()
 	if err := q.Check(); err != nil {
 		t.Fatal(err)
 	}
-	most := q.allowed()
+	most := q.maxCalls()
 	prices := []float64{
-		q.price(&Result{Calls: 1}),
-		q.price(&Result{Calls: 1, Shortfall: 0.1}),
-		q.price(&Result{Calls: most, Shortfall: q.Shortfall, Over: q.Over}),
-		q.price(&Result{Choice: Choice{Mode: "open"}, Calls: most, Shortfall: q.Shortfall, Over: q.Over}),
-		q.price(&Result{Over: q.Over + 2}),
-		q.price(&Result{Over: 3 * q.Over}),
-		q.price(&Result{Over: 3 * q.Over, Shortfall: 0.5}),
+		q.score(&Result{Calls: 1}),
+		q.score(&Result{Calls: 1, Shortfall: 0.1}),
+		q.score(&Result{Calls: most, Shortfall: q.Shortfall, Over: q.Over}),
+		q.score(&Result{Choice: Choice{Mode: "open"}, Calls: most, Shortfall: q.Shortfall, Over: q.Over}),
+		q.score(&Result{Over: q.Over + 2}),
+		q.score(&Result{Over: 3 * q.Over}),
+		q.score(&Result{Over: 3 * q.Over, Shortfall: 0.5}),
 	}
-	if !slices.IsSorted(prices) || prices[2] != 3 || prices[3] <= prices[2] || prices[4] <= prices[3] || math.IsInf(prices[6], 0) {
+	if !slices.IsSorted(prices) || prices[2] != 3 || prices[3] <= prices[2] || prices[4] <= prices[3] ||
+		math.IsInf(prices[6], 0) {
 		t.Errorf("%v", prices)
 	}
-	plain := []Result{{Choice: Choice{Size: 0}, price: 1.02}, {Choice: Choice{Size: 5}, price: 1}, {Choice: Choice{Mode: "open"}, price: 50}}
+	plain := []Result{{Choice: Choice{Size: 0}, price: 1.02}, {Choice: Choice{Size: 5}, price: 1},
+		{Choice: Choice{Mode: "open"}, price: 50}}
 	got := best(plain, 1)
 	if len(got) != 3 || got[0].Size != 0 || got[1].Size != 5 || got[2].Mode != "open" {
 		t.Errorf("%+v", got)
@@ -227,7 +232,8 @@ func TestGoCompiles(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for d, want := range map[time.Duration]string{
-		time.Minute: "time.Minute", 1500 * time.Millisecond: "1500 * time.Millisecond", 7: "7 * time.Nanosecond", 24 * time.Hour: "24 * time.Hour",
+		time.Minute: "time.Minute", 1500 * time.Millisecond: "1500 * time.Millisecond", 7: "7 * time.Nanosecond",
+		24 * time.Hour: "24 * time.Hour",
 	} {
 		if got := goDuration(d); got != want {
 			t.Errorf("%v: %s", d, got)
@@ -245,7 +251,7 @@ func TestScale(t *testing.T) {
 		if err := q.Check(); err != nil {
 			t.Fatal(err)
 		}
-		if keys, requests := q.scale(); keys != c.byKeys || requests != c.byCost {
+		if keys, requests := q.scaleDown(); keys != c.byKeys || requests != c.byCost {
 			t.Errorf("%+v: %d keys, %d requests", c, keys, requests)
 		}
 	}
