@@ -9,24 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// Error is one thing that is wrong with a scenario. Which of the places are known depends on where it came from: text
-// has Line and Column, JSON has Offset and Path, a scenario made in Go has Path.
+// Error is one thing that is wrong with a scenario. Text has Line and Column; JSON and a scenario made in Go have Path.
 type Error struct {
 	Line   int    // from 1; 0 when there is no text
 	Column int    // from 1, in characters; a tab is one
-	Offset int64  // in bytes of the JSON, from 0; of the value, or of the name of an unknown field. -1 when there is no JSON
 	Path   string // of the field, as in faults[1].for; empty for what is no field: a line that says nothing, broken JSON
 	Text   string // field, value and rule: "n is 0: must be 1 to 5000"
 }
 
-// Error returns the place and the text: "3:9: n is 0: must be 1 to 5000", "byte 41: fleet.n is 0: …", "fleet.n is 0:
-// …".
+// Error returns the place, if it is known, and the text: "3:9: n is 0: must be 1 to 5000", "fleet.n is 0: …".
 func (e *Error) Error() string {
-	switch {
-	case e.Line > 0:
+	if e.Line > 0 {
 		return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Text)
-	case e.Offset >= 0:
-		return fmt.Sprintf("byte %d: %s", e.Offset, e.Text)
 	}
 	return e.Text
 }
@@ -56,7 +50,7 @@ func (all Errors) Unwrap() []error {
 // sorted returns all in the order of the text.
 func (all Errors) sorted() Errors {
 	slices.SortStableFunc(all, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Offset, b.Offset))
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return all
 }
@@ -65,10 +59,7 @@ func (all Errors) sorted() Errors {
 func says(field, value, rule string) string { return field + " is " + value + ": " + rule }
 
 // place is where something is, as in an [Error].
-type place struct {
-	line, column int
-	offset       int64
-}
+type place struct{ line, column int }
 
 // atMost returns an error at the place if there are more than so many.
 func (p place) atMost(what string, n int, unit string, most int) error {
@@ -76,7 +67,7 @@ func (p place) atMost(what string, n int, unit string, most int) error {
 		return nil
 	}
 	text := says(what, fmt.Sprintf("%d %s", n, unit), fmt.Sprintf("must be at most %d", most))
-	return Errors{{p.line, p.column, p.offset, "", text}}
+	return Errors{{p.line, p.column, "", text}}
 }
 
 const (

@@ -56,11 +56,7 @@ func FuzzParseJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseJSON(data)
 		if err != nil {
-			for _, e := range checkErrors(t, s, err) {
-				if e.Offset < 0 || e.Offset > int64(len(data)) {
-					t.Errorf("a place that is none: %v", e)
-				}
-			}
+			checkErrors(t, s, err)
 			return
 		}
 		var plain Scenario

@@ -70,7 +70,7 @@ func TestParseErrors(t *testing.T) {
 			t.Fatalf("%v, %v: want Errors, and nothing else", s, err)
 		}
 		for _, e := range each {
-			if e.Line < 1 || e.Column < 1 || e.Offset != -1 {
+			if e.Line < 1 || e.Column < 1 {
 				t.Errorf("without a place: %+v", e)
 			}
 		}
@@ -86,7 +86,7 @@ func TestJSONErrors(t *testing.T) {
 			t.Fatalf("%v, %v: want Errors, and nothing else", s, err)
 		}
 		for _, e := range each {
-			if e.Line != 0 || e.Offset < 0 || e.Offset > int64(len(input)) {
+			if e.Line != 0 {
 				t.Errorf("at a wrong place: %+v", e)
 			}
 		}

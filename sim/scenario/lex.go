@@ -34,7 +34,7 @@ func split(line string, number int) (all []token, rule string) {
 			break
 		}
 		end, closed := wordEnd(line)
-		all = append(all, token{line[:end], place{number, column, -1}})
+		all = append(all, token{line[:end], place{number, column}})
 		if !closed {
 			return all, `must end with "`
 		}

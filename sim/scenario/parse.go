@@ -17,12 +17,12 @@ func Parse(text string) (*Scenario, error) {
 	if lines[len(lines)-1] == "" {
 		lines = lines[:len(lines)-1]
 	}
-	start := place{1, 1, -1}
-	end := place{len(lines) + 1, 1, -1}
+	start := place{1, 1}
+	end := place{len(lines) + 1, 1}
 	if err := start.atMost("the text", len(text), "bytes long", maxBytes); err != nil {
 		return nil, err
 	}
-	if err := (place{maxLines + 1, 1, -1}).atMost("the text", len(lines), "lines long", maxLines); err != nil {
+	if err := (place{maxLines + 1, 1}).atMost("the text", len(lines), "lines long", maxLines); err != nil {
 		return nil, err
 	}
 	p := &parser{s: &Scenario{}, checker: newChecker(end)}
@@ -84,7 +84,7 @@ func (s *line) form() string {
 func (p *parser) line(text string, number int) {
 	if !utf8.ValidString(text) {
 		bad := strings.IndexByte(strings.ToValidUTF8(text, "\xff"), 0xff) // it keeps what is before
-		at := place{number, utf8.RuneCountInString(text[:bad]) + 1, -1}
+		at := place{number, utf8.RuneCountInString(text[:bad]) + 1}
 		p.report(at, "", "the line", "no UTF-8 from here", "must be UTF-8")
 		return
 	}

@@ -28,7 +28,7 @@ const (
 // Validate reports all that is wrong with s, as [Errors], each with its field's path, or nil. The rules are those of
 // [Parse] and [ParseJSON]; besides, faults have to be in the order of their times.
 func (s *Scenario) Validate() error {
-	c := newChecker(place{offset: -1})
+	c := newChecker(place{})
 	c.scenario(s)
 	for i := range s.Faults {
 		if i > 0 && s.Faults[i].At < s.Faults[i-1].At {
@@ -36,14 +36,13 @@ func (s *Scenario) Validate() error {
 				"must not be before the fault that is listed before it, at "+s.Faults[i-1].At.String())
 		}
 	}
-	return c.verdict(s, "bytes of text", place{offset: -1})
+	return c.verdict(s, "bytes of text", place{})
 }
 
 // checker holds a scenario against the rules.
 type checker struct {
 	// bad are paths that something is wrong with already: one error is enough, and what follows from it is none.
 	bad  map[string]bool
-	lost map[string]bool  // the same of all that is below a path
 	at   map[string]place // where a path was read
 	name func(path string) string
 	errs Errors
@@ -52,7 +51,7 @@ type checker struct {
 // newChecker returns a checker for a scenario of which what is missing would be at a place.
 func newChecker(end place) checker {
 	return checker{
-		bad: map[string]bool{}, lost: map[string]bool{}, at: map[string]place{"": end},
+		bad: map[string]bool{}, at: map[string]place{"": end},
 		name: func(path string) string { return path },
 	}
 }
@@ -71,7 +70,7 @@ func (c *checker) wrong(path, value, rule string) {
 }
 
 func (c *checker) report(at place, path, field, value, rule string) {
-	c.errs = append(c.errs, &Error{at.line, at.column, at.offset, path, says(field, value, rule)})
+	c.errs = append(c.errs, &Error{at.line, at.column, path, says(field, value, rule)})
 }
 
 // verdict returns all errors, or the one about a text of s that would be too long.
@@ -94,21 +93,7 @@ func (c *checker) must(ok bool, path, value, rule string) {
 
 // sound reports whether nothing is known to be wrong with any of these paths, so that others may be held against them.
 func (c *checker) sound(paths ...string) bool {
-	return !slices.ContainsFunc(paths, func(p string) bool {
-		if c.bad[p] {
-			return true
-		}
-		for len(c.lost) > 0 {
-			if c.lost[p] {
-				return true
-			}
-			if p == "" {
-				break
-			}
-			p = above(p)
-		}
-		return false
-	})
+	return !slices.ContainsFunc(paths, func(p string) bool { return c.bad[p] })
 }
 
 func (c *checker) scenario(s *Scenario) {

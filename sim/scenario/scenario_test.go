@@ -219,10 +219,9 @@ func TestTooMuch(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ data, want string }{
-		{strings.Repeat(" ", maxJSON+1), "byte 0: the JSON is 524289 bytes long: must be at most 524288"},
-		{`{"name": "é` + "\xff\xff" + `"}`, "byte 12: the JSON is no UTF-8 from here: must be UTF-8"},
-		{strings.Repeat("[", 100_000), "byte 10000: the JSON is broken here: "},
-		{`{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}", "byte 1: x is unknown: "},
+		{strings.Repeat(" ", maxJSON+1), "the JSON is 524289 bytes long: must be at most 524288"},
+		{strings.Repeat("[", 100_000), "the JSON is broken at byte "},
+		{`{"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}", `unknown field "x"`},
 		{`{"traffic":[` + strings.Repeat("{},", 100_000) + "{}]}", "traffic is there 100001 times: must be there at most 20 times"},
 		{`{"sometimes":[` + strings.Repeat(`"",`, 100_000) + `""]}`, "sometimes is there 100001 times: must be there at most 22 times"},
 	} {
@@ -255,7 +254,7 @@ func TestTextTooLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseJSON(data); err == nil || err.Error() != "byte 0: "+want {
+	if _, err := ParseJSON(data); err == nil || err.Error() != want {
 		t.Errorf("said %v, want %s", err, want)
 	}
 	text := ordinary + strings.Repeat("at 10s refuse error=E"+strings.Repeat(`\`, 90)+"\n", maxFaults) // without quotes

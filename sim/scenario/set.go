@@ -11,10 +11,10 @@ import (
 // all of s still fits together is for [Scenario.Validate] to say, once all is set.
 func (s *Scenario) Set(path, value string) error {
 	if rule := s.hasPath(path); rule != "" {
-		return &Error{Offset: -1, Path: path, Text: says("path", given(path), rule)}
+		return &Error{Path: path, Text: says("path", given(path), rule)}
 	}
 	if rule := s.set(path, value); rule != "" {
-		return &Error{Offset: -1, Path: path, Text: says(path, show(value), rule)}
+		return &Error{Path: path, Text: says(path, show(value), rule)}
 	}
 	return nil
 }
@@ -110,17 +110,17 @@ func (s *Scenario) set(path, value string) (rule string) {
 	return t.field.read(t.item, value)
 }
 
-// Clone is a copy that shares nothing with s.
+// Clone returns a copy that shares nothing with s. Empty lists are nil.
 func (s *Scenario) Clone() *Scenario {
 	c := *s
-	c.Limits = slices.Clone(s.Limits)
-	c.Traffic = slices.Clone(s.Traffic)
-	c.Faults = slices.Clone(s.Faults)
-	c.Expect = slices.Clone(s.Expect)
-	c.Sometimes = slices.Clone(s.Sometimes)
-	c.Sweep = slices.Clone(s.Sweep)
+	c.Limits = append([]Limit(nil), s.Limits...)
+	c.Traffic = append([]Traffic(nil), s.Traffic...)
+	c.Faults = append([]Fault(nil), s.Faults...)
+	c.Expect = append([]Expectation(nil), s.Expect...)
+	c.Sometimes = append([]string(nil), s.Sometimes...)
+	c.Sweep = append([]Axis(nil), s.Sweep...)
 	for i := range c.Sweep {
-		c.Sweep[i].Values = slices.Clone(c.Sweep[i].Values)
+		c.Sweep[i].Values = append([]string(nil), c.Sweep[i].Values...)
 	}
 	return &c
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"strconv"
@@ -18,9 +19,11 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 
 // UnmarshalText reads what time.ParseDuration reads.
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	*d = Duration(v)
-	return err
+	v, ok := parseDuration(string(text))
+	if *d = v; !ok {
+		return errors.New(says("duration", show(string(text)), "must be as in 1.5s"))
+	}
+	return nil
 }
 
 // String is d as Go writes it, but with us for microseconds and without parts that are zero: 300us, 1.5s, 1m, 1h30m.
