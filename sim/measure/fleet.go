@@ -73,7 +73,8 @@ func (f *fleet) reach(at time.Duration) {
 		ratio = float64(f.broken) / float64(f.alive)
 	}
 	for i := f.series.step(f.until); i <= f.series.step(at); i++ {
-		f.series.open[i] = max(f.series.open[i], ratio)
+		s := &f.series.steps[i]
+		s.open = max(s.open, ratio)
 	}
 	for i := f.parts.segment(f.until); i <= f.parts.segment(at); i++ {
 		f.segments[i].open = max(f.segments[i].open, ratio)

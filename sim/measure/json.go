@@ -20,9 +20,8 @@ func (r *Report) JSON(w io.Writer) error {
 // maxReport is the most that Read reads, in bytes: some hundred times a long report.
 const maxReport = 64 << 20
 
-// Read reads what JSON wrote. It wants this [Schema] exactly, nothing after the object, and what a picture relies on: a
-// scenario, series of one length and at most 600 steps. Fields that it does not know are passed over: a later version of the
-// same schema may have more.
+// Read reads what JSON wrote: exactly this [Schema], with a scenario, and nothing after the object. It ignores fields that
+// it does not know: a later version of the same schema may have more. Whoever draws a series checks its length.
 func Read(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxReport+1))
 	if err != nil {
@@ -69,45 +68,5 @@ func (r *Report) check() error {
 	if _, err := strconv.ParseUint(r.Unseed, 16, 64); r.Unseed != "" && (err != nil || len(r.Unseed) != 16) {
 		wrong("unseed", strconv.Quote(r.Unseed), "16 hexadecimal digits, or empty")
 	}
-	s := &r.Series
-	n := len(s.Offered)
-	if n > maxSteps {
-		wrong("series.offered_per_s", fmt.Sprintf("%d long", n), fmt.Sprintf("%d steps at most", maxSteps))
-	}
-	if n > 0 && s.StepS <= 0 {
-		wrong("series.step_s", fmt.Sprint(s.StepS), "more than 0")
-	}
-	for _, f := range s.fields() {
-		if f.length != n {
-			wrong("series."+f.name, fmt.Sprintf("%d long", f.length), fmt.Sprintf("as long as series.offered_per_s, %d", n))
-		}
-	}
-	if len(r.Breakers) > maxStrips {
-		wrong("breakers", fmt.Sprintf("%d long", len(r.Breakers)), fmt.Sprintf("%d processes at most", maxStrips))
-	}
 	return errors.Join(all...)
-}
-
-// seriesField is one of a series' and how many steps it has.
-type seriesField struct {
-	name   string
-	length int
-}
-
-func (s *Series) fields() []seriesField {
-	return []seriesField{
-		{"admitted_per_s", len(s.Admitted)},
-		{"ideal_per_s", len(s.Ideal)},
-		{"limit_per_s", len(s.Limit)},
-		{"alone_per_s", len(s.Alone)},
-		{"calls_per_s", len(s.Calls)},
-		{"decide_max_us", len(s.MaxUs)},
-		{"open_ratio", len(s.Open)},
-		{"jain", len(s.Jain)},
-		{"granted", len(s.Granted)},
-		{"spent", len(s.Spent)},
-		{"returned", len(s.Returned)},
-		{"burnt", len(s.Burnt)},
-		{"held", len(s.Held)},
-	}
 }

@@ -50,7 +50,7 @@ func New(s *scenario.Scenario) *Meter {
 	m := &Meter{scenario: s, length: time.Duration(s.Length), parts: newParts(s), told: make(map[string]int64)}
 	m.series = newSeries(m.length)
 	m.fleet = newFleet(s, m.parts, &m.series)
-	m.ledger = newLedger(s, &m.series)
+	m.ledger = newLedger(s, len(m.series.steps))
 	m.recovery = newRecovery(s)
 	for i := range s.Limits {
 		m.keys = append(m.keys, newKeys(&s.Limits[i], m.parts.lanes))
@@ -88,7 +88,7 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 	k.underWay++
 	if k.step != step {
 		k.step = step
-		m.series.limit[step] += ks.rate
+		m.series.steps[step].limit += ks.rate
 	}
 	r := Request{
 		at: at, process: int32(process), limit: int32(limit), segment: int32(m.askedIn), step: int32(step), cost: cost, key: k,
@@ -98,12 +98,12 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 	c := m.parts.cells[m.askedIn][limit]
 	c.offered += cost
 	c.of(process).demand += cost
-	m.series.offered[step] += cost
+	m.series.steps[step].offered += cost
 	m.series.share(step, process).demand += cost
 	if r.within {
 		c.ideal += cost
 		c.within++
-		m.series.ideal[step] += cost
+		m.series.steps[step].ideal += cost
 		for _, w := range m.parts.active[m.askedIn] {
 			w.shortAt(at, limit, cost)
 		}
@@ -128,7 +128,8 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 
 	c := m.parts.cells[r.segment][limit]
 	c.times.add(took)
-	m.series.longest[step] = max(m.series.longest[step], took)
+	s := &m.series.steps[step]
+	s.longest = max(s.longest, took)
 	if r.segment > 0 && d.Reason < reasonsEnd {
 		m.reasons[d.Reason]++
 	}
@@ -155,13 +156,13 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	}
 	c.admitted += r.cost
 	c.of(process).admitted += r.cost
-	m.series.admitted[step] += r.cost
+	m.series.steps[step].admitted += r.cost
 	if s := m.series.recent(step, process); s != nil {
 		s.admitted += r.cost
 	}
 	if d.Reason == tiered.Shared || d.Reason == tiered.Open {
 		c.alone += r.cost
-		m.series.alone[step] += r.cost
+		m.series.steps[step].alone += r.cost
 	}
 	m.ledger.admitted(process, limit, r.cost, d.Reason)
 	for _, w := range m.parts.active[r.segment] {
@@ -187,7 +188,7 @@ func (m *Meter) Called(at time.Duration, process, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32|uint64(uint32(n))) ^ tracesCalls)
-	m.series.calls[m.series.step(at)] += int64(n)
+	m.series.steps[m.series.step(at)].calls += int64(n)
 	m.fleet.called(at, n)
 }
 

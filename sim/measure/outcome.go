@@ -120,14 +120,14 @@ func (m *Meter) tokens(x *Metrics, w *window, limit int) {
 		t = after.all().minus(before.all())
 		if l.heardOf {
 			// What was heard of without having been granted is no answer to what was granted.
-			x.Lost = max(0, l.granted(to)-l.granted(from)-t.granted+after.duplicated-before.duplicated)
+			x.Lost = max(0, l.granted(to)-l.granted(from)-t[grants]+after.rest[duplicated]-before.rest[duplicated])
 		}
 	} else {
 		t = after.limits[limit].minus(before.limits[limit])
 	}
-	x.Burnt, x.Duplicated = t.burnt, t.duplicated
+	x.Burnt, x.Duplicated = t[burnt], t[duplicated]
 	if l.compared {
-		x.Uncounted = t.uncounted
+		x.Uncounted = t[uncounted]
 	}
 }
 
@@ -198,10 +198,10 @@ func (f *fleet) healed(w *window) time.Duration {
 func (m *Meter) balance() Ledger {
 	l := &m.ledger
 	t := l.now.all()
-	b := Ledger{Granted: t.granted, Spent: t.spent, Returned: t.returned, Burnt: t.burnt, Held: t.held}
+	b := Ledger{Granted: t[grants], Spent: t[spent], Returned: t[returned], Burnt: t[burnt], Held: t[held]}
 	if l.heardOf {
 		b.Granted = l.granted(len(l.redis))
-		b.Lost = b.Granted - t.granted
+		b.Lost = b.Granted - t[grants]
 	} else {
 		b.Lost = -1
 	}
@@ -258,8 +258,7 @@ func grain(x float64) float64 { return 1e-9 * math.Abs(x) }
 // here.
 func (m *Meter) happenings(x *Metrics) []Happening {
 	before := m.ledger.at(m.series.edge(m.parts.whole.from))
-	tokens := m.ledger.now.all().minus(before.all())
-	counts := m.ledger.now.counts.minus(before.counts)
+	stats := m.ledger.now.all().minus(before.all())
 	var waited int64
 	for s := m.parts.whole.lo; s < m.parts.whole.hi; s++ {
 		for _, c := range m.parts.cells[s] {
@@ -268,10 +267,10 @@ func (m *Meter) happenings(x *Metrics) []Happening {
 	}
 	own := map[string]int64{
 		"breaker_open": m.fleet.opened, "breaker_closed": m.fleet.closed, "probe_failed": m.fleet.failed,
-		"lease_lost": max(0, x.Lost), "lease_burnt": tokens.burnt, "state_loss": counts.losses, "late_call": counts.lateCalls,
-		"stale_reply": counts.stale, "waited": waited, "refused": m.reasons[tiered.Limited], "shared": m.reasons[tiered.Shared],
+		"lease_lost": max(0, x.Lost), "lease_burnt": stats[burnt], "state_loss": stats[stateLosses], "late_call": stats[lateCalls],
+		"stale_reply": stats[staleReplies], "waited": waited, "refused": m.reasons[tiered.Limited], "shared": m.reasons[tiered.Shared],
 		"share_spent": m.reasons[tiered.ShareSpent], "opened": m.reasons[tiered.Open], "unavailable": m.reasons[tiered.Unavailable],
-		"canceled": m.reasons[tiered.Canceled], "debt_settled": tokens.settled, "evicted_locally": counts.evictions,
+		"canceled": m.reasons[tiered.Canceled], "debt_settled": stats[settled], "evicted_locally": stats[evictions],
 		"process_died": m.fleet.died, "process_joined": int64(max(0, m.fleet.joins-m.scenario.Fleet.N)),
 	}
 	names := slices.Clone(scenario.Happenings)
@@ -301,27 +300,28 @@ func (m *Meter) steps(end time.Duration) Series {
 	sr, l := &m.series, &m.ledger
 	sr.close(sr.now - 1)
 	sr.close(sr.now)
-	n := min(len(sr.calls), int((max(end, 1)+sr.length-1)/sr.length))
+	n := min(len(sr.steps), int((max(end, 1)+sr.length-1)/sr.length))
 	s := Series{StepS: seconds(sr.length)}
 	for i := range n {
 		length := max(1, min(sr.length, min(end, m.length)-sr.length*time.Duration(i))).Seconds() // the last may be cut short
 		per := func(tokens int64) float64 { return rounded(float64(tokens) / length) }
-		s.Offered = append(s.Offered, per(sr.offered[i]))
-		s.Admitted = append(s.Admitted, per(sr.admitted[i]))
-		s.Ideal = append(s.Ideal, per(sr.ideal[i]))
-		s.Limit = append(s.Limit, rounded(sr.limit[i]))
-		s.Alone = append(s.Alone, per(sr.alone[i]))
-		s.Calls = append(s.Calls, per(sr.calls[i]))
-		s.MaxUs = append(s.MaxUs, rounded(micros(sr.longest[i])))
-		s.Open = append(s.Open, rounded(sr.open[i]))
-		s.Jain = append(s.Jain, rounded(sr.jain[i]))
+		x := &sr.steps[i]
+		s.Offered = append(s.Offered, per(x.offered))
+		s.Admitted = append(s.Admitted, per(x.admitted))
+		s.Ideal = append(s.Ideal, per(x.ideal))
+		s.Limit = append(s.Limit, rounded(x.limit))
+		s.Alone = append(s.Alone, per(x.alone))
+		s.Calls = append(s.Calls, per(x.calls))
+		s.MaxUs = append(s.MaxUs, rounded(micros(x.longest)))
+		s.Open = append(s.Open, rounded(x.open))
+		s.Jain = append(s.Jain, rounded(x.jain))
 		b := l.at(i + 1)
 		t := b.all()
-		s.Granted = append(s.Granted, t.granted)
-		s.Spent = append(s.Spent, t.spent)
-		s.Returned = append(s.Returned, t.returned)
-		s.Burnt = append(s.Burnt, t.burnt)
-		s.Held = append(s.Held, t.held)
+		s.Granted = append(s.Granted, t[grants])
+		s.Spent = append(s.Spent, t[spent])
+		s.Returned = append(s.Returned, t[returned])
+		s.Burnt = append(s.Burnt, t[burnt])
+		s.Held = append(s.Held, t[held])
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -174,25 +175,21 @@ func HTML(w io.Writer, r *measure.Report) error {
 
 // seriesSteps is the number of steps of a series.
 func seriesSteps(s *measure.Series) (steps int, err error) {
-	longest := func(name string, n int) {
-		steps = max(steps, n)
-		if n > maxSteps && err == nil {
-			err = fmt.Errorf("picture: series.%s has %d values: there must be at most %d", name, n, maxSteps)
+	v := reflect.ValueOf(*s)
+	for i := range v.NumField() {
+		if v.Field(i).Kind() != reflect.Slice {
+			continue
+		}
+		n := v.Field(i).Len()
+		if steps = max(steps, n); n > maxSteps {
+			name := v.Type().Field(i).Tag.Get("json")
+			return 0, fmt.Errorf("picture: series.%s has %d values: there must be at most %d", name, n, maxSteps)
 		}
 	}
-	for name, v := range map[string][]float64{
-		"offered_per_s": s.Offered, "admitted_per_s": s.Admitted, "ideal_per_s": s.Ideal, "limit_per_s": s.Limit, "alone_per_s": s.Alone,
-		"calls_per_s": s.Calls, "decide_max_us": s.MaxUs, "open_ratio": s.Open, "jain": s.Jain,
-	} {
-		longest(name, len(v))
+	if steps > 0 && !(s.StepS > 0 && s.StepS <= 1e9) {
+		return 0, fmt.Errorf("picture: series.step_s is %v: it must be above 0 and at most 1e9", s.StepS)
 	}
-	for name, v := range map[string][]int64{"granted": s.Granted, "spent": s.Spent, "returned": s.Returned, "burnt": s.Burnt, "held": s.Held} {
-		longest(name, len(v))
-	}
-	if err == nil && steps > 0 && !(s.StepS > 0 && s.StepS <= 1e9) {
-		err = fmt.Errorf("picture: series.step_s is %v: it must be above 0 and at most 1e9", s.StepS)
-	}
-	return steps, err
+	return steps, nil
 }
 
 // judge says what became of the expectations.

@@ -69,7 +69,6 @@ type panelRow struct {
 type heatCell struct {
 	Text, Class, Tip string
 	Broken, Advised  bool
-	Number           int // in the table of choices, or 0
 }
 
 // choice is a cell that no other beats in both metrics of a plot, or that is advised.
@@ -291,47 +290,37 @@ func (d *drawing) heat(metric, name, what string) heat {
 	default:
 		h.Say = "From " + written(metric, least) + " to " + written(metric, top(values)) + "; the darker or stronger, the more, and less is better."
 	}
+	axes := d.Axes
+	if len(axes) == 1 {
+		axes = append(slices.Clip(axes), scenario.Axis{Values: []string{""}}) // one column without a name
+	}
 	cellAt := map[string]int{}
 	for i := range d.Cells {
-		cellAt[d.place(d.Cells[i].Values)] = i
+		var at []string
+		for _, a := range axes {
+			at = append(at, d.Cells[i].Values[a.Path])
+		}
+		cellAt[strings.Join(at, "\x00")] = i
 	}
-	rows, columns, more := d.Axes[0], scenario.Axis{Values: []string{""}}, []scenario.Axis(nil)
-	if len(d.Axes) > 1 {
-		columns, more = d.Axes[1], d.Axes[2:]
-	}
+	rows, columns, more := axes[0], axes[1], axes[2:]
 	panels := combinations(more)
 	h.Left = max(len(panels)-maxPanels, 0)
 	for _, fixed := range panels[:min(len(panels), maxPanels)] {
 		p := panel{RowAxis: clip(rows.Path, 32), Axis: clip(columns.Path, 32)}
 		var title []string
-		for _, a := range more {
-			title = append(title, clip(a.Path, 32)+" "+clip(fixed[a.Path], 24))
+		for i, a := range more {
+			title = append(title, clip(a.Path, 32)+" "+clip(fixed[i], 24))
 		}
 		p.Title = strings.Join(title, ", ")
 		for _, v := range columns.Values {
 			p.Columns = append(p.Columns, clip(v, 16))
 		}
-		for _, rowValue := range rows.Values {
-			row := panelRow{Name: clip(rowValue, 16)}
-			for _, columnValue := range columns.Values {
-				at := maps.Clone(fixed)
-				at[rows.Path] = rowValue
-				if len(d.Axes) > 1 {
-					at[columns.Path] = columnValue
-				}
+		for _, r := range rows.Values {
+			row := panelRow{Name: clip(r, 16)}
+			for _, c := range columns.Values {
 				cell := heatCell{Text: unknown, Class: "none"}
-				if i, ok := cellAt[d.place(at)]; ok {
-					cell = heatCell{
-						Text: written(metric, values[i]), Class: "none", Tip: d.tip(i),
-						Broken: !d.Cells[i].Passed, Advised: i == d.advised,
-					}
-					if known(values[i]) {
-						step := 0
-						if s.to > s.from {
-							step = min(int(s.at(values[i])*heatSteps), heatSteps-1)
-						}
-						cell.Class = fmt.Sprintf("h%d", step)
-					}
+				if i, ok := cellAt[strings.Join(append([]string{r, c}, fixed...), "\x00")]; ok {
+					cell = d.heatCell(i, metric, values[i], s)
 				}
 				row.Cells = append(row.Cells, cell)
 			}
@@ -342,31 +331,32 @@ func (d *drawing) heat(metric, name, what string) heat {
 	return h
 }
 
-// place names the place of values in the sweep's axes.
-func (d *drawing) place(values map[string]string) string {
-	var b strings.Builder
-	for _, a := range d.Axes {
-		fmt.Fprintf(&b, "%d ", slices.Index(a.Values, values[a.Path]))
+// heatCell draws a value of a cell.
+func (d *drawing) heatCell(i int, metric string, v float64, s scale) heatCell {
+	cell := heatCell{
+		Text: written(metric, v), Class: "none", Tip: d.tip(i), Broken: !d.Cells[i].Passed, Advised: i == d.advised,
 	}
-	return b.String()
+	if known(v) {
+		step := 0
+		if s.to > s.from {
+			step = min(int(s.at(v)*heatSteps), heatSteps-1)
+		}
+		cell.Class = fmt.Sprintf("h%d", step)
+	}
+	return cell
 }
 
-// combinations are all combinations of the axes' values; of no axes it is the empty one.
-func combinations(axes []scenario.Axis) []map[string]string {
-	list := []map[string]string{{}}
+// combinations are all combinations of the axes' values, the first 120; of no axes it is the empty one.
+func combinations(axes []scenario.Axis) [][]string {
+	list := [][]string{nil}
 	for _, a := range axes {
-		var next []map[string]string
-		for _, m := range list {
+		var next [][]string
+		for _, before := range list {
 			for _, v := range a.Values {
-				if len(next) >= 10*maxPanels {
-					break
-				}
-				with := maps.Clone(m)
-				with[a.Path] = v
-				next = append(next, with)
+				next = append(next, append(slices.Clip(before), v))
 			}
 		}
-		list = next
+		list = next[:min(len(next), 10*maxPanels)]
 	}
 	return list
 }
