@@ -117,11 +117,7 @@ func (c *chart) line(class, name string, values []float64, s scale) {
 	}
 	c.Shapes = append(c.Shapes, shape{Class: "line " + class, D: d})
 	c.Keys = append(c.Keys, key{Class: class, Kind: "line", Text: name, Beside: true})
-	last := values[len(values)-1]
-	for i := len(values) - 1; !known(last); i-- {
-		last = values[i]
-	}
-	c.Ends = append(c.Ends, mark{Y: (1 - s.at(last)) * float64(c.Height), Text: name, Class: class})
+	c.Ends = append(c.Ends, mark{Y: (1 - s.at(last(values))) * float64(c.Height), Text: name, Class: class})
 }
 
 // area fills what lies below values and above base.
@@ -233,6 +229,17 @@ func top(values []float64) float64 {
 	m := math.NaN()
 	for _, v := range values {
 		if known(v) && !(v <= m) {
+			m = v
+		}
+	}
+	return m
+}
+
+// bottom is the least of values that is known, or NaN.
+func bottom(values []float64) float64 {
+	m := math.NaN()
+	for _, v := range values {
+		if known(v) && !(v >= m) {
 			m = v
 		}
 	}

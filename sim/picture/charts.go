@@ -285,13 +285,7 @@ func (r *run) fairness() chart {
 	c.area("fair", "", jain, nil, s)
 	c.line("fair", "fairness", jain, s)
 	c.Ends, c.Keys = nil, nil
-	least := math.NaN()
-	for _, v := range jain {
-		if known(v) && !(v >= least) {
-			least = v
-		}
-	}
-	c.Say = "Each process got what its demand deserves, at worst to " + amount(least) + "."
+	c.Say = "Each process got what its demand deserves, at worst to " + amount(bottom(jain)) + "."
 	r.tell(c.ID, hoverRow{"Jain’s index", "fair", "plain", jain})
 	return c
 }

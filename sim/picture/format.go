@@ -67,38 +67,34 @@ func short(v float64) string {
 }
 
 // percent is a ratio for people.
-func percent(v float64) string {
-	if !known(v) {
-		return unknown
-	}
-	return amount(v*100) + "\u202f%"
-}
+func percent(v float64) string { return with(v, v*100, "\u202f%") }
 
 // perSecond is a rate for people.
-func perSecond(v float64) string {
+func perSecond(v float64) string { return with(v, v, "/s") }
+
+// with is an amount and its unit, if v is known.
+func with(v, inUnits float64, unit string) string {
 	if !known(v) {
 		return unknown
 	}
-	return amount(v) + "/s"
+	return amount(inUnits) + unit
 }
 
 // length is a time for people, from seconds.
 func length(s float64) string {
 	switch {
-	case !known(s):
-		return unknown
 	case s == 0:
 		return "0\u202fs"
 	case s < 1e-3:
-		return amount(s*1e6) + "\u202fµs"
+		return with(s, s*1e6, "\u202fµs")
 	case s < 1:
-		return amount(s*1e3) + "\u202fms"
+		return with(s, s*1e3, "\u202fms")
 	case s < 120:
-		return amount(s) + "\u202fs"
+		return with(s, s, "\u202fs")
 	case s < 7200:
-		return amount(s/60) + "\u202fmin"
+		return with(s, s/60, "\u202fmin")
 	}
-	return amount(s/3600) + "\u202fh"
+	return with(s, s/3600, "\u202fh")
 }
 
 // clip returns at most n characters of text as [clean] leaves it, and an ellipsis for the others.

@@ -21,10 +21,10 @@ func scaleOf(log bool, series ...[]float64) scale {
 	case high == 0:
 		return scale{from: 0, to: 1}
 	case !log:
-		step := niceStep(high / 4)
+		step := niceAbove(high/4, linearSteps)
 		return scale{from: 0, to: step * math.Ceil(high/step-1e-9)}
 	}
-	s := scale{from: niceBelow(low), to: niceAbove(high), log: true}
+	s := scale{from: niceBelow(low), to: niceAbove(high, logSteps), log: true}
 	if s.from >= s.to {
 		s.to = s.from * 10
 	}
@@ -87,19 +87,25 @@ func (s scale) ticks() (values []float64) {
 			}
 		}
 	}
-	step := niceStep((s.to - s.from) / 4)
+	step := niceAbove((s.to-s.from)/4, linearSteps)
 	for i := 0.0; s.from+i*step <= s.to*(1+1e-9); i++ {
 		values = append(values, s.from+i*step)
 	}
 	return values
 }
 
-// logSteps are the round numbers of a decade.
-var logSteps = []float64{1, 2, 5}
+// The round numbers of a decade.
+var (
+	logSteps    = []float64{1, 2, 5}
+	linearSteps = []float64{1, 2, 2.5, 5}
+)
 
-// niceBelow and niceAbove are the next of logSteps times a power of ten, or v itself when it is one.
+// powerBelow returns the greatest power of ten that is at most v.
+func powerBelow(v float64) float64 { return math.Pow(10, math.Floor(math.Log10(v)+1e-9)) }
+
+// niceBelow returns the greatest of logSteps times a power of ten that is at most v.
 func niceBelow(v float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
+	power := powerBelow(v)
 	nice := power
 	for _, m := range logSteps {
 		if m*power <= v*(1+1e-9) {
@@ -109,24 +115,10 @@ func niceBelow(v float64) float64 {
 	return nice
 }
 
-func niceAbove(v float64) float64 {
-	below := niceBelow(v)
-	if v <= below*(1+1e-9) {
-		return below
-	}
-	power := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
-	for _, m := range logSteps {
-		if m*power >= v {
-			return m * power
-		}
-	}
-	return 10 * power
-}
-
-// niceStep is the smallest of 1, 2, 2.5, 5 times a power of ten that is at least v.
-func niceStep(v float64) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 2.5, 5} {
+// niceAbove returns the least of some steps times a power of ten that is at least v.
+func niceAbove(v float64, steps []float64) float64 {
+	power := powerBelow(v)
+	for _, m := range steps {
 		if m*power >= v*(1-1e-9) {
 			return m * power
 		}

@@ -5,10 +5,12 @@ import (
 	"strconv"
 )
 
+// scatterHeight is the height of the plot in pixels, as the template has it.
+const scatterHeight = 300.0
+
 // scatter is a plot of two metrics, a point per cell of a sweep. Across, everything is a percentage; down, pixels.
 type scatter struct {
 	ID, Title, Unit, Say string
-	Height               int
 	Rows, XTicks         []mark
 	XName                string
 	Steps                []segment // of the front, from cell to cell
@@ -30,18 +32,6 @@ type spot struct {
 // Left reports whether the name of the spot is to its left: on its right there is no room on a phone.
 func (p spot) Left() bool { return p.X > 70 }
 
-// Bottom is the base line of the names of the ticks, and Name that of the axis.
-func (s *scatter) Bottom() int { return s.Height + 18 }
-
-// Name is the base line of the name of the axis.
-func (s *scatter) Name() int { return s.Height + 38 }
-
-// Full is the height of the drawing with its names.
-func (s *scatter) Full() int { return s.Height + 64 }
-
-// Cross is the two strokes of a cell that broke its expectations, around its place.
-func (p spot) Cross() string { return "M-5-5l10 10m0-10l-10 10" }
-
 // scatter draws all cells by two metrics, of which less is better. It is empty when no cell knows both.
 func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
 	x, y := d.values(across), d.values(up)
@@ -54,7 +44,7 @@ func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
 	if len(best) == 0 {
 		return s, false
 	}
-	s = scatter{ID: "pareto-" + up, Height: 300}
+	s = scatter{ID: "pareto-" + up}
 	for _, j := range judged {
 		if j.metric == up {
 			s.Title, s.Unit = j.name+" against Redis calls", j.what
@@ -73,7 +63,7 @@ func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
 		text = percent
 	}
 	for _, v := range ys.ticks() {
-		s.Rows = append(s.Rows, mark{Y: (1 - ys.at(v)) * float64(s.Height), Text: text(v)})
+		s.Rows = append(s.Rows, mark{Y: (1 - ys.at(v)) * scatterHeight, Text: text(v)})
 	}
 	for _, v := range xs.ticks() {
 		m := mark{X: xs.at(v) * 100, Text: short(v), Anchor: "middle"}
@@ -86,7 +76,7 @@ func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
 		s.XTicks = append(s.XTicks, m)
 	}
 	place := func(i int) (float64, float64) {
-		return math.Round(xs.at(x[i])*1e4) / 100, math.Round((1-ys.at(y[i]))*float64(s.Height)*10) / 10
+		return math.Round(xs.at(x[i])*1e4) / 100, math.Round((1-ys.at(y[i]))*scatterHeight*10) / 10
 	}
 	for n, i := range best[:len(best)-1] {
 		// Level to the next, then down to it: no combination is known in between.

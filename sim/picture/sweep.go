@@ -276,12 +276,7 @@ func (d *drawing) heat(metric, name, what string) heat {
 	if wide(values) {
 		s = scaleOf(true, values)
 	}
-	least := math.Inf(1)
-	for _, v := range values {
-		if known(v) {
-			least = min(least, v)
-		}
-	}
+	least := bottom(values)
 	switch {
 	case !known(least):
 		h.Say = "No combination tells."

@@ -44,25 +44,16 @@ func Lasts(kind string) bool {
 var Shapes = []Kind{
 	{"poisson", []string{"rate"}, []string{"rate"}, false, "requests at random times, at the same rate all the time"},
 	{
-		"bursts",
-		[]string{"rate", "every", "for"},
-		[]string{"rate", "every", "for"},
-		false,
+		"bursts", []string{"rate", "every", "for"}, []string{"rate", "every", "for"}, false,
 		"all requests of a period within a part of it: rate is the mean over the period",
 	},
 	{"ramp", []string{"rate", "to"}, []string{"rate", "to"}, false, "from rate at the start, evenly, to another at the end"},
 	{
-		"diurnal",
-		[]string{"rate", "to", "every"},
-		[]string{"rate", "to", "every"},
-		false,
+		"diurnal", []string{"rate", "to", "every"}, []string{"rate", "to", "every"}, false,
 		"a wave between the two rates, beginning at rate",
 	},
 	{
-		"closed",
-		[]string{"clients", "think", "retry"},
-		[]string{"clients"},
-		false,
+		"closed", []string{"clients", "think", "retry"}, []string{"clients"}, false,
 		"clients that ask, wait for the answer, think, and ask again; " +
 			"one that is refused asks again after RetryAfter, at least after think",
 	},
