@@ -7,8 +7,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// BenchmarkRequest is a request and its decision, with a fault and so with two policers: of one key and one limit, with an
-// expectation's windows besides, and of many keys. It is to be 400 ns or less with one key.
+// BenchmarkRequest is a request and its decision, with a fault and so with two policers: of one key and one limit,
+// with an expectation's windows besides, and of many keys. It is to be 400 ns or less with one key.
 func BenchmarkRequest(b *testing.B) {
 	for _, c := range []struct {
 		name    string

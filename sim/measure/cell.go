@@ -1,11 +1,11 @@
 package measure
 
-// cell is what adds up: of a segment and a limit, or of several of them.
+// cell is what adds up, of a segment and a limit or of several of them.
 type cell struct {
 	offered, admitted, ideal int64 // tokens
-	alone                    int64 // of admitted, without Redis
+	alone                    int64 // of admitted, by the fail mode
 
-	within, denied int64 // requests that the ideal admits, and of these the refused ones
+	within, denied int64 // requests that the ideal bucket admits, and of these the refused ones
 	waited         int64 // decisions
 	times          histogram
 
@@ -17,12 +17,12 @@ type share struct{ demand, admitted int64 }
 
 // of returns the share of a process.
 func (c *cell) of(process int) *share {
-	c.shares = grown(c.shares, process)
+	c.shares = grow(c.shares, process)
 	return &c.shares[process]
 }
 
 // grown is s with an element i.
-func grown[T any](s []T, i int) []T {
+func grow[T any](s []T, i int) []T {
 	if i >= len(s) {
 		s = append(s, make([]T, i+1-len(s))...)
 	}
@@ -46,13 +46,13 @@ func (c *cell) merge(o *cell) {
 	}
 }
 
-// fairness sums up the parts that some got of what they were due, in whole millionths: so the sums do not depend on the order
-// in which they are added.
+// fairness sums up the parts that some got of what they were due, in whole millionths, so that the sums do not depend
+// on the order of adding.
 type fairness struct {
 	n, sum, squares, least int64
 }
 
-// add counts one. Nobody gets more than was due: what is too much is over-admission.
+// add counts one. Nobody gets more than what was due: the rest is over-admission.
 func (f *fairness) add(s share) {
 	if s.demand <= 0 {
 		return
@@ -76,7 +76,7 @@ func (f *fairness) merge(o fairness) {
 	f.squares += o.squares
 }
 
-// jain is Jain's index of them, −1 of none or when nobody got anything.
+// jain returns Jain's index, −1 if there is nobody or nobody got anything.
 func (f *fairness) jain() float64 {
 	if f.squares == 0 {
 		return -1
@@ -84,7 +84,7 @@ func (f *fairness) jain() float64 {
 	return float64(f.sum) / float64(f.n) * float64(f.sum) / float64(f.squares)
 }
 
-// leastPart is the least of them, −1 of none.
+// leastPart returns the least part, −1 if there is nobody.
 func (f *fairness) leastPart() float64 {
 	if f.n == 0 {
 		return -1
@@ -101,8 +101,8 @@ func least(shares []share) float64 {
 	return f.leastPart()
 }
 
-// jain is Jain's index of fairness of admitted by demand over the processes that were asked: 1 when all have the same part,
-// 1/n when one of n has all. It is −1 when nobody was asked or nothing was admitted.
+// jain is Jain's index of fairness of admitted by demand over the processes that were asked: 1 when all have the
+// same part, 1/n when one of n has all. It is −1 when nobody was asked or nothing was admitted.
 func jain(shares []share) float64 {
 	var n, sum, squares float64
 	for _, s := range shares {

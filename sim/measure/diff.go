@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Tolerance is how far two values may be apart and still count as equal: by a part of the greater one, or by an amount of
-// their unit, whichever is more.
+// Tolerance is how far two values may be apart and still count as equal: by a part of the greater one, or by an
+// amount of their unit, whichever is more.
 type Tolerance struct {
 	Relative float64 // 0.05 is 5 %
 
@@ -25,16 +25,16 @@ var Noise = Tolerance{Relative: 0.05, Tokens: 10, Ratio: 0.01, Seconds: 2 * mill
 // Over-admission and what is lost go by single leases.
 var Apart = Tolerance{Relative: 0.15, Tokens: 150, Ratio: 0.03, Seconds: 0.5, PerSec: 10, Count: 6}
 
-// Late is t with room for a machine that held up who took part, at most for lag at a time (see [Report].LagMs): a process that
-// is late by so much decides on what was true then, at a rate in tokens per second, and its calls time out.
+// Late returns t with room for a machine that held up processes for at most lag at a time (see [Report].LagMs). A
+// process that is late decides on what was true then, at a rate in tokens per second, and its calls time out.
 func (t Tolerance) Late(lag time.Duration, rate float64) Tolerance {
 	t.Tokens += lag.Seconds() * rate
-	t.Ratio += lag.Seconds() / 10 // such a thing is no matter of a second, and no run is shorter than some
+	t.Ratio += lag.Seconds() / 10 // no run is shorter than ten seconds
 	t.Seconds += lag.Seconds()
 	return t
 }
 
-// Equal reports whether two values of a unit are no further apart.
+// Equal reports whether two values of a unit are within the tolerance.
 func (t Tolerance) Equal(a, b float64, u scenario.Unit) bool {
 	return len(t.number(nil, "", "", a, b, u)) == 0
 }
@@ -60,10 +60,10 @@ func (d Difference) String() string {
 // Diff reports what differs between two reports by more than [Noise].
 func Diff(a, b *Report) []Difference { return Noise.Diff(a, b) }
 
-// Diff reports what differs between two reports, metric by metric, in the order of a report: the verdict and the unseed,
-// where seed and engine say that it should be the same; all metrics of the run, the phases and the limits; which
-// expectations were met; what happened in one run and not in the other. What one of them cannot tell differs from what
-// the other can.
+// Diff reports what differs between two reports, metric by metric, in the order of a report: the verdict and the
+// unseed, where seed and engine say that it should be the same; all metrics of the run, the phases and the limits;
+// which expectations were met; what happened in one run and not in the other. What one of them cannot tell differs
+// from what the other can.
 func (t Tolerance) Diff(a, b *Report) []Difference {
 	var all []Difference
 	words := func(where, what, x, y string) {
@@ -97,7 +97,8 @@ func (t Tolerance) Diff(a, b *Report) []Difference {
 			metrics("limit "+name, &x, &y)
 		}
 	}
-	words("report", "limits", fmt.Sprint(slices.Sorted(maps.Keys(a.Limits))), fmt.Sprint(slices.Sorted(maps.Keys(b.Limits))))
+	words("report", "limits", fmt.Sprint(slices.Sorted(maps.Keys(a.Limits))),
+		fmt.Sprint(slices.Sorted(maps.Keys(b.Limits))))
 	for i, x := range a.Expectations {
 		if i < len(b.Expectations) && b.Expectations[i].Text == x.Text {
 			words("expectations", x.Text, verdict(x.Passed), verdict(b.Expectations[i].Passed))
@@ -111,10 +112,11 @@ func (t Tolerance) Diff(a, b *Report) []Difference {
 	return all
 }
 
-// number adds a difference when two values are too far apart.
+// number adds a difference if two values are too far apart.
 func (t Tolerance) number(all []Difference, where, metric string, a, b float64, u scenario.Unit) []Difference {
 	floor := map[scenario.Unit]float64{
-		scenario.Tokens: t.Tokens, scenario.Ratio: t.Ratio, scenario.Seconds: t.Seconds, scenario.PerSec: t.PerSec, scenario.Count: t.Count,
+		scenario.Tokens: t.Tokens, scenario.Ratio: t.Ratio, scenario.Seconds: t.Seconds, scenario.PerSec: t.PerSec,
+		scenario.Count: t.Count,
 	}[u]
 	known := (a < 0) == (b < 0)
 	if known && math.Abs(a-b) <= max(floor, t.Relative*max(a, b))+grain(a) {

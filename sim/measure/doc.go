@@ -1,13 +1,13 @@
-// Package measure turns what happened in a rehearsal into a report: it is told of every request, decision, call, change of a
-// breaker and fault, by whichever engine runs, and reckons the metrics of package scenario exactly as they are defined there.
+// Package measure turns what happened in a run into a report. Each engine reports every request, decision, call, change
+// of a breaker and fault to a [Meter], which computes the metrics of package scenario as they are defined there.
 //
-// A [Meter] knows no clock: whoever tells it something says when that was, as time since the beginning of the run.
+// A Meter has no clock. Each report has its time, since the beginning of the run.
 //
 // # What counts where
 //
-// A request counts where it was made: tokens offered and admitted, the ideal, how long the decision took. Over-admission
-// counts where the decision fell, for it is about intervals, and so does starvation. A part
-// begins at its first instant and ends before its last; what comes after the end of the run belongs to its last part.
+// A request counts where it was made: tokens offered and admitted, the ideal, how long the decision took.
+// Over-admission and starvation count where the decision fell, because they are about intervals. A part begins at its
+// first instant and ends before its last. What comes after the end of the run belongs to the last part.
 //
 // The ideal is one [ideal.Bucket] per key, from the beginning of the run on, the warm-up included.
 //
@@ -37,6 +37,6 @@
 //     the edge counts as lost before it and as found after it. What callers saw against what Stats say is compared when a
 //     process ends.
 //
-// What cannot be told of a part is −1: a quantile of no decisions, a ratio to nothing, the healing of what never broke. An
-// expectation of such a value is not met, for a run in which it means nothing shows nothing.
+// A value that is not known is −1: a quantile of no decisions, a ratio to 0, the time to heal without an open breaker.
+// Such a value does not meet an expectation, because the run shows nothing about it.
 package measure

@@ -6,8 +6,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Figure is a value of a metric in the unit of an expectation, in at most four digits or whole: 1000, 5%, 1.5ms, 261/s,
-// and - for what cannot be told.
+// Figure formats a value of a metric in the unit of an expectation, in at most four digits or whole: 1000, 5%, 1.5ms,
+// 261/s. An unknown value is -.
 func Figure(v float64, u scenario.Unit) string {
 	switch {
 	case v < 0:

@@ -6,8 +6,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// fleet is the processes, their breakers and the faults.
-type fleet struct {
+// fleetMeter measures the processes, their breakers and the faults.
+type fleetMeter struct {
 	scenario  *scenario.Scenario
 	parts     *parts
 	series    *series
@@ -16,8 +16,8 @@ type fleet struct {
 
 	alive, broken int // processes, and those of them whose breaker is not closed
 	joins         int
-	on            int           // faults
-	until         time.Duration // what the shares of open breakers are reckoned up to
+	on            int           // faults that are on
+	until         time.Duration // up to which the shares of open breakers are measured
 
 	segments []segment
 	recent   sliding // calls
@@ -25,7 +25,7 @@ type fleet struct {
 	opened, closed, failed, died int64 // of the measured part
 }
 
-// process is one, as far as it can be seen from outside.
+// process is one process, as far as it can be seen from outside.
 type process struct {
 	known, alive bool
 	joined       time.Duration
@@ -33,7 +33,7 @@ type process struct {
 	strip        strip
 }
 
-// segment is what a segment has of the fleet.
+// segment is what is measured of the fleet in a segment.
 type segment struct {
 	calls   int64
 	open    float64 // the greatest share of breakers that were not closed
@@ -41,15 +41,15 @@ type segment struct {
 	changes []int // by process
 }
 
-// fault is when one was, and what the breakers made of it.
+// fault is when a fault was, and how the breakers reacted.
 type fault struct {
 	begun, ended bool
 	began, end   time.Duration
 	saw          []bool        // by process: its first opening has been
-	detect       time.Duration // −1 for not
-	heal         time.Duration // when all breakers were closed, −1 for not yet
+	detect       time.Duration // −1: not yet
+	heal         time.Duration // when all breakers were closed; −1: not yet
 	covered      bool          // another fault was on when it ended
-	worth        bool          // there was something to heal
+	worth        bool          // a breaker had opened
 }
 
 // grace is how long after the end of a fault its last timeouts still open breakers.
@@ -61,12 +61,13 @@ const (
 	gone    = "gone"
 )
 
-func newFleet(s *scenario.Scenario, p *parts, sr *series) fleet {
-	return fleet{scenario: s, parts: p, series: sr, faults: make([]fault, len(s.Faults)), segments: make([]segment, len(p.edges)+1)}
+func newFleetMeter(s *scenario.Scenario, p *parts, sr *series) fleetMeter {
+	return fleetMeter{scenario: s, parts: p, series: sr, faults: make([]fault, len(s.Faults)),
+		segments: make([]segment, len(p.edges)+1)}
 }
 
-// reach takes the share of open breakers on to a time, as it is.
-func (f *fleet) reach(at time.Duration) {
+// reach applies the present share of open breakers up to a time.
+func (f *fleetMeter) reach(at time.Duration) {
 	at = max(at, f.until)
 	ratio := 0.0
 	if f.alive > 0 {
@@ -82,8 +83,9 @@ func (f *fleet) reach(at time.Duration) {
 	f.until = at
 }
 
-// upTo is reach but for the instant itself, which belongs to what comes next. It reports the time, which does not go back.
-func (f *fleet) upTo(at time.Duration) time.Duration {
+// upTo is reach without the instant itself, which belongs to what comes next. It returns the time, which does not go
+// back.
+func (f *fleetMeter) upTo(at time.Duration) time.Duration {
 	if at > f.until {
 		f.reach(at - 1)
 		f.until = at
@@ -91,9 +93,9 @@ func (f *fleet) upTo(at time.Duration) time.Duration {
 	return f.until
 }
 
-// process is one that has come; if nobody said when, it was there from the beginning.
-func (f *fleet) process(i int) *process {
-	f.processes = grown(f.processes, i)
+// process returns a process. If nobody reported when it joined, it was there from the beginning.
+func (f *fleetMeter) process(i int) *process {
+	f.processes = grow(f.processes, i)
 	if p := &f.processes[i]; !p.known {
 		f.join(f.until, i)
 		p.joined = 0
@@ -101,8 +103,8 @@ func (f *fleet) process(i int) *process {
 	return &f.processes[i]
 }
 
-func (f *fleet) join(at time.Duration, i int) {
-	f.processes = grown(f.processes, i)
+func (f *fleetMeter) join(at time.Duration, i int) {
+	f.processes = grow(f.processes, i)
 	p := &f.processes[i]
 	if p.alive {
 		f.die(at, i)
@@ -115,7 +117,7 @@ func (f *fleet) join(at time.Duration, i int) {
 	f.reach(at)
 }
 
-func (f *fleet) die(at time.Duration, i int) {
+func (f *fleetMeter) die(at time.Duration, i int) {
 	p := f.process(i)
 	if !p.alive {
 		return
@@ -133,8 +135,8 @@ func (f *fleet) die(at time.Duration, i int) {
 	f.reach(at)
 }
 
-// change is one of a breaker.
-func (f *fleet) change(at time.Duration, i int, state string) {
+// change records a change of a breaker.
+func (f *fleetMeter) change(at time.Duration, i int, state string) {
 	p := f.process(i)
 	if p.state == state || !p.alive {
 		return
@@ -154,7 +156,7 @@ func (f *fleet) change(at time.Duration, i int, state string) {
 	}
 	if was == closed || state == closed {
 		c := &f.segments[seg].changes
-		*c = grown(*c, i)
+		*c = grow(*c, i)
 		(*c)[i]++
 	}
 	if seg > 0 {
@@ -170,14 +172,14 @@ func (f *fleet) change(at time.Duration, i int, state string) {
 	f.reach(at)
 }
 
-// openings tells the faults that a breaker opened.
-func (f *fleet) openings(at time.Duration, i int, p *process) {
+// openings records for the faults that a breaker opened.
+func (f *fleetMeter) openings(at time.Duration, i int, p *process) {
 	for n := range f.faults {
 		e := &f.faults[n]
 		if !e.begun || e.ended && at > e.end+grace {
 			continue
 		}
-		e.saw = grown(e.saw, i)
+		e.saw = grow(e.saw, i)
 		if !e.saw[i] {
 			e.saw[i] = true
 			e.detect = max(e.detect, at-max(e.began, p.joined))
@@ -186,8 +188,8 @@ func (f *fleet) openings(at time.Duration, i int, p *process) {
 	}
 }
 
-// allClosed tells the faults that have ended when all breakers are closed.
-func (f *fleet) allClosed(at time.Duration) {
+// allClosed records for the faults that have ended that all breakers are closed, if they are.
+func (f *fleetMeter) allClosed(at time.Duration) {
 	if f.broken > 0 {
 		return
 	}
@@ -198,8 +200,8 @@ func (f *fleet) allClosed(at time.Duration) {
 	}
 }
 
-// fault notes the beginning or the end of one.
-func (f *fleet) fault(at time.Duration, i int, ended bool) {
+// fault records the beginning or the end of a fault.
+func (f *fleetMeter) fault(at time.Duration, i int, ended bool) {
 	at = f.upTo(at)
 	e := &f.faults[i]
 	if !e.begun {
@@ -219,8 +221,8 @@ func (f *fleet) fault(at time.Duration, i int, ended bool) {
 	f.allClosed(at)
 }
 
-// called counts calls, and those of them that are probes or come with them.
-func (f *fleet) called(at time.Duration, n int) {
+// called counts calls. Those while breakers close again are probes, or come with them.
+func (f *fleetMeter) called(at time.Duration, n int) {
 	seg := &f.segments[f.parts.segment(at)]
 	seg.calls += int64(n)
 	if f.on > 0 || f.broken == 0 {
@@ -230,7 +232,7 @@ func (f *fleet) called(at time.Duration, n int) {
 	seg.probes = max(seg.probes, f.recent.add(at, n))
 }
 
-// sliding counts what happens within the last 100 ms, by milliseconds.
+// sliding counts events of the last 100 ms, by milliseconds.
 type sliding struct {
 	counts [100]int
 	last   int64 // ms
@@ -243,7 +245,7 @@ func (s *sliding) reset() {
 	}
 }
 
-// add counts n more at a time that does not go back and reports the sum.
+// add counts n more at a time that does not go back, and returns the sum.
 func (s *sliding) add(at time.Duration, n int) int {
 	ms := max(at.Milliseconds(), s.last)
 	if ms-s.last >= int64(len(s.counts)) {

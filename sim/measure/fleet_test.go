@@ -295,7 +295,8 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage, and an outage still is.
+// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage, and an outage
+// still is.
 func TestRecoveredSmall(t *testing.T) {
 	for _, c := range []struct {
 		name   string

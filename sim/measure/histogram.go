@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// subBits says how finely a histogram divides each doubling of a time: into 2⁷ = 128 parts, so that the middle of a part is
-// at most 0.4 % off.
+// subBits says how finely a histogram divides each doubling of a time: into 2⁷ = 128 slots. The middle of a slot is at
+// most 0.4 % off.
 const subBits = 7
 
-// longest is what a histogram tells apart, 2⁴⁰ ns or 18 minutes; longer times count as that. Its memory is 35 kB.
+// longest is the greatest time that a histogram tells apart: 2⁴⁰ ns or 18 minutes. Its memory is 35 kB.
 const longest = 1<<40 - 1
 
 // histogram counts times. The zero value is empty.
@@ -20,14 +20,14 @@ type histogram struct {
 	counts [(41 - subBits) << subBits]int64
 }
 
-// slot is where a time counts: exactly below 2⁷ ns, from there on in 128 parts per doubling.
+// slot returns where a time counts: exactly below 2⁷ ns, from there on in 128 slots per doubling.
 func slot(d time.Duration) int {
 	v := uint64(min(max(d, 0), longest))
 	doublings := max(bits.Len64(v)-subBits-1, 0)
 	return doublings<<subBits + int(v>>doublings)
 }
 
-// middle is the time that a slot stands for.
+// middle returns the time that a slot stands for.
 func middle(i int) time.Duration {
 	doublings := max(i>>subBits-1, 0)
 	low := uint64(i-doublings<<subBits) << doublings
@@ -52,7 +52,7 @@ func (h *histogram) merge(o *histogram) {
 	}
 }
 
-// quantile is the least time that at least a part q of all do not exceed, −1 ns of none.
+// quantile returns the least time that at least a part q of all do not exceed, −1 ns if there are none.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int64(math.Ceil(q * float64(h.n)))
 	var seen int64

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// JSON writes the report as one JSON object, indented, with its fields in the order of the type. docs/report.md says what
-// each is.
+// JSON writes the report as one JSON object, indented, with its fields in the order of the type. docs/report.md
+// says what each is.
 func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
@@ -20,8 +20,9 @@ func (r *Report) JSON(w io.Writer) error {
 // maxReport is the most that Read reads, in bytes: some hundred times a long report.
 const maxReport = 64 << 20
 
-// Read reads what JSON wrote: exactly this [Schema], with a scenario, and nothing after the object. It ignores fields that
-// it does not know: a later version of the same schema may have more. Whoever draws a series checks its length.
+// Read reads what JSON wrote: exactly this [Schema], with a scenario, and nothing after the object. It ignores
+// fields that it does not know: a later version of the same schema may have more. Whoever draws a series checks its
+// length.
 func Read(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxReport+1))
 	if err != nil {

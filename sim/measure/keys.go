@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// keys are those of a limit that have been asked for and are not back at rest.
+// keys are the keys of a limit that were asked for and are not at rest.
 type keys struct {
 	tokens, burst int64
 	per           time.Duration
@@ -18,34 +18,34 @@ type keys struct {
 	lanes         int
 	fresh         ideal.Policer
 	all           map[string]*key
-	sweepAt       int // as many keys
+	sweepAt       int // number of keys at which the next sweep comes
 }
 
-// key is what is kept of one: 120 bytes, 80 of its ideal bucket, 176 per lane, and its name in the map. With one fault and
-// no windows of expectations there are two lanes, and about 550 bytes in all.
+// key is what is kept of one: 120 bytes, 80 of its ideal bucket, 176 per lane, and its name in the map. With one
+// fault and no windows of expectations there are two lanes, and about 550 bytes in all.
 type key struct {
-	bucket ideal.Bucket
-	slots  []track // by lane
-	thirst thirst
+	bucket     ideal.Bucket
+	slots      []track // by lane
+	starvation starvation
 
 	id       uint64        // hash of limit and name, the same in each run
-	full     time.Duration // from when on the ideal bucket is full if nobody asks
-	drained  time.Duration // from when on all policers are empty if nothing is admitted
+	full     time.Duration // when the ideal bucket is full if nobody asks
+	drained  time.Duration // when all policers are empty if nothing is admitted
 	step     int           // the last in which it was asked for
 	underWay int           // requests that are not decided
 }
 
-// track is what a key has in the window of its lane; nil is in none.
+// track is what a key has in the window of its lane; nil: in none.
 type track struct {
 	policer ideal.Policer
 	of      *window
-	counts  bool // the policer has seen an admission of the window, and forgotten what was before it
+	counts  bool // the policer has seen an admission of the window, and forgotten earlier ones
 
 	share share // of what the ideal admits, of the requests made in the window of
 	made  *window
 }
 
-// sweepLeast is how many keys are not worth a look for those at rest.
+// sweepLeast is the number of keys below which there is no sweep.
 const sweepLeast = 4096
 
 func newKeys(l *scenario.Limit, lanes int) *keys {
@@ -78,11 +78,12 @@ func (k *keys) of(name string, limit int, now time.Duration, step int) *key {
 	return e
 }
 
-// forget drops the keys that are at rest: their bucket is full, their policers are empty and they are not starved, so that
-// they are as if they had never been asked for; only fairness takes one that comes back for another. It costs nothing on average, for it comes when keys have doubled.
+// forget drops the keys that are at rest. Their bucket is full, their policers are empty and they are not starved, so
+// they are as if nobody had asked for them. Only fairness takes a key that comes back for another one. The cost is
+// constant on average: a sweep comes when the keys have doubled.
 func (k *keys) forget(limit int, now time.Duration, step int) {
 	for name, e := range k.all {
-		if e.underWay == 0 && e.full <= now && e.drained <= now && e.step != step && !e.thirst.on(now) {
+		if e.underWay == 0 && e.full <= now && e.drained <= now && e.step != step && !e.starvation.on(now) {
 			for i := range e.slots {
 				e.slots[i].atRest(limit)
 			}
@@ -92,7 +93,7 @@ func (k *keys) forget(limit int, now time.Duration, step int) {
 	k.sweepAt = max(sweepLeast, 2*len(k.all))
 }
 
-// after is from when on tokens taken at a time have flowed back, those before them included; rounded up.
+// after returns when tokens taken at a time have flowed back, with those before them; rounded up.
 func (k *keys) after(was, at time.Duration, tokens int64) time.Duration {
 	wait := math.Ceil(float64(tokens)*k.refill) + 1
 	if was = max(was, at); wait >= float64(forever-was) {
@@ -110,8 +111,8 @@ func (k *keys) take(e *key, at time.Duration, tokens int64) bool {
 	return true
 }
 
-// admit has the policers of the windows of a time see an admission. One that sees what came before its window, which the
-// warm-up did, counts the intervals that end in the window.
+// admit shows an admission to the policers of the windows of a time. A policer that sees what came before its window,
+// as the warm-up's does, counts the intervals that end in the window.
 func (k *keys) admit(e *key, windows []*window, limit int, at time.Duration, tokens int64) {
 	e.drained = k.after(e.drained, at, tokens)
 	for _, w := range windows {
@@ -130,7 +131,7 @@ func (k *keys) admit(e *key, windows []*window, limit int, at time.Duration, tok
 	}
 }
 
-// served notes, in the windows of a request that is decided, what its key was due and what it got.
+// served records, in the windows of a request that is decided, what its key was due and what it got.
 func (k *keys) served(e *key, windows []*window, limit int, due, got int64) {
 	for _, w := range windows {
 		s := &e.slots[w.lane]
@@ -153,7 +154,7 @@ func (s *track) atRest(limit int) {
 	}
 }
 
-// fairness is that of all keys in a window: of those at rest, and of those that are kept.
+// fairness returns that of all keys in a window: those at rest, and those that are kept.
 func (k *keys) fairness(w *window, limit int) fairness {
 	f := w.parts[limit]
 	for _, e := range k.all {

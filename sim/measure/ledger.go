@@ -71,16 +71,16 @@ type seen struct{ granted, alone int64 }
 
 // ledger keeps the totals over all processes.
 type ledger struct {
-	names     []string // of the limits
-	processes []account
-	now       totals
-	step      int      // that now is in
-	steps     []totals // at the end of each step before it
-	keys      []int    // the most that a process kept, by step
-	redis     []int64  // granted by Redis, by step
-	heardOf   bool     // Granted was called
-	known     bool     // there was a sample
-	compared  bool     // a process was compared with its callers
+	names          []string // of the limits
+	processes      []account
+	now            totals
+	step           int      // that now is in
+	steps          []totals // at the end of each step before it
+	keys           []int    // the most that a process kept, by step
+	redis          []int64  // granted by Redis, by step
+	seesGrants     bool     // Granted was called
+	known          bool     // there was a sample
+	checkedCallers bool     // a process was compared with its callers
 }
 
 func newLedger(s *scenario.Scenario, steps int) ledger {
@@ -93,7 +93,7 @@ func newLedger(s *scenario.Scenario, steps int) ledger {
 }
 
 func (l *ledger) of(process int) *account {
-	l.processes = grown(l.processes, process)
+	l.processes = grow(l.processes, process)
 	a := &l.processes[process]
 	if a.limits == nil {
 		a.limits, a.seen = make([]tally, len(l.names)), make([]seen, len(l.names))
@@ -112,7 +112,7 @@ func (l *ledger) admitted(process, limit int, tokens int64, r tiered.Reason) {
 }
 
 func (l *ledger) grant(step, process int, tokens int64) {
-	l.heardOf = true
+	l.seesGrants = true
 	l.redis[step] += tokens
 	l.of(process).redis += tokens
 }
@@ -146,8 +146,8 @@ func (l *ledger) sample(step, process int, s *tiered.Stats, last bool) {
 	l.now.rest.add(rest.minus(a.rest))
 	a.rest = rest
 	if last && !a.ended {
-		a.ended, l.compared = true, true
-		if l.heardOf { // heard of, and not granted
+		a.ended, l.checkedCallers = true, true
+		if l.seesGrants { // heard of, and not granted
 			l.now.rest[duplicated] += max(0, heard-a.redis)
 		}
 	}
@@ -179,7 +179,7 @@ func (l *ledger) died(step, process int) {
 
 // joined begins the account of a new process.
 func (l *ledger) joined(process int) {
-	l.processes = grown(l.processes, process)
+	l.processes = grow(l.processes, process)
 	l.processes[process] = account{}
 }
 

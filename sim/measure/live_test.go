@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// What nobody sees in a run of real processes is not held against it, and a time may be longer by what the machine did. All
-// else is as ever.
+// What nobody sees in a run of real processes is not held against it, and a time may be longer by what the machine
+// did. All else is as ever.
 func TestLive(t *testing.T) {
 	played := func(live bool) *Report {
 		m := New(made(

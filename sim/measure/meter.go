@@ -11,55 +11,56 @@ import (
 
 // Meter measures a run. Its methods may be called concurrently.
 //
-// A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and whose bucket
-// is not full again, or who was refused within the last minute, about 550 bytes for each with one fault (so a million of them are half a gigabyte), by processes, some hundred
-// bytes for each, and by seconds, 8 bytes for each part of the run and each limit.
+// A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and
+// whose bucket is not full again, or who was refused within the last minute, about 550 bytes for each with one
+// fault (so a million of them are half a gigabyte), by processes, some hundred bytes for each, and by seconds, 8
+// bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
 
-	scenario *scenario.Scenario
-	length   time.Duration
-	parts    *parts
-	keys     []*keys    // by limit
-	thirst   [][]thirst // by limit and process
-	series   series
-	fleet    fleet
-	ledger   ledger
-	recovery recovery
+	scenario   *scenario.Scenario
+	length     time.Duration
+	parts      *parts
+	keys       []*keys        // by limit
+	starvation [][]starvation // by limit and process
+	series     series
+	fleet      fleetMeter
+	ledger     ledger
+	recovery   recovery
 
 	asked   time.Duration // the latest, and its segment
 	askedIn int
 	decided time.Duration
 	admitIn int
 
-	reasons [reasonsEnd]int64 // decisions of the measured part by reason
-	told    map[string]int64  // happenings that others saw
-	trace   uint64
-	live    bool          // see Live
-	lag     time.Duration // of the machine
+	reasons  [reasonsEnd]int64 // decisions of the measured part by reason
+	happened map[string]int64  // happenings that others reported
+	trace    uint64
+	live     bool          // see Live
+	lag      time.Duration // of the machine
 }
 
-// reasonsEnd is beyond the last tiered.Reason that is counted by itself.
+// reasonsEnd is beyond the last tiered.Reason that has a counter of its own.
 const reasonsEnd = tiered.Canceled + 1
 
-// waitedAfter is what no decision takes that was made in the process.
+// waitedAfter is longer than any decision takes that is made in the process.
 const waitedAfter = 100 * time.Microsecond
 
-// New returns a meter for a run of s, which must be valid and stay as it is.
+// New returns a meter for a run of s. s must be valid and must not change.
 func New(s *scenario.Scenario) *Meter {
-	m := &Meter{scenario: s, length: time.Duration(s.Length), parts: newParts(s), told: make(map[string]int64)}
+	m := &Meter{scenario: s, length: time.Duration(s.Length), parts: newParts(s), happened: make(map[string]int64)}
 	m.series = newSeries(m.length)
-	m.fleet = newFleet(s, m.parts, &m.series)
+	m.fleet = newFleetMeter(s, m.parts, &m.series)
 	m.ledger = newLedger(s, len(m.series.steps))
 	m.recovery = newRecovery(s)
 	for i := range s.Limits {
 		m.keys = append(m.keys, newKeys(&s.Limits[i], m.parts.lanes))
-		m.thirst = append(m.thirst, nil)
+		m.starvation = append(m.starvation, nil)
 	}
 	return m
 }
 
-// Request is one that is under way. It is a value: keeping it costs nothing.
+// Request is one that is under way. It is a value, and costs nothing to keep.
 type Request struct {
 	at             time.Duration
 	process, limit int32
@@ -69,10 +70,11 @@ type Request struct {
 	within         bool // an ideal bucket of the key admits it
 }
 
-// Asked notes that a process was asked: limit is the index in Scenario.Limits. A cost that is not positive is not measured.
+// Asked records a request to a process. limit is the index in Scenario.Limits. A cost that is not positive is not
+// measured.
 //
-// Times of requests must not go back. A time that does counts as the latest before it, and so does that of a decision, but
-// not for how long it took: over-admission is then wrong by at most the rate times how far it went back.
+// Times of requests must not go back. A time that does counts as the latest before it. So does that of a decision,
+// except for how long it took: over-admission is then wrong by at most the rate times how far it went back.
 func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int64) Request {
 	if cost <= 0 {
 		return Request{}
@@ -91,7 +93,8 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 		m.series.steps[step].limit += ks.rate
 	}
 	r := Request{
-		at: at, process: int32(process), limit: int32(limit), segment: int32(m.askedIn), step: int32(step), cost: cost, key: k,
+		at: at, process: int32(process), limit: int32(limit), segment: int32(m.askedIn), step: int32(step),
+		cost: cost, key: k,
 		within: ks.take(k, at, cost),
 	}
 
@@ -105,14 +108,14 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 		c.within++
 		m.series.steps[step].ideal += cost
 		for _, w := range m.parts.active[m.askedIn] {
-			w.shortAt(at, limit, cost)
+			w.addShort(at, limit, cost)
 		}
 		m.recovery.ideal(at, limit, cost)
 	}
 	return r
 }
 
-// Decided notes what became of it.
+// Decided records the decision about a request.
 func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	if r.key == nil {
 		return
@@ -137,7 +140,7 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 		c.waited++
 	}
 	m.admitIn = m.parts.forward(m.admitIn, at)
-	m.hungry(r, at, d.Allowed)
+	m.starve(r, at, d.Allowed)
 	if d.Reason != tiered.Canceled { // who left was not refused
 		due, got := int64(0), int64(0)
 		if r.within {
@@ -166,24 +169,24 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	}
 	m.ledger.admitted(process, limit, r.cost, d.Reason)
 	for _, w := range m.parts.active[r.segment] {
-		w.shortAt(r.at, limit, -r.cost)
+		w.addShort(r.at, limit, -r.cost)
 	}
 	m.recovery.admitted(r.at, limit, r.cost)
 	m.keys[limit].admit(r.key, m.parts.policed[m.admitIn], limit, at, r.cost)
 }
 
-// hungry notes for how long the process and the key of a request had admitted nothing when it was decided.
-func (m *Meter) hungry(r Request, at time.Duration, admitted bool) {
-	of := &m.thirst[r.limit]
-	*of = grown(*of, int(r.process))
+// starve records for how long the process and the key of a request had admitted nothing when it was decided.
+func (m *Meter) starve(r Request, at time.Duration, admitted bool) {
+	of := &m.starvation[r.limit]
+	*of = grow(*of, int(r.process))
 	process := (*of)[r.process].decided(r.at, at, admitted)
-	key := r.key.thirst.decided(r.at, at, admitted)
+	key := r.key.starvation.decided(r.at, at, admitted)
 	for _, w := range m.parts.active[m.admitIn] {
-		w.thirstAt(int(r.limit), process, key, at)
+		w.starvedAt(int(r.limit), process, key, at)
 	}
 }
 
-// Called notes that a process sent n calls of the script in one round trip.
+// Called records that a process sent n calls of the script in one round trip.
 func (m *Meter) Called(at time.Duration, process, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,8 +195,8 @@ func (m *Meter) Called(at time.Duration, process, n int) {
 	m.fleet.called(at, n)
 }
 
-// Granted notes that Redis granted tokens to a process, whether it hears of that or not. An engine that cannot see it never
-// calls it; what is lost is then not known.
+// Granted records that Redis granted tokens to a process, whether the process hears of that or not. An engine that
+// cannot see it never calls it. What is lost is then not known.
 func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +204,7 @@ func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.ledger.grant(m.series.step(at), process, tokens)
 }
 
-// Breaker notes a change of a process' breaker: "closed", "open", "probing". A process begins with a closed one.
+// Breaker records a change of a process' breaker: "closed", "open", "probing". A process begins with a closed one.
 func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,21 +212,21 @@ func (m *Meter) Breaker(at time.Duration, process int, state string) {
 	m.fleet.change(at, process, state)
 }
 
-// Joined notes that a process came. One whose breaker changes before it has joined counts from then on.
+// Joined records a new process. One whose breaker changes before it has joined counts from then on.
 func (m *Meter) Joined(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ledger.joined(process)
 	m.fleet.join(at, process)
-	for _, of := range m.thirst {
+	for _, of := range m.starvation {
 		if process < len(of) {
-			of[process] = thirst{}
+			of[process] = starvation{}
 		}
 	}
 }
 
-// Died notes that a process went, in whichever way; what it held by its last sample is burnt. Another may join in its place,
-// with the same number or a new one.
+// Died records that a process ended, in whichever way. What it held by its last sample is burnt. Another may join in
+// its place, with the same number or a new one.
 func (m *Meter) Died(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,27 +234,27 @@ func (m *Meter) Died(at time.Duration, process int) {
 	m.ledger.died(m.series.ending(at), process)
 }
 
-// Fault notes that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
-// begins, unless a later end is told of.
+// Fault records that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
+// begins, unless a later end is reported.
 func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fleet.fault(at, i, ended)
 }
 
-// Happened counts one of scenario.Happenings: those that the meter cannot see by itself, clock_step, script_sent and
-// short_grant, and those that Stats may miss, such as a late_call whose reply nobody waited for. Of those that it sees too
-// the greater count holds; processes that joined and died it counts alone. Other names come at the end of Report.Sometimes,
-// where they are seen.
+// Happened counts one of scenario.Happenings: those that the meter cannot see (clock_step, script_sent, short_grant),
+// and those that Stats may miss, such as a late_call whose reply nobody waited for. Of those that the meter sees too
+// the greater count holds. Processes that joined and died it counts alone. Other names come at the end of
+// Report.Sometimes.
 func (m *Meter) Happened(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.told[name]++
+	m.happened[name]++
 }
 
-// Sample notes what a process' Stats say, at the end of each step of the series and when the process or the run ends. With
-// last, s is complete and no more will come of this process: it is compared with what callers and Redis saw. A process that
-// ends without anybody knowing its Stats gets no last sample, and is compared with nothing.
+// Sample records a process' Stats, at the end of each step of the series and when the process or the run ends. With
+// last, s is complete, no more will come of this process, and it is compared with what callers and Redis saw. A process
+// that ends without known Stats gets no last sample, and is compared with nothing.
 //
 // A sample counts for the step that it ends, up to an eighth of a step late.
 func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
@@ -260,9 +263,9 @@ func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool
 	m.ledger.sample(m.series.ending(at), process, s, last)
 }
 
-// Live notes that this was a run of real processes on a real machine, before it is reported. Nobody sees what Redis granted to
-// who had gone or given up: an expectation of that is not held against the run. lag is by how much the machine itself held
-// up those who take part, at most: an expectation of a time allows for so much more.
+// Live records, before the report, that this was a run of real processes on a real machine. Nobody sees what Redis
+// granted to a process that had gone or given up: an expectation of that does not fail the run. lag is the longest time
+// for which the machine held up a process: an expectation of a time allows for so much more.
 func (m *Meter) Live(lag time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

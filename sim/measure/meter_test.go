@@ -285,7 +285,7 @@ func TestNotForgotten(t *testing.T) {
 	e.underWay = 0
 	k.admit(e, w, 0, 1*s, 3)
 	want(t, "after 3 s the policer is not empty", gone(3*s+ms, 0), false)
-	e.thirst.decided(4*s, 4*s, false)
+	e.starvation.decided(4*s, 4*s, false)
 	want(t, "a minute after a refusal it may be starved", gone(64*s, 0), false)
 	want(t, "later nobody asks for it", gone(64*s+1, 0), true)
 

@@ -11,11 +11,11 @@ const (
 	millisecond = 1e-3
 )
 
-// reader gets a metric of package scenario from what a report has of it.
+// reader reads a metric of package scenario from a report's Metrics.
 type reader struct {
 	field int     // of Metrics
 	scale float64 // of a unit of the report, in units of an expectation
-	fleet bool    // it is one of the whole fleet, which no limit has for itself
+	fleet bool    // of the whole fleet: unknown for a single limit
 }
 
 // readers has one for each of scenario.Metrics, from the tags of Metrics.
@@ -46,7 +46,7 @@ func (r reader) get(m *Metrics) float64 {
 	return v.Float()
 }
 
-// Value is a metric of package scenario in the unit of an expectation, −1 when it cannot be told or is none.
+// Value returns a metric of package scenario in the unit of an expectation. It is −1 if it is unknown, or no metric.
 func (m *Metrics) Value(metric string) float64 {
 	r, ok := readers[metric]
 	if !ok {
@@ -59,7 +59,7 @@ func (m *Metrics) Value(metric string) float64 {
 	return v * r.scale
 }
 
-// micros and millis are d as the names of the fields say; a negative d is −1.
+// micros and millis convert d to the units in the names of the fields. A negative d is −1.
 func micros(d time.Duration) float64 { return inUnits(d, time.Microsecond) }
 func millis(d time.Duration) float64 { return inUnits(d, time.Millisecond) }
 
@@ -70,7 +70,7 @@ func inUnits(d, unit time.Duration) float64 {
 	return float64(d) / float64(unit)
 }
 
-// ratio is part of whole, −1 of nothing.
+// ratio returns part by whole, −1 if whole is 0.
 func ratio(part, whole int64) float64 {
 	if whole == 0 {
 		return -1

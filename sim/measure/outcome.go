@@ -14,8 +14,8 @@ import (
 // all stands for all limits together.
 const all = -1
 
-// Report closes the books at the end of a run, which may come before that of the scenario. Engine, Seed and Version are
-// the caller's to fill in, and Unseed to empty where runs do not repeat. It must be called once, after all else.
+// Report returns what was measured, at the end of a run, which may come before that of the scenario. The caller fills
+// in Engine, Seed and Version, and empties Unseed if runs do not repeat. It must be called once, after all else.
 func (m *Meter) Report(end time.Duration) *Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -29,7 +29,8 @@ func (m *Meter) Report(end time.Duration) *Report {
 	for _, p := range m.parts.phases {
 		if p.from < end {
 			r.Phases = append(r.Phases, Phase{
-				Name: p.name, FromS: seconds(p.from), ToS: seconds(m.until(p.window, end)), Metrics: m.metrics(p.window, all, end),
+				Name: p.name, FromS: seconds(p.from), ToS: seconds(m.until(p.window, end)),
+				Metrics: m.metrics(p.window, all, end),
 			})
 		}
 	}
@@ -52,23 +53,23 @@ func (m *Meter) Report(end time.Duration) *Report {
 	return r
 }
 
-// until is where a part ends in fact.
+// until returns where a part really ends.
 func (m *Meter) until(w *window, end time.Duration) time.Duration {
 	return max(w.from, min(w.to, end, m.length))
 }
 
-// metrics reckons those of a part and a limit. Of one limit, those of the whole fleet cannot be told.
+// metrics returns those of a part and a limit. Metrics of the whole fleet are not known of one limit.
 func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 	sum, over, short := &cell{}, 0.0, int64(0)
 	var byKey fairness
-	starved := thirsts{}
+	starved := longestStarved{}
 	for l := range m.keys {
 		if limit != all && l != limit {
 			continue
 		}
 		over = max(over, w.over[l])
 		byKey.merge(m.keys[l].fairness(w, l))
-		starved.process, starved.key = max(starved.process, w.thirst[l].process), max(starved.key, w.thirst[l].key)
+		starved.process, starved.key = max(starved.process, w.starved[l].process), max(starved.key, w.starved[l].key)
 		short += w.shortfall(l)
 		for s := w.lo; s < w.hi; s++ {
 			sum.merge(m.parts.cells[s][l])
@@ -78,11 +79,13 @@ func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 		Offered: sum.offered, Admitted: sum.admitted, Ideal: sum.ideal,
 		OverAdmission: over, Shortfall: ratio(short, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
 		Utilisation: ratio(sum.admitted, sum.ideal), Alone: sum.alone, Jain: jain(sum.shares),
-		LeastProcess: least(sum.shares), JainKeys: byKey.jain(), LeastKey: byKey.leastPart(), StarvedProcess: -1, StarvedKey: -1,
-		DecideP50: micros(sum.times.quantile(0.5)), DecideP99: micros(sum.times.quantile(0.99)),
+		LeastProcess: least(sum.shares), JainKeys: byKey.jain(), LeastKey: byKey.leastPart(), StarvedProcess: -1,
+		StarvedKey: -1,
+		DecideP50:  micros(sum.times.quantile(0.5)), DecideP99: micros(sum.times.quantile(0.99)),
 		DecideP999: micros(sum.times.quantile(0.999)), DecideMax: -1,
 		Waited: ratio(sum.waited, sum.times.n), Recovered: -1,
-		RedisCalls: -1, CallsPerToken: -1, Lost: -1, Detect: -1, Heal: -1, Open: -1, BreakerChanges: -1, Probes: -1, Keys: -1,
+		RedisCalls: -1, CallsPerToken: -1, Lost: -1, Detect: -1, Heal: -1, Open: -1, BreakerChanges: -1, Probes: -1,
+		Keys: -1,
 	}
 	if sum.times.n > 0 {
 		x.DecideMax = micros(sum.times.max)
@@ -118,7 +121,7 @@ func (m *Meter) tokens(x *Metrics, w *window, limit int) {
 	var t tally
 	if limit == all {
 		t = after.all().minus(before.all())
-		if l.heardOf {
+		if l.seesGrants {
 			// What was heard of without having been granted is no answer to what was granted.
 			x.Lost = max(0, l.granted(to)-l.granted(from)-t[grants]+after.rest[duplicated]-before.rest[duplicated])
 		}
@@ -126,7 +129,7 @@ func (m *Meter) tokens(x *Metrics, w *window, limit int) {
 		t = after.limits[limit].minus(before.limits[limit])
 	}
 	x.Burnt, x.Duplicated = t[burnt], t[duplicated]
-	if l.compared {
+	if l.checkedCallers {
 		x.Uncounted = t[uncounted]
 	}
 }
@@ -143,7 +146,7 @@ func (m *Meter) ofFleet(x *Metrics, w *window, end time.Duration) {
 		x.Open = max(x.Open, s.open)
 		x.Probes = max(x.Probes, s.probes)
 		for p, n := range s.changes {
-			changes = grown(changes, p)
+			changes = grow(changes, p)
 			changes[p] += n
 		}
 	}
@@ -167,8 +170,8 @@ func (m *Meter) ofFleet(x *Metrics, w *window, end time.Duration) {
 	x.Detect, x.Heal = millis(f.detected(w)), millis(f.healed(w))
 }
 
-// detected is the longest that a fault which began in a part went undetected, −1 when none was detected.
-func (f *fleet) detected(w *window) time.Duration {
+// detected returns the longest time that a fault which began in a part went undetected, −1 if none was detected.
+func (f *fleetMeter) detected(w *window) time.Duration {
 	most := time.Duration(-1)
 	for i := range f.faults {
 		if e := &f.faults[i]; e.begun && e.began >= w.from && e.began < w.to {
@@ -178,8 +181,8 @@ func (f *fleet) detected(w *window) time.Duration {
 	return most
 }
 
-// healed is the longest that a fault which ended in a part took to heal: −1 when one has not, or none had to.
-func (f *fleet) healed(w *window) time.Duration {
+// healed returns the longest time that a fault which ended in a part took to heal: −1 if one has not, or none had to.
+func (f *fleetMeter) healed(w *window) time.Duration {
 	most := time.Duration(-1)
 	for i := range f.faults {
 		e := &f.faults[i]
@@ -194,12 +197,12 @@ func (f *fleet) healed(w *window) time.Duration {
 	return most
 }
 
-// balance is the ledger at the end.
+// balance returns the ledger at the end.
 func (m *Meter) balance() Ledger {
 	l := &m.ledger
 	t := l.now.all()
 	b := Ledger{Granted: t[grants], Spent: t[spent], Returned: t[returned], Burnt: t[burnt], Held: t[held]}
-	if l.heardOf {
+	if l.seesGrants {
 		b.Granted = l.granted(len(l.redis))
 		b.Lost = b.Granted - t[grants]
 	} else {
@@ -208,7 +211,7 @@ func (m *Meter) balance() Ledger {
 	return b
 }
 
-// spans are when the faults were, or would have been.
+// spans returns when the faults were, or would have been.
 func (m *Meter) spans(end time.Duration) []FaultSpan {
 	all := make([]FaultSpan, 0, len(m.scenario.Faults))
 	for i := range m.scenario.Faults {
@@ -222,12 +225,13 @@ func (m *Meter) spans(end time.Duration) []FaultSpan {
 		} else if e.ended {
 			to = max(to, e.end)
 		}
-		all = append(all, FaultSpan{Text: "at " + f.At.String() + " " + f.String(), FromS: seconds(min(from, end)), ToS: seconds(min(to, end))})
+		all = append(all, FaultSpan{Text: "at " + f.At.String() + " " + f.String(), FromS: seconds(min(from, end)),
+			ToS: seconds(min(to, end))})
 	}
 	return all
 }
 
-// outcome holds an expectation against what was measured.
+// outcome compares an expectation with what was measured.
 func (m *Meter) outcome(i int, end time.Duration) Outcome {
 	e := &m.scenario.Expect[i]
 	limit := max(0, slices.IndexFunc(m.scenario.Limits, func(l scenario.Limit) bool { return l.Name == e.Limit }))
@@ -241,7 +245,7 @@ func (m *Meter) outcome(i int, end time.Duration) Outcome {
 		allowed = m.lag.Seconds()
 	}
 	switch {
-	case o.Value < 0: // nothing to tell shows nothing
+	case o.Value < 0: // an unknown value does not meet it
 		o.Unseen = m.live && e.Metric == "lost"
 	case e.Op == "<=":
 		o.Passed = o.Value <= e.Value+allowed+grain(x.Value(e.Metric))
@@ -251,11 +255,11 @@ func (m *Meter) outcome(i int, end time.Duration) Outcome {
 	return o
 }
 
-// grain is what floats may be off.
+// grain is the rounding error of a float.
 func grain(x float64) float64 { return 1e-9 * math.Abs(x) }
 
-// happenings are how often each of scenario.Happenings happened from the warm-up on; those of Stats that count tokens do so
-// here.
+// happenings returns how often each of scenario.Happenings happened from the warm-up on. Those of Stats that count
+// tokens do so here.
 func (m *Meter) happenings(x *Metrics) []Happening {
 	before := m.ledger.at(m.series.edge(m.parts.whole.from))
 	stats := m.ledger.now.all().minus(before.all())
@@ -267,15 +271,18 @@ func (m *Meter) happenings(x *Metrics) []Happening {
 	}
 	own := map[string]int64{
 		"breaker_open": m.fleet.opened, "breaker_closed": m.fleet.closed, "probe_failed": m.fleet.failed,
-		"lease_lost": max(0, x.Lost), "lease_burnt": stats[burnt], "state_loss": stats[stateLosses], "late_call": stats[lateCalls],
-		"stale_reply": stats[staleReplies], "waited": waited, "refused": m.reasons[tiered.Limited], "shared": m.reasons[tiered.Shared],
-		"share_spent": m.reasons[tiered.ShareSpent], "opened": m.reasons[tiered.Open], "unavailable": m.reasons[tiered.Unavailable],
-		"canceled": m.reasons[tiered.Canceled], "debt_settled": stats[settled], "evicted_locally": stats[evictions],
+		"lease_lost": max(0, x.Lost), "lease_burnt": stats[burnt], "state_loss": stats[stateLosses],
+		"late_call":   stats[lateCalls],
+		"stale_reply": stats[staleReplies], "waited": waited, "refused": m.reasons[tiered.Limited],
+		"shared":      m.reasons[tiered.Shared],
+		"share_spent": m.reasons[tiered.ShareSpent], "opened": m.reasons[tiered.Open],
+		"unavailable": m.reasons[tiered.Unavailable],
+		"canceled":    m.reasons[tiered.Canceled], "debt_settled": stats[settled], "evicted_locally": stats[evictions],
 		"process_died": m.fleet.died, "process_joined": int64(max(0, m.fleet.joins-m.scenario.Fleet.N)),
 	}
 	names := slices.Clone(scenario.Happenings)
 	var others []string
-	for name := range m.told {
+	for name := range m.happened {
 		if !slices.Contains(names, name) {
 			others = append(others, name)
 		}
@@ -285,7 +292,7 @@ func (m *Meter) happenings(x *Metrics) []Happening {
 	for _, name := range append(names, others...) {
 		count := own[name]
 		if !strings.HasPrefix(name, "process_") { // those who only count them count the first processes too
-			count = max(count, m.told[name])
+			count = max(count, m.happened[name])
 		}
 		all = append(all, Happening{
 			Name: name, Count: count, Wanted: slices.Contains(m.scenario.Sometimes, name),
@@ -295,7 +302,7 @@ func (m *Meter) happenings(x *Metrics) []Happening {
 	return all
 }
 
-// steps is the series up to the end.
+// steps returns the series up to the end.
 func (m *Meter) steps(end time.Duration) Series {
 	sr, l := &m.series, &m.ledger
 	sr.close(sr.now - 1)
@@ -303,7 +310,8 @@ func (m *Meter) steps(end time.Duration) Series {
 	n := min(len(sr.steps), int((max(end, 1)+sr.length-1)/sr.length))
 	s := Series{StepS: seconds(sr.length)}
 	for i := range n {
-		length := max(1, min(sr.length, min(end, m.length)-sr.length*time.Duration(i))).Seconds() // the last may be cut short
+		// the last may be cut short
+		length := max(1, min(sr.length, min(end, m.length)-sr.length*time.Duration(i))).Seconds()
 		per := func(tokens int64) float64 { return rounded(float64(tokens) / length) }
 		x := &sr.steps[i]
 		s.Offered = append(s.Offered, per(x.offered))
@@ -326,5 +334,5 @@ func (m *Meter) steps(end time.Duration) Series {
 	return s
 }
 
-// rounded is x to four digits after the point: a picture shows no more, and a report is half as long.
+// rounded rounds to four digits after the point. A picture shows no more, and a report is half as long.
 func rounded(x float64) float64 { return math.Round(x*1e4) / 1e4 }

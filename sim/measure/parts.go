@@ -9,7 +9,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// forever is the end of a part that the run ends.
+// forever is the end of a part that ends with the run.
 const forever = time.Duration(math.MaxInt64)
 
 // window is a part of a run that is measured: from its first instant to before its last.
@@ -19,10 +19,10 @@ type window struct {
 	lane     int           // which of a key's slots is its own
 	seen     time.Duration // from when on its policers see admissions
 
-	over   []float64  // by limit: tokens beyond burst + rate·t in the worst interval of the worst key
-	parts  []fairness // by limit: of the keys that are at rest
-	thirst []thirsts  // by limit
-	short  [][]int64  // by limit and second: tokens that the ideal admits less those that were admitted
+	over       []float64        // by limit: tokens beyond burst + rate·t in the worst interval of the worst key
+	parts      []fairness       // by limit: of the keys that are at rest
+	starved    []longestStarved // by limit
+	shortfalls [][]int64        // by limit and second: tokens that the ideal admits, less those that were admitted
 }
 
 // parts cuts a run at all edges of its windows into segments. What adds up is counted per segment, once, however many
@@ -52,7 +52,7 @@ func warmUp(s *scenario.Scenario) time.Duration {
 	return cmp.Or(time.Duration(s.WarmUp), defaultWarmUp)
 }
 
-// faultEnd is when a fault ends, as far as the scenario can tell: one that lasts without for= goes on to the end.
+// faultEnd returns when a fault ends according to the scenario. One that lasts, without for=, goes on to the end.
 func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	at := time.Duration(f.At)
 	switch {
@@ -68,7 +68,7 @@ func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	return min(at, time.Duration(s.Length))
 }
 
-// faultsSpan is from when to when there are faults; without any both are the end of the run.
+// faultsSpan returns from when to when there are faults. Without any both are the end of the run.
 func faultsSpan(s *scenario.Scenario) (first, last time.Duration) {
 	first = time.Duration(s.Length)
 	for i := range s.Faults {
@@ -81,8 +81,8 @@ func faultsSpan(s *scenario.Scenario) (first, last time.Duration) {
 	return first, last
 }
 
-// newParts finds the windows of a run: all of it from the warm-up on, its phases, and the expectations'. Windows with the
-// same edges are one; a phase of no length is left out.
+// newParts finds the windows of a run: all of it from the warm-up on, its phases, and the expectations'. Windows with
+// the same edges are one. A phase of no length is left out.
 func newParts(s *scenario.Scenario) *parts {
 	p := &parts{}
 	end, start := time.Duration(s.Length), warmUp(s)
@@ -118,7 +118,8 @@ func (p *parts) window(s *scenario.Scenario, from, to time.Duration) *window {
 	}
 	n := len(s.Limits)
 	w := &window{
-		from: from, to: to, seen: from, over: make([]float64, n), short: make([][]int64, n), parts: make([]fairness, n), thirst: make([]thirsts, n),
+		from: from, to: to, seen: from, over: make([]float64, n), shortfalls: make([][]int64, n),
+		parts: make([]fairness, n), starved: make([]longestStarved, n),
 	}
 	if from == warmUp(s) {
 		w.seen = 0
@@ -167,7 +168,7 @@ func (p *parts) cut(limits int) {
 	p.lanes = len(free)
 }
 
-// segment is the one of a time.
+// segment returns that of a time.
 func (p *parts) segment(at time.Duration) int {
 	i, found := slices.BinarySearch(p.edges, at)
 	if found {
@@ -176,7 +177,7 @@ func (p *parts) segment(at time.Duration) int {
 	return i
 }
 
-// forward is segment for times that do not go back: the search begins at the segment of the last one.
+// forward is segment for times that do not go back: it searches from the segment of the last one.
 func (p *parts) forward(last int, at time.Duration) int {
 	for last < len(p.edges) && at >= p.edges[last] {
 		last++
@@ -184,20 +185,20 @@ func (p *parts) forward(last int, at time.Duration) int {
 	return last
 }
 
-// shortAt adds to the balance of the second of a window in which a request was made.
-func (w *window) shortAt(at time.Duration, limit int, tokens int64) {
+// addShort adds to the balance of the second in which a request was made.
+func (w *window) addShort(at time.Duration, limit int, tokens int64) {
 	i := int((at - w.from) / time.Second)
-	s := w.short[limit]
+	s := w.shortfalls[limit]
 	if i >= len(s) {
 		s = append(s, make([]int64, i+1-len(s))...)
-		w.short[limit] = s
+		w.shortfalls[limit] = s
 	}
 	s[i] += tokens
 }
 
-// shortfall is the tokens that were not admitted though the ideal admits them, second by second.
+// shortfall returns the tokens that the ideal admits and that were not admitted, second by second.
 func (w *window) shortfall(limit int) (tokens int64) {
-	for _, n := range w.short[limit] {
+	for _, n := range w.shortfalls[limit] {
 		tokens += max(n, 0)
 	}
 	return tokens

@@ -154,8 +154,8 @@ func TestExtraTokens(t *testing.T) {
 	})
 }
 
-// Any stream of admissions is measured as by counting each interval anew, window by window and key by key: intervals within a
-// window, and for those that begin with the warm-up all that end in them.
+// Any stream of admissions is measured as by counting each interval anew, window by window and key by key:
+// intervals within a window, and for those that begin with the warm-up all that end in them.
 func TestOverAdmissionAgainstWorst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := drawStream(t)

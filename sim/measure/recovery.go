@@ -7,7 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// recovery is what was admitted, and what the ideal admits, after the last fault.
+// recovery is what was admitted, and what the ideal bucket admits, after the last fault.
 type recovery struct {
 	from   time.Duration // the end of the last fault, or beyond the run
 	limits [][]bin       // by limit and time
@@ -21,8 +21,8 @@ const (
 	staysIn   = 0.05                         // of the ideal
 	stays     = int(time.Second / binLength) // steps in which a rate must be near, besides the first
 
-	// A rate is taken over as long as the ideal takes for enough tokens, within these bounds. Of n tokens chance alone makes
-	// some √n more or less: of 400 that is the 20 which are 5 % of them.
+	// A rate is taken over as long as the ideal takes for enough tokens, within these bounds. Of n tokens chance
+	// alone makes some √n more or less: of 400 that is the 20 which are 5 % of them.
 	enough    = 400
 	leastBins = int(time.Second / binLength)
 	mostBins  = int(10 * time.Second / binLength)
@@ -40,13 +40,13 @@ func newRecovery(s *scenario.Scenario) recovery {
 	return r
 }
 
-// at is the bin of a time, nil for one that is not kept.
+// at returns the bin of a time, nil for one that is not kept.
 func (r *recovery) at(at time.Duration, limit int) *bin {
 	i := int((at - r.from) / binLength)
 	if at < r.from || i >= maxBins {
 		return nil
 	}
-	r.limits[limit] = grown(r.limits[limit], i)
+	r.limits[limit] = grow(r.limits[limit], i)
 	return &r.limits[limit][i]
 }
 
@@ -62,8 +62,8 @@ func (r *recovery) admitted(at time.Duration, limit int, tokens int64) {
 	}
 }
 
-// width is how many bins a rate is taken over: as many as the ideal takes for enough tokens on average, and no more than leave
-// as many for it to stay.
+// width returns the number of bins that a rate is taken over: as many as the ideal takes for enough tokens on average,
+// and at most half of all, so that as many are left for it to stay.
 func width(bins []bin) int {
 	var sum int64
 	for _, b := range bins {
@@ -76,13 +76,13 @@ func width(bins []bin) int {
 	return max(leastBins, min(wide, len(bins)/2))
 }
 
-// alike reports whether so much was admitted as the ideal admits, but for 5 % of it or for chance.
+// alike reports whether as much was admitted as the ideal admits, within 5 % of it or chance.
 func alike(admitted, ideal int64) bool {
 	return math.Abs(float64(admitted-ideal)) <= max(1, staysIn*float64(ideal), math.Sqrt(float64(ideal)))
 }
 
-// time is how long after the last fault the admitted rate of a limit, −1 for all, came to stay near the ideal, within a part
-// that ends at to; −1 is never.
+// time returns how long after the last fault the admitted rate of a limit, −1 for all, came to stay near the ideal,
+// within a part that ends at to; −1 is never.
 func (r *recovery) time(limit int, to time.Duration) time.Duration {
 	if to <= r.from {
 		return -1
@@ -99,7 +99,7 @@ func (r *recovery) time(limit int, to time.Duration) time.Duration {
 		}
 	}
 	wide := width(bins)
-	row := 0 // rates that are near, one after the other
+	row := 0 // consecutive rates that are near
 	for i := 0; i+wide <= n; i++ {
 		var sum bin
 		for _, b := range bins[i : i+wide] {

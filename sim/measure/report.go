@@ -18,11 +18,13 @@ type Report struct {
 	Unseed   string             `json:"unseed"`  // 16 hexadecimal digits, the same for equal runs; empty for live
 	Version  string             `json:"version"` // of the project and of Go
 	Passed   bool               `json:"passed"`
-	LagMs    float64            `json:"lag_ms,omitempty"` // live: by how much the machine itself held up those who took part, at most
+	// live: by how much the machine itself held up those who took part, at most
+	LagMs float64 `json:"lag_ms,omitempty"`
 
-	Metrics      Metrics            `json:"metrics"` // from the warm-up to the end
-	Phases       []Phase            `json:"phases"`  // before, during and after the faults
-	Limits       map[string]Metrics `json:"limits"`  // of each limit, from the warm-up to the end; what is of the fleet is −1
+	Metrics Metrics `json:"metrics"` // from the warm-up to the end
+	Phases  []Phase `json:"phases"`  // before, during and after the faults
+	// of each limit, from the warm-up to the end; what is of the fleet is −1
+	Limits       map[string]Metrics `json:"limits"`
 	Expectations []Outcome          `json:"expectations"`
 	Sometimes    []Happening        `json:"sometimes"` // all of scenario.Happenings
 	Faults       []FaultSpan        `json:"faults"`    // when each was, for the shades of a picture
@@ -41,8 +43,8 @@ type Phase struct {
 	Metrics Metrics `json:"metrics"`
 }
 
-// Metrics are the metrics of package scenario for a part of a run. What cannot be told of the part is −1, which no metric
-// is otherwise.
+// Metrics are the metrics of package scenario for a part of a run. What cannot be told of the part is −1, which no
+// metric is otherwise.
 type Metrics struct {
 	Offered  int64 `json:"offered_tokens"`
 	Admitted int64 `json:"admitted_tokens"`
@@ -135,8 +137,8 @@ type BreakerChange struct {
 	State string  `json:"state"`
 }
 
-// Ledger is where all tokens that Redis granted are at the end: Granted = Spent + Returned + Burnt + Held + Lost. Where Lost is
-// not known, Granted is what processes heard of, and of one that was killed what it had told by then.
+// Ledger is where all tokens that Redis granted are at the end: Granted = Spent + Returned + Burnt + Held + Lost.
+// Where Lost is not known, Granted is what processes heard of, and of one that was killed what it had told by then.
 type Ledger struct {
 	Granted  int64 `json:"granted"`
 	Spent    int64 `json:"spent"`
@@ -146,8 +148,8 @@ type Ledger struct {
 	Lost     int64 `json:"lost"` // granted, and no process heard of it; −1 when nobody can tell
 }
 
-// Audit is what an engine saw that can look at both sides, Redis and the processes: see docs/report.md. A run in which a rule did
-// not hold has not passed. Where nobody can look, all figures are −1.
+// Audit is what an engine saw that can look at both sides, Redis and the processes: see docs/report.md. A run in
+// which a rule did not hold has not passed. Where nobody can look, all figures are −1.
 type Audit struct {
 	Looks  int64   `json:"looks"`
 	Broken int64   `json:"broken"`        // looks at which a rule did not hold

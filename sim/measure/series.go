@@ -65,12 +65,12 @@ func (s *series) share(step, process int) *share {
 		clear(s.shares[s.now%2])
 	}
 	p := &s.shares[step%2]
-	*p = grown(*p, process)
+	*p = grow(*p, process)
 	return &(*p)[process]
 }
 
-// recent returns the share of a process in a step that is not closed, nil for an earlier one: such late decisions are too
-// few to matter.
+// recent returns the share of a process in a step that is not closed, nil for an earlier one: such late decisions
+// are too few to matter.
 func (s *series) recent(step, process int) *share {
 	if step < s.now-1 {
 		return nil

@@ -11,13 +11,14 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// compared are the metrics of tables that have little room.
+// compared are the metrics of tables with little room.
 var compared = []string{
-	"utilisation", "over_admission", "shortfall", "alone", "denied_within", "decide_p99", "decide_max", "redis_calls", "detect", "heal",
+	"utilisation", "over_admission", "shortfall", "alone", "denied_within", "decide_p99", "decide_max", "redis_calls",
+	"detect", "heal",
 }
 
-// SideBySide writes reports for a terminal, a column each under its name: the most telling metrics of each phase, and then
-// the expectations of each. There must be as many names as reports.
+// SideBySide writes reports for a terminal, a column each under its name: the most telling metrics of each phase,
+// and then the expectations of each. There must be as many names as reports.
 func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error {
 	t := &text{o: o}
 	head := []string{""}
@@ -36,7 +37,7 @@ func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error
 					values[i] = p.Metrics.Value(name)
 				}
 			}
-			figures(tab, name, scenario.UnitOf(name), values)
+			metricRow(tab, name, scenario.UnitOf(name), values)
 		}
 		_ = tab.Flush()
 		t.line("")
@@ -54,7 +55,7 @@ func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error
 	return err
 }
 
-// phasesOf are the phases that some report has, in the order of time.
+// phasesOf returns the phases that some report has, in the order of time.
 func phasesOf(all []*Report) (phases []Phase) {
 	for _, name := range []string{"before", "during", "after"} {
 		for _, r := range all {
@@ -67,7 +68,7 @@ func phasesOf(all []*Report) (phases []Phase) {
 	return phases
 }
 
-// phase is the phase of that name, or nil.
+// phase returns the phase of that name, or nil.
 func (r *Report) phase(name string) *Phase {
 	for i := range r.Phases {
 		if r.Phases[i].Name == name {
@@ -81,18 +82,19 @@ func seedOf(r *Report) string {
 	return fmt.Sprintf("engine %s, seed %d, unseed %s", clean(r.Engine), r.Seed, clean(r.Unseed))
 }
 
-// outcomes are the expectations and what came of them, a line each.
+// outcomes writes the expectations and their results, a line each.
 func (t *text) outcomes(r *Report, indent string) {
 	tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
 	for _, o := range r.Expectations {
 		metric, _, _ := strings.Cut(o.Text, " ")
-		fmt.Fprintf(tab, "%s%s\t%s\t%s\n", indent, t.outcome(o.Passed, o.Unseen), clean(o.Text), is(&o, scenario.UnitOf(metric)))
+		fmt.Fprintf(tab, "%s%s\t%s\t%s\n", indent, t.outcome(o.Passed, o.Unseen), clean(o.Text),
+			outcomeText(&o, scenario.UnitOf(metric)))
 	}
 	_ = tab.Flush()
 }
 
-// Text writes a sweep for a terminal: a line per cell with the values of the axes, the most telling metrics of the run, and
-// whether it passed.
+// Text writes a sweep for a terminal: a line per cell with the values of the axes, the most telling metrics of the
+// run, and whether it passed.
 func (s *Sweep) Text(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
 	name := ""

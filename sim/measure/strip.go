@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// strip is the states of a breaker over time. What nobody would see is left out: a probe that fails within half a step of
-// the series.
+// strip is the states of a breaker over time. A probe that fails within half a step of the series is left out: nobody
+// would see it.
 type strip struct{ changes []stateAt }
 
 type stateAt struct {
@@ -29,11 +29,11 @@ func (s *strip) add(at time.Duration, state string, step time.Duration) {
 	s.changes = append(s.changes, stateAt{at, state})
 }
 
-// maxStrips is how many processes a picture shows.
+// maxStrips is the number of processes in a picture.
 const maxStrips = 100
 
-// strips are those of up to 100 processes, evenly over all of them, so that any part of the fleet has its part of them.
-func (f *fleet) strips() []BreakerStrip {
+// strips returns those of up to 100 processes, evenly over all, so that any part of the fleet has its part of them.
+func (f *fleetMeter) strips() []BreakerStrip {
 	var known []int
 	for i := range f.processes {
 		if f.processes[i].known {

@@ -18,7 +18,8 @@ type Sweep struct {
 	Advice  string            `json:"advice,omitempty"`
 	Advised map[string]string `json:"advised,omitempty"`
 
-	// Policy is that cell's, ready to use, and Expected what a sum on a napkin says of it. Both are empty when nobody asked.
+	// Policy is that cell's, ready to use, and Expected what a sum on a napkin says of it. Both are empty when
+	// nobody asked.
 	Policy   *Policy    `json:"policy,omitempty"`
 	Expected []Expected `json:"expected,omitempty"`
 }
@@ -32,7 +33,7 @@ type Cell struct {
 	Metrics Metrics           `json:"metrics"`
 }
 
-// Expected is a sum on a napkin, for what was advised, beside what came of it in the runs.
+// Expected is an estimate by a formula, for what was advised, beside what was measured.
 type Expected struct {
 	Name     string  `json:"name"`
 	What     string  `json:"what"`     // the formula, in words

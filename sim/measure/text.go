@@ -15,9 +15,9 @@ import (
 
 // TextOptions say how a report is written for a terminal.
 type TextOptions struct {
-	Color bool // with ANSI escapes; whoever sets it has looked whether it is a terminal
-	ASCII bool // nothing but ASCII, unless the scenario has it
-	Width int  // columns of the timeline, 72 when 0; 10 … 600
+	Color bool // with ANSI escapes; the caller has checked that it writes to a terminal
+	ASCII bool // ASCII only, unless the scenario has other characters
+	Width int  // columns of the timeline, 72 if 0; 10 … 600
 }
 
 // String is the report as Text has it, in UTF-8 and without colors.
@@ -27,9 +27,9 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Text writes the report for a terminal: what was run, the metrics of each phase, the run over time, the expectations, what
-// happened, and in its last line whether it passed and how to run it again. What a user wrote is quoted when it is not
-// plain. No key is in it, for none is in a report.
+// Text writes the report for a terminal: what was run, the metrics of each phase, the run over time, the expectations,
+// what happened, and in its last line whether it passed and how to run it again. It quotes a user's text that is not
+// plain. It contains no key, because no report does.
 func (r *Report) Text(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
 	if t.o.Width == 0 {
@@ -47,7 +47,7 @@ func (r *Report) Text(w io.Writer, o TextOptions) error {
 	return err
 }
 
-// text is a report in the making.
+// text is a report that is being written.
 type text struct {
 	o TextOptions
 	b strings.Builder
@@ -55,7 +55,7 @@ type text struct {
 
 func (t *text) line(format string, args ...any) { fmt.Fprintf(&t.b, format+"\n", args...) }
 
-// clean is a user's text: as it is when all of it can be printed, else in quotes. So nothing in it moves a cursor.
+// clean returns a user's text as it is if all of it can be printed, else in quotes. So nothing in it moves a cursor.
 func clean(s string) string {
 	for _, c := range s {
 		if c == utf8.RuneError || !strconv.IsPrint(c) {
@@ -75,7 +75,8 @@ func (t *text) head(r *Report) {
 		t.line("%s", clean(s.Learn))
 	}
 	t.line("")
-	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, s.Length, scenario.Duration(warmUp(s)))
+	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, s.Length,
+		scenario.Duration(warmUp(s)))
 	mode := cmp.Or(s.Fleet.Mode, "local")
 	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(mode))
 	for _, l := range s.Limits {
@@ -86,10 +87,11 @@ func (t *text) head(r *Report) {
 	}
 }
 
-// mostLimits is how many limits have a column of their own: more are too wide for a terminal.
+// mostLimits is the number of limits that have a column each: more are too wide for a terminal.
 const mostLimits = 4
 
-// phases is a table: a line per metric that is known, a column per phase, for the whole run, and per limit if there are some.
+// phases writes a table: a line per known metric, a column per phase, for the whole run, and per limit if there are
+// several.
 func (t *text) phases(r *Report) {
 	columns := make([]*Metrics, 0, len(r.Phases)+1)
 	head := []string{""}
@@ -115,13 +117,13 @@ func (t *text) phases(r *Report) {
 		for i, x := range columns {
 			values[i] = float64(m.get(x))
 		}
-		figures(w, m.name, scenario.Tokens, values)
+		metricRow(w, m.name, scenario.Tokens, values)
 	}
 	for _, m := range scenario.Metrics {
 		for i, x := range columns {
 			values[i] = x.Value(m.Name)
 		}
-		figures(w, m.Name, m.Unit, values)
+		metricRow(w, m.Name, m.Unit, values)
 	}
 	_ = w.Flush()
 }
@@ -134,11 +136,11 @@ func (t *text) expectations(r *Report) {
 	t.outcomes(r, "")
 }
 
-// writeRow writes a line of a table, whose cells stand to the right.
+// writeRow writes a line of a table. Its cells are aligned to the right.
 func writeRow(w io.Writer, cells []string) { fmt.Fprintln(w, strings.Join(cells, "\t")+"\t") }
 
-// figures is a line of a table about a metric, of which each column has a value. Without a known one there is no line.
-func figures(w io.Writer, name string, u scenario.Unit, values []float64) {
+// metricRow writes a metric with a value per column, unless none is known.
+func metricRow(w io.Writer, name string, u scenario.Unit, values []float64) {
 	if slices.ContainsFunc(values, func(v float64) bool { return v >= 0 }) {
 		cells := []string{name}
 		for _, v := range values {
@@ -148,12 +150,12 @@ func figures(w io.Writer, name string, u scenario.Unit, values []float64) {
 	}
 }
 
-// table is one whose cells stand to the right.
+// table returns one whose cells are aligned to the right.
 func (t *text) table() *tabwriter.Writer {
 	return tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
 }
 
-// sometimes is what must have happened, each in a line, and what else did.
+// sometimes writes what must have happened, a line each, and what else did.
 func (t *text) sometimes(r *Report) {
 	var others []string
 	first := true
@@ -178,25 +180,27 @@ func (t *text) sometimes(r *Report) {
 	}
 }
 
-// audit is what both sides showed.
+// audit writes the result of the audit.
 func (t *text) audit(r *Report) {
 	switch a := &r.Audit; {
 	case a.Looks < 0:
 		t.line("\n%s  audit: %s", t.outcome(false, true), unseen)
 	case a.Broken > 0:
-		t.line("\n%s  audit: broken at %d of %d looks, by up to %s tokens\n      first at %s", t.verdict(false), a.Broken, a.Looks, short(a.Excess), clean(a.First))
+		t.line("\n%s  audit: broken at %d of %d looks, by up to %s tokens\n      first at %s", t.verdict(false),
+			a.Broken, a.Looks, short(a.Excess), clean(a.First))
 	case a.Looks > 0:
 		t.line("\n%s  audit: %d looks", t.verdict(true), a.Looks)
 	}
 }
 
-// last is the verdict and the way back.
+// last writes the verdict, and how to run it again.
 func (t *text) last(r *Report) {
 	engine := cmp.Or(r.Engine, "virtual")
 	again := fmt.Sprintf("again with --engine %s --seed %d, or tiersim replay of its JSON", clean(engine), r.Seed)
 	if r.Engine == "live" {
 		t.line("\nledger: what Redis granted to who had gone or given up nobody saw, and what a killed process did last\n"+
-			"the machine itself held processes up for up to %s: times may be longer by so much", Figure(r.LagMs*millisecond, scenario.Seconds))
+			"the machine itself held processes up for up to %s: times may be longer by so much",
+			Figure(r.LagMs*millisecond, scenario.Seconds))
 		again += ": no two are equal"
 	}
 	if r.Unseed != "" {
@@ -205,18 +209,18 @@ func (t *text) last(r *Report) {
 	t.line("\n%s  %s", t.verdict(r.Passed), again)
 }
 
-// unseen is said of what an engine cannot see.
+// unseen is written for what an engine cannot see.
 const unseen = "not seen by this engine"
 
-// is says what came of an expectation.
-func is(o *Outcome, u scenario.Unit) string {
+// outcomeText returns the measured value of an expectation.
+func outcomeText(o *Outcome, u scenario.Unit) string {
 	if o.Unseen {
 		return unseen
 	}
 	return "is " + Figure(o.Value, u)
 }
 
-// outcome is the verdict on one thing, if there is one.
+// outcome returns the verdict on one thing, if there is one.
 func (t *text) outcome(passed, unseen bool) string {
 	if unseen {
 		return "-   "
@@ -224,8 +228,8 @@ func (t *text) outcome(passed, unseen bool) string {
 	return t.verdict(passed)
 }
 
-// verdict is PASS in green or FAIL in red, where there are colors. The escapes of both are of one length, so that tables
-// stay straight.
+// verdict returns PASS in green or FAIL in red, if there are colors. The escapes of both have one length, so that
+// tables stay aligned.
 func (t *text) verdict(passed bool) string {
 	if !t.o.Color {
 		return verdict(passed)

@@ -11,7 +11,7 @@ var (
 	ascii  = []rune(" .:-=+*%@")
 )
 
-// timeline is the run over time, a line per figure, with the faults marked under them.
+// timeline writes the run over time, a line per figure, with the faults marked below.
 func (t *text) timeline(r *Report) {
 	s := &r.Series
 	n := len(s.Offered)
@@ -21,7 +21,8 @@ func (t *text) timeline(r *Report) {
 	length := float64(n) * s.StepS
 	columns := min(t.o.Width, n)
 	marks := faultMarks(r.Faults, length, columns)
-	offered, admitted, ideal := columnsOf(s.Offered, columns), columnsOf(s.Admitted, columns), columnsOf(s.Ideal, columns)
+	offered, admitted, ideal := columnsOf(s.Offered, columns), columnsOf(s.Admitted, columns),
+		columnsOf(s.Ideal, columns)
 	top := max(slices.Max(offered), slices.Max(admitted), slices.Max(ideal))
 
 	t.line("")
@@ -52,7 +53,7 @@ func (t *text) timeline(r *Report) {
 	t.line("0s%*s", columns-2, lasting(length))
 }
 
-// spark writes a sparkline of values from 0 to top; what is under a fault is shaded where there are colors.
+// spark writes a sparkline of values from 0 to top. Faults are shaded if there are colors.
 func (t *text) spark(values []float64, top float64, marks []bool) {
 	levels := blocks
 	if t.o.ASCII {
@@ -72,7 +73,7 @@ func (t *text) spark(values []float64, top float64, marks []bool) {
 	t.b.WriteByte('\n')
 }
 
-// level is which of n levels a value has: the lowest for nothing only, the highest for the top.
+// level returns which of n levels a value has. Only 0 has the lowest; the top has the highest.
 func level(v, top float64, n int) int {
 	if v <= 0 || top <= 0 {
 		return 0
@@ -80,7 +81,7 @@ func level(v, top float64, n int) int {
 	return min(1+int(v/top*float64(n-1)*0.999999), n-1)
 }
 
-// columnsOf is values averaged into fewer columns.
+// columnsOf averages values into fewer columns.
 func columnsOf(values []float64, columns int) []float64 {
 	out := make([]float64, columns)
 	for i := range out {
@@ -92,7 +93,7 @@ func columnsOf(values []float64, columns int) []float64 {
 	return out
 }
 
-// faultMarks says in which columns there was a fault; one without length has one column.
+// faultMarks returns in which columns there was a fault. One without length has one column.
 func faultMarks(faults []FaultSpan, length float64, columns int) []bool {
 	marks := make([]bool, columns)
 	for _, f := range faults {

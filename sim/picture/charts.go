@@ -8,7 +8,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// run draws the charts of one report, and collects what the pointer can ask for.
+// run draws the charts of one report, and collects the values for the pointer.
 type run struct {
 	timeline
 	*measure.Report
@@ -60,7 +60,7 @@ func (n numbers) MarshalJSON() ([]byte, error) {
 
 var _ json.Marshaler = numbers(nil)
 
-// padded returns values for all steps: those that the report lacks are not known.
+// padded returns values for all steps. Those that the report lacks are unknown.
 func (r *run) padded(values []float64) []float64 {
 	all := make([]float64, r.steps)
 	for i := range all {
@@ -80,7 +80,7 @@ func (r *run) counted(values []int64) []float64 {
 	return r.padded(list)
 }
 
-// charts are all charts over time that there is something to draw of.
+// charts returns all charts over time that are not empty.
 func (r *run) charts() (list []chart) {
 	for _, draw := range []func() chart{r.rates, r.breakers, r.calls, r.decisions, r.ledger, r.unspent, r.fairness} {
 		if c := draw(); len(c.Shapes) > 0 {
@@ -91,8 +91,8 @@ func (r *run) charts() (list []chart) {
 	return list
 }
 
-// tell makes values known to the pointer.
-func (r *run) tell(id string, rows ...hoverRow) {
+// addHover adds values for the pointer.
+func (r *run) addHover(id string, rows ...hoverRow) {
 	r.hover.Charts = append(r.hover.Charts, hoverChart{ID: id, Data: rows})
 }
 
@@ -111,14 +111,16 @@ func (r *run) rates() chart {
 	c.line("limit", "limit", limit, s)
 	c.line("ideal", "ideal", ideal, s)
 	c.line("admitted", "admitted", admitted, s)
-	c.Say = "On average " + perSecond(mean(offered)) + " were offered and " + perSecond(mean(admitted)) + " admitted; one ideal limiter would have admitted " +
+	c.Say = "On average " + perSecond(mean(offered)) + " were offered and " + perSecond(mean(admitted)) +
+		" admitted; one ideal limiter would have admitted " +
 		perSecond(mean(ideal)) + "."
 	if t := top(alone); t > 0 {
 		c.Say += " At most " + perSecond(t) + " were admitted without Redis."
 	}
-	r.tell(c.ID,
+	r.addHover(c.ID,
 		hoverRow{"offered", "offered", "rate", offered}, hoverRow{"admitted", "admitted", "rate", admitted},
-		hoverRow{"ideal", "ideal", "rate", ideal}, hoverRow{"limit", "limit", "rate", limit}, hoverRow{"without Redis", "alone", "rate", alone})
+		hoverRow{"ideal", "ideal", "rate", ideal}, hoverRow{"limit", "limit", "rate", limit},
+		hoverRow{"without Redis", "alone", "rate", alone})
 	return c
 }
 
@@ -132,15 +134,18 @@ func (r *run) breakers() chart {
 	case most == 0:
 		c.Say = "No breaker opened."
 	default:
-		c.Say = "At most " + amount(most) + " of " + plural(min(len(r.Breakers), maxStrips), "breaker was open", "breakers were open") + " at one time."
+		c.Say = "At most " + amount(most) + " of " +
+			plural(min(len(r.Breakers), maxStrips), "breaker was open", "breakers were open") + " at one time."
 	}
 	if n := min(len(r.Breakers), maxStrips); r.Scenario != nil && n == maxStrips && r.Scenario.Fleet.N > n {
 		c.Say += " " + amount(float64(n)) + " of all processes are shown."
 	}
-	r.tell(c.ID, hoverRow{"open", "open", "count", counts[open]}, hoverRow{"probing", "probing", "count", counts[probing]},
+	r.addHover(c.ID, hoverRow{"open", "open", "count", counts[open]},
+		hoverRow{"probing", "probing", "count", counts[probing]},
 		hoverRow{"closed", "closed", "count", counts[closed]}, hoverRow{"no process", "gone", "count", counts[gone]})
 	for _, b := range r.Breakers[:min(len(r.Breakers), maxStrips)] {
-		r.hover.Charts[len(r.hover.Charts)-1].Rows = append(r.hover.Charts[len(r.hover.Charts)-1].Rows, clip(b.Process, 40))
+		r.hover.Charts[len(r.hover.Charts)-1].Rows = append(r.hover.Charts[len(r.hover.Charts)-1].Rows,
+			clip(b.Process, 40))
 	}
 	return c
 }
@@ -156,7 +161,7 @@ func (r *run) calls() chart {
 	c.Ends = nil
 	c.Keys = nil // its title names the only line
 	c.Say = "On average " + perSecond(mean(calls)) + ", at most " + perSecond(top(calls)) + "."
-	r.tell(c.ID, hoverRow{"calls", "calls", "calls", calls})
+	r.addHover(c.ID, hoverRow{"calls", "calls", "calls", calls})
 	return c
 }
 
@@ -176,24 +181,25 @@ func (r *run) decisions() chart {
 	c.line("decide", "longest", drawn, s)
 	c.Ends, c.Keys = nil, nil
 	c.Say = "At most " + length(top(took)/1e6) + ". A decision from a lease, which waits for nothing, is drawn as 1\u202fµs."
-	r.tell(c.ID, hoverRow{"longest", "decide", "time", took})
+	r.addHover(c.ID, hoverRow{"longest", "decide", "time", took})
 	return c
 }
 
-// layer is a part of the ledger.
-type layer struct {
+// ledgerLayer is a part of the ledger.
+type ledgerLayer struct {
 	class, name string
 	values      []float64
 }
 
-// layers are where the granted tokens are at the end of each step.
-func (r *run) layers() []layer {
-	spent, returned, burnt, held := r.counted(r.Series.Spent), r.counted(r.Series.Returned), r.counted(r.Series.Burnt), r.counted(r.Series.Held)
+// layers returns where the granted tokens are at the end of each step.
+func (r *run) layers() []ledgerLayer {
+	spent, returned, burnt, held := r.counted(r.Series.Spent), r.counted(r.Series.Returned),
+		r.counted(r.Series.Burnt), r.counted(r.Series.Held)
 	lost := r.counted(r.Series.Granted)
 	for i := range lost {
 		lost[i] = max(lost[i]-spent[i]-returned[i]-burnt[i]-held[i], 0) // NaN stays NaN
 	}
-	return []layer{
+	return []ledgerLayer{
 		{"spent", "spent", spent},
 		{"held", "held", held},
 		{"returned", "returned", returned},
@@ -206,7 +212,8 @@ func (r *run) layers() []layer {
 func (r *run) ledger() chart {
 	c := r.stack(r.chart("ledger", "Token ledger", "tokens granted so far", 180), r.layers())
 	l := r.Ledger
-	c.Say = "Of " + amount(float64(l.Granted)) + " tokens granted, at the end " + amount(float64(l.Spent)) + " were spent, " + amount(float64(l.Held)) + " held, " +
+	c.Say = "Of " + amount(float64(l.Granted)) + " tokens granted, at the end " + amount(float64(l.Spent)) +
+		" were spent, " + amount(float64(l.Held)) + " held, " +
 		amount(float64(l.Returned)) + " returned, " + amount(float64(l.Burnt)) + " burnt"
 	if l.Lost >= 0 {
 		c.Say += " and " + amount(float64(l.Lost)) + " lost"
@@ -219,7 +226,7 @@ func (r *run) ledger() chart {
 	for _, l := range r.layers() {
 		row = append(row, hoverRow{l.name, l.class, "tokens", l.values})
 	}
-	r.tell(c.ID, row...)
+	r.addHover(c.ID, row...)
 	return c
 }
 
@@ -230,8 +237,8 @@ func (r *run) unspent() chart {
 	return c
 }
 
-// stack puts layers on each other. A step of which one layer is not known is not drawn.
-func (r *run) stack(c chart, layers []layer) chart {
+// stack draws layers on each other. A step with an unknown layer is not drawn.
+func (r *run) stack(c chart, layers []ledgerLayer) chart {
 	sums := make([][]float64, len(layers)+1)
 	sums[0] = make([]float64, r.steps)
 	for i, l := range layers {
@@ -259,7 +266,8 @@ func (r *run) stack(c chart, layers []layer) chart {
 		}
 		c.area(l.class, l.name, upper, sums[i], s)
 		c.Keys[len(c.Keys)-1].Beside = true
-		c.Ends = append(c.Ends, mark{Y: (1 - (s.at(last(sums[i]))+s.at(last(sums[i+1])))/2) * float64(c.Height), Text: l.name, Class: l.class})
+		c.Ends = append(c.Ends, mark{Y: (1 - (s.at(last(sums[i]))+s.at(last(sums[i+1])))/2) * float64(c.Height),
+			Text: l.name, Class: l.class})
 	}
 	return c
 }
@@ -286,6 +294,6 @@ func (r *run) fairness() chart {
 	c.line("fair", "fairness", jain, s)
 	c.Ends, c.Keys = nil, nil
 	c.Say = "Each process got what its demand deserves, at worst to " + amount(bottom(jain)) + "."
-	r.tell(c.ID, hoverRow{"Jain’s index", "fair", "plain", jain})
+	r.addHover(c.ID, hoverRow{"Jain’s index", "fair", "plain", jain})
 	return c
 }

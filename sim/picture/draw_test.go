@@ -307,7 +307,8 @@ func TestFront(t *testing.T) {
 	}
 }
 
-// A heat map has a cell per combination, the more the stronger, and its value in it; a combination that is missing is empty.
+// A heat map has a cell per combination, the more the stronger, and its value in it; a combination that is missing
+// is empty.
 func TestHeat(t *testing.T) {
 	s := rehearsal.Sweep(3)
 	page := parse(t, drawSweep(t, s))

@@ -106,14 +106,15 @@ func clip(text string, n int) string {
 	return string([]rune(text)[:max(n-1, 0)]) + "…"
 }
 
-// clean replaces what is no UTF-8, and characters that are not seen but change how others are: control characters, for which
-// a drawing has no place, and those that turn the direction of text.
+// clean replaces what is no UTF-8, and characters that are not seen but change how others are: control characters,
+// for which a drawing has no place, and those that turn the direction of text.
 func clean(text string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
 		case c == '\n' || c == '\t':
 			return c
-		case unicode.IsControl(c), unicode.Is(unicode.Bidi_Control, c), c == '\ufeff', c >= 0xfffe && c&0xfffe == 0xfffe:
+		case unicode.IsControl(c), unicode.Is(unicode.Bidi_Control, c), c == '\ufeff',
+			c >= 0xfffe && c&0xfffe == 0xfffe:
 			return utf8.RuneError
 		}
 		return c

@@ -57,7 +57,8 @@ type frame struct {
 // newFrame returns the frame of a page about s, which may be nil.
 func newFrame(s *scenario.Scenario, kind string) frame {
 	f := frame{Style: template.CSS(styleText), Script: template.JS(scriptText), Title: "A rehearsal without a name"}
-	f.Policy = "default-src 'none'; style-src '" + digest(styleText) + "'; script-src '" + digest(scriptText) + "'; base-uri 'none'; form-action 'none'"
+	f.Policy = "default-src 'none'; style-src '" + digest(styleText) + "'; script-src '" + digest(scriptText) +
+		"'; base-uri 'none'; form-action 'none'"
 	if s != nil {
 		if s.Name != "" {
 			f.Title = clip(s.Name, maxText)
@@ -115,7 +116,7 @@ type runPage struct {
 	Never    []string // what had to happen and did not
 	Happened []happening
 	Charts   []chart
-	Faults   []fault
+	Faults   []listedFault
 	More     int // faults that are not listed
 	Figures  table
 }
@@ -130,7 +131,7 @@ type happening struct {
 	Wanted, Never bool
 }
 
-type fault struct {
+type listedFault struct {
 	Number     int
 	Text, When string
 }
@@ -146,10 +147,11 @@ func HTML(w io.Writer, r *measure.Report) error {
 		return err
 	}
 	p := runPage{frame: newFrame(r.Scenario, "run"), Passed: r.Passed, Tiles: tiles(&r.Metrics), Figures: figures(r)}
-	p.Replay.Engine, p.Replay.Unseed, p.Replay.Seed, p.Replay.Version = clip(r.Engine, 40), clip(r.Unseed, 40), r.Seed, clip(r.Version, maxText)
+	p.Replay.Engine, p.Replay.Unseed, p.Replay.Seed, p.Replay.Version = clip(r.Engine, 40), clip(r.Unseed, 40),
+		r.Seed, clip(r.Version, maxText)
 	p.Facts = facts(r.Scenario, r.Engine)
 	p.Facts = append(p.Facts, fmt.Sprintf("seed %d", r.Seed))
-	p.judge(r)
+	p.addOutcomes(r)
 
 	var spans []span
 	for i, f := range r.Faults {
@@ -159,7 +161,7 @@ func HTML(w io.Writer, r *measure.Report) error {
 		}
 		spans = append(spans, span{i + 1, text, f.FromS, f.ToS})
 		if i < maxListed {
-			p.Faults = append(p.Faults, fault{i + 1, clip(text, maxText), when(f.FromS, f.ToS)})
+			p.Faults = append(p.Faults, listedFault{i + 1, clip(text, maxText), when(f.FromS, f.ToS)})
 		}
 	}
 	p.More = len(r.Faults) - len(p.Faults)
@@ -192,8 +194,8 @@ func seriesSteps(s *measure.Series) (steps int, err error) {
 	return steps, nil
 }
 
-// judge says what became of the expectations.
-func (p *runPage) judge(r *measure.Report) {
+// addOutcomes adds the expectations, what happened, and the verdict.
+func (p *runPage) addOutcomes(r *measure.Report) {
 	broken := 0
 	for i, o := range r.Expectations {
 		if !o.Passed && !o.Unseen {
@@ -217,7 +219,8 @@ func (p *runPage) judge(r *measure.Report) {
 			p.Never = append(p.Never, clip(h.Name, maxText))
 		}
 		if h.Wanted || h.Count > 0 {
-			p.Happened = append(p.Happened, happening{clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted, h.Count == 0 && !h.Unseen})
+			p.Happened = append(p.Happened, happening{clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted,
+				h.Count == 0 && !h.Unseen})
 		}
 	}
 	n := len(r.Expectations)
@@ -232,7 +235,8 @@ func (p *runPage) judge(r *measure.Report) {
 		p.Verdict = "nothing was expected"
 	}
 	if a := &r.Audit; a.Broken > 0 {
-		p.Outcomes = slices.Insert(p.Outcomes, 0, outcome{clip("audit: "+a.First, maxText), "broken at " + amount(float64(a.Broken)) + " looks", false})
+		p.Outcomes = slices.Insert(p.Outcomes, 0, outcome{clip("audit: "+a.First, maxText), "broken at " +
+			amount(float64(a.Broken)) + " looks", false})
 		p.Verdict += ", and the audit found a mistake"
 	}
 	if len(p.Never) > 0 {

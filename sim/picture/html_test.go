@@ -227,7 +227,8 @@ func TestWellFormed(t *testing.T) {
 	}
 }
 
-// Whatever a report says, it stays text: it adds no element, no attribute and no script, and nothing that could be fetched.
+// Whatever a report says, it stays text: it adds no element, no attribute and no script, and nothing that could be
+// fetched.
 func TestHostile(t *testing.T) {
 	for name, page := range map[string]string{
 		"run": draw(t, largest()), "sweep": drawSweep(t, rehearsal.HostileSweep(rehearsal.Sweep(3))),

@@ -62,7 +62,8 @@ func tiles(m *measure.Metrics) (list []tile) {
 		{"jain", "Fairness", "Jain’s index over the processes: 1 is even"},
 	} {
 		if t.metric == "decide_max" {
-			t.what = "half took " + length(m.Value("decide_p50")) + ", 999 of 1000 at most " + length(m.Value("decide_p999"))
+			t.what = "half took " + length(m.Value("decide_p50")) + ", 999 of 1000 at most " +
+				length(m.Value("decide_p999"))
 		}
 		if v := m.Value("starved_key"); t.metric == "jain" && known(v) {
 			t.what += "; no key got nothing for longer than " + length(v)
@@ -115,9 +116,13 @@ func figures(r *measure.Report) (t table) {
 	}
 	row("offered", "tokens asked for", func(m *measure.Metrics) string { return amount(float64(m.Offered)) })
 	row("admitted", "tokens admitted", func(m *measure.Metrics) string { return amount(float64(m.Admitted)) })
-	row("ideal", "what one ideal bucket per key admits of the same requests", func(m *measure.Metrics) string { return amount(float64(m.Ideal)) })
+	row("ideal", "what one ideal bucket per key admits of the same requests",
+		func(m *measure.Metrics) string { return amount(float64(m.Ideal)) })
 	for _, metric := range scenario.Metrics {
-		row(metric.Name, metric.What, func(m *measure.Metrics) string { return written(metric.Name, m.Value(metric.Name)) })
+		row(metric.Name, metric.What, func(m *measure.Metrics) string {
+			return written(metric.Name,
+				m.Value(metric.Name))
+		})
 	}
 	return t
 }

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// A plot's own units: two per step of the series across, so that the middle of a step is a whole number, and ten per pixel
-// down. The browser stretches it to the width that there is, and keeps strokes as thin as they are.
+// A plot's own units: two per step of the series across, so that the middle of a step is a whole number, and ten
+// per pixel down. The browser stretches it to the width that there is, and keeps strokes as thin as they are.
 const (
 	acrossStep = 2
 	perPixel   = 10
@@ -59,8 +59,8 @@ func (p *pen) to(verb byte, x, y int) {
 // point is a corner of a line.
 type point struct{ x, y int }
 
-// runs returns a line through the middles of the steps for each run of known values, level to the edges of its first and
-// last step. A step alone is a short level line.
+// runs returns a line through the middles of the steps for each run of known values, level to the edges of its
+// first and last step. A step alone is a short level line.
 func runs(values []float64, s scale, height int) (lines [][]point) {
 	y := func(v float64) int { return int(math.Round((1 - s.at(v)) * float64(height*perPixel))) }
 	for i := 0; i < len(values); i++ {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// scale turns values into pixels from the top (of an axis that goes up) or a part of a width. The zero value is not usable.
+// scale turns values into pixels from the top (of an axis that goes up) or a part of a width. The zero value is not
+// usable.
 type scale struct {
 	from, to float64
 	log      bool
@@ -128,7 +129,8 @@ func niceAbove(v float64, steps []float64) float64 {
 
 // timeSteps are distances of ticks on an axis of time, in seconds.
 var timeSteps = []float64{
-	.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+	.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+	10800, 21600, 43200,
 }
 
 // timeTicks are at most seven round times from 0 to total, in seconds.

@@ -33,19 +33,19 @@ type spot struct {
 func (p spot) Left() bool { return p.X > 70 }
 
 // scatter draws all cells by two metrics, of which less is better. It is empty when no cell knows both.
-func (d *drawing) scatter(across, up string) (s scatter, ok bool) {
+func (d *sweepDrawing) scatter(across, up string) (s scatter, ok bool) {
 	x, y := d.values(across), d.values(up)
 	for i := range x {
 		if !known(x[i]) || !known(y[i]) {
 			x[i], y[i] = math.NaN(), math.NaN()
 		}
 	}
-	best := d.front(x, y)
+	best := d.paretoFront(x, y)
 	if len(best) == 0 {
 		return s, false
 	}
 	s = scatter{ID: "pareto-" + up}
-	for _, j := range judged {
+	for _, j := range drawnMetrics {
 		if j.metric == up {
 			s.Title, s.Unit = j.name+" against Redis calls", j.what
 		}

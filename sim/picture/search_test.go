@@ -24,7 +24,8 @@ func search() *measure.Sweep {
 	return s
 }
 
-// A search has all its choices in the table, and no map that is mostly holes; it says what the policy is for, and its sums.
+// A search has all its choices in the table, and no map that is mostly holes; it says what the policy is for, and
+// its sums.
 func TestSearchPage(t *testing.T) {
 	page := parse(t, drawSweep(t, search()))
 	if n := len(find(page, "table", "map")); n > 0 {

@@ -86,8 +86,8 @@ func thickness(state, row int) float64 {
 	return max(1, float64(row)/6)
 }
 
-// worst returns the most remarkable state within each step. Before its first change a process was not there; a state that
-// is none of ours changes nothing.
+// worst returns the most remarkable state within each step. Before its first change a process was not there; a
+// state that is none of ours changes nothing.
 func (t *timeline) worst(changes []measure.BreakerChange) []uint8 {
 	cells := make([]uint8, t.steps)
 	state, next := uint8(gone), 0

@@ -15,7 +15,7 @@ import (
 )
 
 // judged are the metrics that a sweep is drawn by. Of each less is better.
-var judged = []struct{ metric, name, what string }{
+var drawnMetrics = []struct{ metric, name, what string }{
 	{"over_admission", "Over-admission", "tokens beyond burst + rate × time, in the worst interval"},
 	{"shortfall", "Shortfall", "of what one ideal limiter admits"},
 	{"redis_calls", "Redis calls", "of the script per second, all processes"},
@@ -46,8 +46,8 @@ type expectation struct{ Name, What, Value, Measured string }
 
 const maxExpected = 20
 
-// heat is a metric over all cells: a panel for each combination of the axes from the third on, rows are the first axis and
-// columns the second.
+// heat is a metric over all cells: a panel for each combination of the axes from the third on, rows are the first
+// axis and columns the second.
 type heat struct {
 	ID, Title, Unit, Say string
 	Panels               []panel
@@ -80,9 +80,9 @@ type choice struct {
 	cell                    int
 }
 
-// SweepHTML writes the page of a sweep: a heat map per metric, and what must be paid in Redis calls for less of another. A
-// sweep without cells or axes, with more than 400 cells, or with a cell that lacks an axis' value, is an error, and nothing
-// is written.
+// SweepHTML writes the page of a sweep: a heat map per metric, and what must be paid in Redis calls for less of
+// another. A sweep without cells or axes, with more than 400 cells, or with a cell that lacks an axis' value, is an
+// error, and nothing is written.
 func SweepHTML(w io.Writer, s *measure.Sweep) error {
 	if err := checkSweep(s); err != nil {
 		return err
@@ -110,7 +110,8 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 	}
 	p.Facts = append(p.Facts, fmt.Sprintf("seed %d", s.Seed))
 
-	d := drawing{Sweep: s, advised: slices.IndexFunc(s.Cells, func(c measure.Cell) bool { return len(s.Advised) > 0 && maps.Equal(c.Values, s.Advised) })}
+	d := sweepDrawing{Sweep: s, advised: slices.IndexFunc(s.Cells,
+		func(c measure.Cell) bool { return len(s.Advised) > 0 && maps.Equal(c.Values, s.Advised) })}
 	sparse := 2*len(s.Cells) < d.places()
 	d.choose(sparse)
 	for _, pair := range [][2]string{{"redis_calls", "over_admission"}, {"redis_calls", "shortfall"}} {
@@ -118,7 +119,7 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 			p.Scatters = append(p.Scatters, sc)
 		}
 	}
-	for _, j := range judged {
+	for _, j := range drawnMetrics {
 		if sparse {
 			break // there would be more holes than figures: the table has them all
 		}
@@ -136,7 +137,8 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 		if e.AtMost {
 			about = "at most "
 		}
-		p.Expected = append(p.Expected, expectation{clip(e.Name, 40), clip(e.What, 2*maxText), about + clip(e.Text, 40), clip(e.MeasuredText, 40)})
+		p.Expected = append(p.Expected, expectation{clip(e.Name, 40), clip(e.What, 2*maxText),
+			about + clip(e.Text, 40), clip(e.MeasuredText, 40)})
 	}
 	return write(w, "sweep", p)
 }
@@ -158,28 +160,30 @@ func checkSweep(s *measure.Sweep) error {
 			return fmt.Errorf("picture: axes[%d].path is %q: an axis is there once", i, clip(a.Path, 40))
 		}
 		if len(a.Values) == 0 || len(a.Values) > maxCells {
-			return fmt.Errorf("picture: axes[%d].values has %d entries: there must be 1 to %d", i, len(a.Values), maxCells)
+			return fmt.Errorf("picture: axes[%d].values has %d entries: there must be 1 to %d", i, len(a.Values),
+				maxCells)
 		}
 	}
 	for i, c := range s.Cells {
 		for _, a := range s.Axes {
 			if v, ok := c.Values[a.Path]; !ok || !slices.Contains(a.Values, v) {
-				return fmt.Errorf("picture: cells[%d].values[%q] is %q: it must be one of the axis", i, clip(a.Path, 40), clip(v, 40))
+				return fmt.Errorf("picture: cells[%d].values[%q] is %q: it must be one of the axis", i,
+					clip(a.Path, 40), clip(v, 40))
 			}
 		}
 	}
 	return nil
 }
 
-// drawing is a sweep that is being drawn.
-type drawing struct {
+// sweepDrawing is a sweep that is being drawn.
+type sweepDrawing struct {
 	*measure.Sweep
 	advised int // cell, or −1
 	choices []choice
 }
 
 // values of a metric, by cell.
-func (d *drawing) values(metric string) []float64 {
+func (d *sweepDrawing) values(metric string) []float64 {
 	list := make([]float64, len(d.Cells))
 	for i := range d.Cells {
 		list[i] = d.Cells[i].Metrics.Value(metric)
@@ -190,9 +194,9 @@ func (d *drawing) values(metric string) []float64 {
 	return list
 }
 
-// front are the cells that no other beats: at most as much of x and less of y, or the other way round; by x. Of cells that
-// are equal in both the first is one. Those that broke an expectation do not compete, unless all did.
-func (d *drawing) front(x, y []float64) (cells []int) {
+// paretoFront returns the cells that no other beats: at most as much of x and less of y, or the other way round; by x.
+// Of cells that are equal in both it has the first. Those that broke an expectation do not compete, unless all did.
+func (d *sweepDrawing) paretoFront(x, y []float64) (cells []int) {
 	kept := slices.ContainsFunc(d.Cells, func(c measure.Cell) bool { return c.Passed })
 	for i := range x {
 		if known(x[i]) && known(y[i]) && d.Cells[i].Passed == kept {
@@ -208,8 +212,8 @@ func (d *drawing) front(x, y []float64) (cells []int) {
 	})
 }
 
-// places are how many combinations there could be.
-func (d *drawing) places() int {
+// places returns how many combinations there could be.
+func (d *sweepDrawing) places() int {
 	n := 1
 	for _, a := range d.Axes {
 		n *= len(a.Values)
@@ -218,9 +222,10 @@ func (d *drawing) places() int {
 }
 
 // choose numbers the cells of both fronts and the advised one, or all, by Redis calls.
-func (d *drawing) choose(all bool) {
+func (d *sweepDrawing) choose(all bool) {
 	calls := d.values("redis_calls")
-	cells := slices.Concat(d.front(calls, d.values("over_admission")), d.front(calls, d.values("shortfall")))
+	cells := slices.Concat(d.paretoFront(calls, d.values("over_admission")),
+		d.paretoFront(calls, d.values("shortfall")))
 	if d.advised >= 0 {
 		cells = append(cells, d.advised)
 	}
@@ -229,7 +234,10 @@ func (d *drawing) choose(all bool) {
 			cells = append(cells, i)
 		}
 	}
-	slices.SortStableFunc(cells, func(a, b int) int { return cmp.Or(cmp.Compare(calls[a], calls[b]), cmp.Compare(a, b)) })
+	slices.SortStableFunc(cells, func(a, b int) int {
+		return cmp.Or(cmp.Compare(calls[a], calls[b]),
+			cmp.Compare(a, b))
+	})
 	for _, i := range slices.Compact(cells) {
 		m := &d.Cells[i].Metrics
 		c := choice{
@@ -245,13 +253,13 @@ func (d *drawing) choose(all bool) {
 }
 
 // number of a cell among the choices, or 0.
-func (d *drawing) number(cell int) int {
+func (d *sweepDrawing) number(cell int) int {
 	i := slices.IndexFunc(d.choices, func(c choice) bool { return c.cell == cell })
 	return i + 1
 }
 
-// tip is all about a cell, in a line. It is empty when there are many cells.
-func (d *drawing) tip(i int) string {
+// tip describes a cell in a line. It is empty if there are many cells.
+func (d *sweepDrawing) tip(i int) string {
 	if len(d.Cells) > maxTips {
 		return "" // there would be no room for so many
 	}
@@ -260,7 +268,8 @@ func (d *drawing) tip(i int) string {
 	for _, a := range d.Axes {
 		b.WriteString(clip(a.Path, 24) + " " + clip(c.Values[a.Path], 16) + " · ")
 	}
-	b.WriteString(written("over_admission", c.Metrics.OverAdmission) + " over · " + written("shortfall", c.Metrics.Shortfall) + " short · " +
+	b.WriteString(written("over_admission", c.Metrics.OverAdmission) + " over · " +
+		written("shortfall", c.Metrics.Shortfall) + " short · " +
 		written("redis_calls", c.Metrics.RedisCalls))
 	if !c.Passed {
 		b.WriteString(" · expectations broken")
@@ -269,7 +278,7 @@ func (d *drawing) tip(i int) string {
 }
 
 // heat draws a metric of all cells.
-func (d *drawing) heat(metric, name, what string) heat {
+func (d *sweepDrawing) heat(metric, name, what string) heat {
 	values := d.values(metric)
 	h := heat{ID: "heat-" + metric, Title: name, Unit: what}
 	s := scale{from: 0, to: max(top(values), 0)}
@@ -283,7 +292,8 @@ func (d *drawing) heat(metric, name, what string) heat {
 	case least == top(values):
 		h.Say = "Every combination has " + written(metric, least) + "."
 	default:
-		h.Say = "From " + written(metric, least) + " to " + written(metric, top(values)) + "; the darker or stronger, the more, and less is better."
+		h.Say = "From " + written(metric, least) + " to " + written(metric, top(values)) +
+			"; the darker or stronger, the more, and less is better."
 	}
 	axes := d.Axes
 	if len(axes) == 1 {
@@ -327,7 +337,7 @@ func (d *drawing) heat(metric, name, what string) heat {
 }
 
 // heatCell draws a value of a cell.
-func (d *drawing) heatCell(i int, metric string, v float64, s scale) heatCell {
+func (d *sweepDrawing) heatCell(i int, metric string, v float64, s scale) heatCell {
 	cell := heatCell{
 		Text: written(metric, v), Class: "none", Tip: d.tip(i), Broken: !d.Cells[i].Passed, Advised: i == d.advised,
 	}

@@ -1,5 +1,5 @@
-// Package scenario is the language of rehearsals: who shares which limits, who asks for how much, what goes wrong
-// when, and what must be true of it all the same. A scenario is data; package sim runs it.
+// Package scenario is the language of the simulator. A scenario says which processes share which limits, what is
+// requested, which faults come when, and what must hold all the same. It is data; package sim runs it.
 //
 // It is plain text, a statement per line, in any order; so may be the times of the faults:
 //

@@ -11,10 +11,11 @@ import (
 
 // Error is one thing that is wrong with a scenario. Text has Line and Column; JSON and a scenario made in Go have Path.
 type Error struct {
-	Line   int    // from 1; 0 when there is no text
-	Column int    // from 1, in characters; a tab is one
-	Path   string // of the field, as in faults[1].for; empty for what is no field: a line that says nothing, broken JSON
-	Text   string // field, value and rule: "n is 0: must be 1 to 5000"
+	Line   int // from 1; 0 when there is no text
+	Column int // from 1, in characters; a tab is one
+	// of the field, as in faults[1].for; empty for what is no field: a line that says nothing, broken JSON
+	Path string
+	Text string // field, value and rule: "n is 0: must be 1 to 5000"
 }
 
 // Error returns the place, if it is known, and the text: "3:9: n is 0: must be 1 to 5000", "fleet.n is 0: …".
@@ -55,7 +56,7 @@ func (all Errors) sorted() Errors {
 	return all
 }
 
-// says is the text of an error.
+// says returns the text of an error.
 func says(field, value, rule string) string { return field + " is " + value + ": " + rule }
 
 // place is where something is, as in an [Error].
@@ -88,7 +89,7 @@ func show(text string) string {
 	return strconv.Quote(text) + cut
 }
 
-// showRaw is show of what may be in quotes already.
+// showRaw is show for a value that may be in quotes already.
 func showRaw(text string) string {
 	if strings.HasPrefix(text, `"`) && len(text) <= shown && isText(text, 0, shown) {
 		return text
@@ -96,8 +97,7 @@ func showRaw(text string) string {
 	return show(text)
 }
 
-// plain reports whether text needs no quotes where a value stands: ASCII letters, digits, and what numbers are made
-// of.
+// plain reports whether text needs no quotes as a value: it has only ASCII letters, digits, and characters of numbers.
 func plain(text string) bool {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -109,7 +109,7 @@ func plain(text string) bool {
 	return text != ""
 }
 
-// oneOf is the rule of a word that must be in a list, with the likeliest of them if word looks like a slip.
+// oneOf is the rule of a word that must be in a list. If word looks like a slip, it names the likeliest one.
 func oneOf(word string, list []string) string {
 	return "must be one of " + strings.Join(list, ", ") + meant(word, list)
 }
@@ -122,8 +122,8 @@ func meant(word string, list []string) string {
 	return ""
 }
 
-// Nearest is the first word of the list with the least edits from word to it, at most two, or one of a word of two to
-// four letters; empty if there is none.
+// Nearest returns the first word of the list with the fewest edits from word: at most two, or one for a word of two to
+// four letters. It is empty if there is none.
 func Nearest(word string, list []string) (near string) {
 	best := 3
 	for _, w := range list {
@@ -135,8 +135,8 @@ func Nearest(word string, list []string) (near string) {
 	return near
 }
 
-// edits is how many bytes must be put in, taken out, changed, or changed with their neighbor to make b of a; or
-// enough, if the lengths alone say that it is as many.
+// edits returns how many bytes must be inserted, deleted, changed, or swapped with their neighbor to make b of a. It
+// returns enough if the lengths alone require as many.
 func edits(a, b string, enough int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= enough {
 		return enough

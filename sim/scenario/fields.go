@@ -41,8 +41,8 @@ const (
 	defaultBudget = 20 * milli  // as the limiter has it
 )
 
-// field is a parameter of a statement, which is also a field of its type and has the same name in JSON. Text, Set, the
-// checks and the documentation follow from it.
+// field is a parameter of a statement, which is also a field of its type and has the same name in JSON. The text form,
+// Set, the checks and the documentation follow from it.
 type field struct {
 	name string
 	spec
@@ -136,9 +136,11 @@ var statements = []statement{
 	},
 	{
 		name: "at", form: "TIME KIND …", path: "faults", kinds: Kinds,
-		words: []word{{"at", "time", readTime, func(item any) string { return item.(*Fault).At.String() }}, anyWord("kind")},
+		words: []word{{"at", "time", readTime, func(item any) string { return item.(*Fault).At.String() }},
+			anyWord("kind")},
 		fields: []field{
-			{"for", duration(micro, maxLength), "to the end of the run", "how long it lasts; it must end within the run"},
+			{"for", duration(micro, maxLength), "to the end of the run",
+				"how long it lasts; it must end within the run"},
 			{"procs", some(maxFleet), "all", "which processes: a share of them or a number, drawn from the seed"},
 			{"only", oneWord("requests", "replies"), "both", "one direction"},
 			{"chance", ratio(leastShare, 1), "100%", "of the messages"},
@@ -153,7 +155,8 @@ var statements = []statement{
 			{"n", count(1, maxFleet), "", "processes from then on"},
 			{"keys", whole(1, maxLost), "", "how many keys"},
 			{
-				"error", text("1 to "+strconv.Itoa(maxReply)+" ASCII characters that begin with a word in capitals", isReply), "",
+				"error", text("1 to "+strconv.Itoa(maxReply)+" ASCII characters that begin with a word in capitals",
+					isReply), "",
 				"what Redis says, beginning with a word in capitals; in quotes if it is more than a word",
 			},
 		},
@@ -244,8 +247,8 @@ func (st *statement) items(s *Scenario) iter.Seq2[string, any] {
 // once reports whether there can be one only.
 func (st *statement) once() bool { return member(&Scenario{}, st.path).Kind() != reflect.Slice }
 
-// takes are the names of the parameters that an item may have, and what takes them: the statement, or the item's kind.
-// known is false if there is no such kind; then all may be there.
+// takes returns the names of the parameters that an item may have and must have, and what takes them: the statement, or
+// the item's kind. known is false if there is no such kind; then all are allowed.
 func (st *statement) takes(item any) (what string, takes, needs []string, known bool) {
 	if st.kinds != nil {
 		name := member(item, st.words[len(st.words)-1].path).String()

@@ -71,8 +71,8 @@ func FuzzParseJSON(f *testing.F) {
 	})
 }
 
-// FuzzSet: a path and a value that are refused change nothing; others give a scenario that can be printed, and parsed if
-// it is valid.
+// FuzzSet: a path and a value that are refused change nothing; others give a scenario that can be printed, and
+// parsed if it is valid.
 func FuzzSet(f *testing.F) {
 	for _, g := range readGolden(f, "set.txt") {
 		for line := range strings.Lines(g.input) {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ParseJSON reads a scenario from the JSON that encoding/json makes of one, at most 512 KiB. Unknown names are errors. If
-// the JSON is broken or a value has the wrong type, it reports the first such error and the byte that it is at. Otherwise
-// it reports all that is wrong, as [Errors], each with its path. It never panics. Faults may be in any order, as in
-// [Parse].
+// ParseJSON reads a scenario from the JSON that encoding/json makes of one, at most 512 KiB. Unknown names are
+// errors. If the JSON is broken or a value has the wrong type, it reports the first such error and the byte that it
+// is at. Otherwise it reports all that is wrong, as [Errors], each with its path. It never panics. Faults may be in
+// any order, as in [Parse].
 func ParseJSON(data []byte) (*Scenario, error) {
 	if err := (place{}).atMost("the JSON", len(data), "bytes long", maxJSON); err != nil {
 		return nil, err

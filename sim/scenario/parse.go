@@ -48,7 +48,7 @@ type parser struct {
 	checker
 }
 
-// refuse reports an error of a field; what follows from it is not reported as well.
+// refuse reports an error of a field. What follows from it is not reported.
 func (p *parser) refuse(t token, path, field, value, rule string) {
 	p.bad[path] = true
 	p.report(t.place, path, field, value, rule)
@@ -123,7 +123,7 @@ func (p *parser) line(text string, number int) {
 	p.hint(words)
 }
 
-// hint keeps a line that could not be read from being missed as well.
+// hint keeps a line that could not be read from being reported as missing too.
 func (p *parser) hint(words []token) {
 	for _, st := range statements {
 		if st.name == words[0].text || Nearest(words[0].text, []string{st.name}) != "" {
@@ -157,7 +157,7 @@ func (p *parser) item(s *line) {
 	if path != "" && path != s.path { // else it is where the first one is
 		p.at[path] = s.token.place
 	}
-	said := false // that words are missing
+	said := false // words are reported as missing
 	for i := range s.words {
 		w := &s.words[i]
 		at := join(path, w.path)

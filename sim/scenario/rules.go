@@ -39,16 +39,16 @@ func (s *Scenario) Validate() error {
 	return c.verdict(s, "bytes of text", place{})
 }
 
-// checker holds a scenario against the rules.
+// checker checks a scenario against the rules.
 type checker struct {
-	// bad are paths that something is wrong with already: one error is enough, and what follows from it is none.
+	// Paths of known errors. One error is enough; what follows from it is none.
 	bad  map[string]bool
 	at   map[string]place // where a path was read
 	name func(path string) string
 	errs Errors
 }
 
-// newChecker returns a checker for a scenario of which what is missing would be at a place.
+// newChecker returns a checker. end is the place of what is missing.
 func newChecker(end place) checker {
 	return checker{
 		bad: map[string]bool{}, at: map[string]place{"": end},
@@ -56,7 +56,7 @@ func newChecker(end place) checker {
 	}
 }
 
-// wrong reports an error at the place of a path or, if it is not there, of what it should be in.
+// wrong reports an error at the place of a path or, if it is missing, of what it should be in.
 func (c *checker) wrong(path, value, rule string) {
 	if !c.sound(path) {
 		return
@@ -73,7 +73,7 @@ func (c *checker) report(at place, path, field, value, rule string) {
 	c.errs = append(c.errs, &Error{at.line, at.column, path, says(field, value, rule)})
 }
 
-// verdict returns all errors, or the one about a text of s that would be too long.
+// verdict returns all errors. If there are none, it checks the length of the text of s.
 func (c *checker) verdict(s *Scenario, unit string, start place) error {
 	if len(c.errs) > 0 {
 		return c.errs.sorted()
@@ -91,7 +91,7 @@ func (c *checker) must(ok bool, path, value, rule string) {
 	}
 }
 
-// sound reports whether nothing is known to be wrong with any of these paths, so that others may be held against them.
+// sound reports whether no error is known of any of these paths, so that others may be compared with them.
 func (c *checker) sound(paths ...string) bool {
 	return !slices.ContainsFunc(paths, func(p string) bool { return c.bad[p] })
 }
@@ -128,7 +128,7 @@ func (c *checker) text(path, text string, least, most int) {
 	c.must(isText(text, least, most), path, value, fmt.Sprintf("must be %d to %d printable characters", least, most))
 }
 
-// count checks how many there are, and returns how many of them to look at: of too many, none.
+// count checks how many there are, and returns how many of them to check: of too many, none.
 func (c *checker) count(path string, n, least, most int) int {
 	switch {
 	case n == 0 && least > 0:
@@ -171,7 +171,7 @@ func (c *checker) item(st *statement, path string, item any) {
 	}
 }
 
-// half checks one half of a rate; the other may have been given, or the whole refused already.
+// half checks one half of a rate. The other may be given, or the whole refused already.
 func (c *checker) half(whole, path string, sp *spec, v any) {
 	value := show(sp.format(v))
 	if isZero(v) {
@@ -188,7 +188,8 @@ func (c *checker) limits(s *Scenario) {
 		c.must(isName(l.Name), path+"name", given(l.Name), "must be "+nameSpec.span)
 		c.item(find("limit"), path[:len(path)-1], l)
 		first := slices.IndexFunc(s.Limits, func(o Limit) bool { return o.Name == l.Name })
-		c.must(first == i, path+"name", show(l.Name), fmt.Sprintf("must be another name than that of limit %d", first+1))
+		c.must(first == i, path+"name", show(l.Name),
+			fmt.Sprintf("must be another name than that of limit %d", first+1))
 	}
 }
 
@@ -213,7 +214,8 @@ func (c *checker) fleet(s *Scenario) {
 	c.item(find("fleet"), "fleet", f)
 	budget := cmp.Or(f.Budget, defaultBudget)
 	if f.Timeout != 0 && c.sound("fleet.budget") {
-		c.must(f.Timeout >= budget, "fleet.timeout", f.Timeout.String(), "must not be below the budget, "+budget.String())
+		c.must(f.Timeout >= budget, "fleet.timeout", f.Timeout.String(), "must not be below the budget, "+
+			budget.String())
 	}
 	if !c.sound("limits") {
 		return
@@ -286,7 +288,8 @@ func (c *checker) fault(s *Scenario, path string, f *Fault) {
 	path += "."
 	if timed && c.sound(path+"for") {
 		rest := s.Length - f.At
-		c.must(f.For <= rest, path+"for", f.For.String(), "must end within the run: at most "+rest.String()+", or left out")
+		c.must(f.For <= rest, path+"for", f.For.String(), "must end within the run: at most "+rest.String()+
+			", or left out")
 	}
 	if c.sound(path+"procs", "fleet.n") {
 		most := s.Fleet.N

@@ -7,16 +7,18 @@ type Scenario struct {
 	Name  string `json:"name"`            // 1 … 100 characters, in quotes
 	Learn string `json:"learn,omitempty"` // what it shows, in a line
 
-	Limits    []Limit       `json:"limits"`
-	Fleet     Fleet         `json:"fleet"`
-	Traffic   []Traffic     `json:"traffic"`
-	Net       Net           `json:"net"`
-	Faults    []Fault       `json:"faults,omitempty"` // by time
-	Length    Duration      `json:"run"`              // 1 s … 24 h
-	WarmUp    Duration      `json:"warmup,omitempty"` // from when on the run is measured: processes have found each other; 0 is 2 s
-	Expect    []Expectation `json:"expect,omitempty"`
-	Sometimes []string      `json:"sometimes,omitempty"` // what must happen at least once, or the run shows nothing: see Happenings
-	Sweep     []Axis        `json:"sweep,omitempty"`
+	Limits  []Limit   `json:"limits"`
+	Fleet   Fleet     `json:"fleet"`
+	Traffic []Traffic `json:"traffic"`
+	Net     Net       `json:"net"`
+	Faults  []Fault   `json:"faults,omitempty"` // by time
+	Length  Duration  `json:"run"`              // 1 s … 24 h
+	// from when on the run is measured: processes have found each other; 0 is 2 s
+	WarmUp Duration      `json:"warmup,omitempty"`
+	Expect []Expectation `json:"expect,omitempty"`
+	// what must happen at least once, or the run shows nothing: see Happenings
+	Sometimes []string `json:"sometimes,omitempty"`
+	Sweep     []Axis   `json:"sweep,omitempty"`
 }
 
 // Limit is a policy's limit: `limit NAME rate=TOKENS/PERIOD burst=TOKENS`.

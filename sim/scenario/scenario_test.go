@@ -104,8 +104,8 @@ expect decide_max <= 0
 	}
 }
 
-// Faults come in the order of their times, those of one time as they were written; what was wrong with them is told where
-// it was written.
+// Faults come in the order of their times, those of one time as they were written; what was wrong with them is told
+// where it was written.
 func TestFaultsAreSorted(t *testing.T) {
 	var kinds []string
 	s := mustParse(t, ordinary+"at 30s flush\nat 10s kill for=1s\nat 30s scriptflush\nat 20s flush\n")

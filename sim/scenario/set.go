@@ -71,7 +71,7 @@ func (s *Scenario) canonicalPath(path string) string {
 	return path
 }
 
-// hasPath says what there is if path is nothing that Set takes, and nothing if it is.
+// hasPath returns a rule with the existing paths if Set does not take path.
 func (s *Scenario) hasPath(path string) (rule string) {
 	all := s.Paths()
 	if slices.Contains(all, s.canonicalPath(path)) {
@@ -81,7 +81,8 @@ func (s *Scenario) hasPath(path string) (rule string) {
 	full := s.canonicalPath(path)
 	var beside, first []string
 	for _, p := range all {
-		if i, j := strings.LastIndexByte(p, '.'), strings.LastIndexByte(full, '.'); i >= 0 && j >= 0 && p[:i] == full[:j] {
+		if i, j := strings.LastIndexByte(p, '.'), strings.LastIndexByte(full, '.'); i >= 0 && j >= 0 &&
+			p[:i] == full[:j] {
 			beside = append(beside, p)
 		}
 		statement, name, _ := strings.Cut(p, ".")

@@ -63,7 +63,8 @@ func ratio(least, most float64) spec {
 }
 
 func perSecond(least, most float64) spec {
-	return between("a number per period, as in 1000/s, 100/min or 10/100ms", least, most, parseRate, formatRate, formatRate)
+	return between("a number per period, as in 1000/s, 100/min or 10/100ms", least, most, parseRate, formatRate,
+		formatRate)
 }
 
 // some are 1 to most of the processes, or a share of them.

@@ -13,7 +13,7 @@ func TestThirstKnowsNoOrderWithinAnInstant(t *testing.T) {
 		made, at time.Duration
 		admitted bool
 	}
-	longest := func(all []decision) (most time.Duration, end thirst) {
+	longest := func(all []decision) (most time.Duration, end starvation) {
 		for _, d := range all {
 			most = max(most, d.at-end.decided(d.made, d.at, d.admitted))
 		}
