@@ -114,10 +114,7 @@ func (t Tolerance) Diff(a, b *Report) []Difference {
 
 // number adds a difference if two values are too far apart.
 func (t Tolerance) number(all []Difference, where, metric string, a, b float64, u scenario.Unit) []Difference {
-	floor := map[scenario.Unit]float64{
-		scenario.Tokens: t.Tokens, scenario.Ratio: t.Ratio, scenario.Seconds: t.Seconds, scenario.PerSec: t.PerSec,
-		scenario.Count: t.Count,
-	}[u]
+	floor := [...]float64{t.Tokens, t.Ratio, t.Seconds, t.PerSec, t.Count}[u] // in the order of the units
 	known := (a < 0) == (b < 0)
 	if known && math.Abs(a-b) <= max(floor, t.Relative*max(a, b))+grain(a) {
 		return all

@@ -27,37 +27,24 @@ func short(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
-	return strconv.FormatFloat(fourDigits(v), 'f', -1, 64)
-}
-
-func fourDigits(v float64) float64 {
 	x, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
-	return x
+	return strconv.FormatFloat(x, 'f', -1, 64)
 }
 
 func percent(v float64) string { return short(v*100) + "%" }
 
-// secondsUnit is one that seconds are written in.
-type secondsUnit struct {
-	name string
-	in   float64 // s
-}
-
-// unitOfSeconds is the one that suits a number of seconds.
-func unitOfSeconds(s float64) secondsUnit {
-	for _, u := range []secondsUnit{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}} {
-		if s >= u.in*0.99995 {
-			return u
-		}
-	}
-	return secondsUnit{"ns", 1e-9}
-}
-
-// lasting is seconds in the unit that suits them.
+// lasting formats seconds in the unit that suits them.
 func lasting(s float64) string {
 	if s <= 0 {
 		return "0s"
 	}
-	u := unitOfSeconds(s)
-	return short(s/u.in) + u.name
+	for _, u := range []struct {
+		name string
+		in   float64 // s
+	}{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}} {
+		if s >= u.in*0.99995 {
+			return short(s/u.in) + u.name
+		}
+	}
+	return short(s/1e-9) + "ns"
 }

@@ -28,10 +28,7 @@ type Meter struct {
 	ledger     ledger
 	recovery   recovery
 
-	asked   time.Duration // the latest, and its segment
-	askedIn int
-	decided time.Duration
-	admitIn int
+	asked, decided time.Duration // the latest
 
 	reasons  [reasonsEnd]int64 // decisions of the measured part by reason
 	happened map[string]int64  // happenings that others reported
@@ -83,7 +80,7 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 	defer m.mu.Unlock()
 	m.asked = max(m.asked, at)
 	at = m.asked
-	m.askedIn = m.parts.forward(m.askedIn, at)
+	segment := m.parts.segment(at)
 	step := m.series.step(at)
 	ks := m.keys[limit]
 	k := ks.of(key, limit, at, step)
@@ -93,12 +90,12 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 		m.series.steps[step].limit += ks.rate
 	}
 	r := Request{
-		at: at, process: int32(process), limit: int32(limit), segment: int32(m.askedIn), step: int32(step),
+		at: at, process: int32(process), limit: int32(limit), segment: int32(segment), step: int32(step),
 		cost: cost, key: k,
 		within: ks.take(k, at, cost),
 	}
 
-	c := m.parts.cells[m.askedIn][limit]
+	c := m.parts.cells[segment][limit]
 	c.offered += cost
 	c.of(process).demand += cost
 	m.series.steps[step].offered += cost
@@ -107,7 +104,7 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 		c.ideal += cost
 		c.within++
 		m.series.steps[step].ideal += cost
-		for _, w := range m.parts.active[m.askedIn] {
+		for _, w := range m.parts.active[segment] {
 			w.addShort(at, limit, cost)
 		}
 		m.recovery.ideal(at, limit, cost)
@@ -139,8 +136,8 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	if d.Tier == tiered.Remote || took > waitedAfter {
 		c.waited++
 	}
-	m.admitIn = m.parts.forward(m.admitIn, at)
-	m.starve(r, at, d.Allowed)
+	admitIn := m.parts.segment(at)
+	m.starve(r, at, admitIn, d.Allowed)
 	if d.Reason != tiered.Canceled { // who left was not refused
 		due, got := int64(0), int64(0)
 		if r.within {
@@ -172,16 +169,16 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 		w.addShort(r.at, limit, -r.cost)
 	}
 	m.recovery.admitted(r.at, limit, r.cost)
-	m.keys[limit].admit(r.key, m.parts.policed[m.admitIn], limit, at, r.cost)
+	m.keys[limit].admit(r.key, m.parts.policed[admitIn], limit, at, r.cost)
 }
 
 // starve records for how long the process and the key of a request had admitted nothing when it was decided.
-func (m *Meter) starve(r Request, at time.Duration, admitted bool) {
+func (m *Meter) starve(r Request, at time.Duration, segment int, admitted bool) {
 	of := &m.starvation[r.limit]
 	*of = grow(*of, int(r.process))
 	process := (*of)[r.process].decided(r.at, at, admitted)
 	key := r.key.starvation.decided(r.at, at, admitted)
-	for _, w := range m.parts.active[m.admitIn] {
+	for _, w := range m.parts.active[segment] {
 		w.starvedAt(int(r.limit), process, key, at)
 	}
 }

@@ -45,12 +45,7 @@ type namedWindow struct {
 	*window
 }
 
-// defaultWarmUp is Scenario.WarmUp when it is 0.
-const defaultWarmUp = 2 * time.Second
-
-func warmUp(s *scenario.Scenario) time.Duration {
-	return cmp.Or(time.Duration(s.WarmUp), defaultWarmUp)
-}
+func warmUp(s *scenario.Scenario) time.Duration { return time.Duration(s.MeasuredFrom()) }
 
 // faultEnd returns when a fault ends according to the scenario. One that lasts, without for=, goes on to the end.
 func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
@@ -175,14 +170,6 @@ func (p *parts) segment(at time.Duration) int {
 		return i + 1
 	}
 	return i
-}
-
-// forward is segment for times that do not go back: it searches from the segment of the last one.
-func (p *parts) forward(last int, at time.Duration) int {
-	for last < len(p.edges) && at >= p.edges[last] {
-		last++
-	}
-	return last
 }
 
 // addShort adds to the balance of the second in which a request was made.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -310,6 +309,3 @@ func write(w io.Writer, name string, data any) error {
 	_, err := w.Write(b.Bytes())
 	return err
 }
-
-// sortedKeys are the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,7 +1,9 @@
 package picture
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
@@ -98,7 +100,7 @@ func figures(r *measure.Report) (t table) {
 		parts = append(parts, part{clip(p.Name, 24) + ", " + length(p.FromS) + " – " + length(p.ToS), &p.Metrics})
 	}
 	if len(r.Limits) > 1 {
-		for _, name := range sortedKeys(r.Limits) {
+		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 			m := r.Limits[name]
 			parts = append(parts, part{"limit " + clip(name, 24), &m})
 		}
