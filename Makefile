@@ -78,7 +78,7 @@ faults: ## everything that can happen to Redis, the network, the processes and t
 steady: ## how much of the limit is used, and how rarely Redis is asked, under steady load: two minutes of a quiet machine
 	@$(REDIS)
 	go test -count=1 -v -run 'TestSteady' .
-	go test -count=1 -v -run 'TestSteady' ./internal/fleet -args -steady
+	go test -count=1 -v -run 'TestSteady' ./internal/harness -args -steady
 
 ratios: ## every claim about speed, measured against something in the same run: under three minutes
 	@$(REDIS)

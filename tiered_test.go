@@ -16,14 +16,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-func TestMain(m *testing.M) { fleet.Main(m) }
+func TestMain(m *testing.M) { harness.Main(m) }
 
 // fleetTest is processes that share limits, each under three times its load, on one Redis or on a Cluster.
 type fleetTest struct {
@@ -36,7 +36,7 @@ type fleetTest struct {
 
 // fleetLoad is a load and the least of it that must be admitted: of what an ideal bucket admits, or of what a window may hold.
 type fleetLoad struct {
-	fleet.Load
+	harness.Load
 	least float64
 }
 
@@ -46,34 +46,34 @@ func perWindow(n int64) tiered.Limit { return tiered.Limit{Tokens: n, Per: windo
 
 var fleetTests = []fleetTest{
 	{name: "2000 per second", processes: 8, loads: []fleetLoad{
-		{fleet.Load{Policy: "api", Limit: tiered.PerSecond(2000).WithBurst(500)}, 0.97},
+		{harness.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500)}}, 0.97},
 	}},
 	{name: "10 per second", processes: 8, loads: []fleetLoad{
-		{fleet.Load{Policy: "api", Limit: tiered.PerSecond(10).WithBurst(10)}, 0.95},
+		{harness.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(10)}}, 0.95},
 	}},
 	// Large leases, and time to fill them and the bucket: a refill that forgot the escrow shows here, in the audit. What lies in
 	// Redis for a hold-off when a surge ends overflows before the next one: that part of the limit is missing.
 	{name: "surges", processes: 3, loads: []fleetLoad{
-		{fleet.Load{Policy: "api", Limit: tiered.PerSecond(2000).WithBurst(500), Surges: true, Size: 125}, 0.8},
+		{harness.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500), Lease: tiered.Lease{Size: 125}}, Surges: true}, 0.8},
 	}},
 	{name: "each algorithm", processes: 8, loads: []fleetLoad{
-		{fleet.Load{Policy: "fixed", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(400)}, 0.6},
-		{fleet.Load{Policy: "fixed-direct", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(100), Size: tiered.NoLease}, 0.6},
-		{fleet.Load{Policy: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(400)}, 0.6},
-		{fleet.Load{Policy: "sliding-direct", Algorithm: tiered.SlidingWindow, Limit: perWindow(100), Size: tiered.NoLease}, 0.6},
-		{fleet.Load{Policy: "buckets", Limit: perWindow(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}}, 0.6},
-		{fleet.Load{Policy: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}, 0.6},
+		{harness.Load{Policy: tiered.Policy{Name: "fixed", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(400)}}, 0.6},
+		{harness.Load{Policy: tiered.Policy{Name: "fixed-direct", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
+		{harness.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(400)}}, 0.6},
+		{harness.Load{Policy: tiered.Policy{Name: "sliding-direct", Algorithm: tiered.SlidingWindow, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
+		{harness.Load{Policy: tiered.Policy{Name: "buckets", Limit: perWindow(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}}}, 0.6},
+		{harness.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
 	}},
 	{name: "shards on one Redis", processes: 8, shards: 4, loads: inShards},
 	{name: "shards on a Cluster", processes: 8, shards: 4, cluster: true, loads: inShards},
 }
 
 var inShards = []fleetLoad{
-	{fleet.Load{Policy: "leased", Limit: tiered.PerSecond(1000).WithBurst(402)}, 0.7},
-	{fleet.Load{Policy: "direct", Limit: tiered.PerSecond(200).WithBurst(42), Size: tiered.NoLease}, 0.7},
-	{fleet.Load{Policy: "buckets", Limit: tiered.PerSecond(200).WithBurst(50), Also: []tiered.Limit{perWindow(300).WithBurst(300)}}, 0.6},
-	{fleet.Load{Policy: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(401)}, 0.6},
-	{fleet.Load{Policy: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}, 0.6},
+	{harness.Load{Policy: tiered.Policy{Name: "leased", Limit: tiered.PerSecond(1000).WithBurst(402)}}, 0.7},
+	{harness.Load{Policy: tiered.Policy{Name: "direct", Limit: tiered.PerSecond(200).WithBurst(42), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.7},
+	{harness.Load{Policy: tiered.Policy{Name: "buckets", Limit: tiered.PerSecond(200).WithBurst(50), Also: []tiered.Limit{perWindow(300).WithBurst(300)}}}, 0.6},
+	{harness.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(401)}}, 0.6},
+	{harness.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
 }
 
 // TestExactAcrossProcesses is the promise: processes share limits under three times their load, one is killed, one stopped, and
@@ -88,7 +88,7 @@ func TestExactAcrossProcesses(t *testing.T) {
 }
 
 func (c *fleetTest) run(t *testing.T) {
-	var job fleet.Job
+	var job harness.Job
 	var nodes []*redis.Client
 	if c.cluster {
 		cluster := redistest.StartCluster(t, 3)
@@ -103,18 +103,18 @@ func (c *fleetTest) run(t *testing.T) {
 		l.Offer = 3 * float64(l.Limit.Tokens) / l.Limit.Per.Seconds() / float64(c.processes)
 		job.Loads = append(job.Loads, l.Load)
 	}
-	var all fleet.Fleet
-	start := func() *fleet.Process {
+	var all harness.Fleet
+	start := func() *harness.Member {
 		job.Seed = uint64(len(all))
-		all = append(all, fleet.Start(t, job))
+		all = append(all, harness.Start(t, job))
 		return all[len(all)-1]
 	}
 	for range c.processes {
 		start()
 	}
-	var looks *audit
-	if c.loads[0].Policy == "api" {
-		looks = startAudit(t, nodes[0], c.loads[0].Limit.Burst)
+	var audit *harness.Audit
+	if c.loads[0].Name == "api" {
+		audit = harness.StartAudit(t, nodes[0], job.Loads)
 	}
 	for _, p := range all {
 		p.Begin()
@@ -132,17 +132,19 @@ func (c *fleetTest) run(t *testing.T) {
 	time.Sleep(4 * time.Second)
 	late := time.Duration(0)
 	for _, r := range all.Stop() {
-		late = max(late, r.LongestLag())
+		late = max(late, r.Lag)
 	}
-	if looks != nil {
-		looks.stop()
+	if audit != nil {
+		if looks, losses := audit.Stop(); looks < 100 || losses["api"] > 0 {
+			t.Errorf("the bucket was seen %d times, and was lost %d times", looks, losses["api"])
+		}
 	}
 	for _, l := range c.loads {
 		if late > 50*time.Millisecond {
 			t.Logf("the processes were up to %v late: how much is used is not judged", late)
 			l.least = 0
 		}
-		requests := all.Records(l.Policy)
+		requests := all.Records(l.Name)
 		if l.Algorithm == tiered.TokenBucket {
 			l.judgeBuckets(t, requests)
 		} else {
@@ -152,39 +154,39 @@ func (c *fleetTest) run(t *testing.T) {
 }
 
 // judgeBuckets holds the requests of a load against each of its limits.
-func (l *fleetLoad) judgeBuckets(t *testing.T, requests []fleet.Record) {
+func (l *fleetLoad) judgeBuckets(t *testing.T, requests []harness.Record) {
 	used := 0.0 // of the limit that is used most
 	for _, limit := range append([]tiered.Limit{l.Limit}, l.Also...) {
-		v := fleet.Judge(requests, limit)
+		v := harness.Judge(requests, limit)
 		t.Logf("%s, %d per %v: %d requests in %.1f s: %d admitted, an ideal bucket %d (%.2f %%); over-admission %.0f; tightest interval: %v",
-			l.Policy, limit.Tokens, limit.Per, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, 100*v.Utilisation(),
+			l.Name, limit.Tokens, limit.Per, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, 100*v.Utilisation(),
 			max(0, math.Ceil(v.Over())), v.Worst)
 		if v.Over() > 0 {
-			t.Errorf("%s: over-admission: %v", l.Policy, v.Worst)
+			t.Errorf("%s: over-admission: %v", l.Name, v.Worst)
 		}
 		used = max(used, v.Utilisation())
 		if limit == l.Limit && v.Offered < 2.5 && l.least > 0 {
-			t.Errorf("%s: only %.2f times the limit was offered: this shows little", l.Policy, v.Offered)
+			t.Errorf("%s: only %.2f times the limit was offered: this shows little", l.Name, v.Offered)
 		}
 	}
 	if used < l.least {
-		t.Errorf("%s: admitted %.2f %% of the ideal, want %.0f %% at least", l.Policy, 100*used, 100*l.least)
+		t.Errorf("%s: admitted %.2f %% of the ideal, want %.0f %% at least", l.Name, 100*used, 100*l.least)
 	}
 }
 
 // judgeWindow holds them against the window: any of its length, or of a fixed one those that begin at its multiples.
-func (l *fleetLoad) judgeWindow(t *testing.T, requests []fleet.Record) {
-	most := fleet.FullestInterval(requests, window)
+func (l *fleetLoad) judgeWindow(t *testing.T, requests []harness.Record) {
+	most := harness.FullestInterval(requests, window)
 	if l.Algorithm == tiered.FixedWindow {
-		most = fleet.FullestWindow(requests, window)
+		most = harness.FullestWindow(requests, window)
 	}
 	over := most - int(l.Limit.Tokens)
-	t.Logf("%s: %d requests; the fullest window has %d of %d: over-admission %d", l.Policy, len(requests), most, l.Limit.Tokens, max(0, over))
+	t.Logf("%s: %d requests; the fullest window has %d of %d: over-admission %d", l.Name, len(requests), most, l.Limit.Tokens, max(0, over))
 	if over > 0 {
-		t.Errorf("%s: over-admission %d", l.Policy, over)
+		t.Errorf("%s: over-admission %d", l.Name, over)
 	}
 	if float64(most) < l.least*float64(l.Limit.Tokens) {
-		t.Errorf("%s: the fullest window has %d of %d: this shows little", l.Policy, most, l.Limit.Tokens)
+		t.Errorf("%s: the fullest window has %d of %d: this shows little", l.Name, most, l.Limit.Tokens)
 	}
 }
 
@@ -208,58 +210,6 @@ func checkShards(t *testing.T, shards int, nodes []*redis.Client) {
 	if sum < shards-1 || sum > shards || used < min(len(nodes), 2) { // each process has two of them, by chance
 		t.Errorf("shards by node: %v", names)
 	}
-}
-
-// audit looks at the bucket in Redis while a test runs: level + escrow must never exceed the burst.
-type audit struct {
-	t      *testing.T
-	done   chan struct{}
-	ended  sync.WaitGroup
-	looks  int
-	client *redis.Client
-}
-
-func startAudit(t *testing.T, client *redis.Client, burst int64) *audit {
-	a := &audit{t: t, done: make(chan struct{}), client: client}
-	name := remote.NewRedis(a.client, nil).Key("api", "shared")
-	a.ended.Go(func() {
-		for {
-			select {
-			case <-a.done:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			h, err := a.client.HMGet(context.Background(), name, "l", "o").Result()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			level, escrow := number(h[0]), number(h[1])
-			if h[0] == nil {
-				continue
-			}
-			a.looks++
-			if level+escrow > float64(burst)+1e-6 {
-				t.Errorf("level %v + escrow %v > burst %d", level, escrow, burst)
-				return
-			}
-		}
-	})
-	return a
-}
-
-func (a *audit) stop() {
-	close(a.done)
-	a.ended.Wait()
-	if a.looks < 100 {
-		a.t.Errorf("the bucket was seen only %d times", a.looks)
-	}
-}
-
-func number(v any) float64 {
-	s, _ := v.(string)
-	x, _ := strconv.ParseFloat(s, 64)
-	return x
 }
 
 // TestSteadyStateOnRedis is the other promise: below the limit nothing waits for Redis, and Redis is hardly asked.

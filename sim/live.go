@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/stable"
@@ -41,8 +42,8 @@ type live struct {
 	refusing string // as of now
 	poisoned []string
 	networks []conditions // by slot
-	spares   []*outside
-	all      []*outside // that became processes
+	spares   []*liveProcess
+	all      []*liveProcess // that became processes
 }
 
 // operator is the user that the engine is in Redis: whatever the limiter's own may do.
@@ -63,16 +64,16 @@ func newLive(r *run) (engine, error) {
 		if err != nil {
 			break
 		}
-		var o *outside
-		if o, err = newOutside(r); err == nil {
+		var o *liveProcess
+		if o, err = newLiveProcess(r); err == nil {
 			l.spares = append(l.spares, o)
 			if len(l.spares) > 2 { // no more than that start at one time
-				err = l.spares[len(l.spares)-3].wait()
+				err = l.spares[len(l.spares)-3].Wait()
 			}
 		}
 	}
 	for _, o := range l.spares[max(0, len(l.spares)-2):] {
-		err = errors.Join(err, o.wait())
+		err = errors.Join(err, o.Wait())
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.close())
@@ -187,11 +188,18 @@ func (l *live) start(p *process) (instance, error) {
 	l.spares = l.spares[1:]
 	l.all = append(l.all, o)
 	options := &l.run.options
-	o.become(p, &job{
-		Addr: l.server.Addr, Password: l.run.password(), Faults: l.faults(p.slot), Seed: stable.Mix(l.run.seed ^ stable.Mix(uint64(p.slot))),
-		Policies: l.run.policies, Budget: options.Budget, Timeout: options.Timeout, Processes: options.Processes,
+	o.process.Store(p)
+	j := &harness.Job{
+		Client: &harness.Client{Addrs: []string{l.server.Addr}, Password: l.run.password(), Strict: true},
+		Net:    l.faults(p.slot), Seed: stable.Mix(l.run.seed ^ stable.Mix(uint64(p.slot))), Verbose: true,
+		Budget: options.Budget, Timeout: options.Timeout, Processes: options.Processes,
 		MaxKeys: options.MaxKeys, MaxInFlight: options.MaxInFlight,
-	})
+	}
+	for _, policy := range l.run.policies {
+		j.Loads = append(j.Loads, harness.Load{Policy: policy})
+	}
+	o.Do(j)
+	o.Begin()
 	return o, nil
 }
 
@@ -223,7 +231,7 @@ func (l *live) connect(slot int, c conditions) {
 	l.networks[slot] = c
 	for _, o := range l.all {
 		if o.process.Load().slot == slot {
-			o.network(l.faults(slot))
+			o.Net(l.faults(slot))
 		}
 	}
 }
@@ -326,7 +334,7 @@ func (l *live) promote() {
 	l.prepare()
 	l.follow()
 	for _, o := range l.all {
-		o.order(&order{Addr: l.server.Addr})
+		o.Redirect(l.server.Addr)
 	}
 }
 
@@ -334,8 +342,7 @@ func (l *live) promote() {
 func (l *live) close() error {
 	var all []error
 	for _, o := range l.spares {
-		o.expected.Store(true)
-		o.signal(os.Kill)
+		o.Kill()
 		all = append(all, o.end())
 	}
 	if l.admin != nil {

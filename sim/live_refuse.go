@@ -14,23 +14,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // refuse brings the server into the state in which it says a word by itself; accept takes it back. A word without an entry
 // in refusable is no word of a server that is alone.
 func (l *live) refuse(word string) {
+	begin, _ := redisserver.Refusal(word, "default", l.run.password())
+	for _, command := range begin {
+		l.do(command...)
+	}
 	switch word {
-	case "READONLY", "MASTERDOWN":
-		// A replica of nobody: nothing listens at port 1.
-		if word == "MASTERDOWN" {
-			l.do("CONFIG", "SET", "replica-serve-stale-data", "no")
-		}
-		l.do("REPLICAOF", "127.0.0.1", 1)
-	case "NOREPLICAS":
-		l.do("CONFIG", "SET", "min-replicas-to-write", 9)
-	case "OOM":
-		l.do("CONFIG", "SET", "maxmemory", 1)
 	case "MISCONF":
 		l.do("CONFIG", "SET", "save", "3600 1000000") // it is to save now and then, and the last time it could not
 	case "BUSY":
@@ -43,11 +38,6 @@ func (l *live) refuse(word string) {
 			err := l.admin.Get(ctx, "a key").Err()
 			return err != nil && !errors.Is(err, redis.Nil)
 		})
-	case "NOAUTH", "WRONGPASS":
-		l.do("CONFIG", "SET", "requirepass", "another one")
-		l.do("CLIENT", "KILL", "TYPE", "normal") // who is in stays in otherwise
-	case "NOPERM":
-		l.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
 	case "LOADING":
 		l.each(ballast(), func(p redis.Pipeliner, key string) { p.Set(context.Background(), key, strings.Repeat("x", 1024), 0) })
 		l.do("SAVE")
@@ -64,22 +54,15 @@ func (l *live) refuse(word string) {
 
 // accept takes back what refuse did.
 func (l *live) accept(word string) {
+	_, end := redisserver.Refusal(word, "default", l.run.password())
+	for _, command := range end {
+		l.do(command...)
+	}
 	switch word {
-	case "READONLY", "MASTERDOWN":
-		l.do("REPLICAOF", "NO", "ONE")
-		l.do("CONFIG", "SET", "replica-serve-stale-data", "yes")
-	case "NOREPLICAS":
-		l.do("CONFIG", "SET", "min-replicas-to-write", 0)
-	case "OOM":
-		l.do("CONFIG", "SET", "maxmemory", 0)
 	case "MISCONF":
 		l.do("CONFIG", "SET", "save", "")
 	case "BUSY":
 		l.do("SCRIPT", "KILL")
-	case "NOAUTH", "WRONGPASS":
-		l.do("CONFIG", "SET", "requirepass", l.run.password())
-	case "NOPERM":
-		l.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
 	case "LOADING":
 		l.do("CONFIG", "SET", "key-load-delay", 0) // it is soon done now
 		l.until("done with loading", func(ctx context.Context) bool { return l.info(ctx, "persistence", "\r\nloading:0") })

@@ -18,8 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// liveStage is a fleet that six real processes are enough for, and that a second shows something of.
-const liveStage = `name "live"
+// liveFleet is a fleet that six real processes are enough for, and that a second shows something of.
+const liveFleet = `name "live"
 limit api rate=1000/s burst=400
 limit users rate=100/min
 fleet n=6 processes=6
@@ -70,10 +70,10 @@ func TestLiveAgrees(t *testing.T) {
 	const length = "run 12s warmup=2s\n"
 	var texts []string
 	for _, mode := range []string{"local", "open", "closed"} {
-		texts = append(texts, strings.Replace(liveStage, "fleet n=6", "fleet n=6 mode="+mode, 1)+"at 4s kill for=3s\n"+length)
+		texts = append(texts, strings.Replace(liveFleet, "fleet n=6", "fleet n=6 mode="+mode, 1)+"at 4s kill for=3s\n"+length)
 	}
 	for _, fault := range []string{"at 5s crash procs=50% restart=1s", "at 4s blackhole procs=50% for=4s"} {
-		texts = append(texts, liveStage+fault+"\n"+length)
+		texts = append(texts, liveFleet+fault+"\n"+length)
 	}
 	reports := runLive(t, texts...)
 	for i, live := range reports {
@@ -132,7 +132,7 @@ func TestLiveFaults(t *testing.T) {
 	var texts []string
 	var checks []check
 	add := func(fault string, ok check) {
-		texts = append(texts, liveStage+"at 2s "+fault+"\nrun 9s warmup=1s\n")
+		texts = append(texts, liveFleet+"at 2s "+fault+"\nrun 9s warmup=1s\n")
 		checks = append(checks, ok)
 	}
 	for _, word := range refusable {
@@ -164,7 +164,7 @@ func TestLiveFaults(t *testing.T) {
 	add("deploy every=300ms", func(r *measure.Report) bool { return count(r, "process_died") == 6 && processes(r) == 6 })
 	add("scale n=9", func(r *measure.Report) bool { return processes(r) == 9 })
 	add("flood keys=500 for=2s", func(r *measure.Report) bool { return r.Metrics.Keys > 60 })
-	calm := rehearse(t, liveStage+"run 9s warmup=1s\n", nil)
+	calm := rehearse(t, liveFleet+"run 9s warmup=1s\n", nil)
 	for i, text := range texts {
 		if checks[i](calm) {
 			t.Errorf("what is checked is so without the fault too: %s", text)
@@ -186,7 +186,7 @@ func TestLiveProcessIsLost(t *testing.T) {
 		t.Skip("three seconds of real time")
 	}
 	var once sync.Once
-	_, err := Run(parse(t, liveStage+"run 3s warmup=1s\n"), &Options{Engine: Live, Progress: func(at, _ time.Duration) {
+	_, err := Run(parse(t, liveFleet+"run 3s warmup=1s\n"), &Options{Engine: Live, Progress: func(at, _ time.Duration) {
 		if at > time.Second {
 			once.Do(func() {
 				for _, p := range children(t) {
@@ -219,19 +219,19 @@ func TestLiveCannot(t *testing.T) {
 		{"at 1s refuse error=NOAUTH for=1s\nat 3s refuse error=WRONGPASS for=1s", "must have one of them"},
 		{"at 1s refuse error=LOADING for=1s\nat 3s refuse error=MISCONF for=1s", "needs a server that can save"},
 	} {
-		_, err := Run(parse(t, liveStage+c.change+"\nrun 10s warmup=1s\n"), &Options{Engine: Live})
+		_, err := Run(parse(t, liveFleet+c.change+"\nrun 10s warmup=1s\n"), &Options{Engine: Live})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s:\n%v, want\n%s", c.change, err, c.want)
 		}
 	}
 	hooked.Store(false)
 	defer hooked.Store(true)
-	_, err := Run(parse(t, liveStage+"run 5s\n"), &Options{Engine: Live})
+	_, err := Run(parse(t, liveFleet+"run 5s\n"), &Options{Engine: Live})
 	if want := "call sim.Child() first"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err = Run(parse(t, liveStage+"at 2s clock by=1s\nrun 5s\n"), &Options{Engine: Live}); err == nil ||
+	if _, err = Run(parse(t, liveFleet+"at 2s clock by=1s\nrun 5s\n"), &Options{Engine: Live}); err == nil ||
 		!strings.Contains(fmt.Sprint(err), "redis-server is not in PATH") || !strings.Contains(err.Error(), "no C compiler") {
 		t.Errorf("%v", err)
 	}

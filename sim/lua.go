@@ -16,8 +16,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
@@ -115,19 +115,10 @@ func (m *luaEngine) dial(number int) (net.Conn, error) {
 
 // clientOptions set a client up as remote.Open does, but for the dialer, which no URL can name.
 func clientOptions(dial dialer) *redis.Options {
-	return &redis.Options{
-		Addr:                     "127.0.0.1:6379", // never dialed, and no name: looking one up leaves the bubble
-		Dialer:                   quietly(dial),
-		MaxRetries:               -1,
-		DialTimeout:              dialTimeout,
-		DialerRetries:            1,
-		ReadTimeout:              200 * time.Millisecond,
-		WriteTimeout:             200 * time.Millisecond,
-		PoolTimeout:              25 * time.Millisecond,
-		PipelinePoolSize:         -1,
-		ContextTimeoutEnabled:    true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+	o := harness.StrictOptions()
+	o.Addrs = []string{"127.0.0.1:6379"} // never dialed, and no name: looking one up leaves the bubble
+	o.Dialer = quietly(dial)
+	return o.Simple()
 }
 
 func (m *luaEngine) link(slot int) *faultyLink {

@@ -5,10 +5,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 )
 
 func TestMain(m *testing.M) {
 	Child()
-	redis.SetLogger(silence{})
+	redis.SetLogger(harness.Silent{})
 	goleak.VerifyTestMain(m)
 }

@@ -49,7 +49,7 @@ func (p *processStore) Run(ctx context.Context, timeout time.Duration, calls []l
 	p.run.called(p.run.at(), p.number, len(calls))
 	p.Store.Run(ctx, timeout+p.random.calls.slack(), calls, results)
 	for i := range calls {
-		if short(&calls[i], &results[i]) {
+		if watch.Short(&calls[i], &results[i]) {
 			p.run.happened("short_grant")
 		}
 		if err := unasked(&results[i]); err != nil {
@@ -78,11 +78,6 @@ func unasked(r *remote.Result) error {
 		return nil
 	}
 	return fmt.Errorf("sim: redis refuses a call that nobody disturbed: %w", r.Err)
-}
-
-// short reports whether a call was granted less than it wanted.
-func short(c *lua.Call, r *remote.Result) bool {
-	return r.Err == nil && r.Reply.Code == lua.Granted && r.Reply.Grant < c.Want
 }
 
 // Presence reports the process as present; see remote.Store.

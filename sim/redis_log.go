@@ -22,12 +22,7 @@ type simulated struct{ error }
 func (e simulated) Error() string { return simulatedPrefix + e.error.Error() }
 func (e simulated) Unwrap() error { return e.error }
 
-// silence is a logger of go-redis that drops everything.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
-
-// dialer is a dialer for go-redis.
+// dialer is one for go-redis.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // quietly marks the errors of a dialer as simulated.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/sim/internal/bubble"
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -47,8 +48,8 @@ type run struct {
 	undecided atomic.Int64   // streams and clients that make more, and requests that a process has not decided
 	finished  atomic.Bool    // nothing is measured any more
 
-	lag lag       // live: the longest of all processes
-	log *eventLog // live: what the meter hears at the end; nil: it hears everything at once
+	lag harness.LagMeter // live: of all who take part
+	log *eventLog        // live: what the meter is told at the end; nil tells it at once
 
 	mu   sync.Mutex
 	errs []error
@@ -99,7 +100,7 @@ func (r *run) run() (*measure.Report, error) {
 	if r.engineName == Live {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
-		go r.lag.measure(ctx)
+		go r.lag.Measure(ctx, 0)
 	}
 	s := newSchedule(r)
 	for i := range r.scenario.Traffic {
@@ -116,7 +117,7 @@ func (r *run) run() (*measure.Report, error) {
 	}
 	r.log.play()
 	if r.engineName == Live {
-		r.meter.Live(r.lag.longest())
+		r.meter.Live(r.lag.Longest())
 	}
 	report := r.meter.Report(length)
 	s.lift()

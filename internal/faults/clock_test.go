@@ -8,7 +8,7 @@ import (
 )
 
 // withClock starts one server whose clock can be set.
-func withClock(s *stage) {
+func withClock(s *faultRun) {
 	var err error
 	if s.clock, err = redistest.NewClock(s); errors.Is(err, redistest.ErrNoCompiler) {
 		s.Skip(err)
@@ -19,7 +19,7 @@ func withClock(s *stage) {
 }
 
 // setClock sets the clock of Redis, by that much from the true time.
-func (s *stage) setClock(ahead time.Duration) {
+func (s *faultRun) setClock(ahead time.Duration) {
 	if err := s.clock.Set(ahead); err != nil {
 		s.Fatal(err)
 	}

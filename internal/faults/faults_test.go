@@ -53,13 +53,13 @@ func TestFaults(t *testing.T) {
 // play plays a row once, and reports its lines of the table, what is wrong, and by how much the machine held processes up.
 func play(t *testing.T, name string, r row) (lines [][]string, wrong []string, held time.Duration) {
 	t.Run(name, func(t *testing.T) {
-		s := &stage{T: t, row: r}
+		s := &faultRun{T: t, row: r}
 		s.play()
 		var all []*figures
 		for _, j := range s.judged {
 			f := s.judge(j)
 			for _, complaint := range f.complaints {
-				wrong = append(wrong, j.Policy+": "+complaint)
+				wrong = append(wrong, j.Name+": "+complaint)
 			}
 			s.judgeTheJudge(j)
 			all = append(all, f)
@@ -73,7 +73,7 @@ func play(t *testing.T, name string, r row) (lines [][]string, wrong []string, h
 		wrong, held = append(wrong, s.wrong...), s.lag
 		for i, f := range all {
 			f.complaints = append(f.complaints, s.wrong...) // a row is ok as a whole
-			lines = append(lines, f.line(r.name, s.judged[i].Policy))
+			lines = append(lines, f.line(r.name, s.judged[i].Name))
 		}
 	})
 	return lines, wrong, held

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -29,7 +29,7 @@ func (f *figures) complain(format string, args ...any) {
 
 // late says what is wrong with a time, or with what depends on times. On a machine that stands still for longer than Timeout
 // nothing does not.
-func (s *stage) late(f *figures, format string, args ...any) {
+func (s *faultRun) late(f *figures, format string, args ...any) {
 	if s.lag <= tiered.DefaultTimeout {
 		f.complain(format, args...)
 	}
@@ -64,20 +64,20 @@ func (f *figures) line(fault, load string) []string {
 	}
 }
 
-// alone are the reasons that a fail mode gives while it decides alone, and together those of a process that Redis answers.
+// fallback are the reasons of a fail mode, byRedis those of a process that Redis answers.
 var (
-	alone = map[tiered.FailMode][]tiered.Reason{
+	fallback = map[tiered.FailMode][]tiered.Reason{
 		tiered.FailLocal:  {tiered.Shared, tiered.ShareSpent},
 		tiered.FailOpen:   {tiered.Open},
 		tiered.FailClosed: {tiered.Unavailable},
 	}
-	together = []tiered.Reason{tiered.Granted, tiered.Limited}
+	byRedis  = []tiered.Reason{tiered.Granted, tiered.Limited}
 	allowing = []tiered.Reason{tiered.Granted, tiered.Shared, tiered.Open}
 )
 
 // judge holds the records of a load against what its mode promises under the fault.
-func (s *stage) judge(j subject) *figures {
-	all := s.fleet.Records(j.Policy)
+func (s *faultRun) judge(j subject) *figures {
+	all := s.fleet.Records(j.Name)
 	f := &figures{detect: -1, heal: -1}
 	s.judgeDecisions(f, j, len(all))
 	s.judgeBreakers(f, j)
@@ -89,17 +89,17 @@ func (s *stage) judge(j subject) *figures {
 
 // judgeDecisions: no decision is long, whatever happens, and each says what it did. What the machine itself adds is measured
 // in each process: by how much it overslept.
-func (s *stage) judgeDecisions(f *figures, j subject, requests int) {
+func (s *faultRun) judgeDecisions(f *figures, j subject, requests int) {
 	wrong, worst := 0, time.Duration(math.MinInt64)
 	for _, p := range s.fleet {
 		var longest time.Duration
-		for _, r := range p.Records(j.Policy) {
+		for _, r := range p.Records(j.Name) {
 			longest = max(longest, time.Duration(r.After-r.Before))
 			if r.Allowed != slices.Contains(allowing, r.Reason) {
 				wrong++
 			}
 		}
-		lag := s.reports[p].LongestLag()
+		lag := s.reports[p].Lag
 		if longest-lag > worst {
 			worst, f.longest, f.lag = longest-lag, longest, lag
 		}
@@ -116,7 +116,7 @@ func (s *stage) judgeDecisions(f *figures, j subject, requests int) {
 }
 
 // judgeBreakers reads off when the breakers of the node opened and closed.
-func (s *stage) judgeBreakers(f *figures, j subject) {
+func (s *faultRun) judgeBreakers(f *figures, j subject) {
 	opened := 0
 	for _, r := range s.reports {
 		first, healed := int64(0), int64(0) // it opened, and closed after the fault what was not closed at its end
@@ -141,8 +141,8 @@ func (s *stage) judgeBreakers(f *figures, j subject) {
 	switch {
 	case j.breakers == stays && opened > 0:
 		s.late(f, "%d breakers opened", opened)
-	case j.breakers == opens && opened < len(s.reports)-j.spared:
-		s.late(f, "only %d breakers of %d opened", opened, len(s.reports)-j.spared)
+	case j.breakers == opens && opened < len(s.reports)-j.unaffected:
+		s.late(f, "only %d breakers of %d opened", opened, len(s.reports)-j.unaffected)
 	case j.breakers == opens && f.detect > tripTime+s.lag:
 		s.late(f, "the fault was noticed after %v", f.detect)
 	}
@@ -152,7 +152,7 @@ func (s *stage) judgeBreakers(f *figures, j subject) {
 }
 
 // judgeFault: while the fault lasts each decision is the mode's, and takes no time.
-func (s *stage) judgeFault(f *figures, j subject, all []fleet.Record) {
+func (s *faultRun) judgeFault(f *figures, j subject, all []harness.Record) {
 	byMode := 0
 	from := s.down
 	if j.breakers == opens {
@@ -160,15 +160,15 @@ func (s *stage) judgeFault(f *figures, j subject, all []fleet.Record) {
 	}
 	var took []int64
 	refused, strange := 0, 0
-	var first fleet.Record
-	during := fleet.Within(all, from, s.up)
+	var first harness.Record
+	during := harness.Within(all, from, s.up)
 	for _, r := range during {
 		took = append(took, r.After-r.Before)
 		switch {
-		case slices.Contains(alone[j.FailMode], r.Reason):
+		case slices.Contains(fallback[j.FailMode], r.Reason):
 			byMode++
 		case r.Reason == tiered.Granted:
-		case r.Reason == tiered.Limited && (j.breakers != opens || j.spared > 0):
+		case r.Reason == tiered.Limited && (j.breakers != opens || j.unaffected > 0):
 		default:
 			if strange == 0 {
 				first = r
@@ -179,17 +179,17 @@ func (s *stage) judgeFault(f *figures, j subject, all []fleet.Record) {
 			refused++
 		}
 	}
-	f.p99 = fleet.Quantile(took, 0.99)
+	f.p99 = harness.Quantile(took, 0.99)
 	if strange > 0 {
 		s.late(f, "%d of %d decisions are not the mode's, as %v %v after the fault", strange, len(during), first.Reason,
 			time.Duration(first.Before-s.down).Round(time.Millisecond))
 	}
 	switch {
 	case j.breakers == stays && float64(byMode) > s.strays()*float64(len(during)):
-		s.late(f, "%d of %d decisions were made alone", byMode, len(during))
+		s.late(f, "%d of %d decisions were made by the fail mode", byMode, len(during))
 	case j.breakers == opens && byMode == 0:
-		s.late(f, "no decision was made alone: this shows nothing")
-	case j.breakers == opens && j.FailMode == tiered.FailOpen && refused > 0 && j.spared == 0:
+		s.late(f, "no decision was made by the fail mode: this shows nothing")
+	case j.breakers == opens && j.FailMode == tiered.FailOpen && refused > 0 && j.unaffected == 0:
 		s.late(f, "%d were refused by fail-open", refused)
 	}
 	if (j.breakers == opens || s.prompt) && f.p99 >= time.Millisecond+s.usualLag() {
@@ -198,11 +198,11 @@ func (s *stage) judgeFault(f *figures, j subject, all []fleet.Record) {
 }
 
 // judgeBound: how much was admitted, in which phase, and what the design says that this fault may cost.
-func (s *stage) judgeBound(f *figures, j subject, all []fleet.Record) {
+func (s *faultRun) judgeBound(f *figures, j subject, all []harness.Record) {
 	for i, phase := range [][2]int64{{0, s.down}, {s.down, s.back}, {s.back, math.MaxInt64}} {
-		f.over[i] = fleet.Judge(fleet.Within(all, phase[0], phase[1]), j.Limit).Over()
+		f.over[i] = harness.Judge(harness.Within(all, phase[0], phase[1]), j.Limit).Over()
 	}
-	v := fleet.Judge(all, j.Limit)
+	v := harness.Judge(all, j.Limit)
 	f.admitted, f.whole = v.Admitted, v.Over()
 	f.within = float64(j.lost) * burst
 	if s.more != nil {
@@ -210,13 +210,13 @@ func (s *stage) judgeBound(f *figures, j subject, all []fleet.Record) {
 	}
 	if j.breakers != stays {
 		switch {
-		case j.FailMode == tiered.FailLocal && j.spared > 0:
+		case j.FailMode == tiered.FailLocal && j.unaffected > 0:
 			// The processes that are cut off spend their shares while Redis grants the others the full rate.
-			cut := processes - j.spared
+			cut := processes - j.unaffected
 			f.within += float64(cut) * (burst + j.perSecond()*time.Duration(s.back-s.down+int64(f.heal)).Seconds()) / processes
 		case j.FailMode == tiered.FailLocal:
-			// The shares add up to one more burst. Until the last process has noticed the fault or its end, some decide
-			// alone and some together: up to the rate of those who are alone.
+			// The shares add up to one more burst. Until the last process has noticed the fault or its end, some fall
+			// back and some do not: up to the rate of those that do.
 			f.within += burst + j.perSecond()*s.mixedTime(j).Seconds()
 		case j.FailMode == tiered.FailOpen:
 			f.within = math.Inf(1)
@@ -229,7 +229,7 @@ func (s *stage) judgeBound(f *figures, j subject, all []fleet.Record) {
 
 	var stats tiered.PolicyStats
 	for _, r := range s.reports {
-		p := r.Stats.Policies[j.Policy]
+		p := r.Stats.Policies[j.Name]
 		stats.Open += p.Open
 		stats.Shared += p.Shared
 	}
@@ -251,7 +251,7 @@ func (s *stage) judgeBound(f *figures, j subject, all []fleet.Record) {
 func (j subject) perSecond() float64 { return float64(j.Limit.Tokens) / j.Limit.Per.Seconds() }
 
 // usualLag is the 99th percentile of what the machine adds while the fault lasts, where that is noteworthy.
-func (s *stage) usualLag() time.Duration {
+func (s *faultRun) usualLag() time.Duration {
 	var all []int64
 	for p, r := range s.reports {
 		for _, l := range r.Lags {
@@ -260,15 +260,15 @@ func (s *stage) usualLag() time.Duration {
 			}
 		}
 	}
-	if p99 := fleet.Quantile(all, 0.99); p99 > time.Millisecond {
+	if p99 := harness.Quantile(all, 0.99); p99 > time.Millisecond {
 		return p99
 	}
 	return 0
 }
 
-// strays is the part of the decisions that may be made alone although Redis is well: those that waited for longer than Budget
-// because the machine was busy.
-func (s *stage) strays() float64 {
+// strays is the part of the decisions that may be made by the fail mode although Redis is well:
+// those that waited for longer than Budget because the machine was busy.
+func (s *faultRun) strays() float64 {
 	if s.usualLag() > 0 {
 		return max(0.02, s.allow)
 	}
@@ -276,11 +276,11 @@ func (s *stage) strays() float64 {
 }
 
 // concerns reports whether a breaker's change is of the subject's node.
-func (j subject) concerns(e fleet.State) bool { return j.node == "" || e.Node == j.node }
+func (j subject) concerns(e harness.State) bool { return j.node == "" || e.Node == j.node }
 
-// mixedTime is for how long some processes decided alone while others did not: the time that each was open before the last one
-// was, and after the first one closed for good, on average over the fleet.
-func (s *stage) mixedTime(j subject) time.Duration {
+// mixedTime is for how long some processes fell back while others did not: the time that each was open before
+// the last one was, and after the first one closed for good, on average over the fleet.
+func (s *faultRun) mixedTime(j subject) time.Duration {
 	var opened, closed []int64
 	for _, r := range s.reports {
 		first, last := s.back, s.down
@@ -307,20 +307,20 @@ func (s *stage) mixedTime(j subject) time.Duration {
 	return time.Duration(sum / int64(len(opened)))
 }
 
-// judgeReturn: after the fault nobody decides alone any more, and the limit is used.
-func (s *stage) judgeReturn(f *figures, j subject, all []fleet.Record) {
+// judgeReturn: after the fault nobody falls back any more, and the limit is used.
+func (s *faultRun) judgeReturn(f *figures, j subject, all []harness.Record) {
 	from := s.back + int64(backTime)
-	if s.gone { // no breaker tells: the last decision that was made alone does
-		for _, r := range fleet.Within(all, s.back, from) {
-			if slices.Contains(alone[j.FailMode], r.Reason) {
+	if s.gone { // no breaker tells: the last decision that was made by the fail mode does
+		for _, r := range harness.Within(all, s.back, from) {
+			if slices.Contains(fallback[j.FailMode], r.Reason) {
 				f.heal = max(f.heal, time.Duration(r.Before-s.back))
 			}
 		}
 	}
-	again := fleet.Within(all, from, s.ended)
+	again := harness.Within(all, from, s.ended)
 	strays, used := 0, 0
 	for _, r := range again {
-		if !slices.Contains(together, r.Reason) {
+		if !slices.Contains(byRedis, r.Reason) {
 			strays++
 		}
 		if r.Allowed {
@@ -332,7 +332,7 @@ func (s *stage) judgeReturn(f *figures, j subject, all []fleet.Record) {
 		most, least = 0.25, 0.75
 	}
 	if float64(strays) > most*float64(len(again)) {
-		s.late(f, "%d of %d decisions are made alone after the fault", strays, len(again))
+		s.late(f, "%d of %d decisions are made by the fail mode after the fault", strays, len(again))
 	}
 	part := float64(used) / (j.perSecond() * float64(s.ended-from) / 1e9)
 	if part < least && j.Offer*float64(len(s.reports)) > j.perSecond() {
@@ -341,14 +341,14 @@ func (s *stage) judgeReturn(f *figures, j subject, all []fleet.Record) {
 }
 
 // judgeTheJudge: where a fail mode decides, no load passes for one of another mode.
-func (s *stage) judgeTheJudge(j subject) {
+func (s *faultRun) judgeTheJudge(j subject) {
 	if j.breakers != opens || s.lag > tiered.DefaultTimeout {
 		return
 	}
 	for mode := tiered.FailLocal; mode <= tiered.FailClosed; mode++ {
 		other := j
 		if other.FailMode = mode; mode != j.FailMode && len(s.judge(other).complaints) == 0 {
-			s.complain("%s passes for %v: this shows nothing", j.Policy, mode)
+			s.complain("%s passes for %v: this shows nothing", j.Name, mode)
 		}
 	}
 }

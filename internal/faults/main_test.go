@@ -3,7 +3,7 @@ package faults
 import (
 	"testing"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 )
 
-func TestMain(m *testing.M) { fleet.Main(m) }
+func TestMain(m *testing.M) { harness.Main(m) }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -12,24 +12,27 @@ import (
 var fleetRows = []row{
 	{
 		name: "pool of 2, 500 goroutines", prompt: true,
-		job: func(s *stage, job *fleet.Job) {
+		job: func(s *faultRun, job *harness.Job) {
 			job.Client.Pool = 2
 			for i := range job.Loads {
 				job.Loads[i].Workers = 500 / len(job.Loads)
 			}
 		},
-		begin: func(*stage) {},
+		begin: func(*faultRun) {},
 	},
 	{
 		name: "half of the callers cancel", prompt: true,
-		job: func(s *stage, job *fleet.Job) {
+		job: func(s *faultRun, job *harness.Job) {
 			// Keys that are asked for now and then: each request is a round trip, which a caller can leave.
-			job.Loads = append(job.Loads, fleet.Load{
-				Policy: "leaving", FailMode: tiered.FailClosed, Limit: limit, Size: tiered.NoLease, Keys: 1000, Offer: 300, Cancel: 0.5,
+			job.Loads = append(job.Loads, harness.Load{
+				Policy: tiered.Policy{
+					Name: "leaving", FailMode: tiered.FailClosed, Limit: limit, Lease: tiered.Lease{Size: tiered.NoLease},
+				},
+				Keys: 1000, Offer: 300, Cancel: 0.5,
 			})
 		},
-		begin: func(*stage) {},
-		check: func(s *stage) {
+		begin: func(*faultRun) {},
+		check: func(s *faultRun) {
 			left, failed, all := 0, 0, s.fleet.Records("leaving")
 			for _, r := range all {
 				switch r.Reason {
@@ -47,23 +50,23 @@ var fleetRows = []row{
 	},
 	{
 		name:  "process killed with leases",
-		begin: func(s *stage) { s.fleet[0].Kill() },
+		begin: func(s *faultRun) { s.fleet[0].Kill() },
 	},
 	{
 		// Longer than their leases last. What they hold then is no longer their own; large leases, or it would hardly show.
 		name: "processes paused past their leases", breakers: may,
-		job: func(s *stage, job *fleet.Job) {
+		job: func(s *faultRun, job *harness.Job) {
 			for i := range job.Loads {
-				job.Loads[i].Size = burst / 4
+				job.Loads[i].Lease.Size = burst / 4
 			}
 		},
-		begin: func(s *stage) {
+		begin: func(s *faultRun) {
 			s.paused = s.fleet[:processes/2]
 			for _, p := range s.paused {
 				p.Pause()
 			}
 		},
-		end: func(s *stage) {
+		end: func(s *faultRun) {
 			for _, p := range s.paused {
 				p.Resume()
 			}
@@ -71,20 +74,21 @@ var fleetRows = []row{
 	},
 	{
 		name: "flood of unknown keys", length: 40 * time.Second, // a million of them, on a slow machine too
-		job: func(s *stage, job *fleet.Job) {
+		job: func(s *faultRun, job *harness.Job) {
 			job.MaxKeys = floodKeys
-			job.Loads = append(job.Loads, fleet.Load{
-				Policy: "flood", FailMode: tiered.FailClosed, Limit: tiered.PerMinute(60), Keys: -1, Most: 1_000_000/processes + 1,
+			job.Loads = append(job.Loads, harness.Load{
+				Policy: tiered.Policy{Name: "flood", FailMode: tiered.FailClosed, Limit: tiered.PerMinute(60)},
+				Keys:   -1, Most: 1_000_000/processes + 1,
 				Offer: 5000, Workers: 16,
 			})
 		},
-		begin: func(*stage) {},
-		check: func(s *stage) {
+		begin: func(*faultRun) {},
+		check: func(s *faultRun) {
 			all := s.fleet.Records("flood")
 			var heap uint64
 			keys := 0
 			for _, r := range s.reports {
-				heap, keys = max(heap, r.Heap), max(keys, r.Stats.Keys)
+				heap, keys = max(heap, r.Heap), max(keys, r.Keys)
 			}
 			s.note = fmt.Sprintf("%d unknown keys; at most %d kept, %.1f MB of heap", len(all), keys, float64(heap)/1e6)
 			if len(all) < 1_000_000 || keys > floodKeys || heap > floodHeap {

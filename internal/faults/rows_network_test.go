@@ -30,9 +30,9 @@ var networkRows = []row{
 		name: "latency above Budget", breakers: may,
 		begin: net(faultnet.Faults{Delay: 15 * time.Millisecond}),
 		end:   net(faultnet.Faults{}),
-		check: func(s *stage) {
+		check: func(s *faultRun) {
 			for _, r := range s.reports {
-				if r.LongestLag() < 20*time.Millisecond && len(r.States) > 0 {
+				if r.Lag < 20*time.Millisecond && len(r.States) > 0 {
 					s.complain("a breaker opened while Redis answered within Timeout: %+v", r.States)
 				}
 			}
@@ -45,12 +45,12 @@ var networkRows = []row{
 	},
 	{
 		name: "flapping", breakers: may,
-		subjects: func(s *stage) []subject {
+		subjects: func(s *faultRun) []subject {
 			calm := s.subject("calm", tiered.FailLocal)
 			calm.Offer = 0.5 * perSecond / processes
 			return append(s.standard(), calm)
 		},
-		begin: func(s *stage) {
+		begin: func(s *faultRun) {
 			for range 5 {
 				s.server.Pause()
 				time.Sleep(time.Second)
@@ -59,7 +59,7 @@ var networkRows = []row{
 			}
 		},
 		length: time.Millisecond,
-		check: func(s *stage) {
+		check: func(s *faultRun) {
 			refused, all := 0, s.fleet.Records("calm")
 			for _, r := range all {
 				if !r.Allowed {
@@ -72,9 +72,9 @@ var networkRows = []row{
 		},
 	},
 	{
-		name: "half of the fleet cut off", breakers: opens, spared: processes / 2,
-		begin: func(s *stage) { s.fleet[:processes/2].Net(blackHole) },
-		end:   func(s *stage) { s.fleet.Net(faultnet.Faults{}) },
+		name: "half of the fleet cut off", breakers: opens, unaffected: processes / 2,
+		begin: func(s *faultRun) { s.fleet[:processes/2].Net(blackHole) },
+		end:   func(s *faultRun) { s.fleet.Net(faultnet.Faults{}) },
 	},
 }
 
@@ -82,6 +82,6 @@ var networkRows = []row{
 var blackHole = faultnet.Faults{HoldDial: true, HoldOut: true, HoldIn: true}
 
 // net makes the network of all processes like that.
-func net(f faultnet.Faults) func(*stage) {
-	return func(s *stage) { s.fleet.Net(f) }
+func net(f faultnet.Faults) func(*faultRun) {
+	return func(s *faultRun) { s.fleet.Net(f) }
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -15,38 +16,38 @@ import (
 var redisRows = []row{
 	{
 		name: "killed, back empty", quick: true, breakers: opens, lost: 1,
-		begin: func(s *stage) { s.server.Kill() },
-		end:   func(s *stage) { s.server.Restart() },
+		begin: func(s *faultRun) { s.server.Kill() },
+		end:   func(s *faultRun) { s.server.Restart() },
 	},
 	{
 		name: "frozen", quick: true, breakers: opens,
-		begin: func(s *stage) { s.server.Pause() },
-		end:   func(s *stage) { s.server.Resume() },
+		begin: func(s *faultRun) { s.server.Pause() },
+		end:   func(s *faultRun) { s.server.Resume() },
 	},
 	{
 		name: "CLIENT PAUSE", breakers: opens,
-		begin: func(s *stage) { s.do("CLIENT", "PAUSE", usual.Milliseconds(), "ALL") },
+		begin: func(s *faultRun) { s.do("CLIENT", "PAUSE", usual.Milliseconds(), "ALL") },
 	},
 	{
 		name: "DEBUG SLEEP", breakers: opens,
-		begin: func(s *stage) {
+		begin: func(s *faultRun) {
 			sleeper := s.server.Client()
 			go sleeper.Do(context.Background(), "DEBUG", "SLEEP", usual.Seconds())
 		},
 	},
 	{
 		name: "SCRIPT FLUSH", length: time.Second,
-		begin: func(s *stage) { s.do("SCRIPT", "FLUSH") },
+		begin: func(s *faultRun) { s.do("SCRIPT", "FLUSH") },
 	},
 	{
 		name: "FLUSHALL", length: time.Second, lost: 1,
-		begin: func(s *stage) { s.do("FLUSHALL") },
+		begin: func(s *faultRun) { s.do("FLUSHALL") },
 	},
 	{
 		name: "eviction", lost: asSeen,
 		begin: evict,
-		end:   func(s *stage) { s.do("CONFIG", "SET", "maxmemory", 0) },
-		check: func(s *stage) {
+		end:   func(s *faultRun) { s.do("CONFIG", "SET", "maxmemory", 0) },
+		check: func(s *faultRun) {
 			var seen int64
 			for _, r := range s.reports {
 				for _, n := range r.Stats.Nodes {
@@ -61,84 +62,93 @@ var redisRows = []row{
 	},
 	{
 		name: "out of memory", breakers: opens,
-		begin: func(s *stage) { s.do("CONFIG", "SET", "maxmemory", 1) },
-		end:   func(s *stage) { s.do("CONFIG", "SET", "maxmemory", 0) },
+		begin: refuse("OOM"),
+		end:   accept("OOM"),
 	},
 	{
 		name: "READONLY", breakers: opens,
-		begin: func(s *stage) { s.do("REPLICAOF", "127.0.0.1", 1) },
-		end:   func(s *stage) { s.do("REPLICAOF", "NO", "ONE") },
+		begin: refuse("READONLY"),
+		end:   accept("READONLY"),
 	},
 	{
 		name: "password changed", quick: true, breakers: opens,
 		start: withUser,
-		begin: func(s *stage) {
-			s.do("ACL", "SETUSER", user, "resetpass", ">another")
-			s.do("CLIENT", "KILL", "USER", user) // who is connected stays so, otherwise
-		},
-		end:   func(s *stage) { s.do("ACL", "SETUSER", user, "resetpass", ">"+password) },
+		begin: refuse("WRONGPASS"),
+		end:   accept("WRONGPASS"),
 		check: atOnce,
 	},
 	{
 		name: "rights revoked", breakers: opens,
 		start: withUser,
-		begin: func(s *stage) { s.do("ACL", "SETUSER", user, "-evalsha", "-eval") },
-		end:   func(s *stage) { s.do("ACL", "SETUSER", user, "+evalsha", "+eval") },
+		begin: refuse("NOPERM"),
+		end:   accept("NOPERM"),
 		check: atOnce,
 	},
 	{
 		name: "poisoned key",
-		job: func(s *stage, job *fleet.Job) {
+		job: func(s *faultRun, job *harness.Job) {
 			job.Damaged = true
-			job.Loads = append(job.Loads, fleet.Load{
-				Policy: "poisoned", FailMode: tiered.FailLocal, Limit: limit, Offer: 1.5 * perSecond / processes,
+			job.Loads = append(job.Loads, harness.Load{
+				Policy: tiered.Policy{Name: "poisoned", FailMode: tiered.FailLocal, Limit: limit},
+				Offer:  1.5 * perSecond / processes,
 			})
 		},
-		begin: func(s *stage) {
+		begin: func(s *faultRun) {
 			name := remote.NewRedis(s.admin, nil).Key("poisoned", "shared")
 			s.do("SET", name, "another program's") // in place of the hash
 		},
-		check: func(s *stage) {
+		check: func(s *faultRun) {
 			for _, r := range s.reports {
 				if r.Stats.Policies["poisoned"].Poisoned == 0 {
 					s.complain("a process did not count the poisoned key")
 				}
 			}
-			alone := 0
-			for _, r := range fleet.Within(s.fleet.Records("poisoned"), s.back, s.ended) {
+			shared := 0
+			for _, r := range harness.Within(s.fleet.Records("poisoned"), s.back, s.ended) {
 				if r.Reason == tiered.Shared {
-					alone++
+					shared++
 				}
 			}
-			if alone < perSecond {
-				s.complain("%d requests for the poisoned key were admitted by the shares", alone)
+			if shared < perSecond {
+				s.complain("%d requests for the poisoned key were admitted by the shares", shared)
 			}
 		},
 	},
 	{
 		name: "clock +1 h", length: 2 * time.Second,
 		start: withClock,
-		begin: func(s *stage) { s.setClock(time.Hour) },
-		more:  func(*stage, tiered.FailMode) float64 { return burst },
+		begin: func(s *faultRun) { s.setClock(time.Hour) },
+		more:  func(*faultRun, tiered.FailMode) float64 { return burst },
 	},
 	{
 		name: "clock -1 h", length: 2 * time.Second,
 		start: withClock,
-		begin: func(s *stage) { s.setClock(-time.Hour) },
+		begin: func(s *faultRun) { s.setClock(-time.Hour) },
 	},
 }
 
 // The user of the limiter in the rows about rights.
 const user, password = "limiter", "secret"
 
-func withUser(s *stage) {
+func withUser(s *faultRun) {
 	s.one()
 	s.do("ACL", "SETUSER", user, "on", ">"+password, "~*", "+@all")
 	s.client.User, s.client.Password = user, password
 }
 
+// refuse has the server refuse what the limiter sends, and accept has it no longer do so.
+func refuse(word string) func(*faultRun) {
+	begin, _ := redisserver.Refusal(word, user, password)
+	return func(s *faultRun) { s.doAll(begin) }
+}
+
+func accept(word string) func(*faultRun) {
+	_, end := redisserver.Refusal(word, user, password)
+	return func(s *faultRun) { s.doAll(end) }
+}
+
 // atOnce: what does not heal by itself opens the breaker, and is counted as what it is.
-func atOnce(s *stage) {
+func atOnce(s *faultRun) {
 	for _, r := range s.reports {
 		refused := int64(0)
 		for _, node := range r.Stats.Nodes {
@@ -160,7 +170,7 @@ func atOnce(s *stage) {
 }
 
 // evict has Redis evict keys at random, among which are the buckets.
-func evict(s *stage) {
+func evict(s *faultRun) {
 	used := s.memory()
 	s.do("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
 	s.do("CONFIG", "SET", "maxmemory", used+512<<10)
@@ -171,7 +181,7 @@ func evict(s *stage) {
 }
 
 // memory reports what Redis uses, in bytes.
-func (s *stage) memory() (used int64) {
+func (s *faultRun) memory() (used int64) {
 	info, err := s.admin.Info(context.Background(), "memory").Result()
 	if err != nil {
 		s.Fatal(err)

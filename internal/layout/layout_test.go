@@ -56,7 +56,7 @@ var importRules = []importRule{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/ideal", "internal/invariant", "internal/redisserver", "internal/watch",
+			"internal/harness", "internal/ideal", "internal/invariant", "internal/redisserver", "internal/watch",
 		},
 		modules: []string{anything},
 	},
@@ -81,7 +81,10 @@ var importRules = []importRule{
 	{packages: "internal/swarm", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{packages: "internal/tune", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{
-		packages: "internal/fleet", ours: []string{"tiered", "remote", "sim/faultnet", "internal/ideal", "internal/watch"},
+		packages: "internal/harness",
+		ours: []string{
+			"lua", "remote", "tiered", "sim/faultnet", "internal/ideal", "internal/invariant", "internal/redisserver", "internal/watch",
+		},
 		modules: []string{anything},
 	},
 	{packages: "internal/...", ours: []string{"internal/..."}, modules: []string{anything}},
@@ -278,7 +281,7 @@ func TestImportsBroken(t *testing.T) {
 			"a module of others", our("remote", gobreaker),
 			[]string{"remote must not import " + gobreaker + " of module " + gobreaker},
 		},
-		{"a tree", our("sim", module+"/internal/fleet"), []string{"sim must not import internal/fleet"}},
+		{"a tree", our("sim", module+"/internal/redistest"), []string{"sim must not import internal/redistest"}},
 		{"the top", pkg(module, module, tiered), []string{". must not import tiered"}},
 		{"a command line", our("sim", cobra), []string{"sim must not import " + cobra + " of module " + cobra}},
 		{
@@ -320,7 +323,7 @@ func TestDirections(t *testing.T) {
 		{"sim/scenario", "tiered"},
 		{"sim/library", "sim/scenario"},
 		{"sim/faultnet", "sim/scenario"},
-		{"sim", "internal/fleet"},
+		{"sim", "internal/redistest"},
 		{"cmd/tiersim", "tiered"},
 		{"examples/quickstart", "sim"},
 		{"internal/ideal", "tiered"},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -22,6 +21,11 @@ func Refused(err error) bool {
 		return err != nil
 	}
 	return strings.HasPrefix(err.Error(), "NOSCRIPT") || strings.Contains(err.Error(), "wrong reply shape")
+}
+
+// Short reports whether a call was granted less than it wanted.
+func Short(c *lua.Call, r *remote.Result) bool {
+	return r.Err == nil && r.Reply.Code == lua.Granted && r.Reply.Grant < c.Want
 }
 
 // Store is a store that counts refusals.
@@ -64,9 +68,15 @@ func (s *Store) Err() error {
 // Damaged is a store whose buckets a test damages on purpose. It may refuse calls, and lose data.
 type Damaged struct{ remote.Store }
 
+// TB is what Over needs of a testing.TB: programs that are no tests import this package too.
+type TB interface {
+	Cleanup(f func())
+	Errorf(format string, args ...any)
+}
+
 // Over returns a store to use in place of s. At its end the test fails if the store has refused a call. A Damaged
 // store is returned as it is.
-func Over(t testing.TB, s remote.Store) remote.Store {
+func Over(t TB, s remote.Store) remote.Store {
 	switch s.(type) {
 	case nil, Damaged:
 		return s

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -53,43 +53,43 @@ const (
 type opening int
 
 const (
-	stays opening = iota // no breaker opens: all is decided together, as if nothing had happened
+	stays opening = iota // no breaker opens: Redis answers all, as if nothing had happened
 	may                  // some may open
 	opens                // all open within tripTime, and stay so until the end
 )
 
 // row is one fault.
 type row struct {
-	name     string
-	quick    bool                     // it is one of those that run with all other tests
-	start    func(*stage)             // starts Redis and says how a process reaches it; nil is one server
-	job      func(*stage, *fleet.Job) // changes what a process does
-	begin    func(*stage)
-	length   time.Duration // of the fault, after begin has returned; 0 is usual
-	end      func(*stage)  // ends the fault; nil when it is one moment. It returns when Redis can serve again.
-	passes   bool          // the fault ends by itself, and end waits for it
-	gone     bool          // its node does not come back: others have its keys
-	allow    float64       // part of the decisions that may be made alone although Redis answers; 0 is next to none
-	prompt   bool          // it holds no decision up
-	breakers opening
-	spared   int                                          // processes that the fault does not touch
-	lost     int64                                        // how often at most Redis loses all of its buckets
-	more     func(s *stage, mode tiered.FailMode) float64 // tokens that this fault may cost besides, as the design says
-	check    func(*stage)                                 // what else must be true when all processes have ended
-	subjects func(*stage) []subject                       // nil is one for each fail mode
+	name       string
+	quick      bool                          // it is one of those that run with all other tests
+	start      func(*faultRun)               // starts Redis and says how a process reaches it; nil is one server
+	job        func(*faultRun, *harness.Job) // changes what a process does
+	begin      func(*faultRun)
+	length     time.Duration   // of the fault, after begin has returned; 0 is usual
+	end        func(*faultRun) // ends the fault; nil when it is one moment. It returns when Redis can serve again.
+	passes     bool            // the fault ends by itself, and end waits for it
+	gone       bool            // its node does not come back: others have its keys
+	allow      float64         // part of the decisions that may fall back although Redis answers; 0 is next to none
+	prompt     bool            // it holds no decision up
+	breakers   opening
+	unaffected int                                             // processes that the fault does not touch
+	lost       int64                                           // how often at most Redis loses all of its buckets
+	more       func(s *faultRun, mode tiered.FailMode) float64 // tokens that this fault may cost besides, as the design says
+	check      func(*faultRun)                                 // what else must be true when all processes have ended
+	subjects   func(*faultRun) []subject                       // nil is one for each fail mode
 }
 
 // subject is a load that is judged, and what the fault does to it.
 type subject struct {
-	fleet.Load
-	breakers opening
-	lost     int64
-	node     string // the one whose breakers count; "" is all of them
-	spared   int    // processes that the fault does not touch: they go on with Redis
+	harness.Load
+	breakers   opening
+	lost       int64
+	node       string // the one whose breakers count; "" is all of them
+	unaffected int    // processes that the fault does not touch: they go on with Redis
 }
 
-// stage is a row while it is played. Times are ns of the wall clock.
-type stage struct {
+// faultRun is a row while it is played. Times are ns of the wall clock.
+type faultRun struct {
 	*testing.T
 	row
 
@@ -99,22 +99,22 @@ type stage struct {
 	sentinel *redistest.Sentinel
 	cluster  *redistest.Cluster
 
-	client  *fleet.Client
-	fleet   fleet.Fleet
-	reports map[*fleet.Process]fleet.Report // of those that were not killed
+	client  *harness.Client
+	fleet   harness.Fleet
+	reports map[*harness.Member]harness.Report // of those that were not killed
 	judged  []subject
 	wrong   []string         // with the row as a whole
 	note    string           // what the row has to say for itself
 	clock   *redistest.Clock // of withClock
 
-	paused fleet.Fleet   // processes that were stopped for a while
+	paused harness.Fleet // processes that were stopped for a while
 	lag    time.Duration // of the machine: by how much the processes overslept at most, but for the paused one
 
 	started, down, up, back, ended int64
 }
 
 // play runs the fleet through the fault.
-func (s *stage) play() {
+func (s *faultRun) play() {
 	if s.start != nil {
 		s.start(s)
 	} else {
@@ -127,16 +127,16 @@ func (s *stage) play() {
 	if s.subjects != nil {
 		s.judged = s.subjects(s)
 	}
-	job := fleet.Job{Client: s.client, Processes: processes}
+	job := harness.Job{Client: s.client, Processes: processes}
 	for _, j := range s.judged {
 		job.Loads = append(job.Loads, j.Load)
 	}
 	if s.job != nil {
 		s.job(s, &job)
 	}
-	s.fleet = fleet.StartFleet(s, job, processes)
+	s.fleet = harness.StartFleet(s, job, processes)
 	s.started = time.Now().UnixNano()
-	look := startAudit(s)
+	audit := harness.StartAudit(s, s.watch, job.Loads[:len(s.judged)])
 	time.Sleep(warmUp)
 	s.down = time.Now().UnixNano() // whatever happens from here on may be the fault
 	s.begin(s)
@@ -153,14 +153,14 @@ func (s *stage) play() {
 	}
 	time.Sleep(backTime + proofTime)
 	s.ended = time.Now().UnixNano()
-	look.stop()
+	s.audited(audit.Stop())
 	s.reports = s.fleet.Stop()
 	for p, r := range s.reports {
 		if r.Closing != "" || r.Goroutines > 0 {
 			s.complain("a process leaves %d goroutines behind, and Close says %q", r.Goroutines, r.Closing)
 		}
 		if !slices.Contains(s.paused, p) {
-			s.lag = max(s.lag, r.LongestLag())
+			s.lag = max(s.lag, r.Lag)
 		}
 	}
 	if s.lag > busy {
@@ -171,25 +171,43 @@ func (s *stage) play() {
 	}
 }
 
+// asSeen as the number of losses is however many the audit sees.
+const asSeen = -1
+
+// audited judges what an audit saw: Redis must lose no more than the row allows.
+func (s *faultRun) audited(looks int, losses map[string]int64) {
+	if looks < 50 {
+		s.complain("the buckets were seen only %d times", looks)
+	}
+	for i := range s.judged {
+		j := &s.judged[i]
+		if lost := losses[j.Name]; j.lost == asSeen {
+			j.lost = lost
+		} else if lost > j.lost {
+			s.complain("%s: Redis lost the bucket %d times, want %d at most", j.Name, lost, j.lost)
+		}
+	}
+}
+
 // complain says what is wrong with the row as a whole.
-func (s *stage) complain(format string, args ...any) {
+func (s *faultRun) complain(format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
 // one starts one server.
-func (s *stage) one(args ...string) {
+func (s *faultRun) one(args ...string) {
 	s.single(redistest.Start(s, append([]string{"--enable-debug-command", "yes"}, args...)...))
 }
 
 // single has the fleet use one server.
-func (s *stage) single(server *redistest.Server) {
+func (s *faultRun) single(server *redistest.Server) {
 	s.server, s.admin = server, server.Client()
-	s.client = &fleet.Client{Addrs: []string{server.Addr}}
+	s.client = &harness.Client{Addrs: []string{server.Addr}}
 	s.watch = s.watching(&redis.UniversalOptions{Addrs: s.client.Addrs})
 }
 
 // watching returns a client for the audit: it must not hang where Redis does.
-func (s *stage) watching(o *redis.UniversalOptions) redis.UniversalClient {
+func (s *faultRun) watching(o *redis.UniversalOptions) redis.UniversalClient {
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialTimeout = true, -1, 100*time.Millisecond
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
 	c := redis.NewUniversalClient(o)
@@ -198,26 +216,26 @@ func (s *stage) watching(o *redis.UniversalOptions) redis.UniversalClient {
 }
 
 // standard is one load for each fail mode, of one and a half times the limit.
-func (s *stage) standard() (all []subject) {
+func (s *faultRun) standard() (all []subject) {
 	for mode := tiered.FailLocal; mode <= tiered.FailClosed; mode++ {
 		all = append(all, s.subject(fmt.Sprint(mode), mode))
 	}
 	return all
 }
 
-func (s *stage) subject(policy string, mode tiered.FailMode) subject {
+func (s *faultRun) subject(policy string, mode tiered.FailMode) subject {
 	return subject{
-		Load: fleet.Load{
-			Policy: policy, FailMode: mode, Limit: limit, Key: "shared", Offer: 1.5 * perSecond / processes,
+		Load: harness.Load{
+			Policy: tiered.Policy{Name: policy, FailMode: mode, Limit: limit}, Key: "shared", Offer: 1.5 * perSecond / processes,
 		},
-		breakers: s.breakers,
-		lost:     s.lost,
-		spared:   s.spared,
+		breakers:   s.breakers,
+		lost:       s.lost,
+		unaffected: s.unaffected,
 	}
 }
 
 // do has the server execute a command of the operator.
-func (s *stage) do(args ...any) {
+func (s *faultRun) do(args ...any) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -226,8 +244,15 @@ func (s *stage) do(args ...any) {
 	}
 }
 
+func (s *faultRun) doAll(commands [][]any) {
+	s.Helper()
+	for _, command := range commands {
+		s.do(command...)
+	}
+}
+
 // waitFor polls real processes: there is nothing else to wait on.
-func (s *stage) waitFor(what string, ready func() bool) {
+func (s *faultRun) waitFor(what string, ready func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ready(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

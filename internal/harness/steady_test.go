@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"flag"
@@ -29,21 +29,21 @@ func TestSteadyFleet(t *testing.T) {
 		used      float64 // of what an ideal bucket admits, at least
 		calls     float64 // per request where none is to be refused, else per admitted token; at most
 	}{
-		{"a sliding window, 0.8 of 1000 per 2 s", 8, Load{Algorithm: tiered.SlidingWindow, Limit: window, Offer: 50}, 0.01, 0, 0.1},
-		{"a fixed window, 0.8 of 1000 per 2 s", 8, Load{Algorithm: tiered.FixedWindow, Limit: window, Offer: 50}, 0.01, 0, 0.1},
+		{"a sliding window, 0.8 of 1000 per 2 s", 8, Load{Policy: tiered.Policy{Algorithm: tiered.SlidingWindow, Limit: window}, Offer: 50}, 0.01, 0, 0.1},
+		{"a fixed window, 0.8 of 1000 per 2 s", 8, Load{Policy: tiered.Policy{Algorithm: tiered.FixedWindow, Limit: window}, Offer: 50}, 0.01, 0, 0.1},
 		{
 			"skew that moves, 3 times 2000/s, burst 500", 10,
-			Load{Limit: tiered.PerSecond(2000).WithBurst(500), Offer: 600, Moves: 10},
+			Load{Policy: tiered.Policy{Limit: tiered.PerSecond(2000).WithBurst(500)}, Offer: 600, Moves: 10},
 			1, 0.97, 0.2,
 		},
 		{
 			"skew that moves, 3 times 2000/s, burst 2000", 10,
-			Load{Limit: tiered.PerSecond(2000).WithBurst(2000), Offer: 600, Moves: 10},
+			Load{Policy: tiered.Policy{Limit: tiered.PerSecond(2000).WithBurst(2000)}, Offer: 600, Moves: 10},
 			1, 0.97, 0.2,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.load.Policy = "steady"
+			c.load.Name = "steady"
 			f := StartFleet(t, Job{URL: redistest.Start(t).URL(), Loads: []Load{c.load}}, c.processes)
 			start := time.Now()
 			time.Sleep(length)
@@ -53,7 +53,7 @@ func TestSteadyFleet(t *testing.T) {
 				for _, n := range r.Stats.Nodes {
 					calls += float64(n.Calls)
 				}
-				lag = max(lag, r.LongestLag())
+				lag = max(lag, r.Lag)
 			}
 			all := f.Records("steady")
 			admitted, over := 0, 0.0

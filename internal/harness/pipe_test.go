@@ -1,4 +1,4 @@
-package sim
+package harness
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func TestPipe(t *testing.T) {
 	var b bytes.Buffer
 	s := newSender(&b)
 	sent := []order{
-		{Faults: &faultnet.Faults{HoldOut: true}}, {Faults: &faultnet.Faults{}}, {Ask: &question{}}, {Stats: 3}, {Leave: true}, {Addr: "a"},
+		{Net: &faultnet.Faults{HoldOut: true}}, {Net: &faultnet.Faults{}}, {Ask: &Question{}}, {Report: true}, {Leave: 1}, {Addr: "a"},
 	}
 	for i := range sent {
 		if err := s.send(&sent[i]); err != nil {

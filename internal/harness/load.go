@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"context"
@@ -103,14 +103,4 @@ func (w *carrier) part(at time.Time) float64 {
 		part *= (1 - hotPart) / hotPart / float64(w.Moves-1)
 	}
 	return part
-}
-
-// measureLag sleeps 1 ms again and again until ctx ends.
-func measureLag(ctx context.Context) (all []Lag) {
-	for ctx.Err() == nil {
-		before := time.Now()
-		time.Sleep(time.Millisecond)
-		all = append(all, Lag{before.UnixNano(), int64(time.Since(before) - time.Millisecond)})
-	}
-	return all
 }

@@ -1,4 +1,4 @@
-package sim
+package harness
 
 import (
 	"bufio"
@@ -11,51 +11,38 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// order is what the driver tells a child: one of its fields is set, or several.
+// order is what the driver tells a child: one of its fields is set besides ID, or several, or none to see whether it lives. The
+// end of all orders is the order to exit.
 type order struct {
-	Job    *job             // the first one: become a process
-	Ask    *question        // decide
-	Faults *faultnet.Faults // of the network, from now on
-	Addr   string           // of Redis, from now on
-	Stats  uint64           // tell the figures, under this number
-	Leave  bool             // in good order; the last one
+	ID     uint64           // of the message that answers; 0 is none
+	Job    *Job             // the first order but for empty ones
+	Begin  bool             // offer the requests of the job
+	Ask    *Question        // decide
+	Net    *faultnet.Faults // of the network, from now on
+	Addr   string           // of Redis, from now on, whatever is dialed
+	Report bool             // report
+	Leave  time.Duration    // return the leases within this time, report and exit
 }
 
-// job is what a child needs to know to be a process of a fleet.
-type job struct {
-	Addr, Password string // of Redis
-	Faults         faultnet.Faults
-	Seed           uint64 // of the network
-	Policies       []tiered.Policy
-
-	Budget, Timeout                 time.Duration // these and the next are tiered.Options
-	Processes, MaxKeys, MaxInFlight int
+// message is what a child tells: the answer to an order, or something else.
+type message struct {
+	ID     uint64 // of the order
+	Answer *Answer
+	Report *Report
+	Event  *Event
+	Wrong  string // it cannot go on
 }
 
-// question is a request.
-type question struct {
-	ID    uint64
-	Limit int
+// Question is a request.
+type Question struct {
+	Load  int // index of the load whose policy decides
 	Key   string
 	Cost  int64
 	Leave time.Duration // when the caller leaves; 0 is never
 }
 
-// news is what a child tells: one of its fields is set, besides At.
-type news struct {
-	Ready    bool // it waits for its job
-	Answer   *answer
-	Figures  *figures
-	At       int64  // when it was so, of Calls and Breaker: as answer.Came
-	Calls    int    // so many were sent, in one round trip
-	Breaker  string // is in this state now
-	Happened string
-	Wrong    string // it cannot go on
-}
-
-// answer is what became of a question.
-type answer struct {
-	ID         uint64
+// Answer is what became of a question.
+type Answer struct {
 	Came       int64 // when the question did, by the wall clock: ns since 1970
 	Took       time.Duration
 	Allowed    bool
@@ -64,12 +51,13 @@ type answer struct {
 	RetryAfter time.Duration
 }
 
-// figures are a process' Stats, asked for under a number; 0 are those it left with.
-type figures struct {
-	Number uint64
-	Stats  tiered.Stats
-	Busy   bool          // calls are under way
-	Lag    time.Duration // by how much the machine held the process up at most, so far
+// Event is something that happened in a child: one of its fields is set, besides At. It is told if Job.Verbose.
+type Event struct {
+	At       int64  // ns of the wall clock
+	State    *State // a breaker changed
+	Calls    int    // so many were sent, in one round trip
+	Happened string // "short_grant" or "script_sent"
+	Refused  string // why Redis refused a call
 }
 
 // sender writes messages to a pipe. Those that come while it writes go out together. Its methods may be called concurrently;
