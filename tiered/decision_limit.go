@@ -61,7 +61,7 @@ func smallest(limits []Limit) (which uint8) {
 // the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
 	s := l.settings.Load()
-	if s.policy.PerKey == nil {
+	if s.policy.PerKey == nil && !l.carries.Load() {
 		if i := int(d.LimitNumber) - 2; i >= 0 && i < len(s.policy.Also) {
 			return s.policy.Also[i], true
 		}

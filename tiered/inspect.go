@@ -39,7 +39,7 @@ func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
 	l, _ = l.shardsOf(id.Key)
 	id.Policy = l.number
 	s := l.settings.Load()
-	if s.policy.PerKey == nil {
+	if s.policy.PerKey == nil && !l.parent.carries.Load() {
 		return s.initial
 	}
 	b := l.group.find(l.group.now(), id)

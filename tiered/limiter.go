@@ -38,7 +38,8 @@ type Limiter struct {
 	waitStats         waitStats
 	admittedUnlimited atomic.Int64 // tokens admitted without a limit
 	shadowed          atomic.Int64 // tokens that were refused, and yet admitted
-	perKeyFaults      atomic.Int64 // PerKey panicked or returned no limit
+	perKeyFaults      atomic.Int64 // PerKey panicked or returned no limit, or a request carried an invalid one
+	carries           atomic.Bool  // requests have carried limits
 }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.

@@ -12,11 +12,12 @@ import (
 type part struct {
 	taking
 	state   partState
-	several bool          // other keys are decided with it
-	renew   bool          // its lease is at its low-water mark
-	now     time.Duration // since its Group's base
-	until   time.Duration // the caller stops waiting then
-	tries   int           // times that it tried to join its bucket's queue
+	limit   *resolvedLimit // that the request carries; nil is none
+	several bool           // other keys are decided with it
+	renew   bool           // its lease is at its low-water mark
+	now     time.Duration  // since its Group's base
+	until   time.Duration  // the caller stops waiting then
+	tries   int            // times that it tried to join its bucket's queue
 
 	first     firstRefusal // set once the second shard is asked, with Policy.Shards
 	firstOnly bool         // the second shard is not asked any more
@@ -49,13 +50,14 @@ func (p *part) peek() {
 		p.decided()
 		return
 	}
-	if l.mode.Load()&modeUnlimited != 0 {
+	if l.mode.Load()&modeUnlimited != 0 && p.limit == nil && !l.carries.Load() {
 		l.admittedUnlimited.Add(p.cost)
 		l.unlimited(&p.d, p.key)
 		p.decided()
 		return
 	}
 	b := l.group.find(p.now, l.firstID(p.key))
+	p.adopt(b)
 	if l.shards != nil && l.exceedsShard(b, p.key, p.cost, &p.d) {
 		p.decided()
 		return
@@ -137,7 +139,9 @@ func (p *part) join() {
 	}
 	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
-		if p.setSource(g.find(p.now, p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
+		b := g.find(p.now, p.bucket.ID())
+		p.adopt(b)
+		if p.setSource(b, local.FromLease); b.Policy().Rule == local.ByLimit {
 			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 		}
 	}
@@ -249,7 +253,9 @@ func (p *part) fallBack() {
 // findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports whether the
 // new policy decides the part without a limit.
 func (p *part) findAgain(s local.Source) bool {
-	p.setSource(p.limiter.group.find(p.now, p.bucket.ID()), s)
+	b := p.limiter.group.find(p.now, p.bucket.ID())
+	p.adopt(b)
+	p.setSource(b, s)
 	return p.decideByRule()
 }
 

@@ -34,6 +34,7 @@ func (p *part) trySecondShard() bool {
 	_, second := l.shardsOf(id.Key)
 	id.Policy = second.number
 	b := g.find(p.now, id)
+	p.adopt(b)
 	if !b.Holds(p.now, p.cost) {
 		if b.probe(p.now) {
 			return false // both shards use one share

@@ -26,7 +26,7 @@ func newSettings(l *Limiter, p Policy) *settings {
 		s.initial = l.policyOf(s, p.Limit)
 		return s
 	}
-	s.initial = l.local(p, p.Limit)
+	s.initial = l.local(s, p.Limit)
 	s.initial.Rule, s.initial.Unset = local.Unresolved, true // the limit may be that of another key
 	return s
 }
@@ -34,6 +34,7 @@ func newSettings(l *Limiter, p Policy) *settings {
 // resolvedLimit is what a Limiter adds to a local policy, as its owner.
 type resolvedLimit struct {
 	limiter   *Limiter
+	settings  *settings     // under which it was resolved
 	retention time.Duration // upper bound of the time for which what a key used counts
 	limits    []Limit       // the policy's or the key's, at least one; for a shard, those of its parent
 	smallest  uint8         // number, from 1, of the limit with the smallest burst
@@ -46,7 +47,7 @@ func (l *Limiter) policyOf(s *settings, limit Limit) *local.Policy {
 	if p := s.policies[limit]; p != nil {
 		return p
 	}
-	p := l.local(s.policy, limit)
+	p := l.local(s, limit)
 	if len(s.policies) < maxPolicies {
 		s.policies[limit] = p
 	}
@@ -54,10 +55,11 @@ func (l *Limiter) policyOf(s *settings, limit Limit) *local.Policy {
 }
 
 // local converts a policy with a limit into a local policy. For a shard it has the shard's part of the limit.
-func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
+func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
+	p := s.policy
 	var parent *local.Policy
 	if l.parent != l {
-		parent = l.parent.local(p, limit)
+		parent = l.parent.local(s, limit)
 	}
 	o := &l.group.options
 	lp := &local.Policy{
@@ -91,7 +93,7 @@ func (l *Limiter) local(p Policy, limit Limit) *local.Policy {
 	lp.NoLease = !p.leased(lp)
 	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Call = p.call()
-	lp.Owner = &resolvedLimit{limiter: l, retention: p.retention(), limits: limits, smallest: smallest(limits)}
+	lp.Owner = &resolvedLimit{limiter: l, settings: s, retention: p.retention(), limits: limits, smallest: smallest(limits)}
 	return lp
 }
 

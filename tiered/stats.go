@@ -47,7 +47,7 @@ type PolicyStats struct {
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
 	Blocked      int64 // requested and refused by Blocked; not in Limited
 	Shadowed     int64 // of all that was refused: admitted because the policy is only tried out
-	PerKeyFaults int64 // keys for which PerKey panicked or returned an invalid limit
+	PerKeyFaults int64 // times that PerKey panicked or returned an invalid limit, or that a request carried one
 
 	// Calls of [Limiter.WaitN] and [Uses.Wait]. A call that gets its tokens at once does not count as a wait. A
 	// waiting call that asks again does not count as Limited.

@@ -11,13 +11,23 @@ type Use struct {
 	limiter *Limiter
 	key     string
 	cost    int64
+	limit   *resolvedLimit // that the request carries; nil is none
 }
 
 // For is ForN for one token.
-func (l *Limiter) For(key string) Use { return Use{l, key, 1} }
+func (l *Limiter) For(key string) Use { return Use{limiter: l, key: key, cost: 1} }
 
 // ForN returns a use of n tokens of key, for [All]. It takes nothing and does not block.
-func (l *Limiter) ForN(key string, n int64) Use { return Use{l, key, n} }
+func (l *Limiter) ForN(key string, n int64) Use { return Use{limiter: l, key: key, cost: n} }
+
+// Allow is [Uses.Allow] of this use alone.
+func (u Use) Allow(ctx context.Context) Decision { return All(u).Allow(ctx) }
+
+// Wait is [Uses.Wait] of this use alone.
+func (u Use) Wait(ctx context.Context) error { return All(u).Wait(ctx) }
+
+// Reserve is [Uses.Reserve] of this use alone.
+func (u Use) Reserve(ctx context.Context) Reservation { return All(u).Reserve(ctx) }
 
 // inlineParts is how many uses are decided without an allocation: a user, an address, a token and a tenant.
 const inlineParts = 4
@@ -104,10 +114,11 @@ next:
 		for j := len(r) - 1; j >= 0 && r[j].key == use.key; j-- {
 			if p := &r[j]; p.limiter == use.limiter {
 				p.cost = sum(p.cost, use.cost)
+				p.limit = larger(p.limit, use.limit)
 				continue next
 			}
 		}
-		r = append(r, part{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}})
+		r = append(r, part{taking: taking{limiter: use.limiter, key: use.key, cost: use.cost}, limit: use.limit})
 	}
 	return r
 }

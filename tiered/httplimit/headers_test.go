@@ -144,6 +144,38 @@ func TestPrefixedHeaders(t *testing.T) {
 	})
 }
 
+// A request is limited by the plan that it carries, and told so.
+func TestLimitOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := group(t)
+		plans := map[string]tiered.Limit{"pro": tiered.PerMinute(5), "open": tiered.Unlimited()}
+		rule := perUser(limiter(t, g, "p", tiered.PerMinute(2)))
+		rule.Limit = func(r *http.Request) tiered.Limit { return plans[r.Header.Get("X-Plan")] }
+		h := wrap(t, []Rule{rule}, &Options{IETFDraft11: true}, ok)
+		for _, c := range []struct {
+			user, plan string
+			admitted   int
+			policy     string
+		}{
+			{"ann", "", 2, `"p";q=2;w=60`},
+			{"bob", "pro", 5, `"p";q=5;w=60`},
+			{"cid", "open", 20, ""},
+		} {
+			r := request(c.user)
+			r.Header.Set("X-Plan", c.plan)
+			admitted := 0
+			for range 20 {
+				if do(h, r).StatusCode == 200 {
+					admitted++
+				}
+			}
+			if got := do(h, r).Header.Get("RateLimit-Policy"); admitted != c.admitted || got != c.policy {
+				t.Errorf("%s: %d admitted, %q, want %d, %q", c.user, admitted, got, c.admitted, c.policy)
+			}
+		}
+	})
+}
+
 // The two common middlewares, each in one line.
 func TestByIPAndByHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +369,7 @@ func FuzzHeaders(f *testing.F) {
 				IETFDraft11: true, Headers: Headers{ResetUnix: unix},
 			}}
 			h := http.Header{}
-			l.headers(h, []use{{0, limiter, "k", 1}}, &d)
+			l.headers(h, []use{{limiter: limiter, key: "k", cost: 1}}, &d)
 			w := httptest.NewRecorder()
 			for k, v := range h {
 				if k != http.CanonicalHeaderKey(k) || len(v) != 1 {

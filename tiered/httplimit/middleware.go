@@ -98,6 +98,7 @@ type use struct {
 	limiter *tiered.Limiter
 	key     string
 	cost    int64
+	limit   tiered.Limit // that the request carries; zero is none
 }
 
 // uses appends a use for each rule that applies to the request. A Decision with a Reason refuses the request at
@@ -125,7 +126,11 @@ func (l *limit) uses(r *http.Request, uses []use) ([]use, tiered.Decision) {
 				continue
 			}
 		}
-		uses = append(uses, use{i, rule.Limiter, key, cost})
+		u := use{rule: i, limiter: rule.Limiter, key: key, cost: cost}
+		if rule.Limit != nil {
+			u.limit = rule.Limit(r)
+		}
+		uses = append(uses, u)
 	}
 	return uses, tiered.Decision{}
 }
@@ -140,13 +145,13 @@ func canceled(ctx context.Context, uses []use) tiered.Decision {
 
 // take reserves the tokens of all uses, or of none. A single use takes a shorter way.
 func take(ctx context.Context, uses []use) tiered.Reservation {
-	if len(uses) == 1 {
+	if len(uses) == 1 && uses[0].limit == (tiered.Limit{}) {
 		u := &uses[0]
 		return u.limiter.ReserveN(ctx, u.key, u.cost)
 	}
 	all := make([]tiered.Use, len(uses))
 	for i, u := range uses {
-		all[i] = u.limiter.ForN(u.key, u.cost)
+		all[i] = u.limiter.ForN(u.key, u.cost).WithLimit(u.limit)
 	}
 	return tiered.All(all...).Reserve(ctx)
 }

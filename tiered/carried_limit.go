@@ -1,0 +1,102 @@
+package tiered
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// WithLimit returns u with a limit that the request carries: the limit of its key, instead of the policy's own or that of
+// [Policy].PerKey. It is for services that learn the limit with the request, such as a plan in a token:
+//
+//	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
+//
+// The limit stays that of the key, also for requests that carry none, until a request carries another one, the policy
+// changes, or the process forgets the key. If requests for one key carry different limits at once, in one process or in
+// several, the key is admitted what the largest of them allows. To change a key's limit costs what
+// [Limiter.SetPolicy] costs for one key: raising creates no tokens, and lowering returns what is leased.
+//
+// The rules are those of PerKey: the zero Limit means none, and [Unlimited] and [Blocked] are limits. With Also, no
+// request carries a limit. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged once, and ignored.
+func (u Use) WithLimit(limit Limit) Use {
+	u.limit = nil
+	if u.limiter != nil && limit != (Limit{}) {
+		u.limit = u.limiter.carriedLimit(limit)
+	}
+	return u
+}
+
+// carriedLimit resolves a limit that a request carries. It returns nil if the policy cannot have it.
+func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
+	s := l.settings.Load()
+	s.mu.Lock()
+	p := s.policies[limit]
+	s.mu.Unlock()
+	if p == nil {
+		if err := s.policy.cannotCarry(limit); err != nil {
+			if l.perKeyFaults.Add(1) == 1 {
+				l.group.journal.line(slog.LevelError, "a request carried a limit that the policy cannot have: it is ignored",
+					"policy", l.name, "why", err.Error())
+			}
+			return nil
+		}
+		p = l.policyOf(s, limit)
+	}
+	l.carries.Store(true)
+	return p.Owner.(*resolvedLimit)
+}
+
+// cannotCarry returns why a key of the policy cannot have the limit, or nil.
+func (p Policy) cannotCarry(limit Limit) error {
+	if len(p.Also) > 0 {
+		return errors.New("tiered: Policy.Also is set: must be empty if requests carry limits")
+	}
+	if limit.rule() != local.ByLimit {
+		return nil
+	}
+	q := p
+	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
+	return errors.Join(q.Validate(), q.checkReplaces(p))
+}
+
+// adopt makes the limit that the request carries the limit of b's key.
+func (p *part) adopt(b *bucket) {
+	if p.limit == nil {
+		return
+	}
+	l, limit := b.limiter(), p.limit.limits[0]
+	for {
+		s := l.settings.Load()
+		has := b.Policy()
+		if has.Rule == limit.rule() {
+			// A key that became Unlimited or Blocked keeps the numbers of its last limit.
+			if o := has.Owner.(*resolvedLimit); has.Rule != local.ByLimit || o.settings == s && o.limits[0] == limit {
+				return
+			}
+		}
+		if b.setPolicy(l.group.now(), l.policyOf(s, limit)) {
+			l.group.reportLimit([]*bucket{b})
+		}
+		if s == l.settings.Load() { // else SetPolicy may have come before this
+			return
+		}
+	}
+}
+
+// larger returns the limit with the larger burst, and of equal bursts the one with the higher rate. Two uses of one key
+// are one use, so one of their limits decides.
+func larger(a, b *resolvedLimit) *resolvedLimit {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	x, y := a.limits[0], b.limits[0]
+	if x == blocked || y == unlimited || x.burst() < y.burst() ||
+		x.burst() == y.burst() && x.nanosPerToken() > y.nanosPerToken() {
+		return b
+	}
+	return a
+}

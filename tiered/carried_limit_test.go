@@ -1,0 +1,243 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// A request is decided by the limit that it carries: at its first use, after another one, and after an eviction.
+func TestCarriedLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy Policy
+		limit  Limit
+		want   int64 // admitted at once, and no more
+	}{
+		"larger":              {Policy{Limit: PerHour(10)}, PerHour(30), 30},
+		"smaller":             {Policy{Limit: PerHour(10)}, PerHour(3), 3},
+		"burst":               {Policy{Limit: PerHour(10)}, PerHour(3).WithBurst(7), 7},
+		"none":                {Policy{Limit: PerHour(10)}, Limit{}, 10},
+		"blocked":             {Policy{Limit: PerHour(10)}, Blocked(), 0},
+		"unlimited":           {Policy{Limit: PerHour(10)}, Unlimited(), 100},
+		"instead of PerKey's": {Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerHour(5) }}, PerHour(20), 20},
+		"of an open policy":   {Policy{Limit: Unlimited()}, PerHour(4), 4},
+		"fixed window":        {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, PerHour(20), 20},
+		"sliding window":      {Policy{Limit: PerHour(10), Algorithm: SlidingWindow}, PerDay(20), 20},
+		"sliding log":         {Policy{Limit: PerHour(10), Algorithm: SlidingLog}, PerHour(20), 20},
+		"shards":              {Policy{Limit: PerHour(10), Shards: 2}, PerHour(20), 20},
+		"invalid":             {Policy{Limit: PerHour(10)}, PerHour(-5), 10},
+		"another window":      {Policy{Limit: PerHour(10), Algorithm: FixedWindow}, PerDay(20), 10},
+		"beside Also":         {Policy{Limit: PerHour(10), Also: []Limit{PerDay(90)}}, PerHour(20), 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.policy.Name, c.policy.Lease.Size = "p", NoLease
+				l, err := New(remote.NewMemory(), c.policy, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = l.Close(t.Context()) }()
+				admitted := int64(0)
+				for range 100 {
+					if d := l.For("k").WithLimit(c.limit).Allow(t.Context()); d.Allowed {
+						admitted++
+					}
+				}
+				if admitted != c.want {
+					t.Errorf("%d admitted, want %d", admitted, c.want)
+				}
+				valid := c.limit != Limit{} && c.policy.cannotCarry(c.limit) == nil
+				if faults := l.group.Stats().Policies["p"].PerKeyFaults; (faults > 0) == (valid || c.limit == Limit{}) {
+					t.Errorf("%d faults of a limit that is valid: %v", faults, valid)
+				}
+				if !valid {
+					return
+				}
+				d := l.For("k").WithLimit(c.limit).Allow(t.Context())
+				if limit, ok := l.LimitOf(d); !ok || limit != c.limit {
+					t.Errorf("LimitOf is %v, %v", limit, ok)
+				}
+				// Peek and plain requests go by the limit that came last.
+				if p := l.Peek(t.Context(), "k"); p.Burst != d.Burst || p.Allowed != d.Allowed {
+					t.Errorf("Peek says %+v, Allow %+v", p, d)
+				}
+				if again := l.Allow(t.Context(), "k"); again.Burst != d.Burst || again.Allowed != d.Allowed {
+					t.Errorf("a plain request: %+v, one with a limit: %+v", again, d)
+				}
+			})
+		})
+	}
+}
+
+// All that a Use can do goes by its limit.
+func TestCarriedLimitEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(t.Context()) }()
+		pro := PerSecond(10)
+		if r := l.ForN("a", 8).WithLimit(pro).Reserve(t.Context()); !r.Allowed {
+			t.Error(r.Decision)
+		} else {
+			r.Cancel()
+		}
+		if d := All(l.ForN("b", 3).WithLimit(pro), l.ForN("b", 4)).Allow(t.Context()); !d.Allowed || d.Remaining != 3 {
+			t.Errorf("two uses of one key: %+v", d)
+		}
+		if d := All(l.ForN("c", 3).WithLimit(PerSecond(4)), l.ForN("c", 4).WithLimit(pro)).Allow(t.Context()); !d.Allowed {
+			t.Errorf("the larger of two limits: %+v", d)
+		}
+		begun := time.Now()
+		for range 30 {
+			if err := l.For("d").WithLimit(pro).Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); took < 1900*time.Millisecond || took > 2200*time.Millisecond {
+			t.Errorf("20 tokens more than the burst took %v, want 2 s", took)
+		}
+		var zero Use
+		if d := zero.WithLimit(pro).Allow(t.Context()); d.Allowed {
+			t.Error("the zero Use is admitted")
+		}
+	})
+}
+
+// Whatever limits the requests for a key carry, in whatever processes, and whatever is evicted: no interval sees more
+// than the largest of them allows.
+func TestCarriedLimitsKeepTheBound(outer *testing.T) {
+	rapid.Check(outer, func(t *rapid.T) {
+		limits := []Limit{PerSecond(10), PerSecond(40), PerSecond(20).WithBurst(60)}
+		processes, size := rapid.IntRange(1, 3).Draw(t, "processes"), rapid.SampledFrom([]int64{0, 1, NoLease}).Draw(t, "size")
+		maxKeys, shards := rapid.SampledFrom([]int{1, 100}).Draw(t, "keys"), rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "shards")
+		type step struct {
+			process, limit int
+			n              int64
+			pause          time.Duration
+			other, down    bool
+		}
+		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+			return step{
+				rapid.IntRange(0, processes-1).Draw(t, "process"), rapid.IntRange(0, len(limits)-1).Draw(t, "limit"),
+				rapid.Int64Range(1, 5).Draw(t, "n"), time.Duration(rapid.IntRange(0, 60).Draw(t, "pause")) * time.Millisecond,
+				rapid.IntRange(0, 9).Draw(t, "other") == 0, rapid.IntRange(0, 19).Draw(t, "down") == 0,
+			}
+		}), 20, 120).Draw(t, "steps")
+		var admitted []ideal.Admission
+		synctest.Test(outer, func(*testing.T) {
+			store := remote.NewMemory()
+			var all []*Limiter
+			for range processes {
+				l, err := New(store, Policy{
+					Name: "p", Limit: PerSecond(10), Lease: Lease{Size: size}, Shards: shards, FailMode: FailClosed,
+				}, &Options{MaxKeys: maxKeys, Processes: processes})
+				if err != nil {
+					panic(err)
+				}
+				all = append(all, l)
+			}
+			begun := time.Now()
+			for _, s := range steps {
+				if s.down {
+					store.Fail(errors.New("down"))
+				} else {
+					store.Fail(nil)
+				}
+				l := all[s.process]
+				if s.other { // with one key kept, this evicts the other
+					l.Allow(context.Background(), "other")
+				}
+				from := time.Since(begun)
+				if d := l.ForN("k", s.n).WithLimit(limits[s.limit]).Allow(context.Background()); d.Allowed {
+					admitted = append(admitted, ideal.Admission{Before: int64(from), After: int64(time.Since(begun)), Tokens: s.n})
+				}
+				time.Sleep(s.pause)
+			}
+			store.Fail(nil)
+			for _, l := range all {
+				_ = l.Close(context.Background())
+			}
+		})
+		if worst := ideal.Worst(admitted, 40, time.Second, 60); worst.Over > 1e-6 {
+			t.Fatalf("%+v", worst)
+		}
+	})
+}
+
+// Requests with different limits at once neither hang nor race.
+func TestCarriedLimitsAtOnce(t *testing.T) {
+	l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1000)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			limit := []Limit{PerSecond(100), PerSecond(5000), Unlimited(), Blocked()}[i%4]
+			for range 500 {
+				l.For("k").WithLimit(limit).Allow(t.Context())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A limit that the policy cannot have makes one line, with the rule.
+func TestInvalidCarriedLimit(t *testing.T) {
+	for _, c := range []struct {
+		policy Policy
+		limit  Limit
+		want   string
+	}{
+		{Policy{Limit: PerHour(1)}, PerHour(-1), "Limit.Tokens is -1"},
+		{Policy{Limit: PerHour(1), Algorithm: FixedWindow}, PerDay(1), "Per"},
+		{Policy{Limit: PerHour(90), Shards: 8}, PerHour(3), "hards"},
+		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(3), "Policy.Also is set"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log lockedBuffer
+			c.policy.Name = "p"
+			l, err := New(remote.NewMemory(), c.policy, &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				l.For("k").WithLimit(c.limit).Allow(t.Context())
+			}
+			_ = l.Close(t.Context())
+			const line = "a request carried a limit that the policy cannot have: it is ignored"
+			if s := log.String(); strings.Count(s, line) != 1 || !strings.Contains(s, c.want) {
+				t.Errorf("%v: %s, want one line with %q", c.limit, s, c.want)
+			}
+		})
+	}
+}
+
+// To carry a known limit costs no allocation.
+func TestCarriedLimitAllocations(t *testing.T) {
+	l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	limit, ctx := PerSecond(1_000_000), t.Context()
+	for range 1000 {
+		l.For("k").WithLimit(limit).Allow(ctx)
+	}
+	if n := testing.AllocsPerRun(2000, func() { l.For("k").WithLimit(limit).Allow(ctx) }); n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
