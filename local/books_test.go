@@ -131,8 +131,10 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 				if rapid.Bool().Draw(t, "busy") {
 					b.demand.rate = 1000 // so that it leases more than the waiters want
 				}
-				call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"),
-					RoundTrip: ms, Fleet: 3})
+				call, _ = b.Begin(now, Conditions{
+					Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"),
+					RoundTrip: ms, Fleet: 3,
+				})
 				switch {
 				case call.Seq == 0:
 				case call.Direct:
@@ -219,8 +221,10 @@ func TestFallbackKeepsItsBooks(t *testing.T) {
 func TestDebtIsReportedInParts(t *testing.T) {
 	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow} {
 		const all = 5 << 51
-		r := newRig(t, Policy{Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Call: lua.Call{Algorithm: algorithm},
-			FailMode: FailOpen, NoLease: true})
+		r := newRig(t, Policy{
+			Cap: lua.MostTokens, Tokens: 1, Per: time.Hour, Call: lua.Call{Algorithm: algorithm},
+			FailMode: FailOpen, NoLease: true,
+		})
 		for range all / lua.MostTokens {
 			r.b.Fallback(r.now, lua.MostTokens, 1)
 		}
@@ -229,8 +233,10 @@ func TestDebtIsReportedInParts(t *testing.T) {
 		for i := 0; reported < all+lua.MostTokens; i++ {
 			r.b.Probe()
 			r.seq++
-			c, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, RoundTrip: ms,
-				Fleet: 1})
+			c, _ := r.b.Begin(r.now, Conditions{
+				Seq: r.seq, Lease: "me", Clock: true, Server: 1e15, RoundTrip: ms,
+				Fleet: 1,
+			})
 			if c.Debt < 1 || c.Debt > 1<<52 || c.Owed > c.Debt || i > 3 {
 				t.Fatalf("algorithm %d, after %d: %+v", algorithm, reported, c)
 			}

@@ -74,8 +74,10 @@ func TestDenialKnowsCostAndAge(t *testing.T) {
 		r.b.Init(r.p, "k")
 		w, _, _ := r.ask(5)
 		c := r.begin()
-		r.b.Accept(r.now, c.Seq, lua.Reply{Grant: 0, Level: step.level,
-			Retry: us(time.Duration(5-step.level) * 100 * ms)})
+		r.b.Accept(r.now, c.Seq, lua.Reply{
+			Grant: 0, Level: step.level,
+			Retry: us(time.Duration(5-step.level) * 100 * ms),
+		})
 		<-w.C
 		r.now += step.at
 		if v, ok := r.b.Refuse(r.now, step.cost); ok != (step.want == Refused) {

@@ -57,8 +57,10 @@ func TestFrontTableHoldsWhatIsInUse(t *testing.T) {
 		c := newCacheRig(rapid.IntRange(1, 9).Draw(t, "keys"), cachePolicy)
 		seq := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			id := ID{rapid.SampledFrom([]int{0, 1, hotSlots}).Draw(t, "policy"),
-				strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key"))}
+			id := ID{
+				rapid.SampledFrom([]int{0, 1, hotSlots}).Draw(t, "policy"),
+				strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "key")),
+			}
 			now := rapid.SampledFrom([]time.Duration{0, samplePeriod / 2}).Draw(t, "now")
 			switch rapid.SampledFrom([]string{"get", "get", "get", "lend", "touch", "settle", "empty"}).Draw(t,
 				"step") {

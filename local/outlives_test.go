@@ -21,17 +21,32 @@ func TestOutlives(t *testing.T) {
 		happens func(*rig)
 		until   time.Duration // from the sending of the last call on: it is there a moment before, and may not be then
 	}{
-		{"the level is a whole number", Policy{Cap: 10, Tokens: 1},
-			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 9}) }, time.Second},
-		{"the level is up to a token higher", Policy{Cap: 10, Tokens: 1},
-			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 7}) }, 2 * time.Second},
+		{
+			"the level is a whole number",
+			Policy{Cap: 10, Tokens: 1},
+			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 9}) }, time.Second,
+		},
+		{
+			"the level is up to a token higher",
+			Policy{Cap: 10, Tokens: 1},
+			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 7}) }, 2 * time.Second,
+		},
 		{"nothing is left", Policy{Cap: 1, Tokens: 1}, func(r *rig) { direct(r, lua.Reply{Grant: 1}) }, time.Second},
-		{"denied, with a part of a token", Policy{Cap: 1, Tokens: 1},
-			func(r *rig) { direct(r, lua.Reply{Retry: us(500 * ms)}) }, 0},
-		{"others hold leases", Policy{Cap: 10, Tokens: 1},
-			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2, Active: 1}) }, 0},
-		{"the machine stood still", Policy{Cap: 10, Tokens: 1},
-			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Expire(r.now) }, 0},
+		{
+			"denied, with a part of a token",
+			Policy{Cap: 1, Tokens: 1},
+			func(r *rig) { direct(r, lua.Reply{Retry: us(500 * ms)}) }, 0,
+		},
+		{
+			"others hold leases",
+			Policy{Cap: 10, Tokens: 1},
+			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2, Active: 1}) }, 0,
+		},
+		{
+			"the machine stood still",
+			Policy{Cap: 10, Tokens: 1},
+			func(r *rig) { direct(r, lua.Reply{Grant: 1, Level: 2}); r.b.Expire(r.now) }, 0,
+		},
 		{"another limit", Policy{Cap: 10, Tokens: 1}, func(r *rig) {
 			direct(r, lua.Reply{Grant: 1, Level: 2})
 			p := *r.p
@@ -48,22 +63,31 @@ func TestOutlives(t *testing.T) {
 				lua.Reply{Grant: 1, Level: 2})
 			r.b.Burn(r.now)
 		}, 0},
-		{"a window: what was granted", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
+		{
+			"a window: what was granted",
+			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
 			func(r *rig) {
 				direct(r, lua.Reply{Grant: 1, Level: 9, Reset: us(3 * time.Second)})
-			}, 3 * time.Second},
-		{"a window: refused, for a while", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
+			}, 3 * time.Second,
+		},
+		{
+			"a window: refused, for a while",
+			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
 			func(r *rig) {
 				r.lease(1)
 				r.b.Take(r.now, 1)
 				r.ask(1)
 				r.b.Accept(r.now+ms, r.begin().Seq,
 					lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second), TTLLeft: us(time.Second)})
-			}, time.Second},
-		{"a window: refused, and nothing written",
-			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
+			}, time.Second,
+		},
+		{
+			"a window: refused, and nothing written",
+			Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}},
+			func(r *rig) {
 				direct(r, lua.Reply{Reset: us(3 * time.Second), Retry: us(time.Second)})
-			}, 0},
+			}, 0,
+		},
 		{"a window of others", Policy{Cap: 10, Tokens: 10, Call: lua.Call{Algorithm: lua.FixedWindow}}, func(r *rig) {
 			direct(r, lua.Reply{Grant: 1, Level: 5, Reset: us(3 * time.Second), Active: 2})
 		}, 0},

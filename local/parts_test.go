@@ -278,8 +278,10 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += time.Duration(rapid.SampledFrom([]int{0, 0, 1, 5, 30, 300, 3000}).Draw(t, "ms")) * ms
-			switch rapid.SampledFrom([]string{"take", "ask", "begin", "accept", "fail", "late", "check", "leave",
-				"expire", "retire", "revive"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{
+				"take", "ask", "begin", "accept", "fail", "late", "check", "leave",
+				"expire", "retire", "revive",
+			}).Draw(t, "step") {
 			case "take":
 				n := rapid.Int64Range(1, p.Cap).Draw(t, "n")
 				if _, ok, renew := b.Take(now, n); ok {
@@ -300,8 +302,10 @@ func TestBucketKeepsItsBooks(t *testing.T) {
 			case "begin":
 				if call.Seq == 0 {
 					seq++
-					call, _ = b.Begin(now, Conditions{Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"),
-						RoundTrip: ms, Fleet: 3})
+					call, _ = b.Begin(now, Conditions{
+						Seq: seq, Lease: "me", Clock: rapid.Bool().Draw(t, "clock"),
+						RoundTrip: ms, Fleet: 3,
+					})
 					if call.Ret > 0 && call.Hold > 0 {
 						t.Fatalf("ret beside a hold: %+v", call)
 					}

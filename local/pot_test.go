@@ -83,8 +83,10 @@ func TestLedgerMovesTokens(t *testing.T) {
 	}{
 		{"a return is accepted", func(l *ledger) { l.returnAccepted(4) }, ledger{3, 5, 4, 0}},
 		{"a refund is credited", func(l *ledger) { l.refundAnswered(2, lua.Reply{}) }, ledger{7, 3, 2, 0}},
-		{"a refund is not credited", func(l *ledger) { l.refundAnswered(2, lua.Reply{Flags: lua.Unapplied}) },
-			ledger{7, 3, 0, 2}},
+		{
+			"a refund is not credited", func(l *ledger) { l.refundAnswered(2, lua.Reply{Flags: lua.Unapplied}) },
+			ledger{7, 3, 0, 2},
+		},
 		{"returns are burnt", func(l *ledger) { l.burnReturn() }, ledger{0, 5, 0, 7}},
 		{"a refund is burnt", func(l *ledger) { l.burnRefund(5) }, ledger{7, 0, 0, 5}},
 	} {

@@ -27,8 +27,10 @@ func TestReturnGoesIntoThePotOnlyIfNothingLeft(t *testing.T) {
 			r.b.Check(r.now)
 			r.begin()
 		}, -7, 3, 0},
-		{"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.lease.pot.deadline.Load()) }, 0, 3,
-			0},
+		{
+			"the lease is over", FromLease, func(r *rig) { r.now = time.Duration(r.b.lease.pot.deadline.Load()) }, 0, 3,
+			0,
+		},
 		{"the lease was given up", FromLease, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
 		{"its lease id was given up", FromRedis, func(r *rig) { r.b.Expire(r.now) }, -7, 0, 10},
 		{"burnt under way", FromLease, func(r *rig) {

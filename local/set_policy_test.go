@@ -60,8 +60,10 @@ func TestNoLimitClosesThePot(t *testing.T) {
 	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
 		r := newRig(t, Policy{Cap: 100, Tokens: 1})
 		r.lease(20)
-		other := Policy{Cap: 1, Tokens: 1, Per: 1, Rule: rule, Budget: r.p.Budget, Timeout: r.p.Timeout,
-			Uniform: r.p.Uniform, Period: r.p.Period}
+		other := Policy{
+			Cap: 1, Tokens: 1, Per: 1, Rule: rule, Budget: r.p.Budget, Timeout: r.p.Timeout,
+			Uniform: r.p.Uniform, Period: r.p.Period,
+		}
 		_, effect := r.b.SetPolicy(r.now, &other)
 		if _, ok, _ := r.b.Take(r.now, 1); ok {
 			t.Errorf("rule %d: the pot gives", rule)
@@ -138,8 +140,10 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 				t.Errorf("rule %d: a probe: %+v", rule, c)
 			}
 		}
-		limited := &Policy{Cap: 10, Tokens: 1, Per: time.Hour, Rules: new(Rules), Period: r.p.Period,
-			Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform}
+		limited := &Policy{
+			Cap: 10, Tokens: 1, Per: time.Hour, Rules: new(Rules), Period: r.p.Period,
+			Budget: r.p.Budget, Timeout: r.p.Timeout, Uniform: r.p.Uniform,
+		}
 		old := newRig(t, *limited)
 		old.b.SetPolicy(old.now, limited)
 		old.b.SetPolicy(old.now, r.p)
@@ -158,8 +162,10 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 		if c := r.begin(); c.Debt != 5 || c.Policy.Cap != 10 {
 			t.Errorf("rule %d: %+v, want a debt of 5 by a limit of 10", rule, c)
 		}
-		more := &Policy{Cap: 20, Tokens: 1, Per: time.Hour, Period: r.p.Period, Budget: r.p.Budget,
-			Timeout: r.p.Timeout, Uniform: r.p.Uniform}
+		more := &Policy{
+			Cap: 20, Tokens: 1, Per: time.Hour, Period: r.p.Period, Budget: r.p.Budget,
+			Timeout: r.p.Timeout, Uniform: r.p.Uniform,
+		}
 		limits := newRig(t, *more)
 		limits.b.Inherit(old.b.Policy())
 		if p := limits.b.Policy(); p.Cap != 20 {

@@ -82,8 +82,11 @@ func TestAnotherLimitIsTold(t *testing.T) {
 		{"a window", func(*rig) {}, Policy{Call: lua.Call{Algorithm: lua.FixedWindow}}, 20, false},
 		{"nearly full", func(r *rig) { r.now += 7999 * ms }, Policy{}, 20, true},
 		{"full", func(r *rig) { r.now += 8 * time.Second }, Policy{}, 20, false},
-		{"full, several buckets", func(r *rig) { r.now += 8 * time.Second },
-			Policy{Call: lua.Call{Algorithm: lua.TokenBuckets}}, 20, false},
+		{
+			"full, several buckets", func(r *rig) { r.now += 8 * time.Second },
+			Policy{Call: lua.Call{Algorithm: lua.TokenBuckets}},
+			20, false,
+		},
 		{"full, by what is known, but a call failed", func(r *rig) {
 			r.now += 8 * time.Second
 			w, _, _ := r.ask(1)
@@ -192,7 +195,9 @@ func TestLoweredLeaseGoesBack(t *testing.T) {
 			cap, tokens int64
 			back        bool
 		}{
-			{"raised", 200, 20, false}, {"a smaller burst", 50, 1, true}, {"a lower rate", 100, 1, true},
+			{"raised", 200, 20, false},
+			{"a smaller burst", 50, 1, true},
+			{"a lower rate", 100, 1, true},
 			{"the same", 100, 10, false},
 		} {
 			r := newRig(t, Policy{Cap: 100, Tokens: 10, Call: lua.Call{Algorithm: algorithm}})

@@ -23,8 +23,10 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 		{"once more, of several buckets", lua.TokenBuckets, []bool{true, false}, Admitted},
 		{"of a log", lua.SlidingLog, []bool{false}, Admitted},
 	} {
-		r := newRig(t, Policy{Cap: 100, Tokens: 100, Call: lua.Call{Algorithm: c.algorithm},
-			NoLease: c.algorithm == lua.SlidingLog})
+		r := newRig(t, Policy{
+			Cap: 100, Tokens: 100, Call: lua.Call{Algorithm: c.algorithm},
+			NoLease: c.algorithm == lua.SlidingLog,
+		})
 		w := NewWaiter()
 		_, e := r.b.Reset(w)
 		for i, unapplied := range c.replies {
@@ -32,13 +34,17 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 				t.Fatalf("%s: %d of %d calls", c.name, i, len(c.replies))
 			}
 			r.seq++
-			call, _ := r.b.Begin(r.now, Conditions{Seq: r.seq, Lease: "me", Clock: true, Server: 1e9, RoundTrip: ms,
-				Fleet: 1})
+			call, _ := r.b.Begin(r.now, Conditions{
+				Seq: r.seq, Lease: "me", Clock: true, Server: 1e9, RoundTrip: ms,
+				Fleet: 1,
+			})
 			if call.Refund == 0 && call.Reset == 0 {
 				t.Fatalf("%s: %+v resets nothing", c.name, call)
 			}
-			e, _ = r.b.Accept(r.now, call.Seq, lua.Reply{Level: 90, TTLLeft: us(time.Second), Epoch: 1,
-				Flags: flags(unapplied)})
+			e, _ = r.b.Accept(r.now, call.Seq, lua.Reply{
+				Level: 90, TTLLeft: us(time.Second), Epoch: 1,
+				Flags: flags(unapplied),
+			})
 		}
 		r.expect(w, c.outcome)
 		if e.Send {
@@ -57,8 +63,10 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 func TestUnappliedRefundIsBurnt(t *testing.T) {
 	for _, algorithm := range []lua.Algorithm{lua.TokenBucket, lua.TokenBuckets, lua.FixedWindow, lua.SlidingLog} {
 		for _, unapplied := range []bool{false, true} {
-			r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: algorithm},
-				NoLease: true})
+			r := newRig(t, Policy{
+				Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: algorithm},
+				NoLease: true,
+			})
 			w, _, _ := r.ask(5)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 			stamp := r.expect(w, Admitted).Stamp
@@ -71,8 +79,10 @@ func TestUnappliedRefundIsBurnt(t *testing.T) {
 			if call.Refund+call.settledNow != 3 {
 				t.Fatalf("algorithm %d: %+v", algorithm, call)
 			}
-			r.b.Accept(r.now, call.Seq, lua.Reply{Level: 98, Epoch: 1, TTLLeft: us(time.Second),
-				Flags: flags(unapplied)})
+			r.b.Accept(r.now, call.Seq, lua.Reply{
+				Level: 98, Epoch: 1, TTLLeft: us(time.Second),
+				Flags: flags(unapplied),
+			})
 			s := r.balance()
 			if unapplied && (s.Burnt != 3 || s.Returned != 0) || !unapplied && (s.Burnt != 0 || s.Returned != 3) ||
 				s.Held > 0 {

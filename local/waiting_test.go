@@ -168,8 +168,10 @@ func TestDirectTakeForThoseBehind(t *testing.T) {
 
 // So does a take that settles too, of a sliding window that leases nothing.
 func TestTakeAtOnceForThoseBehind(t *testing.T) {
-	r := newRig(t, Policy{Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: lua.FixedWindow},
-		NoLease: true, Unleased: true})
+	r := newRig(t, Policy{
+		Cap: 100, Tokens: 100, Per: time.Hour, Call: lua.Call{Algorithm: lua.FixedWindow},
+		NoLease: true, Unleased: true,
+	})
 	w, _, _ := r.ask(5)
 	r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 5, Level: 95, Epoch: 1, Stamp: 7})
 	r.b.Return(r.now, 3, FromRedis, r.b.Generation(), r.expect(w, Admitted).Stamp)

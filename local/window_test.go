@@ -13,8 +13,10 @@ func secondsAfter(n int64) time.Duration { return time.Duration(n) * time.Second
 // the next call.
 func TestWindowDebtIsFrozen(t *testing.T) {
 	b := new(Bucket)
-	p := &Policy{Cap: 10, Tokens: 10, Per: 60e9, Call: lua.Call{Algorithm: lua.FixedWindow}, Period: 250e6,
-		Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 }}
+	p := &Policy{
+		Cap: 10, Tokens: 10, Per: 60e9, Call: lua.Call{Algorithm: lua.FixedWindow}, Period: 250e6,
+		Budget: 20e6, Timeout: 50e6, Uniform: func() float64 { return 0.5 },
+	}
 	b.Init(p, "k")
 	admit := func(at, n int64) {
 		t.Helper()
@@ -25,8 +27,10 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 	probe := func(at, seq int64) Call {
 		t.Helper()
 		b.Probe()
-		c, _ := b.Begin(secondsAfter(at), Conditions{Seq: seq, Lease: "me", Clock: true, Server: 1e15 + at*1e6,
-			Fleet: 1})
+		c, _ := b.Begin(secondsAfter(at), Conditions{
+			Seq: seq, Lease: "me", Clock: true, Server: 1e15 + at*1e6,
+			Fleet: 1,
+		})
 		if c.Seq != seq || !c.named() {
 			t.Fatalf("%+v", c)
 		}
@@ -51,8 +55,10 @@ func TestWindowDebtIsFrozen(t *testing.T) {
 // What a window refused is refused here until Redis' retry time, and nothing that might be admitted: not what costs
 // less than the refused request did.
 func TestWindowDenialKnowsCostAndTime(t *testing.T) {
-	p := &Policy{Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow}, Period: 250e6,
-		Uniform: func() float64 { return 0.5 }}
+	p := &Policy{
+		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow}, Period: 250e6,
+		Uniform: func() float64 { return 0.5 },
+	}
 	var d denial
 	d.refused(p, 5, 3, time.Second, 2*time.Second, 3*time.Second) // the reply came at 2 s: until 5 s
 	for _, c := range []struct {
@@ -83,8 +89,10 @@ func TestWindowDenialKnowsCostAndTime(t *testing.T) {
 // Who refused last and who has the least left are two limits, each as the last reply said that knew: a refusal does not
 // tell of the latter, nor an admission or a settlement of the former.
 func TestWhichLimitWasTold(t *testing.T) {
-	r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
-		NoLease: true})
+	r := newRig(t, Policy{
+		Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
+		NoLease: true,
+	})
 	check := func(when string, tight, refuser uint8, clear time.Duration) {
 		t.Helper()
 		if got, at := r.b.LastReport(false); got != tight || at != clear {
@@ -117,8 +125,10 @@ func TestWhichLimitWasTold(t *testing.T) {
 // debt.
 func TestWindowRefundNamesItsBucket(t *testing.T) {
 	for _, owes := range []bool{false, true} {
-		r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
-			NoLease: true})
+		r := newRig(t, Policy{
+			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
+			NoLease: true,
+		})
 		w, _, _ := r.ask(2)
 		r.b.Accept(r.now, r.begin().Seq, lua.Reply{Grant: 2, Level: 8, Epoch: 1, Stamp: 5, Reset: us(time.Minute)})
 		stamp := r.expect(w, Admitted).Stamp
@@ -149,8 +159,10 @@ func TestRefundNamesItsOldestStamp(t *testing.T) {
 		{"newer first", [2]int64{20, 10}, [2]int64{1, 1}, [3]int64{5, 10, 1}},
 		{"made anew meanwhile", [2]int64{10, 20}, [2]int64{1, 2}, [3]int64{2, 10, 1}},
 	} {
-		r := newRig(t, Policy{Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
-			NoLease: true})
+		r := newRig(t, Policy{
+			Cap: 10, Tokens: 10, Per: time.Minute, Call: lua.Call{Algorithm: lua.FixedWindow},
+			NoLease: true,
+		})
 		var stamps [2]*Stamp
 		for i, n := range []int64{2, 3} {
 			w, _, _ := r.ask(n)
@@ -187,8 +199,10 @@ func TestAtTheEdgeOfAFixedWindow(t *testing.T) {
 		{name: "short, near the edge", left: 200 * ms, grant: 9, holdOff: 200 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Policy{Cap: 1000, Tokens: 1000, Per: 10 * time.Second,
-				Call: lua.Call{Algorithm: lua.FixedWindow}, Window: c.window})
+			r := newRig(t, Policy{
+				Cap: 1000, Tokens: 1000, Per: 10 * time.Second,
+				Call: lua.Call{Algorithm: lua.FixedWindow}, Window: c.window,
+			})
 			r.b.demand.rate = 100
 			r.ask(8)
 			r.ask(1)

@@ -6,10 +6,10 @@ import "time"
 // set one: a sixtieth of per from a minute on, and otherwise a fortieth. It is rounded up to whole microseconds, because
 // a slightly shorter block would need one more of them, and tokens would come back a block later.
 func DefaultBlock(per time.Duration) time.Duration {
-	parts := time.Duration(40)
+	parts := 40
 	if per >= time.Minute {
 		parts = 60
 	}
-	unit := parts * time.Microsecond
-	return (per + unit - 1).Truncate(unit) / parts
+	unit := time.Duration(parts) * time.Microsecond
+	return (per + unit - 1).Truncate(unit) / time.Duration(parts)
 }

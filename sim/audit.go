@@ -373,8 +373,10 @@ func (a *audit) processEnded(process int, inOrder bool) {
 			continue
 		}
 		if out := a.covered(place, h.last.Lease, at); inOrder && !h.conceded && float64(out) > worst.Excess {
-			worst = invariant.Finding{Rule: "a process left in good order, and not all that it had",
-				Excess: float64(out)}
+			worst = invariant.Finding{
+				Rule:   "a process left in good order, and not all that it had",
+				Excess: float64(out),
+			}
 		}
 		delete(a.holders, place)
 	}

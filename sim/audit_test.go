@@ -27,10 +27,14 @@ type rig struct {
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(),
-		lies: map[string]string{}}
-	r.bucket.Init(&local.Policy{Cap: 100, Tokens: 10, Per: time.Second, NanosPerToken: 1e8,
-		Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 }}, "k")
+	r := &rig{
+		audit: newAudit(time.Now(), 0), memory: remote.NewMemory(), bucket: new(local.Bucket), base: time.Now(),
+		lies: map[string]string{},
+	}
+	r.bucket.Init(&local.Policy{
+		Cap: 100, Tokens: 10, Per: time.Second, NanosPerToken: 1e8,
+		Timeout: 50 * time.Millisecond, Uniform: func() float64 { return 0.5 },
+	}, "k")
 	t.Cleanup(func() {
 		if err := r.memory.Close(); err != nil {
 			t.Error(err)
@@ -389,8 +393,10 @@ func (r *rig) lease(t *testing.T, want int64) {
 	c := r.call(want+2, b.Ack, 0, 0)
 	r.sent(1, now, c, r.bucket, never)
 	r.run(c, nil)
-	_, ok := r.bucket.Accept(now, b.Seq, lua.Reply{Grant: want + 2, Level: 68, TTLLeft: time.Second.Microseconds(),
-		Epoch: 1})
+	_, ok := r.bucket.Accept(now, b.Seq, lua.Reply{
+		Grant: want + 2, Level: 68, TTLLeft: time.Second.Microseconds(),
+		Epoch: 1,
+	})
 	if live, _ := r.bucket.Peek(now); !ok || live != want || b.Seq != 1 {
 		t.Fatalf("holds %d of %d: accepted %v, of %+v", live, want, ok, b)
 	}
@@ -449,8 +455,12 @@ func TestCallIn(t *testing.T) {
 	if c, ok := callIn(short); !ok || c.Deadline != 7 || c.Epoch != 8 || c.Fleet != 1 || c.Lease != "" {
 		t.Errorf("%+v, %v", c, ok)
 	}
-	for _, bad := range [][]string{nil, {"x", "1", "b", "1"}, append(long, "1"),
-		append(short[:3:3], strconv.Itoa(1), "x")} {
+	for _, bad := range [][]string{
+		nil,
+		{"x", "1", "b", "1"},
+		append(long, "1"),
+		append(short[:3:3], strconv.Itoa(1), "x"),
+	} {
 		if c, ok := callIn(bad); ok {
 			t.Errorf("%q is %+v", bad, c)
 		}

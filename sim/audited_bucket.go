@@ -52,7 +52,8 @@ func readRecord(s hashReader, bucket, lease string) (invariant.Bucket, error) {
 // check compares what Redis stores after a call with what it must store, and takes it over. conceded says that the
 // caller may hold tokens that Redis forgot.
 func (a *auditedBucket) check(s hashReader, c *lua.Call, r *lua.Reply, at time.Duration,
-	conceded bool) (f invariant.Finding) {
+	conceded bool,
+) (f invariant.Finding) {
 	x := invariant.Exchange{Call: c, Reply: r, Before: &a.Bucket, Conceded: conceded}
 	x.Own, x.Owned = a.Records[c.Lease]
 	x.Waited = a.Last + (at - a.at).Microseconds()

@@ -175,8 +175,10 @@ func TestEnginesAgree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds each")
 	}
-	for _, name := range []string{"steady", "blackhole-replies", "kill-local", "freeze", "lost-replies",
-		"failover-lag", "eviction", "crash", "clock-forward"} {
+	for _, name := range []string{
+		"steady", "blackhole-replies", "kill-local", "freeze", "lost-replies",
+		"failover-lag", "eviction", "crash", "clock-forward",
+	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := library.Text(name)
 			if err != nil {

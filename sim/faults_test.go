@@ -130,9 +130,11 @@ func TestEachFault(t *testing.T) {
 			is("seven", func(r *measure.Report) bool { return processes(r) == 7 }))},
 		{"at 5s crash procs=3 restart=1s", all(happens("process_died", "process_joined"),
 			is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
-		{"at 5s crashloop procs=2 every=500ms for=3s",
+		{
+			"at 5s crashloop procs=2 every=500ms for=3s",
 			all(is("twelve died", func(r *measure.Report) bool { return count(r, "process_died") == 12 }),
-				is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
+				is("ten", func(r *measure.Report) bool { return processes(r) == 10 })),
+		},
 		{"at 5s pause procs=3 for=2s", all(never("process_died"),
 			is("less is asked of seven", func(r *measure.Report) bool {
 				return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
@@ -180,8 +182,15 @@ func TestFlap(t *testing.T) {
 	for _, c := range []struct {
 		from, to float64
 		up       bool
-	}{{3, 4, true}, {4.1, 4.5, false}, {4.6, 5.5, true}, {5.6, 6, false}, {6.1, 7, true}, {7.1, 7.5, false},
-		{7.6, 12, true}} {
+	}{
+		{3, 4, true},
+		{4.1, 4.5, false},
+		{4.6, 5.5, true},
+		{5.6, 6, false},
+		{6.1, 7, true},
+		{7.1, 7.5, false},
+		{7.6, 12, true},
+	} {
 		// A call that got through shows as a grant; without one everybody lives of shares in the end.
 		granted := 0.0
 		for i := 1; i < len(r.Series.Granted); i++ {

@@ -20,9 +20,13 @@ func TestRunRefuses(t *testing.T) {
 		want []string
 	}{
 		{nil, nil, []string{"the scenario is nil"}},
-		{&scenario.Scenario{}, &Options{Engine: "steam"},
-			[]string{`Options.Engine is "steam": must be one of virtual, lua, live`, "name is", "fleet.n is",
-				"run is"}},
+		{
+			&scenario.Scenario{}, &Options{Engine: "steam"},
+			[]string{
+				`Options.Engine is "steam": must be one of virtual, lua, live`, "name is", "fleet.n is",
+				"run is",
+			},
+		},
 		{valid, &Options{Policy: rename}, []string{`a policy named "other" for the limit "api"`}},
 		{valid, &Options{Policy: spoil}, []string{"Policy.Limit.Tokens is -1"}},
 	} {

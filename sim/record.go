@@ -23,7 +23,8 @@ func (r *run) decided(at time.Duration, q measure.Request, d tiered.Decision) {
 
 // recorded records a request of a real process and, if the caller heard it, its decision.
 func (r *run) recorded(at, took time.Duration, process, limit int, key string, cost int64, d tiered.Decision,
-	heard bool) {
+	heard bool,
+) {
 	if r.finished.Load() {
 		return
 	}

@@ -242,8 +242,10 @@ func TestSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := func(over, shortfall, lag float64) *measure.Report {
-		return &measure.Report{Scenario: s, Metrics: measure.Metrics{OverAdmission: over, Shortfall: shortfall},
-			LagMs: lag}
+		return &measure.Report{
+			Scenario: s, Metrics: measure.Metrics{OverAdmission: over, Shortfall: shortfall},
+			LagMs: lag,
+		}
 	}
 	for _, c := range []struct {
 		live *measure.Report

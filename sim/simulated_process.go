@@ -49,7 +49,8 @@ func (r *run) newSimulatedProcess(p *process, open func(number, slot int) (remot
 }
 
 func (in *simulatedProcess) decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came,
-	took time.Duration, told bool) {
+	took time.Duration, told bool,
+) {
 	ctx := context.Background()
 	if leave > 0 {
 		var cancel context.CancelFunc

@@ -81,8 +81,10 @@ func TestSweepErrors(t *testing.T) {
 		{[]scenario.Axis{{Path: "fleet.n", Values: []string{"0"}}}, "must be 1 to 5000"},
 		{[]scenario.Axis{{Path: "fleet.speed", Values: []string{"1"}}}, "fleet.speed"},
 		{[]scenario.Axis{{Path: "run", Values: []string{"3s"}}}, "must be"},
-		{[]scenario.Axis{{Path: "fleet.n", Values: strings.Split(many, ",")},
-			{Path: "fleet.size", Values: strings.Split(many, ",")}}, "more than 600"},
+		{[]scenario.Axis{
+			{Path: "fleet.n", Values: strings.Split(many, ",")},
+			{Path: "fleet.size", Values: strings.Split(many, ",")},
+		}, "more than 600"},
 	} {
 		one := s.Clone()
 		one.Sweep = c.axes
@@ -167,8 +169,11 @@ func TestPolicies(t *testing.T) {
 		want     string
 	}{
 		"nobody's": {two, []tiered.Policy{policy}, `Policies[0].Name is "mine"`},
-		"twice": {two, []tiered.Policy{{Name: "api", Limit: policy.Limit}, {Name: "api", Limit: policy.Limit}},
-			`Policies[1].Name is "api": must be there once`},
+		"twice": {
+			two,
+			[]tiered.Policy{{Name: "api", Limit: policy.Limit}, {Name: "api", Limit: policy.Limit}},
+			`Policies[1].Name is "api": must be there once`,
+		},
 		"two of one": {one, []tiered.Policy{policy, {Name: "api", Limit: policy.Limit}}, `Policies[0].Name is "mine"`},
 		"no limit":   {one, []tiered.Policy{{Name: "api"}}, "Limit"},
 	} {

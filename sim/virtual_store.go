@@ -93,7 +93,8 @@ func (s *virtualStore) Presence(
 // roundTrip sends a request and waits for its reply, until timeout. execute runs if the request arrives. That may be
 // after the timeout; then its result is ignored.
 func (s *virtualStore) roundTrip(timeout time.Duration, script int,
-	execute func(m *remote.Memory, refusal error)) error {
+	execute func(m *remote.Memory, refusal error),
+) error {
 	_, state, lives, _ := s.redis.at(script)
 	c, _ := s.link.now()
 	w := route{timeout: timeout, there: s.latency(c), back: s.latency(c), generation: lives}
@@ -153,7 +154,8 @@ const handshakes = 2
 // caller has hung up, as through a proxy between them. Such late calls must do nothing; a client without a proxy seldom
 // makes one.
 func (s *virtualStore) deliver(w *route, connected bool, script int,
-	execute func(m *remote.Memory, refusal error)) error {
+	execute func(m *remote.Memory, refusal error),
+) error {
 	if !connected {
 		time.Sleep(w.there + w.back) // the connection is made
 		for range handshakes {
@@ -189,7 +191,8 @@ func (s *virtualStore) deliver(w *route, connected bool, script int,
 // exchange sends a message over a connection and waits for the answer. The faults of the network at its sending apply.
 // arrive runs when it reaches a Redis that is up.
 func (s *virtualStore) exchange(w *route, script int,
-	arrive func(m *remote.Memory, state redisState, loaded bool)) error {
+	arrive func(m *remote.Memory, state redisState, loaded bool),
+) error {
 	c, _ := s.link.now()
 	// Always drawn, so that what happens to the next message does not depend on the faults of this one.
 	cut, lost := s.random.uniform(), s.random.uniform()

@@ -224,13 +224,19 @@ func TestAlgorithmMistakes(t *testing.T) {
 	}{
 		{func(p *Policy) { p.Algorithm = 9 }, "Policy.Algorithm is algorithm 9: must be"},
 		{func(p *Policy) { p.Calendar = true }, "Policy.Calendar is true: is of a FixedWindow only, and Algorithm is token bucket"},
-		{func(p *Policy) { p.Limit.Precision = time.Second },
-			"Policy.Limit.Precision is 1s: is of a SlidingWindow only"},
-		{func(p *Policy) { p.Algorithm, p.Also = FixedWindow, []Limit{PerHour(1)} },
-			"Policy.Also is 1 limits: is of a TokenBucket or"},
+		{
+			func(p *Policy) { p.Limit.Precision = time.Second },
+			"Policy.Limit.Precision is 1s: is of a SlidingWindow only",
+		},
+		{
+			func(p *Policy) { p.Algorithm, p.Also = FixedWindow, []Limit{PerHour(1)} },
+			"Policy.Also is 1 limits: is of a TokenBucket or",
+		},
 		{func(p *Policy) { p.Algorithm, p.Also = SlidingLog, []Limit{PerHour(1)} }, "Policy.Also is 1 limits"},
-		{func(p *Policy) { p.Also = []Limit{PerMinute(1)} },
-			"Policy.Also[0].Per is 1m0s: must differ from that of Limit"},
+		{
+			func(p *Policy) { p.Also = []Limit{PerMinute(1)} },
+			"Policy.Also[0].Per is 1m0s: must differ from that of Limit",
+		},
 		{ // their blocks are the same, and as many
 			func(p *Policy) {
 				p.Algorithm, p.Also = SlidingWindow,
@@ -240,17 +246,27 @@ func TestAlgorithmMistakes(t *testing.T) {
 		},
 		{func(p *Policy) { p.Also = []Limit{{}} }, "Policy.Also[0] is zero: must be set"},
 		{func(p *Policy) { p.Also = make([]Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
-		{func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 },
-			"Policy.Limit.Burst is 20: must be 0: a fixed window"},
-		{func(p *Policy) { p.Algorithm, p.Lease.Size = SlidingLog, 2 },
-			"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog"},
-		{func(p *Policy) { p.Algorithm, p.Lease.Period = SlidingLog, time.Second },
-			"Policy.Lease.Period is 1s: must be 0"},
-		{func(p *Policy) { p.Algorithm, p.Limit.Tokens = SlidingLog, 200_000 },
-			"Policy.Limit.Tokens is 200000: must be at most 100000"},
+		{
+			func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 },
+			"Policy.Limit.Burst is 20: must be 0: a fixed window",
+		},
+		{
+			func(p *Policy) { p.Algorithm, p.Lease.Size = SlidingLog, 2 },
+			"Policy.Lease.Size is 2: must be 0 or NoLease: a SlidingLog",
+		},
+		{
+			func(p *Policy) { p.Algorithm, p.Lease.Period = SlidingLog, time.Second },
+			"Policy.Lease.Period is 1s: must be 0",
+		},
+		{
+			func(p *Policy) { p.Algorithm, p.Limit.Tokens = SlidingLog, 200_000 },
+			"Policy.Limit.Tokens is 200000: must be at most 100000",
+		},
 		{func(p *Policy) { p.Algorithm, p.Limit.Per = FixedWindow, 20*365*24*time.Hour }, "must be at most 10 years"},
-		{func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, time.Hour },
-			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per"},
+		{
+			func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, time.Hour },
+			"Policy.Limit.Precision is 1h0m0s: must be 1µs to Per",
+		},
 		{
 			func(p *Policy) { p.Algorithm, p.Limit.Precision = SlidingWindow, 100*time.Millisecond },
 			"Policy.Limit.Precision is 100ms: must divide Per into at most 511 blocks, here 600",

@@ -102,8 +102,10 @@ func TestNewRateCountsFromNowOn(t *testing.T) {
 // Once a limit is lowered, tokens that were leased under the larger one are not spent, and the lower limit bounds
 // what is admitted.
 func TestLoweredLimitHoldsAtOnce(t *testing.T) {
-	for name, to := range map[string]Limit{"of minutes": PerMinute(1),
-		"a smaller burst": PerSecond(20_000).WithBurst(1)} {
+	for name, to := range map[string]Limit{
+		"of minutes":      PerMinute(1),
+		"a smaller burst": PerSecond(20_000).WithBurst(1),
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: PerSecond(20_000)}, nil)
@@ -179,8 +181,10 @@ func TestCallsOfAChange(t *testing.T) {
 func TestChangeInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newTape()
-		l := several(t, store, nil, Policy{Name: "api", Limit: PerSecond(100), Lease: Lease{Size: NoLease},
-			FailMode: FailClosed})[0]
+		l := several(t, store, nil, Policy{
+			Name: "api", Limit: PerSecond(100), Lease: Lease{Size: NoLease},
+			FailMode: FailClosed,
+		})[0]
 		time.Sleep(second)
 		want(t, l.AllowN(t.Context(), "k", 100), Granted)
 		silence(t, store.distant, l)

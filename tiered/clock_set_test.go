@@ -100,8 +100,10 @@ func TestResetWhenTheClockIsSet(t *testing.T) {
 func TestResetOfAWindowThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		p := Policy{Name: "api", Algorithm: FixedWindow, Calendar: true, Limit: PerMinute(100),
-			Lease: Lease{Size: NoLease}}
+		p := Policy{
+			Name: "api", Algorithm: FixedWindow, Calendar: true, Limit: PerMinute(100),
+			Lease: Lease{Size: NoLease},
+		}
 		l := limiter(t, store, p, nil)
 		time.Sleep(time.Minute + 100*ms - time.Duration(time.Now().UnixNano()%int64(time.Minute)))
 		want(t, l.AllowN(t.Context(), "k", 100), Granted)

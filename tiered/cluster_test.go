@@ -244,7 +244,8 @@ type moved struct {
 func (s *moved) Node(string) remote.Node { return *s.now.Load() }
 
 func (s *moved) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration) (remote.Census, error) {
+	ttl time.Duration,
+) (remote.Census, error) {
 	if n != s.Node("") {
 		return remote.Census{}, remote.ErrNoPresence
 	}

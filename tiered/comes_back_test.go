@@ -146,14 +146,18 @@ func TestCancelAfterEviction(t *testing.T) {
 		}{
 			{"nothing happens", func(*Limiter) {}, Reservation.Cancel, 0, 0, 60, 60},
 			{"a part goes back", func(*Limiter) {}, settle(45), 45, 0, 15, 15},
-			{"the key is in use again", func(l *Limiter) { l.Allow(context.Background(), "k") }, Reservation.Cancel,
-				1, 0, 60, 60},
+			{
+				"the key is in use again", func(l *Limiter) { l.Allow(context.Background(), "k") }, Reservation.Cancel,
+				1, 0, 60, 60,
+			},
 			{"the machine stands still", func(l *Limiter) {
 				l.group.wallAhead.Add(-int64(time.Second))
 				l.Allow(context.Background(), "j") // which notices
 			}, Reservation.Cancel, 60, 60, 0, 60},
-			{"the Group closes", func(l *Limiter) { _ = l.group.Close(context.Background()) }, settle(50), 60, 10, 0,
-				10},
+			{
+				"the Group closes", func(l *Limiter) { _ = l.group.Close(context.Background()) }, settle(50), 60, 10, 0,
+				10,
+			},
 		} {
 			t.Run(fmt.Sprint(p.Algorithm, " ", p.Limit.Tokens, "/", p.Shards, "/", len(p.Also), "/", c.name),
 				func(t *testing.T) {

@@ -38,13 +38,25 @@ func TestWaitRefusesAtOnceWhatItsDeadlineForbids(t *testing.T) {
 		{"a token an hour", Policy{Limit: PerHour(1)}, 1, 1, 7 * time.Second, time.Hour},
 		{"a dear request", Policy{Limit: PerSecond(10).WithBurst(100)}, 70, 100, 5 * time.Second, 7 * time.Second},
 		{"leased", Policy{Limit: PerSecond(100), Lease: Lease{Size: 25}}, 100, 100, 500 * ms, time.Second},
-		{"a fixed window", Policy{Limit: PerMinute(10), Algorithm: FixedWindow, Calendar: true}, 10, 1,
-			50 * time.Second, time.Minute},
-		{"a sliding window", Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, 10, 1, 50 * time.Second,
-			time.Minute},
+		{
+			"a fixed window",
+			Policy{Limit: PerMinute(10), Algorithm: FixedWindow, Calendar: true},
+			10, 1,
+			50 * time.Second, time.Minute,
+		},
+		{
+			"a sliding window",
+			Policy{Limit: PerMinute(10), Algorithm: SlidingWindow},
+			10, 1, 50 * time.Second,
+			time.Minute,
+		},
 		{"a log", Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, 10, 1, 50 * time.Second, time.Minute},
-		{"several limits", Policy{Limit: PerSecond(10), Also: []Limit{PerMinute(10)}}, 10, 10, 50 * time.Second,
-			time.Minute},
+		{
+			"several limits",
+			Policy{Limit: PerSecond(10), Also: []Limit{PerMinute(10)}},
+			10, 10, 50 * time.Second,
+			time.Minute,
+		},
 		{"shards", Policy{Limit: PerMinute(10), Shards: 2}, 10, 5, 50 * time.Second, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -294,8 +306,10 @@ func TestWaitersWithDeadlines(t *testing.T) {
 	var served, gaveUp int
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &waitingCase{
-			limit: rapid.SampledFrom([]Limit{PerSecond(10), PerSecond(100), PerSecond(100).WithBurst(20),
-				thousand}).Draw(rt, "limit"),
+			limit: rapid.SampledFrom([]Limit{
+				PerSecond(10), PerSecond(100), PerSecond(100).WithBurst(20),
+				thousand,
+			}).Draw(rt, "limit"),
 			lease: Lease{Size: rapid.SampledFrom([]int64{0, NoLease}).Draw(rt, "lease")},
 			trip:  rapid.SampledFrom([]time.Duration{ms, 5 * ms}).Draw(rt, "trip"),
 		}

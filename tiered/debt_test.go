@@ -29,7 +29,8 @@ func (s forgiving) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 
 // rehearse lets a fleet of ten live through outages, with a store that charges debts or one that forgives them.
 func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, down func(time.Duration, int) bool,
-	forgive bool) (offers []offer) {
+	forgive bool,
+) (offers []offer) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes = 10
 		start := time.Now()
@@ -56,8 +57,10 @@ func rehearse(t *testing.T, seed uint64, demand float64, length time.Duration, d
 						d := l.Allow(context.Background(), "hot")
 						mu.Lock()
 						defer mu.Unlock()
-						offers = append(offers, offer{at: at, done: time.Since(start), cost: 1, allowed: d.Allowed,
-							reason: d.Reason})
+						offers = append(offers, offer{
+							at: at, done: time.Since(start), cost: 1, allowed: d.Allowed,
+							reason: d.Reason,
+						})
 					})
 				}
 			})
@@ -75,7 +78,8 @@ func TestWhatTheOverflowIsWorth(t *testing.T) {
 		t.Skip("twelve runs of up to 65 s in virtual time")
 	}
 	outage, flap := during(10*second, 25*second), func(at time.Duration,
-		_ int) bool {
+		_ int,
+	) bool {
 		return at > 5*second && at/second%2 == 1
 	}
 	const seeds = 3

@@ -20,8 +20,10 @@ func TestFewerKeysThanOneRequestNeeds(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						var ps []Policy
 						for i := range 4 {
-							ps = append(ps, Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 30),
-								FailMode: FailClosed, Lease: Lease{Size: NoLease}})
+							ps = append(ps, Policy{
+								Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 30),
+								FailMode: FailClosed, Lease: Lease{Size: NoLease},
+							})
 						}
 						l := several(t, newDistant(trip), &Options{MaxKeys: keys}, ps...)
 						time.Sleep(second)

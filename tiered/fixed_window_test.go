@@ -40,8 +40,10 @@ func TestBriefFixedWindowIsServed(t *testing.T) {
 		for _, mode := range []FailMode{FailOpen, FailLocal, FailClosed} {
 			synctest.Test(t, func(t *testing.T) {
 				limit := Limit{Tokens: 1000, Per: per}
-				l := limiter(t, newDistant(2*ms), Policy{Name: "api", Limit: limit, Algorithm: FixedWindow,
-					FailMode: mode}, nil)
+				l := limiter(t, newDistant(2*ms), Policy{
+					Name: "api", Limit: limit, Algorithm: FixedWindow,
+					FailMode: mode,
+				}, nil)
 				for range 200 {
 					r := l.ReserveN(context.Background(), "k", 2)
 					if r.Tier == Failover || !r.Allowed {

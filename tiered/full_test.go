@@ -53,7 +53,8 @@ func (s *full) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 }
 
 func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration) (remote.Census, error) {
+	ttl time.Duration,
+) (remote.Census, error) {
 	if s.is.Load() {
 		time.Sleep(s.trip)
 		return remote.Census{}, errFull

@@ -22,37 +22,49 @@ var hooks = []struct {
 	trace   func(f func()) *Trace
 	happens func(t *testing.T, store *distant, l *Limiter)
 }{
-	{"decision", func(f func()) *Trace { return &Trace{Decision: func(Decision) { f() }} },
+	{
+		"decision", func(f func()) *Trace { return &Trace{Decision: func(Decision) { f() }} },
 		func(t *testing.T, _ *distant, l *Limiter) {
 			l.Allow(t.Context(), "k")
-		}},
-	{"lease", func(f func()) *Trace { return &Trace{Lease: func(LeaseEvent) { f() }} },
+		},
+	},
+	{
+		"lease", func(f func()) *Trace { return &Trace{Lease: func(LeaseEvent) { f() }} },
 		func(t *testing.T, _ *distant, l *Limiter) {
 			l.Allow(t.Context(), "k")
-		}},
-	{"error", func(f func()) *Trace { return &Trace{Error: func(ErrorEvent) { f() }} },
+		},
+	},
+	{
+		"error", func(f func()) *Trace { return &Trace{Error: func(ErrorEvent) { f() }} },
 		func(t *testing.T, store *distant, l *Limiter) {
 			store.Fail(context.DeadlineExceeded)
 			l.Allow(t.Context(), "k")
-		}},
-	{"state", func(f func()) *Trace { return &Trace{State: func(StateEvent) { f() }} },
+		},
+	},
+	{
+		"state", func(f func()) *Trace { return &Trace{State: func(StateEvent) { f() }} },
 		func(t *testing.T, store *distant, l *Limiter) {
 			store.Fail(context.DeadlineExceeded)
 			for i := range 4 {
 				l.Allow(t.Context(), fmt.Sprint(i))
 			}
-		}},
-	{"fault", func(f func()) *Trace { return &Trace{Fault: func(FaultEvent) { f() }} },
+		},
+	},
+	{
+		"fault", func(f func()) *Trace { return &Trace{Fault: func(FaultEvent) { f() }} },
 		func(t *testing.T, store *distant, l *Limiter) {
 			l.Allow(t.Context(), "k")
 			store.Memory.Step(-time.Minute)
 			l.Allow(t.Context(), "j")
-		}},
-	{"wait", func(f func()) *Trace { return &Trace{Wait: func(WaitEvent) { f() }} },
+		},
+	},
+	{
+		"wait", func(f func()) *Trace { return &Trace{Wait: func(WaitEvent) { f() }} },
 		func(t *testing.T, _ *distant, l *Limiter) {
 			l.AllowN(t.Context(), "k", 1000)
 			_ = l.WaitN(t.Context(), "k", 1000)
-		}},
+		},
+	},
 }
 
 // teller calls a function for each line that is logged.
@@ -91,8 +103,10 @@ func TestHookThatAsks(t *testing.T) {
 					var l *Limiter
 					var calls atomic.Int64
 					store := newDistant(ms)
-					l = limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
-						FailMode: FailClosed},
+					l = limiter(t, store, Policy{
+						Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
+						FailMode: FailClosed,
+					},
 						&Options{Trace: h.trace(func() {
 							if n := calls.Add(1); n < hookMost {
 								ask(l, int(n))
@@ -189,8 +203,10 @@ func TestHookThatCloses(t *testing.T) {
 			all := make(chan error, traceQueue)
 			p := Policy{Name: "api", Limit: PerSecond(1000), PerKey: func(string) Limit { panic("no") }}
 			closing := func() { closes(l, all) }
-			l = limiter(t, newDistant(ms), p, &Options{Logger: loggedBy(closing),
-				Trace: &Trace{Decision: func(Decision) { closing() }}})
+			l = limiter(t, newDistant(ms), p, &Options{
+				Logger: loggedBy(closing),
+				Trace:  &Trace{Decision: func(Decision) { closing() }},
+			})
 			time.Sleep(10 * ms)
 			l.Allow(t.Context(), "k")
 			start := time.Now()

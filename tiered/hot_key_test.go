@@ -41,8 +41,10 @@ func TestHotKey(t *testing.T) {
 					if !full && (k == 8 || processes == 100 && demand == 1.5) {
 						continue
 					}
-					f := fleetRun{processes: processes, limit: thousand, demand: demand, lease: lease,
-						mode: FailClosed, trip: roundTrip, length: length}
+					f := fleetRun{
+						processes: processes, limit: thousand, demand: demand, lease: lease,
+						mode: FailClosed, trip: roundTrip, length: length,
+					}
 					one := f.runs(t, seeds)
 					f.shards = k
 					both := f.runs(t, seeds)

@@ -147,8 +147,10 @@ func BenchmarkAllowParallel(b *testing.B) {
 
 func BenchmarkRefused(b *testing.B) {
 	ctx := context.Background()
-	l, err := New(remote.NewMemory(), Policy{Name: "api",
-		Limit: Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000}}, nil)
+	l, err := New(remote.NewMemory(), Policy{
+		Name:  "api",
+		Limit: Limit{Tokens: 1, Per: math.MaxInt64 / 100 / 1000 * 1000},
+	}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

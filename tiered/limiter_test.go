@@ -110,7 +110,8 @@ func TestContextThatEnds(t *testing.T) {
 			"Allow":   func(ctx context.Context, l *Limiter) Decision { return l.Allow(ctx, "k") },
 			"Reserve": func(ctx context.Context, l *Limiter) Decision { return l.ReserveN(ctx, "k", 2).Decision },
 			"All": func(ctx context.Context,
-				l *Limiter) Decision {
+				l *Limiter,
+			) Decision {
 				return All(l.For("k"), l.For("j")).Allow(ctx)
 			},
 			"Peek": func(ctx context.Context, l *Limiter) Decision { return l.Peek(ctx, "k") },
@@ -390,8 +391,10 @@ func TestBadCallsAreAnsweredAndNothingIsSent(t *testing.T) {
 			t.Errorf("%d calls were sent", n)
 		}
 		long := strings.Repeat("k", MaxKeyLength)
-		for _, key := range []string{long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ",
-			strings.Repeat("\x00", 201)} {
+		for _, key := range []string{
+			long, "}{", "{}", "a{b}c", "\x00\xff\xfe", "\n\r\t ", "ключ",
+			strings.Repeat("\x00", 201),
+		} {
 			want(t, l.Allow(ctx, key), Granted)
 			if d := l.Allow(ctx, key); d.Remaining != 8 || d.Key != key {
 				t.Errorf("a key of %d bytes is not a bucket of its own: %+v", len(key), d.Remaining)

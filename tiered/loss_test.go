@@ -233,8 +233,10 @@ func TestPlannedSentinelFailoverIsSeen(t *testing.T) {
 func TestNoLossesOfAHealthyStore(t *testing.T) {
 	over := 0 // buckets that expired and were made anew
 	rapid.Check(t, func(rt *rapid.T) {
-		p := Policy{Name: "api", Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")),
-			FailMode: FailClosed}
+		p := Policy{
+			Name: "api", Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")),
+			FailMode: FailClosed,
+		}
 		limit := func(least time.Duration) Limit {
 			l := Limit{
 				Tokens: rapid.Int64Range(1, 20).Draw(rt, "tokens"),

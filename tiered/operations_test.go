@@ -48,7 +48,8 @@ var opsFaults = map[string][]func(s *afflicted, process int, since time.Duration
 		breaking(redis.ErrPoolTimeout),
 	},
 	"silent: frozen, or a black hole": {func(s *afflicted, _ int, _ time.Duration,
-		done bool) {
+		done bool,
+	) {
 		s.loseRequests.Store(!done)
 	}},
 	"slower than `Timeout`": {slowing(80 * ms)},
@@ -98,7 +99,8 @@ type opsSeen struct {
 
 // opsRun has a fault happen to a fleet.
 func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Duration, bool)) (seen opsSeen,
-	longest time.Duration) {
+	longest time.Duration,
+) {
 	t.Helper()
 	var mu sync.Mutex
 	var offers [len(opsDemand)][]offer

@@ -46,8 +46,10 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Policy{Name: "x", Limit: Limit{Tokens: 5, Per: math.MaxInt64}}, []string{"Limit.Per"}},
 		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(-3)}, []string{"Limit.Burst is -3"}},
 		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(0)}, []string{"Limit.Burst"}},
-		{Policy{Name: "x", Limit: PerSecond(5).WithBurst(math.MaxInt64)},
-			[]string{"Limit.Burst is 9223372036854775807"}},
+		{
+			Policy{Name: "x", Limit: PerSecond(5).WithBurst(math.MaxInt64)},
+			[]string{"Limit.Burst is 9223372036854775807"},
+		},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: 26}}, []string{"Lease.Size is 26", "here 25"}},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: -2}}, []string{"Lease.Size is -2"}},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: ms}}, []string{"Lease.Period is 1ms"}},
@@ -83,8 +85,10 @@ func TestOptionsAreValidated(t *testing.T) {
 		{&Options{Budget: time.Hour}, []string{"Options.Budget is 1h"}},
 		{&Options{Budget: 30 * ms, Timeout: 20 * ms}, []string{"Options.Timeout is 20ms"}},
 		{&Options{Timeout: 10 * ms}, []string{"Options.Timeout is 10ms"}}, // below the default Budget
-		{&Options{Processes: -1, MaxKeys: -1, MaxInFlight: -1},
-			[]string{"Processes is -1", "MaxKeys is -1", "MaxInFlight is -1"}},
+		{
+			&Options{Processes: -1, MaxKeys: -1, MaxInFlight: -1},
+			[]string{"Processes is -1", "MaxKeys is -1", "MaxInFlight is -1"},
+		},
 		{&Options{MaxKeys: math.MaxInt}, []string{"MaxKeys"}},
 	} {
 		f, err := c.o.fill()

@@ -31,7 +31,8 @@ func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 }
 
 func (v vanishing) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration) (remote.Census, error) {
+	ttl time.Duration,
+) (remote.Census, error) {
 	if v.gone.Load() {
 		return remote.Census{}, io.EOF
 	}

@@ -30,8 +30,10 @@ func TestRatios(t *testing.T) {
 		of func(figures) float64
 		by func([]figures, func(figures) float64) float64
 	}
-	refused := line{ratio.Line{Name: "refused though an ideal limiter admits them, of 100 requests", Bound: 1},
-		figures.refusals, median}
+	refused := line{
+		ratio.Line{Name: "refused though an ideal limiter admits them, of 100 requests", Bound: 1},
+		figures.refusals, median,
+	}
 	within := line{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most}
 	uses := func(least float64) line {
 		return line{ratio.Line{Name: "utilisation", Least: true, Bound: least}, figures.use, median}
@@ -58,16 +60,24 @@ func TestRatios(t *testing.T) {
 			{ratio.Line{Name: "utilisation", Least: true, Bound: 0.985}, figures.use, median},
 			{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
 		}},
-		{"the hot one of 10 processes changes, 1.2 times 1000/s", fleetRun{limit: thousand, demand: 1.2, hot: true},
-			5, []line{
+		{
+			"the hot one of 10 processes changes, 1.2 times 1000/s",
+			fleetRun{limit: thousand, demand: 1.2, hot: true},
+			5,
+			[]line{
 				{ratio.Line{Name: "utilisation", Least: true, Bound: 0.98}, figures.use, median},
 				{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
-			}},
-		{"the hot one of 10 processes changes, 0.8 of 1000/s", fleetRun{limit: thousand, demand: 0.8, hot: true}, 5,
+			},
+		},
+		{
+			"the hot one of 10 processes changes, 0.8 of 1000/s",
+			fleetRun{limit: thousand, demand: 0.8, hot: true},
+			5,
 			[]line{
 				{ratio.Line{Name: "utilisation", Least: true, Bound: 0.999}, figures.use, median},
 				{ratio.Line{Name: "tokens over the bound in the worst interval", Bound: 0}, figures.excess, most},
-			}},
+			},
+		},
 		// Users below their limit are served, with leases too. An ideal limiter refuses none of these, or next to none.
 		{"8 processes at 0.8 of 1000 per 2 s, a sliding window", fleetRun{
 			algorithm: SlidingWindow, limit: per2s, processes: 8, demand: 0.8, length: 20 * second,

@@ -32,8 +32,10 @@ func TestTenSecondsAfterAnOutage(t *testing.T) {
 	}{
 		{FailClosed, "0", func(float64) float64 { return 0 }},
 		{FailLocal, "max(C, N) + r·(open time + Timeout)", func(float64) float64 { return burst + rate*alone }},
-		{FailOpen, "C + demand·(open time + Timeout)",
-			func(demand float64) float64 { return burst + demand*rate*alone }},
+		{
+			FailOpen, "C + demand·(open time + Timeout)",
+			func(demand float64) float64 { return burst + demand*rate*alone },
+		},
 	} {
 		for _, demand := range []float64{1.5, 3} {
 			f := fleetRun{
@@ -154,8 +156,10 @@ func TestEveryPolicyRecovers(t *testing.T) {
 				for _, timeout := range []time.Duration{50 * ms, 600 * ms, 5 * second} {
 					for _, shards := range []int{0, 2} {
 						for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
-							p := Policy{Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease,
-								Shards: shards}
+							p := Policy{
+								Name: "api", Limit: limit, Algorithm: a, FailMode: mode, Lease: lease,
+								Shards: shards,
+							}
 							if p.Validate() != nil {
 								continue
 							}

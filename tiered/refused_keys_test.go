@@ -28,8 +28,10 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 		defer g.Close(ctx)
 		var limiters [3]*Limiter
 		for i := range limiters {
-			limiters[i], err = g.Limiter(Policy{Name: fmt.Sprint("p", i),
-				Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i)})
+			limiters[i], err = g.Limiter(Policy{
+				Name:  fmt.Sprint("p", i),
+				Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

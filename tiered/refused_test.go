@@ -123,16 +123,38 @@ func TestPasswordChanged(t *testing.T) {
 		code        string
 		unreachable bool // Redis is away first
 	}{
-		{"password", []any{"ACL", "SETUSER", "app", "resetpass", ">new"}, []any{"ACL", "SETUSER", "app", ">old"},
-			true, "WRONGPASS", false},
-		{"password in an outage", []any{"ACL", "SETUSER", "app", "resetpass", ">new"},
-			[]any{"ACL", "SETUSER", "app", ">old"}, true, "WRONGPASS", true},
-		{"EVALSHA", []any{"ACL", "SETUSER", "app", "-evalsha"}, []any{"ACL", "SETUSER", "app", "+evalsha"}, false,
-			"NOPERM", false},
-		{"command in the script", []any{"ACL", "SETUSER", "app", "-pexpire"},
-			[]any{"ACL", "SETUSER", "app", "+pexpire"}, false, "NOPERM", false},
-		{"keys", []any{"ACL", "SETUSER", "app", "resetkeys"}, []any{"ACL", "SETUSER", "app", "~tl:*"}, false,
-			"NOPERM", false},
+		{
+			"password",
+			[]any{"ACL", "SETUSER", "app", "resetpass", ">new"},
+			[]any{"ACL", "SETUSER", "app", ">old"},
+			true, "WRONGPASS", false,
+		},
+		{
+			"password in an outage",
+			[]any{"ACL", "SETUSER", "app", "resetpass", ">new"},
+			[]any{"ACL", "SETUSER", "app", ">old"},
+			true, "WRONGPASS", true,
+		},
+		{
+			"EVALSHA",
+			[]any{"ACL", "SETUSER", "app", "-evalsha"},
+			[]any{"ACL", "SETUSER", "app", "+evalsha"},
+			false,
+			"NOPERM", false,
+		},
+		{
+			"command in the script",
+			[]any{"ACL", "SETUSER", "app", "-pexpire"},
+			[]any{"ACL", "SETUSER", "app", "+pexpire"},
+			false, "NOPERM", false,
+		},
+		{
+			"keys",
+			[]any{"ACL", "SETUSER", "app", "resetkeys"},
+			[]any{"ACL", "SETUSER", "app", "~tl:*"},
+			false,
+			"NOPERM", false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // it waits for real probes
@@ -210,8 +232,10 @@ func TestPasswordChanged(t *testing.T) {
 func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(10 * ms)
-		l := limiter(t, store, Policy{Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
-			FailMode: FailClosed}, nil)
+		l := limiter(t, store, Policy{
+			Name: "api", Limit: PerSecond(1000), Lease: Lease{Size: NoLease},
+			FailMode: FailClosed,
+		}, nil)
 		var all sync.WaitGroup
 		reasons := make(map[Reason]int)
 		var mu sync.Mutex
@@ -247,7 +271,8 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 type silent struct{ *distant }
 
 func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ string, _ time.Duration) (remote.Census,
-	error) {
+	error,
+) {
 	<-ctx.Done()
 	return remote.Census{}, ctx.Err()
 }
@@ -306,8 +331,11 @@ func TestRedisThatCannotWrite(t *testing.T) {
 	}{
 		{"full", []any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"}},
 		{"a replica", []any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"}},
-		{"without replicas", []any{"CONFIG", "SET", "min-replicas-to-write", "1"},
-			[]any{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		{
+			"without replicas",
+			[]any{"CONFIG", "SET", "min-replicas-to-write", "1"},
+			[]any{"CONFIG", "SET", "min-replicas-to-write", "0"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // it waits for real probes
@@ -393,22 +421,38 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 		least, most          time.Duration // until nothing counts, after 4 were taken
 		dear                 int64
 	}{
-		{policy: Policy{Limit: PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second,
-			dear: 11},
-		{policy: direct("api", 10), limit: 10, left: 6, untaken: 10, least: 96 * time.Hour, most: 96 * time.Hour,
-			dear: 11},
-		{policy: Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerMinute(20) }}, limit: 20, left: 16,
-			untaken: 20, least: 12 * second, most: 12 * second, dear: 21},
-		{policy: Policy{Limit: PerHour(50), Also: []Limit{PerMinute(10)}}, limit: 10, left: 6, untaken: 10,
-			least: 24 * second, most: time.Hour, dear: 11},
-		{policy: Policy{Limit: PerMinute(40), Shards: 4}, limit: 10, left: 6, untaken: 10, least: 24 * second,
-			most: 24 * second, dear: 11},
-		{policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
-			most: time.Minute, dear: 11},
-		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, limit: 10, left: 6, untaken: 10,
-			least: 59 * second, most: time.Minute, dear: 11},
-		{policy: Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, limit: 10, left: 6, untaken: 10,
-			least: 59 * second, most: 63 * second, dear: 11},
+		{
+			policy: Policy{Limit: PerMinute(10)}, limit: 10, left: 6, untaken: 10, least: 24 * second, most: 24 * second,
+			dear: 11,
+		},
+		{
+			policy: direct("api", 10), limit: 10, left: 6, untaken: 10, least: 96 * time.Hour, most: 96 * time.Hour,
+			dear: 11,
+		},
+		{
+			policy: Policy{Limit: PerHour(10), PerKey: func(string) Limit { return PerMinute(20) }}, limit: 20, left: 16,
+			untaken: 20, least: 12 * second, most: 12 * second, dear: 21,
+		},
+		{
+			policy: Policy{Limit: PerHour(50), Also: []Limit{PerMinute(10)}}, limit: 10, left: 6, untaken: 10,
+			least: 24 * second, most: time.Hour, dear: 11,
+		},
+		{
+			policy: Policy{Limit: PerMinute(40), Shards: 4}, limit: 10, left: 6, untaken: 10, least: 24 * second,
+			most: 24 * second, dear: 11,
+		},
+		{
+			policy: Policy{Limit: PerMinute(10), Algorithm: FixedWindow}, limit: 10, left: 6, untaken: 10, least: second,
+			most: time.Minute, dear: 11,
+		},
+		{
+			policy: Policy{Limit: PerMinute(10), Algorithm: SlidingLog}, limit: 10, left: 6, untaken: 10,
+			least: 59 * second, most: time.Minute, dear: 11,
+		},
+		{
+			policy: Policy{Limit: PerMinute(10), Algorithm: SlidingWindow}, limit: 10, left: 6, untaken: 10,
+			least: 59 * second, most: 63 * second, dear: 11,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c.policy.Name = "api"
@@ -418,8 +462,10 @@ func TestRefusalSaysWhatIsLeft(t *testing.T) {
 			time.Sleep(second)
 			want(t, l.AllowN(ctx, "k", 4), Granted)
 			calls := store.calls.Load()
-			for what, cost := range map[string]int64{"one too many": c.dear, "absurd": 1 << 60, "nothing": 0,
-				"less": -5} {
+			for what, cost := range map[string]int64{
+				"one too many": c.dear, "absurd": 1 << 60, "nothing": 0,
+				"less": -5,
+			} {
 				for how, ask := range map[string]func(string) Decision{
 					"AllowN":  func(key string) Decision { return l.AllowN(ctx, key, cost) },
 					"Reserve": func(key string) Decision { return l.ReserveN(ctx, key, cost).Decision },

@@ -50,7 +50,8 @@ func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []lua.
 }
 
 func (s *afflicted) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration) (remote.Census, error) {
+	ttl time.Duration,
+) (remote.Census, error) {
 	if err := s.absence.Load(); err != nil {
 		return remote.Census{}, *err
 	}
@@ -176,8 +177,10 @@ var told = []struct {
 			p.fails(5*time.Second,
 				replied("WRONGPASS invalid"))
 		},
-		lines: []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
-			settled},
+		lines: []string{
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
+			settled,
+		},
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events:  "closed→open misconfigured, open→probing, probing→open misconfigured, probing→closed, error misconfigured",
 	}, {
@@ -193,8 +196,10 @@ var told = []struct {
 				time.Sleep(time.Second)
 			}
 		},
-		lines: []string{"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
-			settled},
+		lines: []string{
+			"ERROR redis refuses this user: the fail modes decide until somebody changes that", back,
+			settled,
+		},
 		figures: "policy.Shared policy.Settled policy.Lost node.Failures node.Misconfigured node.Outages node.Settled",
 		events: "closed→open misconfigured, open→probing, probing→open misconfigured, probing→open canceled, probing→closed, " +
 			"error misconfigured",
@@ -293,8 +298,10 @@ var told = []struct {
 			p.ask(5 * time.Second)
 		},
 		// Until the entry of its old identity is over, it counts as two.
-		lines: []string{"WARN the clock jumped: all leases were given up",
-			"DEBUG another number of processes shares the limits"},
+		lines: []string{
+			"WARN the clock jumped: all leases were given up",
+			"DEBUG another number of processes shares the limits",
+		},
 		figures: "Standstills node.LateCalls", events: "standstill 1m0s, error late", attrs: "by=1m0s",
 	}, {
 		name: "keys of another type", mode: FailClosed, fault: func(p patientOf) {
@@ -314,8 +321,10 @@ var told = []struct {
 			p.store.absence.Store(nil)
 			p.ask(5 * time.Second)
 		},
-		lines: []string{"ERROR redis does not count this process: shares are too large while it does not answer",
-			"INFO redis counts this process again"},
+		lines: []string{
+			"ERROR redis does not count this process: shares are too large while it does not answer",
+			"INFO redis counts this process again",
+		},
 		figures: "node.Absences", events: "presence NOPERM this user has no permissions to run the 'zadd' command, presence again",
 	}, {
 		name: "presence is lost once", fault: func(p patientOf) {
@@ -332,8 +341,10 @@ var told = []struct {
 			p.store.absence.Store(nil)
 			time.Sleep(5 * time.Second)
 		},
-		lines: []string{"WARN redis does not count this process: shares are too large while it does not answer",
-			"INFO redis counts this process again"},
+		lines: []string{
+			"WARN redis does not count this process: shares are too large while it does not answer",
+			"INFO redis counts this process again",
+		},
 		figures: "node.Absences", events: "presence EOF, presence again",
 	}, {
 		name: "stale calls", fault: func(p patientOf) {

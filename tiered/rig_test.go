@@ -67,7 +67,8 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 }
 
 func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration) (remote.Census, error) {
+	ttl time.Duration,
+) (remote.Census, error) {
 	time.Sleep(d.half())
 	if d.loseRequests.Load() || d.loseReplies.Load() || d.down != nil && d.down() {
 		time.Sleep(timeout)

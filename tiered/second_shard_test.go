@@ -74,8 +74,10 @@ func TestSecondShardIsAskedBeforeRefusing(t *testing.T) {
 
 func TestWaitForAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := several(t, newDistant(ms), nil, Policy{Name: "api", Limit: PerSecond(4).WithBurst(4), Shards: 4,
-			Lease: Lease{Size: NoLease}})[0]
+		l := several(t, newDistant(ms), nil, Policy{
+			Name: "api", Limit: PerSecond(4).WithBurst(4), Shards: 4,
+			Lease: Lease{Size: NoLease},
+		})[0]
 		ctx := t.Context()
 		start := time.Now()
 		for range 10 { // two at once, then two a second: the process has two of four shards

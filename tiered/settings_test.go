@@ -111,8 +111,10 @@ func TestShadowAdmitsAndCounts(t *testing.T) {
 				t.Fatalf("number %d: %+v", i, d)
 			}
 		}
-		for _, d := range []Decision{shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4),
-			shadow.Peek(ctx, "k")} {
+		for _, d := range []Decision{
+			shadow.Allow(ctx, ""), shadow.AllowN(ctx, "k", 0), shadow.AllowN(ctx, "k", 4),
+			shadow.Peek(ctx, "k"),
+		} {
 			if !d.Allowed || d.Reason != Shadowed {
 				t.Errorf("%+v", d)
 			}
@@ -164,8 +166,10 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			memory := remote.NewMemory()
-			limits := []Limit{PerSecond(200).WithBurst(40), PerSecond(50).WithBurst(10),
-				PerSecond(1000).WithBurst(100), PerSecond(100).WithBurst(1000)}
+			limits := []Limit{
+				PerSecond(200).WithBurst(40), PerSecond(50).WithBurst(10),
+				PerSecond(1000).WithBurst(100), PerSecond(100).WithBurst(1000),
+			}
 			largest := PerSecond(1000).WithBurst(1000)
 			var l []*Limiter
 			for range 3 {
@@ -205,8 +209,10 @@ func TestLimitsChangeUnderLoad(t *testing.T) {
 							before := time.Now()
 							if l.AllowN(t.Context(), "k", int64(1+n%3)).Allowed {
 								mu.Lock()
-								as = append(as, ideal.Admission{Before: before.UnixNano(),
-									After: time.Now().UnixNano(), Tokens: int64(1 + n%3)})
+								as = append(as, ideal.Admission{
+									Before: before.UnixNano(),
+									After:  time.Now().UnixNano(), Tokens: int64(1 + n%3),
+								})
 								mu.Unlock()
 							}
 							time.Sleep(time.Duration(1+i) * ms)
@@ -258,8 +264,10 @@ func TestTwoLimitsDuringADeployOnRedis(t *testing.T) {
 						before = time.Now()
 						if l.Allow(context.Background(), "k").Allowed {
 							mu.Lock()
-							as = append(as, ideal.Admission{Before: before.UnixNano(), After: time.Now().UnixNano(),
-								Tokens: 1})
+							as = append(as, ideal.Admission{
+								Before: before.UnixNano(), After: time.Now().UnixNano(),
+								Tokens: 1,
+							})
 							mu.Unlock()
 						}
 					}

@@ -26,8 +26,10 @@ func TestShardsKeepTheBound(t *testing.T) {
 	refused, admitted := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		k := rapid.IntRange(2, 6).Draw(rt, "shards")
-		p := Policy{Name: "api", Shards: k, FailMode: FailClosed,
-			Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm"))}
+		p := Policy{
+			Name: "api", Shards: k, FailMode: FailClosed,
+			Algorithm: Algorithm(rapid.IntRange(0, int(SlidingWindow)).Draw(rt, "algorithm")),
+		}
 		if rapid.Bool().Draw(rt, "direct") && p.Algorithm != SlidingLog {
 			p.Lease.Size = NoLease
 		}
@@ -197,8 +199,10 @@ func TestOutageOfAShardedKey(t *testing.T) {
 		{0.5, 33 * second, 0, 0, 0.005}, // so long that a burst is little beside what was admitted
 	} {
 		down := func(at time.Duration, _ int) bool { return at > 3*second && at < c.up }
-		f := fleetRun{processes: 20, known: 20, limit: thousand, demand: c.demand, mode: FailLocal, trip: roundTrip,
-			length: c.up + 6*second, down: down}
+		f := fleetRun{
+			processes: 20, known: 20, limit: thousand, demand: c.demand, mode: FailLocal, trip: roundTrip,
+			length: c.up + 6*second, down: down,
+		}
 		f.shards = 4
 		offers, _ := f.run(t, 1)
 		w := worst(offers, thousand, 0, f.length)
@@ -265,7 +269,8 @@ func (a *apart) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 }
 
 func (a *apart) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration) (remote.Census, error) {
+	ttl time.Duration,
+) (remote.Census, error) {
 	if a.gone(n) {
 		return remote.Census{}, errors.New("down")
 	}

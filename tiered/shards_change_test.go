@@ -63,8 +63,10 @@ func TestPeekAndResetOfShards(t *testing.T) {
 func TestShardsOfLimitsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newDistant(ms)
-		plans := map[string]Limit{"gold": PerDay(1).WithBurst(80), "free": Unlimited(), "out": Blocked(),
-			"small": PerDay(1).WithBurst(3)}
+		plans := map[string]Limit{
+			"gold": PerDay(1).WithBurst(80), "free": Unlimited(), "out": Blocked(),
+			"small": PerDay(1).WithBurst(3),
+		}
 		asked := 0
 		p := sharded("api", 40, 4)
 		p.PerKey = func(key string) Limit { asked++; return plans[key] }

@@ -121,8 +121,10 @@ func TestShortWindowIsDecidedByItAgain(t *testing.T) {
 // it would count for longer than the window.
 func TestShortWindowSettlesAndTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, newDistant(ms), Policy{Name: "api", Limit: Limit{Tokens: 4, Per: 100 * ms},
-			Algorithm: SlidingWindow}, nil)
+		l := limiter(t, newDistant(ms), Policy{
+			Name: "api", Limit: Limit{Tokens: 4, Per: 100 * ms},
+			Algorithm: SlidingWindow,
+		}, nil)
 		time.Sleep(10 * ms)
 		refused := 0
 		for i := range 1000 {

@@ -111,8 +111,10 @@ func TestHooksHearOfClose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := g.Limiter(Policy{Name: "p", Limit: PerSecond(10), FailMode: FailClosed,
-				Lease: Lease{Size: NoLease}})
+			l, err := g.Limiter(Policy{
+				Name: "p", Limit: PerSecond(10), FailMode: FailClosed,
+				Lease: Lease{Size: NoLease},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,8 +17,10 @@ func TestParseLimit(t *testing.T) {
 		{text: "100/s", want: PerSecond(100)},
 		{text: "100/min burst 200", want: PerMinute(100).WithBurst(200)},
 		{text: "  5/minute\tburst 7 ", want: PerMinute(5).WithBurst(7), out: "5/min burst 7"},
-		{text: "1_000/h precision 30s", want: Limit{Tokens: 1000, Per: time.Hour, Precision: 30 * time.Second},
-			out: "1000/h precision 30s"},
+		{
+			text: "1_000/h precision 30s", want: Limit{Tokens: 1000, Per: time.Hour, Precision: 30 * time.Second},
+			out: "1000/h precision 30s",
+		},
 		{text: "3/week", want: PerWeek(3)},
 		{text: "3/30d", want: Per(3, 30*24*time.Hour)},
 		{text: "1/100ms", want: Every(100 * time.Millisecond)},
@@ -30,8 +32,10 @@ func TestParseLimit(t *testing.T) {
 		{text: "ten/min", errs: []string{`"ten" at position 1 must be a whole number`}},
 		{text: "1.5/s", errs: []string{`"1.5" at position 1 must be a whole number`}},
 		{text: "10/min burst", errs: []string{`"" at position 13 must be a burst`}},
-		{text: "10/x burst y z", errs: []string{`"x" at position 4`, `"y" at position 12`,
-			`"z" at position 14 must be burst or precision`}},
+		{text: "10/x burst y z", errs: []string{
+			`"x" at position 4`, `"y" at position 12`,
+			`"z" at position 14 must be burst or precision`,
+		}},
 		{text: "10/min burst 0", errs: []string{`"0" at position 14 must be a burst of 1 to 2^40`}},
 		{text: "10/min burst 5 burst 6", errs: []string{`"burst" at position 16 must be given once`}},
 		{text: "0/s", errs: []string{"Limit.Tokens is 0: must be 1 to 2^40"}},
@@ -67,7 +71,9 @@ func TestTexts(t *testing.T) {
 		Plans     map[string]Limit
 	}
 	want := config{
-		PerDay(5).WithBurst(9), Limit{}, FailOpen, SlidingWindow,
+		PerDay(5).WithBurst(9),
+		Limit{},
+		FailOpen, SlidingWindow,
 		map[string]Limit{"free": PerHour(10), "pro": unlimited},
 	}
 	text, err := json.Marshal(want)
@@ -105,8 +111,10 @@ func TestTexts(t *testing.T) {
 }
 
 func FuzzParseLimit(f *testing.F) {
-	for _, text := range []string{"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d",
-		"1_0/w"} {
+	for _, text := range []string{
+		"100/min burst 200", "1/1h30m precision 1s", "unlimited", "blocked", "5/7d",
+		"1_0/w",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

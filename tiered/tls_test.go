@@ -73,8 +73,10 @@ const rootsEnv = "TIERED_TEST_TLS_URL"
 // An authority that the operating system trusts is one that rediss trusts. A process reads those once, hence a child.
 func TestOpenTLS(t *testing.T) {
 	if url := os.Getenv(rootsEnv); url != "" {
-		l, err := tiered.New(opened(t, url), tiered.Policy{Name: "api", Limit: tiered.PerHour(10),
-			FailMode: tiered.FailClosed},
+		l, err := tiered.New(opened(t, url), tiered.Policy{
+			Name: "api", Limit: tiered.PerHour(10),
+			FailMode: tiered.FailClosed,
+		},
 			&tiered.Options{Budget: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -128,14 +130,22 @@ func TestTLSTrouble(t *testing.T) {
 		store *remote.Redis
 		want  string // what the line in the log says, a regexp
 	}{
-		{"an authority that is not known", overTLS(t, good.TLSAddr, stranger.Pool(), 1),
-			"certificate signed by unknown authority"},
-		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"),
-			"certificate signed by unknown authority"},
-		{"a certificate for another host", overTLS(t, elsewhere.TLSAddr, ca.Pool(), 1),
-			"cannot validate certificate for 127.0.0.1"},
-		{"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1),
-			"certificate has expired or is not yet valid"},
+		{
+			"an authority that is not known", overTLS(t, good.TLSAddr, stranger.Pool(), 1),
+			"certificate signed by unknown authority",
+		},
+		{
+			"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+good.TLSAddr+"?dial_timeout=5s"),
+			"certificate signed by unknown authority",
+		},
+		{
+			"a certificate for another host", overTLS(t, elsewhere.TLSAddr, ca.Pool(), 1),
+			"cannot validate certificate for 127.0.0.1",
+		},
+		{
+			"an expired certificate", overTLS(t, expired.TLSAddr, ca.Pool(), 1),
+			"certificate has expired or is not yet valid",
+		},
 		{"no TLS where it is spoken", opened(t, "redis://:"+tlsSecret+"@"+good.TLSAddr), "EOF"},
 		// Here the deadline of the call comes first, and hides what the dialing comes to.
 		// At go-redis' defaults too. The line of the breaker finds the cause by a dial of its own, unless the machine is

@@ -87,8 +87,10 @@ func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 			t.Errorf("have %s\nwant %s", got, want)
 		}
 		first, last := d.leases[0], d.leases[3]
-		if first != (LeaseEvent{Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1,
-			RoundTrip: ms}) {
+		if first != (LeaseEvent{
+			Node: "memory", Policy: "api", Key: "k", Direct: true, Asked: 1, Granted: 1,
+			RoundTrip: ms,
+		}) {
 			t.Errorf("%+v", first)
 		}
 		if last.Granted != 0 || last.Asked != 1 {

@@ -249,8 +249,10 @@ func TestGiveBacksThatAreLostMintNothing(t *testing.T) {
 			names := []string{"a", "b", "c"}
 			var policies []Policy
 			for i, limit := range limits {
-				policies = append(policies, Policy{Name: names[i], Limit: limit, FailMode: FailClosed,
-					Lease: Lease{Size: 2}})
+				policies = append(policies, Policy{
+					Name: names[i], Limit: limit, FailMode: FailClosed,
+					Lease: Lease{Size: 2},
+				})
 			}
 			l = several(t, store, nil, policies...)
 			time.Sleep(time.Second)

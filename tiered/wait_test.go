@@ -117,8 +117,10 @@ func TestWaitersOfAKeyGoInTurn(t *testing.T) {
 	}{
 		{"by direct takes", PerSecond(10).WithBurst(10), 30, func(r *rand.Rand) int64 { return 1 + r.Int64N(10) }},
 		{"by leases", PerSecond(1000).WithBurst(200), 400, func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }},
-		{"dear and cheap", PerSecond(100).WithBurst(100), 40,
-			func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] }},
+		{
+			"dear and cheap", PerSecond(100).WithBurst(100), 40,
+			func(r *rand.Rand) int64 { return []int64{1, 60}[r.Int64N(2)] },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

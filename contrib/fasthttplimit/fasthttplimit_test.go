@@ -1,6 +1,7 @@
 package fasthttplimit
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -29,7 +30,8 @@ func TestMiddleware(t *testing.T) {
 	defer func() { _ = listener.Close() }()
 	server := &fasthttp.Server{Handler: limit(func(c *fasthttp.RequestCtx) { c.SetBodyString("hello") })}
 	go func() { _ = server.Serve(listener) }()
-	client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return listener.Dial() }}}
+	dial := func(context.Context, string, string) (net.Conn, error) { return listener.Dial() }
+	client := http.Client{Transport: &http.Transport{DialContext: dial}}
 	for i, want := range []struct {
 		user, body, remaining, retry string
 		status                       int

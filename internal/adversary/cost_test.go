@@ -29,17 +29,23 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 		{name: "the server's clock is set back by 0.4 s", actions: []Action{{Back, 0, 400}}, free: true},
 		{name: "the server's clock is set back by an hour", actions: []Action{{Back, 0, 3600e3}}, free: true},
 		{name: "a process dies with its leases", actions: []Action{{Crash, 0, 0}, {Crash, 1, 0}}, free: true},
-		{name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s)",
-			actions: []Action{{Forward, 0, 2000}}},
+		{
+			name: "the server's clock jumps ahead by 2 s", price: "min(burst, rate x 2 s)",
+			actions: []Action{{Forward, 0, 2000}},
+		},
 		{name: "the bucket is lost", price: "one burst", actions: []Action{{Vanish, 0, 0}}},
 		{
 			name: "a replica is promoted that missed the last writes", price: "one burst",
 			actions: []Action{{Copy, 0, 0}, {Promote, 0, 0}},
 		},
-		{name: "a process' machine sleeps for twice a lease", price: "what it has, puts back or is being granted",
-			actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}}},
-		{name: "a process is cloned, and its twin notices before it asks",
-			price: "what it has, puts back or is being granted", actions: []Action{{Clone, 0, 0}}},
+		{
+			name: "a process' machine sleeps for twice a lease", price: "what it has, puts back or is being granted",
+			actions: []Action{{Freeze, 0, 60}, {Suspend, 0, 0}},
+		},
+		{
+			name:  "a process is cloned, and its twin notices before it asks",
+			price: "what it has, puts back or is being granted", actions: []Action{{Clone, 0, 0}},
+		},
 	}
 	schedules := 6000
 	if testing.Short() {

@@ -47,8 +47,10 @@ var (
 
 func (w *World) start(number int) *process {
 	w.started++
-	p := &process{world: w, number: number, id: strconv.Itoa(w.started), clockKnown: true,
-		roundTrip: defaultRoundTrip, policy: w.policies[number], variant: number}
+	p := &process{
+		world: w, number: number, id: strconv.Itoa(w.started), clockKnown: true,
+		roundTrip: defaultRoundTrip, policy: w.policies[number], variant: number,
+	}
 	p.cache = local.NewCache(1, local.Owner[bucket, *bucket]{
 		New:    p.newBucket,
 		Evict:  func(b *bucket, e local.Effect) { b.apply(e) },

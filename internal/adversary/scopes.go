@@ -24,8 +24,10 @@ func Scopes(a lua.Algorithm) []*Scope {
 		{Name: "two processes, cold", Bursts: []int64{4, 4}, Tokens: 2, Per: second},
 		{Name: "two processes", Bursts: []int64{9, 9}, Tokens: 2, Per: second, Warm: true},
 		{Name: "three processes", Bursts: []int64{21, 21, 21}, Tokens: 5, Per: 2 * second, Warm: true},
-		{Name: "odd rate, clocks 0.9 % off", Bursts: []int64{16, 16}, Tokens: 7, Per: 3 * second, Warm: true,
-			Drift: 0.009},
+		{
+			Name: "odd rate, clocks 0.9 % off", Bursts: []int64{16, 16}, Tokens: 7, Per: 3 * second, Warm: true,
+			Drift: 0.009,
+		},
 		{Name: "two limits", Bursts: []int64{5, 16}, Tokens: 2, Per: second, Warm: true},
 		{Name: "two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
 		{Name: "leases of three", Bursts: []int64{12, 12}, Tokens: 1, Per: second, Size: 3, Warm: true},
@@ -99,8 +101,10 @@ func deploys(a lua.Algorithm) []*Scope {
 	if a == lua.TokenBucket || a == lua.TokenBuckets {
 		all = append(all,
 			&Scope{Name: "deploy, two rates", Bursts: []int64{9, 9}, Tokens: 4, Per: second, Slower: true, Warm: true},
-			&Scope{Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true,
-				Warm: true},
+			&Scope{
+				Name: "deploy, rates and bursts", Bursts: []int64{16, 5, 9}, Tokens: 4, Per: second, Slower: true,
+				Warm: true,
+			},
 			&Scope{Name: "deploy, direct", Bursts: []int64{3, 9}, Tokens: 2, Per: second, Slower: true, NoLease: true})
 	}
 	for _, s := range all {

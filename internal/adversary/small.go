@@ -17,8 +17,15 @@ const tick = 15
 
 // SmallScopes have a burst of two, one token per tick, and leases of one token that live for two ticks.
 func SmallScopes() []SmallScope {
-	wire := []Action{{Execute, 0, 0}, {Execute, 0, 1}, {Repeat, 0, 0}, {Deliver, 0, 0}, {Deliver, 0, 1},
-		{Outsider, 0, 0}, {Wait, 0, tick}}
+	wire := []Action{
+		{Execute, 0, 0},
+		{Execute, 0, 1},
+		{Repeat, 0, 0},
+		{Deliver, 0, 0},
+		{Deliver, 0, 1},
+		{Outsider, 0, 0},
+		{Wait, 0, tick},
+	}
 	plus := func(of []Action, more ...Action) []Action { return append(append([]Action(nil), of...), more...) }
 	all := []SmallScope{
 		{Depth: 8, Scope: &Scope{

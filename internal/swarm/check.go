@@ -44,11 +44,15 @@ func (run runner) try(s *scenario.Scenario) (*measure.Report, breach, error) {
 	for i := range s.Limits {
 		m := r.Limits[s.Limits[i].Name]
 		most := math.Ceil(Granted(s, i)) + float64(m.Alone)
-		if e := (scenario.Expectation{Metric: "over_admission", Op: "<=", Value: most,
-			Limit: s.Limits[i].Name}); m.OverAdmission > most {
+		if e := (scenario.Expectation{
+			Metric: "over_admission", Op: "<=", Value: most,
+			Limit: s.Limits[i].Name,
+		}); m.OverAdmission > most {
 			s.Expect = append(s.Expect, e)
-			return r, breach{"over-admission-granted",
-				fmt.Sprintf("%v, but is %s", &e, measure.Figure(m.OverAdmission, scenario.Tokens))}, nil
+			return r, breach{
+				"over-admission-granted",
+				fmt.Sprintf("%v, but is %s", &e, measure.Figure(m.OverAdmission, scenario.Tokens)),
+			}, nil
 		}
 	}
 	return r, breach{}, nil

@@ -63,8 +63,10 @@ func (d drawer) limits(s *scenario.Scenario) {
 		Burst: max(4, int64(float64(rate)*(0.1+1.9*d.Float64()))),
 	}}
 	if d.chance(0.4) {
-		s.Limits = append(s.Limits, scenario.Limit{Name: "users", Tokens: int64(d.between(30, 600)),
-			Per: scenario.Duration(time.Minute)})
+		s.Limits = append(s.Limits, scenario.Limit{
+			Name: "users", Tokens: int64(d.between(30, 600)),
+			Per: scenario.Duration(time.Minute),
+		})
 	}
 }
 
@@ -130,8 +132,10 @@ func (d drawer) traffic(s *scenario.Scenario) {
 	if len(s.Limits) > 1 {
 		keys := d.between(2, 40)
 		each := float64(s.Limits[1].Tokens) / 60 * (0.2 + d.Float64())
-		t := scenario.Traffic{Limit: "users", Shape: "poisson", Keys: int64(keys),
-			Rate: float64(int(each*float64(keys))) + 1}
+		t := scenario.Traffic{
+			Limit: "users", Shape: "poisson", Keys: int64(keys),
+			Rate: float64(int(each*float64(keys))) + 1,
+		}
 		if d.chance(0.4) {
 			t.KeySkew = 0.5
 		}

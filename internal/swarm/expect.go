@@ -39,8 +39,10 @@ func Expect(s *scenario.Scenario, used []float64) {
 	s.Length = calm + scenario.Duration(quiet)
 	s.Expect, s.Sometimes, s.Sweep = nil, nil, nil
 	expect := func(metric, op string, value float64, after scenario.Duration, limit string) {
-		s.Expect = append(s.Expect, scenario.Expectation{Metric: metric, Op: op, Value: value, After: after,
-			Limit: limit})
+		s.Expect = append(s.Expect, scenario.Expectation{
+			Metric: metric, Op: op, Value: value, After: after,
+			Limit: limit,
+		})
 	}
 	expect("duplicated", "<=", 0, 0, "")
 	expect("uncounted", "<=", 0, 0, "")

@@ -113,8 +113,10 @@ func TestBound(t *testing.T) {
 		{"n=4 mode=local", "at 6s scriptflush", 1.04 + 4*12 + 0.2},
 		{"n=4 mode=local processes=4", "at 6s deploy every=1s", 1.04 + 8*12 + 2*25*4.002},
 		// Four new ones in place of the others, who know of two: half of the limit each.
-		{"n=4 mode=local processes=2", "at 6s deploy every=1s\nat 6s refuse for=5s error=OOM",
-			1.04 + 4*12 + 4*25 + 100*5 + 210.4},
+		{
+			"n=4 mode=local processes=2", "at 6s deploy every=1s\nat 6s refuse for=5s error=OOM",
+			1.04 + 4*12 + 4*25 + 100*5 + 210.4,
+		},
 	} {
 		s, err := scenario.Parse("name \"b\"\nlimit a rate=100/s burst=50\nfleet " + c.fleet +
 			"\ntraffic poisson rate=10/s\n" + c.faults + "\nrun 60s warmup=5s\n")
@@ -131,8 +133,10 @@ func TestBound(t *testing.T) {
 func TestBroken(t *testing.T) {
 	s := Draw(1, nil)
 	good := func() *measure.Report {
-		r := &measure.Report{Scenario: s, Ledger: measure.Ledger{Granted: 15, Spent: 1, Returned: 2, Burnt: 3,
-			Held: 4, Lost: 5}}
+		r := &measure.Report{Scenario: s, Ledger: measure.Ledger{
+			Granted: 15, Spent: 1, Returned: 2, Burnt: 3,
+			Held: 4, Lost: 5,
+		}}
 		for i := range s.Expect {
 			r.Expectations = append(r.Expectations, measure.Outcome{Text: s.Expect[i].String(), Passed: true})
 		}

@@ -101,8 +101,12 @@ func (q *Question) choices() (all []Choice) {
 	}
 	leases = append(leases, lease{-1, 0})
 	for _, l := range leases {
-		for _, c := range []Choice{{Mode: "local", Processes: q.Processes}, {Mode: "local"}, {Mode: "closed"},
-			{Mode: "open"}} {
+		for _, c := range []Choice{
+			{Mode: "local", Processes: q.Processes},
+			{Mode: "local"},
+			{Mode: "closed"},
+			{Mode: "open"},
+		} {
 			c.Size, c.Period = l.size, scenario.Duration(l.period)
 			all = append(all, c)
 		}
@@ -153,8 +157,13 @@ func goDuration(d time.Duration) string {
 	for _, u := range []struct {
 		unit time.Duration
 		name string
-	}{{time.Hour, "Hour"}, {time.Minute, "Minute"}, {time.Second, "Second"}, {time.Millisecond, "Millisecond"},
-		{time.Microsecond, "Microsecond"}} {
+	}{
+		{time.Hour, "Hour"},
+		{time.Minute, "Minute"},
+		{time.Second, "Second"},
+		{time.Millisecond, "Millisecond"},
+		{time.Microsecond, "Microsecond"},
+	} {
 		if d%u.unit == 0 && d > 0 {
 			if d == u.unit {
 				return "time." + u.name

@@ -58,8 +58,12 @@ func TestExpected(t *testing.T) {
 		{"of a size, within the limit", func(q *Question) { q.Demand = 0.5 }, Choice{Size: 3}, 3, 0.6, 5},
 		{"a quarter of the burst at most", func(*Question) {}, Choice{Size: 300}, 10, 0.25, 15},
 		{"no leases, within the limit", func(q *Question) { q.Demand = 0.5 }, Choice{Size: -1}, 0, 0, 5},
-		{"a denial is believed for 5 s", func(q *Question) { q.Limit.Per = 600 * second }, Choice{Size: -1}, 0, 5,
-			0.025},
+		{
+			"a denial is believed for 5 s", func(q *Question) { q.Limit.Per = 600 * second },
+			Choice{Size: -1},
+			0, 5,
+			0.025,
+		},
 	} {
 		q := little()
 		c.change(&q)

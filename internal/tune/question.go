@@ -54,12 +54,16 @@ var faults = []fault{
 	{"blackhole", "Redis is silent", func(at, length time.Duration, _ int) []string {
 		return []string{fmt.Sprintf("at %v blackhole for=%v", at, length)}
 	}},
-	{"deploy", "Redis is silent, and all processes are replaced meanwhile",
+	{
+		"deploy", "Redis is silent, and all processes are replaced meanwhile",
 		func(at, length time.Duration, processes int) []string {
 			every := max(length/2/time.Duration(processes), time.Millisecond).Round(time.Millisecond)
-			return []string{fmt.Sprintf("at %v blackhole for=%v", at, length),
-				fmt.Sprintf("at %v deploy every=%v", at+length/4, every)}
-		}},
+			return []string{
+				fmt.Sprintf("at %v blackhole for=%v", at, length),
+				fmt.Sprintf("at %v deploy every=%v", at+length/4, every),
+			}
+		},
+	},
 	{"none", "nothing goes wrong", func(time.Duration, time.Duration, int) []string { return nil }},
 	{"kill", "Redis dies and comes back empty", func(at, length time.Duration, _ int) []string {
 		return []string{fmt.Sprintf("at %v kill for=%v", at, length)}
@@ -197,8 +201,10 @@ func (q *Question) scenario(c Choice, name string, length time.Duration) (*scena
 		{Metric: "uncounted", Op: "<=", Value: 0},
 	}
 	if q.Calls > 0 {
-		s.Expect = append(s.Expect, scenario.Expectation{Metric: "redis_calls", Op: "<=",
-			Value: q.Calls / float64(keys)})
+		s.Expect = append(s.Expect, scenario.Expectation{
+			Metric: "redis_calls", Op: "<=",
+			Value: q.Calls / float64(keys),
+		})
 	}
 	return s, s.Validate()
 }

@@ -22,8 +22,10 @@ func TestServices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute")
 	}
-	rows := [][]string{{"service", "wants", "advice", "over_admission", "shortfall", "Redis calls",
-		"longest decision", "holds with another seed"}}
+	rows := [][]string{{
+		"service", "wants", "advice", "over_admission", "shortfall", "Redis calls",
+		"longest decision", "holds with another seed",
+	}}
 	var details strings.Builder
 	for _, s := range Services() {
 		t.Run(s.Name, func(t *testing.T) {

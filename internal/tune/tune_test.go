@@ -155,8 +155,11 @@ func TestPrice(t *testing.T) {
 		math.IsInf(prices[6], 0) {
 		t.Errorf("%v", prices)
 	}
-	plain := []Result{{Choice: Choice{Size: 0}, price: 1.02}, {Choice: Choice{Size: 5}, price: 1},
-		{Choice: Choice{Mode: "open"}, price: 50}}
+	plain := []Result{
+		{Choice: Choice{Size: 0}, price: 1.02},
+		{Choice: Choice{Size: 5}, price: 1},
+		{Choice: Choice{Mode: "open"}, price: 50},
+	}
 	got := best(plain, 1)
 	if len(got) != 3 || got[0].Size != 0 || got[1].Size != 5 || got[2].Mode != "open" {
 		t.Errorf("%+v", got)

@@ -62,8 +62,10 @@ const (
 )
 
 func newFleetMeter(s *scenario.Scenario, p *parts, sr *series) fleetMeter {
-	return fleetMeter{scenario: s, parts: p, series: sr, faults: make([]fault, len(s.Faults)),
-		segments: make([]segment, len(p.edges)+1)}
+	return fleetMeter{
+		scenario: s, parts: p, series: sr, faults: make([]fault, len(s.Faults)),
+		segments: make([]segment, len(p.edges)+1),
+	}
 }
 
 // reach applies the present share of open breakers up to a time.

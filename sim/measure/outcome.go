@@ -225,8 +225,10 @@ func (m *Meter) spans(end time.Duration) []FaultSpan {
 		} else if e.ended {
 			to = max(to, e.end)
 		}
-		all = append(all, FaultSpan{Text: "at " + f.At.String() + " " + f.String(), FromS: seconds(min(from, end)),
-			ToS: seconds(min(to, end))})
+		all = append(all, FaultSpan{
+			Text: "at " + f.At.String() + " " + f.String(), FromS: seconds(min(from, end)),
+			ToS: seconds(min(to, end)),
+		})
 	}
 	return all
 }

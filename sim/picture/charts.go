@@ -266,8 +266,10 @@ func (r *run) stack(c chart, layers []ledgerLayer) chart {
 		}
 		c.area(l.class, l.name, upper, sums[i], s)
 		c.Keys[len(c.Keys)-1].Beside = true
-		c.Ends = append(c.Ends, mark{Y: (1 - (s.at(last(sums[i]))+s.at(last(sums[i+1])))/2) * float64(c.Height),
-			Text: l.name, Class: l.class})
+		c.Ends = append(c.Ends, mark{
+			Y:    (1 - (s.at(last(sums[i]))+s.at(last(sums[i+1])))/2) * float64(c.Height),
+			Text: l.name, Class: l.class,
+		})
 	}
 	return c
 }

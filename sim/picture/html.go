@@ -218,8 +218,10 @@ func (p *runPage) addOutcomes(r *measure.Report) {
 			p.Never = append(p.Never, clip(h.Name, maxText))
 		}
 		if h.Wanted || h.Count > 0 {
-			p.Happened = append(p.Happened, happening{clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted,
-				h.Count == 0 && !h.Unseen})
+			p.Happened = append(p.Happened, happening{
+				clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted,
+				h.Count == 0 && !h.Unseen,
+			})
 		}
 	}
 	n := len(r.Expectations)

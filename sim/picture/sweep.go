@@ -137,8 +137,10 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 		if e.AtMost {
 			about = "at most "
 		}
-		p.Expected = append(p.Expected, expectation{clip(e.Name, 40), clip(e.What, 2*maxText),
-			about + clip(e.Text, 40), clip(e.MeasuredText, 40)})
+		p.Expected = append(p.Expected, expectation{
+			clip(e.Name, 40), clip(e.What, 2*maxText),
+			about + clip(e.Text, 40), clip(e.MeasuredText, 40),
+		})
 	}
 	return write(w, "sweep", p)
 }

@@ -136,11 +136,15 @@ var statements = []statement{
 	},
 	{
 		name: "at", form: "TIME KIND …", path: "faults", kinds: Kinds,
-		words: []word{{"at", "time", readTime, func(item any) string { return item.(*Fault).At.String() }},
-			anyWord("kind")},
+		words: []word{
+			{"at", "time", readTime, func(item any) string { return item.(*Fault).At.String() }},
+			anyWord("kind"),
+		},
 		fields: []field{
-			{"for", duration(micro, maxLength), "to the end of the run",
-				"how long it lasts; it must end within the run"},
+			{
+				"for", duration(micro, maxLength), "to the end of the run",
+				"how long it lasts; it must end within the run",
+			},
 			{"procs", some(maxFleet), "all", "which processes: a share of them or a number, drawn from the seed"},
 			{"only", oneWord("requests", "replies"), "both", "one direction"},
 			{"chance", ratio(leastShare, 1), "100%", "of the messages"},

@@ -24,7 +24,7 @@ func ParseJSON(data []byte) (*Scenario, error) {
 	if err == nil {
 		if _, err = d.Token(); err == nil {
 			err = errors.New("there is more after it")
-		} else if err == io.EOF {
+		} else if errors.Is(err, io.EOF) {
 			err = nil
 		}
 	}

@@ -117,8 +117,6 @@ func parsePeriod(text string) (Duration, bool) {
 	return Duration(d), ok
 }
 
-func formatPeriod(d Duration) string { return ratetext.FormatPeriod(time.Duration(d)) }
-
 // parseRate reads 1000/s, 100/min, 2.5/100ms as so many per second.
 func parseRate(text string) (float64, bool) {
 	amount, period, found := strings.Cut(text, "/")

@@ -29,11 +29,11 @@ type Headers struct {
 // fieldNames are the names of the three fields as net/http stores them. On the wire their case does not matter.
 type fieldNames struct{ limit, remaining, reset string }
 
-func (h Headers) names() fieldNames {
-	if h.Prefix == "" || h.Prefix == defaultPrefix {
+func (s Headers) names() fieldNames {
+	if s.Prefix == "" || s.Prefix == defaultPrefix {
 		return fieldNames{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 	}
-	name := func(last string) string { return http.CanonicalHeaderKey(h.Prefix + last) }
+	name := func(last string) string { return http.CanonicalHeaderKey(s.Prefix + last) }
 	return fieldNames{name("-Limit"), name("-Remaining"), name("-Reset")}
 }
 
