@@ -1,0 +1,193 @@
+package docs_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/format"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// The README's first program does what the README says: it limits, and on SIGTERM it gives its lease back.
+func TestFirstProgram(t *testing.T) {
+	toRoot(t)
+	server := redistest.StartOpen(t)
+	port, err := redisserver.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	program := startProgram(t, buildFirstProgram(t, map[string]string{`"localhost:6379"`: server.Addr, `":8080"`: addr}))
+
+	// A client faster than the limit is refused, and not before it had the burst.
+	url := "http://" + addr
+	admitted, refused := 0, (*http.Response)(nil)
+	for deadline := time.Now().Add(20 * time.Second); refused == nil; {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing was refused: %d requests were admitted in 20 s\n%s", admitted, program.output())
+		}
+		switch r, err := http.Get(url); {
+		case err != nil:
+			time.Sleep(10 * time.Millisecond) // the program does not listen yet
+		case r.StatusCode == http.StatusTooManyRequests:
+			refused = discard(t, r)
+		case r.StatusCode == http.StatusOK:
+			discard(t, r)
+			admitted++
+		default:
+			t.Fatalf("%s\n%s", r.Status, program.output())
+		}
+	}
+	if admitted < 100 { // half of the burst: if the machine is busy, the fail mode answers some requests
+		t.Errorf("refused after %d requests, and the burst is 200", admitted)
+	}
+	if refused.Header.Get("Retry-After") != "1" || refused.Header.Get("X-RateLimit-Limit") != "200" {
+		t.Errorf("the refusal says %v", refused.Header)
+	}
+
+	// Wait until it holds a lease, and stop it. Without Close the lease would stay for half a second.
+	client := server.Client()
+	for deadline := time.Now().Add(20 * time.Second); leased(t, client) == "0"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no lease within 20 s\n%s", program.output())
+		}
+		if r, err := http.Get(url); err != nil {
+			t.Fatal(err)
+		} else {
+			discard(t, r)
+		}
+	}
+	if err := program.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-program.ended:
+		if err != nil {
+			t.Errorf("after SIGTERM: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("still there 20 s after SIGTERM\n%s", program.output())
+	}
+	if out := leased(t, client); out != "0" {
+		t.Errorf("%s tokens are still leased", out)
+	}
+	if n := client.ZCard(t.Context(), "tl:{~0}pr1").Val(); n != 0 {
+		t.Errorf("Redis still counts %d processes", n)
+	}
+	if !strings.Contains(program.output(), "closed: <nil>\n") {
+		t.Errorf("it says %q", program.output())
+	}
+}
+
+// buildFirstProgram compiles the README's first program, with its addresses replaced, and returns the name of the executable.
+func buildFirstProgram(t *testing.T, addresses map[string]string) string {
+	t.Helper()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(readme, -1)
+	if len(found) != 1 {
+		t.Fatalf("the README has %d programs", len(found))
+	}
+	source := found[0][1]
+	if pretty, err := format.Source(source); err != nil || !bytes.Equal(pretty, source) {
+		t.Errorf("gofmt would change the README's program, or it is none: %v", err)
+	}
+	if n := len(regexp.MustCompile(`(?m)^.*\S`).FindAll(source, -1)); n > 30 {
+		t.Errorf("the README's program has %d lines of code", n)
+	}
+	for literal, addr := range addresses {
+		if n := bytes.Count(source, []byte(literal)); n != 1 {
+			t.Fatalf("%s is %d times in the README's program", literal, n)
+		}
+		source = bytes.ReplaceAll(source, []byte(literal), fmt.Appendf(nil, "%q", addr))
+	}
+	dir := t.TempDir()
+	file, executable := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	if err := os.WriteFile(file, source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"vet", file}, {"build", "-o", executable, file}} {
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", args[0], err, out)
+		}
+	}
+	return executable
+}
+
+// runningProgram is a program under test.
+type runningProgram struct {
+	cmd   *exec.Cmd
+	ended chan error
+	log   string // name of the file that it writes to
+}
+
+// startProgram runs a program until it ends, or until the end of the test. It has a file to serve.
+func startProgram(t *testing.T, executable string) *runningProgram {
+	t.Helper()
+	p := &runningProgram{cmd: exec.Command(executable), ended: make(chan error, 1), log: filepath.Join(t.TempDir(), "log")}
+	log, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = t.TempDir(), log, log
+	public := filepath.Join(p.cmd.Dir, "public")
+	if err := errors.Join(os.Mkdir(public, 0o700), os.WriteFile(filepath.Join(public, "index.html"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.SysProcAttr = redisserver.DieWithParent()
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() { p.ended <- p.cmd.Wait(); close(gone) }()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-gone })
+	return p
+}
+
+func (p *runningProgram) output() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// discard reads an answer to its end, so that its connection is used again.
+func discard(t *testing.T, r *http.Response) *http.Response {
+	t.Helper()
+	_, err := io.Copy(io.Discard, r.Body)
+	if err = errors.Join(err, r.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// leased returns how many tokens of the client's bucket are leased, by what Redis stores: field o of the token bucket.
+func leased(t *testing.T, client *redis.Client) string {
+	t.Helper()
+	out, err := client.HGet(t.Context(), "tl:{per-ip/127.0.0.1}tb1", "o").Result()
+	if errors.Is(err, redis.Nil) {
+		return "0"
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
