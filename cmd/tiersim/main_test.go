@@ -65,7 +65,7 @@ func TestHowToGoOn(t *testing.T) {
 		{"replay", "tiersim replay report.json"},
 		{"run outgae", `scenario is "outgae": did you mean outage?`},
 		{"run zzz", `scenario is "zzz": must be one of blackhole`},
-		{"version", `unknown command "version"`},
+		{"versoon", `unknown command "versoon"`},
 	} {
 		_, problems, status := run(t, strings.Fields(c.line)...)
 		if status != notRunnable || !strings.Contains(problems, c.want) {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -10,6 +11,7 @@ import (
 // A swarm says what it was about, and that all promises were kept; the same seeds are the same swarm.
 func TestSwarm(t *testing.T) {
 	out, problems, status := run(t, "swarm", "--seeds", "4", "--seed", "5")
+	problems = regexp.MustCompile(`tiersim: swarming: \d+ %\n`).ReplaceAllString(problems, "") // on a busy machine
 	if status != passed || problems != "" || !strings.HasSuffix(out, "4 of 4 seeds kept all promises\n") ||
 		!strings.Contains(out, "script_sent 4") {
 		t.Fatalf("status %d, %s\n%s", status, problems, out)
