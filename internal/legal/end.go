@@ -20,7 +20,7 @@ func (w *player) end() {
 	for _, p := range w.slots {
 		for i := range p.limiters {
 			for k := range keys {
-				p.ask(0, i, k, 1, false)
+				p.ask(0, i, k, 1, false, tiered.Limit{})
 				if !w.plan.Books {
 					w.reset(p, i, k)
 				}
@@ -72,7 +72,7 @@ func (w *player) recover() {
 		for _, p := range w.slots {
 			for i := range p.limiters {
 				for k := range keys {
-					p.ask(0, i, k, 1, false)
+					p.ask(0, i, k, 1, false, tiered.Limit{})
 				}
 			}
 		}

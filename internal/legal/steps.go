@@ -33,14 +33,14 @@ func (w *player) do(i int, s *Step) {
 	ctx := context.Background()
 	switch s.Verb {
 	case Ask:
-		p.ask(0, s.Which, s.Key, p.cost(s), false)
+		p.ask(0, s.Which, s.Key, p.cost(s), false, tiered.Limit{})
 	case Reserve:
-		p.ask(0, s.Which, s.Key, p.cost(s), true)
+		p.ask(0, s.Which, s.Key, p.cost(s), true, tiered.Limit{})
 	case Together, Both:
 		p.together(s, s.Verb == Both)
 	case Crowd:
 		for range s.N {
-			w.meanwhile(func(lane time.Duration) { p.ask(lane, s.Which, s.Key, 1, true) })
+			w.meanwhile(func(lane time.Duration) { p.ask(lane, s.Which, s.Key, 1, true, tiered.Limit{}) })
 		}
 	case Stream:
 		p.stream(0, s)
@@ -63,6 +63,11 @@ func (w *player) do(i int, s *Step) {
 		w.mu.Lock()
 		p.rules[s.Which][s.Key] = s.Limit
 		w.mu.Unlock()
+		if s.N%2 == 1 && s.Limit != (tiered.Limit{}) { // a request carries what PerKey returns from now on
+			p.register()
+			p.ask(0, s.Which, s.Key, 1, false, s.Limit)
+			return
+		}
 		l.Refresh(keyName(s.Key))
 		p.register()
 	case Change:
@@ -135,12 +140,14 @@ func burst(l tiered.Limit) int64 {
 	return l.Tokens
 }
 
-// ask requests tokens of one key.
-func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool) {
+// ask requests tokens of one key. A limit that is not zero is carried by the request.
+func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve bool, limit tiered.Limit) {
 	w, l := p.player, p.limiters[policy]
 	var r tiered.Reservation
 	before := w.enter(lane)
-	if reserve {
+	if limit != (tiered.Limit{}) {
+		r.Decision = l.ForN(keyName(key), cost).WithLimit(limit).Allow(context.Background())
+	} else if reserve {
 		r = l.ReserveN(context.Background(), keyName(key), cost)
 	} else {
 		r.Decision = l.AllowN(context.Background(), keyName(key), cost)
@@ -240,7 +247,7 @@ func (w *player) admit(before, after time.Duration, legs []part) {
 // stream requests one token, again and again.
 func (p *process) stream(lane time.Duration, s *Step) {
 	for range s.N {
-		p.ask(lane, s.Which, s.Key, 1, s.N%5 == 0)
+		p.ask(lane, s.Which, s.Key, 1, s.N%5 == 0, tiered.Limit{})
 		time.Sleep(s.Pause)
 	}
 }
