@@ -124,7 +124,8 @@ func TestFloodOfKeys(t *testing.T) {
 		break
 	}
 	took := time.Since(begun)
-	observe(liveHeap())
+	live := liveHeap() - heap
+	observe(live + heap)
 	s := g.Stats()
 	t.Logf("%d keys in %v: at most %d kB more in the process, %d goroutines more; in Redis at most %d buckets in %d kB, %d bytes each",
 		flood, took, most.heap>>10, most.goroutines, most.keys, most.memory>>10, most.memory/max(most.keys, 1))
@@ -133,8 +134,11 @@ func TestFloodOfKeys(t *testing.T) {
 		s.Evictions < uint64(flood-maxKeys-maxKeys/leavingPart) {
 		t.Errorf("%d keys kept, %d leaving, %d evicted", s.Keys, s.Leaving, s.Evictions)
 	}
-	if bound := int64(maxKeys*(leavingPart+1)/leavingPart*keyInProcess + restOfProcess); most.heap > bound {
-		t.Errorf("%d bytes more in the process, to be at most %d", most.heap, bound)
+	// While the callers run, a collection counts as live what was allocated during it. On a busy machine it takes longer,
+	// but the heap is never let grow beyond twice what is live (GOGC=100).
+	if bound := int64(maxKeys*(leavingPart+1)/leavingPart*keyInProcess + restOfProcess); live > bound || most.heap > 2*bound {
+		t.Errorf("%d bytes more in the process, to be at most %d; at most %d at a time, to be at most %d", live, bound,
+			most.heap, 2*bound)
 	}
 	if bound := int64(callers + tiered.DefaultMaxInFlight + 16 + 8); most.goroutines > bound {
 		t.Errorf("%d goroutines more, to be at most %d", most.goroutines, bound)
