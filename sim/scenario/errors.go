@@ -117,7 +117,7 @@ func oneOf(word string, list []string) string {
 // meant asks back if a word of the list is at most two letters away: "; did you mean kill?"
 func meant(word string, list []string) string {
 	if near := Nearest(word, list); near != "" {
-		return "; did you mean " + near + "?"
+		return "; did you mean " + show(near) + "?"
 	}
 	return ""
 }

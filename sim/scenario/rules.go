@@ -205,7 +205,7 @@ func (c *checker) limitNames(s *Scenario) (all []string) {
 func (c *checker) known(s *Scenario, path, name string) {
 	if limits := c.limitNames(s); len(limits) > 0 && name != "" {
 		c.must(slices.Contains(limits, name), path, show(name),
-			"must be a limit: "+strings.Join(limits, ", ")+meant(name, limits))
+			"must be a limit: "+strings.Join(names(limits, show), ", ")+meant(name, limits))
 	}
 }
 
