@@ -33,7 +33,7 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 	s.mu.Lock()
 	p := s.policies[limit]
 	s.mu.Unlock()
-	if p == nil {
+	if p == nil || len(s.policy.Also) > 0 {
 		if err := s.policy.cannotCarry(limit); err != nil {
 			if l.perKeyFaults.Add(1) == 1 {
 				l.group.journal.line(slog.LevelError, "a request carried a limit that the policy cannot have: it is ignored",
@@ -52,20 +52,21 @@ func (p Policy) cannotCarry(limit Limit) error {
 	if len(p.Also) > 0 {
 		return errors.New("tiered: Policy.Also is set: must be empty if requests carry limits")
 	}
-	if limit.rule() != local.ByLimit {
-		return nil
-	}
-	q := p
-	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
-	return errors.Join(q.Validate(), q.checkReplaces(p))
+	return p.checkKeyLimit(limit)
 }
 
-// adopt makes the limit that the request carries the limit of b's key.
-func (p *part) adopt(b *bucket) {
-	if p.limit == nil {
-		return
+// find returns a bucket of the part's key. If the request carries a limit, it is the key's from now on.
+func (p *part) find(id local.ID) *bucket {
+	b := p.limiter.group.find(p.now, id)
+	if p.limit != nil {
+		b.adopt(p.limit.limits[0])
 	}
-	l, limit := b.limiter(), p.limit.limits[0]
+	return b
+}
+
+// adopt makes limit, which a request carries, the limit of b's key.
+func (b *bucket) adopt(limit Limit) {
+	l := b.limiter()
 	for {
 		s := l.settings.Load()
 		has := b.Policy()
@@ -75,9 +76,7 @@ func (p *part) adopt(b *bucket) {
 				return
 			}
 		}
-		if b.setPolicy(l.group.now(), l.policyOf(s, limit)) {
-			l.group.reportLimit([]*bucket{b})
-		}
+		b.setLimit(s, limit)
 		if s == l.settings.Load() { // else SetPolicy may have come before this
 			return
 		}

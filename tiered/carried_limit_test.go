@@ -206,6 +206,7 @@ func TestInvalidCarriedLimit(t *testing.T) {
 		{Policy{Limit: PerHour(1), Algorithm: FixedWindow}, PerDay(1), "Per"},
 		{Policy{Limit: PerHour(90), Shards: 8}, PerHour(3), "hards"},
 		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(3), "Policy.Also is set"},
+		{Policy{Limit: PerHour(1), Also: []Limit{PerDay(1)}}, PerHour(1), "Policy.Also is set"}, // the policy's own
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log lockedBuffer

@@ -74,10 +74,7 @@ func (h *health) Changed(c dispatch.Change) {
 			if c.Class == failover.Misconfigured {
 				level, about = slog.LevelError, append(about, "remedy", remedy)
 			}
-			g.journal.after(0, true, func() { // the cause may take a dial
-				about := append([]any{"node", node, "class", event.Class, "error", g.causeOf(h.node.ID(), c.Err)}, about...)
-				g.journal.logger.Log(context.Background(), level, openings[c.Class], about...)
-			})
+			h.logFailure(level, openings[c.Class], c.Class, c.Err, about...)
 		}
 	case failover.Closed:
 		event.After = c.After
@@ -85,6 +82,16 @@ func (h *health) Changed(c dispatch.Change) {
 		h.planDebtLine()
 	}
 	g.trace.state(event)
+}
+
+// logFailure writes a line about a failure of the node. The journal's goroutine looks for the cause, which may take a
+// dial.
+func (h *health) logFailure(level slog.Level, text string, class failover.Class, err error, about ...any) {
+	j, node := h.group.journal, h.node.ID()
+	j.after(0, true, func() {
+		cause := []any{"node", string(node), "class", class.String(), "error", h.group.causeOf(node, err)}
+		j.logger.Log(context.Background(), level, text, append(cause, about...)...)
+	})
 }
 
 // maxDial bounds the dial that finds the cause of a timeout.
@@ -265,10 +272,6 @@ func (h *health) Present(err error, probe bool) {
 	}
 	if !h.absenceReported.Swap(true) {
 		g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID()), Err: err})
-		g.journal.after(0, true, func() {
-			g.journal.logger.Log(context.Background(), level,
-				"redis does not count this process: shares are too large while it does not answer",
-				"node", string(h.node.ID()), "class", class.String(), "error", g.causeOf(h.node.ID(), err))
-		})
+		h.logFailure(level, "redis does not count this process: shares are too large while it does not answer", class, err)
 	}
 }

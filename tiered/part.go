@@ -56,8 +56,7 @@ func (p *part) peek() {
 		p.decided()
 		return
 	}
-	b := l.group.find(p.now, l.firstID(p.key))
-	p.adopt(b)
+	b := p.find(l.firstID(p.key))
 	if l.shards != nil && l.exceedsShard(b, p.key, p.cost, &p.d) {
 		p.decided()
 		return
@@ -139,9 +138,7 @@ func (p *part) join() {
 	}
 	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
-		b := g.find(p.now, p.bucket.ID())
-		p.adopt(b)
-		if p.setSource(b, local.FromLease); b.Policy().Rule == local.ByLimit {
+		if p.setSource(p.find(p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
 			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 		}
 	}
@@ -253,9 +250,7 @@ func (p *part) fallBack() {
 // findAgain looks up the part's bucket again, because it was evicted or its policy has changed. It reports whether the
 // new policy decides the part without a limit.
 func (p *part) findAgain(s local.Source) bool {
-	b := p.limiter.group.find(p.now, p.bucket.ID())
-	p.adopt(b)
-	p.setSource(b, s)
+	p.setSource(p.find(p.bucket.ID()), s)
 	return p.decideByRule()
 }
 

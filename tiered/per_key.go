@@ -92,12 +92,18 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 		if s.policy.PerKey != nil {
 			limit = l.limitOf(s, key)
 		}
-		if b.setPolicy(l.group.now(), l.policyOf(s, limit)) {
-			l.group.reportLimit([]*bucket{b})
-		}
+		b.setLimit(s, limit)
 		if s == l.settings.Load() && !l.parent.lookUps.again(b.key(), u) {
 			return
 		}
+	}
+}
+
+// setLimit makes limit the limit of b's key, under the settings s, and reports it to Redis if it must know.
+func (b *bucket) setLimit(s *settings, limit Limit) {
+	l := b.limiter()
+	if b.setPolicy(l.group.now(), l.policyOf(s, limit)) {
+		l.group.reportLimit([]*bucket{b})
 	}
 }
 
@@ -113,16 +119,21 @@ func (l *Limiter) limitOf(s *settings, key string) (limit Limit) {
 	if limit == (Limit{}) {
 		return s.policy.Limit
 	}
-	if limit.rule() != local.ByLimit {
-		return limit
-	}
-	p := s.policy
-	p.Limit = limit
-	if err := errors.Join(p.Validate(), p.checkReplaces(s.policy)); err != nil {
+	if err := s.policy.checkKeyLimit(limit); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
 		return s.policy.Limit
 	}
 	return limit
+}
+
+// checkKeyLimit returns why limit cannot be that of a single key of the policy, or nil.
+func (p Policy) checkKeyLimit(limit Limit) error {
+	if limit.rule() != local.ByLimit {
+		return nil
+	}
+	q := p
+	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
+	return errors.Join(q.Validate(), q.checkReplaces(p))
 }
 
 // perKeyFault counts a failure of PerKey, and logs the first one.

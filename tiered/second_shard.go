@@ -33,8 +33,7 @@ func (p *part) trySecondShard() bool {
 	id := p.bucket.ID()
 	_, second := l.shardsOf(id.Key)
 	id.Policy = second.number
-	b := g.find(p.now, id)
-	p.adopt(b)
+	b := p.find(id)
 	if !b.Holds(p.now, p.cost) {
 		if b.probe(p.now) {
 			return false // both shards use one share

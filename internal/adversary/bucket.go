@@ -29,7 +29,7 @@ type bucket struct {
 	returnedLate int64    // of spent, admitted by an earlier bucket of the process
 	refunding    []refund // canceled, and returned to Redis with the next call
 	debt         int64    // admitted by the fail mode, or at a higher cost than was known
-	debtReturned int64    // of debt, refunded: as far as it was not reported yet
+	debtReturned int64    // the part of debt that was refunded before it was reported
 	evicted      bool     // by the cache, and not asked for since
 	forgiven     bool     // a call failed after that: a debt is worth one try then
 	shared       *ideal.Policer

@@ -63,10 +63,10 @@ type Load struct {
 
 	Offer  float64 // requests per second, on average; 0 is as many as there can be
 	Surges bool    // most of them within 0.8 of each 2 s, so that the bucket and the leases fill up in between
-	Moves  int     // of so many processes each offers 0.8 of what all do for a second, in turn; 0 and 1 are no turns
+	Moves  int     // this many processes take turns: each offers 0.8 of the whole load for a second; 0 and 1 mean no turns
 
 	Key     string  // of every request; "shared" when empty
-	Keys    int64   // so many keys instead, at random; -1 is a new one for each request
+	Keys    int64   // the number of keys to draw from, instead of one; -1 means a new key for each request
 	Most    int64   // requests, after which the load ends; 0 is no end
 	Workers int     // how many requests at once; 0 is 4
 	Cancel  float64 // part of the requests whose context is canceled within 2 ms

@@ -55,7 +55,7 @@ type Answer struct {
 type Event struct {
 	At       int64  // ns of the wall clock
 	State    *State // a breaker changed
-	Calls    int    // so many were sent, in one round trip
+	Calls    int    // the number of calls sent in one round trip
 	Happened string // "short_grant" or "script_sent"
 	Refused  string // why Redis refused a call
 }

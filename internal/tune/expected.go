@@ -10,7 +10,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// What the shipped limiter does, as far as an estimate needs it.
+// An estimate needs these properties of the shipped limiter.
 const (
 	trips       = 3                     // failed calls that open a breaker
 	callTimeout = 50 * time.Millisecond // Options.Timeout
