@@ -27,6 +27,8 @@ type Call struct {
 	Direct   bool    // tokens for those who wait, without a lease. Invariant: then Ack, Hold, Ret and Refund are 0
 	Unleased bool    // it settles, and takes tokens for those who wait without leasing them. Invariant: never Direct
 
+	Given int64 // part of Refund that comes from no request: a credit, or a reset
+
 	ttl    time.Duration // of the lease
 	wanted time.Duration // until then the node should execute it: Deadline, by this process' clock
 
@@ -36,7 +38,7 @@ type Call struct {
 	first  bool          // the node has not answered yet, so its clock is unknown
 
 	certain    int64 // part of Debt that no refill pays
-	resets     int   // how many of the resets that wait it carries out
+	credits    int   // how many of the credits that wait it carries out
 	returning  bool  // it gives everything back
 	quiet      bool  // see Bucket.Quiet
 	forWaiters bool  // everybody it is for waits and asks again
@@ -102,7 +104,7 @@ func (b *Bucket) Begin(now time.Duration, c Conditions) (Call, Effect) {
 // sendNothing ends a turn in which there was nothing to send.
 func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
 	again := now + b.Policy().breath(trip)
-	b.failResets()           // without the node's clock there is no reset
+	b.failCredits()          // without the node's clock there is no credit
 	b.lease.renewFrom(again) // so that not every decision looks again
 	b.forgive()
 	b.pending.stopRepeating()
@@ -119,7 +121,7 @@ func (b *Bucket) sendNothing(now, trip time.Duration) Effect {
 func (b *Bucket) address(call *Call, now time.Duration, c Conditions) {
 	call.Seq, call.Bucket, call.Phase = c.Seq, c.Bucket, c.Phase
 	call.Policy, call.sent, call.trip, call.first = b.Policy(), now, c.RoundTrip, !c.Clock
-	call.quiet = b.pending.quiet(call.resets)
+	call.quiet = b.pending.quiet(call.credits)
 	if call.Fleet = c.FleetHere; call.Fleet == 0 {
 		call.Fleet = c.Fleet
 	}

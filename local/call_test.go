@@ -304,7 +304,7 @@ func TestResetOutlastsTheWaiters(t *testing.T) {
 	r.b.Reset(reset)
 	r.b.Leave(w)
 	c := r.begin()
-	if c.resets != 1 {
+	if c.credits != 1 {
 		t.Fatalf("%+v, want a reset", c)
 	}
 	r.b.Accept(r.now, c.Seq, lua.Reply{TTLLeft: us(time.Second)})

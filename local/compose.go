@@ -24,8 +24,8 @@ func (b *Bucket) compose(now time.Duration, c Conditions) (Call, bool) {
 	b.leasing = !p.NoLease && s.pays(b.leasing)
 	call := Call{Call: p.Call, ttl: p.ttl(s.period), wanted: now + p.Timeout, period: s.period}
 	call.Hold = b.lease.live(now)
-	if c.Clock && b.pending.resetting() > 0 {
-		b.composeReset(&call, c.Server)
+	if c.Clock && b.pending.crediting() > 0 {
+		b.composeCredit(&call, c.Server)
 		return call, true
 	}
 	if r := b.request(now, c.RoundTrip); r.n > 0 {
@@ -55,15 +55,20 @@ func (b *Bucket) takeProbe() bool {
 	return wanted
 }
 
-// composeReset makes a call that lifts the level to its room from wherever it is. That is never further below zero than
-// a burst and a second's refill.
-func (b *Bucket) composeReset(call *Call, server int64) {
+// composeCredit makes a call that gives the tokens of all credits that wait, besides what goes back. A reset lifts the
+// level to its room from wherever it is. That is never further below zero than the largest debt and a second's refill.
+func (b *Bucket) composeCredit(call *Call, server int64) {
 	p := b.Policy()
-	call.Ret, _ = b.lease.goingBack()
-	call.resets = b.pending.resetting()
-	if p.Call.Algorithm == lua.TokenBucket {
-		call.Refund = 2*p.Cap + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
-	} else {
+	call.credits = b.pending.crediting()
+	var refund int64
+	call.Ret, refund = b.lease.goingBack()
+	switch n := b.pending.credited(); {
+	case n != fill:
+		call.Given, call.Refund = n, n+refund
+	case p.Call.Algorithm == lua.TokenBucket:
+		call.Given = p.Cap + p.maxDebt() + int64(min(p.refill(time.Second), lua.MostTokens)) + 1
+		call.Refund = call.Given
+	default:
 		call.Reset = server
 	}
 }
@@ -132,8 +137,8 @@ func (b *Bucket) composeLog(now time.Duration, c Conditions) (call Call, ok bool
 	period := b.size(c.RoundTrip).period
 	b.leasing = false
 	call = Call{Call: p.Call, Direct: true, ttl: p.ttl(period), wanted: now + p.Timeout, period: period}
-	if c.Clock && b.pending.resetting() > 0 {
-		call.Reset, call.resets, ok = c.Server, b.pending.resetting(), true
+	if c.Clock && b.pending.crediting() > 0 {
+		call.Reset, call.credits, ok = c.Server, b.pending.crediting(), true
 	}
 	if r := b.request(now, c.RoundTrip); r.n > 0 {
 		call.Min, call.Want, call.wanted, ok = r.first, b.pending.addMore(r.cost, p), r.last, true

@@ -73,8 +73,8 @@ func (b *Bucket) Rejected(now time.Duration, seq int64) (e Effect, forgiven int6
 		return Effect{}, 0
 	}
 	b.unanswered(c)
-	carried := c.resets == 0 && c.Ret+c.Refund+c.settledNow+c.Debt > 0
-	c.Refund = 0 // burnt
+	carried := c.credits == 0 && c.Ret+c.Refund+c.settledNow+c.Debt > 0
+	c.Refund, c.Given = 0, 0 // burnt
 	if b.lease != nil && (b.retired || b.failures+1 >= retries) {
 		b.account(now)
 		forgiven = b.giveUp()
@@ -137,7 +137,7 @@ func (b *Bucket) Drop(now time.Duration) Effect {
 	}
 	b.pause(now + b.Policy().between(0.5, 1, pause))
 	b.serveLast(now, Verdict{Outcome: Failed})
-	b.failResets()
+	b.failCredits()
 	return b.next(now)
 }
 
@@ -158,7 +158,7 @@ func (b *Bucket) failWith(now time.Duration, c Call, outcome Outcome) {
 	}
 	b.pause(now + b.Policy().between(0.5, 1, max(longest, minIdle)))
 	b.serveLast(now, Verdict{Outcome: outcome, Left: b.remaining(b.lease.live(now))})
-	b.failResets()
+	b.failCredits()
 }
 
 // pause forbids to ask until a time.
@@ -168,23 +168,23 @@ func (b *Bucket) pause(until time.Duration) {
 	l.renewFrom(until)
 }
 
-// failResets answers all resets that wait: they were not carried out.
-func (b *Bucket) failResets() {
+// failCredits answers all credits that wait: they were not carried out.
+func (b *Bucket) failCredits() {
 	p := b.pending
 	if p == nil {
 		return
 	}
-	p.endResets(len(p.resets), Verdict{Outcome: Failed})
+	p.endCredits(len(p.credits), Verdict{Outcome: Failed})
 	b.conclude()
 }
 
 // unanswered gives up the refund of a call: it counts at most once, so it is not sent again.
 func (b *Bucket) unanswered(c Call) {
-	if c.Ret+c.Refund+c.settledNow > 0 || c.resets > 0 { // it may have been executed
+	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 { // it may have been executed
 		b.certainty = doubtful
 	}
-	if c.resets == 0 && c.Refund > 0 { // what settles a log states a cost, and is repeated
-		b.lease.ledger.burnRefund(c.Refund)
+	if own := c.Refund - c.Given; own > 0 { // what settles a log states a cost, and is repeated
+		b.lease.ledger.burnRefund(own)
 	}
 }
 

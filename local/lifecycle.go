@@ -162,7 +162,7 @@ func (b *Bucket) Burn(now time.Duration) {
 	b.pending.stopRepeating()
 	// Not Outdated: looked up again, they would push out others who wait, and so on for ever.
 	b.serveLast(now, Verdict{Outcome: Failed})
-	b.failResets()
+	b.failCredits()
 	b.conclude()
 }
 

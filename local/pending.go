@@ -4,6 +4,8 @@ import (
 	"iter"
 	"sync"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // pending is what a bucket has only while somebody waits or a call is under way. A nil *pending has neither.
@@ -11,9 +13,9 @@ import (
 // Invariant: between two steps a bucket has one if, and only if, idle reports false; see [Bucket.conclude].
 type pending struct {
 	waiters waiters
-	resets  []*Waiter // they wait for a reset, in order
+	credits []*Waiter // they wait for tokens to be given to the bucket, their cost, or for a reset, in order
 	call    Call      // under way; Seq 0 if none is
-	again   bool      // the call is made a second time: it was late, or its reset came to nothing
+	again   bool      // the call is made a second time: it was late, or its credit came to nothing
 }
 
 var pendings = sync.Pool{New: func() any { return new(pending) }}
@@ -47,7 +49,7 @@ func (b *Bucket) conclude() {
 
 // idle reports whether there is nothing to wait for.
 func (p *pending) idle() bool {
-	return p.waiters.n == 0 && len(p.resets) == 0 && p.call.Seq == 0 && !p.again
+	return p.waiters.n == 0 && len(p.credits) == 0 && p.call.Seq == 0 && !p.again
 }
 
 // calling reports whether a call is under way.
@@ -92,16 +94,16 @@ func (p *pending) count() int {
 	return p.waiters.n
 }
 
-// resetting reports how many resets wait.
-func (p *pending) resetting() int {
+// crediting reports how many credits wait.
+func (p *pending) crediting() int {
 	if p == nil {
 		return 0
 	}
-	return len(p.resets)
+	return len(p.credits)
 }
 
 // awaited reports whether somebody waits for what Redis answers.
-func (p *pending) awaited() bool { return p.count() > 0 || p.resetting() > 0 }
+func (p *pending) awaited() bool { return p.count() > 0 || p.crediting() > 0 }
 
 // waiting yields those who wait for tokens, first come first. The one that is yielded may leave.
 func (p *pending) waiting() iter.Seq[*Waiter] {
@@ -122,12 +124,23 @@ func (p *pending) waiting() iter.Seq[*Waiter] {
 // decide gives w its verdict and takes it out of the queue. The verdict is delivered by [Bucket.conclude].
 func (p *pending) decide(w *Waiter, v Verdict) { p.waiters.decide(w, v) }
 
-// endResets gives the first n resets a verdict. Theirs is delivered at once: nobody else depends on it.
-func (p *pending) endResets(n int, v Verdict) {
-	for _, w := range p.resets[:n] {
+// credited returns what those who wait for a credit give together. It returns fill if one of them wants a reset.
+func (p *pending) credited() (tokens int64) {
+	for _, w := range p.credits {
+		if w.cost == fill {
+			return fill
+		}
+		tokens = min(tokens+w.cost, lua.MostTokens)
+	}
+	return tokens
+}
+
+// endCredits gives the first n credits a verdict. Theirs is delivered at once: nobody else depends on it.
+func (p *pending) endCredits(n int, v Verdict) {
+	for _, w := range p.credits[:n] {
 		w.C <- v
 	}
-	p.resets = p.resets[n:]
+	p.credits = p.credits[n:]
 }
 
 // request is what those who wait ask of a call.
@@ -174,10 +187,10 @@ func (p *pending) addMore(cost int64, policy *Policy) int64 {
 	return cost
 }
 
-// quiet reports whether a call is made for waiters that are Quiet and nobody else. With resets it is made for these.
-func (p *pending) quiet(resets int) (quiet bool) {
-	if resets > 0 {
-		for _, w := range p.resets[:resets] {
+// quiet reports whether a call is made for waiters that are Quiet and nobody else. With credits it is made for these.
+func (p *pending) quiet(credits int) (quiet bool) {
+	if credits > 0 {
+		for _, w := range p.credits[:credits] {
 			if !w.Quiet {
 				return false
 			}

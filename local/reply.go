@@ -34,7 +34,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 	if !c.leases() {
 		b.handOut(r.Grant)
 	}
-	b.endReset(now, c, r, second)
+	b.endCredit(now, c, r, second)
 	b.serve(now, levelLeft(c, r))
 	b.account(now)
 	b.conclude()
@@ -84,7 +84,7 @@ func (b *Bucket) learn(now time.Duration, c Call, r lua.Reply) (renewal time.Dur
 	case c.forWaiters && (short || r.Level < 1) && d.granted(b.Policy(), c, r, now): // so the next need not ask to know
 	case short:
 		d.learn(b.Policy(), float64(r.Level), c.sent) // for the retry time; the hold-off denies
-	case c.Want > 0 || c.resets > 0:
+	case c.Want > 0 || c.credits > 0:
 		d = denial{windows: d.windows}
 	default:
 		d.raise(b.Policy(), r.Level, c.sent)
@@ -126,9 +126,7 @@ func (b *Bucket) acceptLease(now time.Duration, c Call, r lua.Reply) {
 	}
 	l.ack = c.Seq
 	l.ledger.returnAccepted(c.Ret)
-	if c.resets == 0 {
-		l.ledger.refundAnswered(c.Refund, r)
-	}
+	l.ledger.refundAnswered(c.Refund-c.Given, r)
 	end := c.sent + life(min(c.ttl, micros(r.TTLLeft))) // counted from the sending: Redis counts from later
 	l.ledger.burnt += l.pot.refill(now, r.Grant, end)
 	b.windows().leased(b.Policy(), c, r)
@@ -165,10 +163,10 @@ func (b *Bucket) handOut(grant int64) {
 	}
 }
 
-// endReset answers those whose resets a call carried out. A reset that Redis did not carry out, because its deadline
+// endCredit answers those whose credits a call carried out. One that Redis did not carry out, because its deadline
 // lay too far ahead on a clock that was set back, is made a second time: this reply has told what the clock is.
-func (b *Bucket) endReset(now time.Duration, c Call, r lua.Reply, second bool) {
-	if c.resets == 0 {
+func (b *Bucket) endCredit(now time.Duration, c Call, r lua.Reply, second bool) {
+	if c.credits == 0 {
 		return
 	}
 	v := Verdict{Outcome: Admitted, Left: b.remaining(b.lease.live(now))}
@@ -179,5 +177,5 @@ func (b *Bucket) endReset(now time.Duration, c Call, r lua.Reply, second bool) {
 		}
 		v.Outcome = Failed
 	}
-	b.pending.endResets(c.resets, v)
+	b.pending.endCredits(c.credits, v)
 }

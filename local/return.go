@@ -53,18 +53,20 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 	return Effect{}, true
 }
 
-// Charge charges n more tokens, at most one burst, for a request that turned out to cost more. The bucket may go below
-// zero. It reports false, and charges nothing, if this bucket is closed: look the key up again.
-func (b *Bucket) Charge(now time.Duration, n int64) (Effect, bool) {
+// Charge charges n more tokens for a request that turned out to cost more. The bucket may go below zero. It charges no
+// more than the largest debt, and reports what it forgives of n. It reports ok false, and charges nothing, if this
+// bucket is closed: look the key up again.
+func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return Effect{}, false
+		return Effect{}, 0, false
 	}
 	if b.Policy().Unset {
-		return Effect{}, true // nothing was taken by it, so nothing can have cost more
+		return Effect{}, 0, true // nothing was taken by it, so nothing can have cost more
 	}
-	b.needLease().fallback.debt.charge(min(n, b.Policy().Cap))
+	charged := min(n, b.Policy().maxDebt())
+	b.needLease().fallback.debt.charge(charged)
 	b.windows().admittedAt(now)
-	return b.next(now), true
+	return b.next(now), n - charged, true
 }

@@ -121,7 +121,7 @@ func (w *windowState) countsUntil(c Call, r lua.Reply, epoch int64) {
 	if w == nil {
 		return
 	}
-	if c.Ret+c.Refund+c.settledNow > 0 || c.resets > 0 || r.Epoch != epoch {
+	if c.Ret+c.Refund+c.settledNow > 0 || c.credits > 0 || r.Epoch != epoch {
 		w.counts = 0
 	}
 	switch {

@@ -5,18 +5,18 @@ import "strconv"
 // A direct take has a short form, which leaves out what such a call does not say. A call of several buckets or of a sliding
 // window has at most shortLimits limits in it: with more, the number of arguments would not tell the forms apart.
 const (
-	shortBucket  = 9 // the most arguments of the token bucket's short form; without the last, Now is 0
-	shortCall    = 6 // arguments before the limits, in the short form of the others
+	shortBucket  = 10 // the most arguments of the token bucket's short form; Now and MaxDebt may be left out
+	shortCall    = 6  // arguments before the limits, in the short form of the others
 	longCall     = 21
 	longBucket   = 20
 	shortLimits  = 5
 	limitFields  = 3
 	mostNumbers  = 3 + longCall
-	shortWindows = shortCall + shortLimits*limitFields
+	shortWindows = shortCall + shortLimits*limitFields + 1 // with MaxDebt
 )
 
 // order appends the places of a call's numbers to to, in the order of the arguments; those of the limits of a window follow
-// them. A nil in the long form is the lease id, the second one MaxBack.
+// them, and MaxDebt is the last if it is not 0. A nil in the long form is the lease id, the second one MaxBack.
 func (c *Call) order(to []*int64, short bool) []*int64 {
 	if c.Algorithm == TokenBucket {
 		to = append(to, &c.Cap, &c.Tokens, &c.Period)
@@ -72,8 +72,11 @@ func (c *Call) arguments(args, like []any, short bool) []any {
 				number(x)
 			}
 		}
-	} else if short && c.Now == 0 {
+	} else if short && c.Now == 0 && c.MaxDebt == 0 {
 		args = args[:len(args)-1]
+	}
+	if c.MaxDebt != 0 {
+		number(c.MaxDebt)
 	}
 	return args
 }
@@ -84,17 +87,17 @@ func (c *Call) limitArguments(i int) [limitFields]int64 {
 	return [...]int64{l.Cap, l.Period, algorithms[c.Algorithm].third(l, c)}
 }
 
-// ArgumentCount is how many Arguments appends, or one more.
+// ArgumentCount is how many Arguments appends, or a few more.
 func (c *Call) ArgumentCount() int {
 	switch short := c.isShort(); {
 	case c.Algorithm == TokenBucket && short:
 		return shortBucket
 	case c.Algorithm == TokenBucket:
-		return longBucket
+		return longBucket + 1
 	case short:
-		return shortCall + limitFields*(1+len(c.Also))
+		return shortCall + limitFields*(1+len(c.Also)) + 1
 	}
-	return longCall + limitFields*(1+len(c.Also))
+	return longCall + limitFields*(1+len(c.Also)) + 1
 }
 
 // isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
@@ -111,8 +114,24 @@ func ParseCall(a Algorithm, bucket string, argv []string) (c Call, ok bool) {
 	if a == TokenBucket {
 		short = len(argv) <= shortBucket
 	}
-	if short && a == TokenBucket && len(argv) == shortBucket-1 {
+	first := shortCall // of the arguments that come last and may be left out
+	switch {
+	case a == TokenBucket && short:
+		first = shortBucket - 1
+	case a == TokenBucket:
+		first = longBucket
+	case !short:
+		first = longCall
+	}
+	if a == TokenBucket && len(argv) == shortBucket-2 {
 		argv = append(argv[:len(argv):len(argv)], "0") // Now
+	}
+	if n := len(argv) - 1; n >= first && (a == TokenBucket || n%limitFields == 0) {
+		var err error
+		if c.MaxDebt, err = strconv.ParseInt(argv[n], 10, 64); err != nil {
+			return Call{}, false
+		}
+		argv = argv[:n]
 	}
 	lease := true
 	for _, x := range c.order(nil, short) {

@@ -11,12 +11,15 @@ type Call struct {
 	Bucket    string // KEYS[1]; in package remote, from Store.Name for the same algorithm
 	Algorithm Algorithm
 
-	Cap    int64   // the most at once, 1 … 2⁴⁰: a burst, or what a window holds
-	Tokens int64   // refilled per Period, of a TokenBucket
-	Period int64   // µs, ≥ 1: of the refill, or the length of a window
-	Phase  int64   // of a FixedWindow: its windows begin at Phase + k·Period of the node's clock; 0 … Period−1
-	Span   int64   // of a SlidingWindow: how many blocks of Period count, 1 … 512
-	Also   []Limit // further limits; at most seven, and never changed once a call was made with them
+	Cap    int64 // the most at once, 1 … 2⁴⁰: a burst, or what a window holds
+	Tokens int64 // refilled per Period, of a TokenBucket
+	Period int64 // µs, ≥ 1: of the refill, or the length of a window
+	Phase  int64 // of a FixedWindow: its windows begin at Phase + k·Period of the node's clock; 0 … Period−1
+	Span   int64 // of a SlidingWindow: how many blocks of Period count, 1 … 512
+	// MaxDebt is how far below zero a token bucket may go, if that is more than Cap: 0 … 2⁴⁰. It goes one second of refill
+	// further. What a debt would charge below that is forgiven.
+	MaxDebt int64
+	Also    []Limit // further limits; at most seven, and never changed once a call was made with them
 
 	Want int64 // tokens asked for; 0 settles only, and is a peek without Lease
 	Min  int64 // grant no fewer; ≤ Want

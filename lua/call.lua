@@ -16,9 +16,11 @@ ARGV  whole numbers 0 .. 2^53-1 except 4; times in microseconds
   20 since     server time of the admissions that debt is for, needed with it
   21 reset     server time: forget what was counted by then (0 nothing)
   22 ...       1 to 8 limits of three numbers: cap (1 .. 2^40), period (1 .. 2^52) and one that the script names
-A direct take by at most five limits has a short form of 9 to 21: 1-3, deadline, epoch, now, and the limits. In the
-long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form, whichever
-was sent.
+  last         maxdebt: how far below zero a level may go if that is more than its cap, <= 2^40; left out if 0. Only token
+               buckets use it
+A direct take by at most five limits has a short form of 9 to 22: 1-3, deadline, epoch, now, the limits and maxdebt. In
+the long form that is 4 '', 14 one second, 17 one and the rest 0. Errors number the arguments of the long form,
+whichever was sent.
 
 Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow, which, reset, stamp}
   the first ten as token_bucket.lua has them; level is that of the tightest limit
@@ -26,6 +28,7 @@ Reply  {code, grant, level, retry, active, ttl left, now, epoch, flags, overflow
   of a replay it tells what its first execution did, as the record tells it
   which  the limit, from 1, that makes a refused caller wait longest, else the tightest
   reset  until everything that counts has left; an upper bound       stamp  the instant, on the key's clock, of this call
+  and of token buckets, if it is not 0, forgiven: see token_bucket.lua
 Errors  RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE: nothing is written, and no text of the caller
         is repeated
 ]]
@@ -37,7 +40,7 @@ local MOST, LONGEST, LONGEST_PERIOD = 2 ^ 40, 2 ^ 50, 2 ^ 52 -- tokens; microsec
 local LONGEST_TTL_MS = 2 ^ 43
 local SECOND = 1000000
 local BEFORE_LIMITS, MOST_LIMITS = 21, 8
-local SHORT, BEFORE_SHORT_LIMITS = 21, 6 -- the most arguments of the short form, and those before its limits
+local SHORT, BEFORE_SHORT_LIMITS = 22, 6 -- the most arguments of the short form, and those before its limits
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED = 1, 2, 4, 8, 16, 32
 
@@ -46,9 +49,14 @@ local function whole(x) return x and x >= 0 and x < WHOLE and x % 1 == 0 end -- 
 local function text(x) return format('%.0f', x) end -- .. and tostring keep 14 digits
 
 local key, id, arg = KEYS[1], ARGV[4], {}
-local given = max(#ARGV, BEFORE_LIMITS + 3)
+local count = #ARGV
+local maxdebt = 0
+if count % 3 == 1 and count > BEFORE_SHORT_LIMITS then -- limits are threes, and so is what comes before them
+  maxdebt, count = tonumber(ARGV[count]), count - 1
+end
+local given = max(count, BEFORE_LIMITS + 3)
 if #ARGV <= SHORT then
-  id, arg, given = '', {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SECOND, 0, 0, 1, 0, 0, 0, 0}, max(#ARGV, BEFORE_SHORT_LIMITS + 3)
+  id, arg, given = '', {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SECOND, 0, 0, 1, 0, 0, 0, 0}, max(count, BEFORE_SHORT_LIMITS + 3)
   given = given + -given % 3
   for i = 1, given do
     local place = i <= 3 and i or i <= BEFORE_SHORT_LIMITS and i + 7 or i + 15
@@ -65,6 +73,7 @@ else
 end
 local want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet, at, to, since,
   reset = unpack(arg, 1, BEFORE_LIMITS)
+if not whole(maxdebt) or maxdebt > MOST then return refuse(given + 1) end
 local leased = id ~= ''
 local limits = (given - BEFORE_LIMITS) / 3
 local tightest_cap = WHOLE

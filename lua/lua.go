@@ -13,9 +13,9 @@
 // most cap + rate·t, whatever the number of processes.
 //
 //	KEYS[1]  the bucket: a hash that only this script writes
-//	ARGV     cap tokens period want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet,
-//	         or of a direct take: cap tokens period want min ttl deadline epoch [now]
-//	reply    code grant level retry active ttl_left now epoch flags overflow
+//	ARGV     cap tokens period want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet
+//	         [maxdebt], or of a direct take: cap tokens period want min ttl deadline epoch [now [maxdebt]]
+//	reply    code grant level retry active ttl_left now epoch flags overflow [forgiven]
 //	codes    0 granted, 1 denied, 2 replay, 3 stale, 4 never, 5 late
 //	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|lease, WRONGTYPE
 //
@@ -32,9 +32,9 @@
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
 //	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
-//	         then 1 to 8 limits: cap period and phase, span, tokens or 0,
-//	         or of a direct take by at most 5 limits: want min ttl deadline epoch now, then the limits
-//	reply    the ten numbers of TokenBucket, which reset stamp
+//	         then 1 to 8 limits: cap period and phase, span, tokens or 0, [maxdebt],
+//	         or of a direct take by at most 5 limits: want min ttl deadline epoch now, then the limits, [maxdebt]
+//	reply    the ten numbers of TokenBucket, which reset stamp [forgiven]
 //
 // # Presence
 //

@@ -40,6 +40,7 @@ func drawCall(t *rapid.T) lua.Call {
 	}
 	c.Want, c.Min, c.TTL = number(t, "want"), number(t, "min"), number(t, "ttl")
 	c.Deadline, c.Epoch, c.Now = number(t, "deadline"), number(t, "epoch"), number(t, "now")
+	c.MaxDebt = number(t, "max debt")
 	if rapid.Bool().Draw(t, "leased") {
 		c.Lease, c.Fleet = rapid.StringN(1, 8, -1).Draw(t, "lease"), number(t, "fleet")
 		for _, x := range []*int64{&c.Seq, &c.Ack, &c.Hold, &c.Ret, &c.Refund, &c.Debt, &c.Owed, &c.Seen} {
@@ -68,7 +69,7 @@ func TestArgumentsSayAll(t *testing.T) {
 		if !reflect.DeepEqual(sent, c.Arguments(nil, nil)) {
 			t.Fatalf("%+v: %v, and like %v: %v", c, c.Arguments(nil, nil), before, sent)
 		}
-		if n := c.ArgumentCount(); len(sent) > n || len(sent) < n-1 {
+		if n := c.ArgumentCount(); len(sent) > n || len(sent) < n-2 {
 			t.Fatalf("%+v: %d arguments, room for %d", c, len(sent), n)
 		}
 		for _, args := range [][]any{sent, c.LongArguments()} {

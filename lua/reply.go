@@ -17,6 +17,10 @@ type Reply struct {
 	Which int64 // the limit, from 1, that makes a refused caller wait longest, else the tightest
 	Reset int64 // µs until nothing counts any more, or longer
 	Stamp int64 // when this call was counted, on the bucket's own clock: for Call.At
+
+	// Forgiven is the part of Debt that was not charged, because a token bucket is as low as MaxDebt allows. It is 0 in a
+	// Replay.
+	Forgiven int64
 }
 
 // Code says what a call came to.
@@ -49,12 +53,19 @@ const (
 const bucketNumbers, windowNumbers = 10, 13
 
 // DecodeReply reads the reply of an algorithm's script, as go-redis returns it: exactly so many whole numbers, the first of
-// them a known code. It reports false for anything else.
+// them a known code, and one more if a debt was forgiven. It reports false for anything else.
 func DecodeReply(a Algorithm, val any) (Reply, bool) {
 	var room [windowNumbers]int64
+	var forgiven [1]int64
 	n := room[:]
 	if a == TokenBucket {
 		n = room[:bucketNumbers]
+	}
+	if list, ok := val.([]any); ok && len(list) == len(n)+1 {
+		if !DecodeNumbers(list[len(n):], forgiven[:]) {
+			return Reply{}, false
+		}
+		val = list[:len(n)]
 	}
 	if !DecodeNumbers(val, n) || room[0] < int64(Granted) || room[0] > int64(Late) {
 		return Reply{}, false
@@ -63,6 +74,7 @@ func DecodeReply(a Algorithm, val any) (Reply, bool) {
 		Code: Code(room[0]), Grant: room[1], Level: room[2], Retry: room[3], Active: room[4],
 		TTLLeft: room[5], Now: room[6], Epoch: room[7], Flags: Flags(room[8]), Overflow: room[9],
 		Which: room[10], Reset: room[11], Stamp: room[12],
+		Forgiven: forgiven[0],
 	}, true
 }
 
@@ -73,7 +85,8 @@ func (r *Reply) Answers(c *Call) bool {
 	return within(r.Grant, 0, c.Want) && (r.Grant == 0 || r.Code == Granted || r.Code == Replay) &&
 		within(r.Level, -Whole, c.Cap) && within(r.Retry, -1, Whole) && r.Active >= 0 && within(r.TTLLeft, 0, c.TTL) &&
 		within(r.Now, 0, Whole-1) && within(r.Epoch, 0, Whole-1) && r.Flags >= 0 && within(r.Overflow, 0, OverflowEnd) &&
-		within(r.Which, 0, MostLimits) && within(r.Reset, 0, Whole-1) && within(r.Stamp, 0, Whole-1)
+		within(r.Which, 0, MostLimits) && within(r.Reset, 0, Whole-1) && within(r.Stamp, 0, Whole-1) &&
+		within(r.Forgiven, 0, c.Debt)
 }
 
 // DecodeNumbers reads a list of exactly as many whole numbers as there is room for, and reports whether it is one.

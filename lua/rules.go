@@ -20,6 +20,9 @@ func brokenBucketArgument(c *Call) int {
 	if n := c.sharedOutside(); n > 0 {
 		return shared + n
 	}
+	if n := outside(longBucket+1, c.MaxDebt); n > 0 {
+		return n
+	}
 	switch {
 	case c.Cap < 1 || c.Cap > MostTokens:
 		return 1
@@ -28,6 +31,9 @@ func brokenBucketArgument(c *Call) int {
 	}
 	if n := c.sharedBroken(); n > 0 {
 		return shared + n
+	}
+	if c.MaxDebt > MostTokens {
+		return longBucket + 1
 	}
 	return 0
 }
@@ -84,7 +90,7 @@ const firstLimit = longCall + 1 // number of the first limit's first argument, o
 func brokenWindowArgument(c *Call) int {
 	limits := c.limits()
 	for _, n := range [...]int{
-		c.sharedOutside(), outside(18, c.At, c.To, c.Since, c.Reset), outside(firstLimit, limits...), c.sharedBroken(),
+		c.sharedOutside(), outside(18, c.At, c.To, c.Since, c.Reset), outside(firstLimit, limits...), c.maxDebtBroken(firstLimit + len(limits)), c.sharedBroken(),
 	} {
 		if n > 0 {
 			return n
@@ -107,6 +113,14 @@ func brokenWindowArgument(c *Call) int {
 		}
 	}
 	return algorithms[c.Algorithm].broken(c)
+}
+
+// maxDebtBroken is n if MaxDebt is out of range, else 0.
+func (c *Call) maxDebtBroken(n int) int {
+	if c.MaxDebt < 0 || c.MaxDebt > MostTokens {
+		return n
+	}
+	return 0
 }
 
 // limits are a call's limits as the scripts get them, three numbers each.

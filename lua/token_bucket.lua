@@ -30,10 +30,12 @@ ARGV  whole numbers 0 .. 2^53-1 except 7; times in microseconds
   15 epoch     as last seen, 0 unknown                      16 now       0 reads TIME; anything else is for tests
   17 maxback   longest step back that is waited out         18 owed      part of the debt charged in any case, <= debt
   19 seen      overflow when the debt was last 0            20 fleet     processes that share the bucket, >= 1
-A direct take has a short form of 8 or 9: 1-6, then deadline, epoch, now (0 when left out). In the long form that is 7
-'', 17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
+  21 maxdebt   how far below zero the level may go if that is more than cap, <= 2^40; 0 when left out
+A direct take has a short form of 8 to 10: 1-6, then deadline, epoch, now and maxdebt (0 when left out). In the long
+form that is 7 '', 17 one second, 20 one and the rest 0. Errors number the arguments of the long form, whichever was sent.
 
-Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}
+Reply  {code, grant, floor(level), retry, active, ttl left, now, epoch, flags, floor(overflow)}, and if it is not 0:
+  forgiven  tokens of the debt that were not charged, because the level is as low as it may go; 0 in a replay
   code   0 granted   1 denied   2 replay of this seq, same grant   3 stale, ignore it   4 never, min > cap   5 late, nothing done
   retry  until min tokens may be there, -1 never         active  leases that hold or want tokens
   flags  added up: 1 there was no bucket   2 a step back of the clock was believed   4 the caller held more than was recorded
@@ -62,7 +64,7 @@ local MOST, LONGEST = 2 ^ 40, 2 ^ 50
 local LONGEST_TTL_MS = 2 ^ 43 -- 279 years are for ever; Go clients and miniredis count it in 63 bits of nanoseconds
 local SECOND = 1000000
 local ROUNDING = 1e-9          -- tokens: 0.9999999999 is a rounding error of the refill, not a missing token
-local SHORT = 9                -- the most arguments of the short form
+local SHORT = 10               -- the most arguments of the short form
 local GRANTED, DENIED, REPLAY, STALE, NEVER, LATE = 0, 1, 2, 3, 4, 5
 local CREATED, STEPPED_BACK, ADOPTED, OTHER_EPOCH, UNRECORDED, UNAPPLIED = 1, 2, 4, 8, 16, 32
 
@@ -75,11 +77,11 @@ if #ARGV <= SHORT then
   repeat
     local cap, refill, period, want = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
     local least, ttl, deadline, epoch = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-    local server = tonumber(ARGV[9] or 0)
-    if not (cap and refill and period and want and least and ttl and deadline and epoch and server) then break end
-    if cap % 1 + refill % 1 + period % 1 + want % 1 + least % 1 + ttl % 1 + deadline % 1 + epoch % 1 + server % 1 ~= 0 then break end
-    if min(refill, least, deadline, epoch, server) < 0 or max(refill, period, deadline, epoch, server) >= WHOLE then break end
-    if cap > MOST or period < 1 or want < 1 or want > cap or least > want or ttl < 1 or ttl > LONGEST then break end
+    local server, maxdebt = tonumber(ARGV[9] or 0), tonumber(ARGV[10] or 0)
+    if not (cap and refill and period and want and least and ttl and deadline and epoch and server and maxdebt) then break end
+    if cap % 1 + refill % 1 + period % 1 + want % 1 + least % 1 + ttl % 1 + deadline % 1 + epoch % 1 + server % 1 + maxdebt % 1 ~= 0 then break end
+    if min(refill, least, deadline, epoch, server, maxdebt) < 0 or max(refill, period, deadline, epoch, server) >= WHOLE then break end
+    if max(cap, maxdebt) > MOST or period < 1 or want < 1 or want > cap or least > want or ttl < 1 or ttl > LONGEST then break end
     if server == 0 then
       local time = call('TIME')
       server = time[1] * SECOND + time[2]
@@ -134,6 +136,7 @@ if #ARGV <= SHORT then
   until true
   argv = { -- the long form
     ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], '', 0, 0, 0, 0, 0, 0, ARGV[7], ARGV[8], ARGV[9] or 0, SECOND, 0, 0, 1,
+    ARGV[10],
   }
 end
 
@@ -142,14 +145,15 @@ local function tokens(x) return floor(x + ROUNDING) end
 
 -- 1. Arguments: all are checked before anything is read.
 local arg = {}
-for i = 1, 20 do
+argv[21] = argv[21] or 0
+for i = 1, 21 do
   local n = i == 7 and 0 or tonumber(argv[i])
   if not whole(n) then return redis.error_reply('RLARG argument ' .. i) end
   arg[i] = n
 end
 local id = argv[7]
-local cap, refill, period, want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet =
-  unpack(arg)
+local cap, refill, period, want, least, ttl, _, seq, ack, hold, ret, refund, debt, deadline, epoch, server, maxback, owed, seen, fleet,
+  maxdebt = unpack(arg)
 local leased = id ~= ''
 
 local function broken_rule()
@@ -166,6 +170,7 @@ local function broken_rule()
   if not leased and debt > 0 then return 13 end
   if owed > debt then return 18 end
   if fleet < 1 then return 20 end
+  if maxdebt > MOST then return 21 end
 end
 local broken = broken_rule()
 if broken then return redis.error_reply('RLARG argument ' .. broken) end
@@ -308,15 +313,17 @@ if hold > r_out then level, flags = level - (hold - r_out), flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 
 -- 9. Escrow includes the hold. Refill that was lost while the caller could not reach the bucket pays its part of
--- the debt. The floor forgives the rest, so that a bucket needs at most 2 cap / rate + 1 s to be full. The floor is
--- one second of refill below -cap, because so much may be admitted beside the bucket each time that it comes back:
--- a breaker closes within a second. A floor at -cap would forgive that again and again while the server flaps.
+-- the debt. The floor forgives the rest, so that a bucket needs at most (cap + max(cap, maxdebt)) / rate + 1 s to be
+-- full. The floor is one second of refill below -max(cap, maxdebt), because so much may be admitted beside the bucket
+-- each time that it comes back: a breaker closes within a second. A floor without that second would forgive it again
+-- and again while the server flaps.
 escrow = escrow + hold
-local room, lowest = cap - escrow, -cap - min(floor(refill * SECOND / period), MOST)
+local room, lowest = cap - escrow, -max(cap, maxdebt) - min(floor(refill * SECOND / period), MOST)
 level = max(min(level, room), lowest)
 if epoch ~= born then seen = 0 end
 debt = max(owed, debt - floor(max(0, overflow - seen) / fleet))
-local charge = min(max(0, debt - charged), floor(level - lowest))
+local due = max(0, debt - charged)
+local charge = min(due, floor(level - lowest))
 level, charged = level - charge, charged + charge
 -- The deadline ends every copy of this call before the record that knows its seq is swept: no refund counts twice.
 if deadline > 0 and deadline <= server + ttl then level = max(level, min(room, level + refund)) end
@@ -366,4 +373,4 @@ if leased or exists and changed or not peek and (grant > 0 or swept or stepped) 
 elseif not exists then
   born = 0 -- nothing was written, so there is no bucket of this epoch
 end
-return {code, grant, tokens(level), after, active, left, server, born, flags, floor(overflow)}
+return {code, grant, tokens(level), after, active, left, server, born, flags, floor(overflow), due > charge and due - charge or nil}

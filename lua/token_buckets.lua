@@ -211,11 +211,13 @@ escrow = escrow + hold
 local once = deadline > 0 and deadline <= server + ttl
 if refund + reset > 0 and not once then flags = flags + UNAPPLIED end
 if epoch ~= born then seen = 0 end
+local forgiven = 0 -- by the limit that forgives the most
 local charge = max(0, max(owed, debt - floor(max(0, overflow - seen) / fleet)) - charged)
 for i = 1, m do
-  local room, lowest = cap[i] - escrow, -cap[i] - min(floor(refill[i] * SECOND / period[i]), MOST)
+  local room, lowest = cap[i] - escrow, -max(cap[i], maxdebt) - min(floor(refill[i] * SECOND / period[i]), MOST)
   local l = max(min(level[i], room), lowest)
-  l = l - min(charge, floor(l - lowest))
+  local part = min(charge, floor(l - lowest))
+  l, forgiven = l - part, max(forgiven, charge - part)
   if once then l = max(l, min(room, reset > 0 and room or l + refund)) end
   level[i] = l
 end
@@ -270,4 +272,6 @@ if leased or changed or not peek and (grant > 0 or swept or stepped) then
 elseif not exists then
   born = 0 -- nothing was written, so there are no buckets of this epoch
 end
-return {code, grant, avail, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
+local reply = {code, grant, avail, after, active, left, server, born, flags, floor(overflow), which, full_in(), now}
+if forgiven > 0 then reply[#reply + 1] = forgiven end
+return reply

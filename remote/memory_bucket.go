@@ -93,13 +93,14 @@ func (b *memoryLevel) fill(s *memoryStep) (lost float64) {
 	return refilled - b.tokens
 }
 
-// charge subtracts due tokens from the level, but not below its floor, and returns how many. It adds the refund if
-// there is room, or fills the room at a reset.
+// charge subtracts due tokens from the level, but not below its floor, and returns how many. The rest is forgiven. It
+// adds the refund if there is room, or fills the room at a reset.
 func (b *memoryLevel) charge(s *memoryStep, l lua.Limit, due float64) (charged float64) {
-	room, lowest := float64(l.Cap-s.escrow), lowestLevel(l)
+	room, lowest := float64(l.Cap-s.escrow), lowestLevel(l, s.MaxDebt)
 	b.tokens = max(min(b.tokens, room), lowest)
 	charged = min(due, math.Floor(b.tokens-lowest))
 	b.tokens -= charged
+	s.forgiven = max(s.forgiven, int64(due-charged))
 	if s.safe && s.resets {
 		b.tokens = max(b.tokens, room)
 	} else if s.safe {
@@ -109,9 +110,9 @@ func (b *memoryLevel) charge(s *memoryStep, l lua.Limit, due float64) (charged f
 }
 
 // lowestLevel returns the floor of a level. Debt below it is forgiven.
-func lowestLevel(l lua.Limit) float64 {
+func lowestLevel(l lua.Limit, maxDebt int64) float64 {
 	perSecond := math.Floor(float64(l.Tokens) * 1e6 / float64(l.Period))
-	return -float64(l.Cap) - min(perSecond, float64(lua.MostTokens))
+	return -float64(max(l.Cap, maxDebt)) - min(perSecond, float64(lua.MostTokens))
 }
 
 // wait returns the µs until the call's minimum may be available.

@@ -88,8 +88,9 @@ type memoryStep struct {
 	lastEnded  int64    // the latest end among them
 	escrowThen int64    // escrow before the sweep
 
-	charged int64 // debt charged by this call and by those whose reply was not accepted
-	flags   lua.Flags
+	charged  int64 // debt charged by this call and by those whose reply was not accepted
+	forgiven int64 // debt that this call did not charge, by the limit that forgives the most
+	flags    lua.Flags
 
 	// Each of these makes the step write.
 	changed  bool // the limits are not those of the last writer
@@ -303,7 +304,7 @@ func (s *memoryStep) answer(c memoryCounter, r lua.Reply) {
 	if r.Level = level; r.Which == 0 {
 		r.Which = which
 	}
-	r.Active, r.Now, r.Epoch, r.Flags = s.active, s.server, s.epoch, s.flags
+	r.Active, r.Now, r.Epoch, r.Flags, r.Forgiven = s.active, s.server, s.epoch, s.flags, s.forgiven
 	*s.reply = r
 	c.answer(s)
 }

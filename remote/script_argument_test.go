@@ -16,7 +16,7 @@ func argumentCall(bucket string) lua.Call {
 	return lua.Call{
 		Bucket: bucket, Cap: 10, Tokens: 1, Period: 1e6, Want: 2, Min: 1, TTL: 1e6, Lease: "A", Seq: 5, Ack: 4, Hold: 1,
 		Refund: 1, Debt: 2, Owed: 1, Seen: 1 << 40, Fleet: 2, Deadline: scriptStart + 5e6, Epoch: scriptStart,
-		Now: scriptStart + 1e6,
+		Now: scriptStart + 1e6, MaxDebt: 30,
 	}
 }
 
@@ -33,7 +33,7 @@ func TestBadArgumentText(t *testing.T) {
 		first.Seq, first.Ack, first.Now, first.Epoch = 1, 0, scriptStart, 0
 		e.call(t, first)
 		before, writes := e.look(t, c.Bucket), e.writes(t)
-		for n := 1; n <= 20; n++ {
+		for n := 1; n <= 21; n++ {
 			if n == 7 { // the lease id is any text
 				continue
 			}
@@ -97,6 +97,8 @@ func TestBadArguments(t *testing.T) {
 		{"debt of a direct take", 13, func(c *lua.Call) { direct(c); c.Debt = 1 }},
 		{"owed above debt", 18, func(c *lua.Call) { c.Owed = 3 }},
 		{"fleet 0", 20, func(c *lua.Call) { c.Fleet = 0 }},
+		{"max debt of 2^40", 0, func(c *lua.Call) { c.MaxDebt = 1 << 40 }},
+		{"max debt above 2^40", 21, func(c *lua.Call) { c.MaxDebt = 1<<40 + 1 }},
 		{"a direct take with seq and ack", 0, func(c *lua.Call) { direct(c); c.Seq, c.Ack = 3, 9 }},
 		{"two rules: the lower number", 6, func(c *lua.Call) { c.Fleet, c.TTL, c.Owed = 0, 0, 3 }},
 		{"ranges before rules", 20, func(c *lua.Call) { c.Fleet, c.Cap = -1, 0 }},
@@ -112,6 +114,7 @@ func TestBadArguments(t *testing.T) {
 		14: func(c *lua.Call) *int64 { return &c.Deadline }, 15: func(c *lua.Call) *int64 { return &c.Epoch },
 		16: func(c *lua.Call) *int64 { return &c.Now }, 18: func(c *lua.Call) *int64 { return &c.Owed },
 		19: func(c *lua.Call) *int64 { return &c.Seen }, 20: func(c *lua.Call) *int64 { return &c.Fleet },
+		21: func(c *lua.Call) *int64 { return &c.MaxDebt },
 	}
 	for n, field := range fields {
 		rules = append(rules,

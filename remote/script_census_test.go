@@ -125,6 +125,7 @@ var eventKinds = []struct {
 			m.due > m.charged
 	}},
 	{"debt forgiven at the floor", func(m *moment) bool { return m.settled && m.new.Debt < m.due }},
+	{"debt below a burst", func(m *moment) bool { return m.settled && m.is.level < -float64(m.c.Cap)-1 && m.new.Debt > m.charged }},
 	{"direct take", func(m *moment) bool { return m.direct() && m.r.Grant == m.c.Want && m.c.Want > 0 }},
 	{"direct take of what is there", func(m *moment) bool { return m.direct() && m.r.Grant > 0 && m.short() }},
 	{"direct take denied", func(m *moment) bool { return m.direct() && m.r.Code == lua.Denied && m.r.Retry > 0 }},

@@ -135,13 +135,17 @@ func answerOfCmd(t tester, cmd *redis.Cmd) answer {
 	if err != nil {
 		return answerOf(t, lua.Reply{}, err)
 	}
+	var forgiven int64
+	if len(n) == 11 || len(n) == 14 {
+		n, forgiven = n[:len(n)-1], n[len(n)-1]
+	}
 	if len(n) != 10 && len(n) != 13 {
 		t.Fatalf("a reply of %d numbers: %v", len(n), n)
 	}
 	r := lua.Reply{
 		Code: lua.Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4], TTLLeft: n[5], Now: n[6],
 		Epoch: n[7],
-		Flags: lua.Flags(n[8]), Overflow: n[9],
+		Flags: lua.Flags(n[8]), Overflow: n[9], Forgiven: forgiven,
 	}
 	if len(n) == 13 {
 		r.Which, r.Reset, r.Stamp = n[10], n[11], n[12]

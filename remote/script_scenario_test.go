@@ -206,6 +206,8 @@ func setArgument(t *testing.T, c *lua.Call, word string) {
 		c.Refund = number(t, v)
 	case "debt":
 		c.Debt = number(t, v)
+	case "maxdebt":
+		c.MaxDebt = number(t, v)
 	case "owed":
 		c.Owed = number(t, v)
 	case "seen":
@@ -248,7 +250,7 @@ func checkAnswer(t *testing.T, words []string, got answer) (wrong []string) {
 	have := map[string]int64{
 		"grant": r.Grant, "level": r.Level, "retry": r.Retry, "active": r.Active, "left": r.TTLLeft,
 		"now": r.Now - scriptStart, "epoch": r.Epoch - scriptStart, "flags": int64(r.Flags),
-		"overflow": r.Overflow - 1<<40,
+		"overflow": r.Overflow - 1<<40, "forgiven": r.Forgiven,
 	}
 	for _, w := range words[1:] {
 		name, v, _ := strings.Cut(w, "=")

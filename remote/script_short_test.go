@@ -136,7 +136,7 @@ func leaseOf(c lua.Call) lua.Call { c.Lease, c.Seq = "A", 1; return c }
 // bucket: all that differs is their length.
 func TestShortForm(t *testing.T) {
 	const bucket = "{" + secret + "}tb1"
-	numbers := map[int]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 14, 8: 15, 9: 16} // of the arguments in the long form
+	numbers := map[int]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 14, 8: 15, 9: 16, 10: 21} // of the arguments in the long form
 	bad := []string{"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400"}
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		send := func(args []any) answer {
@@ -145,7 +145,9 @@ func TestShortForm(t *testing.T) {
 		}
 		for short, n := range numbers {
 			for _, text := range bad {
-				args := shortArgs(directTake(bucket, 0, 1))
+				c := directTake(bucket, 0, 1)
+				c.MaxDebt = 30
+				args := shortArgs(c)
 				args[short-1] = text
 				if got, want := send(args), fmt.Sprintf("RLARG argument %d", n); got.err != want {
 					t.Errorf("%s, %q for argument %d: %v, want %s", e.name, text, short, got, want)
@@ -156,8 +158,8 @@ func TestShortForm(t *testing.T) {
 		if got := send(args[:7]); len(args) != 9 || got.err != "RLARG argument 15" {
 			t.Errorf("%s, 7 arguments of %d: %v", e.name, len(args), got)
 		}
-		if got := send(append(args, 0)); got.err != "RLARG argument 11" {
-			t.Errorf("%s, 10 arguments: %v", e.name, got)
+		if got := send(append(args, 0, 0)); got.err != "RLARG argument 12" {
+			t.Errorf("%s, 11 arguments: %v", e.name, got)
 		}
 		if e.look(t, bucket).fields != nil {
 			t.Fatalf("%s wrote", e.name)

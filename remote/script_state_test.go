@@ -95,7 +95,7 @@ func parse(fields map[string]string) (b parsed, fault string) {
 
 // lowest is the floor of a level: a second of refill below −cap.
 func lowest(c lua.Call) float64 {
-	return -float64(c.Cap) - min(math.Floor(float64(c.Tokens)*1e6/float64(c.Period)), 1<<40)
+	return -float64(max(c.Cap, c.MaxDebt)) - min(math.Floor(float64(c.Tokens)*1e6/float64(c.Period)), 1<<40)
 }
 
 // unsound reports what is wrong with a bucket just written by a call, "" if nothing is. torn says that a record was

@@ -80,6 +80,7 @@ func (w *walk) limit() lua.Call {
 		lua.Call{Tokens: 1000, Period: 1e6}, lua.Call{Tokens: 3, Period: 7}, lua.Call{Tokens: 1, Period: 86400e6},
 		lua.Call{Tokens: 0, Period: 1})
 	c.TTL = pick(w, int64(2e6), 1e6, 250e3, 7)
+	c.MaxDebt = pick(w, 0, 0, int64(15), 300, 1<<40)
 	if c.Cap = w.burst(); w.draw(16) == 15 {
 		c.Tokens, c.Period = pick(w, c.Tokens, 1<<53-1), pick(w, c.Period, 1<<53-1)
 		c.TTL = pick(w, c.TTL, 1<<50, 1)

@@ -292,7 +292,7 @@ func TestWindowArguments(t *testing.T) {
 		sha := a.Script().SHA
 		c := take(of(a, "args", 5, minute, sec), 1)
 		c.Now = scriptStart
-		c.Lease, c.Seq = "A", 3
+		c.Lease, c.Seq, c.MaxDebt = "A", 3, 30
 		args := c.Arguments(nil, nil)
 		for _, e := range all[1:] {
 			for i := range args {
@@ -306,6 +306,9 @@ func TestWindowArguments(t *testing.T) {
 						bad...)); got.err != fmt.Sprintf("RLARG argument %d", i+1) {
 						t.Errorf("%s, algorithm %d, argument %d is %v: %v", e.name, a, i+1, wrong, got)
 					}
+				}
+				if i == len(args)-1 { // without the last one it is a call
+					continue
 				}
 				if got := answerOfCmd(t, e.client.EvalSha(t.Context(), sha, []string{"args"},
 					args[:i]...)); !strings.HasPrefix(got.err, "RLARG argument") {
@@ -331,6 +334,7 @@ func TestWindowArguments(t *testing.T) {
 			{"reset without a lease", func(c *lua.Call) { c.Lease, c.Reset = "", 1 }, 21},
 			{"no cap", func(c *lua.Call) { c.Cap = 0 }, 22},
 			{"no period", func(c *lua.Call) { c.Period = 0 }, 23},
+			{"max debt above 2^40", func(c *lua.Call) { c.MaxDebt = 1<<40 + 1 }, 25},
 			{"nine limits", func(c *lua.Call) { c.Also = make([]lua.Limit, 8) }, 46},
 		} {
 			bad := c

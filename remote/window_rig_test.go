@@ -171,6 +171,7 @@ func (h *windowHistory) next() lua.Call {
 	}
 	c := h.limit
 	c.Now = h.now
+	c.MaxDebt = choose(h.draw, 0, 0, c.Cap, 2*c.Cap, 1<<40)
 	c.Want = h.amount(c.Cap)
 	c.Min = min(c.Want, choose(h.draw, c.Want, 1, 0))
 	c.TTL = choose(h.draw, int64(1e6), c.Period, c.Period/2+1)
@@ -200,7 +201,7 @@ func (h *windowHistory) lease(c *lua.Call, seen lua.Reply) {
 	h.seq++
 	c.Lease, c.Seq = string(rune('A'+p)), h.seq
 	if h.draw(4) == 0 {
-		c.Debt = 1 + h.amount(c.Cap)
+		c.Debt = 1 + choose(h.draw, h.amount(c.Cap), 4*h.amount(c.Cap))
 		c.Owed = choose(h.draw, 0, 0, 1, c.Debt)
 		c.Seen = choose(h.draw, seen.Overflow, seen.Overflow, 0, 1<<40)
 		c.Fleet = 1 + int64(h.draw(3))

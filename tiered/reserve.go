@@ -131,7 +131,10 @@ func (t *taking) correctCost(actual int64) {
 		var ok bool
 		switch {
 		case excess < 0:
-			e, ok = b.Charge(now, -excess)
+			var forgiven int64
+			if e, forgiven, ok = b.Charge(now, -excess); forgiven > 0 {
+				t.limiter.forgive(forgiven)
+			}
 		case !late:
 			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
 		case g.closed.Load(), t.leaseGen != g.leaseGen.Load():

@@ -65,7 +65,7 @@ func (p *process) clone() bool {
 		return false
 	}
 	for _, b := range p.buckets {
-		if b.call != nil || b.queued || len(b.waiters) > 0 || b.resetting != nil || b.evicted {
+		if b.call != nil || b.queued || len(b.waiters) > 0 || b.crediting != nil || b.evicted {
 			return false
 		}
 	}

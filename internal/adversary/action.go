@@ -3,6 +3,8 @@ package adversary
 import (
 	"fmt"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
 // Verb is a kind of thing that happens.
@@ -19,6 +21,7 @@ const (
 	Trim                  // one token of them
 	Owe                   // a request of Who turned out to have cost N more
 	Reset                 // an operator has Who fill the bucket
+	Give                  // an operator has Who give N tokens to it
 
 	Send    // a call of Who that is due leaves; N as above
 	GiveUp  // Who gives up the call under way, N as above: it timed out or its connection broke
@@ -55,7 +58,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"ask", "read clock", "ask stale", "rush", "leave", "cancel", "trim", "owe", "reset", "send", "give up", "drop",
+	"ask", "read clock", "ask stale", "rush", "leave", "cancel", "trim", "owe", "reset", "give", "send", "give up", "drop",
 	"probe", "look",
 	"evict", "burn", "suspend", "freeze", "clone", "crash", "change", "guess", "lag", "execute", "repeat", "lose",
 	"deliver", "echo", "cut", "flow", "outsider", "wait",
@@ -184,7 +187,18 @@ func (p *process) do(a Action) bool {
 	case Owe:
 		return p.owe(int64(a.N))
 	case Reset:
-		return p.reset()
+		return p.credit(func(b *bucket) local.Effect {
+			_, e := b.Bucket.Reset(b.crediting)
+			return e
+		})
+	case Give:
+		if w.scope.Algorithm.Window() {
+			return false // which has no tokens
+		}
+		return p.credit(func(b *bucket) local.Effect {
+			_, e := b.Bucket.Credit(b.crediting, int64(a.N))
+			return e
+		})
 	case Freeze:
 		p.freeze(w.scope.longestLease() / 100 * time.Duration(a.N))
 		return true

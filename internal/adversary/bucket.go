@@ -21,7 +21,7 @@ type bucket struct {
 	call      *request // under way
 	calls     invariant.Caller
 	waiters   []*waitingRequest
-	resetting *local.Waiter
+	crediting *local.Waiter
 	takings   []*taking
 
 	granted      int64    // by the replies that it accepted
@@ -254,9 +254,9 @@ func (b *bucket) collect(reply *reply) {
 			b.waiters = append(b.waiters, wait)
 		}
 	}
-	if b.resetting != nil && len(b.resetting.C) > 0 {
-		<-b.resetting.C
-		b.resetting = nil
+	if b.crediting != nil && len(b.crediting.C) > 0 {
+		<-b.crediting.C
+		b.crediting = nil
 	}
 }
 

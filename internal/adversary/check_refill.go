@@ -30,9 +30,9 @@ func (refillRule) excess(w *World, l *limit) float64 { return w.police(l).Worst(
 
 func (refillRule) counted(*World, int64) {}
 
-// refund counts now, as in a central bucket that gets the same refunds.
+// refund counts now, as in a central bucket that gets the same refunds and gifts.
 func (refillRule) refund(w *World, r *request, _ lua.Flags) {
-	sum := int64(0)
+	sum := r.call.Given
 	for _, part := range r.refunds {
 		sum += part.n
 	}

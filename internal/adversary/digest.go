@@ -83,7 +83,7 @@ func (d *digester) process(p *process) {
 	current, inUse := p.cache.Find(id)
 	for _, b := range p.buckets {
 		d.add(flag(b.queued), uint64(b.checkAt), flag(b.call != nil), flag(inUse && b == current), flag(b.evicted),
-			uint64(len(b.waiters)), uint64(len(b.takings)), flag(b.resetting != nil))
+			uint64(len(b.waiters)), uint64(len(b.takings)), flag(b.crediting != nil))
 		d.value(reflect.ValueOf(&b.Bucket).Elem())
 		for _, t := range b.takings {
 			d.add(uint64(t.n), uint64(t.from), uint64(t.gen))

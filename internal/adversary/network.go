@@ -55,8 +55,8 @@ func newest(all []refund, most int64) (kept []refund) {
 func (w *World) request(b *bucket, c local.Call) *request {
 	p := b.process
 	r := &request{process: p, bucket: b, call: c, direct: c.Direct || c.Unleased, sent: p.now()}
-	if c.Refund > 0 && !r.resets() {
-		r.refunds, b.refunding = newest(b.refunding, c.Refund), nil
+	if c.Refund > c.Given {
+		r.refunds, b.refunding = newest(b.refunding, c.Refund-c.Given), nil
 	}
 	w.requests = append(w.requests, r)
 	if len(w.requests) > maxMessages {
@@ -71,10 +71,9 @@ func (w *World) request(b *bucket, c local.Call) *request {
 // maxMessages bounds the messages under way in each direction; beyond it the oldest is lost.
 const maxMessages = 6
 
-// resets reports whether the call fills the bucket: it says so, or it refunds more to a single bucket than there can
-// be.
+// resets reports whether the call fills the bucket: it says so, or it gives more to a single bucket than there can be.
 func (r *request) resets() bool {
-	return r.call.Reset > 0 || r.call.Algorithm == lua.TokenBucket && r.call.Refund > 2*r.call.Cap
+	return r.call.Reset > 0 || r.call.Algorithm == lua.TokenBucket && r.call.Given > r.call.Cap+max(r.call.Cap, r.call.MaxDebt)
 }
 
 // newCall returns a call of a policy.
@@ -150,7 +149,7 @@ func (w *World) execute(r *request) {
 			w.rule.reset(w, r)
 		case r.call.Refund > 0:
 			r.credited = true
-			w.credited += r.call.Refund
+			w.credited += r.call.Refund - r.call.Given
 			w.rule.refund(w, r, answer.Flags)
 		}
 	}
@@ -286,7 +285,7 @@ func (p *process) accepted(b *bucket, r *reply) {
 		p.unanswered = nil
 	}
 	if r.to.credited && !r.to.resets() {
-		w.credited -= r.to.call.Refund
+		w.credited -= r.to.call.Refund - r.to.call.Given
 	}
 	if p.stale != nil && !r.to.direct {
 		p.stale.event = max(p.stale.event, r.event) // these tokens were out from then on

@@ -180,9 +180,9 @@ func (p *process) owe(n int64) bool {
 	if p.world.scope.Lossless && p.world.owed+n > p.policy.Cap/4 {
 		return false // debt below the floor is forgiven, and not accounted for
 	}
-	p.world.owed += n
-	b.debt += n
-	e, ok := b.Charge(p.now(), n)
+	e, forgiven, ok := b.Charge(p.now(), n)
+	p.world.owed += n - forgiven
+	b.debt += n - forgiven
 	if !ok {
 		p.world.failf("%s: the bucket in use is closed", p.id)
 	}
@@ -190,14 +190,14 @@ func (p *process) owe(n int64) bool {
 	return true
 }
 
-func (p *process) reset() bool {
+// credit makes a request for a reset, or for tokens that are given. A bucket has one at a time.
+func (p *process) credit(ask func(*bucket) local.Effect) bool {
 	b := p.current()
-	if b.resetting != nil || p.world.scope.Lossless {
+	if b.crediting != nil || p.world.scope.Lossless {
 		return false
 	}
-	b.resetting = local.NewWaiter()
-	_, e := b.Bucket.Reset(b.resetting)
-	b.apply(e)
+	b.crediting = local.NewWaiter()
+	b.apply(ask(b))
 	return true
 }
 

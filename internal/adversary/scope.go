@@ -26,6 +26,7 @@ type Scope struct {
 	Later []lua.Limit // limits that come with Deploy
 
 	Slower    bool          // every other process has half of the rate
+	MaxDebt   int64         // how far below zero a token bucket may go, if that is more than its burst
 	Size      int64         // of a lease; 0 follows demand
 	NoLease   bool          // direct takes only
 	Period    time.Duration // how long a lease should last
@@ -118,7 +119,7 @@ func (s *Scope) policy(i int, later bool, uniform func() float64) *local.Policy 
 	c := lua.Call{
 		Algorithm: s.Algorithm, Cap: limits[0].Cap, Tokens: limits[0].Tokens, Period: limits[0].Period,
 		Span:  limits[0].Span,
-		Phase: s.Phase.Microseconds(), Also: limits[1:], TTL: s.longestLease().Microseconds(), Fleet: 1,
+		Phase: s.Phase.Microseconds(), Also: limits[1:], MaxDebt: s.MaxDebt, TTL: s.longestLease().Microseconds(), Fleet: 1,
 	}
 	p := &local.Policy{
 		Call: c, Cap: limits[0].Cap,
@@ -166,7 +167,7 @@ func (s *Scope) untilFull() time.Duration {
 		for _, l := range s.limits(i, true) {
 			d := 2 * float64(s.length(l))
 			if !s.windows() {
-				d *= float64(2*l.Cap+1) / float64(l.Tokens)
+				d *= float64(l.Cap+max(l.Cap, s.MaxDebt)+1) / float64(l.Tokens)
 			}
 			longest = max(longest, time.Duration(min(d, float64(time.Hour*24*365))))
 		}

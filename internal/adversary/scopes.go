@@ -59,8 +59,15 @@ func Scopes(a lua.Algorithm) []*Scope {
 		{Name: "fallback, one", Bursts: []int64{4}, Tokens: 1, Per: second, FailMode: local.FailLocal},
 		{Name: "open", Bursts: []int64{4, 4}, Tokens: 1, Per: second, FailMode: local.FailOpen},
 	}
+	if !a.Window() {
+		fallbacks = append(fallbacks,
+			&Scope{Name: "deep debt", Bursts: []int64{4, 4}, Tokens: 2, Per: second, FailMode: local.FailOpen, MaxDebt: 30})
+	}
 	for _, s := range fallbacks {
 		s.Actions = append(everything(len(s.Bursts), s.burst()), outages(len(s.Bursts))...)
+		if s.MaxDebt > 0 {
+			s.Actions = append(s.Actions, times(9, Action{Owe, 0, 9}, Action{Owe, 1, 40})...)
+		}
 	}
 	losslessScopes := []*Scope{
 		{Name: "lossless", Bursts: []int64{8, 8}},
@@ -230,7 +237,7 @@ func everything(processes int, burst int64) []Action {
 	return append(all,
 		Action{Wait, 0, 25}, Action{Wait, 0, 60}, Action{Edge, 0, -1},
 		Action{Burn, processes - 1, 0}, Action{Crash, 0, 0}, Action{Crash, processes - 1, 0},
-		Action{Reset, 0, 0}, Action{Back, 0, 400}, Action{Back, 0, 3000})
+		Action{Reset, 0, 0}, Action{Give, processes - 1, 2}, Action{Back, 0, 400}, Action{Back, 0, 3000})
 }
 
 // ends makes calls around the end of a lease, and little else.

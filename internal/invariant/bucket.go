@@ -189,7 +189,7 @@ func (b *Bucket) Check(a lua.Algorithm, limits ...lua.Limit) (f Finding) {
 	}
 	f.Is(b.out > b.Escrow, float64(b.out-b.Escrow), "more is out by the records than is in escrow")
 	for i, limit := range limits {
-		room := max(float64(limit.Cap-b.Escrow), floor(limit))
+		room := max(float64(limit.Cap-b.Escrow), floor(limit, 0))
 		level := b.level(a, i, limit).Tokens
 		f.Is(level > room+Rounding, level-room, "level + escrow is more than the burst")
 	}
@@ -211,7 +211,8 @@ func (b *Bucket) Missing(now int64, c *lua.Call) (tokens float64, forgettable bo
 	return tokens, forgettable && tokens <= Rounding
 }
 
-// floor is the lowest that a level gets: debt below is forgiven. It lies one second of refill below -cap.
-func floor(l lua.Limit) float64 {
-	return -float64(l.Cap) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), lua.MostTokens)
+// floor is the lowest that a level gets: debt below is forgiven. It lies one second of refill below -cap, or below
+// -maxDebt if that is lower.
+func floor(l lua.Limit, maxDebt int64) float64 {
+	return -float64(max(l.Cap, maxDebt)) - min(math.Floor(float64(l.Tokens)*1e6/float64(l.Period)), lua.MostTokens)
 }

@@ -14,7 +14,7 @@ const overflowRounding = 1e-2
 // its floor.
 func (x *Exchange) levels(f *Finding) {
 	c, b := x.Call, x.Before
-	spilt := math.Inf(1)
+	spilt, forgiven := math.Inf(1), int64(0)
 	for i, limit := range c.Limits() {
 		was := b.level(c.Algorithm, i, limit)
 		level, lost := x.refilled(&was)
@@ -25,16 +25,19 @@ func (x *Exchange) levels(f *Finding) {
 		if c.Lease != "" {
 			out -= x.Reply.Grant
 		}
-		room, lowest := float64(limit.Cap-out), floor(limit)
+		room, lowest := float64(limit.Cap-out), floor(limit, c.MaxDebt)
 		level = max(min(level, room), lowest)
-		x.debt(f, level-lowest)
-		level -= min(float64(x.charge), math.Floor(level-lowest))
+		due := x.debt(f, level-lowest)
+		charged := min(float64(due), math.Floor(level-lowest))
+		forgiven = max(forgiven, due-int64(charged))
+		level -= charged
 		if back := x.refund(); c.SafeBy(x.Reply.Now + c.TTL) {
 			level = max(level, min(room, level+back))
 		}
-		is, due := x.After.level(c.Algorithm, i, limit).Tokens, level-float64(x.Reply.Grant)
-		f.Is(math.Abs(is-due) > Rounding, is-due, "the level is not what time and callers made of it")
+		is, must := x.After.level(c.Algorithm, i, limit).Tokens, level-float64(x.Reply.Grant)
+		f.Is(math.Abs(is-must) > Rounding, is-must, "the level is not what time and callers made of it")
 	}
+	f.Is(x.Reply.Forgiven != forgiven, float64(x.Reply.Forgiven-forgiven), "a reply tells another forgiven debt than there is")
 	due := min(b.Overflow+spilt, lua.OverflowEnd)
 	beyond := x.After.Overflow - due
 	f.Is(math.Abs(beyond) > overflowRounding, beyond, "the overflow is not what the refill lost")
@@ -70,21 +73,23 @@ func (x *Exchange) settled(f *Finding) float64 {
 	return float64(back - beyond)
 }
 
-// debt checks what is charged of the debt that a call reports: what is owed in any case, and the part of the rest
+// debt returns what is due of the debt that a call reports, and checks what is charged of it: what is owed in any case, and the part of the rest
 // that no overflow paid since the caller last owed nothing. A single bucket charges and records what its floor
 // allows.
-func (x *Exchange) debt(f *Finding, allowed float64) {
+func (x *Exchange) debt(f *Finding, allowed float64) (due int64) {
 	c := x.Call
 	seen := c.Seen
 	if c.Epoch != x.Before.Born {
 		seen = 0
 	}
 	paid := int64(max(0, x.After.Overflow-float64(seen))) / max(c.Fleet, 1)
-	due := max(0, max(c.Owed, c.Debt-paid)-x.charged)
+	due = max(0, max(c.Owed, c.Debt-paid)-x.charged)
+	charge := due
 	if c.Algorithm == lua.TokenBucket {
-		due = min(due, int64(allowed))
+		charge = min(due, int64(allowed))
 	}
-	f.Is(x.charge != due, float64(x.charge-due), "the charge differs from the debt that is owed")
+	f.Is(x.charge != charge, float64(x.charge-charge), "the charge differs from the debt that is owed")
+	return due
 }
 
 // refund is what the call gives back of what was admitted: a reset all that there is room for.
