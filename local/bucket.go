@@ -258,18 +258,12 @@ func (b *Bucket) Renew(now time.Duration) Effect {
 	return b.send()
 }
 
-// fill is the cost of a waiter that wants the bucket filled to its room.
-const fill = unlimited
+// Fill is a credit that fills a bucket to its room: a reset.
+const Fill = unlimited
 
-// Reset asks for the bucket to be filled to its room. The verdict (Admitted if it is done, Failed, Outdated) comes
-// through w.C.
-func (b *Bucket) Reset(w *Waiter) (Verdict, Effect) { return b.credit(w, fill) }
-
-// Credit asks for n tokens to be given to a token bucket, 1 ≤ n ≤ 2⁴⁰. It is filled no further than to its room. The
-// verdict is that of Reset.
-func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) { return b.credit(w, n) }
-
-func (b *Bucket) credit(w *Waiter, n int64) (Verdict, Effect) {
+// Credit asks for n tokens to be given to the bucket: 1 ≤ n ≤ 2⁴⁰ for a token bucket, or Fill. It is filled no further
+// than to its room. The verdict (Admitted if it is done, Failed, Outdated) comes through w.C.
+func (b *Bucket) Credit(w *Waiter, n int64) (Verdict, Effect) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.byLimit() {

@@ -300,7 +300,7 @@ func TestNobodyOvertakesWhoStillWaits(t *testing.T) {
 			r.b.Accept(r.now, call.Seq, lua.Reply{Grant: call.Want, Level: 10, TTLLeft: us(time.Second)})
 			r.expect(first, Admitted)
 		}},
-		{"a reset fails", func(r *rig, _ *Waiter) { r.b.Reset(NewWaiter()); r.beginWith(false) }},
+		{"a reset fails", func(r *rig, _ *Waiter) { r.b.Credit(NewWaiter(), Fill); r.beginWith(false) }},
 		{"the call is late", func(r *rig, _ *Waiter) { r.b.Late(r.now, r.begin().Seq) }},
 	} {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {

@@ -234,7 +234,7 @@ func TestResetFillsByARefund(t *testing.T) {
 	r.lease(10)
 	r.b.denied.Store(&denial{until: r.now + time.Second})
 	w := NewWaiter()
-	if _, e := r.b.Reset(w); !e.Send {
+	if _, e := r.b.Credit(w, Fill); !e.Send {
 		t.Fatal("not sent")
 	}
 	c := r.begin()
@@ -248,7 +248,7 @@ func TestResetFillsByARefund(t *testing.T) {
 	}
 	r.pot(10)
 	r.balance()
-	r.b.Reset(w)
+	r.b.Credit(w, Fill)
 	if c = r.beginWith(false); c.Seq != 0 {
 		t.Fatalf("%+v without a clock", c)
 	}
@@ -270,7 +270,7 @@ func TestLateResetDoesNotSendALiveLeaseHome(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	r.lease(10)
 	w := NewWaiter()
-	r.b.Reset(w)
+	r.b.Credit(w, Fill)
 	c := r.begin()
 	r.b.Late(r.now, c.Seq)
 	c = r.begin()
@@ -301,7 +301,7 @@ func TestResetOutlastsTheWaiters(t *testing.T) {
 	r := newRig(t, Policy{Cap: 100, Tokens: 100})
 	w, _, _ := r.ask(1)
 	reset := NewWaiter()
-	r.b.Reset(reset)
+	r.b.Credit(reset, Fill)
 	r.b.Leave(w)
 	c := r.begin()
 	if c.credits != 1 {

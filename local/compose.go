@@ -63,7 +63,7 @@ func (b *Bucket) composeCredit(call *Call, server int64) {
 	var refund int64
 	call.Ret, refund = b.lease.goingBack()
 	switch n := b.pending.credited(); {
-	case n != fill:
+	case n != Fill:
 		call.Given, call.Refund = n, n+refund
 	case p.Call.Algorithm == lua.TokenBucket:
 		call.Given = p.Cap + p.maxDebt() + int64(min(p.refill(time.Second), lua.MostTokens)) + 1

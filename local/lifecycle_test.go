@@ -193,7 +193,7 @@ func TestClosedBucketAnswersNobody(t *testing.T) {
 			if e, _, ok := r.b.Charge(r.now, 5); ok || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Owe says %+v", c.name, mode, e)
 			}
-			if v, e := r.b.Reset(NewWaiter()); v.Outcome != Outdated || e != (Effect{}) {
+			if v, e := r.b.Credit(NewWaiter(), Fill); v.Outcome != Outdated || e != (Effect{}) {
 				t.Errorf("%s, mode %d: Reset says %+v %+v", c.name, mode, v, e)
 			}
 			if e := r.b.Probe(); e != (Effect{}) || r.b.Renew(r.now) != e || r.b.Check(r.now) != e ||
@@ -253,10 +253,10 @@ func TestPendingEndsWithTheLastWaiter(t *testing.T) {
 		{"the breaker is open", func(r *rig, _ *Waiter, ask func()) { ask(); r.b.Drop(r.now) }},
 		{"the lease id is given up", func(r *rig, _ *Waiter, ask func()) { ask(); r.begin(); r.b.Expire(r.now) }},
 		{"a reset", func(r *rig, w *Waiter, _ func()) {
-			r.b.Reset(w)
+			r.b.Credit(w, Fill)
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{TTLLeft: us(time.Second)})
 		}},
-		{"a reset without a clock", func(r *rig, w *Waiter, _ func()) { r.b.Reset(w); r.beginWith(false) }},
+		{"a reset without a clock", func(r *rig, w *Waiter, _ func()) { r.b.Credit(w, Fill); r.beginWith(false) }},
 		{"a look", func(r *rig, _ *Waiter, _ func()) {
 			r.b.Probe()
 			r.b.Accept(r.now, r.begin().Seq, lua.Reply{Level: 1, TTLLeft: us(time.Second)})

@@ -124,11 +124,11 @@ func (p *pending) waiting() iter.Seq[*Waiter] {
 // decide gives w its verdict and takes it out of the queue. The verdict is delivered by [Bucket.conclude].
 func (p *pending) decide(w *Waiter, v Verdict) { p.waiters.decide(w, v) }
 
-// credited returns what those who wait for a credit give together. It returns fill if one of them wants a reset.
+// credited returns what those who wait for a credit give together. It returns Fill if one of them wants a reset.
 func (p *pending) credited() (tokens int64) {
 	for _, w := range p.credits {
-		if w.cost == fill {
-			return fill
+		if w.cost == Fill {
+			return Fill
 		}
 		tokens = min(tokens+w.cost, lua.MostTokens)
 	}

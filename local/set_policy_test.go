@@ -129,7 +129,7 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 	for _, rule := range []Rule{Unlimited, Blocked, Unresolved} {
 		r := newRig(t, Policy{Cap: 64, Tokens: 64, Rule: rule, Unset: true})
 		w := NewWaiter()
-		if v, e := r.b.Reset(w); v.Outcome != Outdated || e != (Effect{}) {
+		if v, e := r.b.Credit(w, Fill); v.Outcome != Outdated || e != (Effect{}) {
 			t.Errorf("rule %d: Reset: %+v, %+v", rule, v, e)
 		}
 		if e, _, ok := r.b.Charge(r.now, 5); !ok || e != (Effect{}) {

@@ -28,7 +28,7 @@ func TestUnappliedResetIsMadeOnceMore(t *testing.T) {
 			NoLease: c.algorithm == lua.SlidingLog,
 		})
 		w := NewWaiter()
-		_, e := r.b.Reset(w)
+		_, e := r.b.Credit(w, Fill)
 		for i, unapplied := range c.replies {
 			if !e.Send || len(w.C) > 0 {
 				t.Fatalf("%s: %d of %d calls", c.name, i, len(c.replies))

@@ -67,6 +67,7 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 		bad("Algorithm", a, "must be TokenBucket, FixedWindow, SlidingLog or SlidingWindow")
 		return
 	}
+	p.validateMaxDebt(bad)
 	if p.Limit.rule() != local.ByLimit {
 		if a == FixedWindow || a == SlidingLog {
 			bad("Limit", "Unlimited or Blocked",
@@ -123,6 +124,26 @@ func (p Policy) validateAlgorithm(bad func(field string, value any, rule string)
 				bad(field+".Per", l.Per, rule)
 			}
 		}
+	}
+}
+
+// validateMaxDebt reports a debt that no bucket can have, or that is less than what an outage may admit.
+func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) {
+	if p.MaxDebt == 0 {
+		return
+	}
+	if p.Algorithm != TokenBucket {
+		bad("MaxDebt", p.MaxDebt, "is of a TokenBucket only, and Algorithm is "+p.Algorithm.String())
+		return
+	}
+	least := int64(1)
+	if p.Limit.rule() == local.ByLimit {
+		for _, l := range p.limits() {
+			least = max(least, l.burst())
+		}
+	}
+	if p.MaxDebt < least || p.MaxDebt > maxTokens {
+		bad("MaxDebt", p.MaxDebt, fmt.Sprintf("must be 0 for one burst, or at least the burst, here %d, and at most 2⁴⁰", least))
 	}
 }
 
@@ -241,7 +262,7 @@ func (p Policy) call() lua.Call {
 	first := p.Limit.stored(p.Algorithm)
 	c := lua.Call{
 		Algorithm: p.kind().Algorithm, Cap: first.Cap, Tokens: first.Tokens, Period: first.Period, Span: first.Span,
-		TTL: int64(time.Second / time.Microsecond), Fleet: 1,
+		TTL: int64(time.Second / time.Microsecond), Fleet: 1, MaxDebt: p.MaxDebt,
 	}
 	for _, also := range p.Also {
 		c.Also = append(c.Also, also.stored(p.Algorithm))

@@ -57,6 +57,14 @@ func (b *bucket) route() dispatch.Routed {
 	return dispatch.Routed{Pending: dispatch.Pending{Job: b, Bucket: name}, Node: n}
 }
 
+// successor returns the bucket that b's key has since b was evicted, with the numbers by which b counted.
+func (b *bucket) successor(now time.Duration, key string) *bucket {
+	next := b.limiter().group.find(now, b.ID())
+	next.limiter().resolve(next, key)
+	next.Inherit(b.Policy())
+	return next
+}
+
 // knownNode returns the node that b was last sent to. It returns nil if that is unknown and all nodes are healthy. If a
 // node is unhealthy, it determines b's node at once. Otherwise a request for a new bucket would wait for a sender, only
 // to learn that nothing is sent to that node.
@@ -128,11 +136,15 @@ func (b *bucket) Finish(n *dispatch.Node, now time.Duration, call *lua.Call, sen
 			t.lease(LeaseEvent{
 				Node: string(n.ID()), Policy: l.name, Key: b.key(),
 				Direct: call.Lease == "", Asked: call.Want, Granted: r.Reply.Grant, Held: call.Hold,
-				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt, RoundTrip: now - sent,
+				Returned: call.Ret + refunded(call, r.Reply), Settled: call.Debt,
+				Forgiven: r.Reply.Forgiven, RoundTrip: now - sent,
 				LimitNumber: named(call, r.Reply),
 			})
 		}
-		e, _ = b.Accept(now, seq, r.Reply)
+		var accepted bool
+		if e, accepted = b.Accept(now, seq, r.Reply); accepted && r.Reply.Forgiven > 0 {
+			l.forgive(r.Reply.Forgiven)
+		}
 	case code == lua.Late:
 		b.reportError(n, call, errLate, "late")
 		e = b.Late(now, seq)

@@ -2,13 +2,10 @@ package tiered
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -156,81 +153,4 @@ func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy
 	}
 	v.retry = max(v.retry, time.Microsecond)
 	return v
-}
-
-// Reset fills the bucket of key. What was used is forgiven, and what is leased stays leased. A known denial is
-// dropped here at once, and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means
-// that Redis has done it. After an error it is unknown whether the bucket was reset.
-func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if r := valid(key, 1); r != Granted {
-		return l.refusal(key, r).Err()
-	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	g := l.group
-	id := l.id(key)
-	p := l.policyFor(id, key)
-	if p.Rule != local.ByLimit { // there is no bucket
-		return nil
-	}
-	// A reset needs a deadline, and so the node's clock. A peek learns it, and notices a Redis that is down.
-	for _, r := range l.peekAll(ctx, id.Key, l.bucketPolicies(p)) {
-		if r.Err != nil {
-			return l.resetError(ctx, r.Err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, g.options.Budget)
-	defer cancel()
-	for pending := l.bucketLimiters(); len(pending) > 0; {
-		var jobs []dispatch.Routed
-		answers := make([]*local.Waiter, len(pending))
-		for i, s := range pending {
-			now := g.now()
-			b := g.cache.Get(now, local.ID{Policy: s.number, Key: id.Key})
-			s.resolve(b, key)
-			answers[i] = local.NewWaiter()
-			answers[i].Quiet = g.trace.inHook()
-			if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
-				answers[i].C <- local.Verdict{Outcome: local.Admitted}
-				continue
-			}
-			v, effect := b.Reset(answers[i])
-			if effect.Send {
-				jobs = append(jobs, b.route())
-				effect.Send = false
-			}
-			b.apply(now, effect)
-			if v.Outcome != local.Waiting {
-				answers[i].C <- v
-			}
-		}
-		dispatch.Push(jobs)
-		var again []*Limiter
-		for i, w := range answers {
-			select {
-			case v := <-w.C:
-				switch v.Outcome {
-				case local.Failed:
-					return l.resetError(ctx, nil)
-				case local.Outdated: // evicted since it was looked up
-					again = append(again, pending[i])
-				}
-			case <-ctx.Done(): // nobody reads the answer in w any more
-				return l.resetError(ctx, ctx.Err())
-			}
-		}
-		pending = again
-	}
-	return nil
-}
-
-func (l *Limiter) resetError(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		err = context.Canceled
-	}
-	if err == nil {
-		return fmt.Errorf("%w: a key of policy %q is not known to be reset", ErrUnavailable, l.name)
-	}
-	return fmt.Errorf("%w: a key of policy %q is not known to be reset: %w", ErrUnavailable, l.name, err)
 }

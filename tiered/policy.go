@@ -50,6 +50,16 @@ type Policy struct {
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
 
+	// MaxDebt is how many tokens below zero a key may go: the largest burst … 2⁴⁰. 0 means one burst. A key goes below
+	// zero if [Reservation.Settle] or [Limiter.Charge] takes more than it has, or if more was admitted while Redis did
+	// not answer. Its requests are refused until the refill has paid that. What would take it further is forgiven, and
+	// counted in Stats: choose the largest cost that all requests of a key under way may have together. Only for a
+	// TokenBucket. A limit by PerKey with a larger burst has that burst as its MaxDebt. After an outage a key may be
+	// lower by one more second of refill.
+	//
+	// Processes should agree on it: each call of one with a smaller MaxDebt forgives what is below.
+	MaxDebt int64
+
 	// Shards splits the bucket of each key into 2 to 64 buckets. Each has a part of the limits and a Redis key of
 	// its own, in a Cluster on a node of its own. It is meant for a single key with more calls than one Redis can
 	// serve. With leases that is rare: it takes more than some 10 000 calls per second for one key

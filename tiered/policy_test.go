@@ -20,6 +20,9 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Name: "x", Limit: PerSecond(1), Lease: Lease{Size: 1}},
 		{Name: "x", Limit: PerMinute(3), Lease: Lease{Size: NoLease, Period: time.Minute}},
 		{Name: "x", Limit: Limit{Tokens: 1, Per: maxPer}},
+		{Name: "x", Limit: PerSecond(10), MaxDebt: 10},
+		{Name: "x", Limit: PerSecond(10), Also: []Limit{PerHour(40)}, MaxDebt: 1 << 40},
+		{Name: "x", Limit: Blocked(), MaxDebt: 1},
 	} {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%+v: %v", p, err)
@@ -54,6 +57,17 @@ func TestPolicyIsValidated(t *testing.T) {
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Size: -2}}, []string{"Lease.Size is -2"}},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: ms}}, []string{"Lease.Period is 1ms"}},
 		{Policy{Name: "x", Limit: PerSecond(100), Lease: Lease{Period: -ms}}, []string{"Lease.Period is -1ms"}},
+		{Policy{Name: "x", Limit: PerSecond(10), MaxDebt: 9}, []string{"Policy.MaxDebt is 9", "here 10"}},
+		{Policy{Name: "x", Limit: PerSecond(10), MaxDebt: -1}, []string{"Policy.MaxDebt is -1"}},
+		{
+			Policy{Name: "x", Limit: PerSecond(10), Also: []Limit{PerHour(40)}, MaxDebt: 39},
+			[]string{"Policy.MaxDebt is 39", "here 40"},
+		},
+		{Policy{Name: "x", Limit: PerSecond(10), MaxDebt: 1<<40 + 1}, []string{"Policy.MaxDebt"}},
+		{
+			Policy{Name: "x", Limit: PerSecond(10), Algorithm: SlidingWindow, MaxDebt: 20},
+			[]string{"Policy.MaxDebt is 20", "TokenBucket only"},
+		},
 		{
 			Policy{Name: "!", Limit: Limit{Tokens: -1, Per: -1}, Lease: Lease{Period: 1}},
 			[]string{"Name", "Tokens", "Per is -1ns", "Lease.Period"},

@@ -82,8 +82,8 @@ func (r Reservation) Cancel() {
 }
 
 // Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged
-// to the bucket, at most one burst of them. This may take its level below zero, and then the next requests wait. A
-// negative actual counts as 0.
+// to the bucket, at most [Policy].MaxDebt of them. This may take its level below zero, and then the next requests wait.
+// A negative actual counts as 0.
 //
 // A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [All]. A use
 // without one keeps its cost, and surplus numbers are ignored.
@@ -126,15 +126,14 @@ func (t *taking) correctCost(actual int64) {
 	}
 	g := t.limiter.group
 	now, b := g.now(), t.bucket
+	if excess < 0 {
+		t.limiter.charge(now, b, t.key, -excess)
+		return
+	}
 	for late := false; ; late = true { // if the bucket was evicted meanwhile, its key has another one
 		var e local.Effect
 		var ok bool
 		switch {
-		case excess < 0:
-			var forgiven int64
-			if e, forgiven, ok = b.Charge(now, -excess); forgiven > 0 {
-				t.limiter.forgive(forgiven)
-			}
 		case !late:
 			e, ok = b.Return(now, excess, t.source, t.gen, t.stamp)
 		case g.closed.Load(), t.leaseGen != g.leaseGen.Load():
@@ -148,10 +147,7 @@ func (t *taking) correctCost(actual int64) {
 			b.apply(now, e)
 			return
 		}
-		numbers := b.Policy()
-		b = g.find(now, b.ID())
-		b.limiter().resolve(b, t.key)
-		b.Inherit(numbers)
+		b = b.successor(now, t.key)
 	}
 }
 

@@ -123,7 +123,7 @@ func (l *Limiter) set(p Policy) {
 // Policy returns the current policy: see [Limiter.SetPolicy].
 func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 
-// SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease and Shadow may change. Name,
+// SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change. Name,
 // Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket
 // with Also. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which takes
 // about 60 ms for 100 000 keys, and does not block on Redis.

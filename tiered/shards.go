@@ -60,6 +60,7 @@ func (p Policy) shard(i, k int) Policy {
 		return l
 	}
 	p.Limit = split(p.Limit)
+	p.MaxDebt = (p.MaxDebt + int64(k) - 1) / int64(k)
 	also := p.Also
 	p.Also = nil
 	for _, l := range also {

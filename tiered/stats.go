@@ -40,7 +40,7 @@ type PolicyStats struct {
 	Shared      int64 // admitted by this process' share while Redis did not answer
 	Open        int64 // admitted by fail-open while Redis did not answer
 	Settled     int64 // of Shared and Open: reported to Redis since
-	Forgiven    int64 // of Shared and Open: given up after Redis rejected the key's report three times, as in Poisoned
+	Forgiven    int64 // admitted without Redis or charged, and never paid for: beyond MaxDebt, or rejected as in Poisoned
 	Lost        int64 // requested by calls without an answer: at most so many were granted to nobody
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 

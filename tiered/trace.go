@@ -31,6 +31,7 @@ type LeaseEvent struct {
 	Held              int64 // held when it was sent
 	Returned          int64 // returned unspent, or refunded
 	Settled           int64 // reported to Redis, of what was admitted without it
+	Forgiven          int64 // of Settled: not charged, because the key is as far below zero as Policy.MaxDebt allows
 	LimitNumber       uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
 	RoundTrip         time.Duration
 }

@@ -188,7 +188,7 @@ func (p *process) do(a Action) bool {
 		return p.owe(int64(a.N))
 	case Reset:
 		return p.credit(func(b *bucket) local.Effect {
-			_, e := b.Bucket.Reset(b.crediting)
+			_, e := b.Bucket.Credit(b.crediting, local.Fill)
 			return e
 		})
 	case Give:

@@ -56,6 +56,9 @@ func (d *drawer) policy() tiered.Policy {
 				p.Also = append(p.Also, d.limit(p.Algorithm))
 			}
 		}
+		if p.Algorithm == tiered.TokenBucket {
+			p.MaxDebt = pick(d, 0, 0, d.tokens())
+		}
 		if valid(p) {
 			return p
 		}

@@ -1,0 +1,205 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/local"
+)
+
+// Reset fills the bucket of key. What was used is forgiven, and what is leased stays leased. A known denial is
+// dropped here at once, and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means
+// that Redis has done it. After an error it is unknown whether the bucket was reset.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	if r := valid(key, 1); r != Granted {
+		return l.refusal(key, r).Err()
+	}
+	return l.credit(ctx, key, local.Fill)
+}
+
+// Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. The bucket gets no
+// fuller than its burst, less what is leased. What does not fit is lost. In any interval the key may be admitted as much
+// more than its limit as it was given in that interval. A known denial is dropped as by [Limiter.Reset].
+//
+// To return what a request took and did not use, prefer [Reservation.Cancel], which needs no call of its own.
+//
+// Refund blocks for at most two Options.Budget. nil means that Redis has done it. After an error it is unknown whether
+// the tokens were given: a second call may give them twice. A policy whose Algorithm is not TokenBucket has no tokens to
+// give, and the error is [errors.ErrUnsupported].
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
+	if r := valid(key, n); r != Granted {
+		return l.refusal(key, r).Err()
+	}
+	if a := l.Policy().Algorithm; a != TokenBucket {
+		return fmt.Errorf("%w: tiered: policy %q counts by a %v: tokens can be given to a TokenBucket only",
+			errors.ErrUnsupported, l.name, a)
+	}
+	return l.credit(ctx, key, min(n, maxTokens))
+}
+
+// Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
+// reserved. The key may go below zero, as far as [Policy].MaxDebt allows, and then its requests wait. What would take it
+// further is forgiven, and counted in Stats.
+//
+// Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
+// charge within 50 ms, or when it answers again. A process that dies before forgets it. The error is of an invalid key
+// or n.
+func (l *Limiter) Charge(key string, n int64) error {
+	if r := valid(key, n); r != Granted {
+		return l.refusal(key, r).Err()
+	}
+	id := l.id(key)
+	if l.policyFor(id, key).Rule != local.ByLimit { // nothing is counted
+		return nil
+	}
+	now, limiters := l.group.now(), l.bucketLimiters()
+	for i, part := range split(min(n, maxTokens), make([]int64, len(limiters))) {
+		if s := limiters[i]; part > 0 {
+			b := l.group.find(now, local.ID{Policy: s.number, Key: id.Key})
+			s.resolve(b, key)
+			s.charge(now, b, key, part)
+		}
+	}
+	return nil
+}
+
+// charge takes n more tokens from a bucket. If the bucket was evicted meanwhile, it takes them from its successor.
+func (l *Limiter) charge(now time.Duration, b *bucket, key string, n int64) {
+	for {
+		e, forgiven, ok := b.Charge(now, n)
+		if ok {
+			if forgiven > 0 {
+				l.forgive(forgiven)
+			}
+			b.apply(now, e)
+			return
+		}
+		b = b.successor(now, key)
+	}
+}
+
+// split divides n tokens among buckets that lack so many each, in proportion to what they lack. If that is nothing, it
+// divides them evenly. The parts sum to n.
+func split(n int64, lack []int64) []int64 {
+	total := int64(0) // at most 64 times 2⁴²
+	for _, x := range lack {
+		total += x
+	}
+	parts, given, lacked := make([]int64, len(lack)), int64(0), int64(0)
+	for i, x := range lack {
+		if total == 0 {
+			parts[i] = n*int64(i+1)/int64(len(lack)) - given
+		} else {
+			lacked += x
+			hi, lo := bits.Mul64(uint64(n), uint64(lacked))
+			part, _ := bits.Div64(hi, lo, uint64(total)) // at most n, because lacked ≤ total
+			parts[i] = int64(part) - given
+		}
+		given += parts[i]
+	}
+	return parts
+}
+
+// credit gives n tokens to key, or fills it with n = local.Fill, and waits until Redis has done it.
+func (l *Limiter) credit(ctx context.Context, key string, n int64) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	id := l.id(key)
+	p := l.policyFor(id, key)
+	if p.Rule != local.ByLimit { // there is no bucket
+		return nil
+	}
+	// A credit needs a deadline, and so the node's clock. A peek learns it, and notices a Redis that is down.
+	policies := l.bucketPolicies(p)
+	lack := make([]int64, len(policies))
+	for i, r := range l.peekAll(ctx, id.Key, policies) {
+		if r.Err != nil {
+			return l.creditError(ctx, r.Err)
+		}
+		lack[i] = max(policies[i].Cap-r.Reply.Level, 0)
+	}
+	parts := slices.Repeat([]int64{local.Fill}, len(lack))
+	if n != local.Fill {
+		parts = split(n, lack)
+	}
+	var pending []credit
+	for i, s := range l.bucketLimiters() {
+		if parts[i] > 0 {
+			pending = append(pending, credit{s, parts[i]})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.group.options.Budget)
+	defer cancel()
+	for len(pending) > 0 {
+		var err error
+		if pending, err = l.giveAll(ctx, id.Key, key, pending); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// credit is what one of a key's buckets gets: tokens, or local.Fill.
+type credit struct {
+	limiter *Limiter
+	tokens  int64
+}
+
+// giveAll makes credits, all at once, and waits for the answers. It returns those that must be made again, because
+// their bucket was evicted since it was looked up.
+func (l *Limiter) giveAll(ctx context.Context, digest, key string, all []credit) (again []credit, err error) {
+	g := l.group
+	var jobs []dispatch.Routed
+	answers := make([]*local.Waiter, len(all))
+	for i, c := range all {
+		now := g.now()
+		b := g.cache.Get(now, local.ID{Policy: c.limiter.number, Key: digest})
+		c.limiter.resolve(b, key)
+		answers[i] = local.NewWaiter()
+		answers[i].Quiet = g.trace.inHook()
+		if b.Policy().Rule != local.ByLimit { // it has lost its limit meanwhile
+			answers[i].C <- local.Verdict{Outcome: local.Admitted}
+			continue
+		}
+		v, effect := b.Credit(answers[i], c.tokens)
+		if effect.Send {
+			jobs = append(jobs, b.route())
+			effect.Send = false
+		}
+		b.apply(now, effect)
+		if v.Outcome != local.Waiting {
+			answers[i].C <- v
+		}
+	}
+	dispatch.Push(jobs)
+	for i, w := range answers {
+		select {
+		case v := <-w.C:
+			switch v.Outcome {
+			case local.Failed:
+				return nil, l.creditError(ctx, nil)
+			case local.Outdated:
+				again = append(again, all[i])
+			}
+		case <-ctx.Done(): // nobody reads the answer in w any more
+			return nil, l.creditError(ctx, ctx.Err())
+		}
+	}
+	return again, nil
+}
+
+func (l *Limiter) creditError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = context.Canceled
+	}
+	if err == nil {
+		return fmt.Errorf("%w: Redis is not known to have changed a key of policy %q", ErrUnavailable, l.name)
+	}
+	return fmt.Errorf("%w: Redis is not known to have changed a key of policy %q: %w", ErrUnavailable, l.name, err)
+}

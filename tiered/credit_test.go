@@ -1,0 +1,261 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// The case of issue 19: ten streams reserve one token each, and each turns out to cost 9000 of 10 000 per minute.
+func TestMaxDebt(t *testing.T) {
+	for _, c := range []struct {
+		maxDebt  int64
+		wait     time.Duration // of the next request
+		forgiven int64
+	}{
+		{0, 61 * time.Second, 90_000 - 10_000 - 10_000 - 166}, // one burst, and a second of refill
+		{10_000, 61 * time.Second, 90_000 - 10_000 - 10_000 - 166},
+		{40_000, 241 * time.Second, 90_000 - 10_000 - 40_000 - 166},
+		{100_000, 480 * time.Second, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			events := make(chan LeaseEvent, 100)
+			l := limiter(t, newTape(), Policy{Name: "llm", Limit: PerMinute(10_000), MaxDebt: c.maxDebt, Lease: Lease{Size: NoLease}},
+				&Options{Trace: &Trace{Lease: func(e LeaseEvent) { events <- e }}})
+			time.Sleep(10 * ms)
+			var streams []Reservation
+			for range 10 {
+				streams = append(streams, l.Reserve(t.Context(), "team"))
+			}
+			for _, r := range streams {
+				r.Settle(9000)
+			}
+			start := time.Now()
+			time.Sleep(DefaultTimeout)
+			if err := l.Wait(t.Context(), "team"); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(start); d < c.wait-time.Second || d > c.wait+time.Second {
+				t.Errorf("MaxDebt %d: the next waited %v, want %v", c.maxDebt, d, c.wait)
+			}
+			synctest.Wait()
+			told := int64(0)
+			for len(events) > 0 {
+				told += (<-events).Forgiven
+			}
+			// The refill of the 50 ms in which Redis hears of the charges pays a few tokens of them.
+			if n := l.group.Stats().Policies["llm"].Forgiven; n != told || n > c.forgiven || n < c.forgiven-20 {
+				t.Errorf("MaxDebt %d: %d forgiven, %d by the events, want %d", c.maxDebt, n, told, c.forgiven)
+			}
+			books(t, l.group)
+		})
+	}
+}
+
+func TestCharge(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		policy   Policy
+		charge   int64
+		level    int64 // afterwards
+		forgiven int64
+	}{
+		{"what is there", Policy{Limit: PerDay(10)}, 3, 7, 0},
+		{"more than is there", Policy{Limit: PerDay(10)}, 15, 0, 5}, // one charge takes one burst at most
+		{"with a larger debt", Policy{Limit: PerDay(10), MaxDebt: 40}, 25, -15, 0},
+		{"too much for that", Policy{Limit: PerDay(10), MaxDebt: 40}, 99, -30, 59},
+		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}, MaxDebt: 40}, 25, -15, 0},
+		{"of shards", Policy{Limit: PerDay(100), Shards: 2}, 50, 50, 0},
+		{"a window", Policy{Limit: PerDay(10), Algorithm: FixedWindow, Calendar: true}, 4, 6, 0},
+		{"a log", Policy{Limit: PerDay(10), Algorithm: SlidingLog}, 4, 6, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, newTape(), c.policy, nil)
+			if err := l.Charge("k", c.charge); err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			time.Sleep(DefaultTimeout)
+			d := l.Peek(t.Context(), "k")
+			if d.Remaining != max(c.level, 0) || d.Allowed != (c.level > 0) {
+				t.Errorf("%s: %+v, want %d left", c.name, d, c.level)
+			}
+			if wait := resetAfter(1-c.level, c.policy.Limit.nanosPerToken()); c.level < 0 && d.RetryAfter < wait-time.Minute {
+				t.Errorf("%s: wait %v, want %v", c.name, d.RetryAfter, wait)
+			}
+			if n := l.group.Stats().Policies["api"].Forgiven; n != c.forgiven {
+				t.Errorf("%s: %d forgiven, want %d", c.name, n, c.forgiven)
+			}
+			books(t, l.group)
+		})
+	}
+	l := limiter(t, remote.NewMemory(), Policy{Name: "api", Limit: Unlimited()}, nil)
+	if err := errors.Join(l.Charge("k", 5)); err != nil || l.Charge("", 1) == nil || l.Charge("k", 0) == nil {
+		t.Errorf("%v, %v, %v", err, l.Charge("", 1), l.Charge("k", 0))
+	}
+}
+
+// What was charged while Redis was away is charged when it is back.
+func TestChargeOutlastsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		l := limiter(t, store, Policy{Name: "api", Limit: PerDay(10), MaxDebt: 100}, nil)
+		time.Sleep(10 * ms)
+		store.Memory.Fail(errors.New("away"))
+		if err := l.Charge("k", 30); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		store.Memory.Fail(nil)
+		time.Sleep(10 * time.Second)
+		if n := level(t, store.Memory, l, "k"); n != -20 {
+			t.Errorf("%d in Redis, want -20", n)
+		}
+	})
+}
+
+func TestRefund(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		policy Policy
+		used   int64
+		refund int64
+		level  int64 // afterwards
+	}{
+		{"a part", Policy{Limit: PerDay(10)}, 7, 3, 6},
+		{"never above the burst", Policy{Limit: PerDay(10)}, 7, 1 << 40, 10},
+		{"of an unused key", Policy{Limit: PerDay(10)}, 0, 5, 10},
+		{"out of debt", Policy{Limit: PerDay(10), MaxDebt: 50}, 40, 35, 5},
+		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}}, 7, 3, 6},
+		{"of shards", Policy{Limit: PerDay(100), Shards: 3}, 90, 60, 70},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.policy.Name = "api"
+			l := limiter(t, newTape(), c.policy, nil)
+			if c.used > 0 {
+				if err := l.Charge("k", c.used); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(DefaultTimeout)
+			if err := l.Refund(t.Context(), "k", c.refund); err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			if d := l.Peek(t.Context(), "k"); d.Remaining != c.level {
+				t.Errorf("%s: %d left, want %d", c.name, d.Remaining, c.level)
+			}
+			books(t, l.group)
+		})
+	}
+}
+
+// A refund ends a known denial, and gives what it says while tokens are leased.
+func TestRefundOfARefusedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newTape(), Policy{Name: "api", Limit: PerHour(200)}, nil)
+		time.Sleep(10 * ms)
+		for l.Allow(t.Context(), "k").Allowed {
+			time.Sleep(ms)
+		}
+		if err := l.Refund(t.Context(), "k", 20); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for l.Allow(t.Context(), "k").Allowed {
+			n++
+			time.Sleep(ms)
+		}
+		if n != 20 {
+			t.Errorf("%d admitted after 20 were given", n)
+		}
+		books(t, l.group)
+	})
+}
+
+func TestRefundThatIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newTape()
+		g, err := NewGroup(store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(context.Background())
+		make := func(p Policy) *Limiter {
+			l, err := g.Limiter(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		bucket := make(Policy{Name: "bucket", Limit: PerDay(10)})
+		for _, a := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+			l := make(Policy{Name: strings.ReplaceAll(a.String(), " ", "-"), Limit: PerDay(10), Algorithm: a})
+			if err := l.Refund(t.Context(), "k", 1); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%v: %v", a, err)
+			}
+		}
+		free := make(Policy{Name: "free", Limit: Unlimited()})
+		if err := free.Refund(t.Context(), "k", 1); err != nil {
+			t.Error(err)
+		}
+		for _, n := range []int64{0, -1} {
+			if err := bucket.Refund(t.Context(), "k", n); err == nil {
+				t.Errorf("%d tokens were given", n)
+			}
+		}
+		store.Memory.Fail(errors.New("away"))
+		if err := bucket.Refund(t.Context(), "k", 1); !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), `"k"`) {
+			t.Error(err)
+		}
+		store.Memory.Fail(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := bucket.Refund(ctx, "k", 1); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// The parts sum to the whole, and none is more than its bucket lacks unless all together lack less.
+func TestSplit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lack := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 9), rapid.Int64Range(0, 1<<42)), 1, 64).Draw(t, "lack")
+		n := rapid.OneOf(rapid.Int64Range(1, 99), rapid.Int64Range(1, maxTokens)).Draw(t, "n")
+		total, sum := int64(0), int64(0)
+		for _, x := range lack {
+			total += x
+		}
+		for i, x := range split(n, lack) {
+			sum += x
+			if x < 0 || n <= total && x > lack[i] {
+				t.Fatalf("%d of %d to one that lacks %d", x, n, lack[i])
+			}
+		}
+		if sum != n {
+			t.Fatalf("%d of %d", sum, n)
+		}
+	})
+}
+
+func TestResetOutOfDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newTape(), Policy{Name: "api", Limit: PerDay(10), MaxDebt: 100}, nil)
+		if err := l.Charge("k", 100); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultTimeout)
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Peek(t.Context(), "k"); d.Remaining != 10 {
+			t.Errorf("%d left after a reset from -90", d.Remaining)
+		}
+	})
+}
