@@ -30,12 +30,15 @@ func TestDecodeReply(t *testing.T) {
 	if !ok || got != want {
 		t.Errorf("decoded %+v, %t", got, ok)
 	}
+	if got, ok = lua.DecodeReply(lua.TokenBucket, numbersOf(1, 2, -3, -1, 5, 6, 7, 8, 9, 10, 11)); !ok || got.Forgiven != 11 {
+		t.Errorf("decoded %+v, %t", got, ok)
+	}
 	mixed := numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 	mixed[4] = "0"
 	for _, val := range []any{
 		nil, "OK", int64(0),
 		[]any{},
-		numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), mixed,
+		numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), mixed,
 		numbersOf(6, 0, 0, 0, 0, 0, 0, 0, 0, 0), numbersOf(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0),
 		map[any]any{int64(1): int64(1)},
 		errors.New("an error in a list"),
@@ -67,6 +70,8 @@ func FuzzDecodeReply(f *testing.F) {
 	}
 	f.Add("iiiiiiiii", int64(0))
 	f.Add("iiiiiiiiiii", int64(0))
+	f.Add("iiiiiiiiiin", int64(0))
+	f.Add("iiiiiiiiiiii", int64(0))
 	f.Add("", int64(0))
 	f.Fuzz(func(t *testing.T, shape string, first int64) {
 		list, numbers, ints := make([]any, 0, len(shape)), make([]int64, 0, len(shape)), true
@@ -77,14 +82,14 @@ func FuzzDecodeReply(f *testing.F) {
 			list, numbers, ints = append(list, x), append(numbers, int64(n)), ints && number
 		}
 		r, ok := lua.DecodeReply(lua.TokenBucket, list)
-		if good := ints && len(list) == 10 && first >= 0 && first <= 5; good != ok || !ok && r != (lua.Reply{}) {
+		if good := ints && (len(list) == 10 || len(list) == 11) && first >= 0 && first <= 5; good != ok || !ok && r != (lua.Reply{}) {
 			t.Fatalf("DecodeReply(%v) = %+v, %t", list, r, ok)
 		}
 		if ok {
 			got := []int64{
 				int64(r.Code), r.Grant, r.Level, r.Retry, r.Active, r.TTLLeft, r.Now, r.Epoch, int64(r.Flags),
-				r.Overflow,
-			}
+				r.Overflow, r.Forgiven,
+			}[:len(numbers)]
 			if !slices.Equal(got, numbers) {
 				t.Fatalf("DecodeReply(%v) = %+v", list, r)
 			}

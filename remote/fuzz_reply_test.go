@@ -168,14 +168,19 @@ func nonsense(c *lua.Call, r Result) string {
 	return ""
 }
 
-// plainReply reads a reply of ten numbers at the beginning of an answer, and reports what follows and whether there is
+// plainReply reads a reply of ten or eleven numbers at the beginning of an answer, and reports what follows and whether there is
 // one. It knows nothing of RESP but what those look like.
 func plainReply(answer []byte, r *lua.Reply) (rest []byte, ok bool) {
-	rest, ok = bytes.CutPrefix(answer, []byte("*10\r\n"))
-	for _, number := range []*int64{
+	numbers := []*int64{
 		(*int64)(&r.Code), &r.Grant, &r.Level, &r.Retry, &r.Active, &r.TTLLeft, &r.Now, &r.Epoch, (*int64)(&r.Flags),
 		&r.Overflow,
-	} {
+	}
+	if rest, ok = bytes.CutPrefix(answer, []byte("*11\r\n")); ok {
+		numbers = append(numbers, &r.Forgiven)
+	} else {
+		rest, ok = bytes.CutPrefix(answer, []byte("*10\r\n"))
+	}
+	for _, number := range numbers {
 		line, after, found := bytes.Cut(rest, []byte("\r\n"))
 		digits, colon := bytes.CutPrefix(line, []byte(":"))
 		n, err := strconv.ParseInt(string(digits), 10, 64)

@@ -441,13 +441,13 @@ func (r *rig) cut(out int64) {
 
 // The arguments of the script are read as they are written, and its reply.
 func TestCallIn(t *testing.T) {
-	long := strings.Fields("sha 1 b 1 2 3 4 5 6 lease 8 9 10 11 12 13 14 15 16 17 18 19 20")
+	long := strings.Fields("sha 1 b 1 2 3 4 5 6 lease 8 9 10 11 12 13 14 15 16 17 18 19 20 21")
 	short := strings.Fields("sha 1 b 1 2 3 4 5 6 7 8")
 	long[0], short[0] = lua.TokenBucket.Script().SHA, lua.TokenBucket.Script().SHA
 	want := lua.Call{
 		Bucket: "b", Cap: 1, Tokens: 2, Period: 3, Want: 4, Min: 5, TTL: 6, Lease: "lease", Seq: 8, Ack: 9, Hold: 10,
 		Ret: 11, Refund: 12,
-		Debt: 13, Deadline: 14, Epoch: 15, Now: 16, Owed: 18, Seen: 19, Fleet: 20,
+		Debt: 13, Deadline: 14, Epoch: 15, Now: 16, Owed: 18, Seen: 19, Fleet: 20, MaxDebt: 21,
 	}
 	if c, ok := callIn(long); !ok || !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v, %v", c, ok)
