@@ -42,16 +42,21 @@ var (
 // peekAll asks Redis for the state of each bucket of a key, in one pipeline per node. It blocks for at most
 // Options.Budget.
 func (l *Limiter) peekAll(ctx context.Context, key string, policies []*local.Policy) []remote.Result {
-	g, parts := l.group, l.bucketLimiters()
-	results, looks := make([]remote.Result, len(parts)), make([]*peek, len(parts))
+	var calls []lua.Call
+	for i, s := range l.bucketLimiters() {
+		c := call(l.group.store.Name(s.kind, s.name, key), policies[i])
+		c.Phase = s.phase(key)
+		calls = append(calls, c)
+	}
+	return l.group.peekCalls(ctx, calls)
+}
+
+// peekCalls makes calls that take nothing, in one pipeline per node. It blocks for at most Options.Budget.
+func (g *Group) peekCalls(ctx context.Context, calls []lua.Call) []remote.Result {
+	results, looks := make([]remote.Result, len(calls)), make([]*peek, len(calls))
 	var jobs []dispatch.Routed
-	for i, s := range parts {
-		j := &peek{
-			group: g,
-			call:  call(g.store.Name(s.kind, s.name, key), policies[i]), until: g.now() + g.options.Budget,
-			reply: make(chan remote.Result, 1),
-		}
-		j.call.Phase = s.phase(key)
+	for i, c := range calls {
+		j := &peek{group: g, call: c, until: g.now() + g.options.Budget, reply: make(chan remote.Result, 1)}
 		switch n := g.dispatch.Node(g.store.Node(j.call.Bucket)); {
 		case g.closed.Load():
 			results[i].Err = errClosed

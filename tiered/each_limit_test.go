@@ -1,0 +1,138 @@
+package tiered
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Each use of a request has its own state: of an admission what is left, of a refusal who refused.
+func TestAllowEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("user", 2), direct("tenant", 5), direct("all", 100))
+		user, tenant, everybody := l[0], l[1], l[2]
+		uses := All(everybody.For("all"), tenant.ForN("acme", 2), user.For("ann"))
+		ctx := t.Context()
+		var each [3]Decision
+		check := func(when string, want ...Decision) {
+			t.Helper()
+			for i, w := range want {
+				d := each[i]
+				if d.Allowed != w.Allowed || d.Reason != w.Reason || d.Remaining != w.Remaining || d.Burst != w.Burst {
+					t.Errorf("%s: use %d is %+v, want %+v", when, i, d, w)
+				}
+			}
+		}
+		want(t, uses.AllowEach(ctx, each[:]), Granted)
+		check("admitted",
+			Decision{Allowed: true, Reason: Granted, Remaining: 99, Burst: 100},
+			Decision{Allowed: true, Reason: Granted, Remaining: 3, Burst: 5},
+			Decision{Allowed: true, Reason: Granted, Remaining: 1, Burst: 2})
+		want(t, uses.AllowEach(ctx, each[:]), Granted)
+		want(t, uses.AllowEach(ctx, each[:]), Limited)
+		check("refused by Redis",
+			Decision{Allowed: true, Reason: Granted, Remaining: 98, Burst: 100},
+			Decision{Reason: Limited, Remaining: 1, Burst: 5}, // of which the request needs two
+			Decision{Reason: Limited, Burst: 2})
+		want(t, uses.AllowEach(ctx, each[:]), Limited)
+		check("refused here",
+			Decision{Reason: Unknown, Remaining: 97, Burst: 100}, // as last heard, before what it took went back
+			Decision{Reason: Limited, Remaining: 1, Burst: 5},
+			Decision{Reason: Limited, Burst: 2})
+		if each[2].RetryAfter < 11*time.Hour || each[2].Policy != "user" || each[2].Key != "ann" {
+			t.Errorf("%+v", each[2])
+		}
+		books(t, user.group)
+
+		each = [3]Decision{}
+		All(user.For("bob"), user.For("bob")).AllowEach(ctx, each[:1]) // one part, two uses, room for one
+		if !each[0].Allowed || each[1] != (Decision{}) {
+			t.Errorf("%+v", each)
+		}
+		if d := (Uses{}).AllowEach(ctx, each[:]); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// The state of every limit of a policy is that of a policy with this limit alone.
+func TestPeekEach(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		p    Policy
+		used int64
+		want []Decision
+	}{
+		{
+			"token buckets", Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30), PerDay(100)}}, 7,
+			[]Decision{
+				{LimitNumber: 1, Burst: 10, Remaining: 3, ResetAfter: 42 * time.Second},
+				{LimitNumber: 2, Burst: 30, Remaining: 23, ResetAfter: 14 * time.Minute},
+				{LimitNumber: 3, Burst: 100, Remaining: 93, ResetAfter: 7 * 24 * time.Hour / 100},
+			},
+		},
+		{
+			"one of them is used up", Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}}, 10,
+			[]Decision{
+				{LimitNumber: 1, Burst: 10, RetryAfter: 6 * time.Second, ResetAfter: time.Minute},
+				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: 20 * time.Minute},
+			},
+		},
+		{
+			"sliding windows", Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}, Algorithm: SlidingWindow}, 10,
+			[]Decision{
+				{LimitNumber: 1, Burst: 10, RetryAfter: time.Minute, ResetAfter: time.Minute},
+				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: time.Hour},
+			},
+		},
+		{
+			"one limit", Policy{Limit: PerMinute(10)}, 4,
+			[]Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
+		},
+		{
+			"shards", Policy{Limit: PerMinute(100), Also: []Limit{PerHour(300)}, Shards: 2}, 20,
+			[]Decision{
+				{LimitNumber: 1, Burst: 100, Remaining: 80, ResetAfter: 12 * time.Second},
+				{LimitNumber: 2, Burst: 300, Remaining: 280, ResetAfter: 4 * time.Minute},
+			},
+		},
+		{"no limit", Policy{Limit: Unlimited()}, 1, []Decision{{Remaining: 1 << 40, Burst: 1 << 40}}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c.p.Name, c.p.Lease = "api", Lease{Size: NoLease}
+			l := limiter(t, newTape(), c.p, nil)
+			time.Sleep(10 * ms)
+			want(t, l.AllowN(t.Context(), "k", c.used), Granted)
+			all, err := l.PeekEach(t.Context(), "k")
+			if err != nil || len(all) != len(c.want) {
+				t.Fatalf("%s: %+v, %v", c.name, all, err)
+			}
+			for i, d := range all {
+				w := c.want[i]
+				near := func(is, must time.Duration) bool { return is >= must-must/20 && is <= must+must/20 }
+				if d.LimitNumber != w.LimitNumber || c.name != "no limit" && (d.Burst != w.Burst || d.Remaining != w.Remaining) ||
+					d.Allowed != (w.Remaining > 0) || !near(d.ResetAfter, w.ResetAfter) || !near(d.RetryAfter, w.RetryAfter) {
+					t.Errorf("%s: limit %d is %+v, want %+v", c.name, i, d, w)
+				}
+			}
+			if d := l.Peek(t.Context(), "k"); c.name != "no limit" && d.Remaining != min(all[0].Remaining, all[len(all)-1].Remaining) {
+				t.Errorf("%s: peeking changed the key: %+v", c.name, d)
+			}
+		})
+	}
+}
+
+func TestPeekEachWithoutRedis(t *testing.T) {
+	store := remote.NewMemory()
+	l := limiter(t, store, Policy{Name: "api", Limit: PerMinute(10), Also: []Limit{PerHour(30)}}, nil)
+	store.Fail(errors.New("away"))
+	if all, err := l.PeekEach(t.Context(), "k"); all != nil || !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := l.PeekEach(t.Context(), ""); all != nil || !errors.Is(err, ErrInvalid) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
