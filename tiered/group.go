@@ -159,6 +159,15 @@ func (g *Group) Policies() []Policy {
 	return all
 }
 
+// Find returns the Limiter of a policy, and reports whether the Group has one of that name.
+func (g *Group) Find(policy string) (*Limiter, bool) {
+	ls := &g.limiters
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	l := ls.byName[policy]
+	return l, l != nil
+}
+
 func (g *Group) limiter(number int) *Limiter {
 	g.limiters.mu.RLock()
 	defer g.limiters.mu.RUnlock()

@@ -31,9 +31,12 @@ type Options struct {
 	ShowKeys bool
 }
 
-// New returns the page of a Group. The page answers GET and HEAD under any path. Each request calls
+// New returns the page of a Group. The page answers GET, HEAD and POST under any path. Each request calls
 // [tiered.Group.Stats], which walks all keys. With ?every=5 the browser reloads the page every 5 s (1 … 300). The
 // error is not nil if g is nil.
+//
+// A POST with the form value "key" shows the state of that key in each policy, by [tiered.Limiter.PeekEach]. It takes
+// nothing. The key is not in the URL, so it is in no access log.
 func New(g *tiered.Group, o *Options) (http.Handler, error) {
 	if g == nil {
 		return nil, errors.New("debugpage: group is nil: must be set")
@@ -60,7 +63,7 @@ var style string
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
-		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 }()
 
 var text = template.Must(template.New("page").Funcs(template.FuncMap{
@@ -68,7 +71,10 @@ var text = template.Must(template.New("page").Funcs(template.FuncMap{
 	"count": count, "length": length, "ago": ago,
 }).Parse(source))
 
-const maxEvery = 300
+const (
+	maxEvery = 300
+	maxForm  = 4 * tiered.MaxKeyLength // bytes of a form: a key may be escaped, three bytes for one
+)
 
 // ServeHTTP implements http.Handler.
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -77,9 +83,11 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "GET or HEAD", http.StatusMethodNotAllowed)
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost:
+	default:
+		h.Set("Allow", "GET, HEAD, POST")
+		http.Error(w, "GET, HEAD or POST", http.StatusMethodNotAllowed)
 		return
 	}
 	every := 0
@@ -91,8 +99,17 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		every = n
 	}
+	v := p.view(every)
+	if r.Method == http.MethodPost {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "the form cannot be read, or is too long", http.StatusBadRequest)
+			return
+		}
+		v.Found = p.find(r.Context(), r.PostForm.Get("key"))
+	}
 	var b bytes.Buffer // buffered, so that an error does not leave half a page
-	if err := text.Execute(&b, p.view(every)); err != nil {
+	if err := text.Execute(&b, v); err != nil {
 		http.Error(w, "the page cannot be drawn", http.StatusServiceUnavailable)
 		return
 	}

@@ -22,6 +22,7 @@ type view struct {
 	Nodes     []node
 	Policies  []row
 	Events    []tiered.Event // newest first
+	Found     *found         // the key that somebody looks for, or nil
 }
 
 type node struct {
