@@ -21,10 +21,10 @@
 //     one is on has none. The metric is the longest; it is −1 when a fault has not healed.
 //   - over_admission: a part that begins with the warm-up has the worst of the intervals that end in it, whenever they began;
 //     another one of those that lie within it, so that what a fault cost is not charged to the recovery.
-//   - recovered: in steps of 100 ms, the first time at which the admitted rate is near the ideal one and stays so for the next
-//     second of steps. A rate is that of the next second; of a limit so small that chance alone makes 5 % of a second's tokens
-//     and more, that of as long as the ideal takes for 400 tokens, at most 10 s and half of what is left of the part. Near is
-//     within 5 %, or √n of the ideal's n tokens where that is more.
+//   - recovered: from the end of the last fault, in steps of 100 ms, until the admitted rate is within 5 % of the ideal and
+//     stays so for a second. A rate is that of the next second; of a limit so small that chance alone makes 5 % of a second's tokens
+//     and more, that of as long as the ideal takes for 400 tokens, at most 10 s and half of what is left of the part. Where
+//     √n of the ideal's n tokens is more than 5 %, that much counts as near: chance alone makes as much.
 //   - starved: from when a process, or a key, was first asked since it last admitted something, until it last refused, or to
 //     the one decision that it then made late. After a minute without a request the next one begins anew. What began before the part
 //     counts from the part's first instant.

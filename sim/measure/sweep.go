@@ -18,7 +18,7 @@ type Sweep struct {
 	Advice  string            `json:"advice,omitempty"`
 	Advised map[string]string `json:"advised,omitempty"`
 
-	// Policy is that cell's, ready to use, and Expected what a sum on a napkin says of it. Both are empty when
+	// Policy is that cell's, ready to use, and Expected what formulas estimate of it. Both are empty when
 	// nobody asked.
 	Policy   *Policy    `json:"policy,omitempty"`
 	Expected []Expected `json:"expected,omitempty"`

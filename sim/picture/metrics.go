@@ -60,7 +60,7 @@ func tiles(m *measure.Metrics) (list []tile) {
 		{"redis_calls", "Redis calls", "of the script, all processes"},
 		{"detect", "Detected in", "until the last breaker opened"},
 		{"heal", "Healed in", "until the last breaker closed"},
-		{"recovered", "Recovered in", "until the rate was the ideal one again"},
+		{"recovered", "Recovered in", "until the rate was within 5 % of the ideal, for a second"},
 		{"jain", "Fairness", "Jain’s index over the processes: 1 is even"},
 	} {
 		if t.metric == "decide_max" {

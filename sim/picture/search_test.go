@@ -46,7 +46,7 @@ func TestSearchPage(t *testing.T) {
 	plain := search()
 	plain.Axes, plain.Policy, plain.Expected = plain.Axes[:1], nil, nil
 	page = parse(t, drawSweep(t, plain))
-	if len(find(page, "table", "map")) != 3 || len(find(page, "table", "napkin")) > 0 || !strings.Contains(text(page), "tiersim sweep rehearsal.sim") {
+	if len(find(page, "table", "map")) != 3 || len(find(page, "table", "estimate")) > 0 || !strings.Contains(text(page), "tiersim sweep rehearsal.sim") {
 		t.Error("a sweep is not what it was")
 	}
 }

@@ -149,8 +149,8 @@ var Metrics = []Metric{
 	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
 	{
 		"recovered", Seconds,
-		"from the end of the last fault until the admitted rate stays within 5 % of the ideal, or as near as chance " +
-			"lets so few tokens be",
+		"from the end of the last fault until the admitted rate is within 5 % of the ideal and stays so for a" +
+			" second",
 	},
 	{"open", Ratio, "processes whose breaker is open, at most at one time"},
 	{"breaker_changes", Count, "openings and closings, of the busiest process"},
