@@ -43,12 +43,16 @@ func TestTargetsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	documents, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+	documents := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "sim/*.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s: no pages, %v", pattern, err)
+		}
+		documents = append(documents, pages...)
 	}
 	named := regexp.MustCompile("(?m)(?:`|^ *)make ([a-z-]+)(?: (PAGE|HUNT)=([a-z-]+))?")
-	for _, file := range append(documents, "README.md", "CONTRIBUTING.md") {
+	for _, file := range documents {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -213,7 +213,7 @@ func (p *Policy) holdOff(period time.Duration) time.Duration {
 // while a call takes more than a quarter of it. It is no longer than the refill takes for a quarter of the burst
 // (C/4r), because what waits in Redis while a process holds off would overflow. At 3 times 1000/s and a burst of 200,
 // 10 processes use 0.998 of the limit, and at C/2r 0.892. At C/8r they use as much, with nearly twice the calls
-// (docs/performance.md).
+// (docs/internals/sizing.md).
 func (p *Policy) period(trip time.Duration) time.Duration {
 	t := p.Period
 	for t < 4*p.Period && trip > t/4 {
@@ -240,7 +240,7 @@ func (p *Policy) MaxTTL() time.Duration { return p.ttl(p.period(never)) }
 
 // idle reports how long a lease may lie unused before it goes back. If all the demand, 1.2 times the limit, moves from
 // process to process, 0.995 of the limit is used, at 4 periods 0.990, and 0.49 if nothing goes back. At one period a
-// key that is asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (docs/performance.md).
+// key that is asked for 6 times per second costs 0.62 calls per decision instead of 0.48 (docs/internals/sizing.md).
 func idle(period time.Duration) time.Duration { return max(2*period, minIdle) }
 
 // between returns a random duration in [lo·d, hi·d).

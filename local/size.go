@@ -24,7 +24,7 @@ const leastRequests = 12
 // the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip. At 0.8 of
 // 20000/s over 10 processes, where one call in 200 takes 10 ms more, 87 of a million decisions waited with the first
 // two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12
-// (docs/performance.md). The mark is a quarter of the burst at most, so that one expensive request does not make a
+// (docs/internals/sizing.md). The mark is a quarter of the burst at most, so that one expensive request does not make a
 // process hoard.
 func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
 	t := p.period(trip)
@@ -52,7 +52,7 @@ func (b *Bucket) size(trip time.Duration) sizing {
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
 // brings less than one. If it began sooner, a small burst would lie in processes that do not need it: at 0.9 of 40/s
 // over 10 processes, 7 of 100 requests are refused that an ideal bucket admits if leasing begins at one request, and 1
-// if it begins at two (docs/performance.md).
+// if it begins at two (docs/internals/sizing.md).
 func (s sizing) pays(leasing bool) bool {
 	if s.small {
 		return false

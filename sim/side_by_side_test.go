@@ -22,7 +22,7 @@ var (
 	only  = flag.String("only", ".", "the scenarios, a regular expression")
 )
 
-const page = "../docs/engines.md"
+const page = "../docs/internals/engines.md"
 
 // atOnce is how many real runs go on at one time; tries is how often a run is made that differs, the later ones
 // with other seeds, and live ones by themselves.
@@ -215,11 +215,11 @@ func TestPage(t *testing.T) {
 	}
 	for _, name := range sim.Library() {
 		if !strings.Contains(string(text), "| `"+name+"` |") {
-			t.Errorf("docs/engines.md has no %q: make pages PAGE=engines writes it", name)
+			t.Errorf("docs/internals/engines.md has no %q: make pages PAGE=engines writes it", name)
 		}
 	}
 	if strings.Contains(string(text), "differs:") {
-		t.Error("docs/engines.md has an engine that differs: a bug of one of them")
+		t.Error("docs/internals/engines.md has an engine that differs: a bug of one of them")
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 var sizing = flag.Bool("sizing", false, "run the loads of TestSizing and print their figures")
 
 // TestSizing runs the loads that the constants of the sizing are judged by, and prints "load<TAB>figure<TAB>value".
-// Run it before and after a change of a constant: docs/performance.md.
+// Run it before and after a change of a constant: docs/internals/sizing.md.
 func TestSizing(t *testing.T) {
 	if !*sizing {
 		t.Skip("-args -sizing")

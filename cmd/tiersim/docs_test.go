@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-const page = "../../docs/simulator.md"
+const page = "../../sim/README.md"
 
-// Every command of docs/simulator.md runs, in the order of the page and in one directory, and does not fail unless
+// Every command of sim/README.md runs, in the order of the page and in one directory, and does not fail unless
 // the page says that it may.
 func TestPage(t *testing.T) {
 	if testing.Short() {
@@ -86,20 +86,17 @@ func TestPageScenario(t *testing.T) {
 	}
 }
 
-// What this page and docs/tuning.md link to is there, pictures too.
+// What the simulator's pages link to is there: files, pictures and directories.
 func TestPageLinks(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tuning, err := os.ReadFile("../../docs/tuning.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, tuning...)
-	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllSubmatch(text, -1) {
-		if _, err := os.Stat(filepath.Join("../../docs", string(m[1]))); err != nil {
-			t.Error(err)
+	for _, name := range []string{page, "../../sim/scenarios.md", "../../sim/report.md"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`).FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), string(m[1]))); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 type files struct{ json, html string }
 
 func (f *files) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.json, "json", "", "write the report as JSON to `FILE`, or - for stdout (docs/report.md says what is in it)")
+	c.Flags().StringVar(&f.json, "json", "", "write the report as JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
 	c.Flags().StringVar(&f.html, "html", "", "write it as one HTML page to `FILE`, or - for stdout")
 }
 

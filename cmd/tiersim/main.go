@@ -73,7 +73,7 @@ func (a *app) root() *cobra.Command {
 		Use:   "tiersim",
 		Short: "Rehearse failures of Redis with the shipped limiter, in virtual time",
 		Long: `Tiersim runs the shipped limiter, as many processes on one Redis, through a scenario in virtual time, and says what was
-admitted, refused and waited for. docs/simulator.md teaches it in ten minutes.
+admitted, refused and waited for. sim/README.md teaches it in ten minutes.
 
 Exit status: 0 all expectations were met, 1 one was not, 2 it could not be run.`,
 		SilenceErrors: true, SilenceUsage: true,

@@ -9,7 +9,7 @@ import (
 )
 
 // This file breaks what the proof of the bound assumes, so that the price can be seen: each accident concedes, in
-// tokens, what docs/proof.md says that it costs.
+// tokens, what docs/internals/proof.md says that it costs.
 
 // now reads a process' clock: monotonic, but not quite of the right rate, and it stands still while the machine sleeps.
 func (p *process) now() time.Duration {

@@ -11,8 +11,8 @@ import (
 )
 
 // Bound is the most that any key of a limit may admit beyond burst + rate·t, in any interval of a run, in tokens:
-// +Inf where nothing is promised. It is what docs/proof.md says of the faults that the scenario has. With C the
-// burst, R the rate:
+// +Inf where nothing is promised. It is what docs/internals/proof.md says of the faults that the scenario has. C is
+// the burst, R the rate:
 //
 //   - A token, since what is compared are fractions. R·late, since a request is counted when it is decided and was granted
 //     before: at most Budget, and less on a network that answers in time.

@@ -96,11 +96,11 @@ func cells(t *testing.T, s *scenario.Scenario) {
 	}
 }
 
-var update = flag.Bool("update", false, "write what there is into docs/scenarios.md")
+var update = flag.Bool("update", false, "write what there is into sim/scenarios.md")
 
 // The reference lists all of them. After a change: go test ./sim/library -update.
 func TestDocs(t *testing.T) {
-	page := filepath.Join("..", "..", "docs", "scenarios.md")
+	page := filepath.Join("..", "scenarios.md")
 	rows := [][]string{{"scenario", "what happens", "what it shows"}}
 	for _, name := range Names() {
 		text, err := Text(name)
@@ -111,7 +111,7 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows = append(rows, []string{"[" + name + "](../sim/library/" + name + ".sim)", s.Name, s.Learn})
+		rows = append(rows, []string{"[" + name + "](library/" + name + ".sim)", s.Name, s.Learn})
 	}
 	if *update {
 		if err := section.Write(page, "library", section.Table(rows)); err != nil {
@@ -123,7 +123,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want, err := section.Replace(string(text), "library", section.Table(rows)); err != nil || want != string(text) {
-		t.Errorf("docs/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
+		t.Errorf("sim/scenarios.md has not these (%v):\n%s", err, section.Table(rows))
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestDocs holds docs/report.md against the types: a section per type, a row per field, in order.
+// TestDocs holds sim/report.md against the types: a section per type, a row per field, in order.
 func TestDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/report.md")
+	page, err := os.ReadFile("../report.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestDocs(t *testing.T) {
 
 // TestDocsOfMetrics: the name that an expectation has is that of its field.
 func TestDocsOfMetrics(t *testing.T) {
-	page, err := os.ReadFile("../../docs/report.md")
+	page, err := os.ReadFile("../report.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// JSON writes the report as one JSON object, indented, with its fields in the order of the type. docs/report.md
+// JSON writes the report as one JSON object, indented, with its fields in the order of the type. sim/report.md
 // says what each is.
 func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)

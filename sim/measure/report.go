@@ -148,7 +148,7 @@ type Ledger struct {
 	Lost     int64 `json:"lost"` // granted, and no process heard of it; −1 when nobody can tell
 }
 
-// Audit is what an engine saw that can look at both sides, Redis and the processes: see docs/report.md. A run in
+// Audit is what an engine saw that can look at both sides, Redis and the processes: see sim/report.md. A run in
 // which a rule did not hold has not passed. Where nobody can look, all figures are −1.
 type Audit struct {
 	Looks  int64   `json:"looks"`

@@ -22,7 +22,7 @@
 //
 // [Parse] reads it and reports what is wrong with its line and column, all of it at once; [Scenario.String] writes it
 // in one canonical form that parses to the same; JSON is its twin for programs, read by [ParseJSON]. [Scenario.Set]
-// changes a field by its path, as a sweep does. The page docs/scenarios.md is the reference.
+// changes a field by its path, as a sweep does. The page sim/scenarios.md is the reference.
 //
 // A Scenario is data without a lock: goroutines may read one together, and change only their own ([Scenario.Clone]).
 // Nothing in this package blocks.

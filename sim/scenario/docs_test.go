@@ -12,7 +12,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/section"
 )
 
-var page = filepath.Join("..", "..", "docs", "scenarios.md")
+var page = filepath.Join("..", "scenarios.md")
 
 // The tables of the reference are those of the code. After a change: go test ./sim/scenario -update.
 func TestDocs(t *testing.T) {
@@ -32,7 +32,7 @@ func TestDocs(t *testing.T) {
 			continue
 		}
 		if !*update {
-			t.Errorf("docs/scenarios.md has not what the code says of %s:\n%s", name, body)
+			t.Errorf("sim/scenarios.md has not what the code says of %s:\n%s", name, body)
 		} else if err := section.Write(page, name, body); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what is said now into testdata and docs")
+var update = flag.Bool("update", false, "write what is said now into testdata and sim/scenarios.md")
 
 // A golden file is a list of entries: "== what it is about", the input, and after "--" what is said of it.
 type golden struct{ title, input, output string }

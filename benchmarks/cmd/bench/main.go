@@ -1,5 +1,5 @@
-// Command bench runs all benchmarks, keeps their raw output in docs/bench, and writes the tables of docs/performance.md
-// and the README's lines about speed out of it. It is run in the directory of the benchmarks module.
+// Command bench runs all benchmarks, keeps their raw output in docs/bench, and writes the tables of
+// docs/internals/performance.md and the README's lines about speed out of it. It is run in the directory of the benchmarks module.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 // docs are the documents that are written, as seen from the benchmarks module.
 const (
 	rawDir      = "../docs/bench"
-	performance = "../docs/performance.md"
+	performance = "../docs/internals/performance.md"
 	readme      = "../README.md"
 )
 

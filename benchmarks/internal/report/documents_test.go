@@ -30,7 +30,7 @@ func TestDocumentsAreGenerated(t *testing.T) {
 		want["performance.md"] = append(want["performance.md"], r.Tables())
 		want["README.md"] = append(want["README.md"], claims)
 	}
-	for name, path := range map[string]string{"performance.md": "../../../docs/performance.md", "README.md": "../../../README.md"} {
+	for name, path := range map[string]string{"performance.md": "../../../docs/internals/performance.md", "README.md": "../../../README.md"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
