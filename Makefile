@@ -44,7 +44,7 @@ test: ## before a pull request: the short tests under the race detector, and the
 	go test -timeout 10m .
 
 # The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. The next two lines
-# are the stores' tests as the user of docs/operations.md, by unix socket and RESP2.
+# are the stores' tests as the user of docs/redis.md, by unix socket and RESP2.
 test-long: ## what make test leaves out: real time, real faults, a user with few rights, fuzzing, lint; CI runs both
 	@$(REDIS)
 	go test -p 1 -timeout 10m $(REALTIME)

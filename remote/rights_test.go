@@ -17,11 +17,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// The tests of the rights in docs/operations.md make the user themselves, from the very words there. That they are
+// The tests of the rights in docs/redis.md make the user themselves, from the very words there. That they are
 // enough for all that the store and the limiter do is what a guarded run shows; here, that none of them is too
 // many.
 
-// setUser executes ACL SETUSER with words of docs/operations.md.
+// setUser executes ACL SETUSER with words of docs/redis.md.
 func setUser(t *testing.T, admin *redis.Client, words ...string) {
 	t.Helper()
 	args := []any{"acl", "setuser", redistest.User}

@@ -13,7 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// What docs/operations.md adds for windows is enough for all algorithms, and none of it is too much.
+// What docs/redis.md adds for windows is enough for all algorithms, and none of it is too much.
 func TestEveryRightOfWindowsIsNeeded(t *testing.T) {
 	server := redistest.StartOpen(t)
 	admin := server.Client()

@@ -20,7 +20,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The sums of docs/operations.md, "Memory".
+// The sums of docs/deploying.md, "Memory of a process", and of docs/redis.md, "Memory".
 const (
 	keyInProcess  = 420     // bytes per direct key of up to 16 bytes; make ratios holds it
 	leavingPart   = 8       // an eighth of MaxKeys more may be on their way out
@@ -37,17 +37,26 @@ const (
 // TestFloodOfKeys is an attack with keys that nobody has seen and nobody will see again. What it costs is bounded,
 // in the process by MaxKeys and in Redis by the time to live of a bucket, and goes away with the attack.
 func TestFloodOfKeys(t *testing.T) {
-	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, sum := range []string{
-		fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess),
-		fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
-		fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
+	for _, c := range []struct {
+		page string
+		sums []string
+	}{
+		{"docs/deploying.md", []string{
+			fmt.Sprintf("MaxKeys × %d/%d × (%d bytes,", leavingPart+1, leavingPart, keyInProcess),
+			fmt.Sprintf(" + %d MB\n", restOfProcess>>20),
+		}},
+		{"docs/redis.md", []string{
+			fmt.Sprintf("buckets × (%d,", keyInRedis), fmt.Sprintf(" + %d per bucket\n", tablesInRedis),
+		}},
 	} {
-		if !strings.Contains(string(page), sum) {
-			t.Errorf("docs/operations.md does not say %q, which is tested here", sum)
+		text, err := os.ReadFile("../" + c.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sum := range c.sums {
+			if !strings.Contains(string(text), sum) {
+				t.Errorf("%s does not say %q, which is tested here", c.page, sum)
+			}
 		}
 	}
 	flood := 1_000_000

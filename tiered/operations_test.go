@@ -21,7 +21,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/watch"
 )
 
-// The fleet that the table of docs/operations.md is of, and what is done to it.
+// The fleet of the table "what your users see" in docs/runbook.md, and what is done to it.
 const (
 	opsProcesses = 4
 	opsFrom      = 5 * time.Second
@@ -159,11 +159,11 @@ func opsRun(t *testing.T, mode FailMode, fault func(*afflicted, int, time.Durati
 
 var opsCell = regexp.MustCompile(`^(\d+) %, ([0-9.]+) ×, (?:([0-9.]+)|any)$`)
 
-// TestOperationsTableIsTrue reads the table "what your users see" out of docs/operations.md, and has each of its faults
+// TestOperationsTableIsTrue reads the table "what your users see" out of docs/runbook.md, and has each of its faults
 // happen in each fail mode.
 func TestOperationsTableIsTrue(t *testing.T) {
 	notUnderRace(t)
-	page, err := os.ReadFile("../docs/operations.md")
+	page, err := os.ReadFile("../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,9 +224,9 @@ func number(t *testing.T, text string) float64 {
 // opsFar is a row of the table of far regions: a Redis that is so many ms away, there and back.
 var opsFar = regexp.MustCompile(`^\| (\d+) ms \| (\d+) ms \| ([0-9.]+) % \| ([0-9.]+) % \| ([0-9.]+) % \|$`)
 
-// TestFarRedisTableIsTrue makes the rows of that table: ten processes share a limit of 1000 per second on one key.
+// TestFarRedisTableIsTrue makes the rows of that table in docs/deploying.md: ten processes share a limit of 1000 per second on one key.
 func TestFarRedisTableIsTrue(t *testing.T) {
-	page, err := os.ReadFile("../docs/operations.md")
+	page, err := os.ReadFile("../docs/deploying.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,9 +269,9 @@ func TestFarRedisTableIsTrue(t *testing.T) {
 	}
 }
 
-// Every line of the log is on the page, and every one that the page has is one of them.
+// Every line of the log is in docs/runbook.md, and every one that the page has is one of them.
 func TestOperationsPageHasTheLines(t *testing.T) {
-	page, err := os.ReadFile("../docs/operations.md")
+	page, err := os.ReadFile("../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}

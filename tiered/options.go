@@ -40,7 +40,7 @@ type Options struct {
 	// Trace receives what happens, event by event. nil means no hooks.
 	Trace *Trace
 
-	// Logger receives state changes, one line each, and nothing per request. docs/operations.md lists the lines. It
+	// Logger receives state changes, one line each, and nothing per request. docs/runbook.md lists the lines. It
 	// is called on a goroutine of the Group. nil means slog.Default() at the time of NewGroup;
 	// slog.New(slog.DiscardHandler) is silence.
 	Logger *slog.Logger

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A guarded run has TIERED_TEST_GUARDED=1. Its stores connect as docs/operations.md asks: as a user with only the
+// A guarded run has TIERED_TEST_GUARDED=1. Its stores connect as docs/redis.md asks: as a user with only the
 // rights that are listed there, over the unix socket if there is one, and with RESP2. Tests send their own commands
 // as the default user, who may do everything except run scripts, so a store that does not use the limited user
 // fails.
@@ -26,7 +26,7 @@ const (
 	Password = "p/ss@w0rd?"
 )
 
-// The parts of the rights in docs/operations.md. Each is added to the first.
+// The parts of the rights in docs/redis.md. Each is added to the first.
 const (
 	OnServer   = "redis-user"          // whatever the topology
 	OnCluster  = "redis-user-cluster"  // on each node of a Cluster
@@ -36,10 +36,10 @@ const (
 )
 
 // Rights returns the words of a part's ACL SETUSER line after the user's name and password, as in
-// docs/operations.md.
+// docs/redis.md.
 func Rights(t testing.TB, part string) []string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root(t), "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join(root(t), "docs", "redis.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +48,13 @@ func Rights(t testing.TB, part string) []string {
 	const start = "ACL SETUSER " + User + " "
 	_, line, is := strings.Cut(text, start)
 	if !found || !is || strings.Contains(line, start) {
-		t.Fatalf("docs/operations.md has no one line %q… in its section %s", start, part)
+		t.Fatalf("docs/redis.md has no one line %q… in its section %s", start, part)
 	}
 	line, _, _ = strings.Cut(line, "\n```")
 	return strings.Fields(strings.TrimPrefix(line, "on >PASSWORD "))
 }
 
-// root returns the directory of the module with docs/operations.md. A test runs in the directory of its package.
+// root returns the directory of the module with docs/redis.md. A test runs in the directory of its package.
 func root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -62,12 +62,12 @@ func root(t testing.TB) string {
 		t.Fatal(err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "docs", "operations.md")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "docs", "redis.md")); err == nil {
 			return dir
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			t.Fatal("there is no docs/operations.md above the test's directory")
+			t.Fatal("there is no docs/redis.md above the test's directory")
 		}
 		dir = up
 	}
