@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -83,21 +82,6 @@ func TestPageScenario(t *testing.T) {
 	}
 	if !strings.Contains(string(text), "```sim\n"+string(scenario)+"```") {
 		t.Error("the page's scenario is not sim/testdata/checkout.sim")
-	}
-}
-
-// What the simulator's pages link to is there: files, pictures and directories.
-func TestPageLinks(t *testing.T) {
-	for _, name := range []string{page, "../../sim/scenarios.md", "../../sim/report.md"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`).FindAllSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), string(m[1]))); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
 	}
 }
 
