@@ -45,6 +45,9 @@ test: ## before a pull request: the short tests under the race detector, and the
 
 # The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. The next two lines
 # are the stores' tests as the user of docs/redis.md, by unix socket and RESP2.
+# OTHER_GO is the supported Go version beside the one in go.mod (docs/compatibility.md). The Go tool downloads it.
+OTHER_GO := go1.27.1
+
 test-long: ## what make test leaves out: real time, real faults, a user with few rights, fuzzing, lint; CI runs both
 	@$(REDIS)
 	go test -p 1 -timeout 10m $(REALTIME)
@@ -52,6 +55,10 @@ test-long: ## what make test leaves out: real time, real faults, a user with few
 	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .
 	TIERED_TEST_GUARDED=1 go test -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 	$(MAKE) --no-print-directory hunt HUNT=fuzz
+	@if GOTOOLCHAIN=$(OTHER_GO) go version; then \
+		GOTOOLCHAIN=$(OTHER_GO) go vet ./... && \
+		GOTOOLCHAIN=$(OTHER_GO) go test -short -timeout 10m ./lua ./local ./failover ./internal/dispatch ./remote ./tiered/...; \
+	else echo "$(OTHER_GO) is not tested: it cannot be downloaded"; fi
 	$(MAKE) --no-print-directory lint
 
 ##@ Claims: the figures of the README
