@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +14,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// testing.md: a limit, in virtual time
+// From docs/testing.md.
 
 func TestTenPerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,8 +38,6 @@ func TestTenPerMinute(t *testing.T) {
 		}
 	})
 }
-
-// testing.md: an outage
 
 func TestLoginsStayLimitedInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -70,8 +66,6 @@ func TestLoginsStayLimitedInAnOutage(t *testing.T) {
 	})
 }
 
-// testing.md: a fake
-
 // allower is what the handler needs of a Limiter, and no more.
 type allower interface {
 	Allow(ctx context.Context, key string) tiered.Decision
@@ -98,8 +92,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// testing.md: a rehearsal
-
 func TestOurOutage(t *testing.T) {
 	scenario, err := sim.Load("outage")
 	if err != nil {
@@ -116,29 +108,5 @@ func TestOurOutage(t *testing.T) {
 	}
 	if !report.Passed || report.Metrics.OverAdmission > 600 {
 		t.Errorf("%v", report)
-	}
-}
-
-// testing.md: end
-
-// The code of docs/testing.md is the code above.
-func TestTestingPage(t *testing.T) {
-	page, err := os.ReadFile("testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("testing_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := strings.Split(string(source), "\n// testing.md: ")
-	if len(parts) != 6 {
-		t.Fatalf("%d marks", len(parts)-1)
-	}
-	for _, part := range parts[1:5] {
-		name, code, _ := strings.Cut(part, "\n")
-		if block := "```go\n" + strings.TrimSpace(code) + "\n```"; !strings.Contains(string(page), block) {
-			t.Errorf("the page does not have the code of %q:\n%s", name, block)
-		}
 	}
 }

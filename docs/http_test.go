@@ -1,0 +1,89 @@
+package docs_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// From docs/http.md. The code about the debug page is in getting_started_test.go.
+
+func limitRoutes(http *http.ServeMux, perUser, perIP *tiered.Limiter, api http.Handler) error {
+	limit, err := httplimit.New([]httplimit.Rule{
+		{Limiter: perUser, Key: httplimit.Credential("Authorization"), Missing: httplimit.Exempt},
+		{Limiter: perIP, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	http.Handle("/api/", limit(api))
+	return nil
+}
+
+func askInHandler(limiter *tiered.Limiter, userID string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		d := limiter.Allow(r.Context(), userID)
+		if !d.Allowed {
+			httplimit.WriteRefusal(w, d) // status, fields and a line of text
+			return
+		}
+		httplimit.WriteHeaders(w.Header(), d)
+	}
+}
+
+// The rows of the page's table about answers that do not need an outage.
+func TestHTTPPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group, err := tiered.NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer group.Close(t.Context())
+		policies := map[string]*tiered.Limiter{}
+		for name, limit := range map[string]tiered.Limit{
+			"user": tiered.PerSecond(100).WithBurst(200), "ip": tiered.PerSecond(1), "blocked": tiered.Blocked(),
+		} {
+			if policies[name], err = group.Limiter(tiered.Policy{Name: name, Limit: limit}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mux := http.NewServeMux()
+		api := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		if err := limitRoutes(mux, policies["user"], policies["ip"], api); err != nil {
+			t.Fatal(err)
+		}
+		mux.Handle("/handler", askInHandler(policies["user"], "ann"))
+		mux.Handle("/blocked", askInHandler(policies["blocked"], "ann"))
+		for _, c := range []struct {
+			path, address                  string
+			status                         int
+			limit, remaining, reset, retry string
+		}{
+			{"/handler", "192.0.2.1:1", 200, "200", "199", "1", ""},
+			{"/blocked", "192.0.2.1:1", 429, "", "", "", ""},
+			{"/api/", "192.0.2.1:1", 200, "1", "0", "1", ""},
+			{"/api/", "192.0.2.1:1", 429, "1", "0", "1", "1"},
+			{"/api/", "@", 400, "", "", "", ""}, // a unix socket has no address
+		} {
+			r, w := httptest.NewRequest(http.MethodGet, c.path, nil), httptest.NewRecorder()
+			r.RemoteAddr = c.address
+			mux.ServeHTTP(w, r)
+			for name, want := range map[string]string{
+				"X-RateLimit-Limit": c.limit, "X-RateLimit-Remaining": c.remaining, "X-RateLimit-Reset": c.reset,
+				"Retry-After": c.retry,
+			} {
+				if got := w.Header().Get(name); got != want {
+					t.Errorf("%s %s: %s is %q, want %q", c.path, c.address, name, got, want)
+				}
+			}
+			if w.Code != c.status {
+				t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
+			}
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every block of Go on a page stands in a test file beside the page, so it compiles, is formatted, and runs where a test
+// runs it. A block may begin deeper in the test file. A line "..." leaves something out: the parts before and after it
+// are looked for one by one.
+func TestCodeOfPages(t *testing.T) {
+	toRoot(t)
+	var sources [][]string
+	for _, file := range append(files(t, "docs/*_test.go"), "sim/example_test.go") {
+		sources = append(sources, strings.Split(read(t, file), "\n"))
+	}
+	blocks := 0
+	for _, page := range files(t, "docs/*.md") {
+		for _, m := range regexp.MustCompile("(?s)\n```go\n(.*?)\n```\n").FindAllStringSubmatch(read(t, page), -1) {
+			blocks++
+			for part := range splitBlock(m[1]) {
+				if !standsIn(part, sources) {
+					t.Errorf("no test file has this code of %s:\n%s", page, strings.Join(part, "\n"))
+				}
+			}
+		}
+	}
+	if blocks < 20 {
+		t.Errorf("only %d blocks: the pattern is wrong", blocks)
+	}
+}
+
+// splitBlock yields the parts of a block between its lines "...".
+func splitBlock(block string) func(yield func([]string) bool) {
+	return func(yield func([]string) bool) {
+		for part := range strings.SplitSeq("\n"+block+"\n", "\n...\n") {
+			if part = strings.Trim(part, "\n"); part != "" && !yield(strings.Split(part, "\n")) {
+				return
+			}
+		}
+	}
+}
+
+// standsIn reports whether a source has the lines of part, one after the other, all indented by the same more.
+func standsIn(part []string, sources [][]string) bool {
+	for _, source := range sources {
+		for first := 0; first+len(part) <= len(source); first++ {
+			indent, ok := strings.CutSuffix(source[first], part[0])
+			if !ok || strings.Trim(indent, "\t") != "" {
+				continue
+			}
+			same := 1
+			for same < len(part) && (source[first+same] == indent+part[same] || source[first+same]+part[same] == "") {
+				same++
+			}
+			if same == len(part) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// files returns the names that match a pattern, which must be some.
+func files(t *testing.T, pattern string) []string {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: %v, %v", pattern, names, err)
+	}
+	return names
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

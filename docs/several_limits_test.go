@@ -1,0 +1,114 @@
+package docs_test
+
+import (
+	"context"
+	"log"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// From docs/several-limits.md.
+
+func userAddressAndTenant(
+	ctx context.Context, group *tiered.Group, perAddress, perTenant *tiered.Limiter, user, ip, tenant string, cost int64,
+) (tiered.Decision, error) {
+	perUser, err := group.Limiter(tiered.Policy{Name: "user", Limit: tiered.PerSecond(100)})
+	if err != nil {
+		return tiered.Decision{}, err
+	}
+	d := tiered.All(perUser.For(user), perAddress.For(ip), perTenant.ForN(tenant, cost)).Allow(ctx)
+	if !d.Allowed {
+		log.Printf("refused by policy %s: %v, come back in %v", d.Policy, d.Reason, d.RetryAfter)
+	}
+	return d, nil
+}
+
+func settleLater(ctx context.Context, requests, tokens *tiered.Limiter, user string, estimate, used int64) {
+	r := tiered.All(requests.For(user), tokens.ForN(user, estimate)).Reserve(ctx)
+	if !r.Allowed {
+		return
+	}
+	r.Settle(1, used) // r.Settle(1) leaves the tokens at the estimate
+}
+
+func severalLimitsOnAKey() tiered.Policy {
+	policy := tiered.Policy{
+		Name:  "api",
+		Limit: tiered.PerSecond(10),
+		Also:  []tiered.Limit{tiered.PerHour(1000)},
+	}
+	return policy
+}
+
+func limitsByKey(plans map[string]tiered.Limit, planOf map[string]string) tiered.Policy {
+	policy := tiered.Policy{
+		Name:   "api",
+		Limit:  tiered.PerSecond(10),                                        // for users without a plan
+		PerKey: func(key string) tiered.Limit { return plans[planOf[key]] }, // the zero Limit means Policy.Limit
+	}
+	return policy
+}
+
+func limitOfTheRequest(ctx context.Context, perUser *tiered.Limiter, user string, plan tiered.Policy) tiered.Decision {
+	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
+	return d
+}
+
+// The code of the page does what the page says of it.
+func TestSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group, err := tiered.NewGroup(remote.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer group.Close(context.Background())
+		limiter := func(p tiered.Policy) *tiered.Limiter {
+			l, err := group.Limiter(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		address := limiter(tiered.Policy{Name: "address", Limit: tiered.PerSecond(50)})
+		tenant := limiter(tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(5)})
+		d, err := userAddressAndTenant(t.Context(), group, address, tenant, "ann", "192.0.2.1", "acme", 6)
+		if err != nil || d.Policy != "tenant" || d.Reason != tiered.ExceedsBurst {
+			t.Errorf("%+v, %v", d, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if left := address.Peek(t.Context(), "192.0.2.1").Remaining; left != 50 {
+			t.Errorf("a refusal by the tenant cost the address %d", 50-left)
+		}
+
+		tokens := limiter(tiered.Policy{Name: "tokens", Limit: tiered.PerHour(1000)})
+		settleLater(t.Context(), address, tokens, "bob", 500, 20)
+		time.Sleep(100 * time.Millisecond)
+		if left := tokens.Peek(t.Context(), "bob").Remaining; left != 980 {
+			t.Errorf("%d tokens are left, want 980", left)
+		}
+
+		several := limiter(severalLimitsOnAKey())
+		several.AllowN(t.Context(), "ann", 10)
+		if d := several.Allow(t.Context(), "ann"); d.Allowed || d.LimitNumber != 1 {
+			t.Errorf("%+v", d)
+		}
+
+		gold := tiered.PerSecond(1000)
+		p := limitsByKey(map[string]tiered.Limit{"gold": gold}, map[string]string{"ann": "gold"})
+		p.Name = "plans"
+		plans := limiter(p)
+		if a, b := plans.Allow(t.Context(), "ann"), plans.Allow(t.Context(), "bob"); a.Burst != 1000 || b.Burst != 10 {
+			t.Errorf("bursts of %d and %d", a.Burst, b.Burst)
+		}
+		if d := limitOfTheRequest(t.Context(), tenant, "acme", tiered.Policy{Limit: gold}); d.Burst != 1000 {
+			t.Errorf("%+v", d)
+		}
+		if d := tiered.All().Allow(t.Context()); d.Allowed || d.Reason != tiered.Unknown {
+			t.Errorf("%+v", d)
+		}
+	})
+}
