@@ -3,7 +3,7 @@ package lua
 // Algorithm selects how a bucket counts, and so the script that decides.
 type Algorithm uint8
 
-// The algorithms; docs/algorithms.md compares them.
+// The algorithms; docs/choosing.md compares them.
 const (
 	TokenBucket   Algorithm = iota // Cap, refilled by Tokens per Period; leased
 	SlidingLog                     // at most Cap in any Period, to the microsecond; direct takes only

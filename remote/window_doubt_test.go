@@ -44,7 +44,7 @@ func (e *engine) burst(t *testing.T, now int64, c lua.Call, n int) (admitted int
 	return admitted, lua.Reply{}
 }
 
-// TestWorkedExample computes the example of docs/algorithms.md: 100 per minute, 100 requests at sec 59 and 100 at
+// TestWorkedExample computes the example of docs/choosing.md: 100 per minute, 100 requests at sec 59 and 100 at
 // sec 61.
 func TestWorkedExample(t *testing.T) {
 	e := realEngine(t)

@@ -14,11 +14,11 @@ import (
 // Flaws of published scripts, and what is said of ours at the edge of a window, each on a real Redis. The others are in
 // window_doubt_test.go and window_cost_test.go.
 
-// TestMostInAMinute drives each algorithm to the most that docs/algorithms.md says a minute can hold, by the
+// TestMostInAMinute drives each algorithm to the most that docs/choosing.md says a minute can hold, by the
 // schedule that is worst for it, and no further: a fixed window twice its limit around an edge, a bucket that
 // starts full its burst and what is refilled, the sliding ones never more than their limit.
 func TestMostInAMinute(t *testing.T) {
-	page, err := os.ReadFile("../docs/algorithms.md")
+	page, err := os.ReadFile("../docs/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,10 +68,10 @@ func TestMostInAMinute(t *testing.T) {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.name) +
 			` \|(?:[^|]*\|){3} (\d+) \|$`).FindSubmatch(page)
 		if row == nil {
-			t.Fatalf("docs/algorithms.md has no row of %s", c.name)
+			t.Fatalf("docs/choosing.md has no row of %s", c.name)
 		}
 		if said, _ := strconv.Atoi(string(row[1])); most > said || most < said-1 {
-			t.Errorf("%s: %d in a minute, docs/algorithms.md says %d", c.name, most, said)
+			t.Errorf("%s: %d in a minute, docs/choosing.md says %d", c.name, most, said)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Algorithm selects how usage is counted. docs/algorithms.md compares the algorithms.
+// Algorithm selects how usage is counted. docs/choosing.md compares the algorithms.
 type Algorithm uint8
 
 const (

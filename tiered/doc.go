@@ -30,7 +30,7 @@
 // # Other ways to count
 //
 // [Policy].Also puts further limits on each key, as in ten per second and a thousand per hour. [Policy].Algorithm
-// counts in windows instead: [FixedWindow], [SlidingWindow], [SlidingLog]. docs/algorithms.md compares them.
+// counts in windows instead: [FixedWindow], [SlidingWindow], [SlidingLog]. docs/choosing.md compares them.
 //
 // # When Redis does not answer
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-var write = flag.String("write", "", "write what is advised in full into this page, which make pages PAGE=tuning does")
+var write = flag.String("write", "", "write the advice of a full search into this page, which make pages PAGE=tuning does")
 
 // verifySeed is another one than that of the search.
 const verifySeed = 4711
@@ -26,7 +26,7 @@ func TestServices(t *testing.T) {
 		"service", "wants", "advice", "over_admission", "shortfall", "Redis calls",
 		"longest decision", "holds with another seed",
 	}}
-	var details strings.Builder
+	var commands strings.Builder
 	for _, s := range Services() {
 		t.Run(s.Name, func(t *testing.T) {
 			q := s.Question
@@ -64,36 +64,27 @@ func TestServices(t *testing.T) {
 				figure(r.Shortfall, r.WorstShortfall, scenario.Ratio),
 				measure.Figure(r.Calls, scenario.PerSec), measure.Figure(r.DecideMax/1e6, scenario.Seconds), held,
 			})
-			details.WriteString("\n### " + s.Name + "\n\n" + strings.ToUpper(s.Wants[:1]) + s.Wants[1:] +
-				".\n\n```text\n$ tiersim tune " + strings.Join(s.Flags, " ") + "\n")
-			if err := a.Text(&details); err != nil {
-				t.Fatal(err)
-			}
-			details.WriteString("```\n")
+			commands.WriteString("go run ./cmd/tiersim tune " + strings.Join(s.Flags, " ") + "\n")
 		})
 	}
 	if *write == "" || t.Failed() {
 		return
 	}
-	if err := section.Write(*write, "services", section.Table(rows)); err != nil {
-		t.Fatal(err)
-	}
-	if err := section.Write(*write, "answers", details.String()); err != nil {
+	if err := section.Write(*write, "services", section.Table(rows)+"\n```sh\n"+commands.String()+"```\n"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // The page has all of them, and asks what is asked here.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/tuning.md")
+	text, err := os.ReadFile("../../docs/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range Services() {
-		for _, part := range []string{"| " + s.Name + " |", "### " + s.Name, "$ tiersim tune " +
-			strings.Join(s.Flags, " ")} {
+		for _, part := range []string{"| " + s.Name + " |", "/tiersim tune " + strings.Join(s.Flags, " ") + "\n"} {
 			if !strings.Contains(string(text), part) {
-				t.Errorf("docs/tuning.md has no %q: make pages PAGE=tuning writes it", part)
+				t.Errorf("docs/choosing.md has no %q: make pages PAGE=tuning writes it", part)
 			}
 		}
 	}
