@@ -1,0 +1,164 @@
+package docs_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// From docs/migration.md, one function per section.
+
+func fromRedisRate(ctx context.Context, rdb *redis.Client, userID string) error {
+	// limiter := redis_rate.NewLimiter(rdb)
+	limiter, err := tiered.New(remote.NewRedis(rdb, nil), tiered.Policy{
+		Name:  "api",
+		Limit: tiered.PerSecond(10),
+	}, nil)
+	if err != nil {
+		return err
+	}
+	defer limiter.Close(ctx)
+	// res, err := limiter.Allow(ctx, userID, redis_rate.PerSecond(10))
+	// if err != nil { … }
+	// if res.Allowed == 0 { … }
+	if d := limiter.Allow(ctx, userID); !d.Allowed {
+		return fmt.Errorf("too many requests, come back in %v", d.RetryAfter)
+	}
+	return nil
+}
+
+func fromTimeRate(ctx context.Context, store remote.Store, mails int) error {
+	// limiter := rate.NewLimiter(rate.Every(100*time.Millisecond), 20)
+	limiter, err := tiered.New(store, tiered.Policy{
+		Name:  "mail",
+		Limit: tiered.Every(100 * time.Millisecond).WithBurst(20),
+	}, nil)
+	if err != nil {
+		return err
+	}
+	defer limiter.Close(ctx)
+	for range mails {
+		// err := limiter.Wait(ctx)
+		if err := limiter.Wait(ctx, "all"); err != nil { // one key, where one limiter was for everything
+			return err
+		}
+	}
+	return nil
+}
+
+// router is what chi.Router has, among other methods.
+type router interface {
+	Use(...func(http.Handler) http.Handler)
+}
+
+func fromHTTPRate(r router, store remote.Store) (*tiered.Limiter, error) {
+	// r.Use(httprate.LimitByIP(100, time.Minute))
+	limiter, err := tiered.New(store, tiered.Policy{Name: "per-ip", Limit: tiered.PerMinute(100)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := httplimit.ByIP(limiter)
+	if err != nil {
+		return nil, err
+	}
+	r.Use(limit)
+	return limiter, nil
+}
+
+func fromUlule(store remote.Store) (*tiered.Limiter, error) {
+	// rate, err := limiter.NewRateFromFormatted("1000-H")
+	limit, err := tiered.ParseLimit("1000/h")
+	if err != nil {
+		return nil, err
+	}
+	// instance := limiter.New(store, rate)
+	limiter, err := tiered.New(store, tiered.Policy{
+		Name:      "api",
+		Limit:     limit,
+		Algorithm: tiered.FixedWindow, // as before; a TokenBucket has no edge at which all clients come back
+	}, nil)
+	return limiter, err
+}
+
+func TestFromRedisRate(t *testing.T) {
+	rdb := redistest.StartOpen(t).Client()
+	for i := range 30 {
+		err := fromRedisRate(t.Context(), rdb, "ann")
+		if refused := err != nil; refused && i < 10 {
+			t.Errorf("request %d: %v", i, err)
+		} else if refused {
+			return
+		}
+	}
+	t.Error("30 requests of 10/s are admitted at once")
+}
+
+func TestFromTimeRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if err := fromTimeRate(t.Context(), remote.NewMemory(), 30); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun).Round(10 * time.Millisecond); took != time.Second {
+			t.Errorf("30 mails take %v, want the burst of 20 at once and 10 in a second", took)
+		}
+	})
+}
+
+// chain is a router with one route.
+type chain struct{ handler http.Handler }
+
+func (c *chain) Use(all ...func(http.Handler) http.Handler) {
+	for _, middleware := range all {
+		c.handler = middleware(c.handler)
+	}
+}
+
+func TestFromHTTPRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &chain{http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+		limiter, err := fromHTTPRate(r, remote.NewMemory())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close(context.Background())
+		w := httptest.NewRecorder()
+		for range 101 {
+			w = httptest.NewRecorder()
+			r.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		}
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Header().Get("X-RateLimit-Limit") != "100" {
+			t.Errorf("%d, %v", w.Code, w.Header())
+		}
+	})
+}
+
+func TestFromUlule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := fromUlule(remote.NewMemory())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close(context.Background())
+		limiter.AllowN(t.Context(), "ann", 1000)
+		d := limiter.Allow(t.Context(), "ann")
+		if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > time.Hour {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(d.RetryAfter)
+		if d := limiter.AllowN(t.Context(), "ann", 1000); !d.Allowed {
+			t.Errorf("the next window: %+v", d)
+		}
+	})
+}
