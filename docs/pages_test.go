@@ -64,6 +64,19 @@ func standsIn(part []string, sources [][]string) bool {
 	return false
 }
 
+// The first line of a page for users says who the page is for.
+func TestPagesSayWhoTheyAreFor(t *testing.T) {
+	toRoot(t)
+	for _, name := range []string{
+		"getting-started", "concepts", "choosing", "http", "waiting", "several-limits", "testing", "migration",
+		"kubernetes", "faq",
+	} {
+		if lines := strings.Split(read(t, "docs/"+name+".md"), "\n"); !strings.HasPrefix(lines[2], "For ") {
+			t.Errorf("docs/%s.md begins with %q", name, lines[2])
+		}
+	}
+}
+
 // files returns the names that match a pattern, which must be some.
 func files(t *testing.T, pattern string) []string {
 	t.Helper()

@@ -49,7 +49,7 @@ func TestWaitWithDeadline(t *testing.T) {
 				t.Errorf("%v after %v, want %v", err, d, want)
 			}
 		}
-		go wait() //nolint:errcheck // it only stands in front
+		go wait()
 		synctest.Wait()
 		if d, err := wait(); err != nil || d > 0 || sent != 2 || postponed != 1 {
 			t.Errorf("%v after %v; %d sent, %d postponed", err, d, sent, postponed)
