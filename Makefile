@@ -113,10 +113,10 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed
 
-# growth   docs/performance.md: how the cost grows with processes, keys and lease size; under four minutes
-# hot-key  docs/performance.md: what shards of one key are worth; two minutes
+# growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
+# hot-key  docs/internals/performance.md: what shards of one key are worth; two minutes
 # tuning   docs/choosing.md: what tiersim tune advises for five services; two minutes
-# engines  docs/engines.md: the library on the three engines, one with real processes; a quarter of an hour.
+# engines  docs/internals/engines.md: the library on the three engines, one with real processes; a quarter of an hour.
 #          ENGINES='kill|crash' plays only those, and leaves the other rows
 # images   docs/images: what tiersim run, sweep and tune draw; half a minute
 # browser  writes nothing: looks at the simulator's pages in chromium; under two minutes
@@ -126,8 +126,8 @@ ENGINES ?= .
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
 
-page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/performance.md
-page-hot-key = go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/performance.md
+page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
+page-hot-key = go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/internals/performance.md
 page-tuning = go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal/tune -args -write $(CURDIR)/docs/choosing.md
 
 define page-engines
