@@ -35,6 +35,14 @@ func settleLater(ctx context.Context, requests, tokens *tiered.Limiter, user str
 	r.Settle(1, used) // r.Settle(1) leaves the tokens at the estimate
 }
 
+func stateOfEach(
+	ctx context.Context, requests, tokens *tiered.Limiter, user string, estimate int64,
+) (tiered.Decision, [2]tiered.Decision) {
+	var each [2]tiered.Decision
+	d := tiered.All(requests.For(user), tokens.ForN(user, estimate)).AllowEach(ctx, each[:])
+	return d, each
+}
+
 func severalLimitsOnAKey() tiered.Policy {
 	policy := tiered.Policy{
 		Name:  "api",
@@ -75,6 +83,9 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		address := limiter(tiered.Policy{Name: "address", Limit: tiered.PerSecond(50)})
 		tenant := limiter(tiered.Policy{Name: "tenant", Limit: tiered.PerSecond(5)})
+		if d, each := stateOfEach(t.Context(), address, tenant, "bob", 2); !d.Allowed || each[0].Remaining < 40 || each[1].Remaining != 3 {
+			t.Errorf("%+v, %+v", d, each)
+		}
 		d, err := userAddressAndTenant(t.Context(), group, address, tenant, "ann", "192.0.2.1", "acme", 6)
 		if err != nil || d.Policy != "tenant" || d.Reason != tiered.ExceedsBurst {
 			t.Errorf("%+v, %v", d, err)

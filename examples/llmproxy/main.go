@@ -97,7 +97,10 @@ func proxy(group *tiered.Group, target *url.URL, requests, tokens int64) (http.H
 	if err != nil {
 		return nil, err
 	}
-	perToken, err := group.Limiter(tiered.Policy{Name: "tokens-per-minute", Limit: tiered.PerMinute(tokens)})
+	perToken, err := group.Limiter(tiered.Policy{
+		Name: "tokens-per-minute", Limit: tiered.PerMinute(tokens),
+		MaxDebt: 10 * tokens, // answers under way may cost many bursts together
+	})
 	if err != nil {
 		return nil, err
 	}
