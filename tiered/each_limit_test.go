@@ -67,7 +67,9 @@ func TestPeekEach(t *testing.T) {
 		want []Decision
 	}{
 		{
-			"token buckets", Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30), PerDay(100)}}, 7,
+			"token buckets",
+			Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30), PerDay(100)}},
+			7,
 			[]Decision{
 				{LimitNumber: 1, Burst: 10, Remaining: 3, ResetAfter: 42 * time.Second},
 				{LimitNumber: 2, Burst: 30, Remaining: 23, ResetAfter: 14 * time.Minute},
@@ -75,25 +77,33 @@ func TestPeekEach(t *testing.T) {
 			},
 		},
 		{
-			"one of them is used up", Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}}, 10,
+			"one of them is used up",
+			Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}},
+			10,
 			[]Decision{
 				{LimitNumber: 1, Burst: 10, RetryAfter: 6 * time.Second, ResetAfter: time.Minute},
 				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: 20 * time.Minute},
 			},
 		},
 		{
-			"sliding windows", Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}, Algorithm: SlidingWindow}, 10,
+			"sliding windows",
+			Policy{Limit: PerMinute(10), Also: []Limit{PerHour(30)}, Algorithm: SlidingWindow},
+			10,
 			[]Decision{
 				{LimitNumber: 1, Burst: 10, RetryAfter: time.Minute, ResetAfter: time.Minute},
 				{LimitNumber: 2, Burst: 30, Remaining: 20, ResetAfter: time.Hour},
 			},
 		},
 		{
-			"one limit", Policy{Limit: PerMinute(10)}, 4,
+			"one limit",
+			Policy{Limit: PerMinute(10)},
+			4,
 			[]Decision{{Burst: 10, Remaining: 6, ResetAfter: 24 * time.Second}},
 		},
 		{
-			"shards", Policy{Limit: PerMinute(100), Also: []Limit{PerHour(300)}, Shards: 2}, 20,
+			"shards",
+			Policy{Limit: PerMinute(100), Also: []Limit{PerHour(300)}, Shards: 2},
+			20,
 			[]Decision{
 				{LimitNumber: 1, Burst: 100, Remaining: 80, ResetAfter: 12 * time.Second},
 				{LimitNumber: 2, Burst: 300, Remaining: 280, ResetAfter: 4 * time.Minute},
