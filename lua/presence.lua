@@ -1,37 +1,145 @@
---[[ presence: which processes share the buckets of this node.
+--[[ presence: which processes share the buckets of this node, and which of them have a policy.
 
-KEYS[1]  a sorted set: one member per process, its score the server time in microseconds at which it was last here
+KEYS[1]  a sorted set. Its members are of three kinds, which their scores tell apart:
+         p<id>            a process; score: the server time in microseconds at which it was last here, >= 0
+         a<n>:<id><what>  what the process announces, if it does; n is the length of the id; score: a number that the
+                          id hashes to, by which the member is found, <= -2^48
+         n, l, s, b ...   a count of the processes that announce something: see counts; score: minus the count
 ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a silent process counts; 0 leaves at
 once
          3 now, 0 reads TIME; anything else is for tests
-Reply    {processes here, this one included; now, server time in microseconds}
+         4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
+         512 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
+Reply    {processes here, this one included; now, server time in microseconds; and for each policy of ARGV[4] the
+         processes that announce it or nothing, those of other services with other limits, and those of the same
+         service with other limits}
 Errors   nothing is written: RLARG argument n, WRONGTYPE ... a key that is not a sorted set
 
-The work is O(log n) per call and per process that went away. The key outlives its youngest entry by one ttl.
+The work is O(log n) and O(policies) per call, and per process that came, changed or went away. The key outlives its
+youngest entry by one ttl.
 ]]
 
-local WHOLE = 2 ^ 53
-local key, id = KEYS[1], ARGV[1]
+local WHOLE, FOUND, DIGITS, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 512, 1000
+local key, id, what = KEYS[1], ARGV[1], ARGV[4] or ''
+local sub, call = string.sub, redis.call
 if id == '' then return redis.error_reply('RLARG argument 1') end
 for i = 2, 3 do
   local n = tonumber(ARGV[i])
   if not (n and n >= 0 and n < WHOLE and n % 1 == 0) then return redis.error_reply('RLARG argument ' .. i) end
 end
 local ttl, now = tonumber(ARGV[2]), tonumber(ARGV[3])
+local policies, known = {}, {} -- what ARGV[4] says of each policy: name and limits
+for i = DIGITS + 1, #what, 2 * DIGITS do
+  policies[#policies + 1] = sub(what, i, i + 2 * DIGITS - 1)
+  known[sub(what, i, i + DIGITS - 1)] = true
+end
+local names = 0
+for _ in pairs(known) do names = names + 1 end
+if what ~= '' and (#what % (2 * DIGITS) ~= DIGITS or string.find(what, '[^0-9a-f]')) or #policies > MOST
+  or names < #policies then
+  return redis.error_reply('RLARG argument 4')
+end
 if now == 0 then
-  local t = redis.call('TIME')
+  local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
 
+local function text(n) return string.format('%.0f', n) end
+
+-- counts names the four counts of a process that announces a policy: the processes with this policy, with these limits
+-- of it, of this service with it, and of this service with these limits of it.
+local function counts(service, policy)
+  local name = sub(policy, 1, DIGITS)
+  return {'n' .. name, 'l' .. policy, 's' .. name .. service, 'b' .. policy .. service}
+end
+
+-- announced returns what a process announces and the member that says so, and the score of such a member.
+local function announced(process)
+  local start = 'a' .. #process .. ':' .. process
+  local score = text(-FOUND - tonumber(sub(redis.sha1hex(process), 1, 12), 16))
+  for _, member in ipairs(call('ZRANGEBYSCORE', key, score, score)) do
+    if sub(member, 1, #start) == start then return sub(member, #start + 1), member, score end
+  end
+  return '', nil, score
+end
+
+-- All is read before anything is written.
+local change, gone = {}, {} -- by how much counts rise; members to remove
+local function count(said, by)
+  for i = DIGITS + 1, #said, 2 * DIGITS do
+    for _, name in ipairs(counts(sub(said, 1, DIGITS), sub(said, i, i + 2 * DIGITS - 1))) do
+      change[name] = (change[name] or 0) + by
+    end
+  end
+end
+local function forget(member)
+  local said, its = announced(sub(member, 2))
+  count(said, -1)
+  gone[#gone + 1], gone[#gone + 2] = member, its
+end
+
+local written = {} -- of ZADD: a score and a member, and so on
 if ttl == 0 then
-  redis.call('ZREM', key, id)
+  forget('p' .. id)
 else
-  -- ZADD comes first, because a full Redis refuses it only while nothing is written.
-  redis.call('ZADD', key, string.format('%.0f', now), id)
+  written = {text(now), 'p' .. id}
+  local before, member, score = announced(id)
+  if before ~= what then
+    count(before, -1)
+    count(what, 1)
+    gone[1] = member
+    if what ~= '' then written[3], written[4] = score, 'a' .. #id .. ':' .. id .. what end
+  end
   -- An entry more than one ttl in the future was written before the clock was set back. Its process renews it if it
   -- is alive.
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - ttl))
-  redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + ttl), '+inf')
-  redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl / 500))) -- two ttl, in milliseconds
+  for _, range in ipairs({{'0', text(now - ttl)}, {'(' .. text(now + ttl), '+inf'}}) do
+    for _, other in ipairs(call('ZRANGEBYSCORE', key, range[1], range[2])) do
+      if other ~= 'p' .. id then forget(other) end
+    end
+  end
 end
-return {redis.call('ZCARD', key), now}
+
+-- of holds the counts, as they are after this call.
+local wanted, of = {}, {}
+for name in pairs(change) do wanted[#wanted + 1] = name end
+for _, policy in ipairs(policies) do
+  for _, name in ipairs(counts(sub(what, 1, DIGITS), policy)) do
+    if not change[name] then wanted[#wanted + 1] = name end
+  end
+end
+for i = 1, #wanted, SOME do
+  local last = math.min(i + SOME - 1, #wanted)
+  for j, score in ipairs(call('ZMSCORE', key, unpack(wanted, i, last))) do
+    local name = wanted[i + j - 1]
+    of[name] = math.max(0, (change[name] or 0) - tonumber(score or 0))
+  end
+end
+for name, by in pairs(change) do
+  if of[name] == 0 then
+    gone[#gone + 1] = name
+  elseif by ~= 0 then
+    written[#written + 1], written[#written + 2] = text(-of[name]), name
+  end
+end
+
+local function remove()
+  for i = 1, #gone, SOME do call('ZREM', key, unpack(gone, i, math.min(i + SOME - 1, #gone))) end
+end
+-- A full Redis refuses ZADD only while nothing is written. It must refuse a process that comes, and let one leave.
+if ttl == 0 then remove() end
+for i = 1, #written, SOME do call('ZADD', key, unpack(written, i, math.min(i + SOME - 1, #written))) end
+if ttl > 0 then
+  remove()
+  call('PEXPIRE', key, text(math.ceil(ttl / 500))) -- two ttl, in milliseconds
+end
+
+local reply = {call('ZCOUNT', key, '0', '+inf'), now}
+local silent = reply[1] - call('ZCOUNT', key, '-inf', text(-FOUND))
+for _, policy in ipairs(policies) do
+  local named, limits, service, both = unpack(counts(sub(what, 1, DIGITS), policy))
+  local same = of[service] - of[both]
+  reply[#reply + 1] = of[named] + silent
+  reply[#reply + 1] = of[named] - of[limits] - same
+  reply[#reply + 1] = same
+end
+return reply

@@ -97,8 +97,11 @@ func TestCluster(t *testing.T) {
 		a, b := openStore(t, c.URL(2)), defaults(t, nil)
 		for node := range c.Servers {
 			for i, s := range []*Redis{a, b} {
-				census, err := s.Presence(t.Context(), patience, addr(node), fmt.Sprint("process ", i), time.Minute)
-				if err != nil || census.Processes != int64(i+1) {
+				policies := []AnnouncedPolicy{{"both", fmt.Sprint(i)}, {fmt.Sprint("only ", i), ""}}
+				me := Process{ID: fmt.Sprint("process ", i), TTL: time.Minute, Announced: Announce("service", policies)}
+				census, err := s.Presence(t.Context(), patience, addr(node), me)
+				want := []PolicyCensus{{Processes: int64(i + 1), OtherLimits: int64(i)}, {Processes: 1}}
+				if err != nil || census.Processes != int64(i+1) || !slices.Equal(census.Policies, want) {
 					t.Errorf("node %d: process %d: %+v, %v", node, i, census, err)
 				}
 			}
@@ -107,7 +110,7 @@ func TestCluster(t *testing.T) {
 				t.Errorf("node %d has the presence sets %q, %v", node, n, err)
 			}
 		}
-		if _, err := a.Presence(t.Context(), patience, "nowhere:1", "x", time.Minute); err == nil {
+		if _, err := a.Presence(t.Context(), patience, "nowhere:1", Process{ID: "x", TTL: time.Minute}); err == nil {
 			t.Error("an unknown node has presence")
 		}
 	})
@@ -233,7 +236,7 @@ func TestCluster(t *testing.T) {
 		slot := slotOf(s.names.presence(first))
 		c.Migrate(slot, 2, 1)
 		defer c.Assign(slot, 1)
-		census, err := s.Presence(t.Context(), patience, addr(2), "x", time.Minute)
+		census, err := s.Presence(t.Context(), patience, addr(2), Process{ID: "x", TTL: time.Minute})
 		if err != nil || census.Processes != 1 {
 			t.Errorf("%+v, %v", census, err)
 		}

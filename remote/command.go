@@ -94,11 +94,16 @@ func (shapeError) Error() string { return "remote: wrong reply shape" }
 // OneBucket reports true: the node answered, and opening a breaker would not make the next reply better.
 func (shapeError) OneBucket() bool { return true }
 
-// decodeCensus reads the reply of the presence script: exactly two whole numbers in the scripts' range.
-func decodeCensus(val any) (Census, error) {
-	var n [2]int64
-	if !lua.DecodeNumbers(val, n[:]) || min(n[0], n[1]) < 0 || max(n[0], n[1]) >= lua.Whole {
+// decodeCensus reads the reply of the presence script to a process that announces so many policies: exactly two
+// numbers and three for each policy, all whole and in the scripts' range.
+func decodeCensus(val any, policies int) (Census, error) {
+	n := make([]int64, 2+3*policies)
+	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole {
 		return Census{}, errShape
 	}
-	return Census{Processes: n[0], Now: n[1]}, nil
+	c := Census{Processes: n[0], Now: n[1]}
+	for p := range slices.Chunk(n[2:], 3) {
+		c.Policies = append(c.Policies, PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
+	}
+	return c, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/bits"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -48,11 +49,17 @@ func TestDecodeReply(t *testing.T) {
 			t.Errorf("DecodeReply(%v) = %+v, %t", val, r, ok)
 		}
 	}
-	if c, err := decodeCensus(numbersOf(3, 4)); err != nil || c != (Census{Processes: 3, Now: 4}) {
+	if c, err := decodeCensus(numbersOf(3, 4), 0); err != nil || !reflect.DeepEqual(c, Census{Processes: 3, Now: 4}) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
-	if c, err := decodeCensus(numbersOf(3)); !errors.Is(err, errShape) || c != (Census{}) {
+	two := Census{Processes: 3, Now: 4, Policies: []PolicyCensus{{5, 6, 7}, {8, 9, 10}}}
+	if c, err := decodeCensus(numbersOf(3, 4, 5, 6, 7, 8, 9, 10), 2); err != nil || !reflect.DeepEqual(c, two) {
 		t.Errorf("decoded %+v, %v", c, err)
+	}
+	for _, val := range [][]any{numbersOf(3), numbersOf(3, 4), numbersOf(3, 4, 5, 6), numbersOf(3, 4, 5, 6, 7, 8)} {
+		if c, err := decodeCensus(val, 1); !errors.Is(err, errShape) || !reflect.DeepEqual(c, Census{}) {
+			t.Errorf("decoded %+v, %v", c, err)
+		}
 	}
 }
 
@@ -64,6 +71,7 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Add("iiiiiiiiii", int64(6))
 	f.Add("iiiiiiiiii", int64(-1))
 	f.Add("ii", int64(3))
+	f.Add("iiiii", int64(3))
 	for _, letter := range valueLetters {
 		f.Add("iiiii"+string(letter)+"iiii", int64(1))
 		f.Add(string(letter)+"i", int64(1))
@@ -94,13 +102,18 @@ func FuzzDecodeReply(f *testing.F) {
 				t.Fatalf("DecodeReply(%v) = %+v", list, r)
 			}
 		}
-		c, err := decodeCensus(list)
+		policies := max(len(list)-2, 0) / 3
+		c, err := decodeCensus(list, policies)
+		got := []int64{c.Processes, c.Now}
+		for _, p := range c.Policies {
+			got = append(got, p.Processes, p.OtherServices, p.OtherLimits)
+		}
+		whole := ints && len(list) == 2+3*policies && slices.Min(numbers) >= 0 && slices.Max(numbers) < lua.Whole
 		switch {
-		case err != nil && (!errors.Is(err, errShape) || c != (Census{})),
-			err == nil && (!ints || len(list) != 2 || c.Processes != numbers[0] || c.Now != numbers[1]),
-			err != nil && ints && len(list) == 2 && min(numbers[0], numbers[1]) >= 0 &&
-				max(numbers[0], numbers[1]) < lua.Whole:
-			t.Fatalf("decodeCensus(%v) = %+v, %v", list, c, err)
+		case err != nil && (!errors.Is(err, errShape) || !reflect.DeepEqual(c, Census{})),
+			err == nil && !slices.Equal(got, numbers),
+			whole != (err == nil):
+			t.Fatalf("decodeCensus(%v, %d) = %+v, %v", list, policies, c, err)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -85,6 +86,10 @@ func FuzzReplyBytes(f *testing.F) {
 		"-NOSCRIPT no\r\n", "-ERR x\r\n", "%1\r\n:1\r\n:2\r\n", "*9223372036854775807\r\n",
 	} {
 		f.Add([]byte(first), []byte(reply(3, 9)), uint8(forCensus))
+		f.Add([]byte(first), []byte(reply(3, 9, 2, 1, 0)), uint8(forCensus+hangsUp))
+	}
+	for _, first := range []string{reply(3, 9, 2, 1, -1), reply(3, 9, 1<<53, 1, 1), reply(3, 9, 2, 1)} {
+		f.Add([]byte(first), []byte(reply(3, 9, 2, 1, 0)), uint8(forCensus+hangsUp))
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte, how uint8) {
 		if announces.Match(first) || announces.Match(second) {
@@ -96,9 +101,17 @@ func FuzzReplyBytes(f *testing.F) {
 		}
 		s := server.store(how)
 		if how&forCensus != 0 {
-			census, err := s.Presence(t.Context(), patience, s.Node(""), "l", time.Second)
-			if n, at := census.Processes, census.Now; n < 0 || n >= lua.Whole || at < 0 || at >= lua.Whole ||
-				err != nil && n+at > 0 {
+			me := Process{ID: "l", TTL: time.Second}
+			if how&hangsUp != 0 {
+				me.Announced = Announce("service", []AnnouncedPolicy{{Name: "p"}})
+			}
+			census, err := s.Presence(t.Context(), patience, s.Node(""), me)
+			numbers := []int64{census.Processes, census.Now}
+			for _, p := range census.Policies {
+				numbers = append(numbers, p.Processes, p.OtherServices, p.OtherLimits)
+			}
+			if slices.Min(numbers) < 0 || slices.Max(numbers) >= lua.Whole ||
+				err == nil && len(census.Policies) != me.Announced.policies() || err != nil && slices.Max(numbers) > 0 {
 				t.Errorf("accepted %+v beside %v", census, err)
 			}
 			return

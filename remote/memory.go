@@ -131,11 +131,8 @@ func (m *Memory) run(c *lua.Call, r *lua.Reply) error {
 	return nil
 }
 
-// Presence records that process id is present and counts the processes that did so within the last ttl; see
-// [Store].
-func (m *Memory) Presence(
-	ctx context.Context, _ time.Duration, node Node, id string, ttl time.Duration,
-) (Census, error) {
+// Presence records that a process is present, and counts those that are; see [Store].
+func (m *Memory) Presence(ctx context.Context, _ time.Duration, node Node, p Process) (Census, error) {
 	if err := ctx.Err(); err != nil {
 		return Census{}, err
 	}
@@ -148,7 +145,7 @@ func (m *Memory) Presence(
 		return Census{}, err
 	}
 	clock := m.now()
-	return m.presence.run(clock, clock, id, ttl.Microseconds())
+	return m.presence.run(clock, clock, p)
 }
 
 // Fail makes every call from now on fail with err, as in an outage. Fail(nil) ends it. Meanwhile nothing is

@@ -27,12 +27,12 @@ func (m *Memory) Len() int {
 }
 
 // PresenceAt is Presence at an injected time, µs.
-func (m *Memory) PresenceAt(now int64, id string, ttl int64) (Census, error) {
+func (m *Memory) PresenceAt(now int64, p Process) (Census, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clock := m.now()
 	if now == 0 {
 		now = clock
 	}
-	return m.presence.run(clock, now, id, ttl)
+	return m.presence.run(clock, now, p)
 }

@@ -1,9 +1,6 @@
 package remote
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // This file has what an operator of Redis does on the command line: look into a bucket, delete one, set the clock.
 // Bucket names are those of [Memory.Key].
@@ -93,7 +90,7 @@ func (m *Memory) Clone() *Memory {
 	c := &Memory{
 		base: m.base, wall: m.wall, closed: m.closed, failure: m.failure, hand: m.hand,
 		buckets: make(map[string]*memoryKey, len(m.buckets)), ring: make([]*memoryKey, len(m.ring)),
-		presence: memoryPresence{seen: maps.Clone(m.presence.seen), expires: m.presence.expires},
+		presence: m.presence.clone(),
 	}
 	for i, b := range m.ring {
 		twin := *b

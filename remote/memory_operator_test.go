@@ -34,7 +34,7 @@ func TestMemoryStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := remote.NewMemory()
 		now := func() int64 {
-			c, err := m.Presence(t.Context(), 0, m.Node("b"), "p", time.Second)
+			c, err := m.Presence(t.Context(), 0, m.Node("b"), remote.Process{ID: "p", TTL: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,39 +1,97 @@
 package remote
 
-import "github.com/tiered-limiter/tiered-limiter/lua"
+import (
+	"maps"
 
-// memoryPresence is lua/presence.lua in Go: the processes that share the buckets.
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// memoryPresence is lua/presence.lua in Go: the processes that share the buckets. It counts them anew in each call.
 type memoryPresence struct {
-	seen    map[string]int64 // µs at which each process last reported
-	expires int64            // ms of the store's clock after which all are forgotten; see memoryKey
+	seen    map[string]memoryProcess // by id
+	expires int64                    // ms of the store's clock after which all are forgotten; see memoryKey
+}
+
+// memoryProcess is a process that is present.
+type memoryProcess struct {
+	at        int64 // µs at which it last reported
+	announced Announcement
 }
 
 // run executes one call at the time now (µs). clock is the store's own time, by which the set expires.
-func (p *memoryPresence) run(clock, now int64, id string, ttl int64) (Census, error) {
+func (p *memoryPresence) run(clock, now int64, by Process) (Census, error) {
+	ttl := by.TTL.Microseconds()
 	switch {
-	case id == "":
+	case by.ID == "":
 		return Census{}, argumentError(1)
 	case ttl < 0 || ttl >= lua.Whole:
 		return Census{}, argumentError(2)
+	case !by.Announced.valid():
+		return Census{}, argumentError(4)
 	}
 	if clock/1000 > p.expires {
 		clear(p.seen)
 	}
 	if ttl == 0 {
-		delete(p.seen, id)
-		return Census{Processes: int64(len(p.seen)), Now: now}, nil
+		delete(p.seen, by.ID)
+		return p.census(now, by.Announced), nil
 	}
-	for other, at := range p.seen {
+	for other, o := range p.seen {
 		// An entry more than one ttl in the future was written before the clock was set back. Its process renews it
 		// if it is alive.
-		if at <= now-ttl || at > now+ttl {
+		if o.at <= now-ttl || o.at > now+ttl {
 			delete(p.seen, other)
 		}
 	}
 	if p.seen == nil {
-		p.seen = make(map[string]int64)
+		p.seen = make(map[string]memoryProcess)
 	}
-	p.seen[id] = now
+	p.seen[by.ID] = memoryProcess{now, by.Announced}
 	p.expires = clock/1000 + (ttl+499)/500 // two ttl, in ms
-	return Census{Processes: int64(len(p.seen)), Now: now}, nil
+	return p.census(now, by.Announced), nil
+}
+
+// census counts the processes, and those of each policy of a.
+func (p *memoryPresence) census(now int64, a Announcement) Census {
+	c := Census{Processes: int64(len(p.seen)), Now: now}
+	if a.policies() == 0 {
+		return c
+	}
+	c.Policies = make([]PolicyCensus, a.policies())
+	places := make(map[string]int, a.policies())
+	for i := range c.Policies {
+		name, _ := a.policy(i)
+		places[name] = i
+	}
+	for _, o := range p.seen {
+		if o.announced == "" {
+			for i := range c.Policies {
+				c.Policies[i].Processes++
+			}
+			continue
+		}
+		for i := range o.announced.policies() {
+			name, limits := o.announced.policy(i)
+			place, ok := places[name]
+			if !ok {
+				continue
+			}
+			mine := &c.Policies[place]
+			mine.Processes++
+			_, same := a.policy(place)
+			switch {
+			case limits == same:
+			case o.announced.service() == a.service():
+				mine.OtherLimits++
+			default:
+				mine.OtherServices++
+			}
+		}
+	}
+	return c
+}
+
+// clone returns a copy that shares nothing with p.
+func (p *memoryPresence) clone() memoryPresence {
+	return memoryPresence{seen: maps.Clone(p.seen), expires: p.expires}
 }

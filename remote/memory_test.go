@@ -60,7 +60,8 @@ func TestMemoryFail(t *testing.T) {
 	if r, err := memoryTake(m, "b", 4); err != io.EOF || r != (lua.Reply{}) {
 		t.Errorf("failing: %v, %v", r, err)
 	}
-	if _, err := m.Presence(t.Context(), 0, m.Node("b"), "a", time.Second); err != io.EOF { //nolint:errorlint // same
+	me := remote.Process{ID: "a", TTL: time.Second}
+	if _, err := m.Presence(t.Context(), 0, m.Node("b"), me); err != io.EOF { //nolint:errorlint // same
 		t.Errorf("presence, failing: %v", err)
 	}
 	m.Fail(nil)
@@ -78,7 +79,7 @@ func TestMemoryClose(t *testing.T) {
 	if _, err := memoryTake(m, "b", 1); !errors.Is(err, remote.ErrClosed) {
 		t.Errorf("take: %v", err)
 	}
-	if _, err := m.Presence(t.Context(), 0, m.Node("b"), "a", time.Second); !errors.Is(err, remote.ErrClosed) {
+	if _, err := m.Presence(t.Context(), 0, m.Node("b"), remote.Process{ID: "a"}); !errors.Is(err, remote.ErrClosed) {
 		t.Errorf("presence: %v", err)
 	}
 }
@@ -96,7 +97,8 @@ func TestMemoryContext(t *testing.T) {
 	if m.Len() != 0 {
 		t.Error("a canceled call was executed")
 	}
-	if _, err := m.Presence(ctx, time.Second, m.Node("b"), "a", time.Second); !errors.Is(err, context.Canceled) {
+	me := remote.Process{ID: "a", TTL: time.Second}
+	if _, err := m.Presence(ctx, time.Second, m.Node("b"), me); !errors.Is(err, context.Canceled) {
 		t.Errorf("presence: %v", err)
 	}
 	m.Run(t.Context(), 0, []lua.Call{call}, r[:]) // the timeout is nothing to a Memory
@@ -125,7 +127,7 @@ func TestMemoryPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := remote.NewMemory()
 		seen := func(id string, ttl time.Duration) int64 {
-			c, err := m.Presence(t.Context(), 0, m.Node(""), id, ttl)
+			c, err := m.Presence(t.Context(), 0, m.Node(""), remote.Process{ID: id, TTL: ttl})
 			if err != nil || c.Now != time.Now().UnixMicro() {
 				t.Errorf("%v, %v", c, err)
 			}
@@ -141,12 +143,12 @@ func TestMemoryPresence(t *testing.T) {
 		if n := seen("c", time.Hour); n != 1 {
 			t.Errorf("%d after b was silent for two ttl", n)
 		}
-		if _, err := m.Presence(t.Context(), 0, "elsewhere", "a", time.Second); err == nil {
+		if _, err := m.Presence(t.Context(), 0, "elsewhere", remote.Process{ID: "a", TTL: time.Second}); err == nil {
 			t.Error("there is no such node")
 		}
 		for _, bad := range []error{
-			second(m.Presence(t.Context(), 0, m.Node(""), "", time.Second)),
-			second(m.Presence(t.Context(), 0, m.Node(""), "a", -time.Second)),
+			second(m.Presence(t.Context(), 0, m.Node(""), remote.Process{TTL: time.Second})),
+			second(m.Presence(t.Context(), 0, m.Node(""), remote.Process{ID: "a", TTL: -time.Second})),
 		} {
 			if refusal := (*remote.ScriptError)(nil); !errors.As(bad, &refusal) {
 				t.Errorf("%v", bad)
@@ -259,7 +261,7 @@ func TestMemoryIsConcurrent(t *testing.T) {
 				for _, x := range r {
 					granted.Add(x.Reply.Grant)
 				}
-				_, _ = m.Presence(noContext, 0, m.Node(""), fmt.Sprint(g, i%3), time.Second)
+				_, _ = m.Presence(noContext, 0, m.Node(""), remote.Process{ID: fmt.Sprint(g, i%3), TTL: time.Second})
 			}
 		})
 	}

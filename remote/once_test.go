@@ -116,7 +116,7 @@ func TestCutPresence(t *testing.T) {
 	cut := &cutter{word: []byte("eval")}
 	s := NewRedis(serverClient(t, server.Options(redis.Options{Dialer: cut.dial})), nil)
 	cut.on.Store(true)
-	if _, err := s.Presence(t.Context(), patience, s.Node(""), "me", time.Minute); err == nil {
+	if _, err := s.Presence(t.Context(), patience, s.Node(""), Process{ID: "me", TTL: time.Minute}); err == nil {
 		t.Error("answered")
 	}
 	if n := cut.cuts.Load(); n != 1 {

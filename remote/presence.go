@@ -19,12 +19,10 @@ const (
 // slots, or is not a node of this store, or not any more.
 var ErrNoPresence = errors.New("remote: no presence set can live on this node")
 
-// Presence records that a process is present; see [Store]. The set is the first of a fixed sequence of names that
+// Presence records that a process is present, and counts those that are; see [Store]. The set is the first of a fixed sequence of names that
 // is on the node, so all processes that see the same nodes share it. While slots move, processes may disagree for a
 // moment and count too few.
-func (s *Redis) Presence(
-	ctx context.Context, timeout time.Duration, node Node, id string, ttl time.Duration,
-) (Census, error) {
+func (s *Redis) Presence(ctx context.Context, timeout time.Duration, node Node, p Process) (Census, error) {
 	if err := s.usable(ctx); err != nil {
 		return Census{}, err
 	}
@@ -41,11 +39,11 @@ func (s *Redis) Presence(
 			continue
 		}
 		tries++
-		o := newCommand(&presence, name, 3)
-		o.args = append(o.args, id, ttl.Microseconds(), 0)
+		o := newCommand(&presence, name, 4)
+		o.args = append(o.args, p.ID, p.TTL.Microseconds(), 0, string(p.Announced))
 		s.executeOn(ctx, timeout, client, []*command{&o})
 		if err = o.cmd.Err(); err == nil {
-			return decodeCensus(o.cmd.Val())
+			return decodeCensus(o.cmd.Val(), p.Announced.policies())
 		}
 		// On another node it would be counted there, and the reply would be that node's clock.
 		if !isMoved(err) {

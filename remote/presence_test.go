@@ -15,7 +15,7 @@ func TestRedisPresence(t *testing.T) {
 	node := s.Node("")
 	here := func(s *Redis, id string, ttl time.Duration, want int64) Census {
 		t.Helper()
-		c, err := s.Presence(t.Context(), patience, node, id, ttl)
+		c, err := s.Presence(t.Context(), patience, node, Process{ID: id, TTL: ttl})
 		if err != nil || c.Processes != want {
 			t.Errorf("%s: %+v, %v, want %d", id, c, err, want)
 		}
@@ -30,8 +30,9 @@ func TestRedisPresence(t *testing.T) {
 	here(elsewhere, "a", time.Minute, 1)
 	here(other, "b", 0, 1)
 	here(s, "c", time.Minute, 2)
+	brief := Process{ID: "a", TTL: time.Millisecond} // the others are silent for that long
 	for deadline := time.Now().Add(patience); ; {
-		c, err := s.Presence(t.Context(), patience, node, "a", time.Millisecond) // the others are silent for that long
+		c, err := s.Presence(t.Context(), patience, node, brief)
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", c, err)
 		}
@@ -40,10 +41,10 @@ func TestRedisPresence(t *testing.T) {
 		}
 	}
 	var e *ScriptError
-	if _, err := s.Presence(t.Context(), patience, node, "", time.Second); !errors.As(err, &e) {
+	if _, err := s.Presence(t.Context(), patience, node, Process{TTL: time.Second}); !errors.As(err, &e) {
 		t.Errorf("no id: %v", err)
 	}
-	if _, err := s.Presence(t.Context(), patience, "nowhere:1", "a", time.Second); !errors.Is(err, ErrNoPresence) {
+	if _, err := s.Presence(t.Context(), patience, "nowhere:1", brief); !errors.Is(err, ErrNoPresence) {
 		t.Errorf("an unknown node: %v", err)
 	}
 }

@@ -79,8 +79,9 @@ func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error 
 		}
 		all = errors.Join(all, r[0].Err)
 	}
-	for _, ttl := range []time.Duration{time.Second, 0} {
-		_, err := s.Presence(t.Context(), time.Minute, s.Node(direct.Bucket), "me", ttl)
+	me := remote.Process{ID: "me", Announced: remote.Announce("service", []remote.AnnouncedPolicy{{Name: "rights"}})}
+	for _, me.TTL = range []time.Duration{time.Second, 0} {
+		_, err := s.Presence(t.Context(), time.Minute, s.Node(direct.Bucket), me)
 		all = errors.Join(all, err)
 	}
 	return all

@@ -2,30 +2,38 @@ package remote_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// seenAt says that process id is here at an injected time; on Redis under the key.
-func (e *engine) seenAt(t *testing.T, key string, now int64, id string, ttl int64) (processes, at int64,
-	refusal string,
-) {
+// seenAt says that a process is here at an injected time; on Redis under the key.
+func (e *engine) seenAt(t tester, key string, now int64, p remote.Process) (c remote.Census, refusal string) {
 	t.Helper()
 	if e.memory != nil {
-		c, err := e.memory.PresenceAt(now, id, ttl)
+		c, err := e.memory.PresenceAt(now, p)
 		if err != nil {
-			return 0, 0, answerOf(t, lua.Reply{}, err).err
+			return remote.Census{}, answerOf(t, lua.Reply{}, err).err
 		}
-		return c.Processes, c.Now, ""
+		return c, ""
 	}
-	n, err := e.client.EvalSha(t.Context(), lua.Presence.SHA, []string{key}, id, ttl, now).Int64Slice()
+	args := []any{p.ID, p.TTL.Microseconds(), now, string(p.Announced)}
+	if p.Announced == "" && now%2 == 0 {
+		args = args[:3] // as by a version that knows no announcements
+	}
+	n, err := e.client.EvalSha(t.Context(), lua.Presence.SHA, []string{key}, args...).Int64Slice()
 	if err != nil {
-		return 0, 0, answerOf(t, lua.Reply{}, err).err
+		return remote.Census{}, answerOf(t, lua.Reply{}, err).err
 	}
-	return n[0], n[1], ""
+	c = remote.Census{Processes: n[0], Now: n[1]}
+	for p := range slices.Chunk(n[2:], 3) {
+		c.Policies = append(c.Policies, remote.PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
+	}
+	return c, ""
 }
 
 // TestPresence is a table of calls with their answers, on all engines.
@@ -62,7 +70,9 @@ func TestPresence(t *testing.T) {
 	const key = "{" + secret + "}presence"
 	for _, e := range engines(t) {
 		for i, s := range steps {
-			n, now, refusal := e.seenAt(t, key, scriptStart+s.at, s.id, s.ttl)
+			p := remote.Process{ID: s.id, TTL: time.Duration(s.ttl) * time.Microsecond}
+			c, refusal := e.seenAt(t, key, scriptStart+s.at, p)
+			n, now := c.Processes, c.Now
 			name := fmt.Sprintf("%s, step %d (%+v)", e.name, i, s)
 			if s.pttl == 1 && n == 0 && e.server != nil {
 				n = s.want // the machine stood still for that millisecond: PEXPIRE compares with the clock twice
@@ -73,9 +83,9 @@ func TestPresence(t *testing.T) {
 			if e.memory != nil {
 				continue
 			}
-			p := e.client.Pipeline()
-			pttl, members := p.Do(t.Context(), "PTTL", key), p.ZRange(t.Context(), key, 0, -1)
-			if _, err := p.Exec(t.Context()); err != nil {
+			pipe := e.client.Pipeline()
+			pttl, members := pipe.Do(t.Context(), "PTTL", key), pipe.ZRange(t.Context(), key, 0, -1)
+			if _, err := pipe.Exec(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			ms, _ := pttl.Int64()
@@ -83,11 +93,31 @@ func TestPresence(t *testing.T) {
 			case s.pttl == never && ms != -2, s.pttl == 1 && ms > 1, s.pttl > 1 && (ms > s.pttl || ms < s.pttl-300):
 				t.Errorf("%s: PTTL %d ms", name, ms)
 			}
-			if got := strings.Join(members.Val(), " "); s.pttl != 1 && got != s.members {
+			got := members.Val() // who announces nothing has no other members than this one
+			for i := range got {
+				got[i] = strings.TrimPrefix(got[i], "p")
+			}
+			if got := strings.Join(got, " "); s.pttl != 1 && got != s.members {
 				t.Errorf("%s: members %q", name, got)
 			}
 		}
 	}
+}
+
+// digits returns so many hex digits, in which no policy is there twice.
+func digits(n int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, "%016x", i)
+	}
+	return b.String()[:n]
+}
+
+// badAnnouncements are no announcements.
+var badAnnouncements = []string{
+	"x", "0", digits(15), digits(17), digits(32), digits(47), digits(49), digits(16 + 513*32),
+	strings.Repeat("g", 48), strings.ToUpper(strings.Repeat("a", 48)), digits(47) + " ", digits(47) + "\x00", digits(47) + "\n",
+	digits(48) + digits(48)[16:], // a policy twice
 }
 
 // TestPresenceBadText is about arguments that only a client of Redis can send, and keys that are something else.
@@ -112,15 +142,27 @@ func TestPresenceBadText(t *testing.T) {
 				t.Errorf("%s, now %.20q: %q", e.name, text, got)
 			}
 		}
+		for _, text := range badAnnouncements {
+			if got := eval("a", 1, 0, text); got != "RLARG argument 4" {
+				t.Errorf("%s, announcement %.80q: %q", e.name, text, got)
+			}
+			p := remote.Process{ID: "a", TTL: time.Second, Announced: remote.Announcement(text)}
+			if _, err := remote.NewMemory().PresenceAt(0, p); err == nil || !strings.Contains(err.Error(), "RLARG argument 4") {
+				t.Errorf("memory, announcement %.80q: %v", text, err)
+			}
+		}
 		if got := eval("a", 1); got != "RLARG argument 3" {
 			t.Errorf("%s, two arguments: %q", e.name, got)
 		}
 		if n := e.client.Exists(t.Context(), key).Val(); n != 0 {
 			t.Errorf("%s wrote", e.name)
 		}
+		if got := eval("a", 1, 0, digits(16+512*32)); got != "" {
+			t.Errorf("%s, 512 policies: %q", e.name, got)
+		}
 		e.client.Set(t.Context(), key, "x", 0)
 		for _, ttl := range []int{0, 1000} {
-			if got := eval("a", ttl, 0); !e.refuses(got, "WRONGTYPE ") || strings.Contains(got, secret) {
+			if got := eval("a", ttl, 0, digits(48)); !e.refuses(got, "WRONGTYPE ") || strings.Contains(got, secret) {
 				t.Errorf("%s, another type: %q", e.name, got)
 			}
 		}
@@ -131,7 +173,8 @@ func TestPresenceBadText(t *testing.T) {
 func TestPresenceServerTime(t *testing.T) {
 	for _, e := range engines(t) {
 		before := time.Now().UnixMicro()
-		_, now, refusal := e.seenAt(t, "{p}presence", 0, "a", 10e6)
+		c, refusal := e.seenAt(t, "{p}presence", 0, remote.Process{ID: "a", TTL: 10 * time.Second})
+		now := c.Now
 		if after := time.Now().UnixMicro(); refusal != "" || now < before-1000 || now > after+1000 {
 			t.Errorf("%s: %d, %s; it is %d", e.name, now, refusal, after)
 		}

@@ -19,7 +19,7 @@ func TestSentinel(t *testing.T) {
 	if n, err := c.Primary.Client().DBSize(t.Context()).Result(); err != nil || n != 10 {
 		t.Errorf("the primary has %d buckets, %v", n, err)
 	}
-	census, err := s.Presence(t.Context(), patience, s.Node(""), "me", time.Minute)
+	census, err := s.Presence(t.Context(), patience, s.Node(""), Process{ID: "me", TTL: time.Minute})
 	if err != nil || census.Processes != 1 {
 		t.Errorf("%+v, %v", census, err)
 	}

@@ -39,10 +39,10 @@ type Store interface {
 	// error that is not a *[ScriptError] may or may not have been executed.
 	Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result)
 
-	// Presence records that process id is present, and counts the processes of this node that did so within the
-	// last ttl (≥ 1 µs; 0 removes the process). It also returns the node's clock. It takes one round trip, bounded
-	// like Run.
-	Presence(ctx context.Context, timeout time.Duration, node Node, id string, ttl time.Duration) (Census, error)
+	// Presence records that a process is present, or that it leaves, and counts the processes of this node that were
+	// here within the last p.TTL: all, and those of each policy that p announces. It also returns the node's clock.
+	// It takes one round trip, bounded like Run.
+	Presence(ctx context.Context, timeout time.Duration, node Node, p Process) (Census, error)
 
 	// Dial opens a connection to a node, as the client does, and closes it. The error says why that fails: a refused
 	// connection, a name that nobody knows, a certificate. It is for finding the cause of a call without an answer:
@@ -71,8 +71,16 @@ type Node string
 
 // Census is the answer to [Store].Presence.
 type Census struct {
-	Processes int64 // present within the last ttl, this one included
-	Now       int64 // the node's clock, µs since 1970
+	Processes int64          // present within the last TTL, this one included
+	Now       int64          // the node's clock, µs since 1970
+	Policies  []PolicyCensus // those that the process announces, in that order; nil if it announces none
+}
+
+// PolicyCensus counts the processes of one policy.
+type PolicyCensus struct {
+	Processes     int64 // announce the policy, or nothing; this one included
+	OtherServices int64 // of other services, and announce other limits of the policy
+	OtherLimits   int64 // of the same service, and announce other limits of the policy
 }
 
 // Result is a reply, or the error that takes its place.

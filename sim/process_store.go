@@ -82,18 +82,22 @@ func unasked(r *remote.Result) error {
 
 // Presence reports the process as present; see remote.Store.
 func (p *processStore) Presence(
-	ctx context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
+	ctx context.Context, timeout time.Duration, node remote.Node, by remote.Process,
 ) (remote.Census, error) {
 	p.underWay.Add(1)
 	defer p.underWay.Add(-1)
 	if p.pause.pass(); p.dead.Load() {
 		return remote.Census{}, errDead
 	}
-	c, err := p.Store.Presence(ctx, timeout+p.random.presence.slack(), node, id, ttl)
+	c, err := p.Store.Presence(ctx, timeout+p.random.presence.slack(), node, by)
 	p.pause.pass()
 	p.Settle(stable.Hash("presence"))
-	if err == nil && ttl > 0 { // a process that leaves is told no number
-		p.run.audit.counted(p.number, c.Processes)
+	if err == nil && by.TTL > 0 { // a process that leaves is told no number
+		n := c.Processes
+		if len(c.Policies) > 0 { // a simulated process has one policy
+			n = c.Policies[0].Processes
+		}
+		p.run.audit.counted(p.number, n)
 	}
 	return c, err
 }

@@ -76,13 +76,13 @@ func fail(results []remote.Result, err error) {
 
 // Presence reports the process as present; see remote.Store.
 func (s *virtualStore) Presence(
-	_ context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
+	_ context.Context, timeout time.Duration, node remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	var c remote.Census
 	var err error
 	if lost := s.roundTrip(timeout, presence, func(m *remote.Memory, refusal error) {
 		if err = refusal; err == nil {
-			c, err = m.Presence(context.Background(), timeout, node, id, ttl)
+			c, err = m.Presence(context.Background(), timeout, node, p)
 		}
 	}); lost != nil {
 		return remote.Census{}, lost // c and err still belong to a late execution

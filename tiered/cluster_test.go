@@ -243,13 +243,13 @@ type moved struct {
 
 func (s *moved) Node(string) remote.Node { return *s.now.Load() }
 
-func (s *moved) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration,
+func (s *moved) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	if n != s.Node("") {
 		return remote.Census{}, remote.ErrNoPresence
 	}
-	return s.distant.Presence(ctx, timeout, s.Memory.Node(""), id, ttl)
+	return s.distant.Presence(ctx, timeout, s.Memory.Node(""), p)
 }
 
 // A dead node whose keys have moved to another node is forgotten, with its breaker and its senders. Decisions continue.

@@ -52,14 +52,14 @@ func (s *full) Run(ctx context.Context, timeout time.Duration, calls []lua.Call,
 	s.together = s.together || denied && refused
 }
 
-func (s *full) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration,
+func (s *full) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	if s.is.Load() {
 		time.Sleep(s.trip)
 		return remote.Census{}, errFull
 	}
-	return s.distant.Presence(ctx, timeout, n, id, ttl)
+	return s.distant.Presence(ctx, timeout, n, p)
 }
 
 // A store that cannot write does not decide. It may still deny direct takes, because that writes nothing. The fail mode

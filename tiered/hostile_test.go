@@ -188,7 +188,8 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("prefix %.100q: %.700q", name, err)
 		}
 		memory := remote.NewMemory()
-		_, err = memory.Presence(context.Background(), time.Second, remote.Node(name), "me", time.Second)
+		me := remote.Process{ID: "me", TTL: time.Second}
+		_, err = memory.Presence(context.Background(), time.Second, remote.Node(name), me)
 		if err == nil || !harmless(err.Error()) {
 			t.Errorf("node %.100q: %v", name, err)
 		}

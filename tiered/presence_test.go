@@ -30,13 +30,13 @@ func (v vanishing) Run(ctx context.Context, timeout time.Duration, calls []lua.C
 	v.Memory.Run(ctx, timeout, calls, results)
 }
 
-func (v vanishing) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration,
+func (v vanishing) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	if v.gone.Load() {
 		return remote.Census{}, io.EOF
 	}
-	return v.Memory.Presence(ctx, timeout, n, id, ttl)
+	return v.Memory.Presence(ctx, timeout, n, p)
 }
 
 // process is one of a fleet.
@@ -67,11 +67,11 @@ func (p process) size() int64 { return p.group.Stats().Nodes["memory"].Processes
 // present counts the processes that a store knows, with a visitor that leaves again.
 func present(t *testing.T, m *remote.Memory) int64 {
 	t.Helper()
-	c, err := m.Presence(context.Background(), 0, m.Node(""), "visitor", dispatch.PresenceTTL)
+	c, err := m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: dispatch.PresenceTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Presence(context.Background(), 0, m.Node(""), "visitor", 0); err != nil {
+	if _, err := m.Presence(context.Background(), 0, m.Node(""), remote.Process{ID: "visitor", TTL: 0}); err != nil {
 		t.Fatal(err)
 	}
 	return c.Processes - 1

@@ -270,7 +270,7 @@ func TestCancelingCallersDoNotOpenTheBreaker(t *testing.T) {
 // silent is a store whose presence is never answered, but which heeds its context as a real client does.
 type silent struct{ *distant }
 
-func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ string, _ time.Duration) (remote.Census,
+func (silent) Presence(ctx context.Context, _ time.Duration, _ remote.Node, _ remote.Process) (remote.Census,
 	error,
 ) {
 	<-ctx.Done()

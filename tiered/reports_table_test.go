@@ -49,13 +49,13 @@ func (s *afflicted) Run(ctx context.Context, timeout time.Duration, calls []lua.
 	}
 }
 
-func (s *afflicted) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration,
+func (s *afflicted) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	if err := s.absence.Load(); err != nil {
 		return remote.Census{}, *err
 	}
-	c, err := s.distant.Presence(ctx, timeout, n, id, ttl)
+	c, err := s.distant.Presence(ctx, timeout, n, p)
 	c.Now += s.shift.Load()
 	return c, err
 }

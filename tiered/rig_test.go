@@ -66,15 +66,15 @@ func (d *distant) Run(ctx context.Context, timeout time.Duration, calls []lua.Ca
 	time.Sleep(d.half())
 }
 
-func (d *distant) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration,
+func (d *distant) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	time.Sleep(d.half())
 	if d.loseRequests.Load() || d.loseReplies.Load() || d.down != nil && d.down() {
 		time.Sleep(timeout)
 		return remote.Census{}, context.DeadlineExceeded
 	}
-	c, err := d.Memory.Presence(ctx, timeout, n, id, ttl)
+	c, err := d.Memory.Presence(ctx, timeout, n, p)
 	time.Sleep(d.half())
 	return c, err
 }

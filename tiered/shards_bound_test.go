@@ -268,8 +268,8 @@ func (a *apart) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 	a.distant.Run(ctx, timeout, calls, results)
 }
 
-func (a *apart) Presence(ctx context.Context, timeout time.Duration, n remote.Node, id string,
-	ttl time.Duration,
+func (a *apart) Presence(
+	ctx context.Context, timeout time.Duration, n remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	if a.gone(n) {
 		return remote.Census{}, errors.New("down")
@@ -277,7 +277,7 @@ func (a *apart) Presence(ctx context.Context, timeout time.Duration, n remote.No
 	a.mu.Lock()
 	a.present[n]++
 	a.mu.Unlock()
-	return a.distant.Presence(ctx, timeout, n, id, ttl)
+	return a.distant.Presence(ctx, timeout, n, p)
 }
 
 // Where the node of the first shard is down and the second's is not, the second is asked before a refusal; and

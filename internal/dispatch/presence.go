@@ -101,7 +101,9 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		}
 		defer attempt.Abort()
 	}
-	c, err := d.options.Store.Presence(ctx, timeout, n.id, d.options.Lease(), ttl)
+	c, err := d.options.Store.Presence(ctx, timeout, n.id, remote.Process{
+		ID: d.options.Lease(), TTL: ttl,
+	})
 	if attempt != nil {
 		verdict := err
 		switch {

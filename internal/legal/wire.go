@@ -191,7 +191,7 @@ func fail(results []remote.Result, err error) {
 
 // Presence is a message like the others.
 func (w *wire) Presence(
-	ctx context.Context, timeout time.Duration, node remote.Node, id string, ttl time.Duration,
+	ctx context.Context, timeout time.Duration, node remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	n, dead := w.state()
 	switch dice := mix(w.salt, 4, uint64(w.player.now())); {
@@ -202,7 +202,7 @@ func (w *wire) Presence(
 		return remote.Census{}, context.DeadlineExceeded
 	default:
 		w.arrive(w.way(network{}, mix(dice, 1)))
-		c, err := w.Store.Presence(ctx, timeout, node, id, ttl)
+		c, err := w.Store.Presence(ctx, timeout, node, p)
 		if err != nil && ctx.Err() == nil && (!w.player.plan.Real || watch.Refused(err)) {
 			w.player.faultf("health", "the store refuses a presence: %v", err)
 		}

@@ -1,0 +1,81 @@
+package remote
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// Process is a process as [Store].Presence records it.
+type Process struct {
+	ID        string        // not empty
+	TTL       time.Duration // how long it counts without another report: ≥ 1 µs; 0 means that it leaves
+	Announced Announcement
+}
+
+// Announcement is what a process says of itself: its service, and its policies with their limits. It has
+// fingerprints instead of names and numbers. The zero value says nothing: the process counts as one of every policy.
+// Make it with [Announce].
+type Announcement string
+
+// AnnouncedPolicy is a policy in an [Announcement]. Policies share limits if they have one Name.
+type AnnouncedPolicy struct {
+	Name   string
+	Limits string // all that makes its limits differ from those of another policy of that name
+}
+
+// Announce returns the announcement of a process. No two policies may have one name. With more than 512 policies it
+// returns the zero value: a process that left out some would be missing where they are counted.
+func Announce(service string, policies []AnnouncedPolicy) Announcement {
+	if len(policies) > lua.MostPolicies {
+		return ""
+	}
+	var b strings.Builder
+	b.Grow(fingerprintDigits * (1 + 2*len(policies)))
+	b.WriteString(fingerprint(service))
+	for _, p := range policies {
+		b.WriteString(fingerprint(p.Name))
+		b.WriteString(fingerprint(p.Limits))
+	}
+	return Announcement(b.String())
+}
+
+// fingerprintDigits is the length of a fingerprint. With 64 bits, of a million policies no two have the same one.
+const fingerprintDigits = 16
+
+func fingerprint(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:fingerprintDigits/2])
+}
+
+// valid reports whether the script accepts a.
+func (a Announcement) valid() bool {
+	if a == "" {
+		return true
+	}
+	if len(a)%(2*fingerprintDigits) != fingerprintDigits || strings.Trim(string(a), "0123456789abcdef") != "" ||
+		a.policies() > lua.MostPolicies {
+		return false
+	}
+	names := make(map[string]bool, a.policies())
+	for i := range a.policies() {
+		name, _ := a.policy(i)
+		names[name] = true
+	}
+	return len(names) == a.policies()
+}
+
+// policies returns the number of policies in a.
+func (a Announcement) policies() int { return len(a) / (2 * fingerprintDigits) }
+
+// service returns the fingerprint of the service.
+func (a Announcement) service() string { return string(a[:min(fingerprintDigits, len(a))]) }
+
+// policy returns the fingerprints of the i-th policy.
+func (a Announcement) policy(i int) (name, limits string) {
+	at := fingerprintDigits * (1 + 2*i)
+	return string(a[at : at+fingerprintDigits]), string(a[at+fingerprintDigits : at+2*fingerprintDigits])
+}
