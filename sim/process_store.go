@@ -93,11 +93,11 @@ func (p *processStore) Presence(
 	p.pause.pass()
 	p.Settle(stable.Hash("presence"))
 	if err == nil && by.TTL > 0 { // a process that leaves is told no number
-		n := c.Processes
-		if len(c.Policies) > 0 { // a simulated process has one policy
-			n = c.Policies[0].Processes
+		least := c.Processes
+		for _, p := range c.Policies {
+			least = min(least, p.Processes) // all simulated processes have the same policies
 		}
-		p.run.audit.counted(p.number, n)
+		p.run.audit.counted(p.number, least)
 	}
 	return c, err
 }

@@ -46,6 +46,7 @@ type Group struct {
 	trace           *tracer
 	journal         *journal // nil without a Logger
 
+	hasAnnounced  atomic.Bool // this process has announced its policies once
 	fleetKnown    atomic.Bool // the size of the fleet is known, from Redis or from Options
 	warnFleetOnce sync.Once   // warns that it is not
 
@@ -119,6 +120,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 type limiters struct {
 	mu     sync.RWMutex
 	all    []*Limiter // each policy's, followed by its shards
+	placed []*Limiter // each policy's, by its place
 	byName map[string]*Limiter
 }
 
@@ -138,10 +140,15 @@ func (g *Group) Limiter(p Policy) (*Limiter, error) {
 		return nil, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
 	}
 	l := newLimiter(g, len(ls.all), p)
-	ls.all = append(append(ls.all, l), l.shards...)
+	l.place = len(ls.placed)
+	ls.all, ls.placed = append(append(ls.all, l), l.shards...), append(ls.placed, l)
 	ls.byName[p.Name] = l
 	if l.shards != nil {
 		g.dispatch.UseAllNodes() // each process that shares the limit is counted at the nodes of all shards
+	}
+	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
+	if l.place == 0 || g.simulated == nil {
+		g.dispatch.Refresh()
 	}
 	return l, nil
 }
@@ -198,7 +205,7 @@ func (g *Group) dispatchOptions() dispatch.Options {
 	o := dispatch.Options{
 		Store: g.store, Base: g.base, Timeout: g.options.Timeout, ClientTimeout: g.options.clientTimeout(),
 		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.uniform,
-		Lease: func() string { return *g.lease.Load() }, Observer: observer{g},
+		Lease: func() string { return *g.lease.Load() }, Observer: observer{g}, Announced: g.announced,
 	}
 	if g.simulated != nil {
 		o.Settle = func() { g.simulated.Settle(0) } // calls of one instant leave together, in any order of arrival
@@ -220,7 +227,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 // fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes.
 func (g *Group) fleetOf(b *bucket) int64 {
 	if n := b.node.Load(); n != nil {
-		return n.Processes()
+		return n.Processes(b.limiter().parent.place)
 	}
 	return max(int64(g.options.Processes), 1)
 }

@@ -30,7 +30,8 @@ type health struct {
 	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
 	mu              sync.Mutex
-	reportedClasses uint16 // classes that the journal has reported in this outage, as bits
+	reportedClasses uint16                      // classes that the journal has reported in this outage, as bits
+	counted         map[int]remote.PolicyCensus // the last numbers of each policy, by its place
 }
 
 // observer makes a Group the observer of its dispatcher.
@@ -234,15 +235,6 @@ func (h *health) Stepped(by time.Duration) {
 	g.journal.tally("clock "+node, 1, slog.LevelWarn, "the clock of redis was set", "node", node, "by", by)
 }
 
-// Counted implements [dispatch.NodeObserver].
-func (h *health) Counted(before, after int64) {
-	if after != before {
-		h.group.journal.line(slog.LevelDebug, "another number of processes shares the limits",
-			"node", string(h.node.ID()), "from", before, "to", after)
-	}
-	h.group.fleetKnown.Store(true)
-}
-
 // maxMissedRefreshes is how many refreshes of presence must fail in a row before that is reported. A restart of Redis
 // costs one, and so does an error that the breaker is about to report.
 const maxMissedRefreshes = 2
@@ -252,6 +244,7 @@ const maxMissedRefreshes = 2
 func (h *health) Present(err error, probe bool) {
 	g := h.group
 	if err == nil {
+		g.fleetKnown.Store(true)
 		h.missedRefreshes.Store(0)
 		if h.absenceReported.Swap(false) {
 			g.trace.fault(FaultEvent{Fault: "presence", Node: string(h.node.ID())})

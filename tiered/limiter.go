@@ -17,6 +17,7 @@ import (
 type Limiter struct {
 	group     *Group
 	number    int
+	place     int           // of the policy among those that this process announces; of a shard see its parent
 	name      string        // of the policy
 	kind      remote.Kind   // of its buckets
 	mode      atomic.Uint32 // what is special about all its decisions: the bits below
@@ -34,6 +35,7 @@ type Limiter struct {
 	rejected       int64       // calls that the store refused for their bucket alone
 	forgiven       int64       // debt that was given up because Redis rejected the calls that reported it
 	unanswered     int64       // tokens asked for by calls without an answer
+	others         otherLimits // processes with other limits
 
 	waitStats         waitStats
 	admittedUnlimited atomic.Int64 // tokens admitted without a limit

@@ -20,10 +20,16 @@ type Options struct {
 	// that took longer is ready for the next call.
 	Timeout time.Duration
 
-	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes; this
-	// is a lower bound and is used while the count is unknown. The number divides the limit into shares for
-	// FailLocal.
+	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that
+	// have a policy of the same name; this is a lower bound and is used while the count is unknown. The number
+	// divides the limit into shares for FailLocal.
 	Processes int
+
+	// Service is the name of the service that this process is part of: up to 64 bytes of printable text. "" means
+	// the name of the program. If two services on one Redis have a policy of one name with different limits, the
+	// Logger gets a WARN, because they count each other's requests. Processes of one service may differ while a
+	// deploy rolls: that is an INFO. Stats counts both. The name is not stored in Redis.
+	Service string
 
 	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it
 	// the least recently used key returns its lease and is removed.
@@ -95,6 +101,10 @@ func (o *Options) fill() (options, error) {
 		f.Timeout = max(DefaultTimeout, f.Budget)
 	}
 	check("Processes", f.Processes, f.Processes >= 0 && f.Processes <= 1<<20, "must be 0 to 2^20")
+	check("Service", fmt.Sprintf("%.80q", f.Service), validService(f.Service), "must be up to 64 bytes of printable text")
+	if f.Service == "" {
+		f.Service = programName()
+	}
 	check("MaxKeys", f.MaxKeys, f.MaxKeys >= 0 && f.MaxKeys <= 1<<30, "must be 1 to 2^30, or 0 for 100000")
 	if f.MaxKeys == 0 {
 		f.MaxKeys = DefaultMaxKeys

@@ -20,7 +20,7 @@ var unremarkable = []string{
 	"Keys", "Leaving", "Evictions", "Format", "Script",
 	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
 	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
-	"node.Calls", "node.RoundTrip", "node.Processes", "node.Breaker",
+	"node.Calls", "node.RoundTrip", "node.Processes", "policy.Processes", "node.Breaker",
 }
 
 // remarkable reports the figures of a Group that are not zero.

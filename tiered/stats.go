@@ -57,6 +57,10 @@ type PolicyStats struct {
 	WaitTime    time.Duration // total time of Waited and GaveUp
 	LongestWait time.Duration // the longest of these waits
 
+	Processes     int64 // that share the limits: the most that a node counts, or counted in the last minute
+	OtherServices int64 // of these, now: of another service that has a policy of this name with other limits
+	OtherLimits   int64 // of these, now: of this service, with other limits, as during a deploy
+
 	Direct bool // nothing is leased: each token is taken from Redis, because of Lease.Size or the algorithm
 
 	Top []RefusedKey // the most refused keys, at most 20, the most refused first
@@ -80,7 +84,7 @@ type NodeStats struct {
 	ClockBack    int64         // buckets that believed a step back of more than a second
 	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms before there are 16
 
-	Processes int64 // that share the limits
+	Processes int64 // that are present there, whatever their policies are
 	Absences  int64 // presence reports of this process that the node did not record
 
 	Breaker    string        // "closed", "open" or "probing"
@@ -111,6 +115,7 @@ func (g *Group) Stats() Stats {
 		others[i] = PolicyStats{
 			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
 			Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
+			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
 		}
 		tops[i].evicted = l.evictedRefused.clone()
 		l.mu.Unlock()
@@ -124,6 +129,7 @@ func (g *Group) Stats() Stats {
 	}
 	g.cache.All(count)
 	g.cacheAfterClose.All(count)
+	nodes := g.dispatch.Nodes()
 	for i, l := range all {
 		if l.parent != l { // a shard: its parent has its figures
 			continue
@@ -138,6 +144,9 @@ func (g *Group) Stats() Stats {
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		l.waitStats.fill(&p)
 		p.Top = tops[i].list()
+		for _, n := range nodes {
+			p.Processes = max(p.Processes, n.Processes(l.place))
+		}
 		if l.shards != nil {
 			for i := range p.Top {
 				p.Top[i].RetryAfter = l.retryOf(now, p.Top[i].Key)
@@ -145,7 +154,7 @@ func (g *Group) Stats() Stats {
 		}
 		s.Policies[l.name] = p
 	}
-	for _, n := range g.dispatch.Nodes() {
+	for _, n := range nodes {
 		s.Nodes[string(n.ID())] = healthOf(n).stats()
 	}
 	return s
@@ -168,7 +177,7 @@ func (h *health) stats() NodeStats {
 		Overruns:      h.overruns.Load(), LateReplies: n.LateReplies, LateCalls: n.LateCalls,
 		StaleReplies: n.StaleReplies, StateLosses: h.stateLosses.Load(),
 		ClockSteps: n.Steps, ClockBack: n.StepsBack, RoundTrip: h.node.RoundTrip(),
-		Processes: h.node.Processes(), Absences: n.Absences,
+		Processes: h.node.AllProcesses(), Absences: n.Absences,
 		Breaker: h.node.State().String(), Cause: cause, Outages: n.Outages, OutageTime: n.OutageTime,
 		Settled: h.reported.Load(),
 	}

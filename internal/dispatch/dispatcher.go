@@ -24,6 +24,9 @@ type Options struct {
 	Lease    func() string  // this process' lease id, which its presence is recorded under
 	Observer Observer
 
+	// Announced returns what this process announces with its presence. Policies are only added, at the end.
+	Announced func() remote.Announcement
+
 	// Settle returns when everything else that happens at this instant of virtual time has happened. It is nil in a
 	// service.
 	Settle func()
@@ -51,8 +54,9 @@ type NodeObserver interface {
 	// a probe: the breaker was not closed when it left, and knows the error too.
 	Present(err error, probe bool)
 
-	// Counted is called after each answered refresh, with the size of the fleet before and after it.
-	Counted(before, after int64)
+	// Counted is called for each announced policy after each answered refresh, with its place, the numbers of the
+	// answer, and the size of its fleet before and after it.
+	Counted(policy int, c remote.PolicyCensus, before, after int64)
 }
 
 // Change is a change of a node's breaker.
@@ -72,7 +76,7 @@ type Dispatcher struct {
 
 	mu        sync.RWMutex
 	nodes     map[remote.Node]*Node // guarded by mu
-	newNode   chan struct{}         // capacity 1: a node was added
+	refresh   chan struct{}         // capacity 1: a node or a policy was added
 	allNodes  atomic.Bool           // presence goes to all nodes of the store, not only to those in use
 	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
 }
@@ -80,10 +84,10 @@ type Dispatcher struct {
 // New returns a Dispatcher that works until ctx ends.
 func New(ctx context.Context, o Options) *Dispatcher {
 	d := &Dispatcher{
-		options: o, done: ctx.Done(), nodes: make(map[remote.Node]*Node), newNode: make(chan struct{}, 1),
+		options: o, done: ctx.Done(), nodes: make(map[remote.Node]*Node), refresh: make(chan struct{}, 1),
 	}
 	if id := o.Store.Node(o.Store.Key("", "")); id != "" {
-		d.Node(id) // the store has one node: learn its clock before the first request
+		d.node(id) // the store has one node. The first policy makes the first refresh, which announces it
 	}
 	return d
 }
@@ -91,6 +95,15 @@ func New(ctx context.Context, o Options) *Dispatcher {
 // Start begins to refresh this process' presence.
 func (d *Dispatcher) Start(ctx context.Context) {
 	d.tasks.Go(func() { d.refreshPresence(ctx) })
+}
+
+// Refresh refreshes this process' presence soon, because a policy was added. It does not block. It also teaches the
+// clock of the store's only node before the first request.
+func (d *Dispatcher) Refresh() {
+	select {
+	case d.refresh <- struct{}{}:
+	default:
+	}
 }
 
 // UseAllNodes makes this process refresh its presence at all nodes of the store, also at those that it does not use.
@@ -104,7 +117,8 @@ func (d *Dispatcher) Stop() {
 	}
 }
 
-// Leave ends this process' presence at all nodes. It blocks until they have answered, at most for two Timeouts.
+// Leave ends this process' presence at all nodes for good. It blocks until they have answered: at most for two Timeouts,
+// and for two ClientTimeouts more if a refresh is under way, which must not be executed afterwards.
 func (d *Dispatcher) Leave(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, n := range d.Nodes() {
@@ -124,13 +138,22 @@ func (d *Dispatcher) Node(id remote.Node) *Node {
 	if n != nil {
 		return n
 	}
+	n, added := d.node(id)
+	if added {
+		d.Refresh()
+	}
+	return n
+}
+
+// node is Node without a refresh. It reports whether it made the node.
+func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n = d.nodes[id]; n != nil {
-		return n
+		return n, false
 	}
 	n = &Node{
-		dispatcher: d, id: id, fleet: newFleet(int64(d.options.Processes)),
+		dispatcher: d, id: id, fleets: newFleets(int64(d.options.Processes)), presence: make(chan struct{}, 1),
 		wake: make(chan struct{}), forgotten: make(chan struct{}),
 	}
 	n.observer = d.options.Observer.Node(n)
@@ -138,11 +161,7 @@ func (d *Dispatcher) Node(id remote.Node) *Node {
 		Timeout: d.options.Timeout, Uniform: d.options.Uniform, Base: d.options.Base, OnChange: n.changed,
 	})
 	d.nodes[id] = n
-	select {
-	case d.newNode <- struct{}{}:
-	default:
-	}
-	return n
+	return n, true
 }
 
 // Nodes returns the nodes in use, in no order.

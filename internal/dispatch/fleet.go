@@ -1,9 +1,12 @@
 package dispatch
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 const (
@@ -16,7 +19,7 @@ const (
 	fleetMemory = time.Minute
 )
 
-// fleet is the number of processes that share a node's limits: the largest number of the last minute of answered
+// fleet is the number of processes that share limits at a node: the largest number of the last minute of answered
 // refreshes, and at least a configured minimum. It rises at once, falls after a minute, and stays while the node
 // does not answer.
 //
@@ -64,3 +67,44 @@ func (f *fleet) learn(now time.Duration, processes int64) {
 
 // size reports the number of processes, at least 1.
 func (f *fleet) size() int64 { return max(f.max.Load(), f.min, 1) }
+
+// fleets are the numbers of processes at one node: of all, and of those that have a policy of this process. Only learn
+// must not be called concurrently.
+type fleets struct {
+	all      *fleet
+	policies atomic.Pointer[[]*fleet] // by their places in what this process announces
+}
+
+// newFleets returns fleets that are never smaller than min.
+func newFleets(min int64) *fleets {
+	f := &fleets{all: newFleet(min)}
+	f.policies.Store(new([]*fleet))
+	return f
+}
+
+// learn adds the numbers of an answered refresh. It returns the sizes of the policies' fleets before that.
+func (f *fleets) learn(now time.Duration, c remote.Census) (before []int64) {
+	// A process that announces nothing, because it has too many policies, knows of no policy how many have it.
+	policies := slices.Clip((*f.policies.Load())[:min(len(*f.policies.Load()), len(c.Policies))])
+	for i := range c.Policies {
+		before = append(before, f.size(i))
+	}
+	f.all.learn(now, c.Processes)
+	for i, p := range c.Policies {
+		if i == len(policies) {
+			policies = append(policies, newFleet(f.all.min))
+		}
+		policies[i].learn(now, p.Processes)
+	}
+	f.policies.Store(&policies)
+	return before
+}
+
+// size reports how many processes have a policy, at least 1. If that is not known, because the node was not told of the
+// policy yet, all processes count: too small a number is the dangerous side.
+func (f *fleets) size(policy int) int64 {
+	if policies := *f.policies.Load(); policy < len(policies) {
+		return policies[policy].size()
+	}
+	return f.all.size()
+}

@@ -62,7 +62,7 @@ type Node struct {
 	id         remote.Node // "" for the node whose pending calls have no known node yet: see locate
 	observer   NodeObserver
 	clock      clock
-	fleet      *fleet
+	fleets     *fleets
 	guard      *failover.Guard // begins an attempt when a batch is about to leave, and in locate and present
 
 	mu        sync.Mutex
@@ -75,6 +75,9 @@ type Node struct {
 	closedAt  time.Duration // when the breaker last closed; 0 for never
 	unhealthy bool          // counted in Dispatcher.unhealthy; false once forgotten is closed
 	forgotten chan struct{} // closed when the Dispatcher has forgotten the node
+
+	presence chan struct{} // capacity 1: full while a report of this process' presence is under way
+	left     bool          // this process has left, so nothing reports its presence any more; guarded by presence
 
 	writeError atomic.Pointer[error] // the error of the node's last answer to a write; nil if that was written
 
@@ -99,8 +102,12 @@ func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.at(t) 
 // RoundTrip reports the 99th percentile of the round trips.
 func (n *Node) RoundTrip() time.Duration { return n.clock.roundTrip() }
 
-// Processes reports how many processes share the node's limits.
-func (n *Node) Processes() int64 { return n.fleet.size() }
+// Processes reports how many processes share the limits of a policy at the node. The policy is given by its place in
+// what this process announces.
+func (n *Node) Processes(policy int) int64 { return n.fleets.size(policy) }
+
+// AllProcesses reports how many processes are present at the node, whatever their policies are.
+func (n *Node) AllProcesses() int64 { return n.fleets.all.size() }
 
 // Push queues pending calls for the node, and puts a sender to work. Calls of one Push leave in one pipeline if
 // there is room. After Stop it does nothing.

@@ -23,12 +23,12 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.newNode: // a refresh teaches a new node's clock
+		case <-d.refresh: // it teaches a new node's clock, and announces a new policy
 		case <-timer.C:
 		}
 		d.addAllNodes()
 		select {
-		case <-d.newNode: // a node that addAllNodes has just added is refreshed below
+		case <-d.refresh: // a node that addAllNodes has just added is refreshed below
 		default:
 		}
 		var all sync.WaitGroup
@@ -80,10 +80,24 @@ func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) er
 	return errors.Join(errs...)
 }
 
-// reportPresence refreshes the presence at one node, or ends it if ttl is 0. If that fails, the next period repeats it.
+// errLeft says that this process has left a node.
+var errLeft = errors.New("this process has left")
+
+// reportPresence refreshes the presence at one node, or ends it for good if ttl is 0. If that fails, the next period
+// repeats it.
 func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	if n.id == "" {
 		return nil
+	}
+	// One after the other: a refresh that is executed after the leaving would count a process that is gone.
+	select {
+	case n.presence <- struct{}{}:
+		defer func() { <-n.presence }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if n.left = n.left || ttl == 0; n.left && ttl > 0 {
+		return errLeft
 	}
 	d, callerCtx := n.dispatcher, ctx
 	timeout := d.options.Timeout
@@ -92,6 +106,10 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
+	var announced remote.Announcement
+	if ttl > 0 {
+		announced = d.options.Announced()
+	}
 	sent := d.now()
 	var attempt *failover.Attempt
 	if n.guard.State() != failover.Closed { // a probe: an idle process makes no other
@@ -102,7 +120,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		defer attempt.Abort()
 	}
 	c, err := d.options.Store.Presence(ctx, timeout, n.id, remote.Process{
-		ID: d.options.Lease(), TTL: ttl,
+		ID: d.options.Lease(), TTL: ttl, Announced: announced,
 	})
 	if attempt != nil {
 		verdict := err
@@ -133,8 +151,8 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	n.writeError.Store(nil) // the presence was written
 	now := d.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
-	before := n.fleet.size()
-	n.fleet.learn(now, c.Processes)
-	n.observer.Counted(before, n.fleet.size())
+	for policy, before := range n.fleets.learn(now, c) {
+		n.observer.Counted(policy, c.Policies[policy], before, n.fleets.size(policy))
+	}
 	return nil
 }

@@ -1,0 +1,142 @@
+package tiered
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// maxService is the length of the longest service name, in bytes: as of a policy.
+const maxService = 64
+
+// validService reports whether a service may be called so.
+func validService(name string) bool {
+	return len(name) <= maxService && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// programName returns the name of the running program, as a service that has not said its name.
+func programName() string {
+	if len(os.Args) == 0 { // whoever starts a program may leave it out
+		return ""
+	}
+	return filepath.Base(os.Args[0])
+}
+
+// limitsText returns what two policies of one name must have in common to admit the same to all keys. What PerKey
+// returns is not known, only that there is one.
+func (p Policy) limitsText() string {
+	var limits []string
+	for _, l := range p.limits() {
+		if l.rule() == local.ByLimit {
+			if l.Burst == l.Tokens { // the default
+				l.Burst = 0
+			}
+			if precision := l.Precision; precision != 0 {
+				if l.Precision = 0; l.precision() != precision {
+					l.Precision = precision
+				}
+			}
+		}
+		limits = append(limits, l.String())
+	}
+	slices.Sort(limits) // which of them is Limit makes no difference
+	text := strings.Join(limits, ", ")
+	if p.Algorithm != TokenBucket {
+		text += " by " + p.Algorithm.String()
+	}
+	if p.Calendar {
+		text += " of the calendar"
+	}
+	if p.Shards > 1 {
+		text += fmt.Sprintf(" in %d shards", p.Shards)
+	}
+	if p.PerKey != nil {
+		text += " or by key"
+	}
+	return text
+}
+
+// announceOrder is the number of the first announcement among all that happens at one instant of a simulation.
+const announceOrder = 1
+
+// announced returns what this process announces. A policy's place in it is its Limiter's place.
+func (g *Group) announced() remote.Announcement {
+	// All policies of a simulated process are added at one instant. Otherwise the processors would decide which of them
+	// the first announcement has.
+	if !g.hasAnnounced.Swap(true) {
+		g.yield(announceOrder)
+	}
+	g.limiters.mu.RLock()
+	defer g.limiters.mu.RUnlock()
+	policies := make([]remote.AnnouncedPolicy, len(g.limiters.placed))
+	for i, l := range g.limiters.placed {
+		policies[i] = remote.AnnouncedPolicy{Name: l.name, Limits: l.settings.Load().policy.limitsText()}
+	}
+	return remote.Announce(g.options.Service, policies)
+}
+
+// otherLimits are the processes that have other limits for a policy, and what has been said about them.
+type otherLimits struct {
+	services, here int64 // processes of other services, and of this one: the most that a node counted
+	warned         bool  // about other services: once
+	told           bool  // about this service: once per change
+}
+
+// Counted implements [dispatch.NodeObserver].
+func (h *health) Counted(place int, c remote.PolicyCensus, before, after int64) {
+	g, node := h.group, string(h.node.ID())
+	g.limiters.mu.RLock()
+	l := g.limiters.placed[place]
+	g.limiters.mu.RUnlock()
+	if after != before {
+		g.journal.line(slog.LevelDebug, "another number of processes shares the limits",
+			"node", node, "policy", l.name, "from", before, "to", after)
+	}
+	h.mu.Lock()
+	if h.counted == nil {
+		h.counted = make(map[int]remote.PolicyCensus)
+	}
+	h.counted[place] = c
+	h.mu.Unlock()
+	services, here := g.mostOthers(place)
+	l.mu.Lock()
+	o := &l.others
+	o.services, o.here = services, here
+	warn, tell := services > 0 && !o.warned, here > 0 && !o.told
+	o.warned, o.told = o.warned || warn, here > 0
+	l.mu.Unlock()
+	about := []any{
+		"node", node, "policy", l.name, "service", g.options.Service, "limits", l.Policy().limitsText(),
+	}
+	if warn {
+		g.trace.fault(FaultEvent{Fault: "other limits", Node: node, Policy: l.name})
+		g.journal.line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count the "+
+			"same keys: give one of them another name", append(about, "processes", services)...)
+	}
+	if tell {
+		g.journal.line(slog.LevelInfo, "processes of this service have other limits for this policy",
+			append(about, "processes", here)...)
+	}
+}
+
+// mostOthers returns the most processes that a node counted that have other limits for a policy: of other services, and
+// of this one.
+func (g *Group) mostOthers(place int) (services, here int64) {
+	for _, n := range g.dispatch.Nodes() {
+		h := healthOf(n)
+		h.mu.Lock()
+		c := h.counted[place]
+		h.mu.Unlock()
+		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
+	}
+	return services, here
+}

@@ -1,0 +1,359 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// program is a process of some service, with what it logs and reports.
+type program struct {
+	*Group
+	t     *testing.T
+	log   logged
+	heard words
+}
+
+// run starts a process of a service with some policies.
+func run(t *testing.T, s remote.Store, service string, policies ...Policy) *program {
+	t.Helper()
+	p := &program{t: t}
+	g, err := NewGroup(s, &Options{
+		Service: service, Logger: p.log.logger(), Random: func() float64 { return 0.5 },
+		Trace: &Trace{Fault: func(e FaultEvent) { p.heard.add("%s %s %s", e.Fault, e.Node, e.Policy) }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Group = g
+	for _, policy := range policies {
+		if _, err := g.Limiter(policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(p.end)
+	return p
+}
+
+// end closes the process. It may be called twice.
+func (p *program) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := p.Close(ctx); err != nil {
+		p.t.Errorf("Close: %v", err)
+	}
+}
+
+// lines counts the lines of the log with a text.
+func (p *program) lines(text string) int {
+	return strings.Count(strings.Join(p.log.lines(), "\n"), text)
+}
+
+// is compares what the process says of the policy api.
+func (p *program) is(processes, otherServices, otherLimits int64) {
+	p.t.Helper()
+	s := p.Stats().Policies["api"]
+	if got, want := [3]int64{s.Processes, s.OtherServices, s.OtherLimits},
+		[3]int64{processes, otherServices, otherLimits}; got != want {
+		p.t.Errorf("%v processes, others and others here, want %v", got, want)
+	}
+}
+
+const (
+	warnsOfOthers = "level=WARN msg=\"another service has a policy of this name with other limits"
+	tellsOfOthers = "level=INFO msg=\"processes of this service have other limits"
+)
+
+// A service with 1000 per minute once fell from 997 tokens to 1, because another one had 3 per minute under the same
+// policy name, and nothing said so.
+func TestTwoServicesWithOnePolicyName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		shop := run(t, memory, "shop", Policy{Name: "api", Limit: PerMinute(1000)})
+		time.Sleep(5 * time.Second)
+		shop.is(1, 0, 0)
+		billing := run(t, memory, "billing", Policy{Name: "api", Limit: PerMinute(3)})
+		time.Sleep(time.Minute)
+		for _, p := range []*program{shop, billing} {
+			p.is(2, 1, 0)
+			if n := p.lines(warnsOfOthers); n != 1 || p.lines(tellsOfOthers) > 0 {
+				t.Errorf("warned %d times:\n%s", n, strings.Join(p.log.lines(), "\n"))
+			}
+			if !slices.Equal(p.heard, words{"other limits memory api"}) {
+				t.Errorf("events %q", p.heard)
+			}
+		}
+		const about = ` node=memory policy=api service=shop limits=1000/min processes=1`
+		if shop.lines(about) != 1 {
+			t.Errorf("no%s in\n%s", about, strings.Join(shop.log.lines(), "\n"))
+		}
+		billing.end()
+		time.Sleep(5 * time.Second)
+		if s := shop.Stats().Policies["api"]; s.OtherServices != 0 {
+			t.Errorf("%+v after the other service has left", s)
+		}
+		run(t, memory, "billing", Policy{Name: "api", Limit: PerMinute(3)})
+		time.Sleep(5 * time.Second)
+		if n := shop.lines(warnsOfOthers); n != 1 {
+			t.Errorf("warned %d times", n)
+		}
+	})
+}
+
+// Services that share a limit on purpose have the same one, however it is written.
+func TestTwoServicesWithOneLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		shop := run(t, memory, "shop", Policy{
+			Name: "api", Limit: PerMinute(1000).WithBurst(1000), Also: []Limit{PerHour(5000)}, FailMode: FailOpen,
+		}, Policy{Name: "else", Limit: PerSecond(7)})
+		billing := run(t, memory, "billing", Policy{
+			Name: "api", Limit: PerHour(5000), Also: []Limit{PerMinute(1000)}, Shards: 1, Lease: Lease{Size: 5},
+		}, Policy{Name: "other", Limit: PerSecond(8)})
+		time.Sleep(time.Minute)
+		for _, p := range []*program{shop, billing} {
+			p.is(2, 0, 0)
+			if p.lines("WARN")+p.lines("INFO")+len(p.heard) > 0 {
+				t.Errorf("%s\n%v", strings.Join(p.log.lines(), "\n"), p.heard)
+			}
+		}
+	})
+}
+
+// While a deploy of one service rolls, processes differ: each says so once for each change.
+func TestDeployWithOtherLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		policy := func(n int64) Policy { return Policy{Name: "api", Limit: PerMinute(n)} }
+		stays, old := run(t, memory, "shop", policy(100)), run(t, memory, "shop", policy(100))
+		time.Sleep(10 * time.Second)
+		next := run(t, memory, "shop", policy(200))
+		time.Sleep(10 * time.Second)
+		stays.is(3, 0, 1)
+		next.is(3, 0, 2)
+		old.end()
+		time.Sleep(10 * time.Second)
+		for _, p := range []*program{stays, old, next} {
+			if n := p.lines(tellsOfOthers); n != 1 || p.lines(warnsOfOthers)+len(p.heard) > 0 {
+				t.Errorf("said %d times:\n%s", n, strings.Join(p.log.lines(), "\n"))
+			}
+		}
+		// SetPolicy ends the difference, and begins another one.
+		if err := stays.limiters.placed[0].SetPolicy(policy(200)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		stays.is(3, 0, 0)
+		next.is(3, 0, 0)
+		if err := next.limiters.placed[0].SetPolicy(policy(300)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for _, p := range []*program{stays, next} {
+			if n := p.lines(tellsOfOthers); n != 2 || p.lines(warnsOfOthers) > 0 {
+				t.Errorf("said %d times:\n%s", n, strings.Join(p.log.lines(), "\n"))
+			}
+		}
+	})
+}
+
+// N was 4 once instead of 2, because two unrelated programs had run before. A policy's N counts its own processes, and
+// its shares are divided by that.
+func TestProcessesOfOtherPoliciesDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		api, login := Policy{Name: "api", Limit: PerSecond(100)}, Policy{Name: "login", Limit: PerSecond(100)}
+		for range 2 {
+			run(t, memory, "unrelated", login, Policy{Name: "else", Limit: PerSecond(1)})
+		}
+		run(t, memory, "nothing yet")
+		both, one := run(t, memory, "shop", login, api), run(t, memory, "shop", api)
+		time.Sleep(8 * time.Second)
+		both.is(2, 0, 0)
+		one.is(2, 0, 0)
+		if s := both.Stats(); s.Policies["login"].Processes != 3 || s.Nodes["memory"].Processes != 5 {
+			t.Errorf("%d processes of login and %d in all, want 3 and 5", s.Policies["login"].Processes,
+				s.Nodes["memory"].Processes)
+		}
+		memory.Fail(context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		for place, want := range []int{33, 50} { // of 100, by three and by two processes
+			admitted := 0
+			for both.limiters.placed[place].Allow(t.Context(), "k").Allowed {
+				admitted++
+			}
+			if admitted != want {
+				t.Errorf("%s: %d admitted alone, want %d", both.limiters.placed[place].name, admitted, want)
+			}
+		}
+		memory.Fail(nil)
+	})
+}
+
+// A policy that is added later counts at once in its own process by all processes, and is announced soon.
+func TestPolicyAddedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		first := run(t, memory, "shop", Policy{Name: "login", Limit: PerSecond(1)})
+		second := run(t, memory, "shop", Policy{Name: "login", Limit: PerSecond(1)})
+		time.Sleep(4 * time.Second)
+		for i, p := range []*program{first, second} {
+			if _, err := p.Limiter(Policy{Name: "api", Limit: PerSecond(1)}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			p.is(int64(i+1), 0, 0)
+		}
+		time.Sleep(4 * time.Second)
+		first.is(2, 0, 0)
+	})
+}
+
+// A process that announces nothing, such as one of another version, counts for every policy, and so does one with more
+// policies than an announcement has room for.
+func TestProcessThatAnnouncesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		p := run(t, memory, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+		many := make([]Policy, lua.MostPolicies+1)
+		for i := range many {
+			many[i] = Policy{Name: fmt.Sprint("policy", i), Limit: PerSecond(1)}
+		}
+		full := run(t, memory, "full", many[:lua.MostPolicies]...)
+		time.Sleep(4 * time.Second)
+		p.is(1, 0, 0)
+		visitor := remote.Process{ID: "visitor", TTL: time.Hour}
+		if _, err := memory.Presence(t.Context(), 0, memory.Node(""), visitor); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		p.is(2, 0, 0)
+		if n := full.Stats().Policies["policy7"].Processes; n != 2 {
+			t.Errorf("%d processes, want 2", n)
+		}
+		if _, err := full.Limiter(many[lua.MostPolicies]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		p.is(3, 0, 0)
+		if n := full.Stats().Policies["policy7"].Processes; n != 3 { // all
+			t.Errorf("%d processes, want 3", n)
+		}
+	})
+}
+
+// tardy is a store whose first report of presence is executed late, though nobody waits any more: a request that is on
+// the wire cannot be taken back.
+type tardy struct {
+	*remote.Memory
+	late atomic.Int64 // ns; of the next report
+}
+
+func (s *tardy) Presence(
+	_ context.Context, timeout time.Duration, n remote.Node, p remote.Process,
+) (remote.Census, error) {
+	time.Sleep(time.Duration(s.late.Swap(0)))
+	return s.Memory.Presence(context.Background(), timeout, n, p)
+}
+
+// A process that is closed is gone at once: before its first decision, and while it reports that it is there. One that
+// dies is gone after PresenceTTL.
+func TestClosedProcessIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &tardy{Memory: remote.NewMemory()}
+		store.late.Store(int64(30 * ms))
+		p := run(t, store, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+		time.Sleep(10 * ms)
+		p.end()
+		time.Sleep(time.Second)
+		if n := present(t, store.Memory); n != 0 {
+			t.Errorf("%d present after a Close that overtook a report", n)
+		}
+	})
+	for _, after := range []time.Duration{0, ms, 15 * ms, 25 * ms, 45 * ms, dispatch.PresencePeriod + 10*ms} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newDistant(40 * ms)
+			p := run(t, store, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+			time.Sleep(after)
+			p.end()
+			time.Sleep(100 * ms)
+			if n := present(t, store.Memory); n != 0 {
+				t.Errorf("%d present after a Close %v after the start", n, after)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		memory := remote.NewMemory()
+		p := run(t, memory, "shop", Policy{Name: "api", Limit: PerSecond(100)})
+		dead := startProcess(t, memory) // its policy is api too
+		time.Sleep(10 * time.Second)
+		p.is(2, 0, 0)
+		dead.gone.Store(true)
+		time.Sleep(dispatch.PresenceTTL)
+		me := remote.Process{ID: "me", TTL: dispatch.PresenceTTL, Announced: p.announced()}
+		c, err := memory.Presence(t.Context(), 0, memory.Node(""), me)
+		if err != nil || len(c.Policies) != 1 || c.Policies[0].Processes != 2 { // with me
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+func TestServiceName(t *testing.T) {
+	o, err := (&Options{}).fill()
+	if err != nil || o.Service != filepath.Base(os.Args[0]) || o.Service == "" {
+		t.Errorf("%q, %v", o.Service, err)
+	}
+	for _, name := range []string{"shop", "Büro 7", strings.Repeat("x", 64)} {
+		if o, err := (&Options{Service: name}).fill(); err != nil || o.Service != name {
+			t.Errorf("%q, %v", o.Service, err)
+		}
+	}
+	for _, name := range []string{"a\n", "\x00", "\xff", strings.Repeat("x", 65), "a\u200b"} {
+		_, err := (&Options{Service: name}).fill()
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("Options.Service is %.80q: must be", name)) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestLimitsText(t *testing.T) {
+	perKey := func(string) Limit { return Limit{} }
+	for want, p := range map[string]Policy{
+		"100/s":                 {Limit: PerSecond(100).WithBurst(100)},
+		"100/s burst 200":       {Limit: PerSecond(100).WithBurst(200)},
+		"10/s, 100/min":         {Limit: PerMinute(100), Also: []Limit{PerSecond(10)}},
+		"unlimited or by key":   {Limit: Unlimited(), PerKey: perKey},
+		"blocked":               {Limit: Blocked()},
+		"100/s in 4 shards":     {Limit: PerSecond(100), Shards: 4},
+		"100/h by sliding log":  {Limit: PerHour(100), Algorithm: SlidingLog},
+		"9/day by fixed window": {Limit: PerDay(9), Algorithm: FixedWindow},
+		"9/day by fixed window of the calendar": {
+			Limit: PerDay(9), Algorithm: FixedWindow, Calendar: true,
+		},
+		"100/min by sliding window": {
+			Limit: Limit{Tokens: 100, Per: time.Minute, Precision: time.Second}, Algorithm: SlidingWindow,
+		},
+		"100/min precision 2s by sliding window": {
+			Limit: Limit{Tokens: 100, Per: time.Minute, Precision: 2 * time.Second}, Algorithm: SlidingWindow,
+		},
+	} {
+		p.Name = "api"
+		if err := p.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.limitsText(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
