@@ -365,6 +365,28 @@ var told = []struct {
 		},
 		lines: []string{"DEBUG another number of processes shares the limits"}, attrs: "from=1 to=2",
 	}, {
+		name: "another service has other limits", fault: func(p patientOf) {
+			other := run(p.t, p.store, "billing", Policy{Name: "api", Limit: PerMinute(3)})
+			time.Sleep(10 * time.Second)
+			other.end()
+			time.Sleep(time.Second)
+		},
+		lines: []string{
+			"DEBUG another number of processes shares the limits",
+			"WARN another service has a policy of this name with other limits, and both count the same keys: give one of them another name",
+		},
+		events: "other limits 0s", attrs: "processes=1",
+	}, {
+		name: "a deploy changes the limits", options: Options{Service: "shop"}, fault: func(p patientOf) {
+			run(p.t, p.store, "shop", Policy{Name: "api", Limit: PerSecond(50)})
+			time.Sleep(10 * time.Second)
+		},
+		lines: []string{
+			"DEBUG another number of processes shares the limits",
+			"INFO processes of this service have other limits for this policy",
+		},
+		figures: "policy.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
+	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {
 				p.l.Allow(p.t.Context(), "panic")
