@@ -142,7 +142,7 @@ func (a *audit) sent(process int, now time.Duration, c *lua.Call, b *local.Bucke
 	v.Is(twice > 0, float64(twice), "a process refunds a token twice")
 	if of, ok := shareOf(b); ok {
 		few := c.Fleet < a.leastProcesses(process, when)
-		v.Is(few, 0, "a process shares the limit with fewer than it heard of in the last minute")
+		v.Is(few, 0, "a process shares the limit with fewer than it heard of in the last ten seconds")
 		v.Or(s.share.Sends(when, c, of, s.figures(), first))
 	} else {
 		v.Or(s.share.Says(c, s.figures(), first))

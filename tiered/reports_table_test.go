@@ -363,7 +363,10 @@ var told = []struct {
 			closeIn(p.t, l, time.Second)
 			time.Sleep(time.Second)
 		},
-		lines: []string{"DEBUG another number of processes shares the limits"}, attrs: "from=1 to=2",
+		lines: []string{
+			"DEBUG another number of processes shares the limits", "DEBUG another number of processes shares the limits",
+		},
+		attrs: "from=1 to=2",
 	}, {
 		name: "another service has other limits", fault: func(p patientOf) {
 			other := run(p.t, p.store, "billing", Policy{Name: "api", Limit: PerMinute(3)})
@@ -374,6 +377,7 @@ var told = []struct {
 		lines: []string{
 			"DEBUG another number of processes shares the limits",
 			"WARN another service has a policy of this name with other limits, and both count the same keys: give one of them another name",
+			"DEBUG another number of processes shares the limits",
 		},
 		events: "other limits 0s", attrs: "processes=1",
 	}, {

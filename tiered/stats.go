@@ -57,7 +57,7 @@ type PolicyStats struct {
 	WaitTime    time.Duration // total time of Waited and GaveUp
 	LongestWait time.Duration // the longest of these waits
 
-	Processes     int64 // that share the limits: the most that a node counts, or counted in the last minute
+	Processes     int64 // that share the limits: the most that a node counted in the last ten seconds
 	OtherServices int64 // of these, now: of another service that has a policy of this name with other limits
 	OtherLimits   int64 // of these, now: of this service, with other limits, as during a deploy
 

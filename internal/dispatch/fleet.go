@@ -15,13 +15,14 @@ const (
 	PresencePeriod = 3 * time.Second
 
 	// fleetMemory is how long the largest number of processes counts. Too small a number is the dangerous side,
-	// because a process divides by it what it may admit while Redis does not answer.
-	fleetMemory = time.Minute
+	// because a process divides by it what it may admit while Redis does not answer. A node that has lost its
+	// processes, or whose slots move, hears of all of them again within two periods.
+	fleetMemory = PresenceTTL
 )
 
-// fleet is the number of processes that share limits at a node: the largest number of the last minute of answered
-// refreshes, and at least a configured minimum. It rises at once, falls after a minute, and stays while the node
-// does not answer.
+// fleet is the number of processes that share limits at a node: the largest number of the answered refreshes
+// within fleetMemory, and at least a configured minimum. It rises at once, falls after fleetMemory, and stays while the
+// node does not answer.
 //
 // All methods may be called concurrently.
 type fleet struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-func TestFleetRisesAtOnceAndFallsAfterAMinute(t *testing.T) {
+func TestFleetRisesAtOnceAndFallsWithinSeconds(t *testing.T) {
 	f := newFleet(3)
 	for _, step := range []struct {
 		at        time.Duration
@@ -18,11 +18,15 @@ func TestFleetRisesAtOnceAndFallsAfterAMinute(t *testing.T) {
 		{0, 1, 3}, // Options.Processes is the floor
 		{3 * time.Second, 50, 50},
 		{6 * time.Second, 10, 50},
-		{60 * time.Second, 8, 50},
-		{63 * time.Second, 8, 50}, // exactly a minute old
-		{64 * time.Second, 8, 10},
-		{67 * time.Second, 8, 8},
-		{70 * time.Second, 9, 9},
+		{9 * time.Second, 8, 50},
+		{13 * time.Second, 8, 50}, // exactly as old as may be
+		{14 * time.Second, 8, 10},
+		{17 * time.Second, 8, 8},
+		{20 * time.Second, 9, 9},
+		// A silence counts as if it had not been: the others are not back yet.
+		{80 * time.Second, 1, 9},
+		{83 * time.Second, 9, 9},
+		{86 * time.Second, 1, 9},
 	} {
 		f.learn(step.at, step.processes)
 		if got := f.size(); got != step.want {

@@ -129,8 +129,8 @@ type heard struct {
 	processes int64
 }
 
-// remembered is how long at least the largest of those counts: it is one minute, and the process has its own clock.
-const remembered = 59 * time.Second
+// remembered is how long at least the largest of those counts: it is ten seconds, and the process has its own clock.
+const remembered = 9900 * time.Millisecond
 
 // Hears notes a number that the process heard of.
 func (c *Census) Hears(at time.Duration, processes int64) {
@@ -139,7 +139,7 @@ func (c *Census) Hears(at time.Duration, processes int64) {
 }
 
 // Least is the smallest number that the process may divide a limit by: the largest that it heard of in the last
-// minute, and no fewer than known. What it heard in this very instant does not count yet.
+// ten seconds, and no fewer than known. What it heard in this very instant does not count yet.
 func (c Census) Least(at time.Duration, known int64) int64 {
 	n := max(known, 1)
 	for _, h := range c {
