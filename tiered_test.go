@@ -344,7 +344,7 @@ func TestNothingStaysBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)})
+		l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1000)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func makeGroup(store remote.Store) (*tiered.Group, error) {
 }
 
 func choosePolicy(group *tiered.Group) (*tiered.Limiter, error) {
-	perUser, err := group.Limiter(tiered.Policy{
+	perUser, err := group.NewLimiter(tiered.Policy{
 		Name:     "per-user",
 		Limit:    tiered.PerSecond(100).WithBurst(200),
 		FailMode: tiered.FailLocal,

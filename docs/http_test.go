@@ -48,7 +48,7 @@ func TestHTTPPage(t *testing.T) {
 		for name, limit := range map[string]tiered.Limit{
 			"user": tiered.PerSecond(100).WithBurst(200), "ip": tiered.PerSecond(1), "blocked": tiered.Blocked(),
 		} {
-			if policies[name], err = group.Limiter(tiered.Policy{Name: name, Limit: limit}); err != nil {
+			if policies[name], err = group.NewLimiter(tiered.Policy{Name: name, Limit: limit}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -93,7 +93,7 @@ func TestPod(t *testing.T) {
 	}
 	store.Fail(nil)
 
-	limiter, err := group.Limiter(tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: 50}})
+	limiter, err := group.NewLimiter(tiered.Policy{Name: "p", Limit: tiered.PerSecond(1000), Lease: tiered.Lease{Size: 50}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func TestOperationsRedisSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close(ctx)
-	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed})
+	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailClosed})
 	if err != nil {
 		t.Fatal(err)
 	}

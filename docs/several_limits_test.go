@@ -16,7 +16,7 @@ import (
 func userAddressAndTenant(
 	ctx context.Context, group *tiered.Group, perAddress, perTenant *tiered.Limiter, user, ip, tenant string, cost int64,
 ) (tiered.Decision, error) {
-	perUser, err := group.Limiter(tiered.Policy{Name: "user", Limit: tiered.PerSecond(100)})
+	perUser, err := group.NewLimiter(tiered.Policy{Name: "user", Limit: tiered.PerSecond(100)})
 	if err != nil {
 		return tiered.Decision{}, err
 	}
@@ -75,7 +75,7 @@ func TestSeveralLimits(t *testing.T) {
 		}
 		defer group.Close(context.Background())
 		limiter := func(p tiered.Policy) *tiered.Limiter {
-			l, err := group.Limiter(p)
+			l, err := group.NewLimiter(p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -173,7 +173,7 @@ func (p *plan) tryLimiter() error {
 	}
 	var all []error
 	for _, policy := range p.policies {
-		_, err := g.Limiter(policy)
+		_, err := g.NewLimiter(policy)
 		all = append(all, err)
 	}
 	return errors.Join(append(all, g.Close(context.Background()), store.Close())...)

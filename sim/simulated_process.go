@@ -42,7 +42,7 @@ func (r *run) newSimulatedProcess(p *process, open func(number, slot int) (remot
 		return nil, errors.Join(err, store.Close())
 	}
 	for _, policy := range r.policies {
-		l, limiterErr := in.group.Limiter(policy)
+		l, limiterErr := in.group.NewLimiter(policy)
 		in.limiters, err = append(in.limiters, l), errors.Join(err, limiterErr)
 	}
 	return in, err

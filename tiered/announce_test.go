@@ -38,7 +38,7 @@ func run(t *testing.T, s remote.Store, service string, policies ...Policy) *prog
 	}
 	p.Group = g
 	for _, policy := range policies {
-		if _, err := g.Limiter(policy); err != nil {
+		if _, err := g.NewLimiter(policy); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestPolicyAddedLater(t *testing.T) {
 		second := run(t, memory, "shop", Policy{Name: "login", Limit: PerSecond(1)})
 		time.Sleep(4 * time.Second)
 		for i, p := range []*program{first, second} {
-			if _, err := p.Limiter(Policy{Name: "api", Limit: PerSecond(1)}); err != nil {
+			if _, err := p.NewLimiter(Policy{Name: "api", Limit: PerSecond(1)}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -243,7 +243,7 @@ func TestProcessThatAnnouncesNothing(t *testing.T) {
 		if n := full.Stats().Policies["policy7"].Processes; n != 2 {
 			t.Errorf("%d processes, want 2", n)
 		}
-		if _, err := full.Limiter(many[lua.MostPolicies]); err != nil {
+		if _, err := full.NewLimiter(many[lua.MostPolicies]); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(4 * time.Second)

@@ -188,7 +188,7 @@ func TestRefundThatIsNotDone(t *testing.T) {
 		}
 		defer g.Close(context.Background())
 		make := func(p Policy) *Limiter {
-			l, err := g.Limiter(p)
+			l, err := g.NewLimiter(p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -57,14 +57,14 @@ func TestWhichLimitRefused(t *testing.T) {
 							t.Fatal(err)
 						}
 						defer g.Close(ctx)
-						l, err := g.Limiter(Policy{
+						l, err := g.NewLimiter(Policy{
 							Name: "p", Limit: c.limits[0], Also: c.limits[1:], Algorithm: algorithm,
 							Lease: Lease{Size: size},
 						})
 						if err != nil {
 							t.Fatal(err)
 						}
-						other, err := g.Limiter(Policy{Name: "other", Limit: PerHour(1000)})
+						other, err := g.NewLimiter(Policy{Name: "other", Limit: PerHour(1000)})
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -172,7 +172,7 @@ func TestForeignAndDamagedBuckets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed})
+	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(10), FailMode: tiered.FailClosed})
 	if err != nil {
 		t.Fatal(err)
 	}

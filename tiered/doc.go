@@ -48,7 +48,7 @@
 //
 // # One Group, many policies
 //
-// [New] is for one policy. [NewGroup] and [Group.Limiter] let several policies share one cache of keys, one set of
+// [New] is for one policy. [NewGroup] and [Group.NewLimiter] let several policies share one cache of keys, one set of
 // calls to Redis and one set of goroutines.
 //
 // [All] joins keys of several policies that one request needs together: all of them admit it, or none. Limits

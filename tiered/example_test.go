@@ -39,11 +39,11 @@ func ExampleGroup() {
 	ctx := context.Background()
 	defer group.Close(ctx)
 
-	reads, err := group.Limiter(tiered.Policy{Name: "reads", Limit: tiered.PerSecond(1000)})
+	reads, err := group.NewLimiter(tiered.Policy{Name: "reads", Limit: tiered.PerSecond(1000)})
 	if err != nil {
 		panic(err)
 	}
-	logins, err := group.Limiter(tiered.Policy{
+	logins, err := group.NewLimiter(tiered.Policy{
 		Name: "logins", Limit: tiered.PerMinute(5), FailMode: tiered.FailClosed,
 	})
 	if err != nil {
@@ -118,11 +118,11 @@ func ExampleAll() {
 	}
 	ctx := context.Background()
 	defer group.Close(ctx)
-	users, err := group.Limiter(tiered.Policy{Name: "user", Limit: tiered.PerHour(1)})
+	users, err := group.NewLimiter(tiered.Policy{Name: "user", Limit: tiered.PerHour(1)})
 	if err != nil {
 		panic(err)
 	}
-	tenants, err := group.Limiter(tiered.Policy{Name: "tenant", Limit: tiered.PerHour(100)})
+	tenants, err := group.NewLimiter(tiered.Policy{Name: "tenant", Limit: tiered.PerHour(100)})
 	if err != nil {
 		panic(err)
 	}
@@ -145,11 +145,11 @@ func ExampleUses_Reserve() {
 	}
 	ctx := context.Background()
 	defer group.Close(ctx)
-	requests, err := group.Limiter(tiered.Policy{Name: "requests", Limit: tiered.PerMinute(60)})
+	requests, err := group.NewLimiter(tiered.Policy{Name: "requests", Limit: tiered.PerMinute(60)})
 	if err != nil {
 		panic(err)
 	}
-	tokens, err := group.Limiter(tiered.Policy{Name: "tokens", Limit: tiered.PerMinute(10_000)})
+	tokens, err := group.NewLimiter(tiered.Policy{Name: "tokens", Limit: tiered.PerMinute(10_000)})
 	if err != nil {
 		panic(err)
 	}

@@ -79,7 +79,7 @@ func TestFloodOfKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close(context.Background())
-	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)})
+	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

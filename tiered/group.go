@@ -124,8 +124,8 @@ type limiters struct {
 	byName map[string]*Limiter
 }
 
-// Limiter adds a policy to the Group. A name can be used once per Group.
-func (g *Group) Limiter(p Policy) (*Limiter, error) {
+// NewLimiter adds a policy to the Group. A name can be used once per Group.
+func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	p = p.clone()
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ func (g *Group) Policies() []Policy {
 	return all
 }
 
-// Find returns the Limiter of a policy, and reports whether the Group has one of that name.
-func (g *Group) Find(policy string) (*Limiter, bool) {
+// Limiter returns the Limiter of a policy, and reports whether the Group has one of that name.
+func (g *Group) Limiter(policy string) (*Limiter, bool) {
 	ls := &g.limiters
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()

@@ -85,7 +85,7 @@ func newHostileRig(t testing.TB) *hostileRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.limiter, err = r.group.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}); err != nil {
+	if r.limiter, err = r.group.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerHour(100)}); err != nil {
 		t.Fatal(err)
 	}
 	return r

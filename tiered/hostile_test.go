@@ -167,12 +167,12 @@ func TestHostileNames(t *testing.T) {
 	}
 	defer g.Close(context.Background())
 	check := func(t tester, name string) {
-		_, err := g.Limiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1)})
+		_, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1)})
 		if err == nil {
 			if !harmless(name) || len(name) > 64 {
 				t.Errorf("%.100q is accepted", name)
 			}
-			if _, err = g.Limiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1)}); err == nil {
+			if _, err = g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerSecond(1)}); err == nil {
 				t.Errorf("%q is accepted twice", name)
 				return
 			}
@@ -213,7 +213,7 @@ func TestHooksAndLoggerThatPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)})
+	l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func newLimiter(g *Group, number int, p Policy) *Limiter {
 	return l
 }
 
-// New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.Limiter].
+// New returns a Limiter with a Group of its own; its Close closes both. See [NewGroup] and [Group.NewLimiter].
 func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	if err := p.Validate(); err != nil {
 		_, optionsErr := o.fill()
@@ -76,7 +76,7 @@ func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := g.Limiter(p)
+	l, err := g.NewLimiter(p)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,10 @@ func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	return l, nil
 }
 
-// Close closes the Group of a Limiter made by [New], as [Group.Close] does. For one made by [Group.Limiter] it does
+// Group returns the Group of the Limiter, also if [New] made it: for [Group.Stats] and [Group.Ping].
+func (l *Limiter) Group() *Group { return l.group }
+
+// Close closes the Group of a Limiter made by [New], as [Group.Close] does. For one made by [Group.NewLimiter] it does
 // nothing: close the Group.
 func (l *Limiter) Close(ctx context.Context) error {
 	if !l.ownsGroup {

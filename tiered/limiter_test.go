@@ -231,7 +231,7 @@ func TestCloseReturnsLeases(t *testing.T) {
 			t.Errorf("Reset after Close: %v", err)
 		}
 		want(t, l.Peek(context.Background(), "k"), Unavailable)
-		if _, err := l.group.Limiter(Policy{Name: "late", Limit: PerSecond(1)}); err == nil {
+		if _, err := l.group.NewLimiter(Policy{Name: "late", Limit: PerSecond(1)}); err == nil {
 			t.Error("a closed Group took another policy")
 		}
 		other := limiter(t, store, Policy{Name: "api", Limit: PerHour(1000)}, nil)
@@ -465,7 +465,7 @@ func TestNoLockIsHeldAcrossTheNetwork(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 		l.group.Stats()
-		if _, err := l.group.Limiter(Policy{Name: "another", Limit: PerSecond(1)}); err != nil {
+		if _, err := l.group.NewLimiter(Policy{Name: "another", Limit: PerSecond(1)}); err != nil {
 			t.Error(err)
 		}
 		if d := time.Since(start); d != 0 {

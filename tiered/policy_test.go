@@ -134,11 +134,11 @@ func TestGroupRefusesWhatItCannotUse(t *testing.T) {
 			}
 		}
 		l := limiter(t, remote.NewMemory(), Policy{Name: "a", Limit: PerSecond(1)}, nil)
-		if _, err := l.group.Limiter(Policy{Name: "a", Limit: PerSecond(2)}); err == nil ||
+		if _, err := l.group.NewLimiter(Policy{Name: "a", Limit: PerSecond(2)}); err == nil ||
 			!strings.Contains(err.Error(), `"a"`) {
 			t.Errorf("two policies of one name: %v", err)
 		}
-		b, err := l.group.Limiter(Policy{Name: "b", Limit: PerSecond(2)})
+		b, err := l.group.NewLimiter(Policy{Name: "b", Limit: PerSecond(2)})
 		if err != nil {
 			t.Fatal(err)
 		}

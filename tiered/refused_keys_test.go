@@ -28,7 +28,7 @@ func TestTopNamesWhyAndWhom(t *testing.T) {
 		defer g.Close(ctx)
 		var limiters [3]*Limiter
 		for i := range limiters {
-			limiters[i], err = g.Limiter(Policy{
+			limiters[i], err = g.NewLimiter(Policy{
 				Name:  fmt.Sprint("p", i),
 				Limit: Limit{Tokens: 1, Per: time.Minute, Burst: 2}, FailMode: FailMode(i),
 			})

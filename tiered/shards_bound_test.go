@@ -353,7 +353,7 @@ func TestShardsMeetAllNodes(t *testing.T) {
 		if at := counted(); len(at) != 0 {
 			t.Errorf("counted at %v, and none is used", at)
 		}
-		if _, err := g.Limiter(sharded("split", 80, 4)); err != nil {
+		if _, err := g.NewLimiter(sharded("split", 80, 4)); err != nil {
 			t.Fatal(err)
 		}
 		if at := counted(); !slices.Equal(at, []remote.Node{"even", "odd"}) {

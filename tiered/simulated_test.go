@@ -111,7 +111,7 @@ func TestHooksHearOfClose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := g.Limiter(Policy{
+			l, err := g.NewLimiter(Policy{
 				Name: "p", Limit: PerSecond(10), FailMode: FailClosed,
 				Lease: Lease{Size: NoLease},
 			})

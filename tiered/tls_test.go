@@ -166,7 +166,7 @@ func TestTLSTrouble(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed})
+			l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func several(t *testing.T, s remote.Store, o *Options, policies ...Policy) []*Li
 	})
 	var all []*Limiter
 	for _, p := range policies {
-		l, err := g.Limiter(p)
+		l, err := g.NewLimiter(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +386,7 @@ func TestAllAllocatesNothingAtHome(t *testing.T) {
 	names := []string{"user", "ip", "tenant"}
 	all := []*Limiter{l}
 	for _, name := range names {
-		m, err := l.group.Limiter(Policy{Name: name, Limit: PerSecond(1 << 36)})
+		m, err := l.group.NewLimiter(Policy{Name: name, Limit: PerSecond(1 << 36)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +425,7 @@ func BenchmarkAll(b *testing.B) {
 			l := hot(b, "k")
 			var uses []Use
 			for i := range n {
-				m, err := l.group.Limiter(Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 36)})
+				m, err := l.group.NewLimiter(Policy{Name: fmt.Sprint("p", i), Limit: PerSecond(1 << 36)})
 				if err != nil {
 					b.Fatal(err)
 				}

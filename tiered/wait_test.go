@@ -323,11 +323,11 @@ func TestWaitersOfOneKeyDoNotHoldUpOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		day, err := g.Limiter(Policy{Name: "day", Limit: PerDay(1)})
+		day, err := g.NewLimiter(Policy{Name: "day", Limit: PerDay(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		hour, err := g.Limiter(Policy{Name: "hour", Limit: PerHour(1)})
+		hour, err := g.NewLimiter(Policy{Name: "hour", Limit: PerHour(1)})
 		if err != nil {
 			t.Fatal(err)
 		}

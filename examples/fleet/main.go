@@ -59,7 +59,7 @@ func run(args []string, out io.Writer) error {
 	for i := range groups {
 		var err error
 		if groups[i], err = tiered.NewGroup(store, nil); err == nil {
-			limiters[i], err = groups[i].Limiter(policy)
+			limiters[i], err = groups[i].NewLimiter(policy)
 		}
 		if err != nil {
 			return err

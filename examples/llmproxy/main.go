@@ -93,11 +93,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // proxy limits what it passes on to target.
 func proxy(group *tiered.Group, target *url.URL, requests, tokens int64) (http.Handler, error) {
-	perRequest, err := group.Limiter(tiered.Policy{Name: "requests-per-minute", Limit: tiered.PerMinute(requests)})
+	perRequest, err := group.NewLimiter(tiered.Policy{Name: "requests-per-minute", Limit: tiered.PerMinute(requests)})
 	if err != nil {
 		return nil, err
 	}
-	perToken, err := group.Limiter(tiered.Policy{
+	perToken, err := group.NewLimiter(tiered.Policy{
 		Name: "tokens-per-minute", Limit: tiered.PerMinute(tokens),
 		MaxDebt: 10 * tokens, // answers under way may cost many bursts together
 	})

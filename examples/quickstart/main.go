@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	limiter, err := group.Limiter(tiered.Policy{
+	limiter, err := group.NewLimiter(tiered.Policy{
 		Name:  "per-user",
 		Limit: tiered.Limit{Tokens: *rate, Per: *per, Burst: *burst},
 	})

@@ -34,7 +34,7 @@ func TestBreakerLeavesNoGoroutines(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := g.Limiter(tiered.Policy{Name: "api", Limit: limit, FailMode: mode})
+				l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: limit, FailMode: mode})
 				if err != nil {
 					t.Fatal(err)
 				}

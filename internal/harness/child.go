@@ -158,7 +158,7 @@ func (c *child) start(j *Job) error {
 		}
 		load.Key = cmp.Or(load.Key, "shared")
 		w := &carrier{Load: load, seed: j.Seed}
-		if w.limiter, err = c.group.Limiter(load.Policy); err != nil {
+		if w.limiter, err = c.group.NewLimiter(load.Policy); err != nil {
 			return err
 		}
 		if j.Dir != "" {

@@ -38,7 +38,7 @@ var closed = sync.OnceValue(func() *tiered.Group {
 
 // valid reports whether validation accepts a policy.
 func valid(p tiered.Policy) bool {
-	_, err := closed().Limiter(p)
+	_, err := closed().NewLimiter(p)
 	return err.Error() == "tiered: the Group is closed"
 }
 

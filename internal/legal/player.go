@@ -162,7 +162,7 @@ func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 		if w.plan.Plans[i] {
 			x.PerKey = func(key string) tiered.Limit { return p.perKey(i, key) }
 		}
-		l, err := p.group.Limiter(x)
+		l, err := p.group.NewLimiter(x)
 		if err != nil {
 			panic(fmt.Sprintf("legal: %v", err))
 		}

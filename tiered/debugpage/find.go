@@ -23,7 +23,7 @@ type state struct {
 func (p *page) find(ctx context.Context, key string) *found {
 	f := &found{Name: p.name(key)}
 	for _, policy := range p.group.Policies() {
-		l, ok := p.group.Find(policy.Name)
+		l, ok := p.group.Limiter(policy.Name)
 		if !ok {
 			continue
 		}

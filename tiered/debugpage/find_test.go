@@ -40,11 +40,11 @@ func TestFindKey(t *testing.T) {
 		}
 		ctx := context.Background()
 		defer g.Close(ctx)
-		l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
+		l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(3), Also: []tiered.Limit{tiered.PerDay(20)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = g.Limiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}); err != nil {
+		if _, err = g.NewLimiter(tiered.Policy{Name: "free", Limit: tiered.Unlimited()}); err != nil {
 			t.Fatal(err)
 		}
 		l.AllowN(ctx, "ann", 3)

@@ -81,7 +81,7 @@ func TestPageSaysHowEachPolicyCounts(t *testing.T) {
 			}
 			defer g.Close(context.Background())
 			c.policy.Name = name
-			if _, err := g.Limiter(c.policy); err != nil {
+			if _, err := g.NewLimiter(c.policy); err != nil {
 				t.Fatal(err)
 			}
 			_, page := get(t, g, nil, http.MethodGet, "/")
@@ -109,7 +109,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		ctx := context.Background()
 		defer g.Close(ctx)
-		two, err := g.Limiter(tiered.Policy{
+		two, err := g.NewLimiter(tiered.Policy{
 			Name: "two", Limit: tiered.PerMinute(100),
 			Also: []tiered.Limit{tiered.PerDay(2)},
 		})
@@ -124,7 +124,7 @@ func TestPageSaysWhyAKeyIsRefused(t *testing.T) {
 			cell(page, "Refused") != "3" {
 			t.Errorf("refused %q, blocked %q", by, blocked)
 		}
-		shut, err := g.Limiter(tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
+		shut, err := g.NewLimiter(tiered.Policy{Name: "shut", Limit: tiered.Blocked()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func used(t *testing.T) *tiered.Group {
 	ctx := context.Background()
 	t.Cleanup(func() { store.Fail(nil); _ = g.Close(ctx) })
 	for i, mode := range []tiered.FailMode{tiered.FailLocal, tiered.FailOpen, tiered.FailClosed} {
-		l, err := g.Limiter(tiered.Policy{
+		l, err := g.NewLimiter(tiered.Policy{
 			Name: fmt.Sprint("policy-", i), Limit: tiered.PerMinute(1000).WithBurst(3),
 			FailMode: mode,
 		})
@@ -215,7 +215,7 @@ func TestWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close(context.Background()) //nolint:errcheck // nothing is leased
-		l, err := g.Limiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
+		l, err := g.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerMinute(1)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -202,7 +202,7 @@ func TestFieldsByAlgorithm(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g, _ := group(t)
 				c.policy.Name, c.policy.Lease.Size = "p", tiered.NoLease
-				l, err := g.Limiter(c.policy)
+				l, err := g.NewLimiter(c.policy)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -20,11 +20,11 @@ func ExampleNew() {
 		panic(err)
 	}
 	defer group.Close(context.Background())
-	perUser, err := group.Limiter(tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
+	perUser, err := group.NewLimiter(tiered.Policy{Name: "per-user", Limit: tiered.PerHour(2)})
 	if err != nil {
 		panic(err)
 	}
-	perIP, err := group.Limiter(tiered.Policy{Name: "per-ip", Limit: tiered.PerHour(100)})
+	perIP, err := group.NewLimiter(tiered.Policy{Name: "per-ip", Limit: tiered.PerHour(100)})
 	if err != nil {
 		panic(err)
 	}

@@ -317,7 +317,7 @@ func TestFieldsAtRunTime(t *testing.T) {
 			},
 		} {
 			c.policy.Name = fmt.Sprint("p", i)
-			l, err := g.Limiter(c.policy)
+			l, err := g.NewLimiter(c.policy)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -353,7 +353,7 @@ func FuzzHeaders(f *testing.F) {
 			Limit: tiered.Limit{Tokens: tokens, Per: time.Duration(per), Burst: burst},
 		}
 		name++
-		limiter, err := g.Limiter(p)
+		limiter, err := g.NewLimiter(p)
 		if err != nil || !(random >= 0 && random < 1) || jitter < 0 || time.Duration(jitter) > maxJitter ||
 			reason > uint8(tiered.Canceled) {
 			t.Skip()

@@ -59,7 +59,7 @@ func TestSteps(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, store := group(t)
-		closed, err := g.Limiter(tiered.Policy{Name: "closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed})
+		closed, err := g.NewLimiter(tiered.Policy{Name: "closed", Limit: tiered.PerSecond(2), FailMode: tiered.FailClosed})
 		if err != nil {
 			t.Fatal(err)
 		}

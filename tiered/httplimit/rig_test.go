@@ -35,7 +35,7 @@ func group(t testing.TB) (*tiered.Group, *remote.Memory) {
 
 func limiter(t testing.TB, g *tiered.Group, name string, l tiered.Limit) *tiered.Limiter {
 	t.Helper()
-	limiter, err := g.Limiter(tiered.Policy{Name: name, Limit: l})
+	limiter, err := g.NewLimiter(tiered.Policy{Name: name, Limit: l})
 	if err != nil {
 		t.Fatal(err)
 	}

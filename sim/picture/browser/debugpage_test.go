@@ -34,7 +34,7 @@ func debug(t *testing.T, used bool) string {
 		}
 		var limiters []*tiered.Limiter
 		for i, name := range []string{"requests-per-user", "tokens-per-minute", "logins"} {
-			l, err := g.Limiter(tiered.Policy{Name: name, Limit: tiered.PerMinute(1_200_000 >> (10 * i)).WithBurst(3), FailMode: tiered.FailMode(i)})
+			l, err := g.NewLimiter(tiered.Policy{Name: name, Limit: tiered.PerMinute(1_200_000 >> (10 * i)).WithBurst(3), FailMode: tiered.FailMode(i)})
 			if err != nil {
 				t.Fatal(err)
 			}
