@@ -131,6 +131,7 @@ func (fixedRule) refund(w *World, r *request, flags lua.Flags) {
 		case e.segment == w.segment:
 			w.giveBack(part)
 		case w.setBacks > 0:
+			w.strayed += part.n
 			w.admit(w.newEvent(), -part.n)
 		}
 	}
@@ -150,7 +151,7 @@ func (fixedRule) debtCharged(w *World, r *request) {
 	if w.blockOf(l, r.call.Since) != w.blockOf(l, w.clock()) {
 		return // its window is over
 	}
-	if count, _ := w.state.integer("n"); count < min(r.call.Debt, r.call.Cap)-r.call.Refund {
+	if count, _ := w.state.integer("n"); count < min(r.call.Debt, r.call.Cap)-r.call.Refund-w.strayed {
 		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.call.Debt, count)
 	}
 }

@@ -40,6 +40,7 @@ type World struct {
 	segment    int   // see fixedRule
 	segments   int   // so far
 	forgotten  int   // admissions before the last reset of a window
+	strayed    int64 // refunds of what a fixed window no longer counts, because the clock was set back
 	written    int   // the segment in which the bucket was last written
 	state      state // of the bucket, as last written
 	damaged    bool  // an assumption was broken: see concede
