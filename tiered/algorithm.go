@@ -15,8 +15,8 @@ type Algorithm uint8
 
 const (
 	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless a contract
-	// requires another one: it stores the least, it is leased at no price but the burst that is held in processes,
-	// and its retry time is that of the next token.
+	// requires another one: it stores the least, its leases cost nothing except that tokens held by one process are
+	// missing in the others, and its RetryAfter is exact.
 	TokenBucket Algorithm = iota
 
 	// FixedWindow admits at most Tokens in each window of length Per. An interval of that length that touches two

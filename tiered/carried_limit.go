@@ -17,8 +17,9 @@ import (
 // several, the key is admitted what the largest of them allows. To change a key's limit costs what
 // [Limiter.SetPolicy] costs for one key: raising creates no tokens, and lowering returns what is leased.
 //
-// The rules are those of PerKey: the zero Limit means none, and [Unlimited] and [Blocked] are limits. With Also, no
-// request carries a limit. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged once, and ignored.
+// The zero Limit means that the request carries none, so the policy's limit holds. [Unlimited] and [Blocked] are
+// limits too. With Also, no request carries a limit. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged
+// once, and ignored.
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil
 	if u.limiter != nil && limit != (Limit{}) {

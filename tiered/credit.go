@@ -23,8 +23,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. The bucket gets no
-// fuller than its burst, less what is leased. What does not fit is lost. In any interval the key may be admitted as much
-// more than its limit as it was given in that interval. A known denial is dropped as by [Limiter.Reset].
+// fuller than its burst, less what is leased. What does not fit is lost. A refund raises the bound: in any interval
+// the key may get burst + rate·t, and what it was given in that interval. A known denial is dropped as by
+// [Limiter.Reset].
 //
 // To return what a request took and did not use, prefer [Reservation.Cancel], which needs no call of its own.
 //
@@ -43,12 +44,13 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 }
 
 // Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
-// reserved. The key may go below zero, as far as [Policy].MaxDebt allows, and then its requests wait. What would take it
-// further is forgiven, and counted in Stats.
+// reserved. The key may go below zero, as far as [Policy].MaxDebt allows. Its requests are then refused until it has
+// refilled. What would take it further is forgiven, and counted in Stats. In a window the charge counts as if it were
+// admitted now, up to the limit.
 //
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
-// charge within 50 ms, or when it answers again. A process that dies before forgets it. The error is of an invalid key
-// or n.
+// charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means
+// that key or n is not valid.
 func (l *Limiter) Charge(key string, n int64) error {
 	if r := valid(key, n); r != Granted {
 		return l.refusal(key, r).Err()

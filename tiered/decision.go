@@ -23,17 +23,17 @@ type Decision struct {
 	Key    string // as in the request
 
 	// Burst is the most tokens that the key is ever admitted at once: the limit's burst, or what a window holds. With
-	// several limits it is that of LimitNumber. If a cost exceeds the burst of a shard, it is that burst
-	// (Policy.Shards). [Limiter.LimitOf] returns the whole limit.
+	// several limits it is that of LimitNumber. With Policy.Shards, if a request costs more than the burst of a shard,
+	// it is the shard's burst. [Limiter.LimitOf] returns the whole limit.
 	Burst int64
 
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
-	// Shards it is computed from one of them. It is known if the limit decided, and if the cost exceeds the burst
-	// or is 0.
+	// Shards it is computed from one of them. For a Reason other than Granted, Limited, ExceedsBurst and InvalidCost
+	// it is only what this process may still admit, or 0.
 	Remaining int64
 
-	// RetryAfter says, if Limited or ShareSpent, when a retry makes sense. It is 0 if the cost exceeds the share's
-	// burst.
+	// RetryAfter is the time until a retry makes sense, if Limited or ShareSpent. It is 0 for other Reasons, and if
+	// the cost exceeds the share's burst.
 	RetryAfter time.Duration
 
 	// ResetAfter estimates from Remaining when the bucket would be full again without further requests. For a
@@ -114,16 +114,16 @@ func (d Decision) Err() error {
 	return &LimitedError{Decision: d}
 }
 
-// LimitedError is a refusal as an error. errors.Is finds in it one of [ErrLimited], [ErrUnavailable],
-// [ErrExceedsBurst], [ErrInvalid], context.Canceled and context.DeadlineExceeded. The last one also if
-// [Limiter.WaitN] did not wait because the deadline is too soon.
+// LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited], [ErrUnavailable], [ErrExceedsBurst] or
+// [ErrInvalid], or context.Canceled or context.DeadlineExceeded. If [Limiter.WaitN] did not wait because the deadline
+// is too soon, it finds both ErrLimited and context.DeadlineExceeded.
 type LimitedError struct {
 	Decision Decision
 	late     bool // the wait could not end before its deadline
 }
 
-// Is reports that a wait that its deadline rules out is a context.DeadlineExceeded, although the deadline has not
-// passed.
+// Is makes errors.Is find context.DeadlineExceeded if WaitN gave up early, because the tokens could not come before
+// the deadline.
 func (e *LimitedError) Is(target error) bool { return e.late && target == context.DeadlineExceeded }
 
 // Error says which policy refused, by which of several limits, and why. It does not repeat the key, which may be a

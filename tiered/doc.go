@@ -6,8 +6,9 @@
 //
 //	burst + rate·t
 //
-// tokens, as by a single ideal token bucket. What a process has leased counts against the burst until it is spent,
-// returned or burnt.
+// tokens, as by a single ideal token bucket. A lease is a batch of tokens that a process has taken from Redis. Its
+// tokens count against the burst until they are spent, returned, or burnt: lost with the process, or unused at the end
+// of the lease.
 //
 //	store, err := remote.Open("redis://127.0.0.1:6379", nil)
 //	limiter, err := tiered.New(store, tiered.Policy{
@@ -23,9 +24,10 @@
 //
 // # What a decision costs
 //
-// A hot key is decided in the process, without allocation or round trip. Its lease is renewed in the background. A
-// key that is used rarely is taken directly: one round trip, shared with other calls that are due. A key that is
-// known to be over its limit is refused in the process. No decision waits longer than [Options].Budget.
+// A hot key is decided in the process, without allocation or round trip. Its lease is renewed in the background. For a
+// rarely used key each decision takes its tokens directly from Redis. That is one round trip, which other waiting
+// calls share. A key that is known to be over its limit is refused in the process. A decision waits for Redis for at
+// most [Options].Budget.
 //
 // # Other ways to count
 //
@@ -34,11 +36,11 @@
 //
 // # When Redis does not answer
 //
-// A lease may be spent until its deadline. Then the policy's [FailMode] decides at once: by this process' share of
-// the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker
-// per Redis node notices within a second that the node is back. What was admitted without Redis is then charged,
-// less the refill that the bucket lost meanwhile because it was full. The limiter starts while Redis is down. Set
-// [Options].Processes to the least number of processes that you run.
+// A lease may be spent until its deadline. Then the policy's [FailMode] decides at once: by this process' share of the
+// limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker per
+// Redis node notices within a second that the node is back. When Redis answers again, what was admitted without it is
+// charged, less the refill that the full bucket could not take in meanwhile. The limiter can start while Redis is
+// down. Set [Options].Processes to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //

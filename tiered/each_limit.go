@@ -10,10 +10,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// AllowEach is [Uses.Allow], and writes the state of each use to each, in the order that was given to [All]. A use that
-// refused has its own refusal. If the request is refused, a use that would have been admitted is Granted, with its tokens
-// back in Remaining. One that was not decided, because another had refused before, has Reason Unknown and what this
-// process knows. Surplus elements stay as they are, and without room for a use its state is left out.
+// AllowEach does what [Uses.Allow] does. It also writes the Decision of the i-th use given to [All] to each[i]. A use
+// that refused has its own refusal. If the request is refused, a use that would have been admitted is Granted, with
+// its tokens back in Remaining. One that was not decided, because another had refused before, has Reason Unknown and
+// what this process knows. Surplus elements stay as they are, and without room for a use its state is left out.
 func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	var room [inlineParts]part
 	r := u.request(room[:0])
@@ -48,10 +48,11 @@ func (p *part) report(d *Decision, back bool) {
 	}
 }
 
-// PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also. A Decision is
-// what [Limiter.Peek] would return if its limit were the only one. [Limiter.AllowN] returns the state of the tightest
-// limit only, which costs nothing. PeekEach takes nothing, asks Redis once and blocks for at most Options.Budget. With
-// Shards a limit's Remaining is the sum of the shards.
+// PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also. A Decision
+// is what [Limiter.Peek] would return if its limit were the only one. The Decision of [Limiter.AllowN] has the state
+// of the tightest limit, without a further call. PeekEach takes nothing, asks Redis once and blocks for at most
+// Options.Budget. If Redis does not answer by then, it returns an error and no Decisions. With Shards a limit's
+// Remaining is the sum of the shards.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := valid(key, 1); r != Granted {
 		return nil, l.refusal(key, r).Err()

@@ -309,9 +309,9 @@ func (g *Group) ahead() (ns int64, ok bool) {
 // the nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose
 // breaker is open is asked only when a probe is due.
 //
-// Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A service whose fail mode
-// decides without Redis should not stop serving because of it. Ping takes one round trip and blocks for at most four
-// times Options.Timeout, or until ctx ends.
+// Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A service should fail
+// its readiness check by it only until the first nil, or if it is useless without Redis (FailClosed). Ping takes one
+// round trip and blocks for at most four times Options.Timeout, or until ctx ends.
 func (g *Group) Ping(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -326,10 +326,10 @@ func (g *Group) Ping(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// Close returns all leases to Redis, ends this process' presence there and ends all goroutines. It does not close
-// the store. It waits until ctx ends, and then returns ctx.Err(). Tokens that were not returned by then are burnt
-// when their leases end, and goroutines that still run end within three Timeouts. Later decisions follow the fail
-// mode. Another Close waits again.
+// Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
+// It does not close the store. It returns nil when that is done. If ctx ends first, it returns ctx.Err(). Tokens that
+// were not returned by then are burnt when their leases end, and goroutines that still run end within three Timeouts.
+// Later decisions follow the fail mode. Another Close waits again.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
 // They end after that call has returned and the events until then are delivered. This holds only on the goroutine

@@ -14,15 +14,15 @@ type Options struct {
 	// this process holds too few tokens of the key.
 	Budget time.Duration
 
-	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget
-	// if that is more. A slower call has failed, whatever the client's own settings are. It continues in the
-	// background for up to four times Timeout, at most a second (but at least Timeout), so that a new connection
-	// that took longer is ready for the next call.
+	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget if
+	// that is more. A slower call has failed, whatever the client's own settings are. It goes on in the background for
+	// four times Timeout: at most 1 s, but never less than Timeout. So a new connection that takes long is ready for
+	// the next call.
 	Timeout time.Duration
 
-	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that
-	// have a policy of the same name; this is a lower bound and is used while the count is unknown. The number
-	// divides the limit into shares for FailLocal.
+	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that have
+	// a policy of the same name. FailLocal divides the limit by that number, or by Processes if that is more. 0 means
+	// 1: if a process starts while Redis is down, it then admits the whole limit.
 	Processes int
 
 	// Service is the name of the service that this process is part of: up to 64 bytes of printable text. "" means

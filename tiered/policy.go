@@ -32,9 +32,10 @@ type Policy struct {
 	// begin at an instant of their own, so that not all clients come back at once.
 	Calendar bool
 
-	// PerKey, if not nil, returns the limit of a single key, instead of Limit. It is called at a key's first use,
-	// and the result is kept as long as the process keeps the key, or until [Limiter.Refresh]. The zero Limit means
-	// Policy.Limit. So does an invalid Limit or a panic, and Stats counts both.
+	// PerKey, if not nil, returns the limit of a single key, instead of Limit. It cannot be used with Also. It is
+	// called at a key's first use, and the result is kept as long as the process keeps the key, or until
+	// [Limiter.Refresh]. The zero Limit means Policy.Limit. So does an invalid Limit or a panic, and Stats counts
+	// both.
 	//
 	// With Shards it is called for each bucket of a key: usually twice for a key that the first shard has refused,
 	// and once per shard for a Reset.
@@ -50,20 +51,21 @@ type Policy struct {
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
 
-	// MaxDebt is how many tokens below zero a key may go: the largest burst … 2⁴⁰. 0 means one burst. A key goes below
-	// zero if [Reservation.Settle] or [Limiter.Charge] takes more than it has, or if more was admitted while Redis did
-	// not answer. Its requests are refused until the refill has paid that. What would take it further is forgiven, and
-	// counted in Stats: choose the largest cost that all requests of a key under way may have together. Only for a
-	// TokenBucket. A limit by PerKey with a larger burst has that burst as its MaxDebt. After an outage a key may be
-	// lower by one more second of refill.
+	// MaxDebt is how many tokens below zero a key may go. It is at least the largest burst of Limit and Also, and at
+	// most 2⁴⁰. 0 means one burst. A key goes below zero if [Reservation.Settle] or [Limiter.Charge] takes more than
+	// it has, or if more was admitted while Redis did not answer. Its requests are refused until the refill has paid
+	// that. What would take it further is forgiven, and counted in Stats. To choose it, add up the highest costs of
+	// all requests of one key that may run at the same time. Only for a TokenBucket. A limit by PerKey with a larger
+	// burst has that burst as its MaxDebt. After an outage a key may be lower by one more second of refill.
 	//
-	// Processes should agree on it: each call of one with a smaller MaxDebt forgives what is below.
+	// Set the same MaxDebt in all processes. Each call of a process with a smaller one forgives the debt beyond its
+	// own MaxDebt.
 	MaxDebt int64
 
-	// Shards splits the bucket of each key into 2 to 64 buckets. Each has a part of the limits and a Redis key of
-	// its own, in a Cluster on a node of its own. It is meant for a single key with more calls than one Redis can
-	// serve. With leases that is rare: it takes more than some 10 000 calls per second for one key
-	// (docs/deploying.md, "A very hot key"). 0 and 1 mean one bucket.
+	// Shards splits the bucket of each key into 2 to 64 buckets. Each has a part of the limits and a Redis key of its
+	// own, in a Cluster on a node of its own. It is meant for a single key with more calls than one Redis can serve.
+	// With leases that is rare: one key must cause more than some 10 000 calls to Redis per second (docs/deploying.md,
+	// "A very hot key"). 0 and 1 mean one bucket.
 	//
 	// Each process uses two of a key's shards, chosen by hash. If the first refuses, it asks the second. The bounds
 	// stay those of the limit. In exchange a request may be refused that a single bucket would have admitted. That
@@ -72,8 +74,8 @@ type Policy struct {
 	// a limit by PerKey must be at least Shards. Remaining is what one shard has left, times Shards. Fewer tokens
 	// may be left.
 	//
-	// A key that both shards refuse costs two calls instead of one. It counts as two keys for Options.MaxKeys and
-	// Stats.Keys, and as Shards keys after [Limiter.Reset].
+	// A key that both shards refuse costs two calls instead of one. A key that was asked at both counts as two keys
+	// for Options.MaxKeys and Stats.Keys, and as Shards keys after [Limiter.Reset].
 	Shards int
 
 	// Shadow tries the policy out. It decides and counts as usual and then admits, with Reason Shadowed if it would
@@ -86,10 +88,10 @@ type Policy struct {
 type FailMode = local.FailMode
 
 const (
-	// FailLocal admits by this process' share of the limit: rate/N and burst/N (at least 1) for N processes, less
-	// what the process has used of it already. A request that costs more than the share's burst is refused. When
-	// Redis answers again, what was admitted is charged to the bucket, less the refill that it lost meanwhile
-	// because it was full.
+	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the largest number of
+	// processes that Redis counted in its last 10 s, and at least Options.Processes. What the process used before the
+	// outage is subtracted. A request that costs more than the share's burst is refused. When Redis answers again,
+	// what was admitted is charged to the bucket, less the refill that it lost meanwhile because it was full.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
@@ -104,7 +106,8 @@ var failModes = [...]string{
 }
 
 // Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at
-// most Burst + Tokens·t/Per tokens of a key. The zero Limit is an error.
+// most Burst + Tokens·t/Per tokens of a key. The zero Limit is an error in a Policy. As a result of PerKey, and in
+// [Use.WithLimit], it means Policy.Limit.
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs
@@ -148,19 +151,20 @@ func (l Limit) burst() int64 {
 // one round trip, and no tokens are held in a process.
 const NoLease = -1
 
-// Lease tunes how many tokens a process takes from Redis at once. A lease's life, its low-water mark and its
-// hold-off follow from its two fields.
+// Lease tunes how many tokens a process takes from Redis at once. The two fields also determine how long a lease lives
+// (at least 1 s), and at how many tokens it is renewed.
 type Lease struct {
-	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. It is at most a quarter
-	// of the burst, rounded up; with Policy.Shards, of a shard's burst. With PerKey a larger size is reduced to
-	// that. A crash burns at most twice as many tokens of each bucket. A key is leased only while its demand pays
-	// for it. With 0 it is leased only if the burst is at least 50 and 12 times what a request costs, because
-	// tokens in one process are missing in the others.
+	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. More than a quarter of the
+	// burst, rounded up, is an error. With Policy.Shards that is a shard's burst. With PerKey a larger size is reduced
+	// to that. A crash burns at most 2·Size tokens of each bucket, and half of the burst if Size is 0. A key is leased
+	// only while it gets so many requests that a lease saves calls to Redis. With Size 0 two more conditions hold: the
+	// burst is at least 50, and at least 12 times the cost of a request. Otherwise too many of the few tokens would
+	// lie in one process while others need them.
 	Size int64
 
-	// Period is how long a lease should last at the present demand: 5 ms … 1 min; 0 means 250 ms. Redis gets about
-	// one call per period, process and hot key. If a quarter of the burst is refilled sooner, the period is that
-	// time. For a SlidingWindow it is at most an eighth of the window.
+	// Period is how long a lease should last at the present demand: 5 ms … 1 min; 0 means 250 ms. Redis gets about one
+	// call per period, process and hot key. If a quarter of the burst is refilled in less time than Period, that time
+	// is used instead. For a SlidingWindow it is at most an eighth of the window.
 	Period time.Duration
 }
 

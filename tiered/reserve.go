@@ -61,8 +61,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens now, or refuses as [Limiter.AllowN] does. It never reserves the future: to wait for tokens use
-// [Limiter.WaitN]. Return with Cancel what was not used, or correct the cost with Settle when it is known.
+// ReserveN takes n tokens now, or refuses as [Limiter.AllowN] does. It never reserves the future: to wait for tokens
+// use [Limiter.WaitN]. If the tokens were not used, call Cancel, which returns all of them. If the cost turned out
+// different, call Settle. If you call neither, they are spent.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {
 	h := &held{one: [1]taking{{limiter: l, key: key, cost: n}}}
 	h.takings = h.one[:]
@@ -81,9 +82,9 @@ func (r Reservation) Cancel() {
 	}
 }
 
-// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged
-// to the bucket, at most [Policy].MaxDebt of them. This may take its level below zero, and then the next requests wait.
-// A negative actual counts as 0.
+// Settle corrects the cost to the actual one. Excess tokens are returned as by Cancel. Missing tokens are charged to
+// the bucket, which may go [Policy].MaxDebt below zero. The rest is forgiven. Below zero the next requests are refused
+// until the refill has paid. A negative actual counts as 0.
 //
 // A Reservation by [Uses.Reserve] takes one actual cost for each use, in the order that was given to [All]. A use
 // without one keeps its cost, and surplus numbers are ignored.
@@ -151,7 +152,7 @@ func (t *taking) correctCost(actual int64) {
 	}
 }
 
-// Do calls fn if the limit admits one token for key. If fn fails or panics, it returns the token as
+// Do calls fn if the limit admits one token for key. If fn returns an error or panics, Do returns the token as
 // [Reservation.Cancel] does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	r := l.ReserveN(ctx, key, 1)

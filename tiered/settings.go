@@ -134,11 +134,11 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // leased is not spent any more, and is returned. While processes have different limits, as during a deploy, a key
 // is admitted what the largest of them allows.
 //
-// Redis learns the new limit by one call for each key of the Group that is not known to be full. That is no more
-// than the calls that the process made since they were full. Nobody waits for these calls. They leave one by one,
-// those for leased keys first, 60 µs times the number of processes apart, so that all processes together use a
-// fifth of a Redis' time. A key that is used before its turn needs no such call. If a call fails, the key's next
-// call carries the limit. With PerKey a key's new limit is determined, and applies, from its next use on.
+// Redis learns the new limit by one call for each key of the Group that is not known to be full. Nobody waits for
+// these calls. They leave one by one, those for leased keys first, 60 µs times the number of processes apart, so that
+// all processes together use a fifth of a Redis' time. A key that is used before its turn needs no such call. If a
+// call fails, the key's next call carries the limit. With PerKey a key's new limit is determined, and applies, from
+// its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
 	if err := p.Validate(); err != nil {

@@ -40,8 +40,8 @@ type PolicyStats struct {
 	Shared      int64 // admitted by this process' share while Redis did not answer
 	Open        int64 // admitted by fail-open while Redis did not answer
 	Settled     int64 // of Shared and Open: reported to Redis since
-	Forgiven    int64 // admitted without Redis or charged, and never paid for: beyond MaxDebt, or rejected as in Poisoned
-	Lost        int64 // requested by calls without an answer: at most so many were granted to nobody
+	Forgiven    int64 // admitted or charged, and never paid for: beyond MaxDebt, or rejected (Poisoned)
+	Lost        int64 // requested by calls without an answer: Redis may have granted at most so many that no process got
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
@@ -53,7 +53,7 @@ type PolicyStats struct {
 	// waiting call that asks again does not count as Limited.
 	Waiting     int64         // now
 	Waited      int64         // waited, and got their tokens
-	GaveUp      int64         // ended without tokens: canceled or out of time, or returned at once because it would be
+	GaveUp      int64         // ended without tokens: canceled, out of time, or refused at once as too late
 	WaitTime    time.Duration // total time of Waited and GaveUp
 	LongestWait time.Duration // the longest of these waits
 
@@ -81,7 +81,7 @@ type NodeStats struct {
 	StaleReplies int64         // calls that did nothing because a newer call had overtaken them
 	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
 	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
-	ClockBack    int64         // buckets that believed a step back of more than a second
+	ClockBack    int64         // buckets that went on by a clock that was set back by more than a second
 	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms before there are 16
 
 	Processes int64 // that are present there, whatever their policies are

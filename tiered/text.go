@@ -109,8 +109,7 @@ func (p *limitParser) wrong(at int, what, rule string) {
 	p.errs = append(p.errs, fmt.Errorf("tiered: limit %.80q: %.80q at position %d %s", p.text, what, at+1, rule))
 }
 
-// String returns l as [ParseLimit] reads it, such as "100/min burst 200". A burst of Tokens is not written, unless Burst
-// says so.
+// String returns l as [ParseLimit] reads it, such as "100/min burst 200". A Burst of 0 is not written.
 func (l Limit) String() string {
 	switch l.rule() {
 	case local.Unlimited:

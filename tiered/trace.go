@@ -12,8 +12,8 @@ import (
 // the Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and
 // counted in Stats.TraceDropped. If a hook panics, that event is lost, and the value is logged, quoted and cut.
 //
-// A hook may use the Group, and close it. The hooks are not told of the decisions that a hook itself makes on their
-// goroutine, nor of the calls that only such a decision needs. Otherwise they would cause events for ever.
+// A hook may use the Group, and close it. If a hook asks a Limiter on its own goroutine, the hooks get no event of
+// that decision, nor of the calls that it causes. Otherwise they would cause events for ever.
 type Trace struct {
 	Decision func(Decision)   // every decision; of [All] the deciding one, of a wait the last; about 0.3 µs each
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
@@ -44,7 +44,8 @@ type StateEvent struct {
 	After          time.Duration // if it closes: how long it was not closed
 }
 
-// ErrorEvent is a call that was not answered, was rejected because of its bucket alone, or did nothing.
+// ErrorEvent is a call to Redis that failed: it was not answered, the key's bucket is damaged or not ours, or it came
+// too late and did nothing.
 type ErrorEvent struct {
 	Node, Policy, Key string
 	Err               error

@@ -39,9 +39,9 @@ func (s Headers) names() fieldNames {
 
 const defaultPrefix = "X-RateLimit"
 
-// WriteHeaders sets X-RateLimit-Limit, -Remaining and -Reset, and Retry-After if d is a refusal that a retry may turn.
-// It is for handlers that ask a Limiter themselves. What is unknown is not written: after an outage with fail-closed,
-// for example, only Retry-After.
+// WriteHeaders sets X-RateLimit-Limit, -Remaining and -Reset, and Retry-After if d is a refusal and a later retry may
+// be admitted. It is for handlers that ask a Limiter themselves. What is unknown is not written: while Redis does not
+// answer and the policy is FailClosed, only Retry-After.
 func WriteHeaders(h http.Header, d tiered.Decision) { Headers{}.Write(h, d) }
 
 // Write is [WriteHeaders] with the fields that s selects.

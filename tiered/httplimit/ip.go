@@ -106,7 +106,7 @@ func TrustedHops(n int) Key {
 const maxHops = 32
 
 // ForwardedFor counts like [RemoteIP], by the right-most address of X-Forwarded-For that is not one of proxies. The
-// sender of the request wrote what is left of it, so that cannot be trusted.
+// sender of the request wrote the entries to the left of it. They cannot be trusted.
 //
 // The field is read only if the connection comes from one of proxies. Each proxy must append the address that it
 // was called from, on the same line or on another. If all addresses are proxies, the left-most counts. Without the

@@ -8,11 +8,11 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// New returns a middleware that lets a request through if all rules admit it, and answers it otherwise. The
-// middleware may be used concurrently, and for any number of handlers. A request waits at most for the Group's
-// Budget.
+// New returns a middleware that lets a request through if all rules admit it, and answers it otherwise. The middleware
+// may be used concurrently, and for any number of handlers. A request waits for at most the shortest Budget of the
+// rules' Groups.
 //
-// The error names each field that breaks its rule.
+// The error names each field that is not valid.
 func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
 	options, err := fill(rules, o)
 	if err != nil {

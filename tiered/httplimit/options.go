@@ -25,8 +25,8 @@ type Rule struct {
 	// One that costs more than the burst is refused. A negative cost is a bug in Cost and is answered with 503.
 	Cost func(*http.Request) int64
 
-	// Limit returns a limit that the request carries, such as that of a plan in its token: see
-	// [tiered.Use.WithLimit]. The zero Limit means the policy's own. nil means that for all requests.
+	// Limit returns a limit that the request carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
+	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all requests.
 	Limit func(*http.Request) tiered.Limit
 
 	// Skip lets a request pass the rule uncounted. nil skips none.
