@@ -9,7 +9,7 @@ ARGV     1 process id, not empty   2 ttl, microseconds, 1 .. 2^53-1: how long a 
 once
          3 now, 0 reads TIME; anything else is for tests
          4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
-         512 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
+         256 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
 Reply    {processes here, this one included; now, server time in microseconds; and for each policy of ARGV[4] the
          processes that announce it or nothing, those of other services with other limits, and those of the same
          service with other limits}
@@ -19,7 +19,7 @@ The work is O(log n) and O(policies) per call, and per process that came, change
 youngest entry by one ttl.
 ]]
 
-local WHOLE, FOUND, DIGITS, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 512, 1000
+local WHOLE, FOUND, DIGITS, MOST, SOME = 2 ^ 53, 2 ^ 48, 16, 256, 1000
 local key, id, what = KEYS[1], ARGV[1], ARGV[4] or ''
 local sub, call = string.sub, redis.call
 if id == '' then return redis.error_reply('RLARG argument 1') end
@@ -28,16 +28,17 @@ for i = 2, 3 do
   if not (n and n >= 0 and n < WHOLE and n % 1 == 0) then return redis.error_reply('RLARG argument ' .. i) end
 end
 local ttl, now = tonumber(ARGV[2]), tonumber(ARGV[3])
-local policies, known = {}, {} -- what ARGV[4] says of each policy: name and limits
-for i = DIGITS + 1, #what, 2 * DIGITS do
-  policies[#policies + 1] = sub(what, i, i + 2 * DIGITS - 1)
-  known[sub(what, i, i + DIGITS - 1)] = true
-end
-local names = 0
-for _ in pairs(known) do names = names + 1 end
-if what ~= '' and (#what % (2 * DIGITS) ~= DIGITS or string.find(what, '[^0-9a-f]')) or #policies > MOST
-  or names < #policies then
+if what ~= '' and (#what % (2 * DIGITS) ~= DIGITS or #what > DIGITS + MOST * 2 * DIGITS
+  or string.find(what, '[^0-9a-f]')) then
   return redis.error_reply('RLARG argument 4')
+end
+local service, names, policies, known = sub(what, 1, DIGITS), {}, {}, {} -- a policy is its name and its limits
+for i = DIGITS + 1, #what, 2 * DIGITS do
+  local name = sub(what, i, i + DIGITS - 1)
+  if known[name] then return redis.error_reply('RLARG argument 4') end
+  known[name] = true
+  names[#names + 1] = name
+  policies[#names] = sub(what, i, i + 2 * DIGITS - 1)
 end
 if now == 0 then
   local t = call('TIME')
@@ -46,11 +47,11 @@ end
 
 local function text(n) return string.format('%.0f', n) end
 
--- counts names the four counts of a process that announces a policy: the processes with this policy, with these limits
--- of it, of this service with it, and of this service with these limits of it.
-local function counts(service, policy)
+-- counts names the four counts of a process that announces a policy: the processes with this policy, of this service
+-- with these limits of it, with these limits of it, and of this service with it.
+local function counts(its, policy)
   local name = sub(policy, 1, DIGITS)
-  return {'n' .. name, 'l' .. policy, 's' .. name .. service, 'b' .. policy .. service}
+  return {'n' .. name, 'b' .. policy .. its, 'l' .. policy, 's' .. name .. its}
 end
 
 -- announced returns what a process announces and the member that says so, and the score of such a member.
@@ -99,21 +100,31 @@ else
   end
 end
 
--- of holds the counts, as they are after this call.
-local wanted, of = {}, {}
+-- of holds counts, as they are after this call.
+local of = {}
+local function read(wanted)
+  for i = 1, #wanted, SOME do
+    local last = math.min(i + SOME - 1, #wanted)
+    for j, score in ipairs(call('ZMSCORE', key, unpack(wanted, i, last))) do
+      local name = wanted[i + j - 1]
+      of[name] = math.max(0, (change[name] or 0) - tonumber(score or 0))
+    end
+  end
+end
+local wanted = {}
 for name in pairs(change) do wanted[#wanted + 1] = name end
-for _, policy in ipairs(policies) do
-  for _, name in ipairs(counts(sub(what, 1, DIGITS), policy)) do
-    if not change[name] then wanted[#wanted + 1] = name end
+for i, policy in ipairs(policies) do
+  wanted[#wanted + 1], wanted[#wanted + 2] = 'n' .. names[i], 'b' .. policy .. service
+end
+read(wanted)
+-- Mostly all processes with a policy have the same limits of it and are of one service: then there are no others.
+wanted = {}
+for i, policy in ipairs(policies) do
+  if of['n' .. names[i]] ~= of['b' .. policy .. service] then
+    wanted[#wanted + 1], wanted[#wanted + 2] = 'l' .. policy, 's' .. names[i] .. service
   end
 end
-for i = 1, #wanted, SOME do
-  local last = math.min(i + SOME - 1, #wanted)
-  for j, score in ipairs(call('ZMSCORE', key, unpack(wanted, i, last))) do
-    local name = wanted[i + j - 1]
-    of[name] = math.max(0, (change[name] or 0) - tonumber(score or 0))
-  end
-end
+read(wanted)
 for name, by in pairs(change) do
   if of[name] == 0 then
     gone[#gone + 1] = name
@@ -135,11 +146,13 @@ end
 
 local reply = {call('ZCOUNT', key, '0', '+inf'), now}
 local silent = reply[1] - call('ZCOUNT', key, '-inf', text(-FOUND))
-for _, policy in ipairs(policies) do
-  local named, limits, service, both = unpack(counts(sub(what, 1, DIGITS), policy))
-  local same = of[service] - of[both]
-  reply[#reply + 1] = of[named] + silent
-  reply[#reply + 1] = of[named] - of[limits] - same
-  reply[#reply + 1] = same
+for i, policy in ipairs(policies) do
+  local all, mine = of['n' .. names[i]], of['b' .. policy .. service]
+  local elsewhere, here = 0, 0
+  if all ~= mine then
+    here = of['s' .. names[i] .. service] - mine
+    elsewhere = all - of['l' .. policy] - here
+  end
+  reply[3 * i], reply[3 * i + 1], reply[3 * i + 2] = all + silent, elsewhere, here
 end
 return reply

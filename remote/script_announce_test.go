@@ -188,7 +188,7 @@ func TestManyAnnouncementsEnd(t *testing.T) {
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		now := scriptStart
 		for i := range processes {
-			some := most[i*8 : i*8+30]
+			some := most[i*3 : i*3+30]
 			p := remote.Process{ID: fmt.Sprint(i), TTL: 10 * time.Second, Announced: says(fmt.Sprint(i%3), some...)}
 			if _, refusal := e.seenAt(t, key, now, p); refusal != "" {
 				t.Fatal(refusal)
@@ -196,7 +196,7 @@ func TestManyAnnouncementsEnd(t *testing.T) {
 		}
 		me := remote.Process{ID: "me", TTL: 10 * time.Second, Announced: says("0", most...)}
 		c, refusal := e.seenAt(t, key, now+1, me)
-		if refusal != "" || c.Processes != processes+1 || c.Policies[8*8].Processes != 5 || c.Policies[508].Processes != 1 {
+		if refusal != "" || c.Processes != processes+1 || c.Policies[64].Processes != 11 || c.Policies[250].Processes != 1 {
 			t.Fatalf("%s: %+v, %q", e.name, c, refusal)
 		}
 		e.sameCounts(t, key)
