@@ -38,15 +38,17 @@
 //
 // # Presence
 //
-// One call says "this process is here, and has these policies", and counts the processes that said so within the last ttl.
+// One call says "this process is here, and has these policies". It counts the processes that said so within the last
+// ttl.
 //
-//	KEYS[1]  a sorted set: process ids by the time they were last here, what each announces, and how many announce what
+//	KEYS[1]  a sorted set: process ids by the time they were last here, what each announces, and counts of that
 //	ARGV     id ttl now announcement        (ttl 0: leave)
 //	reply    processes now, and for each announced policy: processes others-elsewhere others-here
 //	errors   RLARG argument n, WRONGTYPE
 //
 // The scripts run on Redis ≥ 6.2 and Valkey ≥ 8.0, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
-// EXISTS, PEXPIRE, ZADD, ZREM, ZCOUNT, ZMSCORE and ZRANGEBYSCORE on the key passed; FixedWindow and SlidingLog also UNLINK.
+// EXISTS, PEXPIRE, ZADD, ZREM, ZCOUNT, ZMSCORE and ZRANGEBYSCORE on the key passed; FixedWindow and SlidingLog also
+// UNLINK.
 package lua
 
 import (

@@ -19,9 +19,9 @@ const (
 // slots, or is not a node of this store, or not any more.
 var ErrNoPresence = errors.New("remote: no presence set can live on this node")
 
-// Presence records that a process is present, and counts those that are; see [Store]. The set is the first of a fixed sequence of names that
-// is on the node, so all processes that see the same nodes share it. While slots move, processes may disagree for a
-// moment and count too few.
+// Presence records that a process is present, and counts those that are; see [Store]. The set is the first of a fixed
+// sequence of names that is on the node, so all processes that see the same nodes share it. While slots move, processes
+// may disagree for a moment and count too few.
 func (s *Redis) Presence(ctx context.Context, timeout time.Duration, node Node, p Process) (Census, error) {
 	if err := s.usable(ctx); err != nil {
 		return Census{}, err

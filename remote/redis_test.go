@@ -96,7 +96,8 @@ func TestRedisClose(t *testing.T) {
 		if r := run(t, s, takeOne(s, "x")); !errors.Is(r.Err, ErrClosed) {
 			t.Errorf("%s: %v", name, r.Err)
 		}
-		if _, err := s.Presence(t.Context(), patience, s.Node(""), Process{ID: "me", TTL: time.Second}); !errors.Is(err, ErrClosed) {
+		me := Process{ID: "me", TTL: time.Second}
+		if _, err := s.Presence(t.Context(), patience, s.Node(""), me); !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: presence: %v", name, err)
 		}
 	}
@@ -188,7 +189,8 @@ func TestScriptFlush(t *testing.T) {
 	if err := other.ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := s.Presence(t.Context(), patience, s.Node(""), Process{ID: "me", TTL: time.Minute}); err != nil || c.Processes != 1 {
+	me := Process{ID: "me", TTL: time.Minute}
+	if c, err := s.Presence(t.Context(), patience, s.Node(""), me); err != nil || c.Processes != 1 {
 		t.Errorf("presence: %+v, %v", c, err)
 	}
 }

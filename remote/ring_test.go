@@ -37,7 +37,8 @@ func TestRing(t *testing.T) {
 			t.Errorf("server %d has %d buckets, expected %v, %v", i, stored, nodes, err)
 		}
 		for j, s := range []*Redis{s, other} {
-			census, err := s.Presence(t.Context(), patience, Node(server.Addr), Process{ID: fmt.Sprint(j), TTL: time.Minute})
+			me := Process{ID: fmt.Sprint(j), TTL: time.Minute}
+			census, err := s.Presence(t.Context(), patience, Node(server.Addr), me)
 			if err != nil || census.Processes != int64(j+1) {
 				t.Errorf("server %d, process %d: %+v, %v", i, j, census, err)
 			}

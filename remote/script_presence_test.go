@@ -116,7 +116,7 @@ func digits(n int) string {
 // badAnnouncements are no announcements.
 var badAnnouncements = []string{
 	"x", "0", digits(15), digits(17), digits(32), digits(47), digits(49), digits(16 + 257*32),
-	strings.Repeat("g", 48), strings.ToUpper(strings.Repeat("a", 48)), digits(47) + " ", digits(47) + "\x00", digits(47) + "\n",
+	strings.Repeat("g", 48), strings.Repeat("A", 48), digits(47) + " ", digits(47) + "\x00", digits(47) + "\n",
 	digits(48) + digits(48)[16:], // a policy twice
 }
 
@@ -147,7 +147,8 @@ func TestPresenceBadText(t *testing.T) {
 				t.Errorf("%s, announcement %.80q: %q", e.name, text, got)
 			}
 			p := remote.Process{ID: "a", TTL: time.Second, Announced: remote.Announcement(text)}
-			if _, err := remote.NewMemory().PresenceAt(0, p); err == nil || !strings.Contains(err.Error(), "RLARG argument 4") {
+			_, err := remote.NewMemory().PresenceAt(0, p)
+			if err == nil || !strings.Contains(err.Error(), "RLARG argument 4") {
 				t.Errorf("memory, announcement %.80q: %v", text, err)
 			}
 		}

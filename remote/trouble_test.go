@@ -28,7 +28,8 @@ func TestCanceled(t *testing.T) {
 			t.Errorf("call %d: %+v", i, r)
 		}
 	}
-	if _, err := s.Presence(ctx, patience, s.Node(""), Process{ID: "me", TTL: time.Minute}); !errors.Is(err, context.Canceled) {
+	me := Process{ID: "me", TTL: time.Minute}
+	if _, err := s.Presence(ctx, patience, s.Node(""), me); !errors.Is(err, context.Canceled) {
 		t.Errorf("presence: %v", err)
 	}
 	s.Run(t.Context(), 0, []lua.Call{takeOne(s, "a")}, results)
@@ -77,7 +78,8 @@ func TestFrozen(t *testing.T) {
 					}
 				}
 				begun = time.Now()
-				if _, err := s.Presence(t.Context(), timeout, s.Node(""), Process{ID: "me", TTL: time.Second}); err == nil {
+				me := Process{ID: "me", TTL: time.Second}
+				if _, err := s.Presence(t.Context(), timeout, s.Node(""), me); err == nil {
 					t.Error("presence answered")
 				}
 				if took := time.Since(begun); took > 3*timeout+slack {

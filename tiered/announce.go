@@ -119,8 +119,8 @@ func (h *health) Counted(place int, c remote.PolicyCensus, before, after int64) 
 	}
 	if warn {
 		g.trace.fault(FaultEvent{Fault: "other limits", Node: node, Policy: l.name})
-		g.journal.line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count the "+
-			"same keys: give one of them another name", append(about, "processes", services)...)
+		g.journal.line(slog.LevelWarn, "another service has a policy of this name with other limits, and both count "+
+			"the same keys: give one of them another name", append(about, "processes", services)...)
 	}
 	if tell {
 		g.journal.line(slog.LevelInfo, "processes of this service have other limits for this policy",

@@ -101,7 +101,8 @@ func (o *Options) fill() (options, error) {
 		f.Timeout = max(DefaultTimeout, f.Budget)
 	}
 	check("Processes", f.Processes, f.Processes >= 0 && f.Processes <= 1<<20, "must be 0 to 2^20")
-	check("Service", fmt.Sprintf("%.80q", f.Service), validService(f.Service), "must be up to 64 bytes of printable text")
+	check("Service", fmt.Sprintf("%.80q", f.Service), validService(f.Service),
+		"must be up to 64 bytes of printable text")
 	if f.Service == "" {
 		f.Service = programName()
 	}

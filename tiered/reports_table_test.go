@@ -364,7 +364,8 @@ var told = []struct {
 			time.Sleep(time.Second)
 		},
 		lines: []string{
-			"DEBUG another number of processes shares the limits", "DEBUG another number of processes shares the limits",
+			"DEBUG another number of processes shares the limits",
+			"DEBUG another number of processes shares the limits",
 		},
 		attrs: "from=1 to=2",
 	}, {

@@ -117,8 +117,8 @@ func (d *Dispatcher) Stop() {
 	}
 }
 
-// Leave ends this process' presence at all nodes for good. It blocks until they have answered: at most for two Timeouts,
-// and for two ClientTimeouts more if a refresh is under way, which must not be executed afterwards.
+// Leave ends this process' presence at all nodes for good. It blocks until they have answered: at most for two
+// Timeouts, and for two ClientTimeouts more if a refresh is under way. Executed afterwards, it would undo the leaving.
 func (d *Dispatcher) Leave(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, n := range d.Nodes() {

@@ -63,8 +63,8 @@ func TestFleetsByPolicy(t *testing.T) {
 		before := f.learn(time.Duration(i)*time.Second, step.census)
 		sizes := [3]int64{f.size(0), f.size(1), f.size(2)}
 		if !slices.Equal(before, step.before) || sizes != step.sizes || f.all.size() != step.all {
-			t.Errorf("step %d: before %v, then %v and %d, want %v, %v and %d", i, before, sizes, f.all.size(), step.before,
-				step.sizes, step.all)
+			t.Errorf("step %d: before %v, then %v and %d, want %v, %v and %d", i, before, sizes, f.all.size(),
+				step.before, step.sizes, step.all)
 		}
 	}
 }
