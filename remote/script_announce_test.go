@@ -30,7 +30,7 @@ func TestAnnouncements(t *testing.T) {
 	const ttl = 10 * time.Second
 	type counts = []remote.PolicyCensus
 	steps := []struct {
-		at   time.Duration // after the start
+		at   int64 // seconds after the start
 		id   string
 		ttl  time.Duration
 		says remote.Announcement
@@ -66,10 +66,7 @@ func TestAnnouncements(t *testing.T) {
 	const key = "{" + secret + "}announced"
 	for _, e := range engines(t) {
 		for i, s := range steps {
-			if s.at < time.Second {
-				s.at *= time.Second
-			}
-			now := scriptStart + s.at.Microseconds()
+			now := scriptStart + s.at*sec
 			got, refusal := e.seenAt(t, key, now, remote.Process{ID: s.id, TTL: s.ttl, Announced: s.says})
 			want := remote.Census{Processes: s.all, Now: now, Policies: s.want}
 			if refusal != "" || !reflect.DeepEqual(got, want) {
