@@ -30,7 +30,7 @@ func TestAnnouncements(t *testing.T) {
 	const ttl = 10 * time.Second
 	type counts = []remote.PolicyCensus
 	steps := []struct {
-		at   int64 // seconds after the start
+		at   int64 // ms after the start
 		id   string
 		ttl  time.Duration
 		says remote.Announcement
@@ -38,35 +38,35 @@ func TestAnnouncements(t *testing.T) {
 		want counts // of each policy that it announces
 	}{
 		{at: 0, id: "a", ttl: ttl, says: says("shop", "api:10", "login:5"), all: 1, want: counts{{1, 0, 0}, {1, 0, 0}}},
-		{at: 1, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 2, want: counts{{2, 0, 0}, {2, 0, 0}}},
+		{at: 1000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 2, want: counts{{2, 0, 0}, {2, 0, 0}}},
 		// A process without policies counts nowhere, and one that announces nothing everywhere.
-		{at: 1, id: "c", ttl: ttl, says: says("shop"), all: 3},
-		{at: 2, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{2, 0, 0}}},
-		{at: 2, id: "c", ttl: ttl, all: 3},
-		{at: 3, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, want: counts{{2, 0, 0}, {3, 0, 0}}},
+		{at: 1000, id: "c", ttl: ttl, says: says("shop"), all: 3},
+		{at: 2000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{2, 0, 0}}},
+		{at: 2000, id: "c", ttl: ttl, all: 3},
+		{at: 3000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, want: counts{{2, 0, 0}, {3, 0, 0}}},
 		// Another service: with the same limits, and with others.
-		{at: 4, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, want: counts{{4, 0, 0}}},
-		{at: 5, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, want: counts{{4, 2, 0}}},
-		{at: 6, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, want: counts{{4, 1, 0}}},
+		{at: 4000, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, want: counts{{4, 0, 0}}},
+		{at: 5000, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, want: counts{{4, 2, 0}}},
+		{at: 6000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, want: counts{{4, 1, 0}}},
 		// A deploy changes the limits of its own service.
-		{at: 7, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, want: counts{{4, 0, 1}}},
-		{at: 8, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, want: counts{{4, 1, 1}}},
+		{at: 7000, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, want: counts{{4, 0, 1}}},
+		{at: 8000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, want: counts{{4, 1, 1}}},
 		// Who leaves is gone at once, and who is silent after ttl. A process may leave that nobody knows.
-		{at: 8, id: "d", all: 3},
-		{at: 8, id: "d", says: says("shop", "api:10"), all: 3, want: counts{{3, 0, 1}}},
-		{at: 11999 * ms, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{3, 0, 1}}},
-		{at: 12000 * ms, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 1}}},
-		{at: 17, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
+		{at: 8000, id: "d", all: 3},
+		{at: 8000, id: "d", says: says("shop", "api:10"), all: 3, want: counts{{3, 0, 1}}},
+		{at: 11999, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{3, 0, 1}}},
+		{at: 12000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 1}}},
+		{at: 17000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
 		// Who returns after it was forgotten.
-		{at: 18, id: "b", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 0}}},
-		{at: 40, id: "b", ttl: ttl, says: says("shop", "api:9"), all: 1, want: counts{{1, 0, 0}}},
+		{at: 18000, id: "b", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 0}}},
+		{at: 40000, id: "b", ttl: ttl, says: says("shop", "api:9"), all: 1, want: counts{{1, 0, 0}}},
 		// The clock was set back by more than a ttl.
-		{at: 20, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
+		{at: 20000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
 	}
 	const key = "{" + secret + "}announced"
 	for _, e := range engines(t) {
 		for i, s := range steps {
-			now := scriptStart + s.at*sec
+			now := scriptStart + s.at*1000
 			got, refusal := e.seenAt(t, key, now, remote.Process{ID: s.id, TTL: s.ttl, Announced: s.says})
 			want := remote.Census{Processes: s.all, Now: now, Policies: s.want}
 			if refusal != "" || !reflect.DeepEqual(got, want) {

@@ -55,8 +55,9 @@ func (p *program) end() {
 	}
 }
 
-// lines counts the lines of the log with a text.
+// lines counts the lines of the log with a text. All that was reported by then has been heard.
 func (p *program) lines(text string) int {
+	synctest.Wait()
 	return strings.Count(strings.Join(p.log.lines(), "\n"), text)
 }
 
