@@ -77,8 +77,6 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
-const ms = time.Millisecond
-
 // sameCounts counts the announcements of a presence set, and compares with the counts that it has.
 func (e *engine) sameCounts(t tester, key string) {
 	t.Helper()
