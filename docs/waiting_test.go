@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,9 +37,9 @@ func TestWaitWithDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sends.Close(context.Background())
-		sent, postponed := 0, 0
-		send := func(string) error { sent++; return nil }
-		later := func(string) error { postponed++; return nil }
+		var sent, postponed atomic.Int64
+		send := func(string) error { sent.Add(1); return nil }
+		later := func(string) error { postponed.Add(1); return nil }
 		wait := func() (time.Duration, error) {
 			begun := time.Now()
 			err := waitForMailbox(t.Context(), sends, "ann", send, later)
@@ -51,8 +52,8 @@ func TestWaitWithDeadline(t *testing.T) {
 		}
 		go wait()
 		synctest.Wait()
-		if d, err := wait(); err != nil || d > 0 || sent != 2 || postponed != 1 {
-			t.Errorf("%v after %v; %d sent, %d postponed", err, d, sent, postponed)
+		if d, err := wait(); err != nil || d > 0 || sent.Load() != 2 || postponed.Load() != 1 {
+			t.Errorf("%v after %v; %d sent, %d postponed", err, d, sent.Load(), postponed.Load())
 		}
 		time.Sleep(3 * time.Second)
 	})
