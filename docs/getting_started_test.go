@@ -68,12 +68,14 @@ func beReady(ctx context.Context, group *tiered.Group) {
 
 func shutDown(ctx context.Context, server *http.Server, group *tiered.Group, client *redis.Client) (err error) {
 	<-ctx.Done() // SIGTERM came
-	fresh, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	requests, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	err = errors.Join(
-		server.Shutdown(fresh), // first: no more requests
-		group.Close(fresh),     // then: leased tokens go back to Redis
-		client.Close(),         // last: it is yours
+	err = server.Shutdown(requests) // first: no more requests
+	leases, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err,
+		group.Close(leases), // then: leased tokens go back to Redis
+		client.Close(),      // last: it is yours
 	)
 	return err
 }

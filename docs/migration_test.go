@@ -21,10 +21,11 @@ import (
 
 func fromRedisRate(ctx context.Context, rdb *redis.Client, userID string) error {
 	// limiter := redis_rate.NewLimiter(rdb)
-	limiter, err := tiered.New(remote.NewRedis(rdb, nil), tiered.Policy{
+	store := remote.NewRedis(rdb, &remote.RedisOptions{Prefix: "shop:"}) // one per service
+	limiter, err := tiered.New(store, tiered.Policy{
 		Name:  "api",
 		Limit: tiered.PerSecond(10),
-	}, nil)
+	}, &tiered.Options{Processes: 3}) // the fewest that you run
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func fromTimeRate(ctx context.Context, store remote.Store, mails int) error {
 	limiter, err := tiered.New(store, tiered.Policy{
 		Name:  "mail",
 		Limit: tiered.Every(100 * time.Millisecond).WithBurst(20),
-	}, nil)
+	}, &tiered.Options{Processes: 3})
 	if err != nil {
 		return err
 	}
@@ -86,8 +87,8 @@ func fromUlule(store remote.Store) (*tiered.Limiter, error) {
 	limiter, err := tiered.New(store, tiered.Policy{
 		Name:      "api",
 		Limit:     limit,
-		Algorithm: tiered.FixedWindow, // as before; a TokenBucket has no edge at which all clients come back
-	}, nil)
+		Algorithm: tiered.FixedWindow, // windows, as before; a TokenBucket refills evenly
+	}, &tiered.Options{Processes: 3})
 	return limiter, err
 }
 
