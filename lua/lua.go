@@ -43,8 +43,22 @@
 //
 //	KEYS[1]  a sorted set: process ids by the time they were last here, what each announces, and counts of that
 //	ARGV     id ttl now announcement        (ttl 0: leave)
-//	reply    processes now, and for each announced policy: processes others-elsewhere others-here
+//	reply    processes now silent, and for each announced policy: processes others-elsewhere others-here
 //	errors   RLARG argument n, WRONGTYPE
+//
+// Silent processes announce nothing.
+//
+// # Standing
+//
+// One call says "this process uses so many units of [Pool]", and asks for an equal part of it: a [Poll] and a
+// [PollReply]. At every moment all processes together use at most Pool. A process that is silent for a ttl has lost its
+// right, by its own clock first.
+//
+//	KEYS[1]  the table: a hash that only this script writes
+//	ARGV     member seq ack hold want ttl epoch now        (want 0 with hold 0: leave)
+//	reply    code grant epoch members flags now
+//	codes    0 done, 3 stale, 4 over
+//	errors   RLARG argument n, RLFOREIGN key, RLCORRUPT field|member, WRONGTYPE
 //
 // The scripts run on Redis ≥ 6.2 and Valkey ≥ 8.0, on the primary, and need no flags: TIME, HMGET, HGETALL, HSET, HDEL,
 // EXISTS, PEXPIRE, ZADD, ZREM, ZCOUNT, ZMSCORE and ZRANGEBYSCORE on the key passed; FixedWindow and SlidingLog also
@@ -73,6 +87,8 @@ var (
 	tokenBucketsText string
 	//go:embed presence.lua
 	presenceText string
+	//go:embed standing.lua
+	standingText string
 )
 
 // Script is the text of a script and the name by which EVALSHA knows it.
@@ -88,3 +104,6 @@ func newScript(source string) *Script {
 
 // Presence is the script that counts processes. It never changes while a program runs.
 var Presence = newScript(presenceText)
+
+// Standing is the script that lends the fractions of the standing shares. It never changes while a program runs.
+var Standing = newScript(standingText)

@@ -10,9 +10,9 @@ once
          3 now, 0 reads TIME; anything else is for tests
          4 what the process announces: 16 hex digits that stand for its service, and for each of its policies, at most
          256 and each once, 16 for the name and 16 for the limits; empty or missing: nothing
-Reply    {processes here, this one included; now, server time in microseconds; and for each policy of ARGV[4] the
-         processes that announce it or nothing, those of other services with other limits, and those of the same
-         service with other limits}
+Reply    {processes here, this one included; now, server time in microseconds; silent: those of them that announce
+         nothing; and for each policy of ARGV[4] the processes that announce it or nothing, those of other services
+         with other limits, and those of the same service with other limits}
 Errors   nothing is written: RLARG argument n, WRONGTYPE ... a key that is not a sorted set
 
 The work is O(log n) and O(policies) per call, and per process that came, changed or went away. The key outlives its
@@ -146,6 +146,7 @@ end
 
 local reply = {call('ZCOUNT', key, '0', '+inf'), now}
 local silent = reply[1] - call('ZCOUNT', key, '-inf', text(-FOUND))
+reply[3] = silent
 for i, policy in ipairs(policies) do
   local all, mine = of['n' .. names[i]], of['b' .. policy .. service]
   local elsewhere, here = 0, 0
@@ -153,6 +154,6 @@ for i, policy in ipairs(policies) do
     here = of['s' .. names[i] .. service] - mine
     elsewhere = all - of['l' .. policy] - here
   end
-  reply[3 * i], reply[3 * i + 1], reply[3 * i + 2] = all + silent, elsewhere, here
+  reply[3 * i + 1], reply[3 * i + 2], reply[3 * i + 3] = all + silent, elsewhere, here
 end
 return reply

@@ -14,6 +14,9 @@ type Process struct {
 	ID        string        // not empty
 	TTL       time.Duration // how long it counts without another report: ≥ 1 µs; 0 means that it leaves
 	Announced Announcement
+
+	// Poll is sent along if its Seq is not 0 and the table of standing shares is on the node; see [Store].TableNode.
+	Poll lua.Poll
 }
 
 // Announcement is what a process says of itself: its service, and its policies with their limits. It has

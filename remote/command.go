@@ -32,6 +32,7 @@ type script struct{ source, sha any }
 var (
 	scripts  = newScripts()
 	presence = script{lua.Presence.Source, lua.Presence.SHA}
+	standing = script{lua.Standing.Source, lua.Standing.SHA}
 )
 
 func newScripts() (all [lua.Algorithms]script) {
@@ -94,16 +95,25 @@ func (shapeError) Error() string { return "remote: wrong reply shape" }
 // OneBucket reports true: the node answered, and opening a breaker would not make the next reply better.
 func (shapeError) OneBucket() bool { return true }
 
-// decodeCensus reads the reply of the presence script to a process that announces so many policies: exactly two
+// decodeCensus reads the reply of the presence script to a process that announces so many policies: exactly three
 // numbers and three for each policy, all whole and in the scripts' range.
 func decodeCensus(val any, policies int) (Census, error) {
-	n := make([]int64, 2+3*policies)
+	n := make([]int64, 3+3*policies)
 	if !lua.DecodeNumbers(val, n) || slices.Min(n) < 0 || slices.Max(n) >= lua.Whole {
 		return Census{}, errShape
 	}
-	c := Census{Processes: n[0], Now: n[1]}
-	for p := range slices.Chunk(n[2:], 3) {
+	c := Census{Processes: n[0], Now: n[1], Silent: n[2]}
+	for p := range slices.Chunk(n[3:], 3) {
 		c.Policies = append(c.Policies, PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
 	}
 	return c, nil
+}
+
+// decodePoll reads the reply of the standing script to a poll.
+func decodePoll(val any, p *lua.Poll) (lua.PollReply, error) {
+	r, ok := lua.DecodePoll(val)
+	if !ok || !r.Answers(p) {
+		return lua.PollReply{}, errShape
+	}
+	return r, nil
 }

@@ -49,14 +49,17 @@ func TestDecodeReply(t *testing.T) {
 			t.Errorf("DecodeReply(%v) = %+v, %t", val, r, ok)
 		}
 	}
-	if c, err := decodeCensus(numbersOf(3, 4), 0); err != nil || !reflect.DeepEqual(c, Census{Processes: 3, Now: 4}) {
+	if c, err := decodeCensus(numbersOf(3, 4, 2), 0); err != nil ||
+		!reflect.DeepEqual(c, Census{Processes: 3, Now: 4, Silent: 2}) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
-	two := Census{Processes: 3, Now: 4, Policies: []PolicyCensus{{5, 6, 7}, {8, 9, 10}}}
-	if c, err := decodeCensus(numbersOf(3, 4, 5, 6, 7, 8, 9, 10), 2); err != nil || !reflect.DeepEqual(c, two) {
+	two := Census{Processes: 3, Now: 4, Silent: 2, Policies: []PolicyCensus{{5, 6, 7}, {8, 9, 10}}}
+	if c, err := decodeCensus(numbersOf(3, 4, 2, 5, 6, 7, 8, 9, 10), 2); err != nil || !reflect.DeepEqual(c, two) {
 		t.Errorf("decoded %+v, %v", c, err)
 	}
-	for _, val := range [][]any{numbersOf(3), numbersOf(3, 4), numbersOf(3, 4, 5, 6), numbersOf(3, 4, 5, 6, 7, 8)} {
+	for _, val := range [][]any{
+		numbersOf(3), numbersOf(3, 4, 2), numbersOf(3, 4, 2, 5, 6), numbersOf(3, 4, 2, 5, 6, 7, 8),
+	} {
 		if c, err := decodeCensus(val, 1); !errors.Is(err, errShape) || !reflect.DeepEqual(c, Census{}) {
 			t.Errorf("decoded %+v, %v", c, err)
 		}
@@ -70,8 +73,10 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Add("iiiiiiiiii", int64(5))
 	f.Add("iiiiiiiiii", int64(6))
 	f.Add("iiiiiiiiii", int64(-1))
-	f.Add("ii", int64(3))
-	f.Add("iiiii", int64(3))
+	f.Add("iii", int64(3))
+	f.Add("iiiiii", int64(0))
+	f.Add("iiiiii", int64(3))
+	f.Add("iiiiii", int64(5))
 	for _, letter := range valueLetters {
 		f.Add("iiiii"+string(letter)+"iiii", int64(1))
 		f.Add(string(letter)+"i", int64(1))
@@ -102,18 +107,26 @@ func FuzzDecodeReply(f *testing.F) {
 				t.Fatalf("DecodeReply(%v) = %+v", list, r)
 			}
 		}
-		policies := max(len(list)-2, 0) / 3
+		policies := max(len(list)-3, 0) / 3
 		c, err := decodeCensus(list, policies)
-		got := []int64{c.Processes, c.Now}
+		got := []int64{c.Processes, c.Now, c.Silent}
 		for _, p := range c.Policies {
 			got = append(got, p.Processes, p.OtherServices, p.OtherLimits)
 		}
-		whole := ints && len(list) == 2+3*policies && slices.Min(numbers) >= 0 && slices.Max(numbers) < lua.Whole
+		whole := ints && len(list) == 3+3*policies && slices.Min(numbers) >= 0 && slices.Max(numbers) < lua.Whole
 		switch {
 		case err != nil && (!errors.Is(err, errShape) || !reflect.DeepEqual(c, Census{})),
 			err == nil && !slices.Equal(got, numbers),
 			whole != (err == nil):
 			t.Fatalf("decodeCensus(%v, %d) = %+v, %v", list, policies, c, err)
+		}
+		p, ok := lua.DecodePoll(list)
+		if good := ints && len(list) == 6 && (first == 0 || first == 3 || first == 4); good != ok {
+			t.Fatalf("DecodePoll(%v) = %+v, %t", list, p, ok)
+		}
+		if fields := []int64{int64(p.Code), p.Grant, p.Epoch, p.Members, int64(p.Flags), p.Now}; ok &&
+			!slices.Equal(fields, numbers) {
+			t.Fatalf("DecodePoll(%v) = %+v", list, p)
 		}
 	})
 }

@@ -81,15 +81,16 @@ func FuzzReplyBytes(f *testing.F) {
 		f.Add([]byte(first), []byte(good+later), uint8(rude))
 	}
 	for _, first := range []string{
-		reply(2, 1), reply(-1, 1), reply(math.MaxInt64, 1), reply(1, -1), reply(1, 1<<53), reply(1), reply(1, 2, 3),
+		reply(2, 1, 0), reply(-1, 1, 0), reply(math.MaxInt64, 1, 0), reply(1, -1, 0), reply(1, 1<<53, 0), reply(1, 2),
+		reply(1, 2, -1), reply(1, 2, 3, 4),
 		"+OK\r\n", "*-1\r\n",
 		"-NOSCRIPT no\r\n", "-ERR x\r\n", "%1\r\n:1\r\n:2\r\n", "*9223372036854775807\r\n",
 	} {
-		f.Add([]byte(first), []byte(reply(3, 9)), uint8(forCensus))
-		f.Add([]byte(first), []byte(reply(3, 9, 2, 1, 0)), uint8(forCensus+hangsUp))
+		f.Add([]byte(first), []byte(reply(3, 9, 1)), uint8(forCensus))
+		f.Add([]byte(first), []byte(reply(3, 9, 1, 2, 1, 0)), uint8(forCensus+hangsUp))
 	}
-	for _, first := range []string{reply(3, 9, 2, 1, -1), reply(3, 9, 1<<53, 1, 1), reply(3, 9, 2, 1)} {
-		f.Add([]byte(first), []byte(reply(3, 9, 2, 1, 0)), uint8(forCensus+hangsUp))
+	for _, first := range []string{reply(3, 9, 1, 2, 1, -1), reply(3, 9, 1, 1<<53, 1, 1), reply(3, 9, 1, 2, 1)} {
+		f.Add([]byte(first), []byte(reply(3, 9, 1, 2, 1, 0)), uint8(forCensus+hangsUp))
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte, how uint8) {
 		if announces.Match(first) || announces.Match(second) {
@@ -106,7 +107,7 @@ func FuzzReplyBytes(f *testing.F) {
 				me.Announced = Announce("service", []AnnouncedPolicy{{Name: "p"}})
 			}
 			census, err := s.Presence(t.Context(), patience, s.Node(""), me)
-			numbers := []int64{census.Processes, census.Now}
+			numbers := []int64{census.Processes, census.Now, census.Silent}
 			for _, p := range census.Policies {
 				numbers = append(numbers, p.Processes, p.OtherServices, p.OtherLimits)
 			}

@@ -41,6 +41,10 @@ const (
 	// policy can take these names.
 	presenceMark = "}pr1"
 
+	// tableMark ends the name of the table of standing shares, prefix{~0}st1. It is in the slot of the first presence
+	// set, so that one pipeline to one node can have both.
+	tableMark = "}st1"
+
 	// maxKeyBytes is the length of the longest user key that goes into a name unhashed. With prefix and policy a
 	// name then stays under 350 bytes.
 	maxKeyBytes = 200
@@ -101,7 +105,7 @@ func (k Kind) mark() string {
 	return mark
 }
 
-// naming gives buckets and presence sets their names. The zero value has no prefix and hashes long keys only.
+// naming gives buckets, presence sets and the table of standing shares their names. The zero value has no prefix and hashes long keys only.
 type naming struct {
 	prefix string
 	hash   bool // every key, not only long ones
@@ -123,6 +127,9 @@ func (n naming) bucket(k Kind, policy, key string) string {
 // presence returns the name of the i-th presence set. There are several, each in a slot of its own, so that every
 // node of a Cluster can have one.
 func (n naming) presence(i int) string { return n.prefix + "{~" + strconv.Itoa(i) + presenceMark }
+
+// table returns the name of the table of standing shares.
+func (n naming) table() string { return n.prefix + "{~0" + tableMark }
 
 // checkPrefix reports why a prefix is refused, or nil. The error does not repeat the prefix, because it may be a
 // misplaced secret.

@@ -42,6 +42,11 @@ func TestBucketNames(t *testing.T) {
 	if got := (naming{prefix: "tl:"}).presence(7); got != "tl:{~7}pr1" {
 		t.Errorf("presence(7) = %q", got)
 	}
+	names := naming{prefix: "tl:"}
+	if got := names.table(); got != "tl:{~0}st1" || slotOf(got) != slotOf(names.presence(0)) {
+		t.Errorf("table() = %q, in slot %d, want that of the first presence set, %d", got, slotOf(got),
+			slotOf(names.presence(0)))
+	}
 }
 
 // Shards have names of their own, which no key, algorithm or number of shards shares; and each has a part of the
@@ -145,6 +150,7 @@ func FuzzBucketNames(f *testing.F) {
 	f.Add("a", long, "", false, "a", long, "", true)
 	f.Add("a", long+"1", "", false, "a", long+"2", "", false)
 	f.Add(strings.Repeat("p", 64), long[1:], strings.Repeat("x:", 32), false, "~0", "}pr1", "", false)
+	f.Add("~0", "}st1", "", false, "~0", "st1", "", false)
 	f.Fuzz(func(t *testing.T, policy, key, prefix string, hash bool, policy2, key2, prefix2 string, hash2 bool) {
 		one := newNamed(t, policy, key, prefix, hash)
 		two := newNamed(t, policy2, key2, prefix2, hash2)
@@ -213,6 +219,9 @@ func newNamed(t *testing.T, policy, key, prefix string, hash bool) named {
 	}
 	if want := slotByTheBook(n.name); slot != want {
 		t.Fatalf("%q is in slot %d, want %d", n.name, slot, want)
+	}
+	if n.name == (naming{prefix: n.prefix}).table() {
+		t.Fatalf("%q is the table's", n.name)
 	}
 	for i := range 3 { // presence sets have names that no policy can take
 		if n.name == (naming{prefix: n.prefix}).presence(i) {

@@ -35,6 +35,7 @@ type Memory struct {
 	ring     []*memoryKey // the same buckets in no order, for the collection
 	hand     int          // index in ring of the next bucket to look at
 	presence memoryPresence
+	table    memoryTable
 	step     memoryStep // the call that is running
 }
 
@@ -62,6 +63,9 @@ func (m *Memory) Name(k Kind, policy, key string) string { return naming{}.bucke
 
 // Node returns the same node for every bucket.
 func (m *Memory) Node(string) Node { return memoryNode }
+
+// TableNode returns the only node.
+func (m *Memory) TableNode() Node { return memoryNode }
 
 // Nodes returns the only node.
 func (m *Memory) Nodes() []Node { return []Node{memoryNode} }
@@ -145,7 +149,12 @@ func (m *Memory) Presence(ctx context.Context, _ time.Duration, node Node, p Pro
 		return Census{}, err
 	}
 	clock := m.now()
-	return m.presence.run(clock, clock, p)
+	c, err := m.presence.run(clock, clock, p)
+	if p.Poll.Seq > 0 {
+		c.Poll.Sent = true
+		c.Poll.Reply, c.Poll.Err = m.table.run(clock, &p.Poll)
+	}
+	return c, err
 }
 
 // Fail makes every call from now on fail with err, as in an outage. Fail(nil) ends it. Meanwhile nothing is
@@ -157,12 +166,12 @@ func (m *Memory) Fail(err error) {
 	m.failure = err
 }
 
-// Close removes all buckets. Later calls fail with [ErrClosed], even during Fail. Closing twice is fine.
+// Close removes all that is stored. Later calls fail with [ErrClosed], even during Fail. Closing twice is fine.
 func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	m.buckets, m.ring, m.presence = nil, nil, memoryPresence{}
+	m.buckets, m.ring, m.presence, m.table = nil, nil, memoryPresence{}, memoryTable{}
 	return nil
 }
 

@@ -82,7 +82,7 @@ func (m *Memory) Step(by time.Duration) {
 	m.wall += by.Microseconds()
 }
 
-// Clone returns a copy of the store as it is now, presence included, like a replica that has caught up. Later calls
+// Clone returns a copy of the store as it is now, presence and the table of standing shares included, like a replica that has caught up. Later calls
 // to one are not seen by the other.
 func (m *Memory) Clone() *Memory {
 	m.mu.Lock()
@@ -90,7 +90,7 @@ func (m *Memory) Clone() *Memory {
 	c := &Memory{
 		base: m.base, wall: m.wall, closed: m.closed, failure: m.failure, hand: m.hand,
 		buckets: make(map[string]*memoryKey, len(m.buckets)), ring: make([]*memoryKey, len(m.ring)),
-		presence: m.presence.clone(),
+		presence: m.presence.clone(), table: m.table.clone(),
 	}
 	for i, b := range m.ring {
 		twin := *b

@@ -54,22 +54,22 @@ func (p *memoryPresence) run(clock, now int64, by Process) (Census, error) {
 // census counts the processes, and those of each policy of a.
 func (p *memoryPresence) census(now int64, a Announcement) Census {
 	c := Census{Processes: int64(len(p.seen)), Now: now}
+	for _, o := range p.seen {
+		if o.announced == "" {
+			c.Silent++
+		}
+	}
 	if a.policies() == 0 {
 		return c
 	}
 	c.Policies = make([]PolicyCensus, a.policies())
 	places := make(map[string]int, a.policies())
 	for i := range c.Policies {
+		c.Policies[i].Processes = c.Silent
 		name, _ := a.policy(i)
 		places[name] = i
 	}
 	for _, o := range p.seen {
-		if o.announced == "" {
-			for i := range c.Policies {
-				c.Policies[i].Processes++
-			}
-			continue
-		}
 		for i := range o.announced.policies() {
 			name, limits := o.announced.policy(i)
 			place, ok := places[name]

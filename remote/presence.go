@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 const (
@@ -28,12 +32,13 @@ func (s *Redis) Presence(ctx context.Context, timeout time.Duration, node Node, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	var poll PollResult
 	err := ErrNoPresence
 	for i, tries := 0, 0; i < presenceNames && tries < presenceTries; i++ {
 		name := s.names.presence(i)
 		client, pickErr := s.nodes.pick(ctx, name)
 		if pickErr != nil {
-			return Census{}, s.failure(pickErr)
+			return Census{Poll: poll}, s.failure(pickErr)
 		}
 		if nodeOf(client) != node {
 			continue
@@ -41,14 +46,37 @@ func (s *Redis) Presence(ctx context.Context, timeout time.Duration, node Node, 
 		tries++
 		o := newCommand(&presence, name, 4)
 		o.args = append(o.args, p.ID, p.TTL.Microseconds(), 0, string(p.Announced))
-		s.executeOn(ctx, timeout, client, []*command{&o})
+		// The first set and the table are in one slot. So the poll goes with the first set's call, and never twice.
+		if i == 0 && p.Poll.Seq > 0 {
+			poll = s.poll(ctx, timeout, client, &o, &p.Poll)
+		} else {
+			s.executeOn(ctx, timeout, client, []*command{&o})
+		}
 		if err = o.cmd.Err(); err == nil {
-			return decodeCensus(o.cmd.Val(), p.Announced.policies())
+			c, err := decodeCensus(o.cmd.Val(), p.Announced.policies())
+			c.Poll = poll
+			return c, err
 		}
 		// On another node it would be counted there, and the reply would be that node's clock.
 		if !isMoved(err) {
 			break
 		}
 	}
-	return Census{}, s.failure(err)
+	return Census{Poll: poll}, s.failure(err)
+}
+
+// poll executes a poll of the table in one pipeline with a call of presence.
+func (s *Redis) poll(
+	ctx context.Context, timeout time.Duration, client *redis.Client, presence *command, p *lua.Poll,
+) PollResult {
+	o := newCommand(&standing, s.names.table(), 8)
+	o.args = p.Arguments(o.args)
+	s.executeOn(ctx, timeout, client, []*command{presence, &o})
+	r := PollResult{Sent: true}
+	if err := o.cmd.Err(); err != nil {
+		r.Err = s.failure(err)
+	} else {
+		r.Reply, r.Err = decodePoll(o.cmd.Val(), p)
+	}
+	return r
 }

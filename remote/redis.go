@@ -126,6 +126,9 @@ func (s *Redis) Node(bucket string) Node {
 	return s.nodes.node(bucket)
 }
 
+// TableNode returns the address of the node that has the table of standing shares; see [Store].
+func (s *Redis) TableNode() Node { return s.Node(s.names.table()) }
+
 // Nodes returns the addresses of the nodes that buckets may be on; see [Store]. For a Ring these are the nodes that
 // are up.
 func (s *Redis) Nodes() []Node {

@@ -35,6 +35,7 @@ func TestAnnouncements(t *testing.T) {
 		ttl  time.Duration
 		says remote.Announcement
 		all  int64  // processes
+		mute int64  // those that announce nothing
 		want counts // of each policy that it announces
 	}{
 		{at: 0, id: "a", ttl: ttl, says: says("shop", "api:10", "login:5"), all: 1, want: counts{{1, 0, 0}, {1, 0, 0}}},
@@ -42,19 +43,19 @@ func TestAnnouncements(t *testing.T) {
 		// A process without policies counts nowhere, and one that announces nothing everywhere.
 		{at: 1000, id: "c", ttl: ttl, says: says("shop"), all: 3},
 		{at: 2000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{2, 0, 0}}},
-		{at: 2000, id: "c", ttl: ttl, all: 3},
-		{at: 3000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, want: counts{{2, 0, 0}, {3, 0, 0}}},
+		{at: 2000, id: "c", ttl: ttl, all: 3, mute: 1},
+		{at: 3000, id: "b", ttl: ttl, says: says("shop", "login:5", "api:10"), all: 3, mute: 1, want: counts{{2, 0, 0}, {3, 0, 0}}},
 		// Another service: with the same limits, and with others.
-		{at: 4000, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, want: counts{{4, 0, 0}}},
-		{at: 5000, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, want: counts{{4, 2, 0}}},
-		{at: 6000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, want: counts{{4, 1, 0}}},
+		{at: 4000, id: "d", ttl: ttl, says: says("billing", "api:10"), all: 4, mute: 1, want: counts{{4, 0, 0}}},
+		{at: 5000, id: "d", ttl: ttl, says: says("billing", "api:3"), all: 4, mute: 1, want: counts{{4, 2, 0}}},
+		{at: 6000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 0}}},
 		// A deploy changes the limits of its own service.
-		{at: 7000, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, want: counts{{4, 0, 1}}},
-		{at: 8000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, want: counts{{4, 1, 1}}},
+		{at: 7000, id: "b", ttl: ttl, says: says("shop", "api:3"), all: 4, mute: 1, want: counts{{4, 0, 1}}},
+		{at: 8000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 4, mute: 1, want: counts{{4, 1, 1}}},
 		// Who leaves is gone at once, and who is silent after ttl. A process may leave that nobody knows.
-		{at: 8000, id: "d", all: 3},
-		{at: 8000, id: "d", says: says("shop", "api:10"), all: 3, want: counts{{3, 0, 1}}},
-		{at: 11999, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, want: counts{{3, 0, 1}}},
+		{at: 8000, id: "d", all: 3, mute: 1},
+		{at: 8000, id: "d", says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1}}},
+		{at: 11999, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 3, mute: 1, want: counts{{3, 0, 1}}},
 		{at: 12000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 2, want: counts{{2, 0, 1}}},
 		{at: 17000, id: "a", ttl: ttl, says: says("shop", "api:10"), all: 1, want: counts{{1, 0, 0}}},
 		// Who returns after it was forgotten.
@@ -68,7 +69,7 @@ func TestAnnouncements(t *testing.T) {
 		for i, s := range steps {
 			now := scriptStart + s.at*1000
 			got, refusal := e.seenAt(t, key, now, remote.Process{ID: s.id, TTL: s.ttl, Announced: s.says})
-			want := remote.Census{Processes: s.all, Now: now, Policies: s.want}
+			want := remote.Census{Processes: s.all, Now: now, Silent: s.mute, Policies: s.want}
 			if refusal != "" || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, step %d: %+v, %q, want %+v", e.name, i, got, refusal, want)
 			}

@@ -29,8 +29,8 @@ func (e *engine) seenAt(t tester, key string, now int64, p remote.Process) (c re
 	if err != nil {
 		return remote.Census{}, answerOf(t, lua.Reply{}, err).err
 	}
-	c = remote.Census{Processes: n[0], Now: n[1]}
-	for p := range slices.Chunk(n[2:], 3) {
+	c = remote.Census{Processes: n[0], Now: n[1], Silent: n[2]}
+	for p := range slices.Chunk(n[3:], 3) {
 		c.Policies = append(c.Policies, remote.PolicyCensus{Processes: p[0], OtherServices: p[1], OtherLimits: p[2]})
 	}
 	return c, ""

@@ -24,6 +24,9 @@ type Store interface {
 	// caller's goroutine. The answer may change when keys move between nodes.
 	Node(bucket string) Node
 
+	// TableNode returns the node that has the table of standing shares, or "" while that is unknown. It does no I/O.
+	TableNode() Node
+
 	// Nodes returns the nodes that Node may return, as far as they are known, each once and in no order. It does no
 	// I/O, but may take a millisecond, so it must not run on a caller's goroutine. A node of a Cluster may be
 	// missing if it has no range of 16 slots.
@@ -41,7 +44,8 @@ type Store interface {
 
 	// Presence records that a process is present, or that it leaves, and counts the processes of this node that were
 	// here within the last p.TTL: all, and those of each policy that p announces. It also returns the node's clock.
-	// It takes one round trip, bounded like Run.
+	// It takes one round trip, bounded like Run. On the node of the table it also executes p.Poll, in the same round
+	// trip. Census.Poll counts whatever the error of the presence is, and the other way round.
 	Presence(ctx context.Context, timeout time.Duration, node Node, p Process) (Census, error)
 
 	// Dial opens a connection to a node, as the client does, and closes it. The error says why that fails: a refused
@@ -73,7 +77,16 @@ type Node string
 type Census struct {
 	Processes int64          // present within the last TTL, this one included
 	Now       int64          // the node's clock, µs since 1970
+	Silent    int64          // those of Processes that announce nothing
 	Policies  []PolicyCensus // those that the process announces, in that order; nil if it announces none
+	Poll      PollResult     // of Process.Poll
+}
+
+// PollResult is the reply to a poll, or the error that takes its place.
+type PollResult struct {
+	Sent  bool // the table is on the node, and the poll may have been executed
+	Reply lua.PollReply
+	Err   error // a *[ScriptError] if the script refused the poll; then nothing was executed
 }
 
 // PolicyCensus counts the processes of one policy.

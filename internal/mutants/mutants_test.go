@@ -35,6 +35,7 @@ func init() {
 	}
 	change := func(s *Script) { *s = *newScript(strings.Replace(s.Source, before, after, 1)) }
 	change(Presence)
+	change(Standing)
 	for i := range algorithms {
 		change(algorithms[i].script)
 	}

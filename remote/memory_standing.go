@@ -1,0 +1,109 @@
+package remote
+
+import (
+	"maps"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// tableStep is the most µs that one call adds to the table time. A record lives that much longer than its owner
+// believes, so that a clock that jumps ahead once does not end it early.
+const tableStep = 5_000_000
+
+// memoryTable is lua/standing.lua in Go: which process uses which fraction of the standing shares. The script says why
+// each rule is there.
+type memoryTable struct {
+	exists     bool
+	born       int64                  // epoch
+	last, now  int64                  // server time of the last call, and table time, µs
+	quarantine int64                  // table time at which it ends
+	members    map[string]tableRecord // by id
+	expires    int64                  // ms of the store's clock after which there is no table; see memoryKey
+}
+
+// tableRecord is what the table knows of a member.
+type tableRecord struct {
+	seq, out, end int64
+}
+
+// run executes one poll. clock is the store's own time, by which the table expires.
+func (t *memoryTable) run(clock int64, p *lua.Poll) (lua.PollReply, error) {
+	if n := p.Broken(); n > 0 {
+		return lua.PollReply{}, argumentError(n)
+	}
+	if t.exists && clock/1000 > t.expires {
+		*t = memoryTable{}
+	}
+	server := p.Now
+	if server == 0 {
+		server = clock
+	}
+	// The poll works on a copy of all but the records. Those change only when it writes.
+	next, flags := *t, lua.PollFlags(0)
+	if !t.exists {
+		next.begin(server, p.TTL)
+		next.born, flags = server, lua.TableCreated
+	} else {
+		next.now += max(0, min(server-t.last, tableStep))
+		next.last = server
+		own, ok := t.members[p.Member]
+		if ok && own.seq >= p.Seq {
+			return lua.PollReply{Code: lua.PollStale, Epoch: t.born, Now: server}, nil
+		}
+		if ok && p.Epoch == t.born && own.seq < p.Ack {
+			next.begin(server, p.TTL)
+			flags = lua.WritesLost
+		}
+	}
+	others, members := int64(0), int64(1)
+	for id, r := range next.members {
+		if r.end > next.now && id != p.Member {
+			others += r.out
+			members++
+		}
+	}
+	quiet := next.now < next.quarantine
+	if quiet {
+		flags |= lua.Quarantine
+	}
+	own, ok := next.members[p.Member]
+	if (!ok || own.end <= next.now) && p.Ack > 0 && (p.Epoch == next.born || !quiet) {
+		return lua.PollReply{Code: lua.PollOver, Epoch: next.born, Flags: flags, Now: server}, nil
+	}
+	grant := int64(0)
+	if p.Want {
+		grant = min(lua.Pool/members, max(0, lua.Pool-others))
+		if quiet {
+			grant = min(grant, p.Hold)
+		}
+	}
+	*t = next
+	t.write(p, grant)
+	t.expires = clock/1000 + 4*((p.TTL+999)/1000) + 60_000
+	return lua.PollReply{Grant: grant, Epoch: t.born, Members: members, Flags: flags, Now: server}, nil
+}
+
+// begin starts a new epoch, without members.
+func (t *memoryTable) begin(server, ttl int64) {
+	*t = memoryTable{
+		exists: true, born: max(server, t.born+1), last: server, quarantine: ttl + tableStep,
+		members: make(map[string]tableRecord),
+	}
+}
+
+// write removes the records that ended, and writes or removes the caller's.
+func (t *memoryTable) write(p *lua.Poll, grant int64) {
+	maps.DeleteFunc(t.members, func(_ string, r tableRecord) bool { return r.end <= t.now })
+	if p.Want || p.Hold > 0 {
+		t.members[p.Member] = tableRecord{p.Seq, max(p.Hold, grant), t.now + p.TTL + tableStep}
+	} else {
+		delete(t.members, p.Member)
+	}
+}
+
+// clone returns a copy that shares nothing with t.
+func (t *memoryTable) clone() memoryTable {
+	c := *t
+	c.members = maps.Clone(t.members)
+	return c
+}
