@@ -1,5 +1,11 @@
 package remote
 
+import (
+	"fmt"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
 // What follows lets the tests of the script do to a Memory what no operator would do to Redis.
 
 // HDel is HDEL of a lease's record.
@@ -35,4 +41,43 @@ func (m *Memory) PresenceAt(now int64, p Process) (Census, error) {
 		now = clock
 	}
 	return m.presence.run(clock, now, p)
+}
+
+// PollAt executes a poll of the table of standing shares, with an injected time.
+func (m *Memory) PollAt(p lua.Poll) (lua.PollReply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.run(m.now(), &p)
+}
+
+// Table returns what HGETALL would return of the table, and nil if there is none.
+func (m *Memory) Table() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := &m.table
+	if !t.exists {
+		return nil
+	}
+	fields := map[string]string{
+		"v": "st1", "c": fmt.Sprint(t.born), "n": fmt.Sprint(t.last), "u": fmt.Sprint(t.now), "h": fmt.Sprint(t.quarantine),
+	}
+	for id, r := range t.members {
+		fields["m"+id] = fmt.Sprintf("%d|%d|%d", r.seq, r.out, r.end)
+	}
+	return fields
+}
+
+// TablePTTL returns the ms that the table has left.
+func (m *Memory) TablePTTL() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.expires - m.now()/1000
+}
+
+// SetTable makes the table that of another Memory, as a failover to a replica that is behind would.
+func (m *Memory) SetTable(of *Memory) {
+	c := of.Clone()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.table = c.table
 }

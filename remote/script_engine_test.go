@@ -68,7 +68,7 @@ func redisEngine(t testing.TB, name string, o *redis.Options) *engine {
 	o.MaxRetries, o.ReadTimeout = -1, time.Minute // nothing is sent twice, and a slow machine is no reason to fail
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	scripts := []*lua.Script{lua.Presence}
+	scripts := []*lua.Script{lua.Presence, lua.Standing}
 	for a := range lua.Algorithm(lua.Algorithms) {
 		scripts = append(scripts, a.Script())
 	}
