@@ -99,7 +99,10 @@ func NewCache[T any, B Cached[T]](keys int, owner Owner[T, B]) *Cache[T, B] {
 }
 
 // hash is the hash of a name. Its low bits choose the slots in the front table, its high bits the shard.
-func (c *Cache[T, B]) hash(id ID) uint64 {
+func (c *Cache[T, B]) hash(id ID) uint64 { return c.Hash(id) }
+
+// Hash returns the hash of a name in this cache. Nobody outside the process knows it.
+func (c *Cache[T, B]) Hash(id ID) uint64 {
 	if c.salt != 0 {
 		return Hash(c.salt, id)
 	}
@@ -186,6 +189,23 @@ func (c *Cache[T, B]) get(now time.Duration, h uint64, id ID) B {
 		c.owner.Evict(old, effect)
 	}
 	return b
+}
+
+// Lookup returns the bucket of id, whose hash is h, or nil if there is none. It makes none and mostly takes no lock. It
+// may miss one that has not been asked for lately: see slotsPerName.
+func (c *Cache[T, B]) Lookup(now time.Duration, h uint64, id ID) B {
+	p := c.front.slots(h)
+	for i := range p.tags {
+		if p.tags[i].Load() == tag(h) {
+			if b := B(p.buckets[i].Load()); b != nil && b.Is(id) {
+				if sampled(now) {
+					return c.get(now, h, id)
+				}
+				return b
+			}
+		}
+	}
+	return nil
 }
 
 // Touch makes b the most recently used, if it is in use.

@@ -35,6 +35,10 @@ type Policy struct {
 	// share is a part of the whole limit.
 	Parent *Policy
 
+	// Split says that Parent is split, but not into shards: the numbers above are those of the part in Redis, and
+	// standing shares have the rest. The share, if Redis does not answer, is a part of the part in Redis.
+	Split bool
+
 	Window time.Duration // the shortest length of its sliding windows; 0 for any other way to count
 
 	Size        int64         // tokens of a lease; 0 follows demand

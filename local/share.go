@@ -34,7 +34,7 @@ func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 
 // resize makes the share one part in fleet. A new share is full: nothing of its fair part was used.
 func (s *share) resize(p *Policy, now time.Duration, fleet int64, fill bool) {
-	if p.Parent != nil { // the key has one share, not one for each of its buckets
+	if p.Parent != nil && !p.Split { // the key has one share, not one for each of its buckets
 		p = p.Parent
 	}
 	at := s.time(now)

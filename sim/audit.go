@@ -82,7 +82,7 @@ func (s *localState) figures() invariant.Figures {
 func shareOf(b *local.Bucket) (of invariant.ShareOf, ok bool) {
 	p := b.Policy()
 	of = invariant.ShareOf{Cap: p.Cap, Tokens: p.Tokens, Per: p.Per, Asked: p.FailMode == local.FailLocal}
-	return of, p.Parent == nil
+	return of, p.Parent == nil || p.Split
 }
 
 func newAudit(base time.Time, least int64) *audit {

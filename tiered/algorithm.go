@@ -300,6 +300,8 @@ func (p Policy) checkReplaces(was Policy) error {
 		return stays("Calendar", p.Calendar, was.Calendar)
 	case max(p.Shards, 1) != max(was.Shards, 1):
 		return stays("Shards", p.Shards, was.Shards)
+	case p.Standing != was.Standing:
+		return stays("Standing", p.Standing, was.Standing)
 	case !slices.Equal(p.Also, was.Also):
 		return stays("Also", p.Also, was.Also)
 	case named && p.Limit.rule() == local.ByLimit && p.Limit.Per != was.Limit.Per:

@@ -80,6 +80,9 @@ func (g *Group) announced() remote.Announcement {
 	policies := make([]remote.AnnouncedPolicy, len(g.limiters.placed))
 	for i, l := range g.limiters.placed {
 		policies[i] = remote.AnnouncedPolicy{Name: l.name, Limits: l.settings.Load().policy.limitsText()}
+		if i != l.place { // its second place, which counts the processes that split its limits
+			policies[i].Name += splitMark
+		}
 	}
 	return remote.Announce(g.options.Service, policies)
 }
@@ -92,21 +95,41 @@ type otherLimits struct {
 }
 
 // Counted implements [dispatch.NodeObserver].
-func (h *health) Counted(place int, c remote.PolicyCensus, before, after int64) {
-	g, node := h.group, string(h.node.ID())
-	g.limiters.mu.RLock()
-	l := g.limiters.placed[place]
-	g.limiters.mu.RUnlock()
-	if after != before {
-		g.journal.line(slog.LevelDebug, "another number of processes shares the limits",
-			"node", node, "policy", l.name, "from", before, "to", after)
-	}
+func (h *health) Counted(c remote.Census, before []int64) {
 	h.mu.Lock()
-	if h.counted == nil {
-		h.counted = make(map[int]remote.PolicyCensus)
-	}
-	h.counted[place] = c
+	h.census = c
 	h.mu.Unlock()
+	g := h.group
+	for place := range c.Policies {
+		g.limiters.mu.RLock()
+		l := g.limiters.placed[place]
+		g.limiters.mu.RUnlock()
+		if place != l.place {
+			l.checkSplit()
+			continue
+		}
+		if after := h.node.Processes(place); after != before[place] {
+			g.journal.line(slog.LevelDebug, "another number of processes shares the limits",
+				"node", string(h.node.ID()), "policy", l.name, "from", before[place], "to", after)
+		}
+		h.reportOthers(l)
+	}
+}
+
+// counted returns the last census of a policy by its place, if the node has been told of the policy.
+func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if place >= len(h.census.Policies) {
+		return c, 0, false
+	}
+	return h.census.Policies[place], h.census.Silent, true
+}
+
+// reportOthers logs that other processes have other limits for a policy.
+func (h *health) reportOthers(l *Limiter) {
+	g, node := h.group, string(h.node.ID())
+	place := l.place
 	services, here := g.mostOthers(place)
 	l.mu.Lock()
 	o := &l.others
@@ -132,10 +155,7 @@ func (h *health) Counted(place int, c remote.PolicyCensus, before, after int64) 
 // of this one.
 func (g *Group) mostOthers(place int) (services, here int64) {
 	for _, n := range g.dispatch.Nodes() {
-		h := healthOf(n)
-		h.mu.Lock()
-		c := h.counted[place]
-		h.mu.Unlock()
+		c, _, _ := healthOf(n).counted(place)
 		services, here = max(services, c.OtherServices), max(here, c.OtherLimits)
 	}
 	return services, here

@@ -31,13 +31,15 @@ func (l *Limiter) decideBy(d *Decision, p *local.Policy, key string, a answer) {
 	r := a.reason
 	d.Allowed, d.Reason, d.Tier = Granted <= r && r <= Open, r, a.tier
 	limit, left, remaining := p.Cap, a.left, a.left
-	if parent := p.Parent; parent != nil { // a shard's numbers, converted to the parent's
-		k := int64(len(l.parent.shards))
+	if parent := p.Parent; parent != nil { // the numbers of a part, converted to the parent's
+		k := int64(max(len(l.parent.shards), 1))
 		if r != ShareSpent { // the share is not the shard's
 			left = min(left*k, parent.Cap)
 		}
 		if p = parent; r == ExceedsBurst {
-			limit = parent.Cap / k
+			if l.parent.shards != nil { // otherwise standing shares have the rest
+				limit = parent.Cap / k
+			}
 			remaining = min(remaining, limit)
 		} else {
 			limit, remaining = parent.Cap, left

@@ -12,12 +12,13 @@ const mostAttempts = 4
 // up to three times: it blocks for up to four Options.Budget, and while others take tokens of the key it may get fewer
 // than there were. Each attempt counts in Stats, and d is the Decision of the last one.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
+	var admitted Decision
 	if n > 0 {
 		n = min(n, maxTokens)
 	}
 	for attempt := 1; ; attempt++ {
 		if d = l.AllowN(ctx, key, n); d.Allowed {
-			return n, d
+			return granted + n, d
 		}
 		fewer := d.Remaining
 		switch d.Reason {
@@ -28,10 +29,20 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted
 		case ExceedsBurst:
 			fewer = d.Burst
 		default:
-			return 0, d
+			return granted, d
 		}
-		if n = min(fewer, n-1); n < 1 || attempt == mostAttempts {
-			return 0, d
+		n--
+		// A request takes its tokens from a standing share or from Redis, so what the share has comes on top.
+		if taken := l.takeAllOfShare(key, n, &admitted); taken > 0 {
+			if granted, n = granted+taken, n+1-taken; d.Reason != ExceedsBurst {
+				fewer -= taken // Remaining was the sum
+			}
+		}
+		if n = min(fewer, n); n < 1 || attempt == mostAttempts {
+			if granted > 0 {
+				d = admitted
+			}
+			return granted, d
 		}
 	}
 }

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -34,7 +35,7 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 	s.mu.Lock()
 	p := s.policies[limit]
 	s.mu.Unlock()
-	if p == nil || len(s.policy.Also) > 0 {
+	if p == nil || len(s.policy.Also) > 0 || s.policy.Standing != StandingOff {
 		if err := s.policy.cannotCarry(limit); err != nil {
 			if l.perKeyFaults.Add(1) == 1 {
 				l.group.journal.line(slog.LevelError, "a request carried a limit that the policy cannot have: it is ignored",
@@ -52,6 +53,9 @@ func (l *Limiter) carriedLimit(limit Limit) *resolvedLimit {
 func (p Policy) cannotCarry(limit Limit) error {
 	if len(p.Also) > 0 {
 		return errors.New("tiered: Policy.Also is set: must be empty if requests carry limits")
+	}
+	if p.Standing != StandingOff {
+		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
 	}
 	return p.checkKeyLimit(limit)
 }

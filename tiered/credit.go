@@ -48,6 +48,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 // refilled. What would take it further is forgiven, and counted in Stats. In a window the charge counts as if it were
 // admitted now, up to the limit.
 //
+// A standing share pays first, as far as it can.
+//
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
 // charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means
 // that key or n is not valid.
@@ -56,9 +58,11 @@ func (l *Limiter) Charge(key string, n int64) error {
 		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)
-	if l.policyFor(id, key).Rule != local.ByLimit { // nothing is counted
+	p := l.policyFor(id, key)
+	if p.Rule != local.ByLimit { // nothing is counted
 		return nil
 	}
+	n -= l.drainShare(l.group.now(), key, p, n)
 	now, limiters := l.group.now(), l.bucketLimiters()
 	for i, part := range split(min(n, maxTokens), make([]int64, len(limiters))) {
 		if s := limiters[i]; part > 0 {

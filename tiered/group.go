@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
@@ -43,6 +44,9 @@ type Group struct {
 	queues          waitQueues
 	joinMu          sync.Mutex           // held while one request joins several queues
 	dispatch        *dispatch.Dispatcher // sends the calls
+	shares          standing.Shares      // the standing shares of all policies that have some
+	sharesReport    sharesReport
+	hasShares       atomic.Bool // some policy has standing shares
 	trace           *tracer
 	journal         *journal // nil without a Logger
 
@@ -120,7 +124,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 type limiters struct {
 	mu     sync.RWMutex
 	all    []*Limiter // each policy's, followed by its shards
-	placed []*Limiter // each policy's, by its place
+	placed []*Limiter // each policy's, by its place; twice if its limits are split
 	byName map[string]*Limiter
 }
 
@@ -139,12 +143,23 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if ls.byName[p.Name] != nil {
 		return nil, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
 	}
+	if p.Standing == StandingOn {
+		g.shares.Open()
+	}
 	l := newLimiter(g, len(ls.all), p)
 	l.place = len(ls.placed)
 	ls.all, ls.placed = append(append(ls.all, l), l.shards...), append(ls.placed, l)
 	ls.byName[p.Name] = l
-	if l.shards != nil {
-		g.dispatch.UseAllNodes() // each process that shares the limit is counted at the nodes of all shards
+	if p.Standing != StandingOff {
+		ls.placed = append(ls.placed, l)
+	}
+	if p.Standing == StandingOn {
+		g.hasShares.Store(true)
+	}
+	if l.shards != nil || p.Standing == StandingOn {
+		// Each process that shares the limit is counted at the nodes of all shards. A standing share decides over keys
+		// of all nodes.
+		g.dispatch.UseAllNodes()
 	}
 	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
 	if l.place == 0 || g.simulated == nil {
@@ -206,6 +221,7 @@ func (g *Group) dispatchOptions() dispatch.Options {
 		Store: g.store, Base: g.base, Timeout: g.options.Timeout, ClientTimeout: g.options.clientTimeout(),
 		MaxInFlight: g.options.MaxInFlight, Processes: g.options.Processes, Uniform: g.options.uniform,
 		Lease: func() string { return *g.lease.Load() }, Observer: observer{g}, Announced: g.announced,
+		Poll: g.poll, Polled: g.polled,
 	}
 	if g.simulated != nil {
 		o.Settle = func() { g.simulated.Settle(0) } // calls of one instant leave together, in any order of arrival
@@ -283,6 +299,7 @@ func (g *Group) watchClock(now time.Duration) {
 	for _, b := range all {
 		b.apply(now, b.Expire(now))
 	}
+	g.shares.Over(now)
 	g.dispatch.Resume(now)
 	by := time.Duration(ahead - before)
 	g.standstills.Add(1)
@@ -339,6 +356,7 @@ func (g *Group) Close(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	g.closed.Store(true)
+	g.shares.Close(g.now())
 	err := g.empty(ctx)
 	g.dispatch.Stop()
 	g.stop()

@@ -30,8 +30,8 @@ type health struct {
 	absenceReported     atomic.Bool  // the journal has said that this process is not counted
 
 	mu              sync.Mutex
-	reportedClasses uint16                      // classes that the journal has reported in this outage, as bits
-	counted         map[int]remote.PolicyCensus // the last numbers of each policy, by its place
+	reportedClasses uint16        // classes that the journal has reported in this outage, as bits
+	census          remote.Census // the last one
 }
 
 // observer makes a Group the observer of its dispatcher.

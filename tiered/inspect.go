@@ -101,6 +101,12 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 		}
 		retry, grants = min(retry, v.retry), grants || v.left >= n
 	}
+	if share := shareOf(p); share != nil && least != nil && l.standing.agreed.Load() {
+		hash := l.group.cache.Hash(id)
+		level := l.group.shares.Level(now, hash, share)
+		sum, grants = sum+level, grants || level >= n
+		retry = max(min(retry, l.group.shares.Wait(now, hash, share, n)), time.Microsecond)
+	}
 	switch {
 	case least == nil:
 		l.decideBy(&d, parent, key, answer{Unavailable, None, 0, 0})

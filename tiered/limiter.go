@@ -42,6 +42,7 @@ type Limiter struct {
 	shadowed          atomic.Int64 // tokens that were refused, and yet admitted
 	perKeyFaults      atomic.Int64 // PerKey panicked or returned no limit, or a request carried an invalid one
 	carries           atomic.Bool  // requests have carried limits
+	standing          standingUse
 }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.
@@ -50,6 +51,7 @@ const (
 	modeShadow                // refusals admit
 	modeUnlimited             // there is no limit, and no PerKey
 	modeSharded               // it has shards
+	modeStanding              // it has standing shares
 )
 
 func newLimiter(g *Group, number int, p Policy) *Limiter {

@@ -62,7 +62,7 @@ func (p *part) peek() {
 		return
 	}
 	p.setSource(b, local.FromLease)
-	if p.several && b.Holds(p.now, p.cost) || !p.several && p.takeFromPot() {
+	if p.several && (b.Holds(p.now, p.cost) || p.shareHolds()) || !p.several && p.takeFromPot() {
 		return
 	}
 	p.decideHere()
@@ -116,15 +116,41 @@ func (p *part) foresee() {
 	}
 }
 
-// takeFromPot takes the part's tokens from its lease. It reports false if the lease does not hold them.
+// takeFromPot takes the part's tokens from its lease, or else from its key's standing share. It reports false if neither
+// holds them.
 func (p *part) takeFromPot() bool {
 	left, ok, renew := p.bucket.Take(p.now, p.cost)
-	if ok {
+	switch {
+	case ok:
 		p.renew = renew
-		p.answer(answer{Granted, Local, left, 0})
-		p.decided()
+	case p.takeFromShare():
+		held, level := p.bucket.Peek(p.now)
+		left = min(held+max(level, 0), p.bucket.Policy().Cap)
+	default:
+		return false
 	}
+	p.answer(answer{Granted, Local, left, 0})
+	p.decided()
+	return true
+}
+
+// takeFromShare takes the part's tokens from its key's standing share.
+func (p *part) takeFromShare() (ok bool) {
+	if p.limiter.mode.Load()&modeStanding == 0 {
+		return false
+	}
+	p.limiter.resolve(p.bucket, p.key)
+	p.standing, ok = p.limiter.takeShare(p.now, p.hash(), p.bucket.Policy(), p.cost)
 	return ok
+}
+
+// shareHolds reports whether takeFromShare would find the tokens.
+func (p *part) shareHolds() bool {
+	if p.limiter.mode.Load()&modeStanding == 0 {
+		return false
+	}
+	p.limiter.resolve(p.bucket, p.key)
+	return p.limiter.shareLevel(p.now, p.hash(), p.bucket.Policy()) >= p.cost
 }
 
 // join puts the part into its bucket's queue. The part stays undecided if the bucket was evicted or its policy has
@@ -264,7 +290,12 @@ func (p *part) decideByRule() bool {
 }
 
 // answer writes the part's Decision.
-func (p *part) answer(a answer) { p.bucket.decide(&p.d, p.now, p.key, a) }
+func (p *part) answer(a answer) {
+	p.bucket.decide(&p.d, p.now, p.key, a)
+	if l := p.limiter; l.mode.Load()&modeStanding != 0 {
+		p.d.addShare(l.group, p.now, p.hash(), p.bucket.Policy(), p.cost)
+	}
+}
 
 // decided sets the part's state by its Decision. If the first shard refuses, the part goes on with the second. In
 // shadow mode a refusal admits.

@@ -102,8 +102,12 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 // setLimit makes limit the limit of b's key, under the settings s, and reports it to Redis if it must know.
 func (b *bucket) setLimit(s *settings, limit Limit) {
 	l := b.limiter()
-	if b.setPolicy(l.group.now(), l.policyOf(s, limit)) {
-		l.group.reportLimit([]*bucket{b})
+	g, p := l.group, l.policyOf(s, limit)
+	if share := shareOf(p); share != nil && share != b.Policy().Owner.(*resolvedLimit).share {
+		g.shares.Empty(g.now(), g.cache.Hash(b.ID()))
+	}
+	if b.setPolicy(g.now(), p) {
+		g.reportLimit([]*bucket{b})
 	}
 }
 
@@ -133,7 +137,11 @@ func (p Policy) checkKeyLimit(limit Limit) error {
 	}
 	q := p
 	q.Limit, q.PerKey = limit, func(string) Limit { return limit } // a larger Lease.Size is reduced
-	return errors.Join(q.Validate(), q.checkReplaces(p))
+	err := q.checkReplaces(p)
+	if _, _, ok := q.split(); !ok { // Redis has the whole limit of this key
+		q.Standing = StandingOff
+	}
+	return errors.Join(q.Validate(), err)
 }
 
 // perKeyFault counts a failure of PerKey, and logs the first one.

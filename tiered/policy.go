@@ -27,6 +27,13 @@ type Policy struct {
 	// Algorithm selects how usage is counted. The default is TokenBucket.
 	Algorithm Algorithm
 
+	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
+	// Redis. It is for a TokenBucket with a burst of at least 16, without Also and Shards; from a burst of 24 times the
+	// number of processes it pays. Never more than the limit is admitted. A key that always meets the same process has
+	// at least 7/8 of its limit there; one that is spread over the processes has all of it. A request may cost up to
+	// 7/8 of the burst. Change it in two deploys: see docs/standing.md.
+	Standing Standing
+
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the
 	// same instant for all keys: every minute at :00, every day at midnight. Without it the windows of each key
 	// begin at an instant of their own, so that not all clients come back at once.
@@ -201,6 +208,7 @@ func (p Policy) Validate() error {
 	}
 	p.validateAlgorithm(bad)
 	p.validateShards(bad)
+	p.validateStanding(bad)
 	for i, l := range p.Also {
 		if l.rule() != local.ByLimit {
 			bad(fmt.Sprintf("Also[%d]", i), "Unlimited or Blocked", "must be a limit")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -39,6 +40,7 @@ type taking struct {
 	gen      int64         // of the pot, before the tokens were taken
 	leaseGen int64         // of the Group, before the tokens were taken
 	stamp    *local.Stamp  // when they were counted, or earlier
+	standing standing.Use  // what a standing share admitted; then it is from there
 	caller   *queuedCaller // nil unless the tokens are for a caller that waits and asks again
 }
 
@@ -122,13 +124,19 @@ func (r Reservation) end() bool {
 // correctCost corrects the cost to actual.
 func (t *taking) correctCost(actual int64) {
 	excess := t.cost - actual
-	if t.bucket == nil || excess == 0 {
+	fromShare := !t.standing.Empty()
+	if t.bucket == nil && !fromShare || excess == 0 || fromShare && excess > 0 && t.returnToShare(excess) {
 		return
 	}
 	g := t.limiter.group
+	if fromShare { // the share was used since, or more is to be paid: Redis is told
+		t.setSource(t.keyBucket(g.now()), local.FromRedis)
+	}
 	now, b := g.now(), t.bucket
 	if excess < 0 {
-		t.limiter.charge(now, b, t.key, -excess)
+		missing := -excess
+		missing -= t.limiter.drainShare(now, t.key, b.Policy(), missing)
+		t.limiter.charge(now, b, t.key, missing)
 		return
 	}
 	for late := false; ; late = true { // if the bucket was evicted meanwhile, its key has another one

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
@@ -38,6 +39,8 @@ type resolvedLimit struct {
 	retention time.Duration // upper bound of the time for which what a key used counts
 	limits    []Limit       // the policy's or the key's, at least one; for a shard, those of its parent
 	smallest  uint8         // number, from 1, of the limit with the smallest burst
+
+	share *standing.Limit // what standing shares have of the limit; nil if they have nothing
 }
 
 // policyOf returns the local policy of a limit under the settings s.
@@ -80,6 +83,16 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	if parent != nil {
 		p = p.shard(l.kind.Shard, l.kind.Shards)
 	}
+	var share *standing.Limit
+	if rest, standing, ok := p.split(); ok && lp.Rule == local.ByLimit {
+		whole := *lp
+		whole.Cap, whole.Tokens, whole.Per = p.shareNumbers()
+		whole.NanosPerToken = p.Limit.nanosPerToken()
+		lp.Parent, lp.Split = &whole, true
+		if p = rest; p.Standing == StandingOn {
+			share = l.group.shares.Begin(l.group.now(), standing)
+		}
+	}
 	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()
 	lp.NanosPerToken = p.Limit.nanosPerToken()
 	if len(p.Also) > 0 {
@@ -93,7 +106,9 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	lp.NoLease = !p.leased(lp)
 	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Call = p.call()
-	lp.Owner = &resolvedLimit{limiter: l, settings: s, retention: p.retention(), limits: limits, smallest: smallest(limits)}
+	lp.Owner = &resolvedLimit{
+		limiter: l, settings: s, retention: p.retention(), limits: limits, smallest: smallest(limits), share: share,
+	}
 	return lp
 }
 
@@ -113,6 +128,9 @@ func (l *Limiter) set(p Policy) {
 	}
 	if l.shards != nil {
 		mode |= modeSharded
+	}
+	if s.policy.Standing == StandingOn {
+		mode |= modeStanding
 	}
 	if s.initial.Rule == local.Unlimited {
 		mode |= modeUnlimited

@@ -23,8 +23,18 @@ type Stats struct {
 
 	Recent []Event // state changes and faults: the last 64, oldest first
 
+	Standing StandingStats
+
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
+}
+
+// StandingStats are about the standing shares of this process, of all policies that have some.
+type StandingStats struct {
+	Fraction   float64       // of the shares of all processes, 0 … 1; 0 if there is no right to any
+	Left       time.Duration // of the right, which is renewed every 3 s
+	Members    int64         // processes that have a part of them, as last seen
+	Quarantine bool          // the table in Redis is less than 65 s old: nobody gets more than it had before
 }
 
 // PolicyStats are the figures of one policy, in tokens. Granted = Spent + Returned + Burnt + Held.
@@ -43,6 +53,9 @@ type PolicyStats struct {
 	Forgiven    int64 // admitted or charged, and never paid for: beyond MaxDebt, or rejected (Poisoned)
 	Lost        int64 // requested by calls without an answer: Redis may have granted at most so many that no process got
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
+
+	Standing int64 // admitted by standing shares; not in Granted and Spent
+	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
 	Blocked      int64 // requested and refused by Blocked; not in Limited
@@ -101,6 +114,7 @@ func (g *Group) Stats() Stats {
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recent.list()
+	s.Standing = StandingStats(g.shares.State(g.now()))
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)
@@ -115,6 +129,7 @@ func (g *Group) Stats() Stats {
 		others[i] = PolicyStats{
 			Direct: l.settings.Load().initial.NoLease, Poisoned: l.rejected, Lost: l.unanswered, Forgiven: l.forgiven,
 			Unlimited: l.admittedUnlimited.Load(), Shadowed: l.shadowed.Load(), PerKeyFaults: l.perKeyFaults.Load(),
+			Standing: l.standing.total(), Outside: l.standing.outsiders,
 			OtherServices: l.others.services, OtherLimits: l.others.here, Processes: max(int64(g.options.Processes), 1),
 		}
 		tops[i].evicted = l.evictedRefused.clone()

@@ -35,7 +35,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) 
 // because copies of it were a quarter of the cost of a decision.
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
 	mode := l.mode.Load()
-	if mode&^modeSharded != 0 {
+	if mode&^(modeSharded|modeStanding) != 0 {
 		l.takeInMode(ctx, key, n, t, d)
 		return
 	}
@@ -45,6 +45,10 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	}
 	g := l.group
 	now := g.now()
+	if mode == modeStanding {
+		l.takeStanding(ctx, now, key, n, t, d)
+		return
+	}
 	id := l.id(key)
 	if mode != 0 {
 		id = l.firstID(key)

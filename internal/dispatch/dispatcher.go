@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -26,6 +27,11 @@ type Options struct {
 
 	// Announced returns what this process announces with its presence. Policies are only added, at the end.
 	Announced func() remote.Announcement
+
+	// Poll returns the next poll of the table of fractions, or reports false if there is nothing to ask. It is sent with
+	// the presence at the table's node. Polled takes its result.
+	Poll   func(now time.Duration) (lua.Poll, bool)
+	Polled func(now time.Duration, p lua.Poll, r remote.PollResult)
 
 	// Settle returns when everything else that happens at this instant of virtual time has happened. It is nil in a
 	// service.
@@ -54,9 +60,9 @@ type NodeObserver interface {
 	// a probe: the breaker was not closed when it left, and knows the error too.
 	Present(err error, probe bool)
 
-	// Counted is called for each announced policy after each answered refresh, with its place, the numbers of the
-	// answer, and the size of its fleet before and after it.
-	Counted(policy int, c remote.PolicyCensus, before, after int64)
+	// Counted is called after each answered refresh, with its answer, and the size of each announced policy's fleet
+	// before it.
+	Counted(c remote.Census, before []int64)
 }
 
 // Change is a change of a node's breaker.

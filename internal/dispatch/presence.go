@@ -119,9 +119,11 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		}
 		defer attempt.Abort()
 	}
-	c, err := d.options.Store.Presence(ctx, timeout, n.id, remote.Process{
-		ID: d.options.Lease(), TTL: ttl, Announced: announced,
-	})
+	p := remote.Process{ID: d.options.Lease(), TTL: ttl, Announced: announced}
+	if n.id == d.options.Store.TableNode() {
+		p.Poll, _ = d.options.Poll(sent)
+	}
+	c, err := d.options.Store.Presence(ctx, timeout, n.id, p)
 	if attempt != nil {
 		verdict := err
 		switch {
@@ -138,6 +140,9 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		n.dispatcher.forget(n)
 		return err
 	}
+	if err == nil && p.Poll.Seq > 0 {
+		d.options.Polled(d.now(), p.Poll, c.Poll)
+	}
 	if ttl == 0 {
 		return err
 	}
@@ -151,8 +156,6 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	n.writeError.Store(nil) // the presence was written
 	now := d.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
-	for policy, before := range n.fleets.learn(now, c) {
-		n.observer.Counted(policy, c.Policies[policy], before, n.fleets.size(policy))
-	}
+	n.observer.Counted(c, n.fleets.learn(now, c))
 	return nil
 }

@@ -43,7 +43,11 @@ var importRules = []importRule{
 	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
 	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover"}},
-	{packages: "tiered", ours: []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/ratetext"}},
+	{packages: "internal/standing", ours: []string{"lua"}},
+	{
+		packages: "tiered",
+		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/ratetext"},
+	},
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
@@ -68,8 +72,9 @@ var importRules = []importRule{
 	{packages: "internal/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
 	{
-		packages: "internal/adversary", ours: []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"},
-		modules: []string{anything},
+		packages: "internal/adversary",
+		ours:     []string{"lua", "local", "remote", "internal/ideal", "internal/invariant", "internal/standing"},
+		modules:  []string{anything},
 	},
 	{
 		packages: "internal/legal",

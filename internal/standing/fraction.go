@@ -1,0 +1,82 @@
+package standing
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// drift is by how much the rates of the clocks of process and Redis may differ, in units of lua.Pool: 1 %. Virtual time
+// runs that much slower, and a right ends that much earlier.
+const drift = (lua.Pool + 99) / 100
+
+// mostChanges bounds how many changes of the fraction are kept apart. A change that is older than a limit's refill has no
+// effect, and of the others the two oldest are folded into one that is stricter than both.
+const mostChanges = 8
+
+// stretch is a time in which this process has one fraction. Virtual time runs at its speed, and stops at its end: it
+// measures the refill of the share of every key at once, as the virtual time of weighted fair queueing does (Parekh and
+// Gallager 1993). A stretch never changes. Another fraction is another stretch.
+type stretch struct {
+	start, virtual time.Duration // the virtual time at the start
+	end            time.Duration // of the right to the fraction
+	fraction       int64         // of lua.Pool
+	changes        []change      // that count, oldest first; from one to the next, least rises
+}
+
+// change is a change of the fraction. Of each share no more was left than the smaller of the fractions holds, so a share
+// that grows gets only what is refilled, and one that shrinks is clipped.
+type change struct {
+	virtual time.Duration // when it was
+	least   int64         // the smaller of the fractions before and after it
+}
+
+// at returns the virtual time at now. It is rounded down.
+func (s *stretch) at(now time.Duration) time.Duration {
+	now = max(min(now, s.end), s.start)
+	return s.virtual + scale(now-s.start, s.fraction*(lua.Pool-drift)/lua.Pool)
+}
+
+// next returns the stretch that follows s from now on, with another fraction or another end.
+func (s *stretch) next(now time.Duration, fraction int64, end time.Duration) *stretch {
+	now = max(now, s.start) // whoever changes the fraction may have read the clock before the change before it
+	n := &stretch{start: now, virtual: s.at(now), end: end, fraction: fraction, changes: s.changes}
+	least := min(s.fraction, fraction)
+	if now >= s.end { // in between, the fraction was 0
+		least = 0
+	} else if s.fraction == fraction {
+		return n
+	}
+	// Where a change leaves no more than an earlier one, the earlier one has no effect.
+	kept := len(s.changes)
+	for kept > 0 && s.changes[kept-1].least >= least {
+		kept--
+	}
+	n.changes = append(append([]change(nil), s.changes[:kept]...), change{n.virtual, least})
+	if len(n.changes) > mostChanges {
+		n.changes[1].least = n.changes[0].least
+		n.changes = n.changes[1:]
+	}
+	return n
+}
+
+// empty returns the virtual time at which a full share of l would have been empty, at the virtual time v: a key whose
+// place says an earlier time has a full share.
+func (s *stretch) empty(v time.Duration, l *Limit) time.Duration {
+	e := max(l.since, v-scale(l.fill, s.fraction))
+	for i := range s.changes {
+		c := &s.changes[i]
+		e = max(e, c.virtual-scale(l.fill, c.least))
+	}
+	return e
+}
+
+// scale returns the part of d that a fraction of lua.Pool has, rounded down.
+func scale(d time.Duration, fraction int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(d), uint64(fraction))
+	return time.Duration(hi<<(64-poolBits) | lo>>poolBits)
+}
+
+// poolBits is the logarithm of lua.Pool.
+const poolBits = 20

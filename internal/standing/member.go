@@ -1,0 +1,144 @@
+package standing
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// TTL is the length of a right to a fraction. Each poll renews it. So the shares outlive an outage of Redis by up to a
+// minute, and what a killed process held is lent to others after a little more.
+const TTL = time.Minute
+
+// Step is by how much the time of the table goes on at most from one poll to the next. A record lives that much longer
+// than the right of its member, so that a clock of Redis that is set forward ends no right early. See lua/standing.lua.
+const Step = 5 * time.Second
+
+// member is what this process knows of its own record in the table.
+type member struct {
+	id       string // as long as its record lives in the table; "" before the first poll
+	seq, ack int64  // of the last poll that was sent, and of the last whose reply was accepted
+	epoch    int64  // of the table, as last seen; 0 unknown
+	underWay bool   // seq is, and may be accepted
+	sent     time.Duration
+	closed   bool // nothing may be used any more
+
+	members    int64 // of the table, as last seen
+	quarantine bool
+}
+
+// Open makes room for the places. Before it nothing is taken.
+func (s *Shares) Open() {
+	if s.places.Load() == nil {
+		s.places.CompareAndSwap(nil, new([1 << placeBits]atomic.Int64))
+	}
+}
+
+// Begin returns l, of which every share is empty at first, from now on. A limit that takes the place of another one must
+// not begin with what the other did not use.
+func (s *Shares) Begin(now time.Duration, l Limit) *Limit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.since = s.stretch().at(now)
+	return &l
+}
+
+// set makes a fraction this process' own until end.
+func (s *Shares) set(now time.Duration, fraction int64, end time.Duration) {
+	s.current.Store(s.stretch().next(now, fraction, end))
+}
+
+// Poll returns the next poll of the table, or reports false if there is nothing to ask. newID draws the id of a new
+// member. The poll before is given up: its reply is not accepted any more.
+func (s *Shares) Poll(now time.Duration, newID func() string) (p lua.Poll, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.member
+	hold := s.stretch().fraction
+	if now >= s.stretch().end {
+		hold = 0
+	}
+	if m.id == "" {
+		if m.closed {
+			return lua.Poll{}, false
+		}
+		m.id = newID()
+	}
+	m.seq++
+	m.underWay, m.sent = true, now
+	return lua.Poll{
+		Member: m.id, Seq: m.seq, Ack: m.ack, Hold: hold, Want: !m.closed,
+		TTL: TTL.Microseconds(), Epoch: m.epoch,
+	}, true
+}
+
+// Accept takes the reply to the poll of number seq of the member id.
+func (s *Shares) Accept(now time.Duration, id string, seq int64, r lua.PollReply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.member
+	if !m.underWay || m.id != id || m.seq != seq || r.Code == lua.PollStale {
+		return
+	}
+	m.underWay = false
+	end := m.sent + scale(TTL, lua.Pool-drift)
+	if r.Code == lua.PollOver || m.closed {
+		s.over(now)
+		return
+	}
+	m.ack, m.epoch, m.members, m.quarantine = seq, r.Epoch, r.Members, r.Flags&lua.Quarantine != 0
+	if now < end {
+		s.set(now, r.Grant, end)
+	}
+}
+
+// over ends this process' right. It comes back as another member.
+func (s *Shares) over(now time.Duration) {
+	s.set(now, 0, now)
+	s.member = member{closed: s.member.closed}
+}
+
+// Over ends this process' right at once: its clock jumped, so nobody knows how old the right is.
+func (s *Shares) Over(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over(now)
+}
+
+// Close stops the use of all shares for good. The next poll gives them up.
+func (s *Shares) Close(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.member.closed = true
+	s.set(now, 0, s.stretch().end)
+}
+
+// Clear empties all shares, and leaves the right as it is: until now other processes may have used the whole limits.
+func (s *Shares) Clear(now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.stretch()
+	s.set(now, 0, c.end)
+	s.set(now, c.fraction, c.end)
+}
+
+// State is what a process knows of its right.
+type State struct {
+	Fraction   float64       // of all standing shares, 0 … 1
+	Left       time.Duration // of the right, ≥ 0
+	Members    int64         // processes in the table, as last seen
+	Quarantine bool          // the table is new: nobody gets more than it had
+}
+
+// State returns what this process knows of its right now.
+func (s *Shares) State(now time.Duration) State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, m := s.stretch(), &s.member
+	st := State{Members: m.members, Quarantine: m.quarantine}
+	if now < c.end {
+		st.Fraction, st.Left = float64(c.fraction)/lua.Pool, c.end-now
+	}
+	return st
+}

@@ -1,0 +1,387 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/local"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Standing says whether the processes have standing shares of a policy's limits: see [Policy].Standing.
+type Standing uint8
+
+// The values of Standing.
+const (
+	StandingOff   Standing = iota // Redis has the whole limit
+	StandingSplit                 // Redis has 7/8 of the limit; nobody uses the rest. Only for the step from one to the other
+	StandingOn                    // Redis has 7/8 of the limit, and the processes share the rest
+)
+
+var standings = [...]string{StandingOff: "off", StandingSplit: "split", StandingOn: "on"}
+
+// String returns "off", "split" or "on".
+func (s Standing) String() string {
+	if int(s) < len(standings) {
+		return standings[s]
+	}
+	return fmt.Sprintf("standing %d", uint8(s))
+}
+
+// MarshalText returns what String does. An error means that s is none of the values.
+func (s Standing) MarshalText() ([]byte, error) {
+	if int(s) >= len(standings) {
+		return nil, fmt.Errorf("tiered: Standing is %d: must be StandingOff, StandingSplit or StandingOn", uint8(s))
+	}
+	return []byte(s.String()), nil
+}
+
+// UnmarshalText reads what MarshalText returns: "off", "split" or "on".
+func (s *Standing) UnmarshalText(text []byte) error {
+	for i, name := range standings {
+		if name == string(text) {
+			*s = Standing(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("tiered: Standing is %.80q: must be off, split or on", text)
+}
+
+// validateStanding reports what cannot have standing shares.
+func (p Policy) validateStanding(bad func(field string, value any, rule string)) {
+	switch {
+	case p.Standing == StandingOff:
+		return
+	case int(p.Standing) >= len(standings):
+		bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
+	case p.Algorithm != TokenBucket:
+		bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with a %v: only a token bucket can be split", p.Algorithm))
+	case len(p.Also) > 0:
+		bad("Standing", p.Standing, "must be StandingOff with Also")
+	case p.Shards > 1:
+		bad("Standing", p.Standing, "must be StandingOff with Shards: the limit of a key is split already")
+	case p.Limit.rule() == local.ByLimit && p.Limit.validate("Limit") == nil:
+		if _, _, err := standing.Split(p.Limit.rate()); err != nil {
+			bad("Standing", p.Standing, "must be StandingOff with Limit "+p.Limit.String()+": "+err.Error())
+		}
+	}
+}
+
+// rate returns the numbers of a token bucket's limit.
+func (l Limit) rate() standing.Rate {
+	return standing.Rate{Burst: l.burst(), Tokens: l.Tokens, Per: l.Per}
+}
+
+// split returns p with the part of the limit that Redis has, and what standing shares have of it. It reports false if
+// Redis has the whole limit. Every process decides that by the limit alone.
+func (p Policy) split() (rest Policy, share standing.Limit, ok bool) {
+	if p.Standing == StandingOff || p.Limit.rule() != local.ByLimit {
+		return p, share, false
+	}
+	share, r, err := standing.Split(p.Limit.rate())
+	if err != nil { // the limit of a single key
+		return p, share, false
+	}
+	p.Limit.Burst, p.Limit.Tokens, p.Limit.Per = r.Burst, r.Tokens, r.Per
+	return p, share, true
+}
+
+// splitMark is added to the name of a policy where a process announces that it splits the policy's limits, and how. So
+// processes count those that do.
+const splitMark = "\x00split 1/8"
+
+// standingUse is what a Limiter knows of its standing shares.
+type standingUse struct {
+	// agreed says that all processes with this policy split its limits, as far as nodes have counted them. Otherwise
+	// no share is used: a process that does not split them uses the whole limit.
+	agreed atomic.Bool
+
+	outsiders int64 // processes that do not split them, as last counted; guarded by the Limiter's mutex
+	tooMany   bool  // it was reported that no share holds a token; guarded by the Limiter's mutex
+
+	admitted [standingCounters]paddedCount
+}
+
+// standingCounters is the number of counters of one policy, so that cores rarely write to the same one.
+const standingCounters = 8
+
+type paddedCount struct {
+	n atomic.Int64
+	_ [56]byte
+}
+
+// count counts n tokens that a share admitted, or with a negative n got back.
+func (u *standingUse) count(hash uint64, n int64) { u.admitted[hash%standingCounters].n.Add(n) }
+
+// total returns all tokens that shares have admitted.
+func (u *standingUse) total() (n int64) {
+	for i := range u.admitted {
+		n += u.admitted[i].n.Load()
+	}
+	return n
+}
+
+// takeStanding is take of a Limiter with standing shares. The order is lease, share, Redis. A key without a bucket gets
+// one only if its share does not have the tokens.
+func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key string, n int64, t *taking, d *Decision) {
+	g := l.group
+	id := l.id(key)
+	hash := g.cache.Hash(id)
+	p := l.settings.Load().initial
+	var b *bucket
+	if p.Rule == local.ByLimit {
+		b = g.cache.Lookup(now, hash, id)
+	} else {
+		b = g.find(now, id)
+		l.resolve(b, key)
+	}
+	if b != nil {
+		p = b.Policy()
+		if t != nil {
+			t.setSource(b, local.FromLease)
+		}
+		if left, ok, renew := b.Take(now, n); ok {
+			if renew {
+				b.apply(now, b.Renew(now))
+			}
+			b.decide(d, now, key, answer{Granted, Local, left, 0})
+			d.addShare(g, now, hash, p, n)
+			return
+		}
+	}
+	if u, ok := l.takeShare(now, hash, p, n); ok {
+		if t != nil {
+			t.standing = u
+		}
+		left := p.Cap // what nobody of this process asked Redis about may be full
+		if b != nil {
+			held, level := b.Peek(now)
+			left = min(held+max(level, 0), p.Cap)
+		}
+		l.decideBy(d, p, key, answer{Granted, Local, left, 0})
+		d.addShare(g, now, hash, p, n)
+		return
+	}
+	if b == nil {
+		b = g.find(now, id)
+	}
+	if t == nil {
+		if l.decideAtOnce(d, now, b, key, n) {
+			d.addShare(g, now, hash, b.Policy(), n)
+			return
+		}
+		t = &taking{limiter: l, key: key, cost: n}
+	}
+	t.setSource(b, local.FromLease)
+	t.ask(ctx, now, d)
+}
+
+// takeShare takes n tokens from the standing share of a key.
+func (l *Limiter) takeShare(now time.Duration, hash uint64, p *local.Policy, n int64) (u standing.Use, ok bool) {
+	share := shareOf(p)
+	if share == nil || !l.standing.agreed.Load() {
+		return u, false
+	}
+	if _, u, ok = l.group.shares.Take(now, hash, share, n); ok {
+		l.standing.count(hash, n)
+	}
+	return u, ok
+}
+
+// shareOf returns what standing shares have of a policy's limit, or nil.
+func shareOf(p *local.Policy) *standing.Limit {
+	if !p.Split || p.Rule != local.ByLimit {
+		return nil
+	}
+	return p.Owner.(*resolvedLimit).share
+}
+
+// addShare adds to a Decision over n tokens what the standing share of its key has.
+func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.Policy, n int64) {
+	share := shareOf(p)
+	if share == nil {
+		return
+	}
+	l := p.Owner.(*resolvedLimit).limiter
+	if !l.standing.agreed.Load() {
+		return
+	}
+	switch d.Reason {
+	case Limited, ShareSpent:
+		if d.RetryAfter > 0 {
+			d.RetryAfter = max(min(d.RetryAfter, g.shares.Wait(now, hash, share, n)), time.Microsecond)
+		}
+	case Granted, Shared:
+	default:
+		return
+	}
+	whole := p.Parent
+	d.Remaining = min(d.Remaining+g.shares.Level(now, hash, share), whole.Cap)
+	d.ResetAfter = resets(whole, d.Remaining)
+}
+
+// returnToShare puts tokens that a share admitted back into it. It reports false, and does nothing, if the share was used
+// since.
+func (t *taking) returnToShare(n int64) bool {
+	l, hash := t.limiter, t.hash()
+	if !l.group.shares.Return(hash, t.standing, n) {
+		return false
+	}
+	l.standing.count(hash, -n)
+	return true
+}
+
+// hash returns the hash of the key, by which its share is found.
+func (t *taking) hash() uint64 {
+	l := t.limiter
+	return l.group.cache.Hash(l.id(t.key))
+}
+
+// keyBucket returns the bucket of the key.
+func (t *taking) keyBucket(now time.Duration) *bucket {
+	l := t.limiter
+	b := l.group.find(now, l.id(t.key))
+	l.resolve(b, t.key)
+	return b
+}
+
+// shareLevel returns how many tokens the standing share of a key has.
+func (l *Limiter) shareLevel(now time.Duration, hash uint64, p *local.Policy) int64 {
+	share := shareOf(p)
+	if share == nil || !l.standing.agreed.Load() {
+		return 0
+	}
+	return l.group.shares.Level(now, hash, share)
+}
+
+// drainShare takes up to n tokens from the standing share of a key: as many as it has. It returns how many it took.
+func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
+	if l.mode.Load()&modeStanding == 0 {
+		return 0
+	}
+	hash := l.group.cache.Hash(l.id(key))
+	for n = min(n, l.shareLevel(now, hash, p)); n > 0; n-- {
+		if _, ok := l.takeShare(now, hash, p, n); ok {
+			return n
+		}
+	}
+	return 0
+}
+
+// takeAllOfShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
+func (l *Limiter) takeAllOfShare(key string, n int64, d *Decision) (taken int64) {
+	if l.mode.Load()&modeStanding == 0 {
+		return 0
+	}
+	id := l.id(key)
+	p := l.policyFor(id, key)
+	if taken = l.drainShare(l.group.now(), key, p, n); taken > 0 {
+		l.decideBy(d, p, key, answer{Granted, Local, 0, 0})
+		l.finish(d, taken)
+	}
+	return taken
+}
+
+// poll implements [dispatch.Options].Poll.
+func (g *Group) poll(now time.Duration) (lua.Poll, bool) {
+	if !g.hasShares.Load() {
+		return lua.Poll{}, false
+	}
+	return g.shares.Poll(now, func() string {
+		return fmt.Sprintf("%s.%x", *g.lease.Load(), g.seq.Add(1)) // a copy of this process has another lease id
+	})
+}
+
+// polled implements [dispatch.Options].Polled.
+func (g *Group) polled(now time.Duration, p lua.Poll, r remote.PollResult) {
+	if r.Sent && r.Err == nil {
+		g.shares.Accept(now, p.Member, p.Seq, r.Reply)
+		g.reportSize()
+	}
+	g.sharesReport.reportTable(g, r.Err)
+}
+
+// checkSplit finds out whether all processes with this policy split its limits.
+func (l *Limiter) checkSplit() {
+	if l.Policy().Standing != StandingOn {
+		return
+	}
+	g, nodes := l.group, l.group.dispatch.Nodes()
+	heard, outsiders := 0, int64(0)
+	for _, n := range nodes {
+		h := healthOf(n)
+		all, silent, ok := h.counted(l.place)
+		split, _, told := h.counted(l.place + 1)
+		if ok && told {
+			heard++
+			outsiders = max(outsiders, all.Processes-split.Processes+silent)
+		}
+	}
+	l.mu.Lock()
+	u := &l.standing
+	before, was := u.outsiders, u.agreed.Load()
+	u.outsiders = outsiders
+	// A node that is new, as after a failover, changes nothing until it is heard.
+	agreed := outsiders == 0 && heard > 0 && (was || heard == len(nodes))
+	if agreed && !was {
+		g.shares.Clear(g.now()) // others may just have used the whole limits
+	}
+	u.agreed.Store(agreed)
+	l.mu.Unlock()
+	switch {
+	case outsiders > 0 && before == 0:
+		g.journal.line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
+			"policy", l.name, "processes", outsiders)
+	case outsiders == 0 && before > 0:
+		g.journal.line(slog.LevelInfo, "all processes split this policy's limit: standing shares are used again",
+			"policy", l.name)
+	}
+}
+
+// sharesReport is what has been reported of the table of fractions.
+type sharesReport struct {
+	failures atomic.Int64 // polls in a row
+}
+
+// reportTable reports that Redis refuses the table of fractions. Its refusal does not open the breaker, and a call that
+// meets a slot on its way to another node is refused once.
+func (r *sharesReport) reportTable(g *Group, err error) {
+	if err == nil {
+		r.failures.Store(0)
+		return
+	}
+	if r.failures.Add(1) == maxMissedRefreshes {
+		g.journal.line(slog.LevelError, "redis refuses the table of standing shares: without it they end within a minute",
+			"error", err)
+	}
+}
+
+// reportSize reports policies whose standing shares hold less than one token, because there are too many processes.
+func (g *Group) reportSize() {
+	state := g.shares.State(g.now())
+	if state.Fraction == 0 || state.Quarantine {
+		return
+	}
+	g.limiters.mu.RLock()
+	all := append([]*Limiter(nil), g.limiters.all...)
+	g.limiters.mu.RUnlock()
+	for _, l := range all {
+		share := shareOf(l.settings.Load().initial)
+		if share == nil || float64(share.Size())*state.Fraction >= 1 {
+			continue
+		}
+		l.mu.Lock()
+		first := !l.standing.tooMany
+		l.standing.tooMany = true
+		l.mu.Unlock()
+		if first {
+			g.journal.line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token",
+				"policy", l.name, "processes", state.Members)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// standingPolicy has standing shares.
+func standingPolicy(name string) Policy {
+	return Policy{Name: name, Limit: PerSecond(100).WithBurst(200), Standing: StandingOn}
+}
+
+// settleShares waits until each process has its part of the standing shares, and they are full.
+const settleShares = 80 * time.Second
+
+// calls returns how many calls all processes have sent.
+func calls(all ...*program) (n int64) {
+	for _, p := range all {
+		for _, s := range p.Stats().Nodes {
+			n += s.Calls
+		}
+	}
+	return n
+}
+
+// fleetOf starts processes with policies, and waits until they have their shares.
+func fleetOf(t *testing.T, s remote.Store, n int, policies ...Policy) (all []*program) {
+	for range n {
+		all = append(all, run(t, s, "", policies...))
+	}
+	time.Sleep(settleShares)
+	for i, p := range all {
+		if f := p.Stats().Standing.Fraction; f < 0.99/float64(n) || f > 1/float64(n) {
+			t.Fatalf("process %d of %d has %v of the shares", i, n, f)
+		}
+	}
+	return all
+}
+
+func limiterOf(t *testing.T, p *program, name string) *Limiter {
+	l, ok := p.Limiter(name)
+	if !ok {
+		t.Fatal("no limiter", name)
+	}
+	return l
+}
+
+// Rarely used keys are decided without Redis.
+func TestStandingSharesDecideWithoutRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := fleetOf(t, remote.NewMemory(), 4, standingPolicy("api"))
+		before := calls(all...)
+		for i := range 10_000 {
+			d := limiterOf(t, all[i%4], "api").Allow(t.Context(), fmt.Sprint("user ", i))
+			if !d.Allowed || d.Tier != Local || d.Burst != 200 || d.Remaining < 177 { // 180, or less where users share a place
+				t.Fatalf("user %d: %+v", i, d)
+			}
+		}
+		if n := calls(all...) - before; n > 20 {
+			t.Errorf("%d calls for 10000 users", n)
+		}
+		var taken int64
+		for _, p := range all {
+			s := p.Stats()
+			taken += s.Policies["api"].Standing
+			if s.Keys > 4 || s.Standing.Members != 4 || s.Standing.Quarantine {
+				t.Errorf("stats %+v", s)
+			}
+		}
+		if taken < 9980 {
+			t.Errorf("%d tokens from standing shares", taken)
+		}
+	})
+}
+
+// What all processes admit of a key is never more than its limit, and of a key that is asked for everywhere no less.
+func TestStandingSharesKeepTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := fleetOf(t, remote.NewMemory(), 3, standingPolicy("api"))
+		full, admitted, start := ideal.NewBucket(100, time.Second, 200), int64(0), time.Now()
+		for time.Since(start) < 30*time.Second {
+			for _, p := range all {
+				n := 1 + rand.Int64N(3)
+				if limiterOf(t, p, "api").AllowN(t.Context(), "user", n).Allowed {
+					admitted += n
+					if !full.Take(int64(time.Since(start)), n) {
+						t.Fatalf("%d tokens admitted after %v", admitted, time.Since(start))
+					}
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if want := int64(0.97 * (200 + 30*100)); admitted < want {
+			t.Errorf("%d tokens admitted, want %d", admitted, want)
+		}
+		one := limiterOf(t, all[0], "api")
+		admitted, start = 0, time.Now()
+		for time.Since(start) < 30*time.Second {
+			if one.Allow(t.Context(), "sticky").Allowed {
+				admitted++
+			}
+			time.Sleep(3 * time.Millisecond)
+		}
+		if want := int64(7.0 / 8 * (200 + 30*100)); admitted < want {
+			t.Errorf("%d tokens of a user that meets one process, want %d", admitted, want)
+		}
+	})
+}
+
+// A fleet that grows and shrinks under load never admits more than the limit of any key.
+func TestStandingSharesWhileTheFleetChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := remote.NewMemory()
+		all := fleetOf(t, s, 2, standingPolicy("api"))
+		const keys = 8
+		var fulls [keys]*ideal.Bucket
+		for i := range fulls {
+			fulls[i] = ideal.NewBucket(100, time.Second, 200)
+		}
+		start := time.Now()
+		for step := range 4 * 60 * 50 {
+			switch step % (50 * 15) {
+			case 0:
+				if len(all) < 6 {
+					all = append(all, run(t, s, "", standingPolicy("api")))
+				}
+			case 50 * 7:
+				if i := rand.IntN(len(all)); len(all) > 1 && step > 50*60 {
+					all[i].end()
+					all = append(all[:i], all[i+1:]...)
+				}
+			}
+			for range 4 {
+				i, n := rand.IntN(keys), 1+rand.Int64N(4)
+				if limiterOf(t, all[rand.IntN(len(all))], "api").AllowN(t.Context(), fmt.Sprint(i), n).Allowed &&
+					!fulls[i].Take(int64(time.Since(start)), n) {
+					t.Fatalf("key %d: %d tokens too many after %v", i, n, time.Since(start))
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+}
+
+// A process that does not split the limit stops the use of all shares within six seconds. Once it is gone they are used
+// again.
+func TestStandingSharesWithAnOldProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := remote.NewMemory()
+		all := fleetOf(t, s, 2, standingPolicy("api"))
+		p := standingPolicy("api")
+		p.Standing = StandingOff
+		old := run(t, s, "", p)
+		time.Sleep(6 * time.Second)
+		before := calls(all...)
+		for i, p := range all {
+			d := limiterOf(t, p, "api").Allow(t.Context(), fmt.Sprint("a", i))
+			if !d.Allowed || d.Tier != Remote {
+				t.Errorf("with an old process: %+v", d)
+			}
+			if n := p.Stats().Policies["api"].Outside; n != 1 {
+				t.Errorf("%d processes outside", n)
+			}
+			if n := p.lines("some processes do not split"); n != 1 {
+				t.Errorf("%d lines: %v", n, p.log.lines())
+			}
+		}
+		if n := calls(all...) - before; n < 2 {
+			t.Errorf("%d calls", n)
+		}
+		old.end()
+		time.Sleep(20 * time.Second)
+		for i, p := range all {
+			d := limiterOf(t, p, "api").Allow(t.Context(), fmt.Sprint("b", i))
+			if !d.Allowed || d.Tier != Local {
+				t.Errorf("without it: %+v", d)
+			}
+			if n := p.lines("all processes split"); n != 1 {
+				t.Errorf("%d lines: %v", n, p.log.lines())
+			}
+		}
+	})
+}
+
+// The shares go on for the rest of their right while Redis does not answer, and then the fail mode decides.
+func TestStandingSharesThroughAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
+		policy := standingPolicy("api")
+		policy.FailMode = FailClosed
+		l := limiterOf(t, fleetOf(t, s, 1, policy)[0], "api")
+		errGone := error(errors.New("gone"))
+		s.broken.Store(&errGone)
+		s.absence.Store(&errGone)
+		time.Sleep(45 * time.Second)
+		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Reason != Granted || d.Tier != Local {
+			t.Errorf("in the right: %+v", d)
+		}
+		time.Sleep(20 * time.Second)
+		if d := l.Allow(t.Context(), "b"); d.Allowed {
+			t.Errorf("after the right: %+v", d)
+		}
+		s.broken.Store(nil)
+		s.absence.Store(nil)
+		time.Sleep(15 * time.Second)
+		if d := l.Allow(t.Context(), "c"); !d.Allowed || d.Tier != Local {
+			t.Errorf("after the outage: %+v", d)
+		}
+	})
+}
+
+// All ways to ask use the share, and give back to it.
+func TestStandingSharesInEveryCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"), standingPolicy("login"),
+			Policy{Name: "none", Limit: Blocked()})[0]
+		l := limiterOf(t, p, "api")
+		taken := func() int64 { return p.Stats().Policies["api"].Standing }
+		is := func(what string, want int64) {
+			t.Helper()
+			if got := taken(); got != want {
+				t.Errorf("%s: %d tokens from the share, want %d", what, got, want)
+			}
+		}
+		ctx, before := t.Context(), calls(p)
+		r := l.ReserveN(ctx, "a", 5)
+		is("Reserve", 5)
+		r.Cancel()
+		is("Cancel", 0)
+		if d := l.Peek(ctx, "a"); d.Remaining != 200 || !d.Allowed {
+			t.Errorf("after Cancel: %+v", d)
+		}
+		r = l.ReserveN(ctx, "a", 5)
+		r.Settle(2)
+		is("Settle", 2)
+		if err := l.WaitN(ctx, "b", 10); err != nil {
+			t.Error(err)
+		}
+		is("Wait", 12)
+		both := All(l.ForN("c", 3), limiterOf(t, p, "login").ForN("c", 4))
+		if d := both.Allow(ctx); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		is("All", 15)
+		none := All(l.ForN("c", 3), limiterOf(t, p, "none").ForN("c", 4))
+		if d := none.Allow(ctx); d.Allowed {
+			t.Errorf("%+v", d)
+		}
+		is("All, refused", 15)
+		if n := calls(p) - before; n > 1 { // Peek's
+			t.Errorf("%d calls", n)
+		}
+		// 25 tokens are in the share, 175 in Redis.
+		if n, d := l.AllowAtMost(ctx, "d", 200); n != 200 || !d.Allowed {
+			t.Errorf("AllowAtMost(200) = %d, %+v", n, d)
+		}
+		if d := l.AllowN(ctx, "d", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 10*time.Millisecond*8/7+time.Millisecond {
+			t.Errorf("an empty key: %+v", d)
+		}
+		if d := l.AllowN(ctx, "e", 180); d.Reason != ExceedsBurst || d.Burst != 175 {
+			t.Errorf("180 tokens: %+v", d)
+		}
+		if err := l.Charge("f", 200); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Millisecond)
+		if d := l.Allow(ctx, "f"); d.Allowed {
+			t.Errorf("charged: %+v", d)
+		}
+		if err := l.Reset(ctx, "d"); err != nil {
+			t.Error(err)
+		}
+		if d := l.PeekN(ctx, "d", 100); !d.Allowed || d.Remaining < 175 {
+			t.Errorf("after Reset: %+v", d)
+		}
+	})
+}
+
+// Another limit begins with an empty share, and does not lend what the first one did not use.
+func TestStandingSharesOfAnotherLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
+		l := limiterOf(t, p, "api")
+		before := p.Stats().Policies["api"].Standing
+		if err := l.SetLimit(PerSecond(1000).WithBurst(2000)); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Allow(t.Context(), "a"); !d.Allowed || d.Tier != Remote {
+			t.Errorf("just changed: %+v", d)
+		}
+		if n := p.Stats().Policies["api"].Standing - before; n != 0 {
+			t.Errorf("%d tokens from an empty share", n)
+		}
+		time.Sleep(3 * time.Second)
+		if d := l.Allow(t.Context(), "b"); !d.Allowed || d.Tier != Local || d.Burst != 2000 {
+			t.Errorf("filled: %+v", d)
+		}
+	})
+}
+
+// With PerKey each key has the share of its own limit, and keys whose burst is too small have none.
+func TestStandingSharesPerKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := standingPolicy("api")
+		policy.PerKey = func(key string) Limit {
+			if strings.HasPrefix(key, "small") {
+				return PerSecond(10)
+			}
+			return PerSecond(1000)
+		}
+		p := fleetOf(t, remote.NewMemory(), 1, policy)[0]
+		l := limiterOf(t, p, "api")
+		for i, key := range []string{"small", "large"} {
+			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != Remote {
+				t.Errorf("%s at first: %+v", key, d)
+			}
+			time.Sleep(5 * time.Second)
+			if d := l.Allow(t.Context(), key); !d.Allowed || d.Tier != []Tier{Remote, Local}[i] {
+				t.Errorf("%s then: %+v", key, d)
+			}
+		}
+		if n := p.Stats().Policies["api"].PerKeyFaults; n != 0 {
+			t.Errorf("%d faults", n)
+		}
+	})
+}
+
+func TestInvalidStanding(t *testing.T) {
+	for want, p := range map[string]Policy{
+		"Standing is on: must be StandingOff with Limit 10/s: its burst is 10: must be at least 16": {
+			Limit: PerSecond(10), Standing: StandingOn,
+		},
+		"Standing is split: must be StandingOff with a sliding window: only a token bucket can be split": {
+			Limit: PerSecond(100), Algorithm: SlidingWindow, Standing: StandingSplit,
+		},
+		"Standing is on: must be StandingOff with Also": {
+			Limit: PerSecond(100), Also: []Limit{PerMinute(1000)}, Standing: StandingOn,
+		},
+		"Standing is on: must be StandingOff with Shards: the limit of a key is split already": {
+			Limit: PerSecond(100), Shards: 2, Standing: StandingOn,
+		},
+		"Standing is standing 3: must be StandingOff, StandingSplit or StandingOn": {
+			Limit: PerSecond(100), Standing: 3,
+		},
+	} {
+		p.Name = "api"
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	l, err := New(remote.NewMemory(), standingPolicy("api"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.Background()) }()
+	p := l.Policy()
+	p.Standing = StandingOff
+	if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Standing is off: must stay on") {
+		t.Error(err)
+	}
+}
