@@ -106,15 +106,16 @@ const (
 // lines are all that are written; the figures are those that are zero before and are not afterwards; so are the
 // events.
 var told = []struct {
-	name    string
-	mode    FailMode
-	limit   Limit // zero is 100 per second
-	options Options
-	fault   func(p patientOf)
-	lines   []string
-	figures string // of the Group, "policy." or "node."
-	events  string
-	attrs   string // somewhere in the lines
+	name     string
+	mode     FailMode
+	standing Standing
+	limit    Limit // zero is 100 per second
+	options  Options
+	fault    func(p patientOf)
+	lines    []string
+	figures  string // of the Group, "policy." or "node."
+	events   string
+	attrs    string // somewhere in the lines
 }{
 	{
 		name: "nothing", fault: func(p patientOf) { p.ask(5 * time.Second) },
@@ -391,6 +392,32 @@ var told = []struct {
 			"INFO processes of this service have other limits for this policy",
 		},
 		figures: "policy.OtherLimits", attrs: "policy=api service=shop limits=100/s processes=1",
+	}, {
+		name: "processes do not split the limit", standing: StandingOn, fault: func(p patientOf) {
+			other := run(p.t, p.store, "", Policy{Name: "api", Limit: PerSecond(100)})
+			time.Sleep(10 * time.Second)
+			other.end()
+			time.Sleep(20 * time.Second)
+		},
+		lines: []string{
+			"DEBUG another number of processes shares the limits",
+			"WARN some processes do not split this policy's limit: standing shares are not used",
+			"INFO all processes split this policy's limit: standing shares are used again",
+			"DEBUG another number of processes shares the limits",
+		},
+		attrs: "policy=api processes=1",
+	}, {
+		name: "too many processes for standing shares", standing: StandingOn, fault: func(p patientOf) {
+			for range 14 {
+				run(p.t, p.store, "", Policy{Name: "api", Limit: PerSecond(100), Standing: StandingOn})
+			}
+			time.Sleep(100 * time.Second)
+		},
+		lines: []string{
+			"DEBUG another number of processes shares the limits",
+			"WARN too many processes for this policy's standing shares: none holds a whole token",
+		},
+		attrs: "policy=api processes=15",
 	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {

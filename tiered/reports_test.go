@@ -17,6 +17,7 @@ import (
 
 // unremarkable are the figures that change without a fault.
 var unremarkable = []string{
+	"Standing", "policy.Standing", // normal where a policy has standing shares
 	"Keys", "Leaving", "Evictions", "Format", "Script",
 	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
 	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
@@ -104,7 +105,7 @@ func TestWhatOperatorsAreTold(t *testing.T) {
 				if limit == (Limit{}) {
 					limit = PerSecond(100)
 				}
-				p.l = limiter(t, watch.Damaged{Store: p.store}, Policy{Name: "api", Limit: limit, FailMode: c.mode}, &o)
+				p.l = limiter(t, watch.Damaged{Store: p.store}, Policy{Name: "api", Limit: limit, FailMode: c.mode, Standing: c.standing}, &o)
 				time.Sleep(10 * ms)
 				p.ask(4 * time.Second)
 				synctest.Wait()

@@ -240,3 +240,24 @@ func TestWaiting(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 	})
 }
+
+// The page says which part of the standing shares a process has.
+func TestStandingShares(t *testing.T) {
+	limit := tiered.PerSecond(100)
+	for _, row := range []struct {
+		standing tiered.Standing
+		outside  int64
+		want     string
+	}{
+		{tiered.StandingOff, 0, ""},
+		{tiered.StandingSplit, 0, ", of which Redis has 7/8, and nobody the rest"},
+		{tiered.StandingOn, 0, ", with 25.0 % of the standing shares (4 processes have some)"},
+		{tiered.StandingOn, 2, ", without standing shares because 2 processes do not split it"},
+	} {
+		got := standingOf(tiered.Policy{Name: "api", Limit: limit, Standing: row.standing},
+			tiered.PolicyStats{Outside: row.outside}, tiered.StandingStats{Fraction: 0.25, Members: 4})
+		if got != row.want {
+			t.Errorf("%v, %d outside: %q, want %q", row.standing, row.outside, got, row.want)
+		}
+	}
+}

@@ -38,7 +38,7 @@ type row struct {
 }
 
 // Admitted returns all admitted tokens, with Redis or without it.
-func (r row) Admitted() int64 { return r.Spent + r.Shared + r.Open }
+func (r row) Admitted() int64 { return r.Spent + r.Shared + r.Open + r.Standing }
 
 // Refused returns all refused tokens, or in shadow mode those that would have been refused.
 func (r row) Refused() int64 { return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked }
@@ -69,7 +69,7 @@ func (p *page) view(every int) view {
 	for _, policy := range p.group.Policies() {
 		s := v.Stats.Policies[policy.Name]
 		r := row{
-			Name: policy.Name, Limit: limitOf(policy) + shardsOf(policy), Shadow: policy.Shadow,
+			Name: policy.Name, Limit: limitOf(policy) + shardsOf(policy) + standingOf(policy, s, v.Standing), Shadow: policy.Shadow,
 			FailMode: policy.FailMode.String(),
 			Lease:    leaseOf(policy.Lease, s.Direct), PolicyStats: s,
 		}
@@ -144,6 +144,19 @@ func shardsOf(p tiered.Policy) string {
 		return ""
 	}
 	return fmt.Sprintf(", in %d shards", p.Shards)
+}
+
+// standingOf returns which part of the standing shares this process has, or "" if the policy has none.
+func standingOf(p tiered.Policy, s tiered.PolicyStats, g tiered.StandingStats) string {
+	switch {
+	case p.Standing == tiered.StandingOff:
+		return ""
+	case p.Standing == tiered.StandingSplit:
+		return ", of which Redis has 7/8, and nobody the rest"
+	case s.Outside > 0:
+		return fmt.Sprintf(", without standing shares because %d processes do not split it", s.Outside)
+	}
+	return fmt.Sprintf(", with %.1f %% of the standing shares (%d processes have some)", 100*g.Fraction, g.Members)
 }
 
 func period(d time.Duration) string {

@@ -1,0 +1,26 @@
+package docs
+
+import (
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// TestStanding compares the numbers of the page with the code.
+func TestStanding(t *testing.T) {
+	policy := tiered.Policy{Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn}
+	if err := policy.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	share, rest, err := standing.Split(standing.Rate{Burst: policy.Limit.Burst, Tokens: policy.Limit.Tokens, Per: policy.Limit.Per})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share.Size() != 200/8 || rest.Burst != 200*7/8 {
+		t.Errorf("%d and %d tokens of 200", share.Size(), rest.Burst)
+	}
+	if perSecond := float64(rest.Tokens) / rest.Per.Seconds(); perSecond != 100*7.0/8 {
+		t.Errorf("%v tokens per second in Redis, of 100", perSecond)
+	}
+}
