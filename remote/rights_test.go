@@ -55,7 +55,7 @@ func asUser(t *testing.T, scheme, addr, query string, o *remote.RedisOptions) *r
 }
 
 // allOf does everything that a store ever does: a script that Redis does not know, a direct take, a lease, the sweep of
-// one that has ended, presence and the end of it.
+// one that has ended, presence and the end of it, and polls of the table.
 func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error {
 	t.Helper()
 	if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
@@ -81,8 +81,9 @@ func allOf(t *testing.T, s remote.Store, admin *redis.Client, key string) error 
 	}
 	me := remote.Process{ID: "me", Announced: remote.Announce("service", []remote.AnnouncedPolicy{{Name: "rights"}})}
 	for _, me.TTL = range []time.Duration{time.Second, 0} {
-		_, err := s.Presence(t.Context(), time.Minute, s.Node(direct.Bucket), me)
-		all = errors.Join(all, err)
+		me.Poll = lua.Poll{Member: "m", Seq: 1, Want: true, TTL: second}
+		c, err := s.Presence(t.Context(), time.Minute, s.Node(direct.Bucket), me)
+		all = errors.Join(all, err, c.Poll.Err)
 	}
 	return all
 }
