@@ -92,6 +92,15 @@ func FuzzReplyBytes(f *testing.F) {
 	for _, first := range []string{reply(3, 9, 1, 2, 1, -1), reply(3, 9, 1, 1<<53, 1, 1), reply(3, 9, 1, 2, 1)} {
 		f.Add([]byte(first), []byte(reply(3, 9, 1, 2, 1, 0)), uint8(forCensus+hangsUp))
 	}
+	const granted = 1 << 19
+	for _, second := range []string{
+		reply(0, granted, 5, 2, 0, 9), reply(3, 0, 5, 0, 0, 9), reply(4, 0, 5, 0, 4, 9), // and some that cannot be
+		reply(0, lua.Pool+1, 5, 2, 0, 9), reply(0, 4, 5, 2, 4, 9), reply(0, -1, 5, 2, 0, 9), reply(0, granted, 5, 0, 0, 9),
+		reply(3, 1, 5, 0, 0, 9), reply(4, 1, 5, 0, 0, 9), reply(1, 0, 5, 1, 0, 9), reply(0, 1, 1<<53, 1, 0, 9),
+		reply(0, 1, 5, 1, 8, 9), reply(0, 1, 5, 1, 0, -1), reply(0, 1, 5, 1, 0), "-NOSCRIPT no\r\n", "-ERR x\r\n",
+	} {
+		f.Add([]byte(reply(3, 9, 1)+second), []byte(reply(0, granted, 5, 2, 0, 9)), uint8(forCensus+newestProtocol))
+	}
 	f.Fuzz(func(t *testing.T, first, second []byte, how uint8) {
 		if announces.Match(first) || announces.Match(second) {
 			t.Skip("go-redis would allocate it")
@@ -106,7 +115,13 @@ func FuzzReplyBytes(f *testing.F) {
 			if how&hangsUp != 0 {
 				me.Announced = Announce("service", []AnnouncedPolicy{{Name: "p"}})
 			}
+			if how&newestProtocol != 0 {
+				me.Poll = lua.Poll{Member: "m", Seq: 2, Ack: 1, Hold: 3, Want: true, TTL: 1}
+			}
 			census, err := s.Presence(t.Context(), patience, s.Node(""), me)
+			if p := nonsensePoll(&me.Poll, &census.Poll); p != "" {
+				t.Errorf("accepted %+v: %s", census.Poll, p)
+			}
 			numbers := []int64{census.Processes, census.Now, census.Silent}
 			for _, p := range census.Policies {
 				numbers = append(numbers, p.Processes, p.OtherServices, p.OtherLimits)
@@ -153,6 +168,33 @@ const (
 // announces matches lengths from 10⁴ to 10¹⁵, of which go-redis allocates the memory before a byte of the content has
 // come: a server can make any client of it die so, and that is not what is looked for here. Beyond that it panics.
 var announces = regexp.MustCompile(`[*$%~>|=!]\+?0*[1-9][0-9]{4,14}([^0-9]|$)`)
+
+// nonsensePoll reports what makes r impossible as a result of p, "" if nothing does. The rules are those of the header of
+// lua/standing.lua.
+func nonsensePoll(p *lua.Poll, r *PollResult) string {
+	got := r.Reply
+	switch {
+	case r.Sent != (p.Seq > 0):
+		return "sent"
+	case !r.Sent || r.Err != nil:
+		if got != (lua.PollReply{}) {
+			return "a reply beside no poll or an error"
+		}
+	case got.Code != lua.PollDone && got.Code != lua.PollStale && got.Code != lua.PollOver:
+		return "code"
+	case got.Grant < 0 || got.Grant > lua.Pool || got.Grant > 0 && got.Code != lua.PollDone:
+		return "grant"
+	case got.Flags&lua.Quarantine != 0 && got.Grant > p.Hold:
+		return "grant in the quarantine"
+	case got.Flags < 0 || got.Flags > 7:
+		return "flags"
+	case min(got.Now, got.Epoch) < 0 || max(got.Now, got.Epoch) >= lua.Whole:
+		return "time"
+	case got.Members < 0 || (got.Members == 0) != (got.Code != lua.PollDone):
+		return "members"
+	}
+	return ""
+}
 
 // nonsense reports what makes r impossible as a result of c, "" if nothing does. The rules are those of the script's
 // contract, whatever the store itself looks at.
