@@ -1,8 +1,8 @@
 --[[ standing: lends fractions of the standing shares to the processes.
 
-A limit with standing shares is split for good: a part is in Redis' bucket, and the rest is divided over the processes. A
-process with a fraction f of the POOL owns f of that rest, of every key, and spends it without a call. This table lends
-the fractions, so that all that may be used at one moment is at most POOL.
+A limit with standing shares is split for good: a part is in Redis' bucket, and the rest is divided over the processes.
+A process with a fraction f of the POOL owns f of that rest, of every key, and spends it without a call. This table
+lends the fractions, so that all that may be used at one moment is at most POOL.
 
 KEYS[1]  a hash that only this script writes
   v  format mark 'st1'        c  epoch: when the table was created; a new one means that all members were forgotten
@@ -27,8 +27,8 @@ Errors  nothing is written, and no text of the caller is repeated
   RLFOREIGN key          a hash that is not ours            WRONGTYPE ...  not a hash
   RLCORRUPT field|member ours, but damaged
 
-A member counts its right from the sending of the call, so its own end is before that of the record. Nothing is agreed on
-with a member that is silent: its record ends. A call costs O(members): 50 us with 4 members, 1.4 ms with 1000.
+A member counts its right from the sending of the call, so its own end is before that of the record. A member that is
+silent loses its record. The work of a call is O(members).
 ]]
 
 local max, min, floor, call = math.max, math.min, math.floor, redis.call
@@ -47,7 +47,8 @@ for i = 2, 8 do
   if not whole(numbers[i]) then return redis.error_reply('RLARG argument ' .. i) end
 end
 local seq, ack, hold, want, ttl, epoch, server = unpack(numbers, 2, 8)
-local broken = seq < 1 and 2 or ack >= seq and 3 or hold > POOL and 4 or want > 1 and 5 or (ttl < 1 or ttl > LONGEST) and 6
+local broken = seq < 1 and 2 or ack >= seq and 3 or hold > POOL and 4 or want > 1 and 5
+  or (ttl < 1 or ttl > LONGEST) and 6
 if broken then return redis.error_reply('RLARG argument ' .. broken) end
 if server == 0 then
   local t = call('TIME')
@@ -74,8 +75,8 @@ if #stored > 0 and not (whole(born) and whole(last) and whole(now) and whole(qua
 end
 if damaged then return redis.error_reply('RLCORRUPT member') end
 
--- 3. A new epoch forgets all members. Then nobody knows what is in use. So until all rights of before are over nobody is
--- granted more than it holds.
+-- 3. A new epoch forgets all members. Then nobody knows what is in use. So until all rights of before are over nobody
+-- is granted more than it holds.
 local flags, gone = 0, {} -- gone holds the ids of records that are removed
 local function begin()
   born, last, now, quarantine = max(server, (born or -1) + 1), server, 0, ttl + STEP
@@ -111,7 +112,7 @@ for m, r in pairs(members) do
 end
 local quiet = now < quarantine
 if quiet then flags = flags + QUARANTINE end
--- A record begins with the first call of an id. In the quarantine it also begins with what a member of a table that was lost
+-- A record begins with the first call of an id. In the quarantine it also begins with what a member of a lost table
 -- says that it holds. Any other call is late: the id's right is over, and what it holds may be lent to others.
 local exists = members[id] ~= nil
 if not exists and ack > 0 and (epoch == born or not quiet) then return {OVER, 0, born, 0, flags, server} end

@@ -169,7 +169,7 @@ const (
 // come: a server can make any client of it die so, and that is not what is looked for here. Beyond that it panics.
 var announces = regexp.MustCompile(`[*$%~>|=!]\+?0*[1-9][0-9]{4,14}([^0-9]|$)`)
 
-// nonsensePoll reports what makes r impossible as a result of p, "" if nothing does. The rules are those of the header of
+// nonsensePoll reports what makes r impossible as a result of p, "" if nothing does. The rules are those of
 // lua/standing.lua.
 func nonsensePoll(p *lua.Poll, r *PollResult) string {
 	got := r.Reply

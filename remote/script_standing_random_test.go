@@ -59,8 +59,8 @@ type standingPlay struct {
 	forgot  bool // the table was lost: members say what they hold, and late calls say it too
 }
 
-// TestStandingAtRandom plays random polls. The script answers as Memory does and stores the same. All together never may
-// use more than there is, while the table is lost and its clock jumps.
+// TestStandingAtRandom plays random polls. The script answers as Memory does and stores the same. All processes together
+// never may use more than there is, even if the table is lost and its clock jumps.
 func TestStandingAtRandom(t *testing.T) {
 	all, run, seen := engines(t), 0, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {

@@ -97,7 +97,9 @@ func TestStandingRules(t *testing.T) {
 			if s.flags&lost != 0 { // the clock is behind the old epoch
 				epochs[older] = epochs[known]
 			}
-			want := lua.PollReply{Code: s.code, Grant: s.grant, Epoch: epochs[known], Members: s.members, Flags: s.flags, Now: now}
+			want := lua.PollReply{
+				Code: s.code, Grant: s.grant, Epoch: epochs[known], Members: s.members, Flags: s.flags, Now: now,
+			}
 			got, refusal := e.poll(t, key, lua.Poll{
 				Member: s.id, Seq: s.seq, Ack: s.seq - 1, Hold: s.hold, Want: !s.idle, TTL: ttl, Epoch: epochs[s.epoch],
 				Now: now,
@@ -160,7 +162,9 @@ func answerOfPoll(t tester, err error) string { return answerOf(t, lua.Reply{}, 
 
 // TestStandingBadPolls breaks the rules one by one, on all engines.
 func TestStandingBadPolls(t *testing.T) {
-	good := lua.Poll{Member: "a", Seq: 2, Ack: 1, Hold: lua.Pool, TTL: lua.LongestLease, Epoch: lua.Whole - 1, Now: scriptStart}
+	good := lua.Poll{
+		Member: "a", Seq: 2, Ack: 1, Hold: lua.Pool, TTL: lua.LongestLease, Epoch: lua.Whole - 1, Now: scriptStart,
+	}
 	for _, e := range engines(t) {
 		for n, spoil := range []struct {
 			argument int

@@ -54,7 +54,8 @@ func TestPollInThePipeline(t *testing.T) {
 		c.Poll.Reply.Code != lua.PollStale {
 		t.Errorf("a poll twice: %+v, %v", c, err)
 	}
-	if c, err := s.Presence(t.Context(), patience, s.TableNode(), Process{ID: "me"}); err != nil || c.Poll != (PollResult{}) {
+	if c, err := s.Presence(t.Context(), patience, s.TableNode(), Process{ID: "me"}); err != nil ||
+		c.Poll != (PollResult{}) {
 		t.Errorf("no poll: %+v, %v", c, err)
 	}
 }
