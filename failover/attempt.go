@@ -8,6 +8,7 @@ type Attempt struct {
 	expired func()
 	timer   *time.Timer
 	probe   bool
+	quiet   bool // it has ended, and its timer will not call expire any more
 
 	done func(error) // gobreaker's; nil once the attempt has ended; protected by the Guard's lock
 }
@@ -25,7 +26,7 @@ func (a *Attempt) Abort() { a.end(Unreachable, ErrAborted) }
 func (a *Attempt) end(class Class, err error) bool {
 	ended := a.finish(class, err)
 	if ended {
-		a.timer.Stop()
+		a.quiet = a.timer.Stop()
 	}
 	a.guard.deliver()
 	return ended

@@ -149,14 +149,19 @@ func (g *Guard) now() time.Duration { return time.Since(g.base) }
 // Begin starts an attempt. It reports false if the node must not be called now. If the attempt has not ended after
 // Options.Timeout, the Guard ends it as a failure and calls expired (unless it is nil) on a goroutine of the timer:
 // once, without a lock, and before OnChange gets the change of state.
-func (g *Guard) Begin(expired func()) (*Attempt, bool) {
-	a := g.admit(expired)
+func (g *Guard) Begin(expired func()) (*Attempt, bool) { return g.BeginAgain(nil, expired) }
+
+// BeginAgain is Begin for a caller that has an Attempt of this Guard which is over. It may return the same one, started
+// anew, to save the allocation of an Attempt and its timer. Nothing else may use the old Attempt any more. An old
+// Attempt of nil, or one that its timer has ended, is not reused.
+func (g *Guard) BeginAgain(old *Attempt, expired func()) (*Attempt, bool) {
+	a := g.admit(old, expired)
 	g.deliver()
 	return a, a != nil
 }
 
 // admit starts an attempt, or returns nil if there must be none.
-func (g *Guard) admit(expired func()) *Attempt {
+func (g *Guard) admit(old *Attempt, expired func()) *Attempt {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.Ready() { // gobreaker does not know the part of the open time that the Guard drew
@@ -166,11 +171,19 @@ func (g *Guard) admit(expired func()) *Attempt {
 	if err != nil {
 		return nil
 	}
-	a := &Attempt{guard: g, expired: expired, done: done, probe: g.halfOpen}
+	a := old
+	if a == nil || !a.quiet {
+		a = &Attempt{guard: g}
+	}
+	a.expired, a.done, a.probe, a.quiet = expired, done, g.halfOpen, false
 	if a.probe {
 		g.setState(Probing, nil)
 	}
-	a.timer = time.AfterFunc(g.timeout, a.expire)
+	if a.timer == nil {
+		a.timer = time.AfterFunc(g.timeout, a.expire)
+	} else {
+		a.timer.Reset(g.timeout)
+	}
 	return a
 }
 

@@ -18,6 +18,7 @@ import (
 // its place.
 func (n *Node) send() {
 	b := batch{node: n}
+	b.expired = b.giveUp
 	for {
 		n.dispatcher.settle() // calls of one instant leave together, in any order of arrival
 		switch n.sendBatch(&b) {
@@ -63,6 +64,8 @@ type batch struct {
 	calls   []lua.Call
 	results []remote.Result
 	sent    time.Duration
+	attempt *failover.Attempt // the last one
+	expired func()            // giveUp
 
 	mu sync.Mutex // guards jobs while giveUp may read them
 }
@@ -81,7 +84,7 @@ func (b *batch) run() result {
 	b.sent = d.now()
 	d.options.Observer.CheckClock(b.sent)
 	b.mu.Lock() // an early giveUp waits until jobs is complete
-	attempt, ok := n.guard.Begin(b.giveUp)
+	attempt, ok := n.guard.BeginAgain(b.attempt, b.expired)
 	if !ok {
 		b.mu.Unlock()
 		due = append(due, n.take(maxBatch, nil)...)
@@ -91,6 +94,7 @@ func (b *batch) run() result {
 		n.callsDone(len(due))
 		return sent
 	}
+	b.attempt = attempt
 	defer attempt.Abort()                                // a panic or Goexit from here on is a failure too
 	if limit > 1 && n.guard.State() != failover.Closed { // the breaker has opened meanwhile
 		for _, p := range due[1:] {
