@@ -106,7 +106,8 @@ func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 		return lua.Call{}, false
 	}
 	if g.simulated != nil {
-		g.simulated.Sends(now, &c.Call, &b.Bucket)
+		call := c.Call // a copy, so that only a simulation allocates it
+		g.simulated.Sends(now, &call, &b.Bucket)
 	}
 	return c.Call, true
 }
