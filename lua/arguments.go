@@ -15,6 +15,9 @@ const (
 	shortWindows = shortCall + shortLimits*limitFields + 1 // with MaxDebt
 )
 
+// DirectArguments is the number of arguments of a direct take from a token bucket by Redis' own clock, without MaxDebt.
+const DirectArguments = shortBucket - 2
+
 // order appends the places of a call's numbers to to, in the order of the arguments; those of the limits of a window follow
 // them, and MaxDebt is the last if it is not 0. A nil in the long form is the lease id, the second one MaxBack.
 func (c *Call) order(to []*int64, short bool) []*int64 {
@@ -54,8 +57,11 @@ func (c *Call) arguments(args, like []any, short bool) []any {
 		}
 	}
 	var room [mostNumbers]*int64
-	lease := true
-	for _, x := range c.order(room[:0], short) {
+	places, lease := c.order(room[:0], short), true
+	if short && c.Algorithm == TokenBucket && c.readsClock() {
+		places = places[:len(places)-1] // Now
+	}
+	for _, x := range places {
 		switch {
 		case x != nil:
 			number(*x)
@@ -72,8 +78,6 @@ func (c *Call) arguments(args, like []any, short bool) []any {
 				number(x)
 			}
 		}
-	} else if short && c.Now == 0 && c.MaxDebt == 0 {
-		args = args[:len(args)-1]
 	}
 	if c.MaxDebt != 0 {
 		number(c.MaxDebt)
@@ -90,6 +94,8 @@ func (c *Call) limitArguments(i int) [limitFields]int64 {
 // ArgumentCount is how many Arguments appends, or a few more.
 func (c *Call) ArgumentCount() int {
 	switch short := c.isShort(); {
+	case c.Algorithm == TokenBucket && short && c.readsClock():
+		return DirectArguments
 	case c.Algorithm == TokenBucket && short:
 		return shortBucket
 	case c.Algorithm == TokenBucket:
@@ -99,6 +105,9 @@ func (c *Call) ArgumentCount() int {
 	}
 	return longCall + limitFields*(1+len(c.Also)) + 1
 }
+
+// readsClock reports whether the short form of a token bucket leaves out Now, and MaxDebt after it.
+func (c *Call) readsClock() bool { return c.Now == 0 && c.MaxDebt == 0 }
 
 // isShort reports whether the short form says all of the call: a direct take that breaks no rule about what it leaves out.
 func (c *Call) isShort() bool {

@@ -52,30 +52,40 @@ const (
 // The numbers of a reply: those of lua/token_bucket.lua, and those of the scripts that begin with lua/call.lua.
 const bucketNumbers, windowNumbers = 10, 13
 
+// ReplyNumbers is the most numbers of a reply: one more if a debt was forgiven.
+const ReplyNumbers = windowNumbers + 1
+
 // DecodeReply reads the reply of an algorithm's script, as go-redis returns it: exactly so many whole numbers, the first of
 // them a known code, and one more if a debt was forgiven. It reports false for anything else.
 func DecodeReply(a Algorithm, val any) (Reply, bool) {
-	var room [windowNumbers]int64
-	var forgiven [1]int64
-	n := room[:]
-	if a == TokenBucket {
-		n = room[:bucketNumbers]
-	}
-	if list, ok := val.([]any); ok && len(list) == len(n)+1 {
-		if !DecodeNumbers(list[len(n):], forgiven[:]) {
-			return Reply{}, false
-		}
-		val = list[:len(n)]
-	}
-	if !DecodeNumbers(val, n) || room[0] < int64(Granted) || room[0] > int64(Late) {
+	var room [ReplyNumbers]int64
+	list, ok := val.([]any)
+	if !ok || len(list) > len(room) || !DecodeNumbers(val, room[:len(list)]) {
 		return Reply{}, false
 	}
-	return Reply{
-		Code: Code(room[0]), Grant: room[1], Level: room[2], Retry: room[3], Active: room[4],
-		TTLLeft: room[5], Now: room[6], Epoch: room[7], Flags: Flags(room[8]), Overflow: room[9],
-		Which: room[10], Reset: room[11], Stamp: room[12],
-		Forgiven: forgiven[0],
-	}, true
+	return ReplyOf(a, room[:len(list)])
+}
+
+// ReplyOf is DecodeReply for a list of whole numbers.
+func ReplyOf(a Algorithm, numbers []int64) (Reply, bool) {
+	count := windowNumbers
+	if a == TokenBucket {
+		count = bucketNumbers
+	}
+	if len(numbers) != count && len(numbers) != count+1 || numbers[0] < int64(Granted) || numbers[0] > int64(Late) {
+		return Reply{}, false
+	}
+	var n [windowNumbers]int64 // what a token bucket does not send is 0
+	copy(n[:count], numbers)
+	r := Reply{
+		Code: Code(n[0]), Grant: n[1], Level: n[2], Retry: n[3], Active: n[4],
+		TTLLeft: n[5], Now: n[6], Epoch: n[7], Flags: Flags(n[8]), Overflow: n[9],
+		Which: n[10], Reset: n[11], Stamp: n[12],
+	}
+	if len(numbers) > count {
+		r.Forgiven = numbers[count]
+	}
+	return r, true
 }
 
 // Answers reports whether r can be the answer to c. One that cannot is worse than none: a grant of more than was asked

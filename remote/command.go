@@ -17,6 +17,8 @@ type noRetryCmd struct{ *redis.Cmd }
 // NoRetry forbids repetition.
 func (noRetryCmd) NoRetry() bool { return true }
 
+func (c noRetryCmd) answered() bool { return c.Val() != nil }
+
 // Places in the arguments of a script's command: EVALSHA sha 1 key argument…
 const (
 	argName   = 0
@@ -43,45 +45,66 @@ func newScripts() (all [lua.Algorithms]script) {
 	return all
 }
 
+// sentCmd is a command as it is sent: a [noRetryCmd] or a [callCmd].
+type sentCmd interface {
+	redis.Cmder
+	Val() any
+	answered() bool // a reply came that is not an error
+}
+
 // command is one execution of a script: the command that is sent, and how it was sent.
 type command struct {
 	script     *script
 	args       []any
-	cmd        *redis.Cmd
-	asking     bool // ASKING is sent before it
-	redirected bool // its node redirected it, and another node was asked
-	withText   bool // it is sent with the text of the script
+	cmd        sentCmd
+	call       *callCmd // cmd, or the one to send; nil if this is no call
+	asking     bool     // ASKING is sent before it
+	redirected bool     // its node redirected it, and another node was asked
+	withText   bool     // it is sent with the text of the script
 }
 
 // newCommand prepares EVALSHA with room for the given number of arguments. Arguments are whole numbers and strings,
 // as go-redis writes them.
 func newCommand(s *script, key string, room int) command {
-	args := make([]any, argFirst, argFirst+room)
-	args[argName], args[argScript], args[2], args[argKey] = "evalsha", s.sha, 1, key
-	return command{script: s, args: args}
+	return command{script: s, args: evalSHA(make([]any, 0, argFirst+room), s, key)}
 }
+
+// evalSHA appends the arguments that come first.
+func evalSHA(args []any, s *script, key string) []any { return append(args, "evalsha", s.sha, 1, key) }
 
 // callCommand prepares a call. like holds the arguments of another call, or is nil. A number that is the same in
 // like is not allocated again.
 func callCommand(c *lua.Call, like []any) command {
-	o := newCommand(&scripts[c.Algorithm], c.Bucket, c.ArgumentCount())
-	o.args = c.Arguments(o.args, like[min(argFirst, len(like)):])
+	o := command{script: &scripts[c.Algorithm], call: new(callCmd)}
+	args := o.call.args[:0]
+	if room := argFirst + c.ArgumentCount(); room > cap(args) {
+		args = make([]any, 0, room)
+	}
+	o.args = c.Arguments(evalSHA(args, o.script, c.Bucket), like[min(argFirst, len(like)):])
 	return o
 }
 
-// prepare makes a new redis.Cmd: EVAL with the script's text, or EVALSHA. If the previous one was executed, or may
-// have been, prepare must not be called again.
-func (o *command) prepare(ctx context.Context) noRetryCmd {
-	if o.cmd != nil {
-		o.args = slices.Clone(o.args) // a hook may still be reading the previous arguments
+// prepare makes a new command of go-redis: EVAL with the script's text, or EVALSHA. If the previous one was executed,
+// or may have been, prepare must not be called again.
+func (o *command) prepare(ctx context.Context) redis.Cmder {
+	if o.cmd != nil { // a hook may still be reading the previous command
+		o.args = slices.Clone(o.args)
+		if o.call != nil {
+			o.call = new(callCmd)
+		}
 	}
 	if o.withText {
 		o.args[argName], o.args[argScript] = "eval", o.script.source
 	} else {
 		o.args[argName], o.args[argScript] = "evalsha", o.script.sha
 	}
-	o.cmd = redis.NewCmd(ctx, o.args...)
-	return noRetryCmd{o.cmd}
+	if o.call == nil {
+		o.cmd = noRetryCmd{redis.NewCmd(ctx, o.args...)}
+		return o.cmd
+	}
+	o.call.RawWriteToCmd = redis.NewRawWriteToCmd(ctx, &o.call.reply, o.args...)
+	o.cmd = o.call
+	return o.cmd
 }
 
 // errShape is the error of a reply that the script cannot have returned: another program writes to the connection,

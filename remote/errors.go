@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverError is an error of Redis whose text had to be changed. It is a redis.Error, so redis.IsOOMError,
-// redis.HasErrorPrefix and similar functions recognize it.
+// serverError is an error of Redis: the reply to a call, or a text that had to be changed. It is a redis.Error, so
+// redis.IsOOMError, redis.IsMovedError, redis.HasErrorPrefix and similar functions recognize it.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }

@@ -7,55 +7,74 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxClones bounds the clones that are kept. There is one for each node and timeout, and there are few timeouts. A
+// maxLanes bounds the lanes that are kept. There is one for each node and timeout, and there are few timeouts. A
 // Cluster of 1000 primaries still fits, but the clients of nodes that left the Cluster must not pile up.
-const maxClones = 1024
+const maxLanes = 1024
 
-// clones keeps clients with a read and write timeout of our own. A clone shares the connections of its original.
-// Making one copies all options, so clones are kept. They are never closed, because that would close the original's
-// connections.
-type clones struct {
+// lanes keeps the way to each node, for each timeout.
+type lanes struct {
 	mu   sync.RWMutex
-	made map[cloneKey]*redis.Client
+	made map[laneKey]*lane
 }
 
-type cloneKey struct {
+type laneKey struct {
 	client  *redis.Client
 	timeout time.Duration
 }
 
-// of returns a clone of client that spends at most timeout on reading and at most timeout on writing.
-func (c *clones) of(client *redis.Client, timeout time.Duration) *redis.Client {
-	key := cloneKey{client, timeout}
-	c.mu.RLock()
-	clone := c.made[key]
-	c.mu.RUnlock()
-	if clone != nil {
-		return clone
-	}
-	clone = client.WithTimeout(timeout)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.made == nil || len(c.made) >= maxClones {
-		c.made = make(map[cloneKey]*redis.Client) // they are cheap to make again
-	}
-	c.made[key] = clone
-	return clone
+// lane is the way to a node: a client that spends at most a timeout on reading and at most that on writing, and its
+// idle pipelines. A pipeline is four allocations, so it is reused.
+type lane struct {
+	client *redis.Client
+	idle   sync.Pool // of *pipeline
 }
 
-// pipeline starts a pipeline to a node. Reading and writing take at most timeout each, or less if ctx ends earlier.
+// pipeline is a pipeline and room for its commands. go-redis copies the list of commands before it sends it, so hooks
+// do not see cmds.
+type pipeline struct {
+	redis.Pipeliner
+	cmds []redis.Cmder
+}
+
+// pipeline returns an empty pipeline.
+func (l *lane) pipeline() *pipeline {
+	if p, ok := l.idle.Get().(*pipeline); ok {
+		return p
+	}
+	return &pipeline{Pipeliner: l.client.Pipeline()}
+}
+
+// of returns the lane of a client and a timeout.
+func (l *lanes) of(client *redis.Client, timeout time.Duration) *lane {
+	key := laneKey{client, timeout}
+	l.mu.RLock()
+	one := l.made[key]
+	l.mu.RUnlock()
+	if one != nil {
+		return one
+	}
+	one = &lane{client: bounded(client, timeout)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.made == nil || len(l.made) >= maxLanes {
+		l.made = make(map[laneKey]*lane) // they are cheap to make again
+	}
+	l.made[key] = one
+	return one
+}
+
+// bounded returns a client that spends at most timeout on reading and at most timeout on writing, or less if the
+// context ends earlier.
 //
 // A client that respects the context's deadline is used itself, together with its hooks. Another client is replaced
-// by a clone, and go-redis gives clones no hooks.
-func (s *Redis) pipeline(client *redis.Client, timeout time.Duration) redis.Pipeliner {
-	if client == nil {
-		return s.foreign.Pipeline()
-	}
+// by a clone, and go-redis gives clones no hooks. A clone shares the connections of its original. It is never closed,
+// because that would close the original's connections.
+func bounded(client *redis.Client, timeout time.Duration) *redis.Client {
 	o := client.Options()
 	if o.ContextTimeoutEnabled && allows(o.ReadTimeout, timeout) && allows(o.WriteTimeout, timeout) {
-		return client.Pipeline()
+		return client
 	}
-	return s.clones.of(client, timeout).Pipeline()
+	return client.WithTimeout(timeout)
 }
 
 // allows reports whether a client's own timeout is at least as long as the caller's. A timeout of 0 means no limit.

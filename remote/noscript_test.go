@@ -108,15 +108,16 @@ func TestForgottenScripts(t *testing.T) {
 				hook := &forgetful{admin: admin, before: c.before, within: c.within}
 				client.AddHook(hook)
 				s := NewRedis(client, &RedisOptions{Prefix: fmt.Sprintf("tl:%d:%.12s:", first, lettersOf(name))})
-				var commands []command
+				var commands []*command
 				for i := range 2 * len(scripts) { // two of each, so that one finds the other's text
 					if a := (first + i) % len(scripts); a < lua.Algorithms {
 						call := takeBy(s, lua.Algorithm(a), "k")
-						commands = append(commands, callCommand(&call, nil))
+						o := callCommand(&call, nil)
+						commands = append(commands, &o)
 					} else {
 						o := newCommand(&presence, s.names.presence(0), 3)
 						o.args = append(o.args, "me", time.Minute.Microseconds(), 0)
-						commands = append(commands, o)
+						commands = append(commands, &o)
 					}
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), patience)

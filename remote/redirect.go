@@ -63,6 +63,6 @@ func (s *Redis) redirect(ctx context.Context, timeout time.Duration, router redi
 	}
 	if len(left) > 0 {
 		allTexts(left)
-		send(ctx, router.Pipeline(), left)
+		(&pipeline{Pipeliner: router.Pipeline()}).send(ctx, left)
 	}
 }

@@ -24,7 +24,8 @@ import (
 type Redis struct {
 	names  naming
 	nodes  topology
-	clones clones
+	lanes  lanes
+	limits deadlines // of calls
 	// foreign is the client if it is none of go-redis' own types. It is then the only node.
 	foreign redis.UniversalClient
 	broken  error // why the store cannot be used; see check
@@ -165,7 +166,7 @@ func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := s.limits.of(ctx, timeout)
 	defer cancel()
 	s.runAll(ctx, timeout, calls, results)
 }

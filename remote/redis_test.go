@@ -204,7 +204,7 @@ func TestConcurrentCalls(t *testing.T) {
 		all.Go(func() {
 			calls, results := []lua.Call{takeOne(s, "shared"), takeOne(s, fmt.Sprint(i))}, make([]Result, 2)
 			for range rounds {
-				s.Run(t.Context(), patience+time.Duration(i), calls, results) // many timeouts: many clones
+				s.Run(t.Context(), patience+time.Duration(i), calls, results) // many timeouts: many lanes
 				if err := errors.Join(results[0].Err, results[1].Err); err != nil {
 					t.Error(err)
 				}
@@ -217,17 +217,18 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 }
 
-func TestClonesAreBounded(t *testing.T) {
+func TestLanesAreBounded(t *testing.T) {
 	client := serverClient(t, &redis.Options{Addr: "127.0.0.1:1"})
-	var c clones
-	for i := range 3 * maxClones {
+	var c lanes
+	for i := range 3 * maxLanes {
 		c.of(client, time.Duration(i+1))
 	}
-	if len(c.made) > maxClones {
-		t.Errorf("%d clones", len(c.made))
+	if len(c.made) > maxLanes {
+		t.Errorf("%d lanes", len(c.made))
 	}
-	if a, b := c.of(client, time.Second), c.of(client, time.Second); a != b || a.Options().ReadTimeout != time.Second {
-		t.Error("a clone is not kept")
+	a, b := c.of(client, time.Second), c.of(client, time.Second)
+	if a != b || a.client.Options().ReadTimeout != time.Second {
+		t.Error("a lane is not kept")
 	}
 }
 

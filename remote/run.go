@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,14 +18,60 @@ type batch struct {
 	client   *redis.Client // see topology.pick
 	calls    []int         // index of each command's call
 	commands []command
+	all      []*command // pointers to commands
+	like     []any      // arguments of an earlier call of any batch: numbers that are the same are not allocated again
+}
+
+// add adds the call of an index.
+func (b *batch) add(i int, c *lua.Call) {
+	o := callCommand(c, b.like)
+	b.calls, b.commands, b.like = append(b.calls, i), append(b.commands, o), o.args
+}
+
+// batches is room for the batches of one Run, of which hooks see nothing. It is reused.
+type batches []batch
+
+var batchRoom = sync.Pool{New: func() any { return new(batches) }}
+
+// next returns a further batch, for the calls of a node.
+func (b *batches) next(client *redis.Client) *batch {
+	n := len(*b)
+	*b = slices.Grow(*b, 1)[:n+1]
+	last := &(*b)[n]
+	last.client = client
+	return last
+}
+
+// clear empties the batches for the next Run.
+func (b *batches) clear() {
+	for i := range *b {
+		one := &(*b)[i]
+		clear(one.commands)
+		clear(one.all)
+		one.client, one.calls, one.commands, one.all = nil, one.calls[:0], one.commands[:0], one.all[:0]
+	}
+	*b = (*b)[:0]
 }
 
 // runAll executes calls on all their nodes at once, and waits for the slowest. ctx ends after timeout.
 func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
-	batches := s.divide(ctx, calls, results)
-	if len(batches) == 0 {
-		return
+	all := batchRoom.Get().(*batches)
+	s.divide(ctx, all, calls, results)
+	switch len(*all) {
+	case 0:
+	case 1:
+		s.runBatch(ctx, timeout, &(*all)[0], calls, results)
+	default:
+		s.runBatches(ctx, timeout, *all, calls, results)
 	}
+	all.clear()
+	batchRoom.Put(all)
+}
+
+// runBatches executes several batches at once.
+func (s *Redis) runBatches(
+	ctx context.Context, timeout time.Duration, batches []batch, calls []lua.Call, results []Result,
+) {
 	var others sync.WaitGroup
 	for i := range batches[1:] {
 		others.Go(func() { s.runBatch(ctx, timeout, &batches[1+i], calls, results) })
@@ -34,8 +81,7 @@ func (s *Redis) runAll(ctx context.Context, timeout time.Duration, calls []lua.C
 }
 
 // divide groups the calls by the node that answers for each. A call whose node cannot be found gets its error here.
-func (s *Redis) divide(ctx context.Context, calls []lua.Call, results []Result) []batch {
-	var batches []batch
+func (s *Redis) divide(ctx context.Context, all *batches, calls []lua.Call, results []Result) {
 next:
 	for i := range calls {
 		results[i] = Result{}
@@ -44,35 +90,37 @@ next:
 			results[i].Err = s.failure(err)
 			continue
 		}
-		for j := range batches { // as many as nodes, so a map would be slower
-			if b := &batches[j]; b.client == client {
-				before := b.commands[len(b.commands)-1].args
-				b.calls, b.commands = append(b.calls, i), append(b.commands, callCommand(&calls[i], before))
+		for j := range *all { // as many as nodes, so a map would be slower
+			if b := &(*all)[j]; b.client == client {
+				b.add(i, &calls[i])
 				continue next
 			}
 		}
-		b := batch{client: client, calls: make([]int, 1, len(calls)), commands: make([]command, 1, len(calls))}
-		b.calls[0], b.commands[0] = i, callCommand(&calls[i], nil)
-		batches = append(batches, b)
+		all.next(client).add(i, &calls[i])
 	}
-	return batches
 }
 
 // decode reads the reply to a call, and reports whether it can be the call's reply.
-func (r *Result) decode(c *lua.Call, val any) (ok bool) {
-	r.Reply, ok = lua.DecodeReply(c.Algorithm, val)
+func (r *Result) decode(c *lua.Call, answer *reply) bool {
+	numbers, ok := answer.list()
+	if ok {
+		r.Reply, ok = lua.ReplyOf(c.Algorithm, numbers)
+	}
 	return ok && r.Reply.Answers(c)
 }
 
 // runBatch executes the calls of one node and writes their results. Batches share the slice of results, but no
 // element of it.
 func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, calls []lua.Call, results []Result) {
-	s.execute(ctx, timeout, b.client, b.commands)
 	for i := range b.commands {
-		r, cmd := &results[b.calls[i]], b.commands[i].cmd
+		b.all = append(b.all, &b.commands[i])
+	}
+	s.execute(ctx, timeout, b.client, b.all)
+	for i := range b.commands {
+		r, cmd := &results[b.calls[i]], b.commands[i].call
 		if err := cmd.Err(); err != nil {
 			r.Err = s.failure(err)
-		} else if c := &calls[b.calls[i]]; !r.decode(c, cmd.Val()) {
+		} else if !r.decode(&calls[b.calls[i]], &cmd.reply) {
 			*r = Result{Err: errShape}
 		}
 		r.Elsewhere = b.commands[i].redirected
@@ -81,11 +129,7 @@ func (s *Redis) runBatch(ctx context.Context, timeout time.Duration, b *batch, c
 
 // execute runs commands on the node that should have their buckets, each at most once. It returns when each has its
 // value or its error.
-func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redis.Client, commands []command) {
-	all := make([]*command, len(commands))
-	for i := range commands {
-		all[i] = &commands[i]
-	}
+func (s *Redis) execute(ctx context.Context, timeout time.Duration, client *redis.Client, all []*command) {
 	s.executeOn(ctx, timeout, client, all)
 	if router := s.nodes.router(); router != nil {
 		s.redirect(ctx, timeout, router, failedWith(all, isMoved))
@@ -101,7 +145,7 @@ func (s *Redis) executeOn(ctx context.Context, timeout time.Duration, client *re
 	rest := commands
 	for _, choose := range [...]func([]*command){digestsOnly, firstTexts, allTexts} {
 		choose(rest)
-		send(ctx, s.pipeline(client, timeout), rest)
+		s.send(ctx, client, timeout, rest)
 		if rest = failedWith(rest, isNoScript); len(rest) == 0 {
 			break
 		}
@@ -134,37 +178,55 @@ func allTexts(commands []*command) {
 	}
 }
 
-// send puts commands into a pipeline and executes it.
-func send(ctx context.Context, pipe redis.Pipeliner, commands []*command) {
+// send sends commands to a node in one pipeline.
+func (s *Redis) send(ctx context.Context, client *redis.Client, timeout time.Duration, commands []*command) {
+	if client == nil {
+		(&pipeline{Pipeliner: s.foreign.Pipeline()}).send(ctx, commands)
+		return
+	}
+	lane := s.lanes.of(client, timeout)
+	pipe := lane.pipeline()
+	if pipe.send(ctx, commands) {
+		lane.idle.Put(pipe)
+	}
+}
+
+// send puts commands into the pipeline and executes it. It reports false if the pipeline must not be used again,
+// because the client panicked.
+func (p *pipeline) send(ctx context.Context, commands []*command) (reusable bool) {
 	for _, o := range commands {
 		if o.asking {
-			_ = pipe.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "asking")})
+			p.cmds = append(p.cmds, noRetryCmd{redis.NewCmd(ctx, "asking")})
 		}
-		_ = pipe.Process(ctx, o.prepare(ctx)) // this only queues it
+		p.cmds = append(p.cmds, o.prepare(ctx))
 	}
-	err := exec(ctx, pipe)
+	_ = p.BatchProcess(ctx, p.cmds...) // this only queues them
+	panicked, err := exec(ctx, p.Pipeliner)
+	clear(p.cmds)
+	p.cmds = p.cmds[:0]
 	if err == nil {
-		return
+		return true
 	}
 	// Exec alone reports an error of Redis during the handshake of a new connection (WRONGPASS, LOADING). go-redis
 	// takes it for the reply of a command, but no command has it. Nothing was sent then.
 	for _, o := range commands {
-		if o.cmd.Err() == nil && o.cmd.Val() == nil {
+		if o.cmd.Err() == nil && !o.cmd.answered() {
 			o.cmd.SetErr(err)
 		}
 	}
+	return !panicked
 }
 
 // exec executes a pipeline. If a server announces more data than memory can hold, go-redis panics with the
 // connection closed, and nothing else is wrong. A hook may panic too: the type of the value says enough.
-func exec(ctx context.Context, pipe redis.Pipeliner) (err error) {
+func exec(ctx context.Context, pipe redis.Pipeliner) (panicked bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("remote: the Redis client panicked with a %T", p)
+			panicked, err = true, fmt.Errorf("remote: the Redis client panicked with a %T", p)
 		}
 	}()
 	_, err = pipe.Exec(ctx)
-	return err
+	return false, err
 }
 
 // failedWith returns the commands whose error is of a kind.
