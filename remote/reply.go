@@ -43,7 +43,7 @@ func (c *callCmd) SetVal(val any) {
 	}
 }
 
-func (c *callCmd) answered() bool { return c.reply.begun }
+func (c *callCmd) answered() bool { return c.reply.wrong || c.reply.complete() }
 
 // reply takes the bytes of a reply and keeps its numbers. Scripts reply with a list of whole numbers. Anything else is
 // an error of Redis, or the wrong shape.
@@ -58,9 +58,12 @@ type reply struct {
 	wrong   bool // something else than such a list: the rest does not matter
 }
 
+// complete reports whether all numbers of a list are there.
+func (r *reply) complete() bool { return r.begun && r.count == r.length }
+
 // list returns the numbers. It reports false if the reply is incomplete or has the wrong shape.
 func (r *reply) list() ([]int64, bool) {
-	if !r.begun || r.wrong || r.count != r.length {
+	if r.wrong || !r.complete() {
 		return nil, false
 	}
 	return r.numbers[:r.count], true
@@ -74,7 +77,7 @@ func (r *reply) Write(p []byte) (int, error) {
 	var err error
 	switch {
 	case r.wrong, len(p) == 0, bytes.Equal(p, lineEnd):
-	case !r.begun || r.count == r.length: // a hook may have the command executed again
+	case !r.begun, r.complete(): // a hook may have the command executed again
 		err = r.begin(p)
 	default:
 		n, numberErr := strconv.ParseInt(string(p[1:]), 10, 64)
