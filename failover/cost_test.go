@@ -41,6 +41,18 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
+// TestAttemptAllocations: a call adds what gobreaker allocates.
+func TestAttemptAllocations(t *testing.T) {
+	g := New(Options{Timeout: time.Hour})
+	var a *Attempt
+	if n := testing.AllocsPerRun(1000, func() {
+		a, _ = g.BeginAgain(a, nil)
+		a.End(nil)
+	}); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 var sink int
 
 func BenchmarkState(b *testing.B) {
@@ -68,8 +80,9 @@ func BenchmarkReady(b *testing.B) {
 func BenchmarkAttempt(b *testing.B) {
 	g := New(Options{})
 	b.ReportAllocs()
+	var a *Attempt
 	for b.Loop() {
-		a, _ := g.Begin(nil)
+		a, _ = g.BeginAgain(a, nil)
 		a.End(nil)
 	}
 }

@@ -208,7 +208,7 @@ func TestDeadlines(t *testing.T) {
 			t.Error("two timeouts share a context")
 		}
 		parent, end := context.WithCancel(context.Background())
-		child, cancel := all.of(parent, timeout)
+		child, cancel := all.of(parent, 2*timeout)
 		defer cancel()
 		if end(); child.Err() == nil {
 			t.Error("the context outlives its parent")
