@@ -44,6 +44,13 @@ func (l *lane) pipeline() *pipeline {
 	return &pipeline{Pipeliner: l.client.Pipeline()}
 }
 
+// reuse keeps a pipeline that was executed.
+func (l *lane) reuse(p *pipeline) {
+	clear(p.cmds)
+	p.cmds = p.cmds[:0]
+	l.idle.Put(p)
+}
+
 // of returns the lane of a client and a timeout.
 func (l *lanes) of(client *redis.Client, timeout time.Duration) *lane {
 	key := laneKey{client, timeout}

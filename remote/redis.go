@@ -153,7 +153,8 @@ func (s *Redis) Locate(ctx context.Context, bucket string) (Node, error) {
 
 // Run executes the calls; see [Store]. It returns within timeout if the client respects a context's deadline, as
 // clients of [Open] do. Otherwise it returns within about three times timeout: one for getting a connection, one
-// for writing and one for reading.
+// for writing and one for reading. It may stop waiting a thirty-second of timeout earlier, because calls share
+// deadlines.
 func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call, results []Result) {
 	if len(calls) == 0 {
 		return

@@ -10,8 +10,8 @@ import (
 )
 
 // callCmd is the redis.Cmder of a call. go-redis writes the bytes of the reply to it, and it keeps the numbers. A
-// redis.Cmd would make an interface of each number: seven allocations for each reply. go-redis sends a RawWriteToCmd
-// only once, as it does a [noRetryCmd].
+// redis.Cmd would make a list of them, and an interface of each. go-redis sends a RawWriteToCmd only once, as it does a
+// [noRetryCmd].
 //
 // One is made for each time that a call is sent, and none is reused: a hook may keep it.
 type callCmd struct {

@@ -19,7 +19,7 @@ type batch struct {
 	calls    []int         // index of each command's call
 	commands []command
 	all      []*command // pointers to commands
-	like     []any      // arguments of an earlier call of any batch: numbers that are the same are not allocated again
+	like     []any      // arguments of the last call, also of an earlier Run: the same numbers are not allocated again
 }
 
 // add adds the call of an index.
@@ -187,7 +187,7 @@ func (s *Redis) send(ctx context.Context, client *redis.Client, timeout time.Dur
 	lane := s.lanes.of(client, timeout)
 	pipe := lane.pipeline()
 	if pipe.send(ctx, commands) {
-		lane.idle.Put(pipe)
+		lane.reuse(pipe)
 	}
 }
 
@@ -202,8 +202,6 @@ func (p *pipeline) send(ctx context.Context, commands []*command) (reusable bool
 	}
 	_ = p.BatchProcess(ctx, p.cmds...) // this only queues them
 	panicked, err := exec(ctx, p.Pipeliner)
-	clear(p.cmds)
-	p.cmds = p.cmds[:0]
 	if err == nil {
 		return true
 	}
