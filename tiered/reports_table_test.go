@@ -21,6 +21,7 @@ type afflicted struct {
 	shift   atomic.Int64            // µs that its clock was set by
 	broken  atomic.Pointer[error]   // of every call
 	absence atomic.Pointer[error]   // of every refresh of presence
+	table   atomic.Pointer[error]   // of every poll of the table of standing shares
 	code    atomic.Int64            // answers so, and does nothing, if not 0
 	delay   atomic.Int64            // ns that a call takes longer
 	replica atomic.Pointer[distant] // that took over, if not nil
@@ -55,7 +56,14 @@ func (s *afflicted) Presence(
 	if err := s.absence.Load(); err != nil {
 		return remote.Census{}, *err
 	}
+	table := s.table.Load()
+	if table != nil {
+		p.Poll = lua.Poll{}
+	}
 	c, err := s.distant.Presence(ctx, timeout, n, p)
+	if table != nil {
+		c.Poll = remote.PollResult{Sent: true, Err: *table}
+	}
 	c.Now += s.shift.Load()
 	return c, err
 }
@@ -406,6 +414,18 @@ var told = []struct {
 			"DEBUG another number of processes shares the limits",
 		},
 		attrs: "policy=api processes=1",
+	}, {
+		name: "the table of standing shares is damaged", standing: StandingOn, fault: func(p patientOf) {
+			time.Sleep(80 * time.Second)
+			p.store.table.Store(new(error(&remote.ScriptError{Text: "WRONGTYPE"})))
+			time.Sleep(80 * time.Second)
+			if d := p.l.Allow(p.t.Context(), "new"); d.Tier != Remote {
+				p.t.Errorf("without a table: %+v", d)
+			}
+			p.store.table.Store(nil)
+		},
+		lines: []string{"ERROR redis refuses the table of standing shares: without it they end within a minute"},
+		attrs: `error="remote: WRONGTYPE"`,
 	}, {
 		name: "too many processes for standing shares", standing: StandingOn, fault: func(p patientOf) {
 			for range 14 {
