@@ -51,8 +51,8 @@ func TestBeginAgain(t *testing.T) {
 	}
 }
 
-// TestBeginAgainFired: an attempt that ended just after its timer had fired is not reused, because the timer would end the
-// new one.
+// TestBeginAgainFired: an attempt that ended just after its timer had fired is not reused. The timer would end the new
+// one.
 func TestBeginAgainFired(t *testing.T) {
 	g := New(Options{Timeout: time.Hour})
 	a, _ := g.Begin(nil)

@@ -125,6 +125,10 @@ var failModes = map[string]tiered.FailMode{
 	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
 }
 
+var standings = map[string]tiered.Standing{
+	"": tiered.StandingOff, "off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn,
+}
+
 // policiesByName returns Policies by the names of the scenario's limits.
 func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Policy, error) {
 	own := map[string]tiered.Policy{}
@@ -149,8 +153,8 @@ func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Pol
 func policyOf(f *scenario.Fleet, l *scenario.Limit, change func(tiered.Policy) tiered.Policy) (tiered.Policy, error) {
 	p := tiered.Policy{
 		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst},
-		FailMode: failModes[f.Mode],
-		Lease:    tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
+		FailMode: failModes[f.Mode], Standing: standings[f.Standing],
+		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
 	}
 	p = change(p)
 	if p.Name != l.Name {

@@ -80,9 +80,9 @@ func (c *coldLoad) decide(callers, decisions int) (others int64) {
 	return wrong.Load()
 }
 
-// TestColdPathAllocations bounds what a decision about a key without a lease allocates, in the process and in go-redis.
-// A part of it is for the call and a part for its pipeline, so it depends on how many callers share a pipeline, and that
-// on the machine. The least of some rounds counts.
+// TestColdPathAllocations bounds what a decision about a key without a lease allocates, in the limiter and in go-redis.
+// A part is for the call and a part for its pipeline. How many callers share a pipeline depends on the machine, so the
+// least of some rounds counts.
 func TestColdPathAllocations(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector allocates")

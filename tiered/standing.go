@@ -299,7 +299,7 @@ func (g *Group) poll(now time.Duration) (lua.Poll, bool) {
 
 // polled implements [dispatch.Options].Polled.
 func (g *Group) polled(now time.Duration, p lua.Poll, r remote.PollResult) {
-	if r.Sent && r.Err == nil {
+	if r.Err == nil {
 		g.shares.Accept(now, p.Member, p.Seq, r.Reply)
 		g.reportSize()
 	}

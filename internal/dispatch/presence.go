@@ -140,7 +140,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		n.dispatcher.forget(n)
 		return err
 	}
-	if err == nil && p.Poll.Seq > 0 {
+	if c.Poll.Sent { // also if the presence was refused
 		d.options.Polled(d.now(), p.Poll, c.Poll)
 	}
 	if ttl == 0 {

@@ -28,10 +28,10 @@ type member struct {
 	quarantine bool
 }
 
-// Open makes room for the places. Before it nothing is taken.
-func (s *Shares) Open() {
+// Open makes 1<<bits places, unless there are some. Before it nothing is taken.
+func (s *Shares) Open(bits int) {
 	if s.places.Load() == nil {
-		s.places.CompareAndSwap(nil, new([1 << placeBits]atomic.Int64))
+		s.places.CompareAndSwap(nil, &places{64 - bits, make([]atomic.Int64, 1<<bits)})
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// placeBits is the logarithm of the number of places, 8 bytes each: 8 MB, however many keys there are.
-const placeBits = 20
+// PlaceBits is the logarithm of the number of places of a process, 8 bytes each: 8 MB, however many keys there are.
+const PlaceBits = 20
 
 // Shares are the standing shares of this process, of all keys of all limits. The zero value has no right to anything. All
 // methods may be called concurrently.
@@ -19,7 +19,7 @@ const placeBits = 20
 // virtual scheduling of GCRA (ITU-T I.371). Keys that meet in a place share one share. That is stricter than their
 // limits, and costs a call now and then.
 type Shares struct {
-	places  atomic.Pointer[[1 << placeBits]atomic.Int64]
+	places  atomic.Pointer[places]
 	current atomic.Pointer[stretch]
 
 	mu     sync.Mutex // guards changes of current, and what follows
@@ -46,8 +46,17 @@ func (s *Shares) stretch() *stretch {
 	return idle
 }
 
+// places are what [Shares.Open] made room for. Their number is a power of two.
+type places struct {
+	shift int // of a hash, to the number of its place
+	z     []atomic.Int64
+}
+
 // place returns the place of a key.
-func (s *Shares) place(hash uint64) *atomic.Int64 { return &s.places.Load()[hash>>(64-placeBits)] }
+func (s *Shares) place(hash uint64) *atomic.Int64 {
+	p := s.places.Load()
+	return &p.z[hash>>p.shift]
+}
 
 // Take takes n ≥ 1 tokens from the share of a key, all or nothing, and returns how many are left. hash is of the key and
 // its policy. Take never blocks and does not allocate.

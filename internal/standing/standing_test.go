@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,22 +94,15 @@ type fleet struct {
 
 const key = 0x123456789abcdef
 
-var places [3]atomic.Pointer[[1 << placeBits]atomic.Int64]
-
 func newFleet(t *testing.T, seed uint64, r Rate, n int) *fleet {
 	f := &fleet{t: t, seed: seed, now: time.Hour}
 	l, _, err := Split(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
+	for range n {
 		s := new(Shares)
-		if places[i].Load() == nil { // 8 MB, so all fleets use the same
-			s.Open()
-			places[i].Store(s.places.Load())
-		}
-		s.places.Store(places[i].Load())
-		s.place(key).Store(0)
+		s.Open(2)
 		f.processes = append(f.processes, s)
 		f.limits = append(f.limits, s.Begin(f.now, l))
 	}
@@ -249,7 +241,7 @@ func TestSharesBeginEmpty(t *testing.T) {
 		t.Fatal(err, err2)
 	}
 	s, now := new(Shares), time.Hour
-	s.Open()
+	s.Open(2)
 	a := s.Begin(now, slow)
 	s.set(now, lua.Pool, now+1000*time.Hour)
 	now += 100 * time.Hour

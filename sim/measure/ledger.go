@@ -133,7 +133,7 @@ func (l *ledger) sample(step, process int, s *tiered.Stats, last bool) {
 			t.burn()
 		}
 		if last {
-			t[duplicated] += max(0, a.seen[i].granted-p.Spent)
+			t[duplicated] += max(0, a.seen[i].granted-p.Spent-p.Standing)
 			t[uncounted] = max(0, a.seen[i].alone-p.Shared-p.Open)
 		}
 		l.now.limits[i].add(t.minus(a.limits[i]))

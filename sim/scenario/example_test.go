@@ -43,7 +43,7 @@ run     60s
 	fmt.Println(s.Validate())
 	fmt.Print(s)
 	// Output:
-	// path is fleet.sise: must be one of fleet.n, fleet.mode, fleet.size, fleet.period, fleet.processes, fleet.budget, fleet.timeout, fleet.maxkeys, fleet.inflight; did you mean fleet.size?
+	// path is fleet.sise: must be one of fleet.n, fleet.mode, fleet.size, fleet.period, fleet.processes, fleet.budget, fleet.timeout, fleet.maxkeys, fleet.inflight, fleet.standing; did you mean fleet.size?
 	// faults[0].for is 1m: must end within the run: at most 40s, or left out
 	// name      "Redis restarts"
 	// limit     api rate=2000/s

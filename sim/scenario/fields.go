@@ -105,6 +105,7 @@ var statements = []statement{
 			},
 			{"maxkeys", count(1, 1<<30), "100000", "keys that a process keeps: Options.MaxKeys"},
 			{"inflight", count(1, 1<<16), "64", "calls at one time per process and node: Options.MaxInFlight"},
+			{"standing", oneWord("off", "split", "on"), "off", "standing shares of all policies: Policy.Standing"},
 		},
 	},
 	{

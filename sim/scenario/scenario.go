@@ -41,6 +41,7 @@ type Fleet struct {
 	Timeout   Duration `json:"timeout,omitempty"`
 	MaxKeys   int      `json:"maxkeys,omitempty"`
 	InFlight  int      `json:"inflight,omitempty"` // Options.MaxInFlight
+	Standing  string   `json:"standing,omitempty"` // off (default), split, on
 }
 
 // Traffic is a stream of requests: `traffic SHAPE limit=NAME rate=PER/PERIOD …`. Requests come at random times

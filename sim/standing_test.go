@@ -1,0 +1,68 @@
+package sim
+
+import (
+	"strings"
+	"testing"
+)
+
+// rareKeys is 2000 users of whom each is far below the limit. The table of fractions is in quarantine for 65 s.
+const rareKeys = `name "many rarely used keys"
+limit     users rate=100/s burst=200
+fleet     n=4 standing=on
+traffic   poisson limit=users rate=150/s keys=2000
+run       100s warmup=85s
+`
+
+// With standing shares rarely used keys need no Redis, on the model of Redis as on the scripts.
+func TestRehearsalOfStandingShares(t *testing.T) {
+	for _, row := range []struct {
+		engine, standing string
+		calls            float64 // per token, at most
+	}{
+		{Virtual, "on", 0.01},
+		{Lua, "on", 0.01},
+		{Virtual, "split", 1},
+		{Virtual, "off", 1},
+	} {
+		text := strings.Replace(rareKeys, "standing=on", "standing="+row.standing, 1)
+		m := rehearse(t, text, &Options{Seed: 20, Engine: row.engine}).Metrics
+		if m.OverAdmission > 0 || m.Utilisation < 1 || m.Duplicated > 0 || m.Uncounted > 0 ||
+			m.CallsPerToken > row.calls || m.CallsPerToken < row.calls-0.02 {
+			t.Errorf("%v, standing %s: %+v", row.engine, row.standing, m)
+		}
+	}
+}
+
+// badHour is all that can go wrong, while 20 keys are asked for around their limit, and the fleet changes.
+const badHour = `name "standing shares in a bad hour"
+limit     users rate=20/s burst=48
+fleet     n=4 standing=on mode=closed
+traffic   poisson limit=users rate=200/s keys=10
+traffic   bursts limit=users rate=100/s every=10s for=1s keys=10 cost=1 maxcost=4
+net       rtt=1ms jitter=200us
+at 75s    lose for=5s chance=20%
+at 80s    blackhole only=replies for=8s
+at 90s    freeze for=3s
+at 95s    scale n=7
+at 110s   crash procs=3
+at 115s   refuse for=10s error=LOADING
+at 130s   scale n=3
+at 140s   scriptflush
+at 145s   refuse for=70s error=LOADING
+at 220s   deploy every=2s
+run       240s warmup=70s
+`
+
+// Nothing that happens to messages and processes makes the shares admit more than the limit.
+func TestStandingSharesInABadHour(t *testing.T) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		r := rehearse(t, badHour, &Options{Seed: seed + 1})
+		if m := r.Metrics; m.OverAdmission > 0 || m.Duplicated > 0 || m.Uncounted > 0 {
+			t.Errorf("seed %d: %+v", seed+1, m)
+		}
+	}
+}
