@@ -82,7 +82,7 @@ type Tier uint8
 // The tiers.
 const (
 	None     Tier = iota // nowhere: nothing could be decided
-	Local                // in this process: from a lease, or because the key is known to be denied
+	Local                // in this process: from a lease or a standing share, or because the key is known to be denied
 	Remote               // by Redis, for this request
 	Failover             // by the fail mode, because Redis does not answer
 )

@@ -265,12 +265,15 @@ func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n i
 		return 0
 	}
 	hash := l.group.cache.Hash(l.id(key))
-	for n = min(n, l.shareLevel(now, hash, p)); n > 0; n-- {
-		if _, ok := l.takeShare(now, hash, p, n); ok {
+	for {
+		n = min(n, l.shareLevel(now, hash, p))
+		if n <= 0 {
+			return 0
+		}
+		if _, ok := l.takeShare(now, hash, p, n); ok { // otherwise another caller was quicker
 			return n
 		}
 	}
-	return 0
 }
 
 // takeAllOfShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.

@@ -1,0 +1,90 @@
+package faults
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// TestStandingSharesAcrossProcesses runs real processes with standing shares: keys far below their limit, near it and at
+// three times it. The fleet grows from 4 to 12 and shrinks again, two processes are killed, and the table of fractions is
+// deleted. No interval admits more than a limit allows, and the rarely used key costs Redis almost nothing.
+func TestStandingSharesAcrossProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two minutes of real time")
+	}
+	const few, many = 4, 12
+	server := redistest.Start(t)
+	job := harness.Job{URL: server.URL()}
+	for name, times := range map[string]float64{"rare": 0.02, "near": 0.8, "over": 3} {
+		limit := tiered.PerSecond(100).WithBurst(200)
+		job.Loads = append(job.Loads, harness.Load{
+			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: tiered.StandingOn},
+			Offer:  times * float64(limit.Tokens) / few,
+		})
+	}
+	var all harness.Fleet
+	start := func(n int) {
+		for range n {
+			job.Seed = uint64(len(all))
+			all = append(all, harness.Start(t, job))
+			all[len(all)-1].Begin()
+		}
+	}
+	pause := func(d time.Duration) { time.Sleep(d) } // real processes and real time
+	start(few)
+	pause(85 * time.Second) // the quarantine, and time to fill the shares
+	client := server.Client()
+	before := server.Calls(client, "evalsha")
+	pause(6 * time.Second)
+	inUse := server.Calls(client, "evalsha") - before
+	start(many - few)
+	pause(10 * time.Second)
+	all[0].Kill()
+	all[5].Kill()
+	pause(4 * time.Second)
+	table, err := client.Keys(t.Context(), "*st1").Result()
+	if err != nil || len(table) != 1 {
+		t.Fatalf("tables %v, %v", table, err)
+	}
+	if err := client.Del(t.Context(), table[0]).Err(); err != nil {
+		t.Fatal(err)
+	}
+	start(1) // it is the first to ask a new table
+	pause(6 * time.Second)
+	for _, m := range slices.Clone(all[6:]) {
+		m.Stop()
+	}
+	pause(5 * time.Second)
+	taken := map[string]int64{}
+	for m, r := range all.Stop() {
+		for name, p := range r.Stats.Policies {
+			taken[name] += p.Standing
+		}
+		if s := r.Stats.Standing; m != all[0] && s.Fraction > 0.5 {
+			t.Errorf("a process has %v of the shares", s.Fraction)
+		}
+	}
+	for _, l := range job.Loads {
+		requests := all.Records(l.Name)
+		v := harness.Judge(requests, l.Limit)
+		t.Logf("%s: %d requests in %.0f s, %d admitted, an ideal bucket %d, %d by standing shares; over-admission %.0f; "+
+			"tightest interval: %v", l.Name, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, taken[l.Name],
+			max(0, math.Ceil(v.Over())), v.Worst)
+		if v.Over() > 0 {
+			t.Errorf("%s: over-admission: %v", l.Name, v.Worst)
+		}
+		if taken[l.Name] == 0 {
+			t.Errorf("%s: nothing came from standing shares", l.Name)
+		}
+		if l.Name == "rare" && v.Admitted < v.Ideal {
+			t.Errorf("rare: %d refused that an ideal bucket admits", v.Ideal-v.Admitted)
+		}
+	}
+	t.Logf("%d script calls in 6 s with all shares in use", inUse)
+}
