@@ -75,8 +75,14 @@ func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
 // limiter returns one process' limiter on the server.
 func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Options) *tiered.Limiter {
 	tb.Helper()
-	o.MaxKeys, o.Logger = maxKeys, slog.New(slog.DiscardHandler)
-	p.Name, p.Limit = "bench", tiered.Limit{Tokens: l.Tokens, Per: l.Per}
+	p.Limit = tiered.Limit{Tokens: l.Tokens, Per: l.Per}
+	return s.limiterOf(tb, p, o)
+}
+
+// limiterOf is limiter with the limit of the policy.
+func (s *Server) limiterOf(tb testing.TB, p tiered.Policy, o tiered.Options) *tiered.Limiter {
+	tb.Helper()
+	p.Name, o.MaxKeys, o.Logger = "bench", maxKeys, slog.New(slog.DiscardHandler)
 	limiter, err := tiered.New(remote.NewRedis(s.ownClient(tb), nil), p, &o)
 	if err != nil {
 		tb.Fatal(err)
