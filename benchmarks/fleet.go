@@ -40,7 +40,10 @@ type made struct {
 // newFleet returns limiters that nobody has used.
 func newFleet(tb testing.TB, name string, connect func(*Fleet) Decide) *Fleet {
 	tb.Helper()
-	f := &Fleet{Name: name, Server: StartServer(tb), base: time.Now(), history: map[int][]made{}}
+	f := &Fleet{Name: name, base: time.Now(), history: map[int][]made{}}
+	if name != nobody {
+		f.Server = StartServer(tb)
+	}
 	for range fleetSize {
 		f.decide = append(f.decide, connect(f))
 	}
@@ -69,6 +72,16 @@ func redisRateFleet(tb testing.TB) *Fleet {
 			}
 			return verdict(r.Allowed > 0)
 		}
+	})
+}
+
+// nobody is the name of a Fleet that admits everything at once: what it costs is the making of the requests.
+const nobody = "nobody"
+
+func nobodyFleet(tb testing.TB) *Fleet {
+	tb.Helper()
+	return newFleet(tb, nobody, func(*Fleet) Decide {
+		return func(context.Context, string) Answer { return Admitted }
 	})
 }
 
@@ -165,7 +178,7 @@ func (w work) calls() float64 { return Per(w.Usage, w.Commands) }
 // waited returns the part of the decisions that waited for Redis.
 func (w work) waited() float64 { return Per(w.Usage, w.Tally.With(Asked)) }
 
-// cpu returns the processor time of process and Redis together per decision. That of making the requests is part of it.
+// cpu returns the processor time of process and Redis together per decision, and per request that is made.
 func (w work) cpu() float64 { return ClientCPU(w.Usage) + ServerCPU(w.Usage) }
 
 // serverLoad returns the part of a processor that Redis used.

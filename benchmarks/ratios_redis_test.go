@@ -35,14 +35,18 @@ func TestRatiosCommands(t *testing.T) {
 	atMost(t, "Redis commands per allowed decision, hot key, one process at full speed", Median(perDecision), 0.0005)
 }
 
+// TestRatiosColdKeys has the cost of a call. Without standing shares each decision about a rarely used key is one, as with
+// redis_rate. What users with shares pay is in TestRatiosUsers.
 func TestRatiosColdKeys(t *testing.T) {
 	forRatios(t)
 	ours, peer := Start(t, Ours, Cold), Start(t, RedisRate, Cold)
 	pairs := Turn{Rounds: 31, Slice: 150 * time.Millisecond, Goroutines: crowd}.Against(t, ours, peer)
-	atLeast(t, "cold random keys, 16 goroutines, decisions/s: ours ÷ redis_rate", 1/Quotient(pairs, Wall), 1.25)
-	atMost(t, "cold random keys, 16 goroutines, server CPU per decision: ours ÷ redis_rate",
+	atLeast(t, "cold random keys without standing shares, 16 goroutines, decisions/s: ours ÷ redis_rate",
+		1/Quotient(pairs, Wall), 1)
+	atMost(t, "cold random keys without standing shares, 16 goroutines, server CPU per decision: ours ÷ redis_rate",
 		Quotient(pairs, ServerCPU), 1.2)
 
 	pairs = Turn{Rounds: 101, Slice: 20 * time.Millisecond, Goroutines: 1, WallOnly: true}.Against(t, ours, peer)
-	atMost(t, "one cold key, 1 goroutine, latency: ours ÷ redis_rate", Quotient(pairs, Wall), 1.25)
+	atMost(t, "one cold key without standing shares, 1 goroutine, latency: ours ÷ redis_rate",
+		Quotient(pairs, Wall), 1.5)
 }
