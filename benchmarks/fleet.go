@@ -117,13 +117,12 @@ type work struct {
 // play carries a load for a time. It warms up first, because since its last turn a Fleet has returned its leases.
 func (f *Fleet) play(tb testing.TB, u Users, seed uint64, warm, length time.Duration) work {
 	tb.Helper()
-	names := u.names()
 	before, during := u.schedule(2*seed, warm), u.schedule(2*seed+1, length)
-	f.drive(u, names, before)
+	f.drive(u, before)
 	runtime.GC() // each turn begins alike
 	s := &Subject{Contestant: Contestant{Name: f.Name}, Server: f.Server}
 	done := s.begin(tb)
-	w := f.drive(u, names, during)
+	w := f.drive(u, during)
 	w.Usage = done(w.Usage)
 	if failed := w.Tally.With(Failed); failed > 0 {
 		tb.Fatalf("%s: %d of %d decisions failed", f.Name, failed, w.N)
@@ -134,11 +133,18 @@ func (f *Fleet) play(tb testing.TB, u Users, seed uint64, warm, length time.Dura
 	return w
 }
 
-// drive makes requests when they are due, and waits for the last answer.
-func (f *Fleet) drive(u Users, names []string, due []arrival) (w work) {
+// drive makes requests when they are due, and waits for the last answer. A request is made as a service makes it, by a
+// goroutine that has served others before, with a key that was just read.
+func (f *Fleet) drive(u Users, due []arrival) (w work) {
 	all := make([]made, len(due))
 	late := make([]time.Duration, len(due))
-	ctx := context.Background()
+	serve := func(i int) {
+		ctx, key, decide, m := context.Background(), keyOf(u.First+due[i].key), f.decide[due[i].process], &all[i]
+		m.before = int64(time.Since(f.base))
+		m.answer = decide(ctx, key)
+		m.after = int64(time.Since(f.base))
+	}
+	next := make(chan int)
 	var done sync.WaitGroup
 	start := time.Now()
 	for i, a := range due {
@@ -146,13 +152,18 @@ func (f *Fleet) drive(u Users, names []string, due []arrival) (w work) {
 			time.Sleep(wait)
 		}
 		late[i] = time.Since(start) - a.at
-		done.Go(func() {
-			m := &all[i]
-			m.before = int64(time.Since(f.base))
-			m.answer = f.decide[a.process](ctx, names[a.key])
-			m.after = int64(time.Since(f.base))
-		})
+		select {
+		case next <- i:
+		default: // all are busy
+			done.Go(func() {
+				serve(i)
+				for i := range next {
+					serve(i)
+				}
+			})
+		}
 	}
+	close(next)
 	done.Wait()
 	w.Usage = Usage{N: len(due), Wall: time.Since(start)}
 	took := make([]time.Duration, len(due))

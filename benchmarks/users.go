@@ -56,6 +56,3 @@ func (u Users) rates() []float64 {
 	}
 	return all
 }
-
-// names returns the users' keys.
-func (u Users) names() []string { return tour(u.First, u.First+u.Keys).keys }
