@@ -52,7 +52,7 @@ func takesOf(t *testing.T) func(*walk) int {
 	t.Helper()
 	seed, base := maphash.MakeSeed(), time.Now()
 	shares := new(standing.Shares)
-	shares.Open()
+	shares.Open(standing.PlaceBits)
 	part, _, err := standing.Split(standing.Rate{Burst: plenty.Tokens, Tokens: plenty.Tokens, Per: plenty.Per})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ type Options struct {
 	// Service is the name of the service that this process is part of: up to 64 bytes of printable text. "" means
 	// the name of the program. If two services on one Redis have a policy of one name with different limits, the
 	// Logger gets a WARN, because they count each other's requests. Processes of one service may differ while a
-	// deploy rolls: that is an INFO. Stats counts both. The name is not stored in Redis.
+	// deploy rolls: that is an INFO. Stats counts both. Redis stores a fingerprint of it.
 	Service string
 
 	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it

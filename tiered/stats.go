@@ -40,7 +40,7 @@ type StandingStats struct {
 // PolicyStats are the figures of one policy, in tokens. Granted = Spent + Returned + Burnt + Held.
 type PolicyStats struct {
 	Granted     int64 // by Redis
-	Spent       int64 // admitted
+	Spent       int64 // admitted with tokens that Redis granted
 	Returned    int64 // returned unspent
 	Burnt       int64 // expired unspent, or lost during the return
 	Held        int64 // held now
@@ -50,8 +50,8 @@ type PolicyStats struct {
 	Shared      int64 // admitted by this process' share while Redis did not answer
 	Open        int64 // admitted by fail-open while Redis did not answer
 	Settled     int64 // of Shared and Open: reported to Redis since
-	Forgiven    int64 // admitted or charged, and never paid for: beyond MaxDebt, or rejected (Poisoned)
-	Lost        int64 // requested by calls without an answer: Redis may have granted at most so many that no process got
+	Forgiven    int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls Redis rejects (Poisoned)
+	Lost        int64 // requested by calls without an answer. At most so many tokens were granted and reached no process
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
 	Standing int64 // admitted by standing shares; not in Granted and Spent
@@ -82,7 +82,7 @@ type PolicyStats struct {
 // NodeStats are the figures of one Redis node.
 type NodeStats struct {
 	Calls    int64 // sent; several share a round trip
-	Failures int64 // calls without an answer: they may have been executed
+	Failures int64 // calls that were not served: without an answer (these may have been executed), or answered by an error
 
 	Saturated     int64 // of Failures: this process' own pool had no free connection
 	CannotServe   int64 // of Failures: Redis said that it cannot serve (LOADING, READONLY, OOM, …)
@@ -94,7 +94,7 @@ type NodeStats struct {
 	StaleReplies int64         // calls that did nothing because a newer call had overtaken them
 	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
 	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
-	ClockBack    int64         // buckets that went on by a clock that was set back by more than a second
+	ClockBack    int64         // buckets whose time was set back, because the node's clock was, by more than a second
 	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms before there are 16
 
 	Processes int64 // that are present there, whatever their policies are
