@@ -204,13 +204,24 @@ func TestStandingDamagedTable(t *testing.T) {
 	for _, e := range []*engine{miniEngine(t), realEngine(t)} {
 		for _, c := range []struct{ field, value, want string }{
 			{"more", "x", "RLCORRUPT member"}, // the record of a member "ore"
-			{"v", "", "RLFOREIGN key"}, {"v", "tb1", "RLFOREIGN key"}, {"v", "st2", "RLFOREIGN key"},
-			{"c", "", "RLCORRUPT field"}, {"c", "x", "RLCORRUPT field"}, {"n", "-1", "RLCORRUPT field"},
-			{"u", "nan", "RLCORRUPT field"}, {"u", "0.5", "RLCORRUPT field"}, {"h", "1e400", "RLCORRUPT field"},
-			{"h", "9007199254740992", "RLCORRUPT field"}, {"n", "-", "RLCORRUPT field"},
-			{"ma", "", "RLCORRUPT member"}, {"ma", "1|2", "RLCORRUPT member"}, {"ma", "1|2|3|4", "RLCORRUPT member"},
-			{"mb", "1|-2|3", "RLCORRUPT member"}, {"mb", "1|1048577|3", "RLCORRUPT member"},
-			{"mb", strings.Repeat("9", 400) + "|2|3", "RLCORRUPT member"}, {"mb", "1|2|nan", "RLCORRUPT member"},
+			{"v", "", "RLFOREIGN key"},
+			{"v", "tb1", "RLFOREIGN key"},
+			{"v", "st2", "RLFOREIGN key"},
+			{"c", "", "RLCORRUPT field"},
+			{"c", "x", "RLCORRUPT field"},
+			{"n", "-1", "RLCORRUPT field"},
+			{"u", "nan", "RLCORRUPT field"},
+			{"u", "0.5", "RLCORRUPT field"},
+			{"h", "1e400", "RLCORRUPT field"},
+			{"h", "9007199254740992", "RLCORRUPT field"},
+			{"n", "-", "RLCORRUPT field"},
+			{"ma", "", "RLCORRUPT member"},
+			{"ma", "1|2", "RLCORRUPT member"},
+			{"ma", "1|2|3|4", "RLCORRUPT member"},
+			{"mb", "1|-2|3", "RLCORRUPT member"},
+			{"mb", "1|1048577|3", "RLCORRUPT member"},
+			{"mb", strings.Repeat("9", 400) + "|2|3", "RLCORRUPT member"},
+			{"mb", "1|2|nan", "RLCORRUPT member"},
 		} {
 			fields := maps.Clone(good)
 			if fields[c.field] = c.value; c.value == "-" {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -73,7 +74,8 @@ func TestPollOrPresenceFails(t *testing.T) {
 			admin.Set(t.Context(), s.names.table(), "x", 0)
 		}
 		c, err := s.Presence(t.Context(), patience, s.TableNode(), polling(1))
-		e, ok := c.Poll.Err.(*ScriptError)
+		var e *ScriptError
+		ok := errors.As(c.Poll.Err, &e)
 		if err != nil || c.Processes != 1 || !c.Poll.Sent || !ok || e.Text != text {
 			t.Errorf("%+v, %v, want the poll's error %s", c, err, text)
 		}

@@ -198,7 +198,7 @@ func TestStandingSharesThroughAnOutage(t *testing.T) {
 		policy := standingPolicy("api")
 		policy.FailMode = FailClosed
 		l := limiterOf(t, fleetOf(t, s, 1, policy)[0], "api")
-		errGone := error(errors.New("gone"))
+		errGone := errors.New("gone")
 		s.broken.Store(&errGone)
 		s.absence.Store(&errGone)
 		time.Sleep(45 * time.Second)
