@@ -1,10 +1,6 @@
 package remote
 
-import (
-	"fmt"
-
-	"github.com/tiered-limiter/tiered-limiter/lua"
-)
+import "github.com/tiered-limiter/tiered-limiter/lua"
 
 // What follows lets the tests of the script do to a Memory what no operator would do to Redis.
 
@@ -51,21 +47,7 @@ func (m *Memory) PollAt(p lua.Poll) (lua.PollReply, error) {
 }
 
 // Table returns what HGETALL would return of the table, and nil if there is none.
-func (m *Memory) Table() map[string]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := &m.table
-	if !t.exists {
-		return nil
-	}
-	fields := map[string]string{
-		"v": "st1", "c": fmt.Sprint(t.born), "n": fmt.Sprint(t.last), "u": fmt.Sprint(t.now), "h": fmt.Sprint(t.quarantine),
-	}
-	for id, r := range t.members {
-		fields["m"+id] = fmt.Sprintf("%d|%d|%d", r.seq, r.out, r.end)
-	}
-	return fields
-}
+func (m *Memory) Table() map[string]string { return m.Fields(naming{}.table()) }
 
 // TablePTTL returns the ms that the table has left.
 func (m *Memory) TablePTTL() int64 {

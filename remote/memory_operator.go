@@ -3,14 +3,17 @@ package remote
 import "time"
 
 // This file has what an operator of Redis does on the command line: look into a bucket, delete one, set the clock.
-// Bucket names are those of [Memory.Key].
+// Bucket names are those of [Memory.Key]. The table of standing shares is one more name: "{~0}st1".
 
-// Fields returns what HGETALL would return of a bucket's hash, or ZRANGE of its sorted set (members and scores). It
-// returns nil if there is no bucket. The scripts of package lua say what each field means.
-func (m *Memory) Fields(bucket string) map[string]string {
+// Fields returns what HGETALL would return of a bucket's hash or of the table of standing shares, or ZRANGE of a bucket's
+// sorted set (members and scores). It returns nil if there is none. The scripts of package lua say what each field means.
+func (m *Memory) Fields(name string) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := m.buckets[bucket]
+	if name == (naming{}).table() {
+		return m.table.fields(m.now())
+	}
+	b := m.buckets[name]
 	if b == nil || b.expired(m.now()) {
 		return nil
 	}
@@ -52,11 +55,15 @@ func (m *Memory) PTTL(bucket string) int64 {
 	return b.expires - clock/1000
 }
 
-// Del deletes a bucket, as DEL, an eviction, or a failover that loses it would. The next call finds a full one.
-func (m *Memory) Del(bucket string) {
+// Del deletes a bucket or the table of standing shares, as DEL, an eviction, or a failover that loses it would. The next
+// call finds a full bucket, or a new table.
+func (m *Memory) Del(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if b := m.buckets[bucket]; b != nil {
+	if name == (naming{}).table() {
+		m.table = memoryTable{}
+	}
+	if b := m.buckets[name]; b != nil {
 		m.drop(b)
 	}
 }

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"fmt"
 	"maps"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -99,6 +100,20 @@ func (t *memoryTable) write(p *lua.Poll, grant int64) {
 	} else {
 		delete(t.members, p.Member)
 	}
+}
+
+// fields returns what HGETALL would return of the table, and nil if there is none.
+func (t *memoryTable) fields(clock int64) map[string]string {
+	if !t.exists || clock/1000 > t.expires {
+		return nil
+	}
+	fields := map[string]string{
+		"v": "st1", "c": fmt.Sprint(t.born), "n": fmt.Sprint(t.last), "u": fmt.Sprint(t.now), "h": fmt.Sprint(t.quarantine),
+	}
+	for id, r := range t.members {
+		fields["m"+id] = fmt.Sprintf("%d|%d|%d", r.seq, r.out, r.end)
+	}
+	return fields
 }
 
 // clone returns a copy that shares nothing with t.

@@ -118,10 +118,10 @@ func (p *process) wake() {
 
 // copyBucket lets a replica catch up.
 func (w *World) copyBucket() bool {
-	if w.store.copy == nil {
+	if w.store.Copy == nil {
 		return false
 	}
-	w.replica = w.store.copy()
+	w.replica = w.store.Copy()
 	return true
 }
 

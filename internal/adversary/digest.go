@@ -57,7 +57,7 @@ func (d *digester) add(xs ...uint64) {
 
 // bucket adds what the store keeps.
 func (d *digester) bucket() {
-	fields, _ := d.world.store.read(d.world.bucket)
+	fields, _ := d.world.store.Read(d.world.bucket)
 	names := make([]string, 0, len(fields))
 	for name := range fields {
 		names = append(names, name)

@@ -15,10 +15,10 @@ import (
 
 // Store is where the bucket lives: a store whose contents can be read and removed.
 type Store struct {
-	calls  remote.Store
-	read   func(bucket string) (fields map[string]string, pttl int64)
-	remove func(bucket string)
-	copy   func() *Store // nil if there is no replica
+	Calls  remote.Store
+	Read   func(name string) (fields map[string]string, pttl int64)
+	Remove func(name string)
+	Copy   func() *Store // nil if there is no replica
 }
 
 // OnMemory returns a store in memory.
@@ -26,10 +26,10 @@ func OnMemory() *Store { return onMemory(remote.NewMemory()) }
 
 func onMemory(m *remote.Memory) *Store {
 	return &Store{
-		copy:   func() *Store { return onMemory(m.Clone()) },
-		calls:  m,
-		read:   func(bucket string) (map[string]string, int64) { return m.Fields(bucket), m.PTTL(bucket) },
-		remove: m.Del,
+		Copy:   func() *Store { return onMemory(m.Clone()) },
+		Calls:  m,
+		Read:   func(bucket string) (map[string]string, int64) { return m.Fields(bucket), m.PTTL(bucket) },
+		Remove: m.Del,
 	}
 }
 
@@ -37,8 +37,8 @@ func onMemory(m *remote.Memory) *Store {
 func OnRedis(client *redis.Client) *Store {
 	ctx := context.Background()
 	return &Store{
-		calls: remote.NewRedis(client, nil),
-		read: func(bucket string) (map[string]string, int64) {
+		Calls: remote.NewRedis(client, nil),
+		Read: func(bucket string) (map[string]string, int64) {
 			p := client.Pipeline()
 			fields, pttl := p.HGetAll(ctx, bucket), p.Do(ctx, "PTTL", bucket)
 			_, _ = p.Exec(ctx)
@@ -48,7 +48,7 @@ func OnRedis(client *redis.Client) *Store {
 			}
 			return fields.Val(), ms
 		},
-		remove: func(bucket string) {
+		Remove: func(bucket string) {
 			if err := client.Del(ctx, bucket).Err(); err != nil {
 				panic(fmt.Sprintf("adversary: DEL: %v", err))
 			}
@@ -59,7 +59,7 @@ func OnRedis(client *redis.Client) *Store {
 // run executes one call. The network is ours, so an error is either the script's or a broken test.
 func (b *Store) run(c lua.Call) (lua.Reply, error) {
 	var r [1]remote.Result
-	b.calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
+	b.Calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
 	return r[0].Reply, r[0].Err
 }
 
@@ -81,7 +81,7 @@ func (s *state) integer(field string) (n int64, err error) {
 }
 
 func (b *Store) state(a lua.Algorithm, bucket string) (s state, err error) {
-	s.fields, s.pttl = b.read(bucket)
+	s.fields, s.pttl = b.Read(bucket)
 	s.Bucket, err = invariant.Parse(a, s.fields, invariant.Unseen)
 	return s, err
 }

@@ -187,7 +187,7 @@ func (w *World) vanish() bool {
 }
 
 func (w *World) lose() {
-	w.store.remove(w.bucket)
+	w.store.Remove(w.bucket)
 	w.state, w.keyEnd = state{}, 0
 }
 

@@ -1,0 +1,117 @@
+package shares
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
+)
+
+// second is a token in the units of an ideal bucket: limits refill per second, and time is in ns.
+const second = int64(time.Second)
+
+// rounding is how much a level in Redis, a float, may be off: a millionth of a token.
+const rounding = second / 1_000_000
+
+// ideal is one bucket with the whole limit of a key, in units of token/s·ns. All that is admitted, less what is given back,
+// must fit into it at the instant at which it happens.
+type ideal struct {
+	level int64
+	last  time.Duration
+}
+
+func (w *world) refill(k int) *ideal {
+	b := &w.ideals[k]
+	b.level = min(b.level+int64(w.now-b.last)*w.most.Tokens, w.most.Burst*second)
+	b.last = w.now
+	return b
+}
+
+func (w *world) admit(k int, n int64, by string) {
+	w.admissions++
+	b := w.refill(k)
+	b.level -= n * second
+	w.logf("key %d: %d admitted by %s, %.3f left", k, n, by, float64(b.level)/float64(second))
+	w.exceeds(k, -b.level, "%d admitted by %s", n, by)
+	if w.rules.Priced {
+		b.level = max(b.level, 0) // each excess is counted once
+	}
+}
+
+func (w *world) give(k int, n int64) {
+	b := w.refill(k)
+	b.level = min(b.level+n*second, w.most.Burst*second)
+	w.logf("key %d: %d given back", k, n)
+}
+
+// exceeds judges tokens beyond the ideal bucket of a key.
+func (w *world) exceeds(k int, units int64, format string, args ...any) {
+	if units <= rounding {
+		return
+	}
+	over := float64(units) / float64(second)
+	w.over = max(w.over, over)
+	if !w.rules.Priced {
+		w.failf("key %d: %.6f tokens over the bound: "+format, append([]any{k, over}, args...)...)
+	}
+}
+
+// check checks all that must hold now.
+func (w *world) check() {
+	for k := range w.ideals {
+		w.attack(k)
+	}
+	if w.rules.Priced || w.broken != "" {
+		return
+	}
+	sum := int64(0)
+	fields, _ := w.table.Read(table)
+	for _, p := range w.processes {
+		s := p.shares.State(w.clock(p))
+		used := int64(s.Fraction * lua.Pool)
+		sum += used
+		if used == 0 || strconv.FormatInt(p.epoch, 10) != fields["c"] {
+			continue // a new table does not know it yet
+		}
+		record := strings.Split(fields["m"+p.member], "|")
+		if len(record) != 3 {
+			w.failf("process %d uses %d units, and the table has no record of it", p.number, used)
+		} else if out, _ := strconv.ParseInt(record[1], 10, 64); out < used {
+			w.failf("process %d uses %d units of %d on record", p.number, used, out)
+		}
+	}
+	if sum > lua.Pool {
+		w.failf("the processes use %d units of %d", sum, lua.Pool)
+	}
+}
+
+// attack asks whether the bound would be broken if everybody took all that there is of a key, now.
+func (w *world) attack(k int) {
+	there := int64(0)
+	for i := range w.rests {
+		there = max(there, w.run(w.bucketCall(k, i)).Level)
+	}
+	for _, p := range w.processes {
+		there += p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]])
+	}
+	if there > 0 {
+		w.exceeds(k, there*second-w.refill(k).level, "%d tokens can be taken at this moment", there)
+	}
+}
+
+// heal lets the network and all processes be well for so long that everything that was lost is over. Then each has its
+// equal part.
+func (w *world) heal() {
+	w.polls, w.replies = nil, nil
+	for range 26 {
+		w.round()
+		w.check()
+		w.advance(3 * time.Second)
+	}
+	for _, p := range w.processes {
+		if s := p.shares.State(w.clock(p)); int64(s.Fraction*lua.Pool) != lua.Pool/int64(len(w.processes)) {
+			w.failf("78 s after all is well, process %d of %d has %+v", p.number, len(w.processes), s)
+		}
+	}
+}

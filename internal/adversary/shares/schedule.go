@@ -1,0 +1,94 @@
+package shares
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+)
+
+// Rules are what may happen in a world beside loss, delay and crashes.
+type Rules struct {
+	Losses bool // the table is lost
+	Jumps  bool // its clock jumps ahead, at most once in the life of a record
+	Drift  bool // the clocks of the processes run up to 0.9 % too fast or too slow
+	Priced bool // an assumption is broken: what is over the bound is measured, and is no fault
+}
+
+// Schedule is one history of a world. It can be played any number of times.
+type Schedule struct {
+	Rules Rules
+	Seed  uint64
+	Steps []int // what each does follows from the seed and its number
+	extra []action
+}
+
+// Random returns the schedule of a seed.
+func Random(seed uint64, steps int) Schedule {
+	s := Schedule{Seed: seed, Rules: Rules{Losses: seed%3 == 0, Jumps: seed%5 < 2, Drift: seed%2 == 0}}
+	for i := range steps {
+		s.Steps = append(s.Steps, i)
+	}
+	return s
+}
+
+// Outcome is the result of a schedule.
+type Outcome struct {
+	Fault      string // what broke, "" if nothing did
+	Admissions int
+	Over       float64 // tokens beyond the bound; see Rules.Priced
+}
+
+// Play plays a schedule. stores makes an empty store.
+func (s Schedule) Play(stores func() *adversary.Store) Outcome {
+	w := newWorld(s, stores)
+	return s.play(w)
+}
+
+func (s Schedule) play(w *world) Outcome {
+	all := append(actions[:len(actions):len(actions)], s.extra...)
+	weight := 0
+	for _, a := range all {
+		weight += a.weight
+	}
+	for _, i := range s.Steps {
+		if w.check(); w.broken != "" {
+			break
+		}
+		w.step(i, all, weight)
+	}
+	if w.check(); w.broken == "" && !s.Rules.Priced {
+		w.logStep("all is well")
+		w.heal()
+	}
+	w.end()
+	return Outcome{Fault: w.broken, Admissions: w.admissions, Over: w.over}
+}
+
+// Describe plays a schedule and describes every step.
+func (s Schedule) Describe(stores func() *adversary.Store) string {
+	w := newWorld(s, stores)
+	w.log = new(strings.Builder)
+	s.play(w)
+	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s", s.Seed, s.Rules, len(w.processes), w.limits, s.Steps, w.log)
+}
+
+// Shrink returns the shortest schedule it finds that still breaks something.
+func (s Schedule) Shrink(stores func() *adversary.Store) Schedule {
+	for size := len(s.Steps) / 2; size > 0; {
+		smaller := false
+		for at := 0; at+size <= len(s.Steps); {
+			without := s
+			without.Steps = append(append([]int(nil), s.Steps[:at]...), s.Steps[at+size:]...)
+			if without.Play(stores).Fault != "" {
+				s, smaller = without, true
+			} else {
+				at += size
+			}
+		}
+		if !smaller {
+			size /= 2
+		}
+	}
+	return s
+}

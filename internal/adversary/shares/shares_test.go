@@ -1,0 +1,82 @@
+package shares_test
+
+import (
+	"flag"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/adversary/shares"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+var (
+	schedules = flag.Int("schedules", 100_000, "random schedules on Memory; 1/100 as many on Redis")
+	from      = flag.Uint64("from", 1, "the seed of the first random schedule")
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop"))
+}
+
+// steps is how long a schedule is. A step may be a minute of regular polls.
+const steps = 100
+
+// play plays the schedules of count seeds, with workers at once, each with stores of its own.
+func play(t *testing.T, count int, stores func(worker int) func() *adversary.Store) {
+	var next, admissions atomic.Int64
+	var workers sync.WaitGroup
+	for worker := range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			stores := stores(worker)
+			for !t.Failed() {
+				n := next.Add(1) - 1
+				if n >= int64(count) {
+					return
+				}
+				s := shares.Random(*from+uint64(n), steps)
+				o := s.Play(stores)
+				admissions.Add(int64(o.Admissions))
+				if o.Fault != "" {
+					short := s.Shrink(stores)
+					t.Errorf("schedule %d: %s\nshrunk: %s", n+1, o.Fault, short.Describe(stores))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if !t.Failed() {
+		t.Logf("%d schedules, %d admissions, violations: 0", count, admissions.Load())
+	}
+}
+
+func TestSchedulesOnMemory(t *testing.T) {
+	count := *schedules
+	if testing.Short() {
+		count /= 25
+	}
+	// In a bubble Memory's own clock stands still: the table's life is counted by it.
+	synctest.Test(t, func(t *testing.T) {
+		play(t, count, func(int) func() *adversary.Store { return adversary.OnMemory })
+	})
+}
+
+func TestSchedulesOnRedis(t *testing.T) {
+	server := redistest.StartOpen(t)
+	count := *schedules / 100
+	if testing.Short() {
+		count /= 10
+	}
+	play(t, count, func(worker int) func() *adversary.Store {
+		c := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, DB: worker})
+		t.Cleanup(func() { _ = c.Close() })
+		s := adversary.OnRedis(c)
+		return func() *adversary.Store { return s }
+	})
+}

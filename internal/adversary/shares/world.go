@@ -1,0 +1,335 @@
+package shares
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// table is the name of the table of fractions in a store without a prefix.
+const table = "{~0}st1"
+
+// epoch is the store's time at the start, µs since 1970.
+const epoch = int64(1_763_640_000_000_000)
+
+// world is a fleet, its table and its buckets. It is single-threaded and has no clock: what it does follows from its
+// schedule alone.
+type world struct {
+	rules Rules
+	table *adversary.Store
+	keys  *adversary.Store // their buckets
+	seed  uint64
+
+	limits    []standing.Rate // that the processes use
+	rests     []standing.Rate // what the buckets have of them
+	processes []*process
+	ideals    []ideal // of each key
+	refunds   []int64 // calls that refunded, of each key
+	most      standing.Rate
+
+	now        time.Duration // real time since epoch
+	offset     time.Duration // of the table's clock
+	jumped     time.Duration // when it last jumped ahead
+	replica    *adversary.Store
+	polls      []*message
+	replies    []*message
+	started    int // processes so far
+	ids        int
+	admissions int
+
+	broken string // the first fault
+	over   float64
+	log    *strings.Builder
+}
+
+// process is one of the fleet.
+type process struct {
+	shares *standing.Shares
+	number int
+	offset time.Duration // of its clock
+	drift  int64         // of its clock, ‰
+
+	hashes  []uint64 // of the keys
+	limits  []*standing.Limit
+	current []int // the limit of each key
+	last    struct {
+		use standing.Use
+		key int
+	}
+	admitted []int64 // of each key, and not refunded
+	member   string  // its id in the table, as last told
+	epoch    int64   // of the table, as last told
+}
+
+// message is a poll on its way, or the reply.
+type message struct {
+	from  *process
+	poll  lua.Poll
+	reply lua.PollReply
+	seen  int // copies that arrived
+}
+
+// most is how many messages are on their way at most. The oldest is lost.
+const most = 8
+
+func newWorld(s Schedule, stores func() *adversary.Store) *world {
+	r := rand.New(rand.NewPCG(s.Seed, 1<<40))
+	w := &world{
+		rules: s.Rules, seed: s.Seed, table: stores(), keys: stores(), now: time.Hour, jumped: -time.Hour,
+	}
+	rates := 1
+	if r.IntN(3) == 0 {
+		rates = 2 // versions of a policy, or keys with limits of their own
+	}
+	for range rates {
+		rate := standing.Rate{Burst: standing.MinBurst + r.Int64N(24), Tokens: 1 + r.Int64N(8), Per: time.Second}
+		_, rest, err := standing.Split(rate)
+		if err != nil {
+			panic(err)
+		}
+		w.limits, w.rests = append(w.limits, rate), append(w.rests, rest)
+		w.most = standing.Rate{Burst: max(w.most.Burst, rate.Burst), Tokens: max(w.most.Tokens, rate.Tokens), Per: time.Second}
+	}
+	for range 1 + r.IntN(2) {
+		w.ideals = append(w.ideals, ideal{level: w.most.Burst * second, last: w.now})
+		w.refunds = append(w.refunds, 0)
+	}
+	for range 2 + r.IntN(2) {
+		w.processes = append(w.processes, w.start(r))
+	}
+	if r.IntN(8) > 0 {
+		w.warm(r)
+	}
+	return w
+}
+
+// start returns a new process.
+func (w *world) start(r *rand.Rand) *process {
+	w.started++
+	p := &process{
+		shares: new(standing.Shares), number: w.started, offset: time.Duration(r.Int64N(int64(time.Hour)) + 1),
+		admitted: make([]int64, len(w.ideals)), current: make([]int, len(w.ideals)),
+	}
+	if w.rules.Drift {
+		p.drift = r.Int64N(19) - 9
+	}
+	p.shares.Open(1)
+	for k := range w.ideals {
+		p.hashes = append(p.hashes, uint64(k)<<63)
+		if w.seed%4 == 0 {
+			p.hashes[k] = 0 // they meet in one place
+		}
+		p.current[k] = r.IntN(len(w.limits))
+	}
+	for _, rate := range w.limits {
+		l, _, err := standing.Split(rate)
+		if err != nil {
+			panic(err)
+		}
+		p.limits = append(p.limits, p.shares.Begin(w.clock(p), l))
+	}
+	return p
+}
+
+// clock reads a process' clock.
+func (w *world) clock(p *process) time.Duration {
+	return w.now + w.now/1000*time.Duration(p.drift) + p.offset
+}
+
+// server reads the clock of the buckets, µs. The table's may be set.
+func (w *world) server() int64 { return epoch + w.now.Microseconds() }
+
+// warm goes on until every process has its part, and some time more.
+func (w *world) warm(r *rand.Rand) {
+	for range 24 {
+		w.round()
+		w.advance(3 * time.Second)
+	}
+	for range r.IntN(10) {
+		w.round()
+		w.advance(3 * time.Second)
+	}
+}
+
+// advance lets time pass, in whole µs.
+func (w *world) advance(d time.Duration) {
+	w.now += max(d.Truncate(time.Microsecond), time.Microsecond)
+}
+
+// send has a process poll the table.
+func (w *world) send(p *process) bool {
+	poll, ok := p.shares.Poll(w.clock(p), func() string {
+		w.ids++
+		return strconv.Itoa(w.ids)
+	})
+	if !ok {
+		return false
+	}
+	p.member, p.epoch = poll.Member, poll.Epoch
+	w.polls = append(w.polls, &message{from: p, poll: poll})
+	if len(w.polls) > most {
+		w.polls = w.polls[1:]
+	}
+	w.logf("%d polls: %+v", p.number, poll)
+	return true
+}
+
+// execute has a poll arrive at the table.
+func (w *world) execute(m *message) {
+	poll := m.poll
+	poll.Now = w.server() + w.offset.Microseconds()
+	c, err := w.table.Calls.Presence(context.Background(), 10*time.Second, w.table.Calls.TableNode(), remote.Process{
+		ID: "fleet", TTL: time.Minute, Poll: poll,
+	})
+	if err == nil {
+		err = c.Poll.Err
+	}
+	if err != nil {
+		w.failf("the script refuses %+v: %v", poll, err)
+		return
+	}
+	w.replies = append(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply})
+	if len(w.replies) > most {
+		w.replies = w.replies[1:]
+	}
+	w.logf("poll %s %d executed: %+v", m.poll.Member, m.poll.Seq, c.Poll.Reply)
+}
+
+// deliver has a reply arrive.
+func (w *world) deliver(m *message) {
+	m.from.shares.Accept(w.clock(m.from), m.poll.Member, m.poll.Seq, m.reply)
+	w.logf("%d hears of %d: %+v", m.from.number, m.poll.Seq, m.from.shares.State(w.clock(m.from)))
+}
+
+// poll is a poll that nothing happens to.
+func (w *world) poll(p *process) {
+	if w.send(p) {
+		last := len(w.polls) - 1
+		m := w.polls[last]
+		w.polls = w.polls[:last]
+		w.execute(m)
+		if w.broken != "" {
+			return
+		}
+		last = len(w.replies) - 1
+		w.deliver(w.replies[last])
+		w.replies = w.replies[:last]
+	}
+}
+
+// round has all processes poll.
+func (w *world) round() {
+	for _, p := range w.processes {
+		w.poll(p)
+	}
+}
+
+// take takes n tokens from a share of a key.
+func (w *world) take(p *process, k int, n int64) bool {
+	_, u, ok := p.shares.Take(w.clock(p), p.hashes[k], p.limits[p.current[k]], n)
+	if !ok {
+		return false
+	}
+	p.last.use, p.last.key = u, k
+	p.admitted[k] += n
+	w.admit(k, n, "a share of process "+strconv.Itoa(p.number))
+	return true
+}
+
+// drain takes all that a share of a key has.
+func (w *world) drain(p *process, k int) {
+	if n := p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
+		w.failf("a share that has %d tokens refuses them", n)
+	}
+}
+
+// putBack puts up to n tokens of the last take back.
+func (w *world) putBack(p *process, n int64) bool {
+	u := p.last.use
+	n = min(n, p.admitted[p.last.key])
+	if u.Empty() || n == 0 || !p.shares.Return(p.hashes[p.last.key], u, n) {
+		return false
+	}
+	p.last.use = standing.Use{}
+	p.admitted[p.last.key] -= n
+	w.give(p.last.key, n)
+	return true
+}
+
+// bucketCall returns a call of a key's bucket with a limit.
+func (w *world) bucketCall(k, limit int) lua.Call {
+	rest := w.rests[limit]
+	return lua.Call{
+		Bucket: w.bucket(k), Algorithm: lua.TokenBucket, Cap: rest.Burst, Tokens: rest.Tokens,
+		Period: rest.Per.Microseconds(), TTL: second / 1000, Fleet: 1, Now: w.server(),
+	}
+}
+
+func (w *world) bucket(k int) string { return fmt.Sprintf("{k%d}tb1", k) }
+
+// run executes a call of a bucket.
+func (w *world) run(c lua.Call) lua.Reply {
+	var r [1]remote.Result
+	w.keys.Calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
+	if r[0].Err != nil {
+		w.failf("the script refuses %+v: %v", c, r[0].Err)
+	}
+	return r[0].Reply
+}
+
+// direct takes up to n tokens from the bucket of a key.
+func (w *world) direct(k, limit int, n int64) {
+	c := w.bucketCall(k, limit)
+	c.Want, c.Min = min(n, c.Cap), 1
+	if got := w.run(c).Grant; got > 0 {
+		w.admit(k, got, "the bucket")
+	}
+}
+
+// refund gives n tokens that a share admitted back to the bucket, as a late Cancel does.
+func (w *world) refund(p *process, k int, n int64) bool {
+	if n = min(n, p.admitted[k]); n == 0 {
+		return false
+	}
+	w.refunds[k]++
+	c := w.bucketCall(k, p.current[k])
+	c.Lease, c.Seq, c.Ack, c.Refund, c.Deadline = "r", w.refunds[k], w.refunds[k]-1, n, c.Now+c.TTL
+	w.run(c)
+	p.admitted[k] -= n
+	w.give(k, n)
+	return true
+}
+
+// replace ends a process, and another one takes its place.
+func (w *world) replace(i int, r *rand.Rand) { w.processes[i] = w.start(r) }
+
+// failf records the first fault.
+func (w *world) failf(format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf(format, args...)
+		w.logf("BROKEN: %s", w.broken)
+	}
+}
+
+// logf adds a line to the log, if there is one.
+func (w *world) logf(format string, args ...any) {
+	if w.log != nil {
+		fmt.Fprintf(w.log, "        "+format+"\n", args...)
+	}
+}
+
+// end leaves nothing behind in the stores.
+func (w *world) end() {
+	w.table.Remove(table)
+	for k := range w.ideals {
+		w.keys.Remove(w.bucket(k))
+	}
+}
