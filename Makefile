@@ -31,10 +31,10 @@ REALTIME := ./failover ./internal/faults ./remote ./sim ./tiered
 
 # Packages in which nothing runs concurrently, or only what the tests of others run too. Under the race detector they take
 # minutes.
-RACEFREE := ./internal/adversary ./internal/legal ./internal/tune
+RACEFREE := ./internal/adversary/... ./internal/legal ./internal/tune
 
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
-PROOF := ./internal/adversary ./internal/legal
+PROOF := ./internal/adversary/... ./internal/legal
 
 test: ## before a pull request: the short tests under the race detector, and the promise on a real Redis with real processes
 	@$(REDIS)
@@ -72,7 +72,7 @@ PLANS ?= 10000
 
 proof: ## the bound under an adversary who owns every message, what each broken assumption costs, and PLANS legal plans
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary
+	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary/...
 	go test -count=1 -timeout 30m -v -run 'TestPlans' ./internal/legal -args -plans $(PLANS)
 
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.

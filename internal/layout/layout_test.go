@@ -73,9 +73,10 @@ var importRules = []importRule{
 	// The adversary owns what lies between the tiers, so it sees them.
 	{
 		packages: "internal/adversary",
-		ours:     []string{"lua", "local", "remote", "internal/ideal", "internal/invariant", "internal/standing"},
+		ours:     []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"},
 		modules:  []string{anything},
 	},
+	{packages: "internal/adversary/shares", ours: []string{"lua", "remote", "internal/adversary", "internal/standing"}},
 	{
 		packages: "internal/legal",
 		ours:     []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/watch"},

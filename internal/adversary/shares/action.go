@@ -43,7 +43,7 @@ var actions = []action{
 		w.direct(w.key(r), r.IntN(len(w.limits)), 1+r.Int64N(40))
 		return true
 	}},
-	{"put back", 4, func(w *world, r *rand.Rand) bool { return w.putBack(w.any(r), 1+r.Int64N(3)) }},
+	{"put back", 8, func(w *world, r *rand.Rand) bool { return w.putBack(w.any(r), r) }},
 	{"refund later", 2, func(w *world, r *rand.Rand) bool { return w.refund(w.any(r), w.key(r), 1+r.Int64N(3)) }},
 
 	{"wait", 8, func(w *world, r *rand.Rand) bool {
@@ -100,7 +100,7 @@ var actions = []action{
 		}
 		return true
 	}},
-	{"a key gets another limit", 2, func(w *world, r *rand.Rand) bool {
+	{"a key gets another limit", 4, func(w *world, r *rand.Rand) bool {
 		p, k, to := w.any(r), w.key(r), r.IntN(len(w.limits))
 		if p.current[k] == to {
 			return false
@@ -127,7 +127,7 @@ var actions = []action{
 		}
 		w.table.Remove(table)
 		w.advance(time.Microsecond) // an epoch begins at an instant of its own
-		if r.IntN(2) == 0 { // somebody new is the first to ask
+		if r.IntN(2) == 0 {         // somebody new is the first to ask
 			i := r.IntN(len(w.processes))
 			w.replace(i, r)
 			w.poll(w.processes[i])

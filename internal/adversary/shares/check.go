@@ -34,9 +34,6 @@ func (w *world) admit(k int, n int64, by string) {
 	b.level -= n * second
 	w.logf("key %d: %d admitted by %s, %.3f left", k, n, by, float64(b.level)/float64(second))
 	w.exceeds(k, -b.level, "%d admitted by %s", n, by)
-	if w.rules.Priced {
-		b.level = max(b.level, 0) // each excess is counted once
-	}
 }
 
 func (w *world) give(k int, n int64) {

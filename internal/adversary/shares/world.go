@@ -38,7 +38,6 @@ type world struct {
 	now        time.Duration // real time since epoch
 	offset     time.Duration // of the table's clock
 	jumped     time.Duration // when it last jumped ahead
-	replica    *adversary.Store
 	polls      []*message
 	replies    []*message
 	started    int // processes so far
@@ -54,19 +53,23 @@ type world struct {
 type process struct {
 	shares *standing.Shares
 	number int
-	offset time.Duration // of its clock
+	since  time.Duration // real time from which its clock runs as follows
+	offset time.Duration // of its clock, then
 	drift  int64         // of its clock, ‰
 
-	hashes  []uint64 // of the keys
-	limits  []*standing.Limit
-	current []int // the limit of each key
-	last    struct {
-		use standing.Use
-		key int
-	}
+	hashes   []uint64 // of the keys
+	limits   []*standing.Limit
+	current  []int   // the limit of each key
+	uses     []use   // the last that may be put back
 	admitted []int64 // of each key, and not refunded
 	member   string  // its id in the table, as last told
 	epoch    int64   // of the table, as last told
+}
+
+// use is what was taken from the share of a key.
+type use struct {
+	standing.Use
+	key int
 }
 
 // message is a poll on its way, or the reply.
@@ -86,11 +89,14 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 		rules: s.Rules, seed: s.Seed, table: stores(), keys: stores(), now: time.Hour, jumped: -time.Hour,
 	}
 	rates := 1
-	if r.IntN(3) == 0 {
+	if r.IntN(2) == 0 {
 		rates = 2 // versions of a policy, or keys with limits of their own
 	}
 	for range rates {
 		rate := standing.Rate{Burst: standing.MinBurst + r.Int64N(24), Tokens: 1 + r.Int64N(8), Per: time.Second}
+		if s.Rules.Priced {
+			rate.Tokens *= 8 // shares fill within seconds
+		}
 		_, rest, err := standing.Split(rate)
 		if err != nil {
 			panic(err)
@@ -115,7 +121,8 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 func (w *world) start(r *rand.Rand) *process {
 	w.started++
 	p := &process{
-		shares: new(standing.Shares), number: w.started, offset: time.Duration(r.Int64N(int64(time.Hour)) + 1),
+		shares: new(standing.Shares), number: w.started,
+		since: w.now, offset: time.Hour + time.Duration(r.Int64N(int64(time.Hour))),
 		admitted: make([]int64, len(w.ideals)), current: make([]int, len(w.ideals)),
 	}
 	if w.rules.Drift {
@@ -141,7 +148,8 @@ func (w *world) start(r *rand.Rand) *process {
 
 // clock reads a process' clock.
 func (w *world) clock(p *process) time.Duration {
-	return w.now + w.now/1000*time.Duration(p.drift) + p.offset
+	d := w.now - p.since
+	return p.offset + d + d/1000*time.Duration(p.drift)
 }
 
 // server reads the clock of the buckets, µs. The table's may be set.
@@ -238,7 +246,9 @@ func (w *world) take(p *process, k int, n int64) bool {
 	if !ok {
 		return false
 	}
-	p.last.use, p.last.key = u, k
+	if p.uses = append(p.uses, use{u, k}); len(p.uses) > 4 {
+		p.uses = p.uses[1:]
+	}
 	p.admitted[k] += n
 	w.admit(k, n, "a share of process "+strconv.Itoa(p.number))
 	return true
@@ -251,16 +261,20 @@ func (w *world) drain(p *process, k int) {
 	}
 }
 
-// putBack puts up to n tokens of the last take back.
-func (w *world) putBack(p *process, n int64) bool {
-	u := p.last.use
-	n = min(n, p.admitted[p.last.key])
-	if u.Empty() || n == 0 || !p.shares.Return(p.hashes[p.last.key], u, n) {
+// putBack puts up to n tokens of one of the last takes back.
+func (w *world) putBack(p *process, r *rand.Rand) bool {
+	if len(p.uses) == 0 {
 		return false
 	}
-	p.last.use = standing.Use{}
-	p.admitted[p.last.key] -= n
-	w.give(p.last.key, n)
+	i := r.IntN(len(p.uses))
+	u := p.uses[i]
+	n := min(1+r.Int64N(3), p.admitted[u.key])
+	if n == 0 || !p.shares.Return(p.hashes[u.key], u.Use, n) {
+		return false
+	}
+	p.uses = append(p.uses[:i:i], p.uses[i+1:]...)
+	p.admitted[u.key] -= n
+	w.give(u.key, n)
 	return true
 }
 
