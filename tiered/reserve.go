@@ -131,6 +131,7 @@ func (t *taking) correctCost(actual int64) {
 	g := t.limiter.group
 	if fromShare { // the share was used since, or more is to be paid: Redis is told
 		t.setSource(t.keyBucket(g.now()), local.FromRedis)
+		t.countAsGranted(excess)
 	}
 	now, b := g.now(), t.bucket
 	if excess < 0 {

@@ -236,6 +236,14 @@ func (t *taking) returnToShare(n int64) bool {
 	return true
 }
 
+// countAsGranted counts n tokens of a share that are on their way to Redis as if Redis had granted them. They return there.
+func (t *taking) countAsGranted(n int64) {
+	if n > 0 {
+		t.limiter.standing.count(t.hash(), -n)
+		t.limiter.keepStats(t.bucket.key(), local.Stats{Granted: n, Spent: n})
+	}
+}
+
 // hash returns the hash of the key, by which its share is found.
 func (t *taking) hash() uint64 {
 	l := t.limiter

@@ -285,6 +285,22 @@ func TestStandingSharesInEveryCall(t *testing.T) {
 	})
 }
 
+// Tokens of a share that was used since go back to Redis, and the figures say so.
+func TestStandingSharesReturnToRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
+		l := limiterOf(t, p, "api")
+		r := l.ReserveN(t.Context(), "a", 5)
+		l.AllowN(t.Context(), "a", 2)
+		r.Cancel()
+		time.Sleep(time.Second)
+		s := p.Stats().Policies["api"]
+		if s.Standing != 2 || s.Spent != 0 || s.Granted != 5 || s.Returned+s.Burnt != 5 {
+			t.Errorf("2 tokens are used and 5 went back: %+v", s)
+		}
+	})
+}
+
 // Another limit begins with an empty share, and does not lend what the first one did not use.
 func TestStandingSharesOfAnotherLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ type PolicyStats struct {
 	Lost        int64 // requested by calls without an answer. At most so many tokens were granted and reached no process
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
-	Standing int64 // admitted by standing shares; not in Granted and Spent
+	Standing int64 // admitted by standing shares, less what went back; not in Spent. What goes back to Redis is in Granted and Returned
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent

@@ -60,9 +60,19 @@ func (d *drawer) policy() tiered.Policy {
 			p.MaxDebt = pick(d, 0, 0, d.tokens())
 		}
 		if valid(p) {
-			return p
+			return d.withStanding(p)
 		}
 	}
+}
+
+// withStanding returns p, and often with standing shares if it may have them.
+func (d *drawer) withStanding(p tiered.Policy) tiered.Policy {
+	with := p
+	with.Standing = pick(d, tiered.StandingOff, tiered.StandingSplit, tiered.StandingOn, tiered.StandingOn)
+	if valid(with) {
+		return with
+	}
+	return p
 }
 
 func (d *drawer) lease() tiered.Lease {

@@ -392,6 +392,9 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 				cap, rate = min(cap, burst(t.Limit)), min(rate, float64(t.Tokens)/float64(t.Per))
 			}
 		}
+		if b.rules.Standing != tiered.StandingOff { // a new process sees Redis' part
+			cap, rate = cap-cap/8, rate*7/8
+		}
 		return cap, rate
 	}
 	if b.rules.Algorithm != tiered.TokenBucket {

@@ -31,6 +31,7 @@ type Plan struct {
 	Trip      time.Duration   // of a message, both ways
 	Repeats   bool            // messages may arrive twice; then the clock is not set back: a refund may count once more
 	Hook      bool            // the Decision hook makes decisions of the same Group
+	Warm      time.Duration   // before the first step
 	Books     bool            // at the end a new process reads what is left; otherwise an operator resets
 	Thin      bool            // for a store whose calls are expensive
 	Real      bool            // in real time: as the machine may be busy, disturbances cannot be excluded
@@ -56,7 +57,7 @@ func (p Plan) Thinned() Plan {
 // InRealTime returns a thinned plan that takes some seconds of real time.
 func (p Plan) InRealTime() Plan {
 	p = p.Thinned()
-	p.Real, p.Hook = true, false
+	p.Real, p.Hook, p.Warm = true, false, 0
 	if p.Class == Calm {
 		p.Class = Rough
 	}
@@ -174,16 +175,16 @@ func show(l tiered.Limit) string {
 func (p Plan) String() string {
 	var b strings.Builder
 	o := p.Options
-	fmt.Fprintf(&b, "seed %d: %s, %d processes, trip %v, budget %v, timeout %v, max keys %d, repeats %t, hook %t, books %t\n",
-		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
+	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, repeats %t, hook %t, books %t\n",
+		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Warm, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
 		p.Repeats, p.Hook, p.Books)
 	for i, x := range p.Policies {
 		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
 		for _, l := range x.Also {
 			fmt.Fprintf(&b, " also %s", show(l))
 		}
-		fmt.Fprintf(&b, ", calendar %t, shards %d, %v, lease %+v, per key %t\n",
-			x.Calendar, x.Shards, x.FailMode, x.Lease, p.Plans[i])
+		fmt.Fprintf(&b, ", calendar %t, shards %d, %v, lease %+v, per key %t, standing shares %v\n",
+			x.Calendar, x.Shards, x.FailMode, x.Lease, p.Plans[i], x.Standing)
 	}
 	for i, s := range p.Steps {
 		fmt.Fprintf(&b, "%4d %v\n", i, s)
@@ -218,6 +219,9 @@ func Draw(seed uint64) Plan {
 	}
 	if slices.Contains(p.Plans, true) && p.Options.MaxKeys > 0 {
 		p.Options.MaxKeys = max(p.Options.MaxKeys, 8) // keys of one request that evict each other go to the fail mode
+	}
+	if slices.ContainsFunc(p.Policies, func(x tiered.Policy) bool { return x.Standing == tiered.StandingOn }) {
+		p.Warm = pick(&d, 0, 70*second, 70*second, 100*second) // a new table lends nothing for 65 s
 	}
 	for range 30 + d.IntN(60) {
 		p.Steps = append(p.Steps, d.step(&p))

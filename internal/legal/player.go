@@ -83,6 +83,7 @@ func (p Plan) Play(b *Backend, tell bool) Outcome {
 		w.slots = append(w.slots, nil)
 		w.open(i, 0, tiered.Limit{}, network{})
 	}
+	time.Sleep(p.Warm)
 	for i := range p.Steps {
 		w.do(i, &p.Steps[i])
 	}

@@ -63,7 +63,8 @@ func (w *player) do(i int, s *Step) {
 		w.mu.Lock()
 		p.rules[s.Which][s.Key] = s.Limit
 		w.mu.Unlock()
-		if s.N%2 == 1 && s.Limit != (tiered.Limit{}) { // a request carries what PerKey returns from now on
+		carries := w.plan.Policies[s.Which].Standing == tiered.StandingOff && s.Limit != (tiered.Limit{})
+		if s.N%2 == 1 && carries { // a request carries what PerKey returns from now on
 			p.register()
 			p.ask(0, s.Which, s.Key, 1, false, s.Limit)
 			return

@@ -207,6 +207,10 @@ func (w *wire) Presence(
 			w.player.faultf("health", "the store refuses a presence: %v", err)
 		}
 		time.Sleep(w.way(network{}, mix(dice, 2)))
+		if int(mix(dice, 3)%100) < n.loss {
+			time.Sleep(timeout)
+			return remote.Census{}, context.DeadlineExceeded
+		}
 		return c, err
 	}
 }

@@ -24,6 +24,25 @@ func TestReplyOfPoll(t *testing.T) {
 	}
 }
 
+// What a key used by its former limit is not put back, not even if its share was just empty when the limit changed.
+func TestUseByFormerLimit(t *testing.T) {
+	slow, _, err := Split(Rate{16, 1, time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, now := new(Shares), time.Hour
+	s.Open(4)
+	l := s.Begin(now, slow)
+	s.set(now, lua.Pool, now+time.Hour)
+	now += time.Minute
+	u := Use{l, 1, s.stretch().at(now)}
+	s.place(key).Store(int64(u.after))
+	s.Empty(now, key)
+	if s.Return(key, u, 1) {
+		t.Error("a use of the former limit was put back")
+	}
+}
+
 // A share that grows has only what it had before.
 func TestShareThatGrows(t *testing.T) {
 	l, _, err := Split(Rate{160, 16, time.Second})

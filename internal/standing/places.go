@@ -89,12 +89,12 @@ func (s *Shares) Return(hash uint64, u Use, n int64) bool {
 	return s.place(hash).CompareAndSwap(int64(u.after), int64(back))
 }
 
-// Empty takes all that a key's share has. A key needs it whose limit changes: the virtual time that it did not use would
-// be more tokens of a faster limit.
+// Empty takes all that a key's share has, and no [Use] of before is put back any more. A key needs it whose limit changes:
+// the virtual time that it did not use, or that is put back, would be more tokens of a faster limit.
 func (s *Shares) Empty(now time.Duration, hash uint64) {
 	c := s.stretch()
 	v, place := int64(c.at(now)), s.place(hash)
-	for z := place.Load(); z < v && !place.CompareAndSwap(z, v); z = place.Load() {
+	for z := place.Load(); !place.CompareAndSwap(z, max(z+1, v)); z = place.Load() {
 	}
 }
 
