@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -297,6 +299,37 @@ func TestStandingSharesReturnToRedis(t *testing.T) {
 		s := p.Stats().Policies["api"]
 		if s.Standing != 2 || s.Spent != 0 || s.Granted != 5 || s.Returned+s.Burnt != 5 {
 			t.Errorf("2 tokens are used and 5 went back: %+v", s)
+		}
+	})
+}
+
+// However many keys somebody asks for, shares need no more memory and the process keeps none of them.
+func TestStandingSharesOfManyKeys(t *testing.T) {
+	keys := 10_000_000
+	if testing.Short() {
+		keys = 300_000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := fleetOf(t, remote.NewMemory(), 1, standingPolicy("api"))[0]
+		l := limiterOf(t, p, "api")
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range keys {
+			if d := l.Allow(t.Context(), strconv.Itoa(i)); !d.Allowed || d.Tier != Local {
+				t.Fatalf("key %d: %+v", i, d)
+			}
+			if i%10_000 == 0 {
+				time.Sleep(100 * time.Millisecond) // keys that meet in a place share what is refilled there
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n > 1<<20 {
+			t.Errorf("%d bytes for %d keys", n, keys)
+		}
+		if n := p.Stats().Keys; n != 0 {
+			t.Errorf("the process keeps %d keys", n)
 		}
 	})
 }
