@@ -126,6 +126,7 @@ func (l *Limiter) invalid(d *Decision, key string, r Reason) {
 // refusal returns the Decision on a request that is not valid.
 func (l *Limiter) refusal(key string, r Reason) (d Decision) {
 	l.invalid(&d, key, r)
+	l.countRequest(&d, 0)
 	l.finish(&d, 0)
 	return d
 }

@@ -43,6 +43,7 @@ type Limiter struct {
 	perKeyFaults      atomic.Int64 // PerKey panicked or returned no limit, or a request carried an invalid one
 	carries           atomic.Bool  // requests have carried limits
 	standing          standingUse
+	requests          requestCounts
 }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.

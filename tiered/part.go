@@ -305,6 +305,9 @@ func (p *part) decided() {
 	} else if !p.d.Allowed && p.trySecondShard() {
 		return
 	}
+	if !p.asksAgain() || p.d.Reason != Limited { // such a refusal is not counted
+		p.limiter.countRequest(&p.d, p.cost)
+	}
 	if !p.d.Allowed && p.shadow() {
 		p.limiter.tryOut(&p.d, p.cost)
 		p.clear()
@@ -312,6 +315,21 @@ func (p *part) decided() {
 	p.state = refused
 	if p.d.Allowed {
 		p.state = taken
+	}
+}
+
+// uncount undoes the count of a part that was admitted, because another part refused.
+func (p *part) uncount() {
+	l := p.limiter
+	switch k := kindOf(&p.d); k {
+	case kind(Shadowed): // it counted as refused
+	case kind(Shared), kind(Open): // these tokens stay counted
+		l.addRequest(p.key, k, 2, 1)
+	case byUnlimited:
+		l.parent.admittedUnlimited.Add(-p.cost)
+		fallthrough
+	default:
+		l.addRequest(p.key, k, p.cost, -1)
 	}
 }
 

@@ -182,7 +182,11 @@ func (r request) fallBack() {
 // because tokens that a renewal has reported cannot be put back into the pot.
 func (r request) end(back bool) {
 	for i := range r {
-		switch p := &r[i]; {
+		p := &r[i]
+		if back && p.state == taken {
+			p.uncount()
+		}
+		switch {
 		case p.bucket == nil: // it took nothing
 		case back && p.state == taken:
 			p.correctCost(0)

@@ -80,7 +80,7 @@ func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservat
 // did not answer, Cancel lowers the debt, but returns nothing to the share.
 func (r Reservation) Cancel() {
 	for i, ok := 0, r.end(); ok && i < len(r.held.takings); i++ {
-		r.held.takings[i].correctCost(0)
+		r.held.takings[i].settle(0)
 	}
 }
 
@@ -103,7 +103,7 @@ func (r Reservation) Settle(actual ...int64) {
 	for i := range r.held.takings {
 		t := &r.held.takings[i]
 		if r.held.uses == nil {
-			t.correctCost(of(i, t.cost))
+			t.settle(of(i, t.cost))
 			continue
 		}
 		total := int64(0)
@@ -112,8 +112,16 @@ func (r Reservation) Settle(actual ...int64) {
 				total += of(place, s.cost)
 			}
 		}
-		t.correctCost(total)
+		t.settle(total)
 	}
+}
+
+// settle corrects the cost of an admitted request to actual.
+func (t *taking) settle(actual int64) {
+	if back := t.cost - actual; back > 0 && t.source != local.FromShare && (t.bucket != nil || !t.standing.Empty()) {
+		t.limiter.parent.requests.refunded.Add(back)
+	}
+	t.correctCost(actual)
 }
 
 // end reports whether there is anything to correct. It reports true at most once.

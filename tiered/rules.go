@@ -116,5 +116,6 @@ func (l *Limiter) finish(d *Decision, n int64) {
 // tryOut turns a refusal of n tokens into an admission, because the policy is only tried out.
 func (l *Limiter) tryOut(d *Decision, n int64) {
 	l.shadowed.Add(max(n, 0))
+	l.addRequest(d.Key, kind(Shadowed), n, 1)
 	d.Allowed, d.Reason = true, Shadowed
 }

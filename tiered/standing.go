@@ -151,6 +151,7 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 			}
 			b.decide(d, now, key, answer{Granted, Local, left, 0})
 			d.addShare(g, now, hash, p, n)
+			l.countRequest(d, n)
 			return
 		}
 	}
@@ -165,6 +166,7 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 		}
 		l.decideBy(d, p, key, answer{Granted, Local, left, 0})
 		d.addShare(g, now, hash, p, n)
+		l.countRequest(d, n)
 		return
 	}
 	if b == nil {
@@ -279,6 +281,7 @@ func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n i
 			return 0
 		}
 		if _, ok := l.takeShare(now, hash, p, n); ok { // otherwise another caller was quicker
+			l.addRequest(key, kind(Granted), n+1, 1) // tokens of no request
 			return n
 		}
 	}
@@ -293,6 +296,7 @@ func (l *Limiter) takeAllOfShare(key string, n int64, d *Decision) (taken int64)
 	p := l.policyFor(id, key)
 	if taken = l.drainShare(l.group.now(), key, p, n); taken > 0 {
 		l.decideBy(d, p, key, answer{Granted, Local, 0, 0})
+		l.addRequest(key, kind(Granted), 0, 1) // drainShare counted no request
 		l.finish(d, taken)
 	}
 	return taken

@@ -54,6 +54,8 @@ type PolicyStats struct {
 	Lost        int64 // requested by calls without an answer. At most so many tokens were granted and reached no process
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
+	Requests Requests // how often each was decided; all other figures are tokens
+
 	Standing int64 // admitted by standing shares, less what went back; not in Spent. What goes back to Redis is in Granted and Returned
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 
@@ -158,6 +160,7 @@ func (g *Group) Stats() Stats {
 		p.Blocked = t.Blocked
 		p.Shared, p.Open, p.Settled = t.Shared, t.Opened, t.Settled
 		l.waitStats.fill(&p)
+		l.requests.fill(&p)
 		p.Top = tops[i].list()
 		for _, n := range nodes {
 			p.Processes = max(p.Processes, n.Processes(l.place))

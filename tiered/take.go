@@ -41,6 +41,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	}
 	if uint(len(key)-1) >= MaxKeyLength || uint64(n-1) >= maxTokens {
 		l.invalid(d, key, valid(key, n))
+		l.countRequest(d, n)
 		return
 	}
 	g := l.group
@@ -55,6 +56,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 	}
 	b := g.find(now, id)
 	if mode != 0 && l.exceedsShard(b, key, n, d) {
+		l.countRequest(d, n)
 		return
 	}
 	if t != nil {
@@ -75,6 +77,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 		b.apply(now, b.Renew(now))
 	}
 	b.decide(d, now, key, answer{Granted, Local, left, 0})
+	l.countRequest(d, n)
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
@@ -90,6 +93,7 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 		if denied {
 			b.decide(d, now, key, answer{Limited, Local, v.Left, v.Retry})
 			b.CountRefused(n) // after the Decision is written: see local.CountRefused
+			l.countRequest(d, n)
 		}
 		return denied
 	}
@@ -99,9 +103,14 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 	if v, ok := b.TryFallback(now, n); ok {
 		b.byFailMode(d, now, key, v)
 		b.CountFallback(n)
+		l.countRequest(d, n)
 		return true
 	}
-	return b.fallBack(d, now, key, n).Outcome != local.Outdated
+	if b.fallBack(d, now, key, n).Outcome == local.Outdated {
+		return false
+	}
+	l.countRequest(d, n)
+	return true
 }
 
 // takeInMode is take of a Limiter that is traced, unlimited or in shadow mode.

@@ -79,6 +79,7 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 	case gaveUp:
 		return ctx.Err()
 	case served:
+		c.limiter.addRequest(c.key, kind(Granted), c.cost, 1)
 		c.reportServed()
 		return nil
 	case outOfTime:
@@ -156,6 +157,7 @@ func (c *queuedCaller) pause(d *Decision) (time.Duration, error) {
 func (c *queuedCaller) outOfTime(d *Decision) error {
 	if d.Reason == Limited {
 		c.bucket().CountRefused(c.cost)
+		c.limiter.countRequest(d, c.cost)
 	}
 	if l := c.limiter; l.mode.Load()&modeTraced != 0 {
 		l.group.trace.decision(*d)
@@ -176,6 +178,7 @@ func (c *queuedCaller) late(retry time.Duration) error {
 func (c *queuedCaller) notRefused(o local.Outcome) {
 	for !c.bucket().UndoRefusal(c.cost, 0, o) { // the bucket was evicted meanwhile
 	}
+	c.limiter.addRequest(c.key, kind(ShareSpent), c.cost, -1)
 }
 
 // bucket returns the key's bucket; with shards, that of the first.

@@ -59,6 +59,22 @@ type process struct {
 	group    *tiered.Group
 	limiters []*tiered.Limiter
 	rules    [][]tiered.Limit // results of PerKey, by policy and key; guarded by player.mu
+	counts   []counts         // of requests, by policy; guarded by player.mu
+}
+
+// counts are the requests of a policy in a process, as the plan saw them.
+type counts struct {
+	admitted, refused int64
+	unsure            bool // some refusals are not known: of requests over several keys, and of those that wait
+}
+
+// count counts a request.
+func (c *counts) count(d *tiered.Decision) {
+	if d.Allowed {
+		c.admitted++
+	} else {
+		c.refused++
+	}
 }
 
 // Outcome is the result of a plan.
@@ -160,6 +176,7 @@ func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 			x.Limit = other
 		}
 		p.rules = append(p.rules, make([]tiered.Limit, keys))
+		p.counts = append(p.counts, counts{})
 		if w.plan.Plans[i] {
 			x.PerKey = func(key string) tiered.Limit { return p.perKey(i, key) }
 		}
@@ -330,8 +347,14 @@ func (p *process) leave(patience time.Duration) error {
 // audit checks a process' figures.
 func (p *process) audit(left bool) {
 	w, s := p.player, p.group.Stats()
-	for _, x := range w.plan.Policies {
+	for i, x := range w.plan.Policies {
 		y := s.Policies[x.Name]
+		w.mu.Lock()
+		c := p.counts[i]
+		w.mu.Unlock()
+		if r := y.Requests; !w.plan.Hook && (r.Admitted() != c.admitted || !c.unsure && r.Refused() != c.refused) {
+			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
+		}
 		ledger := invariant.Ledger{Granted: y.Granted, Spent: y.Spent, Returned: y.Returned, Burnt: y.Burnt, Held: y.Held}
 		f := ledger.Check(0)
 		if f.Is(left && y.Held != 0, float64(y.Held), "a process that left holds tokens: %+v", ledger); f.Broken() {

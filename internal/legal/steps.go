@@ -57,7 +57,10 @@ func (w *player) do(i int, s *Step) {
 	case Others:
 		for n := range s.N {
 			w.enter(0)
-			l.Allow(ctx, fmt.Sprintf("other%d.%d", i, n))
+			d := l.Allow(ctx, fmt.Sprintf("other%d.%d", i, n))
+			w.mu.Lock()
+			p.counts[s.Which].count(&d)
+			w.mu.Unlock()
 		}
 	case Rule:
 		w.mu.Lock()
@@ -158,6 +161,7 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked++
+	p.counts[policy].count(&d)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
 	w.unavailable(&d)
 	if d.Tier == tiered.Failover {
@@ -220,6 +224,13 @@ func (p *process) together(s *Step, reserve bool) {
 	w.asked++
 	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
 	w.unavailable(&d)
+	for _, x := range legs {
+		if c := &p.counts[x.history.policy]; d.Allowed {
+			c.admitted++
+		} else {
+			c.unsure = true
+		}
+	}
 	if !d.Allowed || d.Tier == tiered.Failover {
 		for _, x := range legs {
 			x.history.vain(before, after, x.cost)
@@ -299,6 +310,9 @@ func (p *process) await(s *Step) {
 	after := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if p.counts[s.Which].unsure = true; err == nil {
+		p.counts[s.Which].admitted++
+	}
 	if err != nil {
 		w.histories[s.Which][s.Key].vain(before, after, 1)
 		w.histories[s.Which][s.Key].fills(p)

@@ -1,0 +1,116 @@
+package tiered
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// Requests counts requests by how they were decided. A request over several keys counts once for each policy that admitted
+// it. If it was refused, it counts for each policy that refused it.
+type Requests struct {
+	Granted   int64 // admitted by the limit
+	Shared    int64 // admitted by this process' share while Redis did not answer
+	Open      int64 // admitted by fail-open while Redis did not answer
+	Unlimited int64 // admitted by Unlimited
+
+	Limited      int64 // refused by the limit
+	ShareSpent   int64 // refused because the share was used up, while Redis did not answer
+	Unavailable  int64 // refused by fail-closed
+	Blocked      int64 // refused by Blocked
+	ExceedsBurst int64 // refused: cost above the burst
+	Invalid      int64 // refused: the key or the cost is not valid
+	Canceled     int64 // refused: the caller's context ended
+
+	Shadowed int64 // of all that was refused: admitted because the policy is only tried out
+}
+
+// Admitted returns how many were admitted, without those that were admitted because the policy is only tried out.
+func (r Requests) Admitted() int64 { return r.Granted + r.Shared + r.Open + r.Unlimited }
+
+// Refused returns how many were refused, with those that were admitted because the policy is only tried out.
+func (r Requests) Refused() int64 {
+	return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
+}
+
+// requestCounts makes requests of the tokens that are counted anyway. A request of one token counts nothing, so it costs
+// nothing. Any other request counts by how many tokens it cost more than one.
+type requestCounts struct {
+	stripes [8]struct { // so that cores rarely write to the same one
+		surplus [kinds]atomic.Int64
+		_       [128 - 8*kinds]byte
+	}
+	refunded atomic.Int64 // tokens of admitted requests that were given back: they are counted as spent no more
+}
+
+// kind is a Reason, or one of those that a Reason does not tell apart.
+type kind uint8
+
+const (
+	byUnlimited = kind(Canceled) + 1 + iota
+	byBlocked
+	kinds
+)
+
+// kindOf returns the kind of a Decision that is not Shadowed.
+func kindOf(d *Decision) kind {
+	switch {
+	case d.Reason == Granted && d.Burst == math.MaxInt64:
+		return byUnlimited
+	case d.Reason == ExceedsBurst && d.Burst == 0 && d.Tier == Local: // not one that no limit would admit
+		return byBlocked
+	}
+	return kind(d.Reason)
+}
+
+// countRequest counts a request of n tokens. It must be called where its tokens are counted.
+func (l *Limiter) countRequest(d *Decision, n int64) {
+	if n == 1 && d.Reason <= Unavailable {
+		return
+	}
+	l.addRequest(d.Key, kindOf(d), n, 1)
+}
+
+// addRequest counts a request of a kind, or with -1 takes it back.
+func (l *Limiter) addRequest(key string, k kind, n, times int64) {
+	surplus := n - 1
+	switch k {
+	case kind(ExceedsBurst), kind(InvalidKey), kind(InvalidCost), kind(Canceled), kind(Shadowed): // no tokens are counted
+		surplus = -1
+	}
+	if surplus == 0 {
+		return
+	}
+	stripe := 0
+	if key != "" {
+		stripe = int(key[len(key)-1]) % len(l.parent.requests.stripes)
+	}
+	l.parent.requests.stripes[stripe].surplus[k].Add(times * surplus)
+}
+
+// of returns how many requests of a kind there were, by their tokens.
+func (c *requestCounts) of(k kind, tokens int64) int64 {
+	for i := range c.stripes {
+		tokens -= c.stripes[i].surplus[k].Load()
+	}
+	return max(tokens, 0) // a decision under way has counted one of both
+}
+
+// fill sets the numbers of requests by those of tokens.
+func (c *requestCounts) fill(p *PolicyStats) {
+	p.Requests = Requests{
+		Granted:   c.of(kind(Granted), p.Spent+p.Standing+c.refunded.Load()),
+		Shared:    c.of(kind(Shared), p.Shared),
+		Open:      c.of(kind(Open), p.Open),
+		Unlimited: c.of(byUnlimited, p.Unlimited),
+
+		Limited:      c.of(kind(Limited), p.Limited),
+		ShareSpent:   c.of(kind(ShareSpent), p.ShareSpent),
+		Unavailable:  c.of(kind(Unavailable), p.Unavailable),
+		Blocked:      c.of(byBlocked, p.Blocked),
+		ExceedsBurst: c.of(kind(ExceedsBurst), 0),
+		Invalid:      c.of(kind(InvalidKey), 0) + c.of(kind(InvalidCost), 0),
+		Canceled:     c.of(kind(Canceled), 0),
+
+		Shadowed: c.of(kind(Shadowed), 0),
+	}
+}
