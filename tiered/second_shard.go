@@ -101,7 +101,7 @@ func (p *part) mergeShards() {
 	switch {
 	case p.d.Allowed:
 		p.undoFirstRefusal(p.cost)
-	case p.d.Reason == Canceled:
+	case p.d.Reason == Canceled, p.d.Reason == ExceedsBurst: // it counts as that
 		p.undoFirstRefusal(0)
 	case p.d.Reason == Limited:
 		p.d.Reason, p.d.Tier = p.first.reason, p.first.tier

@@ -176,6 +176,8 @@ func (d *drawer) can(p *Plan, v Verb, which int) bool {
 		return !p.Repeats
 	case Rule:
 		return p.Plans[which]
+	case Together, Both, Await:
+		return !p.Single
 	}
 	return true
 }

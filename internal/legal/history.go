@@ -20,6 +20,7 @@ type history struct {
 	open        map[int]int   // by slot: the index of its current term
 	phase       time.Duration // where a fixed window begins, by the store's clock
 	moves       []move        // of the store's clock
+	charged     time.Duration // when a request last turned out to cost more
 	leased      bool          // tokens were leased; while they are out, the bucket does not refill into their room
 
 	fillers map[*process]bool // processes that gave tokens back, or filled the bucket

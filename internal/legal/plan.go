@@ -31,6 +31,7 @@ type Plan struct {
 	Trip      time.Duration   // of a message, both ways
 	Repeats   bool            // messages may arrive twice; then the clock is not set back: a refund may count once more
 	Hook      bool            // the Decision hook makes decisions of the same Group
+	Single    bool            // no request is over several keys or waits, so that all refusals are known
 	Warm      time.Duration   // before the first step
 	Books     bool            // at the end a new process reads what is left; otherwise an operator resets
 	Thin      bool            // for a store whose calls are expensive
@@ -175,9 +176,9 @@ func show(l tiered.Limit) string {
 func (p Plan) String() string {
 	var b strings.Builder
 	o := p.Options
-	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, repeats %t, hook %t, books %t\n",
+	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, repeats %t, hook %t, books %t, single %t\n",
 		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Warm, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
-		p.Repeats, p.Hook, p.Books)
+		p.Repeats, p.Hook, p.Books, p.Single)
 	for i, x := range p.Policies {
 		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
 		for _, l := range x.Also {
@@ -197,7 +198,7 @@ func Draw(seed uint64) Plan {
 	d := drawer{rand.New(rand.NewPCG(seed, 17))}
 	p := Plan{
 		Seed: seed, Class: pick(&d, Calm, Calm, Calm, Rough, Rough, Accidents), Processes: pick(&d, 1, 1, 2, 2, 3),
-		Books: d.one(2), Repeats: d.one(4), Hook: d.one(16),
+		Books: d.one(2), Repeats: d.one(4), Hook: d.one(16), Single: d.one(4),
 	}
 	p.Options = tiered.Options{
 		Budget:  pick(&d, 0, 0, 5*time.Millisecond, 100*time.Millisecond),

@@ -282,7 +282,9 @@ func (w *player) settle(s *Step) {
 		if cancel {
 			n = 0
 		}
-		actual = append(actual, n)
+		if actual = append(actual, n); n > x.cost {
+			x.history.charged = now
+		}
 		x.history.settled(now, x.at, x.cost, n)
 		x.history.fills(r.by)
 	}
@@ -345,7 +347,10 @@ func (w *player) reset(p *process, policy, key int) {
 	// Leases of other processes stay. A window also keeps, until its end, the last lease of a process that is gone.
 	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
 		w.plan.Policies[policy].Algorithm == tiered.SlidingLog
-	if rule == tiered.Blocked() || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
+	// A window counts what was charged just before, because the same call carries it.
+	charged := w.histories[policy][key].charged
+	late := w.plan.Policies[policy].Algorithm != tiered.TokenBucket && charged > 0 && before-charged < 100*ms
+	if rule == tiered.Blocked() || w.plan.Class != Calm && !w.ends || !alone || late || w.busy.Load() > 0 {
 		return
 	}
 	w.enter(0)
