@@ -78,7 +78,7 @@ func TestUnlimitedAndBlockedAskNobody(t *testing.T) {
 				if n := store.calls.Load() - calls; n != 0 || time.Since(start) != time.Second {
 					t.Errorf("%d calls, %v", n, time.Since(start)-time.Second)
 				}
-				if s := free.group.Stats().Policies["api"]; s.Unlimited != 100_000+7+1+3 || s.Spent != 0 ||
+				if s := free.group.Stats().Policies["api"]; s.Unlimited != 100_000+7+1+2 || s.Spent != 0 ||
 					s.Limited != 0 {
 					t.Errorf("%+v", s)
 				}

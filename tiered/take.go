@@ -77,7 +77,9 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *D
 		b.apply(now, b.Renew(now))
 	}
 	b.decide(d, now, key, answer{Granted, Local, left, 0})
-	l.countRequest(d, n)
+	if n != 1 {
+		l.countRequest(d, n)
+	}
 }
 
 // decideAtOnce decides without Redis if the lease does not hold the tokens: by a known denial, or by the fail mode. It
@@ -93,7 +95,9 @@ func (l *Limiter) decideAtOnce(d *Decision, now time.Duration, b *bucket, key st
 		if denied {
 			b.decide(d, now, key, answer{Limited, Local, v.Left, v.Retry})
 			b.CountRefused(n) // after the Decision is written: see local.CountRefused
-			l.countRequest(d, n)
+			if n != 1 {
+				l.countRequest(d, n)
+			}
 		}
 		return denied
 	}
