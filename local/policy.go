@@ -54,6 +54,8 @@ type Policy struct {
 	Budget  time.Duration  // the longest that a request waits
 	Timeout time.Duration  // how long after its sending a call may still be executed
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
+
+	NearLimit *atomic.Int64 // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
 }
 
 // Numbers are the burst and the rate of one token bucket.

@@ -70,6 +70,9 @@ func (b *Bucket) account(now time.Duration) {
 		return // nothing is new, and what was asked for is sampled later
 	}
 	b.share.debit(now, spent-b.debited)
+	if p := b.Policy(); p.NearLimit != nil && spent > b.debited && b.lease.live(now)+b.levelAt(now) < p.Cap/5 {
+		p.NearLimit.Add(spent - b.debited)
+	}
 	b.debited = spent
 	offered := spent + b.refused.Load()
 	if l := b.lease; l != nil {

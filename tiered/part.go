@@ -188,11 +188,13 @@ func (p *part) join() {
 func (p *part) wait(ctx context.Context) {
 	g := p.limiter.group
 	w := p.waiter
-	v, reason := w.wait(ctx, p.until-g.now(), p.bucket)
+	begin := g.now()
+	v, reason := w.wait(ctx, p.until-begin, p.bucket)
 	if !p.isSingle() {
 		p.yield()
 	}
 	p.now = g.now()
+	p.limiter.parent.requests.waits.Observe(p.now - begin)
 	p.leave(w, v, Remote)
 	p.waiter = nil
 	switch reason {

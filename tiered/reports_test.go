@@ -20,7 +20,8 @@ var unremarkable = []string{
 	"Standing", "policy.Standing", // normal where a policy has standing shares
 	"Keys", "Leaving", "Evictions", "Format", "Script",
 	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
-	"policy.Top", "policy.Requests", "Recent", // which repeat others: see refused_keys_test.go
+	"policy.Requests", "policy.Waits", "policy.NearLimit", "node.RoundTrips",
+	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
 	"node.Calls", "node.RoundTrip", "node.Processes", "policy.Processes", "node.Breaker",
 }
 

@@ -3,6 +3,9 @@ package tiered
 import (
 	"math"
 	"sync/atomic"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 )
 
 // Requests counts requests by how they were decided. A request over several keys counts once for each policy that admitted
@@ -32,6 +35,34 @@ func (r Requests) Refused() int64 {
 	return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
 }
 
+// Histogram counts durations in buckets of which four double the bound: schema 2 of a native histogram of Prometheus.
+type Histogram struct {
+	Sum     time.Duration // of all
+	Buckets []int64       // how many are in each; the last one has no bound
+}
+
+// Count returns how many durations there are.
+func (h Histogram) Count() (n int64) {
+	for _, b := range h.Buckets {
+		n += b
+	}
+	return n
+}
+
+// Bound returns the upper bound of bucket i, which is in it: 61 µs for bucket 0, 4 s for the last but one. The last bucket
+// has none: Bound returns the longest Duration.
+func (h Histogram) Bound(i int) time.Duration {
+	if i >= len(h.Buckets)-1 {
+		return math.MaxInt64
+	}
+	return histogram.Bound(i)
+}
+
+func readHistogram(h *histogram.Histogram) (r Histogram) {
+	r.Sum, r.Buckets = h.Read()
+	return r
+}
+
 // requestCounts makes requests of the tokens that are counted anyway. A request of one token counts nothing, so it costs
 // nothing. Any other request counts by how many tokens it cost more than one.
 type requestCounts struct {
@@ -39,6 +70,8 @@ type requestCounts struct {
 		surplus [kinds]atomic.Int64
 		_       [128 - 8*kinds]byte
 	}
+	near     atomic.Int64 // see [local.Policy].NearLimit
+	waits    histogram.Histogram
 	refunded atomic.Int64 // tokens of admitted requests that were given back: they are counted as spent no more
 }
 
@@ -97,6 +130,7 @@ func (c *requestCounts) of(k kind, tokens int64) int64 {
 
 // fill sets the numbers of requests by those of tokens.
 func (c *requestCounts) fill(p *PolicyStats) {
+	p.NearLimit, p.Waits = c.near.Load(), readHistogram(&c.waits)
 	p.Requests = Requests{
 		Granted:   c.of(kind(Granted), p.Spent+p.Standing+c.refunded.Load()),
 		Shared:    c.of(kind(Shared), p.Shared),

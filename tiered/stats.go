@@ -54,7 +54,9 @@ type PolicyStats struct {
 	Lost        int64 // requested by calls without an answer. At most so many tokens were granted and reached no process
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
-	Requests Requests // how often each was decided; all other figures are tokens
+	Requests  Requests  // how many requests were decided, and how
+	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
+	NearLimit int64     // of Spent: while less than a fifth of the burst was left, as far as this process knew
 
 	Standing int64 // admitted by standing shares, less what went back; not in Spent. What goes back to Redis is in Granted and Returned
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
@@ -98,6 +100,7 @@ type NodeStats struct {
 	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
 	ClockBack    int64         // buckets whose time was set back, because the node's clock was, by more than a second
 	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms before there are 16
+	RoundTrips   Histogram     // all that were answered; calls that leave together share one
 
 	Processes int64 // that are present there, whatever their policies are
 	Absences  int64 // presence reports of this process that the node did not record
@@ -197,6 +200,6 @@ func (h *health) stats() NodeStats {
 		ClockSteps: n.Steps, ClockBack: n.StepsBack, RoundTrip: h.node.RoundTrip(),
 		Processes: h.node.AllProcesses(), Absences: n.Absences,
 		Breaker: h.node.State().String(), Cause: cause, Outages: n.Outages, OutageTime: n.OutageTime,
-		Settled: h.reported.Load(),
+		Settled: h.reported.Load(), RoundTrips: readHistogram(h.node.Trips()),
 	}
 }

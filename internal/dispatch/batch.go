@@ -132,7 +132,11 @@ func (b *batch) run() result {
 	b.results = append(b.results, make([]remote.Result, len(b.calls))...)
 	d.options.Store.Run(context.Background(), d.options.ClientTimeout, b.calls, b.results)
 	n.overrideDenials(b.calls, b.results)
-	r := end(batchError(b.calls, b.results))
+	answered := batchError(b.calls, b.results)
+	if answered == nil {
+		n.trips.Observe(d.now() - b.sent)
+	}
+	r := end(answered)
 	if r == sent {
 		b.finish(b.results)
 	} else {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
+	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 )
 
 // Stats are a node's figures since it was first used.
@@ -30,6 +31,7 @@ type health struct {
 
 	failed  [8]atomic.Int64 // calls without an answer, by failover.Class
 	outages atomic.Int64    // times that the breaker opened
+	trips   histogram.Histogram
 
 	// The rest is guarded by Node.mu.
 
@@ -58,6 +60,9 @@ func (n *Node) Stats() Stats {
 	}
 	return s
 }
+
+// Trips returns the histogram of all answered round trips.
+func (n *Node) Trips() *histogram.Histogram { return &n.trips }
 
 // Outages reports how often the breaker opened.
 func (n *Node) Outages() int64 { return n.outages.Load() }

@@ -42,11 +42,12 @@ var importRules = []importRule{
 	{packages: "remote", ours: []string{"lua"}, modules: []string{goRedis}},
 	{packages: "local", ours: []string{"lua"}, modules: []string{xTime, golangLRU}},
 	{packages: "failover", modules: []string{gobreaker, goRedis}},
-	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover"}},
+	{packages: "internal/histogram"},
+	{packages: "internal/dispatch", ours: []string{"lua", "remote", "failover", "internal/histogram"}},
 	{packages: "internal/standing", ours: []string{"lua"}},
 	{
 		packages: "tiered",
-		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/ratetext"},
+		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/ratetext", "internal/histogram"},
 	},
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},

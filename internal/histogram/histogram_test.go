@@ -1,0 +1,30 @@
+package histogram
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Every duration is in the bucket whose bounds are around it.
+func TestBuckets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(-10, int64(20*time.Second)).Draw(t, "d"))
+		if rapid.Bool().Draw(t, "edge") {
+			d = Bound(rapid.IntRange(0, Buckets-2).Draw(t, "i")) + time.Duration(rapid.IntRange(-1, 1).Draw(t, "off"))
+		}
+		var h Histogram
+		h.Observe(d)
+		sum, buckets := h.Read()
+		if sum != max(d, 0) {
+			t.Fatalf("sum %v of %v", sum, d)
+		}
+		for i, n := range buckets {
+			within := (i == 0 || d > Bound(i-1)) && (i == Buckets-1 || d <= Bound(i))
+			if (n == 1) != within {
+				t.Fatalf("%v: %d in bucket %d", d, n, i)
+			}
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package tiered
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// Requests count once whatever they cost, and corrections of their cost count nothing.
+func TestRequestsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(2 * ms)
+		l := limiter(t, store, Policy{Name: "api", Limit: PerHour(100)}, nil)
+		ctx := t.Context()
+		for n := range int64(4) { // 0 is not valid
+			l.AllowN(ctx, "a", n)
+		}
+		l.Allow(ctx, "")
+		l.AllowN(ctx, "a", 101)
+		r := l.ReserveN(ctx, "a", 10)
+		r.Cancel()
+		r = l.ReserveN(ctx, "a", 10)
+		r.Settle(3)
+		r = l.ReserveN(ctx, "a", 1)
+		r.Settle(30)
+		time.Sleep(time.Second)
+		for range 3 {
+			l.AllowN(ctx, "a", 90)
+		}
+		want := Requests{Granted: 6, Limited: 3, ExceedsBurst: 1, Invalid: 2}
+		s := l.group.Stats()
+		p := s.Policies["api"]
+		if p.Requests != want {
+			t.Errorf("%+v, want %+v", p.Requests, want)
+		}
+		if p.Requests.Admitted() != 6 || p.Requests.Refused() != 6 {
+			t.Errorf("%d admitted, %d refused", p.Requests.Admitted(), p.Requests.Refused())
+		}
+		if n := p.Waits.Count(); n == 0 || p.Waits.Sum != time.Duration(n)*2*ms {
+			t.Errorf("%d waits, %v", n, p.Waits.Sum)
+		}
+		for _, n := range s.Nodes {
+			trips := n.RoundTrips
+			if trips.Count() == 0 || trips.Sum != time.Duration(trips.Count())*2*ms {
+				t.Errorf("%d round trips, %v", trips.Count(), trips.Sum)
+			}
+			for i, k := range trips.Buckets {
+				if k > 0 && (trips.Bound(i) < 2*ms || trips.Bound(i-1) >= 2*ms) {
+					t.Errorf("2 ms are in the bucket up to %v", trips.Bound(i))
+				}
+			}
+		}
+	})
+}
+
+// Tokens count as near the limit while less than a fifth of the burst is left.
+func TestNearLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), Policy{Name: "api", Limit: PerHour(100), Lease: Lease{Size: NoLease}}, nil)
+		for range 100 {
+			if d := l.Allow(t.Context(), "a"); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+		}
+		if n := l.group.Stats().Policies["api"].NearLimit; n < 19 || n > 21 {
+			t.Errorf("%d of 100 tokens are near the limit, want the last 20", n)
+		}
+	})
+}
