@@ -333,6 +333,9 @@ func (p *part) uncount() {
 	default:
 		l.addRequest(p.key, k, p.cost, -1)
 	}
+	if k, ok := byRedis(&p.d); ok {
+		l.addRequest(p.key, k, p.cost, -1)
+	}
 }
 
 func (p *part) shadow() bool { return p.limiter.mode.Load()&modeShadow != 0 }

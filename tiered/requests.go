@@ -25,6 +25,9 @@ type Requests struct {
 	Canceled     int64 // refused: the caller's context ended
 
 	Shadowed int64 // of all that was refused: admitted because the policy is only tried out
+
+	GrantedByRedis int64 // of Granted: Redis was asked for this request; the rest were decided in this process
+	LimitedByRedis int64 // of Limited: the same
 }
 
 // Admitted returns how many were admitted, without those that were admitted because the policy is only tried out.
@@ -68,7 +71,7 @@ func readHistogram(h *histogram.Histogram) (r Histogram) {
 type requestCounts struct {
 	stripes [8]struct { // so that cores rarely write to the same one
 		surplus [kinds]atomic.Int64
-		_       [128 - 8*kinds]byte
+		_       [192 - 8*kinds]byte
 	}
 	near     atomic.Int64 // see [local.Policy].NearLimit
 	waits    histogram.Histogram
@@ -81,6 +84,8 @@ type kind uint8
 const (
 	byUnlimited = kind(Canceled) + 1 + iota
 	byBlocked
+	grantedByRedis
+	limitedByRedis
 	kinds
 )
 
@@ -97,17 +102,29 @@ func kindOf(d *Decision) kind {
 
 // countRequest counts a request of n tokens. It must be called where its tokens are counted.
 func (l *Limiter) countRequest(d *Decision, n int64) {
-	if n == 1 && d.Reason <= Unavailable {
+	if n == 1 && d.Reason <= Unavailable && d.Tier != Remote {
 		return
 	}
 	l.addRequest(d.Key, kindOf(d), n, 1)
+	if k, ok := byRedis(d); ok {
+		l.addRequest(d.Key, k, n, 1)
+	}
+}
+
+// byRedis returns the kind as which a Decision by Redis counts besides.
+func byRedis(d *Decision) (kind, bool) {
+	if d.Tier == Remote && d.Reason == Limited {
+		return limitedByRedis, true
+	}
+	return grantedByRedis, d.Tier == Remote && d.Reason == Granted
 }
 
 // addRequest counts a request of a kind, or with -1 takes it back.
 func (l *Limiter) addRequest(key string, k kind, n, times int64) {
 	surplus := n - 1
 	switch k {
-	case kind(ExceedsBurst), kind(InvalidKey), kind(InvalidCost), kind(Canceled), kind(Shadowed): // no tokens are counted
+	case kind(ExceedsBurst), kind(InvalidKey), kind(InvalidCost), kind(Canceled), kind(Shadowed), grantedByRedis,
+		limitedByRedis: // no tokens are counted
 		surplus = -1
 	}
 	if surplus == 0 {
@@ -146,5 +163,7 @@ func (c *requestCounts) fill(p *PolicyStats) {
 		Canceled:     c.of(kind(Canceled), 0),
 
 		Shadowed: c.of(kind(Shadowed), 0),
+
+		GrantedByRedis: c.of(grantedByRedis, 0), LimitedByRedis: c.of(limitedByRedis, 0),
 	}
 }

@@ -29,7 +29,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		for range 3 {
 			l.AllowN(ctx, "a", 90)
 		}
-		want := Requests{Granted: 6, Limited: 3, ExceedsBurst: 1, Invalid: 2}
+		want := Requests{Granted: 6, Limited: 3, ExceedsBurst: 1, Invalid: 2, GrantedByRedis: 5, LimitedByRedis: 1}
 		s := l.group.Stats()
 		p := s.Policies["api"]
 		if p.Requests != want {

@@ -80,6 +80,7 @@ func (c *queuedCaller) wait(ctx context.Context) error {
 		return ctx.Err()
 	case served:
 		c.limiter.addRequest(c.key, kind(Granted), c.cost, 1)
+		c.limiter.addRequest(c.key, grantedByRedis, c.cost, 1)
 		c.reportServed()
 		return nil
 	case outOfTime:

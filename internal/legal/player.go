@@ -65,7 +65,8 @@ type process struct {
 // counts are the requests of a policy in a process, as the plan saw them.
 type counts struct {
 	admitted, refused int64
-	unsure            bool // some refusals are not known: of requests over several keys, and of those that wait
+	byRedis           int64 // of both
+	unsure            bool  // some refusals are not known: of requests over several keys, and of those that wait
 }
 
 // count counts a request.
@@ -74,6 +75,9 @@ func (c *counts) count(d *tiered.Decision) {
 		c.admitted++
 	} else {
 		c.refused++
+	}
+	if d.Tier == tiered.Remote && (d.Reason == tiered.Granted || d.Reason == tiered.Limited) {
+		c.byRedis++
 	}
 }
 
@@ -352,7 +356,8 @@ func (p *process) audit(left bool) {
 		w.mu.Lock()
 		c := p.counts[i]
 		w.mu.Unlock()
-		if r := y.Requests; !w.plan.Hook && (r.Admitted() != c.admitted || !c.unsure && r.Refused() != c.refused) {
+		if r := y.Requests; !w.plan.Hook && (r.Admitted() != c.admitted || !c.unsure && (r.Refused() != c.refused ||
+			r.GrantedByRedis+r.LimitedByRedis != c.byRedis)) {
 			w.faultf("requests", "policy %d counts %+v, and there were %+v", i, r, c)
 		}
 		ledger := invariant.Ledger{Granted: y.Granted, Spent: y.Spent, Returned: y.Returned, Burnt: y.Burnt, Held: y.Held}

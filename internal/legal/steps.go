@@ -225,10 +225,9 @@ func (p *process) together(s *Step, reserve bool) {
 	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
 	w.unavailable(&d)
 	for _, x := range legs {
-		if c := &p.counts[x.history.policy]; d.Allowed {
+		c := &p.counts[x.history.policy]
+		if c.unsure = true; d.Allowed {
 			c.admitted++
-		} else {
-			c.unsure = true
 		}
 	}
 	if !d.Allowed || d.Tier == tiered.Failover {
