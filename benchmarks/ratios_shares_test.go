@@ -72,7 +72,7 @@ func takesOf(t *testing.T) func(*walk) int {
 			renew()
 		}
 		for _, key := range w.keys {
-			if _, _, ok := shares.Take(time.Since(base), maphash.String(seed, key), limit, 1); ok {
+			if _, ok := shares.Take(time.Since(base), maphash.String(seed, key), limit, 1, nil); ok {
 				taken++
 			}
 		}

@@ -17,8 +17,8 @@ func TestStanding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if share.Size() != 200/8 || rest.Burst != 200*7/8 {
-		t.Errorf("%d and %d tokens of 200", share.Size(), rest.Burst)
+	if size := (standing.Limits{share}).Size(); size != 200/8 || rest.Burst != 200*7/8 {
+		t.Errorf("%d and %d tokens of 200", size, rest.Burst)
 	}
 	if perSecond := float64(rest.Tokens) / rest.Per.Seconds(); perSecond != 100*7.0/8 {
 		t.Errorf("%v tokens per second in Redis, of 100", perSecond)

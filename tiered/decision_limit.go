@@ -27,23 +27,22 @@ func (d *Decision) setResetAfter(p *local.Policy, now, clear time.Duration) {
 		return
 	}
 	if d.ResetAfter = clear - now; d.ResetAfter <= 0 { // tokens taken from a lease since count until the lease ends
-		if p.Parent != nil {
+		if p.Parent != nil && !p.Split { // of a split limit this is the part of Redis
 			p = p.Parent
 		}
 		d.ResetAfter = resetAfter(p.Cap-d.Remaining, float64(p.Per)/float64(p.Tokens))
 	}
 }
 
-// setLimit sets the limit of d. It is the one with the smallest burst if Redis has not named one, or if only the burst
-// decides.
+// setLimit sets the limit of d. If Redis has not named one, or if only the burst decides, it is the one with the
+// smallest burst, and d has that burst already.
 func (p *resolvedLimit) setLimit(d *Decision, which uint8) {
 	if len(p.limits) == 1 {
 		return
 	}
-	if which == 0 || int(which) > len(p.limits) {
-		which = p.smallest
+	if d.LimitNumber = p.smallest; 0 < which && int(which) <= len(p.limits) {
+		d.LimitNumber, d.Burst = which, p.limits[which-1].burst()
 	}
-	d.LimitNumber, d.Burst = which, p.limits[which-1].burst()
 }
 
 // smallest returns the number of the limit with the smallest burst, from 1.

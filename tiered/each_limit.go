@@ -88,7 +88,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 		if r.Err != nil {
 			return nil, fmt.Errorf("%w: a peek at a key of policy %q: %w", ErrUnavailable, l.name, r.Err)
 		}
-		s, limit, d := buckets[i/len(limits)], limits[i%len(limits)], &all[i%len(limits)]
+		s, d := buckets[i/len(limits)], &all[i%len(limits)]
 		left := r.Reply.Level
 		if b, ok := l.group.cache.Find(local.ID{Policy: s.number, Key: id.Key}); ok {
 			held, _ := b.Peek(now)
@@ -96,15 +96,21 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 		}
 		clear := time.Duration(r.Reply.Reset) * time.Microsecond
 		retry := clear
-		if !p.Call.Algorithm.Window() {
-			retry = resetAfter(1-left, limit.nanosPerToken()*float64(len(buckets)))
+		if c := calls[i]; !p.Call.Algorithm.Window() {
+			retry = resetAfter(1-left, float64(c.Period)*float64(time.Microsecond)/float64(c.Tokens))
 		}
 		// What one shard lacks, the others cannot give.
 		d.Remaining = min(d.Remaining+max(left, 0), d.Burst)
 		d.ResetAfter, d.RetryAfter = max(d.ResetAfter, clear), min(d.RetryAfter, retry)
 	}
+	shares := sharesOf(p)
 	for i := range all {
 		d := &all[i]
+		if shares != nil && l.standing.agreed.Load() {
+			hash, one := l.group.cache.Hash(id), shares[i:i+1]
+			d.Remaining = min(d.Remaining+l.group.shares.Level(now, hash, one), d.Burst)
+			d.RetryAfter = max(min(d.RetryAfter, l.group.shares.Wait(now, hash, one, 1)), time.Microsecond)
+		}
 		if !p.Call.Algorithm.Window() {
 			d.ResetAfter = resetAfter(d.Burst-d.Remaining, limits[i].nanosPerToken())
 		}

@@ -101,11 +101,13 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 		}
 		retry, grants = min(retry, v.retry), grants || v.left >= n
 	}
-	if share := shareOf(p); share != nil && least != nil && l.standing.agreed.Load() {
+	var full time.Duration // when the standing share is
+	if shares := sharesOf(p); shares != nil && least != nil && l.standing.agreed.Load() {
 		hash := l.group.cache.Hash(id)
-		level := l.group.shares.Level(now, hash, share)
+		level := l.group.shares.Level(now, hash, shares)
 		sum, grants = sum+level, grants || level >= n
-		retry = max(min(retry, l.group.shares.Wait(now, hash, share, n)), time.Microsecond)
+		retry = max(min(retry, l.group.shares.Wait(now, hash, shares, n)), time.Microsecond)
+		full = l.group.shares.Full(now, hash, shares)
 	}
 	switch {
 	case least == nil:
@@ -120,6 +122,7 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	}
 	if p.Call.Algorithm != lua.TokenBucket {
 		d.addReport(p, now, least.which, least.resetAt)
+		d.ResetAfter = max(d.ResetAfter, full)
 	}
 	return d
 }

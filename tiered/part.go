@@ -140,7 +140,7 @@ func (p *part) takeFromShare() (ok bool) {
 		return false
 	}
 	p.limiter.resolve(p.bucket, p.key)
-	p.standing, ok = p.limiter.takeShare(p.now, p.hash(), p.bucket.Policy(), p.cost)
+	_, ok = p.limiter.takeShare(p.now, p.hash(), p.bucket.Policy(), p.cost, &p.standing)
 	return ok
 }
 

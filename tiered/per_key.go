@@ -103,8 +103,8 @@ func (l *Limiter) lookUp(b *bucket, key string, u *lookUp) {
 func (b *bucket) setLimit(s *settings, limit Limit) {
 	l := b.limiter()
 	g, p := l.group, l.policyOf(s, limit)
-	if share := shareOf(p); share != nil && share != b.Policy().Owner.(*resolvedLimit).share {
-		g.shares.Empty(g.now(), g.cache.Hash(b.ID()))
+	if shares := sharesOf(p); shares != nil && p.Owner != b.Policy().Owner {
+		g.shares.Empty(g.now(), g.cache.Hash(b.ID()), shares)
 	}
 	if b.setPolicy(g.now(), p) {
 		g.reportLimit([]*bucket{b})

@@ -28,10 +28,11 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16, without Also and Shards; from a burst of 24 times the
-	// number of processes it pays. Never more than the limit is admitted. A key that always meets the same process has
-	// at least 7/8 of its limit there; one that is spread over the processes has all of it. A request may cost up to
-	// 7/8 of the burst. Change it in two deploys: see docs/standing.md.
+	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It pays from a burst of 24 times the
+	// number of processes. With Also that holds for each limit, and each must refill at least 8 tokens per Per. Never
+	// more than the limit is admitted. A key that always meets the same process has at least 7/8 of its limit there. One
+	// that is spread over the processes has all of it. A request may cost up to 7/8 of the burst. Change it in two
+	// deploys: see docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the

@@ -40,7 +40,7 @@ type resolvedLimit struct {
 	limits    []Limit       // the policy's or the key's, at least one; for a shard, those of its parent
 	smallest  uint8         // number, from 1, of the limit with the smallest burst
 
-	share *standing.Limit // what standing shares have of the limit; nil if they have nothing
+	shares standing.Limits // what standing shares have of each limit; nil if they have nothing
 }
 
 // policyOf returns the local policy of a limit under the settings s.
@@ -84,14 +84,15 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	if parent != nil {
 		p = p.shard(l.kind.Shard, l.kind.Shards)
 	}
-	var share *standing.Limit
-	if rest, standing, ok := p.split(); ok && lp.Rule == local.ByLimit {
+	owner := &resolvedLimit{limiter: l, settings: s, limits: limits, smallest: smallest(limits)}
+	lp.Owner = owner
+	if rest, parts, ok := p.split(); ok && lp.Rule == local.ByLimit {
 		whole := *lp
 		whole.Cap, whole.Tokens, whole.Per = p.shareNumbers()
-		whole.NanosPerToken = p.Limit.nanosPerToken()
+		whole.NanosPerToken, whole.Call = p.Limit.nanosPerToken(), p.call()
 		lp.Parent, lp.Split = &whole, true
 		if p = rest; p.Standing == StandingOn {
-			share = l.group.shares.Begin(l.group.now(), standing)
+			owner.shares = l.group.shares.Begin(l.group.now(), parts...)
 		}
 	}
 	lp.Cap, lp.Tokens, lp.Per = p.shareNumbers()
@@ -107,9 +108,7 @@ func (l *Limiter) local(s *settings, limit Limit) *local.Policy {
 	lp.NoLease = !p.leased(lp)
 	lp.Unleased = lp.NoLease && p.Algorithm == SlidingWindow
 	lp.Call = p.call()
-	lp.Owner = &resolvedLimit{
-		limiter: l, settings: s, retention: p.retention(), limits: limits, smallest: smallest(limits), share: share,
-	}
+	owner.retention = p.retention()
 	return lp
 }
 

@@ -61,34 +61,51 @@ func (p Policy) validateStanding(bad func(field string, value any, rule string))
 		bad("Standing", p.Standing, "must be StandingOff, StandingSplit or StandingOn")
 	case p.Algorithm != TokenBucket:
 		bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with a %v: only a token bucket can be split", p.Algorithm))
-	case len(p.Also) > 0:
-		bad("Standing", p.Standing, "must be StandingOff with Also")
 	case p.Shards > 1:
 		bad("Standing", p.Standing, "must be StandingOff with Shards: the limit of a key is split already")
-	case p.Limit.rule() == local.ByLimit && p.Limit.validate("Limit") == nil:
-		if _, _, err := standing.Split(p.Limit.rate()); err != nil {
-			bad("Standing", p.Standing, "must be StandingOff with Limit "+p.Limit.String()+": "+err.Error())
+	default:
+		for i, l := range p.limits() {
+			if l.rule() != local.ByLimit || l.validate("") != nil { // that is reported elsewhere
+				return
+			}
+			name := "Limit"
+			if i > 0 {
+				name = fmt.Sprintf("Also[%d]", i-1)
+			}
+			if _, _, err := p.splitOne(l); err != nil {
+				bad("Standing", p.Standing, fmt.Sprintf("must be StandingOff with %s %v: %v", name, l, err))
+			}
 		}
 	}
 }
 
-// rate returns the numbers of a token bucket's limit.
-func (l Limit) rate() standing.Rate {
-	return standing.Rate{Burst: l.burst(), Tokens: l.Tokens, Per: l.Per}
+// splitOne splits one of the policy's limits. rest is the part that Redis has.
+func (p Policy) splitOne(l Limit) (rest Limit, share standing.Limit, err error) {
+	split := standing.Split
+	if len(p.Also) > 0 {
+		split = standing.SplitInPeriod
+	}
+	share, r, err := split(standing.Rate{Burst: l.burst(), Tokens: l.Tokens, Per: l.Per})
+	l.Burst, l.Tokens, l.Per = r.Burst, r.Tokens, r.Per
+	return l, share, err
 }
 
-// split returns p with the part of the limit that Redis has, and what standing shares have of it. It reports false if
-// Redis has the whole limit. Every process decides that by the limit alone.
-func (p Policy) split() (rest Policy, share standing.Limit, ok bool) {
+// split returns p with the parts of the limits that Redis has, and what standing shares have of each. It reports false
+// if Redis has the whole limits. Every process decides that by the limits alone.
+func (p Policy) split() (rest Policy, shares []standing.Limit, ok bool) {
 	if p.Standing == StandingOff || p.Limit.rule() != local.ByLimit {
-		return p, share, false
+		return p, nil, false
 	}
-	share, r, err := standing.Split(p.Limit.rate())
-	if err != nil { // the limit of a single key
-		return p, share, false
+	var rests []Limit
+	for _, l := range p.limits() {
+		r, share, err := p.splitOne(l)
+		if err != nil { // the limit of a single key
+			return p, nil, false
+		}
+		rests, shares = append(rests, r), append(shares, share)
 	}
-	p.Limit.Burst, p.Limit.Tokens, p.Limit.Per = r.Burst, r.Tokens, r.Per
-	return p, share, true
+	p.Limit, p.Also = rests[0], rests[1:]
+	return p, shares, true
 }
 
 // splitMark is added to the name of a policy where a process announces that it splits the policy's limits, and how. So
@@ -155,17 +172,20 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 			return
 		}
 	}
-	if u, ok := l.takeShare(now, hash, p, n); ok {
-		if t != nil {
-			t.standing = u
-		}
-		left := p.Cap // what nobody of this process asked Redis about may be full
+	var u *standing.Use
+	if t != nil {
+		u = &t.standing
+	}
+	if level, ok := l.takeShare(now, hash, p, n, u); ok {
 		if b != nil {
 			held, level := b.Peek(now)
-			left = min(held+max(level, 0), p.Cap)
+			b.decide(d, now, key, answer{Granted, Local, min(held+max(level, 0), p.Cap), 0})
+		} else { // what nobody of this process asked Redis about may be full
+			l.decideBy(d, p, key, answer{Granted, Local, p.Cap, 0})
+			p.Owner.(*resolvedLimit).setLimit(d, 0)
+			d.ResetAfter = 0
 		}
-		l.decideBy(d, p, key, answer{Granted, Local, left, 0})
-		d.addShare(g, now, hash, p, n)
+		d.addLevel(g, now, hash, p, level)
 		l.countRequest(d, n)
 		return
 	}
@@ -183,30 +203,32 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 	t.ask(ctx, now, d)
 }
 
-// takeShare takes n tokens from the standing share of a key.
-func (l *Limiter) takeShare(now time.Duration, hash uint64, p *local.Policy, n int64) (u standing.Use, ok bool) {
-	share := shareOf(p)
-	if share == nil || !l.standing.agreed.Load() {
-		return u, false
+// takeShare takes n tokens from the standing share of a key, and returns how many are left: see [standing.Shares.Take].
+func (l *Limiter) takeShare(
+	now time.Duration, hash uint64, p *local.Policy, n int64, u *standing.Use,
+) (left int64, ok bool) {
+	shares := sharesOf(p)
+	if shares == nil || !l.standing.agreed.Load() {
+		return 0, false
 	}
-	if _, u, ok = l.group.shares.Take(now, hash, share, n); ok {
+	if left, ok = l.group.shares.Take(now, hash, shares, n, u); ok {
 		l.standing.count(hash, n)
 	}
-	return u, ok
+	return left, ok
 }
 
-// shareOf returns what standing shares have of a policy's limit, or nil.
-func shareOf(p *local.Policy) *standing.Limit {
+// sharesOf returns what standing shares have of a policy's limits, or nil.
+func sharesOf(p *local.Policy) standing.Limits {
 	if !p.Split || p.Rule != local.ByLimit {
 		return nil
 	}
-	return p.Owner.(*resolvedLimit).share
+	return p.Owner.(*resolvedLimit).shares
 }
 
 // addShare adds to a Decision over n tokens what the standing share of its key has.
 func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.Policy, n int64) {
-	share := shareOf(p)
-	if share == nil {
+	shares := sharesOf(p)
+	if shares == nil {
 		return
 	}
 	l := p.Owner.(*resolvedLimit).limiter
@@ -216,15 +238,23 @@ func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.P
 	switch d.Reason {
 	case Limited, ShareSpent:
 		if d.RetryAfter > 0 {
-			d.RetryAfter = max(min(d.RetryAfter, g.shares.Wait(now, hash, share, n)), time.Microsecond)
+			d.RetryAfter = max(min(d.RetryAfter, g.shares.Wait(now, hash, shares, n)), time.Microsecond)
 		}
 	case Granted, Shared:
 	default:
 		return
 	}
-	whole := p.Parent
-	d.Remaining = min(d.Remaining+g.shares.Level(now, hash, share), whole.Cap)
-	d.ResetAfter = resets(whole, d.Remaining)
+	d.addLevel(g, now, hash, p, g.shares.Level(now, hash, shares))
+}
+
+// addLevel adds to a Decision the tokens that the standing share of its key has.
+func (d *Decision) addLevel(g *Group, now time.Duration, hash uint64, p *local.Policy, level int64) {
+	d.Remaining = min(d.Remaining+level, p.Parent.Cap)
+	if shares := sharesOf(p); len(shares) == 1 {
+		d.ResetAfter = resets(p.Parent, d.Remaining)
+	} else { // it says already when the part of Redis is full
+		d.ResetAfter = max(d.ResetAfter, g.shares.Full(now, hash, shares))
+	}
 }
 
 // returnToShare puts tokens that a share admitted back into it. It reports false, and does nothing, if the share was used
@@ -262,11 +292,11 @@ func (t *taking) keyBucket(now time.Duration) *bucket {
 
 // shareLevel returns how many tokens the standing share of a key has.
 func (l *Limiter) shareLevel(now time.Duration, hash uint64, p *local.Policy) int64 {
-	share := shareOf(p)
-	if share == nil || !l.standing.agreed.Load() {
+	shares := sharesOf(p)
+	if shares == nil || !l.standing.agreed.Load() {
 		return 0
 	}
-	return l.group.shares.Level(now, hash, share)
+	return l.group.shares.Level(now, hash, shares)
 }
 
 // drainShare takes up to n tokens from the standing share of a key: as many as it has. It returns how many it took.
@@ -280,7 +310,7 @@ func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n i
 		if n <= 0 {
 			return 0
 		}
-		if _, ok := l.takeShare(now, hash, p, n); ok { // otherwise another caller was quicker
+		if _, ok := l.takeShare(now, hash, p, n, nil); ok { // otherwise another caller was quicker
 			l.addRequest(key, kind(Granted), n+1, 1) // tokens of no request
 			return n
 		}
@@ -297,6 +327,7 @@ func (l *Limiter) takeAllOfShare(key string, n int64, d *Decision) (taken int64)
 	if taken = l.drainShare(l.group.now(), key, p, n); taken > 0 {
 		l.decideBy(d, p, key, answer{Granted, Local, 0, 0})
 		l.addRequest(key, kind(Granted), 0, 1) // drainShare counted no request
+		p.Owner.(*resolvedLimit).setLimit(d, 0)
 		l.finish(d, taken)
 	}
 	return taken
@@ -386,8 +417,8 @@ func (g *Group) reportSize() {
 	all := append([]*Limiter(nil), g.limiters.all...)
 	g.limiters.mu.RUnlock()
 	for _, l := range all {
-		share := shareOf(l.settings.Load().initial)
-		if share == nil || float64(share.Size())*state.Fraction >= 1 {
+		shares := sharesOf(l.settings.Load().initial)
+		if shares == nil || float64(shares.Size())*state.Fraction >= 1 {
 			continue
 		}
 		l.mu.Lock()

@@ -391,8 +391,11 @@ func TestInvalidStanding(t *testing.T) {
 		"Standing is split: must be StandingOff with a sliding window: only a token bucket can be split": {
 			Limit: PerSecond(100), Algorithm: SlidingWindow, Standing: StandingSplit,
 		},
-		"Standing is on: must be StandingOff with Also": {
-			Limit: PerSecond(100), Also: []Limit{PerMinute(1000)}, Standing: StandingOn,
+		"Standing is on: must be StandingOff with Also[1] 10/h: its burst is 10: must be at least 16": {
+			Limit: PerSecond(100), Also: []Limit{PerMinute(1000), PerHour(10)}, Standing: StandingOn,
+		},
+		"must be StandingOff with Limit 4/s burst 100: it refills 4 tokens per period: must be at least 8": {
+			Limit: PerSecond(4).WithBurst(100), Also: []Limit{PerMinute(1000)}, Standing: StandingSplit,
 		},
 		"Standing is on: must be StandingOff with Shards: the limit of a key is split already": {
 			Limit: PerSecond(100), Shards: 2, Standing: StandingOn,

@@ -31,16 +31,22 @@ type Limit struct {
 	token time.Duration // virtual ns in which the shares together get a token: 8/r, rounded up
 	fill  time.Duration // size·token: virtual ns in which they fill
 	since time.Duration // virtual time at which the limit began; every share of it was empty then
+
+	place, others uint64 // which of its key's places is this limit's, and the bits that tell the key's places apart
 }
 
-// Split splits a limit. It returns the part of the standing shares and the part of Redis, or an error that says why the
-// limit cannot be split.
+// Limits are what the standing shares have of the limits of a key: one or several. A request takes its tokens from the
+// share of each, or from none.
+type Limits []Limit
+
+// Split splits the only limit of a key. It returns the part of the standing shares and the part of Redis, or an error
+// that says why the limit cannot be split.
 func Split(r Rate) (Limit, Rate, error) {
-	if r.Burst < MinBurst {
-		return Limit{}, Rate{}, fmt.Errorf("its burst is %d: must be at least %d", r.Burst, MinBurst)
+	l, rest, err := splitBurst(r)
+	if err != nil {
+		return Limit{}, Rate{}, err
 	}
-	l := Limit{size: r.Burst / part}
-	rest := Rate{r.Burst - l.size, r.Tokens / part * (part - 1), r.Per}
+	rest.Tokens = r.Tokens / part * (part - 1)
 	if r.Tokens%part != 0 && r.Tokens*(part-1) <= lua.MostTokens {
 		if r.Per.Microseconds() > lua.LongestPeriod/part {
 			return Limit{}, Rate{}, fmt.Errorf("it refills %d tokens per %v: a period above %v needs a multiple of %d tokens",
@@ -48,8 +54,37 @@ func Split(r Rate) (Limit, Rate, error) {
 		}
 		rest.Tokens, rest.Per = r.Tokens*(part-1), r.Per*part
 	}
-	hi, lo := bits.Mul64(uint64(r.Per), part)
-	token, remainder := bits.Div64(hi, lo, uint64(r.Tokens))
+	return l.refilled(rest, uint64(r.Per), part, uint64(r.Tokens))
+}
+
+// SplitInPeriod splits one of several limits of a key. Redis tells these apart by their periods, so its part keeps the
+// period. Both parts are whole tokens per period, and the shares have at most an eighth.
+func SplitInPeriod(r Rate) (Limit, Rate, error) {
+	l, rest, err := splitBurst(r)
+	if err != nil {
+		return Limit{}, Rate{}, err
+	}
+	if r.Tokens < part {
+		return Limit{}, Rate{}, fmt.Errorf("it refills %d tokens per period: must be at least %d of each of several limits",
+			r.Tokens, part)
+	}
+	rest.Tokens = r.Tokens - r.Tokens/part
+	return l.refilled(rest, uint64(r.Per), 1, uint64(r.Tokens/part))
+}
+
+// splitBurst splits the burst.
+func splitBurst(r Rate) (l Limit, rest Rate, err error) {
+	if r.Burst < MinBurst {
+		return l, rest, fmt.Errorf("its burst is %d: must be at least %d", r.Burst, MinBurst)
+	}
+	l.size = r.Burst / part
+	return l, Rate{r.Burst - l.size, r.Tokens, r.Per}, nil
+}
+
+// refilled returns l with the rate of a token in per·times/tokens ns.
+func (l Limit) refilled(rest Rate, per, times, tokens uint64) (Limit, Rate, error) {
+	hi, lo := bits.Mul64(per, times)
+	token, remainder := bits.Div64(hi, lo, tokens)
 	if remainder > 0 {
 		token++
 	}
@@ -60,5 +95,11 @@ func Split(r Rate) (Limit, Rate, error) {
 	return l, rest, nil
 }
 
-// Size returns the tokens of all shares of a key together.
-func (l *Limit) Size() int64 { return l.size }
+// Size returns the tokens of all shares of a key together: of several limits, those of the smallest.
+func (l Limits) Size() int64 {
+	size := l[0].size
+	for i := range l {
+		size = min(size, l[i].size)
+	}
+	return size
+}

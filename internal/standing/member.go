@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -28,20 +29,25 @@ type member struct {
 	quarantine bool
 }
 
-// Open makes 1<<bits places, unless there are some. Before it nothing is taken.
-func (s *Shares) Open(bits int) {
+// Open makes 1<<log2 places, unless there are some. There must be one for each limit of a key. Before it nothing is
+// taken.
+func (s *Shares) Open(log2 int) {
 	if s.places.Load() == nil {
-		s.places.CompareAndSwap(nil, &places{64 - bits, make([]atomic.Int64, 1<<bits)})
+		s.places.CompareAndSwap(nil, &places{64 - log2, make([]atomic.Int64, 1<<log2)})
 	}
 }
 
-// Begin returns l, of which every share is empty at first, from now on. A limit that takes the place of another one must
-// not begin with what the other did not use.
-func (s *Shares) Begin(now time.Duration, l Limit) *Limit {
+// Begin returns the limits of a key, of which every share is empty at first, from now on. Limits that take the place of
+// others must not begin with what the others did not use.
+func (s *Shares) Begin(now time.Duration, limits ...Limit) Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.since = s.stretch().at(now)
-	return &l
+	all := append(Limits(nil), limits...)
+	for i := range all {
+		all[i].since = s.stretch().at(now)
+		all[i].place, all[i].others = uint64(i), 1<<bits.Len(uint(len(all)-1))-1
+	}
+	return all
 }
 
 // set makes a fraction this process' own until end.

@@ -36,8 +36,8 @@ func TestUseByFormerLimit(t *testing.T) {
 	s.set(now, lua.Pool, now+time.Hour)
 	now += time.Minute
 	u := Use{l, 1, s.stretch().at(now)}
-	s.place(key).Store(int64(u.after))
-	s.Empty(now, key)
+	s.place(key, &l[0]).Store(int64(u.after))
+	s.Empty(now, key, l)
 	if s.Return(key, u, 1) {
 		t.Error("a use of the former limit was put back")
 	}

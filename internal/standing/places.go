@@ -15,9 +15,9 @@ const PlaceBits = 20
 // Shares are the standing shares of this process, of all keys of all limits. The zero value has no right to anything. All
 // methods may be called concurrently.
 //
-// A key's share is one number in a place that its hash chooses: the virtual time at which the share was empty, as in the
-// virtual scheduling of GCRA (ITU-T I.371). Keys that meet in a place share one share. That is stricter than their
-// limits, and costs a call now and then.
+// A key's share of a limit is one number in a place that its hash chooses: the virtual time at which the share was
+// empty, as in the virtual scheduling of GCRA (ITU-T I.371). The places of a key with several limits are neighbors.
+// Keys that meet in a place share one share. That is stricter than their limits, and costs a call now and then.
 type Shares struct {
 	places  atomic.Pointer[places]
 	current atomic.Pointer[stretch]
@@ -28,13 +28,13 @@ type Shares struct {
 
 // Use is what was taken from a share: see [Shares.Return]. The zero value is nothing.
 type Use struct {
-	limit  *Limit
+	limits Limits
 	tokens int64
-	after  time.Duration // what the place said then
+	after  time.Duration // what the places said then, summed
 }
 
 // Empty reports whether u is nothing.
-func (u Use) Empty() bool { return u.limit == nil }
+func (u Use) Empty() bool { return u.limits == nil }
 
 // idle is the stretch of a process without a right.
 var idle = new(stretch)
@@ -52,72 +52,150 @@ type places struct {
 	z     []atomic.Int64
 }
 
-// place returns the place of a key.
-func (s *Shares) place(hash uint64) *atomic.Int64 {
+// place returns the place of a key's share of a limit. Keys with as many limits meet in all their places or in none, so
+// each limit meets its like.
+func (s *Shares) place(hash uint64, l *Limit) *atomic.Int64 {
 	p := s.places.Load()
-	return &p.z[hash>>p.shift]
+	return &p.z[hash>>p.shift&^l.others|l.place]
 }
 
 // Take takes n ≥ 1 tokens from the share of a key, all or nothing, and returns how many are left. hash is of the key and
-// its policy. Take never blocks and does not allocate.
-func (s *Shares) Take(now time.Duration, hash uint64, l *Limit, n int64) (left int64, u Use, ok bool) {
+// its policy. If u is not nil, Take stores in it how the tokens can be put back. It never blocks and does not allocate.
+func (s *Shares) Take(now time.Duration, hash uint64, limits Limits, n int64, u *Use) (left int64, ok bool) {
 	c := s.stretch()
-	if now >= c.end || c.fraction == 0 || n > l.size {
-		return 0, Use{}, false
+	if now >= c.end || c.fraction == 0 {
+		return 0, false
 	}
-	v, cost := c.at(now), time.Duration(n)*l.token
-	empty, place := c.empty(v, l), s.place(hash)
+	v := c.at(now)
+	for i := 1; i < len(limits); i++ { // look first: what is taken and put back may be burnt
+		if s.level(c, v, hash, &limits[i]) < n {
+			return 0, false
+		}
+	}
+	sum := time.Duration(0)
+	left = math.MaxInt64
+	for i := range limits {
+		l := &limits[i]
+		after, ok := s.take(c, v, hash, l, n)
+		if !ok { // another was quicker
+			s.Return(hash, Use{limits[:i], n, sum}, n)
+			return 0, false
+		}
+		sum += after
+		left = min(left, int64((v-after)/l.token))
+	}
+	if u != nil {
+		*u = Use{limits, n, sum}
+	}
+	return left, true
+}
+
+// take takes n tokens from the share of one limit at the virtual time v, and returns what its place says then.
+func (s *Shares) take(c *stretch, v time.Duration, hash uint64, l *Limit, n int64) (after time.Duration, ok bool) {
+	if n > l.size {
+		return 0, false
+	}
+	empty, place := c.empty(v, l), s.place(hash, l)
 	for {
 		z := place.Load()
-		after := max(time.Duration(z), empty) + cost
+		after = max(time.Duration(z), empty) + time.Duration(n)*l.token
 		if after > v {
-			return 0, Use{}, false
+			return 0, false
 		}
 		if place.CompareAndSwap(z, int64(after)) {
-			return int64((v - after) / l.token), Use{l, n, after}, true
+			return after, true
 		}
 	}
 }
 
-// Return puts n tokens of a use back, as if they had not been taken. It reports false, and puts nothing back, if the place
-// was used since. A share that has begun anew since then gets nothing.
-func (s *Shares) Return(hash uint64, u Use, n int64) bool {
+// Return puts n tokens of a use back, as if they had not been taken. It reports false, and puts nothing back, if a
+// place was used since. With several limits it burns the tokens of a place that is used at this very moment. A share
+// that has begun anew since then gets nothing. A use may be returned once.
+func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 	if n > u.tokens {
 		return false
 	}
-	back := u.after - time.Duration(n)*u.limit.token
-	return s.place(hash).CompareAndSwap(int64(u.after), int64(back))
+	// From a take until its return, no place falls below what it said then: the return of another use takes back only
+	// what that one added. So if the sum is the same, no place was used.
+	var z [lua.MostLimits]int64
+	for i := range u.limits {
+		z[i] = s.place(hash, &u.limits[i]).Load()
+		u.after -= time.Duration(z[i])
+	}
+	if u.after != 0 {
+		return false
+	}
+	for i := range u.limits {
+		l := &u.limits[i]
+		if s.place(hash, l).CompareAndSwap(z[i], z[i]-n*int64(l.token)) {
+			ok = true
+		}
+	}
+	return ok
 }
 
-// Empty takes all that a key's share has, and no [Use] of before is put back any more. A key needs it whose limit changes:
+// Empty takes all that a key's shares have, and no [Use] of before is put back any more. A key needs it whose limits change:
 // the virtual time that it did not use, or that is put back, would be more tokens of a faster limit.
-func (s *Shares) Empty(now time.Duration, hash uint64) {
-	c := s.stretch()
-	v, place := int64(c.at(now)), s.place(hash)
-	for z := place.Load(); !place.CompareAndSwap(z, max(z+1, v)); z = place.Load() {
+func (s *Shares) Empty(now time.Duration, hash uint64, limits Limits) {
+	v := int64(s.stretch().at(now))
+	for i := range limits {
+		place := s.place(hash, &limits[i])
+		for z := place.Load(); !place.CompareAndSwap(z, max(z+1, v)); z = place.Load() {
+		}
 	}
 }
 
-// Level returns how many tokens the share of a key has now.
-func (s *Shares) Level(now time.Duration, hash uint64, l *Limit) int64 {
+// Level returns how many tokens the share of a key has now: of several limits, the fewest.
+func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 {
+	c := s.stretch()
+	if now >= c.end || c.fraction == 0 {
+		return 0
+	}
+	v, least := c.at(now), int64(math.MaxInt64)
+	for i := range limits {
+		least = min(least, s.level(c, v, hash, &limits[i]))
+	}
+	return least
+}
+
+// level returns how many tokens the share of one limit has at the virtual time v.
+func (s *Shares) level(c *stretch, v time.Duration, hash uint64, l *Limit) int64 {
+	return max(int64((v-s.empty(c, v, hash, l))/l.token), 0)
+}
+
+// empty returns the virtual time at which the share of one limit was empty.
+func (s *Shares) empty(c *stretch, v time.Duration, hash uint64, l *Limit) time.Duration {
+	return max(time.Duration(s.place(hash, l).Load()), c.empty(v, l))
+}
+
+// Wait returns how long it takes until the share of a key has n tokens of each limit, if nobody takes any:
+// [math.MaxInt64] if it never has so many.
+func (s *Shares) Wait(now time.Duration, hash uint64, limits Limits, n int64) (longest time.Duration) {
+	c := s.stretch()
+	v := c.at(now)
+	for i := range limits {
+		l := &limits[i]
+		if now >= c.end || n > l.size || time.Duration(n)*l.token > scale(l.fill, c.fraction) {
+			return math.MaxInt64
+		}
+		longest = max(longest, c.real(s.empty(c, v, hash, l)+time.Duration(n)*l.token-v))
+	}
+	return longest
+}
+
+// Full returns how long it takes until the share of a key is full of each limit, if nobody takes any: 0 if this process
+// has no right to any.
+func (s *Shares) Full(now time.Duration, hash uint64, limits Limits) (longest time.Duration) {
 	c := s.stretch()
 	if now >= c.end || c.fraction == 0 {
 		return 0
 	}
 	v := c.at(now)
-	return max(int64((v-max(time.Duration(s.place(hash).Load()), c.empty(v, l)))/l.token), 0)
-}
-
-// Wait returns how long it takes until the share of a key has n tokens, if nobody takes any: [math.MaxInt64] if it never
-// has so many.
-func (s *Shares) Wait(now time.Duration, hash uint64, l *Limit, n int64) time.Duration {
-	c := s.stretch()
-	if now >= c.end || c.fraction == 0 || n > l.size || time.Duration(n)*l.token > scale(l.fill, c.fraction) {
-		return math.MaxInt64
+	for i := range limits {
+		l := &limits[i]
+		longest = max(longest, c.real(s.empty(c, v, hash, l)+scale(l.fill, c.fraction)-v))
 	}
-	v := c.at(now)
-	z := max(time.Duration(s.place(hash).Load()), c.empty(v, l))
-	return c.real(z + time.Duration(n)*l.token - v)
+	return longest
 }
 
 // real returns the time in which virtual time goes on by d, rounded up.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +38,36 @@ func TestSplit(t *testing.T) {
 			}
 			continue
 		}
-		if rest != row.rest || l.Size() != row.size {
-			t.Errorf("%v: rest %v and %d, want %v and %d", row.in, rest, l.Size(), row.rest, row.size)
+		if rest != row.rest || l.size != row.size {
+			t.Errorf("%v: rest %v and %d, want %v and %d", row.in, rest, l.size, row.rest, row.size)
+		}
+	}
+}
+
+// Each of several limits keeps its period in Redis, which is its name there.
+func TestSplitInPeriod(t *testing.T) {
+	for _, row := range []struct {
+		in, rest Rate
+		token    time.Duration
+		err      string
+	}{
+		{in: Rate{200, 100, time.Second}, rest: Rate{175, 88, time.Second}, token: time.Second/12 + 1},
+		{in: Rate{16, 8, time.Second}, rest: Rate{14, 7, time.Second}, token: time.Second},
+		{in: Rate{23, 15, time.Hour}, rest: Rate{21, 14, time.Hour}, token: time.Hour},
+		{in: Rate{1 << 40, 1 << 40, time.Second}, rest: Rate{7 << 37, 7 << 37, time.Second}, token: 1},
+		{in: Rate{16, 8, 100 * year}, err: "it takes more than 73 years to refill"},
+		{in: Rate{15, 100, time.Second}, err: "its burst is 15: must be at least 16"},
+		{in: Rate{16, 7, time.Second}, err: "it refills 7 tokens per period: must be at least 8 of each of several limits"},
+	} {
+		l, rest, err := SplitInPeriod(row.in)
+		if err != nil || row.err != "" {
+			if fmt.Sprint(err) != row.err {
+				t.Errorf("%v: error %v, want %s", row.in, err, row.err)
+			}
+			continue
+		}
+		if rest != row.rest || l.token != row.token {
+			t.Errorf("%v: rest %v and a token per %v, want %v and %v", row.in, rest, l.token, row.rest, row.token)
 		}
 	}
 }
@@ -52,6 +82,9 @@ func TestSplitIsAtMostTheLimit(t *testing.T) {
 			time.Duration(rapid.Int64Range(1, int64(year/time.Microsecond)).Draw(t, "per")) * time.Microsecond,
 		}
 		l, rest, err := Split(r)
+		if rapid.Bool().Draw(t, "several") {
+			l, rest, err = SplitInPeriod(r)
+		}
 		if err != nil {
 			return
 		}
@@ -69,46 +102,59 @@ func TestSplitIsAtMostTheLimit(t *testing.T) {
 	})
 }
 
-// fleet is some processes whose fractions sum to at most 1, and an ideal bucket of what they have together.
+// fleet is some processes whose fractions sum to at most 1, and an ideal bucket for each limit of what they have of it
+// together.
 type fleet struct {
 	t         *testing.T
 	seed      uint64
 	now       time.Duration
 	processes []*Shares
-	limits    []*Limit
+	limits    []Limits
 	ends      []time.Duration // of their rights
 	fractions []int64
-	full      *ideal.Bucket
-	count     int   // of admissions
-	given     int64 // tokens that were put back and may be admitted again
+	full      []whole
+	count     int // of admissions
 
 	last struct { // the last take
 		process int
 		use     Use
-		before  ideal.Bucket
-		given   int64
+		before  []whole
 		at      time.Duration
 		count   int // of admissions
 	}
 }
 
+// whole is what the processes have of one limit together.
+type whole struct {
+	ideal.Bucket
+	given int64 // tokens that were put back and may be admitted again
+}
+
 const key = 0x123456789abcdef
 
-func newFleet(t *testing.T, seed uint64, r Rate, n int) *fleet {
+func newFleet(t *testing.T, seed uint64, rates []Rate, n int) *fleet {
 	f := &fleet{t: t, seed: seed, now: time.Hour}
-	l, _, err := Split(r)
-	if err != nil {
-		t.Fatal(err)
+	split, parts := Split, []Limit(nil)
+	if len(rates) > 1 {
+		split = SplitInPeriod
+	}
+	for _, r := range rates {
+		l, _, err := split(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, l)
+		b := ideal.NewBucket(1, l.token, l.size)
+		b.Take(int64(f.now), l.size)
+		f.full = append(f.full, whole{Bucket: *b})
 	}
 	for range n {
 		s := new(Shares)
 		s.Open(2)
 		f.processes = append(f.processes, s)
-		f.limits = append(f.limits, s.Begin(f.now, l))
+		f.limits = append(f.limits, s.Begin(f.now, parts...))
 	}
 	f.ends, f.fractions = make([]time.Duration, n), make([]int64, n)
-	f.full = ideal.NewBucket(1, l.token, l.size)
-	f.full.Take(int64(f.now), l.size)
 	return f
 }
 
@@ -124,7 +170,8 @@ func (f *fleet) free(i int) int64 {
 }
 
 // Processes whose fractions change, end and go on together never admit more than one bucket with the standing part of the
-// limit, which is empty at first. This also holds if shares are emptied, limits begin anew, and tokens are put back.
+// limit, which is empty at first. With several limits this holds for each of them. It also holds if shares are emptied,
+// limits begin anew, and tokens are put back.
 func TestSharesAreTogetherOneBucket(t *testing.T) {
 	seeds := uint64(20_000)
 	if testing.Short() {
@@ -132,33 +179,40 @@ func TestSharesAreTogetherOneBucket(t *testing.T) {
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 20))
-		f := newFleet(t, seed, Rate{MinBurst + r.Int64N(100), 1 + r.Int64N(1000), time.Second}, 1+r.IntN(3))
-		token := f.limits[0].token
+		var rates []Rate
+		for range 1 + r.IntN(2)*r.IntN(3) {
+			rates = append(rates, Rate{MinBurst + r.Int64N(100), part + r.Int64N(1000), time.Second})
+		}
+		if len(rates) == 1 {
+			rates[0].Tokens -= r.Int64N(part)
+		}
+		f := newFleet(t, seed, rates, 1+r.IntN(3))
 		for range 150 {
-			f.step(r, r.IntN(len(f.processes)), token)
+			f.step(r, r.IntN(len(f.processes)))
 		}
 	}
 }
 
 // step does something at random.
-func (f *fleet) step(r *rand.Rand, i int, token time.Duration) {
+func (f *fleet) step(r *rand.Rand, i int) {
 	s, l := f.processes[i], f.limits[i]
-	switch r.IntN(12) {
+	size, token := l.Size(), l[r.IntN(len(l))].token
+	switch r.IntN(13) {
 	case 0, 1:
-		f.now += time.Duration(r.Int64N(int64(token)*(1+r.Int64N(2*l.size)) + 1))
+		f.now += time.Duration(r.Int64N(int64(token)*(1+r.Int64N(2*size)) + 1))
 	case 2, 3, 4:
 		fraction := f.free(i)
 		if r.IntN(2) == 0 {
 			fraction = r.Int64N(fraction + 1)
 		}
-		end := f.now + time.Duration(r.Int64N(int64(token)*4*l.size))
+		end := f.now + time.Duration(r.Int64N(int64(token)*4*size))
 		if r.IntN(2) == 0 { // a renewal
 			fraction = min(fraction, f.fractions[i])
 		}
 		s.set(f.now, fraction, end)
 		f.fractions[i], f.ends[i] = fraction, end
 	case 5, 6:
-		f.take(i, 1+r.Int64N(l.size))
+		f.take(i, 1+r.Int64N(size))
 	case 7:
 		f.drain(i)
 	case 8:
@@ -166,11 +220,13 @@ func (f *fleet) step(r *rand.Rand, i int, token time.Duration) {
 			f.drain(j)
 		}
 	case 9:
-		f.back(1 + r.Int64N(l.size))
+		f.back(1 + r.Int64N(size))
 	case 10:
 		s.Clear(f.now)
 	case 11:
-		f.limits[i] = s.Begin(f.now, *l)
+		f.limits[i] = s.Begin(f.now, l...)
+	case 12:
+		s.Empty(f.now, key, l)
 	}
 }
 
@@ -178,12 +234,13 @@ func (f *fleet) step(r *rand.Rand, i int, token time.Duration) {
 func (f *fleet) take(i int, n int64) {
 	s, l := f.processes[i], f.limits[i]
 	level := s.Level(f.now, key, l)
-	left, u, ok := s.Take(f.now, key, l, n)
+	var u Use
+	left, ok := s.Take(f.now, key, l, n, &u)
 	if ok != (level >= n) || ok && left != level-n {
 		f.t.Fatalf("seed %d: took %d of %d: %v, %d left", f.seed, n, level, ok, left)
 	}
 	if ok {
-		f.last.before, f.last.given, f.last.at = *f.full, f.given, f.now
+		f.last.before, f.last.at = append(f.last.before[:0], f.full...), f.now
 		f.admit(n)
 		f.last.process, f.last.use, f.last.count = i, u, f.count
 		return
@@ -202,34 +259,130 @@ func (f *fleet) back(n int64) {
 	}
 	f.last.use = Use{}
 	if f.last.count != f.count { // what others took since is admitted all the same
-		f.given += n
+		for i := range f.full {
+			f.full[i].given += n
+		}
 		return
 	}
-	*f.full, f.given = f.last.before, f.last.given
-	if kept := u.tokens - n; kept > 0 && !f.full.Take(int64(f.last.at), kept) {
-		f.given -= kept
+	copy(f.full, f.last.before)
+	for i := range f.full {
+		if kept := u.tokens - n; kept > 0 && !f.full[i].Take(int64(f.last.at), kept) {
+			f.full[i].given -= kept
+		}
 	}
 }
 
 // admit counts n tokens.
 func (f *fleet) admit(n int64) {
 	f.count++
-	if f.full.Take(int64(f.now), n) {
-		return
-	}
-	// What was put back while others took tokens may be admitted once more.
-	if f.given -= n; f.given < 0 {
-		f.t.Fatalf("seed %d: %d tokens too many at %v", f.seed, n, f.now)
+	for i := range f.full {
+		w := &f.full[i]
+		if w.Take(int64(f.now), n) {
+			continue
+		}
+		// What was put back while others took tokens may be admitted once more.
+		if w.given -= n; w.given < 0 {
+			f.t.Fatalf("seed %d: %d tokens too many of limit %d at %v", f.seed, n, i+1, f.now)
+		}
 	}
 }
 
 // drain takes all that a process has.
 func (f *fleet) drain(i int) {
 	for {
-		if _, _, ok := f.processes[i].Take(f.now, key, f.limits[i], 1); !ok {
+		if _, ok := f.processes[i].Take(f.now, key, f.limits[i], 1, nil); !ok {
 			return
 		}
 		f.admit(1)
+	}
+}
+
+// Of several limits the one that is strictest counts.
+func TestSharesOfSeveralLimits(t *testing.T) {
+	fast, _, err := SplitInPeriod(Rate{80 * part, 10 * part, time.Second})
+	slow, _, err2 := SplitInPeriod(Rate{20 * part, part, time.Minute})
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	s, now := new(Shares), time.Hour
+	s.Open(2)
+	both := s.Begin(now, fast, slow)
+	s.set(now, lua.Pool/2, now+10*time.Hour)
+	now += 5 * time.Hour
+	about := func(what string, got, want time.Duration) {
+		t.Helper()
+		if got < want || got > want+want/50 { // the clocks of process and Redis may differ by 1 %
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	take := func(n, left int64) (u Use) {
+		t.Helper()
+		got, ok := s.Take(now, key, both, n, &u)
+		if !ok || got != left || s.Level(now, key, both) != left {
+			t.Fatalf("%v, %d left, and the level is %d, want %d", ok, got, s.Level(now, key, both), left)
+		}
+		return u
+	}
+	// A half has 40 tokens of the fast limit, 5/s, and 10 of the slow one, one in two minutes.
+	about("full", s.Full(now, key, both), 0)
+	u := take(8, 2)
+	about("until there are 3", s.Wait(now, key, both, 3), 2*time.Minute)
+	about("until it is full", s.Full(now, key, both), 16*time.Minute)
+	if s.Wait(now, key, both, 11) != math.MaxInt64 {
+		t.Error("the slow limit never has 11 tokens")
+	}
+	if _, ok := s.Take(now, key, both, 3, &u); ok || s.Level(now, key, both[:1]) != 32 {
+		t.Errorf("a refused take leaves %d of 32 of the first limit", s.Level(now, key, both[:1]))
+	}
+	if !s.Return(key, u, 8) || s.Level(now, key, both) != 10 || s.Level(now, key, both[:1]) != 40 {
+		t.Errorf("put back, there are %d and %d", s.Level(now, key, both[:1]), s.Level(now, key, both))
+	}
+	u = take(1, 9)
+	s.take(s.stretch(), s.stretch().at(now), key, &both[1], 1) // another key meets this one in a place
+	if s.Return(key, u, 1) || s.Level(now, key, both) != 8 {
+		t.Error("tokens were put back into a place that was used since")
+	}
+}
+
+// Callers that take and put back at the same time never get more than a share has of any limit.
+func TestTakesAtTheSameTime(t *testing.T) {
+	s, now := new(Shares), time.Hour
+	s.Open(4)
+	var parts []Limit
+	for _, burst := range []int64{8000, 4000, 6000} {
+		l, _, err := SplitInPeriod(Rate{burst, 8, time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, l)
+	}
+	limits := s.Begin(now, parts...)
+	s.set(now, lua.Pool, now+5000*time.Hour)
+	now += 2000 * time.Hour
+	if n := s.Level(now, key, limits); n != 500 {
+		t.Fatalf("a share of %d tokens, want 500", n)
+	}
+	var taken atomic.Int64
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(20, uint64(i)))
+			for {
+				n := 1 + r.Int64N(3)
+				var u Use
+				if _, ok := s.Take(now, key, limits, n, &u); !ok {
+					return
+				}
+				taken.Add(n)
+				if r.IntN(2) == 0 && s.Return(key, u, n) {
+					taken.Add(-n)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := taken.Load() + s.Level(now, key, limits); n > 500 {
+		t.Errorf("%d tokens of a share of 500", n)
 	}
 }
 
@@ -261,7 +414,7 @@ func TestSharesBeginEmpty(t *testing.T) {
 		t.Errorf("emptied, the shares have %d and %d tokens", x, y)
 	}
 	now += time.Second
-	s.Empty(now, key)
+	s.Empty(now, key, b)
 	if n := s.Level(now, key, b); n != 0 {
 		t.Errorf("emptied, the key's share has %d tokens", n)
 	}

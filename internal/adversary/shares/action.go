@@ -36,11 +36,11 @@ var actions = []action{
 		for _, p := range w.processes {
 			w.drain(p, k)
 		}
-		w.direct(k, r.IntN(len(w.limits)), 1<<40)
+		w.direct(k, r.IntN(len(w.versions)), 1<<40)
 		return true
 	}},
 	{"take from Redis", 3, func(w *world, r *rand.Rand) bool {
-		w.direct(w.key(r), r.IntN(len(w.limits)), 1+r.Int64N(40))
+		w.direct(w.key(r), r.IntN(len(w.versions)), 1+r.Int64N(40))
 		return true
 	}},
 	{"put back", 8, func(w *world, r *rand.Rand) bool { return w.putBack(w.any(r), r) }},
@@ -94,18 +94,17 @@ var actions = []action{
 	{"clear", 1, func(w *world, r *rand.Rand) bool { p := w.any(r); p.shares.Clear(w.clock(p)); return true }},
 	{"set policy", 1, func(w *world, r *rand.Rand) bool {
 		p := w.any(r)
-		for i, rate := range w.limits {
-			l, _, _ := standing.Split(rate)
-			p.limits[i] = p.shares.Begin(w.clock(p), l)
+		for i, v := range w.versions {
+			p.limits[i] = p.shares.Begin(w.clock(p), v.shares...)
 		}
 		return true
 	}},
 	{"a key gets another limit", 4, func(w *world, r *rand.Rand) bool {
-		p, k, to := w.any(r), w.key(r), r.IntN(len(w.limits))
+		p, k, to := w.any(r), w.key(r), r.IntN(len(w.versions))
 		if p.current[k] == to {
 			return false
 		}
-		p.shares.Empty(w.clock(p), p.hashes[k])
+		p.shares.Empty(w.clock(p), p.hashes[k], p.limits[to])
 		p.current[k] = to
 		return true
 	}},

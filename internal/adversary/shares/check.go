@@ -8,49 +8,53 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// second is a token in the units of an ideal bucket: limits refill per second, and time is in ns.
-const second = int64(time.Second)
+const second = time.Second
 
-// rounding is how much a level in Redis, a float, may be off: a millionth of a token.
-const rounding = second / 1_000_000
+// rounding is how much of a token a level in Redis, a float, may be off.
+const rounding = 1e-6
 
-// ideal is one bucket with the whole limit of a key, in units of token/s·ns. All that is admitted, less what is given back,
-// must fit into it at the instant at which it happens.
+// ideal is one bucket with one whole limit of a key, in units of token/period·ns. All that is admitted, less what is given
+// back, must fit into it at the instant at which it happens.
 type ideal struct {
 	level int64
 	last  time.Duration
 }
 
-func (w *world) refill(k int) *ideal {
-	b := &w.ideals[k]
-	b.level = min(b.level+int64(w.now-b.last)*w.most.Tokens, w.most.Burst*second)
+// refill returns the ideal bucket of a key's limit as it is now.
+func (w *world) refill(k, i int) *ideal {
+	b, l := &w.ideals[k][i], &w.most[i]
+	b.level = min(b.level+int64(w.now-b.last)*l.Tokens, l.Burst*int64(l.Per))
 	b.last = w.now
 	return b
 }
 
 func (w *world) admit(k int, n int64, by string) {
 	w.admissions++
-	b := w.refill(k)
-	b.level -= n * second
-	w.logf("key %d: %d admitted by %s, %.3f left", k, n, by, float64(b.level)/float64(second))
-	w.exceeds(k, -b.level, "%d admitted by %s", n, by)
+	for i, l := range w.most {
+		b := w.refill(k, i)
+		b.level -= n * int64(l.Per)
+		w.logf("key %d: %d admitted by %s, %.3f left by limit %d", k, n, by, float64(b.level)/float64(l.Per), i+1)
+		w.exceeds(k, i, -b.level, "%d admitted by %s", n, by)
+	}
 }
 
 func (w *world) give(k int, n int64) {
-	b := w.refill(k)
-	b.level = min(b.level+n*second, w.most.Burst*second)
+	for i, l := range w.most {
+		b := w.refill(k, i)
+		b.level = min(b.level+n*int64(l.Per), l.Burst*int64(l.Per))
+	}
 	w.logf("key %d: %d given back", k, n)
 }
 
-// exceeds judges tokens beyond the ideal bucket of a key.
-func (w *world) exceeds(k int, units int64, format string, args ...any) {
-	if units <= rounding {
+// exceeds judges tokens beyond the ideal bucket of a key's limit.
+func (w *world) exceeds(k, i int, units int64, format string, args ...any) {
+	over := float64(units) / float64(w.most[i].Per)
+	if over <= rounding {
 		return
 	}
-	over := float64(units) / float64(second)
 	w.over = max(w.over, over)
 	if !w.rules.Priced {
-		w.failf("key %d: %.6f tokens over the bound: "+format, append([]any{k, over}, args...)...)
+		w.failf("key %d, limit %d: %.6f tokens over the bound: "+format, append([]any{k, i + 1, over}, args...)...)
 	}
 }
 
@@ -86,14 +90,16 @@ func (w *world) check() {
 // attack asks whether the bound would be broken if everybody took all that there is of a key, now.
 func (w *world) attack(k int) {
 	there := int64(0)
-	for i := range w.rests {
+	for i := range w.versions {
 		there = max(there, w.run(w.bucketCall(k, i)).Level)
 	}
 	for _, p := range w.processes {
 		there += p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]])
 	}
-	if there > 0 {
-		w.exceeds(k, there*second-w.refill(k).level, "%d tokens can be taken at this moment", there)
+	for i, l := range w.most {
+		if there > 0 {
+			w.exceeds(k, i, there*int64(l.Per)-w.refill(k, i).level, "%d tokens can be taken at this moment", there)
+		}
 	}
 }
 

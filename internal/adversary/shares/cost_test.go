@@ -66,7 +66,11 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 
 // share returns f·R of a process, and r/8·f for some time: of the largest limit.
 func (w *world) share(f float64, d time.Duration) float64 {
-	return f * (float64(w.most.Burst/8) + float64(w.most.Tokens)/8*d.Seconds())
+	most := 0.0
+	for _, l := range w.most {
+		most = max(most, float64(l.Burst/8)+float64(l.Tokens)/8*float64(d)/float64(l.Per))
+	}
+	return f * most
 }
 
 func (w *world) fraction(p *process) float64 { return p.shares.State(w.clock(p)).Fraction }
@@ -159,9 +163,8 @@ func jumps(w *world, r *rand.Rand) float64 {
 func outsider(w *world, r *rand.Rand) float64 {
 	k, until := w.key(r), w.now+3*time.Second
 	for w.now < until {
-		c := w.bucketCall(k, 0)
-		c.Cap, c.Tokens, c.Period = w.most.Burst, w.most.Tokens, w.most.Per.Microseconds()
-		c.Want, c.Min = 1+r.Int64N(c.Cap), 1
+		c := w.callOf(k, w.most)
+		c.Want, c.Min = 1+r.Int64N(c.LeastCap()), 1
 		w.admit(k, w.run(c).Grant, "a bucket with the whole limit")
 		w.check()
 		w.advance(time.Duration(r.Int64N(int64(time.Second))))

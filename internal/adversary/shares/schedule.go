@@ -70,7 +70,7 @@ func (s Schedule) Describe(stores func() *adversary.Store) string {
 	w := newWorld(s, stores)
 	w.log = new(strings.Builder)
 	s.play(w)
-	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s", s.Seed, s.Rules, len(w.processes), w.limits, s.Steps, w.log)
+	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s", s.Seed, s.Rules, len(w.processes), w.versions, s.Steps, w.log)
 }
 
 // Shrink returns the shortest schedule it finds that still breaks something.

@@ -28,12 +28,11 @@ type world struct {
 	keys  *adversary.Store // their buckets
 	seed  uint64
 
-	limits    []standing.Rate // that the processes use
-	rests     []standing.Rate // what the buckets have of them
+	versions  []version // of the policy, which processes use
 	processes []*process
-	ideals    []ideal // of each key
-	refunds   []int64 // calls that refunded, of each key
-	most      standing.Rate
+	ideals    [][]ideal       // of each key and limit
+	refunds   []int64         // calls that refunded, of each key
+	most      []standing.Rate // the largest of each limit
 
 	now        time.Duration // real time since epoch
 	offset     time.Duration // of the table's clock
@@ -49,6 +48,20 @@ type world struct {
 	log    *strings.Builder
 }
 
+// version is a policy's limits, and the parts of them that the buckets and the shares have.
+type version struct {
+	rates, rests []standing.Rate
+	shares       []standing.Limit
+}
+
+// split splits one of n limits.
+func (v *version) split(rate standing.Rate, n int) (standing.Limit, standing.Rate, error) {
+	if n > 1 {
+		return standing.SplitInPeriod(rate)
+	}
+	return standing.Split(rate)
+}
+
 // process is one of the fleet.
 type process struct {
 	shares *standing.Shares
@@ -57,13 +70,13 @@ type process struct {
 	offset time.Duration // of its clock, then
 	drift  int64         // of its clock, ‰
 
-	hashes   []uint64 // of the keys
-	limits   []*standing.Limit
-	current  []int   // the limit of each key
-	uses     []use   // the last that may be put back
-	admitted []int64 // of each key, and not refunded
-	member   string  // its id in the table, as last told
-	epoch    int64   // of the table, as last told
+	hashes   []uint64          // of the keys
+	limits   []standing.Limits // of each version
+	current  []int             // the version of each key
+	uses     []use             // the last that may be put back
+	admitted []int64           // of each key, and not refunded
+	member   string            // its id in the table, as last told
+	epoch    int64             // of the table, as last told
 }
 
 // use is what was taken from the share of a key.
@@ -88,25 +101,13 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 	w := &world{
 		rules: s.Rules, seed: s.Seed, table: stores(), keys: stores(), now: time.Hour, jumped: -time.Hour,
 	}
-	rates := 1
-	if r.IntN(2) == 0 {
-		rates = 2 // versions of a policy, or keys with limits of their own
-	}
-	for range rates {
-		rate := standing.Rate{Burst: standing.MinBurst + r.Int64N(24), Tokens: 1 + r.Int64N(8), Per: time.Second}
-		if s.Rules.Priced {
-			rate.Tokens *= 8 // shares fill within seconds
-		}
-		_, rest, err := standing.Split(rate)
-		if err != nil {
-			panic(err)
-		}
-		w.limits, w.rests = append(w.limits, rate), append(w.rests, rest)
-		w.most = standing.Rate{Burst: max(w.most.Burst, rate.Burst), Tokens: max(w.most.Tokens, rate.Tokens), Per: time.Second}
-	}
+	w.draw(r)
 	for range 1 + r.IntN(2) {
-		w.ideals = append(w.ideals, ideal{level: w.most.Burst * second, last: w.now})
-		w.refunds = append(w.refunds, 0)
+		all := make([]ideal, len(w.most))
+		for i, l := range w.most {
+			all[i] = ideal{level: l.Burst * int64(l.Per), last: w.now}
+		}
+		w.ideals, w.refunds = append(w.ideals, all), append(w.refunds, 0)
 	}
 	for range 2 + r.IntN(2) {
 		w.processes = append(w.processes, w.start(r))
@@ -115,6 +116,35 @@ func newWorld(s Schedule, stores func() *adversary.Store) *world {
 		w.warm(r)
 	}
 	return w
+}
+
+// draw draws the limits: one, or two with periods by which Redis tells them apart; of each one or two versions.
+func (w *world) draw(r *rand.Rand) {
+	w.most = []standing.Rate{{Per: time.Second}}
+	if r.IntN(3) == 0 {
+		w.most = []standing.Rate{{Per: 8 * time.Second}, {Per: 32 * time.Second}}
+	}
+	for n := range 1 + r.IntN(2) {
+		var v version
+		for i := range w.most {
+			most := &w.most[i]
+			rate := standing.Rate{Burst: standing.MinBurst + r.Int64N(24), Tokens: 1 + r.Int64N(8), Per: most.Per}
+			rate.Tokens *= int64(most.Per / time.Second)
+			if w.rules.Priced {
+				rate.Tokens *= 8 // shares fill within seconds
+			}
+			if n > 0 && i > 0 { // only the first limit of several can change
+				rate = w.versions[0].rates[i]
+			}
+			l, rest, err := v.split(rate, len(w.most))
+			if err != nil {
+				panic(err)
+			}
+			v.rates, v.rests, v.shares = append(v.rates, rate), append(v.rests, rest), append(v.shares, l)
+			most.Burst, most.Tokens = max(most.Burst, rate.Burst), max(most.Tokens, rate.Tokens)
+		}
+		w.versions = append(w.versions, v)
+	}
 }
 
 // start returns a new process.
@@ -134,14 +164,10 @@ func (w *world) start(r *rand.Rand) *process {
 		if w.seed%4 == 0 {
 			p.hashes[k] = 0 // they meet in one place
 		}
-		p.current[k] = r.IntN(len(w.limits))
+		p.current[k] = r.IntN(len(w.versions))
 	}
-	for _, rate := range w.limits {
-		l, _, err := standing.Split(rate)
-		if err != nil {
-			panic(err)
-		}
-		p.limits = append(p.limits, p.shares.Begin(w.clock(p), l))
+	for _, v := range w.versions {
+		p.limits = append(p.limits, p.shares.Begin(w.clock(p), v.shares...))
 	}
 	return p
 }
@@ -242,8 +268,8 @@ func (w *world) round() {
 
 // take takes n tokens from a share of a key.
 func (w *world) take(p *process, k int, n int64) bool {
-	_, u, ok := p.shares.Take(w.clock(p), p.hashes[k], p.limits[p.current[k]], n)
-	if !ok {
+	var u standing.Use
+	if _, ok := p.shares.Take(w.clock(p), p.hashes[k], p.limits[p.current[k]], n, &u); !ok {
 		return false
 	}
 	if p.uses = append(p.uses, use{u, k}); len(p.uses) > 4 {
@@ -278,13 +304,22 @@ func (w *world) putBack(p *process, r *rand.Rand) bool {
 	return true
 }
 
-// bucketCall returns a call of a key's bucket with a limit.
-func (w *world) bucketCall(k, limit int) lua.Call {
-	rest := w.rests[limit]
-	return lua.Call{
-		Bucket: w.bucket(k), Algorithm: lua.TokenBucket, Cap: rest.Burst, Tokens: rest.Tokens,
-		Period: rest.Per.Microseconds(), TTL: second / 1000, Fleet: 1, Now: w.server(),
+// bucketCall returns a call of a key's bucket by a version of the policy.
+func (w *world) bucketCall(k, version int) lua.Call {
+	return w.callOf(k, w.versions[version].rests)
+}
+
+// callOf returns a call of a key's bucket with limits.
+func (w *world) callOf(k int, limits []standing.Rate) lua.Call {
+	c := lua.Call{
+		Bucket: w.bucket(k), Algorithm: lua.TokenBucket, Cap: limits[0].Burst, Tokens: limits[0].Tokens,
+		Period: limits[0].Per.Microseconds(), TTL: second.Microseconds(), Fleet: 1, Now: w.server(),
 	}
+	for _, l := range limits[1:] {
+		c.Algorithm = lua.TokenBuckets
+		c.Also = append(c.Also, lua.Limit{Cap: l.Burst, Tokens: l.Tokens, Period: l.Per.Microseconds()})
+	}
+	return c
 }
 
 func (w *world) bucket(k int) string { return fmt.Sprintf("{k%d}tb1", k) }
@@ -300,9 +335,9 @@ func (w *world) run(c lua.Call) lua.Reply {
 }
 
 // direct takes up to n tokens from the bucket of a key.
-func (w *world) direct(k, limit int, n int64) {
-	c := w.bucketCall(k, limit)
-	c.Want, c.Min = min(n, c.Cap), 1
+func (w *world) direct(k, version int, n int64) {
+	c := w.bucketCall(k, version)
+	c.Want, c.Min = min(n, c.LeastCap()), 1
 	if got := w.run(c).Grant; got > 0 {
 		w.admit(k, got, "the bucket")
 	}
