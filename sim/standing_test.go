@@ -3,6 +3,8 @@ package sim
 import (
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // rareKeys is 2000 users of whom each is far below the limit. The table of fractions is in quarantine for 65 s.
@@ -63,6 +65,30 @@ func TestStandingSharesInABadHour(t *testing.T) {
 		r := rehearse(t, badHour, &Options{Seed: seed + 1})
 		if m := r.Metrics; m.OverAdmission > 0 || m.Duplicated > 0 || m.Uncounted > 0 {
 			t.Errorf("seed %d: %+v", seed+1, m)
+		}
+	}
+}
+
+// surges ask for more of 10 keys than two limits allow: at once more than the first, and on average more than the second.
+const surges = `name "surges over two limits"
+limit     users rate=20/s burst=48
+fleet     n=4 standing=on
+traffic   bursts limit=users rate=150/s every=10s for=1s keys=10
+run       240s warmup=70s
+`
+
+// Standing shares keep each of two limits on a key. A report is of the first one.
+func TestStandingSharesOfSeveralLimits(t *testing.T) {
+	fast, slow := tiered.PerSecond(20).WithBurst(48), tiered.PerMinute(600).WithBurst(400)
+	for i, limits := range [][]tiered.Limit{{fast, slow}, {slow, fast}} {
+		for name, text := range map[string]string{"surges": surges, "a bad hour": badHour, "rarely used keys": rareKeys} {
+			m := rehearse(t, text, &Options{Seed: uint64(i) + 1, Policy: func(p tiered.Policy) tiered.Policy {
+				p.Limit, p.Also = limits[0], limits[1:]
+				return p
+			}}).Metrics
+			if m.OverAdmission > 0 || m.Duplicated > 0 || m.Uncounted > 0 || text == rareKeys && m.CallsPerToken > 0.05 {
+				t.Errorf("%v in %s: %+v", limits, name, m)
+			}
 		}
 	}
 }
