@@ -38,6 +38,7 @@ type Answer struct {
 	Tried    int      // choices
 	Runs     int      // of scenarios
 	Broken   []string // what was not kept when Advised was run again with another seed: a sentence each
+	Standing Standing // what standing shares would change
 }
 
 // rounds of the search: of how many faults, in which part of the outage's length, and how many choices are left
@@ -93,7 +94,8 @@ func Search(q Question, progress func(done, of time.Duration)) (*Answer, error) 
 			}
 		}
 	}
-	return a, nil
+	a.Standing, err = q.standing(a.Advised.Choice)
+	return a, err
 }
 
 // Verify runs what was advised again: all faults in full, with another seed, and what is accepted as expectations.

@@ -50,8 +50,8 @@ func (a *Answer) Advice() string {
 	return text + "."
 }
 
-// Text writes the answer: what was asked, the choices that none beats, the advice, what nothing satisfies, and the
-// policy in Go.
+// Text writes the answer: what was asked, the choices that none beats, the advice, what nothing satisfies, whether
+// standing shares pay, and the policy in Go.
 func (a *Answer) Text(w io.Writer) error {
 	var b strings.Builder
 	q := &a.Question
@@ -98,6 +98,7 @@ func (a *Answer) Text(w io.Writer) error {
 	for _, line := range a.Broken {
 		fmt.Fprintf(&b, "NOT KEPT with seed %d: %s\n", q.Seed+1, line)
 	}
+	fmt.Fprintf(&b, "%v\n", &a.Standing)
 	b.WriteString("\nOn a napkin, and measured:\n\n")
 	for _, e := range a.expected() {
 		fmt.Fprintf(&b, "  %s: %s %s, measured %s\n      %s\n", e.Name,

@@ -83,7 +83,9 @@ func text(t *testing.T, a *Answer) {
 	if err := a.Text(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"over_admission", "\n  *", a.Advice(), a.Question.Go(a.Advised.Choice)} {
+	for _, part := range []string{
+		"over_admission", "\n  *", a.Advice(), a.Standing.String(), a.Question.Go(a.Advised.Choice),
+	} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("no %q in\n%s", part, b.String())
 		}
