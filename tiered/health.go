@@ -243,6 +243,7 @@ const maxMissedRefreshes = 2
 // does not show that, because it may be closed, or this process idle.
 func (h *health) Present(err error, probe bool) {
 	g := h.group
+	g.reportPart()
 	if err == nil {
 		g.fleetKnown.Store(true)
 		h.missedRefreshes.Store(0)

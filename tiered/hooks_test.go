@@ -59,6 +59,15 @@ var hooks = []struct {
 		},
 	},
 	{
+		"standing", func(f func()) *Trace { return &Trace{Standing: func(StandingEvent) { f() }} },
+		func(t *testing.T, _ *distant, l *Limiter) {
+			if _, err := l.group.NewLimiter(standingPolicy("users")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * second)
+		},
+	},
+	{
 		"wait", func(f func()) *Trace { return &Trace{Wait: func(WaitEvent) { f() }} },
 		func(t *testing.T, _ *distant, l *Limiter) {
 			l.AllowN(t.Context(), "k", 1000)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -379,6 +380,9 @@ func (l *Limiter) checkSplit() {
 	}
 	u.agreed.Store(agreed)
 	l.mu.Unlock()
+	if agreed != was || outsiders != before {
+		g.trace.standing(StandingEvent{g.standingStats(), l.name, agreed, outsiders})
+	}
 	switch {
 	case outsiders > 0 && before == 0:
 		g.journal.line(slog.LevelWarn, "some processes do not split this policy's limit: standing shares are not used",
@@ -392,6 +396,29 @@ func (l *Limiter) checkSplit() {
 // sharesReport is what has been reported of the table of fractions.
 type sharesReport struct {
 	failures atomic.Int64 // polls in a row
+
+	mu   sync.Mutex
+	last StandingStats // without Left
+}
+
+// standingStats returns what this process knows of its standing shares.
+func (g *Group) standingStats() StandingStats { return StandingStats(g.shares.State(g.now())) }
+
+// reportPart reports that this process' part of the standing shares has changed since the last call.
+func (g *Group) reportPart() {
+	if !g.hasShares.Load() {
+		return
+	}
+	now, r := g.standingStats(), &g.sharesReport
+	is := now
+	is.Left = 0
+	r.mu.Lock()
+	was := r.last
+	r.last = is
+	r.mu.Unlock()
+	if is != was {
+		g.trace.standing(StandingEvent{StandingStats: now})
+	}
 }
 
 // reportTable reports that Redis refuses the table of fractions. Its refusal does not open the breaker, and a call that

@@ -119,7 +119,7 @@ func (g *Group) Stats() Stats {
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recent.list()
-	s.Standing = StandingStats(g.shares.State(g.now()))
+	s.Standing = g.standingStats()
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)

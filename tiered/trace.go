@@ -21,6 +21,8 @@ type Trace struct {
 	Error    func(ErrorEvent) // every call that was not answered, or did nothing
 	Fault    func(FaultEvent) // other faults of a node or of this process
 	Wait     func(WaitEvent)  // the end of every wait, also of one that gives up at once
+
+	Standing func(StandingEvent) // every change of the standing shares: see [Policy].Standing
 }
 
 // LeaseEvent is a call that Redis accepted.
@@ -64,6 +66,15 @@ type WaitEvent struct {
 	Time        time.Duration // how long it waited
 	Err         error         // what Wait returned; nil if the tokens were taken
 	Waiting     int64         // calls that still wait, for any key of the policy
+}
+
+// StandingEvent is a change of this process' standing shares: of its part of all shares, or of whether those of one
+// policy are used. It comes with a report to Redis, up to 3 s after a right has ended.
+type StandingEvent struct {
+	StandingStats        // now
+	Policy        string // whose shares are used from now on, or not used any more; "" if the process' part changed
+	Used          bool   // the shares of Policy are used: all processes split its limits
+	Outside       int64  // processes that do not split the limits of Policy
 }
 
 // FaultEvent is a fault that is not the error of one call. Fields that do not apply are zero.
@@ -141,6 +152,12 @@ func (t *tracer) failure(e ErrorEvent) {
 func (t *tracer) wait(e WaitEvent) {
 	if t.hooks.Wait != nil && !t.goroutine.isCurrent() {
 		t.put(func() { t.hooks.Wait(e) })
+	}
+}
+
+func (t *tracer) standing(e StandingEvent) {
+	if t.hooks.Standing != nil {
+		t.put(func() { t.hooks.Standing(e) })
 	}
 }
 
