@@ -1,6 +1,8 @@
 package tiered
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -91,6 +94,73 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 			}
 		}
 	})
+}
+
+// While Redis does not answer, the fail mode divides the parts of Redis, and the standing shares go on. Together that is
+// no more than each limit.
+func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
+		all := fleetOf(t, s, 3, standingAlso("api"))
+		time.Sleep(settleSlowShares)
+		gone := errors.New("gone")
+		s.broken.Store(&gone)
+		s.absence.Store(&gone)
+		for _, p := range all { // the breakers open
+			for i := range 5 {
+				limiterOf(t, p, "api").AllowN(t.Context(), fmt.Sprint("other ", i), 100)
+			}
+		}
+		fulls := []*ideal.Bucket{ideal.NewBucket(100, time.Second, 200), ideal.NewBucket(3000, time.Minute, 1000)}
+		shared := 0
+		for start := time.Now(); time.Since(start) < 40*time.Second; time.Sleep(5 * ms) {
+			for _, p := range all {
+				d := limiterOf(t, p, "api").Allow(t.Context(), "user")
+				if !d.Allowed {
+					continue
+				}
+				if d.Reason == Shared {
+					shared++
+				}
+				for i, full := range fulls {
+					if !full.Take(int64(time.Since(start)), 1) {
+						t.Fatalf("limit %d: too many tokens after %v: %+v", i+1, time.Since(start), d)
+					}
+				}
+			}
+		}
+		if shared < 1000 {
+			t.Errorf("%d tokens by the fail mode", shared)
+		}
+	})
+}
+
+// A decision by standing shares allocates nothing.
+func TestStandingSharesAllocateNothing(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	for i := range 2 {
+		p := Policy{Name: "api", Limit: PerSecond(1 << 39).WithBurst(1 << 20), Standing: StandingOn}
+		p.Also = []Limit{PerMinute(1 << 39).WithBurst(1 << 20)}[:i]
+		l, err := New(remote.NewMemory(), p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.Background()) }()
+		g := l.group
+		warmed(t, l.standing.agreed.Load)
+		poll, _ := g.shares.Poll(g.now(), func() string { return "m" })
+		g.shares.Accept(g.now(), poll.Member, poll.Seq, lua.PollReply{Grant: lua.Pool, Members: 1, Epoch: 1})
+		time.Sleep(10 * ms) // a real clock: the shares fill
+		if n := testing.AllocsPerRun(10_000, func() {
+			if d := l.Allow(context.Background(), "k"); !d.Allowed || d.Tier != Local {
+				t.Fatalf("%+v", d)
+			}
+		}); n != 0 || l.standing.total() < 10_000 {
+			t.Errorf("%d limits: %v allocations, %d tokens of shares", i+1, n, l.standing.total())
+		}
+	}
 }
 
 // All ways to ask use the shares of all limits, and give back to them.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +15,13 @@ import (
 // The Standing hook gets every change of a process' part, and of whether the shares of a policy are used.
 func TestStandingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var lines []string
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
 		var log logged
 		g, err := NewGroup(s, &Options{Logger: log.logger(), Trace: &Trace{Standing: func(e StandingEvent) {
+			mu.Lock()
+			defer mu.Unlock()
 			if e.Policy != "" {
 				lines = append(lines, fmt.Sprintf("%s %v %d", e.Policy, e.Used, e.Outside))
 				return
@@ -38,6 +42,8 @@ func TestStandingEvents(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(lines, want) {
 				t.Errorf("%s: %q, want %q", what, lines, want)
 			}
