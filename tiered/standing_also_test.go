@@ -96,8 +96,8 @@ func TestStandingSharesOfSeveralLimitsBegin(t *testing.T) {
 	})
 }
 
-// While Redis does not answer, the fail mode divides the parts of Redis, and the standing shares go on. Together that is
-// no more than each limit.
+// While Redis does not answer, the fail mode divides the parts of Redis, and the standing shares go on. Together that
+// is no more than each limit.
 func TestStandingSharesOfSeveralLimitsInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &afflicted{distant: &distant{Memory: remote.NewMemory()}}
