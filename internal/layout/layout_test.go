@@ -52,6 +52,7 @@ var importRules = []importRule{
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
+	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{packages: "sim/internal/stable"},
 	// For anybody's client: the standard library only, but for hashes.
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
