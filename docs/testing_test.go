@@ -2,37 +2,29 @@ package docs_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered/tieredtest"
 )
 
 // From docs/testing.md.
 
 func TestTenPerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := tiered.New(remote.NewMemory(), tiered.Policy{Name: "login", Limit: tiered.PerMinute(10)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer limiter.Close(context.Background())
-		for range 10 {
-			if d := limiter.Allow(t.Context(), "ann"); !d.Allowed {
-				t.Fatal(d.Reason)
-			}
-		}
+		limiter := tieredtest.New(t, tiered.Policy{Name: "login", Limit: tiered.PerMinute(10)})
+		limiter.Exhaust("ann")
 		d := limiter.Allow(t.Context(), "ann")
 		if d.Allowed {
-			t.Fatal("the eleventh request is admitted")
+			t.Fatal("a request above the limit is admitted")
 		}
-		time.Sleep(d.RetryAfter) // six seconds pass at once
+		limiter.Advance(d.RetryAfter) // six seconds pass at once
 		if d := limiter.Allow(t.Context(), "ann"); !d.Allowed {
 			t.Fatal(d.Reason)
 		}
@@ -41,14 +33,11 @@ func TestTenPerMinute(t *testing.T) {
 
 func TestLoginsStayLimitedInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := remote.NewMemory()
 		policy := tiered.Policy{Name: "login", Limit: tiered.PerMinute(10), FailMode: tiered.FailLocal}
-		limiter, err := tiered.New(store, policy, &tiered.Options{Processes: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer limiter.Close(context.Background())
-		store.Fail(errors.New("connection refused")) // every call fails from now on
+		limiter := tieredtest.New(t, policy)
+		limiter.Replica()
+		limiter.Advance(5 * time.Second) // they find each other
+		limiter.Fail()
 		admitted := 0
 		for range 10 {
 			if limiter.Allow(t.Context(), "ann").Allowed {
@@ -58,10 +47,28 @@ func TestLoginsStayLimitedInAnOutage(t *testing.T) {
 		if admitted != 5 { // the share of one of two processes
 			t.Errorf("%d admitted, want 5", admitted)
 		}
-		store.Fail(nil) // Redis is back
-		time.Sleep(2 * time.Second)
+		limiter.Heal()
+		limiter.Advance(2 * time.Second)
 		if d := limiter.Allow(t.Context(), "bob"); d.Tier != tiered.Remote {
 			t.Errorf("decided by %v", d.Tier)
+		}
+	})
+}
+
+func TestTooManyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := tieredtest.New(t, tiered.Policy{Name: "api", Limit: tiered.PerSecond(5)})
+		limit, err := httplimit.ByHeader(limiter.Limiter, "X-User")
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter.Exhaust("ann")
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
+		request.Header.Set("X-User", "ann")
+		w := httptest.NewRecorder()
+		limit(http.NotFoundHandler()).ServeHTTP(w, request)
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("status %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 		}
 	})
 }
