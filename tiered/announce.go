@@ -83,6 +83,9 @@ func (g *Group) announced() remote.Announcement {
 		if i != l.place { // its second place, which counts the processes that split its limits
 			policies[i].Name += splitMark
 		}
+		if l.removed.Load() { // it keeps its place, and counts for no policy
+			policies[i] = remote.AnnouncedPolicy{Name: fmt.Sprintf("\x00removed %d", i)}
+		}
 	}
 	return remote.Announce(g.options.Service, policies)
 }

@@ -54,12 +54,14 @@ type Group struct {
 	fleetKnown    atomic.Bool // the size of the fleet is known, from Redis or from Options
 	warnFleetOnce sync.Once   // warns that it is not
 
-	closed    atomic.Bool // decisions follow the fail modes, and leases are returned
-	stop      context.CancelFunc
-	stopHooks context.CancelFunc // ends the hooks; the last step of Close
-	tasks     sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher
-	callbacks sync.WaitGroup     // the goroutines that call the hooks and the Logger
-	forgotten chan struct{}      // capacity 1: a bucket was removed
+	closed        atomic.Bool // decisions follow the fail modes, and leases are returned
+	stop          context.CancelFunc
+	stopHooks     context.CancelFunc // ends the hooks; the last step of Close
+	tasks         sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher
+	callbacks     sync.WaitGroup     // the goroutines that call the hooks and the Logger
+	setPoliciesMu sync.Mutex         // one SetPolicies at a time
+
+	forgotten chan struct{} // capacity 1: a bucket was removed
 
 	simulated simulated // nil in a service
 }
@@ -135,7 +137,7 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 		return nil, err
 	}
 	if g.closed.Load() {
-		return nil, errors.New("tiered: the Group is closed")
+		return nil, errClosed
 	}
 	ls := &g.limiters
 	ls.mu.Lock()
@@ -174,10 +176,8 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 
 // Policies returns the policies, in the order in which they were added.
 func (g *Group) Policies() []Policy {
-	g.limiters.mu.RLock()
-	defer g.limiters.mu.RUnlock()
-	all := make([]Policy, 0, len(g.limiters.byName))
-	for _, l := range g.limiters.all {
+	var all []Policy
+	for _, l := range g.limiters.present() {
 		if l.parent == l {
 			all = append(all, l.Policy())
 		}

@@ -132,12 +132,11 @@ func (h *health) firstOf(class failover.Class, begins bool) bool {
 // policies of each mode.
 func (g *Group) failModes() string {
 	const maxNames = 5
-	g.limiters.mu.RLock()
-	defer g.limiters.mu.RUnlock()
+	all := g.limiters.present()
 	var modes []string
 	for m := range failModes {
 		var names []string
-		for _, l := range g.limiters.all {
+		for _, l := range all {
 			if l.parent == l && l.Policy().FailMode == FailMode(m) {
 				names = append(names, l.name)
 			}

@@ -44,6 +44,7 @@ type Limiter struct {
 	carries           atomic.Bool  // requests have carried limits
 	standing          standingUse
 	requests          requestCounts
+	removed           atomic.Bool // by SetPolicies
 }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.

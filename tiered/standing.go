@@ -440,10 +440,7 @@ func (g *Group) reportSize() {
 	if state.Fraction == 0 || state.Quarantine {
 		return
 	}
-	g.limiters.mu.RLock()
-	all := append([]*Limiter(nil), g.limiters.all...)
-	g.limiters.mu.RUnlock()
-	for _, l := range all {
+	for _, l := range g.limiters.present() {
 		shares := sharesOf(l.settings.Load().initial)
 		if shares == nil || float64(shares.Size())*state.Fraction >= 1 {
 			continue

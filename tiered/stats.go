@@ -151,7 +151,7 @@ func (g *Group) Stats() Stats {
 	g.cacheAfterClose.All(count)
 	nodes := g.dispatch.Nodes()
 	for i, l := range all {
-		if l.parent != l { // a shard: its parent has its figures
+		if l.parent != l || l.removed.Load() { // a shard's parent has its figures
 			continue
 		}
 		t := sums[i]

@@ -1,0 +1,109 @@
+package tiered
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// names returns the names of a Group's policies.
+func names(g *Group) (all []string) {
+	for _, p := range g.Policies() {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+// Policies are added, changed and removed at once.
+func TestSetPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		g := run(t, store, "", Policy{Name: "user", Limit: PerHour(10)}, Policy{Name: "ip", Limit: PerSecond(1000)}).Group
+		ctx := t.Context()
+		user, _ := g.Limiter("user")
+		ip, _ := g.Limiter("ip")
+		user.AllowN(ctx, "a", 10)
+		ip.Allow(ctx, "a")
+		time.Sleep(10 * time.Millisecond)
+		ip.Allow(ctx, "a")
+
+		if err := g.SetPolicies([]Policy{{Name: "user", Limit: PerHour(20)}, {Name: "mail", Limit: PerHour(3)}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(g); !slices.Equal(got, []string{"user", "mail"}) {
+			t.Errorf("policies %v", got)
+		}
+		if now, _ := g.Limiter("user"); now != user || user.Policy().Limit != PerHour(20) {
+			t.Errorf("user has %v", user.Policy().Limit)
+		}
+		if d := user.Allow(ctx, "a"); d.Allowed {
+			t.Errorf("a larger limit creates tokens: %v", d)
+		}
+		if _, ok := g.Limiter("ip"); ok {
+			t.Error("ip is still there")
+		}
+		if _, ok := g.Stats().Policies["ip"]; ok {
+			t.Error("ip is still in Stats")
+		}
+		if d := ip.Allow(ctx, "a"); !d.Allowed {
+			t.Errorf("who still has ip: %v", d)
+		}
+		time.Sleep(time.Minute) // nobody uses it any more
+		held := int64(0)
+		g.cache.All(func(b *bucket) { held += b.Stats().Held })
+		if held != 0 {
+			t.Errorf("%d tokens of a removed policy are held", held)
+		}
+		store.Fail(context.DeadlineExceeded)
+		if d := ip.Allow(ctx, "b"); d.Reason != Unavailable {
+			t.Errorf("ip in an outage: %v", d)
+		}
+		store.Fail(nil)
+		time.Sleep(10 * time.Second)
+		if err := g.SetPolicies([]Policy{{Name: "ip", Limit: PerSecond(10), Algorithm: SlidingWindow}}); err != nil {
+			t.Fatal(err)
+		}
+		again, _ := g.Limiter("ip")
+		if d := again.Allow(ctx, "a"); !d.Allowed || d.Burst != 10 {
+			t.Errorf("ip again: %v", d)
+		}
+		time.Sleep(10 * time.Second)
+		if n := g.Stats().Policies["ip"].Processes; n != 1 {
+			t.Errorf("%d processes have ip", n)
+		}
+	})
+}
+
+// If anything is wrong, nothing changes.
+func TestSetPoliciesAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := run(t, remote.NewMemory(), "", Policy{Name: "user", Limit: PerHour(10)}, Policy{Name: "ip", Limit: PerHour(10)}).Group
+		err := g.SetPolicies([]Policy{
+			{Name: "user", Limit: PerHour(20)},
+			{Name: "ip", Limit: PerHour(10), Algorithm: SlidingLog},
+			{Name: "new", Limit: PerHour(10)},
+			{Name: "new", Limit: PerHour(10)},
+			{Name: "bad"},
+		})
+		for _, want := range []string{
+			`policy "ip": tiered: Policy.Algorithm is sliding log: must stay token bucket`,
+			`Policy.Name is "new": two policies have that name`,
+			"Policy.Limit is zero",
+		} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		if got := names(g); !slices.Equal(got, []string{"user", "ip"}) {
+			t.Errorf("policies %v", got)
+		}
+		if l, _ := g.Limiter("user"); l.Policy().Limit != PerHour(10) {
+			t.Errorf("user has %v", l.Policy().Limit)
+		}
+	})
+}
