@@ -57,7 +57,7 @@ func (p Policy) cannotCarry(limit Limit) error {
 	if p.Standing != StandingOff {
 		return fmt.Errorf("tiered: Policy.Standing is %v: must be off if requests carry limits", p.Standing)
 	}
-	return p.checkKeyLimit(limit)
+	return p.CheckKeyLimit(limit)
 }
 
 // find returns a bucket of the part's key. If the request carries a limit, it is the key's from now on.

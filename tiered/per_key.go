@@ -123,15 +123,15 @@ func (l *Limiter) limitOf(s *settings, key string) (limit Limit) {
 	if limit == (Limit{}) {
 		return s.policy.Limit
 	}
-	if err := s.policy.checkKeyLimit(limit); err != nil {
+	if err := s.policy.CheckKeyLimit(limit); err != nil {
 		l.perKeyFault("returned a limit that the policy cannot have: " + err.Error())
 		return s.policy.Limit
 	}
 	return limit
 }
 
-// checkKeyLimit returns why limit cannot be that of a single key of the policy, or nil.
-func (p Policy) checkKeyLimit(limit Limit) error {
+// CheckKeyLimit returns why PerKey of a valid policy may not return the limit for a key, or nil.
+func (p Policy) CheckKeyLimit(limit Limit) error {
 	if limit.rule() != local.ByLimit {
 		return nil
 	}

@@ -53,6 +53,11 @@ var importRules = []importRule{
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
+	{
+		packages: "tiered/policyfile",
+		ours:     []string{"tiered", "tiered/httplimit", "remote"},
+		modules:  []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
+	},
 	{packages: "sim/internal/stable"},
 	// For anybody's client: the standard library only, but for hashes.
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},

@@ -1,0 +1,256 @@
+package policyfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// MaxSize is the size of the largest file, in bytes.
+const MaxSize = 4 << 20
+
+// Version is the version of the format.
+const Version = "1"
+
+// File is what a file says.
+type File struct {
+	Policies []tiered.Policy // all valid
+	HTTP     []Route
+}
+
+// Load reads a file. Errors name all that is wrong, each with file, line and column.
+func Load(path string) (*File, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// read reads a file of up to MaxSize bytes.
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("policyfile: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("policyfile: %w", err)
+	}
+	return data, nil
+}
+
+// Parse reads the content of a file, YAML or JSON. name is for errors.
+func Parse(name string, data []byte) (*File, error) {
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("policyfile: %s has more than %d bytes", name, MaxSize)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document yaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("policyfile: %s is empty: must have a version and policies", name)
+		}
+		return nil, fmt.Errorf("policyfile: %s: %w", name, err)
+	}
+	var second yaml.Node
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("policyfile: %s has a second document: must be one", name)
+	}
+	r := &reader{name: name}
+	f := r.file(document.Content[0])
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// file reads the whole file.
+func (r *reader) file(n *yaml.Node) *File {
+	f, versions, policies := new(File), 0, 0
+	var routes []func()
+	r.mapping("", n, []field{
+		{"version", func(path string, n *yaml.Node) {
+			if text, ok := r.text(path, n); ok && text != Version {
+				r.bad(n, "%s is %s: must be %s", path, quote(text), Version)
+			}
+			versions++
+		}},
+		{"policies", func(path string, n *yaml.Node) {
+			names := map[string]int{}
+			policies++
+			r.list(path, n, func(path string, n *yaml.Node) {
+				p := r.policy(path, n)
+				if line := names[p.Name]; p.Name != "" && line > 0 {
+					r.bad(n, "%s: name is %s: the policy in line %d has that name", path, quote(p.Name), line)
+				}
+				names[p.Name] = n.Line
+				f.Policies = append(f.Policies, p)
+			})
+		}},
+		{"http", func(path string, n *yaml.Node) {
+			r.list(path, n, func(path string, n *yaml.Node) {
+				routes = append(routes, func() { f.HTTP = append(f.HTTP, r.route(path, n, f.Policies)) })
+			})
+		}},
+	})
+	for _, read := range routes { // once all policies are known
+		read()
+	}
+	if len(f.HTTP) > 0 && len(r.errs) == 0 {
+		r.patterns(n, f.HTTP)
+		r.try(n, f)
+	}
+	if versions == 0 && n.Kind == yaml.MappingNode {
+		r.bad(n, "version is missing: must be %s", Version)
+	}
+	if policies == 0 && n.Kind == yaml.MappingNode {
+		r.bad(n, "policies is missing: must be a list")
+	}
+	return f
+}
+
+// ofField finds which field of a policy an error is about.
+var ofField = regexp.MustCompile(`Policy\.(\w+)`)
+
+// policy reads a policy.
+func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
+	before := len(r.errs) + r.more
+	nodes := map[string]*yaml.Node{} // by the name of the field in Policy
+	set := func(name, of string, read func(path string, n *yaml.Node)) field {
+		return field{name, func(path string, n *yaml.Node) { nodes[of] = n; read(path, n) }}
+	}
+	limit := func(to *tiered.Limit) func(string, *yaml.Node) {
+		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, tiered.ParseLimit) }
+	}
+	number := func(to *int64) func(string, *yaml.Node) {
+		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, whole) }
+	}
+	flag := func(to *bool) func(string, *yaml.Node) {
+		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, boolean) }
+	}
+	var keys []keyLimit
+	r.mapping(path, n, []field{
+		set("name", "Name", func(path string, n *yaml.Node) { p.Name, _ = r.text(path, n) }),
+		set("limit", "Limit", limit(&p.Limit)),
+		set("also", "Also", func(path string, n *yaml.Node) {
+			r.list(path, n, func(path string, n *yaml.Node) {
+				var l tiered.Limit
+				limit(&l)(path, n)
+				p.Also = append(p.Also, l)
+			})
+		}),
+		set("algorithm", "Algorithm", func(path string, n *yaml.Node) {
+			p.Algorithm, _ = parsed(r, path, n, func(s string) (a tiered.Algorithm, err error) {
+				return a, a.UnmarshalText([]byte(s))
+			})
+		}),
+		set("calendar", "Calendar", flag(&p.Calendar)),
+		set("fail_mode", "FailMode", func(path string, n *yaml.Node) {
+			p.FailMode, _ = parsed(r, path, n, word(map[string]tiered.FailMode{
+				"local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
+			}))
+		}),
+		set("standing", "Standing", func(path string, n *yaml.Node) {
+			p.Standing, _ = parsed(r, path, n, word(map[string]tiered.Standing{
+				"off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn,
+			}))
+		}),
+		set("shadow", "Shadow", flag(&p.Shadow)),
+		set("shards", "Shards", func(path string, n *yaml.Node) {
+			shards, _ := parsed(r, path, n, whole)
+			p.Shards = int(min(shards, 1<<30))
+		}),
+		set("max_debt", "MaxDebt", number(&p.MaxDebt)),
+		set("lease", "Lease", func(path string, n *yaml.Node) {
+			r.mapping(path, n, []field{
+				{"size", func(path string, n *yaml.Node) {
+					p.Lease.Size, _ = parsed(r, path, n, func(s string) (int64, error) {
+						if s == "none" {
+							return tiered.NoLease, nil
+						}
+						return whole(s)
+					})
+				}},
+				{"period", func(path string, n *yaml.Node) { p.Lease.Period, _ = parsed(r, path, n, duration) }},
+			})
+		}),
+		set("keys", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, false)...) }),
+		set("prefixes", "PerKey", func(path string, n *yaml.Node) { keys = append(keys, r.limits(path, n, true)...) }),
+	})
+	if len(keys) > 0 {
+		p.PerKey = perKey(keys)
+	}
+	if len(r.errs)+r.more > before {
+		return p
+	}
+	if err := p.Validate(); err != nil {
+		for _, e := range split(err) {
+			at := n
+			if m := ofField.FindStringSubmatch(e.Error()); m != nil && nodes[m[1]] != nil {
+				at = nodes[m[1]]
+			}
+			r.bad(at, "%s: %s", path, plain(e))
+		}
+		return p
+	}
+	for _, k := range keys {
+		for _, e := range split(p.CheckKeyLimit(k.limit)) {
+			r.bad(k.node, "%s: the limit of %s: %s", path, quote(k.key), plain(e))
+		}
+	}
+	return p
+}
+
+// keyLimit is the limit of a key, or of all keys that begin with it.
+type keyLimit struct {
+	key    string
+	prefix bool
+	limit  tiered.Limit
+	node   *yaml.Node
+}
+
+// limits reads the limits of single keys or of prefixes.
+func (r *reader) limits(path string, n *yaml.Node, prefix bool) (all []keyLimit) {
+	r.pairs(path, n, func(key, value *yaml.Node) {
+		if key.Value == "" || len(key.Value) > tiered.MaxKeyLength {
+			r.bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), tiered.MaxKeyLength)
+			return
+		}
+		if l, ok := parsed(r, within(path, key.Value), value, tiered.ParseLimit); ok {
+			all = append(all, keyLimit{key.Value, prefix, l, value})
+		}
+	})
+	return all
+}
+
+// perKey returns a [tiered.Policy].PerKey: the limit of the key itself counts, or else that of its longest prefix.
+func perKey(all []keyLimit) func(string) tiered.Limit {
+	keys, prefixes, longest := map[string]tiered.Limit{}, map[string]tiered.Limit{}, 0
+	for _, k := range all {
+		if k.prefix {
+			prefixes[k.key], longest = k.limit, max(longest, len(k.key))
+		} else {
+			keys[k.key] = k.limit
+		}
+	}
+	return func(key string) tiered.Limit {
+		if l, ok := keys[key]; ok {
+			return l
+		}
+		for n := min(longest, len(key)); n > 0; n-- {
+			if l, ok := prefixes[key[:n]]; ok {
+				return l
+			}
+		}
+		return tiered.Limit{} // the policy's
+	}
+}

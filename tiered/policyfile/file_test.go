@@ -1,0 +1,215 @@
+package policyfile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A file that says all it can, and the same as JSON.
+func TestWholeFile(t *testing.T) {
+	data, err := os.ReadFile("testdata/whole.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content map[string]any
+	if err := yaml.Unmarshal(data, &content); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.MarshalIndent(content, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"whole.yaml": data, "whole.json": asJSON} {
+		f, err := policyfile.Parse(name, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []tiered.Policy{
+			{
+				Name: "per-user", Limit: tiered.PerSecond(100).WithBurst(200), Standing: tiered.StandingOn, MaxDebt: 2000,
+				Lease: tiered.Lease{Size: 20, Period: 500 * time.Millisecond},
+			},
+			{
+				Name: "per-address", Limit: tiered.PerMinute(1000), Also: []tiered.Limit{tiered.PerHour(5000)},
+				FailMode: tiered.FailOpen, Shadow: true,
+			},
+			{Name: "mails", Limit: tiered.PerDay(3), Algorithm: tiered.FixedWindow, Calendar: true, FailMode: tiered.FailClosed},
+			{Name: "tenants", Limit: tiered.PerSecond(10000), Shards: 4, Lease: tiered.Lease{Size: tiered.NoLease}},
+		}
+		perKey := f.Policies[0].PerKey
+		f.Policies[0].PerKey = nil
+		for i, p := range f.Policies {
+			if got := fmt.Sprintf("%+v", p); got != fmt.Sprintf("%+v", want[i]) {
+				t.Errorf("%s: policy %d is %s", name, i, got)
+			}
+		}
+		for key, l := range map[string]tiered.Limit{
+			"ann": tiered.PerSecond(1000), "mallory": tiered.Blocked(), "anna": {}, "": {}, "internal": {},
+			"internal-x": tiered.Unlimited(), "internal-batch-7": tiered.PerSecond(10).WithBurst(20),
+		} {
+			if got := perKey(key); got != l {
+				t.Errorf("%s: key %q has %v, want %v", name, key, got, l)
+			}
+		}
+		if len(f.HTTP) != 2 || f.HTTP[0].Match != "/api/" || len(f.HTTP[0].Limits) != 2 || f.HTTP[1].Limits[0].Cost != 2 {
+			t.Errorf("%s: routes %+v", name, f.HTTP)
+		}
+	}
+}
+
+// All mistakes are told at once, each with its place.
+func TestMistakes(t *testing.T) {
+	const text = `version: 2
+policies:
+  - name: a
+    limit: 100/x
+    burst: 3
+    fail_mode: maybe
+    shards: many
+    lease: {size: 1, size: 2, period: soon}
+  - name: a
+    limit: 10/s
+    also: 5/s
+  - name: b
+    limit: 0/s
+  - limit: 10/s
+    standing: on
+  - name: c
+    limit: 10/s
+    shards: 2
+    keys: {vip: 1/s, "": 3/s}
+  - name: d
+    limit: [1]
+  - 5
+  - name: e
+    limit: 10/s
+    calendar: true
+http:
+  - match: api
+    limits:
+      - {policy: z, key: header, missing: maybe, cost: -1}
+  - limits: []
+other: 1
+`
+	_, err := policyfile.Parse("p.yaml", []byte(text))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	got := strings.Split(err.Error(), "\n")
+	want := []string{
+		`p.yaml:1:10: version is "2": must be 1`,
+		`p.yaml:4:12: policies[0].limit: limit "100/x": "x" at position 5 must be s, min`,
+		`p.yaml:5:5: policies[0].burst: must be one of name, limit, also,`,
+		`p.yaml:6:16: policies[0].fail_mode: is "maybe": must be one of closed, local, open`,
+		`p.yaml:7:13: policies[0].shards: is "many": must be a whole number`,
+		`p.yaml:8:22: policies[0].lease.size is there twice: the first is in line 8`,
+		`p.yaml:8:39: policies[0].lease.period: is "soon": must be a time such as 250ms`,
+		`p.yaml:11:11: policies[1].also is "5/s": must be a list`,
+		`p.yaml:9:5: policies[1]: name is "a": the policy in line 3 has that name`,
+		`p.yaml:13:12: policies[2].limit: Limit.Tokens is 0: must be 1 to 2^40`,
+		`p.yaml:14:5: policies[3]: Policy.Name is`,
+		`p.yaml:15:15: policies[3]: Policy.Standing is on`,
+		`p.yaml:19:22: policies[4].keys: a key has 0 bytes`,
+		`p.yaml:21:12: policies[5].limit is a list: must be a text`,
+		`p.yaml:22:5: policies[6] is "5": must be a mapping`,
+		`p.yaml:25:15: policies[7]: Policy.Calendar is true`,
+		`p.yaml:27:12: http[0].match: `,
+		`p.yaml:29:18: http[0].limits[0].policy is "z": must be the name of a policy in this file`,
+		`p.yaml:29:26: http[0].limits[0].key: is "header": must be ip, route, method, header NAME`,
+		`p.yaml:29:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
+		`p.yaml:29:56: http[0].limits[0].cost is -1: must be at least 0`,
+		`p.yaml:30:5: http[1]: must have match and limits`,
+		`p.yaml:31:1: other: must be one of version, policies, http`,
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {
+			t.Errorf("missing: %s", w)
+		}
+	}
+	for _, g := range got {
+		if !slices.ContainsFunc(want, func(w string) bool { return strings.HasPrefix(g, w) }) {
+			t.Errorf("unexpected: %s", g)
+		}
+	}
+}
+
+// What a file as a whole must not be.
+func TestBadFiles(t *testing.T) {
+	bomb := "a: &a [x]\n"
+	for i := range 30 {
+		bomb += fmt.Sprintf("%c: &%c [*%c, *%c]\n", 'b'+rune(i%20), 'b'+rune(i%20), 'a'+rune(i%20), 'a'+rune(i%20))
+	}
+	for want, text := range map[string]string{
+		"p.yaml is empty":         "",
+		"did not find expected":   "version: 1\npolicies: [",
+		"version is missing":      "policies: []",
+		"policies is missing":     "version: 1",
+		"has a second document":   "version: 1\npolicies: []\n---\nversion: 1\n",
+		"must be a mapping":       "just a text",
+		"more than 4194304 bytes": strings.Repeat("#", policyfile.MaxSize+1),
+		"aliases are not read":    "version: 1\npolicies: [&p {name: a, limit: 1/s}, *p]",
+		"must be one of version":  bomb,
+		"and 950 more mistakes":   "version: 1\npolicies: [" + strings.Repeat("5, ", 1000) + "]",
+		"conflicts with pattern":  "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp:\n" + route("/x/") + route("/x/"),
+		"must be another policy":  "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: ip}, {policy: a, key: ip}]}]",
+		"control characters":      "version: 1\npolicies: [{name: \"a\x00\", limit: 1/s}]",
+		"the limit of \"vip\": Policy.Limit.Per is 1h0m0s: must stay": "version: 1\npolicies: [{name: a, limit: 1/min, shards: 0, algorithm: fixed window, keys: {vip: 5/h}}]",
+		"the proxy \"10.0.0.1\"":        "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: forwarded-for 10.0.0.1}]}]",
+		"hops \"99\": must be a number": "version: 1\npolicies: [{name: a, limit: 1/s}]\nhttp: [{match: /, limits: [{policy: a, key: hops 99}]}]",
+	} {
+		began := time.Now()
+		_, err := policyfile.Parse("p.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %v, want %s", text, err, want)
+		}
+		if d := time.Since(began); d > 30*time.Second {
+			t.Errorf("%.60q took %v", text, d)
+		}
+		if err != nil && len(err.Error()) > 20_000 {
+			t.Errorf("%.60q: an error of %d bytes", text, len(err.Error()))
+		}
+	}
+}
+
+func route(match string) string {
+	return "  - {match: " + match + ", limits: [{policy: a, key: ip}]}\n"
+}
+
+// Parse never panics, and what it accepts a Group can have.
+func FuzzParse(f *testing.F) {
+	data, err := os.ReadFile("testdata/whole.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte("version: 1\npolicies: [{name: a, limit: 1/s, keys: {x: blocked}}]\nhttp:\n" + route("/")))
+	f.Add(bytes.Repeat([]byte("["), 1000))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := policyfile.Parse("p", data)
+		if err != nil {
+			return
+		}
+		for _, p := range file.Policies {
+			if err := p.Validate(); err != nil {
+				t.Errorf("%v", err)
+			}
+			if p.PerKey != nil {
+				p.PerKey("key")
+			}
+		}
+	})
+}

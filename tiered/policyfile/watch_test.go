@@ -1,0 +1,250 @@
+package policyfile_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// folder is a directory with a policy file that is watched.
+type folder struct {
+	*policyfile.Watcher
+	t        *testing.T
+	dir      string
+	group    *tiered.Group
+	reloaded chan error
+	log      strings.Builder
+}
+
+const first = "version: 1\npolicies: [{name: a, limit: 10/h}, {name: b, limit: 5/s}]\n" +
+	"http: [{match: /a/, limits: [{policy: a, key: header X-User}]}]\n"
+
+// watching starts to watch a file with the text above. Without poll, changes are found by events.
+func watching(t *testing.T, path string, poll time.Duration) *folder {
+	f := &folder{t: t, dir: filepath.Dir(path), reloaded: make(chan error, 100)}
+	var err error
+	f.group, err = tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.group.Close(context.Background()) })
+	f.Watcher, err = policyfile.Watch(path, f.group, &policyfile.Options{
+		Poll: poll, Logger: slog.New(slog.NewTextHandler(&f.log, nil)), Reloaded: func(err error) { f.reloaded <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits for a reload. A real file system and real time are at work, so it is patient.
+func (f *folder) wait() error {
+	f.t.Helper()
+	select {
+	case err := <-f.reloaded:
+		return err
+	case <-time.After(time.Minute):
+		f.t.Fatal("no reload within a minute")
+		return nil
+	}
+}
+
+// limit is that of a policy of the Group, as text.
+func (f *folder) limit(name string) string {
+	l, ok := f.group.Limiter(name)
+	if !ok {
+		return "none"
+	}
+	return l.Policy().Limit.String()
+}
+
+// However a file is changed, the Group follows. A mistake changes nothing.
+func TestWatch(t *testing.T) {
+	for name, poll := range map[string]time.Duration{"by events": time.Hour, "by polls": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "policies.yaml")
+			write(t, path, first)
+			f := watching(t, path, poll)
+			write(t, path, strings.Replace(first, "10/h", "20/h", 1)) // in place
+			if err := f.wait(); err != nil || f.limit("a") != "20/h" {
+				t.Errorf("in place: %v, %s", err, f.limit("a"))
+			}
+			write(t, path, first[:40]) // half of it
+			if err := f.wait(); err == nil || f.limit("a") != "20/h" || f.limit("b") != "5/s" {
+				t.Errorf("half written: %v, %s, %s", err, f.limit("a"), f.limit("b"))
+			}
+			write(t, path+".new", strings.Replace(first, "10/h", "30/h", 1))
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.wait(); err != nil || f.limit("a") != "30/h" {
+				t.Errorf("replaced: %v, %s", err, f.limit("a"))
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.wait(); err == nil || f.limit("a") != "30/h" {
+				t.Errorf("removed: %v, %s", err, f.limit("a"))
+			}
+			write(t, path, "version: 1\npolicies: [{name: c, limit: 1/s}]")
+			if err := f.wait(); err != nil || f.limit("a") != "none" || f.limit("c") != "1/s" {
+				t.Errorf("made anew: %v, %s, %s", err, f.limit("a"), f.limit("c"))
+			}
+			if s := f.Stats(); s.Reloads != 3 || s.Failures != 2 || s.Err != nil {
+				t.Errorf("%+v", s)
+			}
+			f.Close()
+			if n := strings.Count(f.log.String(), "policies of before stay in force"); n != 2 {
+				t.Errorf("%d lines about mistakes:\n%s", n, f.log.String())
+			}
+		})
+	}
+}
+
+// A ConfigMap of Kubernetes is a directory of links through a link that is replaced.
+func TestWatchConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	version := func(name, text string) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name, "policies.yaml"), text)
+		if err := os.Symlink(name, filepath.Join(dir, "..new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..1", first)
+	path := filepath.Join(dir, "policies.yaml")
+	if err := os.Symlink(filepath.Join("..data", "policies.yaml"), path); err != nil {
+		t.Fatal(err)
+	}
+	f := watching(t, path, time.Hour)
+	version("..2", strings.Replace(first, "10/h", "20/h", 1))
+	if err := f.wait(); err != nil || f.limit("a") != "20/h" {
+		t.Errorf("%v, %s", err, f.limit("a"))
+	}
+}
+
+// What cannot change at run time is refused, with the way round it, and nothing else changes.
+func TestReloadOfWhatCannotChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	write(t, path, first)
+	f := watching(t, path, time.Hour)
+	f.Close() // only Reload from here on
+	text := strings.Replace(strings.Replace(first, "limit: 10/h", "limit: 10/h, algorithm: sliding window", 1), "5/s", "6/s", 1)
+	write(t, path, text)
+	err := f.Reload()
+	if err == nil || !strings.Contains(err.Error(), `policy "a": tiered: Policy.Algorithm is sliding window: must stay token bucket`) ||
+		!strings.Contains(err.Error(), "give the policy another name, or restart") || f.limit("b") != "5/s" {
+		t.Errorf("%v, %s", err, f.limit("b"))
+	}
+	write(t, path, strings.ReplaceAll(strings.ReplaceAll(text, "name: a", "name: a2"), "policy: a", "policy: a2"))
+	if err := f.Reload(); err != nil || f.limit("a2") != "10/h" || f.limit("b") != "6/s" {
+		t.Errorf("%v, %s, %s", err, f.limit("a2"), f.limit("b"))
+	}
+}
+
+// The middleware limits by the routes of the latest version.
+func TestMiddlewareFollows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	write(t, path, first)
+	f := watching(t, path, time.Hour)
+	f.Close()
+	var passed int
+	handler := f.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
+	get := func(path, user string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		if user != "" {
+			r.Header.Set("X-User", user)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	for n := range 12 {
+		want := http.StatusOK
+		if n >= 10 {
+			want = http.StatusTooManyRequests
+		}
+		if code := get("/a/x", "ann"); code != want {
+			t.Errorf("request %d: %d", n, code)
+		}
+	}
+	if code := get("/a/x", ""); code != http.StatusBadRequest {
+		t.Errorf("without a user: %d", code)
+	}
+	if code := get("/b", "ann"); code != http.StatusOK {
+		t.Errorf("no route: %d", code)
+	}
+	if code := get("/a", "ann"); code != http.StatusOK { // the mux would redirect, and next may not
+		t.Errorf("near a route: %d", code)
+	}
+	write(t, path, strings.Replace(first, "match: /a/", `match: "/{user}/b"`, 1))
+	if err := f.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if code := get("/a/x", "ann"); code != http.StatusOK {
+		t.Errorf("a route of before: %d", code)
+	}
+	if code := get("/ann/b", "ann"); code != http.StatusTooManyRequests {
+		t.Errorf("a new route: %d", code)
+	}
+	if passed != 13 {
+		t.Errorf("%d requests passed", passed)
+	}
+}
+
+func TestWatchMistakes(t *testing.T) {
+	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close(context.Background()) }()
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	write(t, path, first)
+	for want, watch := range map[string]func() error{
+		"no such file": func() error {
+			_, err := policyfile.Watch(path+"x", g, nil)
+			return err
+		},
+		"Options.Poll is 1ms: must be at least 10ms": func() error {
+			_, err := policyfile.Watch(path, g, &policyfile.Options{Poll: time.Millisecond})
+			return err
+		},
+		"the Group has no policy \"a\"": func() error {
+			f, err := policyfile.Load(path)
+			if err == nil {
+				_, err = f.Middleware(g, nil)
+			}
+			return err
+		},
+	} {
+		if err := watch(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if n := len(g.Policies()); n != 0 {
+		t.Errorf("the Group has %d policies", n)
+	}
+}
