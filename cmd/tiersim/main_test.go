@@ -146,6 +146,9 @@ func TestProgram(t *testing.T) {
 func TestStatus(t *testing.T) {
 	path := file(t, "short.sim", short)
 	wrong := file(t, "wrong.sim", "limit api rate=1\nfleet n=0\n")
+	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, keys: {vip: blocked}}]\n"+
+		"http: [{match: /x/, limits: [{policy: api, key: ip}]}]\n")
+	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
 		args   []string
 		status int
@@ -160,6 +163,12 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", path}, passed, "at 3s     kill", ""},
 		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n=4", ""},
 		{[]string{"check", wrong}, notRunnable, "", `wrong.sim":1:`},
+		{[]string{"check", policies}, passed, "policy  api: 500/s burst 700, or by key, token bucket, fail-open\nhttp    /x/: api\n", ""},
+		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
+		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700", ""},
+		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", "so name one by --policy"},
+		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
+		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
 		{nil, notRunnable, "", "Usage:"},
 		{[]string{"dance"}, notRunnable, "", `"dance"`},
 		{[]string{"run"}, notRunnable, "", "run has no arguments"},

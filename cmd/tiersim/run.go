@@ -14,12 +14,16 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // engine holds the flags of what is run.
 type engine struct {
 	name string
 	seed uint64
+
+	policies string // a file of policies; "" runs those of the scenario
+	policy   string // the one of them for a scenario with one limit
 }
 
 func (e *engine) flags(c *cobra.Command) {
@@ -27,15 +31,50 @@ func (e *engine) flags(c *cobra.Command) {
 		"virtual: Redis is a model of itself; lua: the shipped scripts through go-redis, slower; "+
 			"live: a redis-server and real processes, in real time")
 	c.Flags().Uint64Var(&e.seed, "seed", 1, "what all that is random depends on: from 1")
+	c.Flags().StringVar(&e.policies, "policies", "", "FILE: run the policies of this file in place of the limits of their names")
+	c.Flags().StringVar(&e.policy, "policy", "", "NAME: run this policy of the file in place of the only limit")
 	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(sim.Engines, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// options returns the options of a run, which report progress to a bar.
-func (e *engine) options(b *bar) (*sim.Options, error) {
+// options returns the options of a run of scenarios, which report progress to a bar.
+func (e *engine) options(b *bar, all ...*scenario.Scenario) (*sim.Options, error) {
 	if e.seed == 0 {
 		return nil, errors.New("--seed is 0: must be 1 or more")
 	}
-	return &sim.Options{Engine: e.name, Seed: e.seed, Progress: b.progress}, nil
+	o := &sim.Options{Engine: e.name, Seed: e.seed, Progress: b.progress}
+	return o, e.readPolicies(o, all)
+}
+
+// readPolicies reads the policies of the file that are to be run in the scenarios.
+func (e *engine) readPolicies(o *sim.Options, all []*scenario.Scenario) error {
+	if e.policies == "" {
+		if e.policy != "" {
+			return fmt.Errorf("--policy is %q: needs --policies", e.policy)
+		}
+		return nil
+	}
+	f, err := policyfile.Load(e.policies)
+	if err != nil {
+		return err
+	}
+	wanted := func(name string) bool {
+		if e.policy != "" {
+			return name == e.policy
+		}
+		return slices.ContainsFunc(all, func(s *scenario.Scenario) bool {
+			return slices.ContainsFunc(s.Limits, func(l scenario.Limit) bool { return l.Name == name })
+		})
+	}
+	var names []string
+	for _, p := range f.Policies {
+		if names = append(names, p.Name); wanted(p.Name) {
+			o.Policies = append(o.Policies, p)
+		}
+	}
+	if len(o.Policies) == 0 {
+		return fmt.Errorf("%s has the policies %q: none is that of a limit of the scenario, so name one by --policy", e.policies, names)
+	}
+	return nil
 }
 
 func setFlag(c *cobra.Command, sets *[]string) {
@@ -92,7 +131,8 @@ func (a *app) run() *cobra.Command {
 Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html
   tiersim run outage outage-open outage-closed
-  tiersim run mine.sim --engine lua --json -`,
+  tiersim run mine.sim --engine lua --json -
+  tiersim run brownout --policies policies.yaml --policy per-user`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 && f.json != "" {
@@ -110,7 +150,7 @@ Several are run at once, and shown side by side. --html then writes a page for e
 				all[i] = s
 			}
 			b := a.bar("running")
-			o, err := e.options(b)
+			o, err := e.options(b, all...)
 			if err != nil {
 				return err
 			}

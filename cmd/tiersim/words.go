@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 func (a *app) list() *cobra.Command {
@@ -74,10 +76,14 @@ func (a *app) metrics() *cobra.Command {
 func (a *app) check() *cobra.Command {
 	var sets []string
 	c := &cobra.Command{
-		Use: "check NAME|FILE", Short: "Say what is wrong with a scenario, with line and column, or how it reads in full",
-		Args: arguments(1, 1), Example: "  tiersim check mine.sim",
+		Use:   "check NAME|FILE",
+		Short: "Say what is wrong with a scenario or a file of policies (.yaml, .yml), or how it reads in full",
+		Args:  arguments(1, 1), Example: "  tiersim check mine.sim\n  tiersim check policies.yaml",
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if ext := filepath.Ext(args[0]); ext == ".yaml" || ext == ".yml" {
+				return a.checkPolicies(args[0])
+			}
 			s, err := load(args[0], sets)
 			if err != nil {
 				return err
@@ -88,6 +94,32 @@ func (a *app) check() *cobra.Command {
 	}
 	setFlag(c, &sets)
 	return c
+}
+
+// checkPolicies says how a file of policies reads.
+func (a *app) checkPolicies(path string) error {
+	f, err := policyfile.Load(path)
+	if err != nil {
+		return err
+	}
+	for _, p := range f.Policies {
+		limits := p.Limit.String()
+		for _, l := range p.Also {
+			limits += " and " + l.String()
+		}
+		if p.PerKey != nil {
+			limits += ", or by key"
+		}
+		fmt.Fprintf(a.out, "policy  %s: %s, %v, %v\n", p.Name, limits, p.Algorithm, p.FailMode)
+	}
+	for _, route := range f.HTTP {
+		var names []string
+		for _, l := range route.Limits {
+			names = append(names, l.Policy)
+		}
+		fmt.Fprintf(a.out, "http    %s: %s\n", route.Match, strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // table prints rows in columns.

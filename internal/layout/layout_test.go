@@ -71,7 +71,7 @@ var importRules = []importRule{
 		},
 		modules: []string{anything},
 	},
-	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "internal/tune"}, modules: []string{anything}},
+	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "internal/tune", "tiered/policyfile"}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts servers.
 	// A judge must not share the defendant's code: it knows the protocol's types at most.
