@@ -1,0 +1,41 @@
+package docs_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// From docs/configuration.md.
+
+func fromFile(store remote.Store, api http.Handler) (*tiered.Group, http.Handler, error) {
+	group, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	watcher, err := policyfile.Watch("/etc/limits/policies.yaml", group, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return group, watcher.Middleware(api), nil
+}
+
+// The page's file is a file, and its code compiles.
+func TestConfigurationPage(t *testing.T) {
+	f, err := policyfile.Parse("configuration.md", []byte(block(t, readPage(t, "configuration.md"), "yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Policies) != 2 || len(f.HTTP) != 1 {
+		t.Errorf("%+v", f)
+	}
+	group, _, err := fromFile(remote.NewMemory(), nil)
+	if err == nil {
+		t.Error("there is such a file")
+		_ = group.Close(context.Background())
+	}
+}
