@@ -18,19 +18,25 @@ func TestStanding(t *testing.T) {
 		says   string
 	}{
 		{
-			"rarely used keys", scenario.Limit{Tokens: 100, Per: second, Burst: 200}, 1000, 0.01, true,
+			"rarely used keys",
+			scenario.Limit{Tokens: 100, Per: second, Burst: 200},
+			1000, 0.01, true,
 			"Standing shares: 0 calls of Redis per decision instead of 1, 0% of the requests wait instead of 100%, " +
 				"and a user who always meets one process has at least 90.62% of the limit. They pay: see docs/standing.md.",
 		},
 		{"a slow limit", scenario.Limit{Tokens: 1000, Per: 3600 * second}, 100, 0.05, true, "They pay"},
 		{"hot keys", scenario.Limit{Tokens: 100, Per: second, Burst: 200}, 3, 1.5, false, "They do not pay."},
 		{
-			"a small burst", scenario.Limit{Tokens: 15, Per: second}, 1000, 0.01, false,
+			"a small burst",
+			scenario.Limit{Tokens: 15, Per: second},
+			1000, 0.01, false,
 			"Standing shares are not possible: tiered: Policy.Standing is on: must be StandingOff with Limit 15/s burst 15: " +
 				"its burst is 15: must be at least 16",
 		},
 		{
-			"too many processes", scenario.Limit{Tokens: 31, Per: second}, 1000, 0.01, false,
+			"too many processes",
+			scenario.Limit{Tokens: 31, Per: second},
+			1000, 0.01, false,
 			"not possible: the burst is 31: must be at least 32 for 4 processes, or no share holds a token",
 		},
 	} {
