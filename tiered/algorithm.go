@@ -24,8 +24,9 @@ const (
 	// Policy.Calendar.
 	FixedWindow
 
-	// SlidingLog admits at most Tokens, up to 100 000, in any interval of length Per, to the microsecond. Redis
-	// stores every request for Per, and is called for each. It is meant for small limits such as logins and codes.
+	// SlidingLog admits at most Tokens in any interval of length Per, to the microsecond. Tokens may be 100 000 at
+	// most. Redis stores every request for Per, and is called for each. It is meant for small limits such as logins
+	// and codes.
 	SlidingLog
 
 	// SlidingWindow admits at most Tokens in any interval of length Per, for large limits and for several of them.

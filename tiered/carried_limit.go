@@ -18,9 +18,10 @@ import (
 // several, the key is admitted what the largest of them allows. To change a key's limit costs what
 // [Limiter.SetPolicy] costs for one key: raising creates no tokens, and lowering returns what is leased.
 //
-// The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked] are
-// limits too. With Also, no request carries a limit. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged
-// once, and ignored.
+// The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
+// are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process. With
+// Also or Standing, no request carries a limit. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged once,
+// and ignored.
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil
 	if u.limiter != nil && limit != (Limit{}) {

@@ -23,11 +23,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. The bucket gets no
-// fuller than its burst, less what is leased. What does not fit is lost. A refund raises the bound: in any interval
-// the key may get burst + rate·t, and what it was given in that interval. A known denial is dropped as by
-// [Limiter.Reset].
+// fuller than its burst, less what is leased. What does not fit is lost. A refund raises the bound: in any interval the
+// key may get burst + rate·t, and what it was given in that interval. A process that knows that the key is over its
+// limit forgets it: this one at once, others within 5 s.
 //
-// To return what a request took and did not use, prefer [Reservation.Cancel], which needs no call of its own.
+// To return what a request took and did not use, prefer [Reservation.Cancel], which does not block.
 //
 // Refund blocks for at most two Options.Budget. nil means that Redis has done it. After an error it is unknown whether
 // the tokens were given: a second call may give them twice. A policy whose Algorithm is not TokenBucket has no tokens to

@@ -47,7 +47,7 @@ type Reason uint8
 
 // The reasons. Granted, Shared, Open and Shadowed admit; the others refuse.
 const (
-	Unknown      Reason = iota // nothing was decided: the zero Decision
+	Unknown      Reason = iota // nothing was decided: the zero Decision (ErrUnavailable; HTTP 503)
 	Granted                    // within the limit
 	Shared                     // Redis does not answer, and this process' share admits the request (FailLocal)
 	Open                       // Redis does not answer, and everything is admitted (FailOpen)
@@ -56,9 +56,9 @@ const (
 	ShareSpent                 // Redis does not answer, and this process' share is used up (429): see RetryAfter
 	Unavailable                // Redis does not answer, and nothing is admitted (FailClosed; 503)
 	ExceedsBurst               // costs more than the burst, which is 0 for Blocked: never granted
-	InvalidKey                 // the key is empty or longer than MaxKeyLength
-	InvalidCost                // the cost is not positive
-	Canceled                   // the caller's context ended while it waited: by its deadline if Expired
+	InvalidKey                 // the key is empty or longer than MaxKeyLength (400)
+	InvalidCost                // the cost is not positive (503: the client cannot help it)
+	Canceled                   // the caller's context ended while it waited: by its deadline if Expired (503)
 )
 
 var reasons = [...]string{
@@ -102,7 +102,7 @@ var (
 	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and ShareSpent (429)
 	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
 	ErrExceedsBurst = errors.New("tiered: costs more than the burst")        // (429 without Retry-After)
-	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400)
+	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400; the cost 503)
 )
 
 // Err returns nil if d allows, and otherwise a *[LimitedError]. If the caller's context ended, errors.Is finds

@@ -7,8 +7,8 @@
 //	burst + rate·t
 //
 // tokens, as by a single ideal token bucket. A lease is a batch of tokens that a process has taken from Redis. Its
-// tokens count against the burst until they are spent, returned, or burnt: lost with the process, or unused at the end
-// of the lease.
+// tokens are part of the burst until they are spent, returned or burnt. Burnt tokens were lost with the process, or
+// were unused at the end of the lease.
 //
 //	store, err := remote.Open("redis://127.0.0.1:6379", nil)
 //	limiter, err := tiered.New(store, tiered.Policy{

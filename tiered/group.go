@@ -130,7 +130,7 @@ type limiters struct {
 	byName map[string]*Limiter
 }
 
-// NewLimiter adds a policy to the Group. A name can be used once per Group.
+// NewLimiter adds a policy to the Group. A name can be used once per Group. A policy cannot be removed.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	p = p.clone()
 	if err := p.Validate(); err != nil {
@@ -348,13 +348,16 @@ func (g *Group) Ping(ctx context.Context) error {
 }
 
 // Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
-// It does not close the store. It returns nil when that is done. If ctx ends first, it returns ctx.Err(). Tokens that
-// were not returned by then are burnt when their leases end, and goroutines that still run end within three Timeouts.
-// Later decisions follow the fail mode. Another Close waits again.
+// It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(). Tokens
+// that were not returned by then are burnt when their leases end. No call to Redis begins more than three Timeouts
+// later, and one under way ends as [Options].Timeout says. Another Close waits again.
+//
+// Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
+// does as in an outage. A share is full then, and divided by Options.Processes alone. So close after the last request.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// They end after that call has returned and the events until then are delivered. This holds only on the goroutine
-// that calls the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
+// Their goroutines end when the hook has returned and all earlier events are delivered. This holds only on the
+// goroutine that calls the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

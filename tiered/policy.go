@@ -21,7 +21,7 @@ type Policy struct {
 	Limit Limit
 
 	// Also are further limits on each key. A request needs all of them. There may be up to seven, for a TokenBucket
-	// (each with a different Per) or a SlidingWindow.
+	// (each with a different Per) or a SlidingWindow. Unlimited and Blocked are not allowed here.
 	Also []Limit
 
 	// Algorithm selects how usage is counted. The default is TokenBucket.
@@ -60,11 +60,11 @@ type Policy struct {
 	Lease Lease
 
 	// MaxDebt is how many tokens below zero a key may go. It is at least the largest burst of Limit and Also, and at
-	// most 2⁴⁰. 0 means one burst. A key goes below zero if [Reservation.Settle] or [Limiter.Charge] takes more than
-	// it has, or if more was admitted while Redis did not answer. Its requests are refused until the refill has paid
-	// that. What would take it further is forgiven, and counted in Stats. To choose it, add up the highest costs of
-	// all requests of one key that may run at the same time. Only for a TokenBucket. A limit by PerKey with a larger
-	// burst has that burst as its MaxDebt. After an outage a key may be lower by one more second of refill.
+	// most 2⁴⁰. 0 means one burst. A key goes below zero if [Reservation.Settle] or [Limiter.Charge] takes more than it
+	// has, or if more was admitted while Redis did not answer. Its requests are refused until the refill has paid that.
+	// What would take it further is forgiven, and counted in Stats. To choose it, add up the highest costs of all
+	// requests of one key that may run at the same time. Only for a TokenBucket. A limit by PerKey with a larger burst
+	// has that burst as its MaxDebt. After an outage a key may be below −MaxDebt by the refill of one second.
 	//
 	// Set the same MaxDebt in all processes. Each call of a process with a smaller one forgives the debt beyond its
 	// own MaxDebt.
@@ -82,8 +82,8 @@ type Policy struct {
 	// a limit by PerKey must be at least Shards. Remaining is what one shard has left, times Shards. Fewer tokens
 	// may be left.
 	//
-	// A key that both shards refuse costs two calls instead of one. A key that was asked at both counts as two keys
-	// for Options.MaxKeys and Stats.Keys, and as Shards keys after [Limiter.Reset].
+	// A key that both shards refuse costs two calls instead of one. For Options.MaxKeys and Stats.Keys, a key that was
+	// asked at both counts twice. After [Limiter.Reset] it counts once for each shard.
 	Shards int
 
 	// Shadow tries the policy out. It decides and counts as usual and then admits, with Reason Shadowed if it would
@@ -97,9 +97,10 @@ type FailMode = local.FailMode
 
 const (
 	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the largest number of
-	// processes that Redis counted in its last 10 s, and at least Options.Processes. What the process used before the
-	// outage is subtracted. A request that costs more than the share's burst is refused. When Redis answers again,
-	// what was admitted is charged to the bucket, less the refill that it lost meanwhile because it was full.
+	// processes with this policy that Redis counted in the last 10 s in which it answered, and at least
+	// Options.Processes: see PolicyStats.Processes. What the process admits while Redis answers is taken from its share
+	// too. A request that costs more than the share's burst is refused. When Redis answers again, what was admitted is
+	// charged to the bucket, less the refill that it lost meanwhile because it was full.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
@@ -114,10 +115,12 @@ var failModes = [...]string{
 }
 
 // Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at
-// most Burst + Tokens·t/Per tokens of a key. The zero Limit is an error in a Policy. As a result of PerKey, and in
-// [Use.WithLimit], it means Policy.Limit.
+// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. The windows have [other bounds]. The zero Limit is an
+// error in a Policy. As a result of PerKey it means Policy.Limit, and in [Use.WithLimit] no limit is carried.
+//
+// [other bounds]: https://pkg.go.dev/github.com/tiered-limiter/tiered-limiter/tiered#Algorithm
 type Limit struct {
-	Tokens int64         // 1 … 2⁴⁰
+	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs
 	Burst  int64         // 1 … 2⁴⁰; 0 means Tokens. Only for a TokenBucket
 
@@ -159,15 +162,16 @@ func (l Limit) burst() int64 {
 // one round trip, and no tokens are held in a process.
 const NoLease = -1
 
-// Lease tunes how many tokens a process takes from Redis at once. The two fields also determine how long a lease lives
-// (at least 1 s), and at how many tokens it is renewed.
+// Lease tunes how many tokens a process takes from Redis at once. A lease lives for four periods, and at least 1 s and
+// two Options.Timeout.
 type Lease struct {
 	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. More than a quarter of the
-	// burst, rounded up, is an error. With Policy.Shards that is a shard's burst. With PerKey a larger size is reduced
-	// to that. A crash burns at most 2·Size tokens of each bucket, and half of the burst if Size is 0. A key is leased
-	// only while it gets so many requests that a lease saves calls to Redis. With Size 0 two more conditions hold: the
-	// burst is at least 50, and at least 12 times the cost of a request. Otherwise too many of the few tokens would
-	// lie in one process while others need them.
+	// burst, rounded up, is an error. With Policy.Shards the burst is a shard's. With PerKey a larger size is reduced
+	// to a quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and half of the burst if
+	// Size is 0, or what one request asked for if that is more. A key is leased only while it gets so many requests
+	// that a lease saves calls to Redis. With Size 0 two more conditions hold: the burst is at least 50, and at least
+	// 12 times the cost of a request. Otherwise too many of the few tokens would lie in one process while others need
+	// them.
 	Size int64
 
 	// Period is how long a lease should last at the present demand: 5 ms … 1 min; 0 means 250 ms. Redis gets about one

@@ -9,7 +9,7 @@ import (
 // Event is a state change or a fault, kept for a later reader. It names no key.
 type Event struct {
 	At    time.Time // the last time, if Count is more than 1
-	What  string    // "open" or "closed" of a breaker; a [FaultEvent]'s Fault; "presence again" at its end
+	What  string    // "open" or "closed" of a breaker; a [FaultEvent]'s Fault; "presence again" after "presence"
 	Node  string
 	Class string // of the error that opened a breaker: see [NodeStats].Cause
 

@@ -19,16 +19,16 @@ const (
 )
 
 // RefusedKey says how many tokens of a key were refused since the Group's creation, and why. The figures are exact
-// while MaxKeys keeps the key in the process. Of evicted keys, and of refusals from before a key was blocked or
-// unblocked, only the most refused are remembered: up to Forgotten tokens may be missing.
+// while MaxKeys keeps the key in the process. What was refused before the key was evicted, blocked or unblocked is
+// remembered only for the keys that were refused most.
 type RefusedKey struct {
 	Key string `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
 
-	Limited     int64 // by the limit: in this process, and once per denial by Redis (tiers Local and Remote)
+	Limited     int64 // by the limit, in this process or by Redis (tiers Local and Remote)
 	ShareSpent  int64 // by the share, while Redis did not answer (tier Failover)
 	Unavailable int64 // by fail-closed, while Redis did not answer (tier Failover)
 	Blocked     int64 // by a Blocked limit, of the policy or of the key
-	Forgotten   int64
+	Forgotten   int64 // at most so many tokens are missing in the other figures
 
 	// LimitNumber is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
 	// or was evicted.

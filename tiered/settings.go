@@ -141,10 +141,10 @@ func (l *Limiter) set(p Policy) {
 // Policy returns the current policy: see [Limiter.SetPolicy].
 func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 
-// SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change. Name,
-// Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a TokenBucket
-// with Also. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which takes
-// about 60 ms for 100 000 keys, and does not block on Redis.
+// SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change.
+// Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
+// TokenBucket with Also: for that, make a policy with another name. Standing changes by deploys only. If p is invalid it returns an error and changes
+// nothing. It walks all keys of the Group, which takes about 60 ms for 100 000 keys, and does not block on Redis.
 //
 // Raising a limit creates no tokens: a key keeps the tokens that it had, and only an unused key is full. The old
 // rate counts until the change, and the new one from then on. A SlidingWindow with another Per or Precision begins
@@ -152,11 +152,11 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // leased is not spent any more, and is returned. While processes have different limits, as during a deploy, a key
 // is admitted what the largest of them allows.
 //
-// Redis learns the new limit by one call for each key of the Group that is not known to be full. Nobody waits for
-// these calls. They leave one by one, those for leased keys first, 60 µs times the number of processes apart, so that
-// all processes together use a fifth of a Redis' time. A key that is used before its turn needs no such call. If a
-// call fails, the key's next call carries the limit. With PerKey a key's new limit is determined, and applies, from
-// its next use on.
+// Redis learns the new limit by one call for each key of the Group that is not known to be full. Nobody waits for these
+// calls. They leave one by one, those for leased keys first. The pause between two is 60 µs times the number of
+// processes, so that all processes together use a fifth of a Redis' time. A key that is used before its turn needs no
+// such call. If a call fails, the key's next call carries the limit. With PerKey a key's new limit is determined, and
+// applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
 	if err := p.Validate(); err != nil {

@@ -74,7 +74,9 @@ type PolicyStats struct {
 	WaitTime    time.Duration // total time of Waited and GaveUp
 	LongestWait time.Duration // the longest of these waits
 
-	Processes     int64 // that share the limits: the most that a node counted in the last ten seconds
+	// Processes is the number that FailLocal divides the limit by: the most that a node counted in the last 10 s in
+	// which it answered, and at least Options.Processes. If nodes differ, each key's own node counts.
+	Processes     int64
 	OtherServices int64 // of these, now: of another service that has a policy of this name with other limits
 	OtherLimits   int64 // of these, now: of this service, with other limits, as during a deploy
 

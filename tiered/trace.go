@@ -84,7 +84,7 @@ type FaultEvent struct {
 	//   "clock step"  the clock of Node was set: By so much, backwards if negative
 	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were dropped
 	//   "other limits" another service has a policy of the name Policy with other limits: once per policy
-	//   "presence"    Node does not count this process any more, for Err; when Err is nil, it does again
+	//   "presence"    Node does not count this process any more: Err says why. With a nil Err, it counts it again
 	Fault             string
 	Node, Policy, Key string
 	By                time.Duration
