@@ -23,7 +23,7 @@ func waitForMailbox(
 	case err == nil:
 		return send(mailbox)
 	case errors.Is(err, context.DeadlineExceeded):
-		return later(mailbox) // two seconds are not enough, or were not: nothing was taken
+		return later(mailbox) // 2 s would not be enough, or are over: nothing was taken
 	default:
 		return err // ctx was canceled, or a *LimitedError: waiting does not help
 	}

@@ -72,8 +72,8 @@ type Policy struct {
 
 	// Shards splits the bucket of each key into 2 to 64 buckets. Each has a part of the limits and a Redis key of its
 	// own, in a Cluster on a node of its own. It is meant for a single key with more calls than one Redis can serve.
-	// With leases that is rare: one key must cause more than some 10 000 calls to Redis per second (docs/deploying.md,
-	// "A very hot key"). 0 and 1 mean one bucket.
+	// With leases that is rare: one key must cause more than some 10 000 calls to Redis per second (docs/choosing.md,
+	// "Shards"). 0 and 1 mean one bucket.
 	//
 	// Each process uses two of a key's shards, chosen by hash. If the first refuses, it asks the second. The bounds
 	// stay those of the limit. In exchange a request may be refused that a single bucket would have admitted. That
