@@ -10,7 +10,7 @@
 // tokens are part of the burst until they are spent, returned or burnt. Burnt tokens were lost with the process, or
 // were unused at the end of the lease.
 //
-//	store, err := remote.Open("redis://127.0.0.1:6379", nil)
+//	store, err := remote.Open("redis://127.0.0.1:6379", nil) // or remote.NewRedis, with a client of yours
 //	limiter, err := tiered.New(store, tiered.Policy{
 //		Name:  "per-user",
 //		Limit: tiered.PerSecond(100).WithBurst(200),
@@ -21,6 +21,9 @@
 //	}
 //	…
 //	limiter.Close(ctx) // gives back what is leased
+//	store.Close()      // after it: the limiter does not close the store
+//
+// If several services or environments share a Redis, give each its own remote.RedisOptions.Prefix.
 //
 // # What a decision costs
 //
@@ -37,10 +40,10 @@
 // # When Redis does not answer
 //
 // A lease may be spent until its deadline. Then the policy's [FailMode] decides at once: by this process' share of the
-// limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker per
-// Redis node notices within a second that the node is back. When Redis answers again, what was admitted without it is
-// charged, less the refill that the full bucket could not take in meanwhile. The limiter can start while Redis is
-// down. Set [Options].Processes to the least number of processes that you run.
+// limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker per Redis
+// node opens after three failed calls in a row, and notices within a second that the node is back. When Redis answers
+// again, what was admitted without it is charged, less the refill that the full bucket could not take in meanwhile. The
+// limiter can start while Redis is down. Set [Options].Processes to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //
