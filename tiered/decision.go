@@ -102,7 +102,7 @@ var (
 	ErrLimited      = errors.New("tiered: over the limit")                   // Limited and ShareSpent (429)
 	ErrUnavailable  = errors.New("tiered: the limiter cannot decide now")    // (503)
 	ErrExceedsBurst = errors.New("tiered: costs more than the burst")        // (429 without Retry-After)
-	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400; the cost 503)
+	ErrInvalid      = errors.New("tiered: the key or the cost is not valid") // (400 for the key, 503 for the cost)
 )
 
 // Err returns nil if d allows, and otherwise a *[LimitedError]. If the caller's context ended, errors.Is finds

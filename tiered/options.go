@@ -15,9 +15,9 @@ type Options struct {
 	Budget time.Duration
 
 	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget if
-	// that is more. A slower call has failed, whatever the client's own settings are. It may go on in the background for
-	// four times Timeout: at most 1 s, but never less than Timeout. So a new connection that takes long is ready for
-	// the next call.
+	// that is more. A slower call has failed, whatever the client's own settings are. It may go on in the background
+	// for four times Timeout or 1 s, whichever is less, and for Timeout if that is more. So a new connection that takes
+	// long is ready for the next call.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that have

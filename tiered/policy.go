@@ -115,10 +115,9 @@ var failModes = [...]string{
 }
 
 // Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at
-// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. The windows have [other bounds]. The zero Limit is an
-// error in a Policy. As a result of PerKey it means Policy.Limit, and in [Use.WithLimit] no limit is carried.
-//
-// [other bounds]: https://pkg.go.dev/github.com/tiered-limiter/tiered-limiter/tiered#Algorithm
+// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. For the other algorithms see [Algorithm]. The zero
+// Limit is an error in a Policy. As a result of PerKey it means Policy.Limit, and in [Use.WithLimit] that the request
+// carries no limit.
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs

@@ -18,8 +18,8 @@ var (
 // [Policy].PerKey, or in [Use.WithLimit]. Burst and Remaining of its Decisions are math.MaxInt64.
 func Unlimited() Limit { return unlimited }
 
-// Blocked returns a limit that refuses everything, with Reason ExceedsBurst, and needs no Redis. Use it where [Unlimited]
-// can be used. Its burst is 0, so waiting does not help.
+// Blocked returns a limit that refuses everything, with Reason ExceedsBurst, and needs no Redis. Use it where
+// [Unlimited] can be used. Its burst is 0, so waiting does not help.
 func Blocked() Limit { return blocked }
 
 // rule returns whether l is Unlimited, Blocked, or a limit.

@@ -143,8 +143,9 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 
 // SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change.
 // Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
-// TokenBucket with Also: that takes a deploy, or a policy with another name. So does Standing: see docs/standing.md. If p is invalid it returns an error and changes
-// nothing. It walks all keys of the Group, which takes about 60 ms for 100 000 keys, and does not block on Redis.
+// TokenBucket with Also: that takes a deploy, or a policy with another name. So does Standing: see docs/standing.md. If
+// p is invalid it returns an error and changes nothing. It walks all keys of the Group, which takes about 60 ms for
+// 100 000 keys, and does not block on Redis.
 //
 // Raising a limit creates no tokens: a key keeps the tokens that it had, and only an unused key is full. The old
 // rate counts until the change, and the new one from then on. A SlidingWindow with another Per or Precision begins
