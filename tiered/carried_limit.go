@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// WithLimit returns u with a limit that the request carries: the limit of its key, instead of the policy's own or that of
-// [Policy].PerKey. It is for services that learn the limit with the request, such as a plan in a token:
+// WithLimit returns u with a limit that the request carries: the limit of its key, instead of the policy's own or that
+// of [Policy].PerKey. It is for services that learn the limit with the request, such as a plan in a token:
 //
 //	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
 //

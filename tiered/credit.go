@@ -30,8 +30,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // To return what a request took and did not use, prefer [Reservation.Cancel], which does not block.
 //
 // Refund blocks for at most two Options.Budget. nil means that Redis has done it. After an error it is unknown whether
-// the tokens were given: a second call may give them twice. A policy whose Algorithm is not TokenBucket has no tokens to
-// give, and the error is [errors.ErrUnsupported].
+// the tokens were given: a second call may give them twice. A policy whose Algorithm is not TokenBucket has no tokens
+// to give, and the error is [errors.ErrUnsupported].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if r := valid(key, n); r != Granted {
 		return l.refusal(key, r).Err()

@@ -130,7 +130,7 @@ type limiters struct {
 	byName map[string]*Limiter
 }
 
-// NewLimiter adds a policy to the Group. A name can be used once per Group. A policy cannot be removed.
+// NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	p = p.clone()
 	if err := p.Validate(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/histogram"
 )
 
-// Requests counts requests by how they were decided. A request over several keys counts once for each policy that admitted
-// it. If it was refused, it counts for each policy that refused it.
+// Requests counts requests by how they were decided. A request over several keys counts once for each policy that
+// admitted it. If it was refused, it counts for each policy that refused it.
 type Requests struct {
 	Granted   int64 // admitted by the limit
 	Shared    int64 // admitted by this process' share while Redis did not answer
@@ -52,8 +52,8 @@ func (h Histogram) Count() (n int64) {
 	return n
 }
 
-// Bound returns the upper bound of bucket i, which is in it: 61 µs for bucket 0, 4 s for the last but one. The last bucket
-// has none: Bound returns the longest Duration.
+// Bound returns the upper bound of bucket i, which is in it: 61 µs for bucket 0, 4 s for the last but one. The last
+// bucket has none: Bound returns the longest Duration.
 func (h Histogram) Bound(i int) time.Duration {
 	if i >= len(h.Buckets)-1 {
 		return math.MaxInt64
@@ -66,8 +66,8 @@ func readHistogram(h *histogram.Histogram) (r Histogram) {
 	return r
 }
 
-// requestCounts makes requests of the tokens that are counted anyway. A request of one token counts nothing, so it costs
-// nothing. Any other request counts by how many tokens it cost more than one.
+// requestCounts makes requests of the tokens that are counted anyway. A request of one token counts nothing, so it
+// costs nothing. Any other request counts by how many tokens it cost more than one.
 type requestCounts struct {
 	stripes [8]struct { // so that cores rarely write to the same one
 		surplus [kinds]atomic.Int64

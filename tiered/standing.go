@@ -258,8 +258,8 @@ func (d *Decision) addLevel(g *Group, now time.Duration, hash uint64, p *local.P
 	}
 }
 
-// returnToShare puts tokens that a share admitted back into it. It reports false, and does nothing, if the share was used
-// since.
+// returnToShare puts tokens that a share admitted back into it. It reports false, and does nothing, if the share was
+// used since.
 func (t *taking) returnToShare(n int64) bool {
 	l, hash := t.limiter, t.hash()
 	if !l.group.shares.Return(hash, t.standing, n) {
@@ -269,7 +269,8 @@ func (t *taking) returnToShare(n int64) bool {
 	return true
 }
 
-// countAsGranted counts n tokens of a share that are on their way to Redis as if Redis had granted them. They return there.
+// countAsGranted counts n tokens of a share that are on their way to Redis as if Redis had granted them. They return
+// there.
 func (t *taking) countAsGranted(n int64) {
 	if n > 0 {
 		t.limiter.standing.count(t.hash(), -n)

@@ -26,9 +26,9 @@ const (
 //	unlimited
 //	blocked
 //
-// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as in
-// 1_000_000. [Limit.String] writes what ParseLimit reads. The error names all problems, each with its position in the
-// text.
+// The period is s, min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as
+// in 1_000_000. [Limit.String] writes what ParseLimit reads. The error names all problems, each with its position in
+// the text.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
 	case len(words) == 1 && words[0] == textUnlimited:

@@ -18,7 +18,7 @@
 //	      - {policy: per-user, key: credential Authorization, missing: exempt}
 //	      - {policy: per-address, key: ip}
 //
-// [Parse] is strict: it reports all mistakes at once, each with its line and column. [Watch] loads a file, gives its policies
-// to a Group, and does so again whenever the file changes. A file with a mistake changes nothing: the policies of before
-// stay in force.
+// [Parse] is strict: it reports all mistakes at once, each with its line and column. [Watch] loads a file, gives its
+// policies to a Group, and does so again whenever the file changes. A file with a mistake changes nothing: the policies
+// of before stay in force.
 package policyfile

@@ -18,7 +18,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
-// Route says which limits hold for HTTP requests. Of several routes the most specific one counts, as in [http.ServeMux].
+// Route says which limits hold for HTTP requests. Of several routes the most specific one counts, as in
+// [http.ServeMux].
 type Route struct {
 	Match  string // a pattern of [http.ServeMux], such as /api/ or POST /login
 	Limits []RouteLimit
@@ -67,8 +68,8 @@ func (r *reader) patterns(n *yaml.Node, routes []Route) {
 	}
 }
 
-// try builds the middleware for a Group that is not used, so that a file whose routes cannot be built is a mistake of the
-// file, and not of the reload.
+// try builds the middleware for a Group that is not used, so that a file whose routes cannot be built is a mistake of
+// the file, and not of the reload.
 func (r *reader) try(n *yaml.Node, f *File) {
 	if len(r.errs) > 0 {
 		return

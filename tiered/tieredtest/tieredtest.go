@@ -1,6 +1,7 @@
 // Package tieredtest makes limiters for the tests of a service. They need no Redis, and no test sleeps.
 //
-// A test runs in a bubble of testing/synctest. There time passes only when all goroutines wait, so a minute takes no time.
+// A test runs in a bubble of testing/synctest. There time passes only when all goroutines wait, so a minute takes no
+// time.
 //
 //	func TestTenPerMinute(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -34,8 +35,8 @@ type Limiter struct {
 	policy tiered.Policy
 }
 
-// New returns a Limiter that decides by p. It closes itself when the test ends. It fails the test if p is not valid, or if
-// the test is not in a bubble of testing/synctest.
+// New returns a Limiter that decides by p. It closes itself when the test ends. It fails the test if p is not valid, or
+// if the test is not in a bubble of testing/synctest.
 func New(t testing.TB, p tiered.Policy) *Limiter {
 	t.Helper()
 	if !inBubble() {
@@ -51,8 +52,8 @@ func inBubble() (in bool) {
 	return
 }
 
-// Replica returns another Limiter with the same policy and the same store, as in another process of the service: they share
-// the limit. A second later all know how many they are, which counts for FailLocal.
+// Replica returns another Limiter with the same policy and the same store, as in another process of the service: they
+// share the limit. A second later all know how many they are, which counts for FailLocal.
 func (l *Limiter) Replica() *Limiter {
 	l.t.Helper()
 	return start(l.t, l.store, l.policy)
@@ -85,8 +86,8 @@ func (l *Limiter) Fail() { l.store.Fail(errDown) }
 // Heal ends Fail. Redis decides again within about a second.
 func (l *Limiter) Heal() { l.store.Fail(nil) }
 
-// Exhaust takes all tokens that the key has now, in Redis and in this Limiter. The next request for it is refused, with the
-// RetryAfter of the limit.
+// Exhaust takes all tokens that the key has now, in Redis and in this Limiter. The next request for it is refused, with
+// the RetryAfter of the limit.
 func (l *Limiter) Exhaust(key string) {
 	l.t.Helper()
 	for {
@@ -102,7 +103,8 @@ func (l *Limiter) Exhaust(key string) {
 	}
 }
 
-// AllowAll lets this Limiter admit everything from now on: what the limit would refuse is admitted with Reason Shadowed.
+// AllowAll lets this Limiter admit everything from now on: what the limit would refuse is admitted with Reason
+// Shadowed.
 func (l *Limiter) AllowAll() {
 	p := l.policy
 	p.Shadow = true
@@ -110,8 +112,8 @@ func (l *Limiter) AllowAll() {
 }
 
 // DenyAll lets this Limiter refuse everything from now on, with Reason ExceedsBurst and without a RetryAfter. Use
-// [Limiter.Exhaust] for a refusal by the limit. With [tiered.Policy].Also it fails the test, because such a policy cannot
-// be blocked.
+// [Limiter.Exhaust] for a refusal by the limit. With [tiered.Policy].Also it fails the test, because such a policy
+// cannot be blocked.
 func (l *Limiter) DenyAll() {
 	p := l.policy
 	p.PerKey = func(string) tiered.Limit { return tiered.Blocked() }

@@ -13,8 +13,8 @@ const second = time.Second
 // rounding is how much of a token a level in Redis, a float, may be off.
 const rounding = 1e-6
 
-// ideal is one bucket with one whole limit of a key, in units of token/period·ns. All that is admitted, less what is given
-// back, must fit into it at the instant at which it happens.
+// ideal is one bucket with one whole limit of a key, in units of token/period·ns. All that is admitted, less what is
+// given back, must fit into it at the instant at which it happens.
 type ideal struct {
 	level int64
 	last  time.Duration
