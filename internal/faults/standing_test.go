@@ -18,16 +18,10 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two minutes of real time")
 	}
+	t.Parallel()
 	const few, many = 4, 12
 	server := redistest.Start(t)
-	job := harness.Job{URL: server.URL()}
-	for name, times := range map[string]float64{"rare": 0.02, "near": 0.8, "over": 3} {
-		limit := tiered.PerSecond(100).WithBurst(200)
-		job.Loads = append(job.Loads, harness.Load{
-			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: tiered.StandingOn},
-			Offer:  times * float64(limit.Tokens) / few,
-		})
-	}
+	job := harness.Job{URL: server.URL(), Loads: standingLoads(few)}
 	var all harness.Fleet
 	start := func(n int) {
 		for range n {
@@ -87,4 +81,16 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 		}
 	}
 	t.Logf("%d script calls in 6 s with all shares in use", inUse)
+}
+
+// standingLoads are what each of n processes offers: keys far below their limit, near it and at three times it.
+func standingLoads(n int) (all []harness.Load) {
+	limit := tiered.PerSecond(100).WithBurst(200)
+	for name, times := range map[string]float64{"rare": 0.02, "near": 0.8, "over": 3} {
+		all = append(all, harness.Load{
+			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: tiered.StandingOn},
+			Offer:  times * float64(limit.Tokens) / float64(n),
+		})
+	}
+	return all
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,6 +73,8 @@ type child struct {
 	begun      sync.WaitGroup // who offers requests, and who measures the lag
 	lag        LagMeter
 	lags       []Lag
+
+	log logged
 
 	mu     sync.Mutex
 	states []State
@@ -146,7 +149,7 @@ func (c *child) start(j *Job) error {
 	c.store, c.closeStore = &observed{Store: watch.Of(store), child: c}, closes
 	c.group, err = tiered.NewGroup(c.store, &tiered.Options{
 		Budget: j.Budget, Timeout: j.Timeout, Processes: j.Processes, MaxKeys: j.MaxKeys, MaxInFlight: j.MaxInFlight,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.NewTextHandler(&c.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Trace:  &tiered.Trace{State: c.stateChanged},
 	})
 	if err != nil {
@@ -241,7 +244,7 @@ func (c *child) leave(patience time.Duration) (*Report, error) {
 	c.mu.Lock()
 	r.States = c.states
 	c.mu.Unlock()
-	r.Lags, r.Keys, r.Heap = c.lags, keys, m.HeapAlloc
+	r.Lags, r.Keys, r.Heap, r.Log = c.lags, keys, m.HeapAlloc, c.log.String()
 	if closing != nil {
 		r.Closing = closing.Error()
 	}
@@ -320,4 +323,27 @@ func (h scripts) look(cmd redis.Cmder) {
 	if cmd.Name() == "eval" {
 		h.child.tell(&Event{Happened: "script_sent"})
 	}
+}
+
+// logged keeps the first 64 KiB of what the limiter logs.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write keeps a line.
+func (l *logged) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text.Len()+len(line) <= 1<<16 {
+		l.text.Write(line)
+	}
+	return len(line), nil
+}
+
+// String returns what was kept.
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

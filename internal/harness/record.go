@@ -56,6 +56,7 @@ type Report struct {
 	Keys    int    // kept before Close
 	Closing string // what Close said, empty for nil
 	Refused string // what Redis refused, empty for nothing
+	Log     string // what the limiter logged, from WARN on
 
 	// With Job.Dir only.
 	Heap       uint64 // bytes of live objects before Close
