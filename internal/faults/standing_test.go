@@ -55,8 +55,9 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 		m.Stop()
 	}
 	pause(5 * time.Second)
-	taken := map[string]int64{}
+	taken, lag := map[string]int64{}, time.Duration(0)
 	for m, r := range all.Stop() {
+		lag = max(lag, r.Lag)
 		for name, p := range r.Stats.Policies {
 			taken[name] += p.Standing
 		}
@@ -76,21 +77,24 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 		if taken[l.Name] == 0 {
 			t.Errorf("%s: nothing came from standing shares", l.Name)
 		}
-		if l.Name == "rare" && v.Admitted < v.Ideal {
+		if l.Name == "rare" && v.Admitted < v.Ideal && lag <= busy { // otherwise a call may take longer than Budget
 			t.Errorf("rare: %d refused that an ideal bucket admits", v.Ideal-v.Admitted)
 		}
 	}
-	t.Logf("%d script calls in 6 s with all shares in use", inUse)
+	t.Logf("%d script calls in 6 s with all shares in use; lag %v", inUse, lag)
 }
 
-// standingLoads are what each of n processes offers: keys far below their limit, near it and at three times it.
-func standingLoads(n int) (all []harness.Load) {
-	limit := tiered.PerSecond(100).WithBurst(200)
-	for name, times := range map[string]float64{"rare": 0.02, "near": 0.8, "over": 3} {
-		all = append(all, harness.Load{
+// standingLoads are what each of n processes offers: keys far below their limit, near it and at three times it, and one
+// whose bucket is full every 2 s and is then emptied within 0.8 s. Only that one shows a token too many in short time.
+func standingLoads(n int) []harness.Load {
+	load := func(name string, limit tiered.Limit, offer float64) harness.Load {
+		return harness.Load{
 			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: tiered.StandingOn},
-			Offer:  times * float64(limit.Tokens) / float64(n),
-		})
+			Offer:  offer / float64(n),
+		}
 	}
-	return all
+	limit := tiered.PerSecond(100).WithBurst(200)
+	surges := load("surges", tiered.PerSecond(100).WithBurst(96), 130)
+	surges.Surges = true
+	return []harness.Load{load("rare", limit, 2), load("near", limit, 80), load("over", limit, 300), surges}
 }
