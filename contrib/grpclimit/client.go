@@ -1,0 +1,147 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Client limits the calls that a client makes. All methods may be called concurrently, and for any number of
+// connections.
+//
+// A call counts once, also if gRPC's retry policy sends it again.
+type Client struct {
+	limit    limit
+	wait     bool
+	messages bool
+}
+
+// NewClient returns a Client that sends a call if all rules admit it. A call over the limit fails with an *[Error]
+// before it is sent, or waits if [ClientOptions.Wait] is set. If its tokens cannot come before the deadline of its
+// context, it fails at once with ResourceExhausted, and errors.Is finds context.DeadlineExceeded.
+//
+// The error names each field that is not valid.
+func NewClient(rules []Rule, o *ClientOptions) (*Client, error) {
+	var p problems
+	p.checkRules(rules, true)
+	if err := errors.Join(p...); err != nil {
+		return nil, err
+	}
+	if o == nil {
+		o = &ClientOptions{}
+	}
+	c := &Client{wait: o.Wait}
+	c.limit.rules = append([]Rule(nil), rules...)
+	c.limit.client, c.limit.skip, c.limit.logger = true, o.Skip, o.Logger
+	c.messages = c.limit.countsMessages()
+	return c, nil
+}
+
+// Pace returns a Client that makes each call wait for a token of one key: NewClient with [Constant] and Wait. It keeps
+// all processes of a service together within what another service allows them.
+func Pace(l *tiered.Limiter, key string) (*Client, error) {
+	return NewClient([]Rule{{Limiter: l, Key: Constant(key), Missing: Refuse}}, &ClientOptions{Wait: true})
+}
+
+// DialOptions returns the options of grpc.NewClient that add both interceptors.
+func (c *Client) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
+}
+
+// Unary is a grpc.UnaryClientInterceptor.
+func (c *Client) Unary(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	r := request{ctx: ctx, client: true, call: Call{Method: method, Request: req}}
+	skip, refused := c.limit.skipped(r)
+	if refused == nil && !skip {
+		refused = c.take(r, wholeCall)
+	}
+	if refused != nil {
+		return refused
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// take takes the tokens that a part of the rules wants.
+func (c *Client) take(r request, which part) *Error {
+	var room [fewRules]use
+	uses, refused := c.limit.uses(r, which, room[:0])
+	if refused == nil && len(uses) > 0 {
+		_, refused = take(r, uses, c.wait)
+	}
+	return refused
+}
+
+// Stream is a grpc.StreamClientInterceptor.
+func (c *Client) Stream(
+	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer,
+	opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	r := request{ctx: ctx, client: true, call: Call{Method: method, Stream: true}}
+	skip, refused := c.limit.skipped(r)
+	if skip {
+		return stream(ctx, desc, cc, method, opts...)
+	}
+	if refused == nil {
+		refused = c.take(r, opening)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	if !c.messages {
+		return stream(ctx, desc, cc, method, opts...)
+	}
+	// A refused message must end the stream, as every error of SendMsg does: its user need not read from it then.
+	ctx, cancel := context.WithCancel(ctx)
+	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
+	cs, err := stream(ctx, desc, cc, method, opts...)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &clientStream{ClientStream: cs, c: c, ctx: ctx, cancel: cancel, method: method}, nil
+}
+
+// clientStream counts the messages that a client sends.
+type clientStream struct {
+	grpc.ClientStream
+	c      *Client
+	ctx    context.Context
+	cancel context.CancelFunc
+	method string
+
+	refused atomic.Pointer[Error] // of SendMsg
+}
+
+// RecvMsg returns the refusal if a message was refused, because gRPC knows only that the stream was canceled.
+func (st *clientStream) RecvMsg(m any) error {
+	err := st.ClientStream.RecvMsg(m)
+	if refused := st.refused.Load(); refused != nil && err != nil {
+		return refused
+	}
+	return err
+}
+
+// SendMsg takes the tokens of a message before it is sent. A refusal ends the stream.
+func (st *clientStream) SendMsg(m any) error {
+	if st.ctx.Err() != nil { // the stream has ended: gRPC knows how, and RecvMsg returns its status
+		return st.ClientStream.SendMsg(m)
+	}
+	r := request{ctx: st.ctx, client: true, call: Call{Method: st.method, Stream: true, Request: m}}
+	if refused := st.c.take(r, message); refused != nil {
+		if refused.status.Code() == codes.Canceled && st.ctx.Err() != nil { // it ended while the message waited
+			return st.ClientStream.SendMsg(m)
+		}
+		st.refused.Store(refused)
+		st.cancel()
+		return refused
+	}
+	return st.ClientStream.SendMsg(m)
+}

@@ -1,0 +1,239 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Call is what the functions of a [Rule] see of a call.
+type Call struct {
+	// Method is the full name of the method, as in "/package.Service/Method".
+	Method string
+
+	// Stream is set for a call whose client or server may send several messages.
+	Stream bool
+
+	// Request is the message that a unary call carries, or the message that a rule with Messages counts. It is nil
+	// when a stream begins. Do not change it.
+	Request any
+}
+
+// Rule is one policy that applies to calls. Its functions are called concurrently.
+type Rule struct {
+	// Limiter has the policy. Required. Each policy may be in one rule only.
+	Limiter *tiered.Limiter
+
+	// Key tells which client a call counts for. Required.
+	Key Key
+
+	// Missing says what happens to a call without a key: Refuse, Exempt or Together. Required.
+	Missing Missing
+
+	// Messages counts each message that the client of a stream sends, and not the call. A unary call is one message.
+	// A message over the limit ends the stream.
+	Messages bool
+
+	// Cost returns what a call, or a message, costs in tokens; nil means 1. See [MethodCosts]. A call that costs 0
+	// passes the rule uncounted. One that costs more than the burst is refused. A negative cost is refused with
+	// InvalidArgument, because it may come from the request.
+	Cost func(context.Context, Call) int64
+
+	// Actual returns what a call has cost, once its handler has returned. What was taken before is corrected to it, as
+	// by [tiered.Reservation.Settle]. nil leaves the cost as it is. It is for servers, and not for a rule with Messages.
+	Actual func(context.Context, Call, End) int64
+
+	// Limit returns a limit that the call carries, such as that of a plan in its token: see [tiered.Use.WithLimit].
+	// The zero Limit means the policy's own. If Limit is nil, the policy's limit holds for all calls.
+	Limit func(context.Context, Call) tiered.Limit
+
+	// Skip lets a call, or a message, pass the rule uncounted. nil skips none.
+	Skip func(context.Context, Call) bool
+}
+
+// End is what is known of a call when its handler has returned.
+type End struct {
+	Response any   // of a unary call; nil if it failed, and for a stream
+	Err      error // what the handler returned
+	Received int64 // messages from the client
+	Sent     int64 // messages to the client
+}
+
+// Options are the options of a [Server]. A nil *Options, and each zero field, means the default. Functions are called
+// concurrently.
+type Options struct {
+	// Skip lets a call pass all rules uncounted; see [Health]. nil skips none. For messages it is not asked again.
+	Skip func(context.Context, Call) bool
+
+	// Counts reports whether a call that ends with this status counts. If not, its tokens are returned when the
+	// handler returns. While it runs they are taken, so that a crowd cannot pass before the first answer. If a handler
+	// panics, nothing is returned. Tokens of messages are never returned. nil counts every call.
+	Counts func(codes.Code) bool
+
+	// Settle lets the handler correct the cost once it is known: see the function [Settle].
+	Settle bool
+
+	// WaitMessages makes a stream wait for the tokens of its messages, in RecvMsg, instead of ending it. The client
+	// feels that as flow control. Waiting is first come, first served in this process.
+	WaitMessages bool
+
+	// Denied returns the status for a refused call. Its details and trailers are only those that Denied adds, except
+	// grpc-retry-pushback-ms and the ratelimit fields, which are set. nil, and a result that is nil or OK, means the
+	// status of the *Error.
+	Denied func(context.Context, *Error) *status.Status
+
+	// ShowKeys makes the key the Subject of QuotaFailure, cut to 256 bytes. By default no status contains a key,
+	// because it may be a secret.
+	ShowKeys bool
+
+	// Prefix of the names of the trailers that state the limit: "" means "ratelimit".
+	Prefix string
+
+	// Omit leaves these trailers out. The details and grpc-retry-pushback-ms stay.
+	Omit bool
+
+	// Jitter is the largest random time that is added to the time after which a client may retry, so that clients
+	// that were refused together do not come back together: 0 … 1 h.
+	Jitter time.Duration
+
+	// Random returns the jitter's random numbers in [0, 1). nil means math/rand/v2.
+	Random func() float64
+
+	// Logger gets a line when a function of a rule or of these Options panics for the first time. nil means
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+// ClientOptions are the options of a [Client]. A nil *ClientOptions, and each zero field, means the default.
+type ClientOptions struct {
+	// Wait makes a call, or a message, wait for its tokens, first come, first served in this process, until the call's
+	// context ends. By default it fails at once.
+	Wait bool
+
+	// Skip lets a call pass all rules uncounted. nil skips none. For messages it is not asked again.
+	Skip func(context.Context, Call) bool
+
+	// Logger gets a line when a function of a rule or of these options panics for the first time. nil means
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	defaultPrefix = "ratelimit"
+	maxJitter     = time.Hour // longer than any client waits
+)
+
+// problems collects what is wrong with rules and options.
+type problems []error
+
+func (p *problems) add(format string, args ...any) {
+	*p = append(*p, fmt.Errorf("grpclimit: "+format, args...))
+}
+
+// checkRules validates the rules of a server or a client.
+func (p *problems) checkRules(rules []Rule, client bool) {
+	if len(rules) == 0 {
+		p.add("rules is empty: must have one at least")
+	}
+	names := map[string]int{}
+	for i, r := range rules {
+		if r.Limiter == nil {
+			p.add("rules[%d].Limiter is nil: must be set", i)
+		} else {
+			name := r.Limiter.Policy().Name
+			if first, ok := names[name]; ok {
+				p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
+			} else {
+				names[name] = i
+			}
+		}
+		switch {
+		case r.Key.err != nil:
+			p.add("rules[%d].Key %w", i, r.Key.err)
+		case r.Key.of == nil:
+			p.add("rules[%d].Key is zero: must be set, as in grpclimit.PeerIP()", i)
+		case client && r.Key.server:
+			p.add("rules[%d].Key is of the client of a connection: must be another one, because a client's own calls have none",
+				i)
+		}
+		if r.Missing < Refuse || r.Missing > Together {
+			p.add("rules[%d].Missing is %d: must be Refuse, Exempt or Together", i, r.Missing)
+		}
+		switch {
+		case r.Actual != nil && client:
+			p.add("rules[%d].Actual is set: must be nil for a client", i)
+		case r.Actual != nil && r.Messages:
+			p.add("rules[%d].Actual is set: must be nil if Messages is set, whose tokens are spent at once", i)
+		}
+	}
+}
+
+// fill validates rules and options, reports all problems at once, and fills in the defaults.
+func fill(rules []Rule, o *Options) (Options, error) {
+	var f Options
+	if o != nil {
+		f = *o
+	}
+	var p problems
+	p.checkRules(rules, false)
+	if f.Prefix == "" {
+		f.Prefix = defaultPrefix
+	}
+	if err := checkField(f.Prefix); err != nil {
+		p.add("Options.Prefix is %q: %w", f.Prefix, err)
+	}
+	if f.Jitter < 0 || f.Jitter > maxJitter {
+		p.add("Options.Jitter is %v: must be 0 to 1h", f.Jitter)
+	}
+	if f.Random == nil {
+		f.Random = rand.Float64
+	}
+	return f, errors.Join(p...)
+}
+
+// checkField reports why name is not the name of a metadata field.
+func checkField(name string) error {
+	for i := range len(name) {
+		c := name[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.') {
+			return errors.New("must have only a-z, 0-9, hyphen, underscore and dot")
+		}
+	}
+	switch {
+	case name == "":
+		return errors.New("must not be empty")
+	case strings.HasPrefix(name, "grpc-"):
+		return errors.New("must not begin with grpc-, which gRPC keeps for itself")
+	}
+	return nil
+}
+
+// MethodCosts returns a function for [Rule.Cost]: the cost of a method by its full name, as in
+// "/package.Service/Method". Methods that are not listed cost other. Later changes of costs are not seen.
+func MethodCosts(costs map[string]int64, other int64) func(context.Context, Call) int64 {
+	known := make(map[string]int64, len(costs))
+	for method, cost := range costs {
+		known[method] = cost
+	}
+	return func(_ context.Context, c Call) int64 {
+		if cost, ok := known[c.Method]; ok {
+			return cost
+		}
+		return other
+	}
+}
+
+// Health reports whether a call is a health check of grpc.health.v1. It is meant for Skip. Any client can send such
+// calls: skip them only if they are cheap to answer.
+func Health(_ context.Context, c Call) bool {
+	return strings.HasPrefix(c.Method, "/grpc.health.v1.Health/")
+}

@@ -1,0 +1,191 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// limit has the rules of a [Server] or a [Client].
+type limit struct {
+	rules   []Rule
+	client  bool
+	skip    func(context.Context, Call) bool
+	logger  *slog.Logger
+	faulted atomic.Bool // a user's function has panicked
+}
+
+// fewRules is the number of rules for which a call allocates no list.
+const fewRules = 4
+
+// part says which rules apply.
+type part uint8
+
+const (
+	wholeCall part = iota // all rules: a unary call
+	opening               // the rules that count streams
+	message               // the rules that count messages of streams
+)
+
+// countsMessages reports whether a rule counts messages.
+func (l *limit) countsMessages() bool {
+	for i := range l.rules {
+		if l.rules[i].Messages {
+			return true
+		}
+	}
+	return false
+}
+
+// skipped reports whether a call passes all rules.
+func (l *limit) skipped(r request) (skip bool, refused *Error) {
+	if l.skip == nil {
+		return false, nil
+	}
+	defer l.caught(r, "Options.Skip", nil, &refused)
+	return l.skip(r.ctx, r.call), nil
+}
+
+// use is the part of a call that one rule counts.
+type use struct {
+	rule    int
+	limiter *tiered.Limiter
+	key     string
+	cost    int64
+	limit   tiered.Limit // that the call carries; zero is none
+}
+
+// uses appends a use for each rule that applies.
+func (l *limit) uses(r request, which part, to []use) (uses []use, refused *Error) {
+	i := 0
+	defer l.caught(r, "rules[%d]", &i, &refused)
+	for ; i < len(l.rules); i++ {
+		rule := &l.rules[i]
+		if which != wholeCall && rule.Messages != (which == message) || rule.Skip != nil && rule.Skip(r.ctx, r.call) {
+			continue
+		}
+		key, ok := rule.Key.find(r)
+		if !ok {
+			switch rule.Missing {
+			case Exempt:
+				continue
+			case Refuse:
+				d := tiered.Decision{Reason: tiered.InvalidKey, Policy: rule.Limiter.Policy().Name}
+				return nil, newError(r, d, nil)
+			case Together:
+				key = sharedKey
+			}
+		}
+		cost := int64(1)
+		if rule.Cost != nil {
+			if cost = rule.Cost(r.ctx, r.call); cost == 0 {
+				continue
+			}
+		}
+		u := use{rule: i, limiter: rule.Limiter, key: key, cost: cost}
+		if rule.Limit != nil {
+			u.limit = rule.Limit(r.ctx, r.call)
+		}
+		to = append(to, u)
+	}
+	return to, nil
+}
+
+// caught refuses a call if a user's function has panicked. It must be deferred itself, because it calls recover. i is
+// the index of the rule, or nil.
+func (l *limit) caught(r request, field string, i *int, refused **Error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if i != nil {
+		field = fmt.Sprintf(field, *i)
+	}
+	l.report(field, v)
+	*refused = panicked(r)
+}
+
+// recovered reports a panic of a user's function and goes on. It must be deferred itself.
+func (l *limit) recovered(field string) {
+	if v := recover(); v != nil {
+		l.report(field, v)
+	}
+}
+
+// report logs the first panic of a user's function. What was panicked with may contain a key, so only its type is
+// logged, and the text of a runtime error, which has only numbers and types.
+func (l *limit) report(field string, v any) {
+	if l.faulted.Swap(true) {
+		return
+	}
+	what := fmt.Sprintf("%T", v)
+	if err, ok := v.(runtime.Error); ok {
+		what = err.Error()
+	}
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.Error("grpclimit: a function panicked; further panics are not logged", "field", field, "panic", what,
+		"stack", string(debug.Stack()))
+}
+
+// take takes the tokens of all uses, or of none.
+func take(r request, uses []use, wait bool) (tiered.Reservation, *Error) {
+	ctx := r.ctx
+	if ctx.Err() != nil { // nobody reads the answer, so nothing is taken
+		return tiered.Reservation{}, canceled(r, uses)
+	}
+	if wait {
+		return tiered.Reservation{}, waited(r, uses, all(uses).Wait(ctx))
+	}
+	var t tiered.Reservation
+	if u := &uses[0]; len(uses) == 1 && u.limit == (tiered.Limit{}) {
+		t = u.limiter.ReserveN(ctx, u.key, u.cost)
+	} else {
+		t = all(uses).Reserve(ctx)
+	}
+	switch {
+	case !t.Allowed:
+		return tiered.Reservation{}, newError(r, t.Decision, t.Err())
+	case ctx.Err() != nil:
+		t.Cancel()
+		return tiered.Reservation{}, canceled(r, uses)
+	}
+	return t, nil
+}
+
+func all(uses []use) tiered.Uses {
+	list := make([]tiered.Use, len(uses))
+	for i, u := range uses {
+		list[i] = u.limiter.ForN(u.key, u.cost).WithLimit(u.limit)
+	}
+	return tiered.All(list...)
+}
+
+// waited returns the refusal that the error of a wait means.
+func waited(r request, uses []use, err error) *Error {
+	var limited *tiered.LimitedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &limited):
+		return newError(r, limited.Decision, err)
+	}
+	return canceled(r, uses)
+}
+
+// canceled returns the refusal of a call whose context has ended.
+func canceled(r request, uses []use) *Error {
+	err := r.ctx.Err()
+	return newError(r, tiered.Decision{
+		Reason: tiered.Canceled, Expired: errors.Is(err, context.DeadlineExceeded),
+		Policy: uses[0].limiter.Policy().Name, Key: uses[0].key,
+	}, err)
+}

@@ -1,0 +1,68 @@
+package grpclimit
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// fieldPushback tells the retry policy of a gRPC client how many milliseconds to wait, or not to retry if it is
+// negative (gRFC A6).
+const fieldPushback = "grpc-retry-pushback-ms"
+
+// longestPushback is what every client reads: some parse 32 bits, which is 25 days.
+const longestPushback = math.MaxInt32 * time.Millisecond
+
+// addPushback adds the trailer for a refusal. It needs to be alone: a client with two of them does not retry.
+func addPushback(md metadata.MD, e *Error) {
+	switch {
+	case e.retry > 0 && e.retry <= longestPushback:
+		md.Set(fieldPushback, strconv.FormatInt(e.retry.Milliseconds(), 10))
+	case e.retry > 0 || e.status.Code() == codes.ResourceExhausted:
+		md.Set(fieldPushback, "-1")
+	}
+}
+
+// addLimit adds the trailers that state the limit, as far as it is known.
+func (s *Server) addLimit(md metadata.MD, d *tiered.Decision) {
+	if s.o.Omit || !counted(d) || s.limit.shadowed(d) {
+		return
+	}
+	md.Set(s.o.Prefix+"-limit", strconv.FormatInt(max(d.Burst, 0), 10))
+	md.Set(s.o.Prefix+"-remaining", strconv.FormatInt(max(d.Remaining, 0), 10))
+	md.Set(s.o.Prefix+"-reset", strconv.FormatInt(seconds(d.ResetAfter), 10))
+}
+
+// seconds returns d in whole seconds, rounded up.
+func seconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return max(s, 0)
+}
+
+// counted reports whether a Decision knows what is left of a limit.
+func counted(d *tiered.Decision) bool {
+	switch d.Reason {
+	case tiered.Unknown, tiered.Unavailable, tiered.InvalidKey, tiered.Canceled, tiered.Shadowed:
+		return false
+	}
+	return d.Burst > 0 && d.Burst != math.MaxInt64 // otherwise the key is blocked, or unlimited
+}
+
+// shadowed reports whether the policy of d is in shadow mode. Clients need not keep to a limit that is only being
+// tried.
+func (l *limit) shadowed(d *tiered.Decision) bool {
+	for i := range l.rules {
+		if p := l.rules[i].Limiter.Policy(); p.Shadow && p.Name == d.Policy {
+			return true
+		}
+	}
+	return false
+}
