@@ -6,6 +6,7 @@ replace github.com/tiered-limiter/tiered-limiter => ../..
 
 require (
 	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
+	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261104224025-d1e00e9f33ab
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12

@@ -1,0 +1,259 @@
+package grpclimit
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// prefixes of proxies.
+func prefixes(list ...string) []netip.Prefix {
+	p := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		p[i] = netip.MustParsePrefix(s)
+	}
+	return p
+}
+
+// Which address a call counts for.
+func TestAddresses(t *testing.T) {
+	const field = "x-forwarded-for"
+	proxies := ForwardedFor(prefixes("10.0.0.0/8", "::ffff:172.16.0.0/108", "fd00::/8")...)
+	for _, c := range []struct {
+		name, peer string
+		key        Key
+		values     []string
+		want       string // "" is no key
+	}{
+		{"IPv4", "192.0.2.1:80", PeerIP(), nil, "192.0.2.1"},
+		{"IPv6 by its /64", "[2001:db8::1:2:3:4]:80", PeerIP(), nil, "2001:db8::/64"},
+		{"IPv4 in IPv6", "[::ffff:192.0.2.1]:80", PeerIP(), nil, "192.0.2.1"},
+		{"other prefixes", "192.0.2.77:80", PeerIP().Prefix(24, 48), nil, "192.0.2.0/24"},
+		{"other prefixes of IPv6", "[2001:db8:1:2::1]:80", PeerIP().Prefix(24, 48), nil, "2001:db8:1::/48"},
+		{"a unix socket", "@", PeerIP(), nil, ""},
+		{"forged, not through a proxy", "192.0.2.1:80", proxies, []string{"203.0.113.9"}, "192.0.2.1"},
+		{"through a proxy", "10.0.0.1:80", proxies, []string{"203.0.113.9"}, "203.0.113.9"},
+		{"forged, through a proxy", "10.0.0.1:80", proxies, []string{"1.2.3.4, 203.0.113.9"}, "203.0.113.9"},
+		{"forged as another value", "10.0.0.1:80", proxies, []string{"1.2.3.4", "203.0.113.9"}, "203.0.113.9"},
+		{"two proxies", "10.0.0.1:80", proxies, []string{"1.2.3.4, 203.0.113.9 , 172.16.0.9:8"}, "203.0.113.9"},
+		{"IPv6 through an IPv6 proxy", "[fd00::1]:80", proxies, []string{"[2001:db8::5]:9"}, "2001:db8::/64"},
+		{"with a zone", "[fd00::1]:80", proxies, []string{"fe80::1%eth0"}, "fe80::/64"},
+		{"only proxies", "10.0.0.1:80", proxies, []string{"10.0.0.7"}, "10.0.0.7"},
+		{"without the field", "10.0.0.1:80", proxies, nil, "10.0.0.1"},
+		{"empty entries", "10.0.0.1:80", proxies, []string{"203.0.113.9,, ,"}, "203.0.113.9"},
+		{"not an address", "10.0.0.1:80", proxies, []string{"203.0.113.9, unknown"}, ""},
+		{"not UTF-8", "10.0.0.1:80", proxies, []string{"203.0.113.9, \xff\xfe"}, ""},
+		{"brackets for IPv4", "10.0.0.1:80", proxies, []string{"[203.0.113.9]"}, ""},
+		{"64 kB", "10.0.0.1:80", proxies, []string{strings.Repeat("1", 64<<10)}, ""},
+		{"32 entries", "10.0.0.1:80", proxies, []string{"1.2.3.4" + strings.Repeat(",10.0.0.9", 31)}, "1.2.3.4"},
+		{"33 entries", "10.0.0.1:80", proxies, []string{"1.2.3.4" + strings.Repeat(",10.0.0.9", 32)}, ""},
+		{"a megabyte of commas", "10.0.0.1:80", proxies, []string{strings.Repeat(",", 1<<20)}, ""},
+	} {
+		ctx := from(t, c.peer)
+		md := metadata.MD{field: c.values}
+		got, ok := c.key.find(request{ctx: metadata.NewIncomingContext(ctx, md)})
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q %v, want %q", c.name, got, ok, c.want)
+		}
+	}
+	if _, ok := PeerIP().find(request{ctx: t.Context()}); ok {
+		t.Error("a context without a peer has a key")
+	}
+}
+
+// Nothing that a client writes changes the address that its proxy appends.
+func FuzzForwardedFor(f *testing.F) {
+	for _, s := range []string{"", "1.2.3.4", "10.0.0.1", ",", "\"", "[::1", "1.2.3.4,", "\xff", "fd00::1, 10.9.9.9"} {
+		f.Add(s, true)
+		f.Add(s, false)
+	}
+	key := ForwardedFor(prefixes("10.0.0.0/8")...)
+	f.Fuzz(func(t *testing.T, forged string, other bool) {
+		md := metadata.MD{"x-forwarded-for": {forged + ", 203.0.113.9"}}
+		if other {
+			md = metadata.MD{"x-forwarded-for": {forged, "203.0.113.9, 10.0.0.2"}}
+		}
+		got, ok := key.find(request{ctx: metadata.NewIncomingContext(from(t, "10.0.0.1:80"), md)})
+		if !ok || got != "203.0.113.9" {
+			t.Errorf("%q gives %q", md, got)
+		}
+	})
+}
+
+// Keys of metadata, the method and the user's own.
+func TestKeys(t *testing.T) {
+	shared := KeyFunc(func(context.Context, Call) (string, bool) { return sharedKey, true })
+	none := KeyFunc(func(context.Context, Call) (string, bool) { return "ann", false })
+	request := request{ctx: from(t, "192.0.2.1:1", "x-user", "ann", "x-user", "eve", "authorization", "BEARER   s3cr3t",
+		"trace-bin", "\x00\xff"), call: Call{Method: "/a/b", Request: "message"}}
+	bearer := metadata.NewIncomingContext(t.Context(), metadata.Pairs("authorization", "bearer s3cr3t"))
+	other := request
+	other.ctx = bearer
+	canonical, _ := Credential("authorization").find(other)
+	for name, c := range map[string]struct {
+		key  Key
+		want string
+	}{
+		"the first value":  {Metadata("X-User"), "ann"},
+		"missing":          {Metadata("x-tenant"), ""},
+		"binary":           {Metadata("trace-bin"), sharedKey + "\x00\xff"},
+		"hashed":           {Metadata("x-user").Hashed(), "SZFeDX1LQC4wF9AQvBwOg8rGx5fWwW5mNA_jJoaTpqE"},
+		"missing, hashed":  {Metadata("x-tenant").Hashed(), ""},
+		"credential":       {Credential("authorization"), canonical},
+		"method":           {Method(), "/a/b"},
+		"constant":         {Constant("all"), "all"},
+		"joined":           {JoinKeys(Metadata("x-user"), Method()), "3:ann4:/a/b"},
+		"joined, missing":  {JoinKeys(Metadata("x-user"), Metadata("x-tenant")), ""},
+		"like the shared":  {shared, sharedKey + sharedKey},
+		"none":             {none, ""},
+		"no certificate":   {TLSSubject(), ""},
+		"no certificate's": {SPIFFEID(), ""},
+		"the message": {
+			KeyFunc(func(_ context.Context, c Call) (string, bool) { return c.Request.(string), true }), "message",
+		},
+	} {
+		got, ok := c.key.find(request)
+		if got != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q %v, want %q", name, got, ok, c.want)
+		}
+	}
+	if len(canonical) != 43 {
+		t.Errorf("the credential's hash is %q", canonical)
+	}
+}
+
+// What happens to calls without a key.
+func TestMissing(t *testing.T) {
+	g, _ := group(t)
+	for missing, want := range map[Missing][2]codes.Code{
+		Refuse:   {codes.InvalidArgument, codes.InvalidArgument},
+		Exempt:   {codes.OK, codes.OK},
+		Together: {codes.OK, codes.ResourceExhausted},
+	} {
+		rule := perUser(limiter(t, g, "p"+string('0'+rune(missing)), tiered.PerHour(1)))
+		rule.Missing = missing
+		c := dial(t, serve(t, &service{}, server(t, nil, rule).ServerOptions()...))
+		for i := range want {
+			if a := call(as(t, ""), c); a.code != want[i] {
+				t.Errorf("Missing %d, call %d: %v, want %v", missing, i, a.status, want[i])
+			}
+		}
+	}
+}
+
+// Hostile metadata gets a defined answer, and the server lives.
+func TestHostileMetadata(t *testing.T) {
+	g, _ := group(t)
+	s := server(t, nil, Rule{Limiter: limiter(t, g, "user", tiered.PerHour(1)), Key: Metadata("user-bin"), Missing: Refuse})
+	c := dial(t, serve(t, &service{}, s.ServerOptions()...))
+	for _, v := range []struct {
+		value string
+		code  codes.Code
+	}{
+		{"\xff\xfe\x00", codes.OK},
+		{"\xff\xfe\x00", codes.ResourceExhausted},
+		{"", codes.InvalidArgument},
+		{strings.Repeat("\xff", 64<<10), codes.OK},
+		{strings.Repeat("\xff", 64<<10+1), codes.InvalidArgument},
+		{strings.Repeat("x", 4<<20), codes.InvalidArgument},
+	} {
+		if a := call(as(t, "", "user-bin", v.value), c); a.code != v.code {
+			t.Errorf("%d bytes: %v, want %v", len(v.value), a.status, v.code)
+		}
+	}
+	many := make([]string, 0, 20_000)
+	for range cap(many) / 2 {
+		many = append(many, "user-bin", "ann")
+	}
+	if a := call(as(t, "", many...), c); a.code != codes.OK {
+		t.Errorf("10 000 values: %v", a.status)
+	}
+}
+
+// Only a certificate that the server has verified counts.
+func TestCertificates(t *testing.T) {
+	ca, caKey := certificate(t, nil, nil, "ca", "")
+	srv, srvKey := certificate(t, ca, caKey, "server", "")
+	billing, billingKey := certificate(t, ca, caKey, "billing", "spiffe://example.org/billing")
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	pair := func(c *x509.Certificate, key *ecdsa.PrivateKey) []tls.Certificate {
+		return []tls.Certificate{{Certificate: [][]byte{c.Raw}, PrivateKey: key}}
+	}
+	client := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		RootCAs: pool, Certificates: pair(billing, billingKey), ServerName: "localhost", MinVersion: tls.VersionTLS13,
+	}))
+	g, _ := group(t)
+	subject := limiter(t, g, "subject", tiered.PerHour(9))
+	id := limiter(t, g, "id", tiered.PerHour(9))
+	s := server(t, nil, Rule{Limiter: subject, Key: TLSSubject(), Missing: Refuse},
+		Rule{Limiter: id, Key: SPIFFEID(), Missing: Refuse})
+	for auth, want := range map[tls.ClientAuthType]codes.Code{
+		tls.RequireAndVerifyClientCert: codes.OK,
+		tls.RequireAnyClientCert:       codes.InvalidArgument, // anyone can make such a certificate
+		tls.NoClientCert:               codes.InvalidArgument,
+	} {
+		o := append(s.ServerOptions(), grpc.Creds(credentials.NewTLS(&tls.Config{
+			Certificates: pair(srv, srvKey), ClientCAs: pool, ClientAuth: auth, MinVersion: tls.VersionTLS13,
+		})))
+		c := dial(t, serve(t, &service{}, o...), client)
+		if a := call(as(t, ""), c); a.code != want {
+			t.Errorf("%v: %v, want %v", auth, a.status, want)
+		}
+	}
+	if s, i := left(subject, "CN=billing"), left(id, "spiffe://example.org/billing"); s != 8 || i != 8 {
+		t.Errorf("%d and %d tokens are left, want 8 and 8", s, i)
+	}
+}
+
+// certificate makes a certificate for localhost, signed by its parent or by itself.
+func certificate(t *testing.T, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, name, spiffe string) (
+	*x509.Certificate, *ecdsa.PrivateKey,
+) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: parent == nil, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	if spiffe != "" {
+		id, err := url.Parse(spiffe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.URIs = []*url.URL{id}
+	}
+	if parent == nil {
+		parent, parentKey = c, key
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = x509.ParseCertificate(raw); err != nil {
+		t.Fatal(err)
+	}
+	return c, key
+}
