@@ -85,7 +85,7 @@ func TestClientWaits(t *testing.T) {
 			t.Error(a.status)
 		}
 	}
-	if answered, a := talk(t, as(t, ""), c, 2); answered != 2 {
+	if answered, a := talk(as(t, ""), t, c, 2); answered != 2 {
 		t.Errorf("%d answers, %v", answered, a.status)
 	}
 	if d := time.Since(begin); d < 70*time.Millisecond {
@@ -142,7 +142,7 @@ func TestClientStreamEnds(t *testing.T) {
 	rule := Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: Method(), Missing: Refuse, Messages: true}
 	c := dial(t, serve(t, &service{duplex: func(pb.TestService_FullDuplexCallServer) error { return errNotFound }}),
 		newClient(t, &ClientOptions{Wait: true}, rule).DialOptions()...)
-	if _, a := talk(t, as(t, ""), c, 3); a.code != codes.NotFound {
+	if _, a := talk(as(t, ""), t, c, 3); a.code != codes.NotFound {
 		t.Errorf("%v, want NotFound", a.status)
 	}
 }
@@ -190,27 +190,50 @@ func TestMistakes(t *testing.T) {
 		}},
 		{[]Rule{good, good}, nil, false, []string{`rules[1].Limiter has policy "user", as rules[0] has`}},
 		{with(func(r *Rule) { r.Missing = 9 }), nil, false, []string{"rules[0].Missing is 9: must be"}},
-		{with(func(r *Rule) { r.Key = KeyFunc(nil) }), nil, false, []string{"rules[0].Key is KeyFunc(nil): must be a function"}},
-		{with(func(r *Rule) { r.Key = Metadata("x user") }), nil, false, []string{`is Metadata("x user"): must have only a-z`}},
+		{
+			with(func(r *Rule) { r.Key = KeyFunc(nil) }), nil, false,
+			[]string{"rules[0].Key is KeyFunc(nil): must be a function"},
+		},
+		{
+			with(func(r *Rule) { r.Key = Metadata("x user") }), nil, false,
+			[]string{`is Metadata("x user"): must have only a-z`},
+		},
 		{with(func(r *Rule) { r.Key = Metadata("") }), nil, false, []string{`is Metadata(""): must not be empty`}},
 		{with(func(r *Rule) { r.Key = Metadata("grpc-x") }), nil, false, []string{"must not begin with grpc-"}},
 		{with(func(r *Rule) { r.Key = Credential(":authority") }), nil, false, []string{`is Credential(":authority"): must`}},
 		{with(func(r *Rule) { r.Key = Constant("") }), nil, false, []string{"is Constant with 0 bytes: must be 1 to 65536"}},
 		{with(func(r *Rule) { r.Key = JoinKeys() }), nil, false, []string{"is JoinKeys(): must have one key"}},
 		{with(func(r *Rule) { r.Key = JoinKeys(Key{}) }), nil, false, []string{"is JoinKeys with key 0 zero: must be set"}},
-		{with(func(r *Rule) { r.Key = JoinKeys(KeyFunc(nil)).Hashed() }), nil, false, []string{"with key 0 that is KeyFunc(nil)"}},
+		{
+			with(func(r *Rule) { r.Key = JoinKeys(KeyFunc(nil)).Hashed() }), nil, false,
+			[]string{"with key 0 that is KeyFunc(nil)"},
+		},
 		{with(func(r *Rule) { r.Key = ForwardedFor() }), nil, false, []string{"is ForwardedFor(): must have the prefix"}},
-		{with(func(r *Rule) { r.Key = ForwardedFor(netip.Prefix{}) }), nil, false, []string{"with proxy 0 invalid Prefix: must"}},
+		{
+			with(func(r *Rule) { r.Key = ForwardedFor(netip.Prefix{}) }), nil, false,
+			[]string{"with proxy 0 invalid Prefix: must"},
+		},
 		{with(func(r *Rule) { r.Key = ForwardedFor().Prefix(1, 1) }), nil, false, []string{"is ForwardedFor(): must"}},
 		{with(func(r *Rule) { r.Key = PeerIP().Prefix(33, 64) }), nil, false, []string{"is Prefix(33, 64): must be 1 to 32"}},
-		{with(func(r *Rule) { r.Key = Method().Prefix(24, 64) }), nil, false, []string{"is Prefix(24, 64) of a key that is no"}},
-		{with(func(r *Rule) { r.Actual, r.Messages = cost, true }), nil, false, []string{"rules[0].Actual is set: must be nil if"}},
+		{
+			with(func(r *Rule) { r.Key = Method().Prefix(24, 64) }), nil, false,
+			[]string{"is Prefix(24, 64) of a key that is no"},
+		},
+		{
+			with(func(r *Rule) { r.Actual, r.Messages = cost, true }), nil, false,
+			[]string{"rules[0].Actual is set: must be nil if"},
+		},
 		{with(func(r *Rule) { r.Actual = cost }), nil, true, []string{"rules[0].Actual is set: must be nil for a client"}},
-		{with(func(r *Rule) { r.Key = JoinKeys(Method(), PeerIP()) }), nil, true, []string{"rules[0].Key is of the client of"}},
+		{
+			with(func(r *Rule) { r.Key = JoinKeys(Method(), PeerIP()) }), nil, true,
+			[]string{"rules[0].Key is of the client of"},
+		},
 		{with(func(r *Rule) { r.Key = TLSSubject().Hashed() }), nil, true, []string{"rules[0].Key is of the client of"}},
 		{
-			[]Rule{good}, &Options{Prefix: "Rate Limit", Jitter: -1},
-			false, []string{`Options.Prefix is "Rate Limit": must have only a-z`, "Options.Jitter is -1ns: must be 0 to 1h"},
+			[]Rule{good},
+			&Options{Prefix: "Rate Limit", Jitter: -1},
+			false,
+			[]string{`Options.Prefix is "Rate Limit": must have only a-z`, "Options.Jitter is -1ns: must be 0 to 1h"},
 		},
 		{[]Rule{good}, &Options{Jitter: 2 * time.Hour}, false, []string{"Options.Jitter is 2h0m0s: must"}},
 	} {

@@ -161,7 +161,8 @@ func TestMissing(t *testing.T) {
 // Hostile metadata gets a defined answer, and the server lives.
 func TestHostileMetadata(t *testing.T) {
 	g, _ := group(t)
-	s := server(t, nil, Rule{Limiter: limiter(t, g, "user", tiered.PerHour(1)), Key: Metadata("user-bin"), Missing: Refuse})
+	l := limiter(t, g, "user", tiered.PerHour(1))
+	s := server(t, nil, Rule{Limiter: l, Key: Metadata("user-bin"), Missing: Refuse})
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...))
 	for _, v := range []struct {
 		value string

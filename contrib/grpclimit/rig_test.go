@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -94,7 +95,7 @@ func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) err
 		return s.duplex(stream)
 	}
 	for {
-		if _, err := stream.Recv(); err == io.EOF {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

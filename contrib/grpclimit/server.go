@@ -62,7 +62,9 @@ func (s *Server) ServerOptions() []grpc.ServerOption {
 }
 
 // Unary is a grpc.UnaryServerInterceptor.
-func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (
+	any, error,
+) {
 	r := request{ctx: ctx, call: Call{Method: info.FullMethod, Request: req}}
 	var room [fewRules]use
 	t, uses, refused := s.admit(r, wholeCall, room[:0])

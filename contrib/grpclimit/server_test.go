@@ -267,7 +267,8 @@ func TestCosts(t *testing.T) {
 			t.Errorf("call %d: %v with %d left, want %v, %d", i, err, left(l, "ann"), want.code, want.left)
 		}
 	}
-	if !Health(t.Context(), Call{Method: "/grpc.health.v1.Health/Check"}) || Health(t.Context(), Call{Method: "/a/Check"}) {
+	check := Call{Method: "/grpc.health.v1.Health/Check"}
+	if !Health(t.Context(), check) || Health(t.Context(), Call{Method: "/a/Check"}) {
 		t.Error("Health is wrong")
 	}
 }
@@ -336,7 +337,7 @@ func TestSettled(t *testing.T) {
 			s := server(t, &c.o, rule)
 			client := dial(t, serve(t, &service{unary: c.unary}, s.ServerOptions()...))
 			call(as(t, "ann"), client)
-			eventually(t, fmt.Sprintf("%d left, have %d", c.left, left(l, "ann")), func() bool { return left(l, "ann") == c.left })
+			eventually(t, fmt.Sprint(c.left, " are left"), func() bool { return left(l, "ann") == c.left })
 		})
 	}
 	if Settle(t.Context(), 1) == nil {

@@ -167,9 +167,9 @@ func retryAfter(d *tiered.Decision) (time.Duration, bool) {
 
 // milliseconds returns d in whole milliseconds, rounded up and at least 1.
 func milliseconds(d time.Duration) time.Duration {
-	const last = math.MaxInt64 / time.Millisecond * time.Millisecond
-	if d >= last {
-		return last
+	whole := d.Truncate(time.Millisecond)
+	if whole < d && whole <= math.MaxInt64-time.Millisecond { // otherwise the next one is no Duration
+		whole += time.Millisecond
 	}
-	return max((d+time.Millisecond-1)/time.Millisecond*time.Millisecond, time.Millisecond)
+	return max(whole, time.Millisecond)
 }

