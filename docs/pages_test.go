@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// Every block of Go on a page stands in a test file beside the page, so it compiles, is formatted, and runs where a test
-// runs it. A block may begin deeper in the test file. A line "..." leaves something out: the parts before and after it
-// are looked for one by one.
+// Every block of Go on a page stands in a test file beside the page, or in the examples of a module below contrib. So it
+// compiles, is formatted, and runs where a test runs it. A block may begin deeper in the test file. A line "..." leaves
+// something out: the parts before and after it are looked for one by one.
 func TestCodeOfPages(t *testing.T) {
 	toRoot(t)
 	var sources [][]string
-	for _, file := range append(files(t, "docs/*_test.go"), "sim/example_test.go") {
+	tests := append(files(t, "docs/*_test.go"), files(t, "contrib/*/example_test.go")...)
+	for _, file := range append(tests, "sim/example_test.go") {
 		sources = append(sources, strings.Split(read(t, file), "\n"))
 	}
 	blocks := 0
@@ -68,7 +69,7 @@ func standsIn(part []string, sources [][]string) bool {
 func TestPagesSayWhoTheyAreFor(t *testing.T) {
 	toRoot(t)
 	for _, name := range []string{
-		"getting-started", "concepts", "choosing", "http", "waiting", "several-limits", "testing", "migration",
+		"getting-started", "concepts", "choosing", "http", "grpc", "waiting", "several-limits", "testing", "migration",
 		"kubernetes", "faq",
 	} {
 		if lines := strings.Split(read(t, "docs/"+name+".md"), "\n"); !strings.HasPrefix(lines[2], "For ") {
