@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -131,17 +130,12 @@ func (st *clientStream) RecvMsg(m any) error {
 
 // SendMsg takes the tokens of a message before it is sent. A refusal ends the stream.
 func (st *clientStream) SendMsg(m any) error {
-	if st.ctx.Err() != nil { // the stream has ended: gRPC knows how, and RecvMsg returns its status
+	r := request{ctx: st.ctx, client: true, call: Call{Method: st.method, Stream: true, Request: m}}
+	refused := st.c.take(r, message)
+	if refused == nil || st.ctx.Err() != nil { // once the stream has ended, gRPC knows how
 		return st.ClientStream.SendMsg(m)
 	}
-	r := request{ctx: st.ctx, client: true, call: Call{Method: st.method, Stream: true, Request: m}}
-	if refused := st.c.take(r, message); refused != nil {
-		if refused.status.Code() == codes.Canceled && st.ctx.Err() != nil { // it ended while the message waited
-			return st.ClientStream.SendMsg(m)
-		}
-		st.refused.Store(refused)
-		st.cancel()
-		return refused
-	}
-	return st.ClientStream.SendMsg(m)
+	st.refused.Store(refused)
+	st.cancel()
+	return refused
 }

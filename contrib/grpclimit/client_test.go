@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
@@ -127,24 +128,33 @@ func TestClientMessages(t *testing.T) {
 	if sent != 4 || status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("message %d: %v, want ResourceExhausted for the fourth", sent, err)
 	}
+	eventually(t, "the stream has ended", func() bool { return st.Context().Err() != nil })
 	if _, err := st.Recv(); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("Recv: %v, want ResourceExhausted", err)
 	}
-	<-st.Context().Done()
 	if err := st.Send(&pb.StreamingOutputCallRequest{}); err == nil {
 		t.Error("a message was sent on an ended stream")
 	}
 }
 
-// A stream that ends by itself has no refusal.
+// A stream that ends by itself has no refusal. The context that was made for it ends too: otherwise a long context of
+// the caller would keep all of them.
 func TestClientStreamEnds(t *testing.T) {
 	g, _ := group(t)
 	rule := Rule{Limiter: limiter(t, g, "up", tiered.PerHour(3)), Key: Method(), Missing: Refuse, Messages: true}
-	c := dial(t, serve(t, &service{duplex: func(pb.TestService_FullDuplexCallServer) error { return errNotFound }}),
-		newClient(t, &ClientOptions{Wait: true}, rule).DialOptions()...)
+	var made context.Context
+	o := append(newClient(t, &ClientOptions{Wait: true}, rule).DialOptions(), grpc.WithChainStreamInterceptor(func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer,
+		o ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		made = ctx
+		return stream(ctx, desc, cc, method, o...)
+	}))
+	c := dial(t, serve(t, &service{duplex: func(pb.TestService_FullDuplexCallServer) error { return errNotFound }}), o...)
 	if _, a := talk(as(t, ""), t, c, 3); a.code != codes.NotFound {
 		t.Errorf("%v, want NotFound", a.status)
 	}
+	eventually(t, "the stream's context has ended", func() bool { return made.Err() != nil })
 }
 
 // A function of the user that panics in a client fails the call.
