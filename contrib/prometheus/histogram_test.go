@@ -1,0 +1,76 @@
+package promlimit
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// A duration is in the same bucket of the classic and the native histogram as in ours: between the same bounds.
+func TestHistogram(t *testing.T) {
+	desc := prometheus.NewDesc("h_seconds", "A histogram.", nil, nil)
+	for i := range 66 {
+		is := tiered.Histogram{Sum: 3 * time.Second, Buckets: make([]int64, 66)}
+		is.Buckets[i] = 5
+		var m dto.Metric
+		if err := newHistogram(desc, is, nil).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		h := m.GetHistogram()
+		if h.GetSampleCount() != 5 || h.GetSampleSum() != 3 {
+			t.Fatalf("bucket %d: %v", i, h)
+		}
+		lower, upper := nativeBounds(t, h)
+		if i == 0 && (lower != 0 || !about(upper, is.Bound(0))) {
+			t.Errorf("bucket 0 is from %v to %v", lower, upper)
+		}
+		if i > 0 && (!about(lower, is.Bound(i-1)) || i < 65 && !about(upper, is.Bound(i))) {
+			t.Errorf("bucket %d is from %v to %v", i, lower, upper)
+		}
+		want := slices.IndexFunc(h.GetBucket(), func(b *dto.Bucket) bool { return b.GetUpperBound() > upper-1e-9 })
+		for k, b := range h.GetBucket() {
+			if (b.GetCumulativeCount() == 5) != (want >= 0 && k >= want) {
+				t.Errorf("bucket %d is not within the classic one up to %v", i, b.GetUpperBound())
+			}
+		}
+	}
+}
+
+// nativeBounds returns the bounds of the only bucket that is not empty.
+func nativeBounds(t *testing.T, h *dto.Histogram) (lower, upper float64) {
+	t.Helper()
+	if h.GetZeroCount() > 0 {
+		return 0, h.GetZeroThreshold()
+	}
+	index, n, next := int32(0), int64(0), 0
+	for _, span := range h.GetPositiveSpan() {
+		index += span.GetOffset()
+		for range span.GetLength() {
+			n += h.GetPositiveDelta()[next]
+			next++
+			if n == 5 {
+				base := math.Pow(2, math.Pow(2, -float64(h.GetSchema())))
+				return math.Pow(base, float64(index-1)), math.Pow(base, float64(index))
+			}
+			index++
+		}
+	}
+	t.Fatalf("nothing in %v", h)
+	return 0, 0
+}
+
+func about(seconds float64, d time.Duration) bool { return math.Abs(seconds-d.Seconds()) < 2e-9 }
+
+// A histogram that never counted is empty, and valid.
+func TestEmptyHistogram(t *testing.T) {
+	r := register(t, invent(figures{Stats: tiered.Stats{Nodes: map[string]tiered.NodeStats{"n": {}}}}))
+	if n, ok := scrape(t, r)[`tiered_redis_round_trip_seconds_count{node="n"}`]; n != 0 || !ok {
+		t.Errorf("%v, %t", n, ok)
+	}
+}

@@ -1,0 +1,106 @@
+package promlimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errRefused = errors.New("connection refused")
+
+var silent = slog.New(slog.DiscardHandler)
+
+// invented is a Collector of figures that no Group has.
+type invented struct {
+	*Collector
+	figures figures
+}
+
+func (i invented) Collect(metrics chan<- prometheus.Metric) { i.write(metrics, nil, i.figures) }
+
+func invent(f figures) invented { return invented{newCollector(nil), f} }
+
+// register returns a registry that has the Collector and checks what it collects.
+func register(t testing.TB, c prometheus.Collector) *prometheus.Registry {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// scrape returns the value of each series, written as in PromQL, with the count and the sum of histograms.
+func scrape(t testing.TB, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := labelsOf(m)
+			switch {
+			case m.GetHistogram() != nil:
+				all[f.GetName()+"_count"+labels] = float64(m.GetHistogram().GetSampleCount())
+				all[f.GetName()+"_sum"+labels] = m.GetHistogram().GetSampleSum()
+			case m.GetCounter() != nil:
+				all[f.GetName()+labels] = m.GetCounter().GetValue()
+			default:
+				all[f.GetName()+labels] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return all
+}
+
+func labelsOf(m *dto.Metric) string {
+	var pairs []string
+	for _, l := range m.GetLabel() {
+		pairs = append(pairs, l.GetName()+`="`+l.GetValue()+`"`)
+	}
+	if pairs == nil {
+		return ""
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
+
+// newGroup returns a Group on a store in memory with these policies. It is closed at the end of the test.
+func newGroup(t testing.TB, store *remote.Memory, policies ...tiered.Policy) *tiered.Group {
+	t.Helper()
+	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 2, Logger: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	for _, p := range policies {
+		if _, err := g.NewLimiter(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+func limiter(t testing.TB, g *tiered.Group, name string) *tiered.Limiter {
+	t.Helper()
+	l, ok := g.Limiter(name)
+	if !ok {
+		t.Fatalf("no policy %q", name)
+	}
+	return l
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
