@@ -69,8 +69,8 @@ func standsIn(part []string, sources [][]string) bool {
 func TestPagesSayWhoTheyAreFor(t *testing.T) {
 	toRoot(t)
 	for _, name := range []string{
-		"getting-started", "concepts", "choosing", "http", "grpc", "waiting", "several-limits", "testing", "migration",
-		"kubernetes", "faq",
+		"getting-started", "concepts", "choosing", "http", "grpc", "metrics", "configuration", "waiting", "several-limits",
+		"testing", "migration", "kubernetes", "faq",
 	} {
 		if lines := strings.Split(read(t, "docs/"+name+".md"), "\n"); !strings.HasPrefix(lines[2], "For ") {
 			t.Errorf("docs/%s.md begins with %q", name, lines[2])

@@ -25,18 +25,6 @@ Redis 6.2 or later, or Valkey 7.2 or later. It need not be running.
 TEXT
 }
 
-# Debian's package starts its service as soon as it is installed, on port 6379. A policy of 101 forbids that
-# (invoke-rc.d(8)); where the administrator has one, that one counts.
-policy=/usr/sbin/policy-rc.d
-without_service() {
-	if [ ! -e "$policy" ]; then
-		trap 'as_root rm -f "$policy"' EXIT
-		trap 'exit 1' HUP INT TERM
-		printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null && as_root chmod 755 "$policy" || return 1
-	fi
-	"$@"
-}
-
 install() {
 	if have brew && [ "$(id -u)" -ne 0 ]; then # it refuses to run as root, and installs for the user
 		brew install redis

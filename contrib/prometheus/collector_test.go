@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +169,32 @@ func increase(t *testing.T, v reflect.Value, name string) {
 			v.SetFloat(v.Float() + 0.5)
 		default:
 			t.Fatalf("%s is a %v", name, v.Type())
+		}
+	}
+}
+
+// The number of series is that of policies and nodes times what docs/metrics.md says.
+func TestCardinality(t *testing.T) {
+	for _, c := range []struct{ policies, nodes, want int }{{0, 0, 11}, {1, 0, 11 + 64}, {0, 1, 11 + 40}, {5, 3, 11 + 5*64 + 3*40}} {
+		f := figures{standing: true, Stats: tiered.Stats{
+			Policies: map[string]tiered.PolicyStats{}, Nodes: map[string]tiered.NodeStats{},
+		}}
+		for i := range c.policies {
+			f.Policies[strconv.Itoa(i)] = tiered.PolicyStats{
+				Waits: tiered.Histogram{Buckets: make([]int64, 66)}, Top: make([]tiered.RefusedKey, 20),
+			}
+		}
+		for i := range c.nodes {
+			f.Nodes[strconv.Itoa(i)] = tiered.NodeStats{RoundTrips: tiered.Histogram{Buckets: make([]int64, 66)}, Cause: "unreachable"}
+		}
+		n := 0
+		for line := range strings.Lines(scrapeText(t, register(t, invent(f)))) {
+			if !strings.HasPrefix(line, "#") {
+				n++
+			}
+		}
+		if n != c.want {
+			t.Errorf("%d policies and %d nodes have %d series, want %d", c.policies, c.nodes, n, c.want)
 		}
 	}
 }

@@ -72,9 +72,11 @@ func dashboard(t *testing.T) map[string][]string {
 }
 
 var (
-	series = regexp.MustCompile(`(tiered_[a-z_]+)(?:\{([^}]*)\})?`)
-	label  = regexp.MustCompile(`([a-z_]+)(?:=|!=|=~|!~)"([^"]*)"`)
-	by     = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]*)\)`)
+	series    = regexp.MustCompile(`(tiered_[a-z_]+)(?:\{([^}]*)\})?`)
+	label     = regexp.MustCompile(`([a-z_]+)(?:=|!=|=~|!~)"([^"]*)"`)
+	alertName = regexp.MustCompile(`- alert: (\w+)`)
+
+	by = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]*)\)`)
 )
 
 // Each metric and label of the dashboard and the rules is one that the Collector has.
@@ -159,7 +161,7 @@ func TestAlerts(t *testing.T) {
 		}
 		texts[name] = string(text)
 	}
-	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(texts["alerts.yaml"], -1)
+	alerts := alertName.FindAllStringSubmatch(texts["alerts.yaml"], -1)
 	for _, m := range alerts {
 		cases := texts["alerts_test.yaml"]
 		for _, want := range []string{"alertname: " + m[1] + "\n        exp_alerts:\n", `job="` + m[1] + `"`, `job="quiet-` + m[1] + `"`} {
@@ -213,4 +215,46 @@ func TestPromtoolDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	promtool(t, "check", "rules", file)
+}
+
+// docs/metrics.md has a row for each metric, with its labels, and for each alert, with its severity.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	metrics := known(t)
+	rows := regexp.MustCompile("(?m)^\\| `(tiered_[a-z_]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(strings.ReplaceAll(page, "| |", "|  |"), -1)
+	if len(rows) != len(metrics) {
+		t.Errorf("%d rows, %d metrics", len(rows), len(metrics))
+	}
+	for _, row := range rows {
+		labels, ok := metrics[row[1]]
+		if !ok {
+			t.Errorf("there is no %s", row[1])
+		}
+		delete(metrics, row[1])
+		for _, name := range labels {
+			if name != "policy" && name != "node" && !strings.Contains(row[2], "`"+name+"`") {
+				t.Errorf("%s does not name the label %s", row[1], name)
+			}
+		}
+	}
+	for name := range metrics {
+		t.Errorf("no row has %s", name)
+	}
+	rules, err := os.ReadFile("alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`- alert: (\w+)\n(?:.*\n)*?\s+labels: \{severity: (\w+)`).FindAllStringSubmatch(string(rules), -1)
+	if len(alerts) < 15 {
+		t.Errorf("only %d alerts: the pattern is wrong", len(alerts))
+	}
+	for _, m := range alerts {
+		if !strings.Contains(page, "\n| `"+m[1]+"` | "+m[2]+" | ") {
+			t.Errorf("no row has %s with severity %s", m[1], m[2])
+		}
+	}
 }

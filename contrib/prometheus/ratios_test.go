@@ -1,0 +1,99 @@
+package promlimit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// A round of TestRatiosScrape is tries turns with a scrape and as many without, one after the other.
+const (
+	rounds = 31
+	tries  = 5
+	turn   = 100 * time.Millisecond
+	second = time.Second / turn // turns
+	keys   = 10_000             // that a scrape walks
+)
+
+// A scrape every second does not slow decisions about a hot key down. It is a line of `make ratios`, and takes half a minute.
+//
+// Of a round the fastest turn of each kind counts, because other load on the machine only makes turns longer. A second with a
+// scrape is a turn with it and nine without. The garbage of a scrape is collected in its turn, by a whole collection, which is
+// more than a scrape causes.
+func TestRatiosScrape(t *testing.T) {
+	if os.Getenv("TIERED_TEST_RATIOS") == "" {
+		t.Skip("takes half a minute: make ratios, or TIERED_TEST_RATIOS=1")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "api", Limit: tiered.PerSecond(1_000_000_000)})
+	l := limiter(t, g, "api")
+	for i := range keys {
+		l.Allow(t.Context(), strconv.Itoa(i))
+	}
+	r := register(t, NewCollector(g))
+	scraped := make(chan time.Duration)
+	shortest := time.Hour
+	with := func() float64 {
+		go func() {
+			begin := time.Now()
+			if _, err := r.Gather(); err != nil {
+				t.Error(err)
+			}
+			took := time.Since(begin)
+			runtime.GC()
+			scraped <- took
+		}()
+		ns := nsPerDecision(l)
+		shortest = min(shortest, <-scraped)
+		return ns
+	}
+	for range second {
+		nsPerDecision(l) // until it has a lease
+	}
+	var quotients []float64
+	for i := range rounds {
+		a, b := math.Inf(1), math.Inf(1)
+		for k := range tries {
+			if (i+k)%2 == 0 {
+				a = min(a, with())
+			}
+			b = min(b, nsPerDecision(l))
+			if (i+k)%2 != 0 {
+				a = min(a, with())
+			}
+		}
+		quotients = append(quotients, (a+float64(second-1)*b)/(float64(second)*b))
+	}
+	slices.Sort(quotients)
+	t.Logf("quotients from %.3f to %.3f; a scrape of %d keys took %v or more", quotients[0], quotients[rounds-1], keys, shortest)
+	line := ratio.Line{
+		Name: "hot key: a scrape every second ÷ none, ns per decision", Value: quotients[rounds/2], Bound: 1.05,
+	}
+	fmt.Println(line)
+	if !line.Holds() {
+		t.Errorf("%s is %v, which misses its bound", line.Name, line.Value)
+	}
+}
+
+// nsPerDecision asks for one key for a turn.
+func nsPerDecision(l *tiered.Limiter) float64 {
+	const batch = 100
+	n, begin := 0, time.Now()
+	for time.Since(begin) < turn {
+		for range batch {
+			l.Allow(context.Background(), "hot")
+		}
+		n += batch
+	}
+	return float64(time.Since(begin).Nanoseconds()) / float64(n)
+}
