@@ -2,8 +2,8 @@
 //
 //	registerer.MustRegister(promlimit.NewCollector(group))
 //
-// docs/metrics.md explains the metrics. dashboard.json is a dashboard for Grafana, and alerts.yaml has rules for Prometheus.
-// No label is ever a key: there are as many series as policies and Redis nodes times a constant.
+// docs/metrics.md explains the metrics. dashboard.json is a dashboard for Grafana, and alerts.yaml has rules for
+// Prometheus. No label is ever a key: there are as many series as policies and Redis nodes times a constant.
 package promlimit
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// maxLabel is the longest value of a label, in bytes. Names of policies have 64 bytes at most, those of nodes are addresses.
+// maxLabel is the longest value of a label, in bytes. Names of policies have 64 bytes at most, those of nodes are
+// addresses.
 const maxLabel = 128
 
 // Collector is a prometheus.Collector of Groups. A scrape calls [tiered.Group.Stats] once for each Group, which walks
@@ -59,9 +60,9 @@ func NewCollector(group *tiered.Group) *Collector {
 	return newCollector(nil, namedGroup{group: group})
 }
 
-// NewGroupsCollector returns a Collector of several Groups in one process. The label "group" of each series is the Group's
-// name in the map. A name must be 1 to 128 bytes of printable UTF-8, and a Group must not be nil. Otherwise Register returns
-// an error that names all that is wrong.
+// NewGroupsCollector returns a Collector of several Groups in one process. The label "group" of each series is the
+// Group's name in the map. A name must be 1 to 128 bytes of printable UTF-8, and a Group must not be nil. Otherwise
+// Register returns an error that names all that is wrong.
 func NewGroupsCollector(groups map[string]*tiered.Group) *Collector {
 	var all []namedGroup
 	var wrong []error
@@ -155,9 +156,9 @@ func send[T any](c *Collector, metrics chan<- prometheus.Metric, all []described
 	}
 }
 
-// neverLess returns value, or what an earlier scrape showed if that was more. Stats is no snapshot: a figure can fall by the
-// few decisions that were under way, and by tokens that were refunded. Prometheus would take a counter that falls for a
-// restart, and add all of it to the rate.
+// neverLess returns value, or what an earlier scrape showed if that was more. Stats is no snapshot: a figure can fall
+// by the few decisions that were under way, and by tokens that were refunded. Prometheus would take a counter that
+// falls for a restart, and add all of it to the rate.
 func (c *Collector) neverLess(name string, labels []string, value float64) float64 {
 	series := name + "\xff" + strings.Join(labels, "\xff")
 	c.mu.Lock()
@@ -167,8 +168,8 @@ func (c *Collector) neverLess(name string, labels []string, value float64) float
 	return value
 }
 
-// labelValue makes any name a value that Prometheus takes. A name with bytes or characters that cannot be printed, or longer
-// than 128 bytes, becomes its beginning and a part of its SHA-256, so that two names stay two series.
+// labelValue makes any name a value that Prometheus takes. A name with bytes or characters that cannot be printed, or
+// longer than 128 bytes, becomes its beginning and a part of its SHA-256, so that two names stay two series.
 func labelValue(name string) string {
 	if isLabel(name) {
 		return name
@@ -182,7 +183,8 @@ func isLabel(name string) bool {
 	return len(name) <= maxLabel && utf8.ValidString(name) && strings.Map(printable, name) == name
 }
 
-// printable returns the character, or "?" if it cannot be printed. Some parsers take a zero byte for the end of the text.
+// printable returns the character, or "?" if it cannot be printed. Some parsers take a zero byte for the end of the
+// text.
 func printable(r rune) rune {
 	if r == utf8.RuneError || !unicode.IsPrint(r) {
 		return '?'

@@ -28,8 +28,8 @@ import (
 var update = flag.Bool("update", false, "write testdata")
 
 // varying is a series whose value or labels change with the scripts, or with when a report is sent, which is chance.
-var varying = regexp.MustCompile(`(?m)^(tiered_(?:build_info|standing_share_expiry_seconds|outage_seconds_total|redis_calls_total` +
-	`|unrecorded_presence_reports_total))[{ ].*$`)
+var varying = regexp.MustCompile(`(?m)^(tiered_(?:build_info|standing_share_expiry_seconds|outage_seconds_total` +
+	`|redis_calls_total|unrecorded_presence_reports_total))[{ ].*$`)
 
 // scrapeText returns what a scrape answers.
 func scrapeText(t *testing.T, g prometheus.Gatherer) string {
@@ -42,7 +42,8 @@ func scrapeText(t *testing.T, g prometheus.Gatherer) string {
 	return w.Body.String()
 }
 
-// The text of a scrape of a service that had an outage is testdata/scrape.txt, and Prometheus' linter finds nothing in it.
+// The text of a scrape of a service that had an outage is testdata/scrape.txt, and Prometheus' linter finds nothing in
+// it.
 func TestText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := remote.NewMemory()
@@ -175,7 +176,9 @@ func increase(t *testing.T, v reflect.Value, name string) {
 
 // The number of series is that of policies and nodes times what docs/metrics.md says.
 func TestCardinality(t *testing.T) {
-	for _, c := range []struct{ policies, nodes, want int }{{0, 0, 11}, {1, 0, 11 + 64}, {0, 1, 11 + 40}, {5, 3, 11 + 5*64 + 3*40}} {
+	for _, c := range []struct{ policies, nodes, want int }{
+		{0, 0, 11}, {1, 0, 11 + 64}, {0, 1, 11 + 40}, {5, 3, 11 + 5*64 + 3*40},
+	} {
 		f := figures{standing: true, Stats: tiered.Stats{
 			Policies: map[string]tiered.PolicyStats{}, Nodes: map[string]tiered.NodeStats{},
 		}}
@@ -185,7 +188,9 @@ func TestCardinality(t *testing.T) {
 			}
 		}
 		for i := range c.nodes {
-			f.Nodes[strconv.Itoa(i)] = tiered.NodeStats{RoundTrips: tiered.Histogram{Buckets: make([]int64, 66)}, Cause: "unreachable"}
+			f.Nodes[strconv.Itoa(i)] = tiered.NodeStats{
+				RoundTrips: tiered.Histogram{Buckets: make([]int64, 66)}, Cause: "unreachable",
+			}
 		}
 		n := 0
 		for line := range strings.Lines(scrapeText(t, register(t, invent(f)))) {
@@ -203,7 +208,8 @@ func TestCardinality(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	long := strings.Repeat("é", 1000)
 	names := []string{
-		"", "a\nb", "a\\b", `a"b`, "\xff", "\xfe", "\xff\xfe", "a\x00b", "\u2028", long, long + "x", strings.Repeat("\xff", 200), "}",
+		"", "}", "a\nb", "a\\b", `a"b`, "\xff", "\xfe", "\xff\xfe", "a\x00b", "\u2028", long, long + "x",
+		strings.Repeat("\xff", 200),
 	}
 	f := figures{Stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{}, Nodes: map[string]tiered.NodeStats{}}}
 	for _, name := range names {
@@ -275,9 +281,12 @@ func TestBadInput(t *testing.T) {
 		{NewCollector(nil), "promlimit: the Group is nil: must be set"},
 		{NewGroupsCollector(nil), "there are 0 Groups: must be 1 or more"},
 		{NewGroupsCollector(map[string]*tiered.Group{"jobs": nil}), `the Group "jobs" is nil: must be set`},
-		{NewGroupsCollector(map[string]*tiered.Group{"": g}), `the name of a Group is "": must be 1 to 128 bytes of printable UTF-8`},
+		{NewGroupsCollector(map[string]*tiered.Group{"": g}), `the name of a Group is "": must be 1 to 128 bytes`},
 		{NewGroupsCollector(map[string]*tiered.Group{"\xff": g}), `the name of a Group is "\xff": must be 1 to 128 bytes`},
-		{NewGroupsCollector(map[string]*tiered.Group{strings.Repeat("x", 129): g}), "must be 1 to 128 bytes of printable UTF-8"},
+		{
+			NewGroupsCollector(map[string]*tiered.Group{strings.Repeat("x", 129): g}),
+			"must be 1 to 128 bytes of printable UTF-8",
+		},
 	} {
 		err := prometheus.NewRegistry().Register(c.collector)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -75,7 +75,8 @@ var groupMetrics = []metric[figures]{
 	},
 	shares("tiered_standing_share_ratio", "This process' part of all standing shares, from 0 to 1.",
 		func(s tiered.StandingStats) float64 { return s.Fraction }),
-	shares("tiered_standing_share_expiry_seconds", "Time until the right to the standing share ends. It is renewed every 3 s.",
+	shares("tiered_standing_share_expiry_seconds",
+		"Time until the right to the standing share ends. It is renewed every 3 s.",
 		func(s tiered.StandingStats) float64 { return s.Left.Seconds() }),
 	shares("tiered_standing_members", "Processes that have a part of the standing shares.",
 		func(s tiered.StandingStats) float64 { return float64(s.Members) }),
@@ -92,7 +93,8 @@ const (
 
 var policyMetrics = []metric[tiered.PolicyStats]{
 	{
-		name: "tiered_decisions_total", help: "Requests by where and how they were decided. Refusals of a shadow policy count too.",
+		name: "tiered_decisions_total",
+		help: "Requests by where and how they were decided. Refusals of a shadow policy count too.",
 		kind: counter, labels: []string{"tier", "reason"},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
 			r := p.Requests
@@ -112,7 +114,8 @@ var policyMetrics = []metric[tiered.PolicyStats]{
 			decided(r.Canceled, tiered.None, tiered.Canceled.String())
 		},
 	},
-	only(counter, "tiered_shadowed_decisions_total", "Refused requests that were admitted, because the policy is only tried out.",
+	only(counter, "tiered_shadowed_decisions_total",
+		"Refused requests that were admitted, because the policy is only tried out.",
 		func(p tiered.PolicyStats) int64 { return p.Requests.Shadowed }),
 	{
 		name: "tiered_requested_tokens_total", help: "Tokens that requests asked for, by how they were decided.",
@@ -128,9 +131,11 @@ var policyMetrics = []metric[tiered.PolicyStats]{
 			send(float64(p.Blocked), blocked)
 		},
 	},
-	only(counter, "tiered_shadowed_tokens_total", "Refused tokens that were admitted, because the policy is only tried out.",
+	only(counter, "tiered_shadowed_tokens_total",
+		"Refused tokens that were admitted, because the policy is only tried out.",
 		func(p tiered.PolicyStats) int64 { return p.Shadowed }),
-	only(counter, "tiered_granted_tokens_total", "Tokens that Redis granted: the outcomes of leased tokens and the held ones.",
+	only(counter, "tiered_granted_tokens_total",
+		"Tokens that Redis granted: the outcomes of leased tokens and the held ones.",
 		func(p tiered.PolicyStats) int64 { return p.Granted }),
 	{
 		name: "tiered_leased_tokens_total", help: "Tokens that Redis granted, by what became of them.",
@@ -156,7 +161,8 @@ var policyMetrics = []metric[tiered.PolicyStats]{
 	only(counter, "tiered_per_key_faults_total", "Times that PerKey or a request gave a limit that is not valid.",
 		func(p tiered.PolicyStats) int64 { return p.PerKeyFaults }),
 	{
-		name: "tiered_redis_wait_seconds", help: "Time that requests waited for Redis. Those decided in the process are not in it.",
+		name:      "tiered_redis_wait_seconds",
+		help:      "Time that requests waited for Redis. Those decided in the process are not in it.",
 		histogram: func(p tiered.PolicyStats) tiered.Histogram { return p.Waits },
 	},
 	only(gauge, "tiered_waiting_calls", "Calls of Wait that wait now.",
@@ -175,13 +181,15 @@ var policyMetrics = []metric[tiered.PolicyStats]{
 		func(p tiered.PolicyStats) float64 { return p.LongestWait.Seconds() }),
 	only(gauge, "tiered_processes", "Processes that share the limits of the policy.",
 		func(p tiered.PolicyStats) int64 { return p.Processes }),
-	only(gauge, "tiered_other_service_processes", "Of these: another service's, with a policy of this name and other limits.",
+	only(gauge, "tiered_other_service_processes",
+		"Of these: another service's, with a policy of this name and other limits.",
 		func(p tiered.PolicyStats) int64 { return p.OtherServices }),
 	only(gauge, "tiered_other_limit_processes", "Of these: this service's, with other limits, as during a deploy.",
 		func(p tiered.PolicyStats) int64 { return p.OtherLimits }),
 	only(counter, "tiered_standing_tokens_total", "Tokens admitted by standing shares.",
 		func(p tiered.PolicyStats) int64 { return p.Standing }),
-	only(gauge, "tiered_standing_outside_processes", "Processes that do not split the limit, so no standing share is used.",
+	only(gauge, "tiered_standing_outside_processes",
+		"Processes that do not split the limit, so no standing share is used.",
 		func(p tiered.PolicyStats) int64 { return p.Outside }),
 }
 
@@ -234,14 +242,17 @@ var nodeMetrics = []metric[tiered.NodeStats]{
 		func(n tiered.NodeStats) int64 { return n.LateCalls }),
 	only(counter, "tiered_stale_calls_total", "Calls that did nothing because a newer call had overtaken them.",
 		func(n tiered.NodeStats) int64 { return n.StaleReplies }),
-	only(counter, "tiered_state_losses_total", "Replies that showed that Redis had lost a bucket or the last writes to it.",
+	only(counter, "tiered_state_losses_total",
+		"Replies that showed that Redis had lost a bucket or the last writes to it.",
 		func(n tiered.NodeStats) int64 { return n.StateLosses }),
 	only(counter, "tiered_clock_steps_total", "Times that the clock of the node was set by 50 ms or more.",
 		func(n tiered.NodeStats) int64 { return n.ClockSteps }),
-	only(counter, "tiered_clock_set_back_buckets_total", "Buckets whose time was set back, because the clock of the node was.",
+	only(counter, "tiered_clock_set_back_buckets_total",
+		"Buckets whose time was set back, because the clock of the node was.",
 		func(n tiered.NodeStats) int64 { return n.ClockBack }),
 	only(gauge, "tiered_node_processes", "Processes that are present on the node, whatever their policies are.",
 		func(n tiered.NodeStats) int64 { return n.Processes }),
-	only(counter, "tiered_unrecorded_presence_reports_total", "Presence reports of this process that the node did not record.",
+	only(counter, "tiered_unrecorded_presence_reports_total",
+		"Presence reports of this process that the node did not record.",
 		func(n tiered.NodeStats) int64 { return n.Absences }),
 }

@@ -159,8 +159,9 @@ func TestPromtoolOutage(t *testing.T) {
 				continue
 			}
 			summary := map[string]string{
-				"LimiterWithoutRedis":           "api does not get answers from Redis memory: the fail modes decide.",
-				"LimiterRefusesAllWithoutRedis": "api refuses all requests of policy closed: Redis does not answer, and it fails closed.",
+				"LimiterWithoutRedis": "api does not get answers from Redis memory: the fail modes decide.",
+				"LimiterRefusesAllWithoutRedis": "api refuses all requests of policy closed: " +
+					"Redis does not answer, and it fails closed.",
 			}[m[1]]
 			fmt.Fprintf(&test, "        exp_alerts:\n          - exp_labels: {job: api, runbook: \"1\", %s}\n", labels)
 			fmt.Fprintf(&test, "            exp_annotations: {summary: %q}\n", summary)

@@ -25,11 +25,12 @@ const (
 	keys   = 10_000             // that a scrape walks
 )
 
-// A scrape every second does not slow decisions about a hot key down. It is a line of `make ratios`, and takes half a minute.
+// A scrape every second does not slow decisions about a hot key down. It is a line of `make ratios`, and takes half a
+// minute.
 //
-// Of a round the fastest turn of each kind counts, because other load on the machine only makes turns longer. A second with a
-// scrape is a turn with it and nine without. The garbage of a scrape is collected in its turn, by a whole collection, which is
-// more than a scrape causes.
+// Of a round the fastest turn of each kind counts, because other load on the machine only makes turns longer. A second
+// with a scrape is a turn with it and nine without. The garbage of a scrape is collected in its turn, by a whole
+// collection, which is more than a scrape causes.
 func TestRatiosScrape(t *testing.T) {
 	if os.Getenv("TIERED_TEST_RATIOS") == "" {
 		t.Skip("takes half a minute: make ratios, or TIERED_TEST_RATIOS=1")
@@ -75,7 +76,8 @@ func TestRatiosScrape(t *testing.T) {
 		quotients = append(quotients, (a+float64(second-1)*b)/(float64(second)*b))
 	}
 	slices.Sort(quotients)
-	t.Logf("quotients from %.3f to %.3f; a scrape of %d keys took %v or more", quotients[0], quotients[rounds-1], keys, shortest)
+	t.Logf("quotients from %.3f to %.3f; a scrape of %d keys took %v or more",
+		quotients[0], quotients[rounds-1], keys, shortest)
 	line := ratio.Line{
 		Name: "hot key: a scrape every second ÷ none, ns per decision", Value: quotients[rounds/2], Bound: 1.05,
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"strings"
 	"testing"
 
@@ -102,5 +101,3 @@ func limiter(t testing.TB, g *tiered.Group, name string) *tiered.Limiter {
 	}
 	return l
 }
-
-func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
