@@ -75,6 +75,9 @@ func TestRatiosScrape(t *testing.T) {
 		}
 		quotients = append(quotients, (a+float64(second-1)*b)/(float64(second)*b))
 	}
+	if shortest > turn {
+		t.Errorf("a scrape took %v or more: it does not fit into a turn of %v", shortest, turn)
+	}
 	slices.Sort(quotients)
 	t.Logf("quotients from %.3f to %.3f; a scrape of %d keys took %v or more",
 		quotients[0], quotients[rounds-1], keys, shortest)
