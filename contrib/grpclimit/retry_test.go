@@ -35,7 +35,7 @@ func attempts(n *int) grpc.ServerOption {
 func TestRetryObeysPushback(t *testing.T) {
 	for backoff, why := range map[string]string{"50s": "too late", "0.001s": "too soon"} {
 		g, _ := group(t)
-		s := server(t, nil, perUser(limiter(t, g, "user", tiered.Every(300*time.Millisecond))))
+		s := server(t, nil, perUser(limiter(t, g, "user", tiered.Every(500*time.Millisecond))))
 		n := 0
 		o := append([]grpc.ServerOption{attempts(&n)}, s.ServerOptions()...)
 		c := dial(t, serve(t, &service{}, o...), retryPolicy(backoff))
