@@ -109,7 +109,7 @@ func TestRatiosUsers(t *testing.T) {
 	atMost(t, "users, standing shares: tokens over the bound in the worst interval of the worst key", over, 0)
 }
 
-// rush makes one request of each of so many new users as fast as it can, and returns the Redis calls per decision.
+// rush lets new users make one request each, as fast as it can. It returns the Redis calls per decision.
 func (f *Fleet) rush(t *testing.T, first, users int) float64 {
 	t.Helper()
 	names := tour(first, first+users).keys

@@ -104,10 +104,10 @@ func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) 
 		d.Remaining = min(d.Remaining+max(left, 0), d.Burst)
 		d.ResetAfter, d.RetryAfter = max(d.ResetAfter, clear), min(d.RetryAfter, retry)
 	}
-	shares := sharesOf(p)
+	shares := usableShares(p)
 	for i := range all {
 		d := &all[i]
-		if shares != nil && l.standing.agreed.Load() {
+		if shares != nil {
 			hash, one := l.group.cache.Hash(id), shares[i:i+1]
 			d.Remaining = min(d.Remaining+l.group.shares.Level(now, hash, one), d.Burst)
 			d.RetryAfter = max(min(d.RetryAfter, l.group.shares.Wait(now, hash, one, 1)), time.Microsecond)

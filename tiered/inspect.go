@@ -102,7 +102,7 @@ func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 		retry, grants = min(retry, v.retry), grants || v.left >= n
 	}
 	var full time.Duration // when the standing share is
-	if shares := sharesOf(p); shares != nil && least != nil && l.standing.agreed.Load() {
+	if shares := usableShares(p); shares != nil && least != nil {
 		hash := l.group.cache.Hash(id)
 		level := l.group.shares.Level(now, hash, shares)
 		sum, grants = sum+level, grants || level >= n

@@ -208,8 +208,8 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 func (l *Limiter) takeShare(
 	now time.Duration, hash uint64, p *local.Policy, n int64, u *standing.Use,
 ) (left int64, ok bool) {
-	shares := sharesOf(p)
-	if shares == nil || !l.standing.agreed.Load() {
+	shares := usableShares(p)
+	if shares == nil {
 		return 0, false
 	}
 	if left, ok = l.group.shares.Take(now, hash, shares, n, u); ok {
@@ -226,14 +226,19 @@ func sharesOf(p *local.Policy) standing.Limits {
 	return p.Owner.(*resolvedLimit).shares
 }
 
+// usableShares is sharesOf while all processes with the policy split its limits, and otherwise nil.
+func usableShares(p *local.Policy) standing.Limits {
+	shares := sharesOf(p)
+	if shares == nil || !p.Owner.(*resolvedLimit).limiter.standing.agreed.Load() {
+		return nil
+	}
+	return shares
+}
+
 // addShare adds to a Decision over n tokens what the standing share of its key has.
 func (d *Decision) addShare(g *Group, now time.Duration, hash uint64, p *local.Policy, n int64) {
-	shares := sharesOf(p)
+	shares := usableShares(p)
 	if shares == nil {
-		return
-	}
-	l := p.Owner.(*resolvedLimit).limiter
-	if !l.standing.agreed.Load() {
 		return
 	}
 	switch d.Reason {
@@ -294,8 +299,8 @@ func (t *taking) keyBucket(now time.Duration) *bucket {
 
 // shareLevel returns how many tokens the standing share of a key has.
 func (l *Limiter) shareLevel(now time.Duration, hash uint64, p *local.Policy) int64 {
-	shares := sharesOf(p)
-	if shares == nil || !l.standing.agreed.Load() {
+	shares := usableShares(p)
+	if shares == nil {
 		return 0
 	}
 	return l.group.shares.Level(now, hash, shares)

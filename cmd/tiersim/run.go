@@ -31,9 +31,14 @@ func (e *engine) flags(c *cobra.Command) {
 		"virtual: Redis is a model of itself; lua: the shipped scripts through go-redis, slower; "+
 			"live: a redis-server and real processes, in real time")
 	c.Flags().Uint64Var(&e.seed, "seed", 1, "what all that is random depends on: from 1")
-	c.Flags().StringVar(&e.policies, "policies", "", "FILE: run the policies of this file in place of the limits of their names")
-	c.Flags().StringVar(&e.policy, "policy", "", "NAME: run this policy of the file in place of the only limit")
 	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(sim.Engines, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// policyFlags are those of a command that runs named scenarios.
+func (e *engine) policyFlags(c *cobra.Command) {
+	c.Flags().StringVar(&e.policies, "policies", "",
+		"FILE: run the policies of this file in place of the limits of their names")
+	c.Flags().StringVar(&e.policy, "policy", "", "NAME: run this policy of the file in place of the only limit")
 }
 
 // options returns the options of a run of scenarios, which report progress to a bar.
@@ -72,7 +77,8 @@ func (e *engine) readPolicies(o *sim.Options, all []*scenario.Scenario) error {
 		}
 	}
 	if len(o.Policies) == 0 {
-		return fmt.Errorf("%s has the policies %q: none is that of a limit of the scenario, so name one by --policy", e.policies, names)
+		return fmt.Errorf("%s has the policies %q: none is that of a limit of the scenario, so name one by --policy",
+			e.policies, names)
 	}
 	return nil
 }
@@ -163,6 +169,7 @@ Several are run at once, and shown side by side. --html then writes a page for e
 		},
 	}
 	e.flags(c)
+	e.policyFlags(c)
 	setFlag(c, &sets)
 	f.flags(c)
 	return c

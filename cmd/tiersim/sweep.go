@@ -43,7 +43,7 @@ combinations and breaks one. The others are for comparison.`,
 					args[0])
 			}
 			b := a.bar("sweeping")
-			o, err := e.options(b)
+			o, err := e.options(b, s)
 			if err != nil {
 				return err
 			}
@@ -68,9 +68,11 @@ combinations and breaks one. The others are for comparison.`,
 		},
 	}
 	e.flags(c)
+	e.policyFlags(c)
 	setFlag(c, &sets)
 	f.flags(c)
-	c.Flags().StringArrayVar(&axes, "axis", nil, "PATH=VALUE,VALUE,…: what to vary in place of the scenario's own axes; may be repeated")
+	c.Flags().StringArrayVar(&axes, "axis", nil,
+		"PATH=VALUE,VALUE,…: what to vary in place of the scenario's own axes; may be repeated")
 	_ = c.RegisterFlagCompletionFunc("axis", completePath)
 	return c
 }

@@ -30,8 +30,8 @@ func (l *limit) withSettlement(ctx context.Context, t tiered.Reservation, uses [
 }
 
 // Settle corrects the cost of the call of ctx to the actual one: one number of tokens for each rule of the innermost
-// [Server] with [Options.Settle], in their order. Numbers of rules that did not apply to the call, and of rules with
-// Messages in a stream, are ignored. A surplus is returned and a deficit is charged, as by
+// [Server] with [Options.Settle], in their order. It ignores the numbers of rules that did not apply to the call, and of
+// rules with Messages in a stream. A surplus is returned and a deficit is charged, as by
 // [tiered.Reservation.Settle]. Only the first correction of a call counts: this one comes before [Rule.Actual] and
 // [Options.Counts]. Settle does not block. If it returns an error, nothing was corrected.
 func Settle(ctx context.Context, actual ...int64) error {

@@ -21,7 +21,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// talk sends so many messages to a stream, each after the answer to the one before, and returns how many were
+// talk sends messages to a stream. It waits for the answer to each before it sends the next. It returns how many were
 // answered, and the end.
 func talk(ctx context.Context, t *testing.T, c pb.TestServiceClient, messages int) (int, answer) {
 	t.Helper()

@@ -28,7 +28,7 @@ func addPushback(md metadata.MD, e *Error) {
 	}
 }
 
-// addLimit adds the trailers that state the limit, as far as it is known.
+// addLimit adds the trailers that state what is known of the limit.
 func (s *Server) addLimit(md metadata.MD, d *tiered.Decision) {
 	if s.o.Omit || !counted(d) || s.limit.shadowed(d) {
 		return

@@ -3,6 +3,7 @@ package adversary
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -81,20 +82,27 @@ func (s Schedule) steps(w *World) (possible bool) {
 
 // Shrink returns the shortest schedule it finds that still breaks something. broken plays one.
 func Shrink(s Schedule, broken func(Schedule) bool) Schedule {
-	for size := len(s.Choices) / 2; size > 0; {
+	s.Choices = Shortest(s.Choices, func(choices []uint16) bool {
+		return broken(Schedule{Scope: s.Scope, Seed: s.Seed, Choices: choices})
+	})
+	return s
+}
+
+// Shortest leaves out of a list what it can, as long as it is still broken: parts of half of the list first, then smaller
+// ones.
+func Shortest[T any](list []T, broken func([]T) bool) []T {
+	for size := len(list) / 2; size > 0; {
 		smaller := false
-		for at := 0; at+size <= len(s.Choices); {
-			without := s
-			without.Choices = append(append([]uint16(nil), s.Choices[:at]...), s.Choices[at+size:]...)
-			if broken(without) {
-				s, smaller = without, true
+		for at := 0; at+size <= len(list); {
+			if without := slices.Concat(list[:at], list[at+size:]); broken(without) {
+				list, smaller = without, true
 			} else {
 				at += size
 			}
 		}
-		if !smaller || size > len(s.Choices)/2 {
+		if !smaller || size > len(list)/2 {
 			size /= 2
 		}
 	}
-	return s
+	return list
 }

@@ -1,5 +1,5 @@
-// Package standing is a process' part of the limits that are split for good between Redis and the processes: the standing
-// shares. They decide over rarely used keys without Redis.
+// Package standing is a process' part of the limits that are split for good between Redis and the processes: the
+// standing shares. They decide over rarely used keys without Redis.
 //
 // A limit of b tokens at rate r is split into a bucket in Redis of b − R tokens at rate 7r/8, and standing shares of R = b/8
 // tokens at rate r/8 in all processes together. A process that leases the fraction f of them may admit f·R tokens of each

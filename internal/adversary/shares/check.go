@@ -8,8 +8,6 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-const second = time.Second
-
 // rounding is how much of a token a level in Redis, a float, may be off.
 const rounding = 1e-6
 

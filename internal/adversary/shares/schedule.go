@@ -70,25 +70,16 @@ func (s Schedule) Describe(stores func() *adversary.Store) string {
 	w := newWorld(s, stores)
 	w.log = new(strings.Builder)
 	s.play(w)
-	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s", s.Seed, s.Rules, len(w.processes), w.versions, s.Steps, w.log)
+	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s",
+		s.Seed, s.Rules, len(w.processes), w.versions, s.Steps, w.log)
 }
 
 // Shrink returns the shortest schedule it finds that still breaks something.
 func (s Schedule) Shrink(stores func() *adversary.Store) Schedule {
-	for size := len(s.Steps) / 2; size > 0; {
-		smaller := false
-		for at := 0; at+size <= len(s.Steps); {
-			without := s
-			without.Steps = append(append([]int(nil), s.Steps[:at]...), s.Steps[at+size:]...)
-			if without.Play(stores).Fault != "" {
-				s, smaller = without, true
-			} else {
-				at += size
-			}
-		}
-		if !smaller {
-			size /= 2
-		}
-	}
+	s.Steps = adversary.Shortest(s.Steps, func(steps []int) bool {
+		without := s
+		without.Steps = steps
+		return without.Play(stores).Fault != ""
+	})
 	return s
 }

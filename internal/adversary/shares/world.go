@@ -93,8 +93,8 @@ type message struct {
 	seen  int // copies that arrived
 }
 
-// most is how many messages are on their way at most. The oldest is lost.
-const most = 8
+// maxMessages is how many messages are on their way in each direction. Beyond it the oldest is lost.
+const maxMessages = 8
 
 func newWorld(s Schedule, stores func() *adversary.Store) *world {
 	r := rand.New(rand.NewPCG(s.Seed, 1<<40))
@@ -209,7 +209,7 @@ func (w *world) send(p *process) bool {
 	}
 	p.member, p.epoch = poll.Member, poll.Epoch
 	w.polls = append(w.polls, &message{from: p, poll: poll})
-	if len(w.polls) > most {
+	if len(w.polls) > maxMessages {
 		w.polls = w.polls[1:]
 	}
 	w.logf("%d polls: %+v", p.number, poll)
@@ -231,7 +231,7 @@ func (w *world) execute(m *message) {
 		return
 	}
 	w.replies = append(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply})
-	if len(w.replies) > most {
+	if len(w.replies) > maxMessages {
 		w.replies = w.replies[1:]
 	}
 	w.logf("poll %s %d executed: %+v", m.poll.Member, m.poll.Seq, c.Poll.Reply)
@@ -313,7 +313,7 @@ func (w *world) bucketCall(k, version int) lua.Call {
 func (w *world) callOf(k int, limits []standing.Rate) lua.Call {
 	c := lua.Call{
 		Bucket: w.bucket(k), Algorithm: lua.TokenBucket, Cap: limits[0].Burst, Tokens: limits[0].Tokens,
-		Period: limits[0].Per.Microseconds(), TTL: second.Microseconds(), Fleet: 1, Now: w.server(),
+		Period: limits[0].Per.Microseconds(), TTL: time.Second.Microseconds(), Fleet: 1, Now: w.server(),
 	}
 	for _, l := range limits[1:] {
 		c.Algorithm = lua.TokenBuckets
