@@ -23,7 +23,7 @@ func (b *Bucket) next(now time.Duration) Effect {
 	case l.ledger.toReturn > 0:
 		return Effect{Check: max(now+minIdle, l.backOff)}
 	}
-	check := l.usedAt + idle(b.Policy().period(0))
+	check := l.usedAt + idle(b.period(0))
 	if l.pot.tokens.Load() > 0 {
 		check = min(check, b.extendAt())
 	}
@@ -93,7 +93,7 @@ func (b *Bucket) findDuty(now time.Duration) {
 		l.used(now, spent)
 	}
 	b.account(now)
-	period := b.Policy().period(0)
+	period := b.period(0)
 	need := b.demand.over(period)
 	giveBack := now-l.usedAt >= idle(period) || need < 1
 	if held := l.live(now); held > 0 && now >= b.extendAt() {

@@ -3,6 +3,8 @@ package local
 import (
 	"math"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // sizing says whether a lease pays and how large it should be, for a demand and a node as they are now.
@@ -17,7 +19,7 @@ type sizing struct {
 // leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is the same in tokens.
 const leastRequests = 12
 
-// size works out a sizing. trip is the 99th percentile of the node's round trips, cost is the largest cost of late, and
+// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips, cost is the largest cost of late, and
 // grant is that of the last lease.
 //
 // The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
@@ -26,8 +28,7 @@ const leastRequests = 12
 // two alone, and 300 at a burst of 4000. With an eighth of the grant 0 and 188 waited, with a quarter 0 and 12
 // (docs/internals/sizing.md). The mark is a quarter of the burst at most, so that one expensive request does not make a
 // process hoard.
-func size(p *Policy, d *demand, trip time.Duration, cost, grant int64) sizing {
-	t := p.period(trip)
+func size(p *Policy, d *demand, t, trip time.Duration, cost, grant int64) sizing {
 	flight := d.over(trip)
 	low := int64(math.Ceil(flight + 3*math.Sqrt(flight)))
 	if cost > 1 {
@@ -46,7 +47,27 @@ func (p *Policy) small(unit float64) bool {
 // size works out the sizing of the bucket now.
 func (b *Bucket) size(trip time.Duration) sizing {
 	cost, grant := b.lease.sized()
-	return size(b.Policy(), &b.demand, trip, cost, grant)
+	return size(b.Policy(), &b.demand, b.period(trip), trip, cost, grant)
+}
+
+// maxOverdrawn is the longest period of a key that is over its limit. With the jitter of a hold-off it is longestDenial.
+const maxOverdrawn = longestDenial * 4 / 5
+
+// period reports how long a lease of the bucket should last. That is the policy's period, unless this process alone is
+// asked for one and a half times its part of a slow limit, and Redis had less than was asked for. Then it lasts until
+// the refill has brought two tokens for each process. So a process asks once for two tokens, not once for each.
+func (b *Bucket) period(trip time.Duration) time.Duration {
+	p := b.Policy()
+	t := p.period(trip)
+	if p.Call.Algorithm != lua.TokenBucket || p.First != (Numbers{}) || p.Size > 0 || !b.denied.Load().scarce() {
+		return t
+	}
+	fleet := float64(max(b.fleet, 1))
+	long := min(p.wait(2*fleet), p.wait(float64(p.Cap)/4), maxOverdrawn)
+	if long <= t || b.demand.over(long)*fleet < 1.5*p.refill(long) || b.demand.over(long) < 2 {
+		return t
+	}
+	return long
 }
 
 // pays reports whether leasing is worth its calls. It begins when a period brings two requests, and ends when a period
