@@ -53,9 +53,10 @@ func (b *Bucket) size(trip time.Duration) sizing {
 // maxOverdrawn is the longest period of a key that is over its limit. With the jitter of a hold-off it is longestDenial.
 const maxOverdrawn = longestDenial * 4 / 5
 
-// period reports how long a lease of the bucket should last. That is the policy's period, unless this process alone is
-// asked for one and a half times its part of a slow limit, and Redis had less than was asked for. Then it lasts until
-// the refill has brought two tokens for each process. So a process asks once for two tokens, not once for each.
+// period reports how long a lease of the bucket should last. That is the policy's period, but longer for a key over a
+// slow limit: Redis had less than was asked for the last time, and this process is asked for at least one and a half
+// times its part. Then it lasts until the refill has brought two tokens for each process. So a process asks once for two
+// tokens, and not for each.
 func (b *Bucket) period(trip time.Duration) time.Duration {
 	p := b.Policy()
 	t := p.period(trip)
