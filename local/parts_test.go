@@ -167,7 +167,8 @@ func TestLeasePaysWithHysteresis(t *testing.T) {
 		{3.9, true, 8, false}, // by requests of 4, about
 	} {
 		p := &Policy{Cap: 1000, Tokens: 1000, Per: time.Second, Period: time.Second}
-		if got := size(p, &demand{rate: 4 * c.need}, p.period(ms), ms, c.cost, 0).pays(c.leasing); got != c.want { // T is 250 ms
+		t250 := p.period(ms) // 250 ms
+		if got := size(p, &demand{rate: 4 * c.need}, t250, ms, c.cost, 0).pays(c.leasing); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

@@ -19,8 +19,8 @@ type sizing struct {
 // leastRequests is the smallest burst, in requests, that a key is leased from. Policy.MinBurst is the same in tokens.
 const leastRequests = 12
 
-// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips, cost is the largest cost of late, and
-// grant is that of the last lease.
+// size works out a sizing. t is how long a lease should last, trip is the 99th percentile of the node's round trips, cost
+// is the largest cost of late, and grant is that of the last lease.
 //
 // The low-water mark covers what is used in a round trip, with three standard deviations of a Poisson stream to spare;
 // the largest single cost; and a quarter of the last grant, because one call in 100 takes longer than trip. At 0.8 of
@@ -50,7 +50,7 @@ func (b *Bucket) size(trip time.Duration) sizing {
 	return size(b.Policy(), &b.demand, b.period(trip), trip, cost, grant)
 }
 
-// maxOverdrawn is the longest period of a key that is over its limit. With the jitter of a hold-off it is longestDenial.
+// maxOverdrawn is the longest period of a key over its limit. With the jitter of a hold-off it is longestDenial.
 const maxOverdrawn = longestDenial * 4 / 5
 
 // period reports how long a lease of the bucket should last. That is the policy's period, but longer for a key over a
