@@ -244,12 +244,18 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 	return g.cache.Get(now, id)
 }
 
-// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes.
+// fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
+// node of a bucket is unknown after Close, and if the client cannot tell it. Then the node with the most processes counts.
 func (g *Group) fleetOf(b *bucket) int64 {
+	place := b.limiter().parent.place
 	if n := b.node.Load(); n != nil {
-		return n.Processes(b.limiter().parent.place)
+		return n.Processes(place)
 	}
-	return max(int64(g.options.Processes), 1)
+	most := max(int64(g.options.Processes), 1)
+	for _, n := range g.dispatch.Nodes() {
+		most = max(most, n.Processes(place))
+	}
+	return most
 }
 
 // warnIfFleetUnknown warns, once, if a share decides while the number of processes is unknown. That is dangerous,
@@ -353,7 +359,7 @@ func (g *Group) Ping(ctx context.Context) error {
 // later, and one under way ends as [Options].Timeout says. Another Close waits again.
 //
 // Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
-// does as in an outage. A share is full then, and divided by Options.Processes alone. So close after the last request.
+// does as in an outage. A share is full then, even if it was spent before. So close after the last request.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
 // Their goroutines end when the hook has returned and all earlier events are delivered. This holds only on the
