@@ -118,7 +118,7 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # hot-key  docs/internals/performance.md: what shards of one key are worth; two minutes
-# tuning   docs/choosing.md: what tiersim tune advises for five services; two minutes
+# tuning   sim/tuning.md: what tiersim tune advises for five services; two minutes
 # engines  docs/internals/engines.md: the library on the three engines, one with real processes; a quarter of an hour.
 #          ENGINES='kill|crash' plays only those, and leaves the other rows
 # images   docs/images: what tiersim run, sweep and tune draw; half a minute
@@ -131,7 +131,7 @@ pages: ## write one page of the documents, or look at those of the simulator: ma
 
 page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
 page-hot-key = go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/internals/performance.md
-page-tuning = go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal/tune -args -write $(CURDIR)/docs/choosing.md
+page-tuning = go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal/tune -args -write $(CURDIR)/sim/tuning.md
 
 define page-engines
 @$(REDIS)

@@ -15,10 +15,10 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
-// TestBytesOfAKey holds the figures of docs/choosing.md against a real Redis, a tenth more or less: what keys of
-// a name of 30 bytes take there.
+// TestBytesOfAKey holds the figures of docs/internals/performance.md against a real Redis, a tenth more or less: what
+// keys of a name of 30 bytes take there.
 func TestBytesOfAKey(t *testing.T) {
-	page, err := os.ReadFile("../docs/choosing.md")
+	page, err := os.ReadFile("../docs/internals/performance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,10 +56,10 @@ func TestBytesOfAKey(t *testing.T) {
 			}
 			row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(what) + ` \| (\d+) \|$`).FindSubmatch(page)
 			if row == nil {
-				t.Fatalf("docs/choosing.md has no row: | %s | %d |", what, n)
+				t.Fatalf("docs/internals/performance.md has no row: | %s | %d |", what, n)
 			}
 			if said, _ := strconv.ParseInt(string(row[1]), 10, 64); max(said, n) > min(said, n)*11/10 {
-				t.Errorf("%s: %d bytes (%s), docs/choosing.md says %d", what, n, sha[:7], said)
+				t.Errorf("%s: %d bytes (%s), docs/internals/performance.md says %d", what, n, sha[:7], said)
 			}
 		}
 		switch a {

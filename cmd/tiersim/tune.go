@@ -24,7 +24,7 @@ func (a *app) tune() *cobra.Command {
 		Long: `Tune runs the shipped limiter with each of some thirty settings through silent, dying, flapping and slow Redises, partitions
 and deploys. It prints the settings that none beats, which one to take, whether standing shares pay, and the policy in
 Go. What nothing satisfies it says; the exit status is then 1. It takes some ten seconds on two processors, and a
-minute with many keys. docs/choosing.md has examples.`,
+minute with many keys. sim/tuning.md has examples.`,
 		Example: `  tiersim tune --rate 1000/s --processes 20 --over 100% --shortfall 10%
   tiersim tune --rate 5/min --processes 20 --keys 1000 --demand 0.5 --over 30
   tiersim tune --rate 50/s --processes 10 --over 0 --shortfall 60% --calls 200/s`,

@@ -10,7 +10,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/tune"
 )
 
-// The commands of docs/choosing.md ask what the page's figures are the answer to.
+// The commands of sim/tuning.md ask what the page's figures are the answer to.
 func TestServicesAreAsked(t *testing.T) {
 	for _, s := range tune.Services() {
 		var q question

@@ -7,7 +7,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 )
 
-// within is the factor that sums on a napkin and runs agree within; docs/choosing.md names it.
+// within is the factor that sums on a napkin and runs agree within; sim/tuning.md names it.
 const maxFactor = 3
 
 // agree holds the sums beside a search against what was measured, and returns the worst factor between them.

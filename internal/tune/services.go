@@ -6,7 +6,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Service is an example of a question, for docs/choosing.md.
+// Service is an example of a question, for sim/tuning.md.
 type Service struct {
 	Name     string
 	Wants    string   // in a sentence

@@ -77,14 +77,14 @@ func TestServices(t *testing.T) {
 
 // The page has all of them, and asks what is asked here.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/choosing.md")
+	text, err := os.ReadFile("../../sim/tuning.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range Services() {
 		for _, part := range []string{"| " + s.Name + " |", "/tiersim tune " + strings.Join(s.Flags, " ") + "\n"} {
 			if !strings.Contains(string(text), part) {
-				t.Errorf("docs/choosing.md has no %q: make pages PAGE=tuning writes it", part)
+				t.Errorf("sim/tuning.md has no %q: make pages PAGE=tuning writes it", part)
 			}
 		}
 	}
