@@ -30,16 +30,16 @@ func (r *Results) Claims() (string, error) {
 	const ours, bare, peer, leasing = "ours", "x-time-rate", "redis_rate", "vearne-batch-100"
 
 	text := strings.Join([]string{
-		fmt.Sprintf("- A hot key: %s and %s allocations per decision, %s of what a bare x/time/rate limiter takes, %s with two "+
-			"goroutines on two cores.",
+		fmt.Sprintf("- A decision about a hot key takes %s and %s allocations: %s what a bare x/time/rate limiter takes. With "+
+			"two goroutines on two cores it is %s.",
 			duration(hot(ours, 1, wall)), number(hot(ours, 1, allocs)), times(hot(ours, 1, wall)/hot(bare, 1, wall)),
 			times(hot(ours, 2, wall)/hot(bare, 2, wall))),
-		fmt.Sprintf("- The same at full speed: %s Redis commands per decision. redis_rate uses %s as much processor time of the "+
-			"client, vearne/ratelimit with batches of 100 %s.",
+		fmt.Sprintf("- A hot key at full speed costs %s Redis commands per decision. With redis_rate a client needs %s as much "+
+			"processor time, with vearne/ratelimit in batches of 100 %s as much.",
 			number(hot(ours, 16, commands)), times(hot(peer, 16, client)/hot(ours, 16, client)),
 			times(hot(leasing, 16, client)/hot(ours, 16, client))),
-		fmt.Sprintf("- Cold keys at random, 16 goroutines: %s the decisions per second of redis_rate, for %s its processor time in "+
-			"Redis.",
+		fmt.Sprintf("- 16 goroutines that ask for cold keys get %s as many decisions per second as with redis_rate, for %s as much "+
+			"processor time in Redis.",
 			times(cold(peer, wall)/cold(ours, wall)), times(cold(ours, server)/cold(peer, server))),
 	}, "\n") + "\n"
 	if missing != nil {
@@ -51,7 +51,7 @@ func (r *Results) Claims() (string, error) {
 // times writes a quotient: two digits after the point are more than a busy machine knows.
 func times(x float64) string {
 	if x < 10 {
-		return fmt.Sprintf("%.2f ×", x)
+		return fmt.Sprintf("%.2f times", x)
 	}
-	return fmt.Sprintf("%.0f ×", x)
+	return fmt.Sprintf("%.0f times", x)
 }
