@@ -25,12 +25,13 @@ const (
 	FixedWindow
 
 	// SlidingLog admits at most Tokens in any interval of length Per, to the microsecond. Tokens may be 100 000 at
-	// most. Redis stores every request for Per, and is called for each. It is meant for small limits such as logins
-	// and codes.
+	// most. Every request is a call to Redis, which keeps a record of the request for as long as Per. It is meant for
+	// small limits such as logins and codes.
 	SlidingLog
 
-	// SlidingWindow admits at most Tokens in any interval of length Per, for large limits and for several of them.
-	// It counts in blocks (Limit.Precision). A token comes back between Per and Per plus two blocks after its use.
+	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A key can have several
+	// (Policy.Also). It counts in blocks (Limit.Precision). A used token comes back after Per, and at most two blocks
+	// later.
 	SlidingWindow
 )
 

@@ -8,9 +8,10 @@ const mostAttempts = 4
 // AllowAtMost takes as many tokens as there are, up to n, and returns how many it took: 0 if d is a refusal. It is for
 // work that can be done in part, such as sending what fits of a batch.
 //
-// If there are n tokens it costs as much as [Limiter.AllowN]. Otherwise it asks again for what the refusal said was
-// left, up to three times: it blocks for up to four Options.Budget, and while others take tokens of the key it may get
-// fewer than there were. Each attempt counts in Stats, and d is the Decision of the last one.
+// If there are n tokens it costs as much as [Limiter.AllowN]. Otherwise it asks again, up to three times, for the
+// number of tokens that the last refusal said are left. So it blocks for up to four Options.Budget. If others take
+// tokens of the key meanwhile, it may get fewer than are left. Each attempt counts in Stats, and d is the Decision of
+// the last one.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	var admitted Decision
 	if n > 0 {

@@ -13,15 +13,15 @@ import (
 //
 //	d := perUser.For(user).WithLimit(plan.Limit).Allow(ctx)
 //
-// The limit stays that of the key, also for requests that carry none, until a request carries another one, the policy
-// changes, or the process forgets the key. If requests for one key carry different limits at once, in one process or in
-// several, the key is admitted what the largest of them allows. To change a key's limit costs what
-// [Limiter.SetPolicy] costs for one key: raising creates no tokens, and lowering returns what is leased.
+// The key keeps the limit, also for later requests that carry none, until a request carries another one, the policy
+// changes, or the process removes the key. If requests for one key carry different limits at once, in one process or in
+// several, the largest of these limits is what the key can use. To change a key's limit costs what [Limiter.SetPolicy]
+// costs for one key: raising creates no tokens, and lowering returns what is leased.
 //
 // The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
 // are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process. With
-// Also or Standing, no request carries a limit. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged once,
-// and ignored.
+// Also or Standing every carried limit is invalid. An invalid limit is counted in [PolicyStats].PerKeyFaults, logged
+// once, and ignored.
 func (u Use) WithLimit(limit Limit) Use {
 	u.limit = nil
 	if u.limiter != nil && limit != (Limit{}) {

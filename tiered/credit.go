@@ -24,8 +24,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 
 // Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. The bucket gets no
 // fuller than its burst, less what is leased. What does not fit is lost. A refund raises the bound: in any interval the
-// key may get burst + rate·t, and what it was given in that interval. A process that knows that the key is over its
-// limit forgets it: this one at once, others within 5 s.
+// key may get burst + rate·t, and what it was given in that interval. A known denial is dropped here at once, and in
+// other processes within 5 s.
 //
 // To return what a request took and did not use, prefer [Reservation.Cancel], which does not block.
 //
@@ -45,8 +45,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 
 // Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
 // reserved. The key may go below zero, as far as [Policy].MaxDebt allows. Its requests are then refused until it has
-// refilled. What would take it further is forgiven, and counted in Stats. In a window the charge counts as if it were
-// admitted now, up to the limit.
+// refilled. Debt beyond that is forgiven, and counted in Stats. In a window the charge counts as if it were admitted
+// now, up to the limit.
 //
 // A standing share pays first, as far as it can.
 //

@@ -1,14 +1,14 @@
-// Package tiered is a rate limiter for services that run as many processes: a global limit at the cost of a local
-// one.
+// Package tiered is a rate limiter for services that run as many processes. It keeps one limit for all of them, at
+// about the price of a limit in one process.
 //
 // Each process takes tokens in batches from a bucket in Redis, and then decides without asking Redis. With any
-// number of processes, in any interval of length t, a key is admitted at most
+// number of processes, in any interval of length t, a key gets at most
 //
 //	burst + rate·t
 //
-// tokens, as by a single ideal token bucket. A lease is a batch of tokens that a process has taken from Redis. Its
-// tokens are part of the burst until they are spent, returned or burnt. Burnt tokens were lost with the process, or
-// were unused at the end of the lease.
+// tokens, as by a single ideal token bucket. This holds while Redis answers and keeps its data. A lease is a batch of
+// tokens that a process has taken from Redis. The tokens in leases and those in Redis are together never more than the
+// burst. Tokens are burnt if the process that holds them dies, or if they are unused at the end of the lease.
 //
 //	store, err := remote.Open("redis://127.0.0.1:6379", nil) // or remote.NewRedis, with a client of yours
 //	limiter, err := tiered.New(store, tiered.Policy{
@@ -39,11 +39,13 @@
 //
 // # When Redis does not answer
 //
-// A lease may be spent until its deadline. Then the policy's [FailMode] decides at once: by this process' share of the
-// limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). A breaker per Redis
-// node opens after three failed calls in a row, and notices within a second that the node is back. When Redis answers
-// again, what was admitted without it is charged, less the refill that the full bucket could not take in meanwhile. The
-// limiter can start while Redis is down. Set [Options].Processes to the least number of processes that you run.
+// A process first spends its lease, until the lease's deadline. Then the policy's [FailMode] decides: by this process'
+// share of the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). The
+// first decisions of an outage wait for Redis for [Options].Budget before that. After three failed calls in a row a
+// breaker of the Redis node opens, and decisions do not wait any more. It notices within a second that the node is
+// back. Then what was admitted without Redis is charged to the bucket. If the bucket was full for a part of the outage,
+// the charge is lower by the refill that it lost then. The limiter can start while Redis is down. Set
+// [Options].Processes to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //

@@ -336,8 +336,8 @@ func (g *Group) ahead() (ns int64, ok bool) {
 // the nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose
 // breaker is open is asked only when a probe is due.
 //
-// Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A service should fail
-// its readiness check by it only until the first nil, or if it is useless without Redis (FailClosed). Ping takes one
+// Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A readiness check should
+// pass for good once Ping has returned nil, unless the service is useless without Redis (FailClosed). Ping takes one
 // round trip and blocks for at most four times Options.Timeout, or until ctx ends.
 func (g *Group) Ping(ctx context.Context) error {
 	if ctx == nil {
@@ -355,14 +355,16 @@ func (g *Group) Ping(ctx context.Context) error {
 
 // Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
 // It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(). Tokens
-// that were not returned by then are burnt when their leases end. No call to Redis begins more than three Timeouts
-// later, and one under way ends as [Options].Timeout says. Another Close waits again.
+// that were not returned by then are burnt when their leases end. Three Timeouts after Close has returned, no call to
+// Redis begins any more. How long one under way may go on, [Options].Timeout says. Close may be called again, to wait
+// longer.
 //
 // Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
-// does as in an outage. A share is full then, even if it was spent before. So close after the last request.
+// does as in an outage. Close after the last request: each share begins full again, so more than the limit may be
+// admitted.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// Their goroutines end when the hook has returned and all earlier events are delivered. This holds only on the
+// Their goroutines end when the hook has returned and all earlier events are delivered. Close can tell this only on the
 // goroutine that calls the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {

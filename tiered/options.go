@@ -16,8 +16,8 @@ type Options struct {
 
 	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget if
 	// that is more. A slower call has failed, whatever the client's own settings are. It may go on in the background
-	// for four times Timeout or 1 s, whichever is less, and for Timeout if that is more. So a new connection that takes
-	// long is ready for the next call.
+	// until it is four times Timeout old, but at most 1 s old. So a new connection that takes long is ready for the
+	// next call. With a Timeout of 1 s or more it ends at Timeout.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that have
@@ -25,10 +25,10 @@ type Options struct {
 	// 1: if a process starts while Redis is down, it then admits the whole limit.
 	Processes int
 
-	// Service is the name of the service that this process is part of: up to 64 bytes of printable text. "" means
-	// the name of the program. If two services on one Redis have a policy of one name with different limits, the
-	// Logger gets a WARN, because they count each other's requests. Processes of one service may differ while a
-	// deploy rolls: that is an INFO. Stats counts both. Redis stores a fingerprint of it.
+	// Service is the name of the service that this process is part of: up to 64 bytes of printable text. "" means the
+	// name of the program. If two services on one Redis have a policy of one name with different limits, the Logger
+	// gets a WARN, because they count each other's requests. Processes of one service may differ while a deploy rolls:
+	// that is an INFO. Stats counts the processes of either kind. Redis stores a fingerprint of the name.
 	Service string
 
 	// MaxKeys bounds the keys kept in the process, of all policies together: 1 … 2³⁰; 0 means 100 000. Beyond it
@@ -54,7 +54,7 @@ type Options struct {
 
 // Default values of Options.
 const (
-	DefaultBudget      = 20 * time.Millisecond // a round trip takes 0.2–2 ms: ten times that, and no user notices
+	DefaultBudget      = 20 * time.Millisecond // ten slow round trips of 2 ms; no user notices 20 ms
 	DefaultTimeout     = 50 * time.Millisecond
 	DefaultMaxKeys     = 100_000
 	DefaultMaxInFlight = 64

@@ -29,8 +29,8 @@ type Policy struct {
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
 	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It pays from a burst of 24 times the
-	// number of processes. With Also that holds for each limit, and each must refill at least 8 tokens per Per. Never
-	// more than the limit is admitted. A key that always meets the same process has at least 7/8 of its limit there. One
+	// number of processes. With Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more
+	// than the limit is admitted. A key that always meets the same process has at least 7/8 of its limit there. One
 	// that is spread over the processes has all of it. A request may cost up to 7/8 of the burst. Change it in two
 	// deploys: see docs/standing.md.
 	Standing Standing
@@ -59,12 +59,13 @@ type Policy struct {
 	// Lease tunes how tokens are leased from Redis. The zero value follows demand.
 	Lease Lease
 
-	// MaxDebt is how many tokens below zero a key may go. It is at least the largest burst of Limit and Also, and at
-	// most 2⁴⁰. 0 means one burst. A key goes below zero if [Reservation.Settle] or [Limiter.Charge] takes more than it
-	// has, or if more was admitted while Redis did not answer. Its requests are refused until the refill has paid that.
-	// What would take it further is forgiven, and counted in Stats. To choose it, add up the highest costs of all
-	// requests of one key that may run at the same time. Only for a TokenBucket. A limit by PerKey with a larger burst
-	// has that burst as its MaxDebt. After an outage a key may be below −MaxDebt by the refill of one second.
+	// MaxDebt is how many tokens below zero a key may go. 0 means one burst. Any other value must be at least the
+	// largest burst of Limit and Also, and at most 2⁴⁰. A key goes below zero if [Reservation.Settle] or
+	// [Limiter.Charge] takes more than it has, or if more was admitted while Redis did not answer. Its requests are
+	// refused until the refill has paid that. Debt beyond MaxDebt is forgiven, and counted in Stats. To choose MaxDebt,
+	// add up the highest costs of all requests of one key that may run at the same time. Only for a TokenBucket. If
+	// PerKey returns a limit whose burst is larger than MaxDebt, that burst is the key's MaxDebt. After an outage the
+	// debt may exceed MaxDebt by what the key refills in one second.
 	//
 	// Set the same MaxDebt in all processes. Each call of a process with a smaller one forgives the debt beyond its
 	// own MaxDebt.
@@ -100,7 +101,8 @@ const (
 	// processes with this policy that Redis counted in the last 10 s in which it answered, and at least
 	// Options.Processes: see PolicyStats.Processes. What the process admits while Redis answers is taken from its share
 	// too. A request that costs more than the share's burst is refused. When Redis answers again, what was admitted is
-	// charged to the bucket, less the refill that it lost meanwhile because it was full.
+	// charged to the bucket. If the bucket was full for a part of the outage, the charge is lower by the refill that it
+	// lost then.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
@@ -115,9 +117,9 @@ var failModes = [...]string{
 }
 
 // Limit is Tokens per Per, with bursts of up to Burst. In any interval of length t, all processes together admit at
-// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. For the other algorithms see [Algorithm]. The zero
-// Limit is an error in a Policy. As a result of PerKey it means Policy.Limit, and in [Use.WithLimit] that the request
-// carries no limit.
+// most Burst + Tokens·t/Per tokens of a key by a TokenBucket. For the other algorithms see [Algorithm]. The zero Limit
+// is an error in a Policy. If PerKey returns it, it means Policy.Limit. If [Use.WithLimit] gets it, it means that the
+// request carries no limit.
 type Limit struct {
 	Tokens int64         // 1 … 2⁴⁰; up to 100 000 for a SlidingLog
 	Per    time.Duration // 1 µs … 100 years, a whole number of µs
@@ -161,16 +163,16 @@ func (l Limit) burst() int64 {
 // one round trip, and no tokens are held in a process.
 const NoLease = -1
 
-// Lease tunes how many tokens a process takes from Redis at once. A lease lives for four periods, and at least 1 s and
-// two Options.Timeout.
+// Lease tunes how many tokens a process takes from Redis at once. A lease lives for four times Period, 1 s, or twice
+// Options.Timeout, whichever is longest.
 type Lease struct {
-	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. More than a quarter of the
-	// burst, rounded up, is an error. With Policy.Shards the burst is a shard's. With PerKey a larger size is reduced
-	// to a quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and half of the burst if
-	// Size is 0, or what one request asked for if that is more. A key is leased only while it gets so many requests
-	// that a lease saves calls to Redis. With Size 0 two more conditions hold: the burst is at least 50, and at least
-	// 12 times the cost of a request. Otherwise too many of the few tokens would lie in one process while others need
-	// them.
+	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. It must be at most a quarter
+	// of the burst, rounded up. With Policy.Shards the burst is a shard's. With PerKey a larger size is reduced to a
+	// quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and with Size 0 at most half of
+	// the burst. If one request asked for more than that, its cost is the most that is burnt. A key is leased only
+	// while it gets so many requests that a lease saves calls to Redis. With Size 0 its burst must also be at least 50,
+	// and at least 12 times the cost of a request. Otherwise too many of the few tokens would lie in one process while
+	// others need them.
 	Size int64
 
 	// Period is how long a lease should last at the present demand: 5 ms … 1 min; 0 means 250 ms. Redis gets about one

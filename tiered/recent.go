@@ -9,12 +9,12 @@ import (
 // Event is a state change or a fault, kept for a later reader. It names no key.
 type Event struct {
 	At    time.Time // the last time, if Count is more than 1
-	What  string    // "open" or "closed" of a breaker; a [FaultEvent]'s Fault; "presence again" after "presence"
+	What  string    // a breaker's new state, "open" or "closed", or the Fault of a [FaultEvent], or "presence again"
 	Node  string
 	Class string // of the error that opened a breaker: see [NodeStats].Cause
 
-	// By is by how much a clock was set or how long a process stood still. If a breaker closed, it is how long it was
-	// not closed.
+	// By is how far a clock was set, how long a process stood still, or, if a breaker closed, how long it was not
+	// closed.
 	By time.Duration
 
 	Count int64 // events of this kind in a row

@@ -19,8 +19,8 @@ const (
 )
 
 // RefusedKey says how many tokens of a key were refused since the Group's creation, and why. The figures are exact
-// while MaxKeys keeps the key in the process. What was refused before the key was evicted, blocked or unblocked is
-// remembered only for the keys that were refused most.
+// while MaxKeys keeps the key in the process. If a key is evicted, blocked or unblocked, its refusals until then are
+// kept only if it is among the keys that were refused most.
 type RefusedKey struct {
 	Key string `json:"-"` // or its digest, if over 200 bytes; not in JSON, because it may be a secret
 
@@ -28,7 +28,7 @@ type RefusedKey struct {
 	ShareSpent  int64 // by the share, while Redis did not answer (tier Failover)
 	Unavailable int64 // by fail-closed, while Redis did not answer (tier Failover)
 	Blocked     int64 // by a Blocked limit, of the policy or of the key
-	Forgotten   int64 // at most so many tokens are missing in the other figures
+	Forgotten   int64 // upper bound of the tokens that are missing in the other figures
 
 	// LimitNumber is the number of the limit that refused the key last: see [Decision]. It is 0 if the key has one limit,
 	// or was evicted.

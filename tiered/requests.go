@@ -24,21 +24,22 @@ type Requests struct {
 	Invalid      int64 // refused: the key or the cost is not valid
 	Canceled     int64 // refused: the caller's context ended
 
-	Shadowed int64 // of all that was refused: admitted because the policy is only tried out
+	Shadowed int64 // of the refused ones above: they were admitted after all, because of Policy.Shadow
 
 	GrantedByRedis int64 // of Granted: Redis was asked for this request; the rest were decided in this process
 	LimitedByRedis int64 // of Limited: the same
 }
 
-// Admitted returns how many were admitted, without those that were admitted because the policy is only tried out.
+// Admitted returns how many were admitted. It does not count Shadowed.
 func (r Requests) Admitted() int64 { return r.Granted + r.Shared + r.Open + r.Unlimited }
 
-// Refused returns how many were refused, with those that were admitted because the policy is only tried out.
+// Refused returns how many were refused. It counts Shadowed too.
 func (r Requests) Refused() int64 {
 	return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
 }
 
-// Histogram counts durations in buckets of which four double the bound: schema 2 of a native histogram of Prometheus.
+// Histogram counts durations in buckets. The bound of a bucket is twice that of the fourth before it: schema 2 of a
+// native histogram of Prometheus.
 type Histogram struct {
 	Sum     time.Duration // of all
 	Buckets []int64       // how many are in each; the last one has no bound
@@ -52,7 +53,7 @@ func (h Histogram) Count() (n int64) {
 	return n
 }
 
-// Bound returns the upper bound of bucket i, which is in it: 61 µs for bucket 0, 4 s for the last but one. The last
+// Bound returns the longest duration that bucket i counts: 61 µs for bucket 0, 4 s for the last but one. The last
 // bucket has none: Bound returns the longest Duration.
 func (h Histogram) Bound(i int) time.Duration {
 	if i >= len(h.Buckets)-1 {

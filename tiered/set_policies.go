@@ -10,9 +10,10 @@ import (
 // changes those whose name the Group has, as [Limiter.SetPolicy] does, and removes the others. If one of them is
 // invalid, or cannot replace the policy of its name, it changes nothing. The error names all that is wrong.
 //
-// A Limiter of a policy that stays goes on, with the new policy. A Limiter of a removed policy goes on for those who
-// still have it, with the last policy but FailClosed: its leases are returned when they are not used any more, and its
-// waiters are served. It is no longer in [Group.Policies] and [Stats]. A policy of that name may be added again.
+// A Limiter of a policy that stays goes on, with the new policy. Code that still has the Limiter of a removed policy
+// can go on using it. The Limiter keeps its last policy, except that its FailMode becomes FailClosed. Its leases are
+// returned when they are not used any more, and its waiters are served. It is no longer in [Group.Policies] and
+// [Stats]. A policy of that name may be added again.
 func (g *Group) SetPolicies(policies []Policy) error {
 	g.setPoliciesMu.Lock()
 	defer g.setPoliciesMu.Unlock()

@@ -20,7 +20,7 @@ type Standing uint8
 // The values of Standing.
 const (
 	StandingOff   Standing = iota // Redis has the whole limit
-	StandingSplit                 // Redis has 7/8 of the limit; nobody uses the rest. Only for the step from one to the other
+	StandingSplit                 // Redis has 7/8 of the limit; nobody uses the rest. For the deploy between Off and On
 	StandingOn                    // Redis has 7/8 of the limit, and the processes share the rest
 )
 

@@ -31,8 +31,8 @@ type Stats struct {
 
 // StandingStats are about the standing shares of this process, of all policies that have some.
 type StandingStats struct {
-	Fraction   float64       // of the shares of all processes, 0 … 1; 0 if there is no right to any
-	Left       time.Duration // of the right, which is renewed every 3 s
+	Fraction   float64       // part of all standing shares that this process leases from Redis: 0 … 1
+	Left       time.Duration // how long that lease still lasts; it is renewed every 3 s
 	Members    int64         // processes that have a part of them, as last seen
 	Quarantine bool          // the table in Redis is less than 65 s old: nobody gets more than it had before
 }
@@ -51,19 +51,19 @@ type PolicyStats struct {
 	Open        int64 // admitted by fail-open while Redis did not answer
 	Settled     int64 // of Shared and Open: reported to Redis since
 	Forgiven    int64 // debt that no key pays: beyond MaxDebt, or of a key whose calls Redis rejects (Poisoned)
-	Lost        int64 // requested by calls without an answer. At most so many tokens were granted and reached no process
+	Lost        int64 // requested by calls without an answer. Some or all of them may have been granted, and are lost
 	Poisoned    int64 // calls that Redis rejected because of their key alone: of another type, not ours, or damaged
 
 	Requests  Requests  // how many requests were decided, and how
 	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
 	NearLimit int64     // of Spent: while less than a fifth of the burst was left, as far as this process knew
 
-	Standing int64 // admitted by standing shares; not in Spent. What went back to Redis is in Granted and Returned instead
+	Standing int64 // admitted by standing shares; not in Spent. What is given back to Redis moves to Granted and Returned
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
 	Blocked      int64 // requested and refused by Blocked; not in Limited
-	Shadowed     int64 // of all that was refused: admitted because the policy is only tried out
+	Shadowed     int64 // of the refused ones: they were admitted after all, because of Policy.Shadow
 	PerKeyFaults int64 // times that PerKey panicked or returned an invalid limit, or that a request carried one
 
 	// Calls of [Limiter.WaitN] and [Uses.Wait]. A call that gets its tokens at once does not count as a wait. A
@@ -77,8 +77,8 @@ type PolicyStats struct {
 	// Processes is the number that FailLocal divides the limit by: the most that a node counted in the last 10 s in
 	// which it answered, and at least Options.Processes. If nodes differ, each key's own node counts.
 	Processes     int64
-	OtherServices int64 // of these, now: of another service that has a policy of this name with other limits
-	OtherLimits   int64 // of these, now: of this service, with other limits, as during a deploy
+	OtherServices int64 // processes of another service that has a policy of this name with other limits, now
+	OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy
 
 	Direct bool // nothing is leased: each token is taken from Redis, because of Lease.Size or the algorithm
 
@@ -100,8 +100,8 @@ type NodeStats struct {
 	StaleReplies int64         // calls that did nothing because a newer call had overtaken them
 	StateLosses  int64         // replies that showed that Redis had lost a lease's bucket, or the last writes to it
 	ClockSteps   int64         // times that the node's clock was set by 50 ms or more, as seen from here
-	ClockBack    int64         // buckets whose time was set back, because the node's clock was, by more than a second
-	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms before there are 16
+	ClockBack    int64         // buckets whose time was set back, because the node's clock went back by more than a second
+	RoundTrip    time.Duration // 99th percentile of recent calls; 2 ms until 16 calls were measured
 	RoundTrips   Histogram     // all that were answered; calls that leave together share one
 
 	Processes int64 // that are present there, whatever their policies are

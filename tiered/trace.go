@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of
-// the Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and
-// counted in Stats.TraceDropped. If a hook panics, that event is lost, and the value is logged, quoted and cut.
+// Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
+// Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and counted
+// in Stats.TraceDropped. If a hook panics, that event is lost, and the value of the panic is logged, quoted and
+// shortened.
 //
 // A hook may use the Group, and close it. If a hook asks a Limiter on its own goroutine, the hooks get no event of
 // that decision, nor of the calls that it causes. Otherwise they would cause events for ever.
 type Trace struct {
-	Decision func(Decision)   // every decision; of [All] the deciding one, of a wait the last; about 0.3 µs each
+	Decision func(Decision)   // every decision, for about 0.3 µs each; a request over several keys and a wait give one
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
 	Error    func(ErrorEvent) // every call that was not answered, or did nothing
@@ -32,7 +33,7 @@ type LeaseEvent struct {
 	Asked, Granted    int64 // tokens
 	Held              int64 // held when it was sent
 	Returned          int64 // returned unspent, or refunded
-	Settled           int64 // reported to Redis, of what was admitted without it
+	Settled           int64 // tokens that were admitted without Redis, and that this call reports to it
 	Forgiven          int64 // of Settled: not charged, because the key is as far below zero as Policy.MaxDebt allows
 	LimitNumber       uint8 // number of the limit that refused, or has the fewest tokens left: see [Decision]
 	RoundTrip         time.Duration
@@ -51,9 +52,11 @@ type StateEvent struct {
 type ErrorEvent struct {
 	Node, Policy, Key string
 	Err               error
-	// Class is "unreachable", "saturated", "cannot serve" or "misconfigured", "key fault" for a bucket that is of
-	// another type, not ours or damaged, "late" for a call that reached Redis after its deadline, or "stale" for
-	// one that a newer call had overtaken.
+	// Class is one of
+	//   "unreachable", "saturated", "cannot serve", "misconfigured": see [NodeStats]
+	//   "key fault"  the bucket is of another type, damaged, or not the limiter's
+	//   "late"       the call reached Redis after its deadline, and did nothing
+	//   "stale"      a newer call had overtaken it, and it did nothing
 	Class string
 	Asked int64 // tokens
 }
@@ -69,7 +72,7 @@ type WaitEvent struct {
 }
 
 // StandingEvent is a change of this process' standing shares: of its part of all shares, or of whether those of one
-// policy are used. It comes with a report to Redis, up to 3 s after a right has ended.
+// policy are used. It comes with a report to Redis: up to 3 s after this process' lease of its part has ended.
 type StandingEvent struct {
 	StandingStats        // now
 	Policy        string // whose shares are used from now on, or not used any more; "" if the process' part changed
@@ -83,8 +86,8 @@ type FaultEvent struct {
 	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
 	//   "clock step"  the clock of Node was set: By so much, backwards if negative
 	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were dropped
-	//   "other limits" another service has a policy of the name Policy with other limits: once per policy
-	//   "presence"    Node does not count this process any more: Err says why. With a nil Err, it counts it again
+	//   "other limits" another service has a policy of the same name with other limits. Reported once per policy
+	//   "presence"    Node does not count this process any more: Err says why. If Err is nil, Node counts it again
 	Fault             string
 	Node, Policy, Key string
 	By                time.Duration

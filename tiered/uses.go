@@ -95,9 +95,9 @@ func (u *Use) before(v *Use) bool {
 // nothing is taken from the others. The rest goes to Redis in one pipeline per node. Allow waits for Redis at most for
 // Options.Budget in all. If Redis does not answer, each policy decides by its own FailMode.
 //
-// A refusal is the Decision of the strictest use that refused: one for which waiting does not help, or the one with
-// the longest RetryAfter. An admission is the Decision of the use that admits the fewest more such requests
-// (Remaining ÷ cost).
+// A refusal is the Decision of the strictest use that refused: one for which waiting does not help, or the one with the
+// longest RetryAfter. An admission is the Decision of the use that has room for the fewest further requests of this
+// kind (Remaining ÷ cost).
 //
 // It allocates nothing for up to four uses that this process decides alone.
 func (u Uses) Allow(ctx context.Context) (d Decision) {

@@ -35,13 +35,13 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // Redis does not answer, the share's), Redis does not answer and the policy fails closed, or the tokens cannot be there
 // before the deadline of ctx. In the error of the last case errors.Is finds [ErrLimited] and context.DeadlineExceeded.
 //
-// WaitN estimates the time of the tokens as a limiter of one process would: by the level last seen in Redis, the
+// WaitN estimates when the tokens will be there as if this were the only process: by the level last seen in Redis, the
 // refill, and what the waiters in front want. It ignores that other processes may return tokens sooner, or take them
 // first. A waiter that cannot be served in time leaves at once, and delays nobody.
 //
-// Nobody asks at short intervals. A waiter sleeps until a reply comes or until tokens can be there, and the first
-// waiter asks for those behind it too. Tokens that others return, a Reset and the end of an outage are not announced,
-// so the first waiter asks again after 5.5 s, or after 1 s while Redis does not answer.
+// Waiters do not poll. A waiter sleeps until a reply comes or until tokens can be there, and the first waiter asks for
+// those behind it too. Tokens that others return, a Reset and the end of an outage are not announced, so the first
+// waiter asks again after 5.5 s, or after 1 s while Redis does not answer.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -34,8 +34,8 @@ func (r *Results) Claims() (string, error) {
 			"two goroutines on two cores it is %s.",
 			duration(hot(ours, 1, wall)), number(hot(ours, 1, allocs)), times(hot(ours, 1, wall)/hot(bare, 1, wall)),
 			times(hot(ours, 2, wall)/hot(bare, 2, wall))),
-		fmt.Sprintf("- A hot key at full speed costs %s Redis commands per decision. With redis_rate a client needs %s as much "+
-			"processor time, with vearne/ratelimit in batches of 100 %s as much.",
+		fmt.Sprintf("- A hot key at full speed costs %s Redis commands per decision. In the client, redis_rate needs %s the "+
+			"processor time of this limiter. vearne/ratelimit, in batches of 100, needs %s.",
 			number(hot(ours, 16, commands)), times(hot(peer, 16, client)/hot(ours, 16, client)),
 			times(hot(leasing, 16, client)/hot(ours, 16, client))),
 		fmt.Sprintf("- 16 goroutines that ask for cold keys get %s as many decisions per second as with redis_rate, for %s as much "+
