@@ -41,7 +41,7 @@ test: ## before a pull request: the short tests under the race detector, and the
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(RACEFREE))")
-	go test -short -timeout 10m $(PROOF)
+	go test -short -timeout 10m $(PROOF) ./sim
 	go test -timeout 10m .
 
 # The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. The next two lines

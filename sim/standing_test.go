@@ -15,8 +15,17 @@ traffic   poisson limit=users rate=150/s keys=2000
 run       100s warmup=85s
 `
 
+// slowUnderRace skips a test that the race detector makes six times as slow. `make test` runs it without the detector:
+// what it runs concurrently, the other tests of the package run too.
+func slowUnderRace(t *testing.T) {
+	if underRace {
+		t.Skip("a minute under the race detector")
+	}
+}
+
 // With standing shares rarely used keys need no Redis, on the model of Redis as on the scripts.
 func TestRehearsalOfStandingShares(t *testing.T) {
+	slowUnderRace(t)
 	for _, row := range []struct {
 		engine, standing string
 		calls            float64 // per token, at most
@@ -57,6 +66,7 @@ run       240s warmup=70s
 
 // Nothing that happens to messages and processes makes the shares admit more than the limit.
 func TestStandingSharesInABadHour(t *testing.T) {
+	slowUnderRace(t)
 	seeds := uint64(10)
 	if testing.Short() {
 		seeds = 2
@@ -79,6 +89,7 @@ run       240s warmup=70s
 
 // Standing shares keep each of two limits on a key. A report is of the first one.
 func TestStandingSharesOfSeveralLimits(t *testing.T) {
+	slowUnderRace(t)
 	fast, slow := tiered.PerSecond(20).WithBurst(48), tiered.PerMinute(600).WithBurst(400)
 	for i, limits := range [][]tiered.Limit{{fast, slow}, {slow, fast}} {
 		for name, text := range map[string]string{"surges": surges, "a bad hour": badHour, "rarely used keys": rareKeys} {
