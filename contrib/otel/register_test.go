@@ -177,7 +177,7 @@ func TestHostileNames(t *testing.T) {
 	long := strings.Repeat("é", 1000)
 	names := []string{
 		"", "}", "a\nb", "a\\b", `a"b`, "\xff", "\xfe", "\xff\xfe", "a\x00b", "\u2028", long, long + "x",
-		strings.Repeat("\xff", 200), "\xff:6379", "\xff:6380", ":6379", "a:b:6379", "host:99999", "host:06379", "host:",
+		strings.Repeat("\xff", 200), "\xff:6379", "\xff:6380", ":6379", "a:b:6379", "host:99999", "host:06379", "host:6379", "host:",
 	}
 	f := figures{Stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{}, Nodes: map[string]tiered.NodeStats{}}}
 	for _, name := range names {
@@ -213,6 +213,7 @@ func TestServer(t *testing.T) {
 		"redis.internal:1":  `{server.address="redis.internal", server.port="1"}`,
 		"/run/redis.sock":   `{server.address="/run/redis.sock"}`,
 		"host:65536":        `{server.address="host:65536"}`,
+		"host:06379":        `{server.address="host:06379"}`,
 		"host:redis":        `{server.address="host:redis"}`,
 		"2001:db8::1":       `{server.address="2001:db8::1"}`,
 		"unix:/run/x.sock":  `{server.address="unix:/run/x.sock"}`,
