@@ -51,8 +51,8 @@ func shares(name, unit, description string, of func(tiered.StandingStats) float6
 	}}
 }
 
-// buckets is how many durations of a histogram were up to the bound "le", in seconds. The bounds are powers of two, from
-// 61 µs to 4 s. The one of "+Inf" is the count of all. histogram_quantile of PromQL reads this.
+// buckets is how many durations of a histogram were up to the bound "le", in seconds. The bounds are powers of two,
+// from 61 µs to 4 s. The one of "+Inf" is the count of all. histogram_quantile of PromQL reads this.
 func buckets[T any](name, unit, description string, of func(T) tiered.Histogram) figure[T] {
 	return figure[T]{name, description, unit, counter, func(t T, send func(float64, ...attribute.KeyValue)) {
 		h, until := of(t), int64(0)

@@ -236,10 +236,10 @@ func TestSameMetricsAsPrometheus(t *testing.T) {
 	// OpenTelemetry's name in Prometheus is made by the same rule.
 	eachMetric(func(name, unit string, k kind) {
 		name = strings.ReplaceAll(name, ".", "_")
-		switch {
-		case unit == "s":
+		switch unit {
+		case "s":
 			name += "_seconds"
-		case unit == "1":
+		case "1":
 			name += "_ratio"
 		}
 		if k == counter {
@@ -249,8 +249,10 @@ func TestSameMetricsAsPrometheus(t *testing.T) {
 	})
 	// What has another name here: the counters of a histogram, and a second metric of one thing.
 	for theirs, list := range map[string][]string{
-		"tiered_redis_wait_seconds":       {"tiered_redis_wait_bucket_total", "tiered_redis_wait_time_seconds_total"},
-		"tiered_redis_round_trip_seconds": {"tiered_redis_round_trip_bucket_total", "tiered_redis_round_trip_time_seconds_total"},
+		"tiered_redis_wait_seconds": {"tiered_redis_wait_bucket_total", "tiered_redis_wait_time_seconds_total"},
+		"tiered_redis_round_trip_seconds": {
+			"tiered_redis_round_trip_bucket_total", "tiered_redis_round_trip_time_seconds_total",
+		},
 		"tiered_wait_calls_seconds_total": {"tiered_wait_calls_time_seconds_total"},
 	} {
 		for _, name := range list {

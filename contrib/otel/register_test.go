@@ -45,8 +45,11 @@ func TestBadArguments(t *testing.T) {
 		{several(nil, map[string]*tiered.Group{"a": g}), noProvider},
 		{several(provider, map[string]*tiered.Group{"": g}), `otellimit: the name of a Group is ""` + rule},
 		{several(provider, map[string]*tiered.Group{"a\nb": g}), `otellimit: the name of a Group is "a\nb"` + rule},
-		{several(provider, map[string]*tiered.Group{"\xff": nil, "a": nil}), "otellimit: the Group \"a\" is nil: must be set\n" +
-			`otellimit: the name of a Group is "\xff"` + rule + "\n" + `otellimit: the Group "\xff" is nil: must be set`},
+		{
+			several(provider, map[string]*tiered.Group{"\xff": nil, "a": nil}),
+			"otellimit: the Group \"a\" is nil: must be set\n" +
+				`otellimit: the name of a Group is "\xff"` + rule + "\n" + `otellimit: the Group "\xff" is nil: must be set`,
+		},
 		{
 			several(provider, map[string]*tiered.Group{strings.Repeat("x", 1000): g}),
 			`otellimit: the name of a Group is "` + strings.Repeat("x", 128) + `"` + rule,
@@ -138,7 +141,8 @@ func TestOneCallback(t *testing.T) {
 	provider, reader := meter()
 	c := &counting{MeterProvider: provider}
 	store := remote.NewMemory()
-	if _, err := RegisterGroups(c, map[string]*tiered.Group{"a": newGroup(t, store), "b": newGroup(t, store)}); err != nil {
+	groups := map[string]*tiered.Group{"a": newGroup(t, store), "b": newGroup(t, store)}
+	if _, err := RegisterGroups(c, groups); err != nil {
 		t.Fatal(err)
 	}
 	all := len(groupFigures) + len(policyFigures) + len(nodeFigures)
@@ -177,7 +181,8 @@ func TestHostileNames(t *testing.T) {
 	long := strings.Repeat("é", 1000)
 	names := []string{
 		"", "}", "a\nb", "a\\b", `a"b`, "\xff", "\xfe", "\xff\xfe", "a\x00b", "\u2028", long, long + "x",
-		strings.Repeat("\xff", 200), "\xff:6379", "\xff:6380", ":6379", "a:b:6379", "host:99999", "host:06379", "host:6379", "host:",
+		strings.Repeat("\xff", 200), "\xff:6379", "\xff:6380", ":6379", "a:b:6379", "host:99999", "host:06379",
+		"host:6379", "host:",
 	}
 	f := figures{Stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{}, Nodes: map[string]tiered.NodeStats{}}}
 	for _, name := range names {
