@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+// callers ask one after the other at random times, all together at a rate.
+const callers = 32
+
+// load is an open load: a caller that is late does not wait to be less late.
+type load struct {
+	rate  float64 // calls per second
+	keys  int     // as many users, all equally frequent
+	first int     // the first of them
+}
+
+// used is what a load cost a service, and what it was answered.
+type used struct {
+	calls, admitted int
+	processor       time.Duration
+	commands        float64
+	p50, p99        time.Duration
+}
+
+func (u used) per(x float64) float64 { return x / float64(u.calls) }
+
+// request asks for one hit of a user.
+func request(user string) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimit.RateLimitDescriptor{
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: user}}},
+	}}
+}
+
+// offer offers the load for a time.
+func (s *service) offer(t *testing.T, l load, length time.Duration) (u used) {
+	t.Helper()
+	before := s.cost(t)
+	var mu sync.Mutex
+	var trips []time.Duration
+	var all sync.WaitGroup
+	begin := time.Now()
+	for i := range callers {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), uint64(l.first)))
+			client := s.replicas[i%len(s.replicas)].client
+			var mine []time.Duration
+			admitted := 0
+			for at := time.Duration(0); ; {
+				at += time.Duration(random.ExpFloat64() / l.rate * callers * float64(time.Second))
+				if at > length {
+					break
+				}
+				time.Sleep(at - time.Since(begin))
+				r := request("u" + strconv.Itoa(l.first+random.IntN(l.keys)))
+				sent := time.Now()
+				answer, err := client.ShouldRateLimit(context.Background(), r)
+				if err != nil {
+					t.Errorf("%s: %v", s.name, err)
+					return
+				}
+				mine = append(mine, time.Since(sent))
+				if answer.GetOverallCode() == pb.RateLimitResponse_OK {
+					admitted++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			trips = append(trips, mine...)
+			u.admitted += admitted
+		})
+	}
+	all.Wait()
+	after := s.cost(t)
+	u.calls = len(trips)
+	u.processor, u.commands = after.processor-before.processor, after.commands-before.commands-1 // one is INFO
+	slices.Sort(trips)
+	if u.calls > 0 {
+		u.p50, u.p99 = trips[u.calls/2], trips[u.calls*99/100]
+	}
+	return u
+}

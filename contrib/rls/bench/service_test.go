@@ -1,0 +1,183 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// program is a rate limit service that can be started.
+type program struct {
+	name   string
+	binary string
+	env    []string // besides what both get
+}
+
+// build builds both services. The settings of envoyproxy/ratelimit are the best that its README documents: writes to Redis
+// are collected for 150 µs, keys over their limit are cached in the process, and no statistics are sent.
+func build(t *testing.T) (ours, theirs program) {
+	t.Helper()
+	dir := t.TempDir()
+	ours = program{name: "tieredd", binary: filepath.Join(dir, "tieredd")}
+	theirs = program{
+		name: "envoyproxy/ratelimit", binary: filepath.Join(dir, "theirs"),
+		env: []string{"REDIS_PIPELINE_WINDOW=150us", "LOCAL_CACHE_SIZE_IN_BYTES=67108864"},
+	}
+	for _, c := range [][]string{
+		{"build", "-o", ours.binary, "../cmd/tieredd"},
+		{"build", "-C", "theirs", "-o", theirs.binary, "github.com/envoyproxy/ratelimit/src/service_cmd"},
+	} {
+		if out, err := exec.Command("go", c...).CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(c, " "), err, out)
+		}
+	}
+	return ours, theirs
+}
+
+// service is a running service with its replicas and its Redis.
+type service struct {
+	program
+	replicas []*replica
+	redis    *redistest.Server
+}
+
+// replica is a process of a service.
+type replica struct {
+	pid    int
+	client pb.RateLimitServiceClient
+}
+
+// start starts replicas of a program with a configuration and a Redis of their own. They end with the test.
+func (p program) start(t *testing.T, replicas int, config string) *service {
+	t.Helper()
+	s := &service{program: p, redis: redistest.StartOpen(t)}
+	root := t.TempDir()
+	dir := filepath.Join(root, "ratelimit", "config")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bench.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range replicas {
+		s.replicas = append(s.replicas, s.replica(t, root))
+	}
+	return s
+}
+
+func (s *service) replica(t *testing.T, root string) *replica {
+	t.Helper()
+	port := freePort(t)
+	cmd := exec.Command(s.binary)
+	cmd.SysProcAttr = redisserver.DieWithParent()
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Env = append(os.Environ(),
+		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+s.redis.Addr, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
+		"GRPC_HOST=127.0.0.1", "GRPC_PORT="+strconv.Itoa(port),
+		"HOST=127.0.0.1", "PORT="+strconv.Itoa(freePort(t)), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+strconv.Itoa(freePort(t)))
+	cmd.Env = append(cmd.Env, s.env...)
+	// Started on a thread that stays, or the process would die with the thread.
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_ = cmd.Wait()
+		if t.Failed() && log.Len() > 0 {
+			t.Logf("%s: %.2000s", s.name, log.String())
+		}
+	})
+	conn, err := grpc.NewClient(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		answer, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{})
+		cancel()
+		if err == nil && answer.GetStatus() == health.HealthCheckResponse_SERVING {
+			return &replica{cmd.Process.Pid, pb.NewRateLimitServiceClient(conn)}
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("%s does not serve: %v, %v", s.name, answer, err)
+		}
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	port, err := redisserver.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// cost is what a service and its Redis have used since their start.
+type cost struct {
+	processor time.Duration // of the replicas and of Redis
+	commands  float64       // that Redis executed, also within scripts
+}
+
+func (s *service) cost(t *testing.T) (c cost) {
+	t.Helper()
+	client := s.redis.Client()
+	defer client.Close()
+	info, err := client.InfoMap(context.Background(), "cpu", "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(section, name string) float64 {
+		x, err := strconv.ParseFloat(info[section][name], 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return x
+	}
+	c.commands = number("Stats", "total_commands_processed")
+	c.processor = time.Duration((number("CPU", "used_cpu_user") + number("CPU", "used_cpu_sys")) * float64(time.Second))
+	for _, r := range s.replicas {
+		c.processor += processorTime(t, r.pid)
+	}
+	return c
+}
+
+// processorTime returns the processor time of a process, from proc(5). The kernel counts in hundredths of a second.
+func processorTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from field 3, the state, on
+	user, err1 := strconv.Atoi(fields[14-3])
+	system, err2 := strconv.Atoi(fields[15-3])
+	if err1 != nil || err2 != nil {
+		t.Fatalf("%s", text)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
