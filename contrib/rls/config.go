@@ -1,0 +1,237 @@
+package rls
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Config is a configuration of envoyproxy/ratelimit: domains, and in each a tree of descriptors. It never changes.
+type Config struct {
+	domains map[string]*node
+	rules   []*rule
+}
+
+// node is a descriptor of a tree, or the root of a domain.
+type node struct {
+	children  map[string]*node // by key, or by key_value
+	wildcards []wildcard       // among the children, in the order of the file
+	rule      *rule            // nil if there is no limit here
+	share     string           // with share_threshold: the value that all values of the wildcard count as
+}
+
+// wildcard is a child whose value has asterisks. Each stands for any number of characters.
+type wildcard struct {
+	parts []string // of key_value, between the asterisks
+	child *node
+}
+
+func (w wildcard) matches(name string) bool {
+	last := len(w.parts) - 1
+	name, ok := strings.CutPrefix(name, w.parts[0])
+	if !ok {
+		return false
+	}
+	for _, part := range w.parts[1:last] {
+		if _, name, ok = strings.Cut(name, part); !ok {
+			return false
+		}
+	}
+	return strings.HasSuffix(name, w.parts[last])
+}
+
+// rule is a limit of the configuration.
+type rule struct {
+	policy    tiered.Policy // none if unlimited
+	answer    *pb.RateLimitResponse_RateLimit
+	unlimited bool
+	quota     bool
+	replaces  []string // names of other rules that do not count if this one does
+}
+
+// seconds are the lengths of the units, as those of envoyproxy/ratelimit: a month has 30 days, and a year 365.
+var seconds = map[pb.RateLimitResponse_RateLimit_Unit]int64{
+	pb.RateLimitResponse_RateLimit_SECOND: 1,
+	pb.RateLimitResponse_RateLimit_MINUTE: 60,
+	pb.RateLimitResponse_RateLimit_HOUR:   3600,
+	pb.RateLimitResponse_RateLimit_DAY:    24 * 3600,
+	pb.RateLimitResponse_RateLimit_WEEK:   7 * 24 * 3600,
+	pb.RateLimitResponse_RateLimit_MONTH:  30 * 24 * 3600,
+	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * 3600,
+}
+
+// limitOf returns n per unit. 0 is a limit that nobody is within.
+func limitOf(n uint32, unit pb.RateLimitResponse_RateLimit_Unit) tiered.Limit {
+	if n == 0 {
+		return tiered.Blocked()
+	}
+	return tiered.Limit{Tokens: int64(n), Per: time.Duration(seconds[unit]) * time.Second}
+}
+
+// policyOf returns a policy of n per unit that counts as envoyproxy/ratelimit does.
+func policyOf(n uint32, unit pb.RateLimitResponse_RateLimit_Unit) tiered.Policy {
+	p := tiered.Policy{Limit: limitOf(max(n, 1), unit), Algorithm: tiered.FixedWindow, Calendar: true}
+	if n == 0 { // a policy with windows has to have a limit; a key may be blocked
+		p.PerKey = func(string) tiered.Limit { return tiered.Blocked() }
+	}
+	return p
+}
+
+// policyName returns a name for the policy of a rule, from its place in the configuration. A policy cannot change its unit
+// or its algorithm while it runs, so these are in the name: with another unit, a rule is a new policy.
+func policyName(place, kind string) string {
+	name := place + "." + kind
+	valid := strings.IndexFunc(place, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.'
+	}) < 0
+	if valid && len(name) <= 64 && strings.Count(place, "..") == 0 {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	plain := strings.Map(func(r rune) rune {
+		if r < 128 && (r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
+			return r
+		}
+		return '_'
+	}, place)
+	return fmt.Sprintf("%.40s-%x", plain, sum[:8])
+}
+
+// Policies returns the policies of the configuration, for [tiered.Group.SetPolicies].
+func (c *Config) Policies() (all []tiered.Policy) {
+	for _, r := range c.rules {
+		if !r.unlimited {
+			all = append(all, r.policy)
+		}
+	}
+	return all
+}
+
+// Domains returns the names of the domains, in order.
+func (c *Config) Domains() []string { return slices.Sorted(maps.Keys(c.domains)) }
+
+// File is a file of a configuration.
+type File struct {
+	Name string // for messages
+	Text []byte
+}
+
+// maxFile is the most bytes of a file: some 100 000 descriptors.
+const maxFile = 10 << 20
+
+// Load reads the configuration in the files of a directory whose names end in .yaml or .yml and do not begin with a dot.
+func Load(dir string) (*Config, error) {
+	files, err := Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(files...)
+}
+
+// Read reads the files that [Load] parses.
+func Read(dir string) ([]File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("rls: %w", err)
+	}
+	var files []File
+	for _, e := range entries {
+		name := e.Name()
+		if ext := filepath.Ext(name); strings.HasPrefix(name, ".") || ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path) // follows links, as a ConfigMap has
+		if err == nil && info.Size() > maxFile {
+			err = fmt.Errorf("%s has %d bytes: must have at most %d", path, info.Size(), maxFile)
+		}
+		var text []byte
+		if err == nil {
+			text, err = os.ReadFile(path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rls: %w", err)
+		}
+		files = append(files, File{path, text})
+	}
+	if files == nil {
+		return nil, fmt.Errorf("rls: %s has no file that ends in .yaml or .yml: must have one at least", dir)
+	}
+	return files, nil
+}
+
+// Parse reads a configuration. The error names all that is wrong, with file, line and column. Two files may not have the
+// same domain.
+func Parse(files ...File) (*Config, error) {
+	c := &Config{domains: map[string]*node{}}
+	var problems []error
+	for _, f := range files {
+		p := parser{config: c, file: f.Name}
+		p.parse(f.Text)
+		problems = append(problems, p.problems...)
+	}
+	for _, r := range c.rules {
+		if r.unlimited || r.policy.Name == "" {
+			continue
+		}
+		if err := r.policy.Validate(); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if problems != nil {
+		return nil, errors.Join(problems...)
+	}
+	return c, nil
+}
+
+// find returns the rule for a descriptor, and the values of its entries that a key is made of, appended to values. It
+// is nil if there is none. A rule counts only for the last entry.
+func (c *Config) find(domain string, entries []*entry, values []string) (*rule, []string) {
+	at := c.domains[domain]
+	if at == nil {
+		return nil, values
+	}
+	for i, e := range entries {
+		value := e.GetValue()
+		next := at.children[e.GetKey()+"_"+value]
+		if next == nil {
+			if name := e.GetKey() + "_" + value; len(at.wildcards) > 0 {
+				for _, w := range at.wildcards {
+					if w.matches(name) {
+						next = w.child
+						break
+					}
+				}
+			}
+			if next != nil && next.share != "" {
+				value = next.share
+			}
+		}
+		if next == nil {
+			next = at.children[e.GetKey()]
+		}
+		if next == nil {
+			return nil, values
+		}
+		values = append(values, value)
+		if i == len(entries)-1 {
+			return next.rule, values
+		}
+		at = next
+	}
+	return nil, values
+}
+
+// clamp returns n as the 32 bits that the protocol has.
+func clamp(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }

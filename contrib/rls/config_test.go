@@ -1,0 +1,204 @@
+package rls
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// TestMistakes reads files that are wrong. All mistakes of a file are told at once, with their places.
+func TestMistakes(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       []string // each in the error
+	}{
+		{"empty", "", []string{"a.yaml: the file is empty: must have a domain"}},
+		{"no YAML", "domain: [", []string{"a.yaml: yaml:"}},
+		{"a list", "- domain", []string{"a.yaml:1:1: a list: must be fields with values"}},
+		{"no domain", "descriptors: []", []string{"a.yaml:1:1: domain is empty: must be set"}},
+		{"unknown fields", "domain: d\nrate: 1\ndescriptors:\n- key: k\n  limit: 2", []string{
+			`a.yaml:2:1: "rate" is not a field here: must be one of domain, descriptors`,
+			`a.yaml:5:3: "limit" is not a field here: must be one of key,`,
+		}},
+		{"twice", "domain: d\ndomain: e", []string{"a.yaml:2:1: domain is there twice"}},
+		{"no key", "domain: d\ndescriptors:\n- value: v\n- {key: ''}", []string{
+			"a.yaml:3:3: key is empty: must be set", "a.yaml:4:3: key is empty: must be set",
+		}},
+		{"the same descriptor", "domain: d\ndescriptors:\n- {key: a, value: b}\n- {key: a_b}", []string{
+			`a.yaml:4:3: there is another descriptor with key and value "a_b" here`,
+		}},
+		{"units", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: fortnight, requests_per_unit: 1}}\n" +
+			"- {key: b, rate_limit: {requests_per_unit: 1}}\n- {key: c, rate_limit: {unit: unknown}}", []string{
+			`a.yaml:3:24: unit is "fortnight": must be second, minute, hour, day, week, month or year`,
+			`a.yaml:4:24: unit is "": must be`, `a.yaml:5:24: unit is "unknown": must be`,
+		}},
+		{"numbers", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: -1}}\n" +
+			"- {key: b, rate_limit: {unit: day, requests_per_unit: 4294967296}}\n- {key: c, shadow_mode: 7}", []string{
+			`a.yaml:3:55: "-1": must be a whole number, 0 to 4294967295`, `a.yaml:4:55: "4294967296": must be`,
+			`a.yaml:5:25: "7": must be true or false`,
+		}},
+		{"unlimited", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, unlimited: true}}", []string{
+			`a.yaml:3:31: unit is "day" and unlimited is true: must have only one of them`,
+		}},
+		{"replaces", "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n    {unit: day, name: me, replaces: [{name: me}, {name: ''}]}", []string{
+			`a.yaml:5:38: name is "me", the limit's own: must be that of another`, "a.yaml:5:50: name is empty",
+		}},
+		{"share_threshold", "domain: d\ndescriptors:\n- {key: a, value: b, share_threshold: true}", []string{
+			`a.yaml:3:39: share_threshold is true, but value is "b": must have an asterisk`,
+		}},
+		{"own settings", "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 5}\n" +
+			"  tiered: {algorithm: leaky, burst: 7, fail_mode: maybe}\n- {key: b, tiered: {burst: 1}}", []string{
+			`a.yaml:5:23: `, "leaky", `a.yaml:5:51: `, "maybe", "a.yaml:6:20: tiered is set, but rate_limit is not",
+		}},
+		{"a burst of a window", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 5}, tiered: {burst: 1}}", []string{
+			"a.yaml:3:75: burst is set, but algorithm is fixed window: must be token bucket",
+		}},
+		{"a list in place of a value", "domain: d\ndescriptors:\n- {key: [a]}\n- b\n- {key: c, descriptors: d}", []string{
+			"a.yaml:3:9: a list: must be a single value", `a.yaml:4:3: "b": must be fields with values`,
+			`a.yaml:5:25: "d": must be a list`,
+		}},
+	} {
+		_, err := Parse(File{"a.yaml", []byte(c.text)})
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: lacks %s in\n%v", c.name, want, err)
+			}
+		}
+	}
+	one := []byte("domain: d")
+	if _, err := Parse(File{"a.yaml", one}, File{"b.yaml", one}); err == nil ||
+		!strings.Contains(err.Error(), `b.yaml:1:9: domain is "d": another file or place has it`) {
+		t.Error(err)
+	}
+}
+
+// A few lines of aliases cannot become gigabytes.
+func TestAliasesAreBounded(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("domain: d\ndescriptors:\n- {key: a0, descriptors: &d0 [{key: k}]}\n")
+	for i := range 60 {
+		text.WriteString("- {key: b" + strings.Repeat("x", i) + ", descriptors: &e" + strings.Repeat("x", i) + " [")
+		before := "*d0"
+		if i > 0 {
+			before = "*e" + strings.Repeat("x", i-1)
+		}
+		text.WriteString("{key: k, descriptors: " + before + " }, {key: l, descriptors: " + before + " }]}\n")
+	}
+	if _, err := Parse(File{"bomb.yaml", []byte(text.String())}); err == nil || !strings.Contains(err.Error(), "must have fewer") &&
+		!strings.Contains(err.Error(), "excessive aliasing") {
+		t.Error(err)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	c, err := Parse(File{"a.yaml", []byte(`
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 7}
+    shadow_mode: true
+    descriptors:
+      - {key: path, value: "/pay", rate_limit: {unit: year, requests_per_unit: 0}}
+  - key: ip
+    rate_limit: {unit: SECOND, requests_per_unit: 100}
+    tiered: {algorithm: token bucket, burst: 200, fail_mode: fail-closed, standing: true}
+  - {key: admin, rate_limit: {unlimited: true}}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := c.Policies()
+	if len(all) != 3 {
+		t.Fatalf("%+v", all)
+	}
+	if p := all[0]; p.Name != "shop.user.minute" || p.Limit != tiered.PerMinute(7) || p.Algorithm != tiered.FixedWindow ||
+		!p.Calendar || !p.Shadow {
+		t.Errorf("%+v", p)
+	}
+	if p := all[1]; !strings.HasPrefix(p.Name, "shop.user.path__pay-") || p.PerKey("") != tiered.Blocked() {
+		t.Errorf("%+v", p)
+	}
+	if p := all[2]; p.Name != "shop.ip.second-token-bucket-standing" || p.Limit != tiered.PerSecond(100).WithBurst(200) ||
+		p.Algorithm != tiered.TokenBucket || p.FailMode != tiered.FailClosed || p.Standing != tiered.StandingOn {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Load reads what a ConfigMap mounts: files by links, beside directories that begin with dots.
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "..2026")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "has no file that ends in .yaml or .yml") {
+		t.Error(err)
+	}
+	write(filepath.Join(data, "a.yaml"), "domain: a")
+	if err := os.Symlink(filepath.Join("..2026", "a.yaml"), filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(dir, "b.yml"), "domain: b")
+	write(filepath.Join(dir, ".hidden.yaml"), "domain: [")
+	write(filepath.Join(dir, "README"), "domain: [")
+	c, err := Load(dir)
+	if err != nil || strings.Join(c.Domains(), " ") != "a b" {
+		t.Errorf("%v, %v", c, err)
+	}
+	write(filepath.Join(dir, "b.yml"), "domain: b"+strings.Repeat(" ", maxFile))
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "must have at most 10485760") {
+		t.Error(err)
+	}
+}
+
+func TestWildcards(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"k_*", "k_", true},
+		{"k_*", "k_abc", true},
+		{"k_a*", "k_b", false},
+		{"k_a*c", "k_ac", true},
+		{"k_a*c", "k_abc", true},
+		{"k_a*c", "k_abcd", false},
+		{"k_a*b*c", "k_a-b-c", true},
+		{"k_a*b*c", "k_a-c", false},
+		{"k_ab*ba", "k_aba", false}, // the ends may not overlap
+		{"k_*bb*b", "k_bb", false},
+		{"k_*", "other", false},
+	} {
+		if got := (wildcard{strings.Split(c.pattern, "*"), nil}).matches(c.name); got != c.want {
+			t.Errorf("%s matches %s: %t, want %t", c.pattern, c.name, got, c.want)
+		}
+	}
+}
+
+// Whatever a file is, it is read or refused, and its policies are valid.
+func FuzzParse(f *testing.F) {
+	f.Add("domain: d\ndescriptors:\n- {key: a, value: b*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 3}}")
+	f.Add("domain: d\ndescriptors:\n- &a {key: a, descriptors: [*a]}")
+	f.Add("domain: d\ndescriptors:\n- {key: é, rate_limit: {unit: day, requests_per_unit: 3}, tiered: {algorithm: token bucket, burst: 1}}")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse(File{"f.yaml", []byte(text)})
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, p := range c.Policies() {
+			if err := p.Validate(); err != nil || seen[p.Name] {
+				t.Errorf("%+v: %v", p, err)
+			}
+			seen[p.Name] = true
+		}
+	})
+}

@@ -1,0 +1,244 @@
+// Package behavior is what a user of envoyproxy/ratelimit relies on, as requests and the answers to them. The tests ask
+// both services.
+package behavior
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoy "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Config is the configuration that the requests are made for. A unit of a year does not end during a test.
+const Config = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 3}
+  - key: user
+    value: vip
+    rate_limit: {unit: year, requests_per_unit: 5}
+  - key: nobody
+    rate_limit: {unit: year, requests_per_unit: 0}
+  - key: batch
+    rate_limit: {unit: year, requests_per_unit: 10}
+  - key: tried
+    rate_limit: {unit: year, requests_per_unit: 1}
+    shadow_mode: true
+  - key: admin
+    rate_limit: {unlimited: true}
+  - key: tenant
+    descriptors:
+      - key: path
+        rate_limit: {unit: year, requests_per_unit: 2}
+      - key: path
+        value: /free
+      - key: route
+        value: "/a*"
+        rate_limit: {unit: year, requests_per_unit: 2}
+      - key: file
+        value: "f*"
+        share_threshold: true
+        rate_limit: {unit: year, requests_per_unit: 2}
+  - key: cheap
+    rate_limit: {unit: year, requests_per_unit: 2, name: cheap}
+  - key: dear
+    rate_limit: {unit: year, requests_per_unit: 4, name: dear, replaces: [{name: cheap}]}
+  - key: all
+    rate_limit: {unlimited: true, name: all, replaces: [{name: dear}]}
+`
+
+// Row is a sequence of requests, each with its answer.
+//
+// A request is "domain | descriptor | descriptor", with "+n" after the domain for the hits of all. A descriptor is
+// "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit. An answer is "code | status | status". A
+// status is its code, and the hits that are left of the limit: "OK 2/3", "OVER 0/3", "OK" without a limit, and "OK max"
+// without an end.
+type Row struct {
+	Name  string
+	Steps [][2]string
+
+	// Differs, if not "", says why envoyproxy/ratelimit answers otherwise. Theirs are its answers.
+	Differs string
+	Theirs  []string
+}
+
+// Rows are all sequences. Each has users of its own, so their order does not matter.
+var Rows = []Row{
+	{Name: "a limit", Steps: [][2]string{
+		{"shop | user=a", "OK | OK 2/3"},
+		{"shop | user=a", "OK | OK 1/3"},
+		{"shop | user=a", "OK | OK 0/3"},
+		{"shop | user=a", "OVER | OVER 0/3"},
+		{"shop | user=a", "OVER | OVER 0/3"},
+		{"shop | user=a2", "OK | OK 2/3"},
+	}},
+	{Name: "no value is a value", Steps: [][2]string{
+		{"shop | user=", "OK | OK 2/3"},
+		{"shop | user=", "OK | OK 1/3"},
+	}},
+	{Name: "a value with a limit of its own", Steps: [][2]string{{"shop | user=vip", "OK | OK 4/5"}}},
+	{Name: "what is not in the configuration", Steps: [][2]string{
+		{"other | user=b", "OK | OK"},
+		{"shop | color=red", "OK | OK"},
+		{"shop | tenant=b", "OK | OK"},
+		{"shop | user=b path=/x", "OK | OK"},
+		{"shop | user=b", "OK | OK 2/3"},
+	}},
+	{Name: "descriptors within descriptors", Steps: [][2]string{
+		{"shop | tenant=c path=/x", "OK | OK 1/2"},
+		{"shop | tenant=c path=/y", "OK | OK 1/2"},
+		{"shop | tenant=c2 path=/x", "OK | OK 1/2"},
+		{"shop | tenant=c path=/free", "OK | OK"},
+		{"shop | path=/x tenant=c", "OK | OK"},
+	}},
+	{Name: "a limit of nothing", Steps: [][2]string{{"shop | nobody=d", "OVER | OVER 0/0"}}},
+	{Name: "hits", Steps: [][2]string{
+		{"shop +4 | batch=e", "OK | OK 6/10"},
+		{"shop +2 | batch=e | batch=e2 +3", "OK | OK 4/10 | OK 7/10"},
+		{"shop +0 | batch=e", "OK | OK 3/10"},
+		{"shop +5 | batch=e +0", "OK | OK 3/10"},
+	}},
+	{Name: "unlimited", Steps: [][2]string{{"shop | admin=f", "OK | OK max"}}},
+	{Name: "shadow mode", Steps: [][2]string{
+		{"shop | tried=g", "OK | OK 0/1"},
+		{"shop | tried=g", "OK | OK 0/1"},
+	}},
+	{Name: "several descriptors", Steps: [][2]string{
+		{"shop | user=h | user=vip2 | admin=h | color=red", "OK | OK 2/3 | OK 2/3 | OK max | OK"},
+		{"shop | user=h +3", "OVER | OVER 2/3"},
+	}, Differs: "envoyproxy/ratelimit counts hits that it refuses, and says that nothing is left",
+		Theirs: []string{"OK | OK 2/3 | OK 2/3 | OK max | OK", "OVER | OVER 0/3"}},
+	{Name: "one is over", Steps: [][2]string{
+		{"shop | batch=i +10", "OK | OK 0/10"},
+		{"shop | user=i | batch=i", "OVER | OK 2/3 | OVER 0/10"},
+		{"shop | user=i", "OK | OK 1/3"},
+	}},
+	{Name: "refused hits", Steps: [][2]string{
+		{"shop | batch=j +8", "OK | OK 2/10"},
+		{"shop | batch=j +3", "OVER | OVER 2/10"},
+		{"shop | batch=j +2", "OK | OK 0/10"},
+	}, Differs: "envoyproxy/ratelimit counts hits that it refuses, and says that nothing is left",
+		Theirs: []string{"OK | OK 2/10", "OVER | OVER 0/10", "OVER | OVER 0/10"}},
+	{Name: "wildcards", Steps: [][2]string{
+		{"shop | tenant=k route=/a1", "OK | OK 1/2"},
+		{"shop | tenant=k route=/a2", "OK | OK 1/2"},
+		{"shop | tenant=k route=/a", "OK | OK 1/2"},
+		{"shop | tenant=k route=/b", "OK | OK"},
+	}},
+	{Name: "a wildcard whose values share the limit", Steps: [][2]string{
+		{"shop | tenant=l file=f1", "OK | OK 1/2"},
+		{"shop | tenant=l file=f2", "OK | OK 0/2"},
+		{"shop | tenant=l file=f3", "OVER | OVER 0/2"},
+		{"shop | tenant=l2 file=f1", "OK | OK 1/2"},
+	}},
+	{Name: "limits that replace others", Steps: [][2]string{
+		{"shop | cheap=m", "OK | OK 1/2"},
+		{"shop | cheap=m | dear=m", "OK | OK | OK 3/4"},
+		{"shop | dear=m | all=m", "OK | OK | OK max"},
+		{"shop | cheap=m", "OK | OK 0/2"},
+	}},
+	{Name: "a limit that comes with the request", Steps: [][2]string{
+		{"shop | user=n limit=7/year", "OK | OK 6/7"},
+		{"shop | color=n limit=2/year", "OK | OK 1/2"},
+		{"shop | color=n limit=2/year", "OK | OK 0/2"},
+		{"shop | color=n limit=2/year", "OVER | OVER 0/2"},
+		{"other | color=n limit=2/year", "OK | OK"},
+	}},
+}
+
+// Play asks a service for a row. It returns what is wrong.
+func (r Row) Play(ctx context.Context, client pb.RateLimitServiceClient, theirs bool) error {
+	var wrong []error
+	for i, step := range r.Steps {
+		want := step[1]
+		if theirs && r.Differs != "" {
+			want = r.Theirs[i]
+		}
+		answer, err := client.ShouldRateLimit(ctx, Request(step[0]))
+		if err != nil {
+			return fmt.Errorf("%s: %w", step[0], err)
+		}
+		if got := show(answer); got != want {
+			wrong = append(wrong, fmt.Errorf("step %d, %s: %s, want %s", i, step[0], got, want))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// Test plays all rows.
+func Test(t *testing.T, client pb.RateLimitServiceClient, theirs bool) {
+	for _, r := range Rows {
+		t.Run(r.Name, func(t *testing.T) {
+			if err := r.Play(t.Context(), client, theirs); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Request reads a request. It panics if the text is wrong.
+func Request(text string) *pb.RateLimitRequest {
+	parts := strings.Split(text, " | ")
+	domain, hits, ok := strings.Cut(parts[0], " +")
+	r := &pb.RateLimitRequest{Domain: domain}
+	if ok {
+		r.HitsAddend = uint32(number(hits))
+	}
+	for _, part := range parts[1:] {
+		d := &ratelimit.RateLimitDescriptor{}
+		for word := range strings.FieldsSeq(part) {
+			hits, ok := strings.CutPrefix(word, "+")
+			limit, carried := strings.CutPrefix(word, "limit=")
+			switch {
+			case ok:
+				d.HitsAddend = wrapperspb.UInt64(number(hits))
+			case carried:
+				n, unit, _ := strings.Cut(limit, "/")
+				d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{
+					RequestsPerUnit: uint32(number(n)),
+					Unit:            envoy.RateLimitUnit(envoy.RateLimitUnit_value[strings.ToUpper(unit)]),
+				}
+			default:
+				key, value, _ := strings.Cut(word, "=")
+				d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: key, Value: value})
+			}
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	return r
+}
+
+func number(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// show writes an answer.
+func show(r *pb.RateLimitResponse) string {
+	codes := map[pb.RateLimitResponse_Code]string{pb.RateLimitResponse_OK: "OK", pb.RateLimitResponse_OVER_LIMIT: "OVER"}
+	parts := []string{codes[r.GetOverallCode()]}
+	for _, s := range r.GetStatuses() {
+		text := codes[s.GetCode()]
+		switch {
+		case s.GetCurrentLimit() != nil:
+			text += fmt.Sprintf(" %d/%d", s.GetLimitRemaining(), s.GetCurrentLimit().GetRequestsPerUnit())
+			if d := s.GetDurationUntilReset().GetSeconds(); d < 1 || d > 366*24*3600 {
+				text += fmt.Sprintf(" reset in %d s", d)
+			}
+		case s.GetLimitRemaining() == 1<<32-1:
+			text += " max"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, " | ")
+}

@@ -1,0 +1,301 @@
+package rls
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+type entry = ratelimit.RateLimitDescriptor_Entry
+
+// What the aliases of a file can grow to is bounded.
+const (
+	maxNodes = 1_000_000 // values
+	maxDepth = 32        // descriptors within descriptors; an alias may be within itself
+)
+
+// parser reads a file. It goes on after a mistake, to find the others.
+type parser struct {
+	config   *Config
+	file     string
+	nodes    int
+	depth    int
+	problems []error
+}
+
+func (p *parser) bad(n *yaml.Node, format string, args ...any) {
+	p.problems = append(p.problems, fmt.Errorf("%s:%d:%d: "+format, append([]any{p.file, n.Line, n.Column}, args...)...))
+}
+
+func (p *parser) parse(text []byte) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		p.problems = append(p.problems, fmt.Errorf("%s: %w", p.file, err))
+		return
+	}
+	if len(doc.Content) == 0 {
+		p.problems = append(p.problems, fmt.Errorf("%s: the file is empty: must have a domain", p.file))
+		return
+	}
+	top := doc.Content[0]
+	fields := p.fields(top, "domain", "descriptors")
+	if fields == nil {
+		return
+	}
+	domain := p.text(fields["domain"])
+	if domain == "" {
+		p.bad(top, "domain is empty: must be set")
+	}
+	if p.config.domains[domain] != nil {
+		p.bad(fields["domain"], "domain is %q: another file or place has it", domain)
+	}
+	root := &node{}
+	p.config.domains[domain] = root
+	p.descriptors(root, domain, fields["descriptors"])
+}
+
+// fields returns the fields of a mapping, by name. It is nil if n is something else.
+func (p *parser) fields(n *yaml.Node, known ...string) map[string]*yaml.Node {
+	if n = p.follow(n); n == nil {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		p.bad(n, "%s: must be fields with values", shown(n))
+		return nil
+	}
+	all := map[string]*yaml.Node{}
+	for i := 0; i < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		switch {
+		case !slices.Contains(known, name.Value):
+			p.bad(name, "%.64q is not a field here: must be one of %s", name.Value, strings.Join(known, ", "))
+		case all[name.Value] != nil:
+			p.bad(name, "%s is there twice", name.Value)
+		default:
+			all[name.Value] = value
+		}
+	}
+	return all
+}
+
+// follow returns what an alias stands for. It is nil if there is too much of it.
+func (p *parser) follow(n *yaml.Node) *yaml.Node {
+	if p.nodes++; p.nodes > maxNodes {
+		if p.nodes == maxNodes+1 {
+			p.bad(n, "the file has more than %d values with its aliases: must have fewer", maxNodes)
+		}
+		return nil
+	}
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// shown tells what a value is, without more of it than a line.
+func shown(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "fields"
+	}
+	return fmt.Sprintf("%.64q", n.Value)
+}
+
+// scalar returns the text of a value that is no list and no mapping. It is "" if there is none.
+func (p *parser) scalar(n *yaml.Node) (*yaml.Node, string) {
+	if n == nil {
+		return nil, ""
+	}
+	if n = p.follow(n); n == nil {
+		return nil, ""
+	}
+	if n.Kind != yaml.ScalarNode {
+		p.bad(n, "%s: must be a single value", shown(n))
+		return nil, ""
+	}
+	if n.Tag == "!!null" {
+		return nil, ""
+	}
+	return n, n.Value
+}
+
+func (p *parser) text(n *yaml.Node) string {
+	_, s := p.scalar(n)
+	return s
+}
+
+func (p *parser) truth(n *yaml.Node) (is bool) {
+	if n, _ := p.scalar(n); n != nil {
+		if err := n.Decode(&is); err != nil {
+			p.bad(n, "%s: must be true or false", shown(n))
+		}
+	}
+	return is
+}
+
+func (p *parser) number(n *yaml.Node, bits int) uint64 {
+	n, s := p.scalar(n)
+	if n == nil {
+		return 0
+	}
+	x, err := strconv.ParseUint(s, 10, bits)
+	if err != nil {
+		p.bad(n, "%s: must be a whole number, 0 to %d", shown(n), uint64(1)<<bits-1)
+	}
+	return x
+}
+
+// list calls f for the elements of a list.
+func (p *parser) list(n *yaml.Node, f func(*yaml.Node)) {
+	if n == nil {
+		return
+	}
+	if n = p.follow(n); n == nil || n.Tag == "!!null" {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		p.bad(n, "%s: must be a list", shown(n))
+		return
+	}
+	for _, e := range n.Content {
+		f(e)
+	}
+}
+
+// descriptors reads the children of a node.
+func (p *parser) descriptors(parent *node, place string, n *yaml.Node) {
+	p.depth++
+	defer func() { p.depth-- }()
+	p.list(n, func(n *yaml.Node) {
+		if p.depth > maxDepth {
+			p.bad(n, "this descriptor is within %d others: must be within at most %d", p.depth-1, maxDepth-1)
+			return
+		}
+		p.descriptor(parent, place, n)
+	})
+}
+
+func (p *parser) descriptor(parent *node, place string, n *yaml.Node) {
+	fields := p.fields(n, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
+		"value_to_metric", "share_threshold", "metadata", "tiered")
+	if fields == nil {
+		return
+	}
+	key, value := p.text(fields["key"]), p.text(fields["value"])
+	if key == "" {
+		p.bad(n, "key is empty: must be set")
+		return
+	}
+	name := key
+	if value != "" {
+		name += "_" + value
+	}
+	if parent.children[name] != nil {
+		p.bad(n, "there is another descriptor with key and value %.64q here", name)
+		return
+	}
+	place += "." + name
+	child := &node{}
+	if parent.children == nil {
+		parent.children = map[string]*node{}
+	}
+	parent.children[name] = child
+	if strings.Contains(name, "*") {
+		parent.wildcards = append(parent.wildcards, wildcard{strings.Split(name, "*"), child})
+	}
+	if p.truth(fields["share_threshold"]) {
+		if child.share = value; !strings.Contains(value, "*") {
+			p.bad(fields["share_threshold"], "share_threshold is true, but value is %.64q: must have an asterisk", value)
+		}
+	}
+	p.truth(fields["detailed_metric"])
+	p.truth(fields["value_to_metric"])
+	shadow, quota := p.truth(fields["shadow_mode"]), p.truth(fields["quota_mode"])
+	switch limit, own := fields["rate_limit"], fields["tiered"]; {
+	case limit != nil:
+		child.rule = p.rule(place, limit, own)
+		child.rule.policy.Shadow, child.rule.quota = shadow, quota
+	case own != nil:
+		p.bad(own, "tiered is set, but rate_limit is not: must have both")
+	}
+	p.descriptors(child, place, fields["descriptors"])
+}
+
+// rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.
+func (p *parser) rule(place string, n, own *yaml.Node) *rule {
+	r := &rule{}
+	p.config.rules = append(p.config.rules, r)
+	fields := p.fields(n, "requests_per_unit", "unit", "unlimited", "name", "replaces")
+	if fields == nil {
+		return r
+	}
+	word := p.text(fields["unit"])
+	unit := pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(word)])
+	r.unlimited = p.truth(fields["unlimited"])
+	r.answer = &pb.RateLimitResponse_RateLimit{
+		RequestsPerUnit: uint32(p.number(fields["requests_per_unit"], 32)), Unit: unit, Name: p.text(fields["name"]),
+	}
+	p.list(fields["replaces"], func(n *yaml.Node) {
+		name := p.text(p.fields(n, "name")["name"])
+		switch name {
+		case "":
+			p.bad(n, "name is empty: must be the name of another limit")
+		case r.answer.GetName():
+			p.bad(n, "name is %.64q, the limit's own: must be that of another", name)
+		}
+		r.replaces = append(r.replaces, name)
+	})
+	switch {
+	case r.unlimited && word != "":
+		p.bad(fields["unit"], "unit is %.64q and unlimited is true: must have only one of them", word)
+	case !r.unlimited && seconds[unit] == 0:
+		p.bad(n, "unit is %.64q: must be second, minute, hour, day, week, month or year", word)
+	case !r.unlimited:
+		r.policy = policyOf(r.answer.GetRequestsPerUnit(), unit)
+		kind := strings.ToLower(unit.String())
+		if own != nil {
+			kind += p.own(&r.policy, own)
+		}
+		r.policy.Name = policyName(place, kind)
+	}
+	return r
+}
+
+// own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name.
+func (p *parser) own(policy *tiered.Policy, n *yaml.Node) (mark string) {
+	fields := p.fields(n, "algorithm", "burst", "fail_mode", "standing")
+	if n := fields["algorithm"]; n != nil {
+		if err := policy.Algorithm.UnmarshalText([]byte(p.text(n))); err != nil {
+			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
+		}
+		mark = "-" + strings.ReplaceAll(policy.Algorithm.String(), " ", "-")
+	}
+	policy.Calendar = policy.Algorithm == tiered.FixedWindow
+	if n := fields["burst"]; n != nil {
+		if policy.Limit.Burst = int64(p.number(n, 32)); policy.Algorithm != tiered.TokenBucket {
+			p.bad(n, "burst is set, but algorithm is %v: must be token bucket", policy.Algorithm)
+		}
+	}
+	if n := fields["fail_mode"]; n != nil {
+		if err := policy.FailMode.UnmarshalText([]byte(p.text(n))); err != nil {
+			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
+		}
+	}
+	if p.truth(fields["standing"]) {
+		policy.Standing, mark = tiered.StandingOn, mark+"-standing"
+	}
+	return mark
+}
+
+// errNoConfig is the answer while there is no configuration.
+var errNoConfig = errors.New("there is no configuration yet")

@@ -1,0 +1,396 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Options are the options of a Service. A nil *Options, and each zero field, means the default.
+type Options struct {
+	// Together takes the hits of all descriptors of a request, or none. By default each descriptor decides by itself, as
+	// in envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
+	Together bool
+
+	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
+	Shadow bool
+
+	// Headers, if not nil, are the names of the headers that an answer asks Envoy to add.
+	Headers *Headers
+
+	// MaxDescriptors is the most descriptors of a request, and the most entries of a descriptor: 1 … 10 000; 0 means
+	// 100. A request with more is answered with InvalidArgument.
+	MaxDescriptors int
+}
+
+// Headers are names of headers: for the limit, for the hits that are left, and for the seconds until the limit is whole
+// again. They are of the descriptor that has the fewest hits left.
+type Headers struct{ Limit, Remaining, Reset string }
+
+// DefaultHeaders are those of envoyproxy/ratelimit.
+var DefaultHeaders = Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+
+const (
+	mostDescriptors    = 10_000
+	defaultDescriptors = 100
+)
+
+// Service is an envoy.service.ratelimit.v3.RateLimitService.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	group   *tiered.Group
+	options Options
+	now     func() time.Time
+
+	mu        sync.Mutex // of changes
+	overrides []tiered.Policy
+	state     atomic.Pointer[state] // nil before Use
+}
+
+// state is a configuration with the limiters of its policies. It never changes.
+type state struct {
+	*Config
+	limiters  map[*rule]*tiered.Limiter
+	overrides map[overridden]*tiered.Limiter
+}
+
+// overridden are the limits that requests carry: those of a domain with a unit share a policy.
+type overridden struct {
+	domain string
+	unit   pb.RateLimitResponse_RateLimit_Unit
+}
+
+// New returns a Service that decides with the limiters of group. The Service makes the group's policies: nobody else
+// may. Until [Service.Use] it answers Unavailable. All methods may be called concurrently.
+func New(group *tiered.Group, o *Options) (*Service, error) {
+	s := &Service{group: group, now: time.Now}
+	if o != nil {
+		s.options = *o
+	}
+	if s.options.MaxDescriptors == 0 {
+		s.options.MaxDescriptors = defaultDescriptors
+	}
+	var all []error
+	if group == nil {
+		all = append(all, errors.New("rls: the Group is nil: must be set"))
+	}
+	if n := s.options.MaxDescriptors; n < 1 || n > mostDescriptors {
+		all = append(all, fmt.Errorf("rls: Options.MaxDescriptors is %d: must be 1 to %d", n, mostDescriptors))
+	}
+	if h := s.options.Headers; h != nil && (h.Limit == "" || h.Remaining == "" || h.Reset == "") {
+		all = append(all, fmt.Errorf("rls: Options.Headers is %q: must have three names", *h))
+	}
+	if all != nil {
+		return nil, errors.Join(all...)
+	}
+	return s, nil
+}
+
+// Use makes c the configuration. If the group cannot have its policies, it returns an error and changes nothing. What a
+// rule has counted stays if the rule's place, its unit and its algorithm do.
+func (s *Service) Use(c *Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.group.SetPolicies(append(c.Policies(), s.overrides...)); err != nil {
+		return err
+	}
+	next := &state{c, map[*rule]*tiered.Limiter{}, map[overridden]*tiered.Limiter{}}
+	for _, r := range c.rules {
+		if !r.unlimited {
+			next.limiters[r], _ = s.group.Limiter(r.policy.Name)
+		}
+	}
+	if before := s.state.Load(); before != nil {
+		next.overrides = before.overrides
+	}
+	s.state.Store(next)
+	return nil
+}
+
+// override returns the limiter for limits that requests of a domain carry. Only known domains and units have one, so
+// there are few.
+func (s *Service) override(st *state, domain string, unit pb.RateLimitResponse_RateLimit_Unit) (*tiered.Limiter, error) {
+	o := overridden{domain, unit}
+	if l := st.overrides[o]; l != nil {
+		return l, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st = s.state.Load()
+	if l := st.overrides[o]; l != nil {
+		return l, nil
+	}
+	p := policyOf(1, unit)
+	p.Name = policyName(domain, "override."+strings.ToLower(unit.String()))
+	l, err := s.group.NewLimiter(p)
+	if err != nil {
+		return nil, err
+	}
+	next := &state{st.Config, st.limiters, map[overridden]*tiered.Limiter{o: l}}
+	for k, v := range st.overrides {
+		next.overrides[k] = v
+	}
+	s.overrides = append(s.overrides, p)
+	s.state.Store(next)
+	return l, nil
+}
+
+// check is a descriptor of a request, with the limit that it meets.
+type check struct {
+	rule     *rule // nil if there is none, or if another one replaces it
+	limiter  *tiered.Limiter
+	key      string
+	hits     int64 // 0 only looks
+	back     bool  // the hits are given back
+	limit    tiered.Limit
+	decision tiered.Decision
+}
+
+// ShouldRateLimit implements the protocol. It blocks for at most the group's Budget. While Redis does not answer, the
+// fail mode of each rule decides; for fail-closed the answer is the status Unavailable, so that Envoy's
+// failure_mode_deny says what happens.
+func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	st := s.state.Load()
+	switch n := len(r.GetDescriptors()); {
+	case st == nil:
+		return nil, status.Error(codes.Unavailable, errNoConfig.Error())
+	case r.GetDomain() == "":
+		return nil, status.Error(codes.InvalidArgument, "domain is empty: must be set")
+	case n < 1 || n > s.options.MaxDescriptors:
+		return nil, status.Errorf(codes.InvalidArgument, "there are %d descriptors: must be 1 to %d", n,
+			s.options.MaxDescriptors)
+	}
+	checks := make([]check, len(r.GetDescriptors()))
+	for i, d := range r.GetDescriptors() {
+		if err := s.resolve(&checks[i], st, r, d); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "descriptors[%d]: %v", i, err)
+		}
+	}
+	replace(checks)
+	if s.options.Together {
+		together(ctx, checks)
+	} else {
+		each(ctx, checks)
+	}
+	for i := range checks {
+		if d := &checks[i].decision; checks[i].limiter != nil {
+			switch d.Reason {
+			case tiered.Unavailable, tiered.Unknown:
+				return nil, status.Errorf(codes.Unavailable, "descriptors[%d]: %s", i, d.Reason)
+			case tiered.Canceled:
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+		}
+	}
+	return s.answer(checks), nil
+}
+
+// resolve finds the limit that a descriptor meets.
+func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) error {
+	c.hits = max(int64(r.GetHitsAddend()), 1)
+	if d.GetHitsAddend() != nil {
+		c.hits = int64(min(d.GetHitsAddend().GetValue(), 1<<40))
+	}
+	if n := len(d.GetEntries()); n < 1 || n > s.options.MaxDescriptors {
+		return fmt.Errorf("there are %d entries: must be 1 to %d", n, s.options.MaxDescriptors)
+	}
+	var room [8]string
+	values := room[:0]
+	if o := d.GetLimit(); o != nil && st.domains[r.GetDomain()] != nil {
+		unit := pb.RateLimitResponse_RateLimit_Unit(o.GetUnit())
+		if seconds[unit] == 0 {
+			return fmt.Errorf("limit.unit is %v: must be a unit from SECOND to YEAR", unit)
+		}
+		l, err := s.override(st, r.GetDomain(), unit)
+		if err != nil {
+			return err
+		}
+		c.limiter, c.limit = l, limitOf(o.GetRequestsPerUnit(), unit)
+		c.rule = &rule{answer: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: o.GetRequestsPerUnit(), Unit: unit}}
+		for _, e := range d.GetEntries() {
+			values = append(values, e.GetKey(), e.GetValue())
+		}
+	} else if c.rule, values = st.find(r.GetDomain(), d.GetEntries(), values); c.rule == nil || c.rule.unlimited {
+		return nil
+	} else {
+		c.limiter = st.limiters[c.rule]
+	}
+	if c.key = join(values); len(c.key) > tiered.MaxKeyLength {
+		return fmt.Errorf("the values have %d bytes together: must have at most %d", len(c.key), tiered.MaxKeyLength)
+	}
+	if c.back = d.GetIsNegativeHits(); c.back && (c.limit != (tiered.Limit{}) || c.rule.policy.Algorithm != tiered.TokenBucket) {
+		return errors.New("is_negative_hits is true: must be false, unless the limit counts by a token bucket")
+	}
+	return nil
+}
+
+// join makes one key of values. The length before each keeps two lists apart.
+func join(values []string) string {
+	n := 0
+	for _, v := range values {
+		n += len(v) + 8
+	}
+	key := make([]byte, 0, n)
+	for _, v := range values {
+		key = strconv.AppendInt(key, int64(len(v)), 10)
+		key = append(append(key, ':'), v...)
+	}
+	return string(key)
+}
+
+// replace takes out the limits that others replace.
+func replace(checks []check) {
+	for i := range checks {
+		if checks[i].rule == nil {
+			continue
+		}
+		for _, name := range checks[i].rule.replaces {
+			for k := range checks {
+				if r := checks[k].rule; r != nil && r.answer.GetName() == name && !r.unlimited {
+					checks[k].limiter = nil
+				}
+			}
+		}
+	}
+}
+
+func (c *check) use() tiered.Use { return c.limiter.ForN(c.key, c.hits).WithLimit(c.limit) }
+
+// take decides a check by itself.
+func (c *check) take(ctx context.Context) {
+	switch {
+	case c.limiter == nil:
+	case c.hits == 0:
+		c.look(ctx)
+	case c.back:
+		if err := c.limiter.Refund(ctx, c.key, c.hits); err != nil { // Redis does not answer: the hits stay taken
+			c.decision = tiered.Decision{Reason: tiered.Unavailable}
+			return
+		}
+		c.look(ctx)
+	default:
+		c.decision = c.use().Allow(ctx)
+	}
+}
+
+// look reads what is left, and takes nothing: that is never over the limit.
+func (c *check) look(ctx context.Context) {
+	c.decision = c.limiter.Peek(ctx, c.key)
+	c.decision.Allowed = true
+}
+
+// each decides each check by itself, all at the same time.
+func each(ctx context.Context, checks []check) {
+	var others sync.WaitGroup
+	for i := range checks[1:] {
+		if c := &checks[i+1]; c.limiter != nil {
+			others.Go(func() { c.take(ctx) })
+		}
+	}
+	checks[0].take(ctx)
+	others.Wait()
+}
+
+// together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
+func together(ctx context.Context, checks []check) {
+	var uses []tiered.Use
+	var at []*check
+	for i := range checks {
+		switch c := &checks[i]; {
+		case c.limiter == nil:
+		case c.hits == 0 || c.back:
+			c.take(ctx)
+		default:
+			uses, at = append(uses, c.use()), append(at, c)
+		}
+	}
+	if uses == nil {
+		return
+	}
+	d := make([]tiered.Decision, len(uses))
+	all := tiered.All(uses...).AllowEach(ctx, d)
+	for i, c := range at {
+		c.decision = d[i]
+		if d[i].Reason == tiered.Unknown && all.Reason != tiered.Unknown { // not decided: another one refused before
+			c.decision.Allowed, c.decision.Reason = true, tiered.Granted
+		}
+	}
+}
+
+// answer makes the answer from what was decided.
+func (s *Service) answer(checks []check) *pb.RateLimitResponse {
+	out := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(checks)),
+	}
+	over, quotas, quotasOver := 0, 0, 0
+	var least *pb.RateLimitResponse_DescriptorStatus
+	for i := range checks {
+		c := &checks[i]
+		is := c.status(s.now())
+		out.Statuses[i] = is
+		if c.limiter == nil {
+			continue
+		}
+		refused := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
+		switch {
+		case c.rule.quota && refused:
+			quotas, quotasOver = quotas+1, quotasOver+1
+		case c.rule.quota:
+			quotas++
+		case refused:
+			over++
+		}
+		if least == nil || is.GetLimitRemaining() < least.GetLimitRemaining() || refused && !c.rule.quota {
+			least = is
+		}
+	}
+	// A rule with quota_mode refuses only together with all the others that have it.
+	if (over > 0 || quotas > 0 && quotas == quotasOver) && !s.options.Shadow {
+		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	}
+	if h := s.options.Headers; h != nil && least != nil {
+		out.ResponseHeadersToAdd = []*core.HeaderValue{
+			{Key: h.Limit, Value: strconv.FormatUint(uint64(least.GetCurrentLimit().GetRequestsPerUnit()), 10)},
+			{Key: h.Remaining, Value: strconv.FormatUint(uint64(least.GetLimitRemaining()), 10)},
+			{Key: h.Reset, Value: strconv.FormatInt(least.GetDurationUntilReset().GetSeconds(), 10)},
+		}
+	}
+	return out
+}
+
+// status is what became of a descriptor.
+func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
+	is := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+	if c.limiter == nil {
+		if c.rule != nil && c.rule.unlimited {
+			is.LimitRemaining = clamp(1<<32 - 1)
+		}
+		return is
+	}
+	d := &c.decision
+	is.CurrentLimit, is.LimitRemaining = c.rule.answer, clamp(d.Remaining)
+	if c.rule.policy.Algorithm == tiered.FixedWindow || c.limit != (tiered.Limit{}) {
+		unit := seconds[c.rule.answer.GetUnit()]
+		is.DurationUntilReset = &durationpb.Duration{Seconds: unit - now.Unix()%unit}
+	} else {
+		is.DurationUntilReset = durationpb.New((d.ResetAfter + time.Second - 1).Truncate(time.Second))
+	}
+	if !d.Allowed {
+		is.Code = pb.RateLimitResponse_OVER_LIMIT
+	}
+	return is
+}

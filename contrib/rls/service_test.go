@@ -1,0 +1,292 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newService returns a Service with a configuration.
+func newService(t testing.TB, store remote.Store, config string, o *Options) *Service {
+	t.Helper()
+	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	s, err := New(g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use(t, s, config)
+	return s
+}
+
+func use(t testing.TB, s *Service, config string) {
+	t.Helper()
+	c, err := Parse(File{"test.yaml", []byte(config)})
+	if err == nil {
+		err = s.Use(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dial serves a Service on loopback and returns a client of it.
+func dial(t *testing.T, s *Service) pb.RateLimitServiceClient {
+	t.Helper()
+	server := grpc.NewServer()
+	pb.RegisterRateLimitServiceServer(server, s)
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(at)
+	}()
+	conn, err := grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		<-done
+	})
+	return pb.NewRateLimitServiceClient(conn)
+}
+
+func TestBehavior(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		behavior.Test(t, dial(t, newService(t, remote.NewMemory(), behavior.Config, nil)), false)
+	})
+	t.Run("redis", func(t *testing.T) {
+		store := remote.NewRedis(redistest.Start(t).StoreClient(), nil)
+		behavior.Test(t, dial(t, newService(t, store, behavior.Config, nil)), false)
+	})
+}
+
+// rows plays rows that are only of this service.
+func rows(t *testing.T, s *Service, steps ...[2]string) {
+	t.Helper()
+	if err := (behavior.Row{Steps: steps}).Play(t.Context(), dial(t, s), false); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTogether(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true}),
+		[2]string{"shop | batch=a +10", "OK | OK 0/10"},
+		[2]string{"shop | user=a | batch=a", "OVER | OK 3/3 | OVER 0/10"},
+		[2]string{"shop | user=a | batch=b", "OK | OK 2/3 | OK 9/10"},
+	)
+}
+
+func TestGlobalShadow(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Shadow: true}),
+		[2]string{"shop | nobody=a", "OK | OVER 0/0"},
+	)
+}
+
+func TestQuotaMode(t *testing.T) {
+	const config = `domain: d
+descriptors:
+  - {key: a, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: b, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: c, rate_limit: {unit: year, requests_per_unit: 3}}
+`
+	rows(t, newService(t, remote.NewMemory(), config, nil),
+		[2]string{"d | a=x | b=x | c=x", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
+		[2]string{"d | a=x | b=x | c=x", "OK | OVER 0/1 | OK 0/2 | OK 1/3"},
+		[2]string{"d | a=x | b=x | c=x", "OVER | OVER 0/1 | OVER 0/2 | OK 0/3"},
+		[2]string{"d | a=y | c=x", "OVER | OK 0/1 | OVER 0/3"},
+	)
+}
+
+func TestTokenBucket(t *testing.T) {
+	const config = `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}, tiered: {algorithm: token bucket, burst: 5}}
+`
+	s := newService(t, remote.NewMemory(), config, nil)
+	rows(t, s,
+		[2]string{"d | a=x +4", "OK | OK 1/1"},
+		[2]string{"d | a=x +2", "OVER | OVER 1/1"},
+	)
+	r := behavior.Request("d | a=x +3")
+	r.Descriptors[0].IsNegativeHits = true
+	if answer, err := s.ShouldRateLimit(t.Context(), r); err != nil || answer.GetStatuses()[0].GetLimitRemaining() != 4 {
+		t.Errorf("%v, %v: want 4 left", answer, err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	s := newService(t, remote.NewMemory(), behavior.Config, &Options{Headers: &DefaultHeaders})
+	s.now = func() time.Time { return time.Unix(365*24*3600-100, 0) }
+	answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a | user=a | color=red"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		all = append(all, h.GetKey()+": "+h.GetValue())
+	}
+	if got := strings.Join(all, ", "); got != "RateLimit-Limit: 3, RateLimit-Remaining: 2, RateLimit-Reset: 100" {
+		t.Error(got)
+	}
+}
+
+// What a rule counted stays while its place, unit and algorithm do. Calls go on during the change.
+func TestNewConfiguration(t *testing.T) {
+	const config = `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}
+  - {key: b, rate_limit: {unit: year, requests_per_unit: 3}}
+`
+	s := newService(t, remote.NewMemory(), config, nil)
+	rows(t, s, [2]string{"d | a=x | b=x | c=x limit=3/year", "OK | OK 2/3 | OK 2/3 | OK 2/3"})
+	use(t, s, strings.Replace(strings.Replace(config, "3}", "9}", 1), "b, rate_limit: {unit: year", "b, rate_limit: {unit: day", 1))
+	rows(t, s, [2]string{"d | a=x | b=x | c=x limit=3/year", "OK | OK 7/9 | OK 2/3 | OK 1/3"})
+	use(t, s, "domain: other")
+	rows(t, s, [2]string{"d | a=x", "OK | OK"})
+}
+
+func TestBadRequests(t *testing.T) {
+	s := newService(t, remote.NewMemory(), behavior.Config, &Options{MaxDescriptors: 2})
+	client := dial(t, s)
+	many := func(n int) *pb.RateLimitRequest { return behavior.Request("shop" + strings.Repeat(" | user=a", n)) }
+	long := behavior.Request("shop | user=" + strings.Repeat("x", tiered.MaxKeyLength))
+	entries := behavior.Request("shop | user=a a=b c=d")
+	negative := behavior.Request("shop | user=a")
+	negative.Descriptors[0].IsNegativeHits = true
+	unit := behavior.Request("shop | user=a limit=1/unknown")
+	huge := behavior.Request("shop | user=a")
+	huge.Descriptors[0].HitsAddend = wrapperspb.UInt64(1 << 63)
+	for _, c := range []struct {
+		name string
+		r    *pb.RateLimitRequest
+		code codes.Code
+		want string
+	}{
+		{"nothing", &pb.RateLimitRequest{}, codes.InvalidArgument, "domain is empty: must be set"},
+		{"no descriptors", many(0), codes.InvalidArgument, "there are 0 descriptors: must be 1 to 2"},
+		{"too many", many(3), codes.InvalidArgument, "there are 3 descriptors: must be 1 to 2"},
+		{"a descriptor of nothing", &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{nil, {}}},
+			codes.InvalidArgument, "descriptors[0]: there are 0 entries: must be 1 to 2"},
+		{"too many entries", entries, codes.InvalidArgument, "descriptors[0]: there are 3 entries: must be 1 to 2"},
+		{"a long value", long, codes.InvalidArgument, "descriptors[0]: the values have 65542 bytes together: must have at most 65536"},
+		{"negative hits", negative, codes.InvalidArgument, "is_negative_hits is true: must be false"},
+		{"an unknown unit", unit, codes.InvalidArgument, "limit.unit is UNKNOWN: must be a unit from SECOND to YEAR"},
+		{"more hits than any limit", huge, codes.OK, ""},
+	} {
+		answer, err := client.ShouldRateLimit(t.Context(), c.r)
+		if is := status.Convert(err); is.Code() != c.code || !strings.Contains(is.Message(), c.want) {
+			t.Errorf("%s: %v, %v, want %v %s", c.name, answer, err, c.code, c.want)
+		}
+	}
+	// What is refused took nothing.
+	rows(t, s, [2]string{"shop | user=a", "OK | OK 2/3"})
+}
+
+// Without Redis the fail mode of a rule decides. A call whose caller is gone takes nothing.
+func TestWithoutRedis(t *testing.T) {
+	const config = `domain: d
+descriptors:
+  - {key: local, rate_limit: {unit: year, requests_per_unit: 3}}
+  - {key: open, rate_limit: {unit: year, requests_per_unit: 3}, tiered: {fail_mode: fail-open}}
+  - {key: closed, rate_limit: {unit: year, requests_per_unit: 3}, tiered: {fail_mode: fail-closed}}
+`
+	store := remote.NewMemory()
+	s := newService(t, store, config, nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.ShouldRateLimit(ended, behavior.Request("d | local=a")); status.Code(err) != codes.Canceled {
+		t.Errorf("a caller that is gone: %v", err)
+	}
+	store.Fail(errors.New("connection refused"))
+	for name, want := range map[string]string{"local": "OK OK OK OVER", "open": "OK OK OK OK", "closed": "Unavailable Unavailable Unavailable Unavailable"} {
+		var got []string
+		for range 4 {
+			answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("d | "+name+"=a"))
+			switch {
+			case err != nil:
+				got = append(got, status.Code(err).String())
+			case answer.GetOverallCode() == pb.RateLimitResponse_OK:
+				got = append(got, "OK")
+			default:
+				got = append(got, "OVER")
+			}
+		}
+		if all := strings.Join(got, " "); all != want {
+			t.Errorf("%s: %s, want %s", name, all, want)
+		}
+	}
+}
+
+func TestBeforeTheConfiguration(t *testing.T) {
+	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(context.Background())
+	s, err := New(g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); status.Code(err) != codes.Unavailable {
+		t.Error(err)
+	}
+	_, err = New(nil, &Options{MaxDescriptors: -1, Headers: &Headers{}})
+	for _, want := range []string{"the Group is nil", "MaxDescriptors is -1: must be 1 to 10000", "must have three names"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: lacks %q", err, want)
+		}
+	}
+}
+
+// Two lists of values are never one key.
+func FuzzJoin(f *testing.F) {
+	f.Add("a", "b", "a:b", "")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		if (a != c || b != d) && join([]string{a, b}) == join([]string{c, d}) {
+			t.Errorf("%q, %q and %q, %q", a, b, c, d)
+		}
+	})
+}
+
+func BenchmarkHot(b *testing.B) {
+	s := newService(b, remote.NewMemory(), `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1000000000}}
+`, nil)
+	r := behavior.Request("d | a=x")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.ShouldRateLimit(context.Background(), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
