@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	promlimit "github.com/tiered-limiter/tiered-limiter/contrib/prometheus"
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/httpapi"
+	"github.com/tiered-limiter/tiered-limiter/tiered/debugpage"
+)
+
+// handlers returns what the public port serves, and the debug port.
+func (v *server) handlers() (public, private http.Handler, err error) {
+	api, err := httpapi.New(v.group, &httpapi.Options{MaxBody: int64(v.MaxMessage)})
+	if err != nil {
+		return nil, nil, err
+	}
+	page, err := debugpage.New(v.group, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	health := func(w http.ResponseWriter, _ *http.Request) {
+		if !v.ready.Load() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "OK\n")
+	}
+	open := http.NewServeMux()
+	open.HandleFunc("GET /healthcheck", health) // of envoyproxy/ratelimit
+	open.HandleFunc("GET /readyz", health)
+	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK\n") })
+	open.Handle("/v1/", v.guard(api))
+	open.Handle("POST /json", v.guard(http.HandlerFunc(v.json)))
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(promlimit.NewCollector(v.group), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	debug := http.NewServeMux()
+	debug.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	debug.Handle("/debug/limiter", page)
+	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
+	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	return open, debug, nil
+}
+
+// json answers the request of the gRPC service in JSON, as /json of envoyproxy/ratelimit does: with status 429 if a limit
+// refuses.
+func (v *server) json(w http.ResponseWriter, r *http.Request) {
+	var request pb.RateLimitRequest
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(v.MaxMessage)))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		http.Error(w, "the body is too long", http.StatusRequestEntityTooLarge)
+		return
+	}
+	if err == nil {
+		err = protojson.Unmarshal(text, &request)
+	}
+	if err != nil {
+		http.Error(w, "the body is not a RateLimitRequest in JSON", http.StatusBadRequest)
+		return
+	}
+	answer, err := v.service.ShouldRateLimit(r.Context(), &request)
+	if err != nil {
+		code := http.StatusServiceUnavailable
+		if status.Code(err) == codes.InvalidArgument {
+			code = http.StatusBadRequest
+		}
+		http.Error(w, status.Convert(err).Message(), code)
+		return
+	}
+	out, err := protojson.Marshal(answer)
+	if err != nil {
+		http.Error(w, "the answer cannot be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(out)
+}
+
+// guard lets through who has the token, if there is one.
+func (v *server) guard(next http.Handler) http.Handler {
+	if v.Token == "" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !v.knows(r.Header.Values("Authorization")) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "the token is missing or wrong", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// checkToken is guard for gRPC. Health checks need no token.
+func (v *server) checkToken(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
+	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName &&
+		!v.knows(metadata.ValueFromIncomingContext(ctx, "authorization")) {
+		return nil, status.Error(codes.Unauthenticated, "the token is missing or wrong")
+	}
+	return next(ctx, request)
+}
+
+// knows reports whether the only value is the token. It takes as long for a wrong one.
+func (v *server) knows(values []string) bool {
+	if len(values) != 1 {
+		return false
+	}
+	token, ok := strings.CutPrefix(values[0], "Bearer ")
+	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(v.Token)) == 1
+}

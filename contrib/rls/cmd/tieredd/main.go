@@ -1,0 +1,233 @@
+// Command tieredd is a rate limit service for Envoy, in place of envoyproxy/ratelimit. It takes its settings from the
+// environment, and its limits from the files of a directory, which it follows.
+//
+//	tieredd                  serve
+//	tieredd check DIRECTORY  read the configuration in a directory, and say what is wrong
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	err := run(ctx, os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tieredd:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 0:
+		s, err := readSettings()
+		if err != nil {
+			return err
+		}
+		return serve(ctx, s)
+	case len(args) == 2 && args[0] == "check":
+		c, err := rls.Load(args[1])
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d domains, %d limits\n", len(c.Domains()), len(c.Policies()))
+		return nil
+	}
+	return fmt.Errorf("the arguments are %q: must be none, or check and a directory", args)
+}
+
+// server is a running tieredd.
+type server struct {
+	settings
+	log     *slog.Logger
+	group   *tiered.Group
+	service *rls.Service
+	health  *health.Server
+	loaded  [sha256.Size]byte // of the files of the last attempt
+	ready   atomic.Bool       // has a configuration, and is not draining
+}
+
+// serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases back.
+func serve(ctx context.Context, s settings) error {
+	v := &server{settings: s, log: s.logger(), health: health.NewServer()}
+	v.setReady(false)
+	store, closeStore, err := s.store(v.log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	v.group, err = tiered.NewGroup(store, &tiered.Options{
+		Service: "tieredd", Processes: s.Processes, MaxKeys: s.MaxKeys, Logger: v.log,
+	})
+	if err != nil {
+		return err
+	}
+	defer v.close()
+	if v.service, err = rls.New(v.group, s.service()); err != nil {
+		return err
+	}
+	config, err := s.tlsConfig()
+	if err != nil {
+		return err
+	}
+	grpcServer := grpc.NewServer(v.grpcOptions(config)...)
+	pb.RegisterRateLimitServiceServer(grpcServer, v.service)
+	healthpb.RegisterHealthServer(grpcServer, v.health)
+	if s.Reflection {
+		reflection.Register(grpcServer)
+	}
+	public, private, err := v.handlers()
+	if err != nil {
+		return err
+	}
+	v.reload()
+	failed := make(chan error, 3)
+	listen := func(at string, serve func(net.Listener) error) error {
+		l, err := net.Listen("tcp", at)
+		if err == nil {
+			go func() { failed <- serve(l) }()
+		}
+		return err
+	}
+	plain := &http.Server{Handler: public, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: private, ReadHeaderTimeout: 5 * time.Second}
+	defer plain.Close()
+	defer debug.Close()
+	defer grpcServer.Stop()
+	if err := errors.Join(
+		listen(address(s.GRPCHost, s.GRPCPort), grpcServer.Serve),
+		listen(address(s.Host, s.Port), plain.Serve),
+		listen(address(s.DebugHost, s.DebugPort), debug.Serve)); err != nil {
+		return err
+	}
+	err = v.follow(ctx, failed)
+	v.setReady(false)
+	v.log.Info("draining")
+	v.drain(grpcServer, plain)
+	return err
+}
+
+// follow reads the configuration again when it changes, until ctx ends or a server fails.
+func (v *server) follow(ctx context.Context, failed <-chan error) error {
+	tick := time.NewTicker(time.Second) // a ConfigMap takes a minute to arrive
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case <-tick.C:
+			v.reload()
+		}
+	}
+}
+
+// reload uses the configuration if its files have changed. If it cannot, the last one stays.
+func (v *server) reload() {
+	files, err := rls.Read(v.directory())
+	h := sha256.New()
+	fmt.Fprint(h, err)
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %d ", f.Name, len(f.Text))
+		h.Write(f.Text)
+	}
+	sum := [sha256.Size]byte(h.Sum(nil))
+	if sum == v.loaded {
+		return
+	}
+	v.loaded = sum
+	var c *rls.Config
+	if err == nil {
+		c, err = rls.Parse(files...)
+	}
+	if err == nil {
+		err = v.service.Use(c)
+	}
+	if err != nil {
+		v.log.Error("the configuration is not used", "error", err)
+		return
+	}
+	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
+	v.setReady(true)
+}
+
+func (v *server) setReady(ready bool) {
+	v.ready.Store(ready)
+	is := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		is = healthpb.HealthCheckResponse_SERVING
+	}
+	v.health.SetServingStatus("", is)
+	v.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, is)
+}
+
+// drain lets the calls under way end. Envoy learns by GOAWAY that it must go elsewhere.
+func (v *server) drain(g *grpc.Server, h *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), v.Drain)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		g.GracefulStop()
+		close(ended)
+	}()
+	_ = h.Shutdown(ctx)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		g.Stop()
+		<-ended
+	}
+}
+
+// close gives the leases back.
+func (v *server) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := v.group.Close(ctx); err != nil {
+		v.log.Warn("not all leases were given back", "error", err)
+	}
+}
+
+func (v *server) grpcOptions(config *tls.Config) []grpc.ServerOption {
+	o := []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(v.MaxStreams),
+		grpc.MaxRecvMsgSize(v.MaxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: v.MaxConnectionAge, MaxConnectionAgeGrace: v.MaxConnectionAgeGrace,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	}
+	if config != nil {
+		o = append(o, grpc.Creds(credentials.NewTLS(config)))
+	}
+	if v.Token != "" {
+		o = append(o, grpc.UnaryInterceptor(v.checkToken))
+	}
+	return o
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// settings are read from the environment. Names and defaults are those of envoyproxy/ratelimit where it has the same
+// setting; those that begin with TIERED_ are new. docs/service.md has a table of them.
+type settings struct {
+	Host      string `env:"HOST" envDefault:"0.0.0.0"`
+	Port      uint16 `env:"PORT" envDefault:"8080"`
+	DebugHost string `env:"DEBUG_HOST" envDefault:"0.0.0.0"`
+	DebugPort uint16 `env:"DEBUG_PORT" envDefault:"6070"`
+	GRPCHost  string `env:"GRPC_HOST" envDefault:"0.0.0.0"`
+	GRPCPort  uint16 `env:"GRPC_PORT" envDefault:"8081"`
+
+	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" envDefault:"24h"`
+	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" envDefault:"1h"`
+	TLS                   bool          `env:"GRPC_SERVER_USE_TLS"`
+	Certificate           string        `env:"GRPC_SERVER_TLS_CERT"`
+	Key                   string        `env:"GRPC_SERVER_TLS_KEY"`
+	ClientCA              string        `env:"GRPC_CLIENT_TLS_CACERT"`
+	ClientName            string        `env:"GRPC_CLIENT_TLS_SAN"`
+
+	Root         string `env:"RUNTIME_ROOT" envDefault:"/srv/runtime_data/current"`
+	Subdirectory string `env:"RUNTIME_SUBDIRECTORY"`
+	AppDirectory string `env:"RUNTIME_APPDIRECTORY" envDefault:"config"`
+
+	RedisType   string `env:"REDIS_TYPE" envDefault:"SINGLE"`
+	RedisSocket string `env:"REDIS_SOCKET_TYPE" envDefault:"unix"`
+	RedisURL    string `env:"REDIS_URL"`
+	RedisAuth   string `env:"REDIS_AUTH"`
+	RedisTLS    bool   `env:"REDIS_TLS"`
+	RedisPool   int    `env:"REDIS_POOL_SIZE" envDefault:"10"`
+	Prefix      string `env:"CACHE_KEY_PREFIX"`
+
+	LogLevel  string `env:"LOG_LEVEL" envDefault:"WARN"`
+	LogFormat string `env:"LOG_FORMAT" envDefault:"text"`
+
+	Shadow          bool   `env:"SHADOW_MODE"`
+	Headers         bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED"`
+	HeaderLimit     string `env:"LIMIT_LIMIT_HEADER" envDefault:"RateLimit-Limit"`
+	HeaderRemaining string `env:"LIMIT_REMAINING_HEADER" envDefault:"RateLimit-Remaining"`
+	HeaderReset     string `env:"LIMIT_RESET_HEADER" envDefault:"RateLimit-Reset"`
+
+	Together       bool          `env:"TIERED_TOGETHER"`
+	Processes      int           `env:"TIERED_PROCESSES"`
+	Token          string        `env:"TIERED_TOKEN"`
+	Reflection     bool          `env:"TIERED_REFLECTION"`
+	MaxStreams     uint32        `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
+	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"1048576"`
+	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS"`
+	MaxKeys        int           `env:"TIERED_MAX_KEYS"`
+	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
+}
+
+// readSettings reads the environment. The error names all that is wrong.
+func readSettings() (s settings, err error) {
+	if err := env.Parse(&s); err != nil {
+		return s, err
+	}
+	var all []error
+	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	if _, err := s.level(); err != nil {
+		all = append(all, err)
+	}
+	if s.LogFormat != "text" && s.LogFormat != "json" {
+		bad("LOG_FORMAT is %q: must be text or json", s.LogFormat)
+	}
+	if _, err := s.redis(); err != nil {
+		all = append(all, err)
+	}
+	if s.TLS && (s.Certificate == "" || s.Key == "") {
+		bad("GRPC_SERVER_USE_TLS is true: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must be set")
+	}
+	if s.ClientCA != "" && !s.TLS {
+		bad("GRPC_CLIENT_TLS_CACERT is set: GRPC_SERVER_USE_TLS must be true")
+	}
+	if s.ClientName != "" && s.ClientCA == "" {
+		bad("GRPC_CLIENT_TLS_SAN is set: GRPC_CLIENT_TLS_CACERT must be set too")
+	}
+	if s.MaxMessage < 1<<10 || s.MaxMessage > 64<<20 {
+		bad("TIERED_MAX_MESSAGE is %d: must be 1024 to %d bytes", s.MaxMessage, 64<<20)
+	}
+	if s.Drain < 0 || s.Drain > time.Hour {
+		bad("TIERED_DRAIN is %v: must be 0 to 1h", s.Drain)
+	}
+	return s, errors.Join(all...)
+}
+
+// directory is where the configuration is.
+func (s settings) directory() string { return filepath.Join(s.Root, s.Subdirectory, s.AppDirectory) }
+
+func (s settings) level() (level slog.Level, err error) {
+	word := s.LogLevel
+	if strings.EqualFold(word, "warning") {
+		word = "warn"
+	}
+	if err := level.UnmarshalText([]byte(word)); err != nil {
+		return level, fmt.Errorf("LOG_LEVEL is %q: must be debug, info, warn or error", s.LogLevel)
+	}
+	return level, nil
+}
+
+func (s settings) logger() *slog.Logger {
+	level, _ := s.level()
+	o := &slog.HandlerOptions{Level: level}
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
+
+// redis returns the URL of the store. It is "" if there is none.
+func (s settings) redis() (string, error) {
+	if s.RedisURL == "" || strings.Contains(s.RedisURL, "://") {
+		return s.RedisURL, nil
+	}
+	u := url.URL{}
+	query := url.Values{"pool_size": {strconv.Itoa(s.RedisPool)}}
+	if user, password, ok := strings.Cut(s.RedisAuth, ":"); ok {
+		u.User = url.UserPassword(user, password)
+	} else if s.RedisAuth != "" {
+		u.User = url.UserPassword("", s.RedisAuth)
+	}
+	scheme := "redis"
+	if s.RedisTLS || s.RedisSocket == "tls" {
+		scheme = "rediss"
+	}
+	hosts := strings.Split(s.RedisURL, ",")
+	switch strings.ToUpper(s.RedisType) {
+	case "SINGLE":
+		switch s.RedisSocket {
+		case "unix":
+			u.Scheme, u.Path = "unix", s.RedisURL
+		case "tcp", "tls":
+			u.Scheme, u.Host = scheme, s.RedisURL
+		default:
+			return "", fmt.Errorf("REDIS_SOCKET_TYPE is %q: must be tcp, tls or unix", s.RedisSocket)
+		}
+	case "SENTINEL":
+		if len(hosts) < 2 {
+			return "", errors.New("REDIS_URL has no comma: must be the primary's name and the addresses of sentinels, for REDIS_TYPE SENTINEL")
+		}
+		query.Set("master_name", hosts[0])
+		if u.User != nil { // the primary's; the sentinels have none
+			password, _ := u.User.Password()
+			query.Set("password", password)
+			if name := u.User.Username(); name != "" {
+				query.Set("username", name)
+			}
+			u.User = nil
+		}
+		u.Scheme, u.Host, query["addr"] = scheme+"+sentinel", hosts[1], hosts[2:]
+	case "CLUSTER":
+		u.Scheme, u.Host, query["addr"] = scheme+"+cluster", hosts[0], hosts[1:]
+	default:
+		return "", fmt.Errorf("REDIS_TYPE is %q: must be SINGLE, SENTINEL or CLUSTER", s.RedisType)
+	}
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// store opens the store. Without a Redis it is the memory of this process.
+func (s settings) store(log *slog.Logger) (remote.Store, func() error, error) {
+	address, err := s.redis()
+	if err != nil {
+		return nil, nil, err
+	}
+	if address == "" {
+		log.Warn("REDIS_URL is not set: each process counts by itself, and forgets its counts at its end")
+		return remote.NewMemory(), func() error { return nil }, nil
+	}
+	r, err := remote.Open(address, &remote.RedisOptions{Prefix: s.Prefix})
+	if err != nil {
+		return nil, nil, fmt.Errorf("REDIS_URL: %w", err)
+	}
+	return r, r.Close, nil
+}
+
+// service returns the options of the service.
+func (s settings) service() *rls.Options {
+	o := &rls.Options{Together: s.Together, Shadow: s.Shadow, MaxDescriptors: s.MaxDescriptors}
+	if s.Headers {
+		o.Headers = &rls.Headers{Limit: s.HeaderLimit, Remaining: s.HeaderRemaining, Reset: s.HeaderReset}
+	}
+	return o
+}
+
+// tlsConfig returns what the gRPC port needs, or nil. The certificate is read again when its file changes.
+func (s settings) tlsConfig() (*tls.Config, error) {
+	if !s.TLS {
+		return nil, nil
+	}
+	if _, err := tls.LoadX509KeyPair(s.Certificate, s.Key); err != nil {
+		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
+	}
+	c := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(s.Certificate, s.Key)
+			return &pair, err
+		},
+	}
+	if s.ClientCA == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(s.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("GRPC_CLIENT_TLS_CACERT: %w", err)
+	}
+	c.ClientCAs = x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("GRPC_CLIENT_TLS_CACERT is %q: must have a certificate in PEM", s.ClientCA)
+	}
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if s.ClientName != "" {
+		c.VerifyConnection = func(state tls.ConnectionState) error {
+			return state.PeerCertificates[0].VerifyHostname(s.ClientName)
+		}
+	}
+	return c, nil
+}
+
+func address(host string, port uint16) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
