@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -26,12 +27,18 @@ type load struct {
 // used is what a load cost a service, and what it was answered.
 type used struct {
 	calls, admitted int
-	processor       time.Duration
+	replicas, redis time.Duration // processor time
 	commands        float64
 	p50, p99        time.Duration
 }
 
 func (u used) per(x float64) float64 { return x / float64(u.calls) }
+
+func (u used) String() string {
+	micros := func(d time.Duration) float64 { return u.per(d.Seconds()) * 1e6 }
+	return fmt.Sprintf("%d calls, %d admitted, processor time per call %.1f µs in the service and %.1f µs in Redis, "+
+		"%.4f commands, p50 %v, p99 %v", u.calls, u.admitted, micros(u.replicas), micros(u.redis), u.per(u.commands), u.p50, u.p99)
+}
 
 // request asks for one hit of a user.
 func request(user string) *pb.RateLimitRequest {
@@ -81,7 +88,8 @@ func (s *service) offer(t *testing.T, l load, length time.Duration) (u used) {
 	all.Wait()
 	after := s.cost(t)
 	u.calls = len(trips)
-	u.processor, u.commands = after.processor-before.processor, after.commands-before.commands-1 // one is INFO
+	u.replicas, u.redis = after.replicas-before.replicas, after.redis-before.redis
+	u.commands = after.commands - before.commands - 1 // one is INFO
 	slices.Sort(trips)
 	if u.calls > 0 {
 		u.p50, u.p99 = trips[u.calls/2], trips[u.calls*99/100]

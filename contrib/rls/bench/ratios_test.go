@@ -19,8 +19,8 @@ const config = `domain: bench
 descriptors:
   - key: user
     rate_limit:
-      unit: second
-      requests_per_unit: 1000000
+      unit: minute
+      requests_per_unit: 10000000
   - key: edge
     rate_limit:
       unit: second
@@ -64,8 +64,10 @@ func TestRatios(t *testing.T) {
 				f()
 			}
 		}
+		t.Logf("%+v", l)
 		for i := range us {
-			t.Logf("%+v\n  ours   %+v\n  theirs %+v", l, us[i], them[i])
+			t.Logf("ours   %v", us[i])
+			t.Logf("theirs %v", them[i])
 		}
 		shown = us[0]
 		return func(of func(used) float64) float64 {
@@ -77,7 +79,7 @@ func TestRatios(t *testing.T) {
 			return q[rounds/2]
 		}
 	}
-	processor := func(u used) float64 { return u.per(u.processor.Seconds()) }
+	processor := func(u used) float64 { return u.per((u.replicas + u.redis).Seconds()) }
 	p99 := func(u used) float64 { return u.p99.Seconds() }
 	commands := func(u used) float64 { return u.per(u.commands) }
 

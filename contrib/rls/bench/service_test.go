@@ -139,8 +139,8 @@ func freePort(t *testing.T) int {
 
 // cost is what a service and its Redis have used since their start.
 type cost struct {
-	processor time.Duration // of the replicas and of Redis
-	commands  float64       // that Redis executed, also within scripts
+	replicas, redis time.Duration // processor time
+	commands        float64       // that Redis executed, also within scripts
 }
 
 func (s *service) cost(t *testing.T) (c cost) {
@@ -159,9 +159,9 @@ func (s *service) cost(t *testing.T) (c cost) {
 		return x
 	}
 	c.commands = number("Stats", "total_commands_processed")
-	c.processor = time.Duration((number("CPU", "used_cpu_user") + number("CPU", "used_cpu_sys")) * float64(time.Second))
+	c.redis = time.Duration((number("CPU", "used_cpu_user") + number("CPU", "used_cpu_sys")) * float64(time.Second))
 	for _, r := range s.replicas {
-		c.processor += processorTime(t, r.pid)
+		c.replicas += processorTime(t, r.pid)
 	}
 	return c
 }

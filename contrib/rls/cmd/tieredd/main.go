@@ -16,6 +16,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,6 +35,9 @@ import (
 )
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // the heap is small: at 100 each call would pay a tenth more, for some MB less
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	err := run(ctx, os.Args[1:])
@@ -115,14 +120,14 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	plain := &http.Server{Handler: public, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
-	debug := &http.Server{Handler: private, ReadHeaderTimeout: 5 * time.Second}
+	operators := &http.Server{Handler: private, ReadHeaderTimeout: 5 * time.Second}
 	defer plain.Close()
-	defer debug.Close()
+	defer operators.Close()
 	defer grpcServer.Stop()
 	if err := errors.Join(
 		listen(address(s.GRPCHost, s.GRPCPort), grpcServer.Serve),
 		listen(address(s.Host, s.Port), plain.Serve),
-		listen(address(s.DebugHost, s.DebugPort), debug.Serve)); err != nil {
+		listen(address(s.DebugHost, s.DebugPort), operators.Serve)); err != nil {
 		return err
 	}
 	err = v.follow(ctx, failed)
@@ -218,6 +223,7 @@ func (v *server) grpcOptions(config *tls.Config) []grpc.ServerOption {
 	o := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(v.MaxStreams),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
+		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))), // their stacks have grown already
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: v.MaxConnectionAge, MaxConnectionAgeGrace: v.MaxConnectionAgeGrace,
 		}),

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// process is a running tieredd.
+type process struct {
+	*exec.Cmd
+	client              pb.RateLimitServiceClient
+	public, debug, file string
+	logFile             *os.File
+}
+
+// start builds tieredd and starts it with further variables in its environment.
+func start(t *testing.T, config string, env ...string) *process {
+	t.Helper()
+	root := t.TempDir()
+	p := &process{file: filepath.Join(root, "config", "limits.yaml")}
+	if err := os.Mkdir(filepath.Dir(p.file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.write(t, config)
+	binary := filepath.Join(root, "tieredd")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	port := func() string {
+		n, err := redisserver.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strconv.Itoa(n)
+	}
+	at, public, debug := port(), port(), port()
+	p.public, p.debug = "http://127.0.0.1:"+public, "http://127.0.0.1:"+debug
+	p.Cmd = exec.Command(binary)
+	var err error
+	if p.logFile, err = os.Create(filepath.Join(root, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.logFile.Close() })
+	p.Stderr = p.logFile
+	p.Env = append(os.Environ(), "RUNTIME_ROOT="+root, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+at, "HOST=127.0.0.1", "PORT="+public,
+		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+debug, "LOG_LEVEL=info")
+	p.Env = append(p.Env, env...)
+	p.SysProcAttr = redisserver.DieWithParent()
+	runtime.LockOSThread() // or the process would die with the thread
+	t.Cleanup(runtime.UnlockOSThread)
+	if err = p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		if t.Failed() {
+			t.Log(p.log())
+		}
+	})
+	conn, err := grpc.NewClient("127.0.0.1:"+at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	p.client = pb.NewRateLimitServiceClient(conn)
+	eventually(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
+	return p
+}
+
+// log returns what it has logged.
+func (p *process) log() string {
+	text, _ := os.ReadFile(p.logFile.Name())
+	return string(text)
+}
+
+// write replaces the configuration at once.
+func (p *process) write(t *testing.T, config string) {
+	t.Helper()
+	next := p.file + ".next"
+	err := os.WriteFile(next, []byte(config), 0o600)
+	if err == nil {
+		err = os.Rename(next, p.file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *process) get(path string) (code int, body string) {
+	base := p.public
+	if strings.HasPrefix(path, "/metrics") || strings.HasPrefix(path, "/debug") {
+		base = p.debug
+	}
+	r, err := http.Get(base + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	text, _ := io.ReadAll(r.Body)
+	return r.StatusCode, string(text)
+}
+
+func (p *process) post(path, body, token string) int {
+	r, err := http.NewRequest(http.MethodPost, p.public+path, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode
+}
+
+// play asks for steps of request and answer.
+func (p *process) play(t *testing.T, steps ...[2]string) {
+	t.Helper()
+	if err := (behavior.Row{Steps: steps}).Play(t.Context(), p.client, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// eventually waits for what must come soon, however busy the machine is.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for begin := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
+
+const limits = `domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 100}
+`
+
+// The whole life of a process: it serves, takes a new configuration, keeps it when the next one is wrong, shows what it
+// does, and gives its leases back at the end.
+func TestLife(t *testing.T) {
+	redis := redistest.Start(t)
+	p := start(t, limits, "REDIS_URL="+redis.URL())
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+
+	p.write(t, strings.Replace(limits, "100", "200", 1))
+	eventually(t, "the new limit counts", func() bool {
+		answer, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=b +0"))
+		return err == nil && answer.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit() == 200
+	})
+	p.write(t, "domain: shop\nlimits: 7")
+	eventually(t, "the mistake is logged", func() bool {
+		return strings.Contains(p.log(), `limits.yaml:2:1: \"limits\" is not a field here`)
+	})
+	p.play(t, [2]string{"shop | user=a", "OK | OK 198/200"})
+
+	const ask = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"c"}],"hitsAddend":"150"}]}`
+	if one, two := p.post("/json", ask, ""), p.post("/json", ask, ""); one != 200 || two != 429 {
+		t.Errorf("/json answers %d and %d, want 200 and 429", one, two)
+	}
+	if code := p.post("/json", "no", ""); code != 400 {
+		t.Errorf("/json answers %d, want 400", code)
+	}
+	if code := p.post("/v1/allow", `{"uses":[{"policy":"shop.user.year","key":"1:c","cost":51}]}`, ""); code != 429 {
+		t.Errorf("/v1/allow answers %d, want 429: the key has 50 left", code)
+	}
+	for _, path := range []string{"/healthz", "/healthcheck", "/debug/limiter", "/v1/openapi.yaml"} {
+		if code, body := p.get(path); code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if _, body := p.get("/metrics"); !strings.Contains(body, `tiered_requested_tokens_total{policy="shop.user.year",reason="granted"}`) {
+		t.Errorf("%.500s", body)
+	}
+
+	for range 2000 { // so that it has a lease
+		if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=hot")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil || strings.Contains(p.log(), "given back") {
+		t.Errorf("%v\n%s", err, p.log())
+	}
+}
+
+// Without a Redis it says so, and works.
+func TestWithoutRedis(t *testing.T) {
+	p := start(t, limits)
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	if !strings.Contains(p.log(), "REDIS_URL is not set: each process counts by itself") {
+		t.Error(p.log())
+	}
+}
+
+// With a token, only who has it may ask. Health needs none.
+func TestToken(t *testing.T) {
+	p := start(t, limits, "TIERED_TOKEN=secret")
+	ask := behavior.Request("shop | user=a")
+	for token, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer secret": codes.OK} {
+		ctx := t.Context()
+		if token != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", token)
+		}
+		if _, err := p.client.ShouldRateLimit(ctx, ask); status.Code(err) != want {
+			t.Errorf("%q: %v, want %v", token, err, want)
+		}
+	}
+	for token, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
+		if code := p.post("/v1/allow", `{"uses":[{"policy":"shop.user.year","key":"k"}]}`, token); code != want {
+			t.Errorf("%q: %d, want %d", token, code, want)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	clear := func(t *testing.T) {
+		for _, name := range []string{"REDIS_URL", "REDIS_TYPE", "LOG_LEVEL"} {
+			t.Setenv(name, "")
+			_ = os.Unsetenv(name)
+		}
+	}
+	for _, c := range []struct {
+		env  map[string]string
+		want string // the URL, or of the error
+	}{
+		{map[string]string{}, ""},
+		{map[string]string{"REDIS_URL": "redis://h:1/2"}, "redis://h:1/2"},
+		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tcp"}, "redis://h:1?pool_size=10"},
+		{map[string]string{"REDIS_URL": "/s.sock", "REDIS_AUTH": "p"}, "unix://:p@/s.sock?pool_size=10"},
+		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tls", "REDIS_AUTH": "u:p/"}, "rediss://u:p%2F@h:1?pool_size=10"},
+		{map[string]string{"REDIS_URL": "main,a:1,b:2", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "p"},
+			"redis+sentinel://a:1?addr=b%3A2&master_name=main&password=p&pool_size=10"},
+		{map[string]string{"REDIS_URL": "a:1,b:2", "REDIS_TYPE": "cluster", "REDIS_TLS": "true"}, "rediss+cluster://a:1?addr=b%3A2&pool_size=10"},
+		{map[string]string{"REDIS_URL": "main", "REDIS_TYPE": "SENTINEL"}, "REDIS_URL has no comma"},
+		{map[string]string{"REDIS_URL": "h", "REDIS_TYPE": "RING"}, `REDIS_TYPE is "RING": must be SINGLE, SENTINEL or CLUSTER`},
+		{map[string]string{"REDIS_URL": "h", "REDIS_SOCKET_TYPE": "udp"}, `REDIS_SOCKET_TYPE is "udp"`},
+		{map[string]string{"LOG_LEVEL": "loud"}, `LOG_LEVEL is "loud"`},
+		{map[string]string{"GRPC_SERVER_USE_TLS": "true"}, "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must be set"},
+		{map[string]string{"GRPC_PORT": "70000"}, "GRPCPort"},
+		{map[string]string{"TIERED_MAX_MESSAGE": "1", "TIERED_DRAIN": "2h"}, "TIERED_MAX_MESSAGE is 1"},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			clear(t)
+			for name, value := range c.env {
+				t.Setenv(name, value)
+			}
+			s, err := readSettings()
+			got, _ := s.redis()
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+				t.Errorf("%v: %s, want %s", c.env, got, c.want)
+			}
+		})
+	}
+}
+
+func TestArguments(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(context.Background(), []string{"check", dir}); err != nil {
+		t.Error(err)
+	}
+	if err := run(context.Background(), []string{"check", filepath.Join(dir, "none")}); err == nil {
+		t.Error("a directory that is not there is fine")
+	}
+	if err := run(context.Background(), []string{"what"}); err == nil || !strings.Contains(err.Error(), "must be none, or check and a directory") {
+		t.Error(err)
+	}
+}
