@@ -194,8 +194,10 @@ func TestBadRequests(t *testing.T) {
 		{"nothing", &pb.RateLimitRequest{}, codes.InvalidArgument, "domain is empty: must be set"},
 		{"no descriptors", many(0), codes.InvalidArgument, "there are 0 descriptors: must be 1 to 2"},
 		{"too many", many(3), codes.InvalidArgument, "there are 3 descriptors: must be 1 to 2"},
-		{"a descriptor of nothing", &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{nil, {}}},
-			codes.InvalidArgument, "descriptors[0]: there are 0 entries: must be 1 to 2"},
+		{
+			"a descriptor of nothing", &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{nil, {}}},
+			codes.InvalidArgument, "descriptors[0]: there are 0 entries: must be 1 to 2",
+		},
 		{"too many entries", entries, codes.InvalidArgument, "descriptors[0]: there are 3 entries: must be 1 to 2"},
 		{"a long value", long, codes.InvalidArgument, "descriptors[0]: the values have 65542 bytes together: must have at most 65536"},
 		{"negative hits", negative, codes.InvalidArgument, "is_negative_hits is true: must be false"},

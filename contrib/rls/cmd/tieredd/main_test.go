@@ -258,8 +258,10 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tcp"}, "redis://h:1?pool_size=10"},
 		{map[string]string{"REDIS_URL": "/s.sock", "REDIS_AUTH": "p"}, "unix://:p@/s.sock?pool_size=10"},
 		{map[string]string{"REDIS_URL": "h:1", "REDIS_SOCKET_TYPE": "tls", "REDIS_AUTH": "u:p/"}, "rediss://u:p%2F@h:1?pool_size=10"},
-		{map[string]string{"REDIS_URL": "main,a:1,b:2", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "p"},
-			"redis+sentinel://a:1?addr=b%3A2&master_name=main&password=p&pool_size=10"},
+		{
+			map[string]string{"REDIS_URL": "main,a:1,b:2", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "p"},
+			"redis+sentinel://a:1?addr=b%3A2&master_name=main&password=p&pool_size=10",
+		},
 		{map[string]string{"REDIS_URL": "a:1,b:2", "REDIS_TYPE": "cluster", "REDIS_TLS": "true"}, "rediss+cluster://a:1?addr=b%3A2&pool_size=10"},
 		{map[string]string{"REDIS_URL": "main", "REDIS_TYPE": "SENTINEL"}, "REDIS_URL has no comma"},
 		{map[string]string{"REDIS_URL": "h", "REDIS_TYPE": "RING"}, `REDIS_TYPE is "RING": must be SINGLE, SENTINEL or CLUSTER`},

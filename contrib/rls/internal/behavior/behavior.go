@@ -110,22 +110,26 @@ var Rows = []Row{
 		{"shop | tried=g", "OK | OK 0/1"},
 		{"shop | tried=g", "OK | OK 0/1"},
 	}},
-	{Name: "several descriptors", Steps: [][2]string{
-		{"shop | user=h | user=vip2 | admin=h | color=red", "OK | OK 2/3 | OK 2/3 | OK max | OK"},
-		{"shop | user=h +3", "OVER | OVER 2/3"},
-	}, Differs: "envoyproxy/ratelimit counts hits that it refuses, and says that nothing is left",
-		Theirs: []string{"OK | OK 2/3 | OK 2/3 | OK max | OK", "OVER | OVER 0/3"}},
+	{
+		Name: "several descriptors", Steps: [][2]string{
+			{"shop | user=h | user=vip2 | admin=h | color=red", "OK | OK 2/3 | OK 2/3 | OK max | OK"},
+			{"shop | user=h +3", "OVER | OVER 2/3"},
+		}, Differs: "envoyproxy/ratelimit counts hits that it refuses, and says that nothing is left",
+		Theirs: []string{"OK | OK 2/3 | OK 2/3 | OK max | OK", "OVER | OVER 0/3"},
+	},
 	{Name: "one is over", Steps: [][2]string{
 		{"shop | batch=i +10", "OK | OK 0/10"},
 		{"shop | user=i | batch=i", "OVER | OK 2/3 | OVER 0/10"},
 		{"shop | user=i", "OK | OK 1/3"},
 	}},
-	{Name: "refused hits", Steps: [][2]string{
-		{"shop | batch=j +8", "OK | OK 2/10"},
-		{"shop | batch=j +3", "OVER | OVER 2/10"},
-		{"shop | batch=j +2", "OK | OK 0/10"},
-	}, Differs: "envoyproxy/ratelimit counts hits that it refuses, and says that nothing is left",
-		Theirs: []string{"OK | OK 2/10", "OVER | OVER 0/10", "OVER | OVER 0/10"}},
+	{
+		Name: "refused hits", Steps: [][2]string{
+			{"shop | batch=j +8", "OK | OK 2/10"},
+			{"shop | batch=j +3", "OVER | OVER 2/10"},
+			{"shop | batch=j +2", "OK | OK 0/10"},
+		}, Differs: "envoyproxy/ratelimit counts hits that it refuses, and says that nothing is left",
+		Theirs: []string{"OK | OK 2/10", "OVER | OVER 0/10", "OVER | OVER 0/10"},
+	},
 	{Name: "wildcards", Steps: [][2]string{
 		{"shop | tenant=k route=/a1", "OK | OK 1/2"},
 		{"shop | tenant=k route=/a2", "OK | OK 1/2"},
