@@ -29,6 +29,9 @@ type Options struct {
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
 	Shadow bool
 
+	// Quota gives every rule quota_mode: a request is refused only if all of its limits refuse.
+	Quota bool
+
 	// Headers, if not nil, are the names of the headers that an answer asks Envoy to add.
 	Headers *Headers
 
@@ -346,15 +349,16 @@ func (s *Service) answer(checks []check) *pb.RateLimitResponse {
 			continue
 		}
 		refused := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
+		quota := c.rule.quota || s.options.Quota
 		switch {
-		case c.rule.quota && refused:
+		case quota && refused:
 			quotas, quotasOver = quotas+1, quotasOver+1
-		case c.rule.quota:
+		case quota:
 			quotas++
 		case refused:
 			over++
 		}
-		if least == nil || is.GetLimitRemaining() < least.GetLimitRemaining() || refused && !c.rule.quota {
+		if least == nil || is.GetLimitRemaining() < least.GetLimitRemaining() || refused && !quota {
 			least = is
 		}
 	}

@@ -126,6 +126,13 @@ descriptors:
 	)
 }
 
+func TestGlobalQuotaMode(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Quota: true}),
+		[2]string{"shop | nobody=a | user=a", "OK | OVER 0/0 | OK 2/3"},
+		[2]string{"shop | nobody=a", "OVER | OVER 0/0"},
+	)
+}
+
 func TestTokenBucket(t *testing.T) {
 	const config = `domain: d
 descriptors:

@@ -54,6 +54,7 @@ type settings struct {
 	LogFormat string `env:"LOG_FORMAT" envDefault:"text"`
 
 	Shadow          bool   `env:"SHADOW_MODE"`
+	Quota           bool   `env:"QUOTA_MODE"`
 	Headers         bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED"`
 	HeaderLimit     string `env:"LIMIT_LIMIT_HEADER" envDefault:"RateLimit-Limit"`
 	HeaderRemaining string `env:"LIMIT_REMAINING_HEADER" envDefault:"RateLimit-Remaining"`
@@ -196,7 +197,7 @@ func (s settings) store(log *slog.Logger) (remote.Store, func() error, error) {
 
 // service returns the options of the service.
 func (s settings) service() *rls.Options {
-	o := &rls.Options{Together: s.Together, Shadow: s.Shadow, MaxDescriptors: s.MaxDescriptors}
+	o := &rls.Options{Together: s.Together, Shadow: s.Shadow, Quota: s.Quota, MaxDescriptors: s.MaxDescriptors}
 	if s.Headers {
 		o.Headers = &rls.Headers{Limit: s.HeaderLimit, Remaining: s.HeaderRemaining, Reset: s.HeaderReset}
 	}
