@@ -9,7 +9,7 @@ CHROMIUM := sh scripts/install-chromium.sh
 PROMETHEUS := sh scripts/install-prometheus.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long exact proof faults steady ratios bench mutants lint pages hunt
+.PHONY: help demo check test test-long exact proof faults steady ratios rls-bench bench mutants lint pages hunt
 
 ##@ Everyday
 
@@ -93,6 +93,10 @@ steady: ## how much of the limit is used, and how rarely Redis is asked, under s
 ratios: ## every claim about speed, measured against something in the same run: under nine minutes
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/ratios
+
+rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, and what they cost; three minutes
+	@$(REDIS)
+	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 go test -count=1 -timeout 10m -v -run 'TestBehaviorOfBoth|TestRatios' ./bench
 
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5
