@@ -54,7 +54,7 @@ test-long: ## what make test leaves out: real time, real faults, a user with few
 	go test -p 1 -timeout 10m $(REALTIME)
 	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list . $(REALTIME) $(PROOF))")
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
-	for module in contrib/*/; do (cd $$module && go test $(RACE) -timeout 10m ./...) || exit 1; done
+	for module in contrib/*/ examples/services; do (cd $$module && go test $(RACE) -timeout 10m ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .
 	TIERED_TEST_GUARDED=1 go test -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 	$(MAKE) --no-print-directory hunt HUNT=fuzz
@@ -115,7 +115,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The modules below have the same configuration: golangci-lint finds it in a parent directory.
 lint: ## golangci-lint over all modules: two to three minutes, and two more when the Go toolchain builds it for the first time
-	@failed=0; for module in . benchmarks contrib/* sim/picture/browser; do \
+	@failed=0; for module in . benchmarks contrib/* examples/services sim/picture/browser; do \
 		echo "golangci-lint run: $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed

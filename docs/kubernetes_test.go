@@ -3,15 +3,12 @@ package docs_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/signal"
-	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -146,39 +143,5 @@ func TestPodsOfAnOutage(t *testing.T) {
 				t.Errorf("%d pods that divide by %d admit %d %% of the rate, want %d", c.pods, c.processes, percent, c.rates)
 			}
 		})
-	}
-}
-
-// The manifest fits the code: its probes, its times, and the number of processes.
-func TestManifest(t *testing.T) {
-	toRoot(t)
-	page := read(t, "docs/kubernetes.md")
-	manifest, code := block(t, page, "yaml"), read(t, "docs/kubernetes_test.go")
-	number := func(text, pattern string) int {
-		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
-		if m == nil {
-			t.Fatalf("nothing matches %s", pattern)
-		}
-		n, _ := strconv.Atoi(m[1])
-		return n
-	}
-	for _, m := range regexp.MustCompile(`path: (\S+),`).FindAllStringSubmatch(manifest, -1) {
-		if !strings.Contains(code, `"GET `+m[1]+`"`) {
-			t.Errorf("no handler for %s", m[1])
-		}
-	}
-	before := number(manifest, `sleep: \{seconds: (\d+)\}`)
-	requests := number(page, `requests, cancel := .*, (\d+)\*time.Second`)
-	leases := number(page, `leases, cancel := .*, (\d+)\*time.Second`)
-	grace := number(manifest, `terminationGracePeriodSeconds: (\d+)`)
-	if sum := fmt.Sprintf("%d + %d + %d < %d", before, requests, leases, grace); !strings.Contains(page, sum) ||
-		before+requests+leases >= grace {
-		t.Errorf("the page does not say %q", sum)
-	}
-	if a, b := number(manifest, `LIMITER_PROCESSES, value: "(\d+)"`), number(manifest, `minReplicas: (\d+)`); a != b {
-		t.Errorf("LIMITER_PROCESSES is %d, minReplicas %d", a, b)
-	}
-	if tab := strings.Contains(manifest, "\t"); tab {
-		t.Error("YAML does not allow tabs")
 	}
 }

@@ -69,7 +69,7 @@ func standsIn(part []string, sources [][]string) bool {
 func TestPagesSayWhoTheyAreFor(t *testing.T) {
 	toRoot(t)
 	for _, name := range []string{
-		"getting-started", "concepts", "choosing", "http", "grpc", "metrics", "opentelemetry", "service", "configuration", "waiting", "several-limits",
+		"getting-started", "concepts", "choosing", "http", "grpc", "metrics", "opentelemetry", "service", "examples", "configuration", "waiting", "several-limits",
 		"testing", "migration", "kubernetes", "faq",
 	} {
 		if lines := strings.Split(read(t, "docs/"+name+".md"), "\n"); !strings.HasPrefix(lines[2], "For ") {

@@ -23,6 +23,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -31,7 +32,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		slog.Error("llmproxy", "error", err)
@@ -80,15 +81,21 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "listening on http://%s\n", listener.Addr())
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = server.Shutdown(context.Background())
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {}) // not limited
+	mux.Handle("/", handler)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
 		return err
+	case <-ctx.Done():
 	}
-	return nil
+	// Answers under way end, and what they cost is settled, before the leases go back.
+	fresh, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return server.Shutdown(fresh)
 }
 
 // proxy limits what it passes on to target.

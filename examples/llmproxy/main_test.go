@@ -198,3 +198,52 @@ func TestAtMost(t *testing.T) {
 		}
 	}
 }
+
+// A signal lets an answer under way end, and its cost is settled before the program does.
+func TestSignalDuringAnAnswer(t *testing.T) {
+	next := make(chan bool)
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "data: {\"delta\":\"hel\"}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-next
+		fmt.Fprint(w, "data: {\"usage\":{\"total_tokens\":7}}\n\ndata: [DONE]\n\n")
+	}))
+	defer model.Close()
+	ctx, signal := context.WithCancel(t.Context())
+	pipe, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"-addr", "127.0.0.1:0", "-upstream", model.URL}, out) }()
+	line, err := bufio.NewReader(pipe).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
+	live, err := http.Get(base + "/livez")
+	if err != nil || live.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", live, err)
+	}
+	_ = live.Body.Close()
+	r, err := http.NewRequest(http.MethodPost, base+"/v1/chat/completions", strings.NewReader(`{"max_tokens": 500}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer ann")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	signal()
+	select {
+	case err := <-ended:
+		t.Fatalf("it has ended during an answer: %v", err)
+	case next <- true:
+	}
+	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), "[DONE]") {
+		t.Errorf("%q, %v", text, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
