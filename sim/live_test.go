@@ -101,9 +101,9 @@ func TestLiveAgrees(t *testing.T) {
 	}
 }
 
-// tooLate is the lag, in ms, from which a live run says nothing of the limiter: a process that stands still for longer than an
-// outage takes to be noticed decides alone.
-const tooLate = 150
+// tooLate is the lag, in ms, from which a live run says nothing of the limiter: the calls of a process that stands still for
+// a Timeout have failed, and it decides alone.
+const tooLate = 50
 
 // liveDifferences are differences, with room for what the machine did: each time that it holds a process up that process
 // decides later, and a call that takes longer than its timeout has failed. What is compared is what TestEngines compares
