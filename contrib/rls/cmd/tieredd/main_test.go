@@ -26,25 +26,26 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
-// process is a running tieredd.
+// process is a tieredd that runs, or that can be started again.
 type process struct {
 	*exec.Cmd
-	client              pb.RateLimitServiceClient
-	public, debug, file string
-	logFile             *os.File
+	client                      pb.RateLimitServiceClient
+	address                     string // of the gRPC port
+	public, debug, file, binary string
+	env                         []string
+	logFile                     *os.File
 }
 
-// start builds tieredd and starts it with further variables in its environment.
+// start builds tieredd and starts it with further variables in its environment. It ends with the test.
 func start(t *testing.T, config string, env ...string) *process {
 	t.Helper()
 	root := t.TempDir()
-	p := &process{file: filepath.Join(root, "config", "limits.yaml")}
+	p := &process{file: filepath.Join(root, "config", "limits.yaml"), binary: filepath.Join(root, "tieredd")}
 	if err := os.Mkdir(filepath.Dir(p.file), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	p.write(t, config)
-	binary := filepath.Join(root, "tieredd")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	port := func() string {
@@ -55,23 +56,18 @@ func start(t *testing.T, config string, env ...string) *process {
 		return strconv.Itoa(n)
 	}
 	at, public, debug := port(), port(), port()
-	p.public, p.debug = "http://127.0.0.1:"+public, "http://127.0.0.1:"+debug
-	p.Cmd = exec.Command(binary)
+	p.address, p.public, p.debug = "127.0.0.1:"+at, "http://127.0.0.1:"+public, "http://127.0.0.1:"+debug
 	var err error
 	if p.logFile, err = os.Create(filepath.Join(root, "log")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.logFile.Close() })
-	p.Stderr = p.logFile
-	p.Env = append(os.Environ(), "RUNTIME_ROOT="+root, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+at, "HOST=127.0.0.1", "PORT="+public,
-		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+debug, "LOG_LEVEL=info")
-	p.Env = append(p.Env, env...)
-	p.SysProcAttr = redisserver.DieWithParent()
+	p.env = append(os.Environ(), "RUNTIME_ROOT="+root, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+at, "HOST=127.0.0.1",
+		"PORT="+public, "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+debug, "LOG_LEVEL=info")
+	p.env = append(p.env, env...)
 	runtime.LockOSThread() // or the process would die with the thread
 	t.Cleanup(runtime.UnlockOSThread)
-	if err = p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p.run(t)
 	t.Cleanup(func() {
 		_ = p.Process.Kill()
 		_ = p.Wait()
@@ -79,14 +75,35 @@ func start(t *testing.T, config string, env ...string) *process {
 			t.Log(p.log())
 		}
 	})
-	conn, err := grpc.NewClient("127.0.0.1:"+at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	p.client = pb.NewRateLimitServiceClient(conn)
-	eventually(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
 	return p
+}
+
+// run starts the process, at the same addresses each time, and returns when it is ready.
+func (p *process) run(t *testing.T) {
+	t.Helper()
+	p.Cmd = exec.Command(p.binary)
+	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redisserver.DieWithParent()
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
+}
+
+// terminate ends the process as Kubernetes does, and waits for its end.
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil || strings.Contains(p.log(), "given back") {
+		t.Errorf("%v\n%s", err, p.log())
+	}
 }
 
 // log returns what it has logged.
@@ -205,12 +222,7 @@ func TestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Wait(); err != nil || strings.Contains(p.log(), "given back") {
-		t.Errorf("%v\n%s", err, p.log())
-	}
+	p.terminate(t)
 }
 
 // Without a Redis it says so, and works.

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// fleet is three replicas with one Redis, and a client that goes from one to the other.
+type fleet struct {
+	replicas []*process
+	client   pb.RateLimitServiceClient
+}
+
+func startFleet(t *testing.T, config, redis string) *fleet {
+	t.Helper()
+	f := &fleet{}
+	to := manual.NewBuilderWithScheme("fleet")
+	var addresses []resolver.Address
+	for range 3 {
+		p := start(t, config, "REDIS_URL="+redis, "TIERED_PROCESSES=3")
+		f.replicas = append(f.replicas, p)
+		addresses = append(addresses, resolver.Address{Addr: p.address})
+	}
+	to.InitialState(resolver.State{Addresses: addresses})
+	conn, err := grpc.NewClient("fleet:///", grpc.WithResolvers(to),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	f.client = pb.NewRateLimitServiceClient(conn)
+	return f
+}
+
+// load is what a fleet answered.
+type load struct {
+	asked, admitted, failed atomic.Int64
+	longest                 atomic.Int64 // ns
+	failure                 atomic.Value // one of them
+}
+
+// offer asks for a user again and again while f runs.
+func (f *fleet) offer(t *testing.T, request string, during func()) *load {
+	t.Helper()
+	l := &load{}
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				begin := time.Now()
+				answer, err := f.client.ShouldRateLimit(context.Background(), behavior.Request(request))
+				l.asked.Add(1)
+				if err != nil {
+					l.failed.Add(1)
+					l.failure.Store(err)
+				} else if answer.GetOverallCode() == pb.RateLimitResponse_OK {
+					l.admitted.Add(1)
+				}
+				if took := int64(time.Since(begin)); took > l.longest.Load() {
+					l.longest.Store(took)
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	during()
+	stop()
+	all.Wait()
+	return l
+}
+
+// decided matches the metrics of a replica that has decided something.
+var decided = regexp.MustCompile(`(?m)^tiered_decisions_total{.*} [1-9]`)
+
+// Each of three replicas is deployed anew under load. No call fails, and the limit is used to the last hit, and not
+// beyond: each replica gives back what it holds.
+func TestRollingDeploy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten seconds of real time")
+	}
+	const limit = 2000
+	f := startFleet(t, "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: year, requests_per_unit: 2000}}\n",
+		redistest.Start(t).URL())
+	l := f.offer(t, "shop | user=a", func() {
+		for _, p := range f.replicas {
+			p.terminate(t)
+			p.run(t)
+			eventually(t, "the client has come back to it", func() bool {
+				_, metrics := p.get("/metrics")
+				return decided.MatchString(metrics)
+			})
+		}
+	})
+	if l.failed.Load() > 0 || l.admitted.Load() > limit {
+		t.Errorf("%d calls of %d failed (%v), and %d hits were admitted of %d", l.failed.Load(), l.asked.Load(),
+			l.failure.Load(), l.admitted.Load(), limit)
+	}
+	rest := f.offer(t, "shop | user=a", func() {
+		eventually(t, "the limit is used up", func() bool {
+			answer, err := f.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a +0"))
+			return err == nil && answer.GetStatuses()[0].GetLimitRemaining() == 0
+		})
+		time.Sleep(time.Second)
+	})
+	t.Logf("%d and %d calls, the longest took %v", l.asked.Load(), rest.asked.Load(), time.Duration(l.longest.Load()))
+	if all := l.admitted.Load() + rest.admitted.Load(); all != limit || rest.failed.Load() > 0 {
+		t.Errorf("%d hits were admitted, want %d; %d calls failed", all, limit, rest.failed.Load())
+	}
+}
+
+// Redis is killed under load. The fail mode of each rule decides, and no call waits for long.
+func TestRedisKilledUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten seconds of real time")
+	}
+	const config = `domain: shop
+descriptors:
+  - {key: local, rate_limit: {unit: year, requests_per_unit: 300}}
+  - {key: open, rate_limit: {unit: year, requests_per_unit: 300}, tiered: {fail_mode: fail-open}}
+  - {key: closed, rate_limit: {unit: year, requests_per_unit: 300}, tiered: {fail_mode: fail-closed}}
+`
+	redis := redistest.Start(t)
+	f := startFleet(t, config, redis.URL())
+	for _, mode := range []string{"local", "open", "closed"} {
+		f.offer(t, "shop | "+mode+"=before", func() { time.Sleep(time.Second) })
+	}
+	redis.Kill()
+	for _, c := range []struct {
+		mode     string
+		right    func(l *load) bool
+		question string
+	}{
+		{"local", func(l *load) bool { return l.failed.Load() == 0 && l.admitted.Load() <= 300 && l.admitted.Load() > 0 }, "its shares"},
+		{"open", func(l *load) bool { return l.failed.Load() == 0 && l.admitted.Load() == l.asked.Load() }, "all"},
+		{"closed", func(l *load) bool { return l.admitted.Load() == 0 && l.failed.Load() == l.asked.Load() }, "none"},
+	} {
+		l := f.offer(t, "shop | "+c.mode+"=a", func() { time.Sleep(3 * time.Second) })
+		t.Logf("%s: %d calls, %d admitted, %d failed, the longest took %v", c.mode, l.asked.Load(), l.admitted.Load(),
+			l.failed.Load(), time.Duration(l.longest.Load()))
+		if !c.right(l) {
+			t.Errorf("%s: %d of %d admitted, %d failed: want %s", c.mode, l.admitted.Load(), l.asked.Load(), l.failed.Load(), c.question)
+		}
+	}
+}
