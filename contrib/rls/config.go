@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -89,33 +88,24 @@ func policyOf(n uint32, unit pb.RateLimitResponse_RateLimit_Unit) tiered.Policy 
 	return p
 }
 
-// policyName returns a name for the policy of a rule, from its place in the configuration. A policy cannot change its
-// unit or its algorithm while it runs, so these are in the name: with another unit, a rule is a new policy. kind has no
-// dot, so two rules never have the same name.
+// policyName returns a name for the policy of a rule, from its place in the configuration. A policy cannot change its unit
+// or its algorithm while it runs, so these are in the name: with another unit, a rule is a new policy.
 func policyName(place, kind string) string {
 	name := place + "." + kind
+	valid := strings.IndexFunc(place, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.'
+	}) < 0
+	if valid && len(name) <= 64 && strings.Count(place, "..") == 0 {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
 	plain := strings.Map(func(r rune) rune {
-		if r < 128 && strings.ContainsRune("_-.0123456789", r) || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+		if r < 128 && (r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
 			return r
 		}
 		return '_'
 	}, place)
-	if plain == place && len(name) <= 64 {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
 	return fmt.Sprintf("%.40s-%x", plain, sum[:8])
-}
-
-// within returns the place of a part of a place. Quotes keep a dot in a part's name apart from those between the parts.
-func within(place, part string) string {
-	if strings.ContainsAny(part, `."`) {
-		part = strconv.Quote(part)
-	}
-	if place == "" {
-		return part
-	}
-	return place + "." + part
 }
 
 // Policies returns the policies of the configuration, for [tiered.Group.SetPolicies].

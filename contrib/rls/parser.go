@@ -59,7 +59,7 @@ func (p *parser) parse(text []byte) {
 	}
 	root := &node{}
 	p.config.domains[domain] = root
-	p.descriptors(root, within("", domain), fields["descriptors"])
+	p.descriptors(root, domain, fields["descriptors"])
 }
 
 // fields returns the fields of a mapping, by name. It is nil if n is something else.
@@ -204,7 +204,7 @@ func (p *parser) descriptor(parent *node, place string, n *yaml.Node) {
 		p.bad(n, "there is another descriptor with key and value %.64q here", name)
 		return
 	}
-	place = within(place, name)
+	place += "." + name
 	child := &node{}
 	if parent.children == nil {
 		parent.children = map[string]*node{}

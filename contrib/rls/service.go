@@ -138,7 +138,7 @@ func (s *Service) override(st *state, domain string, unit pb.RateLimitResponse_R
 		return l, nil
 	}
 	p := policyOf(1, unit)
-	p.Name = policyName(within("", domain), "override-"+strings.ToLower(unit.String()))
+	p.Name = policyName(domain, "override."+strings.ToLower(unit.String()))
 	l, err := s.group.NewLimiter(p)
 	if err != nil {
 		return nil, err
@@ -235,8 +235,7 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 	if c.key = join(values); len(c.key) > tiered.MaxKeyLength {
 		return fmt.Errorf("the values have %d bytes together: must have at most %d", len(c.key), tiered.MaxKeyLength)
 	}
-	c.back = d.GetIsNegativeHits()
-	if c.back && (c.limit != (tiered.Limit{}) || c.rule.policy.Algorithm != tiered.TokenBucket) {
+	if c.back = d.GetIsNegativeHits(); c.back && (c.limit != (tiered.Limit{}) || c.rule.policy.Algorithm != tiered.TokenBucket) {
 		return errors.New("is_negative_hits is true: must be false, unless the limit counts by a token bucket")
 	}
 	return nil

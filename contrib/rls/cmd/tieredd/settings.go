@@ -157,8 +157,7 @@ func (s settings) redis() (string, error) {
 		}
 	case "SENTINEL":
 		if len(hosts) < 2 {
-			return "", errors.New("REDIS_URL has no comma: must be the primary's name and the addresses of sentinels, " +
-				"because REDIS_TYPE is SENTINEL")
+			return "", errors.New("REDIS_URL has no comma: must be the primary's name and the addresses of sentinels, for REDIS_TYPE SENTINEL")
 		}
 		query.Set("master_name", hosts[0])
 		if u.User != nil { // the primary's; the sentinels have none
