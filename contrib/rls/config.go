@@ -88,25 +88,30 @@ func policyOf(n uint32, unit pb.RateLimitResponse_RateLimit_Unit) tiered.Policy 
 	return p
 }
 
-// policyName returns a name for the policy of a rule, from its place in the configuration. A policy cannot change its unit
-// or its algorithm while it runs, so these are in the name: with another unit, a rule is a new policy.
-func policyName(place, kind string) string {
-	name := place + "." + kind
-	valid := strings.IndexFunc(place, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-' && r != '.'
-	}) < 0
-	if valid && len(name) <= 64 && strings.Count(place, "..") == 0 {
-		return name
+// policyName returns a name for a policy, from its path in the configuration: the domain and the descriptors. Two paths
+// or kinds never have the same name. A policy cannot change its unit or its algorithm while it runs, so these are in
+// the kind: with another unit, a rule is a new policy.
+func policyName(path []string, kind string) string {
+	name := strings.Join(path, ".")
+	if plain := name + "." + kind; len(plain) <= 64 && !slices.ContainsFunc(path, hasOther) {
+		return plain
 	}
-	sum := sha256.Sum256([]byte(name))
-	plain := strings.Map(func(r rune) rune {
-		if r < 128 && (r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
-			return r
+	sum := sha256.Sum256([]byte(join(append(slices.Clip(path), kind))))
+	name = strings.Map(func(r rune) rune {
+		if r != '.' && isOther(r) {
+			return '_'
 		}
-		return '_'
-	}, place)
-	return fmt.Sprintf("%.40s-%x", plain, sum[:8])
+		return r
+	}, name)
+	return fmt.Sprintf("%.40s-%x", name, sum[:8])
 }
+
+// isOther reports whether a part of a plain name may not contain r. A dot stands between two parts.
+func isOther(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+}
+
+func hasOther(part string) bool { return strings.ContainsFunc(part, isOther) }
 
 // Policies returns the policies of the configuration, for [tiered.Group.SetPolicies].
 func (c *Config) Policies() (all []tiered.Policy) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -125,6 +126,21 @@ descriptors:
 		p.Algorithm != tiered.TokenBucket || p.FailMode != tiered.FailClosed || p.Standing != tiered.StandingOn {
 		t.Errorf("%+v", p)
 	}
+}
+
+// Rules at different places have policies of different names, also if the keys have dots, or are named like an override.
+func TestPolicyNames(t *testing.T) {
+	s := newService(t, remote.NewMemory(), `domain: d
+descriptors:
+  - {key: a.b, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: a, descriptors: [{key: b, rate_limit: {unit: year, requests_per_unit: 2}}]}
+  - {key: override, rate_limit: {unit: year, requests_per_unit: 3}}
+  - {key: override-year, rate_limit: {unit: year, requests_per_unit: 4}}
+`, nil)
+	rows(t, s, [2]string{
+		"d | a.b=x | a=x b=x | override=x | override-year=x | x=x limit=5/year",
+		"OK | OK 0/1 | OK 1/2 | OK 2/3 | OK 3/4 | OK 4/5",
+	})
 }
 
 // Load reads what a ConfigMap mounts: files by links, beside directories that begin with dots.

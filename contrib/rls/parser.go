@@ -59,7 +59,7 @@ func (p *parser) parse(text []byte) {
 	}
 	root := &node{}
 	p.config.domains[domain] = root
-	p.descriptors(root, domain, fields["descriptors"])
+	p.descriptors(root, []string{domain}, fields["descriptors"])
 }
 
 // fields returns the fields of a mapping, by name. It is nil if n is something else.
@@ -173,7 +173,7 @@ func (p *parser) list(n *yaml.Node, f func(*yaml.Node)) {
 }
 
 // descriptors reads the children of a node.
-func (p *parser) descriptors(parent *node, place string, n *yaml.Node) {
+func (p *parser) descriptors(parent *node, path []string, n *yaml.Node) {
 	p.depth++
 	defer func() { p.depth-- }()
 	p.list(n, func(n *yaml.Node) {
@@ -181,11 +181,11 @@ func (p *parser) descriptors(parent *node, place string, n *yaml.Node) {
 			p.bad(n, "this descriptor is within %d others: must be within at most %d", p.depth-1, maxDepth-1)
 			return
 		}
-		p.descriptor(parent, place, n)
+		p.descriptor(parent, path, n)
 	})
 }
 
-func (p *parser) descriptor(parent *node, place string, n *yaml.Node) {
+func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	fields := p.fields(n, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata", "tiered")
 	if fields == nil {
@@ -204,7 +204,7 @@ func (p *parser) descriptor(parent *node, place string, n *yaml.Node) {
 		p.bad(n, "there is another descriptor with key and value %.64q here", name)
 		return
 	}
-	place += "." + name
+	path = append(slices.Clip(path), name)
 	child := &node{}
 	if parent.children == nil {
 		parent.children = map[string]*node{}
@@ -223,16 +223,16 @@ func (p *parser) descriptor(parent *node, place string, n *yaml.Node) {
 	shadow, quota := p.truth(fields["shadow_mode"]), p.truth(fields["quota_mode"])
 	switch limit, own := fields["rate_limit"], fields["tiered"]; {
 	case limit != nil:
-		child.rule = p.rule(place, limit, own)
+		child.rule = p.rule(path, limit, own)
 		child.rule.policy.Shadow, child.rule.quota = shadow, quota
 	case own != nil:
 		p.bad(own, "tiered is set, but rate_limit is not: must have both")
 	}
-	p.descriptors(child, place, fields["descriptors"])
+	p.descriptors(child, path, fields["descriptors"])
 }
 
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.
-func (p *parser) rule(place string, n, own *yaml.Node) *rule {
+func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	r := &rule{}
 	p.config.rules = append(p.config.rules, r)
 	fields := p.fields(n, "requests_per_unit", "unit", "unlimited", "name", "replaces")
@@ -266,7 +266,7 @@ func (p *parser) rule(place string, n, own *yaml.Node) *rule {
 		if own != nil {
 			kind += p.own(&r.policy, own)
 		}
-		r.policy.Name = policyName(place, kind)
+		r.policy.Name = policyName(path, kind)
 	}
 	return r
 }

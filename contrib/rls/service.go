@@ -138,7 +138,7 @@ func (s *Service) override(st *state, domain string, unit pb.RateLimitResponse_R
 		return l, nil
 	}
 	p := policyOf(1, unit)
-	p.Name = policyName(domain, "override."+strings.ToLower(unit.String()))
+	p.Name = policyName([]string{domain}, "override-"+strings.ToLower(unit.String()))
 	l, err := s.group.NewLimiter(p)
 	if err != nil {
 		return nil, err
