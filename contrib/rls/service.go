@@ -29,7 +29,7 @@ type Options struct {
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
 	Shadow bool
 
-	// Quota gives every rule quota_mode: a request is refused only if all of its limits refuse.
+	// Quota gives every rule quota_mode. A descriptor without a limit then counts as one that is within its limit.
 	Quota bool
 
 	// Headers, if not nil, are the names of the headers that an answer asks Envoy to add.
@@ -41,7 +41,7 @@ type Options struct {
 }
 
 // Headers are names of headers: for the limit, for the hits that are left, and for the seconds until the limit is whole
-// again. They are of the descriptor that has the fewest hits left.
+// again. They are of the last descriptor that refused the request, or else of the one that has the fewest hits left.
 type Headers struct{ Limit, Remaining, Reset string }
 
 // DefaultHeaders are those of envoyproxy/ratelimit.
@@ -292,8 +292,12 @@ func (c *check) take(ctx context.Context) {
 
 // look reads what is left, and takes nothing: that is never over the limit.
 func (c *check) look(ctx context.Context) {
-	c.decision = c.limiter.Peek(ctx, c.key)
-	c.decision.Allowed = true
+	d := c.limiter.Peek(ctx, c.key)
+	if c.limit != (tiered.Limit{}) { // the key may have another limit, or none yet
+		d.Remaining = max(int64(c.rule.answer.GetRequestsPerUnit())-(d.Burst-d.Remaining), 0)
+	}
+	d.Allowed = true
+	c.decision = d
 }
 
 // each decides each check by itself, all at the same time.
@@ -345,11 +349,8 @@ func (s *Service) answer(checks []check) *pb.RateLimitResponse {
 		c := &checks[i]
 		is := c.status(s.now())
 		out.Statuses[i] = is
-		if c.limiter == nil {
-			continue
-		}
+		quota := s.options.Quota && !(c.rule != nil && c.rule.unlimited) || c.limiter != nil && c.rule.quota
 		refused := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
-		quota := c.rule.quota || s.options.Quota
 		switch {
 		case quota && refused:
 			quotas, quotasOver = quotas+1, quotasOver+1
@@ -357,8 +358,9 @@ func (s *Service) answer(checks []check) *pb.RateLimitResponse {
 			quotas++
 		case refused:
 			over++
+			least = is
 		}
-		if least == nil || is.GetLimitRemaining() < least.GetLimitRemaining() || refused && !quota {
+		if c.limiter != nil && over == 0 && (least == nil || is.GetLimitRemaining() < least.GetLimitRemaining()) {
 			least = is
 		}
 	}

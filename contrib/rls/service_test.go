@@ -128,8 +128,20 @@ descriptors:
 
 func TestGlobalQuotaMode(t *testing.T) {
 	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Quota: true}),
-		[2]string{"shop | nobody=a | user=a", "OK | OVER 0/0 | OK 2/3"},
 		[2]string{"shop | nobody=a", "OVER | OVER 0/0"},
+		[2]string{"shop | nobody=a | user=a", "OK | OVER 0/0 | OK 2/3"},
+		[2]string{"shop | nobody=a | color=a", "OK | OVER 0/0 | OK"},
+		[2]string{"shop | nobody=a | admin=a", "OVER | OVER 0/0 | OK max"},
+	)
+}
+
+// A look at a limit that comes with the request is a look at that limit, whatever the key had before.
+func TestLookAtOverride(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, nil),
+		[2]string{"shop | user=a limit=7/year +0", "OK | OK 7/7"},
+		[2]string{"shop | user=a limit=7/year +3", "OK | OK 4/7"},
+		[2]string{"shop | user=a limit=9/year +0", "OK | OK 6/9"},
+		[2]string{"shop | user=a limit=2/year +0", "OK | OK 0/2"},
 	)
 }
 
@@ -163,6 +175,11 @@ func TestHeaders(t *testing.T) {
 	}
 	if got := strings.Join(all, ", "); got != "RateLimit-Limit: 3, RateLimit-Remaining: 2, RateLimit-Reset: 100" {
 		t.Error(got)
+	}
+	// The descriptor that refuses counts, although another one has fewer hits left.
+	answer, err = s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
+	if h := answer.GetResponseHeadersToAdd(); err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "9" {
+		t.Errorf("%v, %v", h, err)
 	}
 }
 
