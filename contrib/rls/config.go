@@ -186,14 +186,6 @@ func Parse(files ...File) (*Config, error) {
 		p.parse(f.Text)
 		problems = append(problems, p.problems...)
 	}
-	for _, r := range c.rules {
-		if r.unlimited || r.policy.Name == "" {
-			continue
-		}
-		if err := r.policy.Validate(); err != nil {
-			problems = append(problems, err)
-		}
-	}
 	if problems != nil {
 		return nil, errors.Join(problems...)
 	}

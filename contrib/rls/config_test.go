@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,17 @@ func TestMistakes(t *testing.T) {
 		}},
 		{"a burst of a window", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 5}, tiered: {burst: 1}}", []string{
 			"a.yaml:3:75: burst is set, but algorithm is fixed window: must be token bucket",
+		}},
+		{"a limit that the algorithm cannot have", "domain: d\ndescriptors:\n- key: a\n" +
+			"  rate_limit: {unit: day, requests_per_unit: 200_000}\n  tiered: {algorithm: sliding log}", []string{
+			"a.yaml:4:15: tiered: Policy.Limit.Tokens is 200000: must be at most 100000",
+		}},
+		{"numbers that are none", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: '5'}}\n" +
+			"- {key: b, rate_limit: {unit: day, requests_per_unit: 1e3}}", []string{
+			`a.yaml:3:55: "5": must be a whole number`, `a.yaml:4:55: "1e3": must be a whole number`,
+		}},
+		{"a merged mapping", "domain: d\ndescriptors:\n- {<<: {rate: 1}, key: a}\n- {<<: 7, key: b}", []string{
+			`a.yaml:3:9: "rate" is not a field here`, `a.yaml:4:8: "7": must be fields with values`,
 		}},
 		{"a list in place of a value", "domain: d\ndescriptors:\n- {key: [a]}\n- b\n- {key: c, descriptors: d}", []string{
 			"a.yaml:3:9: a list: must be a single value", `a.yaml:4:3: "b": must be fields with values`,
@@ -125,6 +137,45 @@ descriptors:
 	if p := all[2]; p.Name != "shop.ip.second-token-bucket-standing" || p.Limit != tiered.PerSecond(100).WithBurst(200) ||
 		p.Algorithm != tiered.TokenBucket || p.FailMode != tiered.FailClosed || p.Standing != tiered.StandingOn {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A merge key may be within itself, and a file may have more mistakes than anybody reads.
+func TestMistakesAreBounded(t *testing.T) {
+	for name, text := range map[string]string{
+		"merged with itself": "domain: d\ndescriptors:\n- &a {key: k, <<: [*a, *a, *a]}",
+		"many":               "domain: d\ndescriptors:\n" + strings.Repeat("- {}\n", 100_000),
+	} {
+		_, err := Parse(File{"a.yaml", []byte(text)})
+		if n := strings.Count(fmt.Sprint(err), "\n"); err == nil || n > 100 || !strings.Contains(err.Error(), "more than 100 mistakes") {
+			t.Errorf("%s: %d lines: %.300v", name, n, err)
+		}
+	}
+}
+
+// YAML has several ways to say something.
+func TestYAML(t *testing.T) {
+	c, err := Parse(File{"a.yaml", []byte(`domain: d
+descriptors:
+  - key: a
+    rate_limit: &daily {unit: day, requests_per_unit: 1_000}
+  - key: b
+    rate_limit: {<<: *daily, requests_per_unit: 0x10}
+  - key: c
+    rate_limit: {<<: [{unit: hour}, *daily]}
+  - key: d
+    rate_limit:
+    descriptors:
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range c.Policies() {
+		got = append(got, p.Name+" "+p.Limit.String())
+	}
+	if all := strings.Join(got, ", "); all != "d.a.day 1000/day, d.b.day 16/day, d.c.hour 1000/h" {
+		t.Error(all)
 	}
 }
 

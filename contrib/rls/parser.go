@@ -3,8 +3,8 @@ package rls
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -19,8 +19,11 @@ type entry = ratelimit.RateLimitDescriptor_Entry
 // What the aliases of a file can grow to is bounded.
 const (
 	maxNodes = 1_000_000 // values
-	maxDepth = 32        // descriptors within descriptors; an alias may be within itself
+	maxDepth = 32        // descriptors within descriptors, and merge keys; an alias may be within itself
 )
+
+// maxProblems is how many mistakes of a file are told.
+const maxProblems = 100
 
 // parser reads a file. It goes on after a mistake, to find the others.
 type parser struct {
@@ -32,6 +35,12 @@ type parser struct {
 }
 
 func (p *parser) bad(n *yaml.Node, format string, args ...any) {
+	if len(p.problems) > maxProblems {
+		return
+	}
+	if len(p.problems) == maxProblems {
+		format, args = "there are more than %d mistakes", []any{maxProblems}
+	}
 	p.problems = append(p.problems, fmt.Errorf("%s:%d:%d: "+format, append([]any{p.file, n.Line, n.Column}, args...)...))
 }
 
@@ -72,9 +81,12 @@ func (p *parser) fields(n *yaml.Node, known ...string) map[string]*yaml.Node {
 		return nil
 	}
 	all := map[string]*yaml.Node{}
+	merged := map[string]*yaml.Node{}
 	for i := 0; i < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		switch {
+		case name.Tag == "!!merge":
+			p.merge(merged, value, known)
 		case !slices.Contains(known, name.Value):
 			p.bad(name, "%.64q is not a field here: must be one of %s", name.Value, strings.Join(known, ", "))
 		case all[name.Value] != nil:
@@ -83,7 +95,29 @@ func (p *parser) fields(n *yaml.Node, known ...string) map[string]*yaml.Node {
 			all[name.Value] = value
 		}
 	}
-	return all
+	maps.Copy(merged, all)
+	return merged
+}
+
+// merge adds the fields of the mapping in a merge key, or of a list of them. The first one counts.
+func (p *parser) merge(all map[string]*yaml.Node, n *yaml.Node, known []string) {
+	p.depth++
+	defer func() { p.depth-- }()
+	if p.depth > maxDepth {
+		p.bad(n, "this is within %d others: must be within at most %d", p.depth-1, maxDepth-1)
+		return
+	}
+	from := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		from = n.Content
+	}
+	for _, n := range from {
+		for name, value := range p.fields(n, known...) {
+			if all[name] == nil {
+				all[name] = value
+			}
+		}
+	}
 }
 
 // follow returns what an alias stands for. It is nil if there is too much of it.
@@ -144,13 +178,14 @@ func (p *parser) truth(n *yaml.Node) (is bool) {
 }
 
 func (p *parser) number(n *yaml.Node, bits int) uint64 {
-	n, s := p.scalar(n)
+	n, _ = p.scalar(n)
 	if n == nil {
 		return 0
 	}
-	x, err := strconv.ParseUint(s, 10, bits)
-	if err != nil {
+	var x uint64 // as YAML writes it: also 1_000 and 0x10
+	if n.ShortTag() != "!!int" || n.Decode(&x) != nil || x >= 1<<bits {
 		p.bad(n, "%s: must be a whole number, 0 to %d", shown(n), uint64(1)<<bits-1)
+		return 0
 	}
 	return x
 }
@@ -222,7 +257,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	p.truth(fields["value_to_metric"])
 	shadow, quota := p.truth(fields["shadow_mode"]), p.truth(fields["quota_mode"])
 	switch limit, own := fields["rate_limit"], fields["tiered"]; {
-	case limit != nil:
+	case limit != nil && limit.Tag != "!!null":
 		child.rule = p.rule(path, limit, own)
 		child.rule.policy.Shadow, child.rule.quota = shadow, quota
 	case own != nil:
@@ -233,7 +268,7 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 
 // rule reads a limit. own are the settings that envoyproxy/ratelimit does not have; nil is none.
 func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
-	r := &rule{}
+	r, before := &rule{}, len(p.problems)
 	p.config.rules = append(p.config.rules, r)
 	fields := p.fields(n, "requests_per_unit", "unit", "unlimited", "name", "replaces")
 	if fields == nil {
@@ -267,6 +302,9 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 			kind += p.own(&r.policy, own)
 		}
 		r.policy.Name = policyName(path, kind)
+		if err := r.policy.Validate(); err != nil && len(p.problems) == before {
+			p.bad(n, "%s", strings.ReplaceAll(err.Error(), "\n", ", and "))
+		}
 	}
 	return r
 }
