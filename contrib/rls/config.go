@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -132,10 +133,14 @@ type File struct {
 	Text []byte
 }
 
-// maxFile is the most bytes of a file: some 100 000 descriptors.
-const maxFile = 10 << 20
+// What a directory may have is bounded.
+const (
+	maxFile  = 10 << 20 // bytes of a file: some 100 000 descriptors
+	maxFiles = 1000
+)
 
-// Load reads the configuration in the files of a directory whose names end in .yaml or .yml and do not begin with a dot.
+// Load reads the configuration in all files of a directory and of the directories in it, as envoyproxy/ratelimit does.
+// It leaves out names that begin with a dot: a ConfigMap has its files twice, once in a directory ..data.
 func Load(dir string) (*Config, error) {
 	files, err := Read(dir)
 	if err != nil {
@@ -146,32 +151,43 @@ func Load(dir string) (*Config, error) {
 
 // Read reads the files that [Load] parses.
 func Read(dir string) ([]File, error) {
-	entries, err := os.ReadDir(dir)
+	dir, err := filepath.EvalSymlinks(dir) // WalkDir does not follow a link
 	if err != nil {
 		return nil, fmt.Errorf("rls: %w", err)
 	}
 	var files []File
-	for _, e := range entries {
-		name := e.Name()
-		if ext := filepath.Ext(name); strings.HasPrefix(name, ".") || ext != ".yaml" && ext != ".yml" {
-			continue
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path != dir && strings.HasPrefix(e.Name(), "."):
+			if e.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case e.IsDir():
+			return nil
+		case len(files) == maxFiles:
+			return fmt.Errorf("%s has more than %d files: must have fewer", dir, maxFiles)
 		}
-		path := filepath.Join(dir, name)
 		info, err := os.Stat(path) // follows links, as a ConfigMap has
-		if err == nil && info.Size() > maxFile {
-			err = fmt.Errorf("%s has %d bytes: must have at most %d", path, info.Size(), maxFile)
+		switch {
+		case err != nil:
+			return err
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s is %v: must be a file", path, info.Mode().Type())
+		case info.Size() > maxFile:
+			return fmt.Errorf("%s has %d bytes: must have at most %d", path, info.Size(), maxFile)
 		}
-		var text []byte
-		if err == nil {
-			text, err = os.ReadFile(path)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("rls: %w", err)
-		}
+		text, err := os.ReadFile(path)
 		files = append(files, File{path, text})
+		return err
+	})
+	if err == nil && files == nil {
+		err = fmt.Errorf("%s has no file: must have one at least", dir)
 	}
-	if files == nil {
-		return nil, fmt.Errorf("rls: %s has no file that ends in .yaml or .yml: must have one at least", dir)
+	if err != nil {
+		return nil, fmt.Errorf("rls: %w", err)
 	}
 	return files, nil
 }

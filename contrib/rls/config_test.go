@@ -207,7 +207,7 @@ func TestLoad(t *testing.T) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "has no file that ends in .yaml or .yml") {
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "has no file: must have one at least") {
 		t.Error(err)
 	}
 	write(filepath.Join(data, "a.yaml"), "domain: a")
@@ -216,10 +216,19 @@ func TestLoad(t *testing.T) {
 	}
 	write(filepath.Join(dir, "b.yml"), "domain: b")
 	write(filepath.Join(dir, ".hidden.yaml"), "domain: [")
-	write(filepath.Join(dir, "README"), "domain: [")
-	c, err := Load(dir)
-	if err != nil || strings.Join(c.Domains(), " ") != "a b" {
-		t.Errorf("%v, %v", c, err)
+	within := filepath.Join(dir, "more", "of", "them")
+	if err := os.MkdirAll(within, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(within, "c"), "domain: c")
+	link := filepath.Join(t.TempDir(), "current")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{dir, link} {
+		if c, err := Load(at); err != nil || strings.Join(c.Domains(), " ") != "a b c" {
+			t.Errorf("%v, %v", c, err)
+		}
 	}
 	write(filepath.Join(dir, "b.yml"), "domain: b"+strings.Repeat(" ", maxFile))
 	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "must have at most 10485760") {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
@@ -299,6 +300,42 @@ func FuzzJoin(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
 		if (a != c || b != d) && join([]string{a, b}) == join([]string{c, d}) {
 			t.Errorf("%q, %q and %q, %q", a, b, c, d)
+		}
+	})
+}
+
+// Whatever a request is, it has an answer with a status for each descriptor, or an error that says what is wrong.
+func FuzzShouldRateLimit(f *testing.F) {
+	for _, text := range []string{
+		"shop | user=a | user=vip | admin=x | color=red", "shop +4 | batch=e +0 | nobody=d", "shop | tenant=k route=/a1",
+		"shop | cheap=m | dear=m | all=m", "shop | user=n limit=7/year | user=n limit=0/month +0", "other",
+	} {
+		r := behavior.Request(text)
+		b, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, true)
+	}
+	var services []*Service
+	for _, together := range []bool{false, true} {
+		services = append(services, newService(f, remote.NewMemory(), behavior.Config,
+			&Options{Together: together, Headers: &DefaultHeaders}))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, together bool) {
+		r := &pb.RateLimitRequest{}
+		if proto.Unmarshal(b, r) != nil {
+			return
+		}
+		s := services[0]
+		if together {
+			s = services[1]
+		}
+		answer, err := s.ShouldRateLimit(context.Background(), r)
+		switch code := status.Code(err); {
+		case code == codes.InvalidArgument && answer == nil:
+		case err != nil || len(answer.GetStatuses()) != len(r.GetDescriptors()):
+			t.Errorf("%v: %v, %v", r, answer, err)
 		}
 	})
 }
