@@ -131,6 +131,9 @@ func (c *Config) Domains() []string { return slices.Sorted(maps.Keys(c.domains))
 type File struct {
 	Name string // for messages
 	Text []byte
+
+	// Merge adds the descriptors to those of an earlier file with the same domain. Otherwise that is a mistake.
+	Merge bool
 }
 
 // What a directory may have is bounded.
@@ -180,7 +183,7 @@ func Read(dir string) ([]File, error) {
 			return fmt.Errorf("%s has %d bytes: must have at most %d", path, info.Size(), maxFile)
 		}
 		text, err := os.ReadFile(path)
-		files = append(files, File{path, text})
+		files = append(files, File{Name: path, Text: text})
 		return err
 	})
 	if err == nil && files == nil {
@@ -193,12 +196,12 @@ func Read(dir string) ([]File, error) {
 }
 
 // Parse reads a configuration. The error names all that is wrong, with file, line and column. Two files may not have the
-// same domain.
+// same domain, unless the second one has File.Merge.
 func Parse(files ...File) (*Config, error) {
 	c := &Config{domains: map[string]*node{}}
 	var problems []error
 	for _, f := range files {
-		p := parser{config: c, file: f.Name}
+		p := parser{config: c, file: f.Name, merges: f.Merge}
 		p.parse(f.Text)
 		problems = append(problems, p.problems...)
 	}

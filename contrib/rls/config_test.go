@@ -74,7 +74,7 @@ func TestMistakes(t *testing.T) {
 			`a.yaml:5:25: "d": must be a list`,
 		}},
 	} {
-		_, err := Parse(File{"a.yaml", []byte(c.text)})
+		_, err := Parse(File{Name: "a.yaml", Text: []byte(c.text)})
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: lacks %s in\n%v", c.name, want, err)
@@ -82,7 +82,7 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	one := []byte("domain: d")
-	if _, err := Parse(File{"a.yaml", one}, File{"b.yaml", one}); err == nil ||
+	if _, err := Parse(File{Name: "a.yaml", Text: one}, File{Name: "b.yaml", Text: one}); err == nil ||
 		!strings.Contains(err.Error(), `b.yaml:1:9: domain is "d": another file or place has it`) {
 		t.Error(err)
 	}
@@ -100,14 +100,14 @@ func TestAliasesAreBounded(t *testing.T) {
 		}
 		text.WriteString("{key: k, descriptors: " + before + " }, {key: l, descriptors: " + before + " }]}\n")
 	}
-	if _, err := Parse(File{"bomb.yaml", []byte(text.String())}); err == nil || !strings.Contains(err.Error(), "must have fewer") &&
+	if _, err := Parse(File{Name: "bomb.yaml", Text: []byte(text.String())}); err == nil || !strings.Contains(err.Error(), "must have fewer") &&
 		!strings.Contains(err.Error(), "excessive aliasing") {
 		t.Error(err)
 	}
 }
 
 func TestPolicies(t *testing.T) {
-	c, err := Parse(File{"a.yaml", []byte(`
+	c, err := Parse(File{Name: "a.yaml", Text: []byte(`
 domain: shop
 descriptors:
   - key: user
@@ -146,7 +146,7 @@ func TestMistakesAreBounded(t *testing.T) {
 		"merged with itself": "domain: d\ndescriptors:\n- &a {key: k, <<: [*a, *a, *a]}",
 		"many":               "domain: d\ndescriptors:\n" + strings.Repeat("- {}\n", 100_000),
 	} {
-		_, err := Parse(File{"a.yaml", []byte(text)})
+		_, err := Parse(File{Name: "a.yaml", Text: []byte(text)})
 		if n := strings.Count(fmt.Sprint(err), "\n"); err == nil || n > 100 || !strings.Contains(err.Error(), "more than 100 mistakes") {
 			t.Errorf("%s: %d lines: %.300v", name, n, err)
 		}
@@ -155,7 +155,7 @@ func TestMistakesAreBounded(t *testing.T) {
 
 // YAML has several ways to say something.
 func TestYAML(t *testing.T) {
-	c, err := Parse(File{"a.yaml", []byte(`domain: d
+	c, err := Parse(File{Name: "a.yaml", Text: []byte(`domain: d
 descriptors:
   - key: a
     rate_limit: &daily {unit: day, requests_per_unit: 1_000}
@@ -192,6 +192,21 @@ descriptors:
 		"d | a.b=x | a=x b=x | override=x | override-year=x | x=x limit=5/year",
 		"OK | OK 0/1 | OK 1/2 | OK 2/3 | OK 3/4 | OK 4/5",
 	})
+}
+
+func TestMerge(t *testing.T) {
+	file := func(name, key string) File {
+		text := "domain: d\ndescriptors:\n- {key: " + key + ", rate_limit: {unit: day, requests_per_unit: 1}}"
+		return File{Name: name, Text: []byte(text), Merge: true}
+	}
+	c, err := Parse(file("a.yaml", "a"), file("b.yaml", "b"))
+	if err != nil || len(c.Policies()) != 2 || len(c.Domains()) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	_, err = Parse(file("a.yaml", "a"), file("b.yaml", "a"))
+	if err == nil || !strings.Contains(err.Error(), `b.yaml:3:3: there is another descriptor with key and value "a" here`) {
+		t.Error(err)
+	}
 }
 
 // Load reads what a ConfigMap mounts: files by links, beside directories that begin with dots.
@@ -265,7 +280,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("domain: d\ndescriptors:\n- &a {key: a, descriptors: [*a]}")
 	f.Add("domain: d\ndescriptors:\n- {key: é, rate_limit: {unit: day, requests_per_unit: 3}, tiered: {algorithm: token bucket, burst: 1}}")
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := Parse(File{"f.yaml", []byte(text)})
+		c, err := Parse(File{Name: "f.yaml", Text: []byte(text)})
 		if err != nil {
 			return
 		}

@@ -29,6 +29,7 @@ const maxProblems = 100
 type parser struct {
 	config   *Config
 	file     string
+	merges   bool // the domain may be there already
 	nodes    int
 	depth    int
 	problems []error
@@ -63,11 +64,14 @@ func (p *parser) parse(text []byte) {
 	if domain == "" {
 		p.bad(top, "domain is empty: must be set")
 	}
-	if p.config.domains[domain] != nil {
-		p.bad(fields["domain"], "domain is %q: another file or place has it", domain)
+	root := p.config.domains[domain]
+	if root != nil && !p.merges {
+		p.bad(fields["domain"], "domain is %.64q: another file or place has it", domain)
 	}
-	root := &node{}
-	p.config.domains[domain] = root
+	if root == nil || !p.merges {
+		root = &node{}
+		p.config.domains[domain] = root
+	}
 	p.descriptors(root, []string{domain}, fields["descriptors"])
 }
 

@@ -45,7 +45,7 @@ func newService(t testing.TB, store remote.Store, config string, o *Options) *Se
 
 func use(t testing.TB, s *Service, config string) {
 	t.Helper()
-	c, err := Parse(File{"test.yaml", []byte(config)})
+	c, err := Parse(File{Name: "test.yaml", Text: []byte(config)})
 	if err == nil {
 		err = s.Use(c)
 	}
