@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -56,7 +57,12 @@ func run(ctx context.Context, args []string) error {
 		}
 		return serve(ctx, s)
 	case len(args) == 2 && args[0] == "check":
-		c, err := rls.Load(args[1])
+		merge, _ := strconv.ParseBool(os.Getenv("MERGE_DOMAIN_CONFIG"))
+		files, err := read(args[1], merge)
+		if err != nil {
+			return err
+		}
+		c, err := rls.Parse(files...)
 		if err != nil {
 			return err
 		}
@@ -64,6 +70,15 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	return fmt.Errorf("the arguments are %q: must be none, or check and a directory", args)
+}
+
+// read reads the files of a directory. With merge, several may have the same domain.
+func read(dir string, merge bool) ([]rls.File, error) {
+	files, err := rls.Read(dir)
+	for i := range files {
+		files[i].Merge = merge
+	}
+	return files, err
 }
 
 // server is a running tieredd.
@@ -111,6 +126,9 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	v.reload()
+	if err := v.group.Ping(ctx); err != nil { // and connected: otherwise the first calls would find no answer in time
+		v.log.Warn("Redis does not answer: the fail modes decide", "error", err)
+	}
 	failed := make(chan error, 3)
 	listen := func(at string, serve func(net.Listener) error) error {
 		l, err := net.Listen("tcp", at)
@@ -155,7 +173,7 @@ func (v *server) follow(ctx context.Context, failed <-chan error) error {
 
 // reload uses the configuration if its files have changed. If it cannot, the last one stays.
 func (v *server) reload() {
-	files, err := rls.Read(v.directory())
+	files, err := read(v.directory(), v.Merge)
 	h := sha256.New()
 	fmt.Fprint(h, err)
 	for _, f := range files {

@@ -41,11 +41,13 @@ type settings struct {
 	Root         string `env:"RUNTIME_ROOT" envDefault:"/srv/runtime_data/current"`
 	Subdirectory string `env:"RUNTIME_SUBDIRECTORY"`
 	AppDirectory string `env:"RUNTIME_APPDIRECTORY" envDefault:"config"`
+	Merge        bool   `env:"MERGE_DOMAIN_CONFIG"`
 
 	RedisType   string `env:"REDIS_TYPE" envDefault:"SINGLE"`
 	RedisSocket string `env:"REDIS_SOCKET_TYPE" envDefault:"unix"`
 	RedisURL    string `env:"REDIS_URL"`
 	RedisAuth   string `env:"REDIS_AUTH"`
+	Sentinel    string `env:"REDIS_SENTINEL_AUTH"`
 	RedisTLS    bool   `env:"REDIS_TLS"`
 	RedisPool   int    `env:"REDIS_POOL_SIZE" envDefault:"10"`
 	Prefix      string `env:"CACHE_KEY_PREFIX"`
@@ -71,6 +73,18 @@ type settings struct {
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
 }
 
+// foreign are settings of envoyproxy/ratelimit that tieredd lacks, and that say where limits are counted, which ones there
+// are, or who is trusted. So it does not start with them. harmless is the value that asks for nothing.
+var foreign = []struct{ name, harmless string }{
+	{"BACKEND_TYPE", "redis"},
+	{"CONFIG_TYPE", "FILE"},
+	{"GRPC_UDS", ""},
+	{"REDIS_TLS_CACERT", ""},
+	{"REDIS_TLS_CLIENT_CERT", ""},
+	{"REDIS_TLS_CLIENT_KEY", ""},
+	{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false"},
+}
+
 // readSettings reads the environment. The error names all that is wrong.
 func readSettings() (s settings, err error) {
 	if err := env.Parse(&s); err != nil {
@@ -78,6 +92,11 @@ func readSettings() (s settings, err error) {
 	}
 	var all []error
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(format, args...)) }
+	for _, f := range foreign {
+		if v := os.Getenv(f.name); v != "" && !strings.EqualFold(v, f.harmless) {
+			bad("%s is %q: must be %q or not set, because tieredd has nothing else", f.name, v, f.harmless)
+		}
+	}
 	if _, err := s.level(); err != nil {
 		all = append(all, err)
 	}
@@ -135,11 +154,7 @@ func (s settings) redis() (string, error) {
 	}
 	u := url.URL{}
 	query := url.Values{"pool_size": {strconv.Itoa(s.RedisPool)}}
-	if user, password, ok := strings.Cut(s.RedisAuth, ":"); ok {
-		u.User = url.UserPassword(user, password)
-	} else if s.RedisAuth != "" {
-		u.User = url.UserPassword("", s.RedisAuth)
-	}
+	u.User = userinfo(s.RedisAuth)
 	scheme := "redis"
 	if s.RedisTLS || s.RedisSocket == "tls" {
 		scheme = "rediss"
@@ -160,14 +175,14 @@ func (s settings) redis() (string, error) {
 			return "", errors.New("REDIS_URL has no comma: must be the primary's name and the addresses of sentinels, for REDIS_TYPE SENTINEL")
 		}
 		query.Set("master_name", hosts[0])
-		if u.User != nil { // the primary's; the sentinels have none
+		if u.User != nil { // the primary's
 			password, _ := u.User.Password()
 			query.Set("password", password)
 			if name := u.User.Username(); name != "" {
 				query.Set("username", name)
 			}
-			u.User = nil
 		}
+		u.User = userinfo(s.Sentinel)
 		u.Scheme, u.Host, query["addr"] = scheme+"+sentinel", hosts[1], hosts[2:]
 	case "CLUSTER":
 		u.Scheme, u.Host, query["addr"] = scheme+"+cluster", hosts[0], hosts[1:]
@@ -176,6 +191,18 @@ func (s settings) redis() (string, error) {
 	}
 	u.RawQuery = query.Encode()
 	return u.String(), nil
+}
+
+// userinfo returns "user:password" or "password" as a part of a URL. It is nil for "".
+func userinfo(auth string) *url.Userinfo {
+	if auth == "" {
+		return nil
+	}
+	user, password, ok := strings.Cut(auth, ":")
+	if !ok {
+		user, password = "", auth
+	}
+	return url.UserPassword(user, password)
 }
 
 // store opens the store. Without a Redis it is the memory of this process.
