@@ -185,7 +185,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	}
 	replace(checks)
 	if s.options.Together {
-		together(ctx, checks)
+		s.together(ctx, checks)
 	} else {
 		each(ctx, checks)
 	}
@@ -313,19 +313,41 @@ func each(ctx context.Context, checks []check) {
 }
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
-func together(ctx context.Context, checks []check) {
+// A rule with quota_mode may refuse alone, and the request goes on: so it takes its hits for itself, and gives them back
+// if the request is refused.
+func (s *Service) together(ctx context.Context, checks []check) {
 	var uses []tiered.Use
-	var at []*check
+	var at, quotaAt []*check
+	var held []tiered.Reservation
+	quotas, over := 0, 0
 	for i := range checks {
-		switch c := &checks[i]; {
+		c := &checks[i]
+		quota := s.quota(c)
+		if quota {
+			quotas++
+		}
+		switch {
 		case c.limiter == nil:
 		case c.hits == 0 || c.back:
 			c.take(ctx)
-		default:
+		case !quota:
 			uses, at = append(uses, c.use()), append(at, c)
+		default:
+			r := c.use().Reserve(ctx)
+			if c.decision = r.Decision; r.Allowed {
+				held, quotaAt = append(held, r), append(quotaAt, c)
+			} else {
+				over++
+			}
 		}
 	}
 	if uses == nil {
+		return
+	}
+	if quotas > 0 && quotas == over { // the request is refused
+		for _, c := range at {
+			c.look(ctx)
+		}
 		return
 	}
 	d := make([]tiered.Decision, len(uses))
@@ -336,6 +358,17 @@ func together(ctx context.Context, checks []check) {
 			c.decision.Allowed, c.decision.Reason = true, tiered.Granted
 		}
 	}
+	if !all.Allowed {
+		for i, c := range quotaAt {
+			held[i].Cancel()
+			c.decision.Remaining += c.hits
+		}
+	}
+}
+
+// quota reports whether a check is in quota mode.
+func (s *Service) quota(c *check) bool {
+	return s.options.Quota && !(c.rule != nil && c.rule.unlimited) || c.limiter != nil && c.rule.quota
 }
 
 // answer makes the answer from what was decided.
@@ -349,7 +382,7 @@ func (s *Service) answer(checks []check) *pb.RateLimitResponse {
 		c := &checks[i]
 		is := c.status(s.now())
 		out.Statuses[i] = is
-		quota := s.options.Quota && !(c.rule != nil && c.rule.unlimited) || c.limiter != nil && c.rule.quota
+		quota := s.quota(c)
 		refused := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
 		switch {
 		case quota && refused:

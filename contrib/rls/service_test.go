@@ -106,20 +106,32 @@ func TestTogether(t *testing.T) {
 	)
 }
 
+// A rule with quota_mode that refuses does not refuse the request. So the others take their hits.
+func TestTogetherWithQuota(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), quotas, &Options{Together: true}),
+		[2]string{"d | a=x | b=x | c=x", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
+		[2]string{"d | a=x | b=x | c=x", "OK | OVER 0/1 | OK 0/2 | OK 1/3"},
+		[2]string{"d | a=x | b=x | c=x", "OVER | OVER 0/1 | OVER 0/2 | OK 1/3"},
+		[2]string{"d | a=y | c=x +2", "OVER | OK 1/1 | OVER 1/3"},
+		[2]string{"d | a=y | c=x", "OK | OK 0/1 | OK 0/3"},
+	)
+}
+
 func TestGlobalShadow(t *testing.T) {
 	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Shadow: true}),
 		[2]string{"shop | nobody=a", "OK | OVER 0/0"},
 	)
 }
 
-func TestQuotaMode(t *testing.T) {
-	const config = `domain: d
+const quotas = `domain: d
 descriptors:
   - {key: a, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: b, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
   - {key: c, rate_limit: {unit: year, requests_per_unit: 3}}
 `
-	rows(t, newService(t, remote.NewMemory(), config, nil),
+
+func TestQuotaMode(t *testing.T) {
+	rows(t, newService(t, remote.NewMemory(), quotas, nil),
 		[2]string{"d | a=x | b=x | c=x", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
 		[2]string{"d | a=x | b=x | c=x", "OK | OVER 0/1 | OK 0/2 | OK 1/3"},
 		[2]string{"d | a=x | b=x | c=x", "OVER | OVER 0/1 | OVER 0/2 | OK 0/3"},
