@@ -100,7 +100,8 @@ func TestAliasesAreBounded(t *testing.T) {
 		}
 		text.WriteString("{key: k, descriptors: " + before + " }, {key: l, descriptors: " + before + " }]}\n")
 	}
-	if _, err := Parse(File{Name: "bomb.yaml", Text: []byte(text.String())}); err == nil || !strings.Contains(err.Error(), "must have fewer") &&
+	_, err := Parse(File{Name: "bomb.yaml", Text: []byte(text.String())})
+	if err == nil || !strings.Contains(err.Error(), "must have fewer") &&
 		!strings.Contains(err.Error(), "excessive aliasing") {
 		t.Error(err)
 	}
@@ -147,7 +148,8 @@ func TestMistakesAreBounded(t *testing.T) {
 		"many":               "domain: d\ndescriptors:\n" + strings.Repeat("- {}\n", 100_000),
 	} {
 		_, err := Parse(File{Name: "a.yaml", Text: []byte(text)})
-		if n := strings.Count(fmt.Sprint(err), "\n"); err == nil || n > 100 || !strings.Contains(err.Error(), "more than 100 mistakes") {
+		n := strings.Count(fmt.Sprint(err), "\n")
+		if err == nil || n > 100 || !strings.Contains(err.Error(), "more than 100 mistakes") {
 			t.Errorf("%s: %d lines: %.300v", name, n, err)
 		}
 	}
@@ -204,7 +206,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	_, err = Parse(file("a.yaml", "a"), file("b.yaml", "a"))
-	if err == nil || !strings.Contains(err.Error(), `b.yaml:3:3: there is another descriptor with key and value "a" here`) {
+	if err == nil || !strings.Contains(err.Error(), `b.yaml:3:3: there is another descriptor`) {
 		t.Error(err)
 	}
 }

@@ -22,8 +22,9 @@ import (
 
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Together takes the hits of all descriptors of a request, or none. By default each descriptor decides by itself, as
-	// in envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
+	// Together takes the hits of all descriptors of a request, or none. A descriptor with quota_mode still decides by
+	// itself: its refusal alone does not refuse the request. By default each descriptor decides by itself, as in
+	// envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
 	Together bool
 
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.

@@ -191,7 +191,8 @@ func TestHeaders(t *testing.T) {
 	}
 	// The descriptor that refuses counts, although another one has fewer hits left.
 	answer, err = s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
-	if h := answer.GetResponseHeadersToAdd(); err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "9" {
+	h := answer.GetResponseHeadersToAdd()
+	if err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "9" {
 		t.Errorf("%v, %v", h, err)
 	}
 }

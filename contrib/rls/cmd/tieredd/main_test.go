@@ -276,13 +276,15 @@ func TestSettings(t *testing.T) {
 		},
 		{map[string]string{"REDIS_URL": "a:1,b:2", "REDIS_TYPE": "cluster", "REDIS_TLS": "true"}, "rediss+cluster://a:1?addr=b%3A2&pool_size=10"},
 		{
-			map[string]string{"REDIS_URL": "m,a:1", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "u:p", "REDIS_SENTINEL_AUTH": "q"},
+			map[string]string{
+				"REDIS_URL": "m,a:1", "REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "u:p", "REDIS_SENTINEL_AUTH": "q",
+			},
 			"redis+sentinel://:q@a:1?master_name=m&password=p&pool_size=10&username=u",
 		},
 		{map[string]string{"BACKEND_TYPE": "memcache"}, `BACKEND_TYPE is "memcache": must be "redis" or not set`},
 		{map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, `CONFIG_TYPE is "GRPC_XDS_SOTW": must be "FILE"`},
-		{map[string]string{"REDIS_URL": "redis://h", "REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
-		{map[string]string{"REDIS_URL": "redis://h", "BACKEND_TYPE": "redis", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "false"}, "redis://h"},
+		{map[string]string{"REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
+		{map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "false"}, ""},
 		{map[string]string{"REDIS_URL": "main", "REDIS_TYPE": "SENTINEL"}, "REDIS_URL has no comma"},
 		{map[string]string{"REDIS_URL": "h", "REDIS_TYPE": "RING"}, `REDIS_TYPE is "RING": must be SINGLE, SENTINEL or CLUSTER`},
 		{map[string]string{"REDIS_URL": "h", "REDIS_SOCKET_TYPE": "udp"}, `REDIS_SOCKET_TYPE is "udp"`},
@@ -322,7 +324,8 @@ func TestArguments(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("domain: other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), []string{"check", dir}); err == nil || !strings.Contains(err.Error(), "another file or place has it") {
+	err := run(context.Background(), []string{"check", dir})
+	if err == nil || !strings.Contains(err.Error(), "another file or place has it") {
 		t.Error(err)
 	}
 	t.Setenv("MERGE_DOMAIN_CONFIG", "true")

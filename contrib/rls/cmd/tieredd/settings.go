@@ -73,8 +73,8 @@ type settings struct {
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
 }
 
-// foreign are settings of envoyproxy/ratelimit that tieredd lacks, and that say where limits are counted, which ones there
-// are, or who is trusted. So it does not start with them. harmless is the value that asks for nothing.
+// foreign are settings of envoyproxy/ratelimit that tieredd lacks. They say where limits are counted, which ones there
+// are, or who is trusted, so it does not start with them. harmless is the value that asks for nothing.
 var foreign = []struct{ name, harmless string }{
 	{"BACKEND_TYPE", "redis"},
 	{"CONFIG_TYPE", "FILE"},
