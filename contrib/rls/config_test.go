@@ -211,6 +211,29 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// Two rules never share a policy, whatever their keys are.
+func TestPolicyNamesDiffer(t *testing.T) {
+	const limit = "rate_limit: {unit: minute, requests_per_unit: 1}"
+	c, err := Parse(
+		File{Name: "a.yaml", Text: []byte("domain: d\ndescriptors:\n" +
+			"- {key: a, " + limit + ", descriptors: [{key: b, " + limit + "}, {key: minute, " + limit + "}]}\n" +
+			"- {key: a.b, " + limit + "}\n- {key: a/b, " + limit + "}\n- {key: a b, " + limit + "}\n- {key: override, " + limit + "}")},
+		File{Name: "b.yaml", Text: []byte("domain: d.a\ndescriptors:\n- {key: b, " + limit + "}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{policyName([]string{"d"}, "override-minute"): true}
+	for _, p := range c.Policies() {
+		if names[p.Name] {
+			t.Errorf("two policies are %s", p.Name)
+		}
+		names[p.Name] = true
+	}
+	if len(names) != 9 {
+		t.Errorf("%v", names)
+	}
+}
+
 // Load reads what a ConfigMap mounts: files by links, beside directories that begin with dots.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()

@@ -167,33 +167,39 @@ var Rows = []Row{
 		{"shop | color=n limit=2/year", "OVER | OVER 0/2"},
 		{"other | color=n limit=2/year", "OK | OK"},
 	}},
-	{Name: "a limit that comes with the request, and that of the rule", Steps: [][2]string{
-		{"shop | user=o limit=7/year", "OK | OK 6/7"},
-		{"shop | user=o", "OK | OK 2/3"},
-	}, Differs: "envoyproxy/ratelimit counts both together, if they have the same unit",
-		Theirs: []string{"OK | OK 6/7", "OK | OK 1/3"}},
+	{
+		Name: "a limit that comes with the request, and that of the rule", Steps: [][2]string{
+			{"shop | user=o limit=7/year", "OK | OK 6/7"},
+			{"shop | user=o", "OK | OK 2/3"},
+		}, Differs: "envoyproxy/ratelimit counts both together, if they have the same unit",
+		Theirs: []string{"OK | OK 6/7", "OK | OK 1/3"},
+	},
 	{Name: "a shadow rule does not hide another one", Steps: [][2]string{
 		{"shop | tried=p | nobody=p", "OVER | OK 0/1 | OVER 0/0"},
 		{"shop | tried=p | user=p", "OK | OK 0/1 | OK 2/3"},
 	}},
-	{Name: "a wildcard in the middle, and one before a value of its own", Steps: [][2]string{
-		{"shop | glob=a-b-c", "OK | OK 1/2"},
-		{"shop | glob=a-b", "OK | OK 4/5"},
-		{"shop | glob=a-bx-c", "OK | OK 1/2"},
-		{"shop | glob=a-x-b-y-c", "OK | OK 1/2"},
-		{"shop | glob=a-c", "OK | OK 4/5"},
-	}, Differs: "the version that is compared has no asterisks in the middle; later ones do",
-		Theirs: []string{"OK | OK 4/5", "OK | OK 4/5", "OK | OK 4/5", "OK | OK 4/5", "OK | OK 4/5"}},
+	{
+		Name: "a wildcard in the middle, and one before a value of its own", Steps: [][2]string{
+			{"shop | glob=a-b-c", "OK | OK 1/2"},
+			{"shop | glob=a-b", "OK | OK 4/5"},
+			{"shop | glob=a-bx-c", "OK | OK 1/2"},
+			{"shop | glob=a-x-b-y-c", "OK | OK 1/2"},
+			{"shop | glob=a-c", "OK | OK 4/5"},
+		}, Differs: "the version that is compared has no asterisks in the middle; later ones do",
+		Theirs: []string{"OK | OK 4/5", "OK | OK 4/5", "OK | OK 4/5", "OK | OK 4/5", "OK | OK 4/5"},
+	},
 	{Name: "a look at a limit that is used up", Steps: [][2]string{
 		{"shop | batch=q +10", "OK | OK 0/10"},
 		{"shop | batch=q +0", "OK | OK 0/10"},
 	}},
 	{Name: "a look at nothing", Steps: [][2]string{{"shop | nobody=r +0", "OK | OK 0/0"}}},
-	{Name: "a limit of nothing that comes with the request", Steps: [][2]string{
-		{"shop | user=s limit=0/year", "OVER | OVER 0/0"},
-		{"shop | user=s limit=0/year +0", "OK | OK 0/0"},
-	}, Differs: "envoyproxy/ratelimit counts hits that it refuses",
-		Theirs: []string{"OVER | OVER 0/0", "OVER | OVER 0/0"}},
+	{
+		Name: "a limit of nothing that comes with the request", Steps: [][2]string{
+			{"shop | user=s limit=0/year", "OVER | OVER 0/0"},
+			{"shop | user=s limit=0/year +0", "OK | OK 0/0"},
+		}, Differs: "envoyproxy/ratelimit counts hits that it refuses",
+		Theirs: []string{"OVER | OVER 0/0", "OVER | OVER 0/0"},
+	},
 	{Name: "keys and values with the separators of both", Steps: [][2]string{
 		{"shop | path.to=a_b", "OK | OK 0/1"},
 		{"shop | path.to=a", "OK | OK 0/1"},
