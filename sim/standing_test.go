@@ -67,7 +67,7 @@ run       240s warmup=70s
 // Nothing that happens to messages and processes makes the shares admit more than the limit.
 func TestStandingSharesInABadHour(t *testing.T) {
 	slowUnderRace(t)
-	seeds := uint64(10)
+	seeds := uint64(5)
 	if testing.Short() {
 		seeds = 2
 	}
