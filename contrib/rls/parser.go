@@ -1,7 +1,6 @@
 package rls
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -338,6 +337,3 @@ func (p *parser) own(policy *tiered.Policy, n *yaml.Node) (mark string) {
 	}
 	return mark
 }
-
-// errNoConfig is the answer while there is no configuration.
-var errNoConfig = errors.New("there is no configuration yet")

@@ -171,7 +171,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	st := s.state.Load()
 	switch n := len(r.GetDescriptors()); {
 	case st == nil:
-		return nil, status.Error(codes.Unavailable, errNoConfig.Error())
+		return nil, status.Error(codes.Unavailable, "there is no configuration yet")
 	case r.GetDomain() == "":
 		return nil, status.Error(codes.InvalidArgument, "domain is empty: must be set")
 	case n < 1 || n > s.options.MaxDescriptors:
