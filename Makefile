@@ -1,5 +1,9 @@
 # Everything that a contributor or a CI runs. `make` alone lists the targets.
 
+# A program under the race detector sleeps for a second at its end, for races that its last goroutines may still have. Ours
+# waits for its goroutines.
+export GORACE ?= atexit_sleep_ms=0
+
 # The race detector needs a C compiler. Without one the tests run without it, and say so.
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
@@ -30,9 +34,13 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
 REALTIME := ./failover ./internal/faults ./remote ./sim ./tiered
 
-# Packages in which nothing runs concurrently, or only what the tests of others run too. Under the race detector they take
-# minutes.
+# Packages that a service runs concurrently. The race detector watches them in `make test`, and the others in `make
+# test-long`: it makes virtual time 15 times as slow. RACEFREE would take it minutes, and only runs what others run too.
+RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/watch
 RACEFREE := ./internal/adversary/... ./internal/legal ./internal/tune
+
+# $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
+except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
 PROOF := ./internal/adversary/... ./internal/legal
@@ -40,8 +48,9 @@ PROOF := ./internal/adversary/... ./internal/legal
 test: ## before a pull request: the short tests under the race detector, and the promise on a real Redis with real processes
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
-	go test $(RACE) -short -timeout 10m $$(go list ./... | grep -vxF "$$(go list $(RACEFREE))")
-	go test -short -timeout 10m $(PROOF) ./sim
+	go test $(RACE) -short -timeout 10m $(RACED)
+	go test -short -timeout 10m $(call except,$(RACED))
+	go test -short -timeout 10m -run '^TestFleet' ./tiered
 	go test -timeout 10m .
 
 # The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. The next two lines
@@ -52,7 +61,8 @@ OTHER_GO := go1.27.1
 test-long: ## what make test leaves out: real time, real faults, a user with few rights, fuzzing, lint; CI runs both
 	@$(REDIS)
 	go test -p 1 -timeout 10m $(REALTIME)
-	go test -timeout 10m $$(go list ./... | grep -vxF "$$(go list . $(REALTIME) $(PROOF))")
+	go test -timeout 10m $(call except,$(REALTIME) $(PROOF))
+	go test $(RACE) -short -timeout 10m $(call except,$(RACED) $(RACEFREE))
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
 	for module in contrib/*/ examples/services; do (cd $$module && go test $(RACE) -timeout 10m ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .

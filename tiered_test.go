@@ -80,10 +80,13 @@ var inShards = []fleetLoad{
 // two start on the way. No interval admits more than a limit allows, and most of it is used.
 func TestExactAcrossProcesses(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a minute of real time")
+		t.Skip("half a minute of real time")
 	}
 	for _, c := range fleetTests {
-		t.Run(c.name, func(t *testing.T) { c.run(t) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they sleep most of the time
+			c.run(t)
+		})
 	}
 }
 

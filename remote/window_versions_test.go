@@ -38,30 +38,30 @@ func TestVersionsCountEachOther(t *testing.T) {
 		versions [][][3]int64
 		want     int64 // admitted in an instant
 	}{
-		{"another precision", [][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}}, 100},
+		{"another precision", [][][3]int64{{{20, minute, sec}}, {{20, minute, 2 * sec}}}, 20},
 		{
 			"three precisions",
-			[][][3]int64{{{100, minute, sec}}, {{100, minute, 2 * sec}}, {{100, minute, 7 * sec}}},
-			100,
+			[][][3]int64{{{20, minute, sec}}, {{20, minute, 2 * sec}}, {{20, minute, 7 * sec}}},
+			20,
 		},
-		{"a lower limit, a bit longer", [][][3]int64{{{100, minute, sec}}, {{90, 61 * sec, sec}}}, 100},
-		{"a shorter one", [][][3]int64{{{100, minute, sec}}, {{100, sec, sec / 10}}}, 100},
-		{"a longer one", [][][3]int64{{{100, sec, sec / 10}}, {{100, minute, sec}}}, 100},
-		{"one limit more", [][][3]int64{{{100, minute, sec}}, {{100, minute, sec}, {150, 60 * minute, 10 * sec}}}, 100},
-		{"one limit less", [][][3]int64{{{100, minute, sec}, {70, 60 * minute, 10 * sec}}, {{100, minute, sec}}}, 100},
+		{"a lower limit, a bit longer", [][][3]int64{{{20, minute, sec}}, {{18, 61 * sec, sec}}}, 20},
+		{"a shorter one", [][][3]int64{{{20, minute, sec}}, {{20, sec, sec / 10}}}, 20},
+		{"a longer one", [][][3]int64{{{20, sec, sec / 10}}, {{20, minute, sec}}}, 20},
+		{"one limit more", [][][3]int64{{{20, minute, sec}}, {{20, minute, sec}, {30, 60 * minute, 10 * sec}}}, 20},
+		{"one limit less", [][][3]int64{{{20, minute, sec}, {14, 60 * minute, 10 * sec}}, {{20, minute, sec}}}, 20},
 		{"the order of the limits", [][][3]int64{
-			{{100, minute, sec}, {70, sec, sec}},
-			{{70, sec, sec}, {100, minute, sec}},
-		}, 70},
+			{{20, minute, sec}, {14, sec, sec}},
+			{{14, sec, sec}, {20, minute, sec}},
+		}, 14},
 		{"more versions than are kept", [][][3]int64{
-			{{100, minute, sec}},
-			{{100, minute, 2 * sec}},
-			{{100, minute, 3 * sec}},
-			{{100, minute, 4 * sec}},
-			{{100, minute, 5 * sec}},
-			{{100, minute, 6 * sec}},
-			{{100, 10 * minute, 10 * sec}},
-		}, 100},
+			{{20, minute, sec}},
+			{{20, minute, 2 * sec}},
+			{{20, minute, 3 * sec}},
+			{{20, minute, 4 * sec}},
+			{{20, minute, 5 * sec}},
+			{{20, minute, 6 * sec}},
+			{{20, 10 * minute, 10 * sec}},
+		}, 20},
 	} {
 		for _, e := range engines(t) {
 			for _, together := range []bool{false, true} { // in turns, or one after the other
@@ -70,11 +70,11 @@ func TestVersionsCountEachOther(t *testing.T) {
 					x := version(fmt.Sprint(c.name, together), c.versions[v]...)
 					admitted += e.at(t, scriptStart, take(x, 1)).reply.Grant
 				}
-				for i := range 150 * len(c.versions) {
+				for i := range 30 * len(c.versions) {
 					if together {
 						ask(i % len(c.versions))
 					} else {
-						ask(i / 75 % len(c.versions)) // and once more: 75 of each, twice
+						ask(i / 15 % len(c.versions)) // and once more: 15 of each, twice
 					}
 				}
 				if admitted != c.want {

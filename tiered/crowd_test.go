@@ -132,7 +132,8 @@ func (c crowd) byRate(t *testing.T) (pause time.Duration) {
 
 // A waiter is served when its token comes, with leases and direct takes, with many processes and with a distant
 // Redis. A token that is waited for costs few calls.
-func TestCrowdsGoAtThePaceOfTheLimit(t *testing.T) {
+func TestFleetWaitsAtThePaceOfTheLimit(t *testing.T) {
+	notUnderRace(t)
 	hundred, direct := PerSecond(100), Lease{Size: NoLease}
 	for _, c := range []struct {
 		name string

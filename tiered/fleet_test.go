@@ -368,6 +368,7 @@ func tolerance(l Limit) float64 { return 2*float64(time.Microsecond)/l.nanosPerT
 
 // What TestRatios asks of the fleet is not asked here again.
 func TestFleetUsesTheLimitAndKeepsTheBound(t *testing.T) {
+	notUnderRace(t)
 	for _, c := range []struct {
 		name        string
 		run         fleetRun

@@ -23,7 +23,8 @@ func seeds(n uint64) uint64 {
 
 const second = time.Second
 
-func TestOutageOfFifteenSeconds(t *testing.T) {
+func TestFleetInAnOutage(t *testing.T) {
+	notUnderRace(t)
 	for _, demand := range []float64{1.5, 3} {
 		for _, mode := range []FailMode{FailLocal, FailOpen, FailClosed} {
 			f := fleetRun{
@@ -74,7 +75,8 @@ func TestOutageOfFifteenSeconds(t *testing.T) {
 	}
 }
 
-func TestFlappingRedis(t *testing.T) {
+func TestFleetOnAFlappingRedis(t *testing.T) {
+	notUnderRace(t)
 	flap := func(at time.Duration, _ int) bool { return at > 5*second && at/second%2 == 1 }
 	for _, c := range []struct {
 		demand float64

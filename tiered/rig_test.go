@@ -136,7 +136,7 @@ func books(t *testing.T, g *Group) {
 }
 
 // notUnderRace skips a test of many runs in virtual time: under the race detector it takes ten times as long, and
-// shorter tests run the same code there.
+// shorter tests run the same code there. `make test` runs those named TestFleet without the detector.
 func notUnderRace(t *testing.T) {
 	t.Helper()
 	if underRace {

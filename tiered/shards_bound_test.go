@@ -188,7 +188,8 @@ func TestOneShareForAllShards(t *testing.T) {
 // An outage of the whole fleet costs no more than with one bucket: a burst while it lasts, once more at most until
 // all processes know that it is over, and nobody is refused afterwards who stays within the limit: what was
 // admitted without Redis is charged, but for what every shard threw away meanwhile.
-func TestOutageOfAShardedKey(t *testing.T) {
+func TestFleetInAnOutageOfAShardedKey(t *testing.T) {
+	notUnderRace(t)
 	for _, c := range []struct {
 		demand      float64
 		up          time.Duration // when the outage ends that begins after 3 s

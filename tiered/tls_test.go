@@ -124,7 +124,7 @@ func TestTLSTrouble(t *testing.T) {
 	good, frozen, elsewhere := start("127.0.0.1", hour), start("127.0.0.1", hour), start("redis.example", hour)
 	expired := start("127.0.0.1", time.Now().Add(-time.Minute))
 	frozen.Pause()
-	defer frozen.Resume()
+	t.Cleanup(frozen.Resume)
 	for _, c := range []struct {
 		name  string
 		store *remote.Redis
@@ -157,6 +157,7 @@ func TestTLSTrouble(t *testing.T) {
 		{"the same, opened", opened(t, "rediss://:"+tlsSecret+"@"+frozen.TLSAddr), tooLong},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they wait most of the time
 			var log bytes.Buffer
 			o := &tiered.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 			if !strings.Contains(c.want, tooLong) {
