@@ -49,7 +49,7 @@ test: ## before a pull request: the short tests under the race detector, and the
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m $(RACED)
-	go test -short -timeout 10m $(call except,$(RACED))
+	go test -short -timeout 10m $(call except,$(RACED) ./internal/tune)
 	go test -short -timeout 10m -run '^TestFleet' ./tiered
 	go test -timeout 10m .
 

@@ -60,6 +60,7 @@ type Group struct {
 	tasks         sync.WaitGroup     // all goroutines but those of callbacks and of the dispatcher
 	callbacks     sync.WaitGroup     // the goroutines that call the hooks and the Logger
 	setPoliciesMu sync.Mutex         // one SetPolicies at a time
+	reloads       reloads
 
 	forgotten chan struct{} // capacity 1: a bucket was removed
 

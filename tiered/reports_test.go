@@ -22,6 +22,7 @@ var unremarkable = []string{
 	"policy.Granted", "policy.Spent", "policy.Returned", "policy.Burnt", "policy.Held", "policy.Limited",
 	"policy.Requests", "policy.Waits", "policy.NearLimit", "node.RoundTrips",
 	"policy.Top", "Recent", // which repeat others: see refused_keys_test.go
+	"node.Probed", "node.Reopened", "node.Closed", // which go with node.Outages
 	"node.Calls", "node.RoundTrip", "node.Processes", "policy.Processes", "node.Breaker",
 }
 

@@ -148,9 +148,9 @@ func (c *requestCounts) of(k kind, tokens int64) int64 {
 
 // fill sets the numbers of requests by those of tokens.
 func (c *requestCounts) fill(p *PolicyStats) {
-	p.NearLimit, p.Waits = c.near.Load(), readHistogram(&c.waits)
+	p.NearLimit, p.Waits, p.Refunded = c.near.Load(), readHistogram(&c.waits), c.refunded.Load()
 	p.Requests = Requests{
-		Granted:   c.of(kind(Granted), p.Spent+p.Standing+c.refunded.Load()),
+		Granted:   c.of(kind(Granted), p.Spent+p.Standing+p.Refunded),
 		Shared:    c.of(kind(Shared), p.Shared),
 		Open:      c.of(kind(Open), p.Open),
 		Unlimited: c.of(byUnlimited, p.Unlimited),

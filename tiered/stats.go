@@ -21,12 +21,21 @@ type Stats struct {
 	Format string // of the buckets in Redis: the last part of their keys' names
 	Script string // SHA-1 of the script that decides in Redis, 40 hex digits
 
+	Reloads ReloadStats
+
 	Recent []Event // state changes and faults: the last 64, oldest first
 
 	Standing StandingStats
 
 	Policies map[string]PolicyStats // by name
 	Nodes    map[string]NodeStats   // by node
+}
+
+// ReloadStats count reloads of the configuration: see [Group.CountReload].
+type ReloadStats struct {
+	Applied int64 // the Group has the new configuration
+	Failed  int64 // something was wrong, and the configuration of before stayed
+	Err     error // what was wrong with the last one, nil if nothing was
 }
 
 // StandingStats are about the standing shares of this process, of all policies that have some.
@@ -44,6 +53,7 @@ type PolicyStats struct {
 	Returned    int64 // returned unspent
 	Burnt       int64 // expired unspent, or lost during the return
 	Held        int64 // held now
+	Refunded    int64 // that requests gave back: they were Spent or Standing, and are no longer in it
 	Limited     int64 // requested and refused by the limit
 	ShareSpent  int64 // requested while Redis did not answer, and refused because the share was used up
 	Unavailable int64 // requested while Redis did not answer, and refused by fail-closed
@@ -109,8 +119,11 @@ type NodeStats struct {
 
 	Breaker    string        // "closed", "open" or "probing"
 	Cause      string        // class of the error that opened it last, see [ErrorEvent].Class; "" for never
-	Outages    int64         // times that it opened
+	Outages    int64         // times that it opened when it was closed
 	OutageTime time.Duration // total time in which it was not closed
+	Probed     int64         // times that it let one call through, to see whether Redis answers
+	Reopened   int64         // times that it opened after such a call
+	Closed     int64         // times that it closed: outages that are over
 	Settled    int64         // tokens admitted without Redis and reported to it
 }
 
@@ -121,7 +134,7 @@ func (g *Group) Stats() Stats {
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()
 	s.Format, s.Script = lua.TokenBucket.Mark(), lua.TokenBucket.Script().SHA
 	s.Recent = g.trace.recent.list()
-	s.Standing = g.standingStats()
+	s.Standing, s.Reloads = g.standingStats(), g.reloads.stats()
 
 	g.limiters.mu.RLock()
 	all := append([]*Limiter(nil), g.limiters.all...)
@@ -202,6 +215,8 @@ func (h *health) stats() NodeStats {
 		ClockSteps: n.Steps, ClockBack: n.StepsBack, RoundTrip: h.node.RoundTrip(),
 		Processes: h.node.AllProcesses(), Absences: n.Absences,
 		Breaker: h.node.State().String(), Cause: cause, Outages: n.Outages, OutageTime: n.OutageTime,
+		Probed: n.Changes[failover.Probing], Reopened: max(n.Changes[failover.Open]-n.Outages, 0),
+		Closed:  n.Changes[failover.Closed],
 		Settled: h.reported.Load(), RoundTrips: readHistogram(h.node.Trips()),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -36,7 +37,7 @@ func Record(ctx context.Context, d tiered.Decision) {
 // refusal returns the attributes of a refusal.
 func refusal(d *tiered.Decision) []attribute.KeyValue {
 	all := []attribute.KeyValue{
-		text(policyKey, d.Policy), reasonKey.String(d.Reason.String()), tierKey.String(d.Tier.String()),
+		policyKey.String(strings.ToValidUTF8(d.Policy, "?")), reasonKey.String(d.Reason.String()), tierKey.String(d.Tier.String()),
 	}
 	if d.LimitNumber > 0 {
 		all = append(all, attribute.Int("ratelimit.limit_number", int(d.LimitNumber)))
@@ -68,9 +69,9 @@ func WaitN(ctx context.Context, l *tiered.Limiter, key string, n int64) error {
 	case errors.As(err, &limited):
 		all = append(all, refusal(&limited.Decision)...)
 	case err != nil:
-		all = append(all, text(policyKey, l.Policy().Name), reasonKey.String(tiered.Canceled.String()))
+		all = append(all, policyKey.String(l.Policy().Name), reasonKey.String(tiered.Canceled.String()))
 	default:
-		all = append(all, text(policyKey, l.Policy().Name))
+		all = append(all, policyKey.String(l.Policy().Name))
 	}
 	span.AddEvent(waitEvent, trace.WithAttributes(all...))
 	return err

@@ -47,7 +47,7 @@ func Example() {
 			continue
 		}
 		for _, p := range m.Data.(metricdata.Sum[float64]).DataPoints {
-			if reason, _ := p.Attributes.Value("ratelimit.reason"); p.Value > 0 {
+			if reason, _ := p.Attributes.Value("reason"); p.Value > 0 {
 				fmt.Println(m.Name, reason.AsString(), p.Value)
 			}
 		}

@@ -42,24 +42,6 @@ func registered(t testing.TB, g *tiered.Group) sdkmetric.Reader {
 	return reader
 }
 
-// invented returns a reader of figures that no Group has.
-func invented(t testing.TB, f *figures, options ...sdkmetric.ManualReaderOption) sdkmetric.Reader {
-	t.Helper()
-	provider, reader := meter(options...)
-	m := provider.Meter(scope)
-	c, err := newCollector(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		c.observe(o, nil, *f)
-		return nil
-	}, c.instruments...); err != nil {
-		t.Fatal(err)
-	}
-	return reader
-}
-
 // collect returns the metrics, sorted by name.
 func collect(t testing.TB, reader sdkmetric.Reader) (all []metricdata.Metrics) {
 	t.Helper()

@@ -1,20 +1,18 @@
 package promlimit
 
 import (
-	"math"
-
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
 // The buckets of a tiered.Histogram, as a native histogram counts them.
 const (
-	schema    = 2  // four buckets for each factor of two
-	perDouble = 4  // the same
-	first     = 56 // buckets that a native histogram has from bucket 0 to the one that ends at 1 s
+	schema = 2  // four buckets for each factor of two
+	first  = 56 // buckets that a native histogram has from bucket 0 to the one that ends at 1 s
 )
 
 // histogram is a prometheus.Metric with classic and native buckets: a Prometheus that scrapes native histograms takes
@@ -46,27 +44,20 @@ func (h histogram) Write(out *dto.Metric) error {
 		SampleCount:   proto.Uint64(uint64(h.is.Count())),
 		SampleSum:     proto.Float64(h.is.Sum.Seconds()),
 		Schema:        proto.Int32(schema),
-		ZeroThreshold: proto.Float64(bound(0)),
+		ZeroThreshold: proto.Float64(metrics.Bound(0)),
 		ZeroCount:     proto.Uint64(uint64(buckets[0])),
 		PositiveSpan:  []*dto.BucketSpan{{Offset: proto.Int32(1 - first), Length: proto.Uint32(uint32(len(buckets) - 1))}},
 	}
-	until := uint64(0)
-	for i, n := range buckets {
-		until += uint64(n)
-		if i%perDouble == 0 && i < len(buckets)-1 {
-			is.Bucket = append(is.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound(i)), CumulativeCount: proto.Uint64(until)})
-		}
-		if i > 0 {
-			before := int64(0)
-			if i > 1 {
-				before = buckets[i-1]
-			}
-			is.PositiveDelta = append(is.PositiveDelta, n-before)
-		}
+	for bound, until := range metrics.Buckets(h.is) {
+		is.Bucket = append(is.Bucket, &dto.Bucket{
+			UpperBound: proto.Float64(bound), CumulativeCount: proto.Uint64(uint64(until)),
+		})
+	}
+	before := int64(0)
+	for _, n := range buckets[1:] {
+		is.PositiveDelta = append(is.PositiveDelta, n-before)
+		before = n
 	}
 	out.Histogram = is
 	return nil
 }
-
-// bound returns the upper bound of bucket i in seconds, exactly as Prometheus computes it.
-func bound(i int) float64 { return math.Exp2(float64(i-first) / perDouble) }

@@ -66,11 +66,3 @@ func nativeBounds(t *testing.T, h *dto.Histogram) (lower, upper float64) {
 }
 
 func about(seconds float64, d time.Duration) bool { return math.Abs(seconds-d.Seconds()) < 2e-9 }
-
-// A histogram that never counted is empty, and valid.
-func TestEmptyHistogram(t *testing.T) {
-	r := register(t, invent(figures{Stats: tiered.Stats{Nodes: map[string]tiered.NodeStats{"n": {}}}}))
-	if n, ok := scrape(t, r)[`tiered_redis_round_trip_seconds_count{node="n"}`]; n != 0 || !ok {
-		t.Errorf("%v, %t", n, ok)
-	}
-}

@@ -92,7 +92,7 @@ func TestOutage(t *testing.T) {
 	for when, open := range map[time.Duration]bool{healthy: false, healthy + gone/2: true, end: false} {
 		s := p.at(when)
 		closed, sum := s[`tiered_breaker_state{node="memory",state="closed"}`], 0.0
-		for _, state := range breakerStates {
+		for _, state := range []string{"closed", "open", "probing"} {
 			sum += s[`tiered_breaker_state{node="memory",state="`+state+`"}`]
 		}
 		if sum != 1 || (closed == 0) != open {

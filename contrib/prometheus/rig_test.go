@@ -21,16 +21,6 @@ var errRefused = errors.New("connection refused")
 
 var silent = slog.New(slog.DiscardHandler)
 
-// invented is a Collector of figures that no Group has.
-type invented struct {
-	*Collector
-	figures figures
-}
-
-func (i invented) Collect(metrics chan<- prometheus.Metric) { i.write(metrics, nil, i.figures) }
-
-func invent(f figures) invented { return invented{newCollector(nil), f} }
-
 // register returns a registry that has the Collector and checks what it collects.
 func register(t testing.TB, c prometheus.Collector) *prometheus.Registry {
 	t.Helper()

@@ -11,28 +11,23 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered/metrics"
 )
 
 // known has the labels of each metric of the Collector of one Group.
 func known(t *testing.T) map[string][]string {
 	t.Helper()
+	reader, err := metrics.NewReader(newGroup(t, remote.NewMemory()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := map[string][]string{}
-	add := func(name string, labels []string) {
-		if all[name] != nil {
-			t.Errorf("two metrics are %s", name)
-		}
-		all[name] = labels
+	for _, m := range reader.Metrics() {
+		all[m.Name] = m.Labels
 	}
-	for _, m := range groupMetrics {
-		add(m.name, append([]string{}, m.labels...))
-	}
-	for _, m := range policyMetrics {
-		add(m.name, append([]string{"policy"}, m.labels...))
-	}
-	for _, m := range nodeMetrics {
-		add(m.name, append([]string{"node"}, m.labels...))
-	}
-	if len(all) < 40 {
+	if len(all) < 50 {
 		t.Fatalf("only %d metrics", len(all))
 	}
 	return all

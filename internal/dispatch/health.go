@@ -20,7 +20,8 @@ type Stats struct {
 	Absences     int64    // refreshes of presence that were not answered
 	Queued       int      // pending calls now
 
-	Outages    int64 // times that the breaker opened
+	Changes    [3]int64 // of the breaker, by the new failover.State
+	Outages    int64    // times that the breaker opened when it was closed
 	OutageTime time.Duration
 	Cause      failover.Class // of the last opening; valid if Outages > 0
 }
@@ -30,7 +31,8 @@ type health struct {
 	calls, lateReplies, lateCalls, staleReplies, steps, stepsBack, absences atomic.Int64
 
 	failed  [8]atomic.Int64 // calls without an answer, by failover.Class
-	outages atomic.Int64    // times that the breaker opened
+	changes [3]atomic.Int64 // of the breaker, by the new failover.State
+	outages atomic.Int64    // times that the breaker opened when it was closed
 	trips   histogram.Histogram
 
 	// The rest is guarded by Node.mu.
@@ -50,6 +52,9 @@ func (n *Node) Stats() Stats {
 	}
 	for i := range s.Failed {
 		s.Failed[i] = n.failed[i].Load()
+	}
+	for i := range s.Changes {
+		s.Changes[i] = n.changes[i].Load()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,6 +82,7 @@ func (n *Node) lastCause() failover.Class {
 // changed records a change of the breaker.
 func (n *Node) changed(e failover.Event) {
 	at := e.At.Sub(n.dispatcher.options.Base)
+	n.changes[e.To].Add(1)
 	n.setUnhealthy(e.To != failover.Closed)
 	c := Change{From: e.From, To: e.To, Err: e.Err}
 	switch e.To {

@@ -48,6 +48,7 @@ func used(t *testing.T) *tiered.Group {
 	}
 	time.Sleep(10 * time.Second)
 	store.Fail(errors.New("down"))
+	g.CountReload(errors.New("a mistake"))
 	return g
 }
 
@@ -77,7 +78,7 @@ func TestPage(t *testing.T) {
 		for _, want := range []string{
 			"1 of 1 Redis nodes does not answer", `<span class="state open">open</span> unreachable`,
 			"1\u202f000 per minute, bursts of 3",
-			"fail-open", "fail-closed", "fail-local", "1\u202f231", "breaker opened", "<code>" +
+			"fail-open", "fail-closed", "fail-local", "1\u202f231", "breaker opened", "the last one failed", "<code>" +
 				hashed("ann@example.org") + "</code>", hashed(evil),
 		} {
 			if !strings.Contains(page, want) {

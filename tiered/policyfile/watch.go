@@ -49,11 +49,8 @@ type Watcher struct {
 	closed  sync.Once
 	tasks   sync.WaitGroup
 
-	mu       sync.Mutex // one reload at a time; guards the next two
-	seen     []byte     // the content that was read last, right or wrong
-	failures int64
-	reloads  int64
-	last     error
+	mu   sync.Mutex // one reload at a time
+	seen []byte     // the content that was read last, right or wrong; guarded by mu
 
 	routes atomic.Pointer[routes]
 }
@@ -64,7 +61,7 @@ type routes struct {
 }
 
 // Watch loads a file, makes its policies those of the Group, and does so again whenever the file changes: see
-// [tiered.Group.SetPolicies]. It returns an error if the file cannot be read, or has a mistake, or the Group cannot
+// [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or has a mistake, or the Group cannot
 // have its policies; then the Group is as before. Later mistakes are logged, and change nothing.
 //
 // A file may be replaced, written in place, or reached through symbolic links that change, as those of a Kubernetes
@@ -101,20 +98,6 @@ func (w *Watcher) Close() {
 	w.tasks.Wait()
 }
 
-// Stats are the figures of a Watcher.
-type Stats struct {
-	Reloads  int64 // that changed the policies, without the first
-	Failures int64 // reloads that changed nothing, because something was wrong
-	Err      error // what was wrong with the last one, nil if nothing was
-}
-
-// Stats returns how often the file was reloaded.
-func (w *Watcher) Stats() Stats {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return Stats{w.reloads, w.failures, w.last}
-}
-
 // Reload reads the file now, whether it has changed or not. It returns what is wrong with it; then nothing has changed.
 func (w *Watcher) Reload() error {
 	data, err := read(w.path)
@@ -147,11 +130,9 @@ func (w *Watcher) apply(data []byte) error {
 
 // report counts and logs a reload.
 func (w *Watcher) report(err error) {
-	if w.last = err; err != nil {
-		w.failures++
+	if w.group.CountReload(err); err != nil {
 		w.options.Logger.Error("policy file not reloaded: the policies of before stay in force", "file", w.path, "error", err)
 	} else {
-		w.reloads++
 		w.options.Logger.Info("policy file reloaded", "file", w.path)
 	}
 	if w.options.Reloaded != nil {

@@ -108,7 +108,7 @@ func TestWatch(t *testing.T) {
 			if err := f.wait(); err != nil || f.limit("a") != "none" || f.limit("c") != "1/s" {
 				t.Errorf("made anew: %v, %s, %s", err, f.limit("a"), f.limit("c"))
 			}
-			if s := f.Stats(); s.Reloads != 3 || s.Failures != 2 || s.Err != nil {
+			if s := f.group.Stats().Reloads; s.Applied != 3 || s.Failed != 2 || s.Err != nil {
 				t.Errorf("%+v", s)
 			}
 			f.Close()

@@ -192,6 +192,9 @@ func (v *server) reload() {
 	if err == nil {
 		err = v.service.Use(c)
 	}
+	if err != nil || v.ready.Load() { // the first one is no reload
+		v.group.CountReload(err)
+	}
 	if err != nil {
 		v.log.Error("the configuration is not used", "error", err)
 		return

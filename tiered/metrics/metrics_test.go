@@ -1,0 +1,330 @@
+package metrics
+
+import (
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// invented are figures that no Group has.
+type invented struct {
+	stats    tiered.Stats
+	policies []tiered.Policy
+}
+
+func (i *invented) Stats() tiered.Stats       { return i.stats }
+func (i *invented) Policies() []tiered.Policy { return i.policies }
+
+// invent returns figures that are not 0 where a figure is the rest of others.
+func invent() *invented {
+	return &invented{tiered.Stats{
+		Policies: map[string]tiered.PolicyStats{"p": {Requests: tiered.Requests{Granted: 1000, Limited: 1000}}},
+		Nodes:    map[string]tiered.NodeStats{"n": {Calls: 1000, Failures: 500, Breaker: "closed"}},
+	}, []tiered.Policy{{Name: "p", Standing: tiered.StandingOn}}}
+}
+
+func (i *invented) reader() *Reader { return newReader(nil, group{source: i}) }
+
+// series returns the value of each series by its name and labels, and of a histogram its sum.
+func series(t *testing.T, r *Reader) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	for s := range r.Samples() {
+		if len(s.Labels) != len(s.Metric.Labels) {
+			t.Fatalf("%s: labels %q for %q", s.Metric.Name, s.Labels, s.Metric.Labels)
+		}
+		name := s.Metric.Name + "{" + strings.Join(s.Labels, ",") + "}"
+		if _, ok := all[name]; ok {
+			t.Errorf("%s is there twice", name)
+		}
+		all[name] = s.Value + s.Histogram.Sum.Seconds()
+	}
+	return all
+}
+
+// notExported are the figures that have no series.
+var notExported = map[string]string{
+	"Recent":    "events, with keys",
+	"Top":       "keys",
+	"Policies":  "a map: each entry has series",
+	"Nodes":     "a map: each entry has series",
+	"Standing":  "its fields have series",
+	"Reloads":   "its fields have series",
+	"Requests":  "its fields have series",
+	"Direct":    "a setting",
+	"RoundTrip": "a quantile of RoundTrips",
+	"Settled":   "of a node: that of the policies has series",
+}
+
+// Every figure of Stats changes a series, or stands in notExported.
+func TestEveryFigure(t *testing.T) {
+	before := series(t, invent().reader())
+	checked := 0
+	// check increases the fields of what of points to, one after the other.
+	check := func(exported string, of func(i *invented, p *tiered.PolicyStats, n *tiered.NodeStats) any) {
+		fields := reflect.TypeOf(of(invent(), new(tiered.PolicyStats), new(tiered.NodeStats))).Elem()
+		for k := range fields.NumField() {
+			name := fields.Field(k).Name
+			if notExported[name] != "" && name != exported {
+				continue
+			}
+			i := invent()
+			p, n := i.stats.Policies["p"], i.stats.Nodes["n"]
+			increase(t, reflect.ValueOf(of(i, &p, &n)).Elem().Field(k), name)
+			i.stats.Policies["p"], i.stats.Nodes["n"] = p, n
+			if reflect.DeepEqual(before, series(t, i.reader())) {
+				t.Errorf("%v.%s changes no series", fields, name)
+			}
+			checked++
+		}
+	}
+	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) any { return &i.stats })
+	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) any { return &i.stats.Standing })
+	check("", func(i *invented, _ *tiered.PolicyStats, _ *tiered.NodeStats) any { return &i.stats.Reloads })
+	check("Settled", func(_ *invented, p *tiered.PolicyStats, _ *tiered.NodeStats) any { return p })
+	check("", func(_ *invented, p *tiered.PolicyStats, _ *tiered.NodeStats) any { return &p.Requests })
+	check("", func(_ *invented, _ *tiered.PolicyStats, n *tiered.NodeStats) any { return n })
+	if checked < 65 {
+		t.Errorf("only %d figures", checked)
+	}
+}
+
+func increase(t *testing.T, v reflect.Value, name string) {
+	t.Helper()
+	switch x := v.Addr().Interface().(type) {
+	case *tiered.Histogram:
+		*x = tiered.Histogram{Sum: time.Second, Buckets: []int64{1, 0}}
+	case *string:
+		*x = "open" // a state of Breaker, and new to the others
+	case *bool:
+		*x = true
+	case *error:
+		*x = errRefused
+	default:
+		switch {
+		case v.CanInt():
+			v.SetInt(v.Int() + 7)
+		case v.CanUint():
+			v.SetUint(v.Uint() + 7)
+		case v.CanFloat():
+			v.SetFloat(v.Float() + 0.5)
+		default:
+			t.Fatalf("%s is a %v", name, v.Type())
+		}
+	}
+}
+
+// Names and units follow the rules of Prometheus and OpenTelemetry: an exporter makes the names of one from the other.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	unit := regexp.MustCompile(`^(|1|s|\{[a-z_]+\})$`)
+	for _, m := range invent().reader().Metrics() {
+		base := strings.TrimSuffix(m.Name, "_total")
+		if (base != m.Name) != (m.Kind == Counter) {
+			t.Errorf("%s is of kind %v", m.Name, m.Kind)
+		}
+		if !regexp.MustCompile(`^tiered_[a-z_]+[a-z]$`).MatchString(m.Name) || !unit.MatchString(m.Unit) || m.Help == "" {
+			t.Errorf("%+v", m)
+		}
+		if strings.HasSuffix(base, "_seconds") != (m.Unit == "s") || strings.HasSuffix(base, "_ratio") != (m.Unit == "1") {
+			t.Errorf("%s has the unit %q", m.Name, m.Unit)
+		}
+		base = strings.TrimSuffix(strings.TrimSuffix(base, "_seconds"), "_ratio")
+		if seen[base] {
+			t.Errorf("two metrics are %s without unit", base)
+		}
+		seen[base] = true
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d metrics", len(seen))
+	}
+}
+
+// Names that no policy can have, and a node might, are valid labels, and two of them stay two series.
+func TestHostileNames(t *testing.T) {
+	long := strings.Repeat("é", 1000)
+	names := []string{
+		"", "}", "a\nb", "a\\b", `a"b`, "\xff", "\xfe", "\xff\xfe", "a\x00b", "\u2028", long, long + "x",
+		strings.Repeat("\xff", 200),
+	}
+	i := invent()
+	for _, name := range names {
+		i.stats.Policies[name] = tiered.PolicyStats{Held: 1}
+		i.stats.Nodes[name] = tiered.NodeStats{Cause: name, Breaker: name}
+	}
+	i.stats.Format, i.stats.Script = "\xff", long
+	count := map[string]int{}
+	for s := range i.reader().Samples() {
+		count[s.Metric.Name]++
+		for _, l := range s.Labels {
+			if !utf8.ValidString(l) || len(l) > 200 || strings.ContainsAny(l, "\x00\n") {
+				t.Errorf("%s: a label is %q", s.Metric.Name, l)
+			}
+		}
+	}
+	for _, name := range []string{"tiered_held_tokens", "tiered_outages_total"} {
+		if count[name] != len(names)+1 {
+			t.Errorf("%d series of %s, want %d", count[name], name, len(names)+1)
+		}
+	}
+	series(t, i.reader()) // none is there twice
+}
+
+// A counter never falls, and any other metric does.
+func TestCountersNeverFall(t *testing.T) {
+	i := invent()
+	r := i.reader()
+	for _, step := range []struct{ spent, want int64 }{{10, 10}, {7, 10}, {9, 10}, {12, 12}} {
+		i.stats.Policies["p"] = tiered.PolicyStats{Spent: step.spent, Held: step.spent}
+		got := series(t, r)
+		if n := got["tiered_leased_tokens_total{p,spent}"]; n != float64(step.want) {
+			t.Errorf("%v spent, want %d", n, step.want)
+		}
+		if n := got["tiered_held_tokens{p}"]; n != float64(step.spent) {
+			t.Errorf("%v held, want %d", n, step.spent)
+		}
+	}
+}
+
+// Whoever stops reading gets no more.
+func TestStop(t *testing.T) {
+	r := invent().reader()
+	all := 0
+	for range r.Samples() {
+		all++
+	}
+	for n := 1; n <= all; n++ {
+		read := 0
+		for range r.Samples() {
+			if read++; read == n {
+				break
+			}
+		}
+		if read != n {
+			t.Fatalf("%d read, want %d", read, n)
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	g := newGroup(t, remote.NewMemory())
+	if _, err := NewReader(nil); err == nil || err.Error() != "metrics: the Group is nil: must be set" {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		groups map[string]*tiered.Group
+		want   []string
+	}{
+		{nil, []string{"there are 0 Groups: must be 1 or more"}},
+		{map[string]*tiered.Group{"jobs": nil, "": g}, []string{
+			`the Group "jobs" is nil: must be set`, `the name of a Group is "": must be 1 to 128 bytes`,
+		}},
+		{map[string]*tiered.Group{"\xff": g}, []string{`the name of a Group is "\xff": must be 1 to 128 bytes`}},
+		{map[string]*tiered.Group{strings.Repeat("x", 129): g}, []string{"must be 1 to 128 bytes of printable UTF-8"}},
+	} {
+		_, err := NewGroupsReader(c.groups)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
+
+// Each Group has a label with its name.
+func TestSeveralGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := tiered.Policy{Name: "api", Limit: tiered.PerHour(10)}
+		groups := map[string]*tiered.Group{
+			"users": newGroup(t, remote.NewMemory(), policy), "jobs": newGroup(t, remote.NewMemory(), policy),
+		}
+		r, err := NewGroupsReader(groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range map[string]int64{"users": 3, "jobs": 4} {
+			limiter(t, groups[name], "api").AllowN(t.Context(), "key-ann", n)
+		}
+		got := series(t, r)
+		for name, want := range map[string]float64{"users": 3, "jobs": 4} {
+			if n := got["tiered_requested_tokens_total{"+name+",api,granted}"]; n != want {
+				t.Errorf("%s: %v tokens, want %v", name, n, want)
+			}
+		}
+		for _, m := range r.Metrics() {
+			if m.Labels[0] != "group" {
+				t.Errorf("%s has the labels %q", m.Name, m.Labels)
+			}
+		}
+	})
+}
+
+// Tokens that come back lower no counter, and what Redis granted is still accounted for. A reload is counted. The
+// breaker's changes are those of an outage with one failed probe at least.
+func TestGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remote.NewMemory()
+		g := newGroup(t, store, tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
+		r, err := NewReader(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := series(t, r)
+		for range 20 {
+			reservation := limiter(t, g, "api").ReserveN(t.Context(), "key-ann", 5)
+			after := series(t, r)
+			reservation.Cancel()
+			time.Sleep(100 * time.Millisecond)
+			for _, name := range slices.Sorted(maps.Keys(after)) {
+				if strings.Contains(name, "_total{") && before[name] > after[name] {
+					t.Errorf("%s falls from %v to %v", name, before[name], after[name])
+				}
+			}
+			before = after
+		}
+		got := series(t, r)
+		if n := got["tiered_refunded_tokens_total{api}"]; n != 100 {
+			t.Errorf("%v tokens were given back, want 100", n)
+		}
+		if n := got["tiered_requested_tokens_total{api,granted}"]; n != 100 {
+			t.Errorf("%v tokens were requested and granted, want 100", n)
+		}
+		g.CountReload(nil)
+		g.CountReload(errRefused)
+		store.Fail(errRefused)
+		for range 300 {
+			limiter(t, g, "api").Allow(t.Context(), "key-bob")
+			time.Sleep(10 * time.Millisecond)
+		}
+		store.Fail(nil)
+		time.Sleep(3 * time.Second)
+		limiter(t, g, "api").Allow(t.Context(), "key-bob")
+		got = series(t, r)
+		for name, want := range map[string]float64{
+			"tiered_config_reloads_total{applied}": 1, "tiered_config_reloads_total{failed}": 1,
+			"tiered_config_last_reload_successful{}": 0,
+			"tiered_outages_total{memory}":           1, "tiered_breaker_changes_total{memory,closed}": 1,
+			"tiered_breaker_changes_total{memory,open}": got["tiered_breaker_changes_total{memory,probing}"],
+		} {
+			if got[name] != want {
+				t.Errorf("%s is %v, want %v", name, got[name], want)
+			}
+		}
+		if n := got["tiered_breaker_changes_total{memory,open}"]; n < 2 {
+			t.Errorf("the breaker opened %v times, want 2 or more", n)
+		}
+	})
+}

@@ -1,0 +1,307 @@
+package metrics
+
+import "github.com/tiered-limiter/tiered-limiter/tiered"
+
+// reading is a metric of a Group, a policy or a node, which T are the figures of.
+type reading[T any] struct {
+	Metric // its Labels are those besides "group", "policy" and "node"
+
+	// One of these.
+	read      func(of T, send func(value float64, labels ...string))
+	histogram func(of T) tiered.Histogram
+}
+
+// figures are those of a Group.
+type figures struct {
+	tiered.Stats
+	standing bool // a policy has standing shares
+}
+
+// number is a figure without labels of its own.
+type number interface {
+	~int | ~int64 | ~uint64 | ~float64
+}
+
+// only is the metric that has one figure.
+func only[T any, N number](kind Kind, name, unit, help string, of func(T) N) reading[T] {
+	return reading[T]{Metric: Metric{name, help, unit, kind, nil}, read: func(t T, send func(float64, ...string)) {
+		send(float64(of(t)))
+	}}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// shares is a metric of standing shares: there is none without a policy that has them.
+func shares(name, unit, help string, of func(tiered.StandingStats) float64) reading[figures] {
+	read := func(f figures, send func(float64, ...string)) {
+		if f.standing {
+			send(of(f.Standing))
+		}
+	}
+	return reading[figures]{Metric: Metric{name, help, unit, Gauge, nil}, read: read}
+}
+
+var ofGroup = []reading[figures]{
+	only(UpDown, "tiered_keys", "{key}", "Keys in the process now.", func(f figures) int { return f.Keys }),
+	only(UpDown, "tiered_leaving_keys", "{key}", "Keys that were evicted and still return what they hold.",
+		func(f figures) int { return f.Leaving }),
+	only(Counter, "tiered_evicted_keys_total", "{key}", "Keys evicted because of MaxKeys.",
+		func(f figures) uint64 { return f.Evictions }),
+	only(Counter, "tiered_standstills_total", "{standstill}",
+		"Times that all leases were dropped, because this machine stood still.",
+		func(f figures) int64 { return f.Standstills }),
+	only(Counter, "tiered_dropped_trace_events_total", "{event}", "Events dropped because the hooks were too slow.",
+		func(f figures) int64 { return f.TraceDropped }),
+	only(Counter, "tiered_trace_panics_total", "{event}", "Events whose hook panicked.",
+		func(f figures) int64 { return f.TracePanics }),
+	{
+		Metric: Metric{
+			"tiered_build_info", "1, with the format of the buckets in Redis and the SHA-1 of the script.",
+			"", Gauge, []string{"format", "script"},
+		},
+		read: func(f figures, send func(float64, ...string)) { send(1, cleaned(f.Format), cleaned(f.Script)) },
+	},
+	{
+		Metric: Metric{
+			"tiered_config_reloads_total", "Reloads of the configuration, by whether it is used.",
+			"{reload}", Counter, []string{"outcome"},
+		},
+		read: func(f figures, send func(float64, ...string)) {
+			send(float64(f.Reloads.Applied), "applied")
+			send(float64(f.Reloads.Failed), "failed")
+		},
+	},
+	only(Gauge, "tiered_config_last_reload_successful", "",
+		"0 if something was wrong with the configuration at the last reload, else 1.",
+		func(f figures) float64 { return truth(f.Reloads.Err == nil) }),
+	shares("tiered_standing_share_ratio", "1", "This process' part of all standing shares, from 0 to 1.",
+		func(s tiered.StandingStats) float64 { return s.Fraction }),
+	shares("tiered_standing_share_expiry_seconds", "s",
+		"Time until the right to the standing share ends. It is renewed every 3 s.",
+		func(s tiered.StandingStats) float64 { return s.Left.Seconds() }),
+	shares("tiered_standing_members", "{process}", "Processes that have a part of the standing shares.",
+		func(s tiered.StandingStats) float64 { return float64(s.Members) }),
+	shares("tiered_standing_quarantine", "", "1 while the table of standing shares is less than 65 s old, else 0.",
+		func(s tiered.StandingStats) float64 { return truth(s.Quarantine) }),
+}
+
+// Values of the label "reason" that are not a tiered.Reason.
+const (
+	unlimited = "unlimited" // admitted by Unlimited
+	blocked   = "blocked"   // refused by Blocked
+	invalid   = "invalid"   // refused: the key or the cost is not valid
+)
+
+var ofPolicy = []reading[tiered.PolicyStats]{
+	{
+		Metric: Metric{
+			"tiered_decisions_total",
+			"Requests by where and how they were decided. Refusals of a shadow policy count too.",
+			"{request}", Counter, []string{"tier", "reason"},
+		},
+		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+			r := p.Requests
+			decided := func(n int64, tier tiered.Tier, reason string) { send(float64(max(n, 0)), tier.String(), reason) }
+			decided(r.Granted-r.GrantedByRedis, tiered.Local, tiered.Granted.String())
+			decided(r.GrantedByRedis, tiered.Remote, tiered.Granted.String())
+			decided(r.Shared, tiered.Failover, tiered.Shared.String())
+			decided(r.Open, tiered.Failover, tiered.Open.String())
+			decided(r.Unlimited, tiered.Local, unlimited)
+			decided(r.Limited-r.LimitedByRedis, tiered.Local, tiered.Limited.String())
+			decided(r.LimitedByRedis, tiered.Remote, tiered.Limited.String())
+			decided(r.ShareSpent, tiered.Failover, tiered.ShareSpent.String())
+			decided(r.Unavailable, tiered.Failover, tiered.Unavailable.String())
+			decided(r.Blocked, tiered.Local, blocked)
+			decided(r.ExceedsBurst, tiered.Local, tiered.ExceedsBurst.String())
+			decided(r.Invalid, tiered.None, invalid)
+			decided(r.Canceled, tiered.None, tiered.Canceled.String())
+		},
+	},
+	only(Counter, "tiered_shadowed_decisions_total", "{request}",
+		"Refused requests that were admitted, because the policy is only tried out.",
+		func(p tiered.PolicyStats) int64 { return p.Requests.Shadowed }),
+	{
+		Metric: Metric{
+			"tiered_requested_tokens_total", "Tokens that requests asked for, by how they were decided.",
+			"{token}", Counter, []string{"reason"},
+		},
+		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+			send(float64(p.Spent+p.Standing+p.Refunded), tiered.Granted.String())
+			send(float64(p.Shared), tiered.Shared.String())
+			send(float64(p.Open), tiered.Open.String())
+			send(float64(p.Unlimited), unlimited)
+			send(float64(p.Limited), tiered.Limited.String())
+			send(float64(p.ShareSpent), tiered.ShareSpent.String())
+			send(float64(p.Unavailable), tiered.Unavailable.String())
+			send(float64(p.Blocked), blocked)
+		},
+	},
+	only(Counter, "tiered_shadowed_tokens_total", "{token}",
+		"Refused tokens that were admitted, because the policy is only tried out.",
+		func(p tiered.PolicyStats) int64 { return p.Shadowed }),
+	only(Counter, "tiered_granted_tokens_total", "{token}",
+		"Tokens that Redis granted: the outcomes of leased tokens and the held ones.",
+		func(p tiered.PolicyStats) int64 { return p.Granted }),
+	{
+		Metric: Metric{
+			"tiered_leased_tokens_total", "Tokens that Redis granted, by what became of them.",
+			"{token}", Counter, []string{"outcome"},
+		},
+		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+			send(float64(p.Spent), "spent")
+			send(float64(p.Returned), "returned")
+			send(float64(p.Burnt), "burnt")
+		},
+	},
+	only(UpDown, "tiered_held_tokens", "{token}", "Tokens that Redis granted and that the process holds now.",
+		func(p tiered.PolicyStats) int64 { return p.Held }),
+	only(Counter, "tiered_near_limit_tokens_total", "{token}",
+		"Tokens admitted while less than a fifth of the burst was left.",
+		func(p tiered.PolicyStats) int64 { return p.NearLimit }),
+	only(Counter, "tiered_reported_tokens_total", "{token}",
+		"Tokens admitted while Redis did not answer, and reported to it since.",
+		func(p tiered.PolicyStats) int64 { return p.Settled }),
+	only(Counter, "tiered_forgiven_tokens_total", "{token}",
+		"Tokens admitted while Redis did not answer that no key pays for.",
+		func(p tiered.PolicyStats) int64 { return p.Forgiven }),
+	only(Counter, "tiered_unanswered_tokens_total", "{token}", "Tokens requested by calls without an answer.",
+		func(p tiered.PolicyStats) int64 { return p.Lost }),
+	only(Counter, "tiered_rejected_calls_total", "{call}", "Calls that Redis rejected because of their key alone.",
+		func(p tiered.PolicyStats) int64 { return p.Poisoned }),
+	only(Counter, "tiered_per_key_faults_total", "{fault}",
+		"Times that PerKey or a request gave a limit that is not valid.",
+		func(p tiered.PolicyStats) int64 { return p.PerKeyFaults }),
+	{
+		Metric: Metric{
+			"tiered_redis_wait_seconds",
+			"Time that requests waited for Redis. Those decided in the process are not in it.",
+			"s", Histogram, nil,
+		},
+		histogram: func(p tiered.PolicyStats) tiered.Histogram { return p.Waits },
+	},
+	only(UpDown, "tiered_waiting_calls", "{call}", "Calls of Wait that wait now.",
+		func(p tiered.PolicyStats) int64 { return p.Waiting }),
+	{
+		Metric: Metric{
+			"tiered_wait_calls_total", "Calls of Wait that had to wait, by how they ended.",
+			"{call}", Counter, []string{"outcome"},
+		},
+		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
+			send(float64(p.Waited), "admitted")
+			send(float64(p.GaveUp), "gave up")
+		},
+	},
+	only(Counter, "tiered_wait_call_seconds_total", "s", "Total time of calls of Wait that had to wait.",
+		func(p tiered.PolicyStats) float64 { return p.WaitTime.Seconds() }),
+	only(Gauge, "tiered_longest_wait_call_seconds", "s", "The longest time of a call of Wait since the start.",
+		func(p tiered.PolicyStats) float64 { return p.LongestWait.Seconds() }),
+	only(Counter, "tiered_refunded_tokens_total", "{token}",
+		"Tokens that requests gave back. They are in the tokens that were requested and granted.",
+		func(p tiered.PolicyStats) int64 { return p.Refunded }),
+	only(Gauge, "tiered_processes", "{process}", "Processes that share the limits of the policy.",
+		func(p tiered.PolicyStats) int64 { return p.Processes }),
+	only(Gauge, "tiered_other_service_processes", "{process}",
+		"Of these: another service's, with a policy of this name and other limits.",
+		func(p tiered.PolicyStats) int64 { return p.OtherServices }),
+	only(Gauge, "tiered_other_limit_processes", "{process}",
+		"Of these: this service's, with other limits, as during a deploy.",
+		func(p tiered.PolicyStats) int64 { return p.OtherLimits }),
+	only(Counter, "tiered_standing_tokens_total", "{token}", "Tokens admitted by standing shares.",
+		func(p tiered.PolicyStats) int64 { return p.Standing }),
+	only(Gauge, "tiered_standing_outside_processes", "{process}",
+		"Processes that do not split the limit, so no standing share is used.",
+		func(p tiered.PolicyStats) int64 { return p.Outside }),
+}
+
+// breakerStates are the values of [tiered.NodeStats].Breaker.
+var breakerStates = []string{"closed", "open", "probing"}
+
+var ofNode = []reading[tiered.NodeStats]{
+	{
+		Metric: Metric{
+			"tiered_redis_calls_total", "Calls to a Redis node by outcome. Several share a round trip.",
+			"{call}", Counter, []string{"outcome"},
+		},
+		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+			send(float64(max(n.Calls-n.Failures, 0)), "answered")
+			send(float64(n.Saturated), "saturated")
+			send(float64(n.CannotServe), "cannot serve")
+			send(float64(n.Misconfigured), "misconfigured")
+			send(float64(max(n.Failures-n.Saturated-n.CannotServe-n.Misconfigured, 0)), "other failure")
+		},
+	},
+	{
+		Metric: Metric{
+			"tiered_redis_round_trip_seconds", "Round trips to a Redis node that were answered.",
+			"s", Histogram, nil,
+		},
+		histogram: func(n tiered.NodeStats) tiered.Histogram { return n.RoundTrips },
+	},
+	{
+		Metric: Metric{
+			"tiered_breaker_state", "1 for the state of the breaker, 0 for the others.",
+			"", Gauge, []string{"state"},
+		},
+		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+			for _, state := range breakerStates {
+				send(truth(n.Breaker == state), state)
+			}
+		},
+	},
+	{
+		Metric: Metric{
+			"tiered_last_outage_info", "1, with what opened the breaker last. There is none before the first outage.",
+			"", Gauge, []string{"cause"},
+		},
+		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+			if n.Cause != "" {
+				send(1, cleaned(n.Cause))
+			}
+		},
+	},
+	{
+		Metric: Metric{
+			"tiered_breaker_changes_total", "Changes of the breaker, by its new state.",
+			"{change}", Counter, []string{"state"},
+		},
+		read: func(n tiered.NodeStats, send func(float64, ...string)) {
+			for i, times := range []int64{n.Closed, n.Outages + n.Reopened, n.Probed} {
+				send(float64(times), breakerStates[i])
+			}
+		},
+	},
+	only(Counter, "tiered_outages_total", "{outage}", "Times that the breaker opened.",
+		func(n tiered.NodeStats) int64 { return n.Outages }),
+	only(Counter, "tiered_outage_seconds_total", "s", "Time in which the breaker was not closed.",
+		func(n tiered.NodeStats) float64 { return n.OutageTime.Seconds() }),
+	only(Counter, "tiered_overruns_total", "{request}",
+		"Decisions without an answer within Budget: the fail mode decided.",
+		func(n tiered.NodeStats) int64 { return n.Overruns }),
+	only(Counter, "tiered_late_replies_total", "{reply}", "Answers after Timeout.",
+		func(n tiered.NodeStats) int64 { return n.LateReplies }),
+	only(Counter, "tiered_late_calls_total", "{call}",
+		"Calls that reached Redis after their deadline and did nothing.",
+		func(n tiered.NodeStats) int64 { return n.LateCalls }),
+	only(Counter, "tiered_stale_calls_total", "{call}",
+		"Calls that did nothing because a newer call had overtaken them.",
+		func(n tiered.NodeStats) int64 { return n.StaleReplies }),
+	only(Counter, "tiered_state_losses_total", "{reply}",
+		"Replies that showed that Redis had lost a bucket or the last writes to it.",
+		func(n tiered.NodeStats) int64 { return n.StateLosses }),
+	only(Counter, "tiered_clock_steps_total", "{step}", "Times that the clock of the node was set by 50 ms or more.",
+		func(n tiered.NodeStats) int64 { return n.ClockSteps }),
+	only(Counter, "tiered_clock_set_back_buckets_total", "{bucket}",
+		"Buckets whose time was set back, because the clock of the node was.",
+		func(n tiered.NodeStats) int64 { return n.ClockBack }),
+	only(Gauge, "tiered_node_processes", "{process}",
+		"Processes that are present on the node, whatever their policies are.",
+		func(n tiered.NodeStats) int64 { return n.Processes }),
+	only(Counter, "tiered_unrecorded_presence_reports_total", "{report}",
+		"Presence reports of this process that the node did not record.",
+		func(n tiered.NodeStats) int64 { return n.Absences }),
+}
