@@ -52,7 +52,7 @@ var importRules = []importRule{
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
-	{packages: "tiered/metrics", ours: []string{"tiered"}}, // for exporters
+	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
