@@ -125,6 +125,17 @@ var failModes = map[string]tiered.FailMode{
 	"": tiered.FailLocal, "local": tiered.FailLocal, "open": tiered.FailOpen, "closed": tiered.FailClosed,
 }
 
+// ownFailModes returns the fail modes of policies that have another one than the fleet, by the names of their limits.
+func (p *plan) ownFailModes() map[string]string {
+	own := map[string]string{}
+	for _, policy := range p.policies {
+		if policy.FailMode != failModes[p.scenario.Fleet.Mode] {
+			own[policy.Name] = strings.TrimPrefix(policy.FailMode.String(), "fail-")
+		}
+	}
+	return own
+}
+
 var standings = map[string]tiered.Standing{
 	"": tiered.StandingOff, "off": tiered.StandingOff, "split": tiered.StandingSplit, "on": tiered.StandingOn,
 }

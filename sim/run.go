@@ -78,6 +78,7 @@ func (p *plan) run() (report *measure.Report, err error) {
 	}
 	if report != nil {
 		report.Engine, report.Seed, report.Version = p.engineName, p.seed, Version()
+		report.FailModes = p.ownFailModes()
 	}
 	return report, err
 }

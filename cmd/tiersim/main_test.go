@@ -165,7 +165,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"check", wrong}, notRunnable, "", `wrong.sim":1:`},
 		{[]string{"check", policies}, passed, "policy  api: 500/s burst 700, or by key, token bucket, fail-open\nhttp    /x/: api\n", ""},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
-		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700", ""},
+		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
 		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", "so name one by --policy"},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},

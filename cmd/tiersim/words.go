@@ -112,12 +112,18 @@ func (a *app) checkPolicies(path string) error {
 		}
 		fmt.Fprintf(a.out, "policy  %s: %s, %v, %v\n", p.Name, limits, p.Algorithm, p.FailMode)
 	}
-	for _, route := range f.HTTP {
+	rule := func(kind, match string, limits []policyfile.Limit) {
 		var names []string
-		for _, l := range route.Limits {
+		for _, l := range limits {
 			names = append(names, l.Policy)
 		}
-		fmt.Fprintf(a.out, "http    %s: %s\n", route.Match, strings.Join(names, ", "))
+		fmt.Fprintf(a.out, "%-7s %s: %s\n", kind, match, strings.Join(names, ", "))
+	}
+	for _, route := range f.HTTP {
+		rule("http", route.Match, route.Limits)
+	}
+	for _, m := range f.GRPC {
+		rule("grpc", m.Match, m.Limits)
 	}
 	return nil
 }

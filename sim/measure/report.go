@@ -18,6 +18,8 @@ type Report struct {
 	Unseed   string             `json:"unseed"`  // 16 hexadecimal digits, the same for equal runs; empty for live
 	Version  string             `json:"version"` // of the project and of Go
 	Passed   bool               `json:"passed"`
+	// by the name of a limit: local, open or closed, of a policy of yours that has another fail mode than the fleet
+	FailModes map[string]string `json:"fail_modes,omitempty"`
 	// live: by how much the machine itself held up those who took part, at most
 	LagMs float64 `json:"lag_ms,omitempty"`
 

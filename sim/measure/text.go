@@ -80,7 +80,11 @@ func (t *text) head(r *Report) {
 	mode := cmp.Or(s.Fleet.Mode, "local")
 	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(mode))
 	for _, l := range s.Limits {
-		t.line("limit  %s: %d tokens per %s, burst %d", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens))
+		own := ""
+		if mode, ok := r.FailModes[l.Name]; ok {
+			own = ", fail-" + clean(mode)
+		}
+		t.line("limit  %s: %d tokens per %s, burst %d%s", clean(l.Name), l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens), own)
 	}
 	for _, f := range r.Faults {
 		t.line("fault  %s", clean(f.Text))

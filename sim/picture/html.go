@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -148,7 +149,7 @@ func HTML(w io.Writer, r *measure.Report) error {
 	p := runPage{frame: newFrame(r.Scenario, "run"), Passed: r.Passed, Tiles: tiles(&r.Metrics), Figures: figures(r)}
 	p.Replay.Engine, p.Replay.Unseed, p.Replay.Seed, p.Replay.Version = clip(r.Engine, 40), clip(r.Unseed, 40),
 		r.Seed, clip(r.Version, maxText)
-	p.Facts = facts(r.Scenario, r.Engine)
+	p.Facts = facts(r.Scenario, r.FailModes, r.Engine)
 	p.Facts = append(p.Facts, fmt.Sprintf("seed %d", r.Seed))
 	p.addOutcomes(r)
 
@@ -246,7 +247,7 @@ func (p *runPage) addOutcomes(r *measure.Report) {
 }
 
 // facts are what the run was about, in a few words each.
-func facts(s *scenario.Scenario, engine string) (list []string) {
+func facts(s *scenario.Scenario, own map[string]string, engine string) (list []string) {
 	if engine != "" {
 		list = append(list, clip(engine, 40)+" engine")
 	}
@@ -261,6 +262,9 @@ func facts(s *scenario.Scenario, engine string) (list []string) {
 		mode = "local"
 	}
 	list = append(list, "fail-"+clip(mode, 20))
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		list = append(list, clip(name, 40)+" fail-"+clip(own[name], 20))
+	}
 	if len(s.Limits) == 1 && s.Limits[0].Per > 0 {
 		l := s.Limits[0]
 		list = append(list, amount(float64(l.Tokens))+" tokens per "+per(float64(l.Per)/1e9))

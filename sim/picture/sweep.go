@@ -103,7 +103,7 @@ func SweepHTML(w io.Writer, s *measure.Sweep) error {
 	}
 	p.Good = s.Passed()
 	p.Kept = fmt.Sprintf("%s: %d kept all expectations", plural(len(s.Cells), "combination", "combinations"), kept)
-	p.Facts = facts(nil, s.Engine)
+	p.Facts = facts(nil, nil, s.Engine)
 	for _, a := range s.Axes {
 		p.Axes = append(p.Axes, clip(a.Path, 40))
 		p.Facts = append(p.Facts, clip(a.Path, 40)+": "+plural(len(a.Values), "value", "values"))

@@ -23,6 +23,7 @@ const Version = "1"
 type File struct {
 	Policies []tiered.Policy // all valid
 	HTTP     []Route
+	GRPC     []Method
 }
 
 // Load reads a file. Errors name all that is wrong, each with file, line and column.
@@ -76,7 +77,7 @@ func Parse(name string, data []byte) (*File, error) {
 // file reads the whole file.
 func (r *reader) file(n *yaml.Node) *File {
 	f, versions, policies := new(File), 0, 0
-	var routes []func()
+	var later []func()
 	r.mapping("", n, []field{
 		{"version", func(path string, n *yaml.Node) {
 			if text, ok := r.text(path, n); ok && text != Version {
@@ -98,11 +99,14 @@ func (r *reader) file(n *yaml.Node) *File {
 		}},
 		{"http", func(path string, n *yaml.Node) {
 			r.list(path, n, func(path string, n *yaml.Node) {
-				routes = append(routes, func() { f.HTTP = append(f.HTTP, r.route(path, n, f.Policies)) })
+				later = append(later, func() { f.HTTP = append(f.HTTP, r.route(path, n, f.Policies)) })
 			})
 		}},
+		{"grpc", func(path string, n *yaml.Node) {
+			later = append(later, func() { f.GRPC = r.methods(path, n, f.Policies) })
+		}},
 	})
-	for _, read := range routes { // once all policies are known
+	for _, read := range later { // once all policies are known
 		read()
 	}
 	if len(f.HTTP) > 0 && len(r.errs) == 0 {

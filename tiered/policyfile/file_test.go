@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
@@ -68,6 +71,23 @@ func TestWholeFile(t *testing.T) {
 		if len(f.HTTP) != 2 || f.HTTP[0].Match != "/api/" || len(f.HTTP[0].Limits) != 2 || f.HTTP[1].Limits[0].Cost != 2 {
 			t.Errorf("%s: routes %+v", name, f.HTTP)
 		}
+		calls := []policyfile.Method{
+			{Match: "/", Limits: []policyfile.Limit{{
+				Policy: "per-address", Missing: httplimit.Refuse, Cost: 1,
+				Key: []policyfile.Key{{Kind: "forwarded-for", Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
+			}}},
+			{Match: "/shop.Orders/", Limits: []policyfile.Limit{{
+				Policy: "per-user", Key: []policyfile.Key{{Kind: "credential", Name: "authorization"}},
+				Missing: httplimit.Exempt, Cost: 1,
+			}}},
+			{Match: "/shop.Orders/Export", Limits: []policyfile.Limit{{
+				Policy: "tenants", Key: []policyfile.Key{{Kind: "metadata", Name: "x-tenant"}, {Kind: "method"}},
+				Missing: httplimit.Together, Cost: 20,
+			}}},
+		}
+		if !reflect.DeepEqual(f.GRPC, calls) {
+			t.Errorf("%s: calls %+v", name, f.GRPC)
+		}
 	}
 }
 
@@ -103,6 +123,16 @@ http:
     limits:
       - {policy: z, key: header, missing: maybe, cost: -1}
   - limits: []
+grpc:
+  - match: shop.Orders
+    limits:
+      - {policy: e, key: header x}
+  - match: /shop.Orders/
+    limits:
+      - {policy: e, key: []}
+      - {policy: e, key: [ip, metadata grpc-x]}
+  - match: /shop.Orders/
+  - limits: 7
 other: 1
 `
 	_, err := policyfile.Parse("p.yaml", []byte(text))
@@ -129,11 +159,20 @@ other: 1
 		`p.yaml:25:15: policies[7]: Policy.Calendar is true`,
 		`p.yaml:27:12: http[0].match: `,
 		`p.yaml:29:18: http[0].limits[0].policy is "z": must be the name of a policy in this file`,
-		`p.yaml:29:26: http[0].limits[0].key: is "header": must be ip, route, method, header NAME`,
+		`p.yaml:29:26: http[0].limits[0].key: is "header": must be cookie NAME, credential NAME, forwarded PROXIES,`,
 		`p.yaml:29:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
 		`p.yaml:29:56: http[0].limits[0].cost is -1: must be at least 0`,
 		`p.yaml:30:5: http[1]: must have match and limits`,
-		`p.yaml:31:1: other: must be one of version, policies, http`,
+		`p.yaml:32:12: grpc[0].match: is "shop.Orders": must be /package.Service/Method, /package.Service/ or /`,
+		`p.yaml:34:26: grpc[0].limits[0].key: is "header x": must be credential NAME, forwarded-for PROXIES, ip, metadata NAME,`,
+		`p.yaml:37:26: grpc[1].limits[0].key is an empty list: must have one key at least`,
+		`p.yaml:38:9: grpc[1].limits[1]: policy is "e", as in line 37: must be another policy`,
+		`p.yaml:37:7: grpc[1].limits[1].key: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
+		`p.yaml:39:12: grpc[2].match is "/shop.Orders/", as in line 35: must be another one`,
+		`p.yaml:39:5: grpc[2]: must have match and limits`,
+		`p.yaml:40:13: grpc[3].limits is "7": must be a list`,
+		`p.yaml:40:5: grpc[3]: must have match and limits`,
+		`p.yaml:41:1: other: must be one of version, policies, http, grpc`,
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {

@@ -52,11 +52,12 @@ type Watcher struct {
 	mu   sync.Mutex // one reload at a time
 	seen []byte     // the content that was read last, right or wrong; guarded by mu
 
-	routes atomic.Pointer[routes]
+	current atomic.Pointer[version]
 }
 
-// routes are the middleware of one version of the file.
-type routes struct {
+// version is one version of the file with its middleware.
+type version struct {
+	file  *File
 	limit func(http.Handler) http.Handler
 }
 
@@ -98,6 +99,12 @@ func (w *Watcher) Close() {
 	w.tasks.Wait()
 }
 
+// File returns the latest version of the file that is in force. Do not change it.
+func (w *Watcher) File() *File { return w.current.Load().file }
+
+// Group returns the Group that has the file's policies.
+func (w *Watcher) Group() *tiered.Group { return w.group }
+
 // Reload reads the file now, whether it has changed or not. It returns what is wrong with it; then nothing has changed.
 func (w *Watcher) Reload() error {
 	data, err := read(w.path)
@@ -124,7 +131,7 @@ func (w *Watcher) apply(data []byte) error {
 	if err != nil {
 		return err
 	}
-	w.routes.Store(&routes{limit})
+	w.current.Store(&version{f, limit})
 	return nil
 }
 
@@ -215,12 +222,12 @@ func (w *Watcher) check() {
 // Middleware limits requests by the routes of the file, of its latest version.
 func (w *Watcher) Middleware(next http.Handler) http.Handler {
 	type built struct {
-		of      *routes
+		of      *version
 		handler http.Handler
 	}
 	var current atomic.Pointer[built]
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		b, of := current.Load(), w.routes.Load()
+		b, of := current.Load(), w.current.Load()
 		if b == nil || b.of != of {
 			b = &built{of, of.limit(next)}
 			current.Store(b)

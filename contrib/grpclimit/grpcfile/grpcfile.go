@@ -1,0 +1,200 @@
+// Package grpcfile limits the calls to a gRPC server by the rules of a policy file.
+//
+//	limits, err := grpcfile.New(watcher, nil)
+//	server := grpc.NewServer(limits.ServerOptions()...)
+//
+// It is a package of its own, so that programs without a policy file do not contain a reader of YAML.
+package grpcfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+// Server limits calls by the rules under "grpc" in a policy file. Each call follows the latest version of the file that
+// is in force. All methods may be called concurrently.
+type Server struct {
+	watcher *policyfile.Watcher
+	options *grpclimit.Options
+	rules   atomic.Pointer[rules]
+	mu      sync.Mutex // held while the rules of a new file are made
+}
+
+// rules are those of one version of the file.
+type rules struct {
+	file *policyfile.File
+	by   map[string]*grpclimit.Server // by Match
+}
+
+// New returns a Server that follows a file. The options are those of [grpclimit.New]. It returns an error if w is nil,
+// or if an option is not valid.
+func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
+	if w == nil {
+		return nil, errors.New("grpcfile: the Watcher is nil: must be set")
+	}
+	s := &Server{watcher: w, options: o}
+	if o != nil {
+		s.options = new(*o)
+	}
+	f := w.File()
+	if err := s.checkOptions(f); err != nil {
+		return nil, err
+	}
+	first, err := s.build(f)
+	if err != nil {
+		return nil, err
+	}
+	s.rules.Store(first)
+	return s, nil
+}
+
+// checkOptions finds what is wrong with the options, also if the file has no rules yet.
+func (s *Server) checkOptions(f *policyfile.File) error {
+	if len(f.Policies) == 0 {
+		return nil
+	}
+	l, ok := s.watcher.Group().Limiter(f.Policies[0].Name)
+	if !ok {
+		return nil
+	}
+	_, err := grpclimit.New([]grpclimit.Rule{{Limiter: l, Key: grpclimit.Method(), Missing: grpclimit.Refuse}}, s.options)
+	return err
+}
+
+// build makes the rules of a file.
+func (s *Server) build(f *policyfile.File) (*rules, error) {
+	next := &rules{f, map[string]*grpclimit.Server{}}
+	for _, m := range f.GRPC {
+		var list []grpclimit.Rule
+		for _, l := range m.Limits {
+			limiter, ok := s.watcher.Group().Limiter(l.Policy)
+			if !ok {
+				return nil, fmt.Errorf("grpcfile: %s: the Group has no policy %q", m.Match, l.Policy)
+			}
+			list = append(list, ruleOf(l, limiter))
+		}
+		one, err := grpclimit.New(list, s.options)
+		if err != nil {
+			return nil, fmt.Errorf("grpcfile: %s: %w", m.Match, err)
+		}
+		next.by[m.Match] = one
+	}
+	return next, nil
+}
+
+func ruleOf(l policyfile.Limit, limiter *tiered.Limiter) grpclimit.Rule {
+	rule := grpclimit.Rule{Limiter: limiter, Key: keyOf(l.Key), Missing: missing[l.Missing]}
+	if cost := l.Cost; cost != 1 {
+		rule.Cost = func(context.Context, grpclimit.Call) int64 { return cost }
+	}
+	return rule
+}
+
+var missing = map[httplimit.Missing]grpclimit.Missing{
+	httplimit.Refuse: grpclimit.Refuse, httplimit.Exempt: grpclimit.Exempt, httplimit.Together: grpclimit.Together,
+}
+
+func keyOf(parts []policyfile.Key) grpclimit.Key {
+	var all []grpclimit.Key
+	for _, k := range parts {
+		all = append(all, partOf(k))
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return grpclimit.JoinKeys(all...)
+}
+
+// partOf returns the Key for one of the words that a file may have. For any other one it returns the zero Key, which
+// grpclimit.New refuses.
+func partOf(k policyfile.Key) (key grpclimit.Key) {
+	switch k.Kind {
+	case "ip":
+		return grpclimit.PeerIP()
+	case "method":
+		return grpclimit.Method()
+	case "metadata":
+		return grpclimit.Metadata(k.Name)
+	case "credential":
+		return grpclimit.Credential(k.Name)
+	case "forwarded-for":
+		return grpclimit.ForwardedFor(k.Proxies...)
+	case "tls-subject":
+		return grpclimit.TLSSubject()
+	case "spiffe-id":
+		return grpclimit.SPIFFEID()
+	}
+	return key
+}
+
+// of returns what limits calls of a method, or nil if nothing does.
+func (s *Server) of(method string) *grpclimit.Server {
+	r := s.rules.Load()
+	if f := s.watcher.File(); r.file != f {
+		r = s.follow(f)
+	}
+	if one := r.by[method]; one != nil {
+		return one
+	}
+	if i := strings.LastIndexByte(method, '/'); i > 0 {
+		if one := r.by[method[:i+1]]; one != nil {
+			return one
+		}
+	}
+	return r.by["/"]
+}
+
+// follow makes the rules of a new version of the file. If that fails, which is told once, those of before stay.
+func (s *Server) follow(f *policyfile.File) *rules {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.rules.Load()
+	if before.file == f {
+		return before
+	}
+	next, err := s.build(f)
+	if err != nil {
+		logger := slog.Default()
+		if s.options != nil && s.options.Logger != nil {
+			logger = s.options.Logger
+		}
+		logger.Error("gRPC rules of the policy file not used: those of before stay in force", "error", err)
+		next = &rules{f, before.by}
+	}
+	s.rules.Store(next)
+	return next
+}
+
+// ServerOptions returns the options of grpc.NewServer that add both interceptors. They run after those of options to
+// the left, and before those to the right.
+func (s *Server) ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
+}
+
+// Unary is a grpc.UnaryServerInterceptor.
+func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if one := s.of(info.FullMethod); one != nil {
+		return one.Unary(ctx, req, info, handler)
+	}
+	return handler(ctx, req)
+}
+
+// Stream is a grpc.StreamServerInterceptor. A stream keeps the rules that it began with.
+func (s *Server) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if one := s.of(info.FullMethod); one != nil {
+		return one.Stream(srv, ss, info, handler)
+	}
+	return handler(srv, ss)
+}

@@ -1,0 +1,267 @@
+package grpcfile_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit/grpcfile"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var silent = slog.New(slog.DiscardHandler)
+
+const head = `version: 1
+policies:
+  - {name: all, limit: 3/h}
+  - {name: users, limit: 5/h}
+  - {name: exports, limit: 10/h}
+`
+
+// folder is a policy file on disk, and what follows it.
+type folder struct {
+	path    string
+	group   *tiered.Group
+	watcher *policyfile.Watcher
+}
+
+func follow(t *testing.T, text string) *folder {
+	t.Helper()
+	f := &folder{path: filepath.Join(t.TempDir(), "policies.yaml")}
+	f.write(t, text)
+	var err error
+	f.group, err = tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: silent, Budget: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.group.Close(context.Background()) })
+	if f.watcher, err = policyfile.Watch(f.path, f.group, &policyfile.Options{Logger: silent}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.watcher.Close)
+	return f
+}
+
+func (f *folder) write(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reload makes text the file that is in force.
+func (f *folder) reload(t *testing.T, text string) {
+	t.Helper()
+	f.write(t, text)
+	if err := f.watcher.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service answers everything.
+type service struct {
+	pb.UnimplementedTestServiceServer
+}
+
+func (service) EmptyCall(context.Context, *pb.Empty) (*pb.Empty, error) { return &pb.Empty{}, nil }
+
+func (service) UnaryCall(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	return &pb.SimpleResponse{}, nil
+}
+
+func (service) StreamingInputCall(s pb.TestService_StreamingInputCallServer) error {
+	return s.SendAndClose(&pb.StreamingInputCallResponse{})
+}
+
+// serve starts a server on a real listener, and returns a connection to it.
+func serve(t *testing.T, f *folder, o *grpclimit.Options) *grpc.ClientConn {
+	t.Helper()
+	limits, err := grpcfile.New(f.watcher, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(limits.ServerOptions()...)
+	pb.RegisterTestServiceServer(server, service{})
+	healthpb.RegisterHealthServer(server, health.NewServer())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() { server.Stop(); serving.Wait() })
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// as returns a context whose calls come from a user.
+func as(t *testing.T, user string) context.Context {
+	t.Helper()
+	return metadata.AppendToOutgoingContext(t.Context(), "x-user", user, "authorization", "Bearer "+user)
+}
+
+// admitted calls until a call is refused, at most 100 times, and returns how many were not.
+func admitted(t *testing.T, call func() error) int {
+	t.Helper()
+	for n := range 100 {
+		if err := call(); status.Code(err) == codes.ResourceExhausted {
+			return n
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return 100
+}
+
+// The most specific rule of a call counts, and each call follows the file as it is then.
+func TestRulesOfAFile(t *testing.T) {
+	f := follow(t, head)
+	conn := serve(t, f, nil)
+	client, checks := pb.NewTestServiceClient(conn), healthpb.NewHealthClient(conn)
+	unary := func(user string) func() error {
+		return func() error { _, err := client.UnaryCall(as(t, user), &pb.SimpleRequest{}); return err }
+	}
+	empty := func(user string) func() error {
+		return func() error { _, err := client.EmptyCall(as(t, user), &pb.Empty{}); return err }
+	}
+	stream := func() error {
+		s, err := client.StreamingInputCall(as(t, "zoe"))
+		if err != nil {
+			return err
+		}
+		_, err = s.CloseAndRecv()
+		return err
+	}
+	check := func() error { _, err := checks.Check(as(t, "ann"), &healthpb.HealthCheckRequest{}); return err }
+	expect := func(what string, want int, call func() error) {
+		t.Helper()
+		if n := admitted(t, call); n != want {
+			t.Errorf("%s: %d calls admitted, want %d", what, n, want)
+		}
+	}
+	expect("no rules", 100, unary("ann"))
+
+	f.reload(t, head+`grpc:
+  - match: /grpc.testing.TestService/
+    limits: [{policy: users, key: credential authorization}]
+  - match: /grpc.testing.TestService/UnaryCall
+    limits: [{policy: exports, key: [metadata x-user, method], cost: 2}, {policy: all, key: ip, cost: 0}]
+`)
+	expect("a method with a rule of its own", 5, unary("ann"))
+	expect("another user", 5, unary("bob"))
+	expect("the service", 5, empty("ann"))
+	expect("a stream of another user", 5, stream)
+	expect("another service", 100, check)
+
+	f.reload(t, head+"grpc: [{match: /, limits: [{policy: all, key: ip}]}]\n")
+	expect("all calls", 3, check)
+	expect("they share it", 0, unary("ann"))
+
+	f.write(t, head+"grpc: [{match: /, limits: [{policy: nobody, key: ip}]}]\n")
+	if err := f.watcher.Reload(); err == nil || !strings.Contains(err.Error(), `is "nobody": must be the name of a policy`) {
+		t.Error(err)
+	}
+	expect("after a mistake", 0, unary("ann"))
+
+	f.reload(t, head)
+	expect("no rules again", 100, unary("ann"))
+}
+
+// A call without a key, or with metadata that lies, gets what the rule says.
+func TestMissingKeys(t *testing.T) {
+	f := follow(t, head+`grpc:
+  - match: /grpc.testing.TestService/UnaryCall
+    limits: [{policy: users, key: metadata x-user}]
+  - match: /grpc.testing.TestService/EmptyCall
+    limits: [{policy: exports, key: metadata x-user, missing: exempt}]
+  - match: /grpc.health.v1.Health/Check
+    limits: [{policy: all, key: forwarded-for 10.0.0.0/8}]
+`)
+	conn := serve(t, f, nil)
+	client, checks := pb.NewTestServiceClient(conn), healthpb.NewHealthClient(conn)
+	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("without a key: %v", err)
+	}
+	if _, err := client.EmptyCall(t.Context(), &pb.Empty{}); err != nil {
+		t.Errorf("without a key, exempt: %v", err)
+	}
+	n, i := 0, 0
+	n = admitted(t, func() error { // the peer is no trusted proxy: what it claims does not count
+		i++
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", "192.0.2."+string(rune('0'+i)))
+		_, err := checks.Check(ctx, &healthpb.HealthCheckRequest{})
+		return err
+	})
+	if n != 3 {
+		t.Errorf("%d calls with forged addresses, want 3", n)
+	}
+}
+
+// Reloads while calls are made: each call meets the rules of one file or of the other.
+func TestReloadsUnderCalls(t *testing.T) {
+	rule := func(policy string) string {
+		return "version: 1\npolicies: [{name: " + policy + ", limit: blocked}]\ngrpc: [{match: /, limits: [{policy: " + policy +
+			", key: method}]}]\n"
+	}
+	f := follow(t, rule("a"))
+	client := pb.NewTestServiceClient(serve(t, f, &grpclimit.Options{Logger: silent}))
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				_, err := client.EmptyCall(t.Context(), &pb.Empty{})
+				if code := status.Code(err); code != codes.ResourceExhausted && code != codes.InvalidArgument {
+					t.Errorf("a call is not refused: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		f.reload(t, rule(string(rune('a'+i%2))))
+	}
+	close(done)
+	callers.Wait()
+}
+
+func TestBadArguments(t *testing.T) {
+	if _, err := grpcfile.New(nil, nil); err == nil || err.Error() != "grpcfile: the Watcher is nil: must be set" {
+		t.Error(err)
+	}
+	f := follow(t, head) // no rules yet
+	_, err := grpcfile.New(f.watcher, &grpclimit.Options{Jitter: -1})
+	if err == nil || !strings.Contains(err.Error(), "Options.Jitter is -1ns: must be 0 to 1h") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,73 @@
+package policyfile
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Method says which limits hold for gRPC calls. contrib/grpclimit applies them. Of several the most specific one
+// counts: that of the method, then that of its service, then "/".
+type Method struct {
+	Match  string // "/package.Service/Method", or "/package.Service/" for a service, or "/" for all calls
+	Limits []Limit
+}
+
+// grpcKeys are the words for keys of calls.
+var grpcKeys = map[string]argument{
+	"ip": noArgument, "method": noArgument, "metadata": aName, "credential": aName, "forwarded-for": theProxies, "tls-subject": noArgument,
+	"spiffe-id": noArgument,
+}
+
+var (
+	methods = regexp.MustCompile(`^/([\w.]+/(\w+)?)?$`)
+
+	// metadataName is a name of a metadata field, of any case.
+	metadataName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+)
+
+// methods reads the rules for gRPC.
+func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (all []Method) {
+	lines := map[string]int{}
+	r.list(path, n, func(path string, n *yaml.Node) {
+		var m Method
+		r.mapping(path, n, []field{
+			{"match", func(path string, n *yaml.Node) {
+				m.Match, _ = parsed(r, path, n, func(text string) (string, error) {
+					if !methods.MatchString(text) {
+						return text, fmt.Errorf("is %s: must be /package.Service/Method, /package.Service/ or /", quote(text))
+					}
+					return text, nil
+				})
+				if line := lines[m.Match]; line > 0 && m.Match != "" {
+					r.bad(n, "%s is %s, as in line %d: must be another one", path, quote(m.Match), line)
+				}
+				lines[m.Match] = n.Line
+			}},
+			{"limits", func(path string, n *yaml.Node) {
+				m.Limits = r.limitsOf(path, n, policies, grpcKeys)
+				for i, l := range m.Limits {
+					for _, k := range l.Key {
+						if bad := k.Name != "" && !isMetadata(k.Name); bad {
+							r.bad(n, "%s[%d].key: the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
+								path, i, quote(k.Name))
+						}
+					}
+				}
+			}},
+		})
+		if n.Kind == yaml.MappingNode && (m.Match == "" || len(m.Limits) == 0) {
+			r.bad(n, "%s: must have match and limits", path)
+		}
+		all = append(all, m)
+	})
+	return all
+}
+
+func isMetadata(name string) bool {
+	return metadataName.MatchString(name) && !strings.HasPrefix(strings.ToLower(name), "grpc-")
+}

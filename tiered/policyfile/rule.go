@@ -1,0 +1,166 @@
+package policyfile
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
+)
+
+// Limit is one policy by which a request or a call is counted.
+type Limit struct {
+	Policy  string            // the name of a policy in the file
+	Key     []Key             // what it counts for: of several, all together
+	Missing httplimit.Missing // what happens without a key
+	Cost    int64             // tokens, 0 or more
+}
+
+// Key is a part of what a request or a call counts for.
+type Key struct {
+	Kind    string         // the first word, such as "ip" or "header"
+	Name    string         // of a header, a metadata field, a cookie or a part of the path
+	Proxies []netip.Prefix // that are trusted
+	Hops    int            // proxies that are trusted, 1 … 32
+}
+
+// argument is what a word for a key is followed by.
+type argument int
+
+const (
+	noArgument argument = iota
+	aName
+	theProxies
+	nameAndProxies
+	aNumber
+)
+
+// shown is how an argument is written in errors.
+var shown = map[argument]string{
+	noArgument: "", aName: " NAME", theProxies: " PROXIES", nameAndProxies: " NAME PROXIES", aNumber: " N",
+}
+
+// limitsOf reads the limits of a route or of a method. words are the keys that it may have.
+func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument) (all []Limit) {
+	lines := map[string]int{} // of policies
+	r.list(path, n, func(path string, n *yaml.Node) {
+		l := r.limitOf(path, n, policies, words)
+		if line := lines[l.Policy]; line > 0 && l.Policy != "" {
+			r.bad(n, "%s: policy is %s, as in line %d: must be another policy", path, quote(l.Policy), line)
+		}
+		lines[l.Policy] = n.Line
+		all = append(all, l)
+	})
+	return all
+}
+
+func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, words map[string]argument) Limit {
+	l := Limit{Missing: httplimit.Refuse, Cost: 1}
+	hasKey := false
+	key := func(path string, n *yaml.Node) {
+		k, _ := parsed(r, path, n, func(text string) (Key, error) { return parseKey(text, words) })
+		l.Key = append(l.Key, k)
+	}
+	r.mapping(path, n, []field{
+		{"policy", func(path string, n *yaml.Node) {
+			l.Policy, _ = r.text(path, n)
+			if !slices.ContainsFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy }) {
+				r.bad(n, "%s is %s: must be the name of a policy in this file", path, quote(l.Policy))
+			}
+		}},
+		{"key", func(path string, n *yaml.Node) {
+			hasKey = true
+			if n.Kind != yaml.SequenceNode {
+				key(path, n)
+				return
+			}
+			if len(n.Content) == 0 {
+				r.bad(n, "%s is an empty list: must have one key at least", path)
+			}
+			r.list(path, n, key)
+		}},
+		{"missing", func(path string, n *yaml.Node) {
+			l.Missing, _ = parsed(r, path, n, word(map[string]httplimit.Missing{
+				"refuse": httplimit.Refuse, "exempt": httplimit.Exempt, "together": httplimit.Together,
+			}))
+		}},
+		{"cost", func(path string, n *yaml.Node) {
+			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
+				r.bad(n, "%s is %d: must be at least 0", path, l.Cost)
+			}
+		}},
+	})
+	if n.Kind == yaml.MappingNode && (l.Policy == "" || !hasKey) {
+		r.bad(n, "%s: must have policy and key", path)
+	}
+	return l
+}
+
+// parseKey reads what a request counts for: a word, and what it needs.
+func parseKey(text string, words map[string]argument) (k Key, err error) {
+	args := strings.Fields(text)
+	if len(args) == 0 {
+		return k, wrongKey(text, words)
+	}
+	kind, args := args[0], args[1:]
+	needs, ok := words[kind]
+	if !ok {
+		return k, wrongKey(text, words)
+	}
+	k.Kind = kind
+	if needs == aName || needs == nameAndProxies {
+		if len(args) == 0 {
+			return k, wrongKey(text, words)
+		}
+		k.Name, args = args[0], args[1:]
+	}
+	switch {
+	case needs == aNumber:
+		k.Hops, err = parseHops(args)
+		return k, err
+	case needs == theProxies || needs == nameAndProxies:
+		if len(args) == 0 {
+			return k, wrongKey(text, words)
+		}
+		k.Proxies, err = parseProxies(args)
+		return k, err
+	case len(args) > 0:
+		return k, wrongKey(text, words)
+	}
+	return k, nil
+}
+
+func wrongKey(text string, words map[string]argument) error {
+	var all []string
+	for _, w := range slices.Sorted(maps.Keys(words)) {
+		all = append(all, w+shown[words[w]])
+	}
+	last := len(all) - 1
+	return fmt.Errorf("is %s: must be %s or %s", quote(text), strings.Join(all[:last], ", "), all[last])
+}
+
+func parseProxies(args []string) (all []netip.Prefix, err error) {
+	for _, text := range args {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("the proxy %s: must be a prefix such as 10.0.0.0/8", quote(text))
+		}
+		all = append(all, prefix)
+	}
+	return all, nil
+}
+
+func parseHops(args []string) (int, error) {
+	if len(args) == 1 {
+		if n, err := strconv.Atoi(args[0]); err == nil && n >= 1 && n <= 32 {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("hops %s: must be a number from 1 to 32", quote(strings.Join(args, " ")))
+}
