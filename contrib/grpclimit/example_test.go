@@ -12,8 +12,10 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
+	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit/grpcfile"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
 // newServer is all that a server with one policy needs.
@@ -43,6 +45,17 @@ func ExampleByPeer() {
 
 	// Output:
 }
+
+// newServerOfFile limits calls by the rules of a policy file.
+func newServerOfFile(watcher *policyfile.Watcher) (*grpc.Server, error) {
+	limit, err := grpcfile.New(watcher, &grpclimit.Options{Skip: grpclimit.Health}) // package contrib/grpclimit/grpcfile
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewServer(limit.ServerOptions()...), nil
+}
+
+var _ = newServerOfFile
 
 func ExampleNew() {
 	store := remote.NewMemory()

@@ -86,6 +86,10 @@ type Options struct {
 	// feels that as flow control. Waiting is first come, first served in this process.
 	WaitMessages bool
 
+	// Refused is told of each refused call or message before it is answered, as otellimit.Record wants it. It may run
+	// concurrently, and the answer waits for it. nil tells nobody.
+	Refused func(context.Context, tiered.Decision)
+
 	// Denied returns the status for a refused call. Its details and trailers are only those that Denied adds, except
 	// grpc-retry-pushback-ms and the ratelimit fields, which are set. nil, and a result that is nil or OK, means the
 	// status of the *Error.

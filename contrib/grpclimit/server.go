@@ -137,6 +137,7 @@ func saturated(a, b time.Duration) time.Duration {
 // answer lets the user replace the status of a refusal.
 func (s *Server) answer(ctx context.Context, e *Error) (err error) {
 	err = e
+	s.tell(ctx, e)
 	if s.o.Denied == nil || e.status.Code() == codes.Internal {
 		return err
 	}
@@ -145,6 +146,14 @@ func (s *Server) answer(ctx context.Context, e *Error) (err error) {
 		e.status = st
 	}
 	return err
+}
+
+// tell lets the user see a refusal.
+func (s *Server) tell(ctx context.Context, e *Error) {
+	if s.o.Refused != nil {
+		defer s.limit.recovered("Options.Refused")
+		s.o.Refused(ctx, e.Decision)
+	}
 }
 
 // setTrailer sets trailers of a unary call. It fails only outside of a server, as in a user's test of a handler.

@@ -3,7 +3,6 @@ package otellimit
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
-	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
 // The events of a span.
@@ -26,7 +24,7 @@ const shortWait = 2 * time.Millisecond
 // Record adds the event "ratelimit.refused" to the span of ctx if d is a refusal. It has the policy, the reason and
 // the tier as attributes, and the limit and the time until a retry makes sense if there are. It never has the key.
 //
-// It does nothing, and allocates nothing, if d admits or if the span is not recording. The request's span keeps its
+// It is what Options.Refused of httplimit and of grpclimit wants. It does nothing, and allocates nothing, if d admits or if the span is not recording. The request's span keeps its
 // status: whether a refusal is an error is for the service to say.
 func Record(ctx context.Context, d tiered.Decision) {
 	if span := trace.SpanFromContext(ctx); !d.Allowed && span.IsRecording() {
@@ -53,12 +51,24 @@ func refusal(d *tiered.Decision) []attribute.KeyValue {
 // wait of up to 2 ms that ends with the tokens, and none if the span is not recording. Then WaitN costs nothing more
 // than l.WaitN.
 func WaitN(ctx context.Context, l *tiered.Limiter, key string, n int64) error {
-	span := trace.SpanFromContext(ctx)
-	if !span.IsRecording() {
+	if !trace.SpanFromContext(ctx).IsRecording() {
 		return l.WaitN(ctx, key, n)
 	}
+	return wait(ctx, func() error { return l.WaitN(ctx, key, n) }, policyKey.String(l.Policy().Name))
+}
+
+// Wait is u.Wait, and adds the event of [WaitN]. It has the policy that refused last, and none if the tokens were taken.
+func Wait(ctx context.Context, u tiered.Uses) error {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return u.Wait(ctx)
+	}
+	return wait(ctx, func() error { return u.Wait(ctx) })
+}
+
+// wait waits, and adds the event. policy is what the event has if the error names none.
+func wait(ctx context.Context, tokens func() error, policy ...attribute.KeyValue) error {
 	start := time.Now()
-	err := l.WaitN(ctx, key, n)
+	err := tokens()
 	took := time.Since(start)
 	if err == nil && took <= shortWait {
 		return nil
@@ -69,42 +79,10 @@ func WaitN(ctx context.Context, l *tiered.Limiter, key string, n int64) error {
 	case errors.As(err, &limited):
 		all = append(all, refusal(&limited.Decision)...)
 	case err != nil:
-		all = append(all, policyKey.String(l.Policy().Name), reasonKey.String(tiered.Canceled.String()))
+		all = append(append(all, policy...), reasonKey.String(tiered.Canceled.String()))
 	default:
-		all = append(all, policyKey.String(l.Policy().Name))
+		all = append(all, policy...)
 	}
-	span.AddEvent(waitEvent, trace.WithAttributes(all...))
+	trace.SpanFromContext(ctx).AddEvent(waitEvent, trace.WithAttributes(all...))
 	return err
-}
-
-// Denied is for the field Denied of [httplimit.Options]: it calls [Record] and then answer. nil writes the line of text
-// that the middleware writes without Denied. With a Denied, Options.Problem has no effect.
-func Denied(answer func(http.ResponseWriter, *http.Request, httplimit.Refusal)) func(
-	http.ResponseWriter, *http.Request, httplimit.Refusal,
-) {
-	return func(w http.ResponseWriter, r *http.Request, refusal httplimit.Refusal) {
-		Record(r.Context(), refusal.Decision)
-		if answer != nil {
-			answer(w, r, refusal)
-			return
-		}
-		httplimit.WriteRefusal(&bodyWriter{w, http.Header{}}, refusal.Decision)
-	}
-}
-
-// bodyWriter drops the header fields of the limit, because the middleware has set its own.
-type bodyWriter struct {
-	http.ResponseWriter
-	dropped http.Header
-}
-
-// Header implements http.ResponseWriter.
-func (w *bodyWriter) Header() http.Header { return w.dropped }
-
-// WriteHeader implements http.ResponseWriter.
-func (w *bodyWriter) WriteHeader(status int) {
-	for _, name := range []string{"Content-Type", "X-Content-Type-Options"} {
-		w.ResponseWriter.Header()[name] = w.dropped[name]
-	}
-	w.ResponseWriter.WriteHeader(status)
 }

@@ -122,6 +122,17 @@ func TestWaitN(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, cancel)
 			wait(ctx, 2, context.Canceled)
 		}), `ratelimit.wait{ratelimit.policy="p", ratelimit.reason="canceled", ratelimit.wait.duration="0.1"}`)
+		several := tiered.All(l.For("key-bob"), limiter(t, g, "closed").ForN("key-bob", 2))
+		lines := eventsOf(t, func(ctx context.Context) {
+			for range 2 { // the second one waits
+				if err := Wait(ctx, several); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if len(lines) != 1 || !strings.HasPrefix(lines[0], `ratelimit.wait{ratelimit.wait.duration="1.`) {
+			t.Errorf("several keys: the events are %q", lines)
+		}
 		store.Fail(errRefused)
 		l = limiter(t, g, "closed")
 		equalLines(t, "a wait without Redis", eventsOf(t, func(ctx context.Context) {
@@ -160,10 +171,9 @@ func TestNotRecording(t *testing.T) {
 	Record(nil, tiered.Decision{}) //nolint:staticcheck // a nil context has no span
 }
 
-// With Denied the answers of httplimit stay as they are, and refusals are events.
-func TestDenied(t *testing.T) {
+// Refusals of httplimit are events, and its answers stay as they are.
+func TestHTTP(t *testing.T) {
 	answer := func(ctx context.Context, o *httplimit.Options, l *tiered.Limiter, from string) string {
-		o.Headers = httplimit.Headers{Prefix: "X-Mine"}
 		limit, err := httplimit.New([]httplimit.Rule{{Limiter: l, Key: httplimit.RemoteIP(), Missing: httplimit.Refuse}}, o)
 		if err != nil {
 			t.Fatal(err)
@@ -177,31 +187,21 @@ func TestDenied(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
 	l := limiter(t, g, "p")
 	equalLines(t, "an admission", eventsOf(t, func(ctx context.Context) {
-		answer(ctx, &httplimit.Options{Denied: Denied(nil)}, l, "10.0.0.7:1")
+		answer(ctx, &httplimit.Options{Refused: Record}, l, "10.0.0.7:1")
 	}))
 	for from, want := range map[string]string{
 		"10.0.0.7:1": `ratelimit.refused{ratelimit.policy="p", ratelimit.reason="limited", ratelimit.retry_after=`,
 		"nowhere":    `ratelimit.refused{ratelimit.policy="p", ratelimit.reason="invalid key", ratelimit.tier="none"}`,
 	} {
-		plain := answer(t.Context(), &httplimit.Options{}, l, from)
+		plain := answer(t.Context(), &httplimit.Options{Problem: true}, l, from)
 		lines := eventsOf(t, func(ctx context.Context) {
-			if got := answer(ctx, &httplimit.Options{Denied: Denied(nil)}, l, from); got != plain {
-				t.Errorf("%s\nis the answer with Denied, and without it\n%s", got, plain)
+			if got := answer(ctx, &httplimit.Options{Problem: true, Refused: Record}, l, from); got != plain {
+				t.Errorf("%s\nis the answer with Refused, and without it\n%s", got, plain)
 			}
 		})
 		if len(lines) != 1 || !strings.HasPrefix(lines[0], want) {
 			t.Errorf("the events of %s are %q", from, lines)
 		}
-	}
-	lines := eventsOf(t, func(ctx context.Context) {
-		mine := func(w http.ResponseWriter, _ *http.Request, r httplimit.Refusal) { fmt.Fprint(w, "mine: ", r.Status) }
-		got := answer(ctx, &httplimit.Options{Denied: Denied(mine)}, l, "10.0.0.7:1")
-		if !strings.HasPrefix(got, "429 ") || !strings.HasSuffix(got, " mine: 429") {
-			t.Errorf("the answer is %s", got)
-		}
-	})
-	if len(lines) != 1 {
-		t.Errorf("the events are %q", lines)
 	}
 }
 
@@ -210,10 +210,7 @@ func TestGRPC(t *testing.T) {
 	g := newGroup(t, remote.NewMemory(), tiered.Policy{Name: "p", Limit: tiered.PerHour(1)})
 	limit, err := grpclimit.New(
 		[]grpclimit.Rule{{Limiter: limiter(t, g, "p"), Key: grpclimit.Metadata("user"), Missing: grpclimit.Refuse}},
-		&grpclimit.Options{Denied: func(ctx context.Context, refused *grpclimit.Error) *status.Status {
-			Record(ctx, refused.Decision)
-			return nil
-		}})
+		&grpclimit.Options{Refused: Record})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/grpclimit"
 	otellimit "github.com/tiered-limiter/tiered-limiter/contrib/otel"
@@ -70,16 +69,11 @@ func exportSeveral(users, jobs *tiered.Group) error {
 }
 
 func traceHTTP(rules []httplimit.Rule) (func(http.Handler) http.Handler, error) {
-	return httplimit.New(rules, &httplimit.Options{Denied: otellimit.Denied(nil)})
+	return httplimit.New(rules, &httplimit.Options{Refused: otellimit.Record})
 }
 
 func traceGRPC(rules []grpclimit.Rule) (*grpclimit.Server, error) {
-	return grpclimit.New(rules, &grpclimit.Options{
-		Denied: func(ctx context.Context, refused *grpclimit.Error) *status.Status {
-			otellimit.Record(ctx, refused.Decision)
-			return nil // the answer stays as it is
-		},
-	})
+	return grpclimit.New(rules, &grpclimit.Options{Refused: otellimit.Record})
 }
 
 func traceDecision(ctx context.Context, limiter *tiered.Limiter, userID string) bool {

@@ -359,6 +359,26 @@ func TestPanicGivesNothingAway(t *testing.T) {
 }
 
 // A refused request never looks like a served one, whatever Denied does.
+func TestRefused(t *testing.T) {
+	g, _ := group(t)
+	var told []tiered.Decision
+	h := wrap(t, []Rule{perUser(limiter(t, g, "api", tiered.PerHour(1)))}, &Options{
+		Problem: true, Refused: func(_ context.Context, d tiered.Decision) { told = append(told, d) },
+	}, http.NotFoundHandler())
+	for i, want := range []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusTooManyRequests} {
+		r := get(h, "ann")
+		if r.StatusCode != want || want == http.StatusTooManyRequests && r.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("request %d: %s %v", i, r.Status, r.Header)
+		}
+	}
+	if r := get(h, ""); r.StatusCode != http.StatusBadRequest {
+		t.Errorf("without a key: %s", r.Status)
+	}
+	if len(told) != 3 || told[0].Reason != tiered.Limited || told[2].Reason != tiered.InvalidKey {
+		t.Errorf("told of %+v", told)
+	}
+}
+
 func TestDenied(t *testing.T) {
 	for _, c := range []struct {
 		name   string

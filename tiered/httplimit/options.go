@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -44,6 +45,10 @@ type Options struct {
 	// connection counts as status 101. If a handler panics, nothing is returned: a client that can make it panic
 	// must not get free requests. nil counts every answer.
 	Counts func(status int) bool
+
+	// Refused is told of each refused request before it is answered, as otellimit.Record wants it. It may run
+	// concurrently, and the answer waits for it. nil tells nobody.
+	Refused func(context.Context, tiered.Decision)
 
 	// Denied writes the answer to a refused request. The headers are set. If Denied writes no status, the status is
 	// Refusal.Status. nil writes a line of text.

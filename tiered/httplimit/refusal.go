@@ -42,6 +42,9 @@ func WriteRefusal(w http.ResponseWriter, d tiered.Decision) {
 
 // refuse answers a request that is not let through.
 func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision) {
+	if l.Refused != nil {
+		l.Refused(r.Context(), d)
+	}
 	refusal := Refusal{d, Status(d)}
 	switch {
 	case l.Denied != nil:
