@@ -128,10 +128,10 @@ func (r request) askRedis(ctx context.Context) {
 	}
 }
 
-// join puts the undecided parts into the queues of their buckets. Requests with several parts join one after the other,
-// so that the first in one queue is the first in all of them.
+// join puts the undecided parts into the queues of their buckets. Requests whose parts need each other join one after
+// the other, so that the first in one queue is the first in all of them.
 func (r request) join() {
-	if len(r) > 1 {
+	if r[0].several {
 		lines := &r[0].limiter.group.joinMu
 		lines.Lock()
 		defer lines.Unlock()

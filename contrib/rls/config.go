@@ -56,9 +56,12 @@ func (w wildcard) matches(name string) bool {
 type rule struct {
 	policy    tiered.Policy // none if unlimited
 	answer    *pb.RateLimitResponse_RateLimit
+	also      []*pb.RateLimitResponse_RateLimit // further limits, as policy.Also has them
 	unlimited bool
 	quota     bool
 	replaces  []string // names of other rules that do not count if this one does
+
+	countRefused bool // hits that are refused count
 }
 
 // seconds are the lengths of the units, as those of envoyproxy/ratelimit: a month has 30 days, and a year 365.

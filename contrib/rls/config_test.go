@@ -55,6 +55,12 @@ func TestMistakes(t *testing.T) {
 			"  tiered: {algorithm: leaky, burst: 7, fail_mode: maybe}\n- {key: b, tiered: {burst: 1}}", []string{
 			`a.yaml:5:23: `, "leaky", `a.yaml:5:51: `, "maybe", "a.yaml:6:20: tiered is set, but rate_limit is not",
 		}},
+		{"further limits", "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 5}\n" +
+			"  tiered: {also: [{unit: hour}, {unit: x, requests_per_unit: 1}, 7], max_debt: 9, count_refused: maybe}", []string{
+			"a.yaml:5:18: a limit under also: must have requests_per_unit of 1 or more", "a.yaml:5:32: a limit under also",
+			`a.yaml:5:65: "7": must be fields`, `a.yaml:5:79: max_debt is set, but algorithm is fixed window: must be token bucket`,
+			`a.yaml:5:97: "maybe": must be true or false`,
+		}},
 		{"a burst of a window", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 5}, tiered: {burst: 1}}", []string{
 			"a.yaml:3:75: burst is set, but algorithm is fixed window: must be token bucket",
 		}},

@@ -278,11 +278,10 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 		return r
 	}
 	word := p.text(fields["unit"])
-	unit := pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(word)])
 	r.unlimited = p.truth(fields["unlimited"])
-	r.answer = &pb.RateLimitResponse_RateLimit{
-		RequestsPerUnit: uint32(p.number(fields["requests_per_unit"], 32)), Unit: unit, Name: p.text(fields["name"]),
-	}
+	r.answer = p.answer(fields)
+	r.answer.Name = p.text(fields["name"])
+	unit := r.answer.GetUnit()
 	p.list(fields["replaces"], func(n *yaml.Node) {
 		name := p.text(p.fields(n, "name")["name"])
 		switch name {
@@ -300,9 +299,10 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 		p.bad(n, "unit is %.64q: must be second, minute, hour, day, week, month or year", word)
 	case !r.unlimited:
 		r.policy = policyOf(r.answer.GetRequestsPerUnit(), unit)
+		r.countRefused = true
 		kind := strings.ToLower(unit.String())
 		if own != nil {
-			kind += p.own(&r.policy, own)
+			kind += p.own(r, own)
 		}
 		r.policy.Name = policyName(path, kind)
 		if err := r.policy.Validate(); err != nil && len(p.problems) == before {
@@ -312,9 +312,18 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	return r
 }
 
+// answer reads how many requests a unit has.
+func (p *parser) answer(fields map[string]*yaml.Node) *pb.RateLimitResponse_RateLimit {
+	return &pb.RateLimitResponse_RateLimit{
+		RequestsPerUnit: uint32(p.number(fields["requests_per_unit"], 32)),
+		Unit:            pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(p.text(fields["unit"]))]),
+	}
+}
+
 // own reads the settings that envoyproxy/ratelimit does not have. It returns a mark for the policy's name.
-func (p *parser) own(policy *tiered.Policy, n *yaml.Node) (mark string) {
-	fields := p.fields(n, "algorithm", "burst", "fail_mode", "standing")
+func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
+	policy := &r.policy
+	fields := p.fields(n, "algorithm", "burst", "max_debt", "also", "count_refused", "fail_mode", "standing")
 	if n := fields["algorithm"]; n != nil {
 		if err := policy.Algorithm.UnmarshalText([]byte(p.text(n))); err != nil {
 			p.bad(n, "%s", strings.TrimPrefix(err.Error(), "tiered: "))
@@ -322,10 +331,26 @@ func (p *parser) own(policy *tiered.Policy, n *yaml.Node) (mark string) {
 		mark = "-" + strings.ReplaceAll(policy.Algorithm.String(), " ", "-")
 	}
 	policy.Calendar = policy.Algorithm == tiered.FixedWindow
-	if n := fields["burst"]; n != nil {
-		if policy.Limit.Burst = int64(p.number(n, 32)); policy.Algorithm != tiered.TokenBucket {
-			p.bad(n, "burst is set, but algorithm is %v: must be token bucket", policy.Algorithm)
+	ofBucket := func(name string) int64 {
+		n := fields[name]
+		if n != nil && policy.Algorithm != tiered.TokenBucket {
+			p.bad(n, "%s is set, but algorithm is %v: must be token bucket", name, policy.Algorithm)
 		}
+		return int64(p.number(n, 32))
+	}
+	policy.Limit.Burst, policy.MaxDebt = ofBucket("burst"), ofBucket("max_debt")
+	p.list(fields["also"], func(n *yaml.Node) {
+		limit := p.answer(p.fields(n, "requests_per_unit", "unit"))
+		if seconds[limit.GetUnit()] == 0 || limit.GetRequestsPerUnit() == 0 {
+			p.bad(n, "a limit under also: must have requests_per_unit of 1 or more, and a unit from second to year")
+			return
+		}
+		r.also = append(r.also, limit)
+		policy.Also = append(policy.Also, limitOf(limit.GetRequestsPerUnit(), limit.GetUnit()))
+		mark += "-" + strings.ToLower(limit.GetUnit().String())
+	})
+	if r.countRefused = policy.Algorithm == tiered.FixedWindow; fields["count_refused"] != nil {
+		r.countRefused = p.truth(fields["count_refused"])
 	}
 	if n := fields["fail_mode"]; n != nil {
 		if err := policy.FailMode.UnmarshalText([]byte(p.text(n))); err != nil {

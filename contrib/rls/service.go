@@ -274,43 +274,82 @@ func replace(checks []check) {
 
 func (c *check) use() tiered.Use { return c.limiter.ForN(c.key, c.hits).WithLimit(c.limit) }
 
-// take decides a check by itself.
-func (c *check) take(ctx context.Context) {
-	switch {
-	case c.limiter == nil:
-	case c.hits == 0:
-		c.look(ctx)
-	case c.back:
-		if err := c.limiter.Refund(ctx, c.key, c.hits); err != nil { // Redis does not answer: the hits stay taken
-			c.decision = tiered.Decision{Reason: tiered.Unavailable}
-			return
-		}
-		c.look(ctx)
-	default:
-		c.decision = c.use().Allow(ctx)
-	}
-}
-
-// look reads what is left, and takes nothing: that is never over the limit.
+// look reads what is left, and takes nothing. It is over the limit if nothing is left.
 func (c *check) look(ctx context.Context) {
 	d := c.limiter.Peek(ctx, c.key)
 	if c.limit != (tiered.Limit{}) { // the key may have another limit, or none yet
 		d.Remaining = max(int64(c.rule.answer.GetRequestsPerUnit())-(d.Burst-d.Remaining), 0)
 	}
-	d.Allowed = true
+	if d.Reason == tiered.Granted || d.Reason == tiered.Limited || d.Reason == tiered.ExceedsBurst {
+		d.Allowed = d.Remaining > 0 || c.rule.policy.Shadow
+	}
 	c.decision = d
 }
 
-// each decides each check by itself, all at the same time.
+// giveBack gives the hits back. If Redis does not answer, they stay taken.
+func (c *check) giveBack(ctx context.Context) {
+	if err := c.limiter.Refund(ctx, c.key, c.hits); err != nil {
+		c.decision = tiered.Decision{Reason: tiered.Unavailable}
+		return
+	}
+	c.look(ctx)
+	c.decision.Allowed = true
+}
+
+// takes reports whether the check takes hits. Otherwise it looks, gives hits back, or has no limit.
+func (c *check) takes() bool { return c.limiter != nil && c.hits > 0 && !c.back }
+
+// other decides a check that takes no hits.
+func (c *check) other(ctx context.Context) {
+	switch {
+	case c.limiter == nil, c.takes():
+	case c.back:
+		c.giveBack(ctx)
+	default:
+		c.look(ctx)
+	}
+}
+
+// each decides each check by itself, in the order of the request.
 func each(ctx context.Context, checks []check) {
-	var others sync.WaitGroup
-	for i := range checks[1:] {
-		if c := &checks[i+1]; c.limiter != nil {
-			others.Go(func() { c.take(ctx) })
+	if len(checks) == 1 && checks[0].takes() {
+		checks[0].decision = checks[0].use().Allow(ctx)
+		checks[0].countRefused()
+		return
+	}
+	var useRoom [4]tiered.Use
+	var decisionRoom [4]tiered.Decision
+	uses, decisions := useRoom[:0], decisionRoom[:]
+	for i := range checks {
+		if c := &checks[i]; c.takes() {
+			uses = append(uses, c.use())
 		}
 	}
-	checks[0].take(ctx)
-	others.Wait()
+	if len(uses) > len(decisions) {
+		decisions = make([]tiered.Decision, len(uses))
+	}
+	tiered.AllowSeparately(ctx, uses, decisions)
+	n := 0
+	for i := range checks {
+		c := &checks[i]
+		if c.takes() {
+			c.decision = decisions[n]
+			c.countRefused()
+			n++
+		}
+		c.other(ctx)
+	}
+}
+
+// countRefused takes hits that are refused, if the rule counts them: of a window what is left of it, of a token bucket
+// all, as a debt.
+func (c *check) countRefused() {
+	d := &c.decision
+	if !c.rule.countRefused || d.Allowed || d.Reason != tiered.Limited && d.Reason != tiered.ExceedsBurst {
+		return
+	}
+	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
+	d.Remaining = 0
 }
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
@@ -329,8 +368,8 @@ func (s *Service) together(ctx context.Context, checks []check) {
 		}
 		switch {
 		case c.limiter == nil:
-		case c.hits == 0 || c.back:
-			c.take(ctx)
+		case !c.takes():
+			c.other(ctx)
 		case !quota:
 			uses, at = append(uses, c.use()), append(at, c)
 		default:
@@ -348,6 +387,7 @@ func (s *Service) together(ctx context.Context, checks []check) {
 	if quotas > 0 && quotas == over { // the request is refused
 		for _, c := range at {
 			c.look(ctx)
+			c.decision.Allowed = true // it was not asked for
 		}
 		return
 	}
@@ -422,9 +462,13 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 		return is
 	}
 	d := &c.decision
-	is.CurrentLimit, is.LimitRemaining = c.rule.answer, clamp(d.Remaining)
+	limit := c.rule.answer
+	if n := int(d.LimitNumber); n > 1 && n-2 < len(c.rule.also) {
+		limit = c.rule.also[n-2]
+	}
+	is.CurrentLimit, is.LimitRemaining = limit, clamp(d.Remaining)
 	if c.rule.policy.Algorithm == tiered.FixedWindow || c.limit != (tiered.Limit{}) {
-		unit := seconds[c.rule.answer.GetUnit()]
+		unit := seconds[limit.GetUnit()]
 		is.DurationUntilReset = &durationpb.Duration{Seconds: unit - now.Unix()%unit}
 	} else {
 		is.DurationUntilReset = durationpb.New((d.ResetAfter + time.Second - 1).Truncate(time.Second))

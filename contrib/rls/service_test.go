@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -154,8 +155,62 @@ func TestLookAtOverride(t *testing.T) {
 		[2]string{"shop | user=a limit=7/year +0", "OK | OK 7/7"},
 		[2]string{"shop | user=a limit=7/year +3", "OK | OK 4/7"},
 		[2]string{"shop | user=a limit=9/year +0", "OK | OK 6/9"},
-		[2]string{"shop | user=a limit=2/year +0", "OK | OK 0/2"},
+		[2]string{"shop | user=a limit=2/year +0", "OVER | OVER 0/2"},
 	)
+}
+
+// A gateway for language models asks with 0 hits when a request begins, and with the true cost when its stream is done.
+// The cost counts though it is more than what is left: of a window up to its end, of a token bucket as a debt.
+func TestCostsKnownAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newService(t, remote.NewMemory(), `domain: d
+descriptors:
+  - {key: window, rate_limit: {unit: year, requests_per_unit: 100}}
+  - {key: kind, rate_limit: {unit: year, requests_per_unit: 100}, tiered: {count_refused: false}}
+  - key: bucket
+    rate_limit: {unit: minute, requests_per_unit: 60}
+    tiered: {algorithm: token bucket, burst: 100, count_refused: true, max_debt: 300}
+`, nil)
+		rows(t, s,
+			[2]string{"d | window=x +0", "OK | OK 100/100"},
+			[2]string{"d | window=x +130", "OVER | OVER 0/100"},
+			[2]string{"d | window=x +0", "OVER | OVER 0/100"},
+			[2]string{"d | window=x +1", "OVER | OVER 0/100"},
+			[2]string{"d | kind=x +130", "OVER | OVER 100/100"},
+			[2]string{"d | kind=x +0", "OK | OK 100/100"},
+			[2]string{"d | bucket=x +0", "OK | OK 100/60"},
+			[2]string{"d | bucket=x +160", "OVER | OVER 0/60"}, // 160 at one a second from 100: -60
+		)
+		time.Sleep(58 * time.Second)
+		rows(t, s, [2]string{"d | bucket=x +0", "OVER | OVER 0/60"})
+		time.Sleep(4 * time.Second)
+		rows(t, s, [2]string{"d | bucket=x +1", "OK | OK 1/60"})
+	})
+}
+
+// A rule may have further limits. An answer is about the one that decides.
+func TestAlso(t *testing.T) {
+	s := newService(t, remote.NewMemory(), `domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: day, requests_per_unit: 3, name: daily}
+    tiered: {algorithm: sliding window, also: [{unit: year, requests_per_unit: 5}]}
+`, nil)
+	rows(t, s,
+		[2]string{"d | a=x", "OK | OK 2/3"},
+		[2]string{"d | a=x", "OK | OK 1/3"},
+	)
+	if all := s.state.Load().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-year" {
+		t.Errorf("%+v", all)
+	}
+	const yearly = "d | a=y +4"
+	s = newService(t, remote.NewMemory(), `domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: hour, requests_per_unit: 9}
+    tiered: {algorithm: sliding window, also: [{unit: year, requests_per_unit: 5}, {unit: day, requests_per_unit: 7}]}
+`, nil)
+	rows(t, s, [2]string{yearly, "OK | OK 1/5"}, [2]string{yearly, "OVER | OVER 1/5"}, [2]string{"d | a=y", "OK | OK 0/5"})
 }
 
 func TestTokenBucket(t *testing.T) {
@@ -192,7 +247,7 @@ func TestHeaders(t *testing.T) {
 	// The descriptor that refuses counts, although another one has fewer hits left.
 	answer, err = s.ShouldRateLimit(t.Context(), behavior.Request("shop | batch=a +10 | user=a +2"))
 	h := answer.GetResponseHeadersToAdd()
-	if err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "9" {
+	if err != nil || len(h) != 3 || h[0].GetValue() != "10" || h[1].GetValue() != "0" {
 		t.Errorf("%v, %v", h, err)
 	}
 }
@@ -221,7 +276,7 @@ func TestBadRequests(t *testing.T) {
 	negative := behavior.Request("shop | user=a")
 	negative.Descriptors[0].IsNegativeHits = true
 	unit := behavior.Request("shop | user=a limit=1/unknown")
-	huge := behavior.Request("shop | user=a")
+	huge := behavior.Request("shop | user=b")
 	huge.Descriptors[0].HitsAddend = wrapperspb.UInt64(1 << 63)
 	for _, c := range []struct {
 		name string
@@ -247,8 +302,8 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v %s", c.name, answer, err, c.code, c.want)
 		}
 	}
-	// What is refused took nothing.
-	rows(t, s, [2]string{"shop | user=a", "OK | OK 2/3"})
+	// What is not valid took nothing. What is over the limit took what was left.
+	rows(t, s, [2]string{"shop | user=a | user=b", "OVER | OK 2/3 | OVER 0/3"})
 }
 
 // Without Redis the fail mode of a rule decides. A call whose caller is gone takes nothing.

@@ -1,0 +1,149 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// separatePolicies are policies that decide in different ways.
+func separatePolicies() []Policy {
+	tried := direct("tried", 2)
+	tried.Shadow = true
+	keys := direct("keys", 3)
+	keys.PerKey = func(key string) Limit {
+		return map[string]Limit{"0": Blocked(), "1": Unlimited()}[key]
+	}
+	sharded := direct("sharded", 24)
+	sharded.Shards = 4
+	return []Policy{
+		direct("direct", 5), {Name: "leased", Limit: PerHour(1000)}, tried, keys, sharded,
+		{Name: "window", Limit: PerDay(6), Algorithm: SlidingWindow, Also: []Limit{PerHour(5)}},
+		{Name: "fixed", Limit: PerDay(6), Algorithm: FixedWindow},
+	}
+}
+
+// AllowSeparately decides as one use after the other would be decided, and takes the same tokens.
+func TestAllowSeparately(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		type ask struct {
+			policy int
+			key    string
+			cost   int64
+		}
+		policies := separatePolicies()
+		draw := rapid.SliceOfN(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ask {
+			return ask{
+				rapid.IntRange(0, len(policies)).Draw(t, "policy"), strconv.Itoa(rapid.IntRange(-1, 1).Draw(t, "key")),
+				rapid.Int64Range(-1, 3).Draw(t, "cost"),
+			}
+		}), 0, 7), 1, 5).Draw(r, "requests")
+		play := func(decide func(uses []Use, each []Decision)) (all []string) {
+			synctest.Test(t, func(t *testing.T) {
+				l := several(t, newDistant(ms), &Options{Processes: 1}, policies...)
+				for _, request := range draw {
+					uses, each := make([]Use, len(request)), make([]Decision, len(request))
+					for i, a := range request {
+						if a.policy < len(l) { // or the zero Use
+							uses[i] = l[a.policy].ForN(a.key, a.cost)
+						}
+					}
+					decide(uses, each)
+					time.Sleep(100 * ms)
+					for i, d := range each {
+						all = append(all, fmt.Sprint(request[i], d.Allowed, d.Reason))
+					}
+				}
+				for _, p := range policies {
+					s := l[0].group.Stats().Policies[p.Name]
+					all = append(all, fmt.Sprint(p.Name, s.Spent, s.Limited, s.Blocked, s.Unlimited, s.Shadowed, s.Requests.Refused()))
+				}
+				books(t, l[0].group)
+			})
+			return all
+		}
+		together := play(func(uses []Use, each []Decision) { AllowSeparately(context.Background(), uses, each) })
+		inTurn := play(func(uses []Use, each []Decision) {
+			for i, u := range uses {
+				each[i] = u.Allow(context.Background())
+			}
+		})
+		for i := range inTurn {
+			if together[i] != inTurn[i] {
+				r.Errorf("%s, and in turn %s", together[i], inTurn[i])
+			}
+		}
+	})
+}
+
+// Several uses that Redis has to decide wait for one round trip, and share a pipeline.
+func TestAllowSeparatelyWaitsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := several(t, newDistant(ms), nil, direct("a", 5), direct("b", 0+1))
+		var uses []Use
+		for i := range 10 {
+			uses = append(uses, l[i%2].For(strconv.Itoa(i/4)))
+		}
+		each := make([]Decision, 8)
+		begin := time.Now()
+		AllowSeparately(t.Context(), uses, each)
+		if took := time.Since(begin); took > 2*ms {
+			t.Errorf("it took %v, want one round trip of 1 ms", took)
+		}
+		for i, d := range each {
+			if d.Allowed != (i%2 == 0 || i%4 == 1) {
+				t.Errorf("use %d: %+v", i, d)
+			}
+		}
+		for _, n := range l[0].group.Stats().Nodes {
+			if trips := n.RoundTrips.Count(); trips > 2 { // and presence
+				t.Errorf("%d round trips", trips)
+			}
+		}
+	})
+}
+
+// Without Redis each use is decided by the fail mode of its policy, and the refusal of one is none of the other's.
+func TestAllowSeparatelyWithoutRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newDistant(ms)
+		open, closed := direct("open", 5), direct("closed", 5)
+		open.FailMode, closed.FailMode = FailOpen, FailClosed
+		l := several(t, store, nil, open, closed, direct("local", 5))
+		store.Fail(errors.New("connection refused"))
+		for range 5 {
+			var each [3]Decision
+			AllowSeparately(t.Context(), []Use{l[1].For("k"), l[0].For("k"), l[2].For("k")}, each[:])
+			for i, reason := range []Reason{Unavailable, Open, Shared} {
+				if each[i].Reason != reason || each[i].Allowed != (i > 0) {
+					t.Errorf("use %d: %+v, want %v", i, each[i], reason)
+				}
+			}
+			time.Sleep(10 * ms)
+		}
+		store.Fail(nil)
+		time.Sleep(5 * time.Second)
+	})
+}
+
+// Uses that the process decides by itself cost no allocation.
+func TestAllowSeparatelyAllocatesNothing(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector makes sync.Pool forget")
+	}
+	l := several(t, newDistant(0), nil, Policy{Name: "a", Limit: PerSecond(1_000_000)}, Policy{Name: "b", Limit: PerSecond(1_000_000)})
+	uses := []Use{l[0].For("k"), l[1].For("k"), l[0].For("j")}
+	each := make([]Decision, 3)
+	for range 1000 {
+		AllowSeparately(t.Context(), uses, each)
+	}
+	if n := testing.AllocsPerRun(1000, func() { AllowSeparately(t.Context(), uses, each) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
