@@ -96,8 +96,11 @@ func (v *server) json(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out)
 }
 
-// guard lets through who has the token, if there is one.
+// guard lets through who has the certificate and the token that the settings ask for.
 func (v *server) guard(next http.Handler) http.Handler {
+	if v.HTTPTLS && v.ClientCA != "" {
+		next = requireCertificate(next)
+	}
 	if v.Token == "" {
 		return next
 	}

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -88,8 +87,10 @@ type server struct {
 	group   *tiered.Group
 	service *rls.Service
 	health  *health.Server
-	loaded  [sha256.Size]byte // of the files of the last attempt
-	ready   atomic.Bool       // has a configuration, and is not draining
+
+	identity *identity         // nil without TLS
+	loaded   [sha256.Size]byte // of the files of the last attempt
+	ready    atomic.Bool       // has a configuration, and is not draining
 }
 
 // serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases back.
@@ -111,11 +112,13 @@ func serve(ctx context.Context, s settings) error {
 	if v.service, err = rls.New(v.group, s.service()); err != nil {
 		return err
 	}
-	config, err := s.tlsConfig()
-	if err != nil {
-		return err
+	if s.TLS {
+		v.identity = &identity{settings: s}
+		if _, err := v.identity.reload(); err != nil {
+			return err
+		}
 	}
-	grpcServer := grpc.NewServer(v.grpcOptions(config)...)
+	grpcServer := grpc.NewServer(v.grpcOptions()...)
 	pb.RegisterRateLimitServiceServer(grpcServer, v.service)
 	healthpb.RegisterHealthServer(grpcServer, v.health)
 	if s.Reflection {
@@ -137,14 +140,21 @@ func serve(ctx context.Context, s settings) error {
 		}
 		return err
 	}
-	plain := &http.Server{Handler: public, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
+	plain := &http.Server{
+		Handler: public, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+	}
+	servePublic := plain.Serve
+	if s.HTTPTLS {
+		plain.TLSConfig = v.identity.forHTTP()
+		servePublic = func(l net.Listener) error { return plain.ServeTLS(l, "", "") }
+	}
 	operators := &http.Server{Handler: private, ReadHeaderTimeout: 5 * time.Second}
 	defer plain.Close()
 	defer operators.Close()
 	defer grpcServer.Stop()
 	if err := errors.Join(
 		listen(address(s.GRPCHost, s.GRPCPort), grpcServer.Serve),
-		listen(address(s.Host, s.Port), plain.Serve),
+		listen(address(s.Host, s.Port), servePublic),
 		listen(address(s.DebugHost, s.DebugPort), operators.Serve)); err != nil {
 		return err
 	}
@@ -167,6 +177,7 @@ func (v *server) follow(ctx context.Context, failed <-chan error) error {
 			return err
 		case <-tick.C:
 			v.reload()
+			v.reloadIdentity()
 		}
 	}
 }
@@ -201,6 +212,19 @@ func (v *server) reload() {
 	}
 	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
 	v.setReady(true)
+}
+
+// reloadIdentity uses the files of TLS if they have changed. Connections that are open stay.
+func (v *server) reloadIdentity() {
+	if v.identity == nil {
+		return
+	}
+	switch changed, err := v.identity.reload(); {
+	case err != nil:
+		v.log.Error("the certificates are not used", "error", err)
+	case changed:
+		v.log.Info("new certificates are used")
+	}
 }
 
 func (v *server) setReady(ready bool) {
@@ -240,7 +264,7 @@ func (v *server) close() {
 	}
 }
 
-func (v *server) grpcOptions(config *tls.Config) []grpc.ServerOption {
+func (v *server) grpcOptions() []grpc.ServerOption {
 	o := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(v.MaxStreams),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
@@ -250,8 +274,8 @@ func (v *server) grpcOptions(config *tls.Config) []grpc.ServerOption {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
-	if config != nil {
-		o = append(o, grpc.Creds(credentials.NewTLS(config)))
+	if v.identity != nil {
+		o = append(o, grpc.Creds(credentials.NewTLS(v.identity.forGRPC())))
 	}
 	if v.Token != "" {
 		o = append(o, grpc.UnaryInterceptor(v.checkToken))

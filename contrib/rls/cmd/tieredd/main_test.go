@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net/http"
 	"os"
@@ -34,17 +35,24 @@ type process struct {
 	public, debug, file, binary string
 	env                         []string
 	logFile                     *os.File
+	http                        *http.Client
 }
 
 // start builds tieredd and starts it with further variables in its environment. It ends with the test.
 func start(t *testing.T, config string, env ...string) *process {
+	t.Helper()
+	return startTLS(t, nil, config, env...)
+}
+
+// startTLS is start for a process whose HTTP port has TLS, if config is not nil.
+func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *process {
 	t.Helper()
 	root := t.TempDir()
 	p := &process{file: filepath.Join(root, "config", "limits.yaml"), binary: filepath.Join(root, "tieredd")}
 	if err := os.Mkdir(filepath.Dir(p.file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p.write(t, config)
+	p.write(t, limits)
 	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -57,6 +65,11 @@ func start(t *testing.T, config string, env ...string) *process {
 	}
 	at, public, debug := port(), port(), port()
 	p.address, p.public, p.debug = "127.0.0.1:"+at, "http://127.0.0.1:"+public, "http://127.0.0.1:"+debug
+	p.http = &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	t.Cleanup(p.http.CloseIdleConnections)
+	if config != nil {
+		p.public = "https" + strings.TrimPrefix(p.public, "http")
+	}
 	var err error
 	if p.logFile, err = os.Create(filepath.Join(root, "log")); err != nil {
 		t.Fatal(err)
@@ -130,7 +143,7 @@ func (p *process) get(path string) (code int, body string) {
 	if strings.HasPrefix(path, "/metrics") || strings.HasPrefix(path, "/debug") {
 		base = p.debug
 	}
-	r, err := http.Get(base + path)
+	r, err := p.http.Get(base + path)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -147,7 +160,7 @@ func (p *process) post(path, body, token string) int {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := p.http.Do(r)
 	if err != nil {
 		return 0
 	}

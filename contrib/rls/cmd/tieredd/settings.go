@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,6 +63,7 @@ type settings struct {
 	Together       bool          `env:"TIERED_TOGETHER"`
 	Processes      int           `env:"TIERED_PROCESSES"`
 	Token          string        `env:"TIERED_TOKEN"`
+	HTTPTLS        bool          `env:"TIERED_HTTP_TLS"`
 	Reflection     bool          `env:"TIERED_REFLECTION"`
 	MaxStreams     uint32        `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
 	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"1048576"`
@@ -111,6 +110,9 @@ func readSettings() (s settings, err error) {
 	}
 	if s.ClientCA != "" && !s.TLS {
 		bad("GRPC_CLIENT_TLS_CACERT is set: GRPC_SERVER_USE_TLS must be true")
+	}
+	if s.HTTPTLS && !s.TLS {
+		bad("TIERED_HTTP_TLS is true: GRPC_SERVER_USE_TLS must be true")
 	}
 	if s.ClientName != "" && s.ClientCA == "" {
 		bad("GRPC_CLIENT_TLS_SAN is set: GRPC_CLIENT_TLS_CACERT must be set too")
@@ -229,41 +231,6 @@ func (s settings) service() *rls.Options {
 		o.Headers = &rls.Headers{Limit: s.HeaderLimit, Remaining: s.HeaderRemaining, Reset: s.HeaderReset}
 	}
 	return o
-}
-
-// tlsConfig returns what the gRPC port needs, or nil. The certificate is read again when its file changes.
-func (s settings) tlsConfig() (*tls.Config, error) {
-	if !s.TLS {
-		return nil, nil
-	}
-	if _, err := tls.LoadX509KeyPair(s.Certificate, s.Key); err != nil {
-		return nil, fmt.Errorf("GRPC_SERVER_TLS_CERT: %w", err)
-	}
-	c := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(s.Certificate, s.Key)
-			return &pair, err
-		},
-	}
-	if s.ClientCA == "" {
-		return c, nil
-	}
-	text, err := os.ReadFile(s.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("GRPC_CLIENT_TLS_CACERT: %w", err)
-	}
-	c.ClientCAs = x509.NewCertPool()
-	if !c.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("GRPC_CLIENT_TLS_CACERT is %q: must have a certificate in PEM", s.ClientCA)
-	}
-	c.ClientAuth = tls.RequireAndVerifyClientCert
-	if s.ClientName != "" {
-		c.VerifyConnection = func(state tls.ConnectionState) error {
-			return state.PeerCertificates[0].VerifyHostname(s.ClientName)
-		}
-	}
-	return c, nil
 }
 
 func address(host string, port uint16) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }

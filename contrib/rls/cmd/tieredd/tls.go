@@ -1,0 +1,104 @@
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+)
+
+// identity is the TLS of a process. Its files may change while it runs, as those of a Kubernetes Secret do.
+type identity struct {
+	settings
+	seen   [sha256.Size]byte // the files of the last attempt
+	config atomic.Pointer[tls.Config]
+}
+
+// reload reads the files. It reports false if they have not changed since the last attempt. After an error, the last
+// good ones stay.
+func (i *identity) reload() (changed bool, err error) {
+	var all []error
+	read := func(setting, name string) []byte {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			all = append(all, fmt.Errorf("%s: %w", setting, err))
+		}
+		return text
+	}
+	cert, key := read("GRPC_SERVER_TLS_CERT", i.Certificate), read("GRPC_SERVER_TLS_KEY", i.Key)
+	var ca []byte
+	if i.ClientCA != "" {
+		ca = read("GRPC_CLIENT_TLS_CACERT", i.ClientCA)
+	}
+	seen := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", cert, key, ca, all))
+	if seen == i.seen {
+		return false, nil
+	}
+	i.seen = seen
+	if all != nil {
+		return true, errors.Join(all...)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if pair, err := tls.X509KeyPair(cert, key); err != nil {
+		all = append(all, fmt.Errorf("GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY: %w", err))
+	} else {
+		c.Certificates = []tls.Certificate{pair}
+	}
+	if i.ClientCA != "" {
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(ca) {
+			all = append(all, fmt.Errorf("GRPC_CLIENT_TLS_CACERT is %q: must have a certificate in PEM", i.ClientCA))
+		}
+	}
+	if i.ClientName != "" {
+		c.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil // ClientAuth has allowed it
+			}
+			return state.PeerCertificates[0].VerifyHostname(i.ClientName)
+		}
+	}
+	if all != nil {
+		return true, errors.Join(all...)
+	}
+	i.config.Store(c)
+	return true, nil
+}
+
+// forGRPC returns the configuration of the gRPC port.
+func (i *identity) forGRPC() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return i.config.Load(), nil },
+	}
+}
+
+// forHTTP returns the configuration of the HTTP port. A client need not have a certificate there, because a probe has
+// none: requireCertificate refuses the others.
+func (i *identity) forHTTP() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := i.config.Load().Clone()
+			if c.ClientAuth == tls.RequireAndVerifyClientCert {
+				c.ClientAuth = tls.VerifyClientCertIfGiven
+			}
+			return c, nil
+		},
+	}
+}
+
+// requireCertificate lets through who has shown a certificate.
+func requireCertificate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			http.Error(w, "a client certificate is required", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+)
+
+// authority is a certificate authority.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, name string) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{cert, key}
+}
+
+func (a authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+// issue returns a certificate for a name and 127.0.0.1, and its key, in PEM.
+func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key []byte) {
+	t.Helper()
+	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: ends, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+}
+
+// secret is a directory with the files of a Kubernetes Secret: links to files in ..data, which is a link too.
+type secret struct {
+	dir  string
+	last string
+}
+
+func newSecret(t *testing.T, files map[string][]byte) *secret {
+	t.Helper()
+	s := &secret{dir: t.TempDir()}
+	s.put(t, files)
+	for name := range files {
+		if err := os.Symlink(filepath.Join("..data", name), s.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *secret) path(name string) string { return filepath.Join(s.dir, name) }
+
+// put replaces all files at once, as the kubelet does.
+func (s *secret) put(t *testing.T, files map[string][]byte) {
+	t.Helper()
+	dir, err := os.MkdirTemp(s.dir, "..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(dir, s.path("..new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(s.path("..new"), s.path("..data")); err != nil {
+		t.Fatal(err)
+	}
+	if s.last != "" {
+		_ = os.RemoveAll(s.last)
+	}
+	s.last = dir
+}
+
+// caller is a client with or without a certificate.
+type caller struct {
+	t      *testing.T
+	config *tls.Config
+}
+
+func newCaller(t *testing.T, of authority, cert, key []byte) caller {
+	t.Helper()
+	c := &tls.Config{RootCAs: x509.NewCertPool(), ClientSessionCache: tls.NewLRUClientSessionCache(10)}
+	c.RootCAs.AddCert(of.cert)
+	if cert != nil {
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &pair, nil // also if its authority is not one that the server names
+		}
+	}
+	return caller{t, c}
+}
+
+// call asks by gRPC on a new connection.
+func (c caller) call(p *process) codes.Code {
+	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(credentials.NewTLS(c.config)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, behavior.Request("shop | user=a +0"))
+	return status.Code(err)
+}
+
+// do asks by HTTP on a new connection. It returns 0 if there is none.
+func (c caller) do(p *process, method, path, body string) int {
+	transport := &http.Transport{TLSClientConfig: c.config}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequest(method, p.public+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	answer, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(request)
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
+}
+
+const askByHTTP = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
+
+// With mTLS, only who has a certificate of the authority with the right name may ask. A probe needs none. When the
+// files change, new connections see the new ones. Files that are wrong change nothing.
+func TestMutualTLS(t *testing.T) {
+	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
+	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
+	files := func(a authority) map[string][]byte {
+		cert, key := a.issue(t, "tieredd", soon)
+		return map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": a.pem()}
+	}
+	s := newSecret(t, files(ours))
+	good := func(a authority) caller {
+		cert, key := a.issue(t, "envoy", soon)
+		return newCaller(t, a, cert, key)
+	}
+	probe := newCaller(t, ours, nil, nil)
+	p := startTLS(t, probe.config, limits, "GRPC_SERVER_USE_TLS=true", "TIERED_HTTP_TLS=true",
+		"GRPC_SERVER_TLS_CERT="+s.path("tls.crt"), "GRPC_SERVER_TLS_KEY="+s.path("tls.key"),
+		"GRPC_CLIENT_TLS_CACERT="+s.path("ca.crt"), "GRPC_CLIENT_TLS_SAN=envoy")
+
+	with := func(cert, key []byte) caller { return newCaller(t, ours, cert, key) }
+	for _, c := range []struct {
+		name   string
+		caller caller
+		grpc   codes.Code
+		http   int
+	}{
+		{"the right one", good(ours), codes.OK, 200},
+		{"no certificate", probe, codes.Unavailable, 403},
+		{"another authority", with(others.issue(t, "envoy", soon)), codes.Unavailable, 0},
+		{"expired", with(ours.issue(t, "envoy", past)), codes.Unavailable, 0},
+		{"another name", with(ours.issue(t, "stranger", soon)), codes.Unavailable, 0},
+	} {
+		if code := c.caller.call(p); code != c.grpc {
+			t.Errorf("%s: gRPC answers %v, want %v", c.name, code, c.grpc)
+		}
+		if code := c.caller.do(p, http.MethodPost, "/json", askByHTTP); code != c.http {
+			t.Errorf("%s: HTTP answers %d, want %d", c.name, code, c.http)
+		}
+	}
+	if code := probe.do(p, http.MethodGet, "/readyz", ""); code != http.StatusOK {
+		t.Errorf("a probe without a certificate: %d", code)
+	}
+	if code := p.post("/v1/allow", "{}", ""); code != http.StatusForbidden {
+		t.Errorf("/v1/allow without a certificate: %d", code)
+	}
+	if r, err := http.Get(strings.Replace(p.public, "https", "http", 1) + "/readyz"); err == nil && r.StatusCode == http.StatusOK {
+		t.Error("without TLS it answers")
+	}
+
+	before, after := good(ours), good(others)
+	if before.call(p) != codes.OK || after.call(p) != codes.Unavailable {
+		t.Error("the old certificate is refused, or the new one is taken too early")
+	}
+	s.put(t, files(others))
+	eventually(t, "the new certificates are used", func() bool { return after.call(p) == codes.OK })
+	if code := after.do(p, http.MethodPost, "/json", askByHTTP); code != http.StatusOK {
+		t.Errorf("HTTP with the new certificates: %d", code)
+	}
+	trusting := before // does not mind the server's, and may take up its session
+	trusting.config = before.config.Clone()
+	trusting.config.RootCAs.AddCert(others.cert)
+	if code := trusting.call(p); code != codes.Unavailable {
+		t.Errorf("a client of the old authority: %v", code)
+	}
+
+	wrong := files(ours)
+	wrong["tls.key"] = []byte("not a key")
+	s.put(t, wrong)
+	eventually(t, "the mistake is logged", func() bool { return strings.Contains(p.log(), "the certificates are not used") })
+	if code := after.call(p); code != codes.OK {
+		t.Errorf("after a mistake in the files: %v", code)
+	}
+	s.put(t, files(ours))
+	eventually(t, "the mistake is mended", func() bool { return before.call(p) == codes.OK })
+}
+
+// Without an authority, anyone may ask, but only by TLS.
+func TestTLS(t *testing.T) {
+	ours := newAuthority(t, "ours")
+	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
+	s := newSecret(t, map[string][]byte{"tls.crt": cert, "tls.key": key})
+	p := start(t, limits, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+s.path("tls.crt"),
+		"GRPC_SERVER_TLS_KEY="+s.path("tls.key"))
+	if code := newCaller(t, ours, nil, nil).call(p); code != codes.OK {
+		t.Errorf("by TLS: %v", code)
+	}
+	if code := newCaller(t, newAuthority(t, "others"), nil, nil).call(p); code != codes.Unavailable {
+		t.Errorf("the client does not know the authority: %v", code)
+	}
+	if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); status.Code(err) != codes.Unavailable {
+		t.Errorf("without TLS: %v", err)
+	}
+	if code := p.post("/json", askByHTTP, ""); code != http.StatusOK {
+		t.Errorf("HTTP without TIERED_HTTP_TLS: %d", code)
+	}
+}
+
+// It does not start with files that are wrong, and names all of them.
+func TestWrongTLS(t *testing.T) {
+	ours := newAuthority(t, "ours")
+	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
+	s := newSecret(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "empty": nil})
+	for _, c := range []struct{ cert, key, ca, want string }{
+		{"none", "neither", "nor", "GRPC_SERVER_TLS_CERT: open"},
+		{"none", "neither", "nor", "GRPC_SERVER_TLS_KEY: open"},
+		{"none", "neither", "nor", "GRPC_CLIENT_TLS_CACERT: open"},
+		{"tls.crt", "tls.crt", "empty", "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY: "},
+		{"tls.crt", "tls.crt", "empty", "must have a certificate in PEM"},
+	} {
+		err := serve(t.Context(), settings{
+			TLS: true, Certificate: s.path(c.cert), Key: s.path(c.key), ClientCA: s.path(c.ca), MaxMessage: 1 << 20,
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
