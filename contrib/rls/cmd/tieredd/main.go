@@ -151,11 +151,11 @@ func serve(ctx context.Context, s settings) error {
 	operators := &http.Server{Handler: private, ReadHeaderTimeout: 5 * time.Second}
 	defer plain.Close()
 	defer operators.Close()
-	defer grpcServer.Stop()
 	if err := errors.Join(
 		listen(address(s.GRPCHost, s.GRPCPort), grpcServer.Serve),
 		listen(address(s.Host, s.Port), servePublic),
 		listen(address(s.DebugHost, s.DebugPort), operators.Serve)); err != nil {
+		go grpcServer.Stop()
 		return err
 	}
 	err = v.follow(ctx, failed)
@@ -250,8 +250,7 @@ func (v *server) drain(g *grpc.Server, h *http.Server) {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		g.Stop()
-		<-ended
+		go g.Stop() // waits for connections that have not said what they want, which can take longer
 	}
 }
 
@@ -271,7 +270,9 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))), // their stacks have grown already
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: v.MaxConnectionAge, MaxConnectionAgeGrace: v.MaxConnectionAgeGrace,
+			Time: 20 * time.Second, Timeout: 10 * time.Second, // a client that is gone or never reads is let go
 		}),
+		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 	if v.identity != nil {

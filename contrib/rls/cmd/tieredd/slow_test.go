@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+)
+
+// unread returns what a client sends that makes n calls, each on a stream of its own, and allows no bytes of an answer.
+func unread(t *testing.T, n int) []byte {
+	t.Helper()
+	message, err := proto.Marshal(behavior.Request("shop | user=slow"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+	var out, headers bytes.Buffer
+	out.WriteString(http2.ClientPreface)
+	framer, fields := http2.NewFramer(&out, nil), hpack.NewEncoder(&headers)
+	all := []error{framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})}
+	for i := range n {
+		headers.Reset()
+		for _, h := range [][2]string{
+			{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+			{":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		} {
+			all = append(all, fields.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
+		}
+		stream := uint32(2*i + 1)
+		all = append(all,
+			framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true}),
+			framer.WriteData(stream, true, body))
+	}
+	for _, err := range all {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.Bytes()
+}
+
+// connect returns a connection that ends with the test.
+func connect(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// memory returns the bytes that a process uses after a garbage collection, in its heap and its stacks.
+func (p *process) memory(t *testing.T) (sum int64) {
+	t.Helper()
+	p.get("/debug/pprof/heap?gc=1")
+	_, metrics := p.get("/metrics")
+	for _, name := range []string{"go_memstats_alloc_bytes", "go_memstats_stack_inuse_bytes"} {
+		m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(metrics)
+		if m == nil {
+			t.Fatalf("no %s in %.200s", name, metrics)
+		}
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += int64(n)
+	}
+	return sum
+}
+
+// crowd sends what clients do that make 5000 calls each and never read an answer, and other clients that send a byte a
+// second.
+func crowd(t *testing.T, p *process, unreading, slow int) {
+	t.Helper()
+	text, public := unread(t, 5000), strings.TrimPrefix(p.public, "http://")
+	for range unreading {
+		conn := connect(t, p.address)
+		go func() { _, _ = conn.Write(text) }()
+	}
+	for i := range slow {
+		address, begin := public, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n"
+		if i%2 == 0 {
+			address, begin = p.address, http2.ClientPreface
+		}
+		conn := connect(t, address)
+		go func() {
+			for i := 0; ; i++ {
+				if _, err := conn.Write([]byte(begin[i%len(begin):][:1])); err != nil {
+					return // the server or the test has closed it
+				}
+				time.Sleep(time.Second)
+			}
+		}()
+	}
+}
+
+// connections returns how many connections a process serves on its gRPC and HTTP ports.
+func (p *process) connections() int {
+	_, goroutines := p.get("/debug/pprof/goroutine?debug=2")
+	sum := 0
+	for _, serve := range []string{"grpc.(*Server).Serve", "grpc.(*Server).handleRawConn", "http.(*Server).Serve"} {
+		sum += strings.Count(goroutines, serve+" in goroutine") // a line "created by"
+	}
+	return sum
+}
+
+// A crowd takes a bounded memory, and others are served meanwhile. The server lets it go.
+func TestCrowd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute of real time")
+	}
+	const clients, streams = 20, 20 * 1000 // that are open: a connection has TIERED_MAX_STREAMS
+	p := start(t, limits)
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	before := p.memory(t)
+	crowd(t, p, clients, 200)
+	var most, others int64
+	var longest time.Duration
+	eventually(t, "the crowd is gone", func() bool {
+		asked := time.Now()
+		if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=other")); err != nil {
+			t.Fatal(err)
+		}
+		longest, others = max(longest, time.Since(asked)), others+1
+		if code, _ := p.get("/readyz"); code != http.StatusOK {
+			t.Fatalf("/readyz: %d", code)
+		}
+		most = max(most, p.memory(t)-before)
+		return p.connections() < clients/2
+	})
+	t.Logf("%d calls of others, the longest took %v; %d MB for %d streams", others, longest, most>>20, streams)
+	if most > streams*16<<10 {
+		t.Errorf("%d bytes for %d streams: want at most 16 kB each", most, streams)
+	}
+}
+
+// At SIGTERM, those who watch its health see that it takes no more calls. A call under way is answered. A crowd does not
+// keep it for longer than TIERED_DRAIN.
+func TestDrain(t *testing.T) {
+	p := start(t, limits, "TIERED_DRAIN=2s")
+	crowd(t, p, 3, 10)
+	conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{
+		Service: pb.RateLimitService_ServiceDesc.ServiceName,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatalf("before: %v, %v", is, err)
+	}
+	call := connect(t, strings.TrimPrefix(p.public, "http://"))
+	if _, err := fmt.Fprintf(call, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n{", len(askByHTTP)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // the call is under way
+	begin := time.Now()
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("after: %v, %v", is, err)
+	}
+	if _, err := call.Write([]byte(askByHTTP[1:])); err != nil {
+		t.Error(err)
+	}
+	answer := make([]byte, 15)
+	if _, err := io.ReadFull(call, answer); err != nil || string(answer) != "HTTP/1.1 200 OK" {
+		t.Errorf("the call under way: %q, %v", answer, err)
+	}
+	err = p.Wait()
+	took := time.Since(begin)
+	t.Logf("it took %v to end", took)
+	if err != nil || took < 2*time.Second || took > 20*time.Second {
+		t.Errorf("%v, after %v: want 2 s, and some for a busy machine", err, took)
+	}
+}
