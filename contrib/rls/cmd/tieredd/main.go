@@ -90,7 +90,10 @@ type server struct {
 
 	identity *identity         // nil without TLS
 	loaded   [sha256.Size]byte // of the files of the last attempt
-	ready    atomic.Bool       // has a configuration, and is not draining
+
+	configured bool        // has a configuration
+	reached    bool        // Redis has answered once
+	ready      atomic.Bool // both, and is not draining
 }
 
 // serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases back.
@@ -129,8 +132,8 @@ func serve(ctx context.Context, s settings) error {
 		return err
 	}
 	v.reload()
-	if err := v.group.Ping(ctx); err != nil { // and connected: otherwise the first calls would find no answer in time
-		v.log.Warn("Redis does not answer: the fail modes decide", "error", err)
+	if err := v.reach(ctx); err != nil {
+		v.log.Warn("Redis does not answer: not ready until it does", "error", err)
 	}
 	failed := make(chan error, 3)
 	listen := func(at string, serve func(net.Listener) error) error {
@@ -178,6 +181,7 @@ func (v *server) follow(ctx context.Context, failed <-chan error) error {
 		case <-tick.C:
 			v.reload()
 			v.reloadIdentity()
+			_ = v.reach(ctx) // said at the start
 		}
 	}
 }
@@ -211,7 +215,22 @@ func (v *server) reload() {
 		return
 	}
 	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
-	v.setReady(true)
+	v.configured = true
+	v.setReady(v.reached)
+}
+
+// reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the first calls find a
+// connection. A later outage changes nothing, or all replicas would be gone at once.
+func (v *server) reach(ctx context.Context) error {
+	if v.reached {
+		return nil
+	}
+	if err := v.group.Ping(ctx); err != nil {
+		return err
+	}
+	v.reached = true
+	v.setReady(v.configured)
+	return nil
 }
 
 // reloadIdentity uses the files of TLS if they have changed. Connections that are open stay.
@@ -254,9 +273,12 @@ func (v *server) drain(g *grpc.Server, h *http.Server) {
 	}
 }
 
+// returnTime is the longest that the leases may take to go back. It comes after TIERED_DRAIN.
+const returnTime = 5 * time.Second
+
 // close gives the leases back.
 func (v *server) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), returnTime)
 	defer cancel()
 	if err := v.group.Close(ctx); err != nil {
 		v.log.Warn("not all leases were given back", "error", err)
@@ -272,7 +294,7 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 			MaxConnectionAge: v.MaxConnectionAge, MaxConnectionAgeGrace: v.MaxConnectionAgeGrace,
 			Time: 20 * time.Second, Timeout: 10 * time.Second, // a client that is gone or never reads is let go
 		}),
-		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ConnectionTimeout(30 * time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 	if v.identity != nil {

@@ -97,14 +97,20 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 	return p
 }
 
-// run starts the process, at the same addresses each time, and returns when it is ready.
-func (p *process) run(t *testing.T) {
+// launch starts the process.
+func (p *process) launch(t *testing.T) {
 	t.Helper()
 	p.Cmd = exec.Command(p.binary)
 	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redisserver.DieWithParent()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// run starts the process, at the same addresses each time, and returns when it is ready.
+func (p *process) run(t *testing.T) {
+	t.Helper()
+	p.launch(t)
 	eventually(t, "it is ready", func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
 }
 
@@ -236,6 +242,28 @@ func TestLife(t *testing.T) {
 		}
 	}
 	p.terminate(t)
+}
+
+// It is ready when Redis has answered once, and stays so in an outage.
+func TestReadiness(t *testing.T) {
+	redis := redistest.Start(t)
+	p := start(t, limits, "REDIS_URL="+redis.URL())
+	p.terminate(t)
+	redis.Kill()
+	p.launch(t)
+	status := func(path string) int { code, _ := p.get(path); return code }
+	eventually(t, "it is alive", func() bool { return status("/healthz") == http.StatusOK })
+	time.Sleep(1500 * time.Millisecond) // it has asked again
+	if code := status("/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("without Redis /readyz answers %d", code)
+	}
+	redis.Restart()
+	eventually(t, "it is ready", func() bool { return status("/readyz") == http.StatusOK })
+	redis.Kill()
+	time.Sleep(1500 * time.Millisecond)
+	if code := status("/readyz"); code != http.StatusOK {
+		t.Errorf("in a later outage /readyz answers %d", code)
+	}
 }
 
 // Without a Redis it says so, and works.

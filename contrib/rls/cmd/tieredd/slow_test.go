@@ -88,8 +88,8 @@ func (p *process) memory(t *testing.T) (sum int64) {
 	return sum
 }
 
-// crowd sends what clients do that make 5000 calls each and never read an answer, and other clients that send a byte a
-// second.
+// crowd sends what clients do that make 5000 calls each and never read an answer, and slow ones that send a byte now and
+// then: of the body of a request, or of what begins a gRPC connection.
 func crowd(t *testing.T, p *process, unreading, slow int) {
 	t.Helper()
 	text, public := unread(t, 5000), strings.TrimPrefix(p.public, "http://")
@@ -98,17 +98,22 @@ func crowd(t *testing.T, p *process, unreading, slow int) {
 		go func() { _, _ = conn.Write(text) }()
 	}
 	for i := range slow {
-		address, begin := public, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n"
+		address, text, every := p.address, http2.ClientPreface, 2*time.Second
 		if i%2 == 0 {
-			address, begin = p.address, http2.ClientPreface
+			address, text, every = public, strings.Repeat(" ", 999), time.Second
 		}
 		conn := connect(t, address)
+		if i%2 == 0 {
+			if _, err := fmt.Fprintf(conn, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		go func() {
-			for i := 0; ; i++ {
-				if _, err := conn.Write([]byte(begin[i%len(begin):][:1])); err != nil {
+			for _, b := range []byte(text) {
+				if _, err := conn.Write([]byte{b}); err != nil {
 					return // the server or the test has closed it
 				}
-				time.Sleep(time.Second)
+				time.Sleep(every)
 			}
 		}()
 	}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+)
+
+// decode reads a manifest into the official type, and refuses fields that it does not have.
+func decode[T any](t *testing.T, text string) (is T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), &is); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+	return is
+}
+
+func documents(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../kubernetes/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(text), "\n---\n")
+}
+
+// The manifests are valid, and agree with each other and with the settings.
+func TestManifests(t *testing.T) {
+	parts := documents(t, "tieredd.yaml")
+	if len(parts) != 5 {
+		t.Fatalf("%d documents", len(parts))
+	}
+	deployment := decode[appsv1.Deployment](t, parts[0])
+	service, headless := decode[corev1.Service](t, parts[1]), decode[corev1.Service](t, parts[2])
+	scaler := decode[autoscalingv2.HorizontalPodAutoscaler](t, parts[3])
+	budget := decode[policyv1.PodDisruptionBudget](t, parts[4])
+	limits := decode[corev1.ConfigMap](t, documents(t, "limits.yaml")[0])
+	if headless.Spec.ClusterIP != corev1.ClusterIPNone || scaler.Spec.ScaleTargetRef.Name != deployment.Name ||
+		deployment.Spec.Replicas != nil {
+		t.Errorf("%+v, %+v", headless.Spec, scaler.Spec.ScaleTargetRef)
+	}
+	kinds := []string{deployment.Kind, service.Kind, headless.Kind, scaler.Kind, budget.Kind, limits.Kind}
+	if !slices.Equal(kinds, []string{
+		"Deployment", "Service", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "ConfigMap",
+	}) {
+		t.Errorf("%v", kinds)
+	}
+	pod := deployment.Spec.Template
+	c := pod.Spec.Containers[0]
+	for _, selector := range []map[string]string{
+		deployment.Spec.Selector.MatchLabels, service.Spec.Selector, headless.Spec.Selector, budget.Spec.Selector.MatchLabels,
+	} {
+		if selector["app"] == "" || selector["app"] != pod.Labels["app"] {
+			t.Errorf("%v does not select the pods %v", selector, pod.Labels)
+		}
+	}
+
+	// The environment is what the program reads, and the rest of the manifests agrees with it.
+	known := map[string]bool{"GOMEMLIMIT": true}
+	for f := range reflect.TypeFor[settings]().Fields() {
+		known[f.Tag.Get("env")] = true
+	}
+	fromSecret := 0
+	for _, e := range c.Env {
+		if !known[e.Name] {
+			t.Errorf("%s is not a setting", e.Name)
+		}
+		value := e.Value
+		if e.ValueFrom != nil {
+			fromSecret++
+			value = "redis://redis:6379"
+			if e.Name != "REDIS_URL" || e.ValueFrom.SecretKeyRef == nil {
+				t.Errorf("%+v", e)
+			}
+		}
+		t.Setenv(e.Name, value)
+	}
+	s, err := readSettings()
+	if err != nil || fromSecret != 1 {
+		t.Fatal(err, fromSecret)
+	}
+	if s.Processes != int(*scaler.Spec.MinReplicas) {
+		t.Errorf("TIERED_PROCESSES is %d, minReplicas is %d", s.Processes, *scaler.Spec.MinReplicas)
+	}
+	ports := map[string]uint16{"http": s.Port, "grpc": s.GRPCPort, "debug": s.DebugPort}
+	if len(c.Ports) != len(ports) || pod.Annotations["prometheus.io/port"] != strconv.Itoa(int(s.DebugPort)) {
+		t.Errorf("%+v, %v", c.Ports, pod.Annotations)
+	}
+	for _, p := range c.Ports {
+		if ports[p.Name] != uint16(p.ContainerPort) {
+			t.Errorf("port %s is %d, the settings say %d", p.Name, p.ContainerPort, ports[p.Name])
+		}
+	}
+	for _, p := range slices.Concat(service.Spec.Ports, headless.Spec.Ports) {
+		if p.TargetPort.StrVal != p.Name || ports[p.Name] != uint16(p.Port) {
+			t.Errorf("%+v", p)
+		}
+	}
+	if live, ready := c.LivenessProbe.HTTPGet, c.ReadinessProbe.HTTPGet; live.Path != "/healthz" || ready.Path != "/readyz" ||
+		live.Port.StrVal != "http" || ready.Port.StrVal != "http" {
+		t.Errorf("%+v, %+v", live, ready)
+	}
+	grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	sleep := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	if grace <= sleep+s.Drain+returnTime {
+		t.Errorf("a grace period of %v, for %v, %v and %v", grace, sleep, s.Drain, returnTime)
+	}
+	memory, goMemory := c.Resources.Limits.Memory().Value()>>20, 0
+	if _, err := fmt.Sscanf(os.Getenv("GOMEMLIMIT"), "%dMiB", &goMemory); err != nil || int64(goMemory) > memory*9/10 {
+		t.Errorf("GOMEMLIMIT is %d MiB of %d: %v", goMemory, memory, err)
+	}
+
+	mount := c.VolumeMounts[0]
+	if mount.MountPath != s.directory() || mount.SubPath != "" || pod.Spec.Volumes[0].Name != mount.Name ||
+		pod.Spec.Volumes[0].ConfigMap.Name != limits.Name {
+		t.Errorf("%+v is mounted, and %s is read", mount, s.directory())
+	}
+	for name, text := range limits.Data {
+		if _, err := rls.Parse(rls.File{Name: name, Text: []byte(text)}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The command in the Dockerfile names what there is. It is not run: that compiles all again without cgo.
+func TestDockerfile(t *testing.T) {
+	text, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`RUN cd (\S+) && CGO_ENABLED=0 go build .* (\./cmd/\S+)\n`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("no command builds it")
+	}
+	if _, err := os.Stat(filepath.Join("../../../..", string(m[1]), string(m[2]), "main.go")); err != nil {
+		t.Error(err)
+	}
+}
