@@ -1,10 +1,16 @@
 package rls
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	tlssocket "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"sigs.k8s.io/yaml"
 )
 
 // The configuration of docs/service.md is valid, and the page has each name of the environment, and only these in the
@@ -39,7 +45,42 @@ func TestPage(t *testing.T) {
 			t.Errorf("there is no %s", m[1])
 		}
 	}
-	if len(known) < 30 {
+	for _, m := range regexp.MustCompile(`(?m)^\t{"([A-Z_]+)", "[A-Za-z]*"},$`).FindAllStringSubmatch(string(settings), -1) {
+		known[m[1]] = true
+		if !strings.Contains(page, "`"+m[1]+"`") {
+			t.Errorf("the page has not %s, with which the service does not start", m[1])
+		}
+	}
+	if len(known) < 50 {
 		t.Errorf("%d names", len(known))
+	}
+}
+
+// The page has each line that the service logs, and Envoy knows the block about TLS.
+func TestPageOfOperators(t *testing.T) {
+	page := documents(t, "../../docs/service.md")[0]
+	lines := 0
+	for _, name := range []string{"main.go", "settings.go"} {
+		source := documents(t, "cmd/tieredd/"+name)[0]
+		for _, m := range regexp.MustCompile(`log\.(?:Info|Warn|Error)\("([^"]+)"`).FindAllSubmatch(source, -1) {
+			lines++
+			if !bytes.Contains(page, fmt.Appendf(nil, "| `%s` |", m[1])) {
+				t.Errorf("the page has not the line %q", m[1])
+			}
+		}
+	}
+	if lines < 8 {
+		t.Errorf("%d lines", lines)
+	}
+	_, block, _ := bytes.Cut(page, []byte("```yaml\ntransport_socket:"))
+	block, _, _ = bytes.Cut(block, []byte("```"))
+	text, err := yaml.YAMLToJSONStrict(append([]byte("name: tieredd\ntransport_socket:"), block...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := message(t, text, &cluster.Cluster{})
+	validate(t, c)
+	if context := unpack(t, c.GetTransportSocket().GetTypedConfig(), &tlssocket.UpstreamTlsContext{}); context.GetSni() == "" {
+		t.Errorf("%v", context)
 	}
 }

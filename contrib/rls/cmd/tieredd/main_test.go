@@ -322,6 +322,14 @@ func TestSettings(t *testing.T) {
 			},
 			"redis+sentinel://:q@a:1?master_name=m&password=p&pool_size=10&username=u",
 		},
+		{ // of a Deployment of envoyproxy/ratelimit
+			map[string]string{
+				"USE_STATSD": "false", "LOG_LEVEL": "trace", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379", "HOST": "::",
+				"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_WATCH_ROOT": "false",
+				"RUNTIME_IGNOREDOTFILES": "true", "GRPC_HOST": "::", "GRPC_MAX_CONNECTION_AGE": "30m", "BACKEND_TYPE": "redis",
+			},
+			"redis://redis:6379?pool_size=10",
+		},
 		{map[string]string{"BACKEND_TYPE": "memcache"}, `BACKEND_TYPE is "memcache": must be "redis" or not set`},
 		{map[string]string{"CONFIG_TYPE": "GRPC_XDS_SOTW"}, `CONFIG_TYPE is "GRPC_XDS_SOTW": must be "FILE"`},
 		{map[string]string{"REDIS_TLS_CACERT": "/ca"}, `REDIS_TLS_CACERT is "/ca": must be ""`},
@@ -331,6 +339,7 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"REDIS_URL": "h", "REDIS_SOCKET_TYPE": "udp"}, `REDIS_SOCKET_TYPE is "udp"`},
 		{map[string]string{"LOG_LEVEL": "loud"}, `LOG_LEVEL is "loud"`},
 		{map[string]string{"GRPC_SERVER_USE_TLS": "true"}, "GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must be set"},
+		{map[string]string{"TIERED_HTTP_TLS": "true"}, "TIERED_HTTP_TLS is true: GRPC_SERVER_USE_TLS must be true"},
 		{map[string]string{"GRPC_PORT": "70000"}, "GRPCPort"},
 		{map[string]string{"TIERED_MAX_MESSAGE": "1", "TIERED_DRAIN": "2h"}, "TIERED_MAX_MESSAGE is 1"},
 	} {

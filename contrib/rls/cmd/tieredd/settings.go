@@ -130,9 +130,14 @@ func readSettings() (s settings, err error) {
 func (s settings) directory() string { return filepath.Join(s.Root, s.Subdirectory, s.AppDirectory) }
 
 func (s settings) level() (level slog.Level, err error) {
-	word := s.LogLevel
-	if strings.EqualFold(word, "warning") {
+	word := strings.ToLower(s.LogLevel)
+	switch word { // of envoyproxy/ratelimit
+	case "warning":
 		word = "warn"
+	case "trace":
+		word = "debug"
+	case "fatal", "panic":
+		word = "error"
 	}
 	if err := level.UnmarshalText([]byte(word)); err != nil {
 		return level, fmt.Errorf("LOG_LEVEL is %q: must be debug, info, warn or error", s.LogLevel)

@@ -88,14 +88,16 @@ func (p *process) memory(t *testing.T) (sum int64) {
 	return sum
 }
 
-// crowd sends what clients do that make 5000 calls each and never read an answer, and slow ones that send a byte now and
+// crowd sends what clients do that make 5000 calls each and never read an answer, by gRPC and by HTTP, and slow ones that send a byte now and
 // then: of the body of a request, or of what begins a gRPC connection.
 func crowd(t *testing.T, p *process, unreading, slow int) {
 	t.Helper()
 	text, public := unread(t, 5000), strings.TrimPrefix(p.public, "http://")
+	pages := []byte(strings.Repeat("GET /v1/openapi.yaml HTTP/1.1\r\nHost: a\r\n\r\n", 5000))
 	for range unreading {
-		conn := connect(t, p.address)
-		go func() { _, _ = conn.Write(text) }()
+		calls, requests := connect(t, p.address), connect(t, public)
+		go func() { _, _ = calls.Write(text) }()
+		go func() { _, _ = requests.Write(pages) }()
 	}
 	for i := range slow {
 		address, text, every := p.address, http2.ClientPreface, 2*time.Second
