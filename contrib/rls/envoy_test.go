@@ -118,7 +118,8 @@ func readBootstrap(t *testing.T) *bootstrap.Bootstrap {
 
 func ofEnvoy(t *testing.T) (s snippet) {
 	b := readBootstrap(t).GetStaticResources()
-	manager := unpack(t, b.GetListeners()[0].GetFilterChains()[0].GetFilters()[0].GetTypedConfig(), &hcm.HttpConnectionManager{})
+	chain := b.GetListeners()[0].GetFilterChains()[0]
+	manager := unpack(t, chain.GetFilters()[0].GetTypedConfig(), &hcm.HttpConnectionManager{})
 	s.filter = unpack(t, manager.GetHttpFilters()[0].GetTypedConfig(), &filter.RateLimit{})
 	s.limits = manager.GetRouteConfig().GetVirtualHosts()[0].GetRateLimits()
 	s.address(t, b.GetClusters()[0])
@@ -204,7 +205,8 @@ func ofEnvoyGateway(t *testing.T) (s snippet) {
 			validate(t, f)
 			s.filter = unpack(t, f.GetTypedConfig(), &filter.RateLimit{})
 		case "route.v3.RouteConfiguration":
-			s.limits = message(t, fmt.Appendf(nil, `{"rate_limits": %s}`, p.Operation.Value), &route.VirtualHost{}).GetRateLimits()
+			host := fmt.Appendf(nil, `{"rate_limits": %s}`, p.Operation.Value)
+			s.limits = message(t, host, &route.VirtualHost{}).GetRateLimits()
 		case "cluster.v3.Cluster":
 			c := message(t, p.Operation.Value, &cluster.Cluster{})
 			validate(t, c)
@@ -278,7 +280,9 @@ func TestSnippets(t *testing.T) {
 			services[s.Name+".ratelimit.svc.cluster.local"] = s
 		}
 	}
-	for name, of := range map[string]func(*testing.T) snippet{"envoy": ofEnvoy, "istio": ofIstio, "gateway": ofEnvoyGateway} {
+	for name, of := range map[string]func(*testing.T) snippet{
+		"envoy": ofEnvoy, "istio": ofIstio, "gateway": ofEnvoyGateway,
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := of(t)
 			for _, l := range s.limits {

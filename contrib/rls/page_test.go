@@ -80,7 +80,8 @@ func TestPageOfOperators(t *testing.T) {
 	}
 	c := message(t, text, &cluster.Cluster{})
 	validate(t, c)
-	if context := unpack(t, c.GetTransportSocket().GetTypedConfig(), &tlssocket.UpstreamTlsContext{}); context.GetSni() == "" {
+	context := unpack(t, c.GetTransportSocket().GetTypedConfig(), &tlssocket.UpstreamTlsContext{})
+	if context.GetSni() == "" {
 		t.Errorf("%v", context)
 	}
 }

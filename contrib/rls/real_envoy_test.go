@@ -79,7 +79,8 @@ func TestRealEnvoy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := protojson.Marshal(local(t, port, portOf(t, at.Addr().String()), portOf(t, upstream.Listener.Addr().String())))
+	service, behind := portOf(t, at.Addr().String()), portOf(t, upstream.Listener.Addr().String())
+	config, err := protojson.Marshal(local(t, port, service, behind))
 	if err != nil {
 		t.Fatal(err)
 	}

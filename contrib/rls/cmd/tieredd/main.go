@@ -252,8 +252,10 @@ func (v *server) setReady(ready bool) {
 	if ready {
 		is = healthpb.HealthCheckResponse_SERVING
 	}
-	v.health.SetServingStatus("", is)
-	v.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, is)
+	// envoyproxy/ratelimit has the first two.
+	for _, name := range []string{"", "ratelimit", pb.RateLimitService_ServiceDesc.ServiceName} {
+		v.health.SetServingStatus(name, is)
+	}
 }
 
 // drain lets the calls under way end. Envoy learns by GOAWAY that it must go elsewhere.

@@ -40,8 +40,12 @@ func unread(t *testing.T, n int) []byte {
 	for i := range n {
 		headers.Reset()
 		for _, h := range [][2]string{
-			{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
-			{":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+			{":authority", "a"},
+			{"content-type", "application/grpc"},
+			{"te", "trailers"},
 		} {
 			all = append(all, fields.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 		}
@@ -88,8 +92,11 @@ func (p *process) memory(t *testing.T) (sum int64) {
 	return sum
 }
 
-// crowd sends what clients do that make 5000 calls each and never read an answer, by gRPC and by HTTP, and slow ones that send a byte now and
-// then: of the body of a request, or of what begins a gRPC connection.
+// postJSON begins a request, and needs the length of the body.
+const postJSON = "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+
+// crowd sends what clients do that make 5000 calls each and never read an answer, by gRPC and by HTTP. Slow ones send a
+// byte now and then: of the body of a request, or of what begins a gRPC connection.
 func crowd(t *testing.T, p *process, unreading, slow int) {
 	t.Helper()
 	text, public := unread(t, 5000), strings.TrimPrefix(p.public, "http://")
@@ -106,7 +113,7 @@ func crowd(t *testing.T, p *process, unreading, slow int) {
 		}
 		conn := connect(t, address)
 		if i%2 == 0 {
-			if _, err := fmt.Fprintf(conn, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(text)); err != nil {
+			if _, err := fmt.Fprintf(conn, postJSON, len(text)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,17 +178,19 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{
-		Service: pb.RateLimitService_ServiceDesc.ServiceName,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		t.Fatalf("before: %v, %v", is, err)
+	watches := map[string]grpc.ServerStreamingClient[healthpb.HealthCheckResponse]{}
+	for _, name := range []string{"", "ratelimit", pb.RateLimitService_ServiceDesc.ServiceName} {
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Fatalf("%q before: %v, %v", name, is, err)
+		}
+		watches[name] = watch
 	}
 	call := connect(t, strings.TrimPrefix(p.public, "http://"))
-	if _, err := fmt.Fprintf(call, "POST /json HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n{", len(askByHTTP)); err != nil {
+	if _, err := fmt.Fprintf(call, postJSON+"{", len(askByHTTP)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(100 * time.Millisecond) // the call is under way
@@ -189,8 +198,10 @@ func TestDrain(t *testing.T) {
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("after: %v, %v", is, err)
+	for name, watch := range watches {
+		if is, err := watch.Recv(); err != nil || is.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("%q after: %v, %v", name, is, err)
+		}
 	}
 	if _, err := call.Write([]byte(askByHTTP[1:])); err != nil {
 		t.Error(err)

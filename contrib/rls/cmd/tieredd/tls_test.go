@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -66,7 +67,8 @@ func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key [
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		DNSNames:     []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: ends, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -85,7 +87,8 @@ func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key [
 // secret is a directory with the files of a Kubernetes Secret: links to files in ..data, which is a link too.
 type secret struct {
 	dir  string
-	last string
+	last string // the directory with the files
+	puts int
 }
 
 func newSecret(t *testing.T, files map[string][]byte) *secret {
@@ -105,8 +108,9 @@ func (s *secret) path(name string) string { return filepath.Join(s.dir, name) }
 // put replaces all files at once, as the kubelet does.
 func (s *secret) put(t *testing.T, files map[string][]byte) {
 	t.Helper()
-	dir, err := os.MkdirTemp(s.dir, "..")
-	if err != nil {
+	s.puts++
+	dir := s.path(fmt.Sprintf("..%d", s.puts))
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range files {
@@ -224,7 +228,9 @@ func TestMutualTLS(t *testing.T) {
 	if code := p.post("/v1/allow", "{}", ""); code != http.StatusForbidden {
 		t.Errorf("/v1/allow without a certificate: %d", code)
 	}
-	if r, err := http.Get(strings.Replace(p.public, "https", "http", 1) + "/readyz"); err == nil && r.StatusCode == http.StatusOK {
+	plain := *p
+	plain.public = strings.Replace(p.public, "https", "http", 1)
+	if code, _ := plain.get("/readyz"); code == http.StatusOK {
 		t.Error("without TLS it answers")
 	}
 
@@ -268,7 +274,8 @@ func TestTLS(t *testing.T) {
 	if code := newCaller(t, newAuthority(t, "others"), nil, nil).call(p); code != codes.Unavailable {
 		t.Errorf("the client does not know the authority: %v", code)
 	}
-	if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); status.Code(err) != codes.Unavailable {
+	_, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a"))
+	if status.Code(err) != codes.Unavailable {
 		t.Errorf("without TLS: %v", err)
 	}
 	if code := p.post("/json", askByHTTP, ""); code != http.StatusOK {
