@@ -81,7 +81,8 @@ func TestPageOfOperators(t *testing.T) {
 	c := message(t, text, &cluster.Cluster{})
 	validate(t, c)
 	context := unpack(t, c.GetTransportSocket().GetTypedConfig(), &tlssocket.UpstreamTlsContext{})
-	if context.GetSni() == "" {
-		t.Errorf("%v", context)
+	names := context.GetCommonTlsContext().GetValidationContext().GetMatchTypedSubjectAltNames()
+	if len(names) != 1 || names[0].GetMatcher().GetExact() != context.GetSni() {
+		t.Errorf("%v is asked for, and %v is expected", context.GetSni(), names)
 	}
 }
