@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -57,9 +58,9 @@ func TestMistakes(t *testing.T) {
 		}},
 		{"further limits", "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 5}\n" +
 			"  tiered: {also: [{unit: hour}, {unit: x, requests_per_unit: 1}, 7], max_debt: 9, count_refused: maybe}", []string{
-			"a.yaml:5:18: a limit under also: must have requests_per_unit of 1 or more", "a.yaml:5:32: a limit under also",
-			`a.yaml:5:65: "7": must be fields`, `a.yaml:5:79: max_debt is set, but algorithm is fixed window: must be token bucket`,
-			`a.yaml:5:97: "maybe": must be true or false`,
+			"a.yaml:5:19: a limit under also: must have requests_per_unit of 1 or more", "a.yaml:5:33: a limit under also",
+			`a.yaml:5:66: "7": must be fields`, `a.yaml:5:80: max_debt is set, but algorithm is fixed window: must be token bucket`,
+			`a.yaml:5:98: "maybe": must be true or false`,
 		}},
 		{"a burst of a window", "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 5}, tiered: {burst: 1}}", []string{
 			"a.yaml:3:75: burst is set, but algorithm is fixed window: must be token bucket",
@@ -323,4 +324,30 @@ func FuzzParse(f *testing.F) {
 			seen[p.Name] = true
 		}
 	})
+}
+
+// String lists the limits by their place.
+func TestString(t *testing.T) {
+	c, err := Parse(File{Name: "a.yaml", Text: []byte(`domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 7}, shadow_mode: true, quota_mode: true}
+  - key: ip
+    descriptors:
+      - key: path
+        value: "/a*"
+        rate_limit: {unit: day, requests_per_unit: 9}
+        tiered: {algorithm: sliding window, fail_mode: fail-open, also: [{unit: hour, requests_per_unit: 3}]}
+  - {key: admin, rate_limit: {unlimited: true}}
+`)}, File{Name: "b.yaml", Text: []byte("domain: bank")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `shop.admin: unlimited
+shop.ip.path_/a*: 9 per day and 3 per hour, sliding window, fail-open, policy shop.ip.path__a_-6ab65ea5a1c3f66e
+shop.user: 7 per minute, fixed window, fail-local, shadow mode, quota mode, policy shop.user.minute
+`
+	name := regexp.MustCompile(`-[0-9a-f]{16}\n`) // of a policy: it has the hash of its place
+	if got := c.String(); name.ReplaceAllString(got, "\n") != name.ReplaceAllString(want, "\n") {
+		t.Errorf("%s, want\n%s", got, want)
+	}
 }

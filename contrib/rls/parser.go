@@ -340,7 +340,11 @@ func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
 	}
 	policy.Limit.Burst, policy.MaxDebt = ofBucket("burst"), ofBucket("max_debt")
 	p.list(fields["also"], func(n *yaml.Node) {
-		limit := p.answer(p.fields(n, "requests_per_unit", "unit"))
+		fields := p.fields(n, "requests_per_unit", "unit")
+		if fields == nil {
+			return
+		}
+		limit := p.answer(fields)
 		if seconds[limit.GetUnit()] == 0 || limit.GetRequestsPerUnit() == 0 {
 			p.bad(n, "a limit under also: must have requests_per_unit of 1 or more, and a unit from second to year")
 			return

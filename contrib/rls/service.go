@@ -33,6 +33,9 @@ type Options struct {
 	// Quota gives every rule quota_mode. A descriptor without a limit then counts as one that is within its limit.
 	Quota bool
 
+	// Metadata puts what was asked into the answer's dynamic metadata.
+	Metadata bool
+
 	// Headers, if not nil, are the names of the headers that an answer asks Envoy to add.
 	Headers *Headers
 
@@ -125,6 +128,14 @@ func (s *Service) Use(c *Config) error {
 	return nil
 }
 
+// Config returns the configuration that is used, or nil before [Service.Use].
+func (s *Service) Config() *Config {
+	if st := s.state.Load(); st != nil {
+		return st.Config
+	}
+	return nil
+}
+
 // override returns the limiter for limits that requests of a domain carry. Only known domains and units have one, so
 // there are few.
 func (s *Service) override(st *state, domain string, unit pb.RateLimitResponse_RateLimit_Unit) (*tiered.Limiter, error) {
@@ -200,7 +211,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			}
 		}
 	}
-	return s.answer(checks), nil
+	return s.answer(r, checks), nil
 }
 
 // resolve finds the limit that a descriptor meets.
@@ -342,14 +353,15 @@ func each(ctx context.Context, checks []check) {
 }
 
 // countRefused takes hits that are refused, if the rule counts them: of a window what is left of it, of a token bucket
-// all, as a debt.
+// all, as a debt. Redis hears of it within 50 ms.
 func (c *check) countRefused() {
 	d := &c.decision
 	if !c.rule.countRefused || d.Allowed || d.Reason != tiered.Limited && d.Reason != tiered.ExceedsBurst {
 		return
 	}
 	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
-	d.Remaining = 0
+	limit := c.rule.policy.Limit
+	d.Remaining, d.ResetAfter = 0, d.ResetAfter+time.Duration(float64(c.hits)*float64(limit.Per)/float64(limit.Tokens))
 }
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
@@ -413,7 +425,7 @@ func (s *Service) quota(c *check) bool {
 }
 
 // answer makes the answer from what was decided.
-func (s *Service) answer(checks []check) *pb.RateLimitResponse {
+func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitResponse {
 	out := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(checks)),
 	}
@@ -441,6 +453,9 @@ func (s *Service) answer(checks []check) *pb.RateLimitResponse {
 	// A rule with quota_mode refuses only together with all the others that have it.
 	if (over > 0 || quotas > 0 && quotas == quotasOver) && !s.options.Shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+	}
+	if s.options.Metadata {
+		out.DynamicMetadata = s.metadataOf(r, checks, out.GetStatuses())
 	}
 	if h := s.options.Headers; h != nil && least != nil {
 		out.ResponseHeadersToAdd = []*core.HeaderValue{

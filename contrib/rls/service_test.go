@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,21 +172,39 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 60}
     tiered: {algorithm: token bucket, burst: 100, count_refused: true, max_debt: 300}
 `, nil)
-		rows(t, s,
+		ask := func(steps ...[2]string) {
+			t.Helper()
+			for i := range steps {
+				if err := (behavior.Row{Steps: steps[i : i+1]}).Play(t.Context(), direct{s}, false); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(100 * time.Millisecond) // so that Redis hears of what was charged
+			}
+		}
+		ask(
 			[2]string{"d | window=x +0", "OK | OK 100/100"},
 			[2]string{"d | window=x +130", "OVER | OVER 0/100"},
 			[2]string{"d | window=x +0", "OVER | OVER 0/100"},
 			[2]string{"d | window=x +1", "OVER | OVER 0/100"},
 			[2]string{"d | kind=x +130", "OVER | OVER 100/100"},
 			[2]string{"d | kind=x +0", "OK | OK 100/100"},
-			[2]string{"d | bucket=x +0", "OK | OK 100/60"},
-			[2]string{"d | bucket=x +160", "OVER | OVER 0/60"}, // 160 at one a second from 100: -60
+			[2]string{"d | bucket=x +1", "OK | OK 99/60"},
+			[2]string{"d | bucket=x +160", "OVER | OVER 0/60"}, // the key has -61, and gets one a second
 		)
-		time.Sleep(58 * time.Second)
-		rows(t, s, [2]string{"d | bucket=x +0", "OVER | OVER 0/60"})
+		time.Sleep(60 * time.Second)
+		ask([2]string{"d | bucket=x +0", "OVER | OVER 0/60"})
 		time.Sleep(4 * time.Second)
-		rows(t, s, [2]string{"d | bucket=x +1", "OK | OK 1/60"})
+		ask([2]string{"d | bucket=x +1", "OK | OK 2/60"})
 	})
+}
+
+// direct is a client without a network, for tests in virtual time.
+type direct struct{ *Service }
+
+func (d direct) ShouldRateLimit(
+	ctx context.Context, r *pb.RateLimitRequest, _ ...grpc.CallOption,
+) (*pb.RateLimitResponse, error) {
+	return d.Service.ShouldRateLimit(ctx, r)
 }
 
 // A rule may have further limits. An answer is about the one that decides.
@@ -194,23 +213,48 @@ func TestAlso(t *testing.T) {
 descriptors:
   - key: a
     rate_limit: {unit: day, requests_per_unit: 3, name: daily}
-    tiered: {algorithm: sliding window, also: [{unit: year, requests_per_unit: 5}]}
+    tiered: {algorithm: sliding window, also: [{unit: month, requests_per_unit: 5}]}
 `, nil)
 	rows(t, s,
 		[2]string{"d | a=x", "OK | OK 2/3"},
 		[2]string{"d | a=x", "OK | OK 1/3"},
 	)
-	if all := s.state.Load().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-year" {
+	if all := s.state.Load().Policies(); len(all) != 1 || all[0].Name != "d.a.day-sliding-window-month" {
 		t.Errorf("%+v", all)
 	}
-	const yearly = "d | a=y +4"
+	const monthly = "d | a=y +4"
 	s = newService(t, remote.NewMemory(), `domain: d
 descriptors:
   - key: a
     rate_limit: {unit: hour, requests_per_unit: 9}
-    tiered: {algorithm: sliding window, also: [{unit: year, requests_per_unit: 5}, {unit: day, requests_per_unit: 7}]}
+    tiered: {algorithm: sliding window, also: [{unit: month, requests_per_unit: 5}, {unit: day, requests_per_unit: 7}]}
 `, nil)
-	rows(t, s, [2]string{yearly, "OK | OK 1/5"}, [2]string{yearly, "OVER | OVER 1/5"}, [2]string{"d | a=y", "OK | OK 0/5"})
+	rows(t, s, [2]string{monthly, "OK | OK 1/5"}, [2]string{monthly, "OVER | OVER 1/5"}, [2]string{"d | a=y", "OK | OK 0/5"})
+}
+
+// The metadata says what was asked, and which quotas are used up.
+func TestMetadata(t *testing.T) {
+	s := newService(t, remote.NewMemory(), `domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 0}, quota_mode: true}
+`, &Options{Metadata: true})
+	answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("d +2 | a=x | b=y c=z +3 | b=y limit=5/year"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer.GetDynamicMetadata().AsMap()
+	limit := got["descriptors"].([]any)[2].(map[string]any)["limit"].(string)
+	want := map[string]any{
+		"domain": "d", "hitsAddend": 2., "quotaModeEnabled": true, "quotaModeViolations": []any{0.},
+		"descriptors": []any{
+			map[string]any{"entries": []any{"a=x"}},
+			map[string]any{"entries": []any{"b=y", "c=z"}, "hitsAddend": 3.},
+			map[string]any{"entries": []any{"b=y"}, "limit": limit},
+		},
+	}
+	if !reflect.DeepEqual(got, want) || !strings.Contains(limit, "requests_per_unit:5") {
+		t.Errorf("%v\nwant\n%v", got, want)
+	}
 }
 
 func TestTokenBucket(t *testing.T) {

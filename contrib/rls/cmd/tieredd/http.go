@@ -54,6 +54,11 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	debug := http.NewServeMux()
 	debug.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	debug.Handle("/debug/limiter", page)
+	debug.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) { // of envoyproxy/ratelimit
+		if c := v.service.Config(); c != nil {
+			_, _ = io.WriteString(w, c.String())
+		}
+	})
 	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
 	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	return open, debug, nil

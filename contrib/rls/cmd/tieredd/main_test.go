@@ -146,7 +146,7 @@ func (p *process) write(t *testing.T, config string) {
 
 func (p *process) get(path string) (code int, body string) {
 	base := p.public
-	if strings.HasPrefix(path, "/metrics") || strings.HasPrefix(path, "/debug") {
+	if strings.HasPrefix(path, "/metrics") || strings.HasPrefix(path, "/debug") || path == "/rlconfig" {
 		base = p.debug
 	}
 	r, err := p.http.Get(base + path)
@@ -231,6 +231,9 @@ func TestLife(t *testing.T) {
 		if code, body := p.get(path); code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
+	}
+	if _, body := p.get("/rlconfig"); !strings.Contains(body, "shop.user: ") {
+		t.Errorf("%.500s", body)
 	}
 	if _, body := p.get("/metrics"); !strings.Contains(body, `tiered_requested_tokens_total{policy="shop.user.year",reason="granted"}`) {
 		t.Errorf("%.500s", body)

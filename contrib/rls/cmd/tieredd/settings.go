@@ -55,6 +55,7 @@ type settings struct {
 
 	Shadow          bool   `env:"SHADOW_MODE"`
 	Quota           bool   `env:"QUOTA_MODE"`
+	Metadata        bool   `env:"RESPONSE_DYNAMIC_METADATA"`
 	Headers         bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED"`
 	HeaderLimit     string `env:"LIMIT_LIMIT_HEADER" envDefault:"RateLimit-Limit"`
 	HeaderRemaining string `env:"LIMIT_REMAINING_HEADER" envDefault:"RateLimit-Remaining"`
@@ -231,7 +232,9 @@ func (s settings) store(log *slog.Logger) (remote.Store, func() error, error) {
 
 // service returns the options of the service.
 func (s settings) service() *rls.Options {
-	o := &rls.Options{Together: s.Together, Shadow: s.Shadow, Quota: s.Quota, MaxDescriptors: s.MaxDescriptors}
+	o := &rls.Options{
+		Together: s.Together, Shadow: s.Shadow, Quota: s.Quota, Metadata: s.Metadata, MaxDescriptors: s.MaxDescriptors,
+	}
 	if s.Headers {
 		o.Headers = &rls.Headers{Limit: s.HeaderLimit, Remaining: s.HeaderRemaining, Reset: s.HeaderReset}
 	}

@@ -1,0 +1,48 @@
+package rls
+
+import (
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and which descriptors
+// with quota_mode are over their limits. Envoy can write it into its access log.
+func (s *Service) metadataOf(r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
+	var descriptors, over []*structpb.Value
+	quota := false
+	for i, d := range r.GetDescriptors() {
+		var entries []*structpb.Value
+		for _, e := range d.GetEntries() {
+			entries = append(entries, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
+		}
+		is := map[string]*structpb.Value{"entries": listOf(entries)}
+		if l := d.GetLimit(); l != nil {
+			is["limit"] = structpb.NewStringValue(l.String())
+		}
+		if h := d.GetHitsAddend(); h != nil {
+			is["hitsAddend"] = structpb.NewNumberValue(float64(h.GetValue()))
+		}
+		descriptors = append(descriptors, structpb.NewStructValue(&structpb.Struct{Fields: is}))
+		if c := &checks[i]; c.limiter != nil && s.quota(c) {
+			quota = true
+			if statuses[i].GetCode() == pb.RateLimitResponse_OVER_LIMIT {
+				over = append(over, structpb.NewNumberValue(float64(i)))
+			}
+		}
+	}
+	all := map[string]*structpb.Value{
+		"domain": structpb.NewStringValue(r.GetDomain()), "descriptors": listOf(descriptors),
+		"quotaModeEnabled": structpb.NewBoolValue(quota),
+	}
+	if r.GetHitsAddend() > 0 {
+		all["hitsAddend"] = structpb.NewNumberValue(float64(r.GetHitsAddend()))
+	}
+	if over != nil {
+		all["quotaModeViolations"] = listOf(over)
+	}
+	return &structpb.Struct{Fields: all}
+}
+
+func listOf(all []*structpb.Value) *structpb.Value {
+	return structpb.NewListValue(&structpb.ListValue{Values: all})
+}
