@@ -45,7 +45,7 @@ except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
 PROOF := ./internal/adversary/... ./internal/legal
 
-test: ## before a pull request: the short tests under the race detector, and the promise on a real Redis with real processes
+test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test $(RACE) -short -timeout 10m $(RACED)

@@ -7,7 +7,9 @@ import (
 
 // metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and which descriptors
 // with quota_mode are over their limits. Envoy can write it into its access log.
-func (s *Service) metadataOf(r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus) *structpb.Struct {
+func (s *Service) metadataOf(
+	r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus,
+) *structpb.Struct {
 	var descriptors, over []*structpb.Value
 	quota := false
 	for i, d := range r.GetDescriptors() {

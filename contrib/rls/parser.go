@@ -314,9 +314,10 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 
 // answer reads how many requests a unit has.
 func (p *parser) answer(fields map[string]*yaml.Node) *pb.RateLimitResponse_RateLimit {
+	unit := pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(p.text(fields["unit"]))]
 	return &pb.RateLimitResponse_RateLimit{
 		RequestsPerUnit: uint32(p.number(fields["requests_per_unit"], 32)),
-		Unit:            pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(p.text(fields["unit"]))]),
+		Unit:            pb.RateLimitResponse_RateLimit_Unit(unit),
 	}
 }
 

@@ -62,8 +62,9 @@ type version struct {
 }
 
 // Watch loads a file, makes its policies those of the Group, and does so again whenever the file changes: see
-// [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or has a mistake, or the Group cannot
-// have its policies; then the Group is as before. Later mistakes are logged, and change nothing.
+// [tiered.Group.SetPolicies]. [tiered.Stats] counts these reloads. It returns an error if the file cannot be read, or
+// has a mistake, or the Group cannot have its policies; then the Group is as before. Later mistakes are logged, and
+// change nothing.
 //
 // A file may be replaced, written in place, or reached through symbolic links that change, as those of a Kubernetes
 // ConfigMap. A change takes effect within a second.
