@@ -80,7 +80,7 @@ func TestRealPrometheus(t *testing.T) {
 			}
 		}
 	}
-	if n := classic.query(t, `{__name__=~"tiered_.*"}`); n != 64+40+7 {
+	if n := classic.query(t, `{__name__=~"tiered_.*"}`); n != 65+43+10 {
 		t.Errorf("%d series", n)
 	}
 }
