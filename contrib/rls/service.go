@@ -354,9 +354,13 @@ func each(ctx context.Context, checks []check) {
 
 // countRefused takes hits that are refused, if the rule counts them: of a window what is left of it, of a token bucket
 // all, as a debt. Redis hears of it within 50 ms.
+//
+// A single hit that a window refuses finds nothing left. It takes nothing: otherwise it would take what other replicas
+// hold in leases and give back.
 func (c *check) countRefused() {
 	d := &c.decision
-	if !c.rule.countRefused || d.Allowed || d.Reason != tiered.Limited && d.Reason != tiered.ExceedsBurst {
+	if !c.rule.countRefused || d.Allowed || d.Reason != tiered.Limited && d.Reason != tiered.ExceedsBurst ||
+		c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
 		return
 	}
 	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
