@@ -94,7 +94,7 @@ type Verb uint8
 const (
 	Ask      Verb = iota // requests tokens; see process.cost
 	Reserve              // the same, to be given back or settled
-	Together             // requests all policies at once, for one key or several
+	Together             // requests all policies at once, for one key or several; by some N each by itself
 	Both                 // the same, reserved
 	Crowd                // N requests for one token each at the same time
 	Stream               // N requests for one token each, Pause apart

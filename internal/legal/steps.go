@@ -37,6 +37,10 @@ func (w *player) do(i int, s *Step) {
 	case Reserve:
 		p.ask(0, s.Which, s.Key, p.cost(s), true, tiered.Limit{})
 	case Together, Both:
+		if s.Verb == Together && s.N%3 == 0 {
+			p.apart(s)
+			return
+		}
 		p.together(s, s.Verb == Both)
 	case Crowd:
 		for range s.N {
@@ -160,21 +164,55 @@ func (p *process) ask(lane time.Duration, policy, key int, cost int64, reserve b
 	time.Sleep(lane) // others may have got the same answer
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if legs := p.decided(policy, key, cost, before, after, &d); legs != nil && reserve {
+		w.reservations = append(w.reservations, &reservation{r, p, legs})
+	}
+}
+
+// decided records a decision over one key, and returns what was admitted; mu is held.
+func (p *process) decided(policy, key int, cost int64, before, after time.Duration, d *tiered.Decision) []part {
+	w := p.player
 	w.asked++
-	p.counts[policy].count(&d)
+	p.counts[policy].count(d)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
-	w.unavailable(&d)
+	w.unavailable(d)
 	if d.Tier == tiered.Failover {
 		w.histories[policy][key].vain(before, after, cost)
 		w.histories[policy][key].fills(p)
 	}
 	if !d.Allowed || d.Burst == math.MaxInt64 {
-		return
+		return nil
 	}
 	legs := []part{{w.histories[policy][key], after, cost, d.Reason == tiered.Granted}}
 	w.admit(before, after, legs)
-	if reserve {
-		w.reservations = append(w.reservations, &reservation{r, p, legs})
+	return legs
+}
+
+// apart requests one key of each policy at once, each by itself, and one of them twice.
+func (p *process) apart(s *Step) {
+	w := p.player
+	type asked struct {
+		policy, key int
+		cost        int64
+	}
+	all := []asked{{s.Which, s.Key, 1}}
+	for i := range p.limiters {
+		all = append(all, asked{i, s.Key, 1 + int64(s.N)%2})
+	}
+	if s.N > 5 {
+		all = append(all, asked{s.Which, (s.Key + 1) % keys, 1})
+	}
+	uses, each := make([]tiered.Use, len(all)), make([]tiered.Decision, len(all))
+	for i, a := range all {
+		uses[i] = p.limiters[a.policy].ForN(keyName(a.key), a.cost)
+	}
+	before := w.enter(0)
+	tiered.AllowSeparately(context.Background(), uses, each)
+	after := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, a := range all {
+		p.decided(a.policy, a.key, a.cost, before, after, &each[i])
 	}
 }
 
