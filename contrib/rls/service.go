@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -323,11 +324,6 @@ func (c *check) other(ctx context.Context) {
 
 // each decides each check by itself, in the order of the request.
 func each(ctx context.Context, checks []check) {
-	if len(checks) == 1 && checks[0].takes() {
-		checks[0].decision = checks[0].use().Allow(ctx)
-		checks[0].countRefused()
-		return
-	}
 	var useRoom [4]tiered.Use
 	var decisionRoom [4]tiered.Decision
 	uses, decisions := useRoom[:0], decisionRoom[:]
@@ -364,8 +360,10 @@ func (c *check) countRefused() {
 		return
 	}
 	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
-	limit := c.rule.policy.Limit
-	d.Remaining, d.ResetAfter = 0, d.ResetAfter+time.Duration(float64(c.hits)*float64(limit.Per)/float64(limit.Tokens))
+	p := &c.rule.policy
+	charged := min(c.hits, max(p.MaxDebt, p.Limit.Burst, p.Limit.Tokens)) // the rest is forgiven
+	longer := min(float64(charged)*float64(p.Limit.Per)/float64(p.Limit.Tokens), math.MaxInt64/4)
+	d.Remaining, d.ResetAfter = 0, min(d.ResetAfter, math.MaxInt64/4)+time.Duration(longer)
 }
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.

@@ -189,7 +189,8 @@ descriptors:
 			[2]string{"d | kind=x +130", "OVER | OVER 100/100"},
 			[2]string{"d | kind=x +0", "OK | OK 100/100"},
 			[2]string{"d | bucket=x +1", "OK | OK 99/60"},
-			[2]string{"d | bucket=x +160", "OVER | OVER 0/60"}, // the key has -61, and gets one a second
+			[2]string{"d | bucket=y +1000000000000", "OVER | OVER 0/60"}, // the debt has an end
+			[2]string{"d | bucket=x +160", "OVER | OVER 0/60"},           // the key has -61, and gets one a second
 		)
 		time.Sleep(60 * time.Second)
 		ask([2]string{"d | bucket=x +0", "OVER | OVER 0/60"})
