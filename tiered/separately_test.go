@@ -23,7 +23,9 @@ func separatePolicies() []Policy {
 	sharded := direct("sharded", 24)
 	sharded.Shards = 4
 	return []Policy{
-		direct("direct", 5), {Name: "leased", Limit: PerHour(1000)}, tried, keys, sharded,
+		direct("direct", 5),
+		{Name: "leased", Limit: PerHour(1000)},
+		tried, keys, sharded,
 		{Name: "window", Limit: PerDay(6), Algorithm: SlidingWindow, Also: []Limit{PerHour(5)}},
 		{Name: "fixed", Limit: PerDay(6), Algorithm: FixedWindow},
 	}

@@ -62,14 +62,16 @@ var ofGroup = []reading[figures]{
 	{
 		Metric: Metric{
 			"tiered_build_info", "1, with the format of the buckets in Redis and the SHA-1 of the script.",
-			"", Gauge, []string{"format", "script"},
+			"", Gauge,
+			[]string{"format", "script"},
 		},
 		read: func(f figures, send func(float64, ...string)) { send(1, cleaned(f.Format), cleaned(f.Script)) },
 	},
 	{
 		Metric: Metric{
 			"tiered_config_reloads_total", "Reloads of the configuration, by whether it is used.",
-			"{reload}", Counter, []string{"outcome"},
+			"{reload}", Counter,
+			[]string{"outcome"},
 		},
 		read: func(f figures, send func(float64, ...string)) {
 			send(float64(f.Reloads.Applied), "applied")
@@ -102,7 +104,8 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 		Metric: Metric{
 			"tiered_decisions_total",
 			"Requests by where and how they were decided. Refusals of a shadow policy count too.",
-			"{request}", Counter, []string{"tier", "reason"},
+			"{request}", Counter,
+			[]string{"tier", "reason"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
 			r := p.Requests
@@ -128,7 +131,8 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 	{
 		Metric: Metric{
 			"tiered_requested_tokens_total", "Tokens that requests asked for, by how they were decided.",
-			"{token}", Counter, []string{"reason"},
+			"{token}", Counter,
+			[]string{"reason"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Spent+p.Standing+p.Refunded), tiered.Granted.String())
@@ -150,7 +154,8 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 	{
 		Metric: Metric{
 			"tiered_leased_tokens_total", "Tokens that Redis granted, by what became of them.",
-			"{token}", Counter, []string{"outcome"},
+			"{token}", Counter,
+			[]string{"outcome"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Spent), "spent")
@@ -189,7 +194,8 @@ var ofPolicy = []reading[tiered.PolicyStats]{
 	{
 		Metric: Metric{
 			"tiered_wait_calls_total", "Calls of Wait that had to wait, by how they ended.",
-			"{call}", Counter, []string{"outcome"},
+			"{call}", Counter,
+			[]string{"outcome"},
 		},
 		read: func(p tiered.PolicyStats, send func(float64, ...string)) {
 			send(float64(p.Waited), "admitted")
@@ -225,7 +231,8 @@ var ofNode = []reading[tiered.NodeStats]{
 	{
 		Metric: Metric{
 			"tiered_redis_calls_total", "Calls to a Redis node by outcome. Several share a round trip.",
-			"{call}", Counter, []string{"outcome"},
+			"{call}", Counter,
+			[]string{"outcome"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
 			send(float64(max(n.Calls-n.Failures, 0)), "answered")
@@ -245,7 +252,8 @@ var ofNode = []reading[tiered.NodeStats]{
 	{
 		Metric: Metric{
 			"tiered_breaker_state", "1 for the state of the breaker, 0 for the others.",
-			"", Gauge, []string{"state"},
+			"", Gauge,
+			[]string{"state"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
 			for _, state := range breakerStates {
@@ -256,7 +264,8 @@ var ofNode = []reading[tiered.NodeStats]{
 	{
 		Metric: Metric{
 			"tiered_last_outage_info", "1, with what opened the breaker last. There is none before the first outage.",
-			"", Gauge, []string{"cause"},
+			"", Gauge,
+			[]string{"cause"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
 			if n.Cause != "" {
@@ -267,7 +276,8 @@ var ofNode = []reading[tiered.NodeStats]{
 	{
 		Metric: Metric{
 			"tiered_breaker_changes_total", "Changes of the breaker, by its new state.",
-			"{change}", Counter, []string{"state"},
+			"{change}", Counter,
+			[]string{"state"},
 		},
 		read: func(n tiered.NodeStats, send func(float64, ...string)) {
 			for i, times := range []int64{n.Closed, n.Outages + n.Reopened, n.Probed} {
