@@ -30,8 +30,8 @@ const (
 	SlidingLog
 
 	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A key can have several
-	// (Policy.Also). It counts in blocks (Limit.Precision). A used token comes back after Per, and at most two blocks
-	// later.
+	// (Policy.Also). It counts in blocks (Limit.Precision). A used token comes back once Per is over, up to two blocks
+	// late.
 	SlidingWindow
 )
 

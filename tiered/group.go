@@ -356,8 +356,8 @@ func (g *Group) Ping(ctx context.Context) error {
 
 // Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
 // It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(). Tokens
-// that were not returned by then are burnt when their leases end. Three Timeouts after Close has returned, no call to
-// Redis begins any more. How long one under way may go on, [Options].Timeout says. Close may be called again, to wait
+// that were not returned by then are burnt when their leases end. If ctx ends first, calls may still begin for three
+// times Options.Timeout. How long one under way may go on, [Options].Timeout says. Close may be called again, to wait
 // longer.
 //
 // Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
@@ -365,8 +365,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // admitted.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// Their goroutines end when the hook has returned and all earlier events are delivered. Close can tell this only on the
-// goroutine that calls the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
+// Their goroutines end when the hook has returned and all earlier events are delivered. Close knows that a hook has
+// called it only on the goroutine of the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -28,11 +28,11 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It pays from a burst of 24 times the
-	// number of processes. With Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more
-	// than the limit is admitted. A key that always meets the same process has at least 7/8 of its limit there. One
-	// that is spread over the processes has all of it. A request may cost up to 7/8 of the burst. Change it in two
-	// deploys: see docs/standing.md.
+	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It is worth its cost from a burst of
+	// 24 times the number of processes. With Also, each limit must have a burst of at least 16 and Tokens of at least
+	// 8. Never more than the limit is admitted. A key that always meets the same process has at least 7/8 of its limit
+	// there. One that is spread over the processes has all of it. A request may cost up to 7/8 of the burst. Change it
+	// in two deploys: see docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the
@@ -99,10 +99,10 @@ type FailMode = local.FailMode
 const (
 	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the largest number of
 	// processes with this policy that Redis counted in the last 10 s in which it answered, and at least
-	// Options.Processes: see PolicyStats.Processes. What the process admits while Redis answers is taken from its share
-	// too. A request that costs more than the share's burst is refused. When Redis answers again, what was admitted is
-	// charged to the bucket. If the bucket was full for a part of the outage, the charge is lower by the refill that it
-	// lost then.
+	// Options.Processes: see PolicyStats.Processes. The share also pays for what the process admits while Redis
+	// answers, so that it is not full when an outage begins. A request that costs more than the share's burst is
+	// refused. When Redis answers again, what was admitted is charged to the bucket. If the bucket was full for a part
+	// of the outage, the charge is lower by the refill that it lost then.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.
@@ -169,7 +169,7 @@ type Lease struct {
 	// Size is the number of tokens of a lease. 0 follows demand, and NoLease never leases. It must be at most a quarter
 	// of the burst, rounded up. With Policy.Shards the burst is a shard's. With PerKey a larger size is reduced to a
 	// quarter of the key's burst. A crash burns at most 2·Size tokens of each bucket, and with Size 0 at most half of
-	// the burst. If one request asked for more than that, its cost is the most that is burnt. A key is leased only
+	// the burst. If one request asked for more tokens than the lease, up to its cost may be burnt. A key is leased only
 	// while it gets so many requests that a lease saves calls to Redis. With Size 0 its burst must also be at least 50,
 	// and at least 12 times the cost of a request. Otherwise too many of the few tokens would lie in one process while
 	// others need them.
@@ -185,7 +185,7 @@ const (
 	maxTokens = lua.MostTokens // levels are doubles; beyond this, small refills would be lost
 	maxPer    = 100 * 365 * 24 * time.Hour
 
-	// DefaultPeriod is the Lease.Period if that is 0: four calls per second, process and hot key.
+	// DefaultPeriod is what a Lease.Period of 0 means. A process then makes four calls per second for each hot key.
 	DefaultPeriod = 250 * time.Millisecond
 
 	minPeriod, maxPeriod = 5 * time.Millisecond, time.Minute

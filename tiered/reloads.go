@@ -9,7 +9,8 @@ type reloads struct {
 }
 
 // CountReload counts a reload of the configuration in [Stats]. A nil err says that the Group has the new configuration,
-// any other one why it does not. What follows a configuration calls it, such as policyfile.Watcher.
+// any other one why it does not. Code that watches a configuration, such as policyfile.Watcher, calls it after each
+// reload.
 func (g *Group) CountReload(err error) {
 	g.reloads.mu.Lock()
 	defer g.reloads.mu.Unlock()

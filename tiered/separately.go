@@ -6,8 +6,8 @@ import "context"
 // changes nothing for the others. It writes the Decision of the i-th use to each[i]. If each is longer than uses, its
 // last elements stay as they are. If it is shorter, the last Decisions are dropped.
 //
-// What this process does not know goes to Redis in one pipeline per node. So several uses wait as long as one: at most
-// for the Options.Budget of each.
+// What this process does not know goes to Redis in one pipeline per node. All wait at the same time, each at most for
+// its Options.Budget. So the call takes no longer than the longest of them.
 func AllowSeparately(ctx context.Context, uses []Use, each []Decision) {
 	var room [inlineParts]part
 	r := request(room[:0])

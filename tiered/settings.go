@@ -153,11 +153,11 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // once: what is leased is not spent any more, and is returned. While processes have different limits, as during a
 // deploy, the largest of these limits is what a key can use.
 //
-// Redis learns the new limit by one call for each key of the Group that is not known to be full. Nobody waits for these
-// calls. They leave one by one, those for leased keys first. After each call the process pauses for 60 µs times the
-// number of processes. So all processes together use a fifth of the time of one Redis server. A key that is used before
-// its turn needs no such call. If a call fails, the key's next call carries the limit. With PerKey a key's new limit is
-// determined, and applies, from its next use on.
+// Redis learns the new limit by one call for each key of the policy that is not known to be full. Nobody waits for
+// these calls. They leave one by one, those for leased keys first. After each call the process pauses for 60 µs times
+// the number of processes. So all processes together use a fifth of the time of one Redis server. A key that is used
+// before its turn needs no such call. If a call fails, the key's next call carries the limit. With PerKey a key's new
+// limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
 	if err := p.Validate(); err != nil {

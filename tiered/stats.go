@@ -43,10 +43,11 @@ type StandingStats struct {
 	Fraction   float64       // part of all standing shares that this process leases from Redis: 0 … 1
 	Left       time.Duration // how long that lease still lasts; it is renewed every 3 s
 	Members    int64         // processes that have a part of them, as last seen
-	Quarantine bool          // the table in Redis is less than 65 s old: nobody gets more than it had before
+	Quarantine bool          // the table of shares in Redis is less than 65 s old: no process gets more than it had before
 }
 
-// PolicyStats are the figures of one policy, in tokens. Granted = Spent + Returned + Burnt + Held.
+// PolicyStats are the figures of one policy: in tokens, unless the field says something else. Granted = Spent +
+// Returned + Burnt + Held.
 type PolicyStats struct {
 	Granted     int64 // by Redis
 	Spent       int64 // admitted with tokens that Redis granted
