@@ -45,13 +45,14 @@ except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
 PROOF := ./internal/adversary/... ./internal/legal
 
+# -vet=off: make check has vetted, and make test-long does.
 test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
-	go test $(RACE) -short -timeout 10m $(RACED)
-	go test -short -timeout 10m $(call except,$(RACED) ./internal/tune)
-	go test -short -timeout 10m -run '^TestFleet' ./tiered
-	go test -timeout 10m .
+	go test -vet=off $(RACE) -short -timeout 10m $(RACED)
+	go test -vet=off -short -timeout 10m $(call except,$(RACED) ./internal/tune)
+	go test -vet=off -short -timeout 10m -run '^TestFleet' ./tiered
+	go test -vet=off -timeout 10m .
 
 # The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. The next two lines
 # are the stores' tests as the user of docs/redis.md, by unix socket and RESP2.
