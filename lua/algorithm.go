@@ -31,7 +31,7 @@ var algorithms = [...]struct {
 		broken: brokenLog, third: func(Limit, *Call) int64 { return 0 },
 	},
 	FixedWindow: {
-		mark: "fw1", script: newScript(callText + fixedWindowText),
+		mark: "fw1", script: newScript(fixedWindowShortText + callText + fixedWindowText),
 		broken: brokenFixed, third: func(_ Limit, c *Call) int64 { return c.Phase },
 	},
 	SlidingWindow: {

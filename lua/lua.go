@@ -28,7 +28,8 @@
 // # The other algorithms
 //
 // FixedWindow, SlidingWindow, SlidingLog and TokenBuckets (several on one key) begin with one text, call.lua, which is put before
-// each: arguments, rules, clock and errors are the same. Each has its own settlement, for it counts in its own way.
+// each: arguments, rules, clock and errors are the same. Each has its own settlement, for it counts in its own way. FixedWindow
+// has a short way for the most frequent call, which comes before call.lua.
 //
 //	KEYS[1]  what the algorithm counted: a hash, of a SlidingLog a sorted set
 //	ARGV     want min ttl id seq ack hold ret refund debt deadline epoch now maxback owed seen fleet at to since reset,
@@ -79,6 +80,8 @@ var (
 	callText string
 	//go:embed sliding_log.lua
 	slidingLogText string
+	//go:embed fixed_window_short.lua
+	fixedWindowShortText string
 	//go:embed fixed_window.lua
 	fixedWindowText string
 	//go:embed sliding_window.lua

@@ -93,6 +93,62 @@ func TestShortFormOfWindows(t *testing.T) {
 	}
 }
 
+// TestShortWayOfFixedWindow tells the ways apart by what they write, as TestShortWay does: the long way writes four fields
+// each time, and five more when the window lends.
+func TestShortWayOfFixedWindow(t *testing.T) {
+	e := realEngine(t)
+	const long, nothing = 4 + 1, 0
+	direct := func(after, n int64) lua.Call {
+		c := take(of(lua.FixedWindow, "", 10, minute, sec), n)
+		c.Now, c.Deadline, c.Phase = scriptStart+after, scriptStart+5*minute, scriptStart%minute
+		return c
+	}
+	two := []lua.Call{direct(sec, 2)}
+	lent := leaseOf(direct(sec, 2))
+	for _, c := range []struct {
+		name   string
+		before []lua.Call
+		call   lua.Call
+		writes int64
+		want   lua.Code
+	}{
+		{"a new window: all fields", nil, direct(0, 1), 4 + 1, lua.Granted},
+		{"one that is there: time and count", two, direct(2*sec, 8), 2 + 1, lua.Granted},
+		{"some of what is asked for", two, min1(direct(2*sec, 9)), 2 + 1, lua.Granted},
+		{"not enough", two, direct(2*sec, 9), nothing, lua.Denied},
+		{"more than the limit", nil, min1(direct(0, 11)), long, lua.Granted},
+		{"a smaller limit", two, limitedTo(direct(2*sec, 1), 3, 0, minute), 2 + 1, lua.Granted},
+		{"the clock a second back", two, direct(0, 1), 2 + 1, lua.Granted},
+		{"the clock further back", []lua.Call{direct(sec+1, 2)}, direct(0, 1), long, lua.Granted},
+		{"the next window", two, direct(minute, 1), 1 + 1 + long, lua.Granted},
+		{"a look", two, direct(2*sec, 0), nothing, lua.Granted},
+		{"too late", nil, direct(5*minute, 1), nothing, lua.Late},
+		{"a window that lends", []lua.Call{lent}, direct(sec, 1), long, lua.Granted},
+	} {
+		bucket := fmt.Sprintf("{short/%s}fw1", c.name)
+		for _, b := range c.before {
+			b.Bucket = bucket
+			if a := e.call(t, b); a.err != "" || a.reply.Grant != b.Want {
+				t.Fatalf("%s: %v before", c.name, a)
+			}
+		}
+		before := e.writes(t)
+		c.call.Bucket = bucket
+		a := e.call(t, c.call)
+		if n := e.writes(t) - before; n != c.writes || a.err != "" || a.reply.Code != c.want {
+			t.Errorf("%s: %d writes and %v, want %d and code %d", c.name, n, a, c.writes, c.want)
+		}
+	}
+	for _, e := range []*engine{miniEngine(t), e} {
+		c := direct(0, 1)
+		c.Bucket = "{damage}fw1"
+		e.damage(t, c, []string{"v", "c", "t", "n", "w"}, []string{
+			"", "x", "nan", "-nan", "inf", "-1", "0.5", "9007199254740992", "1e400", "0", "7", "9", "10", "11", "fw2",
+			fmt.Sprint(scriptStart - 2*minute), fmt.Sprint(scriptStart + sec), fmt.Sprint(scriptStart + sec + 1), fmt.Sprint(scriptStart + minute),
+		})
+	}
+}
+
 // TestCostOfAWindow measures what the short form of a direct take saves Redis: its processor time, the median of
 // five rounds.
 func TestCostOfAWindow(t *testing.T) {
