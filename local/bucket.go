@@ -211,8 +211,9 @@ func (b *Bucket) Leave(w *Waiter) bool {
 const unlimited = math.MaxInt64
 
 // serve gives tokens of the pot to those who wait, first come, first served. It refuses those who need more than the
-// level that Redis is known to have. The others go on waiting.
-func (b *Bucket) serve(now time.Duration, level int64) {
+// level that Redis is known to have. The others go on waiting. The pot makes up for a part of a cost if calls lease. A
+// direct take has to find all of it in Redis.
+func (b *Bucket) serve(now time.Duration, level int64, leases bool) {
 	p := b.pending
 	if p == nil {
 		return
@@ -221,7 +222,13 @@ func (b *Bucket) serve(now time.Duration, level int64) {
 		if held, ok := b.lease.take(now, w.cost); ok {
 			w.Short = level != unlimited
 			p.decide(w, b.admits(b.remaining(held)))
-		} else if need := w.cost - b.lease.live(now); need > level {
+			continue
+		}
+		need := w.cost
+		if leases {
+			need -= b.lease.live(now)
+		}
+		if need > level {
 			retry, _ := w.refusal(b.denied.Load(), now, need)
 			p.decide(w, b.refuse(w, now, retry))
 		} else if level == unlimited {

@@ -79,7 +79,8 @@ func (b *Bucket) composeRequest(call *Call, now time.Duration, clock bool, r req
 	call.forWaiters = r.allWait
 	settles := b.lease.owes() // only a call with a lease id can
 	owes := settles || b.lease.out(now)
-	if !clock || p.NoLease && (!settles || p.ShortWindow) || r.n == 1 && !b.leasing && !owes {
+	held := hold > 0 && !p.Unleased // by a lease of before SetPolicy, if nothing is leased now: it is used too
+	if !clock || p.NoLease && !held && (!settles || p.ShortWindow) || r.n == 1 && !b.leasing && !owes {
 		call.Direct, call.wanted, call.Hold = true, r.last, 0
 		call.Min, call.Want = r.first, b.pending.addMore(r.cost, p)
 		return

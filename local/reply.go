@@ -35,7 +35,7 @@ func (b *Bucket) Accept(now time.Duration, seq int64, r lua.Reply) (effect Effec
 		b.handOut(r.Grant)
 	}
 	b.endCredit(now, c, r, second)
-	b.serve(now, levelLeft(c, r))
+	b.serve(now, levelLeft(c, r), c.leases())
 	b.account(now)
 	b.conclude()
 	if b.freezes() && c.Debt > 0 && b.lease.fallback.debt.admitted > 0 { // more than was frozen, and no refill pays it

@@ -3,6 +3,8 @@ package local
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 func TestForeseeTakesNothing(t *testing.T) {
@@ -172,4 +174,42 @@ func TestNoCallByNumbersThatNobodySet(t *testing.T) {
 			t.Errorf("rule %d: %+v, want its own limit", rule, p)
 		}
 	}
+}
+
+// A policy that leases no more still uses what it holds. A request that needs that and more was asked for again and again, until
+// the fail mode decided.
+func TestNoLeaseUsesWhatIsHeld(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Tokens: 1})
+	r.lease(40)
+	direct := *r.p
+	direct.NoLease = true
+	r.b.SetPolicy(r.now, &direct)
+	w, _, _ := r.ask(80)
+	if c := r.begin(); c.Direct || c.Hold != 40 || c.Min != 40 {
+		t.Fatalf("%+v, want to ask for what is missing", c)
+	}
+	r.b.Accept(r.now, r.seq, lua.Reply{Grant: 40, Level: 10, TTLLeft: us(time.Second)})
+	r.expect(w, Admitted)
+	r.pot(0)
+	r.balance()
+}
+
+// A direct take cannot use what is held: what Redis refuses is refused.
+func TestRefusedDirectTake(t *testing.T) {
+	r := newRig(t, Policy{Cap: 100, Call: lua.Call{Algorithm: lua.SlidingWindow}, Window: time.Second})
+	r.lease(40)
+	direct := *r.p
+	direct.NoLease, direct.Unleased = true, true
+	r.b.SetPolicy(r.now, &direct)
+	for range 2 {
+		w, _, _ := r.ask(80)
+		c := r.begin()
+		if c.leases() || c.Min != 80 {
+			t.Fatalf("%+v, want to take 80 directly", c)
+		}
+		r.b.Accept(r.now, r.seq, lua.Reply{Code: lua.Denied, Level: 50, Retry: us(time.Millisecond), TTLLeft: us(time.Second)})
+		r.expect(w, Refused)
+		r.now += time.Second
+	}
+	r.balance()
 }

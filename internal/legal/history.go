@@ -403,6 +403,11 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 		for _, t := range terms {
 			longest = max(longest, t.Per+2*precision(t.Limit))
 		}
+		if len(b.terms) > 1 { // a limit that the store does not know begins with the count of another one, which may be longer
+			for _, l := range b.rules.Also {
+				longest = max(longest, l.Per+2*precision(l))
+			}
+		}
 		if len(b.moves) > 0 {
 			longest = now // it is unknown when a clock was set back: everything may still count
 		}
