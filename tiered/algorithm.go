@@ -14,9 +14,9 @@ import (
 type Algorithm uint8
 
 const (
-	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless a contract
-	// requires another one: it stores the least, its leases cost nothing except that tokens held by one process are
-	// missing in the others, and its RetryAfter is exact.
+	// TokenBucket admits at most Burst + Tokens·t/Per in any interval of length t. Choose it unless a contract requires
+	// another one: it stores the least, its leases cost nothing except that tokens held by one process are missing in
+	// the others, and its RetryAfter is when the refill has brought the tokens.
 	TokenBucket Algorithm = iota
 
 	// FixedWindow admits at most Tokens in each window of length Per. An interval of that length that touches two
@@ -25,8 +25,8 @@ const (
 	FixedWindow
 
 	// SlidingLog admits at most Tokens in any interval of length Per, to the microsecond. Tokens may be 100 000 at
-	// most. Every request is a call to Redis, which keeps a record of the request for as long as Per. It is meant for
-	// small limits such as logins and codes.
+	// most. Each request that is not known to be denied is a call to Redis, which keeps a record of each admitted one
+	// for as long as Per. It is meant for small limits such as logins and codes.
 	SlidingLog
 
 	// SlidingWindow admits at most Tokens in any interval of length Per, also for large limits. A key can have several

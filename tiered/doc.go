@@ -6,7 +6,8 @@
 //
 //	burst + rate·t
 //
-// tokens, as by a single ideal token bucket. This holds while Redis answers and keeps its data. A lease is a batch of
+// tokens, as by a single ideal token bucket. This holds while Redis answers and keeps its data. What [Limiter.Refund]
+// and [Limiter.Reset] give comes on top, and so does debt that is forgiven (Policy.MaxDebt). A lease is a batch of
 // tokens that a process has taken from Redis. The tokens in leases and those in Redis are together never more than the
 // burst. Tokens are burnt if the process that holds them dies, or if they are unused at the end of the lease.
 //
@@ -43,9 +44,9 @@
 // share of the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). The
 // first decisions of an outage wait for Redis for [Options].Budget before that. After three failed calls in a row a
 // breaker of the Redis node opens, and decisions do not wait any more. It notices within a second that the node is
-// back. Then what was admitted without Redis is charged to the bucket. If the bucket was full for a part of the outage,
-// the charge is lower by the refill that it lost then. The limiter can start while Redis is down. Set
-// [Options].Processes to the least number of processes that you run.
+// back. Then what was admitted without Redis is charged to the bucket. The refill that a full bucket could not hold
+// during the outage is subtracted from the charge. The limiter can start while Redis is down. Set [Options].Processes
+// to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //

@@ -361,8 +361,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // longer.
 //
 // Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
-// does as in an outage. Close after the last request: each share begins full again, so more than the limit may be
-// admitted.
+// does as in an outage. Close the Group after the last request: after Close each share begins full again, so more than
+// the limit may be admitted.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
 // Their goroutines end when the hook has returned and all earlier events are delivered. Close knows that a hook has

@@ -47,9 +47,9 @@ func (l *Limiter) policyFor(id local.ID, key string) *local.Policy {
 // Peek is PeekN for one token.
 func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.PeekN(ctx, key, 1) }
 
-// PeekN returns what [Limiter.AllowN] would return now, and takes nothing. It asks Redis once, and blocks for at most
-// Options.Budget. If that fails, the answer is what this process knows. With Shards it asks all shards of the key,
-// and Remaining is their sum.
+// PeekN returns what [Limiter.AllowN] would return now, and takes nothing. It blocks for at most Options.Budget, for
+// one call to Redis. With Shards that is one call for each shard, all at the same time, and Remaining is the sum of the
+// shards. If Redis does not answer, PeekN returns what this process knows.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if r := valid(key, n); r != Granted {
 		return l.refusal(key, r)

@@ -15,9 +15,9 @@ type Options struct {
 	Budget time.Duration
 
 	// Timeout is the longest that the limiter waits for a call to Redis: Budget … 1 min. 0 means 50 ms, or Budget if
-	// that is more. A slower call has failed, whatever the client's own settings are. It may go on in the background
-	// until it is four times Timeout old, but at most 1 s old. So a new connection that takes long is ready for the
-	// next call. With a Timeout of 1 s or more it ends at Timeout.
+	// that is more. A slower call has failed, whatever the client's own settings are. It may go on in the background,
+	// so that a new connection that takes long is ready for the next call. It ends after four times Timeout or after 1
+	// s, whichever is shorter, but not before Timeout.
 	Timeout time.Duration
 
 	// Processes is the least number of processes that share the limits: 0 … 2²⁰. Redis counts the processes that have

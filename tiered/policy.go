@@ -97,12 +97,12 @@ type Policy struct {
 type FailMode = local.FailMode
 
 const (
-	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the largest number of
-	// processes with this policy that Redis counted in the last 10 s in which it answered, and at least
+	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the number of
+	// processes with this policy, by the largest count of the last 10 s in which Redis answered. It is at least
 	// Options.Processes: see PolicyStats.Processes. The share also pays for what the process admits while Redis
 	// answers, so that it is not full when an outage begins. A request that costs more than the share's burst is
-	// refused. When Redis answers again, what was admitted is charged to the bucket. If the bucket was full for a part
-	// of the outage, the charge is lower by the refill that it lost then.
+	// refused. When Redis answers again, what was admitted is charged to the bucket. The refill that a full bucket
+	// could not hold during the outage is subtracted from the charge.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.

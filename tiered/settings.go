@@ -147,17 +147,17 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // see docs/standing.md. If p is invalid it returns an error and changes nothing. It walks all keys of the Group, which
 // takes about 60 ms for 100 000 keys, and does not block on Redis.
 //
-// Raising a limit creates no tokens: a key keeps the tokens that it had. Only a key that was full has the new burst at
-// once. The old rate counts until the change, and the new one from then on. A SlidingWindow with another Per or
-// Precision begins with the count of the old one, as if that had been admitted now. Lowering a limit takes effect at
-// once: what is leased is not spent any more, and is returned. While processes have different limits, as during a
-// deploy, the largest of these limits is what a key can use.
+// If the limit is raised, a key that is not full keeps the tokens that it had, and refills to the new burst. A key that
+// is full has the new burst at once. The old rate counts until the change, and the new one from then on. A
+// SlidingWindow with another Per or Precision begins with the count of the old one, as if that had been admitted now.
+// Lowering a limit takes effect at once: what is leased is not spent any more, and is returned. While processes have
+// different limits, as during a deploy, the largest of these limits is what a key can use.
 //
 // Redis learns the new limit by one call for each key of the policy that is not known to be full. Nobody waits for
 // these calls. They leave one by one, those for leased keys first. After each call the process pauses for 60 µs times
-// the number of processes. So all processes together use a fifth of the time of one Redis server. A key that is used
-// before its turn needs no such call. If a call fails, the key's next call carries the limit. With PerKey a key's new
-// limit is determined, and applies, from its next use on.
+// the number of processes, so that the calls of all processes take at most a fifth of one Redis server's time. A key
+// that is used before its turn needs no such call. If a call fails, the key's next call carries the limit. With PerKey
+// a key's new limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
 	if err := p.Validate(); err != nil {

@@ -69,7 +69,7 @@ type PolicyStats struct {
 	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
 	NearLimit int64     // of Spent: while less than a fifth of the burst was left, as far as this process knew
 
-	Standing int64 // admitted by standing shares; not in Spent. What is given back to Redis moves to Granted and Returned
+	Standing int64 // admitted by standing shares; not in Spent. What requests give back to Redis counts as Granted and Returned instead
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent

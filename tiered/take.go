@@ -25,7 +25,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision) {
 // Redis does not answer, the policy's FailMode decides. There is no error to handle: the Decision's Reason says what
 // went wrong.
 //
-// The key may be any bytes, 1 to [MaxKeyLength] of them; n must be 1 to the policy's burst.
+// The key may be any bytes, 1 to [MaxKeyLength] of them. n must be 1 to the burst: to 7/8 of it with Standing, and to
+// burst ÷ Shards with Shards.
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) {
 	l.take(ctx, key, n, nil, &d)
 	return d

@@ -16,10 +16,10 @@ import (
 // A hook may use the Group, and close it. If a hook asks a Limiter on its own goroutine, the hooks get no event of
 // that decision, nor of the calls that it causes. Otherwise they would cause events for ever.
 type Trace struct {
-	Decision func(Decision)   // every decision, for about 0.3 µs each; a request over several keys and a wait give one
+	Decision func(Decision)   // every decision, for about 0.3 µs each. A request over several keys is one, and so is a wait
 	Lease    func(LeaseEvent) // every call for a bucket that Redis accepted
 	State    func(StateEvent) // a breaker's opening, probing and closing
-	Error    func(ErrorEvent) // every call that was not answered, or did nothing
+	Error    func(ErrorEvent) // every call that did nothing, or whose answer did not come
 	Fault    func(FaultEvent) // other faults of a node or of this process
 	Wait     func(WaitEvent)  // the end of every wait, also of one that gives up at once
 
@@ -47,8 +47,7 @@ type StateEvent struct {
 	After          time.Duration // if it closes: how long it was not closed
 }
 
-// ErrorEvent is a call to Redis that failed: it was not answered, the key's bucket is damaged or not ours, or it came
-// too late and did nothing.
+// ErrorEvent is a call to Redis that did nothing, or whose answer did not come. Class says why.
 type ErrorEvent struct {
 	Node, Policy, Key string
 	Err               error
@@ -72,7 +71,8 @@ type WaitEvent struct {
 }
 
 // StandingEvent is a change of this process' standing shares: of its part of all shares, or of whether those of one
-// policy are used. It comes with a report to Redis: up to 3 s after this process' lease of its part has ended.
+// policy are used. It is sent with a report to Redis, so the end of this process' lease of its part is told up to 3 s
+// late.
 type StandingEvent struct {
 	StandingStats        // now
 	Policy        string // whose shares are used from now on, or not used any more; "" if the process' part changed

@@ -39,9 +39,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 // refill, and what the waiters in front want. It ignores that other processes may return tokens sooner, or take them
 // first. A waiter that cannot be served in time leaves at once, and delays nobody.
 //
-// Waiters do not poll. A waiter sleeps until a reply comes or until tokens can be there, and the first waiter asks for
-// those behind it too. Tokens that others return, a Reset and the end of an outage are not announced, so the first
-// waiter asks again after 5.5 s, or after 1 s while Redis does not answer.
+// A waiter sleeps until a reply comes or until tokens can be there. The first waiter asks for those behind it too.
+// Nobody announces tokens that others return, a Reset, or the end of an outage. So the first waiter also asks after 5.5
+// s, or after 1 s while Redis does not answer.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
