@@ -32,7 +32,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, tables, _ := strings.Cut(page, "## Environment")
-	tables, _, _ = strings.Cut(tables, "All others of envoyproxy/ratelimit")
+	tables, _, _ = strings.Cut(tables, "These of envoyproxy/ratelimit are ignored")
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile(`env:"([A-Z_]+)"`).FindAllStringSubmatch(string(settings), -1) {
 		known[m[1]] = true
