@@ -293,7 +293,7 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(v.MaxMessage),
 		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a call.
 		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(1 << 20),
-		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))), // their stacks have grown already
+		grpc.NumStreamWorkers(uint32(16 * runtime.GOMAXPROCS(0))), // their stacks have grown already, and some wait for Redis
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: v.MaxConnectionAge, MaxConnectionAgeGrace: v.MaxConnectionAgeGrace,
 			Time: 20 * time.Second, Timeout: 10 * time.Second, // a client that is gone or never reads is let go
