@@ -19,9 +19,10 @@ const callers = 32
 
 // load is an open load: a caller that is late does not wait to be less late.
 type load struct {
-	rate  float64 // calls per second
-	keys  int     // as many users, all equally frequent
-	first int     // the first of them
+	descriptor string  // its key
+	rate       float64 // calls per second
+	keys       int     // as many values, all equally frequent
+	first      int     // the first of them
 }
 
 // used is what a load cost a service, and what it was answered.
@@ -40,10 +41,10 @@ func (u used) String() string {
 		"%.4f commands, p50 %v, p99 %v", u.calls, u.admitted, micros(u.replicas), micros(u.redis), u.per(u.commands), u.p50, u.p99)
 }
 
-// request asks for one hit of a user.
-func request(user string) *pb.RateLimitRequest {
+// request asks for one hit.
+func request(key, value string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimit.RateLimitDescriptor{
-		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: user}}},
+		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
 	}}
 }
 
@@ -67,7 +68,7 @@ func (s *service) offer(t *testing.T, l load, length time.Duration) (u used) {
 					break
 				}
 				time.Sleep(at - time.Since(begin))
-				r := request("u" + strconv.Itoa(l.first+random.IntN(l.keys)))
+				r := request(l.descriptor, "u"+strconv.Itoa(l.first+random.IntN(l.keys)))
 				sent := time.Now()
 				answer, err := client.ShouldRateLimit(context.Background(), r)
 				if err != nil {

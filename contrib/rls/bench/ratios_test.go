@@ -25,7 +25,14 @@ descriptors:
     rate_limit:
       unit: second
       requests_per_unit: 300
+  - key: member
+    rate_limit:
+      unit: minute
+      requests_per_unit: 10000000
 `
+
+// standing is what only our file says of the last descriptor.
+const standing = "    tiered: {algorithm: token bucket, standing: true}\n"
 
 // A line is the median of this many rounds. In a round each service is offered the load for a time, one after the other.
 const (
@@ -40,7 +47,7 @@ func TestRatios(t *testing.T) {
 		t.Skip("takes two minutes, and builds envoyproxy/ratelimit: make rls-bench, or TIERED_TEST_RLS_BENCH=1")
 	}
 	ours, theirs := build(t)
-	a, b := ours.start(t, 1, config), theirs.start(t, 1, config)
+	a, b := ours.start(t, 1, config+standing), theirs.start(t, 1, config)
 	bound := func(name string, value, bound float64, least bool) {
 		l := ratio.Line{Name: name, Value: value, Bound: bound, Least: least}
 		fmt.Println(l)
@@ -83,16 +90,20 @@ func TestRatios(t *testing.T) {
 	p99 := func(u used) float64 { return u.p99.Seconds() }
 	commands := func(u used) float64 { return u.per(u.commands) }
 
-	hot := compare(load{rate: rate, keys: 1})
+	hot := compare(load{descriptor: "user", rate: rate, keys: 1})
 	if shown.admitted != shown.calls {
 		t.Errorf("%d of %d calls were admitted: must be all", shown.admitted, shown.calls)
 	}
 	bound("hot descriptor: calls per second of processor, service and Redis: ours ÷ theirs", 1/hot(processor), 2, true)
 	bound("hot descriptor: p99: ours ÷ theirs", hot(p99), 0.5, false)
 	bound("hot descriptor: Redis commands per call: ours ÷ theirs", hot(commands), 0.01, false)
-	rare := compare(load{rate: rate, keys: 100_000, first: 1000})
+	rare := compare(load{descriptor: "user", rate: rate, keys: 100_000, first: 1000})
 	bound("rarely used descriptors: calls per second of processor, service and Redis: ours ÷ theirs", 1/rare(processor), 1, true)
 	bound("rarely used descriptors: p99: ours ÷ theirs", rare(p99), 1.1, false)
+	shares := compare(load{descriptor: "member", rate: rate, keys: 100_000, first: 1000})
+	bound("rarely used descriptors, standing shares: calls per second of processor: ours ÷ theirs", 1/shares(processor), 1.5, true)
+	bound("rarely used descriptors, standing shares: p99: ours ÷ theirs", shares(p99), 1, false)
+	bound("rarely used descriptors, standing shares: Redis commands per call: ours ÷ theirs", shares(commands), 0.02, false)
 
 	t.Logf("theirs: %d hits over the limit at the edges of windows", overAdmission(t, theirs))
 	bound("four replicas, edges of windows: hits over the limit", float64(overAdmission(t, ours)), 0, false)
@@ -104,8 +115,7 @@ func overAdmission(t *testing.T, p program) int64 {
 	t.Helper()
 	const windows, limit, margin = 4, 300, 100 * time.Millisecond
 	s := p.start(t, 4, config)
-	r := request("")
-	r.Descriptors[0].Entries[0].Key, r.Descriptors[0].Entries[0].Value = "edge", "one"
+	r := request("edge", "one")
 	now := time.Now()
 	begin := now.Truncate(time.Second).Add(time.Second + margin)
 	end := begin.Add(windows*time.Second - 2*margin)
