@@ -16,6 +16,7 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
@@ -57,6 +58,7 @@ type service struct {
 	program
 	replicas []*replica
 	redis    *redistest.Server
+	info     *redis.Client // to redis. One for all questions: a new connection is a command that would be counted
 }
 
 // replica is a process of a service.
@@ -69,6 +71,8 @@ type replica struct {
 func (p program) start(t *testing.T, replicas int, config string) *service {
 	t.Helper()
 	s := &service{program: p, redis: redistest.StartOpen(t)}
+	s.info = s.redis.Client()
+	t.Cleanup(func() { _ = s.info.Close() })
 	root := t.TempDir()
 	dir := filepath.Join(root, "ratelimit", "config")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -145,9 +149,7 @@ type cost struct {
 
 func (s *service) cost(t *testing.T) (c cost) {
 	t.Helper()
-	client := s.redis.Client()
-	defer client.Close()
-	info, err := client.InfoMap(context.Background(), "cpu", "stats").Result()
+	info, err := s.info.InfoMap(context.Background(), "cpu", "stats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
