@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -164,9 +165,11 @@ func (h *history) run(s remote.Store, calls ...historyCall) []remote.Result {
 }
 
 // isFault reports whether an error is one that the network made, or that of a script forgotten between two calls of a
-// pipeline. A reply that cannot be read would be another, as it comes from a connection out of step.
+// pipeline. A reply that cannot be read would be another, as it comes from a connection out of step. The network cuts a
+// connection by closing the client's end, and go-redis may use it once more before it reads the error.
 func isFault(err error) bool {
-	for _, fault := range []error{io.EOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
+	faults := []error{io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded}
+	for _, fault := range faults {
 		if errors.Is(err, fault) {
 			return true
 		}
