@@ -333,9 +333,9 @@ func (g *Group) ahead() (ns int64, ok bool) {
 	return 0, false
 }
 
-// Ping asks every node of the store that is known, and returns nil if all of them record this process. The error names
-// the nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose
-// breaker is open is asked only when a probe is due.
+// Ping asks every known node of the store, and returns nil if all of them record this process. The error names the
+// nodes that do not, each with its cause: a mistyped address, a refused password, a missing right. A node whose breaker
+// is open is asked only when a probe is due.
 //
 // Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A readiness check should
 // pass for good once Ping has returned nil, unless the service is useless without Redis (FailClosed). Ping takes one
@@ -355,18 +355,17 @@ func (g *Group) Ping(ctx context.Context) error {
 }
 
 // Close returns all leases to Redis, takes this process out of the count of processes there, and ends all goroutines.
-// It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(). Tokens
-// that were not returned by then are burnt when their leases end. If ctx ends first, calls may still begin for three
-// times Options.Timeout. How long one under way may go on, [Options].Timeout says. Close may be called again, to wait
-// longer.
+// It does not close the store. It returns nil when that is done. If ctx ends first, the error wraps ctx.Err(), and
+// tokens that were not returned are burnt when their leases end. Calls to Redis may then still begin for three times
+// Options.Timeout, and go on for as long as [Options].Timeout says. Close may be called again, to wait longer.
 //
 // Later decisions follow the fail mode: their Reason is Shared, ShareSpent, Open or Unavailable, and [Limiter.Wait]
 // does as in an outage. Close the Group after the last request: after Close each share begins full again, so more than
 // the limit may be admitted.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// Their goroutines end when the hook has returned and all earlier events are delivered. Close knows that a hook has
-// called it only on the goroutine of the hook. A hook that waits for a Close on another goroutine waits until ctx ends.
+// Their goroutines end when the hook has returned and all earlier events are delivered. A hook must call Close on its
+// own goroutine. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -28,11 +28,11 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It is worth its cost from a burst of
-	// 24 times the number of processes. With Also, each limit must have a burst of at least 16 and Tokens of at least
-	// 8. Never more than the limit is admitted. A key that always meets the same process has at least 7/8 of its limit
-	// there. One that is spread over the processes has all of it. A request may cost up to 7/8 of the burst. Change it
-	// in two deploys: see docs/standing.md.
+	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It is worth its cost if the burst is
+	// at least 24 times the number of processes. With Also, each limit must have a burst of at least 16 and Tokens of
+	// at least 8. Never more than the limit is admitted. A key that always meets the same process has at least 7/8 of
+	// its limit there. A key whose requests are spread over the processes has all of its limit. A request may cost up
+	// to 7/8 of the burst. Change it in two deploys: see docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the
@@ -98,11 +98,10 @@ type FailMode = local.FailMode
 
 const (
 	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the number of
-	// processes with this policy, by the largest count of the last 10 s in which Redis answered. It is at least
-	// Options.Processes: see PolicyStats.Processes. The share also pays for what the process admits while Redis
-	// answers, so that it is not full when an outage begins. A request that costs more than the share's burst is
-	// refused. When Redis answers again, what was admitted is charged to the bucket. The refill that a full bucket
-	// could not hold during the outage is subtracted from the charge.
+	// processes with this policy, and at least Options.Processes: see PolicyStats.Processes. The share also pays for
+	// what the process admits while Redis answers, so that it is not full when an outage begins. A request that costs
+	// more than the share's burst is refused. When Redis answers again, what was admitted is charged to the bucket. The
+	// refill that a full bucket could not hold during the outage is subtracted from the charge.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.

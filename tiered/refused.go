@@ -34,7 +34,7 @@ type RefusedKey struct {
 	// or was evicted.
 	LimitNumber uint8
 
-	// RetryAfter is when the key may be admitted again, if a token of it would be refused now; otherwise 0.
+	// RetryAfter is the time until the key may be admitted again. It is 0 if a token of it would be admitted now.
 	RetryAfter time.Duration
 }
 

@@ -38,8 +38,8 @@ func (r Requests) Refused() int64 {
 	return r.Limited + r.ShareSpent + r.Unavailable + r.Blocked + r.ExceedsBurst + r.Invalid + r.Canceled
 }
 
-// Histogram counts durations in buckets. Four buckets on, the bound is twice as long, as in schema 2 of a native
-// histogram of Prometheus.
+// Histogram counts durations in buckets. The bound doubles every four buckets, as in schema 2 of a native histogram of
+// Prometheus.
 type Histogram struct {
 	Sum     time.Duration // of all
 	Buckets []int64       // how many are in each; the last one has no bound

@@ -85,8 +85,9 @@ type PolicyStats struct {
 	WaitTime    time.Duration // total time of Waited and GaveUp
 	LongestWait time.Duration // the longest of these waits
 
-	// Processes is the number that FailLocal divides the limit by: the most that a node counted in the last 10 s in
-	// which it answered, and at least Options.Processes. If nodes differ, each key's own node counts.
+	// Processes is the number that FailLocal divides the limit by: the largest count that a node reported in the last
+	// 10 s in which it answered, and at least Options.Processes. If nodes differ, each key's share is computed with the
+	// count of its own node.
 	Processes     int64
 	OtherServices int64 // processes of another service that has a policy of this name with other limits, now
 	OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy

@@ -71,8 +71,8 @@ type WaitEvent struct {
 }
 
 // StandingEvent is a change of this process' standing shares: of its part of all shares, or of whether those of one
-// policy are used. It is sent with a report to Redis, so the end of this process' lease of its part is told up to 3 s
-// late.
+// policy are used. The hook is called with the next report to Redis. So it learns up to 3 s late that this process'
+// lease of its part has ended.
 type StandingEvent struct {
 	StandingStats        // now
 	Policy        string // whose shares are used from now on, or not used any more; "" if the process' part changed
