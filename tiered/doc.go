@@ -44,9 +44,9 @@
 // share of the limit ([FailLocal], the default), by admitting everything ([FailOpen]) or nothing ([FailClosed]). The
 // first decisions of an outage wait for Redis for [Options].Budget before that. After three failed calls in a row a
 // breaker of the Redis node opens, and decisions do not wait any more. It notices within a second that the node is
-// back. Then what was admitted without Redis is charged to the bucket. The refill that a full bucket could not hold
-// during the outage is subtracted from the charge. The limiter can start while Redis is down. Set [Options].Processes
-// to the least number of processes that you run.
+// back. Then what was admitted without Redis is charged to the bucket. During the outage nothing was taken from the
+// bucket, so it may have been full and lost refill. The lost refill is subtracted from the charge. The limiter can start
+// while Redis is down. Set [Options].Processes to the least number of processes that you run.
 //
 // # Waiting, reserving, watching
 //
@@ -56,9 +56,16 @@
 //
 // # One Group, many policies
 //
-// [New] is for one policy. [NewGroup] and [Group.NewLimiter] let several policies share one cache of keys, one set of
-// calls to Redis and one set of goroutines.
+// [New] is for one policy. [NewGroup] and [Group.NewLimiter] let several policies share one cache of keys, one queue
+// of calls to each Redis node and one set of goroutines.
 //
 // [All] joins keys of several policies that one request needs together: all of them admit it, or none. Limits
 // may differ by key ([Policy].PerKey) and change while the service runs ([Limiter.SetPolicy]).
+//
+// # Beside this package
+//
+// Package remote says what Redis must be, and has an in-memory store. tiered/httplimit is the middleware for net/http,
+// tiered/tieredtest makes limiters for the tests of a service, tiered/policyfile reads policies from a file, and
+// tiered/metrics lists all figures for exporters. contrib/ has modules for gRPC, Prometheus, OpenTelemetry and web
+// frameworks.
 package tiered

@@ -21,8 +21,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Group is any number of policies over one store: they share one cache of keys, one set of connections and one set of
-// goroutines. All methods may be called concurrently.
+// Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
+// and one set of goroutines. All methods may be called concurrently.
 type Group struct {
 	store        remote.Store
 	options      options
@@ -339,7 +339,8 @@ func (g *Group) ahead() (ns int64, ok bool) {
 //
 // Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A readiness check should
 // pass for good once Ping has returned nil, unless the service is useless without Redis (FailClosed). Ping takes one
-// round trip and blocks for at most four times Options.Timeout, or until ctx ends.
+// round trip. It blocks until ctx ends, or for at most twice as long as a call may go on in the background
+// ([Options].Timeout: 400 ms by default), and 0.1 s more to find the cause.
 func (g *Group) Ping(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

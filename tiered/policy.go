@@ -28,8 +28,9 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. It is worth its cost if the burst is
-	// at least 24 times the number of processes. With Also, each limit must have a burst of at least 16 and Tokens of
+	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. A key to which
+	// PerKey gives a smaller burst has no share. Standing is worth its cost if the burst is at least 24 times the number
+	// of processes. With Also, each limit must have a burst of at least 16 and Tokens of
 	// at least 8. Never more than the limit is admitted. A key that always meets the same process has at least 7/8 of
 	// its limit there. A key whose requests are spread over the processes has all of its limit. A request may cost up
 	// to 7/8 of the burst. Change it in two deploys: see docs/standing.md.
@@ -98,10 +99,10 @@ type FailMode = local.FailMode
 
 const (
 	// FailLocal admits by this process' share of the limit: rate/N and burst/N, at least 1. N is the number of
-	// processes with this policy, and at least Options.Processes: see PolicyStats.Processes. The share also pays for
-	// what the process admits while Redis answers, so that it is not full when an outage begins. A request that costs
-	// more than the share's burst is refused. When Redis answers again, what was admitted is charged to the bucket. The
-	// refill that a full bucket could not hold during the outage is subtracted from the charge.
+	// processes with this policy, and at least Options.Processes: see PolicyStats.Processes. What the process
+	// admits while Redis answers is subtracted from its share too, so the share of a busy key is not full when an outage
+	// begins. A request that costs more than the share's burst is refused. When Redis answers again, what was
+	// admitted is charged to the bucket, less the refill that the bucket lost during the outage because it was full.
 	FailLocal = local.FailLocal
 
 	// FailOpen admits everything and counts it. Afterwards it is charged like FailLocal.

@@ -69,7 +69,9 @@ type PolicyStats struct {
 	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
 	NearLimit int64     // of Spent: while less than a fifth of the burst was left, as far as this process knew
 
-	Standing int64 // admitted by standing shares; not in Spent. What requests give back to Redis counts as Granted and Returned instead
+	// Standing is admitted by standing shares. It is not in Granted and Spent. If a request gives such tokens back and they
+	// go to Redis, they leave Standing and are added to Granted and to Returned.
+	Standing int64
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 
 	Unlimited    int64 // admitted by Unlimited; not in Granted and Spent
@@ -86,8 +88,8 @@ type PolicyStats struct {
 	LongestWait time.Duration // the longest of these waits
 
 	// Processes is the number that FailLocal divides the limit by: the largest count that a node reported in the last
-	// 10 s in which it answered, and at least Options.Processes. If nodes differ, each key's share is computed with the
-	// count of its own node.
+	// 10 s, and at least Options.Processes. For a node that does not answer, these are the 10 s before it stopped. If
+	// nodes differ, each key's share is computed with the count of its own node.
 	Processes     int64
 	OtherServices int64 // processes of another service that has a policy of this name with other limits, now
 	OtherLimits   int64 // processes of this service that have other limits, now, as during a deploy

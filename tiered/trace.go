@@ -52,7 +52,8 @@ type ErrorEvent struct {
 	Node, Policy, Key string
 	Err               error
 	// Class is one of
-	//   "unreachable", "saturated", "cannot serve", "misconfigured": see [NodeStats]
+	//   "unreachable" no answer came, or no connection
+	//   "saturated", "cannot serve", "misconfigured": see [NodeStats]
 	//   "key fault"  the bucket is of another type, damaged, or not the limiter's
 	//   "late"       the call reached Redis after its deadline, and did nothing
 	//   "stale"      a newer call had overtaken it, and it did nothing
@@ -71,8 +72,7 @@ type WaitEvent struct {
 }
 
 // StandingEvent is a change of this process' standing shares: of its part of all shares, or of whether those of one
-// policy are used. The hook is called with the next report to Redis. So it learns up to 3 s late that this process'
-// lease of its part has ended.
+// policy are used. If this process loses its part because it could not renew it, the hook is called up to 3 s later.
 type StandingEvent struct {
 	StandingStats        // now
 	Policy        string // whose shares are used from now on, or not used any more; "" if the process' part changed
