@@ -28,8 +28,8 @@ type Decision struct {
 	Burst int64
 
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
-	// Shards it is computed from one of them, by PeekN from all. For a Reason other than Granted, Limited, ExceedsBurst and InvalidCost
-	// it is only what this process may still admit, or 0.
+	// Shards it is computed from one of them, by PeekN from all. For a Reason other than Granted, Limited, ExceedsBurst
+	// and InvalidCost it is only what this process may still admit, or 0.
 	Remaining int64
 
 	// RetryAfter is the time until a retry makes sense, if Limited or ShareSpent. It is 0 for other Reasons, and if

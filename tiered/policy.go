@@ -28,12 +28,12 @@ type Policy struct {
 	Algorithm Algorithm
 
 	// Standing gives each process a standing share of every key's limit, so that a rarely used key is decided without
-	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. A key to which
-	// PerKey gives a smaller burst has no share. Standing is worth its cost if the burst is at least 24 times the number
-	// of processes. With Also, each limit must have a burst of at least 16 and Tokens of
-	// at least 8. Never more than the limit is admitted. A key that always meets the same process has at least 7/8 of
-	// its limit there. A key whose requests are spread over the processes has all of its limit. A request may cost up
-	// to 7/8 of the burst. Change it in two deploys: see docs/standing.md.
+	// Redis. It is for a TokenBucket with a burst of at least 16, without Shards. A key to which PerKey gives a smaller
+	// burst has no share. Standing is worth its cost if the burst is at least 24 times the number of processes. With
+	// Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more than the limit is admitted.
+	// A key that always meets the same process has at least 7/8 of its limit there. A key whose requests are spread over
+	// the processes has all of its limit. A request may cost up to 7/8 of the burst. Change it in two deploys: see
+	// docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the
