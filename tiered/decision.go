@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -112,6 +113,18 @@ func (d Decision) Err() error {
 		return nil
 	}
 	return &LimitedError{Decision: d}
+}
+
+// LogValue returns what belongs in a log: not the key, which may be a secret.
+func (d Decision) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("policy", d.Policy), slog.Bool("allowed", d.Allowed), slog.String("reason", d.Reason.String()),
+		slog.String("tier", d.Tier.String()), slog.Int64("remaining", d.Remaining),
+	}
+	if d.RetryAfter > 0 {
+		attrs = append(attrs, slog.Duration("retry_after", d.RetryAfter))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // LimitedError is a refusal as an error. errors.Is finds in it [ErrLimited], [ErrUnavailable], [ErrExceedsBurst] or

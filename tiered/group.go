@@ -110,7 +110,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.stopHooks = stopHooks
 	g.callbacks.Go(func() {
 		g.trace.run(hooksCtx, func(v any) {
-			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", quote(v))
+			g.journal.tally("hook", 1, slog.LevelError, "a trace hook panicked", "panic", panicOf(v))
 		})
 	})
 	if g.journal != nil {

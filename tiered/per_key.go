@@ -115,7 +115,7 @@ func (b *bucket) setLimit(s *settings, limit Limit) {
 func (l *Limiter) limitOf(s *settings, key string) (limit Limit) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.perKeyFault("panicked: " + quote(v))
+			l.perKeyFault("panicked: " + panicOf(v))
 			limit = s.policy.Limit
 		}
 	}()

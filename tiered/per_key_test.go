@@ -164,8 +164,8 @@ func TestPerKeyThatFailsMeansThePolicysLimit(t *testing.T) {
 		if n := l.group.Stats().Policies["api"].PerKeyFaults; n != 3 {
 			t.Errorf("%d faults, want 3", n)
 		}
-		if log := lines.String(); strings.Count(log, "PerKey") != 1 || strings.Count(log, "\n") != 1 ||
-			!strings.Contains(log, "policy=api") {
+		if log := lines.String(); strings.Count(log, "PerKey gave") != 1 || strings.Count(log, "\n") != 1 ||
+			!strings.Contains(log, "policy=api") || strings.Contains(log, "secret") {
 			t.Errorf("log: %s", log)
 		}
 	})

@@ -3,15 +3,16 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
 // Trace holds the hooks that receive events. Each may be nil. They are called one after the other on a goroutine of the
 // Group. A hook may be slow: no decision waits for it, and events that it does not keep up with are dropped and counted
-// in Stats.TraceDropped. If a hook panics, that event is lost, and the value of the panic is logged, quoted and
-// shortened.
+// in Stats.TraceDropped. If a hook panics, that event is lost, and the log says where the hook panicked. It does not say
+// with what value, because that may contain a key.
 //
 // A hook may use the Group, and close it. If a hook asks a Limiter on its own goroutine, the hooks get no event of
 // that decision, nor of the calls that it causes. Otherwise they would cause events for ever.
@@ -171,17 +172,28 @@ func (t *tracer) fault(e FaultEvent) {
 	}
 }
 
-// maxQuote bounds the bytes of a panic's text that are logged: enough for a message, and less than a key may have.
-const maxQuote = 200
-
-// quote returns the value of a hook's panic as text that is safe in any log. It may contain a key, and so anything
-// that a client chose to send.
-func quote(v any) string {
-	text := fmt.Sprint(v)
-	if len(text) > maxQuote {
-		return strconv.Quote(text[:maxQuote]) + "…"
+// panicOf says what a function of the user panicked with, and where: "string in main.planOf, line 17". The value may
+// contain a key, so only its type is said, and the text of a runtime error, which has only numbers and types. It must be
+// called by the deferred function that recovered v.
+func panicOf(v any) string {
+	what := fmt.Sprintf("%T", v)
+	if err, ok := v.(runtime.Error); ok {
+		what = err.Error()
 	}
-	return strconv.Quote(text)
+	var stack [32]uintptr
+	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
+	panicking := false
+	for {
+		f, more := frames.Next()
+		switch ofRuntime := strings.HasPrefix(f.Function, "runtime."); {
+		case f.Function == "runtime.gopanic":
+			panicking = true
+		case panicking && !ofRuntime && f.Function != "":
+			return fmt.Sprintf("%s in %s, line %d", what, f.Function, f.Line)
+		case !more:
+			return what
+		}
+	}
 }
 
 // run calls the hooks until ctx ends, and then for the events that are queued by then.
