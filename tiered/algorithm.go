@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -289,27 +290,24 @@ func (p Policy) retention() (longest time.Duration) {
 
 // checkReplaces reports settings of p that cannot replace those of was, because existing buckets count by them.
 func (p Policy) checkReplaces(was Policy) error {
-	stays := func(field string, is, was any) error {
-		return fmt.Errorf("tiered: Policy.%s is %v: must stay %v, because the buckets in Redis count by it",
-			field, is, was)
+	var all []error
+	stays := func(stays bool, field string, is, was any) {
+		if !stays {
+			all = append(all, fmt.Errorf("tiered: Policy.%s is %v: must stay %v, because the buckets in Redis count by it",
+				field, is, was))
+		}
 	}
+	stays(p.Name == was.Name, "Name", fmt.Sprintf("%.80q", p.Name), fmt.Sprintf("%q", was.Name))
+	stays(p.Algorithm == was.Algorithm, "Algorithm", p.Algorithm, was.Algorithm)
+	stays(p.Calendar == was.Calendar, "Calendar", p.Calendar, was.Calendar)
+	stays(max(p.Shards, 1) == max(was.Shards, 1), "Shards", p.Shards, was.Shards)
+	stays(p.Standing == was.Standing, "Standing", p.Standing, was.Standing)
+	stays(slices.Equal(p.Also, was.Also), "Also", p.Also, was.Also)
 	// The period is part of a bucket's name, or of a limit's name within a bucket: another period would begin full.
-	named := p.Algorithm == FixedWindow || p.Algorithm == SlidingLog || p.Algorithm == TokenBucket && len(p.Also) > 0
-	switch {
-	case p.Algorithm != was.Algorithm:
-		return stays("Algorithm", p.Algorithm, was.Algorithm)
-	case p.Calendar != was.Calendar:
-		return stays("Calendar", p.Calendar, was.Calendar)
-	case max(p.Shards, 1) != max(was.Shards, 1):
-		return stays("Shards", p.Shards, was.Shards)
-	case p.Standing != was.Standing:
-		return stays("Standing", p.Standing, was.Standing)
-	case !slices.Equal(p.Also, was.Also):
-		return stays("Also", p.Also, was.Also)
-	case named && p.Limit.rule() == local.ByLimit && p.Limit.Per != was.Limit.Per:
-		return stays("Limit.Per", p.Limit.Per, was.Limit.Per)
-	}
-	return nil
+	named := was.Algorithm == FixedWindow || was.Algorithm == SlidingLog || was.Algorithm == TokenBucket && len(was.Also) > 0
+	limited := p.Limit.rule() == local.ByLimit && p.Limit != (Limit{})
+	stays(!named || !limited || p.Limit.Per == was.Limit.Per, "Limit.Per", p.Limit.Per, was.Limit.Per)
+	return errors.Join(all...)
 }
 
 // phase returns where the windows of a key begin, in µs. It must be the same in every process.

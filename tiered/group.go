@@ -133,10 +133,20 @@ type limiters struct {
 
 // NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
-	p = p.clone()
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	l, err := g.add(p)
+	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
+	if err == nil && (l.place == 0 || g.simulated == nil) {
+		g.dispatch.Refresh()
+	}
+	return l, err
+}
+
+// add adds a valid policy. The presence must be refreshed afterwards.
+func (g *Group) add(p Policy) (*Limiter, error) {
+	p = p.clone()
 	if g.closed.Load() {
 		return nil, errClosed
 	}
@@ -167,10 +177,6 @@ func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 		// Each process that shares the limit is counted at the nodes of all shards. A standing share decides over keys
 		// of all nodes.
 		g.dispatch.UseAllNodes()
-	}
-	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
-	if l.place == 0 || g.simulated == nil {
-		g.dispatch.Refresh()
 	}
 	return l, nil
 }

@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -18,65 +19,78 @@ func (g *Group) SetPolicies(policies []Policy) error {
 	g.setPoliciesMu.Lock()
 	defer g.setPoliciesMu.Unlock()
 	var problems []error
-	stays := make(map[string]*Limiter)
+	changes := make(map[*Limiter]Policy)
+	var added []Policy
 	seen := make(map[string]bool)
-	for _, p := range policies {
-		if err := p.Validate(); err != nil {
-			problems = append(problems, err)
-		}
+	for i, p := range policies {
+		err := p.Validate()
 		if seen[p.Name] {
-			problems = append(problems, fmt.Errorf("tiered: Policy.Name is %q: two policies have that name", p.Name))
+			err = errors.Join(err, fmt.Errorf("tiered: Policy.Name is %.80q: two policies have that name", p.Name))
 		}
 		seen[p.Name] = true
-		l, ok := g.Limiter(p.Name)
-		if !ok {
-			continue
+		if l, ok := g.Limiter(p.Name); !ok {
+			added = append(added, p)
+		} else if was := l.Policy(); !reflect.DeepEqual(p, was) { // two functions are never equal
+			err = errors.Join(err, p.checkReplaces(was))
+			changes[l] = p.clone()
 		}
-		stays[p.Name] = l
-		if err := p.checkReplaces(l.Policy()); err != nil {
-			problems = append(problems, fmt.Errorf("policy %q: %w", p.Name, err))
+		switch {
+		case err == nil:
+		case p.Name == "":
+			problems = append(problems, fmt.Errorf("policies[%d]: %w", i, err))
+		default:
+			problems = append(problems, fmt.Errorf("policy %.80q: %w", p.Name, err))
 		}
 	}
 	if g.closed.Load() {
 		problems = append(problems, errClosed)
 	}
-	if err := errors.Join(problems...); err != nil {
-		return err
+	if problems != nil {
+		return errors.Join(problems...)
 	}
-	for _, p := range policies {
-		var err error
-		if l := stays[p.Name]; l != nil {
-			err = l.SetPolicy(p)
-		} else {
-			_, err = g.NewLimiter(p)
+	for _, p := range added {
+		if _, err := g.add(p); err != nil { // the Group was closed meanwhile, or somebody else added a policy
+			problems = append(problems, err)
 		}
-		problems = append(problems, err) // the Group was closed meanwhile, or somebody else added a policy
 	}
-	for _, p := range g.Policies() {
-		if !seen[p.Name] {
-			g.remove(p.Name)
-		}
+	removed := g.removeOthers(seen)
+	for _, l := range removed {
+		p := l.Policy()
+		p.FailMode = FailClosed // this process is not counted as one of the policy any more
+		changes[l] = p
+	}
+	g.change(changes)
+	if len(added)+len(removed) > 0 {
+		g.dispatch.Refresh()
 	}
 	return errors.Join(problems...)
 }
 
-// remove removes a policy.
-func (g *Group) remove(name string) {
+// change gives Limiters valid policies that can replace theirs, with one walk over the keys.
+func (g *Group) change(policies map[*Limiter]Policy) {
+	changed := make(map[*Limiter]bool)
+	for l, p := range policies { // in any order: nobody else locks several
+		l.setMu.Lock()
+		defer l.setMu.Unlock()
+		l.set(p)
+		changed[l] = true
+	}
+	g.applySettings(changed)
+}
+
+// removeOthers removes the policies without these names, and returns their Limiters.
+func (g *Group) removeOthers(stay map[string]bool) (removed []*Limiter) {
 	ls := &g.limiters
 	ls.mu.Lock()
-	l := ls.byName[name]
-	delete(ls.byName, name)
-	if l != nil {
-		l.removed.Store(true)
+	defer ls.mu.Unlock()
+	for name, l := range ls.byName {
+		if !stay[name] {
+			delete(ls.byName, name)
+			l.removed.Store(true)
+			removed = append(removed, l)
+		}
 	}
-	ls.mu.Unlock()
-	if l == nil {
-		return
-	}
-	p := l.Policy()
-	p.FailMode = FailClosed // this process is not counted as one of the policy any more
-	_ = l.SetPolicy(p)      // which was valid
-	g.dispatch.Refresh()
+	return removed
 }
 
 // present returns the Limiters of the Group's policies and their shards, in the order in which they were added, without

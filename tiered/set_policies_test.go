@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -85,15 +86,20 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 		g := run(t, remote.NewMemory(), "", Policy{Name: "user", Limit: PerHour(10)}, Policy{Name: "ip", Limit: PerHour(10)}).Group
 		err := g.SetPolicies([]Policy{
 			{Name: "user", Limit: PerHour(20)},
-			{Name: "ip", Limit: PerHour(10), Algorithm: SlidingLog},
+			{Name: "ip", Limit: PerHour(10).WithBurst(-1), Algorithm: SlidingLog, Calendar: true},
 			{Name: "new", Limit: PerHour(10)},
 			{Name: "new", Limit: PerHour(10)},
 			{Name: "bad"},
+			{},
 		})
 		for _, want := range []string{
-			`policy "ip": tiered: Policy.Algorithm is sliding log: must stay token bucket`,
-			`Policy.Name is "new": two policies have that name`,
-			"Policy.Limit is zero",
+			`policy "ip": tiered: `,
+			"Policy.Limit.Burst is -1",
+			"Policy.Algorithm is sliding log: must stay token bucket",
+			"Policy.Calendar is true: must stay false",
+			`policy "new": tiered: Policy.Name is "new": two policies have that name`,
+			`policy "bad": tiered: Policy.Limit is zero`,
+			`policies[5]: tiered: Policy.Name is ""`,
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
@@ -106,4 +112,41 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 			t.Errorf("user has %v", l.Policy().Limit)
 		}
 	})
+}
+
+// A new configuration walks the keys once, and not once for each policy: 200 policies with 20 000 keys would take seconds.
+func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
+	const policies, keys = 200, 20_000
+	all := make([]Policy, policies)
+	for i := range all {
+		all[i] = Policy{Name: fmt.Sprint("p", i), Limit: PerHour(10)}
+	}
+	g := run(t, remote.NewMemory(), "", all...).Group
+	l, _ := g.Limiter("p0")
+	for i := range keys {
+		l.Allow(t.Context(), fmt.Sprint(i))
+	}
+	limit := int64(10)
+	least := func(set func() error) time.Duration { // of three
+		shortest := time.Hour
+		for range 3 {
+			limit++
+			begin := time.Now()
+			if err := set(); err != nil {
+				t.Fatal(err)
+			}
+			shortest = min(shortest, time.Since(begin))
+		}
+		return shortest
+	}
+	one := least(func() error { return l.SetLimit(PerHour(limit)) })
+	many := least(func() error {
+		for i := range all {
+			all[i].Limit = PerHour(limit)
+		}
+		return g.SetPolicies(all)
+	})
+	if many > 20*one {
+		t.Errorf("changing %d policies takes %v, and one %v", policies, many, one)
+	}
 }

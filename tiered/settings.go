@@ -1,7 +1,7 @@
 package tiered
 
 import (
-	"fmt"
+	"errors"
 	"sync"
 	"time"
 
@@ -160,24 +160,25 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // a key's new limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
 	p = p.clone()
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	if p.Name != l.name {
-		return fmt.Errorf("tiered: Policy.Name is %q: must stay %q, because the buckets in Redis have that name",
-			p.Name, l.name)
-	}
 	l.setMu.Lock()
 	defer l.setMu.Unlock()
-	if err := p.checkReplaces(l.Policy()); err != nil {
+	if err := errors.Join(p.Validate(), p.checkReplaces(l.Policy())); err != nil {
 		return err
 	}
 	l.set(p)
-	g := l.group
+	l.group.applySettings(map[*Limiter]bool{l: true})
+	return nil
+}
+
+// applySettings gives the keys of some Limiters the settings that their Limiters have now. setMu of each is held.
+func (g *Group) applySettings(changed map[*Limiter]bool) {
+	if len(changed) == 0 {
+		return
+	}
 	for _, c := range []*local.Cache[bucket, *bucket]{g.cache, g.cacheAfterClose} {
 		var all []*bucket
 		c.All(func(b *bucket) {
-			if b.limiter().parent == l {
+			if changed[b.limiter().parent] {
 				all = append(all, b)
 			}
 		})
@@ -194,7 +195,6 @@ func (l *Limiter) SetPolicy(p Policy) error {
 		}
 		g.reportLimit(append(leased, others...))
 	}
-	return nil
 }
 
 // reportGap is the time between two calls that report another limit to Redis, over all processes together: five
