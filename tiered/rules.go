@@ -33,6 +33,12 @@ func (l Limit) rule() local.Rule {
 	return local.ByLimit
 }
 
+func validTokens(n int64) bool { return n >= 1 && n <= maxTokens }
+
+func validPeriod(d time.Duration) bool {
+	return d >= time.Microsecond && d <= maxPer && d%time.Microsecond == 0
+}
+
 // validate reports all problems of l, each with field, value and rule.
 func (l Limit) validate(name string) error {
 	if l.rule() != local.ByLimit {
@@ -45,10 +51,10 @@ func (l Limit) validate(name string) error {
 	bad := func(field string, value any, rule string) {
 		all = append(all, fmt.Errorf("tiered: %s.%s is %v: %s", name, field, value, rule))
 	}
-	if l.Tokens < 1 || l.Tokens > maxTokens {
+	if !validTokens(l.Tokens) {
 		bad("Tokens", l.Tokens, "must be 1 to 2^40")
 	}
-	if l.Per < time.Microsecond || l.Per > maxPer || l.Per%time.Microsecond != 0 {
+	if !validPeriod(l.Per) {
 		bad("Per", l.Per, "must be 1µs to 100 years, in whole microseconds")
 	}
 	if l.Burst < 0 || l.Burst > maxTokens {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -28,7 +29,7 @@ const (
 //
 // The period is s, min, h, day, week, ms or us, or a duration such as 10s, 1h30m, 30d or 2w. Digits may be grouped, as
 // in 1_000_000. [Limit.String] writes what ParseLimit reads. The error names all problems, each with its position in
-// the text.
+// the text, in characters.
 func ParseLimit(text string) (Limit, error) {
 	switch words := strings.Fields(text); {
 	case len(words) == 1 && words[0] == textUnlimited:
@@ -38,11 +39,6 @@ func ParseLimit(text string) (Limit, error) {
 	}
 	p := limitParser{text: text}
 	l := p.limit()
-	if p.errs == nil {
-		if err := l.validate("Limit"); err != nil {
-			p.errs = []error{err}
-		}
-	}
 	if p.errs != nil {
 		return Limit{}, errors.Join(p.errs...)
 	}
@@ -58,11 +54,19 @@ type limitParser struct {
 
 func (p *limitParser) limit() (l Limit) {
 	word, at := p.word()
-	tokens, per, err := ratetext.Parse(word)
-	if err != nil {
-		p.wrong(at+err.At, err.What, err.Rule)
+	l.Tokens, l.Per, _ = ratetext.Parse(word)
+	amount, per, found := strings.Cut(word, "/")
+	if !found {
+		p.wrong(at, word, "must be tokens per period, as in 100/min")
+	} else {
+		if !validTokens(l.Tokens) {
+			p.wrong(at, amount, "must be a whole number of tokens, 1 to 2^40")
+		}
+		if !validPeriod(l.Per) {
+			p.wrong(at+len(amount)+1, per,
+				"must be s, min, h, day, week, or a duration such as 10s, 1h30m or 30d, from 1us to 100 years in whole us")
+		}
 	}
-	l.Tokens, l.Per = tokens, per
 	for given := map[string]bool{}; ; {
 		name, at := p.word()
 		if name == "" {
@@ -76,15 +80,15 @@ func (p *limitParser) limit() (l Limit) {
 		case textBurst:
 			value, at := p.word()
 			n, ok := ratetext.ParseWhole(value)
-			if !ok || n < 1 {
+			if !ok || !validTokens(n) {
 				p.wrong(at, value, "must be a burst of 1 to 2^40 tokens")
 			}
 			l.Burst = n
 		case textPrecision:
 			value, at := p.word()
 			d, ok := ratetext.ParsePeriod(value)
-			if !ok {
-				p.wrong(at, value, "must be a precision, as in 30s")
+			if !ok || !validPeriod(d) {
+				p.wrong(at, value, "must be a precision, as in 30s, in whole us")
 			}
 			l.Precision = d
 		default:
@@ -106,7 +110,8 @@ func (p *limitParser) word() (word string, at int) {
 }
 
 func (p *limitParser) wrong(at int, what, rule string) {
-	p.errs = append(p.errs, fmt.Errorf("tiered: limit %.80q: %.80q at position %d %s", p.text, what, at+1, rule))
+	p.errs = append(p.errs, fmt.Errorf("tiered: limit %.80q: %.80q at position %d %s", p.text, what,
+		utf8.RuneCountInString(p.text[:at])+1, rule))
 }
 
 // String returns l as [ParseLimit] reads it, such as "100/min burst 200". A Burst of 0 is not written.

@@ -38,8 +38,16 @@ func TestParseLimit(t *testing.T) {
 		}},
 		{text: "10/min burst 0", errs: []string{`"0" at position 14 must be a burst of 1 to 2^40`}},
 		{text: "10/min burst 5 burst 6", errs: []string{`"burst" at position 16 must be given once`}},
-		{text: "0/s", errs: []string{"Limit.Tokens is 0: must be 1 to 2^40"}},
-		{text: "2000000000000/200000d", errs: []string{"must be s, min"}},
+		{text: "0/s burst z foo", errs: []string{
+			`"0" at position 1 must be a whole number of tokens, 1 to 2^40`,
+			`"z" at position 11 must be a burst`, `"foo" at position 13 must be burst or precision`,
+		}},
+		{text: "2000000000000/200000d", errs: []string{`"2000000000000" at position 1`, `"200000d" at position 15`}},
+		{text: "9999999999999999999/x", errs: []string{`"9999999999999999999" at position 1`, `"x" at position 21`}},
+		{text: "-3/1500ns", errs: []string{`"-3" at position 1`, `"1500ns" at position 4 must be s, min`}},
+		{text: "1/s burst 99999999999999", errs: []string{`"99999999999999" at position 11 must be a burst of 1 to 2^40`}},
+		{text: "1/s precision 1ns", errs: []string{`"1ns" at position 15 must be a precision`}},
+		{text: "日本/s x", errs: []string{`"x" at position 6`}},
 		{text: "unlimited burst 5", errs: []string{`"unlimited" at position 1`}},
 	} {
 		got, err := ParseLimit(c.text)

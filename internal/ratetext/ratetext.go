@@ -2,7 +2,6 @@
 package ratetext
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -31,29 +30,13 @@ var periods = []struct {
 	{"w", 7 * day},
 }
 
-// Error says what is wrong with a text, and where.
-type Error struct {
-	At   int    // offset in bytes
-	What string // the part of the text that is wrong
-	Rule string // what it must be
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("%q at byte %d %s", e.What, e.At, e.Rule) }
-
-// Parse reads a rate: a whole number, a slash and a period. It does not check ranges.
-func Parse(text string) (tokens int64, period time.Duration, err *Error) {
-	amount, per, found := strings.Cut(text, "/")
-	if !found {
-		return 0, 0, &Error{0, text, "must be tokens per period, as in 100/min"}
-	}
-	tokens, ok := ParseWhole(amount)
-	if !ok {
-		return 0, 0, &Error{0, amount, "must be a whole number of tokens, as in 100/min"}
-	}
-	if period, ok = ParsePeriod(per); !ok {
-		return 0, 0, &Error{len(amount) + 1, per, "must be s, min, h, day, week, or a duration such as 10s, 1h30m or 30d"}
-	}
-	return tokens, period, nil
+// Parse reads a rate: a whole number, a slash and a period. It reports false if it cannot read all of it. It then
+// returns 0 for a part that it cannot read. It does not check ranges.
+func Parse(text string) (tokens int64, period time.Duration, ok bool) {
+	amount, per, _ := strings.Cut(text, "/")
+	tokens, isWhole := ParseWhole(amount)
+	period, isPeriod := ParsePeriod(per)
+	return tokens, period, isWhole && isPeriod
 }
 
 // Format writes a rate so that Parse returns the same.
@@ -79,7 +62,10 @@ func ParsePeriod(text string) (time.Duration, bool) {
 		}
 	}
 	d, err := time.ParseDuration(text)
-	return d, err == nil && d > 0
+	if err != nil || d <= 0 {
+		return 0, false
+	}
+	return d, true
 }
 
 // FormatPeriod writes a period so that ParsePeriod returns the same, if it is positive.
@@ -118,7 +104,10 @@ func ParseWhole(text string) (int64, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
-	return n, err == nil
+	if err != nil {
+		return 0, false
+	}
+	return n, true
 }
 
 // WithoutSeparators removes the underscores of a number. It reports false if one does not stand between two digits, or

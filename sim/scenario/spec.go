@@ -159,8 +159,8 @@ func tokenRate() spec {
 }
 
 func parseTokenRate(text string) (rate, bool) {
-	tokens, period, err := ratetext.Parse(text)
-	return rate{tokens, Duration(period)}, err == nil
+	tokens, period, ok := ratetext.Parse(text)
+	return rate{tokens, Duration(period)}, ok
 }
 
 func (r rate) String() string { return ratetext.Format(r.tokens, time.Duration(r.per)) }

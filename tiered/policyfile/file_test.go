@@ -150,7 +150,7 @@ other: 1
 		`p.yaml:8:39: policies[0].lease.period: is "soon": must be a time such as 250ms`,
 		`p.yaml:11:11: policies[1].also is "5/s": must be a list`,
 		`p.yaml:9:5: policies[1]: name is "a": the policy in line 3 has that name`,
-		`p.yaml:13:12: policies[2].limit: Limit.Tokens is 0: must be 1 to 2^40`,
+		`p.yaml:13:12: policies[2].limit: limit "0/s": "0" at position 1 must be a whole number of tokens, 1 to 2^40`,
 		`p.yaml:14:5: policies[3]: Policy.Name is`,
 		`p.yaml:15:15: policies[3]: Policy.Standing is on`,
 		`p.yaml:19:22: policies[4].keys: a key has 0 bytes`,
