@@ -3,9 +3,10 @@ package remote
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
@@ -134,19 +135,17 @@ func (n naming) table() string { return n.prefix + "{~0" + tableMark }
 // checkPrefix reports why a prefix is refused, or nil. The error does not repeat the prefix, because it may be a
 // misplaced secret.
 func checkPrefix(prefix string) error {
-	for i := range len(prefix) {
-		switch c := prefix[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case c == '_', c == '.', c == ':', c == '-':
-		default:
-			return errPrefix
-		}
+	const rule = "must be up to %d of A-Z a-z 0-9 _ . : -"
+	illegal := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("_.:-", c)
+	}
+	// The whole prefix is not shown. By mistake it may be a URL with a password.
+	if i := strings.IndexFunc(prefix, illegal); i >= 0 {
+		c, _ := utf8.DecodeRuneInString(prefix[i:])
+		return fmt.Errorf("remote: RedisOptions.Prefix has %q at byte %d: "+rule, c, i+1, maxPrefixBytes)
 	}
 	if len(prefix) > maxPrefixBytes {
-		return errPrefix
+		return fmt.Errorf("remote: RedisOptions.Prefix has %d bytes: "+rule, len(prefix), maxPrefixBytes)
 	}
 	return nil
 }
-
-var errPrefix = errors.New("remote: RedisOptions.Prefix has a character outside [A-Za-z0-9_.:-], " +
-	"or more than 64 of them")

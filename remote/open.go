@@ -2,8 +2,10 @@ package remote
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,6 +69,9 @@ const maxNumber = 1 << 20
 func Open(rawURL string, o *RedisOptions) (*Redis, error) {
 	client, err := open(rawURL)
 	if err != nil {
+		if o != nil {
+			err = errors.Join(err, checkPrefix(o.Prefix))
+		}
 		return nil, err
 	}
 	s := NewRedis(client, o)
@@ -119,47 +124,39 @@ func errURL(problem string) error { return errors.New("remote: the Redis URL: " 
 // checkURL refuses URLs that would make the client connect to a piece of a password, and show it in the resulting
 // errors.
 func checkURL(u *url.URL) error {
-	switch {
-	case u.Opaque != "":
-		return errURL("two slashes must follow the scheme")
-	case strings.Contains(u.Host, "@"):
-		return errURL("its host has an @")
-	case strings.HasSuffix(u.Scheme, "sentinel") && u.Host == "",
-		strings.HasSuffix(u.Scheme, "cluster") && u.Host == "":
-		return errURL("it needs a host")
-	case u.Scheme == "unix" && u.Host != "":
-		return errURL("a unix URL has no host; its path begins with the third slash, and a / in user or " +
-			"password must be written %2F")
-	case strings.Contains(u.EscapedPath(), "@"):
-		return errURL("its path has an @; a / in user or password must be written %2F, and an @ in a path %40")
-	case u.Port() != "" && !isPort(u.Port()):
-		return errURL("its port is not a number from 1 to 65535")
+	var all []error
+	bad := func(is bool, problem string) {
+		if is {
+			all = append(all, errURL(problem))
+		}
 	}
+	bad(u.Opaque != "", "two slashes must follow the scheme")
+	bad(strings.Contains(u.Host, "@"), "its host has an @")
+	bad(u.Host == "" && u.Opaque == "" && (strings.HasSuffix(u.Scheme, "sentinel") || strings.HasSuffix(u.Scheme, "cluster")),
+		"it needs a host")
+	bad(u.Scheme == "unix" && u.Host != "", "a unix URL has no host; its path begins with the third slash, and a / in "+
+		"user or password must be written %2F")
+	bad(strings.Contains(u.EscapedPath(), "@"),
+		"its path has an @; a / in user or password must be written %2F, and an @ in a path %40")
+	bad(u.Port() != "" && !isPort(u.Port()), "its port is not a number from 1 to 65535")
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return errURL("its query cannot be parsed; a ? in user or password must be written %3F")
-	}
+	bad(err != nil, "its query cannot be parsed; a ? in user or password must be written %3F")
 	for _, addr := range query["addr"] {
 		host, port, err := net.SplitHostPort(addr)
-		if err != nil || host == "" || strings.Contains(host, "@") || !isPort(port) {
-			return errURL("an addr parameter is not host:port")
-		}
+		bad(err != nil || host == "" || strings.Contains(host, "@") || !isPort(port), "an addr parameter is not host:port")
 	}
 	for _, name := range []string{"route_by_latency", "route_randomly", "replica_only", "read_only"} {
 		for _, on := range query[name] {
-			if on != "" && on != "false" && on != "0" {
-				return errURL(name + " sends calls to replicas, but all calls write")
-			}
+			bad(on != "" && on != "false" && on != "0", name+" sends calls to replicas, but all calls write")
 		}
 	}
-	for name, least := range numbers {
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		for _, text := range query[name] {
-			if n, err := strconv.Atoi(text); text != "" && (err != nil || n < least || n > maxNumber) {
-				return errURL(name + " is not a whole number up to 1048576")
-			}
+			n, err := strconv.Atoi(text)
+			bad(text != "" && (err != nil || n < numbers[name] || n > maxNumber), name+" is not a whole number up to 1048576")
 		}
 	}
-	return nil
+	return errors.Join(all...)
 }
 
 // numbers are the parameters that are counts, with their minimum. go-redis panics on a bad one instead of returning

@@ -95,9 +95,18 @@ func TestOpenShowsNoPassword(t *testing.T) {
 	if text := errParse(errors.New("a new error of go-redis: " + secret)).Error(); strings.Contains(text, secret) {
 		t.Error(text)
 	}
-	_, err := Open("redis://127.0.0.1:1", &RedisOptions{Prefix: "{" + secret})
-	if err == nil || strings.Contains(err.Error(), secret) {
+	_, err := Open("redis://127.0.0.1:1", &RedisOptions{Prefix: "tl{" + secret})
+	if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), `Prefix has '{' at byte 3`) {
 		t.Errorf("an illegal prefix: %v", err)
+	}
+}
+
+func TestOpenSaysAllThatIsWrong(t *testing.T) {
+	_, err := Open("redis://h:0/a@b?pool_size=x&read_only=1", &RedisOptions{Prefix: strings.Repeat("p", 65)})
+	for _, want := range []string{"port", "path has an @", "pool_size", "read_only", "Prefix has 65 bytes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want something on %q", err, want)
+		}
 	}
 }
 

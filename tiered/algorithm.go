@@ -142,7 +142,9 @@ func (p Policy) validateMaxDebt(bad func(field string, value any, rule string)) 
 	least := int64(1)
 	if p.Limit.rule() == local.ByLimit {
 		for _, l := range p.limits() {
-			least = max(least, l.burst())
+			if l.rule() == local.ByLimit {
+				least = max(least, l.burst())
+			}
 		}
 	}
 	if p.MaxDebt < least || p.MaxDebt > maxTokens {

@@ -245,6 +245,10 @@ func TestAlgorithmMistakes(t *testing.T) {
 			"must differ from that of Limit, or the Precision must: both count by 60 blocks of 1s",
 		},
 		{func(p *Policy) { p.Also = []Limit{{}} }, "Policy.Also[0] is zero: must be set"},
+		{
+			func(p *Policy) { p.Also, p.MaxDebt = []Limit{Unlimited()}, 3 },
+			"Policy.MaxDebt is 3: must be 0 for one burst, or at least the burst, here 10,",
+		},
 		{func(p *Policy) { p.Also = make([]Limit, 8) }, "Policy.Also is 8 limits: must be at most 7"},
 		{
 			func(p *Policy) { p.Algorithm, p.Limit.Burst = FixedWindow, 20 },

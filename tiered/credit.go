@@ -33,14 +33,25 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // the tokens were given: a second call may give them twice. A policy whose Algorithm is not TokenBucket has no tokens
 // to give, and the error is [errors.ErrUnsupported].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
-	if r := valid(key, n); r != Granted {
-		return l.refusal(key, r).Err()
+	if err := l.checkCost(key, n); err != nil {
+		return err
 	}
 	if a := l.Policy().Algorithm; a != TokenBucket {
 		return fmt.Errorf("%w: tiered: policy %q counts by a %v: tokens can be given to a TokenBucket only",
 			errors.ErrUnsupported, l.name, a)
 	}
-	return l.credit(ctx, key, min(n, maxTokens))
+	return l.credit(ctx, key, n)
+}
+
+// checkCost reports a key or a number of tokens that is not valid.
+func (l *Limiter) checkCost(key string, n int64) error {
+	switch reason := valid(key, n); {
+	case reason == InvalidKey:
+		return fmt.Errorf("%w: the key has %d bytes: must have 1 to %d", l.refusal(key, reason).Err(), len(key), MaxKeyLength)
+	case reason == InvalidCost || n > maxTokens:
+		return fmt.Errorf("%w: n is %d: must be 1 to 2^40", l.refusal(key, InvalidCost).Err(), n)
+	}
+	return nil
 }
 
 // Charge takes n tokens from key, 1 … 2⁴⁰, whether it has them or not: for a cost that is known afterwards and was not
@@ -54,8 +65,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 // charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means
 // that key or n is not valid.
 func (l *Limiter) Charge(key string, n int64) error {
-	if r := valid(key, n); r != Granted {
-		return l.refusal(key, r).Err()
+	if err := l.checkCost(key, n); err != nil {
+		return err
 	}
 	id := l.id(key)
 	p := l.policyFor(id, key)
@@ -64,7 +75,7 @@ func (l *Limiter) Charge(key string, n int64) error {
 	}
 	n -= l.drainShare(l.group.now(), key, p, n)
 	now, limiters := l.group.now(), l.bucketLimiters()
-	for i, part := range split(min(n, maxTokens), make([]int64, len(limiters))) {
+	for i, part := range split(n, make([]int64, len(limiters))) {
 		if s := limiters[i]; part > 0 {
 			b := l.group.find(now, local.ID{Policy: s.number, Key: id.Key})
 			s.resolve(b, key)

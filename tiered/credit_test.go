@@ -121,6 +121,28 @@ func TestChargeOutlastsAnOutage(t *testing.T) {
 	})
 }
 
+// A number of tokens and a key that are not valid are named, with the rule. The key itself is not.
+func TestInvalidCredits(t *testing.T) {
+	l := limiter(t, remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+	for _, c := range []struct {
+		key  string
+		n    int64
+		want string
+	}{
+		{"k", 0, "n is 0: must be 1 to 2^40"},
+		{"k", -3, "n is -3: must be 1 to 2^40"},
+		{"k", maxTokens + 1, "n is 1099511627777: must be 1 to 2^40"},
+		{"", 1, "the key has 0 bytes: must have 1 to 65536"},
+		{strings.Repeat("k", MaxKeyLength+1), 1, "the key has 65537 bytes: must have 1 to 65536"},
+	} {
+		for _, err := range []error{l.Charge(c.key, c.n), l.Refund(t.Context(), c.key, c.n)} {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "kkk") {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		}
+	}
+}
+
 func TestRefund(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -402,12 +402,12 @@ func (g *Group) Close(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("tiered: %s were not given back: %w", g.unreturned(), err)
+		return fmt.Errorf("tiered: the Group is not closed yet%s: %w", g.unreturned(), err)
 	}
 	return nil
 }
 
-// unreturned names what the Group still holds: tokens by policy.
+// unreturned names what the Group still holds, if that is anything: tokens by policy.
 func (g *Group) unreturned() string {
 	var all []string
 	for name, p := range g.Stats().Policies {
@@ -416,10 +416,10 @@ func (g *Group) unreturned() string {
 		}
 	}
 	if all == nil {
-		return "some leases"
+		return ""
 	}
 	slices.Sort(all)
-	return strings.Join(all, ", ")
+	return ", and " + strings.Join(all, ", ") + " were not given back"
 }
 
 // empty retires all buckets and waits until their tokens are returned and they are removed.

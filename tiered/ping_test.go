@@ -116,6 +116,21 @@ func TestCloseNamesWhatIsNotReturned(t *testing.T) {
 	})
 }
 
+func TestCloseOfAnIdleLimiterThatHasNoTime(t *testing.T) {
+	l, err := New(remote.NewMemory(), Policy{Name: "p", Limit: PerSecond(1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Close(ctx); err != nil && err.Error() != "tiered: the Group is not closed yet: context canceled" {
+		t.Error(err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // With the client that services have, the log names the cause of an outage, and says once that hooks see nothing.
 func TestLogOfADefaultClient(t *testing.T) {
 	server := redistest.StartOpen(t)

@@ -127,10 +127,14 @@ var ofField = regexp.MustCompile(`Policy\.(\w+)`)
 
 // policy reads a policy.
 func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
-	before := len(r.errs) + r.more
-	nodes := map[string]*yaml.Node{} // by the name of the field in Policy
+	nodes, unread := map[string]*yaml.Node{}, map[string]bool{} // by the name of the field in Policy
 	set := func(name, of string, read func(path string, n *yaml.Node)) field {
-		return field{name, func(path string, n *yaml.Node) { nodes[of] = n; read(path, n) }}
+		return field{name, func(path string, n *yaml.Node) {
+			before := len(r.errs) + r.more
+			read(path, n)
+			nodes[of] = n
+			unread[of] = unread[of] || len(r.errs)+r.more > before
+		}}
 	}
 	limit := func(to *tiered.Limit) func(string, *yaml.Node) {
 		return func(path string, n *yaml.Node) { *to, _ = parsed(r, path, n, tiered.ParseLimit) }
@@ -193,16 +197,23 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 	if len(keys) > 0 {
 		p.PerKey = perKey(keys)
 	}
-	if len(r.errs)+r.more > before {
+	if n.Kind != yaml.MappingNode {
 		return p
+	}
+	for _, of := range []string{"Limit", "Also", "Algorithm", "Shards"} {
+		if unread[of] {
+			return p // the rules of the others depend on it
+		}
 	}
 	if err := p.Validate(); err != nil {
 		for _, e := range split(err) {
-			at := n
+			at, of := n, ""
 			if m := ofField.FindStringSubmatch(e.Error()); m != nil && nodes[m[1]] != nil {
-				at = nodes[m[1]]
+				at, of = nodes[m[1]], m[1]
 			}
-			r.bad(at, "%s: %s", path, plain(e))
+			if !unread[of] {
+				r.bad(at, "%s: %s", path, plain(e))
+			}
 		}
 		return p
 	}

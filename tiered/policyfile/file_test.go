@@ -118,6 +118,8 @@ policies:
   - name: e
     limit: 10/s
     calendar: true
+    max_debt: -2
+    lease: {period: soon}
 http:
   - match: api
     limits:
@@ -154,25 +156,28 @@ other: 1
 		`p.yaml:14:5: policies[3]: Policy.Name is`,
 		`p.yaml:15:15: policies[3]: Policy.Standing is on`,
 		`p.yaml:19:22: policies[4].keys: a key has 0 bytes`,
+		`p.yaml:19:17: policies[4]: the limit of "vip": Policy.Shards is 2: must be at most the burst`,
 		`p.yaml:21:12: policies[5].limit is a list: must be a text`,
 		`p.yaml:22:5: policies[6] is "5": must be a mapping`,
 		`p.yaml:25:15: policies[7]: Policy.Calendar is true`,
-		`p.yaml:27:12: http[0].match: `,
-		`p.yaml:29:18: http[0].limits[0].policy is "z": must be the name of a policy in this file`,
-		`p.yaml:29:26: http[0].limits[0].key: is "header": must be cookie NAME, credential NAME, forwarded PROXIES,`,
-		`p.yaml:29:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
-		`p.yaml:29:56: http[0].limits[0].cost is -1: must be at least 0`,
-		`p.yaml:30:5: http[1]: must have match and limits`,
-		`p.yaml:32:12: grpc[0].match: is "shop.Orders": must be /package.Service/Method, /package.Service/ or /`,
-		`p.yaml:34:26: grpc[0].limits[0].key: is "header x": must be credential NAME, forwarded-for PROXIES, ip, metadata NAME,`,
-		`p.yaml:37:26: grpc[1].limits[0].key is an empty list: must have one key at least`,
-		`p.yaml:38:9: grpc[1].limits[1]: policy is "e", as in line 37: must be another policy`,
-		`p.yaml:37:7: grpc[1].limits[1].key: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
-		`p.yaml:39:12: grpc[2].match is "/shop.Orders/", as in line 35: must be another one`,
-		`p.yaml:39:5: grpc[2]: must have match and limits`,
-		`p.yaml:40:13: grpc[3].limits is "7": must be a list`,
-		`p.yaml:40:5: grpc[3]: must have match and limits`,
-		`p.yaml:41:1: other: must be one of version, policies, http, grpc`,
+		`p.yaml:26:15: policies[7]: Policy.MaxDebt is -2`,
+		`p.yaml:27:21: policies[7].lease.period: is "soon"`,
+		`p.yaml:29:12: http[0].match: `,
+		`p.yaml:31:18: http[0].limits[0].policy is "z": must be the name of a policy in this file`,
+		`p.yaml:31:26: http[0].limits[0].key: is "header": must be cookie NAME, credential NAME, forwarded PROXIES,`,
+		`p.yaml:31:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
+		`p.yaml:31:56: http[0].limits[0].cost is -1: must be at least 0`,
+		`p.yaml:32:5: http[1]: must have match and limits`,
+		`p.yaml:34:12: grpc[0].match: is "shop.Orders": must be /package.Service/Method, /package.Service/ or /`,
+		`p.yaml:36:26: grpc[0].limits[0].key: is "header x": must be credential NAME, forwarded-for PROXIES, ip, metadata NAME,`,
+		`p.yaml:39:26: grpc[1].limits[0].key is an empty list: must have one key at least`,
+		`p.yaml:40:9: grpc[1].limits[1]: policy is "e", as in line 39: must be another policy`,
+		`p.yaml:39:7: grpc[1].limits[1].key: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
+		`p.yaml:41:12: grpc[2].match is "/shop.Orders/", as in line 37: must be another one`,
+		`p.yaml:41:5: grpc[2]: must have match and limits`,
+		`p.yaml:42:13: grpc[3].limits is "7": must be a list`,
+		`p.yaml:42:5: grpc[3]: must have match and limits`,
+		`p.yaml:43:1: other: must be one of version, policies, http, grpc`,
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {
