@@ -112,7 +112,7 @@ rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, a
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5
 
-bench: ## beside the peers: writes docs/bench, and from it docs/internals/performance.md and the README: five minutes
+bench: ## beside the peers: writes docs/bench, and from it docs/internals/performance.md and docs/figures.md: five minutes
 	@$(REDIS)
 	cd benchmarks && go run ./cmd/bench -rounds $(ROUNDS)
 

@@ -44,7 +44,7 @@ func commit() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("git rev-parse: %w", err)
 	}
-	changed, err := exec.Command("git", "status", "--porcelain", "--", ":/", ":(exclude,top)docs", ":(exclude,top)README.md").Output()
+	changed, err := exec.Command("git", "status", "--porcelain", "--", ":/", ":(exclude,top)docs").Output()
 	if err != nil {
 		return "", fmt.Errorf("git status: %w", err)
 	}

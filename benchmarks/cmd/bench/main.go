@@ -1,5 +1,5 @@
 // Command bench runs all benchmarks, keeps their raw output in docs/bench, and writes the tables of
-// docs/internals/performance.md and the README's lines about speed out of it. It is run in the directory of the benchmarks module.
+// docs/internals/performance.md and the lines about speed in docs/figures.md out of it. It is run in the directory of the benchmarks module.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 const (
 	rawDir      = "../docs/bench"
 	performance = "../docs/internals/performance.md"
-	readme      = "../README.md"
+	figures     = "../docs/figures.md"
 )
 
 func main() {
@@ -87,7 +87,7 @@ func render(raw string) error {
 	if err != nil {
 		return err
 	}
-	for path, body := range map[string]string{performance: results.Tables(), readme: claims} {
+	for path, body := range map[string]string{performance: results.Tables(), figures: claims} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err

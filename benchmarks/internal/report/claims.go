@@ -12,7 +12,7 @@ type figure struct {
 	unit          string
 }
 
-// Claims renders the lines that the README has about speed. Each is a quotient that `make ratios` measures too, with more
+// Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make ratios` measures too, with more
 // care and against a bound. It is an error when the run lacks one of the figures.
 func (r *Results) Claims() (string, error) {
 	var missing []string

@@ -28,9 +28,9 @@ func TestDocumentsAreGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		want["performance.md"] = append(want["performance.md"], r.Tables())
-		want["README.md"] = append(want["README.md"], claims)
+		want["figures.md"] = append(want["figures.md"], claims)
 	}
-	for name, path := range map[string]string{"performance.md": "../../../docs/internals/performance.md", "README.md": "../../../README.md"} {
+	for name, path := range map[string]string{"performance.md": "../../../docs/internals/performance.md", "figures.md": "../../../docs/figures.md"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
