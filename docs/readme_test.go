@@ -36,6 +36,14 @@ func TestReadmeLinks(t *testing.T) {
 	}
 }
 
+// The README fits on two screens. Whatever needs more words belongs on a page below docs.
+func TestReadmeIsShort(t *testing.T) {
+	toRoot(t)
+	if n := len(strings.Fields(read(t, "README.md"))); n > 1300 {
+		t.Errorf("the README has %d words, and may have 1300", n)
+	}
+}
+
 // Every target that a document names exists, and so does the page or the hunt that it is given.
 func TestTargetsExist(t *testing.T) {
 	toRoot(t)
