@@ -19,7 +19,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// From docs/kubernetes.md.
+// From docs/kubernetes.md. runPod shuts down as docs/getting-started.md does.
 
 func groupOfPod(store remote.Store) (*tiered.Group, error) {
 	processes, err := strconv.Atoi(os.Getenv("LIMITER_PROCESSES"))
