@@ -65,12 +65,34 @@ func TestHowToGoOn(t *testing.T) {
 		{"replay", "tiersim replay report.json"},
 		{"run outgae", `scenario is "outgae": did you mean outage?`},
 		{"run zzz", `scenario is "zzz": must be one of blackhole`},
-		{"versoon", `unknown command "versoon"`},
+		{"versoon", "unknown command \"versoon\": did you mean version?\n\"tiersim help\" lists the commands, \"tiersim list\" the scenarios"},
+		{"runn outage", `unknown command "runn": did you mean run?`},
+		{"lst", `unknown command "lst": did you mean list?`},
+		{"verson", `unknown command "verson": did you mean version?`},
+		{"tun", `did you mean run or tune?`},
+		{"rnu", `did you mean run`},
+		{"outage", `did you mean "tiersim run outage"?`},
+		{"zzz", "unknown command \"zzz\"\n\"tiersim help\" lists the commands"},
+		{"help runn", "did you mean run?\n\"tiersim help\" lists the commands"},
+		{"help zzz", "unknown command \"zzz\"\n\"tiersim help\" lists the commands"},
+		{"tune", "tune has no --rate: must be given, as in\n  tiersim tune --rate 1000/s --processes 20 --over 100% --shortfall 10%\n\"tiersim help tune\" says more"},
+		{"tune 5/s", "tune has arguments [\"5/s\"]: must be tiersim tune [flags]\n\"tiersim help tune\" says more"},
+		{"swarm a b", "as in\n  tiersim swarm --seeds 1000 --write .\n"},
+		{"list x", `"tiersim help list" says more`},
+		{"run --sed 1", "unknown flag: --sed\n\"tiersim help run\" says more"},
+		{"--sed 1", "unknown flag: --sed\n\"tiersim help\" lists the commands"},
 	} {
 		_, problems, status := run(t, strings.Fields(c.line)...)
 		if status != notRunnable || !strings.Contains(problems, c.want) {
 			t.Errorf("tiersim %s: %d, %q, want %q", c.line, status, problems, c.want)
 		}
+	}
+	if out, _, status := run(t, "help", "run"); status != passed || !strings.Contains(out, "tiersim run outage") ||
+		!strings.Contains(out, "-h, --help") {
+		t.Errorf("help run: %d %q", status, out)
+	}
+	if out, _, status := run(t, "__complete", "help", "tu"); status != passed || !strings.HasPrefix(out, "tune\tSearch ") {
+		t.Errorf("completion of help: %d %q", status, out)
 	}
 	if out, _, status := run(t, "version"); status != passed || !strings.HasPrefix(out, "tiersim ") || !strings.Contains(out, runtime.Version()) {
 		t.Errorf("version: %d %q", status, out)

@@ -20,7 +20,8 @@ func (a *app) swarm() *cobra.Command {
 	var seeds int
 	var directory string
 	c := &cobra.Command{
-		Use: "swarm [NAME|FILE]", Short: "Run random faults, a scenario for each seed, and shrink those that break a promise", Args: cobra.MaximumNArgs(1),
+		Use: "swarm [NAME|FILE]", Short: "Run random faults, a scenario for each seed, and shrink those that break a promise",
+		Args: arguments(0, 1),
 		Long: `Swarm draws a scenario for each seed, with faults of all kinds on top of each other, and runs it: in their midst no
 decision may take longer than Budget, nothing be spent twice, and no more be admitted than the fail mode allows for these
 faults; five seconds after the last of them it must be as if nothing had been. A scenario that breaks a promise is shrunk.

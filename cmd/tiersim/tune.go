@@ -20,7 +20,7 @@ func (a *app) tune() *cobra.Command {
 	var wanted question
 	c := &cobra.Command{
 		Use: "tune", Short: "Search lease size and period, fail mode and Options.Processes for a service",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		Long: `Tune runs the shipped limiter with each of some thirty settings through silent, dying, flapping and slow Redises, partitions
 and deploys. It prints the settings that none beats, which one to take, whether standing shares pay, and the policy in
 Go. What nothing satisfies it says; the exit status is then 1. It takes some ten seconds on two processors, and a
@@ -29,7 +29,10 @@ minute with many keys. sim/tuning.md has examples.`,
   tiersim tune --rate 5/min --processes 20 --keys 1000 --demand 0.5 --over 30
   tiersim tune --rate 50/s --processes 10 --over 0 --shortfall 60% --calls 200/s`,
 	}
-	c.RunE = func(*cobra.Command, []string) error {
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if wanted.rate == "" {
+			return fmt.Errorf("tune has no --rate: must be given, as in\n  %s\n%s", example(c), seeHelp(c))
+		}
 		if err := f.check(); err != nil {
 			return err
 		}

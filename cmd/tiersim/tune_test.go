@@ -55,7 +55,7 @@ func TestTune(t *testing.T) {
 
 func TestTuneErrors(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"", `--rate is ""`},
+		{"", `tune has no --rate`},
 		{"--rate 5", `--rate is "5": must be tokens per period`},
 		{"--rate 5/s --over x", `--over is "x"`},
 		{"--rate 5/s --over -1", `--over is "-1"`},
@@ -66,7 +66,7 @@ func TestTuneErrors(t *testing.T) {
 		{"--rate 5/s --processes 0", "processes is 0: must be 1 to 1000"},
 		{"--rate 5/s --faults fire", `fault is "fire": must be one of blackhole`},
 		{"--rate 5/s --shape round", `shape is "round"`},
-		{"--rate 5/s more", "unknown command"},
+		{"--rate 5/s more", `tune has arguments ["more"]`},
 	} {
 		_, problems, status := run(t, append([]string{"tune"}, strings.Fields(c.args)...)...)
 		if status != notRunnable || !strings.Contains(problems, c.want) {

@@ -16,7 +16,7 @@ import (
 
 func (a *app) list() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "The scenarios that come with the simulator, and what each shows", Args: cobra.NoArgs,
+		Use: "list", Short: "The scenarios that come with the simulator, and what each shows", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return a.table(func(row func(...string)) error {
 				for _, name := range sim.Library() {
@@ -34,7 +34,7 @@ func (a *app) list() *cobra.Command {
 
 func (a *app) faults() *cobra.Command {
 	return &cobra.Command{
-		Use: "faults", Short: "What can go wrong in a scenario: what may follow `at TIME`", Args: cobra.NoArgs,
+		Use: "faults", Short: "What can go wrong in a scenario: what may follow `at TIME`", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return a.table(func(row func(...string)) error {
 				for _, k := range scenario.Kinds {
@@ -59,7 +59,7 @@ func (a *app) faults() *cobra.Command {
 
 func (a *app) metrics() *cobra.Command {
 	return &cobra.Command{
-		Use: "metrics", Short: "What a scenario can expect and sweeps show: what may follow `expect`, and `sometimes`", Args: cobra.NoArgs,
+		Use: "metrics", Short: "What a scenario can expect and sweeps show: what may follow `expect`, and `sometimes`", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			err := a.table(func(row func(...string)) error {
 				for _, m := range scenario.Metrics {
