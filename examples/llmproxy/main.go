@@ -115,7 +115,7 @@ func proxy(group *tiered.Group, target *url.URL, requests, tokens int64) (http.H
 	limit, err := httplimit.New([]httplimit.Rule{
 		{Limiter: perRequest, Key: client, Missing: httplimit.Refuse},
 		{Limiter: perToken, Key: client, Missing: httplimit.Refuse, Cost: atMost},
-	}, &httplimit.Options{Settle: true, Problem: true})
+	}, &httplimit.Options{Settle: true, Problem: true, IETFDraft11: true}) // a refusal says which of the two limits it is
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -116,6 +117,42 @@ func TestRefusals(t *testing.T) {
 			}
 			if c.user != "" && strings.Contains(string(body), c.user) {
 				t.Errorf("%s: the answer repeats the key: %s", c.name, body)
+			}
+		}
+		store.Fail(nil)
+	})
+}
+
+// The answer to a client names a policy only if the fields do: its name is internal.
+func TestRefusalNamesNoPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, store := group(t)
+		closed, err := g.NewLimiter(tiered.Policy{Name: "secret-closed", Limit: tiered.PerHour(1), FailMode: tiered.FailClosed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocked := limiter(t, g, "secret-blocked", tiered.Blocked())
+		plan := limiter(t, g, "secret-plan", tiered.PerHour(1))
+		for _, c := range []struct {
+			name    string
+			limiter *tiered.Limiter
+			down    error
+			status  int
+		}{
+			{"over the limit", plan, nil, 429},
+			{"blocked", blocked, nil, 429},
+			{"Redis does not answer", closed, errors.New("down"), 503},
+		} {
+			store.Fail(c.down)
+			for name, o := range map[string]*Options{"text": nil, "problem": {Problem: true}, "draft": {Problem: true, IETFDraft11: true}} {
+				h := wrap(t, []Rule{perUser(c.limiter)}, o, ok)
+				get(h, "ann")
+				r := get(h, "ann")
+				body, _ := io.ReadAll(r.Body)
+				all := fmt.Sprint(string(body), r.Header)
+				if r.StatusCode != c.status || strings.Contains(all, "secret") != (name == "draft" && c.status == 429) {
+					t.Errorf("%s, %s: %s: %s", c.name, name, r.Status, all)
+				}
 			}
 		}
 		store.Fail(nil)

@@ -55,14 +55,15 @@ type Options struct {
 	Denied func(http.ResponseWriter, *http.Request, Refusal)
 
 	// Problem answers refusals as application/problem+json (RFC 9457), with the problem types of the IETF draft
-	// that IETFDraft11 names. Denied, if set, answers instead.
+	// that IETFDraft11 names. With IETFDraft11, which tells the names of policies, violated-policies has the name of the
+	// one that refused; otherwise it is left out. Denied, if set, answers instead.
 	Problem bool
 
 	// Headers selects the fields that state the limit. The zero Headers is X-RateLimit-Limit, -Remaining and -Reset.
 	Headers Headers
 
-	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11 of 2026-05-23.
-	// This is not a standard, and the next revision may change the names.
+	// IETFDraft11 adds RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11 of 2026-05-23. These
+	// fields tell clients the names of the policies. This is not a standard, and the next revision may change the names.
 	IETFDraft11 bool
 
 	// Jitter is the largest random time that is added to Retry-After, so that clients that were refused together do

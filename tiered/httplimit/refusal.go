@@ -52,7 +52,7 @@ func (l *limit) refuse(w http.ResponseWriter, r *http.Request, d tiered.Decision
 		l.Denied(seen, r, refusal)
 		seen.answer()
 	case l.Problem:
-		refusal.writeProblem(w)
+		refusal.writeProblem(w, l.IETFDraft11)
 	default:
 		http.Error(w, refusal.detail(), refusal.Status)
 	}
@@ -79,7 +79,8 @@ func (r Refusal) detail() string {
 // several.
 func (r Refusal) limit() string { return limitName(r.Policy, int(r.LimitNumber)) }
 
-// problem is the body of RFC 9457. The types and violated-policies are those of the draft that draft11.go names.
+// problem is the body of RFC 9457. The types and violated-policies are those of the draft that draft11.go names:
+// violated-policies has the names of the policies, as RateLimit-Policy has them, whose quota is exceeded.
 type problem struct {
 	Type     string   `json:"type"`
 	Title    string   `json:"title"`
@@ -90,11 +91,16 @@ type problem struct {
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
-func (r Refusal) writeProblem(w http.ResponseWriter) {
+// writeProblem answers with a problem. It names the limit that refused if the fields that name limits are written too:
+// otherwise a client can do nothing with the name, and should not see it.
+func (r Refusal) writeProblem(w http.ResponseWriter, named bool) {
 	p := problem{Type: "about:blank", Title: http.StatusText(r.Status), Status: r.Status, Detail: r.detail()}
 	switch r.Status {
 	case http.StatusTooManyRequests:
-		p.Type, p.Title, p.Violated = problemTypes+"quota-exceeded", "Quota exceeded", []string{r.limit()}
+		p.Type, p.Title = problemTypes+"quota-exceeded", "Quota exceeded"
+		if named {
+			p.Violated = []string{r.limit()}
+		}
 	case http.StatusServiceUnavailable:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Temporarily reduced capacity"
 	}
