@@ -13,7 +13,7 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/sethvargo/go-limiter v1.1.0
 	github.com/throttled/throttled/v2 v2.15.0
-	github.com/tiered-limiter/tiered-limiter v0.0.0
+	github.com/tiered-limiter/tiered-limiter v0.1.0
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/vearne/ratelimit v0.1.9
 	github.com/zeromicro/go-zero v1.10.3

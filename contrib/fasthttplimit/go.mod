@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/tiered-limiter/tiered-limiter => ../..
 
 require (
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
 	github.com/valyala/fasthttp v1.77.0
 )
 

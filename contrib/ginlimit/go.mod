@@ -6,7 +6,7 @@ replace github.com/tiered-limiter/tiered-limiter => ../..
 
 require (
 	github.com/gin-gonic/gin v1.12.0
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
 )
 
 require (

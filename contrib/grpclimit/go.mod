@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/tiered-limiter/tiered-limiter => ../..
 
 require (
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261104224025-d1e00e9f33ab
 	google.golang.org/grpc v1.85.0

@@ -9,8 +9,8 @@ replace (
 
 require (
 	github.com/prometheus/client_golang v1.24.1
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
-	github.com/tiered-limiter/tiered-limiter/contrib/grpclimit v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
+	github.com/tiered-limiter/tiered-limiter/contrib/grpclimit v0.1.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/metric v1.47.0

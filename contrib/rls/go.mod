@@ -13,8 +13,8 @@ require (
 	github.com/getkin/kin-openapi v0.153.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
-	github.com/tiered-limiter/tiered-limiter/contrib/prometheus v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
+	github.com/tiered-limiter/tiered-limiter/contrib/prometheus v0.1.0
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/net v0.60.0

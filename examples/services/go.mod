@@ -10,9 +10,9 @@ replace (
 
 require (
 	github.com/prometheus/client_golang v1.25.0
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
-	github.com/tiered-limiter/tiered-limiter/contrib/grpclimit v0.0.0-00010101000000-000000000000
-	github.com/tiered-limiter/tiered-limiter/contrib/prometheus v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
+	github.com/tiered-limiter/tiered-limiter/contrib/grpclimit v0.1.0
+	github.com/tiered-limiter/tiered-limiter/contrib/prometheus v0.1.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.37.2
 	sigs.k8s.io/yaml v1.6.0

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -366,20 +367,65 @@ func TestDirections(t *testing.T) {
 // change of theirs, and `go` refuses to build them until somebody has made it.
 func TestNestedModulesFollow(t *testing.T) {
 	t.Chdir("../..")
-	found := 0
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != "go.mod" || path == "go.mod" {
-			return err
-		}
-		found++
+	for _, file := range nestedModules(t) {
 		list := exec.CommandContext(t.Context(), "go", "list", "-m", "-mod=readonly", "all")
-		list.Dir = filepath.Dir(path)
+		list.Dir = filepath.Dir(file)
 		if out, err := list.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: run `go mod tidy` there\n%s", path, err, out)
+			t.Errorf("%s: %v: run `go mod tidy` there\n%s", file, err, out)
 		}
-		return nil
-	})
-	if err != nil || found == 0 {
-		t.Fatalf("%d modules found, %v", found, err)
 	}
+}
+
+// TestNestedModulesRequireTheRelease: a user's build ignores the replace lines of the modules that it fetches. So each module
+// requires this one, and its siblings, in the newest version of CHANGELOG.md, and all of them are released together.
+func TestNestedModulesRequireTheRelease(t *testing.T) {
+	t.Chdir("../..")
+	changes, err := os.ReadFile("CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heading := regexp.MustCompile(`(?m)^## (v\d+\.\d+\.\d+)\b`).FindSubmatch(changes)
+	if heading == nil {
+		t.Fatal("CHANGELOG.md has no heading of a version")
+	}
+	newest, required := string(heading[1]), 0
+	for _, file := range nestedModules(t) {
+		out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", file).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		var m struct {
+			Require []struct{ Path, Version string }
+		}
+		if err := json.Unmarshal(out, &m); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, r := range m.Require {
+			if r.Path != module && !strings.HasPrefix(r.Path, module+"/") {
+				continue
+			}
+			required++
+			if r.Version != newest {
+				t.Errorf("%s requires %s %s: must be %s, the newest version of CHANGELOG.md", file, r.Path, r.Version, newest)
+			}
+		}
+	}
+	if required == 0 {
+		t.Error("no module requires this one")
+	}
+}
+
+// nestedModules returns the go.mod files below the root, which is the working directory.
+func nestedModules(t *testing.T) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "go.mod" && path != "go.mod" {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d modules found, %v", len(files), err)
+	}
+	return files
 }

@@ -7,7 +7,7 @@ replace github.com/tiered-limiter/tiered-limiter => ../../../
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/tiered-limiter/tiered-limiter v0.0.0-00010101000000-000000000000
+	github.com/tiered-limiter/tiered-limiter v0.1.0
 )
 
 require (
