@@ -125,6 +125,9 @@ func (l *Limiter) invalid(d *Decision, key string, r Reason) {
 
 // refusal returns the Decision on a request that is not valid.
 func (l *Limiter) refusal(key string, r Reason) (d Decision) {
+	if l.isZero() {
+		return d
+	}
 	l.invalid(&d, key, r)
 	l.countRequest(&d, 0)
 	l.finish(&d, 0)

@@ -16,7 +16,7 @@ import (
 // dropped here at once, and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means
 // that Redis has done it. After an error it is unknown whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if r := valid(key, 1); r != Granted {
+	if r := l.valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()
 	}
 	return l.credit(ctx, key, local.Fill)
@@ -45,7 +45,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 
 // checkCost reports a key or a number of tokens that is not valid.
 func (l *Limiter) checkCost(key string, n int64) error {
-	switch reason := valid(key, n); {
+	switch reason := l.valid(key, n); {
+	case reason == Unknown:
+		return l.refusal(key, reason).Err()
 	case reason == InvalidKey:
 		return fmt.Errorf("%w: the key has %d bytes: must have 1 to %d", l.refusal(key, reason).Err(), len(key), MaxKeyLength)
 	case reason == InvalidCost || n > maxTokens:

@@ -137,12 +137,20 @@ type LimitedError struct {
 
 // Is makes errors.Is find context.DeadlineExceeded if WaitN gave up early, because the tokens could not come before
 // the deadline.
-func (e *LimitedError) Is(target error) bool { return e.late && target == context.DeadlineExceeded }
+func (e *LimitedError) Is(target error) bool {
+	return e != nil && e.late && target == context.DeadlineExceeded
+}
 
 // Error says which policy refused, by which of several limits, and why. It does not repeat the key, which may be a
 // secret.
 func (e *LimitedError) Error() string {
+	if e == nil {
+		return "<nil>"
+	}
 	d := &e.Decision
+	if d.Reason == Unknown && d.Policy == "" {
+		return "tiered: nothing was decided: the Limiter is nil or zero, or there are no uses"
+	}
 	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
 	if d.LimitNumber > 0 {
 		s += fmt.Sprintf(" by limit %d", d.LimitNumber)
@@ -158,6 +166,9 @@ func (e *LimitedError) Error() string {
 
 // Unwrap returns the error variable for the Decision's reason.
 func (e *LimitedError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
 	switch e.Decision.Reason {
 	case Limited, ShareSpent:
 		return ErrLimited

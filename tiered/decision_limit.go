@@ -59,6 +59,9 @@ func smallest(limits []Limit) (which uint8) {
 // or with [Policy].PerKey that of its key. It reads only memory. It reports false if the process no longer keeps
 // the key.
 func (l *Limiter) LimitOf(d Decision) (limit Limit, ok bool) {
+	if l.isZero() {
+		return Limit{}, false
+	}
 	s := l.settings.Load()
 	if s.policy.PerKey == nil && !l.carries.Load() {
 		if i := int(d.LimitNumber) - 2; i >= 0 && i < len(s.policy.Also) {

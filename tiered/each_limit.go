@@ -55,7 +55,7 @@ func (p *part) report(d *Decision, back bool) {
 // Options.Budget. If Redis does not answer by then, it returns an error and no Decisions. With Shards a limit's
 // Remaining is the sum of the shards.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
-	if r := valid(key, 1); r != Granted {
+	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, r).Err()
 	}
 	if ctx == nil {

@@ -22,7 +22,8 @@ import (
 )
 
 // Group is any number of policies over one store: they share one cache of keys, one queue of calls to each Redis node
-// and one set of goroutines. All methods may be called concurrently.
+// and one set of goroutines. All methods may be called concurrently. The zero Group and a nil one refuse: they have no
+// policies, and methods that return an error say so.
 type Group struct {
 	store        remote.Store
 	options      options
@@ -133,6 +134,9 @@ type limiters struct {
 
 // NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
+	if g.isZero() {
+		return nil, errZeroGroup
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -183,6 +187,9 @@ func (g *Group) add(p Policy) (*Limiter, error) {
 
 // Policies returns the policies, in the order in which they were added.
 func (g *Group) Policies() []Policy {
+	if g.isZero() {
+		return nil
+	}
 	var all []Policy
 	for _, l := range g.limiters.present() {
 		if l.parent == l {
@@ -194,6 +201,9 @@ func (g *Group) Policies() []Policy {
 
 // Limiter returns the Limiter of a policy, and reports whether the Group has one of that name.
 func (g *Group) Limiter(policy string) (*Limiter, bool) {
+	if g.isZero() {
+		return nil, false
+	}
 	ls := &g.limiters
 	ls.mu.RLock()
 	defer ls.mu.RUnlock()
@@ -348,6 +358,9 @@ func (g *Group) ahead() (ns int64, ok bool) {
 // round trip. It blocks until ctx ends, or for at most twice as long as a call may go on in the background
 // ([Options].Timeout: 400 ms by default), and 0.1 s more to find the cause.
 func (g *Group) Ping(ctx context.Context) error {
+	if g.isZero() {
+		return errZeroGroup
+	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -374,6 +387,9 @@ func (g *Group) Ping(ctx context.Context) error {
 // Their goroutines end when the hook has returned and all earlier events are delivered. A hook must call Close on its
 // own goroutine. A hook that waits for a Close on another goroutine waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
+	if g.isZero() {
+		return errZeroGroup
+	}
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -51,7 +51,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.Peek
 // one call to Redis. With Shards that is one call for each shard, all at the same time, and Remaining is the sum of the
 // shards. If Redis does not answer, PeekN returns what this process knows.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
-	if r := valid(key, n); r != Granted {
+	if r := l.valid(key, n); r != Granted {
 		return l.refusal(key, r)
 	}
 	if ctx == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Limiter decides by one policy. All methods may be called concurrently.
+// Limiter decides by one policy. All methods may be called concurrently. The zero Limiter and a nil one refuse.
 type Limiter struct {
 	group     *Group
 	number    int
@@ -88,12 +88,21 @@ func New(s remote.Store, p Policy, o *Options) (*Limiter, error) {
 	return l, nil
 }
 
-// Group returns the Group of the Limiter, also if [New] made it: for [Group.Stats] and [Group.Ping].
-func (l *Limiter) Group() *Group { return l.group }
+// Group returns the Group of the Limiter, also if [New] made it: for [Group.Stats] and [Group.Ping]. It is nil if the
+// Limiter is nil or zero.
+func (l *Limiter) Group() *Group {
+	if l.isZero() {
+		return nil
+	}
+	return l.group
+}
 
 // Close closes the Group of a Limiter made by [New], as [Group.Close] does. For one made by [Group.NewLimiter] it does
 // nothing: close the Group.
 func (l *Limiter) Close(ctx context.Context) error {
+	if l.isZero() {
+		return errZeroLimiter
+	}
 	if !l.ownsGroup {
 		return nil
 	}

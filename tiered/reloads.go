@@ -12,6 +12,9 @@ type reloads struct {
 // any other one why it does not. Code that watches a configuration, such as policyfile.Watcher, calls it after each
 // reload.
 func (g *Group) CountReload(err error) {
+	if g.isZero() {
+		return
+	}
 	g.reloads.mu.Lock()
 	defer g.reloads.mu.Unlock()
 	if g.reloads.count.Err = err; err != nil {

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
@@ -170,8 +171,12 @@ func (t *taking) correctCost(actual int64) {
 }
 
 // Do calls fn if the limit admits one token for key. If fn returns an error or panics, Do returns the token as
-// [Reservation.Cancel] does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn.
+// [Reservation.Cancel] does: only successes count. It returns fn's error, or a *[LimitedError] without calling fn. If fn
+// is nil, it returns an error and takes nothing.
 func (l *Limiter) Do(ctx context.Context, key string, fn func(context.Context) error) error {
+	if fn == nil {
+		return errors.New("tiered: fn is nil: must be a function")
+	}
 	r := l.ReserveN(ctx, key, 1)
 	if !r.Allowed {
 		return r.Err()

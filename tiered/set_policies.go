@@ -16,6 +16,9 @@ import (
 // returned when they are not used any more, and its waiters are served. It is no longer in [Group.Policies] and
 // [Stats]. A policy of that name may be added again.
 func (g *Group) SetPolicies(policies []Policy) error {
+	if g.isZero() {
+		return errZeroGroup
+	}
 	g.setPoliciesMu.Lock()
 	defer g.setPoliciesMu.Unlock()
 	var problems []error

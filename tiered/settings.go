@@ -139,7 +139,12 @@ func (l *Limiter) set(p Policy) {
 }
 
 // Policy returns the current policy: see [Limiter.SetPolicy].
-func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
+func (l *Limiter) Policy() Policy {
+	if l.isZero() {
+		return Policy{}
+	}
+	return l.settings.Load().policy.clone()
+}
 
 // SetPolicy changes the policy for all keys at once. Limit, PerKey, FailMode, Lease, MaxDebt and Shadow may change.
 // Name, Algorithm, Also, Calendar and Shards may not, nor the Per of a FixedWindow, of a SlidingLog, or of a
@@ -159,6 +164,9 @@ func (l *Limiter) Policy() Policy { return l.settings.Load().policy.clone() }
 // that is used before its turn needs no such call. If a call fails, the key's next call carries the limit. With PerKey
 // a key's new limit is determined, and applies, from its next use on.
 func (l *Limiter) SetPolicy(p Policy) error {
+	if l.isZero() {
+		return errZeroLimiter
+	}
 	p = p.clone()
 	l.setMu.Lock()
 	defer l.setMu.Unlock()
@@ -213,6 +221,9 @@ func (g *Group) reportLimit(all []*bucket) {
 // Refresh makes the next use of key call [Policy].PerKey again, because the key's limit has changed. It does
 // nothing without PerKey, and for a key that this process does not keep.
 func (l *Limiter) Refresh(key string) {
+	if l.isZero() {
+		return
+	}
 	s, g := l.settings.Load(), l.group
 	if s.policy.PerKey == nil || key == "" || len(key) > MaxKeyLength {
 		return

@@ -133,6 +133,9 @@ type NodeStats struct {
 
 // Stats returns the Group's figures. It walks all keys: call it every few seconds, not per request.
 func (g *Group) Stats() Stats {
+	if g.isZero() {
+		return Stats{}
+	}
 	s := Stats{Policies: make(map[string]PolicyStats), Nodes: make(map[string]NodeStats)}
 	s.Keys, s.Leaving, s.Evictions = g.cache.Counts()
 	s.Standstills, s.TraceDropped, s.TracePanics = g.standstills.Load(), g.trace.dropped.Load(), g.trace.panics.Load()

@@ -35,6 +35,10 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision) 
 // take is AllowN. If t is not nil, take stores in it how the tokens can be returned. It writes the Decision into *d,
 // because copies of it were a quarter of the cost of a decision.
 func (l *Limiter) take(ctx context.Context, key string, n int64, t *taking, d *Decision) {
+	if l.isZero() {
+		*d = Decision{}
+		return
+	}
 	mode := l.mode.Load()
 	if mode&^(modeSharded|modeStanding) != 0 {
 		l.takeInMode(ctx, key, n, t, d)

@@ -15,10 +15,15 @@ type Use struct {
 }
 
 // For is ForN for one token.
-func (l *Limiter) For(key string) Use { return Use{limiter: l, key: key, cost: 1} }
+func (l *Limiter) For(key string) Use { return l.ForN(key, 1) }
 
 // ForN returns a use of n tokens of key, for [All]. It takes nothing and does not block.
-func (l *Limiter) ForN(key string, n int64) Use { return Use{limiter: l, key: key, cost: n} }
+func (l *Limiter) ForN(key string, n int64) Use {
+	if l.isZero() {
+		l = nil
+	}
+	return Use{limiter: l, key: key, cost: n}
+}
 
 // Allow is [Uses.Allow] of this use alone.
 func (u Use) Allow(ctx context.Context) Decision { return All(u).Allow(ctx) }

@@ -46,7 +46,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if r := valid(key, n); r != Granted {
+	if r := l.valid(key, n); r != Granted {
 		return l.refusal(key, r).Err()
 	}
 	id := l.id(key)

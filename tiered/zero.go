@@ -1,0 +1,25 @@
+package tiered
+
+import "errors"
+
+// A nil or zero Limiter or Group is a mistake: usually the error of New or NewGroup was ignored. Its methods must not
+// panic, because they would do so at the first request. They refuse.
+
+var (
+	errZeroLimiter = errors.New("tiered: the Limiter is nil or zero: must be made by New or Group.NewLimiter")
+	errZeroGroup   = errors.New("tiered: the Group is nil or zero: must be made by NewGroup")
+)
+
+// isZero reports whether l is nil or was not made by New or Group.NewLimiter.
+func (l *Limiter) isZero() bool { return l == nil || l.group == nil }
+
+// valid is the function valid. For a nil or zero Limiter it returns Unknown.
+func (l *Limiter) valid(key string, n int64) Reason {
+	if l.isZero() {
+		return Unknown
+	}
+	return valid(key, n)
+}
+
+// isZero reports whether g is nil or was not made by NewGroup.
+func (g *Group) isZero() bool { return g == nil || g.cache == nil }
