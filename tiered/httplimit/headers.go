@@ -41,11 +41,14 @@ const defaultPrefix = "X-RateLimit"
 
 // WriteHeaders sets X-RateLimit-Limit, -Remaining and -Reset, and Retry-After if d is a refusal and a later retry may
 // be admitted. It is for handlers that ask a Limiter themselves. What is unknown is not written: while Redis does not
-// answer and the policy is FailClosed, only Retry-After.
+// answer and the policy is FailClosed, only Retry-After. To a nil Header nothing is written.
 func WriteHeaders(h http.Header, d tiered.Decision) { Headers{}.Write(h, d) }
 
 // Write is [WriteHeaders] with the fields that s selects.
 func (s Headers) Write(h http.Header, d tiered.Decision) {
+	if h == nil {
+		return
+	}
 	if after, ok := retryAfter(&d); ok && !d.Allowed {
 		h[fieldRetry] = []string{strconv.FormatInt(seconds(after), 10)}
 	}

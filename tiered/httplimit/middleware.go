@@ -10,7 +10,7 @@ import (
 
 // New returns a middleware that lets a request through if all rules admit it, and answers it otherwise. The middleware
 // may be used concurrently, and for any number of handlers. A request waits for at most the shortest Budget of the
-// rules' Groups.
+// rules' Groups. Around a nil Handler it answers 404, as an empty [http.ServeMux] does.
 //
 // The error names each field that is not valid.
 func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
@@ -20,6 +20,9 @@ func New(rules []Rule, o *Options) (func(http.Handler) http.Handler, error) {
 	}
 	l := &limit{rules: append([]Rule(nil), rules...), Options: options, names: options.Headers.names()}
 	return func(next http.Handler) http.Handler {
+		if next == nil {
+			next = http.NotFoundHandler()
+		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, next) })
 	}, nil
 }

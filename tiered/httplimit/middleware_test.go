@@ -515,6 +515,7 @@ func TestProblemsWithOptions(t *testing.T) {
 		{Limiter: l, Key: Header("X User"), Missing: 4},
 		{Limiter: l, Key: ForwardedFor(), Missing: Refuse},
 		{Limiter: l, Key: Cookie("").Hashed(), Missing: Exempt},
+		{Limiter: new(tiered.Limiter), Key: RemoteIP(), Missing: Exempt},
 	}, &Options{Jitter: -1})
 	want := `httplimit: rules[0].Limiter is nil: must be set
 httplimit: rules[0].Key is zero: must be set, as in httplimit.RemoteIP()
@@ -525,6 +526,7 @@ httplimit: rules[2].Limiter has policy "p", as rules[1] has: must be another pol
 httplimit: rules[2].Key is ForwardedFor(): must have the prefix of a proxy at least
 httplimit: rules[3].Limiter has policy "p", as rules[1] has: must be another policy
 httplimit: rules[3].Key is Cookie(""): must be the name of a cookie
+httplimit: rules[4].Limiter is zero: must be made by tiered.New or Group.NewLimiter
 httplimit: Options.Jitter is -1ns: must be 0 to 1h`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

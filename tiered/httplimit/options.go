@@ -94,14 +94,17 @@ func fill(rules []Rule, o *Options) (Options, error) {
 	}
 	names := map[string]int{}
 	for i, r := range rules {
-		if r.Limiter == nil {
+		name := r.Limiter.Policy().Name
+		first, twice := names[name]
+		switch {
+		case r.Limiter == nil:
 			bad("rules[%d].Limiter is nil: must be set", i)
-		} else if name := r.Limiter.Policy().Name; true {
-			if first, ok := names[name]; ok {
-				bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
-			} else {
-				names[name] = i
-			}
+		case r.Limiter.Group() == nil:
+			bad("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
+		case twice:
+			bad("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
+		default:
+			names[name] = i
 		}
 		switch {
 		case r.Key.err != nil:
@@ -129,6 +132,6 @@ func fill(rules []Rule, o *Options) (Options, error) {
 // Access-Control-Request-Method. Browsers send it without credentials. Anyone can send such requests: skip them
 // only if they are cheap to answer.
 func Preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
+	return r != nil && r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != ""
 }

@@ -30,9 +30,9 @@ func Status(d tiered.Decision) int {
 }
 
 // WriteRefusal answers a request that d refuses: with the header fields of [WriteHeaders], the status of [Status], and
-// a line of text. It is for handlers that ask a Limiter themselves. It writes nothing if d allows.
+// a line of text. It is for handlers that ask a Limiter themselves. It writes nothing if d allows, or if w is nil.
 func WriteRefusal(w http.ResponseWriter, d tiered.Decision) {
-	if d.Allowed {
+	if d.Allowed || w == nil {
 		return
 	}
 	WriteHeaders(w.Header(), d)

@@ -31,8 +31,11 @@ func withSettlement(ctx context.Context, t tiered.Reservation, rules []Rule, use
 // is returned and a deficit is charged, as by [tiered.Reservation.Settle]. Only the first call counts. Settle may
 // be called after the handler has answered, and does not block. If it returns an error, nothing was corrected.
 func Settle(ctx context.Context, actual ...int64) error {
-	s, ok := ctx.Value(settlementKey{}).(*settlement)
-	if !ok {
+	var s *settlement
+	if ctx != nil {
+		s, _ = ctx.Value(settlementKey{}).(*settlement)
+	}
+	if s == nil {
 		return errors.New("httplimit: the context is not of a request that was counted with Options.Settle")
 	}
 	if len(actual) != s.rules {
