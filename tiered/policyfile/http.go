@@ -132,11 +132,14 @@ func register(mux *http.ServeMux, pattern string, h http.Handler) (err error) {
 }
 
 // Middleware returns net/http middleware that limits requests by the file's routes. The Group must have the file's
-// policies. A request that no route matches is not limited.
+// policies. A request that no route matches is not limited. Around a nil Handler the middleware answers 404.
 func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Handler) http.Handler, error) {
 	type limited struct {
 		match string
 		limit func(http.Handler) http.Handler
+	}
+	if f == nil {
+		return nil, errors.New("policyfile: the File is nil: must be made by Load or Parse")
 	}
 	var all []limited
 	for i, route := range f.HTTP {
@@ -159,6 +162,9 @@ func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Hand
 		all = append(all, limited{route.Match, limit})
 	}
 	return func(next http.Handler) http.Handler {
+		if next == nil {
+			next = http.NotFoundHandler()
+		}
 		mux := http.NewServeMux()
 		for _, l := range all {
 			mux.Handle(l.match, ours{l.limit(next)})

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -40,7 +41,8 @@ type Options struct {
 	Reloaded func(error)
 }
 
-// Watcher keeps a Group up to date with a file. Its methods may be called concurrently.
+// Watcher keeps a Group up to date with a file. Its methods may be called concurrently. The zero Watcher and a nil one
+// have no file, and refuse all requests.
 type Watcher struct {
 	path    string
 	group   *tiered.Group
@@ -73,14 +75,19 @@ func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 	if o != nil {
 		w.options = *o
 	}
-	switch {
-	case w.options.Poll == 0:
+	if w.options.Poll == 0 {
 		w.options.Poll = DefaultPoll
-	case w.options.Poll < 10*time.Millisecond:
-		return nil, fmt.Errorf("policyfile: Options.Poll is %v: must be at least 10ms", w.options.Poll)
 	}
 	if w.options.Logger == nil {
 		w.options.Logger = slog.Default()
+	}
+	switch {
+	case w.options.Poll < 10*time.Millisecond:
+		return nil, fmt.Errorf("policyfile: Options.Poll is %v: must be at least 10ms", w.options.Poll)
+	case g == nil:
+		return nil, errors.New("policyfile: the Group is nil: must be set")
+	case g.Stats().Format == "":
+		return nil, errors.New("policyfile: the Group is zero: must be made by tiered.NewGroup")
 	}
 	data, err := read(path)
 	if err == nil {
@@ -94,20 +101,39 @@ func Watch(path string, g *tiered.Group, o *Options) (*Watcher, error) {
 	return w, nil
 }
 
+// isZero reports whether w is nil or was not made by Watch.
+func (w *Watcher) isZero() bool { return w == nil || w.current.Load() == nil }
+
 // Close stops the reloads. The policies stay.
 func (w *Watcher) Close() {
+	if w.isZero() {
+		return
+	}
 	w.closed.Do(func() { close(w.done) })
 	w.tasks.Wait()
 }
 
 // File returns the latest version of the file that is in force. Do not change it.
-func (w *Watcher) File() *File { return w.current.Load().file }
+func (w *Watcher) File() *File {
+	if w.isZero() {
+		return nil
+	}
+	return w.current.Load().file
+}
 
 // Group returns the Group that has the file's policies.
-func (w *Watcher) Group() *tiered.Group { return w.group }
+func (w *Watcher) Group() *tiered.Group {
+	if w.isZero() {
+		return nil
+	}
+	return w.group
+}
 
 // Reload reads the file now, whether it has changed or not. It returns what is wrong with it; then nothing has changed.
 func (w *Watcher) Reload() error {
+	if w.isZero() {
+		return errors.New("policyfile: the Watcher is nil or zero: must be made by Watch")
+	}
 	data, err := read(w.path)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,6 +254,10 @@ func (w *Watcher) Middleware(next http.Handler) http.Handler {
 	}
 	var current atomic.Pointer[built]
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.isZero() {
+			httplimit.WriteRefusal(rw, tiered.Decision{})
+			return
+		}
 		b, of := current.Load(), w.current.Load()
 		if b == nil || b.of != of {
 			b = &built{of, of.limit(next)}

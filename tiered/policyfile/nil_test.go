@@ -1,0 +1,72 @@
+package policyfile_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
+)
+
+func TestNilNeverPanics(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(path, []byte(first), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*tiered.Group{nil, new(tiered.Group)} {
+		f, err := policyfile.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Middleware(g, nil); err == nil {
+			t.Errorf("%v has no policies, and is accepted", g)
+		}
+		w, err := policyfile.Watch(path, g, nil)
+		if err == nil {
+			t.Errorf("%v is watched", g)
+		}
+		if w.Reload() == nil || w.File() != nil || w.Group() != nil {
+			t.Error("a nil Watcher has a file")
+		}
+		if a := serve(w.Middleware(nil), "/a/"); a != http.StatusServiceUnavailable {
+			t.Errorf("a nil Watcher answers %d", a)
+		}
+		w.Close()
+	}
+	var f *policyfile.File
+	if _, err := f.Middleware(nil, nil); err == nil {
+		t.Error("a nil File has limits")
+	}
+}
+
+func TestNilHandlerIsNotFound(t *testing.T) {
+	f, err := policyfile.Parse("f", []byte(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := tiered.NewGroup(remote.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(nil) //nolint:errcheck,staticcheck // nothing is leased
+	if err := g.SetPolicies(f.Policies); err != nil {
+		t.Fatal(err)
+	}
+	limit, err := f.Middleware(g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := serve(limit(nil), "/other"); a != http.StatusNotFound {
+		t.Errorf("answered with %d", a)
+	}
+}
+
+func serve(h http.Handler, path string) int {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code
+}
