@@ -33,13 +33,16 @@ type Options struct {
 
 // New returns the page of a Group. The page answers GET, HEAD and POST under any path. Each request calls
 // [tiered.Group.Stats], which walks all keys. With ?every=5 the browser reloads the page every 5 s (1 … 300). The
-// error is not nil if g is nil.
+// error is not nil if g is nil or zero.
 //
 // A POST with the form value "key" shows the state of that key in each policy, by [tiered.Limiter.PeekEach]. It takes
 // nothing. The key is not in the URL, so it is in no access log.
 func New(g *tiered.Group, o *Options) (http.Handler, error) {
-	if g == nil {
+	switch {
+	case g == nil:
 		return nil, errors.New("debugpage: group is nil: must be set")
+	case g.Stats().Format == "":
+		return nil, errors.New("debugpage: group is zero: must be made by tiered.NewGroup")
 	}
 	p := &page{group: g}
 	if o != nil {

@@ -124,6 +124,9 @@ func TestEmptyPage(t *testing.T) {
 				t.Errorf("no %q in the page", want)
 			}
 		}
+		if _, err := New(new(tiered.Group), nil); err == nil {
+			t.Error("a zero Group is accepted")
+		}
 		if _, err := New(nil, nil); err == nil {
 			t.Error("a page of no group")
 		}

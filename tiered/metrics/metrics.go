@@ -44,7 +44,7 @@ type Sample struct {
 	Histogram tiered.Histogram
 }
 
-// Reader reads the metrics of one or more Groups. It may be used concurrently.
+// Reader reads the metrics of one or more Groups. It may be used concurrently. A nil Reader has no metrics.
 type Reader struct {
 	groups []group
 	all    []*Metric
@@ -68,17 +68,17 @@ type source interface {
 	Policies() []tiered.Policy
 }
 
-// NewReader returns a Reader of one Group, which must not be nil.
+// NewReader returns a Reader of one Group. A nil or zero Group is an error.
 func NewReader(g *tiered.Group) (*Reader, error) {
-	if g == nil {
-		return nil, errors.New("metrics: the Group is nil: must be set")
+	if wrong := problem(g); wrong != "" {
+		return nil, errors.New("metrics: the Group " + wrong)
 	}
 	return newReader(nil, group{source: g}), nil
 }
 
 // NewGroupsReader returns a Reader of several Groups of one process. The label "group" of each series is the Group's
-// name in the map. A name must be 1 to 128 bytes of printable UTF-8, and a Group must not be nil. The error names all
-// that is wrong.
+// name in the map. A name must be 1 to 128 bytes of printable UTF-8, and a Group must not be nil or zero. The
+// error names all that is wrong.
 func NewGroupsReader(groups map[string]*tiered.Group) (*Reader, error) {
 	var all []group
 	var wrong []error
@@ -90,8 +90,8 @@ func NewGroupsReader(groups map[string]*tiered.Group) (*Reader, error) {
 			wrong = append(wrong, fmt.Errorf("metrics: the name of a Group is %.*q: must be 1 to %d bytes of printable UTF-8",
 				maxLabel, name, maxLabel))
 		}
-		if groups[name] == nil {
-			wrong = append(wrong, fmt.Errorf("metrics: the Group %.*q is nil: must be set", maxLabel, name))
+		if problem := problem(groups[name]); problem != "" {
+			wrong = append(wrong, fmt.Errorf("metrics: the Group %.*q %s", maxLabel, name, problem))
 		}
 		all = append(all, group{groups[name], []string{name}})
 	}
@@ -99,6 +99,17 @@ func NewGroupsReader(groups map[string]*tiered.Group) (*Reader, error) {
 		return nil, errors.Join(wrong...)
 	}
 	return newReader([]string{"group"}, all...), nil
+}
+
+// problem says what is wrong with a Group, if anything is.
+func problem(g *tiered.Group) string {
+	switch {
+	case g == nil:
+		return "is nil: must be set"
+	case g.Stats().Format == "":
+		return "is zero: must be made by tiered.NewGroup"
+	}
+	return ""
 }
 
 func newReader(labels []string, groups ...group) *Reader {
@@ -120,12 +131,20 @@ func labeled[T any](r *Reader, part []reading[T], labels []string) []reading[T] 
 }
 
 // Metrics returns all metrics, whether they have series now or not.
-func (r *Reader) Metrics() []*Metric { return slices.Clone(r.all) }
+func (r *Reader) Metrics() []*Metric {
+	if r == nil {
+		return nil
+	}
+	return slices.Clone(r.all)
+}
 
 // Samples reads all series. It calls [tiered.Group.Stats] once for each Group, which walks all keys of the process. It
 // never asks Redis, and works after the Group is closed. A counter never falls.
 func (r *Reader) Samples() iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
+		if r == nil {
+			return
+		}
 		for _, g := range r.groups {
 			f := figures{Stats: g.Stats(), standing: hasStanding(g)}
 			if !samples(r, r.ofGroup, g.labels, f, yield) {

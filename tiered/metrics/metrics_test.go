@@ -224,6 +224,13 @@ func TestBadInput(t *testing.T) {
 	if _, err := NewReader(nil); err == nil || err.Error() != "metrics: the Group is nil: must be set" {
 		t.Error(err)
 	}
+	r, err := NewReader(new(tiered.Group))
+	if err == nil || err.Error() != "metrics: the Group is zero: must be made by tiered.NewGroup" {
+		t.Error(err)
+	}
+	for range r.Samples() {
+		t.Errorf("a nil Reader of %d metrics has samples", len(r.Metrics()))
+	}
 	for _, c := range []struct {
 		groups map[string]*tiered.Group
 		want   []string
