@@ -15,6 +15,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -22,8 +23,11 @@ import (
 type contextKey struct{}
 
 // Middleware calls the next handler if limit lets the request through. limit is what [httplimit.New],
-// [httplimit.ByIP] or [httplimit.ByHeader] returns.
+// [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get 503.
 func Middleware(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
+	if limit == nil {
+		limit = refuse
+	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			admitted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,6 +43,11 @@ func Middleware(limit func(http.Handler) http.Handler) echo.MiddlewareFunc {
 			return nil
 		}
 	}
+}
+
+// refuse is what limits requests if the error of httplimit.New was ignored.
+func refuse(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { httplimit.WriteRefusal(w, tiered.Decision{}) })
 }
 
 // Key counts a request for what f reads from echo's context: a parameter, or what another middleware has set. An empty

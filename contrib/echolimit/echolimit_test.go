@@ -38,6 +38,7 @@ func TestMiddleware(t *testing.T) {
 		served++
 		return c.String(http.StatusOK, "hello "+c.Param("tenant"))
 	}, suffix, Middleware(limit))
+	e.GET("/nil/limit", func(echo.Context) error { served++; return nil }, Middleware(nil))
 	for i, want := range []struct {
 		path, body, remaining string
 		status                int
@@ -46,6 +47,7 @@ func TestMiddleware(t *testing.T) {
 		{"/acme", "hello acme", "0", 200},
 		{"/acme", "Rate limit exceeded.\n", "0", 429},
 		{"/other", "hello other", "1", 200},
+		{"/nil/limit", "The service cannot accept the request now. Try again later.\n", "", 503},
 	} {
 		w := httptest.NewRecorder()
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, want.path, nil))

@@ -20,16 +20,22 @@ import (
 // New returns a middleware that takes one token for each request, and answers it if the limiter refuses: with the
 // status, the header fields and the text of [httplimit.WriteRefusal]. key returns what a request counts for. A request
 // with an empty key gets 400. key must copy what it returns, because fasthttp uses its buffers again.
+// Around a nil handler the middleware answers 404.
 func New(l *tiered.Limiter, key func(*fasthttp.RequestCtx) string) (
 	func(fasthttp.RequestHandler) fasthttp.RequestHandler, error,
 ) {
-	if l == nil {
+	switch {
+	case l == nil:
 		return nil, errors.New("fasthttplimit: limiter is nil: must be set")
-	}
-	if key == nil {
+	case l.Group() == nil:
+		return nil, errors.New("fasthttplimit: limiter is zero: must be made by tiered.New or Group.NewLimiter")
+	case key == nil:
 		return nil, errors.New("fasthttplimit: key is nil: must be a function")
 	}
 	return func(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+		if next == nil {
+			next = (*fasthttp.RequestCtx).NotFound
+		}
 		return func(c *fasthttp.RequestCtx) {
 			d := l.Allow(c, key(c))
 			a := answer{c, make(http.Header, 4)}

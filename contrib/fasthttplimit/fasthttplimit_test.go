@@ -62,7 +62,7 @@ func TestMiddleware(t *testing.T) {
 	for _, c := range []struct {
 		l   *tiered.Limiter
 		key func(*fasthttp.RequestCtx) string
-	}{{nil, user}, {limiter, nil}} {
+	}{{nil, user}, {new(tiered.Limiter), user}, {limiter, nil}} {
 		if _, err := New(c.l, c.key); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}

@@ -20,10 +20,12 @@ import (
 // the header fields and the text of [httplimit.WriteRefusal]. key returns what a request counts for. A request with an
 // empty key gets 400. The key is copied, because fiber uses its buffers again.
 func New(l *tiered.Limiter, key func(*fiber.Ctx) string) (fiber.Handler, error) {
-	if l == nil {
+	switch {
+	case l == nil:
 		return nil, errors.New("fiberlimit: limiter is nil: must be set")
-	}
-	if key == nil {
+	case l.Group() == nil:
+		return nil, errors.New("fiberlimit: limiter is zero: must be made by tiered.New or Group.NewLimiter")
+	case key == nil:
 		return nil, errors.New("fiberlimit: key is nil: must be a function")
 	}
 	return func(c *fiber.Ctx) error {

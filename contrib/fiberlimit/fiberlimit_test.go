@@ -55,7 +55,7 @@ func TestMiddleware(t *testing.T) {
 	for _, c := range []struct {
 		l   *tiered.Limiter
 		key func(*fiber.Ctx) string
-	}{{nil, user}, {limiter, nil}} {
+	}{{nil, user}, {new(tiered.Limiter), user}, {limiter, nil}} {
 		if _, err := New(c.l, c.key); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}

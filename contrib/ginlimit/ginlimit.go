@@ -15,6 +15,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
 
@@ -22,8 +23,11 @@ import (
 type contextKey struct{}
 
 // Middleware returns a handler that calls the next ones if limit lets the request through, and aborts otherwise. limit
-// is what [httplimit.New], [httplimit.ByIP] or [httplimit.ByHeader] returns.
+// is what [httplimit.New], [httplimit.ByIP] or [httplimit.ByHeader] returns. If it is nil, all requests get 503.
 func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
+	if limit == nil {
+		limit = refuse
+	}
 	return func(c *gin.Context) {
 		admitted := false
 		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -37,6 +41,11 @@ func Middleware(limit func(http.Handler) http.Handler) gin.HandlerFunc {
 			c.Abort()
 		}
 	}
+}
+
+// refuse is what limits requests if the error of httplimit.New was ignored.
+func refuse(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { httplimit.WriteRefusal(w, tiered.Decision{}) })
 }
 
 // Key counts a request for what f reads from gin's context: a parameter, or what another middleware has set. An empty

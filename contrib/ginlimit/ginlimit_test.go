@@ -34,6 +34,7 @@ func TestMiddleware(t *testing.T) {
 		served++
 		c.String(http.StatusOK, "hello "+c.Param("tenant"))
 	})
+	g.GET("/nil/limit", Middleware(nil), func(*gin.Context) { served++ })
 	for i, want := range []struct {
 		path, body, remaining string
 		status                int
@@ -42,6 +43,7 @@ func TestMiddleware(t *testing.T) {
 		{"/acme", "hello acme", "0", 200},
 		{"/acme", "Rate limit exceeded.\n", "0", 429},
 		{"/other", "hello other", "1", 200},
+		{"/nil/limit", "The service cannot accept the request now. Try again later.\n", "", 503},
 	} {
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, want.path, nil))

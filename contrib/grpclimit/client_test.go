@@ -200,6 +200,7 @@ func TestMistakes(t *testing.T) {
 		}},
 		{[]Rule{good, good}, nil, false, []string{`rules[1].Limiter has policy "user", as rules[0] has`}},
 		{with(func(r *Rule) { r.Missing = 9 }), nil, false, []string{"rules[0].Missing is 9: must be"}},
+		{with(func(r *Rule) { r.Limiter = new(tiered.Limiter) }), nil, true, []string{"rules[0].Limiter is zero: must be made by"}},
 		{
 			with(func(r *Rule) { r.Key = KeyFunc(nil) }), nil, false,
 			[]string{"rules[0].Key is KeyFunc(nil): must be a function"},

@@ -150,15 +150,17 @@ func (p *problems) checkRules(rules []Rule, client bool) {
 	}
 	names := map[string]int{}
 	for i, r := range rules {
-		if r.Limiter == nil {
+		name := r.Limiter.Policy().Name
+		first, twice := names[name]
+		switch {
+		case r.Limiter == nil:
 			p.add("rules[%d].Limiter is nil: must be set", i)
-		} else {
-			name := r.Limiter.Policy().Name
-			if first, ok := names[name]; ok {
-				p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
-			} else {
-				names[name] = i
-			}
+		case r.Limiter.Group() == nil:
+			p.add("rules[%d].Limiter is zero: must be made by tiered.New or Group.NewLimiter", i)
+		case twice:
+			p.add("rules[%d].Limiter has policy %q, as rules[%d] has: must be another policy", i, name, first)
+		default:
+			names[name] = i
 		}
 		switch {
 		case r.Key.err != nil:

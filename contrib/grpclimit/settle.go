@@ -35,8 +35,11 @@ func (l *limit) withSettlement(ctx context.Context, t tiered.Reservation, uses [
 // [tiered.Reservation.Settle]. Only the first correction of a call counts: this one comes before [Rule.Actual] and
 // [Options.Counts]. Settle does not block. If it returns an error, nothing was corrected.
 func Settle(ctx context.Context, actual ...int64) error {
-	s, ok := ctx.Value(settlementKey{}).(*settlement)
-	if !ok {
+	var s *settlement
+	if ctx != nil {
+		s, _ = ctx.Value(settlementKey{}).(*settlement)
+	}
+	if s == nil {
 		return errors.New("grpclimit: the context is not of a call that was counted with Options.Settle")
 	}
 	if len(actual) != s.rules {

@@ -93,8 +93,11 @@ func New(group *tiered.Group, o *Options) (*Service, error) {
 		s.options.MaxDescriptors = defaultDescriptors
 	}
 	var all []error
-	if group == nil {
+	switch {
+	case group == nil:
 		all = append(all, errors.New("rls: the Group is nil: must be set"))
+	case group.Stats().Format == "":
+		all = append(all, errors.New("rls: the Group is zero: must be made by tiered.NewGroup"))
 	}
 	if n := s.options.MaxDescriptors; n < 1 || n > mostDescriptors {
 		all = append(all, fmt.Errorf("rls: Options.MaxDescriptors is %d: must be 1 to %d", n, mostDescriptors))
@@ -111,6 +114,9 @@ func New(group *tiered.Group, o *Options) (*Service, error) {
 // Use makes c the configuration. If the group cannot have its policies, it returns an error and changes nothing. What a
 // rule has counted stays if the rule's place, its unit and its algorithm do.
 func (s *Service) Use(c *Config) error {
+	if c == nil {
+		return errors.New("rls: the Config is nil: must be made by Load or Parse")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.group.SetPolicies(append(c.Policies(), s.overrides...)); err != nil {

@@ -399,6 +399,12 @@ func TestBeforeTheConfiguration(t *testing.T) {
 	if _, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop | user=a")); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
+	if s.Use(nil) == nil {
+		t.Error("a nil Config is used")
+	}
+	if _, err := New(new(tiered.Group), nil); err == nil {
+		t.Error("a zero Group is accepted")
+	}
 	_, err = New(nil, &Options{MaxDescriptors: -1, Headers: &Headers{}})
 	for _, want := range []string{"the Group is nil", "MaxDescriptors is -1: must be 1 to 10000", "must have three names"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

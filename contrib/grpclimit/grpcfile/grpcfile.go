@@ -38,17 +38,20 @@ type rules struct {
 	by   map[string]*grpclimit.Server // by Match
 }
 
-// New returns a Server that follows a file. The options are those of [grpclimit.New]. It returns an error if w is nil,
-// or if an option is not valid.
+// New returns a Server that follows a file. The options are those of [grpclimit.New]. It returns an error if w is nil
+// or zero, or if an option is not valid.
 func New(w *policyfile.Watcher, o *grpclimit.Options) (*Server, error) {
 	if w == nil {
 		return nil, errors.New("grpcfile: the Watcher is nil: must be set")
+	}
+	f := w.File()
+	if f == nil {
+		return nil, errors.New("grpcfile: the Watcher is zero: must be made by policyfile.Watch")
 	}
 	s := &Server{watcher: w, options: o}
 	if o != nil {
 		s.options = new(*o)
 	}
-	f := w.File()
 	if err := s.checkOptions(f); err != nil {
 		return nil, err
 	}

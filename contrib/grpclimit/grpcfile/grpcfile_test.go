@@ -259,6 +259,9 @@ func TestBadArguments(t *testing.T) {
 	if _, err := grpcfile.New(nil, nil); err == nil || err.Error() != "grpcfile: the Watcher is nil: must be set" {
 		t.Error(err)
 	}
+	if _, err := grpcfile.New(new(policyfile.Watcher), nil); err == nil {
+		t.Error("a zero Watcher is accepted")
+	}
 	f := follow(t, head) // no rules yet
 	_, err := grpcfile.New(f.watcher, &grpclimit.Options{Jitter: -1})
 	if err == nil || !strings.Contains(err.Error(), "Options.Jitter is -1ns: must be 0 to 1h") {

@@ -71,8 +71,11 @@ type handler struct {
 // The paths begin with /v1/. It may be used concurrently. Who may ask is for the caller to decide: put a check before it.
 func New(group *tiered.Group, o *Options) (http.Handler, error) {
 	f, err := fill(o)
-	if group == nil {
+	switch {
+	case group == nil:
 		err = errors.Join(errors.New("httpapi: the Group is nil: must be set"), err)
+	case group.Stats().Format == "":
+		err = errors.Join(errors.New("httpapi: the Group is zero: must be made by tiered.NewGroup"), err)
 	}
 	if err != nil {
 		return nil, err

@@ -206,6 +206,9 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestBadOptions(t *testing.T) {
+	if _, err := New(new(tiered.Group), nil); err == nil {
+		t.Error("a zero Group is accepted")
+	}
 	_, err := New(nil, &Options{MaxBody: 1, MaxUses: -1, MaxReservations: 1 << 30, Settle: time.Millisecond})
 	for _, want := range []string{
 		"the Group is nil: must be set", "MaxBody is 1: must be 1024 to 16777216", "MaxUses is -1", "MaxReservations is 1073741824",
