@@ -13,12 +13,12 @@ CHROMIUM := sh scripts/install-chromium.sh
 PROMETHEUS := sh scripts/install-prometheus.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long exact proof faults steady ratios rls-bench bench mutants lint pages hunt
+.PHONY: help demo check test test-long exact proof faults steady ratios rls-bench bench mutants try-release lint pages hunt
 
 ##@ Everyday
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":[^#]*## "} /^##@ / {print "\n" substr($$0, 5)} /^[a-z][a-z-]*:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":[^#]*## "} /^##@ / {print "\n" substr($$0, 5)} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
 	@mkdir -p build
@@ -121,6 +121,9 @@ bench: ## beside the peers: writes docs/bench, and from it docs/internals/perfor
 mutants: ## break the rules of the protocol, one at a time, and see a test of each fail: three minutes
 	@$(REDIS)
 	go test -count=1 -timeout 20m -v -run TestMutants ./internal/mutants -args -mutants
+
+try-release: ## fetch and build the modules of HEAD as a user will after their release: two to five minutes
+	@sh scripts/try-release.sh
 
 GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
