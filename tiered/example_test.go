@@ -4,6 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -51,6 +57,47 @@ func ExampleGroup() {
 	}
 	fmt.Println(reads.Allow(ctx, "ann").Allowed, logins.AllowN(ctx, "ann", 6).Reason)
 	// Output: true exceeds burst
+}
+
+// A process that gets a signal finishes what is under way and returns its leases. The signal's context has ended by
+// then, so Close gets a fresh one.
+func ExampleGroup_Close() {
+	store, err := remote.Open("redis://127.0.0.1:6379", nil)
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	group, err := tiered.NewGroup(store, nil)
+	if err != nil {
+		panic(err)
+	}
+	limiter, err := group.NewLimiter(tiered.Policy{Name: "api", Limit: tiered.PerSecond(100)})
+	if err != nil {
+		panic(err)
+	}
+	server := &http.Server{
+		Addr: "127.0.0.1:8080", ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !limiter.Allow(r.Context(), r.Header.Get("X-User")).Allowed {
+				http.Error(w, "Rate limit exceeded.", http.StatusTooManyRequests)
+			}
+		}),
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go func() {
+		log.Print(server.ListenAndServe())
+		stop() // the port is taken
+	}()
+	<-ctx.Done()
+
+	requests, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	err = server.Shutdown(requests)
+	leases, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, group.Close(leases)) // says which tokens were not given back
+	log.Print("closed: ", err)
 }
 
 func ExampleLimiter_ReserveN() {

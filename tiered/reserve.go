@@ -59,12 +59,12 @@ func (t *taking) asksAgain() bool { return t.caller != nil }
 // clear stores that nothing was taken.
 func (t *taking) clear() { t.bucket = nil }
 
-// Reserve is ReserveN for one token.
+// Reserve takes one token now, and never reserves the future: it is [Limiter.ReserveN] for one token.
 func (l *Limiter) Reserve(ctx context.Context, key string) Reservation {
 	return l.ReserveN(ctx, key, 1)
 }
 
-// ReserveN takes n tokens now, or refuses as [Limiter.AllowN] does. It never reserves the future: to wait for tokens
+// ReserveN takes n tokens now or refuses as [Limiter.AllowN] does, and never reserves the future. To wait for tokens
 // use [Limiter.WaitN]. If the tokens were not used, call Cancel, which returns all of them. If the cost turned out
 // different, call Settle. If you call neither, they are spent.
 func (l *Limiter) ReserveN(ctx context.Context, key string, n int64) (r Reservation) {

@@ -3,9 +3,14 @@ package tiered
 import (
 	"context"
 	"errors"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
 	"io"
 	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -271,4 +276,29 @@ func TestDoCountsSuccesses(t *testing.T) {
 		left(0)
 		books(t, l.group)
 	})
+}
+
+// Who knows x/time/rate expects Reserve to promise tokens of the future. The first sentence of each one's documentation, which is
+// what an editor and a list of methods show, says that it does not.
+func TestReserveSaysFirstThatItTakesNow(t *testing.T) {
+	found := 0
+	for _, name := range []string{"reserve.go", "uses.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || f.Name.Name != "Reserve" && f.Name.Name != "ReserveN" {
+				continue
+			}
+			found++
+			if first := new(doc.Package).Synopsis(f.Doc.Text()); !strings.Contains(first, "never reserves the future") {
+				t.Errorf("%s: %s: %q", name, f.Name, first)
+			}
+		}
+	}
+	if found != 4 {
+		t.Errorf("%d methods", found)
+	}
 }

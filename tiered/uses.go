@@ -31,7 +31,7 @@ func (u Use) Allow(ctx context.Context) Decision { return All(u).Allow(ctx) }
 // Wait is [Uses.Wait] of this use alone.
 func (u Use) Wait(ctx context.Context) error { return All(u).Wait(ctx) }
 
-// Reserve is [Uses.Reserve] of this use alone.
+// Reserve takes the tokens of this use now, and never reserves the future: it is [Uses.Reserve] of this use alone.
 func (u Use) Reserve(ctx context.Context) Reservation { return All(u).Reserve(ctx) }
 
 // inlineParts is how many uses are decided without an allocation: a user, an address, a token and a tenant.
@@ -139,8 +139,8 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// Reserve takes the tokens of all uses now, or none, as [Uses.Allow] does. [Reservation.Settle] takes one actual cost
-// for each use, in the order that was given to All.
+// Reserve takes the tokens of all uses now or none, as [Uses.Allow] does, and never reserves the future.
+// [Reservation.Settle] takes one actual cost for each use, in the order that was given to All.
 func (u Uses) Reserve(ctx context.Context) (r Reservation) {
 	h := new(held)
 	parts := u.request(make(request, 0, u.n))
