@@ -37,6 +37,25 @@ func TestSearchPage(t *testing.T) {
 	if got := text(find(page, "h1", "")[0]); got != "A policy for checkout" {
 		t.Errorf("the title is %q", got)
 	}
+	var headings []string
+	for _, name := range []string{"h2", "h3"} {
+		for _, h := range find(page, name, "") {
+			headings = append(headings, text(h))
+		}
+	}
+	for _, h := range find(find(page, "table", "estimate")[0], "th", "")[:3] {
+		headings = append(headings, text(h))
+	}
+	if got := strings.Join(headings, "\n"); got != `Trade-offs
+Estimated and measured
+Run it again
+Over-admission against Redis calls tokens beyond burst + rate × time, in the worst interval
+Choices
+With the advised settings
+estimated
+measured` {
+		t.Errorf("the headings are\n%s", got)
+	}
 	all := text(page)
 	for _, part := range []string{"50 tokens per 1s, burst 80", "lease × <processes>", "at most 50", "37", "about 1.4s", "1.6s", "tiersim run rehearsal.sim --seed"} {
 		if !strings.Contains(all, part) {
