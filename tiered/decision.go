@@ -149,7 +149,7 @@ func (e *LimitedError) Error() string {
 	}
 	d := &e.Decision
 	if d.Reason == Unknown && d.Policy == "" {
-		return "tiered: nothing was decided: the Limiter is nil or zero, or there are no uses"
+		return "tiered: refused: unknown: the Limiter is nil or zero, or there are no uses"
 	}
 	s := fmt.Sprintf("tiered: refused by policy %q: %s", d.Policy, d.Reason)
 	if d.LimitNumber > 0 {
