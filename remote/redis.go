@@ -173,9 +173,9 @@ func (s *Redis) Run(ctx context.Context, timeout time.Duration, calls []lua.Call
 }
 
 // Close makes later calls fail with [ErrClosed]. If [Open] made the client, Close closes it, and calls that are
-// under way fail too. Closing twice is fine.
+// under way fail too. Closing twice is fine, and so is closing a nil store, as after an error of Open.
 func (s *Redis) Close() error {
-	if s.closed.Swap(true) || s.own == nil {
+	if s == nil || s.closed.Swap(true) || s.own == nil {
 		return nil
 	}
 	return s.own()
