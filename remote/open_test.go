@@ -102,11 +102,14 @@ func TestOpenShowsNoPassword(t *testing.T) {
 }
 
 func TestOpenSaysAllThatIsWrong(t *testing.T) {
-	_, err := Open("redis://h:0/a@b?pool_size=x&read_only=1", &RedisOptions{Prefix: strings.Repeat("p", 65)})
+	s, err := Open("redis://h:0/a@b?pool_size=x&read_only=1", &RedisOptions{Prefix: strings.Repeat("p", 65)})
 	for _, want := range []string{"port", "path has an @", "pool_size", "read_only", "Prefix has 65 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want something on %q", err, want)
 		}
+	}
+	if err := s.Close(); s != nil || err != nil { // a program may defer it before it looks at err
+		t.Errorf("%v, %v", s, err)
 	}
 }
 

@@ -355,8 +355,8 @@ func (g *Group) ahead() (ns int64, ok bool) {
 //
 // Call it at the start, to learn of a mistake before traffic does, and from a readiness check. A readiness check should
 // pass for good once Ping has returned nil, unless the service is useless without Redis (FailClosed). Ping takes one
-// round trip. It blocks until ctx ends, or for at most twice as long as a call may go on in the background
-// ([Options].Timeout: 400 ms by default), and 0.1 s more to find the cause.
+// round trip. It blocks for at most 0.5 s with the default Timeout, and never longer than ctx. In general that is twice
+// the time for which a call may go on in the background (see [Options].Timeout), and 0.1 s to find the cause.
 func (g *Group) Ping(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -384,8 +384,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // the limit may be admitted.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// Their goroutines end when the hook has returned and all earlier events are delivered. A hook must call Close on its
-// own goroutine. A hook that waits for a Close on another goroutine waits until ctx ends.
+// Their goroutines end when the hook has returned and all earlier events are delivered. A hook that calls Close must call
+// it directly. If it starts another goroutine for that and waits for it, it waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup

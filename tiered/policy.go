@@ -32,8 +32,8 @@ type Policy struct {
 	// burst has no share. Standing is worth its cost if the burst is at least 24 times the number of processes. With
 	// Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more than the limit is admitted.
 	// A key that always meets the same process has at least 7/8 of its limit there. A key whose requests are spread over
-	// the processes has all of its limit. A request may cost up to 7/8 of the burst. Change it in two deploys: see
-	// docs/standing.md.
+	// the processes has all of its limit. A request may cost up to 7/8 of the burst. To change Standing
+	// takes two deploys: see docs/standing.md.
 	Standing Standing
 
 	// Calendar makes the windows of a FixedWindow begin at whole multiples of Limit.Per since 1970 in UTC, at the
@@ -42,9 +42,9 @@ type Policy struct {
 	Calendar bool
 
 	// PerKey, if not nil, returns the limit of a single key, instead of Limit. It cannot be used with Also. It is
-	// called at a key's first use, and the result is kept as long as the process keeps the key, or until
-	// [Limiter.Refresh]. The zero Limit means Policy.Limit. So does an invalid Limit or a panic, and Stats counts
-	// both.
+	// called at a key's first use, and the result is kept as long as the process keeps the key, until
+	// [Limiter.Refresh] or a change of the policy. The zero Limit means Policy.Limit. So does an invalid Limit or a
+	// panic, and Stats counts both.
 	//
 	// With Shards it is called for each bucket of a key: usually twice for a key that the first shard has refused,
 	// and once per shard for a Reset.

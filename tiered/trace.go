@@ -85,7 +85,7 @@ type StandingEvent struct {
 type FaultEvent struct {
 	// Fault is one of
 	//   "state loss"  Redis had lost the bucket of Key: evicted, flushed, or gone with a failover. It was full again
-	//   "clock step"  the clock of Node was set: By so much, backwards if negative
+	//   "clock step"  the clock of Node was set. By says how far, and is negative if it was set back
 	//   "standstill"  this machine or process stood still for By, or its clock was set forward: all leases were dropped
 	//   "other limits" another service has a policy of the same name with other limits. Reported once per policy
 	//   "presence"    Node does not count this process any more: Err says why. If Err is nil, Node counts it again
