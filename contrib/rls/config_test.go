@@ -26,6 +26,9 @@ func TestMistakes(t *testing.T) {
 			`a.yaml:2:1: "rate" is not a field here: must be one of domain, descriptors`,
 			`a.yaml:5:3: "limit" is not a field here: must be one of key,`,
 		}},
+		{"fields of later versions", "domain: d\ndescriptors:\n- key: k\n  metadata: {owner: me}", []string{
+			`a.yaml:4:3: "metadata" is not a field here`,
+		}},
 		{"twice", "domain: d\ndomain: e", []string{"a.yaml:2:1: domain is there twice"}},
 		{"no key", "domain: d\ndescriptors:\n- value: v\n- {key: ''}", []string{
 			"a.yaml:3:3: key is empty: must be set", "a.yaml:4:3: key is empty: must be set",

@@ -5,12 +5,12 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and which descriptors
-// with quota_mode are over their limits. Envoy can write it into its access log.
-func (s *Service) metadataOf(
-	r *pb.RateLimitRequest, checks []check, statuses []*pb.RateLimitResponse_DescriptorStatus,
-) *structpb.Struct {
-	var descriptors, over []*structpb.Value
+// metadataOf returns the dynamic metadata that envoyproxy/ratelimit answers with: what was asked, and violations, the
+// places of the descriptors in quota mode that are over their limits. Envoy can write it into its access log.
+//
+// quotaModeEnabled is about rules of the file, as in envoyproxy/ratelimit: Options.Quota does not make it true.
+func metadataOf(r *pb.RateLimitRequest, checks []check, violations []*structpb.Value) *structpb.Struct {
+	var descriptors []*structpb.Value
 	quota := false
 	for i, d := range r.GetDescriptors() {
 		var entries []*structpb.Value
@@ -25,12 +25,8 @@ func (s *Service) metadataOf(
 			is["hitsAddend"] = structpb.NewNumberValue(float64(h.GetValue()))
 		}
 		descriptors = append(descriptors, structpb.NewStructValue(&structpb.Struct{Fields: is}))
-		if c := &checks[i]; c.limiter != nil && s.quota(c) {
-			quota = true
-			if statuses[i].GetCode() == pb.RateLimitResponse_OVER_LIMIT {
-				over = append(over, structpb.NewNumberValue(float64(i)))
-			}
-		}
+		c := &checks[i]
+		quota = quota || c.limiter != nil && c.rule.quota
 	}
 	all := map[string]*structpb.Value{
 		"domain": structpb.NewStringValue(r.GetDomain()), "descriptors": listOf(descriptors),
@@ -39,8 +35,8 @@ func (s *Service) metadataOf(
 	if r.GetHitsAddend() > 0 {
 		all["hitsAddend"] = structpb.NewNumberValue(float64(r.GetHitsAddend()))
 	}
-	if over != nil {
-		all["quotaModeViolations"] = listOf(over)
+	if violations != nil {
+		all["quotaModeViolations"] = listOf(violations)
 	}
 	return &structpb.Struct{Fields: all}
 }

@@ -225,7 +225,7 @@ func (p *parser) descriptors(parent *node, path []string, n *yaml.Node) {
 
 func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 	fields := p.fields(n, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
-		"value_to_metric", "share_threshold", "metadata", "tiered")
+		"value_to_metric", "share_threshold", "tiered")
 	if fields == nil {
 		return
 	}

@@ -17,21 +17,23 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Together takes the hits of all descriptors of a request, or none. A descriptor with quota_mode still decides by
-	// itself: its refusal alone does not refuse the request. By default each descriptor decides by itself, as in
-	// envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
+	// Together takes the hits of all descriptors of a request, or none. A descriptor with quota_mode refuses nothing, so
+	// it takes its hits by itself, if the others do not refuse the request. By default each descriptor decides by itself,
+	// as in envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
 	Together bool
 
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
 	Shadow bool
 
-	// Quota gives every rule quota_mode. A descriptor without a limit then counts as one that is within its limit.
+	// Quota gives every rule quota_mode, also limits that requests carry: a limit that is used up refuses no request. Its
+	// descriptor answers OK, and the metadata names it.
 	Quota bool
 
 	// Metadata puts what was asked into the answer's dynamic metadata.
@@ -178,6 +180,7 @@ type check struct {
 	key      string
 	hits     int64 // 0 only looks
 	back     bool  // the hits are given back
+	decided  bool
 	limit    tiered.Limit
 	decision tiered.Decision
 }
@@ -205,9 +208,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	replace(checks)
 	if s.options.Together {
 		s.together(ctx, checks)
-	} else {
-		each(ctx, checks)
 	}
+	each(ctx, checks)
 	for i := range checks {
 		if d := &checks[i].decision; checks[i].limiter != nil {
 			switch d.Reason {
@@ -314,21 +316,10 @@ func (c *check) giveBack(ctx context.Context) {
 	c.decision.Allowed = true
 }
 
-// takes reports whether the check takes hits. Otherwise it looks, gives hits back, or has no limit.
-func (c *check) takes() bool { return c.limiter != nil && c.hits > 0 && !c.back }
+// takes reports whether the check is to take hits. Otherwise it looks, gives hits back, has no limit or is decided.
+func (c *check) takes() bool { return c.limiter != nil && !c.decided && c.hits > 0 && !c.back }
 
-// other decides a check that takes no hits.
-func (c *check) other(ctx context.Context) {
-	switch {
-	case c.limiter == nil, c.takes():
-	case c.back:
-		c.giveBack(ctx)
-	default:
-		c.look(ctx)
-	}
-}
-
-// each decides each check by itself, in the order of the request.
+// each decides by itself each check that is not decided yet, in the order of the request.
 func each(ctx context.Context, checks []check) {
 	var useRoom [4]tiered.Use
 	var decisionRoom [4]tiered.Decision
@@ -344,13 +335,17 @@ func each(ctx context.Context, checks []check) {
 	tiered.AllowSeparately(ctx, uses, decisions)
 	n := 0
 	for i := range checks {
-		c := &checks[i]
-		if c.takes() {
+		switch c := &checks[i]; {
+		case c.takes():
 			c.decision = decisions[n]
 			c.countRefused()
 			n++
+		case c.limiter == nil, c.decided:
+		case c.back:
+			c.giveBack(ctx)
+		default:
+			c.look(ctx)
 		}
-		c.other(ctx)
 	}
 }
 
@@ -373,97 +368,73 @@ func (c *check) countRefused() {
 }
 
 // together takes the hits of all checks, or none. A check that took nothing because of another one answers what is left.
-// A rule with quota_mode may refuse alone, and the request goes on: so it takes its hits for itself, and gives them back
-// if the request is refused.
+// It leaves to each what cannot refuse the request: checks that take no hits, and those in quota mode. If the request
+// is refused, those in quota mode take nothing either.
 func (s *Service) together(ctx context.Context, checks []check) {
 	var uses []tiered.Use
-	var at, quotaAt []*check
-	var held []tiered.Reservation
-	quotas, over := 0, 0
+	var at []*check
 	for i := range checks {
-		c := &checks[i]
-		quota := s.quota(c)
-		if quota {
-			quotas++
-		}
-		switch {
-		case c.limiter == nil:
-		case !c.takes():
-			c.other(ctx)
-		case !quota:
+		if c := &checks[i]; c.takes() && !s.quota(c) {
 			uses, at = append(uses, c.use()), append(at, c)
-		default:
-			r := c.use().Reserve(ctx)
-			if c.decision = r.Decision; r.Allowed {
-				held, quotaAt = append(held, r), append(quotaAt, c)
-			} else {
-				over++
-			}
 		}
 	}
 	if uses == nil {
 		return
 	}
-	if quotas > 0 && quotas == over { // the request is refused
-		for _, c := range at {
-			c.look(ctx)
-			c.decision.Allowed = true // it was not asked for
-		}
-		return
-	}
 	d := make([]tiered.Decision, len(uses))
 	all := tiered.All(uses...).AllowEach(ctx, d)
 	for i, c := range at {
-		c.decision = d[i]
+		c.decision, c.decided = d[i], true
 		if d[i].Reason == tiered.Unknown && all.Reason != tiered.Unknown { // not decided: another one refused before
 			c.decision.Allowed, c.decision.Reason = true, tiered.Granted
 		}
 	}
-	if !all.Allowed {
-		for i, c := range quotaAt {
-			held[i].Cancel()
-			c.decision.Remaining += c.hits
+	if all.Allowed {
+		return
+	}
+	for i := range checks {
+		if c := &checks[i]; c.takes() {
+			c.look(ctx)
+			c.decided = true
 		}
 	}
 }
 
-// quota reports whether a check is in quota mode.
-func (s *Service) quota(c *check) bool {
-	return s.options.Quota && !(c.rule != nil && c.rule.unlimited) || c.limiter != nil && c.rule.quota
-}
+// quota reports whether a check is in quota mode: if its limit is used up, it answers OK, and the metadata names it.
+func (s *Service) quota(c *check) bool { return s.options.Quota || c.rule != nil && c.rule.quota }
 
 // answer makes the answer from what was decided.
 func (s *Service) answer(r *pb.RateLimitRequest, checks []check) *pb.RateLimitResponse {
 	out := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(checks)),
 	}
-	over, quotas, quotasOver := 0, 0, 0
-	var least *pb.RateLimitResponse_DescriptorStatus
+	refused := false
+	var least *pb.RateLimitResponse_DescriptorStatus // the headers are of it
+	var violations []*structpb.Value
 	for i := range checks {
 		c := &checks[i]
 		is := c.status(s.now())
 		out.Statuses[i] = is
-		quota := s.quota(c)
-		refused := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
+		over := is.GetCode() == pb.RateLimitResponse_OVER_LIMIT
+		quota := over && s.quota(c)
 		switch {
-		case quota && refused:
-			quotas, quotasOver = quotas+1, quotasOver+1
-		case quota:
-			quotas++
-		case refused:
-			over++
+		case over && !quota:
+			refused, least = true, is
+		case c.limiter != nil && !refused && (least == nil || is.GetLimitRemaining() < least.GetLimitRemaining()):
 			least = is
 		}
-		if c.limiter != nil && over == 0 && (least == nil || is.GetLimitRemaining() < least.GetLimitRemaining()) {
-			least = is
+		if quota {
+			violations = append(violations, structpb.NewNumberValue(float64(i)))
+			out.Statuses[i] = &pb.RateLimitResponse_DescriptorStatus{ // without a time, as in envoyproxy/ratelimit
+				Code: pb.RateLimitResponse_OK, CurrentLimit: is.GetCurrentLimit(), LimitRemaining: is.GetLimitRemaining(),
+			}
 		}
 	}
-	// A rule with quota_mode refuses only together with all the others that have it.
-	if (over > 0 || quotas > 0 && quotas == quotasOver) && !s.options.Shadow {
+	if refused && !s.options.Shadow {
 		out.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
 	if s.options.Metadata {
-		out.DynamicMetadata = s.metadataOf(r, checks, out.GetStatuses())
+		out.DynamicMetadata = metadataOf(r, checks, violations)
 	}
 	if h := s.options.Headers; h != nil && least != nil {
 		out.ResponseHeadersToAdd = []*core.HeaderValue{

@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"reflect"
@@ -29,8 +30,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newService returns a Service with a configuration.
-func newService(t testing.TB, store remote.Store, config string, o *Options) *Service {
+// newService returns a Service with a configuration. Its domain may go on in more files.
+func newService(t testing.TB, store remote.Store, config string, o *Options, more ...string) *Service {
 	t.Helper()
 	g, err := tiered.NewGroup(store, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler), Budget: time.Second})
 	if err != nil {
@@ -41,13 +42,17 @@ func newService(t testing.TB, store remote.Store, config string, o *Options) *Se
 	if err != nil {
 		t.Fatal(err)
 	}
-	use(t, s, config)
+	use(t, s, config, more...)
 	return s
 }
 
-func use(t testing.TB, s *Service, config string) {
+func use(t testing.TB, s *Service, config string, more ...string) {
 	t.Helper()
-	c, err := Parse(File{Name: "test.yaml", Text: []byte(config)})
+	files := []File{{Name: "test.yaml", Text: []byte(config)}}
+	for i, text := range more {
+		files = append(files, File{Name: fmt.Sprintf("more%d.yaml", i), Text: []byte(text), Merge: true})
+	}
+	c, err := Parse(files...)
 	if err == nil {
 		err = s.Use(c)
 	}
@@ -83,13 +88,38 @@ func dial(t *testing.T, s *Service) pb.RateLimitServiceClient {
 }
 
 func TestBehavior(t *testing.T) {
-	t.Run("memory", func(t *testing.T) {
-		behavior.Test(t, dial(t, newService(t, remote.NewMemory(), behavior.Config, nil)), false)
-	})
-	t.Run("redis", func(t *testing.T) {
-		store := remote.NewRedis(redistest.Start(t).StoreClient(), nil)
-		behavior.Test(t, dial(t, newService(t, store, behavior.Config, nil)), false)
-	})
+	for name, store := range map[string]func(*testing.T) remote.Store{
+		"memory": func(*testing.T) remote.Store { return remote.NewMemory() },
+		"redis":  func(t *testing.T) remote.Store { return remote.NewRedis(redistest.Start(t).StoreClient(), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			behavior.Test(t, false, func(t *testing.T, env string, texts []string) pb.RateLimitServiceClient {
+				o, names := &Options{}, DefaultHeaders
+				for word := range strings.FieldsSeq(env) {
+					switch name, value, _ := strings.Cut(word, "="); name {
+					case "QUOTA_MODE":
+						o.Quota = true
+					case "SHADOW_MODE":
+						o.Shadow = true
+					case "LIMIT_RESPONSE_HEADERS_ENABLED":
+						o.Headers = &names
+					case "LIMIT_LIMIT_HEADER":
+						names.Limit = value
+					case "LIMIT_REMAINING_HEADER":
+						names.Remaining = value
+					case "LIMIT_RESET_HEADER":
+						names.Reset = value
+					case "RESPONSE_DYNAMIC_METADATA":
+						o.Metadata = true
+					case "MERGE_DOMAIN_CONFIG": // newService does
+					default:
+						t.Fatalf("%s is not known here", name)
+					}
+				}
+				return dial(t, newService(t, store(t), texts[0], o, texts[1:]...))
+			})
+		})
+	}
 }
 
 // rows plays rows that are only of this service.
@@ -108,45 +138,20 @@ func TestTogether(t *testing.T) {
 	)
 }
 
-// A rule with quota_mode that refuses does not refuse the request. So the others take their hits.
+// A rule with quota_mode refuses nothing: it takes its hits unless another one refuses the request.
 func TestTogetherWithQuota(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), quotas, &Options{Together: true}),
-		[2]string{"d | a=x | b=x | c=x", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
-		[2]string{"d | a=x | b=x | c=x", "OK | OVER 0/1 | OK 0/2 | OK 1/3"},
-		[2]string{"d | a=x | b=x | c=x", "OVER | OVER 0/1 | OVER 0/2 | OK 1/3"},
-		[2]string{"d | a=y | c=x +2", "OVER | OK 1/1 | OVER 1/3"},
-		[2]string{"d | a=y | c=x", "OK | OK 0/1 | OK 0/3"},
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true, Metadata: true}),
+		[2]string{"shop | quota2=x | user=x +2", `OK | OK 1/2 | OK 1/3 | {"descriptors":[{"entries":["quota2=x"]},` +
+			`{"entries":["user=x"],"hitsAddend":2}],"domain":"shop","quotaModeEnabled":true}`},
+		[2]string{"shop | quota2=x | user=x +2", `OVER | OK 1/2 | OVER 1/3 | {"descriptors":[{"entries":["quota2=x"]},` +
+			`{"entries":["user=x"],"hitsAddend":2}],"domain":"shop","quotaModeEnabled":true}`},
+		[2]string{"shop | quota2=x +2 | user=x", `OK | OK 0/2 reset in 0 s | OK 0/3 | {"descriptors":[{"entries":["quota2=x"],"hitsAddend":2},` +
+			`{"entries":["user=x"]}],"domain":"shop","quotaModeEnabled":true,"quotaModeViolations":[0]}`},
+		[2]string{"shop | quota2=y +3", `OK | OK 0/2 reset in 0 s | {"descriptors":[{"entries":["quota2=y"],"hitsAddend":3}],` +
+			`"domain":"shop","quotaModeEnabled":true,"quotaModeViolations":[0]}`},
 	)
-}
-
-func TestGlobalShadow(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Shadow: true}),
-		[2]string{"shop | nobody=a", "OK | OVER 0/0"},
-	)
-}
-
-const quotas = `domain: d
-descriptors:
-  - {key: a, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
-  - {key: b, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
-  - {key: c, rate_limit: {unit: year, requests_per_unit: 3}}
-`
-
-func TestQuotaMode(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), quotas, nil),
-		[2]string{"d | a=x | b=x | c=x", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
-		[2]string{"d | a=x | b=x | c=x", "OK | OVER 0/1 | OK 0/2 | OK 1/3"},
-		[2]string{"d | a=x | b=x | c=x", "OVER | OVER 0/1 | OVER 0/2 | OK 0/3"},
-		[2]string{"d | a=y | c=x", "OVER | OK 0/1 | OVER 0/3"},
-	)
-}
-
-func TestGlobalQuotaMode(t *testing.T) {
-	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Quota: true}),
-		[2]string{"shop | nobody=a", "OVER | OVER 0/0"},
-		[2]string{"shop | nobody=a | user=a", "OK | OVER 0/0 | OK 2/3"},
-		[2]string{"shop | nobody=a | color=a", "OK | OVER 0/0 | OK"},
-		[2]string{"shop | nobody=a | admin=a", "OVER | OVER 0/0 | OK max"},
+	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true, Quota: true}),
+		[2]string{"shop | nobody=a | user=a", "OK | OK 0/0 reset in 0 s | OK 2/3"},
 	)
 }
 

@@ -2,7 +2,11 @@ package bench
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 )
@@ -15,7 +19,11 @@ func TestBehaviorOfBoth(t *testing.T) {
 	ours, theirs := build(t)
 	for _, p := range []program{ours, theirs} {
 		t.Run(p.name, func(t *testing.T) {
-			behavior.Test(t, p.start(t, 1, behavior.Config).replicas[0].client, p.name == theirs.name)
+			behavior.Test(t, p.name == theirs.name, func(t *testing.T, env string, files []string) pb.RateLimitServiceClient {
+				with := p
+				with.env = append(slices.Clip(p.env), strings.Fields(env)...)
+				return with.start(t, 1, files...).replicas[0].client
+			})
 		})
 	}
 }

@@ -67,8 +67,8 @@ type replica struct {
 	client pb.RateLimitServiceClient
 }
 
-// start starts replicas of a program with a configuration and a Redis of their own. They end with the test.
-func (p program) start(t *testing.T, replicas int, config string) *service {
+// start starts replicas of a program with files of a configuration and a Redis of their own. They end with the test.
+func (p program) start(t *testing.T, replicas int, files ...string) *service {
 	t.Helper()
 	s := &service{program: p, redis: redistest.StartOpen(t)}
 	s.info = s.redis.Client()
@@ -78,8 +78,10 @@ func (p program) start(t *testing.T, replicas int, config string) *service {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "bench.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+	for i, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("bench%d.yaml", i)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range replicas {
 		s.replicas = append(s.replicas, s.replica(t, root))

@@ -4,6 +4,7 @@ package behavior
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -64,16 +65,38 @@ descriptors:
     descriptors:
       - key: to
         rate_limit: {unit: year, requests_per_unit: 2}
+  - key: quota
+    rate_limit: {unit: year, requests_per_unit: 1}
+    quota_mode: true
+  - key: quota2
+    rate_limit: {unit: year, requests_per_unit: 2}
+    quota_mode: true
 `
+
+// merged is a second file, for MERGE_DOMAIN_CONFIG.
+const merged = `domain: shop
+descriptors:
+  - key: late
+    rate_limit: {unit: year, requests_per_unit: 6}
+`
+
+// Files returns the files of the configuration with an environment.
+func Files(env string) []string {
+	if env == "MERGE_DOMAIN_CONFIG=true" {
+		return []string{Config, merged}
+	}
+	return []string{Config}
+}
 
 // Row is a sequence of requests, each with its answer.
 //
 // A request is "domain | descriptor | descriptor", with "+n" after the domain for the hits of all. A descriptor is
 // "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit. An answer is "code | status | status". A
 // status is its code, and the hits that are left of the limit: "OK 2/3", "OVER 0/3", "OK" without a limit, and "OK max"
-// without an end.
+// without an end. Headers and metadata follow, if there are any. In headers the time until the year ends is "…".
 type Row struct {
 	Name  string
+	Env   string // what the services are started with, besides what all are: NAME=value
 	Steps [][2]string
 
 	// Differs, if not "", says why envoyproxy/ratelimit answers otherwise. Theirs are its answers.
@@ -208,6 +231,52 @@ var Rows = []Row{
 		{"shop | path=x to=a_b", "OK | OK 1/2"},
 		{"shop | user=a:1 | user=a: | user=_", "OK | OK 2/3 | OK 2/3 | OK 2/3"},
 	}},
+	{Name: "quota mode", Steps: [][2]string{
+		{"shop | quota=t | quota2=t | user=t", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
+		{"shop | quota=t | quota2=t | user=t", "OK | OK 0/1 reset in 0 s | OK 0/2 | OK 1/3"},
+		{"shop | quota=t | quota2=t", "OK | OK 0/1 reset in 0 s | OK 0/2 reset in 0 s"},
+		{"shop | quota=t", "OK | OK 0/1 reset in 0 s"},
+		{"shop | quota=t | user=t +3", "OVER | OK 0/1 reset in 0 s | OVER 0/3"},
+	}},
+	{Name: "quota mode for all", Env: "QUOTA_MODE=true", Steps: [][2]string{
+		{"shop | nobody=a", "OK | OK 0/0 reset in 0 s"},
+		{"shop | nobody=a | user=a | color=a | admin=a", "OK | OK 0/0 reset in 0 s | OK 2/3 | OK | OK max"},
+		{"shop | user=a +3 | tried=a", "OK | OK 0/3 reset in 0 s | OK 0/1"},
+	}},
+	{Name: "shadow mode for all", Env: "SHADOW_MODE=true", Steps: [][2]string{
+		{"shop | nobody=a", "OK | OVER 0/0"},
+		{"shop | quota=a +2 | user=a +4", "OK | OK 0/1 reset in 0 s | OVER 0/3"},
+	}},
+	{Name: "headers", Env: "LIMIT_RESPONSE_HEADERS_ENABLED=true", Steps: [][2]string{
+		{"shop | color=a", "OK | OK"},
+		{"shop | admin=a", "OK | OK max"},
+		{"shop | batch=a | user=a | color=a", "OK | OK 9/10 | OK 2/3 | OK | RateLimit-Limit: 3, RateLimit-Remaining: 2, RateLimit-Reset: …"},
+		{"shop | batch=b +8 | vip=b | user=b", "OK | OK 2/10 | OK | OK 2/3 | RateLimit-Limit: 10, RateLimit-Remaining: 2, RateLimit-Reset: …"},
+		{"shop | batch=a +10 | user=a +2", "OVER | OVER 0/10 | OK 0/3 | RateLimit-Limit: 10, RateLimit-Remaining: 0, RateLimit-Reset: …"},
+		{"shop | nobody=a | batch=a", "OVER | OVER 0/0 | OVER 0/10 | RateLimit-Limit: 10, RateLimit-Remaining: 0, RateLimit-Reset: …"},
+		{"shop | user=c | quota=c +2", "OK | OK 2/3 | OK 0/1 reset in 0 s | RateLimit-Limit: 1, RateLimit-Remaining: 0, RateLimit-Reset: …"},
+		{"shop | quota=c | user=c +9", "OVER | OK 0/1 reset in 0 s | OVER 0/3 | RateLimit-Limit: 3, RateLimit-Remaining: 0, RateLimit-Reset: …"},
+	}},
+	{
+		Name: "headers of other names",
+		Env:  "LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=X-Limit LIMIT_REMAINING_HEADER=X-Left LIMIT_RESET_HEADER=X-Reset",
+		Steps: [][2]string{
+			{"shop | user=a", "OK | OK 2/3 | X-Limit: 3, X-Left: 2, X-Reset: …"},
+		},
+	},
+	{Name: "metadata", Env: "RESPONSE_DYNAMIC_METADATA=true", Steps: [][2]string{
+		{"shop +2 | user=a | quota=a +3", `OK | OK 1/3 | OK 0/1 reset in 0 s | {"descriptors":[{"entries":["user=a"]},` +
+			`{"entries":["quota=a"],"hitsAddend":3}],"domain":"shop","hitsAddend":2,"quotaModeEnabled":true,"quotaModeViolations":[1]}`},
+		{"shop | tenant=a path=/x", `OK | OK 1/2 | {"descriptors":[{"entries":["tenant=a","path=/x"]}],"domain":"shop","quotaModeEnabled":false}`},
+		{"shop | quota=b", `OK | OK 0/1 | {"descriptors":[{"entries":["quota=b"]}],"domain":"shop","quotaModeEnabled":true}`},
+	}},
+	{Name: "metadata of quota mode for all", Env: "QUOTA_MODE=true RESPONSE_DYNAMIC_METADATA=true", Steps: [][2]string{
+		{"shop | nobody=a | user=a", `OK | OK 0/0 reset in 0 s | OK 2/3 | {"descriptors":[{"entries":["nobody=a"]},{"entries":["user=a"]}],` +
+			`"domain":"shop","quotaModeEnabled":false,"quotaModeViolations":[0]}`},
+	}},
+	{Name: "a domain in two files", Env: "MERGE_DOMAIN_CONFIG=true", Steps: [][2]string{
+		{"shop | user=a | late=a", "OK | OK 2/3 | OK 5/6"},
+	}},
 }
 
 // Play asks a service for a row. It returns what is wrong.
@@ -229,11 +298,15 @@ func (r Row) Play(ctx context.Context, client pb.RateLimitServiceClient, theirs 
 	return errors.Join(wrong...)
 }
 
-// Test plays all rows.
-func Test(t *testing.T, client pb.RateLimitServiceClient, theirs bool) {
+// Test plays all rows. start starts a service with an environment, and the configuration that is for it.
+func Test(t *testing.T, theirs bool, start func(t *testing.T, env string, files []string) pb.RateLimitServiceClient) {
+	clients := map[string]pb.RateLimitServiceClient{}
 	for _, r := range Rows {
+		if clients[r.Env] == nil {
+			clients[r.Env] = start(t, r.Env, Files(r.Env))
+		}
 		t.Run(r.Name, func(t *testing.T) {
-			if err := r.Play(t.Context(), client, theirs); err != nil {
+			if err := r.Play(t.Context(), clients[r.Env], theirs); err != nil {
 				t.Error(err)
 			}
 		})
@@ -296,6 +369,24 @@ func show(r *pb.RateLimitResponse) string {
 			text += " max"
 		}
 		parts = append(parts, text)
+	}
+	var headers []string
+	for _, h := range r.GetResponseHeadersToAdd() {
+		value := h.GetValue()
+		if n, err := strconv.Atoi(value); err == nil && strings.HasSuffix(h.GetKey(), "-Reset") && n >= 1 && n <= 366*24*3600 {
+			value = "…"
+		}
+		headers = append(headers, h.GetKey()+": "+value)
+	}
+	if headers != nil {
+		parts = append(parts, strings.Join(headers, ", "))
+	}
+	if m := r.GetDynamicMetadata(); m != nil {
+		text, err := json.Marshal(m.AsMap())
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		parts = append(parts, string(text))
 	}
 	return strings.Join(parts, " | ")
 }
