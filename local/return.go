@@ -70,3 +70,13 @@ func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, forgiven int64, o
 	b.windows().admittedAt(now)
 	return b.next(now), n - charged, true
 }
+
+// Charged reports the tokens of charges that Redis is not known to have heard of.
+func (b *Bucket) Charged() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil {
+		return 0
+	}
+	return b.lease.fallback.debt.certain
+}

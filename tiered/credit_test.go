@@ -82,6 +82,9 @@ func TestCharge(t *testing.T) {
 			if err := l.Charge("k", c.charge); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
+			if d := l.Peek(t.Context(), "k"); d.Remaining != max(c.level, 0) {
+				t.Errorf("%s, before Redis hears of it: %+v, want %d left", c.name, d, c.level)
+			}
 			time.Sleep(DefaultTimeout)
 			d := l.Peek(t.Context(), "k")
 			if d.Remaining != max(c.level, 0) || d.Allowed != (c.level > 0) {

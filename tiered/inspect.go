@@ -49,7 +49,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) Decision { return l.Peek
 
 // PeekN returns what [Limiter.AllowN] would return now, and takes nothing. It blocks for at most Options.Budget, for
 // one call to Redis. With Shards that is one call for each shard, all at the same time, and Remaining is the sum of the
-// shards. If Redis does not answer, PeekN returns what this process knows.
+// shards. What this process has charged counts, also if Redis has not heard of it yet. If Redis does not answer, PeekN
+// returns what this process knows.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (d Decision) {
 	if r := l.valid(key, n); r != Granted {
 		return l.refusal(key, r)
@@ -147,6 +148,9 @@ func (l *Limiter) peeked(now time.Duration, key string, n int64, p *local.Policy
 	switch {
 	case r.Err == nil:
 		level, v.which = r.Reply.Level, uint8(r.Reply.Which)
+		if cached {
+			level -= b.Charged() // Redis hears of it within 50 ms
+		}
 		if r.Reply.Reset > 0 {
 			clear = time.Duration(r.Reply.Reset) * time.Microsecond
 			v.resetAt = now + clear

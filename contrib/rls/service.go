@@ -27,6 +27,9 @@ type Options struct {
 	// Together takes the hits of all descriptors of a request, or none. A descriptor with quota_mode refuses nothing, so
 	// it takes its hits by itself, if the others do not refuse the request. By default each descriptor decides by itself,
 	// as in envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
+	//
+	// A request that is refused takes nothing, so hits that are known only afterwards do not count if they are more than
+	// what is left.
 	Together bool
 
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
@@ -244,7 +247,10 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 			return err
 		}
 		c.limiter, c.limit = l, limitOf(o.GetRequestsPerUnit(), unit)
-		c.rule = &rule{answer: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: o.GetRequestsPerUnit(), Unit: unit}}
+		c.rule = &rule{
+			policy: policyOf(o.GetRequestsPerUnit(), unit), countRefused: true,
+			answer: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: o.GetRequestsPerUnit(), Unit: unit},
+		}
 		for _, e := range d.GetEntries() {
 			values = append(values, e.GetKey(), e.GetValue())
 		}
@@ -256,7 +262,7 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 	if c.key = join(values); len(c.key) > tiered.MaxKeyLength {
 		return fmt.Errorf("the values have %d bytes together: must have at most %d", len(c.key), tiered.MaxKeyLength)
 	}
-	if c.back = d.GetIsNegativeHits(); c.back && (c.limit != (tiered.Limit{}) || c.rule.policy.Algorithm != tiered.TokenBucket) {
+	if c.back = d.GetIsNegativeHits(); c.back && c.rule.policy.Algorithm != tiered.TokenBucket {
 		return errors.New("is_negative_hits is true: must be false, unless the limit counts by a token bucket")
 	}
 	return nil
@@ -350,14 +356,18 @@ func each(ctx context.Context, checks []check) {
 }
 
 // countRefused takes hits that are refused, if the rule counts them: of a window what is left of it, of a token bucket
-// all, as a debt. Redis hears of it within 50 ms.
+// all, as a debt. Redis hears of it within 50 ms. In shadow mode too, where they are admitted.
 //
 // A single hit that a window refuses finds nothing left. It takes nothing: otherwise it would take what other replicas
 // hold in leases and give back.
 func (c *check) countRefused() {
 	d := &c.decision
-	if !c.rule.countRefused || d.Allowed || d.Reason != tiered.Limited && d.Reason != tiered.ExceedsBurst ||
-		c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
+	switch d.Reason {
+	case tiered.Limited, tiered.ExceedsBurst, tiered.Shadowed:
+	default:
+		return
+	}
+	if !c.rule.countRefused || c.hits == 1 && c.rule.policy.Algorithm != tiered.TokenBucket {
 		return
 	}
 	_ = c.limiter.Charge(c.key, c.hits) // both are valid: they were decided about
@@ -461,7 +471,7 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 		limit = c.rule.also[n-2]
 	}
 	is.CurrentLimit, is.LimitRemaining = limit, clamp(d.Remaining)
-	if c.rule.policy.Algorithm == tiered.FixedWindow || c.limit != (tiered.Limit{}) {
+	if c.rule.policy.Algorithm == tiered.FixedWindow {
 		unit := seconds[limit.GetUnit()]
 		is.DurationUntilReset = &durationpb.Duration{Seconds: unit - now.Unix()%unit}
 	} else {

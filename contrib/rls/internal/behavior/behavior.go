@@ -231,6 +231,26 @@ var Rows = []Row{
 		{"shop | path=x to=a_b", "OK | OK 1/2"},
 		{"shop | user=a:1 | user=a: | user=_", "OK | OK 2/3 | OK 2/3 | OK 2/3"},
 	}},
+	{Name: "a cost that is known afterwards", Steps: [][2]string{
+		{"shop | batch=u +30", "OVER | OVER 0/10"},
+		{"shop | batch=u +1", "OVER | OVER 0/10"},
+		{"shop | batch=u2 +4", "OK | OK 6/10"},
+		{"shop | batch=u2 +7", "OVER | OVER 0/10"},
+		{"shop | batch=u2 +0", "OVER | OVER 0/10"},
+	}},
+	{Name: "a look after such a cost", Steps: [][2]string{
+		{"shop | batch=v +30", "OVER | OVER 0/10"},
+		{"shop | batch=v +0", "OVER | OVER 0/10"},
+	}},
+	{Name: "such a cost, of a limit that comes with the request", Steps: [][2]string{
+		{"shop | color=w limit=10/year +30", "OVER | OVER 0/10"},
+		{"shop | color=w limit=10/year +0", "OVER | OVER 0/10"},
+		{"shop | color=w limit=10/year", "OVER | OVER 0/10"},
+	}},
+	{Name: "such a cost, in shadow mode", Steps: [][2]string{
+		{"shop | tried=x +2", "OK | OK 0/1"},
+		{"shop | tried=x +0", "OK | OK 0/1"},
+	}},
 	{Name: "quota mode", Steps: [][2]string{
 		{"shop | quota=t | quota2=t | user=t", "OK | OK 0/1 | OK 1/2 | OK 2/3"},
 		{"shop | quota=t | quota2=t | user=t", "OK | OK 0/1 reset in 0 s | OK 0/2 | OK 1/3"},
@@ -241,7 +261,8 @@ var Rows = []Row{
 	{Name: "quota mode for all", Env: "QUOTA_MODE=true", Steps: [][2]string{
 		{"shop | nobody=a", "OK | OK 0/0 reset in 0 s"},
 		{"shop | nobody=a | user=a | color=a | admin=a", "OK | OK 0/0 reset in 0 s | OK 2/3 | OK | OK max"},
-		{"shop | user=a +3 | tried=a", "OK | OK 0/3 reset in 0 s | OK 0/1"},
+		{"shop | user=a +3 | tried=a +2", "OK | OK 0/3 reset in 0 s | OK 0/1"},
+		{"shop | user=b limit=1/year +2", "OK | OK 0/1 reset in 0 s"},
 	}},
 	{Name: "shadow mode for all", Env: "SHADOW_MODE=true", Steps: [][2]string{
 		{"shop | nobody=a", "OK | OVER 0/0"},
