@@ -75,18 +75,28 @@ var seconds = map[pb.RateLimitResponse_RateLimit_Unit]int64{
 	pb.RateLimitResponse_RateLimit_YEAR:   365 * 24 * 3600,
 }
 
-// limitOf returns n per unit. 0 is a limit that nobody is within.
-func limitOf(n uint32, unit pb.RateLimitResponse_RateLimit_Unit) tiered.Limit {
+// periodOf returns the seconds of a limit's period, 0 if its unit is unknown.
+func periodOf(l *pb.RateLimitResponse_RateLimit) int64 {
+	if m := l.GetUnitMultiplier(); m != nil {
+		return int64(m.GetValue()) * seconds[l.GetUnit()]
+	}
+	return seconds[l.GetUnit()]
+}
+
+// limitOf returns the limit. 0 requests are a limit that nobody is within.
+func limitOf(l *pb.RateLimitResponse_RateLimit) tiered.Limit {
+	n := l.GetRequestsPerUnit()
 	if n == 0 {
 		return tiered.Blocked()
 	}
-	return tiered.Limit{Tokens: int64(n), Per: time.Duration(seconds[unit]) * time.Second}
+	return tiered.Limit{Tokens: int64(n), Per: time.Duration(periodOf(l)) * time.Second}
 }
 
-// policyOf returns a policy of n per unit that counts as envoyproxy/ratelimit does.
-func policyOf(n uint32, unit pb.RateLimitResponse_RateLimit_Unit) tiered.Policy {
-	p := tiered.Policy{Limit: limitOf(max(n, 1), unit), Algorithm: tiered.FixedWindow, Calendar: true}
-	if n == 0 { // a policy with windows has to have a limit; a key may be blocked
+// policyOf returns a policy with a limit that counts as envoyproxy/ratelimit does.
+func policyOf(l *pb.RateLimitResponse_RateLimit) tiered.Policy {
+	p := tiered.Policy{Limit: limitOf(l), Algorithm: tiered.FixedWindow, Calendar: true}
+	if l.GetRequestsPerUnit() == 0 { // a policy with windows has to have a limit; a key may be blocked
+		p.Limit = tiered.Limit{Tokens: 1, Per: time.Duration(periodOf(l)) * time.Second}
 		p.PerKey = func(string) tiered.Limit { return tiered.Blocked() }
 	}
 	return p

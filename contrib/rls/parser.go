@@ -298,7 +298,7 @@ func (p *parser) rule(path []string, n, own *yaml.Node) *rule {
 	case !r.unlimited && seconds[unit] == 0:
 		p.bad(n, "unit is %.64q: must be second, minute, hour, day, week, month or year", word)
 	case !r.unlimited:
-		r.policy = policyOf(r.answer.GetRequestsPerUnit(), unit)
+		r.policy = policyOf(r.answer)
 		r.countRefused = true
 		kind := strings.ToLower(unit.String())
 		if own != nil {
@@ -351,7 +351,7 @@ func (p *parser) own(r *rule, n *yaml.Node) (mark string) {
 			return
 		}
 		r.also = append(r.also, limit)
-		policy.Also = append(policy.Also, limitOf(limit.GetRequestsPerUnit(), limit.GetUnit()))
+		policy.Also = append(policy.Also, limitOf(limit))
 		mark += "-" + strings.ToLower(limit.GetUnit().String())
 	})
 	if r.countRefused = policy.Algorithm == tiered.FixedWindow; fields["count_refused"] != nil {

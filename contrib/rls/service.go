@@ -60,6 +60,7 @@ var DefaultHeaders = Headers{"RateLimit-Limit", "RateLimit-Remaining", "RateLimi
 const (
 	mostDescriptors    = 10_000
 	defaultDescriptors = 100
+	mostMultiplied     = 100 // policies for periods of several units that requests carry: a policy is never removed
 )
 
 // Service is an envoy.service.ratelimit.v3.RateLimitService.
@@ -81,10 +82,11 @@ type state struct {
 	overrides map[overridden]*tiered.Limiter
 }
 
-// overridden are the limits that requests carry: those of a domain with a unit share a policy.
+// overridden are the limits that requests carry: those of a domain with a period share a policy.
 type overridden struct {
-	domain string
-	unit   pb.RateLimitResponse_RateLimit_Unit
+	domain     string
+	unit       pb.RateLimitResponse_RateLimit_Unit
+	multiplier uint32 // of the unit; 0 for one unit
 }
 
 // New returns a Service that decides with the limiters of group. The Service makes the group's policies: nobody else
@@ -148,10 +150,13 @@ func (s *Service) Config() *Config {
 	return nil
 }
 
-// override returns the limiter for limits that requests of a domain carry. Only known domains and units have one, so
-// there are few.
-func (s *Service) override(st *state, domain string, unit pb.RateLimitResponse_RateLimit_Unit) (*tiered.Limiter, error) {
-	o := overridden{domain, unit}
+// override returns the limiter for limits that requests of a domain carry. Only known domains and units have one, and
+// few multiples of units.
+func (s *Service) override(st *state, domain string, limit *pb.RateLimitResponse_RateLimit) (*tiered.Limiter, error) {
+	o := overridden{domain: domain, unit: limit.GetUnit()}
+	if m := limit.GetUnitMultiplier().GetValue(); m > 1 {
+		o.multiplier = m
+	}
 	if l := st.overrides[o]; l != nil {
 		return l, nil
 	}
@@ -161,8 +166,22 @@ func (s *Service) override(st *state, domain string, unit pb.RateLimitResponse_R
 	if l := st.overrides[o]; l != nil {
 		return l, nil
 	}
-	p := policyOf(1, unit)
-	p.Name = policyName([]string{domain}, "override-"+strings.ToLower(unit.String()))
+	kind := "override-"
+	if o.multiplier > 0 {
+		multiplied := 0
+		for other := range st.overrides {
+			if other.multiplier > 0 {
+				multiplied++
+			}
+		}
+		if multiplied >= mostMultiplied {
+			return nil, fmt.Errorf("limit.unit_multiplier is %d: must be one of the %d that were asked for first",
+				o.multiplier, mostMultiplied)
+		}
+		kind += strconv.FormatUint(uint64(o.multiplier), 10) + "-"
+	}
+	p := policyOf(&pb.RateLimitResponse_RateLimit{RequestsPerUnit: 1, Unit: o.unit, UnitMultiplier: limit.GetUnitMultiplier()})
+	p.Name = policyName([]string{domain}, kind+strings.ToLower(o.unit.String()))
 	l, err := s.group.NewLimiter(p)
 	if err != nil {
 		return nil, err
@@ -238,19 +257,14 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 	var room [8]string
 	values := room[:0]
 	if o := d.GetLimit(); o != nil && st.domains[r.GetDomain()] != nil {
-		unit := pb.RateLimitResponse_RateLimit_Unit(o.GetUnit())
-		if seconds[unit] == 0 {
-			return fmt.Errorf("limit.unit is %v: must be a unit from SECOND to YEAR", unit)
-		}
-		l, err := s.override(st, r.GetDomain(), unit)
+		limit, err := carried(o)
 		if err != nil {
 			return err
 		}
-		c.limiter, c.limit = l, limitOf(o.GetRequestsPerUnit(), unit)
-		c.rule = &rule{
-			policy: policyOf(o.GetRequestsPerUnit(), unit), countRefused: true,
-			answer: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: o.GetRequestsPerUnit(), Unit: unit},
+		if c.limiter, err = s.override(st, r.GetDomain(), limit); err != nil {
+			return err
 		}
+		c.limit, c.rule = limitOf(limit), &rule{policy: policyOf(limit), answer: limit, countRefused: true}
 		for _, e := range d.GetEntries() {
 			values = append(values, e.GetKey(), e.GetValue())
 		}
@@ -266,6 +280,23 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 		return errors.New("is_negative_hits is true: must be false, unless the limit counts by a token bucket")
 	}
 	return nil
+}
+
+// carried returns the limit that a request carries.
+func carried(o *ratelimit.RateLimitDescriptor_RateLimitOverride) (*pb.RateLimitResponse_RateLimit, error) {
+	l := &pb.RateLimitResponse_RateLimit{
+		RequestsPerUnit: o.GetRequestsPerUnit(), Unit: pb.RateLimitResponse_RateLimit_Unit(o.GetUnit()),
+		UnitMultiplier: o.GetUnitMultiplier(),
+	}
+	const century = 100 * 365 * 24 * 3600 // the longest period of a policy
+	switch period := periodOf(l); {
+	case seconds[l.GetUnit()] == 0:
+		return nil, fmt.Errorf("limit.unit is %v: must be a unit from SECOND to YEAR", l.GetUnit())
+	case period < 1 || period > century:
+		return nil, fmt.Errorf("limit.unit_multiplier is %d: must be 1 or more, and at most 100 years",
+			l.GetUnitMultiplier().GetValue())
+	}
+	return l, nil
 }
 
 // join makes one key of values. The length before each keeps two lists apart.
@@ -472,8 +503,8 @@ func (c *check) status(now time.Time) *pb.RateLimitResponse_DescriptorStatus {
 	}
 	is.CurrentLimit, is.LimitRemaining = limit, clamp(d.Remaining)
 	if c.rule.policy.Algorithm == tiered.FixedWindow {
-		unit := seconds[limit.GetUnit()]
-		is.DurationUntilReset = &durationpb.Duration{Seconds: unit - now.Unix()%unit}
+		period := periodOf(limit)
+		is.DurationUntilReset = &durationpb.Duration{Seconds: period - now.Unix()%period}
 	} else {
 		is.DurationUntilReset = durationpb.New((d.ResetAfter + time.Second - 1).Truncate(time.Second))
 	}

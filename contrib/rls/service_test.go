@@ -158,6 +158,21 @@ func TestTogetherWithQuota(t *testing.T) {
 	)
 }
 
+// Requests can ask for so many periods and no more: a policy stays for ever.
+func TestOverridesAreBounded(t *testing.T) {
+	s := newService(t, remote.NewMemory(), behavior.Config, nil)
+	for i := range mostMultiplied + 1 {
+		_, err := s.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprintf("shop | user=a limit=5/%dday", i+2)))
+		switch {
+		case i < mostMultiplied && err != nil:
+			t.Errorf("%d: %v", i, err)
+		case i == mostMultiplied && !strings.Contains(fmt.Sprint(err), "unit_multiplier is 102: must be one of the 100 that"):
+			t.Errorf("one too many: %v", err)
+		}
+	}
+	rows(t, s, [2]string{"shop | user=b limit=5/100day | user=b limit=5/day", "OK | OK 4/5×100 | OK 4/5"})
+}
+
 // A look at a limit that comes with the request is a look at that limit, whatever the key had before.
 func TestLookAtOverride(t *testing.T) {
 	rows(t, newService(t, remote.NewMemory(), behavior.Config, nil),
@@ -348,6 +363,14 @@ func TestBadRequests(t *testing.T) {
 		{"a long value", long, codes.InvalidArgument, "descriptors[0]: the values have 65542 bytes together: must have at most 65536"},
 		{"negative hits", negative, codes.InvalidArgument, "is_negative_hits is true: must be false"},
 		{"an unknown unit", unit, codes.InvalidArgument, "limit.unit is UNKNOWN: must be a unit from SECOND to YEAR"},
+		{
+			"no units", behavior.Request("shop | user=a limit=1/0day"), codes.InvalidArgument,
+			"descriptors[0]: limit.unit_multiplier is 0: must be 1 or more, and at most 100 years",
+		},
+		{
+			"very many units", behavior.Request("shop | user=a limit=1/4294967295year"), codes.InvalidArgument,
+			"descriptors[0]: limit.unit_multiplier is 4294967295: must be 1 or more, and at most 100 years",
+		},
 		{"more hits than any limit", huge, codes.OK, ""},
 	} {
 		answer, err := client.ShouldRateLimit(t.Context(), c.r)

@@ -91,9 +91,9 @@ func Files(env string) []string {
 // Row is a sequence of requests, each with its answer.
 //
 // A request is "domain | descriptor | descriptor", with "+n" after the domain for the hits of all. A descriptor is
-// "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit. An answer is "code | status | status". A
+// "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit, or "limit=n/3unit". An answer is "code | status | status". A
 // status is its code, and the hits that are left of the limit: "OK 2/3", "OVER 0/3", "OK" without a limit, and "OK max"
-// without an end. Headers and metadata follow, if there are any. In headers the time until the year ends is "…".
+// without an end. "2/3×12" is a limit of 12 units. Headers and metadata follow, if there are any. In headers the time until the year ends is "…".
 type Row struct {
 	Name  string
 	Env   string // what the services are started with, besides what all are: NAME=value
@@ -195,6 +195,14 @@ var Rows = []Row{
 			{"shop | user=o", "OK | OK 2/3"},
 		}, Differs: "envoyproxy/ratelimit counts both together, if they have the same unit",
 		Theirs: []string{"OK | OK 6/7", "OK | OK 1/3"},
+	},
+	{
+		Name: "a limit that comes with the request, for several units", Steps: [][2]string{
+			{"shop | color=z limit=7/12month", "OK | OK 6/7×12"},
+			{"shop | color=z limit=7/month", "OK | OK 6/7"},
+			{"shop | color=z limit=7/1month", "OK | OK 5/7×1"},
+		}, Differs: "the version that is compared does not know unit_multiplier",
+		Theirs: []string{"OK | OK 6/7", "OK | OK 5/7", "OK | OK 4/7"},
 	},
 	{Name: "a shadow rule does not hide another one", Steps: [][2]string{
 		{"shop | tried=p | nobody=p", "OVER | OK 0/1 | OVER 0/0"},
@@ -352,9 +360,13 @@ func Request(text string) *pb.RateLimitRequest {
 				d.HitsAddend = wrapperspb.UInt64(number(hits))
 			case carried:
 				n, unit, _ := strings.Cut(limit, "/")
+				name := strings.TrimLeft(unit, "0123456789")
 				d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{
 					RequestsPerUnit: uint32(number(n)),
-					Unit:            envoy.RateLimitUnit(envoy.RateLimitUnit_value[strings.ToUpper(unit)]),
+					Unit:            envoy.RateLimitUnit(envoy.RateLimitUnit_value[strings.ToUpper(name)]),
+				}
+				if multiplier := strings.TrimSuffix(unit, name); multiplier != "" {
+					d.Limit.UnitMultiplier = wrapperspb.UInt32(uint32(number(multiplier)))
 				}
 			default:
 				key, value, _ := strings.Cut(word, "=")
@@ -383,6 +395,9 @@ func show(r *pb.RateLimitResponse) string {
 		switch {
 		case s.GetCurrentLimit() != nil:
 			text += fmt.Sprintf(" %d/%d", s.GetLimitRemaining(), s.GetCurrentLimit().GetRequestsPerUnit())
+			if m := s.GetCurrentLimit().GetUnitMultiplier(); m != nil {
+				text += fmt.Sprintf("×%d", m.GetValue())
+			}
 			if d := s.GetDurationUntilReset().GetSeconds(); d < 1 || d > 366*24*3600 {
 				text += fmt.Sprintf(" reset in %d s", d)
 			}
