@@ -20,8 +20,14 @@ import (
 
 // Config is a configuration of envoyproxy/ratelimit: domains, and in each a tree of descriptors. It never changes.
 type Config struct {
-	domains map[string]*node
+	domains map[string]*domain
 	rules   []*rule
+}
+
+// domain is a tree of descriptors.
+type domain struct {
+	node
+	together *bool // all descriptors of a request are decided together, or each by itself; nil if the files do not say
 }
 
 // node is a descriptor of a tree, or the root of a domain.
@@ -211,7 +217,7 @@ func Read(dir string) ([]File, error) {
 // Parse reads a configuration. The error names all that is wrong, with file, line and column. Two files may not have the
 // same domain, unless the second one has File.Merge.
 func Parse(files ...File) (*Config, error) {
-	c := &Config{domains: map[string]*node{}}
+	c := &Config{domains: map[string]*domain{}}
 	var problems []error
 	for _, f := range files {
 		p := parser{config: c, file: f.Name, merges: f.Merge}
@@ -227,10 +233,11 @@ func Parse(files ...File) (*Config, error) {
 // find returns the rule for a descriptor, and the values of its entries that a key is made of, appended to values. It
 // is nil if there is none. A rule counts only for the last entry.
 func (c *Config) find(domain string, entries []*entry, values []string) (*rule, []string) {
-	at := c.domains[domain]
-	if at == nil {
+	d := c.domains[domain]
+	if d == nil {
 		return nil, values
 	}
+	at := &d.node
 	for i, e := range entries {
 		value := e.GetValue()
 		next := at.children[e.GetKey()+"_"+value]

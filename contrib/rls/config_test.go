@@ -23,12 +23,16 @@ func TestMistakes(t *testing.T) {
 		{"a list", "- domain", []string{"a.yaml:1:1: a list: must be fields with values"}},
 		{"no domain", "descriptors: []", []string{"a.yaml:1:1: domain is empty: must be set"}},
 		{"unknown fields", "domain: d\nrate: 1\ndescriptors:\n- key: k\n  limit: 2", []string{
-			`a.yaml:2:1: "rate" is not a field here: must be one of domain, descriptors`,
+			`a.yaml:2:1: "rate" is not a field here: must be one of domain, descriptors, tiered`,
 			`a.yaml:5:3: "limit" is not a field here: must be one of key,`,
 		}},
 		{"fields of later versions", "domain: d\ndescriptors:\n- key: k\n  metadata: {owner: me}", []string{
 			`a.yaml:4:3: "metadata" is not a field here`,
 		}},
+		{"own settings of the domain", "domain: d\ntiered: {together: 7, apart: true}", []string{
+			`a.yaml:2:20: "7": must be true or false`, `a.yaml:2:23: "apart" is not a field here: must be one of together`,
+		}},
+		{"own settings that are none", "domain: d\ntiered: true", []string{`a.yaml:2:9: "true": must be fields with values`}},
 		{"twice", "domain: d\ndomain: e", []string{"a.yaml:2:1: domain is there twice"}},
 		{"no key", "domain: d\ndescriptors:\n- value: v\n- {key: ''}", []string{
 			"a.yaml:3:3: key is empty: must be set", "a.yaml:4:3: key is empty: must be set",
@@ -215,6 +219,14 @@ func TestMerge(t *testing.T) {
 	if err != nil || len(c.Policies()) != 2 || len(c.Domains()) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
+	together := func(f File, is string) File {
+		f.Text = append(f.Text, "\ntiered: {together: "+is+"}"...)
+		return f
+	}
+	_, err = Parse(together(file("a.yaml", "a"), "true"), file("b.yaml", "b"), together(file("c.yaml", "c"), "false"))
+	if err == nil || err.Error() != "c.yaml:4:20: together is false, but true in another file of the domain: must be the same" {
+		t.Error(err)
+	}
 	_, err = Parse(file("a.yaml", "a"), file("b.yaml", "a"))
 	if err == nil || !strings.Contains(err.Error(), `b.yaml:3:3: there is another descriptor`) {
 		t.Error(err)
@@ -341,11 +353,12 @@ descriptors:
         rate_limit: {unit: day, requests_per_unit: 9}
         tiered: {algorithm: sliding window, fail_mode: fail-open, also: [{unit: hour, requests_per_unit: 3}]}
   - {key: admin, rate_limit: {unlimited: true}}
-`)}, File{Name: "b.yaml", Text: []byte("domain: bank")})
+`)}, File{Name: "b.yaml", Text: []byte("domain: bank\ntiered: {together: true}")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `shop.admin: unlimited
+	const want = `bank: all descriptors of a request together
+shop.admin: unlimited
 shop.ip.path_/a*: 9 per day and 3 per hour, sliding window, fail-open, policy shop.ip.path__a_-6ab65ea5a1c3f66e
 shop.user: 7 per minute, fixed window, fail-local, shadow mode, quota mode, policy shop.user.minute
 `

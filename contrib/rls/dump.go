@@ -11,8 +11,12 @@ import (
 // the policy that [tiered.Group.Stats] and the metrics know it by.
 func (c *Config) String() string {
 	var b strings.Builder
-	for _, domain := range c.Domains() {
-		c.domains[domain].write(&b, domain)
+	for _, name := range c.Domains() {
+		d := c.domains[name]
+		if d.together != nil && *d.together {
+			fmt.Fprintf(&b, "%s: all descriptors of a request together\n", name)
+		}
+		d.write(&b, name)
 	}
 	return b.String()
 }

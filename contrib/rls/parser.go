@@ -55,23 +55,38 @@ func (p *parser) parse(text []byte) {
 		return
 	}
 	top := doc.Content[0]
-	fields := p.fields(top, "domain", "descriptors")
+	fields := p.fields(top, "domain", "descriptors", "tiered")
 	if fields == nil {
 		return
 	}
-	domain := p.text(fields["domain"])
-	if domain == "" {
+	name := p.text(fields["domain"])
+	if name == "" {
 		p.bad(top, "domain is empty: must be set")
 	}
-	root := p.config.domains[domain]
+	root := p.config.domains[name]
 	if root != nil && !p.merges {
-		p.bad(fields["domain"], "domain is %.64q: another file or place has it", domain)
+		p.bad(fields["domain"], "domain is %.64q: another file or place has it", name)
 	}
 	if root == nil || !p.merges {
-		root = &node{}
-		p.config.domains[domain] = root
+		root = &domain{}
+		p.config.domains[name] = root
 	}
-	p.descriptors(root, []string{domain}, fields["descriptors"])
+	if own := fields["tiered"]; own != nil {
+		if n := p.fields(own, "together")["together"]; n != nil {
+			p.together(root, n)
+		}
+	}
+	p.descriptors(&root.node, []string{name}, fields["descriptors"])
+}
+
+// together reads whether all descriptors of a request are decided together. Files of one domain may not contradict each
+// other: which one is read last depends on their names.
+func (p *parser) together(d *domain, n *yaml.Node) {
+	is := p.truth(n)
+	if d.together != nil && *d.together != is {
+		p.bad(n, "together is %t, but %t in another file of the domain: must be the same", is, *d.together)
+	}
+	d.together = &is
 }
 
 // fields returns the fields of a mapping, by name. It is nil if n is something else.

@@ -24,7 +24,7 @@ import (
 
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Together takes the hits of all descriptors of a request, or none. A descriptor with quota_mode refuses nothing, so
+	// Together is for domains whose files do not say it: it takes the hits of all descriptors of a request, or none. A descriptor with quota_mode refuses nothing, so
 	// it takes its hits by itself, if the others do not refuse the request. By default each descriptor decides by itself,
 	// as in envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
 	//
@@ -228,7 +228,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		}
 	}
 	replace(checks)
-	if s.options.Together {
+	together := s.options.Together
+	if d := st.domains[r.GetDomain()]; d != nil && d.together != nil {
+		together = *d.together
+	}
+	if together {
 		s.together(ctx, checks)
 	}
 	each(ctx, checks)

@@ -141,6 +141,31 @@ func TestTogether(t *testing.T) {
 	)
 }
 
+// A domain decides all descriptors together or each by itself, as its file says. The option is for the others.
+func TestTogetherByDomain(t *testing.T) {
+	for _, c := range []struct {
+		file   string
+		option bool
+		left   string // of a limit of 2, after a request that another limit refuses
+	}{
+		{"", false, "1"},
+		{"", true, "2"},
+		{"tiered: {together: true}", false, "2"},
+		{"tiered: {together: false}", true, "1"},
+		{"tiered: {}", true, "2"},
+	} {
+		s := newService(t, remote.NewMemory(), `domain: d
+`+c.file+`
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: b, rate_limit: {unit: year, requests_per_unit: 0}}
+`, &Options{Together: c.option})
+		t.Run(c.file, func(t *testing.T) {
+			rows(t, s, [2]string{"d | a=x | b=x", "OVER | OK " + c.left + "/2 | OVER 0/0"})
+		})
+	}
+}
+
 // A rule with quota_mode refuses nothing: it takes its hits unless another one refuses the request.
 func TestTogetherWithQuota(t *testing.T) {
 	rows(t, newService(t, remote.NewMemory(), behavior.Config, &Options{Together: true, Metadata: true}),
