@@ -3,25 +3,81 @@ package rls
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
+
+// More values than the process keeps cannot fill its memory. Those that it does not keep are in Redis.
+func TestFloodOfValues(t *testing.T) {
+	const kept, values, each = 2000, 60_000, 100
+	g, err := tiered.NewGroup(remote.NewRedis(redistest.Start(t).StoreClient(), nil), &tiered.Options{
+		Processes: 1, MaxKeys: kept, Logger: slog.New(slog.DiscardHandler), Budget: 5 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close(context.Background())
+	s, err := New(g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	use(t, s, behavior.Config)
+	ask := func(from, hits int) (refused int) { // so many values at once
+		r := behavior.Request("shop")
+		for i := range each {
+			r.Descriptors = append(r.Descriptors, behavior.Request(fmt.Sprintf("shop | user=%d +%d", from+i, hits)).GetDescriptors()...)
+		}
+		answer, err := s.ShouldRateLimit(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, is := range answer.GetStatuses() {
+			if is.GetCode() == pb.RateLimitResponse_OVER_LIMIT {
+				refused++
+			}
+		}
+		return refused
+	}
+	for i := 0; i < kept; i += each { // what a process with all its keys has
+		ask(i, 1)
+	}
+	before := heap()
+	for i := kept; i < values; i += each {
+		if n := ask(i, 3); n > 0 {
+			t.Fatalf("%d of %d new values are refused", n, each)
+		}
+	}
+	grown, is := int64(heap())-int64(before), g.Stats()
+	t.Logf("%d values: %d are kept, %d were evicted, the heap has %d bytes and grew by %d", values, is.Keys, is.Evictions, before, grown)
+	if is.Keys > kept || grown > 2<<20 {
+		t.Errorf("%d keys, want %d; the heap grew by %d bytes", is.Keys, kept, grown)
+	}
+	if n := ask(kept, 1); n != each { // evicted long ago
+		t.Errorf("%d of %d values that have used their limit are refused", n, each)
+	}
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
 
 // Long values cannot fill the memory: a process keeps some 200 bytes of each.
 func TestFloodOfLongValues(t *testing.T) {
 	s := newService(t, remote.NewRedis(redistest.Start(t).StoreClient(), nil), behavior.Config, nil)
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before, long := heap(), strings.Repeat("x", 60_000)
 	const calls = 1000
 	for i := range calls {

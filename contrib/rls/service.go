@@ -213,6 +213,8 @@ type check struct {
 func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	st := s.state.Load()
 	switch n := len(r.GetDescriptors()); {
+	case ctx.Err() != nil: // a lease would admit the request, and nobody reads the answer any more
+		return nil, status.FromContextError(ctx.Err()).Err()
 	case st == nil:
 		return nil, status.Error(codes.Unavailable, "there is no configuration yet")
 	case r.GetDomain() == "":

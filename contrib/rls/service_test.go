@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,12 @@ func use(t testing.TB, s *Service, config string, more ...string) {
 // dial serves a Service on loopback and returns a client of it.
 func dial(t *testing.T, s *Service) pb.RateLimitServiceClient {
 	t.Helper()
+	return pb.NewRateLimitServiceClient(connect(t, s))
+}
+
+// connect serves a Service on loopback and returns a connection to it.
+func connect(t *testing.T, s *Service) *grpc.ClientConn {
+	t.Helper()
 	server := grpc.NewServer()
 	pb.RegisterRateLimitServiceServer(server, s)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,7 +92,7 @@ func dial(t *testing.T, s *Service) pb.RateLimitServiceClient {
 		server.Stop()
 		<-done
 	})
-	return pb.NewRateLimitServiceClient(conn)
+	return conn
 }
 
 func TestBehavior(t *testing.T) {
@@ -397,6 +404,7 @@ func TestBadRequests(t *testing.T) {
 			"descriptors[0]: limit.unit_multiplier is 4294967295: must be 1 or more, and at most 100 years",
 		},
 		{"more hits than any limit", huge, codes.OK, ""},
+		{"the most hits of a request", behavior.Request("shop +4294967295 | user=c"), codes.OK, ""},
 	} {
 		answer, err := client.ShouldRateLimit(t.Context(), c.r)
 		if is := status.Convert(err); is.Code() != c.code || !strings.Contains(is.Message(), c.want) {
@@ -404,7 +412,98 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	// What is not valid took nothing. What is over the limit took what was left.
-	rows(t, s, [2]string{"shop | user=a | user=b", "OVER | OK 2/3 | OVER 0/3"})
+	rows(t, s, [2]string{"shop | user=a | user=b", "OVER | OK 2/3 | OVER 0/3"}, [2]string{"shop | user=c", "OVER | OVER 0/3"})
+}
+
+// A client that is not generated may send text that is no UTF-8, or no message at all. grpc-go answers by itself what it
+// cannot read, with Internal, and has sent the answer before a service could choose another code.
+func TestBadMessages(t *testing.T) {
+	s := newService(t, remote.NewMemory(), behavior.Config, nil)
+	conn := connect(t, s)
+	good, err := proto.Marshal(behavior.Request("shop | user=abc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		message []byte
+		code    codes.Code
+	}{
+		"good":       {good, codes.OK},
+		"a value":    {bytes.Replace(good, []byte("abc"), []byte("a\xffc"), 1), codes.Internal},
+		"a key":      {bytes.Replace(good, []byte("user"), []byte("us\xc3r"), 1), codes.Internal},
+		"a domain":   {bytes.Replace(good, []byte("shop"), []byte("\x80hop"), 1), codes.Internal},
+		"no message": {[]byte("\x0a\xff"), codes.Internal},
+	} {
+		err := conn.Invoke(t.Context(), pb.RateLimitService_ShouldRateLimit_FullMethodName, &c.message, new([]byte), grpc.ForceCodec(raw{}))
+		if is := status.Convert(err); is.Code() != c.code || c.code != codes.OK && !strings.Contains(is.Message(), "failed to unmarshal the received message: ") {
+			t.Errorf("%s: %v, want %v", name, err, c.code)
+		}
+	}
+	rows(t, s, [2]string{"shop | user=abc", "OK | OK 1/3"})
+}
+
+// raw sends bytes as they are.
+type raw struct{}
+
+func (raw) Name() string                    { return "proto" }
+func (raw) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
+func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
+
+// A call whose caller has given up takes nothing, also if the process could answer without Redis.
+func TestExpiredCalls(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		s := newService(t, remote.NewMemory(), "domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1000}}]",
+			&Options{Together: together})
+		r := behavior.Request("d | a=x")
+		for range 100 { // so that it has a lease
+			if _, err := s.ShouldRateLimit(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expired, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		for range 100 {
+			if answer, err := s.ShouldRateLimit(expired, r); status.Code(err) != codes.DeadlineExceeded {
+				t.Fatal(answer, err)
+			}
+		}
+		rows(t, s, [2]string{"d | a=x", "OK | OK 899/1000"})
+	}
+}
+
+// A request may have as many descriptors as the option says, and each one counts.
+func TestManyDescriptors(t *testing.T) {
+	var same, others strings.Builder
+	for i := range 1000 {
+		same.WriteString(" | user=a")
+		fmt.Fprintf(&others, " | user=b%d", i)
+	}
+	usual := newService(t, remote.NewMemory(), behavior.Config, nil)
+	_, err := usual.ShouldRateLimit(t.Context(), behavior.Request("shop"+same.String()))
+	if is := status.Convert(err); is.Code() != codes.InvalidArgument || is.Message() != "there are 1000 descriptors: must be 1 to 100" {
+		t.Error(err)
+	}
+	for _, together := range []bool{false, true} {
+		s := newService(t, remote.NewMemory(), behavior.Config, &Options{MaxDescriptors: 1000, Together: together})
+		admitted := func(text string) (n int) {
+			answer, err := s.ShouldRateLimit(t.Context(), behavior.Request("shop"+text))
+			if err != nil || len(answer.GetStatuses()) != 1000 {
+				t.Fatal(err)
+			}
+			for _, is := range answer.GetStatuses() {
+				if is.GetCode() == pb.RateLimitResponse_OK {
+					n++
+				}
+			}
+			return n
+		}
+		if n := admitted(others.String()); n != 1000 {
+			t.Errorf("together %t: %d of 1000 values are admitted", together, n)
+		}
+		if n := admitted(same.String()); !together && n != 3 || together && n == 1000 {
+			t.Errorf("together %t: one value is admitted %d times, and its limit is 3", together, n)
+		}
+	}
 }
 
 // Without Redis the fail mode of a rule decides. A call whose caller is gone takes nothing.

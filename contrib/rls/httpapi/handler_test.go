@@ -184,6 +184,8 @@ func TestBadRequests(t *testing.T) {
 		{"allow", `{"uses":"secret"}`, 400, "uses is a string"},
 		{"allow", `{"uses":[{"policy":"user","key":"ann","cost":1.5}]}`, 400, "cost is a number: must be a int64"},
 		{"allow", `{"uses":[{"policy":"user","key":"ann","cost":1e30}]}`, 400, "cost is a number"},
+		{"allow", `{"uses":[{"policy":"user","key":"ann","cost":-1}]}`, 400, "uses[0].cost is -1: must be 1 or more"},
+		{"reserve", `{"uses":[{"policy":"user","key":"ann","cost":-1}]}`, 400, "uses[0].cost is -1: must be 1 or more"},
 		{"allow", `{"used":[]}`, 400, `unknown field "used"`},
 		{"allow", `{"uses":[]}`, 400, "there are 0 uses: must be 1 to 2"},
 		{"allow", uses(use("user", "a", 1), use("user", "b", 1), use("user", "c", 1)), 400, "there are 3 uses: must be 1 to 2"},
