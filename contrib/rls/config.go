@@ -38,24 +38,10 @@ type node struct {
 	share     string           // with share_threshold: the value that all values of the wildcard count as
 }
 
-// wildcard is a child whose value has asterisks. Each stands for any number of characters.
+// wildcard is a child whose value ends with an asterisk: any characters, or none. Other asterisks are as they are.
 type wildcard struct {
-	parts []string // of key_value, between the asterisks
-	child *node
-}
-
-func (w wildcard) matches(name string) bool {
-	last := len(w.parts) - 1
-	name, ok := strings.CutPrefix(name, w.parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range w.parts[1:last] {
-		if _, name, ok = strings.Cut(name, part); !ok {
-			return false
-		}
-	}
-	return strings.HasSuffix(name, w.parts[last])
+	prefix string // of key_value
+	child  *node
 }
 
 // rule is a limit of the configuration.
@@ -244,7 +230,7 @@ func (c *Config) find(domain string, entries []*entry, values []string) (*rule, 
 		if next == nil {
 			if name := e.GetKey() + "_" + value; len(at.wildcards) > 0 {
 				for _, w := range at.wildcards {
-					if w.matches(name) {
+					if strings.HasPrefix(name, w.prefix) {
 						next = w.child
 						break
 					}

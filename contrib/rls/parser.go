@@ -263,12 +263,12 @@ func (p *parser) descriptor(parent *node, path []string, n *yaml.Node) {
 		parent.children = map[string]*node{}
 	}
 	parent.children[name] = child
-	if strings.Contains(name, "*") {
-		parent.wildcards = append(parent.wildcards, wildcard{strings.Split(name, "*"), child})
+	if prefix, ok := strings.CutSuffix(name, "*"); ok {
+		parent.wildcards = append(parent.wildcards, wildcard{prefix, child})
 	}
 	if p.truth(fields["share_threshold"]) {
-		if child.share = value; !strings.Contains(value, "*") {
-			p.bad(fields["share_threshold"], "share_threshold is true, but value is %.64q: must have an asterisk", value)
+		if child.share = value; !strings.HasSuffix(value, "*") {
+			p.bad(fields["share_threshold"], "share_threshold is true, but value is %.64q: must end with an asterisk", value)
 		}
 	}
 	p.truth(fields["detailed_metric"])

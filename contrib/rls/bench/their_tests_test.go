@@ -35,7 +35,7 @@ var theirTests = map[string]string{
 	"config TestNonMapList":                                           "TestMistakes",
 	"config TestUnlimitedWithRateLimitUnit":                           "TestMistakes",
 	"config TestShadowModeConfig":                                     `"shadow mode", "a shadow rule does not hide another one"`,
-	"config TestWildcardConfig":                                       `"wildcards", "a wildcard in the middle, and one before a value of its own"`,
+	"config TestWildcardConfig":                                       `"wildcards", "asterisks that are not at the end, and a wildcard before a value of its own"`,
 	"config TestDetailedMetric":                                       perValue,
 	"config TestValueToMetric_":                                       perValue,
 	"config TestShareThreshold":                                       `"a wildcard whose values share the limit"`,
