@@ -217,9 +217,8 @@ func Parse(files ...File) (*Config, error) {
 }
 
 // find returns the rule for a descriptor, and the values of its entries that a key is made of, appended to values. It
-// is nil if there is none. A rule counts only for the last entry.
-func (c *Config) find(domain string, entries []*entry, values []string) (*rule, []string) {
-	d := c.domains[domain]
+// is nil if there is none. A rule counts only for the last entry. A nil domain has no rules.
+func (d *domain) find(entries []*entry, values []string) (*rule, []string) {
 	if d == nil {
 		return nil, values
 	}

@@ -224,15 +224,16 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			s.options.MaxDescriptors)
 	}
 	checks := make([]check, len(r.GetDescriptors()))
+	in := st.domains[r.GetDomain()]
 	for i, d := range r.GetDescriptors() {
-		if err := s.resolve(&checks[i], st, r, d); err != nil {
+		if err := s.resolve(&checks[i], st, in, r, d); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "descriptors[%d]: %v", i, err)
 		}
 	}
 	replace(checks)
 	together := s.options.Together
-	if d := st.domains[r.GetDomain()]; d != nil && d.together != nil {
-		together = *d.together
+	if in != nil && in.together != nil {
+		together = *in.together
 	}
 	if together {
 		s.together(ctx, checks)
@@ -251,8 +252,10 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	return s.answer(r, checks), nil
 }
 
-// resolve finds the limit that a descriptor meets.
-func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) error {
+// resolve finds the limit that a descriptor meets. in is nil if the request's domain is unknown.
+func (s *Service) resolve(
+	c *check, st *state, in *domain, r *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor,
+) error {
 	c.hits = max(int64(r.GetHitsAddend()), 1)
 	if d.GetHitsAddend() != nil {
 		c.hits = int64(min(d.GetHitsAddend().GetValue(), 1<<40))
@@ -262,7 +265,7 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 	}
 	var room [8]string
 	values := room[:0]
-	if o := d.GetLimit(); o != nil && st.domains[r.GetDomain()] != nil {
+	if o := d.GetLimit(); o != nil && in != nil {
 		limit, err := carried(o)
 		if err != nil {
 			return err
@@ -274,7 +277,7 @@ func (s *Service) resolve(c *check, st *state, r *pb.RateLimitRequest, d *rateli
 		for _, e := range d.GetEntries() {
 			values = append(values, e.GetKey(), e.GetValue())
 		}
-	} else if c.rule, values = st.find(r.GetDomain(), d.GetEntries(), values); c.rule == nil || c.rule.unlimited {
+	} else if c.rule, values = in.find(d.GetEntries(), values); c.rule == nil || c.rule.unlimited {
 		return nil
 	} else {
 		c.limiter = st.limiters[c.rule]
