@@ -45,7 +45,7 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	open.HandleFunc("GET /healthcheck", health) // of envoyproxy/ratelimit
 	open.HandleFunc("GET /readyz", health)
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK\n") })
-	open.Handle("/v1/", v.guard(api))
+	open.Handle("/v1/", v.guard(v.whenConfigured(api)))
 	open.Handle("POST /json", v.guard(http.HandlerFunc(v.json)))
 
 	registry := prometheus.NewRegistry()
@@ -62,6 +62,19 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
 	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	return open, debug, nil
+}
+
+// whenConfigured answers 503 until there is a configuration, as gRPC answers Unavailable: no policy is known before.
+func (v *server) whenConfigured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if v.service.Config() == nil && r.Method == http.MethodPost {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":"there is no configuration yet"}`+"\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // json answers the request of the gRPC service in JSON, as /json of envoyproxy/ratelimit does: with status 429 if a limit

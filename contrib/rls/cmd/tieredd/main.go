@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -83,57 +84,70 @@ func read(dir string, merge bool) ([]rls.File, error) {
 // server is a running tieredd.
 type server struct {
 	settings
-	log     *slog.Logger
-	group   *tiered.Group
-	service *rls.Service
-	health  *health.Server
+	log        *slog.Logger
+	closeStore func() error
+	group      *tiered.Group
+	service    *rls.Service
+	health     *health.Server
 
-	identity *identity         // nil without TLS
-	loaded   [sha256.Size]byte // of the files of the last attempt
+	identity  *identity                                        // nil without TLS
+	readFiles func(dir string, merge bool) ([]rls.File, error) // read, except in a test
+	loaded    [sha256.Size]byte                                // of the files of the last attempt
 
+	mu         sync.Mutex
 	configured bool        // has a configuration
 	reached    bool        // Redis has answered once
-	ready      atomic.Bool // both, and is not draining
+	draining   bool        // takes no more calls
+	ready      atomic.Bool // configured and reached, and is not draining
 }
 
 // serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases back.
 func serve(ctx context.Context, s settings) error {
-	v := &server{settings: s, log: s.logger(), health: health.NewServer()}
-	v.setReady(false)
-	store, closeStore, err := s.store(v.log)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	v.group, err = tiered.NewGroup(store, &tiered.Options{
-		Service: "tieredd", Processes: s.Processes, MaxKeys: s.MaxKeys, Logger: v.log,
-	})
+	v, err := newServer(s)
 	if err != nil {
 		return err
 	}
 	defer v.close()
-	if v.service, err = rls.New(v.group, s.service()); err != nil {
-		return err
+	return v.serve(ctx)
+}
+
+func newServer(s settings) (*server, error) {
+	v := &server{settings: s, log: s.logger(), health: health.NewServer(), readFiles: read}
+	v.become(nil)
+	store, closeStore, err := s.store(v.log)
+	if err != nil {
+		return nil, err
 	}
-	if s.TLS {
+	v.closeStore = closeStore
+	v.group, err = tiered.NewGroup(store, &tiered.Options{
+		Service: "tieredd", Processes: s.Processes, MaxKeys: s.MaxKeys, Logger: v.log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, closeStore())
+	}
+	if v.service, err = rls.New(v.group, s.service()); err == nil && s.TLS {
 		v.identity = &identity{settings: s}
-		if _, err := v.identity.reload(); err != nil {
-			return err
-		}
+		_, err = v.identity.reload()
 	}
+	if err != nil {
+		v.close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// serve listens at once, and loads the configuration while it does: a large one takes some time, and a liveness probe
+// must be answered meanwhile. For the same reason nothing here waits for a load.
+func (v *server) serve(ctx context.Context) error {
 	grpcServer := grpc.NewServer(v.grpcOptions()...)
 	pb.RegisterRateLimitServiceServer(grpcServer, v.service)
 	healthpb.RegisterHealthServer(grpcServer, v.health)
-	if s.Reflection {
+	if v.Reflection {
 		reflection.Register(grpcServer)
 	}
 	public, private, err := v.handlers()
 	if err != nil {
 		return err
-	}
-	v.reload()
-	if err := v.reach(ctx); err != nil {
-		v.log.Warn("Redis does not answer: not ready until it does", "error", err)
 	}
 	failed := make(chan error, 3)
 	listen := func(at string, serve func(net.Listener) error) error {
@@ -147,7 +161,7 @@ func serve(ctx context.Context, s settings) error {
 		Handler: public, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 	}
 	servePublic := plain.Serve
-	if s.HTTPTLS {
+	if v.HTTPTLS {
 		plain.TLSConfig = v.identity.forHTTP()
 		servePublic = func(l net.Listener) error { return plain.ServeTLS(l, "", "") }
 	}
@@ -155,40 +169,49 @@ func serve(ctx context.Context, s settings) error {
 	defer plain.Close()
 	defer operators.Close()
 	if err := errors.Join(
-		listen(address(s.GRPCHost, s.GRPCPort), grpcServer.Serve),
-		listen(address(s.Host, s.Port), servePublic),
-		listen(address(s.DebugHost, s.DebugPort), operators.Serve)); err != nil {
+		listen(address(v.GRPCHost, v.GRPCPort), grpcServer.Serve),
+		listen(address(v.Host, v.Port), servePublic),
+		listen(address(v.DebugHost, v.DebugPort), operators.Serve)); err != nil {
 		go grpcServer.Stop()
 		return err
 	}
-	err = v.follow(ctx, failed)
-	v.setReady(false)
+	following, stop := context.WithCancel(ctx)
+	go v.follow(following)
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	stop()
+	v.become(&v.draining)
 	v.log.Info("draining")
 	v.drain(grpcServer, plain)
 	return err
 }
 
-// follow reads the configuration again when it changes, until ctx ends or a server fails.
-func (v *server) follow(ctx context.Context, failed <-chan error) error {
+// follow reads the configuration, and reads it again when it changes, until ctx ends.
+func (v *server) follow(ctx context.Context) {
+	if err := v.reach(ctx); err != nil && ctx.Err() == nil {
+		v.log.Warn("Redis does not answer: not ready until it does", "error", err)
+	}
+	v.reload(ctx)
 	tick := time.NewTicker(time.Second) // a ConfigMap takes a minute to arrive
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case err := <-failed:
-			return err
+			return
 		case <-tick.C:
-			v.reload()
+			v.reload(ctx)
 			v.reloadIdentity()
 			_ = v.reach(ctx) // said at the start
 		}
 	}
 }
 
-// reload uses the configuration if its files have changed. If it cannot, the last one stays.
-func (v *server) reload() {
-	files, err := read(v.directory(), v.Merge)
+// reload uses the configuration if its files have changed. If it cannot, the last one stays. It may take long, so ctx
+// may end before it does: then it says no more, because its errors are those of a Group that was closed.
+func (v *server) reload(ctx context.Context) {
+	files, err := v.readFiles(v.directory(), v.Merge)
 	h := sha256.New()
 	fmt.Fprint(h, err)
 	for _, f := range files {
@@ -207,7 +230,10 @@ func (v *server) reload() {
 	if err == nil {
 		err = v.service.Use(c)
 	}
-	if err != nil || v.ready.Load() { // the first one is no reload
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil || v.configured { // the first one is no reload
 		v.group.CountReload(err)
 	}
 	if err != nil {
@@ -215,8 +241,7 @@ func (v *server) reload() {
 		return
 	}
 	v.log.Info("a new configuration is used", "domains", len(c.Domains()), "limits", len(c.Policies()))
-	v.configured = true
-	v.setReady(v.reached)
+	v.become(&v.configured)
 }
 
 // reach asks Redis until it has answered once: a mistyped address then stops a rollout, and the first calls find a
@@ -228,8 +253,7 @@ func (v *server) reach(ctx context.Context) error {
 	if err := v.group.Ping(ctx); err != nil {
 		return err
 	}
-	v.reached = true
-	v.setReady(v.configured)
+	v.become(&v.reached)
 	return nil
 }
 
@@ -246,7 +270,14 @@ func (v *server) reloadIdentity() {
 	}
 }
 
-func (v *server) setReady(ready bool) {
+// become sets one of configured, reached and draining, or none, and says whether the server is ready now.
+func (v *server) become(what *bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if what != nil {
+		*what = true
+	}
+	ready := v.configured && v.reached && !v.draining
 	v.ready.Store(ready)
 	is := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -278,8 +309,9 @@ func (v *server) drain(g *grpc.Server, h *http.Server) {
 // returnTime is the longest that the leases may take to go back. It comes after TIERED_DRAIN.
 const returnTime = 5 * time.Second
 
-// close gives the leases back.
+// close gives the leases back, and ends.
 func (v *server) close() {
+	defer v.closeStore()
 	ctx, cancel := context.WithTimeout(context.Background(), returnTime)
 	defer cancel()
 	if err := v.group.Close(ctx); err != nil {
