@@ -51,10 +51,21 @@ func (v *server) handlers() (public, private http.Handler, err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.NewCollector(v.group), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tieredd_without_redis", Help: "1 if REDIS_URL is not set: this process counts by itself.",
+	}, func() float64 {
+		if v.RedisURL == "" {
+			return 1
+		}
+		return 0
+	}))
 	debug := http.NewServeMux()
 	debug.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	debug.Handle("/debug/limiter", page)
 	debug.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) { // of envoyproxy/ratelimit
+		if v.RedisURL == "" {
+			_, _ = io.WriteString(w, "REDIS_URL is not set: this process counts by itself\n")
+		}
 		if c := v.service.Config(); c != nil {
 			_, _ = io.WriteString(w, c.String())
 		}

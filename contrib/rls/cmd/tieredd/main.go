@@ -43,7 +43,11 @@ func main() {
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "tieredd:", err)
+		if len(os.Args) == 1 && os.Getenv("LOG_FORMAT") == "json" {
+			slog.New(slog.NewJSONHandler(os.Stderr, nil)).Error(err.Error())
+		} else {
+			fmt.Fprintln(os.Stderr, "tieredd:", err)
+		}
 		os.Exit(1)
 	}
 }
@@ -55,6 +59,8 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		level, _ := s.level()
+		takeLogs(s.logger(level))
 		return serve(ctx, s)
 	case len(args) == 2 && args[0] == "check":
 		merge, _ := strconv.ParseBool(os.Getenv("MERGE_DOMAIN_CONFIG"))
@@ -112,15 +118,19 @@ func serve(ctx context.Context, s settings) error {
 }
 
 func newServer(s settings) (*server, error) {
-	v := &server{settings: s, log: s.logger(), health: health.NewServer(), readFiles: read}
+	level, err := s.level()
+	if err != nil {
+		return nil, err
+	}
+	v := &server{settings: s, log: s.logger(level), health: health.NewServer(), readFiles: read}
 	v.become(nil)
-	store, closeStore, err := s.store(v.log)
+	store, closeStore, err := s.store()
 	if err != nil {
 		return nil, err
 	}
 	v.closeStore = closeStore
 	v.group, err = tiered.NewGroup(store, &tiered.Options{
-		Service: "tieredd", Processes: s.Processes, MaxKeys: s.MaxKeys, Logger: v.log,
+		Service: "tieredd", Budget: s.Budget, Processes: s.Processes, MaxKeys: s.MaxKeys, Logger: v.log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, closeStore())
@@ -321,7 +331,7 @@ func (v *server) close() {
 
 func (v *server) grpcOptions() []grpc.ServerOption {
 	o := []grpc.ServerOption{
-		grpc.MaxConcurrentStreams(v.MaxStreams),
+		grpc.MaxConcurrentStreams(uint32(v.MaxStreams)),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
 		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a call.
 		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(1 << 20),

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -123,6 +125,30 @@ func (p *process) terminate(t *testing.T) {
 	if err := p.Wait(); err != nil || strings.Contains(p.log(), "given back") {
 		t.Errorf("%v\n%s", err, p.log())
 	}
+}
+
+// terminateAnyhow ends the process, which may not be able to give its leases back.
+func (p *process) terminateAnyhow(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(p.Process.Signal(syscall.SIGTERM), p.Wait()); err != nil {
+		t.Error(err)
+	}
+}
+
+// metric returns the value of a metric without labels.
+func (p *process) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	_, metrics := p.get("/metrics")
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(metrics)
+	if m == nil {
+		t.Errorf("no %s in %.200s", name, metrics)
+		return -1
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Error(err)
+	}
+	return n
 }
 
 // log returns what it has logged.
@@ -269,15 +295,6 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// Without a Redis it says so, and works.
-func TestWithoutRedis(t *testing.T) {
-	p := start(t, limits)
-	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
-	if !strings.Contains(p.log(), "REDIS_URL is not set: each process counts by itself") {
-		t.Error(p.log())
-	}
-}
-
 // With a token, only who has it may ask. Health needs none.
 func TestToken(t *testing.T) {
 	p := start(t, limits, "TIERED_TOKEN=secret")
@@ -345,6 +362,9 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"TIERED_HTTP_TLS": "true"}, "TIERED_HTTP_TLS is true: GRPC_SERVER_USE_TLS must be true"},
 		{map[string]string{"GRPC_PORT": "70000"}, "GRPCPort"},
 		{map[string]string{"TIERED_MAX_MESSAGE": "1", "TIERED_DRAIN": "2h"}, "TIERED_MAX_MESSAGE is 1"},
+		{map[string]string{"TIERED_MAX_MESSAGE": "1", "TIERED_DRAIN": "2h"}, "TIERED_DRAIN is 2h0m0s"},
+		{map[string]string{"TIERED_PROCESSES": "3"}, "TIERED_PROCESSES is 3, and REDIS_URL is not set: must be 1"},
+		{map[string]string{"TIERED_PROCESSES": "3", "REDIS_URL": "redis://h:1"}, "redis://h:1"},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			clear(t)

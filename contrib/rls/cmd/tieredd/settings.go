@@ -61,15 +61,16 @@ type settings struct {
 	HeaderRemaining string `env:"LIMIT_REMAINING_HEADER" envDefault:"RateLimit-Remaining"`
 	HeaderReset     string `env:"LIMIT_RESET_HEADER" envDefault:"RateLimit-Reset"`
 
+	Budget         time.Duration `env:"TIERED_BUDGET" envDefault:"20ms"`
 	Together       bool          `env:"TIERED_TOGETHER"`
-	Processes      int           `env:"TIERED_PROCESSES"`
+	Processes      int           `env:"TIERED_PROCESSES" envDefault:"1"`
 	Token          string        `env:"TIERED_TOKEN"`
 	HTTPTLS        bool          `env:"TIERED_HTTP_TLS"`
 	Reflection     bool          `env:"TIERED_REFLECTION"`
-	MaxStreams     uint32        `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
+	MaxStreams     int           `env:"TIERED_MAX_STREAMS" envDefault:"1000"`
 	MaxMessage     int           `env:"TIERED_MAX_MESSAGE" envDefault:"1048576"`
-	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS"`
-	MaxKeys        int           `env:"TIERED_MAX_KEYS"`
+	MaxDescriptors int           `env:"TIERED_MAX_DESCRIPTORS" envDefault:"100"`
+	MaxKeys        int           `env:"TIERED_MAX_KEYS" envDefault:"100000"`
 	Drain          time.Duration `env:"TIERED_DRAIN" envDefault:"15s"`
 }
 
@@ -118,11 +119,30 @@ func readSettings() (s settings, err error) {
 	if s.ClientName != "" && s.ClientCA == "" {
 		bad("GRPC_CLIENT_TLS_SAN is set: GRPC_CLIENT_TLS_CACERT must be set too")
 	}
-	if s.MaxMessage < 1<<10 || s.MaxMessage > 64<<20 {
-		bad("TIERED_MAX_MESSAGE is %d: must be 1024 to %d bytes", s.MaxMessage, 64<<20)
+	for _, n := range []struct {
+		name            string
+		is, least, most int
+	}{
+		{"TIERED_PROCESSES", s.Processes, 1, 1 << 20},
+		{"TIERED_MAX_STREAMS", s.MaxStreams, 1, 1_000_000},
+		{"TIERED_MAX_MESSAGE", s.MaxMessage, 1 << 10, 16 << 20}, // on both ports: package httpapi has the same rule
+		{"TIERED_MAX_DESCRIPTORS", s.MaxDescriptors, 1, 10_000},
+		{"TIERED_MAX_KEYS", s.MaxKeys, 1, 1 << 30},
+	} {
+		if n.is < n.least || n.is > n.most {
+			bad("%s is %d: must be %d to %d", n.name, n.is, n.least, n.most)
+		}
+	}
+	// An HTTP answer is cut after 10 s.
+	if s.Budget < time.Millisecond || s.Budget > 5*time.Second {
+		bad("TIERED_BUDGET is %v: must be 1ms to 5s", s.Budget)
 	}
 	if s.Drain < 0 || s.Drain > time.Hour {
 		bad("TIERED_DRAIN is %v: must be 0 to 1h", s.Drain)
+	}
+	if s.Processes > 1 && s.RedisURL == "" {
+		bad("TIERED_PROCESSES is %d, and REDIS_URL is not set: must be 1, because without Redis each process admits the whole limit",
+			s.Processes)
 	}
 	return s, errors.Join(all...)
 }
@@ -146,8 +166,7 @@ func (s settings) level() (level slog.Level, err error) {
 	return level, nil
 }
 
-func (s settings) logger() *slog.Logger {
-	level, _ := s.level()
+func (s settings) logger(level slog.Level) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if s.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
@@ -214,12 +233,14 @@ func userinfo(auth string) *url.Userinfo {
 }
 
 // store opens the store. Without a Redis it is the memory of this process.
-func (s settings) store(log *slog.Logger) (remote.Store, func() error, error) {
+func (s settings) store() (remote.Store, func() error, error) {
 	address, err := s.redis()
 	if err != nil {
 		return nil, nil, err
 	}
 	if address == "" {
+		level, _ := s.level()
+		log := s.logger(min(level, slog.LevelWarn)) // whatever LOG_LEVEL is: nobody may run so without knowing
 		log.Warn("REDIS_URL is not set: each process counts by itself, and forgets its counts at its end")
 		return remote.NewMemory(), func() error { return nil }, nil
 	}

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,17 +75,8 @@ func connect(t *testing.T, address string) net.Conn {
 func (p *process) memory(t *testing.T) (sum int64) {
 	t.Helper()
 	p.get("/debug/pprof/heap?gc=1")
-	_, metrics := p.get("/metrics")
 	for _, name := range []string{"go_memstats_alloc_bytes", "go_memstats_stack_inuse_bytes"} {
-		m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(metrics)
-		if m == nil {
-			t.Fatalf("no %s in %.200s", name, metrics)
-		}
-		n, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += int64(n)
+		sum += int64(p.metric(t, name))
 	}
 	return sum
 }

@@ -296,7 +296,7 @@ func TestWrongTLS(t *testing.T) {
 		{"tls.crt", "tls.crt", "empty", "must have a certificate in PEM"},
 	} {
 		err := serve(t.Context(), settings{
-			TLS: true, Certificate: s.path(c.cert), Key: s.path(c.key), ClientCA: s.path(c.ca), MaxMessage: 1 << 20,
+			TLS: true, Certificate: s.path(c.cert), Key: s.path(c.key), ClientCA: s.path(c.ca), MaxMessage: 1 << 20, LogLevel: "warn",
 		})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	reflectpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// Each variable sets the option of the service that it names.
+func TestServiceOptions(t *testing.T) {
+	for env, want := range map[string]rls.Options{
+		"":                                    {},
+		"SHADOW_MODE=true":                    {Shadow: true},
+		"QUOTA_MODE=true":                     {Quota: true},
+		"TIERED_TOGETHER=true":                {Together: true},
+		"RESPONSE_DYNAMIC_METADATA=true":      {Metadata: true},
+		"TIERED_MAX_DESCRIPTORS=7":            {MaxDescriptors: 7},
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true": {Headers: &rls.DefaultHeaders},
+		"LIMIT_LIMIT_HEADER=L":                {},
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=L LIMIT_REMAINING_HEADER=M LIMIT_RESET_HEADER=R": {
+			Headers: &rls.Headers{Limit: "L", Remaining: "M", Reset: "R"},
+		},
+	} {
+		t.Run(env, func(t *testing.T) {
+			for _, pair := range strings.Fields(env) {
+				name, value, _ := strings.Cut(pair, "=")
+				t.Setenv(name, value)
+			}
+			s, err := readSettings()
+			if want.MaxDescriptors == 0 {
+				want.MaxDescriptors = 100
+			}
+			if got := s.service(); err != nil || !reflect.DeepEqual(*got, want) {
+				t.Errorf("%+v, %v: want %+v", got, err, want)
+			}
+		})
+	}
+}
+
+// A server can be made with the least and the greatest value of each setting, and the values beyond are refused.
+func TestRanges(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
+	for _, c := range []struct{ name, least, most, below, above string }{
+		{"TIERED_PROCESSES", "1", "1048576", "0", "1048577"},
+		{"TIERED_MAX_STREAMS", "1", "1000000", "0", "1000001"},
+		{"TIERED_MAX_MESSAGE", "1024", "16777216", "1023", "16777217"},
+		{"TIERED_MAX_DESCRIPTORS", "1", "10000", "0", "10001"},
+		{"TIERED_MAX_KEYS", "1", "1073741824", "0", "1073741825"},
+		{"TIERED_BUDGET", "1ms", "5s", "999us", "5001ms"},
+		{"TIERED_DRAIN", "0s", "1h", "-1s", "3601s"},
+	} {
+		for _, value := range []string{c.least, c.most} {
+			t.Run(c.name+"="+value, func(t *testing.T) {
+				t.Setenv(c.name, value)
+				s, err := readSettings()
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := newServer(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer v.close()
+				if _, _, err := v.handlers(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for _, value := range []string{c.below, c.above} {
+			t.Run(c.name+"="+value, func(t *testing.T) {
+				t.Setenv(c.name, value)
+				_, err := readSettings()
+				if err == nil || !strings.Contains(err.Error(), c.name+" is ") || !strings.Contains(err.Error(), ": must be ") {
+					t.Errorf("%v: want it to name %s and its range", err, c.name)
+				}
+			})
+		}
+	}
+}
+
+// A request that is too long is refused on both ports, and one that is just short enough is answered.
+func TestMaxMessage(t *testing.T) {
+	p := start(t, limits, "TIERED_MAX_MESSAGE=16777216")
+	ask := behavior.Request("shop | user=a")
+	value := &ask.GetDescriptors()[0].GetEntries()[0].Value
+	*value = strings.Repeat("v", 16777216)
+	for want, long := range map[codes.Code]int{codes.ResourceExhausted: 16777216, codes.InvalidArgument: 16777216 - 100} {
+		*value = strings.Repeat("v", long)
+		if _, err := p.client.ShouldRateLimit(t.Context(), ask); status.Code(err) != want {
+			t.Errorf("gRPC answers %v to %d bytes, want %v", err, long, want)
+		}
+	}
+	for _, path := range []string{"/json", "/v1/allow"} {
+		for want, long := range map[int]int{http.StatusRequestEntityTooLarge: 16777217, http.StatusBadRequest: 16777216} {
+			if code := p.post(path, strings.Repeat("v", long), ""); code != want {
+				t.Errorf("%s answers %d to %d bytes, want %d", path, code, long, want)
+			}
+		}
+	}
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+}
+
+// With TIERED_REFLECTION a client can ask which services there are, and by default it cannot.
+func TestReflection(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		p := start(t, limits, fmt.Sprint("TIERED_REFLECTION=", on))
+		conn, err := grpc.NewClient(p.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		stream, err := reflectpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(&reflectpb.ServerReflectionRequest{MessageRequest: &reflectpb.ServerReflectionRequest_ListServices{}})
+		answer, err := stream.Recv()
+		if !on {
+			if status.Code(err) != codes.Unimplemented {
+				t.Errorf("without TIERED_REFLECTION: %v, %v", answer, err)
+			}
+			continue
+		}
+		var names []string
+		for _, s := range answer.GetListServicesResponse().GetService() {
+			names = append(names, s.GetName())
+		}
+		if all := fmt.Sprint(names); err != nil || !strings.Contains(all, "envoy.service.ratelimit.v3.RateLimitService") {
+			t.Errorf("%v, %v", all, err)
+		}
+	}
+}
+
+// CACHE_KEY_PREFIX begins each key in Redis, and TIERED_MAX_KEYS bounds what a process keeps.
+func TestPrefixAndMaxKeys(t *testing.T) {
+	redis := redistest.StartOpen(t)
+	p := start(t, limits, "REDIS_URL="+redis.URL(), "CACHE_KEY_PREFIX=edge:", "TIERED_MAX_KEYS=100")
+	for i := range 400 {
+		if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request(fmt.Sprint("shop | user=", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := redis.Client()
+	defer client.Close()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) < 400 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "edge:") {
+			t.Errorf("%q does not begin with the prefix", key)
+		}
+	}
+	eventually(t, "it keeps at most 100 keys", func() bool { n := p.metric(t, "tiered_keys"); return n > 0 && n <= 100 })
+}
+
+// TIERED_BUDGET is how long a call waits for Redis.
+func TestBudget(t *testing.T) {
+	redis := redistest.Start(t)
+	p := start(t, limits, "REDIS_URL="+redis.URL(), "TIERED_BUDGET=700ms")
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	redis.Pause()
+	defer redis.Resume()
+	begin := time.Now()
+	if _, err := p.client.ShouldRateLimit(t.Context(), behavior.Request("shop | user=b")); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took < 600*time.Millisecond {
+		t.Errorf("it waited %v, want 700 ms", took)
+	}
+}
+
+// Without a Redis it says so whatever LOG_LEVEL is, and where operators look.
+func TestWithoutRedis(t *testing.T) {
+	p := start(t, limits, "LOG_LEVEL=fatal")
+	p.play(t, [2]string{"shop | user=a", "OK | OK 99/100"})
+	if !strings.Contains(p.log(), "level=WARN msg=\"REDIS_URL is not set: each process counts by itself") {
+		t.Error(p.log())
+	}
+	if _, body := p.get("/rlconfig"); !strings.HasPrefix(body, "REDIS_URL is not set: this process counts by itself\nshop.user: ") {
+		t.Errorf("%.500s", body)
+	}
+	if _, body := p.get("/debug/limiter"); !strings.Contains(body, `<th scope="row">memory</th>`) {
+		t.Errorf("the debug page does not name the memory: %.3000s", body)
+	}
+	if n := p.metric(t, "tieredd_without_redis"); n != 1 {
+		t.Errorf("tieredd_without_redis is %v", n)
+	}
+	p = start(t, limits, "REDIS_URL="+redistest.Start(t).URL())
+	if _, body := p.get("/rlconfig"); !strings.HasPrefix(body, "shop.user: ") {
+		t.Errorf("with a Redis: %.500s", body)
+	}
+	if n := p.metric(t, "tieredd_without_redis"); n != 0 {
+		t.Errorf("with a Redis tieredd_without_redis is %v", n)
+	}
+}
+
+// With LOG_FORMAT=json each line is a JSON object, also what the libraries log, and the error of a start that fails.
+func TestJSONLog(t *testing.T) {
+	ours := newAuthority(t, "ours")
+	cert, key := ours.issue(t, "tieredd", time.Now().Add(time.Hour))
+	s := newSecret(t, map[string][]byte{"tls.crt": cert, "tls.key": key})
+	redis := redistest.Start(t)
+	env := []string{
+		"LOG_FORMAT=json", "LOG_LEVEL=debug", "REDIS_URL=" + redis.URL(), "GRPC_SERVER_USE_TLS=true", "TIERED_HTTP_TLS=true",
+		"GRPC_SERVER_TLS_CERT=" + s.path("tls.crt"), "GRPC_SERVER_TLS_KEY=" + s.path("tls.key"),
+	}
+	p := startTLS(t, newCaller(t, ours, nil, nil).config, limits, env...)
+	p.write(t, "domain: 7 7: no")
+	eventually(t, "a mistake is logged", func() bool { return strings.Contains(p.log(), "the configuration is not used") })
+	plain := *p
+	plain.public = strings.Replace(p.public, "https", "http", 1)
+	plain.get("/readyz") // net/http logs that it is no TLS
+	redis.Kill()
+	for i := range 100 {
+		p.post("/json", strings.Replace(askByHTTP, `"a"`, fmt.Sprintf(`"%d"`, i), 1), "")
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.terminateAnyhow(t)
+	p.env = append(p.env, "LOG_LEVEL=loud")
+	p.launch(t)
+	if err := p.Wait(); err == nil {
+		t.Error("it starts with LOG_LEVEL=loud")
+	}
+	lines := 0
+	for line := range strings.Lines(p.log()) {
+		lines++
+		var is struct{ Time, Level, Msg string }
+		if err := json.Unmarshal([]byte(line), &is); err != nil || is.Time == "" || is.Level == "" || is.Msg == "" {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+	for _, want := range []string{"TLS handshake error", "draining", "LOG_LEVEL is", "connection refused"} {
+		if !bytes.Contains([]byte(p.log()), []byte(want)) {
+			t.Errorf("no line of %d has %q", lines, want)
+		}
+	}
+}
