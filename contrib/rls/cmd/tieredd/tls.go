@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -59,7 +62,7 @@ func (i *identity) reload() (changed bool, err error) {
 			if len(state.PeerCertificates) == 0 {
 				return nil // ClientAuth has allowed it
 			}
-			return state.PeerCertificates[0].VerifyHostname(i.ClientName)
+			return i.isClient(state.PeerCertificates[0])
 		}
 	}
 	if all != nil {
@@ -67,6 +70,17 @@ func (i *identity) reload() (changed bool, err error) {
 	}
 	i.config.Store(c)
 	return true, nil
+}
+
+// isClient returns nil if a certificate is for GRPC_CLIENT_TLS_SAN: a DNS name, or a URI as SPIFFE has.
+func (s settings) isClient(c *x509.Certificate) error {
+	if !strings.Contains(s.ClientName, "://") {
+		return c.VerifyHostname(s.ClientName)
+	}
+	if !slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.String() == s.ClientName }) {
+		return fmt.Errorf("the certificate is for %v, not for %s", c.URIs, s.ClientName)
+	}
+	return nil
 }
 
 // forGRPC returns the configuration of the gRPC port.

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,7 +60,7 @@ func (a authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// issue returns a certificate for a name and 127.0.0.1, and its key, in PEM.
+// issue returns a certificate for a name and 127.0.0.1, and its key, in PEM. The name may be a URI.
 func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key []byte) {
 	t.Helper()
 	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -68,9 +69,14 @@ func (a authority) issue(t *testing.T, name string, ends time.Time) (cert, key [
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		DNSNames:     []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: ends, KeyUsage: x509.KeyUsageDigitalSignature,
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:    time.Now().Add(-2 * time.Hour), NotAfter: ends, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if id, err := url.Parse(name); err == nil && id.Scheme != "" {
+		template.URIs = []*url.URL{id}
+	} else {
+		template.DNSNames = []string{name}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key)
 	if err != nil {
@@ -259,6 +265,25 @@ func TestMutualTLS(t *testing.T) {
 	}
 	s.put(t, files(ours))
 	eventually(t, "the mistake is mended", func() bool { return before.call(p) == codes.OK })
+}
+
+// With a URI as GRPC_CLIENT_TLS_SAN, as SPIFFE gives to a workload of a mesh, only who has that URI may ask.
+func TestSPIFFE(t *testing.T) {
+	const id = "spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway"
+	ours, soon := newAuthority(t, "ours"), time.Now().Add(time.Hour)
+	cert, key := ours.issue(t, "tieredd", soon)
+	s := newSecret(t, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ours.pem()})
+	p := start(t, limits, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+s.path("tls.crt"),
+		"GRPC_SERVER_TLS_KEY="+s.path("tls.key"), "GRPC_CLIENT_TLS_CACERT="+s.path("ca.crt"), "GRPC_CLIENT_TLS_SAN="+id)
+	for name, want := range map[string]codes.Code{
+		id: codes.OK, id + "2": codes.Unavailable, "spiffe://cluster.local/ns/istio-system": codes.Unavailable,
+		"istio-ingressgateway": codes.Unavailable,
+	} {
+		cert, key := ours.issue(t, name, soon)
+		if code := newCaller(t, ours, cert, key).call(p); code != want {
+			t.Errorf("%s: %v, want %v", name, code, want)
+		}
+	}
 }
 
 // Without an authority, anyone may ask, but only by TLS.
