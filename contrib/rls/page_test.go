@@ -21,7 +21,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(text)
-	_, block, _ := strings.Cut(page, "```yaml\n")
+	_, block, _ := strings.Cut(page, "## Settings of a rule that are new\n\n```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
 	if c, err := Parse(File{Name: "docs/service.md", Text: []byte(block)}); err != nil || len(c.Policies()) != 3 ||
 		!strings.Contains(page, c.Policies()[0].Name[:len("shop.user.second-token-bucket")]) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,7 +16,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
@@ -133,6 +136,35 @@ func TestManifests(t *testing.T) {
 	for name, text := range limits.Data {
 		if _, err := rls.Parse(rls.File{Name: name, Text: []byte(text)}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The NetworkPolicy is of the pods, and lets the proxies of the snippets reach the ports for them, and nobody else.
+func TestNetworkPolicy(t *testing.T) {
+	p := decode[networkingv1.NetworkPolicy](t, documents(t, "network.yaml")[0])
+	pod := decode[appsv1.Deployment](t, documents(t, "tieredd.yaml")[0]).Spec.Template
+	if p.Kind != "NetworkPolicy" || p.Spec.PodSelector.MatchLabels["app"] != pod.Labels["app"] || len(p.Spec.Ingress) != 2 ||
+		!slices.Equal(p.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}) {
+		t.Fatalf("%+v", p.Spec)
+	}
+	open := map[string]string{} // the namespaces that reach a port
+	for _, rule := range p.Spec.Ingress {
+		if len(rule.From) != 1 || rule.From[0].NamespaceSelector == nil {
+			t.Fatalf("%+v", rule.From)
+		}
+		for _, port := range rule.Ports {
+			open[port.Port.StrVal] = metav1.FormatLabelSelector(rule.From[0].NamespaceSelector)
+		}
+	}
+	proxies := "kubernetes.io/metadata.name in (envoy-gateway-system,istio-system)"
+	want := map[string]string{"grpc": proxies, "http": proxies, "debug": "kubernetes.io/metadata.name=monitoring"}
+	if !maps.Equal(open, want) {
+		t.Errorf("%v, want %v", open, want)
+	}
+	for _, port := range pod.Spec.Containers[0].Ports {
+		if open[port.Name] == "" {
+			t.Errorf("nobody reaches the port %s", port.Name)
 		}
 	}
 }

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+)
+
+// page returns docs/service.md, and the block of YAML in it that begins with some text.
+func page(t *testing.T, begins string) (all, block string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../../docs/service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ = strings.Cut(string(text), "```yaml\n"+begins)
+	block, _, found := strings.Cut(block, "```")
+	if begins != "" && !found {
+		t.Fatalf("the page has no block %s", begins)
+	}
+	return string(text), begins + block
+}
+
+// A user who changes over finds on the page what Redis must be, and how to go on without Kubernetes: both with the names
+// that the service has.
+func TestPageOfMigration(t *testing.T) {
+	all, block := page(t, "services:\n")
+	steps, _, _ := strings.Cut(all, "\n## What differs")
+	for _, want := range []string{"Redis ≥ 6.2", "Valkey ≥ 8.0", "(redis.md#redis-user)", "NOPERM", "twemproxy"} {
+		if !strings.Contains(steps, want) {
+			t.Errorf("the steps do not say %q", want)
+		}
+	}
+	var compose struct {
+		Services map[string]struct {
+			Image       string            `json:"image"`
+			Grace       string            `json:"stop_grace_period"`
+			Ports       []string          `json:"ports"`
+			Volumes     []string          `json:"volumes"`
+			Environment map[string]string `json:"environment"`
+		} `json:"services"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(block), &compose); err != nil {
+		t.Fatal(err)
+	}
+	service := compose.Services["ratelimit"]
+	known := map[string]bool{}
+	for f := range reflect.TypeFor[settings]().Fields() {
+		known[f.Tag.Get("env")] = true
+	}
+	read := func(env map[string]string) settings {
+		for name, value := range env {
+			if !known[name] {
+				t.Errorf("%s is not a setting", name)
+			}
+			t.Setenv(name, value)
+		}
+		s, err := readSettings()
+		if err != nil {
+			t.Error(err)
+		}
+		return s
+	}
+	s := read(service.Environment)
+	if at := strings.Split(service.Volumes[0], ":"); at[1] != s.directory() || !strings.Contains(all, "docker push "+service.Image) {
+		t.Errorf("%v is mounted, and %s is read; the image is %s", at, s.directory(), service.Image)
+	}
+	if grace, err := time.ParseDuration(service.Grace); err != nil || grace <= s.Drain+returnTime {
+		t.Errorf("a grace period of %v (%v) for %v and %v", grace, err, s.Drain, returnTime)
+	}
+	for name := range service.Environment {
+		t.Setenv(name, "")
+		_ = os.Unsetenv(name)
+	}
+
+	m := regexp.MustCompile(`\n    go build -C (\S+) -o \S+/tieredd (\S+)\n    (.*) tieredd\n`).FindStringSubmatch(all)
+	if m == nil {
+		t.Fatal("the page does not say how to build and start the program")
+	}
+	if _, err := os.Stat(filepath.Join("../../../..", m[1], m[2], "main.go")); err != nil {
+		t.Error(err)
+	}
+	env := map[string]string{}
+	for pair := range strings.FieldsSeq(m[3]) {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	if s := read(env); !strings.Contains(all, "in `"+s.directory()+"`") {
+		t.Errorf("it reads %s", s.directory())
+	}
+}
+
+// With a Redis user that has the rights of envoyproxy/ratelimit only, it does as the page says.
+func TestNarrowUser(t *testing.T) {
+	redis := redistest.StartOpen(t)
+	client := redis.Client()
+	defer client.Close()
+	user := []any{"ACL", "SETUSER", "theirs", "on", ">x", "~*", "+get", "+incrby", "+expire", "+ping", "+exists"}
+	if err := client.Do(t.Context(), user...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, limits)
+	p.terminate(t)
+	p.env = append(p.env, "REDIS_URL=redis://theirs:x@"+redis.Addr)
+	p.launch(t)
+	eventually(t, "the log says NOPERM", func() bool {
+		return regexp.MustCompile("not ready until it does.*NOPERM").MatchString(p.log())
+	})
+	if code, _ := p.get("/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/readyz answers %d", code)
+	}
+}
+
+// What the page makes Envoy send as a token is what the service asks for.
+func TestPageOfToken(t *testing.T) {
+	_, block := page(t, "grpc_service:\n")
+	text, err := yaml.YAMLToJSONStrict([]byte(block))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.TrimSuffix(strings.TrimPrefix(string(text), `{"grpc_service":`), "}"))
+	var filter core.GrpcService
+	if err := protojson.Unmarshal(text, &filter); err != nil {
+		t.Fatal(err)
+	}
+	if err := filter.ValidateAll(); err != nil || len(filter.GetInitialMetadata()) != 1 {
+		t.Fatal(err, &filter)
+	}
+	p := start(t, limits, "TIERED_TOKEN=secret")
+	ctx := t.Context()
+	for _, h := range filter.GetInitialMetadata() {
+		ctx = metadata.AppendToOutgoingContext(ctx, h.GetKey(), h.GetValue())
+	}
+	if _, err := p.client.ShouldRateLimit(ctx, behavior.Request("shop | user=a")); err != nil {
+		t.Error(err)
+	}
+}
+
+// The table of files names each manifest.
+func TestPageOfManifests(t *testing.T) {
+	all, _ := page(t, "")
+	files, err := filepath.Glob("../../kubernetes/*.yaml")
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if name := filepath.Base(f); !strings.Contains(all, "| ["+name+"](../contrib/rls/kubernetes/"+name+") |") {
+			t.Errorf("the page has not %s", name)
+		}
+	}
+}
