@@ -82,7 +82,7 @@ var theirTests = map[string]string{
 	"service TestServiceWithDefaultRatelimitHeaders":                  `"headers"; TestHeaders`,
 	"service TestEmptyDomain":                                         "TestBadRequests",
 	"service TestEmptyDescriptors":                                    "TestBadRequests",
-	"service TestCacheError":                                          "TestWithoutRedis, TestRedisKilledUnderLoad",
+	"service TestCacheError":                                          "TestWithoutRedis, TestRedisFailsUnderLoad",
 	"service TestInitialLoadError":                                    "TestBeforeTheConfiguration",
 	"service TestUnlimited":                                           `"unlimited", "limits that replace others"`,
 	"service TestServiceTracer":                                       "there is no tracing",
