@@ -107,7 +107,7 @@ ratios: ## every claim about speed, measured against something in the same run: 
 
 rls-bench: ## the service for Envoy beside envoyproxy/ratelimit: same answers, and what they cost; three minutes
 	@$(REDIS)
-	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 go test -count=1 -timeout 10m -v -run 'TestTheirTests|TestBehaviorOfBoth|TestRatios' ./bench
+	cd contrib/rls && TIERED_TEST_RLS_BENCH=1 go test -count=1 -timeout 10m -v -run 'TestTheirTests|TestTheirSettings|TestBehaviorOfBoth|TestRatios' ./bench
 
 # All of the benchmarks run ROUNDS times, one round after the other.
 ROUNDS ?= 5
