@@ -27,7 +27,7 @@ import (
 func lend() (*redis.Client, *remote.Redis) {
 	client := redis.NewClient(&redis.Options{
 		Addr:                  "localhost:6379",
-		ContextTimeoutEnabled: true, // traces and metrics of the client see the limiter's calls
+		ContextTimeoutEnabled: true, // else the limiter uses a copy, and your traces and metrics miss its calls
 		DialerRetries:         1,    // errors name what is wrong with an address, instead of a timeout
 	})
 	store := remote.NewRedis(client, &remote.RedisOptions{Prefix: "shop:"})

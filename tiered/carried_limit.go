@@ -15,8 +15,8 @@ import (
 //
 // The key keeps the limit, also for later requests that carry none, until a request carries another one, the policy
 // changes, or the process removes the key. If requests for one key carry different limits at once, in one process or in
-// several, the largest of these limits is what the key can use. A change of a key's limit is what [Limiter.SetPolicy]
-// is for that key, and costs one call to Redis.
+// several, the largest of these limits is what the key can use. If a request changes the limit of its
+// key, the key's tokens are treated as [Limiter.SetPolicy] says. That costs one call to Redis.
 //
 // The zero Limit means that the request carries none: its key keeps the limit that it has. [Unlimited] and [Blocked]
 // are limits too. To take a limit back, carry Policy.Limit, or with PerKey call [Limiter.Refresh] in each process. With

@@ -32,7 +32,7 @@ type Policy struct {
 	// burst has no share. Standing is worth its cost if the burst is at least 24 times the number of processes. With
 	// Also, each limit must have a burst of at least 16 and Tokens of at least 8. Never more than the limit is admitted.
 	// A key that always meets the same process has at least 7/8 of its limit there. A key whose requests are spread over
-	// the processes has all of its limit. A request may cost up to 7/8 of the burst. To change Standing
+	// the processes has nearly all of its limit. A request may cost up to 7/8 of the burst. To change Standing
 	// takes two deploys: see docs/standing.md.
 	Standing Standing
 
