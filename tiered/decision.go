@@ -30,7 +30,8 @@ type Decision struct {
 
 	// Remaining estimates the tokens that are left, 0 … Burst: those held here and those last seen in Redis. With
 	// Shards it is computed from one of them, by PeekN from all. For a Reason other than Granted, Limited, ExceedsBurst
-	// and InvalidCost it is only what this process may still admit, or 0 (of [Uses.AllowEach] see there).
+	// and InvalidCost it is only what this process may still admit, or 0. [Uses.AllowEach] says what
+	// it is for a use that was not decided.
 	Remaining int64
 
 	// RetryAfter is the time until a retry makes sense, if Limited or ShareSpent. It is 0 for other Reasons, and if

@@ -50,10 +50,11 @@ func (p *part) report(d *Decision, back bool) {
 }
 
 // PeekEach returns the state of each limit of key: first that of Policy.Limit, then those of Policy.Also. A Decision
-// is what [Limiter.Peek] would return if its limit were the only one. The Decision of [Limiter.AllowN] has the state
-// of the tightest limit, without a further call. PeekEach takes nothing, asks Redis once and blocks for at most
-// Options.Budget. If Redis does not answer by then, it returns an error and no Decisions. With Shards a limit's
-// Remaining is the sum of the shards.
+// is what [Limiter.Peek] would return if its limit were the only one. PeekEach takes nothing, asks Redis once (with
+// Shards once for each shard, all at the same time) and blocks for at most Options.Budget. If Redis does not answer by
+// then, it returns an error and no Decisions. With Shards a limit's Remaining is the sum of the shards.
+//
+// If the tightest limit is enough, PeekEach is not needed: the Decision of [Limiter.AllowN] has its state.
 func (l *Limiter) PeekEach(ctx context.Context, key string) ([]Decision, error) {
 	if r := l.valid(key, 1); r != Granted {
 		return nil, l.refusal(key, r).Err()
