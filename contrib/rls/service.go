@@ -24,9 +24,10 @@ import (
 
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
-	// Together is for domains whose files do not say it: it takes the hits of all descriptors of a request, or none. A descriptor with quota_mode refuses nothing, so
-	// it takes its hits by itself, if the others do not refuse the request. By default each descriptor decides by itself,
-	// as in envoyproxy/ratelimit: one that is over its limit does not give back what the others took.
+	// Together takes the hits of all descriptors of a request, or none. The file of a domain may say otherwise. A
+	// descriptor with quota_mode refuses nothing, so it takes its hits by itself, if the others do not refuse the request.
+	// By default each descriptor decides by itself, as in envoyproxy/ratelimit: one that is over its limit does not give
+	// back what the others took.
 	//
 	// A request that is refused takes nothing, so hits that are known only afterwards do not count if they are more than
 	// what is left.
