@@ -106,7 +106,8 @@ func (k Kind) mark() string {
 	return mark
 }
 
-// naming gives buckets, presence sets and the table of standing shares their names. The zero value has no prefix and hashes long keys only.
+// naming gives buckets, presence sets and the table of standing shares their names. The zero value has no prefix and
+// hashes long keys only.
 type naming struct {
 	prefix string
 	hash   bool // every key, not only long ones

@@ -13,8 +13,8 @@ import (
 // AllowEach does what [Uses.Allow] does. It also writes the Decision of the i-th use given to [All] to each[i]. A use
 // that refused has its own refusal. If the request is refused, a use that would have been admitted is Granted, with its
 // tokens back in Remaining. One that was not decided, because another had refused before, has Reason Unknown. Its
-// Remaining is what this process held and last saw in Redis. If each is longer than the uses, its last elements stay as they are. If it
-// is shorter, the last uses write nothing.
+// Remaining is what this process held and last saw in Redis. If each is longer than the uses, its last elements stay as
+// they are. If it is shorter, the last uses write nothing.
 func (u Uses) AllowEach(ctx context.Context, each []Decision) (d Decision) {
 	var room [inlineParts]part
 	r := u.request(room[:0])

@@ -262,7 +262,8 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 }
 
 // fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
-// node of a bucket is unknown after Close, and if the client cannot tell it. Then the node with the most processes counts.
+// node of a bucket is unknown after Close, and if the client cannot tell it. Then the node with the most processes
+// counts.
 func (g *Group) fleetOf(b *bucket) int64 {
 	place := b.limiter().parent.place
 	if n := b.node.Load(); n != nil {
@@ -384,8 +385,8 @@ func (g *Group) Ping(ctx context.Context) error {
 // the limit may be admitted.
 //
 // If a hook of Options.Trace or the Logger's handler calls Close, Close does not wait for the hooks and the Logger.
-// Their goroutines end when the hook has returned and all earlier events are delivered. A hook that calls Close must call
-// it directly. If it starts another goroutine for that and waits for it, it waits until ctx ends.
+// Their goroutines end when the hook has returned and all earlier events are delivered. A hook that calls Close must
+// call it directly. If it starts another goroutine for that and waits for it, it waits until ctx ends.
 func (g *Group) Close(ctx context.Context) error {
 	if g.isZero() {
 		return errZeroGroup

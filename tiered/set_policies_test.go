@@ -114,7 +114,8 @@ func TestSetPoliciesAllOrNothing(t *testing.T) {
 	})
 }
 
-// A new configuration walks the keys once, and not once for each policy: 200 policies with 20 000 keys would take seconds.
+// A new configuration walks the keys once, and not once for each policy: 200 policies with 20 000 keys would take
+// seconds.
 func TestSetPoliciesWalksTheKeysOnce(t *testing.T) {
 	const policies, keys = 200, 20_000
 	all := make([]Policy, policies)

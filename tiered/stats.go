@@ -69,8 +69,8 @@ type PolicyStats struct {
 	Waits     Histogram // how long requests waited for Redis; a request that was decided here is not in it
 	NearLimit int64     // of Spent: while less than a fifth of the burst was left, as far as this process knew
 
-	// Standing is admitted by standing shares. It is not in Granted and Spent. If a request gives such tokens back and they
-	// go to Redis, they leave Standing and are added to Granted and to Returned.
+	// Standing is admitted by standing shares. It is not in Granted and Spent. If a request gives such tokens back and
+	// they go to Redis, they leave Standing and are added to Granted and to Returned.
 	Standing int64
 	Outside  int64 // processes that do not split the policy's limit: while there are any, no standing share is used
 

@@ -6,8 +6,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
-// A sweep of a scenario that comes with the simulator does not fail: nothing is wrong there. Scenarios without axes of their
-// own have nothing to sweep.
+// A sweep of a scenario that comes with the simulator does not fail: nothing is wrong there. Scenarios without axes of
+// their own have nothing to sweep.
 func TestSweepLibrary(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of two processors")

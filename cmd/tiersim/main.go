@@ -123,8 +123,8 @@ func help() *cobra.Command {
 	}
 }
 
-// unknown returns the error for a command that does not exist. It names those that have a similar name, or says how to run
-// the scenario of that name.
+// unknown returns the error for a command that does not exist. It names those that have a similar name, or says how to
+// run the scenario of that name.
 func unknown(root *cobra.Command, name string) error {
 	problem := fmt.Sprintf("unknown command %q", name)
 	var similar []string

@@ -25,9 +25,9 @@ import (
 // Options are the options of a Service. A nil *Options, and each zero field, means the default.
 type Options struct {
 	// Together takes the hits of all descriptors of a request, or none. The file of a domain may say otherwise. A
-	// descriptor with quota_mode refuses nothing, so it takes its hits by itself, if the others do not refuse the request.
-	// By default each descriptor decides by itself, as in envoyproxy/ratelimit: one that is over its limit does not give
-	// back what the others took.
+	// descriptor with quota_mode refuses nothing, so it takes its hits by itself, if the others do not refuse the
+	// request. By default each descriptor decides by itself, as in envoyproxy/ratelimit: one that is over its limit
+	// does not give back what the others took.
 	//
 	// A request that is refused takes nothing, so hits that are known only afterwards do not count if they are more than
 	// what is left.
@@ -36,8 +36,8 @@ type Options struct {
 	// Shadow answers OK to every request. The answers for the single descriptors stay as they are.
 	Shadow bool
 
-	// Quota gives every rule quota_mode, also limits that requests carry: a limit that is used up refuses no request. Its
-	// descriptor answers OK, and the metadata names it.
+	// Quota gives every rule quota_mode, also limits that requests carry: a limit that is used up refuses no request.
+	// Its descriptor answers OK, and the metadata names it.
 	Quota bool
 
 	// Metadata puts what was asked into the answer's dynamic metadata.

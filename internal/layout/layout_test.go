@@ -75,8 +75,8 @@ var importRules = []importRule{
 	},
 	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "internal/tune", "tiered/policyfile"}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
-	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts servers.
-	// A judge must not share the defendant's code: it knows the protocol's types at most.
+	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
+	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
 	{packages: "internal/ideal"},
 	{packages: "internal/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
@@ -363,8 +363,8 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestNestedModulesFollow: the modules that live in this one name it by its path, so each change of its requirements is a
-// change of theirs, and `go` refuses to build them until somebody has made it.
+// TestNestedModulesFollow: the modules that live in this one name it by its path, so each change of its requirements is
+// a change of theirs, and `go` refuses to build them until somebody has made it.
 func TestNestedModulesFollow(t *testing.T) {
 	t.Chdir("../..")
 	for _, file := range nestedModules(t) {
@@ -376,8 +376,9 @@ func TestNestedModulesFollow(t *testing.T) {
 	}
 }
 
-// TestNestedModulesRequireTheRelease: a user's build ignores the replace lines of the modules that it fetches. So each module
-// requires this one, and its siblings, in the newest version of CHANGELOG.md, and all of them are released together.
+// TestNestedModulesRequireTheRelease: a user's build ignores the replace lines of the modules that it fetches. So each
+// module requires this one, and its siblings, in the newest version of CHANGELOG.md, and all of them are released
+// together.
 func TestNestedModulesRequireTheRelease(t *testing.T) {
 	t.Chdir("../..")
 	changes, err := os.ReadFile("CHANGELOG.md")

@@ -12,8 +12,8 @@ type figure struct {
 	unit          string
 }
 
-// Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make ratios` measures too, with more
-// care and against a bound. It is an error when the run lacks one of the figures.
+// Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make ratios` measures too,
+// with more care and against a bound. It is an error when the run lacks one of the figures.
 func (r *Results) Claims() (string, error) {
 	var missing []string
 	get := func(f figure) float64 {

@@ -32,8 +32,8 @@ type program struct {
 	env    []string // besides what both get
 }
 
-// build builds both services. The settings of envoyproxy/ratelimit are the best that its README documents: writes to Redis
-// are collected for 150 µs, keys over their limit are cached in the process, and no statistics are sent.
+// build builds both services. The settings of envoyproxy/ratelimit are the best that its README documents: writes to
+// Redis are collected for 150 µs, keys over their limit are cached in the process, and no statistics are sent.
 func build(t *testing.T) (ours, theirs program) {
 	t.Helper()
 	dir := t.TempDir()

@@ -67,8 +67,9 @@ type handler struct {
 	reservations *reservations
 }
 
-// New returns a handler of the API for the policies of group, also for those that [tiered.Group.SetPolicies] adds later.
-// The paths begin with /v1/. It may be used concurrently. Who may ask is for the caller to decide: put a check before it.
+// New returns a handler of the API for the policies of group, also for those that [tiered.Group.SetPolicies] adds
+// later. The paths begin with /v1/. It may be used concurrently. Who may ask is for the caller to decide: put a check
+// before it.
 func New(group *tiered.Group, o *Options) (http.Handler, error) {
 	f, err := fill(o)
 	switch {

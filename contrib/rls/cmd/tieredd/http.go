@@ -88,8 +88,8 @@ func (v *server) whenConfigured(next http.Handler) http.Handler {
 	})
 }
 
-// json answers the request of the gRPC service in JSON, as /json of envoyproxy/ratelimit does: with status 429 if a limit
-// refuses.
+// json answers the request of the gRPC service in JSON, as /json of envoyproxy/ratelimit does: with status 429 if a
+// limit refuses.
 func (v *server) json(w http.ResponseWriter, r *http.Request) {
 	var request pb.RateLimitRequest
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(v.MaxMessage)))

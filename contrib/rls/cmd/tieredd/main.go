@@ -107,7 +107,8 @@ type server struct {
 	ready      atomic.Bool // configured and reached, and is not draining
 }
 
-// serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases back.
+// serve serves until ctx ends, and then drains: it reports that it is not healthy, lets calls end, and gives leases
+// back.
 func serve(ctx context.Context, s settings) error {
 	v, err := newServer(s)
 	if err != nil {
@@ -333,7 +334,8 @@ func (v *server) grpcOptions() []grpc.ServerOption {
 	o := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(uint32(v.MaxStreams)),
 		grpc.MaxRecvMsgSize(v.MaxMessage),
-		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a call.
+		// Windows of a fixed size. To adapt them, gRPC sends a ping for almost every call, which costs a tenth of a
+		// call.
 		grpc.StaticStreamWindowSize(64 << 10), grpc.StaticConnWindowSize(1 << 20),
 		grpc.NumStreamWorkers(uint32(16 * runtime.GOMAXPROCS(0))), // their stacks have grown already, and some wait for Redis
 		grpc.KeepaliveParams(keepalive.ServerParameters{

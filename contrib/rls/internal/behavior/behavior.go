@@ -91,9 +91,10 @@ func Files(env string) []string {
 // Row is a sequence of requests, each with its answer.
 //
 // A request is "domain | descriptor | descriptor", with "+n" after the domain for the hits of all. A descriptor is
-// "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit, or "limit=n/3unit". An answer is "code | status | status". A
-// status is its code, and the hits that are left of the limit: "OK 2/3", "OVER 0/3", "OK" without a limit, and "OK max"
-// without an end. "2/3×12" is a limit of 12 units. Headers and metadata follow, if there are any. In headers the time until the year ends is "…".
+// "key=value key=value", with "+n" for its own hits and "limit=n/unit" for its own limit, or "limit=n/3unit". An answer
+// is "code | status | status". A status is its code, and the hits that are left of the limit: "OK 2/3", "OVER 0/3",
+// "OK" without a limit, and "OK max" without an end. "2/3×12" is a limit of 12 units. Headers and metadata follow, if
+// there are any. In headers the time until the year ends is "…".
 type Row struct {
 	Name  string
 	Env   string // what the services are started with, besides what all are: NAME=value
