@@ -35,8 +35,9 @@ func TestNilNeverPanics(t *testing.T) {
 		})
 	}
 	for _, k := range []Key{
-		{}, KeyFunc(nil), JoinKeys(), JoinKeys(Key{}), Key{}.Hashed(), Key{}.Prefix(0, 0), Header(""), Credential(""), Cookie(""),
-		PathValue(""), HeaderIP(""), TrustedHops(0), ForwardedFor(), Forwarded(),
+		{},
+		KeyFunc(nil), JoinKeys(), JoinKeys(Key{}), Key{}.Hashed(), Key{}.Prefix(0, 0), Header(""), Credential(""),
+		Cookie(""), PathValue(""), HeaderIP(""), TrustedHops(0), ForwardedFor(), Forwarded(),
 	} {
 		if _, err := New([]Rule{{Limiter: l, Key: k, Missing: Refuse}}, nil); err == nil {
 			t.Errorf("%+v is accepted", k)

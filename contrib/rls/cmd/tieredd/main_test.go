@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,15 +34,36 @@ import (
 // process is a tieredd that runs, or that can be started again.
 type process struct {
 	*exec.Cmd
-	client                      pb.RateLimitServiceClient
-	address                     string // of the gRPC port
-	public, debug, file, binary string
-	env                         []string
-	logFile                     *os.File
-	http                        *http.Client
+	client              pb.RateLimitServiceClient
+	address             string // of the gRPC port
+	public, debug, file string
+	env                 []string
+	logFile             *os.File
+	http                *http.Client
 }
 
-// start builds tieredd and starts it with further variables in its environment. It ends with the test.
+// programs is where tieredd is built, once for all tests.
+var programs string
+
+func TestMain(m *testing.M) {
+	var err error
+	if programs, err = os.MkdirTemp("", "tieredd"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+var program = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(programs, "tieredd")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// start starts tieredd with further variables in its environment. It ends with the test.
 func start(t *testing.T, config string, env ...string) *process {
 	t.Helper()
 	return startTLS(t, nil, config, env...)
@@ -50,14 +73,11 @@ func start(t *testing.T, config string, env ...string) *process {
 func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *process {
 	t.Helper()
 	root := t.TempDir()
-	p := &process{file: filepath.Join(root, "config", "limits.yaml"), binary: filepath.Join(root, "tieredd")}
+	p := &process{file: filepath.Join(root, "config", "limits.yaml")}
 	if err := os.Mkdir(filepath.Dir(p.file), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	p.write(t, limits)
-	if out, err := exec.Command("go", "build", "-o", p.binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	port := func() string {
 		n, err := redisserver.FreePort()
 		if err != nil {
@@ -102,7 +122,11 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 // launch starts the process.
 func (p *process) launch(t *testing.T) {
 	t.Helper()
-	p.Cmd = exec.Command(p.binary)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Cmd = exec.Command(path)
 	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redisserver.DieWithParent()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
