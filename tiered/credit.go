@@ -61,7 +61,7 @@ func (l *Limiter) checkCost(key string, n int64) error {
 // refilled. Debt beyond that is forgiven, and counted in Stats. In a window the charge counts as if it were admitted
 // now, up to the limit.
 //
-// With Policy.Standing, this process' standing share of the key pays first, as far as it can.
+// With Policy.Standing, the tokens are taken from this process' standing share of the key first, if it has any.
 //
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
 // charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means

@@ -190,7 +190,7 @@ func TestTogetherWithQuota(t *testing.T) {
 	)
 }
 
-// Requests can ask for so many periods and no more: a policy stays for ever.
+// Requests can ask for a bounded number of periods, because a policy stays for ever.
 func TestOverridesAreBounded(t *testing.T) {
 	s := newService(t, remote.NewMemory(), behavior.Config, nil)
 	for i := range mostMultiplied + 1 {
