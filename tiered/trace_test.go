@@ -404,3 +404,13 @@ func TestTraceEndsWithClose(t *testing.T) {
 		close(release)
 	})
 }
+
+func TestDecisionInALogHasNoKey(t *testing.T) {
+	var lines text
+	d := Decision{Policy: "api", Key: "ann@example.com", Reason: Limited, RetryAfter: time.Second}
+	slog.New(slog.NewTextHandler(&lines, nil)).Info("x", "d", d, "r", Reservation{Decision: d})
+	if log := lines.String(); strings.Contains(log, "ann") || strings.Count(log, "d.policy=api") != 1 ||
+		strings.Count(log, "retry_after=1s") != 2 {
+		t.Error(log)
+	}
+}
