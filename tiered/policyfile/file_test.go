@@ -120,6 +120,8 @@ policies:
     calendar: true
     max_debt: -2
     lease: {period: soon}
+  - {name: [f], limit: 1/s}
+  - {name: g, limit: 1/s, algorithm: windows, calendar: true}
 http:
   - match: api
     limits:
@@ -162,22 +164,24 @@ other: 1
 		`p.yaml:25:15: policies[7]: Policy.Calendar is true`,
 		`p.yaml:26:15: policies[7]: Policy.MaxDebt is -2`,
 		`p.yaml:27:21: policies[7].lease.period: is "soon"`,
-		`p.yaml:29:12: http[0].match: `,
-		`p.yaml:31:18: http[0].limits[0].policy is "z": must be the name of a policy in this file`,
-		`p.yaml:31:26: http[0].limits[0].key: is "header": must be cookie NAME, credential NAME, forwarded PROXIES,`,
-		`p.yaml:31:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
-		`p.yaml:31:56: http[0].limits[0].cost is -1: must be at least 0`,
-		`p.yaml:32:5: http[1]: must have match and limits`,
-		`p.yaml:34:12: grpc[0].match: is "shop.Orders": must be /package.Service/Method, /package.Service/ or /`,
-		`p.yaml:36:26: grpc[0].limits[0].key: is "header x": must be credential NAME, forwarded-for PROXIES, ip, metadata NAME,`,
-		`p.yaml:39:26: grpc[1].limits[0].key is an empty list: must have one key at least`,
-		`p.yaml:40:9: grpc[1].limits[1]: policy is "e", as in line 39: must be another policy`,
-		`p.yaml:39:7: grpc[1].limits[1].key: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
-		`p.yaml:41:12: grpc[2].match is "/shop.Orders/", as in line 37: must be another one`,
-		`p.yaml:41:5: grpc[2]: must have match and limits`,
-		`p.yaml:42:13: grpc[3].limits is "7": must be a list`,
-		`p.yaml:42:5: grpc[3]: must have match and limits`,
-		`p.yaml:43:1: other: must be one of version, policies, http, grpc`,
+		`p.yaml:28:12: policies[8].name is a list`,
+		`p.yaml:29:38: policies[9].algorithm: `,
+		`p.yaml:31:12: http[0].match: `,
+		`p.yaml:33:18: http[0].limits[0].policy is "z": must be the name of a policy in this file`,
+		`p.yaml:33:26: http[0].limits[0].key: is "header": must be cookie NAME, credential NAME, forwarded PROXIES,`,
+		`p.yaml:33:43: http[0].limits[0].missing: is "maybe": must be one of exempt, refuse, together`,
+		`p.yaml:33:56: http[0].limits[0].cost is -1: must be at least 0`,
+		`p.yaml:34:5: http[1]: must have match and limits`,
+		`p.yaml:36:12: grpc[0].match: is "shop.Orders": must be /package.Service/Method, /package.Service/ or /`,
+		`p.yaml:38:26: grpc[0].limits[0].key: is "header x": must be credential NAME, forwarded-for PROXIES, ip, metadata NAME,`,
+		`p.yaml:41:26: grpc[1].limits[0].key is an empty list: must have one key at least`,
+		`p.yaml:42:9: grpc[1].limits[1]: policy is "e", as in line 41: must be another policy`,
+		`p.yaml:41:7: grpc[1].limits[1].key: the field is "grpc-x": must have only a-z, 0-9, -, _ and ., and not begin`,
+		`p.yaml:43:12: grpc[2].match is "/shop.Orders/", as in line 39: must be another one`,
+		`p.yaml:43:5: grpc[2]: must have match and limits`,
+		`p.yaml:44:13: grpc[3].limits is "7": must be a list`,
+		`p.yaml:44:5: grpc[3]: must have match and limits`,
+		`p.yaml:45:1: other: must be one of version, policies, http, grpc`,
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {
