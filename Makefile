@@ -22,7 +22,7 @@ help: ## list the targets
 
 demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
 	@mkdir -p build
-	go run ./cmd/tiersim run outage outage-open outage-closed --engine lua --html build/demo.html
+	go run ./cmd/tiersim run outage outage-open outage-closed --html build/demo.html
 
 check: ## formatting, go vet and the short tests: before each commit, under two minutes
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change:"; echo "$$files"; exit 1; }
@@ -32,7 +32,7 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	for module in contrib/*/; do (cd $$module && go vet ./... && go test -short ./...) || exit 1; done
 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
-REALTIME := ./failover ./internal/faults ./remote ./sim ./tiered
+REALTIME := ./failover ./internal/faults ./remote ./tiered
 
 # Packages that a service runs concurrently. The race detector watches them in `make test`, and the others in `make
 # test-long`: it makes virtual time 15 times as slow. RACEFREE would take it minutes, and only runs what others run too.
@@ -137,12 +137,9 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # hot-key  docs/internals/performance.md: what shards of one key are worth; two minutes
 # tuning   sim/tuning.md: what tiersim tune advises for five services; two minutes
-# engines  docs/internals/engines.md: the library on the three engines, one with real processes; a quarter of an hour.
-#          ENGINES='kill|crash' plays only those, and leaves the other rows
 # images   docs/images: what tiersim run, sweep and tune draw; half a minute
 # browser  writes nothing: looks at the simulator's pages in chromium; under two minutes
-PAGES := growth hot-key tuning engines images browser
-ENGINES ?= .
+PAGES := growth hot-key tuning images browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
@@ -150,12 +147,6 @@ pages: ## write one page of the documents, or look at those of the simulator: ma
 page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
 page-hot-key = go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/internals/performance.md
 page-tuning = go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal/tune -args -write $(CURDIR)/sim/tuning.md
-
-define page-engines
-@$(REDIS)
-go test -count=1 -timeout 10m -run '^TestLive' ./sim -args -long
-go test -count=1 -timeout 40m -v -run '^TestEngines$$' ./sim -args -write $(CURDIR)/docs/internals/engines.md -only '$(ENGINES)'
-endef
 
 define page-images
 @$(CHROMIUM)
@@ -214,5 +205,5 @@ endef
 hunt-gremlins = GOFLAGS='-short -count=1' go run $(GREMLINS) unleash $(PACKAGE) --workers 2 --timeout-coefficient 10 -S lt
 
 hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
-hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSpeed|TestSameSeedSameRun' ./sim -args -long
+hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSameSeedSameRun' -bench BenchmarkRun -benchtime 1x ./sim -args -long
 hunt-swarm = go run ./cmd/tiersim swarm --seeds $(SEEDS) --seed $(SEED) --write sim/testdata/seeds

@@ -48,7 +48,7 @@ func processes(r *measure.Report) (n int) {
 	return n
 }
 
-// Each kind of fault does what it says, on each engine, and nothing is left of it.
+// Each kind of fault does what it says, and nothing is left of it.
 func TestEachFault(t *testing.T) {
 	type check struct {
 		what string
@@ -155,24 +155,19 @@ func TestEachFault(t *testing.T) {
 			return more > 400 && more < 600 && r.Metrics.Keys > 50
 		})},
 	} {
-		for _, engine := range []string{Virtual, Lua} {
-			t.Run(engine+"/"+c.fault, func(t *testing.T) {
-				if testing.Short() && engine == Lua && len(c.checks) > 0 && len(c.fault)%3 != 0 {
-					t.Skip("a part of them")
+		t.Run(c.fault, func(t *testing.T) {
+			r := rehearse(t, stage+c.fault+"\n", nil)
+			for _, ch := range all(c.checks, is("nothing out of nothing", func(r *measure.Report) bool {
+				return r.Metrics.Duplicated == 0 && r.Metrics.Uncounted == 0
+			}), is("a fault", func(r *measure.Report) bool { return len(r.Faults) == min(len(c.fault), 1) })) {
+				if !ch.ok(r) {
+					t.Errorf("not so: %s", ch.what)
 				}
-				r := rehearse(t, stage+c.fault+"\n", &Options{Engine: engine})
-				for _, ch := range all(c.checks, is("nothing out of nothing", func(r *measure.Report) bool {
-					return r.Metrics.Duplicated == 0 && r.Metrics.Uncounted == 0
-				}), is("a fault", func(r *measure.Report) bool { return len(r.Faults) == min(len(c.fault), 1) })) {
-					if !ch.ok(r) {
-						t.Errorf("not so: %s", ch.what)
-					}
-				}
-				if t.Failed() {
-					t.Logf("\n%v", r)
-				}
-			})
-		}
+			}
+			if t.Failed() {
+				t.Logf("\n%v", r)
+			}
+		})
 	}
 }
 

@@ -3,10 +3,6 @@ package sim
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
-	"time"
-
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the traffic and a network. A
@@ -22,55 +18,17 @@ type fleet struct {
 	errs    []error
 }
 
-// process is one process of a service.
-type process struct {
-	number, slot int
-	pause        pauseGate // shut while the process stands still
-	dead         atomic.Bool
-	instance
-
-	sampling sync.Mutex // keeps samples in the order in which they were true
-}
-
-// instance is what an engine runs as a process. Its methods may be called concurrently, except crash, leave and end.
-type instance interface {
-	// decide makes a request, whose caller gives up after leave; 0 means never. It returns when the request came to the
-	// process and how long the decision took. told is false if the process ended before it could answer.
-	decide(limit int, key string, cost int64, leave time.Duration) (d tiered.Decision, came, took time.Duration,
-		told bool)
-	// stats returns the process' figures, nil if it does not report any.
-	stats() *tiered.Stats
-	// busy reports whether calls to Redis are under way.
-	busy() bool
-
-	// stop suspends the process and resume continues it. Its pause gate is shut meanwhile.
-	stop()
-	resume()
-
-	// crash ends the process at once, with all that it holds. leave shuts it down in good order, and blocks. Both
-	// return its last figures, nil if they are unknown.
-	crash() *tiered.Stats
-	leave() *tiered.Stats
-	// end cleans up after either, and waits for what is left.
-	end() error
-}
-
-// leaveTime is the time for a shutdown in good order. After it the process is killed.
-const leaveTime = 10 * time.Second
-
 // start starts a process in a slot, in place of the one that is there.
 func (f *fleet) start(slot int) error {
 	f.mu.Lock()
-	p := &process{number: f.number, slot: slot}
-	// ns: processes that one fault paused continue at different instants
-	p.pause.offset = time.Duration(f.number % 1000)
+	number := f.number
 	f.number++
 	f.mu.Unlock()
-	var err error
-	if p.instance, err = f.run.engine.start(p); err != nil {
+	p, err := f.run.newProcess(number, slot)
+	if err != nil {
 		return err
 	}
-	f.run.joined(p)
+	f.run.meter.Joined(f.run.at(), p.number)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.slots) <= slot {
@@ -129,21 +87,22 @@ func (f *fleet) crash(slot int) {
 	if p == nil {
 		return
 	}
-	f.died(p, p.crash())
+	f.died(p) // nothing has to be stopped: the store of a dead process fails all calls
 	f.leaving.Go(func() { f.note(p.end()) })
 }
 
 // leave shuts a process down in good order. Its successor may be there already.
 func (f *fleet) leave(p *process) {
 	f.leaving.Go(func() {
-		f.died(p, p.leave())
+		p.leave()
+		f.died(p)
 		f.note(p.end())
 	})
 }
 
 // died records that a process has ended, and its last figures.
-func (f *fleet) died(p *process, s *tiered.Stats) {
-	f.run.died(p, s)
+func (f *fleet) died(p *process) {
+	f.run.died(p)
 	p.dead.Store(true)
 	p.pause.open() // a paused process can be killed too
 }

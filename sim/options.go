@@ -16,28 +16,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The engines.
-const (
-	Virtual = "virtual" // Redis is a remote.Memory: the same answers, and quick
-	Lua     = "lua"     // the shipped scripts in miniredis, through go-redis: a hundred times slower per call
-	Live    = "live"    // a real redis-server and real processes, in real time: see [Child]
-)
-
-// Engines are the names of the engines.
-var Engines = []string{Virtual, Lua, Live}
-
-// What the engine Live carries on two processors. At 40 000 requests per second, six processes took one of them,
-// and nothing came late; four runs at one time share them.
-const (
-	MostLiveRate   = 25000 // requests per second
-	MostLiveStarts = 100   // processes, all those together that start in a run
-)
-
 // Options say how a scenario is run. nil and the zero value are the defaults.
 type Options struct {
-	// Engine is Virtual (the default), Lua or Live.
-	Engine string
-
 	// Seed is what all that is random depends on; 0 means 1.
 	Seed uint64
 
@@ -56,12 +36,11 @@ type Options struct {
 
 // plan is a scenario made ready to run.
 type plan struct {
-	scenario   *scenario.Scenario // a copy, in which no default of the network is left out
-	engineName string
-	seed       uint64
-	options    tiered.Options
-	policies   []tiered.Policy // as Scenario.Limits
-	progress   func(at, of time.Duration)
+	scenario *scenario.Scenario // a copy, in which no default of the network is left out
+	seed     uint64
+	options  tiered.Options
+	policies []tiered.Policy // as Scenario.Limits
+	progress func(at, of time.Duration)
 }
 
 // prepare checks a scenario and its options, and reports all problems at once.
@@ -72,20 +51,12 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	p := &plan{engineName: o.Engine, seed: o.Seed, progress: o.Progress}
-	if p.engineName == "" {
-		p.engineName = Virtual
-	}
+	p := &plan{seed: o.Seed, progress: o.Progress}
 	if p.seed == 0 {
 		p.seed = 1
 	}
-	var all []error
-	if !slices.Contains(Engines, p.engineName) {
-		all = append(all, fmt.Errorf("sim: Options.Engine is %q: must be one of %s", p.engineName,
-			strings.Join(Engines, ", ")))
-	}
 	if err := s.Validate(); err != nil {
-		return nil, errors.Join(append(all, err)...)
+		return nil, err
 	}
 	p.scenario = s.Clone()
 	if n := &p.scenario.Net; n.RTT == 0 {
@@ -97,7 +68,7 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
 	}
 	own, err := o.policiesByName(p.scenario.Limits)
-	all = append(all, err)
+	all := []error{err}
 	for i := range p.scenario.Limits {
 		policy, err := policyOf(f, &p.scenario.Limits[i], func(given tiered.Policy) tiered.Policy {
 			if yours, ok := own[given.Name]; ok {
@@ -112,11 +83,6 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 	}
 	if err := errors.Join(all...); err != nil {
 		return nil, err
-	}
-	if p.engineName == Live {
-		if err := p.playable(); err != nil {
-			return nil, err
-		}
 	}
 	return p, p.tryLimiter()
 }

@@ -21,11 +21,8 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{nil, nil, []string{"the scenario is nil"}},
 		{
-			&scenario.Scenario{}, &Options{Engine: "steam"},
-			[]string{
-				`Options.Engine is "steam": must be one of virtual, lua, live`, "name is", "fleet.n is",
-				"run is",
-			},
+			&scenario.Scenario{}, &Options{},
+			[]string{"name is", "fleet.n is", "run is"},
 		},
 		{valid, &Options{Policy: rename}, []string{`a policy named "other" for the limit "api"`}},
 		{valid, &Options{Policy: spoil}, []string{"Policy.Limit.Tokens is -1"}},
@@ -74,7 +71,7 @@ func TestOwnPolicy(t *testing.T) {
 	if len(told) < 10 || len(told) > 600 || told[len(told)-1] != 12*time.Second {
 		t.Errorf("was told %d times how far it is, at last %v", len(told), told[max(len(told)-1, 0):])
 	}
-	if r.Engine != Virtual || r.Seed != 1 || len(r.Unseed) != 16 || !strings.Contains(r.Version, "go1.") {
-		t.Errorf("engine %q, seed %d, unseed %q, version %q", r.Engine, r.Seed, r.Unseed, r.Version)
+	if r.Seed != 1 || len(r.Unseed) != 16 || !strings.Contains(r.Version, "go1.") {
+		t.Errorf("seed %d, unseed %q, version %q", r.Seed, r.Unseed, r.Version)
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"flag"
 	"fmt"
 	"runtime"
 	"slices"
@@ -10,6 +11,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
+
+// long has TestSameSeedSameRun take the minutes that it needs: make hunt HUNT=speed.
+var long = flag.Bool("long", false, "run the test of determinism in full: minutes")
 
 // rehearse runs a scenario and returns its report.
 func rehearse(t *testing.T, text string, o *Options) *measure.Report {
@@ -82,35 +86,26 @@ run       10s
 // The same seed gives the same run, whatever the processors do; another seed another.
 func TestSameSeedSameRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	for _, c := range []struct {
-		engine string
-		times  int
-	}{{Virtual, 20}, {Lua, 20}} {
-		t.Run(c.engine, func(t *testing.T) {
-			times := c.times
-			switch {
-			case testing.Short() && c.engine == Lua:
-				t.Skip("half a minute under the race detector")
-			case testing.Short():
-				times = 3
-			case !*long:
-				times = 6 // each number of processors twice
-			}
-			var first *measure.Report
-			for i := range times {
-				runtime.GOMAXPROCS([]int{1, 2, 4}[i%3])
-				r := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 7})
-				if first == nil {
-					first = r
-					t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
-				}
-				if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
-					t.Fatalf("run %d: unseed %s, and first %s:\n%s", i, r.Unseed, first.Unseed, differing(a, b))
-				}
-			}
-			if r := rehearse(t, troubled, &Options{Engine: c.engine, Seed: 8}); r.Unseed == first.Unseed {
-				t.Error("the seed changes nothing")
-			}
-		})
+	times := 6 // each number of processors twice
+	switch {
+	case *long:
+		times = 20
+	case testing.Short():
+		times = 3
+	}
+	var first *measure.Report
+	for i := range times {
+		runtime.GOMAXPROCS([]int{1, 2, 4}[i%3])
+		r := rehearse(t, troubled, &Options{Seed: 7})
+		if first == nil {
+			first = r
+			t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
+		}
+		if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
+			t.Fatalf("run %d: unseed %s, and first %s:\n%s", i, r.Unseed, first.Unseed, differing(a, b))
+		}
+	}
+	if r := rehearse(t, troubled, &Options{Seed: 8}); r.Unseed == first.Unseed {
+		t.Error("the seed changes nothing")
 	}
 }

@@ -40,8 +40,7 @@ func newSchedule(r *run) *schedule {
 	random := newRand(r.seed, "starts")
 	slot := min(startup/time.Duration(r.scenario.Fleet.N), maxStartGap)
 	for i := range r.scenario.Fleet.N {
-		// No two at one instant.
-		// no two at one instant
+		// Each has a slot of its own, so no two start at one instant.
 		s.plan(slot*time.Duration(i)+time.Duration(random.Int64N(int64(slot))), func() { s.start(i) })
 	}
 	s.faults()
@@ -50,11 +49,7 @@ func newSchedule(r *run) *schedule {
 	takeSamples = func() {
 		all, _ := r.fleet.live()
 		for _, p := range all {
-			if r.engineName == Live {
-				r.requests.Go(func() { r.sample(p, false) }) // a process that is slow to answer holds up nothing else
-			} else {
-				r.sample(p, false)
-			}
+			r.sample(p, false)
 		}
 		if r.progress != nil {
 			r.progress(r.at(), time.Duration(r.scenario.Length))
@@ -62,14 +57,6 @@ func newSchedule(r *run) *schedule {
 		s.plan(r.at()+step, takeSamples)
 	}
 	s.plan(step, takeSamples)
-	if r.audit != nil {
-		var audit func()
-		audit = func() {
-			r.audit.comparePots()
-			s.plan(r.at()+auditInterval, audit)
-		}
-		s.plan(auditInterval, audit)
-	}
 	return s
 }
 
@@ -105,7 +92,7 @@ func (s *schedule) faults() {
 	for i := range sc.Faults {
 		f := &fault{Fault: &sc.Faults[i], number: i, random: newRand(s.run.seed, fmt.Sprintf("fault %d", i))}
 		if f.Kind == "failover" && f.Lose < f.At {
-			s.plan(time.Duration(f.At-f.Lose), s.run.engine.remember)
+			s.plan(time.Duration(f.At-f.Lose), s.run.server.remember)
 		}
 		s.plan(time.Duration(f.At), func() { s.begin(f) })
 	}
@@ -118,18 +105,13 @@ func (s *schedule) begin(f *fault) {
 	f.slots = s.choose(f)
 	switch f.Kind {
 	case "flush":
-		r.engine.flush()
-		r.audit.storeLost()
+		r.server.flush()
 	case "evict":
-		r.engine.evict(int(f.Keys), f.random)
-		r.audit.storeLost()
+		r.server.evict(int(f.Keys), f.random)
 	case "scriptflush":
-		r.engine.flushScripts()
+		r.server.flushScripts()
 	case "clock":
-		r.engine.step(time.Duration(f.By))
-		if f.By > 0 {
-			r.audit.clockMoved(time.Duration(f.By))
-		}
+		r.server.step(time.Duration(f.By))
 		r.happened("clock_step")
 	case "crash":
 		s.crash(f)
@@ -141,7 +123,6 @@ func (s *schedule) begin(f *fault) {
 			if p := r.fleet.at(slot); p != nil {
 				f.paused = append(f.paused, p)
 				p.pause.shut()
-				p.stop()
 			}
 		}
 	case "deploy":
@@ -181,16 +162,13 @@ func (s *schedule) end(f *fault) {
 	s.active = slices.DeleteFunc(s.active, func(a *fault) bool { return a == f })
 	switch f.Kind {
 	case "kill":
-		s.run.engine.flush()
-		s.run.engine.flushScripts()
-		s.run.audit.storeLost()
+		s.run.server.flush()
+		s.run.server.flushScripts()
 	case "failover":
-		s.run.engine.promote()
-		s.run.audit.storeLost()
+		s.run.server.promote()
 	case "pause":
 		for _, p := range f.paused {
 			if !s.paused(p) {
-				p.resume()
 				p.pause.open()
 			}
 		}
@@ -213,7 +191,7 @@ func (s *schedule) paused(p *process) bool {
 
 // apply sets what is wrong by all active faults.
 func (s *schedule) apply() {
-	var state redisState
+	var state serverState
 	for _, f := range s.active {
 		switch f.Kind {
 		case "kill", "failover":
@@ -224,8 +202,8 @@ func (s *schedule) apply() {
 			state.refuse = f.Error
 		}
 	}
-	s.run.engine.serve(state)
-	for slot := range s.run.networks {
+	s.run.server.serve(state)
+	for slot := range s.run.network.links {
 		s.connect(slot)
 	}
 }
@@ -239,10 +217,7 @@ func (s *schedule) connect(slot int) {
 		}
 		c = c.plus(f.network())
 	}
-	if c != s.run.networks[slot] {
-		s.run.networks[slot] = c
-		s.run.engine.connect(slot, c)
-	}
+	s.run.network.links[slot].set(c)
 }
 
 // network returns what a fault does to the network of a process.
@@ -268,7 +243,7 @@ func (f *fault) network() (c conditions) {
 
 // choose draws the slots that a fault concerns. nil is all, later ones too.
 func (s *schedule) choose(f *fault) []int {
-	n := len(s.run.networks)
+	n := len(s.run.network.links)
 	var slots []int
 	for slot := range n {
 		if s.run.fleet.at(slot) != nil {
@@ -355,7 +330,7 @@ func (s *schedule) crashLoop(f *fault) {
 
 // deploy replaces one process after the other, in the order of their slots.
 func (s *schedule) deploy(f *fault) {
-	n := len(s.run.networks)
+	n := len(s.run.network.links)
 	var next func(slot int)
 	next = func(slot int) {
 		if slot >= n {
@@ -373,7 +348,7 @@ func (s *schedule) deploy(f *fault) {
 
 // scale adds processes, or shuts some down in good order.
 func (s *schedule) scale(f *fault) {
-	for slot := range max(f.N, len(s.run.networks)) {
+	for slot := range max(f.N, len(s.run.network.links)) {
 		p := s.run.fleet.at(slot)
 		switch {
 		case slot < f.N && p == nil:
@@ -388,8 +363,8 @@ func (s *schedule) scale(f *fault) {
 // start starts a process in a slot.
 func (s *schedule) start(slot int) {
 	r := s.run
-	for len(r.networks) <= slot {
-		r.networks = append(r.networks, conditions{})
+	for len(r.network.links) <= slot {
+		r.network.links = append(r.network.links, &link{changed: make(chan struct{})})
 	}
 	s.connect(slot)
 	if err := r.fleet.start(slot); err != nil {

@@ -15,31 +15,21 @@ traffic   poisson limit=users rate=150/s keys=2000
 run       100s warmup=85s
 `
 
-// slowUnderRace skips a test that the race detector makes six times as slow. `make test` runs it without the detector:
-// what it runs concurrently, the other tests of the package run too.
-func slowUnderRace(t *testing.T) {
-	if underRace {
-		t.Skip("a minute under the race detector")
-	}
-}
-
-// With standing shares rarely used keys need no Redis, on the model of Redis as on the scripts.
+// With standing shares rarely used keys need no Redis.
 func TestRehearsalOfStandingShares(t *testing.T) {
-	slowUnderRace(t)
 	for _, row := range []struct {
-		engine, standing string
-		calls            float64 // per token, at most
+		standing string
+		calls    float64 // per token, at most
 	}{
-		{Virtual, "on", 0.01},
-		{Lua, "on", 0.01},
-		{Virtual, "split", 1},
-		{Virtual, "off", 1},
+		{"on", 0.01},
+		{"split", 1},
+		{"off", 1},
 	} {
 		text := strings.Replace(rareKeys, "standing=on", "standing="+row.standing, 1)
-		m := rehearse(t, text, &Options{Seed: 20, Engine: row.engine}).Metrics
+		m := rehearse(t, text, &Options{Seed: 20}).Metrics
 		if m.OverAdmission > 0 || m.Utilisation < 1 || m.Duplicated > 0 || m.Uncounted > 0 ||
 			m.CallsPerToken > row.calls || m.CallsPerToken < row.calls-0.02 {
-			t.Errorf("%v, standing %s: %+v", row.engine, row.standing, m)
+			t.Errorf("standing %s: %+v", row.standing, m)
 		}
 	}
 }
@@ -66,7 +56,6 @@ run       240s warmup=70s
 
 // Nothing that happens to messages and processes makes the shares admit more than the limit.
 func TestStandingSharesInABadHour(t *testing.T) {
-	slowUnderRace(t)
 	seeds := uint64(5)
 	if testing.Short() {
 		seeds = 2
@@ -89,19 +78,14 @@ run       240s warmup=70s
 
 // Standing shares keep each of two limits on a key. A report is of the first one.
 func TestStandingSharesOfSeveralLimits(t *testing.T) {
-	slowUnderRace(t)
 	fast, slow := tiered.PerSecond(20).WithBurst(48), tiered.PerMinute(600).WithBurst(400)
 	for i, limits := range [][]tiered.Limit{{fast, slow}, {slow, fast}} {
 		for name, text := range map[string]string{"surges": surges, "a bad hour": badHour, "rarely used keys": rareKeys} {
-			engine := Virtual
-			if text == rareKeys {
-				engine = Engines[i]
-			}
 			both := func(p tiered.Policy) tiered.Policy {
 				p.Limit, p.Also = limits[0], limits[1:]
 				return p
 			}
-			m := rehearse(t, text, &Options{Seed: uint64(i) + 1, Engine: engine, Policy: both}).Metrics
+			m := rehearse(t, text, &Options{Seed: uint64(i) + 1, Policy: both}).Metrics
 			if m.OverAdmission > 0 || m.Duplicated > 0 || m.Uncounted > 0 || text == rareKeys && m.CallsPerToken > 0.05 {
 				t.Errorf("%v in %s: %+v", limits, name, m)
 			}

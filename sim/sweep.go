@@ -15,9 +15,6 @@ import (
 // MaxCells is how many runs a sweep has at most.
 const MaxCells = 600
 
-// liveAtOnce is how many runs go on at one time on the engine Live, whose processes wait more than they work.
-const liveAtOnce = 4
-
 // Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed,
 // as many at one time as there are processors. All combinations are checked before the first is run; an error means
 // that one could not be. Options.Progress is told of all runs together, Options.Policy is called from several
@@ -99,8 +96,7 @@ func quote(word string) string {
 	return word
 }
 
-// RunAll runs scenarios as [Run] does, as many at one time as there are processors (four on the engine Live), and
-// returns their reports in the same order. At an error no further one is begun.
+// RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the same order. At an error no further one is begun.
 func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 	if o == nil {
 		o = &Options{}
@@ -120,11 +116,7 @@ func RunAll(all []*scenario.Scenario, o *Options) ([]*measure.Report, error) {
 		broken  atomic.Bool
 		workers sync.WaitGroup
 	)
-	atOnce := runtime.GOMAXPROCS(0)
-	if o.Engine == Live {
-		atOnce = liveAtOnce
-	}
-	for range min(len(all), atOnce) {
+	for range min(len(all), runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all) && !broken.Load(); i = int(next.Add(1)) - 1 {
 				own := *o

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -235,17 +234,11 @@ func (r *run) ask(p *process, limit int, key string, cost int64, leave time.Dura
 	if r.at()-came > callerTimeout || p.dead.Load() {
 		return d, false
 	}
-	at, q := r.at(), measure.Request{}
-	if r.log == nil {
-		q = r.asked(at, p.number, limit, key, cost)
+	q := r.meter.Asked(r.at(), p.number, limit, key, cost)
+	d = p.decide(limit, key, cost, leave)
+	if p.dead.Load() {
+		return d, false // the connection of the caller broke
 	}
-	d, at, took, told := p.decide(limit, key, cost, leave)
-	heard = told && !p.dead.Load() // else the connection of the caller broke
-	switch {
-	case r.log != nil:
-		r.recorded(at, took, p.number, limit, key, cost, d, heard)
-	case heard:
-		r.decided(at+took, q, d)
-	}
-	return d, heard
+	r.decided(q, d)
+	return d, true
 }

@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -28,8 +27,6 @@ import (
 )
 
 func main() {
-	sim.Child()
-	logging.Disable() // go-redis would write a line for each connection that a fault breaks
 	a := &app{out: os.Stdout, problems: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	a.text = measure.TextOptions{Color: colors(os.Getenv, term.IsTerminal(int(os.Stdout.Fd()))), ASCII: !utf8(os.Getenv)}
 	os.Exit(a.execute(os.Args[1:]))

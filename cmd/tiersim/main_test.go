@@ -12,22 +12,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
 // childVariable makes the test binary tiersim.
 const childVariable = "TIERSIM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	sim.Child()
 	if os.Getenv(childVariable) != "" {
 		main()
 		os.Exit(0)
 	}
-	logging.Disable()
 	os.Exit(m.Run())
 }
 
@@ -196,7 +190,6 @@ func TestStatus(t *testing.T) {
 		{[]string{"run"}, notRunnable, "", "run has no arguments"},
 		{[]string{"run", "nothing"}, notRunnable, "", `scenario is "nothing"`},
 		{[]string{"run", path, "--seed", "0"}, notRunnable, "", "--seed is 0"},
-		{[]string{"run", path, "--engine", "steam"}, notRunnable, "", `Engine is "steam"`},
 		{[]string{"run", path, "--set", "fleet.n=0"}, notRunnable, "", "must be"},
 		{[]string{"run", path, "--set", "fleet.n"}, notRunnable, "", `--set is "fleet.n": must be PATH=VALUE`},
 		{[]string{"run", path, "--set", "fleet.speed=3"}, notRunnable, "", "must be one of"},
@@ -254,23 +247,6 @@ func TestReplayAndDiff(t *testing.T) {
 	if _, problems, status := run(t, "replay", lame); status != notRunnable ||
 		!strings.Contains(problems, "no unseed") {
 		t.Errorf("status %d, %q", status, problems)
-	}
-}
-
-// A run of real processes is never the same: replay says so, and what is different.
-func TestReplayLive(t *testing.T) {
-	if testing.Short() {
-		t.Skip("twice six seconds of real time")
-	}
-	path, a := file(t, "short.sim", short), filepath.Join(t.TempDir(), "a.json")
-	out, problems, status := run(t, "run", path, "--engine", "live", "--set", "run=6s", "--json", a)
-	if status == notRunnable || !strings.Contains(out, "engine live") || !strings.Contains(out, "no two are equal") {
-		t.Fatalf("status %d, %q, %q", status, problems, out)
-	}
-	out, problems, status = run(t, "replay", a)
-	if !strings.HasPrefix(out, "a live run is never the same") ||
-		(status == broken) == strings.Contains(out, "no difference") || status == notRunnable {
-		t.Errorf("status %d, %q, %q", status, out, problems)
 	}
 }
 
@@ -398,8 +374,6 @@ func TestCompletion(t *testing.T) {
 		{[]string{"run", "out"}, "outage-open\n", "blackhole"},
 		{[]string{"sweep", ""}, "blackhole\n", "\nsim"},
 		{[]string{"run", "outage", "--set", "fleet"}, "fleet.n=\n", "\nrun\n"},
-		{[]string{"run", "outage", "--engine", ""}, "lua\n", "steam"},
-		{[]string{"run", "outage", "--engine", ""}, "live\n", "steam"},
 	} {
 		out, _, status := run(t, append([]string{"__complete"}, c.args...)...)
 		if status != passed || !strings.Contains(out, c.has) || strings.Contains(out, c.lacks) {

@@ -17,41 +17,36 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered/policyfile"
 )
 
-// engine holds the flags of what is run.
-type engine struct {
-	name string
+// rehearsal holds the flags of what is run.
+type rehearsal struct {
 	seed uint64
 
 	policies string // a file of policies; "" runs those of the scenario
 	policy   string // the one of them for a scenario with one limit
 }
 
-func (e *engine) flags(c *cobra.Command) {
-	c.Flags().StringVar(&e.name, "engine", sim.Virtual,
-		"virtual: Redis is a model of itself; lua: the shipped scripts through go-redis, slower; "+
-			"live: a redis-server and real processes, in real time")
+func (e *rehearsal) flags(c *cobra.Command) {
 	c.Flags().Uint64Var(&e.seed, "seed", 1, "what all that is random depends on: from 1")
-	_ = c.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(sim.Engines, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // policyFlags are those of a command that runs named scenarios.
-func (e *engine) policyFlags(c *cobra.Command) {
+func (e *rehearsal) policyFlags(c *cobra.Command) {
 	c.Flags().StringVar(&e.policies, "policies", "",
 		"FILE: run the policies of this file in place of the limits of their names")
 	c.Flags().StringVar(&e.policy, "policy", "", "NAME: run this policy of the file in place of the only limit")
 }
 
 // options returns the options of a run of scenarios, which report progress to a bar.
-func (e *engine) options(b *bar, all ...*scenario.Scenario) (*sim.Options, error) {
+func (e *rehearsal) options(b *bar, all ...*scenario.Scenario) (*sim.Options, error) {
 	if e.seed == 0 {
 		return nil, errors.New("--seed is 0: must be 1 or more")
 	}
-	o := &sim.Options{Engine: e.name, Seed: e.seed, Progress: b.progress}
+	o := &sim.Options{Seed: e.seed, Progress: b.progress}
 	return o, e.readPolicies(o, all)
 }
 
 // readPolicies reads the policies of the file that are to be run in the scenarios.
-func (e *engine) readPolicies(o *sim.Options, all []*scenario.Scenario) error {
+func (e *rehearsal) readPolicies(o *sim.Options, all []*scenario.Scenario) error {
 	if e.policies == "" {
 		if e.policy != "" {
 			return fmt.Errorf("--policy is %q: needs --policies", e.policy)
@@ -127,7 +122,7 @@ func load(name string, sets []string) (*scenario.Scenario, error) {
 }
 
 func (a *app) run() *cobra.Command {
-	var e engine
+	var e rehearsal
 	var f files
 	var sets []string
 	c := &cobra.Command{
@@ -137,7 +132,7 @@ func (a *app) run() *cobra.Command {
 Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html
   tiersim run outage outage-open outage-closed
-  tiersim run mine.sim --engine lua --json -
+  tiersim run mine.sim --json -
   tiersim run brownout --policies policies.yaml --policy per-user`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {

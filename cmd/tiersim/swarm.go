@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) swarm() *cobra.Command {
-	var e engine
+	var e rehearsal
 	var sets []string
 	var seeds int
 	var directory string
@@ -45,7 +45,7 @@ With a scenario the limits, the fleet, the traffic and the network are its own, 
 			if err != nil {
 				return err
 			}
-			o := swarm.Options{From: run.Seed, Seeds: seeds, Engine: run.Engine, Progress: func(done, of int) {
+			o := swarm.Options{From: run.Seed, Seeds: seeds, Progress: func(done, of int) {
 				b.progress(time.Duration(done), time.Duration(of))
 			}}
 			if len(args) > 0 {

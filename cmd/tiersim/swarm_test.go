@@ -40,7 +40,6 @@ func TestSwarmRefuses(t *testing.T) {
 		{"--seed 0", "--seed is 0: must be 1 or more"},
 		{"--seeds 1 --set fleet.n=3", "--set is given without a scenario: must be left out, there is nothing to change"},
 		{"--seeds 1 --write nowhere", `--write is "nowhere": must be a directory`},
-		{"--engine steam", `sim: Options.Engine is "steam": must be one of virtual, lua`},
 		{"nobody", `scenario is "nobody": must be one of`},
 	} {
 		out, problems, status := run(t, append([]string{"swarm"}, strings.Fields(c.args)...)...)

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) sweep() *cobra.Command {
-	var e engine
+	var e rehearsal
 	var f files
 	var sets, axes []string
 	c := &cobra.Command{

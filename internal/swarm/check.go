@@ -16,8 +16,7 @@ type breach struct{ what, why string }
 
 // runner runs scenarios of one seed.
 type runner struct {
-	engine string
-	seed   uint64
+	seed uint64
 }
 
 // try runs a scenario without its faults to complete its expectations, then runs it, and returns the first that it
@@ -65,7 +64,7 @@ func (run runner) run(s *scenario.Scenario) (r *measure.Report, b breach, err er
 			r, b, err = nil, breach{"end", fmt.Sprint(p)}, nil
 		}
 	}()
-	r, err = sim.Run(s, &sim.Options{Engine: run.engine, Seed: run.seed})
+	r, err = sim.Run(s, &sim.Options{Seed: run.seed})
 	switch {
 	case errors.Is(err, sim.ErrUndecided):
 		return nil, breach{"end", err.Error()}, nil

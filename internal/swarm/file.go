@@ -32,7 +32,7 @@ func (f *Failure) Write(directory string) (string, error) {
 var fileName = regexp.MustCompile(`-([0-9]+)\.sim$`)
 
 // Replay runs the file of a failure as it failed, and says what it breaks; "" when nothing is broken any more.
-func Replay(name, engine string) (why string, err error) {
+func Replay(name string) (why string, err error) {
 	m := fileName.FindStringSubmatch(name)
 	if m == nil {
 		return "", fmt.Errorf("swarm: the file's name is %q: must end in -SEED.sim", name)
@@ -45,6 +45,6 @@ func Replay(name, engine string) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, b, err := runner{engine, seed}.run(s)
+	_, b, err := runner{seed}.run(s)
 	return b.why, err
 }

@@ -69,7 +69,7 @@ func TestKnownMistake(t *testing.T) {
 		t.Errorf("it could be smaller:\n%v", s)
 	}
 	fails("run", files[0], "--seed", seed)
-	if why, err := Replay(files[0], sim.Virtual); why != "" || err != nil {
+	if why, err := Replay(files[0]); why != "" || err != nil {
 		t.Errorf("without the mistake: %s %v", why, err)
 	}
 }

@@ -18,7 +18,6 @@ type Options struct {
 	Base     *scenario.Scenario    // what is kept of each scenario, see Draw; nil is nothing
 	From     uint64                // the first seed; 0 is 1
 	Seeds    int                   // how many; 0 is 1
-	Engine   string                // as sim.Options has it
 	Progress func(done, of int)    // told after each seed; must not block. nil tells nobody
 	Failed   func(failure Failure) // told of each failure, one at a time; nil tells nobody
 }
@@ -68,7 +67,7 @@ func Run(o *Options) (*Result, error) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < uint64(own.Seeds); i = next.Add(1) - 1 {
 				seed := own.From + i
-				run := runner{own.Engine, seed}
+				run := runner{seed}
 				s := Draw(seed, own.Base)
 				r, b, err := run.try(s)
 				var f Failure

@@ -175,7 +175,7 @@ func TestSeeds(t *testing.T) {
 		t.Fatalf("no files: %v", err)
 	}
 	for _, f := range files {
-		if why, err := Replay(f, sim.Virtual); err != nil || why != "" {
+		if why, err := Replay(f); err != nil || why != "" {
 			t.Errorf("%s: %v %s", f, err, why)
 		}
 	}

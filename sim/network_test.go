@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
+	"github.com/tiered-limiter/tiered-limiter/lua"
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
+
+// A new connection takes as many round trips here as with go-redis: to dial, for what go-redis says first, and for the
+// call, which Redis does not know the first time. What a broken network can lose of it is counted by that.
+func TestNewConnection(t *testing.T) {
+	const trip = 10 * time.Millisecond
+	for name, open := range map[string]func(t *testing.T) remote.Store{
+		"simulated": func(t *testing.T) remote.Store {
+			p := &plan{scenario: &scenario.Scenario{Net: scenario.Net{RTT: scenario.Duration(trip)}}, seed: 1}
+			r := p.newRun()
+			r.network.links = []*link{{changed: make(chan struct{})}}
+			return newStore(r, &process{})
+		},
+		"go-redis": func(t *testing.T) remote.Store {
+			m := miniredis.NewMiniRedis() // over pipes, so that it may run in a bubble
+			first, err := m.Dial()        // the first connection starts it
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = first.Close(); m.Close() })
+			wire := faultnet.New(1)
+			if err := wire.Set(faultnet.Faults{Delay: trip / 2}); err != nil {
+				t.Fatal(err)
+			}
+			o := harness.StrictOptions().Simple() // as remote.Open sets it up
+			o.Dialer = wire.Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
+			client := redis.NewClient(o)
+			t.Cleanup(func() { _ = client.Close() })
+			return remote.NewRedis(client, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := open(t)
+				call := []lua.Call{{
+					Bucket: store.Key("p", "k"), Cap: 10, Tokens: 10, Period: 1e6, Want: 1, Min: 1, TTL: 1e6, Fleet: 1,
+				}}
+				for _, trips := range []int{1 + handshakes + 2, 1} {
+					want := time.Duration(trips) * trip
+					results, start := make([]remote.Result, 1), time.Now()
+					store.Run(t.Context(), time.Second, call, results)
+					if took := time.Since(start); results[0].Err != nil || took.Round(time.Millisecond) != want {
+						t.Errorf("%v, after %v, want %v", results[0].Err, took, want)
+					}
+				}
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

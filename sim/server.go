@@ -1,0 +1,172 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+)
+
+// server is Redis: a remote.Memory, which answers as the scripts do, and what is wrong with it. The schedule calls the
+// methods that change it from one goroutine. Stores read it concurrently.
+type server struct {
+	sent   func()    // is called when a store sends a script
+	frozen pauseGate // shut while Redis stands still
+
+	mu      sync.Mutex
+	state   serverState
+	life    int            // rises when all connections are cut
+	memory  *remote.Memory // what it stores
+	replica *remote.Memory
+	clock   time.Duration // how far its clock was moved
+	loaded  [scripts]bool
+}
+
+// serverState is what is wrong with Redis. The zero value is a healthy one.
+type serverState struct {
+	down   bool   // connections are refused
+	frozen bool   // requests wait, and are executed when it goes on
+	refuse string // the error that it answers instead of executing a script; empty: it executes
+}
+
+// The scripts that Redis loads.
+const (
+	tokenBucket = iota
+	presence
+	scripts
+)
+
+// executionTime is the time between two calls that waited while Redis was frozen.
+const executionTime = 12 * time.Microsecond
+
+func newServer(sent func()) *server {
+	return &server{sent: sent, frozen: pauseGate{spacing: executionTime}, memory: remote.NewMemory()}
+}
+
+// serve sets what is wrong. When Redis goes down, all connections are cut.
+func (s *server) serve(state serverState) {
+	s.mu.Lock()
+	if state.down && !s.state.down {
+		s.life++
+	}
+	s.state = state
+	s.mu.Unlock()
+	if state.frozen {
+		s.frozen.shut()
+	} else {
+		s.frozen.open()
+	}
+}
+
+// flush deletes every bucket and the presence set.
+func (s *server) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory = s.empty()
+}
+
+// empty returns a new Redis with the clock of the old one.
+func (s *server) empty() *remote.Memory {
+	m := remote.NewMemory()
+	m.Step(s.clock)
+	return m
+}
+
+func (s *server) flushScripts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded = [scripts]bool{}
+}
+
+// evict deletes so many buckets, at random.
+func (s *server) evict(keys int, random *rand.Rand) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := s.memory.Buckets()
+	slices.Sort(names) // so that the draw depends on the seed alone
+	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, b := range names[:min(keys, len(names))] {
+		s.memory.Del(b)
+	}
+}
+
+// step sets the clock of Redis.
+func (s *server) step(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock += by
+	s.memory.Step(by)
+}
+
+// remember lets a replica take over all that is written. It follows no more after that.
+func (s *server) remember() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replica = s.memory.Clone()
+}
+
+// promote makes the replica the master; an empty one if there was none.
+func (s *server) promote() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.memory, s.replica = s.replica, nil; s.memory == nil {
+		s.memory = s.empty()
+	}
+	s.loaded = [scripts]bool{}
+}
+
+func (s *server) close() error { return s.memory.Close() }
+
+// now returns Redis as it is for a request that arrives now.
+func (s *server) now(script int) (m *remote.Memory, state serverState, life int, loaded bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.memory, s.state, s.life, s.loaded[script]
+}
+
+// load records that Redis was sent a script.
+func (s *server) load(script int) {
+	s.mu.Lock()
+	s.loaded[script] = true
+	s.mu.Unlock()
+	s.sent()
+}
+
+// refusals are the texts of errors by the word of a scenario. Another word is the text itself.
+var refusals = map[string]string{
+	"LOADING":     "LOADING Redis is loading the dataset in memory",
+	"READONLY":    "READONLY You can't write against a read only replica.",
+	"MASTERDOWN":  "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+	"CLUSTERDOWN": "CLUSTERDOWN The cluster is down",
+	"NOREPLICAS":  "NOREPLICAS Not enough good replicas to write.",
+	"MISCONF":     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+	"OOM":         "OOM command not allowed when used memory > 'maxmemory'.",
+	"BUSY":        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+	"NOAUTH":      "NOAUTH Authentication required.",
+	"WRONGPASS":   "WRONGPASS invalid username-password pair or user is disabled.",
+	"NOPERM":      "NOPERM this user has no permissions to run the 'evalsha' command",
+	"WRONGTYPE":   "WRONGTYPE Operation against a key holding the wrong kind of value",
+}
+
+// refused returns the error of a call that Redis does not execute.
+func refused(word string) error {
+	text, ok := refusals[word]
+	if !ok {
+		text = word
+	}
+	if strings.HasPrefix(text, "WRONGTYPE") { // as remote.Redis has it
+		return &remote.ScriptError{Text: text}
+	}
+	return reply(text)
+}
+
+// reply is an error that Redis sent. It is classified as a redis.Error.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+
+// RedisError marks it as a reply of Redis.
+func (reply) RedisError() {}
