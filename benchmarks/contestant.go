@@ -35,13 +35,7 @@ type Contestant struct {
 	// back on a limiter in the process, and something else would be measured. 0 if it need not call Redis.
 	Commands float64
 
-	// Falters means that it avoids a healthy Redis for a while after a start. The benchmark waits for it.
-	Falters bool
-
 	Loads []string // that it takes part in
-
-	// Alone leaves out the hot key with more than one goroutine, because the contestant answers that with errors.
-	Alone bool
 
 	// Refuses is the part of decisions that it may refuse without reason if several goroutines use the hot key. It
 	// does so, and leaving it out would hide that. The number is reported.
@@ -51,9 +45,6 @@ type Contestant struct {
 // Plays reports whether the contestant takes part in a load with that many goroutines.
 func (c Contestant) Plays(l Load, goroutines int) bool {
 	if !slices.Contains(c.Loads, l.Name) {
-		return false
-	}
-	if c.Alone && l.Name == Hot.Name && goroutines > 1 {
 		return false
 	}
 	// Two goroutines show how a limiter in the process copes with contention; over the network, 16 do.

@@ -3,11 +3,8 @@ package benchmarks
 import (
 	"context"
 	"testing"
-	"time"
 
-	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	lru "github.com/hashicorp/golang-lru/v2"
-	"github.com/sethvargo/go-limiter/memorystore"
 	"golang.org/x/time/rate"
 )
 
@@ -21,8 +18,6 @@ const BareLRU = "x-time-rate+golang-lru"
 var inProcess = []Contestant{
 	{Name: Bare, Make: bare, Loads: []string{Hot.Name, Denied.Name, Down.Name}},
 	{Name: BareLRU, Make: bareLRU, Loads: []string{Hot.Name, Denied.Name, Warm.Name}},
-	{Name: "failsafe-go-bursty", Make: failsafe, Loads: []string{Hot.Name, Denied.Name}},
-	{Name: "sethvargo-memorystore", Make: sethvargo, Loads: []string{Hot.Name, Denied.Name, Warm.Name}},
 }
 
 // verdict returns the Answer of a peer that says yes or no.
@@ -55,27 +50,5 @@ func bareLRU(tb testing.TB, _ *Server, l Limit) Decide {
 			}
 		}
 		return verdict(limiter.Allow())
-	}
-}
-
-func failsafe(_ testing.TB, _ *Server, l Limit) Decide {
-	limiter := ratelimiter.NewBursty[any](uint(l.Tokens), l.Per)
-	return func(context.Context, string) Answer { return verdict(limiter.TryAcquirePermit()) }
-}
-
-func sethvargo(tb testing.TB, _ *Server, l Limit) Decide {
-	store, err := memorystore.New(&memorystore.Config{
-		Tokens: uint64(l.Tokens), Interval: l.Per, SweepInterval: time.Hour, InitialAlloc: maxKeys,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = store.Close(context.Background()) })
-	return func(ctx context.Context, key string) Answer {
-		_, _, _, ok, err := store.Take(ctx, key)
-		if err != nil {
-			return Failed
-		}
-		return verdict(ok)
 	}
 }

@@ -5,18 +5,11 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-chi/httprate"
 	httprateredis "github.com/go-chi/httprate-redis"
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/throttled/throttled/v2"
-	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
-	"github.com/ulule/limiter/v3"
-	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 	"github.com/vearne/ratelimit/tokenbucket"
-	"github.com/zeromicro/go-zero/core/limit"
-	zeroredis "github.com/zeromicro/go-zero/core/stores/redis"
 )
 
 // Names of peers that ratios refer to.
@@ -25,17 +18,9 @@ const (
 	Vearne    = "vearne-batch-100"
 )
 
-// overRedis are the peers that share their limit over Redis. The limiters of go-zero and vearne are objects for one
-// key each, and go-zero's has no rate below one per second.
+// overRedis are the peers that share their limit over Redis. A limiter of vearne is for one key.
 var overRedis = []Contestant{
 	{Name: RedisRate, Make: redisRate, Redis: true, Commands: 1, Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
-	{Name: "ulule", Make: ulule, Redis: true, Commands: 1, Loads: []string{Hot.Name, Denied.Name, Cold.Name}},
-	{
-		Name: "throttled", Make: throttledGCRA, Redis: true, Commands: 3,
-		Loads: []string{Hot.Name, Denied.Name, Cold.Name},
-		Alone: true, // it gives up after ten lost races for the key
-	},
-	{Name: "go-zero", Make: goZero, Redis: true, Commands: 1, Falters: true, Loads: []string{Hot.Name}},
 	{
 		Name: "httprate-redis", Make: httprateRedis, Redis: true, Commands: 5,
 		Loads: []string{Hot.Name, Denied.Name, Cold.Name},
@@ -56,54 +41,6 @@ func redisRate(tb testing.TB, s *Server, l Limit) Decide {
 		}
 		return verdict(r.Allowed > 0)
 	}
-}
-
-func ulule(tb testing.TB, s *Server, l Limit) Decide {
-	store, err := ululeredis.NewStore(s.peerClient(tb))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	window := limiter.New(store, limiter.Rate{Period: l.Per, Limit: l.Tokens})
-	return func(ctx context.Context, key string) Answer {
-		c, err := window.Get(ctx, key)
-		if err != nil {
-			return Failed
-		}
-		return verdict(!c.Reached)
-	}
-}
-
-func throttledGCRA(tb testing.TB, s *Server, l Limit) Decide {
-	store, err := goredisstore.NewCtx(s.peerClient(tb), "throttled:")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate: throttled.PerDuration(int(l.Tokens), l.Per), MaxBurst: int(l.Tokens) - 1,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return func(ctx context.Context, key string) Answer {
-		limited, _, err := gcra.RateLimitCtx(ctx, key, 1)
-		if err != nil {
-			return Failed
-		}
-		return verdict(!limited)
-	}
-}
-
-// goZero does not report that it has fallen back on a limiter in the process. Contestant.Commands detects it.
-func goZero(tb testing.TB, s *Server, l Limit) Decide {
-	store, err := zeroredis.NewRedis(zeroredis.RedisConf{
-		Host: s.Addr, Type: zeroredis.NodeType, NonBlock: true, DisableIdentity: true, Protocol: 3,
-		MaintNotifications: "disabled", PingTimeout: time.Second,
-	}, zeroredis.WithHook(dialHook{&s.Meter}))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	limiter := limit.NewTokenLimiter(int(l.perSecond()), int(l.Tokens), store, "key")
-	return func(ctx context.Context, _ string) Answer { return verdict(limiter.AllowCtx(ctx)) }
 }
 
 func httprateRedis(tb testing.TB, s *Server, l Limit) Decide {

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Meter counts what clients send to a server. It reads the requests as they are written, so it counts what is on
@@ -24,10 +22,8 @@ func (m *Meter) Dial(ctx context.Context, network, addr string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return m.wrap(c), nil
+	return &meteredConn{Conn: c, meter: m}, nil
 }
-
-func (m *Meter) wrap(c net.Conn) net.Conn { return &meteredConn{Conn: c, meter: m} }
 
 // meteredConn is one connection. go-redis writes to a connection from one goroutine at a time.
 type meteredConn struct {
@@ -83,23 +79,4 @@ func (p *requestParser) count(b []byte) (requests int64) {
 		b = b[1:]
 	}
 	return requests
-}
-
-// dialHook puts a meter into a client that dials by itself.
-type dialHook struct{ meter *Meter }
-
-func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := next(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return h.meter.wrap(c), nil
-	}
-}
-
-func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
