@@ -34,6 +34,12 @@ func atLeast(t *testing.T, name string, value, bound float64) {
 	claim(t, ratio.Line{Name: name, Value: value, Least: true, Bound: bound})
 }
 
+// tell prints a line that has no bound.
+func tell(t *testing.T, name string, value float64) {
+	t.Helper()
+	claim(t, ratio.Line{Name: name, Value: value, Bound: ratio.NoBound})
+}
+
 func claim(t *testing.T, l ratio.Line) {
 	t.Helper()
 	fmt.Println(l)

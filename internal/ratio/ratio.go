@@ -1,5 +1,5 @@
 // Package ratio is the lines of `make ratios`: what this project claims about its speed, each measured against something
-// in the same run and held to a bound.
+// in the same run and held to a bound. A line whose value depends on the machine has no bound.
 package ratio
 
 import (
@@ -17,6 +17,11 @@ type Line struct {
 	Bound float64
 }
 
+// NoBound is the Bound of a line that is only told. It still misses if nothing was measured.
+var NoBound = math.Inf(1)
+
+const noBound = "no bound"
+
 // Holds reports whether the claim is true.
 func (l Line) Holds() bool {
 	if l.Least {
@@ -27,14 +32,17 @@ func (l Line) Holds() bool {
 
 // String is the line: name, value, bound and verdict (ok or MISS), separated by tabs.
 func (l Line) String() string {
-	sign, verdict := "<= ", "MISS"
-	if l.Least {
-		sign = ">= "
+	bound, verdict := "<= "+short(l.Bound), "MISS"
+	switch {
+	case l.Least:
+		bound = ">= " + short(l.Bound)
+	case l.Bound == NoBound:
+		bound = noBound
 	}
 	if l.Holds() {
 		verdict = "ok"
 	}
-	return fmt.Sprintf("%s\t%s\t%s%s\t%s", l.Name, short(l.Value), sign, short(l.Bound), verdict)
+	return fmt.Sprintf("%s\t%s\t%s\t%s", l.Name, short(l.Value), bound, verdict)
 }
 
 // Parse reads a line as String writes it. What holds is judged again, by the value and bound that it shows; a line whose
@@ -43,6 +51,9 @@ func Parse(text string) (l Line, ok bool) {
 	fields := strings.Split(text, "\t")
 	if len(fields) != 4 || fields[0] == "" {
 		return Line{}, false
+	}
+	if fields[2] == noBound {
+		fields[2] = "<= +Inf"
 	}
 	sign, bound, ok := strings.Cut(fields[2], " ")
 	value, err := strconv.ParseFloat(fields[1], 64)

@@ -17,6 +17,8 @@ func TestLine(t *testing.T) {
 		{Line{Name: "too little", Value: 1.2, Least: true, Bound: 1.25}, "too little\t1.2\t>= 1.25\tMISS"},
 		{Line{Name: "rounded", Value: 1.23456, Bound: 2}, "rounded\t1.235\t<= 2\tok"},
 		{Line{Name: "large", Value: 123456.7, Bound: 2e6}, "large\t123457\t<= 2000000\tok"},
+		{Line{Name: "only told", Value: 241, Bound: NoBound}, "only told\t241\tno bound\tok"},
+		{Line{Name: "not measured", Value: math.NaN(), Bound: NoBound}, "not measured\tNaN\tno bound\tMISS"},
 		{Line{Name: "not measured", Value: math.NaN(), Bound: 1}, "not measured\tNaN\t<= 1\tMISS"},
 		{Line{Name: "not measured", Value: math.NaN(), Least: true, Bound: 1}, "not measured\tNaN\t>= 1\tMISS"},
 	} {
@@ -31,6 +33,7 @@ func TestParse(t *testing.T) {
 		{Name: "a ÷ b", Value: 0.5, Bound: 0.7},
 		{Name: "a ÷ b", Value: 0.8, Bound: 0.7},
 		{Name: "enough", Value: 1.5, Least: true, Bound: 1.25},
+		{Name: "only told", Value: 1e9, Bound: NoBound},
 	} {
 		if got, ok := Parse(l.String()); !ok || got != l {
 			t.Errorf("%q is read as %v, %t", l, got, ok)
@@ -39,6 +42,7 @@ func TestParse(t *testing.T) {
 	for _, l := range []Line{
 		{Name: "rounded onto its bound", Value: 0.70001, Bound: 0.7},
 		{Name: "not measured", Value: math.NaN(), Bound: 1},
+		{Name: "not measured", Value: math.NaN(), Bound: NoBound},
 	} {
 		if got, ok := Parse(l.String()); !ok || got.Holds() {
 			t.Errorf("%q is read as %v, %t", l, got, ok)

@@ -13,7 +13,7 @@ type figure struct {
 }
 
 // Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make ratios` measures too,
-// with more care and against a bound. It is an error when the run lacks one of the figures.
+// with more care. It is an error when the run lacks one of the figures.
 func (r *Results) Claims() (string, error) {
 	var missing []string
 	get := func(f figure) float64 {
