@@ -27,7 +27,7 @@ func decisions(b *testing.B, s *Subject) {
 		}
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			b.ReportAllocs()
-			done := s.begin(b)
+			done := begin(b, s.Server)
 			b.ResetTimer()
 			tally := s.Drive(goroutines, b.N)
 			b.StopTimer()
@@ -38,7 +38,7 @@ func decisions(b *testing.B, s *Subject) {
 			if s.Contestant.Refuses > 0 && !s.Load.Expect.Refused {
 				b.ReportMetric(1-Per(u, u.Tally.With(Admitted)), "refused/op")
 			}
-			if s.Server != nil && !s.Load.Expect.Down {
+			if s.Server != nil {
 				b.ReportMetric(Per(u, u.Server), "server-ns/op")
 				b.ReportMetric(Per(u, u.Commands), "commands/op")
 			}

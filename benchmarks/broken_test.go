@@ -6,12 +6,14 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // broken are contestants that do not do the work.
 var broken = map[string]struct {
 	load Load
-	make func(tb testing.TB, s *Server, l Limit) Decide
+	make func(tb testing.TB, s *Server, l tiered.Limit) Decide
 	says string
 }{
 	"refuses":  {Hot, always(0), "1 of 1 refused"},
@@ -24,11 +26,11 @@ var broken = map[string]struct {
 }
 
 // always always answers the same.
-func always(a Answer) func(testing.TB, *Server, Limit) Decide { return turnsTo(a, a) }
+func always(a Answer) func(testing.TB, *Server, tiered.Limit) Decide { return turnsTo(a, a) }
 
 // turnsTo answers first until it is measured.
-func turnsTo(first, then Answer) func(testing.TB, *Server, Limit) Decide {
-	return func(testing.TB, *Server, Limit) Decide {
+func turnsTo(first, then Answer) func(testing.TB, *Server, tiered.Limit) Decide {
+	return func(testing.TB, *Server, tiered.Limit) Decide {
 		return func(context.Context, string) Answer {
 			if measuring {
 				return then
@@ -56,9 +58,7 @@ func BenchmarkBroken(b *testing.B) {
 	if name == "alone" {
 		s.Contestant.Commands = 1
 	}
-	for i := range mostGoroutines {
-		s.walks = append(s.walks, newWalk(c.load.Keys, uint64(i)))
-	}
+	s.walks = newWalks(c.load.Keys)
 	if c.load.Expect.Refused {
 		if err := s.settle(); err != nil {
 			b.Fatal(err)

@@ -78,9 +78,9 @@ func (s *Subject) unreasonable(u Usage) int64 {
 	return int64(s.Contestant.Refuses * float64(u.N))
 }
 
-// refilled returns the most tokens that a used-up key may have gained since.
+// refilled returns the most tokens that a used-up key may have gained since it was full.
 func (s *Subject) refilled() int64 {
-	return 1 + int64(time.Since(s.usedUp).Seconds()*s.Load.Limit.perSecond())
+	return 1 + int64(time.Since(s.begun).Seconds()*perSecond(s.Load.Limit))
 }
 
 func (s *Subject) checkKeys(tb testing.TB) error {

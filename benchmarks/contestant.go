@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Answer is a contestant's answer to one request. Its bits can be counted without a branch.
@@ -24,7 +26,7 @@ type Decide func(ctx context.Context, key string) Answer
 type Contestant struct {
 	Name string
 	// s is nil without Redis; what is left to close is up to tb.Cleanup
-	Make func(tb testing.TB, s *Server, l Limit) Decide
+	Make func(tb testing.TB, s *Server, l tiered.Limit) Decide
 
 	Redis bool // it gets a server
 	Ours  bool // it says Asked, and holds the in-process expectations
@@ -53,13 +55,3 @@ func (c Contestant) Plays(l Load, goroutines int) bool {
 
 // Contestants are all contestants, in the order of the tables.
 var Contestants = slices.Concat(ours, inProcess, overRedis)
-
-// Named returns the contestant with that name. It fails the test if there is none.
-func Named(tb testing.TB, name string) Contestant {
-	tb.Helper()
-	i := slices.IndexFunc(Contestants, func(c Contestant) bool { return c.Name == name })
-	if i < 0 {
-		tb.Fatalf("no contestant %q", name)
-	}
-	return Contestants[i]
-}

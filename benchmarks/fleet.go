@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
-
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -54,7 +52,7 @@ func newFleet(tb testing.TB, name string, connect func(*Fleet) Decide) *Fleet {
 func oursFleet(tb testing.TB, name string, s tiered.Standing) *Fleet {
 	tb.Helper()
 	return newFleet(tb, name, func(f *Fleet) Decide {
-		l := f.Server.limiterOf(tb, tiered.Policy{Limit: perUser, Standing: s}, patient)
+		l := f.Server.limiter(tb, tiered.Policy{Standing: s}, perUser, patient)
 		f.limiters = append(f.limiters, l)
 		return decideBy(tb, l, false)
 	})
@@ -62,17 +60,7 @@ func oursFleet(tb testing.TB, name string, s tiered.Standing) *Fleet {
 
 func redisRateFleet(tb testing.TB) *Fleet {
 	tb.Helper()
-	return newFleet(tb, RedisRate, func(f *Fleet) Decide {
-		limiter := redis_rate.NewLimiter(f.Server.peerClient(tb))
-		limit := redis_rate.Limit{Rate: int(perUser.Tokens), Burst: int(perUser.Burst), Period: perUser.Per}
-		return func(ctx context.Context, key string) Answer {
-			r, err := limiter.Allow(ctx, key, limit)
-			if err != nil {
-				return Failed
-			}
-			return verdict(r.Allowed > 0)
-		}
-	})
+	return newFleet(tb, RedisRate, func(f *Fleet) Decide { return redisRate(tb, f.Server, perUser) })
 }
 
 // nobody is the name of a Fleet that admits everything at once: what it costs is the making of the requests.
@@ -107,35 +95,26 @@ func (f *Fleet) awaitShares(tb testing.TB) {
 	time.Sleep(full)
 }
 
-// work is what a Fleet did for a load.
-type work struct {
-	Usage
-	p50, p99 time.Duration // of a decision
-	late     time.Duration // 99th percentile of how much later than due a request was made
-}
-
 // play carries a load for a time. It warms up first, because since its last turn a Fleet has returned its leases.
-func (f *Fleet) play(tb testing.TB, u Users, seed uint64, warm, length time.Duration) work {
+func (f *Fleet) play(tb testing.TB, u Users, seed uint64, warm, length time.Duration) Usage {
 	tb.Helper()
 	before, during := u.schedule(2*seed, warm), u.schedule(2*seed+1, length)
 	f.drive(u, before)
 	runtime.GC() // each turn begins alike
-	s := &Subject{Contestant: Contestant{Name: f.Name}, Server: f.Server}
-	done := s.begin(tb)
-	w := f.drive(u, during)
-	w.Usage = done(w.Usage)
+	done := begin(tb, f.Server)
+	w := done(f.drive(u, during))
 	if failed := w.Tally.With(Failed); failed > 0 {
 		tb.Fatalf("%s: %d of %d decisions failed", f.Name, failed, w.N)
 	}
-	tb.Logf("%s, %+v: %d decisions, %.4f calls, %.4f waited, %.4f refused, p50 %v, p99 %v, process %.1f µs, Redis %.1f µs "+
-		"(%.0f %% of a core), %v late", f.Name, u, w.N, w.calls(), w.waited(), 1-Per(w.Usage, w.Tally.With(Admitted)),
-		w.p50, w.p99, ClientCPU(w.Usage)/1e3, ServerCPU(w.Usage)/1e3, 100*w.serverLoad(), w.late)
+	tb.Logf("%s, %+v: %d decisions, %.4f calls, %.4f waited, %.4f refused, p50 %v, p99 %v, process %.1f µs, "+
+		"Redis %.1f µs (%.0f %% of a core), %v late", f.Name, u, w.N, calls(w), waited(w), 1-Per(w, w.Tally.With(Admitted)),
+		w.P50, w.P99, ClientCPU(w)/1e3, ServerCPU(w)/1e3, 100*serverLoad(w), w.Late)
 	return w
 }
 
 // drive makes requests when they are due, and waits for the last answer. A request is made as a service makes it, by a
 // goroutine that has served others before, with a key that was just read.
-func (f *Fleet) drive(u Users, due []arrival) (w work) {
+func (f *Fleet) drive(u Users, due []arrival) Usage {
 	all := make([]made, len(due))
 	late := make([]time.Duration, len(due))
 	serve := func(i int) {
@@ -165,7 +144,7 @@ func (f *Fleet) drive(u Users, due []arrival) (w work) {
 	}
 	close(next)
 	done.Wait()
-	w.Usage = Usage{N: len(due), Wall: time.Since(start)}
+	w := Usage{N: len(due), Wall: time.Since(start)}
 	took := make([]time.Duration, len(due))
 	for i, m := range all {
 		w.Tally[m.answer]++
@@ -173,7 +152,7 @@ func (f *Fleet) drive(u Users, due []arrival) (w work) {
 		key := u.First + due[i].key
 		f.history[key] = append(f.history[key], m)
 	}
-	w.p50, w.p99, w.late = percentile(took, 50), percentile(took, 99), percentile(late, 99)
+	w.P50, w.P99, w.Late = percentile(took, 50), percentile(took, 99), percentile(late, 99)
 	return w
 }
 
@@ -182,18 +161,6 @@ func percentile(ds []time.Duration, p int) time.Duration {
 	slices.Sort(ds)
 	return ds[min(len(ds)*p/100, len(ds)-1)]
 }
-
-// calls returns the commands per decision that were sent to Redis.
-func (w work) calls() float64 { return Per(w.Usage, w.Commands) }
-
-// waited returns the part of the decisions that waited for Redis.
-func (w work) waited() float64 { return Per(w.Usage, w.Tally.With(Asked)) }
-
-// cpu returns the processor time of process and Redis together per decision, and per request that is made.
-func (w work) cpu() float64 { return ClientCPU(w.Usage) + ServerCPU(w.Usage) }
-
-// serverLoad returns the part of a processor that Redis used.
-func (w work) serverLoad() float64 { return float64(w.Server) / float64(w.Wall) }
 
 // judgement compares what a Fleet did with an ideal bucket for each key that is offered the same.
 type judgement struct {

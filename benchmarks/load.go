@@ -1,21 +1,19 @@
 package benchmarks
 
-import "time"
+import (
+	"time"
 
-// Limit is the limit of every contestant: tokens per time, with a burst of as many.
-type Limit struct {
-	Tokens int64
-	Per    time.Duration
-}
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
 
-// perSecond returns the rate in tokens per second.
-func (l Limit) perSecond() float64 { return float64(l.Tokens) / l.Per.Seconds() }
+// perSecond returns the rate of a limit in tokens per second.
+func perSecond(l tiered.Limit) float64 { return float64(l.Tokens) / l.Per.Seconds() }
 
 // Load is a kind of work: the keys, the goroutines, and the expected answers.
 type Load struct {
 	Name       string
 	Keys       int // asked for at random
-	Limit      Limit
+	Limit      tiered.Limit
 	Goroutines []int  // side by side, one measurement for each
 	Expect     Expect // of every answer
 }
@@ -29,10 +27,10 @@ type Expect struct {
 
 var (
 	// plenty is a limit that is never reached: about fifty times what one process can decide.
-	plenty = Limit{1e9, time.Second}
+	plenty = tiered.PerSecond(1e9)
 
 	// stock is never reached either, and its rate is so low that a lease may last.
-	stock = Limit{1e9, 24 * time.Hour}
+	stock = tiered.Limit{Tokens: 1e9, Per: 24 * time.Hour}
 )
 
 // The loads.
@@ -42,14 +40,14 @@ var (
 
 	// Denied is one key that is used all the time and was exhausted long ago.
 	Denied = Load{
-		Name: "denied", Keys: 1, Limit: Limit{100, time.Hour}, Goroutines: []int{1, 16},
+		Name: "denied", Keys: 1, Limit: tiered.PerHour(100), Goroutines: []int{1, 16},
 		Expect: Expect{Refused: true},
 	}
 
 	// Cold is keys that are each used about once a second, as with a limiter per user. With its limit the buckets
 	// live long enough in Redis to be counted afterwards.
 	Cold = Load{
-		Name: "cold", Keys: 100_000, Limit: Limit{1000, 24 * time.Hour}, Goroutines: []int{1, 16},
+		Name: "cold", Keys: 100_000, Limit: tiered.Limit{Tokens: 1000, Per: 24 * time.Hour}, Goroutines: []int{1, 16},
 		Expect: Expect{Asking: true},
 	}
 

@@ -23,7 +23,7 @@ func (s *Server) growth(tb testing.TB, keys int64, fill func()) float64 {
 // keys.
 func (s *Server) memory(tb testing.TB) float64 {
 	tb.Helper()
-	return s.info(tb, "memory", "used_memory") - s.info(tb, "memory", "mem_clients_normal")
+	return s.info(tb, "Memory", "used_memory") - s.info(tb, "Memory", "mem_clients_normal")
 }
 
 // settledMemory returns memory once it has not changed for half a second. While Redis moves the keys into a larger

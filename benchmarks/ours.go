@@ -47,7 +47,7 @@ func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
 		c.Loads = append(c.Loads, l.Name)
 		down = down || l.Expect.Down
 	}
-	c.Make = func(tb testing.TB, s *Server, l Limit) Decide {
+	c.Make = func(tb testing.TB, s *Server, l tiered.Limit) Decide {
 		if down {
 			return s.without(tb, p, l)
 		}
@@ -58,7 +58,7 @@ func ourselves(name string, p tiered.Policy, loads ...Load) Contestant {
 
 // without returns a limiter that has lost its Redis and has opened its breaker. Before that, each decision checks
 // whether to try again, and that is not what is measured.
-func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
+func (s *Server) without(tb testing.TB, p tiered.Policy, l tiered.Limit) Decide {
 	s.Kill()
 	var open atomic.Bool
 	decide := decideBy(tb, s.limiter(tb, p, l, tiered.Options{
@@ -73,15 +73,9 @@ func (s *Server) without(tb testing.TB, p tiered.Policy, l Limit) Decide {
 }
 
 // limiter returns one process' limiter on the server.
-func (s *Server) limiter(tb testing.TB, p tiered.Policy, l Limit, o tiered.Options) *tiered.Limiter {
+func (s *Server) limiter(tb testing.TB, p tiered.Policy, l tiered.Limit, o tiered.Options) *tiered.Limiter {
 	tb.Helper()
-	p.Limit = tiered.Limit{Tokens: l.Tokens, Per: l.Per}
-	return s.limiterOf(tb, p, o)
-}
-
-// limiterOf is limiter with the limit of the policy.
-func (s *Server) limiterOf(tb testing.TB, p tiered.Policy, o tiered.Options) *tiered.Limiter {
-	tb.Helper()
+	p.Limit = l
 	p.Name, o.MaxKeys, o.Logger = "bench", maxKeys, slog.New(slog.DiscardHandler)
 	limiter, err := tiered.New(remote.NewRedis(s.ownClient(tb), nil), p, &o)
 	if err != nil {
@@ -97,15 +91,15 @@ func (s *Server) limiterOf(tb testing.TB, p tiered.Policy, o tiered.Options) *ti
 
 // decideBy turns a limiter into a contestant. Without Redis the fail mode must decide, and with it never.
 func decideBy(tb testing.TB, l *tiered.Limiter, down bool) Decide {
-	right := map[bool][]tiered.Tier{false: {tiered.Local, tiered.Remote}, true: {tiered.Failover}}[down]
 	var byTier [8]Answer
 	for i := range byTier {
 		byTier[i] = Failed
 	}
-	for _, t := range right {
-		byTier[t] = 0
+	if down {
+		byTier[tiered.Failover] = 0
+	} else {
+		byTier[tiered.Local], byTier[tiered.Remote] = 0, Asked
 	}
-	byTier[tiered.Remote] |= Asked
 	var wrong sync.Once
 	return func(ctx context.Context, key string) Answer {
 		d := l.Allow(ctx, key)

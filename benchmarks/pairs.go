@@ -2,9 +2,10 @@ package benchmarks
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 )
 
 // Pair is the usage of two contestants, one right after the other or each at its best of a round, so that any other
@@ -146,27 +147,11 @@ func (t Turn) sliceOf(tb testing.TB, s *Subject) int {
 	return n
 }
 
-// Wall returns a usage's time per decision.
-func Wall(u Usage) float64 { return Per(u, u.Wall) }
-
-// ClientCPU returns the client's processor time per decision.
-func ClientCPU(u Usage) float64 { return Per(u, u.Client) }
-
-// ServerCPU returns the server's processor time per decision.
-func ServerCPU(u Usage) float64 { return Per(u, u.Server) }
-
 // Quotient returns the median over all rounds of A's figure divided by B's.
 func Quotient(pairs []Pair, figure func(Usage) float64) float64 {
 	quotients := make([]float64, len(pairs))
 	for i, p := range pairs {
 		quotients[i] = figure(p.A) / figure(p.B)
 	}
-	return Median(quotients)
-}
-
-// Median returns the middle value, or the mean of the two in the middle. It panics if there is none.
-func Median(xs []float64) float64 {
-	xs = slices.Sorted(slices.Values(xs))
-	n := len(xs)
-	return (xs[(n-1)/2] + xs[n/2]) / 2
+	return ratio.Median(quotients)
 }

@@ -3,6 +3,8 @@ package benchmarks
 import (
 	"testing"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 )
 
 // crowd is as many goroutines as keep Redis busy.
@@ -33,7 +35,7 @@ func TestRatiosCommands(t *testing.T) {
 		ours.Check(t, u)
 		perDecision = append(perDecision, Per(u, u.Commands))
 	}
-	atMost(t, "Redis commands per allowed decision, hot key, one process at full speed", Median(perDecision), 0.0005)
+	atMost(t, "Redis commands per allowed decision, hot key, one process at full speed", ratio.Median(perDecision), 0.0005)
 }
 
 // TestRatiosColdKeys has the cost of a call. Without standing shares each decision about a rarely used key is one, as with

@@ -17,10 +17,7 @@ import (
 func TestRatiosShares(t *testing.T) {
 	forRatios(t)
 	const keys = 100_000
-	var walks []*walk // what a turn works through
-	for i := range mostGoroutines {
-		walks = append(walks, newWalk(keys, uint64(i)))
-	}
+	walks := newWalks(keys) // a turn works through one
 	takes, bare := takesOf(t), allowsOf(keys)
 	turns := 0
 	pairs := undisturbed(9, func() Pair {
@@ -84,7 +81,7 @@ func takesOf(t *testing.T) func(*walk) int {
 func allowsOf(keys int) func(*walk) int {
 	limiters := make([]rate.Limiter, keys)
 	for i := range limiters {
-		limiters[i].SetLimit(rate.Limit(plenty.perSecond()))
+		limiters[i].SetLimit(rate.Limit(perSecond(plenty)))
 		limiters[i].SetBurst(int(plenty.Tokens))
 	}
 	return func(w *walk) (allowed int) {

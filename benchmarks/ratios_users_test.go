@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -49,43 +50,45 @@ func TestRatiosUsers(t *testing.T) {
 	on := oursFleet(t, "standing shares", tiered.StandingOn)
 	off, peer := oursFleet(t, "without", tiered.StandingOff), redisRateFleet(t)
 	before := off.play(t, zipf10, 0, warmTime, turnTime)
-	atMost(t, "Zipf 1.01, without standing shares: Redis calls per decision", before.calls(), 1)
+	atMost(t, "Zipf 1.01, without standing shares: Redis calls per decision", calls(before), 1)
 	on.awaitShares(t)
 
 	idle := nobodyFleet(t)
-	var plain, shared, theirs, making []work
+	var plain, shared, theirs, making []Usage
+	var pairs []Pair // of shared and theirs
 	for i := range uint64(rounds) {
 		plain = append(plain, off.play(t, zipf11, i, warmTime, turnTime))
 		shared = append(shared, on.play(t, zipf11, i, warmTime, turnTime))
 		theirs = append(theirs, peer.play(t, zipf11, i, warmTime, turnTime))
 		making = append(making, idle.play(t, zipf11, i, warmTime, turnTime/2))
+		pairs = append(pairs, Pair{shared[i], theirs[i]})
 	}
-	if busy := middle(theirs, work.serverLoad); busy > mostBusy {
+	if busy := middle(theirs, serverLoad); busy > mostBusy {
 		t.Errorf("redis_rate's Redis is busy for %.2f of the time: not more than %v can be compared", busy, mostBusy)
 	}
-	if calls := middle(theirs, work.calls); calls < 1 {
-		t.Errorf("redis_rate has made %v calls per decision: this was not the work that was to be measured", calls)
+	if n := middle(theirs, calls); n < 1 {
+		t.Errorf("redis_rate has made %v calls per decision: this was not the work that was to be measured", n)
 	}
-	atMost(t, "Zipf 1.1, without standing shares: Redis calls per decision", middle(plain, work.calls), 1)
-	atMost(t, "Zipf 1.1, without standing shares: part of requests that wait for Redis", middle(plain, work.waited), 1)
-	atMost(t, "Zipf 1.1, standing shares: Redis calls per decision", middle(shared, work.calls), 0.11)
-	atMost(t, "Zipf 1.1, standing shares: part of requests that wait for Redis", middle(shared, work.waited), 0.08)
-	p50 := func(w work) float64 { return float64(w.p50) }
-	p99 := func(w work) float64 { return float64(w.p99) }
-	atMost(t, "Zipf 1.1, standing shares, p50 of a decision ÷ redis_rate", beside(shared, theirs, p50), 0.01)
-	atMost(t, "Zipf 1.1, standing shares, p99 of a decision ÷ redis_rate", beside(shared, theirs, p99), 1)
+	atMost(t, "Zipf 1.1, without standing shares: Redis calls per decision", middle(plain, calls), 1)
+	atMost(t, "Zipf 1.1, without standing shares: part of requests that wait for Redis", middle(plain, waited), 1)
+	atMost(t, "Zipf 1.1, standing shares: Redis calls per decision", middle(shared, calls), 0.11)
+	atMost(t, "Zipf 1.1, standing shares: part of requests that wait for Redis", middle(shared, waited), 0.08)
+	p50 := func(u Usage) float64 { return float64(u.P50) }
+	p99 := func(u Usage) float64 { return float64(u.P99) }
+	atMost(t, "Zipf 1.1, standing shares, p50 of a decision ÷ redis_rate", Quotient(pairs, p50), 0.01)
+	atMost(t, "Zipf 1.1, standing shares, p99 of a decision ÷ redis_rate", Quotient(pairs, p99), 1)
 	// To make a request takes processor time too: no limiter is to blame for it.
-	made := middle(making, work.cpu)
+	made := middle(making, cpu)
 	t.Logf("with the making of the requests, process and Redis take %.2f of the processor time of redis_rate",
-		beside(shared, theirs, work.cpu))
+		Quotient(pairs, cpu))
 	atMost(t, "Zipf 1.1, standing shares, processor time of process and Redis per decision ÷ redis_rate",
-		beside(shared, theirs, func(w work) float64 { return w.cpu() - made }), 0.3)
+		Quotient(pairs, func(u Usage) float64 { return cpu(u) - made }), 0.3)
 	atMost(t, "Zipf 1.01, standing shares: Redis calls per decision",
-		on.play(t, zipf10, 0, warmTime, turnTime).calls(), 0.11)
+		calls(on.play(t, zipf10, 0, warmTime, turnTime)), 0.11)
 	atMost(t, "users of 9/s each, standing shares: Redis calls per decision",
-		on.play(t, light, 0, warmTime, turnTime).calls(), 0.02)
+		calls(on.play(t, light, 0, warmTime, turnTime)), 0.02)
 	atMost(t, "100 000 users at random, standing shares: Redis calls per decision",
-		on.play(t, rare, 0, warmTime, turnTime).calls(), 0.02)
+		calls(on.play(t, rare, 0, warmTime, turnTime)), 0.02)
 	atMost(t, "100 000 users at once, one request each, standing shares: Redis calls per decision",
 		on.rush(t, 500_000, 100_000), 0.02)
 	on.play(t, eager, 0, warmTime, eagerTime)
@@ -133,19 +136,10 @@ func (f *Fleet) rush(t *testing.T, first, users int) float64 {
 }
 
 // middle returns the median of a figure over all turns.
-func middle(all []work, figure func(work) float64) float64 {
+func middle(all []Usage, figure func(Usage) float64) float64 {
 	xs := make([]float64, len(all))
 	for i, w := range all {
 		xs[i] = figure(w)
 	}
-	return Median(xs)
-}
-
-// beside returns the median over the rounds of a figure divided by the other's.
-func beside(all, others []work, figure func(work) float64) float64 {
-	xs := make([]float64, len(all))
-	for i, w := range all {
-		xs[i] = figure(w) / figure(others[i])
-	}
-	return Median(xs)
+	return ratio.Median(xs)
 }

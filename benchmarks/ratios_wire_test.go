@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -35,7 +36,7 @@ func TestRatiosDeniedCommands(t *testing.T) {
 	}
 	done.Wait()
 	atMost(t, "Redis commands per denied decision, one process, 10 000/s on one exhausted key of 100 per hour",
-		Median(perDecision), 0.0005)
+		ratio.Median(perDecision), 0.0005)
 }
 
 // pace makes so many decisions a second, by the clock and not by the ticks that it gets.
@@ -60,7 +61,7 @@ func (s *Subject) pace(rate int, length time.Duration) Usage {
 func TestRatiosRedisMemory(t *testing.T) {
 	forRatios(t)
 	t.Run("direct", func(t *testing.T) {
-		s := start(t, Named(t, Ours), Cold)
+		s := Start(t, Ours, Cold)
 		const keys = 50_000
 		perKey := s.Server.growth(t, keys, func() {
 			s.walks = []*walk{tour(0, keys/2), tour(keys/2, keys)}
@@ -78,15 +79,17 @@ func TestRatiosRedisMemory(t *testing.T) {
 		var all []*Subject
 		for range processes {
 			l := server.limiter(t, policy, stock, patient)
-			all = append(all, &Subject{
-				Load: Load{Keys: keys}, decide: decideBy(t, l, false),
+			s := &Subject{
+				Contestant: Contestant{Ours: true}, Load: Load{Keys: keys}, decide: decideBy(t, l, false),
 				walks: []*walk{tour(keys, keys+1)},
-			})
-			all[len(all)-1].Drive(1, 1) // connects, and says that it is there
+			}
+			s.Drive(1, 1) // connects, and says that it is there
+			s.walks = tours(0, keys)
+			all = append(all, s)
 		}
 		perKey := server.growth(t, keys, func() {
 			for _, s := range all {
-				if err := s.visitAll(); err != nil {
+				if err := s.settle(); err != nil {
 					t.Fatal(err)
 				}
 			}

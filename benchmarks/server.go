@@ -2,9 +2,7 @@ package benchmarks
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -43,8 +41,9 @@ func (s *Server) ownClient(tb testing.TB) *redis.Client {
 }
 
 func (s *Server) dial(tb testing.TB, o *redis.Options) *redis.Client {
-	o.Addr, o.Dialer = s.Addr, s.Meter.Dial
+	o.Addr = s.Addr
 	c := redis.NewClient(o)
+	c.AddHook(&s.Meter)
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -59,35 +58,18 @@ func (s *Server) Keys(tb testing.TB) int64 {
 	return n
 }
 
-// info returns the sum of figures of a section of INFO.
-func (s *Server) info(tb testing.TB, section string, names ...string) (sum float64) {
+// info returns a figure of a section of INFO.
+func (s *Server) info(tb testing.TB, section, name string) float64 {
 	tb.Helper()
-	text, err := s.operator.Info(context.Background(), section).Result()
+	x, err := strconv.ParseFloat(s.operator.InfoMap(context.Background(), section).Item(section, name), 64)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("INFO %s: %s: %v", section, name, err)
 	}
-	for _, name := range names {
-		x, err := infoField(text, name)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		sum += x
-	}
-	return sum
+	return x
 }
 
 // CPU returns the processor time that the server's process has used, in user and system mode.
 func (s *Server) CPU(tb testing.TB) time.Duration {
 	tb.Helper()
-	return time.Duration(s.info(tb, "cpu", "used_cpu_sys", "used_cpu_user") * float64(time.Second))
-}
-
-// infoField finds a number in the text of INFO.
-func infoField(text, name string) (float64, error) {
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, fmt.Errorf("INFO has no %s", name)
+	return time.Duration((s.info(tb, "CPU", "used_cpu_sys") + s.info(tb, "CPU", "used_cpu_user")) * float64(time.Second))
 }

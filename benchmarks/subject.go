@@ -2,7 +2,7 @@ package benchmarks
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,11 +12,11 @@ import (
 type Subject struct {
 	Contestant Contestant
 	Load       Load
-	Server     *Server // nil without Redis
+	Server     *Server // nil without Redis, and if it is down
 
 	decide    Decide
 	walks     []*walk   // one per goroutine
-	usedUp    time.Time // when the denied key was
+	begun     time.Time // with full buckets
 	keysThere int64     // in Redis before the load began
 }
 
@@ -26,7 +26,11 @@ const mostGoroutines = 16
 // Start brings a contestant into the steady state of a load. It ends with the test.
 func Start(tb testing.TB, name string, l Load) *Subject {
 	tb.Helper()
-	return start(tb, Named(tb, name), l)
+	i := slices.IndexFunc(Contestants, func(c Contestant) bool { return c.Name == name })
+	if i < 0 {
+		tb.Fatalf("no contestant %q", name)
+	}
+	return start(tb, Contestants[i], l)
 }
 
 func start(tb testing.TB, c Contestant, l Load) *Subject {
@@ -36,13 +40,14 @@ func start(tb testing.TB, c Contestant, l Load) *Subject {
 		s.Server = StartServer(tb)
 	}
 	s.decide = c.Make(tb, s.Server, l.Limit)
-	for i := range mostGoroutines {
-		s.walks = append(s.walks, newWalk(l.Keys, uint64(i)))
+	s.walks = newWalks(l.Keys)
+	if l.Expect.Down {
+		s.Server = nil // killed
 	}
 	if err := s.settle(); err != nil {
 		tb.Fatalf("%s, %s: %v", c.Name, l.Name, err)
 	}
-	if s.Server != nil && !l.Expect.Down {
+	if s.Server != nil {
 		s.keysThere = s.Server.Keys(tb)
 	}
 	for _, w := range s.walks {
@@ -107,65 +112,27 @@ func (s *Subject) stride(w *walk, n int) (t Tally) {
 // settleTime is the longest that a contestant may take to reach the steady state.
 const settleTime = 30 * time.Second
 
-// settle does the load's work until it is in its steady state: connections are open, leases have the size that
-// demand gives them, the key is exhausted, the breaker is open.
+// settle does the load's work until the answers are as expected, for at least half a second: connections are open, leases
+// have the size that demand gives them, a denied key is used up, all keys of Warm are leased.
 func (s *Subject) settle() error {
-	switch l := s.Load; {
-	case l.Expect.Refused:
-		return s.useUp()
-	case l.Name == Warm.Name:
-		return s.visitAll()
-	case l.Expect.Asking:
-		// It uses other keys, so that the load's are cold.
-		strangers := &Subject{Contestant: s.Contestant, Load: l, decide: s.decide}
-		for i := range mostGoroutines {
-			strangers.walks = append(strangers.walks, tour(l.Keys+i*100, l.Keys+(i+1)*100))
-		}
-		if t := strangers.Drive(mostGoroutines, 100*mostGoroutines); t.With(Failed) > 0 {
-			return fmt.Errorf("%d of %d decisions failed", t.With(Failed), 100*mostGoroutines)
-		}
-		return nil
-	default:
-		return s.untilSteady()
+	work, least := *s, 500*time.Millisecond
+	if s.Load.Expect.Asking {
+		// A few other keys once, so that the load's are cold.
+		work.walks, least = tours(s.Load.Keys, s.Load.Keys+100*mostGoroutines), 0
 	}
-}
-
-// untilSteady works for at least half a second, and until a thousand decisions in a row are as expected.
-func (s *Subject) untilSteady() error {
-	begin := time.Now()
+	n := 0
+	for _, w := range work.walks {
+		n += len(w.keys)
+	}
+	s.begun = time.Now()
+	work.begun = s.begun
 	for {
-		err := s.check(s.Time(1, 1000))
-		switch took := time.Since(begin); {
-		case err == nil && took > 500*time.Millisecond:
+		err := work.check(work.Time(mostGoroutines, max(n, 1000)))
+		switch took := time.Since(s.begun); {
+		case err == nil && took > least:
 			return nil
 		case err != nil && took > settleTime:
 			return err
 		}
 	}
-}
-
-// useUp uses the key until it is refused a thousand times in a row.
-func (s *Subject) useUp() error {
-	for begin := time.Now(); time.Since(begin) < settleTime; {
-		if t := s.Drive(1, 1000); t.With(Admitted|Failed) == 0 {
-			s.usedUp = time.Now()
-			return nil
-		}
-	}
-	return fmt.Errorf("a key of %d is not used up", s.Load.Limit.Tokens)
-}
-
-// visitAll uses each key until the process decides it without a call.
-func (s *Subject) visitAll() error {
-	all := &Subject{decide: s.decide}
-	for i := range mostGoroutines {
-		all.walks = append(all.walks, tour(i*s.Load.Keys/mostGoroutines, (i+1)*s.Load.Keys/mostGoroutines))
-	}
-	for begin := time.Now(); time.Since(begin) < settleTime; {
-		t := all.Drive(mostGoroutines, s.Load.Keys)
-		if t.With(Admitted) == int64(s.Load.Keys) && t.With(Asked|Failed) == 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("not all of %d keys are decided at home", s.Load.Keys)
 }

@@ -15,16 +15,40 @@ type Usage struct {
 	Client     time.Duration // processor time of this process, all its threads: the limiter's background work too
 	Server     time.Duration // processor time of the redis-server
 	Commands   int64         // sent to it
-	Flights    int64         // in so many writes
+
+	// Only of a Fleet:
+	P50, P99 time.Duration // of a decision
+	Late     time.Duration // 99th percentile of how much later than due a request was made
 }
 
 // Per returns a time or a number per decision.
 func Per[T ~int64](u Usage, x T) float64 { return float64(x) / float64(u.N) }
 
+// Wall returns a usage's time per decision.
+func Wall(u Usage) float64 { return Per(u, u.Wall) }
+
+// ClientCPU returns the client's processor time per decision.
+func ClientCPU(u Usage) float64 { return Per(u, u.Client) }
+
+// ServerCPU returns the server's processor time per decision.
+func ServerCPU(u Usage) float64 { return Per(u, u.Server) }
+
+// calls returns the commands per decision that were sent to Redis.
+func calls(u Usage) float64 { return Per(u, u.Commands) }
+
+// waited returns the part of the decisions that waited for Redis.
+func waited(u Usage) float64 { return Per(u, u.Tally.With(Asked)) }
+
+// cpu returns the processor time of process and Redis together per decision, and per request that is made.
+func cpu(u Usage) float64 { return ClientCPU(u) + ServerCPU(u) }
+
+// serverLoad returns the part of a processor that Redis used.
+func serverLoad(u Usage) float64 { return float64(u.Server) / float64(u.Wall) }
+
 // Measure makes n decisions and returns their cost. It checks nothing: see Check.
 func (s *Subject) Measure(tb testing.TB, goroutines, n int) Usage {
 	tb.Helper()
-	done := s.begin(tb)
+	done := begin(tb, s.Server)
 	return done(s.Time(goroutines, n))
 }
 
@@ -35,24 +59,22 @@ func (s *Subject) Time(goroutines, n int) Usage {
 	return Usage{N: n, Goroutines: goroutines, Tally: tally, Wall: time.Since(start)}
 }
 
-// begin reads the meters and clocks. It returns a function that reads them again and fills in the difference.
-// Asking the server takes time on both sides, so that is first here and last there.
-func (s *Subject) begin(tb testing.TB) func(Usage) Usage {
+// begin reads the clocks, and the meter of a server if there is one. It returns a function that reads them again and fills
+// in the difference. Asking the server takes time on both sides, so that is first here and last there.
+func begin(tb testing.TB, s *Server) func(Usage) Usage {
 	tb.Helper()
-	live := s.Server != nil && !s.Load.Expect.Down
 	var server time.Duration
-	var commands, flights int64
-	if live {
-		server = s.Server.CPU(tb)
-		commands, flights = s.Server.Meter.commands.Load(), s.Server.Meter.flights.Load()
+	var commands int64
+	if s != nil {
+		server, commands = s.CPU(tb), s.Meter.commands.Load()
 	}
 	client := ownCPU(tb)
 	return func(u Usage) Usage {
 		tb.Helper()
 		u.Client = ownCPU(tb) - client
-		if live {
-			u.Commands, u.Flights = s.Server.Meter.commands.Load()-commands, s.Server.Meter.flights.Load()-flights
-			u.Server = s.Server.CPU(tb) - server
+		if s != nil {
+			u.Commands = s.Meter.commands.Load() - commands
+			u.Server = s.CPU(tb) - server
 		}
 		return u
 	}

@@ -18,51 +18,62 @@ const (
 // walk is the cyclic list of keys that one goroutine uses. The bytes of the keys lie in the same order in memory,
 // so that the limiter's cache misses are measured and not those of the list.
 type walk struct {
-	keys []string // a power of two
-	ids  []int    // of keys
+	keys []string
+	ids  []int // of keys
 	next int
 	made int // steps ever made, counted up to len(keys)
 }
 
+// newWalks draws a walk over the keys 0 … n-1 for each goroutine.
+func newWalks(n int) (all []*walk) {
+	for i := range mostGoroutines {
+		all = append(all, newWalk(n, uint64(i)))
+	}
+	return all
+}
+
 // newWalk draws a walk over the keys 0 … n-1. The same seed gives the same walk.
 func newWalk(n int, seed uint64) *walk {
-	w := &walk{}
+	length := steps
 	if n == 1 {
-		for range hotCopies {
-			w.keys, w.ids = append(w.keys, strings.Clone(keyOf(0))), append(w.ids, 0)
-		}
-		return w
+		length = hotCopies
 	}
 	random := rand.New(rand.NewPCG(seed, 1))
-	w.ids = make([]int, steps)
-	for i := range w.ids {
-		w.ids[i] = random.IntN(n)
+	ids := make([]int, length)
+	for i := range ids {
+		ids[i] = random.IntN(n)
 	}
-	w.lay()
-	return w
+	return walkOf(ids)
+}
+
+// tours returns a walk for each goroutine. Together they visit each of the keys from … to-1 once.
+func tours(from, to int) (all []*walk) {
+	for i := range mostGoroutines {
+		all = append(all, tour(from+(to-from)*i/mostGoroutines, from+(to-from)*(i+1)/mostGoroutines))
+	}
+	return all
 }
 
 // tour returns a walk that visits each of the keys from … to-1 once.
 func tour(from, to int) *walk {
-	w := &walk{}
+	var ids []int
 	for i := from; i < to; i++ {
-		w.ids = append(w.ids, i)
+		ids = append(ids, i)
 	}
-	w.lay()
-	return w
+	return walkOf(ids)
 }
 
-// lay writes the keys one behind the other in memory.
-func (w *walk) lay() {
+// walkOf writes the keys one behind the other in memory.
+func walkOf(ids []int) *walk {
 	var text strings.Builder
-	for _, id := range w.ids {
+	for _, id := range ids {
 		text.WriteString(keyOf(id))
 	}
-	all := text.String()
-	w.keys = make([]string, len(w.ids))
-	for i := range w.keys {
-		w.keys[i] = all[i*keySize : (i+1)*keySize]
+	w := &walk{ids: ids}
+	for i := range ids {
+		w.keys = append(w.keys, text.String()[i*keySize:(i+1)*keySize])
 	}
+	return w
 }
 
 // keySize is the length of a key in bytes.

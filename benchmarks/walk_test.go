@@ -1,6 +1,10 @@
 package benchmarks
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
 
 func TestWalks(t *testing.T) {
 	w := newWalk(100_000, 1)
@@ -28,10 +32,8 @@ func TestWalks(t *testing.T) {
 func TestDrive(t *testing.T) {
 	for _, goroutines := range []int{1, 2, 3, 16} {
 		for _, n := range []int{0, 1, 15, 16, 1000} {
-			s := &Subject{decide: turnsTo(Admitted, Admitted)(t, nil, Limit{})}
-			for range mostGoroutines {
-				s.walks = append(s.walks, newWalk(1, 0))
-			}
+			s := &Subject{decide: turnsTo(Admitted, Admitted)(t, nil, tiered.Limit{})}
+			s.walks = newWalks(1)
 			if got := s.Drive(goroutines, n); got.With(Admitted) != int64(n) || got.With(Failed) != 0 {
 				t.Errorf("%d decisions by %d goroutines are %v", n, goroutines, got)
 			}

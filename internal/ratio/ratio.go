@@ -5,6 +5,7 @@ package ratio
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -74,6 +75,13 @@ func Parse(text string) (l Line, ok bool) {
 		return Line{}, false
 	}
 	return l, true
+}
+
+// Median returns the middle value, or the mean of the two in the middle. It panics if there is none.
+func Median(xs []float64) float64 {
+	xs = slices.Sorted(slices.Values(xs))
+	n := len(xs)
+	return (xs[(n-1)/2] + xs[n/2]) / 2
 }
 
 // short has four digits, which is more than any timing deserves.

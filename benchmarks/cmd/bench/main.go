@@ -16,19 +16,15 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/benchmarks/internal/report"
 )
 
-// docs are the documents that are written, as seen from the benchmarks module.
-const (
-	rawDir      = "../docs/bench"
-	performance = "../docs/internals/performance.md"
-	figures     = "../docs/figures.md"
-)
+// docs is the directory of the documents that are written, as seen from the benchmarks module.
+const docs = "../docs"
 
 func main() {
 	rounds := flag.Int("rounds", 5, "how many times each benchmark is run, all of them once before any again")
 	length := flag.Duration("benchtime", 300_000_000, "how long each one measures")
 	only := flag.Bool("render", false, "do not measure: write the documents from the raw output that is there")
 	flag.Parse()
-	raw := filepath.Join(rawDir, fmt.Sprintf("%s-%s-%dcpu.txt", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()))
+	raw := filepath.Join(docs, "bench", fmt.Sprintf("%s-%s-%dcpu.txt", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()))
 	err := error(nil)
 	if !*only {
 		err = measure(raw, *rounds, length.String())
@@ -44,15 +40,6 @@ func main() {
 
 // measure runs the benchmarks. What was kept before stays unless all rounds succeed.
 func measure(raw string, rounds int, length string) error {
-	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "benchmarks.test")
-	if out, err := exec.Command("go", "test", "-c", "-o", binary, ".").CombinedOutput(); err != nil {
-		return fmt.Errorf("go test -c: %w\n%s", err, out)
-	}
 	head, err := header()
 	if err != nil {
 		return err
@@ -61,43 +48,27 @@ func measure(raw string, rounds int, length string) error {
 	out := io.MultiWriter(os.Stdout, &all)
 	fmt.Fprint(out, head)
 	for range rounds {
-		cmd := exec.Command(binary, "-test.run=^$", "-test.bench=.", "-test.benchtime="+length, "-test.timeout=1h")
+		cmd := exec.Command("go", "test", "-run=^$", "-bench=.", "-benchtime="+length, "-timeout=1h", ".")
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("the benchmarks failed: %w", err)
 		}
-	}
-	if err := os.MkdirAll(rawDir, 0o755); err != nil {
-		return err
 	}
 	return os.WriteFile(raw, all.Bytes(), 0o644)
 }
 
 // render writes the documents.
 func render(raw string) error {
-	f, err := os.Open(raw)
+	results, err := report.ReadFile(raw)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	results, err := report.Read(f, filepath.Base(raw))
+	documents, err := results.Documents(docs)
 	if err != nil {
 		return err
 	}
-	claims, err := results.Claims()
-	if err != nil {
-		return err
-	}
-	for path, body := range map[string]string{performance: results.Tables(), figures: claims} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		changed, err := report.Replace(string(text), body)
-		if err != nil {
-			return fmt.Errorf("%s: %w", filepath.Base(path), err)
-		}
-		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+	for path, text := range documents {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

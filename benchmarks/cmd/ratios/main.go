@@ -18,15 +18,14 @@ var modules = []string{".", "..", "../contrib/prometheus"}
 func main() {
 	failed := false
 	for _, dir := range modules {
-		f := &filter{lines: os.Stdout}
-		err := measure(dir, f)
+		s, err := measure(dir)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "\n%sratios: the tests in %s: %v\n", f.rest.Bytes(), dir, err)
+			fmt.Fprintf(os.Stderr, "\n%sratios: the tests in %s: %v\n", s.rest.String(), dir, err)
 		}
-		if f.found == 0 {
+		if s.claims == 0 {
 			fmt.Fprintf(os.Stderr, "ratios: no line comes from the tests in %s\n", dir)
 		}
-		failed = failed || err != nil || f.misses > 0 || f.found == 0
+		failed = failed || err != nil || s.misses > 0 || s.claims == 0
 	}
 	if failed {
 		os.Exit(1)
@@ -34,11 +33,18 @@ func main() {
 }
 
 // measure runs the tests of a module.
-func measure(dir string, f *filter) error {
+func measure(dir string) (*said, error) {
 	cmd := exec.Command("go", "test", "-count=1", "-p=1", "-timeout=10m", "-v", "-run=^TestRatios", "./...")
 	cmd.Env = append(os.Environ(), "TIERED_TEST_RATIOS=1") // in full
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, f, f            // one writer, so that what they say stays in order
-	err := cmd.Run()
-	f.flush()
-	return err
+	cmd.Dir = dir
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return &said{}, err
+	}
+	cmd.Stderr = cmd.Stdout // one writer, so that what they say stays in order
+	if err := cmd.Start(); err != nil {
+		return &said{}, err
+	}
+	s := filter(out, os.Stdout)
+	return s, cmd.Wait()
 }

@@ -5,28 +5,21 @@ import (
 	"strings"
 )
 
-// figure names one median.
-type figure struct {
-	load, limiter string
-	goroutines    int
-	unit          string
-}
-
 // Claims renders the lines that docs/figures.md has about speed. Each is a quotient that `make ratios` measures too,
 // with more care. It is an error when the run lacks one of the figures.
 func (r *Results) Claims() (string, error) {
 	var missing []string
-	get := func(f figure) float64 {
-		x, ok := r.Median(f.load, f.limiter, f.goroutines, f.unit)
+	get := func(load, limiter string, goroutines int, unit string) float64 {
+		x, ok := r.Median(load, limiter, goroutines, unit)
 		if !ok {
-			missing = append(missing, fmt.Sprintf("%s of %s under %s with %d", f.unit, f.limiter, f.load, f.goroutines))
+			missing = append(missing, fmt.Sprintf("%s of %s under %s with %d", unit, limiter, load, goroutines))
 		}
 		return x
 	}
 	hot := func(limiter string, goroutines int, unit string) float64 {
-		return get(figure{"hot", limiter, goroutines, unit})
+		return get("hot", limiter, goroutines, unit)
 	}
-	cold := func(limiter, unit string) float64 { return get(figure{"cold", limiter, 16, unit}) }
+	cold := func(limiter, unit string) float64 { return get("cold", limiter, 16, unit) }
 	const ours, bare, peer, leasing = "ours", "x-time-rate", "redis_rate", "vearne-batch-100"
 
 	text := strings.Join([]string{

@@ -3,48 +3,54 @@ package report
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
-// What stands between the markers of the documents is what the raw output that is kept says.
+// What stands between the markers of the documents is what raw output that is kept says.
 func TestDocumentsAreGenerated(t *testing.T) {
 	kept, err := filepath.Glob("../../../docs/bench/*.txt")
 	if err != nil || len(kept) == 0 {
 		t.Fatalf("no raw output is kept: %v", err)
 	}
-	want := map[string][]string{}
+	written := map[string]bool{}
 	for _, path := range kept {
-		text, err := os.ReadFile(path)
+		r, err := ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := Read(strings.NewReader(string(text)), path)
+		documents, err := r.Documents("../../../docs")
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims, err := r.Claims()
-		if err != nil {
-			t.Fatal(err)
-		}
-		want["performance.md"] = append(want["performance.md"], r.Tables())
-		want["figures.md"] = append(want["figures.md"], claims)
-	}
-	for name, path := range map[string]string{"performance.md": "../../../docs/internals/performance.md", "figures.md": "../../../docs/figures.md"} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, body := range want[name] {
-			again, err := Replace(string(text), body)
+		for path, want := range documents {
+			got, err := os.ReadFile(path)
 			if err != nil {
-				t.Fatalf("%s: %v", name, err)
+				t.Fatal(err)
 			}
-			found = found || again == string(text)
+			written[path] = written[path] || string(got) == want
 		}
-		if !found {
-			t.Errorf("%s is not what the benchmarks' output says: run make bench, or in benchmarks go run ./cmd/bench -render", name)
+	}
+	for path, is := range written {
+		if !is {
+			t.Errorf("%s is not what the benchmarks' output says: run make bench, or in benchmarks go run ./cmd/bench -render", path)
+		}
+	}
+}
+
+func TestReplace(t *testing.T) {
+	text := "before\n" + begin + "\nold\n" + end + "\nafter\n"
+	got, err := replace(text, "new\n")
+	if want := "before\n" + begin + "\nnew\n" + end + "\nafter\n"; err != nil || got != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	if again, err := replace(got, "new\n"); err != nil || again != got {
+		t.Errorf("the second time %q, %v", again, err)
+	}
+	for _, text := range []string{
+		"", begin, end, end + begin, begin + end + begin + end, begin + begin + end, begin + end + end, end + begin + end,
+	} {
+		if got, err := replace(text, "new\n"); err == nil {
+			t.Errorf("%q becomes %q", text, got)
 		}
 	}
 }

@@ -121,19 +121,3 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
-
-func TestReplace(t *testing.T) {
-	text := "before\n" + begin + "\nold\n" + end + "\nafter\n"
-	got, err := Replace(text, "new\n")
-	if want := "before\n" + begin + "\nnew\n" + end + "\nafter\n"; err != nil || got != want {
-		t.Errorf("%q, %v; want %q", got, err, want)
-	}
-	if again, err := Replace(got, "new\n"); err != nil || again != got {
-		t.Errorf("the second time %q, %v", again, err)
-	}
-	for _, text := range []string{"", begin, end, end + begin, begin + end + begin + end, begin + begin + end, begin + end + end, end + begin + end} {
-		if got, err := Replace(text, "new\n"); err == nil {
-			t.Errorf("%q becomes %q", text, got)
-		}
-	}
-}

@@ -4,10 +4,14 @@ package report
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
 )
 
 // Results are the medians of a run.
@@ -20,6 +24,16 @@ type Results struct {
 
 // cell is what was measured, several times.
 type cell struct{ load, limiter, goroutines, unit string }
+
+// ReadFile reads the raw output of a run.
+func ReadFile(path string) (*Results, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(f, filepath.Base(path))
+}
 
 // Read reads benchfmt. It is strict: a line that looks like a result and is none is an error.
 func Read(r io.Reader, name string) (*Results, error) {
@@ -78,9 +92,7 @@ func (r *Results) Median(load, limiter string, goroutines int, unit string) (x f
 	if len(xs) == 0 {
 		return 0, false
 	}
-	xs = slices.Sorted(slices.Values(xs))
-	n := len(xs)
-	return (xs[(n-1)/2] + xs[n/2]) / 2, true
+	return ratio.Median(xs), true
 }
 
 // most is the largest number of goroutines that a limiter was measured with, 0 for none.

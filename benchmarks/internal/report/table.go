@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -73,8 +72,8 @@ func number(x float64) string {
 	case x == 0:
 		return "0"
 	case x < 0.001:
-		exponent := math.Floor(math.Log10(x))
-		return fmt.Sprintf("%.1f·10%s", x/math.Pow(10, exponent), superscript(int(exponent)))
+		digits, exponent, _ := strings.Cut(strconv.FormatFloat(x, 'e', 1, 64), "e-")
+		return digits + "·10⁻" + superscripts.Replace(strings.TrimLeft(exponent, "0"))
 	case x < 100:
 		return strconv.FormatFloat(x, 'g', 3, 64)
 	default:
@@ -84,7 +83,5 @@ func number(x float64) string {
 
 func percent(x float64) string { return number(100*x) + " %" }
 
-func superscript(n int) string {
-	return strings.NewReplacer("-", "⁻", "0", "⁰", "1", "¹", "2", "²", "3", "³", "4", "⁴", "5", "⁵", "6", "⁶", "7", "⁷", "8", "⁸", "9", "⁹").
-		Replace(strconv.Itoa(n))
-}
+var superscripts = strings.NewReplacer("0", "⁰", "1", "¹", "2", "²", "3", "³", "4", "⁴", "5", "⁵", "6", "⁶", "7", "⁷",
+	"8", "⁸", "9", "⁹")
