@@ -1,6 +1,7 @@
 package benchmarks
 
 import (
+	"context"
 	"hash/maphash"
 	"testing"
 	"time"
@@ -12,40 +13,20 @@ import (
 )
 
 // TestRatiosShares compares a take from a standing share with bare x/time/rate, 100 000 keys at random each. The take is
-// all that a share needs: the hash of the key, the clock, and the key's place. The bare limiters are an array, and nobody
-// has to find them by a key. Both wait for memory.
+// all that a share needs: the hash of the key, the clock, and the key's place. The bare limiters are an array, and
+// nobody has to find them by a key. Both wait for memory.
 func TestRatiosShares(t *testing.T) {
 	forRatios(t)
-	const keys = 100_000
-	walks := newWalks(keys) // a turn works through one
-	takes, bare := takesOf(t), allowsOf(keys)
-	turns := 0
-	pairs := undisturbed(9, func() Pair {
-		var round []Pair
-		for range brief(1).Tries {
-			w := walks[turns%len(walks)]
-			turns++
-			p := Pair{A: Usage{N: len(w.ids)}, B: Usage{N: len(w.ids)}}
-			start := time.Now()
-			if taken := takes(w); taken != len(w.ids) {
-				t.Fatalf("%d of %d takes from a share succeeded", taken, len(w.ids))
-			}
-			p.A.Wall = time.Since(start)
-			start = time.Now()
-			if allowed := bare(w); allowed != len(w.ids) {
-				t.Fatalf("bare limiters admitted %d of %d", allowed, len(w.ids))
-			}
-			p.B.Wall = time.Since(start)
-			round = append(round, p)
-		}
-		return fastest(round)
-	})
+	random := Load{Name: "random keys", Keys: 100_000, Limit: plenty}
+	subject := func(name string, decide Decide) *Subject {
+		return &Subject{Contestant: Contestant{Name: name}, Load: random, decide: decide, walks: newWalks(random.Keys)}
+	}
+	pairs := brief(1).Against(t, subject("share", takes(t)), subject("bare", allows(random.Keys)))
 	atMost(t, "take from a standing share ÷ bare rate.Limiter.Allow, 100 000 random keys each", Quotient(pairs, Wall), 2)
 }
 
-// takesOf returns what takes a token of each key of a walk from its share, and counts the takes that succeed. The process
-// is one of four.
-func takesOf(t *testing.T) func(*walk) int {
+// takes returns what takes a token of a key from its share, for one goroutine. The process is one of four.
+func takes(t *testing.T) Decide {
 	t.Helper()
 	seed, base := maphash.MakeSeed(), time.Now()
 	shares := new(standing.Shares)
@@ -60,36 +41,32 @@ func takesOf(t *testing.T) func(*walk) int {
 		if !ok {
 			t.Fatal("there is nothing to poll")
 		}
-		shares.Accept(time.Since(base), p.Member, p.Seq, lua.PollReply{Grant: lua.Pool / fleetSize, Members: fleetSize, Epoch: 1})
+		shares.Accept(time.Since(base), p.Member, p.Seq, lua.PollReply{
+			Grant: lua.Pool / fleetSize, Members: fleetSize, Epoch: 1,
+		})
 	}
 	renew()
 	time.Sleep(10 * time.Millisecond) // a share begins empty
-	return func(w *walk) (taken int) {
-		if shares.State(time.Since(base)).Left < standing.TTL/2 {
+	taken := 0
+	return func(_ context.Context, key string) Answer {
+		if taken++; taken%steps == 0 && shares.State(time.Since(base)).Left < standing.TTL/2 {
 			renew()
 		}
-		for _, key := range w.keys {
-			if _, ok := shares.Take(time.Since(base), maphash.String(seed, key), limit, 1, nil); ok {
-				taken++
-			}
-		}
-		return taken
+		_, ok := shares.Take(time.Since(base), maphash.String(seed, key), limit, 1, nil)
+		return verdict(ok, nil)
 	}
 }
 
-// allowsOf returns what asks the limiter of each key of a walk, and counts what is admitted.
-func allowsOf(keys int) func(*walk) int {
+// allows returns what asks the limiters of random keys, for one goroutine.
+func allows(keys int) Decide {
 	limiters := make([]rate.Limiter, keys)
 	for i := range limiters {
 		limiters[i].SetLimit(rate.Limit(perSecond(plenty)))
 		limiters[i].SetBurst(int(plenty.Tokens))
 	}
-	return func(w *walk) (allowed int) {
-		for _, id := range w.ids {
-			if limiters[id].Allow() {
-				allowed++
-			}
-		}
-		return allowed
+	ids, next := newWalk(keys, mostGoroutines).ids, 0
+	return func(context.Context, string) Answer {
+		next = (next + 1) % steps
+		return verdict(limiters[ids[next]].Allow(), nil)
 	}
 }
