@@ -58,20 +58,8 @@ func oursFleet(tb testing.TB, name string, s tiered.Standing) *Fleet {
 	})
 }
 
-func redisRateFleet(tb testing.TB) *Fleet {
-	tb.Helper()
-	return newFleet(tb, RedisRate, func(f *Fleet) Decide { return redisRate(tb, f.Server, perUser) })
-}
-
 // nobody is the name of a Fleet that admits everything at once: what it costs is the making of the requests.
 const nobody = "nobody"
-
-func nobodyFleet(tb testing.TB) *Fleet {
-	tb.Helper()
-	return newFleet(tb, nobody, func(*Fleet) Decide {
-		return func(context.Context, string) Answer { return Admitted }
-	})
-}
 
 // quarantine is longer than a new table of standing shares lends nothing, and two of the processes' polls.
 const quarantine = 75 * time.Second

@@ -48,12 +48,15 @@ var (
 func TestRatiosUsers(t *testing.T) {
 	forRatios(t)
 	on := oursFleet(t, "standing shares", tiered.StandingOn)
-	off, peer := oursFleet(t, "without", tiered.StandingOff), redisRateFleet(t)
+	off := oursFleet(t, "without", tiered.StandingOff)
+	peer := newFleet(t, RedisRate, func(f *Fleet) Decide { return redisRate(t, f.Server, perUser) })
 	before := off.play(t, zipf10, 0, warmTime, turnTime)
 	atMost(t, "Zipf 1.01, without standing shares: Redis calls per decision", calls(before), 1)
 	on.awaitShares(t)
 
-	idle := nobodyFleet(t)
+	idle := newFleet(t, nobody, func(*Fleet) Decide {
+		return func(context.Context, string) Answer { return Admitted }
+	})
 	var plain, shared, theirs, making []Usage
 	var pairs []Pair // of shared and theirs
 	for i := range uint64(rounds) {
