@@ -129,7 +129,7 @@ GOLANGCI_LINT ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # The modules below have the same configuration: golangci-lint finds it in a parent directory.
 lint: ## golangci-lint over all modules: two to three minutes, and two more when the Go toolchain builds it for the first time
-	@failed=0; for module in . benchmarks contrib/* examples/services sim/picture/browser; do \
+	@failed=0; for module in . benchmarks contrib/* examples/services; do \
 		echo "golangci-lint run: $$module"; \
 		(cd $$module && go run $(GOLANGCI_LINT) run) || failed=1; \
 	done; exit $$failed
@@ -137,8 +137,8 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # hot-key  docs/internals/performance.md: what shards of one key are worth; two minutes
 # tuning   sim/tuning.md: what tiersim tune advises for five services; two minutes
-# images   docs/images: what tiersim run, sweep and tune draw; half a minute
-# browser  writes nothing: looks at the simulator's pages in chromium; under two minutes
+# images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
+# browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
 PAGES := growth hot-key tuning images browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
@@ -151,16 +151,18 @@ page-tuning = go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal
 define page-images
 @$(CHROMIUM)
 @mkdir -p build
-go run ./cmd/tiersim run outage --json build/run.json >build/run.txt
-go run ./cmd/tiersim sweep blackhole --json build/sweep.json >build/sweep.txt
-go run ./cmd/tiersim tune --rate 50/s --processes 10 --demand 1.2 --over 0 --shortfall 70% --calls 200/s --json build/tune.json >build/tune.txt
-cd sim/picture/browser && go run ./cmd/screenshots -out $(CURDIR)/docs/images \
-	-report $(CURDIR)/build/run.json -sweep $(CURDIR)/build/sweep.json -search $(CURDIR)/build/tune.json
+go run ./cmd/tiersim run outage --html build/report.html >build/report.txt
+sh scripts/look.sh build/report.html docs/images/report 2600 3350
 endef
 
 define page-browser
 @$(CHROMIUM)
-cd sim/picture/browser && go vet ./... && go test -count=1 -timeout 10m ./...
+@mkdir -p build
+go run ./cmd/tiersim run outage everything key-flood steady --html build/page.html >build/page.txt
+go test -count=1 -run '^TestPage$$' ./tiered/debugpage -args -write $(CURDIR)/build/page-debug.html
+for page in outage everything key-flood steady debug; do \
+	sh scripts/look.sh build/page-$$page.html build/page-$$page || exit 1; \
+done
 endef
 
 # fuzz      every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m

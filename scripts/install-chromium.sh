@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes sure that a chromium is in PATH, for tests and screenshots of the simulator's web pages.
+# Makes sure that a chromium is in PATH, for scripts/look.sh, which looks at our web pages.
 #
 # Does nothing when there is one, or a Google Chrome. Otherwise installs it with the system's package manager, as root or
 # through a sudo that asks no password. Where that cannot be done, says how to do it by hand and exits 1.
@@ -11,7 +11,7 @@ found() { have chromium || have chromium-browser || have google-chrome || have g
 
 by_hand() {
 	cat <<'TEXT'
-There is no chromium in PATH, and the tests of this target start one. Install it by hand:
+There is no chromium in PATH, and this target starts one. Install it by hand:
 
     Debian            sudo apt-get install chromium
     Ubuntu            sudo snap install chromium

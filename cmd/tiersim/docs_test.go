@@ -47,7 +47,7 @@ func TestPage(t *testing.T) {
 	if commands < 15 {
 		t.Errorf("only %d commands on the page", commands)
 	}
-	for _, name := range []string{"outage.html", "outage.json", "other.json", "sweep.html", "report.json"} {
+	for _, name := range []string{"outage.html", "outage.json", "other.json", "report.json"} {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

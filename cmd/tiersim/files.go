@@ -16,6 +16,10 @@ type files struct{ json, html string }
 
 func (f *files) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.json, "json", "", "write the report as JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
+}
+
+// pageFlag is that of a command whose report is also a page.
+func (f *files) pageFlag(c *cobra.Command) {
 	c.Flags().StringVar(&f.html, "html", "", "write it as one HTML page to `FILE`, or - for stdout")
 }
 

@@ -167,6 +167,7 @@ Several are run at once, and shown side by side. --html then writes a page for e
 	e.policyFlags(c)
 	setFlag(c, &sets)
 	f.flags(c)
+	f.pageFlag(c)
 	return c
 }
 

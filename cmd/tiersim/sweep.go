@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
-	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -25,7 +23,7 @@ func (a *app) sweep() *cobra.Command {
 statement), or those of --axis in their place. Expectations are of the scenario as it is. The exit status is 1 if that is among the
 combinations and breaks one. The others are for comparison.`,
 		Example: `  tiersim sweep blackhole
-  tiersim sweep overload --axis fleet.size=0,-1,20,100 --axis fleet.period=100ms,250ms,1s --html sweep.html`,
+  tiersim sweep overload --axis fleet.size=0,-1,20,100 --axis fleet.period=100ms,250ms,1s`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
@@ -52,14 +50,9 @@ combinations and breaks one. The others are for comparison.`,
 			if err != nil {
 				return err
 			}
-			err = errors.Join(
-				a.write(f.json, func(w io.Writer) error { return indented(w, all) }),
-				a.write(f.html, func(w io.Writer) error { return picture.SweepHTML(w, all) }))
+			err = a.write(f.json, func(w io.Writer) error { return indented(w, all) })
 			if err == nil && !f.stdout() {
 				err = all.Text(a.out, a.text)
-				if f.html != "" {
-					fmt.Fprintf(a.out, "HTML: %s\n", f.html)
-				}
 			}
 			if err == nil && !all.Passed() {
 				return errBroken

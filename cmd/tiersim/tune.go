@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/tune"
-	"github.com/tiered-limiter/tiered-limiter/sim/picture"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
@@ -50,14 +49,9 @@ minute with many keys. sim/tuning.md has examples.`,
 		if err != nil {
 			return err
 		}
-		err = errors.Join(
-			a.write(f.json, func(w io.Writer) error { return indented(w, sweep) }),
-			a.write(f.html, func(w io.Writer) error { return picture.SweepHTML(w, sweep) }))
+		err = a.write(f.json, func(w io.Writer) error { return indented(w, sweep) })
 		if err == nil && !f.stdout() {
 			err = answer.Text(a.out)
-			if f.html != "" {
-				fmt.Fprintf(a.out, "\nHTML: %s\n", f.html)
-			}
 		}
 		if err == nil && len(answer.Unsatisfied())+len(answer.Broken) > 0 {
 			return errBroken

@@ -1,252 +1,73 @@
 package picture
 
 import (
-	"cmp"
+	"fmt"
 	"math"
 	"slices"
-	"unicode/utf8"
+	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
-
-// chart is one plot over time, as the template draws it. Across, everything is a percentage or in units that stretch;
-// down, everything is in pixels.
-type chart struct {
-	ID, Title, Unit string
-	Say             string // what it shows, in a sentence
-	Height          int
-	Width           int // in units of a path: two per step
-	Rows            []mark
-	XTicks          []mark
-	Bands           []band
-	Lanes           int // of names of faults, above the plot
-	Shapes          []shape
-	Ends            []mark // names beside the ends of the lines
-	Keys            []key  // the same names where there is no room beside
-	Pixels          bool   // Shapes are in pixels down, their strokes as thick as they say
-}
-
-// mark is a text at a place.
-type mark struct {
-	X      float64 // percent
-	Y      float64 // pixels
-	Text   string
-	Class  string
-	Anchor string // start, middle, end
-}
-
-// shape is a path.
-type shape struct {
-	Class, D string
-	Thick    float64 // of the stroke, in pixels; 0 is as the style says
-}
-
-// key explains a line, an area or a bar.
-type key struct {
-	Class, Kind, Text string
-	Beside            bool    // a name beside the plot says the same, where there is room
-	Thick             float64 // of a bar, in a swatch of so many pixels
-}
-
-const swatch = 12
-
-// Y is where a bar begins, to stand in the middle of its swatch.
-func (k key) Y() float64 { return (swatch - k.Thick) / 2 }
-
-// Top is where the plot begins, in pixels from the top of the drawing.
-func (c *chart) Top() int {
-	if c.Lanes == 0 {
-		return 8
-	}
-	return 10 + laneHeight*c.Lanes
-}
-
-// Full is the height of the drawing with its names and times.
-func (c *chart) Full() int { return c.Top() + c.Height + 24 }
-
-// Bottom is the base line of the times.
-func (c *chart) Bottom() int { return c.Height + 17 }
-
-// Stub is where the small line below a time ends.
-func (c *chart) Stub() int { return c.Height + 4 }
-
-// PathHeight is the height of the plot in units of a path.
-func (c *chart) PathHeight() int {
-	if c.Pixels {
-		return c.Height
-	}
-	return c.Height * perPixel
-}
-
-// timeline is what all charts of a run share: its steps, and the faults.
-type timeline struct {
-	steps int
-	step  float64 // seconds
-	bands []band
-	lanes int
-}
-
-func (t *timeline) total() float64 { return float64(t.steps) * t.step }
-
-// chart returns an empty chart over the time.
-func (t *timeline) chart(id, title, unit string, height int) chart {
-	c := chart{ID: id, Title: title, Unit: unit, Height: height, Width: t.steps * acrossStep, Bands: t.bands}
-	for _, at := range timeTicks(t.total()) {
-		m := mark{X: at / t.total() * 100, Text: length(at), Anchor: "middle"}
-		switch {
-		case m.X < 2:
-			m.Anchor, m.Text = "start", "0"
-		case m.X > 97:
-			m.Anchor = "end"
-		}
-		c.XTicks = append(c.XTicks, m)
-	}
-	return c
-}
-
-// axis puts ticks of a scale to the left.
-func (c *chart) axis(s scale, text func(float64) string) {
-	for _, v := range s.ticks() {
-		c.Rows = append(c.Rows, mark{Y: (1 - s.at(v)) * float64(c.Height), Text: text(v)})
-	}
-}
-
-// line draws values, and names them where they end.
-func (c *chart) line(class, name string, values []float64, s scale) {
-	d := linePath(values, s, c.Height)
-	if d == "" {
-		return
-	}
-	c.Shapes = append(c.Shapes, shape{Class: "line " + class, D: d})
-	c.Keys = append(c.Keys, key{Class: class, Kind: "line", Text: name, Beside: true})
-	c.Ends = append(c.Ends, mark{Y: (1 - s.at(last(values))) * float64(c.Height), Text: name, Class: class})
-}
-
-// area fills what lies below values and above base.
-func (c *chart) area(class, name string, values, base []float64, s scale) {
-	d := areaPath(values, base, s, c.Height)
-	if d == "" {
-		return
-	}
-	c.Shapes = append(c.Shapes, shape{Class: "area " + class, D: d})
-	if name != "" {
-		c.Keys = append(c.Keys, key{Class: class, Kind: "area", Text: name})
-	}
-}
-
-// spread moves the names beside the ends of lines apart, so that each can be read: they keep their order.
-func (c *chart) spread() {
-	const apart = 15
-	slices.SortStableFunc(c.Ends, func(a, b mark) int { return cmp.Compare(a.Y, b.Y) })
-	for i := 1; i < len(c.Ends); i++ {
-		c.Ends[i].Y = max(c.Ends[i].Y, c.Ends[i-1].Y+apart)
-	}
-	floor := float64(c.Height)
-	for i := len(c.Ends) - 1; i >= 0; i-- {
-		c.Ends[i].Y = min(c.Ends[i].Y, floor)
-		floor = c.Ends[i].Y - apart
-	}
-}
-
-// band is a fault in a chart: a shaded time, or a line when it took none.
-type band struct {
-	X, Width float64 // percent
-	Moment   bool
-	Number   int
-	Text     string
-	Lane     int // of its name, from the top; -1 when there is no room for it
-	End      bool
-}
-
-// EndX is where it ends.
-func (b band) EndX() float64 { return percentOf(b.X+b.Width, 100) }
-
-// LabelX is where the name begins, or ends.
-func (b band) LabelX() float64 {
-	if b.End {
-		return b.EndX()
-	}
-	return b.X
-}
-
-// LabelY is its base line.
-func (b band) LabelY() int { return 12 + laneHeight*b.Lane }
 
 const (
-	laneHeight = 17
-	maxLanes   = 4
-	// A name is laid out for a plot of 860 pixels, in letters of about 6.3: narrower plots show its number only.
-	laneWidth  = 860.0
-	letter     = 6.3
-	maxBands   = maxListed // what is shaded is listed
-	maxNamed   = 44        // letters of a name
-	leastShare = 0.15
+	side       = 1000 // of the grid of a plot, which the browser stretches to the width that there is
+	mostLevels = 120  // of a line: more are a thick band on a phone
+	laneHeight = 15   // of the names of faults, in pixels
+	laneWidth  = 36   // letters that are as wide as a plot on a narrow phone: there too no name lies on another
 )
 
-// newBands places faults on a time of total seconds, and their names in lanes. What lies outside is cut off.
-func newBands(spans []span, total float64) (bands []band, lanes int) {
-	ends := make([]float64, maxLanes) // of the names in each lane, in pixels
-	for i := range ends {
-		ends[i] = -1
-	}
-	for _, f := range spans {
-		from, to := f.from, max(f.to, f.from)
-		if !known(from) || from > total || len(bands) == maxBands {
-			continue
-		}
-		if !known(to) || to > total {
-			to = total
-		}
-		b := band{
-			X: percentOf(from, total), Width: percentOf(to-from, total), Moment: (to-from)/total*100 < leastShare,
-			Number: f.number, Text: clip(f.text, maxNamed), Lane: -1,
-		}
-		wide := letter*float64(utf8.RuneCountInString(b.Text)+2) + 12
-		left := b.X / 100 * laneWidth
-		if left+wide > laneWidth {
-			b.End = true
-			left = max((b.X+b.Width)/100*laneWidth-wide, 0)
-		}
-		for lane := range ends {
-			if ends[lane] < left {
-				b.Lane, ends[lane] = lane, left+wide
-				lanes = max(lanes, lane+1)
-				break
-			}
-		}
-		bands = append(bands, b)
-	}
-	return bands, lanes
+// chart is a plot over time. Lengths are in percent across, and in pixels down.
+type chart struct {
+	ID, Title, Unit, Say string
+	Height, Margin       int // of the plot, and above it for the names of faults
+	Faults               []fault
+	Rows, Times          []mark
+	Lines                []line
 }
 
-// span is a fault and when it was, in seconds.
-type span struct {
-	number   int
-	text     string
-	from, to float64
+// mark is a text beside an axis.
+type mark struct {
+	At   float64
+	Text string
 }
 
-// top is the largest of values that is known, or NaN.
-func top(values []float64) float64 {
-	m := math.NaN()
-	for _, v := range values {
-		if known(v) && !(v <= m) {
-			m = v
-		}
+// line is a line on the grid, or an area down to 0, and its name for the legend.
+type line struct{ Shape, Class, Name, D string }
+
+// timeline is what the charts of a run share.
+type timeline struct {
+	*measure.Series
+	whole        part
+	steps, per   int     // of the series, and how many of them have one level
+	length, from float64 // seconds, and from which on figures count
+	faults       []fault
+}
+
+// charts returns the charts of a report. Without a series there are none.
+func charts(r *measure.Report, s *scenario.Scenario) []chart {
+	t := &timeline{Series: &r.Series, whole: part{"", &r.Metrics}, from: float64(s.MeasuredFrom()) / 1e9}
+	for _, values := range [][]float64{t.Offered, t.Admitted, t.Alone, t.Calls, t.MaxUs, t.Open} {
+		t.steps = max(t.steps, len(values))
 	}
-	return m
-}
-
-// bottom is the least of values that is known, or NaN.
-func bottom(values []float64) float64 {
-	m := math.NaN()
-	for _, v := range values {
-		if known(v) && !(v >= m) {
-			m = v
-		}
+	t.length, t.per = float64(t.steps)*t.StepS, (t.steps+mostLevels-1)/mostLevels
+	if !(t.length > 0 && t.length <= 1e9) {
+		return nil
 	}
-	return m
+	t.faults = faults(r.Faults, t.length)
+	return []chart{t.rates(s), t.breakers(), t.calls(), t.decisions()}
 }
 
-// mean is the mean of those that are known, or NaN.
+// level gives every few steps one value. It is −1 where no step is known.
+func (t *timeline) level(values []float64, of func([]float64) float64) (all []float64) {
+	for i := range t.steps {
+		first := min(i-i%t.per, len(values))
+		all = append(all, of(values[first:min(first+t.per, len(values))]))
+	}
+	return all
+}
+
+// mean and highest are those of what is known, and −1 of nothing.
 func mean(values []float64) float64 {
 	sum, n := 0.0, 0
 	for _, v := range values {
@@ -254,8 +75,218 @@ func mean(values []float64) float64 {
 			sum, n = sum+v, n+1
 		}
 	}
+	if n == 0 {
+		return -1
+	}
 	return sum / float64(n)
 }
 
-// percentOf is a part of a whole in percent, to a thousandth.
-func percentOf(part, whole float64) float64 { return math.Round(part/whole*1e5) / 1e3 }
+func highest(values []float64) float64 {
+	most := -1.0
+	for _, v := range values {
+		if known(v) {
+			most = max(most, v)
+		}
+	}
+	return most
+}
+
+// measured is the values from the warm-up on.
+func (t *timeline) measured(values []float64) []float64 {
+	return values[min(int(math.Ceil(t.from/t.StepS-1e-9)), len(values)):]
+}
+
+func (t *timeline) chart(id, title, unit string, height int) chart {
+	c := chart{ID: id, Title: title, Unit: unit, Height: height, Faults: t.faults}
+	scale := 1.0 // second
+	for _, longer := range []float64{60, 3600} {
+		if t.length > 2*longer {
+			scale = longer
+		}
+	}
+	step := roundStep(t.length/scale/6) * scale
+	for at := 0.0; at <= t.length; at += step {
+		c.Times = append(c.Times, mark{math.Round(at/t.length*1000) / 10, clock(at)})
+	}
+	return c
+}
+
+// roundStep is the least of 1, 2, 5, 10, … and their parts by ten that is at least v.
+func roundStep(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
+	for _, times := range []float64{1, 2, 5} {
+		if v <= times*power*(1+1e-9) {
+			return times * power
+		}
+	}
+	return 10 * power
+}
+
+// scale puts round numbers beside the plot, from 0 up. It returns the highest: no value is above it.
+func (c *chart) scale(values ...[]float64) (top float64) {
+	most := highest(slices.Concat(values...))
+	if most < 1e-6 {
+		most = 1
+	}
+	step := roundStep(most / 5)
+	top = step * math.Ceil(most/step-1e-9)
+	for v := 0.0; v <= top+step/2; v += step {
+		c.row(v/top, text(v, scenario.Count))
+	}
+	return top
+}
+
+// row adds a line across the plot, at a part of its height.
+func (c *chart) row(part float64, text string) {
+	c.Rows = append(c.Rows, mark{math.Round(float64(c.Height)*(1-part)*10) / 10, text})
+}
+
+// draw adds a line, or an area, up to top. There is a gap where a value is not known.
+func (c *chart) draw(shape, class, name string, values []float64, top float64) {
+	var b strings.Builder
+	before := -1.0
+	for i, v := range append(slices.Clone(values), -1) {
+		if v == before {
+			continue
+		}
+		x, y := side*i/len(values), side-int(math.Round(side*min(v/top, 1)))
+		if known(before) {
+			fmt.Fprintf(&b, "H%d", x)
+		}
+		switch {
+		case known(v) && known(before):
+			fmt.Fprintf(&b, "V%d", y)
+		case known(v) && shape == "area":
+			fmt.Fprintf(&b, "M%d %dV%d", x, side, y)
+		case known(v):
+			fmt.Fprintf(&b, "M%d %d", x, y)
+		case shape == "area":
+			fmt.Fprintf(&b, "V%d", side)
+		}
+		before = v
+	}
+	c.Lines = append(c.Lines, line{shape, class, name, b.String()})
+}
+
+// rates is what was asked for and what was admitted. The limit is drawn where all requests are for one key: the sum of
+// the limits of many keys bounds nobody, because most of them ask for less.
+func (t *timeline) rates(s *scenario.Scenario) chart {
+	c := t.chart("rates", "Offered and admitted", "tokens per second", 220)
+	for _, f := range t.faults {
+		c.Margin = max(c.Margin, laneHeight-f.Above)
+	}
+	offered, admitted := t.level(t.Offered, mean), t.level(t.Admitted, mean)
+	alone, limit := t.level(t.Alone, mean), -1.0
+	if oneKey(s) {
+		limit = highest(t.Limit) // a step without a request has 0
+	}
+	top := c.scale(offered, admitted, alone, []float64{limit})
+	most := highest(alone)
+	if most > 0 {
+		c.draw("area", "alone", "of it without Redis", alone, top)
+	}
+	c.draw("line", "offered", "offered", offered, top)
+	c.draw("line", "admitted", "admitted", admitted, top)
+	if limit > 0 {
+		c.draw("line", "limit", "limit, which a burst may exceed for a while", []float64{limit}, top)
+	}
+	c.Say = fmt.Sprintf("From %s on %s were offered on average, and %s admitted.", clock(t.from),
+		text(mean(t.measured(t.Offered)), scenario.PerSec), text(mean(t.measured(t.Admitted)), scenario.PerSec))
+	if most > 0 {
+		c.Say += " At most " + text(most, scenario.PerSec) + " were admitted without Redis."
+	}
+	return c
+}
+
+// oneKey reports whether all requests are for one key of one limit.
+func oneKey(s *scenario.Scenario) bool {
+	return len(s.Limits) == 1 && len(s.Traffic) == 1 && (s.Traffic[0].Keys == 0 || s.Traffic[0].Keys == 1) &&
+		!slices.ContainsFunc(s.Faults, func(f scenario.Fault) bool { return f.Kind == "flood" })
+}
+
+func (t *timeline) breakers() chart {
+	c := t.chart("breakers", "Open breakers", "part of the processes", 80)
+	for _, part := range []float64{0, .5, 1} {
+		c.row(part, text(part, scenario.Ratio))
+	}
+	open := t.level(t.Open, highest)
+	c.draw("area", "open", "", open, 1)
+	c.Say = "A process whose breaker is open does not ask Redis. At one time it is open in at most " +
+		text(highest(open), scenario.Ratio) + " of the processes."
+	return c
+}
+
+// calls is how busy Redis was. The average is that of the tile.
+func (t *timeline) calls() chart {
+	c := t.chart("calls", "Redis calls", "per second", 100)
+	calls := t.level(t.Calls, mean)
+	c.draw("area", "calls", "", calls, c.scale(calls))
+	c.Say = fmt.Sprintf("From %s on %s on average, and at most %s.", clock(t.from), t.whole.Value("redis_calls"),
+		text(highest(t.measured(calls)), scenario.PerSec))
+	return c
+}
+
+// decisions is how long callers waited at most, on a logarithmic axis. Less than a microsecond, when nobody waited, is
+// at its foot.
+func (t *timeline) decisions() chart {
+	c := t.chart("decisions", "Longest decision", "logarithmic", 100)
+	took := t.level(t.MaxUs, highest)
+	decades := max(1, math.Ceil(math.Log10(max(1, highest(took)))-1e-9))
+	for d := 0.0; d <= decades; d++ {
+		c.row(d/decades, text(math.Pow(10, d-6), scenario.Seconds))
+	}
+	for i, v := range took {
+		if known(v) {
+			took[i] = math.Log10(max(1, v))
+		}
+	}
+	c.draw("area", "decisions", "", took, decades)
+	c.Say = fmt.Sprintf("From %s on at most %s, and 99 of 100 at most %s.", clock(t.from),
+		t.whole.Value("decide_max"), t.whole.Value("decide_p99"))
+	return c
+}
+
+// clock is a time in seconds, as scenarios write it.
+func clock(s float64) string {
+	if !(s >= 0 && s <= 1e9) {
+		return "unknown"
+	}
+	return scenario.Duration(math.Round(s*1e3) * 1e6).String()
+}
+
+// fault is a fault as the list has it, and a chart: from where to where, in percent, and where its name is.
+type fault struct {
+	Name, Text, When, Anchor string
+	From, Width              float64
+	Above                    int // the baseline of the name, in pixels from the plot: negative
+}
+
+// faults places the faults of a report on a time of so many seconds. It puts their names into lanes in which none lies
+// on another. The text of a fault is "at 20s blackhole for=15s".
+func faults(spans []measure.FaultSpan, length float64) (all []fault) {
+	free := map[int]float64{} // by lane, from which letter on
+	for _, s := range spans {
+		f := fault{Text: s.Text, When: "at " + clock(s.FromS), Anchor: "start"}
+		if s.ToS > s.FromS {
+			f.When = clock(s.FromS) + " to " + clock(s.ToS)
+		}
+		if rest, ok := strings.CutPrefix(s.Text, "at "); ok {
+			_, f.Text, _ = strings.Cut(rest, " ")
+		}
+		f.Name, _, _ = strings.Cut(fmt.Sprintf("%.16s ", f.Text), " ")
+		percent := func(at float64) float64 { return math.Round(min(max(at/length, 0), 1)*1e4) / 100 }
+		f.From, f.Width = percent(s.FromS), percent(s.ToS-s.FromS)
+		left, width := f.From/100*laneWidth, float64(len(f.Name)+1)
+		if left+width > laneWidth {
+			f.Anchor, left = "end", max(left-width, 0)
+		}
+		lane := 0
+		for free[lane] > left {
+			lane++
+		}
+		free[lane] = left + width
+		f.Above = -laneHeight*lane - 5
+		all = append(all, f)
+	}
+	return all
+}

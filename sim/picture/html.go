@@ -1,34 +1,19 @@
+// Package picture draws the report of a run as a web page: one file of HTML and SVG, without JavaScript, that needs no
+// network. What a report says is untrusted: it reaches the page through html/template only, and the page forbids itself
+// to load or run anything. What a report does not know (−1) is "unknown", or a gap in a line.
 package picture
 
 import (
-	"bytes"
-	"crypto/sha256"
+	"cmp"
 	_ "embed"
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
-)
-
-// MaxBytes bounds the size of every page.
-const MaxBytes = 300 * 1024
-
-const (
-	maxSteps    = 600       // of a series
-	maxCells    = 400       // of a sweep
-	maxTips     = 100       // cells of a sweep that has a tip for each
-	maxText     = 120       // characters of a text that is one line
-	maxOutcomes = 40        // expectations
-	maxListed   = 40        // faults in the list
-	maxScenario = 24 * 1024 // bytes of the scenario's text, when each is written as it is
 )
 
 //go:embed page.tmpl
@@ -37,281 +22,152 @@ var pageText string
 //go:embed style.css
 var styleText string
 
-//go:embed script.js
-var scriptText string
+var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-var pages = template.Must(template.New("").Parse(pageText))
-
-// frame is what every page has.
-type frame struct {
-	Policy string // Content-Security-Policy: our style and our script, and nothing else
-	Style  template.CSS
-	Script template.JS
-	Title  string
-	Learn  string
-	Facts  []string
-	Data   any
-	Replay replay
-}
-
-// newFrame returns the frame of a page about s, which may be nil.
-func newFrame(s *scenario.Scenario, kind string) frame {
-	f := frame{Style: template.CSS(styleText), Script: template.JS(scriptText), Title: "A rehearsal without a name"}
-	f.Policy = "default-src 'none'; style-src '" + digest(styleText) + "'; script-src '" + digest(scriptText) +
-		"'; base-uri 'none'; form-action 'none'"
-	if s != nil {
-		if s.Name != "" {
-			f.Title = clip(s.Name, maxText)
-		}
-		f.Learn = clip(s.Learn, 2*maxText)
-	}
-	f.Replay.Kind = kind
-	f.Replay.Text, f.Replay.Left = scenarioText(s)
-	return f
-}
-
-// digest names a text in a Content-Security-Policy.
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-}
-
-// replay says how to see the same again.
-type replay struct {
-	Kind           string // run, sweep
-	Text           string // of the scenario
-	Left           int    // bytes of it that are not shown
-	Engine, Unseed string
-	Seed           uint64
-	Version        string
-}
-
-// scenarioText is s in its own language, and how many bytes of that are left out.
-func scenarioText(s *scenario.Scenario) (text string, left int) {
-	if s == nil {
-		return "", 0
-	}
-	text = clean(s.String())
-	// As HTML a quote takes five bytes: those count as well, or a page of quotes would be too long.
-	size := 0
-	for i, c := range text {
-		size++
-		if strings.ContainsRune(`<>&"'+`, c) {
-			size += 4
-		}
-		if size > maxScenario {
-			return text[:i], len(text) - i
-		}
-	}
-	return text, 0
-}
-
-// runPage is the page of one run.
-type runPage struct {
-	frame
-	Passed   bool
+// page is what the template draws.
+type page struct {
+	Style    template.CSS
+	Scenario *scenario.Scenario
+	Report   *measure.Report
+	Facts    []string
 	Verdict  string
-	Tiles    []tile
+	From     string // the instant from which on figures count
+	Tiles    []figure
 	Outcomes []outcome
-	Never    []string // what had to happen and did not
-	Happened []happening
+	Faults   []fault
 	Charts   []chart
-	Faults   []listedFault
-	More     int // faults that are not listed
-	Figures  table
+	Columns  []figure
+	Whole    part
+	Parts    []part // a row each
+}
+
+// figure is a metric, in words for those who do not know ours.
+type figure struct{ Metric, Name, What string }
+
+// The first figures are known of each part of a run, the first eight are tiles, and the last three of these are about
+// faults.
+const ofParts, tiles, faultTiles = 4, 8, 3
+
+var figures = []figure{
+	{"over_admission", "Admitted too much", "tokens beyond burst + rate × time, of the worst key in its worst time"},
+	{"shortfall", "Admitted too little", "of what one exact limiter admits of the same requests"},
+	{"alone", "Admitted without Redis", "tokens, by processes that did not reach it"},
+	{"decide_max", "Longest decision", "that a caller waited for"},
+	{"redis_calls", "Redis calls", "on average, of all processes together"},
+	{"detect", "Fault noticed after", "by the last of the processes that it hit"},
+	{"heal", "Redis in use again after", "by all processes, from the end of the fault on"},
+	{"recovered", "Normal again after", "as much admitted as by one exact limiter, from the end of the last fault on"},
+	{"decide_p99", "99 of 100 decisions", ""},
+	{"denied_within", "Refused, though one exact limiter admits it", ""},
+	{"utilisation", "Admitted, of what one exact limiter admits", ""},
+	{"unaccounted", "Tokens that no grant or count accounts for", ""},
+}
+
+// nameOf is a metric in words, or empty if we have none.
+func nameOf(metric string) string {
+	if i := slices.IndexFunc(figures, func(f figure) bool { return f.Metric == metric }); i >= 0 {
+		return figures[i].Name
+	}
+	return ""
 }
 
 type outcome struct {
-	Text, Value string
-	Passed      bool
+	Passed            bool
+	Text, Name, Value string
 }
 
-type happening struct {
-	Name, Count   string
-	Wanted, Never bool
-}
-
-type listedFault struct {
-	Number     int
-	Text, When string
-}
-
-// HTML writes the page of a report. A report whose series are too long, or whose steps have no length, is an error, and
-// nothing is written.
+// HTML writes the page of a report.
 func HTML(w io.Writer, r *measure.Report) error {
-	if r == nil {
-		return errors.New("picture: the report is nil: there must be one")
+	s := cmp.Or(r.Scenario, &scenario.Scenario{})
+	p := &page{
+		Style: template.CSS(styleText), Scenario: s, Report: r, Facts: facts(r, s), From: s.MeasuredFrom().String(),
+		Whole: part{"", &r.Metrics}, Tiles: figures[:tiles], Faults: faults(r.Faults, 1), Charts: charts(r, s),
+		Parts: parts(r, s), Columns: figures[:ofParts],
 	}
-	steps, err := seriesSteps(&r.Series)
-	if err != nil {
-		return err
+	if len(r.Faults) == 0 {
+		p.Tiles = p.Tiles[:tiles-faultTiles]
 	}
-	p := runPage{frame: newFrame(r.Scenario, "run"), Passed: r.Passed, Tiles: tiles(&r.Metrics), Figures: figures(r)}
-	p.Replay.Engine, p.Replay.Unseed, p.Replay.Seed, p.Replay.Version = clip(r.Engine, 40), clip(r.Unseed, 40),
-		r.Seed, clip(r.Version, maxText)
-	p.Facts = facts(r.Scenario, r.FailModes, r.Engine)
-	p.Facts = append(p.Facts, fmt.Sprintf("seed %d", r.Seed))
-	p.addOutcomes(r)
-
-	var spans []span
-	for i, f := range r.Faults {
-		text := f.Text
-		if rest, ok := strings.CutPrefix(text, "at "); ok {
-			_, text, _ = strings.Cut(rest, " ") // the picture says when it was
-		}
-		spans = append(spans, span{i + 1, text, f.FromS, f.ToS})
-		if i < maxListed {
-			p.Faults = append(p.Faults, listedFault{i + 1, clip(text, maxText), when(f.FromS, f.ToS)})
-		}
-	}
-	p.More = len(r.Faults) - len(p.Faults)
-	if steps > 0 {
-		d := run{Report: r, timeline: timeline{steps: steps, step: r.Series.StepS}}
-		d.bands, d.lanes = newBands(spans, d.total())
-		d.hover.Step, d.hover.Steps = d.step, d.steps
-		p.Charts = d.charts()
-		p.Data = d.hover
-	}
-	return write(w, "run", p)
+	p.judge(r)
+	return pageTemplate.Execute(w, p)
 }
 
-// seriesSteps is the number of steps of a series.
-func seriesSteps(s *measure.Series) (steps int, err error) {
-	v := reflect.ValueOf(*s)
-	for i := range v.NumField() {
-		if v.Field(i).Kind() != reflect.Slice {
-			continue
-		}
-		n := v.Field(i).Len()
-		if steps = max(steps, n); n > maxSteps {
-			name := v.Type().Field(i).Tag.Get("json")
-			return 0, fmt.Errorf("picture: series.%s has %d values: there must be at most %d", name, n, maxSteps)
-		}
-	}
-	if steps > 0 && !(s.StepS > 0 && s.StepS <= 1e9) {
-		return 0, fmt.Errorf("picture: series.step_s is %v: it must be above 0 and at most 1e9", s.StepS)
-	}
-	return steps, nil
+// part is a part of a run, or a limit.
+type part struct {
+	Name    string
+	metrics *measure.Metrics
 }
 
-// addOutcomes adds the expectations, what happened, and the verdict.
-func (p *runPage) addOutcomes(r *measure.Report) {
-	broken := 0
-	for i, o := range r.Expectations {
-		if !o.Passed && !o.Unseen {
-			broken++
-		}
-		if i < maxOutcomes && !o.Unseen {
-			p.Outcomes = append(p.Outcomes, outcome{clip(o.Text, maxText), written(bounded(o.Text), o.Value), o.Passed})
-		}
-	}
-	// The broken ones first: they are what one looks for.
-	slices.SortStableFunc(p.Outcomes, func(a, b outcome) int {
-		if a.Passed == b.Passed {
-			return 0
-		} else if b.Passed {
-			return -1
-		}
-		return 1
-	})
-	for _, h := range r.Sometimes[:min(len(r.Sometimes), maxOutcomes)] {
-		if h.Wanted && h.Count == 0 && !h.Unseen {
-			p.Never = append(p.Never, clip(h.Name, maxText))
-		}
-		if h.Wanted || h.Count > 0 {
-			p.Happened = append(p.Happened, happening{
-				clip(h.Name, maxText), amount(float64(h.Count)), h.Wanted,
-				h.Count == 0 && !h.Unseen,
-			})
-		}
-	}
-	n := len(r.Expectations)
-	switch {
-	case broken > 0:
-		p.Verdict = amount(float64(broken)) + " of " + plural(n, "expectation", "expectations") + " broken"
-	case n > 1:
-		p.Verdict = "all " + plural(n, "", "expectations") + " kept"
-	case n == 1:
-		p.Verdict = "the expectation kept"
-	default:
-		p.Verdict = "nothing was expected"
-	}
-	if a := &r.Audit; a.Broken > 0 {
-		p.Outcomes = slices.Insert(p.Outcomes, 0, outcome{clip("audit: "+a.First, maxText), "broken at " +
-			amount(float64(a.Broken)) + " looks", false})
-		p.Verdict += ", and the audit found a mistake"
-	}
-	if len(p.Never) > 0 {
-		p.Verdict += ", and " + plural(len(p.Never), "thing", "things") + " that had to happen did not"
-	}
+// Value is a metric as people read it.
+func (p part) Value(metric string) string {
+	return text(p.metrics.Value(metric), scenario.UnitOf(metric))
 }
 
-// facts are what the run was about, in a few words each.
-func facts(s *scenario.Scenario, own map[string]string, engine string) (list []string) {
-	if engine != "" {
-		list = append(list, clip(engine, 40)+" engine")
+// text is a value as the report for a terminal has it.
+func text(v float64, u scenario.Unit) string {
+	if !known(v) {
+		return "unknown"
 	}
-	if s == nil {
-		return list
+	return measure.Figure(v, u)
+}
+
+// known reports whether v is a value: no metric is negative, and none is above this.
+func known(v float64) bool { return v >= 0 && v <= 1e15 }
+
+// failModes says what a process does while it does not reach Redis.
+var failModes = map[string]string{
+	"local":  "without Redis each process admits its share",
+	"open":   "without Redis each process admits everything",
+	"closed": "without Redis each process refuses everything",
+}
+
+// facts are what was run, in a few words each.
+func facts(r *measure.Report, s *scenario.Scenario) []string {
+	mode := func(name string) string { return "fail-" + name + ": " + failModes[name] }
+	list := []string{
+		"length " + s.Length.String(), fmt.Sprintf("%d processes", s.Fleet.N), mode(cmp.Or(s.Fleet.Mode, "local")),
 	}
-	if s.Fleet.N > 0 {
-		list = append(list, plural(s.Fleet.N, "process", "processes"))
-	}
-	mode := s.Fleet.Mode
-	if mode == "" {
-		mode = "local"
-	}
-	list = append(list, "fail-"+clip(mode, 20))
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		list = append(list, clip(name, 40)+" fail-"+clip(own[name], 20))
-	}
-	if len(s.Limits) == 1 && s.Limits[0].Per > 0 {
-		l := s.Limits[0]
-		list = append(list, amount(float64(l.Tokens))+" tokens per "+per(float64(l.Per)/1e9))
-	} else if len(s.Limits) > 1 {
-		list = append(list, plural(len(s.Limits), "limit", "limits"))
-	}
-	if s.Length > 0 {
-		list = append(list, length(float64(s.Length)/1e9))
+	for _, l := range s.Limits {
+		fact := fmt.Sprintf("limit %s: %d tokens per %s, burst %d", l.Name, l.Tokens, l.Per, cmp.Or(l.Burst, l.Tokens))
+		if own, ok := r.FailModes[l.Name]; ok {
+			fact += ", " + mode(own)
+		}
+		list = append(list, fact)
 	}
 	return list
 }
 
-// per is a period in seconds, as one says it after "per".
-func per(s float64) string {
-	switch s {
-	case 1:
-		return "second"
-	case 60:
-		return "minute"
-	case 3600:
-		return "hour"
+// judge adds what was expected and what had to happen, what did not come true first, and a sentence about it.
+func (p *page) judge(r *measure.Report) {
+	broken := 0
+	add := func(o outcome) {
+		at := len(p.Outcomes)
+		if !o.Passed {
+			at, broken = broken, broken+1
+		}
+		p.Outcomes = slices.Insert(p.Outcomes, at, o)
 	}
-	return length(s)
+	for _, o := range r.Expectations {
+		metric, _, _ := strings.Cut(o.Text, " ")
+		add(outcome{o.Passed, o.Text, nameOf(metric), text(o.Value, scenario.UnitOf(metric))})
+	}
+	for _, h := range r.Sometimes {
+		if h.Wanted {
+			add(outcome{h.Count > 0, "sometimes " + h.Name, "Had to happen", fmt.Sprintf("%d times", h.Count)})
+		}
+	}
+	p.Verdict = fmt.Sprintf("%d of %d expectations came true", len(p.Outcomes)-broken, len(p.Outcomes))
 }
 
-// when is a time from and to, in words.
-func when(from, to float64) string {
-	switch {
-	case !known(from):
-		return "never"
-	case !known(to):
-		return "from " + length(from)
-	case to <= from:
-		return "at " + length(from)
+// parts are what the run was before, during and after the faults, and of each limit if there are several.
+func parts(r *measure.Report, s *scenario.Scenario) (all []part) {
+	for i := 0; i < len(r.Phases) && len(r.Phases) > 1; i++ { // a single one is the whole run
+		p := &r.Phases[i]
+		all = append(all, part{fmt.Sprintf("%s faults, %s to %s", p.Name, clock(p.FromS), clock(p.ToS)), &p.Metrics})
 	}
-	return length(from) + " – " + length(to)
-}
-
-// write renders a page and writes it, when it is whole and small enough.
-func write(w io.Writer, name string, data any) error {
-	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
-		return fmt.Errorf("picture: %w", err)
+	for _, l := range s.Limits {
+		if m, ok := r.Limits[l.Name]; ok && len(s.Limits) > 1 {
+			all = append(all, part{"limit " + l.Name, &m})
+		}
 	}
-	if b.Len() > MaxBytes {
-		return fmt.Errorf("picture: the page would be %d bytes long: at most %d are allowed", b.Len(), MaxBytes)
-	}
-	_, err := w.Write(b.Bytes())
-	return err
+	return all
 }

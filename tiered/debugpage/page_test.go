@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +19,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
+
+var write = flag.String("write", "", "`file` to write the page into, which make pages PAGE=browser looks at")
 
 const evil = `<script>alert("x")</script>` + "\x00\n"
 
@@ -43,6 +47,7 @@ func used(t *testing.T) *tiered.Group {
 		}
 		for range 7 {
 			l.Allow(ctx, evil)
+			l.Allow(ctx, strings.Repeat("7", 200)) // wider than a phone
 		}
 		defer func() { l.Allow(ctx, "ann@example.org") }()
 	}
@@ -92,6 +97,12 @@ func TestPage(t *testing.T) {
 		}
 		if len(page) > 60_000 {
 			t.Errorf("%d bytes", len(page))
+		}
+		if *write != "" {
+			_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/debug")
+			if err := os.WriteFile(*write, []byte(page), 0o600); err != nil {
+				t.Error(err)
+			}
 		}
 		_, page = get(t, g, &Options{ShowKeys: true}, http.MethodGet, "/debug?every=7")
 		for _, want := range []string{
