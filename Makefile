@@ -37,7 +37,7 @@ REALTIME := ./failover ./internal/faults ./remote ./tiered
 # Packages that a service runs concurrently. The race detector watches them in `make test`, and the others in `make
 # test-long`: it makes virtual time 15 times as slow. RACEFREE would take it minutes, and only runs what others run too.
 RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/watch
-RACEFREE := ./internal/adversary/... ./internal/legal ./internal/tune
+RACEFREE := ./internal/adversary/... ./internal/legal
 
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
 except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
@@ -50,7 +50,7 @@ test: ## before a pull request: the short tests, under the race detector what se
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
 	go test -vet=off $(RACE) -short -timeout 10m $(RACED)
-	go test -vet=off -short -timeout 10m $(call except,$(RACED) ./internal/tune)
+	go test -vet=off -short -timeout 10m $(call except,$(RACED))
 	go test -vet=off -short -timeout 10m -run '^TestFleet' ./tiered
 	go test -vet=off -timeout 10m .
 
@@ -136,17 +136,15 @@ lint: ## golangci-lint over all modules: two to three minutes, and two more when
 
 # growth   docs/internals/performance.md: how the cost grows with processes, keys and lease size; under four minutes
 # hot-key  docs/internals/performance.md: what shards of one key are worth; two minutes
-# tuning   sim/tuning.md: what tiersim tune advises for five services; two minutes
 # images   docs/images: the page of tiersim run, light, dark and on a phone; half a minute
 # browser  writes pictures into build only: looks at pages of runs and at the debug page in chromium; under two minutes
-PAGES := growth hot-key tuning images browser
+PAGES := growth hot-key images browser
 
 pages: ## write one page of the documents, or look at those of the simulator: make pages PAGE=growth
 	$(or $(page-$(PAGE)),$(error PAGE is one of $(PAGES)))
 
 page-growth = go test -count=1 -timeout 20m -v -run '^TestGrowth$$' ./tiered -args -growth $(CURDIR)/docs/internals/performance.md
 page-hot-key = go test -count=1 -timeout 20m -v -run '^TestHotKey$$' ./tiered -args -hot-key $(CURDIR)/docs/internals/performance.md
-page-tuning = go test -count=1 -timeout 20m -v -run '^TestServices$$' ./internal/tune -args -write $(CURDIR)/sim/tuning.md
 
 define page-images
 @$(CHROMIUM)

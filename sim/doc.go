@@ -10,7 +10,7 @@
 //		}
 //	}
 //
-// sim/README.md teaches it in ten minutes. [Sweep] varies a scenario, and `tiersim tune` searches for a policy.
+// sim/README.md teaches it in ten minutes. [Sweep] varies a scenario, and `tiersim tune` chooses a policy.
 //
 // A program needs no test for it: [Run] may be called anywhere outside of a bubble.
 //

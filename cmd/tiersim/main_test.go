@@ -85,7 +85,7 @@ func TestHowToGoOn(t *testing.T) {
 		!strings.Contains(out, "-h, --help") {
 		t.Errorf("help run: %d %q", status, out)
 	}
-	if out, _, status := run(t, "__complete", "help", "tu"); status != passed || !strings.HasPrefix(out, "tune\tSearch ") {
+	if out, _, status := run(t, "__complete", "help", "tu"); status != passed || !strings.HasPrefix(out, "tune\tTry ") {
 		t.Errorf("completion of help: %d %q", status, out)
 	}
 	if out, _, status := run(t, "version"); status != passed || !strings.HasPrefix(out, "tiersim ") || !strings.Contains(out, runtime.Version()) {

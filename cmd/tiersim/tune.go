@@ -1,146 +1,135 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/tune"
-	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func (a *app) tune() *cobra.Command {
 	var f files
-	var wanted question
+	var w wish
 	c := &cobra.Command{
-		Use: "tune", Short: "Search lease size and period, fail mode and Options.Processes for a service",
-		Args: noArguments,
-		Long: `Tune runs the shipped limiter with each of some thirty settings through silent, dying, flapping and slow Redises, partitions
-and deploys. It prints the settings that none beats, which one to take, whether standing shares pay, and the policy in
-Go. What nothing satisfies it says; the exit status is then 1. It takes some ten seconds on two processors, and a
-minute with many keys. sim/tuning.md has examples.`,
+		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: noArguments,
+		Long: `Tune runs the shipped limiter with eleven settings through an outage, a partition, a deploy and a slow
+Redis. It says what each costs, which one to take, and whether standing shares pay. If none keeps what you accept,
+the exit status is 1. sim/tuning.md has examples.`,
 		Example: `  tiersim tune --rate 1000/s --processes 20 --over 100% --shortfall 10%
   tiersim tune --rate 5/min --processes 20 --keys 1000 --demand 0.5 --over 30
   tiersim tune --rate 50/s --processes 10 --over 0 --shortfall 60% --calls 200/s`,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if wanted.rate == "" {
+		if w.texts.rate == "" {
 			return fmt.Errorf("tune has no --rate: must be given, as in\n  %s\n%s", example(c), seeHelp(c))
 		}
-		if err := f.check(); err != nil {
-			return err
-		}
-		q, err := wanted.read()
-		if err != nil {
+		if err := errors.Join(f.check(), w.read()); err != nil {
 			return err
 		}
 		b := a.bar("tuning")
-		answer, err := tune.Search(q, b.progress)
+		results, err := w.run(&sim.Options{Seed: w.seed, Progress: b.progress})
 		b.done()
 		if err != nil {
 			return err
 		}
-		sweep, err := answer.Sweep()
-		if err != nil {
-			return err
-		}
-		err = a.write(f.json, func(w io.Writer) error { return indented(w, sweep) })
+		all := w.answer(results)
+		err = a.write(f.json, func(out io.Writer) error { return indented(out, all) })
 		if err == nil && !f.stdout() {
-			err = answer.Text(a.out)
+			err = w.print(a.out, all)
 		}
-		if err == nil && len(answer.Unsatisfied())+len(answer.Broken) > 0 {
+		if err == nil && !all.Kept {
 			return errBroken
 		}
 		return err
 	}
-	wanted.flags(c)
-	f.flags(c)
+	w.flags(c.Flags())
+	c.Flags().StringVar(&f.json, "json", "", "write it as JSON to `FILE`, or - for stdout (sim/tuning.md has its fields)")
 	return c
 }
 
-// question holds the flags of a tune.Question. A value with a unit is text.
-type question struct {
-	tune.Question
-	rate, over, shortfall, calls string
-	rtt, outage                  time.Duration
+// wish is a service, and what its user accepts.
+type wish struct {
+	service
+	bounds [3]bound // of Over, Short and Calls of a result
+	seed   uint64
+	texts  struct{ rate, over, short, calls string } // flags with units
 }
 
-func (q *question) flags(c *cobra.Command) {
-	flags := c.Flags()
-	flags.StringVar(&q.rate, "rate", "", "the limit of each key, as in 1000/s, 100/min; must be there")
-	flags.Int64Var(&q.Limit.Burst, "burst", 0, "its burst, tokens; 0 is as many as the rate has")
-	flags.StringVar(&q.Limit.Name, "name", "api", "of the policy")
-	flags.IntVar(&q.Processes, "processes", 20, "that share the limit: 1 to 1000")
-	flags.DurationVar(&q.rtt, "rtt", 400*time.Microsecond, "to Redis and back")
-	flags.StringVar(&q.Shape, "shape", "steady", "of demand: steady, bursts (all within 0.8 of 2 s), ramp, wave")
-	flags.Float64Var(&q.Demand, "demand", 1.5, "of each key, in times its limit")
-	flags.Int64Var(&q.Keys, "keys", 1, "that are asked for at one time")
-	flags.Int64Var(&q.Cost, "cost", 1, "tokens per request")
-	flags.Int64Var(&q.MaxCost, "max-cost", 0, "uniform from --cost to this")
-	flags.DurationVar(&q.outage, "outage", 15*time.Second, "how long faults last")
-	flags.StringSliceVar(&q.Faults, "faults", nil, "some of "+strings.Join(tune.Faults(), ",")+" (default all)")
-	flags.StringVar(&q.over, "over", "100%", "accepted over-admission in the worst interval: tokens, or a part of the burst")
-	flags.StringVar(&q.shortfall, "shortfall", "10%", "accepted part of what an ideal limiter admits, outage and all")
-	flags.StringVar(&q.calls, "calls", "", "accepted calls of Redis per second (default any number)")
-	flags.Float64Var(&q.Requests, "requests", 300, "to simulate per second at most; beyond them one stands for several")
-	flags.Uint64Var(&q.Seed, "seed", 1, "what all that is random depends on: from 1")
-	_ = c.RegisterFlagCompletionFunc("shape", cobra.FixedCompletions([]string{"steady", "bursts", "ramp", "wave"},
-		cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(tune.Faults(),
-		cobra.ShellCompDirectiveNoFileComp))
+func (w *wish) flags(f *pflag.FlagSet) {
+	f.StringVar(&w.texts.rate, "rate", "", "the limit of each key, as in 1000/s, 100/min; must be there")
+	f.Int64Var(&w.limit.Burst, "burst", 0, "its burst, tokens; 0 is as many as the rate has")
+	f.IntVar(&w.processes, "processes", 12, "that share the limit")
+	f.DurationVar(&w.rtt, "rtt", 400*time.Microsecond, "to Redis and back")
+	f.Float64Var(&w.demand, "demand", 1.5, "of each key, in times its limit")
+	f.Int64Var(&w.keys, "keys", 1, "that are asked for at one time")
+	f.Int64Var(&w.cost, "cost", 1, "tokens per request")
+	f.Int64Var(&w.maxCost, "max-cost", 0, "costs are uniform from --cost to this; 0 is --cost")
+	f.DurationVar(&w.outage, "outage", 15*time.Second, "how long faults last")
+	f.StringVar(&w.texts.over, "over", "200%", "accepted over the limit of a key at worst: tokens, or a part of the burst")
+	f.StringVar(&w.texts.short, "shortfall", "20%", "accepted loss of what an ideal limiter admits, outage and all")
+	f.StringVar(&w.texts.calls, "calls", "", "accepted calls of Redis per second (default any number)")
+	f.Uint64Var(&w.seed, "seed", 1, "what all that is random depends on")
 }
 
-// read parses the values with units.
-func (q *question) read() (tune.Question, error) {
-	q.RTT, q.Outage = scenario.Duration(q.rtt), scenario.Duration(q.outage)
+// read reads the flags, and reports all that is wrong with them.
+func (w *wish) read() error {
 	var all []error
-	wrong := func(flag, value, rule string) {
-		all = append(all, fmt.Errorf("--%s is %q: must be %s", flag, value, rule))
+	must := func(ok bool, flag string, value any, rule string) {
+		if text, isText := value.(string); isText {
+			value = strconv.Quote(text)
+		}
+		if !ok {
+			all = append(all, fmt.Errorf("--%s is %v: must be %s", flag, value, rule))
+		}
 	}
-	// The scenario language parses a limit's rate.
-	s, err := scenario.Parse(probe)
+	limit, err := tiered.ParseLimit(w.texts.rate)
+	must(err == nil, "rate", w.texts.rate, "tokens per period, as in 1000/s, 100/min or 5/h")
+	limit.Burst = cmp.Or(w.limit.Burst, limit.Burst, limit.Tokens)
+	w.limit, w.maxCost = limit, cmp.Or(w.maxCost, w.cost)
+	most := limit.Burst // of a cost
 	if err != nil {
-		return q.Question, err
+		most = math.MaxInt64
 	}
-	if err := s.Set("limit.rate", q.rate); err != nil {
-		wrong("rate", q.rate, "tokens per period, as in 1000/s, 100/min or 5/h")
+	sound := err != nil || tiered.Policy{Name: "api", Limit: limit}.Validate() == nil
+	must(sound, "burst", limit.Burst, "1 to 2^40 tokens")
+	must(w.processes >= 1 && w.processes <= 1000, "processes", w.processes, "1 to 1000")
+	must(w.rtt >= time.Microsecond && w.rtt <= 10*time.Second, "rtt", w.rtt, "1us to 10s")
+	must(w.demand >= 0.01 && w.demand <= 100, "demand", w.demand, "0.01 to 100 times the limit")
+	must(w.keys >= 1 && w.keys <= 1e6, "keys", w.keys, "1 to 1000000")
+	must(w.cost >= 1 && w.cost <= most, "cost", w.cost, "1 to the burst")
+	must(w.maxCost >= w.cost && w.maxCost <= most, "max-cost", w.maxCost, "the cost to the burst")
+	must(w.outage >= 3*time.Second && w.outage <= 10*time.Minute, "outage", w.outage, "3s to 10m")
+	must(w.seed >= 1, "seed", w.seed, "1 or more")
+	var ok [3]bool
+	over, isPart := strings.CutSuffix(w.texts.over, "%")
+	w.bounds[0], ok[0] = newBound(over, "")
+	if w.bounds[0].scale = float64(limit.Burst); isPart {
+		w.bounds[0].most *= w.bounds[0].scale / 100
 	}
-	q.Limit.Tokens, q.Limit.Per = s.Limits[0].Tokens, s.Limits[0].Per
-	burst := q.Limit.Burst
-	if burst == 0 {
-		burst = q.Limit.Tokens
+	w.bounds[1], ok[1] = newBound(w.texts.short, "%")
+	w.bounds[2], ok[2] = newBound(cmp.Or(w.texts.calls, "Inf/s"), "/s")
+	must(ok[0], "over", w.texts.over, "tokens, or per cent of the burst, as in 100 or 50%")
+	must(ok[1] && w.bounds[1].most <= 100, "shortfall", w.texts.short, "0% to 100%, as in 5%")
+	must(ok[2] && w.bounds[2].most > 0, "calls", w.texts.calls, "more than 0 per second, as in 200/s")
+	if len(all) > 0 {
+		return errors.Join(all...)
 	}
-	var ok bool
-	if q.Over, ok = part(q.over, float64(burst)); !ok {
-		wrong("over", q.over, "tokens, or a part of the burst, as in 100 or 50%")
-	}
-	if q.Shortfall, ok = part(q.shortfall, 1); !ok || q.Shortfall > 1 {
-		wrong("shortfall", q.shortfall, "0 to 100%, as in 5% or 0.05")
-	}
-	if q.Calls, ok = part(strings.TrimSuffix(q.calls, "/s"), 0); q.calls != "" &&
-		(!ok || q.Calls <= 0 || strings.HasSuffix(q.calls, "%")) {
-		wrong("calls", q.calls, "more than 0 per second, as in 200/s")
-	}
-	if q.Seed == 0 {
-		wrong("seed", "0", "1 or more")
-	}
-	return q.Question, errors.Join(all...)
-}
-
-// probe returns a scenario whose limit's rate can be set.
-const probe = "name \"x\"\nlimit x rate=1/s\nfleet n=1\ntraffic poisson rate=1/s\nrun 10s\n"
-
-// part parses a number that is not negative, or a percentage of a whole.
-func part(text string, whole float64) (float64, bool) {
-	number, percent := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if percent {
-		v = v * whole / 100
-	}
-	return v, err == nil && v >= 0 && v <= 1e15
+	w.plan()
+	run, measured := time.Duration(w.end).Seconds(), time.Duration(w.end-w.warm).Seconds()
+	n := w.rate / float64(w.keys) * float64(w.played)
+	must(n*run <= mostRequests, "rate", w.texts.rate, fmt.Sprintf("low enough for %d requests of a key in the %v s of a "+
+		"run: it has %.3g. A larger --cost makes them fewer", mostRequests, run, n*run))
+	must(n*measured >= fewestRequests, "demand", w.demand, fmt.Sprintf("high enough for %d requests in %v s: "+
+		"it makes %.3g. More --keys or a longer --outage make more", fewestRequests, measured, n*measured))
+	return errors.Join(all...)
 }

@@ -1,76 +1,197 @@
 package main
 
 import (
-	"reflect"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
-	"github.com/tiered-limiter/tiered-limiter/internal/tune"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// The commands of sim/tuning.md ask what the page's figures are the answer to.
-func TestServicesAreAsked(t *testing.T) {
-	for _, s := range tune.Services() {
-		var q question
-		c := &cobra.Command{}
-		q.flags(c)
-		if err := c.ParseFlags(s.Flags); err != nil {
-			t.Fatal(err)
+// What is printed of a figure and of its bound compares as the figure and the bound do. A newcomer once read "at most
+// 75, measured 75.75" beside a setting that was advised.
+func TestTunePrintsAsItCompares(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		most := random.Float64() * math.Pow(10, float64(random.IntN(12)-3))
+		if random.IntN(2) == 0 {
+			most = math.Floor(most)
 		}
-		asked, err := q.read()
-		if err != nil {
-			t.Fatal(err)
+		f := figure(most * (1 + (random.Float64()-0.5)*math.Pow(10, -float64(random.IntN(17)))))
+		if random.IntN(9) == 0 {
+			f = figure(math.Nextafter(most, most+float64(random.IntN(3)-1)))
 		}
-		want := s.Question
-		if err := want.Check(); err != nil {
-			t.Fatal(err)
+		printed, err := strconv.ParseFloat(f.text(most), 64)
+		limit, err2 := strconv.ParseFloat(plain(most), 64)
+		if kept := (bound{most: most}).kept(max(f, 0)); f >= 0 && (err != nil || err2 != nil || kept != (printed <= limit)) {
+			t.Fatalf("%v of %v is kept: %v, and printed as %s of %s", float64(f), most, kept, f.text(most), plain(most))
 		}
-		if err := asked.Check(); err != nil || !reflect.DeepEqual(asked, want) {
-			t.Errorf("%s: %v\nasked %+v\nwant  %+v", s.Name, err, asked, want)
+	}
+	for f, want := range map[figure]string{75.75: "75.75", 75.0000001: "75.0000001", 74.9999: "75", -1: "-"} {
+		if got := f.text(75); got != want {
+			t.Errorf("%v is printed as %s", float64(f), got)
 		}
+	}
+	if (bound{most: 75}).kept(-1) {
+		t.Error("what is not known keeps a bound")
 	}
 }
 
-func TestTune(t *testing.T) {
-	if testing.Short() {
-		t.Skip("20 s under the race detector; package tune has short ones")
-	}
-	quick := strings.Fields("tune --rate 40/s --processes 4 --outage 5s --faults blackhole,none --requests 40")
-	out, problems, status := run(t, append(quick, "--over", "1000", "--shortfall", "60%")...)
-	if status != passed || !strings.Contains(out, "policy := tiered.Policy{") ||
-		strings.Contains(out, "NOT SATISFIED") {
-		t.Errorf("status %d, %q, %s", status, problems, out)
-	}
-	out, _, status = run(t, append(quick, "--over", "0", "--shortfall", "0", "--calls", "0.1/s")...)
-	if status != broken || !strings.Contains(out, "NOT SATISFIED: redis_calls <= 0.1/s") {
-		t.Errorf("status %d, %s", status, out)
-	}
-	out, _, status = run(t, append(quick, "--shortfall", "100%", "--over", "1e6", "--json", "-")...)
-	if status != passed || !strings.Contains(out, `"advised": {`) {
-		t.Errorf("status %d, %s", status, out)
-	}
+// chosen makes a wish that accepts 100 tokens over the limit, 10 % short and 50 calls, and lets it choose.
+func chosen(all ...result) *answer {
+	w := wish{bounds: [3]bound{{100, "", 100}, {10, "%", 100}, {50, "/s", 50}}}
+	w.processes = 4
+	return w.answer(all)
 }
 
-func TestTuneErrors(t *testing.T) {
-	for _, c := range []struct{ args, want string }{
-		{"", `tune has no --rate`},
-		{"--rate 5", `--rate is "5": must be tokens per period`},
-		{"--rate 5/s --over x", `--over is "x"`},
-		{"--rate 5/s --over -1", `--over is "-1"`},
-		{"--rate 5/s --shortfall 101%", `--shortfall is "101%"`},
-		{"--rate 5/s --calls 0", `--calls is "0"`},
-		{"--rate 5/s --calls 5%", `--calls is "5%"`},
-		{"--rate 5/s --seed 0", `--seed is "0"`},
-		{"--rate 5/s --processes 0", "processes is 0: must be 1 to 1000"},
-		{"--rate 5/s --faults fire", `fault is "fire": must be one of blackhole`},
-		{"--rate 5/s --shape round", `shape is "round"`},
-		{"--rate 5/s more", `tune has arguments ["more"]`},
+func TestTuneRule(t *testing.T) {
+	of := func(mode string, over, short, calls, perRequest figure) result {
+		return result{setting: setting{FailMode: mode}, Over: over, Short: short, Calls: calls, PerRequest: perRequest}
+	}
+	for _, c := range []struct {
+		name string
+		all  []result
+		take int
+		kept bool
+	}{
+		{"the fewest calls", []result{of("local", 0, 0, 9, 0.9), of("local", 0, 0, 9, 0.5)}, 1, true},
+		{"the plainest of a few more", []result{of("local", 0, 0, 9, 0.55), of("local", 0, 0, 9, 0.5)}, 0, true},
+		{"not a miss", []result{of("local", 100.1, 0, 9, 0.1), of("local", 100, 10, 50, 0.5)}, 1, true},
+		{"not fail-open", []result{of("closed", 0, 10, 9, 1), of("open", 0, 0, 9, 0)}, 0, true},
+		{"fail-open", []result{of("closed", 0, 11, 9, 1), of("open", 0, 0, 9, 1)}, 1, true},
+		{"the nearest", []result{of("local", 300, 0, 0, 0), of("closed", 0, 11, 0, 1), of("open", 900, 0, 0, 0)}, 1, false},
+		{"unknown", []result{of("local", -1, 0, 0, 0), of("closed", 0, 0, 0, 1)}, 1, true},
 	} {
-		_, problems, status := run(t, append([]string{"tune"}, strings.Fields(c.args)...)...)
-		if status != notRunnable || !strings.Contains(problems, c.want) {
-			t.Errorf("%s: status %d, %q, want %q", c.args, status, problems, c.want)
+		if a := chosen(c.all...); a.Take != c.take || a.Kept != c.kept {
+			t.Errorf("%s: takes %d, kept %v", c.name, a.Take, a.Kept)
 		}
+	}
+	w := wish{bounds: [3]bound{{100, "", 100}, {10, "%", 100}, {50, "/s", 50}}}
+	w.limit = tiered.PerSecond(1000)
+	if w.over(0.0019) != 0 || w.over(0.0021) != 0.0021 || w.over(-1) != -1 {
+		t.Error("over the limit: only what refills in 2 µs is none")
+	}
+	for calls, want := range map[figure]string{60: "calls/s is 60/s at least.", 1: "each bound is kept by some, and all by none."} {
+		all := []result{of("local", 101, 5, 75.75, 0), of("closed", 0, 11, calls, 0)}
+		if got := w.unkept(all); got != want {
+			t.Error(got)
+		}
+	}
+}
+
+// A run says in text and in JSON what it takes; the same seed gives the same; a wish that cannot be had is named.
+func TestTuneAnswer(t *testing.T) {
+	quick := strings.Fields("tune --rate 20/s --processes 3 --outage 3s")
+	out, problems, status := run(t, append(quick, "--over", "0", "--shortfall", "90%")...)
+	row := regexp.MustCompile(`(?m)^\* +fail-(\w+) .* nothing$`).FindStringSubmatch(out)
+	if status != passed || row == nil || row[1] != "closed" || !strings.Contains(out, "FailMode: tiered.FailClosed") ||
+		!strings.Contains(out, rule) || strings.Contains(out, "NO SETTING") {
+		t.Errorf("status %d, %q\n%s", status, problems, out)
+	}
+	if again, _, _ := run(t, append(quick, "--over", "0", "--shortfall", "90%")...); again != out {
+		t.Errorf("not the same again:\n%s", again)
+	}
+	out, problems, status = run(t, append(quick, "--over", "1000", "--calls", "0.5/s", "--json", "-")...)
+	var a answer
+	if err := json.Unmarshal([]byte(out), &a); err != nil || status != broken || a.Kept || a.Schema != 1 ||
+		len(a.Settings) != 9 || len(a.Settings[a.Take].Missed) == 0 || a.Accepted != [3]figure{1000, 20, 0.5} {
+		t.Errorf("status %d, %q, %v\n%s", status, problems, err, out)
+	}
+}
+
+// Standing shares pay for rarely used keys, and not for a burst of which no share has a token. They are not tried where
+// they are not possible, nor for keys at their limit.
+func TestTuneStanding(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--rate 100/s --burst 200 --keys 12 --demand 0.01": "Standing shares pay, and miss nothing: 0 calls per request " +
+			"with them, 1 without. A user who always meets one process then has 90.62%",
+		"--rate 60/s --burst 16 --keys 20 --demand 0.01": "Standing shares do not pay: 1 calls per request with them",
+		"--rate 15/s --keys 8 --demand 0.1":              "not tried: tiered: Policy.Standing is on: must be StandingOff",
+		"--rate 15/s":                                    "not tried: they are for keys that are asked for less",
+	} {
+		out, problems, _ := run(t, strings.Fields("tune --processes 4 --outage 3s "+flags)...)
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: %q\n%s\nwant %s", flags, problems, out, want)
+		}
+	}
+}
+
+// The policy in Go compiles with every setting.
+func TestTuneGo(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("package main\n\nimport (\n\"time\"\n\n\"github.com/tiered-limiter/tiered-limiter/tiered\"\n)\n\n")
+	b.WriteString("func main() {\n_ = time.Second\n")
+	for _, rate := range []string{"1000000/min", "10/100ms"} {
+		w := wish{}
+		w.limit, _ = tiered.ParseLimit(rate)
+		w.limit.Burst, w.processes = 7, 12
+		for _, s := range settings {
+			b.WriteString("{\n" + w.policy(s) + "_, _ = policy.Validate(), options\n}\n")
+		}
+	}
+	path := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(path, []byte(b.String()+"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "build", "-o", os.DevNull, path)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Each wrong flag is reported with its value and its rule, all at once.
+func TestTuneErrors(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                  `tune has no --rate`,
+		"--rate 5":                          `--rate is "5": must be tokens per period`,
+		"--rate 5/s --burst -1":             "--burst is -1: must be 1 to 2^40 tokens",
+		"--rate 5/s --over x":               `--over is "x": must be tokens, or per cent of the burst`,
+		"--rate 5/s --over -1":              `--over is "-1"`,
+		"--rate 5/s --over NaN":             `--over is "NaN"`,
+		"--rate 5/s --shortfall 101%":       `--shortfall is "101%": must be 0% to 100%`,
+		"--rate 5/s --shortfall 0.1":        `--shortfall is "0.1"`,
+		"--rate 5/s --calls 0/s":            `--calls is "0/s": must be more than 0 per second`,
+		"--rate 5/s --seed 0":               "--seed is 0: must be 1 or more",
+		"--rate 5/s --keys 0 --demand 0":    "--demand is 0: must be 0.01 to 100 times the limit\n--keys is 0: must be 1 to 1000000",
+		"--rate 5/s --processes 0 --rtt 0s": "--processes is 0: must be 1 to 1000\n--rtt is 0s: must be 1us to 10s",
+		"--rate 5/s --cost 6":               "--cost is 6: must be 1 to the burst",
+		"--rate 5/s --cost 2 --max-cost 1":  "--max-cost is 1: must be the cost to the burst",
+		"--rate 5/s --outage 1s":            "--outage is 1s: must be 3s to 10m",
+		"--rate 5/h":                        "--demand is 1.5: must be high enough for 100 requests",
+		"--rate 1000000/s":                  `--rate is "1000000/s": must be low enough for 60000 requests`,
+		"--rate 5/s more":                   `tune has arguments ["more"]`,
+		"--rate 5/s --json /none/x":         `"/none/x" cannot be written`,
+	} {
+		_, problems, status := run(t, append([]string{"tune"}, strings.Fields(args)...)...)
+		if status != notRunnable || !strings.Contains(problems, want) {
+			t.Errorf("%s: status %d, %q, want %q", args, status, problems, want)
+		}
+	}
+}
+
+// The commands of sim/tuning.md are understood, and it states the rule.
+func TestTuningPage(t *testing.T) {
+	text, err := os.ReadFile("../../sim/tuning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^go run ./cmd/tiersim tune (.*)$`).FindAllSubmatch(text, -1)
+	for _, c := range commands {
+		if _, problems, _ := run(t, append([]string{"tune", "--seed", "0"}, strings.Fields(string(c[1]))...)...); problems !=
+			"tiersim: --seed is 0: must be 1 or more\n" {
+			t.Errorf("%s: %s", c[1], problems)
+		}
+	}
+	words := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	if len(commands) < 4 || strings.Count(words(string(text)), words(rule)) < 2 { // in the answer, and quoted
+		t.Errorf("%d commands, or no rule: %s", len(commands), rule)
 	}
 }

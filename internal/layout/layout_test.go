@@ -73,7 +73,7 @@ var importRules = []importRule{
 		},
 		modules: []string{anything},
 	},
-	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "internal/tune", "tiered/policyfile"}, modules: []string{anything}},
+	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "tiered", "tiered/policyfile"}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
 	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
@@ -94,7 +94,6 @@ var importRules = []importRule{
 	{packages: "internal/watch", ours: []string{"lua", "remote"}},
 	// What tiersim alone makes of the simulator.
 	{packages: "internal/swarm", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
-	{packages: "internal/tune", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{
 		packages: "internal/harness",
 		ours: []string{
@@ -339,7 +338,7 @@ func TestDirections(t *testing.T) {
 		{"sim/library", "sim/scenario"},
 		{"sim/faultnet", "sim/scenario"},
 		{"sim", "internal/redistest"},
-		{"cmd/tiersim", "tiered"},
+		{"cmd/tiersim", "remote"},
 		{"examples/quickstart", "sim"},
 		{"internal/ideal", "tiered"},
 		{"local", gobreaker},
