@@ -51,13 +51,14 @@ var importRules = []importRule{
 		ours:     []string{"lua", "local", "remote", "failover", "internal/dispatch", "internal/standing", "internal/ratetext", "internal/histogram"},
 	},
 	{packages: "internal/ratetext"}, // what texts of limits and scenarios have in common
+	{packages: "internal/strictyaml", modules: []string{"go.yaml.in/yaml/v3"}},
 	{packages: "tiered/httplimit", ours: []string{"tiered"}},
 	{packages: "tiered/debugpage", ours: []string{"tiered"}},
 	{packages: "tiered/metrics", ours: []string{"tiered"}},              // for exporters
 	{packages: "tiered/tieredtest", ours: []string{"tiered", "remote"}}, // for tests of users
 	{
 		packages: "tiered/policyfile",
-		ours:     []string{"tiered", "tiered/httplimit", "remote"},
+		ours:     []string{"tiered", "tiered/httplimit", "remote", "internal/strictyaml"},
 		modules:  []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
 	{packages: "sim/internal/stable"},

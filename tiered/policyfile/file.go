@@ -1,8 +1,6 @@
 package policyfile
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -51,24 +50,13 @@ func read(path string) ([]byte, error) {
 
 // Parse reads the content of a file, YAML or JSON. name is for errors.
 func Parse(name string, data []byte) (*File, error) {
-	if len(data) > MaxSize {
-		return nil, fmt.Errorf("policyfile: %s has more than %d bytes", name, MaxSize)
+	root, err := strictyaml.Document(name, data, MaxSize, "a version and policies")
+	if err != nil {
+		return nil, fmt.Errorf("policyfile: %w", err)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document yaml.Node
-	if err := decoder.Decode(&document); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("policyfile: %s is empty: must have a version and policies", name)
-		}
-		return nil, fmt.Errorf("policyfile: %s: %w", name, err)
-	}
-	var second yaml.Node
-	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("policyfile: %s has a second document: must be one", name)
-	}
-	r := &reader{name: name}
-	f := r.file(document.Content[0])
-	if err := r.err(); err != nil {
+	r := &reader{strictyaml.Reader{Name: name}}
+	f := r.file(root)
+	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -80,8 +68,8 @@ func (r *reader) file(n *yaml.Node) *File {
 	var later []func()
 	r.mapping("", n, []field{
 		{"version", func(path string, n *yaml.Node) {
-			if text, ok := r.text(path, n); ok && text != Version {
-				r.bad(n, "%s is %s: must be %s", path, quote(text), Version)
+			if text, ok := r.Text(path, n); ok && text != Version {
+				r.Bad(n, "%s is %s: must be %s", path, strictyaml.Quote(text), Version)
 			}
 			versions++
 		}},
@@ -91,7 +79,7 @@ func (r *reader) file(n *yaml.Node) *File {
 			r.list(path, n, func(path string, n *yaml.Node) {
 				p := r.policy(path, n)
 				if line := names[p.Name]; p.Name != "" && line > 0 {
-					r.bad(n, "%s: name is %s: the policy in line %d has that name", path, quote(p.Name), line)
+					r.Bad(n, "%s: name is %s: the policy in line %d has that name", path, strictyaml.Quote(p.Name), line)
 				}
 				names[p.Name] = n.Line
 				f.Policies = append(f.Policies, p)
@@ -109,15 +97,15 @@ func (r *reader) file(n *yaml.Node) *File {
 	for _, read := range later { // once all policies are known
 		read()
 	}
-	if len(f.HTTP) > 0 && len(r.errs) == 0 {
+	if len(f.HTTP) > 0 && r.Mistakes() == 0 {
 		r.patterns(n, f.HTTP)
 		r.try(n, f)
 	}
 	if versions == 0 && n.Kind == yaml.MappingNode {
-		r.bad(n, "version is missing: must be %s", Version)
+		r.Bad(n, "version is missing: must be %s", Version)
 	}
 	if policies == 0 && n.Kind == yaml.MappingNode {
-		r.bad(n, "policies is missing: must be a list")
+		r.Bad(n, "policies is missing: must be a list")
 	}
 	return f
 }
@@ -130,10 +118,10 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 	nodes, unread := map[string]*yaml.Node{}, map[string]bool{} // by the name of the field in Policy
 	set := func(name, of string, read func(path string, n *yaml.Node)) field {
 		return field{name, func(path string, n *yaml.Node) {
-			before := len(r.errs) + r.more
+			before := r.Mistakes()
 			read(path, n)
 			nodes[of] = n
-			unread[of] = unread[of] || len(r.errs)+r.more > before
+			unread[of] = unread[of] || r.Mistakes() > before
 		}}
 	}
 	limit := func(to *tiered.Limit) func(string, *yaml.Node) {
@@ -147,7 +135,7 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 	}
 	var keys []keyLimit
 	r.mapping(path, n, []field{
-		set("name", "Name", func(path string, n *yaml.Node) { p.Name, _ = r.text(path, n) }),
+		set("name", "Name", func(path string, n *yaml.Node) { p.Name, _ = r.Text(path, n) }),
 		set("limit", "Limit", limit(&p.Limit)),
 		set("also", "Also", func(path string, n *yaml.Node) {
 			r.list(path, n, func(path string, n *yaml.Node) {
@@ -212,14 +200,14 @@ func (r *reader) policy(path string, n *yaml.Node) (p tiered.Policy) {
 				at, of = nodes[m[1]], m[1]
 			}
 			if !unread[of] {
-				r.bad(at, "%s: %s", path, plain(e))
+				r.Bad(at, "%s: %s", path, plain(e))
 			}
 		}
 		return p
 	}
 	for _, k := range keys {
 		for _, e := range split(p.CheckKeyLimit(k.limit)) {
-			r.bad(k.node, "%s: the limit of %s: %s", path, quote(k.key), plain(e))
+			r.Bad(k.node, "%s: the limit of %s: %s", path, strictyaml.Quote(k.key), plain(e))
 		}
 	}
 	return p
@@ -235,12 +223,12 @@ type keyLimit struct {
 
 // limits reads the limits of single keys or of prefixes.
 func (r *reader) limits(path string, n *yaml.Node, prefix bool) (all []keyLimit) {
-	r.pairs(path, n, func(key, value *yaml.Node) {
+	r.Pairs(path, n, func(key, value *yaml.Node) {
 		if key.Value == "" || len(key.Value) > tiered.MaxKeyLength {
-			r.bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), tiered.MaxKeyLength)
+			r.Bad(key, "%s: a key has %d bytes: must have 1 to %d", path, len(key.Value), tiered.MaxKeyLength)
 			return
 		}
-		if l, ok := parsed(r, within(path, key.Value), value, tiered.ParseLimit); ok {
+		if l, ok := parsed(r, strictyaml.Within(path, key.Value), value, tiered.ParseLimit); ok {
 			all = append(all, keyLimit{key.Value, prefix, l, value})
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -39,12 +40,12 @@ func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (a
 			{"match", func(path string, n *yaml.Node) {
 				m.Match, _ = parsed(r, path, n, func(text string) (string, error) {
 					if !methods.MatchString(text) {
-						return text, fmt.Errorf("is %s: must be /package.Service/Method, /package.Service/ or /", quote(text))
+						return text, fmt.Errorf("is %s: must be /package.Service/Method, /package.Service/ or /", strictyaml.Quote(text))
 					}
 					return text, nil
 				})
 				if line := lines[m.Match]; line > 0 && m.Match != "" {
-					r.bad(n, "%s is %s, as in line %d: must be another one", path, quote(m.Match), line)
+					r.Bad(n, "%s is %s, as in line %d: must be another one", path, strictyaml.Quote(m.Match), line)
 				}
 				lines[m.Match] = n.Line
 			}},
@@ -53,15 +54,15 @@ func (r *reader) methods(path string, n *yaml.Node, policies []tiered.Policy) (a
 				for i, l := range m.Limits {
 					for _, k := range l.Key {
 						if bad := k.Name != "" && !isMetadata(k.Name); bad {
-							r.bad(n, "%s[%d].key: the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
-								path, i, quote(k.Name))
+							r.Bad(n, "%s[%d].key: the field is %s: must have only a-z, 0-9, -, _ and ., and not begin with grpc-",
+								path, i, strictyaml.Quote(k.Name))
 						}
 					}
 				}
 			}},
 		})
 		if n.Kind == yaml.MappingNode && (m.Match == "" || len(m.Limits) == 0) {
-			r.bad(n, "%s: must have match and limits", path)
+			r.Bad(n, "%s: must have match and limits", path)
 		}
 		all = append(all, m)
 	})

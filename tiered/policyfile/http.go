@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
@@ -82,7 +83,7 @@ func (r *reader) route(path string, n *yaml.Node, policies []tiered.Policy) Rout
 		}},
 	})
 	if n.Kind == yaml.MappingNode && (route.Match == "" || len(route.Limits) == 0) {
-		r.bad(n, "%s: must have match and limits", path)
+		r.Bad(n, "%s: must have match and limits", path)
 	}
 	return route
 }
@@ -94,7 +95,7 @@ func (r *reader) patterns(n *yaml.Node, routes []Route) {
 		if err := register(mux, route.Match, http.NotFoundHandler()); err != nil {
 			at := *n
 			at.Line, at.Column = route.line, 1
-			r.bad(&at, "http[%d].match is %s: %v", i, quote(route.Match), err)
+			r.Bad(&at, "http[%d].match is %s: %v", i, strictyaml.Quote(route.Match), err)
 		}
 	}
 }
@@ -102,7 +103,7 @@ func (r *reader) patterns(n *yaml.Node, routes []Route) {
 // try builds the middleware for a Group that is not used, so that a file whose routes cannot be built is a mistake of
 // the file, and not of the reload.
 func (r *reader) try(n *yaml.Node, f *File) {
-	if len(r.errs) > 0 {
+	if r.Mistakes() > 0 {
 		return
 	}
 	g, err := tiered.NewGroup(remote.NewMemory(), &tiered.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -114,7 +115,7 @@ func (r *reader) try(n *yaml.Node, f *File) {
 	}
 	if err != nil {
 		for _, e := range split(err) {
-			r.bad(n, "%s", plain(e))
+			r.Bad(n, "%s", plain(e))
 		}
 	}
 }
@@ -147,7 +148,7 @@ func (f *File) Middleware(g *tiered.Group, o *httplimit.Options) (func(http.Hand
 		for _, l := range route.Limits {
 			limiter, ok := g.Limiter(l.Policy)
 			if !ok {
-				return nil, fmt.Errorf("policyfile: http[%d]: the Group has no policy %s", i, quote(l.Policy))
+				return nil, fmt.Errorf("policyfile: http[%d]: the Group has no policy %s", i, strictyaml.Quote(l.Policy))
 			}
 			rule := httplimit.Rule{Limiter: limiter, Key: httpKey(l.Key), Missing: l.Missing}
 			if cost := l.Cost; cost != 1 {

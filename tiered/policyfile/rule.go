@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 	"github.com/tiered-limiter/tiered-limiter/tiered/httplimit"
 )
@@ -52,7 +53,7 @@ func (r *reader) limitsOf(path string, n *yaml.Node, policies []tiered.Policy, w
 	r.list(path, n, func(path string, n *yaml.Node) {
 		l := r.limitOf(path, n, policies, words)
 		if line := lines[l.Policy]; line > 0 && l.Policy != "" {
-			r.bad(n, "%s: policy is %s, as in line %d: must be another policy", path, quote(l.Policy), line)
+			r.Bad(n, "%s: policy is %s, as in line %d: must be another policy", path, strictyaml.Quote(l.Policy), line)
 		}
 		lines[l.Policy] = n.Line
 		all = append(all, l)
@@ -69,9 +70,9 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, wo
 	}
 	r.mapping(path, n, []field{
 		{"policy", func(path string, n *yaml.Node) {
-			l.Policy, _ = r.text(path, n)
+			l.Policy, _ = r.Text(path, n)
 			if !slices.ContainsFunc(policies, func(p tiered.Policy) bool { return p.Name == l.Policy }) {
-				r.bad(n, "%s is %s: must be the name of a policy in this file", path, quote(l.Policy))
+				r.Bad(n, "%s is %s: must be the name of a policy in this file", path, strictyaml.Quote(l.Policy))
 			}
 		}},
 		{"key", func(path string, n *yaml.Node) {
@@ -81,7 +82,7 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, wo
 				return
 			}
 			if len(n.Content) == 0 {
-				r.bad(n, "%s is an empty list: must have one key at least", path)
+				r.Bad(n, "%s is an empty list: must have one key at least", path)
 			}
 			r.list(path, n, key)
 		}},
@@ -92,12 +93,12 @@ func (r *reader) limitOf(path string, n *yaml.Node, policies []tiered.Policy, wo
 		}},
 		{"cost", func(path string, n *yaml.Node) {
 			if l.Cost, _ = parsed(r, path, n, whole); l.Cost < 0 {
-				r.bad(n, "%s is %d: must be at least 0", path, l.Cost)
+				r.Bad(n, "%s is %d: must be at least 0", path, l.Cost)
 			}
 		}},
 	})
 	if n.Kind == yaml.MappingNode && (l.Policy == "" || !hasKey) {
-		r.bad(n, "%s: must have policy and key", path)
+		r.Bad(n, "%s: must have policy and key", path)
 	}
 	return l
 }
@@ -142,14 +143,14 @@ func wrongKey(text string, words map[string]argument) error {
 		all = append(all, w+shown[words[w]])
 	}
 	last := len(all) - 1
-	return fmt.Errorf("is %s: must be %s or %s", quote(text), strings.Join(all[:last], ", "), all[last])
+	return fmt.Errorf("is %s: must be %s or %s", strictyaml.Quote(text), strings.Join(all[:last], ", "), all[last])
 }
 
 func parseProxies(args []string) (all []netip.Prefix, err error) {
 	for _, text := range args {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("the proxy %s: must be a prefix such as 10.0.0.0/8", quote(text))
+			return nil, fmt.Errorf("the proxy %s: must be a prefix such as 10.0.0.0/8", strictyaml.Quote(text))
 		}
 		all = append(all, prefix)
 	}
@@ -162,5 +163,5 @@ func parseHops(args []string) (int, error) {
 			return n, nil
 		}
 	}
-	return 0, fmt.Errorf("hops %s: must be a number from 1 to 32", quote(strings.Join(args, " ")))
+	return 0, fmt.Errorf("hops %s: must be a number from 1 to 32", strictyaml.Quote(strings.Join(args, " ")))
 }
