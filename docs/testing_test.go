@@ -104,7 +104,7 @@ func TestOurOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, value := range map[string]string{"fleet.n": "20", "limit.rate": "500/s", "traffic.rate": "600/s"} {
+	for path, value := range map[string]string{"fleet.n": "20", "limits.rate": "500/s", "traffic.rate": "600/s"} {
 		if err := scenario.Set(path, value); err != nil {
 			t.Fatal(err)
 		}

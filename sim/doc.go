@@ -4,7 +4,7 @@
 // In a test of your own service, with your own policy:
 //
 //	func TestOutage(t *testing.T) {
-//		r, err := sim.Run(sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{policy}})
+//		r, err := sim.Run(sim.MustLoad("testdata/checkout.yaml"), &sim.Options{Policies: []tiered.Policy{policy}})
 //		if err != nil || !r.Passed {
 //			t.Fatal(err, r)
 //		}
@@ -23,7 +23,7 @@
 //
 // # Traffic
 //
-// Each traffic statement is one stream of requests. They are spread over the live processes, as by a load balancer:
+// Each element of traffic is one stream of requests. They are spread over the live processes, as by a load balancer:
 // those of a process that died go to the others. A process that stands still gets its part too. When it continues
 // it decides the requests that came less than a second before. Clients that wait for their answers need a
 // millisecond on average from an answer to the next request, besides thinking.

@@ -14,7 +14,7 @@ var policy = tiered.Policy{Name: "checkout", Limit: tiered.PerSecond(200).WithBu
 // a single policy with a single limit needs no match.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestOutage(t *testing.T)
-		r, err := sim.Run(sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{policy}})
+		r, err := sim.Run(sim.MustLoad("testdata/checkout.yaml"), &sim.Options{Policies: []tiered.Policy{policy}})
 		if err != nil || !r.Passed {
 			t.Fatal(err, r)
 		}
@@ -23,7 +23,7 @@ func ExampleRun() {
 
 // The example, run.
 func TestOutage(t *testing.T) {
-	r, err := sim.Run(sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{policy}})
+	r, err := sim.Run(sim.MustLoad("testdata/checkout.yaml"), &sim.Options{Policies: []tiered.Policy{policy}})
 	if err != nil || !r.Passed {
 		t.Fatal(err, r)
 	}
@@ -33,7 +33,7 @@ func TestOutage(t *testing.T) {
 func TestOutageOfAnother(t *testing.T) {
 	other := policy
 	other.FailMode = tiered.FailClosed
-	r, err := sim.Run(sim.MustLoad("testdata/checkout.sim"), &sim.Options{Policies: []tiered.Policy{other}})
+	r, err := sim.Run(sim.MustLoad("testdata/checkout.yaml"), &sim.Options{Policies: []tiered.Policy{other}})
 	if err != nil || r.Passed {
 		t.Fatalf("%v: a shop that closes passed", err)
 	}

@@ -8,11 +8,13 @@ import (
 )
 
 // stage is what every fault is put on: ten processes that share one key, asked for half more than its limit.
-const stage = `name "a fault"
-limit     api rate=200/s burst=200
-fleet     n=10
-traffic   poisson rate=300/s
-run       12s
+const stage = `name: a fault
+limits:
+  - {name: api, rate: 200/s, burst: 200}
+fleet: {n: 10}
+traffic:
+  - {shape: poisson, rate: 300/s}
+run: 12s
 `
 
 // count is how often something happened.
@@ -89,74 +91,74 @@ func TestEachFault(t *testing.T) {
 			"late_call"), open(0, 0, 12),
 			is("exact", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 0.1 }),
 			is("used", func(r *measure.Report) bool { return r.Metrics.Utilisation > 0.97 }))},
-		{"at 5s kill for=3s", all(happens("breaker_open", "breaker_closed", "shared", "probe_failed", "script_sent"),
+		{"{at: 5s, kind: kill, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared", "probe_failed", "script_sent"),
 			open(1, 7, 8), healed)},
-		{"at 5s freeze for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
+		{"{at: 5s, kind: freeze, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
 			open(1, 7, 8), healed)},
-		{`at 5s refuse error=LOADING for=3s`, all(happens("breaker_open", "breaker_closed", "shared"),
+		{"{at: 5s, kind: refuse, error: LOADING, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared"),
 			never("lease_lost"), open(1, 7, 8), healed)},
-		{`at 5s refuse error=NOAUTH for=3s`, all(happens("breaker_open", "shared"), open(1, 7, 8), healed)},
-		{`at 5s refuse error=WRONGTYPE for=3s`, all(never("breaker_open"), open(0, 0, 12))},
+		{"{at: 5s, kind: refuse, error: NOAUTH, for: 3s}", all(happens("breaker_open", "shared"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: refuse, error: WRONGTYPE, for: 3s}", all(never("breaker_open"), open(0, 0, 12))},
 		// late calls: who waited for a connection
-		{"at 5s blackhole for=3s", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
+		{"{at: 5s, kind: blackhole, for: 3s}", all(happens("breaker_open", "breaker_closed", "shared"), never("lease_lost"),
 			open(1, 7, 8), healed)},
-		{"at 5s blackhole for=3s only=requests", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8),
+		{"{at: 5s, kind: blackhole, for: 3s, only: requests}", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8),
 			healed)},
-		{"at 5s blackhole for=3s only=replies", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
-		{"at 5s blackhole for=3s procs=3", all(happens("breaker_open"), open(0.3, 7, 8), healed)},
-		{"at 5s cut for=3s", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
-		{"at 5s lose for=3s", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
-		{"at 5s lose for=4s chance=3%", all(happens("lease_lost"), open(0, 5, 9))},
-		{"at 5s latency delay=5ms for=3s", all(never("breaker_open"), open(0, 0, 12),
+		{"{at: 5s, kind: blackhole, for: 3s, only: replies}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: blackhole, for: 3s, procs: 3}", all(happens("breaker_open"), open(0.3, 7, 8), healed)},
+		{"{at: 5s, kind: cut, for: 3s}", all(happens("breaker_open"), never("lease_lost"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: lose, for: 3s}", all(happens("breaker_open", "lease_lost"), open(1, 7, 8), healed)},
+		{"{at: 5s, kind: lose, for: 4s, chance: 3%}", all(happens("lease_lost"), open(0, 5, 9))},
+		{"{at: 5s, kind: latency, delay: 5ms, for: 3s}", all(never("breaker_open"), open(0, 0, 12),
 			is("slow", func(r *measure.Report) bool {
 				return mean(r, r.Series.MaxUs, 5.1, 8) > 5000 && mean(r, r.Series.MaxUs, 3, 5) < 5000
 			}))},
-		{"at 5s latency delay=80ms for=3s", all(happens("breaker_open"), open(1, 7, 8), healed)},
-		{"at 4s flap up=500ms down=1s for=4500ms", all(happens("breaker_open", "breaker_closed", "shared"), healed)},
-		{"at 5s flush", all(happens("state_loss"), never("breaker_open"))},
-		{"at 5s evict keys=1", all(happens("state_loss"), never("breaker_open"))},
-		{"at 5s scriptflush", all(never("breaker_open"),
+		{"{at: 5s, kind: latency, delay: 80ms, for: 3s}", all(happens("breaker_open"), open(1, 7, 8), healed)},
+		{"{at: 4s, kind: flap, up: 500ms, down: 1s, for: 4500ms}", all(happens("breaker_open", "breaker_closed", "shared"), healed)},
+		{"{at: 5s, kind: flush}", all(happens("state_loss"), never("breaker_open"))},
+		{"{at: 5s, kind: evict, keys: 1}", all(happens("state_loss"), never("breaker_open"))},
+		{"{at: 5s, kind: scriptflush}", all(never("breaker_open"),
 			is("sent again", func(r *measure.Report) bool { return count(r, "script_sent") >= 3 }))},
-		{"at 5s failover lose=1s for=2s", all(happens("breaker_open", "shared"), healed,
+		{"{at: 5s, kind: failover, lose: 1s, for: 2s}", all(happens("breaker_open", "shared"), healed,
 			is("what was there is there", func(r *measure.Report) bool { return count(r, "state_loss") == 0 }))},
-		{"at 5s clock by=10m", all(happens("clock_step"), is("a burst, once", func(r *measure.Report) bool {
+		{"{at: 5s, kind: clock, by: 10m}", all(happens("clock_step"), is("a burst, once", func(r *measure.Report) bool {
 			more := 3 * (mean(r, r.Series.Admitted, 5, 8) - 200)
 			return more > 30 && more < 210 && mean(r, r.Series.Admitted, 8, 12) < 215
 		}))},
-		{"at 5s clock by=-10m", all(happens("clock_step"),
+		{"{at: 5s, kind: clock, by: -10m}", all(happens("clock_step"),
 			is("no more", func(r *measure.Report) bool { return r.Metrics.OverAdmission < 1 }),
 			is("no stall", func(r *measure.Report) bool { return mean(r, r.Series.Admitted, 7, 12) > 180 }))},
-		{"at 5s crash procs=3", all(happens("process_died"),
+		{"{at: 5s, kind: crash, procs: 3}", all(happens("process_died"),
 			is("seven", func(r *measure.Report) bool { return processes(r) == 7 }))},
-		{"at 5s crash procs=3 restart=1s", all(happens("process_died", "process_joined"),
+		{"{at: 5s, kind: crash, procs: 3, restart: 1s}", all(happens("process_died", "process_joined"),
 			is("ten", func(r *measure.Report) bool { return processes(r) == 10 }))},
 		{
-			"at 5s crashloop procs=2 every=500ms for=3s",
+			"{at: 5s, kind: crashloop, procs: 2, every: 500ms, for: 3s}",
 			all(is("twelve died", func(r *measure.Report) bool { return count(r, "process_died") == 12 }),
 				is("ten", func(r *measure.Report) bool { return processes(r) == 10 })),
 		},
-		{"at 5s pause procs=3 for=2s", all(never("process_died"),
+		{"{at: 5s, kind: pause, procs: 3, for: 2s}", all(never("process_died"),
 			is("less is asked of seven", func(r *measure.Report) bool {
 				return mean(r, r.Series.Offered, 5.1, 7) < 250 && mean(r, r.Series.Offered, 8, 12) > 270
 			}))},
-		{"at 5s deploy every=200ms", all(is("ten died",
+		{"{at: 5s, kind: deploy, every: 200ms}", all(is("ten died",
 			func(r *measure.Report) bool { return count(r, "process_died") == 10 }),
 			is("nothing is lost", func(r *measure.Report) bool {
 				return r.Ledger.Lost == 0 &&
 					r.Metrics.OverAdmission < 0.1
 			}))},
-		{"at 5s scale n=15", is("fifteen", func(r *measure.Report) bool { return processes(r) == 15 })},
-		{"at 5s scale n=4", is("four", func(r *measure.Report) bool {
+		{"{at: 5s, kind: scale, n: 15}", is("fifteen", func(r *measure.Report) bool { return processes(r) == 15 })},
+		{"{at: 5s, kind: scale, n: 4}", is("four", func(r *measure.Report) bool {
 			return processes(r) == 4 &&
 				count(r, "process_died") == 6
 		})},
-		{"at 5s flood keys=1000 for=2s", is("so many keys", func(r *measure.Report) bool {
+		{"{at: 5s, kind: flood, keys: 1000, for: 2s}", is("so many keys", func(r *measure.Report) bool {
 			more := mean(r, r.Series.Offered, 5, 7) - mean(r, r.Series.Offered, 2, 5)
 			return more > 400 && more < 600 && r.Metrics.Keys > 50
 		})},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
-			r := rehearse(t, stage+c.fault+"\n", nil)
+			r := rehearse(t, stage+"faults: ["+c.fault+"]\n", nil)
 			for _, ch := range all(c.checks, is("nothing out of nothing", func(r *measure.Report) bool {
 				return r.Metrics.Duplicated == 0 && r.Metrics.Uncounted == 0
 			}), is("a fault", func(r *measure.Report) bool { return len(r.Faults) == min(len(c.fault), 1) })) {
@@ -173,7 +175,7 @@ func TestEachFault(t *testing.T) {
 
 // A network that flaps is down first, and up and down in turn until the fault ends.
 func TestFlap(t *testing.T) {
-	r := rehearse(t, stage+"at 4s flap up=1s down=500ms for=3500ms\n", nil)
+	r := rehearse(t, stage+"faults: [{at: 4s, kind: flap, up: 1s, down: 500ms, for: 3500ms}]\n", nil)
 	for _, c := range []struct {
 		from, to float64
 		up       bool

@@ -12,8 +12,8 @@ func TestUndecided(t *testing.T) {
 		fault string
 		asked int64
 		want  bool
-	}{{"", 0, false}, {"", 1, true}, {"at 3s pause\n", 1, false}} {
-		p, err := prepare(parse(t, "name \"u\"\nlimit a rate=5/s\nfleet n=1\ntraffic poisson rate=5/s\nrun 4s\n"+
+	}{{"", 0, false}, {"", 1, true}, {"faults: [{at: 3s, kind: pause}]\n", 1, false}} {
+		p, err := prepare(parse(t, "name: u\nlimits: [{name: a, rate: 5/s}]\nfleet: {n: 1}\ntraffic: [{shape: poisson, rate: 5/s}]\nrun: 4s\n"+
 			c.fault), nil)
 		if err != nil {
 			t.Fatal(err)

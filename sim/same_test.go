@@ -56,31 +56,34 @@ func differing(a, b []string) string {
 }
 
 // troubled is a scenario with something of everything that could make two runs differ.
-const troubled = `name "everything that may be in any order"
-limit     api rate=300/s burst=100
-limit     users rate=20/s burst=10
-fleet     n=12 maxkeys=40
-traffic   poisson limit=api rate=450/s
-traffic   bursts limit=users rate=200/s every=1s for=200ms keys=60 keyskew=1.1 procskew=0.5 cost=1 maxcost=4
-traffic   closed limit=users clients=20 think=20ms retry=2 keys=30 cancel=10%
-net       rtt=400us jitter=200us
-at 2s     blackhole for=1s procs=50%
-at 3s     freeze for=400ms
-at 4s     lose for=1s chance=20%
-at 4s     cut for=1s chance=10%
-at 5s     kill for=500ms
-at 6s     pause for=700ms procs=3
-at 7s     crash procs=2 restart=300ms
-at 7500ms latency delay=30ms jitter=10ms for=500ms
-at 8s     deploy every=100ms
-at 8500ms flap up=100ms down=200ms for=1s
-at 9s     clock by=-3s
-at 9s     failover lose=200ms for=100ms
-at 9500ms scale n=15
-at 9600ms scriptflush
-at 9700ms evict keys=10
-at 9800ms flood keys=200 for=200ms
-run       10s
+const troubled = `name: everything that may be in any order
+limits:
+  - {name: api, rate: 300/s, burst: 100}
+  - {name: users, rate: 20/s, burst: 10}
+fleet: {n: 12, maxkeys: 40}
+traffic:
+  - {shape: poisson, limit: api, rate: 450/s}
+  - {shape: bursts, limit: users, rate: 200/s, every: 1s, for: 200ms, keys: 60, keyskew: 1.1, procskew: 0.5, cost: 1, maxcost: 4}
+  - {shape: closed, limit: users, clients: 20, think: 20ms, retry: 2, keys: 30, cancel: 10%}
+net: {rtt: 400us, jitter: 200us}
+faults:
+  - {at: 2s, kind: blackhole, for: 1s, procs: 50%}
+  - {at: 3s, kind: freeze, for: 400ms}
+  - {at: 4s, kind: lose, for: 1s, chance: 20%}
+  - {at: 4s, kind: cut, for: 1s, chance: 10%}
+  - {at: 5s, kind: kill, for: 500ms}
+  - {at: 6s, kind: pause, for: 700ms, procs: 3}
+  - {at: 7s, kind: crash, procs: 2, restart: 300ms}
+  - {at: 7500ms, kind: latency, delay: 30ms, jitter: 10ms, for: 500ms}
+  - {at: 8s, kind: deploy, every: 100ms}
+  - {at: 8500ms, kind: flap, up: 100ms, down: 200ms, for: 1s}
+  - {at: 9s, kind: clock, by: -3s}
+  - {at: 9s, kind: failover, lose: 200ms, for: 100ms}
+  - {at: 9500ms, kind: scale, n: 15}
+  - {at: 9600ms, kind: scriptflush}
+  - {at: 9700ms, kind: evict, keys: 10}
+  - {at: 9800ms, kind: flood, keys: 200, for: 200ms}
+run: 10s
 `
 
 // The same seed gives the same run, whatever the processors do; another seed another.

@@ -12,11 +12,13 @@ import (
 
 // A policy of yours may have Shards, and keeps the bound over all of them.
 func TestRehearsalOfShards(t *testing.T) {
-	const text = `name "a key in shards"
-limit     api rate=300/s burst=100
-fleet     n=12
-traffic   poisson limit=api rate=450/s
-run       10s
+	const text = `name: a key in shards
+limits:
+  - {name: api, rate: 300/s, burst: 100}
+fleet: {n: 12}
+traffic:
+  - {shape: poisson, limit: api, rate: 450/s}
+run: 10s
 `
 	for seed := range uint64(3) {
 		r := rehearse(t, text, &Options{Seed: seed + 1, Policies: []tiered.Policy{
@@ -30,25 +32,28 @@ run       10s
 
 // crowded are keys in shards that are asked for in bursts, so that many wait for one answer and go on to another
 // shard at the same instant, while all that can go wrong does.
-const crowded = `name "shards, and all at once"
-limit     bucket rate=60/s burst=30
-limit     window rate=60/s burst=60
-limit     log rate=60/s burst=60
-limit     sliding rate=60/s burst=60
-limit     several rate=60/s burst=30
-fleet     n=8 maxkeys=60
-traffic   closed limit=bucket clients=60 think=5ms retry=1 keys=8
-traffic   bursts limit=window rate=300/s every=500ms for=50ms keys=8
-traffic   bursts limit=log rate=300/s every=500ms for=50ms keys=8 cost=1 maxcost=3
-traffic   bursts limit=sliding rate=300/s every=500ms for=50ms keys=8
-traffic   closed limit=several clients=60 think=5ms retry=1 keys=8 cancel=10%
-net       rtt=2ms jitter=200us
-at 2s     freeze for=100ms
-at 2200ms pause for=300ms procs=3
-at 2600ms kill for=300ms
-at 3s     lose for=300ms chance=20%
-at 3500ms deploy every=100ms
-run       4s
+const crowded = `name: shards, and all at once
+limits:
+  - {name: bucket, rate: 60/s, burst: 30}
+  - {name: window, rate: 60/s, burst: 60}
+  - {name: log, rate: 60/s, burst: 60}
+  - {name: sliding, rate: 60/s, burst: 60}
+  - {name: several, rate: 60/s, burst: 30}
+fleet: {n: 8, maxkeys: 60}
+traffic:
+  - {shape: closed, limit: bucket, clients: 60, think: 5ms, retry: 1, keys: 8}
+  - {shape: bursts, limit: window, rate: 300/s, every: 500ms, for: 50ms, keys: 8}
+  - {shape: bursts, limit: log, rate: 300/s, every: 500ms, for: 50ms, keys: 8, cost: 1, maxcost: 3}
+  - {shape: bursts, limit: sliding, rate: 300/s, every: 500ms, for: 50ms, keys: 8}
+  - {shape: closed, limit: several, clients: 60, think: 5ms, retry: 1, keys: 8, cancel: 10%}
+net: {rtt: 2ms, jitter: 200us}
+faults:
+  - {at: 2s, kind: freeze, for: 100ms}
+  - {at: 2200ms, kind: pause, for: 300ms, procs: 3}
+  - {at: 2600ms, kind: kill, for: 300ms}
+  - {at: 3s, kind: lose, for: 300ms, chance: 20%}
+  - {at: 3500ms, kind: deploy, every: 100ms}
+run: 4s
 `
 
 // A run with Shards repeats as any other does, whatever the algorithm is, and with several limits on a key.

@@ -8,11 +8,14 @@ import (
 )
 
 // rareKeys is 2000 users of whom each is far below the limit. The table of fractions is in quarantine for 65 s.
-const rareKeys = `name "many rarely used keys"
-limit     users rate=100/s burst=200
-fleet     n=4 standing=on
-traffic   poisson limit=users rate=150/s keys=2000
-run       100s warmup=85s
+const rareKeys = `name: many rarely used keys
+limits:
+  - {name: users, rate: 100/s, burst: 200}
+fleet: {n: 4, standing: on}
+traffic:
+  - {shape: poisson, limit: users, rate: 150/s, keys: 2000}
+run: 100s
+warmup: 85s
 `
 
 // With standing shares rarely used keys need no Redis.
@@ -25,7 +28,7 @@ func TestRehearsalOfStandingShares(t *testing.T) {
 		{"split", 1},
 		{"off", 1},
 	} {
-		text := strings.Replace(rareKeys, "standing=on", "standing="+row.standing, 1)
+		text := strings.Replace(rareKeys, "standing: on", "standing: "+row.standing, 1)
 		m := rehearse(t, text, &Options{Seed: 20}).Metrics
 		if m.OverAdmission > 0 || m.Utilisation < 1 || m.Duplicated > 0 || m.Uncounted > 0 ||
 			m.CallsPerToken > row.calls || m.CallsPerToken < row.calls-0.02 {
@@ -35,23 +38,27 @@ func TestRehearsalOfStandingShares(t *testing.T) {
 }
 
 // badHour is all that can go wrong, while 20 keys are asked for around their limit, and the fleet changes.
-const badHour = `name "standing shares in a bad hour"
-limit     users rate=20/s burst=48
-fleet     n=4 standing=on mode=closed
-traffic   poisson limit=users rate=200/s keys=10
-traffic   bursts limit=users rate=100/s every=10s for=1s keys=10 cost=1 maxcost=4
-net       rtt=1ms jitter=200us
-at 75s    lose for=5s chance=20%
-at 80s    blackhole only=replies for=8s
-at 90s    freeze for=3s
-at 95s    scale n=7
-at 110s   crash procs=3
-at 115s   refuse for=10s error=LOADING
-at 130s   scale n=3
-at 140s   scriptflush
-at 145s   refuse for=70s error=LOADING
-at 220s   deploy every=2s
-run       240s warmup=70s
+const badHour = `name: standing shares in a bad hour
+limits:
+  - {name: users, rate: 20/s, burst: 48}
+fleet: {n: 4, standing: on, mode: closed}
+traffic:
+  - {shape: poisson, limit: users, rate: 200/s, keys: 10}
+  - {shape: bursts, limit: users, rate: 100/s, every: 10s, for: 1s, keys: 10, cost: 1, maxcost: 4}
+net: {rtt: 1ms, jitter: 200us}
+faults:
+  - {at: 75s, kind: lose, for: 5s, chance: 20%}
+  - {at: 80s, kind: blackhole, only: replies, for: 8s}
+  - {at: 90s, kind: freeze, for: 3s}
+  - {at: 95s, kind: scale, n: 7}
+  - {at: 110s, kind: crash, procs: 3}
+  - {at: 115s, kind: refuse, for: 10s, error: LOADING}
+  - {at: 130s, kind: scale, n: 3}
+  - {at: 140s, kind: scriptflush}
+  - {at: 145s, kind: refuse, for: 70s, error: LOADING}
+  - {at: 220s, kind: deploy, every: 2s}
+run: 240s
+warmup: 70s
 `
 
 // Nothing that happens to messages and processes makes the shares admit more than the limit.
@@ -69,11 +76,14 @@ func TestStandingSharesInABadHour(t *testing.T) {
 }
 
 // surges ask for more of 10 keys than two limits allow: at once more than the first, and on average more than the second.
-const surges = `name "surges over two limits"
-limit     users rate=20/s burst=48
-fleet     n=4 standing=on
-traffic   bursts limit=users rate=150/s every=10s for=1s keys=10
-run       240s warmup=70s
+const surges = `name: surges over two limits
+limits:
+  - {name: users, rate: 20/s, burst: 48}
+fleet: {n: 4, standing: on}
+traffic:
+  - {shape: bursts, limit: users, rate: 150/s, every: 10s, for: 1s, keys: 10}
+run: 240s
+warmup: 70s
 `
 
 // Standing shares keep each of two limits on a key. A report is of the first one.

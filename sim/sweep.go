@@ -44,7 +44,7 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 		return nil, nil, errors.New("sim: the scenario is nil")
 	}
 	if len(s.Sweep) == 0 {
-		return nil, nil, errors.New("sim: the scenario has no axis: a sweep has at least one, as in `sweep fleet.size=0,5,20`")
+		return nil, nil, errors.New("sim: the scenario has no axis: a sweep has at least one, as in `sweep: {fleet.size: [0, 5, 20]}`")
 	}
 	n := 1
 	for i, a := range s.Sweep {

@@ -16,18 +16,23 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-const brief = `name "small"
-limit api rate=50/s burst=50
-fleet n=3
-traffic poisson rate=75/s
-at 3s blackhole for=2s
-run 7s warmup=2s
-expect over_admission <= 100
+const brief = `name: small
+limits:
+  - {name: api, rate: 50/s, burst: 50}
+fleet: {n: 3}
+traffic:
+  - {shape: poisson, rate: 75/s}
+faults:
+  - {at: 3s, kind: blackhole, for: 2s}
+run: 7s
+warmup: 2s
+expect:
+  - over_admission <= 100
 `
 
 // Each cell of a sweep is the run that Run makes of its values, whoever runs beside it.
 func TestSweepIsRuns(t *testing.T) {
-	s := parse(t, brief+"sweep fleet.mode=local,open,closed\nsweep fleet.n=2,3\n")
+	s := parse(t, brief+"sweep: {fleet.mode: [local, open, closed], fleet.n: [2, 3]}\n")
 	var last, calls atomic.Int64
 	all, err := Sweep(s, &Options{Seed: 5, Progress: func(at, of time.Duration) {
 		calls.Add(1)
@@ -117,27 +122,36 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{write("mine.sim", brief), write("mine", brief), write("mine.json", string(twin))} {
+	var text string
+	if err := json.Unmarshal(twin, &text); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		write("mine.yaml", brief), write("mine.yml", "\ufeff"+brief), write("mine", brief), write("again.yaml", text),
+		write("mine.json", `{"name":"small","limits":[{"name":"api","rate":"1/s"}],"fleet":{"n":3},"traffic":[`+
+			`{"shape":"poisson","rate":"1/s"}],"run":"7s"}`),
+	} {
 		if s, err := Load(path); err != nil || s.Name != "small" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	for name, want := range map[string]string{
-		"nothing":     `scenario is "nothing": must be one of`,
-		"":            `scenario is "": must be one of`,
-		"nothing.sim": `open "nothing.sim"`,
-		write("wrong.sim", "fleet n=0\nfleet n=x\n"):      `wrong.sim":1:9: n is 0`,
-		write("wrong.json", "{"):                          `wrong.json"`,
-		write("long.sim", strings.Repeat("#", maxFile+1)): "longer than 1048576 bytes",
-		dir:              "is a directory",
-		"./\x1b[31m.sim": `"./\x1b[31m.sim"`,
+		"nothing":                              `scenario is "nothing": must be one of`,
+		"":                                     `scenario is "": must be one of`,
+		"nothing.yaml":                         `open "nothing.yaml"`,
+		write("wrong.yaml", "fleet: {n: 0}\n"): `wrong.yaml":1:12: fleet.n is "0": must be`,
+		write("wrong.json", "{"):               `wrong.json": yaml: `,
+		write("old.yaml", "name \"x\"\n"):      `old.yaml":1:1: the scenario is in the language of before`,
+		write("long.yaml", strings.Repeat("#", scenario.MaxBytes+1)): `long.yaml" has more than 1048576 bytes`,
+		dir:               "is a directory",
+		"./\x1b[31m.yaml": `"./\x1b[31m.yaml"`,
 	} {
 		s, err := Load(name)
 		if s != nil || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%.40q: %v, want %q", name, err, want)
 		}
 	}
-	if _, err := Load("./nothing.sim"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Load("./nothing.yaml"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v: does not say that it is not there", err)
 	}
 	defer func() {
@@ -150,9 +164,11 @@ func TestLoad(t *testing.T) {
 
 // A user's policies take the place of those of the scenario, and one that would not is no silent success.
 func TestPolicies(t *testing.T) {
-	text := strings.Replace(brief, "poisson", "poisson limit=api", 1)
-	two := parse(t, strings.Replace(text, "fleet", "limit users rate=10/s\nfleet", 1)+
-		"traffic poisson limit=users rate=1/s\n")
+	two := parse(t, strings.NewReplacer(
+		"fleet:", "  - {name: users, rate: 10/s}\nfleet:",
+		"shape: poisson,", "shape: poisson, limit: api,",
+		"faults:", "  - {shape: poisson, limit: users, rate: 1/s}\nfaults:",
+	).Replace(brief))
 	one := parse(t, brief)
 	policy := tiered.Policy{Name: "mine", Limit: tiered.PerSecond(10), FailMode: tiered.FailClosed}
 	r, err := Run(one, &Options{Policies: []tiered.Policy{policy}})

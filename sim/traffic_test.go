@@ -9,45 +9,45 @@ import (
 
 // Each shape of traffic is what its statement says.
 func TestTraffic(t *testing.T) {
-	const rest = "name \"traffic\"\nlimit api rate=100000/s burst=100000\nfleet n=4\nrun 22s warmup=1s\n"
+	const rest = "name: traffic\nlimits: [{name: api, rate: 100000/s, burst: 100000}]\nfleet: {n: 4}\nrun: 22s\nwarmup: 1s\n"
 	near := func(x, want float64) bool { return math.Abs(x-want) <= 0.1*want+1 }
 	offered := func(r *measure.Report, from, to float64) float64 { return mean(r, r.Series.Offered, from, to) }
 	for _, c := range []struct {
 		traffic string
 		ok      func(r *measure.Report) bool
 	}{
-		{"poisson rate=500/s", func(r *measure.Report) bool {
+		{"{shape: poisson, rate: 500/s}", func(r *measure.Report) bool {
 			return near(offered(r, 1, 11), 500) &&
 				near(offered(r, 11, 22), 500)
 		}},
-		{"poisson rate=500/s cost=4", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2000) }},
-		{"poisson rate=500/s cost=1 maxcost=9", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2500) }},
-		{"bursts rate=500/s every=2s for=500ms", func(r *measure.Report) bool {
+		{"{shape: poisson, rate: 500/s, cost: 4}", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2000) }},
+		{"{shape: poisson, rate: 500/s, cost: 1, maxcost: 9}", func(r *measure.Report) bool { return near(offered(r, 1, 22), 2500) }},
+		{"{shape: bursts, rate: 500/s, every: 2s, for: 500ms}", func(r *measure.Report) bool {
 			return near(offered(r, 2, 22), 500) && near(offered(r, 8, 8.5), 2000) && offered(r, 8.5, 10) == 0
 		}},
-		{"ramp rate=100/s to=1000/s", func(r *measure.Report) bool {
+		{"{shape: ramp, rate: 100/s, to: 1000/s}", func(r *measure.Report) bool {
 			return near(offered(r, 1, 3), 180) && near(offered(r, 10, 12), 550) && near(offered(r, 20, 22), 960)
 		}},
-		{"diurnal rate=100/s to=1000/s every=10s", func(r *measure.Report) bool {
+		{"{shape: diurnal, rate: 100/s, to: 1000/s, every: 10s}", func(r *measure.Report) bool {
 			return offered(r, 9.5, 10.5) < 160 && near(offered(r, 14.5, 15.5), 980) && near(offered(r, 2, 22), 550)
 		}},
-		{"closed clients=50 think=99ms", func(r *measure.Report) bool { return near(offered(r, 1, 22), 500) }},
+		{"{shape: closed, clients: 50, think: 99ms}", func(r *measure.Report) bool { return near(offered(r, 1, 22), 500) }},
 		// nine of ten are refused, and try again
-		{"closed clients=50 think=49ms cost=1000 retry=3", func(r *measure.Report) bool {
+		{"{shape: closed, clients: 50, think: 49ms, cost: 1000, retry: 3}", func(r *measure.Report) bool {
 			return r.Metrics.Utilisation > 0.9 && offered(r, 5, 22) > 2e5 && offered(r, 5, 22) < 1e6
 		}},
-		{"poisson rate=500/s keys=100 keyskew=1", func(r *measure.Report) bool {
+		{"{shape: poisson, rate: 500/s, keys: 100, keyskew: 1}", func(r *measure.Report) bool {
 			return r.Metrics.Keys > 90 &&
 				r.Metrics.Keys <= 100
 		}},
-		{"poisson rate=100/s keys=-1", func(r *measure.Report) bool { return r.Metrics.Keys > 500 }},
-		{"poisson rate=100/s keys=-1 cancel=100%", func(r *measure.Report) bool {
+		{"{shape: poisson, rate: 100/s, keys: -1}", func(r *measure.Report) bool { return r.Metrics.Keys > 500 }},
+		{"{shape: poisson, rate: 100/s, keys: -1, cancel: 100%}", func(r *measure.Report) bool {
 			return count(r, "canceled") > 600 // the others were quicker: a round trip is 0.4 ms
 		}},
-		{"poisson rate=100/s keys=-1", func(r *measure.Report) bool { return count(r, "canceled") == 0 }},
+		{"{shape: poisson, rate: 100/s, keys: -1}", func(r *measure.Report) bool { return count(r, "canceled") == 0 }},
 	} {
 		t.Run(c.traffic, func(t *testing.T) {
-			if r := rehearse(t, rest+"traffic "+c.traffic+"\n", nil); !c.ok(r) {
+			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", nil); !c.ok(r) {
 				t.Errorf("\n%v", r)
 			}
 		})
@@ -56,7 +56,8 @@ func TestTraffic(t *testing.T) {
 
 // The processes get the shares that procskew says: seen through what each must lease when all is one key.
 func TestTrafficIsSpread(t *testing.T) {
-	p, err := prepare(parse(t, "name \"spread\"\nlimit api rate=1000/s\nfleet n=4\ntraffic poisson rate=1/s procskew=1\nrun 5s\n"), nil)
+	p, err := prepare(parse(t, "name: spread\nlimits: [{name: api, rate: 1000/s}]\nfleet: {n: 4}\n"+
+		"traffic: [{shape: poisson, rate: 1/s, procskew: 1}]\nrun: 5s\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,53 +17,53 @@ func small(t *rapid.T) *scenario.Scenario {
 	}
 	var b strings.Builder
 	n := rapid.IntRange(1, 6).Draw(t, "n")
-	fmt.Fprintf(&b, "name \"small\"\nlimit a rate=%d/s burst=%d\nlimit b rate=%d/min\n",
+	fmt.Fprintf(&b, "name: small\nlimits:\n  - {name: a, rate: %d/s, burst: %d}\n  - {name: b, rate: %d/min}\n",
 		rapid.IntRange(1, 500).Draw(t, "rate"),
 		rapid.IntRange(1, 500).Draw(t, "burst"), rapid.IntRange(1, 500).Draw(t, "per minute"))
-	fmt.Fprintf(&b, "fleet n=%d mode=%s maxkeys=%d processes=%d\n", n,
+	fmt.Fprintf(&b, "fleet: {n: %d, mode: %s, maxkeys: %d, processes: %d}\ntraffic:\n", n,
 		rapid.SampledFrom([]string{"local", "open", "closed"}).Draw(t, "mode"),
 		rapid.IntRange(1, 100).Draw(t, "maxkeys"), rapid.IntRange(0, 10).Draw(t, "processes"))
 	for range rapid.IntRange(1, 4).Draw(t, "streams") {
 		shape := rapid.SampledFrom(scenario.Shapes).Draw(t, "shape").Name
-		fmt.Fprintf(&b, "traffic %s limit=%s", shape, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "limit"))
+		fmt.Fprintf(&b, "  - {shape: %s, limit: %s", shape, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "limit"))
 		switch shape {
 		case "closed":
-			fmt.Fprintf(&b, " clients=%d think=%s retry=%d", rapid.IntRange(1, 20).Draw(t, "clients"),
+			fmt.Fprintf(&b, ", clients: %d, think: %s, retry: %d", rapid.IntRange(1, 20).Draw(t, "clients"),
 				millis(10, 300, "think"), rapid.IntRange(0, 5).Draw(t, "retry"))
 		case "poisson":
-			fmt.Fprintf(&b, " rate=%d/s", rapid.IntRange(1, 500).Draw(t, "requests"))
+			fmt.Fprintf(&b, ", rate: %d/s", rapid.IntRange(1, 500).Draw(t, "requests"))
 		case "bursts":
-			fmt.Fprintf(&b, " rate=%d/s every=500ms for=%s", rapid.IntRange(1, 500).Draw(t, "requests"),
+			fmt.Fprintf(&b, ", rate: %d/s, every: 500ms, for: %s", rapid.IntRange(1, 500).Draw(t, "requests"),
 				millis(1, 500, "for"))
 		case "ramp":
-			fmt.Fprintf(&b, " rate=%d/s to=%d/s", rapid.IntRange(1, 500).Draw(t, "requests"),
+			fmt.Fprintf(&b, ", rate: %d/s, to: %d/s", rapid.IntRange(1, 500).Draw(t, "requests"),
 				rapid.IntRange(1, 500).Draw(t, "to"))
 		case "diurnal":
-			fmt.Fprintf(&b, " rate=%d/s to=%d/s every=1s", rapid.IntRange(1, 500).Draw(t, "requests"),
+			fmt.Fprintf(&b, ", rate: %d/s, to: %d/s, every: 1s", rapid.IntRange(1, 500).Draw(t, "requests"),
 				rapid.IntRange(1, 500).Draw(t, "to"))
 		default:
 			t.Fatalf("this test knows no traffic of the shape %s", shape)
 		}
 		if keys := rapid.SampledFrom([]int{-1, 1, 2, 50}).Draw(t, "keys"); keys > 1 {
-			fmt.Fprintf(&b, " keys=%d keyskew=%d", keys, rapid.IntRange(0, 2).Draw(t, "keyskew"))
+			fmt.Fprintf(&b, ", keys: %d, keyskew: %d", keys, rapid.IntRange(0, 2).Draw(t, "keyskew"))
 		} else {
-			fmt.Fprintf(&b, " keys=%d", keys)
+			fmt.Fprintf(&b, ", keys: %d", keys)
 		}
-		fmt.Fprintf(&b, " procskew=%d cost=1 maxcost=%d cancel=%d%%\n", rapid.IntRange(0, 2).Draw(t, "procskew"),
+		fmt.Fprintf(&b, ", procskew: %d, cost: 1, maxcost: %d, cancel: %d%%}\n", rapid.IntRange(0, 2).Draw(t, "procskew"),
 			rapid.IntRange(1, 50).Draw(t, "maxcost"), rapid.IntRange(0, 100).Draw(t, "cancel"))
 	}
-	fmt.Fprintf(&b, "net rtt=%dus jitter=%dus\nrun 2s warmup=100ms\n", rapid.IntRange(1, 100_000).Draw(t, "rtt"),
+	fmt.Fprintf(&b, "net: {rtt: %dus, jitter: %dus}\nrun: 2s\nwarmup: 100ms\nfaults:\n", rapid.IntRange(1, 100_000).Draw(t, "rtt"),
 		rapid.IntRange(0, 50_000).Draw(t, "jitter"))
-	for range rapid.IntRange(0, 6).Draw(t, "faults") {
+	for range rapid.IntRange(1, 6).Draw(t, "faults") {
 		k := rapid.SampledFrom(scenario.Kinds).Draw(t, "kind")
 		at := rapid.IntRange(100, 1999).Draw(t, "at")
-		fmt.Fprintf(&b, "at %dms %s", at, k.Name)
+		fmt.Fprintf(&b, "  - {at: %dms, kind: %s", at, k.Name)
 		if k.Lasts && rapid.Bool().Draw(t, "ends") {
-			fmt.Fprintf(&b, " for=%s", millis(1, 2000-at, "lasts"))
+			fmt.Fprintf(&b, ", for: %s", millis(1, 2000-at, "lasts"))
 		}
 		for _, p := range k.Takes {
 			value, known := map[string]string{
-				"error": rapid.SampledFrom([]string{"LOADING", "NOAUTH", "WRONGTYPE", `"ERR what is this"`}).Draw(t,
+				"error": rapid.SampledFrom([]string{"LOADING", "NOAUTH", "WRONGTYPE", "ERR what is this"}).Draw(t,
 					"error"),
 				"procs": rapid.SampledFrom([]string{"1", "50%", "100%"}).Draw(t, "procs"),
 				"only":  rapid.SampledFrom([]string{"requests", "replies"}).Draw(t, "only"), "chance": "30%",
@@ -78,9 +78,9 @@ func small(t *rapid.T) *scenario.Scenario {
 			if !known {
 				t.Fatalf("this test knows no parameter %s", p)
 			}
-			fmt.Fprintf(&b, " %s=%s", p, value)
+			fmt.Fprintf(&b, ", %s: %s", p, value)
 		}
-		b.WriteByte('\n')
+		b.WriteString("}\n")
 	}
 	s, err := scenario.Parse(b.String())
 	if err != nil {

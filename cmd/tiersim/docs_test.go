@@ -20,12 +20,12 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := regexp.MustCompile("(?s)```sim\n(.*?)```").FindSubmatch(text)
+	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 	if file == nil {
 		t.Fatal("the page has no scenario")
 	}
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("checkout.sim", file[1], 0o600); err != nil {
+	if err := os.WriteFile("checkout.yaml", file[1], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	commands := 0
@@ -76,12 +76,12 @@ func TestPageScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scenario, err := os.ReadFile("../../sim/testdata/checkout.sim")
+	scenario, err := os.ReadFile("../../sim/testdata/checkout.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "```sim\n"+string(scenario)+"```") {
-		t.Error("the page's scenario is not sim/testdata/checkout.sim")
+	if !strings.Contains(string(text), "```yaml\n"+string(scenario)+"```") {
+		t.Error("the page's scenario is not sim/testdata/checkout.yaml")
 	}
 }
 

@@ -4,7 +4,7 @@
 //	tiersim list                                         # the scenarios
 //	tiersim run outage                                   # one of them
 //	tiersim run outage --set fleet.n=50 --html out.html  # changed, and as a picture
-//	tiersim run mine.sim                                 # your own
+//	tiersim run mine.yaml                                # your own
 //	tiersim sweep outage --axis fleet.size=0,5,20        # side by side
 //	tiersim tune --rate 1000/s --processes 20            # what to choose
 //

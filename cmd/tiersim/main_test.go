@@ -55,7 +55,7 @@ func TestHowToGoOn(t *testing.T) {
 		{"sweep", "  tiersim sweep blackhole\n\"tiersim list\" lists the scenarios"},
 		{"sweep a b", `sweep has arguments ["a" "b"]: must be tiersim sweep NAME|FILE [flags]`},
 		{"diff one.json", "tiersim diff before.json after.json"},
-		{"check", "tiersim check mine.sim"},
+		{"check", "tiersim check mine.yaml"},
 		{"replay", "tiersim replay report.json"},
 		{"run outgae", `scenario is "outgae": did you mean outage?`},
 		{"run zzz", `scenario is "zzz": must be one of blackhole`},
@@ -111,16 +111,22 @@ func TestSignOfLife(t *testing.T) {
 }
 
 // short is a scenario that takes a moment and keeps what it promises.
-const short = `name "short"
-learn "nothing"
-limit api rate=50/s burst=50
-fleet n=3
-traffic poisson rate=75/s
-at 3s kill for=2s
-run 8s warmup=2s
-expect over_admission <= 150
-sometimes breaker_open
-sweep fleet.n=2,4
+const short = `name: short
+learn: nothing
+limits:
+  - {name: api, rate: 50/s, burst: 50}
+fleet: {n: 3}
+traffic:
+  - {shape: poisson, rate: 75/s}
+faults:
+  - {at: 3s, kind: kill, for: 2s}
+run: 8s
+warmup: 2s
+expect:
+  - over_admission <= 150
+sometimes: [breaker_open]
+sweep:
+  fleet.n: [2, 4]
 `
 
 // file writes a text into a directory of the test.
@@ -135,7 +141,7 @@ func file(t *testing.T, name, text string) string {
 
 // The program as a user has it: a process, its exit status, nothing but the report on a stdout that is no terminal.
 func TestProgram(t *testing.T) {
-	path := file(t, "short.sim", short)
+	path := file(t, "short.yaml", short)
 	out, problems, status := tiersim(t, "run", path, "--seed", "7")
 	if status != passed || problems != "" || !strings.Contains(out, "\nPASS  unseed ") ||
 		!strings.Contains(out, "seed 7") {
@@ -160,8 +166,8 @@ func TestProgram(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	path := file(t, "short.sim", short)
-	wrong := file(t, "wrong.sim", "limit api rate=1\nfleet n=0\n")
+	path := file(t, "short.yaml", short)
+	wrong := file(t, "wrong.yaml", "limits: [{name: api, rate: 1}]\nfleet: {n: 0}\n")
 	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, keys: {vip: blocked}}]\n"+
 		"http: [{match: /x/, limits: [{policy: api, key: ip}]}]\n")
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
@@ -172,13 +178,13 @@ func TestStatus(t *testing.T) {
 		stderr string
 	}{
 		{[]string{"list"}, passed, "\noutage ", ""},
-		{[]string{"faults"}, passed, "latency      [for=] [procs=] delay= [jitter=]", ""},
+		{[]string{"faults"}, passed, "latency      delay [procs] [jitter] [for]", ""},
 		{[]string{"metrics"}, passed, "\nshortfall ", ""},
 		{[]string{"help"}, passed, "Usage:", ""},
 		{[]string{"run", "--help"}, passed, "--html", ""},
-		{[]string{"check", path}, passed, "at 3s     kill", ""},
-		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n=4", ""},
-		{[]string{"check", wrong}, notRunnable, "", `wrong.sim":1:`},
+		{[]string{"check", path}, passed, "{at: 3s, kind: kill, for: 2s}", ""},
+		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n: 4", ""},
+		{[]string{"check", wrong}, notRunnable, "", `wrong.yaml":1:`},
 		{[]string{"check", policies}, passed, "policy  api: 500/s burst 700, or by key, token bucket, fail-open\nhttp    /x/: api\n", ""},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
@@ -199,7 +205,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"sweep", path, "--axis", "fleet.n"}, notRunnable, "", `--axis is "fleet.n"`},
 		{[]string{"sweep", path, "--axis", "fleet.n=0,1"}, notRunnable, "", "fleet.n"},
 		{[]string{"sweep", "pause"}, notRunnable, "", "has no axis of its own"},
-		{[]string{"replay", wrong}, notRunnable, "", "wrong.sim"},
+		{[]string{"replay", wrong}, notRunnable, "", "wrong.yaml"},
 		{[]string{"diff", wrong, "/nowhere/\x1b[31m"}, notRunnable, "", `\x1b[31m`},
 	} {
 		out, problems, status := run(t, c.args...)
@@ -214,7 +220,7 @@ func TestStatus(t *testing.T) {
 
 // A report goes out, and comes back as the same run.
 func TestReplayAndDiff(t *testing.T) {
-	path, dir := file(t, "short.sim", short), t.TempDir()
+	path, dir := file(t, "short.yaml", short), t.TempDir()
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	for _, args := range [][]string{
 		{"run", path, "--json", a},
@@ -252,7 +258,7 @@ func TestReplayAndDiff(t *testing.T) {
 
 // Stdout has the one thing that was asked for, and files have the others.
 func TestFiles(t *testing.T) {
-	path, dir := file(t, "short.sim", short), t.TempDir()
+	path, dir := file(t, "short.yaml", short), t.TempDir()
 	page := filepath.Join(dir, "page.html")
 	out, problems, status := run(t, "run", path, "--json", "-", "--html", page)
 	if status != passed || !strings.HasPrefix(out, "{\n") || !strings.HasSuffix(out, "}\n") {
@@ -267,7 +273,7 @@ func TestFiles(t *testing.T) {
 	if status != notRunnable { // login's fault is later than that
 		t.Errorf("status %d, %q, %q", status, out, problems)
 	}
-	other := file(t, "other.sim", strings.Replace(short, "kill", "blackhole", 1))
+	other := file(t, "other.yaml", strings.Replace(short, "kill", "blackhole", 1))
 	out, problems, status = run(t, "run", path, other, "--html", page)
 	last := "HTML: " + filepath.Join(dir, "page-short.html") + ", " + filepath.Join(dir, "page-other.html") + "\n"
 	if status != passed || !strings.HasSuffix(out, last) || !strings.Contains(out, "during") {
@@ -281,7 +287,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	path := file(t, "short.sim", short)
+	path := file(t, "short.yaml", short)
 	out, problems, status := run(t, "sweep", path)
 	if status != passed || !strings.Contains(out, "PASS  2 of 2") {
 		t.Errorf("status %d, %q, %s", status, problems, out)
@@ -291,7 +297,7 @@ func TestSweep(t *testing.T) {
 	if status != passed || strings.Count(out, `"unseed"`) != 2 || strings.Count(out, `"passed": false`) != 1 {
 		t.Errorf("cells for comparison: status %d, %s", status, out)
 	}
-	failing := file(t, "failing.sim", strings.Replace(short, "fleet n=3", "fleet n=3 mode=open", 1))
+	failing := file(t, "failing.yaml", strings.Replace(short, "{n: 3}", "{n: 3, mode: open}", 1))
 	out, _, status = run(t, "sweep", failing, "--axis", "fleet.mode=closed,open", "--set", "traffic.rate=500/s")
 	if status != broken || !strings.Contains(out, "FAIL  1 of 2 kept all expectations: the scenario as it is must") {
 		t.Errorf("the scenario as it is: status %d, %s", status, out)
@@ -300,7 +306,7 @@ func TestSweep(t *testing.T) {
 
 // A bar moves on a terminal, and nowhere else.
 func TestBar(t *testing.T) {
-	path := file(t, "short.sim", short)
+	path := file(t, "short.yaml", short)
 	if _, problems, _ := run(t, "run", path); problems != "" {
 		t.Errorf("without a terminal: %q", problems)
 	}
@@ -352,7 +358,7 @@ func TestColors(t *testing.T) {
 			t.Errorf("%v: UTF-8 %v", c.env, got)
 		}
 	}
-	path := file(t, "short.sim", short)
+	path := file(t, "short.yaml", short)
 	var o bytes.Buffer
 	a := &app{out: &o, problems: &o}
 	a.text.Color = true

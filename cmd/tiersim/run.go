@@ -128,11 +128,11 @@ func (a *app) run() *cobra.Command {
 	c := &cobra.Command{
 		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side",
 		Args: arguments(1, 0),
-		Long: `Run runs a scenario: one of the library (tiersim list), or a file that ends in .sim (text) or .json.
+		Long: `Run runs a scenario: one of the library (tiersim list), or a file that ends in .yaml.
 Several are run at once, and shown side by side. --html then writes a page for each: FILE-NAME.html.`,
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html
   tiersim run outage outage-open outage-closed
-  tiersim run mine.sim --json -
+  tiersim run mine.yaml --json -
   tiersim run brownout --policies policies.yaml --policy per-user`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -28,7 +28,7 @@ faults; five seconds after the last of them it must be as if nothing had been. A
 
 With a scenario the limits, the fleet, the traffic and the network are its own, and only the faults are drawn.`,
 		Example: `  tiersim swarm --seeds 1000 --write .
-  tiersim swarm mine.sim --seeds 100`,
+  tiersim swarm mine.yaml --seeds 100`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if seeds < 1 || seeds > mostSeeds {

@@ -23,7 +23,7 @@ func TestSwarm(t *testing.T) {
 
 // On a user's scenario only the faults are drawn.
 func TestSwarmOnScenario(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "own.sim")
+	file := filepath.Join(t.TempDir(), "own.yaml")
 	if err := os.WriteFile(file, []byte(short), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ func (a *app) sweep() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sweep NAME|FILE", Short: "Run a scenario with each combination of some values, on all processors",
 		Args: arguments(1, 1),
-		Long: `Sweep runs a scenario once for each combination of the values of its axes: those that it has itself (a sweep
-statement), or those of --axis in their place. Expectations are of the scenario as it is. The exit status is 1 if that is among the
+		Long: `Sweep runs a scenario once for each combination of the values of its axes: those that it has itself (its
+sweep), or those of --axis in their place. Expectations are of the scenario as it is. The exit status is 1 if that is among the
 combinations and breaks one. The others are for comparison.`,
 		Example: `  tiersim sweep blackhole
   tiersim sweep overload --axis fleet.size=0,-1,20,100 --axis fleet.period=100ms,250ms,1s`,

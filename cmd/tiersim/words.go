@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -34,20 +35,19 @@ func (a *app) list() *cobra.Command {
 
 func (a *app) faults() *cobra.Command {
 	return &cobra.Command{
-		Use: "faults", Short: "What can go wrong in a scenario: what may follow `at TIME`", Args: noArguments,
+		Use: "faults", Short: "What can go wrong in a scenario: the kinds of faults, and the fields of each", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return a.table(func(row func(...string)) error {
 				for _, k := range scenario.Kinds {
 					var takes []string
-					if k.Lasts {
-						takes = append(takes, "[for=]")
-					}
-					for _, p := range k.Takes {
-						p += "="
-						if !slices.Contains(k.Needs, strings.TrimSuffix(p, "=")) {
-							p = "[" + p + "]"
+					for _, field := range k.Takes {
+						if !slices.Contains(k.Needs, field) {
+							field = "[" + field + "]"
 						}
-						takes = append(takes, p)
+						takes = append(takes, field)
+					}
+					if k.Lasts {
+						takes = append(takes, "[for]")
 					}
 					row(k.Name, strings.Join(takes, " "), k.What)
 				}
@@ -59,7 +59,7 @@ func (a *app) faults() *cobra.Command {
 
 func (a *app) metrics() *cobra.Command {
 	return &cobra.Command{
-		Use: "metrics", Short: "What a scenario can expect and sweeps show: what may follow `expect`, and `sometimes`", Args: noArguments,
+		Use: "metrics", Short: "What a scenario can expect and sweeps show: what may be in `expect`, and in `sometimes`", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			err := a.table(func(row func(...string)) error {
 				for _, m := range scenario.Metrics {
@@ -77,11 +77,11 @@ func (a *app) check() *cobra.Command {
 	var sets []string
 	c := &cobra.Command{
 		Use:   "check NAME|FILE",
-		Short: "Say what is wrong with a scenario or a file of policies (.yaml, .yml), or how it reads in full",
-		Args:  arguments(1, 1), Example: "  tiersim check mine.sim\n  tiersim check policies.yaml",
+		Short: "Say what is wrong with a scenario or a file of policies, or how it reads in full",
+		Args:  arguments(1, 1), Example: "  tiersim check mine.yaml\n  tiersim check policies.yaml",
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if ext := filepath.Ext(args[0]); ext == ".yaml" || ext == ".yml" {
+			if text, err := os.ReadFile(args[0]); err == nil && ofPolicies.Match(text) {
 				return a.checkPolicies(args[0])
 			}
 			s, err := load(args[0], sets)
@@ -95,6 +95,9 @@ func (a *app) check() *cobra.Command {
 	setFlag(c, &sets)
 	return c
 }
+
+// ofPolicies tells a file of policies from a scenario, which has no such fields.
+var ofPolicies = regexp.MustCompile(`(?m)^(version|policies):`)
 
 // checkPolicies says how a file of policies reads.
 func (a *app) checkPolicies(path string) error {

@@ -64,7 +64,11 @@ var importRules = []importRule{
 	{packages: "sim/internal/stable"},
 	// For anybody's client: the standard library only, but for hashes.
 	{packages: "sim/faultnet", ours: []string{"sim/internal/stable"}},
-	{packages: "sim/scenario", ours: []string{"internal/ratetext"}}, // data
+	{ // data
+		packages: "sim/scenario",
+		ours:     []string{"internal/ratetext", "internal/strictyaml"},
+		modules:  []string{"go.yaml.in/yaml/v3"},
+	},
 	{packages: "sim/library"}, // texts
 	{
 		packages: "sim/...",

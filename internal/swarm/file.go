@@ -11,8 +11,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
-// Name is the name of the failure's file: WHAT-SEED.sim.
-func (f *Failure) Name() string { return fmt.Sprintf("%s-%d.sim", f.What, f.Seed) }
+// Name is the name of the failure's file: WHAT-SEED.yaml.
+func (f *Failure) Name() string { return fmt.Sprintf("%s-%d.yaml", f.What, f.Seed) }
 
 // Text is the scenario as a file, with what failed in comments.
 func (f *Failure) Text() string {
@@ -29,13 +29,13 @@ func (f *Failure) Write(directory string) (string, error) {
 	return name, os.WriteFile(name, []byte(f.Text()), 0o644)
 }
 
-var fileName = regexp.MustCompile(`-([0-9]+)\.sim$`)
+var fileName = regexp.MustCompile(`-([0-9]+)\.yaml$`)
 
 // Replay runs the file of a failure as it failed, and says what it breaks; "" when nothing is broken any more.
 func Replay(name string) (why string, err error) {
 	m := fileName.FindStringSubmatch(name)
 	if m == nil {
-		return "", fmt.Errorf("swarm: the file's name is %q: must end in -SEED.sim", name)
+		return "", fmt.Errorf("swarm: the file's name is %q: must end in -SEED.yaml", name)
 	}
 	seed, err := strconv.ParseUint(m[1], 10, 64)
 	if err != nil {

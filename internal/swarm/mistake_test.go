@@ -55,7 +55,7 @@ func TestKnownMistake(t *testing.T) {
 		return string(out)
 	}
 	out := fails("swarm", "--seed", seed, "--seeds", "1", "--write", found)
-	files, err := filepath.Glob(filepath.Join(found, "*-"+seed+".sim"))
+	files, err := filepath.Glob(filepath.Join(found, "*-"+seed+".yaml"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v %v\n%s", files, err, out)
 	}

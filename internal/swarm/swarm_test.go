@@ -93,33 +93,33 @@ func TestBound(t *testing.T) {
 		fleet, faults string
 		want          float64 // beyond 1 + 100/s times the 400 µs of a round trip, or 20 ms
 	}{
-		{"n=4 mode=closed", "", 1.04},
-		{"n=4 mode=local", "", 1.04},
-		{"n=4 mode=closed", "at 6s blackhole for=5s", 3},
-		{"n=4 mode=closed", "at 6s flush\nat 7s evict keys=1\nat 8s scriptflush", 101.04},
-		{"n=4 mode=closed", "at 6s kill for=1s\nat 6500ms failover for=1s lose=1s", 101.04},
-		{"n=4 mode=closed", "at 6s clock by=1h\nat 7s clock by=100ms\nat 8s clock by=-1h", 61.04},
-		{"n=4 mode=closed", "at 7s failover lose=1s for=1s\nat 7500ms clock by=-200ms", 71.04},
-		{"n=4 mode=closed", "at 6s crash restart=1s\nat 7s deploy every=1s\nat 7s scale n=9", 1.04},
-		{"n=4 mode=open", "at 6s scriptflush", inf},
-		{"n=4 mode=local maxkeys=3", "at 6s blackhole for=5s", inf},
+		{"n: 4, mode: closed", "", 1.04},
+		{"n: 4, mode: local", "", 1.04},
+		{"n: 4, mode: closed", "{at: 6s, kind: blackhole, for: 5s}", 3},
+		{"n: 4, mode: closed", "{at: 6s, kind: flush}, {at: 7s, kind: evict, keys: 1}, {at: 8s, kind: scriptflush}", 101.04},
+		{"n: 4, mode: closed", "{at: 6s, kind: kill, for: 1s}, {at: 6500ms, kind: failover, for: 1s, lose: 1s}", 101.04},
+		{"n: 4, mode: closed", "{at: 6s, kind: clock, by: 1h}, {at: 7s, kind: clock, by: 100ms}, {at: 8s, kind: clock, by: -1h}", 61.04},
+		{"n: 4, mode: closed", "{at: 7s, kind: failover, lose: 1s, for: 1s}, {at: 7500ms, kind: clock, by: -200ms}", 71.04},
+		{"n: 4, mode: closed", "{at: 6s, kind: crash, restart: 1s}, {at: 7s, kind: deploy, every: 1s}, {at: 7s, kind: scale, n: 9}", 1.04},
+		{"n: 4, mode: open", "{at: 6s, kind: scriptflush}", inf},
+		{"n: 4, mode: local, maxkeys: 3", "{at: 6s, kind: blackhole, for: 5s}", inf},
 		// Everybody is alone for 5 s and uses up his share; then some may still be, for a Timeout, an open breaker
 		// and five round trips of 400 µs: 1.052 s.
-		{"n=4 mode=local", "at 6s blackhole for=5s", 3 + 4*12 + 105.2},
-		{"n=4 mode=local processes=8", "at 6s blackhole for=5s", 3 + 4*6 + 52.6},
-		{"n=4 mode=local", "at 6s blackhole for=5s procs=1", 3 + 4*12 + 6.052*25},
-		{"n=4 mode=local budget=200ms timeout=300ms", "at 6s refuse for=5s error=OOM", 1.04 + 4*12 + 130.2},
+		{"n: 4, mode: local", "{at: 6s, kind: blackhole, for: 5s}", 3 + 4*12 + 105.2},
+		{"n: 4, mode: local, processes: 8", "{at: 6s, kind: blackhole, for: 5s}", 3 + 4*6 + 52.6},
+		{"n: 4, mode: local", "{at: 6s, kind: blackhole, for: 5s, procs: 1}", 3 + 4*12 + 6.052*25},
+		{"n: 4, mode: local, budget: 200ms, timeout: 300ms", "{at: 6s, kind: refuse, for: 5s, error: OOM}", 1.04 + 4*12 + 130.2},
 		// What concerns nobody's way to Redis is over when it has been asked, over a new connection.
-		{"n=4 mode=local", "at 6s scriptflush", 1.04 + 4*12 + 0.2},
-		{"n=4 mode=local processes=4", "at 6s deploy every=1s", 1.04 + 8*12 + 2*25*4.002},
+		{"n: 4, mode: local", "{at: 6s, kind: scriptflush}", 1.04 + 4*12 + 0.2},
+		{"n: 4, mode: local, processes: 4", "{at: 6s, kind: deploy, every: 1s}", 1.04 + 8*12 + 2*25*4.002},
 		// Four new ones in place of the others, who know of two: half of the limit each.
 		{
-			"n=4 mode=local processes=2", "at 6s deploy every=1s\nat 6s refuse for=5s error=OOM",
+			"n: 4, mode: local, processes: 2", "{at: 6s, kind: deploy, every: 1s}, {at: 6s, kind: refuse, for: 5s, error: OOM}",
 			1.04 + 4*12 + 4*25 + 100*5 + 210.4,
 		},
 	} {
-		s, err := scenario.Parse("name \"b\"\nlimit a rate=100/s burst=50\nfleet " + c.fleet +
-			"\ntraffic poisson rate=10/s\n" + c.faults + "\nrun 60s warmup=5s\n")
+		s, err := scenario.Parse("name: b\nlimits: [{name: a, rate: 100/s, burst: 50}]\nfleet: {" + c.fleet +
+			"}\ntraffic: [{shape: poisson, rate: 10/s}]\nfaults: [" + c.faults + "]\nrun: 60s\nwarmup: 5s\n")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestBroken(t *testing.T) {
 
 // The failures of former swarms stay away: what is in these files is mended.
 func TestSeeds(t *testing.T) {
-	files, err := filepath.Glob("../../sim/testdata/seeds/*.sim")
+	files, err := filepath.Glob("../../sim/testdata/seeds/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
 	}

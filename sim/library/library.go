@@ -1,4 +1,4 @@
-// Package library holds the scenarios that come with the simulator, as text for package scenario. Each has a name in quotes
+// Package library holds the scenarios that come with the simulator, as YAML for package scenario. Each has a title
 // and says what it teaches; its expectations are what the limiter promises, and its sometimes keeps it from showing nothing.
 package library
 
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-//go:embed *.sim
+//go:embed *.yaml
 var files embed.FS
 
-const suffix = ".sim"
+const suffix = ".yaml"
 
 // Names are the names of all scenarios, as Text takes them, sorted.
 func Names() []string {

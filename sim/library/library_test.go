@@ -111,7 +111,7 @@ func TestDocs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows = append(rows, []string{"[" + name + "](library/" + name + ".sim)", s.Name, s.Learn})
+		rows = append(rows, []string{"[" + name + "](library/" + name + ".yaml)", s.Name, s.Learn})
 	}
 	if *update {
 		if err := section.Write(page, "library", section.Table(rows)); err != nil {
@@ -128,7 +128,7 @@ func TestDocs(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	for _, name := range []string{"", "nobody", "blackhole.sim", "../library/blackhole", strings.Repeat("x", 1000)} {
+	for _, name := range []string{"", "nobody", "blackhole.yaml", "../library/blackhole", strings.Repeat("x", 1000)} {
 		text, err := Text(name)
 		if text != "" || err == nil || !strings.Contains(err.Error(), "must be one of blackhole, blackhole-replies, ") || len(err.Error()) > 2000 {
 			t.Errorf("%.40q: %q, %v", name, text, err)

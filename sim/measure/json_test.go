@@ -32,7 +32,8 @@ func TestReadWhatWasWritten(t *testing.T) {
 		t.Errorf("read %+v, wrote %+v", got, r)
 	}
 	want(t, "again", jsonOf(t, got), text)
-	if _, err := Read(strings.NewReader(jsonOf(t, New(made()).Report(0)))); err != nil {
+	none := New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(s / 1000) })).Report(0)
+	if _, err := Read(strings.NewReader(jsonOf(t, none))); err != nil {
 		t.Errorf("a run of no length: %v", err)
 	}
 	want(t, "text", got.String(), r.String())

@@ -21,8 +21,8 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, body := range map[string]string{
-		"statements": statementsTable(), "parameters": parameterTables(), "shapes": shapesTable(), "faults": faultsTable(),
-		"metrics": metricsTable(), "happenings": happeningsList(), "bounds": boundsTable(),
+		"fields": fieldTables(), "shapes": kindsTable("traffic"), "faults": kindsTable("faults"),
+		"metrics": metricsTable(), "happenings": codes(Happenings), "bounds": boundsTable(),
 	} {
 		want, err := section.Replace(string(text), name, body)
 		if err != nil {
@@ -52,7 +52,8 @@ func TestDocsExamples(t *testing.T) {
 		}
 		return string(m[0][1])
 	}
-	s := mustParse(t, block("sim"))
+	example := block("yaml")
+	s := mustParse(t, example)
 	cells := 1
 	for _, a := range s.Sweep {
 		cells *= len(a.Values)
@@ -60,15 +61,13 @@ func TestDocsExamples(t *testing.T) {
 	if !strings.Contains(string(text), fmt.Sprintf("each combination, %d here", cells)) {
 		t.Errorf("the example's sweep has %d combinations", cells)
 	}
-	if _, err := ParseJSON([]byte(block("json"))); err != nil {
-		t.Error(err)
-	}
-	for _, m := range regexp.MustCompile("`([a-z]+(?:\\.[a-z0-9]+)*)=([^`\\s]+)`").FindAllStringSubmatch(string(text), -1) {
-		if err := mustParse(t, block("sim")).Set(m[1], m[2]); err != nil {
+	for _, m := range regexp.MustCompile("`([a-z]+(?:\\.[a-z0-9]+)*)=([0-9][^`\\s]*)`").FindAllStringSubmatch(string(text), -1) {
+		if err := mustParse(t, example).Set(m[1], m[2]); err != nil {
 			t.Errorf("%s: %v", m[0], err)
 		}
 	}
-	_, err = Parse("#\n#\n#\n#\n#\n#\ntraffic poisson rate=1500\n#\nat 20s    blakhole")
+	_, err = Parse("#\n#\n#\n#\n#\ntraffic:\n  - {shape: poisson, limit: api, rate: 1500}\nfaults:\n" +
+		"  - {at: 20s, kind: blakhole}\n")
 	for _, quoted := range strings.Split(block("text"), "\n") {
 		for part := range strings.SplitSeq(quoted, "…") {
 			if err == nil || !strings.Contains(err.Error(), part) {
@@ -88,67 +87,48 @@ func codes(all []string) string {
 	return strings.Join(written, " ")
 }
 
-func statementsTable() string {
-	rows := [][]string{{"statement", "what it says", "how often"}}
-	what := map[string]string{
-		"name": "what the scenario is called", "learn": "what it shows, in a line", "limit": "a policy's limit",
-		"fleet": "the processes", "traffic": "a stream of requests", "net": "the way to Redis and back, while nothing is wrong",
-		"at": "something goes wrong", "run": "how long it all lasts", "expect": "what must be true",
-		"sometimes": "what must happen at least once", "sweep": "what to vary",
-	}
-	for _, st := range statements {
-		often := "any number"
+func fieldTables() string {
+	text := ""
+	for i := range mappings {
+		m := &mappings[i]
 		switch {
-		case slices.Contains([]string{"name", "fleet", "run"}, st.name):
-			often = "once"
-		case st.once():
-			often = "at most once"
-		case slices.Contains([]string{"limit", "traffic"}, st.name):
-			often = "once or more"
+		case m.path == "":
+			text += "Of the scenario itself, besides the lists `expect` and `sometimes` and the mapping `sweep`:\n\n"
+		case m.most > 0:
+			text += "\n" + code(m.path) + ", a list:\n\n"
+		default:
+			text += "\n" + code(m.path) + ":\n\n"
 		}
-		if what[st.name] == "" {
-			panic("what is " + st.name + "?")
-		}
-		rows = append(rows, []string{code(st.name + " " + st.form), what[st.name], often})
+		text += fieldsTable(m)
 	}
-	return section.Table(rows)
+	return text + "\nAfter an expectation:\n\n" + fieldsTable(&expectations)
 }
 
-func parameterTables() string {
-	return "`limit NAME` (1 to 64 of " + code(nameRule) + "):\n\n" + fieldsTable("limit", "rate") +
-		"\n`fleet`:\n\n" + fieldsTable("fleet", "n") +
-		"\n`traffic SHAPE`; which shape takes what is told below:\n\n" + fieldsTable("traffic") +
-		"\n`net`:\n\n" + fieldsTable("net") +
-		"\n`run TIME`, a time of " + lengthField.span + ":\n\n" + fieldsTable("run") +
-		"\n`at TIME KIND`; which kind takes what is told below:\n\n" + fieldsTable("at") +
-		"\n`expect`:\n\n" + fieldsTable("expect")
-}
-
-func fieldsTable(statement string, needs ...string) string {
-	rows := [][]string{{"parameter", "what it is", "range", "left out"}}
-	for _, f := range find(statement).fields {
+func fieldsTable(m *mapping) string {
+	rows := [][]string{{"field", "what it is", "range", "left out"}}
+	for _, f := range m.fields {
 		left := f.left
-		if slices.Contains(needs, f.name) {
+		if slices.Contains(m.needs, f.name) {
 			left = "must be there"
 		}
-		rows = append(rows, []string{code(f.name), f.what, f.span, left})
+		span := f.span
+		if f.name == m.by {
+			span = "see below"
+		}
+		rows = append(rows, []string{code(f.name), f.what, span, left})
 	}
 	return section.Table(rows)
 }
 
-func shapesTable() string {
-	rows := [][]string{{"shape", "must have", "may have", "what it is"}}
-	for _, s := range Shapes {
-		rows = append(rows, []string{code(s.Name), codes(s.Needs), codes(without(s.Takes, s.Needs)), s.What})
-	}
-	return section.Table(rows)
-}
-
-func faultsTable() string {
-	rows := [][]string{{"fault", "must have", "may have", "what it is"}}
-	for _, k := range Kinds {
-		_, takes, needs, _ := find("at").takes(&Fault{Kind: k.Name})
-		rows = append(rows, []string{code(k.Name), codes(needs), codes(without(takes, needs)), k.What})
+func kindsTable(path string) string {
+	m := find(path)
+	rows := [][]string{{m.by, "must have", "may have", "what it is"}}
+	for _, k := range m.kinds {
+		may := without(k.Takes, k.Needs)
+		if k.Lasts {
+			may = append(may, "for")
+		}
+		rows = append(rows, []string{code(k.Name), codes(k.Needs), codes(may), k.What})
 	}
 	return section.Table(rows)
 }
@@ -165,17 +145,13 @@ func metricsTable() string {
 	return section.Table(rows)
 }
 
-func happeningsList() string { return codes(Happenings) }
-
 func boundsTable() string {
 	rows := [][]string{{"of", "at most"}}
 	for _, b := range []struct {
 		what string
 		most int
 	}{
-		{"text, in bytes", maxBytes},
-		{"text, in lines", maxLines},
-		{"JSON, in bytes", maxJSON},
+		{"text, in bytes", MaxBytes},
 		{"name, in characters", maxName},
 		{"learn, in characters", maxLearn},
 		{"limits", maxLimits},

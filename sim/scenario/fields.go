@@ -1,8 +1,6 @@
 package scenario
 
 import (
-	"fmt"
-	"iter"
 	"reflect"
 	"slices"
 	"strconv"
@@ -31,6 +29,16 @@ const (
 	maxValue   = 1e15                  // of an expectation
 	maxReply   = 100                   // characters of what Redis says
 	nameRule   = "A-Z a-z 0-9 _ . -"   // as the limiter has it
+
+	maxName, maxLearn = 100, 300 // characters
+
+	maxLimits  = 16
+	maxTraffic = 20
+	maxFaults  = 200
+	maxExpect  = 100
+	maxAxes    = 8
+	maxValues  = 100    // of an axis
+	maxCells   = 10_000 // of a sweep: the product of its axes
 )
 
 // What holds when it is left out.
@@ -41,8 +49,8 @@ const (
 	defaultBudget = 20 * milli  // as the limiter has it
 )
 
-// field is a parameter of a statement, which is also a field of its type and has the same name in JSON. The text form,
-// Set, the checks and the documentation follow from it.
+// field is a value of a mapping. It is also a field of a type, and has its name in JSON. Reading, writing, Set, the
+// documentation and the schema follow from it.
 type field struct {
 	name string
 	spec
@@ -50,44 +58,43 @@ type field struct {
 	what string // in a line
 }
 
-// statement is a kind of line. Its path is the field of a Scenario that it fills.
-type statement struct {
-	name, form, path string
-
-	words  []word  // what comes first
-	fields []field // parameters, in any order
+// mapping is a mapping of a scenario or, if there may be several, a list of mappings. Its path is the field of a
+// Scenario that it fills, empty for the scenario itself.
+type mapping struct {
+	path   string
+	most   int // elements of the list
+	fields []field
 	needs  []string
-	kinds  []Kind   // what its last word chooses: which of the parameters it takes
-	always []string // which it takes of every kind
-	parse  func(p *parser, s *line)
+	by     string // the field that chooses a kind
+	kinds  []Kind
 }
 
-// word is a word of a statement before its parameters.
-type word struct {
-	path  string // below that of the statement's item
-	field string // as errors call it
-	read  func(item any, text string) (rule string)
-	print func(item any) string
-}
-
-// lengthField is what stands behind run itself.
-var lengthField = field{"run", duration(second, maxLength), "", "how long the run is"}
-
-// statements are all that a line may be, in the order in which they are printed.
-var statements = []statement{
-	{name: "name", form: `"TEXT"`, path: "name", parse: (*parser).quoted},
-	{name: "learn", form: `"TEXT"`, path: "learn", parse: (*parser).quoted},
+// mappings are all mappings, but those whose names are not fixed.
+var mappings = []mapping{
 	{
-		name: "limit", form: "NAME rate=TOKENS/PERIOD …", path: "limits", words: []word{anyWord("name")},
+		needs: []string{"name", "run"},
 		fields: []field{
+			{"name", printable(1, maxName), "", "what the scenario is called"},
+			{"learn", printable(1, maxLearn), "", "what it shows, in a line"},
+			{"run", duration(second, maxLength), "", "how long the run is"},
+			{
+				"warmup", duration(milli, maxLength), defaultWarmUp.String(),
+				"from when on the run is measured, and may have faults; shorter than the run",
+			},
+		},
+	},
+	{
+		path: "limits", most: maxLimits, needs: []string{"name", "rate"},
+		fields: []field{
+			{"name", nameSpec, "", "name of the limit, and of its policy"},
 			{"rate", tokenRate(), "", "tokens per period: 1000/s, 100/min, 5/h, 1/day, 10/100ms"},
 			{"burst", whole(1, maxTokens), "as many as the rate has tokens", "tokens of a full bucket"},
 		},
 	},
 	{
-		name: "fleet", form: "n=PROCESSES …", path: "fleet", needs: []string{"n"},
+		path: "fleet", needs: []string{"n"},
 		fields: []field{
-			{"n", count(1, maxFleet), "", "processes at the start"},
+			{"n", whole(1, maxFleet), "", "processes at the start"},
 			{"mode", oneWord("local", "open", "closed"), defaultMode, "fail mode of all policies: Policy.FailMode"},
 			{
 				"size", whole(0, maxTokens).or(-1, "leasing nothing"), "0, which follows demand",
@@ -95,7 +102,7 @@ var statements = []statement{
 			},
 			{"period", duration(5*milli, minute), "250ms", "how long a lease is to last: Lease.Period"},
 			{
-				"processes", count(0, 1<<20), "0, which is what presence says",
+				"processes", whole(0, 1<<20), "0, which is what presence says",
 				"the least number of processes that each takes the fleet for: Options.Processes",
 			},
 			{"budget", duration(milli, maxBudget), "20ms", "longest that a caller waits: Options.Budget"},
@@ -103,23 +110,23 @@ var statements = []statement{
 				"timeout", duration(milli, maxBudget), "50ms, or the budget if that is more",
 				"longest that a call of Redis lasts, not below the budget: Options.Timeout",
 			},
-			{"maxkeys", count(1, 1<<30), "100000", "keys that a process keeps: Options.MaxKeys"},
-			{"inflight", count(1, 1<<16), "64", "calls at one time per process and node: Options.MaxInFlight"},
+			{"maxkeys", whole(1, 1<<30), "100000", "keys that a process keeps: Options.MaxKeys"},
+			{"inflight", whole(1, 1<<16), "64", "calls at one time per process and node: Options.MaxInFlight"},
 			{"standing", oneWord("off", "split", "on"), "off", "standing shares of all policies: Policy.Standing"},
 		},
 	},
 	{
-		name: "traffic", form: "SHAPE …", path: "traffic", words: []word{anyWord("shape")}, kinds: Shapes,
-		always: []string{"limit", "keys", "keyskew", "procskew", "cost", "maxcost", "cancel"},
+		path: "traffic", most: maxTraffic, needs: []string{"shape"}, by: "shape", kinds: Shapes,
 		fields: []field{
+			{"shape", oneWord(kindNames(Shapes)...), "", "how the rate changes"},
 			{"limit", nameSpec, "the limit, if there is one only", "name of the limit that it is held to"},
 			{"rate", perSecond(leastRate, maxRate), "", "requests, over all processes and keys"},
 			{"to", perSecond(leastRate, maxRate), "", "the other rate"},
 			{"every", duration(milli, maxLength), "", "period of the pattern"},
 			{"for", duration(milli, maxLength), "", "part of the period in which its requests come"},
-			{"clients", count(1, maxKeys), "", "clients, each of which has one request at a time"},
+			{"clients", whole(1, maxKeys), "", "clients, each of which has one request at a time"},
 			{"think", duration(0, hour), "0s", "mean time (exponential) from an answer to the client's next request"},
-			{"retry", count(0, 1000), "0", "how often a refused request is made again"},
+			{"retry", whole(0, 1000), "0", "how often a refused request is made again"},
 			{"keys", whole(1, maxKeys).or(-1, "a new key for each request"), "1", "keys asked for"},
 			{"keyskew", number(0, 10), "0, all alike", "exponent of a Zipf distribution over the keys"},
 			{"procskew", number(0, 10), "0, all alike", "exponent of a Zipf distribution over the processes"},
@@ -129,23 +136,18 @@ var statements = []statement{
 		},
 	},
 	{
-		name: "net", form: "rtt=TIME …", path: "net",
+		path: "net",
 		fields: []field{
 			{"rtt", duration(micro, 10*second), DefaultRTT.String(), "to Redis and back, at least"},
 			{"jitter", duration(0, 10*second), "0s", "mean of what comes to it at random (exponential)"},
 		},
 	},
 	{
-		name: "at", form: "TIME KIND …", path: "faults", kinds: Kinds,
-		words: []word{
-			{"at", "time", readTime, func(item any) string { return item.(*Fault).At.String() }},
-			anyWord("kind"),
-		},
+		path: "faults", most: maxFaults, needs: []string{"at", "kind"}, by: "kind", kinds: Kinds,
 		fields: []field{
-			{
-				"for", duration(micro, maxLength), "to the end of the run",
-				"how long it lasts; it must end within the run",
-			},
+			{"at", duration(milli, maxLength), "", "when it begins: not before the warm-up ends"},
+			{"kind", oneWord(kindNames(Kinds)...), "", "what happens"},
+			{"for", duration(micro, maxLength), "to the end of the run", "how long it lasts; it must end within the run"},
 			{"procs", some(maxFleet), "all", "which processes: a share of them or a number, drawn from the seed"},
 			{"only", oneWord("requests", "replies"), "both", "one direction"},
 			{"chance", ratio(leastShare, 1), "100%", "of the messages"},
@@ -157,139 +159,84 @@ var statements = []statement{
 			{"lose", duration(micro, hour), "nothing is lost", "the writes of this last time are lost"},
 			{"restart", duration(micro, maxLength), "never", "time until a new process comes"},
 			{"every", duration(milli, maxLength), "", "time from one to the next"},
-			{"n", count(1, maxFleet), "", "processes from then on"},
+			{"n", whole(1, maxFleet), "", "processes from then on"},
 			{"keys", whole(1, maxLost), "", "how many keys"},
 			{
 				"error", text("1 to "+strconv.Itoa(maxReply)+" ASCII characters that begin with a word in capitals",
-					isReply), "",
-				"what Redis says, beginning with a word in capitals; in quotes if it is more than a word",
+					isReply), "", "what Redis says, beginning with a word in capitals",
 			},
 		},
 	},
-	{
-		name: "run", form: "TIME …", path: "run",
-		words: []word{{
-			"run", "run",
-			func(item any, text string) string { return lengthField.read(item, text) },
-			func(item any) string { return item.(*Scenario).Length.String() },
-		}},
-		fields: []field{{
-			"warmup", duration(milli, maxLength), defaultWarmUp.String(),
-			"from when on the run is measured, and may have faults; shorter than the run",
-		}},
-	},
-	{
-		name: "expect", form: "METRIC <= VALUE …", path: "expect",
-		words: []word{anyWord("metric"), anyWord("op"), {"value", "value", readValue, printValue}},
-		fields: []field{
-			{"after", duration(milli, maxLength), "the warm-up", "from when it is measured, not before the warm-up"},
-			{"before", duration(milli, maxLength), "the end", "until when"},
-			{"limit", nameSpec, "the first", "name of the limit that is looked at"},
-		},
-	},
-	{name: "sometimes", form: "HAPPENING …", path: "sometimes", parse: (*parser).sometimes},
-	{name: "sweep", form: "PATH=VALUE,VALUE …", path: "sweep", parse: (*parser).sweep},
 }
+
+// expectations are texts; these fields come after METRIC <= VALUE.
+var expectations = mapping{fields: []field{
+	{"after", duration(milli, maxLength), "the warm-up", "from when it is measured, not before the warm-up"},
+	{"before", duration(milli, maxLength), "the end", "until when"},
+	{"limit", nameSpec, "the first", "name of the limit that is looked at"},
+}}
 
 var nameSpec = text("1 to 64 of "+nameRule, isName)
 
-// anyWord is a word that is checked later.
-func anyWord(path string) word {
-	return word{
-		path, path,
-		func(item any, text string) string { member(item, path).SetString(text); return "" },
-		func(item any) string { return quoted(member(item, path).String()) },
+// find is the section of that path.
+func find(path string) *mapping {
+	return &mappings[slices.IndexFunc(mappings, func(st mapping) bool { return st.path == path })]
+}
+
+// items are pointers to what a scenario has of a section.
+func (st *mapping) items(s *Scenario) (all []any) {
+	switch {
+	case st.path == "":
+		return []any{s}
+	case st.most == 0:
+		return []any{member(s, st.path).Addr().Interface()}
 	}
-}
-
-func readTime(item any, text string) (rule string) {
-	var ok bool
-	if item.(*Fault).At, ok = parseDuration(text); !ok {
-		return "must be a duration, as in 20s or 1m30s"
+	v := member(s, st.path)
+	for i := range v.Len() {
+		all = append(all, v.Index(i).Addr().Interface())
 	}
-	return ""
+	return all
 }
 
-func readValue(item any, text string) (rule string) {
-	e := item.(*Expectation)
-	if m, known := metric(e.Metric); known {
-		e.Value, rule = m.Unit.parse(text)
+// add makes room for an item of the section.
+func (st *mapping) add(s *Scenario) (item any) {
+	if v := member(s, st.path); st.most > 0 {
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	}
-	return rule
+	all := st.items(s)
+	return all[len(all)-1]
 }
 
-func printValue(item any) string {
-	e := item.(*Expectation)
-	if m, known := metric(e.Metric); known {
-		return m.Unit.Format(e.Value)
+// kindOf is the kind of an item.
+func (st *mapping) kindOf(item any) string {
+	if st.by == "" {
+		return ""
 	}
-	return formatPlain(e.Value)
+	return member(item, st.by).String()
 }
 
-// find is the statement of that name.
-func find(name string) *statement {
-	return &statements[slices.IndexFunc(statements, func(st statement) bool { return st.name == name })]
-}
-
-// items are what a scenario has of a statement: pointers, each with its path.
-func (st *statement) items(s *Scenario) iter.Seq2[string, any] {
-	return func(yield func(string, any) bool) {
-		switch v := member(s, st.path); v.Kind() {
-		case reflect.Slice:
-			for i := range v.Len() {
-				if !yield(fmt.Sprintf("%s[%d]", st.path, i), v.Index(i).Addr().Interface()) {
-					return
-				}
-			}
-		case reflect.Struct:
-			yield(st.path, v.Addr().Interface())
-		default:
-			yield("", s)
+// takes returns the fields that an item may have and must have, and what takes them: the section, or the item's kind.
+// If there is no such kind, all are allowed.
+func (st *mapping) takes(kind string) (what string, takes, needs []string) {
+	for _, k := range st.kinds {
+		if k.Name != kind {
+			continue
 		}
-	}
-}
-
-// once reports whether there can be one only.
-func (st *statement) once() bool { return member(&Scenario{}, st.path).Kind() != reflect.Slice }
-
-// takes returns the names of the parameters that an item may have and must have, and what takes them: the statement, or
-// the item's kind. known is false if there is no such kind; then all are allowed.
-func (st *statement) takes(item any) (what string, takes, needs []string, known bool) {
-	if st.kinds != nil {
-		name := member(item, st.words[len(st.words)-1].path).String()
-		for i := range st.kinds {
-			if k := &st.kinds[i]; k.Name == name {
-				if takes = slices.Clone(k.Takes); k.Lasts {
-					takes = append(takes, "for")
-				}
-				return name, append(takes, st.always...), k.Needs, true
+		for _, f := range st.fields {
+			ofAnother := func(other Kind) bool { return slices.Contains(other.Takes, f.name) }
+			if ofAnother(k) || f.name == "for" && k.Lasts || f.name != "for" && !slices.ContainsFunc(st.kinds, ofAnother) {
+				takes = append(takes, f.name)
 			}
 		}
+		return kind, takes, slices.Concat(st.needs, k.Needs)
 	}
-	return st.name, names(st.fields, func(f field) string { return f.name }), st.needs, st.kinds == nil
+	return st.path, names(st.fields, func(f field) string { return f.name }), st.needs
 }
 
-// text is an item in its canonical form, from one of its words on.
-func (st *statement) text(item any, from int) string {
-	var all []string
-	for _, w := range st.words[from:] {
-		all = append(all, w.print(item))
-	}
-	for i := range st.fields {
-		f := &st.fields[i]
-		if v := f.get(item); !isZero(v) {
-			all = append(all, f.name+"="+quoted(f.format(v)))
-		}
-	}
-	return strings.Join(all, " ")
-}
-
-// field is the parameter of that name, or nil.
-func (st *statement) field(name string) *field {
-	for i := range st.fields {
-		if st.fields[i].name == name {
-			return &st.fields[i]
-		}
+// field is the field of that name, or nil.
+func (st *mapping) field(name string) *field {
+	if i := slices.IndexFunc(st.fields, func(f field) bool { return f.name == name }); i >= 0 {
+		return &st.fields[i]
 	}
 	return nil
 }
@@ -305,8 +252,27 @@ func (f *field) get(item any) any {
 	return v.Interface()
 }
 
+// read sets the field of an item to what text says. If that cannot be, it says by which rule and changes nothing.
+func (f *field) read(item any, text string) (rule string) {
+	v, ok := f.parse(text)
+	switch {
+	case f.words != nil && !slices.Contains(f.words, text):
+		return oneOf(text, f.words)
+	case !ok:
+		return "must be " + f.form
+	case f.has != nil && !f.has(v):
+		rule = "must be " + f.span
+		if f.left != "" && f.form != "" {
+			rule += ", or left out for " + f.left
+		}
+		return rule
+	}
+	f.set(item, v)
+	return ""
+}
+
 func (f *field) set(item, v any) {
-	if r, ok := v.(rate); ok {
+	if r, ok := v.(rate); ok { // two fields
 		l := item.(*Limit)
 		l.Tokens, l.Per = r.tokens, r.per
 		return
@@ -315,32 +281,12 @@ func (f *field) set(item, v any) {
 	to.Set(reflect.ValueOf(v).Convert(to.Type()))
 }
 
-// read sets the field of an item to what text says. If that cannot be, it says by which rule and changes nothing.
-func (f *field) read(item any, text string) (rule string) {
-	v, ok := f.parse(text)
-	if !ok {
-		return "must be " + f.form
-	}
-	if rule = f.broken(v); rule == "" {
-		f.set(item, v)
-	}
-	return rule
-}
-
-// broken is the rule that a value breaks, with what leaving it out means.
-func (f *field) broken(v any) string {
-	rule := f.spec.broken(v)
-	if rule == "must be "+f.span && f.form != "" && f.left != "" {
-		rule += ", or left out for " + f.left
-	}
-	return rule
-}
-
 // tagged has what tags found, by type.
 var tagged sync.Map
 
-// tags are the names that the fields of a struct have in JSON.
-func tags(t reflect.Type) (all []string) {
+// tags are the names that the fields of an item have in JSON.
+func tags(item any) (all []string) {
+	t := reflect.TypeOf(item).Elem()
 	if known, ok := tagged.Load(t); ok {
 		return known.([]string)
 	}
@@ -354,8 +300,7 @@ func tags(t reflect.Type) (all []string) {
 
 // member is the field of an item that has this name in JSON.
 func member(item any, name string) reflect.Value {
-	v := reflect.ValueOf(item).Elem()
-	return v.Field(slices.Index(tags(v.Type()), name))
+	return reflect.ValueOf(item).Elem().Field(slices.Index(tags(item), name))
 }
 
 func join(path, name string) string {

@@ -1,15 +1,15 @@
 package scenario
 
 import (
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write what is said now into testdata and sim/scenarios.md")
+var update = flag.Bool("update", false, "write what is said now into testdata, schema.json and sim/scenarios.md")
 
 // A golden file is a list of entries: "== what it is about", the input, and after "--" what is said of it.
 type golden struct{ title, input, output string }
@@ -42,52 +42,48 @@ func checkGolden(t *testing.T, name string, say func(t *testing.T, input string)
 				t.Errorf("of\n%s\nis said\n%s\n\nand not\n%s", g.input, got, g.output)
 			}
 		})
-		b.WriteString("== " + g.title + "\n" + strings.TrimPrefix("\n"+g.input, "\n") + "\n--\n" + got + "\n\n")
+		b.WriteString("== " + g.title + "\n" + g.input + "\n--\n" + got + "\n\n")
 	}
 	if *update {
-		if err := os.WriteFile(filepath.Join("testdata", name), []byte(strings.TrimRight(b.String(), "\n")+"\n"), 0o644); err != nil {
+		text := strings.TrimRight(b.String(), "\n") + "\n"
+		if err := os.WriteFile(filepath.Join("testdata", name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// ordinary is a scenario without faults of its own, for inputs that begin with "+": these are lines that come to it.
-const ordinary = `name    "ordinary"
-limit   api rate=1000/s burst=1000
-fleet   n=50
-traffic poisson rate=1500/s
-run     60s warmup=5s
+// ordinary is a scenario without faults.
+const ordinary = `name: ordinary
+limits: [{name: api, rate: 1000/s, burst: 1000}]
+fleet: {n: 50}
+traffic: [{shape: poisson, rate: 1500/s}]
+run: 60s
+warmup: 5s
 `
 
-func TestParseErrors(t *testing.T) {
-	checkGolden(t, "parse.txt", func(t *testing.T, input string) string {
-		if more, ok := strings.CutPrefix(input, "+"); ok {
-			input = ordinary + strings.TrimPrefix(more, "\n")
-		}
-		s, err := Parse(input)
-		var each Errors
-		if !errors.As(err, &each) || s != nil || len(each) == 0 {
-			t.Fatalf("%v, %v: want Errors, and nothing else", s, err)
-		}
-		for _, e := range each {
-			if e.Line < 1 || e.Column < 1 {
-				t.Errorf("without a place: %+v", e)
-			}
-		}
-		return err.Error()
-	})
+// full is the input of an entry. One that begins with + has the fields of the ordinary scenario too, where it has none.
+func full(input string) string {
+	more, ok := strings.CutPrefix(input, "+\n")
+	if !ok {
+		return input
+	}
+	text := ordinary
+	for _, m := range regexp.MustCompile(`(?m)^[a-z]+`).FindAllString(more, -1) {
+		text = regexp.MustCompile(`(?m)^`+m+`:.*\n`).ReplaceAllString(text, "")
+	}
+	return text + more
 }
 
-func TestJSONErrors(t *testing.T) {
-	checkGolden(t, "json.txt", func(t *testing.T, input string) string {
-		s, err := ParseJSON([]byte(input))
-		var each Errors
-		if !errors.As(err, &each) || s != nil || len(each) == 0 {
-			t.Fatalf("%v, %v: want Errors, and nothing else", s, err)
+// Each mistake is told, with its place, and no scenario comes with one.
+func TestErrors(t *testing.T) {
+	checkGolden(t, "errors.txt", func(t *testing.T, input string) string {
+		s, err := ParseFile("x.yaml", full(input))
+		if err == nil || s != nil {
+			t.Fatalf("%v, %v: want an error, and nothing else", s, err)
 		}
-		for _, e := range each {
-			if e.Line != 0 {
-				t.Errorf("at a wrong place: %+v", e)
+		for line := range strings.Lines(err.Error()) {
+			if !regexp.MustCompile(`^x\.yaml(:\d+:\d+: | is | has |: yaml: line \d)`).MatchString(line) {
+				t.Errorf("without a place: %s", line)
 			}
 		}
 		return err.Error()

@@ -1,26 +1,29 @@
 package scenario
 
 import (
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/strictyaml"
 )
 
-// Set changes one field, given as text would have it: Set("fleet.n", "200"), Set("limit.rate", "2000/s").
+// Set changes one field, given as a text would have it: Set("fleet.n", "200"), Set("limits.api.rate", "2000/s").
 // [Scenario.Paths] lists what there is. A value that the field cannot have is an error and changes nothing; whether
 // all of s still fits together is for [Scenario.Validate] to say, once all is set.
 func (s *Scenario) Set(path, value string) error {
-	if rule := s.hasPath(path); rule != "" {
-		return &Error{Path: path, Text: says("path", given(path), rule)}
+	t, rule := s.find(path)
+	if rule != "" {
+		return fmt.Errorf("path is %s: %s", strictyaml.Quote(path), rule)
 	}
-	if rule := s.set(path, value); rule != "" {
-		return &Error{Path: path, Text: says(path, show(value), rule)}
+	if rule := t.field.read(t.item, value); rule != "" {
+		return fmt.Errorf("%s is %s: %s", path, strictyaml.Quote(value), rule)
 	}
 	return nil
 }
 
-// Paths are those that Set takes, in the order of a text. The first limit, and the first traffic, can also be reached
-// without its name or number: limit.rate, traffic.rate.
+// Paths are those that Set takes, in the order of a text. The first element of a list can be reached without its name
+// or number too: limits.rate, traffic.rate, faults.for.
 func (s *Scenario) Paths() []string {
 	return names(s.targets(), func(t target) string { return t.path })
 }
@@ -28,87 +31,58 @@ func (s *Scenario) Paths() []string {
 // target is a field that can be set.
 type target struct {
 	path  string
+	short string // of the first element of a list
 	field *field
 	item  any
 }
 
-func (s *Scenario) targets() []target {
-	all := []target{{"run", &lengthField, s}, {"warmup", &find("run").fields[0], s}}
-	for i := range statements {
-		st, n := &statements[i], 0
-		for _, item := range st.items(s) {
-			prefix := st.name
-			switch n++; st.name {
-			case "limit":
-				prefix += "." + item.(*Limit).Name
-			case "traffic", "at":
-				prefix += "." + strconv.Itoa(n)
-			case "fleet", "net":
-			default:
-				continue
+func (s *Scenario) targets() (all []target) {
+	for i := range mappings {
+		st := &mappings[i]
+		for n, item := range st.items(s) {
+			prefix := st.path
+			if l, ok := item.(*Limit); ok {
+				prefix += "." + l.Name
+			} else if st.most > 0 {
+				prefix = element(prefix, n)
 			}
-			_, takes, _, known := st.takes(item)
+			_, takes, _ := st.takes(st.kindOf(item))
 			for _, name := range takes {
-				if known {
-					all = append(all, target{prefix + "." + name, st.field(name), item})
+				t := target{join(prefix, name), "", st.field(name), item}
+				if n == 0 {
+					t.short = join(st.path, name)
 				}
+				all = append(all, t)
 			}
 		}
 	}
 	return all
 }
 
-// canonicalPath is path as Paths has it.
-func (s *Scenario) canonicalPath(path string) string {
-	statement, name, _ := strings.Cut(path, ".")
-	switch {
-	case strings.Contains(name, "."):
-	case statement == "limit" && len(s.Limits) > 0:
-		return "limit." + s.Limits[0].Name + "." + name
-	case statement == "traffic" && len(s.Traffic) > 0:
-		return "traffic.1." + name
-	}
-	return path
-}
-
-// hasPath returns a rule with the existing paths if Set does not take path.
-func (s *Scenario) hasPath(path string) (rule string) {
-	all := s.Paths()
-	if slices.Contains(all, s.canonicalPath(path)) {
-		return ""
-	}
-	// Those beside it, or of each statement the first.
-	full := s.canonicalPath(path)
-	var beside, first []string
-	for _, p := range all {
-		if i, j := strings.LastIndexByte(p, '.'), strings.LastIndexByte(full, '.'); i >= 0 && j >= 0 &&
-			p[:i] == full[:j] {
-			beside = append(beside, p)
-		}
-		statement, name, _ := strings.Cut(p, ".")
-		short := statement
-		if name != "" {
-			short += "." + name[strings.LastIndexByte(name, '.')+1:]
-		}
-		switch {
-		case s.canonicalPath(short) == p:
-			first = append(first, short)
-		case statement == "at":
-			first = append(first, p)
+// find is the target of a path. If there is none, rule names the paths beside it, or else all.
+func (s *Scenario) find(path string) (t target, rule string) {
+	targets := s.targets()
+	is := func(t target) bool { return t.path == path }
+	first := func(t target) bool { return t.short == path && path != "" }
+	for _, f := range []func(target) bool{is, first} {
+		if i := slices.IndexFunc(targets, f); i >= 0 {
+			return targets[i], ""
 		}
 	}
-	if len(beside) > 0 {
-		first = beside
+	var all, short, beside []string
+	for _, t := range targets {
+		all = append(all, t.path)
+		if t.short != "" {
+			short = append(short, t.short)
+		}
+		if up := above(path); up != "" && up == above(t.path) {
+			beside = append(beside, t.path)
+		}
 	}
-	return "must be one of " + strings.Join(first, ", ") + meant(path, append(all, first...))
-}
-
-// set sets what hasPath says there is.
-func (s *Scenario) set(path, value string) (rule string) {
-	path = s.canonicalPath(path)
-	all := s.targets()
-	t := all[slices.IndexFunc(all, func(t target) bool { return t.path == path })]
-	return t.field.read(t.item, value)
+	if beside == nil {
+		beside = short
+	}
+	return t, "must be one of " + strings.Join(beside, ", ") + meant(path, slices.Concat(all, short))
 }
 
 // Clone returns a copy that shares nothing with s. Empty lists are nil.

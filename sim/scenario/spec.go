@@ -28,7 +28,7 @@ func values[V any](form, span string, parse func(string) (V, bool), has func(V) 
 	return spec{
 		form: form, span: span,
 		parse:  func(text string) (any, bool) { v, ok := parse(text); return v, ok },
-		has:    func(v any) bool { return has(v.(V)) },
+		has:    func(v any) bool { return has == nil || has(v.(V)) },
 		format: func(v any) string { return format(v.(V)) },
 	}
 }
@@ -42,11 +42,6 @@ func between[V int64 | float64 | Duration](
 }
 
 func whole(least, most int64) spec {
-	return between("a whole number, as in 50 or 1_000_000", least, most, parseWhole, formatWhole, power)
-}
-
-// count is whole for less than a million.
-func count(least, most int64) spec {
 	return between("a whole number, as in 50 or 1_000", least, most, parseWhole, formatWhole, power)
 }
 
@@ -69,24 +64,25 @@ func perSecond(least, most float64) spec {
 
 // some are 1 to most of the processes, or a share of them.
 func some(most int64) spec {
-	counts, shares := count(1, most), ratio(leastShare, 1)
+	counts, shares := whole(1, most), ratio(leastShare, 1)
 	return values("a number of processes or a share of them, as in 3 or 10%",
 		counts.span+" processes, or "+shares.span+" of them", parsePart, func(p Part) bool {
-			if p.Count != 0 {
-				return p.Share == 0 && counts.has(int64(p.Count))
-			}
-			return shares.has(p.Share)
-		}, func(p Part) string {
-			if p.Share != 0 && p.Count != 0 {
-				return fmt.Sprintf("%s and %d", formatRatio(p.Share), p.Count)
-			}
-			return p.String()
-		})
+			return p.Share == 0 && counts.has(int64(p.Count)) || p.Count == 0 && shares.has(p.Share)
+		}, Part.String)
 }
 
 func text(span string, has func(string) bool) spec {
 	self := func(s string) string { return s }
 	return values("", span, func(s string) (string, bool) { return s, true }, has, self)
+}
+
+// printable is a text that people see.
+func printable(least, most int) spec {
+	return text(fmt.Sprintf("%d to %d printable characters", least, most), func(s string) bool {
+		n := utf8.RuneCountInString(s)
+		hidden := func(r rune) bool { return !unicode.IsPrint(r) }
+		return utf8.ValidString(s) && n >= least && n <= most && !strings.ContainsFunc(s, hidden)
+	})
 }
 
 // oneWord is a word of a list.
@@ -112,50 +108,18 @@ func (s spec) exceptZero() spec {
 	return s
 }
 
-// broken is the rule that a value breaks, empty if none. Zero is a value like others here.
-func (s *spec) broken(v any) string {
-	if p, ok := v.(Part); ok && p.Share != 0 && p.Count != 0 {
-		return "must have a share or a count, not both"
-	}
-	if r, ok := v.(rate); ok {
-		if rule := tokensSpec.broken(r.tokens); rule != "" {
-			return rule
-		}
-		return periodSpec.broken(r.per)
-	}
-	for _, w := range s.words {
-		if w == v {
-			return ""
-		}
-	}
-	switch {
-	case s.words != nil:
-		return oneOf(v.(string), s.words)
-	case s.has(v):
-		return ""
-	}
-	return "must be " + s.span
-}
-
 // rate is a limit's rate, which is two fields.
 type rate struct {
 	tokens int64
 	per    Duration
 }
 
-// The two halves of a limit's rate.
-var (
-	tokensSpec = spec{
-		span: "1 to " + power(maxTokens) + " tokens", format: whole(1, maxTokens).format, has: whole(1, maxTokens).has,
-	}
-	periodSpec = values("", "1us to 100 years, in whole microseconds", parseDuration,
-		func(d Duration) bool { return d >= micro && d <= maxPer && d%micro == 0 }, Duration.String)
-)
-
 func tokenRate() spec {
-	s := values("a whole number per period, as in 1000/s, 100/min or 10/100ms",
-		tokensSpec.span+", per "+periodSpec.span, parseTokenRate, nil, rate.String)
-	return s
+	tokens, period := whole(1, maxTokens), duration(micro, maxPer)
+	return values("a whole number per period, as in 1000/s, 100/min or 10/100ms",
+		tokens.span+" tokens, per 1us to 100 years, in whole microseconds", parseTokenRate, func(r rate) bool {
+			return tokens.has(r.tokens) && period.has(r.per) && r.per%micro == 0
+		}, rate.String)
 }
 
 func parseTokenRate(text string) (rate, bool) {
@@ -183,13 +147,6 @@ func isReply(s string) bool {
 	}
 	word, _, _ := strings.Cut(s, " ")
 	return word != "" && len(s) <= maxReply && 'A' <= word[0] && word[0] <= 'Z' && strings.ToUpper(word) == word
-}
-
-// isText reports whether s is some characters that can be seen, and blanks.
-func isText(s string, least, most int) bool {
-	n := utf8.RuneCountInString(s)
-	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
-	return utf8.ValidString(s) && n >= least && n <= most && !strings.ContainsFunc(s, hidden)
 }
 
 func formatWhole(v int64) string { return strconv.FormatInt(v, 10) }

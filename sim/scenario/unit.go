@@ -32,24 +32,17 @@ func (u Unit) Format(v float64) string { return units[u].format(v) }
 // parse reads a value in the unit; rule says what is wrong with it.
 func (u Unit) parse(text string) (v float64, rule string) {
 	v, ok := units[u].parse(text)
-	if !ok {
-		return 0, "must be in " + u.String() + ", as in " + units[u].form
-	}
-	return v, ""
-}
-
-// broken is the rule that a value breaks, empty if none.
-func (u Unit) broken(v float64) string {
 	least, most := 0.0, units[u].most
 	if u == Seconds && v != 0 {
 		least = 1e-9 // what a duration can say
 	}
-	if v >= least && v <= most {
-		return ""
+	switch {
+	case !ok:
+		return 0, "must be in " + u.String() + ", as in " + units[u].form
+	case v >= least && v <= most:
+		return v, ""
+	case u == Seconds:
+		return 0, "must be 0s to " + maxLength.String() + ", in time"
 	}
-	span := u.Format(0) + " to " + u.Format(most)
-	if u == Seconds {
-		span = "0s to " + maxLength.String()
-	}
-	return "must be " + span + ", in " + u.String()
+	return 0, "must be " + u.Format(0) + " to " + u.Format(most) + ", in " + u.String()
 }

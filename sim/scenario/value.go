@@ -1,7 +1,7 @@
 package scenario
 
 import (
-	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -21,7 +21,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, ok := parseDuration(string(text))
 	if *d = v; !ok {
-		return errors.New(says("duration", show(string(text)), "must be as in 1.5s"))
+		return fmt.Errorf("duration is %q: must be as in 1.5s", text)
 	}
 	return nil
 }
@@ -34,9 +34,11 @@ func parseDuration(text string) (Duration, bool) {
 	return Duration(d), err == nil
 }
 
-// String is p as procs= has it: 10%, 3, or nothing for all.
+// String is p as a scenario has it: 10%, 3, or nothing for all.
 func (p Part) String() string {
 	switch {
+	case p.Share != 0 && p.Count != 0:
+		return fmt.Sprintf("%s and %d", formatRatio(p.Share), p.Count) // which is not valid
 	case p.Share != 0:
 		return formatRatio(p.Share)
 	case p.Count != 0:
@@ -54,9 +56,6 @@ func parsePart(text string) (p Part, ok bool) {
 	return Part{Count: int(n)}, ok && int64(int(n)) == n
 }
 
-// maxExponent bounds the power of ten of a number: enough for every float64.
-const maxExponent = 400
-
 // parseWhole reads a whole number; _ may stand between two digits.
 func parseWhole(text string) (int64, bool) { return ratetext.ParseWhole(text) }
 
@@ -67,11 +66,9 @@ func formatPlain(v float64) string { return formatNumber(v, 0) }
 // parseNumber reads a decimal number of 0 or more, times ten to the power of shift.
 func parseNumber(text string, shift int) (float64, bool) {
 	mantissa, exponent, scientific := strings.Cut(text, "e")
-	if scientific {
-		e, err := strconv.Atoi(exponent)
-		if err != nil || e < -maxExponent || e > maxExponent {
-			return 0, false
-		}
+	if e, err := strconv.Atoi(exponent); scientific && err != nil {
+		return 0, false
+	} else {
 		shift += e
 	}
 	mantissa, ok := ratetext.WithoutSeparators(mantissa)
@@ -84,22 +81,15 @@ func parseNumber(text string, shift int) (float64, bool) {
 
 // formatNumber writes v times ten to the power of shift with as few digits as say exactly which float64 v is.
 func formatNumber(v float64, shift int) string {
-	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return strconv.FormatFloat(v+0, 'f', -1, 64) // there is no -0
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(v, 'e', -1, 64), "e")
 	e, _ := strconv.Atoi(exponent)
 	e += shift
-	sign := ""
-	if mantissa[0] == '-' {
-		sign, mantissa = "-", mantissa[1:]
-	}
-	if e < -6 || e > 20 {
-		return sign + mantissa + "e" + strconv.Itoa(e)
-	}
-	exact, _ := new(big.Rat).SetString(mantissa + "e" + strconv.Itoa(e))
 	_, fraction, _ := strings.Cut(mantissa, ".")
-	return sign + exact.FloatString(max(0, len(fraction)-e))
+	exact, _ := new(big.Rat).SetString(mantissa + "e" + strconv.Itoa(e))
+	return exact.FloatString(max(0, len(fraction)-e))
 }
 
 // parseRatio reads 5% or 0.05.
@@ -130,36 +120,15 @@ func parseRate(text string) (float64, bool) {
 
 func formatRate(v float64) string { return formatNumber(v, 0) + "/s" }
 
-// secondUnits are the units of a time that is a float64 of seconds, with their powers of ten; the longest first.
-var secondUnits = []struct {
-	name  string
-	power int
-}{{"s", 0}, {"ms", -3}, {"us", -6}, {"ns", -9}}
-
-// parseSeconds reads a duration as seconds: exactly the decimal that was written, if it has one unit.
+// parseSeconds reads a duration as seconds.
 func parseSeconds(text string) (float64, bool) {
 	d, ok := parseDuration(text)
-	if !ok || d < 0 {
-		return 0, false
-	}
-	for i := len(secondUnits) - 1; i >= 0; i-- { // ms ends in s
-		if number, ok := strings.CutSuffix(text, secondUnits[i].name); ok {
-			if v, ok := parseNumber(number, secondUnits[i].power); ok {
-				return v, true
-			}
-		}
-	}
-	return float64(d) / 1e9, true
+	return float64(d) / 1e9, ok && d >= 0
 }
 
 func formatSeconds(v float64) string {
-	if v == 0 {
-		return "0s"
+	if most := time.Duration(maxLength).Seconds(); !(v >= 0 && v <= most) {
+		return formatPlain(v) + "s" // which is not valid
 	}
-	for _, u := range secondUnits {
-		if v >= math.Pow10(u.power) {
-			return formatNumber(v, -u.power) + u.name
-		}
-	}
-	return formatNumber(v, 9) + "ns"
+	return Duration(math.Round(v * 1e9)).String()
 }

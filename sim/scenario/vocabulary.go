@@ -1,107 +1,69 @@
 package scenario
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// Kind is a kind of fault or of traffic, and the parameters that a statement of it takes. Besides these all traffic
-// takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
+// Kind is a kind of fault or of traffic, and the fields that it takes. Besides these all faults take at, and all
+// traffic takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
 type Kind struct {
 	Name  string
-	Takes []string // parameters that may be given
+	Takes []string // fields that may be given
 	Needs []string // of these, those that must be
-	Lasts bool     // it takes for=, and ends after it; without it lasts to the end
+	Lasts bool     // it takes for, and ends after it; without it lasts to the end
 	What  string   // in a line
 }
 
 // Kinds are all faults, in the order in which `tiersim faults` lists them.
 var Kinds = []Kind{
-	{"kill", nil, nil, true, "Redis dies: connections are refused; with for= it comes back empty"},
-	{"freeze", nil, nil, true, "Redis stands still: requests lie in its buffers and are executed when it goes on"},
-	{
-		"refuse",
-		[]string{"error"},
-		[]string{"error"},
-		true,
-		"Redis answers with an error: LOADING, READONLY, OOM, NOAUTH, …",
-	},
-	{"blackhole", []string{"procs", "only"}, nil, true, "the network swallows what is sent, or one direction of it"},
-	{"cut", []string{"procs", "chance"}, nil, true, "requests are lost with their connections; chance=1 when left out"},
-	{"lose", []string{"procs", "chance"}, nil, true, "replies are lost after their requests were executed"},
-	{"latency", []string{"procs", "delay", "jitter"}, []string{"delay"}, true, "round trips take longer"},
-	{
-		"flap",
-		[]string{"procs", "up", "down"},
-		[]string{"up", "down"},
-		true,
-		"the network is up and down in turn, down first",
-	},
-	{"flush", nil, nil, false, "FLUSHALL: every bucket is forgotten"},
-	{"evict", []string{"keys"}, []string{"keys"}, false, "Redis forgets so many buckets at random"},
-	{"scriptflush", nil, nil, false, "SCRIPT FLUSH: the scripts have to be sent again"},
-	{"failover", []string{"lose"}, nil, true, "a replica takes over that lacks the last writes; for= is how long nobody serves"},
-	{"clock", []string{"by"}, []string{"by"}, false, "the clock of Redis jumps"},
-	{"crash", []string{"procs", "restart"}, nil, false, "processes die with what they hold"},
-	{
-		"crashloop",
-		[]string{"procs", "every"},
-		[]string{"every"},
-		true,
-		"the same processes die and come back again and again",
-	},
-	{"pause", []string{"procs"}, nil, true, "processes stand still (SIGSTOP, a long collection of garbage)"},
-	{
-		"deploy",
-		[]string{"every"},
-		[]string{"every"},
-		false,
-		"one process after the other is closed and replaced by a new one",
-	},
-	{"scale", []string{"n"}, []string{"n"}, false, "processes join, or leave in good order, until there are n"},
-	{
-		"flood",
-		[]string{"keys"},
-		[]string{"keys"},
-		true,
-		"so many keys that nobody has seen are asked for, spread over the time",
-	},
+	lasting("kill", "", "", "Redis dies: connections are refused; with for it comes back empty"),
+	lasting("freeze", "", "", "Redis stands still: requests lie in its buffers and are executed when it goes on"),
+	lasting("refuse", "error", "", "Redis answers with an error: LOADING, READONLY, OOM, NOAUTH, …"),
+	lasting("blackhole", "", "procs only", "the network swallows what is sent, or one direction of it"),
+	lasting("cut", "", "procs chance", "requests are lost with their connections"),
+	lasting("lose", "", "procs chance", "replies are lost after their requests were executed"),
+	lasting("latency", "delay", "procs jitter", "round trips take longer"),
+	lasting("flap", "up down", "procs", "the network is up and down in turn, down first"),
+	kind("flush", "", "", "FLUSHALL: every bucket is forgotten"),
+	kind("evict", "keys", "", "Redis forgets so many buckets at random"),
+	kind("scriptflush", "", "", "SCRIPT FLUSH: the scripts have to be sent again"),
+	lasting("failover", "", "lose", "a replica takes over that lacks the last writes; for is how long nobody serves"),
+	kind("clock", "by", "", "the clock of Redis jumps"),
+	kind("crash", "", "procs restart", "processes die with what they hold"),
+	lasting("crashloop", "every", "procs", "the same processes die and come back again and again"),
+	lasting("pause", "", "procs", "processes stand still (SIGSTOP, a long collection of garbage)"),
+	kind("deploy", "every", "", "one process after the other is closed and replaced by a new one"),
+	kind("scale", "n", "", "processes join, or leave in good order, until there are n"),
+	lasting("flood", "keys", "", "so many keys that nobody has seen are asked for, spread over the time"),
 }
 
-// Lasts reports whether a kind of fault takes for= and ends after it.
+// Lasts reports whether a kind of fault takes for and ends after it.
 func Lasts(kind string) bool {
 	return slices.ContainsFunc(Kinds, func(k Kind) bool { return k.Name == kind && k.Lasts })
 }
 
 // Shapes are all kinds of traffic: how its rate changes.
 var Shapes = []Kind{
-	{"poisson", []string{"rate"}, []string{"rate"}, false, "requests at random times, at the same rate all the time"},
-	{
-		"bursts",
-		[]string{"rate", "every", "for"},
-		[]string{"rate", "every", "for"},
-		false,
-		"all requests of a period within a part of it: rate is the mean over the period",
-	},
-	{
-		"ramp",
-		[]string{"rate", "to"},
-		[]string{"rate", "to"},
-		false,
-		"from rate at the start, evenly, to another at the end",
-	},
-	{
-		"diurnal",
-		[]string{"rate", "to", "every"},
-		[]string{"rate", "to", "every"},
-		false,
-		"a wave between the two rates, beginning at rate",
-	},
-	{
-		"closed",
-		[]string{"clients", "think", "retry"},
-		[]string{"clients"},
-		false,
-		"clients that ask, wait for the answer, think, and ask again; " +
-			"one that is refused asks again after RetryAfter, at least after think",
-	},
+	kind("poisson", "rate", "", "requests at random times, at the same rate all the time"),
+	kind("bursts", "rate every for", "",
+		"all requests of a period within a part of it: rate is the mean over the period"),
+	kind("ramp", "rate to", "", "from rate at the start, evenly, to another at the end"),
+	kind("diurnal", "rate to every", "", "a wave between the two rates, beginning at rate"),
+	kind("closed", "clients", "think retry", "clients that ask, wait for the answer, think, and ask again; "+
+		"one that is refused asks again after RetryAfter, at least after think"),
+}
+
+// kind is a Kind that needs some parameters, and may have others.
+func kind(name, needs, may, what string) Kind {
+	return Kind{Name: name, Takes: strings.Fields(needs + " " + may), Needs: strings.Fields(needs), What: what}
+}
+
+// lasting is a kind that lasts.
+func lasting(name, needs, may, what string) Kind {
+	k := kind(name, needs, may, what)
+	k.Lasts = true
+	return k
 }
 
 // Metric is something that an expectation may bound.
@@ -196,10 +158,8 @@ func metricNames() []string         { return names(Metrics, func(m Metric) strin
 
 // metric is the metric of that name.
 func metric(name string) (m Metric, known bool) {
-	for _, m := range Metrics {
-		if m.Name == name {
-			return m, true
-		}
+	if i := slices.Index(metricNames(), name); i >= 0 {
+		return Metrics[i], true
 	}
 	return m, false
 }
