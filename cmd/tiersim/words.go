@@ -35,7 +35,8 @@ func (a *app) list() *cobra.Command {
 
 func (a *app) faults() *cobra.Command {
 	return &cobra.Command{
-		Use: "faults", Short: "What can go wrong in a scenario: the kinds of faults, and the fields of each", Args: noArguments,
+		Use: "faults", Short: "What can go wrong in a scenario: the kinds of faults, and the fields of each",
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return a.table(func(row func(...string)) error {
 				for _, k := range scenario.Kinds {

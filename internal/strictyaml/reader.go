@@ -1,5 +1,5 @@
-// Package strictyaml reads files of YAML, and so of JSON, and reports all their mistakes at once, each with its line and
-// column. Each field may be there once, none may be unknown, and aliases are not read.
+// Package strictyaml reads files of YAML, and so of JSON. It reports all their mistakes at once, each with its line and
+// column. A field may be there once, and aliases are not read.
 package strictyaml
 
 import (

@@ -34,6 +34,7 @@ func TestReader(t *testing.T) {
 		"all: []\n---\nall: []\n":           "f.yaml has a second document: must be one",
 		"all: [a\n":                         "f.yaml: yaml: line 1: did not find expected ',' or ']'",
 		"all: " + strings.Repeat(" ", 1000): "f.yaml has more than 1000 bytes",
+		"all: [\xff]":                       "f.yaml: yaml: invalid leading UTF-8 octet",
 		"all: [a]\nall: [b]\n":              "f.yaml:2:1: all is there twice: the first is in line 1",
 		"all: [&x a, *x]\n":                 "f.yaml:1:13: all is an alias, and aliases are not read: must be a text",
 		"all: {a: b}\n":                     "f.yaml:1:6: all is a mapping: must be a list",

@@ -3,7 +3,6 @@ package scenario
 import (
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +27,6 @@ const (
 	maxBudget  = minute                // as the limiter has it
 	maxValue   = 1e15                  // of an expectation
 	maxReply   = 100                   // characters of what Redis says
-	nameRule   = "A-Z a-z 0-9 _ . -"   // as the limiter has it
 
 	maxName, maxLearn = 100, 300 // characters
 
@@ -74,8 +72,8 @@ var mappings = []mapping{
 	{
 		needs: []string{"name", "run"},
 		fields: []field{
-			{"name", printable(1, maxName), "", "what the scenario is called"},
-			{"learn", printable(1, maxLearn), "", "what it shows, in a line"},
+			{"name", printable(maxName), "", "what the scenario is called"},
+			{"learn", printable(maxLearn), "", "what it shows, in a line"},
 			{"run", duration(second, maxLength), "", "how long the run is"},
 			{
 				"warmup", duration(milli, maxLength), defaultWarmUp.String(),
@@ -161,10 +159,7 @@ var mappings = []mapping{
 			{"every", duration(milli, maxLength), "", "time from one to the next"},
 			{"n", whole(1, maxFleet), "", "processes from then on"},
 			{"keys", whole(1, maxLost), "", "how many keys"},
-			{
-				"error", text("1 to "+strconv.Itoa(maxReply)+" ASCII characters that begin with a word in capitals",
-					isReply), "", "what Redis says, beginning with a word in capitals",
-			},
+			{"error", replySpec, "", "what Redis says, beginning with a word in capitals"},
 		},
 	},
 }
@@ -176,22 +171,25 @@ var expectations = mapping{fields: []field{
 	{"limit", nameSpec, "the first", "name of the limit that is looked at"},
 }}
 
-var nameSpec = text("1 to 64 of "+nameRule, isName)
+var (
+	nameSpec  = text(64, "of A-Z a-z 0-9 _ . -", `^[A-Za-z0-9_.-]+$`) // as the limiter has it
+	replySpec = text(maxReply, "ASCII characters that begin with a word in capitals", "^[A-Z][!-`{-~]*( [ -~]*)?$")
+)
 
 // find is the section of that path.
 func find(path string) *mapping {
-	return &mappings[slices.IndexFunc(mappings, func(st mapping) bool { return st.path == path })]
+	return &mappings[slices.IndexFunc(mappings, func(m mapping) bool { return m.path == path })]
 }
 
 // items are pointers to what a scenario has of a section.
-func (st *mapping) items(s *Scenario) (all []any) {
+func (m *mapping) items(s *Scenario) (all []any) {
 	switch {
-	case st.path == "":
+	case m.path == "":
 		return []any{s}
-	case st.most == 0:
-		return []any{member(s, st.path).Addr().Interface()}
+	case m.most == 0:
+		return []any{member(s, m.path).Addr().Interface()}
 	}
-	v := member(s, st.path)
+	v := member(s, m.path)
 	for i := range v.Len() {
 		all = append(all, v.Index(i).Addr().Interface())
 	}
@@ -199,44 +197,44 @@ func (st *mapping) items(s *Scenario) (all []any) {
 }
 
 // add makes room for an item of the section.
-func (st *mapping) add(s *Scenario) (item any) {
-	if v := member(s, st.path); st.most > 0 {
+func (m *mapping) add(s *Scenario) (item any) {
+	if v := member(s, m.path); m.most > 0 {
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	}
-	all := st.items(s)
+	all := m.items(s)
 	return all[len(all)-1]
 }
 
 // kindOf is the kind of an item.
-func (st *mapping) kindOf(item any) string {
-	if st.by == "" {
+func (m *mapping) kindOf(item any) string {
+	if m.by == "" {
 		return ""
 	}
-	return member(item, st.by).String()
+	return member(item, m.by).String()
 }
 
 // takes returns the fields that an item may have and must have, and what takes them: the section, or the item's kind.
 // If there is no such kind, all are allowed.
-func (st *mapping) takes(kind string) (what string, takes, needs []string) {
-	for _, k := range st.kinds {
+func (m *mapping) takes(kind string) (what string, takes, needs []string) {
+	for _, k := range m.kinds {
 		if k.Name != kind {
 			continue
 		}
-		for _, f := range st.fields {
+		for _, f := range m.fields {
 			ofAnother := func(other Kind) bool { return slices.Contains(other.Takes, f.name) }
-			if ofAnother(k) || f.name == "for" && k.Lasts || f.name != "for" && !slices.ContainsFunc(st.kinds, ofAnother) {
+			if ofAnother(k) || f.name == "for" && k.Lasts || f.name != "for" && !slices.ContainsFunc(m.kinds, ofAnother) {
 				takes = append(takes, f.name)
 			}
 		}
-		return kind, takes, slices.Concat(st.needs, k.Needs)
+		return kind, takes, slices.Concat(m.needs, k.Needs)
 	}
-	return st.path, names(st.fields, func(f field) string { return f.name }), st.needs
+	return m.path, names(m.fields, func(f field) string { return f.name }), m.needs
 }
 
 // field is the field of that name, or nil.
-func (st *mapping) field(name string) *field {
-	if i := slices.IndexFunc(st.fields, func(f field) bool { return f.name == name }); i >= 0 {
-		return &st.fields[i]
+func (m *mapping) field(name string) *field {
+	if i := slices.IndexFunc(m.fields, func(f field) bool { return f.name == name }); i >= 0 {
+		return &m.fields[i]
 	}
 	return nil
 }
@@ -260,7 +258,7 @@ func (f *field) read(item any, text string) (rule string) {
 		return oneOf(text, f.words)
 	case !ok:
 		return "must be " + f.form
-	case f.has != nil && !f.has(v):
+	case !f.has(v):
 		rule = "must be " + f.span
 		if f.left != "" && f.form != "" {
 			rule += ", or left out for " + f.left

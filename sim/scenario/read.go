@@ -32,7 +32,8 @@ func ParseFile(name, text string) (*Scenario, error) {
 func parse(name, text string, check func(*reader, *Scenario)) (*Scenario, error) {
 	r := newReader(name)
 	if before.MatchString(text) {
-		r.Bad(&yaml.Node{Line: 1, Column: 1}, "the scenario is in the language of before: must be YAML, as sim/scenarios.md shows")
+		r.Bad(&yaml.Node{Line: 1, Column: 1},
+			"the scenario is in the language of before: must be YAML, as sim/scenarios.md shows")
 		return nil, r.Err()
 	}
 	root, err := strictyaml.Document(cmp.Or(name, "the scenario"), []byte(text), MaxBytes,
@@ -137,10 +138,10 @@ func (r *reader) scenario(root *yaml.Node) *Scenario {
 				r.value(path, f, s, n)
 				return
 			}
-			st := find(path)
-			read := func(path string, n *yaml.Node) { r.item(st, path, n, st.add(s)) }
-			if st.most > 0 {
-				r.list(path, n, st.most, read)
+			m := find(path)
+			read := func(path string, n *yaml.Node) { r.item(m, path, n, m.add(s)) }
+			if m.most > 0 {
+				r.list(path, n, m.most, read)
 			} else {
 				read(path, n)
 			}
@@ -202,25 +203,25 @@ func (r *reader) value(path string, f *field, item any, n *yaml.Node) {
 }
 
 // item reads a mapping.
-func (r *reader) item(st *mapping, path string, n *yaml.Node, item any) {
+func (r *reader) item(m *mapping, path string, n *yaml.Node, item any) {
 	kind := ""
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == st.by {
+		if n.Content[i].Value == m.by {
 			kind = n.Content[i+1].Value
 		}
 	}
-	what, takes, needs := st.takes(kind)
+	what, takes, needs := m.takes(kind)
 	r.fields(path, what, n, takes, func(at string, n *yaml.Node) {
-		r.value(at, st.field(strings.TrimPrefix(at, path+".")), item, n)
+		r.value(at, m.field(strings.TrimPrefix(at, path+".")), item, n)
 	})
-	r.needs(path, st, needs)
+	r.needs(path, m, needs)
 }
 
 // needs reports the fields that are missing.
-func (r *reader) needs(path string, st *mapping, needs []string) {
+func (r *reader) needs(path string, m *mapping, needs []string) {
 	for _, name := range needs {
 		at := join(path, name)
-		r.must(r.at[at] != nil, at, missing, "must be "+st.field(name).span)
+		r.must(r.at[at] != nil, at, missing, "must be "+m.field(name).span)
 	}
 }
 

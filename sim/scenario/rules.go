@@ -15,8 +15,8 @@ func (s *Scenario) MeasuredFrom() Duration { return cmp.Or(s.WarmUp, defaultWarm
 
 // rules check what the fields of s have to do with each other.
 func (r *reader) rules(s *Scenario) {
-	r.some("limits", len(s.Limits), maxLimits)
-	r.some("traffic", len(s.Traffic), maxTraffic)
+	r.must(len(s.Limits) > 0, "limits", missing, fmt.Sprintf("must have 1 to %d elements", maxLimits))
+	r.must(len(s.Traffic) > 0, "traffic", missing, fmt.Sprintf("must have 1 to %d elements", maxTraffic))
 	r.limits(s)
 	r.fleet(s)
 	for i := range s.Traffic {
@@ -41,10 +41,6 @@ func (r *reader) rules(s *Scenario) {
 	if len(s.Sweep) > 0 && r.sound("limits", "traffic", "faults") { // else there is nothing to set anything of
 		r.sweep(s)
 	}
-}
-
-func (r *reader) some(path string, n, most int) {
-	r.must(n > 0, path, missing, fmt.Sprintf("must have 1 to %d elements", most))
 }
 
 func (r *reader) limits(s *Scenario) {

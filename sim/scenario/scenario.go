@@ -4,7 +4,7 @@ import "time"
 
 // Scenario is a rehearsal. The zero value is not valid; see Validate for what must be there.
 type Scenario struct {
-	Name  string `json:"name"`            // 1 … 100 characters, in quotes
+	Name  string `json:"name"`            // 1 … 100 characters
 	Learn string `json:"learn,omitempty"` // what it shows, in a line
 
 	Limits  []Limit   `json:"limits"`
@@ -21,7 +21,7 @@ type Scenario struct {
 	Sweep     []Axis   `json:"sweep,omitempty"`
 }
 
-// Limit is a policy's limit: `limit NAME rate=TOKENS/PERIOD burst=TOKENS`.
+// Limit is a policy's limit. Its rate is two fields here, and one in a text: 1000/s.
 type Limit struct {
 	Name   string   `json:"name"`   // of the policy
 	Tokens int64    `json:"tokens"` // per Per
@@ -29,8 +29,7 @@ type Limit struct {
 	Burst  int64    `json:"burst,omitempty"` // 0 is Tokens
 }
 
-// Fleet is the processes and how each is set up: `fleet n=50 size=20 period=250ms mode=local processes=50`. A field
-// that is 0 has the limiter's own default.
+// Fleet is the processes and how each is set up. A field that is 0 has the limiter's own default.
 type Fleet struct {
 	N         int      `json:"n"`                   // 1 … 5000, at the start
 	Mode      string   `json:"mode,omitempty"`      // local (default), open, closed
@@ -44,16 +43,8 @@ type Fleet struct {
 	Standing  string   `json:"standing,omitempty"` // off (default), split, on
 }
 
-// Traffic is a stream of requests: `traffic SHAPE limit=NAME rate=PER/PERIOD …`. Requests come at random times
-// (Poisson); the shape says how the rate changes.
-//
-//	poisson  rate                        the same all the time
-//	bursts   rate every=2s for=800ms     all of a period's requests within a part of it
-//	ramp     rate to=RATE                from rate at the start to another at the end
-//	diurnal  rate to=RATE every=1h       a wave between the two
-//	closed   clients=100 think=50ms retry=3
-//	                                     clients that ask, wait for the answer, think, and ask again; one that is refused
-//	                                     asks again so many times, after RetryAfter and at least think
+// Traffic is a stream of requests. They come at random times (Poisson); [Shapes] says how the rate changes, and what
+// each shape takes.
 type Traffic struct {
 	Shape    string   `json:"shape"`
 	Limit    string   `json:"limit,omitempty"`    // name; may be left out when there is one limit
@@ -72,14 +63,13 @@ type Traffic struct {
 	Cancel   float64  `json:"cancel,omitempty"`   // part of the requests whose caller leaves within a millisecond
 }
 
-// Net is the way to Redis and back, without faults: `net rtt=300us jitter=200us`. Jitter is the mean of an exponential
-// distribution on top.
+// Net is the way to Redis and back, without faults. Jitter is the mean of an exponential distribution on top.
 type Net struct {
 	RTT    Duration `json:"rtt,omitempty"` // 0 is 400us
 	Jitter Duration `json:"jitter,omitempty"`
 }
 
-// Fault is something that goes wrong: `at TIME KIND …`. Kinds says which kinds there are and what each takes.
+// Fault is something that goes wrong. [Kinds] says which kinds there are and what each takes.
 type Fault struct {
 	At   Duration `json:"at"`
 	Kind string   `json:"kind"`
@@ -107,8 +97,8 @@ type Part struct {
 	Count int     `json:"count,omitempty"`
 }
 
-// Expectation is a bound on a metric: `expect METRIC <= VALUE`, over all of the run from the warm-up on, or from
-// After to Before of it. See Metrics for names and units.
+// Expectation is a bound on a metric, over all of the run from the warm-up on, or from After to Before of it. In a text
+// it is METRIC <= VALUE. See [Metrics] for names and units.
 type Expectation struct {
 	Metric string   `json:"metric"`
 	Op     string   `json:"op"`    // <=, >=
@@ -118,11 +108,11 @@ type Expectation struct {
 	Limit  string   `json:"limit,omitempty"` // of which limit; empty is the first one
 }
 
-// Axis is a field that a sweep varies: `sweep fleet.size=0,5,20`. Path is as Set takes it.
+// Axis is a field that a sweep varies. Path is as [Scenario.Set] takes it.
 type Axis struct {
 	Path   string   `json:"path"`
 	Values []string `json:"values"`
 }
 
-// Duration is a time.Duration that JSON writes as text: "1.5s".
+// Duration is a time.Duration that JSON and YAML have as text: "1.5s".
 type Duration time.Duration

@@ -42,7 +42,11 @@ func (f *field) schema() object {
 			return object{"type": t.types, "pattern": t.pattern, "description": says}
 		}
 	}
-	return object{"type": "string", "minLength": 1, "description": says}
+	one := object{"type": "string", "minLength": 1, "description": says}
+	if !strings.Contains(f.pattern, `\p`) { // what each editor knows
+		one["pattern"] = f.pattern
+	}
+	return one
 }
 
 // schema is what a mapping may have, and for each kind what it must and may have.
@@ -172,7 +176,7 @@ func TestSchema(t *testing.T) {
 		"net: {rtt: 5}", "run: 60", "warmup: soon", "faults: [{at: 7s, kind: blakhole}]", "faults: [{kind: flush}]",
 		"faults: [{at: 7s, kind: flush, for: 1s}]", "faults: [{at: 7s, kind: refuse}]", "expect: [lost <= ]",
 		"faults: [{at: 7s, kind: cut, procs: x}]", "expect: [losts <= 5]", "expect: [duplicated <= 5 for=3s]",
-		"sometimes: [lunch]", "sometimes: waited", "sweep: {fleet.n: []}", "sweep: [fleet.n]", "limit: []",
+		"sometimes: [lunch]", "limits: [{name: a b, rate: 1/s}]", "sometimes: waited", "sweep: {fleet.n: []}", "sweep: [fleet.n]", "limit: []",
 	} {
 		text := full("+\n" + more)
 		if validate(text) == nil {

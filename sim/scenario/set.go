@@ -38,19 +38,19 @@ type target struct {
 
 func (s *Scenario) targets() (all []target) {
 	for i := range mappings {
-		st := &mappings[i]
-		for n, item := range st.items(s) {
-			prefix := st.path
+		m := &mappings[i]
+		for n, item := range m.items(s) {
+			prefix := m.path
 			if l, ok := item.(*Limit); ok {
 				prefix += "." + l.Name
-			} else if st.most > 0 {
+			} else if m.most > 0 {
 				prefix = element(prefix, n)
 			}
-			_, takes, _ := st.takes(st.kindOf(item))
+			_, takes, _ := m.takes(m.kindOf(item))
 			for _, name := range takes {
-				t := target{join(prefix, name), "", st.field(name), item}
+				t := target{join(prefix, name), "", m.field(name), item}
 				if n == 0 {
-					t.short = join(st.path, name)
+					t.short = join(m.path, name)
 				}
 				all = append(all, t)
 			}

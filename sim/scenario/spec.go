@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math/bits"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ratetext"
@@ -16,19 +16,20 @@ import (
 // spec says how the values of a field are written, and which there may be. The type of a value is int64 (also of an
 // int), float64, Duration, string, Part or rate.
 type spec struct {
-	form   string   // what a value looks like; empty if any text is one
-	span   string   // which values there may be
-	words  []string // if they are these only
-	parse  func(text string) (v any, ok bool)
-	has    func(v any) bool
-	format func(v any) string
+	form    string   // what a value looks like; empty if any text is one
+	span    string   // which values there may be
+	words   []string // if they are these only
+	pattern string   // of a text
+	parse   func(text string) (v any, ok bool)
+	has     func(v any) bool
+	format  func(v any) string
 }
 
 func values[V any](form, span string, parse func(string) (V, bool), has func(V) bool, format func(V) string) spec {
 	return spec{
 		form: form, span: span,
 		parse:  func(text string) (any, bool) { v, ok := parse(text); return v, ok },
-		has:    func(v any) bool { return has == nil || has(v.(V)) },
+		has:    func(v any) bool { return has(v.(V)) },
 		format: func(v any) string { return format(v.(V)) },
 	}
 }
@@ -71,24 +72,23 @@ func some(most int64) spec {
 		}, Part.String)
 }
 
-func text(span string, has func(string) bool) spec {
+// text is what matches a pattern, of 1 to so many characters.
+func text(most int, what, pattern string) spec {
+	matches := regexp.MustCompile(pattern).MatchString
 	self := func(s string) string { return s }
-	return values("", span, func(s string) (string, bool) { return s, true }, has, self)
+	has := func(s string) bool { return utf8.ValidString(s) && utf8.RuneCountInString(s) <= most && matches(s) }
+	s := values("", fmt.Sprintf("1 to %d %s", most, what), func(s string) (string, bool) { return s, true }, has, self)
+	s.pattern = pattern
+	return s
 }
 
 // printable is a text that people see.
-func printable(least, most int) spec {
-	return text(fmt.Sprintf("%d to %d printable characters", least, most), func(s string) bool {
-		n := utf8.RuneCountInString(s)
-		hidden := func(r rune) bool { return !unicode.IsPrint(r) }
-		return utf8.ValidString(s) && n >= least && n <= most && !strings.ContainsFunc(s, hidden)
-	})
-}
+func printable(most int) spec { return text(most, "printable characters", `^[\pL\pM\pN\pP\pS ]+$`) }
 
 // oneWord is a word of a list.
 func oneWord(words ...string) spec {
-	s := text("one of "+strings.Join(words, ", "), nil)
-	s.words = words
+	s := text(maxLearn, "", "")
+	s.span, s.words = "one of "+strings.Join(words, ", "), words
 	return s
 }
 
@@ -131,23 +131,6 @@ func (r rate) String() string { return ratetext.Format(r.tokens, time.Duration(r
 
 // isZero reports whether v is what it is when it is left out.
 func isZero(v any) bool { return v == reflect.Zero(reflect.TypeOf(v)).Interface() }
-
-// isName reports whether a limit may have this name: the limiter's rule for the name of a policy.
-func isName(s string) bool {
-	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
-	return s != "" && len(s) <= 64 && strings.Trim(s, letters) == ""
-}
-
-// isReply reports whether Redis could say so: a word in capitals, and perhaps more.
-func isReply(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	word, _, _ := strings.Cut(s, " ")
-	return word != "" && len(s) <= maxReply && 'A' <= word[0] && word[0] <= 'Z' && strings.ToUpper(word) == word
-}
 
 func formatWhole(v int64) string { return strconv.FormatInt(v, 10) }
 

@@ -57,11 +57,11 @@ func (s *Scenario) node() *yaml.Node {
 				}
 				continue
 			}
-			st := find(name)
-			for _, item := range st.items(s) {
-				add(value, st.node(item))
+			m := find(name)
+			for _, item := range m.items(s) {
+				add(value, m.node(item))
 			}
-			if st.most == 0 {
+			if m.most == 0 {
 				value = value.Content[0]
 			}
 		}
@@ -73,11 +73,11 @@ func (s *Scenario) node() *yaml.Node {
 }
 
 // node is an item as a node of YAML.
-func (st *mapping) node(item any) *yaml.Node {
+func (m *mapping) node(item any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
-	for i := range st.fields {
-		if v := st.fields[i].get(item); !isZero(v) {
-			add(n, scalar(st.fields[i].name), st.fields[i].node(v))
+	for i := range m.fields {
+		if v := m.fields[i].get(item); !isZero(v) {
+			add(n, scalar(m.fields[i].name), m.fields[i].node(v))
 		}
 	}
 	return n
@@ -124,8 +124,8 @@ func (e *Expectation) String() string {
 }
 
 // parameters are the fields of an item from one on, in a line.
-func (st *mapping) parameters(item any, from int) (line string) {
-	for _, f := range st.fields[from:] {
+func (m *mapping) parameters(item any, from int) (line string) {
+	for _, f := range m.fields[from:] {
 		if v := f.get(item); !isZero(v) {
 			text := f.format(v)
 			if strings.ContainsAny(text, "\" \\\t\n") {
