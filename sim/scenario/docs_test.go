@@ -140,7 +140,9 @@ func without(all, some []string) []string {
 func metricsTable() string {
 	rows := [][]string{{"metric", "unit", "is written", "what it is"}}
 	for _, m := range Metrics {
-		rows = append(rows, []string{code(m.Name), m.Unit.String(), code(strings.ReplaceAll(units[m.Unit].form, " or ", "` or `")), m.What})
+		_, form, _ := strings.Cut(units[m.Unit].form, "as in ")
+		written := code(strings.ReplaceAll(form, " or ", "` or `"))
+		rows = append(rows, []string{code(m.Name), m.Unit.String(), written, m.What})
 	}
 	return section.Table(rows)
 }

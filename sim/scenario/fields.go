@@ -252,21 +252,14 @@ func (f *field) get(item any) any {
 
 // read sets the field of an item to what text says. If that cannot be, it says by which rule and changes nothing.
 func (f *field) read(item any, text string) (rule string) {
-	v, ok := f.parse(text)
+	v, rule := f.spec.read(text)
 	switch {
-	case f.words != nil && !slices.Contains(f.words, text):
-		return oneOf(text, f.words)
-	case !ok:
-		return "must be " + f.form
-	case !f.has(v):
-		rule = "must be " + f.span
-		if f.left != "" && f.form != "" {
-			rule += ", or left out for " + f.left
-		}
-		return rule
+	case rule == "":
+		f.set(item, v)
+	case rule == "must be "+f.span && f.left != "" && f.words == nil:
+		rule += ", or left out for " + f.left
 	}
-	f.set(item, v)
-	return ""
+	return rule
 }
 
 func (f *field) set(item, v any) {

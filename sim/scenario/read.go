@@ -238,9 +238,9 @@ func (r *reader) expectation(path string, n *yaml.Node) (e Expectation) {
 	r.must(known, path+".metric", strictyaml.Quote(e.Metric), oneOf(e.Metric, metricNames()))
 	r.must(e.Op == "<=" || e.Op == ">=", path+".op", strictyaml.Quote(e.Op), "must be <= or >=")
 	if known {
-		var rule string
-		e.Value, rule = m.Unit.parse(words[2])
+		v, rule := units[m.Unit].read(words[2])
 		r.must(rule == "", path+".value", strictyaml.Quote(words[2]), rule)
+		e.Value, _ = v.(float64)
 	}
 	for _, word := range words[3:] {
 		name, value, _ := strings.Cut(word, "=")

@@ -153,9 +153,9 @@ traffic.1.procskew is "-Inf": must be a number, as in 1.1
 faults.1.procs is "5% and 3": must be a number of processes or a share of them, as in 3 or 10%
 faults.1.chance is "NaN%": must be a ratio, as in 5% or 0.05
 run is "-2562047h47m16.854775808s": must be 1s to 24h
-expect.1.value is "NaN": must be in tokens, as in 1000
-expect.2.value is "+Infs": must be in time, as in 1ms or 1.5s
-expect.3.limit is "\"api": must be 1 to 64 of A-Z a-z 0-9 _ . -
+expect.1.value is "NaN": must be tokens, as in 1000
+expect.2.value is "+Infs": must be a time, as in 1ms or 1.5s
+expect.3.limit is "\"api": must be 1 to 64 of A-Z a-z 0-9 _ . -, or left out for the first
 expect.3.after is "7s\"": must be a duration, as in 300us, 1.5s or 1h
 faults.2.at is 7s: must not be before the fault that is listed before it, at 10s`
 	if err := s.Validate(); err == nil || err.Error() != want {

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,20 @@ func (s spec) exceptZero() spec {
 	s.has = func(v any) bool { return has(v) && v != any(Duration(0)) }
 	s.span += ", and not 0s"
 	return s
+}
+
+// read returns the value that text says, or the rule that it breaks.
+func (s *spec) read(text string) (v any, rule string) {
+	v, ok := s.parse(text)
+	switch {
+	case s.words != nil && !slices.Contains(s.words, text):
+		return nil, oneOf(text, s.words)
+	case !ok:
+		return nil, "must be " + s.form
+	case !s.has(v):
+		return nil, "must be " + s.span
+	}
+	return v, ""
 }
 
 // rate is a limit's rate, which is two fields.

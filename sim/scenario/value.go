@@ -127,7 +127,7 @@ func parseSeconds(text string) (float64, bool) {
 }
 
 func formatSeconds(v float64) string {
-	if most := time.Duration(maxLength).Seconds(); !(v >= 0 && v <= most) {
+	if !(v >= 0 && v <= longest) {
 		return formatPlain(v) + "s" // which is not valid
 	}
 	return Duration(math.Round(v * 1e9)).String()
