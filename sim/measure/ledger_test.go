@@ -93,7 +93,9 @@ func TestUncounted(t *testing.T) {
 			m.Decided(2*s, m.Asked(2*s, 0, 0, "k", 2), shared)
 		}
 		m.Sample(29*s, 0, stats("api", tiered.PolicyStats{Shared: shared_, Open: open}), last)
-		return m.Report(30 * s).Metrics.Uncounted
+		x := m.Report(30 * s).Metrics
+		want(t, "unaccounted is the sum", x.Unaccounted, x.Uncounted)
+		return x.Uncounted
 	}
 	want(t, "all of it", run(10, 0, true), 0)
 	want(t, "in two modes", run(4, 6, true), 0)

@@ -114,7 +114,7 @@ func (m *Meter) tokens(x *Metrics, w *window, limit int) {
 		after = l.at(to)
 	}
 	before := l.at(from)
-	x.Burnt, x.Duplicated, x.Uncounted = -1, -1, -1
+	x.Burnt, x.Duplicated, x.Uncounted, x.Unaccounted = -1, -1, -1, -1
 	if !l.known {
 		return
 	}
@@ -131,6 +131,9 @@ func (m *Meter) tokens(x *Metrics, w *window, limit int) {
 	x.Burnt, x.Duplicated = t[burnt], t[duplicated]
 	if l.checkedCallers {
 		x.Uncounted = t[uncounted]
+		if limit == all {
+			x.Unaccounted = x.Duplicated + x.Uncounted
+		}
 	}
 }
 

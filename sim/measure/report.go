@@ -68,6 +68,7 @@ type Metrics struct {
 	Duplicated     int64   `json:"duplicated_tokens" metric:"duplicated,fleet"`
 	Alone          int64   `json:"alone_tokens" metric:"alone"`
 	Uncounted      int64   `json:"uncounted_tokens" metric:"uncounted"`
+	Unaccounted    int64   `json:"unaccounted_tokens" metric:"unaccounted,fleet"`
 	Detect         float64 `json:"time_to_detect_ms" metric:"detect,fleet"`
 	Heal           float64 `json:"time_to_heal_ms" metric:"heal,fleet"`
 	Recovered      float64 `json:"time_to_recover_ms" metric:"recovered"`

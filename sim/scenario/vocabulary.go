@@ -107,6 +107,7 @@ var Metrics = []Metric{
 	{"duplicated", Tokens, "spent without having been granted: must be 0"},
 	{"alone", Tokens, "admitted without Redis"},
 	{"uncounted", Tokens, "admitted without Redis, and not in Stats: must be 0"},
+	{"unaccounted", Tokens, "spent or held without a grant of Redis, or missing in Stats: must be 0"},
 	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened"},
 	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
 	{
