@@ -20,7 +20,7 @@ PROMETHEUS := sh scripts/install-prometheus.sh
 help: ## list the targets
 	@awk 'BEGIN {FS = ":[^#]*## "} /^##@ / {print "\n" substr($$0, 5)} /^[a-z][a-z-]*:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: under half a minute
+demo: ## rehearse an outage of Redis in the three fail modes, a minute of virtual time: five seconds when built
 	@mkdir -p build
 	go run ./cmd/tiersim run outage outage-open outage-closed --html build/demo.html
 

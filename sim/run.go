@@ -52,7 +52,7 @@ type run struct {
 func (p *plan) run() (report *measure.Report, err error) {
 	bubble.Run(func() { report, err = p.newRun().run() })
 	if report != nil {
-		report.Engine, report.Seed, report.Version = "virtual", p.seed, Version()
+		report.Seed, report.Version = p.seed, Version()
 		report.FailModes = p.ownFailModes()
 	}
 	return report, err

@@ -33,7 +33,7 @@ func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	}
 	first := reports[0]
 	return &measure.Sweep{
-		Schema: measure.Schema, Scenario: s.Clone(), Engine: first.Engine, Seed: first.Seed, Version: first.Version,
+		Schema: measure.Schema, Scenario: s.Clone(), Seed: first.Seed, Version: first.Version,
 		Axes: s.Clone().Sweep, Cells: cells,
 	}, nil
 }

@@ -2,9 +2,11 @@ package sim
 
 import (
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // Each shape of traffic is what its statement says.
@@ -12,6 +14,18 @@ func TestTraffic(t *testing.T) {
 	const rest = "name: traffic\nlimits: [{name: api, rate: 100000/s, burst: 100000}]\nfleet: {n: 4}\nrun: 22s\nwarmup: 1s\n"
 	near := func(x, want float64) bool { return math.Abs(x-want) <= 0.1*want+1 }
 	offered := func(r *measure.Report, from, to float64) float64 { return mean(r, r.Series.Offered, from, to) }
+	var mu sync.Mutex
+	var keys map[string]bool // that were asked for
+	seen := func(p tiered.Policy) tiered.Policy {
+		limit := p.Limit
+		p.PerKey = func(key string) tiered.Limit {
+			mu.Lock()
+			defer mu.Unlock()
+			keys[key] = true
+			return limit
+		}
+		return p
+	}
 	for _, c := range []struct {
 		traffic string
 		ok      func(r *measure.Report) bool
@@ -36,18 +50,16 @@ func TestTraffic(t *testing.T) {
 		{"{shape: closed, clients: 50, think: 49ms, cost: 1000, retry: 3}", func(r *measure.Report) bool {
 			return r.Metrics.Utilisation > 0.9 && offered(r, 5, 22) > 2e5 && offered(r, 5, 22) < 1e6
 		}},
-		{"{shape: poisson, rate: 500/s, keys: 100, keyskew: 1}", func(r *measure.Report) bool {
-			return r.Metrics.Keys > 90 &&
-				r.Metrics.Keys <= 100
-		}},
-		{"{shape: poisson, rate: 100/s, keys: -1}", func(r *measure.Report) bool { return r.Metrics.Keys > 500 }},
+		{"{shape: poisson, rate: 500/s, keys: 100, keyskew: 1}", func(*measure.Report) bool { return len(keys) > 90 && len(keys) <= 100 }},
+		{"{shape: poisson, rate: 100/s, keys: -1}", func(*measure.Report) bool { return len(keys) > 2000 }},
 		{"{shape: poisson, rate: 100/s, keys: -1, cancel: 100%}", func(r *measure.Report) bool {
 			return count(r, "canceled") > 600 // the others were quicker: a round trip is 0.4 ms
 		}},
 		{"{shape: poisson, rate: 100/s, keys: -1}", func(r *measure.Report) bool { return count(r, "canceled") == 0 }},
 	} {
 		t.Run(c.traffic, func(t *testing.T) {
-			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", nil); !c.ok(r) {
+			keys = map[string]bool{}
+			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", &Options{Policy: seen}); !c.ok(r) {
 				t.Errorf("\n%v", r)
 			}
 		})

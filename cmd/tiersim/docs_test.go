@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 const page = "../../sim/README.md"
@@ -44,7 +43,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	if commands < 15 {
+	if commands < 12 {
 		t.Errorf("only %d commands on the page", commands)
 	}
 	for _, name := range []string{"outage.html", "outage.json", "other.json", "report.json"} {
@@ -85,11 +84,31 @@ func TestPageScenario(t *testing.T) {
 	}
 }
 
-// `make demo` shows the three fail modes, each with what it promises, and names the pages it wrote in its last line.
-func TestDemo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("20 s under the race detector")
+// The commands of docs/configuration.md run with the file of policies that the page shows.
+func TestConfigurationPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
 	}
+	policies := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
+	commands := regexp.MustCompile(`(?m)^tiersim (.*)$`).FindAllSubmatch(text, -1)
+	if policies == nil || len(commands) != 2 {
+		t.Fatalf("the page has %d commands and the policies %q", len(commands), policies)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("policies.yaml", policies[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		out, problems, status := run(t, strings.Fields(string(c[1]))...)
+		if status != passed || !strings.Contains(out, "100") {
+			t.Errorf("tiersim %s: status %d, %s\n%s", c[1], status, problems, out)
+		}
+	}
+}
+
+// `make demo` begins with a sentence about each of the three fail modes, and names the pages it wrote in its last line.
+func TestDemo(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -98,29 +117,32 @@ func TestDemo(t *testing.T) {
 	if m == nil {
 		t.Fatal("the demo of the Makefile has another form")
 	}
-	command := string(m[1])
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("build", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
-	out, problems, status := run(t, strings.Fields(command)...)
-	t.Logf("%v", time.Since(start))
+	out, problems, status := run(t, strings.Fields(string(m[1]))...)
 	if status != passed {
 		t.Errorf("status %d, %s\n%s", status, problems, out)
 	}
-	for _, part := range []string{
-		"outage", "outage-open", "outage-closed", "\nPASS  outage: ",
-		"\nPASS  outage-open: ", "\nPASS  outage-closed: ",
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for i, sentence := range []string{
+		`^fail-local: nobody within the limit refused, \d+ tokens too many, normal again after [\d.]+ s$`,
+		`^fail-open: nobody within the limit refused, \d+ tokens too many, normal again after [\d.]+ s$`,
+		`^fail-closed: [\d.]+ % of the requests within the limit refused, no token too many, normal again after [\d.]+ s$`,
 	} {
+		if !regexp.MustCompile(sentence).MatchString(lines[i]) {
+			t.Errorf("line %d is %q, want %s", i+1, lines[i], sentence)
+		}
+	}
+	for _, part := range []string{"\nPASS  outage: ", "\nPASS  outage-open: ", "\nPASS  outage-closed: "} {
 		if !strings.Contains(out, part) {
 			t.Errorf("no %q in\n%s", part, out)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(out), "\n")
 	pages, ok := strings.CutPrefix(lines[len(lines)-1], "HTML: ")
 	for name := range strings.SplitSeq(pages, ", ") {
-		if info, err := os.Stat(name); !ok || err != nil || info.Size() < 10_000 {
+		if info, err := os.Stat(name); !ok || err != nil || info.Size() < 5_000 {
 			t.Errorf("the last line is %q: %v", lines[len(lines)-1], err)
 		}
 	}

@@ -11,37 +11,36 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// files are the files of the reports. "-" is stdout, which then gets nothing else.
-type files struct{ json, html string }
-
-func (f *files) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.json, "json", "", "write the report as JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
+// jsonFlag is that of a command that writes JSON.
+func jsonFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVar(path, "json", "", "write the report as JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
 }
 
-// pageFlag is that of a command whose report is also a page.
-func (f *files) pageFlag(c *cobra.Command) {
-	c.Flags().StringVar(&f.html, "html", "", "write it as one HTML page to `FILE`, or - for stdout")
-}
-
-// stdout reports whether a file is stdout.
-func (f *files) stdout() bool { return f.json == "-" || f.html == "-" }
-
-// check reports before a long run whether the files can be written.
-func (f *files) check() error {
-	if f.json != "" && f.json == f.html {
-		return fmt.Errorf("--json and --html are both %q: must differ", f.json)
-	}
+// writable reports before a long run whether files can be written, and that no two of them are one. "" is no file, and
+// "-" is stdout, which then gets nothing else.
+func writable(paths ...string) error {
 	var all []error
-	for _, path := range []string{f.json, f.html} {
-		if path == "" || path == "-" {
+	taken := map[string]string{}
+	for _, path := range paths {
+		if path == "" {
 			continue
 		}
-		directory := filepath.Dir(path)
-		if info, err := os.Stat(directory); err != nil || !info.IsDir() {
-			all = append(all, fmt.Errorf("%q cannot be written: %q is no directory", path, directory))
-		} else if info, err := os.Stat(path); err == nil && info.IsDir() {
-			all = append(all, fmt.Errorf("%q cannot be written: it is a directory", path))
+		file := path
+		if path != "-" {
+			if absolute, err := filepath.Abs(path); err == nil {
+				file = absolute
+			}
+			directory := filepath.Dir(path)
+			if info, err := os.Stat(directory); err != nil || !info.IsDir() {
+				all = append(all, fmt.Errorf("%q cannot be written: %q is no directory", path, directory))
+			} else if info, err := os.Stat(path); err == nil && info.IsDir() {
+				all = append(all, fmt.Errorf("%q cannot be written: it is a directory", path))
+			}
 		}
+		if other, ok := taken[file]; ok {
+			all = append(all, fmt.Errorf("%q and %q are one file: must differ", other, path))
+		}
+		taken[file] = path
 	}
 	return errors.Join(all...)
 }
@@ -59,10 +58,7 @@ func (a *app) write(path string, render func(io.Writer) error) error {
 		_, err := a.out.Write(b.Bytes())
 		return err
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-		return quoted(err)
-	}
-	return nil
+	return quoted(os.WriteFile(path, b.Bytes(), 0o644))
 }
 
 // quoted returns an error about a file with its path in quotes.

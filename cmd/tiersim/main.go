@@ -28,7 +28,7 @@ import (
 
 func main() {
 	a := &app{out: os.Stdout, problems: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
-	a.text = measure.TextOptions{Color: colors(os.Getenv, term.IsTerminal(int(os.Stdout.Fd()))), ASCII: !utf8(os.Getenv)}
+	a.text = measure.TextOptions{Color: colors(os.Getenv, term.IsTerminal(int(os.Stdout.Fd())))}
 	os.Exit(a.execute(os.Args[1:]))
 }
 
@@ -189,14 +189,4 @@ func (a *app) version() *cobra.Command {
 // (https://no-color.org).
 func colors(getenv func(string) string, terminal bool) bool {
 	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
-}
-
-// utf8 reports whether the user's locale is UTF-8. The first variable that is set decides, as in POSIX.
-func utf8(getenv func(string) string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToLower(getenv(name)); v != "" {
-			return strings.HasSuffix(v, "utf-8") || strings.HasSuffix(v, "utf8")
-		}
-	}
-	return false
 }

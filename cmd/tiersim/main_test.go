@@ -147,11 +147,6 @@ func TestProgram(t *testing.T) {
 		!strings.Contains(out, "seed 7") {
 		t.Errorf("status %d, stderr %q, stdout\n%s", status, problems, out)
 	}
-	for _, r := range out {
-		if r != '\n' && (r < ' ' || r > '~') {
-			t.Errorf("%q is not ASCII", r)
-		}
-	}
 	if strings.HasSuffix(out, "PASS\n") {
 		t.Error("package testing has the last word")
 	}
@@ -168,8 +163,9 @@ func TestProgram(t *testing.T) {
 func TestStatus(t *testing.T) {
 	path := file(t, "short.yaml", short)
 	wrong := file(t, "wrong.yaml", "limits: [{name: api, rate: 1}]\nfleet: {n: 0}\n")
-	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, keys: {vip: blocked}}]\n"+
+	policies := file(t, "policies.yaml", "version: 1\npolicies: [{name: api, limit: 500/s burst 700, fail_mode: open, keys: {vip: blocked}}, {name: free, limit: unlimited}]\n"+
 		"http: [{match: /x/, limits: [{policy: api, key: ip}]}]\n")
+	other := file(t, "other.yaml", strings.Replace(short, "name: api", "name: users", 1))
 	badPolicies := file(t, "bad.yaml", "version: 1\npolicies: [{name: a, limit: 1/x}]\n")
 	for _, c := range []struct {
 		args   []string
@@ -182,13 +178,17 @@ func TestStatus(t *testing.T) {
 		{[]string{"metrics"}, passed, "\nshortfall ", ""},
 		{[]string{"help"}, passed, "Usage:", ""},
 		{[]string{"run", "--help"}, passed, "--html", ""},
+		{[]string{"sweep", path, "--html", "x.html"}, notRunnable, "", "unknown flag: --html"},
 		{[]string{"check", path}, passed, "{at: 3s, kind: kill, for: 2s}", ""},
 		{[]string{"check", path, "--set", "fleet.n=4"}, passed, "n: 4", ""},
 		{[]string{"check", wrong}, notRunnable, "", `wrong.yaml":1:`},
-		{[]string{"check", policies}, passed, "policy  api: 500/s burst 700, or by key, token bucket, fail-open\nhttp    /x/: api\n", ""},
+		{[]string{"check", policies}, passed, "policy  api: 500/s burst 700, or by key, token bucket, fail-open\npolicy  free: unlimited, token bucket, fail-local\nhttp    /x/: api\n", ""},
 		{[]string{"check", badPolicies}, notRunnable, "", `bad.yaml:2:29: policies[0].limit`},
 		{[]string{"run", path, "--policies", policies}, passed, "limit  api: 500 tokens per 1s, burst 700, fail-open", ""},
-		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", "so name one by --policy"},
+		{[]string{"run", path, "--policies", policies, "--policy", "b"}, notRunnable, "", `must be one of the policies of`},
+		{[]string{"run", "outage", "--policies", policies, "--policy", "free"}, notRunnable, "", `has the limits ["api" "users"]`},
+		{[]string{"run", path, "--policies", policies, "--policy", "free"}, notRunnable, "", `policy "free" is unlimited: must have a limit`},
+		{[]string{"run", other, "--policies", policies}, notRunnable, "", "so name one by --policy"},
 		{[]string{"run", path, "--policies", badPolicies}, notRunnable, "", "policies[0].limit"},
 		{[]string{"run", path, "--policy", "api"}, notRunnable, "", `--policy is "api": needs --policies`},
 		{nil, notRunnable, "", "Usage:"},
@@ -200,7 +200,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"run", path, "--set", "fleet.n"}, notRunnable, "", `--set is "fleet.n": must be PATH=VALUE`},
 		{[]string{"run", path, "--set", "fleet.speed=3"}, notRunnable, "", "must be one of"},
 		{[]string{"run", path, "--json", "/nowhere/x.json"}, notRunnable, "", `"/nowhere/x.json" cannot be written`},
-		{[]string{"run", path, "--json", "-", "--html", "-"}, notRunnable, "", "must differ"},
+		{[]string{"run", path, "--json", "-", "--html", "-"}, notRunnable, "", "\"-\" and \"-\" are one file: must differ"},
 		{[]string{"run", path, path, "--json", "-"}, notRunnable, "", "several scenarios"},
 		{[]string{"sweep", path, "--axis", "fleet.n"}, notRunnable, "", `--axis is "fleet.n"`},
 		{[]string{"sweep", path, "--axis", "fleet.n=0,1"}, notRunnable, "", "fleet.n"},
@@ -269,10 +269,6 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%v: %.40q", err, text)
 	}
 	// Several: a page each, and the last line says where.
-	out, problems, status = run(t, "run", path, "login", "--set", "run=8s", "--set", "warmup=2s", "--html", page)
-	if status != notRunnable { // login's fault is later than that
-		t.Errorf("status %d, %q, %q", status, out, problems)
-	}
 	other := file(t, "other.yaml", strings.Replace(short, "kill", "blackhole", 1))
 	out, problems, status = run(t, "run", path, other, "--html", page)
 	last := "HTML: " + filepath.Join(dir, "page-short.html") + ", " + filepath.Join(dir, "page-other.html") + "\n"
@@ -283,6 +279,41 @@ func TestFiles(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// No file is written twice: two scenarios of one name, or a page and JSON in one file, are refused before the run.
+func TestOneFileEach(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"a", "b"} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(name, "x.yaml"), []byte(short), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"run a/x.yaml b/x.yaml --html o.html":                  `"o-x.html" and "o-x.html" are one file: must differ`,
+		"run a/x.yaml a/../a/x.yaml --html o.html":             `"o-x.html" and "o-x.html" are one file`,
+		"run a/x.yaml --html ./out --json out":                 `"./out" and "out" are one file`,
+		"run a/x.yaml --html a/../out --json " + here + "/out": "are one file",
+		"run a/x.yaml b/x.yaml --html -":                       `"-" and "-" are one file`,
+	} {
+		out, problems, status := run(t, strings.Fields(line)...)
+		if status != notRunnable || out != "" || !strings.Contains(problems, want) {
+			t.Errorf("tiersim %s: status %d, %q, %q", line, status, problems, out)
+		}
+	}
+	if left, err := filepath.Glob("*"); err != nil || len(left) != 2 {
+		t.Errorf("files were written: %q, %v", left, err)
+	}
+	if _, problems, status := run(t, "run", "a/x.yaml", "--html", "out.html", "--json", "out.json"); status != passed {
+		t.Errorf("two files: status %d, %q", status, problems)
 	}
 }
 
@@ -301,6 +332,56 @@ func TestSweep(t *testing.T) {
 	out, _, status = run(t, "sweep", failing, "--axis", "fleet.mode=closed,open", "--set", "traffic.rate=500/s")
 	if status != broken || !strings.Contains(out, "FAIL  1 of 2 kept all expectations: the scenario as it is must") {
 		t.Errorf("the scenario as it is: status %d, %s", status, out)
+	}
+}
+
+// The examples of the help are of scenarios that exist, and of flags that do. A file is one of the user's.
+func TestExamples(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{
+		"mine.yaml": short, "policies.yaml": "version: 1\npolicies: [{name: per-user, limit: 100/s}]\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	examples := 0
+	for _, c := range (&app{}).root().Commands() {
+		for line := range strings.Lines(c.Example) {
+			words := strings.Fields(line)
+			if len(words) < 2 || words[0] != "tiersim" || words[1] != c.Name() {
+				t.Errorf("%s has the example %q", c.Name(), line)
+				continue
+			}
+			examples++
+			parsed := (&app{}).root() // the flags of a command keep what was parsed
+			command, args, err := parsed.Find(words[1:])
+			if err == nil {
+				err = command.ParseFlags(args)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", line, err)
+				continue
+			}
+			for _, arg := range command.Flags().Args() {
+				if strings.HasSuffix(arg, ".json") || strings.HasSuffix(arg, ".yaml") {
+					continue // what a run before it wrote
+				}
+				sets, _ := command.Flags().GetStringArray("set")
+				if _, err := load(arg, sets); err != nil {
+					t.Errorf("%s: %v", line, err)
+				}
+			}
+			// Of the examples with a file of policies the scenario has to take them.
+			if strings.Contains(line, "--policies") {
+				if _, problems, status := run(t, words[1:]...); status != passed {
+					t.Errorf("%s: status %d, %s", line, status, problems)
+				}
+			}
+		}
+	}
+	if examples < 10 {
+		t.Errorf("only %d examples", examples)
 	}
 }
 
@@ -342,20 +423,6 @@ func TestColors(t *testing.T) {
 	} {
 		if got := colors(func(name string) string { return c.env[name] }, c.terminal); got != c.want {
 			t.Errorf("%v, terminal %v: colors %v", c.env, c.terminal, got)
-		}
-	}
-	for _, c := range []struct {
-		env  map[string]string
-		want bool
-	}{
-		{nil, false},
-		{map[string]string{"LANG": "de_DE.UTF-8"}, true},
-		{map[string]string{"LANG": "C.utf8"}, true},
-		{map[string]string{"LANG": "C.UTF-8", "LC_ALL": "C"}, false},
-		{map[string]string{"LC_CTYPE": "en_GB.UTF-8", "LANG": "C"}, true},
-	} {
-		if got := utf8(func(name string) string { return c.env[name] }); got != c.want {
-			t.Errorf("%v: UTF-8 %v", c.env, got)
 		}
 	}
 	path := file(t, "short.yaml", short)

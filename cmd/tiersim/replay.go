@@ -39,43 +39,41 @@ scenario.`,
 			}
 			fmt.Fprintf(a.out, "another run: unseed %s, and it was %s\nversion %q, and it was %q\n", again.Unseed,
 				old.Unseed, again.Version, old.Version)
-			a.differences(old, again)
+			a.differences(old, again, 0)
 			return errBroken
 		},
 	}
 }
 
 func (a *app) diff() *cobra.Command {
-	return &cobra.Command{
-		Use: "diff A.json B.json", Short: "What differs between two reports by more than noise",
+	tolerance := 0.05
+	c := &cobra.Command{
+		Use: "diff A.json B.json", Short: "What differs between two reports",
 		Args: arguments(2, 2), Example: "  tiersim diff before.json after.json",
-		Long: `Diff compares two reports metric by metric, and prints what is further apart than two runs with different seeds often are:
-5 %, or a few tokens or milliseconds. The exit status is 1 when something is.`,
+		Long: `Diff compares two reports value by value, and prints what differs by more than a part of the greater value. Two seeds of
+one scenario often differ by 5 %. The exit status is 1 when something differs.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			x, errX := readReport(args[0])
 			y, errY := readReport(args[1])
 			if err := errors.Join(errX, errY); err != nil {
 				return err
 			}
-			return a.compare(x, y)
+			if a.differences(x, y, tolerance) > 0 {
+				return errBroken
+			}
+			fmt.Fprintln(a.out, "no difference")
+			return nil
 		},
 	}
-}
-
-// compare prints what differs by more than noise. A difference is an error.
-func (a *app) compare(x, y *measure.Report) error {
-	if a.differences(x, y) > 0 {
-		return errBroken
-	}
-	fmt.Fprintln(a.out, "no difference beyond noise")
-	return nil
+	c.Flags().Float64Var(&tolerance, "tolerance", tolerance, "of the greater value: 0 prints every difference")
+	return c
 }
 
 // differences prints the differences and returns their number.
-func (a *app) differences(x, y *measure.Report) int {
-	all := measure.Diff(x, y)
-	for _, d := range all {
-		fmt.Fprintln(a.out, d)
+func (a *app) differences(x, y *measure.Report, tolerance float64) int {
+	all := measure.Diff(x, y, tolerance)
+	for _, line := range all {
+		fmt.Fprintln(a.out, line)
 	}
 	return len(all)
 }

@@ -57,25 +57,40 @@ func (e *rehearsal) readPolicies(o *sim.Options, all []*scenario.Scenario) error
 	if err != nil {
 		return err
 	}
-	wanted := func(name string) bool {
-		if e.policy != "" {
-			return name == e.policy
-		}
-		return slices.ContainsFunc(all, func(s *scenario.Scenario) bool {
-			return slices.ContainsFunc(s.Limits, func(l scenario.Limit) bool { return l.Name == name })
-		})
-	}
 	var names []string
 	for _, p := range f.Policies {
-		if names = append(names, p.Name); wanted(p.Name) {
+		names = append(names, p.Name)
+		named := func(s *scenario.Scenario) bool { return slices.Contains(limitsOf(s), p.Name) }
+		if p.Name == e.policy || e.policy == "" && slices.ContainsFunc(all, named) {
 			o.Policies = append(o.Policies, p)
 		}
 	}
-	if len(o.Policies) == 0 {
+	switch {
+	case len(o.Policies) > 0:
+	case e.policy != "":
+		return fmt.Errorf("--policy is %q: must be one of the policies of %s, %q", e.policy, e.policies, names)
+	default:
 		return fmt.Errorf("%s has the policies %q: none is that of a limit of the scenario, so name one by --policy",
 			e.policies, names)
 	}
+	for _, s := range all {
+		if limits := limitsOf(s); e.policy != "" && len(limits) > 1 && !slices.Contains(limits, e.policy) {
+			return fmt.Errorf("--policy is %q: a scenario has the limits %q, so it must be one of them", e.policy, limits)
+		}
+	}
+	for _, p := range o.Policies {
+		if text := p.Limit.String(); text == "unlimited" || text == "blocked" { // a run measures how a limit is kept
+			return fmt.Errorf("policy %q is %s: must have a limit to be run in a scenario", p.Name, text)
+		}
+	}
 	return nil
+}
+
+func limitsOf(s *scenario.Scenario) (names []string) {
+	for _, l := range s.Limits {
+		names = append(names, l.Name)
+	}
+	return names
 }
 
 func setFlag(c *cobra.Command, sets *[]string) {
@@ -123,8 +138,8 @@ func load(name string, sets []string) (*scenario.Scenario, error) {
 
 func (a *app) run() *cobra.Command {
 	var e rehearsal
-	var f files
 	var sets []string
+	var jsonFile, htmlFile string
 	c := &cobra.Command{
 		Use: "run NAME|FILE ...", Short: "Run a scenario and report; or several, side by side",
 		Args: arguments(1, 0),
@@ -133,13 +148,14 @@ Several are run at once, and shown side by side. --html then writes a page for e
 		Example: `  tiersim run outage --set fleet.n=50 --set fleet.mode=open --html outage.html
   tiersim run outage outage-open outage-closed
   tiersim run mine.yaml --json -
-  tiersim run brownout --policies policies.yaml --policy per-user`,
+  tiersim run login --policies policies.yaml --policy per-user`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 && f.json != "" {
-				return fmt.Errorf("--json is %q: must be left out with several scenarios", f.json)
+			if len(args) > 1 && jsonFile != "" {
+				return fmt.Errorf("--json is %q: must be left out with several scenarios", jsonFile)
 			}
-			if err := f.check(); err != nil {
+			pages := pagesOf(htmlFile, args)
+			if err := writable(append(pages, jsonFile)...); err != nil {
 				return err
 			}
 			all := make([]*scenario.Scenario, len(args))
@@ -160,20 +176,35 @@ Several are run at once, and shown side by side. --html then writes a page for e
 			if err != nil {
 				return err
 			}
-			return a.show(args, reports, &f)
+			return a.show(args, reports, jsonFile, pages)
 		},
 	}
 	e.flags(c)
 	e.policyFlags(c)
 	setFlag(c, &sets)
-	f.flags(c)
-	f.pageFlag(c)
+	jsonFlag(c, &jsonFile)
+	c.Flags().StringVar(&htmlFile, "html", "", "write it as one HTML page to `FILE`, or - for stdout")
 	return c
 }
 
+// pagesOf returns the file of the page of each scenario, or none.
+func pagesOf(file string, names []string) []string {
+	if file == "" || len(names) == 1 || file == "-" {
+		return slices.Repeat([]string{file}, len(names))
+	}
+	pages := make([]string, len(names))
+	for i, name := range names {
+		name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
+		extension := filepath.Ext(file)
+		pages[i] = strings.TrimSuffix(file, extension) + "-" + name + extension
+	}
+	return pages
+}
+
 // show prints reports and writes their files.
-func (a *app) show(names []string, reports []*measure.Report, f *files) error {
-	if !f.stdout() {
+func (a *app) show(names []string, reports []*measure.Report, jsonFile string, pages []string) error {
+	stdout := jsonFile == "-" || pages[0] == "-" // it has a file, and nothing else
+	if !stdout {
 		var err error
 		if len(reports) == 1 {
 			err = reports[0].Text(a.out, a.text)
@@ -184,24 +215,16 @@ func (a *app) show(names []string, reports []*measure.Report, f *files) error {
 			return err
 		}
 	}
-	var written []string
 	for i, r := range reports {
-		path := f.html
-		if len(reports) > 1 && path != "" && path != "-" {
-			name := strings.TrimSuffix(filepath.Base(names[i]), filepath.Ext(names[i]))
-			extension := filepath.Ext(path)
-			path = strings.TrimSuffix(path, extension) + "-" + name + extension
-		}
-		if err := a.write(f.json, r.JSON); err != nil {
+		if err := a.write(jsonFile, r.JSON); err != nil {
 			return err
 		}
-		if err := a.write(path, func(w io.Writer) error { return picture.HTML(w, r) }); err != nil {
+		if err := a.write(pages[i], func(w io.Writer) error { return picture.HTML(w, r) }); err != nil {
 			return err
 		}
-		written = append(written, path)
 	}
-	if f.html != "" && !f.stdout() {
-		fmt.Fprintf(a.out, "HTML: %s\n", strings.Join(written, ", "))
+	if pages[0] != "" && !stdout {
+		fmt.Fprintf(a.out, "HTML: %s\n", strings.Join(pages, ", "))
 	}
 	if slices.ContainsFunc(reports, func(r *measure.Report) bool { return !r.Passed }) {
 		return errBroken

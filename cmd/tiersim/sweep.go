@@ -14,8 +14,8 @@ import (
 
 func (a *app) sweep() *cobra.Command {
 	var e rehearsal
-	var f files
 	var sets, axes []string
+	var jsonFile string
 	c := &cobra.Command{
 		Use: "sweep NAME|FILE", Short: "Run a scenario with each combination of some values, on all processors",
 		Args: arguments(1, 1),
@@ -26,7 +26,7 @@ combinations and breaks one. The others are for comparison.`,
   tiersim sweep overload --axis fleet.size=0,-1,20,100 --axis fleet.period=100ms,250ms,1s`,
 		ValidArgsFunction: complete,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
+			if err := writable(jsonFile); err != nil {
 				return err
 			}
 			s, err := load(args[0], sets)
@@ -50,8 +50,8 @@ combinations and breaks one. The others are for comparison.`,
 			if err != nil {
 				return err
 			}
-			err = a.write(f.json, func(w io.Writer) error { return indented(w, all) })
-			if err == nil && !f.stdout() {
+			err = a.write(jsonFile, func(w io.Writer) error { return indented(w, all) })
+			if err == nil && jsonFile != "-" {
 				err = all.Text(a.out, a.text)
 			}
 			if err == nil && !all.Passed() {
@@ -63,7 +63,7 @@ combinations and breaks one. The others are for comparison.`,
 	e.flags(c)
 	e.policyFlags(c)
 	setFlag(c, &sets)
-	f.flags(c)
+	jsonFlag(c, &jsonFile)
 	c.Flags().StringArrayVar(&axes, "axis", nil,
 		"PATH=VALUE,VALUE,…: what to vary in place of the scenario's own axes; may be repeated")
 	_ = c.RegisterFlagCompletionFunc("axis", completePath)

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) tune() *cobra.Command {
-	var f files
+	var jsonFile string
 	var w wish
 	c := &cobra.Command{
 		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: noArguments,
@@ -33,7 +33,7 @@ the exit status is 1. sim/tuning.md has examples.`,
 		if w.texts.rate == "" {
 			return fmt.Errorf("tune has no --rate: must be given, as in\n  %s\n%s", example(c), seeHelp(c))
 		}
-		if err := errors.Join(f.check(), w.read()); err != nil {
+		if err := errors.Join(writable(jsonFile), w.read()); err != nil {
 			return err
 		}
 		b := a.bar("tuning")
@@ -43,8 +43,8 @@ the exit status is 1. sim/tuning.md has examples.`,
 			return err
 		}
 		all := w.answer(results)
-		err = a.write(f.json, func(out io.Writer) error { return indented(out, all) })
-		if err == nil && !f.stdout() {
+		err = a.write(jsonFile, func(out io.Writer) error { return indented(out, all) })
+		if err == nil && jsonFile != "-" {
 			err = w.print(a.out, all)
 		}
 		if err == nil && !all.Kept {
@@ -53,7 +53,7 @@ the exit status is 1. sim/tuning.md has examples.`,
 		return err
 	}
 	w.flags(c.Flags())
-	c.Flags().StringVar(&f.json, "json", "", "write it as JSON to `FILE`, or - for stdout (sim/tuning.md has its fields)")
+	c.Flags().StringVar(&jsonFile, "json", "", "write it as JSON to `FILE`, or - for stdout (sim/tuning.md has its fields)")
 	return c
 }
 

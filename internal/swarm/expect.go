@@ -44,13 +44,13 @@ func Expect(s *scenario.Scenario, used []float64) {
 			Limit: limit,
 		})
 	}
-	expect("duplicated", "<=", 0, 0, "")
-	expect("uncounted", "<=", 0, 0, "")
+	expect("unaccounted", "<=", 0, 0, "")
 	// Who stands still decides late, and gets his answer when he goes on.
 	expect("decide_max", "<=", (budgetOf(s) + pauses + time.Millisecond).Seconds(), 0, "")
 	expect("decide_max", "<=", (budgetOf(s) + time.Millisecond).Seconds(), calm, "")
-	expect("open", "<=", 0, calm, "")
-	expect("breaker_changes", "<=", 0, calm, "")
+	for i := range s.Limits {
+		expect("alone", "<=", 0, calm, s.Limits[i].Name)
+	}
 	healthy := *s
 	healthy.Faults = nil
 	for i := range s.Limits {

@@ -15,7 +15,7 @@ func TestExpectationOfALimit(t *testing.T) {
 		}
 	}
 	m := New(made(twoLimits, of("over_admission", "", 1), of("over_admission", "users", 1), of("over_admission", "api", 0),
-		of("redis_calls", "", 2), of("redis_calls", "users", 2), expecting("utilisation", ">=", 1.2, 0, 0), expecting("jain", ">=", 1.01, 0, 0)))
+		of("redis_calls", "", 2), of("redis_calls", "users", 2), expecting("utilisation", ">=", 1.2, 0, 0), expecting("shortfall", ">=", 0.01, 0, 0)))
 	ask(m, 1*s, 0, 0, "k", 11, 11)
 	ask(m, 1*s, 0, 1, "k", 5, 5)
 	m.Called(1*s, 0, 30)
@@ -27,7 +27,7 @@ func TestExpectationOfALimit(t *testing.T) {
 		{Text: "redis_calls <= 2/s", Value: 1, Passed: true},
 		{Text: "redis_calls <= 2/s limit=users", Value: 1, Passed: true},
 		{Text: "utilisation >= 120%", Value: 1.1, Passed: false},
-		{Text: "jain >= 101%", Value: 1, Passed: false},
+		{Text: "shortfall >= 1%", Value: 0, Passed: false},
 	} {
 		got := r.Expectations[i]
 		want(t, "text", got.Text, w.Text)

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -9,7 +10,7 @@ import (
 // fleetMeter measures the processes, their breakers and the faults.
 type fleetMeter struct {
 	scenario  *scenario.Scenario
-	parts     *parts
+	measured  time.Duration // from when on
 	series    *series
 	processes []process
 	faults    []fault
@@ -19,26 +20,15 @@ type fleetMeter struct {
 	on            int           // faults that are on
 	until         time.Duration // up to which the shares of open breakers are measured
 
-	segments []segment
-	recent   sliding // calls
-
 	opened, closed, failed, died int64 // of the measured part
 }
 
-// process is one process, as far as it can be seen from outside.
+// process is one process, seen from outside.
 type process struct {
 	known, alive bool
 	joined       time.Duration
 	state        string
-	strip        strip
-}
-
-// segment is what is measured of the fleet in a segment.
-type segment struct {
-	calls   int64
-	open    float64 // the greatest share of breakers that were not closed
-	probes  int
-	changes []int // by process
+	changes      []BreakerChange // of its breaker
 }
 
 // fault is when a fault was, and how the breakers reacted.
@@ -61,10 +51,9 @@ const (
 	gone    = "gone"
 )
 
-func newFleetMeter(s *scenario.Scenario, p *parts, sr *series) fleetMeter {
+func newFleetMeter(s *scenario.Scenario, measured time.Duration, sr *series) fleetMeter {
 	return fleetMeter{
-		scenario: s, parts: p, series: sr, faults: make([]fault, len(s.Faults)),
-		segments: make([]segment, len(p.edges)+1),
+		scenario: s, measured: measured, series: sr, faults: make([]fault, len(s.Faults)),
 	}
 }
 
@@ -78,9 +67,6 @@ func (f *fleetMeter) reach(at time.Duration) {
 	for i := f.series.step(f.until); i <= f.series.step(at); i++ {
 		s := &f.series.steps[i]
 		s.open = max(s.open, ratio)
-	}
-	for i := f.parts.segment(f.until); i <= f.parts.segment(at); i++ {
-		f.segments[i].open = max(f.segments[i].open, ratio)
 	}
 	f.until = at
 }
@@ -115,7 +101,7 @@ func (f *fleetMeter) join(at time.Duration, i int) {
 	f.joins++
 	f.alive++
 	p.known, p.alive, p.joined, p.state = true, true, at, closed
-	p.strip.add(at, closed, f.series.length)
+	p.changed(at, closed, f.series.length)
 	f.reach(at)
 }
 
@@ -130,10 +116,10 @@ func (f *fleetMeter) die(at time.Duration, i int) {
 		f.broken--
 		f.allClosed(at)
 	}
-	if at < time.Duration(f.scenario.Length) && at >= f.parts.whole.from {
+	if at < time.Duration(f.scenario.Length) && at >= f.measured {
 		f.died++
 	}
-	p.strip.add(at, gone, f.series.length)
+	p.changed(at, gone, f.series.length)
 	f.reach(at)
 }
 
@@ -146,8 +132,7 @@ func (f *fleetMeter) change(at time.Duration, i int, state string) {
 	at = f.upTo(at)
 	was := p.state
 	p.state = state
-	p.strip.add(at, state, f.series.length)
-	seg := f.parts.segment(at)
+	p.changed(at, state, f.series.length)
 	switch {
 	case was == closed:
 		f.broken++
@@ -156,12 +141,7 @@ func (f *fleetMeter) change(at time.Duration, i int, state string) {
 		f.broken--
 		f.allClosed(at)
 	}
-	if was == closed || state == closed {
-		c := &f.segments[seg].changes
-		*c = grow(*c, i)
-		(*c)[i]++
-	}
-	if seg > 0 {
+	if at >= f.measured {
 		switch {
 		case was == closed:
 			f.opened++
@@ -223,44 +203,84 @@ func (f *fleetMeter) fault(at time.Duration, i int, ended bool) {
 	f.allClosed(at)
 }
 
-// called counts calls. Those while breakers close again are probes, or come with them.
-func (f *fleetMeter) called(at time.Duration, n int) {
-	seg := &f.segments[f.parts.segment(at)]
-	seg.calls += int64(n)
-	if f.on > 0 || f.broken == 0 {
-		f.recent.reset()
+// changed records the state of a breaker. A probe that fails within half a step of the series is left out, because
+// nobody would see it in a picture.
+func (p *process) changed(at time.Duration, state string, step time.Duration) {
+	n := len(p.changes)
+	if n >= 2 && p.changes[n-1].State == probing && p.changes[n-2].State == state &&
+		at.Seconds()-p.changes[n-1].AtS < (step/2).Seconds() {
+		p.changes = p.changes[:n-1]
 		return
 	}
-	seg.probes = max(seg.probes, f.recent.add(at, n))
-}
-
-// sliding counts events of the last 100 ms, by milliseconds.
-type sliding struct {
-	counts [100]int
-	last   int64 // ms
-	sum    int
-}
-
-func (s *sliding) reset() {
-	if s.sum > 0 {
-		*s = sliding{last: s.last}
+	if n == 0 || p.changes[n-1].State != state {
+		p.changes = append(p.changes, BreakerChange{AtS: at.Seconds(), State: state})
 	}
 }
 
-// add counts n more at a time that does not go back, and returns the sum.
-func (s *sliding) add(at time.Duration, n int) int {
-	ms := max(at.Milliseconds(), s.last)
-	if ms-s.last >= int64(len(s.counts)) {
-		s.reset()
-		s.last = ms
+// maxStrips is the number of processes in a picture.
+const maxStrips = 100
+
+// strips returns the breakers of up to 100 processes, evenly over all, so that any part of the fleet has its part of them.
+func (f *fleetMeter) strips() []BreakerStrip {
+	var known []int
+	for i := range f.processes {
+		if f.processes[i].known {
+			known = append(known, i)
+		}
 	}
-	for s.last < ms {
-		s.last++
-		c := &s.counts[s.last%int64(len(s.counts))]
-		s.sum -= *c
-		*c = 0
+	n := min(len(known), maxStrips)
+	all := make([]BreakerStrip, n)
+	for i := range all {
+		at := known[i*len(known)/n]
+		all[i] = BreakerStrip{Process: strconv.Itoa(at), Changes: f.processes[at].changes}
 	}
-	s.counts[ms%int64(len(s.counts))] += n
-	s.sum += n
-	return s.sum
+	return all
+}
+
+// detected returns the longest time that a fault which began in a part went undetected, −1 if none was detected.
+func (f *fleetMeter) detected(w *window) time.Duration {
+	most := time.Duration(-1)
+	for i := range f.faults {
+		if e := &f.faults[i]; e.begun && e.began >= w.from && e.began < w.to {
+			most = max(most, e.detect)
+		}
+	}
+	return most
+}
+
+// healed returns the longest time that a fault which ended in a part took to heal: −1 if one has not, or none had to.
+func (f *fleetMeter) healed(w *window) time.Duration {
+	most := time.Duration(-1)
+	for i := range f.faults {
+		e := &f.faults[i]
+		if !e.ended || e.end < w.from || e.end >= w.to || e.covered || !e.worth {
+			continue
+		}
+		if e.heal < 0 {
+			return -1
+		}
+		most = max(most, e.heal-e.end)
+	}
+	return most
+}
+
+// spans returns when the faults were, or would have been.
+func (f *fleetMeter) spans(end time.Duration) []FaultSpan {
+	all := make([]FaultSpan, 0, len(f.faults))
+	for i := range f.faults {
+		s, e := &f.scenario.Faults[i], &f.faults[i]
+		from, to := time.Duration(s.At), faultEnd(f.scenario, s)
+		if e.begun {
+			from, to = e.began, max(to, e.began)
+		}
+		if e.ended && scenario.Lasts(s.Kind) {
+			to = e.end
+		} else if e.ended {
+			to = max(to, e.end)
+		}
+		all = append(all, FaultSpan{
+			Text: "at " + s.At.String() + " " + s.String(), FromS: min(from, end).Seconds(), ToS: min(to, end).Seconds(),
+		})
+	}
+	return all
 }

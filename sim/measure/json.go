@@ -21,8 +21,8 @@ func (r *Report) JSON(w io.Writer) error {
 const maxReport = 64 << 20
 
 // Read reads what JSON wrote: exactly this [Schema], with a scenario, and nothing after the object. It ignores
-// fields that it does not know: a later version of the same schema may have more. Whoever draws a series checks its
-// length.
+// fields that it does not know, because a later version of the same schema may have more. It does not check the lengths
+// of the series.
 func Read(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxReport+1))
 	if err != nil {
@@ -41,8 +41,12 @@ func Read(r io.Reader) (*Report, error) {
 	switch {
 	case head.Schema == nil:
 		return nil, errors.New("measure: report: no schema: this is no report")
-	case *head.Schema != Schema:
-		return nil, fmt.Errorf("measure: report: schema is %d: this version reads %d only", *head.Schema, Schema)
+	case *head.Schema < Schema:
+		return nil, fmt.Errorf("measure: report: schema is %d: this version reads %d only, so run the scenario again",
+			*head.Schema, Schema)
+	case *head.Schema > Schema:
+		return nil, fmt.Errorf("measure: report: schema is %d: this version reads %d only, and a newer one wrote it",
+			*head.Schema, Schema)
 	}
 	out := &Report{}
 	if err := json.Unmarshal(data, out); err != nil {
@@ -60,11 +64,6 @@ func (r *Report) check() error {
 	wrong := func(field, value, rule string) { all = append(all, fmt.Errorf("%s is %s: %s", field, value, rule)) }
 	if r.Scenario == nil {
 		wrong("scenario", "missing", "a report has one")
-	}
-	switch r.Engine {
-	case "", "virtual", "lua", "live":
-	default:
-		wrong("engine", strconv.Quote(r.Engine), "virtual, lua or live")
 	}
 	if _, err := strconv.ParseUint(r.Unseed, 16, 64); r.Unseed != "" && (err != nil || len(r.Unseed) != 16) {
 		wrong("unseed", strconv.Quote(r.Unseed), "16 hexadecimal digits, or empty")

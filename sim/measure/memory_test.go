@@ -55,7 +55,7 @@ func TestConcurrently(t *testing.T) {
 			m.Joined(0, p)
 			for i := range requests {
 				at := time.Duration(i)*50*ms + 1
-				r := m.Asked(at, p, i%2, name(i%5), 1)
+				r := m.Asked(at, p, 0, name(i%5), 1)
 				m.Called(at, p, 1)
 				m.Granted(at, p, 1)
 				m.Breaker(at, p, []string{"open", "probing", "closed"}[i%3])
@@ -72,6 +72,7 @@ func TestConcurrently(t *testing.T) {
 	all.Wait()
 	r := m.Report(30 * s)
 	want(t, "admitted", r.Metrics.Admitted, processes*requests)
-	want(t, "ledger", r.Ledger, Ledger{Granted: processes * requests, Spent: processes * requests})
+	want(t, "unaccounted", r.Metrics.Unaccounted, 0)
+	want(t, "lost", count(t, r, "lease_lost"), 0)
 	near(t, "calls", r.Metrics.RedisCalls*(30*s-1).Seconds(), processes*requests)
 }

@@ -11,30 +11,25 @@ import (
 
 // Meter measures a run. Its methods may be called concurrently.
 //
-// A request costs some hundred nanoseconds (see BenchmarkRequest). Memory goes by keys that were asked for and
-// whose bucket is not full again, or who was refused within the last minute, about 550 bytes for each with one
-// fault (so a million of them are half a gigabyte), by processes, some hundred bytes for each, and by seconds, 8
-// bytes for each part of the run and each limit.
+// A request costs some hundred nanoseconds (see BenchmarkRequest). A key whose bucket is not full again takes 600 bytes
+// with one fault, a process some hundred bytes, and a second 8 bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
 
-	scenario   *scenario.Scenario
-	length     time.Duration
-	parts      *parts
-	keys       []*keys        // by limit
-	starvation [][]starvation // by limit and process
-	series     series
-	fleet      fleetMeter
-	ledger     ledger
-	recovery   recovery
+	scenario *scenario.Scenario
+	length   time.Duration
+	windows  *windows
+	keys     []*keys // by limit
+	series   series
+	fleet    fleetMeter
+	ledger   ledger
+	recovery recovery
 
 	asked, decided time.Duration // the latest
 
 	reasons  [reasonsEnd]int64 // decisions of the measured part by reason
 	happened map[string]int64  // happenings that others reported
 	trace    uint64
-	live     bool          // see Live
-	lag      time.Duration // of the machine
 }
 
 // reasonsEnd is beyond the last tiered.Reason that has a counter of its own.
@@ -45,14 +40,13 @@ const waitedAfter = 100 * time.Microsecond
 
 // New returns a meter for a run of s. s must be valid and must not change.
 func New(s *scenario.Scenario) *Meter {
-	m := &Meter{scenario: s, length: time.Duration(s.Length), parts: newParts(s), happened: make(map[string]int64)}
+	m := &Meter{scenario: s, length: time.Duration(s.Length), windows: newWindows(s), happened: make(map[string]int64)}
 	m.series = newSeries(m.length)
-	m.fleet = newFleetMeter(s, m.parts, &m.series)
-	m.ledger = newLedger(s, len(m.series.steps))
+	m.fleet = newFleetMeter(s, m.windows.whole.from, &m.series)
+	m.ledger = newLedger(s, m.windows.all, m.series.length)
 	m.recovery = newRecovery(s)
 	for i := range s.Limits {
-		m.keys = append(m.keys, newKeys(&s.Limits[i], m.parts.lanes))
-		m.starvation = append(m.starvation, nil)
+		m.keys = append(m.keys, newKeys(&s.Limits[i], len(m.windows.all)))
 	}
 	return m
 }
@@ -61,7 +55,6 @@ func New(s *scenario.Scenario) *Meter {
 type Request struct {
 	at             time.Duration
 	process, limit int32
-	segment, step  int32
 	cost           int64
 	key            *key
 	within         bool // an ideal bucket of the key admits it
@@ -80,34 +73,28 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 	defer m.mu.Unlock()
 	m.asked = max(m.asked, at)
 	at = m.asked
-	segment := m.parts.segment(at)
-	step := m.series.step(at)
 	ks := m.keys[limit]
-	k := ks.of(key, limit, at, step)
+	k := ks.of(key, limit, at)
 	k.underWay++
-	if k.step != step {
-		k.step = step
-		m.series.steps[step].limit += ks.rate
-	}
 	r := Request{
-		at: at, process: int32(process), limit: int32(limit), segment: int32(segment), step: int32(step),
-		cost: cost, key: k,
-		within: ks.take(k, at, cost),
+		at: at, process: int32(process), limit: int32(limit), cost: cost, key: k, within: ks.take(k, at, cost),
 	}
 
-	c := m.parts.cells[segment][limit]
-	c.offered += cost
-	c.of(process).demand += cost
-	m.series.steps[step].offered += cost
-	m.series.share(step, process).demand += cost
+	m.series.at(at).offered += cost
 	if r.within {
-		c.ideal += cost
-		c.within++
-		m.series.steps[step].ideal += cost
-		for _, w := range m.parts.active[segment] {
+		m.recovery.ideal(at, limit, cost)
+	}
+	for _, w := range m.windows.all {
+		if !w.has(at) {
+			continue
+		}
+		p := &w.limits[limit]
+		p.offered += cost
+		if r.within {
+			p.ideal += cost
+			p.within++
 			w.addShort(at, limit, cost)
 		}
-		m.recovery.ideal(at, limit, cost)
 	}
 	return r
 }
@@ -123,64 +110,47 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	m.decided = max(m.decided, at, r.at)
 	at = m.decided
 	r.key.underWay--
-	limit, process, step := int(r.limit), int(r.process), int(r.step)
+	limit := int(r.limit)
 	m.trace += stable.Mix(stable.Mix(stable.Mix(uint64(r.at))^uint64(at)) ^ stable.Mix(r.key.id^uint64(r.process)<<32^uint64(r.cost)) ^ uint64(d.Reason))
 
-	c := m.parts.cells[r.segment][limit]
-	c.times.add(took)
-	s := &m.series.steps[step]
+	alone := d.Allowed && (d.Reason == tiered.Shared || d.Reason == tiered.Open)
+	waited := d.Tier == tiered.Remote || took > waitedAfter
+	denied := !d.Allowed && r.within && d.Reason != tiered.Canceled // a caller who left was not refused
+	s := m.series.at(r.at)
 	s.longest = max(s.longest, took)
-	if r.segment > 0 && d.Reason < reasonsEnd {
+	if m.windows.whole.has(r.at) && d.Reason < reasonsEnd {
 		m.reasons[d.Reason]++
 	}
-	if d.Tier == tiered.Remote || took > waitedAfter {
-		c.waited++
-	}
-	admitIn := m.parts.segment(at)
-	m.starve(r, at, admitIn, d.Allowed)
-	if d.Reason != tiered.Canceled { // who left was not refused
-		due, got := int64(0), int64(0)
-		if r.within {
-			due = r.cost
+	for _, w := range m.windows.all {
+		if !w.has(r.at) {
+			continue
+		}
+		p := &w.limits[limit]
+		p.times.add(took)
+		if waited {
+			p.waited++
+		}
+		if denied {
+			p.denied++
 		}
 		if d.Allowed {
-			got = r.cost
+			p.admitted += r.cost
+			w.addShort(r.at, limit, -r.cost)
 		}
-		m.keys[limit].served(r.key, m.parts.active[r.segment], limit, due, got)
+		if alone {
+			p.alone += r.cost
+		}
 	}
 	if !d.Allowed {
-		if r.within && d.Reason != tiered.Canceled {
-			c.denied++
-		}
 		return
 	}
-	c.admitted += r.cost
-	c.of(process).admitted += r.cost
-	m.series.steps[step].admitted += r.cost
-	if s := m.series.recent(step, process); s != nil {
-		s.admitted += r.cost
+	s.admitted += r.cost
+	if alone {
+		s.alone += r.cost
 	}
-	if d.Reason == tiered.Shared || d.Reason == tiered.Open {
-		c.alone += r.cost
-		m.series.steps[step].alone += r.cost
-	}
-	m.ledger.admitted(process, limit, r.cost, d.Reason)
-	for _, w := range m.parts.active[r.segment] {
-		w.addShort(r.at, limit, -r.cost)
-	}
+	m.ledger.admitted(int(r.process), limit, r.cost, d.Reason)
 	m.recovery.admitted(r.at, limit, r.cost)
-	m.keys[limit].admit(r.key, m.parts.policed[admitIn], limit, at, r.cost)
-}
-
-// starve records for how long the process and the key of a request had admitted nothing when it was decided.
-func (m *Meter) starve(r Request, at time.Duration, segment int, admitted bool) {
-	of := &m.starvation[r.limit]
-	*of = grow(*of, int(r.process))
-	process := (*of)[r.process].decided(r.at, at, admitted)
-	key := r.key.starvation.decided(r.at, at, admitted)
-	for _, w := range m.parts.active[segment] {
-		w.starvedAt(int(r.limit), process, key, at)
-	}
+	m.keys[limit].admit(r.key, m.windows.all, limit, at, r.cost)
 }
 
 // Called records that a process sent n calls of the script in one round trip.
@@ -188,17 +158,20 @@ func (m *Meter) Called(at time.Duration, process, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32|uint64(uint32(n))) ^ tracesCalls)
-	m.series.steps[m.series.step(at)].calls += int64(n)
-	m.fleet.called(at, n)
+	m.series.at(at).calls += int64(n)
+	for _, w := range m.windows.all {
+		if w.has(at) {
+			w.calls += int64(n)
+		}
+	}
 }
 
-// Granted records that Redis granted tokens to a process, whether the process hears of that or not. An engine that
-// cannot see it never calls it. What is lost is then not known.
+// Granted records that Redis granted tokens to a process, whether the process hears of that or not.
 func (m *Meter) Granted(at time.Duration, process int, tokens int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trace += stable.Mix(stable.Mix(uint64(at)) ^ stable.Mix(uint64(process)<<32^uint64(tokens)) ^ tracesGrants)
-	m.ledger.grant(m.series.step(at), process, tokens)
+	m.ledger.grant(process, tokens)
 }
 
 // Breaker records a change of a process' breaker: "closed", "open", "probing". A process begins with a closed one.
@@ -215,20 +188,15 @@ func (m *Meter) Joined(at time.Duration, process int) {
 	defer m.mu.Unlock()
 	m.ledger.joined(process)
 	m.fleet.join(at, process)
-	for _, of := range m.starvation {
-		if process < len(of) {
-			of[process] = starvation{}
-		}
-	}
 }
 
-// Died records that a process ended, in whichever way. What it held by its last sample is burnt. Another may join in
-// its place, with the same number or a new one.
+// Died records that a process ended. What it held by its last sample is burnt. Another one may join in its place, with the
+// same number or a new one.
 func (m *Meter) Died(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fleet.die(at, process)
-	m.ledger.died(m.series.ending(at), process)
+	m.ledger.died(at, process)
 }
 
 // Fault records that fault number i of the scenario began or ended. One of a kind that does not last has ended when it
@@ -240,8 +208,8 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 }
 
 // Happened counts one of scenario.Happenings: those that the meter cannot see (clock_step, script_sent, short_grant),
-// and those that Stats may miss, such as a late_call whose reply nobody waited for. Of those that the meter sees too
-// the greater count holds. Processes that joined and died it counts alone. Other names come at the end of
+// and those that Stats may miss, such as a late_call whose reply nobody waited for. If the meter sees it too, the
+// greater count holds. The meter alone counts processes that join and die. Other names come at the end of
 // Report.Sometimes.
 func (m *Meter) Happened(name string) {
 	m.mu.Lock()
@@ -249,24 +217,15 @@ func (m *Meter) Happened(name string) {
 	m.happened[name]++
 }
 
-// Sample records a process' Stats, at the end of each step of the series and when the process or the run ends. With
-// last, s is complete, no more will come of this process, and it is compared with what callers and Redis saw. A process
-// that ends without known Stats gets no last sample, and is compared with nothing.
+// Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
+// process or the run ends. Then the process is compared with what callers and Redis saw. Later samples of it do not
+// count.
 //
 // A sample counts for the step that it ends, up to an eighth of a step late.
 func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ledger.sample(m.series.ending(at), process, s, last)
-}
-
-// Live records, before the report, that this was a run of real processes on a real machine. Nobody sees what Redis
-// granted to a process that had gone or given up: an expectation of that does not fail the run. lag is the longest time
-// for which the machine held up a process: an expectation of a time allows for so much more.
-func (m *Meter) Live(lag time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.live, m.lag = true, lag
+	m.ledger.sample(at, process, s, last)
 }
 
 // Step is the length of a step of the series: 100 ms or more.

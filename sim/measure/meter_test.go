@@ -95,7 +95,7 @@ func TestOverAdmissionByKey(t *testing.T) {
 	want(t, "api", r.Limits["api"].OverAdmission, 3)
 	want(t, "users", r.Limits["users"].OverAdmission, 4)
 	want(t, "of a limit: calls", r.Limits["api"].RedisCalls, -1)
-	want(t, "of a limit: open", r.Limits["api"].Open, -1)
+	want(t, "of a limit: heal", r.Limits["api"].Heal, -1)
 	want(t, "api, offered", r.Limits["api"].Offered, 34)
 }
 
@@ -148,14 +148,8 @@ func TestDeniedWithin(t *testing.T) {
 	m.Decided(3*s, left, tiered.Decision{Reason: tiered.Canceled})
 	r := m.Report(30 * s)
 	near(t, "denied", r.Metrics.DeniedWithin, 3.0/11)
-	for _, h := range r.Sometimes {
-		switch h.Name {
-		case "refused":
-			want(t, h.Name, h.Count, 13)
-		case "canceled":
-			want(t, h.Name, h.Count, 1)
-		}
-	}
+	want(t, "refused", count(t, r, "refused"), 13)
+	want(t, "canceled", count(t, r, "canceled"), 1)
 }
 
 func TestWaitedAndTimes(t *testing.T) {
@@ -168,14 +162,13 @@ func TestWaitedAndTimes(t *testing.T) {
 	took(3*s, waitedAfter, granted)
 	took(4*s, 20*ms, tiered.Decision{Reason: tiered.ShareSpent, Tier: tiered.Failover})
 	r := m.Report(30 * s)
-	near(t, "p50", r.Metrics.DecideP50, 0)
 	if p := r.Metrics.DecideP99; p < 297 || p > 303 {
 		t.Errorf("p99: %v µs, want 300 within 1 %%", p)
 	}
 	near(t, "max", r.Metrics.DecideMax, 20_000)
-	near(t, "waited", r.Metrics.Waited, 0.02)
+	want(t, "waited", count(t, r, "waited"), 2)
 	took(5*s, 0, tiered.Decision{Allowed: true, Tier: tiered.Remote})
-	near(t, "waited, by Redis", m.metrics(m.parts.whole, all, 30*s).Waited, 3.0/101)
+	want(t, "waited, by Redis", count(t, m.Report(30*s), "waited"), 3)
 }
 
 func TestAloneAndCalls(t *testing.T) {
@@ -192,39 +185,10 @@ func TestAloneAndCalls(t *testing.T) {
 	p := phase(t, r, "during")
 	want(t, "alone", p.Alone, 7)
 	near(t, "calls", p.RedisCalls, 0.5)
-	near(t, "calls per token", p.CallsPerToken, 0.5)
 	near(t, "calls of all", r.Metrics.RedisCalls, 12/(30*s-1).Seconds())
 	near(t, "calls after", phase(t, r, "after").RedisCalls, 0.7)
-	near(t, "calls per token of none", phase(t, r, "after").CallsPerToken, -1)
 	near(t, "series", r.Series.Alone[120], 40)
 	near(t, "series", r.Series.Calls[200], 70)
-}
-
-func TestJain(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		shares []share
-		want   float64
-	}{
-		{"nobody", nil, -1},
-		{"nothing admitted", []share{{3, 0}, {5, 0}}, -1},
-		{"one", []share{{3, 1}}, 1},
-		{"the same part", []share{{10, 5}, {2, 1}, {0, 0}, {200, 100}}, 1},
-		{"one has all", []share{{10, 5}, {10, 0}, {10, 0}, {10, 0}}, 0.25},
-		{"2 to 1", []share{{10, 10}, {10, 5}}, 0.9},
-	} {
-		near(t, c.name, jain(c.shares), c.want)
-	}
-	m := New(made())
-	ask(m, 1*s, 0, 0, "k", 4, 4)
-	ask(m, 1*s, 1, 0, "k", 4, 2)
-	ask(m, 1*s+100*ms, 1, 0, "k", 3, 1)
-	r := m.Report(30 * s)
-	x := 3.0 / 7
-	near(t, "all", r.Metrics.Jain, (1+x)*(1+x)/(2*(1+x*x)))
-	near(t, "step 10", r.Series.Jain[10], 0.9)
-	near(t, "step 11", r.Series.Jain[11], 1)
-	near(t, "step 12", r.Series.Jain[12], -1)
 }
 
 // Times that go back count as the latest before them.
@@ -242,7 +206,7 @@ func TestTimesThatGoBack(t *testing.T) {
 	m.Decided(s/2, m.Asked(s, 0, 0, "k", 1), granted)
 	r = m.Report(30 * s)
 	near(t, "one took a second", r.Metrics.DecideMax, 1e6)
-	near(t, "the others took no time", r.Metrics.DecideP50, 0)
+	near(t, "the others took no time", float64(m.windows.whole.limits[0].times.quantile(0.5)), 0)
 }
 
 // Keys at rest are forgotten, and the figures are the same.
@@ -268,30 +232,27 @@ func TestForgetting(t *testing.T) {
 
 // A key is kept while a request for it is under way, its bucket is not full, or its policer not empty.
 func TestNotForgotten(t *testing.T) {
-	k := newKeys(&scenario.Limit{Tokens: 1, Per: scenario.Duration(s), Burst: 2}, 1)
-	w := []*window{{over: make([]float64, 1)}}
-	e := k.of("k", 0, 0, 0)
-	gone := func(at time.Duration, step int) bool {
-		k.forget(0, at, step)
+	w := []*window{{to: forever, limits: make([]part, 1)}}
+	k := newKeys(&scenario.Limit{Tokens: 1, Per: scenario.Duration(s), Burst: 2}, len(w))
+	e := k.of("k", 0, 0)
+	gone := func(at time.Duration) bool {
+		k.forget(at)
 		return k.all["k"] == nil
 	}
 	k.take(e, 0, 2)
 	k.admit(e, w, 0, 0, 1)
-	e.step = 7
-	want(t, "after 1 s the bucket is not full", gone(1*s+ms, 0), false)
-	want(t, "in the step in which it was asked for", gone(2*s+ms, 7), false)
+	want(t, "after 1 s the bucket is not full", gone(1*s+ms), false)
 	e.underWay = 1
-	want(t, "with a request under way", gone(2*s+ms, 0), false)
+	want(t, "with a request under way", gone(2*s+ms), false)
 	e.underWay = 0
 	k.admit(e, w, 0, 1*s, 3)
-	want(t, "after 3 s the policer is not empty", gone(3*s+ms, 0), false)
-	e.starvation.decided(4*s, 4*s, false)
-	want(t, "a minute after a refusal it may be starved", gone(64*s, 0), false)
-	want(t, "later nobody asks for it", gone(64*s+1, 0), true)
+	want(t, "after 3 s the policer is not empty", gone(3*s+ms), false)
+	want(t, "after 4 s it is", gone(4*s+ms), true)
 
 	k = newKeys(&scenario.Limit{Tokens: 0, Per: scenario.Duration(s), Burst: 2}, 1)
-	k.take(k.of("k", 0, 0, 0), 0, 1)
-	want(t, "without a rate it never is", gone(1000*time.Hour, 1), false)
+	k.take(k.of("k", 0, 0), 0, 1)
+	k.forget(1000 * time.Hour)
+	want(t, "without a rate it never is", len(k.all), 1)
 }
 
 func TestTrace(t *testing.T) {

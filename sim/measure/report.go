@@ -6,35 +6,30 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
 
-// Schema is the version of [Report] as JSON. It rises when a field changes its meaning or goes; new ones may come.
-const Schema = 1
+// Schema is the version of [Report] as JSON. It rises when a field changes its meaning or is removed. New fields may
+// come without that.
+const Schema = 2
 
-// Report is what came of a run. Durations are in the unit that the name of the field ends in.
+// Report is what a run came to. The name of a field ends in its unit.
 type Report struct {
 	Schema   int                `json:"schema"`
 	Scenario *scenario.Scenario `json:"scenario"`
-	Engine   string             `json:"engine"` // virtual, lua, live
 	Seed     uint64             `json:"seed"`
-	Unseed   string             `json:"unseed"`  // 16 hexadecimal digits, the same for equal runs; empty for live
+	Unseed   string             `json:"unseed"`  // 16 hexadecimal digits, the same for equal runs
 	Version  string             `json:"version"` // of the project and of Go
 	Passed   bool               `json:"passed"`
 	// by the name of a limit: local, open or closed, of a policy of yours that has another fail mode than the fleet
 	FailModes map[string]string `json:"fail_modes,omitempty"`
-	// live: by how much the machine itself held up those who took part, at most
-	LagMs float64 `json:"lag_ms,omitempty"`
 
-	Metrics Metrics `json:"metrics"` // from the warm-up to the end
-	Phases  []Phase `json:"phases"`  // before, during and after the faults
-	// of each limit, from the warm-up to the end; what is of the fleet is −1
-	Limits       map[string]Metrics `json:"limits"`
+	Metrics      Metrics            `json:"metrics"` // from the warm-up to the end
+	Phases       []Phase            `json:"phases"`  // before, during and after the faults
+	Limits       map[string]Metrics `json:"limits"`  // of each limit; what is of the fleet is −1
 	Expectations []Outcome          `json:"expectations"`
 	Sometimes    []Happening        `json:"sometimes"` // all of scenario.Happenings
-	Faults       []FaultSpan        `json:"faults"`    // when each was, for the shades of a picture
+	Faults       []FaultSpan        `json:"faults"`
 
 	Series   Series         `json:"series"`
 	Breakers []BreakerStrip `json:"breakers"` // of up to 100 processes
-	Ledger   Ledger         `json:"ledger"`
-	Audit    Audit          `json:"audit"`
 }
 
 // Phase is a part of a run: "before" the faults, "during" them, "after". One of no length is left out.
@@ -45,43 +40,70 @@ type Phase struct {
 	Metrics Metrics `json:"metrics"`
 }
 
-// Metrics are the metrics of package scenario for a part of a run. What cannot be told of the part is −1, which no
-// metric is otherwise.
+// Metrics are the metrics of package scenario for a part of a run, and the tokens that they are made of. −1 is not
+// known.
 type Metrics struct {
 	Offered  int64 `json:"offered_tokens"`
 	Admitted int64 `json:"admitted_tokens"`
 	Ideal    int64 `json:"ideal_tokens"` // what one ideal bucket per key admits of the same requests
 
-	OverAdmission  float64 `json:"over_admission_tokens" metric:"over_admission"`
-	Shortfall      float64 `json:"shortfall_ratio" metric:"shortfall"`
-	DeniedWithin   float64 `json:"denied_within_ratio" metric:"denied_within"`
-	Utilisation    float64 `json:"utilisation_ratio" metric:"utilisation"`
-	DecideP50      float64 `json:"decide_p50_us" metric:"decide_p50"`
-	DecideP99      float64 `json:"decide_p99_us" metric:"decide_p99"`
-	DecideP999     float64 `json:"decide_p999_us" metric:"decide_p999"`
-	DecideMax      float64 `json:"decide_max_us" metric:"decide_max"`
-	Waited         float64 `json:"waited_ratio" metric:"waited"`
-	RedisCalls     float64 `json:"redis_calls_per_s" metric:"redis_calls,fleet"`
-	CallsPerToken  float64 `json:"calls_per_token" metric:"calls_per_token,fleet"`
-	Lost           int64   `json:"lost_tokens" metric:"lost,fleet"`
-	Burnt          int64   `json:"burnt_tokens" metric:"burnt"`
-	Duplicated     int64   `json:"duplicated_tokens" metric:"duplicated,fleet"`
-	Alone          int64   `json:"alone_tokens" metric:"alone"`
-	Uncounted      int64   `json:"uncounted_tokens" metric:"uncounted"`
-	Unaccounted    int64   `json:"unaccounted_tokens" metric:"unaccounted,fleet"`
-	Detect         float64 `json:"time_to_detect_ms" metric:"detect,fleet"`
-	Heal           float64 `json:"time_to_heal_ms" metric:"heal,fleet"`
-	Recovered      float64 `json:"time_to_recover_ms" metric:"recovered"`
-	Open           float64 `json:"open_ratio" metric:"open,fleet"`
-	BreakerChanges int     `json:"breaker_changes" metric:"breaker_changes,fleet"`
-	Probes         int     `json:"probes_per_100ms" metric:"probes,fleet"`
-	Jain           float64 `json:"jain" metric:"jain"`
-	LeastProcess   float64 `json:"least_process_ratio" metric:"least_process"`
-	JainKeys       float64 `json:"jain_keys" metric:"jain_keys"`
-	LeastKey       float64 `json:"least_key_ratio" metric:"least_key"`
-	StarvedProcess float64 `json:"starved_process_ms" metric:"starved_process"`
-	StarvedKey     float64 `json:"starved_key_ms" metric:"starved_key"`
-	Keys           int     `json:"keys" metric:"keys,fleet"`
+	OverAdmission float64 `json:"over_admission_tokens"`
+	Shortfall     float64 `json:"shortfall_ratio"`
+	DeniedWithin  float64 `json:"denied_within_ratio"`
+	Utilisation   float64 `json:"utilisation_ratio"`
+	DecideP99     float64 `json:"decide_p99_us"`
+	DecideMax     float64 `json:"decide_max_us"`
+	RedisCalls    float64 `json:"redis_calls_per_s"`
+	Alone         int64   `json:"alone_tokens"`
+	Unaccounted   int64   `json:"unaccounted_tokens"`
+	Detect        float64 `json:"time_to_detect_ms"`
+	Heal          float64 `json:"time_to_heal_ms"`
+	Recovered     float64 `json:"time_to_recover_ms"`
+}
+
+// Value returns a metric of package scenario in the unit of an expectation. It is −1 if it is not known, or no metric.
+func (m *Metrics) Value(metric string) float64 {
+	v := -1.0
+	switch metric {
+	case "over_admission":
+		v = m.OverAdmission
+	case "shortfall":
+		v = m.Shortfall
+	case "denied_within":
+		v = m.DeniedWithin
+	case "utilisation":
+		v = m.Utilisation
+	case "decide_p99":
+		v = m.DecideP99 * microsecond
+	case "decide_max":
+		v = m.DecideMax * microsecond
+	case "redis_calls":
+		v = m.RedisCalls
+	case "alone":
+		v = float64(m.Alone)
+	case "unaccounted":
+		v = float64(m.Unaccounted)
+	case "detect":
+		v = m.Detect * millisecond
+	case "heal":
+		v = m.Heal * millisecond
+	case "recovered":
+		v = m.Recovered * millisecond
+	}
+	if v < 0 {
+		return -1
+	}
+	return v
+}
+
+const (
+	microsecond = 1e-6
+	millisecond = 1e-3
+)
+
+// ofFleet reports whether a metric is of all processes and limits together. It is not known of a single limit.
+func ofFleet(metric string) bool {
+	return metric == "redis_calls" || metric == "unaccounted" || metric == "detect" || metric == "heal"
 }
 
 // Outcome is an expectation and what came of it.
@@ -89,15 +111,13 @@ type Outcome struct {
 	Text   string  `json:"text"`  // as in the scenario
 	Value  float64 `json:"value"` // in the unit of the expectation
 	Passed bool    `json:"passed"`
-	Unseen bool    `json:"unseen,omitempty"` // the engine cannot see it: not held against the run
 }
 
 // Happening is something that may have happened.
 type Happening struct {
 	Name   string `json:"name"`
-	Count  int64  `json:"count"`            // from the warm-up on; tokens of lease_lost, lease_burnt, debt_settled
-	Wanted bool   `json:"wanted"`           // by a `sometimes`: a run without it shows nothing, and has not passed
-	Unseen bool   `json:"unseen,omitempty"` // the engine cannot see all of it, and saw none: not held against the run
+	Count  int64  `json:"count"`  // from the warm-up on; tokens of lease_lost, lease_burnt, debt_settled
+	Wanted bool   `json:"wanted"` // by a `sometimes`: a run without it shows nothing, and has not passed
 }
 
 // FaultSpan is when a fault was.
@@ -112,20 +132,10 @@ type Series struct {
 	StepS    float64   `json:"step_s"`
 	Offered  []float64 `json:"offered_per_s"`
 	Admitted []float64 `json:"admitted_per_s"`
-	Ideal    []float64 `json:"ideal_per_s"`
-	Limit    []float64 `json:"limit_per_s"` // the rates of the limits' keys that were asked for
 	Alone    []float64 `json:"alone_per_s"`
 	Calls    []float64 `json:"calls_per_s"`
 	MaxUs    []float64 `json:"decide_max_us"` // −1 without a decision
 	Open     []float64 `json:"open_ratio"`
-	Jain     []float64 `json:"jain"` // −1 where nothing was admitted
-
-	// The ledger at the end of each step, of all processes together.
-	Granted  []int64 `json:"granted"`
-	Spent    []int64 `json:"spent"`
-	Returned []int64 `json:"returned"`
-	Burnt    []int64 `json:"burnt"`
-	Held     []int64 `json:"held"`
 }
 
 // BreakerStrip is the breaker of one process over time.
@@ -140,31 +150,21 @@ type BreakerChange struct {
 	State string  `json:"state"`
 }
 
-// Ledger is where all tokens that Redis granted are at the end: Granted = Spent + Returned + Burnt + Held + Lost.
-// Where Lost is not known, Granted is what processes heard of, and of one that was killed what it had told by then.
-type Ledger struct {
-	Granted  int64 `json:"granted"`
-	Spent    int64 `json:"spent"`
-	Returned int64 `json:"returned"`
-	Burnt    int64 `json:"burnt"`
-	Held     int64 `json:"held"`
-	Lost     int64 `json:"lost"` // granted, and no process heard of it; −1 when nobody can tell
+// micros and millis convert d to the units in the names of the fields. A negative d is −1.
+func micros(d time.Duration) float64 { return inUnits(d, time.Microsecond) }
+func millis(d time.Duration) float64 { return inUnits(d, time.Millisecond) }
+
+func inUnits(d, unit time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return float64(d) / float64(unit)
 }
 
-// Audit is what an engine saw that can look at both sides, Redis and the processes: see sim/report.md. A run in
-// which a rule did not hold has not passed. Where nobody can look, all figures are −1.
-type Audit struct {
-	Looks  int64   `json:"looks"`
-	Broken int64   `json:"broken"`        // looks at which a rule did not hold
-	Excess float64 `json:"excess_tokens"` // at the worst of them, as far as it is one of tokens
-	First  string  `json:"first,omitempty"`
+// ratio returns part by whole, −1 if whole is 0.
+func ratio(part, whole int64) float64 {
+	if whole == 0 {
+		return -1
+	}
+	return float64(part) / float64(whole)
 }
-
-// Audited adds what the audit came to: it is over when everybody has gone home, after Report.
-func (r *Report) Audited(a Audit) {
-	r.Audit = a
-	r.Passed = r.Passed && a.Broken <= 0
-}
-
-// seconds is d as JSON has it.
-func seconds(d time.Duration) float64 { return d.Seconds() }

@@ -10,7 +10,7 @@ import (
 // Two reports side by side, the second without faults and with a hostile name. After a change:
 // go test ./sim/measure -run TestSideBySide -update, and read the difference.
 func TestSideBySide(t *testing.T) {
-	calm := New(made(func(x *scenario.Scenario) { x.Faults = nil; x.Name = "calm" }, expecting("jain", ">=", 0.5, 0, 0)))
+	calm := New(made(func(x *scenario.Scenario) { x.Faults = nil; x.Name = "calm" }, expecting("utilisation", ">=", 0.5, 0, 0)))
 	ask(calm, 1*s, 0, 0, "k", 3, 3)
 	other := calm.Report(30 * s)
 	var b strings.Builder
@@ -30,7 +30,7 @@ func TestSideBySide(t *testing.T) {
 func TestSweepText(t *testing.T) {
 	r := rehearsed()
 	sweep := &Sweep{
-		Schema: Schema, Scenario: r.Scenario, Engine: "virtual", Seed: 7,
+		Schema: Schema, Scenario: r.Scenario, Seed: 7,
 		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {Path: "fleet.n", Values: []string{"2"}}},
 		Cells: []Cell{
 			{Values: map[string]string{"fleet.mode": "open", "fleet.n": "2"}, Metrics: r.Metrics},

@@ -1,27 +1,25 @@
 package measure
 
-import "github.com/tiered-limiter/tiered-limiter/sim/scenario"
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
+)
 
 // Sweep is what came of one scenario run with each combination of its axes' values.
 type Sweep struct {
 	Schema   int                `json:"schema"`
 	Scenario *scenario.Scenario `json:"scenario"` // as it was before an axis changed it
-	Engine   string             `json:"engine"`
-	Seed     uint64             `json:"seed"` // of every cell
+	Seed     uint64             `json:"seed"`     // of every cell
 	Version  string             `json:"version"`
 
 	Axes  []scenario.Axis `json:"axes"`
 	Cells []Cell          `json:"cells"`
-
-	// Advice is a sentence that says which cell to take and why, and Advised that cell's Values. Both are empty when no
-	// cell is better than the others, or nobody asked.
-	Advice  string            `json:"advice,omitempty"`
-	Advised map[string]string `json:"advised,omitempty"`
-
-	// Policy is that cell's, ready to use, and Expected what formulas estimate of it. Both are empty when
-	// nobody asked.
-	Policy   *Policy    `json:"policy,omitempty"`
-	Expected []Expected `json:"expected,omitempty"`
 }
 
 // Cell is one run of a sweep.
@@ -33,23 +31,48 @@ type Cell struct {
 	Metrics Metrics           `json:"metrics"`
 }
 
-// Expected is an estimate by a formula, for what was advised, beside what was measured.
-type Expected struct {
-	Name     string  `json:"name"`
-	What     string  `json:"what"`     // the formula, in words
-	AtMost   bool    `json:"at_most"`  // it is a bound, not an estimate
-	Value    float64 `json:"value"`    // in tokens, seconds or per second
-	Measured float64 `json:"measured"` // in the same
-
-	Text         string `json:"text"` // both as texts have them, with their units
-	MeasuredText string `json:"measured_text"`
+// Passed reports whether the scenario as it is kept its expectations. The other cells are for comparison: settings that
+// break an expectation are what a sweep is to find.
+func (s *Sweep) Passed() bool {
+	return !slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.AsIs && !c.Passed })
 }
 
-// Policy is a policy, and the options that belong to it, for a program to read.
-type Policy struct {
-	Limit     scenario.Limit    `json:"limit"`      // its name is that of the policy
-	FailMode  string            `json:"fail_mode"`  // local, open, closed
-	LeaseSize int64             `json:"lease_size"` // tokens; 0 follows demand, −1 leases nothing
-	Period    scenario.Duration `json:"lease_period"`
-	Processes int               `json:"processes"` // Options.Processes
+// Text writes a sweep for a terminal: a line per cell with the values of the axes, the most telling metrics of the
+// run, and whether it passed.
+func (s *Sweep) Text(w io.Writer, o TextOptions) error {
+	t := &text{o: o}
+	name := "no name"
+	if s.Scenario != nil {
+		name = cmp.Or(s.Scenario.Name, name)
+	}
+	t.line("%s\nseed %d, %d runs\n", clean(name), s.Seed, len(s.Cells))
+	tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var head []string
+	for _, a := range s.Axes {
+		head = append(head, clean(a.Path))
+	}
+	fmt.Fprintln(tab, strings.Join(append(append(head, compared...), "", ""), "\t"))
+	passed, judged := 0, "none is the scenario as it is, so all are for comparison"
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		var row []string
+		for _, a := range s.Axes {
+			row = append(row, clean(c.Values[a.Path]))
+		}
+		for _, name := range compared {
+			row = append(row, c.Metrics.figure(name))
+		}
+		outcome := map[bool]string{true: "kept", false: "not kept"}[c.Passed]
+		if c.AsIs {
+			outcome, judged = t.verdict(c.Passed), "the scenario as it is must, the others are for comparison"
+		}
+		if c.Passed {
+			passed++
+		}
+		fmt.Fprintln(tab, strings.Join(append(row, outcome, ""), "\t"))
+	}
+	_ = tab.Flush()
+	t.line("\n%s  %d of %d kept all expectations: %s", t.verdict(s.Passed()), passed, len(s.Cells), judged)
+	_, err := io.WriteString(w, t.b.String())
+	return err
 }

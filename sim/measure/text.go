@@ -16,35 +16,87 @@ import (
 // TextOptions say how a report is written for a terminal.
 type TextOptions struct {
 	Color bool // with ANSI escapes; the caller has checked that it writes to a terminal
-	ASCII bool // ASCII only, unless the scenario has other characters
-	Width int  // columns of the timeline, 72 if 0; 10 … 600
 }
 
-// String is the report as Text has it, in UTF-8 and without colors.
+// String is the report as Text has it, without colors.
 func (r *Report) String() string {
 	var b strings.Builder
 	_ = r.Text(&b, TextOptions{})
 	return b.String()
 }
 
-// Text writes the report for a terminal: what was run, the metrics of each phase, the run over time, the expectations,
-// what happened, and in its last line whether it passed and how to run it again. It quotes a user's text that is not
-// plain. It contains no key, because no report does.
+// Text writes the report for a terminal: what the faults cost in words, what was run, the metrics of each phase, the run
+// over time, the expectations, what happened, and in its last line whether it passed and how to run it again. It quotes a
+// user's text that is not plain. It contains no key, because no report does.
 func (r *Report) Text(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
-	if t.o.Width == 0 {
-		t.o.Width = 72
-	}
-	t.o.Width = min(max(t.o.Width, 10), maxSteps)
 	t.head(r)
-	t.phases(r)
+	t.metrics(r)
 	t.timeline(r)
-	t.expectations(r)
+	if len(r.Expectations) > 0 {
+		t.line("")
+	}
+	t.outcomes(r, "")
 	t.sometimes(r)
-	t.audit(r)
-	t.last(r)
+	again := fmt.Sprintf("again with --seed %d, or tiersim replay of its JSON", r.Seed)
+	if r.Unseed != "" {
+		again = fmt.Sprintf("unseed %s; %s", clean(r.Unseed), again)
+	}
+	t.line("\n%s  %s", t.verdict(r.Passed), again)
 	_, err := io.WriteString(w, t.b.String())
 	return err
+}
+
+// SideBySide writes reports for a terminal: what the faults cost in words, the most telling metrics of each phase with a
+// column for each report under its name, and the expectations of each. There must be as many names as reports.
+func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error {
+	t := &text{o: o}
+	_ = Sentences(&t.b, names, all)
+	head := []string{}
+	for _, name := range names {
+		head = append(head, clean(name))
+	}
+	for _, name := range []string{"before", "during", "after"} {
+		columns, span := make([]*Metrics, len(all)), ""
+		for i, r := range all {
+			if p := r.phase(name); p != nil {
+				columns[i] = &p.Metrics
+				span = cmp.Or(span, fmt.Sprintf("\n%s (%s-%s)", name, lasting(p.FromS), lasting(p.ToS)))
+			}
+		}
+		if span != "" {
+			t.line("%s", span)
+			t.table(head, columns, compared)
+		}
+	}
+	t.line("")
+	for i, r := range all {
+		t.line("%s  %s: seed %d, unseed %s", t.verdict(r.Passed), clean(names[i]), r.Seed, clean(r.Unseed))
+		t.outcomes(r, "  ")
+		for _, h := range r.Sometimes {
+			if h.Wanted && h.Count == 0 {
+				t.line("  %s  sometimes %s: never", t.verdict(false), clean(h.Name))
+			}
+		}
+	}
+	_, err := io.WriteString(w, t.b.String())
+	return err
+}
+
+// compared are the metrics of tables with little room.
+var compared = []string{
+	"utilisation", "over_admission", "shortfall", "alone", "denied_within", "decide_p99", "decide_max", "redis_calls",
+	"detect", "heal",
+}
+
+// phase returns the phase of that name, or nil.
+func (r *Report) phase(name string) *Phase {
+	for i := range r.Phases {
+		if r.Phases[i].Name == name {
+			return &r.Phases[i]
+		}
+	}
+	return nil
 }
 
 // text is a report that is being written.
@@ -75,10 +127,12 @@ func (t *text) head(r *Report) {
 		t.line("%s", clean(s.Learn))
 	}
 	t.line("")
-	t.line("engine %s, seed %d: %s, measured from %s on", clean(cmp.Or(r.Engine, "unknown")), r.Seed, s.Length,
-		scenario.Duration(warmUp(s)))
-	mode := cmp.Or(s.Fleet.Mode, "local")
-	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(mode))
+	if len(r.Faults) > 0 {
+		_ = Sentences(&t.b, []string{s.Name}, []*Report{r})
+		t.line("")
+	}
+	t.line("seed   %d: %s, measured from %s on", r.Seed, s.Length, scenario.Duration(warmUp(s)))
+	t.line("fleet  %d processes, fail-%s", s.Fleet.N, clean(cmp.Or(s.Fleet.Mode, "local")))
 	for _, l := range s.Limits {
 		own := ""
 		if mode, ok := r.FailModes[l.Name]; ok {
@@ -89,16 +143,17 @@ func (t *text) head(r *Report) {
 	for _, f := range r.Faults {
 		t.line("fault  %s", clean(f.Text))
 	}
+	t.line("")
 }
 
 // mostLimits is the number of limits that have a column each: more are too wide for a terminal.
 const mostLimits = 4
 
-// phases writes a table: a line per known metric, a column per phase, for the whole run, and per limit if there are
-// several.
-func (t *text) phases(r *Report) {
-	columns := make([]*Metrics, 0, len(r.Phases)+1)
-	head := []string{""}
+// metrics writes a table: a line for each known metric, a column for each phase, for the whole run, and for each limit
+// if there are several.
+func (t *text) metrics(r *Report) {
+	var columns []*Metrics
+	var head []string
 	for i := range r.Phases {
 		p := &r.Phases[i]
 		columns = append(columns, &p.Metrics)
@@ -112,124 +167,72 @@ func (t *text) phases(r *Report) {
 			}
 		}
 	}
-
-	t.line("")
-	w := t.table()
-	writeRow(w, head)
-	values := make([]float64, len(columns))
-	for _, m := range tokenMetrics {
-		for i, x := range columns {
-			values[i] = float64(m.get(x))
-		}
-		metricRow(w, m.name, scenario.Tokens, values)
-	}
+	names := []string{"offered", "admitted", "ideal"}
 	for _, m := range scenario.Metrics {
-		for i, x := range columns {
-			values[i] = x.Value(m.Name)
+		names = append(names, m.Name)
+	}
+	t.table(head, columns, names)
+}
+
+// figure returns a metric, or the tokens offered, admitted or ideal, as text.
+func (m *Metrics) figure(name string) string {
+	switch {
+	case m == nil:
+		return Figure(-1, scenario.Tokens)
+	case name == "offered":
+		return Figure(float64(m.Offered), scenario.Tokens)
+	case name == "admitted":
+		return Figure(float64(m.Admitted), scenario.Tokens)
+	case name == "ideal":
+		return Figure(float64(m.Ideal), scenario.Tokens)
+	}
+	return Figure(m.Value(name), scenario.UnitOf(name))
+}
+
+// table writes a line for each metric that is known of some column. All but the names are aligned to the right.
+func (t *text) table(head []string, columns []*Metrics, names []string) {
+	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\t"+strings.Join(head, "\t")+"\t")
+	for _, name := range names {
+		row := make([]string, len(columns))
+		for i, m := range columns {
+			row[i] = m.figure(name)
 		}
-		metricRow(w, m.Name, m.Unit, values)
+		if slices.ContainsFunc(row, func(cell string) bool { return cell != "-" }) {
+			fmt.Fprintln(w, name+"\t"+strings.Join(row, "\t")+"\t")
+		}
 	}
 	_ = w.Flush()
 }
 
-func (t *text) expectations(r *Report) {
-	if len(r.Expectations) == 0 {
-		return
+// outcomes writes the expectations and their results, a line each.
+func (t *text) outcomes(r *Report, indent string) {
+	w := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', 0)
+	for _, o := range r.Expectations {
+		metric, _, _ := strings.Cut(o.Text, " ")
+		fmt.Fprintf(w, "%s%s\t%s\tis %s\n", indent, t.verdict(o.Passed), clean(o.Text),
+			Figure(o.Value, scenario.UnitOf(metric)))
 	}
-	t.line("")
-	t.outcomes(r, "")
-}
-
-// writeRow writes a line of a table. Its cells are aligned to the right.
-func writeRow(w io.Writer, cells []string) { fmt.Fprintln(w, strings.Join(cells, "\t")+"\t") }
-
-// metricRow writes a metric with a value per column, unless none is known.
-func metricRow(w io.Writer, name string, u scenario.Unit, values []float64) {
-	if slices.ContainsFunc(values, func(v float64) bool { return v >= 0 }) {
-		cells := []string{name}
-		for _, v := range values {
-			cells = append(cells, Figure(v, u))
-		}
-		writeRow(w, cells)
-	}
-}
-
-// table returns one whose cells are aligned to the right.
-func (t *text) table() *tabwriter.Writer {
-	return tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_ = w.Flush()
 }
 
 // sometimes writes what must have happened, a line each, and what else did.
 func (t *text) sometimes(r *Report) {
-	var others []string
-	first := true
+	var wanted, others []string
 	for _, h := range r.Sometimes {
 		switch {
 		case h.Wanted:
-			if first {
-				t.line("")
-				first = false
-			}
-			seen := strconv.FormatInt(h.Count, 10)
-			if h.Unseen {
-				seen = unseen
-			}
-			t.line("%s  sometimes %s: %s", t.outcome(h.Count > 0, h.Unseen), clean(h.Name), seen)
+			wanted = append(wanted, fmt.Sprintf("%s  sometimes %s: %d\n", t.verdict(h.Count > 0), clean(h.Name), h.Count))
 		case h.Count > 0:
 			others = append(others, fmt.Sprintf("%s %d", clean(h.Name), h.Count))
 		}
 	}
+	if len(wanted) > 0 {
+		t.b.WriteString("\n" + strings.Join(wanted, ""))
+	}
 	if len(others) > 0 {
 		t.line("\nalso happened: %s", strings.Join(others, ", "))
 	}
-}
-
-// audit writes the result of the audit.
-func (t *text) audit(r *Report) {
-	switch a := &r.Audit; {
-	case a.Looks < 0:
-		t.line("\n%s  audit: %s", t.outcome(false, true), unseen)
-	case a.Broken > 0:
-		t.line("\n%s  audit: broken at %d of %d looks, by up to %s tokens\n      first at %s", t.verdict(false),
-			a.Broken, a.Looks, short(a.Excess), clean(a.First))
-	case a.Looks > 0:
-		t.line("\n%s  audit: %d looks", t.verdict(true), a.Looks)
-	}
-}
-
-// last writes the verdict, and how to run it again.
-func (t *text) last(r *Report) {
-	engine := cmp.Or(r.Engine, "virtual")
-	again := fmt.Sprintf("again with --engine %s --seed %d, or tiersim replay of its JSON", clean(engine), r.Seed)
-	if r.Engine == "live" {
-		t.line("\nledger: what Redis granted to who had gone or given up nobody saw, and what a killed process did last\n"+
-			"the machine itself held processes up for up to %s: times may be longer by so much",
-			Figure(r.LagMs*millisecond, scenario.Seconds))
-		again += ": no two are equal"
-	}
-	if r.Unseed != "" {
-		again = fmt.Sprintf("unseed %s; %s", clean(r.Unseed), again)
-	}
-	t.line("\n%s  %s", t.verdict(r.Passed), again)
-}
-
-// unseen is written for what an engine cannot see.
-const unseen = "not seen by this engine"
-
-// outcomeText returns the measured value of an expectation.
-func outcomeText(o *Outcome, u scenario.Unit) string {
-	if o.Unseen {
-		return unseen
-	}
-	return "is " + Figure(o.Value, u)
-}
-
-// outcome returns the verdict on one thing, if there is one.
-func (t *text) outcome(passed, unseen bool) string {
-	if unseen {
-		return "-   "
-	}
-	return t.verdict(passed)
 }
 
 // verdict returns PASS in green or FAIL in red, if there are colors. The escapes of both have one length, so that
@@ -242,4 +245,11 @@ func (t *text) verdict(passed bool) string {
 		return "\x1b[32mPASS\x1b[0m"
 	}
 	return "\x1b[31mFAIL\x1b[0m"
+}
+
+func verdict(passed bool) string {
+	if passed {
+		return "PASS"
+	}
+	return "FAIL"
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -177,8 +178,8 @@ func (t *timeline) rates(s *scenario.Scenario) chart {
 	}
 	offered, admitted := t.level(t.Offered, mean), t.level(t.Admitted, mean)
 	alone, limit := t.level(t.Alone, mean), -1.0
-	if oneKey(s) {
-		limit = highest(t.Limit) // a step without a request has 0
+	if oneKey(s) && s.Limits[0].Per > 0 {
+		limit = float64(s.Limits[0].Tokens) / time.Duration(s.Limits[0].Per).Seconds()
 	}
 	top := c.scale(offered, admitted, alone, []float64{limit})
 	most := highest(alone)

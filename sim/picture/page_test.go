@@ -57,7 +57,6 @@ func report() *measure.Report {
 		s.Offered, s.Admitted = append(s.Offered, 1500), append(s.Admitted, 1000+float64(i%2)*20)
 		s.Alone, s.Open = append(s.Alone, 900*out), append(s.Open, out)
 		s.Calls, s.MaxUs = append(s.Calls, calls), append(s.MaxUs, 400+19_600*out)
-		s.Limit = append(s.Limit, float64(i%7/6)*1000) // 0 in a step without a request
 	}
 	return r
 }

@@ -174,8 +174,8 @@ func TestSchema(t *testing.T) {
 		"limits: [{name: a, rate: 5}]", "fleet: {}", "fleet: {n: 2.5}", "fleet: {n: 2, mode: shut}", "traffic: []",
 		"traffic: [{shape: wave}]", "traffic: [{shape: closed, rate: 1/s}]", "traffic: [{shape: ramp, rate: 1/s}]",
 		"net: {rtt: 5}", "run: 60", "warmup: soon", "faults: [{at: 7s, kind: blakhole}]", "faults: [{kind: flush}]",
-		"faults: [{at: 7s, kind: flush, for: 1s}]", "faults: [{at: 7s, kind: refuse}]", "expect: [duplicated <= ]",
-		"faults: [{at: 7s, kind: cut, procs: x}]", "expect: [losts <= 5]", "expect: [duplicated <= 5 for=3s]",
+		"faults: [{at: 7s, kind: flush, for: 1s}]", "faults: [{at: 7s, kind: refuse}]", "expect: [alone <= ]",
+		"faults: [{at: 7s, kind: cut, procs: x}]", "expect: [losts <= 5]", "expect: [alone <= 5 for=3s]",
 		"sometimes: [lunch]", "limits: [{name: a b, rate: 1/s}]", "sometimes: waited",
 		"sweep: {fleet.n: []}", "sweep: [fleet.n]", "limit: []",
 	} {

@@ -95,18 +95,10 @@ var Metrics = []Metric{
 	},
 	{"denied_within", Ratio, "of the requests that an ideal bucket of their key admits, those that were refused"},
 	{"utilisation", Ratio, "admitted, of what an ideal limiter admits"},
-	{"decide_p50", Seconds, "time of a decision: half are quicker"},
 	{"decide_p99", Seconds, "time of a decision: 99 of 100 are quicker"},
-	{"decide_p999", Seconds, "time of a decision: 999 of 1000 are quicker"},
 	{"decide_max", Seconds, "time of the longest decision"},
-	{"waited", Ratio, "decisions that waited for Redis"},
 	{"redis_calls", PerSec, "calls of the script"},
-	{"calls_per_token", Ratio, "calls of the script per token admitted"},
-	{"lost", Tokens, "granted by Redis, and no process heard of it"},
-	{"burnt", Tokens, "leased and neither spent nor given back"},
-	{"duplicated", Tokens, "spent without having been granted: must be 0"},
 	{"alone", Tokens, "admitted without Redis"},
-	{"uncounted", Tokens, "admitted without Redis, and not in Stats: must be 0"},
 	{"unaccounted", Tokens, "spent or held without a grant of Redis, or missing in Stats: must be 0"},
 	{"detect", Seconds, "from the beginning of a fault until the last breaker that opens has opened"},
 	{"heal", Seconds, "from the end of a fault until the last breaker has closed"},
@@ -115,19 +107,6 @@ var Metrics = []Metric{
 		"from the end of the last fault until the admitted rate is within 5 % of the ideal and stays so for a" +
 			" second",
 	},
-	{"open", Ratio, "processes whose breaker is open, at most at one time"},
-	{"breaker_changes", Count, "openings and closings, of the busiest process"},
-	{"probes", Count, "calls of all processes within 100 ms while breakers are closing again, at most"},
-	{"jain", Ratio, "Jain's index of fairness over the processes: admitted by demand"},
-	{"least_process", Ratio, "the least part of its demand that a process admitted"},
-	{
-		"jain_keys", Ratio,
-		"Jain's index of fairness over the keys: admitted by what the ideal bucket of the key admits, at most 1",
-	},
-	{"least_key", Ratio, "the least part of what its ideal bucket admits that a key got"},
-	{"starved_process", Seconds, "the longest that a process was asked and admitted nothing"},
-	{"starved_key", Seconds, "the longest that a key was asked for and nothing was admitted"},
-	{"keys", Count, "kept in a process, at most"},
 }
 
 // UnitOf is the unit of a metric, Count of what is none.

@@ -1,0 +1,101 @@
+package measure
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Sentences writes what the faults of some runs cost, a line for each, for readers who do not know our metrics. A run
+// without a fault has none. Each line begins with the fail mode, and also with the name if two runs have the same.
+// There must be as many names as reports.
+func Sentences(w io.Writer, names []string, all []*Report) error {
+	modes := make([]string, len(all))
+	for i, r := range all {
+		modes[i] = r.failModes()
+	}
+	for i, r := range all {
+		if len(r.Faults) == 0 {
+			continue
+		}
+		about := modes[i]
+		if slices.Index(modes, about) != i || slices.Contains(modes[i+1:], about) {
+			about = clean(names[i]) + ", " + about
+		}
+		parts := []string{r.refused(), r.tooMany(), r.normalAgain()}
+		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+		if _, err := fmt.Fprintf(w, "%s: %s\n", about, strings.Join(parts, ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failModes returns the fail modes of all policies: "fail-local", or "fail-local and fail-open".
+func (r *Report) failModes() string {
+	fleet, modes := "local", []string{}
+	if r.Scenario != nil {
+		fleet = cmp.Or(r.Scenario.Fleet.Mode, fleet)
+		for i := range r.Scenario.Limits {
+			mode := "fail-" + clean(cmp.Or(r.FailModes[r.Scenario.Limits[i].Name], fleet))
+			if !slices.Contains(modes, mode) {
+				modes = append(modes, mode)
+			}
+		}
+	}
+	return cmp.Or(strings.Join(modes, " and "), "fail-"+clean(fleet))
+}
+
+// refused says whether users who keep to their limit were refused. Where a limit is exceeded, any limiter refuses some
+// of all requests. So denied_within is about a user only where the ideal admits all that is asked for. If no limit is
+// like that, shortfall says how much less was admitted.
+func (r *Report) refused() string {
+	worst := -1.0
+	for _, m := range r.Limits {
+		if m.Offered > 0 && m.Ideal == m.Offered {
+			worst = max(worst, m.DeniedWithin)
+		}
+	}
+	switch {
+	case worst == 0:
+		return "nobody within the limit refused"
+	case worst > 0:
+		return inWords(worst) + " of the requests within the limit refused"
+	case r.Metrics.Shortfall == 0:
+		return "nothing refused that the limit allows"
+	case r.Metrics.Shortfall > 0:
+		return inWords(r.Metrics.Shortfall) + " of what the limit allows refused"
+	}
+	return ""
+}
+
+// inWords is a part as a percentage, to a tenth of one.
+func inWords(part float64) string { return short(max(math.Round(part*1000), 1)/10) + " %" }
+
+// tooMany says how far the limit was exceeded. Less than a token is what times are rounded to.
+func (r *Report) tooMany() string {
+	switch n := math.Round(r.Metrics.OverAdmission); {
+	case n < 1:
+		return "no token too many"
+	case n == 1:
+		return "1 token too many"
+	default:
+		return fmt.Sprintf("%.0f tokens too many", n)
+	}
+}
+
+// normalAgain says how long after the last fault as much was admitted as without one.
+func (r *Report) normalAgain() string {
+	switch s := r.Metrics.Value("recovered"); {
+	case s > 0:
+		return "normal again after " + short(s) + " s"
+	case s == 0:
+		return "normal again at once"
+	case !slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == "after" }):
+		return "the fault lasts to the end"
+	}
+	return "not normal again before the end"
+}
