@@ -41,14 +41,9 @@ func mean[T int64 | float64](r *measure.Report, series []T, from, to float64) fl
 	return sum / float64(n)
 }
 
-// processes is how many breakers' strips are still there at the end.
-func processes(r *measure.Report) (n int) {
-	for _, b := range r.Breakers {
-		if len(b.Changes) == 0 || b.Changes[len(b.Changes)-1].State != "gone" {
-			n++
-		}
-	}
-	return n
+// processes is how many processes there are at the end.
+func processes(r *measure.Report) int {
+	return r.Scenario.Fleet.N + int(count(r, "process_joined")-count(r, "process_died"))
 }
 
 // Each kind of fault does what it says, and nothing is left of it.

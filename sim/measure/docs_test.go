@@ -29,7 +29,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	for _, x := range []any{
-		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, BreakerStrip{}, BreakerChange{}, Sweep{}, Cell{},
+		Report{}, Phase{}, Metrics{}, Outcome{}, Happening{}, FaultSpan{}, Series{}, Sweep{}, Cell{},
 	} {
 		typ := reflect.TypeOf(x)
 		var fields, documented []string

@@ -1,7 +1,6 @@
 package measure
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -28,7 +27,6 @@ type process struct {
 	known, alive bool
 	joined       time.Duration
 	state        string
-	changes      []BreakerChange // of its breaker
 }
 
 // fault is when a fault was, and how the breakers reacted.
@@ -48,7 +46,6 @@ const grace = time.Second
 const (
 	closed  = "closed"
 	probing = "probing"
-	gone    = "gone"
 )
 
 func newFleetMeter(s *scenario.Scenario, measured time.Duration, sr *series) fleetMeter {
@@ -101,7 +98,6 @@ func (f *fleetMeter) join(at time.Duration, i int) {
 	f.joins++
 	f.alive++
 	p.known, p.alive, p.joined, p.state = true, true, at, closed
-	p.changed(at, closed, f.series.length)
 	f.reach(at)
 }
 
@@ -119,7 +115,6 @@ func (f *fleetMeter) die(at time.Duration, i int) {
 	if at < time.Duration(f.scenario.Length) && at >= f.measured {
 		f.died++
 	}
-	p.changed(at, gone, f.series.length)
 	f.reach(at)
 }
 
@@ -132,7 +127,6 @@ func (f *fleetMeter) change(at time.Duration, i int, state string) {
 	at = f.upTo(at)
 	was := p.state
 	p.state = state
-	p.changed(at, state, f.series.length)
 	switch {
 	case was == closed:
 		f.broken++
@@ -201,40 +195,6 @@ func (f *fleetMeter) fault(at time.Duration, i int, ended bool) {
 	e.covered = f.on > 0
 	e.worth = e.worth || f.broken > 0
 	f.allClosed(at)
-}
-
-// changed records the state of a breaker. A probe that fails within half a step of the series is left out, because
-// nobody would see it in a picture.
-func (p *process) changed(at time.Duration, state string, step time.Duration) {
-	n := len(p.changes)
-	if n >= 2 && p.changes[n-1].State == probing && p.changes[n-2].State == state &&
-		at.Seconds()-p.changes[n-1].AtS < (step/2).Seconds() {
-		p.changes = p.changes[:n-1]
-		return
-	}
-	if n == 0 || p.changes[n-1].State != state {
-		p.changes = append(p.changes, BreakerChange{AtS: at.Seconds(), State: state})
-	}
-}
-
-// maxStrips is the number of processes in a picture.
-const maxStrips = 100
-
-// strips returns the breakers of up to 100 processes, evenly over all, so that any part of the fleet has its part of them.
-func (f *fleetMeter) strips() []BreakerStrip {
-	var known []int
-	for i := range f.processes {
-		if f.processes[i].known {
-			known = append(known, i)
-		}
-	}
-	n := min(len(known), maxStrips)
-	all := make([]BreakerStrip, n)
-	for i := range all {
-		at := known[i*len(known)/n]
-		all[i] = BreakerStrip{Process: strconv.Itoa(at), Changes: f.processes[at].changes}
-	}
-	return all
 }
 
 // detected returns the longest time that a fault which began in a part went undetected, −1 if none was detected.

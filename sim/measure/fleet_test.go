@@ -166,42 +166,6 @@ func TestOpenBreakers(t *testing.T) {
 	}
 }
 
-func TestStrips(t *testing.T) {
-	m := New(made())
-	m.tell([]event{
-		{0, 1, "join"},
-		{10 * s, 1, "open"},
-		{11 * s, 1, "probing"},
-		{11*s + 49*ms, 1, "open"},
-		{12 * s, 1, "probing"},
-		{12*s + 51*ms, 1, "open"},
-		{20 * s, 1, "probing"},
-		{20*s + ms, 1, "closed"},
-		{25 * s, 1, "die"},
-		{26 * s, 1, "join"},
-	})
-	r := m.Report(30 * s)
-	want(t, "strips", len(r.Breakers), 1)
-	want(t, "process", r.Breakers[0].Process, "1")
-	got := r.Breakers[0].Changes
-	for i, w := range []BreakerChange{
-		{0, "closed"}, {10, "open"}, {12, "probing"}, {12.051, "open"}, {20, "probing"}, {20.001, "closed"}, {25, "gone"}, {26, "closed"},
-	} {
-		if i >= len(got) || got[i] != w {
-			t.Fatalf("change %d: %v, want %v", i, got, w)
-		}
-	}
-	want(t, "changes", len(got), 8)
-
-	m = New(made())
-	for i := range 1000 {
-		m.Joined(time.Duration(i), i)
-	}
-	r = m.Report(30 * s)
-	want(t, "strips", len(r.Breakers), maxStrips)
-	want(t, "evenly", r.Breakers[99].Process, "990")
-}
-
 func TestRecovered(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -71,17 +71,6 @@ func TestOverAdmission(t *testing.T) {
 	want(t, "passed", r.Passed, false)
 }
 
-// An interval that begins in one phase and ends in the next is in neither, but in the run.
-func TestOverAdmissionAcrossPhases(t *testing.T) {
-	m := New(made())
-	ask(m, 10*s-1, 0, 0, "k", 10, 10)
-	ask(m, 10*s, 0, 0, "k", 10, 10)
-	r := m.Report(30 * s)
-	want(t, "before", phase(t, r, "before").OverAdmission, 0)
-	want(t, "during", phase(t, r, "during").OverAdmission, 0)
-	near(t, "all", r.Metrics.OverAdmission, 10-10e-9)
-}
-
 // The worst key of the worst limit counts, and keys of one name in two limits are two.
 func TestOverAdmissionByKey(t *testing.T) {
 	m := New(made(twoLimits))

@@ -23,7 +23,7 @@ func (m *Meter) Report(end time.Duration) *Report {
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace), Passed: true,
 		Metrics: m.metrics(m.windows.whole, all, end), Phases: []Phase{}, Limits: make(map[string]Metrics),
-		Series: m.series.report(min(end, m.length)), Breakers: m.fleet.strips(), Faults: m.fleet.spans(end),
+		Series: m.series.report(min(end, m.length)), Faults: m.fleet.spans(end),
 		Expectations: []Outcome{}, Sometimes: m.happenings(),
 	}
 	for _, w := range m.windows.phases {

@@ -112,48 +112,6 @@ func TestIdealLimiter(t *testing.T) {
 	})
 }
 
-// Tokens beyond the limit are found, wherever they are: k of them when the bucket has just been emptied are k over.
-func TestExtraTokens(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		st := drawStream(t)
-		x := st.scenario
-		k := rapid.Int64Range(1, 50).Draw(t, "k")
-		at := rapid.IntRange(0, len(st.requests)).Draw(t, "at")
-		when := time.Duration(x.WarmUp)
-		if at > 0 {
-			when = max(when, st.requests[at-1].at)
-		}
-		// In its key nobody else has a part, and its burst is spent at that instant.
-		burst := x.Limits[0].Burst
-		extra := request{at: when, key: "extra", cost: burst + k}
-		for i := range st.requests {
-			if i >= at {
-				st.requests[i].at = max(st.requests[i].at, when)
-			}
-		}
-		st.requests = slices.Insert(st.requests, at, extra)
-		admits := st.ideally()
-		m := New(x)
-		st.play(m, func(i int, r request) bool { return i == at || admits(i, r) })
-		r := m.Report(30 * s)
-		if r.Metrics.OverAdmission != float64(k) || r.Limits["api"].OverAdmission != float64(k) || r.Limits["users"].OverAdmission != 0 {
-			t.Fatalf("%d extra tokens at %v are measured as %v, of api %v, of users %v", k, when,
-				r.Metrics.OverAdmission, r.Limits["api"].OverAdmission, r.Limits["users"].OverAdmission)
-		}
-		for i, o := range r.Expectations {
-			e := x.Expect[i]
-			from := max(time.Duration(e.After), 0)
-			if from == 0 {
-				from = time.Duration(x.WarmUp)
-			}
-			inside := when >= from && (when < time.Duration(e.Before) || e.Before >= x.Length)
-			if want := map[bool]float64{true: float64(k)}[inside]; o.Value != want {
-				t.Fatalf("%s: %v, want %v of %v", o.Text, o.Value, want, when)
-			}
-		}
-	})
-}
-
 // Any stream of admissions is measured as by counting each interval anew, window by window and key by key:
 // intervals within a window, and for those that begin with the warm-up all that end in them.
 func TestOverAdmissionAgainstWorst(t *testing.T) {

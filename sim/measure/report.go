@@ -28,8 +28,7 @@ type Report struct {
 	Sometimes    []Happening        `json:"sometimes"` // all of scenario.Happenings
 	Faults       []FaultSpan        `json:"faults"`
 
-	Series   Series         `json:"series"`
-	Breakers []BreakerStrip `json:"breakers"` // of up to 100 processes
+	Series Series `json:"series"`
 }
 
 // Phase is a part of a run: "before" the faults, "during" them, "after". One of no length is left out.
@@ -136,18 +135,6 @@ type Series struct {
 	Calls    []float64 `json:"calls_per_s"`
 	MaxUs    []float64 `json:"decide_max_us"` // −1 without a decision
 	Open     []float64 `json:"open_ratio"`
-}
-
-// BreakerStrip is the breaker of one process over time.
-type BreakerStrip struct {
-	Process string          `json:"process"`
-	Changes []BreakerChange `json:"changes"`
-}
-
-// BreakerChange is from when on a breaker was in a state: closed, open, probing; or the process was "gone".
-type BreakerChange struct {
-	AtS   float64 `json:"at_s"`
-	State string  `json:"state"`
 }
 
 // micros and millis convert d to the units in the names of the fields. A negative d is −1.
