@@ -52,21 +52,15 @@ func Read(r io.Reader) (*Report, error) {
 	if err := json.Unmarshal(data, out); err != nil {
 		return nil, fmt.Errorf("measure: report: %w", err)
 	}
-	if err := out.check(); err != nil {
-		return nil, fmt.Errorf("measure: report: %w", err)
+	var missing, unseed error
+	if out.Scenario == nil {
+		missing = errors.New("measure: report: scenario is missing: a report has one")
+	}
+	if _, err := strconv.ParseUint(out.Unseed, 16, 64); out.Unseed != "" && (err != nil || len(out.Unseed) != 16) {
+		unseed = fmt.Errorf("measure: report: unseed is %q: 16 hexadecimal digits, or empty", out.Unseed)
+	}
+	if err := errors.Join(missing, unseed); err != nil {
+		return nil, err
 	}
 	return out, nil
-}
-
-// check reports all that is wrong with a report from elsewhere.
-func (r *Report) check() error {
-	var all []error
-	wrong := func(field, value, rule string) { all = append(all, fmt.Errorf("%s is %s: %s", field, value, rule)) }
-	if r.Scenario == nil {
-		wrong("scenario", "missing", "a report has one")
-	}
-	if _, err := strconv.ParseUint(r.Unseed, 16, 64); r.Unseed != "" && (err != nil || len(r.Unseed) != 16) {
-		wrong("unseed", strconv.Quote(r.Unseed), "16 hexadecimal digits, or empty")
-	}
-	return errors.Join(all...)
 }

@@ -139,7 +139,7 @@ func (m *Meter) happenings() []Happening {
 	list := make([]Happening, 0, len(names))
 	for _, name := range names {
 		count := own[name]
-		if !strings.HasPrefix(name, "process_") { // those who only count them count the first processes too
+		if !strings.HasPrefix(name, "process_") { // the simulator counts the first processes too
 			count = max(count, m.happened[name])
 		}
 		list = append(list, Happening{Name: name, Count: count, Wanted: slices.Contains(m.scenario.Sometimes, name)})

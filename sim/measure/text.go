@@ -51,7 +51,7 @@ func (r *Report) Text(w io.Writer, o TextOptions) error {
 // column for each report under its name, and the expectations of each. There must be as many names as reports.
 func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error {
 	t := &text{o: o}
-	_ = Sentences(&t.b, names, all)
+	_ = sentences(&t.b, names, all)
 	head := []string{}
 	for _, name := range names {
 		head = append(head, clean(name))
@@ -128,7 +128,7 @@ func (t *text) head(r *Report) {
 	}
 	t.line("")
 	if len(r.Faults) > 0 {
-		_ = Sentences(&t.b, []string{s.Name}, []*Report{r})
+		_ = sentences(&t.b, []string{s.Name}, []*Report{r})
 		t.line("")
 	}
 	t.line("seed   %d: %s, measured from %s on", r.Seed, s.Length, scenario.Duration(warmUp(s)))

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Sentences writes what the faults of some runs cost, a line for each, for readers who do not know our metrics. A run
+// sentences writes what the faults of some runs cost, a line for each, for readers who do not know our metrics. A run
 // without a fault has none. Each line begins with the fail mode, and also with the name if two runs have the same.
 // There must be as many names as reports.
-func Sentences(w io.Writer, names []string, all []*Report) error {
+func sentences(w io.Writer, names []string, all []*Report) error {
 	modes := make([]string, len(all))
 	for i, r := range all {
 		modes[i] = r.failModes()

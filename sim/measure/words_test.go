@@ -48,7 +48,7 @@ func TestSentences(t *testing.T) {
 		{Report{Limits: within}, ""},
 	} {
 		var b strings.Builder
-		if err := Sentences(&b, []string{"x"}, []*Report{&c.report}); err != nil {
+		if err := sentences(&b, []string{"x"}, []*Report{&c.report}); err != nil {
 			t.Fatal(err)
 		}
 		want(t, "sentence", b.String(), c.want)
@@ -56,7 +56,7 @@ func TestSentences(t *testing.T) {
 	// Two runs of one fail mode have their names; nothing in a name moves a cursor.
 	local, open := &Report{Faults: fault}, &Report{Scenario: mode("open"), Faults: fault}
 	var b strings.Builder
-	if err := Sentences(&b, []string{"a\x1b", "b", "c"}, []*Report{local, local, open}); err != nil {
+	if err := sentences(&b, []string{"a\x1b", "b", "c"}, []*Report{local, local, open}); err != nil {
 		t.Fatal(err)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
