@@ -173,10 +173,11 @@ func TestEachFault(t *testing.T) {
 // A network that flaps is down first, and up and down in turn until the fault ends.
 func TestFlap(t *testing.T) {
 	// Without shares and leases nothing is admitted but by a call that got through.
-	r := rehearse(t, stage+"faults: [{at: 4s, kind: flap, up: 1s, down: 500ms, for: 3500ms}]\n", &Options{Policy: func(p tiered.Policy) tiered.Policy {
+	bare := func(p tiered.Policy) tiered.Policy {
 		p.FailMode, p.Lease.Size = tiered.FailClosed, tiered.NoLease
 		return p
-	}})
+	}
+	r := rehearse(t, stage+"faults: [{at: 4s, kind: flap, up: 1s, down: 500ms, for: 3500ms}]\n", &Options{Policy: bare})
 	for _, c := range []struct {
 		from, to float64
 		up       bool

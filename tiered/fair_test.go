@@ -11,8 +11,8 @@ import (
 )
 
 // Twenty processes share a limit of one key, and more is asked for than there is. The first process is asked ten times
-// as often as the last one. None of them takes what the others need: each admits about the same part of what it is asked
-// for, and none refuses all of it for long.
+// as often as the last one. None of them takes what the others need: each admits about the same part of what it is
+// asked for, and none refuses all of it for long.
 func TestNoProcessOfAFleetStarves(t *testing.T) {
 	const processes, demand, end = 20, 1.5, 15 * second
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 
 // jsonFlag is that of a command that writes JSON.
 func jsonFlag(c *cobra.Command, path *string) {
-	c.Flags().StringVar(path, "json", "", "write the report as JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
+	c.Flags().StringVar(path, "json", "",
+		"write the report as JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
 }
 
 // writable reports before a long run whether files can be written, and that no two of them are one. "" is no file, and

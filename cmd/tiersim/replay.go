@@ -50,8 +50,8 @@ func (a *app) diff() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff A.json B.json", Short: "What differs between two reports",
 		Args: arguments(2, 2), Example: "  tiersim diff before.json after.json",
-		Long: `Diff compares two reports value by value, and prints what differs by more than a part of the greater value. Two seeds of
-one scenario often differ by 5 %. The exit status is 1 when something differs.`,
+		Long: `Diff compares two reports value by value, and prints what differs by more than a part of the greater value.
+Two seeds of one scenario often differ by 5 %. The exit status is 1 when something differs.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			x, errX := readReport(args[0])
 			y, errY := readReport(args[1])

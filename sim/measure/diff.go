@@ -11,9 +11,9 @@ import (
 )
 
 // Diff compares two reports value by value and returns a line for each that differs, in the order of a report: the
-// verdict; the unseed, if the seed is the same; all metrics of the run, the phases and the limits; the expectations; and
-// what happened. Two numbers are equal if they differ by at most the tolerance, as a part of the greater one: 0.05 is 5 %.
-// What one report does not know differs from what the other one knows.
+// verdict; the unseed, if the seed is the same; all metrics of the run, the phases and the limits; the expectations;
+// and what happened. Two numbers are equal if they differ by at most the tolerance, as a part of the greater one: 0.05
+// is 5 %. What one report does not know differs from what the other one knows.
 func Diff(a, b *Report, tolerance float64) (lines []string) {
 	differ := func(where, what, x, y string) {
 		if x != y {

@@ -4,12 +4,12 @@
 // A Meter has no clock. Each call has its time, since the beginning of the run.
 //
 // A request counts in the part of the run in which it was made. Over-admission counts when the decision was made,
-// because it is about intervals. A part begins at its first instant and ends before its last. What comes after the end of
-// the run belongs to the last part.
+// because it is about intervals. A part begins at its first instant and ends before its last. What comes after the end
+// of the run belongs to the last part.
 //
 // The ideal is one [ideal.Bucket] per key. It gets the same requests from the beginning of the run on, the warm-up
 // included.
 //
-// A value that is not known is −1, such as the time to heal if no breaker opened. It does not meet an expectation, because
-// the run shows nothing about it.
+// A value that is not known is −1, such as the time to heal if no breaker opened. It does not meet an expectation,
+// because the run shows nothing about it.
 package measure

@@ -62,8 +62,8 @@ func TestUnaccounted(t *testing.T) {
 	want(t, "nobody told of anything", New(made()).Report(30*s).Metrics.Unaccounted, -1)
 }
 
-// A mistake counts in the part that a sample ends, and one during the warm-up in the part after it. One process' surplus
-// is not another's loss, and one that replaces another begins with nothing.
+// A mistake counts in the part that a sample ends, and one during the warm-up in the part after it. One process'
+// surplus is not another's loss, and one that replaces another begins with nothing.
 func TestUnaccountedByPhase(t *testing.T) {
 	m := New(made(func(x *scenario.Scenario) { x.WarmUp = scenario.Duration(5 * s) }))
 	m.Sample(4*s, 0, stats("api", tiered.PolicyStats{Granted: 10, Spent: 11}), false)

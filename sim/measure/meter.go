@@ -190,8 +190,8 @@ func (m *Meter) Joined(at time.Duration, process int) {
 	m.fleet.join(at, process)
 }
 
-// Died records that a process ended. What it held by its last sample is burnt. Another one may join in its place, with the
-// same number or a new one.
+// Died records that a process ended. What it held by its last sample is burnt. Another one may join in its place, with
+// the same number or a new one.
 func (m *Meter) Died(at time.Duration, process int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

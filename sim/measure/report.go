@@ -60,7 +60,7 @@ type Metrics struct {
 	Recovered     float64 `json:"time_to_recover_ms"`
 }
 
-// Value returns a metric of package scenario in the unit of an expectation. It is −1 if it is not known, or no metric.
+// Value returns a metric of package scenario in the unit of an expectation: −1 if it is not known, or no metric.
 func (m *Metrics) Value(metric string) float64 {
 	v := -1.0
 	switch metric {

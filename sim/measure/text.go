@@ -25,9 +25,9 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Text writes the report for a terminal: what the faults cost in words, what was run, the metrics of each phase, the run
-// over time, the expectations, what happened, and in its last line whether it passed and how to run it again. It quotes a
-// user's text that is not plain. It contains no key, because no report does.
+// Text writes the report for a terminal: what the faults cost in words, what was run, the metrics of each phase, the
+// run over time, the expectations, what happened, and in its last line whether it passed and how to run it again. It
+// quotes a user's text that is not plain. It contains no key, because no report does.
 func (r *Report) Text(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
 	t.head(r)
@@ -47,8 +47,8 @@ func (r *Report) Text(w io.Writer, o TextOptions) error {
 	return err
 }
 
-// SideBySide writes reports for a terminal: what the faults cost in words, the most telling metrics of each phase with a
-// column for each report under its name, and the expectations of each. There must be as many names as reports.
+// SideBySide writes reports for a terminal: what the faults cost in words, the most telling metrics of each phase with
+// a column for each report under its name, and the expectations of each. There must be as many names as reports.
 func SideBySide(w io.Writer, names []string, all []*Report, o TextOptions) error {
 	t := &text{o: o}
 	_ = sentences(&t.b, names, all)
