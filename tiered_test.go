@@ -107,7 +107,7 @@ func (c *fleetTest) run(t *testing.T) {
 		job.Loads = append(job.Loads, l.Load)
 	}
 	var all harness.Fleet
-	start := func() *harness.Member {
+	start := func() *harness.Process {
 		job.Seed = uint64(len(all))
 		all = append(all, harness.Start(t, job))
 		return all[len(all)-1]

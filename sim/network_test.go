@@ -9,8 +9,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
@@ -39,9 +39,11 @@ func TestNewConnection(t *testing.T) {
 			if err := wire.Set(faultnet.Faults{Delay: trip / 2}); err != nil {
 				t.Fatal(err)
 			}
-			o := harness.StrictOptions().Simple() // as remote.Open sets it up
-			o.Dialer = wire.Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
-			client := redis.NewClient(o)
+			client := redis.NewClient(&redis.Options{ // what remote.Open sets and makes round trips
+				MaxRetries: -1, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+				Dialer:                   wire.Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }),
+			})
 			t.Cleanup(func() { _ = client.Close() })
 			return remote.NewRedis(client, nil)
 		},

@@ -101,7 +101,7 @@ type faultRun struct {
 
 	client  *harness.Client
 	fleet   harness.Fleet
-	reports map[*harness.Member]harness.Report // of those that were not killed
+	reports map[*harness.Process]harness.Report // of those that were not killed
 	judged  []subject
 	wrong   []string         // with the row as a whole
 	note    string           // what the row has to say for itself

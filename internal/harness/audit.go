@@ -1,11 +1,10 @@
-//go:build unix
-
 package harness
 
 import (
 	"cmp"
 	"context"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +17,7 @@ import (
 // Audit looks at the buckets of loads in Redis while a fleet runs. What they say of themselves must be possible, whatever
 // happens (invariant.Bucket). A new bucket before the old one could expire is a loss of state, which costs a burst.
 type Audit struct {
-	t      TB
+	t      testing.TB
 	client redis.UniversalClient
 	done   chan struct{}
 	ended  sync.WaitGroup
@@ -34,7 +33,7 @@ type lastSeen struct {
 }
 
 // StartAudit starts an audit of loads with a token bucket of one limit and one key. The client must not hang where Redis does.
-func StartAudit(t TB, client redis.UniversalClient, loads []Load) *Audit {
+func StartAudit(t testing.TB, client redis.UniversalClient, loads []Load) *Audit {
 	a := &Audit{t: t, client: client, done: make(chan struct{}), seen: map[string]*lastSeen{}}
 	names := remote.NewRedis(client, nil)
 	a.ended.Go(func() {

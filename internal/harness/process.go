@@ -1,218 +1,218 @@
-//go:build unix
-
+// Package harness runs limiters in processes of their own, on a real Redis. The processes share limits; the test freezes them,
+// kills them and cuts them off.
+//
+// A process is the test program, started again: TestMain must call [Main]. It makes the requests of its [Job] and writes down
+// every decision with the time that it took ([Record]).
 package harness
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
-// The longest that a child is waited for, on a machine that has other things to do.
+// The longest that a process is waited for, on a machine that has other things to do.
 const (
-	readyTime  = 30 * time.Second
-	reportTime = time.Second
+	answerTime = 30 * time.Second
+
+	closeTime = 5 * time.Second  // to return its leases
+	leaveTime = 20 * time.Second // for that, and to see its goroutines end
 )
 
-// Process is a child, as the driver sees it. Its methods may be called concurrently, but for Kill, Leave and End.
+// Process is a process of a test. Its methods are for the test's own goroutine. What goes wrong fails the test.
 type Process struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	orders *sender
-	hear   func(Event)
-	stderr bytes.Buffer // read it when the process has ended
-
-	paused   atomic.Bool
-	expected atomic.Bool   // its end is
-	killed   bool          // by Kill
-	lost     bool          // it ended by itself; read it when it is gone
-	wrong    string        // why, if it said so
-	gone     chan struct{} // closed when it tells nothing any more
-
-	mu      sync.Mutex
-	next    uint64 // ID of an order that is answered
-	waiting map[uint64]chan *message
+	t       testing.TB
+	job     Job
+	cmd     *exec.Cmd
+	in      io.Closer
+	orders  *gob.Encoder
+	answers chan *Report // closed when it tells nothing any more
+	stderr  bytes.Buffer // read it when the process has ended
+	ended   bool
 }
 
-// Launch starts a child, and does not wait until it is ready. It calls hear with each event, one after the other.
-func Launch(hear func(Event)) (*Process, error) {
+// Start starts a process and returns when it can begin. It is killed at the end of the test.
+func Start(t testing.TB, job Job) *Process {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	p := &Process{cmd: exec.Command(program), hear: hear, gone: make(chan struct{}), waiting: make(map[uint64]chan *message)}
+	job.Dir = t.TempDir()
+	// One answer at most is under way, so who tells it never waits for a driver that has given up.
+	p := &Process{t: t, job: job, cmd: exec.Command(program), answers: make(chan *Report, 1)}
 	p.cmd.Env = append(os.Environ(), childVariable+"=1")
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = redisserver.DieWithParent()
 	in, errIn := p.cmd.StdinPipe()
 	out, errOut := p.cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut, p.cmd.Start()); err != nil {
-		return nil, fmt.Errorf("a process does not start: %w", err)
+		t.Fatalf("a process does not start: %v", err)
 	}
-	p.in, p.orders = in, newSender(in)
-	go p.listen(out)
-	return p, nil
+	p.in, p.orders = in, gob.NewEncoder(in)
+	go p.listen(gob.NewDecoder(out))
+	t.Cleanup(p.Kill)
+	p.do(order{Job: &p.job})
+	return p
 }
 
-// Wait waits until the process is ready for its job.
-func (p *Process) Wait() error {
-	if p.call(order{}, readyTime) == nil {
-		return fmt.Errorf("a process is not ready after %v", readyTime)
-	}
-	return nil
-}
-
-// order gives an order. To a process that has ended it goes nowhere.
-func (p *Process) order(what order) { _ = p.orders.send(&what) }
-
-// call gives an order and waits for the answer, nil if the process ends before, or the time, 0 being endless.
-func (p *Process) call(what order, patience time.Duration) *message {
-	heard := make(chan *message, 1)
-	p.mu.Lock()
-	p.next++
-	what.ID = p.next
-	p.waiting[what.ID] = heard
-	p.mu.Unlock()
-	p.order(what)
-	var late <-chan time.Time
-	if patience > 0 {
-		late = time.After(patience)
-	}
-	select {
-	case m := <-heard:
-		return m
-	case <-late:
-	case <-p.gone:
-	}
-	select {
-	case m := <-heard: // at the same instant
-		return m
-	default:
-		return nil
-	}
-}
-
-// Do gives the process its job. It offers no requests before Begin.
-func (p *Process) Do(j *Job) { p.order(order{Job: j}) }
-
-// Begin has the process offer the requests of its job, and measure its lag.
-func (p *Process) Begin() { p.order(order{Begin: true}) }
-
-// Net makes the network of the process like that, for connections that it has too.
-func (p *Process) Net(f faultnet.Faults) { p.order(order{Net: &f}) }
-
-// Redirect makes the process dial another address from now on.
-func (p *Process) Redirect(addr string) { p.order(order{Addr: addr}) }
-
-// listen hears what the child tells, until it ends.
-func (p *Process) listen(out io.Reader) {
-	defer close(p.gone)
-	defer func() { p.lost = !p.expected.Load() }()
-	all := gob.NewDecoder(bufio.NewReaderSize(out, 1<<16))
+// listen passes the answers on until the process ends.
+func (p *Process) listen(answers *gob.Decoder) {
+	defer close(p.answers)
 	for {
-		var m message
-		if err := all.Decode(&m); err != nil {
+		r := &Report{}
+		if answers.Decode(r) != nil {
 			return
 		}
-		switch {
-		case m.Wrong != "":
-			p.wrong = m.Wrong
-		case m.Event != nil:
-			p.hear(*m.Event)
-		default:
-			p.mu.Lock()
-			heard := p.waiting[m.ID]
-			delete(p.waiting, m.ID)
-			p.mu.Unlock()
-			if heard != nil {
-				heard <- &m
-			}
+		p.answers <- r
+	}
+}
+
+// ask gives an order and waits for the answer. A process that gives none is killed.
+func (p *Process) ask(o order, patience time.Duration) (*Report, error) {
+	_ = p.orders.Encode(&o) // if it has ended there is no answer either
+	select {
+	case r, ok := <-p.answers:
+		if ok {
+			return r, nil
 		}
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
 	}
+	return nil, errors.New("a process does not answer")
 }
 
-// Ask has the process decide a request. It returns nil if the process ends before it has.
-func (p *Process) Ask(q Question) *Answer {
-	if m := p.call(order{Ask: &q}, 0); m != nil {
-		return m.Answer
-	}
-	return nil
-}
-
-// Report asks for a report. It returns nil if the process is paused or has ended, or tells none within a second.
-func (p *Process) Report() *Report {
-	if p.paused.Load() {
-		return nil
-	}
-	return p.report(order{Report: true}, reportTime)
-}
-
-func (p *Process) report(what order, patience time.Duration) *Report {
-	if m := p.call(what, patience); m != nil {
-		return m.Report
-	}
-	return nil
-}
-
-// Pause freezes the process (SIGSTOP).
-func (p *Process) Pause() {
-	p.paused.Store(true)
-	p.signal(syscall.SIGSTOP)
-}
-
-// Resume thaws it (SIGCONT).
-func (p *Process) Resume() {
-	p.signal(syscall.SIGCONT)
-	p.paused.Store(false)
-}
-
-// signal sends a signal. One that has ended is none the worse.
-func (p *Process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
-
-// Kill ends the process as the kernel would (SIGKILL). Call End next.
-func (p *Process) Kill() {
-	p.expected.Store(true)
-	p.killed = true
-	p.signal(syscall.SIGKILL)
-}
-
-// Leave has the process return its leases within closing, and waits for its last report. If there is none within patience, it
-// returns nil and the process is killed. Call End next.
-func (p *Process) Leave(closing, patience time.Duration) *Report {
-	p.expected.Store(true)
-	r := p.report(order{Leave: closing}, patience)
-	if r == nil {
-		p.Kill()
+// do gives an order that must be followed.
+func (p *Process) do(o order) *Report {
+	p.t.Helper()
+	r, err := p.ask(o, answerTime)
+	if err != nil {
+		p.t.Fatal(err) // Kill, at the end of the test, tells what the process said
 	}
 	return r
 }
 
-// End waits for the process. An error says that it ended although nobody had told it to, or not as it should.
-func (p *Process) End() error {
+// Begin has the process offer the requests of its job, and measure its lag.
+func (p *Process) Begin() { p.t.Helper(); p.do(order{Begin: true}) }
+
+// Report asks how the process is.
+func (p *Process) Report() Report { p.t.Helper(); return *p.do(order{}) }
+
+// Pause freezes the process (SIGSTOP).
+func (p *Process) Pause() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume thaws it (SIGCONT).
+func (p *Process) Resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Kill ends the process as the kernel would (SIGKILL), and waits for it. Killing one that has ended is fine.
+func (p *Process) Kill() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	_ = p.cmd.Process.Kill()
+	if err := p.wait(); p.cmd.ProcessState.Exited() {
+		p.t.Errorf("a process ended by itself: %v", err)
+	}
+}
+
+// wait waits for the end of the process.
+func (p *Process) wait() error {
 	_ = p.in.Close() // who still waits for orders has none
-	<-p.gone
-	p.orders.close()
-	err := p.cmd.Wait()
-	switch {
-	case p.wrong != "":
-		return fmt.Errorf("a process cannot go on: %s", p.wrong)
-	case p.lost:
-		return fmt.Errorf("a process ended by itself: %w: %s", cmp.Or(err, io.ErrUnexpectedEOF), p.stderr.String())
-	case err != nil && !p.killed:
-		return fmt.Errorf("a process ended: %w: %s", err, p.stderr.String())
+	for range p.answers {
+	}
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, p.stderr.String())
 	}
 	return nil
+}
+
+// Stop ends the process as a deploy would: it returns its leases.
+func (p *Process) Stop() Report {
+	p.t.Helper()
+	return Fleet{p}.Stop()[p]
+}
+
+// Records reads what the process wrote of a load.
+func (p *Process) Records(policy string) []Record {
+	p.t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.job.Dir, policy))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return readRecords(b)
+}
+
+// Fleet is processes that do the same job.
+type Fleet []*Process
+
+// StartFleet starts n processes, each with a seed of its own, and has them begin together.
+func StartFleet(t testing.TB, job Job, n int) (f Fleet) {
+	t.Helper()
+	for i := range n {
+		job.Seed = uint64(i)
+		f = append(f, Start(t, job))
+	}
+	for _, p := range f {
+		p.Begin()
+	}
+	return f
+}
+
+// Net makes the network of all like that, for connections that they have too.
+func (f Fleet) Net(faults faultnet.Faults) {
+	for _, p := range f {
+		p.do(order{Net: &faults})
+	}
+}
+
+// Stop ends all processes that have not ended, together, and returns what they report.
+func (f Fleet) Stop() map[*Process]Report {
+	last, wrong := make([]*Report, len(f)), make([]error, len(f))
+	var all sync.WaitGroup
+	for i, p := range f {
+		if !p.ended {
+			p.ended = true
+			all.Go(func() {
+				var silent error
+				last[i], silent = p.ask(order{Leave: closeTime}, leaveTime)
+				wrong[i] = errors.Join(silent, p.wait())
+			})
+		}
+	}
+	all.Wait()
+	reports := make(map[*Process]Report)
+	for i, p := range f {
+		if wrong[i] != nil {
+			p.t.Errorf("a process ended: %v", wrong[i])
+		}
+		if r := last[i]; r != nil {
+			reports[p] = *r
+			if r.Refused != "" && !p.job.Damaged {
+				p.t.Errorf("on a Redis that nobody damaged: %s", r.Refused)
+			}
+		}
+	}
+	return reports
+}
+
+// Records is what all processes wrote of a load, by time.
+func (f Fleet) Records(policy string) (all []Record) {
+	for _, p := range f {
+		all = append(all, p.Records(policy)...)
+	}
+	byTime(all)
+	return all
 }

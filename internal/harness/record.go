@@ -47,20 +47,22 @@ func byTime(all []Record) {
 // Report is how a process is, or how it was when it left. One that is killed leaves no report.
 type Report struct {
 	Stats tiered.Stats
-	Busy  bool          // calls are under way, if Job.Verbose
-	Lag   time.Duration // by how much the machine held the process up at most
 
 	// Of the last report only.
-	States  []State
-	Lags    []Lag
-	Keys    int    // kept before Close
-	Closing string // what Close said, empty for nil
-	Refused string // what Redis refused, empty for nothing
-	Log     string // what the limiter logged, from WARN on
-
-	// With Job.Dir only.
+	Lag        time.Duration // by how much the machine held the process up at most
+	Lags       []Lag
+	States     []State
+	Keys       int    // kept before Close
 	Heap       uint64 // bytes of live objects before Close
+	Closing    string // what Close said, empty for nil
+	Refused    string // what Redis refused, empty for nothing
+	Log        string // what the limiter logged, from WARN on
 	Goroutines int    // after Close, more than before the Group was made
+}
+
+// Lag is by how much a sleep was too long: what is measured in real time has to allow for it.
+type Lag struct {
+	At, Over int64 // ns of the wall clock; ns
 }
 
 // State is a change of a breaker.

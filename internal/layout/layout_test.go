@@ -74,7 +74,7 @@ var importRules = []importRule{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/harness", "internal/ideal", "internal/invariant", "internal/redisserver", "internal/watch",
+			"internal/ideal", "internal/invariant", "internal/watch",
 		},
 		modules: []string{anything},
 	},
