@@ -18,7 +18,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
@@ -26,11 +25,7 @@ import (
 func TestFirstProgram(t *testing.T) {
 	toRoot(t)
 	server := redistest.StartOpen(t)
-	port, err := redisserver.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 	program := startProgram(t, buildFirstProgram(t, map[string]string{`"localhost:6379"`: server.Addr, `":8080"`: addr}))
 
 	// A client faster than the limit is refused, and not before it had the burst.
@@ -151,7 +146,7 @@ func startProgram(t *testing.T, executable string) *runningProgram {
 	if err := errors.Join(os.Mkdir(public, 0o700), os.WriteFile(filepath.Join(public, "index.html"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	p.cmd.SysProcAttr = redisserver.DieWithParent()
+	p.cmd.SysProcAttr = redistest.DieWithParent()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

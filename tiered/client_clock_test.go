@@ -30,16 +30,8 @@ func (o *overheard) Run(ctx context.Context, timeout time.Duration, calls []lua.
 // A process whose clock is two hours ahead of Redis' clock does not count by its own. What others used of an hour stays
 // used. No call states the process' time, with any algorithm: leases, direct takes, returns and resets.
 func TestClientsClockCountsForNothing(t *testing.T) {
-	clock, err := redistest.NewClock(t)
-	if errors.Is(err, redistest.ErrNoCompiler) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	if err := clock.Set(-2 * time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	server := redistest.StartEnv(t, clock.Env())
+	server := redistest.StartWithClock(t)
+	server.SetClock(-2 * time.Hour)
 	store := &overheard{Redis: open(t, server.URL())}
 	ctx := context.Background()
 	hour := Limit{Tokens: 10, Per: time.Hour}

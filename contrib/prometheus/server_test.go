@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -98,10 +97,6 @@ func startPrometheus(t *testing.T, target string, args ...string) server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := redisserver.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yaml")
 	text := fmt.Sprintf(`global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 500ms}
@@ -115,10 +110,10 @@ scrape_configs: [{job_name: api, static_configs: [{targets: [%q]}]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 	cmd := exec.Command(path, append(args, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+addr)...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, redisserver.DieWithParent()
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, redistest.DieWithParent()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

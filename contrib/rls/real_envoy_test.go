@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -75,10 +75,7 @@ func TestRealEnvoy(t *testing.T) {
 	defer func() { server.Stop(); <-served }()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
-	port, err := redisserver.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := redistest.FreePort(t)
 	service, behind := portOf(t, at.Addr().String()), portOf(t, upstream.Listener.Addr().String())
 	config, err := protojson.Marshal(local(t, port, service, behind))
 	if err != nil {
@@ -96,7 +93,7 @@ func TestRealEnvoy(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	ctx, stop := context.WithCancel(t.Context())
 	envoy := exec.CommandContext(ctx, binary, "-c", file, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warn")
-	envoy.Stdout, envoy.Stderr, envoy.SysProcAttr = t.Output(), t.Output(), redisserver.DieWithParent()
+	envoy.Stdout, envoy.Stderr, envoy.SysProcAttr = t.Output(), t.Output(), redistest.DieWithParent()
 	if err := envoy.Start(); err != nil {
 		t.Fatal(err)
 	}

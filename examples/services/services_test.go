@@ -32,7 +32,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
@@ -57,7 +56,7 @@ func start(t *testing.T, example string, stdin io.Reader, args ...string) *progr
 	}
 	t.Cleanup(func() { _ = file.Close() })
 	p.Stdin, p.Stdout, p.Stderr = stdin, file, file
-	p.SysProcAttr = redisserver.DieWithParent()
+	p.SysProcAttr = redistest.DieWithParent()
 	runtime.LockOSThread() // or the process would die with the thread
 	t.Cleanup(runtime.UnlockOSThread)
 	if err := p.Start(); err != nil {
@@ -91,11 +90,7 @@ func (p *program) terminate(t *testing.T) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	port, err := redisserver.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "127.0.0.1:" + strconv.Itoa(port)
+	return "127.0.0.1:" + strconv.Itoa(redistest.FreePort(t))
 }
 
 // eventually waits for what must come soon, however busy the machine is.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -26,7 +26,7 @@ var redisRows = []row{
 	},
 	{
 		name: "CLIENT PAUSE", breakers: opens,
-		begin: func(s *faultRun) { s.do("CLIENT", "PAUSE", usual.Milliseconds(), "ALL") },
+		begin: tell(fmt.Sprintf("CLIENT PAUSE %d ALL", usual.Milliseconds())),
 	},
 	{
 		name: "DEBUG SLEEP", breakers: opens,
@@ -37,16 +37,16 @@ var redisRows = []row{
 	},
 	{
 		name: "SCRIPT FLUSH", length: time.Second,
-		begin: func(s *faultRun) { s.do("SCRIPT", "FLUSH") },
+		begin: tell("SCRIPT FLUSH"),
 	},
 	{
 		name: "FLUSHALL", length: time.Second, lost: 1,
-		begin: func(s *faultRun) { s.do("FLUSHALL") },
+		begin: tell("FLUSHALL"),
 	},
 	{
 		name: "eviction", lost: asSeen,
 		begin: evict,
-		end:   func(s *faultRun) { s.do("CONFIG", "SET", "maxmemory", 0) },
+		end:   tell("CONFIG SET maxmemory 0"),
 		check: func(s *faultRun) {
 			var seen int64
 			for _, r := range s.reports {
@@ -62,26 +62,26 @@ var redisRows = []row{
 	},
 	{
 		name: "out of memory", breakers: opens,
-		begin: refuse("OOM"),
-		end:   accept("OOM"),
+		begin: tell("CONFIG SET maxmemory 1"),
+		end:   tell("CONFIG SET maxmemory 0"),
 	},
 	{
 		name: "READONLY", breakers: opens,
-		begin: refuse("READONLY"),
-		end:   accept("READONLY"),
+		begin: tell("REPLICAOF 127.0.0.1 1"), // of nobody: nothing listens at port 1
+		end:   tell("REPLICAOF NO ONE"),
 	},
 	{
 		name: "password changed", quick: true, breakers: opens,
 		start: withUser,
-		begin: refuse("WRONGPASS"),
-		end:   accept("WRONGPASS"),
+		begin: tell("ACL SETUSER limiter resetpass >another", "CLIENT KILL USER limiter"), // who is in stays in otherwise
+		end:   tell("ACL SETUSER limiter resetpass >secret"),
 		check: atOnce,
 	},
 	{
 		name: "rights revoked", breakers: opens,
 		start: withUser,
-		begin: refuse("NOPERM"),
-		end:   accept("NOPERM"),
+		begin: tell("ACL SETUSER limiter -evalsha -eval"),
+		end:   tell("ACL SETUSER limiter +evalsha +eval"),
 		check: atOnce,
 	},
 	{
@@ -117,34 +117,37 @@ var redisRows = []row{
 	{
 		name: "clock +1 h", length: 2 * time.Second,
 		start: withClock,
-		begin: func(s *faultRun) { s.setClock(time.Hour) },
+		begin: func(s *faultRun) { s.server.SetClock(time.Hour) },
 		more:  func(*faultRun, tiered.FailMode) float64 { return burst },
 	},
 	{
 		name: "clock -1 h", length: 2 * time.Second,
 		start: withClock,
-		begin: func(s *faultRun) { s.setClock(-time.Hour) },
+		begin: func(s *faultRun) { s.server.SetClock(-time.Hour) },
 	},
 }
 
-// The user of the limiter in the rows about rights.
-const user, password = "limiter", "secret"
-
+// withUser starts one server, where the limiter is a user of its own.
 func withUser(s *faultRun) {
 	s.one()
-	s.do("ACL", "SETUSER", user, "on", ">"+password, "~*", "+@all")
-	s.client.User, s.client.Password = user, password
+	tell("ACL SETUSER limiter on >secret ~* +@all")(s)
+	s.client.User, s.client.Password = "limiter", "secret"
 }
 
-// refuse has the server refuse what the limiter sends, and accept has it no longer do so.
-func refuse(word string) func(*faultRun) {
-	begin, _ := redisserver.Refusal(word, user, password)
-	return func(s *faultRun) { s.doAll(begin) }
-}
+// withClock starts one server whose clock can be set.
+func withClock(s *faultRun) { s.single(redistest.StartWithClock(s)) }
 
-func accept(word string) func(*faultRun) {
-	_, end := redisserver.Refusal(word, user, password)
-	return func(s *faultRun) { s.doAll(end) }
+// tell has the server execute commands of the operator, whose words have no blanks.
+func tell(commands ...string) func(*faultRun) {
+	return func(s *faultRun) {
+		for _, command := range commands {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				args = append(args, word)
+			}
+			s.do(args...)
+		}
+	}
 }
 
 // atOnce: what does not heal by itself opens the breaker, and is counted as what it is.

@@ -103,9 +103,8 @@ type faultRun struct {
 	fleet   harness.Fleet
 	reports map[*harness.Process]harness.Report // of those that were not killed
 	judged  []subject
-	wrong   []string         // with the row as a whole
-	note    string           // what the row has to say for itself
-	clock   *redistest.Clock // of withClock
+	wrong   []string // with the row as a whole
+	note    string   // what the row has to say for itself
 
 	paused harness.Fleet // processes that were stopped for a while
 	lag    time.Duration // of the machine: by how much the processes overslept at most, but for the paused one
@@ -241,13 +240,6 @@ func (s *faultRun) do(args ...any) {
 	defer cancel()
 	if err := s.admin.Do(ctx, args...).Err(); err != nil {
 		s.Fatalf("%v: %v", args, err)
-	}
-}
-
-func (s *faultRun) doAll(commands [][]any) {
-	s.Helper()
-	for _, command := range commands {
-		s.do(command...)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
+	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -55,7 +55,7 @@ func Start(t testing.TB, job Job) *Process {
 	p := &Process{t: t, job: job, cmd: exec.Command(program), answers: make(chan *Report, 1)}
 	p.cmd.Env = append(os.Environ(), childVariable+"=1")
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = redisserver.DieWithParent()
+	p.cmd.SysProcAttr = redistest.DieWithParent()
 	in, errIn := p.cmd.StdinPipe()
 	out, errOut := p.cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut, p.cmd.Start()); err != nil {

@@ -102,7 +102,7 @@ var importRules = []importRule{
 	{
 		packages: "internal/harness",
 		ours: []string{
-			"lua", "remote", "tiered", "sim/faultnet", "internal/ideal", "internal/invariant", "internal/redisserver", "internal/watch",
+			"lua", "remote", "tiered", "sim/faultnet", "internal/ideal", "internal/invariant", "internal/redistest", "internal/watch",
 		},
 		modules: []string{anything},
 	},

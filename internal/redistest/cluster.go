@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	ctx := context.Background()
 	c := &Cluster{t: t}
 	for range n {
-		s := start(t, nil, clusterArgs, OnCluster)
+		s := start(t, OnCluster, clusterArgs...)
 		client := s.Client()
 		c.Servers, c.clients = append(c.Servers, s), append(c.clients, client)
 	}
@@ -50,19 +51,43 @@ func StartCluster(t testing.TB, n int) *Cluster {
 			c.must(client.Do(ctx, "cluster", "meet", "127.0.0.1", other.Port).Err())
 		}
 	}
-	waitFor(t, "the cluster is not ready", func() bool { return c.ready(ctx) })
+	waitFor(t, "the cluster is not ready", func() bool { return c.ready(1) })
 	return c
 }
 
-// ready reports whether every node serves and sees the owner of every range.
-func (c *Cluster) ready(ctx context.Context) bool {
+// StartReplicatedCluster is [StartCluster] with a replica of each primary: Replicas[i] follows Servers[i]. It returns when every
+// replica follows and every node knows it.
+func StartReplicatedCluster(t testing.TB, n int) *Cluster {
+	t.Helper()
+	ctx := context.Background()
+	c := StartCluster(t, n)
+	for i := range n {
+		s := Start(t, clusterArgs...)
+		replica := s.Client()
+		c.must(replica.Do(ctx, "cluster", "meet", "127.0.0.1", c.Servers[i].Port).Err())
+		waitFor(t, "a replica does not know its primary", func() bool {
+			return replica.Do(ctx, "cluster", "replicate", c.ids[i]).Err() == nil
+		})
+		c.Replicas = append(c.Replicas, s)
+	}
+	for _, s := range c.Replicas {
+		s.follows()
+	}
+	waitFor(t, "not all nodes know all replicas", func() bool { return c.ready(2) })
+	return c
+}
+
+// ready reports whether every primary serves and knows of each range as many nodes as there are.
+func (c *Cluster) ready(nodes int) bool {
+	ctx := context.Background()
 	for _, client := range c.clients {
 		info, err := client.ClusterInfo(ctx).Result()
 		if err != nil || !strings.Contains(info, "cluster_state:ok") {
 			return false
 		}
 		ranges, err := slotRanges(ctx, client)
-		if err != nil || len(ranges) != len(c.clients) {
+		other := func(r redis.ClusterSlot) bool { return len(r.Nodes) != nodes }
+		if err != nil || len(ranges) != len(c.clients) || slices.ContainsFunc(ranges, other) {
 			return false
 		}
 	}
@@ -73,6 +98,20 @@ func (c *Cluster) ready(ctx context.Context) bool {
 func slotRanges(ctx context.Context, node *redis.Client) ([]redis.ClusterSlot, error) {
 	//nolint:staticcheck // deprecated for CLUSTER SHARDS, which Redis 6.2 has not
 	return node.ClusterSlots(ctx).Result()
+}
+
+// PrimaryOf asks a node of the Cluster for the owner of a slot, and returns its address.
+func (c *Cluster) PrimaryOf(asked, slot int) string {
+	ranges, err := slotRanges(context.Background(), c.clients[asked])
+	if err != nil {
+		return ""
+	}
+	for _, r := range ranges {
+		if slot >= r.Start && slot <= r.End && len(r.Nodes) > 0 {
+			return r.Nodes[0].Addr
+		}
+	}
+	return ""
 }
 
 // Addrs returns the addresses of all nodes.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,23 +28,19 @@ func StartSentinel(t testing.TB) *Sentinel {
 	// By default a first synchronization waits five seconds for further replicas.
 	s := &Sentinel{Name: "primary", Primary: Start(t, "--repl-diskless-sync-delay", "0")}
 	s.Replica = Start(t, "--replicaof", "127.0.0.1 "+strconv.Itoa(s.Primary.Port), "--repl-diskless-sync-delay", "0")
-	replica := s.Replica.Client()
-	waitFor(t, "the replica does not follow its primary", func() bool {
-		info, err := replica.Info(ctx, "replication").Result()
-		return err == nil && strings.Contains(info, "master_link_status:up")
-	})
+	s.Replica.follows()
 
-	s.Sentinel = prepare(t)
-	config := filepath.Join(s.Sentinel.Dir, "sentinel.conf")
+	s.Sentinel = prepare(t, unguarded)
+	config := filepath.Join(s.Sentinel.dir, "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nlogfile redis.log\n"+
 		"sentinel monitor %[3]s 127.0.0.1 %[4]d 1\n"+
 		"sentinel down-after-milliseconds %[3]s 500\n"+
 		"sentinel failover-timeout %[3]s 5000\n",
-		s.Sentinel.Port, s.Sentinel.Dir, s.Name, s.Primary.Port)
+		s.Sentinel.Port, s.Sentinel.dir, s.Name, s.Primary.Port)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Sentinel.Args = []string{config, "--sentinel"}
+	s.Sentinel.args = []string{config, "--sentinel"}
 	s.Sentinel.Restart()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
 	t.Cleanup(func() { _ = sentinel.Close() })
@@ -56,12 +51,12 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// waitFor polls real processes, because they offer nothing to wait on.
-func waitFor(t testing.TB, failure string, ready func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(failure + " within 15 s")
-		}
-	}
+// follows returns when the server, a replica, has what its primary has.
+func (s *Server) follows() {
+	s.t.Helper()
+	client := s.Client()
+	waitFor(s.t, "a replica does not follow its primary", func() bool {
+		info, err := client.Info(context.Background(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
 }

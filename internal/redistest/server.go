@@ -1,50 +1,51 @@
-// Package redistest starts real redis-server processes for tests, and stops them by pid. A server dies with the test.
+// Package redistest starts real redis-server processes for tests, and stops them by pid. A server dies with the test. It listens
+// on a unix socket and on a loopback port of its own, and keeps nothing on disk.
 package redistest
 
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 )
 
-// Server is one redis-server process of a test.
+// Server is one redis-server process of a test. It is not safe for concurrent use.
 type Server struct {
-	*redisserver.Server
+	Addr    string // 127.0.0.1:port
+	Socket  string // path of its unix socket
+	Port    int
 	TLSAddr string // 127.0.0.1:port of StartTLS
 
 	t       testing.TB
-	guarded bool // see user.go
+	guarded bool     // see user.go
+	dir     string   // its working directory
+	args    []string // the whole command line
+	env     []string // variables besides those of this process
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when cmd has ended
 }
 
 // Start runs a redis-server with extra arguments ("--maxmemory", "10mb") and returns when it answers. It is killed
 // at the end of the test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, nil, args, OnDatabase)
+	return start(t, OnDatabase, args...)
 }
 
 // StartOpen is Start for a test that makes its own users or runs scripts itself. Even in a guarded run the server
 // has a single user with all rights.
 func StartOpen(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, nil, args, unguarded)
-}
-
-// StartOpenEnv is StartOpen with further variables in the environment of the process.
-func StartOpenEnv(t testing.TB, env []string, args ...string) *Server {
-	t.Helper()
-	return start(t, env, args, unguarded)
-}
-
-// StartEnv is Start with further variables in the environment of the process.
-func StartEnv(t testing.TB, env []string, args ...string) *Server {
-	t.Helper()
-	return start(t, env, args, OnDatabase)
+	return start(t, unguarded, args...)
 }
 
 // StartShards starts n servers for the shards of a Ring.
@@ -52,7 +53,7 @@ func StartShards(t testing.TB, n int) []*Server {
 	t.Helper()
 	var all []*Server
 	for range n {
-		all = append(all, start(t, nil, nil, OnRing))
+		all = append(all, start(t, OnRing))
 	}
 	return all
 }
@@ -61,35 +62,120 @@ func StartShards(t testing.TB, n int) []*Server {
 const unguarded = ""
 
 // start runs a server. In a guarded run it has the rights of a part besides those that every store needs.
-func start(t testing.TB, env, args []string, part string) *Server {
+func start(t testing.TB, part string, args ...string) *Server {
 	t.Helper()
-	s := prepare(t)
-	s.Env, s.Args = env, append(s.Args, args...)
-	if part != unguarded && Guarded() {
-		s.guard(part)
-	}
+	s := prepare(t, part, args...)
 	s.Restart()
 	return s
 }
 
 // prepare chooses a directory and a port for a server. Without a redis-server a test fails, instead of passing without
 // having looked.
-func prepare(t testing.TB) *Server {
+func prepare(t testing.TB, part string, args ...string) *Server {
 	t.Helper()
-	s, err := redisserver.New()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatal("redis-server is not in PATH: `make test` installs it where it may, otherwise install the package redis-server " +
+			"(Debian, Ubuntu) or redis (Fedora, Alpine, Homebrew)")
+	}
+	// The path of a unix socket has at most 107 bytes: the directory of a test would be too long.
+	dir, err := os.MkdirTemp("", "redis")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	return &Server{Server: s, t: t}
+	s := &Server{t: t, dir: dir, Port: FreePort(t), Socket: filepath.Join(dir, "s")}
+	t.Cleanup(func() {
+		s.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port))
+	s.args = append([]string{
+		"--port", strconv.Itoa(s.Port), "--bind", "127.0.0.1", "--unixsocket", s.Socket,
+		"--dir", dir, "--save", "", "--appendonly", "no", "--logfile", "redis.log", "--daemonize", "no",
+	}, args...)
+	if part != unguarded && Guarded() {
+		s.guard(part)
+	}
+	return s
 }
 
-// Restart starts the process (again), empty, at the same address.
+// Restart starts the process (again), empty, at the same address, and returns when it answers, within 10 s.
 func (s *Server) Restart() {
 	s.t.Helper()
-	if err := s.Run(); err != nil {
-		s.t.Fatal(err)
+	s.Kill()
+	cmd, done := exec.Command("redis-server", s.args...), make(chan struct{})
+	cmd.Env = append(os.Environ(), s.env...)
+	cmd.SysProcAttr = DieWithParent()
+	if err := cmd.Start(); err != nil {
+		s.t.Fatalf("redis-server does not start: %v", err)
 	}
+	s.cmd, s.done = cmd, done
+	go func() { _ = cmd.Wait(); close(done) }()
+
+	for deadline := time.Now().Add(10 * time.Second); !s.answers(); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-done:
+			text, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
+			s.t.Fatalf("redis-server ended: %s", text[max(0, len(text)-2000):])
+		default:
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal("redis-server does not answer within 10 s")
+		}
+	}
+}
+
+// answers reports whether the server speaks RESP, whatever it says: NOAUTH and LOADING are answers too.
+func (s *Server) answers() bool {
+	c, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err = c.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	n, err := c.Read(make([]byte, 64))
+	return err == nil && n > 0
+}
+
+// Kill ends the process at once (SIGKILL) and waits for it. Killing twice is fine.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.done
+	s.cmd = nil
+}
+
+// Pause freezes the process (SIGSTOP); its connections stay open and silent.
+func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume thaws the process (SIGCONT).
+func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+
+// FreePort returns a loopback port that was free a moment ago, and so was its cluster bus port (+10000).
+func FreePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if port >= 55536 {
+			continue
+		}
+		bus, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10000)))
+		if err == nil {
+			_ = bus.Close()
+			return port
+		}
+	}
+	t.Fatal("no free loopback port below 55536")
+	return 0
 }
 
 // Client returns a client at go-redis' defaults for what the test itself asks of the server, closed at its end. A store
@@ -119,14 +205,12 @@ func (s *Server) Calls(c redis.UniversalClient, command string) int64 {
 	return 0
 }
 
-// Clock sets the time of day of the servers that were started with its Env.
-type Clock = redisserver.Clock
-
-// ErrNoCompiler says why the clock of a server cannot be set.
-var ErrNoCompiler = redisserver.ErrNoCompiler
-
-// NewClock compiles what sets the clock of a server. The error may be ErrNoCompiler.
-func NewClock(t testing.TB) (*Clock, error) {
+// waitFor polls real processes, because they offer nothing to wait on.
+func waitFor(t testing.TB, failure string, ready func() bool) {
 	t.Helper()
-	return redisserver.NewClock(t.TempDir())
+	for deadline := time.Now().Add(15 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(failure + " within 15 s")
+		}
+	}
 }

@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 )
 
 // CA is a certificate authority that only the test knows.
@@ -92,11 +90,7 @@ func StartTLS(t testing.TB, ca *CA, host string, until time.Time, args ...string
 		}
 		return path
 	}
-	free, err := redisserver.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := strconv.Itoa(free)
+	port := strconv.Itoa(FreePort(t))
 	s := StartOpen(t, append([]string{
 		"--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", file("certificate.pem", certificate),
 		"--tls-key-file", file("key.pem", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})),

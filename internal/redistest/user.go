@@ -74,13 +74,13 @@ func root(t testing.TB) string {
 }
 
 // guard makes the server's users those of a guarded run, from its next start on.
-func (s *Server) guard(parts ...string) {
+func (s *Server) guard(part string) {
 	s.t.Helper()
-	store := []string{"--user", User, "on", ">" + Password}
-	for _, part := range append([]string{OnServer, OnWindows}, parts...) {
-		store = append(store, Rights(s.t, part)...)
+	s.args = append(s.args, "--user", User, "on", ">"+Password)
+	for _, part := range []string{OnServer, OnWindows, part} {
+		s.args = append(s.args, Rights(s.t, part)...)
 	}
-	s.Args = append(s.Args, append(store, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-eval", "-evalsha")...)
+	s.args = append(s.args, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-eval", "-evalsha")
 	s.guarded = true
 }
 

@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
@@ -91,16 +90,16 @@ func (p program) start(t *testing.T, replicas int, files ...string) *service {
 
 func (s *service) replica(t *testing.T, root string) *replica {
 	t.Helper()
-	port := freePort(t)
+	port := redistest.FreePort(t)
 	cmd := exec.Command(s.binary)
-	cmd.SysProcAttr = redisserver.DieWithParent()
+	cmd.SysProcAttr = redistest.DieWithParent()
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.Env = append(os.Environ(),
 		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+s.redis.Addr, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 		"GRPC_HOST=127.0.0.1", "GRPC_PORT="+strconv.Itoa(port),
-		"HOST=127.0.0.1", "PORT="+strconv.Itoa(freePort(t)), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+strconv.Itoa(freePort(t)))
+		"HOST=127.0.0.1", "PORT="+strconv.Itoa(redistest.FreePort(t)), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+strconv.Itoa(redistest.FreePort(t)))
 	cmd.Env = append(cmd.Env, s.env...)
 	// Started on a thread that stays, or the process would die with the thread.
 	runtime.LockOSThread()
@@ -132,15 +131,6 @@ func (s *service) replica(t *testing.T, root string) *replica {
 			t.Fatalf("%s does not serve: %v, %v", s.name, answer, err)
 		}
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	port, err := redisserver.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // cost is what a service and its Redis have used since their start.

@@ -19,7 +19,6 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
@@ -35,13 +34,7 @@ type loading struct {
 
 func startLoading(t *testing.T) *loading {
 	t.Helper()
-	port := func() uint16 {
-		n, err := redisserver.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return uint16(n)
-	}
+	port := func() uint16 { return uint16(redistest.FreePort(t)) }
 	s := settings{
 		Host: "127.0.0.1", Port: port(), DebugHost: "127.0.0.1", DebugPort: port(), GRPCHost: "127.0.0.1", GRPCPort: port(),
 		MaxMessage: 1 << 20, MaxStreams: 1000, Drain: time.Second, LogLevel: "error", LogFormat: "text",

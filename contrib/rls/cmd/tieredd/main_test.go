@@ -27,7 +27,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/redisserver"
 	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
 )
 
@@ -78,13 +77,7 @@ func startTLS(t *testing.T, config *tls.Config, limits string, env ...string) *p
 		t.Fatal(err)
 	}
 	p.write(t, limits)
-	port := func() string {
-		n, err := redisserver.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strconv.Itoa(n)
-	}
+	port := func() string { return strconv.Itoa(redistest.FreePort(t)) }
 	at, public, debug := port(), port(), port()
 	p.address, p.public, p.debug = "127.0.0.1:"+at, "http://127.0.0.1:"+public, "http://127.0.0.1:"+debug
 	p.http = &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
@@ -127,7 +120,7 @@ func (p *process) launch(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Cmd = exec.Command(path)
-	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redisserver.DieWithParent()
+	p.Stderr, p.Env, p.SysProcAttr = p.logFile, p.env, redistest.DieWithParent()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
