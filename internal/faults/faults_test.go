@@ -5,11 +5,19 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/harness"
 )
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// rows are all faults.
+var rows = slices.Concat(redisRows, networkRows, fleetRows, topologyRows)
 
 // which names the rows to play, as a regular expression; "quick" are those of them that run with all other tests.
 var which = flag.String("faults", "quick", "regular expression of the faults to play; `quick` or a part of a name")

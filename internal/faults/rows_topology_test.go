@@ -77,7 +77,7 @@ func withSentinel(s *faultRun) {
 // promoted returns when the replica has become the primary.
 func promoted(s *faultRun) {
 	replica := s.sentinel.Replica.Client()
-	s.waitFor("the replica is not promoted", func() bool {
+	redistest.WaitFor(s, "the replica is not promoted", func() bool {
 		info, err := replica.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "role:master")
 	})
@@ -133,7 +133,7 @@ func (s *faultRun) slotOf(name string) int {
 
 // succeeded returns when a node of the cluster knows that the replica of the first one has its slots, and serves.
 func (s *faultRun) succeeded(asked int) {
-	s.waitFor("the replica does not take the slots over", func() bool {
+	redistest.WaitFor(s, "the replica does not take the slots over", func() bool {
 		info, err := s.cluster.Client(asked).ClusterInfo(context.Background()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok") &&
 			s.cluster.PrimaryOf(asked, 0) == s.cluster.Replicas[0].Addr

@@ -242,13 +242,3 @@ func (s *faultRun) do(args ...any) {
 		s.Fatalf("%v: %v", args, err)
 	}
 }
-
-// waitFor polls real processes: there is nothing else to wait on.
-func (s *faultRun) waitFor(what string, ready func() bool) {
-	s.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ready(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.Fatal(what + ": not within 20 s")
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +20,15 @@ type standingFleet struct {
 	all harness.Fleet // of which some may have left
 }
 
-// start starts a process and has it begin.
-func (f *standingFleet) start(job harness.Job) *harness.Process {
+// start starts n processes, has each begin, and returns the last one.
+func (f *standingFleet) start(n int) (m *harness.Process) {
 	f.Helper()
-	job.Seed = uint64(len(f.all))
-	m := harness.Start(f, job)
-	f.all = append(f.all, m)
-	m.Begin()
+	for range n {
+		f.job.Seed = uint64(len(f.all))
+		m = harness.Start(f, f.job)
+		f.all = append(f.all, m)
+		m.Begin()
+	}
 	return m
 }
 
@@ -80,36 +83,34 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 		Client: &harness.Client{Addrs: []string{sentinel.Sentinel.Addr}, Primary: sentinel.Name},
 		Loads:  standingLoads(few),
 	}}
-	pause := func(d time.Duration) { time.Sleep(d) } // real processes and real time
 	began := time.Now()
-	for range few {
-		f.start(f.job)
-	}
+	f.start(few)
 	used := func(r harness.Report) bool {
 		return r.Stats.Standing.Fraction > 0.2 && r.Stats.Policies["over"].Outside == 0
 	}
 	members := f.all
 	f.until("the shares begin", members, used)
-	pause(10 * time.Second) // the shares fill
+	time.Sleep(10 * time.Second) // the shares fill
 	_, taken := f.look(members)
 
 	// A process without the option.
-	old := f.job
-	old.Loads = nil
-	for _, l := range f.job.Loads {
+	loads := f.job.Loads
+	f.job.Loads = slices.Clone(loads)
+	for i := range loads {
+		l := &f.job.Loads[i]
 		l.Standing = tiered.StandingOff
 		if l.Name == "over" {
 			l.Offer *= few // most of the refill then comes by its calls, at the whole rate
 		}
-		old.Loads = append(old.Loads, l)
 	}
 	joined := time.Now()
-	stranger := f.start(old)
+	stranger := f.start(1)
+	f.job.Loads = loads
 	noticed := f.until("the old process is noticed", members, func(r harness.Report) bool {
 		return r.Stats.Policies["over"].Outside == 1
 	})
 	_, before := f.look(members)
-	pause(10*time.Second - time.Since(joined))
+	time.Sleep(10*time.Second - time.Since(joined))
 	if _, after := f.look(members); after != before {
 		t.Errorf("standing shares admitted %d tokens while an old process was there", after-before)
 	}
@@ -119,7 +120,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	leaving := time.Now()
 	reports := f.all[few:].Stop() // stranger
 	again := f.until("the shares are used again", members, used)
-	pause(8 * time.Second)
+	time.Sleep(8 * time.Second)
 	_, before = f.look(members)
 	usedFrom := time.Now()
 	if before == taken {
@@ -151,14 +152,14 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	if err := primary.ClientKillByFilter(t.Context(), "TYPE", "replica").Err(); err != nil {
 		t.Fatal(err)
 	}
-	pause(3600 * time.Millisecond) // at least a poll of each process; a sentinel trusts a replica for 5 s
+	time.Sleep(3600 * time.Millisecond) // at least a poll of each process; a sentinel trusts a replica for 5 s
 	here, there := table(primary), table(replica)
 	sentinel.Primary.Kill()
 	s := &faultRun{T: t, sentinel: sentinel}
 	promoted(s)
 	up := time.Now()
-	joiner := f.start(f.job) // maybe the first to ask the new primary, which knows more free parts than there are
-	pause(14 * time.Second)
+	joiner := f.start(1) // maybe the first to ask the new primary, which knows more free parts than there are
+	time.Sleep(14 * time.Second)
 	ended := time.Now()
 	live, after := f.look(append(members[:few-1:few-1], joiner))
 	if now := table(replica); here["u"] == there["u"] || now["c"] == there["c"] {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -21,27 +20,18 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	const few, many = 4, 12
 	server := redistest.Start(t)
-	job := harness.Job{URL: server.URL(), Loads: standingLoads(few)}
-	var all harness.Fleet
-	start := func(n int) {
-		for range n {
-			job.Seed = uint64(len(all))
-			all = append(all, harness.Start(t, job))
-			all[len(all)-1].Begin()
-		}
-	}
-	pause := func(d time.Duration) { time.Sleep(d) } // real processes and real time
-	start(few)
-	pause(85 * time.Second) // the quarantine, and time to fill the shares
+	f := &standingFleet{T: t, job: harness.Job{URL: server.URL(), Loads: standingLoads(few)}}
+	f.start(few)
+	time.Sleep(85 * time.Second) // the quarantine, and time to fill the shares
 	client := server.Client()
 	before := server.Calls(client, "evalsha")
-	pause(6 * time.Second)
+	time.Sleep(6 * time.Second)
 	inUse := server.Calls(client, "evalsha") - before
-	start(many - few)
-	pause(10 * time.Second)
-	all[0].Kill()
-	all[5].Kill()
-	pause(4 * time.Second)
+	f.start(many - few)
+	time.Sleep(10 * time.Second)
+	f.all[0].Kill()
+	f.all[5].Kill()
+	time.Sleep(4 * time.Second)
 	table, err := client.Keys(t.Context(), "*st1").Result()
 	if err != nil || len(table) != 1 {
 		t.Fatalf("tables %v, %v", table, err)
@@ -49,24 +39,24 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 	if err := client.Del(t.Context(), table[0]).Err(); err != nil {
 		t.Fatal(err)
 	}
-	start(1) // it is the first to ask a new table
-	pause(6 * time.Second)
-	for _, m := range slices.Clone(all[6:]) {
-		m.Stop()
+	f.start(1) // it is the first to ask a new table
+	time.Sleep(6 * time.Second)
+	for _, m := range f.all[6:] {
+		m.Stop() // one after the other
 	}
-	pause(5 * time.Second)
+	time.Sleep(5 * time.Second)
 	taken, lag := map[string]int64{}, time.Duration(0)
-	for m, r := range all.Stop() {
+	for m, r := range f.all.Stop() {
 		lag = max(lag, r.Lag)
 		for name, p := range r.Stats.Policies {
 			taken[name] += p.Standing
 		}
-		if s := r.Stats.Standing; m != all[0] && s.Fraction > 0.5 {
+		if s := r.Stats.Standing; m != f.all[0] && s.Fraction > 0.5 {
 			t.Errorf("a process has %v of the shares", s.Fraction)
 		}
 	}
-	for _, l := range job.Loads {
-		requests := all.Records(l.Name)
+	for _, l := range f.job.Loads {
+		requests := f.all.Records(l.Name)
 		v := harness.Judge(requests, l.Limit)
 		t.Logf("%s: %d requests in %.0f s, %d admitted, an ideal bucket %d, %d by standing shares; over-admission %.0f; "+
 			"tightest interval: %v", l.Name, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, taken[l.Name],

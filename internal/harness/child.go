@@ -189,9 +189,11 @@ func (c *child) leave(patience time.Duration) (*Report, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	began := time.Now()
 	if err := c.group.Close(ctx); err != nil { // without Redis it fails, as it should
 		r.Closing = err.Error()
 	}
+	r.CloseTime = time.Since(began)
 	if err := c.store.Err(); err != nil {
 		r.Refused = err.Error()
 	}

@@ -23,12 +23,13 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
+// CloseTime is what a process has to return its leases.
+const CloseTime = 5 * time.Second
+
 // The longest that a process is waited for, on a machine that has other things to do.
 const (
 	answerTime = 30 * time.Second
-
-	closeTime = 5 * time.Second  // to return its leases
-	leaveTime = 20 * time.Second // for that, and to see its goroutines end
+	leaveTime  = 20 * time.Second // to return its leases, and to see its goroutines end
 )
 
 // Process is a process of a test. Its methods are for the test's own goroutine. What goes wrong fails the test.
@@ -187,7 +188,7 @@ func (f Fleet) Stop() map[*Process]Report {
 			p.ended = true
 			all.Go(func() {
 				var silent error
-				last[i], silent = p.ask(order{Leave: closeTime}, leaveTime)
+				last[i], silent = p.ask(order{Leave: CloseTime}, leaveTime)
 				wrong[i] = errors.Join(silent, p.wait())
 			})
 		}

@@ -55,6 +55,7 @@ type Report struct {
 	Keys       int    // kept before Close
 	Heap       uint64 // bytes of live objects before Close
 	Closing    string // what Close said, empty for nil
+	CloseTime  time.Duration
 	Refused    string // what Redis refused, empty for nothing
 	Log        string // what the limiter logged, from WARN on
 	Goroutines int    // after Close, more than before the Group was made

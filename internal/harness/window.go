@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"cmp"
 	"slices"
 	"time"
 )
@@ -20,31 +19,24 @@ func FullestWindow(all []Record, d time.Duration) int {
 }
 
 // FullestInterval reports the most that were surely admitted within any interval of length d: made after it began and decided
-// before it ended.
-func FullestInterval(all []Record, d time.Duration) int {
-	var admitted []Record
-	for _, r := range all {
-		if r.Allowed {
-			admitted = append(admitted, r)
+// before it ended. Some fullest interval begins with a request that was admitted.
+func FullestInterval(all []Record, d time.Duration) (most int) {
+	all = slices.Clone(all)
+	byTime(all)
+	for i, first := range all {
+		if !first.Allowed {
+			continue
 		}
-	}
-	byTime(admitted)
-	ends := slices.Clone(admitted)
-	slices.SortFunc(ends, func(a, b Record) int { return cmp.Compare(a.After, b.After) })
-	// Of an interval that begins with the i-th request: those that ended in it, less those that ended in it and began before.
-	most, end := 0, 0
-	for i, first := range admitted {
-		for end < len(ends) && ends[end].After < first.Before+int64(d) {
-			end++
-		}
-		// All of admitted[:i] began before. Nearly all of them ended before the interval does too: those that did not are few.
-		early := i
-		for j := i - 1; j >= 0 && j >= i-1000; j-- {
-			if admitted[j].After >= first.Before+int64(d) {
-				early--
+		end, n := first.Before+int64(d), 0
+		for _, r := range all[i:] {
+			if r.Before >= end {
+				break
+			}
+			if r.Allowed && r.After < end {
+				n++
 			}
 		}
-		most = max(most, end-early)
+		most = max(most, n)
 	}
 	return most
 }

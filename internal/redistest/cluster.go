@@ -51,7 +51,7 @@ func StartCluster(t testing.TB, n int) *Cluster {
 			c.must(client.Do(ctx, "cluster", "meet", "127.0.0.1", other.Port).Err())
 		}
 	}
-	waitFor(t, "the cluster is not ready", func() bool { return c.ready(1) })
+	WaitFor(t, "the cluster is not ready", func() bool { return c.ready(1) })
 	return c
 }
 
@@ -65,7 +65,7 @@ func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 		s := Start(t, clusterArgs...)
 		replica := s.Client()
 		c.must(replica.Do(ctx, "cluster", "meet", "127.0.0.1", c.Servers[i].Port).Err())
-		waitFor(t, "a replica does not know its primary", func() bool {
+		WaitFor(t, "a replica does not know its primary", func() bool {
 			return replica.Do(ctx, "cluster", "replicate", c.ids[i]).Err() == nil
 		})
 		c.Replicas = append(c.Replicas, s)
@@ -73,7 +73,7 @@ func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	for _, s := range c.Replicas {
 		s.follows()
 	}
-	waitFor(t, "not all nodes know all replicas", func() bool { return c.ready(2) })
+	WaitFor(t, "not all nodes know all replicas", func() bool { return c.ready(2) })
 	return c
 }
 

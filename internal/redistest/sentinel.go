@@ -44,7 +44,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s.Sentinel.Restart()
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
 	t.Cleanup(func() { _ = sentinel.Close() })
-	waitFor(t, "the sentinel does not find the replica", func() bool {
+	WaitFor(t, "the sentinel does not find the replica", func() bool {
 		replicas, err := sentinel.Replicas(ctx, s.Name).Result()
 		return err == nil && len(replicas) == 1
 	})
@@ -55,7 +55,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 func (s *Server) follows() {
 	s.t.Helper()
 	client := s.Client()
-	waitFor(s.t, "a replica does not follow its primary", func() bool {
+	WaitFor(s.t, "a replica does not follow its primary", func() bool {
 		info, err := client.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})

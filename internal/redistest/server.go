@@ -205,12 +205,12 @@ func (s *Server) Calls(c redis.UniversalClient, command string) int64 {
 	return 0
 }
 
-// waitFor polls real processes, because they offer nothing to wait on.
-func waitFor(t testing.TB, failure string, ready func() bool) {
+// WaitFor polls real processes, because they offer nothing to wait on.
+func WaitFor(t testing.TB, failure string, ready func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(failure + " within 15 s")
+			t.Fatal(failure + " within 20 s")
 		}
 	}
 }

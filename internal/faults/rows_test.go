@@ -1,8 +1,0 @@
-package faults
-
-import (
-	"slices"
-)
-
-// rows are all faults.
-var rows = slices.Concat(redisRows, networkRows, fleetRows, topologyRows)
