@@ -39,10 +39,11 @@ func TestNewConnection(t *testing.T) {
 			if err := wire.Set(faultnet.Faults{Delay: trip / 2}); err != nil {
 				t.Fatal(err)
 			}
+			dial := func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
 			client := redis.NewClient(&redis.Options{ // what remote.Open sets and makes round trips
 				MaxRetries: -1, PipelinePoolSize: -1, ContextTimeoutEnabled: true,
 				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-				Dialer:                   wire.Dialer(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }),
+				Dialer:                   wire.Dialer(dial),
 			})
 			t.Cleanup(func() { _ = client.Close() })
 			return remote.NewRedis(client, nil)

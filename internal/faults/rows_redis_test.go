@@ -73,7 +73,8 @@ var redisRows = []row{
 	{
 		name: "password changed", quick: true, breakers: opens,
 		start: withUser,
-		begin: tell("ACL SETUSER limiter resetpass >another", "CLIENT KILL USER limiter"), // who is in stays in otherwise
+		// Who is in stays in otherwise.
+		begin: tell("ACL SETUSER limiter resetpass >another", "CLIENT KILL USER limiter"),
 		end:   tell("ACL SETUSER limiter resetpass >secret"),
 		check: atOnce,
 	},

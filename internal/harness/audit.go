@@ -14,8 +14,9 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
-// Audit looks at the buckets of loads in Redis while a fleet runs. What they say of themselves must be possible, whatever
-// happens (invariant.Bucket). A new bucket before the old one could expire is a loss of state, which costs a burst.
+// Audit looks at the buckets of loads in Redis while a fleet runs. What they say of themselves must be possible,
+// whatever happens (invariant.Bucket). A new bucket before the old one could expire is a loss of state, which costs a
+// burst.
 type Audit struct {
 	t      testing.TB
 	client redis.UniversalClient
@@ -32,7 +33,8 @@ type lastSeen struct {
 	losses  int64
 }
 
-// StartAudit starts an audit of loads with a token bucket of one limit and one key. The client must not hang where Redis does.
+// StartAudit starts an audit of loads with a token bucket of one limit and one key. The client must not hang where
+// Redis does.
 func StartAudit(t testing.TB, client redis.UniversalClient, loads []Load) *Audit {
 	a := &Audit{t: t, client: client, done: make(chan struct{}), seen: map[string]*lastSeen{}}
 	names := remote.NewRedis(client, nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-// Job is what a process does: it has a Group with a limiter for each load. The Redis is either the one of URL, through a store
-// of remote.Open, or the one of Client.
+// Job is what a process does: it has a Group with a limiter for each load. The Redis is either the one of URL, through
+// a store of remote.Open, or the one of Client.
 type Job struct {
 	URL    string
 	Client *Client
@@ -48,7 +48,8 @@ type Load struct {
 	Cancel  float64 // part of the requests whose context is canceled within 2 ms
 }
 
-// openStore makes the store, over connections of the child's network, and what closes it and the client that it borrows.
+// openStore makes the store, over connections of the child's network, and what closes it and the client that it
+// borrows.
 func (c *child) openStore(j *Job) (store *remote.Redis, closes func() error, err error) {
 	if j.Client == nil {
 		store, err = remote.Open(j.URL, nil)

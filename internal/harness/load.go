@@ -92,8 +92,8 @@ func (w *carrier) peak() float64 {
 	return peak
 }
 
-// part is the part of the peak that is offered at a time. By the wall clock, so that all processes surge together and take
-// turns.
+// part is the part of the peak that is offered at a time. By the wall clock, so that all processes surge together and
+// take turns.
 func (w *carrier) part(at time.Time) float64 {
 	part := 1.0
 	if w.Surges && at.UnixNano()%int64(surgePeriod) < int64(quietPart) {

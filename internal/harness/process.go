@@ -1,8 +1,8 @@
-// Package harness runs limiters in processes of their own, on a real Redis. The processes share limits; the test freezes them,
-// kills them and cuts them off.
+// Package harness runs limiters in processes of their own, on a real Redis. The processes share limits; the test
+// freezes them, kills them and cuts them off.
 //
-// A process is the test program, started again: TestMain must call [Main]. It makes the requests of its [Job] and writes down
-// every decision with the time that it took ([Record]).
+// A process is the test program, started again: TestMain must call [Main]. It makes the requests of its [Job] and
+// writes down every decision with the time that it took ([Record]).
 package harness
 
 import (

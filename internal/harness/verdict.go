@@ -48,8 +48,8 @@ func Judge(all []Record, limit tiered.Limit) (v Verdict) {
 	return v
 }
 
-// Over is by how many tokens the worst interval exceeds the limit, beyond what the precision of the clocks explains; 0 or
-// less when it keeps it.
+// Over is by how many tokens the worst interval exceeds the limit, beyond what the precision of the clocks explains; 0
+// or less when it keeps it.
 func (v Verdict) Over() float64 { return v.Worst.Over - v.tolerance }
 
 // Utilisation is the part that was admitted of what an ideal bucket admits.

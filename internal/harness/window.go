@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// FullestWindow reports the most that were surely admitted within one aligned window of length d (they begin at multiples of d
-// since 1970), requests of one token. A request that straddles an edge may belong to either and is not counted.
+// FullestWindow reports the most that were surely admitted within one aligned window of length d (they begin at
+// multiples of d since 1970), requests of one token. A request that straddles an edge may belong to either and is not
+// counted.
 func FullestWindow(all []Record, d time.Duration) int {
 	counts, most := map[int64]int{}, 0
 	for _, r := range all {
@@ -18,8 +19,8 @@ func FullestWindow(all []Record, d time.Duration) int {
 	return most
 }
 
-// FullestInterval reports the most that were surely admitted within any interval of length d: made after it began and decided
-// before it ended. Some fullest interval begins with a request that was admitted.
+// FullestInterval reports the most that were surely admitted within any interval of length d: made after it began and
+// decided before it ended. Some fullest interval begins with a request that was admitted.
 func FullestInterval(all []Record, d time.Duration) (most int) {
 	all = slices.Clone(all)
 	byTime(all)

@@ -102,7 +102,8 @@ var importRules = []importRule{
 	{
 		packages: "internal/harness",
 		ours: []string{
-			"lua", "remote", "tiered", "sim/faultnet", "internal/ideal", "internal/invariant", "internal/redistest", "internal/watch",
+			"lua", "remote", "tiered", "sim/faultnet",
+			"internal/ideal", "internal/invariant", "internal/redistest", "internal/watch",
 		},
 		modules: []string{anything},
 	},
@@ -300,7 +301,10 @@ func TestImportsBroken(t *testing.T) {
 			"a module of others", our("remote", gobreaker),
 			[]string{"remote must not import " + gobreaker + " of module " + gobreaker},
 		},
-		{"a tree", our("sim", module+"/internal/redistest"), []string{"sim must not import internal/redistest"}},
+		{
+			"a tree", our("sim", module+"/internal/redistest"),
+			[]string{"sim must not import internal/redistest"},
+		},
 		{"the top", pkg(module, module, tiered), []string{". must not import tiered"}},
 		{"a command line", our("sim", cobra), []string{"sim must not import " + cobra + " of module " + cobra}},
 		{

@@ -60,7 +60,8 @@ time_t time(time_t *t) {
 }
 `
 
-// StartWithClock is Start for a server whose time of day SetClock sets. Where there is no C compiler the test is skipped.
+// StartWithClock is Start for a server whose time of day SetClock sets. Where there is no C compiler the test is
+// skipped.
 func StartWithClock(t testing.TB) *Server {
 	t.Helper()
 	cc, err := exec.LookPath("cc")

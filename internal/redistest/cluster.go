@@ -55,8 +55,8 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// StartReplicatedCluster is [StartCluster] with a replica of each primary: Replicas[i] follows Servers[i]. It returns when every
-// replica follows and every node knows it.
+// StartReplicatedCluster is [StartCluster] with a replica of each primary: Replicas[i] follows Servers[i]. It returns
+// when every replica follows and every node knows it.
 func StartReplicatedCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	ctx := context.Background()

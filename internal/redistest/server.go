@@ -1,5 +1,5 @@
-// Package redistest starts real redis-server processes for tests, and stops them by pid. A server dies with the test. It listens
-// on a unix socket and on a loopback port of its own, and keeps nothing on disk.
+// Package redistest starts real redis-server processes for tests, and stops them by pid. A server dies with the test.
+// It listens on a unix socket and on a loopback port of its own, and keeps nothing on disk.
 package redistest
 
 import (
@@ -74,8 +74,8 @@ func start(t testing.TB, part string, args ...string) *Server {
 func prepare(t testing.TB, part string, args ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Fatal("redis-server is not in PATH: `make test` installs it where it may, otherwise install the package redis-server " +
-			"(Debian, Ubuntu) or redis (Fedora, Alpine, Homebrew)")
+		t.Fatal("redis-server is not in PATH: `make test` installs it where it may, otherwise install the package " +
+			"redis-server (Debian, Ubuntu) or redis (Fedora, Alpine, Homebrew)")
 	}
 	// The path of a unix socket has at most 107 bytes: the directory of a test would be too long.
 	dir, err := os.MkdirTemp("", "redis")

@@ -90,7 +90,7 @@ func (p program) start(t *testing.T, replicas int, files ...string) *service {
 
 func (s *service) replica(t *testing.T, root string) *replica {
 	t.Helper()
-	port := redistest.FreePort(t)
+	port, public, debug := redistest.FreePort(t), redistest.FreePort(t), redistest.FreePort(t)
 	cmd := exec.Command(s.binary)
 	cmd.SysProcAttr = redistest.DieWithParent()
 	var log bytes.Buffer
@@ -99,7 +99,7 @@ func (s *service) replica(t *testing.T, root string) *replica {
 		"RUNTIME_ROOT="+root, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+s.redis.Addr, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 		"GRPC_HOST=127.0.0.1", "GRPC_PORT="+strconv.Itoa(port),
-		"HOST=127.0.0.1", "PORT="+strconv.Itoa(redistest.FreePort(t)), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+strconv.Itoa(redistest.FreePort(t)))
+		"HOST=127.0.0.1", "PORT="+strconv.Itoa(public), "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+strconv.Itoa(debug))
 	cmd.Env = append(cmd.Env, s.env...)
 	// Started on a thread that stays, or the process would die with the thread.
 	runtime.LockOSThread()
