@@ -32,11 +32,11 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 	for module in contrib/*/; do (cd $$module && go vet ./... && go test -short ./...) || exit 1; done
 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
-REALTIME := ./failover ./internal/faults ./remote ./tiered
+REALTIME := ./failover ./internal/rig/faults ./remote ./tiered
 
 # Packages that a service runs concurrently. The race detector watches them in `make test`, and the others in `make
 # test-long`: it makes virtual time 15 times as slow. RACEFREE would take it minutes, and only runs what others run too.
-RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/watch
+RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/rig/watch
 RACEFREE := ./internal/adversary/... ./internal/legal
 
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
@@ -94,12 +94,12 @@ FAULTS ?= .
 
 faults: ## everything that can happen to Redis, the network, the processes and the callers, for real: nine minutes
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/faults -args -faults '$(FAULTS)'
+	go test -count=1 -timeout 20m -v -run '^TestFaults$$' ./internal/rig/faults -args -faults '$(FAULTS)'
 
 steady: ## how much of the limit is used, and how rarely Redis is asked, under steady load: two minutes of a quiet machine
 	@$(REDIS)
 	go test -count=1 -v -run 'TestSteady' .
-	go test -count=1 -v -run 'TestSteady' ./internal/harness -args -steady
+	go test -count=1 -v -run 'TestSteady' ./internal/rig/fleet -args -steady
 
 ratios: ## every claim about speed, measured against something in the same run: under nine minutes
 	@$(REDIS)

@@ -16,14 +16,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
-	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) { fleet.Main(m) }
 
 // fleetTest is processes that share limits, each under three times its load, on one Redis or on a Cluster.
 type fleetTest struct {
@@ -36,7 +36,7 @@ type fleetTest struct {
 
 // fleetLoad is a load and the least of it that must be admitted: of what an ideal bucket admits, or of what a window may hold.
 type fleetLoad struct {
-	harness.Load
+	fleet.Load
 	least float64
 }
 
@@ -46,34 +46,34 @@ func perWindow(n int64) tiered.Limit { return tiered.Limit{Tokens: n, Per: windo
 
 var fleetTests = []fleetTest{
 	{name: "2000 per second", processes: 8, loads: []fleetLoad{
-		{harness.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500)}}, 0.97},
+		{fleet.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500)}}, 0.97},
 	}},
 	{name: "10 per second", processes: 8, loads: []fleetLoad{
-		{harness.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(10)}}, 0.95},
+		{fleet.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(10)}}, 0.95},
 	}},
 	// Large leases, and time to fill them and the bucket: a refill that forgot the escrow shows here, in the audit. What lies in
 	// Redis for a hold-off when a surge ends overflows before the next one: that part of the limit is missing.
 	{name: "surges", processes: 3, loads: []fleetLoad{
-		{harness.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500), Lease: tiered.Lease{Size: 125}}, Surges: true}, 0.8},
+		{fleet.Load{Policy: tiered.Policy{Name: "api", Limit: tiered.PerSecond(2000).WithBurst(500), Lease: tiered.Lease{Size: 125}}, Surges: true}, 0.8},
 	}},
 	{name: "each algorithm", processes: 8, loads: []fleetLoad{
-		{harness.Load{Policy: tiered.Policy{Name: "fixed", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(400)}}, 0.6},
-		{harness.Load{Policy: tiered.Policy{Name: "fixed-direct", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
-		{harness.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(400)}}, 0.6},
-		{harness.Load{Policy: tiered.Policy{Name: "sliding-direct", Algorithm: tiered.SlidingWindow, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
-		{harness.Load{Policy: tiered.Policy{Name: "buckets", Limit: perWindow(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}}}, 0.6},
-		{harness.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "fixed", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(400)}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "fixed-direct", Algorithm: tiered.FixedWindow, Calendar: true, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(400)}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "sliding-direct", Algorithm: tiered.SlidingWindow, Limit: perWindow(100), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "buckets", Limit: perWindow(200).WithBurst(50), Also: []tiered.Limit{tiered.PerSecond(150).WithBurst(150)}}}, 0.6},
+		{fleet.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
 	}},
 	{name: "shards on one Redis", processes: 8, shards: 4, loads: inShards},
 	{name: "shards on a Cluster", processes: 8, shards: 4, cluster: true, loads: inShards},
 }
 
 var inShards = []fleetLoad{
-	{harness.Load{Policy: tiered.Policy{Name: "leased", Limit: tiered.PerSecond(1000).WithBurst(402)}}, 0.7},
-	{harness.Load{Policy: tiered.Policy{Name: "direct", Limit: tiered.PerSecond(200).WithBurst(42), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.7},
-	{harness.Load{Policy: tiered.Policy{Name: "buckets", Limit: tiered.PerSecond(200).WithBurst(50), Also: []tiered.Limit{perWindow(300).WithBurst(300)}}}, 0.6},
-	{harness.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(401)}}, 0.6},
-	{harness.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
+	{fleet.Load{Policy: tiered.Policy{Name: "leased", Limit: tiered.PerSecond(1000).WithBurst(402)}}, 0.7},
+	{fleet.Load{Policy: tiered.Policy{Name: "direct", Limit: tiered.PerSecond(200).WithBurst(42), Lease: tiered.Lease{Size: tiered.NoLease}}}, 0.7},
+	{fleet.Load{Policy: tiered.Policy{Name: "buckets", Limit: tiered.PerSecond(200).WithBurst(50), Also: []tiered.Limit{perWindow(300).WithBurst(300)}}}, 0.6},
+	{fleet.Load{Policy: tiered.Policy{Name: "sliding", Algorithm: tiered.SlidingWindow, Limit: perWindow(401)}}, 0.6},
+	{fleet.Load{Policy: tiered.Policy{Name: "log", Algorithm: tiered.SlidingLog, Limit: perWindow(50)}}, 0.6},
 }
 
 // TestExactAcrossProcesses is the promise: processes share limits under three times their load, one is killed, one stopped, and
@@ -91,7 +91,7 @@ func TestExactAcrossProcesses(t *testing.T) {
 }
 
 func (c *fleetTest) run(t *testing.T) {
-	var job harness.Job
+	var job fleet.Job
 	var nodes []*redis.Client
 	if c.cluster {
 		cluster := redistest.StartCluster(t, 3)
@@ -106,18 +106,18 @@ func (c *fleetTest) run(t *testing.T) {
 		l.Offer = 3 * float64(l.Limit.Tokens) / l.Limit.Per.Seconds() / float64(c.processes)
 		job.Loads = append(job.Loads, l.Load)
 	}
-	var all harness.Fleet
-	start := func() *harness.Process {
+	var all fleet.Fleet
+	start := func() *fleet.Process {
 		job.Seed = uint64(len(all))
-		all = append(all, harness.Start(t, job))
+		all = append(all, fleet.Start(t, job))
 		return all[len(all)-1]
 	}
 	for range c.processes {
 		start()
 	}
-	var audit *harness.Audit
+	var audit *fleet.Audit
 	if c.loads[0].Name == "api" {
-		audit = harness.StartAudit(t, nodes[0], job.Loads)
+		audit = fleet.StartAudit(t, nodes[0], job.Loads)
 	}
 	for _, p := range all {
 		p.Begin()
@@ -157,10 +157,10 @@ func (c *fleetTest) run(t *testing.T) {
 }
 
 // judgeBuckets holds the requests of a load against each of its limits.
-func (l *fleetLoad) judgeBuckets(t *testing.T, requests []harness.Record) {
+func (l *fleetLoad) judgeBuckets(t *testing.T, requests []fleet.Record) {
 	used := 0.0 // of the limit that is used most
 	for _, limit := range append([]tiered.Limit{l.Limit}, l.Also...) {
-		v := harness.Judge(requests, limit)
+		v := fleet.Judge(requests, limit)
 		t.Logf("%s, %d per %v: %d requests in %.1f s: %d admitted, an ideal bucket %d (%.2f %%); over-admission %.0f; tightest interval: %v",
 			l.Name, limit.Tokens, limit.Per, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, 100*v.Utilisation(),
 			max(0, math.Ceil(v.Over())), v.Worst)
@@ -179,10 +179,10 @@ func (l *fleetLoad) judgeBuckets(t *testing.T, requests []harness.Record) {
 }
 
 // judgeWindow holds them against the window: any of its length, or of a fixed one those that begin at its multiples.
-func (l *fleetLoad) judgeWindow(t *testing.T, requests []harness.Record) {
-	most := harness.FullestInterval(requests, window)
+func (l *fleetLoad) judgeWindow(t *testing.T, requests []fleet.Record) {
+	most := fleet.FullestInterval(requests, window)
 	if l.Algorithm == tiered.FixedWindow {
-		most = harness.FullestWindow(requests, window)
+		most = fleet.FullestWindow(requests, window)
 	}
 	over := most - int(l.Limit.Tokens)
 	t.Logf("%s: %d requests; the fullest window has %d of %d: over-admission %d", l.Name, len(requests), most, l.Limit.Tokens, max(0, over))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 )
 
 // cores is the number of processors that the bounds are meant for.

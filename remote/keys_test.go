@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 func TestRedisPresence(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 )
 
 // crowd is waiters of one key in several processes, who come at one instant, in virtual time.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
-	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 )
 
 // roundTrip is that of the fleets that figures are published of: a Redis in the same data center.

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/failover"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // creeping is a store whose round trip can be changed while it runs.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ratio"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/ratio"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // serve runs the program until the end of the test and returns its URL.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -73,7 +73,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 
 	var mu sync.Mutex
-	var records []harness.Record
+	var records []fleet.Record
 	other := map[int]int{} // answers by status that are neither 200 nor 429
 	var all sync.WaitGroup
 	begin := time.Now()
@@ -84,7 +84,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				code, _ := get(users[i%processes], "ann")
 				after := time.Since(begin)
 				mu.Lock()
-				records = append(records, harness.Record{
+				records = append(records, fleet.Record{
 					Before: int64(before), After: int64(after), Allowed: code == http.StatusOK,
 				})
 				if code != http.StatusOK && code != http.StatusTooManyRequests {
@@ -107,7 +107,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			admitted++
 		}
 	}
-	verdict := harness.Judge(records, larger)
+	verdict := fleet.Judge(records, larger)
 	t.Logf("%d requests, %d admitted, %.1f tokens over the larger limit in the worst interval",
 		len(records), admitted, verdict.Over())
 	if verdict.Over() > 0 {

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

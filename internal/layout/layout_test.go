@@ -74,7 +74,7 @@ var importRules = []importRule{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/ideal", "internal/invariant", "internal/watch",
+			"internal/ideal", "internal/invariant", "internal/rig/watch",
 		},
 		modules: []string{anything},
 	},
@@ -93,17 +93,17 @@ var importRules = []importRule{
 	{packages: "internal/adversary/shares", ours: []string{"lua", "remote", "internal/adversary", "internal/standing"}},
 	{
 		packages: "internal/legal",
-		ours:     []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/watch"},
+		ours:     []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/rig/watch"},
 		modules:  []string{anything},
 	},
-	{packages: "internal/watch", ours: []string{"lua", "remote"}},
+	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
 	// What tiersim alone makes of the simulator.
 	{packages: "internal/swarm", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{
-		packages: "internal/harness",
+		packages: "internal/rig/fleet",
 		ours: []string{
 			"lua", "remote", "tiered", "sim/faultnet",
-			"internal/ideal", "internal/invariant", "internal/redistest", "internal/watch",
+			"internal/ideal", "internal/invariant", "internal/rig/redistest", "internal/rig/watch",
 		},
 		modules: []string{anything},
 	},
@@ -302,8 +302,8 @@ func TestImportsBroken(t *testing.T) {
 			[]string{"remote must not import " + gobreaker + " of module " + gobreaker},
 		},
 		{
-			"a tree", our("sim", module+"/internal/redistest"),
-			[]string{"sim must not import internal/redistest"},
+			"a tree", our("sim", module+"/internal/rig/redistest"),
+			[]string{"sim must not import internal/rig/redistest"},
 		},
 		{"the top", pkg(module, module, tiered), []string{". must not import tiered"}},
 		{"a command line", our("sim", cobra), []string{"sim must not import " + cobra + " of module " + cobra}},
@@ -346,7 +346,7 @@ func TestDirections(t *testing.T) {
 		{"sim/scenario", "tiered"},
 		{"sim/library", "sim/scenario"},
 		{"sim/faultnet", "sim/scenario"},
-		{"sim", "internal/redistest"},
+		{"sim", "internal/rig/redistest"},
 		{"cmd/tiersim", "remote"},
 		{"examples/quickstart", "sim"},
 		{"internal/ideal", "tiered"},

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/legal"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 var (

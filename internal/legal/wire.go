@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
 	"github.com/tiered-limiter/tiered-limiter/internal/adversary/shares"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 var (

@@ -19,7 +19,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // loading is a server in this process whose configuration takes as long to load as the test wants.

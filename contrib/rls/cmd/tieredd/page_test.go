@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // page returns docs/service.md, and the block of YAML in it that begins with some text.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls"
 	"github.com/tiered-limiter/tiered-limiter/contrib/rls/internal/behavior"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 
 // Each variable sets the option of the service that it names.

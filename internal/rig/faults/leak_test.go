@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -17,14 +17,14 @@ func TestCloseDuringAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			job := harness.Job{Client: &harness.Client{Addrs: []string{server.Addr}}, Processes: 3}
+			job := fleet.Job{Client: &fleet.Client{Addrs: []string{server.Addr}}, Processes: 3}
 			for mode := tiered.FailLocal; mode <= tiered.FailClosed; mode++ {
-				hot := harness.Load{Policy: tiered.Policy{Name: mode.String(), Limit: limit, FailMode: mode}, Offer: 400}
+				hot := fleet.Load{Policy: tiered.Policy{Name: mode.String(), Limit: limit, FailMode: mode}, Offer: 400}
 				cold := hot // keys that nobody has seen: they hold nothing
 				cold.Name, cold.Keys = "cold-"+hot.Name, -1
 				job.Loads = append(job.Loads, hot, cold)
 			}
-			p := harness.StartFleet(t, job, 1)[0]
+			p := fleet.StartAll(t, job, 1)[0]
 			time.Sleep(300 * time.Millisecond)
 			fault(server)
 			time.Sleep(1200 * time.Millisecond) // long enough for probes, too short for the end of the leases
@@ -35,7 +35,7 @@ func TestCloseDuringAnOutage(t *testing.T) {
 			}
 			r := p.Stop()
 			t.Logf("Close took %v: %v", r.CloseTime, r.Closing)
-			if r.Goroutines > 0 || r.CloseTime > harness.CloseTime+250*time.Millisecond { // a stalled machine's share of it
+			if r.Goroutines > 0 || r.CloseTime > fleet.CloseTime+250*time.Millisecond { // a stalled machine's share of it
 				t.Errorf("%d goroutines stay, and Close took %v", r.Goroutines, r.CloseTime)
 			}
 		})

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -70,7 +70,7 @@ func lastWrites(*faultRun, tiered.FailMode) float64 { return burst }
 func withSentinel(s *faultRun) {
 	s.sentinel = redistest.StartSentinel(s)
 	s.server, s.admin = s.sentinel.Primary, s.sentinel.Primary.Client()
-	s.client = &harness.Client{Addrs: []string{s.sentinel.Sentinel.Addr}, Primary: s.sentinel.Name}
+	s.client = &fleet.Client{Addrs: []string{s.sentinel.Sentinel.Addr}, Primary: s.sentinel.Name}
 	s.watch = s.watching(&redis.UniversalOptions{Addrs: s.client.Addrs, MasterName: s.client.Primary})
 }
 
@@ -86,7 +86,7 @@ func promoted(s *faultRun) {
 func withCluster(s *faultRun) {
 	s.cluster = redistest.StartReplicatedCluster(s, 3)
 	s.server, s.admin = s.cluster.Servers[1], s.cluster.Servers[1].Client()
-	s.client = &harness.Client{Addrs: s.cluster.Addrs()}
+	s.client = &fleet.Client{Addrs: s.cluster.Addrs()}
 	s.watch = s.watching(&redis.UniversalOptions{Addrs: s.client.Addrs})
 }
 

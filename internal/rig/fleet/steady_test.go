@@ -1,4 +1,4 @@
-package harness
+package fleet
 
 import (
 	"flag"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -44,7 +44,7 @@ func TestSteadyFleet(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.load.Name = "steady"
-			f := StartFleet(t, Job{URL: redistest.Start(t).URL(), Loads: []Load{c.load}}, c.processes)
+			f := StartAll(t, Job{URL: redistest.Start(t).URL(), Loads: []Load{c.load}}, c.processes)
 			start := time.Now()
 			time.Sleep(length)
 			var calls float64

@@ -8,24 +8,24 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // standingFleet is processes with standing shares while something happens to them.
 type standingFleet struct {
 	*testing.T
-	job harness.Job
-	all harness.Fleet // of which some may have left
+	job fleet.Job
+	all fleet.Fleet // of which some may have left
 }
 
 // start starts n processes, has each begin, and returns the last one.
-func (f *standingFleet) start(n int) (m *harness.Process) {
+func (f *standingFleet) start(n int) (m *fleet.Process) {
 	f.Helper()
 	for range n {
 		f.job.Seed = uint64(len(f.all))
-		m = harness.Start(f, f.job)
+		m = fleet.Start(f, f.job)
 		f.all = append(f.all, m)
 		m.Begin()
 	}
@@ -33,7 +33,7 @@ func (f *standingFleet) start(n int) (m *harness.Process) {
 }
 
 // look returns how each of some processes is now, and the tokens that their shares have admitted of "over".
-func (f *standingFleet) look(some harness.Fleet) (reports []harness.Report, taken int64) {
+func (f *standingFleet) look(some fleet.Fleet) (reports []fleet.Report, taken int64) {
 	f.Helper()
 	for _, m := range some {
 		r := m.Report()
@@ -44,7 +44,7 @@ func (f *standingFleet) look(some harness.Fleet) (reports []harness.Report, take
 }
 
 // until waits until all of some processes are as ready says, and returns the time.
-func (f *standingFleet) until(what string, some harness.Fleet, ready func(harness.Report) bool) time.Time {
+func (f *standingFleet) until(what string, some fleet.Fleet, ready func(fleet.Report) bool) time.Time {
 	f.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		reports, _ := f.look(some)
@@ -64,9 +64,9 @@ func (f *standingFleet) until(what string, some harness.Fleet, ready func(harnes
 
 // over returns by how many tokens the worst interval between two times exceeds the limit of a load. It is negative if
 // none does.
-func (f *standingFleet) over(l harness.Load, from, to time.Time) float64 {
-	some := harness.Within(f.all.Records(l.Name), from.UnixNano(), to.UnixNano())
-	return harness.Judge(some, l.Limit).Over()
+func (f *standingFleet) over(l fleet.Load, from, to time.Time) float64 {
+	some := fleet.Within(f.all.Records(l.Name), from.UnixNano(), to.UnixNano())
+	return fleet.Judge(some, l.Limit).Over()
 }
 
 // TestStandingSharesWithAnOldProcessAndAFailover runs four real processes with standing shares under Sentinel. First a
@@ -79,13 +79,13 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	t.Parallel()
 	const few = 4
 	sentinel := redistest.StartSentinel(t)
-	f := &standingFleet{T: t, job: harness.Job{
-		Client: &harness.Client{Addrs: []string{sentinel.Sentinel.Addr}, Primary: sentinel.Name},
+	f := &standingFleet{T: t, job: fleet.Job{
+		Client: &fleet.Client{Addrs: []string{sentinel.Sentinel.Addr}, Primary: sentinel.Name},
 		Loads:  standingLoads(few),
 	}}
 	began := time.Now()
 	f.start(few)
-	used := func(r harness.Report) bool {
+	used := func(r fleet.Report) bool {
 		return r.Stats.Standing.Fraction > 0.2 && r.Stats.Policies["over"].Outside == 0
 	}
 	members := f.all
@@ -106,7 +106,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 	joined := time.Now()
 	stranger := f.start(1)
 	f.job.Loads = loads
-	noticed := f.until("the old process is noticed", members, func(r harness.Report) bool {
+	noticed := f.until("the old process is noticed", members, func(r fleet.Report) bool {
 		return r.Stats.Policies["over"].Outside == 1
 	})
 	_, before := f.look(members)
@@ -145,7 +145,7 @@ func TestStandingSharesWithAnOldProcessAndAFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	final := harness.Fleet{left}.Stop()
+	final := fleet.Fleet{left}.Stop()
 	leftTaken := final[left].Stats.Policies["over"].Standing
 	members = members[:few-1]
 	cut := time.Now()

@@ -11,10 +11,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) { fleet.Main(m) }
 
 // rows are all faults.
 var rows = slices.Concat(redisRows, networkRows, fleetRows, topologyRows)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
@@ -87,9 +87,9 @@ var redisRows = []row{
 	},
 	{
 		name: "poisoned key",
-		job: func(s *faultRun, job *harness.Job) {
+		job: func(s *faultRun, job *fleet.Job) {
 			job.Damaged = true
-			job.Loads = append(job.Loads, harness.Load{
+			job.Loads = append(job.Loads, fleet.Load{
 				Policy: tiered.Policy{Name: "poisoned", FailMode: tiered.FailLocal, Limit: limit},
 				Offer:  1.5 * perSecond / processes,
 			})
@@ -105,7 +105,7 @@ var redisRows = []row{
 				}
 			}
 			shared := 0
-			for _, r := range harness.Within(s.fleet.Records("poisoned"), s.back, s.ended) {
+			for _, r := range fleet.Within(s.fleet.Records("poisoned"), s.back, s.ended) {
 				if r.Reason == tiered.Shared {
 					shared++
 				}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -20,7 +20,7 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	const few, many = 4, 12
 	server := redistest.Start(t)
-	f := &standingFleet{T: t, job: harness.Job{URL: server.URL(), Loads: standingLoads(few)}}
+	f := &standingFleet{T: t, job: fleet.Job{URL: server.URL(), Loads: standingLoads(few)}}
 	f.start(few)
 	time.Sleep(85 * time.Second) // the quarantine, and time to fill the shares
 	client := server.Client()
@@ -57,7 +57,7 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 	}
 	for _, l := range f.job.Loads {
 		requests := f.all.Records(l.Name)
-		v := harness.Judge(requests, l.Limit)
+		v := fleet.Judge(requests, l.Limit)
 		t.Logf("%s: %d requests in %.0f s, %d admitted, an ideal bucket %d, %d by standing shares; over-admission %.0f; "+
 			"tightest interval: %v", l.Name, len(requests), v.Length.Seconds(), v.Admitted, v.Ideal, taken[l.Name],
 			max(0, math.Ceil(v.Over())), v.Worst)
@@ -76,9 +76,9 @@ func TestStandingSharesAcrossProcesses(t *testing.T) {
 
 // standingLoads are what each of n processes offers: keys far below their limit, near it and at three times it, and one
 // whose bucket is full every 2 s and is then emptied within 0.8 s. Only that one shows a token too many in short time.
-func standingLoads(n int) []harness.Load {
-	load := func(name string, limit tiered.Limit, offer float64) harness.Load {
-		return harness.Load{
+func standingLoads(n int) []fleet.Load {
+	load := func(name string, limit tiered.Limit, offer float64) fleet.Load {
+		return fleet.Load{
 			Policy: tiered.Policy{Name: name, Limit: limit, FailMode: tiered.FailClosed, Standing: tiered.StandingOn},
 			Offer:  offer / float64(n),
 		}
@@ -86,5 +86,5 @@ func standingLoads(n int) []harness.Load {
 	limit := tiered.PerSecond(100).WithBurst(200)
 	surges := load("surges", tiered.PerSecond(100).WithBurst(96), 130)
 	surges.Surges = true
-	return []harness.Load{load("rare", limit, 2), load("near", limit, 80), load("over", limit, 300), surges}
+	return []fleet.Load{load("rare", limit, 2), load("near", limit, 80), load("over", limit, 300), surges}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -12,7 +12,7 @@ import (
 var fleetRows = []row{
 	{
 		name: "pool of 2, 500 goroutines", prompt: true,
-		job: func(s *faultRun, job *harness.Job) {
+		job: func(s *faultRun, job *fleet.Job) {
 			job.Client.Pool = 2
 			for i := range job.Loads {
 				job.Loads[i].Workers = 500 / len(job.Loads)
@@ -22,9 +22,9 @@ var fleetRows = []row{
 	},
 	{
 		name: "half of the callers cancel", prompt: true,
-		job: func(s *faultRun, job *harness.Job) {
+		job: func(s *faultRun, job *fleet.Job) {
 			// Keys that are asked for now and then: each request is a round trip, which a caller can leave.
-			job.Loads = append(job.Loads, harness.Load{
+			job.Loads = append(job.Loads, fleet.Load{
 				Policy: tiered.Policy{
 					Name: "leaving", FailMode: tiered.FailClosed, Limit: limit, Lease: tiered.Lease{Size: tiered.NoLease},
 				},
@@ -55,7 +55,7 @@ var fleetRows = []row{
 	{
 		// Longer than their leases last. What they hold then is no longer their own; large leases, or it would hardly show.
 		name: "processes paused past their leases", breakers: may,
-		job: func(s *faultRun, job *harness.Job) {
+		job: func(s *faultRun, job *fleet.Job) {
 			for i := range job.Loads {
 				job.Loads[i].Lease.Size = burst / 4
 			}
@@ -74,9 +74,9 @@ var fleetRows = []row{
 	},
 	{
 		name: "flood of unknown keys", length: 40 * time.Second, // a million of them, on a slow machine too
-		job: func(s *faultRun, job *harness.Job) {
+		job: func(s *faultRun, job *fleet.Job) {
 			job.MaxKeys = floodKeys
-			job.Loads = append(job.Loads, harness.Load{
+			job.Loads = append(job.Loads, fleet.Load{
 				Policy: tiered.Policy{Name: "flood", FailMode: tiered.FailClosed, Limit: tiered.PerMinute(60)},
 				Keys:   -1, Most: 1_000_000/processes + 1,
 				Offer: 5000, Workers: 16,

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -61,9 +61,9 @@ const (
 // row is one fault.
 type row struct {
 	name       string
-	quick      bool                          // it is one of those that run with all other tests
-	start      func(*faultRun)               // starts Redis and says how a process reaches it; nil is one server
-	job        func(*faultRun, *harness.Job) // changes what a process does
+	quick      bool                        // it is one of those that run with all other tests
+	start      func(*faultRun)             // starts Redis and says how a process reaches it; nil is one server
+	job        func(*faultRun, *fleet.Job) // changes what a process does
 	begin      func(*faultRun)
 	length     time.Duration   // of the fault, after begin has returned; 0 is usual
 	end        func(*faultRun) // ends the fault; nil when it is one moment. It returns when Redis can serve again.
@@ -81,7 +81,7 @@ type row struct {
 
 // subject is a load that is judged, and what the fault does to it.
 type subject struct {
-	harness.Load
+	fleet.Load
 	breakers   opening
 	lost       int64
 	node       string // the one whose breakers count; "" is all of them
@@ -99,14 +99,14 @@ type faultRun struct {
 	sentinel *redistest.Sentinel
 	cluster  *redistest.Cluster
 
-	client  *harness.Client
-	fleet   harness.Fleet
-	reports map[*harness.Process]harness.Report // of those that were not killed
+	client  *fleet.Client
+	fleet   fleet.Fleet
+	reports map[*fleet.Process]fleet.Report // of those that were not killed
 	judged  []subject
 	wrong   []string // with the row as a whole
 	note    string   // what the row has to say for itself
 
-	paused harness.Fleet // processes that were stopped for a while
+	paused fleet.Fleet   // processes that were stopped for a while
 	lag    time.Duration // of the machine: by how much the processes overslept at most, but for the paused one
 
 	started, down, up, back, ended int64
@@ -126,16 +126,16 @@ func (s *faultRun) play() {
 	if s.subjects != nil {
 		s.judged = s.subjects(s)
 	}
-	job := harness.Job{Client: s.client, Processes: processes}
+	job := fleet.Job{Client: s.client, Processes: processes}
 	for _, j := range s.judged {
 		job.Loads = append(job.Loads, j.Load)
 	}
 	if s.job != nil {
 		s.job(s, &job)
 	}
-	s.fleet = harness.StartFleet(s, job, processes)
+	s.fleet = fleet.StartAll(s, job, processes)
 	s.started = time.Now().UnixNano()
-	audit := harness.StartAudit(s, s.watch, job.Loads[:len(s.judged)])
+	audit := fleet.StartAudit(s, s.watch, job.Loads[:len(s.judged)])
 	time.Sleep(warmUp)
 	s.down = time.Now().UnixNano() // whatever happens from here on may be the fault
 	s.begin(s)
@@ -201,7 +201,7 @@ func (s *faultRun) one(args ...string) {
 // single has the fleet use one server.
 func (s *faultRun) single(server *redistest.Server) {
 	s.server, s.admin = server, server.Client()
-	s.client = &harness.Client{Addrs: []string{server.Addr}}
+	s.client = &fleet.Client{Addrs: []string{server.Addr}}
 	s.watch = s.watching(&redis.UniversalOptions{Addrs: s.client.Addrs})
 }
 
@@ -224,7 +224,7 @@ func (s *faultRun) standard() (all []subject) {
 
 func (s *faultRun) subject(policy string, mode tiered.FailMode) subject {
 	return subject{
-		Load: harness.Load{
+		Load: fleet.Load{
 			Policy: tiered.Policy{Name: policy, FailMode: mode, Limit: limit}, Key: "shared", Offer: 1.5 * perSecond / processes,
 		},
 		breakers:   s.breakers,

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/harness"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
@@ -152,7 +152,7 @@ func (s *faultRun) judgeBreakers(f *figures, j subject) {
 }
 
 // judgeFault: while the fault lasts each decision is the mode's, and takes no time.
-func (s *faultRun) judgeFault(f *figures, j subject, all []harness.Record) {
+func (s *faultRun) judgeFault(f *figures, j subject, all []fleet.Record) {
 	byMode := 0
 	from := s.down
 	if j.breakers == opens {
@@ -160,8 +160,8 @@ func (s *faultRun) judgeFault(f *figures, j subject, all []harness.Record) {
 	}
 	var took []int64
 	refused, strange := 0, 0
-	var first harness.Record
-	during := harness.Within(all, from, s.up)
+	var first fleet.Record
+	during := fleet.Within(all, from, s.up)
 	for _, r := range during {
 		took = append(took, r.After-r.Before)
 		switch {
@@ -179,7 +179,7 @@ func (s *faultRun) judgeFault(f *figures, j subject, all []harness.Record) {
 			refused++
 		}
 	}
-	f.p99 = harness.Quantile(took, 0.99)
+	f.p99 = fleet.Quantile(took, 0.99)
 	if strange > 0 {
 		s.late(f, "%d of %d decisions are not the mode's, as %v %v after the fault", strange, len(during), first.Reason,
 			time.Duration(first.Before-s.down).Round(time.Millisecond))
@@ -198,11 +198,11 @@ func (s *faultRun) judgeFault(f *figures, j subject, all []harness.Record) {
 }
 
 // judgeBound: how much was admitted, in which phase, and what the design says that this fault may cost.
-func (s *faultRun) judgeBound(f *figures, j subject, all []harness.Record) {
+func (s *faultRun) judgeBound(f *figures, j subject, all []fleet.Record) {
 	for i, phase := range [][2]int64{{0, s.down}, {s.down, s.back}, {s.back, math.MaxInt64}} {
-		f.over[i] = harness.Judge(harness.Within(all, phase[0], phase[1]), j.Limit).Over()
+		f.over[i] = fleet.Judge(fleet.Within(all, phase[0], phase[1]), j.Limit).Over()
 	}
-	v := harness.Judge(all, j.Limit)
+	v := fleet.Judge(all, j.Limit)
 	f.admitted, f.whole = v.Admitted, v.Over()
 	f.within = float64(j.lost) * burst
 	if s.more != nil {
@@ -260,7 +260,7 @@ func (s *faultRun) usualLag() time.Duration {
 			}
 		}
 	}
-	if p99 := harness.Quantile(all, 0.99); p99 > time.Millisecond {
+	if p99 := fleet.Quantile(all, 0.99); p99 > time.Millisecond {
 		return p99
 	}
 	return 0
@@ -276,7 +276,7 @@ func (s *faultRun) strays() float64 {
 }
 
 // concerns reports whether a breaker's change is of the subject's node.
-func (j subject) concerns(e harness.State) bool { return j.node == "" || e.Node == j.node }
+func (j subject) concerns(e fleet.State) bool { return j.node == "" || e.Node == j.node }
 
 // mixedTime is for how long some processes fell back while others did not: the time that each was open before
 // the last one was, and after the first one closed for good, on average over the fleet.
@@ -308,16 +308,16 @@ func (s *faultRun) mixedTime(j subject) time.Duration {
 }
 
 // judgeReturn: after the fault nobody falls back any more, and the limit is used.
-func (s *faultRun) judgeReturn(f *figures, j subject, all []harness.Record) {
+func (s *faultRun) judgeReturn(f *figures, j subject, all []fleet.Record) {
 	from := s.back + int64(backTime)
 	if s.gone { // no breaker tells: the last decision that was made by the fail mode does
-		for _, r := range harness.Within(all, s.back, from) {
+		for _, r := range fleet.Within(all, s.back, from) {
 			if slices.Contains(fallback[j.FailMode], r.Reason) {
 				f.heal = max(f.heal, time.Duration(r.Before-s.back))
 			}
 		}
 	}
-	again := harness.Within(all, from, s.ended)
+	again := fleet.Within(all, from, s.ended)
 	strays, used := 0, 0
 	for _, r := range again {
 		if !slices.Contains(byRedis, r.Reason) {

@@ -1,4 +1,4 @@
-package harness
+package fleet
 
 import (
 	"cmp"
@@ -19,13 +19,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/watch"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // childVariable is the environment variable that makes a test program a child.
-const childVariable = "TIERED_HARNESS_CHILD"
+const childVariable = "TIERED_FLEET_CHILD"
 
 // Main is TestMain of a package that starts processes: it runs the tests of m, or does a child's work.
 func Main(m *testing.M) {

@@ -1,9 +1,9 @@
-// Package harness runs limiters in processes of their own, on a real Redis. The processes share limits; the test
+// Package fleet runs limiters in processes of their own, on a real Redis. The processes share limits; the test
 // freezes them, kills them and cuts them off.
 //
 // A process is the test program, started again: TestMain must call [Main]. It makes the requests of its [Job] and
 // writes down every decision with the time that it took ([Record]).
-package harness
+package fleet
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/redistest"
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/sim/faultnet"
 )
 
@@ -159,8 +159,8 @@ func (p *Process) Records(policy string) []Record {
 // Fleet is processes that do the same job.
 type Fleet []*Process
 
-// StartFleet starts n processes, each with a seed of its own, and has them begin together.
-func StartFleet(t testing.TB, job Job, n int) (f Fleet) {
+// StartAll starts n processes, each with a seed of its own, and has them begin together.
+func StartAll(t testing.TB, job Job, n int) (f Fleet) {
 	t.Helper()
 	for i := range n {
 		job.Seed = uint64(i)
