@@ -42,6 +42,9 @@ func (w *player) end() {
 			w.judge(b)
 		}
 	}
+	for _, p := range append(w.slots, w.gone...) {
+		p.judgeFallbacks()
+	}
 	if w.hooks > 20*w.asked+1000 {
 		w.faults = append(w.faults, Fault{"hook", "a hook that decides feeds itself"})
 	}

@@ -85,6 +85,15 @@ func (b *history) inForce(slot int, now time.Duration, l tiered.Limit) {
 	b.terms = append(b.terms, term{l, now, never, never, slot})
 }
 
+// end ends the terms that were closed and did not end yet.
+func (b *history) end(at time.Duration) {
+	for i := range b.terms {
+		if t := &b.terms[i]; t.closed != never && t.until == never {
+			t.until = at
+		}
+	}
+}
+
 // executed records that the store executed a process' call.
 func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
 	b.leased = b.leased || c.Lease != "" && grant > 0

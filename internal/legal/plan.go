@@ -176,9 +176,9 @@ func show(l tiered.Limit) string {
 func (p Plan) String() string {
 	var b strings.Builder
 	o := p.Options
-	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, repeats %t, hook %t, books %t, single %t\n",
+	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, processes known %d, repeats %t, hook %t, books %t, single %t\n",
 		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Warm, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
-		p.Repeats, p.Hook, p.Books, p.Single)
+		o.Processes, p.Repeats, p.Hook, p.Books, p.Single)
 	for i, x := range p.Policies {
 		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
 		for _, l := range x.Also {
@@ -227,6 +227,7 @@ func Draw(seed uint64) Plan {
 	for range 30 + d.IntN(60) {
 		p.Steps = append(p.Steps, d.step(&p))
 	}
+	p.Options.Processes = pick(&d, 0, 0, 0, 2, 5)
 	return p
 }
 

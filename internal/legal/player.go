@@ -44,7 +44,7 @@ type player struct {
 	story           strings.Builder
 }
 
-// Fault is a violation. Kind is over, under, health, recovery, loss or hook.
+// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss or hook.
 type Fault struct {
 	Kind, Text string
 }
@@ -60,6 +60,9 @@ type process struct {
 	limiters []*tiered.Limiter
 	rules    [][]tiered.Limit // results of PerKey, by policy and key; guarded by player.mu
 	counts   []counts         // of requests, by policy; guarded by player.mu
+	failures []*failures      // of Redis, by policy; guarded by player.mu
+	opened   time.Duration
+	leaves   bool // it is being closed or killed; guarded by player.mu
 }
 
 // counts are the requests of a policy in a process, as the plan saw them.
@@ -162,7 +165,7 @@ func keyName(k int) string { return fmt.Sprintf("k%d", k) }
 // open starts a process in a slot. If other is not zero, it is the limit of one policy.
 func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 	w.born++
-	p := &process{player: w, slot: slot}
+	p := &process{player: w, slot: slot, opened: w.now()}
 	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
 	p.wire = &wire{Store: w.backend.Store, player: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n}
 	o := w.plan.Options
@@ -181,6 +184,7 @@ func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 		}
 		p.rules = append(p.rules, make([]tiered.Limit, keys))
 		p.counts = append(p.counts, counts{})
+		p.failures = append(p.failures, newFailures(w, x))
 		if w.plan.Plans[i] {
 			x.PerKey = func(key string) tiered.Limit { return p.perKey(i, key) }
 		}
@@ -220,9 +224,12 @@ func (p *process) register() {
 	w := p.player
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range p.limiters {
+	for i, l := range p.limiters {
+		f := p.failures[i]
+		f.setMode(w.now(), l.Policy().FailMode)
 		for k := range keys {
 			w.histories[i][k].inForce(p.slot, w.now(), p.limit(i, k))
+			f.shares[k].inForce(0, w.now(), p.share(i, k))
 		}
 	}
 }
@@ -333,8 +340,11 @@ func (w *player) disturb(change func(*network)) {
 func (p *process) leave(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	err := p.group.Close(ctx)
 	w := p.player
+	w.mu.Lock()
+	p.leaves = true
+	w.mu.Unlock()
+	err := p.group.Close(ctx)
 	// Close checks again after each Budget or when it is notified. Which comes first depends on the processors.
 	if !w.plan.Real {
 		time.Sleep(second - w.now()%second)

@@ -176,6 +176,8 @@ func (p *process) decided(policy, key int, cost int64, before, after time.Durati
 	p.counts[policy].count(d)
 	w.line("process %d policy %d key %d cost %d: %v %v %d", p.slot, policy, key, cost, d.Reason, d.Tier, d.Remaining)
 	w.unavailable(d)
+	w.inTime(before, after)
+	p.fellBack(policy, key, cost, before, after, d)
 	if d.Tier == tiered.Failover {
 		w.histories[policy][key].vain(before, after, cost)
 		w.histories[policy][key].fills(p)
@@ -186,6 +188,14 @@ func (p *process) decided(policy, key int, cost int64, before, after time.Durati
 	legs := []part{{w.histories[policy][key], after, cost, d.Reason == tiered.Granted}}
 	w.admit(before, after, legs)
 	return legs
+}
+
+// inTime checks how long a request took; mu is held.
+func (w *player) inTime(before, after time.Duration) {
+	const lanes = 10 * time.Microsecond // requests of one instant leave one after the other
+	if d := after - before; d > w.plan.Options.Budget+lanes && !w.plan.Real {
+		w.faults = append(w.faults, Fault{"late", fmt.Sprintf("at %v a request took %v", w.now(), d)})
+	}
 }
 
 // apart requests one key of each policy at once, each by itself, and one of them twice.
@@ -262,10 +272,14 @@ func (p *process) together(s *Step, reserve bool) {
 	w.asked++
 	w.line("process %d together: %v %v", p.slot, d.Reason, d.Tier)
 	w.unavailable(&d)
+	w.inTime(before, after)
 	for _, x := range legs {
 		c := &p.counts[x.history.policy]
 		if c.unsure = true; d.Allowed {
 			c.admitted++
+		}
+		if w.plan.Policies[x.history.policy].Name == d.Policy && keyName(x.history.key) == d.Key { // the strictest
+			p.fellBack(x.history.policy, x.history.key, x.cost, before, after, &d)
 		}
 	}
 	if !d.Allowed || d.Tier == tiered.Failover {
@@ -411,6 +425,9 @@ func (w *player) restart(s *Step) {
 		p.wire.mu.Lock()
 		p.wire.dead = true
 		p.wire.mu.Unlock()
+		w.mu.Lock()
+		p.leaves = true
+		w.mu.Unlock()
 	} else if err := p.leave(patience); err != nil && w.plan.Class == Calm {
 		w.faultf("recovery", "Close: %v", err)
 	}

@@ -29,6 +29,7 @@ type wire struct {
 	player *player
 	lane   time.Duration // lane of its messages' arrival, in ns; no other process has it
 	salt   uint64
+	census remote.Census // the last that its process was told; guarded by player.mu
 
 	mu      sync.Mutex
 	dead    bool
@@ -210,6 +211,9 @@ func (w *wire) Presence(
 		if int(mix(dice, 3)%100) < n.loss {
 			time.Sleep(timeout)
 			return remote.Census{}, context.DeadlineExceeded
+		}
+		if err == nil {
+			w.counted(c)
 		}
 		return c, err
 	}
