@@ -169,22 +169,18 @@ endef
 # race      the short tests, RACECOUNT times on 1, 2 and 4 processors
 # soak      random schedules of the protocol's messages for SOAK; a failure prints its seed
 # speed     how fast the simulator is, and that the same seed is the same run: five minutes
-# swarm     SEEDS random scenarios with random faults, from SEED on: three minutes. Failures go to sim/testdata/seeds. Another
-#           SEED is other scenarios: a nightly run takes the date
-HUNTS := fuzz gremlins race soak speed swarm
+HUNTS := fuzz gremlins race soak speed
 
 # A count and not a time is the default: up to Go 1.26 a run that a clock ends fails now and then with "context deadline
 # exceeded" and no input to show for it (golang/go#75804). 10000 inputs take two seconds.
 FUZZTIME ?= 10000x
 RACECOUNT ?= 3
 SOAK ?= 10m
-SEEDS ?= 1000
-SEED ?= 1
 PACKAGE ?= ./failover
 
 GREMLINS ?= github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 
-hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=race, swarm, soak, fuzz, speed or gremlins
+hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=race, soak, fuzz, speed or gremlins
 	$(or $(hunt-$(HUNT)),$(error HUNT is one of $(HUNTS)))
 
 define hunt-fuzz
@@ -206,4 +202,3 @@ hunt-gremlins = GOFLAGS='-short -count=1' go run $(GREMLINS) unleash $(PACKAGE) 
 
 hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
 hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSameSeedSameRun' -bench BenchmarkRun -benchtime 1x ./sim -args -long
-hunt-swarm = go run ./cmd/tiersim swarm --seeds $(SEEDS) --seed $(SEED) --write sim/testdata/seeds

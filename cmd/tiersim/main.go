@@ -85,7 +85,7 @@ Exit status: 0 all expectations were met, 1 one was not, 2 it could not be run.`
 			return errors.New("which command?\n" + strings.TrimRight(c.UsageString(), "\n"))
 		},
 	}
-	root.AddCommand(a.list(), a.run(), a.sweep(), a.tune(), a.swarm(), a.replay(), a.diff(), a.check(), a.faults(),
+	root.AddCommand(a.list(), a.run(), a.sweep(), a.tune(), a.replay(), a.diff(), a.check(), a.faults(),
 		a.metrics(), a.version())
 	root.SetHelpCommand(help())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return fmt.Errorf("%w\n%s", err, seeHelp(c)) })

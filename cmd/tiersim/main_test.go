@@ -71,7 +71,6 @@ func TestHowToGoOn(t *testing.T) {
 		{"help zzz", "unknown command \"zzz\"\n\"tiersim help\" lists the commands"},
 		{"tune", "tune has no --rate: must be given, as in\n  tiersim tune --rate 1000/s --processes 20 --over 100% --shortfall 10%\n\"tiersim help tune\" says more"},
 		{"tune 5/s", "tune has arguments [\"5/s\"]: must be tiersim tune [flags]\n\"tiersim help tune\" says more"},
-		{"swarm a b", "as in\n  tiersim swarm --seeds 1000 --write .\n"},
 		{"list x", `"tiersim help list" says more`},
 		{"run --sed 1", "unknown flag: --sed\n\"tiersim help run\" says more"},
 		{"--sed 1", "unknown flag: --sed\n\"tiersim help\" lists the commands"},

@@ -78,7 +78,7 @@ var importRules = []importRule{
 		},
 		modules: []string{anything},
 	},
-	{packages: "cmd/...", ours: []string{"sim/...", "internal/swarm", "tiered", "tiered/policyfile"}, modules: []string{anything}},
+	{packages: "cmd/...", ours: []string{"sim/...", "tiered", "tiered/policyfile"}, modules: []string{anything}},
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
 	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
@@ -97,8 +97,6 @@ var importRules = []importRule{
 		modules:  []string{anything},
 	},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
-	// What tiersim alone makes of the simulator.
-	{packages: "internal/swarm", ours: []string{"sim", "sim/measure", "sim/scenario", "tiered"}},
 	{
 		packages: "internal/rig/fleet",
 		ours: []string{
