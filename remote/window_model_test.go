@@ -3,7 +3,6 @@ package remote_test
 import (
 	"fmt"
 	"maps"
-	"math/big"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -57,7 +56,7 @@ func sameDecision(a, b answer) bool {
 func TestWindowDefinition(t *testing.T) {
 	eachKind(t, func(t *testing.T, k windowKind) {
 		if k.algorithm == lua.TokenBuckets {
-			t.Skip("see TestBucketsDefinition")
+			t.Skip("see testdata/script/buckets.txt, and the adversary")
 		}
 		server := realEngine(t)
 		refused, tried := 0, 0
@@ -133,77 +132,4 @@ func TestWindowDefinition(t *testing.T) {
 			t.Errorf("%d refused in %d histories", refused, tried)
 		}
 	})
-}
-
-// Several token buckets admit a direct take exactly when each has the tokens, by exact fractions, and debit all or
-// none.
-func TestBucketsDefinition(t *testing.T) {
-	server := realEngine(t)
-	var kind windowKind
-	for _, k := range windowKinds {
-		if k.algorithm == lua.TokenBuckets {
-			kind = k
-		}
-	}
-	refused, tried := 0, 0
-	rapid.Check(t, func(t *rapid.T) {
-		tried++
-		draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }
-		c := kind.call(draw, fmt.Sprintf("{buckets/%d}", tried), 0)
-		limits := limitsOf(c)
-		levels := make([]*big.Rat, len(limits))
-		for i, l := range limits {
-			levels[i] = big.NewRat(l.Cap, 1)
-		}
-		now, memory := scriptStart, memoryEngine()
-		after := func(elapsed, n int64) (fits bool) { // with a rounding error's room
-			for i, l := range limits {
-				level := new(big.Rat).Add(levels[i],
-					new(big.Rat).Mul(big.NewRat(elapsed, l.Period), big.NewRat(l.Tokens, 1)))
-				level.Add(level, big.NewRat(1, 1_000_000_000))
-				if level.Cmp(big.NewRat(n, 1)) < 0 {
-					return false
-				}
-			}
-			return true
-		}
-		t.Repeat(map[string]func(*rapid.T){"take": func(t *rapid.T) {
-			step := choose(draw, 1, 1, c.Period/3, c.Period/7+1, c.Period, 2*c.Period+3)
-			now += step
-			for i, l := range limits {
-				levels[i].Add(levels[i], new(big.Rat).Mul(big.NewRat(step, l.Period), big.NewRat(l.Tokens, 1)))
-				if full := big.NewRat(l.Cap, 1); levels[i].Cmp(full) > 0 {
-					levels[i] = full
-				}
-			}
-			n := choose(draw, 1, 1, 2, c.Cap)
-			before := memory.memory.Fields(c.Bucket)
-			a := memory.at(t, now, take(c, n))
-			if got := server.at(t, now, take(c, n)); !sameDecision(got, a) {
-				t.Fatalf("%v, redis %v", a, got)
-			}
-			if a.reply.Code == lua.Never {
-				return
-			}
-			if after(0, n) != (a.reply.Code == lua.Granted) {
-				t.Fatalf("%d of %+v at %v: %v", n, c, levels, a)
-			}
-			if a.reply.Code == lua.Granted {
-				for i := range levels {
-					levels[i].Sub(levels[i], big.NewRat(n, 1))
-				}
-				return
-			}
-			refused++
-			if left := memory.memory.Fields(c.Bucket); !maps.Equal(before, left) {
-				t.Fatalf("a refusal changed\n%v to\n%v", before, left)
-			}
-			if !after(a.reply.Retry, n) || a.reply.Retry > 10 && after(a.reply.Retry-10, n) {
-				t.Fatalf("%d of %+v at %v: retry %d is not exact", n, c, levels, a.reply.Retry)
-			}
-		}})
-	})
-	if refused < tried {
-		t.Errorf("%d refused in %d histories", refused, tried)
-	}
 }
