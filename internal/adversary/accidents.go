@@ -140,7 +140,7 @@ func (w *World) promote() bool {
 func (w *World) reload() {
 	s, err := w.store.state(w.scope.Algorithm, w.bucket)
 	if err != nil {
-		w.failf("the bucket is damaged: %v", err)
+		w.Failf("the bucket is damaged: %v", err)
 	}
 	w.state = s
 	w.keyEnd = 0

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,43 +57,25 @@ func scopes(t testing.TB, a lua.Algorithm) []*adversary.Scope {
 	return chosen
 }
 
-// play plays the schedules of count seeds, with workers at once, each in a bank of its own or one that they share.
-func play(t *testing.T, a lua.Algorithm, first uint64, count int, bank func() *adversary.Store) {
+// play plays the schedules of count seeds, each worker in a store of its own or one that they share.
+func play(t *testing.T, a lua.Algorithm, first uint64, count int, store func() *adversary.Store) {
 	all := scopes(t, a)
-	var next, played, calls atomic.Int64
-	var tightest sync.Mutex
-	slack := math.Inf(1)
-	var workers sync.WaitGroup
-	for worker := range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			b := bank()
-			for !t.Failed() {
-				n := next.Add(1) - 1
-				if n >= int64(count) {
-					return
-				}
-				s := adversary.Random(all, first+uint64(n), steps)
-				bucket := fmt.Sprintf("{adversary/%d}%d", worker, a)
-				o := s.Play(b, bucket)
-				played.Add(1)
-				calls.Add(int64(o.Calls))
-				tightest.Lock()
-				slack = min(slack, o.Slack)
-				tightest.Unlock()
-				if o.Fault == "" {
-					continue
-				}
-				short := adversary.Shrink(s, func(s adversary.Schedule) bool { return s.Play(b, bucket).Fault != "" })
-				t.Errorf("after %d schedules: %s\nshrunk: %s", played.Load(), o.Fault, short.Describe(b, bucket))
-			}
+	r := adversary.Drive(first, count,
+		func(seed uint64) adversary.Schedule { return adversary.Random(all, seed, steps) },
+		func(worker int) adversary.Place {
+			return adversary.Place{Store: store(), Bucket: fmt.Sprintf("{adversary/%d}%d", worker, a)}
 		})
+	for _, broken := range r.Broken {
+		t.Errorf("after %d schedules: %s", r.Played, broken)
 	}
-	workers.Wait()
 	if !t.Failed() {
 		t.Logf("%s: %d schedules, %d calls, violations: 0, tightest: %.3f tokens below the bound",
-			algorithmNames[a], played.Load(), calls.Load(), math.Abs(slack))
+			algorithmNames[a], r.Played, r.Count, math.Abs(r.Slack))
 	}
 }
+
+// inMemory is a place of its own.
+func inMemory() adversary.Place { return adversary.Place{Store: adversary.OnMemory(), Bucket: "b"} }
 
 // eachAlgorithm plays count schedules of each.
 func eachAlgorithm(t *testing.T, count int, play func(t *testing.T, a lua.Algorithm, count int)) {
@@ -186,8 +165,8 @@ func FuzzSchedule(f *testing.F) {
 			// Spread over all actions, however many there are.
 			s.Choices = append(s.Choices, uint16(int(c)*len(s.Scope.Actions)/256))
 		}
-		if fault := s.Play(adversary.OnMemory(), "b").Fault; fault != "" {
-			t.Fatalf("%s\n%s", fault, s.Describe(adversary.OnMemory(), "b"))
+		if fault := s.Play(inMemory()).Fault; fault != "" {
+			t.Fatalf("%s\n%s", fault, s.Describe(inMemory()))
 		}
 	})
 }

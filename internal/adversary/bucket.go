@@ -62,7 +62,7 @@ func (b *bucket) apply(e local.Effect) {
 	p := b.process
 	if e.Send {
 		if b.queued {
-			p.world.failf("%s: a bucket is to be queued twice", p.id)
+			p.world.Failf("%s: a bucket is to be queued twice", p.id)
 		}
 		b.queued = true
 	}
@@ -121,7 +121,7 @@ func (b *bucket) fallback(n int64) {
 	case local.Outdated: // evicted and forgotten meanwhile: another bucket has its place
 		p.current().fallback(n)
 	default:
-		w.failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Outcome)
+		w.Failf("%s: alone with a request for %d: outcome %d", p.id, n, v.Outcome)
 	}
 }
 
@@ -134,7 +134,7 @@ func (b *bucket) checkShare(n int64) {
 	}
 	b.shared.Admit(int64(p.now()), n)
 	if worst := b.shared.Worst(); worst.Over > rounding {
-		p.world.failf("%s admitted alone: %v", p.id, worst)
+		p.world.Failf("%s admitted alone: %v", p.id, worst)
 	}
 }
 
@@ -154,7 +154,7 @@ func (b *bucket) giveBack(t *taking, n int64) {
 	burnt := b.Stats().Burnt
 	e, ok := b.Bucket.Return(now, n, t.from, t.gen, t.stamp)
 	if !ok {
-		w.failf("%s: the bucket in use is closed", b.process.id)
+		w.Failf("%s: the bucket in use is closed", b.process.id)
 	}
 	b.apply(e)
 	if t.from == local.FromShare {
@@ -185,7 +185,7 @@ func (p *process) giveBackLate(t *taking, n int64) {
 	burnt := b.Stats().Burnt
 	e, ok := b.Bucket.Return(now, n, local.FromRedis, b.Generation(), t.stamp)
 	if !ok {
-		p.world.failf("%s: the bucket in use is closed", p.id)
+		p.world.Failf("%s: the bucket in use is closed", p.id)
 	}
 	b.apply(e)
 	b.spent -= n
@@ -214,7 +214,7 @@ func (b *bucket) send() {
 		return
 	}
 	if b.call != nil {
-		w.failf("%s: two calls under way", p.id)
+		w.Failf("%s: two calls under way", p.id)
 	}
 	if c.Lease != "" {
 		f := b.calls.Sends(&c.Call, &p.last)
@@ -275,7 +275,7 @@ func (b *bucket) verdict(wait *waitingRequest, v local.Verdict, reply *reply) {
 		b.fallback(wait.n)
 	case local.Refused:
 	default:
-		b.process.world.failf("%s: waited for %d, outcome %d", b.process.id, wait.n, v.Outcome)
+		b.process.world.Failf("%s: waited for %d, outcome %d", b.process.id, wait.n, v.Outcome)
 	}
 }
 

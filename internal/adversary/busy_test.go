@@ -54,8 +54,8 @@ func TestWorldsAreBusy(t *testing.T) {
 				}
 			}
 		}
-		if w.fault != "" {
-			t.Fatal(w.fault)
+		if w.Fault != "" {
+			t.Fatal(w.Fault)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(seen)) {

@@ -100,7 +100,7 @@ func (w *World) clock() int64 {
 func (w *World) bound() {
 	for i, l := range w.limits {
 		if l.worst = max(l.worst, w.rule.excess(w, l)); l.worst > float64(l.conceded)+rounding {
-			w.failf("over-admission: limit %d (%+v) by %v, conceded %d", i+1, l.Limit, l.worst, l.conceded)
+			w.Failf("over-admission: limit %d (%+v) by %v, conceded %d", i+1, l.Limit, l.worst, l.conceded)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (w *World) check() {
 // report fails the world if a rule was broken by a process.
 func (w *World) report(p *process, f invariant.Finding) {
 	if f.Broken() {
-		w.failf("%s: %v", p.id, f)
+		w.Failf("%s: %v", p.id, f)
 	}
 }
 
@@ -160,10 +160,10 @@ func (b *bucket) checkLedger() {
 	ledger := invariant.Ledger{Granted: s.Granted, Spent: s.Spent, Returned: s.Returned, Burnt: s.Burnt, Held: s.Held}
 	w.report(b.process, ledger.Check(b.returnedLate))
 	if s.Granted != b.granted {
-		w.failf("%s was granted %d tokens, its ledger says %d", b.process.id, b.granted, s.Granted)
+		w.Failf("%s was granted %d tokens, its ledger says %d", b.process.id, b.granted, s.Granted)
 	}
 	if s.Spent != b.spent {
-		w.failf("%s admitted %d tokens, its ledger says %d", b.process.id, b.spent, s.Spent)
+		w.Failf("%s admitted %d tokens, its ledger says %d", b.process.id, b.spent, s.Spent)
 	}
 }
 
@@ -186,7 +186,7 @@ func (w *World) covered(p *process) int64 {
 func (b *bucket) checkDebt() {
 	settled := b.Stats().Settled
 	if settled > b.debt || settled < b.debt-b.debtReturned && !b.forgiven {
-		b.process.world.failf("%s owed %d tokens (%d of them given back), and reported %d",
+		b.process.world.Failf("%s owed %d tokens (%d of them given back), and reported %d",
 			b.process.id, b.debt, b.debtReturned, settled)
 	}
 }

@@ -51,7 +51,7 @@ func (refillRule) debtCharged(*World, *request) {}
 
 func (refillRule) executed(w *World, x *invariant.Exchange) {
 	if f := x.Check(); f.Broken() {
-		w.failf("%v", f)
+		w.Failf("%v", f)
 	}
 }
 

@@ -41,7 +41,7 @@ func windowCounted(w *World, i int, used, spendable, counted int64) {
 		return
 	}
 	if used+spendable > counted {
-		w.failf("limit %d: %d used and %d to spend, of which the store counts %d", i+1, used, spendable, counted)
+		w.Failf("limit %d: %d used and %d to spend, of which the store counts %d", i+1, used, spendable, counted)
 	}
 }
 
@@ -111,7 +111,7 @@ func (fixedRule) counted(w *World, spendable int64) {
 	}
 	count, err := w.state.integer("n")
 	if err != nil {
-		w.failf("%v", err)
+		w.Failf("%v", err)
 	}
 	if w.written != w.segment || !w.state.Exists {
 		count = 0
@@ -152,7 +152,7 @@ func (fixedRule) debtCharged(w *World, r *request) {
 		return // its window is over
 	}
 	if count, _ := w.state.integer("n"); count < min(r.call.Debt, r.call.Cap)-r.call.Refund-w.strayed {
-		w.failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.call.Debt, count)
+		w.Failf("%s reports %d tokens of this window, of which the store counts %d", r.process.id, r.call.Debt, count)
 	}
 }
 
@@ -208,7 +208,7 @@ func (w *World) trackVersions() {
 func (w *World) counted(l lua.Limit) int64 {
 	n, err := w.state.integer(tagOf(l))
 	if err != nil {
-		w.failf("%v", err)
+		w.Failf("%v", err)
 	}
 	return n
 }
@@ -257,7 +257,7 @@ func (slidingRule) debtCharged(w *World, r *request) {
 			continue
 		}
 		if total := w.counted(l); total < min(r.call.Debt, l.Cap)-r.call.Refund {
-			w.failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.call.Debt, total)
+			w.Failf("%s reports %d tokens, of which the store counts %d", r.process.id, r.call.Debt, total)
 		}
 	}
 }

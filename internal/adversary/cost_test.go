@@ -71,8 +71,8 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 					r := Random([]*Scope{&s}, seed+uint64(i)<<32, 120)
 					w := New(&s, OnMemory(), "b", r.Seed)
 					once(r, w)
-					if w.fault != "" {
-						t.Fatalf("%s\n%s", w.fault, r.Describe(OnMemory(), "b"))
+					if w.Fault != "" {
+						t.Fatalf("%s\n%s", w.Fault, r.Describe(Place{OnMemory(), "b"}))
 					}
 					if l := w.limits[0]; l.worst > worst {
 						worst, conceded = l.worst, l.conceded

@@ -28,7 +28,7 @@ func (b *bucket) outgrown(was *local.Policy) {
 	w := b.process.world
 	before, now := &was.Call, &b.Policy().Call
 	if held, _ := b.Peek(b.process.now()); held > 0 && (now.Cap < before.Cap || w.rate(now) < w.rate(before)) {
-		w.failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
+		w.Failf("%s holds %d tokens of a limit that was lowered", b.process.id, held)
 	}
 }
 
@@ -82,6 +82,6 @@ func (w *World) deploy() bool {
 	for _, l := range w.limits[known:] {
 		l.from, l.conceded = len(w.admissions.events), cost
 	}
-	w.logf("conceded in the new limits: %d", cost)
+	w.Logf("conceded in the new limits: %d", cost)
 	return true
 }

@@ -62,7 +62,7 @@ func (w *World) request(b *bucket, c local.Call) *request {
 	if len(w.requests) > maxMessages {
 		w.requests = w.requests[1:]
 	}
-	w.logf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
+	w.Logf("%s sends %d: want %d min %d ack %d hold %d ret %d refund %d debt %d owed %d direct %t to %d ttl %v, wanted for %v",
 		p.id, c.Seq, c.Want, c.Min, c.Ack, c.Hold, c.Ret, c.Refund, c.Debt, c.Owed, c.Direct, c.To,
 		time.Duration(c.TTL)*time.Microsecond, time.Duration(c.Deadline-w.server())*time.Microsecond)
 	return r
@@ -93,12 +93,12 @@ func (w *World) exchange(c lua.Call) lua.Reply {
 	w.calls++
 	answer, err := w.store.run(c)
 	if err != nil {
-		w.failf("the script refuses %+v: %v", c, err)
+		w.Failf("the script refuses %+v: %v", c, err)
 		return answer
 	}
 	s, err := w.store.state(w.scope.Algorithm, w.bucket)
 	if err != nil {
-		w.failf("the bucket is damaged: %v", err)
+		w.Failf("the bucket is damaged: %v", err)
 	}
 	wrote := s.Exists && (s.pttl > w.state.pttl || !maps.Equal(s.fields, w.state.fields))
 	before := w.state
@@ -123,10 +123,10 @@ func (w *World) execute(r *request) {
 	}
 	before := w.state.Records[r.call.Lease]
 	answer := w.exchange(r.call.Call)
-	w.logf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
+	w.Logf("%s %d executed: %+v, %v", r.process.id, r.call.Seq, answer, w.state.fields)
 	done := answer.Code == lua.Granted || answer.Code == lua.Denied
 	if done && answer.Flags&lua.Adopted != 0 && w.scope.Lossless {
-		w.failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
+		w.Failf("%s: what it holds was not on record, though nothing was lost", r.process.id)
 	}
 	if done && !r.call.Direct {
 		r.process.charge(r)
@@ -137,9 +137,9 @@ func (w *World) execute(r *request) {
 	}
 	dated := r.call.Deadline > 0 && r.call.Deadline <= w.server()+r.call.TTL
 	if told := answer.Flags&lua.Unapplied != 0; done && !told && !dated && r.call.Refund+r.call.Reset > 0 {
-		w.failf("%s %d: what it gives back did not count, and the reply does not say so", r.process.id, r.call.Seq)
+		w.Failf("%s %d: what it gives back did not count, and the reply does not say so", r.process.id, r.call.Seq)
 	} else if told && done && dated && !w.scope.windows() {
-		w.failf("%s %d: what it gives back counted, and the reply says otherwise", r.process.id, r.call.Seq)
+		w.Failf("%s %d: what it gives back counted, and the reply says otherwise", r.process.id, r.call.Seq)
 	}
 	// A fixed window forgets the record of a call when its clock is set back: the network's copy counts once more. That
 	// is the price that docs/internals/proof.md names.
@@ -199,7 +199,7 @@ func (w *World) outsider(n int64) {
 		return
 	}
 	answer := w.exchange(c)
-	w.logf("an outsider asked for %d: %+v, %v", n, answer, w.state.fields)
+	w.Logf("an outsider asked for %d: %+v, %v", n, answer, w.state.fields)
 	w.admit(w.newEvent(), answer.Grant)
 	w.takenByOutsiders += answer.Grant
 }
@@ -218,7 +218,7 @@ func (p *process) deliver(r *reply) {
 	case lua.Granted, lua.Denied, lua.Replay:
 		effect, accepted := b.Accept(p.now(), seq, a)
 		if accepted != wanted {
-			w.failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)
+			w.Failf("%s: reply to %d: accepted %t, wanted %t", p.id, seq, accepted, wanted)
 		}
 		if accepted {
 			p.accepted(b, r)
@@ -244,7 +244,7 @@ func (p *process) deliver(r *reply) {
 		b.apply(b.Fail(p.now(), seq))
 	}
 	b.collect(nil)
-	w.logf("%s hears of %d, wanted %t", p.id, seq, wanted)
+	w.Logf("%s hears of %d, wanted %t", p.id, seq, wanted)
 }
 
 // direct records when the tokens count that a direct take's reply brought the waiters: what it granted, when it was

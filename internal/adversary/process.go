@@ -135,7 +135,7 @@ func (p *process) ask(now time.Duration, n int64, late bool) bool {
 		b.fallback(n)
 	case local.Refused:
 	default:
-		p.world.failf("%s: asked for %d, outcome %d", p.id, n, v.Outcome)
+		p.world.Failf("%s: asked for %d, outcome %d", p.id, n, v.Outcome)
 	}
 	return true
 }
@@ -149,7 +149,7 @@ func (p *process) leave() bool {
 		first := b.waiters[0]
 		b.waiters = b.waiters[1:]
 		if !b.Bucket.Leave(first.waiter) {
-			p.world.failf("%s: a waiter without a verdict is not in line", p.id)
+			p.world.Failf("%s: a waiter without a verdict is not in line", p.id)
 		}
 		return true
 	}
@@ -184,7 +184,7 @@ func (p *process) owe(n int64) bool {
 	p.world.owed += n - forgiven
 	b.debt += n - forgiven
 	if !ok {
-		p.world.failf("%s: the bucket in use is closed", p.id)
+		p.world.Failf("%s: the bucket in use is closed", p.id)
 	}
 	b.apply(e)
 	return true

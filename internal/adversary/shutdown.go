@@ -27,7 +27,7 @@ func (w *World) shutDown(deliver bool) {
 	w.check()
 	for round := 0; w.busy(); round++ {
 		if round == maxRounds {
-			w.failf("a bucket does not close: %s", w.leftOver())
+			w.Failf("a bucket does not close: %s", w.leftOver())
 			return
 		}
 		w.round()
@@ -77,7 +77,7 @@ func (w *World) checkEnd() {
 	for _, p := range w.processes {
 		s := p.released
 		if s.Held > 0 {
-			w.failf("%s closed with %d tokens in hand", p.id, s.Held)
+			w.Failf("%s closed with %d tokens in hand", p.id, s.Held)
 		}
 		total += s.Spent + s.Settled + s.Burnt + p.writtenOff
 		if p.unanswered != nil {
@@ -88,7 +88,7 @@ func (w *World) checkEnd() {
 		c := w.newCall(w.policies[0])
 		level := w.exchange(c).Level
 		if want := w.scope.burst() - total - w.takenByOutsiders - w.undelivered + w.credited; level != want {
-			w.failf("the bucket is left with %d tokens, and should have %d: admitted, charged or burnt %d, taken by others %d, "+
+			w.Failf("the bucket is left with %d tokens, and should have %d: admitted, charged or burnt %d, taken by others %d, "+
 				"granted in vain %d, refunded in vain %d", level, want, total, w.takenByOutsiders, w.undelivered,
 				w.credited)
 		}
@@ -99,7 +99,7 @@ func (w *World) checkEnd() {
 	w.advance(2*w.scope.longestLease() + w.scope.untilFull() + w.setBacks)
 	for _, policy := range w.policies {
 		if level := w.exchange(w.newCall(policy)).Level; level != policy.Cap {
-			w.failf("after everything has ended the bucket has %d tokens of %d", level, policy.Cap)
+			w.Failf("after everything has ended the bucket has %d tokens of %d", level, policy.Cap)
 		}
 	}
 }

@@ -69,16 +69,16 @@ func (k *Walk) follow(path []uint16, seen *seen, mu *sync.Mutex) (found [][]uint
 		if !s.steps(w) {
 			continue // the last one was not possible
 		}
-		if w.fault == "" {
+		if w.Fault == "" {
 			w.bound()
 		}
-		if w.fault == "" && seen.add(w.digest()) {
+		if w.Fault == "" && seen.add(w.digest()) {
 			found = append(found, s.Choices)
 		}
-		if w.fault != "" {
+		if w.Fault != "" {
 			mu.Lock()
 			if k.Broken == nil {
-				k.Broken = &Error{Schedule: s, Fault: w.fault}
+				k.Broken = &Error{Schedule: s, Fault: w.Fault}
 			}
 			mu.Unlock()
 			return found

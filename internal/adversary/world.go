@@ -1,9 +1,7 @@
 package adversary
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/local"
@@ -13,6 +11,8 @@ import (
 // World is a fleet of processes, a bucket that they share, and everything between them. It is single-threaded and has
 // no clock: what it does follows from its scope, its seed and the choices alone.
 type World struct {
+	Journal
+
 	scope    *Scope
 	store    *Store
 	bucket   string // its name in the store
@@ -51,10 +51,6 @@ type World struct {
 	takenByOutsiders int64 // taken by outsiders
 	undelivered      int64 // granted directly by replies that no process accepted
 	credited         int64 // refunds that were credited by calls that no process saw answered
-
-	fault     string // the first failure
-	log       *strings.Builder
-	stepStart int // length of log before the step under way
 }
 
 // epoch is the server's time at the start, µs since 1970: 16 digits, as in production.
@@ -107,7 +103,7 @@ func (w *World) server() int64 { return epoch + (w.now + w.offset).Microseconds(
 func (w *World) advance(d time.Duration) {
 	w.now += max(d.Truncate(time.Microsecond), time.Microsecond)
 	w.updateSegment()
-	w.logf("%v", w.now)
+	w.Logf("%v", w.now)
 }
 
 // advanceToEdge advances to the next end: of a lease's record, of the time within which a request is wanted, or of a
@@ -197,38 +193,9 @@ func (w *World) concede(cost func(*limit) int64) {
 		n := cost(l)
 		l.conceded += n
 		w.damaged = w.damaged || n > 0
-		w.logf("conceded in limit %d: %d", i+1, n)
+		w.Logf("conceded in limit %d: %d", i+1, n)
 	}
 }
 
 // tokens is a cost of n tokens for every limit.
 func tokens(n int64) func(*limit) int64 { return func(*limit) int64 { return n } }
-
-// failf records the first failure.
-func (w *World) failf(format string, args ...any) {
-	if w.fault == "" {
-		w.fault = fmt.Sprintf(format, args...)
-	}
-}
-
-// logf adds a line to the log, if there is one.
-func (w *World) logf(format string, args ...any) {
-	if w.log != nil {
-		fmt.Fprintf(w.log, "        "+format+"\n", args...)
-	}
-}
-
-// logStep begins a step's part of the log. If a is nil, the last step was not possible, and its part is removed.
-func (w *World) logStep(i int, a fmt.Stringer) {
-	if w.log == nil {
-		return
-	}
-	if a != nil {
-		w.stepStart = w.log.Len()
-		fmt.Fprintf(w.log, "%4d  %v\n", i, a)
-		return
-	}
-	before := w.log.String()[:w.stepStart]
-	w.log.Reset()
-	w.log.WriteString(before)
-}

@@ -204,15 +204,9 @@ func (w *world) step(i int, all []action, weight int) {
 	n := r.IntN(weight)
 	for _, a := range all {
 		if n -= a.weight; n < 0 {
-			w.logStep(fmt.Sprintf("%3d  %v  %s", i, w.now, a.name))
+			w.Step(i, fmt.Sprintf("%v  %s", w.now, a.name))
 			a.do(w, r)
 			return
 		}
-	}
-}
-
-func (w *world) logStep(text string) {
-	if w.log != nil {
-		w.log.WriteString(text + "\n")
 	}
 }

@@ -31,7 +31,7 @@ func (w *world) admit(k int, n int64, by string) {
 	for i, l := range w.most {
 		b := w.refill(k, i)
 		b.level -= n * int64(l.Per)
-		w.logf("key %d: %d admitted by %s, %.3f left by limit %d", k, n, by, float64(b.level)/float64(l.Per), i+1)
+		w.Logf("key %d: %d admitted by %s, %.3f left by limit %d", k, n, by, float64(b.level)/float64(l.Per), i+1)
 		w.exceeds(k, i, -b.level, "%d admitted by %s", n, by)
 	}
 }
@@ -41,7 +41,7 @@ func (w *world) give(k int, n int64) {
 		b := w.refill(k, i)
 		b.level = min(b.level+n*int64(l.Per), l.Burst*int64(l.Per))
 	}
-	w.logf("key %d: %d given back", k, n)
+	w.Logf("key %d: %d given back", k, n)
 }
 
 // exceeds judges tokens beyond the ideal bucket of a key's limit.
@@ -52,7 +52,7 @@ func (w *world) exceeds(k, i int, units int64, format string, args ...any) {
 	}
 	w.over = max(w.over, over)
 	if !w.rules.Priced {
-		w.failf("key %d, limit %d: %.6f tokens over the bound: "+format, append([]any{k, i + 1, over}, args...)...)
+		w.Failf("key %d, limit %d: %.6f tokens over the bound: "+format, append([]any{k, i + 1, over}, args...)...)
 	}
 }
 
@@ -61,7 +61,7 @@ func (w *world) check() {
 	for k := range w.ideals {
 		w.attack(k)
 	}
-	if w.rules.Priced || w.broken != "" {
+	if w.rules.Priced || w.Fault != "" {
 		return
 	}
 	sum := int64(0)
@@ -75,13 +75,13 @@ func (w *world) check() {
 		}
 		record := strings.Split(fields["m"+p.member], "|")
 		if len(record) != 3 {
-			w.failf("process %d uses %d units, and the table has no record of it", p.number, used)
+			w.Failf("process %d uses %d units, and the table has no record of it", p.number, used)
 		} else if out, _ := strconv.ParseInt(record[1], 10, 64); out < used {
-			w.failf("process %d uses %d units of %d on record", p.number, used, out)
+			w.Failf("process %d uses %d units of %d on record", p.number, used, out)
 		}
 	}
 	if sum > lua.Pool {
-		w.failf("the processes use %d units of %d", sum, lua.Pool)
+		w.Failf("the processes use %d units of %d", sum, lua.Pool)
 	}
 }
 
@@ -112,7 +112,7 @@ func (w *world) heal() {
 	}
 	for _, p := range w.processes {
 		if s := p.shares.State(w.clock(p)); int64(s.Fraction*lua.Pool) != lua.Pool/int64(len(w.processes)) {
-			w.failf("78 s after all is well, process %d of %d has %+v", p.number, len(w.processes), s)
+			w.Failf("78 s after all is well, process %d of %d has %+v", p.number, len(w.processes), s)
 		}
 	}
 }

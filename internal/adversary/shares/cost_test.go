@@ -45,15 +45,15 @@ func TestWhatBrokenAssumptionsCost(t *testing.T) {
 				if o.Fault != "" {
 					t.Fatalf("seed %d: %s", s.Seed, o.Fault)
 				}
-				if o.Over > conceded {
-					t.Fatalf("seed %d: %.3f tokens over the bound, at a price of %.3f\n%s", s.Seed, o.Over, conceded,
+				if -o.Slack > conceded {
+					t.Fatalf("seed %d: %.3f tokens over the bound, at a price of %.3f\n%s", s.Seed, -o.Slack, conceded,
 						s.Describe(adversary.OnMemory))
 				}
 				if conceded > 0 {
 					happened++
 				}
-				if o.Over > worst {
-					worst, price = o.Over, conceded
+				if -o.Slack > worst {
+					worst, price = -o.Slack, conceded
 				}
 			}
 			if worst == 0 || happened < int(schedules)/2 {
@@ -103,7 +103,7 @@ func slow(w *world, r *rand.Rand) float64 {
 	p := w.any(r)
 	price := w.share(w.fraction(p), time.Second) // 59.4 s by its clock are a second more than the record lives
 	p.since, p.offset, p.drift = w.now, w.clock(p), -100
-	for w.fraction(p) > 0 && w.broken == "" { // it is silent until its right ends
+	for w.fraction(p) > 0 && w.Fault == "" { // it is silent until its right ends
 		for _, q := range w.processes {
 			if q != p {
 				w.poll(q)

@@ -12,6 +12,6 @@
 // At the end the network is healthy, and all processes must get their equal part again.
 //
 // A [Schedule] is a seed and the numbers of its steps. What a step does follows from the seed and its number, so a
-// failure is shown as the fewest steps that still fail ([Schedule.Shrink]). The protocol of the buckets' leases has an
+// failure is shown as the fewest steps that still fail ([Schedule.Without]). The protocol of the buckets' leases has an
 // adversary of its own (package adversary).
 package shares

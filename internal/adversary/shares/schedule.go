@@ -2,7 +2,6 @@ package shares
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
 )
@@ -32,50 +31,43 @@ func Random(seed uint64, steps int) Schedule {
 	return s
 }
 
-// Outcome is the result of a schedule.
-type Outcome struct {
-	Fault      string // what broke, "" if nothing did
-	Admissions int
-	Over       float64 // tokens beyond the bound; see Rules.Priced
-}
+// Stores makes empty stores.
+type Stores func() *adversary.Store
 
-// Play plays a schedule. stores makes an empty store.
-func (s Schedule) Play(stores func() *adversary.Store) Outcome {
-	w := newWorld(s, stores)
-	return s.play(w)
-}
+// Play plays a schedule.
+func (s Schedule) Play(stores Stores) adversary.Outcome { return s.play(newWorld(s, stores)) }
 
-func (s Schedule) play(w *world) Outcome {
+func (s Schedule) play(w *world) adversary.Outcome {
 	all := append(actions[:len(actions):len(actions)], s.extra...)
 	weight := 0
 	for _, a := range all {
 		weight += a.weight
 	}
 	for _, i := range s.Steps {
-		if w.check(); w.broken != "" {
+		if w.check(); w.Fault != "" {
 			break
 		}
 		w.step(i, all, weight)
 	}
-	if w.check(); w.broken == "" && !s.Rules.Priced {
-		w.logStep("all is well")
+	if w.check(); w.Fault == "" && !s.Rules.Priced {
+		w.Logf("all is well")
 		w.heal()
 	}
 	w.end()
-	return Outcome{Fault: w.broken, Admissions: w.admissions, Over: w.over}
+	return adversary.Outcome{Fault: w.Fault, Count: w.admissions, Slack: -w.over}
 }
 
 // Describe plays a schedule and describes every step.
-func (s Schedule) Describe(stores func() *adversary.Store) string {
+func (s Schedule) Describe(stores Stores) string {
 	w := newWorld(s, stores)
-	w.log = new(strings.Builder)
+	w.Journal.Describe()
 	s.play(w)
 	return fmt.Sprintf("seed %d, %+v, %d processes, limits %v, steps %v\n%s",
-		s.Seed, s.Rules, len(w.processes), w.versions, s.Steps, w.log)
+		s.Seed, s.Rules, len(w.processes), w.versions, s.Steps, w.Text())
 }
 
-// Shrink returns the shortest schedule it finds that still breaks something.
-func (s Schedule) Shrink(stores func() *adversary.Store) Schedule {
+// Without returns the shortest schedule it finds that still breaks something.
+func (s Schedule) Without(stores Stores) Schedule {
 	s.Steps = adversary.Shortest(s.Steps, func(steps []int) bool {
 		without := s
 		without.Steps = steps

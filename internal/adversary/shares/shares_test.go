@@ -2,9 +2,6 @@ package shares_test
 
 import (
 	"flag"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -28,31 +25,14 @@ func TestMain(m *testing.M) {
 // steps is how long a schedule is. A step may be a minute of regular polls.
 const steps = 100
 
-// play plays the schedules of count seeds, with workers at once, each with stores of its own.
-func play(t *testing.T, count int, stores func(worker int) func() *adversary.Store) {
-	var next, admissions atomic.Int64
-	var workers sync.WaitGroup
-	for worker := range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			stores := stores(worker)
-			for !t.Failed() {
-				n := next.Add(1) - 1
-				if n >= int64(count) {
-					return
-				}
-				s := shares.Random(*from+uint64(n), steps)
-				o := s.Play(stores)
-				admissions.Add(int64(o.Admissions))
-				if o.Fault != "" {
-					short := s.Shrink(stores)
-					t.Errorf("schedule %d: %s\nshrunk: %s", n+1, o.Fault, short.Describe(stores))
-				}
-			}
-		})
+// play plays the schedules of count seeds, each worker in stores of its own.
+func play(t *testing.T, count int, stores func(worker int) shares.Stores) {
+	r := adversary.Drive(*from, count, func(seed uint64) shares.Schedule { return shares.Random(seed, steps) }, stores)
+	for _, broken := range r.Broken {
+		t.Errorf("after %d schedules: %s", r.Played, broken)
 	}
-	workers.Wait()
 	if !t.Failed() {
-		t.Logf("%d schedules, %d admissions, violations: 0", count, admissions.Load())
+		t.Logf("%d schedules, %d admissions, violations: 0", r.Played, r.Count)
 	}
 }
 
@@ -63,7 +43,7 @@ func TestSchedulesOnMemory(t *testing.T) {
 	}
 	// In a bubble Memory's own clock stands still: the table's life is counted by it.
 	synctest.Test(t, func(t *testing.T) {
-		play(t, count, func(int) func() *adversary.Store { return adversary.OnMemory })
+		play(t, count, func(int) shares.Stores { return adversary.OnMemory })
 	})
 }
 
@@ -73,7 +53,7 @@ func TestSchedulesOnRedis(t *testing.T) {
 	if testing.Short() {
 		count /= 10
 	}
-	play(t, count, func(worker int) func() *adversary.Store {
+	play(t, count, func(worker int) shares.Stores {
 		c := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, DB: worker})
 		t.Cleanup(func() { _ = c.Close() })
 		s := adversary.OnRedis(c)

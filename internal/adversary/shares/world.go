@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
@@ -23,6 +22,8 @@ const epoch = int64(1_763_640_000_000_000)
 // world is a fleet, its table and its buckets. It is single-threaded and has no clock: what it does follows from its
 // schedule alone.
 type world struct {
+	adversary.Journal
+
 	rules Rules
 	table *adversary.Store
 	keys  *adversary.Store // their buckets
@@ -42,10 +43,7 @@ type world struct {
 	started    int // processes so far
 	ids        int
 	admissions int
-
-	broken string // the first fault
-	over   float64
-	log    *strings.Builder
+	over       float64
 }
 
 // version is a policy's limits, and the parts of them that the buckets and the shares have.
@@ -212,7 +210,7 @@ func (w *world) send(p *process) bool {
 	if len(w.polls) > maxMessages {
 		w.polls = w.polls[1:]
 	}
-	w.logf("%d polls: %+v", p.number, poll)
+	w.Logf("%d polls: %+v", p.number, poll)
 	return true
 }
 
@@ -227,20 +225,20 @@ func (w *world) execute(m *message) {
 		err = c.Poll.Err
 	}
 	if err != nil {
-		w.failf("the script refuses %+v: %v", poll, err)
+		w.Failf("the script refuses %+v: %v", poll, err)
 		return
 	}
 	w.replies = append(w.replies, &message{from: m.from, poll: m.poll, reply: c.Poll.Reply})
 	if len(w.replies) > maxMessages {
 		w.replies = w.replies[1:]
 	}
-	w.logf("poll %s %d executed: %+v", m.poll.Member, m.poll.Seq, c.Poll.Reply)
+	w.Logf("poll %s %d executed: %+v", m.poll.Member, m.poll.Seq, c.Poll.Reply)
 }
 
 // deliver has a reply arrive.
 func (w *world) deliver(m *message) {
 	m.from.shares.Accept(w.clock(m.from), m.poll.Member, m.poll.Seq, m.reply)
-	w.logf("%d hears of %d: %+v", m.from.number, m.poll.Seq, m.from.shares.State(w.clock(m.from)))
+	w.Logf("%d hears of %d: %+v", m.from.number, m.poll.Seq, m.from.shares.State(w.clock(m.from)))
 }
 
 // poll is a poll that nothing happens to.
@@ -250,7 +248,7 @@ func (w *world) poll(p *process) {
 		m := w.polls[last]
 		w.polls = w.polls[:last]
 		w.execute(m)
-		if w.broken != "" {
+		if w.Fault != "" {
 			return
 		}
 		last = len(w.replies) - 1
@@ -283,7 +281,7 @@ func (w *world) take(p *process, k int, n int64) bool {
 // drain takes all that a share of a key has.
 func (w *world) drain(p *process, k int) {
 	if n := p.shares.Level(w.clock(p), p.hashes[k], p.limits[p.current[k]]); n > 0 && !w.take(p, k, n) {
-		w.failf("a share that has %d tokens refuses them", n)
+		w.Failf("a share that has %d tokens refuses them", n)
 	}
 }
 
@@ -329,7 +327,7 @@ func (w *world) run(c lua.Call) lua.Reply {
 	var r [1]remote.Result
 	w.keys.Calls.Run(context.Background(), 10*time.Second, []lua.Call{c}, r[:])
 	if r[0].Err != nil {
-		w.failf("the script refuses %+v: %v", c, r[0].Err)
+		w.Failf("the script refuses %+v: %v", c, r[0].Err)
 	}
 	return r[0].Reply
 }
@@ -359,21 +357,6 @@ func (w *world) refund(p *process, k int, n int64) bool {
 
 // replace ends a process, and another one takes its place.
 func (w *world) replace(i int, r *rand.Rand) { w.processes[i] = w.start(r) }
-
-// failf records the first fault.
-func (w *world) failf(format string, args ...any) {
-	if w.broken == "" {
-		w.broken = fmt.Sprintf(format, args...)
-		w.logf("BROKEN: %s", w.broken)
-	}
-}
-
-// logf adds a line to the log, if there is one.
-func (w *world) logf(format string, args ...any) {
-	if w.log != nil {
-		fmt.Fprintf(w.log, "        "+format+"\n", args...)
-	}
-}
 
 // end leaves nothing behind in the stores.
 func (w *world) end() {
