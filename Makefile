@@ -37,13 +37,13 @@ REALTIME := ./failover ./internal/rig/faults ./remote ./tiered
 # Packages that a service runs concurrently. The race detector watches them in `make test`, and the others in `make
 # test-long`: it makes virtual time 15 times as slow. RACEFREE would take it minutes, and only runs what others run too.
 RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/rig/watch
-RACEFREE := ./internal/adversary/... ./internal/legal
+RACEFREE := ./internal/proof/adversary/... ./internal/proof/legal
 
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
 except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
-PROOF := ./internal/adversary/... ./internal/legal
+PROOF := ./internal/proof/adversary/... ./internal/proof/legal
 
 # -vet=off: make check has vetted, and make test-long does.
 test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
@@ -86,8 +86,8 @@ PLANS ?= 10000
 
 proof: ## the bound under an adversary who owns every message, what each broken assumption costs, and PLANS legal plans
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/adversary/...
-	go test -count=1 -timeout 30m -v -run 'TestPlans' ./internal/legal -args -plans $(PLANS)
+	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/proof/adversary/...
+	go test -count=1 -timeout 30m -v -run 'TestPlans' ./internal/proof/legal -args -plans $(PLANS)
 
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
 FAULTS ?= .
@@ -120,7 +120,7 @@ bench: ## beside the peers: writes docs/bench, and from it docs/internals/perfor
 
 mutants: ## break the rules of the protocol, one at a time, and see a test of each fail: three minutes
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run TestMutants ./internal/mutants -args -mutants
+	go test -count=1 -timeout 20m -v -run TestMutants ./internal/proof/mutants -args -mutants
 
 try-release: ## fetch and build the modules of HEAD as a user will after their release: two to five minutes
 	@sh scripts/try-release.sh
@@ -200,5 +200,5 @@ endef
 # -short is not a flag of gremlins. -count=1 keeps cached results out of its timeout (gremlins#267).
 hunt-gremlins = GOFLAGS='-short -count=1' go run $(GREMLINS) unleash $(PACKAGE) --workers 2 --timeout-coefficient 10 -S lt
 
-hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/adversary -soak $(SOAK)
+hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/proof/adversary -soak $(SOAK)
 hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSameSeedSameRun' -bench BenchmarkRun -benchtime 1x ./sim -args -long

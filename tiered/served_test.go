@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 )
 
 // ideal returns a limiter that decides like one central one to which no call takes time.

@@ -74,7 +74,7 @@ var importRules = []importRule{
 		packages: "sim/...",
 		ours: []string{
 			"sim/...", "lua", "remote", "local", "failover", "tiered/...",
-			"internal/ideal", "internal/invariant", "internal/rig/watch",
+			"internal/proof/ideal", "internal/proof/invariant", "internal/rig/watch",
 		},
 		modules: []string{anything},
 	},
@@ -82,18 +82,18 @@ var importRules = []importRule{
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
 	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
-	{packages: "internal/ideal"},
-	{packages: "internal/invariant", ours: []string{"lua"}},
+	{packages: "internal/proof/ideal"},
+	{packages: "internal/proof/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
 	{
-		packages: "internal/adversary",
-		ours:     []string{"lua", "local", "remote", "internal/ideal", "internal/invariant"},
+		packages: "internal/proof/adversary",
+		ours:     []string{"lua", "local", "remote", "internal/proof/ideal", "internal/proof/invariant"},
 		modules:  []string{anything},
 	},
-	{packages: "internal/adversary/shares", ours: []string{"lua", "remote", "internal/adversary", "internal/standing"}},
+	{packages: "internal/proof/adversary/shares", ours: []string{"lua", "remote", "internal/proof/adversary", "internal/standing"}},
 	{
-		packages: "internal/legal",
-		ours:     []string{"lua", "local", "remote", "tiered", "internal/ideal", "internal/invariant", "internal/rig/watch"},
+		packages: "internal/proof/legal",
+		ours:     []string{"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/watch"},
 		modules:  []string{anything},
 	},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
@@ -101,7 +101,7 @@ var importRules = []importRule{
 		packages: "internal/rig/fleet",
 		ours: []string{
 			"lua", "remote", "tiered", "sim/faultnet",
-			"internal/ideal", "internal/invariant", "internal/rig/redistest", "internal/rig/watch",
+			"internal/proof/ideal", "internal/proof/invariant", "internal/rig/redistest", "internal/rig/watch",
 		},
 		modules: []string{anything},
 	},
@@ -284,7 +284,7 @@ func TestImportsBroken(t *testing.T) {
 		our("remote", "fmt", module+"/lua", goRedis),
 		our("failover", gobreaker, goRedis),
 		our("tiered", "fmt", module+"/remote", module+"/failover"),
-		our("sim", tiered, module+"/internal/ideal", gobreaker),
+		our("sim", tiered, module+"/internal/proof/ideal", gobreaker),
 		our("cmd/tiersim", module+"/sim", cobra),
 		pkg(module, module),
 	}
@@ -338,7 +338,7 @@ func TestDirections(t *testing.T) {
 		{"failover", "local"},
 		{"tiered", "tiered/httplimit"},
 		{"tiered", "sim/scenario"},
-		{"tiered", "internal/ideal"},
+		{"tiered", "internal/proof/ideal"},
 		{"tiered/httplimit", "remote"},
 		{"sim/scenario", "sim"},
 		{"sim/scenario", "tiered"},
@@ -347,7 +347,7 @@ func TestDirections(t *testing.T) {
 		{"sim", "internal/rig/redistest"},
 		{"cmd/tiersim", "remote"},
 		{"examples/quickstart", "sim"},
-		{"internal/ideal", "tiered"},
+		{"internal/proof/ideal", "tiered"},
 		{"local", gobreaker},
 		{"failover", golangLRU},
 		{"tiered", goRedis},

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 	"github.com/tiered-limiter/tiered-limiter/remote"

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 

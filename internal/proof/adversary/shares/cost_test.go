@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/adversary"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/adversary"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )

@@ -3,7 +3,7 @@ package shares
 import (
 	"fmt"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/adversary"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/adversary"
 )
 
 // Rules are what may happen in a world beside loss, delay and crashes.

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/legal"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/legal"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
 

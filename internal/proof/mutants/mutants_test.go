@@ -104,7 +104,7 @@ func parse(t *testing.T) (all []mutant) {
 	return all
 }
 
-var root = filepath.Join("..", "..")
+var root = filepath.Join("..", "..", "..")
 
 func read(file string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(root, file))

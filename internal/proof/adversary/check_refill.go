@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
-	"github.com/tiered-limiter/tiered-limiter/internal/invariant"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/invariant"
 	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 

@@ -1,7 +1,7 @@
 // Package mutants breaks the rules of the lease protocol, one at a time, and shows that a test of the rule fails.
 //
 //	make mutants
-//	go test ./internal/mutants -run 'TestMutants/.*window' -v -args -mutants
+//	go test ./internal/proof/mutants -run 'TestMutants/.*window' -v -args -mutants
 //
 // Each entry of mutants.txt is one mistake: a few lines of a script or of the Go code that read otherwise, and the fast
 // test that must fail. The source itself has no switches. Go files are compiled with a changed copy in their place (go

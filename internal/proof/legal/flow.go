@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 )
 
 // flow measures time by the tokens that a changing rate has brought: by it the rate is one token per unit.
