@@ -34,10 +34,9 @@ check: ## formatting, go vet and the short tests: before each commit, under two 
 # Packages whose tests take real time, with real processes. They run one after the other, so that each has the machine.
 REALTIME := ./failover ./internal/rig/faults ./remote ./tiered
 
-# Packages that a service runs concurrently. The race detector watches them in `make test`, and the others in `make
-# test-long`: it makes virtual time 15 times as slow. RACEFREE would take it minutes, and only runs what others run too.
+# Packages that a service runs concurrently. The race detector watches them, and the others in `make hunt HUNT=race`: it makes
+# virtual time 15 times as slow.
 RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./internal/rig/watch
-RACEFREE := ./internal/proof/adversary/... ./internal/proof/legal
 
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
 except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
@@ -45,7 +44,7 @@ except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 # The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
 PROOF := ./internal/proof/adversary/... ./internal/proof/legal
 
-# -vet=off: make check has vetted, and make test-long does.
+# -vet=off: make check has vetted, and make lint does.
 test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
 	@$(REDIS)
 	@test -n "$(RACE)" || echo "cgo is off or there is no C compiler: testing without the race detector"
@@ -54,25 +53,16 @@ test: ## before a pull request: the short tests, under the race detector what se
 	go test -vet=off -short -timeout 10m -run '^TestFleet' ./tiered
 	go test -vet=off -timeout 10m .
 
-# The race detector slows everything down, so what takes real time (-short leaves it out) runs without it. The next two lines
-# are the stores' tests as the user of docs/redis.md, by unix socket and RESP2.
-# OTHER_GO is the supported Go version beside the one in go.mod (docs/compatibility.md). The Go tool downloads it.
-OTHER_GO := go1.27.1
-
-test-long: ## what make test leaves out: real time, real faults, a user with few rights, fuzzing, lint; CI runs both
+# What takes real time runs without the race detector, which slows everything down. The GUARDED lines are the stores' tests
+# as the user of docs/redis.md, by unix socket and RESP2.
+test-long: ## what make test leaves out: real time, real faults, the contrib modules, a user with few rights, lint; CI runs both
 	@$(REDIS)
 	go test -p 1 -timeout 10m $(REALTIME)
-	go test -timeout 10m $(call except,$(REALTIME) $(PROOF))
-	go test $(RACE) -short -timeout 10m $(call except,$(RACED) $(RACEFREE))
+	go test -vet=off -timeout 10m $(call except,$(REALTIME) $(PROOF))
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
 	for module in contrib/*/ examples/services; do (cd $$module && go test $(RACE) -timeout 10m ./...) || exit 1; done
-	TIERED_TEST_GUARDED=1 go test -short -timeout 5m ./remote .
-	TIERED_TEST_GUARDED=1 go test -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
-	$(MAKE) --no-print-directory hunt HUNT=fuzz
-	@if GOTOOLCHAIN=$(OTHER_GO) go version; then \
-		GOTOOLCHAIN=$(OTHER_GO) go vet ./... && \
-		GOTOOLCHAIN=$(OTHER_GO) go test -short -timeout 10m ./lua ./local ./failover ./internal/dispatch ./remote ./tiered/...; \
-	else echo "$(OTHER_GO) is not tested: it cannot be downloaded"; fi
+	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m ./remote .
+	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 	$(MAKE) --no-print-directory lint
 
 ##@ Claims: the figures of the README
@@ -81,13 +71,16 @@ exact: ## the bound: many processes, one limit, never more than burst + rate * t
 	@$(REDIS)
 	go test -count=1 -v -run 'TestExact' .
 
-# PLANS is how many plans of the whole library are played: 50000 take a third of an hour.
+# PLANS is how many plans of the whole library are played: 10000 take four minutes.
 PLANS ?= 10000
+
+schedules = go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/proof/adversary/...
+plans = go test -count=1 -timeout 60m -v -run 'TestPlans' ./internal/proof/legal -args -plans
 
 proof: ## the bound under an adversary who owns every message, what each broken assumption costs, and PLANS legal plans
 	@$(REDIS)
-	go test -count=1 -timeout 20m -v -run 'TestSchedules|TestEverySmallSchedule|TestWhatBrokenAssumptionsCost' ./internal/proof/adversary/...
-	go test -count=1 -timeout 30m -v -run 'TestPlans' ./internal/proof/legal -args -plans $(PLANS)
+	$(schedules)
+	$(plans) $(PLANS)
 
 # FAULTS is a regular expression: make faults FAULTS='Sentinel|Cluster'.
 FAULTS ?= .
@@ -163,13 +156,16 @@ for page in outage everything key-flood steady debug; do \
 done
 endef
 
-# fuzz      every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m
-# gremlins  mutants of all Go code of one PACKAGE: an operator or a condition is another one, and its short tests must fail.
-#           It names those that lived; some of them change nothing that a test could see
-# race      the short tests, RACECOUNT times on 1, 2 and 4 processors
-# soak      random schedules of the protocol's messages for SOAK; a failure prints its seed
-# speed     how fast the simulator is, and that the same seed is the same run: five minutes
-HUNTS := fuzz gremlins race soak speed
+# fuzz       every fuzz target, FUZZTIME inputs each, or for as long, as in FUZZTIME=1m
+# gremlins   mutants of all Go code of one PACKAGE: an operator or a condition is another one, and its short tests must fail.
+#            It names those that lived; some of them change nothing that a test could see
+# other-go   the tests of the library with OTHER_GO, the supported version beside that of go.mod (docs/compatibility.md)
+# plans      50 000 legal plans of the whole library: a third of an hour
+# race       the short tests of all packages under the race detector, RACECOUNT times on 1, 2 and 4 processors
+# schedules  all schedules of the adversary: six minutes
+# soak       random schedules of the protocol's messages for SOAK; a failure prints its seed
+# speed      how fast the simulator is, and that the same seed is the same run: five minutes
+HUNTS := fuzz gremlins other-go plans race schedules soak speed
 
 # A count and not a time is the default: up to Go 1.26 a run that a clock ends fails now and then with "context deadline
 # exceeded" and no input to show for it (golang/go#75804). 10000 inputs take two seconds.
@@ -177,11 +173,22 @@ FUZZTIME ?= 10000x
 RACECOUNT ?= 3
 SOAK ?= 10m
 PACKAGE ?= ./failover
+OTHER_GO := go1.27.1
+
+played-fuzz = every fuzz target, $(FUZZTIME) each
+played-gremlins = $(PACKAGE)
+played-other-go = $(OTHER_GO)
+played-plans = 50000 legal plans
+played-race = short tests of all packages, $(RACECOUNT) times on 1, 2 and 4 processors
+played-schedules = all schedules, all small schedules, what broken assumptions cost
+played-soak = $(SOAK)
+played-speed = three fleets, and 20 runs of one seed
 
 GREMLINS ?= github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 
-hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=race, soak, fuzz, speed or gremlins
+hunt: ## look for mistakes for longer than the tests do: make hunt HUNT=fuzz; docs/internals/hunts.md has what was played
 	$(or $(hunt-$(HUNT)),$(error HUNT is one of $(HUNTS)))
+	@sh scripts/hunted.sh '$(HUNT)' '$(played-$(HUNT))'
 
 define hunt-fuzz
 @list=$$(go test -list '^Fuzz' ./...) || { echo "$$list"; exit 1; }; \
@@ -199,6 +206,21 @@ endef
 
 # -short is not a flag of gremlins. -count=1 keeps cached results out of its timeout (gremlins#267).
 hunt-gremlins = GOFLAGS='-short -count=1' go run $(GREMLINS) unleash $(PACKAGE) --workers 2 --timeout-coefficient 10 -S lt
+
+define hunt-other-go
+GOTOOLCHAIN=$(OTHER_GO) go vet ./...
+GOTOOLCHAIN=$(OTHER_GO) go test -short -timeout 10m ./lua ./local ./failover ./internal/dispatch ./remote ./tiered/...
+endef
+
+define hunt-plans
+@$(REDIS)
+$(plans) 50000
+endef
+
+define hunt-schedules
+@$(REDIS)
+$(schedules)
+endef
 
 hunt-soak = go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./internal/proof/adversary -soak $(SOAK)
 hunt-speed = go test -count=1 -timeout 20m -v -run 'TestSameSeedSameRun' -bench BenchmarkRun -benchtime 1x ./sim -args -long
