@@ -263,7 +263,11 @@ func (c *Cache[T, B]) Forget(now time.Duration, b B) {
 }
 
 // Empty retires every bucket, with room for all of them on their way out.
-func (c *Cache[T, B]) Empty(now time.Duration) {
+func (c *Cache[T, B]) Empty(now time.Duration) { c.Retire(now, func(B) bool { return true }) }
+
+// Retire retires every bucket that some reports, with room for all of them on their way out. A shard is locked while
+// some is called: it must be quick and must not call the cache.
+func (c *Cache[T, B]) Retire(now time.Duration, some func(B) bool) {
 	type step struct {
 		b B
 		e Effect
@@ -273,8 +277,10 @@ func (c *Cache[T, B]) Empty(now time.Duration) {
 		var steps []step
 		s.mu.Lock()
 		s.room = max(s.room, len(s.leaving)+s.size)
-		for s.lru.Len() > 0 {
-			_, b, _ := s.lru.GetOldest()
+		for _, b := range s.lru.Values() {
+			if !some(b) {
+				continue
+			}
 			if e := c.retire(now, s, b); e != (Effect{}) {
 				steps = append(steps, step{b, e})
 			}

@@ -79,12 +79,13 @@ func (g *Group) announced() remote.Announcement {
 	defer g.limiters.mu.RUnlock()
 	policies := make([]remote.AnnouncedPolicy, len(g.limiters.placed))
 	for i, l := range g.limiters.placed {
-		policies[i] = remote.AnnouncedPolicy{Name: l.name, Limits: l.settings.Load().policy.limitsText()}
-		if i != l.place { // its second place, which counts the processes that split its limits
-			policies[i].Name += splitMark
+		if l == nil { // the place is free, and counts for no policy
+			policies[i] = remote.AnnouncedPolicy{Name: fmt.Sprintf("\x00free %d", i)}
+			continue
 		}
-		if l.removed.Load() { // it keeps its place, and counts for no policy
-			policies[i] = remote.AnnouncedPolicy{Name: fmt.Sprintf("\x00removed %d", i)}
+		policies[i] = remote.AnnouncedPolicy{Name: l.name, Limits: l.settings.Load().policy.limitsText()}
+		if i != l.place() { // its second place, which counts the processes that split its limits
+			policies[i].Name += splitMark
 		}
 	}
 	return remote.Announce(g.options.Service, policies)
@@ -100,14 +101,15 @@ type otherLimits struct {
 // Counted implements [dispatch.NodeObserver].
 func (h *health) Counted(c remote.Census, before []int64) {
 	h.mu.Lock()
-	h.census = c
+	h.census, h.unknown = c, nil
 	h.mu.Unlock()
 	g := h.group
 	for place := range c.Policies {
-		g.limiters.mu.RLock()
-		l := g.limiters.placed[place]
-		g.limiters.mu.RUnlock()
-		if place != l.place {
+		l := g.limiters.at(place)
+		if l == nil {
+			continue
+		}
+		if place != l.place() {
 			l.checkSplit()
 			continue
 		}
@@ -119,11 +121,23 @@ func (h *health) Counted(c remote.Census, before []int64) {
 	}
 }
 
+// Forgotten implements [dispatch.NodeObserver].
+func (h *health) Forgotten(place, places int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unknown == nil {
+		h.unknown = make(map[int]bool)
+	}
+	for i := range places {
+		h.unknown[place+i] = true
+	}
+}
+
 // counted returns the last census of a policy by its place, if the node has been told of the policy.
 func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if place >= len(h.census.Policies) {
+	if place < 0 || place >= len(h.census.Policies) || h.unknown[place] {
 		return c, 0, false
 	}
 	return h.census.Policies[place], h.census.Silent, true
@@ -132,7 +146,7 @@ func (h *health) counted(place int) (c remote.PolicyCensus, silent int64, ok boo
 // reportOthers logs that other processes have other limits for a policy.
 func (h *health) reportOthers(l *Limiter) {
 	g, node := h.group, string(h.node.ID())
-	place := l.place
+	place := l.place()
 	services, here := g.mostOthers(place)
 	l.mu.Lock()
 	o := &l.others

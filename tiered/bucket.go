@@ -95,9 +95,9 @@ func (b *bucket) Compose(n *dispatch.Node, now time.Duration, name string) (lua.
 	g := l.group
 	seq := g.seq.Add(1)
 	server, known := n.ServerTime(now)
-	fleet := n.Processes(l.parent.place)
+	fleet := n.Processes(l.parent.place())
 	c, effect := b.Begin(now, local.Conditions{
-		Seq: seq, Lease: *g.lease.Load(), Bucket: name, Phase: l.phase(b.key()),
+		Seq: seq, Lease: l.leaseID(), Bucket: name, Phase: l.phase(b.key()),
 		Clock: known, Server: server, RoundTrip: n.RoundTrip(),
 		Fleet: fleet, FleetHere: l.fleetOf(fleet),
 	})

@@ -91,7 +91,7 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	g.fleetKnown.Store(filled.Processes > 0)
 	g.trace = newTracer(filled.Trace)
 	g.journal = newJournal(g)
-	g.limiters.byName = make(map[string]*Limiter)
+	g.limiters.init()
 	g.schedule = newSchedule(g)
 	g.cache = local.NewCache(filled.MaxKeys, local.Owner[bucket, *bucket]{
 		New:    g.newBucket,
@@ -122,99 +122,6 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 			"set ContextTimeoutEnabled in its options")
 	}
 	return g, nil
-}
-
-// limiters are those of a Group, by number and by name.
-type limiters struct {
-	mu     sync.RWMutex
-	all    []*Limiter // each policy's, followed by its shards
-	placed []*Limiter // each policy's, by its place; twice if its limits are split
-	byName map[string]*Limiter
-}
-
-// NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
-func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
-	if g.isZero() {
-		return nil, errZeroGroup
-	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	l, err := g.add(p)
-	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
-	if err == nil && (l.place == 0 || g.simulated == nil) {
-		g.dispatch.Refresh()
-	}
-	return l, err
-}
-
-// add adds a valid policy. The presence must be refreshed afterwards.
-func (g *Group) add(p Policy) (*Limiter, error) {
-	p = p.clone()
-	if g.closed.Load() {
-		return nil, errClosed
-	}
-	ls := &g.limiters
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.byName[p.Name] != nil {
-		return nil, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
-	}
-	if p.Standing == StandingOn {
-		bits := standing.PlaceBits
-		if g.simulated != nil {
-			bits -= 4 // there are many processes, and few keys
-		}
-		g.shares.Open(bits)
-	}
-	l := newLimiter(g, len(ls.all), p)
-	l.place = len(ls.placed)
-	ls.all, ls.placed = append(append(ls.all, l), l.shards...), append(ls.placed, l)
-	ls.byName[p.Name] = l
-	if p.Standing != StandingOff {
-		ls.placed = append(ls.placed, l)
-	}
-	if p.Standing == StandingOn {
-		g.hasShares.Store(true)
-	}
-	if l.shards != nil || p.Standing == StandingOn {
-		// Each process that shares the limit is counted at the nodes of all shards. A standing share decides over keys
-		// of all nodes.
-		g.dispatch.UseAllNodes()
-	}
-	return l, nil
-}
-
-// Policies returns the policies, in the order in which they were added.
-func (g *Group) Policies() []Policy {
-	if g.isZero() {
-		return nil
-	}
-	var all []Policy
-	for _, l := range g.limiters.present() {
-		if l.parent == l {
-			all = append(all, l.Policy())
-		}
-	}
-	return all
-}
-
-// Limiter returns the Limiter of a policy, and reports whether the Group has one of that name.
-func (g *Group) Limiter(policy string) (*Limiter, bool) {
-	if g.isZero() {
-		return nil, false
-	}
-	ls := &g.limiters
-	ls.mu.RLock()
-	defer ls.mu.RUnlock()
-	l := ls.byName[policy]
-	return l, l != nil
-}
-
-func (g *Group) limiter(number int) *Limiter {
-	g.limiters.mu.RLock()
-	defer g.limiters.mu.RUnlock()
-	return g.limiters.all[number]
 }
 
 // now returns the time since the Group's base, by the monotonic clock. A decision reads it once.
@@ -265,7 +172,7 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 // node of a bucket is unknown after Close, and if the client cannot tell it. Then the node with the most processes
 // counts.
 func (g *Group) fleetOf(b *bucket) int64 {
-	place := b.limiter().parent.place
+	place := b.limiter().parent.place()
 	if n := b.node.Load(); n != nil {
 		return n.Processes(place)
 	}

@@ -32,6 +32,7 @@ type health struct {
 	mu              sync.Mutex
 	reportedClasses uint16        // classes that the journal has reported in this outage, as bits
 	census          remote.Census // the last one
+	unknown         map[int]bool  // the places of which it says nothing, because other policies have them since
 }
 
 // observer makes a Group the observer of its dispatcher.

@@ -95,7 +95,7 @@ func TestPoliciesThatShareAHotPlace(t *testing.T) {
 		}
 		admitted := map[string]int{}
 		for range asked {
-			for i, l := range g.limiters.all {
+			for i, l := range g.limiters.present() {
 				for _, key := range []string{"k", "l"} {
 					d := l.Allow(context.Background(), key)
 					if d.Burst != int64(i+1) || d.Key != key {

@@ -3,7 +3,9 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +19,7 @@ import (
 type Limiter struct {
 	group     *Group
 	number    int
-	place     int           // of the policy among those that this process announces; of a shard see its parent
+	placeOf   atomic.Int64  // see place
 	name      string        // of the policy
 	kind      remote.Kind   // of its buckets
 	mode      atomic.Uint32 // what is special about all its decisions: the bits below
@@ -44,8 +46,25 @@ type Limiter struct {
 	carries           atomic.Bool  // requests have carried limits
 	standing          standingUse
 	requests          requestCounts
+	beside            bool        // the policy had another Limiter, which may still be used: see leaseID
 	removed           atomic.Bool // by SetPolicies
+	was               *Policy     // the last policy before it was removed; guarded by the mutex of the Group's limiters
 }
+
+// leaseID returns the id under which the Limiter leases. It is that of the process, unless the policy came back as one
+// that cannot take up its last Limiter: then Redis must tell the calls of both apart.
+func (l *Limiter) leaseID() string {
+	id := *l.group.lease.Load()
+	if !l.parent.beside {
+		return id
+	}
+	n, _ := strconv.ParseUint(id, 16, 64)
+	return fmt.Sprintf("%016x", n^local.Hash(uint64(l.parent.number), local.ID{Key: l.name}))
+}
+
+// place returns the place of the policy among those that this process announces, -1 if it is removed. A shard has that
+// of its parent.
+func (l *Limiter) place() int { return int(l.placeOf.Load()) }
 
 // The bits of Limiter.mode. Most decisions are made while none of them is set.
 const (

@@ -12,9 +12,11 @@ import (
 // invalid, or cannot replace the policy of its name, it changes nothing. The error names all that is wrong.
 //
 // A Limiter of a policy that stays goes on, with the new policy. Code that still has the Limiter of a removed policy
-// can go on using it. The Limiter keeps its last policy, except that its FailMode becomes FailClosed. Its leases are
-// returned when they are not used any more, and its waiters are served. It is no longer in [Group.Policies] and
-// [Stats]. A policy of that name may be added again.
+// can go on using it. The Limiter keeps its last policy, but its FailMode becomes FailClosed, and it uses no standing
+// shares, because this process does not count as one of the policy any more. Its leases are returned, and its waiters
+// are served. It is no longer in [Group.Policies] and [Stats]. If a policy of that name is added again and can replace
+// the last one, as [Limiter.SetPolicy] says, it takes up that Limiter, with its keys and its figures; its Standing may
+// change. Otherwise, and when neither the program nor a key uses that Limiter any more, the policy begins anew.
 func (g *Group) SetPolicies(policies []Policy) error {
 	if g.isZero() {
 		return errZeroGroup
@@ -51,18 +53,25 @@ func (g *Group) SetPolicies(policies []Policy) error {
 	if problems != nil {
 		return errors.Join(problems...)
 	}
-	for _, p := range added {
-		if _, err := g.add(p); err != nil { // the Group was closed meanwhile, or somebody else added a policy
-			problems = append(problems, err)
-		}
-	}
-	removed := g.removeOthers(seen)
+	removed := g.limiters.removeOthers(seen) // first, so that their places are free
 	for _, l := range removed {
 		p := l.Policy()
-		p.FailMode = FailClosed // this process is not counted as one of the policy any more
+		p.FailMode = FailClosed
+		if p.Standing == StandingOn {
+			p.Standing = StandingSplit // Redis keeps the part that it has
+		}
 		changes[l] = p
 	}
+	for _, p := range added {
+		l, back, err := g.add(p)
+		if err != nil { // the Group was closed meanwhile, or somebody else added a policy
+			problems = append(problems, err)
+		} else if back {
+			changes[l] = p.clone()
+		}
+	}
 	g.change(changes)
+	g.retire(removed)
 	if len(added)+len(removed) > 0 {
 		g.dispatch.Refresh()
 	}
@@ -81,25 +90,10 @@ func (g *Group) change(policies map[*Limiter]Policy) {
 	g.applySettings(changed)
 }
 
-// removeOthers removes the policies without these names, and returns their Limiters.
-func (g *Group) removeOthers(stay map[string]bool) (removed []*Limiter) {
-	ls := &g.limiters
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for name, l := range ls.byName {
-		if !stay[name] {
-			delete(ls.byName, name)
-			l.removed.Store(true)
-			removed = append(removed, l)
-		}
+// retire takes the keys of removed policies out of use. They return what they hold, and are forgotten unless somebody
+// uses them.
+func (g *Group) retire(removed []*Limiter) {
+	if len(removed) > 0 {
+		g.cache.Retire(g.now(), func(b *bucket) bool { return slices.Contains(removed, b.limiter().parent) })
 	}
-	return removed
-}
-
-// present returns the Limiters of the Group's policies and their shards, in the order in which they were added, without
-// those that were removed.
-func (ls *limiters) present() []*Limiter {
-	ls.mu.RLock()
-	defer ls.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(ls.all), func(l *Limiter) bool { return l.parent.removed.Load() })
 }

@@ -368,8 +368,8 @@ func (l *Limiter) checkSplit() {
 	heard, outsiders := 0, int64(0)
 	for _, n := range nodes {
 		h := healthOf(n)
-		all, silent, ok := h.counted(l.place)
-		split, _, told := h.counted(l.place + 1)
+		all, silent, ok := h.counted(l.place())
+		split, _, told := h.counted(l.place() + 1)
 		if ok && told {
 			heard++
 			outsiders = max(outsiders, all.Processes-split.Processes+silent)

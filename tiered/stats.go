@@ -143,14 +143,14 @@ func (g *Group) Stats() Stats {
 	s.Recent = g.trace.recent.list()
 	s.Standing, s.Reloads = g.standingStats(), g.reloads.stats()
 
-	g.limiters.mu.RLock()
-	all := append([]*Limiter(nil), g.limiters.all...)
-	g.limiters.mu.RUnlock()
+	all := g.limiters.present()
+	index := make(map[*Limiter]int, len(all))
 	now := g.now()
 	sums := make([]local.Stats, len(all))
 	tops := make([]top, len(all))
 	others := make([]PolicyStats, len(all)) // what is not counted by key
 	for i, l := range all {
+		index[l] = i
 		l.mu.Lock()
 		sums[i] = l.evictedStats
 		others[i] = PolicyStats{
@@ -163,7 +163,7 @@ func (g *Group) Stats() Stats {
 		l.mu.Unlock()
 	}
 	count := func(b *bucket) {
-		if n := b.limiter().parent.number; n < len(sums) {
+		if n, ok := index[b.limiter().parent]; ok {
 			s := b.ownStats(b.Stats())
 			sums[n].Add(s)
 			tops[n].add(now, b, s)
@@ -173,7 +173,7 @@ func (g *Group) Stats() Stats {
 	g.cacheAfterClose.All(count)
 	nodes := g.dispatch.Nodes()
 	for i, l := range all {
-		if l.parent != l || l.removed.Load() { // a shard's parent has its figures
+		if l.parent != l { // a shard's parent has its figures
 			continue
 		}
 		t := sums[i]
@@ -188,7 +188,7 @@ func (g *Group) Stats() Stats {
 		l.requests.fill(&p)
 		p.Top = tops[i].list()
 		for _, n := range nodes {
-			p.Processes = max(p.Processes, n.Processes(l.place))
+			p.Processes = max(p.Processes, n.Processes(l.place()))
 		}
 		if l.shards != nil {
 			for i := range p.Top {

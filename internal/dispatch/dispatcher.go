@@ -63,6 +63,9 @@ type NodeObserver interface {
 	// Counted is called after each answered refresh, with its answer, and the size of each announced policy's fleet
 	// before it.
 	Counted(c remote.Census, before []int64)
+
+	// Forgotten says that other policies have some places now, so that what was counted of these means nothing.
+	Forgotten(place, places int)
 }
 
 // Change is a change of a node's breaker.
@@ -85,6 +88,7 @@ type Dispatcher struct {
 	refresh   chan struct{}         // capacity 1: a node or a policy was added
 	allNodes  atomic.Bool           // presence goes to all nodes of the store, not only to those in use
 	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
+	placed    atomic.Int64          // how often a place of the announcement has got another policy
 }
 
 // New returns a Dispatcher that works until ctx ends.

@@ -69,11 +69,12 @@ func (f *fleet) learn(now time.Duration, processes int64) {
 // size reports the number of processes, at least 1.
 func (f *fleet) size() int64 { return max(f.max.Load(), f.min, 1) }
 
-// fleets are the numbers of processes at one node: of all, and of those that have a policy of this process. Only learn
-// must not be called concurrently.
+// fleets are the numbers of processes at one node: of all, and of those that have a policy of this process. The methods
+// may be called concurrently.
 type fleets struct {
 	all      *fleet
-	policies atomic.Pointer[[]*fleet] // by their places in what this process announces
+	mu       sync.Mutex               // held while policies changes
+	policies atomic.Pointer[[]*fleet] // by their places in what this process announces; nil is one that is not known
 }
 
 // newFleets returns fleets that are never smaller than min.
@@ -85,15 +86,20 @@ func newFleets(min int64) *fleets {
 
 // learn adds the numbers of an answered refresh. It returns the sizes of the policies' fleets before that.
 func (f *fleets) learn(now time.Duration, c remote.Census) (before []int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	// A process that announces nothing, because it has too many policies, knows of no policy how many have it.
-	policies := slices.Clip((*f.policies.Load())[:min(len(*f.policies.Load()), len(c.Policies))])
+	policies := slices.Clone((*f.policies.Load())[:min(len(*f.policies.Load()), len(c.Policies))])
 	for i := range c.Policies {
 		before = append(before, f.size(i))
 	}
 	f.all.learn(now, c.Processes)
 	for i, p := range c.Policies {
 		if i == len(policies) {
-			policies = append(policies, newFleet(f.all.min))
+			policies = append(policies, nil)
+		}
+		if policies[i] == nil {
+			policies[i] = newFleet(f.all.min)
 		}
 		policies[i].learn(now, p.Processes)
 	}
@@ -101,10 +107,21 @@ func (f *fleets) learn(now time.Duration, c remote.Census) (before []int64) {
 	return before
 }
 
+// forget forgets what is known of some places, because other policies have them now.
+func (f *fleets) forget(place, places int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	policies := slices.Clone(*f.policies.Load())
+	for i := place; i < min(place+places, len(policies)); i++ {
+		policies[i] = nil
+	}
+	f.policies.Store(&policies)
+}
+
 // size reports how many processes have a policy, at least 1. If that is not known, because the node was not told of the
 // policy yet, all processes count: too small a number is the dangerous side.
 func (f *fleets) size(policy int) int64 {
-	if policies := *f.policies.Load(); policy < len(policies) {
+	if policies := *f.policies.Load(); policy >= 0 && policy < len(policies) && policies[policy] != nil {
 		return policies[policy].size()
 	}
 	return f.all.size()

@@ -107,6 +107,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
 	var announced remote.Announcement
+	placed := d.placed.Load()
 	if ttl > 0 {
 		announced = d.options.Announced()
 	}
@@ -156,6 +157,20 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	n.writeError.Store(nil) // the presence was written
 	now := d.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
+	if placed != d.placed.Load() { // what was counted is not by the places of now: the next refresh, which is due, is
+		n.fleets.all.learn(now, c.Processes)
+		return nil
+	}
 	n.observer.Counted(c, n.fleets.learn(now, c))
 	return nil
+}
+
+// Forget forgets how many processes have the policies of some places, because other policies have these places now. A
+// refresh must follow.
+func (d *Dispatcher) Forget(place, places int) {
+	d.placed.Add(1)
+	for _, n := range d.Nodes() {
+		n.fleets.forget(place, places)
+		n.observer.Forgotten(place, places)
+	}
 }

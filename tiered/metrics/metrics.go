@@ -54,7 +54,8 @@ type Reader struct {
 	ofNode   []reading[tiered.NodeStats]
 
 	mu      sync.Mutex
-	highest map[string]float64 // value of a counter when it was read last, by name and labels
+	read    int64               // how often all series were read
+	highest map[string]lastRead // of each counter, by name and labels
 }
 
 type group struct {
@@ -113,7 +114,7 @@ func problem(g *tiered.Group) string {
 }
 
 func newReader(labels []string, groups ...group) *Reader {
-	r := &Reader{groups: groups, highest: map[string]float64{}}
+	r := &Reader{groups: groups, highest: map[string]lastRead{}}
 	r.ofGroup = labeled(r, ofGroup, labels)
 	r.ofPolicy = labeled(r, ofPolicy, append(slices.Clip(labels), "policy"))
 	r.ofNode = labeled(r, ofNode, append(slices.Clip(labels), "node"))
@@ -139,12 +140,17 @@ func (r *Reader) Metrics() []*Metric {
 }
 
 // Samples reads all series. It calls [tiered.Group.Stats] once for each Group, which walks all keys of the process. It
-// never asks Redis, and works after the Group is closed. A counter never falls.
+// never asks Redis, and works after the Group is closed. A counter never falls, but a series that was not there the last
+// time, as of a policy that was removed, may begin anew.
 func (r *Reader) Samples() iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
 		if r == nil {
 			return
 		}
+		r.mu.Lock()
+		r.read++
+		read := r.read
+		r.mu.Unlock()
 		for _, g := range r.groups {
 			f := figures{Stats: g.Stats(), standing: hasStanding(g)}
 			if !samples(r, r.ofGroup, g.labels, f, yield) {
@@ -161,6 +167,7 @@ func (r *Reader) Samples() iter.Seq[Sample] {
 				}
 			}
 		}
+		r.forget(read)
 	}
 }
 
@@ -195,7 +202,20 @@ func (r *Reader) neverLess(name string, labels []string, value float64) float64 
 	series := name + "\xff" + strings.Join(labels, "\xff")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	value = max(value, r.highest[series])
-	r.highest[series] = value
+	value = max(value, r.highest[series].value)
+	r.highest[series] = lastRead{value, r.read}
 	return value
+}
+
+// lastRead is a counter when it was read last.
+type lastRead struct {
+	value float64
+	read  int64 // number of that reading
+}
+
+// forget forgets the counters that no reading since the one of that number has had.
+func (r *Reader) forget(read int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.highest, func(_ string, l lastRead) bool { return l.read < read })
 }

@@ -337,3 +337,30 @@ func TestGroup(t *testing.T) {
 		}
 	})
 }
+
+// The counters of a policy that was not there begin anew, as after a restart: they do not stand still until they are as
+// high as before.
+func TestCounterThatComesBack(t *testing.T) {
+	figures := func(admitted int64) *invented {
+		return &invented{stats: tiered.Stats{Policies: map[string]tiered.PolicyStats{"p": {Spent: admitted}}}}
+	}
+	source := figures(900)
+	r := newReader(nil, group{source: source})
+	read := func(stats *invented) (sum float64) {
+		source.stats = stats.stats
+		for s := range r.Samples() {
+			if s.Metric.Kind == Counter && slices.Contains(s.Labels, "p") {
+				sum += s.Value
+			}
+		}
+		return sum
+	}
+	full := read(figures(900))
+	if lower := read(figures(890)); lower != full || full == 0 {
+		t.Errorf("the counters sum to %v, and then to %v: none may fall", full, lower)
+	}
+	read(&invented{}) // a mistake in the configuration: the policy is gone
+	if again := read(figures(300)); again >= full || again == 0 {
+		t.Errorf("the counters sum to %v after the policy came back, and were at %v before", again, full)
+	}
+}

@@ -1,0 +1,217 @@
+package tiered
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"weak"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+)
+
+// limiters are those of a Group.
+//
+// A policy has at most one Limiter that has buckets: two would lease from one bucket in Redis under one lease id, and
+// Redis would take the calls of both for those of one process. So a policy that was removed and comes back has the
+// Limiter that it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the
+// Group forgets it.
+type limiters struct {
+	mu     sync.RWMutex
+	next   int                              // number of the next Limiter. None is used twice
+	byID   map[int]weak.Pointer[Limiter]    // by number: of all policies and shards, and of what may still have buckets
+	all    []*Limiter                       // of the policies, each followed by its shards, in the order of adding
+	placed []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
+	byName map[string]*Limiter              // of the policies
+	gone   map[string]weak.Pointer[Limiter] // of the policies that were removed, by name: the last one
+}
+
+func (ls *limiters) init() {
+	ls.byName = make(map[string]*Limiter)
+	ls.byID, ls.gone = make(map[int]weak.Pointer[Limiter]), make(map[string]weak.Pointer[Limiter])
+}
+
+// NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
+func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
+	if g.isZero() {
+		return nil, errZeroGroup
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	l, back, err := g.add(p)
+	if back {
+		g.change(map[*Limiter]Policy{l: p.clone()})
+	}
+	// In a simulation, the processors would decide how many refreshes several policies of one instant make.
+	if err == nil && (l.place() == 0 || g.simulated == nil) {
+		g.dispatch.Refresh()
+	}
+	return l, err
+}
+
+// add adds a valid policy. The presence must be refreshed afterwards. If the policy takes up the Limiter that it had
+// before it was removed, back is true, and the Limiter must get the policy by change.
+func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
+	p = p.clone()
+	if g.closed.Load() {
+		return nil, false, errClosed
+	}
+	ls := &g.limiters
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.byName[p.Name] != nil {
+		return nil, false, fmt.Errorf("tiered: Policy.Name is %q: the Group has a policy of that name", p.Name)
+	}
+	if p.Standing == StandingOn {
+		bits := standing.PlaceBits
+		if g.simulated != nil {
+			bits -= 4 // there are many processes, and few keys
+		}
+		g.shares.Open(bits)
+	}
+	if l = ls.gone[p.Name].Value(); l != nil && p.takesUp(*l.was) {
+		back = true
+		delete(ls.gone, p.Name)
+	} else {
+		beside := l != nil
+		l = newLimiter(g, ls.next, p)
+		l.beside = beside
+		ls.next += 1 + len(l.shards)
+		ls.byID[l.number] = weak.Make(l)
+		for _, s := range l.shards {
+			ls.byID[s.number] = weak.Make(s)
+		}
+	}
+	ls.all, ls.byName[p.Name] = append(append(ls.all, l), l.shards...), l
+	places := 1
+	if p.Standing != StandingOff {
+		places = 2 // the second counts the processes that split its limits
+	}
+	l.placeOf.Store(int64(ls.freePlace(places)))
+	for i := range places {
+		ls.placed[l.place()+i] = l
+	}
+	g.dispatch.Forget(l.place(), places)
+	l.removed.Store(false)
+	if p.Standing == StandingOn {
+		g.hasShares.Store(true)
+	}
+	if l.shards != nil || p.Standing == StandingOn {
+		// Each process that shares the limit is counted at the nodes of all shards. A standing share decides over keys
+		// of all nodes.
+		g.dispatch.UseAllNodes()
+	}
+	return l, back, nil
+}
+
+// takesUp reports whether p can take up the Limiter of a policy that was removed. Standing may differ: the shares begin
+// empty, and are not used before all processes split the limits.
+func (p Policy) takesUp(was Policy) bool {
+	was.Standing = p.Standing
+	return p.checkReplaces(was) == nil
+}
+
+// freePlace returns the first of n places, one after the other, that are free. mu is held.
+func (ls *limiters) freePlace(n int) int {
+	free := 0
+	for i, l := range ls.placed {
+		if free++; l != nil {
+			free = 0
+		}
+		if free == n {
+			return i + 1 - n
+		}
+	}
+	first := len(ls.placed) - free
+	ls.placed = append(ls.placed, make([]*Limiter, n-free)...)
+	return first
+}
+
+// removeOthers removes the policies without these names, and returns their Limiters.
+func (ls *limiters) removeOthers(stay map[string]bool) (removed []*Limiter) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for name, l := range ls.byName {
+		if stay[name] {
+			continue
+		}
+		was := l.Policy()
+		l.was = &was
+		l.removed.Store(true)
+		l.mu.Lock()
+		l.standing.outsiders = 0
+		l.standing.agreed.Store(false) // if it comes back, it finds out again who splits the limits
+		l.mu.Unlock()
+		removed = append(removed, l)
+		delete(ls.byName, name)
+		ls.gone[name] = weak.Make(l)
+	}
+	ls.all = slices.DeleteFunc(ls.all, func(l *Limiter) bool { return l.parent.removed.Load() })
+	for i, l := range ls.placed {
+		if l != nil && l.removed.Load() {
+			ls.placed[i] = nil
+			l.placeOf.Store(-1)
+		}
+	}
+	for name, l := range ls.gone {
+		if l.Value() == nil {
+			delete(ls.gone, name)
+		}
+	}
+	for number, l := range ls.byID {
+		if l.Value() == nil {
+			delete(ls.byID, number)
+		}
+	}
+	return removed
+}
+
+// present returns the Limiters of the Group's policies and their shards, in the order in which they were added.
+func (ls *limiters) present() []*Limiter {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	return slices.Clone(ls.all)
+}
+
+// at returns the Limiter that has a place, or nil.
+func (ls *limiters) at(place int) *Limiter {
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	if place >= len(ls.placed) {
+		return nil
+	}
+	return ls.placed[place]
+}
+
+// Policies returns the policies, in the order in which they were added.
+func (g *Group) Policies() []Policy {
+	if g.isZero() {
+		return nil
+	}
+	var all []Policy
+	for _, l := range g.limiters.present() {
+		if l.parent == l {
+			all = append(all, l.Policy())
+		}
+	}
+	return all
+}
+
+// Limiter returns the Limiter of a policy, and reports whether the Group has one of that name.
+func (g *Group) Limiter(policy string) (*Limiter, bool) {
+	if g.isZero() {
+		return nil, false
+	}
+	ls := &g.limiters
+	ls.mu.RLock()
+	defer ls.mu.RUnlock()
+	l := ls.byName[policy]
+	return l, l != nil
+}
+
+// limiter returns the Limiter of a number, which somebody uses.
+func (g *Group) limiter(number int) *Limiter {
+	g.limiters.mu.RLock()
+	defer g.limiters.mu.RUnlock()
+	return g.limiters.byID[number].Value()
+}
