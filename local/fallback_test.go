@@ -284,7 +284,7 @@ func TestOweIsChargedWhateverWasThrownAway(t *testing.T) {
 	r.now += refundDelay
 	r.b.Check(r.now)
 	c = r.begin()
-	r.owes(c, 100, 100, 0, 7) // one burst at most
+	r.owes(c, 200, 200, 0, 7) // a full bucket and the largest debt at most
 	r.balance()
 	r.b.Burn(r.now)
 	if _, _, ok := r.b.Charge(r.now, 1); ok {

@@ -190,7 +190,7 @@ func (p *Policy) wait(x float64) time.Duration {
 	return time.Duration(max(d, 0))
 }
 
-// maxDebt is how far below zero a bucket may go, and the most that one request may be charged afterwards.
+// maxDebt is how far below zero a bucket may go.
 func (p *Policy) maxDebt() int64 { return max(p.Cap, p.Call.MaxDebt) }
 
 // quarter is the most that one call leases, unless a single request costs more. It is also the highest low-water mark.

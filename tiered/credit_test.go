@@ -68,9 +68,10 @@ func TestCharge(t *testing.T) {
 		forgiven int64
 	}{
 		{"what is there", Policy{Limit: PerDay(10)}, 3, 7, 0},
-		{"more than is there", Policy{Limit: PerDay(10)}, 15, 0, 5}, // one charge takes one burst at most
+		{"more than is there", Policy{Limit: PerDay(10)}, 15, -5, 0},
+		{"more than it may owe", Policy{Limit: PerDay(10)}, 25, -10, 5},
 		{"with a larger debt", Policy{Limit: PerDay(10), MaxDebt: 40}, 25, -15, 0},
-		{"too much for that", Policy{Limit: PerDay(10), MaxDebt: 40}, 99, -30, 59},
+		{"too much for that", Policy{Limit: PerDay(10), MaxDebt: 40}, 99, -40, 49},
 		{"with a second limit", Policy{Limit: PerDay(10), Also: []Limit{PerHour(30)}, MaxDebt: 40}, 25, -15, 0},
 		{"of shards", Policy{Limit: PerDay(100), Shards: 2}, 50, 50, 0},
 		{"a window", Policy{Limit: PerDay(10), Algorithm: FixedWindow, Calendar: true}, 4, 6, 0},

@@ -151,8 +151,8 @@ func TestSettle(t *testing.T) {
 		{0, 5, math.MinInt64, 10, 1},
 		{0, 5, 8, 2, 1},
 		{3, 5, 12, -5, 1},
-		{3, 5, 500, -8, 1}, // one burst more at most
-		{3, 5, math.MaxInt64, -8, 1},
+		{3, 5, 500, -10, 1}, // a burst below zero at most
+		{3, 5, math.MaxInt64, -10, 1},
 		{5, 5, math.MaxInt64, -10, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
+	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
@@ -419,4 +420,22 @@ func TestInvalidStanding(t *testing.T) {
 	if err := l.SetPolicy(p); err == nil || !strings.Contains(err.Error(), "Policy.Standing is off: must stay on") {
 		t.Error(err)
 	}
+}
+
+// A process of which standing shares decide everything makes no call but its presence with the poll of the table. That
+// looks at the wall clock too: a right that was lent to others while the machine was suspended is not used again.
+func TestPollSeesAStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, remote.NewMemory(), Policy{Name: "api", Limit: PerMinute(800), Standing: StandingOn}, nil)
+		time.Sleep(3 * time.Minute)
+		if s := l.group.Stats(); s.Standing.Fraction != 1 || s.Standstills != 0 {
+			t.Fatalf("%+v", s.Standing)
+		}
+		before := *l.group.lease.Load()
+		l.group.wallAhead.Add(-int64(time.Minute)) // as if the wall clock had gone on for a minute without us
+		time.Sleep(dispatch.PresencePeriod)
+		if s := l.group.Stats(); s.Standstills != 1 || *l.group.lease.Load() == before {
+			t.Errorf("after a poll %d standstills were seen, and the id is %s, as before %s", s.Standstills, *l.group.lease.Load(), before)
+		}
+	})
 }

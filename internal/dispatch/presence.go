@@ -112,6 +112,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		announced = d.options.Announced()
 	}
 	sent := d.now()
+	d.options.Observer.CheckClock(sent) // before this process names itself, and states the right that it has
 	var attempt *failover.Attempt
 	if n.guard.State() != failover.Closed { // a probe: an idle process makes no other
 		var ok bool
@@ -142,7 +143,9 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	if c.Poll.Sent { // also if the presence was refused
-		d.options.Polled(d.now(), p.Poll, c.Poll)
+		now := d.now()
+		d.options.Observer.CheckClock(now) // the machine may have stood still since the poll left
+		d.options.Polled(now, p.Poll, c.Poll)
 	}
 	if ttl == 0 {
 		return err
