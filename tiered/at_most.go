@@ -11,13 +11,14 @@ const mostAttempts = 4
 // If there are n tokens it costs as much as [Limiter.AllowN]. Otherwise it asks again, up to three times, for the
 // number of tokens that the last refusal said are left. So it blocks for up to four Options.Budget. If others take
 // tokens of the key meanwhile, it may get fewer than are left. Each attempt counts in Stats, and d is the Decision of
-// the last one.
+// the last one that took tokens, or of the last one if none did.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted int64, d Decision) {
 	var admitted Decision
 	if n > 0 {
 		n = min(n, maxTokens)
 	}
-	for attempt := 1; ; attempt++ {
+attempts:
+	for range mostAttempts {
 		if d = l.AllowN(ctx, key, n); d.Allowed {
 			return granted + n, d
 		}
@@ -30,7 +31,7 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted
 		case ExceedsBurst:
 			fewer = d.Burst
 		default:
-			return granted, d
+			break attempts
 		}
 		n--
 		// A request takes its tokens from a standing share or from Redis, so what the share has comes on top.
@@ -39,13 +40,14 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, n int64) (granted
 				fewer -= taken // Remaining was the sum
 			}
 		}
-		if n = min(fewer, n); n < 1 || attempt == mostAttempts {
-			if granted > 0 {
-				d = admitted
-			}
-			return granted, d
+		if n = min(fewer, n); n < 1 {
+			break
 		}
 	}
+	if granted > 0 { // the last attempt was refused, and those before it were not
+		d = admitted
+	}
+	return granted, d
 }
 
 // SetLimit changes the policy's Limit, and nothing else of it: see [Limiter.SetPolicy].

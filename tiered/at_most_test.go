@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -135,6 +136,22 @@ func TestSetLimit(t *testing.T) {
 		}
 		if err := l.SetLimit(Limit{}); err == nil || l.Policy().Limit != PerHour(3) {
 			t.Errorf("%v, %+v", err, l.Policy())
+		}
+	})
+}
+
+// What the standing share gave is told, also if the attempt to get more ends with the caller's context.
+func TestAllowAtMostThatEndsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, newDistant(10*ms), Policy{
+			Name: "api", Limit: PerMinute(800), Standing: StandingOn, FailMode: FailClosed,
+		}, nil)
+		time.Sleep(3 * time.Minute) // the share has 100
+		want(t, l.AllowN(t.Context(), "user", 690), Granted)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*ms) // in the second round trip
+		defer cancel()
+		if n, d := l.AllowAtMost(ctx, "user", 300); n != 100 || !d.Allowed {
+			t.Errorf("%d tokens, and %+v", n, d)
 		}
 	})
 }
