@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -12,17 +13,22 @@ import (
 	"github.com/tiered-limiter/tiered-limiter/local"
 )
 
-// Reset fills the bucket of key. What was used is forgiven, and what is leased stays leased. A known denial is
+// Reset fills the bucket of key, and this process' standing share of it. What was used is forgiven, and what is leased stays leased. A known denial is
 // dropped here at once, and in other processes within 5 s. Reset blocks for at most two Options.Budget. nil means
 // that Redis has done it. After an error it is unknown whether the bucket was reset.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if r := l.valid(key, 1); r != Granted {
 		return l.refusal(key, r).Err()
 	}
-	return l.credit(ctx, key, local.Fill)
+	if err := l.credit(ctx, key, local.Fill); err != nil {
+		return err
+	}
+	l.refundShare(l.group.now(), key, l.policyFor(l.id(key), key), math.MaxInt64)
+	return nil
 }
 
-// Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. The bucket gets no
+// Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. With Policy.Standing
+// they go to this process' standing share first, as far as it lacks them. The bucket gets no
 // fuller than its burst, less what is leased. What does not fit is lost. A refund raises the bound: in any interval the
 // key may get burst + rate·t, and what it was given in that interval. A known denial is dropped here at once, and in
 // other processes within 5 s.
@@ -39,6 +45,10 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if a := l.Policy().Algorithm; a != TokenBucket {
 		return fmt.Errorf("%w: tiered: policy %q counts by a %v: tokens can be given to a TokenBucket only",
 			errors.ErrUnsupported, l.name, a)
+	}
+	id := l.id(key)
+	if n -= l.refundShare(l.group.now(), key, l.policyFor(id, key), n); n == 0 {
+		return nil
 	}
 	return l.credit(ctx, key, n)
 }
@@ -61,7 +71,8 @@ func (l *Limiter) checkCost(key string, n int64) error {
 // refilled. Debt beyond that is forgiven, and counted in Stats. In a window the charge counts as if it were admitted
 // now, up to the limit.
 //
-// With Policy.Standing, the tokens are taken from this process' standing share of the key first, if it has any.
+// With Policy.Standing, this process' standing share of the key is charged first. It may go below zero by its part of an
+// eighth of MaxDebt. See docs/standing.md for what that means if costs are large.
 //
 // Charge does not block, except that it calls Policy.PerKey if the process does not keep the key. Redis hears of the
 // charge within 50 ms, or when it answers again. If the process dies before that, the charge is lost. An error means
@@ -75,7 +86,7 @@ func (l *Limiter) Charge(key string, n int64) error {
 	if p.Rule != local.ByLimit { // nothing is counted
 		return nil
 	}
-	n -= l.drainShare(l.group.now(), key, p, n)
+	n -= l.chargeShare(l.group.now(), key, p, n)
 	now, limiters := l.group.now(), l.bucketLimiters()
 	for i, part := range split(n, make([]int64, len(limiters))) {
 		if s := limiters[i]; part > 0 {

@@ -435,9 +435,9 @@ var told = []struct {
 		},
 		lines: []string{
 			"DEBUG another number of processes shares the limits",
-			"WARN too many processes for this policy's standing shares: none holds a whole token",
+			"WARN too many processes for this policy's standing shares: none holds a whole token, so each key has 7/8 of its limit",
 		},
-		attrs: "policy=api processes=15",
+		attrs: "policy=api processes=15 most=12",
 	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {

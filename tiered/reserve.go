@@ -145,7 +145,7 @@ func (t *taking) correctCost(actual int64) {
 	now, b := g.now(), t.bucket
 	if excess < 0 {
 		missing := -excess
-		missing -= t.limiter.drainShare(now, t.key, b.Policy(), missing)
+		missing -= t.limiter.chargeShare(now, t.key, b.Policy(), missing)
 		t.limiter.charge(now, b, t.key, missing)
 		return
 	}

@@ -105,7 +105,10 @@ func (p Policy) split() (rest Policy, shares []standing.Limit, ok bool) {
 		}
 		rests, shares = append(rests, r), append(shares, share)
 	}
-	p.Limit, p.Also = rests[0], rests[1:]
+	for i, l := range p.limits() {
+		shares[i] = shares[i].Owing(max(p.MaxDebt, l.burst()))
+	}
+	p.Limit, p.Also, p.MaxDebt = rests[0], rests[1:], standing.RestOfDebt(p.MaxDebt)
 	return p, shares, true
 }
 
@@ -118,6 +121,8 @@ type standingUse struct {
 	// agreed says that all processes with this policy split its limits, as far as nodes have counted them. Otherwise
 	// no share is used: a process that does not split them uses the whole limit.
 	agreed atomic.Bool
+
+	later atomic.Int64 // the largest cost of late that was known only after its request, in tokens: see takeShare
 
 	outsiders int64 // processes that do not split them, as last counted; guarded by the Limiter's mutex
 	tooMany   bool  // it was reported that no share holds a token; guarded by the Limiter's mutex
@@ -205,12 +210,22 @@ func (l *Limiter) takeStanding(ctx context.Context, now time.Duration, key strin
 }
 
 // takeShare takes n tokens from the standing share of a key, and returns how many are left: see [standing.Shares.Take].
+//
+// A share may admit one request before anybody knows its cost. So it admits none whose cost, if it turns out as high as
+// that of other requests of late, the share could not bear: Redis decides about these, as without shares. What is
+// remembered of a cost fades by an eighth with each request.
 func (l *Limiter) takeShare(
 	now time.Duration, hash uint64, p *local.Policy, n int64, u *standing.Use,
 ) (left int64, ok bool) {
 	shares := usableShares(p)
 	if shares == nil {
 		return 0, false
+	}
+	if later := l.standing.later.Load(); later > 0 {
+		l.standing.later.CompareAndSwap(later, later-(later+7)/8)
+		if !l.group.shares.Bears(shares, n+later) {
+			return 0, false
+		}
 	}
 	if left, ok = l.group.shares.Take(now, hash, shares, n, u); ok {
 		l.standing.count(hash, n)
@@ -322,6 +337,32 @@ func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n i
 			return n
 		}
 	}
+}
+
+// chargeShare charges the standing share of a key up to n tokens that a request turned out to cost more, and returns how
+// many it charged. The share may go below zero.
+func (l *Limiter) chargeShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
+	if l.mode.Load()&modeStanding == 0 {
+		return 0
+	}
+	for later := l.standing.later.Load(); n > later && !l.standing.later.CompareAndSwap(later, n); {
+		later = l.standing.later.Load()
+	}
+	shares := usableShares(p)
+	if shares == nil {
+		return 0
+	}
+	return l.group.shares.Charge(now, l.group.cache.Hash(l.id(key)), shares, n)
+}
+
+// refundShare gives up to n tokens back to the standing share of a key, or fills it with n = local.Fill, and returns how
+// many fit.
+func (l *Limiter) refundShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
+	shares := usableShares(p)
+	if shares == nil {
+		return 0
+	}
+	return l.group.shares.Refund(now, l.group.cache.Hash(l.id(key)), shares, n)
 }
 
 // takeAllOfShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
@@ -456,8 +497,8 @@ func (g *Group) reportSize() {
 		l.standing.tooMany = true
 		l.mu.Unlock()
 		if first {
-			g.journal.line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token",
-				"policy", l.name, "processes", state.Members)
+			g.journal.line(slog.LevelWarn, "too many processes for this policy's standing shares: none holds a whole token, so "+
+				"each key has 7/8 of its limit", "policy", l.name, "processes", state.Members, "most", shares.Size())
 		}
 	}
 }

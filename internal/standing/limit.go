@@ -28,6 +28,7 @@ type Rate struct {
 // Limit is what the standing shares have of one limit. It never changes.
 type Limit struct {
 	size  int64         // R: tokens of all shares together
+	debt  int64         // tokens below zero that all shares of a key together may be charged to: see Owing
 	token time.Duration // virtual ns in which the shares together get a token: 8/r, rounded up
 	fill  time.Duration // size·token: virtual ns in which they fill
 	since time.Duration // virtual time at which the limit began; every share of it was empty then
@@ -71,6 +72,16 @@ func SplitInPeriod(r Rate) (Limit, Rate, error) {
 	rest.Tokens = r.Tokens - r.Tokens/part
 	return l.refilled(rest, uint64(r.Per), 1, uint64(r.Tokens/part))
 }
+
+// Owing returns the limits of shares that may go below zero by their part of a debt, which is that of a whole key. Redis
+// has the rest of it.
+func (l Limit) Owing(debt int64) Limit {
+	l.debt = debt / part
+	return l
+}
+
+// RestOfDebt returns the part of a debt that Redis has.
+func RestOfDebt(debt int64) int64 { return debt - debt/part }
 
 // splitBurst splits the burst.
 func splitBurst(r Rate) (l Limit, rest Rate, err error) {

@@ -134,6 +134,71 @@ func (s *Shares) Return(hash uint64, u Use, n int64) (ok bool) {
 	return ok
 }
 
+// Charge takes up to n tokens from the share of a key, whether it has them or not, and returns how many it took. The share
+// goes below zero by this process' part of the debt at most; see [Limit.Owing]. Then it admits nothing until it has
+// refilled. A debt is forgotten if the process dies.
+func (s *Shares) Charge(now time.Duration, hash uint64, limits Limits, n int64) (taken int64) {
+	c := s.stretch()
+	if now >= c.end || c.fraction == 0 {
+		return 0
+	}
+	v := c.at(now)
+	for i := range limits { // of several limits, as many tokens as each can bear
+		n = min(n, s.bears(c, v, hash, &limits[i]))
+	}
+	if n <= 0 {
+		return 0
+	}
+	for i := range limits {
+		l, empty := &limits[i], c.empty(v, &limits[i])
+		place := s.place(hash, l)
+		for z := place.Load(); !place.CompareAndSwap(z, max(z, int64(empty))+n*int64(l.token)); z = place.Load() {
+		}
+	}
+	return n
+}
+
+// bears returns how many tokens the share of one limit can be charged at the virtual time v.
+func (s *Shares) bears(c *stretch, v time.Duration, hash uint64, l *Limit) int64 {
+	room := v - s.empty(c, v, hash, l) + scale(time.Duration(l.debt)*l.token, c.fraction)
+	return int64(max(room, 0) / l.token)
+}
+
+// Bears reports whether a full share of this process could be charged n tokens at once.
+func (s *Shares) Bears(limits Limits, n int64) bool {
+	f := s.stretch().fraction
+	for i := range limits {
+		if l := &limits[i]; n > (l.size+l.debt)*f/lua.Pool {
+			return false
+		}
+	}
+	return true
+}
+
+// Refund gives up to n tokens to the share of a key, which gets no fuller than full, and returns how many fit: of several
+// limits, the most.
+func (s *Shares) Refund(now time.Duration, hash uint64, limits Limits, n int64) (given int64) {
+	c := s.stretch()
+	if now >= c.end || c.fraction == 0 {
+		return 0
+	}
+	v := c.at(now)
+	for i := range limits {
+		l, full := &limits[i], int64(c.empty(v, &limits[i]))
+		place := s.place(hash, l)
+		for {
+			z := place.Load()
+			lacks := (max(z, full) - full + int64(l.token) - 1) / int64(l.token)
+			fits := min(n, lacks)
+			if fits == 0 || place.CompareAndSwap(z, max(z-fits*int64(l.token), full)) {
+				given = max(given, fits)
+				break
+			}
+		}
+	}
+	return given
+}
+
 // Empty takes all that a key's shares have, and no [Use] of before is put back any more. A key needs it whose limits change:
 // the virtual time that it did not use, or that is put back, would be more tokens of a faster limit.
 func (s *Shares) Empty(now time.Duration, hash uint64, limits Limits) {

@@ -1,0 +1,116 @@
+package tiered_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// Costs that are known after the request, as of language models, are charged to a key with standing shares as to one
+// without: the key uses its burst, MaxDebt and rate·t at most. Beyond that, each of N shares may admit one request before
+// anybody knows what it costs.
+func TestChargesBesideStandingShares(t *testing.T) {
+	ctx := context.Background()
+	charge := func(l *tiered.Limiter, cost int64) bool {
+		if !l.Allow(ctx, "team").Allowed {
+			return false
+		}
+		if err := l.Charge("team", cost-1); err != nil {
+			t.Error(err)
+		}
+		return true
+	}
+	settle := func(l *tiered.Limiter, cost int64) bool {
+		r := l.Reserve(ctx, "team")
+		r.Settle(cost)
+		return r.Allowed
+	}
+	for name, ask := range map[string]func(*tiered.Limiter, int64) bool{"Charge": charge, "Settle": settle} {
+		for _, c := range []struct {
+			processes int
+			cost      int64
+		}{{1, 11}, {1, 101}, {1, 1001}, {4, 11}, {4, 101}, {4, 1001}, {12, 101}} {
+			t.Run(fmt.Sprint(name, " of ", c.cost, " by ", c.processes), func(t *testing.T) {
+				const length = time.Minute
+				used := func(standing tiered.Standing) (used, forgiven int64) {
+					synctest.Test(t, func(t *testing.T) {
+						s := remote.NewMemory()
+						var all []*tiered.Limiter
+						for range c.processes {
+							l, err := tiered.New(s, tiered.Policy{
+								Name: "api", Limit: tiered.PerSecond(100).WithBurst(200), MaxDebt: 2000, Standing: standing,
+							}, nil)
+							if err != nil {
+								t.Fatal(err)
+							}
+							defer func() { _ = l.Close(ctx) }()
+							all = append(all, l)
+						}
+						time.Sleep(90 * time.Second) // the table of shares is no longer new, and they are full
+						began := time.Now()
+						for i := 0; time.Since(began) < length; i++ {
+							if ask(all[i%len(all)], c.cost) {
+								used += c.cost
+							}
+							time.Sleep(50 * time.Millisecond)
+						}
+						for _, l := range all {
+							forgiven += l.Group().Stats().Policies["api"].Forgiven
+						}
+					})
+					return used, forgiven
+				}
+				bound := 200 + 2000 + 100*int64(length/time.Second)
+				without, _ := used(tiered.StandingOff)
+				with, forgiven := used(tiered.StandingOn)
+				beyond := c.cost * int64(c.processes)
+				if c.processes == 1 {
+					beyond = 0
+				}
+				// A cost of more than a lease is forgiven in part with and without shares.
+				if most := max(bound, without) + beyond; with > most || with-forgiven > bound+beyond {
+					t.Errorf("%d tokens used, and %d forgiven: the bound is %d and %d; without shares %d are used", with, forgiven,
+						bound, beyond, without)
+				}
+			})
+		}
+	}
+}
+
+// Reset and Refund fill what this process' share lacks too.
+func TestCreditsFillTheStandingShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l, err := tiered.New(remote.NewMemory(),
+			tiered.Policy{Name: "api", Limit: tiered.PerHour(800), Standing: tiered.StandingOn}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(ctx) }()
+		time.Sleep(3 * time.Hour)
+		for range 100 {
+			l.Allow(ctx, "reset")
+		}
+		if err := l.Reset(ctx, "reset"); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Peek(ctx, "reset"); d.Remaining < d.Burst {
+			t.Errorf("after Reset %d of %d remain", d.Remaining, d.Burst)
+		}
+		if err := l.Charge("refund", 150); err != nil { // 50 more than the share has
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := l.Refund(ctx, "refund", 150); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Peek(ctx, "refund"); d.Remaining < d.Burst {
+			t.Errorf("after Charge and Refund of 150 %d of %d remain", d.Remaining, d.Burst)
+		}
+	})
+}
