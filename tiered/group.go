@@ -55,6 +55,8 @@ type Group struct {
 	fleetKnown    atomic.Bool // the size of the fleet is known, from Redis or from Options
 	warnFleetOnce sync.Once   // warns that it is not
 
+	warnPlacesOnce sync.Once // warns that there are more policies than can be announced
+
 	closed        atomic.Bool // decisions follow the fail modes, and leases are returned
 	stop          context.CancelFunc
 	stopHooks     context.CancelFunc // ends the hooks; the last step of Close

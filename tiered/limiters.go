@@ -2,11 +2,13 @@ package tiered
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"weak"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/standing"
+	"github.com/tiered-limiter/tiered-limiter/lua"
 )
 
 // limiters are those of a Group.
@@ -31,6 +33,9 @@ func (ls *limiters) init() {
 }
 
 // NewLimiter adds a policy to the Group. A name can be used once per Group. [Group.SetPolicies] removes one.
+//
+// A process announces up to 256 policies, of which one with Standing counts twice. With more it counts as one of every
+// policy, and standing shares are not used, neither by it nor by others with its policies; the log says so.
 func (g *Group) NewLimiter(p Policy) (*Limiter, error) {
 	if g.isZero() {
 		return nil, errZeroGroup
@@ -90,6 +95,13 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 	l.placeOf.Store(int64(ls.freePlace(places)))
 	for i := range places {
 		ls.placed[l.place()+i] = l
+	}
+	if len(ls.placed) > lua.MostPolicies {
+		g.warnPlacesOnce.Do(func() {
+			g.journal.line(slog.LevelWarn, "too many policies to announce, so this process counts as one of every policy, and no "+
+				"standing share is used: a policy takes one place, and two with Standing",
+				"places", len(ls.placed), "most", lua.MostPolicies)
+		})
 	}
 	g.dispatch.Forget(l.place(), places)
 	l.removed.Store(false)

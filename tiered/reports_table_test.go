@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -438,6 +439,18 @@ var told = []struct {
 			"WARN too many processes for this policy's standing shares: none holds a whole token, so each key has 7/8 of its limit",
 		},
 		attrs: "policy=api processes=15 most=12",
+	}, {
+		name: "too many policies to announce", standing: StandingOn, fault: func(p patientOf) {
+			for i := range 128 {
+				if _, err := p.l.group.NewLimiter(standingPolicy(fmt.Sprint("p", i))); err != nil {
+					p.t.Fatal(err)
+				}
+			}
+		},
+		lines: []string{
+			"WARN too many policies to announce, so this process counts as one of every policy, and no standing share is used: a policy takes one place, and two with Standing",
+		},
+		attrs: "places=258 most=256",
 	}, {
 		name: "a hook panics", fault: func(p patientOf) {
 			for range 3 {

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/internal/dispatch"
+	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 

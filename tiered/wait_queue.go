@@ -120,7 +120,10 @@ func (c *queuedCaller) lacksTime(b *bucket, n int64) (retry time.Duration, known
 		return 0, true
 	}
 	now := c.limiter.group.now()
-	at, known := b.Earliest(now, n)
+	if g, shares := c.limiter.group, usableShares(b.Policy()); shares != nil && c.until > now {
+		n -= g.shares.By(now, c.until, g.cache.Hash(c.id), shares) // those before c take from the share too
+	}
+	at, known := b.Earliest(now, max(n, 0))
 	if at <= c.until {
 		return 0, known
 	}

@@ -223,6 +223,21 @@ func (s *Shares) Level(now time.Duration, hash uint64, limits Limits) int64 {
 	return least
 }
 
+// By returns how many tokens the share of a key can give from now until a time, if nobody else takes any: of several
+// limits, the fewest. It goes by the right that this process has now.
+func (s *Shares) By(now, until time.Duration, hash uint64, limits Limits) int64 {
+	c := s.stretch()
+	if now >= c.end || c.fraction == 0 {
+		return 0
+	}
+	v, then, least := c.at(now), c.at(until), int64(math.MaxInt64)
+	for i := range limits {
+		l := &limits[i]
+		least = min(least, max(int64((then-s.empty(c, v, hash, l))/l.token), 0))
+	}
+	return least
+}
+
 // level returns how many tokens the share of one limit has at the virtual time v.
 func (s *Shares) level(c *stretch, v time.Duration, hash uint64, l *Limit) int64 {
 	return max(int64((v-s.empty(c, v, hash, l))/l.token), 0)
