@@ -148,6 +148,7 @@ func (b *Bucket) finish(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.retired && !b.closed && b.owesNothing(now) {
+		b.keepShare(now)
 		b.close()
 	}
 	return b.closed
@@ -157,6 +158,7 @@ func (b *Bucket) finish(now time.Duration) bool {
 func (b *Bucket) Burn(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.keepShare(now)
 	b.close()
 	b.pending.cancel() // its reply, if it comes, is ignored
 	b.pending.stopRepeating()

@@ -55,6 +55,7 @@ type Policy struct {
 	Timeout time.Duration  // how long after its sending a call may still be executed
 	Uniform func() float64 // random numbers in [0, 1); safe for concurrent use
 
+	Spent     *SpentShares  // what evicted keys have used of their shares; nil remembers nothing
 	NearLimit *atomic.Int64 // counts tokens that were admitted while less than a fifth of Cap was left; nil counts none
 }
 

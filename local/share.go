@@ -28,6 +28,9 @@ var base = time.Now()
 func (b *Bucket) setFleet(now time.Duration, fleet int64) {
 	if n := int32(min(max(fleet, 1), math.MaxInt32)); b.fleet != n {
 		b.share.resize(b.Policy(), now, int64(n), b.fleet == 0)
+		if b.fleet == 0 {
+			b.recallShare(now)
+		}
 		b.fleet = n
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,7 @@ type Group struct {
 	joinMu          sync.Mutex           // held while one request joins several queues
 	dispatch        *dispatch.Dispatcher // sends the calls
 	shares          standing.Shares      // the standing shares of all policies that have some
+	spent           local.SpentShares    // what evicted keys have used of what they may use in an outage
 	sharesReport    sharesReport
 	hasShares       atomic.Bool // some policy has standing shares
 	trace           *tracer
@@ -88,6 +90,9 @@ func NewGroup(s remote.Store, o *Options) (*Group, error) {
 	var salt uint64 // of the keys' hashes; 0 is random
 	if g.simulated != nil {
 		salt = g.simulated.Entropy()
+	}
+	if g.spent.Salt = salt; salt == 0 {
+		g.spent.Salt = mathrand.Uint64()
 	}
 	g.waiters.New = newWaiter
 	g.fleetKnown.Store(filled.Processes > 0)

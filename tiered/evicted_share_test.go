@@ -1,0 +1,64 @@
+package tiered_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/remote"
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// A key that MaxKeys pushes out in an outage comes back with what was left of its share, however many other keys a
+// client names. A key that nobody used has a full share.
+func TestEvictedKeyHasNoNewShare(t *testing.T) {
+	for _, maxKeys := range []int{10, 1000} {
+		for _, algorithm := range []tiered.Algorithm{tiered.TokenBucket, tiered.FixedWindow, tiered.SlidingLog} {
+			t.Run(fmt.Sprint(algorithm, " ", maxKeys), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := remote.NewMemory()
+					l, err := tiered.New(s, tiered.Policy{Name: "api", Limit: tiered.PerHour(100), Algorithm: algorithm},
+						&tiered.Options{MaxKeys: maxKeys, Processes: 1, Logger: slog.New(slog.DiscardHandler)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = l.Close(context.Background()) }()
+					time.Sleep(4 * time.Second)
+					s.Fail(io.EOF)
+					time.Sleep(5 * time.Second)
+					useUp := func(key string) (admitted int) {
+						for l.Allow(t.Context(), key).Allowed {
+							admitted++
+						}
+						return admitted
+					}
+					admitted, start := 0, time.Now()
+					for round := range 20 {
+						admitted += useUp("user")
+						for i := range 3 * maxKeys {
+							l.Allow(t.Context(), fmt.Sprint("other ", round, " ", i))
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+					if admitted > 101 || admitted < 99 {
+						t.Errorf("%d admitted in %v of an outage by a share of 100 per hour", admitted, time.Since(start))
+					}
+					if n := useUp("somebody else"); n < 98 {
+						t.Errorf("a key that nobody used has a share of %d", n)
+					}
+					time.Sleep(30 * time.Minute) // half of it is refilled
+					for i := range 3 * maxKeys {
+						l.Allow(t.Context(), fmt.Sprint("another ", i))
+					}
+					if n := useUp("user"); n < 48 || n > 51 {
+						t.Errorf("after half an hour the key has a share of %d", n)
+					}
+				})
+			})
+		}
+	}
+}
