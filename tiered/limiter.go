@@ -31,6 +31,8 @@ type Limiter struct {
 	setMu    sync.Mutex // one SetPolicy at a time
 	lookUps  lookUps
 
+	refreshes atomic.Int64 // calls of Refresh
+
 	mu             sync.Mutex
 	evictedStats   local.Stats // of forgotten buckets, and by fail modes that were changed
 	evictedRefused refusals    // of forgotten buckets, the most refused

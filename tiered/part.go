@@ -18,6 +18,8 @@ type part struct {
 	now     time.Duration  // since its Group's base
 	until   time.Duration  // the caller stops waiting then
 	tries   int            // times that it tried to join its bucket's queue
+	known   *local.Policy  // that PerKey gave the key in this request; nil is none
+	refresh int64          // how often Limiter.Refresh had been called before that
 
 	first     firstRefusal // set once the second shard is asked, with Policy.Shards
 	firstOnly bool         // the second shard is not asked any more
@@ -164,7 +166,9 @@ func (p *part) join() {
 	}
 	v, effect := p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 	if v.Outcome == local.Outdated { // perhaps another part's bucket has evicted it
-		if p.setSource(p.find(p.bucket.ID()), local.FromLease); p.bucket.Policy().Rule == local.ByLimit {
+		p.setSource(p.find(p.bucket.ID()), local.FromLease)
+		p.recall()
+		if p.bucket.Policy().Rule == local.ByLimit {
 			v, effect = p.bucket.Ask(p.now, p.cost, p.until, w.Waiter)
 		}
 	}
@@ -284,11 +288,30 @@ func (p *part) findAgain(s local.Source) bool {
 
 // decideByRule decides the part if no limit does.
 func (p *part) decideByRule() bool {
+	refresh := p.limiter.parent.refreshes.Load()
 	if p.limitDecides() || !p.taking.decideByRule(&p.d) {
+		p.known, p.refresh = p.bucket.Policy(), refresh
 		return false
 	}
 	p.decided()
 	return true
+}
+
+// recall gives a bucket that another part of the request has evicted, and that was made anew, the limit that PerKey gave
+// its key a moment ago. Otherwise the parts of a request over more keys than MaxKeys would evict each other for ever.
+func (p *part) recall() {
+	b, l := p.bucket, p.bucket.limiter()
+	if p.known == nil || b.Policy().Rule != local.Unresolved {
+		return
+	}
+	known := p.known.Owner.(*resolvedLimit)
+	if known.limiter != l || known.settings != l.settings.Load() || p.known.Rule != local.ByLimit {
+		return
+	}
+	b.setPolicy(l.group.now(), p.known)
+	if l.parent.refreshes.Load() != p.refresh { // Refresh may have come before b was made
+		b.setPolicy(l.group.now(), p.known.WithRule(local.Unresolved))
+	}
 }
 
 // answer writes the part's Decision.

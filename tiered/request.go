@@ -95,8 +95,7 @@ func (r request) has(s partState) bool {
 	return false
 }
 
-// maxTries is how often a bucket is looked up again if it is evicted before it can be asked. If a request has more keys
-// than MaxKeys and PerKey is called for each, they would evict each other for ever.
+// maxTries is how often a bucket is looked up again if it is evicted before it can be asked.
 const maxTries = 8
 
 // askRedis asks for all undecided parts at once. It waits for all answers, because the Decision names the part that

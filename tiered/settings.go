@@ -229,6 +229,7 @@ func (l *Limiter) Refresh(key string) {
 		return
 	}
 	id := l.id(key)
+	l.refreshes.Add(1)
 	l.lookUps.forget(id.Key)
 	for i := range 1 + len(l.shards) { // the shards' numbers follow the Limiter's own
 		id.Policy = l.number + i
