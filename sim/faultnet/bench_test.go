@@ -7,39 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkRoundTrip is 64 bytes there and back, with a deadline for each call as go-redis sets it: over a bare
-// connection, and over one that is wrapped and has no faults.
-func BenchmarkRoundTrip(b *testing.B) {
-	for _, network := range []string{"tcp", "unix", "pipe"} {
-		for _, wrapped := range []bool{false, true} {
-			name := network + "/bare"
-			if wrapped {
-				name = network + "/wrapped"
-			}
-			b.Run(name, func(b *testing.B) {
-				near, far, err := pair(network)
-				if err != nil {
-					b.Fatal(err)
-				}
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					_, _ = io.CopyBuffer(struct{ io.Writer }{far}, struct{ io.Reader }{far}, make([]byte, 64))
-					_ = far.Close()
-				}()
-				if wrapped {
-					near = New(1).Conn(near)
-				}
-				trip(b, near)
-				_ = near.Close()
-				<-done
-			})
-		}
-	}
-}
-
-// BenchmarkCalls is the same over a connection that costs nothing: what a wrapper adds to two calls and two deadlines, and
-// nothing of the noise of a machine.
+// BenchmarkCalls is what a wrapper without faults adds to two calls and two deadlines. The connection below costs nothing,
+// so the noise of a machine is not in it.
 func BenchmarkCalls(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { trip(b, nothing{}) })
 	b.Run("wrapped", func(b *testing.B) { trip(b, New(1).Conn(nothing{})) })

@@ -38,38 +38,41 @@ func onEachObstacle(t *testing.T, test func(r *rig, call func() error, deadline 
 	}
 }
 
-// A deadline is kept whatever holds the call up, one that is set or moved meanwhile included.
-func TestDeadlines(t *testing.T) {
+// A deadline is kept whatever holds the call up, also one that is moved meanwhile, and Close ends every call.
+func TestDeadlinesAndClose(t *testing.T) {
 	onEachObstacle(t, func(r *rig, call func() error, deadline func(time.Time) error) {
-		start := time.Now()
-		r.must(deadline(start.Add(10 * ms)))
-		r.timedOut("a deadline before the call", call())
-		r.took("the call", start, 10*ms)
-
-		r.timedOut("a deadline that has passed", call())
+		for what, c := range map[string]struct{ first, then time.Duration }{
+			"a deadline before the call": {first: 10 * ms},
+			"a deadline during the call": {then: 10 * ms},
+			"an earlier deadline":        {first: time.Hour, then: 10 * ms},
+			"a later deadline":           {first: 10 * ms, then: 20 * ms},
+		} {
+			start := time.Now()
+			at := func(d time.Duration) (t time.Time) {
+				if d > 0 {
+					t = start.Add(d)
+				}
+				return t
+			}
+			r.must(deadline(at(c.first)))
+			done := r.start(call)
+			if c.then > 0 {
+				r.must(deadline(at(c.then)))
+			}
+			r.timedOut(what, <-done)
+			if r.exact || c.first != 10*ms || c.then == 0 { // elsewhere the first may have passed before the second was set
+				r.took(what, start, max(c.then, c.first%time.Hour))
+			}
+			r.timedOut("a deadline that has passed", call())
+		}
 
 		r.must(deadline(time.Time{}))
-		start = time.Now()
-		done := r.start(call)
-		r.must(deadline(start.Add(20 * ms)))
-		r.timedOut("a deadline during the call", <-done)
-		r.took("the call", start, 20*ms)
-
-		start = time.Now()
-		r.must(deadline(start.Add(time.Hour)))
-		done = r.start(call)
-		r.must(deadline(start.Add(2 * time.Hour)))
-		r.must(deadline(start.Add(20 * ms)))
-		r.timedOut("an earlier deadline", <-done)
-		r.took("the call", start, 20*ms)
-
-		start = time.Now()
-		r.must(deadline(start.Add(20 * ms)))
-		done = r.start(call)
-		r.must(deadline(start.Add(40 * ms)))
-		r.timedOut("a later deadline", <-done)
-		if r.exact { // elsewhere the first may have passed before the second was set
-			r.took("the call", start, 40*ms)
+		done, second := r.start(call), r.start(call)
+		r.must(r.near.Close())
+		for _, err := range []error{<-done, <-second, call(), r.near.Close(), r.near.SetDeadline(time.Now())} {
+			if op := (*net.OpError)(nil); !errors.Is(err, net.ErrClosed) || !errors.As(err, &op) {
+				r.Errorf("%v, want net.ErrClosed", err)
+			}
 		}
 	})
 }
@@ -108,18 +111,6 @@ func TestDeadlineOverChange(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestClose(t *testing.T) {
-	onEachObstacle(t, func(r *rig, call func() error, deadline func(time.Time) error) {
-		done, second := r.start(call), r.start(call)
-		r.must(r.near.Close())
-		for _, err := range []error{<-done, <-second, call(), r.near.Close(), r.near.SetDeadline(time.Now())} {
-			if op := (*net.OpError)(nil); !errors.Is(err, net.ErrClosed) || !errors.As(err, &op) {
-				r.Errorf("%v, want net.ErrClosed", err)
-			}
-		}
-	})
 }
 
 // Concurrent Writes are not split by each other, however slow the line.

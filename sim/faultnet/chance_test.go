@@ -1,18 +1,19 @@
 package faultnet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 // story writes and reads over a number of connections in turn, and tells what happened to each call. The far ends answer
@@ -116,203 +117,96 @@ func TestProbabilities(t *testing.T) {
 	})
 }
 
-// trickle is a run of writes, reads and changes of the faults, all that only take time.
-type trickle struct {
-	faults   []Faults        // each for a while
-	after    []time.Duration // the length of each while
-	sizes    [2][]int        // of the writes each way
-	pauses   [2][]time.Duration
-	reads    [2]int        // size of a read each way
-	patience time.Duration // of a call; it goes on after a timeout
-	close    bool          // the writer closes behind its last write
-}
-
-var drawTrickle = rapid.Custom(func(t *rapid.T) trickle {
-	some := func(of *rapid.Generator[time.Duration]) []time.Duration {
-		return rapid.SliceOfN(of, 6, 6).Draw(t, "times")
-	}
-	upTo := func(d time.Duration) *rapid.Generator[time.Duration] {
-		return rapid.Map(rapid.Int64Range(0, int64(d)), func(n int64) time.Duration { return time.Duration(n) })
-	}
-	faults := rapid.Custom(func(t *rapid.T) Faults {
-		return Faults{
-			Delay:  rapid.SampledFrom([]time.Duration{0, 0, ms, time.Second}).Draw(t, "delay"),
-			Jitter: rapid.SampledFrom([]time.Duration{0, 0, ms, time.Minute}).Draw(t, "jitter"),
-			Rate:   rapid.SampledFrom([]int{0, 0, 1, 1000, 1e6, math.MaxInt}).Draw(t, "rate"),
-			HoldIn: rapid.IntRange(0, 3).Draw(t, "hold") == 0,
-		}
-	})
-	sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(1000, 20_000)), 0, 6)
-	return trickle{
-		faults:   rapid.SliceOfN(faults, 6, 6).Draw(t, "faults"),
-		after:    some(upTo(2 * time.Second)),
-		sizes:    [2][]int{sizes.Draw(t, "out"), sizes.Draw(t, "in")},
-		pauses:   [2][]time.Duration{some(upTo(time.Second)), some(upTo(time.Second))},
-		reads:    [2]int{rapid.IntRange(1, 5000).Draw(t, "read"), rapid.IntRange(1, 5000).Draw(t, "read")},
-		patience: rapid.SampledFrom([]time.Duration{0, ms, 300 * ms}).Draw(t, "patience"),
-		close:    rapid.Bool().Draw(t, "close"),
-	}
-})
-
 // What only takes time changes nothing: bytes arrive unchanged and in order, both ways, whatever the faults, their changes
-// and the deadlines of the calls.
+// and the deadlines of the calls, which go on after a timeout. If one is forgotten, the bubble tells.
 func TestBytesArrive(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		tr := drawTrickle.Draw(rt, "trickle")
-		var problems []string
-		synctest.Test(t, func(*testing.T) { problems = tr.run() })
-		if len(problems) > 0 {
-			rt.Fatal(strings.Join(problems, "\n"))
-		}
-	})
-}
-
-// run returns what went wrong.
-func (tr *trickle) run() []string {
-	n := New(1)
-	near, far := net.Pipe()
-	ends := [2]net.Conn{n.Conn(near), far}
-	problems := make(chan string, 100)
-	done := make(chan bool)
-	var text [2][]byte
-	for way := range ends {
-		for i, size := range tr.sizes[way] {
-			for j := range size {
-				text[way] = append(text[way], byte(way+i*31+j*7+j>>8))
-			}
-		}
-	}
-	for way := range ends {
-		go func() {
-			defer func() { done <- true }()
-			rest := text[way]
-			for i, size := range tr.sizes[way] {
-				time.Sleep(tr.pauses[way][i])
-				for end := len(rest) - size; len(rest) > end; {
-					tr.bound(ends[way].SetWriteDeadline)
-					m, err := ends[way].Write(rest[:len(rest)-end])
-					rest = rest[m:]
-					if err != nil && !isTimeout(err) {
-						problems <- fmt.Sprintf("write %d: %v", way, err)
-						return
-					}
-				}
-			}
-			if tr.close && way == 0 && len(text[1]) == 0 {
-				if err := ends[0].Close(); err != nil {
-					problems <- err.Error()
-				}
-			}
-		}()
-		go func() {
-			defer func() { done <- true }()
-			var got []byte
-			buf, from := make([]byte, tr.reads[way]), ends[1-way]
-			for len(got) < len(text[way]) {
-				tr.bound(from.SetReadDeadline)
-				m, err := from.Read(buf)
-				got = append(got, buf[:m]...)
-				if err != nil && !isTimeout(err) {
-					problems <- fmt.Sprintf("read %d: %v", way, err)
-					return
-				}
-			}
-			if string(got) != string(text[way]) {
-				problems <- fmt.Sprintf("way %d: other bytes arrived", way)
-			}
-		}()
-	}
-	for i, f := range tr.faults {
-		if err := n.Set(f); err != nil {
-			problems <- err.Error()
-		}
-		time.Sleep(tr.after[i])
-	}
-	if err := n.Set(Faults{}); err != nil {
-		problems <- err.Error()
-	}
-	for range 4 {
-		<-done
-	}
-	n.Cut()
-	_, _ = ends[0].Close(), far.Close()
-	close(problems)
-	var all []string
-	for p := range problems {
-		all = append(all, p)
-	}
-	return all
-}
-
-// bound sets a call's deadline.
-func (tr *trickle) bound(set func(time.Time) error) {
-	if tr.patience > 0 {
-		_ = set(time.Now().Add(tr.patience)) // the call says what is wrong
-	}
-}
-
-func isTimeout(err error) bool {
-	e, ok := errors.AsType[net.Error](err)
-	return ok && e.Timeout()
-}
-
-// FuzzSet: a Net takes what keeps the rules, and nothing else; what it refuses changes nothing, and is named.
-func FuzzSet(f *testing.F) {
-	f.Add(int64(0), int64(0), 0, 0.0, 0.0, 0.0)
-	f.Add(int64(-1), int64(1), 1, 0.5, 1.0, 1.0)
-	f.Add(int64(math.MinInt64), int64(math.MinInt64), math.MinInt, math.NaN(), math.Inf(1), math.Inf(-1))
-	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.MaxInt, -0.1, 1.0000001, math.Copysign(0, -1))
-	f.Fuzz(func(t *testing.T, delay, jitter int64, rate int, before, after, corrupt float64) {
-		faults := Faults{
-			Delay: time.Duration(delay), Jitter: time.Duration(jitter), Rate: rate,
-			CutBefore: before, CutAfter: after, Corrupt: corrupt,
-		}
-		var wrong []string
-		probability := func(name string, p float64) {
-			if math.IsNaN(p) || p < 0 || p > 1 {
-				wrong = append(wrong, fmt.Sprintf("Faults.%s is %v: ", name, p))
-			}
-		}
-		if delay < 0 {
-			wrong = append(wrong, fmt.Sprintf("Faults.Delay is %v: ", faults.Delay))
-		}
-		if jitter < 0 {
-			wrong = append(wrong, fmt.Sprintf("Faults.Jitter is %v: ", faults.Jitter))
-		}
-		if rate < 0 {
-			wrong = append(wrong, fmt.Sprintf("Faults.Rate is %d: ", rate))
-		}
-		probability("CutBefore", before)
-		probability("CutAfter", after)
-		probability("Corrupt", corrupt)
-
-		n := New(1)
-		err := n.Set(faults)
-		if len(wrong) == 0 {
-			if err != nil || n.Faults() != faults {
-				t.Fatalf("%+v: %v", faults, err)
-			}
-			// And whatever it is, it can be lived with.
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			n, chance := New(seed), rand.New(rand.NewPCG(seed, 0))
 			near, far := net.Pipe()
 			c := n.Conn(near)
-			_ = c.SetDeadline(time.Now().Add(-ms))
-			_, _ = c.Write([]byte("x"))
-			_, _ = c.Read(make([]byte, 1))
-			n.Cut()
-			_, _ = c.Close(), far.Close()
-			return
-		}
-		if err == nil || n.Faults() != (Faults{}) {
-			t.Fatalf("%+v: %v, now %+v", faults, err, n.Faults())
-		}
-		lines := strings.Split(err.Error(), "\n")
-		if len(lines) != len(wrong) {
-			t.Fatalf("%q, want %q", lines, wrong)
-		}
-		for i := range wrong {
-			if !strings.Contains(lines[i], wrong[i]) || !strings.Contains(lines[i], ": must be ") {
-				t.Errorf("%q, want %q", lines[i], wrong[i])
+			var all sync.WaitGroup
+			all.Go(func() { trickle(t, seed, c, far) })
+			all.Go(func() { trickle(t, seed+1000, far, c) })
+			for range 6 {
+				f := Faults{
+					Delay:  []time.Duration{0, 0, ms, time.Second}[chance.IntN(4)],
+					Jitter: []time.Duration{0, 0, ms, time.Minute}[chance.IntN(4)],
+					Rate:   []int{0, 0, 1, 1000, 1e6, math.MaxInt}[chance.IntN(6)],
+					HoldIn: chance.IntN(4) == 0,
+				}
+				if err := n.Set(f); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Duration(chance.Int64N(int64(2 * time.Second))))
 			}
+			if err := n.Set(Faults{}); err != nil {
+				t.Error(err)
+			}
+			all.Wait()
+			_, _ = c.Close(), far.Close()
+		})
+	}
+}
+
+// trickle writes some bytes at one end and wants them at the other.
+func trickle(t *testing.T, seed uint64, from, to net.Conn) {
+	chance := rand.New(rand.NewPCG(seed, 1))
+	patience := []time.Duration{0, ms, 300 * ms}[chance.IntN(3)]
+	text := make([]byte, []int{0, 40, 1000, 60_000}[chance.IntN(4)])
+	for i := range text {
+		text[i] = byte(chance.Uint32())
+	}
+	call := func(what string, deadline func(time.Time) error, call func([]byte) (int, error), p []byte) int {
+		if patience > 0 {
+			_ = deadline(time.Now().Add(patience)) // the call says what is wrong
+		}
+		n, err := call(p)
+		if e, ok := errors.AsType[net.Error](err); err != nil && !(ok && e.Timeout()) {
+			t.Fatalf("seed %d: %s: %v", seed, what, err)
+		}
+		return n
+	}
+	var reader sync.WaitGroup
+	sizes := rand.New(rand.NewPCG(seed, 2))
+	reader.Go(func() {
+		var got []byte
+		for buf := make([]byte, 1+sizes.IntN(5000)); len(got) < len(text); {
+			got = append(got, buf[:call("read", to.SetReadDeadline, to.Read, buf)]...)
+		}
+		if !bytes.Equal(got, text) {
+			t.Errorf("seed %d: other bytes arrived", seed)
 		}
 	})
+	for rest := text; len(rest) > 0; {
+		time.Sleep(time.Duration(chance.Int64N(int64(time.Second))))
+		size := chance.IntN(min(len(rest), 20_000) + 1)
+		rest = rest[call("write", from.SetWriteDeadline, from.Write, rest[:size]):]
+	}
+	reader.Wait()
+}
+
+// What breaks a rule is refused, and changes nothing; what keeps it can be lived with, whatever it is.
+func TestSet(t *testing.T) {
+	for _, f := range []Faults{
+		{Delay: -1}, {Jitter: math.MinInt64}, {Rate: -1}, {CutBefore: -0.1}, {CutAfter: 1.0000001}, {Corrupt: math.NaN()},
+	} {
+		if n := New(1); n.Set(f) == nil || n.Faults() != (Faults{}) {
+			t.Errorf("%+v is taken", f)
+		}
+	}
+	most := Faults{Delay: math.MaxInt64, Jitter: math.MaxInt64, Rate: math.MaxInt, CutAfter: 1, Corrupt: 1}
+	for _, f := range []Faults{most, {CutBefore: 1}, {Delay: math.MaxInt64, Rate: 1}} {
+		n := New(1)
+		if err := n.Set(f); err != nil || n.Faults() != f {
+			t.Errorf("%+v: %v", f, err)
+		}
+		near, far := net.Pipe()
+		c := n.Conn(near)
+		_ = c.SetDeadline(time.Now().Add(-ms))
+		_, _ = c.Write([]byte("x"))
+		_, _ = c.Read(make([]byte, 1))
+		n.Cut()
+		_, _ = c.Close(), far.Close()
+	}
 }
