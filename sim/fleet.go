@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"errors"
-	"sync"
-)
+import "sync"
 
 // fleet is the processes of a run. Each has a slot: its place in the fleet, with a part of the traffic and a network. A
 // process that is replaced leaves its slot to its successor.
@@ -15,7 +12,6 @@ type fleet struct {
 	version int        // rises when slots change
 	number  int        // of the next process
 	leaving sync.WaitGroup
-	errs    []error
 }
 
 // start starts a process in a slot, in place of the one that is there.
@@ -88,7 +84,7 @@ func (f *fleet) crash(slot int) {
 		return
 	}
 	f.died(p) // nothing has to be stopped: the store of a dead process fails all calls
-	f.leaving.Go(func() { f.note(p.end()) })
+	f.leaving.Go(func() { f.run.fail(p.end()) })
 }
 
 // leave shuts a process down in good order. Its successor may be there already.
@@ -96,7 +92,7 @@ func (f *fleet) leave(p *process) {
 	f.leaving.Go(func() {
 		p.leave()
 		f.died(p)
-		f.note(p.end())
+		f.run.fail(p.end())
 	})
 }
 
@@ -107,15 +103,8 @@ func (f *fleet) died(p *process) {
 	p.pause.open() // a paused process can be killed too
 }
 
-// note keeps an error for close.
-func (f *fleet) note(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.errs = append(f.errs, err)
-}
-
 // close shuts down all processes, and waits for all that ever ran.
-func (f *fleet) close() error {
+func (f *fleet) close() {
 	all, _ := f.live()
 	for _, p := range all {
 		f.take(p.slot)
@@ -123,5 +112,4 @@ func (f *fleet) close() error {
 		f.leave(p)
 	}
 	f.leaving.Wait()
-	return errors.Join(f.errs...)
 }

@@ -162,28 +162,25 @@ func (c *connection) deliver(w *route, open bool, script int, do arrive) error {
 			}
 		}
 	}
-	unknown := false
-	err := c.exchange(w, script, func(m *remote.Memory, state serverState, loaded bool) {
-		switch {
-		case state.refuse != "":
-			do(m, refused(state.refuse))
-		case loaded:
+	for again := false; ; again = true {
+		unknown := false
+		err := c.exchange(w, script, func(m *remote.Memory, state serverState, loaded bool) {
+			if state.refuse != "" {
+				do(m, refused(state.refuse))
+				return
+			}
+			if unknown = !loaded && !again; unknown {
+				return // NOSCRIPT
+			}
+			if again {
+				c.server.load(script)
+			}
 			do(m, nil)
-		default:
-			unknown = true // NOSCRIPT
+		})
+		if err != nil || !unknown {
+			return err
 		}
-	})
-	if err != nil || !unknown {
-		return err
 	}
-	return c.exchange(w, script, func(m *remote.Memory, state serverState, _ bool) {
-		if state.refuse != "" {
-			do(m, refused(state.refuse))
-			return
-		}
-		c.server.load(script)
-		do(m, nil)
-	})
 }
 
 // exchange sends a message over a connection and waits for the answer. The faults of the link at its sending apply.

@@ -87,9 +87,9 @@ func (r *run) run() (*measure.Report, error) {
 	s.lift()
 	r.traffic.Wait()
 	r.requests.Wait()
-	err := r.fleet.close()
+	r.fleet.close()
 	r.network.messages.Wait() // in a bubble no time passes after the end
-	return report, errors.Join(err, r.server.close(), errors.Join(r.errs...))
+	return report, errors.Join(append(r.errs, r.server.close())...)
 }
 
 // finish waits until all requests are made and decided and all calls have returned, except those that a fault holds up,
@@ -111,7 +111,7 @@ func (r *run) finish() (undecided int64) {
 
 func (r *run) sleepUntil(at time.Duration) { time.Sleep(time.Until(r.base.Add(at))) }
 
-// fail keeps an error that no fault explains.
+// fail keeps an error that no fault explains; nil is none.
 func (r *run) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,18 +45,18 @@ func newSchedule(r *run) *schedule {
 	}
 	s.faults()
 	step := r.meter.Step()
-	var takeSamples func()
-	takeSamples = func() {
-		all, _ := r.fleet.live()
-		for _, p := range all {
-			r.sample(p, false)
-		}
-		if r.progress != nil {
-			r.progress(r.at(), time.Duration(r.scenario.Length))
-		}
-		s.plan(r.at()+step, takeSamples)
-	}
-	s.plan(step, takeSamples)
+	s.plan(step, func() {
+		s.again(func() time.Duration {
+			all, _ := r.fleet.live()
+			for _, p := range all {
+				r.sample(p, false)
+			}
+			if r.progress != nil {
+				r.progress(r.at(), time.Duration(r.scenario.Length))
+			}
+			return r.at() + step
+		})
+	})
 	return s
 }
 
@@ -72,6 +72,13 @@ func (s *schedule) plan(at time.Duration, do func()) {
 		return cmp.Or(cmp.Compare(e.at, at), -1) // behind its equals
 	})
 	s.events = slices.Insert(s.events, i, event{at, do})
+}
+
+// again takes a turn now, and one at each time that the last returned, until that is 0.
+func (s *schedule) again(turn func() (next time.Duration)) {
+	if next := turn(); next > 0 {
+		s.plan(next, func() { s.again(turn) })
+	}
 }
 
 // until runs the events up to the end, that included.
@@ -273,23 +280,26 @@ func hitsProcesses(kind string) bool {
 
 // flap switches a link, which is down, up and down until the fault ends.
 func (s *schedule) flap(f *fault) {
-	end := s.endOf(f)
-	var turn func(at time.Duration)
-	turn = func(at time.Duration) {
-		if at >= end {
-			return
+	at := time.Duration(f.At)
+	f.lapsed = true // until the first turn
+	s.again(func() time.Duration {
+		f.lapsed = !f.lapsed
+		s.apply()
+		if f.lapsed {
+			at += time.Duration(f.Up)
+		} else {
+			at += time.Duration(f.Down)
 		}
-		s.plan(at, func() {
-			f.lapsed = !f.lapsed
-			s.apply()
-			if f.lapsed {
-				turn(at + time.Duration(f.Up))
-			} else {
-				turn(at + time.Duration(f.Down))
-			}
-		})
+		return s.within(f, at)
+	})
+}
+
+// within returns a time if the fault still lasts then, and else 0.
+func (s *schedule) within(f *fault, at time.Duration) time.Duration {
+	if at >= s.endOf(f) {
+		return 0
 	}
-	turn(time.Duration(f.At + f.Down))
+	return at
 }
 
 // crash ends processes, and starts others if they are to come back.
@@ -314,36 +324,31 @@ func (s *schedule) crash(f *fault) {
 
 // crashLoop ends the same processes again and again, and replaces them each time.
 func (s *schedule) crashLoop(f *fault) {
-	end := s.endOf(f)
-	var again func(at time.Duration)
-	again = func(at time.Duration) {
+	at := time.Duration(f.At)
+	s.again(func() time.Duration {
 		for _, slot := range f.slots {
 			s.run.fleet.crash(slot)
 			s.start(slot)
 		}
-		if at += time.Duration(f.Every); at < end {
-			s.plan(at, func() { again(at) })
-		}
-	}
-	again(time.Duration(f.At))
+		at += time.Duration(f.Every)
+		return s.within(f, at)
+	})
 }
 
 // deploy replaces one process after the other, in the order of their slots.
 func (s *schedule) deploy(f *fault) {
-	n := len(s.run.network.links)
-	var next func(slot int)
-	next = func(slot int) {
-		if slot >= n {
+	slot, n := -1, len(s.run.network.links)
+	s.again(func() time.Duration {
+		if slot++; slot == n {
 			s.ended(f)
-			return
+			return 0
 		}
 		if p := s.run.fleet.take(slot); p != nil {
 			s.start(slot)
 			s.run.fleet.leave(p)
 		}
-		s.plan(s.run.at()+time.Duration(f.Every), func() { next(slot + 1) })
-	}
-	next(0)
+		return s.run.at() + time.Duration(f.Every)
+	})
 }
 
 // scale adds processes, or shuts some down in good order.

@@ -46,14 +46,13 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 	if len(s.Sweep) == 0 {
 		return nil, nil, errors.New("sim: the scenario has no axis: a sweep has at least one, as in `sweep: {fleet.size: [0, 5, 20]}`")
 	}
+	if err := s.Validate(); err != nil { // each axis and each of its values by itself
+		return nil, nil, err
+	}
 	n := 1
-	for i, a := range s.Sweep {
-		if len(a.Values) == 0 {
-			return nil, nil, fmt.Errorf("sim: sweep[%d] has no values: an axis has at least one", i)
-		}
+	for _, a := range s.Sweep {
 		if n *= len(a.Values); n > MaxCells {
-			return nil, nil, fmt.Errorf("sim: the sweep has more than %d combinations: must be at most so many",
-				MaxCells)
+			return nil, nil, fmt.Errorf("sim: the sweep has more than %d combinations: must be at most so many", MaxCells)
 		}
 	}
 	asIs := s.Clone()
@@ -63,21 +62,16 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 	for i := range n {
 		c, values := s.Clone(), map[string]string{}
 		c.Sweep = nil
-		wrong := false
 		for a, rest := len(s.Sweep)-1, i; a >= 0; a-- {
 			axis := s.Sweep[a]
-			value := axis.Values[rest%len(axis.Values)]
+			values[axis.Path] = axis.Values[rest%len(axis.Values)]
 			rest /= len(axis.Values)
-			values[axis.Path] = value
-			if err := c.Set(axis.Path, value); err != nil {
-				wrong = true
-				all = append(all, fmt.Errorf("sim: sweep %s=%s: %w", quote(axis.Path), quote(value), err))
+			if err := c.Set(axis.Path, values[axis.Path]); err != nil {
+				return nil, nil, fmt.Errorf("sim: with %q: %w", values, err) // one axis took away what another sets
 			}
 		}
-		if !wrong {
-			if err := c.Validate(); err != nil {
-				all = append(all, fmt.Errorf("sim: with %q: %w", values, err))
-			}
+		if err := c.Validate(); err != nil {
+			all = append(all, fmt.Errorf("sim: with %q: %w", values, err))
 		}
 		cells = append(cells, measure.Cell{Values: values, AsIs: c.String() == written})
 		scenarios = append(scenarios, c)
@@ -86,14 +80,6 @@ func combine(s *scenario.Scenario) (cells []measure.Cell, scenarios []*scenario.
 		}
 	}
 	return cells, scenarios, errors.Join(all...)
-}
-
-// quote quotes a user's word if it has to.
-func quote(word string) string {
-	if q := fmt.Sprintf("%q", word); q != `"`+word+`"` {
-		return q
-	}
-	return word
 }
 
 // RunAll runs scenarios as [Run] does, as many at one time as there are processors, and returns their reports in the same order. At an error no further one is begun.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -74,20 +75,22 @@ func TestSweepIsRuns(t *testing.T) {
 }
 
 func TestSweepErrors(t *testing.T) {
-	many := strings.TrimSuffix(strings.Repeat("1,", 30), ",")
+	var many []string
+	for i := range 30 {
+		many = append(many, strconv.Itoa(i+1))
+	}
 	s := parse(t, brief)
 	for _, c := range []struct {
 		axes []scenario.Axis
 		want string
 	}{
 		{nil, "has no axis"},
-		{[]scenario.Axis{{Path: "fleet.n"}}, "sweep[0] has no values"},
+		{[]scenario.Axis{{Path: "fleet.n"}}, "sweep.1 is without values"},
 		{[]scenario.Axis{{Path: "fleet.n", Values: []string{"0"}}}, "must be 1 to 5000"},
 		{[]scenario.Axis{{Path: "fleet.speed", Values: []string{"1"}}}, "fleet.speed"},
 		{[]scenario.Axis{{Path: "run", Values: []string{"3s"}}}, "must be"},
 		{[]scenario.Axis{
-			{Path: "fleet.n", Values: strings.Split(many, ",")},
-			{Path: "fleet.size", Values: strings.Split(many, ",")},
+			{Path: "fleet.n", Values: many}, {Path: "fleet.size", Values: many},
 		}, "more than 600"},
 	} {
 		one := s.Clone()
