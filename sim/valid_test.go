@@ -58,11 +58,12 @@ func small(t *rapid.T) *scenario.Scenario {
 		k := rapid.SampledFrom(scenario.Kinds).Draw(t, "kind")
 		at := rapid.IntRange(100, 1999).Draw(t, "at")
 		fmt.Fprintf(&b, "  - {at: %dms, kind: %s", at, k.Name)
-		if k.Lasts && rapid.Bool().Draw(t, "ends") {
-			fmt.Fprintf(&b, ", for: %s", millis(1, 2000-at, "lasts"))
-		}
 		for _, p := range k.Takes {
+			if p == "for" && rapid.Bool().Draw(t, "to the end") {
+				continue
+			}
 			value, known := map[string]string{
+				"for": millis(1, 2000-at, "lasts"),
 				"error": rapid.SampledFrom([]string{"LOADING", "NOAUTH", "WRONGTYPE", "ERR what is this"}).Draw(t,
 					"error"),
 				"procs": rapid.SampledFrom([]string{"1", "50%", "100%"}).Draw(t, "procs"),

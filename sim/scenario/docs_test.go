@@ -125,9 +125,6 @@ func kindsTable(path string) string {
 	rows := [][]string{{m.by, "must have", "may have", "what it is"}}
 	for _, k := range m.kinds {
 		may := without(k.Takes, k.Needs)
-		if k.Lasts {
-			may = append(may, "for")
-		}
 		rows = append(rows, []string{code(k.Name), codes(k.Needs), codes(may), k.What})
 	}
 	return section.Table(rows)

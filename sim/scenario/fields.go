@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -221,8 +220,8 @@ func (m *mapping) takes(kind string) (what string, takes, needs []string) {
 			continue
 		}
 		for _, f := range m.fields {
-			ofAnother := func(other Kind) bool { return slices.Contains(other.Takes, f.name) }
-			if ofAnother(k) || f.name == "for" && k.Lasts || f.name != "for" && !slices.ContainsFunc(m.kinds, ofAnother) {
+			by := func(k Kind) bool { return slices.Contains(k.Takes, f.name) }
+			if by(k) || !slices.ContainsFunc(m.kinds, by) {
 				takes = append(takes, f.name)
 			}
 		}
@@ -272,20 +271,12 @@ func (f *field) set(item, v any) {
 	to.Set(reflect.ValueOf(v).Convert(to.Type()))
 }
 
-// tagged has what tags found, by type.
-var tagged sync.Map
-
 // tags are the names that the fields of an item have in JSON.
 func tags(item any) (all []string) {
-	t := reflect.TypeOf(item).Elem()
-	if known, ok := tagged.Load(t); ok {
-		return known.([]string)
-	}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(item).Elem()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		all = append(all, name)
 	}
-	tagged.Store(t, all)
 	return all
 }
 

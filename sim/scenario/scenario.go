@@ -114,5 +114,5 @@ type Axis struct {
 	Values []string `json:"values"`
 }
 
-// Duration is a time.Duration that JSON and YAML have as text: "1.5s".
+// Duration is a time.Duration that is written without parts that are zero: 1.5s, 300us, 1m.
 type Duration time.Duration

@@ -44,7 +44,7 @@ func between[V int64 | float64 | Duration](
 }
 
 func whole(least, most int64) spec {
-	return between("a whole number, as in 50 or 1_000", least, most, parseWhole, formatWhole, power)
+	return between("a whole number, as in 50 or 1_000", least, most, ratetext.ParseWhole, formatWhole, power)
 }
 
 func duration(least, most Duration) spec {

@@ -14,18 +14,6 @@ import (
 // How values are written. Whatever is printed here is read back as exactly the same value: decimal points are moved
 // in the text, not by arithmetic.
 
-// MarshalText writes d as text does: 1.5s, 300us, 1m.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText reads what time.ParseDuration reads.
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, ok := parseDuration(string(text))
-	if *d = v; !ok {
-		return fmt.Errorf("duration is %q: must be as in 1.5s", text)
-	}
-	return nil
-}
-
 // String is d as Go writes it, but with us for microseconds and without parts that are zero: 300us, 1.5s, 1m, 1h30m.
 func (d Duration) String() string { return ratetext.FormatDuration(time.Duration(d)) }
 
@@ -52,12 +40,9 @@ func parsePart(text string) (p Part, ok bool) {
 		p.Share, ok = parseRatio(text)
 		return p, ok
 	}
-	n, ok := parseWhole(text)
+	n, ok := ratetext.ParseWhole(text)
 	return Part{Count: int(n)}, ok && int64(int(n)) == n
 }
-
-// parseWhole reads a whole number; _ may stand between two digits.
-func parseWhole(text string) (int64, bool) { return ratetext.ParseWhole(text) }
 
 func parsePlain(text string) (float64, bool) { return parseNumber(text, 0) }
 
@@ -102,20 +87,15 @@ func parseRatio(text string) (float64, bool) {
 
 func formatRatio(v float64) string { return formatNumber(v, 2) + "%" }
 
-func parsePeriod(text string) (Duration, bool) {
-	d, ok := ratetext.ParsePeriod(text)
-	return Duration(d), ok
-}
-
 // parseRate reads 1000/s, 100/min, 2.5/100ms as so many per second.
 func parseRate(text string) (float64, bool) {
 	amount, period, found := strings.Cut(text, "/")
 	n, ok := parseNumber(amount, 0)
-	per, good := parsePeriod(period)
+	per, good := ratetext.ParsePeriod(period)
 	if !found || !ok || !good {
 		return 0, false
 	}
-	return n / time.Duration(per).Seconds(), true
+	return n / per.Seconds(), true
 }
 
 func formatRate(v float64) string { return formatNumber(v, 0) + "/s" }

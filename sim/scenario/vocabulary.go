@@ -9,38 +9,37 @@ import (
 // traffic takes limit, keys, keyskew, procskew, cost, maxcost and cancel.
 type Kind struct {
 	Name  string
-	Takes []string // fields that may be given
+	Takes []string // fields that may be given; with for a fault lasts, else it is over at once
 	Needs []string // of these, those that must be
-	Lasts bool     // it takes for, and ends after it; without it lasts to the end
 	What  string   // in a line
 }
 
 // Kinds are all faults, in the order in which `tiersim faults` lists them.
 var Kinds = []Kind{
-	lasting("kill", "", "", "Redis dies: connections are refused; with for it comes back empty"),
-	lasting("freeze", "", "", "Redis stands still: requests lie in its buffers and are executed when it goes on"),
-	lasting("refuse", "error", "", "Redis answers with an error: LOADING, READONLY, OOM, NOAUTH, …"),
-	lasting("blackhole", "", "procs only", "the network swallows what is sent, or one direction of it"),
-	lasting("cut", "", "procs chance", "requests are lost with their connections"),
-	lasting("lose", "", "procs chance", "replies are lost after their requests were executed"),
-	lasting("latency", "delay", "procs jitter", "round trips take longer"),
-	lasting("flap", "up down", "procs", "the network is up and down in turn, down first"),
+	kind("kill", "", "for", "Redis dies: connections are refused; with for it comes back empty"),
+	kind("freeze", "", "for", "Redis stands still: requests lie in its buffers and are executed when it goes on"),
+	kind("refuse", "error", "for", "Redis answers with an error: LOADING, READONLY, OOM, NOAUTH, …"),
+	kind("blackhole", "", "procs only for", "the network swallows what is sent, or one direction of it"),
+	kind("cut", "", "procs chance for", "requests are lost with their connections"),
+	kind("lose", "", "procs chance for", "replies are lost after their requests were executed"),
+	kind("latency", "delay", "procs jitter for", "round trips take longer"),
+	kind("flap", "up down", "procs for", "the network is up and down in turn, down first"),
 	kind("flush", "", "", "FLUSHALL: every bucket is forgotten"),
 	kind("evict", "keys", "", "Redis forgets so many buckets at random"),
 	kind("scriptflush", "", "", "SCRIPT FLUSH: the scripts have to be sent again"),
-	lasting("failover", "", "lose", "a replica takes over that lacks the last writes; for is how long nobody serves"),
+	kind("failover", "", "lose for", "a replica takes over that lacks the last writes; for is how long nobody serves"),
 	kind("clock", "by", "", "the clock of Redis jumps"),
 	kind("crash", "", "procs restart", "processes die with what they hold"),
-	lasting("crashloop", "every", "procs", "the same processes die and come back again and again"),
-	lasting("pause", "", "procs", "processes stand still (SIGSTOP, a long collection of garbage)"),
+	kind("crashloop", "every", "procs for", "the same processes die and come back again and again"),
+	kind("pause", "", "procs for", "processes stand still (SIGSTOP, a long collection of garbage)"),
 	kind("deploy", "every", "", "one process after the other is closed and replaced by a new one"),
 	kind("scale", "n", "", "processes join, or leave in good order, until there are n"),
-	lasting("flood", "keys", "", "so many keys that nobody has seen are asked for, spread over the time"),
+	kind("flood", "keys", "for", "so many keys that nobody has seen are asked for, spread over the time"),
 }
 
-// Lasts reports whether a kind of fault takes for and ends after it.
+// Lasts reports whether a kind of fault takes for and ends after it; without it lasts to the end.
 func Lasts(kind string) bool {
-	return slices.ContainsFunc(Kinds, func(k Kind) bool { return k.Name == kind && k.Lasts })
+	return slices.ContainsFunc(Kinds, func(k Kind) bool { return k.Name == kind && slices.Contains(k.Takes, "for") })
 }
 
 // Shapes are all kinds of traffic: how its rate changes.
@@ -57,13 +56,6 @@ var Shapes = []Kind{
 // kind is a Kind that needs some parameters, and may have others.
 func kind(name, needs, may, what string) Kind {
 	return Kind{Name: name, Takes: strings.Fields(needs + " " + may), Needs: strings.Fields(needs), What: what}
-}
-
-// lasting is a kind that lasts.
-func lasting(name, needs, may, what string) Kind {
-	k := kind(name, needs, may, what)
-	k.Lasts = true
-	return k
 }
 
 // Metric is something that an expectation may bound.
