@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -75,23 +74,17 @@ func TestSweepIsRuns(t *testing.T) {
 }
 
 func TestSweepErrors(t *testing.T) {
-	var many []string
-	for i := range 30 {
-		many = append(many, strconv.Itoa(i+1))
-	}
 	s := parse(t, brief)
 	for _, c := range []struct {
 		axes []scenario.Axis
 		want string
 	}{
 		{nil, "has no axis"},
-		{[]scenario.Axis{{Path: "fleet.n"}}, "sweep.1 is without values"},
-		{[]scenario.Axis{{Path: "fleet.n", Values: []string{"0"}}}, "must be 1 to 5000"},
-		{[]scenario.Axis{{Path: "fleet.speed", Values: []string{"1"}}}, "fleet.speed"},
+		{[]scenario.Axis{{Path: "fleet.n", Values: []string{"5", "0"}}}, "sweep.1.2 is \"0\""},
 		{[]scenario.Axis{{Path: "run", Values: []string{"3s"}}}, "must be"},
 		{[]scenario.Axis{
-			{Path: "fleet.n", Values: many}, {Path: "fleet.size", Values: many},
-		}, "more than 600"},
+			{Path: "traffic.shape", Values: []string{"closed"}}, {Path: "traffic.rate", Values: []string{"1/s"}},
+		}, "must be"},
 	} {
 		one := s.Clone()
 		one.Sweep = c.axes

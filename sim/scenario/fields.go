@@ -34,8 +34,8 @@ const (
 	maxFaults  = 200
 	maxExpect  = 100
 	maxAxes    = 8
-	maxValues  = 100    // of an axis
-	maxCells   = 10_000 // of a sweep: the product of its axes
+	maxValues  = 100 // of an axis
+	maxCells   = 600 // of a sweep: the product of its axes
 )
 
 // What holds when it is left out.
@@ -197,7 +197,8 @@ func (m *mapping) items(s *Scenario) (all []any) {
 
 // add makes room for an item of the section.
 func (m *mapping) add(s *Scenario) (item any) {
-	if v := member(s, m.path); m.most > 0 {
+	if m.most > 0 {
+		v := member(s, m.path)
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	}
 	all := m.items(s)

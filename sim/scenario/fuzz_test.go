@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 )
 
@@ -24,30 +23,6 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		checkSame(t, s)
-	})
-}
-
-// FuzzSet: a path and a value that are refused change nothing; others give a scenario that can be written, and read
-// again if it is valid.
-func FuzzSet(f *testing.F) {
-	for _, g := range readGolden(f, "set.txt") {
-		for line := range strings.Lines(g.input) {
-			path, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-			f.Add(path, value)
-		}
-	}
-	f.Fuzz(func(t *testing.T, path, value string) {
-		s := mustParse(t, settable)
-		before := s.Clone()
-		if err := s.Set(path, value); err != nil {
-			if !reflect.DeepEqual(s, before) {
-				t.Errorf("%v, and yet\n%s\nbecame\n%s", err, before, s)
-			}
-			return
-		}
-		if s.Validate() == nil {
-			checkSame(t, s)
-		}
 	})
 }
 
