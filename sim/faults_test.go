@@ -2,10 +2,10 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/measure"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // stage is what every fault is put on: ten processes that share one key, asked for half more than its limit.
@@ -173,11 +173,8 @@ func TestEachFault(t *testing.T) {
 // A network that flaps is down first, and up and down in turn until the fault ends.
 func TestFlap(t *testing.T) {
 	// Without shares and leases nothing is admitted but by a call that got through.
-	bare := func(p tiered.Policy) tiered.Policy {
-		p.FailMode, p.Lease.Size = tiered.FailClosed, tiered.NoLease
-		return p
-	}
-	r := rehearse(t, stage+"faults: [{at: 4s, kind: flap, up: 1s, down: 500ms, for: 3500ms}]\n", &Options{Policy: bare})
+	const flap = "faults: [{at: 4s, kind: flap, up: 1s, down: 500ms, for: 3500ms}]\n"
+	r := rehearse(t, strings.Replace(stage, "n: 10", "n: 10, mode: closed, size: -1", 1)+flap, nil)
 	for _, c := range []struct {
 		from, to float64
 		up       bool

@@ -21,12 +21,9 @@ type Options struct {
 	// Seed is what all that is random depends on; 0 means 1.
 	Seed uint64
 
-	// Policy is given the policy of each limit as the scenario has it, and returns the one to run: yours, under the
-	// same name. Its limit is that of the report too. nil leaves them as they are.
-	Policy func(tiered.Policy) tiered.Policy
-
 	// Policies are yours: each is run in place of that of the limit with its name; a single one also in place of
-	// that of the only limit, under the limit's name. One that would replace nothing is an error.
+	// that of the only limit, under the limit's name. One that would replace nothing is an error. The limit of the
+	// report is that of the policy.
 	Policies []tiered.Policy
 
 	// Progress is told from time to time how far the run has come: at most 600 times. It must not block. nil tells
@@ -68,21 +65,17 @@ func prepare(s *scenario.Scenario, o *Options) (*plan, error) {
 		Processes: f.Processes, MaxKeys: f.MaxKeys, MaxInFlight: f.InFlight,
 	}
 	own, err := o.policiesByName(p.scenario.Limits)
-	all := []error{err}
-	for i := range p.scenario.Limits {
-		policy, err := policyOf(f, &p.scenario.Limits[i], func(given tiered.Policy) tiered.Policy {
-			if yours, ok := own[given.Name]; ok {
-				given = yours
-			}
-			if o.Policy != nil {
-				given = o.Policy(given)
-			}
-			return given
-		})
-		p.policies, all = append(p.policies, policy), append(all, err)
-	}
-	if err := errors.Join(all...); err != nil {
+	if err != nil {
 		return nil, err
+	}
+	for i := range p.scenario.Limits {
+		l := &p.scenario.Limits[i]
+		policy, ok := own[l.Name]
+		if !ok {
+			policy = policyOf(f, l)
+		}
+		l.Tokens, l.Per, l.Burst = policy.Limit.Tokens, scenario.Duration(policy.Limit.Per), policy.Limit.Burst
+		p.policies = append(p.policies, policy)
 	}
 	return p, p.tryLimiter()
 }
@@ -126,20 +119,13 @@ func (o *Options) policiesByName(limits []scenario.Limit) (map[string]tiered.Pol
 	return own, errors.Join(all...)
 }
 
-// policyOf returns the policy of a limit, as change has it, and writes the new limit back.
-func policyOf(f *scenario.Fleet, l *scenario.Limit, change func(tiered.Policy) tiered.Policy) (tiered.Policy, error) {
-	p := tiered.Policy{
+// policyOf returns the policy of a limit as the scenario has it.
+func policyOf(f *scenario.Fleet, l *scenario.Limit) tiered.Policy {
+	return tiered.Policy{
 		Name: l.Name, Limit: tiered.Limit{Tokens: l.Tokens, Per: time.Duration(l.Per), Burst: l.Burst},
 		FailMode: failModes[f.Mode], Standing: standings[f.Standing],
 		Lease: tiered.Lease{Size: f.Size, Period: time.Duration(f.Period)},
 	}
-	p = change(p)
-	if p.Name != l.Name {
-		return p, fmt.Errorf("sim: Options.Policy returned a policy named %.80q for the limit %q: must keep the name",
-			p.Name, l.Name)
-	}
-	l.Tokens, l.Per, l.Burst = p.Limit.Tokens, scenario.Duration(p.Limit.Per), p.Limit.Burst
-	return p, nil
 }
 
 // tryLimiter reports what the limiter finds wrong with options and policies. It makes one, in real time and without

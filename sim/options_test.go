@@ -12,8 +12,6 @@ import (
 // What cannot be run is refused before it is, with all that is wrong.
 func TestRunRefuses(t *testing.T) {
 	valid := parse(t, stage)
-	rename := func(p tiered.Policy) tiered.Policy { p.Name = "other"; return p }
-	spoil := func(p tiered.Policy) tiered.Policy { p.Limit.Tokens = -1; return p }
 	for _, c := range []struct {
 		s    *scenario.Scenario
 		o    *Options
@@ -24,8 +22,7 @@ func TestRunRefuses(t *testing.T) {
 			&scenario.Scenario{}, &Options{},
 			[]string{"name is", "fleet.n is", "run is"},
 		},
-		{valid, &Options{Policy: rename}, []string{`a policy named "other" for the limit "api"`}},
-		{valid, &Options{Policy: spoil}, []string{"Policy.Limit.Tokens is -1"}},
+		{valid, &Options{Policies: []tiered.Policy{{Limit: tiered.PerSecond(-1)}}}, []string{"Policy.Limit.Tokens is -1"}},
 	} {
 		r, err := Run(c.s, c.o)
 		if r != nil || err == nil {
@@ -45,10 +42,9 @@ func TestOwnPolicy(t *testing.T) {
 	s := parse(t, stage)
 	var told []time.Duration
 	r, err := Run(s, &Options{
-		Policy: func(p tiered.Policy) tiered.Policy {
-			p.Limit, p.Lease.Size = tiered.PerSecond(50).WithBurst(10), tiered.NoLease
-			return p
-		},
+		Policies: []tiered.Policy{{
+			Limit: tiered.PerSecond(50).WithBurst(10), Lease: tiered.Lease{Size: tiered.NoLease},
+		}},
 		Progress: func(at, of time.Duration) {
 			if of != 12*time.Second {
 				t.Errorf("%v of %v", at, of)

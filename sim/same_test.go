@@ -88,6 +88,15 @@ run: 10s
 
 // The same seed gives the same run, whatever the processors do; another seed another.
 func TestSameSeedSameRun(t *testing.T) {
+	first := repeats(t, troubled, &Options{Seed: 7})
+	if r := rehearse(t, troubled, &Options{Seed: 8}); r.Unseed == first.Unseed {
+		t.Error("the seed changes nothing")
+	}
+}
+
+// repeats runs a scenario several times, each with another number of processors, and wants the same report each time.
+func repeats(t *testing.T, text string, o *Options) (first *measure.Report) {
+	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	times := 6 // each number of processors twice
 	switch {
@@ -96,19 +105,16 @@ func TestSameSeedSameRun(t *testing.T) {
 	case testing.Short():
 		times = 3
 	}
-	var first *measure.Report
 	for i := range times {
 		runtime.GOMAXPROCS([]int{1, 2, 4}[i%3])
-		r := rehearse(t, troubled, &Options{Seed: 7})
+		r := rehearse(t, text, o)
 		if first == nil {
 			first = r
 			t.Logf("unseed %s: %d requests, %v", r.Unseed, r.Metrics.Offered, r.Sometimes)
 		}
 		if a, b := lines(t, first), lines(t, r); !slices.Equal(a, b) {
-			t.Fatalf("run %d: unseed %s, and first %s:\n%s", i, r.Unseed, first.Unseed, differing(a, b))
+			t.Fatalf("seed %d, run %d: unseed %s, and first %s:\n%s", o.Seed, i, r.Unseed, first.Unseed, differing(a, b))
 		}
 	}
-	if r := rehearse(t, troubled, &Options{Seed: 8}); r.Unseed == first.Unseed {
-		t.Error("the seed changes nothing")
-	}
+	return first
 }

@@ -68,20 +68,6 @@ run: 240s
 warmup: 70s
 `
 
-// Nothing that happens to messages and processes makes the shares admit more than the limit.
-func TestStandingSharesInABadHour(t *testing.T) {
-	seeds := uint64(5)
-	if testing.Short() {
-		seeds = 2
-	}
-	for seed := range seeds {
-		r := rehearse(t, badHour, &Options{Seed: seed + 1})
-		if m := r.Metrics; m.OverAdmission > 0 || m.Unaccounted != 0 {
-			t.Errorf("seed %d: %+v", seed+1, m)
-		}
-	}
-}
-
 // surges ask for more of 10 keys than two limits allow: at once more than the first, and on average more than the second.
 const surges = `name: surges over two limits
 limits:
@@ -93,20 +79,30 @@ run: 240s
 warmup: 70s
 `
 
-// Standing shares keep each of two limits on a key. A report is of the first one.
-func TestStandingSharesOfSeveralLimits(t *testing.T) {
+// Standing shares keep a limit, and each of two on a key, whatever happens to messages and processes. A report is of
+// the first one.
+func TestStandingSharesKeepTheirLimits(t *testing.T) {
 	fast, slow := tiered.PerSecond(20).WithBurst(48), tiered.PerMinute(600).WithBurst(400)
-	for i, limits := range [][]tiered.Limit{{fast, slow}, {slow, fast}} {
-		for name, text := range map[string]string{"surges": surges, "a bad hour": badHour, "rarely used keys": rareKeys} {
-			both := func(p tiered.Policy) tiered.Policy {
-				p.Limit, p.Also = limits[0], limits[1:]
-				return p
-			}
-			r := rehearse(t, text, &Options{Seed: uint64(i) + 1, Policy: both})
-			m := r.Metrics
-			if m.OverAdmission > 0 || m.Unaccounted != 0 || text == rareKeys && perToken(r) > 0.05 {
-				t.Errorf("%v in %s: %+v", limits, name, m)
-			}
+	type row struct {
+		text   string
+		limits []tiered.Limit
+	}
+	rows := []row{{badHour, []tiered.Limit{fast}}, {badHour, []tiered.Limit{fast}}}
+	for _, text := range []string{surges, badHour, rareKeys} {
+		rows = append(rows, row{text, []tiered.Limit{fast, slow}}, row{text, []tiered.Limit{slow, fast}})
+	}
+	if !testing.Short() {
+		rows = append(rows, rows[0], rows[0], rows[0])
+	}
+	for i, row := range rows {
+		p := tiered.Policy{Limit: row.limits[0], Also: row.limits[1:], Standing: tiered.StandingOn}
+		if row.text == badHour {
+			p.FailMode = tiered.FailClosed
+		}
+		r := rehearse(t, row.text, &Options{Seed: uint64(i) + 1, Policies: []tiered.Policy{p}})
+		m := r.Metrics
+		if m.OverAdmission > 0 || m.Unaccounted != 0 || row.text == rareKeys && perToken(r) > 0.05 {
+			t.Errorf("%v in %q: %+v", row.limits, r.Scenario.Name, m)
 		}
 	}
 }

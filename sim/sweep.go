@@ -14,8 +14,7 @@ import (
 
 // Sweep runs a scenario once for each combination of its axes' values, each as [Run] does and with the same seed,
 // as many at one time as there are processors. All combinations are checked before the first is run; an error means
-// that one could not be. Options.Progress is told of all runs together, Options.Policy is called from several
-// goroutines.
+// that one could not be. Options.Progress is told of all runs together.
 func Sweep(s *scenario.Scenario, o *Options) (*measure.Sweep, error) {
 	cells, scenarios, err := combine(s)
 	if err != nil {

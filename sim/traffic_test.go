@@ -16,16 +16,13 @@ func TestTraffic(t *testing.T) {
 	offered := func(r *measure.Report, from, to float64) float64 { return mean(r, r.Series.Offered, from, to) }
 	var mu sync.Mutex
 	var keys map[string]bool // that were asked for
-	seen := func(p tiered.Policy) tiered.Policy {
-		limit := p.Limit
-		p.PerKey = func(key string) tiered.Limit {
-			mu.Lock()
-			defer mu.Unlock()
-			keys[key] = true
-			return limit
-		}
-		return p
-	}
+	limit := tiered.PerSecond(100_000)
+	seen := []tiered.Policy{{Limit: limit, PerKey: func(key string) tiered.Limit {
+		mu.Lock()
+		defer mu.Unlock()
+		keys[key] = true
+		return limit
+	}}}
 	for _, c := range []struct {
 		traffic string
 		ok      func(r *measure.Report) bool
@@ -59,7 +56,7 @@ func TestTraffic(t *testing.T) {
 	} {
 		t.Run(c.traffic, func(t *testing.T) {
 			keys = map[string]bool{}
-			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", &Options{Policy: seen}); !c.ok(r) {
+			if r := rehearse(t, rest+"traffic: ["+c.traffic+"]\n", &Options{Policies: seen}); !c.ok(r) {
 				t.Errorf("\n%v", r)
 			}
 		})
