@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,76 +13,49 @@ import (
 
 // small draws a valid scenario of a few seconds: something of everything that the language has.
 func small(t *rapid.T) *scenario.Scenario {
-	millis := func(least, most int, what string) string {
-		return fmt.Sprintf("%dms", rapid.IntRange(least, most).Draw(t, what))
+	number := func(least, most int, unit string) string {
+		return fmt.Sprint(rapid.IntRange(least, most).Draw(t, "number"), unit)
+	}
+	one := func(words ...string) string { return rapid.SampledFrom(words).Draw(t, "word") }
+	// takes are the fields of a kind, of which some may be left out.
+	takes := func(k scenario.Kind, values map[string]string) (text string) {
+		for _, field := range k.Takes {
+			if values[field] == "" {
+				t.Fatalf("this test knows no value of %s", field)
+			}
+			if slices.Contains(k.Needs, field) || rapid.Bool().Draw(t, field) {
+				text += ", " + field + ": " + values[field]
+			}
+		}
+		return text
 	}
 	var b strings.Builder
-	n := rapid.IntRange(1, 6).Draw(t, "n")
-	fmt.Fprintf(&b, "name: small\nlimits:\n  - {name: a, rate: %d/s, burst: %d}\n  - {name: b, rate: %d/min}\n",
-		rapid.IntRange(1, 500).Draw(t, "rate"),
-		rapid.IntRange(1, 500).Draw(t, "burst"), rapid.IntRange(1, 500).Draw(t, "per minute"))
-	fmt.Fprintf(&b, "fleet: {n: %d, mode: %s, maxkeys: %d, processes: %d}\ntraffic:\n", n,
-		rapid.SampledFrom([]string{"local", "open", "closed"}).Draw(t, "mode"),
-		rapid.IntRange(1, 100).Draw(t, "maxkeys"), rapid.IntRange(0, 10).Draw(t, "processes"))
+	fmt.Fprintf(&b, "name: small\nlimits:\n  - {name: a, rate: %s, burst: %s}\n  - {name: b, rate: %s}\n",
+		number(1, 500, "/s"), number(1, 500, ""), number(1, 500, "/min"))
+	fmt.Fprintf(&b, "fleet: {n: %s, mode: %s, maxkeys: %s, processes: %s}\ntraffic:\n",
+		number(1, 6, ""), one("local", "open", "closed"), number(1, 100, ""), number(0, 10, ""))
 	for range rapid.IntRange(1, 4).Draw(t, "streams") {
-		shape := rapid.SampledFrom(scenario.Shapes).Draw(t, "shape").Name
-		fmt.Fprintf(&b, "  - {shape: %s, limit: %s", shape, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "limit"))
-		switch shape {
-		case "closed":
-			fmt.Fprintf(&b, ", clients: %d, think: %s, retry: %d", rapid.IntRange(1, 20).Draw(t, "clients"),
-				millis(10, 300, "think"), rapid.IntRange(0, 5).Draw(t, "retry"))
-		case "poisson":
-			fmt.Fprintf(&b, ", rate: %d/s", rapid.IntRange(1, 500).Draw(t, "requests"))
-		case "bursts":
-			fmt.Fprintf(&b, ", rate: %d/s, every: 500ms, for: %s", rapid.IntRange(1, 500).Draw(t, "requests"),
-				millis(1, 500, "for"))
-		case "ramp":
-			fmt.Fprintf(&b, ", rate: %d/s, to: %d/s", rapid.IntRange(1, 500).Draw(t, "requests"),
-				rapid.IntRange(1, 500).Draw(t, "to"))
-		case "diurnal":
-			fmt.Fprintf(&b, ", rate: %d/s, to: %d/s, every: 1s", rapid.IntRange(1, 500).Draw(t, "requests"),
-				rapid.IntRange(1, 500).Draw(t, "to"))
-		default:
-			t.Fatalf("this test knows no traffic of the shape %s", shape)
-		}
-		if keys := rapid.SampledFrom([]int{-1, 1, 2, 50}).Draw(t, "keys"); keys > 1 {
-			fmt.Fprintf(&b, ", keys: %d, keyskew: %d", keys, rapid.IntRange(0, 2).Draw(t, "keyskew"))
-		} else {
-			fmt.Fprintf(&b, ", keys: %d", keys)
-		}
-		fmt.Fprintf(&b, ", procskew: %d, cost: 1, maxcost: %d, cancel: %d%%}\n", rapid.IntRange(0, 2).Draw(t, "procskew"),
-			rapid.IntRange(1, 50).Draw(t, "maxcost"), rapid.IntRange(0, 100).Draw(t, "cancel"))
+		shape := rapid.SampledFrom(scenario.Shapes).Draw(t, "shape")
+		fmt.Fprintf(&b, "  - {shape: %s, limit: %s, procskew: %s, cost: 1, maxcost: %s, cancel: %s, keys: %s%s}\n",
+			shape.Name, one("a", "b"), number(0, 2, ""), number(1, 50, ""), number(0, 100, "%"),
+			one("-1", "1", "2, keyskew: 2", "50", "50, keyskew: 1"), takes(shape, map[string]string{
+				"rate": number(1, 500, "/s"), "to": number(1, 500, "/s"), "every": "500ms", "for": number(1, 500, "ms"),
+				"clients": number(1, 20, ""), "think": number(10, 300, "ms"), "retry": number(0, 5, ""),
+			}))
 	}
-	fmt.Fprintf(&b, "net: {rtt: %dus, jitter: %dus}\nrun: 2s\nwarmup: 100ms\nfaults:\n", rapid.IntRange(1, 100_000).Draw(t, "rtt"),
-		rapid.IntRange(0, 50_000).Draw(t, "jitter"))
+	fmt.Fprintf(&b, "net: {rtt: %s, jitter: %s}\nrun: 2s\nwarmup: 100ms\nfaults:\n", number(1, 100_000, "us"),
+		number(0, 50_000, "us"))
 	for range rapid.IntRange(1, 6).Draw(t, "faults") {
 		k := rapid.SampledFrom(scenario.Kinds).Draw(t, "kind")
 		at := rapid.IntRange(100, 1999).Draw(t, "at")
-		fmt.Fprintf(&b, "  - {at: %dms, kind: %s", at, k.Name)
-		for _, p := range k.Takes {
-			if p == "for" && rapid.Bool().Draw(t, "to the end") {
-				continue
-			}
-			value, known := map[string]string{
-				"for": millis(1, 2000-at, "lasts"),
-				"error": rapid.SampledFrom([]string{"LOADING", "NOAUTH", "WRONGTYPE", "ERR what is this"}).Draw(t,
-					"error"),
-				"procs": rapid.SampledFrom([]string{"1", "50%", "100%"}).Draw(t, "procs"),
-				"only":  rapid.SampledFrom([]string{"requests", "replies"}).Draw(t, "only"), "chance": "30%",
-				"delay": millis(1, 300, "delay"), "jitter": millis(0, 100, "jitter"), "up": millis(1, 300, "up"),
-				"down":    millis(1, 300, "down"),
-				"by":      rapid.SampledFrom([]string{"1h", "-1h", "300ms", "-300ms"}).Draw(t, "by"),
-				"lose":    millis(1, 3000, "lose"),
-				"restart": millis(1, 3000, "restart"), "every": millis(10, 300, "every"),
-				"n":    fmt.Sprint(rapid.IntRange(1, 9).Draw(t, "scaled")),
-				"keys": fmt.Sprint(rapid.IntRange(1, 300).Draw(t, "flood")),
-			}[p]
-			if !known {
-				t.Fatalf("this test knows no parameter %s", p)
-			}
-			fmt.Fprintf(&b, ", %s: %s", p, value)
-		}
-		b.WriteString("}\n")
+		fmt.Fprintf(&b, "  - {at: %dms, kind: %s%s}\n", at, k.Name, takes(k, map[string]string{
+			"for": number(1, 2000-at, "ms"), "error": one("LOADING", "NOAUTH", "WRONGTYPE", "ERR what is this"),
+			"procs": one("1", "50%", "100%"), "only": one("requests", "replies"), "chance": "30%",
+			"delay": number(1, 300, "ms"), "jitter": number(0, 100, "ms"), "up": number(1, 300, "ms"),
+			"down": number(1, 300, "ms"), "by": one("1h", "-1h", "300ms", "-300ms"), "lose": number(1, 3000, "ms"),
+			"restart": number(1, 3000, "ms"), "every": number(10, 300, "ms"), "n": number(1, 9, ""),
+			"keys": number(1, 300, ""),
+		}))
 	}
 	s, err := scenario.Parse(b.String())
 	if err != nil {
