@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -14,67 +15,57 @@ var obstacles = map[string]Faults{
 	"all": {Delay: time.Hour, Jitter: time.Hour, Rate: 1, HoldIn: true},
 }
 
-// onEachObstacle runs a test for a Read and for a Write that something holds up.
-func onEachObstacle(t *testing.T, test func(r *rig, call func() error, deadline func(time.Time) error)) {
+// A deadline is kept whatever holds the call up, also one that is moved meanwhile, and Close ends every call.
+func TestDeadlinesAndClose(t *testing.T) {
 	for name, f := range obstacles {
 		for _, op := range []string{"read", "write"} {
 			t.Run(fmt.Sprint(op, "/", name), func(t *testing.T) {
-				onEach(t, func(r *rig) {
+				inBubble(t, func(r *rig) {
 					r.set(f)
+					call := func() error { _, err := r.near.Write(make([]byte, 2*window)); return err }
+					setDeadline := r.near.SetWriteDeadline
 					if op == "read" {
-						read := func() error { _, err := r.near.Read(make([]byte, 1)); return err }
+						call = func() error { _, err := r.near.Read(make([]byte, 1)); return err }
+						setDeadline = r.near.SetReadDeadline
 						if f != (Faults{}) {
 							r.say(r.far, "held up")
 						}
-						test(r, read, r.near.SetReadDeadline)
-						return
 					}
-					data := make([]byte, 16<<20)
-					write := func() error { _, err := r.near.Write(data); return err }
-					test(r, write, r.near.SetWriteDeadline)
+					for what, c := range map[string]struct{ first, then time.Duration }{
+						"a deadline before the call": {first: 10 * ms},
+						"a deadline during the call": {then: 10 * ms},
+						"an earlier deadline":        {first: time.Hour, then: 10 * ms},
+						"a later deadline":           {first: 10 * ms, then: 20 * ms},
+					} {
+						start := time.Now()
+						at := func(d time.Duration) (t time.Time) {
+							if d > 0 {
+								t = start.Add(d)
+							}
+							return t
+						}
+						r.must(setDeadline(at(c.first)))
+						done := r.start(call)
+						if c.then > 0 {
+							r.must(setDeadline(at(c.then)))
+						}
+						r.timedOut(what, <-done)
+						r.took(what, start, max(c.then, c.first%time.Hour))
+						r.timedOut("a deadline that has passed", call())
+					}
+
+					r.must(setDeadline(time.Time{}))
+					done, second := r.start(call), r.start(call)
+					r.must(r.near.Close())
+					for _, err := range []error{<-done, <-second, call(), r.near.Close(), r.near.SetDeadline(time.Now())} {
+						if op := (*net.OpError)(nil); !errors.Is(err, net.ErrClosed) || !errors.As(err, &op) {
+							r.Errorf("%v, want net.ErrClosed", err)
+						}
+					}
 				})
 			})
 		}
 	}
-}
-
-// A deadline is kept whatever holds the call up, also one that is moved meanwhile, and Close ends every call.
-func TestDeadlinesAndClose(t *testing.T) {
-	onEachObstacle(t, func(r *rig, call func() error, deadline func(time.Time) error) {
-		for what, c := range map[string]struct{ first, then time.Duration }{
-			"a deadline before the call": {first: 10 * ms},
-			"a deadline during the call": {then: 10 * ms},
-			"an earlier deadline":        {first: time.Hour, then: 10 * ms},
-			"a later deadline":           {first: 10 * ms, then: 20 * ms},
-		} {
-			start := time.Now()
-			at := func(d time.Duration) (t time.Time) {
-				if d > 0 {
-					t = start.Add(d)
-				}
-				return t
-			}
-			r.must(deadline(at(c.first)))
-			done := r.start(call)
-			if c.then > 0 {
-				r.must(deadline(at(c.then)))
-			}
-			r.timedOut(what, <-done)
-			if r.exact || c.first != 10*ms || c.then == 0 { // elsewhere the first may have passed before the second was set
-				r.took(what, start, max(c.then, c.first%time.Hour))
-			}
-			r.timedOut("a deadline that has passed", call())
-		}
-
-		r.must(deadline(time.Time{}))
-		done, second := r.start(call), r.start(call)
-		r.must(r.near.Close())
-		for _, err := range []error{<-done, <-second, call(), r.near.Close(), r.near.SetDeadline(time.Now())} {
-			if op := (*net.OpError)(nil); !errors.Is(err, net.ErrClosed) || !errors.As(err, &op) {
-				r.Errorf("%v, want net.ErrClosed", err)
-			}
-		}
-	})
 }
 
 // The deadline of a call that goes on under other faults is still its own.
@@ -82,13 +73,13 @@ func TestDeadlineOverChange(t *testing.T) {
 	for from, f := range obstacles {
 		for to, g := range obstacles {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				onEach(t, func(r *rig) {
+				inBubble(t, func(r *rig) {
 					r.set(f)
 					start := time.Now()
 					r.must(r.near.SetDeadline(start.Add(20 * ms)))
 					timesOut := func(what string, call func([]byte) (int, error)) <-chan error {
 						return r.start(func() error {
-							_, err := call(make([]byte, 16<<20))
+							_, err := call(make([]byte, 4*window)) // one is in the lane, and one with the carrier
 							r.timedOut(what, err)
 							r.took(what, start, 20*ms)
 							return nil
@@ -99,11 +90,11 @@ func TestDeadlineOverChange(t *testing.T) {
 						r.set(g)
 						r.set(f)
 					}
-					r.settle() // whoever was woken finds all as before
+					synctest.Wait() // whoever was woken finds all as before
 					r.set(g)
-					r.settle()
+					synctest.Wait()
 					r.set(f)
-					r.settle()
+					synctest.Wait()
 					r.set(g)
 					<-read
 					<-write
@@ -115,7 +106,7 @@ func TestDeadlineOverChange(t *testing.T) {
 
 // Concurrent Writes are not split by each other, however slow the line.
 func TestConcurrentWrites(t *testing.T) {
-	onEach(t, func(r *rig) {
+	inBubble(t, func(r *rig) {
 		const writers, length = 5, window * 3 / 2 // so that each waits on the way
 		r.set(Faults{Rate: 10e6, Jitter: ms})
 		var done [writers]<-chan error

@@ -172,6 +172,7 @@ func trickle(t *testing.T, seed uint64, from, to net.Conn) {
 	reader.Go(func() {
 		var got []byte
 		for buf := make([]byte, 1+sizes.IntN(5000)); len(got) < len(text); {
+			time.Sleep(time.Duration(sizes.Int64N(int64(100 * ms)))) // so that faults change in the middle of a Write
 			got = append(got, buf[:call("read", to.SetReadDeadline, to.Read, buf)]...)
 		}
 		if !bytes.Equal(got, text) {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestCutBefore(t *testing.T) {
-	onEach(t, func(r *rig) {
+	inBubble(t, func(r *rig) {
 		read := r.start(func() error { _, err := r.near.Read(make([]byte, 1)); return err })
 		r.set(Faults{CutBefore: 1})
 		n, err := r.near.Write([]byte("unsent"))
@@ -30,7 +30,7 @@ func TestCutBefore(t *testing.T) {
 func TestCutAfter(t *testing.T) {
 	for name, f := range map[string]Faults{"at once": {}, "late": {Delay: 10 * ms}, "slow": {Rate: 1e6}} {
 		t.Run(name, func(t *testing.T) {
-			onEach(t, func(r *rig) {
+			inBubble(t, func(r *rig) {
 				r.set(f)
 				r.pass(r.near, r.far, "one")
 				r.pass(r.far, r.near, "eins")
@@ -65,7 +65,7 @@ func TestCutAfter(t *testing.T) {
 
 // What came in before the Write is no answer to it, and arrives.
 func TestCutAfterSparesEarlierReplies(t *testing.T) {
-	onEach(t, func(r *rig) {
+	inBubble(t, func(r *rig) {
 		r.set(Faults{Delay: 10 * ms, CutAfter: 1})
 		r.say(r.far, "early")
 		for r.Counts().Late == 0 { // until it has come in
@@ -83,10 +83,10 @@ func TestCutAfterSparesEarlierReplies(t *testing.T) {
 func TestCutNow(t *testing.T) {
 	for name, f := range map[string]Faults{"no fault": {}, "late": {Delay: time.Hour}, "withheld": {HoldIn: true}} {
 		t.Run(name, func(t *testing.T) {
-			onEach(t, func(r *rig) {
+			inBubble(t, func(r *rig) {
 				r.set(f)
 				read := r.start(func() error { _, err := r.near.Read(make([]byte, 1)); return err })
-				write := r.start(func() error { _, err := r.near.Write(make([]byte, 64<<20)); return err })
+				write := r.start(func() error { _, err := r.near.Write(make([]byte, 2*window)); return err })
 				r.Cut()
 				r.reset("Read", <-read)
 				r.reset("Write", <-write)

@@ -12,49 +12,35 @@ import (
 	"time"
 )
 
-// rig is a connection of a network and its far end, over TCP in real time or over a pipe in a bubble.
+// rig is a connection of a network, a pipe in a bubble, and its far end. TestConn and TestStorm have sockets.
 type rig struct {
 	*testing.T
 	*Net
-	exact bool // the time is a bubble's
-	near  net.Conn
-	far   net.Conn
+	near net.Conn
+	far  net.Conn // of the connection that was dialed last
 
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// onEach runs a test over TCP and over a pipe.
-func onEach(t *testing.T, test func(r *rig)) {
-	t.Run("tcp", func(t *testing.T) {
-		t.Parallel()
-		runRig(t, false, test)
-	})
-	t.Run("pipe", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { runRig(t, true, test) })
-	})
-}
-
-func runRig(t *testing.T, exact bool, test func(r *rig)) {
-	r := &rig{T: t, Net: New(1), exact: exact}
-	r.dial = r.Dialer(func(context.Context, string, string) (near net.Conn, err error) {
-		network := "tcp"
-		if exact {
-			network = "pipe"
+func inBubble(t *testing.T, test func(r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t, Net: New(1)}
+		r.dial = r.Dialer(func(context.Context, string, string) (near net.Conn, err error) {
+			near, r.far = net.Pipe()
+			return near, nil
+		})
+		near, err := r.dial(t.Context(), "tcp", "127.0.0.1:1")
+		if err != nil {
+			t.Fatal(err)
 		}
-		near, r.far, err = pair(network)
-		return near, err
+		r.near = near
+		far := r.far
+		defer func() {
+			r.Net.Cut()
+			_, _ = near.Close(), far.Close()
+		}()
+		test(r)
 	})
-	near, err := r.dial(t.Context(), "tcp", "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.near = near
-	far := r.far
-	defer func() {
-		r.Net.Cut()
-		_, _ = near.Close(), far.Close()
-	}()
-	test(r)
 }
 
 func (r *rig) set(f Faults) {
@@ -64,15 +50,15 @@ func (r *rig) set(f Faults) {
 	}
 }
 
-// took holds a time against what was wanted: nothing is early, and in a bubble nothing is late either.
+// took holds a time against what was wanted.
 func (r *rig) took(what string, start time.Time, want time.Duration) {
 	r.Helper()
-	if d := time.Since(start); d < want || r.exact && d > want {
+	if d := time.Since(start); d != want {
 		r.Errorf("%s took %v, want %v", what, d, want)
 	}
 }
 
-// say writes a text. Over a pipe somebody has to be reading it, unless a fault takes it.
+// say writes a text. Somebody has to be reading it, unless a fault takes it.
 func (r *rig) say(c net.Conn, text string) {
 	r.Helper()
 	if n, err := c.Write([]byte(text)); n != len(text) || err != nil {
@@ -80,7 +66,7 @@ func (r *rig) say(c net.Conn, text string) {
 	}
 }
 
-// hear wants a text to be read, within a time that no machine takes.
+// hear wants a text to be read, soon.
 func (r *rig) hear(c net.Conn, text string) {
 	r.Helper()
 	r.must(c.SetReadDeadline(time.Now().Add(10 * time.Second)))
@@ -130,21 +116,12 @@ func (r *rig) reset(what string, err error) {
 	}
 }
 
-// start runs a call in the background and returns when it has begun: in a bubble when it waits for something.
+// start runs a call in the background and returns when it waits for something.
 func (r *rig) start(call func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- call() }()
-	r.settle()
+	synctest.Wait()
 	return done
-}
-
-// settle lets everybody else run: a bubble knows when that is done, in real time it is a guess that no result rests on.
-func (r *rig) settle() {
-	if r.exact {
-		synctest.Wait()
-	} else {
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 func (r *rig) must(err error) {
