@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkCalls is what a wrapper without faults adds to two calls and two deadlines. The connection below costs nothing,
-// so the noise of a machine is not in it.
+// BenchmarkCalls is what a wrapper without faults adds to two calls and two deadlines. The connection below costs
+// nothing, so the noise of a machine is not in it.
 func BenchmarkCalls(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { trip(b, nothing{}) })
 	b.Run("wrapped", func(b *testing.B) { trip(b, New(1).Conn(nothing{})) })

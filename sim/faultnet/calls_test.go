@@ -57,7 +57,8 @@ func TestDeadlinesAndClose(t *testing.T) {
 					r.must(setDeadline(time.Time{}))
 					done, second := r.start(call), r.start(call)
 					r.must(r.near.Close())
-					for _, err := range []error{<-done, <-second, call(), r.near.Close(), r.near.SetDeadline(time.Now())} {
+					again, set := r.near.Close(), r.near.SetDeadline(time.Now())
+					for _, err := range []error{<-done, <-second, call(), again, set} {
 						if op := (*net.OpError)(nil); !errors.Is(err, net.ErrClosed) || !errors.As(err, &op) {
 							r.Errorf("%v, want net.ErrClosed", err)
 						}

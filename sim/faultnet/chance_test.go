@@ -117,8 +117,8 @@ func TestProbabilities(t *testing.T) {
 	})
 }
 
-// What only takes time changes nothing: bytes arrive unchanged and in order, both ways, whatever the faults, their changes
-// and the deadlines of the calls, which go on after a timeout. If one is forgotten, the bubble tells.
+// What only takes time changes nothing: bytes arrive unchanged and in order, both ways, whatever the faults, their
+// changes and the deadlines of the calls, which go on after a timeout. If one is forgotten, the bubble tells.
 func TestBytesArrive(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -190,7 +190,8 @@ func trickle(t *testing.T, seed uint64, from, to net.Conn) {
 // What breaks a rule is refused, and changes nothing; what keeps it can be lived with, whatever it is.
 func TestSet(t *testing.T) {
 	for _, f := range []Faults{
-		{Delay: -1}, {Jitter: math.MinInt64}, {Rate: -1}, {CutBefore: -0.1}, {CutAfter: 1.0000001}, {Corrupt: math.NaN()},
+		{Delay: -1}, {Jitter: math.MinInt64}, {Rate: -1},
+		{CutBefore: -0.1}, {CutAfter: 1.0000001}, {Corrupt: math.NaN()},
 	} {
 		if n := New(1); n.Set(f) == nil || n.Faults() != (Faults{}) {
 			t.Errorf("%+v is taken", f)
