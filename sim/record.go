@@ -56,9 +56,9 @@ func (r *run) answered(process int, reply *lua.Reply) {
 	switch {
 	case r.finished.Load():
 	case reply.Code == lua.Late:
-		r.meter.Happened("late_call") // most callers of such a call have given it up
+		r.meter.Happened(r.at(), "late_call") // most callers of such a call have given it up
 	case reply.Code == lua.Stale:
-		r.meter.Happened("stale_reply")
+		r.meter.Happened(r.at(), "stale_reply")
 	case reply.Code == lua.Granted && reply.Grant > 0:
 		r.meter.Granted(r.at(), process, reply.Grant)
 	}
@@ -67,7 +67,7 @@ func (r *run) answered(process int, reply *lua.Reply) {
 // happened records one of scenario.Happenings.
 func (r *run) happened(name string) {
 	if !r.finished.Load() {
-		r.meter.Happened(name)
+		r.meter.Happened(r.at(), name)
 	}
 }
 

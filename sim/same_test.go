@@ -38,7 +38,7 @@ func parse(t *testing.T, text string) *scenario.Scenario {
 func lines(t *testing.T, r *measure.Report) []string {
 	t.Helper()
 	var b strings.Builder
-	if err := r.JSON(&b); err != nil {
+	if err := measure.JSON(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Split(b.String(), "\n")

@@ -14,37 +14,35 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
+	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func (a *app) tune() *cobra.Command {
-	var jsonFile string
+	var f flags
 	var w wish
 	c := &cobra.Command{
-		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: noArguments,
+		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: cobra.NoArgs,
 		Long: `Tune runs the shipped limiter with eleven settings through an outage, a partition, a deploy and a slow
-Redis. It says what each costs, which one to take, and whether standing shares pay. If none keeps what you accept,
-the exit status is 1. sim/tuning.md has examples.`,
+Redis. It says what each costs, and which one to take. If none keeps what you accept, the exit status is 1.
+sim/tuning.md has examples.`,
 		Example: `  tiersim tune --rate 1000/s --processes 20 --over 100% --shortfall 10%
   tiersim tune --rate 5/min --processes 20 --keys 1000 --demand 0.5 --over 30
   tiersim tune --rate 50/s --processes 10 --over 0 --shortfall 60% --calls 200/s`,
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if w.texts.rate == "" {
-			return fmt.Errorf("tune has no --rate: must be given, as in\n  %s\n%s", example(c), seeHelp(c))
-		}
-		if err := errors.Join(writable(jsonFile), w.read()); err != nil {
+	c.RunE = func(*cobra.Command, []string) error {
+		if err := errors.Join(writable(f.json), w.read()); err != nil {
 			return err
 		}
-		b := a.bar("tuning")
-		results, err := w.run(&sim.Options{Seed: w.seed, Progress: b.progress})
-		b.done()
+		progress, done := a.bar("tuning")
+		results, err := w.run(&sim.Options{Seed: w.seed, Progress: progress})
+		done()
 		if err != nil {
 			return err
 		}
 		all := w.answer(results)
-		err = a.write(jsonFile, func(out io.Writer) error { return indented(out, all) })
-		if err == nil && jsonFile != "-" {
+		err = a.write(f.json, func(out io.Writer) error { return measure.JSON(out, all) })
+		if err == nil && f.json != "-" {
 			err = w.print(a.out, all)
 		}
 		if err == nil && !all.Kept {
@@ -53,7 +51,8 @@ the exit status is 1. sim/tuning.md has examples.`,
 		return err
 	}
 	w.flags(c.Flags())
-	c.Flags().StringVar(&jsonFile, "json", "", "write it as JSON to `FILE`, or - for stdout (sim/tuning.md has its fields)")
+	_ = c.MarkFlagRequired("rate")
+	f.jsonFlag(c, "sim/tuning.md")
 	return c
 }
 

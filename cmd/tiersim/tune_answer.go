@@ -6,7 +6,6 @@ import (
 	"go/format"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -109,7 +108,7 @@ func (w *wish) answer(all []result) *answer {
 	return &answer{1, sim.Version(), w.seed, accepted, all, len(kept) > 0, nearest, w.policy(all[nearest].setting)}
 }
 
-// print writes what was asked, a table of the settings, which one to take and why, and whether standing shares pay.
+// print writes what was asked, a table of the settings, and which one to take and why.
 func (w *wish) print(out io.Writer, a *answer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d processes; keys: %d; limit of each: %v; demand: %v times the limit, ",
@@ -142,45 +141,17 @@ func (w *wish) print(out io.Writer, a *answer) error {
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault.\n%s\n", rule)
 	if !a.Kept {
-		fmt.Fprintf(&b, "NO SETTING KEEPS ALL: %s The nearest is marked.\n", w.unkept(a.Settings))
+		b.WriteString("NO SETTING KEEPS ALL: the nearest is marked.\n")
 	}
-	fmt.Fprintf(&b, "%s\n\n%s", w.shares(a.Settings, a.Settings[a.Take]), a.Policy)
+	if w.noShares != nil {
+		fmt.Fprintf(&b, "Standing shares were not tried: %v.\n", w.noShares)
+	} else {
+		fmt.Fprintf(&b, "With standing shares a user who always meets one process has %s%% of the limit (docs/standing.md).\n",
+			figure(87.5+12.5/float64(w.processes)).text(0))
+	}
+	fmt.Fprintf(&b, "\n%s", a.Policy)
 	_, err := io.WriteString(out, b.String())
 	return err
-}
-
-// unkept says which bounds no setting keeps.
-func (w *wish) unkept(all []result) string {
-	var texts []string
-	for j, bound := range w.bounds {
-		least := slices.MinFunc(all, func(a, b result) int { return cmp.Compare(*a.figures()[j], *b.figures()[j]) })
-		if f := *least.figures()[j]; !bound.kept(f) {
-			texts = append(texts, fmt.Sprintf("%s is %s%s at least.", headings[j], f.text(bound.most), bound.unit))
-		}
-	}
-	return cmp.Or(strings.Join(texts, " "), "each bound is kept by some, and all by none.")
-}
-
-// shares says whether standing shares pay: in the place of what was taken, or of the same without them.
-func (w *wish) shares(all []result, taken result) string {
-	if w.noShares != nil {
-		return fmt.Sprint("Standing shares were not tried: ", w.noShares, ".")
-	}
-	with, without := taken, taken
-	for _, r := range slices.Backward(all) {
-		if r.FailMode == taken.FailMode && r.lease == onDemand && r.Standing {
-			with = r
-		} else if r.FailMode == taken.FailMode && taken.Standing {
-			without = r
-		}
-	}
-	text := "do not pay"
-	if with.PerRequest < without.PerRequest-worthwhile {
-		text = "pay, and miss " + cmp.Or(strings.Join(with.Missed, " and "), "nothing")
-	}
-	return fmt.Sprintf("Standing shares %s: %s calls per request with them, %s without. A user who always meets one "+
-		"process then has %s%% of the limit (docs/standing.md).", text, with.PerRequest.text(0), without.PerRequest.text(0),
-		figure(87.5+12.5/float64(w.processes)).text(0))
 }
 
 // policy is a setting in Go, which compiles where packages tiered and time are imported.

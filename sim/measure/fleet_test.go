@@ -44,7 +44,7 @@ func TestDetectAndHeal(t *testing.T) {
 		name         string
 		change       func(*scenario.Scenario)
 		events       []event
-		detect, heal float64 // ms
+		detect, heal float64 // s
 	}{
 		{"nothing opens", nil, []event{{10 * s, 0, "begin"}, {20 * s, 0, "end"}}, -1, -1},
 		{"the last one counts", nil, []event{
@@ -57,22 +57,22 @@ func TestDetectAndHeal(t *testing.T) {
 			{20*s + 300*ms, 1, "probing"},
 			{20*s + 301*ms, 1, "closed"},
 			{20*s + 700*ms, 0, "closed"},
-		}, 400, 700},
+		}, 0.4, 0.7},
 		{"the first opening of each counts", nil, []event{
 			{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {12 * s, 0, "closed"}, {15 * s, 0, "open"}, {20 * s, 0, "end"}, {21 * s, 0, "closed"},
-		}, 100, 1000},
-		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {20 * s, 0, "end"}}, 1000, 0},
+		}, 0.1, 1},
+		{"closed at the end", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {12 * s, 0, "closed"}, {20 * s, 0, "end"}}, 1, 0},
 		{"it opens when all is over, of timeouts", nil, []event{
 			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {20*s + 50*ms, 0, "open"}, {21 * s, 0, "closed"},
-		}, 10050, 1000},
+		}, 10.05, 1},
 		{"it opens long after: that is not the fault's", nil, []event{
 			{10 * s, 0, "begin"}, {20 * s, 0, "end"}, {21*s + 1, 0, "open"}, {22 * s, 0, "closed"},
 		}, -1, -1},
 		{"it closes and opens again", nil, []event{
 			{10 * s, 0, "begin"}, {10*s + 5*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 300*ms, 0, "closed"}, {20*s + 900*ms, 0, "open"}, {22 * s, 0, "closed"},
-		}, 5, 2000},
-		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "probing"}}, 1000, -1},
-		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "die"}}, 1000, 5000},
+		}, 0.005, 2},
+		{"it never heals", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "probing"}}, 1, -1},
+		{"who dies has no breaker", nil, []event{{10 * s, 0, "begin"}, {11 * s, 0, "open"}, {20 * s, 0, "end"}, {25 * s, 0, "die"}}, 1, 5},
 		{"who comes later begins later", nil, []event{
 			{10 * s, 0, "begin"},
 			{10*s + 100*ms, 0, "open"},
@@ -81,7 +81,7 @@ func TestDetectAndHeal(t *testing.T) {
 			{20 * s, 0, "end"},
 			{20*s + 500*ms, 2, "closed"},
 			{21 * s, 0, "closed"},
-		}, 100, 1000},
+		}, 0.1, 1},
 		{"one fault covers the end of the other", two, []event{
 			{10 * s, 0, "begin"},
 			{10*s + 200*ms, 0, "open"},
@@ -91,7 +91,7 @@ func TestDetectAndHeal(t *testing.T) {
 			{20 * s, 0, "end"},
 			{20*s + 500*ms, 0, "closed"},
 			{20*s + 600*ms, 1, "closed"},
-		}, 2300, 600},
+		}, 2.3, 0.6},
 		{"one heals, the other does not", later, []event{
 			{10 * s, 0, "begin"},
 			{11 * s, 0, "open"},
@@ -100,8 +100,8 @@ func TestDetectAndHeal(t *testing.T) {
 			{22 * s, 1, "begin"},
 			{23 * s, 0, "open"},
 			{24 * s, 1, "end"},
-		}, 1000, -1},
-		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"}, {11 * s, 0, "closed"}}, 50, 1000},
+		}, 1, -1},
+		{"a fault that does not last ends at once", flush, []event{{10 * s, 0, "begin"}, {10*s + 50*ms, 0, "open"}, {11 * s, 0, "closed"}}, 0.05, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			change := c.change
@@ -125,10 +125,10 @@ func TestDetectAndHealByPhase(t *testing.T) {
 	m := New(made(expecting("detect", "<=", 0.1, 0, 0), expecting("heal", "<=", 0.2, 20*s, 0), expecting("heal", "<=", 9, 0, 20*s)))
 	m.tell([]event{{10 * s, 0, "begin"}, {10*s + 100*ms, 0, "open"}, {20 * s, 0, "end"}, {20*s + 201*ms, 0, "closed"}})
 	r := m.Report(30 * s)
-	near(t, "during, detect", phase(t, r, "during").Detect, 100)
+	near(t, "during, detect", phase(t, r, "during").Detect, 0.1)
 	near(t, "during, heal", phase(t, r, "during").Heal, -1)
 	near(t, "after, detect", phase(t, r, "after").Detect, -1)
-	near(t, "after, heal", phase(t, r, "after").Heal, 201)
+	near(t, "after, heal", phase(t, r, "after").Heal, 0.201)
 	want(t, "detect", r.Expectations[0], Outcome{Text: "detect <= 100ms", Value: 0.1, Passed: true})
 	want(t, "heal", r.Expectations[1], Outcome{Text: "heal <= 200ms after=20s", Value: 0.201, Passed: false})
 	want(t, "what cannot be told is not met", r.Expectations[2], Outcome{Text: "heal <= 9s before=20s", Value: -1, Passed: false})
@@ -155,7 +155,7 @@ func TestOpenBreakers(t *testing.T) {
 	})
 	r := m.Report(30 * s)
 	for step, v := range map[int]float64{
-		0: 0, 89: 0, 90: 0.25, 94: 0.25, 95: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0,
+		0: 0, 89: 0, 90: 0.25, 94: 0.25, 96: 0, 99: 0, 100: 0.25, 110: 0.5, 120: 0.6667, 131: 0.3333, 209: 0.3333, 211: 0,
 	} {
 		near(t, "series", r.Series.Open[step], v)
 	}
@@ -166,83 +166,47 @@ func TestOpenBreakers(t *testing.T) {
 	}
 }
 
+// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage, and an outage still is.
 func TestRecovered(t *testing.T) {
+	from := func(n int) func(i int) int64 { return func(i int) int64 { return int64(min(1, i/n)) } }
 	for _, c := range []struct {
-		name   string
-		admits func(at time.Duration) int // tens of 100 in each 100 ms, from 20 s on
-		want   float64
+		name     string
+		ideal    int64 // in each step of 100 ms
+		admitted func(i int) int64
+		steps    int
+		want     time.Duration
 	}{
-		{"at once", func(time.Duration) int { return 10 }, 0},
-		{"after 1.5 s", func(at time.Duration) int {
-			if at < 21500*ms {
-				return 5
-			}
-			return 10
-		}, 1400}, // the second from then on has one 5, and so 5 % less
-		{"5 % is within", func(at time.Duration) int {
-			if at%s < 500*ms {
-				return 9
-			}
-			return 10
-		}, 0},
-		{"6 % is not", func(at time.Duration) int {
-			if at < 23*s && at%s < 600*ms {
-				return 9
-			}
-			return 10
-		}, 2100}, // the second from then on has five of the nines, the one before six
-		{"two seconds, not one and a half", func(at time.Duration) int {
-			if at == 21900*ms {
-				return 0
-			}
-			return 10
-		}, 2000},
-		{"never", func(time.Duration) int { return 9 }, -1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			m := New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens = 10_000 })) // the ideal admits all
-			for i := range 100 {
-				at := 20*s + time.Duration(i)*100*ms
-				ask(m, at, 0, 0, "k", 100, 10*c.admits(at))
-			}
-			r := m.Report(30 * s)
-			near(t, "recovered", r.Metrics.Recovered, c.want)
-			near(t, "after", phase(t, r, "after").Recovered, c.want)
-			near(t, "during", phase(t, r, "during").Recovered, -1)
-			near(t, "api", r.Limits["api"].Recovered, c.want)
-		})
-	}
-}
-
-// The rate of a small limit is that of a longer time: what chance makes of few tokens is no outage, and an outage
-// still is.
-func TestRecoveredSmall(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		tokens int // asked for in each step of 500 ms from 20 s on, which the ideal admits
-		admits func(i int) int
-		length time.Duration
-		want   float64
-	}{
+		{"at once", 1000, func(int) int64 { return 1000 }, 100, 0},
+		{"after 1.5 s", 1000, func(i int) int64 { return 500 + 500*from(15)(i) }, 100, 1400 * ms}, // then one in ten is 50 % less
+		{"5 % less", 1000, func(i int) int64 { return 950 }, 100, 0},
+		{"6 % less until 3 s", 1000, func(i int) int64 { return 940 + 60*from(30)(i) }, 100, 2200 * ms},
+		{"a step without any", 1000, func(i int) int64 { return 1000 * min(1, int64(max(i-19, 19-i))) }, 100, 2 * s},
+		{"never", 1000, func(int) int64 { return 900 }, 100, -1},
 		// 40 tokens per second: 400 are 10 s, of which 20 may be missing.
-		{"2.5 % less", 20, func(i int) int { return 20 - i%2 }, time.Minute, 0},
-		{"a tenth less", 20, func(int) int { return 18 }, time.Minute, -1},
-		{"a second of nothing now and then", 20, func(i int) int { return 20 * min(1, i%40) }, time.Minute, 0},
-		{"an outage of five seconds more", 20, func(i int) int { return 20 * min(1, i/10) }, time.Minute, 4100},
-		// Two per second: in 10 s, with 20 tokens, √20 may be missing.
-		{"chance", 1, func(i int) int { return min(1, i%6) }, time.Minute, 0},
-		{"half", 1, func(i int) int { return i % 2 }, time.Minute, -1},
+		{"few: 2.5 % less", 4, func(i int) int64 { return 4 - int64(i%10/9) }, 400, 0},
+		{"few: a quarter less", 4, func(int) int64 { return 3 }, 400, -1},
+		{"few: nothing for half a second now and then", 4, func(i int) int64 { return 4 * from(5)(i%200) }, 400, 0},
+		{"few: an outage of five seconds more", 4, func(i int) int64 { return 4 * from(50)(i) }, 400, 4500 * ms},
 		// Only 5 s are left, and a rate is taken over half of them.
-		{"the end is near", 20, func(i int) int { return 20 * min(1, i/2) }, 25 * s, 600},
+		{"the end is near", 4, func(i int) int64 { return 4 * from(10)(i) }, 50, 800 * ms},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			m := New(made(func(x *scenario.Scenario) { x.Limits[0].Tokens, x.Length = 10_000, scenario.Duration(c.length) }))
-			for at := 20 * s; at < c.length; at += 500 * ms {
-				ask(m, at, 0, 0, "k", c.tokens, c.admits(int((at-20*s)/(500*ms))))
-			}
-			near(t, "recovered", m.Report(c.length).Metrics.Recovered, c.want)
-		})
+		bins := make([]bin, c.steps)
+		for i := range bins {
+			bins[i] = bin{c.admitted(i), c.ideal}
+		}
+		want(t, c.name, recovered(bins), c.want)
 	}
+	// It is of what comes after the last fault, of each limit, and not known of other parts.
+	m := New(made(twoLimits))
+	for at := 10 * s; at < 30*s; at += s {
+		ask(m, at, 0, 0, "k", 10, min(10, 10*int((at-10*s)/(12*s))))
+		ask(m, at, 0, 1, "k", 1, 1)
+	}
+	r := m.Report(30 * s)
+	near(t, "api", r.Limits["api"].Recovered, 1.1)
+	near(t, "users", r.Limits["users"].Recovered, 0)
+	near(t, "during", phase(t, r, "during").Recovered, -1)
+	near(t, "after", phase(t, r, "after").Recovered, r.Metrics.Recovered)
 }
 
 // Phases are as long as the faults; without any there is one.
@@ -272,8 +236,8 @@ func TestPhases(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			text := ""
 			for _, p := range New(made(c.changes...)).Report(30 * s).Phases {
-				if text += " " + p.Name + " " + short(p.FromS) + "-" + short(p.ToS); p.FromS < 1e-6 && p.FromS > 0 {
-					text = text[:len(text)-len(short(p.FromS)+"-"+short(p.ToS))] + "0-" + short(p.ToS)
+				if text += " " + p.Name + " " + digits(p.FromS) + "-" + digits(p.ToS); p.FromS < 1e-6 && p.FromS > 0 {
+					text = text[:len(text)-len(digits(p.FromS)+"-"+digits(p.ToS))] + "0-" + digits(p.ToS)
 				}
 			}
 			want(t, "phases", text, " "+c.want)

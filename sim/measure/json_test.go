@@ -3,7 +3,6 @@ package measure
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 func jsonOf(t testing.TB, r *Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := r.JSON(&b); err != nil {
+	if err := JSON(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -49,14 +48,10 @@ func TestReadRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", "unexpected end of JSON input"},
-		{"no report", "{}", "no schema"},
-		{"an older schema", change(`"schema": 2`, `"schema": 1`), "schema is 1: this version reads 2 only, so run the scenario again"},
-		{"a newer schema", change(`"schema": 2`, `"schema": 3`), "schema is 3: this version reads 2 only, and a newer one wrote it"},
-		{"another schema before all else", `{"schema": 9, "series": "gone"}`, "schema is 9"},
+		{"another schema before all else", `{"schema": 1, "series": "gone"}`, "schema is 1: must be 2"},
 		{"no scenario", `{"schema": 2}`, "scenario is missing: a report has one"},
 		{"more behind it", good + "{}", "after top-level value"},
 		{"a wrong type", change(`"passed": false`, `"passed": 7`), "passed"},
-		{"unseed", change(`"unseed": "`, `"unseed": "x`), "16 hexadecimal digits"},
 	} {
 		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want … %s …", c.name, err, c.want)
@@ -67,66 +62,19 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// What Read accepts can be written, read and shown.
-func FuzzRead(f *testing.F) {
-	short := New(made(func(x *scenario.Scenario) { x.Length = scenario.Duration(s) })).Report(s)
-	var b bytes.Buffer
-	if err := short.JSON(&b); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b.Bytes())
-	f.Add([]byte(`{"schema":2,"scenario":{"name":"n","limits":[{"name":"l","tokens":1,"burst":2}],"fleet":{"n":1}},` +
-		`"metrics":{"heal":0.5},"phases":[{"name":"before","to_s":2}],"limits":{"l":{"alone_tokens":3}},"faults":[{"text":"at 1s flush","from_s":1,"to_s":1}],` +
-		`"expectations":[{"text":"alone <= 1","value":0.5}],"sometimes":[{"name":"waited","count":1,"wanted":true}],` +
-		`"series":{"step_s":1,"offered_per_s":[1],"admitted_per_s":[1],"alone_per_s":[1],"calls_per_s":[1],` +
-		`"decide_max_us":[1],"open_ratio":[1]}}`))
-	f.Add([]byte(`{"schema":2,"scenario":{},"series":{"step_s":1e-300,"offered_per_s":[1e308]},"faults":[{"from_s":-1e308,"to_s":1e308}]}`))
-	f.Add([]byte(`{"schema":2,"scenario":{"name":"\u202e","limits":[{"name":"\n"}]},"metrics":{"decide_p99_us":1e308}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := Read(bytes.NewReader(data))
-		if err != nil {
-			return
-		}
-		text := r.String()
-		if strings.ContainsAny(text, "\x1b\a\b\t\r\v\u202e") {
-			t.Fatalf("not quoted: %q", text)
-		}
-		again, err := Read(strings.NewReader(jsonOf(t, r)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again.String() != text {
-			t.Fatalf("%s\nand again\n%s", text, again.String())
-		}
-		if d := Diff(r, again, 0); len(d) > 0 {
-			t.Fatalf("it differs from itself: %v", d)
-		}
-	})
-}
-
-// Every metric of package scenario is in a report, in its unit, and each is a field of its own.
+// Every metric of package scenario is in a report, and each is a field of its own.
 func TestValues(t *testing.T) {
 	var x Metrics
 	v := reflect.ValueOf(&x).Elem()
 	for i := range v.NumField() {
-		f := v.Field(i)
-		f.Set(reflect.ValueOf(1000 * (i + 1)).Convert(f.Type()))
+		v.Field(i).Set(reflect.ValueOf(i).Convert(v.Field(i).Type()))
 	}
-	seen := map[float64]string{}
+	seen := map[float64]bool{}
 	for _, m := range scenario.Metrics {
-		value := x.Value(m.Name)
-		if was := seen[value]; was != "" || value < 0 {
-			t.Errorf("%s is %v, as is %q", m.Name, value, was)
-		}
-		seen[value] = m.Name
+		seen[x.Value(m.Name)] = true
 	}
 	want(t, "fields", len(seen)+3, v.NumField()) // and offered, admitted, ideal
-	x = Metrics{DecideP99: 1500, Heal: 250, Alone: 7, Detect: -1, DecideMax: -1}
-	near(t, "µs", x.Value("decide_p99"), 0.0015)
-	near(t, "ms", x.Value("heal"), 0.25)
-	near(t, "tokens", x.Value("alone"), 7)
-	near(t, "not known", x.Value("detect"), -1)
-	near(t, "not known", x.Value("decide_max"), -1)
+	want(t, "known", seen[-1], false)
 	near(t, "none", x.Value("nonsense"), -1)
 }
 
@@ -136,31 +84,8 @@ func TestFinite(t *testing.T) {
 		m := New(made())
 		ask(m, 1*s, 0, 0, "k", 3, 1)
 		m.Called(2*s, 0, 5)
-		var walk func(path string, v reflect.Value)
-		walk = func(path string, v reflect.Value) {
-			switch v.Kind() {
-			case reflect.Float64:
-				if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
-					t.Errorf("end %d: %s is %v", end, path, f)
-				}
-			case reflect.Struct:
-				for i := range v.NumField() {
-					walk(path+"."+v.Type().Field(i).Name, v.Field(i))
-				}
-			case reflect.Slice:
-				for i := range v.Len() {
-					walk(path, v.Index(i))
-				}
-			case reflect.Map:
-				for _, k := range v.MapKeys() {
-					walk(path, v.MapIndex(k))
-				}
-			}
-		}
-		r := m.Report(time.Duration(end))
-		walk("report", reflect.ValueOf(*r))
-		if _, err := json.Marshal(r); err != nil {
-			t.Error(err)
+		if _, err := json.Marshal(m.Report(time.Duration(end))); err != nil {
+			t.Errorf("end %d: %v", end, err)
 		}
 	}
 }

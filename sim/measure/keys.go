@@ -1,7 +1,7 @@
 package measure
 
 import (
-	"math"
+	"cmp"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
@@ -11,13 +11,14 @@ import (
 
 // keys are the keys of a limit that were asked for and are not at rest.
 type keys struct {
-	tokens, burst int64
-	per           time.Duration
-	refill        float64 // ns per token, +Inf for a rate of 0
-	windows       int
-	fresh         ideal.Policer
-	all           map[string]*key
-	sweepAt       int // number of keys at which the next sweep comes
+	limit   int
+	tokens  int64
+	burst   int64
+	per     time.Duration
+	refill  float64 // ns per token, +Inf for a rate of 0
+	windows int
+	all     map[string]*key
+	sweepAt int // number of keys at which the next sweep comes
 }
 
 // key is what is kept of one.
@@ -25,36 +26,32 @@ type key struct {
 	bucket ideal.Bucket
 	tracks []*track // by window; nil before the key is admitted there
 
-	id       uint64        // hash of limit and name, the same in each run
-	full     time.Duration // when the ideal bucket is full if nobody asks
-	drained  time.Duration // when all policers are empty if nothing is admitted
-	underWay int           // requests that are not decided
+	id       uint64  // hash of limit and name, the same in each run
+	rest     float64 // ns: from when on the bucket is full and the policers are empty, at the latest
+	underWay int     // requests that are not decided
 }
 
 // track is what a key has in a window.
 type track struct {
-	policer ideal.Policer
-	counts  bool // the policer has seen an admission of the window, and forgotten earlier ones
+	*ideal.Policer
+	counts bool // the policer has seen an admission of the window, and forgotten earlier ones
 }
 
 // sweepLeast is the number of keys below which there is no sweep.
 const sweepLeast = 4096
 
-func newKeys(l *scenario.Limit, windows int) *keys {
+func newKeys(l *scenario.Limit, limit, windows int) *keys {
 	k := &keys{
-		tokens: max(l.Tokens, 0), per: max(time.Duration(l.Per), 1), burst: l.Burst, windows: windows,
+		limit: limit, tokens: max(l.Tokens, 0), per: max(time.Duration(l.Per), 1), windows: windows,
 		all: make(map[string]*key), sweepAt: sweepLeast,
 	}
-	if k.burst <= 0 {
-		k.burst = k.tokens
-	}
+	k.burst = cmp.Or(max(l.Burst, 0), k.tokens)
 	k.refill = float64(k.per) / float64(k.tokens)
-	k.fresh = *ideal.NewPolicer(k.tokens, k.per, k.burst)
 	return k
 }
 
 // of returns the key of a name.
-func (k *keys) of(name string, limit int, now time.Duration) *key {
+func (k *keys) of(name string, now time.Duration) *key {
 	if e := k.all[name]; e != nil {
 		return e
 	}
@@ -63,61 +60,54 @@ func (k *keys) of(name string, limit int, now time.Duration) *key {
 	}
 	e := &key{
 		bucket: *ideal.NewBucket(k.tokens, k.per, k.burst), tracks: make([]*track, k.windows),
-		id: stable.Mix(stable.Hash(name) + uint64(limit)),
+		id: stable.Mix(stable.Hash(name) + uint64(k.limit)),
 	}
 	k.all[name] = e
 	return e
 }
 
-// forget drops the keys that are at rest. Their buckets are full and their policers are empty, so they are as if nobody
-// had asked for them. The cost is constant on average, because a sweep comes when the keys have doubled.
+// forget drops the keys that are at rest, which are as if nobody had asked for them. The cost is constant on average,
+// because a sweep comes when the keys have doubled.
 func (k *keys) forget(now time.Duration) {
 	for name, e := range k.all {
-		if e.underWay == 0 && e.full <= now && e.drained <= now {
+		if e.underWay == 0 && e.rest <= float64(now) {
 			delete(k.all, name)
 		}
 	}
 	k.sweepAt = max(sweepLeast, 2*len(k.all))
 }
 
-// after returns when tokens taken at a time have flowed back, with those before them; rounded up.
-func (k *keys) after(was, at time.Duration, tokens int64) time.Duration {
-	wait := math.Ceil(float64(tokens)*k.refill) + 1
-	if was = max(was, at); wait >= float64(forever-was) {
-		return forever
-	}
-	return was + time.Duration(wait)
+// use moves the rest of a key on by what tokens take to flow back.
+func (k *keys) use(e *key, at time.Duration, tokens int64) {
+	e.rest = max(e.rest, float64(at)) + float64(tokens)*k.refill + 1
 }
 
 // take asks the ideal bucket.
 func (k *keys) take(e *key, at time.Duration, tokens int64) bool {
-	if !e.bucket.Take(int64(at), tokens) {
-		return false
-	}
-	e.full = k.after(e.full, at, tokens)
-	return true
+	k.use(e, at, tokens)
+	return e.bucket.Take(int64(at), tokens)
 }
 
 // admit shows an admission to the policers of the windows of a time. A policer that sees what came before its window,
 // as the warm-up's does, counts the intervals that end in the window.
-func (k *keys) admit(e *key, windows []*window, limit int, at time.Duration, tokens int64) {
-	e.drained = k.after(e.drained, at, tokens)
+func (k *keys) admit(e *key, windows []*window, at time.Duration, tokens int64) {
+	k.use(e, at, tokens)
 	for _, w := range windows {
 		if at < w.seen || at >= w.to {
 			continue
 		}
 		t := e.tracks[w.number]
 		if t == nil {
-			t = &track{policer: k.fresh}
+			t = &track{Policer: ideal.NewPolicer(k.tokens, k.per, k.burst)}
 			e.tracks[w.number] = t
 		}
 		if at >= w.from && !t.counts {
-			t.policer.Forget()
+			t.Forget()
 			t.counts = true
 		}
-		t.policer.Admit(int64(at), tokens)
-		if p := &w.limits[limit]; t.counts {
-			p.over = max(p.over, t.policer.Worst().Over)
+		t.Admit(int64(at), tokens)
+		if p := &w.limits[k.limit]; t.counts {
+			p.over = max(p.over, t.Worst().Over)
 		}
 	}
 }

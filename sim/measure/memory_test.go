@@ -59,7 +59,7 @@ func TestConcurrently(t *testing.T) {
 				m.Called(at, p, 1)
 				m.Granted(at, p, 1)
 				m.Breaker(at, p, []string{"open", "probing", "closed"}[i%3])
-				m.Happened("clock_step")
+				m.Happened(at, "clock_step")
 				m.Decided(at, r, granted)
 				if i == requests/2 {
 					m.Fault(at, 0, p%2 == 1)

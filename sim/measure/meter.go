@@ -11,8 +11,8 @@ import (
 
 // Meter measures a run. Its methods may be called concurrently.
 //
-// A request costs some hundred nanoseconds (see BenchmarkRequest). A key whose bucket is not full again takes 600 bytes
-// with one fault, a process some hundred bytes, and a second 8 bytes for each part of the run and each limit.
+// A request costs some hundred nanoseconds. A key whose bucket is not full again takes 600 bytes with one fault, and a
+// second 160 bytes for each part of the run and each limit.
 type Meter struct {
 	mu sync.Mutex
 
@@ -23,17 +23,21 @@ type Meter struct {
 	series   series
 	fleet    fleetMeter
 	ledger   ledger
-	recovery recovery
 
 	asked, decided time.Duration // the latest
 
-	reasons  [reasonsEnd]int64 // decisions of the measured part by reason
-	happened map[string]int64  // happenings that others reported
+	happened map[string]int64 // from the warm-up on
 	trace    uint64
 }
 
-// reasonsEnd is beyond the last tiered.Reason that has a counter of its own.
-const reasonsEnd = tiered.Canceled + 1
+// counter counts happenings of a time.
+type counter func(at time.Duration, name string, n int64)
+
+// happenings of decisions by their reasons
+var happenings = map[tiered.Reason]string{
+	tiered.Limited: "refused", tiered.Shared: "shared", tiered.ShareSpent: "share_spent", tiered.Open: "opened",
+	tiered.Unavailable: "unavailable", tiered.Canceled: "canceled",
+}
 
 // waitedAfter is longer than any decision takes that is made in the process.
 const waitedAfter = 100 * time.Microsecond
@@ -42,11 +46,10 @@ const waitedAfter = 100 * time.Microsecond
 func New(s *scenario.Scenario) *Meter {
 	m := &Meter{scenario: s, length: time.Duration(s.Length), windows: newWindows(s), happened: make(map[string]int64)}
 	m.series = newSeries(m.length)
-	m.fleet = newFleetMeter(s, m.windows.whole.from, &m.series)
-	m.ledger = newLedger(s, m.windows.all, m.series.length)
-	m.recovery = newRecovery(s)
+	m.fleet = fleetMeter{scenario: s, count: m.count, series: &m.series, faults: make([]fault, len(s.Faults))}
+	m.ledger = ledger{limits: s.Limits, count: m.count}
 	for i := range s.Limits {
-		m.keys = append(m.keys, newKeys(&s.Limits[i], len(m.windows.all)))
+		m.keys = append(m.keys, newKeys(&s.Limits[i], i, len(m.windows.all)))
 	}
 	return m
 }
@@ -74,16 +77,13 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 	m.asked = max(m.asked, at)
 	at = m.asked
 	ks := m.keys[limit]
-	k := ks.of(key, limit, at)
+	k := ks.of(key, at)
 	k.underWay++
 	r := Request{
 		at: at, process: int32(process), limit: int32(limit), cost: cost, key: k, within: ks.take(k, at, cost),
 	}
 
 	m.series.at(at).offered += cost
-	if r.within {
-		m.recovery.ideal(at, limit, cost)
-	}
 	for _, w := range m.windows.all {
 		if !w.has(at) {
 			continue
@@ -93,7 +93,7 @@ func (m *Meter) Asked(at time.Duration, process, limit int, key string, cost int
 		if r.within {
 			p.ideal += cost
 			p.within++
-			w.addShort(at, limit, cost)
+			w.bin(at, limit).ideal += cost
 		}
 	}
 	return r
@@ -118,8 +118,11 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 	denied := !d.Allowed && r.within && d.Reason != tiered.Canceled // a caller who left was not refused
 	s := m.series.at(r.at)
 	s.longest = max(s.longest, took)
-	if m.windows.whole.has(r.at) && d.Reason < reasonsEnd {
-		m.reasons[d.Reason]++
+	if name := happenings[d.Reason]; name != "" {
+		m.count(r.at, name, 1)
+	}
+	if waited {
+		m.count(r.at, "waited", 1)
 	}
 	for _, w := range m.windows.all {
 		if !w.has(r.at) {
@@ -127,15 +130,12 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 		}
 		p := &w.limits[limit]
 		p.times.add(took)
-		if waited {
-			p.waited++
-		}
 		if denied {
 			p.denied++
 		}
 		if d.Allowed {
 			p.admitted += r.cost
-			w.addShort(r.at, limit, -r.cost)
+			w.bin(r.at, limit).admitted += r.cost
 		}
 		if alone {
 			p.alone += r.cost
@@ -149,8 +149,7 @@ func (m *Meter) Decided(at time.Duration, r Request, d tiered.Decision) {
 		s.alone += r.cost
 	}
 	m.ledger.admitted(int(r.process), limit, r.cost, d.Reason)
-	m.recovery.admitted(r.at, limit, r.cost)
-	m.keys[limit].admit(r.key, m.windows.all, limit, at, r.cost)
+	m.keys[limit].admit(r.key, m.windows.all, at, r.cost)
 }
 
 // Called records that a process sent n calls of the script in one round trip.
@@ -207,25 +206,27 @@ func (m *Meter) Fault(at time.Duration, i int, ended bool) {
 	m.fleet.fault(at, i, ended)
 }
 
-// Happened counts one of scenario.Happenings: those that the meter cannot see (clock_step, script_sent, short_grant),
-// and those that Stats may miss, such as a late_call whose reply nobody waited for. If the meter sees it too, the
-// greater count holds. The meter alone counts processes that join and die. Other names come at the end of
-// Report.Sometimes.
-func (m *Meter) Happened(name string) {
+// Happened counts one of scenario.Happenings that the meter cannot see: clock_step, late_call, script_sent, short_grant,
+// stale_reply. Other names come at the end of Report.Sometimes.
+func (m *Meter) Happened(at time.Duration, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.happened[name]++
+	m.count(at, name, 1)
+}
+
+func (m *Meter) count(at time.Duration, name string, n int64) {
+	if m.windows.whole.has(at) {
+		m.happened[name] += n
+	}
 }
 
 // Sample records the Stats of a process. It is called at the end of each step of the series, and with last when the
 // process or the run ends. Then the process is compared with what callers and Redis saw. Later samples of it do not
-// count.
-//
-// A sample counts for the step that it ends, up to an eighth of a step late.
+// count. A sample counts for the step that it ends, up to an eighth of a step late.
 func (m *Meter) Sample(at time.Duration, process int, s *tiered.Stats, last bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ledger.sample(at, process, s, last)
+	m.ledger.sample(at-m.Step()/8-1, process, s, last)
 }
 
 // Step is the length of a step of the series: 100 ms or more.

@@ -48,46 +48,6 @@ func TestWarmUp(t *testing.T) {
 	want(t, "over: an interval that ends before does not count", m.Report(30*s).Metrics.OverAdmission, 5)
 }
 
-func TestOverAdmission(t *testing.T) {
-	m := New(made(expecting("over_admission", "<=", 5, 9*s, 11*s), expecting("over_admission", "<=", 4, 9*s, 11*s),
-		expecting("over_admission", "<=", 0, 0, 10*s)))
-	ask(m, 1*s, 0, 0, "k", 10, 10) // exactly the burst
-	ask(m, 9*s, 0, 0, "k", 8, 8)
-	ask(m, 10*s, 0, 0, "k", 15, 15) // 5 beyond the burst, 3 of them because of second 9: 8 + 15 − 10 − 10 = 3 there
-	ask(m, 25*s, 0, 0, "k", 10, 10)
-	ask(m, 25*s+100*ms, 0, 0, "k", 9, 9) // 19 in 0.1 s: 8 beyond
-	r := m.Report(30 * s)
-	for name, w := range map[string]float64{"before": 0, "during": 5, "after": 8} {
-		want(t, name, phase(t, r, name).OverAdmission, w)
-	}
-	want(t, "all", r.Metrics.OverAdmission, 8)
-	for i, w := range []Outcome{
-		{Text: "over_admission <= 5 after=9s before=11s", Value: 5, Passed: true},
-		{Text: "over_admission <= 4 after=9s before=11s", Value: 5, Passed: false},
-		{Text: "over_admission <= 0 before=10s", Value: 0, Passed: true},
-	} {
-		want(t, "expectation", r.Expectations[i], w)
-	}
-	want(t, "passed", r.Passed, false)
-}
-
-// The worst key of the worst limit counts, and keys of one name in two limits are two.
-func TestOverAdmissionByKey(t *testing.T) {
-	m := New(made(twoLimits))
-	ask(m, 1*s, 0, 0, "a", 10, 10)
-	ask(m, 1*s, 0, 1, "a", 2, 2)
-	ask(m, 1*s, 0, 0, "b", 13, 13)
-	ask(m, 1*s, 0, 1, "c", 6, 6)
-	ask(m, 1*s, 0, 0, "d", 11, 11)
-	r := m.Report(30 * s)
-	want(t, "all", r.Metrics.OverAdmission, 4)
-	want(t, "api", r.Limits["api"].OverAdmission, 3)
-	want(t, "users", r.Limits["users"].OverAdmission, 4)
-	want(t, "of a limit: calls", r.Limits["api"].RedisCalls, -1)
-	want(t, "of a limit: heal", r.Limits["api"].Heal, -1)
-	want(t, "api, offered", r.Limits["api"].Offered, 34)
-}
-
 // A decision counts where it falls for over-admission, and where the request was made for all else.
 func TestLateDecision(t *testing.T) {
 	m := New(made())
@@ -99,7 +59,7 @@ func TestLateDecision(t *testing.T) {
 	want(t, "before, over", phase(t, r, "before").OverAdmission, 0)
 	want(t, "during, over", phase(t, r, "during").OverAdmission, 1)
 	want(t, "during, admitted", phase(t, r, "during").Admitted, 0)
-	near(t, "before, longest", phase(t, r, "before").DecideMax, 2000)
+	near(t, "before, longest", phase(t, r, "before").DecideMax, 0.002)
 	near(t, "during, longest", phase(t, r, "during").DecideMax, -1)
 }
 
@@ -117,17 +77,11 @@ func TestShortfall(t *testing.T) {
 	near(t, "during", phase(t, r, "during").Shortfall, 1)
 	near(t, "after: nothing was asked for", phase(t, r, "after").Shortfall, -1)
 	near(t, "all", r.Metrics.Shortfall, 14.0/59)
-}
 
-// One limit's surplus does not make up for another's shortfall.
-func TestShortfallByLimit(t *testing.T) {
-	m := New(made(twoLimits))
+	m = New(made(twoLimits)) // one limit's surplus does not make up for another's shortfall
 	ask(m, 1*s, 0, 0, "k", 12, 12)
 	ask(m, 1*s, 0, 1, "k", 2, 0)
-	r := m.Report(30 * s)
-	near(t, "all", r.Metrics.Shortfall, 2.0/12)
-	near(t, "api", r.Limits["api"].Shortfall, 0)
-	near(t, "users", r.Limits["users"].Shortfall, 1)
+	near(t, "of two limits", m.Report(30*s).Metrics.Shortfall, 2.0/12)
 }
 
 func TestDeniedWithin(t *testing.T) {
@@ -151,10 +105,10 @@ func TestWaitedAndTimes(t *testing.T) {
 	took(3*s, waitedAfter, granted)
 	took(4*s, 20*ms, tiered.Decision{Reason: tiered.ShareSpent, Tier: tiered.Failover})
 	r := m.Report(30 * s)
-	if p := r.Metrics.DecideP99; p < 297 || p > 303 {
-		t.Errorf("p99: %v µs, want 300 within 1 %%", p)
+	if p := r.Metrics.DecideP99; p < 297e-6 || p > 303e-6 {
+		t.Errorf("p99: %v, want 300 µs within 1 %%", p)
 	}
-	near(t, "max", r.Metrics.DecideMax, 20_000)
+	near(t, "max", r.Metrics.DecideMax, 0.02)
 	want(t, "waited", count(t, r, "waited"), 2)
 	took(5*s, 0, tiered.Decision{Allowed: true, Tier: tiered.Remote})
 	want(t, "waited, by Redis", count(t, m.Report(30*s), "waited"), 3)
@@ -194,7 +148,7 @@ func TestTimesThatGoBack(t *testing.T) {
 	m.Decided(s, b, granted)
 	m.Decided(s/2, m.Asked(s, 0, 0, "k", 1), granted)
 	r = m.Report(30 * s)
-	near(t, "one took a second", r.Metrics.DecideMax, 1e6)
+	near(t, "one took a second", r.Metrics.DecideMax, 1)
 	near(t, "the others took no time", float64(m.windows.whole.limits[0].times.quantile(0.5)), 0)
 }
 
@@ -222,24 +176,23 @@ func TestForgetting(t *testing.T) {
 // A key is kept while a request for it is under way, its bucket is not full, or its policer not empty.
 func TestNotForgotten(t *testing.T) {
 	w := []*window{{to: forever, limits: make([]part, 1)}}
-	k := newKeys(&scenario.Limit{Tokens: 1, Per: scenario.Duration(s), Burst: 2}, len(w))
-	e := k.of("k", 0, 0)
+	k := newKeys(&scenario.Limit{Tokens: 1, Per: scenario.Duration(s), Burst: 2}, 0, len(w))
+	e := k.of("k", 0)
 	gone := func(at time.Duration) bool {
 		k.forget(at)
 		return k.all["k"] == nil
 	}
 	k.take(e, 0, 2)
-	k.admit(e, w, 0, 0, 1)
 	want(t, "after 1 s the bucket is not full", gone(1*s+ms), false)
 	e.underWay = 1
 	want(t, "with a request under way", gone(2*s+ms), false)
 	e.underWay = 0
-	k.admit(e, w, 0, 1*s, 3)
-	want(t, "after 3 s the policer is not empty", gone(3*s+ms), false)
-	want(t, "after 4 s it is", gone(4*s+ms), true)
+	k.admit(e, w, 1*s, 3)
+	want(t, "after 4 s the policer is not empty", gone(4*s-ms), false)
+	want(t, "when all has flowed back it is", gone(5*s+ms), true)
 
-	k = newKeys(&scenario.Limit{Tokens: 0, Per: scenario.Duration(s), Burst: 2}, 1)
-	k.take(k.of("k", 0, 0), 0, 1)
+	k = newKeys(&scenario.Limit{Tokens: 0, Per: scenario.Duration(s), Burst: 2}, 0, 1)
+	k.take(k.of("k", 0), 0, 1)
 	k.forget(1000 * time.Hour)
 	want(t, "without a rate it never is", len(k.all), 1)
 }

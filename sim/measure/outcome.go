@@ -2,13 +2,12 @@ package measure
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // all stands for all limits together.
@@ -19,22 +18,27 @@ const all = -1
 func (m *Meter) Report(end time.Duration) *Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.fleet.reach(min(max(end, 0), m.length))
+	end = max(0, min(end, m.length))
+	m.fleet.reach(end)
 	r := &Report{
 		Schema: Schema, Scenario: m.scenario, Unseed: fmt.Sprintf("%016x", m.trace), Passed: true,
 		Metrics: m.metrics(m.windows.whole, all, end), Phases: []Phase{}, Limits: make(map[string]Metrics),
-		Series: m.series.report(min(end, m.length)), Faults: m.fleet.spans(end),
-		Expectations: []Outcome{}, Sometimes: m.happenings(),
+		Series: m.series.report(end), Faults: []FaultSpan{}, Expectations: []Outcome{}, Sometimes: m.happenings(),
 	}
-	for _, w := range m.windows.phases {
-		if w.from < end {
+	for _, p := range m.windows.phases {
+		if p.from < end {
 			r.Phases = append(r.Phases, Phase{
-				Name: w.name, FromS: w.from.Seconds(), ToS: m.until(w, end).Seconds(), Metrics: m.metrics(w, all, end),
+				Name: p.name, FromS: p.from.Seconds(), ToS: min(p.to, end).Seconds(), Metrics: m.metrics(p.window, all, end),
 			})
 		}
 	}
 	for i := range m.scenario.Limits {
 		r.Limits[m.scenario.Limits[i].Name] = m.metrics(m.windows.whole, i, end)
+	}
+	for i := range m.scenario.Faults {
+		f := &m.scenario.Faults[i]
+		from, to := min(time.Duration(f.At), end), min(faultEnd(m.scenario, f), end)
+		r.Faults = append(r.Faults, FaultSpan{"at " + f.At.String() + " " + f.String(), from.Seconds(), to.Seconds()})
 	}
 	for i := range m.scenario.Expect {
 		o := m.outcome(i, end)
@@ -47,47 +51,58 @@ func (m *Meter) Report(end time.Duration) *Report {
 	return r
 }
 
-// until returns where a part really ends.
-func (m *Meter) until(w *window, end time.Duration) time.Duration {
-	return max(w.from, min(w.to, end, m.length))
-}
-
 // metrics returns those of a part and a limit. Metrics of the whole fleet are not known of one limit.
 func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
-	sum, short := &part{}, int64(0)
+	sum, missing := &part{}, int64(0)
 	for l := range w.limits {
-		if limit != all && l != limit {
-			continue
-		}
-		sum.merge(&w.limits[l])
-		for _, n := range w.limits[l].short {
-			short += max(n, 0)
+		if limit == all || l == limit {
+			sum.merge(&w.limits[l])
+			missing += short(w.limits[l].bins)
 		}
 	}
 	x := Metrics{
 		Offered: sum.offered, Admitted: sum.admitted, Ideal: sum.ideal,
-		OverAdmission: sum.over, Shortfall: ratio(short, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
+		OverAdmission: sum.over, Shortfall: ratio(missing, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
 		Utilisation: ratio(sum.admitted, sum.ideal), Alone: sum.alone,
-		DecideP99: micros(sum.times.quantile(0.99)), DecideMax: -1,
+		DecideP99: seconds(sum.times.quantile(0.99)), DecideMax: -1,
 		RedisCalls: -1, Unaccounted: -1, Detect: -1, Heal: -1, Recovered: -1,
 	}
 	if sum.times.n > 0 {
-		x.DecideMax = micros(sum.times.max)
+		x.DecideMax = seconds(sum.times.max)
 	}
-	if from := m.recovery.from; from >= w.from && from < w.to {
-		x.Recovered = millis(m.recovery.time(limit, m.until(w, end)))
+	if w.has(m.windows.lastFault) {
+		x.Recovered = seconds(m.recovered(limit, min(w.to, end)))
 	}
 	if limit != all {
 		return x
 	}
-	if length := m.until(w, end) - w.from; length > 0 {
+	if length := min(w.to, end) - w.from; length > 0 {
 		x.RedisCalls = float64(w.calls) / length.Seconds()
 	}
 	if m.ledger.known {
-		x.Unaccounted = w.stats[unaccounted]
+		x.Unaccounted = m.ledger.unaccounted
 	}
-	x.Detect, x.Heal = millis(m.fleet.detected(w)), millis(m.fleet.healed(w))
+	detect, heal := m.fleet.reaction(w)
+	x.Detect, x.Heal = seconds(detect), seconds(heal)
 	return x
+}
+
+// recovered returns how long after the last fault a limit was normal again, within a part that ends at to.
+func (m *Meter) recovered(limit int, to time.Duration) time.Duration {
+	after := m.windows.after
+	if after == nil || after.from != m.windows.lastFault || to <= after.from {
+		return -1
+	}
+	bins := make([]bin, (to-after.from)/binLength)
+	for l := range after.limits {
+		for i, b := range after.limits[l].bins {
+			if i < len(bins) && (limit == all || l == limit) {
+				bins[i].admitted += b.admitted
+				bins[i].ideal += b.ideal
+			}
+		}
+	}
+	return recovered(bins)
 }
 
 // outcome compares an expectation with what was measured.
@@ -99,50 +114,43 @@ func (m *Meter) outcome(i int, end time.Duration) Outcome {
 	}
 	x := m.metrics(m.windows.expect[i], limit, end)
 	o := Outcome{Text: e.String(), Value: x.Value(e.Metric)}
+	grain := 1e-9 * math.Abs(o.Value) // the rounding error of a float
 	switch {
 	case o.Value < 0: // an unknown value does not meet it
 	case e.Op == "<=":
-		o.Passed = o.Value <= e.Value+grain(o.Value)
+		o.Passed = o.Value <= e.Value+grain
 	case e.Op == ">=":
-		o.Passed = o.Value >= e.Value-grain(o.Value)
+		o.Passed = o.Value >= e.Value-grain
 	}
 	return o
 }
 
-// grain is the rounding error of a float.
-func grain(x float64) float64 { return 1e-9 * math.Abs(x) }
+// seconds returns d in seconds, −1 if it is negative.
+func seconds(d time.Duration) float64 {
+	if d < 0 {
+		return -1
+	}
+	return d.Seconds()
+}
 
-// happenings returns how often each of scenario.Happenings happened from the warm-up on. Those of Stats that count
-// tokens do so here.
-func (m *Meter) happenings() []Happening {
-	stats, waited := &m.windows.whole.stats, int64(0)
-	for _, p := range m.windows.whole.limits {
-		waited += p.waited
+// ratio returns part by whole, −1 if whole is 0.
+func ratio(part, whole int64) float64 {
+	if whole == 0 {
+		return -1
 	}
-	own := map[string]int64{
-		"breaker_open": m.fleet.opened, "breaker_closed": m.fleet.closed, "probe_failed": m.fleet.failed,
-		"lease_lost": m.ledger.lost(), "lease_burnt": stats[burnt], "state_loss": stats[stateLosses],
-		"late_call": stats[lateCalls], "stale_reply": stats[staleReplies], "waited": waited,
-		"refused": m.reasons[tiered.Limited], "shared": m.reasons[tiered.Shared],
-		"share_spent": m.reasons[tiered.ShareSpent], "opened": m.reasons[tiered.Open],
-		"unavailable": m.reasons[tiered.Unavailable], "canceled": m.reasons[tiered.Canceled],
-		"debt_settled": stats[settled], "evicted_locally": stats[evictions],
-		"process_died": m.fleet.died, "process_joined": int64(max(0, m.fleet.joins-m.scenario.Fleet.N)),
-	}
-	names := slices.Clone(scenario.Happenings)
-	for name := range m.happened {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+	return float64(part) / float64(whole)
+}
+
+// happenings returns how often each of scenario.Happenings happened from the warm-up on, and of lease_lost in the run.
+// Those of Stats that count tokens do so here.
+func (m *Meter) happenings() (list []Happening) {
+	m.happened["lease_lost"] = m.ledger.lost()
+	m.happened["process_joined"] = int64(max(0, m.fleet.joins-m.scenario.Fleet.N))
+	names := slices.Concat(scenario.Happenings, slices.Sorted(maps.Keys(m.happened)))
+	for i, name := range names {
+		if !slices.Contains(names[:i], name) {
+			list = append(list, Happening{name, m.happened[name], slices.Contains(m.scenario.Sometimes, name)})
 		}
-	}
-	slices.Sort(names[len(scenario.Happenings):])
-	list := make([]Happening, 0, len(names))
-	for _, name := range names {
-		count := own[name]
-		if !strings.HasPrefix(name, "process_") { // the simulator counts the first processes too
-			count = max(count, m.happened[name])
-		}
-		list = append(list, Happening{Name: name, Count: count, Wanted: slices.Contains(m.scenario.Sometimes, name)})
 	}
 	return list
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/ideal"
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
-	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 // stream is requests of any kind, in the order of time, for a scenario with two limits and windows anywhere.
@@ -177,69 +176,10 @@ func TestOverAdmissionAgainstWorst(t *testing.T) {
 	})
 }
 
-// Parts add up to the whole, and limits to all, whatever windows there are besides.
-func TestPartsAddUp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		st := drawStream(t)
-		alone := *st.scenario
-		alone.Expect = nil
-		m, plain := New(st.scenario), New(&alone)
-		for i, r := range st.requests {
-			d := rapid.SampledFrom([]tiered.Decision{granted, limited, shared}).Draw(t, "decision")
-			took := time.Duration(rapid.Int64Range(0, int64(3*s)).Draw(t, "took"))
-			for _, x := range []*Meter{m, plain} {
-				x.Decided(r.at+took, x.Asked(r.at, r.process, r.limit, r.key, r.cost), d)
-				x.Called(r.at, r.process, i%3)
-			}
-		}
-		r, p := m.Report(30*s), plain.Report(30*s)
-		if r.Metrics != p.Metrics {
-			t.Fatalf("windows change the whole:\n%+v\n%+v", r.Metrics, p.Metrics)
-		}
-		var phases, limits sums
-		for _, x := range r.Phases {
-			phases.add(x.Metrics)
-		}
-		for _, x := range r.Limits {
-			limits.add(x)
-		}
-		all := sums{}
-		all.add(r.Metrics)
-		if phases != all {
-			t.Fatalf("phases have %+v, the whole %+v", phases, all)
-		}
-		if limits != all {
-			t.Fatalf("limits have %+v, the whole %+v", limits, all)
-		}
-		var offered, admitted float64
-		for i := range r.Series.Offered {
-			offered += r.Series.Offered[i] * r.Series.StepS
-			admitted += r.Series.Admitted[i] * r.Series.StepS
-		}
-		var asked float64
-		for _, q := range st.requests {
-			asked += float64(q.cost)
-		}
-		if math.Abs(offered-asked) > 1e-6 || admitted > offered+1e-6 || admitted < float64(all.admitted)-1e-6 {
-			t.Fatalf("the series has %v of %v tokens, and admitted %v of at least %v", offered, asked, admitted, all.admitted)
-		}
-	})
-}
-
-// sums are what adds up.
-type sums struct{ offered, admitted, ideal, alone int64 }
-
-func (s *sums) add(x Metrics) {
-	s.offered += x.Offered
-	s.admitted += x.Admitted
-	s.ideal += x.Ideal
-	s.alone += x.Alone
-}
-
 // A quantile is within 1 % of the exact one, or exact below 128 ns.
 func TestHistogram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		times := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 1000), rapid.Int64Range(0, int64(time.Second)), rapid.Int64Range(0, longest)), 1, 200).Draw(t, "times")
+		times := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 1000), rapid.Int64Range(0, int64(time.Second)), rapid.Int64Range(0, 1<<41-1)), 1, 200).Draw(t, "times")
 		var h, a, b histogram
 		for i, d := range times {
 			h.add(time.Duration(d))
@@ -257,7 +197,7 @@ func TestHistogram(t *testing.T) {
 		for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
 			exact := float64(times[int(math.Ceil(q*float64(len(times))))-1])
 			got := float64(h.quantile(q))
-			if math.Abs(got-exact) > 0.005*exact || exact < 128 && got != exact {
+			if math.Abs(got-exact) > 0.005*exact || exact > 0 && exact < 128 && got != exact {
 				t.Fatalf("quantile %v: %v, exactly %v", q, got, exact)
 			}
 		}
@@ -270,7 +210,7 @@ func TestHistogram(t *testing.T) {
 	h.add(-1)
 	h.add(200 * time.Hour)
 	want(t, "less than nothing", h.quantile(0.5), 0)
-	if q := h.quantile(1); q < longest/100*99 || h.max != 200*time.Hour {
+	if q := h.quantile(1); q < 1<<41/100*99 || h.max != 200*time.Hour {
 		t.Errorf("longer than the longest: %v, %v", q, h.max)
 	}
 }

@@ -1,7 +1,11 @@
 package measure
 
 import (
-	"time"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -10,7 +14,7 @@ import (
 // come without that.
 const Schema = 2
 
-// Report is what a run came to. The name of a field ends in its unit.
+// Report is what a run came to. The names of fields that are no metrics end in their unit.
 type Report struct {
 	Schema   int                `json:"schema"`
 	Scenario *scenario.Scenario `json:"scenario"`
@@ -39,66 +43,37 @@ type Phase struct {
 	Metrics Metrics `json:"metrics"`
 }
 
-// Metrics are the metrics of package scenario for a part of a run, and the tokens that they are made of. −1 is not
-// known.
+// Metrics are those of package scenario for a part of a run, under their names and in the units of an expectation, and
+// the tokens that they are made of. −1 is not known.
 type Metrics struct {
-	Offered  int64 `json:"offered_tokens"`
-	Admitted int64 `json:"admitted_tokens"`
-	Ideal    int64 `json:"ideal_tokens"` // what one ideal bucket per key admits of the same requests
+	Offered  int64 `json:"offered"`
+	Admitted int64 `json:"admitted"`
+	Ideal    int64 `json:"ideal"` // what one ideal bucket per key admits of the same requests
 
-	OverAdmission float64 `json:"over_admission_tokens"`
-	Shortfall     float64 `json:"shortfall_ratio"`
-	DeniedWithin  float64 `json:"denied_within_ratio"`
-	Utilisation   float64 `json:"utilisation_ratio"`
-	DecideP99     float64 `json:"decide_p99_us"`
-	DecideMax     float64 `json:"decide_max_us"`
-	RedisCalls    float64 `json:"redis_calls_per_s"`
-	Alone         int64   `json:"alone_tokens"`
-	Unaccounted   int64   `json:"unaccounted_tokens"`
-	Detect        float64 `json:"time_to_detect_ms"`
-	Heal          float64 `json:"time_to_heal_ms"`
-	Recovered     float64 `json:"time_to_recover_ms"`
+	OverAdmission float64 `json:"over_admission"`
+	Shortfall     float64 `json:"shortfall"`
+	DeniedWithin  float64 `json:"denied_within"`
+	Utilisation   float64 `json:"utilisation"`
+	DecideP99     float64 `json:"decide_p99"`
+	DecideMax     float64 `json:"decide_max"`
+	RedisCalls    float64 `json:"redis_calls"`
+	Alone         int64   `json:"alone"`
+	Unaccounted   int64   `json:"unaccounted"`
+	Detect        float64 `json:"detect"`
+	Heal          float64 `json:"heal"`
+	Recovered     float64 `json:"recovered"`
 }
 
-// Value returns a metric of package scenario in the unit of an expectation: −1 if it is not known, or no metric.
+// Value returns a metric by its name: −1 if it is not known, or no metric.
 func (m *Metrics) Value(metric string) float64 {
-	v := -1.0
-	switch metric {
-	case "over_admission":
-		v = m.OverAdmission
-	case "shortfall":
-		v = m.Shortfall
-	case "denied_within":
-		v = m.DeniedWithin
-	case "utilisation":
-		v = m.Utilisation
-	case "decide_p99":
-		v = m.DecideP99 * microsecond
-	case "decide_max":
-		v = m.DecideMax * microsecond
-	case "redis_calls":
-		v = m.RedisCalls
-	case "alone":
-		v = float64(m.Alone)
-	case "unaccounted":
-		v = float64(m.Unaccounted)
-	case "detect":
-		v = m.Detect * millisecond
-	case "heal":
-		v = m.Heal * millisecond
-	case "recovered":
-		v = m.Recovered * millisecond
+	v := reflect.ValueOf(m).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("json") == metric {
+			return max(-1, v.Field(i).Convert(reflect.TypeFor[float64]()).Float())
+		}
 	}
-	if v < 0 {
-		return -1
-	}
-	return v
+	return -1
 }
-
-const (
-	microsecond = 1e-6
-	millisecond = 1e-3
-)
 
 // ofFleet reports whether a metric is of all processes and limits together. It is not known of a single limit.
 func ofFleet(metric string) bool {
@@ -137,21 +112,37 @@ type Series struct {
 	Open     []float64 `json:"open_ratio"`
 }
 
-// micros and millis convert d to the units in the names of the fields. A negative d is −1.
-func micros(d time.Duration) float64 { return inUnits(d, time.Microsecond) }
-func millis(d time.Duration) float64 { return inUnits(d, time.Millisecond) }
-
-func inUnits(d, unit time.Duration) float64 {
-	if d < 0 {
-		return -1
-	}
-	return float64(d) / float64(unit)
+// JSON writes a report, or a sweep, as one JSON object, indented. sim/report.md says what each field is.
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }
 
-// ratio returns part by whole, −1 if whole is 0.
-func ratio(part, whole int64) float64 {
-	if whole == 0 {
-		return -1
+// Read reads a report as JSON: exactly this [Schema], with a scenario, and nothing after the object. It ignores fields
+// that it does not know, because a later version of the same schema may have more.
+func Read(r io.Reader) (*Report, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("measure: report: %w", err)
 	}
-	return float64(part) / float64(whole)
+	var head struct { // first, because with another schema what else is wrong means nothing
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("measure: report: %w", err)
+	}
+	if head.Schema != Schema {
+		return nil, fmt.Errorf("measure: report: schema is %d: must be %d, so run the scenario again with this version",
+			head.Schema, Schema)
+	}
+	out := &Report{}
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, fmt.Errorf("measure: report: %w", err)
+	}
+	if out.Scenario == nil {
+		return nil, errors.New("measure: report: scenario is missing: a report has one")
+	}
+	return out, nil
 }

@@ -60,7 +60,7 @@ func (s *series) report(end time.Duration) Series {
 		r.Admitted = append(r.Admitted, per(x.admitted))
 		r.Alone = append(r.Alone, per(x.alone))
 		r.Calls = append(r.Calls, per(x.calls))
-		r.MaxUs = append(r.MaxUs, rounded(micros(x.longest)))
+		r.MaxUs = append(r.MaxUs, rounded(max(-1, float64(x.longest)/float64(time.Microsecond))))
 		r.Open = append(r.Open, rounded(x.open))
 	}
 	return r

@@ -38,41 +38,41 @@ func (s *Sweep) Passed() bool {
 }
 
 // Text writes a sweep for a terminal: a line per cell with the values of the axes, the most telling metrics of the
-// run, and whether it passed.
-func (s *Sweep) Text(w io.Writer, o TextOptions) error {
-	t := &text{o: o}
+// run, and whether it kept the expectations. Color adds ANSI escapes.
+func (s *Sweep) Text(w io.Writer, color bool) error {
+	t := &text{color: color}
 	name := "no name"
 	if s.Scenario != nil {
 		name = cmp.Or(s.Scenario.Name, name)
 	}
 	t.line("%s\nseed %d, %d runs\n", clean(name), s.Seed, len(s.Cells))
-	tab := tabwriter.NewWriter(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	var head []string
+	tab := tabwriter.NewWriter(t, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, a := range s.Axes {
-		head = append(head, clean(a.Path))
+		fmt.Fprint(tab, clean(a.Path), "\t")
 	}
-	fmt.Fprintln(tab, strings.Join(append(append(head, compared...), "", ""), "\t"))
-	passed, judged := 0, "none is the scenario as it is, so all are for comparison"
+	fmt.Fprintln(tab, strings.Join(compared, "\t")+"\t\t")
+	kept := 0
 	for i := range s.Cells {
 		c := &s.Cells[i]
-		var row []string
 		for _, a := range s.Axes {
-			row = append(row, clean(c.Values[a.Path]))
+			fmt.Fprint(tab, clean(c.Values[a.Path]), "\t")
 		}
 		for _, name := range compared {
-			row = append(row, c.Metrics.figure(name))
+			fmt.Fprint(tab, c.Metrics.figure(name), "\t")
 		}
-		outcome := map[bool]string{true: "kept", false: "not kept"}[c.Passed]
-		if c.AsIs {
-			outcome, judged = t.verdict(c.Passed), "the scenario as it is must, the others are for comparison"
-		}
+		outcome := "not kept"
 		if c.Passed {
-			passed++
+			outcome = "kept"
+			kept++
 		}
-		fmt.Fprintln(tab, strings.Join(append(row, outcome, ""), "\t"))
+		if c.AsIs {
+			outcome = t.verdict(c.Passed)
+		}
+		fmt.Fprint(tab, outcome, "\t\n")
 	}
 	_ = tab.Flush()
-	t.line("\n%s  %d of %d kept all expectations: %s", t.verdict(s.Passed()), passed, len(s.Cells), judged)
-	_, err := io.WriteString(w, t.b.String())
+	t.line("\n%s  %d of %d kept all expectations: the scenario as it is must, if it is among them",
+		t.verdict(s.Passed()), kept, len(s.Cells))
+	_, err := io.WriteString(w, t.String())
 	return err
 }

@@ -87,34 +87,41 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
+// One report, and two side by side with a hostile name and no faults in the second. After a change:
+// go test ./sim/measure -run TestText -update, and read the difference.
 func TestText(t *testing.T) {
+	golden(t, "report.txt", rehearsed().String())
+	calm := New(made(func(x *scenario.Scenario) { x.Faults = nil }, expecting("utilisation", ">=", 0.5, 0, 0)))
+	ask(calm, 1*s, 0, 0, "k", 3, 3)
+	var b strings.Builder
+	if err := Text(&b, []string{"open", "ca\x1b[31mlm"}, []*Report{rehearsed(), calm.Report(30 * s)}, false); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "side.txt", b.String())
+	b.Reset()
+	if err := Text(&b, []string{"open"}, []*Report{rehearsed()}, true); err != nil || !strings.Contains(b.String(), "\n\x1b[31mFAIL") {
+		t.Errorf("%v: no colors", err)
+	}
+}
+
+func TestSweepText(t *testing.T) {
 	r := rehearsed()
-	golden(t, "report.txt", r.String())
-	write := func(o TextOptions) string {
-		var b strings.Builder
-		if err := r.Text(&b, o); err != nil {
-			t.Fatal(err)
-		}
-		return b.String()
+	sweep := &Sweep{
+		Scenario: r.Scenario, Seed: 7,
+		Axes: []scenario.Axis{{Path: "fleet.mode", Values: []string{"open", "closed"}}, {Path: "fleet.n", Values: []string{"2"}}},
+		Cells: []Cell{
+			{Values: map[string]string{"fleet.mode": "open", "fleet.n": "2"}, Metrics: r.Metrics},
+			{Values: map[string]string{"fleet.mode": "closed", "fleet.n": "2"}, Metrics: r.Metrics, Passed: true, AsIs: true},
+		},
 	}
-	colored := write(TextOptions{Color: true})
-	golden(t, "report-color.txt", colored)
-	for text, escaped := range map[string]bool{r.String(): false, colored: true} {
-		want(t, "escapes", strings.Contains(text, "\x1b"), escaped)
+	var b strings.Builder
+	if err := sweep.Text(&b, false); err != nil {
+		t.Fatal(err)
 	}
-	for _, text := range []string{r.String(), colored} {
-		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		if last := lines[len(lines)-1]; !strings.Contains(last, "FAIL") || !strings.Contains(last, r.Unseed) || !strings.Contains(last, "--seed 7") {
-			t.Errorf("last line: %s", last)
-		}
-		if strings.Contains(text, "key") && strings.Contains(text, "]0;") {
-			t.Error("a key is in the text")
-		}
-	}
-	r.Passed = true
-	if text := r.String(); !strings.Contains(text[strings.LastIndex(text[:len(text)-1], "\n"):], "PASS") {
-		t.Error("a run that passed says so last")
-	}
+	golden(t, "sweep.txt", b.String())
+	want(t, "passed: a cell for comparison breaks nothing", sweep.Passed(), true)
+	sweep.Cells[1].Passed = false
+	want(t, "passed: the scenario as it is must", sweep.Passed(), false)
 }
 
 // Several limits have columns of their own, in which what is of the fleet is not known.
@@ -160,13 +167,12 @@ func TestTextQuotes(t *testing.T) {
 	}
 }
 
-// Odd reports are no trouble: none of a scenario, a run of no length, more columns than steps.
+// Odd reports are no trouble: none of a scenario, a run of no length.
 func TestTextOfOddReports(t *testing.T) {
 	for what, r := range map[string]*Report{
 		"empty":     {},
 		"one step":  New(made(func(x *scenario.Scenario) { x.Length = 1 })).Report(1),
 		"no length": New(made()).Report(0),
-		"marks":     {Series: Series{StepS: 1e-300, Offered: []float64{1, 2}, Admitted: []float64{1, 2}, Open: []float64{1, 2}, Calls: []float64{0, -1}}, Faults: []FaultSpan{{"", -1e300, 1e300}, {"", 5, 1}}},
 	} {
 		text := r.String()
 		if !strings.Contains(text, "FAIL") && !strings.Contains(text, "PASS") {
@@ -195,5 +201,60 @@ func TestFigures(t *testing.T) {
 		{-1, scenario.Tokens, "-"},
 	} {
 		want(t, "figure", Figure(c.v, c.u), c.want)
+	}
+}
+
+// A sentence says who was refused, how many tokens were too many, and when all was normal again.
+func TestSentences(t *testing.T) {
+	within := map[string]Metrics{
+		"api":   {Offered: 100, Ideal: 60, DeniedWithin: 0.3}, // asked for more than there is: any limiter refuses some of it
+		"users": {Offered: 10, Ideal: 10},
+	}
+	refused := map[string]Metrics{"users": {Offered: 10, Ideal: 10, DeniedWithin: 0.013}}
+	fault, after := []FaultSpan{{"at 10s kill", 10, 20}}, []Phase{{Name: "after"}}
+	mode := func(mode string) *scenario.Scenario {
+		return &scenario.Scenario{Fleet: scenario.Fleet{Mode: mode}, Limits: []scenario.Limit{{Name: "api"}, {Name: "users"}}}
+	}
+	for _, c := range []struct {
+		report Report
+		want   string
+	}{
+		{
+			Report{Faults: fault, Limits: within, Metrics: Metrics{OverAdmission: 159.7, Recovered: 1.2}},
+			"fail-local: nobody within the limit refused, 160 tokens too many, normal again after 1.2 s\n",
+		},
+		{
+			Report{Scenario: mode("closed"), Faults: fault, Limits: refused, Metrics: Metrics{OverAdmission: 0.2}},
+			"fail-closed: 1.3 % of the requests within the limit refused, no token too many, normal again at once\n",
+		},
+		{
+			Report{
+				Scenario: mode("open"), FailModes: map[string]string{"users": "closed"}, Faults: fault, Phases: after,
+				Metrics: Metrics{OverAdmission: 1, Shortfall: 0.05, Recovered: -1},
+			},
+			"fail-closed and fail-open: 5 % of what the limit allows refused, 1 token too many, not normal again before the end\n",
+		},
+		{
+			Report{Faults: fault, Metrics: Metrics{Shortfall: -1, Recovered: -1}},
+			"fail-local: no token too many, the fault lasts to the end\n",
+		},
+		{
+			Report{Faults: fault, Metrics: Metrics{}},
+			"fail-local: nothing refused that the limit allows, no token too many, normal again at once\n",
+		},
+		{Report{Limits: within}, ""},
+	} {
+		var b text
+		b.sentences([]string{"x"}, []*Report{&c.report})
+		want(t, "sentence", b.String(), c.want)
+	}
+	// Two runs of one fail mode have their names; nothing in a name moves a cursor.
+	local, open := &Report{Faults: fault}, &Report{Scenario: mode("open"), Faults: fault}
+	var b text
+	b.sentences([]string{"a\x1b", "b", "c"}, []*Report{local, local, open})
+	for i, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+		if begins := []string{`"a\x1b", fail-local: `, "b, fail-local: ", "fail-open: "}[i]; !strings.HasPrefix(line, begins) {
+			t.Errorf("%q begins not with %q", line, begins)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package measure
 import (
 	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
@@ -16,11 +15,9 @@ const forever = time.Duration(math.MaxInt64)
 // happens counts in each window that contains it.
 type window struct {
 	number   int
-	name     string // of a phase
 	from, to time.Duration
 	seen     time.Duration // from when on its policers see admissions
 	limits   []part
-	stats    tally
 	calls    int64 // of Redis
 }
 
@@ -30,14 +27,21 @@ type part struct {
 	alone                    int64 // of admitted, by the fail mode
 
 	within, denied int64 // requests that the ideal bucket admits, and of these the refused ones
-	waited         int64 // decisions
 	times          histogram
 
-	over  float64 // tokens beyond burst + rate·t in the worst interval of the worst key
-	short []int64 // by second: tokens that the ideal admits, less those that were admitted
+	over float64 // tokens beyond burst + rate·t in the worst interval of the worst key
+	bins []bin
 }
 
-// merge adds what another limit has, except for short.
+// bin is the tokens of 100 ms.
+type bin struct{ admitted, ideal int64 }
+
+const (
+	binLength = 100 * time.Millisecond
+	bins1s    = int(time.Second / binLength)
+)
+
+// merge adds what another limit has, except for the bins.
 func (p *part) merge(o *part) {
 	p.offered += o.offered
 	p.admitted += o.admitted
@@ -51,10 +55,17 @@ func (p *part) merge(o *part) {
 
 // windows are those of a run.
 type windows struct {
-	all    []*window
-	whole  *window
-	phases []*window
-	expect []*window // by expectation
+	all       []*window
+	whole     *window
+	phases    []namedWindow
+	expect    []*window     // by expectation
+	after     *window       // the last phase, if it is there
+	lastFault time.Duration // when the last fault ends
+}
+
+type namedWindow struct {
+	name string
+	*window
 }
 
 func warmUp(s *scenario.Scenario) time.Duration { return time.Duration(s.MeasuredFrom()) }
@@ -75,54 +86,47 @@ func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 	return min(at, time.Duration(s.Length))
 }
 
-// faultsSpan returns from when to when there are faults. Without any both are the end of the run.
-func faultsSpan(s *scenario.Scenario) (first, last time.Duration) {
-	first = time.Duration(s.Length)
-	for i := range s.Faults {
-		first = min(first, time.Duration(s.Faults[i].At))
-		last = max(last, faultEnd(s, &s.Faults[i]))
-	}
-	if len(s.Faults) == 0 {
-		last = first
-	}
-	return first, last
-}
-
 // newWindows returns the windows of a run: all of it from the warm-up on, its phases, and those of its expectations. A
-// phase of no length is left out. Expectations with the same edges share a window.
+// phase of no length is left out. Without a fault all of the run is before it.
 func newWindows(s *scenario.Scenario) *windows {
 	ws := &windows{}
 	end, start := time.Duration(s.Length), warmUp(s)
-	ws.whole = ws.window(s, "all", start, end)
-	first, last := faultsSpan(s)
-	for _, w := range []window{
-		{name: "before", from: start, to: first},
-		{name: "during", from: max(start, first), to: last},
-		{name: "after", from: max(start, last), to: end},
-	} {
-		if w.from < w.to {
-			ws.phases = append(ws.phases, ws.window(s, w.name, w.from, w.to))
+	ws.whole = ws.window(s, start, end)
+	first := end
+	for i := range s.Faults {
+		first = min(first, time.Duration(s.Faults[i].At))
+		ws.lastFault = max(ws.lastFault, faultEnd(s, &s.Faults[i]))
+	}
+	ws.lastFault = cmp.Or(ws.lastFault, end)
+	edges := []time.Duration{start, max(start, first), max(start, ws.lastFault), end}
+	for i, name := range []string{"before", "during", "after"} {
+		if edges[i] < edges[i+1] {
+			ws.phases = append(ws.phases, namedWindow{name, ws.window(s, edges[i], edges[i+1])})
+		}
+		if name == "after" && len(ws.phases) > 0 {
+			ws.after = ws.phases[len(ws.phases)-1].window
 		}
 	}
 	for i := range s.Expect {
 		e := &s.Expect[i]
 		ws.expect = append(ws.expect,
-			ws.window(s, "", cmp.Or(time.Duration(e.After), start), cmp.Or(time.Duration(e.Before), end)))
+			ws.window(s, cmp.Or(time.Duration(e.After), start), cmp.Or(time.Duration(e.Before), end)))
 	}
 	return ws
 }
 
-// window returns the window from and to. One without a name may be another one with the same edges.
-func (ws *windows) window(s *scenario.Scenario, name string, from, to time.Duration) *window {
+// window returns the window from and to. There is one for all that have the same edges.
+func (ws *windows) window(s *scenario.Scenario, from, to time.Duration) *window {
 	if to >= time.Duration(s.Length) {
 		to = forever
 	}
 	to = max(from, to)
-	i := slices.IndexFunc(ws.all, func(w *window) bool { return name == "" && w.from == from && w.to == to })
-	if i >= 0 {
-		return ws.all[i]
+	for _, w := range ws.all {
+		if w.from == from && w.to == to {
+			return w
+		}
 	}
-	w := &window{number: len(ws.all), name: name, from: from, to: to, seen: from, limits: make([]part, len(s.Limits))}
+	w := &window{number: len(ws.all), from: from, to: to, seen: from, limits: make([]part, len(s.Limits))}
 	if from == warmUp(s) {
 		w.seen = 0
 	}
@@ -132,12 +136,94 @@ func (ws *windows) window(s *scenario.Scenario, name string, from, to time.Durat
 
 func (w *window) has(at time.Duration) bool { return w.from <= at && at < w.to }
 
-// addShort adds to the balance of the second in which a request was made.
-func (w *window) addShort(at time.Duration, limit int, tokens int64) {
+// bin returns the bin of a request.
+func (w *window) bin(at time.Duration, limit int) *bin {
 	p := &w.limits[limit]
-	i := int((at - w.from) / time.Second)
-	p.short = grow(p.short, i)
-	p.short[i] += tokens
+	i := int((at - w.from) / binLength)
+	p.bins = grow(p.bins, i)
+	return &p.bins[i]
+}
+
+// short returns by how much the ideal exceeds what was admitted, in each second.
+func short(bins []bin) (short int64) {
+	for i := 0; i < len(bins); i += bins1s {
+		var second int64
+		for _, b := range bins[i:min(i+bins1s, len(bins))] {
+			second += b.ideal - b.admitted
+		}
+		short += max(0, second)
+	}
+	return short
+}
+
+// recovered returns after how long the admitted rate came to stay near the ideal for a second, −1 if it did not. A rate
+// is taken over a second, or as long as the ideal takes for 400 tokens on average: of n tokens chance alone makes some √n
+// more or less, and of 400 that is the 20 which are 5 % of them. It is at most ten seconds and half of all, so that as
+// many are left for it to stay.
+func recovered(bins []bin) time.Duration {
+	var sum int64
+	for _, b := range bins {
+		sum += b.ideal
+	}
+	wide := int(min(float64(10*bins1s), math.Ceil(400*float64(len(bins))/float64(max(sum, 1)))))
+	wide = max(bins1s, min(wide, len(bins)/2))
+	near := 0 // consecutive rates
+	for i := 0; i+wide <= len(bins); i++ {
+		var admitted, ideal float64
+		for _, b := range bins[i : i+wide] {
+			admitted += float64(b.admitted)
+			ideal += float64(b.ideal)
+		}
+		if near++; math.Abs(admitted-ideal) > max(1, 0.05*ideal, math.Sqrt(ideal)) {
+			near = 0
+		} else if near > bins1s {
+			return time.Duration(i-bins1s) * binLength
+		}
+	}
+	return -1
+}
+
+// histogram counts times. Each doubling has 2⁷ = 128 slots, so the middle of one is at most 0.4 % off. Times above 2⁴¹ ns,
+// 36 minutes, count as that. The zero value is empty.
+type histogram struct {
+	n      int64
+	max    time.Duration // exact
+	counts [41<<7 + 1]int64
+}
+
+// A slot is the exponent and the first seven binary digits of a float64. slotOf0 is the one below that of 1 ns.
+const (
+	slotBits = 52 - 7
+	slotOf0  = 1023<<7 - 1
+)
+
+func (h *histogram) add(d time.Duration) {
+	d = max(d, 0)
+	h.n++
+	h.max = max(h.max, d)
+	slot := int(math.Float64bits(float64(d))>>slotBits) - slotOf0
+	h.counts[max(0, min(slot, len(h.counts)-1))]++
+}
+
+// merge adds all that o has counted.
+func (h *histogram) merge(o *histogram) {
+	h.n += o.n
+	h.max = max(h.max, o.max)
+	for i, n := range o.counts {
+		h.counts[i] += n
+	}
+}
+
+// quantile returns the least time that at least a part q of all do not exceed, −1 ns if there are none.
+func (h *histogram) quantile(q float64) time.Duration {
+	rank := int64(math.Ceil(q * float64(h.n)))
+	for i, n := range h.counts {
+		if rank -= n; n > 0 && rank <= 0 {
+			middle := math.Float64frombits(uint64(slotOf0+i)<<slotBits | 1<<(slotBits-1))
+			return min(time.Duration(middle), h.max)
+		}
+	}
+	return -1
 }
 
 // grow returns s with at least i+1 elements.

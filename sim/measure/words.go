@@ -3,7 +3,6 @@ package measure
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -11,27 +10,21 @@ import (
 
 // sentences writes what the faults of some runs cost, a line for each, for readers who do not know our metrics. A run
 // without a fault has none. Each line begins with the fail mode, and also with the name if two runs have the same.
-// There must be as many names as reports.
-func sentences(w io.Writer, names []string, all []*Report) error {
-	modes := make([]string, len(all))
-	for i, r := range all {
-		modes[i] = r.failModes()
+func (t *text) sentences(names []string, all []*Report) {
+	runs := map[string]int{} // by fail modes
+	for _, r := range all {
+		runs[r.failModes()]++
 	}
 	for i, r := range all {
 		if len(r.Faults) == 0 {
 			continue
 		}
-		about := modes[i]
-		if slices.Index(modes, about) != i || slices.Contains(modes[i+1:], about) {
+		about := r.failModes()
+		if runs[about] > 1 {
 			about = clean(names[i]) + ", " + about
 		}
-		parts := []string{r.refused(), r.tooMany(), r.normalAgain()}
-		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-		if _, err := fmt.Fprintf(w, "%s: %s\n", about, strings.Join(parts, ", ")); err != nil {
-			return err
-		}
+		t.line("%s: %s%s, %s", about, r.refused(), r.tooMany(), r.normalAgain())
 	}
-	return nil
 }
 
 // failModes returns the fail modes of all policies: "fail-local", or "fail-local and fail-open".
@@ -39,14 +32,12 @@ func (r *Report) failModes() string {
 	fleet, modes := "local", []string{}
 	if r.Scenario != nil {
 		fleet = cmp.Or(r.Scenario.Fleet.Mode, fleet)
-		for i := range r.Scenario.Limits {
-			mode := "fail-" + clean(cmp.Or(r.FailModes[r.Scenario.Limits[i].Name], fleet))
-			if !slices.Contains(modes, mode) {
-				modes = append(modes, mode)
-			}
+		for _, l := range r.Scenario.Limits {
+			modes = append(modes, "fail-"+clean(cmp.Or(r.FailModes[l.Name], fleet)))
 		}
 	}
-	return cmp.Or(strings.Join(modes, " and "), "fail-"+clean(fleet))
+	slices.Sort(modes)
+	return cmp.Or(strings.Join(slices.Compact(modes), " and "), "fail-"+clean(fleet))
 }
 
 // refused says whether users who keep to their limit were refused. Where a limit is exceeded, any limiter refuses some
@@ -59,21 +50,20 @@ func (r *Report) refused() string {
 			worst = max(worst, m.DeniedWithin)
 		}
 	}
+	// a part is told to a tenth of a percent
+	percent := func(part float64) string { return digits(max(math.Round(part*1000), 1)/10) + " % of " }
 	switch {
 	case worst == 0:
-		return "nobody within the limit refused"
+		return "nobody within the limit refused, "
 	case worst > 0:
-		return inWords(worst) + " of the requests within the limit refused"
+		return percent(worst) + "the requests within the limit refused, "
 	case r.Metrics.Shortfall == 0:
-		return "nothing refused that the limit allows"
+		return "nothing refused that the limit allows, "
 	case r.Metrics.Shortfall > 0:
-		return inWords(r.Metrics.Shortfall) + " of what the limit allows refused"
+		return percent(r.Metrics.Shortfall) + "what the limit allows refused, "
 	}
 	return ""
 }
-
-// inWords is a part as a percentage, to a tenth of one.
-func inWords(part float64) string { return short(max(math.Round(part*1000), 1)/10) + " %" }
 
 // tooMany says how far the limit was exceeded. Less than a token is what times are rounded to.
 func (r *Report) tooMany() string {
@@ -89,9 +79,9 @@ func (r *Report) tooMany() string {
 
 // normalAgain says how long after the last fault as much was admitted as without one.
 func (r *Report) normalAgain() string {
-	switch s := r.Metrics.Value("recovered"); {
+	switch s := r.Metrics.Recovered; {
 	case s > 0:
-		return "normal again after " + short(s) + " s"
+		return "normal again after " + digits(s) + " s"
 	case s == 0:
 		return "normal again at once"
 	case !slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Name == "after" }):

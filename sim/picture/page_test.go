@@ -30,8 +30,8 @@ func report() *measure.Report {
 		Seed: 7, Unseed: "0123456789abcdef", Version: "v1.2.3", Passed: true,
 		FailModes: map[string]string{"api": "closed"},
 		Metrics: measure.Metrics{
-			OverAdmission: 271, Shortfall: .0272, Alone: 273, RedisCalls: 145, DecideMax: 20_000, DecideP99: 402,
-			Detect: 1230, Heal: 991, Recovered: -1,
+			OverAdmission: 271, Shortfall: .0272, Alone: 273, RedisCalls: 145, DecideMax: .02, DecideP99: .000402,
+			Detect: 1.23, Heal: .991, Recovered: -1,
 		},
 		Phases: []measure.Phase{
 			{Name: "before", FromS: 5, ToS: 30, Metrics: measure.Metrics{OverAdmission: 31}},
