@@ -24,7 +24,7 @@ func Diff(a, b *Report, tolerance float64) (lines []string) {
 		}
 		v, isNumber := x[path].(float64)
 		w, isNumber2 := y[path].(float64)
-		near := isNumber && isNumber2 && (v < 0) == (w < 0) && math.Abs(v-w) <= (tolerance+1e-9)*max(v, w)
+		near := isNumber && isNumber2 && math.Abs(v-w) <= (tolerance+1e-9)*max(v, w)
 		if x[path] != y[path] && !near {
 			lines = append(lines, fmt.Sprintf("%s: %s, %s", clean(path), plain(x[path]), plain(y[path])))
 		}

@@ -226,7 +226,6 @@ func TestPhases(t *testing.T) {
 	}{
 		{"none", []func(*scenario.Scenario){none}, "before 0-30"},
 		{"one", nil, "before 0-10 during 10-20 after 20-30"},
-		{"in the warm-up", []func(*scenario.Scenario){func(x *scenario.Scenario) { x.WarmUp = d(12 * s) }}, "during 12-20 after 20-30"},
 		{"without an end", []func(*scenario.Scenario){none, fault(5*s, "freeze", scenario.Fault{})}, "before 0-5 during 5-30"},
 		{"at an instant", []func(*scenario.Scenario){none, fault(5*s, "flush", scenario.Fault{})}, "before 0-5 after 5-30"},
 		{"two", []func(*scenario.Scenario){fault(4*s, "crash", scenario.Fault{Restart: d(2 * s)})}, "before 0-4 during 4-20 after 20-30"},

@@ -65,13 +65,10 @@ func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 		OverAdmission: sum.over, Shortfall: ratio(missing, sum.ideal), DeniedWithin: ratio(sum.denied, sum.within),
 		Utilisation: ratio(sum.admitted, sum.ideal), Alone: sum.alone,
 		DecideP99: seconds(sum.times.quantile(0.99)), DecideMax: -1,
-		RedisCalls: -1, Unaccounted: -1, Detect: -1, Heal: -1, Recovered: -1,
+		RedisCalls: -1, Unaccounted: -1, Detect: -1, Heal: -1, Recovered: seconds(m.recovered(limit, min(w.to, end))),
 	}
 	if sum.times.n > 0 {
 		x.DecideMax = seconds(sum.times.max)
-	}
-	if w.has(m.windows.lastFault) {
-		x.Recovered = seconds(m.recovered(limit, min(w.to, end)))
 	}
 	if limit != all {
 		return x
@@ -89,10 +86,11 @@ func (m *Meter) metrics(w *window, limit int, end time.Duration) Metrics {
 
 // recovered returns how long after the last fault a limit was normal again, within a part that ends at to.
 func (m *Meter) recovered(limit int, to time.Duration) time.Duration {
-	after := m.windows.after
-	if after == nil || after.from != m.windows.lastFault || to <= after.from {
+	phases := m.windows.phases
+	if len(phases) == 0 || phases[len(phases)-1].name != "after" || to <= m.windows.lastFault {
 		return -1
 	}
+	after := phases[len(phases)-1]
 	bins := make([]bin, (to-after.from)/binLength)
 	for l := range after.limits {
 		for i, b := range after.limits[l].bins {

@@ -2,11 +2,8 @@ package measure
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/tiered-limiter/tiered-limiter/sim/scenario"
 )
@@ -46,19 +43,19 @@ func (s *Sweep) Text(w io.Writer, color bool) error {
 		name = cmp.Or(s.Scenario.Name, name)
 	}
 	t.line("%s\nseed %d, %d runs\n", clean(name), s.Seed, len(s.Cells))
-	tab := tabwriter.NewWriter(t, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var head []string
 	for _, a := range s.Axes {
-		fmt.Fprint(tab, clean(a.Path), "\t")
+		head = append(head, clean(a.Path))
 	}
-	fmt.Fprintln(tab, strings.Join(compared, "\t")+"\t\t")
-	kept := 0
+	rows, kept := [][]string{append(append(head, compared...), "")}, 0
 	for i := range s.Cells {
 		c := &s.Cells[i]
+		var row []string
 		for _, a := range s.Axes {
-			fmt.Fprint(tab, clean(c.Values[a.Path]), "\t")
+			row = append(row, clean(c.Values[a.Path]))
 		}
 		for _, name := range compared {
-			fmt.Fprint(tab, c.Metrics.figure(name), "\t")
+			row = append(row, c.Metrics.figure(name))
 		}
 		outcome := "not kept"
 		if c.Passed {
@@ -68,9 +65,9 @@ func (s *Sweep) Text(w io.Writer, color bool) error {
 		if c.AsIs {
 			outcome = t.verdict(c.Passed)
 		}
-		fmt.Fprint(tab, outcome, "\t\n")
+		rows = append(rows, append(row, outcome))
 	}
-	_ = tab.Flush()
+	t.grid(rows)
 	t.line("\n%s  %d of %d kept all expectations: the scenario as it is must, if it is among them",
 		t.verdict(s.Passed()), kept, len(s.Cells))
 	_, err := io.WriteString(w, t.String())

@@ -137,18 +137,26 @@ func (t *text) sideBySide(names []string, all []*Report) {
 	}
 }
 
-// table writes a line for each metric that is known of some column. All but the names are aligned to the right.
+// table writes a line for each metric that is known of some column.
 func (t *text) table(head []string, columns []*Metrics, names []string) {
-	w := tabwriter.NewWriter(t, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\t"+strings.Join(head, "\t")+"\t")
+	rows := [][]string{append([]string{""}, head...)}
 	for _, name := range names {
-		row := make([]string, len(columns))
-		for i, m := range columns {
-			row[i] = m.figure(name)
+		row := []string{name}
+		for _, m := range columns {
+			row = append(row, m.figure(name))
 		}
-		if slices.ContainsFunc(row, func(cell string) bool { return cell != "-" }) {
-			fmt.Fprintln(w, name+"\t"+strings.Join(row, "\t")+"\t")
+		if slices.ContainsFunc(row[1:], func(cell string) bool { return cell != "-" }) {
+			rows = append(rows, row)
 		}
+	}
+	t.grid(rows)
+}
+
+// grid writes rows of cells, aligned to the right.
+func (t *text) grid(rows [][]string) {
+	w := tabwriter.NewWriter(t, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
 	}
 	_ = w.Flush()
 }

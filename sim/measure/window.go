@@ -59,7 +59,6 @@ type windows struct {
 	whole     *window
 	phases    []namedWindow
 	expect    []*window     // by expectation
-	after     *window       // the last phase, if it is there
 	lastFault time.Duration // when the last fault ends
 }
 
@@ -87,7 +86,7 @@ func faultEnd(s *scenario.Scenario, f *scenario.Fault) time.Duration {
 }
 
 // newWindows returns the windows of a run: all of it from the warm-up on, its phases, and those of its expectations. A
-// phase of no length is left out. Without a fault all of the run is before it.
+// phase of no length is left out. Without a fault all of the run is before it. No fault begins in the warm-up.
 func newWindows(s *scenario.Scenario) *windows {
 	ws := &windows{}
 	end, start := time.Duration(s.Length), warmUp(s)
@@ -98,13 +97,10 @@ func newWindows(s *scenario.Scenario) *windows {
 		ws.lastFault = max(ws.lastFault, faultEnd(s, &s.Faults[i]))
 	}
 	ws.lastFault = cmp.Or(ws.lastFault, end)
-	edges := []time.Duration{start, max(start, first), max(start, ws.lastFault), end}
+	edges := []time.Duration{start, first, ws.lastFault, end}
 	for i, name := range []string{"before", "during", "after"} {
 		if edges[i] < edges[i+1] {
 			ws.phases = append(ws.phases, namedWindow{name, ws.window(s, edges[i], edges[i+1])})
-		}
-		if name == "after" && len(ws.phases) > 0 {
-			ws.after = ws.phases[len(ws.phases)-1].window
 		}
 	}
 	for i := range s.Expect {
