@@ -47,9 +47,6 @@ func (a *app) faults() *cobra.Command {
 				}
 				takes = append(takes, field)
 			}
-			if k.Lasts {
-				takes = append(takes, "[for]")
-			}
 			row(k.Name, strings.Join(takes, " "), k.What)
 		}
 	})
