@@ -68,8 +68,8 @@ func (p Policy) limitsText() string {
 // announceOrder is the number of the first announcement among all that happens at one instant of a simulation.
 const announceOrder = 1
 
-// announced returns what this process announces. A policy's place in it is its Limiter's place.
-func (g *Group) announced() remote.Announcement {
+// announced returns what this process announces, and the version of its places. A policy has the place of its Limiter.
+func (g *Group) announced() (a remote.Announcement, version int64) {
 	// All policies of a simulated process are added at one instant. Otherwise the processors would decide which of them
 	// the first announcement has.
 	if !g.hasAnnounced.Swap(true) {
@@ -88,7 +88,7 @@ func (g *Group) announced() remote.Announcement {
 			policies[i].Name += splitMark
 		}
 	}
-	return remote.Announce(g.options.Service, policies)
+	return remote.Announce(g.options.Service, policies), g.limiters.version
 }
 
 // otherLimits are the processes that have other limits for a policy, and what has been said about them.

@@ -304,7 +304,8 @@ func TestClosedProcessIsGone(t *testing.T) {
 		dead.gone.Store(true)
 		time.Sleep(dispatch.PresenceTTL)
 		p.is(2, 0, 0)
-		me := remote.Process{ID: "me", TTL: dispatch.PresenceTTL, Announced: p.announced()}
+		announced, _ := p.announced()
+		me := remote.Process{ID: "me", TTL: dispatch.PresenceTTL, Announced: announced}
 		c, err := memory.Presence(t.Context(), 0, memory.Node(""), me)
 		if err != nil || len(c.Policies) != 1 || c.Policies[0].Processes != 2 { // with me
 			t.Errorf("%+v, %v", c, err)

@@ -18,13 +18,14 @@ import (
 // Limiter that it had, for as long as anything can still use it: the caller's code, or a bucket in the cache. Then the
 // Group forgets it.
 type limiters struct {
-	mu     sync.RWMutex
-	next   int                              // number of the next Limiter. None is used twice
-	byID   map[int]weak.Pointer[Limiter]    // by number: of all policies and shards, and of what may still have buckets
-	all    []*Limiter                       // of the policies, each followed by its shards, in the order of adding
-	placed []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
-	byName map[string]*Limiter              // of the policies
-	gone   map[string]weak.Pointer[Limiter] // of the policies that were removed, by name: the last one
+	mu      sync.RWMutex
+	next    int                              // number of the next Limiter. None is used twice
+	byID    map[int]weak.Pointer[Limiter]    // by number: of all policies and shards, and of what may still have buckets
+	all     []*Limiter                       // of the policies, each followed by its shards, in the order of adding
+	placed  []*Limiter                       // by place in what this process announces; twice if limits are split; nil: free
+	version int64                            // rises when a place gets another policy
+	byName  map[string]*Limiter              // of the policies
+	gone    map[string]weak.Pointer[Limiter] // of the policies that were removed, by name: the last one
 }
 
 func (ls *limiters) init() {
@@ -103,7 +104,8 @@ func (g *Group) add(p Policy) (l *Limiter, back bool, err error) {
 				"places", len(ls.placed), "most", lua.MostPolicies)
 		})
 	}
-	g.dispatch.Forget(l.place(), places)
+	ls.version++
+	g.dispatch.Forget(l.place(), places, ls.version)
 	l.removed.Store(false)
 	if p.Standing == StandingOn {
 		g.hasShares.Store(true)

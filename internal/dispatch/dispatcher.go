@@ -25,8 +25,8 @@ type Options struct {
 	Lease    func() string  // this process' lease id, which its presence is recorded under
 	Observer Observer
 
-	// Announced returns what this process announces with its presence. Policies are only added, at the end.
-	Announced func() remote.Announcement
+	// Announced returns what this process announces with its presence, and the version of that: see [Dispatcher.Forget].
+	Announced func() (remote.Announcement, int64)
 
 	// Poll returns the next poll of the table of fractions, or reports false if there is nothing to ask. It is sent with
 	// the presence at the table's node. Polled takes its result.
@@ -88,7 +88,7 @@ type Dispatcher struct {
 	refresh   chan struct{}         // capacity 1: a node or a policy was added
 	allNodes  atomic.Bool           // presence goes to all nodes of the store, not only to those in use
 	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
-	placed    atomic.Int64          // how often a place of the announcement has got another policy
+	version   atomic.Int64          // of the announcement whose places are those of now
 }
 
 // New returns a Dispatcher that works until ctx ends.

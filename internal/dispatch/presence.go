@@ -107,9 +107,9 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
 	var announced remote.Announcement
-	placed := d.placed.Load()
+	var version int64
 	if ttl > 0 {
-		announced = d.options.Announced()
+		announced, version = d.options.Announced()
 	}
 	sent := d.now()
 	d.options.Observer.CheckClock(sent) // before this process names itself, and states the right that it has
@@ -160,7 +160,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	n.writeError.Store(nil) // the presence was written
 	now := d.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
-	if placed != d.placed.Load() { // what was counted is not by the places of now: the next refresh, which is due, is
+	if ttl > 0 && version != d.version.Load() { // what was counted is not by the places of now: the next refresh, which is due, is
 		n.fleets.all.learn(now, c.Processes)
 		return nil
 	}
@@ -168,10 +168,10 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// Forget forgets how many processes have the policies of some places, because other policies have these places now. A
-// refresh must follow.
-func (d *Dispatcher) Forget(place, places int) {
-	d.placed.Add(1)
+// Forget forgets how many processes have the policies of some places, because other policies have these places from this
+// version of the announcement on. A refresh must follow.
+func (d *Dispatcher) Forget(place, places int, version int64) {
+	d.version.Store(version)
 	for _, n := range d.Nodes() {
 		n.fleets.forget(place, places)
 		n.observer.Forgotten(place, places)
