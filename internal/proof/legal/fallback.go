@@ -100,6 +100,9 @@ func (w *wire) counted(c remote.Census) {
 	w.census = c
 	if p != nil && g.plan.Class == Calm && !g.moved && !p.leaves {
 		for i := range g.plan.Policies {
+			if at, ok := g.reloaded[i]; ok && g.now()-at < announced { // a process has just not had it
+				continue
+			}
 			if n := w.fleet(i); n < open {
 				text := fmt.Sprintf("at %v process %d hears of %d processes with policy %d, and there are %d",
 					g.now(), p.slot, n, i, open)

@@ -119,6 +119,7 @@ const (
 	Repeat               // every other message arrives twice
 	Down                 // the store is down, or does not answer
 	Well                 // network and store are undisturbed again
+	Reload               // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
 
 var verbs = [...]string{
@@ -126,7 +127,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well",
+	"lossy", "slow", "repeat", "down", "well", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.
@@ -228,7 +229,24 @@ func Draw(seed uint64) Plan {
 		p.Steps = append(p.Steps, d.step(&p))
 	}
 	p.Options.Processes = pick(&d, 0, 0, 0, 2, 5)
+	p.drawReloads()
 	return p
+}
+
+// drawReloads puts reloads between the steps of one plan in three. They have random numbers of their own, so that the
+// other steps of a seed are the same as without them.
+func (p *Plan) drawReloads() {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, 18))}
+	if !d.one(3) {
+		return
+	}
+	for range 1 + d.IntN(3) {
+		s := Step{
+			Verb: Reload, Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), N: d.IntN(10),
+			Pause: pick(&d, 0, 0, 20*ms, second),
+		}
+		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
+	}
 }
 
 // Shrink returns the shortest plan that it finds and that still fails. broken plays a plan.

@@ -34,10 +34,11 @@ type player struct {
 	histories       [][]*history // by policy and key
 	buckets         map[string]*history
 	reservations    []*reservation
-	burnt           []int64       // by policy
-	vanished, ends  bool          // a bucket was lost; the disturbances have ended
-	moved, ahead    bool          // the clock was set; the clock was set ahead
-	lanes           time.Duration // of requests in the background, so far
+	burnt           []int64               // by policy
+	vanished, ends  bool                  // a bucket was lost; the disturbances have ended
+	moved, ahead    bool                  // the clock was set; the clock was set ahead
+	reloaded        map[int]time.Duration // when a process last began or ended to be without a policy, by policy
+	lanes           time.Duration         // of requests in the background, so far
 	hooks, asked    int
 	faults          []Fault
 	told            bool
@@ -94,7 +95,7 @@ type Outcome struct {
 func (p Plan) Play(b *Backend, tell bool) Outcome {
 	w := &player{
 		plan: &p, backend: b, base: time.Now(), told: tell, buckets: make(map[string]*history),
-		burnt: make([]int64, len(p.Policies)),
+		burnt: make([]int64, len(p.Policies)), reloaded: make(map[int]time.Duration),
 	}
 	for i, x := range p.Policies {
 		w.histories = append(w.histories, nil)
