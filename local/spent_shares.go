@@ -33,7 +33,7 @@ func (s *SpentShares) keep(id ID, full time.Duration) {
 	}
 }
 
-// full returns when the share of a key is full again, as far as it is remembered.
+// full returns when the share of a key is full again. Of a key that is not remembered it is full now.
 func (s *SpentShares) full(id ID) time.Duration {
 	if s.places.Load() == nil {
 		return 0

@@ -339,32 +339,6 @@ func (l *Limiter) drainShare(now time.Duration, key string, p *local.Policy, n i
 	}
 }
 
-// chargeShare charges the standing share of a key up to n tokens that a request turned out to cost more, and returns how
-// many it charged. The share may go below zero.
-func (l *Limiter) chargeShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
-	if l.mode.Load()&modeStanding == 0 {
-		return 0
-	}
-	for later := l.standing.later.Load(); n > later && !l.standing.later.CompareAndSwap(later, n); {
-		later = l.standing.later.Load()
-	}
-	shares := usableShares(p)
-	if shares == nil {
-		return 0
-	}
-	return l.group.shares.Charge(now, l.group.cache.Hash(l.id(key)), shares, n)
-}
-
-// refundShare gives up to n tokens back to the standing share of a key, or fills it with n = local.Fill, and returns how
-// many fit.
-func (l *Limiter) refundShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
-	shares := usableShares(p)
-	if shares == nil {
-		return 0
-	}
-	return l.group.shares.Refund(now, l.group.cache.Hash(l.id(key)), shares, n)
-}
-
 // takeAllOfShare takes up to n tokens from the standing share of a key, and writes the Decision if it took any.
 func (l *Limiter) takeAllOfShare(key string, n int64, d *Decision) (taken int64) {
 	if l.mode.Load()&modeStanding == 0 {

@@ -435,7 +435,8 @@ func TestPollSeesAStandstill(t *testing.T) {
 		l.group.wallAhead.Add(-int64(time.Minute)) // as if the wall clock had gone on for a minute without us
 		time.Sleep(dispatch.PresencePeriod)
 		if s := l.group.Stats(); s.Standstills != 1 || *l.group.lease.Load() == before {
-			t.Errorf("after a poll %d standstills were seen, and the id is %s, as before %s", s.Standstills, *l.group.lease.Load(), before)
+			t.Errorf("after a poll %d standstills were seen, and the id is %s, as before %s", s.Standstills,
+				*l.group.lease.Load(), before)
 		}
 	})
 }

@@ -160,7 +160,8 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	n.writeError.Store(nil) // the presence was written
 	now := d.now()
 	n.stepped(n.clock.learn(sent, now, c.Now))
-	if ttl > 0 && version != d.version.Load() { // what was counted is not by the places of now: the next refresh, which is due, is
+	if ttl > 0 && version != d.version.Load() {
+		// The counts are by the places of before. The next refresh, which is due, has those of now.
 		n.fleets.all.learn(now, c.Processes)
 		return nil
 	}

@@ -233,22 +233,6 @@ func Draw(seed uint64) Plan {
 	return p
 }
 
-// drawReloads puts reloads between the steps of one plan in three. They have random numbers of their own, so that the
-// other steps of a seed are the same as without them.
-func (p *Plan) drawReloads() {
-	d := drawer{rand.New(rand.NewPCG(p.Seed, 18))}
-	if !d.one(3) {
-		return
-	}
-	for range 1 + d.IntN(3) {
-		s := Step{
-			Verb: Reload, Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), N: d.IntN(10),
-			Pause: pick(&d, 0, 0, 20*ms, second),
-		}
-		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
-	}
-}
-
 // Shrink returns the shortest plan that it finds and that still fails. broken plays a plan.
 func Shrink(p Plan, broken func(Plan) bool) Plan {
 	for size := len(p.Steps); size > 0; size /= 2 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/tiered"
@@ -125,36 +124,6 @@ func (p *process) change(policy int, change func(*tiered.Policy)) {
 	if err := l.SetPolicy(x); err != nil {
 		p.player.tell("%v", err)
 		return
-	}
-	p.register()
-}
-
-// reload removes a policy from a process and adds it again, as two reloads of a configuration do. Whether requests go on
-// with the Limiter of before or with that of now makes no difference.
-func (p *process) reload(s *Step) {
-	w, name := p.player, p.player.plan.Policies[s.Which].Name
-	w.enter(0)
-	all := p.group.Policies()
-	others := slices.DeleteFunc(slices.Clone(all), func(x tiered.Policy) bool { return x.Name == name })
-	changed := func() {
-		w.mu.Lock()
-		w.reloaded[s.Which] = w.now()
-		w.mu.Unlock()
-	}
-	changed()
-	if err := p.group.SetPolicies(others); err != nil {
-		w.faultf("health", "SetPolicies: %v", err)
-	}
-	p.register() // without its policy a Limiter fails closed
-	time.Sleep(s.Pause)
-	changed()
-	if err := p.group.SetPolicies(all); err != nil {
-		w.faultf("health", "SetPolicies: %v", err)
-	}
-	if l, ok := p.group.Limiter(name); !ok {
-		w.faultf("health", "no policy %s after a reload", name)
-	} else if s.N%2 == 0 {
-		p.limiters[s.Which] = l
 	}
 	p.register()
 }

@@ -1,0 +1,55 @@
+package legal
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tiered-limiter/tiered-limiter/tiered"
+)
+
+// drawReloads puts reloads between the steps of one plan in three. They have random numbers of their own, so that the
+// other steps of a seed are the same as without them.
+func (p *Plan) drawReloads() {
+	d := drawer{rand.New(rand.NewPCG(p.Seed, 18))}
+	if !d.one(3) {
+		return
+	}
+	for range 1 + d.IntN(3) {
+		s := Step{
+			Verb: Reload, Who: d.IntN(p.Processes), Which: d.IntN(len(p.Policies)), N: d.IntN(10),
+			Pause: pick(&d, 0, 0, 20*ms, second),
+		}
+		p.Steps = slices.Insert(p.Steps, d.IntN(len(p.Steps)+1), s)
+	}
+}
+
+// reload removes a policy from a process and adds it again, as two reloads of a configuration do. Whether requests go on
+// with the Limiter of before or with that of now makes no difference.
+func (p *process) reload(s *Step) {
+	w, name := p.player, p.player.plan.Policies[s.Which].Name
+	w.enter(0)
+	all := p.group.Policies()
+	others := slices.DeleteFunc(slices.Clone(all), func(x tiered.Policy) bool { return x.Name == name })
+	changed := func() {
+		w.mu.Lock()
+		w.reloaded[s.Which] = w.now()
+		w.mu.Unlock()
+	}
+	changed()
+	if err := p.group.SetPolicies(others); err != nil {
+		w.faultf("health", "SetPolicies: %v", err)
+	}
+	p.register() // without its policy a Limiter fails closed
+	time.Sleep(s.Pause)
+	changed()
+	if err := p.group.SetPolicies(all); err != nil {
+		w.faultf("health", "SetPolicies: %v", err)
+	}
+	if l, ok := p.group.Limiter(name); !ok {
+		w.faultf("health", "no policy %s after a reload", name)
+	} else if s.N%2 == 0 {
+		p.limiters[s.Which] = l
+	}
+	p.register()
+}
