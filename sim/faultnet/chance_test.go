@@ -190,8 +190,12 @@ func trickle(t *testing.T, seed uint64, from, to net.Conn) {
 // What breaks a rule is refused, and changes nothing; what keeps it can be lived with, whatever it is.
 func TestSet(t *testing.T) {
 	for _, f := range []Faults{
-		{Delay: -1}, {Jitter: math.MinInt64}, {Rate: -1},
-		{CutBefore: -0.1}, {CutAfter: 1.0000001}, {Corrupt: math.NaN()},
+		{Delay: -1},
+		{Jitter: math.MinInt64},
+		{Rate: -1},
+		{CutBefore: -0.1},
+		{CutAfter: 1.0000001},
+		{Corrupt: math.NaN()},
 	} {
 		if n := New(1); n.Set(f) == nil || n.Faults() != (Faults{}) {
 			t.Errorf("%+v is taken", f)
