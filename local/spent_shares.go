@@ -41,10 +41,12 @@ func (s *SpentShares) full(id ID) time.Duration {
 	return time.Duration(s.place(id).Load())
 }
 
-// keepShare remembers what a bucket that is about to be closed has used of its share. The bucket's mutex is held.
+// keepShare remembers what a bucket that is about to be closed has used of its share. It does so under every fail mode,
+// because the mode of now need not be that in which the key comes back: a removed policy fails closed. The bucket's
+// mutex is held.
 func (b *Bucket) keepShare(now time.Duration) {
 	p := b.Policy()
-	if p.Spent == nil || p.FailMode != FailLocal || b.fleet == 0 || b.closed {
+	if p.Spent == nil || b.fleet == 0 || b.closed {
 		return
 	}
 	if wait := b.share.untilFull(now); wait > 0 {
@@ -54,7 +56,7 @@ func (b *Bucket) keepShare(now time.Duration) {
 
 // recallShare takes out of a new share what the key had used of it before it was evicted.
 func (b *Bucket) recallShare(now time.Duration) {
-	if p := b.Policy(); p.Spent != nil && p.FailMode == FailLocal {
+	if p := b.Policy(); p.Spent != nil {
 		b.share.drain(now, p.Spent.full(b.ID())-now)
 	}
 }

@@ -47,8 +47,14 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 					if admitted > 101 || admitted < 99 {
 						t.Errorf("%d admitted in %v of an outage by a share of 100 per hour", admitted, time.Since(start))
 					}
-					if n := useUp("somebody else"); n < 98 {
-						t.Errorf("a key that nobody used has a share of %d", n)
+					full := 0 // most are: some meet an evicted key in a place of the table
+					for i := range 21 {
+						if useUp(fmt.Sprint("somebody else ", i)) >= 98 {
+							full++
+						}
+					}
+					if full < 11 {
+						t.Errorf("%d of 21 keys that nobody used have a full share", full)
 					}
 					time.Sleep(30 * time.Minute) // half of it is refilled
 					for i := range 3 * maxKeys {
@@ -61,4 +67,33 @@ func TestEvictedKeyHasNoNewShare(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A policy that is removed and comes back in an outage does not have full shares again.
+func TestShareOutlivesItsPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := remote.NewMemory()
+		g, err := tiered.NewGroup(s, &tiered.Options{Processes: 1, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = g.Close(context.Background()) }()
+		policies := []tiered.Policy{{Name: "api", Limit: tiered.PerHour(100), FailMode: tiered.FailLocal}}
+		s.Fail(io.EOF)
+		admitted := 0
+		for _, all := range [][]tiered.Policy{policies, nil, policies} {
+			if err := g.SetPolicies(all); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if l, ok := g.Limiter("api"); ok {
+				for l.Allow(t.Context(), "user").Allowed {
+					admitted++
+				}
+			}
+		}
+		if admitted > 101 || admitted < 99 {
+			t.Errorf("%d admitted by a share of 100 per hour", admitted)
+		}
+	})
 }
