@@ -55,8 +55,8 @@ func (b *Bucket) Return(now time.Duration, n int64, from Source, gen int64, s *S
 
 // Charge charges n more tokens for a request that turned out to cost more. The bucket may go below zero. It charges no
 // more than a full bucket has above the largest debt, and reports what it forgives of n. What the bucket itself forgives,
-// because it was not full, Redis tells. It reports ok false, and charges nothing, if this
-// bucket is closed: look the key up again.
+// because it was not full, Redis tells. It reports ok false, and charges nothing, if this bucket is closed: look the key
+// up again.
 func (b *Bucket) Charge(now time.Duration, n int64) (e Effect, forgiven int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -23,15 +22,14 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.credit(ctx, key, local.Fill); err != nil {
 		return err
 	}
-	l.refundShare(l.group.now(), key, l.policyFor(l.id(key), key), math.MaxInt64)
+	l.refundShare(key, local.Fill)
 	return nil
 }
 
 // Refund gives n tokens to key, 1 … 2⁴⁰: to make up for a request that failed later, or as a gift. With Policy.Standing
-// they go to this process' standing share first, as far as it lacks them. The bucket gets no
-// fuller than its burst, less what is leased. What does not fit is lost. A refund raises the bound: in any interval the
-// key may get burst + rate·t, and what it was given in that interval. A known denial is dropped here at once, and in
-// other processes within 5 s.
+// they go to this process' standing share first, as far as it lacks them. The bucket gets no fuller than its burst, less
+// what is leased. What does not fit is lost. A refund raises the bound: in any interval the key may get burst + rate·t,
+// and what it was given in that interval. A known denial is dropped here at once, and in other processes within 5 s.
 //
 // To return what a request took and did not use, prefer [Reservation.Cancel], which does not block.
 //
@@ -46,8 +44,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 		return fmt.Errorf("%w: tiered: policy %q counts by a %v: tokens can be given to a TokenBucket only",
 			errors.ErrUnsupported, l.name, a)
 	}
-	id := l.id(key)
-	if n -= l.refundShare(l.group.now(), key, l.policyFor(id, key), n); n == 0 {
+	if n -= l.refundShare(key, n); n == 0 {
 		return nil
 	}
 	return l.credit(ctx, key, n)

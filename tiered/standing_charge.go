@@ -24,10 +24,14 @@ func (l *Limiter) chargeShare(now time.Duration, key string, p *local.Policy, n 
 
 // refundShare gives up to n tokens back to the standing share of a key, or fills it with n = local.Fill, and returns how
 // many fit.
-func (l *Limiter) refundShare(now time.Duration, key string, p *local.Policy, n int64) int64 {
-	shares := usableShares(p)
+func (l *Limiter) refundShare(key string, n int64) int64 {
+	if l.mode.Load()&modeStanding == 0 {
+		return 0
+	}
+	id := l.id(key)
+	shares := usableShares(l.policyFor(id, key))
 	if shares == nil {
 		return 0
 	}
-	return l.group.shares.Refund(now, l.group.cache.Hash(l.id(key)), shares, n)
+	return l.group.shares.Refund(l.group.now(), l.group.cache.Hash(id), shares, n)
 }
