@@ -82,15 +82,19 @@ var importRules = []importRule{
 	{packages: "examples/...", ours: []string{"tiered/...", "remote"}, modules: []string{anything}},
 	// Only tests import the other internal packages, and the simulator, which measures with the yardsticks and starts
 	// servers. A judge must not share the defendant's code: it knows the protocol's types at most.
+	{packages: "internal/proof"},
 	{packages: "internal/proof/ideal"},
 	{packages: "internal/proof/invariant", ours: []string{"lua"}},
 	// The adversary owns what lies between the tiers, so it sees them.
 	{
 		packages: "internal/proof/adversary",
-		ours:     []string{"lua", "local", "remote", "internal/proof/ideal", "internal/proof/invariant"},
+		ours:     []string{"lua", "local", "remote", "internal/proof", "internal/proof/ideal", "internal/proof/invariant"},
 		modules:  []string{anything},
 	},
-	{packages: "internal/proof/adversary/shares", ours: []string{"lua", "remote", "internal/proof/adversary", "internal/standing"}},
+	{
+		packages: "internal/proof/adversary/shares",
+		ours:     []string{"lua", "remote", "internal/proof", "internal/proof/adversary", "internal/standing"},
+	},
 	{
 		packages: "internal/proof/legal",
 		ours:     []string{"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/watch"},

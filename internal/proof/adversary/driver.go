@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -69,25 +68,6 @@ func Drive[S History[S, B], B any](
 	}
 	workers.Wait()
 	return sum
-}
-
-// Shortest leaves out of a list what it can, as long as it is still broken: parts of half of the list first, then smaller
-// ones.
-func Shortest[T any](list []T, broken func([]T) bool) []T {
-	for size := len(list) / 2; size > 0; {
-		smaller := false
-		for at := 0; at+size <= len(list); {
-			if without := slices.Concat(list[:at], list[at+size:]); broken(without) {
-				list, smaller = without, true
-			} else {
-				at += size
-			}
-		}
-		if !smaller || size > len(list)/2 {
-			size /= 2
-		}
-	}
-	return list
 }
 
 // Journal is what a world writes down: its first fault, and every step if it is to be described.

@@ -3,6 +3,8 @@ package adversary
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/tiered-limiter/tiered-limiter/internal/proof"
 )
 
 // Schedule is one history of a world. It can be played any number of times.
@@ -48,7 +50,7 @@ func (s Schedule) Describe(in Place) string {
 
 // Without returns the shortest schedule it finds that still breaks something.
 func (s Schedule) Without(in Place) Schedule {
-	s.Choices = Shortest(s.Choices, func(choices []uint16) bool {
+	s.Choices = proof.Shortest(s.Choices, func(choices []uint16) bool {
 		return Schedule{Scope: s.Scope, Seed: s.Seed, Choices: choices}.Play(in).Fault != ""
 	})
 	return s

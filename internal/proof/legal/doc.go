@@ -23,6 +23,6 @@
 //   - Loss. No process reports the loss of a bucket that was not lost, unless another process filled it: see
 //     process.alarm.
 //
-// A seed gives the same plan, byte for byte. A failure is shown as the shortest plan that [Shrink] finds and that still
-// fails.
+// A seed gives the same plan, byte for byte. A failure is shown as the shortest plan that proof.Shortest finds and
+// that still fails.
 package legal

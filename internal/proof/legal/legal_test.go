@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/proof"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/legal"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/redistest"
 )
@@ -83,8 +84,11 @@ func playAll(t *testing.T, count int, draw func(seed uint64) legal.Plan, bank fu
 	t.Logf("red after %d plans, %v", n+1, time.Since(begin).Round(time.Millisecond))
 	p := draw(*from + uint64(n))
 	kind, _, _ := strings.Cut(faults[n], ":")
-	short := legal.Shrink(p, func(p legal.Plan) bool {
-		fault, _ := play(t, p, bank, false)
+	short := p
+	short.Steps = proof.Shortest(p.Steps, func(steps []legal.Step) bool {
+		less := p
+		less.Steps = steps
+		fault, _ := play(t, less, bank, false)
 		return strings.HasPrefix(fault, kind)
 	})
 	fault, o := play(t, short, bank, *tell)

@@ -232,19 +232,3 @@ func Draw(seed uint64) Plan {
 	p.drawReloads()
 	return p
 }
-
-// Shrink returns the shortest plan that it finds and that still fails. broken plays a plan.
-func Shrink(p Plan, broken func(Plan) bool) Plan {
-	for size := len(p.Steps); size > 0; size /= 2 {
-		for at := 0; at+size <= len(p.Steps); {
-			less := p
-			less.Steps = slices.Delete(slices.Clone(p.Steps), at, at+size)
-			if broken(less) {
-				p = less
-			} else {
-				at += size
-			}
-		}
-	}
-	return p
-}

@@ -3,6 +3,7 @@ package shares
 import (
 	"fmt"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/proof"
 	"github.com/tiered-limiter/tiered-limiter/internal/proof/adversary"
 )
 
@@ -68,7 +69,7 @@ func (s Schedule) Describe(stores Stores) string {
 
 // Without returns the shortest schedule it finds that still breaks something.
 func (s Schedule) Without(stores Stores) Schedule {
-	s.Steps = adversary.Shortest(s.Steps, func(steps []int) bool {
+	s.Steps = proof.Shortest(s.Steps, func(steps []int) bool {
 		without := s
 		without.Steps = steps
 		return without.Play(stores).Fault != ""
