@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/fleet"
@@ -192,7 +193,11 @@ func (s *faultRun) judgeFault(f *figures, j subject, all []fleet.Record) {
 	case j.breakers == opens && j.FailMode == tiered.FailOpen && refused > 0 && j.unaffected == 0:
 		s.late(f, "%d were refused by fail-open", refused)
 	}
-	if (j.breakers == opens || s.prompt) && f.p99 >= time.Millisecond+s.usualLag() {
+	lag := s.usualLag()
+	if s.prompt { // Redis is asked: a decision waits for two calls at most, and each is held up as busy says
+		lag *= 6
+	}
+	if (j.breakers == opens || s.prompt) && f.p99 >= time.Millisecond+lag {
 		s.late(f, "1 %% of decisions take %v or longer during the fault", f.p99)
 	}
 }
@@ -349,6 +354,30 @@ func (s *faultRun) judgeTheJudge(j subject) {
 		other := j
 		if other.FailMode = mode; mode != j.FailMode && len(s.judge(other).complaints) == 0 {
 			s.complain("%s passes for %v: this shows nothing", j.Name, mode)
+		}
+	}
+}
+
+// TestPromptDecisions: how long a decision may take while a fault holds none up. On a busy machine one that asks Redis waits
+// for more hold-ups than one of an open breaker.
+func TestPromptDecisions(t *testing.T) {
+	for _, c := range []struct {
+		prompt          bool
+		lag, most, over time.Duration
+	}{
+		{true, 0, 999 * time.Microsecond, time.Millisecond},
+		{true, 3 * time.Millisecond, 18 * time.Millisecond, 19 * time.Millisecond},
+		{false, 3 * time.Millisecond, 3 * time.Millisecond, 4 * time.Millisecond},
+	} {
+		for _, took := range []time.Duration{c.most, c.over} {
+			j := subject{breakers: opens, Load: fleet.Load{Policy: tiered.Policy{FailMode: tiered.FailClosed}}}
+			s := &faultRun{row: row{prompt: c.prompt}, up: int64(time.Minute), back: int64(time.Minute)}
+			s.reports = map[*fleet.Process]fleet.Report{{}: {Lags: []fleet.Lag{{At: 1, Over: int64(c.lag)}}}}
+			at, f := int64(2*time.Second), &figures{}
+			s.judgeFault(f, j, []fleet.Record{{Before: at, After: at + int64(took), Reason: tiered.Unavailable}})
+			if (len(f.complaints) > 0) != (took == c.over) {
+				t.Errorf("prompt %t, lag %v, a decision takes %v: %q", c.prompt, c.lag, took, f.complaints)
+			}
 		}
 	}
 }

@@ -43,7 +43,7 @@ var fleetRows = []row{
 				}
 			}
 			s.note = fmt.Sprintf("%d of %d callers left, %d were not served", left, len(all), failed)
-			if s.lag <= tiered.DefaultTimeout && (left < len(all)/100 || float64(failed) > 0.002*float64(len(all))) {
+			if s.lag <= tiered.DefaultTimeout && (left < len(all)/100 || float64(failed) > max(0.002, s.strays())*float64(len(all))) {
 				s.complain("%s", s.note)
 			}
 		},
