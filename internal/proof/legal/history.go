@@ -364,14 +364,14 @@ func (b *history) within(terms []term, from, to time.Duration) float64 {
 func (b *history) fills(p *process) { b.fillers[p] = true }
 
 // filled reports whether a process may see a bucket that is fuller than it can know, because another process gave
-// tokens back or had another limit.
+// tokens back or had another limit, or because another call of its own told a shard of a faster one.
 func (b *history) filled(p *process) bool {
 	for other := range b.fillers {
 		if other != p {
 			return true
 		}
 	}
-	return len(b.open) > 1 && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
+	return (len(b.open) > 1 || b.rules.Shards > 1) && slices.ContainsFunc(b.terms, func(t term) bool { return t.Limit != b.terms[0].Limit })
 }
 
 // left returns a lower bound of the tokens that must be there in the end. Returned tokens count at once, because
@@ -383,6 +383,9 @@ func (b *history) left(now time.Duration, burnt int64) int64 {
 	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
 	if b.rules.Shards > 1 && (lowered || len(b.rules.Also) > 0) {
 		return 0 // one shard may lack what another has too much of
+	}
+	if lowered && b.leased && slices.ContainsFunc(b.moves, func(m move) bool { return m.by < 0 }) {
+		return 0 // by a clock that was set back leases end later, and until then a smaller burst has no room for their tokens
 	}
 	if b.leased && b.rules.Algorithm == tiered.SlidingWindow {
 		b.spent = slices.DeleteFunc(b.spent, func(x spending) bool { return x.n < 0 })
@@ -416,6 +419,9 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 			for _, l := range b.rules.Also {
 				longest = max(longest, l.Per+2*precision(l))
 			}
+		}
+		if slices.ContainsFunc(terms, func(t term) bool { return precision(t.Limit) != precision(terms[0].Limit) }) {
+			longest *= 2 // blocks of another length may count for another window
 		}
 		if len(b.moves) > 0 {
 			longest = now // it is unknown when a clock was set back: everything may still count
