@@ -249,6 +249,8 @@ func (a *apart) Node(bucket string) remote.Node {
 
 func (a *apart) Nodes() []remote.Node { return []remote.Node{"odd", "even"} }
 
+func (a *apart) TableNode() remote.Node { return "even" }
+
 func (a *apart) Locate(_ context.Context, bucket string) (remote.Node, error) {
 	return a.Node(bucket), nil
 }

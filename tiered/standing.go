@@ -379,9 +379,13 @@ func (l *Limiter) checkSplit() {
 	if l.Policy().Standing != StandingOn {
 		return
 	}
-	g, nodes := l.group, l.group.dispatch.Nodes()
-	heard, outsiders := 0, int64(0)
-	for _, n := range nodes {
+	g := l.group
+	nodes, heard, outsiders := 0, 0, int64(0)
+	for _, n := range g.dispatch.Nodes() {
+		if n.ID() == "" { // it counts nobody: its calls wait for their node to be found
+			continue
+		}
+		nodes++
 		h := healthOf(n)
 		all, silent, ok := h.counted(l.place())
 		split, _, told := h.counted(l.place() + 1)
@@ -395,7 +399,7 @@ func (l *Limiter) checkSplit() {
 	before, was := u.outsiders, u.agreed.Load()
 	u.outsiders = outsiders
 	// A node that is new, as after a failover, changes nothing until it is heard.
-	agreed := outsiders == 0 && heard > 0 && (was || heard == len(nodes))
+	agreed := outsiders == 0 && heard > 0 && (was || heard == nodes)
 	if agreed && !was {
 		g.shares.Clear(g.now()) // others may just have used the whole limits
 	}

@@ -163,7 +163,7 @@ func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 		return n, false
 	}
 	n = &Node{
-		dispatcher: d, id: id, fleets: newFleets(int64(d.options.Processes)), presence: make(chan struct{}, 1),
+		dispatcher: d, id: id, fleets: newFleets(int64(d.options.Processes)), presence: make(chan struct{}, 1), absentAt: -1,
 		wake: make(chan struct{}), forgotten: make(chan struct{}),
 	}
 	n.observer = d.options.Observer.Node(n)

@@ -78,6 +78,7 @@ type Node struct {
 
 	presence chan struct{} // capacity 1: full while a report of this process' presence is under way
 	left     bool          // this process has left, so nothing reports its presence any more; guarded by presence
+	absentAt int64         // calls when the node was last found to have no slots; -1 for never; guarded by presence
 
 	writeError atomic.Pointer[error] // the error of the node's last answer to a write; nil if that was written
 
@@ -246,7 +247,7 @@ func (n *Node) setUnhealthy(is bool) {
 }
 
 // forget removes a node that left its Cluster, unless calls are pending or under way. Nothing is sent to it any
-// more, so its breaker would stay open for ever.
+// more, so its breaker would stay as it is, and what it counted last would count for ever.
 func (d *Dispatcher) forget(n *Node) {
 	d.mu.Lock()
 	n.mu.Lock()

@@ -42,14 +42,50 @@ func (d *Dispatcher) refreshPresence(ctx context.Context) {
 }
 
 // addAllNodes adds all nodes of the store after UseAllNodes. With shards, each process must be counted at the nodes of
-// all shards of a key, although it uses only two of them.
+// all shards of a key, although it uses only two of them. While the store knows no node, it adds the node without a name,
+// which looks for them. A Cluster's list of nodes may lack one with few slots, but the table may be on it.
 func (d *Dispatcher) addAllNodes() {
 	if !d.allNodes.Load() {
 		return
 	}
+	d.Node(d.options.Store.TableNode())
 	for _, id := range d.options.Store.Nodes() {
 		d.Node(id)
 	}
+}
+
+// look looks for the nodes of the store if none is known. It is also a probe of the node without a name: its jobs come
+// to an end when the nodes are known, so nothing else would close its breaker.
+func (n *Node) look(ctx context.Context) error {
+	d := n.dispatcher
+	known := len(d.options.Store.Nodes()) > 0
+	attempt, err := n.probe()
+	if err != nil || attempt == nil && known {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.options.ClientTimeout)
+	defer cancel()
+	_, err = d.options.Store.Locate(ctx, d.options.Store.Key("", ""))
+	if attempt != nil {
+		attempt.End(err)
+	}
+	if !known && len(d.options.Store.Nodes()) > 0 {
+		d.Refresh() // at all of them
+	}
+	return err
+}
+
+// probe begins an attempt if the breaker is not closed: an idle process makes no other. It returns ErrOpen if the node
+// must not be asked now, and nil while the breaker is closed.
+func (n *Node) probe() (*failover.Attempt, error) {
+	if n.guard.State() == failover.Closed {
+		return nil, nil
+	}
+	attempt, ok := n.guard.Begin(func() {})
+	if !ok {
+		return nil, ErrOpen
+	}
+	return attempt, nil
 }
 
 // ErrOpen says that a node was not asked, because its breaker is open.
@@ -65,7 +101,9 @@ func (d *Dispatcher) Ping(ctx context.Context, cause func(remote.Node, error) er
 		if err != nil {
 			return fmt.Errorf("no node is known: %w", err)
 		}
-		ids = []remote.Node{id}
+		if ids = d.options.Store.Nodes(); len(ids) == 0 {
+			ids = []remote.Node{id}
+		}
 	}
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
@@ -87,7 +125,10 @@ var errLeft = errors.New("this process has left")
 // repeats it.
 func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	if n.id == "" {
-		return nil
+		if ttl == 0 {
+			return nil
+		}
+		return n.look(ctx)
 	}
 	// One after the other: a refresh that is executed after the leaving would count a process that is gone.
 	select {
@@ -113,12 +154,11 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	}
 	sent := d.now()
 	d.options.Observer.CheckClock(sent) // before this process names itself, and states the right that it has
-	var attempt *failover.Attempt
-	if n.guard.State() != failover.Closed { // a probe: an idle process makes no other
-		var ok bool
-		if attempt, ok = n.guard.Begin(func() {}); !ok {
-			return ErrOpen
-		}
+	attempt, err := n.probe()
+	if err != nil {
+		return err
+	}
+	if attempt != nil {
 		defer attempt.Abort()
 	}
 	p := remote.Process{ID: d.options.Lease(), TTL: ttl, Announced: announced}
@@ -138,7 +178,7 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 		}
 		attempt.End(verdict)
 	}
-	if errors.Is(err, remote.ErrNoPresence) && n.guard.State() != failover.Closed {
+	if errors.Is(err, remote.ErrNoPresence) && n.hasLeft() {
 		n.dispatcher.forget(n)
 		return err
 	}
@@ -167,6 +207,15 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 	}
 	n.observer.Counted(c, n.fleets.learn(now, c))
 	return nil
+}
+
+// hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is not only one with few
+// slots: it answers nothing, or nobody has called it since it was last seen so. If the store knows no node at all, as
+// when all shards of a Ring are down, none has left.
+func (n *Node) hasLeft() bool {
+	before, now := n.absentAt, n.calls.Load()
+	n.absentAt = now
+	return (n.guard.State() != failover.Closed || before == now) && len(n.dispatcher.options.Store.Nodes()) > 0
 }
 
 // Forget forgets how many processes have the policies of some places, because other policies have these places from this

@@ -101,6 +101,8 @@ var importRules = []importRule{
 		modules:  []string{anything},
 	},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
+	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
+	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
 	{
 		packages: "internal/rig/fleet",
 		ours: []string{
