@@ -41,8 +41,16 @@ RACED := ./tiered/... ./remote ./failover ./local ./lua ./internal/dispatch ./in
 # $(call except,PATTERNS) is all packages but these and the acceptance tests in the root.
 except = $$(go list ./... | grep -vxF "$$(go list . $(1))")
 
-# The adversary plays a part of its schedules here, and all of them in `make proof`; so are the plans.
-PROOF := ./internal/proof/adversary/... ./internal/proof/legal
+# Packages whose tests do more without -short: they ask for it, or rapid does, which draws five times as much. The others
+# would only do again what make test did. The adversary plays a part of its schedules in make test, and all of them in
+# make proof; so do the plans.
+LONGER = $$(grep -rlE --include='*_test.go' 'testing\.Short\(\)|pgregory\.net/rapid' cmd internal local lua sim | \
+	xargs -n 1 dirname | sort -u | sed 's|^|./|' | grep -vxE './internal/(proof/(adversary.*|legal)|rig/faults)')
+
+# Adapters that start no goroutine of their own. The race detector watches them in `make hunt HUNT=race`: it has all of
+# their frameworks compiled once more.
+ADAPTERS := contrib/echolimit contrib/fasthttplimit contrib/fiberlimit contrib/ginlimit
+MODULES := $(filter-out $(ADAPTERS),$(patsubst %/,%,$(wildcard contrib/*/))) examples/services
 
 # -vet=off: make check has vetted, and make lint does.
 test: ## before a pull request: the short tests, under the race detector what services run, and the promise on a real Redis
@@ -57,10 +65,11 @@ test: ## before a pull request: the short tests, under the race detector what se
 # as the user of docs/redis.md, by unix socket and RESP2.
 test-long: ## what make test leaves out: real time, real faults, the contrib modules, a user with few rights, lint; CI runs both
 	@$(REDIS)
-	go test -p 1 -timeout 10m $(REALTIME)
-	go test -vet=off -timeout 10m $(call except,$(REALTIME) $(PROOF))
+	go test -vet=off -p 1 -timeout 10m $(REALTIME)
+	go test -vet=off -timeout 10m $(LONGER)
 	@$(PROMETHEUS) || echo "promtool is not there: the alerts of contrib/prometheus are tested without it"
-	for module in contrib/*/ examples/services; do (cd $$module && go test $(RACE) -timeout 10m ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && go test -vet=off $(RACE) -timeout 10m ./...) || exit 1; done
+	for module in $(ADAPTERS); do (cd $$module && go test -vet=off -timeout 10m ./...) || exit 1; done
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m ./remote .
 	TIERED_TEST_GUARDED=1 go test -vet=off -short -timeout 5m -run 'Hostile|TLS|FarFromRedis|LostDoubled|ScriptFlush|Foreign|Flood' ./tiered
 	$(MAKE) --no-print-directory lint
@@ -161,7 +170,8 @@ endef
 #            It names those that lived; some of them change nothing that a test could see
 # other-go   the tests of the library with OTHER_GO, the supported version beside that of go.mod (docs/compatibility.md)
 # plans      50 000 legal plans of the whole library: a third of an hour
-# race       the short tests of all packages under the race detector, RACECOUNT times on 1, 2 and 4 processors
+# race       the short tests of all packages, and those of the adapters, under the race detector, RACECOUNT times on 1, 2 and 4
+#            processors
 # schedules  all schedules of the adversary: six minutes
 # soak       random schedules of the protocol's messages for SOAK; a failure prints its seed
 # speed      how fast the simulator is, and that the same seed is the same run: five minutes
@@ -179,7 +189,7 @@ played-fuzz = every fuzz target, $(FUZZTIME) each
 played-gremlins = $(PACKAGE)
 played-other-go = $(OTHER_GO)
 played-plans = 50000 legal plans
-played-race = short tests of all packages, $(RACECOUNT) times on 1, 2 and 4 processors
+played-race = short tests of all packages and adapters, $(RACECOUNT) times on 1, 2 and 4 processors
 played-schedules = all schedules, all small schedules, what broken assumptions cost
 played-soak = $(SOAK)
 played-speed = three fleets, and 20 runs of one seed
@@ -202,6 +212,7 @@ endef
 define hunt-race
 @$(REDIS)
 go test -race -short -count=$(RACECOUNT) -cpu=1,2,4 -timeout 30m ./...
+for module in $(ADAPTERS); do (cd $$module && go test -race -count=$(RACECOUNT) -cpu=1,2,4 ./...) || exit 1; done
 endef
 
 # -short is not a flag of gremlins. -count=1 keeps cached results out of its timeout (gremlins#267).
