@@ -27,6 +27,7 @@ func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute of real time, or several")
 	}
+	t.Parallel() // with the test of standing shares, whose processes wait nearly all the time
 	wanted, err := regexp.Compile(*which)
 	if err != nil {
 		t.Fatalf("-faults %q: %v", *which, err)
