@@ -13,7 +13,8 @@ KEYS[1]  a hash that only this script writes. Its name has the period, because a
 
 ARGV  see call.lua. One limit: cap, period, phase (< period). 19 must be 0. at is the stamp of what is refunded: it
 counts only in its own window. debt counts only in the window of since. reset: the count falls to what is out in
-leases, under a deadline <= now + ttl like a refund. Flag 32 is set if a refund or reset lacks that deadline, and if a
+leases that have not ended, under a deadline <= now + ttl like a refund. What ended leases held is spent by then, so it is
+forgotten, and nothing of it comes back. Flag 32 is set if a refund or reset lacks that deadline, and if a
 refund finds no key, one of another epoch, or a window before its own (the clock was set back). The count of an ended
 window is forgotten, so there is nothing to do for it, and no flag.
 
@@ -91,8 +92,12 @@ if leased and record then
   end
 end
 
--- Sweep.
-local swept, ended = sweep > 0 and now >= sweep, {}
+-- While a step back is waited out, the time of a reset may lie in the window before. It means the window that waits.
+local once = deadline > 0 and deadline <= server + ttl
+local resets = reset > 0 and once and window(now > server and now or min(reset, now)) == k
+
+-- Sweep. A reset does so too.
+local swept, ended, lent = sweep > 0 and now >= sweep or resets and lends, {}, 0 -- lent to others
 if swept then
   wants, sweep = 0, 0
   local all = call('HGETALL', key)
@@ -102,7 +107,9 @@ if swept then
       if not charge then return redis.error_reply('RLCORRUPT lease') end
       if stop > now then
         wants, sweep = wants + wanted, now + ceil(ttl / 2)
-      elseif wanted > 0 then
+        if all[i] ~= own then lent = lent + out end
+      elseif wanted > 0 or resets and out > 0 then
+        if resets and all[i] ~= own then g, out = 0, 0 end
         ended[#ended + 1] = all[i]
         ended[#ended + 1] = format('%d|%d|%d|0|%d|%d', s, g, out, stop, charge)
         if out == 0 then active = active - 1 end
@@ -132,24 +139,10 @@ if debt > 0 and window(since) == k then
   local charge = min(max(0, debt - charged), max(0, cap - count))
   count, charged = count + charge, charged + charge
 end
-local once = deadline > 0 and deadline <= server + ttl
 if refund > 0 and once and exists and epoch == born and window(at) == k then count = count - refund end
 local mine = once and exists and epoch == born and window(at) <= k
 if reset > 0 and not once or refund > 0 and not mine then flags = flags + UNAPPLIED end
--- While a step back is waited out, the time of a reset may lie in the window before. It means the window that
--- waits.
-if reset > 0 and once and window(now > server and now or min(reset, now)) == k then
-  local out = hold
-  local all = lends and call('HGETALL', key) or {}
-  for i = 1, #all, 2 do
-    if #all[i] > 1 and all[i] ~= own then
-      local _, _, o = parse(all[i + 1]) -- ended or not: it takes off what its holder brings back
-      if not o then return redis.error_reply('RLCORRUPT lease') end
-      out = out + o
-    end
-  end
-  count = min(count, out)
-end
+if resets then count = min(count, hold + lent) end
 count = max(count, hold)
 
 -- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.

@@ -10,9 +10,9 @@ not.
 
 Versions of a policy share the key, as in a deploy or after SetPolicy: limits with another period or span count side
 by side. Every call counts in the limits of all versions that are in use, and only its own limits decide. So a process
-is held to its own limits, whatever other versions grant. A limit that the key does not know begins with the count of
-one at least as long, or otherwise with the largest count of any. That is counted now, and leased tokens where their
-lease ends. There are at most 4 versions. Beyond that the one with the shortest limits is dropped: when it comes back
+is held to its own limits, whatever other versions grant. A limit that the key does not know begins with the blocks of
+one at least as long, the one that counts least, or otherwise of the one that counts most. A block counts at its end, or
+now if that is sooner, and leased tokens where their lease ends. There are at most 4 versions. Beyond that the one with the shortest limits is dropped: when it comes back
 it finds a longer limit to begin from.
 
 KEYS[1]  a hash that only this script writes
@@ -29,15 +29,18 @@ KEYS[1]  a hash that only this script writes
 
 ARGV  see call.lua. Limits: cap, period of a block, span (1 .. 512, span * period <= 2^51); no two with the same
 period and span. 19 is 0, or 1 for a call that settles and takes directly: its grant counts at once, is in no lease
-and is never undone. at: the stamp of what is refunded; its block gives back no more than it holds. debt counts in the
+and is never undone. at: the stamp of what is refunded; its block gives back no more than it holds. It may count in a
+later one, because what a lease spent counts from the settlement on. So a refund comes off the oldest block that counts
+anything from its own on, then off the next. What stays counted stays longest. debt counts in the
 block of since: in this version's limits as far as they are not full, and in those of other versions in full. Refund
-and reset need a deadline <= now + ttl. A reset leaves what is out in leases. Flag 32 is set if they lack the
-deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window.
+and reset need a deadline <= now + ttl. A reset leaves what is out in leases that have not ended. Flag 32 is set if they
+lack the deadline, or if a refund finds no key or one of another epoch, but not if its block has left the window.
 
 Bounded work: at the edge of a block those that left the window are read and deleted, at most 2 * span per limit, or
-all fields once if a lease outlives its window. A refusal reads as many for its retry. All fields are also read when a
-limit is added or dropped. A refused direct take writes nothing, unless it swept, found a large step back of the
-clock, or its version was about to be forgotten (twice in its longest window). A peek writes nothing.
+all fields once if a lease outlives its window. A refusal reads as many for its retry, and a refund at most span per limit.
+All fields are also read when a limit is added or dropped. A refused direct take writes nothing, unless it swept, found a
+large step back of the clock, added a limit, or its version was about to be forgotten (twice in its longest window). A peek
+writes nothing.
 ]]
 
 local FORMAT = 'sw2'
@@ -203,6 +206,17 @@ end
 local function count(time, k)
   for i = 1, n do change(i, time, k) end
 end
+-- give_back takes k tokens off that were counted at a time or later.
+local function give_back(time, k)
+  for i = 1, n do
+    local b, left = floor(time / period[i]), k
+    while b >= first[i] and b <= floor(now / period[i]) and left > 0 do
+      local known = block(i, b)
+      local off = min(left, known[1])
+      known[1], total[i], left, b = known[1] - off, total[i] - off, left - off, b + 1
+    end
+  end
+end
 local function level()
   local least_left, which = WHOLE, 1
   for i = 1, m do
@@ -219,28 +233,44 @@ local function clear()
   return us
 end
 
--- begin gives a limit that is new to the key its first count. It reports damage.
+-- begin gives a limit that is new to the key the blocks of another. It reports damage.
 local function begin(i)
-  local most, long = 0, WHOLE
+  local from, long = 0, false
   for j = 1, n do
     if stored[FIXED + j] then
-      most = max(most, total[j])
-      if (span[j] - 1) * period[j] >= max(span[i] - 1, 1) * period[i] then long = min(long, total[j]) end
+      local enough = (span[j] - 1) * period[j] >= max(span[i] - 1, 1) * period[i]
+      if from == 0 or enough and not long or enough and total[j] < total[from] or not long and total[j] > total[from] then
+        from, long = j, enough
+      end
     end
   end
-  local some = all()
+  local some, held = all(), {}
+  local start = from > 0 and tag[from] .. ':'
+  for j = 1, #some, 2 do
+    local b = start and string.sub(some[j], 1, #start) == start and tonumber(string.sub(some[j], #start + 1))
+    if b and b >= first[from] then
+      local count = tonumber(some[j + 1])
+      if not whole(count) then count, damaged = 0, true end
+      held[some[j]] = {b, count}
+    end
+  end
   for j = 1, #some, 2 do
     if string.sub(some[j], 1, 1) == 'p' then
       local _, _, out, _, ends, charged = parse(some[j + 1])
       if not charged then return true end
       change(i, ends, out)
+      local there = start and held[name(from, floor(ends / period[from]))]
+      if there then there[2] = max(0, there[2] - out) end
     end
   end
-  if long == WHOLE then long = most end
-  change(i, now, max(0, long - total[i]))
+  for _, there in pairs(held) do change(i, min((there[1] + 1) * period[from] - 1, now), there[2]) end
 end
+local begun = false -- a refusal stores it too, or "now" would be later at each
 for i = 1, exists and m or 0 do
-  if not stored[FIXED + i] and begin(i) then return redis.error_reply('RLCORRUPT lease') end
+  if not stored[FIXED + i] then
+    if begin(i) then return redis.error_reply('RLCORRUPT lease') end
+    begun = true
+  end
 end
 
 -- The network repeats and reorders: an executed call gets its reply again, an older one is ignored.
@@ -257,27 +287,30 @@ if leased and stored[FIXED] then
   end
 end
 
--- Sweep: records of ended leases are deleted, and their tokens stay counted where the leases ended.
-local swept = sweep > 0 and now >= sweep
-local others = {} -- leases of other processes that have a record, ended or not: settling takes off what it says
-if swept or reset > 0 and leases then
+-- Sweep: records of ended leases are deleted, and their tokens stay counted where the leases ended. A reset sweeps too,
+-- because what they held is forgotten. It and a refund need a deadline that ends every copy of this call before the record
+-- that knows its seq is swept: so they count once.
+local once = deadline > 0 and deadline <= server + ttl
+local swept = sweep > 0 and now >= sweep or reset > 0 and once and leases
+local others = {} -- leases of other processes that have not ended
+if swept then
   local some = all()
-  if swept then wants, active, sweep, latest = 0, 0, 0, 0 end
+  wants, active, sweep, latest = 0, 0, 0, 0
   for j = 1, #some, 2 do
     if string.sub(some[j], 1, 1) == 'p' then
       local _, _, out, wanted, ends, charged = parse(some[j + 1])
       if not charged then return redis.error_reply('RLCORRUPT lease') end
-      if swept and ends <= now then
+      if ends <= now then
         gone[#gone + 1] = some[j]
         if some[j] == own then r_seq = nil end
-      elseif swept then
+      else
         wants, latest = wants + wanted, max(latest, ends)
         if out + wanted > 0 then active = active + 1 end
+        if some[j] ~= own then others[#others + 1] = {out, ends} end
       end
-      if some[j] ~= own and not (swept and ends <= now) then others[#others + 1] = {out, ends} end
     end
   end
-  if latest > 0 and swept then sweep = now + ceil(ttl / 2) end
+  if latest > 0 then sweep = now + ceil(ttl / 2) end
 end
 
 -- Settle. What is still held moves to the new end, and what was spent to now. What never arrived or comes back is
@@ -297,8 +330,10 @@ if hold > r_out then flags = flags + ADOPTED end
 if ack > (r_seq or 0) then flags = flags + UNRECORDED end
 count(stop, hold)
 
--- The deadline ends every copy of this call before the record that knows its seq is swept: no refund counts twice.
-local once = deadline > 0 and deadline <= server + ttl
+if debt > charged then
+  for i = 1, n do change(i, min(since + behind, now), min(debt - charged, cap[i] and max(0, cap[i] - total[i]) or debt)) end
+  charged = debt
+end
 if reset > 0 and once then
   local some = all()
   for i = 1, n do
@@ -312,12 +347,8 @@ if reset > 0 and once then
   for _, o in ipairs(others) do count(o[2], o[1]) end
   count(stop, hold)
 end
-if refund > 0 and once and exists and epoch == born then count(min(at, now), -refund) end
+if refund > 0 and once and exists and epoch == born then give_back(min(at, now), refund) end
 if reset > 0 and not once or refund > 0 and not (once and exists and epoch == born) then flags = flags + UNAPPLIED end
-if debt > charged then
-  for i = 1, n do change(i, min(since + behind, now), min(debt - charged, cap[i] and max(0, cap[i] - total[i]) or debt)) end
-  charged = debt
-end
 
 -- Grant all that the caller wants, or one and a half times its part of what all leases want, if there is so much.
 -- With its part alone more tokens would stay here, and overflow, for processes that do not ask now.
@@ -355,7 +386,7 @@ if damaged then return redis.error_reply('RLCORRUPT field') end
 -- Write: deletions, then one HSET, then PEXPIRE.
 local left = 0
 local fades = #beside > 0 and until_mine > 0 and until_mine < now + window / 2 -- only denied, it would be forgotten
-if leased or not peek and (grant > 0 or swept or stepped or fades) then
+if leased or not peek and (grant > 0 or swept or stepped or fades or begun) then
   local set = {'v', FORMAT, 'c', born, 't', now, 'z', behind}
   local function put(field, x)
     set[#set + 1] = field

@@ -70,8 +70,9 @@ func (c *blocksCall) load(s *memoryStep) {
 	s.borrows = s.borrows && s.To == 0
 	c.versions(s)
 	c.trim(s)
-	c.begin(s)
-	s.expiring = len(c.others) > 0 && c.mine.until > 0 && 2*(c.mine.until-s.now) < c.mine.long()
+	begun := c.begin(s)
+	s.expiring = begun || len(c.others) > 0 && c.mine.until > 0 && 2*(c.mine.until-s.now) < c.mine.long()
+	s.forgets = s.resets && s.SafeBy(s.server+s.TTL)
 }
 
 // blockOf returns the number of the block that contains an instant.
@@ -145,29 +146,47 @@ func (c *blocksCall) trim(s *memoryStep) {
 	}
 }
 
-// begin gives a limit that is new to the key its first count: what a limit with an equal or longer window has
-// counted, or otherwise the largest count of any limit.
-func (c *blocksCall) begin(s *memoryStep) {
+// begin gives a limit that is new to the key the blocks of another: of the one that counts least of those with an equal or
+// longer window, or otherwise of the one that counts most. It reports whether there is a new limit.
+func (c *blocksCall) begin(s *memoryStep) (begun bool) {
 	for i, tag := range c.mine.tags {
 		if _, known := c.stored[tag]; known || !s.exists {
 			continue
 		}
-		long, most := lua.Whole, int64(0)
+		begun = true
+		from, long := -1, false
 		for j, other := range c.tags {
-			if _, known := c.stored[other]; known {
-				most = max(most, c.counts[j].total)
-				if (other.span-1)*other.period >= max(tag.span-1, 1)*tag.period {
-					long = min(long, c.counts[j].total)
-				}
+			if _, known := c.stored[other]; !known {
+				continue
+			}
+			enough := (other.span-1)*other.period >= max(tag.span-1, 1)*tag.period
+			if from < 0 || enough && !long || enough && c.counts[j].total < c.counts[from].total ||
+				!long && c.counts[j].total > c.counts[from].total {
+				from, long = j, enough
 			}
 		}
-		for _, l := range s.leases {
-			c.change(i, l.End, l.Out)
+		c.copyBlocks(s, i, from)
+	}
+	return begun
+}
+
+// copyBlocks gives limit i what limit from counts, or only what is leased if from is negative. A block counts at its end,
+// or now if that is sooner, and what is leased where its lease ends.
+func (c *blocksCall) copyBlocks(s *memoryStep, i, from int) {
+	var held map[int64]int64
+	var period int64
+	if from >= 0 {
+		held, period = maps.Clone(c.counts[from].blocks), c.tags[from].period
+	}
+	for _, l := range s.leases {
+		c.change(i, l.End, l.Out)
+		if from >= 0 {
+			b := blockOf(l.End, period)
+			held[b] = max(0, held[b]-l.Out)
 		}
-		if long == lua.Whole {
-			long = most
-		}
-		c.change(i, s.now, max(0, long-c.counts[i].total))
+	}
+	for b, n := range held { // sums: any order will do
+		c.change(i, min((b+1)*period-1, s.now), n)
 	}
 }
 
@@ -192,6 +211,21 @@ func (c *blocksCall) count(at, k int64) {
 	}
 }
 
+// giveBack takes k tokens off that were counted at an instant or later: off the oldest blocks that count any.
+func (c *blocksCall) giveBack(s *memoryStep, at, k int64) {
+	for i, tag := range c.tags {
+		n, b, left := &c.counts[i], blockOf(at, tag.period), k
+		if b < n.first {
+			continue
+		}
+		for last := blockOf(s.now, tag.period); b <= last && left > 0; b++ {
+			off := min(left, n.blocks[b])
+			c.change(i, b*tag.period, -off)
+			left -= off
+		}
+	}
+}
+
 func (c *blocksCall) refill(*memoryStep) {}
 
 func (c *blocksCall) takeBack(s *memoryStep, n int64) { c.count(s.own.End, -n) }
@@ -204,23 +238,22 @@ func (c *blocksCall) carry(s *memoryStep, out int64) {
 }
 
 func (c *blocksCall) charge(s *memoryStep) {
-	if s.resets && s.safe {
+	if s.Debt > s.charged {
+		for i := range c.tags {
+			n := s.Debt - s.charged
+			if i < len(c.limits) {
+				n = min(n, max(0, c.limits[i].Cap-c.counts[i].total))
+			}
+			c.change(i, min(s.Since+s.behind, s.now), n)
+		}
+		s.charged = s.Debt
+	}
+	if s.forgets {
 		c.clearAll(s)
 	}
 	if s.Refund > 0 && s.safe && c.refunds(s, s.now) {
-		c.count(min(s.At, s.now), -s.Refund)
+		c.giveBack(s, min(s.At, s.now), s.Refund)
 	}
-	if s.Debt <= s.charged {
-		return
-	}
-	for i := range c.tags {
-		n := s.Debt - s.charged
-		if i < len(c.limits) {
-			n = min(n, max(0, c.limits[i].Cap-c.counts[i].total))
-		}
-		c.change(i, min(s.Since+s.behind, s.now), n)
-	}
-	s.charged = s.Debt
 }
 
 // clearAll resets the counts to what is out in leases.

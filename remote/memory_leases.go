@@ -84,6 +84,7 @@ type memoryStep struct {
 	safe    bool // the record outlives every copy of the call, so a refund or a reset counts only once
 
 	keepsEnded bool     // records of ended leases are kept, because their tokens may come back
+	forgets    bool     // the call is a reset that counts, and forgets what ended leases of others held; it sweeps
 	ended      []string // leases that ended, if swept
 	lastEnded  int64    // the latest end among them
 	escrowThen int64    // escrow before the sweep
@@ -96,7 +97,7 @@ type memoryStep struct {
 	changed  bool // the limits are not those of the last writer
 	swept    bool // except for a peek
 	stepped  bool // a large step back of the clock was believed; except for a peek
-	expiring bool // the version of the limits was about to be forgotten; except for a peek
+	expiring bool // the version of the limits was about to be forgotten, or is new; except for a peek
 }
 
 // lease executes the step on a key's leases and their counter. The arguments are checked, and the call is not late.
@@ -121,10 +122,10 @@ func (s *memoryStep) lease(k *memoryLeases, c memoryCounter) (keep int64, writte
 		s.repeat(c)
 		return 0, false
 	}
+	s.safe = s.SafeBy(s.server + s.TTL)
 	s.sweepEnded()
 	c.refill(s)
 	s.settle(c)
-	s.safe = s.SafeBy(s.server + s.TTL)
 	c.charge(s)
 	s.flagUnapplied(c, s.now)
 	return s.grantAndStore(c)
@@ -165,7 +166,7 @@ func (s *memoryStep) guard() {
 // sweepEnded removes ended leases from the sums. Their records stay until the step is written.
 func (s *memoryStep) sweepEnded() {
 	s.escrowThen = s.escrow
-	if s.swept = s.sweep > 0 && s.now >= s.sweep; !s.swept {
+	if s.swept = s.sweep > 0 && s.now >= s.sweep || s.forgets; !s.swept {
 		return
 	}
 	var latest int64
@@ -178,7 +179,7 @@ func (s *memoryStep) sweepEnded() {
 			if !s.keepsEnded {
 				continue
 			}
-			l.Want = 0 // an ended lease has no part in what is granted
+			l = s.endedRecord(id, l)
 		}
 		s.escrow, s.wants = s.escrow+l.Out, s.wants+l.Want
 		if l.Out+l.Want > 0 {
@@ -264,12 +265,19 @@ func grantSize(avail, want, wanted, least int64) int64 {
 	return min(max(int64(math.Floor(1.5*float64(avail)*float64(want)/float64(wanted))), least), want, avail)
 }
 
+// endedRecord is the record that is kept of an ended lease. It has no part in what is granted.
+func (s *memoryStep) endedRecord(id string, l lua.Record) lua.Record {
+	if l.Want = 0; s.forgets && id != s.Lease {
+		l.Grant, l.Out = 0, 0
+	}
+	return l
+}
+
 // dropEnded removes the records of ended leases, or clears what they want if they are kept.
 func (s *memoryStep) dropEnded() {
 	for _, id := range s.ended {
-		if l := s.leases[id]; s.keepsEnded {
-			l.Want = 0
-			s.leases[id] = l
+		if s.keepsEnded {
+			s.leases[id] = s.endedRecord(id, s.leases[id])
 		} else {
 			delete(s.leases, id)
 		}

@@ -49,6 +49,11 @@ func (w *memoryWindow) load(s *memoryStep) {
 	}
 	s.leaseEnd = min(s.now+s.TTL, s.edge())
 	s.maxPromise, s.keepsEnded = s.leaseEnd, true
+	asked := min(s.Reset, s.now)
+	if s.now > s.server { // the clock was set back: the window waits
+		asked = s.now
+	}
+	s.forgets = s.resets && s.SafeBy(s.server+s.TTL) && s.window(asked) == s.window(s.now)
 }
 
 func (w *memoryWindow) refill(*memoryStep) {}
@@ -67,11 +72,7 @@ func (w *memoryWindow) charge(s *memoryStep) {
 	if s.Refund > 0 && s.safe && w.refunds(s, s.now) && s.window(s.At) == k {
 		w.count -= s.Refund
 	}
-	asked := min(s.Reset, s.now)
-	if s.now > s.server { // the clock was set back: the window waits
-		asked = s.now
-	}
-	if s.resets && s.safe && s.window(asked) == k {
+	if s.forgets {
 		w.count = min(w.count, s.escrow)
 	}
 	w.count = max(w.count, s.Hold)

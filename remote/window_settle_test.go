@@ -149,9 +149,9 @@ func TestWindowsSettle(t *testing.T) {
 	}
 }
 
-// A reset leaves the record of a lease that has ended, so it leaves its tokens too: else those that its holder
-// brings back would come off what was taken since.
-func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
+// A reset forgets what a lease that has ended held, whether its record is due to be swept or not. So what its holder brings
+// back later does not come off what was taken since.
+func TestResetForgetsAnEndedLease(t *testing.T) {
 	for _, a := range []lua.Algorithm{lua.FixedWindow, lua.SlidingWindow} {
 		for _, e := range []*engine{memoryEngine(), miniEngine(t), realEngine(t)} {
 			c := of(a, "ended", 10, minute, sec)
@@ -164,13 +164,23 @@ func TestResetKeepsWhatAnEndedLeaseMayBringBack(t *testing.T) {
 				}
 				return r.reply
 			}
-			call(settling(take(c, 6), 1, func(c *lua.Call) { c.Lease = "B" }))
-			now += sec
+			call(settling(take(c, 1), 1, func(c *lua.Call) { c.Lease = "C" }))
+			now += sec / 5
+			call(settling(take(c, 4), 1, func(c *lua.Call) { c.Lease = "B" }))
+			now += sec * 15 / 20
+			call(settling(take(c, 2), 1, func(c *lua.Call) { c.Lease = "D" }))
+			now += sec / 20
+			call(take(c, 1)) // sweeps C, and again at 1.5 s
+			now += sec * 3 / 10
 			call(settling(c, 1, func(c *lua.Call) { c.Reset, c.Deadline = now, now+sec }))
 			left := call(c).Level
+			if left != 8 {
+				t.Errorf("%s, algorithm %d: after a reset %d are left, and 2 of 10 are leased", e.name, a, left)
+			}
 			call(take(c, left))
-			call(settling(c, 2, func(c *lua.Call) { c.Lease, c.Ack, c.Ret = "B", 1, 6 }))
-			if now := call(c).Level; now > 10-left {
+			call(settling(c, 2, func(c *lua.Call) { c.Lease, c.Ack, c.Ret = "B", 1, 4 }))
+			call(settling(c, 3, func(c *lua.Call) { c.Lease, c.Ack, c.Hold = "B", 1, 4 })) // and a late one that held
+			if now := call(c).Level; now > 0 {
 				t.Errorf("%s, algorithm %d: %d of 10 are taken, and %d are left", e.name, a, left, now)
 			}
 		}

@@ -154,7 +154,7 @@ func (l *Limiter) Policy() Policy {
 //
 // If the limit is raised, a key that is not full keeps the tokens that it had, and refills to the new burst. A key that
 // is full has the new burst at once. The old rate counts until the change, and the new one from then on. A
-// SlidingWindow with another Per or Precision begins with the count of the old one, as if that had been admitted now.
+// SlidingWindow with another Per or Precision begins with what the old one counted, each token at the end of its old block.
 // Lowering a limit takes effect at once: what is leased is not spent any more, and is returned. While processes have
 // different limits, as during a deploy, the largest of these limits is what a key can use.
 //

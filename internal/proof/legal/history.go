@@ -22,6 +22,7 @@ type history struct {
 	moves       []move        // of the store's clock
 	charged     time.Duration // when a request last turned out to cost more
 	leased      bool          // tokens were leased; while they are out, the bucket does not refill into their room
+	lent        time.Duration // until then leases hold tokens, at most
 
 	fillers map[*process]bool // processes that gave tokens back, or filled the bucket
 
@@ -96,7 +97,9 @@ func (b *history) end(at time.Duration) {
 
 // executed records that the store executed a process' call.
 func (b *history) executed(slot int, sent, now time.Duration, c *lua.Call, grant int64) {
-	b.leased = b.leased || c.Lease != "" && grant > 0
+	if b.leased = b.leased || c.Lease != "" && grant > 0; c.Lease != "" && grant+c.Hold > 0 {
+		b.lent = max(b.lent, now+time.Duration(c.TTL)*time.Microsecond)
+	}
 	if b.rules.Algorithm == tiered.FixedWindow {
 		b.phase = time.Duration(c.Phase) * time.Microsecond
 	}
@@ -376,8 +379,7 @@ func (b *history) filled(p *process) bool {
 
 // left returns a lower bound of the tokens that must be there in the end. Returned tokens count at once, because
 // then most of them are lost if the bucket is full. The slowest rate and the smallest burst count that were in
-// force. Tokens returned to a leased sliding window may be lost: they are subtracted from the block of their grant,
-// and a settlement may have counted them in a later block.
+// force.
 func (b *history) left(now time.Duration, burnt int64) int64 {
 	least := int64(math.MaxInt64)
 	lowered := slices.ContainsFunc(b.terms, func(t term) bool { return burst(t.Limit) < b.most() })
@@ -386,9 +388,6 @@ func (b *history) left(now time.Duration, burnt int64) int64 {
 	}
 	if lowered && b.leased && slices.ContainsFunc(b.moves, func(m move) bool { return m.by < 0 }) {
 		return 0 // by a clock that was set back leases end later, and until then a smaller burst has no room for their tokens
-	}
-	if b.leased && b.rules.Algorithm == tiered.SlidingWindow {
-		b.spent = slices.DeleteFunc(b.spent, func(x spending) bool { return x.n < 0 })
 	}
 	slices.SortStableFunc(b.spent, func(x, y spending) int { return int(x.at - y.at) })
 	for _, terms := range b.limits() {
@@ -411,17 +410,14 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 		return cap, rate
 	}
 	if b.rules.Algorithm != tiered.TokenBucket {
-		longest := time.Duration(0)
-		for _, t := range terms {
-			longest = max(longest, t.Per+2*precision(t.Limit))
-		}
-		if len(b.terms) > 1 { // a limit that the store does not know begins with the count of another one, which may be longer
+		// What was leased counts from its settlement on. A window that the store does not know begins with the blocks of
+		// another one, each at its end.
+		longest := terms[0].Per + 2*precision(terms[0].Limit) + b.life
+		for _, t := range b.terms[1:] {
+			longest += precision(t.Limit)
 			for _, l := range b.rules.Also {
-				longest = max(longest, l.Per+2*precision(l))
+				longest += precision(l)
 			}
-		}
-		if slices.ContainsFunc(terms, func(t term) bool { return precision(t.Limit) != precision(terms[0].Limit) }) {
-			longest *= 2 // blocks of another length may count for another window
 		}
 		if len(b.moves) > 0 {
 			longest = now // it is unknown when a clock was set back: everything may still count

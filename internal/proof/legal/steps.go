@@ -397,20 +397,23 @@ func (w *player) reset(p *process, policy, key int) {
 		}
 		return
 	}
-	// Leases of other processes stay. A window also keeps, until its end, the last lease of a process that is gone.
+	// Leases of other processes stay until they are over, and so does the last lease of a process that is gone.
+	b := w.histories[policy][key]
+	over := before > b.lent
 	alone := w.plan.Processes == 1 && w.plan.Class == Calm && len(w.gone) == 0 ||
-		w.plan.Policies[policy].Algorithm == tiered.SlidingLog
-	// A window counts what was charged just before, because the same call carries it.
-	charged := w.histories[policy][key].charged
-	late := w.plan.Policies[policy].Algorithm != tiered.TokenBucket && charged > 0 && before-charged < 100*ms
-	if rule == tiered.Blocked() || w.plan.Class != Calm && !w.ends || !alone || late || w.busy.Load() > 0 {
+		w.plan.Policies[policy].Algorithm == tiered.SlidingLog || over
+	if rule == tiered.Blocked() || w.plan.Class != Calm && !w.ends || !alone || w.busy.Load() > 0 {
 		return
 	}
 	w.enter(0)
 	d := p.limiters[policy].Peek(context.Background(), keyName(key))
-	if d.Remaining < 1 {
-		w.faultf("recovery", "Reset of policy %d returned nil, and then %d of %d remain: %v",
-			policy, d.Remaining, d.Burst, d.Reason)
+	least := int64(1)
+	if over && !w.moved && w.plan.Policies[policy].Standing == tiered.StandingOff { // a share fills in its own process only
+		least = d.Burst
+	}
+	if d.Remaining < least {
+		w.faultf("recovery", "Reset of policy %d returned nil, and then %d of %d remain, not %d: %v",
+			policy, d.Remaining, d.Burst, least, d.Reason)
 	}
 }
 
