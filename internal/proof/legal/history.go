@@ -412,11 +412,11 @@ func (b *history) leftOf(terms []term, now time.Duration) int64 {
 	if b.rules.Algorithm != tiered.TokenBucket {
 		// What was leased counts from its settlement on. A window that the store does not know begins with the blocks of
 		// another one, each at its end.
-		longest := terms[0].Per + 2*precision(terms[0].Limit) + b.life
+		longest := after(terms[0].Per+2*precision(terms[0].Limit), b.life)
 		for _, t := range b.terms[1:] {
-			longest += precision(t.Limit)
+			longest = after(longest, precision(t.Limit))
 			for _, l := range b.rules.Also {
-				longest += precision(l)
+				longest = after(longest, precision(l))
 			}
 		}
 		if len(b.moves) > 0 {
