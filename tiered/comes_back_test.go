@@ -43,6 +43,7 @@ func TestWhatComesBackToAKeyWithoutALimit(t *testing.T) {
 					for _, when := range []string{"at once", "after a lease's life", "evicted"} {
 						t.Run(fmt.Sprint(kind.name, "/", back.name, "/", rule, "/PerKey ", perKey, "/", when),
 							func(t *testing.T) {
+								t.Parallel() // in virtual time
 								synctest.Test(t, func(t *testing.T) {
 									comesBack(t, kind.p, to, perKey, when, back.f, back.used)
 								})

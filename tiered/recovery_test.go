@@ -165,7 +165,10 @@ func TestEveryPolicyRecovers(t *testing.T) {
 							}
 							if i++; i%every == 0 {
 								t.Run(fmt.Sprint(a, " ", limit, lease, timeout, " ", shards, " ", mode),
-									func(t *testing.T) { recovers(t, p, timeout) })
+									func(t *testing.T) {
+										t.Parallel() // in virtual time
+										recovers(t, p, timeout)
+									})
 							}
 						}
 					}
