@@ -176,18 +176,13 @@ func (g *Group) find(now time.Duration, id local.ID) *bucket {
 }
 
 // fleetOf returns how many processes share b's limit, at least 1. If that is unknown, it returns Options.Processes. The
-// node of a bucket is unknown after Close, and if the client cannot tell it, as while no shard of a Ring is up. Then the
-// node with the most processes counts.
+// node of a bucket is unknown after Close. Then the node with the most processes counts.
 func (g *Group) fleetOf(b *bucket) int64 {
 	place := b.limiter().parent.place()
-	if n := b.node.Load(); n != nil && n.ID() != "" {
+	if n := b.node.Load(); n != nil {
 		return n.Processes(place)
 	}
-	most := max(int64(g.options.Processes), 1)
-	for _, n := range g.dispatch.Nodes() {
-		most = max(most, n.Processes(place))
-	}
-	return most
+	return g.dispatch.MostProcesses(place)
 }
 
 // warnIfFleetUnknown warns, once, if a share decides while the number of processes is unknown. That is dangerous,

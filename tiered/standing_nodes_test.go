@@ -3,6 +3,7 @@ package tiered_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -151,8 +152,18 @@ func TestStandingSharesOverSeveralNodes(t *testing.T) {
 	}
 }
 
-// While no shard of a Ring is up, its processes divide the limit as before: each knows how many there were.
-func TestSharesOfAnOutageWithoutANode(t *testing.T) {
+// While no shard of a Ring is up, and while the keys have come to a node that has not counted the processes yet, these
+// divide the limit as before: each knows how many there were.
+func TestSharesOfAnOutageWithoutACount(t *testing.T) {
+	for name, fail := range map[string]func(n *nodes.Nodes){
+		"no node":      func(n *nodes.Nodes) { n.Share() },
+		"another node": func(n *nodes.Nodes) { n.Fail(io.EOF); n.Share("another") },
+	} {
+		t.Run(name, func(t *testing.T) { outageWithoutACount(t, fail) })
+	}
+}
+
+func outageWithoutACount(t *testing.T, fail func(n *nodes.Nodes)) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes = 4
 		policy := tiered.Policy{Name: "api", Limit: tiered.PerSecond(10).WithBurst(40), FailMode: tiered.FailLocal}
@@ -168,7 +179,7 @@ func TestSharesOfAnOutageWithoutANode(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		n.Share()
+		fail(n)
 		admitted, start := 0, time.Now()
 		for time.Since(start) < 30*time.Second {
 			for _, m := range all {

@@ -185,6 +185,15 @@ func (d *Dispatcher) Nodes() []*Node {
 	return all
 }
 
+// MostProcesses reports how many processes share the limits of a policy at the node with the most.
+func (d *Dispatcher) MostProcesses(policy int) int64 {
+	most := max(int64(d.options.Processes), 1)
+	for _, n := range d.Nodes() {
+		most = max(most, n.fleets.size(policy))
+	}
+	return most
+}
+
 // Unhealthy reports how many nodes have a breaker that is not closed.
 func (d *Dispatcher) Unhealthy() int64 { return d.unhealthy.Load() }
 

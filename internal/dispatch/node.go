@@ -104,8 +104,17 @@ func (n *Node) ServerTime(t time.Duration) (int64, bool) { return n.clock.at(t) 
 func (n *Node) RoundTrip() time.Duration { return n.clock.roundTrip() }
 
 // Processes reports how many processes share the limits of a policy at the node. The policy is given by its place in
-// what this process announces.
-func (n *Node) Processes(policy int) int64 { return n.fleets.size(policy) }
+// what this process announces. While nobody has been counted at the node, the node with the most processes counts: the
+// keys of a node that died may have come here, or their node may be unknown.
+func (n *Node) Processes(policy int) int64 {
+	if !n.hasCounted() {
+		return n.dispatcher.MostProcesses(policy)
+	}
+	return n.fleets.size(policy)
+}
+
+// hasCounted reports whether a refresh of presence has been answered.
+func (n *Node) hasCounted() bool { return n.fleets.all.max.Load() > 0 }
 
 // AllProcesses reports how many processes are present at the node, whatever their policies are.
 func (n *Node) AllProcesses() int64 { return n.fleets.all.size() }
@@ -247,11 +256,16 @@ func (n *Node) setUnhealthy(is bool) {
 }
 
 // forget removes a node that left its Cluster, unless calls are pending or under way. Nothing is sent to it any
-// more, so its breaker would stay as it is, and what it counted last would count for ever.
+// more, so its breaker would stay as it is, and what it counted last would count for ever. It stays if no other node has
+// counted the processes: nothing else says how many share the limits.
 func (d *Dispatcher) forget(n *Node) {
 	d.mu.Lock()
 	n.mu.Lock()
-	idle := d.nodes[n.id] == n && n.head == len(n.queue) && n.inFlight == 0
+	counted := false
+	for _, other := range d.nodes {
+		counted = counted || other != n && other.hasCounted()
+	}
+	idle := d.nodes[n.id] == n && n.head == len(n.queue) && n.inFlight == 0 && counted
 	if idle {
 		delete(d.nodes, n.id)
 		close(n.forgotten)

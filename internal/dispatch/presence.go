@@ -210,12 +210,11 @@ func (n *Node) reportPresence(ctx context.Context, ttl time.Duration) error {
 }
 
 // hasLeft reports whether a node that no presence can be on has left its Cluster or Ring, and is not only one with few
-// slots: it answers nothing, or nobody has called it since it was last seen so. If the store knows no node at all, as
-// when all shards of a Ring are down, none has left.
+// slots: it answers nothing, or nobody has called it since it was last seen so.
 func (n *Node) hasLeft() bool {
 	before, now := n.absentAt, n.calls.Load()
 	n.absentAt = now
-	return (n.guard.State() != failover.Closed || before == now) && len(n.dispatcher.options.Store.Nodes()) > 0
+	return n.guard.State() != failover.Closed || before == now
 }
 
 // Forget forgets how many processes have the policies of some places, because other policies have these places from this

@@ -29,6 +29,7 @@ type Nodes struct {
 	mu       sync.Mutex
 	owners   [slots]remote.Node // "" for none
 	presence map[remote.Node]*remote.Memory
+	failure  error // of all calls; nil for none
 }
 
 // New returns nodes that have equal parts of the slots. The table is on the first.
@@ -54,7 +55,19 @@ func (n *Nodes) Share(names ...remote.Node) {
 	for _, name := range names {
 		if n.presence[name] = before[name]; n.presence[name] == nil {
 			n.presence[name] = remote.NewMemory()
+			n.presence[name].Fail(n.failure)
 		}
+	}
+}
+
+// Fail makes all calls fail from now on, also those of nodes that join. Fail(nil) ends it.
+func (n *Nodes) Fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failure = err
+	n.kept.Fail(err)
+	for _, m := range n.presence {
+		m.Fail(err)
 	}
 }
 
