@@ -159,7 +159,12 @@ func (g *Group) dispatchOptions() dispatch.Options {
 		Poll: g.poll, Polled: g.polled,
 	}
 	if g.simulated != nil {
-		o.Settle = func() { g.simulated.Settle(0) } // calls of one instant leave together, in any order of arrival
+		o.Settle = func(node int) { // calls of one instant leave together, in any order of arrival
+			g.simulated.Settle(0)
+			if node > 0 {
+				g.simulated.Settle(uint64(node))
+			}
+		}
 	}
 	return o
 }

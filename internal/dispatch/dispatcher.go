@@ -33,9 +33,9 @@ type Options struct {
 	Poll   func(now time.Duration) (lua.Poll, bool)
 	Polled func(now time.Duration, p lua.Poll, r remote.PollResult)
 
-	// Settle returns when everything else that happens at this instant of virtual time has happened. It is nil in a
-	// service.
-	Settle func()
+	// Settle returns when everything else that happens at this instant of virtual time has happened, for each node, by
+	// its number, at an instant of its own. It is nil in a service.
+	Settle func(node int)
 }
 
 // Observer is told what a Dispatcher does. Its methods are called on a sender's goroutine and must not block.
@@ -85,6 +85,7 @@ type Dispatcher struct {
 
 	mu        sync.RWMutex
 	nodes     map[remote.Node]*Node // guarded by mu
+	made      int                   // nodes that were ever made; guarded by mu
 	refresh   chan struct{}         // capacity 1: a node or a policy was added
 	allNodes  atomic.Bool           // presence goes to all nodes of the store, not only to those in use
 	unhealthy atomic.Int64          // nodes in the map whose breaker is not closed
@@ -163,7 +164,7 @@ func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 		return n, false
 	}
 	n = &Node{
-		dispatcher: d, id: id, fleets: newFleets(int64(d.options.Processes)), presence: make(chan struct{}, 1), absentAt: -1,
+		dispatcher: d, id: id, number: d.made, fleets: newFleets(int64(d.options.Processes)), presence: make(chan struct{}, 1), absentAt: -1,
 		wake: make(chan struct{}), forgotten: make(chan struct{}),
 	}
 	n.observer = d.options.Observer.Node(n)
@@ -171,6 +172,7 @@ func (d *Dispatcher) node(id remote.Node) (n *Node, added bool) {
 		Timeout: d.options.Timeout, Uniform: d.options.Uniform, Base: d.options.Base, OnChange: n.changed,
 	})
 	d.nodes[id] = n
+	d.made++
 	return n, true
 }
 
@@ -208,8 +210,8 @@ func (d *Dispatcher) Resume(now time.Duration) {
 func (d *Dispatcher) now() time.Duration { return time.Since(d.options.Base) }
 
 // settle lets everything else that happens at this instant happen first, in a simulation.
-func (d *Dispatcher) settle() {
-	if d.options.Settle != nil {
-		d.options.Settle()
+func (n *Node) settle() {
+	if settle := n.dispatcher.options.Settle; settle != nil {
+		settle(n.number)
 	}
 }

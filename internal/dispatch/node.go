@@ -60,6 +60,7 @@ var ErrNoAnswer = errors.New("tiered: no answer within Timeout")
 type Node struct {
 	dispatcher *Dispatcher
 	id         remote.Node // "" for the node whose pending calls have no known node yet: see locate
+	number     int         // nodes that were made before it
 	observer   NodeObserver
 	clock      clock
 	fleets     *fleets

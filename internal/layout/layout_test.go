@@ -97,11 +97,10 @@ var importRules = []importRule{
 	},
 	{
 		packages: "internal/proof/legal",
-		ours:     []string{"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/watch"},
+		ours:     []string{"lua", "local", "remote", "tiered", "internal/proof/ideal", "internal/proof/invariant", "internal/rig/nodes", "internal/rig/watch"},
 		modules:  []string{anything},
 	},
 	{packages: "internal/rig/watch", ours: []string{"lua", "remote"}},
-	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
 	{packages: "internal/rig/nodes", ours: []string{"lua", "remote"}},
 	{
 		packages: "internal/rig/fleet",

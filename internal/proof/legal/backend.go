@@ -14,12 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/nodes"
 	"github.com/tiered-limiter/tiered-limiter/remote"
 )
 
 // Backend is a store with an operator's actions. A nil action is not possible.
 type Backend struct {
 	Store  remote.Store
+	Nodes  *nodes.Nodes           // that may have its place; nil if it has one node
 	Step   func(by time.Duration) // sets its clock
 	Tick   func()                 // called before each call
 	Forget func()                 // makes it forget its scripts
@@ -29,8 +31,9 @@ type Backend struct {
 
 // OnMemory returns a backend with the model of the scripts.
 func OnMemory() *Backend {
-	m := remote.NewMemory()
-	return &Backend{Store: m, Step: m.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
+	n := nodes.New()
+	m := n.Kept()
+	return &Backend{Store: m, Nodes: n, Step: n.Step, Forget: func() {}, Lose: m.Del, Close: func() { _ = m.Close() }}
 }
 
 // OnScripts returns a backend with the shipped scripts in another Lua, through go-redis. Its clock is that of the

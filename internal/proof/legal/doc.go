@@ -2,9 +2,9 @@
 //
 // Package adversary controls each message between one bucket and its store, for a few fixed policies. Package tiered,
 // above it, composes policies, changes them, and decides over several keys at once. That is played here. A [Plan]
-// follows from a seed alone: some processes, their policies and options, and the steps. It is played in a
-// testing/synctest bubble over a [Backend]. A network in between delays, loses and repeats messages, and the store may
-// be down.
+// follows from a seed alone: some processes, their policies and options, the nodes of the store, and the steps. It is
+// played in a testing/synctest bubble over a [Backend]. A network in between delays, loses and repeats messages, and the
+// store may be down.
 //
 // These properties always hold:
 //
@@ -18,8 +18,9 @@
 //   - Under. If the network is not disturbed, tokens that were neither used nor counted as burnt are there in the end.
 //   - Health. The store refuses no call, and every reply has its shape. While the store works, it decides, and no fail
 //     mode does.
-//   - Recovery. 20 s after the last disturbance the store decides every key, Reset fills its bucket, Close returns, and
-//     each ledger balances.
+//   - Recovery. 20 s after the last disturbance the store decides every key, all breakers are closed, Reset fills its
+//     bucket, Close returns, and each ledger balances.
+//   - Shares. Standing shares are in use 70 s after the start, and 80 s after the last disturbance.
 //   - Loss. No process reports the loss of a bucket that was not lost, unless another process filled it: see
 //     process.alarm.
 //

@@ -12,8 +12,16 @@ import (
 func (w *player) end() {
 	w.tell("all is well")
 	w.disturb(func(n *network) { *n = network{} })
+	if w.withoutNode() {
+		w.move(&Step{N: 1})
+	}
 	w.streams.Wait()
 	w.recover()
+	w.checkBreakers()
+	if w.plan.standing() {
+		time.Sleep(again)
+		w.checkShares(again)
+	}
 	w.mu.Lock()
 	w.ends = !w.plan.Real
 	w.mu.Unlock()

@@ -2,6 +2,7 @@ package legal
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tiered-limiter/tiered-limiter/remote"
@@ -69,18 +70,26 @@ func (p *process) share(policy, key int) tiered.Limit {
 	return l
 }
 
-// fleet returns how many processes have a policy, as the store said last. The limiter keeps a larger number for a
-// while. player.mu is held.
+// fleet returns how many processes have a policy, as the store said last: the node that said the fewest. The limiter
+// keeps a larger number for a while. player.mu is held.
 func (w *wire) fleet(policy int) int64 {
-	if policy < len(w.census.Policies) {
-		return w.census.Policies[policy].Processes
+	fewest := int64(math.MaxInt64)
+	for _, c := range w.censuses {
+		if policy < len(c.Policies) {
+			fewest = min(fewest, c.Policies[policy].Processes)
+		} else {
+			fewest = min(fewest, c.Processes)
+		}
 	}
-	return w.census.Processes
+	if len(w.censuses) == 0 {
+		return 0
+	}
+	return fewest
 }
 
 // counted records that the process hears how many processes there are. In a calm plan all count that have been open for
 // longer than they take to announce themselves: only so do all shares together fit into the limit.
-func (w *wire) counted(c remote.Census) {
+func (w *wire) counted(at remote.Node, c remote.Census) {
 	const announced = 4 * second // a process announces itself every 3 s
 	g := w.player
 	g.mu.Lock()
@@ -97,8 +106,9 @@ func (w *wire) counted(c remote.Census) {
 			open++
 		}
 	}
-	w.census = c
-	if p != nil && g.plan.Class == Calm && !g.moved && !p.leaves {
+	w.censuses[at] = c
+	// A node that is one of several hears of the processes that have keys there.
+	if p != nil && g.plan.Class == Calm && !g.moved && !p.leaves && !g.several() {
 		for i := range g.plan.Policies {
 			if at, ok := g.reloaded[i]; ok && g.now()-at < announced { // a process has just not had it
 				continue

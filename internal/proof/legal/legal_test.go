@@ -142,13 +142,14 @@ func TestPlansOnRedis(t *testing.T) {
 }
 
 // The same seed is the same plan. What happens is the same too, but where the library leaves it to the processors:
-// Close looks again each Budget, or is told, and calls of one instant have no order.
+// Close looks again each Budget, or is told, and calls of one instant have no order, nor have nodes.
 func TestSameSeedSamePlan(t *testing.T) {
 	const seeds = 30
 	others := 0
 	for seed := range uint64(seeds) {
 		a, b := legal.Draw(seed), legal.Draw(seed)
 		a.Hook, b.Hook = false, false // a hook has its own goroutine
+		a.Nodes, b.Nodes = 0, 0       // each node has its own goroutines
 		if a.String() != b.String() {
 			t.Fatalf("seed %d is two plans", seed)
 		}

@@ -35,6 +35,7 @@ type Plan struct {
 	Warm      time.Duration   // before the first step
 	Books     bool            // at the end a new process reads what is left; otherwise an operator resets
 	Thin      bool            // for a store whose calls are expensive
+	Nodes     int             // of the store at first, whose map has to be found; 0: the one node is known
 	Real      bool            // in real time: as the machine may be busy, disturbances cannot be excluded
 	Steps     []Step
 }
@@ -119,6 +120,7 @@ const (
 	Repeat               // every other message arrives twice
 	Down                 // the store is down, or does not answer
 	Well                 // network and store are undisturbed again
+	Move                 // the slots go to N nodes from number Key on
 	Reload               // SetPolicies without the policy, and Pause later with it; code may still use the Limiter of before
 )
 
@@ -127,7 +129,7 @@ var verbs = [...]string{
 	"peek",
 	"others", "rule", "change", "tune", "reset", "restart", "crash", "forget scripts", "clock back", "clock ahead",
 	"vanish",
-	"lossy", "slow", "repeat", "down", "well", "reload",
+	"lossy", "slow", "repeat", "down", "well", "move slots", "reload",
 }
 
 // Step is one step of a plan. It happens After the one before.
@@ -177,9 +179,9 @@ func show(l tiered.Limit) string {
 func (p Plan) String() string {
 	var b strings.Builder
 	o := p.Options
-	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, processes known %d, repeats %t, hook %t, books %t, single %t\n",
+	fmt.Fprintf(&b, "seed %d: %s, %d processes, warm for %v, trip %v, budget %v, timeout %v, max keys %d, processes known %d, repeats %t, hook %t, books %t, single %t, nodes %d\n",
 		p.Seed, [...]string{"calm", "rough", "accidents"}[p.Class], p.Processes, p.Warm, p.Trip, o.Budget, o.Timeout, o.MaxKeys,
-		o.Processes, p.Repeats, p.Hook, p.Books, p.Single)
+		o.Processes, p.Repeats, p.Hook, p.Books, p.Single, p.Nodes)
 	for i, x := range p.Policies {
 		fmt.Fprintf(&b, "policy %d: %v, %s", i, x.Algorithm, show(x.Limit))
 		for _, l := range x.Also {
@@ -230,5 +232,6 @@ func Draw(seed uint64) Plan {
 	}
 	p.Options.Processes = pick(&d, 0, 0, 0, 2, 5)
 	p.drawReloads()
+	p.drawNodes()
 	return p
 }

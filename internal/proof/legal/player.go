@@ -45,7 +45,7 @@ type player struct {
 	story           strings.Builder
 }
 
-// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss or hook.
+// Fault is a violation. Kind is over, fallback, late, under, health, recovery, requests, loss, shares or hook.
 type Fault struct {
 	Kind, Text string
 }
@@ -63,7 +63,8 @@ type process struct {
 	counts   []counts         // of requests, by policy; guarded by player.mu
 	failures []*failures      // of Redis, by policy; guarded by player.mu
 	opened   time.Duration
-	leaves   bool // it is being closed or killed; guarded by player.mu
+	leaves   bool            // it is being closed or killed; guarded by player.mu
+	agreed   map[string]bool // whether the standing shares of a policy are used; guarded by player.mu
 }
 
 // counts are the requests of a policy in a process, as the plan saw them.
@@ -103,11 +104,13 @@ func (p Plan) Play(b *Backend, tell bool) Outcome {
 			w.histories[i] = append(w.histories[i], newHistory(w.base, i, k, x, p.Options.Timeout, p.Class == Calm))
 		}
 	}
+	w.move(&Step{N: p.Nodes})
 	for i := range p.Processes {
 		w.slots = append(w.slots, nil)
 		w.open(i, 0, tiered.Limit{}, network{})
 	}
 	time.Sleep(p.Warm)
+	w.checkShares(p.Warm)
 	for i := range p.Steps {
 		w.do(i, &p.Steps[i])
 	}
@@ -166,12 +169,12 @@ func keyName(k int) string { return fmt.Sprintf("k%d", k) }
 // open starts a process in a slot. If other is not zero, it is the limit of one policy.
 func (w *player) open(slot, policy int, other tiered.Limit, n network) {
 	w.born++
-	p := &process{player: w, slot: slot, opened: w.now()}
+	p := &process{player: w, slot: slot, opened: w.now(), agreed: make(map[string]bool)}
 	lane := time.Duration(500 + w.born*80%400 + w.born/5%40)
-	p.wire = &wire{Store: w.backend.Store, player: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n}
+	p.wire = &wire{Store: w.store(), player: w, lane: lane, salt: mix(w.plan.Seed, w.born), net: n, censuses: make(map[remote.Node]remote.Census)}
 	o := w.plan.Options
 	o.Random, o.Logger = p.wire.Random, slog.New(slog.DiscardHandler)
-	o.Trace = &tiered.Trace{Fault: p.alarm}
+	o.Trace = &tiered.Trace{Fault: p.alarm, Standing: p.agree}
 	if w.plan.Hook {
 		o.Trace.Decision = p.hook
 	}
@@ -325,6 +328,15 @@ func (p *process) alarm(e tiered.FaultEvent) {
 				})
 			}
 		}
+	}
+}
+
+// agree hears whether the standing shares of a policy are used.
+func (p *process) agree(e tiered.StandingEvent) {
+	p.player.mu.Lock()
+	defer p.player.mu.Unlock()
+	if e.Policy != "" {
+		p.agreed[e.Policy] = e.Used
 	}
 }
 

@@ -34,6 +34,7 @@ func (p *process) reload(s *Step) {
 	changed := func() {
 		w.mu.Lock()
 		w.reloaded[s.Which] = w.now()
+		delete(p.agreed, name)
 		w.mu.Unlock()
 	}
 	changed()

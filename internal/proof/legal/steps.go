@@ -82,6 +82,8 @@ func (w *player) do(i int, s *Step) {
 		p.change(s.Which, func(x *tiered.Policy) { x.Limit = s.Limit })
 	case Tune:
 		p.change(s.Which, func(x *tiered.Policy) { x.Lease, x.FailMode = s.Lease, s.FailMode })
+	case Move:
+		w.move(s)
 	case Reload:
 		p.reload(s)
 	case Reset:

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/tiered-limiter/tiered-limiter/internal/rig/nodes"
 	"github.com/tiered-limiter/tiered-limiter/internal/rig/watch"
 	"github.com/tiered-limiter/tiered-limiter/local"
 	"github.com/tiered-limiter/tiered-limiter/lua"
@@ -29,7 +31,8 @@ type wire struct {
 	player *player
 	lane   time.Duration // lane of its messages' arrival, in ns; no other process has it
 	salt   uint64
-	census remote.Census // the last that its process was told; guarded by player.mu
+
+	censuses map[remote.Node]remote.Census // the last that its process was told; guarded by player.mu
 
 	mu      sync.Mutex
 	dead    bool
@@ -105,13 +108,23 @@ func (w *wire) dice(c *lua.Call, what uint64) uint64 {
 func (w *wire) state() (network, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.net, w.dead
+	n := w.net
+	n.down = n.down || w.player.withoutNode()
+	return n, w.dead
 }
 
-// arrive sleeps for way, and then until an instant in the process' own lane.
-func (w *wire) arrive(way time.Duration) {
+// arrive sleeps for way, and then until an instant in a lane.
+func (w *wire) arrive(lane, way time.Duration) {
 	time.Sleep(way)
-	w.player.enter(w.lane)
+	w.player.enter(lane)
+}
+
+// laneAt returns the lane of the process' messages at a node: its own, or one beside it for each of several nodes.
+func (w *wire) laneAt(node remote.Node) time.Duration {
+	if !w.player.several() {
+		return w.lane
+	}
+	return w.lane + time.Duration(10*max(slices.Index(nodes.Names(mostNodes), node), 0))
 }
 
 // way returns how long a message takes one way.
@@ -129,12 +142,13 @@ var errDead = errors.New("legal: the process is dead")
 func (w *wire) Run(_ context.Context, timeout time.Duration, calls []lua.Call, results []remote.Result) {
 	n, dead := w.state()
 	first, sent := calls[0], w.player.now()
+	lane := w.laneAt(w.Node(first.Bucket))
 	switch {
 	case dead:
 		fail(results[:len(calls)], errDead)
 		return
 	case n.down && !n.hangs:
-		w.arrive(w.player.plan.Trip)
+		w.arrive(lane, w.player.plan.Trip)
 		fail(results[:len(calls)], io.EOF)
 		return
 	}
@@ -146,17 +160,17 @@ func (w *wire) Run(_ context.Context, timeout time.Duration, calls []lua.Call, r
 		if n.down || lost(3) {
 			return
 		}
-		w.arrive(there)
+		w.arrive(lane, there)
 		answers := w.execute(sent, mine)
 		if n.repeat && w.dice(&first, 4)%2 == 0 {
 			w.player.background(func() {
-				w.arrive(time.Duration(w.dice(&first, 5) % uint64(2*second)))
+				w.arrive(lane, time.Duration(w.dice(&first, 5)%uint64(2*second)))
 				w.execute(sent, mine)
 			})
 		}
 		if !lost(6) && answers != nil {
 			time.Sleep(back)
-			w.player.enter(w.lane - 40) // no arrival has this lane
+			w.player.enter(lane - 40) // no arrival has this lane
 			done <- answers
 		}
 	})
@@ -195,16 +209,20 @@ func (w *wire) Presence(
 	ctx context.Context, timeout time.Duration, node remote.Node, p remote.Process,
 ) (remote.Census, error) {
 	n, dead := w.state()
-	switch dice := mix(w.salt, 4, uint64(w.player.now())); {
+	dice := mix(w.salt, 4, uint64(w.player.now()))
+	if w.player.several() {
+		dice = mix(dice, hashText(string(node)))
+	}
+	switch {
 	case dead:
 		return remote.Census{}, errDead
 	case n.down, int(dice%100) < n.loss:
 		time.Sleep(timeout)
 		return remote.Census{}, context.DeadlineExceeded
 	default:
-		w.arrive(w.way(network{}, mix(dice, 1)))
+		w.arrive(w.laneAt(node), w.way(network{}, mix(dice, 1)))
 		c, err := w.Store.Presence(ctx, timeout, node, p)
-		if err != nil && ctx.Err() == nil && (!w.player.plan.Real || watch.Refused(err)) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, remote.ErrNoPresence) && (!w.player.plan.Real || watch.Refused(err)) {
 			w.player.faultf("health", "the store refuses a presence: %v", err)
 		}
 		time.Sleep(w.way(network{}, mix(dice, 2)))
@@ -213,7 +231,7 @@ func (w *wire) Presence(
 			return remote.Census{}, context.DeadlineExceeded
 		}
 		if err == nil {
-			w.counted(c)
+			w.counted(node, c)
 		}
 		return c, err
 	}
