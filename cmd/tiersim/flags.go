@@ -41,8 +41,8 @@ func (f *flags) policyFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.policy, "policy", "", "NAME: run this policy of the file in place of the only limit")
 }
 
-func (f *flags) jsonFlag(c *cobra.Command, page string) {
-	c.Flags().StringVar(&f.json, "json", "", "write JSON to `FILE`, or - for stdout ("+page+" says what is in it)")
+func (f *flags) jsonFlag(c *cobra.Command) {
+	c.Flags().StringVar(&f.json, "json", "", "write JSON to `FILE`, or - for stdout (sim/report.md says what is in it)")
 }
 
 // load reads a scenario and applies the changes of --set.

@@ -61,7 +61,7 @@ Several are run at once, and shown side by side. --html then writes a page for e
 	f.seedFlag(c)
 	f.policyFlags(c)
 	f.setFlag(c)
-	f.jsonFlag(c, "sim/report.md")
+	f.jsonFlag(c)
 	c.Flags().StringVar(&html, "html", "", "write it as one HTML page to `FILE`, or - for stdout")
 	return c
 }
@@ -162,7 +162,7 @@ combinations and breaks one. The others are for comparison.`,
 	f.seedFlag(c)
 	f.policyFlags(c)
 	f.setFlag(c)
-	f.jsonFlag(c, "sim/report.md")
+	f.jsonFlag(c)
 	c.Flags().StringArrayVar(&axes, "axis", nil,
 		"PATH=VALUE,VALUE,…: what to vary in place of the scenario's own axes; may be repeated")
 	_ = c.RegisterFlagCompletionFunc("axis", completePath)

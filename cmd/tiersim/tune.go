@@ -14,12 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tiered-limiter/tiered-limiter/sim"
-	"github.com/tiered-limiter/tiered-limiter/sim/measure"
 	"github.com/tiered-limiter/tiered-limiter/tiered"
 )
 
 func (a *app) tune() *cobra.Command {
-	var f flags
 	var w wish
 	c := &cobra.Command{
 		Use: "tune", Short: "Try fail modes, leases, Options.Processes and standing shares for a service", Args: cobra.NoArgs,
@@ -31,7 +29,7 @@ sim/tuning.md has examples.`,
   tiersim tune --rate 50/s --processes 10 --over 0 --shortfall 60% --calls 200/s`,
 	}
 	c.RunE = func(*cobra.Command, []string) error {
-		if err := errors.Join(writable(f.json), w.read()); err != nil {
+		if err := w.read(); err != nil {
 			return err
 		}
 		progress, done := a.bar("tuning")
@@ -40,19 +38,15 @@ sim/tuning.md has examples.`,
 		if err != nil {
 			return err
 		}
-		all := w.answer(results)
-		err = a.write(f.json, func(out io.Writer) error { return measure.JSON(out, all) })
-		if err == nil && f.json != "-" {
-			err = w.print(a.out, all)
-		}
-		if err == nil && !all.Kept {
+		take, kept := w.choose(results)
+		_, err = io.WriteString(a.out, w.answer(results, take, kept))
+		if err == nil && !kept {
 			return errBroken
 		}
 		return err
 	}
 	w.flags(c.Flags())
 	_ = c.MarkFlagRequired("rate")
-	f.jsonFlag(c, "sim/tuning.md")
 	return c
 }
 

@@ -3,15 +3,10 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"go/format"
-	"io"
 	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
-
-	"github.com/tiered-limiter/tiered-limiter/sim"
 )
 
 // rule says which setting to take.
@@ -24,31 +19,21 @@ const worthwhile = 0.05
 // headings are of what can be accepted.
 var headings = [3]string{"over the limit", "short of it", "calls/s"}
 
-// figure is a number that was measured. −1 is unknown, as null in JSON is.
-type figure float64
-
-// text is a figure in as few digits, from four on, as leave it on that side of a bound where it is.
-func (f figure) text(most float64) string {
-	if f < 0 {
+// digits is a figure in as few digits, from four on, as leave it on that side of a bound where it is. −1 is unknown.
+func digits(figure, most float64) string {
+	if figure < 0 {
 		return "-"
 	}
-	for digits := 4; digits < 17; digits++ {
-		v, _ := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', digits, 64), 64)
-		if (v <= most) == (float64(f) <= most) {
+	for n := 4; n < 17; n++ {
+		v, _ := strconv.ParseFloat(strconv.FormatFloat(figure, 'g', n, 64), 64)
+		if (v <= most) == (figure <= most) {
 			return plain(v)
 		}
 	}
-	return plain(float64(f))
+	return plain(figure)
 }
 
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-
-func (f figure) MarshalJSON() ([]byte, error) {
-	if f < 0 || math.IsInf(float64(f), 1) {
-		return []byte("null"), nil
-	}
-	return []byte(plain(float64(f))), nil
-}
 
 // bound is what is accepted of a figure.
 type bound struct {
@@ -64,56 +49,41 @@ func newBound(text, unit string) (b bound, ok bool) {
 	return bound{v, unit, 100}, ok && err == nil && v >= 0
 }
 
-func (b bound) kept(f figure) bool { return f >= 0 && float64(f) <= b.most }
+func (b bound) kept(figure float64) bool { return figure >= 0 && figure <= b.most }
 
-// answer is what is printed, and JSON.
-type answer struct {
-	Schema   int       `json:"schema"`
-	Version  string    `json:"version"`
-	Seed     uint64    `json:"seed"`
-	Accepted [3]figure `json:"accepted"`
-	Settings []result  `json:"settings"`
-	Kept     bool      `json:"kept"` // by one at least
-	Take     int       `json:"take"` // index of the one to take, or of the nearest
-	Policy   string    `json:"policy"`
-}
-
-// answer compares each figure with what is accepted of it, and chooses by the rule. Fail-open comes last.
-func (w *wish) answer(all []result) *answer {
-	least, nearest, excess := figure(math.Inf(1)), 0, math.Inf(1)
-	var kept []int
+// choose compares each figure with what is accepted of it, and takes a setting by the rule, or the nearest one if none is
+// kept. Fail-open comes last.
+func (w *wish) choose(all []result) (take int, kept bool) {
+	least, excess := math.Inf(1), math.Inf(1)
+	var some []int // that miss nothing
 	for i := range all {
 		r, sum := &all[i], 0.0
-		r.Missed = []string{}
-		for j, f := range r.figures() {
-			if b := w.bounds[j]; !b.kept(*f) {
-				r.Missed = append(r.Missed, headings[j])
-				sum += (float64(*f) - b.most) / b.scale
+		for j, v := range r.figures {
+			if b := w.bounds[j]; !b.kept(v) {
+				r.missed = append(r.missed, headings[j])
+				sum += (v - b.most) / b.scale
 			}
 		}
 		if sum < excess {
-			nearest, excess = i, sum
+			take, excess = i, sum
 		}
-		if len(r.Missed) == 0 && (r.FailMode != "open" || len(kept) == 0) {
-			kept, least = append(kept, i), min(least, r.PerRequest)
-		}
-	}
-	for _, i := range kept {
-		if all[i].PerRequest <= least+worthwhile {
-			nearest = i
-			break
+		if r.missed == nil && (r.mode != "open" || some == nil) {
+			some, least = append(some, i), min(least, r.perRequest)
 		}
 	}
-	accepted := [3]figure{figure(w.bounds[0].most), figure(w.bounds[1].most), figure(w.bounds[2].most)}
-	return &answer{1, sim.Version(), w.seed, accepted, all, len(kept) > 0, nearest, w.policy(all[nearest].setting)}
+	for _, i := range some {
+		if all[i].perRequest <= least+worthwhile {
+			return i, true
+		}
+	}
+	return take, false
 }
 
-// print writes what was asked, a table of the settings, and which one to take and why.
-func (w *wish) print(out io.Writer, a *answer) error {
+// answer says what was asked, has a table of the settings, and says which one to take and why.
+func (w *wish) answer(all []result, take int, kept bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d processes; keys: %d; limit of each: %v; demand: %v times the limit, ",
-		w.processes, w.keys, w.limit, w.demand)
-	fmt.Fprintf(&b, "%.4g requests per second; faults of %v.\n", w.rate, w.outage)
+	fmt.Fprintf(&b, "%d processes; keys: %d; limit of each: %v; demand: %v times the limit, %.4g requests per second; "+
+		"faults of %v.\n", w.processes, w.keys, w.limit, w.demand, w.rate, w.outage)
 	if w.played < w.keys {
 		fmt.Fprintf(&b, "%d of the keys were simulated.\n", w.played)
 	}
@@ -121,18 +91,16 @@ func (w *wish) print(out io.Writer, a *answer) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\tfail mode\tlease\tProcesses\tstanding shares\t%s\tcalls per request\tmissed\n",
 		strings.Join(headings[:], "\t"))
-	for i, r := range a.Settings {
-		set := map[bool]string{true: "yes", false: "no"}
-		fmt.Fprintf(t, "%s\tfail-%s\t%s\t%s\t%s", map[bool]string{true: "*"}[i == a.Take], r.FailMode, r.Lease,
-			set[r.Processes], set[r.Standing])
-		for j, f := range r.figures() {
-			fmt.Fprintf(t, "\t%s%s", f.text(w.bounds[j].most), w.bounds[j].unit)
-			if *f > 0 {
-				fmt.Fprintf(t, " (%s)", r.In[j])
+	mark, yes := map[bool]string{true: "*"}, map[bool]string{true: "yes", false: "no"}
+	for i, r := range all {
+		fmt.Fprintf(t, "%s\tfail-%s\t%s\t%s\t%s", mark[i == take], r.mode, r.lease.name, yes[r.processes], yes[r.standing])
+		for j, v := range r.figures {
+			fmt.Fprintf(t, "\t%s%s", digits(v, w.bounds[j].most), w.bounds[j].unit)
+			if v > 0 {
+				fmt.Fprintf(t, " (%s)", r.in[j])
 			}
 		}
-		missed := strings.Join(r.Missed, ", ")
-		fmt.Fprintf(t, "\t%s\t%s\n", r.PerRequest.text(0), cmp.Or(missed, "nothing"))
+		fmt.Fprintf(t, "\t%s\t%s\n", digits(r.perRequest, 0), cmp.Or(strings.Join(r.missed, ", "), "nothing"))
 	}
 	fmt.Fprint(t, "\taccepted\t\t\t")
 	for _, bound := range w.bounds {
@@ -140,39 +108,26 @@ func (w *wish) print(out io.Writer, a *answer) error {
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\n\nThe worst fault is in brackets; calls per request are without a fault.\n%s\n", rule)
-	if !a.Kept {
+	if !kept {
 		b.WriteString("NO SETTING KEEPS ALL: the nearest is marked.\n")
 	}
 	if w.noShares != nil {
 		fmt.Fprintf(&b, "Standing shares were not tried: %v.\n", w.noShares)
 	} else {
 		fmt.Fprintf(&b, "With standing shares a user who always meets one process has %s%% of the limit (docs/standing.md).\n",
-			figure(87.5+12.5/float64(w.processes)).text(0))
+			digits(87.5+12.5/float64(w.processes), 0))
 	}
-	fmt.Fprintf(&b, "\n%s", a.Policy)
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String() + "\n" + w.policy(all[take].setting)
 }
 
-// policy is a setting in Go, which compiles where packages tiered and time are imported.
+// policy is a setting in Go, without Name and Limit.
 func (w *wish) policy(s setting) string {
-	standing, processes := "", ""
-	if s.Standing {
-		standing = "Standing: tiered.StandingOn, // in two deploys: docs/standing.md\n"
+	fields, options := "FailMode: tiered.Fail"+strings.ToUpper(s.mode[:1])+s.mode[1:]+s.lease.code, ""
+	if s.standing {
+		fields += ", Standing: tiered.StandingOn /* in two deploys: docs/standing.md */"
 	}
-	if s.Processes {
-		processes = fmt.Sprintf("Processes: %d", w.processes)
+	if s.processes {
+		options = fmt.Sprintf("Processes: %d", w.processes)
 	}
-	mode := strings.ToUpper(s.FailMode[:1]) + s.FailMode[1:]
-	limit := fmt.Sprintf("Per(%d, %d * time.Microsecond)", w.limit.Tokens, w.limit.Per.Microseconds())
-	for period, name := range map[time.Duration]string{time.Second: "Second", time.Minute: "Minute", time.Hour: "Hour"} {
-		if period == w.limit.Per {
-			limit = fmt.Sprintf("Per%s(%d)", name, w.limit.Tokens)
-		}
-	}
-	text := fmt.Sprintf("policy := tiered.Policy{\nName: \"api\",\nLimit: tiered.%s.WithBurst(%d),\n"+
-		"FailMode: tiered.Fail%s,\n%s%s}\noptions := &tiered.Options{%s}\n",
-		limit, w.limit.Burst, mode, s.lease.code, standing, processes)
-	source, _ := format.Source([]byte(text)) // a test compiles all
-	return string(source)
+	return "policy := tiered.Policy{" + fields + "}\noptions := &tiered.Options{" + options + "}\n"
 }

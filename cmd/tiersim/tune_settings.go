@@ -12,10 +12,9 @@ import (
 
 // setting is what a user chooses of a policy and of Options.
 type setting struct {
-	FailMode  string `json:"fail_mode"`
-	lease     lease
-	Processes bool `json:"processes"` // Options.Processes is set
-	Standing  bool `json:"standing_shares"`
+	mode                string
+	lease               lease
+	processes, standing bool // Options.Processes is set; Policy.Standing is on
 }
 
 type lease struct {
@@ -28,24 +27,24 @@ const second = scenario.Duration(time.Second)
 
 var (
 	onDemand = lease{name: "follows demand"}
-	ofSecond = lease{"follows demand, for 1s", "Lease: tiered.Lease{Period: time.Second},\n", 0, second}
-	ofTenth  = lease{"follows demand, for 100ms", "Lease: tiered.Lease{Period: 100 * time.Millisecond},\n", 0, second / 10}
-	noLease  = lease{"none", "Lease: tiered.Lease{Size: tiered.NoLease},\n", -1, 0}
+	ofSecond = lease{"follows demand, for 1s", ", Lease: tiered.Lease{Period: time.Second}", 0, second}
+	ofTenth  = lease{"follows demand, for 100ms", ", Lease: tiered.Lease{Period: 100 * time.Millisecond}", 0, second / 10}
+	noLease  = lease{"none", ", Lease: tiered.Lease{Size: tiered.NoLease}", -1, 0}
 )
 
 // settings are all that tune tries, the plainest first.
 var settings = []setting{
-	{FailMode: "local", lease: onDemand, Processes: true},
-	{FailMode: "local", lease: onDemand},
-	{FailMode: "local", lease: ofSecond, Processes: true},
-	{FailMode: "local", lease: ofTenth, Processes: true},
-	{FailMode: "local", lease: noLease, Processes: true},
-	{FailMode: "local", lease: onDemand, Processes: true, Standing: true},
-	{FailMode: "closed", lease: onDemand},
-	{FailMode: "closed", lease: ofSecond},
-	{FailMode: "closed", lease: noLease},
-	{FailMode: "closed", lease: onDemand, Standing: true},
-	{FailMode: "open", lease: onDemand},
+	{mode: "local", lease: onDemand, processes: true},
+	{mode: "local", lease: onDemand},
+	{mode: "local", lease: ofSecond, processes: true},
+	{mode: "local", lease: ofTenth, processes: true},
+	{mode: "local", lease: noLease, processes: true},
+	{mode: "local", lease: onDemand, processes: true, standing: true},
+	{mode: "closed", lease: onDemand},
+	{mode: "closed", lease: ofSecond},
+	{mode: "closed", lease: noLease},
+	{mode: "closed", lease: onDemand, standing: true},
+	{mode: "open", lease: onDemand},
 }
 
 // service is what a user knows of a service, and what follows from that.
@@ -107,11 +106,11 @@ func (s *service) troubles() (names []string, faults [][]scenario.Fault) {
 
 // scenario is a setting with faults.
 func (s *service) scenario(c setting, faults []scenario.Fault) *scenario.Scenario {
-	fleet := scenario.Fleet{N: s.processes, Mode: c.FailMode, Size: c.lease.size, Period: c.lease.period}
-	if c.Processes {
+	fleet := scenario.Fleet{N: s.processes, Mode: c.mode, Size: c.lease.size, Period: c.lease.period}
+	if c.processes {
 		fleet.Processes = s.processes
 	}
-	if c.Standing {
+	if c.standing {
 		fleet.Standing = "on"
 	}
 	limit := scenario.Limit{
@@ -127,20 +126,15 @@ func (s *service) scenario(c setting, faults []scenario.Fault) *scenario.Scenari
 	}
 }
 
-// result is what came of a setting: of three figures the worst, and in which of the troubles it was.
+// result is what came of a setting: of each figure that can be accepted the worst, and in which of the troubles it was. They
+// are the tokens beyond the limit of a key, the per cent short of what an ideal limiter admits, and calls per second.
 type result struct {
 	setting
-	Lease      string    `json:"lease"`
-	Over       figure    `json:"over_tokens"`   // beyond the limit of a key
-	Short      figure    `json:"short_percent"` // of what an ideal limiter admits
-	Calls      figure    `json:"calls_per_s"`
-	In         [3]string `json:"worst_in"`
-	PerRequest figure    `json:"calls_per_request"` // without a fault
-	Missed     []string  `json:"missed"`            // what is accepted and not kept
+	figures    [3]float64
+	in         [3]string
+	perRequest float64  // calls, without a fault
+	missed     []string // what is accepted and not kept
 }
-
-// figures are what can be accepted.
-func (r *result) figures() [3]*figure { return [3]*figure{&r.Over, &r.Short, &r.Calls} }
 
 // over returns the tokens over the limit. The clock of Redis has whole microseconds, so what refills in two is none.
 func (s *service) over(tokens float64) float64 {
@@ -155,10 +149,10 @@ func (s *service) run(o *sim.Options) (results []result, err error) {
 	var all []*scenario.Scenario
 	names, faults := s.troubles()
 	for _, c := range settings {
-		if c.Standing && s.noShares != nil {
+		if c.standing && s.noShares != nil {
 			continue
 		}
-		results = append(results, result{setting: c, Lease: c.lease.name})
+		results = append(results, result{setting: c})
 		for _, f := range faults {
 			all = append(all, s.scenario(c, f))
 		}
@@ -171,13 +165,13 @@ func (s *service) run(o *sim.Options) (results []result, err error) {
 		r, m := &results[i/len(names)], &report.Metrics
 		calls := m.RedisCalls * float64(s.keys) / float64(s.played)
 		for j, v := range [3]float64{s.over(m.OverAdmission), 100 * m.Shortfall, calls} {
-			if f := r.figures()[j]; r.In[j] == "" || figure(v) > *f {
-				*f, r.In[j] = figure(max(v, -1)), names[i%len(names)]
+			if r.in[j] == "" || v > r.figures[j] {
+				r.figures[j], r.in[j] = max(v, -1), names[i%len(names)]
 			}
 		}
 		if i%len(names) == 0 {
 			requests := float64(m.Offered) * 2 / float64(s.cost+s.maxCost)
-			r.PerRequest = figure(m.RedisCalls * time.Duration(s.end-s.warm).Seconds() / max(requests, 1))
+			r.perRequest = m.RedisCalls * time.Duration(s.end-s.warm).Seconds() / max(requests, 1)
 		}
 	}
 	return results, err

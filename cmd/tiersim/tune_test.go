@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -24,19 +23,19 @@ func TestTunePrintsAsItCompares(t *testing.T) {
 		if random.IntN(2) == 0 {
 			most = math.Floor(most)
 		}
-		f := figure(most * (1 + (random.Float64()-0.5)*math.Pow(10, -float64(random.IntN(17)))))
+		v := most * (1 + (random.Float64()-0.5)*math.Pow(10, -float64(random.IntN(17))))
 		if random.IntN(9) == 0 {
-			f = figure(math.Nextafter(most, most+float64(random.IntN(3)-1)))
+			v = math.Nextafter(most, most+float64(random.IntN(3)-1))
 		}
-		printed, err := strconv.ParseFloat(f.text(most), 64)
+		printed, err := strconv.ParseFloat(digits(v, most), 64)
 		limit, err2 := strconv.ParseFloat(plain(most), 64)
-		if kept := (bound{most: most}).kept(max(f, 0)); f >= 0 && (err != nil || err2 != nil || kept != (printed <= limit)) {
-			t.Fatalf("%v of %v is kept: %v, and printed as %s of %s", float64(f), most, kept, f.text(most), plain(most))
+		if kept := (bound{most: most}).kept(max(v, 0)); v >= 0 && (err != nil || err2 != nil || kept != (printed <= limit)) {
+			t.Fatalf("%v of %v is kept: %v, and printed as %s of %s", v, most, kept, digits(v, most), plain(most))
 		}
 	}
-	for f, want := range map[figure]string{75.75: "75.75", 75.0000001: "75.0000001", 74.9999: "75", -1: "-"} {
-		if got := f.text(75); got != want {
-			t.Errorf("%v is printed as %s", float64(f), got)
+	for v, want := range map[float64]string{75.75: "75.75", 75.0000001: "75.0000001", 74.9999: "75", -1: "-"} {
+		if got := digits(v, 75); got != want {
+			t.Errorf("%v is printed as %s", v, got)
 		}
 	}
 	if (bound{most: 75}).kept(-1) {
@@ -44,17 +43,11 @@ func TestTunePrintsAsItCompares(t *testing.T) {
 	}
 }
 
-// chosen makes a wish that accepts 100 tokens over the limit, 10 % short and 50 calls, and lets it choose.
-func chosen(all ...result) *answer {
-	w := wish{bounds: [3]bound{{100, "", 100}, {10, "%", 100}, {50, "/s", 50}}}
-	w.processes = 4
-	return w.answer(all)
-}
-
 func TestTuneRule(t *testing.T) {
-	of := func(mode string, over, short, calls, perRequest figure) result {
-		return result{setting: setting{FailMode: mode}, Over: over, Short: short, Calls: calls, PerRequest: perRequest}
+	of := func(mode string, over, short, calls, perRequest float64) result {
+		return result{setting: setting{mode: mode}, figures: [3]float64{over, short, calls}, perRequest: perRequest}
 	}
+	w := wish{bounds: [3]bound{{100, "", 100}, {10, "%", 100}, {50, "/s", 50}}}
 	for _, c := range []struct {
 		name string
 		all  []result
@@ -69,18 +62,17 @@ func TestTuneRule(t *testing.T) {
 		{"the nearest", []result{of("local", 300, 0, 0, 0), of("closed", 0, 11, 0, 1), of("open", 900, 0, 0, 0)}, 1, false},
 		{"unknown", []result{of("local", -1, 0, 0, 0), of("closed", 0, 0, 0, 1)}, 1, true},
 	} {
-		if a := chosen(c.all...); a.Take != c.take || a.Kept != c.kept {
-			t.Errorf("%s: takes %d, kept %v", c.name, a.Take, a.Kept)
+		if take, kept := w.choose(c.all); take != c.take || kept != c.kept {
+			t.Errorf("%s: takes %d, kept %v", c.name, take, kept)
 		}
 	}
-	w := wish{bounds: [3]bound{{100, "", 100}, {10, "%", 100}, {50, "/s", 50}}}
 	w.limit = tiered.PerSecond(1000)
 	if w.over(0.0019) != 0 || w.over(0.0021) != 0.0021 || w.over(-1) != -1 {
 		t.Error("over the limit: only what refills in 2 µs is none")
 	}
 }
 
-// A run says in text and in JSON what it takes; the same seed gives the same; a wish that cannot be had is named.
+// A run says what it takes; the same seed gives the same; a wish that cannot be had is named.
 func TestTuneAnswer(t *testing.T) {
 	quick := strings.Fields("tune --rate 20/s --processes 3 --outage 3s")
 	out, problems, status := run(t, append(quick, "--over", "0", "--shortfall", "90%")...)
@@ -92,11 +84,11 @@ func TestTuneAnswer(t *testing.T) {
 	if again, _, _ := run(t, append(quick, "--over", "0", "--shortfall", "90%")...); again != out {
 		t.Errorf("not the same again:\n%s", again)
 	}
-	out, problems, status = run(t, append(quick, "--over", "1000", "--calls", "0.5/s", "--json", "-")...)
-	var a answer
-	if err := json.Unmarshal([]byte(out), &a); err != nil || status != broken || a.Kept || a.Schema != 1 ||
-		len(a.Settings) != 9 || len(a.Settings[a.Take].Missed) == 0 || a.Accepted != [3]figure{1000, 20, 0.5} {
-		t.Errorf("status %d, %q, %v\n%s", status, problems, err, out)
+	out, problems, status = run(t, append(quick, "--over", "1000", "--calls", "0.5/s")...)
+	if status != broken || !strings.Contains(out, "NO SETTING KEEPS ALL") || strings.Count(out, "\n*") != 1 ||
+		strings.Count(out, "fail-") != 10 || !regexp.MustCompile(`(?m)^\* .* calls/s$`).MatchString(out) ||
+		!regexp.MustCompile(`(?m)^ +accepted +1000 +20% +0.5/s$`).MatchString(out) {
+		t.Errorf("status %d, %q\n%s", status, problems, out)
 	}
 }
 
@@ -120,13 +112,8 @@ func TestTuneGo(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n\"time\"\n\n\"github.com/tiered-limiter/tiered-limiter/tiered\"\n)\n\n")
 	b.WriteString("func main() {\n_ = time.Second\n")
-	for _, rate := range []string{"1000000/min", "10/100ms"} {
-		w := wish{}
-		w.limit, _ = tiered.ParseLimit(rate)
-		w.limit.Burst, w.processes = 7, 12
-		for _, s := range settings {
-			b.WriteString("{\n" + w.policy(s) + "_, _ = policy.Validate(), options\n}\n")
-		}
+	for _, s := range settings {
+		b.WriteString("{\n" + new(wish).policy(s) + "_, _ = policy, options\n}\n")
 	}
 	path := filepath.Join(t.TempDir(), "main.go")
 	if err := os.WriteFile(path, []byte(b.String()+"}\n"), 0o600); err != nil {
@@ -159,7 +146,6 @@ func TestTuneErrors(t *testing.T) {
 		"--rate 5/h":                        "--demand is 1.5: must be high enough for 100 requests",
 		"--rate 1000000/s":                  `--rate is "1000000/s": must be low enough for 60000 requests`,
 		"--rate 5/s more":                   `unknown command "more" for "tiersim tune"`,
-		"--rate 5/s --json /none/x":         "stat /none",
 	} {
 		_, problems, status := run(t, append([]string{"tune"}, strings.Fields(args)...)...)
 		if status != notRunnable || !strings.Contains(problems, want) {
